@@ -1,0 +1,42 @@
+# Finds what Tern stands on. `./dev` installs all of it; see design notes in README.md.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 knows no 20 for nvcc 13
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+# sm_80 also runs on 8.6 and 8.9; PTX of 9.0 covers what comes after.
+set(TORCH_CUDA_ARCH_LIST "7.5;8.0;9.0+PTX" CACHE STRING "GPU generations that the kernels are compiled for")
+
+find_package(Threads REQUIRED)
+find_package(Torch 2.11 REQUIRED)
+find_package(LibArchive REQUIRED)
+find_package(CURL REQUIRED)
+
+# The wheel ships fmt 12; a distribution's older, compiled fmt must not shadow it.
+add_library(tern_torch INTERFACE)
+add_library(tern::torch ALIAS tern_torch)
+set_target_properties(tern_torch PROPERTIES EXPORT_NAME torch)
+target_include_directories(tern_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+target_compile_definitions(tern_torch INTERFACE FMT_HEADER_ONLY)
+# torch_cpu, not torch: a program on a machine without a GPU then starts
+# without loading 2 GB of CUDA libraries; kernels/load_cuda.cpp loads them
+# when there is a driver. PUBLIC, so that every program names libtorch_cpu
+# itself and no other library's BLAS can step in front of it.
+target_link_libraries(tern_torch INTERFACE torch_cpu_library c10 Threads::Threads)
+
+if(TERN_VISION)
+  find_package(OpenCV 4 REQUIRED COMPONENTS core imgproc imgcodecs)
+  find_path(TURBOJPEG_INCLUDE_DIR turbojpeg.h REQUIRED)
+  find_library(TURBOJPEG_LIBRARY turbojpeg REQUIRED)
+  add_library(TurboJPEG::TurboJPEG UNKNOWN IMPORTED)
+  set_target_properties(TurboJPEG::TurboJPEG PROPERTIES
+    IMPORTED_LOCATION ${TURBOJPEG_LIBRARY}
+    INTERFACE_INCLUDE_DIRECTORIES ${TURBOJPEG_INCLUDE_DIR})
+endif()
+if(TERN_EXAMPLES)
+  find_package(CLI11 REQUIRED)
+endif()

@@ -1,0 +1,37 @@
+# Functions that make a target Tern's way: one call a target.
+
+# `#include "tern/learner/learner.h"` works in the tree as after install.
+file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/include)
+file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/include/tern SYMBOLIC)
+
+add_library(tern_warnings INTERFACE)
+target_compile_options(tern_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-deprecated-enum-enum-conversion -fstack-protector-strong>)
+if(TERN_SANITIZE)
+  target_compile_options(tern_warnings INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TERN_SANITIZE} -fno-omit-frame-pointer>)
+  target_link_options(tern_warnings INTERFACE -fsanitize=${TERN_SANITIZE})
+endif()
+
+# Everything that includes LibTorch shares one precompiled header: parsing
+# torch/torch.h takes 14 s a file without it.
+function(tern_use_torch target)
+  target_link_libraries(${target} PUBLIC tern_torch)
+  if(NOT TARGET tern_pch)
+    file(WRITE ${CMAKE_BINARY_DIR}/tern_pch.cpp "")
+    add_library(tern_pch OBJECT ${CMAKE_BINARY_DIR}/tern_pch.cpp)
+    target_link_libraries(tern_pch PRIVATE tern_torch tern_warnings)
+    target_precompile_headers(tern_pch PRIVATE <torch/torch.h> <fmt/format.h> <fmt/ranges.h>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM tern_pch)
+endfunction()
+
+function(tern_library target export_name)
+  add_library(${target} STATIC)
+  add_library(tern::${export_name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${export_name})
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:tern_warnings>)
+endfunction()

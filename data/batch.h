@@ -1,0 +1,26 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <vector>
+
+namespace tern {
+
+using Tensors = std::vector<torch::Tensor>;
+
+/// What one training step sees.
+struct Batch {
+  /// inputs[0]: [N, ...]. Images leave the loader as [N, H, W, C] kByte or as
+  /// [N, C, H, W] kFloat.
+  Tensors inputs;
+  Tensors targets;
+
+  /// N, the number of samples; 0 for a batch without inputs.
+  int64_t size() const;
+
+  /// The same batch on `device`. With `non_blocking` a copy from pinned memory
+  /// to a GPU is queued and not waited for.
+  Batch to(torch::Device device, bool non_blocking = true) const;
+};
+
+}  // namespace tern
