@@ -73,10 +73,11 @@ install_packages() {
   mapfile -t missing < <(missing_packages "$@")
   [ "${#missing[@]}" -gt 0 ] || return 0
   say "Installing ${missing[*]}"
+  mkdir -p "$cache"
   apt_get update
   apt_get install --yes --no-install-recommends --no-remove "${missing[@]}" ||
-    die "apt-get could not install the packages; its own words are above." \
-      "A package that it would have to remove first is for you to decide on."
+    die "apt-get could not install the packages; its own words are above and" \
+      "in $cache/apt.log. ./dev never removes a package to make room."
 }
 
 apt_get() {
@@ -85,16 +86,16 @@ apt_get() {
     apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 "$@"
   )
   if [ "$(id -u)" = 0 ]; then
-    "${call[@]}" >&2
+    "${call[@]}"
   elif command -v sudo >/dev/null; then
-    sudo "${call[@]}" >&2
+    sudo "${call[@]}"
   else
     die "Packages are missing, and here is neither root nor sudo." \
       "Ask an administrator for: apt-get install $(
         missing_packages "${packages[@]}" | xargs
       )"
   fi
-}
+} >>"$cache/apt.log"
 
 # ---- Python environments ----
 
