@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace tern {
+
+/// The eight bytes that every PNG starts with.
+inline constexpr std::array<uint8_t, 8> kPngSignature =
+    {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+
+/// The type of a PNG chunk as one number: `png_type("IDAT")`.
+constexpr uint32_t png_type(const char (&name)[5]) {
+  uint32_t type = 0;
+  for (int i = 0; i < 4; ++i) {
+    type = type << 8 | static_cast<uint8_t>(name[i]);
+  }
+  return type;
+}
+
+struct PngChunk {
+  uint32_t type;
+  std::span<const uint8_t> data;
+  /// What the checksum is computed over: type and data.
+  std::span<const uint8_t> checked;
+  /// CRC-32 as the file gives it.
+  uint32_t crc;
+
+  /// Whether an image cannot be shown without understanding this chunk.
+  bool is_critical() const { return (type & 0x20000000) == 0; }
+};
+
+/// Walks the chunks of a PNG.
+///
+///   PngChunks chunks(bytes);
+///   while (std::optional<PngChunk> chunk = chunks.next()) { ... }
+///   chunks.is_complete();   // false: the file ends too early
+class PngChunks {
+ public:
+  /// \param bytes  A whole file, starting with the signature.
+  explicit PngChunks(std::span<const uint8_t> bytes)
+      : bytes_(bytes), offset_(kPngSignature.size()) {}
+
+  /// The next chunk, up to and with IEND. Nothing after IEND, and nothing when
+  /// the file ends within a chunk.
+  std::optional<PngChunk> next();
+
+  /// Whether IEND was seen, once `next` returned nothing.
+  bool is_complete() const { return is_complete_; }
+
+ private:
+  std::span<const uint8_t> bytes_;
+  size_t offset_;
+  bool is_complete_ = false;
+};
+
+}  // namespace tern

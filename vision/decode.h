@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <torch/types.h>
+
+#include "tern/data/formats/image_header.h"
+#include "tern/vision/image_size.h"
+
+namespace tern {
+
+struct DecodeOptions {
+  /// 3: RGB, grey is repeated. 1: grey, colours are weighed as by OpenCV
+  /// (0.299, 0.587, 0.114).
+  int64_t channels = 3;
+  /// Turns the image upright as its EXIF says, like cv::IMREAD_COLOR; fastai
+  /// does not.
+  bool exif_orientation = true;
+  /// Accepts a JPEG that is cut or damaged, with grey where pixels are missing.
+  bool lenient = false;
+  /// Limit on width x height, checked before anything is allocated.
+  int64_t max_pixels = kMaxPixels;
+};
+
+/// An image file in memory whose header has been read and found good. A view:
+/// bytes and path must outlive it.
+///
+///   EncodedImage image(bytes, "cat.jpg");
+///   auto pixels = torch::empty({224, 224, 3}, torch::kByte);
+///   image.decode({224, 224}, pixels.data_ptr<uint8_t>());
+///
+/// Reads JPEG, PNG, WebP, BMP and TIFF, told apart by content. Alpha is
+/// dropped, a palette looked up, 16 bits divided by 257, CMYK taken as Adobe
+/// writes it (inverted).
+class EncodedImage {
+ public:
+  /// \param bytes  The whole file.
+  /// \param path   Its name, for error messages.
+  /// \throws DataError, see `read_image_header`; ValueError for bad options.
+  EncodedImage(
+      std::span<const uint8_t> bytes,
+      std::string_view path,
+      const DecodeOptions& options = {});
+
+  /// Height and width as `decode` gives them, after turning upright.
+  ImageSize size() const;
+
+  /// Decodes into `pixels`, [size.height, size.width, channels], contiguous.
+  /// With a `size` other than `size()` the image is squeezed into it: linearly,
+  /// a JPEG after scaled decoding to no less than `size`, others by area when
+  /// they shrink to less than half.
+  /// \throws DataError if the image is cut or damaged; what is in `pixels` is
+  ///         then undefined.
+  ///
+  /// Nothing is written to stderr for JPEG and PNG, whatever is wrong with
+  /// them. OpenCV's own messages about a WebP, BMP or TIFF file that is damaged
+  /// behind a good header do go there.
+  void decode(ImageSize size, uint8_t* pixels) const;
+
+ private:
+  /// Size before turning upright.
+  ImageSize stored_size() const { return {header_.height, header_.width}; }
+  void decode_stored(ImageSize size, uint8_t* pixels) const;
+
+  std::span<const uint8_t> bytes_;
+  std::string_view path_;
+  DecodeOptions options_;
+  ImageHeader header_;
+};
+
+/// The image in `bytes` as [H, W, C] kByte in its own size.
+/// \throws as EncodedImage.
+torch::Tensor decode_image(
+    std::span<const uint8_t> bytes,
+    std::string_view path = {},
+    const DecodeOptions& options = {});
+
+/// The image in a file as [H, W, C] kByte in its own size.
+/// \throws as `read_image_file` and EncodedImage.
+torch::Tensor read_image(
+    const std::string& path,
+    const DecodeOptions& options = {});
+
+}  // namespace tern

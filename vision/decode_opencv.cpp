@@ -1,0 +1,136 @@
+#include "tern/vision/decode_opencv.h"
+
+#include <string>
+
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+
+#include "tern/data/formats/error.h"
+
+namespace tern {
+namespace {
+
+/// Images are spread over the workers of the loader; threads of OpenCV under
+/// each of them would only be in each other's way. Once, for the process.
+void use_one_opencv_thread() {
+  static const bool once = [] {
+    cv::setNumThreads(1);
+    return true;
+  }();
+  (void)once;
+}
+
+cv::Mat view_of(const uint8_t* pixels, ImageSize size, int64_t channels) {
+  return {
+      static_cast<int>(size.height),
+      static_cast<int>(size.width),
+      CV_MAKETYPE(CV_8U, static_cast<int>(channels)),
+      const_cast<uint8_t*>(pixels)};
+}
+
+[[noreturn]] void
+fail(std::string_view path, ImageFormat format, const std::string& reason) {
+  throw DataError(
+      std::string(path),
+      std::string("is a damaged or unusual ") + to_string(format) + " file (" +
+          reason + "). Convert it to PNG, copy it again or remove it.");
+}
+
+}  // namespace
+
+void decode_opencv(
+    std::span<const uint8_t> bytes,
+    std::string_view path,
+    const ImageHeader& header,
+    int64_t channels,
+    uint8_t* pixels) {
+  use_one_opencv_thread();
+  static thread_local cv::Mat decoded;
+  try {
+    const cv::Mat encoded(
+        1,
+        static_cast<int>(bytes.size()),
+        CV_8U,
+        const_cast<uint8_t*>(bytes.data()));
+    const int flags = cv::IMREAD_ANYDEPTH | cv::IMREAD_IGNORE_ORIENTATION |
+                      (channels == 1 ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR);
+    cv::imdecode(encoded, flags, &decoded);
+    if (decoded.empty()) {
+      fail(path, header.format, "OpenCV cannot decode it");
+    }
+    if (decoded.rows != header.height || decoded.cols != header.width ||
+        decoded.channels() != channels) {
+      fail(path, header.format, "its size is not what its header says");
+    }
+    if (decoded.depth() == CV_16U) {
+      decoded.convertTo(decoded, CV_8U, 1.0 / 257);
+    } else if (decoded.depth() != CV_8U) {
+      fail(path, header.format, "its numbers have neither 8 nor 16 bits");
+    }
+    cv::Mat target = view_of(pixels, {header.height, header.width}, channels);
+    if (channels == 1) {
+      decoded.copyTo(target);
+    } else {
+      cv::cvtColor(decoded, target, cv::COLOR_BGR2RGB);
+    }
+  } catch (const cv::Exception& error) {
+    fail(path, header.format, "OpenCV: " + error.err);
+  }
+}
+
+void resize_image(
+    const uint8_t* pixels,
+    ImageSize from,
+    int64_t channels,
+    bool by_area,
+    ImageSize to,
+    uint8_t* resized) {
+  use_one_opencv_thread();
+  const bool shrinks = to.height * 2 < from.height && to.width * 2 < from.width;
+  cv::Mat target = view_of(resized, to, channels);
+  cv::resize(
+      view_of(pixels, from, channels),
+      target,
+      target.size(),
+      0,
+      0,
+      by_area && shrinks ? cv::INTER_AREA : cv::INTER_LINEAR);
+}
+
+void turn_upright(
+    const uint8_t* pixels,
+    ImageSize from,
+    int64_t channels,
+    int orientation,
+    uint8_t* upright) {
+  use_one_opencv_thread();
+  const cv::Mat source = view_of(pixels, from, channels);
+  const bool is_turned = orientation >= 5;
+  const ImageSize size = is_turned ? ImageSize{from.width, from.height} : from;
+  cv::Mat target = view_of(upright, size, channels);
+  if (is_turned) {
+    cv::transpose(source, target);
+  } else {
+    source.copyTo(target);
+  }
+  // After the transposition: mirror left to right, upside down, or both.
+  constexpr int kLeftRight = 1, kUpDown = 0, kBoth = -1;
+  switch (orientation) {
+    case 2:
+    case 6:
+      cv::flip(target, target, kLeftRight);
+      break;
+    case 3:
+    case 7:
+      cv::flip(target, target, kBoth);
+      break;
+    case 4:
+    case 8:
+      cv::flip(target, target, kUpDown);
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace tern
