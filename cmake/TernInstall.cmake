@@ -1,0 +1,41 @@
+# `cmake --install`, and the package that find_package(tern) finds.
+include(CMakePackageConfigHelpers)
+
+option(TERN_INSTALL "Install the headers, the libraries and the CMake package" ${PROJECT_IS_TOP_LEVEL})
+if(NOT TERN_INSTALL)
+  return()
+endif()
+
+set(tern_package ${CMAKE_INSTALL_LIBDIR}/cmake/tern)
+set(tern_targets tern_torch tern_formats tern)
+set(tern_folders kernels data learner callbacks)
+if(TERN_VISION)
+  list(APPEND tern_targets tern_vision)
+  list(APPEND tern_folders vision)
+endif()
+
+target_compile_features(tern_formats PUBLIC cxx_std_20)
+target_compile_features(tern_torch INTERFACE cxx_std_20)
+# LibTorch lies elsewhere on the next machine; ternConfig.cmake asks it there.
+foreach(property INTERFACE_INCLUDE_DIRECTORIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES)
+  set_property(TARGET tern_torch PROPERTY ${property} "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
+endforeach()
+
+install(TARGETS ${tern_targets} EXPORT ternTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT ternTargets NAMESPACE tern:: DESTINATION ${tern_package})
+install(FILES tern.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tern)
+install(DIRECTORY ${tern_folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tern
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+
+configure_package_config_file(
+  ${CMAKE_CURRENT_LIST_DIR}/ternConfig.cmake.in ${PROJECT_BINARY_DIR}/ternConfig.cmake
+  INSTALL_DESTINATION ${tern_package}
+  NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file(
+  ${PROJECT_BINARY_DIR}/ternConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${PROJECT_BINARY_DIR}/ternConfig.cmake
+  ${PROJECT_BINARY_DIR}/ternConfigVersion.cmake
+  DESTINATION ${tern_package})

@@ -1,0 +1,42 @@
+# Installs BUILD into a folder of its own, moves it, and builds and runs the
+# outside project against it. See tools.cmake for the other arguments.
+set(folder ${BUILD}/tests/install)
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${ARGN}\nended with ${result}:\n${output}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${folder}/first ${folder}/prefix)
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${folder}/first)
+# A package that is moved has to stay whole.
+file(RENAME ${folder}/first ${folder}/prefix)
+
+file(GLOB_RECURSE files ${folder}/prefix/*.cmake)
+foreach(file IN LISTS files)
+  file(STRINGS ${file} lines REGEX "${BUILD}|${TORCH}")
+  if(lines)
+    message(FATAL_ERROR "${file} names a folder of this machine: ${lines}")
+  endif()
+endforeach()
+
+set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${LAUNCHER}")
+run(${CMAKE_COMMAND} -S ${SOURCE} -B ${folder}/build -G ${GENERATOR}
+  -DCMAKE_BUILD_TYPE=Release
+  -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
+  -Dtern_DIR=${folder}/prefix/${LIBDIR}/cmake/tern
+  -DTorch_DIR=${TORCH}
+  -DCUDA_TOOLKIT_ROOT_DIR=${CUDA} -DCUDAToolkit_ROOT=${CUDA}
+  -DCMAKE_CUDA_COMPILER=${CUDA}/bin/nvcc)
+run(${CMAKE_COMMAND} --build ${folder}/build)
+
+file(GLOB programs ${folder}/build/line ${folder}/build/images)
+foreach(program IN LISTS programs)
+  run(${program})
+endforeach()
+list(LENGTH programs count)
+if(VISION AND NOT count EQUAL 2 OR count EQUAL 0)
+  message(FATAL_ERROR "The outside project built only: ${programs}")
+endif()

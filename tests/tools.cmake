@@ -1,0 +1,21 @@
+# Tests of the repository itself, and the program behind ./dev doctor.
+add_subdirectory(${PROJECT_SOURCE_DIR}/tools ${PROJECT_BINARY_DIR}/tools)
+
+add_test(NAME layering
+  COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/layering.cmake)
+
+# An outside project finds the installed package, builds and runs.
+add_test(NAME install
+  COMMAND ${CMAKE_COMMAND}
+    -DBUILD=${PROJECT_BINARY_DIR}
+    -DSOURCE=${CMAKE_CURRENT_LIST_DIR}/install
+    -DGENERATOR=${CMAKE_GENERATOR}
+    -DCXX=${CMAKE_CXX_COMPILER}
+    "-DCXX_FLAGS=$<$<BOOL:${TERN_SANITIZE}>:-fsanitize=${TERN_SANITIZE}>"
+    "-DLAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}"
+    -DLIBDIR=${CMAKE_INSTALL_LIBDIR}
+    -DTORCH=${Torch_DIR}
+    -DCUDA=${CUDA_TOOLKIT_ROOT_DIR}
+    -DVISION=${TERN_VISION}
+    -P ${CMAKE_CURRENT_LIST_DIR}/install/run.cmake)
+set_tests_properties(install PROPERTIES LABELS install TIMEOUT 600)

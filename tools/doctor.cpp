@@ -1,0 +1,325 @@
+// ./dev doctor: what this machine is, and what is wrong with it. Each problem
+// is a sentence with its cure; the program then ends with 1.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+#include <torch/version.h>
+
+#include "tern/kernels/load_cuda.h"
+#include "tern/tools/blas.h"
+#include "tern/tools/doctor_cuda.h"
+
+#ifdef TERN_HAS_VISION
+#include <opencv2/core.hpp>
+#include <opencv2/core/utility.hpp>
+
+#include "tern/vision/decode.h"
+#endif
+
+namespace fs = std::filesystem;
+
+namespace tern::tools {
+namespace {
+
+std::vector<std::string> problems;
+
+void problem(std::string sentence) {
+  problems.push_back(std::move(sentence));
+}
+
+void line(std::string_view name, std::string_view value) {
+  fmt::print("{:<11} {}\n", name, value);
+}
+
+std::string library_of(const void* address) {
+  Dl_info info{};
+  return dladdr(address, &info) != 0 && info.dli_fname ? info.dli_fname : "?";
+}
+
+// ---- Versions ----
+
+void report_versions() {
+  line("tern", TERN_VERSION_TEXT " (" TERN_BUILD_TYPE_TEXT ")");
+  line(
+      "libtorch",
+      fmt::format(
+          "{} in {}",
+          TORCH_VERSION,
+          fs::path(library_of(reinterpret_cast<void*>(&at::get_num_threads)))
+              .parent_path()
+              .string()));
+  line("compiler", TERN_COMPILER_TEXT);
+  line("cmake", TERN_CMAKE_TEXT);
+  line("toolkit", "CUDA " TERN_TOOLKIT_TEXT);
+#ifdef TERN_HAS_VISION
+  line("opencv", cv::getVersionString());
+  if (cv::getVersionString() != CV_VERSION) {
+    problem(fmt::format(
+        "OpenCV's headers are of {} and its libraries of {}: install one "
+        "version, then run rm -rf build && ./dev build.",
+        CV_VERSION,
+        cv::getVersionString()));
+  }
+#endif
+}
+
+// ---- The processor ----
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string text; std::getline(info, text);) {
+    if (text.starts_with("model name")) {
+      return text.substr(text.find(':') + 2);
+    }
+  }
+  return "unknown";
+}
+
+std::string cpu_features() {
+  std::vector<std::string> features;
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2")) features.emplace_back("avx2");
+  if (__builtin_cpu_supports("fma")) features.emplace_back("fma");
+  if (__builtin_cpu_supports("avx512f")) features.emplace_back("avx512f");
+  if (__builtin_cpu_supports("avx512vnni")) features.emplace_back("avx512vnni");
+  if (__builtin_cpu_supports("avx512bf16")) features.emplace_back("avx512bf16");
+#endif
+  return fmt::format("{}", fmt::join(features, " "));
+}
+
+void report_cpu() {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  line("cpu", fmt::format("{}, {} cores", cpu_model(), cores));
+  line(
+      "features",
+      fmt::format(
+          "{}; LibTorch uses {}",
+          cpu_features(),
+          at::get_cpu_capability()));
+  const char* variable = std::getenv("OMP_NUM_THREADS");
+  line(
+      "threads",
+      fmt::format(
+          "{} in an operation, {} between operations{}",
+          at::get_num_threads(),
+          at::get_num_interop_threads(),
+          variable ? fmt::format(", OMP_NUM_THREADS={}", variable) : ""));
+  if (at::get_num_threads() > cores) {
+    problem(fmt::format(
+        "An operation uses {} threads on {} cores, which is slower than one "
+        "a core: unset OMP_NUM_THREADS or set it to {}.",
+        at::get_num_threads(),
+        cores,
+        cores));
+  }
+}
+
+// ---- The BLAS, and what else may be in the program twice ----
+
+double matmul_gigaflops() {
+  const int64_t n = 256;
+  const torch::Tensor a = torch::rand({n, n}), b = torch::rand({n, n});
+  double best = 0;
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
+    torch::mm(a, b);
+    const std::chrono::duration<double> seconds =
+        std::chrono::steady_clock::now() - start;
+    best = std::max(best, 2e-9 * n * n * n / seconds.count());
+  }
+  return best;
+}
+
+void report_blas() {
+  torch::NoGradGuard no_grad;
+  const std::string library = blas_library();
+  line(
+      "blas",
+      fmt::format(
+          "{:.0f} GFLOP/s in a 256x256 matmul, sgemm_ is that of {}",
+          matmul_gigaflops(),
+          fs::path(library).filename().string()));
+  if (fs::path(library).filename() != "libtorch_cpu.so") {
+    problem(fmt::format(
+        "LibTorch's matrix product is taken over by {}, which can be 37 times "
+        "slower: unset LD_PRELOAD, and in a program of your own link tern or "
+        "LibTorch directly, before OpenCV.",
+        library));
+  }
+}
+
+/// The files mapped into this process whose names start with `prefix`.
+std::set<std::string> loaded_libraries(std::string_view prefix) {
+  std::set<std::string> files;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string text; std::getline(maps, text);) {
+    const size_t slash = text.find('/');
+    if (slash == std::string::npos) continue;
+    const fs::path file = text.substr(slash);
+    if (file.filename().string().starts_with(prefix)) {
+      files.insert(file.string());
+    }
+  }
+  return files;
+}
+
+void report_duplicates() {
+  std::set<std::string> openmp;
+  for (const char* prefix : {"libgomp", "libomp", "libiomp5"}) {
+    openmp.merge(loaded_libraries(prefix));
+  }
+  line("openmp", fmt::format("{}", fmt::join(openmp, ", ")));
+  if (openmp.size() > 1) {
+    problem(fmt::format(
+        "Two OpenMP libraries share the cores, {}: build with g++, and unset "
+        "LD_PRELOAD.",
+        fmt::join(openmp, " and ")));
+  }
+}
+
+// ---- The GPU ----
+
+void report_cuda() {
+  const CudaReport report = ask_cuda_driver();
+  if (!report.has_driver) {
+    line("gpu", report.has_gpu ? "without a driver" : "none; the CPU is used");
+    if (report.has_gpu) {
+      problem(
+          "There is an NVIDIA GPU but no driver: install driver 580 or newer "
+          "from your distribution, then restart.");
+    }
+    return;
+  }
+  line(
+      "driver",
+      fmt::format(
+          "runs CUDA up to {}.{}",
+          report.driver_version / 1000,
+          report.driver_version % 1000 / 10));
+  for (const std::string& device : report.devices) line("gpu", device);
+  if (report.driver_version < 13000) {
+    problem(
+        "The NVIDIA driver is too old for LibTorch's CUDA 13: install driver "
+        "580 or newer. Until then Tern trains on the CPU.");
+  } else if (!report.error.empty()) {
+    problem(fmt::format(
+        "The NVIDIA driver does not start ({}): see nvidia-smi; in a "
+        "container, start it with --gpus all.",
+        report.error));
+  } else if (!report.devices.empty() && !load_cuda()) {
+    problem(
+        "The driver shows a GPU that LibTorch cannot use: see the warning "
+        "above, and run ./dev build after rm -rf ~/.cache/tern/torch-2.11.0.");
+  }
+}
+
+// ---- Memory, disk, data ----
+
+void report_memory() {
+  std::map<std::string, double> gigabytes;
+  std::ifstream info("/proc/meminfo");
+  for (std::string text; std::getline(info, text);) {
+    std::istringstream words(text);
+    std::string name;
+    double kilobytes = 0;
+    words >> name >> kilobytes;
+    gigabytes[name] = kilobytes / (1 << 20);
+  }
+  const double available = gigabytes["MemAvailable:"];
+  line(
+      "memory",
+      fmt::format(
+          "{:.1f} GB available of {:.1f}",
+          available,
+          gigabytes["MemTotal:"]));
+  if (available < 2) {
+    problem(
+        "Less than 2 GB of memory are free, too little to compile a file that "
+        "includes LibTorch: end other programs or add swap space.");
+  }
+}
+
+void report_disk() {
+  const char* home = std::getenv("HOME");
+  const fs::path folder = home ? home : "/";
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error) {
+    problem(fmt::format(
+        "The home folder {} cannot be read ({}): set HOME to one that can.",
+        folder.string(),
+        error.message()));
+    return;
+  }
+  const double free = static_cast<double>(space.available) / (1 << 30);
+  line("disk", fmt::format("{:.0f} GB free in {}", free, folder.string()));
+  if (free < 5) {
+    problem(fmt::format(
+        "Less than 5 GB are free in {}: remove what you do not need, for "
+        "instance with ccache --clear or pip cache purge.",
+        folder.string()));
+  }
+}
+
+void report_data() {
+  const char* data = std::getenv("TERN_DATA");
+  if (!data) {
+    line("data", "TERN_DATA is not set: data sets are downloaded when used");
+    return;
+  }
+  std::error_code none;
+  line("data", fmt::format("TERN_DATA={}", data));
+  if (!fs::is_directory(data, none)) {
+    problem(fmt::format(
+        "TERN_DATA names {}, which is no folder: set it to the folder of the "
+        "data sets, or unset it.",
+        data));
+  } else if (!fs::exists(fs::path(data) / "mnist_sample.tgz", none)) {
+    problem(fmt::format(
+        "TERN_DATA names {}, which has no mnist_sample.tgz in it: set it to "
+        "the folder of the data sets, or unset it.",
+        data));
+  }
+}
+
+int run() {
+  report_versions();
+  report_cpu();
+  report_blas();
+  report_duplicates();
+  report_cuda();
+  report_memory();
+  report_disk();
+  report_data();
+  fmt::print("\n");
+  for (const std::string& sentence : problems) {
+    fmt::print("problem: {}\n", sentence);
+  }
+  if (problems.empty()) fmt::print("No problem found.\n");
+  return problems.empty() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tern::tools
+
+int main() try { return tern::tools::run(); } catch (const c10::Error& error) {
+  fmt::print(stderr, "error: {}\n", error.what_without_backtrace());
+  return 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", error.what());
+  return 1;
+}
