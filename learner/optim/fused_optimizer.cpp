@@ -1,0 +1,284 @@
+#include "tern/learner/optim/fused_optimizer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/serialize/archive.h>
+#include <torch/types.h>
+
+namespace tern::optim {
+
+namespace {
+
+constexpr const char* kDecoupledKey = "decoupled_weight_decay";
+
+// Entry `i` of `list` becomes `tensor`; an entry that already is costs nothing.
+void put(
+    std::vector<torch::Tensor>& list,
+    size_t i,
+    const torch::Tensor& tensor) {
+  if (i == list.size()) {
+    list.push_back(tensor);
+  } else if (!list[i].is_same(tensor)) {
+    list[i] = tensor;
+  }
+}
+
+at::TensorList first(const std::vector<torch::Tensor>& list, size_t count) {
+  return {list.data(), std::min(count, list.size())};
+}
+
+// `scalar` on `device`; the same tensor if it is there.
+std::optional<torch::Tensor> on(
+    torch::Device device,
+    const std::optional<torch::Tensor>& scalar) {
+  if (!scalar || !scalar->defined()) return std::nullopt;
+  return scalar->device() == device ? scalar
+                                    : scalar->to(device, /*non_blocking=*/true);
+}
+
+std::optional<torch::Tensor> if_defined(const torch::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
+}  // namespace
+
+OptimizerTensors FusedOptimizer::TensorLists::kernel_tensors() const {
+  return {
+      .params = first(params, size),
+      .grads = first(grads, size),
+      .weights = has_weights ? first(weights, size) : at::TensorList(),
+      .steps = first(steps, size)};
+}
+
+FusedOptimizer::FusedOptimizer(
+    std::string name,
+    const Groups& groups,
+    std::unique_ptr<torch::optim::OptimizerOptions> defaults,
+    bool decoupled_weight_decay)
+    : Optimizer(groups, std::move(defaults)),
+      name_(std::move(name)),
+      decoupled_weight_decay_(decoupled_weight_decay) {
+  for (const auto& group : param_groups_) {
+    for (const torch::Tensor& param : group.params()) check_param(param);
+  }
+}
+
+void FusedOptimizer::check_option(bool is_valid, const std::string& message)
+    const {
+  TORCH_CHECK_VALUE(is_valid, fmt::format("[{}] {}", name_, message));
+}
+
+void FusedOptimizer::check_param(const torch::Tensor& param) const {
+  const auto shape = fmt::format("[{}]", fmt::join(param.sizes(), ", "));
+  check_option(
+      param.scalar_type() == torch::kFloat,
+      fmt::format(
+          "a parameter {} is {}; expected Float. {}",
+          shape,
+          c10::toString(param.scalar_type()),
+          param.scalar_type() == torch::kDouble
+              ? fmt::format("For Double use torch{}.", name_.substr(4))
+              : "Give it fp32 masters and call set_weights(), as "
+                "Learner::to_fp16() does."));
+  check_option(
+      param.layout() == torch::kStrided && param.is_non_overlapping_and_dense(),
+      fmt::format(
+          "a parameter {} with strides [{}] is not dense; expected memory of "
+          "its own without gaps. Make it with clone().",
+          shape,
+          fmt::join(param.strides(), ", ")));
+}
+
+torch::Tensor FusedOptimizer::step(LossClosure closure) {
+  torch::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode enable_grad(true);
+    loss = closure();
+  }
+  step_all({.grad_scale = if_defined(grad_scale_), .found_inf = {}});
+  return loss;
+}
+
+void FusedOptimizer::step_amp(
+    const torch::Tensor& grad_scale,
+    const torch::Tensor& found_inf) {
+  torch::Tensor scale = grad_scale;
+  if (scale.defined() && grad_scale_.defined()) {
+    scale = scale * grad_scale_.to(scale.device(), /*non_blocking=*/true);
+  }
+  step_all(
+      {.grad_scale = if_defined(scale), .found_inf = if_defined(found_inf)});
+}
+
+void FusedOptimizer::step_all(const GradState& grad_state) {
+  const torch::NoGradGuard no_grad;
+  lists_.resize(param_groups_.size());
+  // Every group is checked before the first is written.
+  for (size_t group = 0; group < param_groups_.size(); ++group) collect(group);
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    for (auto& [device, lists] : lists_[group]) {
+      if (lists.size != 0) {
+        run_kernel(
+            lists,
+            param_groups_[group].options(),
+            {.grad_scale = on(device, grad_state.grad_scale),
+             .found_inf = on(device, grad_state.found_inf)});
+      }
+      // Kept gradients would stay in memory during the next forward pass.
+      lists.grads.clear();
+    }
+  }
+}
+
+void FusedOptimizer::collect(size_t group) {
+  for (auto& [device, lists] : lists_[group]) {
+    lists.grads.clear();
+    lists.has_weights = false;
+    lists.size = 0;
+  }
+  for (const torch::Tensor& param : param_groups_[group].params()) {
+    if (gradient(param).defined()) collect(group, param);
+  }
+}
+
+void FusedOptimizer::collect(size_t group, const torch::Tensor& param) {
+  const torch::Tensor& grad = gradient(param);
+  check_option(
+      grad.layout() == torch::kStrided,
+      "a gradient is sparse; expected a dense one. Make the embedding with "
+      "sparse(false), or train it with torch::optim.");
+  FusedParamState& state = state_of(param);
+  const Buffers buffers =
+      prepare_buffers(state, param, param_groups_[group].options());
+
+  TensorLists& lists = lists_for(group, param.device());
+  const size_t i = lists.size++;
+  put(lists.params, i, param);
+  put(lists.grads, i, grad);
+  put(lists.weights, i, weight(param));
+  put(lists.steps, i, state.step);
+  for (size_t k = 0; k < buffers.size(); ++k) {
+    put(lists.buffers[k], i, buffers[k]);
+  }
+  if (lists.weights[i].defined()) lists.has_weights = true;
+}
+
+FusedParamState& FusedOptimizer::state_of(const torch::Tensor& param) {
+  const auto found = state_.find(param.unsafeGetTensorImpl());
+  if (found != state_.end()) {
+    return static_cast<FusedParamState&>(*found->second);
+  }
+  check_param(param);
+  auto made = new_state();
+  made->step = torch::zeros({}, param.options().requires_grad(false));
+  FusedParamState& state = *made;
+  state_[param.unsafeGetTensorImpl()] = std::move(made);
+  return state;
+}
+
+FusedOptimizer::TensorLists& FusedOptimizer::lists_for(
+    size_t group,
+    torch::Device device) {
+  auto& of_group = lists_[group];
+  for (auto& [at, lists] : of_group) {
+    if (at == device) return lists;
+  }
+  return of_group.emplace_back(device, TensorLists{}).second;
+}
+
+const torch::Tensor& FusedOptimizer::weight(const torch::Tensor& param) const {
+  static const torch::Tensor none;
+  if (weights_.empty()) return none;
+  const auto found = weights_.find(param.unsafeGetTensorImpl());
+  return found == weights_.end() ? none : found->second;
+}
+
+const torch::Tensor& FusedOptimizer::gradient(
+    const torch::Tensor& param) const {
+  const torch::Tensor& own = param.grad();
+  if (own.defined()) return own;
+  const torch::Tensor& source = weight(param);
+  return source.defined() ? source.grad() : own;
+}
+
+std::vector<torch::Tensor> FusedOptimizer::gradients() const {
+  std::vector<torch::Tensor> all;
+  for (const auto& group : param_groups_) {
+    for (const torch::Tensor& param : group.params()) {
+      const torch::Tensor& grad = gradient(param);
+      if (grad.defined()) all.push_back(grad);
+    }
+  }
+  return all;
+}
+
+void FusedOptimizer::set_weights(
+    const std::vector<torch::Tensor>& masters,
+    const std::vector<torch::Tensor>& weights) {
+  check_option(
+      masters.size() == weights.size(),
+      fmt::format(
+          "set_weights: {} masters and {} weights; expected one weight for "
+          "each master.",
+          masters.size(),
+          weights.size()));
+  std::unordered_map<c10::TensorImpl*, torch::Tensor> by_master;
+  for (size_t i = 0; i < masters.size(); ++i) {
+    const torch::Tensor& master = masters[i];
+    const torch::Tensor& weight = weights[i];
+    check_option(
+        master.sizes() == weight.sizes() &&
+            master.device() == weight.device() &&
+            (weight.scalar_type() == torch::kHalf ||
+             weight.scalar_type() == torch::kBFloat16),
+        fmt::format(
+            "set_weights: weight {} is [{}] {} on {}; expected [{}] Half or "
+            "BFloat16 on {}, as its master.",
+            i,
+            fmt::join(weight.sizes(), ", "),
+            c10::toString(weight.scalar_type()),
+            weight.device().str(),
+            fmt::join(master.sizes(), ", "),
+            master.device().str()));
+    by_master[master.unsafeGetTensorImpl()] = weight;
+  }
+  weights_ = std::move(by_master);
+  lists_.clear();
+}
+
+void FusedOptimizer::move_gradients_to_masters() {
+  for (const auto& group : param_groups_) {
+    for (const torch::Tensor& param : group.params()) {
+      const torch::Tensor& source = weight(param);
+      if (!source.defined() || !source.grad().defined()) continue;
+      param.mutable_grad() = source.grad().to(torch::kFloat);
+      source.mutable_grad().reset();
+    }
+  }
+}
+
+void FusedOptimizer::save(torch::serialize::OutputArchive& archive) const {
+  write(archive);
+  archive.write(kDecoupledKey, c10::IValue(decoupled_weight_decay_));
+}
+
+void FusedOptimizer::load(torch::serialize::InputArchive& archive) {
+  read(archive);
+  lists_.clear();
+  c10::IValue decoupled;
+  if (archive.try_read(kDecoupledKey, decoupled)) {
+    decoupled_weight_decay_ = decoupled.toBool();
+  }
+  for (const auto& group : param_groups_) {
+    for (const torch::Tensor& param : group.params()) {
+      const auto found = state_.find(param.unsafeGetTensorImpl());
+      if (found == state_.end()) continue;
+      auto& state = static_cast<FusedParamState&>(*found->second);
+      for (auto& [key, tensor] : state.tensors()) {
+        if (tensor->defined()) *tensor = tensor->to(param.device());
+      }
+    }
+  }
+}
+
+}  // namespace tern::optim

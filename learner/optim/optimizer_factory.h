@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <torch/optim/optimizer.h>
+
+namespace tern {
+
+/// Makes an optimizer over parameter groups that the Learner has laid out.
+using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
+    std::vector<torch::optim::OptimizerParamGroup>)>;
+
+/// The factory of `Optimizer(groups, options)`, for any optimizer made so.
+///
+///   .optimizer = tern::optimizer<tern::optim::SGD>(
+///       torch::optim::SGDOptions(0.1).momentum(0.9))
+///   .optimizer = tern::optimizer<torch::optim::RMSprop>()
+///
+/// \param options  Left out: the optimizer's own defaults, with a learning
+///                 rate of 1e-3 where it has none (torch::optim::SGD).
+template <class Optimizer, class... Options>
+OptimizerFactory optimizer(Options... options) {
+  static_assert(sizeof...(Options) <= 1, "an optimizer has one options struct");
+  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+  return
+      [options...](Groups groups) -> std::unique_ptr<torch::optim::Optimizer> {
+        if constexpr (std::is_constructible_v<Optimizer, Groups, Options...>) {
+          return std::make_unique<Optimizer>(std::move(groups), options...);
+        } else {
+          return std::make_unique<Optimizer>(std::move(groups), 1e-3);
+        }
+      };
+}
+
+}  // namespace tern
