@@ -1,0 +1,74 @@
+#include "tern/data/data_bunch.h"
+
+#include <fmt/format.h>
+
+#include "tern/kernels/load_cuda.h"
+#include "tern/kernels/normalize_images.h"
+
+namespace tern {
+
+const char* to_string(Split split) {
+  switch (split) {
+    case Split::train:
+      return "train";
+    case Split::valid:
+      return "valid";
+    case Split::test:
+      return "test";
+  }
+  return "unknown";
+}
+
+BatchTransform normalize(std::vector<double> mean, std::vector<double> stddev) {
+  TORCH_CHECK_VALUE(
+      !mean.empty() && mean.size() == stddev.size(),
+      fmt::format(
+          "[normalize] mean has {} values and stddev has {}; expected one of "
+          "each for every channel.",
+          mean.size(),
+          stddev.size()));
+  return [mean = std::move(mean), stddev = std::move(stddev)](
+             Batch& batch, const BatchTransformContext& context) {
+    torch::Tensor& images = batch.inputs.at(0);
+    if (images.scalar_type() == torch::kByte) {
+      images = normalize_images(images, mean, stddev, context.dtype);
+    }
+  };
+}
+
+const DataLoader& DataBunch::loader(Split split) const {
+  const auto& loader = split == Split::train ? train
+      : split == Split::valid                ? valid
+                                             : test;
+  TORCH_CHECK_VALUE(
+      loader,
+      fmt::format(
+          "[DataBunch] there is no {} loader; set DataBunch::{} first.",
+          to_string(split),
+          to_string(split)));
+  return *loader;
+}
+
+torch::Device DataBunch::default_device() {
+  return load_cuda() ? torch::Device(torch::kCUDA, 0) : torch::kCPU;
+}
+
+DataBunch DataBunch::create(
+    std::shared_ptr<const Dataset> train,
+    std::shared_ptr<const Dataset> valid,
+    DataLoaderOptions options,
+    std::shared_ptr<const Dataset> test) {
+  DataBunch data;
+  DataLoaderOptions train_options = options;
+  train_options.training = true;
+  train_options.shuffle = true;
+  train_options.drop_last = true;
+  data.train = std::make_shared<DataLoader>(std::move(train), train_options);
+  options.shuffle = options.drop_last = options.training = false;
+  options.sampler = nullptr;
+  if (valid) data.valid = std::make_shared<DataLoader>(std::move(valid), options);
+  if (test) data.test = std::make_shared<DataLoader>(std::move(test), options);
+  return data;
+}
+
+}  // namespace tern

@@ -1,0 +1,257 @@
+#include "tern/data/data_loader.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "tern/data/error_text.h"
+#include "tern/data/formats/error.h"
+#include "tern/kernels/load_cuda.h"
+
+namespace tern {
+
+namespace {
+
+DataLoaderOptions checked(DataLoaderOptions options) {
+  TORCH_CHECK_VALUE(
+      options.batch_size > 0,
+      fmt::format(
+          "[DataLoader] batch_size is {}; expected 1 or more.",
+          options.batch_size));
+  TORCH_CHECK_VALUE(
+      options.workers >= -1,
+      fmt::format(
+          "[DataLoader] workers is {}; expected a number of threads, 0 for the "
+          "calling thread or -1 for a number that suits the machine.",
+          options.workers));
+  TORCH_CHECK_VALUE(
+      options.prefetch > 0,
+      fmt::format(
+          "[DataLoader] prefetch is {}; expected 1 batch or more for each "
+          "worker.",
+          options.prefetch));
+  if (options.workers == -1) {
+    const int64_t cores = std::thread::hardware_concurrency();
+    options.workers = std::clamp<int64_t>(cores - 1, 1, 16);
+  }
+  if (!options.pin_memory) options.pin_memory = load_cuda();
+  return options;
+}
+
+// Turns what a data set threw into a DataError that names the sample, with the
+// original nested in it. `indices` failed together; asking for each alone finds
+// the one to blame. Called inside a handler.
+[[noreturn]] void rethrow_with_sample(
+    const Dataset& dataset,
+    c10::ArrayRef<int64_t> indices,
+    const BatchContext& context) {
+  for (const int64_t index : indices) {
+    try {
+      dataset.get_batch(index, context);
+      continue;
+    } catch (const DataError& error) {
+      std::throw_with_nested(DataError(
+          error.path().empty() ? dataset.describe(index) : "",
+          fmt::format("{} (sample {} of the data set)", error.what(), index)));
+    } catch (const std::exception& error) {
+      std::throw_with_nested(DataError(
+          dataset.describe(index),
+          fmt::format("{} (sample {} of the data set)", message_of(error), index)));
+    } catch (...) {
+      std::throw_with_nested(DataError(
+          dataset.describe(index),
+          fmt::format(
+              "the data set threw something that is no std::exception (sample "
+              "{})",
+              index)));
+    }
+  }
+  // Each sample is fine alone: they do not fit together, or the fault passed.
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    std::throw_with_nested(DataError(
+        "",
+        fmt::format(
+            "{} (a batch of {} samples, the first {}: {})",
+            message_of(error),
+            indices.size(),
+            indices[0],
+            dataset.describe(indices[0]))));
+  }
+}
+
+}  // namespace
+
+// The batches of one epoch. Workers claim batch numbers in order and put each
+// into its place of a ring; `next` takes them out in order, so that a slow
+// batch delays but never reorders. A worker runs at most a ring ahead.
+struct DataLoader::Epoch::Workers {
+  struct Slot {
+    bool ready = false;
+    Batch batch;
+    std::exception_ptr error;
+  };
+
+  std::shared_ptr<const Dataset> dataset;
+  std::shared_ptr<BufferPool> buffers;
+  DataLoaderOptions options;
+  BatchContext context;
+  std::vector<int64_t> order;
+  int64_t batches = 0;
+
+  std::mutex mutex;
+  std::condition_variable batch_ready, slot_free;
+  std::vector<Slot> ring;
+  int64_t claimed = 0;   // first batch that no worker has taken
+  int64_t consumed = 0;  // first batch that `next` has not returned
+  bool stop = false;
+  std::vector<std::jthread> threads;
+
+  ~Workers() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    slot_free.notify_all();
+  }
+
+  Batch make(int64_t batch) const {
+    const int64_t begin = batch * options.batch_size;
+    const int64_t end = std::min<int64_t>(
+        begin + options.batch_size, static_cast<int64_t>(order.size()));
+    const c10::ArrayRef<int64_t> indices(
+        order.data() + begin, order.data() + end);
+    try {
+      return dataset->get_batch(indices, context);
+    } catch (...) {
+      rethrow_with_sample(*dataset, indices, context);
+    }
+  }
+
+  void work() {
+    // A worker is one thread of many: its tensor operations must not start
+    // threads of their own. LibTorch sets the number on a thread's first use.
+    at::internal::lazy_init_num_threads();
+    omp_set_num_threads(1);
+    const torch::NoGradGuard no_grad;
+    std::unique_lock lock(mutex);
+    for (;;) {
+      slot_free.wait(lock, [&] {
+        return stop ||
+            claimed - consumed < static_cast<int64_t>(ring.size()) ||
+            claimed >= batches;
+      });
+      if (stop || claimed >= batches) return;
+      const int64_t batch = claimed++;
+      lock.unlock();
+      Slot made;
+      try {
+        made.batch = make(batch);
+      } catch (...) {
+        made.error = std::current_exception();
+      }
+      made.ready = true;
+      lock.lock();
+      ring[batch % ring.size()] = std::move(made);
+      batch_ready.notify_all();
+    }
+  }
+
+  std::optional<Batch> next() {
+    if (consumed >= batches) return std::nullopt;
+    if (threads.empty()) return make(consumed++);
+    std::unique_lock lock(mutex);
+    Slot& slot = ring[consumed % ring.size()];
+    const auto is_ready = [&] { return slot.ready; };
+    if (options.timeout.count() == 0) {
+      batch_ready.wait(lock, is_ready);
+    } else if (!batch_ready.wait_for(lock, options.timeout, is_ready)) {
+      throw DataError(
+          dataset->describe(order[consumed * options.batch_size]),
+          fmt::format(
+              "batch {}, which begins with this sample, was not ready after {} "
+              "ms. The data set is slow or stuck; raise "
+              "DataLoaderOptions::timeout if it is slow.",
+              consumed,
+              options.timeout.count()));
+    }
+    Slot taken = std::exchange(slot, Slot{});
+    ++consumed;
+    if (taken.error) {
+      consumed = batches;
+      stop = true;
+    }
+    lock.unlock();
+    slot_free.notify_all();
+    if (taken.error) std::rethrow_exception(taken.error);
+    return std::move(taken.batch);
+  }
+};
+
+DataLoader::Epoch::Epoch(std::unique_ptr<Workers> workers)
+    : workers_(std::move(workers)) {}
+DataLoader::Epoch::Epoch(Epoch&&) noexcept = default;
+DataLoader::Epoch::~Epoch() = default;
+
+std::optional<Batch> DataLoader::Epoch::next() { return workers_->next(); }
+
+DataLoader::DataLoader(
+    std::shared_ptr<const Dataset> dataset,
+    DataLoaderOptions options)
+    : dataset_(std::move(dataset)), options_(checked(std::move(options))) {
+  TORCH_CHECK_VALUE(
+      dataset_, "[DataLoader] the data set is null; give a data set.");
+  sampler_ = options_.sampler;
+  if (!sampler_ && options_.shuffle) {
+    sampler_ = std::make_shared<RandomSampler>(dataset_->size());
+  } else if (!sampler_) {
+    sampler_ = std::make_shared<SequentialSampler>(dataset_->size());
+  }
+  buffers_ = std::make_shared<BufferPool>(*options_.pin_memory);
+}
+
+int64_t DataLoader::size() const {
+  const int64_t samples = sampler_->size();
+  return options_.drop_last
+      ? samples / options_.batch_size
+      : (samples + options_.batch_size - 1) / options_.batch_size;
+}
+
+DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
+  TORCH_CHECK_VALUE(
+      epoch >= 0 && first_batch >= 0,
+      fmt::format(
+          "[DataLoader::epoch] epoch is {} and first_batch is {}; expected 0 "
+          "or more.",
+          epoch,
+          first_batch));
+  auto workers = std::make_unique<Epoch::Workers>();
+  workers->dataset = dataset_;
+  workers->buffers = buffers_;
+  workers->options = options_;
+  workers->context = {
+      options_.seed, epoch, options_.training, buffers_.get()};
+  workers->order = sampler_->indices(options_.seed, epoch);
+  workers->batches = size();
+  workers->claimed = workers->consumed = first_batch;
+  const int64_t threads =
+      std::min(options_.workers, workers->batches - first_batch);
+  if (threads > 0) {
+    workers->ring.resize(threads * options_.prefetch);
+    for (int64_t i = 0; i < threads; ++i) {
+      workers->threads.emplace_back([w = workers.get()] { w->work(); });
+    }
+  }
+  return Epoch(std::move(workers));
+}
+
+}  // namespace tern

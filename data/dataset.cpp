@@ -1,0 +1,210 @@
+#include "tern/data/dataset.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace tern {
+
+torch::Tensor BatchContext::empty(
+    c10::IntArrayRef sizes,
+    torch::ScalarType dtype) const {
+  return buffers ? buffers->empty(sizes, dtype) : torch::empty(sizes, dtype);
+}
+
+std::string Dataset::describe(int64_t index) const {
+  return fmt::format("sample {}", index);
+}
+
+Subset::Subset(
+    std::shared_ptr<const Dataset> source,
+    std::vector<int64_t> indices)
+    : source_(std::move(source)), indices_(std::move(indices)) {
+  TORCH_CHECK_VALUE(source_, "[Subset] the source is null; give a data set.");
+  const int64_t size = source_->size();
+  for (const int64_t index : indices_) {
+    TORCH_CHECK_INDEX(
+        index >= 0 && index < size,
+        fmt::format(
+            "[Subset] index {} is outside the source; expected 0 to {}.",
+            index,
+            size - 1));
+  }
+}
+
+int64_t Subset::size() const { return static_cast<int64_t>(indices_.size()); }
+
+Batch Subset::get_batch(
+    c10::ArrayRef<int64_t> indices,
+    const BatchContext& context) const {
+  std::vector<int64_t> source_indices;
+  source_indices.reserve(indices.size());
+  for (const int64_t index : indices) {
+    source_indices.push_back(indices_.at(index));
+  }
+  return source_->get_batch(source_indices, context);
+}
+
+std::string Subset::describe(int64_t index) const {
+  return source_->describe(indices_.at(index));
+}
+
+Concat::Concat(std::vector<std::shared_ptr<const Dataset>> sources)
+    : sources_(std::move(sources)) {
+  int64_t end = 0;
+  for (const auto& source : sources_) {
+    TORCH_CHECK_VALUE(source, "[Concat] a source is null; give data sets.");
+    end += source->size();
+    ends_.push_back(end);
+  }
+}
+
+int64_t Concat::size() const { return ends_.empty() ? 0 : ends_.back(); }
+
+std::pair<size_t, int64_t> Concat::locate(int64_t index) const {
+  const auto end = std::upper_bound(ends_.begin(), ends_.end(), index);
+  TORCH_CHECK_INDEX(
+      index >= 0 && end != ends_.end(),
+      fmt::format(
+          "[Concat] index {} is outside; expected 0 to {}.",
+          index,
+          size() - 1));
+  const size_t source = end - ends_.begin();
+  return {source, index - (source ? ends_[source - 1] : 0)};
+}
+
+Batch Concat::get_batch(
+    c10::ArrayRef<int64_t> indices,
+    const BatchContext& context) const {
+  // Runs of neighbours from one source are asked for together.
+  std::vector<Batch> parts;
+  std::vector<int64_t> run;
+  size_t run_source = 0;
+  const auto flush = [&] {
+    if (!run.empty()) {
+      parts.push_back(sources_[run_source]->get_batch(run, context));
+      run.clear();
+    }
+  };
+  for (const int64_t index : indices) {
+    const auto [source, local] = locate(index);
+    if (source != run_source) {
+      flush();
+      run_source = source;
+    }
+    run.push_back(local);
+  }
+  flush();
+  return parts.size() == 1 ? std::move(parts[0]) : collate(parts, context);
+}
+
+std::string Concat::describe(int64_t index) const {
+  const auto [source, local] = locate(index);
+  return sources_[source]->describe(local);
+}
+
+TensorDataset::TensorDataset(Tensors inputs, Tensors targets)
+    : inputs_(std::move(inputs)), targets_(std::move(targets)) {
+  TORCH_CHECK_VALUE(
+      !inputs_.empty(),
+      "[TensorDataset] there is no input tensor; expected at least one.");
+  for (const Tensors* list : {&inputs_, &targets_}) {
+    for (const torch::Tensor& tensor : *list) {
+      TORCH_CHECK_VALUE(
+          tensor.defined() && tensor.dim() > 0 &&
+              tensor.size(0) == inputs_[0].size(0),
+          fmt::format(
+              "[TensorDataset] a tensor has shape [{}]; expected {} rows as in "
+              "inputs[0].",
+              tensor.defined() ? fmt::format("{}", fmt::join(tensor.sizes(), ", "))
+                               : "undefined",
+              inputs_[0].dim() > 0 ? inputs_[0].size(0) : 0));
+    }
+  }
+}
+
+int64_t TensorDataset::size() const { return inputs_[0].size(0); }
+
+Batch TensorDataset::get_batch(
+    c10::ArrayRef<int64_t> indices,
+    const BatchContext& context) const {
+  const torch::Tensor rows = torch::from_blob(
+      const_cast<int64_t*>(indices.data()),
+      {static_cast<int64_t>(indices.size())},
+      torch::kLong);
+  const auto select = [&](const torch::Tensor& tensor) {
+    if (!tensor.is_cpu()) {
+      return tensor.index_select(0, rows.to(tensor.device()));
+    }
+    std::vector<int64_t> sizes = tensor.sizes().vec();
+    sizes[0] = rows.size(0);
+    torch::Tensor selected = context.empty(sizes, tensor.scalar_type());
+    torch::index_select_out(selected, tensor, 0, rows);
+    return selected;
+  };
+  Batch batch;
+  for (const torch::Tensor& tensor : inputs_) {
+    batch.inputs.push_back(select(tensor));
+  }
+  for (const torch::Tensor& tensor : targets_) {
+    batch.targets.push_back(select(tensor));
+  }
+  return batch;
+}
+
+namespace {
+
+torch::Tensor concatenate(
+    c10::ArrayRef<Batch> samples,
+    Tensors Batch::*list,
+    size_t position,
+    const BatchContext& context) {
+  Tensors parts;
+  int64_t rows = 0;
+  for (const Batch& sample : samples) {
+    TORCH_CHECK_VALUE(
+        (sample.*list).size() == (samples[0].*list).size(),
+        fmt::format(
+            "[collate] a sample has {} tensors where the first has {}; "
+            "expected the same number in every sample.",
+            (sample.*list).size(),
+            (samples[0].*list).size()));
+    const torch::Tensor& part = (sample.*list)[position];
+    const torch::Tensor& first = (samples[0].*list)[position];
+    TORCH_CHECK_VALUE(
+        part.dim() > 0 && part.sizes().slice(1) == first.sizes().slice(1) &&
+            part.scalar_type() == first.scalar_type(),
+        fmt::format(
+            "[collate] a sample is [{}] {} where the first is [{}] {}; "
+            "expected equal types and, after the first dimension, equal "
+            "shapes. Resize the samples to one size.",
+            fmt::join(part.sizes(), ", "),
+            c10::toString(part.scalar_type()),
+            fmt::join(first.sizes(), ", "),
+            c10::toString(first.scalar_type())));
+    rows += part.size(0);
+    parts.push_back(part);
+  }
+  std::vector<int64_t> sizes = parts[0].sizes().vec();
+  sizes[0] = rows;
+  torch::Tensor all = context.empty(sizes, parts[0].scalar_type());
+  torch::cat_out(all, parts);
+  return all;
+}
+
+}  // namespace
+
+Batch collate(c10::ArrayRef<Batch> samples, const BatchContext& context) {
+  Batch batch;
+  if (samples.empty()) return batch;
+  for (size_t i = 0; i < samples[0].inputs.size(); ++i) {
+    batch.inputs.push_back(concatenate(samples, &Batch::inputs, i, context));
+  }
+  for (size_t i = 0; i < samples[0].targets.size(); ++i) {
+    batch.targets.push_back(concatenate(samples, &Batch::targets, i, context));
+  }
+  return batch;
+}
+
+}  // namespace tern

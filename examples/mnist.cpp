@@ -1,0 +1,45 @@
+// Trains a small convolutional network to tell handwritten digits apart, in
+// mixed precision. Expect an accuracy of about 0.97 after one epoch on 3s
+// and 7s, and about 0.99 after three epochs with --full, on all ten digits.
+#include <CLI/CLI.hpp>
+#include <tern/tern.h>
+
+int main(int argc, char** argv) try {
+  std::string data_path, precision = "fp16";
+  bool full = false;
+  int64_t epochs = 1, workers = -1;
+  uint64_t seed = 42;
+  CLI::App app{"Trains on MNIST in mixed precision"};
+  app.add_option("--data", data_path, "folder with train/ and valid/, or IDX");
+  app.add_flag("--full", full, "all ten digits, from IDX files");
+  app.add_option("--epochs", epochs, "passes over the data");
+  app.add_option("--precision", precision)
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+  app.add_option("--workers", workers, "threads that load; -1: as many as fit");
+  app.add_option("--seed", seed);
+  CLI11_PARSE(app, argc, argv);
+
+  torch::manual_seed(seed);
+  const std::filesystem::path path = !data_path.empty() ? data_path
+      : full ? tern::untar_data(tern::urls::mnist)
+             : tern::untar_data(tern::urls::mnist_sample);
+  auto data = full
+      ? tern::mnist_data(path, {.workers = workers, .seed = seed})
+      : tern::ImageDataBunch::from_folder(
+            path, {.seed = seed, .workers = workers});
+  auto model = full ? tern::simple_cnn({1, 32, 64, 128, 10})
+                    : tern::simple_cnn({3, 16, 16, 2});
+  auto learn = tern::Learner(data, model, {.metrics = {tern::accuracy()}});
+
+  if (precision == "fp16") learn.to_fp16();
+  if (precision == "bf16") learn.to_bf16();
+  learn.fit(epochs);
+  learn.recorder().plot_losses("losses.svg");
+
+  const auto& last = learn.recorder().epochs().back();
+  fmt::print("{:.2f} s an epoch; losses drawn in losses.svg\n", last.seconds);
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

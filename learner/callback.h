@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/ordered_dict.h>
+#include <torch/types.h>
+
+namespace tern {
+
+class Learner;
+
+/// Tensors by name.
+using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
+
+/// Code that runs at named moments of the training loop. Derive, and override
+/// just the moments you need; `learner/fit.cpp` shows each in its place.
+///
+///   struct PrintLoss : tern::Callback {
+///     void on_epoch_end(tern::Learner& learn) override { ... }
+///   };
+///   learn.add<PrintLoss>().fit(3);
+///
+/// A callback talks to the loop through `learn.state()`: it reads what the loop
+/// wrote and may replace the batch, outputs and loss, or set the skip and stop
+/// fields. What it throws ends `fit` and reaches the caller.
+class Callback {
+ public:
+  virtual ~Callback() = default;
+
+  virtual void on_train_begin(Learner&) {}
+  virtual void on_epoch_begin(Learner&) {}
+  /// The batch is on the device and transformed. Also in validation, where
+  /// `state().training` is false, as are on_loss_begin and on_batch_end.
+  virtual void on_batch_begin(Learner&) {}
+  virtual void on_loss_begin(Learner&) {}
+  virtual void on_backward_begin(Learner&) {}
+  virtual void on_backward_end(Learner&) {}
+  virtual void on_step(Learner&) {}
+  virtual void on_step_end(Learner&) {}
+  virtual void on_batch_end(Learner&) {}
+  virtual void on_epoch_end(Learner&) {}
+  /// Runs after an exception too.
+  virtual void on_train_end(Learner&) {}
+
+  /// What a bit-exact resume needs of this callback.
+  virtual StateDict state_dict() const { return {}; }
+  virtual void load_state_dict(const StateDict&) {}
+
+  /// Callbacks run in ascending order; equal ones as they were added.
+  virtual int order() const { return 0; }
+};
+
+using Callbacks = std::vector<std::shared_ptr<Callback>>;
+
+/// Where the callbacks of Tern itself stand. A callback that rewrites gradients
+/// belongs after `kMixedPrecision`, where they can be had unscaled.
+namespace callback_order {
+constexpr int kRecorder = -10;
+constexpr int kMixedPrecision = 10;
+constexpr int kGradientClip = 20;
+constexpr int kProgress = 60;
+}  // namespace callback_order
+
+}  // namespace tern

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "tern/data/batch.h"
+
+namespace tern {
+
+/// Joint L2 norm of all tensors, in kFloat; nobody waits for it.
+/// \param tensors  Defined, dense, floating, on one device; may be empty.
+/// \return 0-dim kFloat on their device; infinite or NaN if an element is.
+torch::Tensor joint_norm(const Tensors& tensors);
+
+/// Scales the gradients of `parameters` in place so that their joint L2 norm is
+/// at most `max_norm`. As torch.nn.utils.clip_grad_norm_, but the norm stays on
+/// the device: LibTorch's own waits for it on every call.
+///
+/// \param parameters  Those without a gradient are left out.
+/// \param max_norm    > 0.
+/// \return the norm before clipping, 0-dim kFloat.
+torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm);
+
+/// The factor in (0, 1] that brings a norm down to `max_norm`; 0-dim kFloat.
+torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm);
+
+}  // namespace tern

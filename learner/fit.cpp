@@ -1,0 +1,131 @@
+// The one training loop of the project, and the pass over validation data that
+// is the same without backward.
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "tern/learner/learner.h"
+#include "tern/learner/scopes.h"
+
+namespace tern {
+
+Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
+  FitScope fit(*this, epochs, lr, std::move(extra));
+  run(&Callback::on_train_begin);
+  while (state_.epoch < epochs && !state_.stop_training) {
+    run(&Callback::on_epoch_begin);
+    train_one_epoch();
+    if (data_.valid && !state_.stop_training) validate_after_epoch();
+    run(&Callback::on_epoch_end);
+    ++state_.epoch;
+  }
+  fit.end();
+  return *this;
+}
+
+void Learner::train_one_epoch() {
+  TrainState& s = state_;
+  DataLoader::Epoch batches = data_.train->epoch(epochs_begun_++);
+  model_.train();
+  s.training = true;
+  s.stop_epoch = false;
+  s.batches = data_.train->size();
+  for (s.batch = 0; auto batch = batches.next(); ++s.batch) {
+    s.skip_step = s.skip_zero_grad = false;
+    start_batch(std::move(*batch));
+    run(&Callback::on_batch_begin);
+    s.outputs = forward(s.batch_data.inputs);
+    run(&Callback::on_loss_begin);
+    s.loss_grad = s.loss = compute_loss();
+    run(&Callback::on_backward_begin);
+    s.loss_grad.backward();
+    s.loss = s.loss.detach();
+    s.loss_grad.reset();
+    run(&Callback::on_backward_end);
+    run(&Callback::on_step);
+    if (!s.skip_step) step();
+    run(&Callback::on_step_end);
+    if (!s.skip_zero_grad) zero_grad();
+    ++s.iteration;
+    run(&Callback::on_batch_end);
+    if (stop_requested_) s.stop_training = true;
+    if (s.stop_epoch || s.stop_training) break;
+  }
+}
+
+template <class Each>
+void Learner::evaluate(const DataLoader& loader, const Each& each) {
+  const EvalScope eval(*this);
+  TrainState& s = state_;
+  DataLoader::Epoch batches = loader.epoch(0);
+  s.batches = loader.size();
+  for (s.batch = 0; auto batch = batches.next(); ++s.batch) {
+    start_batch(std::move(*batch));
+    run(&Callback::on_batch_begin);
+    s.outputs = forward(s.batch_data.inputs);
+    run(&Callback::on_loss_begin);
+    each();
+    run(&Callback::on_batch_end);
+    if (is_fitting_ && stop_requested_) {
+      s.stop_training = true;
+      break;
+    }
+  }
+}
+
+Validation Learner::validate(Split split) {
+  for (Metric& metric : options_.metrics) metric.reset();
+  Tensors losses;
+  std::vector<double> sizes;
+  evaluate(data_.loader(split), [&] {
+    state_.loss = compute_loss();
+    losses.push_back(state_.loss);
+    sizes.push_back(static_cast<double>(state_.batch_data.size()));
+    for (Metric& metric : options_.metrics) {
+      metric.update(state_.outputs, state_.batch_data.targets);
+    }
+  });
+  TORCH_CHECK_VALUE(
+      !losses.empty() || state_.stop_training,
+      fmt::format(
+          "[Learner::validate] the {} loader has no batch; expected at least "
+          "one sample.",
+          to_string(split)));
+  Validation result;
+  // One wait for the device: the losses of all batches and every metric.
+  Tensors values;
+  if (!losses.empty()) {
+    const torch::Tensor weights = torch::tensor(sizes, torch::kDouble);
+    const torch::Tensor all = torch::stack(losses).to(torch::kDouble);
+    values.push_back(
+        all.dot(weights.to(all.device())) / weights.sum().item<double>());
+    for (const Metric& metric : options_.metrics) {
+      values.push_back(metric.compute().to(torch::kDouble).reshape({}));
+    }
+    const torch::Tensor read = torch::stack(values).cpu();
+    result.loss = read.const_data_ptr<double>()[0];
+    for (size_t i = 0; i < options_.metrics.size(); ++i) {
+      result.metrics.push_back(
+          {options_.metrics[i].name(), read.const_data_ptr<double>()[i + 1]});
+    }
+  }
+  return result;
+}
+
+Predictions Learner::get_preds(Split split) {
+  Tensors preds, targets;
+  evaluate(data_.loader(split), [&] {
+    if (!options_.loss && !host_targets_.empty()) {
+      options_.loss = Loss::for_targets(host_targets_);
+    }
+    preds.push_back(
+        activate(state_.outputs.at(0), options_.loss.activation()).cpu());
+    if (!host_targets_.empty()) targets.push_back(host_targets_[0].clone());
+  });
+  Predictions result;
+  if (!preds.empty()) result.preds = torch::cat(preds);
+  if (!targets.empty()) result.targets = torch::cat(targets).cpu();
+  return result;
+}
+
+}  // namespace tern

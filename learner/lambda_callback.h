@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+
+#include "tern/learner/callback.h"
+
+namespace tern {
+
+/// A callback made of functions, for a moment that needs no class:
+///
+///   learn.add<LambdaCallback>({.on_epoch_end = [](Learner& learn) { ... }});
+struct LambdaCallbackOptions {
+  using Function = std::function<void(Learner&)>;
+  Function on_train_begin = {}, on_epoch_begin = {}, on_batch_begin = {},
+           on_loss_begin = {}, on_backward_begin = {}, on_backward_end = {},
+           on_step = {}, on_step_end = {}, on_batch_end = {},
+           on_epoch_end = {}, on_train_end = {};
+  int order = 0;
+};
+
+class LambdaCallback final : public Callback {
+ public:
+  using Options = LambdaCallbackOptions;
+
+  explicit LambdaCallback(LambdaCallbackOptions options)
+      : on_(std::move(options)) {}
+
+  void on_train_begin(Learner& l) override { call(on_.on_train_begin, l); }
+  void on_epoch_begin(Learner& l) override { call(on_.on_epoch_begin, l); }
+  void on_batch_begin(Learner& l) override { call(on_.on_batch_begin, l); }
+  void on_loss_begin(Learner& l) override { call(on_.on_loss_begin, l); }
+  void on_backward_begin(Learner& l) override {
+    call(on_.on_backward_begin, l);
+  }
+  void on_backward_end(Learner& l) override { call(on_.on_backward_end, l); }
+  void on_step(Learner& l) override { call(on_.on_step, l); }
+  void on_step_end(Learner& l) override { call(on_.on_step_end, l); }
+  void on_batch_end(Learner& l) override { call(on_.on_batch_end, l); }
+  void on_epoch_end(Learner& l) override { call(on_.on_epoch_end, l); }
+  void on_train_end(Learner& l) override { call(on_.on_train_end, l); }
+  int order() const override { return on_.order; }
+
+ private:
+  static void call(const LambdaCallbackOptions::Function& f, Learner& learn) {
+    if (f) f(learn);
+  }
+
+  LambdaCallbackOptions on_;
+};
+
+}  // namespace tern

@@ -1,0 +1,100 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include "tern/learner/learner.h"
+#include "tern/learner/master_weights.h"
+
+namespace tern {
+
+int64_t Learner::layer_groups() const {
+  return static_cast<int64_t>(groups_.size());
+}
+
+Learner& Learner::split(const std::vector<std::string>& first_modules) {
+  TORCH_CHECK_VALUE(
+      !optimizer_,
+      "[Learner::split] the optimizer exists already; expected split before "
+      "the first fit.");
+  std::vector<std::vector<ModelTensor>> groups(1);
+  size_t next = 0;
+  for (const ModelTensor& parameter : model_.parameters()) {
+    if (next < first_modules.size() &&
+        parameter.name.starts_with(first_modules[next] + ".")) {
+      ++next;
+      if (!groups.back().empty()) groups.emplace_back();
+    }
+    groups.back().push_back(parameter);
+  }
+  TORCH_CHECK_VALUE(
+      next == first_modules.size(),
+      fmt::format(
+          "[Learner::split] no parameter of module \"{}\" comes after those of "
+          "the modules before it; expected names of modules in their order, as "
+          "in \"layer3\".",
+          first_modules[std::min(next, first_modules.size() - 1)]));
+  groups_ = std::move(groups);
+  return *this;
+}
+
+Learner& Learner::freeze() { return freeze_to(-1); }
+Learner& Learner::unfreeze() { return freeze_to(0); }
+
+Learner& Learner::freeze_to(int64_t group) {
+  const int64_t groups = layer_groups();
+  TORCH_CHECK_INDEX(
+      group >= -groups && group < groups,
+      fmt::format(
+          "[Learner::freeze_to] group is {}; the model has {} layer groups, so "
+          "expected {} to {}.",
+          group,
+          groups,
+          -groups,
+          groups - 1));
+  const int64_t first_trained = group < 0 ? groups + group : group;
+  for (int64_t i = 0; i < groups; ++i) {
+    for (ModelTensor& parameter : groups_[i]) {
+      const bool is_norm = parameter.layer != LayerKind::other;
+      const bool learns =
+          i >= first_trained || (is_norm && options_.train_bn);
+      parameter.tensor.requires_grad_(learns);
+      if (!learns) parameter.tensor.mutable_grad().reset();
+    }
+  }
+  return *this;
+}
+
+// Each layer group becomes two parameter groups: weights, and normalisation
+// layers with biases, so that decay can leave the second alone.
+std::vector<torch::optim::OptimizerParamGroup> Learner::make_param_groups() {
+  std::vector<torch::optim::OptimizerParamGroup> param_groups;
+  layer_group_of_.clear();
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    Tensors weights, others;
+    for (const ModelTensor& parameter : groups_[i]) {
+      const bool is_other =
+          parameter.layer != LayerKind::other || parameter.is_bias();
+      (is_other ? others : weights)
+          .push_back(
+              masters_ ? masters_->of(parameter.tensor) : parameter.tensor);
+    }
+    for (const Tensors* part : {&weights, &others}) {
+      if (part->empty()) continue;
+      param_groups.emplace_back(*part);
+      layer_group_of_.push_back(static_cast<int64_t>(i));
+    }
+  }
+  return param_groups;
+}
+
+void Learner::set_learning_rates(const LearningRates& lr) {
+  const std::vector<double> rates = lr.resolve(layer_groups(), options_.lr);
+  auto& param_groups = optimizer().param_groups();
+  for (size_t i = 0; i < param_groups.size(); ++i) {
+    param_groups[i].options().set_lr(rates[layer_group_of_[i]]);
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,182 @@
+#include "tern/learner/learner.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include "tern/learner/master_weights.h"
+#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/hyper_parameters.h"
+#include "tern/learner/optim/rebind.h"
+#include "tern/learner/progress_printer.h"
+
+namespace tern {
+
+namespace {
+
+std::string shapes(const Tensors& tensors) {
+  std::vector<std::string> texts;
+  for (const torch::Tensor& tensor : tensors) {
+    texts.push_back(
+        fmt::format(
+            "[{}] {}",
+            fmt::join(tensor.sizes(), ", "),
+            c10::toString(tensor.scalar_type())));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+}  // namespace
+
+Learner::Learner(DataBunch data, Model model, LearnerOptions options)
+    : data_(std::move(data)),
+      model_(std::move(model)),
+      options_(std::move(options)),
+      recorder_(std::make_shared<Recorder>()) {
+  if (!options_.sink) options_.sink = terminal();
+  if (!options_.optimizer) {
+    options_.optimizer = tern::optimizer<optim::AdamW>(
+        torch::optim::AdamWOptions().betas({0.9, 0.99}));
+  }
+  TORCH_CHECK_VALUE(
+      options_.lr >= 0 && options_.weight_decay >= 0,
+      fmt::format(
+          "[Learner] lr is {} and weight_decay is {}; expected numbers >= 0.",
+          options_.lr,
+          options_.weight_decay));
+  if (options_.seed) torch::manual_seed(options_.seed);
+  model_.to(data_.device);
+  groups_ = {model_.parameters()};
+  TORCH_CHECK_VALUE(
+      !groups_[0].empty(),
+      "[Learner] the model has no parameters; expected something to train.");
+  add(recorder_);
+  add<ProgressPrinter>();
+  for (const auto& callback : options_.callbacks) add(callback);
+}
+
+Learner::~Learner() = default;
+
+Learner& Learner::add(std::shared_ptr<Callback> callback) {
+  TORCH_CHECK_VALUE(
+      callback, "[Learner::add] the callback is null; give a callback.");
+  TORCH_CHECK_VALUE(
+      std::find(callbacks_.begin(), callbacks_.end(), callback) ==
+          callbacks_.end(),
+      "[Learner::add] this callback was added already; add it once.");
+  const auto after = std::upper_bound(
+      callbacks_.begin(),
+      callbacks_.end(),
+      callback,
+      [](const auto& a, const auto& b) { return a->order() < b->order(); });
+  callbacks_.insert(after, std::move(callback));
+  return *this;
+}
+
+Learner& Learner::remove(const Callback& callback) {
+  std::erase_if(
+      callbacks_, [&](const auto& other) { return other.get() == &callback; });
+  return *this;
+}
+
+// By index and by copy of the pointer: a callback may add or remove callbacks,
+// itself too.
+void Learner::run(void (Callback::*event)(Learner&)) {
+  for (size_t i = 0; i < callbacks_.size(); ++i) {
+    Callback* const callback = callbacks_[i].get();
+    const std::shared_ptr<Callback> keep = callbacks_[i];
+    (callback->*event)(*this);
+    if (i < callbacks_.size() && callbacks_[i].get() != callback) {
+      const auto at =
+          std::find(callbacks_.begin(), callbacks_.end(), keep);
+      // Removed: the next one has taken its place. Moved: go on behind it.
+      i = at == callbacks_.end() ? i - 1 : at - callbacks_.begin();
+    }
+  }
+}
+
+void Learner::start_batch(Batch batch) {
+  host_targets_ = batch.targets;
+  state_.batch_data = batch.to(data_.device);
+  const BatchTransformContext context{state_.training, state_.input_dtype};
+  for (const BatchTransform& transform : data_.batch_transforms) {
+    transform(state_.batch_data, context);
+  }
+}
+
+Tensors Learner::forward(const Tensors& inputs) {
+  try {
+    return model_.forward(inputs);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string reason = error.what_without_backtrace();
+    throw c10::ValueError(
+        {__func__, __FILE__, __LINE__},
+        fmt::format(
+            "[Learner] the model cannot take this batch: inputs are {}; {}. "
+            "Make the data set's samples and the model's first layer agree.",
+            shapes(inputs),
+            reason.substr(0, reason.find('\n'))));
+  }
+}
+
+torch::Tensor Learner::compute_loss() {
+  const Tensors& targets = state_.batch_data.targets;
+  if (!options_.loss) options_.loss = Loss::for_targets(targets);
+  options_.loss.check_class_indices(state_.outputs, host_targets_);
+  return options_.loss(state_.outputs, targets);
+}
+
+void Learner::step() {
+  if (state_.stepper) {
+    state_.step_result = state_.stepper(optimizer());
+  } else {
+    optimizer().step();
+    state_.step_result = StepResult::stepped;
+  }
+}
+
+void Learner::zero_grad() {
+  for (const auto& group : groups_) {
+    for (const ModelTensor& parameter : group) {
+      parameter.tensor.mutable_grad().reset();
+    }
+  }
+  if (masters_) masters_->zero_grad();
+}
+
+void Learner::validate_after_epoch() {
+  const Validation validation = validate();
+  state_.valid_loss = validation.loss;
+  state_.last_metrics = validation.metrics;
+}
+
+torch::optim::Optimizer& Learner::optimizer() {
+  if (!optimizer_) {
+    optimizer_ = options_.optimizer(make_param_groups());
+    for (auto& group : optimizer_->param_groups()) {
+      optim::set_weight_decay(group.options(), options_.weight_decay);
+    }
+    set_learning_rates({});
+  }
+  return *optimizer_;
+}
+
+void Learner::set_masters(std::shared_ptr<MasterWeights> masters) {
+  if (optimizer_) {
+    if (masters_) {
+      optim::rebind_parameters(
+          *optimizer_, masters_->masters(), masters_->weights());
+    }
+    if (masters) {
+      optim::rebind_parameters(
+          *optimizer_, masters->weights(), masters->masters());
+    }
+  }
+  masters_ = std::move(masters);
+}
+
+}  // namespace tern

@@ -1,0 +1,200 @@
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include "tern/data/data_bunch.h"
+#include "tern/learner/callback.h"
+#include "tern/learner/learning_rates.h"
+#include "tern/learner/loss.h"
+#include "tern/learner/metric.h"
+#include "tern/learner/model.h"
+#include "tern/learner/optim/optimizer_factory.h"
+#include "tern/learner/recorder.h"
+#include "tern/learner/sink.h"
+#include "tern/learner/train_state.h"
+
+namespace tern {
+
+struct MixedPrecisionOptions;  // callbacks/mixed_precision.h
+class MasterWeights;           // learner/master_weights.h
+
+struct LearnerOptions {
+  // ---- What is learnt ----
+
+  /// Unset: cross-entropy for kLong targets, mean squared error for others.
+  Loss loss = {};
+  /// Unset: the fused `optim::AdamW` with fastai's betas (0.9, 0.99).
+  OptimizerFactory optimizer = {};
+  /// Shown in the table, computed on the validation data.
+  std::vector<Metric> metrics = {};
+  Callbacks callbacks = {};
+
+  // ---- How fast, how much decay; fastai v1's defaults ----
+
+  double lr = 3e-3;
+  double weight_decay = 1e-2;
+  /// Decay weights directly (`w *= 1 - lr * wd`) with every optimizer, not
+  /// through the gradient.
+  bool true_weight_decay = true;
+  /// Decay normalisation layers and biases too.
+  bool bn_weight_decay = true;
+  /// Normalisation layers of frozen groups go on learning.
+  bool train_bn = true;
+
+  // ---- Where things go ----
+
+  std::filesystem::path path = ".";
+  std::string model_dir = "models";
+  /// Not 0: seeds LibTorch's generators (dropout) when the Learner is made.
+  uint64_t seed = 0;
+  /// Where words go; empty: the terminal.
+  Sink sink = {};
+};
+
+/// Result of a pass over validation data.
+struct Validation {
+  double loss = 0;  // mean over all samples
+  std::vector<MetricValue> metrics;
+};
+
+/// The model's answers to a whole data set, in its order, on the CPU.
+struct Predictions {
+  torch::Tensor preds;    // [N, ...] kFloat, with the loss's activation applied
+  torch::Tensor targets;  // [N, ...]; undefined if the data has none
+};
+
+/// The model's answer to one sample.
+struct Prediction {
+  std::string label;            // name of the likeliest class; may be empty
+  int64_t index = -1;           // its index; -1 when there are no classes
+  torch::Tensor probabilities;  // one sample's answer, activated, on the CPU
+};
+
+/// Owns model, data and optimizer, and trains.
+///
+///   auto learn = tern::Learner(data, model, {.metrics = {tern::accuracy()}});
+///   learn.to_fp16().fit(1);
+///
+/// All calls but `request_stop` come from one thread. When a call throws, the
+/// Learner stays usable: weights are those of the last complete step.
+class Learner {
+ public:
+  Learner(DataBunch data, Model model, LearnerOptions options = {});
+  ~Learner();
+  Learner(const Learner&) = delete;
+  Learner& operator=(const Learner&) = delete;
+
+  // ---- Training; learner/fit.cpp ----
+
+  /// Trains for `epochs` epochs. The optimizer is made at the first fit and
+  /// kept. `extra` callbacks take part in this fit alone.
+  Learner& fit(int64_t epochs, LearningRates lr = {}, Callbacks extra = {});
+  Validation validate(Split split = Split::valid);
+  /// Asks the running fit to end after the step it is making. Safe from any
+  /// thread and from a signal handler; without a running fit it does nothing.
+  void request_stop() { stop_requested_ = true; }
+
+  // ---- Asking; learner/predict.cpp ----
+
+  Predictions get_preds(Split split = Split::valid);
+  /// \param sample  One input without the batch dimension, as the data set
+  ///                makes it: [H, W, C] kByte or [C, H, W] floating.
+  Prediction predict(const torch::Tensor& sample);
+
+  // ---- Precision; callbacks/mixed_precision.cpp ----
+
+  /// Half model, BatchNorm in fp32, fp32 masters, dynamic loss scale.
+  Learner& to_fp16();
+  Learner& to_fp16(const MixedPrecisionOptions& options);
+  /// The same in bfloat16, which needs no loss scale.
+  Learner& to_bf16();
+  /// Back to fp32 weights, exactly the masters.
+  Learner& to_fp32();
+
+  // ---- Layer groups; learner/layer_groups.cpp ----
+
+  /// Cuts the parameters, in order of registration, into layer groups: a new
+  /// group begins at the first parameter of each named module ("layer3", "fc").
+  Learner& split(const std::vector<std::string>& first_modules);
+  /// Freezes all groups but the last, those before `group` (negative: from the
+  /// end), or none. Normalisation layers go on learning by `train_bn`.
+  Learner& freeze();
+  Learner& freeze_to(int64_t group);
+  Learner& unfreeze();
+  int64_t layer_groups() const;
+
+  // ---- Parts ----
+
+  Learner& add(std::shared_ptr<Callback> callback);
+  template <class C, class... A>
+  Learner& add(A&&... arguments) {
+    return add(std::make_shared<C>(std::forward<A>(arguments)...));
+  }
+  template <class C>
+  Learner& add(typename C::Options options) {
+    return add(std::make_shared<C>(std::move(options)));
+  }
+  /// Removes a callback; nothing happens if it is not there.
+  Learner& remove(const Callback& callback);
+  const Callbacks& callbacks() const { return callbacks_; }
+
+  TrainState& state() { return state_; }
+  Recorder& recorder() { return *recorder_; }
+  Model& model() { return model_; }
+  DataBunch& data() { return data_; }
+  SinkImpl& sink() { return *options_.sink; }
+  const LearnerOptions& options() const { return options_; }
+  const std::vector<Metric>& metrics() const { return options_.metrics; }
+  bool is_fitting() const { return is_fitting_; }
+
+  /// Made at the first call.
+  torch::optim::Optimizer& optimizer();
+  bool has_optimizer() const { return optimizer_ != nullptr; }
+  /// The fp32 masters of a half-precision model, or null.
+  const std::shared_ptr<MasterWeights>& masters() const { return masters_; }
+  /// Sets or removes the masters. The optimizer's state moves with its
+  /// parameters.
+  void set_masters(std::shared_ptr<MasterWeights> masters);
+
+ private:
+  class FitScope;
+  class EvalScope;
+
+  void run(void (Callback::*event)(Learner&));
+  void train_one_epoch();
+  void start_batch(Batch batch);
+  Tensors forward(const Tensors& inputs);
+  torch::Tensor compute_loss();
+  void step();
+  void zero_grad();
+  void validate_after_epoch();
+  template <class Each>
+  void evaluate(const DataLoader& loader, const Each& each);
+  void set_learning_rates(const LearningRates& lr);
+  std::vector<torch::optim::OptimizerParamGroup> make_param_groups();
+
+  DataBunch data_;
+  Model model_;
+  LearnerOptions options_;
+  TrainState state_;
+  std::shared_ptr<Recorder> recorder_;
+  Callbacks callbacks_;  // in the order in which they run
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::shared_ptr<MasterWeights> masters_;
+  std::vector<std::vector<ModelTensor>> groups_;  // parameters by layer group
+  std::vector<int64_t> layer_group_of_;  // by index of the param group
+  Tensors host_targets_;                 // of this batch, before the transfer
+  int64_t epochs_begun_ = 0;             // over all fits; keys the shuffle
+  bool is_fitting_ = false;
+  std::atomic<bool> stop_requested_ = false;
+};
+
+}  // namespace tern

@@ -1,0 +1,50 @@
+#include "tern/learner/learning_rates.h"
+
+#include <cmath>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+namespace tern {
+
+LearningRates LearningRates::per_group(std::vector<double> rates) {
+  LearningRates result;
+  result.rates_ = std::move(rates);
+  return result;
+}
+
+std::vector<double> LearningRates::resolve(
+    int64_t groups,
+    double default_lr) const {
+  std::vector<double> rates = rates_;
+  if (rates.empty()) {
+    rates.assign(groups, default_lr / 10);
+    rates.back() = default_lr;
+  } else if (rates.size() == 1) {
+    rates.assign(groups, rates_[0]);
+  } else if (is_slice_) {
+    rates.assign(groups, rates_[1]);
+    for (int64_t i = 0; i + 1 < groups; ++i) {
+      const double part = static_cast<double>(i) / (groups - 1);
+      rates[i] = rates_[0] * std::pow(rates_[1] / rates_[0], part);
+    }
+  }
+  TORCH_CHECK_VALUE(
+      static_cast<int64_t>(rates.size()) == groups,
+      fmt::format(
+          "[LearningRates] {} rates were given for {} layer groups; expected "
+          "one for all, a slice {{first, last}}, or one for each group.",
+          rates.size(),
+          groups));
+  for (const double rate : rates) {
+    TORCH_CHECK_VALUE(
+        std::isfinite(rate) && rate >= 0,
+        fmt::format(
+            "[LearningRates] a rate is {}; expected a finite number >= 0 (and "
+            "> 0 in a slice).",
+            rate));
+  }
+  return rates;
+}
+
+}  // namespace tern

@@ -1,0 +1,117 @@
+#include "tern/learner/loss.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+namespace tern {
+
+namespace {
+
+template <class Holder>
+auto call(Holder loss) {
+  return [loss](const torch::Tensor& pred, const torch::Tensor& target) mutable {
+    return loss->forward(pred, target);
+  };
+}
+
+}  // namespace
+
+Loss::Loss(torch::nn::CrossEntropyLoss loss) : Loss(call(loss)) {
+  activation_ = Activation::softmax;
+  target_is_class_ = true;
+  ignore_index_ = loss->options.ignore_index();
+}
+
+Loss::Loss(torch::nn::NLLLoss loss) : Loss(call(loss)) {
+  activation_ = Activation::exp;
+  target_is_class_ = true;
+  ignore_index_ = loss->options.ignore_index();
+}
+
+Loss::Loss(torch::nn::BCEWithLogitsLoss loss) : Loss(call(loss)) {
+  activation_ = Activation::sigmoid;
+}
+
+Loss& Loss::activation(Activation activation) {
+  activation_ = activation;
+  return *this;
+}
+
+Loss Loss::for_targets(const Tensors& targets) {
+  TORCH_CHECK_VALUE(
+      targets.size() == 1,
+      fmt::format(
+          "[Loss] no loss was given and the batch has {} targets; expected one. "
+          "Set LearnerOptions::loss.",
+          targets.size()));
+  return targets[0].scalar_type() == torch::kLong
+      ? Loss(torch::nn::CrossEntropyLoss())
+      : Loss(torch::nn::MSELoss());
+}
+
+void Loss::check_one(const Tensors& outputs, const Tensors& targets) {
+  TORCH_CHECK_VALUE(
+      outputs.size() == 1 && targets.size() == 1,
+      fmt::format(
+          "[Loss] the model gave {} outputs and the batch has {} targets; "
+          "expected one of each for a loss of (pred, target). Give a loss of "
+          "(const Tensors& outputs, const Tensors& targets).",
+          outputs.size(),
+          targets.size()));
+}
+
+torch::Tensor Loss::operator()(
+    const Tensors& outputs,
+    const Tensors& targets) const {
+  torch::Tensor loss = function_(outputs, targets);
+  TORCH_CHECK_VALUE(
+      loss.defined() && loss.numel() == 1,
+      fmt::format(
+          "[Loss] the loss has shape [{}]; expected one number. Reduce it, for "
+          "example with .mean().",
+          loss.defined() ? fmt::format("{}", fmt::join(loss.sizes(), ", "))
+                         : "undefined"));
+  return loss.dim() == 0 ? loss : loss.squeeze();
+}
+
+void Loss::check_class_indices(
+    const Tensors& outputs,
+    const Tensors& host_targets) const {
+  if (!target_is_class_ || outputs.empty() || host_targets.empty()) return;
+  const torch::Tensor& target = host_targets[0];
+  if (!target.is_cpu() || target.scalar_type() != torch::kLong) return;
+  if (outputs[0].dim() < 2) return;
+  const int64_t classes = outputs[0].size(1);
+  const torch::Tensor flat = target.contiguous();
+  const int64_t* index = flat.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < flat.numel(); ++i) {
+    TORCH_CHECK_INDEX(
+        (index[i] >= 0 && index[i] < classes) || index[i] == ignore_index_,
+        fmt::format(
+            "[Loss] target {} of the batch is class {}; the model has {} "
+            "outputs, so expected 0 to {}. Give the model an output for each "
+            "class, or correct the labels.",
+            i,
+            index[i],
+            classes,
+            classes - 1));
+  }
+}
+
+torch::Tensor activate(const torch::Tensor& pred, Activation activation) {
+  const torch::Tensor x = pred.to(torch::kFloat);
+  switch (activation) {
+    case Activation::none:
+      return x;
+    case Activation::softmax:
+      return x.softmax(1);
+    case Activation::sigmoid:
+      return x.sigmoid();
+    case Activation::exp:
+      return x.exp();
+  }
+  return x;
+}
+
+}  // namespace tern

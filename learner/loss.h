@@ -1,0 +1,95 @@
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <optional>
+
+#include <torch/nn/modules/loss.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include "tern/data/batch.h"
+
+namespace tern {
+
+/// What turns raw outputs into what a person reads, and belongs to a loss:
+/// probabilities for cross-entropy, the plain numbers for a regression.
+enum class Activation { none, softmax, sigmoid, exp };
+
+/// A loss function, as a value.
+///
+///   Loss(torch::nn::CrossEntropyLoss())
+///   Loss([](Tensor pred, Tensor target) { return (pred - target).abs().mean(); })
+///   Loss([](const Tensors& outputs, const Tensors& targets) { ... })
+///
+/// A Loss made from nothing chooses itself at the first batch: cross-entropy
+/// for kLong targets, mean squared error for floating ones.
+class Loss {
+ public:
+  Loss() = default;
+
+  Loss(torch::nn::CrossEntropyLoss loss);   // NOLINT: implicit on purpose
+  Loss(torch::nn::NLLLoss loss);            // NOLINT
+  Loss(torch::nn::BCEWithLogitsLoss loss);  // NOLINT
+
+  /// Any other loss module with forward(pred, target).
+  template <class Impl>
+    requires requires(Impl& loss, torch::Tensor t) {
+      { loss.forward(t, t) } -> std::convertible_to<torch::Tensor>;
+    }
+  Loss(torch::nn::ModuleHolder<Impl> loss)  // NOLINT
+      : Loss([loss](
+                 const torch::Tensor& pred,
+                 const torch::Tensor& target) mutable {
+          return loss->forward(pred, target);
+        }) {}
+
+  template <class F>
+    requires(!torch::detail::is_module_holder<F>::value) &&
+      std::is_invocable_r_v<torch::Tensor, F&, torch::Tensor, torch::Tensor>
+  Loss(F loss)  // NOLINT
+      : function_([loss = std::move(loss)](
+                      const Tensors& outputs, const Tensors& targets) mutable {
+          check_one(outputs, targets);
+          return loss(outputs[0], targets[0]);
+        }) {}
+
+  template <class F>
+    requires(!torch::detail::is_module_holder<F>::value) &&
+      std::is_invocable_r_v<torch::Tensor, F&, const Tensors&, const Tensors&>
+  Loss(F loss) : function_(std::move(loss)) {}  // NOLINT
+
+  /// \return 0-dim.
+  /// \throws c10::ValueError when the loss is no scalar, or when there is not
+  ///         one output and one target for a loss of two tensors.
+  torch::Tensor operator()(const Tensors& outputs, const Tensors& targets) const;
+
+  explicit operator bool() const { return static_cast<bool>(function_); }
+
+  /// The loss that suits targets of this type.
+  static Loss for_targets(const Tensors& targets);
+
+  Activation activation() const { return activation_; }
+  Loss& activation(Activation activation);
+
+  /// For a loss whose target is the index of a class: throws a c10::IndexError
+  /// that names the first index in `host_targets` which `outputs` has no column
+  /// for. Looks at targets in host memory only, so it never waits; on a GPU the
+  /// fault would otherwise end the process.
+  void check_class_indices(
+      const Tensors& outputs,
+      const Tensors& host_targets) const;
+
+ private:
+  static void check_one(const Tensors& outputs, const Tensors& targets);
+
+  std::function<torch::Tensor(const Tensors&, const Tensors&)> function_;
+  Activation activation_ = Activation::none;
+  bool target_is_class_ = false;
+  int64_t ignore_index_ = -100;
+};
+
+/// `pred` with the activation applied, in kFloat; softmax over dimension 1.
+torch::Tensor activate(const torch::Tensor& pred, Activation activation);
+
+}  // namespace tern

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include "tern/learner/model.h"
+
+namespace tern {
+
+/// The fp32 masters of a model whose parameters are half or bfloat16.
+///
+/// The optimizer owns the masters; forward and backward use the low-precision
+/// weights, whose gradients go to the masters and which are copied back from
+/// them. Parameters that stayed fp32 (BatchNorm) are their own masters.
+class MasterWeights {
+ public:
+  /// Converts floating parameters and buffers of `model` to `dtype`, but for
+  /// those of batch normalisation, and keeps fp32 copies of the parameters.
+  /// Gradients are dropped: they have the old type.
+  ///
+  /// \param flat  Keep the masters in one block of memory.
+  MasterWeights(const Model& model, torch::ScalarType dtype, bool flat = false);
+
+  torch::ScalarType dtype() const { return dtype_; }
+  /// Parameters with a master of their own, and these masters.
+  const Tensors& weights() const { return weights_; }
+  const Tensors& masters() const { return masters_; }
+  /// The tensor that the optimizer steps for this parameter.
+  torch::Tensor of(const torch::Tensor& parameter) const;
+
+  /// For an optimizer that knows nothing of masters: fp32 copies of the
+  /// weights' gradients, still scaled, become the masters' gradients.
+  void copy_gradients_to_masters();
+  /// Rounds the masters into the weights.
+  void copy_masters_to_weights();
+  void zero_grad();
+
+  /// Gives the model back its fp32 parameters and buffers, the parameters with
+  /// the values of the masters.
+  void restore();
+
+ private:
+  torch::ScalarType dtype_;
+  Tensors weights_, masters_;
+  Tensors buffers_;
+  std::unordered_map<c10::TensorImpl*, size_t> index_;
+};
+
+}  // namespace tern

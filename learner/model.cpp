@@ -1,0 +1,87 @@
+#include "tern/learner/model.h"
+
+#include <unordered_set>
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+namespace tern {
+
+namespace {
+
+LayerKind kind_of(const torch::nn::Module& module) {
+  using namespace torch::nn;  // NOLINT: local, the list is long
+  if (module.as<BatchNorm1d>() || module.as<BatchNorm2d>() ||
+      module.as<BatchNorm3d>()) {
+    return LayerKind::batch_norm;
+  }
+  if (module.as<LayerNorm>() || module.as<GroupNorm>() ||
+      module.as<InstanceNorm1d>() || module.as<InstanceNorm2d>() ||
+      module.as<InstanceNorm3d>()) {
+    return LayerKind::other_norm;
+  }
+  return LayerKind::other;
+}
+
+template <class Get>
+std::vector<ModelTensor> collect(torch::nn::Module& root, const Get& get) {
+  std::vector<ModelTensor> tensors;
+  std::unordered_set<c10::TensorImpl*> seen;
+  const auto add = [&](const std::string& prefix, torch::nn::Module& module) {
+    const LayerKind kind = kind_of(module);
+    for (const auto& item : get(module)) {
+      const torch::Tensor& tensor = item.value();
+      if (!tensor.defined()) continue;
+      if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+      tensors.push_back(
+          {prefix.empty() ? item.key() : prefix + "." + item.key(),
+           tensor,
+           kind});
+    }
+  };
+  add("", root);
+  for (const auto& item : root.named_modules("", /*include_self=*/false)) {
+    add(item.key(), *item.value());
+  }
+  return tensors;
+}
+
+}  // namespace
+
+bool ModelTensor::is_bias() const {
+  return name == "bias" || name.ends_with(".bias");
+}
+
+namespace detail {
+
+void no_such_forward(const std::string& module, size_t inputs) {
+  throw c10::ValueError(
+      {__func__, __FILE__, __LINE__},
+      fmt::format(
+          "[Model] {} has no forward for the {} inputs of the batch; expected "
+          "forward(Tensor, ...) with as many tensors, or forward(Tensors). "
+          "Change the inputs of the data set or the forward of the model.",
+          module,
+          inputs));
+}
+
+NnModel::NnModel(std::shared_ptr<torch::nn::Module> module)
+    : module_(std::move(module)) {
+  TORCH_CHECK_VALUE(module_, "[Model] the module is null; give a module.");
+}
+
+std::vector<ModelTensor> NnModel::parameters() const {
+  return collect(*module_, [](torch::nn::Module& m) {
+    return m.named_parameters(/*recurse=*/false);
+  });
+}
+
+std::vector<ModelTensor> NnModel::buffers() const {
+  return collect(*module_, [](torch::nn::Module& m) {
+    return m.named_buffers(/*recurse=*/false);
+  });
+}
+
+}  // namespace detail
+
+}  // namespace tern

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include "tern/data/batch.h"
+
+namespace torch::jit {
+struct Module;
+}
+
+namespace tern {
+
+/// What kind of layer a tensor belongs to; precision and weight decay treat
+/// normalisation layers in their own way.
+enum class LayerKind { batch_norm, other_norm, other };
+
+/// A parameter or buffer of a model, by its name in the state dict.
+struct ModelTensor {
+  std::string name;  // "layer1.0.conv1.weight"
+  torch::Tensor tensor;
+  LayerKind layer = LayerKind::other;
+
+  bool is_bias() const;
+};
+
+/// What a Model needs from whatever it holds.
+class ModelImpl {
+ public:
+  virtual ~ModelImpl() = default;
+  virtual Tensors forward(const Tensors& inputs) = 0;
+  /// In order of registration, each tensor once.
+  virtual std::vector<ModelTensor> parameters() const = 0;
+  virtual std::vector<ModelTensor> buffers() const = 0;
+  virtual void train(bool on) = 0;
+  virtual bool is_training() const = 0;
+  virtual void to(torch::Device device) = 0;
+};
+
+namespace detail {
+
+inline Tensors to_tensors(torch::Tensor output) { return {std::move(output)}; }
+inline Tensors to_tensors(Tensors outputs) { return outputs; }
+template <class... T>
+Tensors to_tensors(const std::tuple<T...>& outputs) {
+  return std::apply([](const auto&... t) { return Tensors{t...}; }, outputs);
+}
+
+[[noreturn]] void no_such_forward(const std::string& module, size_t inputs);
+
+template <class M>
+Tensors call_forward(M& module, const Tensors& x) {
+  if constexpr (requires(torch::Tensor t) { module.forward(t); }) {
+    if (x.size() == 1) return to_tensors(module.forward(x[0]));
+  }
+  if constexpr (requires(torch::Tensor t) { module.forward(t, t); }) {
+    if (x.size() == 2) return to_tensors(module.forward(x[0], x[1]));
+  }
+  if constexpr (requires(torch::Tensor t) { module.forward(t, t, t); }) {
+    if (x.size() == 3) return to_tensors(module.forward(x[0], x[1], x[2]));
+  }
+  if constexpr (requires(torch::Tensor t) { module.forward(t, t, t, t); }) {
+    if (x.size() == 4) {
+      return to_tensors(module.forward(x[0], x[1], x[2], x[3]));
+    }
+  }
+  // A Sequential's forward is a template that takes anything; it would only
+  // fail inside.
+  if constexpr (
+      requires { module.forward(x); } &&
+      !requires(torch::Tensor t) { module.forward(t, t, t, t); }) {
+    return to_tensors(module.forward(x));
+  }
+  no_such_forward(module.name(), x.size());
+}
+
+/// The part of a Model that is the same for every nn::Module.
+class NnModel : public ModelImpl {
+ public:
+  explicit NnModel(std::shared_ptr<torch::nn::Module> module);
+  std::vector<ModelTensor> parameters() const override;
+  std::vector<ModelTensor> buffers() const override;
+  void train(bool on) override { module_->train(on); }
+  bool is_training() const override { return module_->is_training(); }
+  void to(torch::Device device) override { module_->to(device); }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+};
+
+template <class M>
+class NnModelOf final : public NnModel {
+ public:
+  explicit NnModelOf(std::shared_ptr<M> module)
+      : NnModel(module), module_(std::move(module)) {}
+  Tensors forward(const Tensors& inputs) override {
+    return call_forward(*module_, inputs);
+  }
+
+ private:
+  std::shared_ptr<M> module_;
+};
+
+}  // namespace detail
+
+/// Any network, as a value. Copies share the network, as LibTorch's own module
+/// holders do.
+///
+/// Made implicitly from a module holder (`torch::nn::Sequential`, one's own
+/// TORCH_MODULE), a shared_ptr to a module, or a TorchScript module. `forward`
+/// takes one to four tensors or a vector of them, and returns a tensor, a tuple
+/// of tensors or a vector of them.
+class Model {
+ public:
+  template <class Impl>
+  Model(torch::nn::ModuleHolder<Impl> holder)  // NOLINT: implicit on purpose
+      : Model(holder.ptr()) {}
+
+  template <class M>
+    requires std::is_base_of_v<torch::nn::Module, M>
+  Model(std::shared_ptr<M> module)  // NOLINT: implicit on purpose
+      : impl_(std::make_shared<detail::NnModelOf<M>>(std::move(module))) {}
+
+  Model(const torch::jit::Module& module);  // NOLINT: implicit on purpose
+
+  Tensors forward(const Tensors& inputs) { return impl_->forward(inputs); }
+  std::vector<ModelTensor> parameters() const { return impl_->parameters(); }
+  std::vector<ModelTensor> buffers() const { return impl_->buffers(); }
+  void train(bool on = true) { impl_->train(on); }
+  void eval() { impl_->train(false); }
+  bool is_training() const { return impl_->is_training(); }
+  void to(torch::Device device) { impl_->to(device); }
+
+ private:
+  std::shared_ptr<ModelImpl> impl_;
+};
+
+}  // namespace tern

@@ -1,0 +1,30 @@
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "tern/learner/scopes.h"
+
+namespace tern {
+
+Prediction Learner::predict(const torch::Tensor& sample) {
+  TORCH_CHECK_VALUE(
+      sample.defined() && sample.dim() > 0,
+      "[Learner::predict] the sample is undefined or 0-dim; expected one input "
+      "of the model without the batch dimension.");
+  const EvalScope eval(*this);
+  start_batch({{sample.unsqueeze(0)}, {}});
+  run(&Callback::on_batch_begin);
+  state_.outputs = forward(state_.batch_data.inputs);
+  run(&Callback::on_loss_begin);
+  Prediction prediction;
+  prediction.probabilities =
+      activate(state_.outputs.at(0), options_.loss.activation())[0].cpu();
+  if (!data_.classes.empty() && prediction.probabilities.dim() == 1) {
+    prediction.index = prediction.probabilities.argmax().item<int64_t>();
+    if (prediction.index < static_cast<int64_t>(data_.classes.size())) {
+      prediction.label = data_.classes[prediction.index];
+    }
+  }
+  return prediction;
+}
+
+}  // namespace tern

@@ -1,0 +1,95 @@
+#include "tern/learner/progress_printer.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+namespace {
+
+constexpr std::chrono::milliseconds kRedraw(200);
+
+double seconds(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+std::string number(double value) {
+  return std::isnan(value) ? "#na#" : fmt::format("{:.6f}", value);
+}
+
+}  // namespace
+
+std::string ProgressPrinter::row(const std::vector<std::string>& cells) const {
+  std::string text;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    text += i + 1 < cells.size() ? fmt::format("{:<{}}  ", cells[i], widths_[i])
+                                 : cells[i];
+  }
+  return text;
+}
+
+void ProgressPrinter::on_train_begin(Learner& learn) {
+  std::vector<std::string> names = {"epoch", "train_loss", "valid_loss"};
+  for (const Metric& metric : learn.metrics()) names.push_back(metric.name());
+  names.push_back("time");
+  widths_.clear();
+  for (const std::string& name : names) {
+    widths_.push_back(name == "epoch" ? 5 : std::max<size_t>(name.size(), 8));
+  }
+  learn.sink().line(row(names));
+  last_draw_ = Clock::now();
+}
+
+void ProgressPrinter::on_epoch_begin(Learner&) {
+  epoch_start_ = pass_start_ = Clock::now();
+  was_training_ = true;
+}
+
+void ProgressPrinter::on_batch_end(Learner& learn) {
+  TrainState& state = learn.state();
+  const Clock::time_point now = Clock::now();
+  if (state.training != was_training_) {
+    was_training_ = state.training;
+    pass_start_ = now;
+  }
+  if (!learn.is_fitting() || now - last_draw_ < kRedraw) return;
+  last_draw_ = now;
+  const auto& smooth = learn.recorder().smooth_losses();
+  const double loss = smooth.empty() ? std::nan("") : smooth.back();
+  state.smooth_loss = torch::scalar_tensor(loss, torch::kDouble);
+  const int64_t done = state.batch + 1;
+  const double spent = seconds(now - pass_start_);
+  learn.sink().progress(
+      {state.epoch,
+       state.epochs,
+       done,
+       state.batches,
+       state.training,
+       loss,
+       seconds(now - epoch_start_),
+       spent / static_cast<double>(done) *
+           static_cast<double>(state.batches - done)});
+}
+
+void ProgressPrinter::on_epoch_end(Learner& learn) {
+  const EpochRecord& epoch = learn.recorder().epochs().back();
+  std::vector<std::string> cells = {
+      std::to_string(learn.state().epoch),
+      number(epoch.train_loss),
+      number(epoch.valid_loss)};
+  for (const Metric& metric : learn.metrics()) {
+    std::string cell = "#na#";
+    for (const MetricValue& value : epoch.metrics) {
+      if (value.name == metric.name()) cell = number(value.value);
+    }
+    cells.push_back(cell);
+  }
+  const auto whole = static_cast<int64_t>(epoch.seconds);
+  cells.push_back(fmt::format("{:02}:{:02}", whole / 60, whole % 60));
+  learn.sink().line(row(cells));
+}
+
+}  // namespace tern

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tern/learner/callback.h"
+
+namespace tern {
+
+/// Prints fastai's table, a row an epoch, and keeps the sink's progress line
+/// up to date. The Learner adds one by itself.
+class ProgressPrinter final : public Callback {
+ public:
+  void on_train_begin(Learner& learn) override;
+  void on_epoch_begin(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  int order() const override { return callback_order::kProgress; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string row(const std::vector<std::string>& cells) const;
+
+  std::vector<size_t> widths_;
+  Clock::time_point epoch_start_, pass_start_, last_draw_;
+  bool was_training_ = true;
+};
+
+}  // namespace tern

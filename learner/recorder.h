@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <vector>
+
+#include "tern/learner/callback.h"
+#include "tern/learner/train_state.h"
+
+namespace tern {
+
+/// What one epoch came to.
+struct EpochRecord {
+  int64_t epoch = 0;
+  double train_loss = 0;  // smoothed, as fastai shows it
+  double valid_loss = 0;  // NaN without validation data
+  std::vector<MetricValue> metrics;
+  double seconds = 0;  // training and validation
+};
+
+/// Remembers losses, rates and epochs over all fits of a Learner.
+///
+/// Losses stay on the device until somebody looks: `losses()`, a redraw of the
+/// progress line, or the end of an epoch reads all that are new in one go.
+class Recorder final : public Callback {
+ public:
+  /// Training loss of each batch.
+  const std::vector<double>& losses();
+  /// The same, smoothed: exponential average with 0.98, debiased, begun anew
+  /// with each fit.
+  const std::vector<double>& smooth_losses();
+  /// Learning rate and momentum of the last layer group, for each batch.
+  const std::vector<double>& learning_rates() const { return lrs_; }
+  const std::vector<double>& momentums() const { return momentums_; }
+  /// Epochs of all fits, in order.
+  const std::vector<EpochRecord>& epochs() const { return epochs_; }
+
+  /// Draws raw and smoothed training loss and the validation loss of each epoch
+  /// as an SVG file. \throws IoError if it cannot be written.
+  void plot_losses(const std::filesystem::path& file);
+
+  void on_train_begin(Learner& learn) override;
+  void on_epoch_begin(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  int order() const override { return callback_order::kRecorder; }
+
+  /// Reads the losses that are still on the device; one wait for it.
+  void flush();
+
+ private:
+  std::vector<torch::Tensor> pending_;
+  std::vector<double> losses_, smooth_losses_, lrs_, momentums_;
+  std::vector<int64_t> epoch_ends_;  // losses recorded when epochs_[i] ended
+  double average_ = 0;  // of this fit, not debiased
+  int64_t count_ = 0;   // losses in average_
+  std::vector<EpochRecord> epochs_;
+  std::chrono::steady_clock::time_point epoch_start_;
+};
+
+}  // namespace tern

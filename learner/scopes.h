@@ -1,0 +1,53 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+/// One `fit` from its checks to its on_train_end, which runs after an exception
+/// too. Private to learner/.
+class Learner::FitScope {
+ public:
+  FitScope(
+      Learner& learner,
+      int64_t epochs,
+      const LearningRates& lr,
+      Callbacks extra);
+  ~FitScope();
+  FitScope(const FitScope&) = delete;
+
+  /// The ordinary end: on_train_end may throw here.
+  void end();
+
+ private:
+  void leave();
+
+  Learner& learner_;
+  Callbacks extra_;
+  bool is_open_ = true;
+};
+
+/// A pass without training: no gradients, the model in eval, put back after.
+class Learner::EvalScope {
+ public:
+  explicit EvalScope(Learner& learner)
+      : learner_(learner), was_training_(learner.model_.is_training()) {
+    learner_.model_.eval();
+    learner_.state_.training = false;
+  }
+  ~EvalScope() {
+    learner_.model_.train(was_training_);
+    learner_.state_.outputs.clear();
+    learner_.state_.batch_data = {};
+  }
+  EvalScope(const EvalScope&) = delete;
+
+ private:
+  Learner& learner_;
+  bool was_training_;
+  torch::NoGradGuard no_grad_;
+};
+
+}  // namespace tern

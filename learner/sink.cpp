@@ -1,0 +1,110 @@
+#include "tern/learner/sink.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <mutex>
+
+#include <fmt/format.h>
+
+namespace tern {
+
+namespace {
+
+std::string clock(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  return whole >= 3600
+      ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+      : fmt::format("{:02}:{:02}", whole / 60, whole % 60);
+}
+
+std::string describe(const Progress& progress, int width) {
+  const int64_t batches = std::max<int64_t>(progress.batches, 1);
+  const auto filled = static_cast<int>(width * progress.batch / batches);
+  std::string loss;
+  if (std::isfinite(progress.smooth_loss)) {
+    loss = fmt::format("  loss {:.4f}", progress.smooth_loss);
+  }
+  return fmt::format(
+      "epoch {}/{} {} [{:=<{}}{:<{}}] {}/{}{}  {} left",
+      progress.epoch + 1,
+      progress.epochs,
+      progress.training ? "train" : "valid",
+      "",
+      filled,
+      "",
+      width - filled,
+      progress.batch,
+      progress.batches,
+      loss,
+      clock(progress.eta_seconds));
+}
+
+// Output may be closed under us (a pipe whose reader has gone): then the words
+// are lost, training is not.
+class TerminalSink final : public SinkImpl {
+ public:
+  explicit TerminalSink(std::FILE* stream) : stream_(stream) {
+    const char* term = std::getenv("TERM");
+    is_live_ = isatty(fileno(stream)) && term && std::string(term) != "dumb";
+  }
+
+  ~TerminalSink() override { clear(); }
+
+  void line(const std::string& text) override {
+    const std::lock_guard lock(mutex_);
+    clear();
+    fmt::print(stream_, "{}\n", text);
+    std::fflush(stream_);
+  }
+
+  void warning(const std::string& text) override {
+    const std::lock_guard lock(mutex_);
+    clear();
+    fmt::print(stderr, "warning: {}\n", text);
+  }
+
+  void progress(const Progress& progress) override {
+    const std::lock_guard lock(mutex_);
+    if (is_live_) {
+      fmt::print(stream_, "\r\033[K{}", describe(progress, 24));
+      has_live_line_ = true;
+    } else {
+      const auto now = std::chrono::steady_clock::now();
+      if (now - last_line_ < std::chrono::minutes(1)) return;
+      last_line_ = now;
+      fmt::print(stream_, "{}\n", describe(progress, 10));
+    }
+    std::fflush(stream_);
+  }
+
+ private:
+  void clear() {
+    if (has_live_line_) fmt::print(stream_, "\r\033[K");
+    has_live_line_ = false;
+  }
+
+  std::FILE* stream_;
+  bool is_live_ = false;
+  bool has_live_line_ = false;
+  std::chrono::steady_clock::time_point last_line_ =
+      std::chrono::steady_clock::now();
+  std::mutex mutex_;
+};
+
+class SilentSink final : public SinkImpl {
+ public:
+  void line(const std::string&) override {}
+};
+
+}  // namespace
+
+Sink terminal(std::FILE* stream) {
+  return std::make_shared<TerminalSink>(stream);
+}
+
+Sink silent() { return std::make_shared<SilentSink>(); }
+
+}  // namespace tern

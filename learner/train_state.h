@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include "tern/data/batch.h"
+#include "tern/learner/grad_scaler.h"
+
+namespace tern {
+
+/// A metric's name and value.
+struct MetricValue {
+  std::string name;
+  double value = std::numeric_limits<double>::quiet_NaN();
+};
+
+/// What the loop and its callbacks know about the step that is being made. The
+/// comment of a field says who writes it.
+struct TrainState {
+  // ---- Where we are; the loop writes ----
+
+  int64_t epoch = 0;      // of this fit, from 0
+  int64_t epochs = 0;     // of this fit
+  int64_t batch = 0;      // of this epoch, from 0
+  int64_t batches = 0;    // of this epoch
+  int64_t iteration = 0;  // training batches since the Learner was made
+  bool training = false;  // false: validation or prediction
+
+  // ---- This batch; the loop writes, callbacks may replace ----
+
+  /// On the device, transformed. on_batch_begin may replace it.
+  Batch batch_data;
+  /// What the model answered. on_loss_begin may replace it.
+  Tensors outputs;
+  /// What users and logs see: unscaled; detached once backward has run.
+  torch::Tensor loss;
+  /// What backward() sees. on_backward_begin may replace it: MixedPrecision
+  /// multiplies it by the loss scale.
+  torch::Tensor loss_grad;
+
+  // ---- What callbacks ask of the loop; reset for each batch or fit ----
+
+  bool skip_step = false;       // keep the weights this time
+  bool skip_zero_grad = false;  // go on adding to the gradients
+  bool stop_epoch = false;      // no more batches in this epoch
+  bool stop_training = false;   // finish this batch, then end fit
+
+  // ---- Precision; MixedPrecision writes ----
+
+  /// The type in which the model wants its floating inputs.
+  torch::ScalarType input_dtype = torch::kFloat;
+  /// Makes the optimizer step in place of `optimizer.step()`; empty: plain.
+  std::function<StepResult(torch::optim::Optimizer&)> stepper;
+  /// What became of the last step.
+  StepResult step_result = StepResult::stepped;
+
+  /// Whether this fit ends by an exception; the loop writes it before
+  /// on_train_end.
+  bool failed = false;
+
+  // ---- Results; the Recorder and the loop write ----
+
+  /// Exponential average of the training loss (0.98, debiased), as of the last
+  /// time it was read from the device. 0-dim kDouble on the CPU.
+  torch::Tensor smooth_loss;
+  /// Of the last validation; NaN before the first.
+  double valid_loss = std::numeric_limits<double>::quiet_NaN();
+  std::vector<MetricValue> last_metrics;
+};
+
+}  // namespace tern

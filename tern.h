@@ -1,0 +1,24 @@
+#pragma once
+
+/// Everything of Tern: `#include "tern/tern.h"`. A program that includes the
+/// headers it uses compiles faster.
+
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/data/data_bunch.h"
+#include "tern/data/error_text.h"
+#include "tern/data/mnist.h"
+#include "tern/data/untar_data.h"
+#include "tern/data/urls.h"
+#include "tern/kernels/fused_optimizer.h"
+#include "tern/kernels/normalize_images.h"
+#include "tern/kernels/unscale_and_check.h"
+#include "tern/learner/clip_grad.h"
+#include "tern/learner/grad_scaler.h"
+#include "tern/learner/lambda_callback.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/optim/adam.h"
+#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/sgd.h"
+#ifdef TERN_WITH_VISION
+#include "tern/vision/vision.h"
+#endif

@@ -1,0 +1,243 @@
+#include "tern/data/data_loader.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "tern/data/formats/error.h"
+
+namespace tern {
+namespace {
+
+// Each sample is its index and a random number of its own.
+class Counting final : public Dataset {
+ public:
+  explicit Counting(int64_t size) : size_(size) {}
+  int64_t size() const override { return size_; }
+  Batch get_batch(
+      c10::ArrayRef<int64_t> indices,
+      const BatchContext& context) const override {
+    const auto n = static_cast<int64_t>(indices.size());
+    Batch batch{
+        {context.empty({n, 1}, torch::kFloat)},
+        {context.empty({n}, torch::kLong)}};
+    for (int64_t i = 0; i < n; ++i) {
+      batch.inputs[0][i][0] = context.rng(indices[i]).uniform();
+      batch.targets[0][i] = indices[i];
+    }
+    return batch;
+  }
+
+ private:
+  int64_t size_;
+};
+
+// Runs a function for each batch that a worker makes.
+class Calling final : public Dataset {
+ public:
+  explicit Calling(std::function<void(c10::ArrayRef<int64_t>)> call)
+      : call_(std::move(call)) {}
+  int64_t size() const override { return 100; }
+  Batch get_batch(
+      c10::ArrayRef<int64_t> indices,
+      const BatchContext&) const override {
+    call_(indices);
+    return {{torch::zeros({static_cast<int64_t>(indices.size()), 1})}, {}};
+  }
+  std::string describe(int64_t index) const override {
+    return "picture_" + std::to_string(index) + ".png";
+  }
+
+ private:
+  std::function<void(c10::ArrayRef<int64_t>)> call_;
+};
+
+std::vector<Batch> all_batches(const DataLoader& loader, int64_t epoch) {
+  std::vector<Batch> batches;
+  auto pass = loader.epoch(epoch);
+  while (auto batch = pass.next()) batches.push_back(std::move(*batch));
+  return batches;
+}
+
+int64_t thread_count() {
+  return std::distance(
+      std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+class WorkersTest : public testing::TestWithParam<int64_t> {};
+
+TEST_P(WorkersTest, GiveTheSameBatchesInTheSameOrderForAnyNumberOfThem) {
+  const auto dataset = std::make_shared<Counting>(103);
+  const DataLoader plain(
+      dataset, {.batch_size = 10, .shuffle = true, .workers = 0});
+  const DataLoader loader(
+      dataset, {.batch_size = 10, .shuffle = true, .workers = GetParam()});
+  for (const int64_t epoch : {0, 1}) {
+    const auto expected = all_batches(plain, epoch);
+    const auto batches = all_batches(loader, epoch);
+    ASSERT_EQ(batches.size(), 11u);
+    for (size_t i = 0; i < batches.size(); ++i) {
+      EXPECT_TRUE(torch::equal(batches[i].inputs[0], expected[i].inputs[0]));
+      EXPECT_TRUE(torch::equal(batches[i].targets[0], expected[i].targets[0]));
+    }
+  }
+}
+
+TEST_P(WorkersTest, GoOnExactlyWhereAPassWasLeft) {
+  const DataLoader loader(
+      std::make_shared<Counting>(103),
+      {.batch_size = 10, .shuffle = true, .workers = GetParam()});
+  const auto whole = all_batches(loader, 3);
+  auto rest = loader.epoch(3, /*first_batch=*/7);
+  for (size_t i = 7; i < whole.size(); ++i) {
+    EXPECT_TRUE(
+        torch::equal(rest.next()->targets[0], whole[i].targets[0]));
+  }
+  EXPECT_FALSE(rest.next());
+}
+
+TEST_P(WorkersTest, PassOnWhatTheDataSetThrewWithIndexAndPath) {
+  const int64_t before = thread_count();
+  for (const bool is_std : {true, false}) {
+    const DataLoader loader(
+        std::make_shared<Calling>([is_std](c10::ArrayRef<int64_t> indices) {
+          for (const int64_t index : indices) {
+            if (index != 57) continue;
+            if (is_std) throw std::out_of_range("no such pixel");
+            throw 7;
+          }
+        }),
+        {.batch_size = 10, .workers = GetParam()});
+    auto pass = loader.epoch(0);
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(pass.next());
+    try {
+      pass.next();
+      FAIL();
+    } catch (const DataError& error) {
+      EXPECT_EQ(error.path(), "picture_57.png");
+      EXPECT_NE(std::string(error.what()).find("sample 57"), std::string::npos)
+          << error.what();
+      if (is_std) {
+        EXPECT_THROW(std::rethrow_if_nested(error), std::out_of_range);
+      } else {
+        EXPECT_THROW(std::rethrow_if_nested(error), int);
+      }
+    }
+    EXPECT_FALSE(pass.next());
+  }
+  EXPECT_EQ(thread_count(), before);
+}
+
+TEST_P(WorkersTest, LeaveNoThreadWhenAPassIsDroppedInTheMiddle) {
+  const DataLoader loader(
+      std::make_shared<Counting>(1000),
+      {.batch_size = 1, .workers = GetParam()});
+  all_batches(loader, 0);
+  const int64_t before = thread_count();
+  for (int i = 0; i < 20; ++i) {
+    auto pass = loader.epoch(i);
+    pass.next();
+  }
+  EXPECT_EQ(thread_count(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Numbers,
+    WorkersTest,
+    testing::Values(0, 1, 2, 8),
+    [](const auto& info) { return std::to_string(info.param); });
+
+TEST(DataLoader, CountsItsBatches) {
+  const auto dataset = std::make_shared<Counting>(103);
+  EXPECT_EQ(DataLoader(dataset, {.batch_size = 10}).size(), 11);
+  EXPECT_EQ(
+      DataLoader(dataset, {.batch_size = 10, .drop_last = true}).size(), 10);
+  EXPECT_EQ(
+      DataLoader(dataset, {.batch_size = 200, .drop_last = true}).size(), 0);
+  EXPECT_EQ(all_batches(DataLoader(dataset, {.batch_size = 10}), 0).back().size(), 3);
+}
+
+TEST(DataLoader, FollowsTheGivenSampler) {
+  const DataLoader loader(
+      std::make_shared<Counting>(5),
+      {.batch_size = 8,
+       .sampler = std::make_shared<WeightedSampler>(
+           std::vector<double>{0, 0, 1, 0, 0})});
+  const auto batches = all_batches(loader, 0);
+  ASSERT_EQ(batches.size(), 1u);
+  EXPECT_TRUE((batches[0].targets[0] == 2).all().item<bool>());
+}
+
+TEST(DataLoader, ReusesItsBuffersInSteadyState) {
+  const DataLoader loader(
+      std::make_shared<Counting>(1000),
+      {.batch_size = 10, .workers = 2, .prefetch = 2});
+  std::set<const void*> memory;
+  auto pass = loader.epoch(0);
+  while (auto batch = pass.next()) memory.insert(batch->inputs[0].data_ptr());
+  // The ring, the batches that the workers make and the one in hand.
+  EXPECT_LE(memory.size(), 2u * 2 + 2 + 1);
+}
+
+TEST(DataLoader, ABatchThatIsKeptIsNotOverwritten) {
+  const DataLoader loader(
+      std::make_shared<Counting>(200), {.batch_size = 10, .workers = 2});
+  const auto kept = all_batches(loader, 0);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_EQ(kept[i].targets[0][0].item<int64_t>(), 10 * i);
+  }
+}
+
+TEST(DataLoader, WorkersUseOneThreadAndNoAutocastWhateverTheTrainerDoes) {
+  std::atomic<int> threads = 0;
+  std::atomic<bool> autocast = false;
+  const DataLoader loader(
+      std::make_shared<Calling>([&](c10::ArrayRef<int64_t>) {
+        threads = std::max<int>(threads, at::get_num_threads());
+        if (at::autocast::is_autocast_enabled(torch::kCPU)) autocast = true;
+      }),
+      {.batch_size = 10, .workers = 2});
+  at::autocast::set_autocast_enabled(torch::kCPU, true);
+  all_batches(loader, 0);
+  at::autocast::set_autocast_enabled(torch::kCPU, false);
+  EXPECT_EQ(threads, 1);
+  EXPECT_FALSE(autocast);
+}
+
+TEST(DataLoader, GivesUpOnAStuckSampleAndNamesIt) {
+  std::atomic<bool> release = false;
+  const DataLoader loader(
+      std::make_shared<Calling>([&](c10::ArrayRef<int64_t> indices) {
+        while (indices[0] == 30 && !release) std::this_thread::yield();
+      }),
+      {.batch_size = 10,
+       .workers = 1,
+       .timeout = std::chrono::milliseconds(50)});
+  auto pass = loader.epoch(0);
+  for (int i = 0; i < 3; ++i) pass.next();
+  try {
+    pass.next();
+    ADD_FAILURE();
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.path(), "picture_30.png");
+  }
+  release = true;
+}
+
+TEST(DataLoader, RefusesOptionsOutOfRange) {
+  const auto dataset = std::make_shared<Counting>(5);
+  EXPECT_THROW(DataLoader(nullptr), c10::ValueError);
+  EXPECT_THROW(DataLoader(dataset, {.batch_size = 0}), c10::ValueError);
+  EXPECT_THROW(DataLoader(dataset, {.workers = -2}), c10::ValueError);
+  EXPECT_THROW(DataLoader(dataset, {.prefetch = 0}), c10::ValueError);
+  EXPECT_THROW(DataLoader(dataset).epoch(-1), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace tern
