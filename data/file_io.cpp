@@ -1,0 +1,119 @@
+#include "tern/data/file_io.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <string>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "tern/data/formats/error.h"
+
+namespace tern {
+
+FileHandle::~FileHandle() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+FileHandle open_file(const std::filesystem::path& path, int flags) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) {
+    const bool creates = (flags & O_CREAT) != 0;
+    throw IoError(path, creates ? "create this file" : "open", errno);
+  }
+  return FileHandle(fd);
+}
+
+FileHandle open_regular_file(const std::filesystem::path& path) {
+  FileHandle file = open_file(path, O_RDONLY | O_NONBLOCK);
+  struct stat info {};
+  if (::fstat(file.fd(), &info) != 0) throw IoError(path, "inspect", errno);
+  if (!S_ISREG(info.st_mode)) {
+    throw DataError(
+        path,
+        S_ISDIR(info.st_mode) ? "is a folder; expected a file"
+                              : "is a pipe or a device; expected a file");
+  }
+  return file;
+}
+
+int64_t file_size(const FileHandle& file, const std::filesystem::path& path) {
+  struct stat info {};
+  if (::fstat(file.fd(), &info) != 0) throw IoError(path, "inspect", errno);
+  return info.st_size;
+}
+
+size_t read_up_to(
+    const FileHandle& file,
+    std::span<uint8_t> bytes,
+    const std::filesystem::path& path) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n =
+        ::read(file.fd(), bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw IoError(path, "read", errno);
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
+}
+
+void write_all(
+    const FileHandle& file,
+    std::span<const uint8_t> bytes,
+    const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(file.fd(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw IoError(path, "write", errno);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+void sync_file(const FileHandle& file, const std::filesystem::path& path) {
+  if (::fsync(file.fd()) != 0) throw IoError(path, "write to the disk", errno);
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  sync_file(open_file(folder, O_RDONLY | O_DIRECTORY), folder);
+}
+
+std::vector<uint8_t> read_file(
+    const std::filesystem::path& path,
+    int64_t max_bytes) {
+  const FileHandle file = open_regular_file(path);
+  const int64_t size = file_size(file, path);
+  if (size > max_bytes) {
+    throw DataError(
+        path,
+        "has " + std::to_string(size) + " bytes; expected at most " +
+            std::to_string(max_bytes));
+  }
+  std::vector<uint8_t> bytes(static_cast<size_t>(size));
+  bytes.resize(read_up_to(file, bytes, path));
+  return bytes;
+}
+
+void write_file(
+    const std::filesystem::path& path,
+    std::span<const uint8_t> bytes) {
+  write_all(open_file(path, O_WRONLY | O_CREAT | O_TRUNC), bytes, path);
+}
+
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  write_file(
+      path,
+      std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+}
+
+void make_folders(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw IoError(folder, "create this folder", error.value());
+}
+
+}  // namespace tern

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tern {
+
+/// An open file that closes itself. Moved, never copied.
+class FileHandle {
+ public:
+  FileHandle() = default;
+  explicit FileHandle(int fd) : fd_(fd) {}
+  FileHandle(FileHandle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileHandle& operator=(FileHandle&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileHandle();
+
+  int fd() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// open(2) with close-on-exec; a file that it creates gets mode 0644.
+/// \throws IoError naming the path and the system's reason.
+FileHandle open_file(const std::filesystem::path& path, int flags);
+
+/// A regular file for reading. Never blocks: a pipe or a device is refused.
+/// \throws IoError if it cannot be opened, DataError if it is no regular file.
+FileHandle open_regular_file(const std::filesystem::path& path);
+
+/// Size in bytes. `path` is for the error message only, here and below.
+int64_t file_size(const FileHandle& file, const std::filesystem::path& path);
+
+/// Reads up to `bytes.size()` bytes; fewer only at the end of the file, so 0
+/// means that there is nothing left.
+size_t read_up_to(
+    const FileHandle& file,
+    std::span<uint8_t> bytes,
+    const std::filesystem::path& path);
+
+/// Writes all of `bytes`, however many calls that takes.
+void write_all(
+    const FileHandle& file,
+    std::span<const uint8_t> bytes,
+    const std::filesystem::path& path);
+
+/// Waits until the file's bytes are on the disk.
+void sync_file(const FileHandle& file, const std::filesystem::path& path);
+
+/// Waits until the names in a folder are on the disk: after a rename.
+void sync_folder(const std::filesystem::path& folder);
+
+/// All bytes of a regular file.
+/// \throws DataError if there are more than `max_bytes`; IoError.
+std::vector<uint8_t> read_file(
+    const std::filesystem::path& path,
+    int64_t max_bytes = std::numeric_limits<int64_t>::max());
+
+/// Creates or replaces a file. A reader may see a part of it: write into a
+/// StagingFolder where that matters.
+void write_file(
+    const std::filesystem::path& path,
+    std::span<const uint8_t> bytes);
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+/// Creates a folder and those above it. \throws IoError.
+void make_folders(const std::filesystem::path& folder);
+
+}  // namespace tern

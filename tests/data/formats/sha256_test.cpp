@@ -1,0 +1,92 @@
+#include "tern/data/formats/sha256.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/file_io.h"
+#include "tern/data/formats/error.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+
+namespace tern {
+namespace {
+
+std::span<const uint8_t> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+struct Case {
+  std::string text, digest;
+};
+
+// FIPS 180-4 examples, and the empty message of NIST's CAVP.
+TEST(Sha256, MatchesTheVectorsOfNist) {
+  const std::vector<Case> cases = {
+      {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+      {"abc",
+       "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+      {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+       "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+      {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmn"
+       "hijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu",
+       "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
+      {std::string(1'000'000, 'a'),
+       "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(sha256(bytes_of(c.text)), c.digest) << c.text.size() << " bytes";
+  }
+}
+
+TEST(Sha256, IsTheSameHoweverTheBytesAreCut) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += static_cast<char>(i * 7);
+  for (size_t length = 0; length < text.size(); ++length) {
+    const auto bytes = bytes_of(text).first(length);
+    const std::string whole = sha256(bytes);
+    for (const size_t piece : {1, 13, 63, 64, 65, 128}) {
+      Sha256 hash;
+      for (size_t i = 0; i < length; i += piece) {
+        hash.update(bytes.subspan(i, std::min(piece, length - i)));
+      }
+      ASSERT_EQ(hash.hex_digest(), whole) << length << " by " << piece;
+    }
+  }
+}
+
+TEST(Sha256, IsTheSameByTheProcessorsOwnInstructions) {
+  std::vector<uint8_t> data(64 * 5);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = uint8_t(i * i % 251);
+  std::array<uint32_t, 8> expected{1, 2, 3, 4, 5, 6, 7, 0x80000000};
+  std::array<uint32_t, 8> actual = expected;
+  detail::sha256_blocks_portable(expected.data(), data.data(), 5);
+  detail::sha256_blocks(actual.data(), data.data(), 5);
+  EXPECT_EQ(actual, expected);
+}
+
+TEST(Sha256, GoesOnAfterADigest) {
+  Sha256 hash;
+  hash.update(bytes_of("a"));
+  EXPECT_NE(hash.hex_digest(), sha256(bytes_of("abc")));
+  hash.update(bytes_of("bc"));
+  EXPECT_EQ(hash.hex_digest(), sha256(bytes_of("abc")));
+}
+
+TEST(Sha256, ReadsAFileInPieces) {
+  const TempFolder temp;
+  const std::string text(700'001, 'x');
+  write_file(temp / "x", text);
+  EXPECT_EQ(sha256_file(temp / "x"), sha256(bytes_of(text)));
+}
+
+TEST(Sha256, RefusesWhatIsNoFile) {
+  const TempFolder temp;
+  TERN_EXPECT_ERROR(IoError, "No such file", sha256_file(temp / "none"));
+  TERN_EXPECT_ERROR(DataError, "is a folder", sha256_file(temp.path()));
+  TERN_EXPECT_ERROR(DataError, "a device", sha256_file("/dev/zero"));
+}
+
+}  // namespace
+}  // namespace tern

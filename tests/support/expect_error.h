@@ -1,0 +1,34 @@
+#pragma once
+
+#include <exception>
+#include <string>
+#include <typeinfo>
+
+#include <gtest/gtest.h>
+
+namespace tern {
+
+/// Runs `action`, which must throw an `Error`, and gives its sentence.
+template <class Error, class Action>
+std::string error_of(Action&& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "threw " << typeid(error).name() << ": " << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "threw nothing; expected " << typeid(Error).name();
+  return "";
+}
+
+}  // namespace tern
+
+/// Expects that `action` throws an `Error` whose sentence contains `words`.
+#define TERN_EXPECT_ERROR(Error, words, action)                              \
+  do {                                                                       \
+    const std::string tern_error = ::tern::error_of<Error>([&] { action; }); \
+    EXPECT_NE(tern_error.find(words), std::string::npos)                     \
+        << "expected \"" << (words) << "\" in: " << tern_error;              \
+  } while (false)

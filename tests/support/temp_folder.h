@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <unistd.h>
+
+namespace tern {
+
+/// A new, empty folder for one test, removed with all it holds at the end.
+///
+///   TempFolder temp;
+///   write_file(temp / "a.txt", "hello");
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "tern-test-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) {
+      throw std::runtime_error("cannot create " + pattern);
+    }
+    path_ = pattern;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::filesystem::path& name) const {
+    return path_ / name;
+  }
+
+  /// How many files and folders it holds, at any depth.
+  int64_t entries() const {
+    const std::filesystem::recursive_directory_iterator begin(path_), end;
+    return std::distance(begin, end);
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace tern
