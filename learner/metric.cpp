@@ -1,0 +1,82 @@
+#include "tern/learner/metric.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/learner/metrics/mean_metric.h"
+
+namespace tern {
+
+namespace {
+
+class FunctionMetric final : public MeanMetric {
+ public:
+  FunctionMetric(std::string name, Metric::Function fn, bool higher_is_better)
+      : MeanMetric(std::move(name), higher_is_better), fn_(std::move(fn)) {}
+
+  void update(const Tensors& outputs, const Tensors& targets) override {
+    const torch::Tensor& pred = outputs[0];
+    const int64_t samples = pred.dim() == 0 ? 1 : pred.size(0);
+    const torch::Tensor values = fn_(pred, targets[0]);
+    const bool is_mean = values.defined() && values.dim() == 0;
+    TORCH_CHECK_VALUE(
+        is_mean || (values.defined() && values.size(0) == samples),
+        fmt::format(
+            "[{}] the function gave {} for {} samples; expected [{}] or a "
+            "0-dim "
+            "mean. Reduce over every dimension but the first.",
+            name(),
+            values.defined()
+                ? fmt::format("[{}]", fmt::join(values.sizes(), ", "))
+                : "an undefined tensor",
+            samples,
+            samples));
+    if (is_mean) {
+      add(values.to(torch::kDouble) * static_cast<double>(samples), samples);
+    } else {
+      add(values.sum(torch::kDouble), values.numel());
+    }
+  }
+
+ private:
+  Metric::Function fn_;
+};
+
+}  // namespace
+
+Metric::Metric(std::string name, Function fn, bool higher_is_better) {
+  TORCH_CHECK_VALUE(
+      !name.empty() && fn,
+      fmt::format(
+          "[Metric] name is \"{}\" and the function is {}; expected both.",
+          name,
+          fn ? "set" : "empty"));
+  impl_ = std::make_shared<FunctionMetric>(
+      std::move(name),
+      std::move(fn),
+      higher_is_better);
+}
+
+void Metric::update(const Tensors& outputs, const Tensors& targets) {
+  TORCH_CHECK_VALUE(
+      !outputs.empty() && outputs[0].defined() && !targets.empty() &&
+          targets[0].defined(),
+      fmt::format(
+          "[{}] {} outputs and {} targets; expected at least one defined "
+          "tensor "
+          "of each. Leave metrics out for data without targets.",
+          name(),
+          outputs.size(),
+          targets.size()));
+  const torch::NoGradGuard no_grad;
+  impl_->update(outputs, targets);
+}
+
+torch::Tensor Metric::compute() const {
+  const torch::NoGradGuard no_grad;
+  return impl_->compute();
+}
+
+}  // namespace tern

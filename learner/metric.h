@@ -1,0 +1,79 @@
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <torch/types.h>
+
+#include "tern/data/batch.h"
+
+namespace tern {
+
+/// A number that summarises predictions against targets over a whole data set.
+/// Derive from it for what the functions in learner/metrics/ do not cover.
+class MetricImpl {
+ public:
+  virtual ~MetricImpl() = default;
+
+  /// Column name in logs, unique within a run, e.g. "top_5_accuracy".
+  virtual std::string name() const = 0;
+
+  /// Which way is better; EarlyStopping and SaveModel read it from here.
+  virtual bool higher_is_better() const = 0;
+
+  /// Forgets every `update`.
+  virtual void reset() = 0;
+
+  /// Counts one batch in, without waiting for the device.
+  /// \param outputs  What the model answered, at least one tensor [N, ...].
+  /// \param targets  What the data says, on the same device.
+  virtual void update(const Tensors& outputs, const Tensors& targets) = 0;
+
+  /// Value over every `update` since `reset`, whatever the sizes of the
+  /// batches: 0-dim kDouble, left on the device so that the reader chooses when
+  /// to wait. NaN before the first `update`.
+  virtual torch::Tensor compute() const = 0;
+};
+
+/// Holds a MetricImpl; copies share it.
+///
+///   .metrics = {tern::accuracy(), tern::Metric("max_error", max_error, false)}
+class Metric {
+ public:
+  using Function = std::function<
+      torch::Tensor(const torch::Tensor& pred, const torch::Tensor& target)>;
+
+  template <std::derived_from<MetricImpl> Impl>
+  Metric(std::shared_ptr<Impl> impl)  // NOLINT: implicit on purpose
+      : impl_(std::move(impl)) {
+    TORCH_CHECK_VALUE(
+        impl_,
+        "[Metric] the pointer is null; expected a metric. Use tern::accuracy() "
+        "or std::make_shared<YourMetric>().");
+  }
+
+  /// The mean of a function over all samples.
+  ///
+  /// \param fn  Gets the first output and the first target, gives [N, ...] (one
+  ///            value a sample) or a 0-dim tensor, the batch's mean, which
+  ///            then weighs as much as the batch has samples.
+  Metric(std::string name, Function fn, bool higher_is_better = true);
+
+  std::string name() const { return impl_->name(); }
+  bool higher_is_better() const { return impl_->higher_is_better(); }
+  void reset() { impl_->reset(); }
+  /// \throws c10::ValueError if an output or a target is missing, or if shapes
+  ///         or types are not what the metric expects.
+  void update(const Tensors& outputs, const Tensors& targets);
+  torch::Tensor compute() const;
+
+  MetricImpl& impl() { return *impl_; }
+
+ private:
+  std::shared_ptr<MetricImpl> impl_;
+};
+
+}  // namespace tern
