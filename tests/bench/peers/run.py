@@ -1,0 +1,223 @@
+"""./dev bench peers: Tern beside Python libraries, on the same work.
+
+Both programs run in turn, round after round, so that what else the machine
+does hits both. Each writes its numbers to the JSON file that it is given; the
+medians go into docs/benchmarks.md, between the markers of the comparison.
+"""
+import argparse
+import json
+import os
+import pathlib
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from dataclasses import dataclass, field
+from importlib import metadata
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+
+@dataclass
+class Row:
+    key: str  # in the JSON of both programs; process_seconds is taken here
+    what: str
+    goal: float = 0  # how many times faster Tern shall be; 0: no goal
+    is_time: bool = True
+
+
+@dataclass
+class Comparison:
+    name: str
+    title: str
+    peer: str  # its name on PyPI
+    peer_program: str  # in this folder
+    tern_program: str  # in the build folder
+    archive: str  # in TERN_DATA; both programs get --data with its content
+    tern_options: list = field(default_factory=list)
+    rows: list = field(default_factory=list)
+
+
+# A further comparison is one more entry here and one Python file beside.
+COMPARISONS = [
+    Comparison(
+        name="mnist",
+        title="MNIST_SAMPLE from PNG files, `simple_cnn({3, 16, 16, 2})`, "
+        "batch 64, one epoch with validation, fp32",
+        peer="fastai",
+        peer_program="mnist_fastai.py",
+        tern_program="examples/mnist",
+        tern_options=["--precision", "fp32", "--epochs", "1"],
+        archive="mnist_sample.tgz",
+        rows=[
+            Row("epoch_seconds", "the epoch", goal=8),
+            Row("process_seconds", "the whole process", goal=8),
+            Row("first_batch_seconds", "start to first batch"),
+            Row("accuracy", "accuracy", is_time=False),
+        ],
+    )
+]
+
+
+def run_once(command, scratch):
+    """One run of a program: what it wrote, and the seconds it took."""
+    report = scratch / "report.json"
+    report.unlink(missing_ok=True)
+    start = time.perf_counter()
+    done = subprocess.run(
+        [*command, "--json", str(report)],
+        cwd=scratch,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    seconds = time.perf_counter() - start
+    if done.returncode != 0 or not report.exists():
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}")
+    return json.loads(report.read_text()) | {"process_seconds": seconds}
+
+
+def unpack(archive, scratch):
+    """The one folder that an archive of TERN_DATA holds."""
+    source = pathlib.Path(os.environ.get("TERN_DATA", "")) / archive
+    if not source.is_file():
+        sys.exit(
+            f"There is no {source}: set TERN_DATA to the folder with {archive}."
+        )
+    target = scratch / "data"
+    with tarfile.open(source) as tar:
+        tar.extractall(target)
+    (folder,) = target.iterdir()
+    return str(folder)
+
+
+def measure(comparison, build, rounds):
+    """Two lists of reports: Tern's and the peer's."""
+    with tempfile.TemporaryDirectory() as name:
+        scratch = pathlib.Path(name)
+        data = ["--data", unpack(comparison.archive, scratch)]
+        program = str(build / comparison.tern_program)
+        tern = [program, *comparison.tern_options, *data]
+        peer = [sys.executable, str(HERE / comparison.peer_program), *data]
+        reports = {"tern": [], "peer": []}
+        for round_ in range(rounds + 1):
+            for side, command in ("tern", tern), ("peer", peer):
+                report = run_once(command, scratch)
+                # The first round warms the disk's cache and is not counted.
+                if round_ > 0:
+                    reports[side].append(report)
+                print(
+                    f"{comparison.name} round {round_} {side}: "
+                    + ", ".join(f"{k} {v:.4g}" for k, v in report.items()),
+                    flush=True,
+                )
+    return reports["tern"], reports["peer"]
+
+
+def cell(reports, row):
+    values = sorted(report[row.key] for report in reports)
+    median = statistics.median(values)
+    if not row.is_time:
+        return median, f"{median:.4f}"
+    return median, f"{median:.3f} s ({values[0]:.3f} to {values[-1]:.3f})"
+
+
+def table(comparison, tern, peer):
+    lines = [
+        f"| what | Tern | {comparison.peer} | ratio | goal |",
+        "|---|---|---|---|---|",
+    ]
+    for row in comparison.rows:
+        ours, our_text = cell(tern, row)
+        theirs, their_text = cell(peer, row)
+        ratio = f"{theirs / ours:.1f}" if row.is_time else ""
+        goal = f"{row.goal:g}" if row.goal else ""
+        if row.goal and theirs / ours < row.goal:
+            goal += ", missed"
+        lines.append(
+            f"| {row.what} | {our_text} | {their_text} | {ratio} | {goal} |"
+        )
+    return lines
+
+
+def output(*command):
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    return done.stdout.strip()
+
+
+def cpu():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def facts(comparison, rounds):
+    """What a reader needs to take the numbers again."""
+    gpus = output(
+        "sh", "-c", "nvidia-smi --query-gpu=name --format=csv,noheader 2>&-"
+    )
+    peers = [comparison.peer, "torch"]
+    versions = [f"{name} {metadata.version(name)}" for name in peers]
+    changed = output("git", "status", "--porcelain", "--untracked-files=no")
+    commit = output("git", "rev-parse", "--short", "HEAD")
+    return (
+        f"{cpu()}, {os.cpu_count()} cores, {gpus or 'no GPU'}; "
+        f"{', '.join(versions)}, Python {platform.python_version()}; "
+        f"Tern at {commit}{' with local changes' if changed else ''}, "
+        f"{output('g++', '--version').splitlines()[0]}. "
+        f"Median of {rounds} rounds in turn, smallest and largest in brackets: "
+        f"`./dev bench peers {comparison.name} --rounds {rounds}`"
+    )
+
+
+def write(comparison, lines):
+    begin = f"<!-- peers {comparison.name}: written by ./dev bench peers -->"
+    end = f"<!-- end of peers {comparison.name} -->"
+    section = "\n".join([begin, *lines, end])
+    page = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n"
+    if begin in page:
+        pattern = re.escape(begin) + ".*?" + re.escape(end)
+        page = re.sub(pattern, lambda _: section, page, flags=re.DOTALL)
+    else:
+        page = page.rstrip() + "\n\n" + section + "\n"
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page)
+
+
+def main():
+    names = [comparison.name for comparison in COMPARISONS]
+    parser = argparse.ArgumentParser(prog="./dev bench peers")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=str(names))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(names):
+        parser.error(f"no comparison {unknown}; there are {names}")
+
+    if os.getloadavg()[0] > 0.5:
+        print(f"The machine is busy (load {os.getloadavg()[0]:.1f}); the "
+              "ratios are worth more than the seconds.")
+    for comparison in COMPARISONS:
+        if arguments.names and comparison.name not in arguments.names:
+            continue
+        tern, peer = measure(comparison, arguments.build, arguments.rounds)
+        lines = [
+            f"### {comparison.title}",
+            "",
+            facts(comparison, arguments.rounds),
+            "",
+            *table(comparison, tern, peer),
+        ]
+        print("\n".join(lines))
+        write(comparison, lines)
+
+
+if __name__ == "__main__":
+    main()
