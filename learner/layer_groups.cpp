@@ -6,6 +6,8 @@
 
 #include "tern/learner/learner.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/optim/decoupled_weight_decay.h"
+#include "tern/learner/optim/hyper_parameters.h"
 
 namespace tern {
 
@@ -70,30 +72,50 @@ Learner& Learner::freeze_to(int64_t group) {
 // layers with biases, so that decay can leave the second alone.
 std::vector<torch::optim::OptimizerParamGroup> Learner::make_param_groups() {
   std::vector<torch::optim::OptimizerParamGroup> param_groups;
-  layer_group_of_.clear();
+  param_group_kinds_.clear();
   for (size_t i = 0; i < groups_.size(); ++i) {
-    Tensors weights, others;
-    for (const ModelTensor& parameter : groups_[i]) {
-      const bool is_other =
-          parameter.layer != LayerKind::other || parameter.is_bias();
-      (is_other ? others : weights)
-          .push_back(
-              masters_ ? masters_->of(parameter.tensor) : parameter.tensor);
-    }
-    for (const Tensors* part : {&weights, &others}) {
-      if (part->empty()) continue;
-      param_groups.emplace_back(*part);
-      layer_group_of_.push_back(static_cast<int64_t>(i));
+    for (const bool is_norm_or_bias : {false, true}) {
+      Tensors params;
+      for (const ModelTensor& p : groups_[i]) {
+        if ((p.layer != LayerKind::other || p.is_bias()) == is_norm_or_bias) {
+          params.push_back(masters_ ? masters_->of(p.tensor) : p.tensor);
+        }
+      }
+      if (params.empty()) continue;
+      param_groups.emplace_back(std::move(params));
+      param_group_kinds_.push_back(
+          {static_cast<int64_t>(i), is_norm_or_bias});
     }
   }
   return param_groups;
+}
+
+// The optimizer exists from here on; what is not a rate is set once.
+void Learner::make_optimizer() {
+  auto made = options_.optimizer(make_param_groups());
+  TORCH_CHECK_VALUE(
+      made && made->param_groups().size() == param_group_kinds_.size(),
+      "[Learner] the optimizer factory gave no optimizer, or one with other "
+      "parameter groups; expected an optimizer over the groups it was given.");
+  if (auto* decoupled =
+          dynamic_cast<optim::DecoupledWeightDecay*>(made.get())) {
+    decoupled->decoupled_weight_decay(options_.true_weight_decay);
+  }
+  for (size_t i = 0; i < param_group_kinds_.size(); ++i) {
+    const bool decays =
+        options_.bn_weight_decay || !param_group_kinds_[i].is_norm_or_bias;
+    optim::set_weight_decay(
+        made->param_groups()[i].options(), decays ? options_.weight_decay : 0);
+  }
+  optimizer_ = std::move(made);
+  set_learning_rates({});
 }
 
 void Learner::set_learning_rates(const LearningRates& lr) {
   const std::vector<double> rates = lr.resolve(layer_groups(), options_.lr);
   auto& param_groups = optimizer().param_groups();
   for (size_t i = 0; i < param_groups.size(); ++i) {
-    param_groups[i].options().set_lr(rates[layer_group_of_[i]]);
+    param_groups[i].options().set_lr(rates[param_group_kinds_[i].layer_group]);
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/adamw.h"
-#include "tern/learner/optim/hyper_parameters.h"
 #include "tern/learner/optim/rebind.h"
 #include "tern/learner/progress_printer.h"
 
@@ -155,13 +154,7 @@ void Learner::validate_after_epoch() {
 }
 
 torch::optim::Optimizer& Learner::optimizer() {
-  if (!optimizer_) {
-    optimizer_ = options_.optimizer(make_param_groups());
-    for (auto& group : optimizer_->param_groups()) {
-      optim::set_weight_decay(group.options(), options_.weight_decay);
-    }
-    set_learning_rates({});
-  }
+  if (!optimizer_) make_optimizer();
   return *optimizer_;
 }
 

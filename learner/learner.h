@@ -15,6 +15,7 @@
 #include "tern/learner/learning_rates.h"
 #include "tern/learner/loss.h"
 #include "tern/learner/metric.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/model.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/recorder.h"
@@ -167,6 +168,10 @@ class Learner {
  private:
   class FitScope;
   class EvalScope;
+  struct ParamGroupKind {
+    int64_t layer_group;
+    bool is_norm_or_bias;
+  };
 
   void run(void (Callback::*event)(Learner&));
   void train_one_epoch();
@@ -180,6 +185,7 @@ class Learner {
   void evaluate(const DataLoader& loader, const Each& each);
   void set_learning_rates(const LearningRates& lr);
   std::vector<torch::optim::OptimizerParamGroup> make_param_groups();
+  void make_optimizer();
 
   DataBunch data_;
   Model model_;
@@ -190,7 +196,7 @@ class Learner {
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<MasterWeights> masters_;
   std::vector<std::vector<ModelTensor>> groups_;  // parameters by layer group
-  std::vector<int64_t> layer_group_of_;  // by index of the param group
+  std::vector<ParamGroupKind> param_group_kinds_;  // of the optimizer's groups
   Tensors host_targets_;                 // of this batch, before the transfer
   int64_t epochs_begun_ = 0;             // over all fits; keys the shuffle
   bool is_fitting_ = false;

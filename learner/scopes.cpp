@@ -61,27 +61,41 @@ void Learner::FitScope::leave() {
   is_open_ = false;
 }
 
-void Learner::FitScope::end() {
-  learner_.run(&Callback::on_train_end);
-  leave();
-}
-
-// Here after an exception. Every callback gets its on_train_end, and what one
-// throws must not hide the reason why fit failed.
-Learner::FitScope::~FitScope() {
-  if (!is_open_) return;
-  learner_.state_.failed = true;
+// Every callback gets its on_train_end, whatever the others throw. Gives the
+// first error unless `failed`: then fit has an error already, which this one
+// must not hide.
+std::exception_ptr Learner::FitScope::run_train_end(bool failed) {
+  learner_.state_.failed = failed;
+  std::exception_ptr first;
   for (const auto& callback : Callbacks(learner_.callbacks_)) {
     try {
       callback->on_train_end(learner_);
     } catch (const std::exception& error) {
-      learner_.sink().warning(
-          fmt::format("on_train_end failed too: {}", message_of(error)));
+      if (!failed && !first) {
+        first = std::current_exception();
+      } else {
+        learner_.sink().warning(
+            fmt::format("on_train_end failed too: {}", message_of(error)));
+      }
     } catch (...) {
-      learner_.sink().warning("on_train_end failed too");
+      if (!failed && !first) first = std::current_exception();
     }
   }
+  return first;
+}
+
+void Learner::FitScope::end() {
+  const std::exception_ptr error = run_train_end(/*failed=*/false);
+  learner_.zero_grad();
+  leave();
+  if (error) std::rethrow_exception(error);
+}
+
+// Here after an exception, which goes on to the caller.
+Learner::FitScope::~FitScope() {
+  if (!is_open_) return;
   try {
+    run_train_end(/*failed=*/true);
     learner_.zero_grad();
     leave();
   } catch (...) {

@@ -18,10 +18,12 @@ class Learner::FitScope {
   ~FitScope();
   FitScope(const FitScope&) = delete;
 
-  /// The ordinary end: on_train_end may throw here.
+  /// The ordinary end. Throws what the first on_train_end threw, once all
+  /// have run.
   void end();
 
  private:
+  std::exception_ptr run_train_end(bool failed);
   void leave();
 
   Learner& learner_;

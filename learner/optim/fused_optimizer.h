@@ -12,6 +12,7 @@
 
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/learner/amp_aware.h"
+#include "tern/learner/optim/decoupled_weight_decay.h"
 #include "tern/learner/optim/fused_param_state.h"
 
 namespace tern::optim {
@@ -23,7 +24,9 @@ namespace tern::optim {
 /// Parameters are kFloat; gradients kFloat, kHalf or kBFloat16. A parameter
 /// without gradient is left as it is. Sparse gradients and kDouble parameters
 /// are refused: take the optimizer of the same name from `torch::optim`.
-class FusedOptimizer : public torch::optim::Optimizer, public AmpAware {
+class FusedOptimizer : public torch::optim::Optimizer,
+                       public AmpAware,
+                       public DecoupledWeightDecay {
  public:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
@@ -40,7 +43,7 @@ class FusedOptimizer : public torch::optim::Optimizer, public AmpAware {
   /// How `weight_decay` acts. true: `param *= 1 - lr * weight_decay`, as AdamW
   /// and fastai. false: it is added to the gradient (L2), as torch's SGD and
   /// Adam. Saved with the optimizer.
-  void decoupled_weight_decay(bool on) { decoupled_weight_decay_ = on; }
+  void decoupled_weight_decay(bool on) final { decoupled_weight_decay_ = on; }
   bool decoupled_weight_decay() const { return decoupled_weight_decay_; }
 
   /// A factor that the gradients carry besides the scaler's, for instance the

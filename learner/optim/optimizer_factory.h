@@ -8,6 +8,8 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "tern/learner/optim/decoupled_weight_decay.h"
+
 namespace tern {
 
 /// Makes an optimizer over parameter groups that the Learner has laid out.
@@ -26,12 +28,17 @@ template <class Optimizer, class... Options>
 OptimizerFactory optimizer(Options... options) {
   static_assert(sizeof...(Options) <= 1, "an optimizer has one options struct");
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+  // Ours know decoupled weight decay, LibTorch's learn it here.
+  using Made = std::conditional_t<
+      std::is_base_of_v<optim::DecoupledWeightDecay, Optimizer>,
+      Optimizer,
+      optim::WithDecoupledWeightDecay<Optimizer>>;
   return
       [options...](Groups groups) -> std::unique_ptr<torch::optim::Optimizer> {
         if constexpr (std::is_constructible_v<Optimizer, Groups, Options...>) {
-          return std::make_unique<Optimizer>(std::move(groups), options...);
+          return std::make_unique<Made>(std::move(groups), options...);
         } else {
-          return std::make_unique<Optimizer>(std::move(groups), 1e-3);
+          return std::make_unique<Made>(std::move(groups), 1e-3);
         }
       };
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <initializer_list>
 #include <string>
 #include <typeinfo>
 
@@ -21,6 +22,19 @@ std::string error_of(Action&& action) {
   }
   ADD_FAILURE() << "threw nothing; expected " << typeid(Error).name();
   return "";
+}
+
+/// Expects that `action` throws an `Error` whose sentence contains every one of
+/// `words`.
+template <class Error, class Action>
+void expect_error(
+    Action&& action,
+    std::initializer_list<const char*> words) {
+  const std::string error = error_of<Error>(action);
+  for (const char* word : words) {
+    EXPECT_NE(error.find(word), std::string::npos)
+        << "expected \"" << word << "\" in: " << error;
+  }
 }
 
 }  // namespace tern

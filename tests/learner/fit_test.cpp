@@ -1,0 +1,357 @@
+// The promises of the training loop: the order of events, what each may change,
+// what happens when something throws.
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <sstream>
+#include <thread>
+
+#include "tern/data/formats/error.h"
+#include "tern/learner/lambda_callback.h"
+#include "tern/learner/learner.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny.h"
+
+namespace tern {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+const std::vector<std::string> kEvents = {
+    "on_train_begin",
+    "on_epoch_begin",
+    "on_batch_begin",
+    "on_loss_begin",
+    "on_backward_begin",
+    "on_backward_end",
+    "on_step",
+    "on_step_end",
+    "on_batch_end",
+    "on_epoch_end",
+    "on_train_end"};
+
+// Calls `call` with the name of each event.
+LambdaCallbackOptions at_every_event(
+    std::function<void(const std::string&, Learner&)> call) {
+  const auto on = [&call](const char* name) {
+    return [call, name](Learner& learn) { call(name, learn); };
+  };
+  return {
+      .on_train_begin = on("on_train_begin"),
+      .on_epoch_begin = on("on_epoch_begin"),
+      .on_batch_begin = on("on_batch_begin"),
+      .on_loss_begin = on("on_loss_begin"),
+      .on_backward_begin = on("on_backward_begin"),
+      .on_backward_end = on("on_backward_end"),
+      .on_step = on("on_step"),
+      .on_step_end = on("on_step_end"),
+      .on_batch_end = on("on_batch_end"),
+      .on_epoch_end = on("on_epoch_end"),
+      .on_train_end = on("on_train_end")};
+}
+
+TEST(Fit, RunsTheEventsInTheOrderOfTheDesign) {
+  Learner learn(point_data(64, 32), point_net(), quiet());
+  std::vector<std::string> seen;
+  learn.add<LambdaCallback>(
+      at_every_event([&](const std::string& event, Learner& l) {
+        seen.push_back(event + (l.state().training ? "" : " (valid)"));
+      }));
+  learn.fit(1);
+  std::vector<std::string> expected = {
+      "on_train_begin (valid)", "on_epoch_begin (valid)"};
+  for (int batch = 0; batch < 2; ++batch) {
+    expected.insert(expected.end(), kEvents.begin() + 2, kEvents.begin() + 9);
+  }
+  for (const char* event : {"on_batch_begin", "on_loss_begin", "on_batch_end"}) {
+    expected.push_back(std::string(event) + " (valid)");
+  }
+  expected.push_back("on_epoch_end (valid)");
+  expected.push_back("on_train_end (valid)");
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(Fit, LearnsAndGoesOnLearningInASecondFit) {
+  Learner learn(
+      point_data(), point_net(), quiet({.metrics = {accuracy()}}));
+  learn.fit(2, 1e-2);
+  const double first = learn.recorder().epochs().back().valid_loss;
+  EXPECT_GT(learn.recorder().epochs().back().metrics.at(0).value, 0.8);
+  learn.fit(3, 1e-2);
+  EXPECT_LT(learn.recorder().epochs().back().valid_loss, first);
+  EXPECT_EQ(learn.recorder().epochs().size(), 5u);
+  EXPECT_EQ(learn.state().iteration, 5 * 8);
+}
+
+TEST(Fit, MatchesALoopWrittenByHandBitForBit) {
+  const DataBunch data = point_data();
+  const auto by_hand = point_net();
+  torch::optim::SGD sgd(by_hand->parameters(), 0.1);
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    auto batches = data.train->epoch(epoch);
+    while (auto batch = batches.next()) {
+      torch::nn::functional::cross_entropy(
+          by_hand->forward(batch->inputs[0]), batch->targets[0])
+          .backward();
+      sgd.step();
+      sgd.zero_grad();
+    }
+  }
+  Learner learn(
+      data,
+      point_net(),
+      quiet(
+          {.optimizer = optimizer<torch::optim::SGD>(), .weight_decay = 0}));
+  learn.fit(2, 0.1);
+  EXPECT_TRUE(all_equal(parameters_of(learn), by_hand->parameters()));
+}
+
+TEST(Fit, TheSecondFitShufflesAnew) {
+  std::vector<torch::Tensor> firsts;
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+    if (l.state().training && l.state().batch == 0) {
+      firsts.push_back(l.state().batch_data.inputs[0].clone());
+    }
+  }});
+  learn.fit(1).fit(1);
+  ASSERT_EQ(firsts.size(), 2u);
+  EXPECT_FALSE(torch::equal(firsts[0], firsts[1]));
+}
+
+TEST(Fit, SkipStepKeepsTheWeights) {
+  Learner learn(point_data(), point_net(), quiet());
+  const Tensors before = parameters_of(learn);
+  learn.add<LambdaCallback>(
+      {.on_step = [](Learner& l) { l.state().skip_step = true; }});
+  learn.fit(1);
+  EXPECT_TRUE(all_equal(parameters_of(learn), before));
+}
+
+TEST(Fit, SkipZeroGradAddsUpGradients) {
+  Learner learn(point_data(64, 0), point_net(), quiet());
+  std::vector<double> norms;
+  learn.add<LambdaCallback>(
+      {.on_step =
+           [](Learner& l) {
+             l.state().skip_step = true;
+             l.state().skip_zero_grad = l.state().batch == 0;
+           },
+       .on_batch_end =
+           [&](Learner& l) {
+             const torch::Tensor& grad =
+                 l.model().parameters()[0].tensor.grad();
+             norms.push_back(
+                 grad.defined() ? grad.norm().item<double>() : 0);
+           }});
+  learn.fit(1);
+  EXPECT_GT(norms.at(0), 0);
+  EXPECT_EQ(norms.at(1), 0);
+}
+
+TEST(Fit, ALossThatACallbackReplacesIsTheOneThatTrains) {
+  Learner learn(point_data(), point_net(), quiet({.weight_decay = 0}));
+  const Tensors before = parameters_of(learn);
+  learn.add<LambdaCallback>({.on_backward_begin = [](Learner& l) {
+    l.state().loss_grad = l.state().loss_grad * 0;
+  }});
+  learn.fit(1);
+  EXPECT_TRUE(all_equal(parameters_of(learn), before));
+  EXPECT_GT(learn.recorder().losses().back(), 0);
+}
+
+TEST(Fit, StopTrainingEndsAfterTheBatchAndTheNextFitRuns) {
+  Learner learn(point_data(), point_net(), quiet());
+  auto stop = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_batch_end = [](Learner& l) {
+        if (l.state().batch == 2) l.state().stop_training = true;
+      }});
+  learn.fit(5, {}, {stop});
+  EXPECT_EQ(learn.state().iteration, 3);
+  learn.fit(1);
+  EXPECT_EQ(learn.state().iteration, 3 + 8);
+}
+
+TEST(Fit, StopEpochGoesOnWithTheNextEpoch) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<LambdaCallback>(
+      {.on_batch_begin = [](Learner& l) { l.state().stop_epoch = true; }});
+  learn.fit(3);
+  EXPECT_EQ(learn.state().iteration, 3);
+  EXPECT_EQ(learn.recorder().epochs().size(), 3u);
+}
+
+TEST(Fit, ARequestFromAnotherThreadStopsIt) {
+  Learner learn(point_data(), point_net(), quiet());
+  std::thread other;
+  learn.add<LambdaCallback>({.on_train_begin = [&](Learner& l) {
+    other = std::thread([&l] { l.request_stop(); });
+  }});
+  learn.fit(100000);
+  other.join();
+  EXPECT_LT(learn.state().epoch, 100000);
+}
+
+TEST(Fit, ExtraCallbacksTakePartInOneFitAlone) {
+  Learner learn(point_data(), point_net(), quiet());
+  int epochs = 0;
+  auto count = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_epoch_end = [&](Learner&) { ++epochs; }});
+  learn.fit(2, {}, {count});
+  learn.fit(1);
+  EXPECT_EQ(epochs, 2);
+}
+
+TEST(Fit, RunsCallbacksInAscendingOrderAndEqualOnesAsAdded) {
+  Learner learn(point_data(32, 0), point_net(), quiet());
+  std::string seen;
+  const auto note = [&](char name, int order) {
+    learn.add<LambdaCallback>(
+        {.on_train_begin = [&seen, name](Learner&) { seen += name; },
+         .order = order});
+  };
+  note('d', 5);
+  note('b', 0);
+  note('a', -5);
+  note('c', 0);
+  learn.fit(1);
+  EXPECT_EQ(seen, "abcd");
+}
+
+TEST(Fit, ACallbackMayRemoveItselfAndTheOthersStillRun) {
+  Learner learn(point_data(32, 0), point_net(), quiet());
+  int first = 0, second = 0;
+  std::shared_ptr<Callback> self = std::make_shared<LambdaCallback>(
+      LambdaCallbackOptions{.on_epoch_begin = [&](Learner& l) {
+        ++first;
+        l.remove(*self);
+      }});
+  learn.add(self);
+  learn.add<LambdaCallback>({.on_epoch_begin = [&](Learner&) { ++second; }});
+  learn.fit(3);
+  EXPECT_EQ(first, 1);
+  EXPECT_EQ(second, 3);
+}
+
+class ThrowingEventTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(ThrowingEventTest, EndsFitRunsOnTrainEndAndLeavesTheLearnerUsable) {
+  Learner learn(
+      point_data(), point_net(), quiet({.weight_decay = 0}));
+  int train_ends = 0;
+  learn.add<LambdaCallback>(
+      {.on_train_end = [&](Learner&) { ++train_ends; }, .order = -100});
+  auto thrower = std::make_shared<LambdaCallback>(
+      at_every_event([&](const std::string& event, Learner& l) {
+        const bool is_per_batch = event.find("train_") == std::string::npos &&
+            event.find("epoch") == std::string::npos;
+        if (event == GetParam() && (!is_per_batch || l.state().batch == 3)) {
+          throw std::runtime_error("from " + event);
+        }
+      }));
+  try {
+    learn.fit(1, {}, {thrower});
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(error.what(), "from " + GetParam());
+  }
+  EXPECT_EQ(train_ends, 1);
+  EXPECT_FALSE(learn.is_fitting());
+  for (const ModelTensor& p : learn.model().parameters()) {
+    EXPECT_FALSE(p.tensor.grad().defined());
+  }
+  const int64_t before = learn.state().iteration;
+  learn.fit(1);
+  EXPECT_EQ(learn.state().iteration, before + 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Events,
+    ThrowingEventTest,
+    testing::ValuesIn(kEvents),
+    [](const auto& info) { return info.param; });
+
+TEST(Fit, ReportsTheFirstErrorWhenOnTrainEndThrowsToo) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.sink = sink});
+  learn.add<LambdaCallback>(
+      {.on_epoch_begin = [](Learner&) { throw std::runtime_error("first"); },
+       .on_train_end = [](Learner&) { throw std::runtime_error("second"); }});
+  expect_error<std::runtime_error>([&] { learn.fit(1); }, {"first"});
+  ASSERT_EQ(sink->warnings.size(), 1u);
+  EXPECT_NE(sink->warnings[0].find("second"), std::string::npos);
+}
+
+// ---- Bad input ----
+
+TEST(Fit, RefusesAnEmptyTrainLoaderAndSaysWhy) {
+  Learner learn(point_data(20), point_net(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); }, {"20 samples", "batch size 32", "smaller"});
+}
+
+TEST(Fit, RefusesLabelsOutsideTheModelsOutputs) {
+  const auto dataset = std::make_shared<TensorDataset>(
+      Tensors{torch::randn({64, 2})}, Tensors{torch::full({64}, 7L)});
+  DataBunch data =
+      DataBunch::create(dataset, nullptr, {.batch_size = 32, .workers = 0});
+  data.device = torch::kCPU;
+  Learner learn(data, point_net(), quiet());
+  const Tensors before = parameters_of(learn);
+  expect_error<c10::IndexError>(
+      [&] { learn.fit(1); }, {"class 7", "2 outputs", "0 to 1"});
+  EXPECT_TRUE(all_equal(parameters_of(learn), before));
+}
+
+TEST(Fit, RefusesALossThatIsNoScalar) {
+  Learner learn(
+      point_data(),
+      point_net(),
+      quiet(
+          {.loss = Loss([](const torch::Tensor& p, const torch::Tensor&) {
+             return p;
+           })}));
+  expect_error<c10::ValueError>([&] { learn.fit(1); }, {"[32, 2]", "mean"});
+}
+
+TEST(Fit, RefusesAModelThatFitsNoBatchAndNamesTheShapes) {
+  Learner learn(
+      point_data(), torch::nn::Sequential(torch::nn::Linear(3, 2)), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); }, {"[32, 2] Float", "first layer"});
+}
+
+TEST(Fit, NamesTheSampleThatAWorkerCouldNotLoad) {
+  class Broken final : public Dataset {
+   public:
+    int64_t size() const override { return 64; }
+    Batch get_batch(
+        c10::ArrayRef<int64_t> indices,
+        const BatchContext&) const override {
+      for (const int64_t i : indices) {
+        if (i == 40) throw DataError("cat.jpg", "is no image");
+      }
+      return {
+          {torch::zeros({static_cast<int64_t>(indices.size()), 2})},
+          {torch::zeros({static_cast<int64_t>(indices.size())}, torch::kLong)}};
+    }
+  };
+  DataBunch data = DataBunch::create(
+      std::make_shared<Broken>(), nullptr, {.batch_size = 32, .workers = 2});
+  data.device = torch::kCPU;
+  Learner learn(data, point_net(), quiet());
+  expect_error<DataError>(
+      [&] { learn.fit(1); }, {"cat.jpg", "sample 40", "is no image"});
+}
+
+TEST(Fit, RefusesNegativeEpochsAndAFitInsideAFit) {
+  Learner learn(point_data(), point_net(), quiet());
+  EXPECT_THROW(learn.fit(-1), c10::ValueError);
+  learn.add<LambdaCallback>(
+      {.on_epoch_begin = [](Learner& l) { l.fit(1); }});
+  expect_error<c10::Error>([&] { learn.fit(1); }, {"training already"});
+}
+
+}  // namespace
+}  // namespace tern

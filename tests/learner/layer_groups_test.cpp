@@ -1,0 +1,114 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tern/learner/learner.h"
+#include "tern/learner/optim/hyper_parameters.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny.h"
+
+namespace tern {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+std::vector<double> rates(Learner& learn) {
+  std::vector<double> all;
+  for (const auto& group : learn.optimizer().param_groups()) {
+    all.push_back(group.options().get_lr());
+  }
+  return all;
+}
+
+// point_net: "0" Linear, "1" BatchNorm, "3" Linear.
+TEST(LayerGroups, ASliceGivesEachGroupItsRate) {
+  Learner learn(point_data(), point_net(), quiet());
+  EXPECT_EQ(learn.split({"1", "3"}).layer_groups(), 3);
+  learn.fit(0, {1e-4, 1e-2});
+  // Weights and biases of "0", all of "1", weights and biases of "3".
+  const std::vector<double> expected = {1e-4, 1e-4, 1e-3, 1e-2, 1e-2};
+  const std::vector<double> got = rates(learn);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12);
+}
+
+TEST(LayerGroups, TheDefaultIsTheLearnersRateForTheLastAndATenthForTheRest) {
+  Learner learn(point_data(), point_net(), quiet({.lr = 0.5}));
+  learn.split({"3"}).fit(0);
+  EXPECT_EQ(
+      rates(learn), (std::vector<double>{0.05, 0.05, 0.5, 0.5}));
+  EXPECT_THROW(learn.fit(1, {1, 2, 3}), c10::ValueError);
+}
+
+TEST(LayerGroups, FreezeKeepsAllButTheLastGroupAndTheNormsStill) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.split({"1", "3"}).freeze();
+  const Tensors before = parameters_of(learn);
+  learn.fit(1, 1e-2);
+  const Tensors after = parameters_of(learn);
+  // 0.weight 0.bias 1.weight 1.bias 3.weight 3.bias
+  EXPECT_TRUE(torch::equal(before[0], after[0]));
+  EXPECT_TRUE(torch::equal(before[1], after[1]));
+  EXPECT_FALSE(torch::equal(before[2], after[2]));
+  EXPECT_FALSE(torch::equal(before[4], after[4]));
+  learn.unfreeze().fit(1, 1e-2);
+  EXPECT_FALSE(torch::equal(before[0], parameters_of(learn)[0]));
+}
+
+TEST(LayerGroups, FrozenNormsStopLearningWhenAskedTo) {
+  Learner learn(point_data(), point_net(), quiet({.train_bn = false}));
+  learn.split({"1", "3"}).freeze_to(2);
+  const Tensors before = parameters_of(learn);
+  learn.fit(1, 1e-2);
+  EXPECT_TRUE(torch::equal(before[2], parameters_of(learn)[2]));
+}
+
+TEST(LayerGroups, NormsAndBiasesAreSparedFromDecayWhenAskedTo) {
+  for (const bool bn_weight_decay : {true, false}) {
+    Learner learn(
+        point_data(),
+        point_net(),
+        quiet({.weight_decay = 0.1, .bn_weight_decay = bn_weight_decay}));
+    std::vector<double> decays;
+    for (const auto& group : learn.optimizer().param_groups()) {
+      decays.push_back(optim::weight_decay(group.options()));
+    }
+    EXPECT_EQ(
+        decays, (std::vector<double>{0.1, bn_weight_decay ? 0.1 : 0.0}));
+  }
+}
+
+TEST(LayerGroups, SplitNamesTheModuleItCannotFind) {
+  Learner learn(point_data(), point_net(), quiet());
+  expect_error<c10::ValueError>([&] { learn.split({"head"}); }, {"\"head\""});
+  expect_error<c10::ValueError>([&] { learn.split({"3", "1"}); }, {"\"1\""});
+  EXPECT_EQ(learn.layer_groups(), 1);
+  EXPECT_THROW(learn.freeze_to(1), c10::IndexError);
+  learn.optimizer();
+  EXPECT_THROW(learn.split({"3"}), c10::ValueError);
+}
+
+TEST(LayerGroups, TrueWeightDecayShrinksWeightsWithEveryOptimizer) {
+  // No gradient but decay: w *= 1 - lr * wd, twice.
+  for (const OptimizerFactory& factory :
+       {optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1)),
+        optimizer<torch::optim::Adam>(),
+        optimizer<torch::optim::AdamW>(),
+        OptimizerFactory()}) {
+    Learner learn(
+        point_data(64, 0),
+        point_net(),
+        quiet(
+            {.loss = Loss([](const torch::Tensor& p, const torch::Tensor&) {
+               return p.sum() * 0;
+             }),
+             .optimizer = factory,
+             .weight_decay = 0.5}));
+    const Tensors before = parameters_of(learn);
+    learn.fit(1, 0.1);
+    const Tensors after = parameters_of(learn);
+    EXPECT_TRUE(torch::allclose(after[0], before[0] * 0.95 * 0.95));
+  }
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,155 @@
+#include "tern/learner/learner.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/sgd.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny.h"
+
+namespace tern {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+TEST(Learner, TrainsWithFusedAdamWAndFastaisSettingsByDefault) {
+  Learner learn(point_data(), point_net(), quiet());
+  ASSERT_TRUE(dynamic_cast<optim::AdamW*>(&learn.optimizer()));
+  learn.fit(1);
+  for (const auto& group : learn.optimizer().param_groups()) {
+    const auto& options =
+        static_cast<const torch::optim::AdamWOptions&>(group.options());
+    EXPECT_EQ(options.lr(), 3e-3);
+    EXPECT_EQ(options.betas(), std::make_tuple(0.9, 0.99));
+    EXPECT_EQ(options.weight_decay(), 1e-2);
+  }
+}
+
+TEST(Learner, TakesAnyOptimizerOfLibTorch) {
+  for (const OptimizerFactory& factory :
+       {optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1)),
+        optimizer<torch::optim::RMSprop>(),
+        optimizer<torch::optim::Adagrad>(),
+        optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9))}) {
+    Learner learn(point_data(), point_net(), quiet({.optimizer = factory}));
+    learn.fit(2, 1e-2);
+    EXPECT_LT(
+        learn.recorder().epochs().back().valid_loss,
+        learn.recorder().losses().front());
+  }
+}
+
+TEST(Learner, ValidatesOverTheWholeSetWhateverTheBatches) {
+  std::vector<double> losses, accuracies;
+  for (const int64_t batch_size : {100, 32, 7, 1}) {
+    Learner learn(
+        point_data(256, 100, {.batch_size = batch_size, .workers = 0}),
+        point_net(),
+        quiet({.metrics = {accuracy()}}));
+    const Validation validation = learn.validate();
+    losses.push_back(validation.loss);
+    accuracies.push_back(validation.metrics.at(0).value);
+  }
+  for (size_t i = 1; i < losses.size(); ++i) {
+    EXPECT_NEAR(losses[i], losses[0], 1e-6);
+    EXPECT_DOUBLE_EQ(accuracies[i], accuracies[0]);
+  }
+}
+
+TEST(Learner, ValidationChangesNeitherWeightsNorRunningStatistics) {
+  const auto net = point_net();
+  Learner learn(point_data(), net, quiet());
+  Tensors before;
+  for (const auto& t : net->buffers()) before.push_back(t.clone());
+  net->train();
+  learn.validate();
+  EXPECT_TRUE(all_equal(net->buffers(), before));
+  EXPECT_TRUE(net->is_training());
+}
+
+TEST(Learner, GetPredsKeepsTheOrderOfTheDataAndGivesProbabilities) {
+  const auto net = point_net();
+  Learner learn(point_data(), net, quiet());
+  const Predictions preds = learn.get_preds();
+  ASSERT_EQ(preds.preds.sizes(), (std::vector<int64_t>{100, 2}));
+  const Batch all = points(100, 2)->get_batch(
+      SequentialSampler(100).indices(0, 0), {});
+  net->eval();
+  EXPECT_TRUE(
+      torch::allclose(preds.preds, net->forward(all.inputs[0]).softmax(1)));
+  EXPECT_TRUE(torch::equal(preds.targets, all.targets[0]));
+}
+
+TEST(Learner, PredictNamesTheLikeliestClass) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.fit(5, 1e-2);
+  const Prediction above = learn.predict(torch::tensor({2.f, 2.f}));
+  EXPECT_EQ(above.label, "above");
+  EXPECT_EQ(above.index, 1);
+  EXPECT_NEAR(above.probabilities.sum().item<double>(), 1, 1e-6);
+  EXPECT_EQ(learn.predict(torch::tensor({-2.f, -2.f})).label, "below");
+  EXPECT_THROW(learn.predict(torch::tensor(1.f)), c10::ValueError);
+}
+
+TEST(Learner, SaysWhichLoaderIsMissing) {
+  Learner learn(point_data(256, 0), point_net(), quiet());
+  expect_error<c10::ValueError>([&] { learn.validate(); }, {"no valid loader"});
+  expect_error<c10::ValueError>(
+      [&] { learn.get_preds(Split::test); }, {"no test loader"});
+  learn.fit(1);
+  EXPECT_TRUE(std::isnan(learn.recorder().epochs()[0].valid_loss));
+}
+
+TEST(Learner, NamesAMetricThatDoesNotFitTheOutputs) {
+  Learner learn(
+      point_data(), point_net(), quiet({.metrics = {top_k_accuracy(5)}}));
+  expect_error<c10::ValueError>([&] { learn.fit(1); }, {"top_k"});
+  EXPECT_FALSE(learn.is_fitting());
+}
+
+TEST(Learner, RefusesWhatCannotBeTrained) {
+  EXPECT_THROW(
+      Learner(point_data(), torch::nn::Sequential(torch::nn::ReLU()), quiet()),
+      c10::ValueError);
+  EXPECT_THROW(
+      Learner(point_data(), point_net(), quiet({.lr = -1})), c10::ValueError);
+  Learner learn(point_data(), point_net(), quiet());
+  EXPECT_THROW(learn.add(std::shared_ptr<Callback>()), c10::ValueError);
+  const auto callback = std::make_shared<Callback>();
+  learn.add(callback);
+  EXPECT_THROW(learn.add(callback), c10::ValueError);
+}
+
+TEST(Learner, TransformsBatchesBeforeCallbacksSeeThem) {
+  const auto dataset = std::make_shared<TensorDataset>(
+      Tensors{torch::randint(256, {64, 4, 4, 3}, torch::kByte)},
+      Tensors{torch::randint(2, {64})});
+  DataBunch data =
+      DataBunch::create(dataset, nullptr, {.batch_size = 32, .workers = 0});
+  data.device = torch::kCPU;
+  data.batch_transforms = {normalize({0.5, 0.5, 0.5}, {0.5, 0.5, 0.5})};
+  Learner learn(
+      data,
+      torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(48, 2)),
+      quiet());
+  std::vector<int64_t> shape;
+  class See final : public Callback {
+   public:
+    explicit See(std::vector<int64_t>& shape) : shape_(shape) {}
+    void on_batch_begin(Learner& l) override {
+      const torch::Tensor& x = l.state().batch_data.inputs[0];
+      shape_ = x.sizes().vec();
+      EXPECT_EQ(x.scalar_type(), torch::kFloat);
+      EXPECT_LE(x.abs().max().item<float>(), 1.f);
+    }
+
+   private:
+    std::vector<int64_t>& shape_;
+  };
+  learn.add<See>(shape).fit(1);
+  EXPECT_EQ(shape, (std::vector<int64_t>{32, 3, 4, 4}));
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,82 @@
+#include "tern/learner/model.h"
+
+#include <gtest/gtest.h>
+#include <torch/script.h>
+#include <torch/torch.h>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny.h"
+
+namespace tern {
+namespace {
+
+struct TwoInputsImpl : torch::nn::Module {
+  std::tuple<torch::Tensor, torch::Tensor> forward(
+      const torch::Tensor& a,
+      const torch::Tensor& b) {
+    return {a + b, a - b};
+  }
+};
+
+struct ListImpl : torch::nn::Module {
+  Tensors forward(const Tensors& inputs) { return inputs; }
+};
+TORCH_MODULE(List);
+
+TEST(Model, HoldsAnyModuleAndGivesTensors) {
+  const torch::Tensor x = torch::randn({3, 2});
+  Model sequential = torch::nn::Sequential(torch::nn::Linear(2, 4));
+  EXPECT_EQ(sequential.forward({x}).at(0).size(1), 4);
+  Model linear = torch::nn::Linear(2, 5);
+  EXPECT_EQ(linear.forward({x}).at(0).size(1), 5);
+  Model pair = std::make_shared<TwoInputsImpl>();
+  const Tensors outputs = pair.forward({x, x});
+  ASSERT_EQ(outputs.size(), 2u);
+  EXPECT_TRUE(torch::equal(outputs[1], torch::zeros({3, 2})));
+  Model list = List();
+  EXPECT_EQ(list.forward({x, x, x, x, x}).size(), 5u);
+}
+
+TEST(Model, SaysThatNoForwardTakesSoManyInputs) {
+  Model pair = std::make_shared<TwoInputsImpl>();
+  expect_error<c10::ValueError>(
+      [&] { pair.forward({torch::ones({1})}); }, {"1 inputs", "forward"});
+  EXPECT_THROW(Model(std::shared_ptr<TwoInputsImpl>()), c10::ValueError);
+}
+
+TEST(Model, NamesItsTensorsAndKnowsTheirLayers) {
+  const Model model = testing_support::point_net();
+  const auto parameters = model.parameters();
+  std::vector<std::string> names;
+  for (const ModelTensor& p : parameters) names.push_back(p.name);
+  EXPECT_EQ(
+      names,
+      (std::vector<std::string>{
+          "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"}));
+  EXPECT_EQ(parameters[2].layer, LayerKind::batch_norm);
+  EXPECT_EQ(parameters[4].layer, LayerKind::other);
+  EXPECT_TRUE(parameters[1].is_bias());
+  EXPECT_FALSE(parameters[0].is_bias());
+  EXPECT_EQ(model.buffers().size(), 3u);
+}
+
+TEST(Model, CountsSharedParametersOnce) {
+  const torch::nn::Linear shared(2, 2);
+  const Model model = torch::nn::Sequential(shared, torch::nn::ReLU(), shared);
+  EXPECT_EQ(model.parameters().size(), 2u);
+}
+
+TEST(Model, HoldsATorchScriptModule) {
+  torch::jit::Module module("net");
+  module.register_parameter("weight", torch::full({2}, 3.f), false);
+  module.define("def forward(self, x):\n  return self.weight * x\n");
+  Model model = module;
+  EXPECT_EQ(model.parameters().at(0).name, "weight");
+  EXPECT_TRUE(torch::equal(
+      model.forward({torch::ones({2})}).at(0), torch::full({2}, 3.f)));
+  model.train(false);
+  EXPECT_FALSE(model.is_training());
+}
+
+}  // namespace
+}  // namespace tern

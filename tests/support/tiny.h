@@ -1,0 +1,80 @@
+#pragma once
+
+// Data and Learners small enough to train in a test.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "tern/data/data_bunch.h"
+#include "tern/learner/learner.h"
+
+namespace tern::testing_support {
+
+/// Two clouds of points, [N, 2] kFloat, told apart by the sign of x + y.
+inline std::shared_ptr<Dataset> points(int64_t size, uint64_t seed = 1) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  const torch::Tensor x = torch::randn({size, 2}, generator);
+  const torch::Tensor y = (x.sum(1) > 0).to(torch::kLong);
+  return std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
+}
+
+inline DataBunch point_data(
+    int64_t train = 256,
+    int64_t valid = 100,
+    DataLoaderOptions options = {.batch_size = 32, .workers = 0}) {
+  DataBunch data = DataBunch::create(
+      points(train, 1), valid ? points(valid, 2) : nullptr, options);
+  data.device = torch::kCPU;
+  data.classes = {"below", "above"};
+  return data;
+}
+
+/// Linear, BatchNorm, ReLU, Linear; the same weights for the same seed.
+inline torch::nn::Sequential point_net(uint64_t seed = 7) {
+  torch::manual_seed(seed);
+  return torch::nn::Sequential(
+      torch::nn::Linear(2, 16),
+      torch::nn::BatchNorm1d(16),
+      torch::nn::ReLU(),
+      torch::nn::Linear(16, 2));
+}
+
+/// Keeps everything that it is told.
+class MemorySink final : public SinkImpl {
+ public:
+  void line(const std::string& text) override { lines.push_back(text); }
+  void warning(const std::string& text) override { warnings.push_back(text); }
+  void progress(const Progress& p) override { progresses.push_back(p); }
+
+  std::vector<std::string> lines, warnings;
+  std::vector<Progress> progresses;
+};
+
+inline LearnerOptions quiet(LearnerOptions options = {}) {
+  if (!options.sink) options.sink = silent();
+  return options;
+}
+
+/// Copies of all parameters, in order.
+inline Tensors parameters_of(Learner& learn) {
+  Tensors copies;
+  for (const ModelTensor& p : learn.model().parameters()) {
+    copies.push_back(p.tensor.detach().clone());
+  }
+  return copies;
+}
+
+inline bool all_equal(const Tensors& a, const Tensors& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].scalar_type() != b[i].scalar_type()) return false;
+    if (!torch::equal(a[i], b[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace tern::testing_support
