@@ -6,26 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
 
 namespace tern {
 namespace {
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) {
-      ::close(fd_);
-    }
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 const char* kind_of(mode_t mode) {
   return S_ISDIR(mode)    ? "a folder"
@@ -48,9 +33,9 @@ std::span<const uint8_t> read_image_file(
     const std::string& path,
     ScratchBuffer& buffer,
     int64_t max_bytes) {
-  const FileDescriptor file(open_without_blocking(path.c_str()));
+  const FileHandle file(open_without_blocking(path.c_str()));
   struct stat status {};
-  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
+  if (file.fd() < 0 || ::fstat(file.fd(), &status) != 0) {
     throw IoError(path, "open the image", errno);
   }
   if (!S_ISREG(status.st_mode)) {
@@ -72,7 +57,7 @@ std::span<const uint8_t> read_image_file(
   uint8_t* bytes = buffer.get(std::max<size_t>(size, 64 << 10));
   size_t done = 0;
   while (done < size) {
-    const ssize_t count = ::read(file.get(), bytes + done, size - done);
+    const ssize_t count = ::read(file.fd(), bytes + done, size - done);
     if (count < 0 && errno == EINTR) {
       continue;
     }

@@ -1,0 +1,183 @@
+#include "tern/vision/image_data_bunch.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/vision/test_images.h"
+#include "tern/vision/image_dataset.h"
+
+namespace tern {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write_class(const fs::path& folder, int count) {
+  for (int i = 0; i < count; ++i) {
+    write_image(folder / (std::to_string(i) + ".png"));
+  }
+}
+
+const std::vector<std::string>& paths_of(const DataLoader& loader) {
+  return dynamic_cast<const ImageDataset&>(loader.dataset()).paths();
+}
+
+const std::vector<int64_t>& labels_of(const DataLoader& loader) {
+  return dynamic_cast<const ImageDataset&>(loader.dataset()).labels();
+}
+
+std::string error_for(
+    const fs::path& path,
+    const ImageDataBunchOptions& options = {}) {
+  return error_of<DataError>(
+      [&] { ImageDataBunch::from_folder(path, options); });
+}
+
+TEST(ImageDataBunch, TakesTheFoldersTrainAndValid) {
+  const TempFolder temp;
+  write_class(temp / "train/3", 4);
+  write_class(temp / "train/7", 3);
+  write_class(temp / "valid/7", 2);
+  const DataBunch data =
+      ImageDataBunch::from_folder(temp.path(), {.batch_size = 2});
+  EXPECT_EQ(data.classes, (std::vector<std::string>{"3", "7"}));
+  EXPECT_EQ(data.train->dataset().size(), 7);
+  // Label 1 although valid has no 3.
+  EXPECT_EQ(labels_of(*data.valid), (std::vector<int64_t>{1, 1}));
+}
+
+TEST(ImageDataBunch, ShufflesAndDropsTheLastBatchOnlyInTraining) {
+  const TempFolder temp;
+  write_class(temp / "train/a", 5);
+  write_class(temp / "valid/a", 5);
+  const DataBunch data =
+      ImageDataBunch::from_folder(temp.path(), {.batch_size = 2});
+  EXPECT_TRUE(data.train->options().shuffle);
+  EXPECT_TRUE(data.train->options().drop_last);
+  EXPECT_TRUE(data.train->options().training);
+  EXPECT_EQ(data.train->size(), 2);
+  EXPECT_FALSE(data.valid->options().shuffle);
+  EXPECT_FALSE(data.valid->options().drop_last);
+  EXPECT_FALSE(data.valid->options().training);
+  EXPECT_EQ(data.valid->size(), 3);
+}
+
+TEST(ImageDataBunch, KeepsTheOnlyBatchWhenItIsShort) {
+  const TempFolder temp;
+  write_class(temp / "train/a", 5);
+  write_class(temp / "valid/a", 5);
+  const DataBunch data = ImageDataBunch::from_folder(temp.path());
+  EXPECT_EQ(data.train->size(), 1);
+}
+
+TEST(ImageDataBunch, HasItsOwnBatchSizeForValidation) {
+  const TempFolder temp;
+  write_class(temp / "train/a", 5);
+  write_class(temp / "valid/a", 5);
+  EXPECT_EQ(
+      ImageDataBunch::from_folder(temp.path(), {.batch_size = 2})
+          .valid->options()
+          .batch_size,
+      2);
+  EXPECT_EQ(
+      ImageDataBunch::from_folder(
+          temp.path(),
+          {.batch_size = 2, .valid_batch_size = 4})
+          .valid->options()
+          .batch_size,
+      4);
+}
+
+TEST(ImageDataBunch, SplitsAtRandomWithoutTrainAndValid) {
+  const TempFolder temp;
+  write_class(temp / "a", 30);
+  write_class(temp / "b", 20);
+  const DataBunch data = ImageDataBunch::from_folder(temp.path());
+  const auto& train = paths_of(*data.train);
+  const auto& valid = paths_of(*data.valid);
+  EXPECT_EQ(train.size(), 40);
+  EXPECT_EQ(valid.size(), 10);
+  std::set<std::string> all(train.begin(), train.end());
+  all.insert(valid.begin(), valid.end());
+  EXPECT_EQ(all.size(), 50);
+  EXPECT_EQ(paths_of(*ImageDataBunch::from_folder(temp.path()).valid), valid);
+  EXPECT_NE(
+      paths_of(*ImageDataBunch::from_folder(temp.path(), {.seed = 1}).valid),
+      valid);
+}
+
+TEST(ImageDataBunch, PutsTheFoldersTogetherWhenAShareIsGiven) {
+  const TempFolder temp;
+  write_class(temp / "train/a", 6);
+  write_class(temp / "valid/a", 4);
+  const DataBunch data =
+      ImageDataBunch::from_folder(temp.path(), {.valid_pct = 0.5});
+  EXPECT_EQ(data.train->dataset().size(), 5);
+  EXPECT_EQ(data.valid->dataset().size(), 5);
+}
+
+TEST(ImageDataBunch, RefusesAShareThatLeavesNothing) {
+  const TempFolder temp;
+  write_class(temp / "a", 3);
+  for (const double share : {0.0, 1.0, -1.0, 0.1}) {
+    TERN_EXPECT_ERROR(
+        c10::ValueError,
+        "valid_pct is",
+        ImageDataBunch::from_folder(temp.path(), {.valid_pct = share}));
+  }
+}
+
+TEST(ImageDataBunch, NamesAMissingFolderAndWhatWasExpected) {
+  const std::string error = error_for("/nowhere/mnist");
+  EXPECT_EQ(error.find("/nowhere/mnist: there is no such folder"), 0) << error;
+  EXPECT_NE(error.find("train and valid"), std::string::npos) << error;
+}
+
+TEST(ImageDataBunch, NamesTheOneOfTheTwoFoldersThatIsMissing) {
+  const TempFolder temp;
+  write_class(temp / "train/a", 1);
+  write_class(temp / "validation/a", 1);
+  const std::string error = error_for(temp.path());
+  EXPECT_NE(error.find("/valid: there is no such folder"), std::string::npos);
+  EXPECT_NE(error.find("train, validation"), std::string::npos) << error;
+  EXPECT_NO_THROW(
+      ImageDataBunch::from_folder(temp.path(), {.valid = "validation"}));
+}
+
+TEST(ImageDataBunch, NamesAClassThatOnlyValidHas) {
+  const TempFolder temp;
+  write_class(temp / "train/a", 1);
+  write_class(temp / "valid/a", 1);
+  write_class(temp / "valid/b", 1);
+  EXPECT_NE(
+      error_for(temp.path()).find("valid/b: is a class"),
+      std::string::npos);
+}
+
+TEST(ImageDataBunch, NormalizesOnTheDevice) {
+  const TempFolder temp;
+  fs::create_directories(temp / "train/a");
+  write_class(temp / "valid/a", 1);
+  write_file(
+      temp / "train/a/1.png",
+      encode(cv::Mat(2, 2, CV_8UC1, cv::Scalar(255)), ".png"));
+  const DataBunch data = ImageDataBunch::from_folder(
+      temp.path(),
+      {.stats = {{0.5}, {0.25}}, .workers = 0});
+  auto epoch = data.train->epoch(0);
+  Batch batch = *epoch.next();
+  for (const BatchTransform& transform : data.batch_transforms) {
+    transform(batch, {});
+  }
+  EXPECT_EQ(batch.inputs[0].sizes(), (std::vector<int64_t>{1, 3, 2, 2}));
+  EXPECT_TRUE(torch::allclose(batch.inputs[0], torch::full({1}, 2.0f)));
+}
+
+}  // namespace
+}  // namespace tern

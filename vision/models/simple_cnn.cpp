@@ -1,0 +1,91 @@
+#include "tern/vision/models/simple_cnn.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
+
+namespace tern {
+namespace {
+
+/// The values for `count` convolutions, all `otherwise` if none are given.
+std::vector<int64_t> values_for(
+    const char* name,
+    const std::vector<int64_t>& given,
+    size_t count,
+    int64_t otherwise) {
+  if (given.empty()) {
+    return std::vector<int64_t>(count, otherwise);
+  }
+  const bool is_positive =
+      std::all_of(given.begin(), given.end(), [](int64_t value) {
+        return value > 0;
+      });
+  TORCH_CHECK_VALUE(
+      given.size() == count && is_positive,
+      fmt::format(
+          "[simple_cnn] {} is {{{}}}; expected {} positive values, one for "
+          "each convolution, or none.",
+          name,
+          fmt::join(given, ", "),
+          count));
+  return given;
+}
+
+torch::nn::Conv2d
+convolution(int64_t in, int64_t out, int64_t kernel_size, int64_t stride) {
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(in, out, kernel_size)
+                             .stride(stride)
+                             .padding((kernel_size - 1) / 2));
+  torch::nn::init::kaiming_normal_(conv->weight);
+  torch::nn::init::zeros_(conv->bias);
+  conv->weight.set_data(
+      conv->weight.contiguous(torch::MemoryFormat::ChannelsLast));
+  return conv;
+}
+
+}  // namespace
+
+torch::nn::Sequential simple_cnn(
+    const std::vector<int64_t>& channels,
+    const SimpleCnnOptions& options) {
+  const bool is_positive =
+      std::all_of(channels.begin(), channels.end(), [](int64_t value) {
+        return value > 0;
+      });
+  TORCH_CHECK_VALUE(
+      channels.size() >= 2 && is_positive,
+      fmt::format(
+          "[simple_cnn] channels is {{{}}}; expected two positive values or "
+          "more: those of the image, then those after each convolution.",
+          fmt::join(channels, ", ")));
+  const size_t count = channels.size() - 1;
+  const auto kernel_sizes =
+      values_for("kernel_sizes", options.kernel_sizes, count, 3);
+  const auto strides = values_for("strides", options.strides, count, 2);
+  torch::nn::Sequential model;
+  for (size_t i = 0; i < count; ++i) {
+    const bool is_last = i + 1 == count;
+    model->push_back(
+        convolution(channels[i], channels[i + 1], kernel_sizes[i], strides[i]));
+    if (!is_last || options.last_relu) {
+      model->push_back(torch::nn::ReLU(torch::nn::ReLUOptions(true)));
+    }
+    if (options.batch_norm && !is_last) {
+      torch::nn::BatchNorm2d norm(channels[i + 1]);
+      torch::nn::init::constant_(norm->bias, 1e-3);  // fastai's
+      model->push_back(norm);
+    }
+  }
+  model->push_back(torch::nn::AdaptiveAvgPool2d(1));
+  model->push_back(torch::nn::Flatten());
+  return model;
+}
+
+}  // namespace tern

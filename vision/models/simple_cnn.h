@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <torch/nn/modules/container/sequential.h>
+
+namespace tern {
+
+struct SimpleCnnOptions {
+  /// One for each convolution; empty: 3 for all. Odd, so that padding by half
+  /// keeps the size at stride 1.
+  std::vector<int64_t> kernel_sizes;
+  /// One for each convolution; empty: 2 for all.
+  std::vector<int64_t> strides;
+  /// Batch normalisation after each ReLU but the last.
+  bool batch_norm = false;
+  /// A ReLU after the last convolution too, as fastai has: the outputs, which
+  /// are logits, can then not be negative.
+  bool last_relu = false;
+};
+
+/// A small image classifier: convolutions with ReLU, then the average of each
+/// channel. fastai's simple_cnn, but for `last_relu`.
+///
+///   auto model = simple_cnn({3, 16, 16, 2});
+///   model->forward(torch::rand({64, 3, 28, 28}));   // [64, 2], logits
+///
+/// \param channels  Of the input, after each convolution; the last is the
+///                  number of classes.
+/// \throws c10::ValueError if `channels` has fewer than two values, one is not
+///         positive, or the number of kernel sizes or strides does not fit.
+///
+/// Weights start as fastai v1's: normal with variance 2 / fan_in (He et al.,
+/// "Delving deep into rectifiers", eq. 10), biases 0. They are stored
+/// channels-last, the layout in which images leave the loader.
+torch::nn::Sequential simple_cnn(
+    const std::vector<int64_t>& channels,
+    const SimpleCnnOptions& options = {});
+
+}  // namespace tern
