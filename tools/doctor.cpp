@@ -2,6 +2,7 @@
 // is a sentence with its cure; the program then ends with 1.
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -317,9 +318,9 @@ int run() {
 }  // namespace tern::tools
 
 int main() try { return tern::tools::run(); } catch (const c10::Error& error) {
-  fmt::print(stderr, "error: {}\n", error.what_without_backtrace());
+  std::fprintf(stderr, "error: %s\n", error.what_without_backtrace());
   return 1;
 } catch (const std::exception& error) {
-  fmt::print(stderr, "error: {}\n", error.what());
+  std::fprintf(stderr, "error: %s\n", error.what());
   return 1;
 }
