@@ -77,6 +77,8 @@ class GradScaler {
  public:
   /// \throws c10::ValueError if an option is out of its range and `enabled`.
   explicit GradScaler(const GradScalerOptions& options = {});
+  GradScaler(GradScaler&&) = default;  // not copied: two would share a scale
+  GradScaler& operator=(GradScaler&&) = default;
 
   // ---- One iteration ----
 

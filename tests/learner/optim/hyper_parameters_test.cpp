@@ -1,0 +1,73 @@
+#include "tern/learner/optim/hyper_parameters.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tern/tests/support/expect_error.h"
+
+namespace tern::optim {
+namespace {
+
+TEST(HyperParameters, ReadAndSetMomentumOfEveryOptimizerThatHasIt) {
+  torch::optim::SGDOptions sgd(.1);
+  torch::optim::RMSpropOptions rmsprop;
+  torch::optim::AdamOptions adam;
+  torch::optim::AdamWOptions adamw;
+  for (torch::optim::OptimizerOptions* options :
+       std::initializer_list<torch::optim::OptimizerOptions*>{
+           &sgd,
+           &rmsprop,
+           &adam,
+           &adamw}) {
+    EXPECT_TRUE(has_momentum(*options));
+    set_momentum(*options, .85);
+    EXPECT_EQ(momentum(*options), .85);
+  }
+  EXPECT_EQ(sgd.momentum(), .85);
+  EXPECT_EQ(adam.betas(), std::make_tuple(.85, .999));
+}
+
+TEST(HyperParameters, ReadAndSetWeightDecay) {
+  torch::optim::SGDOptions sgd(.1);
+  torch::optim::RMSpropOptions rmsprop;
+  torch::optim::AdagradOptions adagrad;
+  torch::optim::AdamOptions adam;
+  torch::optim::AdamWOptions adamw;
+  EXPECT_EQ(weight_decay(adamw), 1e-2);
+  for (torch::optim::OptimizerOptions* options :
+       std::initializer_list<torch::optim::OptimizerOptions*>{
+           &sgd,
+           &rmsprop,
+           &adagrad,
+           &adam,
+           &adamw}) {
+    EXPECT_TRUE(has_weight_decay(*options));
+    set_weight_decay(*options, .3);
+    EXPECT_EQ(weight_decay(*options), .3);
+  }
+}
+
+TEST(HyperParameters, AreZeroWhereAnOptimizerLacksThem) {
+  torch::optim::LBFGSOptions lbfgs;
+  EXPECT_FALSE(has_momentum(lbfgs));
+  EXPECT_EQ(momentum(lbfgs), 0);
+  EXPECT_EQ(weight_decay(lbfgs), 0);
+  set_momentum(lbfgs, 0);
+  set_weight_decay(lbfgs, 0);
+  using Error = c10::NotImplementedError;
+  expect_error<Error>([&] { set_momentum(lbfgs, .9); }, {"0.9", "SGD"});
+  expect_error<Error>(
+      [&] { set_weight_decay(lbfgs, .1); },
+      {"has_weight_decay()"});
+}
+
+TEST(HyperParameters, StayInTheirRange) {
+  torch::optim::SGDOptions sgd(.1);
+  using Error = c10::ValueError;
+  expect_error<Error>([&] { set_momentum(sgd, 1); }, {"momentum is 1"});
+  expect_error<Error>([&] { set_momentum(sgd, NAN); }, {"momentum is nan"});
+  expect_error<Error>([&] { set_weight_decay(sgd, -1); }, {">= 0"});
+}
+
+}  // namespace
+}  // namespace tern::optim
