@@ -283,6 +283,7 @@ class Transfer {
             "cannot be continued (" + reason + ")");
       case CURLE_COULDNT_RESOLVE_HOST:
       case CURLE_COULDNT_RESOLVE_PROXY:
+      case CURLE_COULDNT_CONNECT:
         throw DownloadError(
             Kind::unreachable,
             url_,
@@ -367,9 +368,11 @@ void fill(
         // What an earlier call left may be of another version of the file.
         part.clear();
         may_pass = transfer.resumed();
-        if (!may_pass) part.remove();
       }
-      if (attempt >= options.retries || !may_pass) throw;
+      if (attempt >= options.retries || !may_pass) {
+        if (part.size() == 0) part.remove();
+        throw;
+      }
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     pause *= 2;

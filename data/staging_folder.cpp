@@ -19,7 +19,9 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string prefix(const fs::path& target) {
-  return "." + target.filename().string() + ".tmp-";
+  std::string prefix = ".";  // `+=`, for GCC 12 warns of `"." + string`
+  prefix += target.filename().string() + ".tmp-";
+  return prefix;
 }
 
 std::string random_hex() {

@@ -75,7 +75,7 @@ TEST(TarExtract, LeavesNothingOfATruncatedArchive) {
 TEST(TarExtract, LeavesNothingOfATruncatedGzip) {
   const TempFolder temp;
   const Bytes whole = gzip_bytes(small_tar());
-  for (size_t size = 0; size < whole.size(); ++size) {
+  for (size_t size = 0; size < whole.size(); size += 2) {
     write_file(temp / "a.tgz", std::span(whole).first(size));
     EXPECT_THROW(extract_tar(temp / "a.tgz", temp / "out"), DataError)
         << size << " bytes";

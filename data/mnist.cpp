@@ -1,0 +1,160 @@
+#include "tern/data/mnist.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/idx.h"
+
+namespace tern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+IdxFile read_shape(const fs::path& path, size_t rank, const char* shape) {
+  IdxFile file = read_idx(path);
+  if (file.array.dims.size() != rank) {
+    throw DataError(
+        path,
+        fmt::format(
+            "has the shape [{}]; expected {}",
+            fmt::join(file.array.dims, ", "),
+            shape));
+  }
+  return file;
+}
+
+// The values as a tensor that keeps the bytes of the file alive.
+torch::Tensor as_tensor(IdxFile file) {
+  auto held = std::make_shared<IdxFile>(std::move(file));
+  return torch::from_blob(
+      const_cast<uint8_t*>(held->array.values.data()),
+      held->array.dims,
+      [held](void*) {},
+      torch::kByte);
+}
+
+fs::path find_file(const fs::path& folder, const std::string& name) {
+  for (const char* suffix : {"", ".gz"}) {
+    const fs::path path = folder / (name + suffix);
+    std::error_code error;
+    if (fs::exists(path, error)) return path;
+  }
+  throw DataError(
+      folder,
+      "has neither " + name + " nor " + name +
+          ".gz; expected the four files of MNIST, as untar_data(urls::mnist) "
+          "fetches them");
+}
+
+}  // namespace
+
+IdxDataset::IdxDataset(
+    fs::path images,
+    fs::path labels,
+    const IdxDatasetOptions& options)
+    : path_(std::move(images)), channels_(options.channels) {
+  TORCH_CHECK_VALUE(
+      channels_ == 1 || channels_ == 3,
+      "[IdxDataset] channels is ",
+      channels_,
+      "; expected 1 (grey) or 3 (grey three times).");
+  TORCH_CHECK_VALUE(
+      options.classes >= 1 && options.classes <= 256,
+      "[IdxDataset] classes is ",
+      options.classes,
+      "; expected 1..256.");
+
+  const IdxFile label_file = read_shape(labels, 1, "[size]");
+  IdxFile image_file = read_shape(path_, 3, "[size, height, width]");
+  const auto& dims = image_file.array.dims;
+  if (dims[0] != label_file.array.dims[0]) {
+    throw DataError(
+        path_,
+        fmt::format(
+            "has {} images, but {} has {} labels; expected as many. Take both "
+            "files from the same place",
+            dims[0],
+            labels.string(),
+            label_file.array.dims[0]));
+  }
+  if (dims[0] == 0 || dims[1] == 0 || dims[2] == 0) {
+    throw DataError(
+        path_,
+        fmt::format("has no pixels: [{}]", fmt::join(dims, ", ")));
+  }
+
+  const auto values = label_file.array.values;
+  const auto bad = std::find_if(values.begin(), values.end(), [&](uint8_t v) {
+    return v >= options.classes;
+  });
+  if (bad != values.end()) {
+    throw DataError(
+        labels,
+        fmt::format(
+            "has the label {} at {}; expected 0..{}",
+            *bad,
+            bad - values.begin(),
+            options.classes - 1));
+  }
+  labels_ = torch::empty({dims[0]}, torch::kLong);
+  std::copy(values.begin(), values.end(), labels_.mutable_data_ptr<int64_t>());
+  images_ = as_tensor(std::move(image_file));
+}
+
+Batch IdxDataset::get_batch(
+    c10::ArrayRef<int64_t> indices,
+    const BatchContext& context) const {
+  const auto n = static_cast<int64_t>(indices.size());
+  const int64_t height = images_.size(1), width = images_.size(2);
+  const int64_t pixels = height * width;
+  Batch batch;
+  batch.inputs = {context.empty({n, height, width, channels_}, torch::kByte)};
+  batch.targets = {context.empty({n}, torch::kLong)};
+  const auto* source = images_.const_data_ptr<uint8_t>();
+  const auto* labels = labels_.const_data_ptr<int64_t>();
+  auto* out = batch.inputs[0].mutable_data_ptr<uint8_t>();
+  auto* target = batch.targets[0].mutable_data_ptr<int64_t>();
+  for (const int64_t index : indices) {
+    TORCH_CHECK_INDEX(
+        index >= 0 && index < size(),
+        "[IdxDataset] index is ",
+        index,
+        "; expected 0..",
+        size() - 1,
+        ".");
+    const uint8_t* image = source + index * pixels;
+    if (channels_ == 1) {
+      std::memcpy(out, image, static_cast<size_t>(pixels));
+    } else {
+      for (int64_t i = 0; i < pixels; ++i) {
+        out[3 * i] = out[3 * i + 1] = out[3 * i + 2] = image[i];
+      }
+    }
+    out += pixels * channels_;
+    *target++ = labels[index];
+  }
+  return batch;
+}
+
+std::string IdxDataset::describe(int64_t index) const {
+  return fmt::format("{}, image {}", path_.string(), index);
+}
+
+std::shared_ptr<const IdxDataset> mnist_dataset(
+    const fs::path& folder,
+    bool train,
+    const IdxDatasetOptions& options) {
+  const std::string part = train ? "train" : "t10k";
+  return std::make_shared<IdxDataset>(
+      find_file(folder, part + "-images-idx3-ubyte"),
+      find_file(folder, part + "-labels-idx1-ubyte"),
+      options);
+}
+
+}  // namespace tern

@@ -1,0 +1,371 @@
+#include "tern/data/untar_data.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <fcntl.h>
+#include <optional>
+#include <string>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <vector>
+
+#include "tern/data/download.h"
+#include "tern/data/file_io.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/gzip.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/data/staging_folder.h"
+
+namespace tern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Written into each folder that is made here. Its first part says where the
+// data comes from, its second what lies at the top.
+constexpr char kMarkerName[] = ".tern-source";
+constexpr char kMarkerTitle[] = "tern data set 1\n";
+constexpr char kHolds[] = "holds ";
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+fs::path cache_folder(const UntarOptions& options) {
+  if (!options.cache.empty()) return options.cache;
+  if (const auto path = environment("TERN_CACHE"); !path.empty()) return path;
+  if (const auto path = environment("XDG_CACHE_HOME"); !path.empty()) {
+    return fs::path(path) / "tern/data";
+  }
+  if (const auto path = environment("HOME"); !path.empty()) {
+    return fs::path(path) / ".cache/tern/data";
+  }
+  throw DataError(
+      "",
+      "[untar_data] there is no folder to keep data in, since neither "
+      "TERN_CACHE nor HOME is set; set TERN_CACHE to one.");
+}
+
+fs::path data_folder(const UntarOptions& options) {
+  const fs::path folder =
+      !options.data.empty() ? options.data : fs::path(environment("TERN_DATA"));
+  std::error_code error;
+  if (!folder.empty() && !fs::is_directory(folder, error)) {
+    throw DataError(
+        folder,
+        "is no folder; expected the folder with data sets, since TERN_DATA or "
+        "UntarOptions::data names it");
+  }
+  return folder;
+}
+
+bool has_content(const fs::path& folder) {
+  std::error_code error;
+  return fs::is_directory(folder, error) && !fs::is_empty(folder, error);
+}
+
+// What the marker of a folder says; nothing if there is none.
+std::optional<std::string> read_marker(const fs::path& folder) {
+  try {
+    const auto bytes = read_file(folder / kMarkerName, 1 << 20);
+    return std::string(bytes.begin(), bytes.end());
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+void write_marker(const fs::path& folder, const std::string& source) {
+  std::string text = kMarkerTitle + source;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    text += kHolds + entry.path().filename().string() + "\n";
+  }
+  write_file(folder / kMarkerName, text);
+}
+
+// Whether all that lay at the top of a folder is still there.
+bool is_whole(const fs::path& folder, const std::string& marker) {
+  size_t begin = 0;
+  while (begin < marker.size()) {
+    size_t end = marker.find('\n', begin);
+    if (end == marker.npos) return false;
+    const std::string line = marker.substr(begin, end - begin);
+    if (line.starts_with(kHolds)) {
+      struct stat info {};
+      const fs::path path = folder / line.substr(sizeof kHolds - 1);
+      if (::stat(path.c_str(), &info) != 0) return false;
+    }
+    begin = end + 1;
+  }
+  return true;
+}
+
+// A folder of the cache that may be used as it is. One without a marker was
+// put there by hand and is trusted; `source` empty: wherever it comes from.
+bool is_usable(const fs::path& folder, const std::string& source) {
+  const auto marker = read_marker(folder);
+  if (!marker) return has_content(folder);
+  return marker->starts_with(kMarkerTitle + source) &&
+         is_whole(folder, *marker);
+}
+
+// The archives of a data set in `folder`; empty unless all are there.
+std::vector<fs::path> archives_in(
+    const fs::path& folder,
+    const DatasetUrl& dataset) {
+  std::vector<fs::path> archives;
+  for (const DatasetFile& file : dataset.files) {
+    const fs::path path = folder / file.name();
+    std::error_code error;
+    if (!fs::is_regular_file(path, error)) return {};
+    archives.push_back(path);
+  }
+  return archives;
+}
+
+// A description of archives that is quick to make and changes with them.
+std::string identity(const std::vector<fs::path>& archives) {
+  std::string text;
+  for (const fs::path& path : archives) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) throw IoError(path, "inspect", errno);
+    text += "archive " + path.filename().string() + ", " +
+            std::to_string(info.st_size) + " bytes, changed at " +
+            std::to_string(info.st_mtim.tv_sec) + "." +
+            std::to_string(info.st_mtim.tv_nsec) + "\n";
+  }
+  return text;
+}
+
+// Held while a data set is made, so that it is made once. A file system
+// without locks leaves each process to itself, which costs time and no harm.
+class Lock {
+ public:
+  explicit Lock(const fs::path& path)
+      : file_(open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW)) {
+    int result = 0;
+    do {
+      result = ::flock(file_.fd(), LOCK_EX);
+    } while (result != 0 && errno == EINTR);
+    is_held_ = result == 0;
+  }
+  bool is_held() const { return is_held_; }
+
+ private:
+  FileHandle file_;
+  bool is_held_ = false;
+};
+
+bool is_tar(const std::string& name) {
+  return name.ends_with(".tar") || name.ends_with(".tgz") ||
+         name.ends_with(".tar.gz");
+}
+
+void inflate_file(const fs::path& source, const fs::path& target) {
+  GzipReader reader(source);
+  const FileHandle file =
+      open_file(target, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+  std::vector<uint8_t> buffer(size_t{1} << 18);
+  while (const size_t n = reader.read(buffer)) {
+    write_all(file, std::span(buffer).first(n), target);
+  }
+}
+
+void unpack(
+    const fs::path& archive,
+    const fs::path& folder,
+    const ByteProgress& progress) {
+  const std::string name = archive.filename().string();
+  if (is_tar(name)) {
+    extract_tar_into(archive, folder, {.progress = progress});
+  } else if (name.ends_with(".gz")) {
+    inflate_file(archive, folder / name.substr(0, name.size() - 3));
+  } else {
+    fs::copy_file(archive, folder / name);
+  }
+}
+
+// A data set in a folder that is being made.
+struct Filled {
+  std::string source;  // for the marker
+  fs::path root;
+};
+
+// The data set inside what its archives held: most hold one folder and nothing
+// else.
+fs::path root_of(const fs::path& folder) {
+  std::vector<fs::path> held;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    held.push_back(entry.path());
+  }
+  return held.size() == 1 && fs::is_directory(held[0]) ? held[0] : folder;
+}
+
+class Untar {
+ public:
+  Untar(const DatasetUrl& dataset, const UntarOptions& options)
+      : dataset_(dataset),
+        options_(options),
+        name_(dataset.name),
+        data_(data_folder(options)),
+        cache_(cache_folder(options)) {
+    if (name_.empty() || dataset.files.empty()) {
+      throw DataError(
+          "",
+          "[untar_data] the data set has no name or no files; expected "
+          "one such as urls::mnist_sample.");
+    }
+  }
+
+  fs::path find() {
+    if (!data_.empty()) {
+      for (const fs::path& folder : {data_, data_ / name_}) {
+        const auto archives = archives_in(folder, dataset_);
+        if (!archives.empty()) return from_archives(archives);
+      }
+      if (has_content(data_ / name_)) return data_ / name_;
+    }
+    const fs::path target = cache_ / name_;
+    if (is_usable(target, "")) return target;
+    const fs::path stand_in = cache_ / "generated" / name_;
+    if (options_.allow_stand_in && dataset_.generate != nullptr &&
+        is_usable(stand_in, "")) {
+      say_stand_in(stand_in, "");
+      return stand_in;
+    }
+    try {
+      return make(target, "", [&](const fs::path& folder) {
+        return download_into(folder);
+      });
+    } catch (const DownloadError& error) {
+      if (error.kind() == DownloadError::Kind::wrong_content ||
+          !options_.allow_stand_in || dataset_.generate == nullptr) {
+        throw DataError(error.path(), reason_of(error) + "; or " + advice());
+      }
+      const fs::path path =
+          make(stand_in, "generated\n", [&](const fs::path& folder) {
+            dataset_.generate(folder);
+            return Filled{"generated\n", folder};
+          });
+      say_stand_in(path, error.what());
+      return path;
+    }
+  }
+
+ private:
+  fs::path from_archives(const std::vector<fs::path>& archives) {
+    const std::string source = identity(archives);
+    fs::path target = cache_ / name_;
+    if (is_usable(target, source)) return target;
+    if (has_content(target)) {
+      // Somebody may be reading what comes from elsewhere: it stays.
+      const std::span bytes(
+          reinterpret_cast<const uint8_t*>(source.data()),
+          source.size());
+      target += "-";
+      target += sha256(bytes).substr(0, 8);
+      if (is_usable(target, source)) return target;
+    }
+    return make(target, source, [&](const fs::path& folder) {
+      for (const fs::path& archive : archives) {
+        unpack(archive, folder, options_.progress);
+      }
+      return Filled{source, root_of(folder)};
+    });
+  }
+
+  Filled download_into(const fs::path& folder) {
+    std::string source;
+    for (const DatasetFile& file : dataset_.files) {
+      if (file.sha256.empty() || file.bytes <= 0) {
+        throw DownloadError(
+            DownloadError::Kind::refused,
+            std::string(file.url),
+            "is not downloaded, since its size and SHA-256 are unknown");
+      }
+      const std::string url(file.url);
+      const fs::path archive = cache_ / "archives" / file.name();
+      say("downloading " + url);
+      download(
+          url,
+          archive,
+          {.sha256 = std::string(file.sha256),
+           .bytes = file.bytes,
+           .progress = options_.progress});
+      unpack(archive, folder, nullptr);
+      source +=
+          "downloaded " + url + ", SHA-256 " + std::string(file.sha256) + "\n";
+    }
+    for (const DatasetFile& file : dataset_.files) {
+      std::error_code ignored;
+      fs::remove(cache_ / "archives" / file.name(), ignored);
+    }
+    return {source, root_of(folder)};
+  }
+
+  // Has `fill` put a data set into a folder, which becomes `target`.
+  template <class Fill>
+  fs::path make(const fs::path& target, const std::string& source, Fill fill) {
+    make_folders(target.parent_path());
+    // `+=`, for GCC 12 warns of `"." + string` (its bug 105651).
+    std::string lock_name = ".";
+    lock_name += target.filename().string() + ".lock";
+    const Lock lock(target.parent_path() / lock_name);
+    if (is_usable(target, source)) return target;  // made while we waited
+    if (lock.is_held()) StagingFolder::remove_leftovers(target);
+    StagingFolder staging(target);
+    const Filled filled = fill(staging.path());
+    write_marker(filled.root, filled.source);
+    if (has_content(target) && !is_usable(target, source)) {
+      say(target.string() + " has lost some of its files; it is made again");
+      fs::remove_all(target);
+    }
+    staging.publish(filled.root);
+    return target;
+  }
+
+  void say(const std::string& line) const {
+    const std::string text = name_ + ": " + line;
+    options_.say ? options_.say(text) : message(text);
+  }
+
+  void say_stand_in(const fs::path& folder, const std::string& reason) const {
+    say("using GENERATED data, which says nothing about results on the real "
+        "data set" +
+        (reason.empty() ? "" : ", since " + reason) + ". For the real one, " +
+        advice() + ", or remove " + folder.string() +
+        " to try the download again.");
+  }
+
+  std::string advice() const {
+    const size_t others = dataset_.files.size() - 1;
+    return "set TERN_DATA to a folder that holds " +
+           std::string(dataset_.files[0].name()) +
+           (others > 0 ? " and the " + std::to_string(others) + " others" : "");
+  }
+
+  // The sentence of an error without its URL and its full stop.
+  static std::string reason_of(const DownloadError& error) {
+    std::string text = error.what();
+    if (const std::string prefix = error.path() + ": ";
+        text.starts_with(prefix)) {
+      text.erase(0, prefix.size());
+    }
+    if (text.ends_with('.')) text.pop_back();
+    return text;
+  }
+
+  const DatasetUrl& dataset_;
+  const UntarOptions& options_;
+  std::string name_;
+  fs::path data_, cache_;
+};
+
+}  // namespace
+
+fs::path untar_data(const DatasetUrl& dataset, const UntarOptions& options) {
+  return Untar(dataset, options).find();
+}
+
+}  // namespace tern

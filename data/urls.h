@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "tern/data/synthetic_digits.h"
+
+namespace tern {
+
+/// A file that belongs to a data set. `.tar`, `.tgz` and `.tar.gz` are
+/// extracted, any other `.gz` is inflated, the rest is taken as it is.
+struct DatasetFile {
+  /// https. The part after the last slash is the file's name.
+  std::string_view url;
+  /// Size in bytes and SHA-256 of what the URL gives. Both are needed: nothing
+  /// unchecked is downloaded.
+  int64_t bytes = 0;
+  std::string_view sha256;
+
+  constexpr std::string_view name() const {
+    return url.substr(url.rfind('/') + 1);
+  }
+};
+
+/// A data set for `untar_data`.
+struct DatasetUrl {
+  /// Name of its folder.
+  std::string_view name;
+  std::span<const DatasetFile> files;
+  /// Writes a stand-in of the same form into an empty folder, for machines
+  /// without a network; null if there is none.
+  void (*generate)(const std::filesystem::path& folder) = nullptr;
+};
+
+namespace urls {
+
+namespace detail {
+
+// Size and SHA-256 as in FastAI.jl's registry of the same URLs; the size is
+// also in fastai's own checks.txt.
+inline constexpr DatasetFile kMnistSample[] = {
+    {"https://s3.amazonaws.com/fast-ai-sample/mnist_sample.tgz",
+     3214948,
+     "b373a14f282298aeba0f7dd56b7cdb6c2401063d4f118c39c54982907760bd38"},
+};
+
+// The mirror that torchvision uses; the sums are of the original files.
+inline constexpr DatasetFile kMnist[] = {
+    {"https://ossci-datasets.s3.amazonaws.com/mnist/"
+     "train-images-idx3-ubyte.gz",
+     9912422,
+     "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"},
+    {"https://ossci-datasets.s3.amazonaws.com/mnist/"
+     "train-labels-idx1-ubyte.gz",
+     28881,
+     "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"},
+    {"https://ossci-datasets.s3.amazonaws.com/mnist/"
+     "t10k-images-idx3-ubyte.gz",
+     1648877,
+     "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"},
+    {"https://ossci-datasets.s3.amazonaws.com/mnist/"
+     "t10k-labels-idx1-ubyte.gz",
+     4542,
+     "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"},
+};
+
+}  // namespace detail
+
+/// The digits 3 and 7 of MNIST as fastai packs them:
+/// `{train,valid}/{3,7}/*.png`, 28x28 grey, 12,396 + 2,038; `labels.csv`.
+inline constexpr DatasetUrl mnist_sample{
+    "mnist_sample",
+    detail::kMnistSample,
+    &write_mnist_sample_stand_in};
+
+/// All of MNIST in its own format, for `mnist_dataset`: 60,000 + 10,000.
+inline constexpr DatasetUrl mnist{
+    "mnist",
+    detail::kMnist,
+    &write_mnist_stand_in};
+
+}  // namespace urls
+}  // namespace tern

@@ -1,0 +1,162 @@
+#include "tern/data/mnist.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/data_loader.h"
+#include "tern/data/file_io.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/untar_data.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/gzip_bytes.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/test_data.h"
+
+namespace tern {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+Bytes idx(std::vector<uint8_t> dims, const Bytes& values) {
+  Bytes bytes{0, 0, 8, static_cast<uint8_t>(dims.size())};
+  for (const uint8_t dim : dims) bytes.insert(bytes.end(), {0, 0, 0, dim});
+  bytes.insert(bytes.end(), values.begin(), values.end());
+  return bytes;
+}
+
+// Three images of 1x2 pixels with the labels 7, 0, 9.
+struct SmallFiles {
+  TempFolder temp;
+  std::filesystem::path images = temp / "images", labels = temp / "labels";
+
+  SmallFiles() {
+    write_file(images, idx({3, 1, 2}, {1, 2, 3, 4, 5, 6}));
+    write_file(labels, idx({3}, {7, 0, 9}));
+  }
+};
+
+TEST(IdxDataset, GivesTheRowsThatAreAskedFor) {
+  const SmallFiles files;
+  const IdxDataset dataset(files.images, files.labels);
+  EXPECT_EQ(dataset.size(), 3);
+  const Batch batch = dataset.get_batch({2, 0, 2}, {});
+  const auto expected = torch::tensor({5, 6, 1, 2, 5, 6}, torch::kByte);
+  EXPECT_TRUE(torch::equal(batch.inputs[0], expected.view({3, 1, 2, 1})));
+  EXPECT_TRUE(torch::equal(batch.targets[0], torch::tensor({9, 7, 9})));
+  EXPECT_EQ(batch.targets[0].scalar_type(), torch::kLong);
+}
+
+TEST(IdxDataset, RepeatsGreyInThreeChannels) {
+  const SmallFiles files;
+  const IdxDataset dataset(files.images, files.labels, {.channels = 3});
+  const Batch batch = dataset.get_batch({1}, {});
+  const auto expected = torch::tensor({3, 3, 3, 4, 4, 4}, torch::kByte);
+  EXPECT_TRUE(torch::equal(batch.inputs[0], expected.view({1, 1, 2, 3})));
+}
+
+TEST(IdxDataset, FillsTheBuffersOfTheLoader) {
+  const SmallFiles files;
+  const auto dataset = std::make_shared<IdxDataset>(files.images, files.labels);
+  const DataLoader loader(
+      dataset,
+      {.batch_size = 2, .workers = 2, .pin_memory = false});
+  auto epoch = loader.epoch(0);
+  int64_t seen = 0;
+  while (auto batch = epoch.next()) seen += batch->size();
+  EXPECT_EQ(seen, 3);
+}
+
+TEST(IdxDataset, NamesASampleByFileAndNumber) {
+  const SmallFiles files;
+  const IdxDataset dataset(files.images, files.labels);
+  EXPECT_EQ(dataset.describe(2), files.images.string() + ", image 2");
+}
+
+TEST(IdxDataset, RefusesWhatIsOutOfRange) {
+  const SmallFiles files;
+  const IdxDataset dataset(files.images, files.labels);
+  TERN_EXPECT_ERROR(
+      c10::IndexError,
+      "index is 3; expected 0..2",
+      dataset.get_batch({3}, {}));
+  EXPECT_THROW(dataset.get_batch({-1}, {}), c10::IndexError);
+  TERN_EXPECT_ERROR(
+      c10::ValueError,
+      "channels is 2",
+      IdxDataset(files.images, files.labels, {.channels = 2}));
+  TERN_EXPECT_ERROR(
+      c10::ValueError,
+      "classes is 0",
+      IdxDataset(files.images, files.labels, {.classes = 0}));
+}
+
+struct BadFiles {
+  const char* words;
+  Bytes images, labels;
+};
+
+TEST(IdxDataset, RefusesFilesThatDoNotBelongTogether) {
+  const Bytes images = idx({2, 1, 1}, {1, 2}), labels = idx({2}, {0, 1});
+  const std::vector<BadFiles> cases = {
+      {"has 2 images, but", images, idx({3}, {0, 1, 2})},
+      {"has the label 10 at 1; expected 0..9", images, idx({2}, {9, 10})},
+      {"has the shape [2]; expected [size, height, width]", labels, labels},
+      {"has the shape [2, 1, 1]; expected [size]", images, images},
+      {"has no pixels: [2, 0, 5]", idx({2, 0, 5}, {}), labels},
+      {"has no pixels: [0, 1, 1]", idx({0, 1, 1}, {}), idx({0}, {})},
+      {"cut off", idx({2, 1, 1}, {1}), labels},
+      {"cut off", images, idx({2}, {1})},
+  };
+  for (const BadFiles& c : cases) {
+    const TempFolder temp;
+    write_file(temp / "images", c.images);
+    write_file(temp / "labels", c.labels);
+    TERN_EXPECT_ERROR(
+        DataError,
+        c.words,
+        IdxDataset(temp / "images", temp / "labels"));
+  }
+}
+
+TEST(Mnist, FindsPlainAndGzippedFiles) {
+  const TempFolder temp;
+  write_file(temp / "train-images-idx3-ubyte", idx({1, 1, 1}, {5}));
+  write_file(
+      temp / "train-labels-idx1-ubyte.gz",
+      gzip_bytes(idx({1}, Bytes{3})));
+  const auto dataset = mnist_dataset(temp.path(), /*train=*/true);
+  EXPECT_EQ(dataset->get_batch({0}, {}).targets[0].item<int64_t>(), 3);
+  TERN_EXPECT_ERROR(
+      DataError,
+      "has neither t10k-images-idx3-ubyte nor",
+      mnist_dataset(temp.path(), /*train=*/false));
+}
+
+TEST(Mnist, ReadsTheRealFiles) {
+  TERN_REQUIRE_DATA(data);
+  const auto valid = mnist_dataset(untar_data(urls::mnist), /*train=*/false);
+  ASSERT_EQ(valid->size(), 10000);
+  const Batch batch = valid->get_batch({0, 1, 2, 9999}, {});
+  EXPECT_EQ(batch.inputs[0].sizes(), (std::vector<int64_t>{4, 28, 28, 1}));
+  EXPECT_TRUE(torch::equal(batch.targets[0], torch::tensor({7, 2, 1, 6})));
+  // The same from the gzipped files in place.
+  const auto packed = mnist_dataset(data / "mnist", /*train=*/false);
+  EXPECT_TRUE(torch::equal(
+      packed->get_batch({0, 1, 2, 9999}, {}).inputs[0],
+      batch.inputs[0]));
+}
+
+TEST(Mnist, HasAStandInOfTheSameForm) {
+  const TempFolder temp;
+  write_digit_idx(temp.path(), {.train = 20, .valid = 10});
+  const auto train = mnist_dataset(temp.path(), /*train=*/true);
+  EXPECT_EQ(train->size(), 20);
+  EXPECT_EQ(
+      train->get_batch({0}, {}).inputs[0].sizes(),
+      (std::vector<int64_t>{1, 28, 28, 1}));
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,277 @@
+#include "tern/data/untar_data.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/download.h"
+#include "tern/data/file_io.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/gzip_bytes.h"
+#include "tern/tests/support/http_server.h"
+#include "tern/tests/support/tar_bytes.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/test_data.h"
+
+namespace tern {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  const auto bytes = read_file(path);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<uint8_t> small_tgz(const std::string& content) {
+  TarBytes tar;
+  tar.add("small/", "", '5').add("small/train/a.txt", content);
+  return gzip_bytes(tar.add("small/labels.csv", "x").finish().bytes);
+}
+
+void write_stand_in(const fs::path& folder) {
+  make_folders(folder / "train");
+  write_file(folder / "train/a.txt", std::string_view("stand-in"));
+}
+
+// A data set called "small" on a server in the test, and folders for it.
+class UntarDataTest : public testing::Test {
+ protected:
+  UntarDataTest()
+      : server_([this](const HttpServer::Request& request) {
+          return is_up_ ? HttpServer::range(body_, request.offset)
+                        : HttpServer::response("503 Busy", "", "");
+        }),
+        url_(server_.url("/small.tgz")) {
+    const auto tgz = small_tgz("from the server");
+    body_.assign(tgz.begin(), tgz.end());
+    sha256_ = sha256(tgz);
+    file_ = {url_, static_cast<int64_t>(tgz.size()), sha256_};
+    fs::create_directory(temp_ / "data");
+  }
+
+  DatasetUrl dataset() const {
+    return {"small", std::span(&file_, 1), &write_stand_in};
+  }
+  UntarOptions options() {
+    return {
+        .data = temp_ / "data",
+        .cache = temp_ / "cache",
+        .say = [this](const std::string& line) { said_ += line + "\n"; }};
+  }
+  std::string content(const fs::path& folder) const {
+    return text_of(folder / "train/a.txt");
+  }
+
+  TempFolder temp_;
+  bool is_up_ = true;
+  std::string body_, sha256_;
+  HttpServer server_;
+  std::string url_, said_;
+  DatasetFile file_;
+};
+
+TEST_F(UntarDataTest, DownloadsOnceAndThenTakesTheCache) {
+  const fs::path path = untar_data(dataset(), options());
+  EXPECT_EQ(path, temp_ / "cache/small");
+  EXPECT_EQ(content(path), "from the server");
+  EXPECT_NE(said_.find("small: downloading http"), std::string::npos) << said_;
+  EXPECT_FALSE(fs::exists(temp_ / "cache/archives/small.tgz"));
+
+  said_.clear();
+  EXPECT_EQ(untar_data(dataset(), options()), path);
+  EXPECT_EQ(server_.requests().size(), 1u);
+  EXPECT_EQ(said_, "");
+}
+
+TEST_F(UntarDataTest, TakesAnArchiveThatIsThereBeforeTheNetwork) {
+  for (const char* place : {"data/small.tgz", "data/small/small.tgz"}) {
+    make_folders((temp_ / place).parent_path());
+    write_file(temp_ / place, small_tgz("from the archive"));
+    const fs::path path = untar_data(dataset(), options());
+    EXPECT_EQ(path, temp_ / "cache/small");
+    EXPECT_EQ(content(path), "from the archive");
+    fs::remove_all(temp_ / "cache");
+    fs::remove(temp_ / place);
+  }
+  EXPECT_TRUE(server_.requests().empty());
+}
+
+TEST_F(UntarDataTest, TakesAnExtractedFolderAsItIs) {
+  write_stand_in(temp_ / "data/small");
+  EXPECT_EQ(untar_data(dataset(), options()), temp_ / "data/small");
+  EXPECT_FALSE(fs::exists(temp_ / "cache"));
+}
+
+TEST_F(UntarDataTest, ExtractsAnotherArchiveBesideTheFirst) {
+  const fs::path first = untar_data(dataset(), options());
+  write_file(temp_ / "data/small.tgz", small_tgz("from the archive"));
+  const fs::path second = untar_data(dataset(), options());
+  EXPECT_NE(first, second);
+  EXPECT_EQ(content(first), "from the server");
+  EXPECT_EQ(content(second), "from the archive");
+  EXPECT_EQ(untar_data(dataset(), options()), second);
+}
+
+TEST_F(UntarDataTest, TrustsAFolderThatWasPutIntoTheCacheByHand) {
+  write_stand_in(temp_ / "cache/small");
+  EXPECT_EQ(untar_data(dataset(), options()), temp_ / "cache/small");
+  EXPECT_TRUE(server_.requests().empty());
+}
+
+TEST_F(UntarDataTest, MakesAFolderAgainThatLostAPart) {
+  const fs::path path = untar_data(dataset(), options());
+  fs::remove_all(path / "train");
+  EXPECT_EQ(untar_data(dataset(), options()), path);
+  EXPECT_EQ(content(path), "from the server");
+  EXPECT_NE(said_.find("lost some of its files"), std::string::npos) << said_;
+}
+
+TEST_F(UntarDataTest, UsesAStandInWithoutANetworkAndSaysSo) {
+  const int port = [] {
+    return HttpServer([](const auto&) { return ""; }).port();
+  }();
+  const std::string url =
+      "http://127.0.0.1:" + std::to_string(port) + "/small.tgz";
+  file_.url = url;
+  const fs::path path = untar_data(dataset(), options());
+  EXPECT_EQ(path, temp_ / "cache/generated/small");
+  EXPECT_EQ(content(path), "stand-in");
+  for (const char* words :
+       {"GENERATED", "Check the network", "TERN_DATA", "small.tgz"}) {
+    EXPECT_NE(said_.find(words), std::string::npos) << said_;
+  }
+
+  said_.clear();
+  EXPECT_EQ(untar_data(dataset(), options()), path);
+  EXPECT_NE(said_.find("GENERATED"), std::string::npos) << said_;
+
+  // The real one comes first as soon as it is there.
+  write_file(temp_ / "data/small.tgz", small_tgz("from the archive"));
+  EXPECT_EQ(content(untar_data(dataset(), options())), "from the archive");
+}
+
+TEST_F(UntarDataTest, RefusesAStandInWhenTold) {
+  const int port = [] {
+    return HttpServer([](const auto&) { return ""; }).port();
+  }();
+  const std::string url =
+      "http://127.0.0.1:" + std::to_string(port) + "/small.tgz";
+  file_.url = url;
+  UntarOptions strict = options();
+  strict.allow_stand_in = false;
+  TERN_EXPECT_ERROR(
+      DataError,
+      "or set TERN_DATA to a folder that holds small.tgz",
+      untar_data(dataset(), strict));
+}
+
+TEST_F(UntarDataTest, NeverHidesAWrongDownloadBehindAStandIn) {
+  body_[100] ^= 1;
+  TERN_EXPECT_ERROR(DataError, sha256_, untar_data(dataset(), options()));
+  EXPECT_FALSE(fs::exists(temp_ / "cache/small"));
+  EXPECT_FALSE(fs::exists(temp_ / "cache/generated"));
+}
+
+TEST_F(UntarDataTest, DownloadsNothingThatItCannotCheck) {
+  file_.sha256 = {};
+  DatasetUrl bare = dataset();
+  bare.generate = nullptr;
+  TERN_EXPECT_ERROR(
+      DataError,
+      "SHA-256 are unknown",
+      untar_data(bare, options()));
+  EXPECT_TRUE(server_.requests().empty());
+}
+
+TEST_F(UntarDataTest, NamesADamagedArchiveAndLeavesNothing) {
+  auto tgz = small_tgz("from the archive");
+  tgz.resize(tgz.size() / 2);
+  write_file(temp_ / "data/small.tgz", tgz);
+  TERN_EXPECT_ERROR(
+      DataError,
+      "data/small.tgz: ",
+      untar_data(dataset(), options()));
+  for (const auto& entry : fs::directory_iterator(temp_ / "cache")) {
+    EXPECT_EQ(entry.path().filename(), ".small.lock");
+  }
+}
+
+TEST_F(UntarDataTest, RefusesADataFolderThatIsNone) {
+  UntarOptions wrong = options();
+  wrong.data = temp_ / "none";
+  TERN_EXPECT_ERROR(DataError, "is no folder", untar_data(dataset(), wrong));
+}
+
+TEST_F(UntarDataTest, ServesManyProcessesAtOnce) {
+  write_file(temp_ / "data/small.tgz", small_tgz("from the archive"));
+  const UntarOptions shared = options();
+  std::vector<pid_t> children;
+  for (int i = 0; i < 4; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int code = 1;
+      try {
+        const fs::path path = untar_data(dataset(), shared);
+        code = content(path) == "from the archive" ? 0 : 2;
+      } catch (...) {
+      }
+      ::_exit(code);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(untar_data(dataset(), shared), temp_ / "cache/small");
+}
+
+TEST_F(UntarDataTest, SpeaksThroughTheMessageHandlerOfTheProgram) {
+  std::string heard;
+  set_message_handler([&](const std::string& line) { heard += line; });
+  UntarOptions quiet = options();
+  quiet.say = nullptr;
+  untar_data(dataset(), quiet);
+  set_message_handler(nullptr);
+  EXPECT_NE(heard.find("downloading"), std::string::npos) << heard;
+}
+
+// The real data is extracted once for all tests, into TERN_CACHE.
+TEST(UntarData, FindsTheExtractedMnistSampleAtOnce) {
+  TERN_REQUIRE_DATA(data);
+  const fs::path path = untar_data(urls::mnist_sample);
+  EXPECT_TRUE(fs::exists(path / "train/3/7.png"));
+  EXPECT_TRUE(fs::exists(path / "valid/7"));
+  EXPECT_TRUE(fs::exists(path / "labels.csv"));
+
+  double best_seconds = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(untar_data(urls::mnist_sample), path);
+    const std::chrono::duration<double> seconds =
+        std::chrono::steady_clock::now() - start;
+    best_seconds = std::min(best_seconds, seconds.count());
+  }
+  RecordProperty("seconds", std::to_string(best_seconds));
+  EXPECT_LT(best_seconds, 0.01);
+}
+
+TEST(UntarData, InflatesTheFilesOfMnist) {
+  TERN_REQUIRE_DATA(data);
+  const fs::path path = untar_data(urls::mnist);
+  EXPECT_EQ(fs::file_size(path / "train-images-idx3-ubyte"), 47'040'016u);
+  EXPECT_EQ(fs::file_size(path / "t10k-labels-idx1-ubyte"), 10'008u);
+}
+
+}  // namespace
+}  // namespace tern
