@@ -1,0 +1,116 @@
+#pragma once
+
+#include <math.h>
+
+#include "tern/kernels/fused_optimizer_args.h"
+
+// The update of one element, once for the CPU and the CUDA kernels. Internal
+// linkage: the file is compiled for several instruction sets.
+#ifdef __CUDACC__
+#define TERN_ELEMENT_MATH static __host__ __device__ __forceinline__
+#else
+#define TERN_ELEMENT_MATH static inline __attribute__((always_inline))
+#endif
+
+namespace tern {
+
+/// What all elements of one parameter share in one SGD step.
+struct SgdStep {
+  float lr, momentum, gradient_share, weight_decay, decay_factor;
+  bool has_momentum, is_first, nesterov, l2;
+};
+
+TERN_ELEMENT_MATH SgdStep sgd_step(const FusedSgdArgs& args, float steps_done) {
+  SgdStep step;
+  step.lr = static_cast<float>(args.lr);
+  step.momentum = static_cast<float>(args.momentum);
+  step.gradient_share = static_cast<float>(1 - args.dampening);
+  step.weight_decay = static_cast<float>(args.weight_decay);
+  step.decay_factor = args.decoupled_weight_decay
+                          ? static_cast<float>(1 - args.lr * args.weight_decay)
+                          : 1.0f;
+  step.has_momentum = args.momentum != 0;
+  step.is_first = steps_done == 0;
+  step.nesterov = args.nesterov;
+  step.l2 = !args.decoupled_weight_decay && args.weight_decay != 0;
+  return step;
+}
+
+TERN_ELEMENT_MATH void sgd_update(
+    const SgdStep& step,
+    float grad,
+    float& param,
+    float* momentum_buffer) {
+  param *= step.decay_factor;
+  if (step.l2) {
+    grad += step.weight_decay * param;
+  }
+  if (step.has_momentum) {
+    const float moved = step.is_first ? grad
+                                      : step.momentum * *momentum_buffer +
+                                            step.gradient_share * grad;
+    *momentum_buffer = moved;
+    grad = step.nesterov ? grad + step.momentum * moved : moved;
+  }
+  param -= step.lr * grad;
+}
+
+/// What all elements of one parameter share in one Adam step.
+struct AdamStep {
+  float beta1, gradient_share, beta2, square_share, eps;
+  float weight_decay, decay_factor;
+  /// lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t).
+  float step_size, denom_factor;
+  bool l2, amsgrad;
+};
+
+TERN_ELEMENT_MATH AdamStep
+adam_step(const FusedAdamArgs& args, float steps_done) {
+  const double t = static_cast<double>(steps_done) + 1;
+  AdamStep step;
+  step.beta1 = static_cast<float>(args.beta1);
+  step.gradient_share = static_cast<float>(1 - args.beta1);
+  step.beta2 = static_cast<float>(args.beta2);
+  step.square_share = static_cast<float>(1 - args.beta2);
+  step.eps = static_cast<float>(args.eps);
+  step.weight_decay = static_cast<float>(args.weight_decay);
+  step.decay_factor = args.decoupled_weight_decay
+                          ? static_cast<float>(1 - args.lr * args.weight_decay)
+                          : 1.0f;
+  // In double: in float, 1 - 0.999^1 would be wrong in its fifth digit.
+  step.step_size = static_cast<float>(args.lr / (1 - pow(args.beta1, t)));
+  step.denom_factor = static_cast<float>(1 / sqrt(1 - pow(args.beta2, t)));
+  step.l2 = !args.decoupled_weight_decay && args.weight_decay != 0;
+  step.amsgrad = args.amsgrad;
+  return step;
+}
+
+TERN_ELEMENT_MATH void adam_update(
+    const AdamStep& step,
+    float grad,
+    float& param,
+    float& exp_avg,
+    float& exp_avg_sq,
+    float* max_exp_avg_sq) {
+  param *= step.decay_factor;
+  if (step.l2) {
+    grad += step.weight_decay * param;
+  }
+  exp_avg = step.beta1 * exp_avg + step.gradient_share * grad;
+  exp_avg_sq = step.beta2 * exp_avg_sq + step.square_share * grad * grad;
+  float square = exp_avg_sq;
+  if (step.amsgrad) {
+    const float before = *max_exp_avg_sq;
+    // A NaN wins, as in torch.maximum.
+    square = square > before || square != square ? square : before;
+    *max_exp_avg_sq = square;
+  }
+#ifdef __CUDACC__
+  const float root = sqrtf(square);
+#else
+  const float root = __builtin_sqrtf(square);
+#endif
+  param -= step.step_size * (exp_avg / (root * step.denom_factor + step.eps));
+}
+
+}  // namespace tern

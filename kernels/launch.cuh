@@ -1,0 +1,144 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "tern/kernels/element_type.h"
+
+// What the kernels share: a list of tensors as kernel argument, vectors of 16
+// bytes, and conversions.
+namespace tern {
+
+constexpr int kThreads = 512;
+/// Elements of one block: 8 rounds of 4 elements a thread. Enough to hide what
+/// a block computes once, few enough to fill a GPU with a small model.
+constexpr int64_t kChunk = int64_t{kThreads} * 4 * 8;
+
+/// Kernel arguments may take 32764 bytes from CUDA 12.1 and sm_70 on, before
+/// that 4096; the rest is for the scalars.
+#if CUDART_VERSION >= 12010
+constexpr int64_t kTableBytes = 30 * 1024;
+#else
+constexpr int64_t kTableBytes = 3584;
+#endif
+
+/// A list of tensors that travels with the launch: no copy to the device, and
+/// nothing to keep alive.
+template <class Record>
+struct TensorTable {
+  static constexpr int kCapacity =
+      (kTableBytes - 2 * sizeof(int64_t)) / (sizeof(Record) + sizeof(int32_t));
+  int32_t count;
+  /// The first block of every tensor, and the number of all blocks.
+  int32_t first_block[kCapacity + 1];
+  Record records[kCapacity];
+
+  /// The tensor that a block works on.
+  __device__ int find(int32_t block) const {
+    int low = 0, high = count;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (first_block[middle] <= block ? low : high) = middle;
+    }
+    return low;
+  }
+};
+
+/// The blocks of a tensor: chunks of kChunk elements, none if it is empty.
+inline int64_t block_count(int64_t size) {
+  return (size + kChunk - 1) / kChunk;
+}
+
+/// Calls `launch(table, blocks)` for tables that together hold all records
+/// that have elements. Stops at the first error.
+template <class Record, class Launch>
+cudaError_t
+for_each_table(const Record* records, int64_t count, const Launch& launch) {
+  constexpr int64_t kMaxBlocks = INT32_MAX;
+  static_assert(sizeof(TensorTable<Record>) <= kTableBytes);
+  TensorTable<Record> table;
+  table.count = 0;
+  table.first_block[0] = 0;
+  cudaError_t status = cudaSuccess;
+  const auto flush = [&] {
+    const int32_t blocks = table.first_block[table.count];
+    if (blocks > 0) {
+      launch(table, blocks);
+      status = cudaGetLastError();
+    }
+    table.count = 0;
+  };
+  for (int64_t i = 0; i < count && status == cudaSuccess; ++i) {
+    const int64_t blocks = block_count(records[i].size);
+    if (blocks == 0) {
+      continue;
+    }
+    if (blocks > kMaxBlocks) {
+      return cudaErrorInvalidValue;  // 2^45 elements: no memory holds them
+    }
+    if (table.count == TensorTable<Record>::kCapacity ||
+        table.first_block[table.count] + blocks > kMaxBlocks) {
+      flush();
+    }
+    table.records[table.count] = records[i];
+    table.first_block[table.count + 1] =
+        static_cast<int32_t>(table.first_block[table.count] + blocks);
+    ++table.count;
+  }
+  if (status == cudaSuccess && table.count > 0) {
+    flush();
+  }
+  return status;
+}
+
+/// kWidth elements that are read or written at once.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Pack {
+  T values[kWidth];
+};
+
+template <int kWidth, class T>
+__device__ __forceinline__ Pack<T, kWidth> load(const T* from) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(from);
+}
+
+template <int kWidth, class T>
+__device__ __forceinline__ void store(T* to, const Pack<T, kWidth>& pack) {
+  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+}
+
+/// Whether packs of kWidth elements of this size may begin at `pointer`.
+__device__ __forceinline__ bool
+is_aligned(const void* pointer, int64_t element_size, int width) {
+  return reinterpret_cast<uintptr_t>(pointer) % (element_size * width) == 0;
+}
+
+__device__ __forceinline__ float to_float(float value) {
+  return value;
+}
+__device__ __forceinline__ float to_float(__half value) {
+  return __half2float(value);
+}
+__device__ __forceinline__ float to_float(__nv_bfloat16 value) {
+  return __bfloat162float(value);
+}
+
+template <class T>
+__device__ __forceinline__ T from_float(float value);
+template <>
+__device__ __forceinline__ float from_float(float value) {
+  return value;
+}
+template <>
+__device__ __forceinline__ __half from_float(float value) {
+  return __float2half_rn(value);
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16 from_float(float value) {
+  return __float2bfloat16_rn(value);
+}
+
+}  // namespace tern

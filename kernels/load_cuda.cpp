@@ -1,0 +1,75 @@
+#include "tern/kernels/load_cuda.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <filesystem>
+#include <string_view>
+#include <unistd.h>
+
+#include <c10/util/Exception.h>
+#include <torch/cuda.h>
+
+namespace tern {
+namespace {
+
+bool has_driver() {
+  if (access("/dev/nvidiactl", F_OK) == 0) {
+    return true;
+  }
+  // WSL and Tegra have the driver's library but not this device file.
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (!driver) {
+    return false;
+  }
+  dlclose(driver);
+  return true;
+}
+
+bool hides_all_gpus() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible && (*visible == '\0' || visible == std::string_view("-1"));
+}
+
+/// libtorch_cuda.so beside the libtorch_cpu.so that this program runs with.
+std::filesystem::path cuda_library() {
+  Dl_info info{};
+  const auto address = reinterpret_cast<void*>(&torch::cuda::is_available);
+  if (dladdr(address, &info) == 0 || !info.dli_fname) {
+    return {};
+  }
+  return std::filesystem::path(info.dli_fname).parent_path() /
+         "libtorch_cuda.so";
+}
+
+bool load_once() {
+  if (!has_driver() || hides_all_gpus()) {
+    return false;
+  }
+  const std::filesystem::path library = cuda_library();
+  std::error_code ignored;
+  if (!std::filesystem::exists(library, ignored)) {
+    return false;  // a LibTorch without CUDA
+  }
+  if (!dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) {
+    TORCH_WARN(
+        "[load_cuda] this machine has an NVIDIA driver, but ",
+        library.string(),
+        " does not load: ",
+        dlerror(),
+        ". Going on without CUDA.");
+    return false;
+  }
+  return true;
+}
+
+[[maybe_unused]] const bool kLoadedBeforeMain = load_cuda();
+
+}  // namespace
+
+bool load_cuda() {
+  static const bool loaded = load_once();
+  (void)loaded;  // false also when the program links LibTorch's CUDA library
+  return torch::cuda::is_available();
+}
+
+}  // namespace tern

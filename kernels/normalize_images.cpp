@@ -1,0 +1,114 @@
+#include "tern/kernels/normalize_images.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/kernels/checks.h"
+#include "tern/kernels/dispatch_device.h"
+#include "tern/kernels/normalize_images_launch.h"
+
+namespace tern {
+namespace {
+
+void check_arguments(
+    const torch::Tensor& images,
+    c10::ArrayRef<double> mean,
+    c10::ArrayRef<double> stddev,
+    torch::ScalarType dtype) {
+  TORCH_CHECK_VALUE(
+      images.defined() && images.dim() == 4 &&
+          images.scalar_type() == at::kByte && images.is_contiguous(),
+      fmt::format(
+          "[normalize_images] images is {}{}; expected contiguous [N, H, W, C] "
+          "kByte. Permute it to channels last and call contiguous().",
+          describe(images),
+          images.defined() && !images.is_contiguous() ? ", not contiguous"
+                                                      : ""));
+  const auto channels = static_cast<size_t>(images.size(3));
+  TORCH_CHECK_VALUE(
+      mean.size() == channels && stddev.size() == channels,
+      fmt::format(
+          "[normalize_images] {} values of mean and {} of stddev; expected {}, "
+          "one a channel of images {}. Do pass as many.",
+          mean.size(),
+          stddev.size(),
+          channels,
+          describe(images)));
+  TORCH_CHECK_VALUE(
+      std::all_of(
+          mean.begin(),
+          mean.end(),
+          [](double v) { return std::isfinite(v); }),
+      fmt::format(
+          "[normalize_images] mean is [{}]; expected finite values, in units "
+          "of 0..1.",
+          fmt::join(mean, ", ")));
+  TORCH_CHECK_VALUE(
+      std::all_of(
+          stddev.begin(),
+          stddev.end(),
+          [](double v) { return std::isfinite(v) && v > 0; }),
+      fmt::format(
+          "[normalize_images] stddev is [{}]; expected values > 0, in units of "
+          "0..1. Use 1 for a channel that does not vary.",
+          fmt::join(stddev, ", ")));
+  TORCH_CHECK_VALUE(
+      dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
+      fmt::format(
+          "[normalize_images] dtype is k{}; expected kFloat, kHalf or "
+          "kBFloat16. Convert the result for other types.",
+          c10::toString(dtype)));
+}
+
+}  // namespace
+
+torch::Tensor normalize_images(
+    const torch::Tensor& images,
+    c10::ArrayRef<double> mean,
+    c10::ArrayRef<double> stddev,
+    torch::ScalarType dtype) {
+  check_arguments(images, mean, stddev, dtype);
+  check_device("normalize_images", images.device());
+  const int64_t channels = images.size(3);
+  TORCH_CHECK_VALUE(
+      images.is_cpu() || channels <= kMaxCudaChannels,
+      fmt::format(
+          "[normalize_images] images is {}; expected at most {} channels on a "
+          "CUDA device. Normalise slices of the channels.",
+          describe(images),
+          kMaxCudaChannels));
+
+  // (x / 255 - mean) / stddev as one multiplication and one addition.
+  std::vector<float> scale(channels), offset(channels);
+  for (int64_t c = 0; c < channels; ++c) {
+    scale[c] = static_cast<float>(1 / (255 * stddev[c]));
+    offset[c] = static_cast<float>(-mean[c] / stddev[c]);
+  }
+  torch::Tensor out = at::empty(
+      {images.size(0), channels, images.size(1), images.size(2)},
+      images.options().dtype(dtype).memory_format(
+          at::MemoryFormat::ChannelsLast));
+  if (images.numel() == 0) {
+    return out;
+  }
+  NormalizeArgs args{};
+  args.images = images.const_data_ptr<uint8_t>();
+  args.out = out.mutable_data_ptr();
+  args.out_type = *element_type(dtype);
+  args.size = images.numel();
+  args.channels = channels;
+  args.scale = scale.data();
+  args.offset = offset.data();
+  dispatch_device(
+      images.device(),
+      [&] { normalize_images_cpu(args); },
+      [&](auto stream) { return normalize_images_cuda(args, stream); });
+  return out;
+}
+
+}  // namespace tern

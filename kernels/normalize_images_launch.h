@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tern/kernels/element_type.h"
+
+struct CUstream_st;
+
+// Between normalize_images.cpp, which knows tensors, and the kernels, which
+// know pointers. Nothing of LibTorch or CUDA is included.
+namespace tern {
+
+/// `out[i] = in[i] * scale[c] + offset[c]`, c = i % channels.
+struct NormalizeArgs {
+  const uint8_t* images;
+  void* out;
+  ElementType out_type;
+  int64_t size;
+  int64_t channels;
+  /// On the host.
+  const float *scale, *offset;
+};
+
+void normalize_images_cpu(const NormalizeArgs& args);
+
+/// The CUDA kernel carries the channels in its arguments.
+constexpr int64_t kMaxCudaChannels = 256;
+
+/// \return a cudaError_t. `scale` and `offset` may be freed when it returns.
+int normalize_images_cuda(const NormalizeArgs& args, CUstream_st* stream);
+
+}  // namespace tern
