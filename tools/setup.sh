@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced by ./dev: puts on the machine what Tern is built from. Each function
-# returns at once when its work is done, and repairs work that was cut short.
+# returns at once when its work is done, and repairs work that was cut short:
+# what a stamp file, written last, does not call whole is made again.
 
 torch_version=2.11.0
 packages=(
@@ -63,17 +64,19 @@ missing_packages() {
 }
 
 install_packages() {
+  local missing tool
   if ! command -v apt-get >/dev/null; then
-    command -v cmake g++ python3 >/dev/null || die \
-      "This is neither Debian nor Ubuntu. Install what these packages" \
-      "hold, then run ./dev again: $*"
+    for tool in cmake ninja ccache g++ python3; do
+      command -v "$tool" >/dev/null || die "There is no $tool, and this is" \
+        "neither Debian nor Ubuntu. Install what these packages hold: $*"
+    done
     return
   fi
-  local missing
   mapfile -t missing < <(missing_packages "$@")
   [ "${#missing[@]}" -gt 0 ] || return 0
   say "Installing ${missing[*]}"
   mkdir -p "$cache"
+  as_root dpkg --configure -a # what an interrupted run left
   apt_get update
   apt_get install --yes --no-install-recommends --no-remove "${missing[@]}" ||
     die "apt-get could not install the packages; its own words are above and" \
@@ -81,10 +84,11 @@ install_packages() {
 }
 
 apt_get() {
-  local call=(
-    env DEBIAN_FRONTEND=noninteractive
-    apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 "$@"
-  )
+  as_root apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 "$@"
+}
+
+as_root() {
+  local call=(env DEBIAN_FRONTEND=noninteractive "$@")
   if [ "$(id -u)" = 0 ]; then
     "${call[@]}"
   elif command -v sudo >/dev/null; then
@@ -116,11 +120,14 @@ system_python() {
   fi
 }
 
-# pip_install ENV WHEEL... : makes the environment when there is none.
+# pip_install ENV WHEEL... : anew, unless a stamp says that ENV is whole.
 pip_install() {
   local env=$1 quiet=-q
   [ ! -t 2 ] || quiet=
-  [ -x "$env/bin/pip" ] || "$(system_python)" -m venv --clear "$env"
+  compgen -G "$env/.tern-*" >/dev/null || {
+    rm -rf "$env"
+    "$(system_python)" -m venv "$env"
+  }
   "$env/bin/pip" install ${quiet:+"$quiet"} --disable-pip-version-check \
     "${@:2}" >&2 || die "pip could not install ${*:2}; its own words are" \
     "above. If the network failed, run the same command again."
@@ -159,10 +166,11 @@ use_torch() {
 }
 
 install_torch() {
-  if ! torch_of "$torch_env/bin/python" >/dev/null; then
+  ! holds "$torch_env" torch "${torch_wheels[@]}" || return 0
+  if [ -e "$torch_env/.tern-torch" ] ||
+    ! torch_of "$torch_env/bin/python" >/dev/null; then
     say "Installing LibTorch $torch_version into $torch_env (some minutes)"
-    need_space 16
-    rm -rf "$torch_env"
+    need_space 12
     pip_install "$torch_env" "${torch_wheels[@]}"
     torch_of "$torch_env/bin/python" >/dev/null || die "torch is installed" \
       "but cannot be imported; try: $torch_env/bin/python -c 'import torch'"
@@ -195,8 +203,9 @@ install_peers() {
 }
 
 install_peer_wheels() {
+  ! holds "$cache/peers" wheels "${peer_wheels[@]}" || return 0
   say "Installing ${peer_wheels[*]} into $cache/peers (some minutes)"
-  need_space 16
+  need_space 12
   pip_install "$cache/peers" "${peer_wheels[@]}"
   stamp "$cache/peers" wheels "${peer_wheels[@]}"
 }
@@ -225,7 +234,7 @@ installed_cuda() {
     "${nvcc%/bin/nvcc}" /usr/local/cuda /usr/local/cuda-13*; do
     [ -x "$root/bin/nvcc" ] && [ -e "$root/include/cuda_runtime.h" ] &&
       [ -e "$root/lib64/libcublas.so" ] &&
-      "$root/bin/nvcc" --version | grep -q 'release 13\.' &&
+      "$root/bin/nvcc" --version | grep 'release 13\.' >/dev/null &&
       echo "$root" && return
   done
   return 1
@@ -243,10 +252,15 @@ use_cuda() {
 install_cuda() {
   [ -d "$torch_env" ] || die "No CUDA toolkit 13 is found. Install one, or" \
     "name its folder in CUDA_HOME; it is needed to compile, a GPU is not."
+  ! holds "$torch_env" cuda "${cuda_wheels[@]}" || return 0
   say "Installing the CUDA compiler into $torch_env (no toolkit 13 is found)"
-  pip_install "$torch_env" "${cuda_wheels[@]}"
+  local begun=$torch_env/.cuda-begun again=()
+  [ ! -e "$begun" ] || again=(--force-reinstall)
+  touch "$begun"
+  pip_install "$torch_env" "${again[@]}" "${cuda_wheels[@]}"
   complete_cuda_wheels "$torch_env"/lib/python3*/site-packages/nvidia/cu13
   stamp "$torch_env" cuda "${cuda_wheels[@]}"
+  rm "$begun"
 }
 
 # The wheels leave out the names that a linker looks for.
