@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "tern/learner/amp_aware.h"
 #include "tern/learner/clip_grad.h"
@@ -145,16 +145,19 @@ void convert(
     const MixedPrecisionOptions& options) {
   const auto callback = std::make_shared<MixedPrecision>(dtype, options);
   learn.to_fp32();
-  learn.set_masters(
-      std::make_shared<MasterWeights>(
-          learn.model(), dtype, options.flat_master));
+  learn.set_masters(std::make_shared<MasterWeights>(
+      learn.model(),
+      dtype,
+      options.flat_master));
   learn.state().input_dtype = dtype;
   learn.add(callback);
 }
 
 }  // namespace
 
-Learner& Learner::to_fp16() { return to_fp16(MixedPrecisionOptions{}); }
+Learner& Learner::to_fp16() {
+  return to_fp16(MixedPrecisionOptions{});
+}
 
 Learner& Learner::to_fp16(const MixedPrecisionOptions& options) {
   if (data_.device.is_cpu() && !options.force_fp16) {

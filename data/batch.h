@@ -1,8 +1,8 @@
 #pragma once
 
-#include <torch/types.h>
-
 #include <vector>
+
+#include <torch/types.h>
 
 namespace tern {
 

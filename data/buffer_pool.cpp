@@ -21,7 +21,7 @@ torch::Tensor BufferPool::empty(
   // free, so that the pool never outgrows what is in use.
   std::erase_if(tensors_, [&](const torch::Tensor& tensor) {
     return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
-        tensors_.size() > 64;
+           tensors_.size() > 64;
   });
   tensors_.push_back(torch::empty(sizes, options));
   return tensors_.back();

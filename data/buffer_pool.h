@@ -1,9 +1,9 @@
 #pragma once
 
-#include <torch/types.h>
-
 #include <mutex>
 #include <vector>
+
+#include <torch/types.h>
 
 namespace tern {
 

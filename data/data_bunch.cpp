@@ -28,7 +28,8 @@ BatchTransform normalize(std::vector<double> mean, std::vector<double> stddev) {
           mean.size(),
           stddev.size()));
   return [mean = std::move(mean), stddev = std::move(stddev)](
-             Batch& batch, const BatchTransformContext& context) {
+             Batch& batch,
+             const BatchTransformContext& context) {
     torch::Tensor& images = batch.inputs.at(0);
     if (images.scalar_type() == torch::kByte) {
       images = normalize_images(images, mean, stddev, context.dtype);
@@ -37,9 +38,9 @@ BatchTransform normalize(std::vector<double> mean, std::vector<double> stddev) {
 }
 
 const DataLoader& DataBunch::loader(Split split) const {
-  const auto& loader = split == Split::train ? train
-      : split == Split::valid                ? valid
-                                             : test;
+  const auto& loader = split == Split::train   ? train
+                       : split == Split::valid ? valid
+                                               : test;
   TORCH_CHECK_VALUE(
       loader,
       fmt::format(
@@ -66,7 +67,8 @@ DataBunch DataBunch::create(
   data.train = std::make_shared<DataLoader>(std::move(train), train_options);
   options.shuffle = options.drop_last = options.training = false;
   options.sampler = nullptr;
-  if (valid) data.valid = std::make_shared<DataLoader>(std::move(valid), options);
+  if (valid)
+    data.valid = std::make_shared<DataLoader>(std::move(valid), options);
   if (test) data.test = std::make_shared<DataLoader>(std::move(test), options);
   return data;
 }

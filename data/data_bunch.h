@@ -1,11 +1,11 @@
 #pragma once
 
-#include <torch/types.h>
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <torch/types.h>
 
 #include "tern/data/data_loader.h"
 

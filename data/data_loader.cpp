@@ -1,16 +1,17 @@
 #include "tern/data/data_loader.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <omp.h>
 #include <thread>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
@@ -64,7 +65,10 @@ DataLoaderOptions checked(DataLoaderOptions options) {
     } catch (const std::exception& error) {
       std::throw_with_nested(DataError(
           dataset.describe(index),
-          fmt::format("{} (sample {} of the data set)", message_of(error), index)));
+          fmt::format(
+              "{} (sample {} of the data set)",
+              message_of(error),
+              index)));
     } catch (...) {
       std::throw_with_nested(DataError(
           dataset.describe(index),
@@ -127,9 +131,11 @@ struct DataLoader::Epoch::Workers {
   Batch make(int64_t batch) const {
     const int64_t begin = batch * options.batch_size;
     const int64_t end = std::min<int64_t>(
-        begin + options.batch_size, static_cast<int64_t>(order.size()));
+        begin + options.batch_size,
+        static_cast<int64_t>(order.size()));
     const c10::ArrayRef<int64_t> indices(
-        order.data() + begin, order.data() + end);
+        order.data() + begin,
+        order.data() + end);
     try {
       return dataset->get_batch(indices, context);
     } catch (...) {
@@ -146,9 +152,8 @@ struct DataLoader::Epoch::Workers {
     std::unique_lock lock(mutex);
     for (;;) {
       slot_free.wait(lock, [&] {
-        return stop ||
-            claimed - consumed < static_cast<int64_t>(ring.size()) ||
-            claimed >= batches;
+        return stop || claimed - consumed < static_cast<int64_t>(ring.size()) ||
+               claimed >= batches;
       });
       if (stop || claimed >= batches) return;
       const int64_t batch = claimed++;
@@ -202,14 +207,17 @@ DataLoader::Epoch::Epoch(std::unique_ptr<Workers> workers)
 DataLoader::Epoch::Epoch(Epoch&&) noexcept = default;
 DataLoader::Epoch::~Epoch() = default;
 
-std::optional<Batch> DataLoader::Epoch::next() { return workers_->next(); }
+std::optional<Batch> DataLoader::Epoch::next() {
+  return workers_->next();
+}
 
 DataLoader::DataLoader(
     std::shared_ptr<const Dataset> dataset,
     DataLoaderOptions options)
     : dataset_(std::move(dataset)), options_(checked(std::move(options))) {
   TORCH_CHECK_VALUE(
-      dataset_, "[DataLoader] the data set is null; give a data set.");
+      dataset_,
+      "[DataLoader] the data set is null; give a data set.");
   sampler_ = options_.sampler;
   if (!sampler_ && options_.shuffle) {
     sampler_ = std::make_shared<RandomSampler>(dataset_->size());
@@ -222,8 +230,8 @@ DataLoader::DataLoader(
 int64_t DataLoader::size() const {
   const int64_t samples = sampler_->size();
   return options_.drop_last
-      ? samples / options_.batch_size
-      : (samples + options_.batch_size - 1) / options_.batch_size;
+             ? samples / options_.batch_size
+             : (samples + options_.batch_size - 1) / options_.batch_size;
 }
 
 DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
@@ -238,8 +246,7 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
   workers->dataset = dataset_;
   workers->buffers = buffers_;
   workers->options = options_;
-  workers->context = {
-      options_.seed, epoch, options_.training, buffers_.get()};
+  workers->context = {options_.seed, epoch, options_.training, buffers_.get()};
   workers->order = sampler_->indices(options_.seed, epoch);
   workers->batches = size();
   workers->claimed = workers->consumed = first_batch;

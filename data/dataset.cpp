@@ -33,7 +33,9 @@ Subset::Subset(
   }
 }
 
-int64_t Subset::size() const { return static_cast<int64_t>(indices_.size()); }
+int64_t Subset::size() const {
+  return static_cast<int64_t>(indices_.size());
+}
 
 Batch Subset::get_batch(
     c10::ArrayRef<int64_t> indices,
@@ -60,7 +62,9 @@ Concat::Concat(std::vector<std::shared_ptr<const Dataset>> sources)
   }
 }
 
-int64_t Concat::size() const { return ends_.empty() ? 0 : ends_.back(); }
+int64_t Concat::size() const {
+  return ends_.empty() ? 0 : ends_.back();
+}
 
 std::pair<size_t, int64_t> Concat::locate(int64_t index) const {
   const auto end = std::upper_bound(ends_.begin(), ends_.end(), index);
@@ -117,14 +121,17 @@ TensorDataset::TensorDataset(Tensors inputs, Tensors targets)
           fmt::format(
               "[TensorDataset] a tensor has shape [{}]; expected {} rows as in "
               "inputs[0].",
-              tensor.defined() ? fmt::format("{}", fmt::join(tensor.sizes(), ", "))
-                               : "undefined",
+              tensor.defined()
+                  ? fmt::format("{}", fmt::join(tensor.sizes(), ", "))
+                  : "undefined",
               inputs_[0].dim() > 0 ? inputs_[0].size(0) : 0));
     }
   }
 }
 
-int64_t TensorDataset::size() const { return inputs_[0].size(0); }
+int64_t TensorDataset::size() const {
+  return inputs_[0].size(0);
+}
 
 Batch TensorDataset::get_batch(
     c10::ArrayRef<int64_t> indices,

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <torch/types.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <torch/types.h>
 
 #include "tern/data/batch.h"
 #include "tern/data/buffer_pool.h"

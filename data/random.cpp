@@ -26,10 +26,7 @@ std::array<uint32_t, 4> philox(
 // The counter's low word counts blocks; epoch takes 32 bits and the sample 64
 // bits of the rest, of which the high half goes into the key.
 SampleRng::SampleRng(uint64_t seed, int64_t epoch, int64_t sample)
-    : key_{
-          static_cast<uint32_t>(seed),
-          static_cast<uint32_t>(seed >> 32) ^
-              static_cast<uint32_t>(static_cast<uint64_t>(sample) >> 32)},
+    : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32) ^ static_cast<uint32_t>(static_cast<uint64_t>(sample) >> 32)},
       counter_{
           0,
           static_cast<uint32_t>(epoch),

@@ -24,9 +24,8 @@ std::vector<int64_t> SequentialSampler::indices(uint64_t, int64_t) const {
   return order;
 }
 
-std::vector<int64_t> RandomSampler::indices(
-    uint64_t seed,
-    int64_t epoch) const {
+std::vector<int64_t> RandomSampler::indices(uint64_t seed, int64_t epoch)
+    const {
   std::vector<int64_t> order(size_);
   std::iota(order.begin(), order.end(), int64_t{0});
   SampleRng rng(seed, epoch, kOrderKey);
@@ -39,8 +38,8 @@ std::vector<int64_t> RandomSampler::indices(
 WeightedSampler::WeightedSampler(
     const std::vector<double>& weights,
     int64_t num_samples)
-    : num_samples_(num_samples ? num_samples
-                               : static_cast<int64_t>(weights.size())) {
+    : num_samples_(
+          num_samples ? num_samples : static_cast<int64_t>(weights.size())) {
   TORCH_CHECK_VALUE(
       num_samples >= 0,
       fmt::format(
@@ -63,16 +62,17 @@ WeightedSampler::WeightedSampler(
       "one above 0.");
 }
 
-std::vector<int64_t> WeightedSampler::indices(
-    uint64_t seed,
-    int64_t epoch) const {
+std::vector<int64_t> WeightedSampler::indices(uint64_t seed, int64_t epoch)
+    const {
   std::vector<int64_t> order(num_samples_);
   SampleRng rng(seed, epoch, kOrderKey);
   for (int64_t& index : order) {
     const double unit =
         (rng() * 0x1p-32 + rng()) * 0x1p-32;  // 53 bits are enough of these 64
     const auto at = std::upper_bound(
-        cumulative_.begin(), cumulative_.end() - 1, unit * cumulative_.back());
+        cumulative_.begin(),
+        cumulative_.end() - 1,
+        unit * cumulative_.back());
     index = at - cumulative_.begin();
   }
   return order;

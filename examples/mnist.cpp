@@ -20,13 +20,14 @@ int main(int argc, char** argv) try {
   CLI11_PARSE(app, argc, argv);
 
   torch::manual_seed(seed);
-  const std::filesystem::path path = !data_path.empty() ? data_path
-      : full ? tern::untar_data(tern::urls::mnist)
-             : tern::untar_data(tern::urls::mnist_sample);
-  auto data = full
-      ? tern::mnist_data(path, {.workers = workers, .seed = seed})
-      : tern::ImageDataBunch::from_folder(
-            path, {.seed = seed, .workers = workers});
+  const std::filesystem::path path =
+      !data_path.empty() ? data_path
+      : full             ? tern::untar_data(tern::urls::mnist)
+                         : tern::untar_data(tern::urls::mnist_sample);
+  auto data = full ? tern::mnist_data(path, {.workers = workers, .seed = seed})
+                   : tern::ImageDataBunch::from_folder(
+                         path,
+                         {.seed = seed, .workers = workers});
   auto model = full ? tern::simple_cnn({1, 32, 64, 128, 10})
                     : tern::simple_cnn({3, 16, 16, 2});
   auto learn = tern::Learner(data, model, {.metrics = {tern::accuracy()}});

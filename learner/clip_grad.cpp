@@ -1,7 +1,8 @@
 #include "tern/learner/clip_grad.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 namespace tern {
 
@@ -11,7 +12,8 @@ torch::Tensor joint_norm(const Tensors& tensors) {
   norms.reserve(tensors.size());
   // A half's square overflows long before the half does: sum in float.
   for (const torch::Tensor& tensor : tensors) {
-    norms.push_back(at::linalg_vector_norm(tensor, 2, {}, false, torch::kFloat));
+    norms.push_back(
+        at::linalg_vector_norm(tensor, 2, {}, false, torch::kFloat));
   }
   return at::linalg_vector_norm(torch::stack(norms));
 }

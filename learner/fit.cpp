@@ -2,7 +2,7 @@
 // is the same without backward.
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "tern/learner/learner.h"
 #include "tern/learner/scopes.h"

@@ -13,8 +13,8 @@ struct LambdaCallbackOptions {
   using Function = std::function<void(Learner&)>;
   Function on_train_begin = {}, on_epoch_begin = {}, on_batch_begin = {},
            on_loss_begin = {}, on_backward_begin = {}, on_backward_end = {},
-           on_step = {}, on_step_end = {}, on_batch_end = {},
-           on_epoch_end = {}, on_train_end = {};
+           on_step = {}, on_step_end = {}, on_batch_end = {}, on_epoch_end = {},
+           on_train_end = {};
   int order = 0;
 };
 

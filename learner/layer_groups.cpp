@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "tern/learner/learner.h"
 #include "tern/learner/master_weights.h"
@@ -41,8 +41,12 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
   return *this;
 }
 
-Learner& Learner::freeze() { return freeze_to(-1); }
-Learner& Learner::unfreeze() { return freeze_to(0); }
+Learner& Learner::freeze() {
+  return freeze_to(-1);
+}
+Learner& Learner::unfreeze() {
+  return freeze_to(0);
+}
 
 Learner& Learner::freeze_to(int64_t group) {
   const int64_t groups = layer_groups();
@@ -59,8 +63,7 @@ Learner& Learner::freeze_to(int64_t group) {
   for (int64_t i = 0; i < groups; ++i) {
     for (ModelTensor& parameter : groups_[i]) {
       const bool is_norm = parameter.layer != LayerKind::other;
-      const bool learns =
-          i >= first_trained || (is_norm && options_.train_bn);
+      const bool learns = i >= first_trained || (is_norm && options_.train_bn);
       parameter.tensor.requires_grad_(learns);
       if (!learns) parameter.tensor.mutable_grad().reset();
     }
@@ -83,8 +86,7 @@ std::vector<torch::optim::OptimizerParamGroup> Learner::make_param_groups() {
       }
       if (params.empty()) continue;
       param_groups.emplace_back(std::move(params));
-      param_group_kinds_.push_back(
-          {static_cast<int64_t>(i), is_norm_or_bias});
+      param_group_kinds_.push_back({static_cast<int64_t>(i), is_norm_or_bias});
     }
   }
   return param_groups;
@@ -105,7 +107,8 @@ void Learner::make_optimizer() {
     const bool decays =
         options_.bn_weight_decay || !param_group_kinds_[i].is_norm_or_bias;
     optim::set_weight_decay(
-        made->param_groups()[i].options(), decays ? options_.weight_decay : 0);
+        made->param_groups()[i].options(),
+        decays ? options_.weight_decay : 0);
   }
   optimizer_ = std::move(made);
   set_learning_rates({});

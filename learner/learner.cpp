@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/torch.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/adamw.h"
@@ -18,11 +20,10 @@ namespace {
 std::string shapes(const Tensors& tensors) {
   std::vector<std::string> texts;
   for (const torch::Tensor& tensor : tensors) {
-    texts.push_back(
-        fmt::format(
-            "[{}] {}",
-            fmt::join(tensor.sizes(), ", "),
-            c10::toString(tensor.scalar_type())));
+    texts.push_back(fmt::format(
+        "[{}] {}",
+        fmt::join(tensor.sizes(), ", "),
+        c10::toString(tensor.scalar_type())));
   }
   return fmt::format("{}", fmt::join(texts, ", "));
 }
@@ -60,7 +61,8 @@ Learner::~Learner() = default;
 
 Learner& Learner::add(std::shared_ptr<Callback> callback) {
   TORCH_CHECK_VALUE(
-      callback, "[Learner::add] the callback is null; give a callback.");
+      callback,
+      "[Learner::add] the callback is null; give a callback.");
   TORCH_CHECK_VALUE(
       std::find(callbacks_.begin(), callbacks_.end(), callback) ==
           callbacks_.end(),
@@ -75,8 +77,9 @@ Learner& Learner::add(std::shared_ptr<Callback> callback) {
 }
 
 Learner& Learner::remove(const Callback& callback) {
-  std::erase_if(
-      callbacks_, [&](const auto& other) { return other.get() == &callback; });
+  std::erase_if(callbacks_, [&](const auto& other) {
+    return other.get() == &callback;
+  });
   return *this;
 }
 
@@ -88,8 +91,7 @@ void Learner::run(void (Callback::*event)(Learner&)) {
     const std::shared_ptr<Callback> keep = callbacks_[i];
     (callback->*event)(*this);
     if (i < callbacks_.size() && callbacks_[i].get() != callback) {
-      const auto at =
-          std::find(callbacks_.begin(), callbacks_.end(), keep);
+      const auto at = std::find(callbacks_.begin(), callbacks_.end(), keep);
       // Removed: the next one has taken its place. Moved: go on behind it.
       i = at == callbacks_.end() ? i - 1 : at - callbacks_.begin();
     }
@@ -162,11 +164,15 @@ void Learner::set_masters(std::shared_ptr<MasterWeights> masters) {
   if (optimizer_) {
     if (masters_) {
       optim::rebind_parameters(
-          *optimizer_, masters_->masters(), masters_->weights());
+          *optimizer_,
+          masters_->masters(),
+          masters_->weights());
     }
     if (masters) {
       optim::rebind_parameters(
-          *optimizer_, masters->weights(), masters->masters());
+          *optimizer_,
+          masters->weights(),
+          masters->masters());
     }
   }
   masters_ = std::move(masters);

@@ -195,10 +195,10 @@ class Learner {
   Callbacks callbacks_;  // in the order in which they run
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<MasterWeights> masters_;
-  std::vector<std::vector<ModelTensor>> groups_;  // parameters by layer group
+  std::vector<std::vector<ModelTensor>> groups_;   // parameters by layer group
   std::vector<ParamGroupKind> param_group_kinds_;  // of the optimizer's groups
-  Tensors host_targets_;                 // of this batch, before the transfer
-  int64_t epochs_begun_ = 0;             // over all fits; keys the shuffle
+  Tensors host_targets_;      // of this batch, before the transfer
+  int64_t epochs_begun_ = 0;  // over all fits; keys the shuffle
   bool is_fitting_ = false;
   std::atomic<bool> stop_requested_ = false;
 };

@@ -13,9 +13,8 @@ LearningRates LearningRates::per_group(std::vector<double> rates) {
   return result;
 }
 
-std::vector<double> LearningRates::resolve(
-    int64_t groups,
-    double default_lr) const {
+std::vector<double> LearningRates::resolve(int64_t groups, double default_lr)
+    const {
   std::vector<double> rates = rates_;
   if (rates.empty()) {
     rates.assign(groups, default_lr / 10);

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/loss.h>
+#include <torch/types.h>
 
 namespace tern {
 
@@ -10,9 +11,10 @@ namespace {
 
 template <class Holder>
 auto call(Holder loss) {
-  return [loss](const torch::Tensor& pred, const torch::Tensor& target) mutable {
-    return loss->forward(pred, target);
-  };
+  return
+      [loss](const torch::Tensor& pred, const torch::Tensor& target) mutable {
+        return loss->forward(pred, target);
+      };
 }
 
 }  // namespace
@@ -42,12 +44,13 @@ Loss Loss::for_targets(const Tensors& targets) {
   TORCH_CHECK_VALUE(
       targets.size() == 1,
       fmt::format(
-          "[Loss] no loss was given and the batch has {} targets; expected one. "
+          "[Loss] no loss was given and the batch has {} targets; expected "
+          "one. "
           "Set LearnerOptions::loss.",
           targets.size()));
   return targets[0].scalar_type() == torch::kLong
-      ? Loss(torch::nn::CrossEntropyLoss())
-      : Loss(torch::nn::MSELoss());
+             ? Loss(torch::nn::CrossEntropyLoss())
+             : Loss(torch::nn::MSELoss());
 }
 
 void Loss::check_one(const Tensors& outputs, const Tensors& targets) {
@@ -61,9 +64,8 @@ void Loss::check_one(const Tensors& outputs, const Tensors& targets) {
           targets.size()));
 }
 
-torch::Tensor Loss::operator()(
-    const Tensors& outputs,
-    const Tensors& targets) const {
+torch::Tensor Loss::operator()(const Tensors& outputs, const Tensors& targets)
+    const {
   torch::Tensor loss = function_(outputs, targets);
   TORCH_CHECK_VALUE(
       loss.defined() && loss.numel() == 1,

@@ -19,8 +19,8 @@ enum class Activation { none, softmax, sigmoid, exp };
 /// A loss function, as a value.
 ///
 ///   Loss(torch::nn::CrossEntropyLoss())
-///   Loss([](Tensor pred, Tensor target) { return (pred - target).abs().mean(); })
-///   Loss([](const Tensors& outputs, const Tensors& targets) { ... })
+///   Loss([](Tensor pred, Tensor target) { return (pred - target).abs().mean();
+///   }) Loss([](const Tensors& outputs, const Tensors& targets) { ... })
 ///
 /// A Loss made from nothing chooses itself at the first batch: cross-entropy
 /// for kLong targets, mean squared error for floating ones.
@@ -34,9 +34,9 @@ class Loss {
 
   /// Any other loss module with forward(pred, target).
   template <class Impl>
-    requires requires(Impl& loss, torch::Tensor t) {
-      { loss.forward(t, t) } -> std::convertible_to<torch::Tensor>;
-    }
+  requires requires(Impl& loss, torch::Tensor t) {
+    { loss.forward(t, t) } -> std::convertible_to<torch::Tensor>;
+  }
   Loss(torch::nn::ModuleHolder<Impl> loss)  // NOLINT
       : Loss([loss](
                  const torch::Tensor& pred,
@@ -45,24 +45,33 @@ class Loss {
         }) {}
 
   template <class F>
-    requires(!torch::detail::is_module_holder<F>::value) &&
-      std::is_invocable_r_v<torch::Tensor, F&, torch::Tensor, torch::Tensor>
-  Loss(F loss)  // NOLINT
+  requires(!torch::detail::is_module_holder<F>::value) &&
+      std::is_invocable_r_v<
+          torch::Tensor,
+          F&,
+          torch::Tensor,
+          torch::Tensor> Loss(F loss)  // NOLINT
       : function_([loss = std::move(loss)](
-                      const Tensors& outputs, const Tensors& targets) mutable {
+                      const Tensors& outputs,
+                      const Tensors& targets) mutable {
           check_one(outputs, targets);
           return loss(outputs[0], targets[0]);
         }) {}
 
   template <class F>
-    requires(!torch::detail::is_module_holder<F>::value) &&
-      std::is_invocable_r_v<torch::Tensor, F&, const Tensors&, const Tensors&>
-  Loss(F loss) : function_(std::move(loss)) {}  // NOLINT
+  requires(!torch::detail::is_module_holder<F>::value) &&
+      std::is_invocable_r_v<
+          torch::Tensor,
+          F&,
+          const Tensors&,
+          const Tensors&> Loss(F loss)
+      : function_(std::move(loss)) {}  // NOLINT
 
   /// \return 0-dim.
   /// \throws c10::ValueError when the loss is no scalar, or when there is not
   ///         one output and one target for a loss of two tensors.
-  torch::Tensor operator()(const Tensors& outputs, const Tensors& targets) const;
+  torch::Tensor operator()(const Tensors& outputs, const Tensors& targets)
+      const;
 
   explicit operator bool() const { return static_cast<bool>(function_); }
 
@@ -76,9 +85,8 @@ class Loss {
   /// that names the first index in `host_targets` which `outputs` has no column
   /// for. Looks at targets in host memory only, so it never waits; on a GPU the
   /// fault would otherwise end the process.
-  void check_class_indices(
-      const Tensors& outputs,
-      const Tensors& host_targets) const;
+  void check_class_indices(const Tensors& outputs, const Tensors& host_targets)
+      const;
 
  private:
   static void check_one(const Tensors& outputs, const Tensors& targets);

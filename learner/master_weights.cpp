@@ -1,21 +1,19 @@
 #include "tern/learner/master_weights.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 namespace tern {
 
 namespace {
 
 bool converts(const ModelTensor& item) {
-  return item.tensor.is_floating_point() &&
-      item.layer != LayerKind::batch_norm;
+  return item.tensor.is_floating_point() && item.layer != LayerKind::batch_norm;
 }
 
 // A view of `flat` at `offset` with the strides of `like`, which is dense.
-torch::Tensor view_at(
-    const torch::Tensor& flat,
-    int64_t offset,
-    const torch::Tensor& like) {
+torch::Tensor
+view_at(const torch::Tensor& flat, int64_t offset, const torch::Tensor& like) {
   return flat.as_strided(like.sizes(), like.strides(), offset);
 }
 

@@ -3,7 +3,11 @@
 #include <unordered_set>
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/types.h>
 
 namespace tern {
 

@@ -46,8 +46,12 @@ class ModelImpl {
 
 namespace detail {
 
-inline Tensors to_tensors(torch::Tensor output) { return {std::move(output)}; }
-inline Tensors to_tensors(Tensors outputs) { return outputs; }
+inline Tensors to_tensors(torch::Tensor output) {
+  return {std::move(output)};
+}
+inline Tensors to_tensors(Tensors outputs) {
+  return outputs;
+}
 template <class... T>
 Tensors to_tensors(const std::tuple<T...>& outputs) {
   return std::apply([](const auto&... t) { return Tensors{t...}; }, outputs);
@@ -124,8 +128,8 @@ class Model {
       : Model(holder.ptr()) {}
 
   template <class M>
-    requires std::is_base_of_v<torch::nn::Module, M>
-  Model(std::shared_ptr<M> module)  // NOLINT: implicit on purpose
+  requires std::is_base_of_v<torch::nn::Module, M> Model(
+      std::shared_ptr<M> module)  // NOLINT: implicit on purpose
       : impl_(std::make_shared<detail::NnModelOf<M>>(std::move(module))) {}
 
   Model(const torch::jit::Module& module);  // NOLINT: implicit on purpose

@@ -18,8 +18,8 @@ namespace {
 constexpr double kWidth = 720, kHeight = 440;
 constexpr double kLeft = 76, kRight = 24, kTop = 44, kBottom = 56;
 // Okabe and Ito's palette, which people with any colour vision tell apart.
-constexpr std::array kColors = {
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"};
+constexpr std::array kColors =
+    {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"};
 
 std::string escape(const std::string& text) {
   std::string escaped;
@@ -74,9 +74,14 @@ struct Axis {
   }
 
   std::string label(double tick) const {
-    const int digits = std::max(0, -static_cast<int>(std::floor(std::log10(step) + 1e-9)));
-    if (std::abs(high) >= 1e6 || step < 1e-4) return fmt::format("{:.3g}", tick);
-    return fmt::format("{:.{}f}", std::abs(tick) < step / 2 ? 0.0 : tick, digits);
+    const int digits =
+        std::max(0, -static_cast<int>(std::floor(std::log10(step) + 1e-9)));
+    if (std::abs(high) >= 1e6 || step < 1e-4)
+      return fmt::format("{:.3g}", tick);
+    return fmt::format(
+        "{:.{}f}",
+        std::abs(tick) < step / 2 ? 0.0 : tick,
+        digits);
   }
 
   double place(double value, double from, double to) const {
@@ -183,7 +188,8 @@ std::string to_svg(const Plot& plot) {
     const double row = kTop + 12 + 20 * static_cast<double>(drawn);
     svg += fmt::format(
         "<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\" "
-        "stroke-width=\"3\" opacity=\"{}\"/><text x=\"{}\" y=\"{}\">{}</text>\n",
+        "stroke-width=\"3\" opacity=\"{}\"/><text x=\"{}\" "
+        "y=\"{}\">{}</text>\n",
         kWidth - 190,
         kWidth - 164,
         row,

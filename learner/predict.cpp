@@ -1,5 +1,5 @@
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "tern/learner/scopes.h"
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/hyper_parameters.h"
@@ -46,7 +46,7 @@ void Recorder::flush() {
 void Recorder::on_train_begin(Learner& learn) {
   average_ = 0;
   count_ = 0;
-  learn.state().smooth_loss = {};
+  learn.state().smooth_loss.reset();
 }
 
 void Recorder::on_epoch_begin(Learner&) {

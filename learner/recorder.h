@@ -53,8 +53,8 @@ class Recorder final : public Callback {
   std::vector<torch::Tensor> pending_;
   std::vector<double> losses_, smooth_losses_, lrs_, momentums_;
   std::vector<int64_t> epoch_ends_;  // losses recorded when epochs_[i] ended
-  double average_ = 0;  // of this fit, not debiased
-  int64_t count_ = 0;   // losses in average_
+  double average_ = 0;               // of this fit, not debiased
+  int64_t count_ = 0;                // losses in average_
   std::vector<EpochRecord> epochs_;
   std::chrono::steady_clock::time_point epoch_start_;
 };

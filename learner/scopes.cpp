@@ -16,8 +16,7 @@ Learner::FitScope::FitScope(
     : learner_(learner), extra_(std::move(extra)) {
   TORCH_CHECK_VALUE(
       epochs >= 0,
-      fmt::format(
-          "[Learner::fit] epochs is {}; expected 0 or more.", epochs));
+      fmt::format("[Learner::fit] epochs is {}; expected 0 or more.", epochs));
   TORCH_CHECK(
       !learner.is_fitting_,
       "[Learner::fit] this Learner is training already; call fit after the "

@@ -1,11 +1,10 @@
 #include "tern/learner/sink.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <mutex>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -15,9 +14,12 @@ namespace {
 
 std::string clock(double seconds) {
   const auto whole = static_cast<int64_t>(seconds + 0.5);
-  return whole >= 3600
-      ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
-      : fmt::format("{:02}:{:02}", whole / 60, whole % 60);
+  return whole >= 3600 ? fmt::format(
+                             "{}:{:02}:{:02}",
+                             whole / 3600,
+                             whole / 60 % 60,
+                             whole % 60)
+                       : fmt::format("{:02}:{:02}", whole / 60, whole % 60);
 }
 
 std::string describe(const Progress& progress, int width) {
@@ -105,6 +107,8 @@ Sink terminal(std::FILE* stream) {
   return std::make_shared<TerminalSink>(stream);
 }
 
-Sink silent() { return std::make_shared<SilentSink>(); }
+Sink silent() {
+  return std::make_shared<SilentSink>();
+}
 
 }  // namespace tern

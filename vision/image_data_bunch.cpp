@@ -169,22 +169,16 @@ DataBunch ImageDataBunch::from_folder(
   DataBunch data;
   data.classes = std::move(images.train.classes);
   data.device = options.device.value_or(data.device);
-  data.train = std::make_shared<DataLoader>(
-      train,
-      DataLoaderOptions{
-          .batch_size = options.batch_size,
-          .shuffle = true,
-          .drop_last = train->size() >= options.batch_size,
-          .training = true,
-          .seed = options.seed,
-          .workers = options.workers});
-  data.valid = std::make_shared<DataLoader>(
-      valid,
-      DataLoaderOptions{
-          .batch_size = options.valid_batch_size != 0 ? options.valid_batch_size
-                                                      : options.batch_size,
-          .seed = options.seed,
-          .workers = options.workers});
+  DataLoaderOptions loading;
+  loading.seed = options.seed;
+  loading.workers = options.workers;
+  loading.batch_size = options.valid_batch_size != 0 ? options.valid_batch_size
+                                                     : options.batch_size;
+  data.valid = std::make_shared<DataLoader>(valid, loading);
+  loading.batch_size = options.batch_size;
+  loading.shuffle = loading.training = true;
+  loading.drop_last = train->size() >= options.batch_size;
+  data.train = std::make_shared<DataLoader>(train, loading);
   const ImageStats stats = options.stats.with_channels(options.decode.channels);
   data.batch_transforms = {normalize(stats.mean, stats.stddev)};
   return data;

@@ -20,7 +20,7 @@ struct ImageDataBunchOptions {
   std::string train = "train", valid = "valid";
   /// The share of all images, drawn at random, to check with; the folders are
   /// then put together. Unset: as the folders say, or 0.2 if there are neither.
-  std::optional<double> valid_pct;
+  std::optional<double> valid_pct = {};
   /// Key of that draw and of the order of the training images.
   uint64_t seed = 42;
   /// Accepts a class without an image.
@@ -32,9 +32,9 @@ struct ImageDataBunchOptions {
 
   /// Height and width that every image is squeezed into. Unset: all images must
   /// be of equal size.
-  std::optional<ImageSize> size;
+  std::optional<ImageSize> size = {};
   /// `decode.channels` is 3 for RGB, 1 for grey.
-  DecodeOptions decode;
+  DecodeOptions decode = {};
   /// Subtracted and divided by, on the device. `stats::none()` leaves 0..1,
   /// as fastai v1 does. ImageNet's are what pretrained models need, and from
   /// scratch they are no worse: simple_cnn on MNIST_SAMPLE, one epoch, mean of
@@ -50,7 +50,7 @@ struct ImageDataBunchOptions {
   /// See DataLoaderOptions.
   int64_t workers = -1;
   /// Unset: `DataBunch::default_device()`.
-  std::optional<torch::Device> device;
+  std::optional<torch::Device> device = {};
 };
 
 /// Makes a DataBunch of images.

@@ -14,9 +14,9 @@ namespace tern {
 struct ImageDatasetOptions {
   /// Height and width that every image is squeezed into. Unset: all images
   /// must have the size of the first, and another one is an error.
-  std::optional<ImageSize> size;
+  std::optional<ImageSize> size = {};
   /// How files are decoded; `decode.channels` is the C of a batch.
-  DecodeOptions decode;
+  DecodeOptions decode = {};
 };
 
 /// Image files with a class each.

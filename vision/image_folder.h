@@ -15,7 +15,7 @@ struct ImageFolderOptions {
   /// The names of the classes in the order of their labels. Empty: the folders
   /// found, sorted by name. Given (those of the training set), labels stay
   /// the same when a folder is missing, and another folder is an error.
-  std::vector<std::string> classes;
+  std::vector<std::string> classes = {};
   /// Accepts a class without an image.
   bool allow_empty = false;
   /// Which files count, in small letters and with the dot; compared without
@@ -24,7 +24,7 @@ struct ImageFolderOptions {
   /// Follows symbolic links to files and folders outside of `boundary`.
   bool links_outside = false;
   /// Where links may lead; empty: the folder that is scanned.
-  std::filesystem::path boundary;
+  std::filesystem::path boundary = {};
 };
 
 /// The images under a folder, labelled by the name of the folder they lie in.

@@ -7,8 +7,7 @@ namespace tern {
 IoError::IoError(const std::string& path, const std::string& action, int error)
     : DataError(
           path,
-          "cannot " + action + ": " +
-              std::generic_category().message(error) +
+          "cannot " + action + ": " + std::generic_category().message(error) +
               " (errno " + std::to_string(error) + ")"),
       error_(error) {}
 

@@ -1,10 +1,18 @@
 #include "tern/callbacks/mixed_precision.h"
 
-#include <gtest/gtest.h>
-#include <torch/torch.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
@@ -61,7 +69,8 @@ std::shared_ptr<Callback> overflow_at(std::set<int64_t> iterations) {
 }
 
 OptimizerFactory sgd(double momentum = 0.9) {
-  return optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(momentum));
+  return optimizer<optim::SGD>(
+      torch::optim::SGDOptions(0.1).momentum(momentum));
 }
 
 TEST(MixedPrecision, HalvesTheModelButNotBatchNormNorItsCounter) {
@@ -90,8 +99,7 @@ TEST(MixedPrecision, HalvesTheModelButNotBatchNormNorItsCounter) {
 TEST(MixedPrecision, TrainsAsWellAsFp32) {
   double fp32 = 0;
   for (const int mode : {0, 1, 2}) {
-    Learner learn(
-        point_data(), point_net(), quiet({.metrics = {accuracy()}}));
+    Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
     if (mode == 1) learn.to_fp16(fp16());
     if (mode == 2) learn.to_bf16();
     learn.fit(5, 1e-2);
@@ -119,10 +127,10 @@ TEST(MixedPrecision, LossAndOutputsAreFp32AndTheRecordedLossIsUnscaled) {
     learn.add<LambdaCallback>(
         {.on_backward_begin =
              [&](Learner& l) {
+               EXPECT_EQ(l.state().outputs[0].scalar_type(), torch::kFloat);
                EXPECT_EQ(
-                   l.state().outputs[0].scalar_type(), torch::kFloat);
-               EXPECT_EQ(
-                   l.state().batch_data.inputs[0].scalar_type(), torch::kHalf);
+                   l.state().batch_data.inputs[0].scalar_type(),
+                   torch::kHalf);
                EXPECT_FLOAT_EQ(
                    l.state().loss_grad.item<float>(),
                    l.state().loss.item<float>() * scale);
@@ -169,12 +177,12 @@ TEST(MixedPrecision, AnOverflowInTheVeryFirstStepsLeavesNoTrace) {
     learn.to_fp16(fp16({.loss_scale = 128}));
     // The control leaves the same two batches out.
     Callbacks extra = {
-        with_overflow
-            ? overflow_at({0, 1})
-            : std::make_shared<LambdaCallback>(LambdaCallbackOptions{
-                  .on_step = [](Learner& l) {
-                    if (l.state().iteration < 2) l.state().skip_step = true;
-                  }})};
+        with_overflow ? overflow_at({0, 1})
+                      : std::make_shared<LambdaCallback>(
+                            LambdaCallbackOptions{.on_step = [](Learner& l) {
+                              if (l.state().iteration < 2)
+                                l.state().skip_step = true;
+                            }})};
     learn.fit(1, {}, extra);
     return masters_of(learn);
   };
@@ -217,7 +225,8 @@ TEST(MixedPrecision, SmallUpdatesAddUpInTheMasters) {
     net->parameters()[0].fill_(1);
   }
   const auto ones = std::make_shared<TensorDataset>(
-      Tensors{torch::ones({10, 1})}, Tensors{torch::ones({10, 1})});
+      Tensors{torch::ones({10, 1})},
+      Tensors{torch::ones({10, 1})});
   DataBunch data =
       DataBunch::create(ones, nullptr, {.batch_size = 1, .workers = 0});
   data.device = torch::kCPU;
@@ -242,7 +251,9 @@ TEST(MixedPrecision, TwoFitsAreOneLongFit) {
        {OptimizerFactory(), optimizer<torch::optim::Adam>()}) {
     const auto train = [&](std::vector<int64_t> fits) {
       Learner learn(
-          point_data(256, 0), point_net(), quiet({.optimizer = factory}));
+          point_data(256, 0),
+          point_net(),
+          quiet({.optimizer = factory}));
       learn.to_fp16(fp16());
       for (const int64_t epochs : fits) learn.fit(epochs);
       return masters_of(learn);
@@ -317,9 +328,11 @@ TEST(MixedPrecision, ClipIsGlobalOverAllGroups) {
   struct NetImpl : torch::nn::Module {
     NetImpl() {
       a = register_module(
-          "a", torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)));
+          "a",
+          torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)));
       b = register_module(
-          "b", torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)));
+          "b",
+          torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)));
     }
     torch::Tensor forward(const torch::Tensor& x) {
       return a(x) * 3 + b(x) * 4;
@@ -327,10 +340,10 @@ TEST(MixedPrecision, ClipIsGlobalOverAllGroups) {
     torch::nn::Linear a{nullptr}, b{nullptr};
   };
   for (const OptimizerFactory& factory :
-       {sgd(0),
-        optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1))}) {
+       {sgd(0), optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1))}) {
     const auto one = std::make_shared<TensorDataset>(
-        Tensors{torch::ones({1, 1})}, Tensors{torch::ones({1, 1})});
+        Tensors{torch::ones({1, 1})},
+        Tensors{torch::ones({1, 1})});
     DataBunch data =
         DataBunch::create(one, nullptr, {.batch_size = 1, .workers = 0});
     data.device = torch::kCPU;
@@ -353,8 +366,7 @@ TEST(MixedPrecision, ClipIsGlobalOverAllGroups) {
 }
 
 TEST(MixedPrecision, ASkippedStepDoesNotDecayWeights) {
-  Learner learn(
-      point_data(64, 0), point_net(), quiet({.weight_decay = 0.5}));
+  Learner learn(point_data(64, 0), point_net(), quiet({.weight_decay = 0.5}));
   learn.to_fp16(fp16());
   const Tensors before = masters_of(learn);
   learn.fit(1, 0.1, {overflow_at({0, 1})});
@@ -380,9 +392,11 @@ TEST(MixedPrecision, PredictsWithTheHalfModel) {
 TEST(MixedPrecision, RefusesOptionsOutOfRange) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
-      [&] { learn.to_fp16(fp16({.loss_scale = 0.0})); }, {"loss_scale is 0"});
+      [&] { learn.to_fp16(fp16({.loss_scale = 0.0})); },
+      {"loss_scale is 0"});
   expect_error<c10::ValueError>(
-      [&] { learn.to_fp16(fp16({.clip = -1.0})); }, {"clip is -1"});
+      [&] { learn.to_fp16(fp16({.clip = -1.0})); },
+      {"clip is -1"});
   EXPECT_EQ(learn.masters(), nullptr);
   EXPECT_THROW(MixedPrecision(torch::kDouble), c10::ValueError);
   learn.add<LambdaCallback>(

@@ -1,14 +1,15 @@
 #include "tern/data/data_loader.h"
 
-#include <ATen/Parallel.h>
-#include <ATen/autocast_mode.h>
-#include <gtest/gtest.h>
-#include <torch/torch.h>
-
 #include <atomic>
 #include <filesystem>
 #include <set>
 #include <thread>
+
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "tern/data/formats/error.h"
 
@@ -20,9 +21,8 @@ class Counting final : public Dataset {
  public:
   explicit Counting(int64_t size) : size_(size) {}
   int64_t size() const override { return size_; }
-  Batch get_batch(
-      c10::ArrayRef<int64_t> indices,
-      const BatchContext& context) const override {
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
+      const override {
     const auto n = static_cast<int64_t>(indices.size());
     Batch batch{
         {context.empty({n, 1}, torch::kFloat)},
@@ -44,9 +44,8 @@ class Calling final : public Dataset {
   explicit Calling(std::function<void(c10::ArrayRef<int64_t>)> call)
       : call_(std::move(call)) {}
   int64_t size() const override { return 100; }
-  Batch get_batch(
-      c10::ArrayRef<int64_t> indices,
-      const BatchContext&) const override {
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
+      const override {
     call_(indices);
     return {{torch::zeros({static_cast<int64_t>(indices.size()), 1})}, {}};
   }
@@ -67,7 +66,8 @@ std::vector<Batch> all_batches(const DataLoader& loader, int64_t epoch) {
 
 int64_t thread_count() {
   return std::distance(
-      std::filesystem::directory_iterator("/proc/self/task"), {});
+      std::filesystem::directory_iterator("/proc/self/task"),
+      {});
 }
 
 class WorkersTest : public testing::TestWithParam<int64_t> {};
@@ -75,9 +75,11 @@ class WorkersTest : public testing::TestWithParam<int64_t> {};
 TEST_P(WorkersTest, GiveTheSameBatchesInTheSameOrderForAnyNumberOfThem) {
   const auto dataset = std::make_shared<Counting>(103);
   const DataLoader plain(
-      dataset, {.batch_size = 10, .shuffle = true, .workers = 0});
+      dataset,
+      {.batch_size = 10, .shuffle = true, .workers = 0});
   const DataLoader loader(
-      dataset, {.batch_size = 10, .shuffle = true, .workers = GetParam()});
+      dataset,
+      {.batch_size = 10, .shuffle = true, .workers = GetParam()});
   for (const int64_t epoch : {0, 1}) {
     const auto expected = all_batches(plain, epoch);
     const auto batches = all_batches(loader, epoch);
@@ -96,8 +98,7 @@ TEST_P(WorkersTest, GoOnExactlyWhereAPassWasLeft) {
   const auto whole = all_batches(loader, 3);
   auto rest = loader.epoch(3, /*first_batch=*/7);
   for (size_t i = 7; i < whole.size(); ++i) {
-    EXPECT_TRUE(
-        torch::equal(rest.next()->targets[0], whole[i].targets[0]));
+    EXPECT_TRUE(torch::equal(rest.next()->targets[0], whole[i].targets[0]));
   }
   EXPECT_FALSE(rest.next());
 }
@@ -157,10 +158,14 @@ TEST(DataLoader, CountsItsBatches) {
   const auto dataset = std::make_shared<Counting>(103);
   EXPECT_EQ(DataLoader(dataset, {.batch_size = 10}).size(), 11);
   EXPECT_EQ(
-      DataLoader(dataset, {.batch_size = 10, .drop_last = true}).size(), 10);
+      DataLoader(dataset, {.batch_size = 10, .drop_last = true}).size(),
+      10);
   EXPECT_EQ(
-      DataLoader(dataset, {.batch_size = 200, .drop_last = true}).size(), 0);
-  EXPECT_EQ(all_batches(DataLoader(dataset, {.batch_size = 10}), 0).back().size(), 3);
+      DataLoader(dataset, {.batch_size = 200, .drop_last = true}).size(),
+      0);
+  EXPECT_EQ(
+      all_batches(DataLoader(dataset, {.batch_size = 10}), 0).back().size(),
+      3);
 }
 
 TEST(DataLoader, FollowsTheGivenSampler) {
@@ -187,7 +192,8 @@ TEST(DataLoader, ReusesItsBuffersInSteadyState) {
 
 TEST(DataLoader, ABatchThatIsKeptIsNotOverwritten) {
   const DataLoader loader(
-      std::make_shared<Counting>(200), {.batch_size = 10, .workers = 2});
+      std::make_shared<Counting>(200),
+      {.batch_size = 10, .workers = 2});
   const auto kept = all_batches(loader, 0);
   for (size_t i = 0; i < kept.size(); ++i) {
     EXPECT_EQ(kept[i].targets[0][0].item<int64_t>(), 10 * i);

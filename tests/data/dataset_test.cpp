@@ -1,7 +1,7 @@
 #include "tern/data/dataset.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace tern {
 namespace {
@@ -9,7 +9,8 @@ namespace {
 std::shared_ptr<TensorDataset> counting(int64_t first, int64_t size) {
   const torch::Tensor x = torch::arange(first, first + size);
   return std::make_shared<TensorDataset>(
-      Tensors{x.unsqueeze(1).to(torch::kFloat)}, Tensors{x});
+      Tensors{x.unsqueeze(1).to(torch::kFloat)},
+      Tensors{x});
 }
 
 std::vector<int64_t> targets(const Batch& batch) {
@@ -36,7 +37,8 @@ TEST(Subset, ShowsTheChosenSamples) {
   const Subset subset(counting(10, 5), {3, 1});
   EXPECT_EQ(subset.size(), 2);
   EXPECT_EQ(
-      targets(subset.get_batch({0, 1}, {})), (std::vector<int64_t>{13, 11}));
+      targets(subset.get_batch({0, 1}, {})),
+      (std::vector<int64_t>{13, 11}));
   EXPECT_EQ(subset.describe(0), "sample 3");
   EXPECT_THROW(Subset(counting(0, 5), {5}), c10::IndexError);
   EXPECT_THROW(Subset(counting(0, 5), {-1}), c10::IndexError);

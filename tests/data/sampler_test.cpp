@@ -5,14 +5,15 @@
 #include <numeric>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace tern {
 namespace {
 
 TEST(SequentialSampler, CountsUp) {
   EXPECT_EQ(
-      SequentialSampler(3).indices(1, 2), (std::vector<int64_t>{0, 1, 2}));
+      SequentialSampler(3).indices(1, 2),
+      (std::vector<int64_t>{0, 1, 2}));
   EXPECT_TRUE(SequentialSampler(0).indices(1, 2).empty());
 }
 

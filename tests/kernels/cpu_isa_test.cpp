@@ -3,7 +3,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/normalize_images.h"

@@ -1,7 +1,10 @@
 #include <limits>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/fused_optimizer_reference.h"

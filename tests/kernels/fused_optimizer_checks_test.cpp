@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/tests/kernels/step_lists.h"

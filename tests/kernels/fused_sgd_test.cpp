@@ -1,7 +1,8 @@
 #include <limits>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/fused_optimizer_reference.h"

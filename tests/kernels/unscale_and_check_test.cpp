@@ -3,7 +3,8 @@
 #include <limits>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "tern/kernels/unscale_and_check_reference.h"
 #include "tern/tests/support/tolerance.h"

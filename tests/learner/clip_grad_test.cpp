@@ -1,7 +1,9 @@
 #include "tern/learner/clip_grad.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 namespace tern {
 namespace {

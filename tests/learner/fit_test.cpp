@@ -1,11 +1,15 @@
 // The promises of the training loop: the order of events, what each may change,
 // what happens when something throws.
 
-#include <gtest/gtest.h>
-#include <torch/torch.h>
-
 #include <sstream>
 #include <thread>
+
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "tern/data/formats/error.h"
 #include "tern/learner/lambda_callback.h"
@@ -60,11 +64,13 @@ TEST(Fit, RunsTheEventsInTheOrderOfTheDesign) {
       }));
   learn.fit(1);
   std::vector<std::string> expected = {
-      "on_train_begin (valid)", "on_epoch_begin (valid)"};
+      "on_train_begin (valid)",
+      "on_epoch_begin (valid)"};
   for (int batch = 0; batch < 2; ++batch) {
     expected.insert(expected.end(), kEvents.begin() + 2, kEvents.begin() + 9);
   }
-  for (const char* event : {"on_batch_begin", "on_loss_begin", "on_batch_end"}) {
+  for (const char* event :
+       {"on_batch_begin", "on_loss_begin", "on_batch_end"}) {
     expected.push_back(std::string(event) + " (valid)");
   }
   expected.push_back("on_epoch_end (valid)");
@@ -73,8 +79,7 @@ TEST(Fit, RunsTheEventsInTheOrderOfTheDesign) {
 }
 
 TEST(Fit, LearnsAndGoesOnLearningInASecondFit) {
-  Learner learn(
-      point_data(), point_net(), quiet({.metrics = {accuracy()}}));
+  Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
   learn.fit(2, 1e-2);
   const double first = learn.recorder().epochs().back().valid_loss;
   EXPECT_GT(learn.recorder().epochs().back().metrics.at(0).value, 0.8);
@@ -92,7 +97,8 @@ TEST(Fit, MatchesALoopWrittenByHandBitForBit) {
     auto batches = data.train->epoch(epoch);
     while (auto batch = batches.next()) {
       torch::nn::functional::cross_entropy(
-          by_hand->forward(batch->inputs[0]), batch->targets[0])
+          by_hand->forward(batch->inputs[0]),
+          batch->targets[0])
           .backward();
       sgd.step();
       sgd.zero_grad();
@@ -101,8 +107,7 @@ TEST(Fit, MatchesALoopWrittenByHandBitForBit) {
   Learner learn(
       data,
       point_net(),
-      quiet(
-          {.optimizer = optimizer<torch::optim::SGD>(), .weight_decay = 0}));
+      quiet({.optimizer = optimizer<torch::optim::SGD>(), .weight_decay = 0}));
   learn.fit(2, 0.1);
   EXPECT_TRUE(all_equal(parameters_of(learn), by_hand->parameters()));
 }
@@ -142,8 +147,7 @@ TEST(Fit, SkipZeroGradAddsUpGradients) {
            [&](Learner& l) {
              const torch::Tensor& grad =
                  l.model().parameters()[0].tensor.grad();
-             norms.push_back(
-                 grad.defined() ? grad.norm().item<double>() : 0);
+             norms.push_back(grad.defined() ? grad.norm().item<double>() : 0);
            }});
   learn.fit(1);
   EXPECT_GT(norms.at(0), 0);
@@ -163,8 +167,8 @@ TEST(Fit, ALossThatACallbackReplacesIsTheOneThatTrains) {
 
 TEST(Fit, StopTrainingEndsAfterTheBatchAndTheNextFitRuns) {
   Learner learn(point_data(), point_net(), quiet());
-  auto stop = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
-      .on_batch_end = [](Learner& l) {
+  auto stop = std::make_shared<LambdaCallback>(
+      LambdaCallbackOptions{.on_batch_end = [](Learner& l) {
         if (l.state().batch == 2) l.state().stop_training = true;
       }});
   learn.fit(5, {}, {stop});
@@ -196,8 +200,8 @@ TEST(Fit, ARequestFromAnotherThreadStopsIt) {
 TEST(Fit, ExtraCallbacksTakePartInOneFitAlone) {
   Learner learn(point_data(), point_net(), quiet());
   int epochs = 0;
-  auto count = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
-      .on_epoch_end = [&](Learner&) { ++epochs; }});
+  auto count = std::make_shared<LambdaCallback>(
+      LambdaCallbackOptions{.on_epoch_end = [&](Learner&) { ++epochs; }});
   learn.fit(2, {}, {count});
   learn.fit(1);
   EXPECT_EQ(epochs, 2);
@@ -237,15 +241,14 @@ TEST(Fit, ACallbackMayRemoveItselfAndTheOthersStillRun) {
 class ThrowingEventTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(ThrowingEventTest, EndsFitRunsOnTrainEndAndLeavesTheLearnerUsable) {
-  Learner learn(
-      point_data(), point_net(), quiet({.weight_decay = 0}));
+  Learner learn(point_data(), point_net(), quiet({.weight_decay = 0}));
   int train_ends = 0;
   learn.add<LambdaCallback>(
       {.on_train_end = [&](Learner&) { ++train_ends; }, .order = -100});
   auto thrower = std::make_shared<LambdaCallback>(
       at_every_event([&](const std::string& event, Learner& l) {
         const bool is_per_batch = event.find("train_") == std::string::npos &&
-            event.find("epoch") == std::string::npos;
+                                  event.find("epoch") == std::string::npos;
         if (event == GetParam() && (!is_per_batch || l.state().batch == 3)) {
           throw std::runtime_error("from " + event);
         }
@@ -288,19 +291,22 @@ TEST(Fit, ReportsTheFirstErrorWhenOnTrainEndThrowsToo) {
 TEST(Fit, RefusesAnEmptyTrainLoaderAndSaysWhy) {
   Learner learn(point_data(20), point_net(), quiet());
   expect_error<c10::ValueError>(
-      [&] { learn.fit(1); }, {"20 samples", "batch size 32", "smaller"});
+      [&] { learn.fit(1); },
+      {"20 samples", "batch size 32", "smaller"});
 }
 
 TEST(Fit, RefusesLabelsOutsideTheModelsOutputs) {
   const auto dataset = std::make_shared<TensorDataset>(
-      Tensors{torch::randn({64, 2})}, Tensors{torch::full({64}, 7L)});
+      Tensors{torch::randn({64, 2})},
+      Tensors{torch::full({64}, 7L)});
   DataBunch data =
       DataBunch::create(dataset, nullptr, {.batch_size = 32, .workers = 0});
   data.device = torch::kCPU;
   Learner learn(data, point_net(), quiet());
   const Tensors before = parameters_of(learn);
   expect_error<c10::IndexError>(
-      [&] { learn.fit(1); }, {"class 7", "2 outputs", "0 to 1"});
+      [&] { learn.fit(1); },
+      {"class 7", "2 outputs", "0 to 1"});
   EXPECT_TRUE(all_equal(parameters_of(learn), before));
 }
 
@@ -308,27 +314,28 @@ TEST(Fit, RefusesALossThatIsNoScalar) {
   Learner learn(
       point_data(),
       point_net(),
-      quiet(
-          {.loss = Loss([](const torch::Tensor& p, const torch::Tensor&) {
-             return p;
-           })}));
+      quiet({.loss = Loss([](const torch::Tensor& p, const torch::Tensor&) {
+               return p;
+             })}));
   expect_error<c10::ValueError>([&] { learn.fit(1); }, {"[32, 2]", "mean"});
 }
 
 TEST(Fit, RefusesAModelThatFitsNoBatchAndNamesTheShapes) {
   Learner learn(
-      point_data(), torch::nn::Sequential(torch::nn::Linear(3, 2)), quiet());
+      point_data(),
+      torch::nn::Sequential(torch::nn::Linear(3, 2)),
+      quiet());
   expect_error<c10::ValueError>(
-      [&] { learn.fit(1); }, {"[32, 2] Float", "first layer"});
+      [&] { learn.fit(1); },
+      {"[32, 2] Float", "first layer"});
 }
 
 TEST(Fit, NamesTheSampleThatAWorkerCouldNotLoad) {
   class Broken final : public Dataset {
    public:
     int64_t size() const override { return 64; }
-    Batch get_batch(
-        c10::ArrayRef<int64_t> indices,
-        const BatchContext&) const override {
+    Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
+        const override {
       for (const int64_t i : indices) {
         if (i == 40) throw DataError("cat.jpg", "is no image");
       }
@@ -338,18 +345,20 @@ TEST(Fit, NamesTheSampleThatAWorkerCouldNotLoad) {
     }
   };
   DataBunch data = DataBunch::create(
-      std::make_shared<Broken>(), nullptr, {.batch_size = 32, .workers = 2});
+      std::make_shared<Broken>(),
+      nullptr,
+      {.batch_size = 32, .workers = 2});
   data.device = torch::kCPU;
   Learner learn(data, point_net(), quiet());
   expect_error<DataError>(
-      [&] { learn.fit(1); }, {"cat.jpg", "sample 40", "is no image"});
+      [&] { learn.fit(1); },
+      {"cat.jpg", "sample 40", "is no image"});
 }
 
 TEST(Fit, RefusesNegativeEpochsAndAFitInsideAFit) {
   Learner learn(point_data(), point_net(), quiet());
   EXPECT_THROW(learn.fit(-1), c10::ValueError);
-  learn.add<LambdaCallback>(
-      {.on_epoch_begin = [](Learner& l) { l.fit(1); }});
+  learn.add<LambdaCallback>({.on_epoch_begin = [](Learner& l) { l.fit(1); }});
   expect_error<c10::Error>([&] { learn.fit(1); }, {"training already"});
 }
 

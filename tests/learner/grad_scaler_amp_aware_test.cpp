@@ -2,7 +2,8 @@
 // themselves.
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "tern/learner/grad_scaler.h"
 #include "tern/learner/optim/adam.h"
@@ -114,7 +115,7 @@ TEST_F(GradScalerAmpAware, ReadsHalfGradientsIntoMasters) {
   weight.mutable_grad() = torch::full({2}, INFINITY, torch::kHalf);
   scaler.step(masters);
   scaler.update();
-  EXPECT_TRUE(bit_equal(master, torch::full({2}, -1)));
+  EXPECT_TRUE(bit_equal(master, torch::full({2}, -1.f)));
   EXPECT_TRUE(bit_equal(weight, torch::full({2}, -1, torch::kHalf)));
 }
 

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/hyper_parameters.h"
@@ -28,14 +31,14 @@ TEST(LayerGroups, ASliceGivesEachGroupItsRate) {
   const std::vector<double> expected = {1e-4, 1e-4, 1e-3, 1e-2, 1e-2};
   const std::vector<double> got = rates(learn);
   ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-12);
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], expected[i], 1e-12);
 }
 
 TEST(LayerGroups, TheDefaultIsTheLearnersRateForTheLastAndATenthForTheRest) {
   Learner learn(point_data(), point_net(), quiet({.lr = 0.5}));
   learn.split({"3"}).fit(0);
-  EXPECT_EQ(
-      rates(learn), (std::vector<double>{0.05, 0.05, 0.5, 0.5}));
+  EXPECT_EQ(rates(learn), (std::vector<double>{0.05, 0.05, 0.5, 0.5}));
   EXPECT_THROW(learn.fit(1, {1, 2, 3}), c10::ValueError);
 }
 
@@ -72,8 +75,7 @@ TEST(LayerGroups, NormsAndBiasesAreSparedFromDecayWhenAskedTo) {
     for (const auto& group : learn.optimizer().param_groups()) {
       decays.push_back(optim::weight_decay(group.options()));
     }
-    EXPECT_EQ(
-        decays, (std::vector<double>{0.1, bn_weight_decay ? 0.1 : 0.0}));
+    EXPECT_EQ(decays, (std::vector<double>{0.1, bn_weight_decay ? 0.1 : 0.0}));
   }
 }
 

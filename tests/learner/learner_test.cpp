@@ -1,7 +1,14 @@
 #include "tern/learner/learner.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
@@ -73,8 +80,8 @@ TEST(Learner, GetPredsKeepsTheOrderOfTheDataAndGivesProbabilities) {
   Learner learn(point_data(), net, quiet());
   const Predictions preds = learn.get_preds();
   ASSERT_EQ(preds.preds.sizes(), (std::vector<int64_t>{100, 2}));
-  const Batch all = points(100, 2)->get_batch(
-      SequentialSampler(100).indices(0, 0), {});
+  const Batch all =
+      points(100, 2)->get_batch(SequentialSampler(100).indices(0, 0), {});
   net->eval();
   EXPECT_TRUE(
       torch::allclose(preds.preds, net->forward(all.inputs[0]).softmax(1)));
@@ -96,14 +103,17 @@ TEST(Learner, SaysWhichLoaderIsMissing) {
   Learner learn(point_data(256, 0), point_net(), quiet());
   expect_error<c10::ValueError>([&] { learn.validate(); }, {"no valid loader"});
   expect_error<c10::ValueError>(
-      [&] { learn.get_preds(Split::test); }, {"no test loader"});
+      [&] { learn.get_preds(Split::test); },
+      {"no test loader"});
   learn.fit(1);
   EXPECT_TRUE(std::isnan(learn.recorder().epochs()[0].valid_loss));
 }
 
 TEST(Learner, NamesAMetricThatDoesNotFitTheOutputs) {
   Learner learn(
-      point_data(), point_net(), quiet({.metrics = {top_k_accuracy(5)}}));
+      point_data(),
+      point_net(),
+      quiet({.metrics = {top_k_accuracy(5)}}));
   expect_error<c10::ValueError>([&] { learn.fit(1); }, {"top_k"});
   EXPECT_FALSE(learn.is_fitting());
 }
@@ -113,7 +123,8 @@ TEST(Learner, RefusesWhatCannotBeTrained) {
       Learner(point_data(), torch::nn::Sequential(torch::nn::ReLU()), quiet()),
       c10::ValueError);
   EXPECT_THROW(
-      Learner(point_data(), point_net(), quiet({.lr = -1})), c10::ValueError);
+      Learner(point_data(), point_net(), quiet({.lr = -1})),
+      c10::ValueError);
   Learner learn(point_data(), point_net(), quiet());
   EXPECT_THROW(learn.add(std::shared_ptr<Callback>()), c10::ValueError);
   const auto callback = std::make_shared<Callback>();

@@ -1,7 +1,9 @@
 #include "tern/learner/loss.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/loss.h>
+#include <torch/types.h>
 
 #include "tests/support/expect_error.h"
 
@@ -46,7 +48,9 @@ TEST(Loss, NamesTheClassThatIsOutOfRange) {
   const Loss loss = torch::nn::CrossEntropyLoss();
   loss.check_class_indices({kPred}, {torch::tensor({0, 1, -100})});
   expect_error<c10::IndexError>(
-      [&] { loss.check_class_indices({kPred}, {torch::tensor({1, 2})}); },
+      [&] {
+        loss.check_class_indices({kPred}, {torch::tensor({1, 2})});
+      },
       {"target 1", "class 2", "0 to 1"});
   expect_error<c10::IndexError>(
       [&] { loss.check_class_indices({kPred}, {torch::tensor({-1})}); },
@@ -56,7 +60,10 @@ TEST(Loss, NamesTheClassThatIsOutOfRange) {
 TEST(Loss, RefusesTheWrongNumberOfTensorsAndALossThatIsNoScalar) {
   const Loss loss = torch::nn::MSELoss();
   expect_error<c10::ValueError>(
-      [&] { loss({kPred, kPred}, {kPred}); }, {"2 outputs", "1 targets"});
+      [&] {
+        loss({kPred, kPred}, {kPred});
+      },
+      {"2 outputs", "1 targets"});
   const Loss vector = [](const torch::Tensor& p, const torch::Tensor&) {
     return p;
   };

@@ -1,8 +1,12 @@
 #include "tern/learner/model.h"
 
 #include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/script.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny.h"
@@ -40,7 +44,8 @@ TEST(Model, HoldsAnyModuleAndGivesTensors) {
 TEST(Model, SaysThatNoForwardTakesSoManyInputs) {
   Model pair = std::make_shared<TwoInputsImpl>();
   expect_error<c10::ValueError>(
-      [&] { pair.forward({torch::ones({1})}); }, {"1 inputs", "forward"});
+      [&] { pair.forward({torch::ones({1})}); },
+      {"1 inputs", "forward"});
   EXPECT_THROW(Model(std::shared_ptr<TwoInputsImpl>()), c10::ValueError);
 }
 
@@ -52,7 +57,12 @@ TEST(Model, NamesItsTensorsAndKnowsTheirLayers) {
   EXPECT_EQ(
       names,
       (std::vector<std::string>{
-          "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias"}));
+          "0.weight",
+          "0.bias",
+          "1.weight",
+          "1.bias",
+          "3.weight",
+          "3.bias"}));
   EXPECT_EQ(parameters[2].layer, LayerKind::batch_norm);
   EXPECT_EQ(parameters[4].layer, LayerKind::other);
   EXPECT_TRUE(parameters[1].is_bias());
@@ -73,7 +83,8 @@ TEST(Model, HoldsATorchScriptModule) {
   Model model = module;
   EXPECT_EQ(model.parameters().at(0).name, "weight");
   EXPECT_TRUE(torch::equal(
-      model.forward({torch::ones({2})}).at(0), torch::full({2}, 3.f)));
+      model.forward({torch::ones({2})}).at(0),
+      torch::full({2}, 3.f)));
   model.train(false);
   EXPECT_FALSE(model.is_training());
 }

@@ -1,8 +1,8 @@
 #include "tern/learner/plot.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 namespace tern {
 namespace {
@@ -23,15 +23,15 @@ TEST(Plot, DrawsALineForEachCurveWithLabelsAndRoundTicks) {
        "loss",
        {{"train", {0, 10, 20}, {1, 0.5, 0.25}}, {"valid", {20}, {0.3}}}});
   EXPECT_EQ(count(svg, "<path"), 2u);
-  for (const char* text : {"Losses", "batches", ">loss<", "train", "valid",
-                           ">0.4<", ">20<"}) {
+  for (const char* text :
+       {"Losses", "batches", ">loss<", "train", "valid", ">0.4<", ">20<"}) {
     EXPECT_NE(svg.find(text), std::string::npos) << text << " in " << svg;
   }
 }
 
 TEST(Plot, BreaksALineWhereAValueIsNotFinite) {
-  const std::string svg = to_svg(
-      {"", "", "", {{"a", {0, 1, 2, 3, 4}, {1, 2, NAN, 2, INFINITY}}}});
+  const std::string svg =
+      to_svg({"", "", "", {{"a", {0, 1, 2, 3, 4}, {1, 2, NAN, 2, INFINITY}}}});
   EXPECT_EQ(count(svg, "<path"), 2u);
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_EQ(svg.find("inf"), std::string::npos);

@@ -1,9 +1,9 @@
 #include "tern/learner/progress_printer.h"
 
-#include <gtest/gtest.h>
-#include <torch/torch.h>
-
 #include <thread>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
 
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
@@ -22,8 +22,7 @@ TEST(ProgressPrinter, PrintsFastaisTable) {
       {.metrics = {accuracy()}, .sink = sink});
   learn.fit(2);
   ASSERT_EQ(sink->lines.size(), 3u);
-  EXPECT_EQ(
-      sink->lines[0], "epoch  train_loss  valid_loss  accuracy  time");
+  EXPECT_EQ(sink->lines[0], "epoch  train_loss  valid_loss  accuracy  time");
   const EpochRecord& first = learn.recorder().epochs()[0];
   EXPECT_EQ(
       sink->lines[1],
@@ -38,7 +37,9 @@ TEST(ProgressPrinter, PrintsFastaisTable) {
 TEST(ProgressPrinter, ShowsThatThereIsNoValidation) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(
-      point_data(256, 0), point_net(), {.metrics = {accuracy()}, .sink = sink});
+      point_data(256, 0),
+      point_net(),
+      {.metrics = {accuracy()}, .sink = sink});
   learn.fit(1);
   EXPECT_NE(sink->lines[1].find("#na#        #na#"), std::string::npos)
       << sink->lines[1];

@@ -1,11 +1,11 @@
 #include "tern/learner/recorder.h"
 
-#include <gtest/gtest.h>
-#include <torch/torch.h>
-
 #include <cmath>
 #include <fstream>
 #include <sstream>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
 
 #include "tern/data/formats/error.h"
 #include "tern/learner/lambda_callback.h"
@@ -50,7 +50,9 @@ TEST(Recorder, SmoothsAsFastaiAndAnewWithEachFit) {
 
 TEST(Recorder, KeepsRatesMomentumAndEpochs) {
   Learner learn(
-      point_data(), point_net(), quiet({.metrics = {accuracy(), error_rate()}}));
+      point_data(),
+      point_net(),
+      quiet({.metrics = {accuracy(), error_rate()}}));
   learn.fit(2, 0.25);
   EXPECT_EQ(learn.recorder().learning_rates(), std::vector<double>(16, 0.25));
   EXPECT_EQ(learn.recorder().momentums(), std::vector<double>(16, 0.9));

@@ -1,11 +1,10 @@
 #include "tern/learner/sink.h"
 
-#include <gtest/gtest.h>
-
-#include <unistd.h>
-
 #include <csignal>
 #include <string>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
 
 namespace tern {
 namespace {

@@ -27,9 +27,7 @@ std::string error_of(Action&& action) {
 /// Expects that `action` throws an `Error` whose sentence contains every one of
 /// `words`.
 template <class Error, class Action>
-void expect_error(
-    Action&& action,
-    std::initializer_list<const char*> words) {
+void expect_error(Action&& action, std::initializer_list<const char*> words) {
   const std::string error = error_of<Error>(action);
   for (const char* word : words) {
     EXPECT_NE(error.find(word), std::string::npos)

@@ -7,7 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "tern/data/data_bunch.h"
 #include "tern/learner/learner.h"
@@ -27,7 +32,9 @@ inline DataBunch point_data(
     int64_t valid = 100,
     DataLoaderOptions options = {.batch_size = 32, .workers = 0}) {
   DataBunch data = DataBunch::create(
-      points(train, 1), valid ? points(valid, 2) : nullptr, options);
+      points(train, 1),
+      valid ? points(valid, 2) : nullptr,
+      options);
   data.device = torch::kCPU;
   data.classes = {"below", "above"};
   return data;

@@ -2,7 +2,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"

@@ -10,9 +10,9 @@ namespace tern {
 struct SimpleCnnOptions {
   /// One for each convolution; empty: 3 for all. Odd, so that padding by half
   /// keeps the size at stride 1.
-  std::vector<int64_t> kernel_sizes;
+  std::vector<int64_t> kernel_sizes = {};
   /// One for each convolution; empty: 2 for all.
-  std::vector<int64_t> strides;
+  std::vector<int64_t> strides = {};
   /// Batch normalisation after each ReLU but the last.
   bool batch_norm = false;
   /// A ReLU after the last convolution too, as fastai has: the outputs, which

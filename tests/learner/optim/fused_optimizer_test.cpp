@@ -3,7 +3,12 @@
 #include <sstream>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "tern/data/batch.h"
 #include "tern/learner/optim/adam.h"

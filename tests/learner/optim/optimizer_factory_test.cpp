@@ -1,7 +1,10 @@
 #include "tern/learner/optim/optimizer_factory.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/hyper_parameters.h"

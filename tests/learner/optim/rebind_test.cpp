@@ -1,7 +1,8 @@
 #include "tern/learner/optim/rebind.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
+#include <torch/types.h>
 
 #include "tern/learner/optim/adam.h"
 #include "tern/tests/support/expect_error.h"

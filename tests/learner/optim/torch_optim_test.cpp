@@ -6,7 +6,10 @@
 #include <string>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "tern/learner/grad_scaler.h"
 #include "tern/learner/optim/adam.h"
