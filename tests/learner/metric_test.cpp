@@ -1,0 +1,96 @@
+#include "tern/learner/metric.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/learner/metrics/metrics.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/host_reads.h"
+
+namespace tern {
+namespace {
+
+double value(const Metric& metric) {
+  return metric.compute().item<double>();
+}
+
+torch::Tensor largest_error(
+    const torch::Tensor& pred,
+    const torch::Tensor& target) {
+  return (pred - target).abs().amax(1);
+}
+
+TEST(Metric, IsTheMeanOfAFunctionOverAllSamples) {
+  Metric metric("largest_error", largest_error, /*higher_is_better=*/false);
+  EXPECT_EQ(metric.name(), "largest_error");
+  EXPECT_FALSE(metric.higher_is_better());
+  EXPECT_TRUE(std::isnan(value(metric)));
+  metric.update({torch::ones({3, 2})}, {torch::zeros({3, 2})});
+  metric.update({torch::full({1, 2}, 5.f)}, {torch::zeros({1, 2})});
+  EXPECT_EQ(value(metric), (3 * 1 + 5) / 4.);
+  metric.reset();
+  metric.update({torch::ones({1, 2})}, {torch::zeros({1, 2})});
+  EXPECT_EQ(value(metric), 1);
+}
+
+TEST(Metric, WeighsTheMeanOfABatchBySamples) {
+  Metric metric("mean", [](const auto& pred, const auto&) {
+    return pred.mean();
+  });
+  EXPECT_TRUE(metric.higher_is_better());
+  metric.update({torch::ones({3})}, {torch::zeros({3})});
+  metric.update({torch::full({1}, 5.f)}, {torch::zeros({1})});
+  EXPECT_EQ(value(metric), 2);
+}
+
+TEST(Metric, KeepsNoGraph) {
+  Metric metric("mean", [](const auto& pred, const auto&) {
+    return pred.mean();
+  });
+  metric.update({torch::ones({3}).requires_grad_()}, {torch::zeros({3})});
+  EXPECT_FALSE(metric.compute().requires_grad());
+}
+
+TEST(Metric, RefusesWhatItCannotUse) {
+  using Error = c10::ValueError;
+  Metric metric = accuracy();
+  expect_error<Error>(
+      [&] {
+        metric.update({torch::ones({2, 2})}, {});
+      },
+      {"[accuracy]", "1 outputs and 0 targets"});
+  Metric odd("odd", [](const auto&, const auto&) { return torch::ones({7}); });
+  expect_error<Error>(
+      [&] { odd.update({torch::ones({3})}, {torch::ones({3})}); },
+      {"[odd]", "[7] for 3 samples"});
+  expect_error<Error>([] { Metric("", largest_error); }, {"name"});
+  expect_error<Error>([] { Metric(std::shared_ptr<MetricImpl>()); }, {"null"});
+}
+
+TEST(Metric, NeverWaitsForTheDeviceBeforeSomebodyReads) {
+  std::vector<Metric> of_classes = {
+      accuracy(),
+      error_rate(),
+      top_k_accuracy(2),
+      precision(),
+      recall(),
+      f1(),
+      dice()};
+  std::vector<Metric> of_values = {mse(), mae(), rmse(), accuracy_multi()};
+  test::HostReads reads;
+  for (int batch = 0; batch < 2; ++batch) {
+    for (Metric& metric : of_classes) {
+      metric.update({torch::randn({8, 3})}, {torch::arange(8) % 3});
+    }
+    for (Metric& metric : of_values) {
+      metric.update({torch::randn({8, 3})}, {torch::ones({8, 3})});
+    }
+  }
+  for (const auto* metrics : {&of_classes, &of_values}) {
+    for (const Metric& metric : *metrics) metric.compute();
+  }
+  EXPECT_EQ(reads.count(), 0);
+}
+
+}  // namespace
+}  // namespace tern

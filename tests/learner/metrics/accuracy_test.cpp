@@ -1,0 +1,112 @@
+#include "tern/learner/metrics/accuracy.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/tests/support/expect_error.h"
+
+namespace tern {
+namespace {
+
+// The metric over batches of 4, 4 and 2 of ten samples.
+double by_batches(
+    Metric metric,
+    const torch::Tensor& pred,
+    const torch::Tensor& target) {
+  for (const auto& [from, to] : {std::pair{0, 4}, {4, 8}, {8, 10}}) {
+    metric.update({pred.slice(0, from, to)}, {target.slice(0, from, to)});
+  }
+  return metric.compute().item<double>();
+}
+
+class AccuracyTest : public testing::Test {
+ protected:
+  AccuracyTest() { torch::manual_seed(1); }
+  torch::Tensor pred = torch::randn({10, 5});
+  torch::Tensor target = torch::arange(10) % 5;
+};
+
+TEST_F(AccuracyTest, IsExactOverUnevenBatches) {
+  const double hits =
+      (pred.argmax(1) == target).to(torch::kDouble).mean().item<double>();
+  EXPECT_EQ(by_batches(accuracy(), pred, target), hits);
+  EXPECT_DOUBLE_EQ(by_batches(error_rate(), pred, target), 1 - hits);
+  EXPECT_EQ(accuracy().name(), "accuracy");
+  EXPECT_FALSE(error_rate().higher_is_better());
+}
+
+TEST_F(AccuracyTest, TakesTheLayoutsOfCrossEntropyAndOfFastai) {
+  const double expected = by_batches(accuracy(), pred, target);
+  EXPECT_EQ(by_batches(accuracy(), pred, target.unsqueeze(1)), expected);
+  const auto image = torch::randn({10, 5, 2, 3});  // [N, C, H, W]
+  const auto mask = torch::randint(5, {10, 2, 3});
+  const double of_pixels =
+      (image.argmax(1) == mask).to(torch::kDouble).mean().item<double>();
+  EXPECT_DOUBLE_EQ(by_batches(accuracy(), image, mask), of_pixels);
+  EXPECT_DOUBLE_EQ(
+      by_batches(accuracy(), image.permute({0, 2, 3, 1}), mask),
+      of_pixels);
+}
+
+TEST_F(AccuracyTest, TakesLowPrecision) {
+  for (const auto type : {torch::kHalf, torch::kBFloat16}) {
+    const auto low = pred.to(type);
+    EXPECT_EQ(
+        by_batches(accuracy(), low, target),
+        by_batches(accuracy(), low.to(torch::kFloat), target));
+    EXPECT_EQ(by_batches(top_k_accuracy(5), low, target), 1);
+  }
+}
+
+TEST_F(AccuracyTest, CountsTheTrueClassAmongTheLikeliest) {
+  const auto best = std::get<1>(pred.topk(2, 1));
+  const double hits = (best == target.unsqueeze(1))
+                          .any(1)
+                          .to(torch::kDouble)
+                          .mean()
+                          .item<double>();
+  EXPECT_EQ(by_batches(top_k_accuracy(2), pred, target), hits);
+  EXPECT_EQ(top_k_accuracy().name(), "top_5_accuracy");
+}
+
+TEST_F(AccuracyTest, CountsEveryLabelOfASample) {
+  const auto labels = torch::randint(2, {10, 5}).to(torch::kFloat);
+  const auto share = [&](const torch::Tensor& said_yes) {
+    return (said_yes == (labels > 0)).to(torch::kDouble).mean().item<double>();
+  };
+  EXPECT_DOUBLE_EQ(by_batches(accuracy_multi(), pred, labels), share(pred > 0));
+  EXPECT_DOUBLE_EQ(
+      by_batches(accuracy_multi(.2, false), pred.sigmoid(), labels),
+      share(pred.sigmoid() > .2));
+}
+
+TEST_F(AccuracyTest, SaysWhatIsWrongWithShapesAndTypes) {
+  using Error = c10::ValueError;
+  Metric metric = accuracy();
+  expect_error<Error>(
+      [&] { metric.update({pred}, {torch::arange(9)}); },
+      {"[accuracy]", "[10, 5]", "[9]", "[N, C, ...]"});
+  expect_error<Error>(
+      [&] {
+        metric.update({pred}, {torch::ones({10, 5})});
+      },
+      {"Float", "argmax(1)"});
+  Metric five = top_k_accuracy();
+  expect_error<Error>(
+      [&] {
+        five.update({torch::ones({2, 3})}, {torch::arange(2)});
+      },
+      {"[top_5_accuracy]", "3 classes"});
+  expect_error<Error>([] { top_k_accuracy(0); }, {"k is 0"});
+  expect_error<Error>([] { accuracy_multi(2); }, {"threshold is 2"});
+  Metric multi = accuracy_multi();
+  expect_error<Error>(
+      [&] {
+        multi.update({pred}, {torch::ones({10, 4})});
+      },
+      {"[accuracy_multi]", "[10, 5]", "[10, 4]"});
+}
+
+}  // namespace
+}  // namespace tern
