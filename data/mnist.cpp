@@ -157,4 +157,18 @@ std::shared_ptr<const IdxDataset> mnist_dataset(
       options);
 }
 
+DataBunch mnist_data(
+    const std::filesystem::path& folder,
+    const DataLoaderOptions& options) {
+  DataBunch data = DataBunch::create(
+      mnist_dataset(folder, /*train=*/true),
+      mnist_dataset(folder, /*train=*/false),
+      options);
+  for (int digit = 0; digit < 10; ++digit) {
+    data.classes.push_back(std::to_string(digit));
+  }
+  data.batch_transforms = {normalize({0.1307}, {0.3081})};
+  return data;
+}
+
 }  // namespace tern

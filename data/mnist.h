@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "tern/data/data_bunch.h"
 #include "tern/data/dataset.h"
 
 namespace tern {
@@ -54,5 +55,14 @@ std::shared_ptr<const IdxDataset> mnist_dataset(
     const std::filesystem::path& folder,
     bool train,
     const IdxDatasetOptions& options = {});
+
+/// Train and validation data of the same folder, normalised with MNIST's mean
+/// and deviation, as [N, 1, 28, 28].
+///
+/// \param options  For both loaders; training is shuffled and leaves its short
+///                 last batch out.
+DataBunch mnist_data(
+    const std::filesystem::path& folder,
+    const DataLoaderOptions& options = {});
 
 }  // namespace tern

@@ -20,11 +20,12 @@ int main(int argc, char** argv) try {
   CLI11_PARSE(app, argc, argv);
 
   torch::manual_seed(seed);
-  const std::filesystem::path path =
-      !data_path.empty() ? data_path
-      : full             ? tern::untar_data(tern::urls::mnist)
-                         : tern::untar_data(tern::urls::mnist_sample);
-  auto data = full ? tern::mnist_data(path, {.workers = workers, .seed = seed})
+  std::filesystem::path path = data_path;
+  if (path.empty()) {
+    path =
+        tern::untar_data(full ? tern::urls::mnist : tern::urls::mnist_sample);
+  }
+  auto data = full ? tern::mnist_data(path, {.seed = seed, .workers = workers})
                    : tern::ImageDataBunch::from_folder(
                          path,
                          {.seed = seed, .workers = workers});
