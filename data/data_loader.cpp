@@ -173,7 +173,12 @@ struct DataLoader::Epoch::Workers {
 
   std::optional<Batch> next() {
     if (consumed >= batches) return std::nullopt;
-    if (threads.empty()) return make(consumed++);
+    if (threads.empty()) {
+      const int64_t batch = std::exchange(consumed, batches);  // if it throws
+      Batch made = make(batch);
+      consumed = batch + 1;
+      return made;
+    }
     std::unique_lock lock(mutex);
     Slot& slot = ring[consumed % ring.size()];
     const auto is_ready = [&] { return slot.ready; };

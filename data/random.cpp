@@ -23,15 +23,14 @@ std::array<uint32_t, 4> philox(
 
 }  // namespace
 
-// The counter's low word counts blocks; epoch takes 32 bits and the sample 64
-// bits of the rest, of which the high half goes into the key.
+// The counter's first word counts blocks; an epoch has 32 bits.
 SampleRng::SampleRng(uint64_t seed, int64_t epoch, int64_t sample)
-    : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32) ^ static_cast<uint32_t>(static_cast<uint64_t>(sample) >> 32)},
+    : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
       counter_{
           0,
           static_cast<uint32_t>(epoch),
           static_cast<uint32_t>(sample),
-          static_cast<uint32_t>(static_cast<uint64_t>(epoch) >> 32)} {}
+          static_cast<uint32_t>(static_cast<uint64_t>(sample) >> 32)} {}
 
 SampleRng::result_type SampleRng::operator()() {
   if (used_ == 4) {

@@ -19,8 +19,8 @@
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
-#include "tests/support/expect_error.h"
-#include "tests/support/tiny.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
 
 namespace tern {
 namespace {

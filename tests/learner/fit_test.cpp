@@ -14,8 +14,8 @@
 #include "tern/data/formats/error.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
-#include "tests/support/expect_error.h"
-#include "tests/support/tiny.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
 
 namespace tern {
 namespace {
@@ -91,7 +91,7 @@ TEST(Fit, LearnsAndGoesOnLearningInASecondFit) {
 
 TEST(Fit, MatchesALoopWrittenByHandBitForBit) {
   const DataBunch data = point_data();
-  const auto by_hand = point_net();
+  auto by_hand = point_net();
   torch::optim::SGD sgd(by_hand->parameters(), 0.1);
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
     auto batches = data.train->epoch(epoch);

@@ -6,8 +6,8 @@
 
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/hyper_parameters.h"
-#include "tests/support/expect_error.h"
-#include "tests/support/tiny.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
 
 namespace tern {
 namespace {

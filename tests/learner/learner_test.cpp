@@ -12,8 +12,8 @@
 
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
-#include "tests/support/expect_error.h"
-#include "tests/support/tiny.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
 
 namespace tern {
 namespace {
@@ -65,7 +65,7 @@ TEST(Learner, ValidatesOverTheWholeSetWhateverTheBatches) {
 }
 
 TEST(Learner, ValidationChangesNeitherWeightsNorRunningStatistics) {
-  const auto net = point_net();
+  auto net = point_net();
   Learner learn(point_data(), net, quiet());
   Tensors before;
   for (const auto& t : net->buffers()) before.push_back(t.clone());
@@ -76,7 +76,7 @@ TEST(Learner, ValidationChangesNeitherWeightsNorRunningStatistics) {
 }
 
 TEST(Learner, GetPredsKeepsTheOrderOfTheDataAndGivesProbabilities) {
-  const auto net = point_net();
+  auto net = point_net();
   Learner learn(point_data(), net, quiet());
   const Predictions preds = learn.get_preds();
   ASSERT_EQ(preds.preds.sizes(), (std::vector<int64_t>{100, 2}));
@@ -114,7 +114,9 @@ TEST(Learner, NamesAMetricThatDoesNotFitTheOutputs) {
       point_data(),
       point_net(),
       quiet({.metrics = {top_k_accuracy(5)}}));
-  expect_error<c10::ValueError>([&] { learn.fit(1); }, {"top_k"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); },
+      {"top_5_accuracy", "2 classes"});
   EXPECT_FALSE(learn.is_fitting());
 }
 

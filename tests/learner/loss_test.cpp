@@ -5,7 +5,7 @@
 #include <torch/nn/modules/loss.h>
 #include <torch/types.h>
 
-#include "tests/support/expect_error.h"
+#include "tern/tests/support/expect_error.h"
 
 namespace tern {
 namespace {

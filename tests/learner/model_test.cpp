@@ -8,8 +8,8 @@
 #include <torch/script.h>
 #include <torch/types.h>
 
-#include "tests/support/expect_error.h"
-#include "tests/support/tiny.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
 
 namespace tern {
 namespace {
@@ -79,6 +79,7 @@ TEST(Model, CountsSharedParametersOnce) {
 TEST(Model, HoldsATorchScriptModule) {
   torch::jit::Module module("net");
   module.register_parameter("weight", torch::full({2}, 3.f), false);
+  module.register_attribute("training", c10::BoolType::get(), true);
   module.define("def forward(self, x):\n  return self.weight * x\n");
   Model model = module;
   EXPECT_EQ(model.parameters().at(0).name, "weight");

@@ -7,7 +7,7 @@
 
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
-#include "tests/support/tiny.h"
+#include "tern/tests/support/tiny.h"
 
 namespace tern {
 namespace {

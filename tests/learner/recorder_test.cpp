@@ -10,9 +10,9 @@
 #include "tern/data/formats/error.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
-#include "tests/support/expect_error.h"
-#include "tests/support/temp_folder.h"
-#include "tests/support/tiny.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
 
 namespace tern {
 namespace {
@@ -37,15 +37,17 @@ TEST(Recorder, SmoothsAsFastaiAndAnewWithEachFit) {
   double average = 0;
   for (size_t i = 0; i < losses.size(); ++i) {
     average = 0.98 * average + 0.02 * losses[i];
-    EXPECT_DOUBLE_EQ(
+    EXPECT_NEAR(
         learn.recorder().smooth_losses()[i],
-        average / (1 - std::pow(0.98, i + 1)));
+        average / (1 - std::pow(0.98, i + 1)),
+        1e-12);
   }
   const size_t next = losses.size();
   learn.fit(1);
-  EXPECT_DOUBLE_EQ(
+  EXPECT_NEAR(
       learn.recorder().smooth_losses()[next],
-      learn.recorder().losses()[next]);
+      learn.recorder().losses()[next],
+      1e-12);
 }
 
 TEST(Recorder, KeepsRatesMomentumAndEpochs) {

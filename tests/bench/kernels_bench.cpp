@@ -1,0 +1,329 @@
+// Measures the kernels against what LibTorch has. One line a claim:
+//   name  ours  theirs  ratio  goal
+// Rounds of both sides alternate, so that a busy machine disturbs both; the
+// ratio is the median of the rounds' ratios. Exit code 1 if a goal is missed.
+//
+// On a machine that others use too: OMP_NUM_THREADS=1 kernels_bench --cpu-time
+// counts the time on the processor, not the waiting for it.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <time.h>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/kernels/fused_optimizer.h"
+#include "tern/kernels/normalize_images.h"
+#include "tern/kernels/unscale_and_check.h"
+
+namespace {
+
+using torch::Tensor;
+using Tensors = std::vector<Tensor>;
+
+constexpr int kRounds = 31;
+
+clockid_t used_clock = CLOCK_MONOTONIC;
+
+double now() {
+  timespec time{};
+  clock_gettime(used_clock, &time);
+  return static_cast<double>(time.tv_sec) +
+         static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+double seconds(const std::function<void()>& f) {
+  const double begin = now();
+  f();
+  return now() - begin;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+struct Measured {
+  double ours, theirs;
+  /// How many times faster ours is.
+  double ratio;
+};
+
+Measured measure(
+    const std::function<void()>& ours,
+    const std::function<void()>& theirs) {
+  std::vector<double> our_times, their_times, ratios;
+  for (int round = -3; round < kRounds; ++round) {
+    const double a = seconds(ours), b = seconds(theirs);
+    if (round >= 0) {  // the first three warm up
+      our_times.push_back(a);
+      their_times.push_back(b);
+      ratios.push_back(b / a);
+    }
+  }
+  return {median(our_times), median(their_times), median(ratios)};
+}
+
+/// Prints one claim; false if `ratio` misses `goal`.
+bool report(
+    const std::string& name,
+    const std::string& ours,
+    const std::string& theirs,
+    double ratio,
+    double goal) {
+  fmt::print(
+      "{:34}  {:>12}  {:>12}  {:6.2f}x  goal {:.2f}x{}\n",
+      name,
+      ours,
+      theirs,
+      ratio,
+      goal,
+      ratio < goal ? "  MISSED" : "");
+  return ratio >= goal;
+}
+
+bool report_times(const std::string& name, const Measured& m, double goal) {
+  return report(
+      name,
+      fmt::format("{:.2f} ms", m.ours * 1e3),
+      fmt::format("{:.2f} ms", m.theirs * 1e3),
+      m.ratio,
+      goal);
+}
+
+/// 62 tensors with 4.2 million elements: the convolutions and norms of a
+/// small residual network.
+std::vector<std::vector<int64_t>> network_shapes() {
+  std::vector<std::vector<int64_t>> shapes =
+      {{64, 3, 7, 7}, {64}, {64}, {1000, 256}, {1000}};
+  for (int block = 0; block < 4; ++block) {
+    for (const int64_t c : {64, 128, 256}) {
+      if (shapes.size() + 5 > 62) {
+        break;
+      }
+      const int64_t kernel = c == 256 && block > 0 ? 1 : 3;
+      shapes.insert(
+          shapes.end(),
+          {{c, c, kernel, kernel}, {c}, {c}, {c, c, 3, 3}, {c}});
+    }
+  }
+  while (shapes.size() < 62) {
+    shapes.push_back({128});
+  }
+  return shapes;
+}
+
+Tensors map(
+    const Tensors& list,
+    const std::function<Tensor(const Tensor&)>& f) {
+  Tensors out;
+  for (const Tensor& tensor : list) {
+    out.push_back(f(tensor));
+  }
+  return out;
+}
+
+struct Network {
+  Tensors params, grads, exp_avgs, exp_avg_sqs, steps;
+  int64_t size = 0;
+
+  Network() {
+    torch::manual_seed(0);
+    for (const auto& shape : network_shapes()) {
+      params.push_back(torch::randn(shape));
+      size += params.back().numel();
+    }
+    grads = map(params, [](const Tensor& p) { return torch::randn_like(p); });
+    exp_avgs =
+        map(params, [](const Tensor& p) { return torch::zeros_like(p); });
+    exp_avg_sqs =
+        map(params, [](const Tensor& p) { return torch::zeros_like(p); });
+    steps = map(params, [](const Tensor&) { return torch::zeros({}); });
+  }
+};
+
+const tern::FusedAdamArgs kAdamW{
+    .lr = 1e-3,
+    .weight_decay = 1e-2,
+    .decoupled_weight_decay = true};
+
+/// memcpy of `bytes` bytes on all threads of LibTorch.
+struct PlainCopy {
+  std::vector<char> from, to;
+  explicit PlainCopy(int64_t bytes) : from(bytes, 1), to(bytes, 2) {}
+
+  void operator()() {
+    const auto bytes = static_cast<int64_t>(from.size());
+    at::parallel_for(
+        0,
+        bytes,
+        int64_t{1} << 16,
+        [&](int64_t begin, int64_t end) {
+          std::memcpy(to.data() + begin, from.data() + begin, end - begin);
+        });
+  }
+};
+
+bool adamw_vs_torch_optim() {
+  Network net;
+  Tensors theirs = map(net.params, [](const Tensor& p) {
+    return p.clone().requires_grad_();
+  });
+  for (size_t i = 0; i < theirs.size(); ++i) {
+    theirs[i].mutable_grad() = net.grads[i].clone();
+  }
+  torch::optim::AdamW optimizer(
+      theirs,
+      torch::optim::AdamWOptions(1e-3).weight_decay(1e-2));
+  const auto m = measure(
+      [&] {
+        tern::fused_adam_(
+            {net.params, net.grads, {}, net.steps},
+            net.exp_avgs,
+            net.exp_avg_sqs,
+            {},
+            kAdamW);
+      },
+      [&] { optimizer.step(); });
+  fmt::print(
+      "({} tensors, {:.2f} M parameters, {} threads)\n",
+      net.params.size(),
+      static_cast<double>(net.size) * 1e-6,
+      at::get_num_threads());
+  return report_times("fused_adamw_vs_torch_optim", m, 3);
+}
+
+bool adamw_vs_fused_adamw() {
+  Network ours, theirs;
+  const auto m = measure(
+      [&] {
+        tern::fused_adam_(
+            {ours.params, ours.grads, {}, ours.steps},
+            ours.exp_avgs,
+            ours.exp_avg_sqs,
+            {},
+            kAdamW);
+      },
+      [&] {
+        for (Tensor& step : theirs.steps) {
+          step.add_(1);
+        }
+        at::_fused_adamw_(
+            theirs.params,
+            theirs.grads,
+            theirs.exp_avgs,
+            theirs.exp_avg_sqs,
+            {},
+            theirs.steps,
+            1e-3,
+            0.9,
+            0.999,
+            1e-2,
+            1e-8,
+            /*amsgrad=*/false,
+            /*maximize=*/false);
+      });
+  return report_times("fused_adamw_vs__fused_adamw_", m, 1);
+}
+
+/// `bytes` moved by `ours` against a copy that moves as many (half read, half
+/// written).
+bool vs_copy(
+    const std::string& name,
+    int64_t bytes,
+    double goal,
+    const std::function<void()>& ours) {
+  PlainCopy copy(bytes / 2);
+  const auto m = measure(ours, [&] { copy(); });
+  const auto rate = [&](double time) {
+    return fmt::format("{:.1f} GB/s", static_cast<double>(bytes) / time * 1e-9);
+  };
+  return report(name, rate(m.ours), rate(m.theirs), m.ratio, goal);
+}
+
+bool master_form_vs_copy() {
+  Network net;
+  const auto to_bf16 = [](const Tensor& t) { return t.to(torch::kBFloat16); };
+  const Tensors grads = map(net.grads, to_bf16);
+  const Tensors weights = map(net.params, to_bf16);
+  const Tensor scale = torch::tensor(65536.0f), found = torch::zeros({});
+  return vs_copy("adamw_masters_bf16_vs_copy", 28 * net.size, 0.8, [&] {
+    tern::fused_adam_(
+        {net.params, grads, weights, net.steps},
+        net.exp_avgs,
+        net.exp_avg_sqs,
+        {},
+        kAdamW,
+        {scale, found});
+  });
+}
+
+bool sgd_masters_vs_copy() {
+  Network net;
+  const auto to_half = [](const Tensor& t) { return t.to(torch::kHalf); };
+  const Tensors grads = map(net.grads, to_half);
+  const Tensors weights = map(net.params, to_half);
+  return vs_copy("sgd_masters_half_vs_copy", 20 * net.size, 0.8, [&] {
+    tern::fused_sgd_(
+        {net.params, grads, weights, net.steps},
+        net.exp_avgs,
+        {.lr = 1e-3, .momentum = 0.9});
+  });
+}
+
+bool unscale_vs_aten() {
+  Network ours, theirs;
+  Tensor found = torch::zeros({}), their_found = torch::zeros({});
+  // Not 1, which writes nothing; its powers stay finite over all rounds.
+  const Tensor scale = torch::tensor(0.999f);
+  const auto m = measure(
+      [&] { tern::unscale_and_check_(ours.grads, scale, found); },
+      [&] {
+        at::_amp_foreach_non_finite_check_and_unscale_(
+            theirs.grads,
+            their_found,
+            scale);
+      });
+  return report_times("unscale_vs__amp_foreach", m, 1);
+}
+
+bool normalize_vs_aten() {
+  const Tensor images = torch::randint(0, 256, {16, 224, 224, 3}, torch::kByte);
+  const std::vector<double> mean = {0.485, 0.456, 0.406};
+  const std::vector<double> stddev = {0.229, 0.224, 0.225};
+  const Tensor mean_row = torch::tensor({0.485f, 0.456f, 0.406f});
+  const Tensor stddev_row = torch::tensor({0.229f, 0.224f, 0.225f});
+  const auto m = measure(
+      [&] { tern::normalize_images(images, mean, stddev); },
+      [&] {
+        images.to(torch::kFloat)
+            .div_(255)
+            .sub_(mean_row)
+            .div_(stddev_row)
+            .permute({0, 3, 1, 2});
+      });
+  return report_times("normalize_images_vs_aten", m, 2);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1 && argv[1] == std::string_view("--cpu-time")) {
+    used_clock = CLOCK_PROCESS_CPUTIME_ID;
+  }
+  bool all_met = adamw_vs_torch_optim();
+  all_met &= adamw_vs_fused_adamw();
+  all_met &= master_form_vs_copy();
+  all_met &= sgd_masters_vs_copy();
+  all_met &= unscale_vs_aten();
+  all_met &= normalize_vs_aten();
+  return all_met ? 0 : 1;
+}

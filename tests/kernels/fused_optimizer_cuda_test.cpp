@@ -1,0 +1,193 @@
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/kernels/fused_optimizer.h"
+#include "tern/kernels/fused_optimizer_reference.h"
+#include "tern/kernels/load_cuda.h"
+#include "tern/tests/kernels/step_lists.h"
+#include "tern/tests/support/tolerance.h"
+
+namespace tern::test {
+namespace {
+
+class FusedOptimizerCudaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!load_cuda()) {
+      GTEST_SKIP() << "needs a CUDA device";
+    }
+  }
+};
+
+std::vector<torch::Tensor> none() {
+  return {};
+}
+
+/// One Adam step; on a CPU as the reference does it.
+void adam(StepLists& lists, const FusedAdamArgs& args, const GradState& state) {
+  const auto step =
+      lists.params[0].is_cpu() ? &reference::fused_adam_ : &tern::fused_adam_;
+  step(
+      lists.tensors(),
+      lists.exp_avgs,
+      lists.exp_avg_sqs,
+      args.amsgrad ? lists.max_exp_avg_sqs : none(),
+      args,
+      state);
+}
+
+void sgd(StepLists& lists, const FusedSgdArgs& args, const GradState& state) {
+  const auto step =
+      lists.params[0].is_cpu() ? &reference::fused_sgd_ : &tern::fused_sgd_;
+  step(
+      lists.tensors(),
+      args.momentum != 0 ? lists.momentum_buffers : none(),
+      args,
+      state);
+}
+
+GradState grad_state(float scale, float found_inf, torch::Device device) {
+  return {torch::tensor(scale, device), torch::full({}, found_inf, device)};
+}
+
+void expect_close(StepLists& actual, StepLists& expected) {
+  const auto a = actual.lists(), e = expected.lists();
+  for (size_t list = 0; list < a.size(); ++list) {
+    for (size_t i = 0; i < a[list]->size(); ++i) {
+      if ((*a[list])[i].defined()) {
+        EXPECT_TRUE(all_close((*a[list])[i], (*e[list])[i]))
+            << "list " << list << ", tensor " << i;
+      }
+    }
+  }
+}
+
+TEST_F(FusedOptimizerCudaTest, AdamEqualsReference) {
+  for (const auto grad : {torch::kFloat, torch::kHalf, torch::kBFloat16}) {
+    for (const auto weight : {torch::kFloat, torch::kHalf, torch::kBFloat16}) {
+      for (const bool flag : {false, true}) {
+        auto cpu = make_step_lists(
+            large_shapes(),
+            {.grad_type = grad, .weight_type = weight});
+        auto cuda = cpu.to(torch::kCUDA);
+        const FusedAdamArgs args{
+            .lr = 0.01,
+            .weight_decay = 0.1,
+            .amsgrad = flag,
+            .decoupled_weight_decay = flag};
+        for (int step = 0; step < 3; ++step) {
+          adam(cpu, args, grad_state(1024, 0, torch::kCPU));
+          adam(cuda, args, grad_state(1024, 0, torch::kCUDA));
+        }
+        expect_close(cuda, cpu);
+      }
+    }
+  }
+}
+
+TEST_F(FusedOptimizerCudaTest, SgdEqualsReference) {
+  const FusedSgdArgs all_args[] = {
+      {.lr = 0.1, .weight_decay = 0.1},
+      {.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0.1},
+      {.lr = 0.1,
+       .momentum = 0.9,
+       .weight_decay = 0.1,
+       .nesterov = true,
+       .decoupled_weight_decay = true}};
+  for (const auto& args : all_args) {
+    for (const float steps_done : {0.0f, 3.0f}) {
+      auto cpu = make_step_lists(
+          large_shapes(),
+          {.grad_type = torch::kHalf,
+           .weight_type = torch::kHalf,
+           .steps_done = steps_done});
+      auto cuda = cpu.to(torch::kCUDA);
+      for (int step = 0; step < 3; ++step) {
+        sgd(cpu, args, grad_state(3, 0, torch::kCPU));
+        sgd(cuda, args, grad_state(3, 0, torch::kCUDA));
+      }
+      expect_close(cuda, cpu);
+    }
+  }
+}
+
+// Longer than the table that fits one launch.
+TEST_F(FusedOptimizerCudaTest, ListsLongerThanOneLaunch) {
+  std::vector<std::vector<int64_t>> shapes;
+  for (int64_t i = 0; i < 3000; ++i) {
+    shapes.push_back({i % 7 == 0 ? 0 : 1 + i % 50});
+  }
+  auto cpu = make_step_lists(shapes);
+  auto cuda = cpu.to(torch::kCUDA);
+  adam(cpu, {}, {});
+  adam(cuda, {}, {});
+  sgd(cpu, {.lr = 0.1, .momentum = 0.9}, {});
+  sgd(cuda, {.lr = 0.1, .momentum = 0.9}, {});
+  expect_close(cuda, cpu);
+}
+
+TEST_F(FusedOptimizerCudaTest, AnyFoundInfSkipsBitForBit) {
+  for (const float found :
+       {1.0f, 2.0f, 0.5f, std::numeric_limits<float>::quiet_NaN()}) {
+    auto lists = make_step_lists(
+                     large_shapes(),
+                     {.grad_type = torch::kHalf, .weight_type = torch::kHalf})
+                     .to(torch::kCUDA);
+    auto before = lists.clone();
+    adam(lists, {.weight_decay = 0.1}, grad_state(4, found, torch::kCUDA));
+    sgd(lists, {.momentum = 0.9}, grad_state(4, found, torch::kCUDA));
+    EXPECT_TRUE(lists_bit_equal(lists, before));
+  }
+}
+
+TEST_F(FusedOptimizerCudaTest, FirstStepAfterSkippedFirstStepIgnoresTheBuffer) {
+  auto lists = make_step_lists({{1000}}, {.steps_done = 0}).to(torch::kCUDA);
+  lists.momentum_buffers[0].fill_(std::numeric_limits<float>::quiet_NaN());
+  const FusedSgdArgs args{.lr = 0.1, .momentum = 0.9, .dampening = 0.5};
+  sgd(lists, args, grad_state(1, 1, torch::kCUDA));
+  sgd(lists, args, grad_state(1, 0, torch::kCUDA));
+  EXPECT_TRUE(bit_equal(lists.momentum_buffers[0], lists.grads[0]));
+  EXPECT_EQ(lists.steps[0].item<float>(), 1);
+}
+
+TEST_F(FusedOptimizerCudaTest, PowerOfTwoGradScaleChangesNoBit) {
+  auto plain = make_step_lists(large_shapes()).to(torch::kCUDA);
+  auto scaled = plain.clone();
+  for (auto& grad : scaled.grads) {
+    grad.mul_(65536);
+  }
+  adam(plain, {}, {});
+  adam(scaled, {}, grad_state(65536, 0, torch::kCUDA));
+  scaled.grads = plain.grads;
+  EXPECT_TRUE(lists_bit_equal(scaled, plain));
+}
+
+TEST_F(FusedOptimizerCudaTest, UnalignedViewsEqualAlignedTensors) {
+  auto expected = make_step_lists(
+                      {{1000}, {65537}},
+                      {.grad_type = torch::kHalf, .weight_type = torch::kHalf})
+                      .to(torch::kCUDA);
+  auto views = expected.map([](const torch::Tensor& t) {
+    if (t.dim() == 0) {
+      return t.clone();
+    }
+    auto view =
+        torch::zeros({t.numel() + 1}, t.options()).narrow(0, 1, t.numel());
+    view.copy_(t);
+    return view;
+  });
+  adam(expected, {}, {});
+  adam(views, {}, {});
+  EXPECT_TRUE(lists_bit_equal(views, expected));
+}
+
+TEST_F(FusedOptimizerCudaTest, RejectsTensorsOfTwoDevices) {
+  auto lists = make_step_lists({{4}}).to(torch::kCUDA);
+  lists.grads[0] = lists.grads[0].cpu();
+  EXPECT_THROW(adam(lists, {}, {}), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace tern::test

@@ -1,0 +1,85 @@
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/kernels/load_cuda.h"
+#include "tern/kernels/unscale_and_check.h"
+#include "tern/tests/support/tolerance.h"
+
+namespace tern::test {
+namespace {
+
+const float kInf = std::numeric_limits<float>::infinity();
+const float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+class UnscaleAndCheckCudaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!load_cuda()) {
+      GTEST_SKIP() << "needs a CUDA device";
+    }
+  }
+};
+
+torch::Tensor on_device(float value) {
+  return torch::tensor(value, torch::kCUDA);
+}
+
+TEST_F(UnscaleAndCheckCudaTest, EqualsCpuBitForBit) {
+  std::vector<torch::Tensor> cpu, cuda;
+  for (const auto type :
+       {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {
+    for (const int64_t size : {1, 3, 4, 0, 1000, 65535, 65536, 65537}) {
+      cpu.push_back((torch::randn({size}) * 100).to(type));
+      cuda.push_back(cpu.back().to(torch::kCUDA));
+    }
+  }
+  auto found = on_device(0);
+  unscale_and_check_(cpu, torch::tensor(0.3f), torch::zeros({}));
+  unscale_and_check_(cuda, on_device(0.3f), found);
+  for (size_t i = 0; i < cpu.size(); ++i) {
+    EXPECT_TRUE(bit_equal(cuda[i], cpu[i])) << "tensor " << i;
+  }
+  EXPECT_EQ(found.item<float>(), 0);
+}
+
+TEST_F(UnscaleAndCheckCudaTest, FindsEveryNonFiniteValueAtEveryPlace) {
+  for (const auto type :
+       {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {
+    for (const float value : {kInf, -kInf, kNaN}) {
+      for (const int64_t place : {0, 1, 16383, 16384, 70000, 70001}) {
+        auto grad =
+            torch::ones({70002}, torch::dtype(type).device(torch::kCUDA));
+        grad[place] = value;
+        auto checked = on_device(0), unscaled = on_device(0);
+        check_finite({grad}, checked);
+        unscale_and_check_({grad}, on_device(0.5f), unscaled);
+        EXPECT_EQ(checked.item<float>(), 1);
+        EXPECT_EQ(unscaled.item<float>(), 1);
+      }
+    }
+  }
+}
+
+TEST_F(UnscaleAndCheckCudaTest, ViewsAndLongLists) {
+  std::vector<torch::Tensor> grads;
+  for (int i = 0; i < 2000; ++i) {
+    grads.push_back(torch::full({1 + i % 9}, 4.0f, torch::kCUDA));
+  }
+  grads.push_back(torch::full({20, 20}, 4.0f, torch::kCUDA).slice(1, 1, 20, 2));
+  grads.push_back(torch::full({20, 20}, 4.0f, torch::kCUDA).t());
+  grads.push_back(torch::full({1001}, 4.0f, torch::kCUDA).narrow(0, 1, 1000));
+  auto found = on_device(0);
+  unscale_and_check_(grads, on_device(0.25f), found);
+  for (const auto& grad : grads) {
+    EXPECT_TRUE(all_close(grad, torch::ones_like(grad)));
+  }
+  EXPECT_EQ(found.item<float>(), 0);
+  grads[1999][0] = kNaN;
+  check_finite(grads, found);
+  EXPECT_EQ(found.item<float>(), 1);
+}
+
+}  // namespace
+}  // namespace tern::test
