@@ -1,0 +1,107 @@
+#pragma once
+
+// How the benchmarks measure: rounds of both sides alternate, so that a busy
+// machine disturbs both, and the ratio is the median of the rounds' ratios. One
+// line a claim:
+//   name  ours  theirs  ratio  goal
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <time.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tern::bench {
+
+inline clockid_t used_clock = CLOCK_MONOTONIC;
+
+/// On a machine that others use too: `OMP_NUM_THREADS=1 PROGRAM --cpu-time`
+/// counts the time on the processor, not the waiting for it.
+inline void read_arguments(int argc, char** argv) {
+  if (argc > 1 && argv[1] == std::string_view("--cpu-time")) {
+    used_clock = CLOCK_PROCESS_CPUTIME_ID;
+  }
+}
+
+inline double now() {
+  timespec time{};
+  clock_gettime(used_clock, &time);
+  return static_cast<double>(time.tv_sec) +
+         static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+inline double seconds(const std::function<void()>& f) {
+  const double begin = now();
+  f();
+  return now() - begin;
+}
+
+inline double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+struct Measured {
+  double ours, theirs;
+  /// How many times faster ours is.
+  double ratio;
+};
+
+inline Measured measure(
+    const std::function<void()>& ours,
+    const std::function<void()>& theirs,
+    int rounds = 31) {
+  std::vector<double> our_times, their_times, ratios;
+  for (int round = -3; round < rounds; ++round) {
+    // Who goes first alternates: the second finds the caches used.
+    double a = 0, b = 0;
+    if (round % 2 == 0) {
+      a = seconds(ours);
+      b = seconds(theirs);
+    } else {
+      b = seconds(theirs);
+      a = seconds(ours);
+    }
+    if (round >= 0) {  // the first three warm up
+      our_times.push_back(a);
+      their_times.push_back(b);
+      ratios.push_back(b / a);
+    }
+  }
+  return {median(our_times), median(their_times), median(ratios)};
+}
+
+/// Prints one claim; false if `ratio` misses `goal`.
+inline bool report(
+    const std::string& name,
+    const std::string& ours,
+    const std::string& theirs,
+    double ratio,
+    double goal) {
+  fmt::print(
+      "{:34}  {:>12}  {:>12}  {:6.3f}x  goal {:.2f}x{}\n",
+      name,
+      ours,
+      theirs,
+      ratio,
+      goal,
+      ratio < goal ? "  MISSED" : "");
+  std::fflush(stdout);
+  return ratio >= goal;
+}
+
+inline bool
+report_times(const std::string& name, const Measured& m, double goal) {
+  return report(
+      name,
+      fmt::format("{:.2f} ms", m.ours * 1e3),
+      fmt::format("{:.2f} ms", m.theirs * 1e3),
+      m.ratio,
+      goal);
+}
+
+}  // namespace tern::bench
