@@ -1,4 +1,4 @@
-"""fastai's side of the comparison `mnist`: the work of examples/mnist.cpp."""
+"""fastai's side of the comparison `mnist`: the work of mnist_timed.cpp."""
 import argparse
 import json
 import time
@@ -27,7 +27,7 @@ class Stopwatch(Callback):
     def before_epoch(self):
         self.start = time.perf_counter()
 
-    def after_batch(self):
+    def before_batch(self):
         if self.first_batch_seconds is None:
             self.first_batch_seconds = seconds_since_start()
 

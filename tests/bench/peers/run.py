@@ -52,7 +52,7 @@ COMPARISONS = [
         "batch 64, one epoch with validation, fp32",
         peer="fastai",
         peer_program="mnist_fastai.py",
-        tern_program="examples/mnist",
+        tern_program="tests/bench/mnist_timed",
         tern_options=["--precision", "fp32", "--epochs", "1"],
         archive="mnist_sample.tgz",
         rows=[
@@ -196,7 +196,9 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev bench peers")
     parser.add_argument("names", nargs="*", metavar="NAME", help=str(names))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument(
+        "--build", type=pathlib.Path, default=ROOT / "build-bench"
+    )
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(names):
         parser.error(f"no comparison {unknown}; there are {names}")
