@@ -5,6 +5,8 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 knows no 20 for nvcc 13
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# Executables too, or they could not use the libraries' precompiled header.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
