@@ -21,7 +21,7 @@ struct DataLoaderOptions {
   /// Passed on to the data set: whether it may augment.
   bool training = false;
   /// The order of the samples; null: random or sequential by `shuffle`.
-  std::shared_ptr<const Sampler> sampler;
+  std::shared_ptr<const Sampler> sampler = {};
   /// Key of all randomness, with the epoch and the sample. Batches are equal
   /// for any number of workers.
   uint64_t seed = 42;
@@ -36,7 +36,7 @@ struct DataLoaderOptions {
   int64_t prefetch = 4;
   /// Page-locked batches, for copies that overlap with computation. Unset: yes
   /// when there is a CUDA device.
-  std::optional<bool> pin_memory;
+  std::optional<bool> pin_memory = {};
   /// How long `next` waits for a batch before it throws; 0: for ever.
   std::chrono::milliseconds timeout{0};
 };

@@ -9,6 +9,7 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
+#include <torch/cuda.h>
 #include <torch/types.h>
 
 #include "tern/tests/support/expect_error.h"

@@ -11,6 +11,8 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
+#include <torch/autograd.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
