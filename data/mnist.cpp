@@ -151,10 +151,10 @@ std::shared_ptr<const IdxDataset> mnist_dataset(
     bool train,
     const IdxDatasetOptions& options) {
   const std::string part = train ? "train" : "t10k";
-  return std::make_shared<IdxDataset>(
-      find_file(folder, part + "-images-idx3-ubyte"),
-      find_file(folder, part + "-labels-idx1-ubyte"),
-      options);
+  // One after the other, so that the error names the first that is missing.
+  const fs::path images = find_file(folder, part + "-images-idx3-ubyte");
+  const fs::path labels = find_file(folder, part + "-labels-idx1-ubyte");
+  return std::make_shared<IdxDataset>(images, labels, options);
 }
 
 DataBunch mnist_data(
