@@ -68,6 +68,8 @@ MixedPrecision::MixedPrecision(
 }
 
 void MixedPrecision::on_train_begin(Learner& learn) {
+  // A fit that ended by an exception may have left a step half done.
+  scaler_.forget(learn.optimizer());
   // The optimizer may have been made since the last fit.
   if (auto* fused = dynamic_cast<AmpAware*>(&learn.optimizer())) {
     fused->set_weights(learn.masters()->masters(), learn.masters()->weights());

@@ -1,6 +1,8 @@
 // The one training loop of the project, and the pass over validation data that
 // is the same without backward.
 
+#include <limits>
+
 #include <fmt/format.h>
 #include <torch/types.h>
 
@@ -13,6 +15,8 @@ Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
   FitScope fit(*this, epochs, lr, std::move(extra));
   run(&Callback::on_train_begin);
   while (state_.epoch < epochs && !state_.stop_training) {
+    state_.valid_loss = std::numeric_limits<double>::quiet_NaN();
+    state_.last_metrics.clear();
     run(&Callback::on_epoch_begin);
     train_one_epoch();
     if (data_.valid && !state_.stop_training) validate_after_epoch();

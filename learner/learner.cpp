@@ -150,9 +150,11 @@ void Learner::zero_grad() {
 }
 
 void Learner::validate_after_epoch() {
-  const Validation validation = validate();
+  Validation validation = validate();
+  // A pass that was stopped in the middle says nothing about the whole set.
+  if (state_.stop_training) return;
   state_.valid_loss = validation.loss;
-  state_.last_metrics = validation.metrics;
+  state_.last_metrics = std::move(validation.metrics);
 }
 
 torch::optim::Optimizer& Learner::optimizer() {

@@ -68,7 +68,7 @@ struct TrainState {
   /// Exponential average of the training loss (0.98, debiased), as of the last
   /// time it was read from the device. 0-dim kDouble on the CPU.
   torch::Tensor smooth_loss;
-  /// Of the last validation; NaN before the first.
+  /// Of this epoch's validation; NaN and empty until it is complete.
   double valid_loss = std::numeric_limits<double>::quiet_NaN();
   std::vector<MetricValue> last_metrics;
 };

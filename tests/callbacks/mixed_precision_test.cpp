@@ -382,6 +382,16 @@ TEST(MixedPrecision, ASkipThatAnotherCallbackAsksForIsNoOverflow) {
   EXPECT_EQ(scale_of(learn), 4);
 }
 
+TEST(MixedPrecision, AnExceptionBetweenStepAndUpdateDoesNotSpoilTheNextFit) {
+  Learner learn(point_data(64, 0), point_net(), quiet());
+  learn.to_fp16(fp16());
+  const auto thrower = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_step_end = [](Learner&) { throw std::runtime_error("no"); }});
+  EXPECT_THROW(learn.fit(1, {}, {thrower}), std::runtime_error);
+  learn.fit(1);
+  EXPECT_EQ(learn.recorder().losses().size(), 2u);
+}
+
 TEST(MixedPrecision, PredictsWithTheHalfModel) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_fp16(fp16()).fit(5, 1e-2);

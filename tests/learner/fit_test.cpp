@@ -197,6 +197,20 @@ TEST(Fit, ARequestFromAnotherThreadStopsIt) {
   EXPECT_LT(learn.state().epoch, 100000);
 }
 
+TEST(Fit, AStoppedEpochHasNoValidationOfTheEpochBefore) {
+  Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
+  learn.add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+    // In the middle of the second epoch's validation.
+    if (l.state().epoch == 1 && !l.state().training) l.request_stop();
+  }});
+  learn.fit(3);
+  const auto& epochs = learn.recorder().epochs();
+  ASSERT_EQ(epochs.size(), 2u);
+  EXPECT_FALSE(std::isnan(epochs[0].valid_loss));
+  EXPECT_TRUE(std::isnan(epochs[1].valid_loss));
+  EXPECT_TRUE(epochs[1].metrics.empty());
+}
+
 TEST(Fit, ExtraCallbacksTakePartInOneFitAlone) {
   Learner learn(point_data(), point_net(), quiet());
   int epochs = 0;
