@@ -1,16 +1,8 @@
-// Measures the kernels against what LibTorch has. One line a claim:
-//   name  ours  theirs  ratio  goal
-// Rounds of both sides alternate, so that a busy machine disturbs both; the
-// ratio is the median of the rounds' ratios. Exit code 1 if a goal is missed.
-//
-// On a machine that others use too: OMP_NUM_THREADS=1 kernels_bench --cpu-time
-// counts the time on the processor, not the waiting for it.
-#include <algorithm>
+// Measures the kernels against what LibTorch has. Exit code 1 if a goal is
+// missed.
 #include <cstring>
 #include <functional>
 #include <string>
-#include <string_view>
-#include <time.h>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -22,82 +14,16 @@
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/normalize_images.h"
 #include "tern/kernels/unscale_and_check.h"
+#include "tern/tests/bench/measure.h"
 
 namespace {
 
 using torch::Tensor;
 using Tensors = std::vector<Tensor>;
 
-constexpr int kRounds = 31;
-
-clockid_t used_clock = CLOCK_MONOTONIC;
-
-double now() {
-  timespec time{};
-  clock_gettime(used_clock, &time);
-  return static_cast<double>(time.tv_sec) +
-         static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
-double seconds(const std::function<void()>& f) {
-  const double begin = now();
-  f();
-  return now() - begin;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-struct Measured {
-  double ours, theirs;
-  /// How many times faster ours is.
-  double ratio;
-};
-
-Measured measure(
-    const std::function<void()>& ours,
-    const std::function<void()>& theirs) {
-  std::vector<double> our_times, their_times, ratios;
-  for (int round = -3; round < kRounds; ++round) {
-    const double a = seconds(ours), b = seconds(theirs);
-    if (round >= 0) {  // the first three warm up
-      our_times.push_back(a);
-      their_times.push_back(b);
-      ratios.push_back(b / a);
-    }
-  }
-  return {median(our_times), median(their_times), median(ratios)};
-}
-
-/// Prints one claim; false if `ratio` misses `goal`.
-bool report(
-    const std::string& name,
-    const std::string& ours,
-    const std::string& theirs,
-    double ratio,
-    double goal) {
-  fmt::print(
-      "{:34}  {:>12}  {:>12}  {:6.2f}x  goal {:.2f}x{}\n",
-      name,
-      ours,
-      theirs,
-      ratio,
-      goal,
-      ratio < goal ? "  MISSED" : "");
-  return ratio >= goal;
-}
-
-bool report_times(const std::string& name, const Measured& m, double goal) {
-  return report(
-      name,
-      fmt::format("{:.2f} ms", m.ours * 1e3),
-      fmt::format("{:.2f} ms", m.theirs * 1e3),
-      m.ratio,
-      goal);
-}
+using tern::bench::measure;
+using tern::bench::report;
+using tern::bench::report_times;
 
 /// 62 tensors with 4.2 million elements: the convolutions and norms of a
 /// small residual network.
@@ -316,9 +242,7 @@ bool normalize_vs_aten() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && argv[1] == std::string_view("--cpu-time")) {
-    used_clock = CLOCK_PROCESS_CPUTIME_ID;
-  }
+  tern::bench::read_arguments(argc, argv);
   bool all_met = adamw_vs_torch_optim();
   all_met &= adamw_vs_fused_adamw();
   all_met &= master_form_vs_copy();
