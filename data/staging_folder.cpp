@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <fcntl.h>
 #include <random>
 #include <string>
 #include <sys/stat.h>
@@ -54,16 +53,10 @@ bool StagingFolder::publish() {
 }
 
 bool StagingFolder::publish(const fs::path& content) {
-  // One call for all files: an fsync each would take minutes for a data set.
-  const FileHandle folder = open_file(content, O_RDONLY | O_DIRECTORY);
-  if (::syncfs(folder.fd()) != 0) {
-    throw IoError(content, "write to the disk", errno);
-  }
   if (::rename(content.c_str(), target_.c_str()) != 0) {
     if (errno == EEXIST || errno == ENOTEMPTY) return false;
     throw IoError(target_, "rename the finished folder to this name", errno);
   }
-  sync_folder(path_.parent_path());
   return true;
 }
 

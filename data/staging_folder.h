@@ -6,7 +6,8 @@ namespace tern {
 
 /// A new folder beside `target` that becomes `target` in one step once it is
 /// complete, and is removed when it never gets that far. A reader therefore
-/// sees a whole folder or none.
+/// sees a whole folder or none. It does not wait for the disk, which takes
+/// minutes on a busy one: after a power cut, files may be missing or short.
 ///
 ///   StagingFolder staging(cache / "digits");
 ///   write_file(staging.path() / "labels.csv", text);
@@ -21,7 +22,7 @@ class StagingFolder {
 
   const std::filesystem::path& path() const { return path_; }
 
-  /// Writes everything to the disk and renames the folder to `target`.
+  /// Renames the folder to `target`.
   /// \return false if `target` exists by now with something in it: another
   ///         process was first, and its folder stays.
   bool publish();

@@ -235,16 +235,17 @@ Line smooth(const Line& points) {
   return out;
 }
 
-// One hand's slant, size, place and wobble: unit square to pixels.
+// One hand's slant, size, place and wobble: unit square to pixels. The ranges
+// are such that a small network finds 3 against 7 about as hard as on MNIST.
 class Hand {
  public:
   explicit Hand(SampleRng& rng)
-      : angle_(rng.uniform(-.22f, .22f)),
-        slant_(rng.uniform(-.25f, .45f)),
-        height_(rng.uniform(16.f, 21.f)),
-        width_(height_ * rng.uniform(.65f, 1.05f)),
+      : angle_(rng.uniform(-.08f, .08f)),
+        slant_(rng.uniform(-.02f, .25f)),
+        height_(rng.uniform(17.f, 20.f)),
+        width_(height_ * rng.uniform(.8f, 1.f)),
         shift_{rng.uniform(-2.f, 2.f), rng.uniform(-2.f, 2.f)},
-        bend_{rng.uniform(-.06f, .06f), rng.uniform(-.06f, .06f)},
+        bend_{rng.uniform(-.025f, .025f), rng.uniform(-.025f, .025f)},
         phase_{rng.uniform(0, 2 * kPi), rng.uniform(0, 2 * kPi)} {}
 
   Point to_pixels(Point p) const {
@@ -343,13 +344,13 @@ DigitImage draw_digit(int digit, uint64_t seed, int64_t index) {
   const auto& ways = shapes(digit);
   const Shape& shape = ways[rng.below(ways.size())];
   const Hand hand(rng);
-  const float radius = rng.uniform(.5f, 1.7f);
+  const float radius = rng.uniform(.7f, 1.8f);
 
   Canvas canvas{};
   for (Stroke stroke : shape) {
     for (Point& point : stroke.points) {
-      point.x += rng.uniform(-.06f, .06f);
-      point.y += rng.uniform(-.05f, .05f);
+      point.x += rng.uniform(-.03f, .03f);
+      point.y += rng.uniform(-.03f, .03f);
     }
     Line line = stroke.curved ? smooth(stroke.points) : stroke.points;
     for (Point& point : line) point = hand.to_pixels(point);

@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fcntl.h>
-#include <optional>
 #include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/gzip.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/data/source_marker.h"
 #include "tern/data/staging_folder.h"
 
 namespace tern {
@@ -21,12 +21,6 @@ namespace tern {
 namespace fs = std::filesystem;
 
 namespace {
-
-// Written into each folder that is made here. Its first part says where the
-// data comes from, its second what lies at the top.
-constexpr char kMarkerName[] = ".tern-source";
-constexpr char kMarkerTitle[] = "tern data set 1\n";
-constexpr char kHolds[] = "holds ";
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -64,50 +58,6 @@ fs::path data_folder(const UntarOptions& options) {
 bool has_content(const fs::path& folder) {
   std::error_code error;
   return fs::is_directory(folder, error) && !fs::is_empty(folder, error);
-}
-
-// What the marker of a folder says; nothing if there is none.
-std::optional<std::string> read_marker(const fs::path& folder) {
-  try {
-    const auto bytes = read_file(folder / kMarkerName, 1 << 20);
-    return std::string(bytes.begin(), bytes.end());
-  } catch (const DataError&) {
-    return std::nullopt;
-  }
-}
-
-void write_marker(const fs::path& folder, const std::string& source) {
-  std::string text = kMarkerTitle + source;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    text += kHolds + entry.path().filename().string() + "\n";
-  }
-  write_file(folder / kMarkerName, text);
-}
-
-// Whether all that lay at the top of a folder is still there.
-bool is_whole(const fs::path& folder, const std::string& marker) {
-  size_t begin = 0;
-  while (begin < marker.size()) {
-    size_t end = marker.find('\n', begin);
-    if (end == marker.npos) return false;
-    const std::string line = marker.substr(begin, end - begin);
-    if (line.starts_with(kHolds)) {
-      struct stat info {};
-      const fs::path path = folder / line.substr(sizeof kHolds - 1);
-      if (::stat(path.c_str(), &info) != 0) return false;
-    }
-    begin = end + 1;
-  }
-  return true;
-}
-
-// A folder of the cache that may be used as it is. One without a marker was
-// put there by hand and is trusted; `source` empty: wherever it comes from.
-bool is_usable(const fs::path& folder, const std::string& source) {
-  const auto marker = read_marker(folder);
-  if (!marker) return has_content(folder);
-  return marker->starts_with(kMarkerTitle + source) &&
-         is_whole(folder, *marker);
 }
 
 // The archives of a data set in `folder`; empty unless all are there.
@@ -227,10 +177,10 @@ class Untar {
       if (has_content(data_ / name_)) return data_ / name_;
     }
     const fs::path target = cache_ / name_;
-    if (is_usable(target, "")) return target;
+    if (is_whole_data(target)) return target;
     const fs::path stand_in = cache_ / "generated" / name_;
     if (options_.allow_stand_in && dataset_.generate != nullptr &&
-        is_usable(stand_in, "")) {
+        is_whole_data(stand_in)) {
       say_stand_in(stand_in, "");
       return stand_in;
     }
@@ -257,7 +207,7 @@ class Untar {
   fs::path from_archives(const std::vector<fs::path>& archives) {
     const std::string source = identity(archives);
     fs::path target = cache_ / name_;
-    if (is_usable(target, source)) return target;
+    if (is_whole_data(target, source)) return target;
     if (has_content(target)) {
       // Somebody may be reading what comes from elsewhere: it stays.
       const std::span bytes(
@@ -265,7 +215,7 @@ class Untar {
           source.size());
       target += "-";
       target += sha256(bytes).substr(0, 8);
-      if (is_usable(target, source)) return target;
+      if (is_whole_data(target, source)) return target;
     }
     return make(target, source, [&](const fs::path& folder) {
       for (const fs::path& archive : archives) {
@@ -312,17 +262,27 @@ class Untar {
     std::string lock_name = ".";
     lock_name += target.filename().string() + ".lock";
     const Lock lock(target.parent_path() / lock_name);
-    if (is_usable(target, source)) return target;  // made while we waited
+    if (is_whole_data(target, source)) return target;  // made while we waited
     if (lock.is_held()) StagingFolder::remove_leftovers(target);
     StagingFolder staging(target);
     const Filled filled = fill(staging.path());
-    write_marker(filled.root, filled.source);
-    if (has_content(target) && !is_usable(target, source)) {
-      say(target.string() + " has lost some of its files; it is made again");
-      fs::remove_all(target);
-    }
+    write_source_marker(filled.root, filled.source);
+    if (has_content(target) && !is_whole_data(target)) set_aside(target);
     staging.publish(filled.root);
     return target;
+  }
+
+  // Somebody may have put files of their own into the folder: it is kept.
+  void set_aside(const fs::path& folder) const {
+    fs::path aside = folder;
+    for (int i = 1; fs::exists(aside); ++i) {
+      aside = folder.string() + ".incomplete-" + std::to_string(i);
+    }
+    fs::rename(folder, aside);
+    say(folder.string() +
+        " has lost some of its files and is made again; "
+        "what was left is in " +
+        aside.string());
   }
 
   void say(const std::string& line) const {

@@ -135,6 +135,34 @@ TEST_F(UntarDataTest, MakesAFolderAgainThatLostAPart) {
   EXPECT_NE(said_.find("lost some of its files"), std::string::npos) << said_;
 }
 
+// As after a power cut: the marker is of an earlier start of the machine.
+void forget_the_start(const fs::path& folder) {
+  std::string marker = text_of(folder / ".tern-source");
+  marker[marker.size() - 2] ^= 1;
+  write_file(folder / ".tern-source", marker);
+}
+
+TEST_F(UntarDataTest, CountsTheFilesAgainAfterARestart) {
+  const fs::path path = untar_data(dataset(), options());
+  const std::string marker = text_of(path / ".tern-source");
+  make_folders(path / "models");
+  write_file(path / "models/mine.pth", std::string_view("mine"));
+  forget_the_start(path);
+  untar_data(dataset(), options());
+  EXPECT_EQ(text_of(path / ".tern-source"), marker);
+  EXPECT_EQ(server_.requests().size(), 1u);
+
+  forget_the_start(path);
+  write_file(path / "train/a.txt", std::string_view(""));
+  EXPECT_EQ(untar_data(dataset(), options()), path);
+  EXPECT_EQ(content(path), "from the server");
+  EXPECT_TRUE(fs::exists(temp_ / "cache/small.incomplete-1/models/mine.pth"));
+
+  write_file(path / ".tern-source", std::string_view(""));
+  untar_data(dataset(), options());
+  EXPECT_EQ(server_.requests().size(), 3u);
+}
+
 TEST_F(UntarDataTest, UsesAStandInWithoutANetworkAndSaysSo) {
   const int port = [] {
     return HttpServer([](const auto&) { return ""; }).port();
