@@ -10,6 +10,10 @@ Prediction Learner::predict(const torch::Tensor& sample) {
       sample.defined() && sample.dim() > 0,
       "[Learner::predict] the sample is undefined or 0-dim; expected one input "
       "of the model without the batch dimension.");
+  // Before the first batch with a target, class names tell what is learnt.
+  const Activation activation = options_.loss ? options_.loss.activation()
+                                : data_.classes.empty() ? Activation::none
+                                                        : Activation::softmax;
   const EvalScope eval(*this);
   start_batch({{sample.unsqueeze(0)}, {}});
   run(&Callback::on_batch_begin);
@@ -17,7 +21,7 @@ Prediction Learner::predict(const torch::Tensor& sample) {
   run(&Callback::on_loss_begin);
   Prediction prediction;
   prediction.probabilities =
-      activate(state_.outputs.at(0), options_.loss.activation())[0].cpu();
+      activate(state_.outputs.at(0), activation)[0].cpu();
   if (!data_.classes.empty() && prediction.probabilities.dim() == 1) {
     prediction.index = prediction.probabilities.argmax().item<int64_t>();
     if (prediction.index < static_cast<int64_t>(data_.classes.size())) {

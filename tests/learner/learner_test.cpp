@@ -90,6 +90,12 @@ TEST(Learner, GetPredsKeepsTheOrderOfTheDataAndGivesProbabilities) {
 
 TEST(Learner, PredictNamesTheLikeliestClass) {
   Learner learn(point_data(), point_net(), quiet());
+  EXPECT_NEAR(
+      learn.predict(torch::tensor({2.f, 2.f}))
+          .probabilities.sum()
+          .item<float>(),
+      1,
+      1e-6);
   learn.fit(5, 1e-2);
   const Prediction above = learn.predict(torch::tensor({2.f, 2.f}));
   EXPECT_EQ(above.label, "above");
