@@ -45,7 +45,7 @@ class Callback {
   virtual void on_train_end(Learner&) {}
 
   /// What a bit-exact resume needs of this callback.
-  virtual StateDict state_dict() const { return {}; }
+  virtual StateDict state_dict() const { return StateDict(); }
   virtual void load_state_dict(const StateDict&) {}
 
   /// Callbacks run in ascending order; equal ones as they were added.
