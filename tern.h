@@ -6,6 +6,7 @@
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/data/data_bunch.h"
 #include "tern/data/error_text.h"
+#include "tern/data/from_torch.h"
 #include "tern/data/mnist.h"
 #include "tern/data/untar_data.h"
 #include "tern/data/urls.h"

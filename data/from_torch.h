@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include <torch/data/example.h>
+
+#include "tern/data/dataset.h"
+
+namespace tern {
+
+namespace detail {
+
+template <class Source>
+class TorchDataset final : public Dataset {
+ public:
+  explicit TorchDataset(Source source)
+      : source_(std::make_shared<Source>(std::move(source))) {
+    TORCH_CHECK_VALUE(
+        source_->size().has_value(),
+        "[from_torch] the data set does not know its size; expected one that "
+        "does.");
+  }
+
+  int64_t size() const override {
+    return static_cast<int64_t>(*source_->size());
+  }
+
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
+      const override {
+    std::vector<Batch> samples;
+    samples.reserve(indices.size());
+    for (const int64_t index : indices) {
+      samples.push_back(as_batch(source_->get(static_cast<size_t>(index))));
+    }
+    return collate(samples, context);
+  }
+
+ private:
+  static Batch as_batch(const torch::data::Example<>& example) {
+    return {{example.data.unsqueeze(0)}, {example.target.unsqueeze(0)}};
+  }
+  static Batch as_batch(
+      const torch::data::Example<torch::Tensor, torch::data::example::NoTarget>&
+          example) {
+    return {{example.data.unsqueeze(0)}, {}};
+  }
+
+  std::shared_ptr<Source> source_;  // LibTorch's `get` is not const
+};
+
+}  // namespace detail
+
+/// Any data set of torch::data that gives single examples, as a Tern data set.
+///
+///   auto train = from_torch(torch::data::datasets::MNIST(path));
+///
+/// \param source  With `get(size_t)` that gives an `Example<>` or a
+///                `TensorExample`, and a known `size()`. Called from worker
+///                threads: its `get` may not change it.
+/// \throws c10::ValueError if its size is unknown, or, in `get_batch`, when
+///         examples have different shapes.
+template <class Source>
+std::shared_ptr<Dataset> from_torch(Source source) {
+  return std::make_shared<detail::TorchDataset<Source>>(std::move(source));
+}
+
+}  // namespace tern
