@@ -5,11 +5,11 @@
 #include <sstream>
 
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
-#include <torch/cuda.h>
 #include <torch/types.h>
 
 #include "tern/tests/support/expect_error.h"

@@ -6,13 +6,13 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
-#include <torch/autograd.h>
-#include <torch/nn/modules/activation.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 

@@ -88,9 +88,14 @@ TEST(Gzip, StopsAtTheLargestSizeAllowed) {
 }
 
 TEST(Gzip, RefusesADecompressionBomb) {
-  const Bytes bomb = gzip_bytes(Bytes(66 << 20, 0));
-  TERN_EXPECT_ERROR(DataError, "decompression bomb", gunzip(bomb, "a.gz"));
-  EXPECT_EQ(gunzip(bomb, "a.gz", {.max_ratio = 2000}).size(), size_t{66} << 20);
+  const TempFolder temp;
+  write_file(temp / "bomb.gz", gzip_bytes(Bytes(65 << 20, 0)));
+  GzipReader reader(temp / "bomb.gz");
+  Bytes buffer(1 << 16);
+  TERN_EXPECT_ERROR(
+      DataError,
+      "decompression bomb",
+      while (reader.read(buffer) > 0){});
 }
 
 TEST(Gzip, NamesTheFileInItsErrors) {

@@ -75,7 +75,7 @@ TEST(TarExtract, LeavesNothingOfATruncatedArchive) {
 TEST(TarExtract, LeavesNothingOfATruncatedGzip) {
   const TempFolder temp;
   const Bytes whole = gzip_bytes(small_tar());
-  for (size_t size = 0; size < whole.size(); size += 2) {
+  for (size_t size = 0; size < whole.size(); size += 5) {
     write_file(temp / "a.tgz", std::span(whole).first(size));
     EXPECT_THROW(extract_tar(temp / "a.tgz", temp / "out"), DataError)
         << size << " bytes";
@@ -86,7 +86,7 @@ TEST(TarExtract, LeavesNothingOfATruncatedGzip) {
 TEST(TarExtract, NeverWritesOtherBytesAfterOneFlippedBitOfAGzip) {
   const Bytes whole = gzip_bytes(small_tar());
   int refused = 0, tried = 0;
-  for (size_t bit = 80; bit < 8 * whole.size(); bit += 17, ++tried) {
+  for (size_t bit = 80; bit < 8 * whole.size(); bit += 37, ++tried) {
     const TempFolder temp;
     Bytes flipped = whole;
     flipped[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
