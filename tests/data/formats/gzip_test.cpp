@@ -92,10 +92,11 @@ TEST(Gzip, RefusesADecompressionBomb) {
   write_file(temp / "bomb.gz", gzip_bytes(Bytes(65 << 20, 0)));
   GzipReader reader(temp / "bomb.gz");
   Bytes buffer(1 << 16);
-  TERN_EXPECT_ERROR(
-      DataError,
-      "decompression bomb",
-      while (reader.read(buffer) > 0){});
+  const auto read_all = [&] {
+    while (reader.read(buffer) > 0) {
+    }
+  };
+  TERN_EXPECT_ERROR(DataError, "decompression bomb", read_all());
 }
 
 TEST(Gzip, NamesTheFileInItsErrors) {
