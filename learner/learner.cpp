@@ -8,6 +8,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/host_memory.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/rebind.h"
@@ -47,6 +48,7 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
           options_.lr,
           options_.weight_decay));
   if (options_.seed) torch::manual_seed(options_.seed);
+  if (data_.device.is_cpu()) keep_freed_memory();
   model_.to(data_.device);
   groups_ = {model_.parameters()};
   TORCH_CHECK_VALUE(
