@@ -71,22 +71,25 @@ Learner& Learner::freeze_to(int64_t group) {
   return *this;
 }
 
-// Each layer group becomes two parameter groups: weights, and normalisation
-// layers with biases, so that decay can leave the second alone.
+// Where decay leaves normalisation layers and biases alone, they become a
+// parameter group of their own; otherwise a layer group is one, which steps in
+// one kernel.
 std::vector<torch::optim::OptimizerParamGroup> Learner::make_param_groups() {
   std::vector<torch::optim::OptimizerParamGroup> param_groups;
   param_group_kinds_.clear();
   for (size_t i = 0; i < groups_.size(); ++i) {
-    for (const bool is_norm_or_bias : {false, true}) {
+    for (const bool spares_decay : {false, true}) {
       Tensors params;
       for (const ModelTensor& p : groups_[i]) {
-        if ((p.layer != LayerKind::other || p.is_bias()) == is_norm_or_bias) {
+        const bool is_apart = !options_.bn_weight_decay &&
+                              (p.layer != LayerKind::other || p.is_bias());
+        if (is_apart == spares_decay) {
           params.push_back(masters_ ? masters_->of(p.tensor) : p.tensor);
         }
       }
       if (params.empty()) continue;
       param_groups.emplace_back(std::move(params));
-      param_group_kinds_.push_back({static_cast<int64_t>(i), is_norm_or_bias});
+      param_group_kinds_.push_back({static_cast<int64_t>(i), spares_decay});
     }
   }
   return param_groups;
@@ -104,8 +107,7 @@ void Learner::make_optimizer() {
     decoupled->decoupled_weight_decay(options_.true_weight_decay);
   }
   for (size_t i = 0; i < param_group_kinds_.size(); ++i) {
-    const bool decays =
-        options_.bn_weight_decay || !param_group_kinds_[i].is_norm_or_bias;
+    const bool decays = !param_group_kinds_[i].spares_decay;
     optim::set_weight_decay(
         made->param_groups()[i].options(),
         decays ? options_.weight_decay : 0);

@@ -170,7 +170,7 @@ class Learner {
   class EvalScope;
   struct ParamGroupKind {
     int64_t layer_group;
-    bool is_norm_or_bias;
+    bool spares_decay;
   };
 
   void run(void (Callback::*event)(Learner&));

@@ -27,8 +27,7 @@ TEST(LayerGroups, ASliceGivesEachGroupItsRate) {
   Learner learn(point_data(), point_net(), quiet());
   EXPECT_EQ(learn.split({"1", "3"}).layer_groups(), 3);
   learn.fit(0, {1e-4, 1e-2});
-  // Weights and biases of "0", all of "1", weights and biases of "3".
-  const std::vector<double> expected = {1e-4, 1e-4, 1e-3, 1e-2, 1e-2};
+  const std::vector<double> expected = {1e-4, 1e-3, 1e-2};
   const std::vector<double> got = rates(learn);
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i)
@@ -38,7 +37,7 @@ TEST(LayerGroups, ASliceGivesEachGroupItsRate) {
 TEST(LayerGroups, TheDefaultIsTheLearnersRateForTheLastAndATenthForTheRest) {
   Learner learn(point_data(), point_net(), quiet({.lr = 0.5}));
   learn.split({"3"}).fit(0);
-  EXPECT_EQ(rates(learn), (std::vector<double>{0.05, 0.05, 0.5, 0.5}));
+  EXPECT_EQ(rates(learn), (std::vector<double>{0.05, 0.5}));
   EXPECT_THROW(learn.fit(1, {1, 2, 3}), c10::ValueError);
 }
 
@@ -75,7 +74,10 @@ TEST(LayerGroups, NormsAndBiasesAreSparedFromDecayWhenAskedTo) {
     for (const auto& group : learn.optimizer().param_groups()) {
       decays.push_back(optim::weight_decay(group.options()));
     }
-    EXPECT_EQ(decays, (std::vector<double>{0.1, bn_weight_decay ? 0.1 : 0.0}));
+    EXPECT_EQ(
+        decays,
+        bn_weight_decay ? std::vector<double>({0.1})
+                        : std::vector<double>({0.1, 0.0}));
   }
 }
 
