@@ -46,7 +46,7 @@ def main():
     stopwatch = Stopwatch()
     dls = ImageDataLoaders.from_folder(arguments.data, bs=64, num_workers=2)
     learn = Learner(
-        dls, SimpleCNN((3, 16, 16, 2)), metrics=accuracy, cbs=stopwatch
+        dls, SimpleCNN((3, 16, 16, 2), bn=False), metrics=accuracy, cbs=stopwatch
     )
     with learn.no_bar():
         learn.fit(arguments.epochs)
