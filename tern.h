@@ -7,9 +7,6 @@
 #include "tern/data/data_bunch.h"
 #include "tern/data/error_text.h"
 #include "tern/data/from_torch.h"
-#include "tern/data/mnist.h"
-#include "tern/data/untar_data.h"
-#include "tern/data/urls.h"
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/normalize_images.h"
 #include "tern/kernels/unscale_and_check.h"
@@ -20,6 +17,11 @@
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
+#ifdef TERN_WITH_ARCHIVES
+#include "tern/data/mnist.h"
+#include "tern/data/untar_data.h"
+#include "tern/data/urls.h"
+#endif
 #ifdef TERN_WITH_VISION
 #include "tern/vision/vision.h"
 #endif

@@ -17,14 +17,18 @@ set(TORCH_CUDA_ARCH_LIST "7.5;8.0;9.0+PTX" CACHE STRING "GPU generations that th
 
 find_package(Threads REQUIRED)
 find_package(Torch 2.11 REQUIRED)
-find_package(LibArchive REQUIRED)
-find_package(CURL REQUIRED)
+if(TERN_ARCHIVES)
+  find_package(LibArchive REQUIRED)
+  find_package(CURL REQUIRED)
+  find_package(ZLIB REQUIRED)
+endif()
 
 # The wheel ships fmt 12; a distribution's older, compiled fmt must not shadow it.
 add_library(tern_torch INTERFACE)
 add_library(tern::torch ALIAS tern_torch)
 set_target_properties(tern_torch PROPERTIES EXPORT_NAME torch)
-target_include_directories(tern_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+# It lies elsewhere on the next machine; the installed ternConfig.cmake asks there.
+target_include_directories(tern_torch SYSTEM INTERFACE "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
 target_compile_definitions(tern_torch INTERFACE FMT_HEADER_ONLY)
 # torch_cpu, not torch: a program on a machine without a GPU then starts
 # without loading 2 GB of CUDA libraries; kernels/load_cuda.cpp loads them
@@ -33,6 +37,9 @@ target_compile_definitions(tern_torch INTERFACE FMT_HEADER_ONLY)
 target_link_libraries(tern_torch INTERFACE torch_cpu_library c10 Threads::Threads)
 
 if(TERN_VISION)
+  if(NOT TERN_ARCHIVES)
+    message(FATAL_ERROR "TERN_VISION needs TERN_ARCHIVES: image folders come as archives.")
+  endif()
   find_package(OpenCV 4 REQUIRED COMPONENTS core imgproc imgcodecs)
   find_path(TURBOJPEG_INCLUDE_DIR turbojpeg.h REQUIRED)
   find_library(TURBOJPEG_LIBRARY turbojpeg REQUIRED)

@@ -16,10 +16,6 @@ endif()
 
 target_compile_features(tern_formats PUBLIC cxx_std_20)
 target_compile_features(tern_torch INTERFACE cxx_std_20)
-# LibTorch lies elsewhere on the next machine; ternConfig.cmake asks it there.
-foreach(property INTERFACE_INCLUDE_DIRECTORIES INTERFACE_SYSTEM_INCLUDE_DIRECTORIES)
-  set_property(TARGET tern_torch PROPERTY ${property} "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
-endforeach()
 
 install(TARGETS ${tern_targets} EXPORT ternTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}

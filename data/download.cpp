@@ -14,7 +14,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "tern/data/file_io.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
 
 namespace tern {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/data/file_io.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/png_write.h"
 #include "tern/data/random.h"
 

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "tern/data/download.h"
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/gzip.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/data/formats/staging_folder.h"
 #include "tern/data/source_marker.h"
-#include "tern/data/staging_folder.h"
 
 namespace tern {
 

@@ -3,8 +3,7 @@
 #
 #   callbacks -> learner -> data -> kernels
 #   vision    -> learner -> data -> kernels
-#   data/formats, with the files of data/ that its target tern_formats is built
-#   from as well, stands alone and knows no LibTorch.
+#   data/formats stands alone and knows no LibTorch.
 cmake_minimum_required(VERSION 3.25)
 
 set(may_include_kernels kernels)
@@ -16,7 +15,7 @@ set(may_include_vision vision learner data data/formats kernels)
 
 # The folder of rules that a path, relative to the root, belongs to.
 function(folder_of path result)
-  if(path MATCHES "^data/(formats/|file_io[.]|staging_folder[.])")
+  if(path MATCHES "^data/formats/")
     set(${result} data/formats PARENT_SCOPE)
   else()
     string(REGEX REPLACE "/.*" "" folder "${path}")

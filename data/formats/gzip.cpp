@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <zlib.h>
 
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 
 namespace tern {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <vector>
 
-#include "tern/data/file_io.h"
+#include "tern/data/formats/file_io.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -11,10 +11,10 @@
 #include <string>
 #include <string_view>
 
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/gzip.h"
-#include "tern/data/staging_folder.h"
+#include "tern/data/formats/staging_folder.h"
 
 namespace tern {
 

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/file_io.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/http_server.h"
@@ -107,10 +107,9 @@ TEST(Download, ReadsFileUrls) {
   const std::string url = "file://" + (temp / "source").string();
   download(url, temp / "copy", checked());
   EXPECT_EQ(text_of(temp / "copy"), content());
-  TERN_EXPECT_ERROR(
-      DownloadError,
-      "no such file",
-      download(url + "x", temp / "b"));
+  expect_error<DownloadError>(
+      [&] { download(url + "x", temp / "b"); },
+      {"no such file"});
 }
 
 TEST(Download, GoesOnWhereABrokenConnectionStopped) {
@@ -213,14 +212,12 @@ TEST(Download, KeepsNothingOfAnotherContent) {
     EXPECT_EQ(temp.entries(), 0) << path;
   }
   DownloadOptions options = checked();
-  TERN_EXPECT_ERROR(
-      DownloadError,
-      "expected " + options.sha256,
-      download(server.url("/flipped"), temp / "a", options));
-  TERN_EXPECT_ERROR(
-      DownloadError,
-      "gave 23 bytes; expected " + std::to_string(options.bytes),
-      download(server.url("/short"), temp / "a", options));
+  expect_error<DownloadError>(
+      [&] { download(server.url("/flipped"), temp / "a", options); },
+      {"expected " + options.sha256});
+  expect_error<DownloadError>(
+      [&] { download(server.url("/short"), temp / "a", options); },
+      {"gave 23 bytes; expected " + std::to_string(options.bytes)});
 }
 
 TEST(Download, TriesAgainWhenTheServerIsBusyAndNotWhenItSaysNo) {
@@ -235,10 +232,9 @@ TEST(Download, TriesAgainWhenTheServerIsBusyAndNotWhenItSaysNo) {
   });
   download(server.url("/busy"), temp / "a", checked());
   EXPECT_EQ(server.requests().size(), 3u);
-  TERN_EXPECT_ERROR(
-      DownloadError,
-      "status 404",
-      download(server.url("/none"), temp / "b", checked()));
+  expect_error<DownloadError>(
+      [&] { download(server.url("/none"), temp / "b", checked()); },
+      {"status 404"});
   EXPECT_EQ(server.requests().size(), 4u);
   EXPECT_FALSE(fs::exists(temp / "b"));
 }
@@ -251,9 +247,13 @@ TEST(Download, RefusesWeakSchemesAndRedirectsToThem) {
         "http://127.0.0.1.example.com/a",
         "ftp://example.com/a",
         "gopher://x/a"}) {
-    TERN_EXPECT_ERROR(DownloadError, "use https", download(url, temp / "a"));
+    expect_error<DownloadError>(
+        [&] { download(url, temp / "a"); },
+        {"use https"});
   }
-  TERN_EXPECT_ERROR(DownloadError, "is not a URL", download("", temp / "a"));
+  expect_error<DownloadError>(
+      [&] { download("", temp / "a"); },
+      {"is not a URL"});
 
   std::string target;
   HttpServer server([&](const Request& request) {
@@ -266,10 +266,9 @@ TEST(Download, RefusesWeakSchemesAndRedirectsToThem) {
   for (const std::string& to :
        {server.url("/b"), std::string("file:///etc/passwd")}) {
     target = to;
-    TERN_EXPECT_ERROR(
-        DownloadError,
-        "refused",
-        download(server.url("/a"), temp / "a"));
+    expect_error<DownloadError>(
+        [&] { download(server.url("/a"), temp / "a"); },
+        {"refused"});
   }
   EXPECT_EQ(server.requests().size(), 2u);
   EXPECT_FALSE(fs::exists(temp / "a"));
@@ -286,20 +285,18 @@ TEST(Download, SaysWhatToDoWithoutANetwork) {
   options.retries = 1;
   const std::string url = "http://127.0.0.1:" + std::to_string(port) + "/a";
   EXPECT_EQ(kind_of(url, temp / "a", options), Kind::unreachable);
-  TERN_EXPECT_ERROR(
-      DownloadError,
-      "Check the network",
-      download(url, temp / "a", options));
+  expect_error<DownloadError>(
+      [&] { download(url, temp / "a", options); },
+      {"Check the network"});
 }
 
 TEST(Download, ReportsAFolderThatCannotBeWritten) {
   const TempFolder temp;
   HttpServer server(give_range);
   write_file(temp / "file", "x");
-  TERN_EXPECT_ERROR(
-      IoError,
-      "file",
-      download(server.url("/a"), temp / "file/a", checked()));
+  expect_error<IoError>(
+      [&] { download(server.url("/a"), temp / "file/a", checked()); },
+      {"file"});
 }
 
 TEST(Download, FetchesOnceForManyAtATime) {

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/data_loader.h"
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/untar_data.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/gzip_bytes.h"
@@ -77,19 +77,16 @@ TEST(IdxDataset, NamesASampleByFileAndNumber) {
 TEST(IdxDataset, RefusesWhatIsOutOfRange) {
   const SmallFiles files;
   const IdxDataset dataset(files.images, files.labels);
-  TERN_EXPECT_ERROR(
-      c10::IndexError,
-      "index is 3; expected 0..2",
-      dataset.get_batch({3}, {}));
+  expect_error<c10::IndexError>(
+      [&] { dataset.get_batch({3}, {}); },
+      {"index is 3; expected 0..2"});
   EXPECT_THROW(dataset.get_batch({-1}, {}), c10::IndexError);
-  TERN_EXPECT_ERROR(
-      c10::ValueError,
-      "channels is 2",
-      IdxDataset(files.images, files.labels, {.channels = 2}));
-  TERN_EXPECT_ERROR(
-      c10::ValueError,
-      "classes is 0",
-      IdxDataset(files.images, files.labels, {.classes = 0}));
+  expect_error<c10::ValueError>(
+      [&] { IdxDataset(files.images, files.labels, {.channels = 2}); },
+      {"channels is 2"});
+  expect_error<c10::ValueError>(
+      [&] { IdxDataset(files.images, files.labels, {.classes = 0}); },
+      {"classes is 0"});
 }
 
 struct BadFiles {
@@ -113,10 +110,9 @@ TEST(IdxDataset, RefusesFilesThatDoNotBelongTogether) {
     const TempFolder temp;
     write_file(temp / "images", c.images);
     write_file(temp / "labels", c.labels);
-    TERN_EXPECT_ERROR(
-        DataError,
-        c.words,
-        IdxDataset(temp / "images", temp / "labels"));
+    expect_error<DataError>(
+        [&] { IdxDataset(temp / "images", temp / "labels"); },
+        {c.words});
   }
 }
 
@@ -128,10 +124,9 @@ TEST(Mnist, FindsPlainAndGzippedFiles) {
       gzip_bytes(idx({1}, Bytes{3})));
   const auto dataset = mnist_dataset(temp.path(), /*train=*/true);
   EXPECT_EQ(dataset->get_batch({0}, {}).targets[0].item<int64_t>(), 3);
-  TERN_EXPECT_ERROR(
-      DataError,
-      "has neither t10k-images-idx3-ubyte nor",
-      mnist_dataset(temp.path(), /*train=*/false));
+  expect_error<DataError>(
+      [&] { mnist_dataset(temp.path(), /*train=*/false); },
+      {"has neither t10k-images-idx3-ubyte nor"});
 }
 
 TEST(Mnist, ReadsTheRealFiles) {

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/idx.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
@@ -39,8 +39,12 @@ TEST(SyntheticDigits, AreLightStrokesOnBlack) {
 }
 
 TEST(SyntheticDigits, RefuseWhatIsNoDigit) {
-  TERN_EXPECT_ERROR(std::invalid_argument, "digit is 10", draw_digit(10, 1, 1));
-  TERN_EXPECT_ERROR(std::invalid_argument, "digit is -1", draw_digit(-1, 1, 1));
+  expect_error<std::invalid_argument>(
+      [&] { draw_digit(10, 1, 1); },
+      {"digit is 10"});
+  expect_error<std::invalid_argument>(
+      [&] { draw_digit(-1, 1, 1); },
+      {"digit is -1"});
 }
 
 // Names the class whose mean picture is nearest.

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/download.h"
-#include "tern/data/file_io.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/gzip_bytes.h"
@@ -196,15 +196,14 @@ TEST_F(UntarDataTest, RefusesAStandInWhenTold) {
   file_.url = url;
   UntarOptions strict = options();
   strict.allow_stand_in = false;
-  TERN_EXPECT_ERROR(
-      DataError,
-      "or set TERN_DATA to a folder that holds small.tgz",
-      untar_data(dataset(), strict));
+  expect_error<DataError>(
+      [&] { untar_data(dataset(), strict); },
+      {"or set TERN_DATA to a folder that holds small.tgz"});
 }
 
 TEST_F(UntarDataTest, NeverHidesAWrongDownloadBehindAStandIn) {
   body_[100] ^= 1;
-  TERN_EXPECT_ERROR(DataError, sha256_, untar_data(dataset(), options()));
+  expect_error<DataError>([&] { untar_data(dataset(), options()); }, {sha256_});
   EXPECT_FALSE(fs::exists(temp_ / "cache/small"));
   EXPECT_FALSE(fs::exists(temp_ / "cache/generated"));
 }
@@ -213,10 +212,9 @@ TEST_F(UntarDataTest, DownloadsNothingThatItCannotCheck) {
   file_.sha256 = {};
   DatasetUrl bare = dataset();
   bare.generate = nullptr;
-  TERN_EXPECT_ERROR(
-      DataError,
-      "SHA-256 are unknown",
-      untar_data(bare, options()));
+  expect_error<DataError>(
+      [&] { untar_data(bare, options()); },
+      {"SHA-256 are unknown"});
   EXPECT_TRUE(server_.requests().empty());
 }
 
@@ -224,10 +222,9 @@ TEST_F(UntarDataTest, NamesADamagedArchiveAndLeavesNothing) {
   auto tgz = small_tgz("from the archive");
   tgz.resize(tgz.size() / 2);
   write_file(temp_ / "data/small.tgz", tgz);
-  TERN_EXPECT_ERROR(
-      DataError,
-      "data/small.tgz: ",
-      untar_data(dataset(), options()));
+  expect_error<DataError>(
+      [&] { untar_data(dataset(), options()); },
+      {"data/small.tgz: "});
   for (const auto& entry : fs::directory_iterator(temp_ / "cache")) {
     EXPECT_EQ(entry.path().filename(), ".small.lock");
   }
@@ -236,7 +233,9 @@ TEST_F(UntarDataTest, NamesADamagedArchiveAndLeavesNothing) {
 TEST_F(UntarDataTest, RefusesADataFolderThatIsNone) {
   UntarOptions wrong = options();
   wrong.data = temp_ / "none";
-  TERN_EXPECT_ERROR(DataError, "is no folder", untar_data(dataset(), wrong));
+  expect_error<DataError>(
+      [&] { untar_data(dataset(), wrong); },
+      {"is no folder"});
 }
 
 TEST_F(UntarDataTest, ServesManyProcessesAtOnce) {

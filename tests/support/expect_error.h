@@ -3,6 +3,7 @@
 #include <exception>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 
 #include <gtest/gtest.h>
@@ -27,20 +28,14 @@ std::string error_of(Action&& action) {
 /// Expects that `action` throws an `Error` whose sentence contains every one of
 /// `words`.
 template <class Error, class Action>
-void expect_error(Action&& action, std::initializer_list<const char*> words) {
+void expect_error(
+    Action&& action,
+    std::initializer_list<std::string_view> words) {
   const std::string error = error_of<Error>(action);
-  for (const char* word : words) {
+  for (const std::string_view word : words) {
     EXPECT_NE(error.find(word), std::string::npos)
         << "expected \"" << word << "\" in: " << error;
   }
 }
 
 }  // namespace tern
-
-/// Expects that `action` throws an `Error` whose sentence contains `words`.
-#define TERN_EXPECT_ERROR(Error, words, action)                              \
-  do {                                                                       \
-    const std::string tern_error = ::tern::error_of<Error>([&] { action; }); \
-    EXPECT_NE(tern_error.find(words), std::string::npos)                     \
-        << "expected \"" << (words) << "\" in: " << tern_error;              \
-  } while (false)

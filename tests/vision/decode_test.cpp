@@ -334,10 +334,9 @@ TEST(Decode, RefusesAPixelBombBeforeItAllocates) {
 
 TEST(Decode, RefusesAnImpossibleNumberOfChannels) {
   const Bytes bytes = encode(smooth_image(8, 8), ".png");
-  TERN_EXPECT_ERROR(
-      c10::ValueError,
-      "channels is 2",
-      decode_image(bytes, "", {.channels = 2}));
+  expect_error<c10::ValueError>(
+      [&] { decode_image(bytes, "", {.channels = 2}); },
+      {"channels is 2"});
 }
 
 }  // namespace

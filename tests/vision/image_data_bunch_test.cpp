@@ -126,10 +126,9 @@ TEST(ImageDataBunch, RefusesAShareThatLeavesNothing) {
   const TempFolder temp;
   write_class(temp / "a", 3);
   for (const double share : {0.0, 1.0, -1.0, 0.1}) {
-    TERN_EXPECT_ERROR(
-        c10::ValueError,
-        "valid_pct is",
-        ImageDataBunch::from_folder(temp.path(), {.valid_pct = share}));
+    expect_error<c10::ValueError>(
+        [&] { ImageDataBunch::from_folder(temp.path(), {.valid_pct = share}); },
+        {"valid_pct is"});
   }
 }
 

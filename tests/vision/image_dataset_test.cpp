@@ -79,10 +79,11 @@ TEST(ImageDataset, NamesTheFileThatIsBroken) {
   const ImageDataset images(
       {(temp / "a.png").string(), (temp / "b.png").string()},
       {0, 1});
-  TERN_EXPECT_ERROR(
-      DataError,
-      "b.png: is not an image",
-      images.get_batch({0, 1}, {}));
+  expect_error<DataError>(
+      [&] {
+        images.get_batch({0, 1}, {});
+      },
+      {"b.png: is not an image"});
   EXPECT_EQ(images.describe(1), (temp / "b.png").string());
 }
 
@@ -91,21 +92,21 @@ TEST(ImageDataset, NamesAFileThatVanished) {
   write_image(temp / "a.png");
   const ImageDataset images({(temp / "a.png").string()}, {0});
   std::filesystem::remove(temp / "a.png");
-  TERN_EXPECT_ERROR(IoError, "a.png", images.get_batch({0}, {}));
+  expect_error<IoError>([&] { images.get_batch({0}, {}); }, {"a.png"});
 }
 
 TEST(ImageDataset, NeedsOneLabelForEachPath) {
-  TERN_EXPECT_ERROR(
-      c10::ValueError,
-      "1 paths and 0 labels",
-      ImageDataset({"a.png"}, {}));
+  expect_error<c10::ValueError>(
+      [&] { ImageDataset({"a.png"}, {}); },
+      {"1 paths and 0 labels"});
 }
 
 TEST(ImageDataset, NeedsASizeAboveZero) {
-  TERN_EXPECT_ERROR(
-      c10::ValueError,
-      "size is 0 x 5",
-      ImageDataset({}, {}, {.size = ImageSize{0, 5}}));
+  expect_error<c10::ValueError>(
+      [&] {
+        ImageDataset({}, {}, {.size = ImageSize{0, 5}});
+      },
+      {"size is 0 x 5"});
 }
 
 TEST(ImageDataset, MayBeEmpty) {

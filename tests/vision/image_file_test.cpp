@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
@@ -73,10 +73,9 @@ TEST(ImageFile, RefusesMoreBytesThanAllowed) {
   const TempFolder temp;
   write_file(temp / "a.png", "123456789");
   ScratchBuffer buffer;
-  TERN_EXPECT_ERROR(
-      DataError,
-      "has 9 bytes, more than the limit of 8",
-      read_image_file((temp / "a.png").string(), buffer, 8));
+  expect_error<DataError>(
+      [&] { read_image_file((temp / "a.png").string(), buffer, 8); },
+      {"has 9 bytes, more than the limit of 8"});
   EXPECT_NO_THROW(read_image_file((temp / "a.png").string(), buffer, 9));
 }
 

@@ -19,14 +19,16 @@ TEST(ImageStats, AveragesColoursForGrey) {
 }
 
 TEST(ImageStats, RefusesNumbersThatDoNotFitTheChannels) {
-  TERN_EXPECT_ERROR(
-      c10::ValueError,
-      "2 values for 3 channels",
-      (ImageStats{{0, 0}, {1, 1}}.with_channels(3)));
-  TERN_EXPECT_ERROR(
-      c10::ValueError,
-      "mean has 3 values and stddev has 1",
-      (ImageStats{{0, 0, 0}, {1}}.with_channels(3)));
+  expect_error<c10::ValueError>(
+      [&] {
+        (ImageStats{{0, 0}, {1, 1}}.with_channels(3));
+      },
+      {"2 values for 3 channels"});
+  expect_error<c10::ValueError>(
+      [&] {
+        (ImageStats{{0, 0, 0}, {1}}.with_channels(3));
+      },
+      {"mean has 3 values and stddev has 1"});
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include <opencv2/imgcodecs.hpp>
 
-#include "tern/data/file_io.h"
+#include "tern/data/formats/file_io.h"
 
 namespace tern {
 

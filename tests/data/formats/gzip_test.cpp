@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/gzip_bytes.h"
 #include "tern/tests/support/temp_folder.h"
@@ -51,7 +51,7 @@ TEST(Gzip, RefusesEveryTruncation) {
   const Bytes whole = gzip_bytes(some_text(500));
   for (size_t size = 2; size < whole.size(); ++size) {
     const std::span<const uint8_t> cut = std::span(whole).first(size);
-    TERN_EXPECT_ERROR(DataError, "cut off", gunzip(cut, "a.gz"));
+    expect_error<DataError>([&] { gunzip(cut, "a.gz"); }, {"cut off"});
   }
 }
 
@@ -75,16 +75,15 @@ TEST(Gzip, NeverGivesOtherBytesAfterOneFlippedBit) {
 TEST(Gzip, RefusesBytesAfterTheStream) {
   Bytes bytes = gzip_bytes(some_text(10));
   bytes.push_back('x');
-  TERN_EXPECT_ERROR(DataError, "not gzip", gunzip(bytes, "a.gz"));
+  expect_error<DataError>([&] { gunzip(bytes, "a.gz"); }, {"not gzip"});
 }
 
 TEST(Gzip, StopsAtTheLargestSizeAllowed) {
   const Bytes bytes = gzip_bytes(some_text(1000));
   EXPECT_EQ(gunzip(bytes, "a.gz", {.max_bytes = 1000}).size(), 1000u);
-  TERN_EXPECT_ERROR(
-      DataError,
-      "more than the 999",
-      gunzip(bytes, "a", {.max_bytes = 999}));
+  expect_error<DataError>(
+      [&] { gunzip(bytes, "a", {.max_bytes = 999}); },
+      {"more than the 999"});
 }
 
 TEST(Gzip, RefusesADecompressionBomb) {
@@ -96,7 +95,7 @@ TEST(Gzip, RefusesADecompressionBomb) {
     while (reader.read(buffer) > 0) {
     }
   };
-  TERN_EXPECT_ERROR(DataError, "decompression bomb", read_all());
+  expect_error<DataError>([&] { read_all(); }, {"decompression bomb"});
 }
 
 TEST(Gzip, NamesTheFileInItsErrors) {
@@ -104,7 +103,9 @@ TEST(Gzip, NamesTheFileInItsErrors) {
   Bytes bytes = gzip_bytes(some_text(1000));
   bytes.resize(50);
   write_file(temp / "cut.gz", bytes);
-  TERN_EXPECT_ERROR(DataError, "cut.gz: ends", read_gzip_file(temp / "cut.gz"));
+  expect_error<DataError>(
+      [&] { read_gzip_file(temp / "cut.gz"); },
+      {"cut.gz: ends"});
 }
 
 }  // namespace

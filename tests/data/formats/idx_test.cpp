@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/gzip_bytes.h"
 #include "tern/tests/support/temp_folder.h"
@@ -75,8 +75,8 @@ TEST(Idx, RefusesWhatIsNotAnIdxFileOfBytes) {
        {0, 0, 8, 3, 0x80, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0}},
   };
   for (const BadCase& c : cases) {
-    TERN_EXPECT_ERROR(DataError, c.words, parse_idx(c.bytes, "a"));
-    TERN_EXPECT_ERROR(DataError, "a: ", parse_idx(c.bytes, "a"));
+    expect_error<DataError>([&] { parse_idx(c.bytes, "a"); }, {c.words});
+    expect_error<DataError>([&] { parse_idx(c.bytes, "a"); }, {"a: "});
   }
 }
 
@@ -111,10 +111,9 @@ TEST(Idx, ReadsAFileGzippedOrNot) {
 TEST(Idx, StopsInflatingAtTheLargestSizeAllowed) {
   const TempFolder temp;
   write_file(temp / "big.gz", gzip_bytes(Bytes(1 << 20, 0)));
-  TERN_EXPECT_ERROR(
-      DataError,
-      "big.gz: holds more",
-      read_idx(temp / "big.gz", 1000));
+  expect_error<DataError>(
+      [&] { read_idx(temp / "big.gz", 1000); },
+      {"big.gz: holds more"});
 }
 
 TEST(Idx, ReadsMnist) {

@@ -52,18 +52,15 @@ TEST(PngWrite, StoresTheRowsAsTheyAre) {
 
 TEST(PngWrite, RefusesSizesThatDoNotAgree) {
   const Bytes pixels(12);
-  TERN_EXPECT_ERROR(
-      std::invalid_argument,
-      "got 12 bytes",
-      encode_png(pixels, 3, 3, 1));
-  TERN_EXPECT_ERROR(
-      std::invalid_argument,
-      "channels 2",
-      encode_png(pixels, 3, 2, 2));
-  TERN_EXPECT_ERROR(
-      std::invalid_argument,
-      "width -3",
-      encode_png(pixels, -3, -4, 1));
+  expect_error<std::invalid_argument>(
+      [&] { encode_png(pixels, 3, 3, 1); },
+      {"got 12 bytes"});
+  expect_error<std::invalid_argument>(
+      [&] { encode_png(pixels, 3, 2, 2); },
+      {"channels 2"});
+  expect_error<std::invalid_argument>(
+      [&] { encode_png(pixels, -3, -4, 1); },
+      {"width -3"});
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
@@ -83,9 +83,9 @@ TEST(Sha256, ReadsAFileInPieces) {
 
 TEST(Sha256, RefusesWhatIsNoFile) {
   const TempFolder temp;
-  TERN_EXPECT_ERROR(IoError, "No such file", sha256_file(temp / "none"));
-  TERN_EXPECT_ERROR(DataError, "is a folder", sha256_file(temp.path()));
-  TERN_EXPECT_ERROR(DataError, "a device", sha256_file("/dev/zero"));
+  expect_error<IoError>([&] { sha256_file(temp / "none"); }, {"No such file"});
+  expect_error<DataError>([&] { sha256_file(temp.path()); }, {"is a folder"});
+  expect_error<DataError>([&] { sha256_file("/dev/zero"); }, {"a device"});
 }
 
 }  // namespace

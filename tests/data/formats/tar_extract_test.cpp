@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/gzip_bytes.h"
 #include "tern/tests/support/tar_bytes.h"
@@ -156,8 +156,10 @@ TEST(TarExtract, RefusesEntriesThatCouldLeaveTheFolder) {
     const TempFolder temp;
     TarBytes tar;
     tar.add("ok.txt", "ok").add(c.name, "", c.type, c.link).finish();
-    TERN_EXPECT_ERROR(DataError, c.words, extract_bytes(temp, tar.bytes));
-    TERN_EXPECT_ERROR(DataError, "a.tar: ", extract_bytes(temp, tar.bytes));
+    expect_error<DataError>([&] { extract_bytes(temp, tar.bytes); }, {c.words});
+    expect_error<DataError>(
+        [&] { extract_bytes(temp, tar.bytes); },
+        {"a.tar: "});
     EXPECT_EQ(temp.entries(), 1) << c.name;
     EXPECT_FALSE(fs::exists(temp.path().parent_path() / "x"));
   }
@@ -174,14 +176,12 @@ TEST(TarExtract, RefusesFilesThatAreNoTar) {
 
 TEST(TarExtract, HoldsTheLimits) {
   const TempFolder temp;
-  TERN_EXPECT_ERROR(
-      DataError,
-      "more than the 2 entries",
-      extract_bytes(temp, small_tar(), {.max_entries = 2}));
-  TERN_EXPECT_ERROR(
-      DataError,
-      "more than the 3000 bytes",
-      extract_bytes(temp, small_tar(), {.max_bytes = 3000}));
+  expect_error<DataError>(
+      [&] { extract_bytes(temp, small_tar(), {.max_entries = 2}); },
+      {"more than the 2 entries"});
+  expect_error<DataError>(
+      [&] { extract_bytes(temp, small_tar(), {.max_bytes = 3000}); },
+      {"more than the 3000 bytes"});
   EXPECT_EQ(temp.entries(), 1);
 }
 
@@ -189,10 +189,9 @@ TEST(TarExtract, LeavesAFolderThatExistsAlone) {
   const TempFolder temp;
   fs::create_directory(temp / "out");
   write_file(temp / "out/mine.txt", "mine");
-  TERN_EXPECT_ERROR(
-      DataError,
-      "exists and is not empty",
-      extract_bytes(temp, small_tar()));
+  expect_error<DataError>(
+      [&] { extract_bytes(temp, small_tar()); },
+      {"exists and is not empty"});
   EXPECT_EQ(temp.entries(), 3);
 }
 

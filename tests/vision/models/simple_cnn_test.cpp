@@ -63,16 +63,22 @@ TEST(SimpleCnn, KeepsItsWeightsChannelsLast) {
 }
 
 TEST(SimpleCnn, SaysWhatIsWrongWithItsArguments) {
-  TERN_EXPECT_ERROR(c10::ValueError, "channels is {3}", simple_cnn({3}));
-  TERN_EXPECT_ERROR(c10::ValueError, "channels is {3, 0}", simple_cnn({3, 0}));
-  TERN_EXPECT_ERROR(
-      c10::ValueError,
-      "kernel_sizes is {3}; expected 2",
-      simple_cnn({3, 4, 2}, {.kernel_sizes = {3}}));
-  TERN_EXPECT_ERROR(
-      c10::ValueError,
-      "strides is {1, -1}",
-      simple_cnn({3, 4, 2}, {.strides = {1, -1}}));
+  expect_error<c10::ValueError>([&] { simple_cnn({3}); }, {"channels is {3}"});
+  expect_error<c10::ValueError>(
+      [&] {
+        simple_cnn({3, 0});
+      },
+      {"channels is {3, 0}"});
+  expect_error<c10::ValueError>(
+      [&] {
+        simple_cnn({3, 4, 2}, {.kernel_sizes = {3}});
+      },
+      {"kernel_sizes is {3}; expected 2"});
+  expect_error<c10::ValueError>(
+      [&] {
+        simple_cnn({3, 4, 2}, {.strides = {1, -1}});
+      },
+      {"strides is {1, -1}"});
 }
 
 }  // namespace

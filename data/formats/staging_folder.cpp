@@ -1,4 +1,4 @@
-#include "tern/data/staging_folder.h"
+#include "tern/data/formats/staging_folder.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -8,8 +8,8 @@
 #include <system_error>
 #include <unistd.h>
 
-#include "tern/data/file_io.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 
 namespace tern {
 

@@ -1,4 +1,4 @@
-#include "tern/data/file_io.h"
+#include "tern/data/formats/file_io.h"
 
 #include <cerrno>
 #include <fcntl.h>
