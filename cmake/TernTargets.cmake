@@ -30,10 +30,18 @@ function(tern_use_torch target)
   target_precompile_headers(${target} REUSE_FROM tern_pch)
 endfunction()
 
+# Small files of one kind are compiled as one: reading LibTorch's headers costs
+# 4 s a file, whatever is in it.
+option(TERN_UNITY "Compile small files of one kind together" ON)
+function(tern_together group)
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY tern PROPERTIES UNITY_GROUP ${group})
+endfunction()
+
 function(tern_library target export_name)
   add_library(${target} STATIC)
   add_library(tern::${export_name} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${export_name})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${export_name}
+    UNITY_BUILD ${TERN_UNITY} UNITY_BUILD_MODE GROUP)
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
