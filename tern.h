@@ -3,6 +3,10 @@
 /// Everything of Tern: `#include "tern/tern.h"`. A program that includes the
 /// headers it uses compiles faster.
 
+#include "tern/callbacks/amp.h"
+#include "tern/callbacks/gradient_accumulation.h"
+#include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/gradient_penalty.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/data/data_bunch.h"
 #include "tern/data/error_text.h"
@@ -10,7 +14,9 @@
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/normalize_images.h"
 #include "tern/kernels/unscale_and_check.h"
+#include "tern/learner/autocast.h"
 #include "tern/learner/clip_grad.h"
+#include "tern/learner/data_parallel.h"
 #include "tern/learner/grad_scaler.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"

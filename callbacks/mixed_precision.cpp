@@ -6,7 +6,6 @@
 #include <torch/types.h>
 
 #include "tern/learner/amp_aware.h"
-#include "tern/learner/clip_grad.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/master_weights.h"
 
@@ -44,36 +43,22 @@ void check(const MixedPrecisionOptions& options) {
   positive("clip", options.clip.value_or(1));
 }
 
-Tensors parameters_of(torch::optim::Optimizer& optimizer) {
-  Tensors all;
-  for (const auto& group : optimizer.param_groups()) {
-    all.insert(all.end(), group.params().begin(), group.params().end());
-  }
-  return all;
-}
-
 }  // namespace
 
 MixedPrecision::MixedPrecision(
     torch::ScalarType dtype,
     MixedPrecisionOptions options)
-    : dtype_(dtype),
-      options_(std::move(options)),
-      scaler_((check(options_), scaler_options(dtype, options_))) {
+    : LossScaling(
+          (check(options), scaler_options(dtype, options)),
+          options.loss_scale,
+          options.clip),
+      dtype_(dtype),
+      options_(std::move(options)) {
   TORCH_CHECK_VALUE(
       dtype == torch::kHalf || dtype == torch::kBFloat16,
       fmt::format(
           "[MixedPrecision] dtype is {}; expected kHalf or kBFloat16.",
           c10::toString(dtype)));
-}
-
-void MixedPrecision::on_train_begin(Learner& learn) {
-  // A fit that ended by an exception may have left a step half done.
-  scaler_.forget(learn.optimizer());
-  // The optimizer may have been made since the last fit.
-  if (auto* fused = dynamic_cast<AmpAware*>(&learn.optimizer())) {
-    fused->set_weights(learn.masters()->masters(), learn.masters()->weights());
-  }
 }
 
 void MixedPrecision::on_batch_begin(Learner& learn) {
@@ -89,52 +74,11 @@ void MixedPrecision::on_loss_begin(Learner& learn) {
   }
 }
 
-void MixedPrecision::on_backward_begin(Learner& learn) {
-  learn.state().loss_grad = scaler_.scale(learn.state().loss_grad);
-}
-
-void MixedPrecision::on_step(Learner& learn) {
-  stepped_ = false;
-  learn.state().stepper = [this, &learn](torch::optim::Optimizer& optimizer) {
-    return step(learn, optimizer);
-  };
-}
-
-StepResult MixedPrecision::step(
-    Learner& learn,
-    torch::optim::Optimizer& optimizer) {
-  const bool is_fused = dynamic_cast<AmpAware*>(&optimizer) != nullptr;
-  MasterWeights& masters = *learn.masters();
-  if (!is_fused) masters.copy_gradients_to_masters();
-  if (options_.clip) {
-    // Clipping wants fp32 gradients in one place; that costs one more pass.
-    if (auto* fused = dynamic_cast<AmpAware*>(&optimizer)) {
-      fused->move_gradients_to_masters();
-    }
-    scaler_.unscale_(optimizer);
-    clip_grad_norm_(parameters_of(optimizer), *options_.clip);
-  }
-  const StepResult result = scaler_.step(optimizer);
-  if (!is_fused) masters.copy_masters_to_weights();
-  stepped_ = true;
-  return result;
-}
-
-void MixedPrecision::on_step_end(Learner& learn) {
-  learn.state().stepper = nullptr;
-  if (!stepped_) return;
-  if (options_.loss_scale) {
-    scaler_.update(*options_.loss_scale);
-  } else {
-    scaler_.update();
-  }
-}
-
 namespace {
 
-MixedPrecision* find(const Learner& learn) {
+LossScaling* find(const Learner& learn) {
   for (const auto& callback : learn.callbacks()) {
-    if (auto* found = dynamic_cast<MixedPrecision*>(callback.get())) {
+    if (auto* found = dynamic_cast<LossScaling*>(callback.get())) {
       return found;
     }
   }
@@ -183,7 +127,7 @@ Learner& Learner::to_fp32() {
       !is_fitting_,
       "[Learner] the precision cannot change while fit runs; call it before or "
       "after.");
-  if (MixedPrecision* callback = find(*this)) remove(*callback);
+  if (LossScaling* callback = find(*this)) remove(*callback);
   if (masters_) {
     if (auto* fused = dynamic_cast<AmpAware*>(optimizer_.get())) {
       fused->set_weights({}, {});
@@ -193,7 +137,7 @@ Learner& Learner::to_fp32() {
     set_masters(nullptr);
   }
   state_.input_dtype = torch::kFloat;
-  state_.stepper = nullptr;
+  state_.autocast_dtype.reset();
   return *this;
 }
 

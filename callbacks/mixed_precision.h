@@ -4,9 +4,7 @@
 
 #include <torch/types.h>
 
-#include "tern/learner/callback.h"
-#include "tern/learner/grad_scaler.h"
-#include "tern/learner/train_state.h"
+#include "tern/callbacks/loss_scaling.h"
 
 namespace tern {
 
@@ -41,43 +39,22 @@ struct MixedPrecisionOptions {
 };
 
 /// Trains a half or bfloat16 model with fp32 masters; what `Learner::to_fp16`
-/// and `to_bf16` add.
-///
-/// | event            | what happens                                          |
-/// |------------------|-------------------------------------------------------|
-/// | on_batch_begin   | floating inputs become half                           |
-/// | on_loss_begin    | outputs become fp32                                   |
-/// | on_backward_begin| loss_grad is multiplied by the loss scale             |
-/// | on_step          | the optimizer's step is replaced: check for overflow, |
-/// |                  | unscale, clip, step the masters or skip, write back   |
-/// | on_step_end      | the loss scale moves                                  |
-///
-/// With a fused optimizer (tern::optim) no step waits for the device.
-class MixedPrecision final : public Callback {
+/// and `to_bf16` add. Floating inputs become half in on_batch_begin, outputs
+/// become fp32 in on_loss_begin; LossScaling does the rest.
+class MixedPrecision final : public LossScaling {
  public:
   /// \param dtype  kHalf or kBFloat16.
   /// \throws c10::ValueError for an option out of its range.
   MixedPrecision(torch::ScalarType dtype, MixedPrecisionOptions options = {});
 
-  void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
   void on_loss_begin(Learner& learn) override;
-  void on_backward_begin(Learner& learn) override;
-  void on_step(Learner& learn) override;
-  void on_step_end(Learner& learn) override;
-  int order() const override { return callback_order::kMixedPrecision; }
 
   torch::ScalarType dtype() const { return dtype_; }
-  /// The loss scaler; disabled for bfloat16.
-  GradScaler& scaler() { return scaler_; }
 
  private:
-  StepResult step(Learner& learn, torch::optim::Optimizer& optimizer);
-
   torch::ScalarType dtype_;
   MixedPrecisionOptions options_;
-  GradScaler scaler_;
-  bool stepped_ = false;
 };
 
 }  // namespace tern

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/types.h>
@@ -93,6 +94,24 @@ DataLoaderOptions checked(DataLoaderOptions options) {
   }
 }
 
+// Data are the same whatever the trainer does: its 16-bit guard is not for
+// them.
+class WithoutAutocast {
+ public:
+  ~WithoutAutocast() {
+    at::autocast::set_autocast_enabled(at::kCPU, cpu_);
+    at::autocast::set_autocast_enabled(at::kCUDA, cuda_);
+  }
+
+ private:
+  static bool switch_off(at::DeviceType device) {
+    const bool was_on = at::autocast::is_autocast_enabled(device);
+    at::autocast::set_autocast_enabled(device, false);
+    return was_on;
+  }
+  bool cpu_ = switch_off(at::kCPU), cuda_ = switch_off(at::kCUDA);
+};
+
 }  // namespace
 
 // The batches of one epoch. Workers claim batch numbers in order and put each
@@ -129,6 +148,9 @@ struct DataLoader::Epoch::Workers {
   }
 
   Batch make(int64_t batch) const {
+    // Without workers this is the caller's thread, which may be in a guard.
+    const torch::NoGradGuard no_grad;
+    const WithoutAutocast no_autocast;
     const int64_t begin = batch * options.batch_size;
     const int64_t end = std::min<int64_t>(
         begin + options.batch_size,
@@ -148,7 +170,6 @@ struct DataLoader::Epoch::Workers {
     // threads of their own. LibTorch sets the number on a thread's first use.
     at::internal::lazy_init_num_threads();
     omp_set_num_threads(1);
-    const torch::NoGradGuard no_grad;
     std::unique_lock lock(mutex);
     for (;;) {
       slot_free.wait(lock, [&] {

@@ -58,6 +58,8 @@ using Callbacks = std::vector<std::shared_ptr<Callback>>;
 /// belongs after `kMixedPrecision`, where they can be had unscaled.
 namespace callback_order {
 constexpr int kRecorder = -10;
+constexpr int kGradientPenalty = 4;
+constexpr int kGradientAccumulation = 5;
 constexpr int kMixedPrecision = 10;
 constexpr int kGradientClip = 20;
 constexpr int kProgress = 60;

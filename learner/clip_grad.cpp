@@ -23,6 +23,26 @@ torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm) {
   return (max_norm / (norm + 1e-6)).clamp_max(1.0);
 }
 
+namespace {
+
+Tensors gradients_of(const Tensors& parameters) {
+  Tensors gradients;
+  for (const torch::Tensor& parameter : parameters) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+Tensors parameters_of(torch::optim::Optimizer& optimizer) {
+  Tensors all;
+  for (const auto& group : optimizer.param_groups()) {
+    all.insert(all.end(), group.params().begin(), group.params().end());
+  }
+  return all;
+}
+
+}  // namespace
+
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
   TORCH_CHECK_VALUE(
       max_norm > 0,
@@ -30,15 +50,35 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
           "[clip_grad_norm_] max_norm is {}; expected a number > 0.",
           max_norm));
   const torch::NoGradGuard no_grad;
-  Tensors grads;
-  for (const torch::Tensor& parameter : parameters) {
-    if (parameter.grad().defined()) grads.push_back(parameter.grad());
-  }
+  const Tensors grads = gradients_of(parameters);
   const torch::Tensor norm = joint_norm(grads);
   if (!grads.empty()) {
     torch::_foreach_mul_(grads, clip_coefficient(norm, max_norm));
   }
   return norm;
+}
+
+torch::Tensor clip_grad_norm_(
+    torch::optim::Optimizer& optimizer,
+    double max_norm) {
+  return clip_grad_norm_(parameters_of(optimizer), max_norm);
+}
+
+void clip_grad_value_(const Tensors& parameters, double max_value) {
+  TORCH_CHECK_VALUE(
+      max_value > 0,
+      fmt::format(
+          "[clip_grad_value_] max_value is {}; expected a number > 0.",
+          max_value));
+  const torch::NoGradGuard no_grad;
+  const Tensors grads = gradients_of(parameters);
+  if (grads.empty()) return;
+  at::_foreach_clamp_min_(grads, -max_value);
+  at::_foreach_clamp_max_(grads, max_value);
+}
+
+void clip_grad_value_(torch::optim::Optimizer& optimizer, double max_value) {
+  clip_grad_value_(parameters_of(optimizer), max_value);
 }
 
 }  // namespace tern

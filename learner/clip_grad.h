@@ -1,5 +1,6 @@
 #pragma once
 
+#include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
@@ -19,6 +20,18 @@ torch::Tensor joint_norm(const Tensors& tensors);
 /// \param max_norm    > 0.
 /// \return the norm before clipping, 0-dim kFloat.
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm);
+
+/// The same over all parameters of all groups of an optimizer.
+torch::Tensor clip_grad_norm_(
+    torch::optim::Optimizer& optimizer,
+    double max_norm);
+
+/// Brings every element of the gradients into [-max_value, max_value], in
+/// place; NaN stays NaN. As torch.nn.utils.clip_grad_value_.
+///
+/// \param max_value  > 0.
+void clip_grad_value_(const Tensors& parameters, double max_value);
+void clip_grad_value_(torch::optim::Optimizer& optimizer, double max_value);
 
 /// The factor in (0, 1] that brings a norm down to `max_norm`; 0-dim kFloat.
 torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/learner/autocast.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/scopes.h"
 
@@ -38,9 +39,12 @@ void Learner::train_one_epoch() {
     s.skip_step = s.skip_zero_grad = false;
     start_batch(std::move(*batch));
     run(&Callback::on_batch_begin);
-    s.outputs = forward(s.batch_data.inputs);
-    run(&Callback::on_loss_begin);
-    s.loss_grad = s.loss = compute_loss();
+    {
+      const AutocastGuard autocast = autocast_guard();
+      s.outputs = forward(s.batch_data.inputs);
+      run(&Callback::on_loss_begin);
+      s.loss_grad = s.loss = compute_loss();
+    }
     run(&Callback::on_backward_begin);
     s.loss_grad.backward();
     s.loss = s.loss.detach();
@@ -58,7 +62,10 @@ void Learner::train_one_epoch() {
 }
 
 template <class Each>
-void Learner::evaluate(const DataLoader& loader, const Each& each) {
+void Learner::evaluate(
+    const DataLoader& loader,
+    bool with_loss,
+    const Each& each) {
   const EvalScope eval(*this);
   TrainState& s = state_;
   DataLoader::Epoch batches = loader.epoch(0);
@@ -66,8 +73,12 @@ void Learner::evaluate(const DataLoader& loader, const Each& each) {
   for (s.batch = 0; auto batch = batches.next(); ++s.batch) {
     start_batch(std::move(*batch));
     run(&Callback::on_batch_begin);
-    s.outputs = forward(s.batch_data.inputs);
-    run(&Callback::on_loss_begin);
+    {
+      const AutocastGuard autocast = autocast_guard();
+      s.outputs = forward(s.batch_data.inputs);
+      run(&Callback::on_loss_begin);
+      if (with_loss) s.loss = compute_loss();
+    }
     each();
     run(&Callback::on_batch_end);
     if (is_fitting_ && stop_requested_) {
@@ -81,8 +92,7 @@ Validation Learner::validate(Split split) {
   for (Metric& metric : options_.metrics) metric.reset();
   Tensors losses;
   std::vector<double> sizes;
-  evaluate(data_.loader(split), [&] {
-    state_.loss = compute_loss();
+  evaluate(data_.loader(split), /*with_loss=*/true, [&] {
     losses.push_back(state_.loss);
     sizes.push_back(static_cast<double>(state_.batch_data.size()));
     for (Metric& metric : options_.metrics) {
@@ -118,7 +128,7 @@ Validation Learner::validate(Split split) {
 
 Predictions Learner::get_preds(Split split) {
   Tensors preds, targets;
-  evaluate(data_.loader(split), [&] {
+  evaluate(data_.loader(split), /*with_loss=*/false, [&] {
     if (!options_.loss && !host_targets_.empty()) {
       options_.loss = Loss::for_targets(host_targets_);
     }

@@ -24,6 +24,8 @@
 
 namespace tern {
 
+class AutocastGuard;           // learner/autocast.h
+struct AmpOptions;             // callbacks/amp.h
 struct MixedPrecisionOptions;  // callbacks/mixed_precision.h
 class MasterWeights;           // learner/master_weights.h
 
@@ -110,14 +112,17 @@ class Learner {
   ///                makes it: [H, W, C] kByte or [C, H, W] floating.
   Prediction predict(const torch::Tensor& sample);
 
-  // ---- Precision; callbacks/mixed_precision.cpp ----
+  // ---- Precision; callbacks/mixed_precision.cpp, callbacks/amp.cpp ----
 
   /// Half model, BatchNorm in fp32, fp32 masters, dynamic loss scale.
   Learner& to_fp16();
   Learner& to_fp16(const MixedPrecisionOptions& options);
   /// The same in bfloat16, which needs no loss scale.
   Learner& to_bf16();
-  /// Back to fp32 weights, exactly the masters.
+  /// Autocast and a loss scale; the weights stay fp32. As `torch.amp`.
+  Learner& to_amp();
+  Learner& to_amp(const AmpOptions& options);
+  /// Back to fp32 computation and weights, exactly the masters.
   Learner& to_fp32();
 
   // ---- Layer groups; learner/layer_groups.cpp ----
@@ -176,13 +181,14 @@ class Learner {
   void run(void (Callback::*event)(Learner&));
   void train_one_epoch();
   void start_batch(Batch batch);
+  AutocastGuard autocast_guard() const;
   Tensors forward(const Tensors& inputs);
   torch::Tensor compute_loss();
   void step();
   void zero_grad();
   void validate_after_epoch();
   template <class Each>
-  void evaluate(const DataLoader& loader, const Each& each);
+  void evaluate(const DataLoader& loader, bool with_loss, const Each& each);
   void set_learning_rates(const LearningRates& lr);
   std::vector<torch::optim::OptimizerParamGroup> make_param_groups();
   void make_optimizer();

@@ -35,6 +35,19 @@ Loss::Loss(torch::nn::BCEWithLogitsLoss loss) : Loss(call(loss)) {
   activation_ = Activation::sigmoid;
 }
 
+Loss::Loss(torch::nn::BCELoss loss) : Loss(call(loss)) {
+  is_bce_of_probabilities_ = true;
+}
+
+void Loss::check_autocast(torch::Device device) const {
+  TORCH_CHECK_VALUE(
+      !is_bce_of_probabilities_ || !device.is_cuda(),
+      "[Loss] BCELoss is unsafe under autocast on CUDA: a 16-bit sigmoid "
+      "rounds "
+      "to 0 or 1 and the logarithm to infinity. Leave the sigmoid out of the "
+      "model and use BCEWithLogitsLoss (binary_cross_entropy_with_logits).");
+}
+
 Loss& Loss::activation(Activation activation) {
   activation_ = activation;
   return *this;

@@ -31,6 +31,7 @@ class Loss {
   Loss(torch::nn::CrossEntropyLoss loss);   // NOLINT: implicit on purpose
   Loss(torch::nn::NLLLoss loss);            // NOLINT
   Loss(torch::nn::BCEWithLogitsLoss loss);  // NOLINT
+  Loss(torch::nn::BCELoss loss);            // NOLINT
 
   /// Any other loss module with forward(pred, target).
   template <class Impl>
@@ -81,6 +82,10 @@ class Loss {
   Activation activation() const { return activation_; }
   Loss& activation(Activation activation);
 
+  /// Throws a c10::ValueError for a loss that autocast forbids on this device:
+  /// BCELoss on CUDA, whose input a 16-bit sigmoid has rounded to 0 or 1.
+  void check_autocast(torch::Device device) const;
+
   /// For a loss whose target is the index of a class: throws a c10::IndexError
   /// that names the first index in `host_targets` which `outputs` has no column
   /// for. Looks at targets in host memory only, so it never waits; on a GPU the
@@ -94,6 +99,7 @@ class Loss {
   std::function<torch::Tensor(const Tensors&, const Tensors&)> function_;
   Activation activation_ = Activation::none;
   bool target_is_class_ = false;
+  bool is_bce_of_probabilities_ = false;
   int64_t ignore_index_ = -100;
 };
 

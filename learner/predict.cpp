@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/learner/autocast.h"
 #include "tern/learner/scopes.h"
 
 namespace tern {
@@ -17,8 +18,11 @@ Prediction Learner::predict(const torch::Tensor& sample) {
   const EvalScope eval(*this);
   start_batch({{sample.unsqueeze(0)}, {}});
   run(&Callback::on_batch_begin);
-  state_.outputs = forward(state_.batch_data.inputs);
-  run(&Callback::on_loss_begin);
+  {
+    const AutocastGuard autocast = autocast_guard();
+    state_.outputs = forward(state_.batch_data.inputs);
+    run(&Callback::on_loss_begin);
+  }
   Prediction prediction;
   prediction.probabilities =
       activate(state_.outputs.at(0), activation)[0].cpu();

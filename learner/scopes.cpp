@@ -13,7 +13,9 @@ Learner::FitScope::FitScope(
     int64_t epochs,
     const LearningRates& lr,
     Callbacks extra)
-    : learner_(learner), extra_(std::move(extra)) {
+    : learner_(learner),
+      extra_(std::move(extra)),
+      no_autocast_(learner.data_.device, {}, /*enabled=*/false) {
   TORCH_CHECK_VALUE(
       epochs >= 0,
       fmt::format("[Learner::fit] epochs is {}; expected 0 or more.", epochs));

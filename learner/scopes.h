@@ -3,6 +3,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/autocast.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -30,13 +31,17 @@ class Learner::FitScope {
   Learner& learner_;
   Callbacks extra_;
   bool is_open_ = true;
+  // A guard around fit would keep 16-bit copies of weights that change.
+  AutocastGuard no_autocast_;
 };
 
 /// A pass without training: no gradients, the model in eval, put back after.
 class Learner::EvalScope {
  public:
   explicit EvalScope(Learner& learner)
-      : learner_(learner), was_training_(learner.model_.is_training()) {
+      : learner_(learner),
+        was_training_(learner.model_.is_training()),
+        no_autocast_(learner.data_.device, {}, /*enabled=*/false) {
     learner_.model_.eval();
     learner_.state_.training = false;
   }
@@ -51,6 +56,7 @@ class Learner::EvalScope {
   Learner& learner_;
   bool was_training_;
   torch::NoGradGuard no_grad_;
+  AutocastGuard no_autocast_;
 };
 
 }  // namespace tern

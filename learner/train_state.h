@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,10 +51,18 @@ struct TrainState {
   bool stop_epoch = false;      // no more batches in this epoch
   bool stop_training = false;   // finish this batch, then end fit
 
-  // ---- Precision; MixedPrecision writes ----
+  // ---- Precision; MixedPrecision and Amp write ----
 
   /// The type in which the model wants its floating inputs.
   torch::ScalarType input_dtype = torch::kFloat;
+  /// The 16-bit type that forward and loss compute in under autocast; unset:
+  /// autocast is off.
+  std::optional<torch::ScalarType> autocast_dtype;
+  /// What multiplies `loss_grad` during this fit; null: nothing does.
+  GradScaler* scaler = nullptr;
+  /// From on_backward_end to on_step: gives the optimizer's parameters their
+  /// true gradients, in fp32. Empty: they have them.
+  std::function<void()> unscale_gradients;
   /// Makes the optimizer step in place of `optimizer.step()`; empty: plain.
   std::function<StepResult(torch::optim::Optimizer&)> stepper;
   /// What became of the last step.

@@ -1,0 +1,35 @@
+#include "tern/callbacks/gradient_clip.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/learner/clip_grad.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+GradientClip::GradientClip(double max_norm)
+    : GradientClip(Options{.max_norm = max_norm}) {}
+
+GradientClip::GradientClip(Options options) : options_(options) {
+  const double limit = options.max_value.value_or(options.max_norm);
+  TORCH_CHECK_VALUE(
+      limit > 0,
+      fmt::format(
+          "[GradientClip] {} is {}; expected a number > 0.",
+          options.max_value ? "max_value" : "max_norm",
+          limit));
+}
+
+void GradientClip::on_step(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (state.skip_step) return;  // the gradients are still being gathered
+  if (state.unscale_gradients) state.unscale_gradients();
+  if (options_.max_value) {
+    clip_grad_value_(learn.optimizer(), *options_.max_value);
+  } else {
+    norm_ = clip_grad_norm_(learn.optimizer(), options_.max_norm);
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,125 @@
+#include "tern/callbacks/loss_scaling.h"
+
+#include <torch/types.h>
+
+#include "tern/learner/amp_aware.h"
+#include "tern/learner/clip_grad.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/master_weights.h"
+
+namespace tern {
+
+LossScaling::LossScaling(
+    const GradScalerOptions& options,
+    std::optional<double> fixed_scale,
+    std::optional<double> clip)
+    : scaler_(options), fixed_scale_(fixed_scale), clip_(clip) {}
+
+void LossScaling::on_train_begin(Learner& learn) {
+  // A fit that ended by an exception may have left a step half done.
+  scaler_.forget(learn.optimizer());
+  if (scaler_.is_enabled()) learn.state().scaler = &scaler_;
+  if (!learn.masters()) return;
+  // The optimizer may have been made since the last fit.
+  if (auto* fused = dynamic_cast<AmpAware*>(&learn.optimizer())) {
+    fused->set_weights(learn.masters()->masters(), learn.masters()->weights());
+  }
+}
+
+void LossScaling::on_backward_begin(Learner& learn) {
+  learn.state().loss_grad = scaler_.scale(learn.state().loss_grad);
+}
+
+void LossScaling::on_backward_end(Learner& learn) {
+  is_unscaled_ = false;
+  learn.state().unscale_gradients = [this, &learn] { unscale(learn); };
+}
+
+void LossScaling::on_step(Learner& learn) {
+  has_stepped_ = false;
+  learn.state().stepper = [this, &learn](torch::optim::Optimizer& optimizer) {
+    return step(learn, optimizer);
+  };
+}
+
+// The optimizer's parameters get fp32 gradients, unscaled. For a fused
+// optimizer with masters that is one pass more over the gradients.
+void LossScaling::unscale(Learner& learn) {
+  if (is_unscaled_) return;
+  torch::optim::Optimizer& optimizer = learn.optimizer();
+  if (auto* fused = dynamic_cast<AmpAware*>(&optimizer)) {
+    fused->move_gradients_to_masters();
+  } else if (learn.masters()) {
+    learn.masters()->copy_gradients_to_masters();
+  }
+  scaler_.unscale_(optimizer);
+  is_unscaled_ = true;
+}
+
+StepResult LossScaling::step(
+    Learner& learn,
+    torch::optim::Optimizer& optimizer) {
+  const bool writes_weights = dynamic_cast<AmpAware*>(&optimizer) != nullptr;
+  if (clip_) {
+    unscale(learn);
+    clip_grad_norm_(optimizer, *clip_);
+  } else if (learn.masters() && !writes_weights) {
+    unscale(learn);
+  }
+  const StepResult result = scaler_.step(optimizer);
+  if (learn.masters() && !writes_weights) {
+    learn.masters()->copy_masters_to_weights();
+  }
+  has_stepped_ = true;
+  return result;
+}
+
+void LossScaling::on_step_end(Learner& learn) {
+  learn.state().stepper = nullptr;
+  learn.state().unscale_gradients = nullptr;
+  if (!has_stepped_) return;
+  if (fixed_scale_) {
+    scaler_.update(*fixed_scale_);
+  } else {
+    scaler_.update();
+  }
+}
+
+void LossScaling::on_train_end(Learner& learn) {
+  learn.state().scaler = nullptr;
+  learn.state().stepper = nullptr;
+  learn.state().unscale_gradients = nullptr;
+}
+
+StateDict LossScaling::state_dict() const {
+  StateDict state;
+  if (!scaler_.is_enabled()) return state;
+  const GradScalerState now = scaler_.state_dict();
+  const auto put = [&](const char* name, auto value) {
+    state.insert(name, torch::tensor(value));
+  };
+  put("scale", now.scale);
+  put("growth_factor", now.growth_factor);
+  put("backoff_factor", now.backoff_factor);
+  put("growth_interval", now.growth_interval);
+  put("_growth_tracker", now.growth_tracker);
+  return state;
+}
+
+void LossScaling::load_state_dict(const StateDict& state) {
+  if (!scaler_.is_enabled()) return;
+  TORCH_CHECK_VALUE(
+      state.contains("scale") && state.contains("_growth_tracker") &&
+          state.contains("growth_factor") && state.contains("backoff_factor") &&
+          state.contains("growth_interval"),
+      "[LossScaling] the state holds no loss scale; it was saved by a training "
+      "without one. Use it with the precision that it was saved in.");
+  scaler_.load_state_dict(
+      {.scale = state["scale"].item<double>(),
+       .growth_factor = state["growth_factor"].item<double>(),
+       .backoff_factor = state["backoff_factor"].item<double>(),
+       .growth_interval = state["growth_interval"].item<int64_t>(),
+       .growth_tracker = state["_growth_tracker"].item<int64_t>()});
+}
+
+}  // namespace tern

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <optional>
+
+#include "tern/learner/callback.h"
+#include "tern/learner/grad_scaler.h"
+#include "tern/learner/train_state.h"
+
+namespace tern {
+
+/// What the 16-bit callbacks share: backward sees the loss times the scale of a
+/// GradScaler, and the optimizer's step goes through the scaler, which skips it
+/// when a gradient overflowed.
+///
+/// | event            | what happens                                          |
+/// |------------------|-------------------------------------------------------|
+/// | on_backward_begin| loss_grad is multiplied by the loss scale             |
+/// | on_backward_end  | `state().unscale_gradients` is offered                |
+/// | on_step          | the optimizer's step is replaced: check for overflow, |
+/// |                  | unscale, clip, step or skip, write 16-bit weights     |
+/// | on_step_end      | the loss scale moves, once a step that was made       |
+///
+/// With a fused optimizer (tern::optim) no step waits for the device. While
+/// GradientAccumulation gathers, the scale stays as it is.
+class LossScaling : public Callback {
+ public:
+  void on_train_begin(Learner& learn) override;
+  void on_backward_begin(Learner& learn) override;
+  void on_backward_end(Learner& learn) override;
+  void on_step(Learner& learn) override;
+  void on_step_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+  int order() const override { return callback_order::kMixedPrecision; }
+
+  /// Disabled when there is no loss scale: in bfloat16.
+  GradScaler& scaler() { return scaler_; }
+
+ protected:
+  /// \param fixed_scale  Set again after each step; unset: dynamic.
+  /// \param clip         Largest joint norm of the gradients; unset: any.
+  LossScaling(
+      const GradScalerOptions& options,
+      std::optional<double> fixed_scale,
+      std::optional<double> clip);
+
+ private:
+  void unscale(Learner& learn);
+  StepResult step(Learner& learn, torch::optim::Optimizer& optimizer);
+
+  GradScaler scaler_;
+  std::optional<double> fixed_scale_, clip_;
+  bool is_unscaled_ = false, has_stepped_ = false;
+};
+
+}  // namespace tern

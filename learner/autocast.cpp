@@ -1,0 +1,148 @@
+#include "tern/learner/autocast.h"
+
+#include <ATen/autocast_mode.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/cuda.h>
+
+namespace tern {
+
+namespace {
+
+torch::DeviceType checked(torch::Device device) {
+  TORCH_CHECK_VALUE(
+      device.is_cpu() || device.is_cuda(),
+      fmt::format(
+          "[AutocastGuard] the device is {}; expected CPU or CUDA.",
+          device.str()));
+  return device.type();
+}
+
+torch::ScalarType checked(torch::ScalarType dtype, bool enabled) {
+  TORCH_CHECK_VALUE(
+      !enabled || dtype == torch::kHalf || dtype == torch::kBFloat16,
+      fmt::format(
+          "[AutocastGuard] dtype is {}; expected kHalf or kBFloat16. For "
+          "training in another type convert the model instead.",
+          c10::toString(dtype)));
+  return dtype;
+}
+
+bool can_be_enabled(torch::DeviceType device, bool enabled) {
+  if (!enabled || device != torch::kCUDA || torch::cuda::is_available()) {
+    return enabled;
+  }
+  TORCH_WARN_ONCE(
+      "[AutocastGuard] the device is CUDA and there is none, so autocast stays "
+      "off. Give the device on which the model runs.");
+  return false;
+}
+
+}  // namespace
+
+AutocastGuard::AutocastGuard(
+    torch::Device device,
+    std::optional<torch::ScalarType> dtype,
+    bool enabled,
+    bool cache_enabled)
+    : device_(checked(device)),
+      dtype_(checked(
+          dtype.value_or(at::autocast::get_autocast_dtype(device_)),
+          enabled)),
+      outer_dtype_(at::autocast::get_autocast_dtype(device_)),
+      outer_enabled_(at::autocast::is_autocast_enabled(device_)),
+      outer_cache_enabled_(at::autocast::is_autocast_cache_enabled()),
+      uses_cache_(cache_enabled) {
+  at::autocast::set_autocast_enabled(device_, can_be_enabled(device_, enabled));
+  at::autocast::set_autocast_dtype(device_, dtype_);
+  at::autocast::set_autocast_cache_enabled(cache_enabled);
+  if (!uses_cache_) return;
+  at::autocast::increment_nesting();
+  // The cache knows a weight's copy by the weight alone, not by its type.
+  if (dtype_ != outer_dtype_) at::autocast::clear_cache();
+}
+
+AutocastGuard::~AutocastGuard() {
+  if (uses_cache_ &&
+      (at::autocast::decrement_nesting() == 0 || dtype_ != outer_dtype_)) {
+    at::autocast::clear_cache();
+  }
+  at::autocast::set_autocast_enabled(device_, outer_enabled_);
+  at::autocast::set_autocast_dtype(device_, outer_dtype_);
+  at::autocast::set_autocast_cache_enabled(outer_cache_enabled_);
+}
+
+namespace amp {
+
+namespace {
+
+constexpr const char* kEnabled = "tern_autocast_enabled";
+constexpr const char* kDtype = "tern_autocast_dtype";
+
+AutocastState::OfDevice state_of(torch::DeviceType device) {
+  return {
+      at::autocast::is_autocast_enabled(device),
+      at::autocast::get_autocast_dtype(device)};
+}
+
+AutocastState::OfDevice saved_state(
+    const torch::autograd::AutogradContext& ctx) {
+  const auto enabled = ctx.saved_data.find(kEnabled);
+  TORCH_CHECK(
+      enabled != ctx.saved_data.end(),
+      "[amp::BackwardGuard] forward has not noted how autocast was set; call "
+      "amp::save_autocast(ctx, device) in forward.");
+  return {
+      enabled->second.toBool(),
+      static_cast<torch::ScalarType>(ctx.saved_data.at(kDtype).toInt())};
+}
+
+}  // namespace
+
+AutocastState AutocastState::current() {
+  return {state_of(torch::kCPU), state_of(torch::kCUDA)};
+}
+
+void save_autocast(
+    torch::autograd::AutogradContext* ctx,
+    torch::Device device) {
+  const AutocastState::OfDevice state = state_of(device.type());
+  ctx->saved_data[kEnabled] = state.enabled;
+  ctx->saved_data[kDtype] = static_cast<int64_t>(state.dtype);
+}
+
+BackwardGuard::BackwardGuard(
+    torch::autograd::AutogradContext* ctx,
+    torch::Device device)
+    : guard_(
+          device,
+          saved_state(*ctx).dtype,
+          saved_state(*ctx).enabled,
+          at::autocast::is_autocast_cache_enabled()) {}
+
+CastInputs::CastInputs(torch::Device device, torch::ScalarType dtype)
+    : device_(device.type()),
+      dtype_(dtype),
+      casts_(at::autocast::is_autocast_enabled(device_)),
+      // When autocast is off, off again changes nothing.
+      off_(
+          device,
+          {},
+          /*enabled=*/false,
+          at::autocast::is_autocast_cache_enabled()) {
+  TORCH_CHECK_VALUE(
+      c10::isFloatingType(dtype),
+      fmt::format(
+          "[amp::CastInputs] dtype is {}; expected a floating type.",
+          c10::toString(dtype)));
+}
+
+torch::Tensor CastInputs::operator()(const torch::Tensor& tensor) const {
+  const bool eligible =
+      casts_ && tensor.defined() && tensor.device().type() == device_ &&
+      tensor.is_floating_point() && tensor.scalar_type() != torch::kDouble;
+  return eligible ? tensor.to(dtype_) : tensor;
+}
+
+}  // namespace amp
+}  // namespace tern
