@@ -45,8 +45,8 @@ void GradientAccumulation::on_epoch_begin(Learner& learn) {
 void GradientAccumulation::on_backward_begin(Learner& learn) {
   TrainState& state = learn.state();
   const int64_t samples = state.batch_data.size();
-  state.loss_grad = state.loss_grad * (static_cast<double>(samples) /
-                                       static_cast<double>(full_));
+  state.loss_grad = state.loss_grad *
+                    (static_cast<double>(samples) / static_cast<double>(full_));
   gathered_ += samples;
   ++batches_;
 }

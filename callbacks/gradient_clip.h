@@ -8,8 +8,8 @@
 
 namespace tern {
 
-/// Clips the gradients before each step, in every precision the true ones: those
-/// of a scaled loss are unscaled first.
+/// Clips the gradients before each step, in every precision the true ones:
+/// those of a scaled loss are unscaled first.
 ///
 ///   learn.add<GradientClip>(0.1).fit(3);                // joint L2 norm
 ///   learn.add<GradientClip>({.max_value = 0.5}).fit(3); // each element

@@ -45,13 +45,11 @@ void GradientPenalty::on_backward_begin(Learner& learn) {
   for (const torch::Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
     const torch::Tensor fp32 = gradient.to(torch::kFloat);
-    norms.push_back(torch::linalg_vector_norm(
-        scale.defined() ? fp32 / scale : fp32,
-        2));
+    norms.push_back(
+        torch::linalg_vector_norm(scale.defined() ? fp32 / scale : fp32, 2));
   }
-  state.loss_grad =
-      state.loss_grad +
-      weight_ * torch::linalg_vector_norm(torch::stack(norms), 2);
+  state.loss_grad = state.loss_grad +
+                    weight_ * torch::linalg_vector_norm(torch::stack(norms), 2);
 }
 
 }  // namespace tern

@@ -88,9 +88,9 @@ class AutocastStateGuard {
 ///   std::thread worker(tern::amp::wrap([&] { y = net->forward(x); }));
 template <class F>
 auto wrap(F function) {
-  return [state = AutocastState::current(), function = std::move(function)](
-             auto&&... arguments) mutable -> decltype(auto) requires
-      std::invocable<F&, decltype(arguments)...> {
+  return [ state = AutocastState::current(), function = std::move(function) ](
+             auto&&... arguments) mutable
+         -> decltype(auto) requires std::invocable<F&, decltype(arguments)...> {
     const AutocastStateGuard guard(state);
     return function(std::forward<decltype(arguments)>(arguments)...);
   };
@@ -115,9 +115,7 @@ auto wrap(F function) {
 //     tern::amp::save_autocast(ctx, a.device());
 
 /// In forward: notes in `ctx` how autocast is set. Python: `custom_fwd`.
-void save_autocast(
-    torch::autograd::AutogradContext* ctx,
-    torch::Device device);
+void save_autocast(torch::autograd::AutogradContext* ctx, torch::Device device);
 
 /// In backward: autocast as it was in forward. Python: `custom_bwd`.
 /// \throws c10::Error if forward did not call `save_autocast`.

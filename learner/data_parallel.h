@@ -17,8 +17,8 @@ namespace detail {
 
 using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
 
-/// `module` itself for its own device, clones for the other places. Gradients of
-/// the clones are added up, in order, into those of `module`.
+/// `module` itself for its own device, clones for the other places. Gradients
+/// of the clones are added up, in order, into those of `module`.
 Modules replicate(
     const std::shared_ptr<torch::nn::Module>& module,
     const std::vector<torch::Device>& devices);
@@ -64,8 +64,8 @@ Tensors parallel_apply(
 }
 
 /// Computes one batch on several devices: splits `input`, runs a replica of
-/// `module` on each part at the same time, and joins the outputs. Gradients come
-/// back to `module`, added up in the order of the devices. PyTorch's
+/// `module` on each part at the same time, and joins the outputs. Gradients
+/// come back to `module`, added up in the order of the devices. PyTorch's
 /// `nn.parallel.data_parallel`, in one process.
 ///
 ///   tern::AutocastGuard autocast(torch::kCUDA);

@@ -55,19 +55,6 @@ Tensors masters_of(Learner& learn) {
   return all;
 }
 
-// Makes the loss of the numbered training batches infinite.
-std::shared_ptr<Callback> overflow_at(std::set<int64_t> iterations) {
-  return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
-      .on_backward_begin =
-          [iterations](Learner& l) {
-            if (iterations.count(l.state().iteration)) {
-              l.state().loss_grad =
-                  l.state().loss_grad * std::numeric_limits<float>::infinity();
-            }
-          },
-      .order = callback_order::kMixedPrecision + 1});
-}
-
 OptimizerFactory sgd(double momentum = 0.9) {
   return optimizer<optim::SGD>(
       torch::optim::SGDOptions(0.1).momentum(momentum));

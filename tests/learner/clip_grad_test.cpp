@@ -1,9 +1,14 @@
 #include "tern/learner/clip_grad.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/types.h>
 #include <torch/utils.h>
+
+#include "tern/learner/optim/sgd.h"
+#include "tern/tests/support/expect_error.h"
 
 namespace tern {
 namespace {
@@ -54,6 +59,38 @@ TEST(ClipGradNorm, SumsHalfGradientsInFloat) {
 TEST(ClipGradNorm, TakesNoGradientsAndRefusesANormOfZero) {
   EXPECT_EQ(clip_grad_norm_({torch::ones({2})}, 1).item<float>(), 0.f);
   EXPECT_THROW(clip_grad_norm_({}, 0), c10::ValueError);
+}
+
+TEST(ClipGradNorm, IsJointOverTheGroupsOfAnOptimizer) {
+  const Tensors params = {with_grad({3}), with_grad({4})};
+  optim::SGD optimizer(
+      std::vector<torch::optim::OptimizerParamGroup>{
+          torch::optim::OptimizerParamGroup({params[0]}),
+          torch::optim::OptimizerParamGroup({params[1]})},
+      torch::optim::SGDOptions(1));
+  EXPECT_FLOAT_EQ(clip_grad_norm_(optimizer, 1).item<float>(), 5.f);
+  EXPECT_NEAR(params[0].grad()[0].item<float>(), 0.6, 1e-6);
+  EXPECT_NEAR(params[1].grad()[0].item<float>(), 0.8, 1e-6);
+}
+
+TEST(ClipGradValue, BringsEachElementIntoTheRange) {
+  const Tensors params = {with_grad({-3, 0.25}), torch::ones({2})};
+  clip_grad_value_(params, 0.5);
+  EXPECT_TRUE(torch::equal(params[0].grad(), torch::tensor({-0.5f, 0.25f})));
+  EXPECT_FALSE(params[1].grad().defined());
+}
+
+TEST(ClipGradValue, LeavesNaNForOthersToFind) {
+  const Tensors params = {with_grad({NAN, INFINITY})};
+  clip_grad_value_(params, 0.5);
+  EXPECT_TRUE(params[0].grad()[0].isnan().item<bool>());
+  EXPECT_EQ(params[0].grad()[1].item<float>(), 0.5f);
+}
+
+TEST(ClipGradValue, WantsAPositiveLimit) {
+  expect_error<c10::ValueError>(
+      [] { clip_grad_value_(Tensors{}, 0); },
+      {"max_value is 0"});
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
-#include "tern/tests/support/host_reads.h"
+#include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern {

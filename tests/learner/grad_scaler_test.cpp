@@ -13,7 +13,7 @@
 #include <torch/types.h>
 
 #include "tern/tests/support/expect_error.h"
-#include "tern/tests/support/host_reads.h"
+#include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/tolerance.h"
 #include "tern/tests/support/warnings.h"
 

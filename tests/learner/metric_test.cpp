@@ -5,7 +5,7 @@
 
 #include "tern/learner/metrics/metrics.h"
 #include "tern/tests/support/expect_error.h"
-#include "tern/tests/support/host_reads.h"
+#include "tern/tests/support/op_calls.h"
 
 namespace tern {
 namespace {

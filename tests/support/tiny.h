@@ -2,7 +2,9 @@
 
 // Data and Learners small enough to train in a test.
 
+#include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include <torch/utils.h>
 
 #include "tern/data/data_bunch.h"
+#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 
 namespace tern::testing_support {
@@ -64,6 +67,19 @@ class MemorySink final : public SinkImpl {
 inline LearnerOptions quiet(LearnerOptions options = {}) {
   if (!options.sink) options.sink = silent();
   return options;
+}
+
+/// Makes the loss that backward sees infinite in the numbered training batches.
+inline std::shared_ptr<Callback> overflow_at(std::set<int64_t> iterations) {
+  return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_backward_begin =
+          [iterations](Learner& l) {
+            if (iterations.count(l.state().iteration)) {
+              l.state().loss_grad =
+                  l.state().loss_grad * std::numeric_limits<float>::infinity();
+            }
+          },
+      .order = callback_order::kMixedPrecision + 1});
 }
 
 /// Copies of all parameters, in order.

@@ -1,0 +1,167 @@
+#include "tern/callbacks/gradient_accumulation.h"
+
+#include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/amp.h"
+#include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+// No BatchNorm: its statistics are those of the small batch.
+torch::nn::Sequential plain_net() {
+  torch::manual_seed(7);
+  return torch::nn::Sequential(
+      torch::nn::Linear(2, 16),
+      torch::nn::Tanh(),
+      torch::nn::Linear(16, 2));
+}
+
+// Not shuffled, so that batches of any size hold the samples in one order.
+std::unique_ptr<Learner> learner(int64_t samples, int64_t batch_size) {
+  return std::make_unique<Learner>(
+      [&] {
+        DataBunch data = point_data(samples, 0);
+        data.train = std::make_shared<DataLoader>(
+            points(samples, 1),
+            DataLoaderOptions{.batch_size = batch_size, .workers = 0});
+        return data;
+      }(),
+      plain_net(),
+      quiet(
+          {.optimizer = optimizer<optim::SGD>(
+               torch::optim::SGDOptions(0.1).momentum(0.9))}));
+}
+
+void expect_close(const Tensors& a, const Tensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(a[i], b[i], 1e-5, 1e-6)) << "parameter " << i;
+  }
+}
+
+struct Case {
+  const char* name;
+  GradientAccumulation::Options options;
+  int64_t samples, small, large;
+};
+
+class GradientAccumulationTest : public testing::TestWithParam<Case> {};
+
+TEST_P(GradientAccumulationTest, IsTrainingWithOneLargeBatch) {
+  const Case& c = GetParam();
+  const auto large = learner(c.samples, c.large);
+  const auto small = learner(c.samples, c.small);
+  large->fit(1).fit(2);
+  small->add<GradientAccumulation>(c.options).fit(1).fit(2);
+  expect_close(parameters_of(*small), parameters_of(*large));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Groups,
+    GradientAccumulationTest,
+    testing::Values(
+        Case{"by_batches", {.batches = 4}, 128, 8, 32},
+        Case{"by_samples", {.samples = 32}, 128, 8, 32},
+        Case{"with_a_short_tail", {.batches = 4}, 76, 8, 32},
+        Case{"with_a_short_last_batch", {.batches = 3}, 53, 8, 24},
+        Case{"group_larger_than_the_epoch", {.batches = 100}, 40, 8, 64},
+        Case{"groups_of_one", {.batches = 1}, 40, 8, 8}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(GradientAccumulation, IsTrainingWithOneLargeBatchInHalfWithMasters) {
+  const auto large = learner(128, 32), small = learner(128, 8);
+  large->to_fp16({.force_fp16 = true}).fit(2);
+  small->to_fp16({.force_fp16 = true})
+      .add<GradientAccumulation>({.batches = 4})
+      .fit(2);
+  const Tensors a = parameters_of(small->to_fp32());
+  const Tensors b = parameters_of(large->to_fp32());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(a[i], b[i], 0, 1e-3)) << i;
+  }
+}
+
+TEST(GradientAccumulation, KeepsTheScaleWithinAGroup) {
+  const auto learn = learner(96, 8);
+  learn->to_amp(
+      {.dtype = torch::kHalf,
+       .scaler = GradScalerOptions{.init_scale = 4, .growth_interval = 1}});
+  learn->add<GradientAccumulation>({.batches = 3});
+  std::vector<double> scales;
+  learn->add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
+    scales.push_back(l.state().scaler->get_scale());
+  }});
+  learn->fit(1);
+  EXPECT_EQ(
+      scales,
+      (std::vector<double>{4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64}));
+}
+
+TEST(GradientAccumulation, SkipsAWholeGroupOnceForOneOverflow) {
+  const auto learn = learner(96, 8);
+  learn->to_amp({.dtype = torch::kHalf});
+  learn->add<GradientAccumulation>({.batches = 3}).add(overflow_at({4}));
+  int64_t changes = 0;
+  Tensors before;
+  learn->add<LambdaCallback>(
+      {.on_batch_begin = [&](Learner& l) { before = parameters_of(l); },
+       .on_batch_end =
+           [&](Learner& l) {
+             changes += !all_equal(before, parameters_of(l));
+           }});
+  double scale = 0;
+  learn->add<LambdaCallback>({.on_epoch_end = [&](Learner& l) {
+    scale = l.state().scaler->get_scale();
+  }});
+  learn->fit(1);
+  EXPECT_EQ(changes, 3);
+  EXPECT_EQ(scale, 32768);
+}
+
+TEST(GradientAccumulation, ClipsOnlyWholeGroups) {
+  const auto learn = learner(96, 8);
+  learn->to_amp({.dtype = torch::kHalf});
+  learn->add<GradientAccumulation>({.batches = 3}).add<GradientClip>(1e9);
+  const auto plain = learner(96, 8);
+  plain->to_amp({.dtype = torch::kHalf});
+  plain->add<GradientAccumulation>({.batches = 3});
+  EXPECT_TRUE(
+      all_equal(parameters_of(learn->fit(1)), parameters_of(plain->fit(1))));
+}
+
+TEST(GradientAccumulation, StartsAnewAfterAFitThatFailed) {
+  const auto learn = learner(96, 8);
+  learn->add<GradientAccumulation>({.batches = 3});
+  bool fails = true;
+  learn->add<LambdaCallback>({.on_step = [&](Learner& l) {
+    if (fails && l.state().batch == 1) throw std::runtime_error("stop");
+  }});
+  EXPECT_THROW(learn->fit(1), std::runtime_error);
+  fails = false;
+  const auto fresh = learner(96, 8);
+  fresh->add<GradientAccumulation>({.batches = 3}).fit(1);
+  expect_close(parameters_of(learn->fit(1)), parameters_of(*fresh));
+}
+
+TEST(GradientAccumulation, WantsExactlyOneSize) {
+  for (const GradientAccumulation::Options options :
+       {GradientAccumulation::Options{},
+        GradientAccumulation::Options{.batches = 2, .samples = 8},
+        GradientAccumulation::Options{.batches = -1}}) {
+    expect_error<c10::ValueError>(
+        [&] { GradientAccumulation callback(options); },
+        {"expected one of them >= 1"});
+  }
+}
+
+}  // namespace
+}  // namespace tern

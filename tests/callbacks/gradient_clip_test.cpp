@@ -1,0 +1,158 @@
+#include "tern/callbacks/gradient_clip.h"
+
+#include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/amp.h"
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/clip_grad.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/op_calls.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+constexpr auto kAfterClip = callback_order::kGradientClip + 1;
+
+OptimizerFactory sgd(bool fused) {
+  return fused ? optimizer<optim::SGD>(torch::optim::SGDOptions(0.1))
+               : optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+}
+
+void to_precision(Learner& learn, const std::string& name) {
+  if (name == "fp16") learn.to_fp16({.force_fp16 = true});
+  if (name == "bf16") learn.to_bf16();
+  if (name == "amp") learn.to_amp({.dtype = torch::kHalf});
+}
+
+Tensors gradients_of(Learner& learn) {
+  Tensors grads;
+  for (const auto& group : learn.optimizer().param_groups()) {
+    for (const auto& p : group.params()) grads.push_back(p.grad());
+  }
+  return grads;
+}
+
+class GradientClipTest
+    : public testing::TestWithParam<std::tuple<std::string, bool>> {};
+
+TEST_P(GradientClipTest, LimitsTheTrueGradientsNorm) {
+  const auto& [precision, fused] = GetParam();
+  Learner learn(
+      point_data(),
+      point_net(),
+      quiet({.optimizer = sgd(fused), .weight_decay = 0}));
+  to_precision(learn, precision);
+  const auto clip = std::make_shared<GradientClip>(0.01);
+  learn.add(clip);
+  double largest = 0, unclipped = 0;
+  learn.add<LambdaCallback>(
+      {.on_step =
+           [&](Learner& l) {
+             largest = std::max(
+                 largest,
+                 joint_norm(gradients_of(l)).item<double>());
+             unclipped = std::max(unclipped, clip->norm().item<double>());
+           },
+       .order = kAfterClip});
+  learn.fit(1);
+  EXPECT_NEAR(largest, 0.01, 1e-4);
+  EXPECT_GT(unclipped, 0.02);
+  EXPECT_LT(unclipped, 10);  // the scaled one would be 65536 times larger
+}
+
+TEST_P(GradientClipTest, LimitsEachElement) {
+  const auto& [precision, fused] = GetParam();
+  Learner learn(
+      point_data(),
+      point_net(),
+      quiet({.optimizer = sgd(fused), .weight_decay = 0}));
+  to_precision(learn, precision);
+  learn.add<GradientClip>(GradientClip::Options{.max_value = 0.005});
+  double largest = 0;
+  learn.add<LambdaCallback>(
+      {.on_step =
+           [&](Learner& l) {
+             for (const auto& grad : gradients_of(l)) {
+               largest = std::max(largest, grad.abs().max().item<double>());
+             }
+           },
+       .order = kAfterClip});
+  learn.fit(1);
+  EXPECT_FLOAT_EQ(static_cast<float>(largest), 0.005F);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Precisions,
+    GradientClipTest,
+    testing::Combine(
+        testing::Values("fp32", "fp16", "bf16", "amp"),
+        testing::Bool()),
+    [](const auto& info) {
+      return std::get<0>(info.param) +
+             (std::get<1>(info.param) ? "_fused" : "_torch");
+    });
+
+TEST(GradientClip, StillLetsAnOverflowBeSkipped) {
+  for (const char* precision : {"fp16", "amp"}) {
+    for (const bool fused : {true, false}) {
+      Learner learn(
+          point_data(32),
+          point_net(),
+          quiet({.optimizer = sgd(fused)}));
+      to_precision(learn, precision);
+      const Tensors before = parameters_of(learn);
+      learn.add<GradientClip>(1.0).add(overflow_at({0})).fit(1);
+      EXPECT_TRUE(all_equal(parameters_of(learn), before)) << precision;
+    }
+  }
+}
+
+TEST(GradientClip, IsTheSameAsTheOptionOfToFp16) {
+  const auto train = [](bool option) {
+    Learner learn(point_data(), point_net(), quiet());
+    if (option) {
+      learn.to_fp16({.clip = 0.05, .force_fp16 = true});
+    } else {
+      learn.to_fp16({.force_fp16 = true}).add<GradientClip>(0.05);
+    }
+    learn.fit(2);
+    return parameters_of(learn.to_fp32());
+  };
+  EXPECT_TRUE(all_equal(train(true), train(false)));
+}
+
+TEST(GradientClip, ReadsNothingBackFromTheDevice) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.to_amp({.dtype = torch::kHalf}).add<GradientClip>(0.1);
+  int reads = -1;
+  std::unique_ptr<test::HostReads> counter;
+  learn.add<LambdaCallback>(
+      {.on_backward_begin =
+           [&](Learner&) { counter = std::make_unique<test::HostReads>(); },
+       .on_step_end =
+           [&](Learner&) {
+             reads = counter->count();
+             counter.reset();
+           },
+       .order = callback_order::kProgress});
+  learn.fit(1);
+  EXPECT_EQ(reads, 0);
+}
+
+TEST(GradientClip, RefusesLimitsThatAreNotPositive) {
+  expect_error<c10::ValueError>(
+      [] { GradientClip clip(0); },
+      {"max_norm is 0"});
+  expect_error<c10::ValueError>(
+      [] { GradientClip clip({.max_value = -1.}); },
+      {"max_value is -1"});
+}
+
+}  // namespace
+}  // namespace tern
