@@ -4,6 +4,9 @@ add_subdirectory(${PROJECT_SOURCE_DIR}/tools ${PROJECT_BINARY_DIR}/tools)
 add_test(NAME layering
   COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/layering.cmake)
 
+if(TERN_SANITIZE)
+  set(sanitize_flags -fsanitize=${TERN_SANITIZE})
+endif()
 # An outside project finds the installed package, builds and runs.
 add_test(NAME install
   COMMAND ${CMAKE_COMMAND}
@@ -11,7 +14,7 @@ add_test(NAME install
     -DSOURCE=${CMAKE_CURRENT_LIST_DIR}/install
     -DGENERATOR=${CMAKE_GENERATOR}
     -DCXX=${CMAKE_CXX_COMPILER}
-    "-DCXX_FLAGS=$<$<BOOL:${TERN_SANITIZE}>:-fsanitize=${TERN_SANITIZE}>"
+    -DCXX_FLAGS=${sanitize_flags}
     "-DLAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}"
     -DLIBDIR=${CMAKE_INSTALL_LIBDIR}
     -DTORCH=${Torch_DIR}

@@ -13,4 +13,5 @@
 #include "tern/vision/image_folder.h"
 #include "tern/vision/image_size.h"
 #include "tern/vision/image_stats.h"
+#include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"

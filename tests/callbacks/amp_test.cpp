@@ -91,11 +91,10 @@ TEST(ToAmp, GivesTheLossFp32OutputsUnlessToldNotTo) {
     Learner learn(
         point_data(),
         point_net(),
-        quiet(
-            {.loss = Loss([&](torch::Tensor pred, torch::Tensor target) {
-               seen = pred.scalar_type();
-               return torch::nn::functional::cross_entropy(pred, target);
-             })}));
+        quiet({.loss = Loss([&](torch::Tensor pred, torch::Tensor target) {
+                 seen = pred.scalar_type();
+                 return torch::nn::functional::cross_entropy(pred, target);
+               })}));
     learn.to_amp({.loss_fp32 = loss_fp32}).fit(1);
     EXPECT_EQ(seen, loss_fp32 ? torch::kFloat : torch::kBFloat16);
   }
@@ -154,7 +153,8 @@ TEST(ToAmp, RecordsTheUnscaledLoss) {
   for (const double scale : {1., 65536.}) {
     Learner learn(point_data(), point_net(), quiet());
     learn.to_amp(
-        {.dtype = torch::kHalf, .scaler = GradScalerOptions{.init_scale = scale}});
+        {.dtype = torch::kHalf,
+         .scaler = GradScalerOptions{.init_scale = scale}});
     learn.fit(1);
     const double loss = learn.recorder().losses().at(0);
     if (first == 0) first = loss;
@@ -247,9 +247,7 @@ TEST(ToAmp, RefusesOptionsOutOfRangeAndKeepsThePrecision) {
       [&] { learn.to_amp({.clip = 0.}); },
       {"clip is 0"});
   expect_error<c10::ValueError>(
-      [&] {
-        learn.to_amp({.scaler = GradScalerOptions{.growth_factor = 1}});
-      },
+      [&] { learn.to_amp({.scaler = GradScalerOptions{.growth_factor = 1}}); },
       {"growth factor must be > 1.0"});
   EXPECT_TRUE(learn.masters());
 }

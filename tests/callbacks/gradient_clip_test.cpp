@@ -54,9 +54,8 @@ TEST_P(GradientClipTest, LimitsTheTrueGradientsNorm) {
   learn.add<LambdaCallback>(
       {.on_step =
            [&](Learner& l) {
-             largest = std::max(
-                 largest,
-                 joint_norm(gradients_of(l)).item<double>());
+             largest =
+                 std::max(largest, joint_norm(gradients_of(l)).item<double>());
              unclipped = std::max(unclipped, clip->norm().item<double>());
            },
        .order = kAfterClip});

@@ -34,9 +34,7 @@ TEST(AutocastGuard, ComputesProductsInSixteenBitsAndSumsInFloat) {
     EXPECT_EQ(torch::mm(a, b).scalar_type(), torch::kBFloat16);
     EXPECT_EQ((a + b).scalar_type(), torch::kFloat);
     EXPECT_EQ((a.to(torch::kHalf) + b).scalar_type(), torch::kFloat);
-    EXPECT_EQ(
-        torch::mm(a.to(torch::kHalf), b).scalar_type(),
-        torch::kBFloat16);
+    EXPECT_EQ(torch::mm(a.to(torch::kHalf), b).scalar_type(), torch::kBFloat16);
     EXPECT_EQ(
         torch::mm(a.to(torch::kDouble), b.to(torch::kDouble)).scalar_type(),
         torch::kDouble);
@@ -227,10 +225,8 @@ enum class Care { none, save, cast };
 // a @ b, with both saved in the type in which they came.
 template <Care care>
 struct Product : torch::autograd::Function<Product<care>> {
-  static torch::Tensor forward(
-      AutogradContext* ctx,
-      torch::Tensor a,
-      torch::Tensor b) {
+  static torch::Tensor
+  forward(AutogradContext* ctx, torch::Tensor a, torch::Tensor b) {
     std::optional<amp::CastInputs> cast;
     if constexpr (care == Care::cast) {
       cast.emplace(a.device(), torch::kFloat);
@@ -311,9 +307,7 @@ TEST(CustomFunction, CastsOnlyFloatingTensorsThatAreNotDouble) {
   for (const auto dtype : {torch::kDouble, torch::kLong, torch::kFloat}) {
     EXPECT_EQ(cast(torch::ones({1}, dtype)).scalar_type(), dtype);
   }
-  EXPECT_EQ(
-      cast(torch::ones({1}, torch::kHalf)).scalar_type(),
-      torch::kFloat);
+  EXPECT_EQ(cast(torch::ones({1}, torch::kHalf)).scalar_type(), torch::kFloat);
   EXPECT_FALSE(cast(torch::Tensor()).defined());
   EXPECT_EQ(type_of_product(), torch::kFloat);
 }

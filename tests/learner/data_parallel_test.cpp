@@ -134,7 +134,8 @@ TEST(DataParallel, KeepsEvalAndNoGradMode) {
 TEST(DataParallel, LeavesDevicesIdleThatHaveNoSample) {
   auto module = net();
   const auto x = torch::randn({1, 4});
-  EXPECT_TRUE(torch::equal(data_parallel(module, x, kThree), module->forward(x)));
+  EXPECT_TRUE(
+      torch::equal(data_parallel(module, x, kThree), module->forward(x)));
 }
 
 struct Thrower : torch::nn::Cloneable<Thrower> {
@@ -150,14 +151,18 @@ struct Thrower : torch::nn::Cloneable<Thrower> {
 TEST(DataParallel, ThrowsWhatTheFirstFailingReplicaThrew) {
   const auto module = std::make_shared<Thrower>();
   expect_error<std::runtime_error>(
-      [&] { data_parallel(module, torch::tensor({0.f, 1.f, 2.f}), kThree); },
+      [&] {
+        data_parallel(module, torch::tensor({0.f, 1.f, 2.f}), kThree);
+      },
       {"part 1"});
 }
 
 TEST(DataParallel, SaysWhatIsWrongWithItsInput) {
   auto module = net();
   expect_error<c10::ValueError>(
-      [&] { data_parallel(module, torch::empty({0, 4}), kTwo); },
+      [&] {
+        data_parallel(module, torch::empty({0, 4}), kTwo);
+      },
       {"[N, ...] with N >= 1"});
   expect_error<c10::ValueError>(
       [&] {
@@ -169,13 +174,13 @@ TEST(DataParallel, SaysWhatIsWrongWithItsInput) {
       {"parameter on cpu", "module->to(meta)"});
   if (!torch::cuda::is_available()) {
     expect_error<c10::ValueError>(
-        [&] { data_parallel(module, torch::ones({2, 4})); },
+        [&] {
+          data_parallel(module, torch::ones({2, 4}));
+        },
         {"no CUDA device"});
   }
   expect_error<c10::ValueError>(
-      [&] {
-        parallel_apply(std::vector{module.ptr()}, Tensors{});
-      },
+      [&] { parallel_apply(std::vector{module.ptr()}, Tensors{}); },
       {"1 modules and 0 inputs"});
 }
 

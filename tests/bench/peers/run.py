@@ -39,7 +39,8 @@ class Comparison:
     peer: str  # its name on PyPI
     peer_program: str  # in this folder
     tern_program: str  # in the build folder
-    archive: str  # in TERN_DATA; both programs get --data with its content
+    archive: str = ""  # in TERN_DATA; both programs get --data with its content
+    options: list = field(default_factory=list)  # of both programs
     tern_options: list = field(default_factory=list)
     rows: list = field(default_factory=list)
 
@@ -61,7 +62,40 @@ COMPARISONS = [
             Row("first_batch_seconds", "start to first batch"),
             Row("accuracy", "accuracy", is_time=False),
         ],
-    )
+    ),
+    *(
+        Comparison(
+            name=f"amp_{job}",
+            title=title,
+            peer="torch",
+            peer_program="amp_torch.py",
+            tern_program="tests/bench/amp_timed",
+            options=["--job", job],
+            rows=[Row("step_seconds", "the step", goal=goal)],
+        )
+        for job, title, goal in [
+            (
+                "resnet18",
+                "Training step of ResNet-18 in bfloat16 autocast with "
+                "GradScaler, 16 images of 128 px, fused SGD",
+                1,
+            ),
+            (
+                "checkerboard",
+                "Training step of the checkerboard net (1x1 convolutions "
+                "2-256-256-256-1 with BatchNorm) in bfloat16 autocast with "
+                "GradScaler, 256 x 256, fused Adam",
+                1,
+            ),
+            (
+                "optimizer",
+                "Optimizer side of a mixed-precision step on ResNet-50's 161 "
+                "parameters: unscale, check, Adam, 16-bit weights; Tern with "
+                "fp32 masters, PyTorch with fused Adam and autocast's casts",
+                1,
+            ),
+        ]
+    ),
 ]
 
 
@@ -101,7 +135,9 @@ def measure(comparison, build, rounds):
     """Two lists of reports: Tern's and the peer's."""
     with tempfile.TemporaryDirectory() as name:
         scratch = pathlib.Path(name)
-        data = ["--data", unpack(comparison.archive, scratch)]
+        data = list(comparison.options)
+        if comparison.archive:
+            data += ["--data", unpack(comparison.archive, scratch)]
         program = str(build / comparison.tern_program)
         tern = [program, *comparison.tern_options, *data]
         peer = [sys.executable, str(HERE / comparison.peer_program), *data]
@@ -136,7 +172,7 @@ def table(comparison, tern, peer):
     for row in comparison.rows:
         ours, our_text = cell(tern, row)
         theirs, their_text = cell(peer, row)
-        ratio = f"{theirs / ours:.1f}" if row.is_time else ""
+        ratio = f"{theirs / ours:.3g}" if row.is_time else ""
         goal = f"{row.goal:g}" if row.goal else ""
         if row.goal and theirs / ours < row.goal:
             goal += ", missed"
@@ -163,7 +199,7 @@ def facts(comparison, rounds):
     gpus = output(
         "sh", "-c", "nvidia-smi --query-gpu=name --format=csv,noheader 2>&-"
     )
-    peers = [comparison.peer, "torch"]
+    peers = dict.fromkeys([comparison.peer, "torch"])
     versions = [f"{name} {metadata.version(name)}" for name in peers]
     changed = output("git", "status", "--porcelain", "--untracked-files=no")
     commit = output("git", "rev-parse", "--short", "HEAD")

@@ -1,0 +1,137 @@
+// One mixed-precision job for ./dev bench peers: a training step in autocast,
+// or the optimizer's side of one. Writes its times as JSON for the runner;
+// peers/amp_torch.py does the same in Python.
+#include <CLI/CLI.hpp>
+#include <fstream>
+
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/utils.h>
+
+#include "tern/learner/autocast.h"
+#include "tern/learner/grad_scaler.h"
+#include "tern/learner/host_memory.h"
+#include "tern/learner/optim/adam.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/tests/bench/measure.h"
+#include "tern/vision/models/resnet.h"
+
+namespace {
+
+using torch::Tensor;
+
+constexpr int kWarmUp = 2;
+
+template <class Step>
+double median_seconds(int steps, const Step& step) {
+  std::vector<double> times;
+  for (int i = -kWarmUp; i < steps; ++i) {
+    const double time = tern::bench::seconds(step);
+    if (i >= 0) times.push_back(time);
+  }
+  return tern::bench::median(times);
+}
+
+// Forward and loss in bfloat16, through a scaler as with half.
+template <class Loss>
+double train(
+    int steps,
+    const Loss& loss_of_batch,
+    torch::optim::Optimizer& optimizer) {
+  tern::GradScaler scaler({.device = torch::kCPU});
+  return median_seconds(steps, [&] {
+    Tensor loss;
+    {
+      const tern::AutocastGuard autocast(torch::kCPU);
+      loss = loss_of_batch();
+    }
+    scaler.scale(loss).backward();
+    scaler.step(optimizer);
+    scaler.update();
+    optimizer.zero_grad();
+  });
+}
+
+double resnet18(int steps) {
+  tern::ResNet net = tern::resnet18();
+  const Tensor x = torch::randn({16, 3, 128, 128});
+  const Tensor y = torch::randint(1000, {16});
+  tern::optim::SGD optimizer(
+      net->parameters(),
+      torch::optim::SGDOptions(0.1).momentum(0.9));
+  return train(
+      steps,
+      [&] {
+        return torch::nn::functional::cross_entropy(net->forward(x), y);
+      },
+      optimizer);
+}
+
+torch::nn::Sequential checkerboard_net() {
+  using namespace torch::nn;  // NOLINT: five layers
+  Sequential net;
+  int64_t in = 2;
+  for (int layer = 0; layer < 3; ++layer) {
+    net->push_back(Conv2d(Conv2dOptions(in, 256, 1)));
+    net->push_back(BatchNorm2d(256));
+    net->push_back(ReLU());
+    in = 256;
+  }
+  net->push_back(Conv2d(Conv2dOptions(in, 1, 1)));
+  return net;
+}
+
+double checkerboard(int steps) {
+  auto net = checkerboard_net();
+  const Tensor x = torch::rand({1, 2, 256, 256});
+  const Tensor y = torch::rand({1, 1, 256, 256}).round();
+  tern::optim::Adam optimizer(
+      net->parameters(),
+      torch::optim::AdamOptions(1e-3));
+  return train(
+      steps,
+      [&] { return torch::mse_loss(net->forward(x), y); },
+      optimizer);
+}
+
+// Unscale, check, Adam and the 16-bit weights, on ResNet-50's parameters.
+double optimizer_side(int steps) {
+  std::vector<Tensor> masters, weights;
+  for (const Tensor& p : tern::resnet50()->parameters()) {
+    masters.push_back(p.detach().clone());
+    weights.push_back(masters.back().to(torch::kBFloat16).requires_grad_());
+  }
+  tern::optim::Adam optimizer(masters, torch::optim::AdamOptions(1e-3));
+  optimizer.set_weights(masters, weights);
+  tern::GradScaler scaler({.device = torch::kCPU});
+  scaler.scale(torch::ones({}));
+  for (const Tensor& w : weights) w.mutable_grad() = torch::randn_like(w);
+  return median_seconds(steps, [&] {
+    scaler.step(optimizer);
+    scaler.update();
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string job, json;
+  int steps = 10;
+  CLI::App app{"Times one mixed-precision job"};
+  app.add_option("--job", job)
+      ->required()
+      ->check(CLI::IsMember({"resnet18", "checkerboard", "optimizer"}));
+  app.add_option("--steps", steps);
+  app.add_option("--json", json)->required();
+  CLI11_PARSE(app, argc, argv);
+  tern::keep_freed_memory();  // as the Learner does on a CPU
+  torch::manual_seed(1);
+  const double seconds = job == "resnet18"       ? resnet18(steps)
+                         : job == "checkerboard" ? checkerboard(steps)
+                                                 : optimizer_side(steps);
+  std::ofstream(json) << fmt::format("{{\"step_seconds\": {}}}\n", seconds);
+  return 0;
+}

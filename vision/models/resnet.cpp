@@ -1,0 +1,148 @@
+#include "tern/vision/models/resnet.h"
+
+#include <fmt/format.h>
+#include <torch/nn/init.h>
+
+namespace tern {
+
+namespace {
+
+// Without a bias: the norm that follows has one.
+torch::nn::Conv2d
+conv(int64_t in, int64_t out, int64_t kernel_size, int64_t stride) {
+  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel_size)
+                               .stride(stride)
+                               .padding(kernel_size / 2)
+                               .bias(false));
+}
+
+}  // namespace
+
+ResidualBlockImpl::ResidualBlockImpl(
+    int64_t in,
+    int64_t width,
+    int64_t stride,
+    bool has_bottleneck)
+    : in_(in), width_(width), stride_(stride), has_bottleneck_(has_bottleneck) {
+  reset();
+}
+
+void ResidualBlockImpl::reset() {
+  const int64_t out = out_channels();
+  if (has_bottleneck_) {
+    conv1_ = register_module("conv1", conv(in_, width_, 1, 1));
+    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
+    conv2_ = register_module("conv2", conv(width_, width_, 3, stride_));
+    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
+    conv3_ = register_module("conv3", conv(width_, out, 1, 1));
+    bn3_ = register_module("bn3", torch::nn::BatchNorm2d(out));
+  } else {
+    conv1_ = register_module("conv1", conv(in_, width_, 3, stride_));
+    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
+    conv2_ = register_module("conv2", conv(width_, width_, 3, 1));
+    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
+  }
+  if (stride_ != 1 || in_ != out) {
+    downsample_ = register_module(
+        "downsample",
+        torch::nn::Sequential(
+            conv(in_, out, 1, stride_),
+            torch::nn::BatchNorm2d(out)));
+  }
+}
+
+torch::Tensor ResidualBlockImpl::forward(const torch::Tensor& x) {
+  torch::Tensor y = bn1_->forward(conv1_->forward(x)).relu_();
+  y = bn2_->forward(conv2_->forward(y));
+  if (has_bottleneck_) y = bn3_->forward(conv3_->forward(y.relu_()));
+  y += downsample_ ? downsample_->forward(x) : x;
+  return y.relu_();
+}
+
+ResNetImpl::ResNetImpl(ResNetShape shape, ResNetOptions options)
+    : shape_(std::move(shape)), options_(options) {
+  TORCH_CHECK_VALUE(
+      options.num_classes > 0 && options.in_channels > 0,
+      fmt::format(
+          "[ResNet] num_classes is {} and in_channels is {}; expected both "
+          "positive.",
+          options.num_classes,
+          options.in_channels));
+  reset();
+}
+
+void ResNetImpl::reset() {
+  conv1_ = register_module("conv1", conv(options_.in_channels, 64, 7, 2));
+  bn1_ = register_module("bn1", torch::nn::BatchNorm2d(64));
+  int64_t channels = 64;
+  const std::vector<int64_t>& blocks = shape_.blocks;
+  layer1_ = register_module("layer1", make_layer(channels, 64, blocks[0], 1));
+  layer2_ = register_module("layer2", make_layer(channels, 128, blocks[1], 2));
+  layer3_ = register_module("layer3", make_layer(channels, 256, blocks[2], 2));
+  layer4_ = register_module("layer4", make_layer(channels, 512, blocks[3], 2));
+  fc_ = register_module(
+      "fc",
+      torch::nn::Linear(channels, options_.num_classes));
+  init_weights();
+}
+
+torch::nn::Sequential ResNetImpl::make_layer(
+    int64_t& channels,
+    int64_t width,
+    int64_t blocks,
+    int64_t stride) {
+  torch::nn::Sequential layer;
+  for (int64_t i = 0; i < blocks; ++i) {
+    ResidualBlock block(
+        channels,
+        width,
+        i == 0 ? stride : 1,
+        shape_.has_bottleneck);
+    channels = block->out_channels();
+    layer->push_back(block);
+  }
+  return layer;
+}
+
+void ResNetImpl::init_weights() {
+  for (const auto& module : modules(/*include_self=*/false)) {
+    if (const auto* conv = module->as<torch::nn::Conv2d>()) {
+      torch::nn::init::kaiming_normal_(
+          conv->weight,
+          0,
+          torch::kFanOut,
+          torch::kReLU);
+    }
+    auto* block = module->as<ResidualBlock>();
+    if (block && options_.zero_init_residual) {
+      torch::nn::init::zeros_(block->last_norm()->weight);
+    }
+  }
+}
+
+torch::Tensor ResNetImpl::features(torch::Tensor x) {
+  x = bn1_->forward(conv1_->forward(x)).relu_();
+  x = torch::max_pool2d(x, 3, 2, 1);
+  x = layer1_->forward(x);
+  x = layer2_->forward(x);
+  x = layer3_->forward(x);
+  return layer4_->forward(x);
+}
+
+torch::Tensor ResNetImpl::forward(const torch::Tensor& x) {
+  return fc_->forward(torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1));
+}
+
+ResNet resnet18(const ResNetOptions& options) {
+  return ResNet(ResNetShape{{2, 2, 2, 2}, false}, options);
+}
+
+ResNet resnet34(const ResNetOptions& options) {
+  return ResNet(ResNetShape{{3, 4, 6, 3}, false}, options);
+}
+
+ResNet resnet50(const ResNetOptions& options) {
+  return ResNet(ResNetShape{{3, 4, 6, 3}, true}, options);
+}
+
+}  // namespace tern

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+namespace tern {
+
+struct ResNetOptions {
+  int64_t num_classes = 1000;
+  int64_t in_channels = 3;
+  /// The last norm of each block starts at 0, so that the block starts as the
+  /// identity: trains a little better from scratch (Goyal et al., "Accurate,
+  /// Large Minibatch SGD", section 5.1).
+  bool zero_init_residual = false;
+};
+
+/// How deep a ResNet is; `resnet18` and its like fill this in.
+struct ResNetShape {
+  std::vector<int64_t> blocks;  // in each of the four layers
+  bool has_bottleneck = false;  // 1x1, 3x3, 1x1 instead of two 3x3
+};
+
+/// One residual block: `relu(f(x) + downsample(x))`. A member of ResNet.
+class ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
+ public:
+  ResidualBlockImpl(
+      int64_t in,
+      int64_t width,
+      int64_t stride,
+      bool has_bottleneck);
+  void reset() override;
+  torch::Tensor forward(const torch::Tensor& x);
+  /// The norm that ends f.
+  torch::nn::BatchNorm2d last_norm() { return has_bottleneck_ ? bn3_ : bn2_; }
+  int64_t out_channels() const { return has_bottleneck_ ? 4 * width_ : width_; }
+
+ private:
+  int64_t in_, width_, stride_;
+  bool has_bottleneck_;
+  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
+  torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
+  torch::nn::Sequential downsample_{nullptr};
+};
+TORCH_MODULE(ResidualBlock);
+
+/// The residual network of He et al., "Deep Residual Learning", in torchvision's
+/// form (v1.5: a bottleneck strides in its 3x3 convolution), with torchvision's
+/// names in its state dict and its initial weights' distribution.
+class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
+ public:
+  ResNetImpl(ResNetShape shape, ResNetOptions options);
+  void reset() override;
+  /// [N, in_channels, H, W] -> [N, num_classes], logits.
+  torch::Tensor forward(const torch::Tensor& x);
+  /// [N, in_channels, H, W] -> [N, 512 or 2048, H / 32, W / 32], rounded up.
+  torch::Tensor features(torch::Tensor x);
+
+ private:
+  torch::nn::Sequential make_layer(
+      int64_t& channels,
+      int64_t width,
+      int64_t blocks,
+      int64_t stride);
+  void init_weights();
+
+  ResNetShape shape_;
+  ResNetOptions options_;
+  torch::nn::Conv2d conv1_{nullptr};
+  torch::nn::BatchNorm2d bn1_{nullptr};
+  torch::nn::Sequential layer1_{nullptr}, layer2_{nullptr}, layer3_{nullptr},
+      layer4_{nullptr};
+  torch::nn::Linear fc_{nullptr};
+};
+TORCH_MODULE(ResNet);
+
+/// \throws c10::ValueError unless all options are positive.
+ResNet resnet18(const ResNetOptions& options = {});
+ResNet resnet34(const ResNetOptions& options = {});
+ResNet resnet50(const ResNetOptions& options = {});
+
+}  // namespace tern
