@@ -20,6 +20,7 @@
 #include "tern/learner/grad_scaler.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/memory_meter.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"

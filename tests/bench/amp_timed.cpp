@@ -64,9 +64,7 @@ double resnet18(int steps) {
       torch::optim::SGDOptions(0.1).momentum(0.9));
   return train(
       steps,
-      [&] {
-        return torch::nn::functional::cross_entropy(net->forward(x), y);
-      },
+      [&] { return torch::nn::functional::cross_entropy(net->forward(x), y); },
       optimizer);
 }
 

@@ -80,9 +80,8 @@ void ResNetImpl::reset() {
   layer2_ = register_module("layer2", make_layer(channels, 128, blocks[1], 2));
   layer3_ = register_module("layer3", make_layer(channels, 256, blocks[2], 2));
   layer4_ = register_module("layer4", make_layer(channels, 512, blocks[3], 2));
-  fc_ = register_module(
-      "fc",
-      torch::nn::Linear(channels, options_.num_classes));
+  fc_ =
+      register_module("fc", torch::nn::Linear(channels, options_.num_classes));
   init_weights();
 }
 
@@ -130,7 +129,8 @@ torch::Tensor ResNetImpl::features(torch::Tensor x) {
 }
 
 torch::Tensor ResNetImpl::forward(const torch::Tensor& x) {
-  return fc_->forward(torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1));
+  return fc_->forward(
+      torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1));
 }
 
 ResNet resnet18(const ResNetOptions& options) {

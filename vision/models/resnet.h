@@ -51,9 +51,9 @@ class ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
 };
 TORCH_MODULE(ResidualBlock);
 
-/// The residual network of He et al., "Deep Residual Learning", in torchvision's
-/// form (v1.5: a bottleneck strides in its 3x3 convolution), with torchvision's
-/// names in its state dict and its initial weights' distribution.
+/// The residual network of He et al., "Deep Residual Learning", in
+/// torchvision's form (v1.5: a bottleneck strides in its 3x3 convolution), with
+/// torchvision's names in its state dict and its initial weights' distribution.
 class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
  public:
   ResNetImpl(ResNetShape shape, ResNetOptions options);
@@ -64,11 +64,8 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
   torch::Tensor features(torch::Tensor x);
 
  private:
-  torch::nn::Sequential make_layer(
-      int64_t& channels,
-      int64_t width,
-      int64_t blocks,
-      int64_t stride);
+  torch::nn::Sequential
+  make_layer(int64_t& channels, int64_t width, int64_t blocks, int64_t stride);
   void init_weights();
 
   ResNetShape shape_;

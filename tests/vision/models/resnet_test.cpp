@@ -2,9 +2,9 @@
 
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -83,9 +83,10 @@ TEST_P(ResNetTest, AnswersAsTorchvisionDoes) {
     if (tensor.is_floating_point()) fill(tensor, index);
     ++index;
   }
-  const auto x = torch::sin(torch::arange(2 * 3 * 64 * 48, torch::kDouble) * .01)
-                     .to(torch::kFloat)
-                     .reshape({2, 3, 64, 48});
+  const auto x =
+      torch::sin(torch::arange(2 * 3 * 64 * 48, torch::kDouble) * .01)
+          .to(torch::kFloat)
+          .reshape({2, 3, 64, 48});
   const auto y = net->forward(x).flatten().to(torch::kDouble);
   const auto expected = torch::tensor(
       fixture()["models"][GetParam()]["output"].get<std::vector<double>>(),
@@ -102,8 +103,7 @@ TEST_P(ResNetTest, ClonesWithItsWeights) {
   const torch::NoGradGuard no_grad;
   const auto x = torch::randn({1, 3, 32, 32});
   EXPECT_TRUE(torch::equal(net->forward(x), copy->forward(x)));
-  EXPECT_FALSE(
-      net->parameters()[0].is_same(copy->parameters()[0]));
+  EXPECT_FALSE(net->parameters()[0].is_same(copy->parameters()[0]));
 }
 
 INSTANTIATE_TEST_SUITE_P(
