@@ -52,20 +52,22 @@ AutocastGuard::AutocastGuard(
       outer_dtype_(at::autocast::get_autocast_dtype(device_)),
       outer_enabled_(at::autocast::is_autocast_enabled(device_)),
       outer_cache_enabled_(at::autocast::is_autocast_cache_enabled()),
-      uses_cache_(cache_enabled) {
+      uses_cache_(cache_enabled),
+      // The cache knows a weight's copy by the weight alone, not by its type;
+      // and where autocast is off, weights may change behind its back.
+      has_own_cache_(dtype_ != outer_dtype_ || !outer_enabled_) {
   at::autocast::set_autocast_enabled(device_, can_be_enabled(device_, enabled));
   at::autocast::set_autocast_dtype(device_, dtype_);
   at::autocast::set_autocast_cache_enabled(cache_enabled);
   if (!uses_cache_) return;
   at::autocast::increment_nesting();
-  // The cache knows a weight's copy by the weight alone, not by its type.
-  if (dtype_ != outer_dtype_) at::autocast::clear_cache();
+  if (has_own_cache_) at::autocast::clear_cache();
 }
 
 AutocastGuard::~AutocastGuard() {
-  if (uses_cache_ &&
-      (at::autocast::decrement_nesting() == 0 || dtype_ != outer_dtype_)) {
-    at::autocast::clear_cache();
+  if (uses_cache_) {
+    const bool is_outermost = at::autocast::decrement_nesting() == 0;
+    if (is_outermost || has_own_cache_) at::autocast::clear_cache();
   }
   at::autocast::set_autocast_enabled(device_, outer_enabled_);
   at::autocast::set_autocast_dtype(device_, outer_dtype_);

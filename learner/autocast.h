@@ -25,7 +25,7 @@ namespace tern {
 /// It is bound to its scope and its thread, nests, and puts everything back
 /// when an exception passes. A new thread begins without autocast; `amp::wrap`
 /// carries it over. Do not step an optimizer inside: the 16-bit copies of the
-/// weights are kept until the outermost guard ends, and would be stale.
+/// weights are kept until the outermost enabled guard ends, and would be stale.
 ///
 /// What is cast differs between CPU and CUDA, and tensors of the other device
 /// type are left alone: give the device on which the model runs.
@@ -54,7 +54,7 @@ class AutocastGuard {
   torch::DeviceType device_;
   torch::ScalarType dtype_, outer_dtype_;
   bool outer_enabled_, outer_cache_enabled_;
-  bool uses_cache_;
+  bool uses_cache_, has_own_cache_;
 };
 
 namespace amp {

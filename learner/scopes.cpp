@@ -15,7 +15,8 @@ Learner::FitScope::FitScope(
     Callbacks extra)
     : learner_(learner),
       extra_(std::move(extra)),
-      no_autocast_(learner.data_.device, {}, /*enabled=*/false) {
+      no_autocast_(learner.data_.device, {}, /*enabled=*/false),
+      warnings_(learner.sink()) {
   TORCH_CHECK_VALUE(
       epochs >= 0,
       fmt::format("[Learner::fit] epochs is {}; expected 0 or more.", epochs));

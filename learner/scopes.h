@@ -5,6 +5,7 @@
 
 #include "tern/learner/autocast.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/sink_warnings.h"
 
 namespace tern {
 
@@ -33,6 +34,7 @@ class Learner::FitScope {
   bool is_open_ = true;
   // A guard around fit would keep 16-bit copies of weights that change.
   AutocastGuard no_autocast_;
+  SinkWarnings warnings_;
 };
 
 /// A pass without training: no gradients, the model in eval, put back after.
@@ -41,7 +43,8 @@ class Learner::EvalScope {
   explicit EvalScope(Learner& learner)
       : learner_(learner),
         was_training_(learner.model_.is_training()),
-        no_autocast_(learner.data_.device, {}, /*enabled=*/false) {
+        no_autocast_(learner.data_.device, {}, /*enabled=*/false),
+        warnings_(learner.sink()) {
     learner_.model_.eval();
     learner_.state_.training = false;
   }
@@ -57,6 +60,7 @@ class Learner::EvalScope {
   bool was_training_;
   torch::NoGradGuard no_grad_;
   AutocastGuard no_autocast_;
+  SinkWarnings warnings_;
 };
 
 }  // namespace tern

@@ -1,6 +1,7 @@
-// How much memory a training step needs in each precision: the peak of LibTorch's
-// own accounting over two steps of ResNet-18, weights and Adam's state included,
-// as a table in Markdown. `memory_bench [BATCH SIZE]`; on a GPU if there is one.
+// How much memory a training step needs in each precision: the peak of
+// LibTorch's own accounting over two steps of ResNet-18, weights and Adam's
+// state included, as a table in Markdown. `memory_bench [BATCH SIZE]`; on a GPU
+// if there is one.
 #include <cstdlib>
 
 #include <torch/cuda.h>

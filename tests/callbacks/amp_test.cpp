@@ -1,9 +1,11 @@
 #include "tern/callbacks/amp.h"
 
+#include <cmath>
 #include <stdexcept>
 
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/loss.h>
 #include <torch/optim/adam.h>
 #include <torch/types.h>
@@ -46,6 +48,60 @@ TEST(ToAmp, TrainsAsWellAsFp32WithWeightsInFloat) {
       EXPECT_EQ(p.tensor.scalar_type(), torch::kFloat);
     }
   }
+}
+
+TEST(ToAmp, WarnsThroughTheSinkWhenNothingIsLearnt) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(
+      point_data(),
+      point_net(),
+      {.loss = Loss([](torch::Tensor pred, torch::Tensor) {
+         return pred.sum() * INFINITY;
+       }),
+       .sink = sink});
+  learn.to_amp(kHalf).fit(8);
+  ASSERT_EQ(sink->warnings.size(), 1u);
+  EXPECT_NE(sink->warnings[0].find("50 updates in a row"), std::string::npos);
+}
+
+// The end-to-end example of Effective PyTorch, smaller.
+TEST(ToAmp, FitsACheckerboardAsWellAsFp32) {
+  const auto final_loss = [](bool amp) {
+    torch::manual_seed(1);
+    torch::nn::Sequential net;
+    for (const int64_t in : {2, 64, 64}) {
+      net->push_back(torch::nn::Conv2d(torch::nn::Conv2dOptions(in, 64, 1)));
+      net->push_back(torch::nn::BatchNorm2d(64));
+      net->push_back(torch::nn::ReLU());
+    }
+    net->push_back(torch::nn::Conv2d(torch::nn::Conv2dOptions(64, 1, 1)));
+    const auto row =
+        torch::arange(64).view({1, 1, 1, 64}).expand({1, 1, 64, 64});
+    const auto column = row.transpose(2, 3);
+    const auto x = torch::cat({row, column}, 1).to(torch::kFloat) / 64;
+    const auto y = ((row / 32).floor() + (column / 32).floor())
+                       .remainder(2)
+                       .to(torch::kFloat);
+    DataBunch data = DataBunch::create(
+        std::make_shared<TensorDataset>(Tensors{x}, Tensors{y}),
+        nullptr,
+        {.batch_size = 1, .workers = 0});
+    data.device = torch::kCPU;
+    Learner learn(
+        data,
+        net,
+        quiet(
+            {.optimizer =
+                 optimizer<torch::optim::Adam>(torch::optim::AdamOptions(1e-3)),
+             .weight_decay = 0}));
+    if (amp) learn.to_amp();
+    learn.fit(60, 1e-3);
+    const auto& losses = learn.recorder().losses();
+    EXPECT_LT(losses.back(), 0.8 * losses.front());
+    return losses.back();
+  };
+  const double fp32 = final_loss(false);
+  EXPECT_NEAR(final_loss(true), fp32, 0.05 * fp32);
 }
 
 TEST(ToAmp, UsesPythonsDefaults) {

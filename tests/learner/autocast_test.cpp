@@ -120,6 +120,21 @@ TEST(AutocastCache, EndsWithTheOutermostGuard) {
   EXPECT_EQ(product(), 2);
 }
 
+// Python keeps the copies until the outermost guard ends, also a disabled one:
+// a training loop in it would go on computing with its first weights.
+TEST(AutocastCache, IsNotKeptAliveByADisabledGuardAround) {
+  const AutocastGuard off(torch::kCPU, {}, /*enabled=*/false);
+  const auto weight = torch::ones({1, 1}).requires_grad_();
+  for (const float value : {1.f, 2.f, 3.f}) {
+    {
+      const torch::NoGradGuard no_grad;
+      weight.fill_(value);
+    }
+    const AutocastGuard guard(torch::kCPU);
+    EXPECT_EQ(torch::mm(torch::ones({1, 1}), weight).item<float>(), value);
+  }
+}
+
 TEST(AutocastCache, KeepsTypesApartWhenGuardsNest) {
   const auto weight = torch::ones({2, 2}).requires_grad_();
   const auto x = torch::ones({2, 2});

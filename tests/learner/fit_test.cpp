@@ -302,6 +302,16 @@ TEST(Fit, ReportsTheFirstErrorWhenOnTrainEndThrowsToo) {
 
 // ---- Bad input ----
 
+TEST(Fit, SendsLibTorchsWarningsToTheSink) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.sink = sink});
+  learn.add<LambdaCallback>(
+      {.on_epoch_begin = [](Learner&) { TORCH_WARN("something to know"); }});
+  learn.fit(1);
+  ASSERT_EQ(sink->warnings.size(), 1u);
+  EXPECT_EQ(sink->warnings[0], "something to know");
+}
+
 TEST(Fit, RefusesAnEmptyTrainLoaderAndSaysWhy) {
   Learner learn(point_data(20), point_net(), quiet());
   expect_error<c10::ValueError>(

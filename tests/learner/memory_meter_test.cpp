@@ -41,7 +41,10 @@ TEST(MemoryMeter, ComparesPrecisions) {
   const auto peak = [](bool bf16) {
     MemoryMeter meter(torch::kCPU);
     Learner learn(
-        testing_support::point_data(4096, 0, {.batch_size = 4096, .workers = 0}),
+        testing_support::point_data(
+            4096,
+            0,
+            {.batch_size = 4096, .workers = 0}),
         testing_support::point_net(),
         testing_support::quiet());
     if (bf16) learn.to_bf16();
