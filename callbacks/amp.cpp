@@ -55,10 +55,7 @@ void Amp::on_batch_begin(Learner& learn) {
 }
 
 void Amp::on_loss_begin(Learner& learn) {
-  if (!options_.loss_fp32 || !learn.state().autocast_dtype) return;
-  for (torch::Tensor& output : learn.state().outputs) {
-    if (output.is_floating_point()) output = output.to(torch::kFloat);
-  }
+  if (options_.loss_fp32) outputs_to_fp32(learn.state());
 }
 
 Learner& Learner::to_amp() {

@@ -15,6 +15,14 @@ LossScaling::LossScaling(
     std::optional<double> clip)
     : scaler_(options), fixed_scale_(fixed_scale), clip_(clip) {}
 
+void LossScaling::outputs_to_fp32(TrainState& state) {
+  for (torch::Tensor& output : state.outputs) {
+    if (c10::isReducedFloatingType(output.scalar_type())) {
+      output = output.to(torch::kFloat);
+    }
+  }
+}
+
 void LossScaling::on_train_begin(Learner& learn) {
   // A fit that ended by an exception may have left a step half done.
   scaler_.forget(learn.optimizer());

@@ -45,6 +45,9 @@ class LossScaling : public Callback {
       std::optional<double> fixed_scale,
       std::optional<double> clip);
 
+  /// Gives the loss 16-bit outputs in fp32.
+  static void outputs_to_fp32(TrainState& state);
+
  private:
   void unscale(Learner& learn);
   StepResult step(Learner& learn, torch::optim::Optimizer& optimizer);

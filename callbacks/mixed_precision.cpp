@@ -68,10 +68,7 @@ void MixedPrecision::on_batch_begin(Learner& learn) {
 }
 
 void MixedPrecision::on_loss_begin(Learner& learn) {
-  if (!options_.loss_fp32) return;
-  for (torch::Tensor& output : learn.state().outputs) {
-    if (output.is_floating_point()) output = output.to(torch::kFloat);
-  }
+  if (options_.loss_fp32) outputs_to_fp32(learn.state());
 }
 
 namespace {

@@ -24,10 +24,16 @@ OptimizerFactory sgd(bool fused) {
                : optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
 }
 
-void to_precision(Learner& learn, const std::string& name) {
-  if (name == "fp16") learn.to_fp16({.force_fp16 = true});
-  if (name == "bf16") learn.to_bf16();
-  if (name == "amp") learn.to_amp({.dtype = torch::kHalf});
+std::unique_ptr<Learner>
+learner(const std::string& precision, bool fused, int64_t samples = 256) {
+  auto learn = std::make_unique<Learner>(
+      point_data(samples),
+      point_net(),
+      quiet({.optimizer = sgd(fused), .weight_decay = 0}));
+  if (precision == "fp16") learn->to_fp16({.force_fp16 = true});
+  if (precision == "bf16") learn->to_bf16();
+  if (precision == "amp") learn->to_amp({.dtype = torch::kHalf});
+  return learn;
 }
 
 Tensors gradients_of(Learner& learn) {
@@ -43,15 +49,11 @@ class GradientClipTest
 
 TEST_P(GradientClipTest, LimitsTheTrueGradientsNorm) {
   const auto& [precision, fused] = GetParam();
-  Learner learn(
-      point_data(),
-      point_net(),
-      quiet({.optimizer = sgd(fused), .weight_decay = 0}));
-  to_precision(learn, precision);
+  const auto learn = learner(precision, fused);
   const auto clip = std::make_shared<GradientClip>(0.01);
-  learn.add(clip);
+  learn->add(clip);
   double largest = 0, unclipped = 0;
-  learn.add<LambdaCallback>(
+  learn->add<LambdaCallback>(
       {.on_step =
            [&](Learner& l) {
              largest =
@@ -59,7 +61,7 @@ TEST_P(GradientClipTest, LimitsTheTrueGradientsNorm) {
              unclipped = std::max(unclipped, clip->norm().item<double>());
            },
        .order = kAfterClip});
-  learn.fit(1);
+  learn->fit(1);
   EXPECT_NEAR(largest, 0.01, 1e-4);
   EXPECT_GT(unclipped, 0.02);
   EXPECT_LT(unclipped, 10);  // the scaled one would be 65536 times larger
@@ -67,14 +69,10 @@ TEST_P(GradientClipTest, LimitsTheTrueGradientsNorm) {
 
 TEST_P(GradientClipTest, LimitsEachElement) {
   const auto& [precision, fused] = GetParam();
-  Learner learn(
-      point_data(),
-      point_net(),
-      quiet({.optimizer = sgd(fused), .weight_decay = 0}));
-  to_precision(learn, precision);
-  learn.add<GradientClip>(GradientClip::Options{.max_value = 0.005});
+  const auto learn = learner(precision, fused);
+  learn->add<GradientClip>(GradientClip::Options{.max_value = 0.005});
   double largest = 0;
-  learn.add<LambdaCallback>(
+  learn->add<LambdaCallback>(
       {.on_step =
            [&](Learner& l) {
              for (const auto& grad : gradients_of(l)) {
@@ -82,7 +80,7 @@ TEST_P(GradientClipTest, LimitsEachElement) {
              }
            },
        .order = kAfterClip});
-  learn.fit(1);
+  learn->fit(1);
   EXPECT_FLOAT_EQ(static_cast<float>(largest), 0.005F);
 }
 
@@ -100,14 +98,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(GradientClip, StillLetsAnOverflowBeSkipped) {
   for (const char* precision : {"fp16", "amp"}) {
     for (const bool fused : {true, false}) {
-      Learner learn(
-          point_data(32),
-          point_net(),
-          quiet({.optimizer = sgd(fused)}));
-      to_precision(learn, precision);
-      const Tensors before = parameters_of(learn);
-      learn.add<GradientClip>(1.0).add(overflow_at({0})).fit(1);
-      EXPECT_TRUE(all_equal(parameters_of(learn), before)) << precision;
+      const auto learn = learner(precision, fused, 32);
+      const Tensors before = parameters_of(*learn);
+      learn->add<GradientClip>(1.0).add(overflow_at({0})).fit(1);
+      EXPECT_TRUE(all_equal(parameters_of(*learn), before)) << precision;
     }
   }
 }
