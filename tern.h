@@ -8,6 +8,8 @@
 #include "tern/callbacks/gradient_clip.h"
 #include "tern/callbacks/gradient_penalty.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/one_cycle.h"
+#include "tern/callbacks/param_scheduler.h"
 #include "tern/data/data_bunch.h"
 #include "tern/data/error_text.h"
 #include "tern/data/from_torch.h"

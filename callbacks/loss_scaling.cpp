@@ -64,6 +64,15 @@ void LossScaling::unscale(Learner& learn) {
   is_unscaled_ = true;
 }
 
+// What a fused optimizer decided; in host memory nobody waits for it.
+StepResult LossScaling::read_on_cpu(
+    const torch::optim::Optimizer& optimizer) const {
+  const torch::Tensor found = scaler_.found_inf(optimizer);
+  if (!found.is_cpu()) return StepResult::unknown;
+  return *found.const_data_ptr<float>() != 0 ? StepResult::skipped
+                                             : StepResult::stepped;
+}
+
 StepResult LossScaling::step(
     Learner& learn,
     torch::optim::Optimizer& optimizer) {
@@ -74,7 +83,8 @@ StepResult LossScaling::step(
   } else if (learn.masters() && !writes_weights) {
     unscale(learn);
   }
-  const StepResult result = scaler_.step(optimizer);
+  StepResult result = scaler_.step(optimizer);
+  if (result == StepResult::unknown) result = read_on_cpu(optimizer);
   if (learn.masters() && !writes_weights) {
     learn.masters()->copy_masters_to_weights();
   }

@@ -51,6 +51,7 @@ class LossScaling : public Callback {
  private:
   void unscale(Learner& learn);
   StepResult step(Learner& learn, torch::optim::Optimizer& optimizer);
+  StepResult read_on_cpu(const torch::optim::Optimizer& optimizer) const;
 
   GradScaler scaler_;
   std::optional<double> fixed_scale_, clip_;

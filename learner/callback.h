@@ -57,6 +57,7 @@ using Callbacks = std::vector<std::shared_ptr<Callback>>;
 /// Where the callbacks of Tern itself stand. A callback that rewrites gradients
 /// belongs after `kMixedPrecision`, where they can be had unscaled.
 namespace callback_order {
+constexpr int kScheduler = -20;
 constexpr int kRecorder = -10;
 constexpr int kGradientPenalty = 4;
 constexpr int kGradientAccumulation = 5;

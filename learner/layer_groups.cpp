@@ -117,11 +117,43 @@ void Learner::make_optimizer() {
 }
 
 void Learner::set_learning_rates(const LearningRates& lr) {
-  const std::vector<double> rates = lr.resolve(layer_groups(), options_.lr);
+  set_hyper_parameter(
+      HyperParameter::lr,
+      lr.resolve(layer_groups(), options_.lr));
+}
+
+void Learner::set_hyper_parameter(
+    HyperParameter hyper,
+    const std::vector<double>& values) {
+  TORCH_CHECK_VALUE(
+      values.size() == groups_.size(),
+      fmt::format(
+          "[Learner::set_hyper_parameter] {} values of {} were given for {} "
+          "layer groups; expected one for each.",
+          values.size(),
+          to_string(hyper),
+          groups_.size()));
   auto& param_groups = optimizer().param_groups();
   for (size_t i = 0; i < param_groups.size(); ++i) {
-    param_groups[i].options().set_lr(rates[param_group_kinds_[i].layer_group]);
+    const ParamGroupKind& kind = param_group_kinds_[i];
+    const double value = values[kind.layer_group];
+    torch::optim::OptimizerOptions& options = param_groups[i].options();
+    switch (hyper) {
+      case HyperParameter::lr:
+        options.set_lr(value);
+        break;
+      case HyperParameter::momentum:
+        optim::set_momentum(options, value);
+        break;
+      case HyperParameter::weight_decay:
+        optim::set_weight_decay(options, kind.spares_decay ? 0 : value);
+        break;
+    }
   }
+}
+
+bool Learner::has_momentum() {
+  return optim::has_momentum(optimizer().param_groups().at(0).options());
 }
 
 }  // namespace tern

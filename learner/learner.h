@@ -12,6 +12,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/learner/callback.h"
+#include "tern/learner/hyper_parameter.h"
 #include "tern/learner/learning_rates.h"
 #include "tern/learner/loss.h"
 #include "tern/learner/metric.h"
@@ -24,8 +25,12 @@
 
 namespace tern {
 
-class AutocastGuard;           // learner/autocast.h
-struct AmpOptions;             // callbacks/amp.h
+class AutocastGuard;     // learner/autocast.h
+struct AmpOptions;       // callbacks/amp.h
+struct FineTuneOptions;  // callbacks/one_cycle.h
+struct FlatCosOptions;
+struct OneCycleOptions;
+struct SgdrOptions;
 struct MixedPrecisionOptions;  // callbacks/mixed_precision.h
 class MasterWeights;           // learner/master_weights.h
 
@@ -100,6 +105,27 @@ class Learner {
   /// Trains for `epochs` epochs. The optimizer is made at the first fit and
   /// kept. `extra` callbacks take part in this fit alone.
   Learner& fit(int64_t epochs, LearningRates lr = {}, Callbacks extra = {});
+  /// Trains with a schedule; callbacks/one_cycle.h has the options.
+  Learner& fit_one_cycle(int64_t epochs, LearningRates max_lr = {});
+  Learner& fit_one_cycle(
+      int64_t epochs,
+      LearningRates max_lr,
+      const OneCycleOptions& options);
+  /// Trains the last layer group for some epochs, then all.
+  Learner& fine_tune(int64_t epochs);
+  Learner& fine_tune(int64_t epochs, const FineTuneOptions& options);
+  /// A flat rate, then half a cosine down.
+  Learner& fit_flat_cos(int64_t epochs, LearningRates lr = {});
+  Learner&
+  fit_flat_cos(int64_t epochs, LearningRates lr, const FlatCosOptions& options);
+  /// Cosines down to 0 with warm restarts; the first takes `cycle_epochs`.
+  Learner&
+  fit_sgdr(int64_t cycles, int64_t cycle_epochs, LearningRates max_lr = {});
+  Learner& fit_sgdr(
+      int64_t cycles,
+      int64_t cycle_epochs,
+      LearningRates max_lr,
+      const SgdrOptions& options);
   Validation validate(Split split = Split::valid);
   /// Asks the running fit to end after the step it is making. Safe from any
   /// thread and from a signal handler; without a running fit it does nothing.
@@ -136,6 +162,17 @@ class Learner {
   Learner& freeze_to(int64_t group);
   Learner& unfreeze();
   int64_t layer_groups() const;
+
+  // ---- Hyper-parameters, also while fit runs; learner/layer_groups.cpp ----
+
+  void set_learning_rates(const LearningRates& lr);
+  /// \param values  One for each layer group. Groups that are spared weight
+  ///                decay go on without it.
+  void set_hyper_parameter(
+      HyperParameter hyper,
+      const std::vector<double>& values);
+  /// Whether the optimizer has a momentum, as Adam's first beta is one.
+  bool has_momentum();
 
   // ---- Parts ----
 
@@ -189,7 +226,6 @@ class Learner {
   void validate_after_epoch();
   template <class Each>
   void evaluate(const DataLoader& loader, bool with_loss, const Each& each);
-  void set_learning_rates(const LearningRates& lr);
   std::vector<torch::optim::OptimizerParamGroup> make_param_groups();
   void make_optimizer();
 

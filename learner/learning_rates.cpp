@@ -13,12 +13,19 @@ LearningRates LearningRates::per_group(std::vector<double> rates) {
   return result;
 }
 
+LearningRates LearningRates::up_to(double last) {
+  LearningRates result(last);
+  result.is_up_to_ = true;
+  return result;
+}
+
 std::vector<double> LearningRates::resolve(int64_t groups, double default_lr)
     const {
   std::vector<double> rates = rates_;
-  if (rates.empty()) {
-    rates.assign(groups, default_lr / 10);
-    rates.back() = default_lr;
+  if (rates.empty() || is_up_to_) {
+    const double last = rates.empty() ? default_lr : rates[0];
+    rates.assign(groups, last / 10);
+    rates.back() = last;
   } else if (rates.size() == 1) {
     rates.assign(groups, rates_[0]);
   } else if (is_slice_) {

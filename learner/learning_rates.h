@@ -13,6 +13,7 @@ namespace tern {
 ///   {1e-5, 1e-4, 1e-3} with three groups: one each
 ///   {}                the Learner's own: last group lr, the others lr / 10
 ///   LearningRates::per_group({...})   one each, also for two groups
+///   LearningRates::up_to(1e-3)        last group 1e-3, the others 1e-4
 class LearningRates {
  public:
   LearningRates() = default;
@@ -20,6 +21,7 @@ class LearningRates {
   LearningRates(std::initializer_list<double> rates)  // NOLINT
       : rates_(rates), is_slice_(rates.size() == 2) {}
   static LearningRates per_group(std::vector<double> rates);
+  static LearningRates up_to(double last);
 
   bool empty() const { return rates_.empty(); }
 
@@ -31,6 +33,7 @@ class LearningRates {
  private:
   std::vector<double> rates_;
   bool is_slice_ = false;
+  bool is_up_to_ = false;
 };
 
 }  // namespace tern

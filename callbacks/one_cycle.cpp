@@ -1,0 +1,168 @@
+#include "tern/callbacks/one_cycle.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "tern/callbacks/param_scheduler.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+namespace {
+
+using Schedules = std::vector<Schedule>;
+
+void check_positive(const char* where, const char* name, double value) {
+  TORCH_CHECK_VALUE(
+      std::isfinite(value) && value > 0,
+      fmt::format(
+          "[Learner::{}] {} is {}; expected a finite number > 0.",
+          where,
+          name,
+          value));
+}
+
+void check_part(const char* where, double value) {
+  TORCH_CHECK_VALUE(
+      value > 0 && value <= 1,
+      fmt::format(
+          "[Learner::{}] pct_start is {}; expected a part of 1, in (0, 1].",
+          where,
+          value));
+}
+
+template <class MakeSchedule>
+Schedules for_each_rate(
+    const std::vector<double>& rates,
+    const MakeSchedule& make) {
+  Schedules schedules;
+  for (const double rate : rates) schedules.push_back(make(rate));
+  return schedules;
+}
+
+Callbacks scheduler(std::vector<ParamScheduler::Scheduled> scheduled) {
+  return {std::make_shared<ParamScheduler>(std::move(scheduled))};
+}
+
+}  // namespace
+
+Learner& Learner::fit_one_cycle(int64_t epochs, LearningRates max_lr) {
+  return fit_one_cycle(epochs, std::move(max_lr), OneCycleOptions{});
+}
+
+Learner& Learner::fit_one_cycle(
+    int64_t epochs,
+    LearningRates max_lr,
+    const OneCycleOptions& options) {
+  check_positive("fit_one_cycle", "div", options.div);
+  check_positive("fit_one_cycle", "div_final", options.div_final);
+  check_part("fit_one_cycle", options.pct_start);
+  double part = options.pct_start;
+  if (options.whole_steps) {
+    const auto steps =
+        static_cast<double>(epochs * data_.loader(Split::train).size());
+    part = std::max(1.0, std::floor(part * steps)) / std::max(1.0, steps);
+  }
+  const std::vector<double> rates = max_lr.resolve(layer_groups(), options_.lr);
+  std::vector<ParamScheduler::Scheduled> scheduled = {
+      {HyperParameter::lr, for_each_rate(rates, [&](double rate) {
+         return schedule::combined_cosine(
+             part,
+             rate / options.div,
+             rate,
+             rate / options.div_final);
+       })}};
+  if (has_momentum()) {
+    scheduled.push_back(
+        {HyperParameter::momentum,
+         {schedule::combined_cosine(
+             part,
+             options.moms[0],
+             options.moms[1],
+             options.moms[2])}});
+  }
+  return fit(epochs, max_lr, scheduler(std::move(scheduled)));
+}
+
+Learner& Learner::fine_tune(int64_t epochs) {
+  return fine_tune(epochs, FineTuneOptions{});
+}
+
+Learner& Learner::fine_tune(int64_t epochs, const FineTuneOptions& options) {
+  check_positive("fine_tune", "base_lr", options.base_lr);
+  check_positive("fine_tune", "lr_mult", options.lr_mult);
+  freeze();
+  fit_one_cycle(
+      options.freeze_epochs,
+      LearningRates::up_to(options.base_lr),
+      {.pct_start = 0.99});
+  unfreeze();
+  const double base = options.base_lr / 2;
+  return fit_one_cycle(
+      epochs,
+      {base / options.lr_mult, base},
+      {.div = options.div, .pct_start = options.pct_start});
+}
+
+Learner& Learner::fit_flat_cos(int64_t epochs, LearningRates lr) {
+  return fit_flat_cos(epochs, std::move(lr), FlatCosOptions{});
+}
+
+Learner& Learner::fit_flat_cos(
+    int64_t epochs,
+    LearningRates lr,
+    const FlatCosOptions& options) {
+  check_positive("fit_flat_cos", "div_final", options.div_final);
+  check_part("fit_flat_cos", options.pct_start);
+  const std::vector<double> rates = lr.resolve(layer_groups(), options_.lr);
+  const auto schedules = for_each_rate(rates, [&](double rate) {
+    if (options.pct_start == 1) return schedule::constant(rate);
+    return schedule::phases(
+        {{options.pct_start, schedule::constant(rate)},
+         {1 - options.pct_start,
+          schedule::cosine(rate, rate / options.div_final)}});
+  });
+  return fit(epochs, lr, scheduler({{HyperParameter::lr, schedules}}));
+}
+
+Learner& Learner::fit_sgdr(
+    int64_t cycles,
+    int64_t cycle_epochs,
+    LearningRates max_lr) {
+  return fit_sgdr(cycles, cycle_epochs, std::move(max_lr), SgdrOptions{});
+}
+
+Learner& Learner::fit_sgdr(
+    int64_t cycles,
+    int64_t cycle_epochs,
+    LearningRates max_lr,
+    const SgdrOptions& options) {
+  TORCH_CHECK_VALUE(
+      cycles >= 1 && cycle_epochs >= 1 && options.cycle_mult >= 1,
+      fmt::format(
+          "[Learner::fit_sgdr] cycles is {}, cycle_epochs {} and cycle_mult "
+          "{}; expected all to be >= 1.",
+          cycles,
+          cycle_epochs,
+          options.cycle_mult));
+  std::vector<int64_t> lengths = {cycle_epochs};
+  int64_t epochs = cycle_epochs;
+  while (static_cast<int64_t>(lengths.size()) < cycles) {
+    lengths.push_back(lengths.back() * options.cycle_mult);
+    epochs += lengths.back();
+  }
+  const std::vector<double> rates = max_lr.resolve(layer_groups(), options_.lr);
+  const auto schedules = for_each_rate(rates, [&](double rate) {
+    std::vector<schedule::Phase> phases;
+    for (const int64_t length : lengths) {
+      phases.push_back(
+          {static_cast<double>(length) / static_cast<double>(epochs),
+           schedule::cosine(rate, 0)});
+    }
+    return schedule::phases(std::move(phases));
+  });
+  return fit(epochs, max_lr, scheduler({{HyperParameter::lr, schedules}}));
+}
+
+}  // namespace tern

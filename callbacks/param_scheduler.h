@@ -1,0 +1,47 @@
+#pragma once
+
+#include <vector>
+
+#include "tern/callbacks/schedule.h"
+#include "tern/learner/callback.h"
+#include "tern/learner/hyper_parameter.h"
+
+namespace tern {
+
+/// Moves hyper-parameters over a fit. `fit_one_cycle` and its like are this
+/// with the right schedules; fastai v2's ParamScheduler.
+///
+///   learn.fit(5, 1e-3, {std::make_shared<ParamScheduler>(
+///       HyperParameter::lr, schedule::cosine(1e-3, 0))});
+///
+/// The value is set before each training batch, from the share of the fit's
+/// batches that is done. A step that was skipped for an overflow does not count,
+/// so a schedule may end a few steps short of its end. (On CUDA with a fused
+/// optimizer only the device knows of the skip, and every batch counts.)
+class ParamScheduler final : public Callback {
+ public:
+  struct Scheduled {
+    HyperParameter hyper;
+    /// One for each layer group, or one for all.
+    std::vector<Schedule> schedules;
+  };
+
+  explicit ParamScheduler(std::vector<Scheduled> scheduled);
+  ParamScheduler(HyperParameter hyper, Schedule schedule)
+      : ParamScheduler({{hyper, {std::move(schedule)}}}) {}
+
+  /// \throws c10::ValueError if the number of schedules does not fit the layer
+  ///         groups, or another scheduler moves the same hyper-parameter.
+  void on_train_begin(Learner& learn) override;
+  void on_batch_begin(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+  int order() const override { return callback_order::kScheduler; }
+
+ private:
+  std::vector<Scheduled> scheduled_;
+  int64_t done_ = 0, total_ = 0;  // batches of this fit
+};
+
+}  // namespace tern
