@@ -126,10 +126,8 @@ Learner& Learner::fit_flat_cos(
   return fit(epochs, lr, scheduler({{HyperParameter::lr, schedules}}));
 }
 
-Learner& Learner::fit_sgdr(
-    int64_t cycles,
-    int64_t cycle_epochs,
-    LearningRates max_lr) {
+Learner&
+Learner::fit_sgdr(int64_t cycles, int64_t cycle_epochs, LearningRates max_lr) {
   return fit_sgdr(cycles, cycle_epochs, std::move(max_lr), SgdrOptions{});
 }
 

@@ -42,8 +42,8 @@ struct FlatCosOptions {
   double pct_start = 0.75;
 };
 
-/// Options of `Learner::fit_sgdr`: warm restarts (Loshchilov and Hutter, "SGDR",
-/// 2016).
+/// Options of `Learner::fit_sgdr`: warm restarts (Loshchilov and Hutter,
+/// "SGDR", 2016).
 struct SgdrOptions {
   /// Each cycle is so many times longer than the one before.
   int64_t cycle_mult = 2;

@@ -15,9 +15,9 @@ namespace tern {
 ///       HyperParameter::lr, schedule::cosine(1e-3, 0))});
 ///
 /// The value is set before each training batch, from the share of the fit's
-/// batches that is done. A step that was skipped for an overflow does not count,
-/// so a schedule may end a few steps short of its end. (On CUDA with a fused
-/// optimizer only the device knows of the skip, and every batch counts.)
+/// batches that is done. A step that was skipped for an overflow does not
+/// count, so a schedule may end a few steps short of its end. (On CUDA with a
+/// fused optimizer only the device knows of the skip, and every batch counts.)
 class ParamScheduler final : public Callback {
  public:
   struct Scheduled {

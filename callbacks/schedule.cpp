@@ -18,8 +18,8 @@ Schedule linear(double start, double end) {
 
 Schedule cosine(double start, double end) {
   return [=](double position) {
-    return start +
-           (1 + std::cos(std::numbers::pi * (1 - position))) * (end - start) / 2;
+    return start + (1 + std::cos(std::numbers::pi * (1 - position))) *
+                       (end - start) / 2;
   };
 }
 
@@ -31,9 +31,8 @@ Schedule exponential(double start, double end) {
           "0.",
           start,
           end));
-  return [=](double position) {
-    return start * std::pow(end / start, position);
-  };
+  return
+      [=](double position) { return start * std::pow(end / start, position); };
 }
 
 Schedule polynomial(double start, double end, double power) {

@@ -1,0 +1,85 @@
+"""Writes one_cycle_fixture.json: what fastai's schedules set before each step.
+
+python one_cycle_fixture.py > one_cycle_fixture.json, with fastai installed
+(./dev bench peers makes such an environment).
+"""
+import json
+import sys
+
+import fastai
+import torch
+from fastai.basics import (
+    Callback,
+    DataLoader,
+    DataLoaders,
+    Learner,
+    MSELossFlat,
+)
+from torch.utils.data import TensorDataset
+
+from fastai.callback import schedule  # adds fit_one_cycle to Learner
+from fastai.callback.progress import ProgressCallback
+
+BATCHES = 7
+
+
+class Hypers(Callback):
+    """Rate and momentum of every group, in each batch."""
+
+    def __init__(self):
+        self.rows = []
+
+    def before_step(self):
+        if self.training:
+            self.rows.append(
+                [[h["lr"], h["mom"]] for h in self.learn.opt.hypers]
+            )
+
+
+def groups(model):
+    return [list(layer.parameters()) for layer in model]
+
+
+def hypers(run):
+    x = torch.randn(BATCHES * 4, 3)
+    loader = DataLoader(TensorDataset(x, x), bs=4)
+    model = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(3)))
+    record = Hypers()
+    learn = Learner(
+        DataLoaders(loader, loader),
+        model,
+        loss_func=MSELossFlat(),
+        splitter=groups,
+        cbs=record,
+    )
+    learn.remove_cb(ProgressCallback)
+    with learn.no_logging():
+        run(learn)
+    return record.rows
+
+
+def main():
+    # fastai rounds positions to float, which is off by 1e-8: here to double.
+    schedule.tensor = lambda parts: torch.tensor(list(parts)).double()
+    torch.set_default_dtype(torch.float64)
+    runs = {
+        "one_cycle": lambda l: l.fit_one_cycle(3, 1e-2),
+        "one_cycle_slice": lambda l: l.fit_one_cycle(
+            2,
+            slice(1e-5, 1e-2),
+            div=10,
+            div_final=1e3,
+            pct_start=0.4,
+            moms=(0.9, 0.8, 0.92),
+        ),
+        "fine_tune": lambda l: l.fine_tune(2, base_lr=4e-3),
+        "flat_cos": lambda l: l.fit_flat_cos(4, 1e-2),
+        "sgdr": lambda l: l.fit_sgdr(3, 1, 1e-2),
+    }
+    fixture = {"fastai": fastai.__version__, "batches": BATCHES}
+    fixture |= {name: hypers(run) for name, run in runs.items()}
+    json.dump(fixture, sys.stdout, separators=(",", ":"))
+    print()
+
+
+main()
