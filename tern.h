@@ -7,6 +7,7 @@
 #include "tern/callbacks/gradient_accumulation.h"
 #include "tern/callbacks/gradient_clip.h"
 #include "tern/callbacks/gradient_penalty.h"
+#include "tern/callbacks/lr_find.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/one_cycle.h"
 #include "tern/callbacks/param_scheduler.h"

@@ -19,8 +19,9 @@ torch::Tensor joint_norm(const Tensors& tensors) {
 }
 
 torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm) {
-  // 1e-6 as PyTorch: a norm of 0 must not divide.
-  return (max_norm / (norm + 1e-6)).clamp_max(1.0);
+  // 1e-6 as PyTorch: a norm of 0 must not divide. And the bits of PyTorch:
+  // Python takes max_norm / tensor for a product with the reciprocal.
+  return ((norm + 1e-6).reciprocal() * max_norm).clamp_max(1.0);
 }
 
 namespace {

@@ -20,7 +20,9 @@ Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
     state_.last_metrics.clear();
     run(&Callback::on_epoch_begin);
     train_one_epoch();
-    if (data_.valid && !state_.stop_training) validate_after_epoch();
+    if (data_.valid && !state_.stop_training && !state_.is_trial) {
+      validate_after_epoch();
+    }
     run(&Callback::on_epoch_end);
     ++state_.epoch;
   }

@@ -25,7 +25,9 @@
 
 namespace tern {
 
-class AutocastGuard;     // learner/autocast.h
+class AutocastGuard;  // learner/autocast.h
+struct LrFind;        // callbacks/lr_find.h
+struct LrFindOptions;
 struct AmpOptions;       // callbacks/amp.h
 struct FineTuneOptions;  // callbacks/one_cycle.h
 struct FlatCosOptions;
@@ -126,6 +128,10 @@ class Learner {
       int64_t cycle_epochs,
       LearningRates max_lr,
       const SgdrOptions& options);
+  /// Trains a little with growing rates, undoes it, and says which rate to
+  /// take; callbacks/lr_find.h.
+  LrFind lr_find();
+  LrFind lr_find(const LrFindOptions& options);
   Validation validate(Split split = Split::valid);
   /// Asks the running fit to end after the step it is making. Safe from any
   /// thread and from a signal handler; without a running fit it does nothing.
@@ -208,6 +214,7 @@ class Learner {
   void set_masters(std::shared_ptr<MasterWeights> masters);
 
  private:
+  friend class LearnerSnapshot;  // learner/snapshot.h
   class FitScope;
   class EvalScope;
   struct ParamGroupKind {

@@ -45,11 +45,13 @@ std::string escape(const std::string& text) {
 }
 
 struct Axis {
+  bool is_log = false;
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
   double step = 1;
 
   void include(double value) {
+    if (is_log) value = std::log10(value);
     low = std::min(low, value);
     high = std::max(high, value);
   }
@@ -58,6 +60,12 @@ struct Axis {
   void finish(int ticks) {
     if (!(low <= high)) low = 0, high = 1;
     if (high - low < 1e-12 * std::max(1.0, std::abs(high))) high = low + 1;
+    if (is_log) {
+      low = std::floor(low + 1e-9);
+      high = std::ceil(high - 1e-9);
+      step = std::max(1.0, std::ceil((high - low) / ticks));
+      return;
+    }
     const double raw = (high - low) / ticks;
     const double power = std::pow(10, std::floor(std::log10(raw)));
     const double lead = raw / power;
@@ -74,6 +82,7 @@ struct Axis {
   }
 
   std::string label(double tick) const {
+    if (is_log) return fmt::format("1e{:+03.0f}", tick);
     const int digits =
         std::max(0, -static_cast<int>(std::floor(std::log10(step) + 1e-9)));
     if (std::abs(high) >= 1e6 || step < 1e-4)
@@ -85,6 +94,12 @@ struct Axis {
   }
 
   double place(double value, double from, double to) const {
+    if (is_log) value = std::log10(value);
+    return place_tick(value, from, to);
+  }
+
+  // Ticks of a logarithmic axis are exponents already.
+  double place_tick(double value, double from, double to) const {
     return from + (value - low) / (high - low) * (to - from);
   }
 };
@@ -93,9 +108,13 @@ struct Axis {
 
 std::string to_svg(const Plot& plot) {
   Axis x, y;
+  x.is_log = plot.log_x;
+  const auto can_be_drawn = [&](double at, double value) {
+    return std::isfinite(at) && std::isfinite(value) && (!plot.log_x || at > 0);
+  };
   for (const Curve& curve : plot.curves) {
     for (size_t i = 0; i < std::min(curve.x.size(), curve.y.size()); ++i) {
-      if (!std::isfinite(curve.x[i]) || !std::isfinite(curve.y[i])) continue;
+      if (!can_be_drawn(curve.x[i], curve.y[i])) continue;
       x.include(curve.x[i]);
       y.include(curve.y[i]);
     }
@@ -134,7 +153,7 @@ std::string to_svg(const Plot& plot) {
         "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" "
         "stroke=\"#999\"/><text x=\"{0:.1f}\" y=\"{3}\" "
         "text-anchor=\"middle\">{4}</text>\n",
-        px(tick),
+        x.place_tick(tick, kLeft, kWidth - kRight),
         kHeight - kBottom,
         kHeight - kBottom + 5,
         kHeight - kBottom + 20,
@@ -174,7 +193,7 @@ std::string to_svg(const Plot& plot) {
     };
     const size_t count = std::min(curve.x.size(), curve.y.size());
     for (size_t i = 0; i < count; ++i) {
-      if (!std::isfinite(curve.x[i]) || !std::isfinite(curve.y[i])) {
+      if (!can_be_drawn(curve.x[i], curve.y[i])) {
         flush();
         continue;
       }

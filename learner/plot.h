@@ -18,6 +18,8 @@ struct Curve {
 struct Plot {
   std::string title, x_label, y_label;
   std::vector<Curve> curves;
+  /// Powers of ten at equal distances; points with x <= 0 are left out.
+  bool log_x = false;
 };
 
 /// The plot as an SVG document of 720 by 440 units.

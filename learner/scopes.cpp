@@ -38,7 +38,7 @@ Learner::FitScope::FitScope(
   TrainState& state = learner.state_;
   state.epoch = 0;
   state.epochs = epochs;
-  state.stop_training = state.failed = false;
+  state.stop_training = state.failed = state.is_trial = false;
   learner.stop_requested_ = false;
   learner.is_fitting_ = true;
   try {

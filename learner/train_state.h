@@ -50,6 +50,9 @@ struct TrainState {
   bool skip_zero_grad = false;  // go on adding to the gradients
   bool stop_epoch = false;      // no more batches in this epoch
   bool stop_training = false;   // finish this batch, then end fit
+  /// This fit is an experiment whose effects are undone (lr_find): callbacks
+  /// that judge, log or save stay quiet, and there is no validation.
+  bool is_trial = false;
 
   // ---- Precision; MixedPrecision and Amp write ----
 

@@ -24,7 +24,8 @@ class SGD final : public FusedOptimizer {
 
   explicit SGD(const Groups& groups, Options defaults = {1e-3});
   explicit SGD(std::vector<torch::Tensor> params, Options defaults = {1e-3})
-      : SGD({torch::optim::OptimizerParamGroup(std::move(params))}, defaults) {}
+      : SGD({torch::optim::OptimizerParamGroup(std::move(params))},
+            std::move(defaults)) {}
 
  private:
   std::unique_ptr<FusedParamState> new_state() const override;

@@ -1,9 +1,9 @@
 #include "tern/callbacks/one_cycle.h"
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <torch/optim/adagrad.h>
 
 #include "tern/learner/optim/hyper_parameters.h"
@@ -78,9 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
     Schedules,
     OneCycleTest,
     testing::Values(
-        Case{
-            "one_cycle",
-            [](Learner& l) { l.fit_one_cycle(3, 1e-2); }},
+        Case{"one_cycle", [](Learner& l) { l.fit_one_cycle(3, 1e-2); }},
         Case{
             "one_cycle_slice",
             [](Learner& l) {
@@ -103,10 +101,7 @@ TEST(FitFlatCos, SetsTheRatesOfFastai) {
   const json& theirs = fixture()["flat_cos"];
   ASSERT_EQ(ours.size(), theirs.size());
   for (size_t step = 0; step < ours.size(); ++step) {
-    EXPECT_NEAR(
-        ours[step][2].first,
-        theirs[step][2][0].get<double>(),
-        1e-14);
+    EXPECT_NEAR(ours[step][2].first, theirs[step][2][0].get<double>(), 1e-14);
   }
 }
 
@@ -115,10 +110,7 @@ TEST(FitSgdr, SetsTheRatesOfFastai) {
   const json& theirs = fixture()["sgdr"];
   ASSERT_EQ(ours.size(), theirs.size());
   for (size_t step = 0; step < ours.size(); ++step) {
-    EXPECT_NEAR(
-        ours[step][2].first,
-        theirs[step][2][0].get<double>(),
-        1e-14);
+    EXPECT_NEAR(ours[step][2].first, theirs[step][2][0].get<double>(), 1e-14);
   }
 }
 

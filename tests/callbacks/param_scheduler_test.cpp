@@ -49,10 +49,7 @@ double lr_of(const torch::optim::OptimizerOptions& options) {
 TEST(ParamScheduler, SetsTheValueBeforeEachStep) {
   const auto learn = learner();
   std::vector<double> lrs;
-  learn->fit(
-      2,
-      1.0,
-      {linear(HyperParameter::lr, 0, 16), record(lrs, lr_of)});
+  learn->fit(2, 1.0, {linear(HyperParameter::lr, 0, 16), record(lrs, lr_of)});
   ASSERT_EQ(lrs.size(), 16u);
   for (size_t i = 0; i < lrs.size(); ++i) {
     EXPECT_DOUBLE_EQ(lrs[i], static_cast<double>(i));
@@ -93,10 +90,9 @@ TEST(ParamScheduler, TakesAScheduleForEachLayerGroup) {
   learn->fit(
       1,
       1e-3,
-      {std::make_shared<ParamScheduler>(
-           std::vector<ParamScheduler::Scheduled>{
-               {HyperParameter::lr,
-                {schedule::constant(1), schedule::linear(0, 8)}}}),
+      {std::make_shared<ParamScheduler>(std::vector<ParamScheduler::Scheduled>{
+           {HyperParameter::lr,
+            {schedule::constant(1), schedule::linear(0, 8)}}}),
        std::make_shared<LambdaCallback>(
            LambdaCallbackOptions{.on_step = [&](Learner& l) {
              rates.push_back({});
@@ -110,10 +106,10 @@ TEST(ParamScheduler, TakesAScheduleForEachLayerGroup) {
 TEST(ParamScheduler, DoesNotCountAStepThatWasSkipped) {
   for (const bool fused : {true, false}) {
     const auto learn = learner(
-        {.optimizer =
-             fused ? optimizer<optim::SGD>(torch::optim::SGDOptions(0.1))
-                   : optimizer<torch::optim::SGD>(
-                         torch::optim::SGDOptions(0.1))});
+        {.optimizer = fused
+                          ? optimizer<optim::SGD>(torch::optim::SGDOptions(0.1))
+                          : optimizer<torch::optim::SGD>(
+                                torch::optim::SGDOptions(0.1))});
     learn->to_amp({.dtype = torch::kHalf}).add(overflow_at({2, 3}));
     std::vector<double> lrs;
     learn->fit(1, 1.0, {linear(HyperParameter::lr, 0, 8), record(lrs, lr_of)});
@@ -145,8 +141,8 @@ TEST(ParamScheduler, KeepsItsPlaceInItsState) {
 
 TEST(ParamScheduler, LeavesLibTorchsOwnSchedulersToThemselves) {
   const auto learn = learner(
-      {.optimizer = optimizer<torch::optim::SGD>(
-           torch::optim::SGDOptions(1.0))});
+      {.optimizer =
+           optimizer<torch::optim::SGD>(torch::optim::SGDOptions(1.0))});
   learn->set_learning_rates(1.0);
   torch::optim::StepLR steps(learn->optimizer(), /*step_size=*/2, 0.5);
   std::vector<double> lrs;
@@ -157,9 +153,7 @@ TEST(ParamScheduler, LeavesLibTorchsOwnSchedulersToThemselves) {
        std::make_shared<LambdaCallback>(LambdaCallbackOptions{
            .on_batch_end = [&](Learner&) { steps.step(); }})});
   // LibTorch's first step() only counts.
-  EXPECT_EQ(
-      lrs,
-      (std::vector<double>{1, 1, 1, .5, .5, .25, .25, .125}));
+  EXPECT_EQ(lrs, (std::vector<double>{1, 1, 1, .5, .5, .25, .25, .125}));
 }
 
 TEST(ParamScheduler, RefusesTwoForOneHyperParameter) {

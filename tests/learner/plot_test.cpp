@@ -37,6 +37,22 @@ TEST(Plot, BreaksALineWhereAValueIsNotFinite) {
   EXPECT_EQ(svg.find("inf"), std::string::npos);
 }
 
+TEST(Plot, PutsPowersOfTenAtEqualDistances) {
+  const std::string svg = to_svg(
+      {.title = "Loss",
+       .x_label = "rate",
+       .y_label = "loss",
+       .curves = {{"loss", {0, 1e-4, 1e-2, 1}, {9, 1, 2, 3}}},
+       .log_x = true});
+  for (const char* tick : {"1e-04", "1e-02", "1e+00"}) {
+    EXPECT_NE(svg.find(tick), std::string::npos) << tick;
+  }
+  // From 76 to 696; the point at 0 has no place.
+  EXPECT_NE(svg.find("M76.0"), std::string::npos);
+  EXPECT_NE(svg.find("L386.0"), std::string::npos);
+  EXPECT_NE(svg.find("L696.0"), std::string::npos);
+}
+
 TEST(Plot, TakesNothingAndConstantsAndEscapesText) {
   EXPECT_NE(to_svg({}).find("</svg>"), std::string::npos);
   const std::string svg =

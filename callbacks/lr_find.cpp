@@ -1,0 +1,202 @@
+#include "tern/callbacks/lr_find.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/schedule.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/plot.h"
+#include "tern/learner/snapshot.h"
+
+namespace tern {
+
+namespace {
+
+// Raises the rates batch by batch and keeps the smoothed losses.
+class LrFinder final : public Callback {
+ public:
+  LrFinder(std::vector<Schedule> schedules, const LrFindOptions& options)
+      : schedules_(std::move(schedules)), options_(options) {}
+
+  void on_train_begin(Learner& learn) override {
+    learn.state().is_trial = true;
+  }
+
+  void on_batch_begin(Learner& learn) override {
+    const double position = static_cast<double>(found.lrs.size()) /
+                            static_cast<double>(options_.num_it);
+    std::vector<double> rates;
+    for (const Schedule& schedule : schedules_) {
+      rates.push_back(schedule(position));
+    }
+    found.lrs.push_back(rates.back());
+    learn.set_hyper_parameter(HyperParameter::lr, rates);
+  }
+
+  void on_batch_end(Learner& learn) override {
+    constexpr double kBeta = 0.98;
+    average_ = kBeta * average_ +
+               (1 - kBeta) * learn.state().loss.item<double>();
+    const auto count = static_cast<double>(found.losses.size() + 1);
+    const double smooth = average_ / (1 - std::pow(kBeta, count));
+    found.losses.push_back(smooth);
+    best_ = std::min(best_, smooth);
+    const bool diverged =
+        options_.stop_div && (std::isnan(smooth) || smooth > 4 * best_);
+    if (diverged || static_cast<int64_t>(count) >= options_.num_it) {
+      learn.state().stop_training = true;
+    }
+  }
+
+  // After the schedules of others.
+  int order() const override { return callback_order::kScheduler + 1; }
+
+  LrFind found;
+
+ private:
+  std::vector<Schedule> schedules_;
+  LrFindOptions options_;
+  double average_ = 0, best_ = std::numeric_limits<double>::infinity();
+};
+
+// ---- Suggestions, as fastai v2 makes them, on trimmed lists ----
+
+// The longest falling subsequence of losses; a point in its middle third.
+double valley(const std::vector<double>& lrs, const std::vector<double>& y) {
+  std::vector<int64_t> length(y.size(), 1);
+  int64_t end = 0;
+  for (size_t i = 1; i < y.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (y[i] < y[j] && length[i] < length[j] + 1) length[i] = length[j] + 1;
+      if (length[end] < length[i]) end = static_cast<int64_t>(i);
+    }
+  }
+  const int64_t start = end - length[end];
+  const double section = static_cast<double>(end - start) / 3;
+  const int64_t at = start + static_cast<int64_t>(section) +
+                     static_cast<int64_t>(section / 2);
+  return lrs[std::clamp<int64_t>(at, 0, static_cast<int64_t>(lrs.size()) - 1)];
+}
+
+double steep(const std::vector<double>& lrs, const std::vector<double>& y) {
+  size_t best = 0;
+  double steepest = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i + 1 < y.size(); ++i) {
+    const double slope =
+        (y[i + 1] - y[i]) / (std::log(lrs[i + 1]) - std::log(lrs[i]));
+    if (slope < steepest) {
+      steepest = slope;
+      best = i;
+    }
+  }
+  return lrs[best];
+}
+
+double minimum(const std::vector<double>& lrs, const std::vector<double>& y) {
+  return lrs[std::min_element(y.begin(), y.end()) - y.begin()] / 10;
+}
+
+// Looks back from the end through a window of 15 for equal slopes.
+std::optional<double> slide(
+    const std::vector<double>& lrs,
+    const std::vector<double>& y) {
+  constexpr int64_t kWindow = 15;
+  constexpr double kThreshold = 0.005;
+  const auto n = static_cast<int64_t>(y.size());
+  if (n <= kWindow) return std::nullopt;
+  std::vector<double> slopes(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t a = std::max<int64_t>(i - 1, 0), b = std::min(i + 1, n - 1);
+    slopes[i] = (y[b] - y[a]) / static_cast<double>(b - a);
+  }
+  int64_t right = n - 1, left = right - kWindow;
+  double rate = lrs[left];
+  while (left >= 0 && std::abs(slopes[right] - slopes[left]) > kThreshold) {
+    rate = lrs[left];
+    --right;
+    --left;
+  }
+  return rate;
+}
+
+// Leaves out the first tenth, which knows too little, the last five, which
+// blow up, and what comes after a loss that is no number.
+void suggest(LrFind& found, int64_t num_it) {
+  const auto total = static_cast<int64_t>(found.losses.size());
+  const int64_t begin = std::min(num_it / 10, total);
+  const int64_t end = std::max(begin, total - 5);
+  std::vector<double> lrs, losses;
+  for (int64_t i = begin; i < end && std::isfinite(found.losses[i]); ++i) {
+    lrs.push_back(found.lrs[i]);
+    losses.push_back(found.losses[i]);
+  }
+  if (losses.size() < 2) return;
+  found.valley = valley(lrs, losses);
+  found.steep = steep(lrs, losses);
+  found.minimum = minimum(lrs, losses);
+  found.slide = slide(lrs, losses);
+}
+
+}  // namespace
+
+void LrFind::plot(const std::filesystem::path& file) const {
+  Plot plot;
+  plot.title = "Learning rate finder";
+  plot.x_label = "learning rate";
+  plot.y_label = "loss";
+  plot.log_x = true;
+  plot.curves.push_back({"smoothed loss", lrs, losses, 1});
+  const auto mark = [&](const char* name, const std::optional<double>& lr) {
+    const auto at = lr ? std::find(lrs.begin(), lrs.end(), *lr) : lrs.end();
+    if (at == lrs.end()) return;
+    plot.curves.push_back(
+        {fmt::format("{} {:.2g}", name, *lr), {*lr}, {losses[at - lrs.begin()]},
+         1});
+  };
+  mark("valley", valley);
+  mark("steep", steep);
+  mark("slide", slide);
+  save_svg(file, plot);
+}
+
+LrFind Learner::lr_find() {
+  return lr_find(LrFindOptions{});
+}
+
+LrFind Learner::lr_find(const LrFindOptions& options) {
+  TORCH_CHECK_VALUE(
+      options.num_it >= 6,
+      fmt::format(
+          "[Learner::lr_find] num_it is {}; expected at least 6 batches.",
+          options.num_it));
+  TORCH_CHECK(
+      !is_fitting_,
+      "[Learner::lr_find] this Learner is training; call lr_find before or "
+      "after fit.");
+  const auto starts = options.start.resolve(layer_groups(), 1e-7);
+  const auto ends = options.end.resolve(layer_groups(), 10);
+  std::vector<Schedule> schedules;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    schedules.push_back(schedule::exponential(starts[i], ends[i]));
+  }
+  const int64_t batches = data_.loader(Split::train).size();
+  const int64_t epochs =
+      batches > 0 ? (options.num_it + batches - 1) / batches : 1;
+  const auto finder = std::make_shared<LrFinder>(schedules, options);
+  LearnerSnapshot before(*this);
+  try {
+    fit(epochs, starts.back(), {finder});
+  } catch (...) {
+    before.restore();
+    throw;
+  }
+  before.restore();
+  suggest(finder->found, options.num_it);
+  return std::move(finder->found);
+}
+
+}  // namespace tern

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "tern/learner/learning_rates.h"
+
+namespace tern {
+
+/// Options of `Learner::lr_find`; fastai's defaults.
+struct LrFindOptions {
+  /// First and last rate; slices give each layer group its own.
+  LearningRates start = 1e-7, end = 10;
+  /// Batches to train on; at least 6.
+  int64_t num_it = 100;
+  /// End when the smoothed loss is above four times its best.
+  bool stop_div = true;
+};
+
+/// What `Learner::lr_find` saw and suggests. A suggestion is unset when there
+/// were too few finite losses to make it.
+struct LrFind {
+  /// Of the last layer group, and the smoothed loss, batch by batch.
+  std::vector<double> lrs, losses;
+
+  /// In the middle of the longest fall of the loss: the one to take.
+  std::optional<double> valley;
+  /// Where the loss falls fastest.
+  std::optional<double> steep;
+  /// A tenth of the rate with the lowest loss.
+  std::optional<double> minimum;
+  /// The last rate before the slope changes for good.
+  std::optional<double> slide;
+
+  /// Loss over rate, with the suggestions, as SVG.
+  /// \throws IoError if the file cannot be written.
+  void plot(const std::filesystem::path& file) const;
+};
+
+}  // namespace tern
