@@ -39,8 +39,8 @@ class LrFinder final : public Callback {
 
   void on_batch_end(Learner& learn) override {
     constexpr double kBeta = 0.98;
-    average_ = kBeta * average_ +
-               (1 - kBeta) * learn.state().loss.item<double>();
+    average_ =
+        kBeta * average_ + (1 - kBeta) * learn.state().loss.item<double>();
     const auto count = static_cast<double>(found.losses.size() + 1);
     const double smooth = average_ / (1 - std::pow(kBeta, count));
     found.losses.push_back(smooth);
@@ -77,8 +77,8 @@ double valley(const std::vector<double>& lrs, const std::vector<double>& y) {
   }
   const int64_t start = end - length[end];
   const double section = static_cast<double>(end - start) / 3;
-  const int64_t at = start + static_cast<int64_t>(section) +
-                     static_cast<int64_t>(section / 2);
+  const int64_t at =
+      start + static_cast<int64_t>(section) + static_cast<int64_t>(section / 2);
   return lrs[std::clamp<int64_t>(at, 0, static_cast<int64_t>(lrs.size()) - 1)];
 }
 
@@ -154,7 +154,9 @@ void LrFind::plot(const std::filesystem::path& file) const {
     const auto at = lr ? std::find(lrs.begin(), lrs.end(), *lr) : lrs.end();
     if (at == lrs.end()) return;
     plot.curves.push_back(
-        {fmt::format("{} {:.2g}", name, *lr), {*lr}, {losses[at - lrs.begin()]},
+        {fmt::format("{} {:.2g}", name, *lr),
+         {*lr},
+         {losses[at - lrs.begin()]},
          1});
   };
   mark("valley", valley);

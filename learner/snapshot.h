@@ -10,8 +10,9 @@
 namespace tern {
 
 /// All that training changes in a Learner, copied to memory, and put back bit
-/// for bit: weights, masters, buffers, the optimizer, LibTorch's random numbers,
-/// the place in the data's order, the Recorder and the callbacks' states.
+/// for bit: weights, masters, buffers, the optimizer, LibTorch's random
+/// numbers, the place in the data's order, the Recorder and the callbacks'
+/// states.
 class LearnerSnapshot {
  public:
   explicit LearnerSnapshot(Learner& learner);

@@ -2,10 +2,10 @@
 
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <torch/nn/modules/dropout.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -34,7 +34,8 @@ TEST(LrFind, FindsARateThatTrains) {
   EXPECT_EQ(found.lrs.size(), found.losses.size());
   EXPECT_DOUBLE_EQ(found.lrs[0], 1e-7);
   EXPECT_NEAR(found.lrs[10], 1e-7 * std::pow(1e8, 0.1), 1e-12);
-  for (const auto& lr : {found.valley, found.steep, found.minimum, found.slide}) {
+  for (const auto& lr :
+       {found.valley, found.steep, found.minimum, found.slide}) {
     ASSERT_TRUE(lr);
     EXPECT_GT(*lr, 1e-6);
     EXPECT_LT(*lr, 10);
@@ -93,8 +94,8 @@ TEST(LrFind, StopsOnALossThatIsNoNumber) {
       point_data(),
       point_net(),
       quiet({.loss = Loss([](torch::Tensor pred, torch::Tensor) {
-        return pred.sum() * NAN;
-      })}));
+               return pred.sum() * NAN;
+             })}));
   const LrFind found = learn.lr_find();
   EXPECT_EQ(found.lrs.size(), 1u);
   EXPECT_FALSE(found.valley);
@@ -150,11 +151,12 @@ TEST(LrFind, SuggestsWhatFastaiSuggests) {
     Learner learn(
         point_data(32 * 100, 0),
         point_net(),
-        quiet({.loss = Loss([&, at = size_t{0}](
-                                torch::Tensor pred,
-                                torch::Tensor) mutable {
-          return pred.sum() * 0 + losses.at(at++);
-        })}));
+        quiet(
+            {.loss = Loss(
+                 [&,
+                  at = size_t{0}](torch::Tensor pred, torch::Tensor) mutable {
+                   return pred.sum() * 0 + losses.at(at++);
+                 })}));
     const LrFind found = learn.lr_find({.stop_div = false});
     const auto& smooth = c["smooth"];
     ASSERT_EQ(found.losses.size(), smooth.size());
