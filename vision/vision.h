@@ -15,3 +15,4 @@
 #include "tern/vision/image_stats.h"
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"
+#include "tern/vision/save_image.h"
