@@ -62,7 +62,9 @@ TEST(SaveImage, SaysWhatIsNoPicture) {
         {"no.png", "expected [H, W]"});
   }
   expect_error<IoError>(
-      [&] { save_image(temp / "none" / "a.png", torch::ones({2, 2})); },
+      [&] {
+        save_image(temp / "none" / "a.png", torch::ones({2, 2}));
+      },
       {"none/a.png"});
 }
 

@@ -1,0 +1,126 @@
+// Autocast in one's own torch::autograd::Function. Its backward runs outside
+// the guard, where nothing casts; so forward notes how autocast was set, and
+// backward sets it again. A function that needs fp32 inside asks for it with
+// CastInputs.
+#include <tern/tern.h>
+
+#include <torch/csrc/autograd/custom_function.h>
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+const char* type_of(const Tensor& tensor) {
+  return c10::toString(tensor.scalar_type());
+}
+
+// A matrix product that forgets about autocast.
+struct Forgetful : torch::autograd::Function<Forgetful> {
+  static Tensor
+  forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
+    ctx->save_for_backward({a, b});
+    return a.mm(b);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    return {grads[0].mm(saved[1].t()), saved[0].t().mm(grads[0])};
+  }
+};
+
+// The same, with the two lines that it takes.
+struct Remembering : torch::autograd::Function<Remembering> {
+  static Tensor
+  forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
+    tern::amp::save_autocast(ctx, a.device());
+    ctx->save_for_backward({a, b});
+    return a.mm(b);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const tern::amp::BackwardGuard autocast(ctx, grads[0].device());
+    const auto saved = ctx->get_saved_variables();
+    fmt::print(
+        "  in backward: the incoming gradient is {}, the saved inputs are {}\n",
+        type_of(grads[0]),
+        type_of(saved[0]));
+    return {grads[0].mm(saved[1].t()), saved[0].t().mm(grads[0])};
+  }
+};
+
+// Computes in fp32 whatever comes in: a kernel that knows nothing else, say.
+struct InFloat : torch::autograd::Function<InFloat> {
+  static Tensor forward(AutogradContext* ctx, Tensor a, Tensor b) {
+    const tern::amp::CastInputs cast(a.device(), torch::kFloat);
+    a = cast(a);
+    b = cast(b);
+    tern::amp::save_autocast(ctx, a.device());
+    ctx->save_for_backward({a, b});
+    fmt::print("  in forward: the inputs are {}\n", type_of(a));
+    return a.mm(b);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const tern::amp::BackwardGuard autocast(ctx, grads[0].device());
+    const auto saved = ctx->get_saved_variables();
+    return {grads[0].mm(saved[1].t()), saved[0].t().mm(grads[0])};
+  }
+};
+
+// The sum of f(a * 1, b) under autocast, then backward outside. Returns the
+// gradient of b.
+template <class F>
+Tensor run(const char* name, const Tensor& a, const Tensor& b, bool low_input) {
+  fmt::print("{}:\n", name);
+  const Tensor leaf = b.detach().requires_grad_();
+  Tensor loss;
+  {
+    const tern::AutocastGuard autocast(a.device());
+    // A product before it makes the first input a 16-bit one.
+    const Tensor input = low_input ? a.mm(torch::eye(4, a.options())) : a;
+    const Tensor y = F::apply(input, leaf);
+    fmt::print("  the output is {}\n", type_of(y));
+    loss = y.to(torch::kFloat).sum();
+  }
+  loss.backward();
+  fmt::print("  the gradient of the weight is {}\n", type_of(leaf.grad()));
+  return leaf.grad();
+}
+
+int main() try {
+  const torch::Device device = tern::DataBunch::default_device();
+  torch::manual_seed(1);
+  const Tensor a = torch::randn({3, 4}).to(device).requires_grad_();
+  const Tensor b = torch::randn({4, 2}).to(device);
+  const Tensor truth =
+      a.detach().t().mm(torch::ones({3, 2}, a.options().requires_grad(false)));
+
+  bool has_failed = false;
+  try {
+    run<Forgetful>("Without help", a, b, false);
+  } catch (const std::exception& error) {
+    has_failed = true;
+    fmt::print("  backward fails: {}\n", tern::message_of(error));
+  }
+  const auto remembering =
+      run<Remembering>("With save_autocast and BackwardGuard", a, b, false);
+  const auto in_float =
+      run<InFloat>("With CastInputs, a 16-bit input", a, b, true);
+
+  const auto error_of = [&](const Tensor& gradient) {
+    return ((gradient - truth).abs().max() / truth.abs().max()).item<double>();
+  };
+  fmt::print(
+      "The gradients are off by {:.2g} and {:.2g}, relative to fp32.\n",
+      error_of(remembering),
+      error_of(in_float));
+  const bool holds = has_failed && error_of(remembering) < 0.02 &&
+                     error_of(in_float) < 0.02 &&
+                     remembering.scalar_type() == torch::kFloat;
+  fmt::print(
+      "{}\n",
+      holds ? "Both give right gradients in fp32; the function without help "
+              "cannot."
+            : "A function did not do what it should.");
+  return holds ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

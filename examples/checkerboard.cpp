@@ -1,0 +1,142 @@
+// Learns a checkerboard, pixel by pixel: from the coordinates of a pixel to its
+// grey, by 1x1 convolutions. Once in fp32, once with AutocastGuard and
+// GradScaler; compares time, memory and final loss, and writes what the nets
+// have learnt to checkerboard_{target,fp32,mixed}.png and their losses to
+// checkerboard_loss.svg. The net and its training are those of the tutorial
+// "Effective PyTorch".
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <numeric>
+#include <tern/learner/plot.h>
+#include <tern/tern.h>
+
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+
+struct Result {
+  std::vector<double> losses;
+  double final_loss;  // the mean of the last 20th: the curve has spikes
+  double seconds, peak_megabytes;
+  torch::Tensor picture;  // [size, size], 0..1
+};
+
+torch::nn::Sequential make_net() {
+  torch::manual_seed(1);
+  torch::nn::Sequential net;
+  int64_t channels = 2;
+  for (int layer = 0; layer < 3; ++layer) {
+    net->push_back(torch::nn::Conv2d(channels, 256, 1));
+    net->push_back(torch::nn::BatchNorm2d(256));
+    net->push_back(torch::nn::ReLU());
+    channels = 256;
+  }
+  net->push_back(torch::nn::Conv2d(channels, 1, 1));
+  return net;
+}
+
+Result train(
+    const torch::Tensor& coordinates,
+    const torch::Tensor& target,
+    int64_t steps,
+    bool mixed) {
+  const torch::Device device = target.device();
+  const tern::MemoryMeter memory(device);
+  auto net = make_net();
+  net->to(device);
+  tern::optim::Adam optimizer(
+      net->parameters(),
+      torch::optim::AdamOptions(1e-3));
+  tern::GradScaler scaler({.device = device.type(), .enabled = mixed});
+
+  tern::Tensors losses;
+  torch::Tensor pred;
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t step = 0; step < steps; ++step) {
+    torch::Tensor loss;
+    {
+      const tern::AutocastGuard autocast(device, {}, mixed);
+      pred = net->forward(coordinates);
+      loss = torch::mse_loss(pred, target);
+    }
+    losses.push_back(loss.detach());
+    scaler.scale(loss).backward();
+    scaler.step(optimizer);
+    scaler.update();
+    optimizer.zero_grad();
+  }
+  // Reading the losses waits for the device, so it belongs to the time.
+  const torch::Tensor all = torch::stack(losses).to(torch::kDouble).cpu();
+  const auto seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start);
+  const auto* first = all.const_data_ptr<double>();
+  return {
+      {first, first + steps},
+      all.slice(0, -std::max<int64_t>(1, steps / 20)).mean().item<double>(),
+      seconds.count(),
+      static_cast<double>(memory.peak_bytes()) / 1e6,
+      pred.detach()[0][0].to(torch::kFloat).cpu()};
+}
+
+int main(int argc, char** argv) try {
+  const torch::Device device = tern::DataBunch::default_device();
+  int64_t size = device.is_cuda() ? 512 : 128, steps = 500, cells = 8;
+  CLI::App app{"Learns a checkerboard in fp32 and in mixed precision"};
+  app.add_option("--size", size, "pixels a side; 512, on a CPU 128")
+      ->check(CLI::Range(8, 4096));
+  app.add_option("--steps", steps)->check(CLI::PositiveNumber);
+  app.add_option("--cells", cells, "of the board, a side")
+      ->check(CLI::Range(2, 64));
+  CLI11_PARSE(app, argc, argv);
+
+  // [1, 2, size, size]: row and column of each pixel, in -1..1.
+  const torch::Tensor line = torch::linspace(-1, 1, size);
+  const auto coordinates =
+      torch::stack(torch::meshgrid({line, line}, "ij")).unsqueeze(0).to(device);
+  const torch::Tensor cell = (torch::arange(size) * cells).div(size, "floor");
+  const torch::Tensor target = ((cell.unsqueeze(1) + cell.unsqueeze(0)) % 2)
+                                   .to(device, torch::kFloat)
+                                   .view({1, 1, size, size});
+  tern::save_image("checkerboard_target.png", target[0][0]);
+
+  fmt::print(
+      "{0} x {0} pixels, {1} steps, on {2}\n"
+      "       seconds  peak MB of live tensors  first loss  final loss\n",
+      size,
+      steps,
+      device.str());
+  tern::Plot plot{"Checkerboard", "step", "mean squared error", {}};
+  const auto run = [&](const char* name, bool mixed) {
+    const Result result = train(coordinates, target, steps, mixed);
+    fmt::print(
+        "{:5} {:>8.2f} {:>24.1f} {:>11.6f} {:>11.6f}\n",
+        name,
+        result.seconds,
+        result.peak_megabytes,
+        result.losses.front(),
+        result.final_loss);
+    tern::save_image(fmt::format("checkerboard_{}.png", name), result.picture);
+    std::vector<double> x(result.losses.size());
+    std::iota(x.begin(), x.end(), 0);
+    plot.curves.push_back({name, std::move(x), result.losses});
+    return result;
+  };
+  const Result fp32 = run("fp32", false);
+  const Result mixed = run("mixed", true);
+  tern::save_svg("checkerboard_loss.svg", plot);
+
+  const bool is_smaller = mixed.peak_megabytes < fp32.peak_megabytes;
+  const bool has_learnt = mixed.final_loss < mixed.losses.front() &&
+                          mixed.final_loss < 1.2 * fp32.final_loss;
+  fmt::print(
+      "Mixed precision takes {:.2f} times the time and {:.2f} times the\n"
+      "memory, and {}.\n",
+      mixed.seconds / fp32.seconds,
+      mixed.peak_megabytes / fp32.peak_megabytes,
+      has_learnt ? "learns as well" : "does not learn as well");
+  return is_smaller && has_learnt ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

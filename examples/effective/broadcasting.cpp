@@ -1,0 +1,123 @@
+// After "Broadcasting the good and the ugly" of the tutorial Effective PyTorch:
+// a dimension of size 1 is repeated as needed, and nothing is copied for it.
+#include <chrono>
+#include <tern/tern.h>
+
+#include <torch/nn/modules/linear.h>
+
+// Merges the features of two inputs whose leading sizes only have to broadcast.
+// linear(concat(a, b)) is linear1(a) + linear2(b): no tiling, no concatenation.
+struct MergeImpl : torch::nn::Module {
+  MergeImpl(int64_t in1, int64_t in2, int64_t out)
+      : linear1(register_module("linear1", torch::nn::Linear(in1, out))),
+        linear2(register_module(
+            "linear2",
+            torch::nn::Linear(
+                torch::nn::LinearOptions(in2, out).bias(false)))) {}
+  torch::Tensor forward(const torch::Tensor& a, const torch::Tensor& b) {
+    return torch::relu(linear1->forward(a) + linear2->forward(b));
+  }
+  torch::nn::Linear linear1, linear2;
+};
+TORCH_MODULE(Merge);
+
+double megabytes(std::initializer_list<torch::Tensor> tensors) {
+  double bytes = 0;
+  for (const torch::Tensor& t : tensors) {
+    bytes += static_cast<double>(t.storage().nbytes());
+  }
+  return bytes / 1e6;
+}
+
+// The fastest of five calls.
+template <class F>
+double milliseconds(const F& function) {
+  double best = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    function();
+    const std::chrono::duration<double, std::milli> time =
+        std::chrono::steady_clock::now() - start;
+    best = std::min(best, time.count());
+  }
+  return best;
+}
+
+int main() try {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  bool holds = true;
+
+  const torch::Tensor column = torch::rand({1000, 1});
+  const torch::Tensor tiled = column.repeat({1, 1000});
+  const torch::Tensor view = column.expand({1000, 1000});
+  fmt::print(
+      "A column as 1000 columns: repeat takes {:.3f} MB, expand {:.3f} MB "
+      "(stride {}).\n",
+      megabytes({tiled}),
+      megabytes({view}),
+      view.stride(1));
+  holds = holds && torch::equal(tiled, view) && view.stride(1) == 0;
+
+  // The good: each of 64 x 128 items gets the features of its group.
+  const torch::Tensor items = torch::rand({64, 128, 256});
+  const torch::Tensor groups = torch::rand({64, 1, 512});
+  Merge merge(256, 512, 128);
+  // The same as one layer: its weight is both, side by side.
+  torch::nn::Linear joint(256 + 512, 128);
+  joint->weight.copy_(
+      torch::cat({merge->linear1->weight, merge->linear2->weight}, 1));
+  joint->bias.copy_(merge->linear1->bias);
+  const auto by_concat = [&] {
+    const torch::Tensor repeated = groups.repeat({1, 128, 1});
+    return torch::relu(joint->forward(torch::cat({items, repeated}, 2)));
+  };
+  const auto by_merge = [&] { return merge->forward(items, groups); };
+
+  const torch::Tensor repeated = groups.repeat({1, 128, 1});
+  const double concat_megabytes = megabytes(
+      {repeated,
+       torch::cat({items, repeated}, 2),
+       joint->forward(torch::cat({items, repeated}, 2))});
+  const double merge_megabytes = megabytes(
+      {merge->linear1->forward(items),
+       merge->linear2->forward(groups),
+       by_merge()});
+  const double difference =
+      (by_concat() - by_merge()).abs().max().item<double>();
+  const double concat_time = milliseconds(by_concat);
+  const double merge_time = milliseconds(by_merge);
+  fmt::print(
+      "\n                       intermediate tensors      time\n"
+      "tile and concatenate   {:>17.2f} MB {:>6.2f} ms\n"
+      "merge by broadcasting  {:>17.2f} MB {:>6.2f} ms\n"
+      "The results differ by {:.1g} at most.\n\n",
+      concat_megabytes,
+      concat_time,
+      merge_megabytes,
+      merge_time,
+      difference);
+  holds = holds && difference < 1e-5 && merge_megabytes < concat_megabytes;
+
+  // The ugly: shapes that happen to broadcast hide a mistake.
+  const torch::Tensor a = torch::tensor({1.f, 2.f}).unsqueeze(1);
+  const torch::Tensor b = torch::tensor({1.f, 2.f});
+  const torch::Tensor rows = (a + b).sum(0);
+  fmt::print(
+      "(1, 2) as [2, 1] plus (1, 2) as [2] sums up to {}, not 6: the result\n"
+      "has the shape [{}]. Naming the dimension shows it: sum(0) gives two\n"
+      "numbers, {} and {}.\n",
+      (a + b).sum().item<float>(),
+      fmt::join((a + b).sizes(), ", "),
+      rows[0].item<float>(),
+      rows[1].item<float>());
+  holds = holds && (a + b).sum().item<float>() == 12 && rows.numel() == 2;
+  fmt::print(
+      "{}\n",
+      holds ? "Broadcasting gives the same result in less memory."
+            : "Broadcasting does not do what it should.");
+  return holds ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

@@ -1,0 +1,126 @@
+// After "Numerical stability in PyTorch" of the tutorial Effective PyTorch:
+// formulas that are right on paper and fail in 32 or 16 bits, and the forms
+// that do not. Values and gradients are compared with the stable form in 64
+// bits.
+#include <tern/tern.h>
+
+#include <torch/csrc/autograd/autograd.h>
+
+using torch::Tensor;
+
+Tensor naive_softmax(const Tensor& logits) {
+  const Tensor exp = logits.exp();  // infinite above 88.7 in fp32, 11 in half
+  return exp / exp.sum();
+}
+
+// Subtracting the largest changes nothing on paper, and no exp exceeds 1.
+Tensor stable_softmax(const Tensor& logits) {
+  const Tensor exp = (logits - logits.max()).exp();
+  return exp / exp.sum();
+}
+
+// The labels are one half each. A probability that rounds to 0 has the log
+// -infinity, however stable the softmax was.
+Tensor naive_cross_entropy(const Tensor& logits) {
+  return -0.5 * stable_softmax(logits).log().sum();
+}
+
+// log and exp cancel before anything is rounded away.
+Tensor stable_cross_entropy(const Tensor& logits) {
+  const Tensor shifted = logits - logits.max();
+  return -0.5 * (shifted - shifted.logsumexp(0)).sum();
+}
+
+Tensor library_cross_entropy(const Tensor& logits) {
+  return torch::cross_entropy_loss(logits, torch::full_like(logits, 0.5));
+}
+
+std::string text(const Tensor& tensor) {
+  std::vector<std::string> words;
+  for (const Tensor& element : tensor.detach().flatten().unbind()) {
+    const auto value = element.item<double>();
+    // The sign of a NaN says nothing.
+    words.push_back(std::isnan(value) ? "nan" : fmt::format("{:.4g}", value));
+  }
+  return fmt::format("[{}]", fmt::join(words, ", "));
+}
+
+using Function = Tensor (*)(const Tensor&);
+
+// Prints what `f` gives in `dtype`, with the gradient of its first number, and
+// returns whether both are what `exact` gives in 64 bits, but for rounding.
+bool show(
+    const char* name,
+    Function f,
+    Function exact,
+    const std::vector<double>& logits,
+    torch::Dtype dtype) {
+  const auto run = [&](Function function, torch::Dtype type) {
+    const Tensor x = torch::tensor(logits).to(type).requires_grad_();
+    const Tensor y = function(x);
+    return std::pair(y, torch::autograd::grad({y.flatten()[0]}, {x})[0]);
+  };
+  const auto [value, gradient] = run(f, dtype);
+  const auto [true_value, true_gradient] = run(exact, torch::kDouble);
+  const auto close = [](const Tensor& a, const Tensor& b) {
+    return torch::allclose(a.to(torch::kDouble), b, 1e-2, 1e-3);
+  };
+  const bool right = close(value, true_value) && close(gradient, true_gradient);
+  fmt::print(
+      "  {:21} {:17} gradient {:16} {}\n",
+      name,
+      text(value),
+      text(gradient),
+      right ? "right" : "WRONG");
+  return right;
+}
+
+int main() try {
+  // x * y / y is x, unless y has no place in its type.
+  bool holds = true;
+  for (const double y : {1e-50, 1e39}) {
+    const Tensor stored = torch::tensor(y, torch::kDouble).to(torch::kFloat);
+    const Tensor z = 1 * stored / stored;
+    fmt::print(
+        "y = {:.0e} is {} in fp32, and 1 * y / y is {}\n",
+        y,
+        text(stored),
+        text(z));
+    holds = holds && z.isnan().item<bool>();
+  }
+
+  struct Case {
+    torch::Dtype dtype;
+    std::vector<double> for_softmax, for_cross_entropy;
+  };
+  for (const Case& c :
+       {Case{torch::kFloat, {100, 98}, {200, 0}},
+        Case{torch::kHalf, {12, 10}, {20, 0}}}) {
+    const char* type = c10::toString(c.dtype);
+    fmt::print("\n{}, logits [{}]:\n", type, fmt::join(c.for_softmax, ", "));
+    const auto softmax = [&](const char* name, Function f) {
+      return show(name, f, stable_softmax, c.for_softmax, c.dtype);
+    };
+    holds &= !softmax("naive softmax", naive_softmax);
+    holds &= softmax("stable softmax", stable_softmax);
+
+    fmt::print(
+        "{}, logits [{}], labels [0.5, 0.5]:\n",
+        type,
+        fmt::join(c.for_cross_entropy, ", "));
+    const auto cross_entropy = [&](const char* name, Function f) {
+      return show(name, f, stable_cross_entropy, c.for_cross_entropy, c.dtype);
+    };
+    holds &= !cross_entropy("naive cross-entropy", naive_cross_entropy);
+    holds &= cross_entropy("stable cross-entropy", stable_cross_entropy);
+    holds &= cross_entropy("cross_entropy_loss", library_cross_entropy);
+  }
+  fmt::print(
+      "\n{}\n",
+      holds ? "The naive forms fail, the stable ones are right, in both types."
+            : "A form did not behave as said.");
+  return holds ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}
