@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <vector>
 
-#include <ATen/Parallel.h>
-
 #include "tern/kernels/normalize_images_launch.h"
 #include "tern/kernels/normalize_images_loops.h"
+#include "tern/kernels/parallel_for.h"
 
 namespace tern {
 
@@ -21,10 +20,10 @@ void normalize_images_cpu(const NormalizeArgs& args) {
   const NormalizePattern pattern{scale.data(), offset.data(), size};
   const NormalizeLoops& loops = TERN_SELECT_LOOPS(normalize_loops);
   const int64_t periods = (args.size + size - 1) / size;
-  at::parallel_for(
+  parallel_for(
       0,
       periods,
-      std::max<int64_t>(1, at::internal::GRAIN_SIZE / size),
+      std::max<int64_t>(1, kElementGrain / size),
       [&](int64_t first, int64_t last) {
         const int64_t begin = first * size;
         const int64_t end = std::min(last * size, args.size);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <ATen/Parallel.h>
+#include "tern/kernels/parallel_for.h"
 
 namespace tern {
 
@@ -21,10 +21,10 @@ void parallel_elements(const std::vector<int64_t>& sizes, const F& f) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     starts[i + 1] = starts[i] + sizes[i];
   }
-  at::parallel_for(
+  parallel_for(
       0,
       starts.back(),
-      at::internal::GRAIN_SIZE,
+      kElementGrain,
       [&](int64_t range_begin, int64_t range_end) {
         // Both ends of a range round the same way, so neighbours meet.
         const auto position_in = [&](size_t i, int64_t at) {

@@ -13,6 +13,7 @@
 
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/normalize_images.h"
+#include "tern/kernels/parallel_for.h"
 #include "tern/kernels/unscale_and_check.h"
 #include "tern/tests/bench/measure.h"
 
@@ -88,7 +89,7 @@ struct PlainCopy {
 
   void operator()() {
     const auto bytes = static_cast<int64_t>(from.size());
-    at::parallel_for(
+    tern::parallel_for(
         0,
         bytes,
         int64_t{1} << 16,

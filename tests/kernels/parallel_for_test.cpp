@@ -1,0 +1,53 @@
+#include "tern/kernels/parallel_for.h"
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+namespace tern {
+namespace {
+
+class ParallelFor : public testing::Test {
+ protected:
+  void SetUp() override {
+    at::get_num_threads();  // LibTorch sets them on their first use
+    before_ = at::get_num_threads();
+    at::set_num_threads(2);
+  }
+  void TearDown() override { at::set_num_threads(before_); }
+
+ private:
+  int before_ = 1;
+};
+
+TEST_F(ParallelFor, RunsOnSeveralThreads) {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  parallel_for(0, 1000, 1, [&](int64_t, int64_t) {
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  });
+  EXPECT_EQ(threads.size(), 2u);
+}
+
+TEST_F(ParallelFor, CoversTheRangeOnce) {
+  std::vector<std::atomic<int>> visits(1000);
+  parallel_for(10, 1000, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) ++visits[i];
+  });
+  for (int64_t i = 0; i < 1000; ++i) EXPECT_EQ(visits[i], i >= 10) << i;
+}
+
+TEST_F(ParallelFor, KeepsShortRangesOnOneThread) {
+  int calls = 0;
+  parallel_for(0, 100, kElementGrain, [&](int64_t, int64_t) { ++calls; });
+  EXPECT_EQ(calls, 1);
+}
+
+}  // namespace
+}  // namespace tern
