@@ -2,8 +2,11 @@
 // for batch sizes that do not fit into memory. The scale may only move between
 // steps, or a group would add up gradients of different scales. By hand and
 // with the callback GradientAccumulation, compared with really large batches.
-#include <tern/tern.h>
+#include <algorithm>
+#include <memory>
 
+#include <fmt/format.h>
+#include <tern/tern.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>

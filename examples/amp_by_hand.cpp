@@ -2,8 +2,10 @@
 // around forward and loss, and a scaler around backward and step. Prints loss
 // and scale on the way, and compares final loss and time with fp32.
 #include <chrono>
-#include <tern/tern.h>
+#include <cmath>
 
+#include <fmt/format.h>
+#include <tern/tern.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>

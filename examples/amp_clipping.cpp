@@ -1,8 +1,13 @@
 // Clipping gradients in mixed precision. After backward the gradients are those
 // of the scaled loss, 65536 times too large: unscale them first, then clip. By
 // hand, and with the Learner, where the callback GradientClip knows that.
-#include <tern/tern.h>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
 
+#include <fmt/format.h>
+#include <tern/tern.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>

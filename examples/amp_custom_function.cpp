@@ -2,8 +2,8 @@
 // the guard, where nothing casts; so forward notes how autocast was set, and
 // backward sets it again. A function that needs fp32 inside asks for it with
 // CastInputs.
+#include <fmt/format.h>
 #include <tern/tern.h>
-
 #include <torch/csrc/autograd/custom_function.h>
 
 using torch::Tensor;

@@ -2,9 +2,12 @@
 // to a thread, and every replica runs in its own: tern::data_parallel carries
 // it over, so that all compute in the same type. Without two GPUs the same
 // device is used twice, which shows the same.
+#include <algorithm>
 #include <mutex>
-#include <tern/tern.h>
+#include <vector>
 
+#include <fmt/format.h>
+#include <tern/tern.h>
 #include <torch/cuda.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>

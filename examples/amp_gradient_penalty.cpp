@@ -3,8 +3,11 @@
 // that can be differentiated again. They are taken from the scaled loss, so
 // that they do not underflow in 16 bits, and divided by the scale before use.
 // By hand and with the callback GradientPenalty.
-#include <tern/tern.h>
+#include <cmath>
+#include <memory>
 
+#include <fmt/format.h>
+#include <tern/tern.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>

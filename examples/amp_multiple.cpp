@@ -2,8 +2,9 @@
 // for itself whether its step is skipped; the scale moves once, after both. In
 // the middle an infinite gradient is put into the second model.
 #include <limits>
-#include <tern/tern.h>
 
+#include <fmt/format.h>
+#include <tern/tern.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>

@@ -4,12 +4,17 @@
 // have learnt to checkerboard_{target,fp32,mixed}.png and their losses to
 // checkerboard_loss.svg. The net and its training are those of the tutorial
 // "Effective PyTorch".
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <tern/learner/plot.h>
 #include <tern/tern.h>
-
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -108,7 +113,7 @@ int main(int argc, char** argv) try {
       device.str());
   tern::Plot plot{"Checkerboard", "step", "mean squared error", {}};
   const auto run = [&](const char* name, bool mixed) {
-    const Result result = train(coordinates, target, steps, mixed);
+    Result result = train(coordinates, target, steps, mixed);
     fmt::print(
         "{:5} {:>8.2f} {:>24.1f} {:>11.6f} {:>11.6f}\n",
         name,

@@ -1,7 +1,11 @@
 // Trains a small convolutional network to tell handwritten digits apart, in
 // mixed precision. Expect an accuracy of about 0.97 after one epoch on 3s
 // and 7s, and about 0.99 after three epochs with --full, on all ten digits.
+#include <filesystem>
+#include <string>
+
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <tern/tern.h>
 
 int main(int argc, char** argv) try {

@@ -1,8 +1,11 @@
 // After "Broadcasting the good and the ugly" of the tutorial Effective PyTorch:
 // a dimension of size 1 is repeated as needed, and nothing is copied for it.
+#include <algorithm>
 #include <chrono>
-#include <tern/tern.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <tern/tern.h>
 #include <torch/nn/modules/linear.h>
 
 // Merges the features of two inputs whose leading sizes only have to broadcast.

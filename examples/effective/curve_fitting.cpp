@@ -1,7 +1,9 @@
 // After "PyTorch basics" of the tutorial Effective PyTorch: derivatives that
 // nobody wrote down, and a curve found by following them downhill.
-#include <tern/tern.h>
+#include <utility>
 
+#include <fmt/format.h>
+#include <tern/tern.h>
 #include <torch/csrc/autograd/autograd.h>
 
 int main() try {

@@ -1,12 +1,19 @@
 // An image directory as a data set of one's own: the loader's workers decode in
 // parallel what the class below reads. Prints images per second for 0, 1 and 2
 // workers; the batches are the same for all.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <tern/tern.h>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <unistd.h>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/tern.h>
 
 constexpr tern::ImageSize kSize{128, 128};
 
@@ -52,7 +59,6 @@ class Pictures final : public tern::Dataset {
 
 // A folder that nobody else has, removed at the end.
 struct TempFolder {
-  TempFolder() { std::filesystem::create_directories(path); }
   ~TempFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
@@ -90,7 +96,7 @@ int main(int argc, char** argv) try {
   std::optional<TempFolder> made;
   if (data.empty()) {
     data = made.emplace().path;
-    write_pictures(data, 200);
+    write_pictures(data, 200);  // makes the folder
   }
   const auto pictures = std::make_shared<Pictures>(data);
   fmt::print(

@@ -1,6 +1,8 @@
 // After "Take advantage of the overloaded operators" of the tutorial Effective
 // PyTorch: slices and operators in C++, and why a slice in a loop is slow.
 #include <chrono>
+
+#include <fmt/format.h>
 #include <tern/tern.h>
 
 using torch::Tensor;

@@ -1,8 +1,12 @@
 // After "Encapsulate your model with Modules" of the tutorial Effective
 // PyTorch: modules of one's own with parameters, buffers and other modules in
 // them, and a Learner that trains them as it would any other.
-#include <tern/tern.h>
+#include <cmath>
+#include <memory>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <tern/tern.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>

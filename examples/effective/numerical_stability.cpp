@@ -2,8 +2,14 @@
 // formulas that are right on paper and fail in 32 or 16 bits, and the forms
 // that do not. Values and gradients are compared with the stable form in 64
 // bits.
-#include <tern/tern.h>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <tern/tern.h>
 #include <torch/csrc/autograd/autograd.h>
 
 using torch::Tensor;

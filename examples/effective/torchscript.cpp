@@ -3,8 +3,11 @@
 // operation; then a TorchScript model in a file, loaded and trained by the
 // Learner.
 #include <chrono>
-#include <tern/tern.h>
+#include <memory>
+#include <string>
 
+#include <fmt/format.h>
+#include <tern/tern.h>
 #include <torch/jit.h>
 #include <torch/script.h>
 

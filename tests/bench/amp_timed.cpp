@@ -1,9 +1,9 @@
 // One mixed-precision job for ./dev bench peers: a training step in autocast,
 // or the optimizer's side of one. Writes its times as JSON for the runner;
 // peers/amp_torch.py does the same in Python.
-#include <CLI/CLI.hpp>
 #include <fstream>
 
+#include <CLI/CLI.hpp>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>

@@ -1,11 +1,11 @@
 // examples/mnist.cpp for ./dev bench peers: the same training, and its times as
 // JSON for the runner.
-#include <CLI/CLI.hpp>
 #include <fstream>
 #include <sstream>
 #include <time.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <torch/utils.h>
 
