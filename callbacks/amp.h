@@ -30,7 +30,7 @@ class Amp final : public LossScaling {
  public:
   /// \param device  That of the model.
   /// \throws c10::ValueError for an option out of its range.
-  Amp(torch::Device device, AmpOptions options = {});
+  explicit Amp(torch::Device device, AmpOptions options = {});
 
   void on_batch_begin(Learner& learn) override;
   void on_loss_begin(Learner& learn) override;

@@ -45,7 +45,9 @@ class MixedPrecision final : public LossScaling {
  public:
   /// \param dtype  kHalf or kBFloat16.
   /// \throws c10::ValueError for an option out of its range.
-  MixedPrecision(torch::ScalarType dtype, MixedPrecisionOptions options = {});
+  explicit MixedPrecision(
+      torch::ScalarType dtype,
+      MixedPrecisionOptions options = {});
 
   void on_batch_begin(Learner& learn) override;
   void on_loss_begin(Learner& learn) override;

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 
 namespace tern {
 
 /// A grey picture of 28x28, row by row, light on black as in MNIST.
-using DigitImage = std::array<uint8_t, 28 * 28>;
+using DigitImage = std::array<uint8_t, size_t{28} * 28>;
 
 /// Draws a digit the way somebody might write it: strokes in one of several
 /// shapes, bent, slanted, scaled, shifted, thin or thick, with soft edges.

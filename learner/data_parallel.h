@@ -85,10 +85,10 @@ template <class M>
 torch::Tensor data_parallel(
     const std::shared_ptr<M>& module,
     const torch::Tensor& input,
-    std::optional<std::vector<torch::Device>> devices = {},
+    const std::optional<std::vector<torch::Device>>& devices = {},
     int64_t dim = 0) {
   std::vector<torch::Device> places =
-      detail::check_data_parallel(*module, input, std::move(devices));
+      detail::check_data_parallel(*module, input, devices);
   Tensors parts = input.chunk(static_cast<int64_t>(places.size()), dim);
   places.resize(parts.size(), places[0]);
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -109,9 +109,9 @@ template <class Impl>
 torch::Tensor data_parallel(
     const torch::nn::ModuleHolder<Impl>& module,
     const torch::Tensor& input,
-    std::optional<std::vector<torch::Device>> devices = {},
+    const std::optional<std::vector<torch::Device>>& devices = {},
     int64_t dim = 0) {
-  return data_parallel(module.ptr(), input, std::move(devices), dim);
+  return data_parallel(module.ptr(), input, devices, dim);
 }
 
 }  // namespace tern

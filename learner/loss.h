@@ -65,8 +65,8 @@ class Loss {
           torch::Tensor,
           F&,
           const Tensors&,
-          const Tensors&> Loss(F loss)
-      : function_(std::move(loss)) {}  // NOLINT
+          const Tensors&> Loss(F loss)  // NOLINT
+      : function_(std::move(loss)) {}
 
   /// \return 0-dim.
   /// \throws c10::ValueError when the loss is no scalar, or when there is not

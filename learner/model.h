@@ -128,8 +128,9 @@ class Model {
       : Model(holder.ptr()) {}
 
   template <class M>
-  requires std::is_base_of_v<torch::nn::Module, M> Model(
-      std::shared_ptr<M> module)  // NOLINT: implicit on purpose
+  requires std::is_base_of_v<torch::nn::Module, M>
+  // NOLINTNEXTLINE: implicit on purpose
+  Model(std::shared_ptr<M> module)
       : impl_(std::make_shared<detail::NnModelOf<M>>(std::move(module))) {}
 
   Model(const torch::jit::Module& module);  // NOLINT: implicit on purpose

@@ -8,6 +8,24 @@
 
 namespace tern {
 
+namespace {
+
+void check_trainable(Learner& learner) {
+  const auto parameters = learner.model().parameters();
+  TORCH_CHECK_VALUE(
+      std::any_of(
+          parameters.begin(),
+          parameters.end(),
+          [](const ModelTensor& p) { return p.tensor.requires_grad(); }),
+      fmt::format(
+          "[Learner::fit] none of the model's {} parameters requires a "
+          "gradient, so nothing can be learnt. Call unfreeze(); for a "
+          "TorchScript module it sets requires_grad on its parameters.",
+          parameters.size()));
+}
+
+}  // namespace
+
 Learner::FitScope::FitScope(
     Learner& learner,
     int64_t epochs,
@@ -33,6 +51,7 @@ Learner::FitScope::FitScope(
           train.dataset().size(),
           train.options().batch_size,
           train.options().drop_last ? ", the short last batch left out" : ""));
+  check_trainable(learner);
   learner.set_learning_rates(lr);
 
   TrainState& state = learner.state_;

@@ -312,6 +312,16 @@ TEST(Fit, SendsLibTorchsWarningsToTheSink) {
   EXPECT_EQ(sink->warnings[0], "something to know");
 }
 
+TEST(Fit, SaysWhenNothingCanBeLearnt) {
+  auto net = point_net();
+  for (auto& p : net->parameters()) p.requires_grad_(false);
+  Learner learn(point_data(), net, quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); },
+      {"none of the model's 6 parameters", "unfreeze()"});
+  learn.unfreeze().fit(1);
+}
+
 TEST(Fit, RefusesAnEmptyTrainLoaderAndSaysWhy) {
   Learner learn(point_data(20), point_net(), quiet());
   expect_error<c10::ValueError>(
