@@ -18,8 +18,13 @@ float exact_inverse(float scale) {
   return is_power_of_two && is_normal ? inverse : 0;
 }
 
-/// The unscaled gradient: in place if it is float already, else in `buffer`.
-const float* read_grad(
+struct Grad {
+  const float* data;
+  float factor;  // times this: the unscaled gradient
+};
+
+/// The gradient: in place if it is float already, else in `buffer`.
+Grad read_grad(
     const StepTensor& tensor,
     float grad_scale,
     int64_t begin,
@@ -27,24 +32,18 @@ const float* read_grad(
     float* __restrict buffer) {
   const void* grad = static_cast<const char*>(tensor.grad) +
                      begin * size_in_bytes(tensor.grad_type);
-  if (grad_scale == 1 && tensor.grad_type == ElementType::float32) {
-    return static_cast<const float*>(grad);
+  const float inverse = exact_inverse(grad_scale);
+  if (inverse != 0 && tensor.grad_type == ElementType::float32) {
+    return {static_cast<const float*>(grad), inverse};
   }
   to_floats(grad, tensor.grad_type, buffer, size);
-  if (grad_scale == 1) {
-    return buffer;
-  }
-  const float inverse = exact_inverse(grad_scale);
   if (inverse != 0) {
-    for (int64_t i = 0; i < size; ++i) {
-      buffer[i] *= inverse;
-    }
-  } else {
-    for (int64_t i = 0; i < size; ++i) {
-      buffer[i] /= grad_scale;
-    }
+    return {buffer, inverse};
   }
-  return buffer;
+  for (int64_t i = 0; i < size; ++i) {
+    buffer[i] /= grad_scale;
+  }
+  return {buffer, 1};
 }
 
 void write_weight(const StepTensor& tensor, int64_t begin, int64_t size) {
@@ -62,6 +61,7 @@ template <bool kMomentum, bool kFirst, bool kNesterov, bool kL2>
 void sgd_block(
     SgdStep step,
     const float* __restrict grad,
+    float factor,
     float* __restrict param,
     float* __restrict momentum_buffer,
     int64_t size) {
@@ -72,13 +72,14 @@ void sgd_block(
   for (int64_t i = 0; i < size; ++i) {
     sgd_update(
         step,
-        grad[i],
+        grad[i] * factor,
         param[i],
         kMomentum ? momentum_buffer + i : nullptr);
   }
 }
 
-using SgdBlock = void (*)(SgdStep, const float*, float*, float*, int64_t);
+using SgdBlock =
+    void (*)(SgdStep, const float*, float, float*, float*, int64_t);
 
 template <bool kL2>
 SgdBlock select_sgd_block(const SgdStep& step) {
@@ -104,10 +105,11 @@ void sgd(
   alignas(64) float buffer[kBlock];
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t size = end - i < kBlock ? end - i : kBlock;
-    const float* grad = read_grad(tensor, grad_scale, i, size, buffer);
+    const Grad grad = read_grad(tensor, grad_scale, i, size, buffer);
     block(
         step,
-        grad,
+        grad.data,
+        grad.factor,
         tensor.param + i,
         step.has_momentum ? tensor.momentum_buffer + i : nullptr,
         size);
@@ -119,6 +121,7 @@ template <bool kAmsgrad, bool kL2>
 void adam_block(
     AdamStep step,
     const float* __restrict grad,
+    float factor,
     float* __restrict param,
     float* __restrict exp_avg,
     float* __restrict exp_avg_sq,
@@ -129,7 +132,7 @@ void adam_block(
   for (int64_t i = 0; i < size; ++i) {
     adam_update(
         step,
-        grad[i],
+        grad[i] * factor,
         param[i],
         exp_avg[i],
         exp_avg_sq[i],
@@ -150,10 +153,11 @@ void adam(
   alignas(64) float buffer[kBlock];
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t size = end - i < kBlock ? end - i : kBlock;
-    const float* grad = read_grad(tensor, grad_scale, i, size, buffer);
+    const Grad grad = read_grad(tensor, grad_scale, i, size, buffer);
     block(
         step,
-        grad,
+        grad.data,
+        grad.factor,
         tensor.param + i,
         tensor.exp_avg + i,
         tensor.exp_avg_sq + i,

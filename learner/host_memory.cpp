@@ -1,5 +1,6 @@
 #include "tern/learner/host_memory.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 
@@ -9,6 +10,12 @@
 
 namespace tern {
 
+namespace {
+
+std::atomic<bool> keeps = false;
+
+}  // namespace
+
 void keep_freed_memory() {
 #ifdef __GLIBC__
   static std::once_flag once;
@@ -16,12 +23,23 @@ void keep_freed_memory() {
     for (const char* name :
          {"MALLOC_TRIM_THRESHOLD_",
           "MALLOC_MMAP_THRESHOLD_",
+          "MALLOC_MMAP_MAX_",
+          "MALLOC_TOP_PAD_",
           "GLIBC_TUNABLES"}) {
       if (std::getenv(name)) return;
     }
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that glibc takes
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    // No block has a mapping of its own, which would end with it; and the heap
+    // never shrinks by itself.
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, -1);
+    keeps = true;
   });
+#endif
+}
+
+void give_back_freed_memory() {
+#ifdef __GLIBC__
+  if (keeps) malloc_trim(0);
 #endif
 }
 

@@ -60,7 +60,12 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
   for (const auto& callback : options_.callbacks) add(callback);
 }
 
-Learner::~Learner() = default;
+Learner::~Learner() {
+  const bool is_cpu = data_.device.is_cpu();
+  optimizer_.reset();
+  masters_.reset();
+  if (is_cpu) give_back_freed_memory();
+}
 
 Learner& Learner::add(std::shared_ptr<Callback> callback) {
   TORCH_CHECK_VALUE(

@@ -18,7 +18,7 @@ namespace {
 
 using namespace tern;  // NOLINT: a program
 
-constexpr int64_t kBatch = 64, kSteps = 200, kInputs = 256, kHidden = 384;
+constexpr int64_t kBatch = 64, kSteps = 200, kInputs = 256, kHidden = 256;
 
 torch::nn::Sequential net() {
   torch::manual_seed(1);

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <sys/resource.h>
 
 #include <gtest/gtest.h>
@@ -15,30 +16,53 @@ int64_t page_faults() {
   return usage.ru_minflt;
 }
 
-// Takes and frees three blocks of 2 MB, as a step does with its activations.
-int64_t faults_of_ten_steps() {
+// Takes and frees three blocks, as a step does with its activations.
+int64_t faults_of_ten_steps(size_t bytes) {
   const int64_t before = page_faults();
   for (int step = 0; step < 10; ++step) {
     void* blocks[3];
     for (void*& block : blocks) {
-      block = std::malloc(2 << 20);
-      std::memset(block, step, 2 << 20);
+      block = std::malloc(bytes);
+      std::memset(block, step, bytes);
     }
     for (void* block : blocks) std::free(block);
   }
   return page_faults() - before;
 }
 
-TEST(KeepFreedMemory, StepsInSteadyStateTakeNoPagesFromTheSystem) {
-  if (std::getenv("MALLOC_TRIM_THRESHOLD_") || std::getenv("GLIBC_TUNABLES")) {
-    GTEST_SKIP() << "the environment sets what malloc keeps";
-  }
+int64_t resident_pages() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident;
+}
+
+class KeepFreedMemory : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::getenv("MALLOC_TRIM_THRESHOLD_") ||
+        std::getenv("GLIBC_TUNABLES")) {
+      GTEST_SKIP() << "the environment sets what malloc keeps";
+    }
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer has an allocator of its own";
+    GTEST_SKIP() << "the sanitizer has an allocator of its own";
 #endif
-  keep_freed_memory();
-  faults_of_ten_steps();
-  EXPECT_LT(faults_of_ten_steps(), 100);  // 15,000 pages are written
+    keep_freed_memory();
+  }
+};
+
+TEST_F(KeepFreedMemory, StepsInSteadyStateTakeNoPagesFromTheSystem) {
+  for (const size_t megabytes : {2, 48}) {
+    faults_of_ten_steps(megabytes << 20);
+    // At least 15,000 pages are written.
+    EXPECT_LT(faults_of_ten_steps(megabytes << 20), 100) << megabytes;
+  }
+}
+
+TEST_F(KeepFreedMemory, GivesBackWhatNobodyUsesWhenAsked) {
+  faults_of_ten_steps(size_t{48} << 20);
+  const int64_t before = resident_pages();
+  give_back_freed_memory();
+  EXPECT_LT(resident_pages(), before - 3 * (40 << 20) / 4096);
 }
 
 }  // namespace
