@@ -18,7 +18,7 @@ namespace {
 
 using namespace tern;  // NOLINT: a program
 
-constexpr int64_t kBatch = 64, kSteps = 200, kInputs = 256, kHidden = 256;
+constexpr int64_t kBatch = 64, kSteps = 200, kInputs = 256, kHidden = 352;
 
 torch::nn::Sequential net() {
   torch::manual_seed(1);
@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
          .on_backward_end = [&](Learner&) { ++calls; },
          .on_batch_end = [&](Learner&) { ++calls; }});
   }
-  const auto m = bench::measure([&] { learn.fit(1, 1e-3); }, run_by_hand);
+  const auto m = bench::measure([&] { learn.fit(1, 1e-3); }, run_by_hand, 61);
   fmt::print(
       "({} steps of {:.2f} ms, {} calls of callbacks)\n",
       kSteps,
