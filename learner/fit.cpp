@@ -2,6 +2,7 @@
 // is the same without backward.
 
 #include <limits>
+#include <optional>
 
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -42,7 +43,8 @@ void Learner::train_one_epoch() {
     start_batch(std::move(*batch));
     run(&Callback::on_batch_begin);
     {
-      const AutocastGuard autocast = autocast_guard();
+      std::optional<AutocastGuard> autocast;
+      if (s.autocast_dtype) autocast.emplace(data_.device, s.autocast_dtype);
       s.outputs = forward(s.batch_data.inputs);
       run(&Callback::on_loss_begin);
       s.loss_grad = s.loss = compute_loss();
@@ -76,7 +78,8 @@ void Learner::evaluate(
     start_batch(std::move(*batch));
     run(&Callback::on_batch_begin);
     {
-      const AutocastGuard autocast = autocast_guard();
+      std::optional<AutocastGuard> autocast;
+      if (s.autocast_dtype) autocast.emplace(data_.device, s.autocast_dtype);
       s.outputs = forward(s.batch_data.inputs);
       run(&Callback::on_loss_begin);
       if (with_loss) s.loss = compute_loss();

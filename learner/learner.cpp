@@ -8,7 +8,6 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/autocast.h"
 #include "tern/learner/host_memory.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/adamw.h"
@@ -113,14 +112,6 @@ void Learner::start_batch(Batch batch) {
   for (const BatchTransform& transform : data_.batch_transforms) {
     transform(state_.batch_data, context);
   }
-}
-
-// Made in place: a guard is never moved.
-AutocastGuard Learner::autocast_guard() const {
-  return AutocastGuard(
-      data_.device,
-      state_.autocast_dtype,
-      state_.autocast_dtype.has_value());
 }
 
 Tensors Learner::forward(const Tensors& inputs) {

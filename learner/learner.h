@@ -25,8 +25,7 @@
 
 namespace tern {
 
-class AutocastGuard;  // learner/autocast.h
-struct LrFind;        // callbacks/lr_find.h
+struct LrFind;  // callbacks/lr_find.h
 struct LrFindOptions;
 struct AmpOptions;       // callbacks/amp.h
 struct FineTuneOptions;  // callbacks/one_cycle.h
@@ -225,7 +224,6 @@ class Learner {
   void run(void (Callback::*event)(Learner&));
   void train_one_epoch();
   void start_batch(Batch batch);
-  AutocastGuard autocast_guard() const;
   Tensors forward(const Tensors& inputs);
   torch::Tensor compute_loss();
   void step();

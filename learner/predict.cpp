@@ -1,3 +1,5 @@
+#include <optional>
+
 #include <fmt/format.h>
 #include <torch/types.h>
 
@@ -19,7 +21,10 @@ Prediction Learner::predict(const torch::Tensor& sample) {
   start_batch({{sample.unsqueeze(0)}, {}});
   run(&Callback::on_batch_begin);
   {
-    const AutocastGuard autocast = autocast_guard();
+    std::optional<AutocastGuard> autocast;
+    if (state_.autocast_dtype) {
+      autocast.emplace(data_.device, state_.autocast_dtype);
+    }
     state_.outputs = forward(state_.batch_data.inputs);
     run(&Callback::on_loss_begin);
   }
