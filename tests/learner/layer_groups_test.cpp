@@ -114,5 +114,25 @@ TEST(LayerGroups, TrueWeightDecayShrinksWeightsWithEveryOptimizer) {
   }
 }
 
+TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
+  Learner learn(point_data(), point_net(), quiet({.bn_weight_decay = false}));
+  learn.split({"3"});
+  learn.set_hyper_parameter(HyperParameter::lr, {0.1, 0.2});
+  learn.set_hyper_parameter(HyperParameter::momentum, {0.5, 0.6});
+  learn.set_hyper_parameter(HyperParameter::weight_decay, {0.3, 0.4});
+  EXPECT_TRUE(learn.has_momentum());
+  // Each layer group is two parameter groups: the second is spared decay.
+  const auto& groups = learn.optimizer().param_groups();
+  ASSERT_EQ(groups.size(), 4u);
+  EXPECT_EQ(groups[1].options().get_lr(), 0.1);
+  EXPECT_EQ(groups[2].options().get_lr(), 0.2);
+  EXPECT_EQ(optim::momentum(groups[3].options()), 0.6);
+  EXPECT_EQ(optim::weight_decay(groups[0].options()), 0.3);
+  EXPECT_EQ(optim::weight_decay(groups[1].options()), 0);
+  expect_error<c10::ValueError>(
+      [&] { learn.set_hyper_parameter(HyperParameter::lr, {1}); },
+      {"1 values of lr", "2 layer groups"});
+}
+
 }  // namespace
 }  // namespace tern

@@ -16,6 +16,7 @@ TEST(LearningRates, ResolveInFastaisWays) {
   EXPECT_EQ(LearningRates({1, 2}).resolve(1, 1), (Rates{2}));
   EXPECT_EQ(LearningRates({1, 2, 4}).resolve(3, 1), (Rates{1, 2, 4}));
   EXPECT_EQ(LearningRates::per_group({1, 2}).resolve(2, 1), (Rates{1, 2}));
+  EXPECT_EQ(LearningRates::up_to(2).resolve(3, 1), (Rates{0.2, 0.2, 2}));
   const Rates slice = LearningRates({1e-5, 1e-3}).resolve(3, 1);
   EXPECT_NEAR(slice[1], 1e-4, 1e-18);
   EXPECT_EQ(slice[2], 1e-3);
