@@ -10,6 +10,8 @@ Batch Batch::to(torch::Device device, bool non_blocking) const {
   Batch moved = *this;
   for (Tensors* list : {&moved.inputs, &moved.targets}) {
     for (torch::Tensor& tensor : *list) {
+      // Even to do nothing, to() goes through the dispatcher.
+      if (device.is_cpu() && tensor.is_cpu()) continue;
       tensor = tensor.to(device, non_blocking);
     }
   }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
@@ -11,6 +12,7 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -247,6 +249,56 @@ TEST(MixedPrecision, TwoFitsAreOneLongFit) {
     };
     EXPECT_TRUE(all_equal(train({3}), train({1, 2})));
   }
+}
+
+// What a checkpoint has to hold: masters, buffers, optimizer and scale.
+TEST(MixedPrecision, GoesOnBitExactFromItsSavedParts) {
+  DataBunch data = point_data(256, 0);
+  data.train = std::make_shared<DataLoader>(
+      points(256),
+      DataLoaderOptions{.batch_size = 32, .workers = 0});
+  Learner whole(data, point_net(), quiet());
+  whole.to_fp16(fp16()).add(overflow_at({1}));
+  whole.fit(2);
+
+  Learner first(data, point_net(), quiet());
+  first.to_fp16(fp16()).add(overflow_at({1}));
+  first.fit(1);
+  std::stringstream optimizer;
+  torch::save(first.optimizer(), optimizer);
+
+  Learner second(data, point_net(/*seed=*/99), quiet());
+  second.to_fp16(fp16());
+  torch::load(second.optimizer(), optimizer);
+  precision_of(second).load_state_dict(precision_of(first).state_dict());
+  const Tensors masters = masters_of(first);
+  const auto parameters = second.model().parameters();
+  const auto buffers = second.model().buffers();
+  {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      second.masters()->of(parameters[i].tensor).copy_(masters[i]);
+    }
+    second.masters()->copy_masters_to_weights();
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      buffers[i].tensor.copy_(first.model().buffers()[i].tensor);
+    }
+  }
+  EXPECT_EQ(scale_of(second), 32768);
+  second.fit(1);
+  EXPECT_TRUE(all_equal(masters_of(second), masters_of(whole)));
+  EXPECT_EQ(scale_of(second), scale_of(whole));
+
+  // And fp32 goes on from the same masters.
+  Learner fp32(data, point_net(/*seed=*/99), quiet());
+  {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      fp32.model().parameters()[i].tensor.copy_(masters[i]);
+    }
+  }
+  EXPECT_TRUE(all_equal(parameters_of(fp32), masters));
+  fp32.fit(1);
 }
 
 TEST(MixedPrecision, MomentsMoveWithTheWeightsIntoHalfAndBack) {
