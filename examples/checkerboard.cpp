@@ -13,6 +13,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <tern/learner/host_memory.h>
 #include <tern/learner/plot.h>
 #include <tern/tern.h>
 #include <torch/nn/modules/activation.h>
@@ -94,6 +95,10 @@ int main(int argc, char** argv) try {
   app.add_option("--cells", cells, "of the board, a side")
       ->check(CLI::Range(2, 64));
   CLI11_PARSE(app, argc, argv);
+
+  // A Learner on a CPU does this by itself: the large activations of one step
+  // are not taken from the system anew in the next.
+  if (device.is_cpu()) tern::keep_freed_memory();
 
   // [1, 2, size, size]: row and column of each pixel, in -1..1.
   const torch::Tensor line = torch::linspace(-1, 1, size);
