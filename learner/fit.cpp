@@ -61,6 +61,7 @@ void Learner::train_one_epoch() {
     ++s.iteration;
     run(&Callback::on_batch_end);
     if (stop_requested_) s.stop_training = true;
+    end_batch();
     if (s.stop_epoch || s.stop_training) break;
   }
 }
@@ -86,6 +87,7 @@ void Learner::evaluate(
     }
     each();
     run(&Callback::on_batch_end);
+    end_batch();
     if (is_fitting_ && stop_requested_) {
       s.stop_training = true;
       break;

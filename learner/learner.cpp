@@ -114,6 +114,13 @@ void Learner::start_batch(Batch batch) {
   }
 }
 
+// Before the next batch is made: it takes the same memory, still in the cache.
+void Learner::end_batch() {
+  state_.outputs.clear();
+  state_.batch_data = {};
+  host_targets_.clear();
+}
+
 Tensors Learner::forward(const Tensors& inputs) {
   try {
     return model_.forward(inputs);

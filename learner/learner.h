@@ -224,6 +224,7 @@ class Learner {
   void run(void (Callback::*event)(Learner&));
   void train_one_epoch();
   void start_batch(Batch batch);
+  void end_batch();
   Tensors forward(const Tensors& inputs);
   torch::Tensor compute_loss();
   void step();

@@ -34,13 +34,16 @@ void Recorder::flush() {
       torch::stack(pending_).to(torch::kCPU, torch::kDouble);
   pending_.clear();
   for (int64_t i = 0; i < values.size(0); ++i) {
-    const double loss = values.const_data_ptr<double>()[i];
-    ++count_;
-    average_ = kBeta * average_ + (1 - kBeta) * loss;
-    losses_.push_back(loss);
-    smooth_losses_.push_back(
-        average_ / (1 - std::pow(kBeta, static_cast<double>(count_))));
+    record(values.const_data_ptr<double>()[i]);
   }
+}
+
+void Recorder::record(double loss) {
+  ++count_;
+  average_ = kBeta * average_ + (1 - kBeta) * loss;
+  losses_.push_back(loss);
+  smooth_losses_.push_back(
+      average_ / (1 - std::pow(kBeta, static_cast<double>(count_))));
 }
 
 void Recorder::on_train_begin(Learner& learn) {
@@ -56,7 +59,14 @@ void Recorder::on_epoch_begin(Learner&) {
 void Recorder::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training) return;
-  pending_.push_back(state.loss);
+  if (state.loss.is_cpu() && state.loss.scalar_type() == torch::kFloat) {
+    // Kept, the small tensor would sit between blocks that the next step wants
+    // back in one piece.
+    flush();
+    record(*state.loss.const_data_ptr<float>());
+  } else {
+    pending_.push_back(state.loss);
+  }
   const auto& options = learn.optimizer().param_groups().back().options();
   lrs_.push_back(options.get_lr());
   momentums_.push_back(optim::momentum(options));

@@ -20,7 +20,7 @@ struct EpochRecord {
 
 /// Remembers losses, rates and epochs over all fits of a Learner.
 ///
-/// Losses stay on the device until somebody looks: `losses()`, a redraw of the
+/// Losses stay on a GPU until somebody looks: `losses()`, a redraw of the
 /// progress line, or the end of an epoch reads all that are new in one go.
 class Recorder final : public Callback {
  public:
@@ -50,6 +50,8 @@ class Recorder final : public Callback {
   void flush();
 
  private:
+  void record(double loss);
+
   std::vector<torch::Tensor> pending_;
   std::vector<double> losses_, smooth_losses_, lrs_, momentums_;
   std::vector<int64_t> epoch_ends_;  // losses recorded when epochs_[i] ended

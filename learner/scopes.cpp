@@ -75,9 +75,7 @@ void Learner::FitScope::leave() {
   TrainState& state = learner_.state_;
   state.training = false;
   state.loss_grad.reset();
-  state.outputs.clear();
-  state.batch_data = {};
-  learner_.host_targets_.clear();
+  learner_.end_batch();
   learner_.is_fitting_ = false;
   is_open_ = false;
 }
