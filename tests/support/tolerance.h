@@ -71,7 +71,8 @@ inline testing::AssertionResult bit_equal(
   }
   const torch::Tensor a = actual.detach().cpu().contiguous();
   const torch::Tensor e = expected.detach().cpu().contiguous();
-  if (std::memcmp(a.const_data_ptr(), e.const_data_ptr(), a.nbytes()) == 0) {
+  if (a.nbytes() == 0 ||
+      std::memcmp(a.const_data_ptr(), e.const_data_ptr(), a.nbytes()) == 0) {
     return testing::AssertionSuccess();
   }
   const auto size = static_cast<int64_t>(a.element_size());
