@@ -62,6 +62,7 @@ constexpr int kGradientAccumulation = 5;
 constexpr int kMixedPrecision = 10;
 constexpr int kGradientClip = 20;
 constexpr int kProgress = 60;
+constexpr int kSaveCheckpoint = 100;
 }  // namespace callback_order
 
 }  // namespace tern

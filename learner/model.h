@@ -143,6 +143,9 @@ class Model {
   Tensors forward(const Tensors& inputs) { return impl_->forward(inputs); }
   std::vector<ModelTensor> parameters() const { return impl_->parameters(); }
   std::vector<ModelTensor> buffers() const { return impl_->buffers(); }
+  /// Parameters and buffers in the order of Python's `state_dict`; a tensor
+  /// that has two names comes twice.
+  std::vector<ModelTensor> state() const { return impl_->state(); }
   void train(bool on = true) { impl_->train(on); }
   void eval() { impl_->train(false); }
   bool is_training() const { return impl_->is_training(); }

@@ -11,6 +11,7 @@
 #include <torch/utils.h>
 
 #include "tern/data/formats/printable.h"
+#include "tern/learner/load_plan.h"
 #include "tern/learner/model.h"
 
 namespace tern {
@@ -83,13 +84,7 @@ bool may_be_missing(const ModelTensor& item) {
          item.name.ends_with("num_batches_tracked");
 }
 
-// What will be written where, and the report on all names.
-struct Plan {
-  Tensors targets, values;
-  LoadReport report;
-};
-
-Plan make_plan(
+LoadPlan match_names(
     const std::vector<ModelTensor>& model,
     const StateDict& state,
     const std::string& prefix) {
@@ -99,7 +94,7 @@ Plan make_plan(
     given[item.key().substr(prefix.size())] = &item.value();
   }
 
-  Plan plan;
+  LoadPlan plan;
   std::unordered_set<std::string> known;
   std::unordered_set<c10::TensorImpl*> reached;
   for (const ModelTensor& item : model) {
@@ -186,20 +181,31 @@ StateDict Model::state_dict() const {
   return state;
 }
 
-LoadReport Model::load_state_dict(
+LoadPlan plan_load(
+    const std::vector<ModelTensor>& model,
     const StateDict& state,
     const LoadOptions& options) {
   const torch::NoGradGuard no_grad;
-  const std::vector<ModelTensor> model = impl_->state();
-  Plan plan = make_plan(model, state, prefix_of(state, options.prefix, model));
+  LoadPlan plan =
+      match_names(model, state, prefix_of(state, options.prefix, model));
   check_report(plan.report, options);
   // What can still fail, for want of memory, before the first is written.
   for (size_t i = 0; i < plan.values.size(); ++i) {
     plan.values[i] = plan.values[i].to(plan.targets[i].options());
   }
-  for (size_t i = 0; i < plan.values.size(); ++i) {
-    plan.targets[i].copy_(plan.values[i]);
-  }
+  return plan;
+}
+
+void LoadPlan::apply() const {
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < values.size(); ++i) targets[i].copy_(values[i]);
+}
+
+LoadReport Model::load_state_dict(
+    const StateDict& state,
+    const LoadOptions& options) {
+  LoadPlan plan = plan_load(impl_->state(), state, options);
+  plan.apply();
   return std::move(plan.report);
 }
 

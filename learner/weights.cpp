@@ -156,19 +156,14 @@ torch::Tensor view_of(const torch::Tensor& bytes, const StoredTensor& tensor) {
     storage = bytes.clone();
   }
   return torch::empty({0}, scalar_type(tensor.type))
-      .set_(
-          storage.storage(),
-          tensor.offset,
-          tensor.shape,
-          tensor.strides);
+      .set_(storage.storage(), tensor.offset, tensor.shape, tensor.strides);
 }
 
 // ---- Writing ----
 
 // The elements of a tensor on the CPU, dense; in their order in memory where
 // that has no gaps and `keep_strides`, else contiguous.
-torch::Tensor
-dense_on_cpu(const torch::Tensor& tensor, bool keep_strides) {
+torch::Tensor dense_on_cpu(const torch::Tensor& tensor, bool keep_strides) {
   const torch::Tensor plain =
       tensor.detach().resolve_conj().resolve_neg().to(torch::kCPU);
   return keep_strides && plain.is_non_overlapping_and_dense()
@@ -177,9 +172,7 @@ dense_on_cpu(const torch::Tensor& tensor, bool keep_strides) {
 }
 
 // Checks what a caller gives to be saved, and describes it without storages.
-std::vector<StoredTensor> describe(
-    const StateDict& state,
-    const char* where) {
+std::vector<StoredTensor> describe(const StateDict& state, const char* where) {
   std::vector<StoredTensor> tensors;
   for (const auto& item : state) {
     const torch::Tensor& tensor = item.value();
@@ -286,9 +279,7 @@ std::map<std::string, std::string> safetensors_metadata(
     const std::filesystem::path& path) {
   const ByteFile file(path);
   if (!is_safetensors(file)) {
-    throw DataError(
-        path,
-        "is no safetensors file; only these have metadata");
+    throw DataError(path, "is no safetensors file; only these have metadata");
   }
   return read_safetensors_header(file).metadata;
 }

@@ -16,12 +16,12 @@ namespace fs = std::filesystem;
 
 StagingFolder::StagingFolder(fs::path target) : target_(std::move(target)) {
   make_folders(fs::absolute(target_).parent_path());
-  do {
+  int error = EEXIST;
+  while (error == EEXIST) {
     path_ = temp_name_beside(target_);
-  } while (::mkdir(path_.c_str(), 0755) != 0 && errno == EEXIST);
-  if (!fs::is_directory(path_)) {
-    throw IoError(path_, "create this folder", errno);
+    error = ::mkdir(path_.c_str(), 0755) == 0 ? 0 : errno;
   }
+  if (error != 0) throw IoError(path_, "create this folder", error);
 }
 
 StagingFolder::~StagingFolder() {

@@ -1,7 +1,6 @@
 #include "tern/data/formats/temp_name.h"
 
-#include <cstdio>
-#include <random>
+#include "tern/data/formats/random_id.h"
 
 namespace tern {
 
@@ -20,10 +19,8 @@ std::string temp_prefix(const fs::path& target) {
 }
 
 fs::path temp_name_beside(const fs::path& target) {
-  std::random_device random;
-  char text[17];
-  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
-  return fs::absolute(target).parent_path() / (temp_prefix(target) + text);
+  return fs::absolute(target).parent_path() /
+         (temp_prefix(target) + random_id());
 }
 
 }  // namespace tern
