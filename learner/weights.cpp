@@ -91,12 +91,23 @@ Tensors read_storages(
   return storages;
 }
 
-// The same as views of the mapped file.
+// What the address of each storage must be a multiple of.
+std::vector<size_t> alignments(const StoredWeights& weights) {
+  std::vector<size_t> alignments(weights.storages.size(), 1);
+  for (const StoredTensor& tensor : weights.tensors) {
+    size_t& alignment = alignments[tensor.storage];
+    alignment = std::max<size_t>(alignment, info_of(tensor.type).bytes);
+  }
+  return alignments;
+}
+
+// The same as views of the mapped file, but for what lies there askew.
 Tensors map_storages(
     const ByteFile& file,
     const StoredWeights& weights,
     const std::vector<size_t>& needed) {
   const std::shared_ptr<uint8_t> mapped = file.map();
+  const std::vector<size_t> alignment = alignments(weights);
   Tensors storages(weights.storages.size());
   for (const size_t i : needed) {
     const Storage& storage = weights.storages[i];
@@ -105,6 +116,7 @@ Tensors map_storages(
         {static_cast<int64_t>(storage.size)},
         [mapped](void*) {},
         torch::kByte);
+    if (storage.begin % alignment[i] != 0) storages[i] = storages[i].clone();
     check_storage(file, storage, bytes_of(storages[i]));
   }
   return storages;
@@ -150,25 +162,15 @@ void check_sha256(
 }
 
 torch::Tensor view_of(const torch::Tensor& bytes, const StoredTensor& tensor) {
-  const size_t element = info_of(tensor.type).bytes;
-  torch::Tensor storage = bytes;
-  if (reinterpret_cast<uintptr_t>(bytes.data_ptr()) % element != 0) {
-    storage = bytes.clone();
-  }
   return torch::empty({0}, scalar_type(tensor.type))
-      .set_(
-          storage.storage(),
-          tensor.offset,
-          tensor.shape,
-          tensor.strides);
+      .set_(bytes.storage(), tensor.offset, tensor.shape, tensor.strides);
 }
 
 // ---- Writing ----
 
 // The elements of a tensor on the CPU, dense; in their order in memory where
 // that has no gaps and `keep_strides`, else contiguous.
-torch::Tensor
-dense_on_cpu(const torch::Tensor& tensor, bool keep_strides) {
+torch::Tensor dense_on_cpu(const torch::Tensor& tensor, bool keep_strides) {
   const torch::Tensor plain =
       tensor.detach().resolve_conj().resolve_neg().to(torch::kCPU);
   return keep_strides && plain.is_non_overlapping_and_dense()
@@ -177,9 +179,7 @@ dense_on_cpu(const torch::Tensor& tensor, bool keep_strides) {
 }
 
 // Checks what a caller gives to be saved, and describes it without storages.
-std::vector<StoredTensor> describe(
-    const StateDict& state,
-    const char* where) {
+std::vector<StoredTensor> describe(const StateDict& state, const char* where) {
   std::vector<StoredTensor> tensors;
   for (const auto& item : state) {
     const torch::Tensor& tensor = item.value();
@@ -286,9 +286,7 @@ std::map<std::string, std::string> safetensors_metadata(
     const std::filesystem::path& path) {
   const ByteFile file(path);
   if (!is_safetensors(file)) {
-    throw DataError(
-        path,
-        "is no safetensors file; only these have metadata");
+    throw DataError(path, "is no safetensors file; only these have metadata");
   }
   return read_safetensors_header(file).metadata;
 }

@@ -24,9 +24,8 @@ constexpr std::string_view kOrderedDict = "collections.OrderedDict";
 
 }  // namespace
 
-const Pickle::Value* Pickle::find(
-    const Value& dict,
-    std::string_view key) const {
+const Pickle::Value* Pickle::find(const Value& dict, std::string_view key)
+    const {
   if (dict.kind != Kind::dict) return nullptr;
   for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
     const Value& name = values_[dict.items[i]];
@@ -183,10 +182,7 @@ class PickleParser {
     if (container.kind != kind || (kind == Kind::dict && items.size() % 2)) {
       fail("it adds to what is no such container");
     }
-    container.items.insert(
-        container.items.end(),
-        items.begin(),
-        items.end());
+    container.items.insert(container.items.end(), items.begin(), items.end());
   }
 
   void push_global(std::string_view module, std::string_view name) {

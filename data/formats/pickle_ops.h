@@ -4,8 +4,8 @@
 
 namespace tern {
 
-/// Operations of a pickle that `torch.save` uses, one byte each, by the names of
-/// CPython's Lib/pickletools.py.
+/// Operations of a pickle that `torch.save` uses, one byte each, by the names
+/// of CPython's Lib/pickletools.py.
 namespace pickle_op {
 
 enum : uint8_t {

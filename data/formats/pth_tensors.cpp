@@ -256,7 +256,8 @@ StorageRef storage_ref(
     const Value& view = decoder.item(id, 5);  // (key, first element, elements)
     ref.view_begin = decoder.size(decoder.item(view, 1)) * ref.element_bytes;
     ref.view_size = decoder.size(decoder.item(view, 2)) * ref.element_bytes;
-    if (ref.view_begin > ref.size || ref.view_size > ref.size - ref.view_begin) {
+    if (ref.view_begin > ref.size ||
+        ref.view_size > ref.size - ref.view_begin) {
       fail();
     }
   }
@@ -342,7 +343,8 @@ std::vector<StoredTensor> tensors_of(
       fault = view_fault(tensor, storages[tensor.storage].size);
     }
     if (!fault.empty()) {
-      decoder.fail("holds the tensor " + printable(tensor.name) + ", which " + fault);
+      decoder.fail(
+          "holds the tensor " + printable(tensor.name) + ", which " + fault);
     }
     tensors.push_back(std::move(tensor));
   }

@@ -33,7 +33,9 @@ class StateDictPickle {
     // Types that never had a storage class of their own.
     const bool is_new = type.storage.empty();
     string(tensor.name);
-    global("torch._utils", is_new ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
+    global(
+        "torch._utils",
+        is_new ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
     op(kMark);
     op(kMark);
     string("storage");
@@ -42,14 +44,13 @@ class StateDictPickle {
         is_new ? "UntypedStorage" : type.storage);
     string(std::to_string(tensor.storage));
     string("cpu");
-    integer(
-        static_cast<int64_t>(storage_bytes / (is_new ? 1 : type.bytes)));
+    integer(static_cast<int64_t>(storage_bytes / (is_new ? 1 : type.bytes)));
     op(kTuple);
     op(kBinPersId);
     integer(tensor.offset);
     tuple(tensor.shape);
     tuple(tensor.strides);
-    op(kNewFalse);  // requires_grad
+    op(kNewFalse);         // requires_grad
     empty_ordered_dict();  // hooks
     if (is_new) global("torch", type.dtype);
     op(kTuple);

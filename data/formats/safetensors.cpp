@@ -53,17 +53,20 @@ void read_entry(JsonReader& json, StoredTensor& tensor, Storage& storage) {
     } else if (key == "data_offsets") {
       const std::vector<int64_t> offsets = read_integers(json);
       if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-        json.fail("expected data_offsets [begin, end] of " + printable(tensor.name));
+        json.fail(
+            "expected data_offsets [begin, end] of " + printable(tensor.name));
       }
       storage.begin = static_cast<uint64_t>(offsets[0]);
       storage.size = static_cast<uint64_t>(offsets[1] - offsets[0]);
       has_offsets = true;
     } else {
-      json.fail("expected dtype, shape or data_offsets of " + printable(tensor.name));
+      json.fail(
+          "expected dtype, shape or data_offsets of " + printable(tensor.name));
     }
   }
   if (!has_type || !has_shape || !has_offsets) {
-    json.fail("expected dtype, shape and data_offsets of " + printable(tensor.name));
+    json.fail(
+        "expected dtype, shape and data_offsets of " + printable(tensor.name));
   }
   const std::optional<int64_t> count = element_count(tensor.shape);
   if (!count || tensor.shape.size() > 64) {
@@ -79,7 +82,10 @@ void read_entry(JsonReader& json, StoredTensor& tensor, Storage& storage) {
 }
 
 // Storages follow each other from `begin` to the end of the file.
-void check_layout(const StoredWeights& weights, uint64_t begin, const ByteFile& file) {
+void check_layout(
+    const StoredWeights& weights,
+    uint64_t begin,
+    const ByteFile& file) {
   std::vector<size_t> order(weights.storages.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto place = [&](size_t i) {
@@ -105,8 +111,8 @@ void check_layout(const StoredWeights& weights, uint64_t begin, const ByteFile& 
   if (end != file.size()) {
     throw DataError(
         file.path(),
-        "has " + std::to_string(file.size()) +
-            " bytes; its header expects " + std::to_string(end) +
+        "has " + std::to_string(file.size()) + " bytes; its header expects " +
+            std::to_string(end) +
             (file.size() < end ? ". The file is cut off" : ""));
   }
 }
@@ -117,7 +123,8 @@ bool is_safetensors(const ByteFile& file) {
   std::array<uint8_t, kLengthBytes + 1> head{};
   if (file.size() < head.size()) return false;
   file.read(0, head);
-  return head[kLengthBytes] == '{' && load_le64(head.data()) <= kFormatMaxHeader;
+  return head[kLengthBytes] == '{' &&
+         load_le64(head.data()) <= kFormatMaxHeader;
 }
 
 StoredWeights read_safetensors_header(
@@ -130,14 +137,15 @@ StoredWeights read_safetensors_header(
   if (size > room) {
     throw DataError(
         file.path(),
-        "says that its header has " + std::to_string(size) + " bytes, but has " +
-            std::to_string(room) +
+        "says that its header has " + std::to_string(size) +
+            " bytes, but has " + std::to_string(room) +
             " after the first 8. The file is cut off, or no safetensors file");
   }
   if (size > limits.max_header_bytes) {
     throw DataError(
         file.path(),
-        "has a header of " + std::to_string(size) + " bytes; expected at most " +
+        "has a header of " + std::to_string(size) +
+            " bytes; expected at most " +
             std::to_string(limits.max_header_bytes));
   }
   const std::vector<uint8_t> header = file.read(kLengthBytes, size);

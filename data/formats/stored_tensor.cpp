@@ -92,13 +92,11 @@ std::string view_fault(const StoredTensor& tensor, uint64_t storage_bytes) {
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
     int64_t reach = 0;
     if (tensor.strides[i] < 0) return "has a negative stride";
-    is_outside |=
-        *count > 0 &&
-        (__builtin_mul_overflow(
-             tensor.shape[i] - 1,
-             tensor.strides[i],
-             &reach) ||
-         __builtin_add_overflow(last, reach, &last));
+    is_outside |= *count > 0 && (__builtin_mul_overflow(
+                                     tensor.shape[i] - 1,
+                                     tensor.strides[i],
+                                     &reach) ||
+                                 __builtin_add_overflow(last, reach, &last));
   }
   const uint64_t held = storage_bytes / info_of(tensor.type).bytes;
   const uint64_t needed = static_cast<uint64_t>(last) + (*count > 0 ? 1 : 0);

@@ -52,8 +52,8 @@ struct StoredTensor {
   StoredType type = StoredType::float32;
   std::vector<int64_t> shape = {};
   std::vector<int64_t> strides = {};  // in elements
-  size_t storage = 0;            // which one holds it
-  int64_t offset = 0;            // of its first element there, in elements
+  size_t storage = 0;                 // which one holds it
+  int64_t offset = 0;                 // of its first element there, in elements
 };
 
 /// A run of bytes of a weight file that one tensor or several views hold.

@@ -45,8 +45,8 @@ WeightFormat weight_format(const ByteFile& file) {
   const auto head = file.read(0, std::min<uint64_t>(file.size(), 64));
   throw DataError(
       file.path(),
-      std::string(guess(
-          {reinterpret_cast<const char*>(head.data()), head.size()})) +
+      std::string(
+          guess({reinterpret_cast<const char*>(head.data()), head.size()})) +
           "; expected a safetensors file, or what Python's torch.save writes");
 }
 

@@ -32,8 +32,7 @@ struct TableOfContents {
 
 // The record of 22 bytes and a comment that a zip archive ends with.
 uint64_t find_end_record(const ByteFile& file) {
-  const uint64_t size =
-      std::min(file.size(), zip::kEndBytes + kMaxComment);
+  const uint64_t size = std::min(file.size(), zip::kEndBytes + kMaxComment);
   const std::vector<uint8_t> tail = file.read(file.size() - size, size);
   for (uint64_t at = size; at-- > 0;) {
     if (size - at < zip::kEndBytes) continue;
@@ -66,8 +65,7 @@ TableOfContents find_table(const ByteFile& file) {
           end - zip::kLocatorBytes - limit < zip::kEnd64Bytes) {
         fail(file, "has a zip64 record outside the archive");
       }
-      const std::vector<uint8_t> record64 =
-          file.read(limit, zip::kEnd64Bytes);
+      const std::vector<uint8_t> record64 = file.read(limit, zip::kEnd64Bytes);
       if (load_le32(&record64[0]) != zip::kEnd64Signature) {
         fail(file, "has no zip64 record where it says");
       }
@@ -112,7 +110,9 @@ class TableReader {
     row.name.assign(name.begin(), name.end());
     const uint32_t flags = load_le16(&fixed[8]);
     if (flags & zip::kEncrypted) refuse(row.name, "is encrypted");
-    if (load_le16(&fixed[10]) != 0) refuse(row.name, "is compressed");
+    if (load_le16(&fixed[10]) != 0) {
+      refuse(row.name, "is compressed, as in a TorchScript file");
+    }
     if (const char* fault = member_name_fault(row.name)) {
       refuse(row.name, fault);
     }
@@ -141,11 +141,8 @@ class TableReader {
   }
 
   // Numbers that do not fit in 32 bits stand in an extra field, in this order.
-  void read_zip64(
-      Bytes extra,
-      uint64_t& size,
-      uint64_t& packed,
-      uint64_t& header) {
+  void
+  read_zip64(Bytes extra, uint64_t& size, uint64_t& packed, uint64_t& header) {
     while (extra.size() >= 4) {
       const uint64_t length = load_le16(&extra[2]);
       if (length > extra.size() - 4) fail(file_, "has a damaged extra field");
@@ -172,7 +169,9 @@ uint64_t find_bytes(
     const TableReader::Row& row,
     uint64_t table_begin,
     TableReader& reader) {
-  const auto outside = [&]() { reader.refuse(row.name, "lies outside the file"); };
+  const auto outside = [&]() {
+    reader.refuse(row.name, "lies outside the file");
+  };
   if (row.header > table_begin ||
       table_begin - row.header < zip::kHeaderBytes) {
     outside();
@@ -181,8 +180,8 @@ uint64_t find_bytes(
   const uint64_t names = load_le16(&fixed[26]);
   const uint64_t begin =
       row.header + zip::kHeaderBytes + names + load_le16(&fixed[28]);
-  if (load_le32(&fixed[0]) != zip::kHeaderSignature || names != row.name.size() ||
-      load_le16(&fixed[8]) != 0) {
+  if (load_le32(&fixed[0]) != zip::kHeaderSignature ||
+      names != row.name.size() || load_le16(&fixed[8]) != 0) {
     reader.refuse(row.name, "has a header that differs from the table");
   }
   const std::vector<uint8_t> name =

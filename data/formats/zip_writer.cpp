@@ -31,8 +31,8 @@ void add64(std::string& text, uint64_t number) {
 void add_kind(std::string& text, bool is_zip64) {
   add16(text, is_zip64 ? kVersionZip64 : kVersion);
   add16(text, zip::kUtf8Name);
-  add16(text, 0);        // stored
-  add16(text, 0);        // 00:00:00
+  add16(text, 0);           // stored
+  add16(text, 0);           // 00:00:00
   add16(text, 1 << 5 | 1);  // 1980-01-01
 }
 
@@ -114,8 +114,9 @@ void ZipWriter::finish() {
   for (const Entry& entry : entries_) add_row(entry, text);
   const uint64_t size = text.size();
 
-  const bool is_zip64 = std::max(begin, size) >= zip64_from_ ||
-                        entries_.size() >= std::min<uint64_t>(zip64_from_, 0xffff);
+  const bool is_zip64 =
+      std::max(begin, size) >= zip64_from_ ||
+      entries_.size() >= std::min<uint64_t>(zip64_from_, 0xffff);
   if (is_zip64) {
     add32(text, zip::kEnd64Signature);
     add64(text, zip::kEnd64Bytes - 12);  // what follows in this record
