@@ -22,7 +22,7 @@ struct LoadOptions {
   /// takes the backbone out of a larger model. Without a prefix, "module." and
   /// "_orig_mod.", which PyTorch's wrappers put before every name, are dropped
   /// by themselves.
-  std::string prefix;
+  std::string prefix = {};
 
   /// Leave out tensors of the wrong shape, as of a head for 1000 classes in a
   /// model for 10, and load the rest.

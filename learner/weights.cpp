@@ -91,12 +91,23 @@ Tensors read_storages(
   return storages;
 }
 
-// The same as views of the mapped file.
+// What the address of each storage must be a multiple of.
+std::vector<size_t> alignments(const StoredWeights& weights) {
+  std::vector<size_t> alignments(weights.storages.size(), 1);
+  for (const StoredTensor& tensor : weights.tensors) {
+    size_t& alignment = alignments[tensor.storage];
+    alignment = std::max<size_t>(alignment, info_of(tensor.type).bytes);
+  }
+  return alignments;
+}
+
+// The same as views of the mapped file, but for what lies there askew.
 Tensors map_storages(
     const ByteFile& file,
     const StoredWeights& weights,
     const std::vector<size_t>& needed) {
   const std::shared_ptr<uint8_t> mapped = file.map();
+  const std::vector<size_t> alignment = alignments(weights);
   Tensors storages(weights.storages.size());
   for (const size_t i : needed) {
     const Storage& storage = weights.storages[i];
@@ -105,6 +116,7 @@ Tensors map_storages(
         {static_cast<int64_t>(storage.size)},
         [mapped](void*) {},
         torch::kByte);
+    if (storage.begin % alignment[i] != 0) storages[i] = storages[i].clone();
     check_storage(file, storage, bytes_of(storages[i]));
   }
   return storages;
@@ -150,13 +162,8 @@ void check_sha256(
 }
 
 torch::Tensor view_of(const torch::Tensor& bytes, const StoredTensor& tensor) {
-  const size_t element = info_of(tensor.type).bytes;
-  torch::Tensor storage = bytes;
-  if (reinterpret_cast<uintptr_t>(bytes.data_ptr()) % element != 0) {
-    storage = bytes.clone();
-  }
   return torch::empty({0}, scalar_type(tensor.type))
-      .set_(storage.storage(), tensor.offset, tensor.shape, tensor.strides);
+      .set_(bytes.storage(), tensor.offset, tensor.shape, tensor.strides);
 }
 
 // ---- Writing ----

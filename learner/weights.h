@@ -12,7 +12,7 @@ namespace tern {
 struct LoadWeightsOptions {
   /// Which dictionary of a `.pth` checkpoint holds the weights: "state_dict",
   /// or "ema/model" for one inside another. Empty: the only one there is.
-  std::string key;
+  std::string key = {};
 
   /// Give tensors of a safetensors file that are views of the mapped file:
   /// nothing is read until it is used. A program that uses them when another

@@ -110,7 +110,9 @@ class TableReader {
     row.name.assign(name.begin(), name.end());
     const uint32_t flags = load_le16(&fixed[8]);
     if (flags & zip::kEncrypted) refuse(row.name, "is encrypted");
-    if (load_le16(&fixed[10]) != 0) refuse(row.name, "is compressed");
+    if (load_le16(&fixed[10]) != 0) {
+      refuse(row.name, "is compressed, as in a TorchScript file");
+    }
     if (const char* fault = member_name_fault(row.name)) {
       refuse(row.name, fault);
     }
