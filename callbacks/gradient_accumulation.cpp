@@ -69,4 +69,20 @@ void GradientAccumulation::on_backward_end(Learner& learn) {
   gathered_ = batches_ = 0;
 }
 
+StateDict GradientAccumulation::state_dict() const {
+  StateDict state;
+  state.insert("gathered", torch::scalar_tensor(gathered_, torch::kLong));
+  state.insert("batches", torch::scalar_tensor(batches_, torch::kLong));
+  return state;
+}
+
+void GradientAccumulation::load_state_dict(const StateDict& state) {
+  TORCH_CHECK_VALUE(
+      state.contains("gathered") && state.contains("batches"),
+      "[GradientAccumulation] the state says not what is gathered; expected "
+      "that of a GradientAccumulation.");
+  gathered_ = state["gathered"].item<int64_t>();
+  batches_ = state["batches"].item<int64_t>();
+}
+
 }  // namespace tern

@@ -32,6 +32,8 @@ class GradientAccumulation final : public Callback {
   void on_epoch_begin(Learner& learn) override;
   void on_backward_begin(Learner& learn) override;
   void on_backward_end(Learner& learn) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
   int order() const override { return callback_order::kGradientAccumulation; }
 
  private:

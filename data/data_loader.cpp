@@ -137,14 +137,28 @@ struct DataLoader::Epoch::Workers {
   int64_t claimed = 0;   // first batch that no worker has taken
   int64_t consumed = 0;  // first batch that `next` has not returned
   bool stop = false;
-  std::vector<std::jthread> threads;
+  int64_t working = 0;  // threads that have not come to their end
+  std::vector<std::thread> threads;
 
-  ~Workers() {
+  // A thread that hangs in the data set, on a dead disk say, is left behind
+  // with its share of this: waiting for it would hang the program as well.
+  void finish() {
+    constexpr std::chrono::seconds kPatience(10);
+    bool is_stuck = false;
     {
-      const std::lock_guard lock(mutex);
+      std::unique_lock lock(mutex);
       stop = true;
+      slot_free.notify_all();
+      is_stuck =
+          !batch_ready.wait_for(lock, kPatience, [&] { return working == 0; });
     }
-    slot_free.notify_all();
+    for (std::thread& thread : threads) {
+      if (is_stuck) {
+        thread.detach();
+      } else {
+        thread.join();
+      }
+    }
   }
 
   Batch make(int64_t batch) const {
@@ -176,7 +190,11 @@ struct DataLoader::Epoch::Workers {
         return stop || claimed - consumed < static_cast<int64_t>(ring.size()) ||
                claimed >= batches;
       });
-      if (stop || claimed >= batches) return;
+      if (stop || claimed >= batches) {
+        --working;
+        batch_ready.notify_all();
+        return;
+      }
       const int64_t batch = claimed++;
       lock.unlock();
       Slot made;
@@ -192,7 +210,32 @@ struct DataLoader::Epoch::Workers {
     }
   }
 
-  std::optional<Batch> next() {
+  // Waits for the batch that comes next; false if it was told to stop.
+  bool wait(
+      std::unique_lock<std::mutex>& lock,
+      const Slot& slot,
+      const std::atomic<bool>* is_stopped) {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds kLook(50);
+    const auto begin = Clock::now();
+    while (!batch_ready.wait_for(lock, kLook, [&] { return slot.ready; })) {
+      if (is_stopped && *is_stopped) return false;
+      if (options.timeout.count() > 0 &&
+          Clock::now() - begin >= options.timeout) {
+        throw DataError(
+            dataset->describe(order[consumed * options.batch_size]),
+            fmt::format(
+                "batch {}, which begins with this sample, was not ready after "
+                "{} ms. The data set is slow or stuck; raise "
+                "DataLoaderOptions::timeout if it is slow.",
+                consumed,
+                options.timeout.count()));
+      }
+    }
+    return true;
+  }
+
+  std::optional<Batch> next(const std::atomic<bool>* is_stopped) {
     if (consumed >= batches) return std::nullopt;
     if (threads.empty()) {
       const int64_t batch = std::exchange(consumed, batches);  // if it throws
@@ -202,19 +245,7 @@ struct DataLoader::Epoch::Workers {
     }
     std::unique_lock lock(mutex);
     Slot& slot = ring[consumed % ring.size()];
-    const auto is_ready = [&] { return slot.ready; };
-    if (options.timeout.count() == 0) {
-      batch_ready.wait(lock, is_ready);
-    } else if (!batch_ready.wait_for(lock, options.timeout, is_ready)) {
-      throw DataError(
-          dataset->describe(order[consumed * options.batch_size]),
-          fmt::format(
-              "batch {}, which begins with this sample, was not ready after {} "
-              "ms. The data set is slow or stuck; raise "
-              "DataLoaderOptions::timeout if it is slow.",
-              consumed,
-              options.timeout.count()));
-    }
+    if (!wait(lock, slot, is_stopped)) return std::nullopt;
     Slot taken = std::exchange(slot, Slot{});
     ++consumed;
     if (taken.error) {
@@ -228,13 +259,16 @@ struct DataLoader::Epoch::Workers {
   }
 };
 
-DataLoader::Epoch::Epoch(std::unique_ptr<Workers> workers)
+DataLoader::Epoch::Epoch(std::shared_ptr<Workers> workers)
     : workers_(std::move(workers)) {}
 DataLoader::Epoch::Epoch(Epoch&&) noexcept = default;
-DataLoader::Epoch::~Epoch() = default;
 
-std::optional<Batch> DataLoader::Epoch::next() {
-  return workers_->next();
+DataLoader::Epoch::~Epoch() {
+  if (workers_) workers_->finish();
+}
+
+std::optional<Batch> DataLoader::Epoch::next(const std::atomic<bool>* stop) {
+  return workers_->next(stop);
 }
 
 DataLoader::DataLoader(
@@ -268,7 +302,7 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
           "or more.",
           epoch,
           first_batch));
-  auto workers = std::make_unique<Epoch::Workers>();
+  auto workers = std::make_shared<Epoch::Workers>();
   workers->dataset = dataset_;
   workers->buffers = buffers_;
   workers->options = options_;
@@ -280,11 +314,15 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
       std::min(options_.workers, workers->batches - first_batch);
   if (threads > 0) {
     workers->ring.resize(threads * options_.prefetch);
+    Epoch pass(workers);  // joins those that run when one cannot be started
     for (int64_t i = 0; i < threads; ++i) {
-      workers->threads.emplace_back([w = workers.get()] { w->work(); });
+      workers->threads.emplace_back([workers] { workers->work(); });
+      const std::lock_guard lock(workers->mutex);
+      ++workers->working;
     }
+    return pass;
   }
-  return Epoch(std::move(workers));
+  return Epoch(workers);
 }
 
 }  // namespace tern

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -57,7 +58,8 @@ class DataLoader {
       DataLoaderOptions options = {});
 
   /// One pass over the data. Owns the worker threads and joins them when it
-  /// goes, also in the middle of an epoch.
+  /// goes, also in the middle of an epoch; one that hangs in the data set for
+  /// more than 10 s is left behind.
   class Epoch {
    public:
     Epoch(Epoch&&) noexcept;
@@ -66,13 +68,14 @@ class DataLoader {
     /// The next batch, or nothing at the end. Rethrows what the data set threw
     /// as a DataError that names the sample, with the original nested in it
     /// (`std::rethrow_if_nested`); the pass is over then.
-    std::optional<Batch> next();
+    /// \param stop  Ends the wait for a worker, with nothing, once it is true.
+    std::optional<Batch> next(const std::atomic<bool>* stop = nullptr);
 
    private:
     friend class DataLoader;
     struct Workers;
-    explicit Epoch(std::unique_ptr<Workers> workers);
-    std::unique_ptr<Workers> workers_;
+    explicit Epoch(std::shared_ptr<Workers> workers);
+    std::shared_ptr<Workers> workers_;
   };
 
   /// Starts pass number `epoch`, at batch `first_batch` of it.

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 
@@ -78,12 +79,11 @@ bool still_holds(const fs::path& folder, const std::string& line, bool count) {
   }
 }
 
-// By a rename, so that another process never reads half a marker.
+// In one step, so that another process never reads half a marker.
 void replace_marker(const fs::path& folder, const std::string& text) {
-  const fs::path path = folder / kName;
-  const fs::path temp = path.string() + "." + std::to_string(::getpid());
-  write_file(temp, text);
-  fs::rename(temp, path);
+  AtomicFile marker(folder / kName);
+  marker.write(text);
+  marker.commit(/*durable=*/false);
 }
 
 }  // namespace

@@ -4,15 +4,13 @@
 #include <string>
 #include <vector>
 
-#include <torch/ordered_dict.h>
 #include <torch/types.h>
+
+#include "tern/learner/state_dict.h"
 
 namespace tern {
 
 class Learner;
-
-/// Tensors by name.
-using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
 
 /// Code that runs at named moments of the training loop. Derive, and override
 /// just the moments you need; `learner/fit.cpp` shows each in its place.
@@ -64,6 +62,7 @@ constexpr int kGradientAccumulation = 5;
 constexpr int kMixedPrecision = 10;
 constexpr int kGradientClip = 20;
 constexpr int kProgress = 60;
+constexpr int kSaveCheckpoint = 100;
 }  // namespace callback_order
 
 }  // namespace tern

@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -14,18 +15,29 @@
 namespace tern {
 
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
+  if (was_done_before_resume(epochs)) return *this;
   FitScope fit(*this, epochs, lr, std::move(extra));
   run(&Callback::on_train_begin);
-  while (state_.epoch < epochs && !state_.stop_training) {
+  continue_from_checkpoint(/*in_epoch=*/false);
+  while (state_.epoch < epochs && !state_.stop_training && !stop_requested_) {
     state_.valid_loss = std::numeric_limits<double>::quiet_NaN();
     state_.last_metrics.clear();
     run(&Callback::on_epoch_begin);
+    if (first_batch_ > 0) continue_from_checkpoint(/*in_epoch=*/true);
+    place_ = Place::in_epoch;
     train_one_epoch();
     if (data_.valid && !state_.stop_training && !state_.is_trial) {
       validate_after_epoch();
     }
+    if (stop_requested_) break;  // a continuation will end this epoch
+    place_ = Place::at_epoch_end;
     run(&Callback::on_epoch_end);
+    place_ = Place::outside_epoch;
     ++state_.epoch;
+  }
+  if (stop_requested_ && state_.epoch < epochs) {
+    state_.result = FitResult::interrupted;
+    if (state_.on_interrupt) state_.on_interrupt();
   }
   fit.end();
   return *this;
@@ -33,12 +45,14 @@ Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
 
 void Learner::train_one_epoch() {
   TrainState& s = state_;
-  DataLoader::Epoch batches = data_.train->epoch(epochs_begun_++);
+  s.batch = batches_done_ = std::exchange(first_batch_, 0);
+  DataLoader::Epoch batches =
+      data_.train->epoch(epochs_begun_++, batches_done_);
   model_.train();
   s.training = true;
   s.stop_epoch = false;
   s.batches = data_.train->size();
-  for (s.batch = 0; auto batch = batches.next(); ++s.batch) {
+  for (; auto batch = batches.next(&stop_requested_); ++s.batch) {
     s.skip_step = s.skip_zero_grad = false;
     start_batch(std::move(*batch));
     run(&Callback::on_batch_begin);
@@ -59,11 +73,14 @@ void Learner::train_one_epoch() {
     run(&Callback::on_step_end);
     if (!s.skip_zero_grad) zero_grad();
     ++s.iteration;
+    ++batches_done_;
     run(&Callback::on_batch_end);
     if (stop_requested_) s.stop_training = true;
     end_batch();
     if (s.stop_epoch || s.stop_training) break;
   }
+  // Also when the loader was waited for in vain.
+  if (stop_requested_) s.stop_training = true;
 }
 
 template <class Each>
@@ -75,7 +92,9 @@ void Learner::evaluate(
   TrainState& s = state_;
   DataLoader::Epoch batches = loader.epoch(0);
   s.batches = loader.size();
-  for (s.batch = 0; auto batch = batches.next(); ++s.batch) {
+  const std::atomic<bool>* const stop =
+      is_fitting_ ? &stop_requested_ : nullptr;
+  for (s.batch = 0; auto batch = batches.next(stop); ++s.batch) {
     start_batch(std::move(*batch));
     run(&Callback::on_batch_begin);
     {
@@ -88,11 +107,9 @@ void Learner::evaluate(
     each();
     run(&Callback::on_batch_end);
     end_batch();
-    if (is_fitting_ && stop_requested_) {
-      s.stop_training = true;
-      break;
-    }
+    if (stop && *stop) break;
   }
+  if (stop && *stop) s.stop_training = true;
 }
 
 Validation Learner::validate(Split split) {

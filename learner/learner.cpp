@@ -13,6 +13,7 @@
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/rebind.h"
 #include "tern/learner/progress_printer.h"
+#include "tern/learner/resume.h"
 
 namespace tern {
 

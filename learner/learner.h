@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -25,7 +26,10 @@
 
 namespace tern {
 
-struct LrFind;  // callbacks/lr_find.h
+struct Checkpoint;  // learner/checkpoint.h
+struct ResumeOptions;
+struct LoadModelOptions;  // learner/save.h
+struct LrFind;            // callbacks/lr_find.h
 struct LrFindOptions;
 struct AmpOptions;       // callbacks/amp.h
 struct FineTuneOptions;  // callbacks/one_cycle.h
@@ -34,6 +38,7 @@ struct OneCycleOptions;
 struct SgdrOptions;
 struct MixedPrecisionOptions;  // callbacks/mixed_precision.h
 class MasterWeights;           // learner/master_weights.h
+struct ResumePlan;             // learner/resume.h
 
 struct LearnerOptions {
   // ---- What is learnt ----
@@ -132,8 +137,10 @@ class Learner {
   LrFind lr_find();
   LrFind lr_find(const LrFindOptions& options);
   Validation validate(Split split = Split::valid);
-  /// Asks the running fit to end after the step it is making. Safe from any
-  /// thread and from a signal handler; without a running fit it does nothing.
+  /// Asks the running fit to end after the step it is making, as
+  /// FitResult::interrupted: the epoch is left as it is, without on_epoch_end.
+  /// Safe from any thread and from a signal handler; without a running fit it
+  /// does nothing.
   void request_stop() { stop_requested_ = true; }
 
   // ---- Asking; learner/predict.cpp ----
@@ -155,6 +162,45 @@ class Learner {
   Learner& to_amp(const AmpOptions& options);
   /// Back to fp32 computation and weights, exactly the masters.
   Learner& to_fp32();
+
+  // ---- Keeping what was learnt; learner/save.cpp, learner/resume.cpp ----
+
+  /// The weights in fp32 (of a 16-bit model the masters) and the buffers, by
+  /// Python's names. What is fp32 already shares memory with the model.
+  StateDict state_dict() const;
+  /// Copies `state` into the model and its masters; see Model::load_state_dict.
+  LoadReport load_state_dict(
+      const StateDict& state,
+      const LoadOptions& options = {});
+  /// Writes `path / model_dir / name.safetensors`, fp32 weights that Python's
+  /// safetensors opens, and beside it the optimizer's state.
+  /// \throws IoError if they cannot be written; older ones are kept then.
+  void save(const std::string& name);
+  /// Reads what `save` wrote, in whatever precision the model is in now.
+  /// \throws DataError, c10::ValueError if the files or their tensors do not
+  ///         fit; the Learner then is as it was.
+  Learner& load(const std::string& name);
+  Learner& load(const std::string& name, const LoadModelOptions& options);
+
+  /// Writes all that an exact continuation needs to `folder / step_<n>`.
+  /// Between fits, or from a callback's on_batch_end or on_epoch_end.
+  /// \throws IoError; what was in the folder is kept then.
+  void save_checkpoint(const std::filesystem::path& folder);
+  /// The same, in memory.
+  Checkpoint capture_checkpoint();
+  /// Reads the newest whole checkpoint of a run's folder, or one step's. The
+  /// program then makes its calls of `fit` as in the first place: those that
+  /// were complete return at once, and the one that was cut off goes on where
+  /// the checkpoint stands, bit for bit as if nothing had happened. Call it
+  /// once everything (precision, frozen groups, callbacks) is set up.
+  /// \throws CheckpointError if there is none that is whole, or it is of other
+  ///         data or settings; the Learner then is as it was.
+  Learner& resume(const std::filesystem::path& folder);
+  Learner& resume(
+      const std::filesystem::path& folder,
+      const ResumeOptions& options);
+  /// Names this training in its checkpoints, over all continuations.
+  const std::string& run_id();
 
   // ---- Layer groups; learner/layer_groups.cpp ----
 
@@ -202,6 +248,8 @@ class Learner {
   const LearnerOptions& options() const { return options_; }
   const std::vector<Metric>& metrics() const { return options_.metrics; }
   bool is_fitting() const { return is_fitting_; }
+  /// Whether somebody has called request_stop since the running fit began.
+  bool stop_requested() const { return stop_requested_; }
 
   /// Made at the first call.
   torch::optim::Optimizer& optimizer();
@@ -214,6 +262,7 @@ class Learner {
 
  private:
   friend class LearnerSnapshot;  // learner/snapshot.h
+  friend class TrainingState;    // learner/training_state.h
   class FitScope;
   class EvalScope;
   struct ParamGroupKind {
@@ -221,7 +270,11 @@ class Learner {
     bool spares_decay;
   };
 
+  enum class Place { outside_epoch, in_epoch, at_epoch_end };
+
   void run(void (Callback::*event)(Learner&));
+  bool was_done_before_resume(int64_t epochs);
+  void continue_from_checkpoint(bool in_epoch);
   void train_one_epoch();
   void start_batch(Batch batch);
   void end_batch();
@@ -247,6 +300,13 @@ class Learner {
   std::vector<ParamGroupKind> param_group_kinds_;  // of the optimizer's groups
   Tensors host_targets_;      // of this batch, before the transfer
   int64_t epochs_begun_ = 0;  // over all fits; keys the shuffle
+  int64_t fits_done_ = 0;
+  int64_t first_batch_ = 0;   // of the epoch that a checkpoint was made in
+  int64_t batches_done_ = 0;  // of this epoch
+  Place place_ = Place::outside_epoch;
+  std::map<std::string, std::string> fit_settings_;  // for checkpoints
+  std::string run_;
+  std::unique_ptr<ResumePlan> resume_;
   bool is_fitting_ = false;
   std::atomic<bool> stop_requested_ = false;
 };

@@ -27,26 +27,37 @@ LayerKind kind_of(const torch::nn::Module& module) {
   return LayerKind::other;
 }
 
+// Calls `visit(prefix of its tensors' names, module)` for the root, then for
+// each module in it, before the modules in that one.
+template <class Visit>
+void each_module(torch::nn::Module& root, const Visit& visit) {
+  visit(std::string(), root);
+  for (const auto& item : root.named_modules("", /*include_self=*/false)) {
+    visit(item.key() + ".", *item.value());
+  }
+}
+
+void add_tensors(
+    const std::string& prefix,
+    const torch::nn::Module& module,
+    const torch::OrderedDict<std::string, torch::Tensor>& items,
+    std::vector<ModelTensor>& tensors) {
+  for (const auto& item : items) {
+    if (!item.value().defined()) continue;
+    tensors.push_back({prefix + item.key(), item.value(), kind_of(module)});
+  }
+}
+
 template <class Get>
 std::vector<ModelTensor> collect(torch::nn::Module& root, const Get& get) {
   std::vector<ModelTensor> tensors;
+  each_module(root, [&](const std::string& prefix, torch::nn::Module& module) {
+    add_tensors(prefix, module, get(module), tensors);
+  });
   std::unordered_set<c10::TensorImpl*> seen;
-  const auto add = [&](const std::string& prefix, torch::nn::Module& module) {
-    const LayerKind kind = kind_of(module);
-    for (const auto& item : get(module)) {
-      const torch::Tensor& tensor = item.value();
-      if (!tensor.defined()) continue;
-      if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-      tensors.push_back(
-          {prefix.empty() ? item.key() : prefix + "." + item.key(),
-           tensor,
-           kind});
-    }
-  };
-  add("", root);
-  for (const auto& item : root.named_modules("", /*include_self=*/false)) {
-    add(item.key(), *item.value());
-  }
+  std::erase_if(tensors, [&](const ModelTensor& item) {
+    return !seen.insert(item.tensor.unsafeGetTensorImpl()).second;
+  });
   return tensors;
 }
 
@@ -84,6 +95,15 @@ std::vector<ModelTensor> NnModel::buffers() const {
   return collect(*module_, [](torch::nn::Module& m) {
     return m.named_buffers(/*recurse=*/false);
   });
+}
+
+std::vector<ModelTensor> NnModel::state() const {
+  std::vector<ModelTensor> tensors;
+  each_module(*module_, [&](const std::string& prefix, torch::nn::Module& m) {
+    add_tensors(prefix, m, m.named_parameters(/*recurse=*/false), tensors);
+    add_tensors(prefix, m, m.named_buffers(/*recurse=*/false), tensors);
+  });
+  return tensors;
 }
 
 }  // namespace detail

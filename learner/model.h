@@ -11,6 +11,7 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
+#include "tern/learner/state_dict.h"
 
 namespace torch::jit {
 struct Module;
@@ -39,6 +40,9 @@ class ModelImpl {
   /// In order of registration, each tensor once.
   virtual std::vector<ModelTensor> parameters() const = 0;
   virtual std::vector<ModelTensor> buffers() const = 0;
+  /// As Python's state_dict: of each module its parameters, its buffers, then
+  /// those of the modules in it; a tensor of two names under both.
+  virtual std::vector<ModelTensor> state() const = 0;
   virtual void train(bool on) = 0;
   virtual bool is_training() const = 0;
   virtual void to(torch::Device device) = 0;
@@ -91,6 +95,7 @@ class NnModel : public ModelImpl {
   explicit NnModel(std::shared_ptr<torch::nn::Module> module);
   std::vector<ModelTensor> parameters() const override;
   std::vector<ModelTensor> buffers() const override;
+  std::vector<ModelTensor> state() const override;
   void train(bool on) override { module_->train(on); }
   bool is_training() const override { return module_->is_training(); }
   void to(torch::Device device) override { module_->to(device); }
@@ -138,10 +143,34 @@ class Model {
   Tensors forward(const Tensors& inputs) { return impl_->forward(inputs); }
   std::vector<ModelTensor> parameters() const { return impl_->parameters(); }
   std::vector<ModelTensor> buffers() const { return impl_->buffers(); }
+  /// Parameters and buffers in the order of Python's `state_dict`; a tensor
+  /// that has two names comes twice.
+  std::vector<ModelTensor> state() const { return impl_->state(); }
   void train(bool on = true) { impl_->train(on); }
   void eval() { impl_->train(false); }
   bool is_training() const { return impl_->is_training(); }
   void to(torch::Device device) { impl_->to(device); }
+
+  /// Parameters and buffers by the names, and in the order, of Python's
+  /// `state_dict`. They share memory with the model.
+  StateDict state_dict() const;
+
+  /// Copies `state` into the parameters and buffers, converting devices and
+  /// floating or integer types. `num_batches_tracked`, which PyTorch before 0.4
+  /// did not have, may be missing; so may a tensor that is given under another
+  /// of its names.
+  ///
+  ///   LoadReport report = model.load_state_dict(
+  ///       load_weights("resnet18.pth"),
+  ///       {.strict = false, .skip_mis_shaped = true});
+  ///   fmt::print("{}\n", report.to_string());
+  ///
+  /// \throws c10::ValueError listing what is missing, unexpected or mis-shaped
+  ///         where the options do not allow it, or if no name is the model's;
+  ///         the model then is as it was.
+  LoadReport load_state_dict(
+      const StateDict& state,
+      const LoadOptions& options = {});
 
  private:
   std::shared_ptr<ModelImpl> impl_;

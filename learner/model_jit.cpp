@@ -49,6 +49,15 @@ class JitModel final : public ModelImpl {
     });
   }
 
+  std::vector<ModelTensor> state() const override {
+    std::vector<ModelTensor> tensors;
+    each_module([&](const std::string& prefix, const torch::jit::Module& m) {
+      add_tensors(prefix, m, m.named_parameters(/*recurse=*/false), tensors);
+      add_tensors(prefix, m, m.named_buffers(/*recurse=*/false), tensors);
+    });
+    return tensors;
+  }
+
   void train(bool on) override { module_.train(on); }
   bool is_training() const override { return module_.is_training(); }
   void to(torch::Device device) override { module_.to(device); }
@@ -64,20 +73,35 @@ class JitModel final : public ModelImpl {
                                                   : LayerKind::other;
   }
 
+  // The root first, each module before those in it.
+  template <class Visit>
+  void each_module(const Visit& visit) const {
+    for (const auto& module : module_.named_modules()) {
+      visit(module.name.empty() ? "" : module.name + ".", module.value);
+    }
+  }
+
+  template <class Items>
+  static void add_tensors(
+      const std::string& prefix,
+      const torch::jit::Module& module,
+      const Items& items,
+      std::vector<ModelTensor>& tensors) {
+    for (const auto& item : items) {
+      tensors.push_back({prefix + item.name, item.value, kind_of(module)});
+    }
+  }
+
   template <class Get>
   std::vector<ModelTensor> collect(const Get& get) const {
     std::vector<ModelTensor> tensors;
+    each_module([&](const std::string& prefix, const torch::jit::Module& m) {
+      add_tensors(prefix, m, get(m), tensors);
+    });
     std::unordered_set<c10::TensorImpl*> seen;
-    for (const auto& module : module_.named_modules()) {
-      const LayerKind kind = kind_of(module.value);
-      for (const auto& item : get(module.value)) {
-        if (!seen.insert(item.value.unsafeGetTensorImpl()).second) continue;
-        tensors.push_back(
-            {module.name.empty() ? item.name : module.name + "." + item.name,
-             item.value,
-             kind});
-      }
-    }
+    std::erase_if(tensors, [&](const ModelTensor& item) {
+      return !seen.insert(item.tensor.unsafeGetTensorImpl()).second;
+    });
     return tensors;
   }
 

@@ -44,6 +44,9 @@ class Recorder final : public Callback {
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  /// Of what has been read from the device: `flush` first.
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
   int order() const override { return callback_order::kRecorder; }
 
   /// Reads the losses that are still on the device; one wait for it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tern/data/error_text.h"
 
@@ -10,18 +11,22 @@ namespace tern {
 
 namespace {
 
-void check_trainable(Learner& learner) {
+int64_t trained_parameters(Learner& learner) {
   const auto parameters = learner.model().parameters();
+  return std::count_if(
+      parameters.begin(),
+      parameters.end(),
+      [](const ModelTensor& p) { return p.tensor.requires_grad(); });
+}
+
+void check_trainable(Learner& learner) {
   TORCH_CHECK_VALUE(
-      std::any_of(
-          parameters.begin(),
-          parameters.end(),
-          [](const ModelTensor& p) { return p.tensor.requires_grad(); }),
+      trained_parameters(learner) > 0,
       fmt::format(
           "[Learner::fit] none of the model's {} parameters requires a "
           "gradient, so nothing can be learnt. Call unfreeze(); for a "
           "TorchScript module it sets requires_grad on its parameters.",
-          parameters.size()));
+          learner.model().parameters().size()));
 }
 
 }  // namespace
@@ -53,10 +58,20 @@ Learner::FitScope::FitScope(
           train.options().drop_last ? ", the short last batch left out" : ""));
   check_trainable(learner);
   learner.set_learning_rates(lr);
+  learner.fit_settings_ = {
+      {"epochs", std::to_string(epochs)},
+      {"learning rates",
+       fmt::format(
+           "{}",
+           fmt::join(
+               lr.resolve(learner.layer_groups(), learner.options_.lr),
+               ", "))},
+      {"trained parameters", std::to_string(trained_parameters(learner))}};
 
   TrainState& state = learner.state_;
   state.epoch = 0;
   state.epochs = epochs;
+  state.result = FitResult::completed;
   state.stop_training = state.failed = state.is_trial = false;
   learner.stop_requested_ = false;
   learner.is_fitting_ = true;
@@ -74,6 +89,8 @@ void Learner::FitScope::leave() {
   }
   TrainState& state = learner_.state_;
   state.training = false;
+  learner_.place_ = Place::outside_epoch;
+  learner_.first_batch_ = 0;
   state.loss_grad.reset();
   learner_.end_batch();
   learner_.is_fitting_ = false;
@@ -84,7 +101,9 @@ void Learner::FitScope::leave() {
 // first error unless `failed`: then fit has an error already, which this one
 // must not hide.
 std::exception_ptr Learner::FitScope::run_train_end(bool failed) {
-  learner_.state_.failed = failed;
+  TrainState& state = learner_.state_;
+  state.failed = failed;
+  if (failed) state.result = FitResult::failed;
   std::exception_ptr first;
   for (const auto& callback : Callbacks(learner_.callbacks_)) {
     try {
@@ -105,6 +124,7 @@ std::exception_ptr Learner::FitScope::run_train_end(bool failed) {
 
 void Learner::FitScope::end() {
   const std::exception_ptr error = run_train_end(/*failed=*/false);
+  if (!learner_.state_.is_trial) ++learner_.fits_done_;
   learner_.zero_grad();
   leave();
   if (error) std::rethrow_exception(error);

@@ -2,11 +2,11 @@
 
 #include <sstream>
 
-#include <ATen/Context.h>
-#include <torch/cuda.h>
 #include <torch/serialize.h>
 
 #include "tern/learner/master_weights.h"
+#include "tern/learner/resume.h"
+#include "tern/learner/training_state.h"
 
 namespace tern {
 
@@ -14,7 +14,9 @@ LearnerSnapshot::LearnerSnapshot(Learner& learner)
     : learner_(learner),
       recorder_(learner.recorder()),
       state_(learner.state()),
-      epochs_begun_(learner.epochs_begun_) {
+      epochs_begun_(learner.epochs_begun_),
+      fits_done_(learner.fits_done_),
+      resume_(std::move(learner.resume_)) {
   for (const ModelTensor& p : learner.model_.parameters()) keep(p.tensor);
   for (const ModelTensor& b : learner.model_.buffers()) keep(b.tensor);
   if (learner.masters_) {
@@ -25,18 +27,16 @@ LearnerSnapshot::LearnerSnapshot(Learner& learner)
     torch::save(*learner.optimizer_, bytes);
     optimizer_ = bytes.str();
   }
-  std::vector<at::Generator> generators = {
-      at::globalContext().defaultGenerator(torch::kCPU)};
-  for (c10::DeviceIndex i = 0; i < torch::cuda::device_count(); ++i) {
-    generators.push_back(
-        at::globalContext().defaultGenerator({torch::kCUDA, i}));
-  }
-  for (at::Generator& generator : generators) {
+  for (auto& [name, generator] : default_generators()) {
     generators_.emplace_back(generator, generator.get_state());
   }
   for (const auto& callback : learner.callbacks_) {
     callbacks_.emplace_back(callback, callback->state_dict());
   }
+}
+
+LearnerSnapshot::~LearnerSnapshot() {
+  if (resume_) learner_.resume_ = std::move(resume_);
 }
 
 void LearnerSnapshot::keep(const torch::Tensor& tensor) {
@@ -61,6 +61,7 @@ void LearnerSnapshot::restore() {
   learner_.recorder() = recorder_;
   learner_.state_ = state_;
   learner_.epochs_begun_ = epochs_begun_;
+  learner_.fits_done_ = fits_done_;
 }
 
 }  // namespace tern

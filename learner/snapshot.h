@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace tern {
 class LearnerSnapshot {
  public:
   explicit LearnerSnapshot(Learner& learner);
+  ~LearnerSnapshot();
   /// Callable more than once.
   void restore();
 
@@ -32,7 +34,9 @@ class LearnerSnapshot {
   std::vector<std::pair<std::shared_ptr<Callback>, StateDict>> callbacks_;
   Recorder recorder_;
   TrainState state_;
-  int64_t epochs_begun_;
+  int64_t epochs_begun_, fits_done_;
+  // Out of the Learner meanwhile: it is for the fits that count.
+  std::unique_ptr<ResumePlan> resume_;
 };
 
 }  // namespace tern

@@ -20,6 +20,13 @@ struct MetricValue {
   double value = std::numeric_limits<double>::quiet_NaN();
 };
 
+/// How a fit ended.
+enum class FitResult {
+  completed,    // all epochs, or a callback had seen enough
+  interrupted,  // by request_stop or a signal; a checkpoint can go on
+  failed        // by an exception
+};
+
 /// What the loop and its callbacks know about the step that is being made. The
 /// comment of a field says who writes it.
 struct TrainState {
@@ -54,6 +61,10 @@ struct TrainState {
   /// that judge, log or save stay quiet, and there is no validation.
   bool is_trial = false;
 
+  /// Called when request_stop ends the fit, with the step complete and the
+  /// epoch not; SaveCheckpoint writes. Empty: nothing happens.
+  std::function<void()> on_interrupt;
+
   // ---- Precision; MixedPrecision and Amp write ----
 
   /// The type in which the model wants its floating inputs.
@@ -74,6 +85,9 @@ struct TrainState {
   /// Whether this fit ends by an exception; the loop writes it before
   /// on_train_end.
   bool failed = false;
+  /// How this fit, or the last one, ended; the loop writes it before
+  /// on_train_end.
+  FitResult result = FitResult::completed;
 
   // ---- Results; the Recorder and the loop write ----
 

@@ -46,20 +46,45 @@ int64_t file_size(const FileHandle& file, const std::filesystem::path& path) {
   return info.st_size;
 }
 
-size_t read_up_to(
-    const FileHandle& file,
+namespace {
+
+// Calls `read_some(bytes left)` until all are read or the file ends.
+template <class ReadSome>
+size_t read_until_full(
     std::span<uint8_t> bytes,
-    const std::filesystem::path& path) {
+    const std::filesystem::path& path,
+    const ReadSome& read_some) {
   size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t n =
-        ::read(file.fd(), bytes.data() + done, bytes.size() - done);
+    const ssize_t n = read_some(bytes.subspan(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw IoError(path, "read", errno);
     if (n == 0) break;
     done += static_cast<size_t>(n);
   }
   return done;
+}
+
+}  // namespace
+
+size_t read_up_to(
+    const FileHandle& file,
+    std::span<uint8_t> bytes,
+    const std::filesystem::path& path) {
+  return read_until_full(bytes, path, [&](std::span<uint8_t> left) {
+    return ::read(file.fd(), left.data(), left.size());
+  });
+}
+
+size_t read_up_to_at(
+    const FileHandle& file,
+    uint64_t offset,
+    std::span<uint8_t> bytes,
+    const std::filesystem::path& path) {
+  return read_until_full(bytes, path, [&](std::span<uint8_t> left) {
+    const uint64_t at = offset + (bytes.size() - left.size());
+    return ::pread(file.fd(), left.data(), left.size(), static_cast<off_t>(at));
+  });
 }
 
 void write_all(

@@ -47,6 +47,14 @@ size_t read_up_to(
     std::span<uint8_t> bytes,
     const std::filesystem::path& path);
 
+/// The same from `offset` on, wherever the file stands. Callable from several
+/// threads.
+size_t read_up_to_at(
+    const FileHandle& file,
+    uint64_t offset,
+    std::span<uint8_t> bytes,
+    const std::filesystem::path& path);
+
 /// Writes all of `bytes`, however many calls that takes.
 void write_all(
     const FileHandle& file,

@@ -18,5 +18,8 @@ inline uint32_t load_be32(const uint8_t* bytes) {
 inline uint32_t load_le32(const uint8_t* bytes) {
   return static_cast<uint32_t>(load_le16(bytes + 2)) << 16 | load_le16(bytes);
 }
+inline uint64_t load_le64(const uint8_t* bytes) {
+  return static_cast<uint64_t>(load_le32(bytes + 4)) << 32 | load_le32(bytes);
+}
 
 }  // namespace tern

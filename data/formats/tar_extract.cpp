@@ -3,7 +3,6 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <exception>
 #include <fcntl.h>
@@ -14,6 +13,8 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/gzip.h"
+#include "tern/data/formats/member_name.h"
+#include "tern/data/formats/printable.h"
 #include "tern/data/formats/staging_folder.h"
 
 namespace tern {
@@ -23,37 +24,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kTarBlock = 512;
-
-// A name from an archive, fit for a terminal.
-std::string printable(std::string_view name) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text = "'";
-  for (const char c : name.substr(0, 200)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      text += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
-    } else {
-      text += c;
-    }
-  }
-  return text + (name.size() > 200 ? "...'" : "'");
-}
-
-// Why an entry of this name may not be extracted; null if it may.
-const char* name_fault(std::string_view name) {
-  if (name.empty()) return "has an empty name";
-  if (name[0] == '/') return "has an absolute name";
-  if (name.find('\\') != name.npos) return "has a backslash in its name";
-  if (name.size() > 1 && name[1] == ':' &&
-      std::isalpha(static_cast<unsigned char>(name[0])) != 0) {
-    return "has a name with a drive letter";
-  }
-  if (name.size() > 4000) return "has a name of more than 4000 bytes";
-  for (const fs::path& part : fs::path(name)) {
-    if (part == "..") return "has a name that leaves the folder";
-  }
-  return nullptr;
-}
 
 const char* type_fault(archive_entry* entry) {
   if (archive_entry_hardlink(entry) != nullptr) return "is a hard link";
@@ -186,7 +156,7 @@ void extract_tar_into(
     if (raw_name == nullptr) raw_name = archive_entry_pathname_utf8(entry);
     const std::string name = raw_name != nullptr ? raw_name : "";
     reader->name_entry(printable(name));
-    const char* fault = name_fault(name);
+    const char* fault = member_name_fault(name);
     if (fault == nullptr) fault = type_fault(entry);
     if (fault != nullptr) {
       throw DataError(

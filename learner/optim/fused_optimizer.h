@@ -52,6 +52,9 @@ class FusedOptimizer : public torch::optim::Optimizer,
   void grad_scale(torch::Tensor factor) { grad_scale_ = std::move(factor); }
   const torch::Tensor& grad_scale() const { return grad_scale_; }
 
+  /// An empty state of the kind that this optimizer keeps of a parameter.
+  virtual std::unique_ptr<FusedParamState> new_state() const = 0;
+
   void save(torch::serialize::OutputArchive& archive) const final;
   /// Also reads what the `torch::optim` optimizer of the same name wrote.
   /// State moves to the devices of the parameters.
@@ -81,7 +84,6 @@ class FusedOptimizer : public torch::optim::Optimizer,
   void check_option(bool is_valid, const std::string& message) const;
 
  private:
-  virtual std::unique_ptr<FusedParamState> new_state() const = 0;
   /// Makes the moments that a step with `options` needs and `state` lacks, and
   /// returns them in the order in which the kernel takes them.
   virtual Buffers prepare_buffers(

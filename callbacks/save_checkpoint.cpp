@@ -1,0 +1,165 @@
+#include "tern/callbacks/save_checkpoint.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/learner/learner.h"
+#include "tern/learner/run_lock.h"
+#include "tern/learner/stop_signals.h"
+
+namespace tern {
+
+namespace {
+
+// The name of a tensor of the model with a NaN in it, or "".
+std::string with_nan(const Checkpoint& checkpoint) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& entry : checkpoint.model) {
+    const torch::Tensor& tensor = entry.value();
+    if (tensor.is_floating_point() && tensor.isnan().any().item<bool>()) {
+      return entry.key();
+    }
+  }
+  return "";
+}
+
+// Empty, or what the user should know.
+std::string write_unless_nan(
+    const std::filesystem::path& folder,
+    const Checkpoint& checkpoint,
+    const WriteCheckpointOptions& options) {
+  const std::string bad = with_nan(checkpoint);
+  if (!bad.empty()) {
+    return fmt::format(
+        "no checkpoint of step {}: \"{}\" holds a NaN, the training has "
+        "diverged",
+        checkpoint.step,
+        bad);
+  }
+  write_checkpoint(folder, checkpoint, options);
+  return "";
+}
+
+}  // namespace
+
+SaveCheckpoint::SaveCheckpoint(Options options) : options_(std::move(options)) {
+  TORCH_CHECK_VALUE(
+      options_.every_epochs >= 0 && options_.every_steps >= 0 &&
+          options_.every.count() >= 0 && options_.keep >= 0,
+      fmt::format(
+          "[SaveCheckpoint] every_epochs is {}, every_steps {}, every {} s, "
+          "keep {}; expected numbers >= 0.",
+          options_.every_epochs,
+          options_.every_steps,
+          options_.every.count(),
+          options_.keep));
+  TORCH_CHECK_VALUE(
+      !options_.folder.empty(),
+      "[SaveCheckpoint] the folder's name is empty; give the run a folder.");
+}
+
+SaveCheckpoint::~SaveCheckpoint() = default;
+
+void SaveCheckpoint::on_train_begin(Learner& learn) {
+  if (options_.on_signals) signals_ = std::make_unique<StopSignals>(learn);
+  if (learn.state().is_trial) return;
+  folder_ = learn.options().path / options_.folder;
+  if (!lock_) lock_ = std::make_unique<RunLock>(folder_);
+  remove_unfinished_checkpoints(folder_);
+  for (const auto& step : list_checkpoints(folder_)) {
+    const std::string run = run_of_checkpoint(step);
+    if (run.empty() || run == learn.run_id()) continue;
+    throw CheckpointError(
+        folder_.string(),
+        "the checkpoints here are of another training. Call "
+        "learn.resume(folder) to go on with it, or give this one a folder of "
+        "its own");
+  }
+  last_save_ = std::chrono::steady_clock::now();
+  learn.state().on_interrupt = [this, &learn] { save_interrupted(learn); };
+  // The signal came before this fit, in lr_find say.
+  if (was_interrupted_) learn.request_stop();
+}
+
+void SaveCheckpoint::on_batch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!state.training || state.is_trial) return;
+  const bool is_time =
+      options_.every.count() > 0 &&
+      std::chrono::steady_clock::now() - last_save_ >= options_.every;
+  const bool is_step =
+      options_.every_steps > 0 && state.iteration % options_.every_steps == 0;
+  if (is_time || is_step) save(learn);
+  // A stop in validation must not save what validation has put in place, the
+  // averages of EMA say.
+  const bool is_last = state.batch + 1 == state.batches || state.stop_epoch;
+  if (is_last && learn.data().valid) {
+    before_validation_ = learn.capture_checkpoint();
+  }
+}
+
+void SaveCheckpoint::on_epoch_end(Learner& learn) {
+  before_validation_.reset();
+  const TrainState& state = learn.state();
+  if (state.is_trial) return;
+  const bool is_epoch = options_.every_epochs > 0 &&
+                        (state.epoch + 1) % options_.every_epochs == 0;
+  const bool is_last = state.epoch + 1 == state.epochs || state.stop_training;
+  if (is_epoch || is_last) save(learn);
+}
+
+void SaveCheckpoint::save(Learner& learn) {
+  write(learn, learn.capture_checkpoint());
+}
+
+void SaveCheckpoint::save_interrupted(Learner& learn) {
+  was_interrupted_ = signals_ && signals_->came();
+  const bool in_validation = before_validation_.has_value();
+  write(
+      learn,
+      in_validation ? std::move(*before_validation_)
+                    : learn.capture_checkpoint());
+  before_validation_.reset();
+  wait(learn);
+}
+
+void SaveCheckpoint::write(Learner& learn, Checkpoint checkpoint) {
+  wait(learn);
+  last_save_ = std::chrono::steady_clock::now();
+  auto job = [folder = folder_,
+              options =
+                  WriteCheckpointOptions{
+                      .keep = options_.keep,
+                      .durable = options_.durable},
+              checkpoint = std::move(checkpoint)] {
+    return write_unless_nan(folder, checkpoint, options);
+  };
+  writing_ = std::async(std::launch::async, std::move(job));
+  if (!options_.async) wait(learn);
+}
+
+void SaveCheckpoint::wait(Learner& learn) {
+  if (!writing_.valid()) return;
+  const std::string problem = writing_.get();
+  if (!problem.empty()) learn.sink().warning(problem);
+}
+
+void SaveCheckpoint::on_train_end(Learner& learn) {
+  learn.state().on_interrupt = nullptr;
+  before_validation_.reset();
+  if (learn.state().is_trial && signals_ && signals_->came()) {
+    was_interrupted_ = true;
+  }
+  signals_.reset();
+  try {
+    wait(learn);
+  } catch (...) {
+    lock_.reset();
+    throw;
+  }
+  lock_.reset();
+}
+
+}  // namespace tern

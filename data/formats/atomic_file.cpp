@@ -1,0 +1,85 @@
+#include "tern/data/formats/atomic_file.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <fcntl.h>
+#include <string>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/temp_name.h"
+
+namespace tern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A writer holds a lock on its file, so a file that can be locked has lost its
+// writer.
+void remove_leftovers(const fs::path& target) {
+  std::error_code error;
+  const fs::path folder = fs::absolute(target).parent_path();
+  const std::string prefix = temp_prefix(target);
+  for (fs::directory_iterator at(folder, error), end; at != end && !error;
+       at.increment(error)) {
+    if (!at->path().filename().string().starts_with(prefix)) continue;
+    const FileHandle file(
+        ::open(at->path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (file.is_open() && ::flock(file.fd(), LOCK_EX | LOCK_NB) == 0) {
+      ::unlink(at->path().c_str());
+    }
+  }
+}
+
+// Another writer may have taken it for lost before it was locked. A file system
+// without locks (some NFS) keeps what is lost.
+bool lock_and_still_there(const FileHandle& file) {
+  while (::flock(file.fd(), LOCK_EX) != 0 && errno == EINTR) {
+  }
+  struct stat info {};
+  return ::fstat(file.fd(), &info) == 0 && info.st_nlink > 0;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
+  remove_leftovers(target_);
+  do {
+    path_ = temp_name_beside(target_);
+    try {
+      file_ = open_file(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+    } catch (const IoError& error) {
+      path_.clear();
+      if (error.error() == EEXIST) continue;
+      throw IoError(target_, "create a file beside this one", error.error());
+    }
+  } while (path_.empty() || !lock_and_still_there(file_));
+}
+
+AtomicFile::~AtomicFile() {
+  if (!path_.empty()) ::unlink(path_.c_str());
+}
+
+void AtomicFile::write(std::span<const uint8_t> bytes) {
+  write_all(file_, bytes, target_);
+  size_ += bytes.size();
+}
+
+void AtomicFile::write(std::string_view text) {
+  write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+}
+
+void AtomicFile::commit(bool durable) {
+  if (durable) sync_file(file_, target_);
+  if (::rename(path_.c_str(), target_.c_str()) != 0) {
+    throw IoError(target_, "rename the finished file to this name", errno);
+  }
+  path_.clear();
+  if (durable) sync_folder(fs::absolute(target_).parent_path());
+}
+
+}  // namespace tern

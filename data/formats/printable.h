@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tern {
+
+/// A name from a file in quotes, fit for a terminal: control characters are
+/// spelt out, and what is beyond 200 bytes is left out.
+std::string printable(std::string_view name);
+
+}  // namespace tern

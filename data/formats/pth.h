@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tern/data/formats/byte_file.h"
+#include "tern/data/formats/stored_tensor.h"
+
+namespace tern {
+
+/// Whether a file begins as `torch.save` begins one: a zip archive, or a
+/// pickle, which it wrote before PyTorch 1.6.
+bool is_pth(const ByteFile& file);
+
+/// The tensors of a dictionary in a file of Python's `torch.save`, in its
+/// order. Entries that are no tensors are left out. No code of the file is run.
+///
+/// \param key  Which dictionary: "state_dict", "ema/model" for one in another,
+///     "/" for the outermost. Empty: the outermost, or the one inside it, that
+///     alone has tensors in it.
+/// \throws DataError if the file is damaged or cut off, is a TorchScript file,
+///     mentions a name outside the allow-list, holds a tensor that reaches
+///     beyond its storage, or has no or several dictionaries for `key`.
+StoredWeights read_pth(const ByteFile& file, const std::string& key = "");
+
+/// Writes what Python's `torch.load(path, weights_only=True)` gives back as an
+/// OrderedDict.
+///
+/// \param tensors  Views of `storages`.
+/// \param durable  Wait until the file is on the disk.
+/// \throws DataError if a name is not UTF-8; IoError.
+void write_pth(
+    const std::filesystem::path& path,
+    const std::vector<StoredTensor>& tensors,
+    const std::vector<std::span<const uint8_t>>& storages,
+    bool durable);
+
+}  // namespace tern

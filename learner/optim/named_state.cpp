@@ -1,0 +1,262 @@
+#include "tern/learner/optim/named_state.h"
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include "tern/learner/optim/fused_optimizer.h"
+#include "tern/learner/optim/hyper_parameters.h"
+
+namespace tern::optim {
+
+namespace {
+
+using torch::optim::Optimizer;
+using torch::optim::OptimizerParamState;
+
+// One thing that is remembered of a parameter: a tensor, or a count of steps
+// that LibTorch keeps on the host.
+struct Field {
+  std::string name;
+  torch::Tensor* tensor = nullptr;
+  std::function<int64_t()> get = {};
+  std::function<void(int64_t)> set = {};
+};
+
+template <class State>
+Field step_of(State& state) {
+  return {
+      "step",
+      nullptr,
+      [&state] { return state.step(); },
+      [&state](int64_t value) { state.step(value); }};
+}
+
+template <class State>
+std::vector<Field> adam_fields(State& state) {
+  return {
+      step_of(state),
+      {"exp_avg", &state.exp_avg()},
+      {"exp_avg_sq", &state.exp_avg_sq()},
+      {"max_exp_avg_sq", &state.max_exp_avg_sq()}};
+}
+
+std::vector<Field> fields(OptimizerParamState& state) {
+  using namespace torch::optim;
+  if (auto* fused = dynamic_cast<FusedParamState*>(&state)) {
+    std::vector<Field> result;
+    for (auto& [name, tensor] : fused->tensors()) {
+      result.push_back({name, tensor});
+    }
+    return result;
+  }
+  if (auto* adam = dynamic_cast<torch::optim::AdamParamState*>(&state)) {
+    return adam_fields(*adam);
+  }
+  if (auto* adamw = dynamic_cast<AdamWParamState*>(&state)) {
+    return adam_fields(*adamw);
+  }
+  if (auto* sgd = dynamic_cast<torch::optim::SGDParamState*>(&state)) {
+    return {{"momentum_buffer", &sgd->momentum_buffer()}};
+  }
+  if (auto* rmsprop = dynamic_cast<RMSpropParamState*>(&state)) {
+    return {
+        step_of(*rmsprop),
+        {"square_avg", &rmsprop->square_avg()},
+        {"momentum_buffer", &rmsprop->momentum_buffer()},
+        {"grad_avg", &rmsprop->grad_avg()}};
+  }
+  if (auto* adagrad = dynamic_cast<AdagradParamState*>(&state)) {
+    return {step_of(*adagrad), {"sum", &adagrad->sum()}};
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      "[named_state] the state of this optimizer cannot be saved; expected a "
+      "fused optimizer, or torch::optim's SGD, Adam, AdamW, RMSprop or "
+      "Adagrad.");
+}
+
+std::unique_ptr<OptimizerParamState> make_state(Optimizer& optimizer) {
+  using namespace torch::optim;
+  if (auto* fused = dynamic_cast<FusedOptimizer*>(&optimizer)) {
+    return fused->new_state();
+  }
+  const auto& defaults = optimizer.defaults();
+  if (dynamic_cast<const AdamOptions*>(&defaults)) {
+    return std::make_unique<torch::optim::AdamParamState>();
+  }
+  if (dynamic_cast<const AdamWOptions*>(&defaults)) {
+    return std::make_unique<AdamWParamState>();
+  }
+  if (dynamic_cast<const SGDOptions*>(&defaults)) {
+    return std::make_unique<torch::optim::SGDParamState>();
+  }
+  if (dynamic_cast<const RMSpropOptions*>(&defaults)) {
+    return std::make_unique<RMSpropParamState>();
+  }
+  if (dynamic_cast<const AdagradOptions*>(&defaults)) {
+    return std::make_unique<AdagradParamState>();
+  }
+  return nullptr;
+}
+
+const std::string& name_of(
+    const ParameterNames& names,
+    const torch::Tensor& param) {
+  const auto found = names.find(param.unsafeGetTensorImpl());
+  TORCH_CHECK_VALUE(
+      found != names.end(),
+      fmt::format(
+          "[named_state] the optimizer owns a parameter of shape [{}] that is "
+          "not one of the model's; expected a name for each.",
+          fmt::join(param.sizes(), ", ")));
+  return found->second;
+}
+
+struct Hyper {
+  const char* name;
+  double (*get)(const torch::optim::OptimizerOptions&);
+  void (*set)(torch::optim::OptimizerOptions&, double);
+};
+
+const Hyper kHypers[] = {
+    {"lr",
+     [](const torch::optim::OptimizerOptions& options) {
+       return options.get_lr();
+     },
+     [](torch::optim::OptimizerOptions& options, double value) {
+       options.set_lr(value);
+     }},
+    {"momentum", momentum, set_momentum},
+    {"weight_decay", weight_decay, set_weight_decay}};
+
+using Made = std::vector<
+    std::pair<c10::TensorImpl*, std::unique_ptr<OptimizerParamState>>>;
+
+// Reads one parameter's state; `used` counts the entries that had a place.
+void read_state(
+    Optimizer& optimizer,
+    const torch::Tensor& param,
+    const std::string& name,
+    const StateDict& state,
+    Made& made,
+    size_t& used) {
+  auto fresh = make_state(optimizer);
+  if (!fresh) return;
+  bool is_there = false;
+  for (Field& field : fields(*fresh)) {
+    const std::string key = name + "/" + field.name;
+    const torch::Tensor* const value = state.find(key);
+    if (!value) continue;
+    is_there = true;
+    ++used;
+    if (!field.tensor) {
+      field.set(value->item<int64_t>());
+      continue;
+    }
+    TORCH_CHECK_VALUE(
+        value->dim() == 0 || value->sizes() == param.sizes(),
+        fmt::format(
+            "[load_named_state] \"{}\" has shape [{}], its parameter [{}]; "
+            "expected the state of the same model.",
+            key,
+            fmt::join(value->sizes(), ", "),
+            fmt::join(param.sizes(), ", ")));
+    // As the step would make it, so that the fused kernels find one layout.
+    *field.tensor =
+        value->dim() == 0
+            ? value->to(param.device(), /*non_blocking=*/false, /*copy=*/true)
+            : torch::empty_like(param, value->scalar_type())
+                  .requires_grad_(false)
+                  .copy_(*value);
+  }
+  if (is_there) {
+    made.emplace_back(param.unsafeGetTensorImpl(), std::move(fresh));
+  }
+}
+
+}  // namespace
+
+StateDict named_state(Optimizer& optimizer, const ParameterNames& names) {
+  StateDict result;
+  const auto& groups = optimizer.param_groups();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (const Hyper& hyper : kHypers) {
+      result.insert(
+          fmt::format("{}/{}", i, hyper.name),
+          torch::scalar_tensor(hyper.get(groups[i].options()), torch::kDouble));
+    }
+    for (const torch::Tensor& param : groups[i].params()) {
+      const std::string& name = name_of(names, param);
+      const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
+      if (found == optimizer.state().end()) continue;
+      for (const Field& field : fields(*found->second)) {
+        const std::string key = name + "/" + field.name;
+        if (!field.tensor) {
+          result.insert(key, torch::scalar_tensor(field.get(), torch::kLong));
+        } else if (field.tensor->defined()) {
+          result.insert(key, *field.tensor);
+        }
+      }
+    }
+  }
+  return result;
+}
+
+void load_named_state(
+    Optimizer& optimizer,
+    const ParameterNames& names,
+    const StateDict& state) {
+  const torch::NoGradGuard no_grad;
+  auto& groups = optimizer.param_groups();
+  Made made;
+  std::vector<double> values;
+  size_t used = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (const Hyper& hyper : kHypers) {
+      const std::string key = fmt::format("{}/{}", i, hyper.name);
+      const torch::Tensor* const value = state.find(key);
+      TORCH_CHECK_VALUE(
+          value,
+          fmt::format(
+              "[load_named_state] \"{}\" is missing; the state is of an "
+              "optimizer with fewer parameter groups than {}. Split the model "
+              "as it was when the state was saved.",
+              key,
+              groups.size()));
+      values.push_back(value->item<double>());
+      ++used;
+    }
+    for (const torch::Tensor& param : groups[i].params()) {
+      read_state(optimizer, param, name_of(names, param), state, made, used);
+    }
+  }
+  TORCH_CHECK_VALUE(
+      used == state.size(),
+      fmt::format(
+          "[load_named_state] {} of {} entries have no place in this "
+          "optimizer; expected the state of the same kind of optimizer over "
+          "the same parameters.",
+          state.size() - used,
+          state.size()));
+  for (size_t i = 0; i < groups.size(); ++i) {
+    for (size_t k = 0; k < std::size(kHypers); ++k) {
+      kHypers[k].set(groups[i].options(), values[i * std::size(kHypers) + k]);
+    }
+  }
+  optimizer.state().clear();
+  for (auto& [param, fresh] : made) {
+    optimizer.state()[param] = std::move(fresh);
+  }
+}
+
+}  // namespace tern::optim

@@ -1,0 +1,109 @@
+#include "tern/learner/resume.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/data/formats/random_id.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/training_state.h"
+
+namespace tern {
+
+namespace {
+
+void check_differences(
+    const std::vector<std::string>& differences,
+    bool allow_change) {
+  if (allow_change || differences.empty()) return;
+  throw CheckpointError(
+      "",
+      fmt::format(
+          "[Learner::resume] this training is not the one that the checkpoint "
+          "is of: {}. Make them equal, or resume with {{.allow_change = "
+          "true}}.",
+          fmt::join(differences, "; ")));
+}
+
+}  // namespace
+
+const std::string& Learner::run_id() {
+  if (run_.empty()) {
+    run_ = random_id();
+  }
+  return run_;
+}
+
+Checkpoint Learner::capture_checkpoint() {
+  run_id();
+  return TrainingState::capture(*this);
+}
+
+void Learner::save_checkpoint(const std::filesystem::path& folder) {
+  write_checkpoint(folder, capture_checkpoint());
+}
+
+Learner& Learner::resume(const std::filesystem::path& folder) {
+  return resume(folder, {});
+}
+
+Learner& Learner::resume(
+    const std::filesystem::path& folder,
+    const ResumeOptions& options) {
+  TORCH_CHECK(
+      !is_fitting_,
+      "[Learner::resume] this Learner is training; resume before fit.");
+  std::vector<std::string> problems;
+  auto plan = std::make_unique<ResumePlan>();
+  plan->checkpoint = read_checkpoint(folder, problems);
+  plan->allow_change = options.allow_change;
+  for (const std::string& problem : problems) {
+    sink().warning(
+        fmt::format("{}; an older checkpoint is used instead", problem));
+  }
+  check_differences(
+      TrainingState::differences(*this, plan->checkpoint),
+      options.allow_change);
+  TrainingState::apply_model(*this, plan->checkpoint);
+  if (fits_done_ == 0) {
+    plan->fits_to_skip = plan->checkpoint.training["fits"].item<int64_t>();
+  }
+  run_ = plan->checkpoint.run;
+  resume_ = std::move(plan);
+  return *this;
+}
+
+// Whether a fit of `epochs` epochs has nothing to do any more.
+bool Learner::was_done_before_resume(int64_t epochs) {
+  if (!resume_) return false;
+  if (resume_->fits_to_skip > 0) {
+    --resume_->fits_to_skip;
+    state_.result = FitResult::completed;
+    return true;
+  }
+  const auto progress = TrainingState::progress(resume_->checkpoint);
+  const bool is_done = progress.stopped || progress.epoch >= epochs;
+  const bool is_begun = progress.epoch > 0 || progress.batch > 0;
+  if (is_begun && !is_done) return false;  // continue_from_checkpoint's work
+  const auto plan = std::move(resume_);
+  TrainingState::apply_training(*this, plan->checkpoint);
+  first_batch_ = 0;
+  if (!is_done) return false;
+  ++fits_done_;
+  state_.result = FitResult::completed;
+  return true;
+}
+
+// After on_train_begin, and once more after on_epoch_begin when the checkpoint
+// was made in the middle of an epoch: what callbacks set up there is replaced.
+void Learner::continue_from_checkpoint(bool in_epoch) {
+  if (!resume_ || state_.is_trial) return;
+  const Checkpoint& checkpoint = resume_->checkpoint;
+  check_differences(
+      TrainingState::fit_differences(*this, checkpoint),
+      resume_->allow_change);
+  TrainingState::apply_model(*this, checkpoint);
+  TrainingState::apply_training(*this, checkpoint);
+  if (in_epoch || first_batch_ == 0) resume_.reset();
+}
+
+}  // namespace tern

@@ -1,0 +1,124 @@
+// What Learner::save and load leave to weight files: the model in fp32, and the
+// optimizer's state beside it.
+
+#include "tern/learner/save.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/random_id.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/load_plan.h"
+#include "tern/learner/training_state.h"
+#include "tern/learner/weights.h"
+
+namespace fs = std::filesystem;
+
+namespace tern {
+
+namespace {
+
+// Says in both files that they belong together: a program that is killed
+// between the two leaves a pair that does not.
+constexpr const char* kPairKey = "tern.saved_together";
+constexpr const char* kKindKey = "tern.optimizer";
+
+fs::path weights_file(const Learner& learn, const std::string& name) {
+  TORCH_CHECK_VALUE(
+      !name.empty(),
+      "[Learner] the name is empty; expected one such as \"best\".");
+  return learn.options().path / learn.options().model_dir /
+         (name + ".safetensors");
+}
+
+fs::path optimizer_file(fs::path file) {
+  return file.replace_extension(".optimizer.safetensors");
+}
+
+// The optimizer's state that was saved with the weights of `file`.
+StateDict read_optimizer(const fs::path& file, const std::string& kind) {
+  const fs::path path = optimizer_file(file);
+  const char* const cure =
+      "; load with {.with_optimizer = false} to begin with a new optimizer";
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw DataError(
+        path.string(),
+        std::string("the optimizer's state is missing") + cure);
+  }
+  auto of_weights = safetensors_metadata(file);
+  auto of_optimizer = safetensors_metadata(path);
+  if (of_weights[kPairKey] != of_optimizer[kPairKey]) {
+    throw DataError(
+        path.string(),
+        std::string("the optimizer's state is of another save than the "
+                    "weights; a program was stopped between the two") +
+            cure);
+  }
+  if (of_optimizer[kKindKey] != kind) {
+    throw DataError(
+        path.string(),
+        fmt::format(
+            "the state is of a {}, the Learner has a {}{}",
+            of_optimizer[kKindKey],
+            kind,
+            cure));
+  }
+  return load_weights(path);
+}
+
+}  // namespace
+
+StateDict Learner::state_dict() const {
+  StateDict state;
+  for (const ModelTensor& t : TrainingState::model_tensors(*this)) {
+    state.insert(t.name, t.tensor);
+  }
+  return state;
+}
+
+LoadReport Learner::load_state_dict(
+    const StateDict& state,
+    const LoadOptions& options) {
+  LoadPlan plan = plan_load(TrainingState::load_targets(*this), state, options);
+  TrainingState::apply(plan, *this);
+  return std::move(plan.report);
+}
+
+void Learner::save(const std::string& name) {
+  const fs::path file = weights_file(*this, name);
+  make_folders(file.parent_path());
+  const std::string pair = random_id();
+  save_safetensors(
+      optimizer_file(file),
+      TrainingState::optimizer_state(*this),
+      {{kPairKey, pair}, {kKindKey, TrainingState::optimizer_kind(*this)}});
+  save_safetensors(file, state_dict(), {{kPairKey, pair}});
+}
+
+Learner& Learner::load(const std::string& name) {
+  return load(name, {});
+}
+
+Learner& Learner::load(
+    const std::string& name,
+    const LoadModelOptions& options) {
+  const fs::path file = weights_file(*this, name);
+  LoadPlan plan = plan_load(
+      TrainingState::load_targets(*this),
+      load_weights(file),
+      options.weights);
+  if (options.with_optimizer) {
+    TrainingState::load_optimizer_state(
+        *this,
+        read_optimizer(file, TrainingState::optimizer_kind(*this)));
+  } else if (optimizer_) {
+    optimizer_->state().clear();
+  }
+  TrainingState::apply(plan, *this);
+  return *this;
+}
+
+}  // namespace tern

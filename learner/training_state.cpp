@@ -1,0 +1,300 @@
+#include "tern/learner/training_state.h"
+
+#include <algorithm>
+#include <map>
+#include <typeinfo>
+
+#include <ATen/Context.h>
+#include <c10/util/Type.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
+
+#include "tern/learner/master_weights.h"
+#include "tern/learner/optim/named_state.h"
+
+namespace tern {
+
+namespace {
+
+torch::Tensor integer(int64_t value) {
+  return torch::scalar_tensor(value, torch::kLong);
+}
+
+int64_t integer(const StateDict& state, const std::string& name) {
+  const torch::Tensor* const value = state.find(name);
+  TORCH_CHECK_VALUE(
+      value && value->numel() == 1,
+      fmt::format(
+          "[Learner::resume] the checkpoint does not hold \"{}\"; expected one "
+          "that SaveCheckpoint wrote.",
+          name));
+  return value->item<int64_t>();
+}
+
+torch::Tensor on_cpu(const torch::Tensor& tensor) {
+  return tensor.detach().to(
+      tensor.options().device(torch::kCPU),
+      /*non_blocking=*/false,
+      /*copy=*/true);
+}
+
+// What the entries under "prefix/" are without it.
+StateDict under(const StateDict& all, const std::string& prefix) {
+  StateDict result;
+  for (const auto& entry : all) {
+    if (entry.key().starts_with(prefix + "/")) {
+      result.insert(entry.key().substr(prefix.size() + 1), entry.value());
+    }
+  }
+  return result;
+}
+
+void put_under(
+    StateDict& all,
+    const std::string& prefix,
+    const StateDict& state) {
+  for (const auto& entry : state) {
+    all.insert(prefix + "/" + entry.key(), on_cpu(entry.value()));
+  }
+}
+
+// Callbacks by "callbacks/tern::EarlyStopping 0": the type, and which of its
+// kind in the order in which they run.
+std::vector<std::pair<std::string, Callback*>> named_callbacks(
+    Learner& learner) {
+  std::vector<std::pair<std::string, Callback*>> result;
+  std::map<std::string, int64_t> seen;
+  for (const auto& callback : learner.callbacks()) {
+    const Callback& object = *callback;
+    const std::string type = c10::demangle(typeid(object).name());
+    result.emplace_back(
+        fmt::format("callbacks/{} {}", type, seen[type]++),
+        callback.get());
+  }
+  return result;
+}
+
+optim::ParameterNames parameter_names(Learner& learner) {
+  const auto& masters = learner.masters();
+  optim::ParameterNames names;
+  for (const ModelTensor& p : learner.model().parameters()) {
+    const torch::Tensor stepped = masters ? masters->of(p.tensor) : p.tensor;
+    names[stepped.unsafeGetTensorImpl()] = p.name;
+  }
+  return names;
+}
+
+void compare(
+    const std::map<std::string, std::string>& now,
+    const Checkpoint& checkpoint,
+    std::vector<std::string>& differences) {
+  for (const auto& [name, value] : now) {
+    const auto saved = checkpoint.settings.find(name);
+    const std::string before =
+        saved == checkpoint.settings.end() ? "not known" : saved->second;
+    if (before != value) {
+      differences.push_back(
+          fmt::format("{} was {}, is {}", name, before, value));
+    }
+  }
+}
+
+std::map<std::string, std::string> settings(Learner& learner) {
+  const DataLoader& train = learner.data().loader(Split::train);
+  const auto& masters = learner.masters();
+  return {
+      {"samples", std::to_string(train.dataset().size())},
+      {"batch size", std::to_string(train.options().batch_size)},
+      {"batches", std::to_string(train.size())},
+      {"loader's seed", std::to_string(train.options().seed)},
+      {"classes", fmt::format("{}", fmt::join(learner.data().classes, ", "))},
+      {"optimizer", TrainingState::optimizer_kind(learner)},
+      {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}};
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, at::Generator>> default_generators() {
+  std::vector<std::pair<std::string, at::Generator>> generators = {
+      {"cpu", at::globalContext().defaultGenerator(torch::kCPU)}};
+  for (c10::DeviceIndex i = 0; i < torch::cuda::device_count(); ++i) {
+    const torch::Device device(torch::kCUDA, i);
+    generators.emplace_back(
+        device.str(),
+        at::globalContext().defaultGenerator(device));
+  }
+  return generators;
+}
+
+TrainingState::Progress TrainingState::progress(const Checkpoint& checkpoint) {
+  return {
+      integer(checkpoint.training, "epoch"),
+      integer(checkpoint.training, "batch"),
+      integer(checkpoint.training, "stop_training") != 0};
+}
+
+std::vector<ModelTensor> TrainingState::load_targets(const Learner& learner) {
+  std::vector<ModelTensor> targets = learner.model_.state();
+  if (!learner.masters_) return targets;
+  for (ModelTensor& t : targets) t.tensor = learner.masters_->of(t.tensor);
+  return targets;
+}
+
+std::vector<ModelTensor> TrainingState::model_tensors(const Learner& learner) {
+  std::vector<ModelTensor> tensors = load_targets(learner);
+  for (ModelTensor& t : tensors) {
+    t.tensor = t.tensor.detach();
+    if (learner.masters_ &&
+        c10::isReducedFloatingType(t.tensor.scalar_type())) {
+      t.tensor = t.tensor.to(torch::kFloat);
+    }
+  }
+  return tensors;
+}
+
+void TrainingState::apply(const LoadPlan& plan, Learner& learner) {
+  plan.apply();
+  if (learner.masters_) learner.masters_->copy_masters_to_weights();
+}
+
+StateDict TrainingState::optimizer_state(Learner& learner) {
+  return optim::named_state(learner.optimizer(), parameter_names(learner));
+}
+
+void TrainingState::load_optimizer_state(
+    Learner& learner,
+    const StateDict& state) {
+  optim::load_named_state(learner.optimizer(), parameter_names(learner), state);
+}
+
+std::string TrainingState::optimizer_kind(Learner& learner) {
+  const auto& optimizer = learner.optimizer();
+  return c10::demangle(typeid(optimizer).name());
+}
+
+Checkpoint TrainingState::capture(Learner& learner) {
+  const torch::NoGradGuard no_grad;
+  const TrainState& state = learner.state();
+  Checkpoint result;
+  result.run = learner.run_;
+  result.step = state.iteration;
+  result.settings = settings(learner);
+  result.settings.insert(
+      learner.fit_settings_.begin(),
+      learner.fit_settings_.end());
+
+  for (const ModelTensor& t : model_tensors(learner)) {
+    result.model.insert(t.name, on_cpu(t.tensor));
+  }
+  for (const auto& entry : optimizer_state(learner)) {
+    result.optimizer.insert(entry.key(), on_cpu(entry.value()));
+  }
+  for (const ModelTensor& p : learner.model_.parameters()) {
+    if (p.tensor.grad().defined()) {
+      result.training.insert("gradients/" + p.name, on_cpu(p.tensor.grad()));
+    }
+  }
+
+  StateDict& training = result.training;
+  training.insert("fits", integer(learner.fits_done_));
+  // An epoch that is not complete is begun once more, at its next batch.
+  using Place = Learner::Place;
+  const bool in_epoch = learner.place_ == Place::in_epoch;
+  const bool at_end = learner.place_ == Place::at_epoch_end;
+  const int64_t epoch = learner.is_fitting_ ? state.epoch + at_end : 0;
+  training.insert("epoch", integer(epoch));
+  training.insert("batch", integer(in_epoch ? learner.batches_done_ : 0));
+  training.insert("epochs_begun", integer(learner.epochs_begun_ - in_epoch));
+  training.insert("iteration", integer(state.iteration));
+  // What was asked from outside is not a part of the training.
+  training.insert(
+      "stop_training",
+      integer(state.stop_training && !learner.stop_requested_ ? 1 : 0));
+  for (auto& [name, generator] : default_generators()) {
+    training.insert("random/" + name, generator.get_state());
+  }
+  learner.recorder_->flush();
+  for (const auto& [name, callback] : named_callbacks(learner)) {
+    put_under(training, name, callback->state_dict());
+  }
+  return result;
+}
+
+std::vector<std::string> TrainingState::differences(
+    Learner& learner,
+    const Checkpoint& checkpoint) {
+  std::vector<std::string> result;
+  compare(settings(learner), checkpoint, result);
+  return result;
+}
+
+std::vector<std::string> TrainingState::fit_differences(
+    Learner& learner,
+    const Checkpoint& checkpoint) {
+  std::vector<std::string> result;
+  compare(learner.fit_settings_, checkpoint, result);
+  std::vector<std::string> known;
+  for (const auto& [name, callback] : named_callbacks(learner)) {
+    known.push_back(name + "/");
+    if (!callback->state_dict().is_empty() &&
+        under(checkpoint.training, name).is_empty()) {
+      result.push_back(fmt::format("{} was not there", name));
+    }
+  }
+  std::string last;
+  for (const auto& entry : checkpoint.training) {
+    const std::string& key = entry.key();
+    if (!key.starts_with("callbacks/")) continue;
+    const bool is_known =
+        std::any_of(known.begin(), known.end(), [&key](const auto& name) {
+          return key.starts_with(name);
+        });
+    const std::string name = key.substr(0, key.find('/', 10));
+    if (!is_known && name != last) {
+      result.push_back(fmt::format("{} is not there", name));
+      last = name;
+    }
+  }
+  return result;
+}
+
+void TrainingState::apply_model(
+    Learner& learner,
+    const Checkpoint& checkpoint) {
+  // Both are checked before one of them changes anything.
+  LoadPlan plan = plan_load(load_targets(learner), checkpoint.model, {});
+  load_optimizer_state(learner, checkpoint.optimizer);
+  apply(plan, learner);
+}
+
+void TrainingState::apply_training(
+    Learner& learner,
+    const Checkpoint& checkpoint) {
+  const StateDict& saved = checkpoint.training;
+  TrainState& state = learner.state_;
+  const Progress progress = TrainingState::progress(checkpoint);
+  state.epoch = progress.epoch;
+  state.stop_training = progress.stopped;
+  learner.first_batch_ = progress.batch;
+  learner.epochs_begun_ = integer(saved, "epochs_begun");
+  state.iteration = integer(saved, "iteration");
+  learner.fits_done_ = integer(saved, "fits");
+  for (const auto& [name, callback] : named_callbacks(learner)) {
+    const StateDict of_callback = under(saved, name);
+    if (!of_callback.is_empty()) callback->load_state_dict(of_callback);
+  }
+  const StateDict gradients = under(saved, "gradients");
+  for (const ModelTensor& p : learner.model_.parameters()) {
+    if (const torch::Tensor* const grad = gradients.find(p.name)) {
+      p.tensor.mutable_grad() = torch::empty_like(p.tensor).copy_(*grad);
+    }
+  }
+  for (auto& [name, generator] : default_generators()) {
+    const torch::Tensor* const random = saved.find("random/" + name);
+    if (random) generator.set_state(*random);
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Generator.h>
+
+#include "tern/learner/checkpoint.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/load_plan.h"
+
+namespace tern {
+
+/// LibTorch's generators of random numbers by name: "cpu", "cuda:0", ...
+std::vector<std::pair<std::string, at::Generator>> default_generators();
+
+/// Between a Learner and its Checkpoint. Private to learner/.
+class TrainingState {
+ public:
+  /// Where a fit was.
+  struct Progress {
+    int64_t epoch = 0, batch = 0;  // to be made next
+    bool stopped = false;          // a callback had seen enough
+  };
+  static Progress progress(const Checkpoint& checkpoint);
+
+  /// Parameters (masters where there are some) and buffers by Python's names;
+  /// 16-bit buffers as fp32 copies, all else in the model's own memory.
+  static std::vector<ModelTensor> model_tensors(const Learner& learner);
+  /// Where a state dict goes: the same without copies.
+  static std::vector<ModelTensor> load_targets(const Learner& learner);
+  /// Writes them, and masters into the 16-bit weights.
+  static void apply(const LoadPlan& plan, Learner& learner);
+  static StateDict optimizer_state(Learner& learner);
+  static void load_optimizer_state(Learner& learner, const StateDict& state);
+  static std::string optimizer_kind(Learner& learner);
+
+  /// Copies everything to the CPU; nothing of it changes with the Learner.
+  static Checkpoint capture(Learner& learner);
+
+  /// What of the checkpoint this Learner could not take over, as sentences.
+  static std::vector<std::string> differences(
+      Learner& learner,
+      const Checkpoint& checkpoint);
+  /// The same for the fit that has begun: its length, rates and callbacks.
+  static std::vector<std::string> fit_differences(
+      Learner& learner,
+      const Checkpoint& checkpoint);
+
+  /// Weights, buffers and the optimizer. \throws c10::ValueError if they do not
+  /// fit; the Learner then is as it was.
+  static void apply_model(Learner& learner, const Checkpoint& checkpoint);
+  /// Everything else. \throws as load_state_dict of the callbacks.
+  static void apply_training(Learner& learner, const Checkpoint& checkpoint);
+};
+
+}  // namespace tern

@@ -1,0 +1,106 @@
+#include "tern/data/formats/json_reader.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/utf8.h"
+#include "tern/tests/support/expect_error.h"
+
+namespace tern {
+namespace {
+
+std::string read_string(const std::string& text) {
+  JsonReader json(text, "a.json");
+  const std::string value = json.string();
+  json.end();
+  return value;
+}
+
+int64_t read_integer(const std::string& text) {
+  JsonReader json(text, "a.json");
+  const int64_t value = json.integer();
+  json.end();
+  return value;
+}
+
+// Reads {"KEY": [INTEGER, ...], ...}.
+std::vector<int64_t> read_lists(const std::string& text) {
+  JsonReader json(text, "a.json");
+  std::vector<int64_t> numbers;
+  std::string key;
+  json.begin_object();
+  while (json.next_key(key)) {
+    json.begin_array();
+    while (json.next_element()) numbers.push_back(json.integer());
+  }
+  json.end();
+  return numbers;
+}
+
+TEST(JsonReader, ReadsObjectsArraysStringsAndIntegers) {
+  EXPECT_EQ(
+      read_lists(" {\"a\" : [ 1 ,2],\n\t\"b\":[], \"\":[9223372036854775807]} "),
+      (std::vector<int64_t>{1, 2, 9223372036854775807}));
+  EXPECT_EQ(read_lists("{}"), std::vector<int64_t>{});
+}
+
+TEST(JsonReader, UnderstandsEveryEscape) {
+  EXPECT_EQ(read_string(R"("\"\\\/\b\f\n\r\t")"), "\"\\/\b\f\n\r\t");
+  EXPECT_EQ(read_string(R"("\u0041\u00e9\u6F22\ud83d\ude00")"), "Aé漢😀");
+  EXPECT_EQ(read_string(R"("\u0000")"), std::string(1, '\0'));
+}
+
+TEST(JsonReader, AQuotedTextReadsBackAsItself) {
+  std::string text = "é漢😀\"\\/";
+  for (char c = 0; c < 0x20; ++c) text += c;
+  EXPECT_EQ(read_string(json_quoted(text)), text);
+}
+
+TEST(JsonReader, RefusesWhatIsNoJson) {
+  for (const char* text :
+       {"",        "{",          "{\"a\"",     "{\"a\":",    "{\"a\":[1",
+        "{\"a\":[1}", "{\"a\":[1,]}", "{\"a\":[1],}", "{,}",     "{\"a\" [1]}",
+        "{\"a\":[1] \"b\":[2]}", "{a:[1]}",   "{}x",       "[1]",
+        "{\"a\":[-1]}", "{\"a\":[01]}", "{\"a\":[1.0]}", "{\"a\":[1e3]}",
+        "{\"a\":[+1]}", "{\"a\":[\"1\"]}", "{\"a\":[null]}", "{\"a\":{}}",
+        "{\"a\":[NaN]}", "{\"a\":[9223372036854775808]}"}) {
+    expect_error<DataError>([&] { read_lists(text); }, {"a.json", "JSON"});
+  }
+  for (const char* text :
+       {R"("a)", R"("\x")", R"("\)", R"("\u12")", R"("\ud800")",
+        R"("\udc00")", R"("\ud800\u0041")", "\"a\nb\"", "'a'"}) {
+    EXPECT_THROW(read_string(text), DataError) << text;
+  }
+  EXPECT_EQ(read_integer("0"), 0);
+}
+
+TEST(JsonReader, NamesAKeyThatIsThereTwice) {
+  expect_error<DataError>(
+      [] { read_lists("{\"a\":[1],\"b\":[2],\"\\u0061\":[3]}"); },
+      {"'a'", "twice"});
+}
+
+TEST(JsonReader, DepthCostsNothing) {
+  const std::string deep(1'000'000, '[');
+  expect_error<DataError>(
+      [&] { read_lists("{\"a\":" + deep); },
+      {"expected a whole number"});
+}
+
+TEST(Utf8, KnowsWellFormedText) {
+  for (const char* text : {"", "a", "é", "漢", "😀", "\U0010FFFF"}) {
+    EXPECT_TRUE(is_utf8(text)) << text;
+  }
+  for (const char* text :
+       {"\x80", "\xc3", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xe6\xbc",
+        "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80",
+        "\xff", "a\xc3z"}) {
+    EXPECT_FALSE(is_utf8(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace tern

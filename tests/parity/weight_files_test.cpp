@@ -1,0 +1,165 @@
+#include <cstdlib>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <torch/script.h>
+#include <torch/types.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/learner/model.h"
+#include "tern/learner/weights.h"
+#include "tern/tests/parity/weight_net.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/state_dicts.h"
+
+namespace tern {
+namespace {
+
+namespace fs = std::filesystem;
+using test::layout_state;
+using test::same_state;
+using test::types_state;
+using test::WeightNet;
+using test::without;
+
+// Written by make_weight_files.py, today or when it was stored.
+fs::path file(const std::string& name) {
+  const char* live = std::getenv("TERN_WEIGHT_FILES");
+  const fs::path path =
+      fs::path(live != nullptr ? live : TERN_WEIGHTS_STORED) / name;
+  // No `safetensors` beside this torch: the stored file stands in.
+  return fs::exists(path) ? path : fs::path(TERN_WEIGHTS_STORED) / name;
+}
+
+TEST(WeightFiles, ReadsEveryTypeInEveryFormatThatTorchSaves) {
+  for (const char* name :
+       {"types.pth", "protocol3.pth", "protocol4.pth", "protocol5.pth"}) {
+    EXPECT_TRUE(same_state(load_weights(file(name)), types_state())) << name;
+  }
+  EXPECT_TRUE(same_state(
+      load_weights(file("types_legacy.pth")),
+      without(
+          types_state(),
+          {"uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"})));
+}
+
+TEST(WeightFiles, ReadsWhatPythonsSafetensorsWrites) {
+  const fs::path path = file("types.safetensors");
+  for (const bool memory_map : {false, true}) {
+    const StateDict state = load_weights(path, {.memory_map = memory_map});
+    // It sorts tensors by type and name.
+    StateDict sorted;
+    for (const auto& item : types_state()) {
+      if (state.contains(item.key())) {
+        sorted.insert(item.key(), state[item.key()]);
+      }
+    }
+    EXPECT_TRUE(same_state(sorted, without(types_state(), {"complex128"})));
+    EXPECT_EQ(state.size(), sorted.size());
+  }
+  EXPECT_EQ(safetensors_metadata(path).at("format"), "pt");
+}
+
+TEST(WeightFiles, KeepsStridesAndSharedMemory) {
+  for (const char* name : {"layout.pth", "layout_legacy.pth"}) {
+    for (const bool memory_map : {false, true}) {
+      const StateDict state =
+          load_weights(file(name), {.memory_map = memory_map});
+      const StateDict expected = layout_state();
+      EXPECT_TRUE(same_state(state, expected)) << name;
+      for (const auto& item : expected) {
+        EXPECT_EQ(state[item.key()].strides(), item.value().strides())
+            << name << " " << item.key();
+      }
+      EXPECT_TRUE(state["part"].is_alias_of(state["base"]));
+      EXPECT_EQ(state["same"].data_ptr(), state["base"].data_ptr());
+      EXPECT_FALSE(state["channels_last"].is_alias_of(state["base"]));
+      state["base"].fill_(0);  // ours, and never the file's
+      EXPECT_EQ(state["transposed"].sum().item<float>(), 0);
+    }
+    EXPECT_TRUE(same_state(load_weights(file(name)), layout_state()));
+  }
+}
+
+TEST(WeightFiles, ANetHasPythonsNamesInPythonsOrderAndLoadsStrictly) {
+  const StateDict state = load_weights(file("net.pth"));
+  Model model = WeightNet();
+  EXPECT_EQ(model.state_dict().keys(), state.keys());
+  const LoadReport report = model.load_state_dict(state);
+  EXPECT_TRUE(report.is_complete());
+  EXPECT_EQ(report.loaded, static_cast<int64_t>(state.size()));
+  EXPECT_TRUE(same_state(model.state_dict(), state));
+
+  StateDict parameters = load_weights(file("parameters.pth"));
+  EXPECT_EQ(parameters.size(), 7u);
+  EXPECT_FALSE(parameters["body.0.weight"].requires_grad());
+}
+
+TEST(WeightFiles, ATorchScriptModuleHasPythonsNamesToo) {
+  // The file is the test's own, and so trusted.
+  Model model = torch::jit::load(file("script.pt"));
+  EXPECT_EQ(
+      model.state_dict().keys(),
+      (std::vector<std::string>{"weight", "bias"}));
+  StateDict ones;
+  ones.insert("weight", torch::ones({2, 2}));
+  ones.insert("bias", torch::ones({2}));
+  EXPECT_TRUE(model.load_state_dict(ones).is_complete());
+  EXPECT_TRUE(same_state(model.state_dict(), ones));
+}
+
+TEST(WeightFiles, FindsTheOneStateDictInACheckpoint) {
+  const StateDict expected = load_weights(file("net.pth"));
+  for (const char* name : {"checkpoint.pth", "checkpoint_legacy.pth"}) {
+    EXPECT_EQ(load_weights(file(name)).keys(), expected.keys());
+    EXPECT_TRUE(same_state(
+        load_weights(file(name), {.key = "state_dict"}),
+        load_weights(file("checkpoint.pth"))));
+  }
+  EXPECT_TRUE(load_weights(file("checkpoint.pth"), {.key = "/"})
+                  .contains("best"));
+  // A wrapped model, two dictionaries deep.
+  Model model = WeightNet();
+  const StateDict wrapped = load_weights(file("wrapped.pth"));
+  EXPECT_TRUE(wrapped.contains("module.body.0.weight"));
+  EXPECT_TRUE(model.load_state_dict(wrapped).is_complete());
+  EXPECT_TRUE(same_state(
+      load_weights(file("wrapped.pth"), {.key = "ema/model"}),
+      wrapped));
+}
+
+TEST(WeightFiles, AsksForAKeyWhereThereAreSeveralStateDicts) {
+  expect_error<DataError>(
+      [] { load_weights(file("two.pth")); },
+      {"two.pth", "several", "'model' (20 tensors)", "'ema' (7 tensors)"});
+  EXPECT_TRUE(same_state(
+      load_weights(file("two.pth"), {.key = "ema"}),
+      layout_state()));
+  expect_error<DataError>(
+      [] { load_weights(file("two.pth"), {.key = "emma"}); },
+      {"'emma'", "'ema'"});
+  expect_error<DataError>(
+      [] { load_weights(file("types.safetensors"), {.key = "model"}); },
+      {"safetensors", "key"});
+}
+
+TEST(WeightFiles, RefusesNamesThatWeightsDoNotNeedAndRunsNoCode) {
+  for (const char* name : {"canary.pth", "canary_legacy.pth"}) {
+    expect_error<DataError>(
+        [&] { load_weights(file(name)); },
+        {name, "'posix.system'", "never run"});
+  }
+  EXPECT_FALSE(fs::exists("canary"));
+  expect_error<DataError>(
+      [] { load_weights(file("namespace.pth"), {.key = "model"}); },
+      {"'argparse.Namespace'", "state_dict"});
+  expect_error<DataError>(
+      [] { load_weights(file("script.pt")); },
+      {"TorchScript", "torch.save"});
+  expect_error<DataError>(
+      [] { load_weights(file("tensor.pth")); },
+      {"no dictionary of tensors"});
+}
+
+}  // namespace
+}  // namespace tern
