@@ -74,26 +74,25 @@ Result train(
   }
   // Reading the losses waits for the device, so it belongs to the time.
   const torch::Tensor all = torch::stack(losses).to(torch::kDouble).cpu();
-  const auto seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start);
+  const std::chrono::duration<double> time =
+      std::chrono::steady_clock::now() - start;
   const auto* first = all.const_data_ptr<double>();
   return {
       {first, first + steps},
       all.slice(0, -std::max<int64_t>(1, steps / 20)).mean().item<double>(),
-      seconds.count(),
+      time.count(),
       static_cast<double>(memory.peak_bytes()) / 1e6,
       pred.detach()[0][0].to(torch::kFloat).cpu()};
 }
 
 int main(int argc, char** argv) try {
   const torch::Device device = tern::DataBunch::default_device();
-  int64_t size = device.is_cuda() ? 512 : 128, steps = 500, cells = 8;
+  constexpr int64_t kCells = 8;  // of the board, a side
+  int64_t size = device.is_cuda() ? 512 : 128, steps = 500;
   CLI::App app{"Learns a checkerboard in fp32 and in mixed precision"};
   app.add_option("--size", size, "pixels a side; 512, on a CPU 128")
       ->check(CLI::Range(8, 4096));
   app.add_option("--steps", steps)->check(CLI::PositiveNumber);
-  app.add_option("--cells", cells, "of the board, a side")
-      ->check(CLI::Range(2, 64));
   CLI11_PARSE(app, argc, argv);
 
   // A Learner on a CPU does this by itself: the large activations of one step
@@ -104,7 +103,7 @@ int main(int argc, char** argv) try {
   const torch::Tensor line = torch::linspace(-1, 1, size);
   const auto coordinates =
       torch::stack(torch::meshgrid({line, line}, "ij")).unsqueeze(0).to(device);
-  const torch::Tensor cell = (torch::arange(size) * cells).div(size, "floor");
+  const torch::Tensor cell = (torch::arange(size) * kCells).div(size, "floor");
   const torch::Tensor target = ((cell.unsqueeze(1) + cell.unsqueeze(0)) % 2)
                                    .to(device, torch::kFloat)
                                    .view({1, 1, size, size});
@@ -118,19 +117,14 @@ int main(int argc, char** argv) try {
       device.str());
   tern::Plot plot{"Checkerboard", "step", "mean squared error", {}};
   const auto run = [&](const char* name, bool mixed) {
-    Result result = train(coordinates, target, steps, mixed);
-    fmt::print(
-        "{:5} {:>8.2f} {:>24.1f} {:>11.6f} {:>11.6f}\n",
-        name,
-        result.seconds,
-        result.peak_megabytes,
-        result.losses.front(),
-        result.final_loss);
-    tern::save_image(fmt::format("checkerboard_{}.png", name), result.picture);
-    std::vector<double> x(result.losses.size());
+    Result r = train(coordinates, target, steps, mixed);
+    fmt::print("{:5} {:>8.2f} {:>24.1f}", name, r.seconds, r.peak_megabytes);
+    fmt::print(" {:>11.6f} {:>11.6f}\n", r.losses.front(), r.final_loss);
+    tern::save_image(fmt::format("checkerboard_{}.png", name), r.picture);
+    std::vector<double> x(r.losses.size());
     std::iota(x.begin(), x.end(), 0);
-    plot.curves.push_back({name, std::move(x), result.losses});
-    return result;
+    plot.curves.push_back({name, std::move(x), r.losses});
+    return r;
   };
   const Result fp32 = run("fp32", false);
   const Result mixed = run("mixed", true);

@@ -5,10 +5,8 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -57,47 +55,14 @@ class Pictures final : public tern::Dataset {
   std::vector<std::string> paths_;
 };
 
-// A folder that nobody else has, removed at the end.
-struct TempFolder {
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::filesystem::path path = std::filesystem::temp_directory_path() /
-                               fmt::format("tern_pictures_{}", ::getpid());
-};
-
-// Coloured waves, no two alike, in two folders.
-void write_pictures(const std::filesystem::path& folder, int64_t count) {
-  constexpr int64_t kSide = 256;
-  const torch::Tensor line = torch::linspace(0, 6, kSide);
-  for (int64_t i = 0; i < count; ++i) {
-    const auto channel = [&](double bend) {
-      const double turn = static_cast<double>(i) + bend;
-      return torch::sin(line.unsqueeze(0) * bend + turn) *
-             torch::cos(line.unsqueeze(1) + turn);
-    };
-    const torch::Tensor pixels =
-        ((torch::stack({channel(1), channel(2), channel(3)}, 2) + 1) * 127.5)
-            .to(torch::kByte);
-    const auto into = folder / (i % 2 ? "odd" : "even");
-    std::filesystem::create_directories(into);
-    tern::save_image(into / fmt::format("{:04}.png", i), pixels);
-  }
-}
-
 int main(int argc, char** argv) try {
   std::string data;
-  int64_t epochs = 3;
+  int64_t epochs = 1;
   CLI::App app{"How fast a folder of images is read"};
-  app.add_option("--data", data, "a folder; without it pictures are made");
+  app.add_option("--data", data, "a folder; without it MNIST's sample");
   app.add_option("--epochs", epochs)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
-  std::optional<TempFolder> made;
-  if (data.empty()) {
-    data = made.emplace().path;
-    write_pictures(data, 200);  // makes the folder
-  }
+  if (data.empty()) data = tern::untar_data(tern::urls::mnist_sample);
   const auto pictures = std::make_shared<Pictures>(data);
   fmt::print(
       "{} pictures under {}, squeezed to {} x {}; {} cores\n",

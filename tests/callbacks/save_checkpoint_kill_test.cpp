@@ -2,16 +2,16 @@
 // that it was told is saved, and ends as one that was left alone. TERN_KILLS
 // says how often (100).
 
-#include <cstdlib>
-#include <random>
-#include <thread>
-
 #include <csignal>
+#include <cstdlib>
 #include <fcntl.h>
-#include <gtest/gtest.h>
+#include <random>
 #include <sys/wait.h>
-#include <torch/utils.h>
+#include <thread>
 #include <unistd.h>
+
+#include <gtest/gtest.h>
+#include <torch/utils.h>
 
 #include "tern/callbacks/save_checkpoint.h"
 #include "tern/learner/learner.h"

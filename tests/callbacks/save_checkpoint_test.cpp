@@ -5,9 +5,9 @@
 #include <csignal>
 #include <limits>
 #include <thread>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "tern/callbacks/lr_find.h"
 #include "tern/data/formats/file_io.h"
@@ -76,8 +76,8 @@ TEST(SaveCheckpoint, SavesAgainInASecondFit) {
 TEST(SaveCheckpoint, WritesTheStepThatItWasAskedForWhileWeightsGoOnChanging) {
   Training run({.every_epochs = 0, .every_steps = 1, .keep = 0});
   std::vector<Tensors> weights;
-  run.learn.add<LambdaCallback>(LambdaCallbackOptions{
-      .on_batch_end = [&](Learner& l) {
+  run.learn.add<LambdaCallback>(
+      LambdaCallbackOptions{.on_batch_end = [&](Learner& l) {
         if (l.state().training) weights.push_back(parameters_of(l));
       }});
   run.learn.fit(3, 1e-1);
@@ -111,8 +111,8 @@ TEST(SaveCheckpoint, RefusesAFolderThatAnotherTrainingWritesTo) {
   Training run({});
   Learner other(point_data(), point_net(), quiet());
   other.add<SaveCheckpoint>({.folder = run.folder / "run"});
-  run.learn.add<LambdaCallback>(LambdaCallbackOptions{
-      .on_epoch_begin = [&](Learner&) {
+  run.learn.add<LambdaCallback>(
+      LambdaCallbackOptions{.on_epoch_begin = [&](Learner&) {
         expect_error<CheckpointError>(
             [&] { other.fit(1, 1e-2); },
             {"process " + std::to_string(::getpid()), "already"});
@@ -131,8 +131,8 @@ TEST(SaveCheckpoint, FailsBeforeTheFirstStepWhenTheFolderCannotBe) {
 
 TEST(SaveCheckpoint, TellsOfAFailedSaveAtTheLatestAtTheEndOfFit) {
   Training run({});
-  run.learn.add<LambdaCallback>(LambdaCallbackOptions{
-      .on_batch_begin = [&](Learner& l) {
+  run.learn.add<LambdaCallback>(
+      LambdaCallbackOptions{.on_batch_begin = [&](Learner& l) {
         if (l.state().iteration != 1) return;
         fs::remove_all(run.folder / "run");
         write_file(run.folder / "run", std::string_view("in the way"));
@@ -144,8 +144,8 @@ TEST(SaveCheckpoint, TellsOfAFailedSaveAtTheLatestAtTheEndOfFit) {
 TEST(SaveCheckpoint, KeepsTheLastGoodOneWhenWeightsBecomeNaN) {
   Training run({.keep = 1});
   run.learn.fit(1, 1e-2);
-  run.learn.add<LambdaCallback>(LambdaCallbackOptions{
-      .on_loss_begin = [](Learner& l) {
+  run.learn.add<LambdaCallback>(
+      LambdaCallbackOptions{.on_loss_begin = [](Learner& l) {
         l.state().outputs[0] =
             l.state().outputs[0] * std::numeric_limits<float>::quiet_NaN();
       }});
@@ -194,8 +194,8 @@ void expect_resumes(
 }
 
 void stop_in_batch(Learner& learn, int64_t iteration, bool training) {
-  learn.add<LambdaCallback>(LambdaCallbackOptions{
-      .on_loss_begin = [iteration, training](Learner& l) {
+  learn.add<LambdaCallback>(
+      LambdaCallbackOptions{.on_loss_begin = [iteration, training](Learner& l) {
         if (l.state().iteration == iteration &&
             l.state().training == training) {
           l.request_stop();
@@ -264,8 +264,8 @@ std::atomic<int> g_own_handler_calls = 0;
 TEST(SaveCheckpoint, EndsTheFitAndSavesOnSigterm) {
   for (const int signal : {SIGTERM, SIGINT}) {
     Training run({.every_epochs = 0, .on_signals = true});
-    run.learn.add<LambdaCallback>(LambdaCallbackOptions{
-        .on_backward_end = [signal](Learner& l) {
+    run.learn.add<LambdaCallback>(
+        LambdaCallbackOptions{.on_backward_end = [signal](Learner& l) {
           if (l.state().iteration == 5) ::raise(signal);
         }});
     run.learn.fit(2, 1e-2);
@@ -282,8 +282,8 @@ TEST(SaveCheckpoint, PutsTheProgramsOwnHandlersBack) {
   {
     Training run({.on_signals = true});
     bool was_other = false;
-    run.learn.add<LambdaCallback>(LambdaCallbackOptions{
-        .on_epoch_begin = [&](Learner&) {
+    run.learn.add<LambdaCallback>(
+        LambdaCallbackOptions{.on_epoch_begin = [&](Learner&) {
           was_other = action_of(SIGTERM).sa_handler != own.sa_handler;
         }});
     run.learn.fit(1, 1e-2);
@@ -291,8 +291,8 @@ TEST(SaveCheckpoint, PutsTheProgramsOwnHandlersBack) {
     EXPECT_EQ(action_of(SIGTERM).sa_handler, own.sa_handler);
 
     // A second signal goes to the program at once.
-    run.learn.add<LambdaCallback>(LambdaCallbackOptions{
-        .on_batch_begin = [&](Learner&) {
+    run.learn.add<LambdaCallback>(
+        LambdaCallbackOptions{.on_batch_begin = [&](Learner&) {
           ::raise(SIGTERM);
           ::raise(SIGTERM);
         }});
@@ -306,8 +306,8 @@ TEST(SaveCheckpoint, PutsTheProgramsOwnHandlersBack) {
 TEST(SaveCheckpoint, LeavesSignalsAloneUnlessAsked) {
   Training run({});
   const auto before = action_of(SIGTERM).sa_handler;
-  run.learn.add<LambdaCallback>(LambdaCallbackOptions{
-      .on_epoch_begin = [&](Learner&) {
+  run.learn.add<LambdaCallback>(
+      LambdaCallbackOptions{.on_epoch_begin = [&](Learner&) {
         EXPECT_EQ(action_of(SIGTERM).sa_handler, before);
       }});
   run.learn.fit(1, 1e-2);
@@ -316,8 +316,8 @@ TEST(SaveCheckpoint, LeavesSignalsAloneUnlessAsked) {
 TEST(SaveCheckpoint, ASignalInLrFindStopsTheFitAfterIt) {
   Training run({.on_signals = true});
   bool has_raised = false;
-  run.learn.add<LambdaCallback>(LambdaCallbackOptions{
-      .on_batch_end = [&](Learner&) {
+  run.learn.add<LambdaCallback>(
+      LambdaCallbackOptions{.on_batch_end = [&](Learner&) {
         if (!has_raised) ::raise(SIGTERM);
         has_raised = true;
       }});

@@ -7,13 +7,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
-
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <gtest/gtest.h>
 
 #include "tern/learner/checkpoint.h"
 #include "tern/tests/support/temp_folder.h"
@@ -74,8 +74,7 @@ int open(const char* path, int flags, ...) {
   va_start(arguments, flags);
   const int mode = (flags & O_CREAT) ? va_arg(arguments, int) : 0;
   va_end(arguments);
-  return static_cast<int>(
-      ::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
 }  // extern "C"
@@ -104,8 +103,7 @@ int calls_of_a_save() {
   return g_fault.calls;
 }
 
-class CheckpointFault
-    : public testing::TestWithParam<std::tuple<int, bool>> {};
+class CheckpointFault : public testing::TestWithParam<std::tuple<int, bool>> {};
 
 TEST_P(CheckpointFault, IsLoudAndHarmsNothingAtAnyCall) {
   const auto [error, once] = GetParam();
@@ -187,8 +185,9 @@ TEST(CheckpointKill, AtAnyCallLeavesTheOldOrTheNew) {
     EXPECT_EQ(list_checkpoints(folder.path()).size(), 1u);
     for (const auto& entry : fs::directory_iterator(folder.path())) {
       const std::string name = entry.path().filename().string();
-      EXPECT_TRUE(name == "step_3" || name == "latest" ||
-                  name.starts_with(".latest.tmp"))
+      EXPECT_TRUE(
+          name == "step_3" || name == "latest" ||
+          name.starts_with(".latest.tmp"))
           << name;
     }
   }

@@ -188,7 +188,8 @@ TEST(Checkpoint, IsAlwaysWholeForAReaderBesideTheWriter) {
 
 TEST(Checkpoint, GoesIntoFoldersOfAnyName) {
   const TempFolder folder;
-  for (const char* name : {"with space", "\xc3\xbcml\xc3\xa4ut", "line\nbreak"}) {
+  for (const char* name :
+       {"with space", "\xc3\xbcml\xc3\xa4ut", "line\nbreak"}) {
     write_checkpoint(folder / name, tiny_checkpoint(1), kFast);
     EXPECT_EQ(read(folder / name).step, 1) << name;
   }

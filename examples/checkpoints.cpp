@@ -1,0 +1,59 @@
+// A training that may be killed at any moment. Start it, stop it with Ctrl-C or
+// `kill -9`, and start it again: it goes on where it stood, and ends with the
+// weights of a training that was never stopped.
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/tern.h>
+
+int main(int argc, char** argv) try {
+  std::string folder = "checkpoints_run";
+  int64_t epochs = 3, every = 50, stop_after = 0;
+  CLI::App app{"Trains MNIST's threes and sevens, and survives being killed"};
+  app.add_option("--run", folder, "the folder of the run");
+  app.add_option("--epochs", epochs)->check(CLI::PositiveNumber);
+  app.add_option("--every", every, "batches between two checkpoints");
+  app.add_option("--stop-after", stop_after, "batches; to try a stop");
+  CLI11_PARSE(app, argc, argv);
+
+  auto path = tern::untar_data(tern::urls::mnist_sample);
+  auto data = tern::ImageDataBunch::from_folder(path);
+  auto learn = tern::Learner(
+      data,
+      tern::simple_cnn({3, 16, 16, 2}),
+      {.metrics = {tern::accuracy()}, .seed = 42});
+  learn.to_bf16();
+
+  if (tern::has_checkpoint(folder)) {
+    learn.resume(folder);
+    fmt::print("going on from {}\n", folder);
+  }
+  learn.add<tern::SaveCheckpoint>(
+      {.folder = folder, .every_steps = every, .on_signals = true});
+  if (stop_after > 0) {
+    learn.add<tern::LambdaCallback>({.on_batch_end = [=](tern::Learner& l) {
+      if (l.state().iteration == stop_after) l.request_stop();
+    }});
+  }
+  learn.fit_one_cycle(epochs);
+
+  if (learn.state().result == tern::FitResult::interrupted) {
+    fmt::print(
+        "stopped after {} batches; start me again to go on\n",
+        learn.state().iteration);
+    return 0;
+  }
+  // A fingerprint: equal however often the training was stopped.
+  double sum = 0;
+  for (const auto& entry : learn.state_dict()) {
+    sum += entry.value().to(torch::kDouble).abs().sum().item<double>();
+  }
+  fmt::print(
+      "{} batches, the weights sum up to {:.15f}\n",
+      learn.state().iteration,
+      sum);
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}
