@@ -82,7 +82,8 @@ TEST(StateDict, LoadsIntoAnotherModelAndReportsThatAllIsThere) {
 TEST(StateDict, ListsWhatIsWrongAndLeavesTheModelAsItWas) {
   Model model = point_net(1);
   const StateDict before = copy_of(model.state_dict());
-  StateDict wrong = without(copy_of(Model(point_net(2)).state_dict()), {"3.bias"});
+  StateDict wrong =
+      without(copy_of(Model(point_net(2)).state_dict()), {"3.bias"});
   wrong.insert("4.scale", torch::ones({1}));
   wrong["0.weight"] = torch::ones({5, 2});
   expect_error<c10::ValueError>(
@@ -190,9 +191,8 @@ TEST(StateDict, LoadsIntoAModelInHalfPrecision) {
   model.load_state_dict(state);
   const StateDict after = model.state_dict();
   EXPECT_EQ(after["0.weight"].scalar_type(), torch::kBFloat16);
-  EXPECT_TRUE(torch::equal(
-      after["0.weight"],
-      state["0.weight"].to(torch::kBFloat16)));
+  EXPECT_TRUE(
+      torch::equal(after["0.weight"], state["0.weight"].to(torch::kBFloat16)));
 }
 
 TEST(StateDict, ForgivesTheBatchCountThatOldFilesLack) {

@@ -156,14 +156,14 @@ TEST(Weights, SaysWhatAFileIsThatHoldsNoWeights) {
   struct Case {
     std::string content, word;
   };
-  for (const Case& c : {
-           Case{"", "is empty"},
-           Case{"\n<!DOCTYPE html><title>404</title>", "web page"},
-           Case{"version https://git-lfs.github.com/spec/v1\n", "Git LFS"},
-           Case{"\x1f\x8b\x08 and so on", "gzip"},
-           Case{"\x89HDF\r\n\x1a\n", "HDF5"},
-           Case{"\x80\x02]q\x01.", "not written by torch.save"},
-           Case{"just some text", "begins as no weight file"}}) {
+  for (const Case& c :
+       {Case{"", "is empty"},
+        Case{"\n<!DOCTYPE html><title>404</title>", "web page"},
+        Case{"version https://git-lfs.github.com/spec/v1\n", "Git LFS"},
+        Case{"\x1f\x8b\x08 and so on", "gzip"},
+        Case{"\x89HDF\r\n\x1a\n", "HDF5"},
+        Case{"\x80\x02]q\x01.", "not written by torch.save"},
+        Case{"just some text", "begins as no weight file"}}) {
     write_file(path, c.content);
     expect_error<DataError>([&] { load_weights(path); }, {"a: ", c.word});
     expect_error<DataError>(

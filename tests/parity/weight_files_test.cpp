@@ -116,8 +116,8 @@ TEST(WeightFiles, FindsTheOneStateDictInACheckpoint) {
         load_weights(file(name), {.key = "state_dict"}),
         load_weights(file("checkpoint.pth"))));
   }
-  EXPECT_TRUE(load_weights(file("checkpoint.pth"), {.key = "/"})
-                  .contains("best"));
+  EXPECT_TRUE(
+      load_weights(file("checkpoint.pth"), {.key = "/"}).contains("best"));
   // A wrapped model, two dictionaries deep.
   Model model = WeightNet();
   const StateDict wrapped = load_weights(file("wrapped.pth"));

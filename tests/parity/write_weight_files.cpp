@@ -2,7 +2,6 @@
 
 #include <filesystem>
 
-
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/zip_archive.h"

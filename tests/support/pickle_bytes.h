@@ -9,7 +9,8 @@ namespace tern {
 
 /// Writes pickles by hand, also such as Python would not.
 ///
-///   PickleBytes().op('}').string("a").integer(1).op('s').finish()   // {"a": 1}
+///   PickleBytes().op('}').string("a").integer(1).op('s').finish()   // {"a":
+///   1}
 struct PickleBytes {
   std::string bytes = "\x80\x02";
 
@@ -70,12 +71,8 @@ inline std::string legacy_file(
     const std::vector<int64_t>& floats) {
   std::string file("\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15);
   file += PickleBytes().integer(1001).finish();
-  file += PickleBytes()
-              .op('}')
-              .string("little_endian")
-              .op(0x88)
-              .op('s')
-              .finish();
+  file +=
+      PickleBytes().op('}').string("little_endian").op(0x88).op('s').finish();
   file += object;
   PickleBytes keys, storages;
   keys.op(']');

@@ -57,8 +57,9 @@ inline StateDict layout_state() {
   state.insert("expanded", base[0].slice(0, 0, 1).expand({5}));
   state.insert(
       "channels_last",
-      torch::arange(24.f).reshape({1, 2, 3, 4}).contiguous(
-          at::MemoryFormat::ChannelsLast));
+      torch::arange(24.f)
+          .reshape({1, 2, 3, 4})
+          .contiguous(at::MemoryFormat::ChannelsLast));
   return state;
 }
 

@@ -42,7 +42,8 @@ std::vector<int64_t> read_lists(const std::string& text) {
 
 TEST(JsonReader, ReadsObjectsArraysStringsAndIntegers) {
   EXPECT_EQ(
-      read_lists(" {\"a\" : [ 1 ,2],\n\t\"b\":[], \"\":[9223372036854775807]} "),
+      read_lists(
+          " {\"a\" : [ 1 ,2],\n\t\"b\":[], \"\":[9223372036854775807]} "),
       (std::vector<int64_t>{1, 2, 9223372036854775807}));
   EXPECT_EQ(read_lists("{}"), std::vector<int64_t>{});
 }
@@ -61,17 +62,42 @@ TEST(JsonReader, AQuotedTextReadsBackAsItself) {
 
 TEST(JsonReader, RefusesWhatIsNoJson) {
   for (const char* text :
-       {"",        "{",          "{\"a\"",     "{\"a\":",    "{\"a\":[1",
-        "{\"a\":[1}", "{\"a\":[1,]}", "{\"a\":[1],}", "{,}",     "{\"a\" [1]}",
-        "{\"a\":[1] \"b\":[2]}", "{a:[1]}",   "{}x",       "[1]",
-        "{\"a\":[-1]}", "{\"a\":[01]}", "{\"a\":[1.0]}", "{\"a\":[1e3]}",
-        "{\"a\":[+1]}", "{\"a\":[\"1\"]}", "{\"a\":[null]}", "{\"a\":{}}",
-        "{\"a\":[NaN]}", "{\"a\":[9223372036854775808]}"}) {
+       {"",
+        "{",
+        "{\"a\"",
+        "{\"a\":",
+        "{\"a\":[1",
+        "{\"a\":[1}",
+        "{\"a\":[1,]}",
+        "{\"a\":[1],}",
+        "{,}",
+        "{\"a\" [1]}",
+        "{\"a\":[1] \"b\":[2]}",
+        "{a:[1]}",
+        "{}x",
+        "[1]",
+        "{\"a\":[-1]}",
+        "{\"a\":[01]}",
+        "{\"a\":[1.0]}",
+        "{\"a\":[1e3]}",
+        "{\"a\":[+1]}",
+        "{\"a\":[\"1\"]}",
+        "{\"a\":[null]}",
+        "{\"a\":{}}",
+        "{\"a\":[NaN]}",
+        "{\"a\":[9223372036854775808]}"}) {
     expect_error<DataError>([&] { read_lists(text); }, {"a.json", "JSON"});
   }
   for (const char* text :
-       {R"("a)", R"("\x")", R"("\)", R"("\u12")", R"("\ud800")",
-        R"("\udc00")", R"("\ud800\u0041")", "\"a\nb\"", "'a'"}) {
+       {R"("a)",
+        R"("\x")",
+        R"("\)",
+        R"("\u12")",
+        R"("\ud800")",
+        R"("\udc00")",
+        R"("\ud800\u0041")",
+        "\"a\nb\"",
+        "'a'"}) {
     EXPECT_THROW(read_string(text), DataError) << text;
   }
   EXPECT_EQ(read_integer("0"), 0);
@@ -95,9 +121,18 @@ TEST(Utf8, KnowsWellFormedText) {
     EXPECT_TRUE(is_utf8(text)) << text;
   }
   for (const char* text :
-       {"\x80", "\xc3", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xe6\xbc",
-        "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80",
-        "\xff", "a\xc3z"}) {
+       {"\x80",
+        "\xc3",
+        "\xc0\x80",
+        "\xc1\xbf",
+        "\xe0\x80\x80",
+        "\xe6\xbc",
+        "\xed\xa0\x80",
+        "\xf0\x80\x80\x80",
+        "\xf4\x90\x80\x80",
+        "\xf5\x80",
+        "\xff",
+        "a\xc3z"}) {
     EXPECT_FALSE(is_utf8(text)) << text;
   }
 }

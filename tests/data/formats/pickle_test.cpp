@@ -47,10 +47,10 @@ TEST(Pickle, ReadsScalars) {
   EXPECT_EQ(parse(std::string("\x8a\0", 2)).root().integer, 0);
   EXPECT_EQ(parse("\x8a\x01\xff").root().integer, -1);
   EXPECT_EQ(parse(std::string("\x8a\x02\xff\0", 4)).root().integer, 255);
-  EXPECT_EQ(parse("\x8a\x09" + std::string(9, 'x')).root().kind, Kind::big_integer);
   EXPECT_EQ(
-      parse(std::string("G\x3f\xf8\0\0\0\0\0\0", 9)).root().real,
-      1.5);
+      parse("\x8a\x09" + std::string(9, 'x')).root().kind,
+      Kind::big_integer);
+  EXPECT_EQ(parse(std::string("G\x3f\xf8\0\0\0\0\0\0", 9)).root().real, 1.5);
   EXPECT_EQ(parse("U\x02hi").root().text, "hi");
   EXPECT_EQ(parse("\x8c\x02hi").root().text, "hi");
   EXPECT_EQ(parse("C\x02\xff\xfe").root().kind, Kind::bytes);
@@ -157,9 +157,7 @@ TEST(Pickle, RefusesEveryNameThatIsNotAllowed) {
                        .finish()
                        .substr(2),
       {"'builtins.eval'"});
-  refuses(
-      PickleBytes().global("a\x1b[2J", "b").finish(),
-      {"'a\\x1b[2J.b'"});
+  refuses(PickleBytes().global("a\x1b[2J", "b").finish(), {"'a\\x1b[2J.b'"});
   refuses(
       PickleBytes().global(std::string(300, 'a'), "b").finish(),
       {"200 bytes"});
@@ -191,7 +189,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"no_stop", body("N"), "cut off"},
         Case{"nothing", body("."), "stack is empty"},
         Case{"string_cut", body("X\xff\xff\xff\xffhi."), "cut off"},
-        Case{"string_huge", body("\x8d\xff\xff\xff\xff\xff\xff\xff\xff."), "cut off"},
+        Case{
+            "string_huge",
+            body("\x8d\xff\xff\xff\xff\xff\xff\xff\xff."),
+            "cut off"},
         Case{"string_no_utf8", body("U\x01\xff."), "UTF-8"},
         Case{"line_cut", body("ctorch"), "cut off"},
         Case{"no_mark", body("t."), "no mark"},
@@ -212,9 +213,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"text_integer", body("I1\n."), "operation 73"},
         Case{"persistent_text", body("Pa\n."), "operation 80"},
         Case{"stack_global_of_none", body("NN\x93."), "no string"},
-        Case{"ordered_dict_of_none",
-             body("ccollections\nOrderedDict\nN\x85R."),
-             "pairs"},
+        Case{
+            "ordered_dict_of_none",
+            body("ccollections\nOrderedDict\nN\x85R."),
+            "pairs"},
         Case{"marks", body(std::string(65, '(')), "deeper than 64"},
         Case{"bomb", body(std::string(1'000'001, 'N') + "."), "million"}),
     [](const auto& info) { return info.param.name; });
@@ -229,7 +231,8 @@ TEST(Pickle, RefusesEveryTruncation) {
 
 TEST(Pickle, TakesAValueThatHoldsItself) {
   // l = []; l.append(l)
-  const Parsed parsed(PickleBytes().op(']').op('q').op(0).op('h').op(0).op('a').finish());
+  const Parsed parsed(
+      PickleBytes().op(']').op('q').op(0).op('h').op(0).op('a').finish());
   EXPECT_EQ(parsed.root().items.at(0), parsed.pickle.root_id());
 }
 

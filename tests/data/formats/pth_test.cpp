@@ -20,11 +20,8 @@ StoredWeights read(const std::string& file, const std::string& key = "") {
 
 // {"w": TENSOR}
 std::string dict_of(const PickleBytes& tensor) {
-  return PickleBytes()
-             .op('}')
-             .string("w")
-             .bytes +
-         tensor.bytes.substr(2) + "s.";
+  return PickleBytes().op('}').string("w").bytes + tensor.bytes.substr(2) +
+         "s.";
 }
 
 PickleBytes view(
@@ -36,7 +33,8 @@ PickleBytes view(
 }
 
 TEST(Pth, ReadsViewsOfAStorage) {
-  const std::string file = legacy_file(dict_of(view(6, 1, {2, 2}, {3, 1})), {6});
+  const std::string file =
+      legacy_file(dict_of(view(6, 1, {2, 2}, {3, 1})), {6});
   const StoredWeights weights = read(file);
   ASSERT_EQ(weights.tensors.size(), 1u);
   EXPECT_EQ(weights.tensors[0].name, "w");

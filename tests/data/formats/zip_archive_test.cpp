@@ -179,9 +179,9 @@ TEST(ZipArchive, RefusesZip64NumbersThatLie) {
   refuses(locator + 8, 0x77);
   refuses(locator + 15, 0xff);
   const size_t extra = find(whole, kRow) + 46 + 3 + 4;
-  refuses(extra, 0x77);       // the size
+  refuses(extra, 0x77);  // the size
   refuses(extra + 7, 0xff);
-  refuses(extra - 2, 0xff);   // the length of the field
+  refuses(extra - 2, 0xff);  // the length of the field
 }
 
 }  // namespace
