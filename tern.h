@@ -27,6 +27,7 @@
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/weights.h"
 #ifdef TERN_WITH_ARCHIVES
 #include "tern/data/mnist.h"
 #include "tern/data/untar_data.h"
