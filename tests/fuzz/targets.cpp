@@ -44,14 +44,14 @@ void run(const Parse& parse) {
 
 // Every storage lies in the file, and every tensor in its storage.
 void check(const StoredWeights& weights, const ByteFile& file) {
-  for (const Storage& storage : weights.storages) {
+  for (const StoredBytes& storage : weights.storages) {
     promise(
         storage.begin <= file.size() &&
         storage.size <= file.size() - storage.begin);
   }
   for (const StoredTensor& tensor : weights.tensors) {
     promise(tensor.storage < weights.storages.size());
-    const Storage& storage = weights.storages[tensor.storage];
+    const StoredBytes& storage = weights.storages[tensor.storage];
     promise(view_fault(tensor, storage.size).empty());
     run([&] {
       std::vector<uint8_t> bytes(storage.size);
@@ -69,7 +69,7 @@ void fuzz_safetensors(Bytes bytes) {
     const std::string header =
         safetensors_header(weights.tensors, weights.metadata, kPath);
     std::vector<uint8_t> again(header.begin(), header.end());
-    for (const Storage& storage : weights.storages) {
+    for (const StoredBytes& storage : weights.storages) {
       again.resize(again.size() + storage.size);
     }
     const StoredWeights reread =
@@ -98,7 +98,7 @@ void fuzz_pickle(Bytes bytes) {
     promise(pickle.size() <= bytes.size());
     std::vector<std::string> keys;
     std::unordered_map<std::string_view, size_t> index;
-    std::vector<Storage> storages;
+    std::vector<StoredBytes> storages;
     for (const Pickle::Value& value : pickle.values()) {
       for (const Pickle::Id id : value.items) {
         promise(id < pickle.values().size());
@@ -125,9 +125,7 @@ void fuzz_zip(Bytes bytes) {
       promise(
           entry.begin <= file.size() &&
           entry.size <= file.size() - entry.begin);
-      run([&] {
-        promise(zip.read(row.first, 1 << 20).size() == entry.size);
-      });
+      run([&] { promise(zip.read(row.first, 1 << 20).size() == entry.size); });
     }
   });
 }
@@ -142,7 +140,8 @@ void read_value(JsonReader& json, int kind) {
     json.begin_array();
     while (json.next_element()) read_value(json, kind + 1);
   } else if (kind % 4 == 2) {
-    promise(JsonReader(json_quoted(key = json.string()), kPath).string() == key);
+    promise(
+        JsonReader(json_quoted(key = json.string()), kPath).string() == key);
   } else {
     promise(json.integer() >= 0);
   }
