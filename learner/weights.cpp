@@ -110,7 +110,7 @@ Tensors map_storages(
   const std::vector<size_t> alignment = alignments(weights);
   Tensors storages(weights.storages.size());
   for (const size_t i : needed) {
-    const Storage& storage = weights.storages[i];
+    const StoredBytes& storage = weights.storages[i];
     storages[i] = at::from_blob(
         mapped.get() + storage.begin,
         {static_cast<int64_t>(storage.size)},

@@ -1,6 +1,13 @@
 # Tests of the repository itself, and the program behind ./dev doctor.
 add_subdirectory(${PROJECT_SOURCE_DIR}/tools ${PROJECT_BINARY_DIR}/tools)
 
+if(TERN_TESTS AND TARGET tern_convert)
+  tern_test(tools/convert)
+  add_dependencies(tools_convert_test tern_convert)
+  target_compile_definitions(tools_convert_test PRIVATE
+    TERN_CONVERT="$<TARGET_FILE:tern_convert>")
+endif()
+
 add_test(NAME layering
   COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/layering.cmake)
 

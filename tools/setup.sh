@@ -15,7 +15,7 @@ cuda_wheels=(
   "cuda-toolkit[nvcc,cccl,crt,nvvm,cudart,nvtx]==13.0.2"
   "nvidia-cuda-culibos==13.0.*"
 )
-peer_wheels=("torch==$torch_version" torchvision fastai lightning)
+peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors)
 
 # CMakePresets.json knows these two links, whatever they point to.
 cache=$HOME/.cache/tern

@@ -299,7 +299,7 @@ std::vector<StoredTensor> tensors_of(
     const Pickle& pickle,
     const Value& dict,
     const std::unordered_map<std::string_view, size_t>& index,
-    const std::vector<Storage>& storages,
+    const std::vector<StoredBytes>& storages,
     const std::string& path) {
   const Decoder decoder(pickle, path);
   std::vector<StoredTensor> tensors;

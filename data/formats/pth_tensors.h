@@ -44,7 +44,7 @@ std::vector<StoredTensor> tensors_of(
     const Pickle& pickle,
     const Pickle::Value& dict,
     const std::unordered_map<std::string_view, size_t>& index,
-    const std::vector<Storage>& storages,
+    const std::vector<StoredBytes>& storages,
     const std::string& path);
 
 }  // namespace tern

@@ -39,7 +39,7 @@ std::vector<int64_t> read_integers(JsonReader& json) {
 
 // One entry of the header; the offsets become a storage, still counted from
 // the end of the header.
-void read_entry(JsonReader& json, StoredTensor& tensor, Storage& storage) {
+void read_entry(JsonReader& json, StoredTensor& tensor, StoredBytes& storage) {
   std::string key;
   bool has_type = false, has_shape = false, has_offsets = false;
   json.begin_object();
@@ -169,7 +169,7 @@ StoredWeights read_safetensors_header(
       continue;
     }
     StoredTensor tensor{.name = name, .storage = weights.storages.size()};
-    Storage storage;
+    StoredBytes storage;
     read_entry(json, tensor, storage);
     storage.begin += kLengthBytes + size;
     weights.tensors.push_back(std::move(tensor));

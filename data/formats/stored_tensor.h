@@ -57,7 +57,7 @@ struct StoredTensor {
 };
 
 /// A run of bytes of a weight file that one tensor or several views hold.
-struct Storage {
+struct StoredBytes {
   uint64_t begin = 0;  // in the file
   uint64_t size = 0;
   std::optional<uint32_t> crc32;  // what its bytes must have
@@ -67,7 +67,7 @@ struct Storage {
 /// storage lies inside the file, and every tensor inside its storage.
 struct StoredWeights {
   std::vector<StoredTensor> tensors;
-  std::vector<Storage> storages;
+  std::vector<StoredBytes> storages;
   std::map<std::string, std::string> metadata;
 };
 

@@ -63,7 +63,7 @@ StoredWeights read_weight_header(const ByteFile& file, const std::string& key) {
 
 void read_storage(
     const ByteFile& file,
-    const Storage& storage,
+    const StoredBytes& storage,
     std::span<uint8_t> bytes) {
   uint32_t crc = 0;
   for (size_t done = 0; done < bytes.size(); done += kChunk) {
@@ -77,7 +77,7 @@ void read_storage(
 
 void check_storage(
     const ByteFile& file,
-    const Storage& storage,
+    const StoredBytes& storage,
     std::span<const uint8_t> bytes) {
   if (storage.crc32 && crc32(bytes) != *storage.crc32) throw_checksum(file);
 }

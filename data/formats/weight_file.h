@@ -27,13 +27,13 @@ StoredWeights read_weight_header(
 /// \throws DataError if the checksum is wrong or the file ends; IoError.
 void read_storage(
     const ByteFile& file,
-    const Storage& storage,
+    const StoredBytes& storage,
     std::span<uint8_t> bytes);
 
 /// The same for a storage that is in memory already.
 void check_storage(
     const ByteFile& file,
-    const Storage& storage,
+    const StoredBytes& storage,
     std::span<const uint8_t> bytes);
 
 }  // namespace tern

@@ -1,7 +1,11 @@
 #include "tern/learner/weights.h"
 
+#include <chrono>
 #include <map>
 #include <random>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -184,6 +188,32 @@ TEST(Weights, ABoolIsZeroOrOne) {
   expect_error<DataError>(
       [&] { load_weights(path); },
       {"'flags'", "neither 0 nor 1"});
+}
+
+TEST(Weights, AFileThatIsCutWhileItIsReadIsAnErrorAndNoCrash) {
+  const TempFolder temp;
+  const fs::path path = temp / "a";
+  StateDict large;
+  large.insert("w", torch::ones({1 << 20}));
+  int read = 0, refused = 0;
+  for (int i = 0; i < 50; ++i) {
+    fs::remove(path);
+    save_safetensors(path, large, {}, {.durable = false});
+    std::thread cutter([&] {
+      // Mostly in the middle of the reading, which takes about a millisecond.
+      std::this_thread::sleep_for(std::chrono::microseconds(i * 40));
+      fs::resize_file(path, 1000);
+    });
+    try {
+      EXPECT_EQ(load_weights(path)["w"].sum().item<float>(), 1 << 20);
+      ++read;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("cut off"), std::string::npos);
+      ++refused;
+    }
+    cutter.join();
+  }
+  EXPECT_EQ(read + refused, 50);
 }
 
 // Whether a changed file is refused. Else every value is read, so that one

@@ -1,5 +1,7 @@
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include <gtest/gtest.h>
 #include <torch/script.h>
@@ -8,9 +10,11 @@
 #include "tern/data/formats/error.h"
 #include "tern/learner/model.h"
 #include "tern/learner/weights.h"
+#include "tern/tests/parity/resnet20.h"
 #include "tern/tests/parity/weight_net.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/state_dicts.h"
+#include "tern/tests/support/test_data.h"
 
 namespace tern {
 namespace {
@@ -126,6 +130,33 @@ TEST(WeightFiles, FindsTheOneStateDictInACheckpoint) {
   EXPECT_TRUE(same_state(
       load_weights(file("wrapped.pth"), {.key = "ema/model"}),
       wrapped));
+}
+
+TEST(WeightFiles, APublishedResNet20AnswersAsInPython) {
+  TERN_REQUIRE_DATA(data);
+  const fs::path folder = data / "weights";
+  Model model = test::ResNet20();
+  // A legacy file with "module." before each name, and from before batches were
+  // counted.
+  const LoadReport report =
+      model.load_state_dict(load_weights(folder / "resnet20-12fca82f.th"));
+  EXPECT_EQ(report.loaded, 97);
+  model.eval();
+  const auto reference =
+      nlohmann::json::parse(std::ifstream(folder / "reference_outputs.json"));
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x =
+      (torch::arange(2 * 3 * 32 * 32).remainder(251) / 250.f)
+          .reshape({2, 3, 32, 32});
+  const torch::Tensor y = model.forward({x}).at(0);
+  for (int64_t i = 0; i < 2; ++i) {
+    for (int64_t c = 0; c < 10; ++c) {
+      EXPECT_NEAR(
+          y[i][c].item<float>(),
+          reference["resnet20"][i][c].get<float>(),
+          1e-4);
+    }
+  }
 }
 
 TEST(WeightFiles, AsksForAKeyWhereThereAreSeveralStateDicts) {

@@ -63,6 +63,20 @@ COMPARISONS = [
             Row("accuracy", "accuracy", is_time=False),
         ],
     ),
+    Comparison(
+        name="weights",
+        title="A safetensors file of 100 tensors and 100 MB in the page "
+        "cache; every value read is used once",
+        peer="safetensors",
+        peer_program="weights_safetensors.py",
+        tern_program="tests/bench/weights_timed",
+        rows=[
+            Row("read_seconds", "read into memory", goal=1),
+            Row("mapped_seconds", "mapped", goal=1),
+            Row("open_seconds", "mapped and not used"),
+            Row("write_seconds", "written, not synced"),
+        ],
+    ),
     *(
         Comparison(
             name=f"amp_{job}",

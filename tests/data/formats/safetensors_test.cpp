@@ -39,7 +39,7 @@ TEST(Safetensors, ReadsNamesTypesShapesPlacesAndMetadata) {
   EXPECT_EQ(weights.tensors[0].type, StoredType::float16);
   EXPECT_EQ(weights.tensors[0].shape, (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(weights.tensors[0].strides, (std::vector<int64_t>{2, 1}));
-  const Storage& storage = weights.storages[weights.tensors[0].storage];
+  const StoredBytes& storage = weights.storages[weights.tensors[0].storage];
   EXPECT_EQ(storage.begin, 8 + header.size() + 4);
   EXPECT_EQ(storage.size, 8u);
   EXPECT_TRUE(weights.tensors[1].shape.empty());

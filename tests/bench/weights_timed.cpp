@@ -1,0 +1,74 @@
+// ./dev bench peers weights: a safetensors file of 100 MB, written and read.
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/learner/weights.h"
+#include "tern/tests/bench/measure.h"
+
+namespace {
+
+constexpr const char* kFile = "weights.safetensors";
+
+// 100 tensors of 1 MB, as in weights_safetensors.py.
+tern::StateDict make_state() {
+  tern::StateDict state;
+  for (int i = 0; i < 100; ++i) {
+    state.insert(fmt::format("layer{}.weight", i), torch::rand({250, 1000}));
+  }
+  return state;
+}
+
+double median_seconds(int times, const std::function<void()>& f) {
+  std::vector<double> seconds;
+  for (int i = 0; i < times; ++i) {
+    seconds.push_back(tern::bench::seconds(f));
+  }
+  return tern::bench::median(seconds);
+}
+
+// Uses every value once, as a model does that the weights go into.
+double total(const tern::StateDict& state) {
+  double total = 0;
+  for (const auto& item : state) total += item.value().sum().item<double>();
+  return total;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string json;
+  int times = 21;
+  CLI::App app{"Times weight files"};
+  app.add_option("--times", times);
+  app.add_option("--json", json)->required();
+  CLI11_PARSE(app, argc, argv);
+  const torch::NoGradGuard no_grad;
+  const tern::StateDict state = make_state();
+  const double write = median_seconds(times, [&] {
+    tern::save_safetensors(kFile, state, {}, {.durable = false});
+  });
+  const double read =
+      median_seconds(times, [&] { total(tern::load_weights(kFile)); });
+  const double mapped = median_seconds(times, [&] {
+    total(tern::load_weights(kFile, {.memory_map = true}));
+  });
+  const double open = median_seconds(times, [&] {
+    tern::load_weights(kFile, {.memory_map = true});
+  });
+  std::ofstream(json) << fmt::format(
+      "{{\"write_seconds\": {}, \"read_seconds\": {}, \"mapped_seconds\": {}, "
+      "\"open_seconds\": {}}}\n",
+      write,
+      read,
+      mapped,
+      open);
+  return 0;
+}

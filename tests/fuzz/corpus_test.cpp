@@ -1,0 +1,35 @@
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/tests/fuzz/targets.h"
+
+namespace tern {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The target ends the process when a parser breaks its promises.
+TEST(Corpus, WhatFuzzingFoundStaysHandled) {
+  std::set<std::string> names;
+  for (const fuzz::Target& target : fuzz::targets()) {
+    names.emplace(target.name);
+    int files = 0;
+    for (const auto& entry :
+         fs::directory_iterator(fs::path(TERN_CORPUS) / target.name)) {
+      SCOPED_TRACE(entry.path());
+      target.run(read_file(entry.path()));
+      ++files;
+    }
+    EXPECT_GT(files, 0) << target.name;
+  }
+  for (const auto& entry : fs::directory_iterator(TERN_CORPUS)) {
+    EXPECT_TRUE(names.count(entry.path().filename())) << entry.path();
+  }
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,200 @@
+#include "tern/tests/fuzz/targets.h"
+
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tern/data/formats/byte_file.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/exif.h"
+#include "tern/data/formats/gzip.h"
+#include "tern/data/formats/idx.h"
+#include "tern/data/formats/image_header.h"
+#include "tern/data/formats/json_reader.h"
+#include "tern/data/formats/pickle.h"
+#include "tern/data/formats/pth.h"
+#include "tern/data/formats/pth_tensors.h"
+#include "tern/data/formats/safetensors.h"
+#include "tern/data/formats/weight_file.h"
+#include "tern/data/formats/zip_archive.h"
+
+namespace tern::fuzz {
+
+namespace {
+
+using Bytes = std::span<const uint8_t>;
+
+const std::string kPath = "fuzzed";
+
+// Unlike assert, in every build.
+void promise(bool is_kept) {
+  if (!is_kept) std::abort();
+}
+
+template <class Parse>
+void run(const Parse& parse) {
+  try {
+    parse();
+  } catch (const DataError&) {
+  }
+}
+
+// Every storage lies in the file, and every tensor in its storage.
+void check(const StoredWeights& weights, const ByteFile& file) {
+  for (const StoredBytes& storage : weights.storages) {
+    promise(
+        storage.begin <= file.size() &&
+        storage.size <= file.size() - storage.begin);
+  }
+  for (const StoredTensor& tensor : weights.tensors) {
+    promise(tensor.storage < weights.storages.size());
+    const StoredBytes& storage = weights.storages[tensor.storage];
+    promise(view_fault(tensor, storage.size).empty());
+    run([&] {
+      std::vector<uint8_t> bytes(storage.size);
+      read_storage(file, storage, bytes);
+    });
+  }
+}
+
+void fuzz_safetensors(Bytes bytes) {
+  const ByteFile file(bytes, kPath);
+  run([&] {
+    const StoredWeights weights = read_safetensors_header(file);
+    check(weights, file);
+    // What is written of it says the same again.
+    const std::string header =
+        safetensors_header(weights.tensors, weights.metadata, kPath);
+    std::vector<uint8_t> again(header.begin(), header.end());
+    for (const StoredBytes& storage : weights.storages) {
+      again.resize(again.size() + storage.size);
+    }
+    const StoredWeights reread =
+        read_safetensors_header(ByteFile(again, kPath), {1 << 30});
+    promise(reread.metadata == weights.metadata);
+    promise(reread.tensors.size() == weights.tensors.size());
+    for (size_t i = 0; i < weights.tensors.size(); ++i) {
+      promise(reread.tensors[i].name == weights.tensors[i].name);
+      promise(reread.tensors[i].shape == weights.tensors[i].shape);
+    }
+  });
+}
+
+// A zip archive, or the legacy format.
+void fuzz_pth(Bytes bytes) {
+  const ByteFile file(bytes, kPath);
+  run([&] {
+    if (is_pth(file)) check(read_pth(file), file);
+  });
+}
+
+// The pickle alone, as if a zip archive held it.
+void fuzz_pickle(Bytes bytes) {
+  run([&] {
+    const Pickle pickle = parse_pickle(bytes, torch_names(), kPath);
+    promise(pickle.size() <= bytes.size());
+    std::vector<std::string> keys;
+    std::unordered_map<std::string_view, size_t> index;
+    std::vector<StoredBytes> storages;
+    for (const Pickle::Value& value : pickle.values()) {
+      for (const Pickle::Id id : value.items) {
+        promise(id < pickle.values().size());
+      }
+      if (value.kind != Pickle::Kind::persistent) continue;
+      const StorageRef ref = storage_ref(pickle, value, kPath);
+      index.emplace(ref.key, storages.size());
+      storages.push_back({.begin = 0, .size = ref.size});
+    }
+    const Pickle::Value& dict = choose_state_dict(pickle, "", kPath);
+    for (const StoredTensor& tensor :
+         tensors_of(pickle, dict, index, storages, kPath)) {
+      promise(view_fault(tensor, storages[tensor.storage].size).empty());
+    }
+  });
+}
+
+void fuzz_zip(Bytes bytes) {
+  const ByteFile file(bytes, kPath);
+  run([&] {
+    const ZipArchive zip(file);
+    for (const auto& row : zip.entries()) {
+      const ZipEntry& entry = row.second;
+      promise(
+          entry.begin <= file.size() &&
+          entry.size <= file.size() - entry.begin);
+      run([&] { promise(zip.read(row.first, 1 << 20).size() == entry.size); });
+    }
+  });
+}
+
+// Any JSON, by a reader that takes what comes.
+void read_value(JsonReader& json, int kind) {
+  std::string key;
+  if (kind % 4 == 0) {
+    json.begin_object();
+    while (json.next_key(key)) read_value(json, kind + 1);
+  } else if (kind % 4 == 1) {
+    json.begin_array();
+    while (json.next_element()) read_value(json, kind + 1);
+  } else if (kind % 4 == 2) {
+    promise(
+        JsonReader(json_quoted(key = json.string()), kPath).string() == key);
+  } else {
+    promise(json.integer() >= 0);
+  }
+}
+
+void fuzz_json(Bytes bytes) {
+  if (bytes.empty()) return;
+  run([&] {
+    const auto rest = bytes.subspan(1);
+    JsonReader json(
+        {reinterpret_cast<const char*>(rest.data()), rest.size()},
+        kPath);
+    read_value(json, bytes[0] % 4);
+    json.end();
+  });
+}
+
+void fuzz_image_header(Bytes bytes) {
+  run([&] { read_image_header(bytes, kPath); });
+  const int orientation = exif_orientation(bytes);
+  promise(orientation >= 1 && orientation <= 8);
+}
+
+void fuzz_idx(Bytes bytes) {
+  run([&] {
+    const IdxArray array = parse_idx(bytes, kPath);
+    int64_t count = 1;
+    for (const int64_t dim : array.dims) count *= dim;
+    promise(count == static_cast<int64_t>(array.values.size()));
+  });
+}
+
+void fuzz_gzip(Bytes bytes) {
+  run([&] {
+    promise(gunzip(bytes, kPath, {.max_bytes = 1 << 20}).size() <= 1 << 20);
+  });
+}
+
+constexpr std::array kTargets = {
+    Target{"gzip", fuzz_gzip},
+    Target{"idx", fuzz_idx},
+    Target{"image_header", fuzz_image_header},
+    Target{"json", fuzz_json},
+    Target{"pickle", fuzz_pickle},
+    Target{"pth", fuzz_pth},
+    Target{"safetensors", fuzz_safetensors},
+    Target{"zip", fuzz_zip},
+};
+
+}  // namespace
+
+std::span<const Target> targets() {
+  return kTargets;
+}
+
+}  // namespace tern::fuzz

@@ -1,0 +1,101 @@
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <sys/wait.h>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/weights.h"
+#include "tern/tests/support/state_dicts.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/test_data.h"
+
+namespace tern {
+namespace {
+
+using test::layout_state;
+using test::same_state;
+
+struct Result {
+  int code = -1;
+  std::string output;  // and errors
+};
+
+// Runs tern-convert with these arguments.
+Result convert(const std::string& arguments) {
+  const std::string command = TERN_CONVERT " " + arguments + " 2>&1";
+  Result result;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  char buffer[4096];
+  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) {
+    result.output.append(buffer, n);
+  }
+  const int status = ::pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+bool says(const Result& result, const std::string& words) {
+  return result.output.find(words) != std::string::npos;
+}
+
+TEST(Convert, WritesTheOtherFormatBothWays) {
+  const TempFolder temp;
+  save_pth(temp / "a.pth", layout_state());
+  const std::string folder = temp.path().string();
+  EXPECT_EQ(convert(folder + "/a.pth " + folder + "/b.safetensors").code, 0);
+  EXPECT_TRUE(same_state(load_weights(temp / "b.safetensors"), layout_state()));
+  const auto metadata = safetensors_metadata(temp / "b.safetensors");
+  EXPECT_EQ(metadata.at("format"), "pt");
+  EXPECT_EQ(convert(folder + "/b.safetensors " + folder + "/c.pt").code, 0);
+  EXPECT_TRUE(same_state(load_weights(temp / "c.pt"), layout_state()));
+}
+
+TEST(Convert, ListsNamesTypesAndShapes) {
+  const TempFolder temp;
+  save_safetensors(temp / "a.safetensors", layout_state(), {{"note", "hi"}});
+  const Result result = convert("list " + (temp / "a.safetensors").string());
+  EXPECT_EQ(result.code, 0);
+  EXPECT_TRUE(says(result, "'transposed'")) << result.output;
+  EXPECT_TRUE(says(result, "float32    [6, 4]")) << result.output;
+  EXPECT_TRUE(says(result, "metadata 'note' = 'hi'")) << result.output;
+  EXPECT_TRUE(says(result, "7 tensors, 119 elements")) << result.output;
+}
+
+TEST(Convert, RefusesAChangedFileAndAnUnknownEnding) {
+  const TempFolder temp;
+  const std::string file = (temp / "a.pth").string();
+  save_pth(file, layout_state());
+  EXPECT_EQ(convert("verify " + file).code, 0);
+  std::vector<uint8_t> bytes = read_file(file);
+  bytes[bytes.size() / 2] ^= 1;
+  write_file(file, bytes);
+  const Result damaged = convert("verify " + file);
+  EXPECT_EQ(damaged.code, 1);
+  EXPECT_TRUE(says(damaged, "error: " + file)) << damaged.output;
+  EXPECT_TRUE(says(convert(file + " b.onnx"), ".onnx"));
+  EXPECT_EQ(convert(file).code, 1);
+  EXPECT_FALSE(std::filesystem::exists("b.onnx"));
+}
+
+TEST(Convert, ComparesAFileWithTheSumInItsName) {
+  TERN_REQUIRE_DATA(data);
+  const std::filesystem::path file = data / "weights/resnet20-12fca82f.th";
+  const Result good = convert("verify " + file.string());
+  EXPECT_EQ(good.code, 0);
+  EXPECT_TRUE(says(good, "SHA-256 12fca82f0bebc413")) << good.output;
+  EXPECT_TRUE(says(good, "as its name says")) << good.output;
+  EXPECT_TRUE(says(good, "97 tensors read, 0 values")) << good.output;
+
+  const TempFolder temp;
+  std::filesystem::copy_file(file, temp / "resnet20-22fca82f.th");
+  const Result bad =
+      convert("verify " + (temp / "resnet20-22fca82f.th").string());
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_TRUE(says(bad, "expects it to begin with 22fca82f")) << bad.output;
+}
+
+}  // namespace
+}  // namespace tern

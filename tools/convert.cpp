@@ -1,0 +1,142 @@
+// tern-convert: weight files from one format to the other, and a look into
+// them. Nothing of a file is ever run.
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/data/error_text.h"
+#include "tern/data/formats/byte_file.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/printable.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/data/formats/weight_file.h"
+#include "tern/learner/weights.h"
+
+namespace tern {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_safetensors_file(const fs::path& path) {
+  return weight_format(ByteFile(path)) == WeightFormat::safetensors;
+}
+
+void convert(const fs::path& in, const fs::path& out, const std::string& key) {
+  constexpr std::array kPth = {".pth", ".pt", ".th", ".bin"};
+  const std::string kind = out.extension().string();
+  const bool is_pth = std::find(kPth.begin(), kPth.end(), kind) != kPth.end();
+  if (!is_pth && kind != ".safetensors") {
+    throw DataError(
+        out.string(),
+        "has the ending '" + kind +
+            "'; expected .safetensors, or .pth, .pt, .th or .bin for a file of "
+            "torch.save");
+  }
+  const StateDict state = load_weights(in, {.key = key});
+  if (is_pth) {
+    save_pth(out, state);
+  } else {
+    // Python's libraries look for the format.
+    std::map<std::string, std::string> metadata = {{"format", "pt"}};
+    if (is_safetensors_file(in)) metadata = safetensors_metadata(in);
+    save_safetensors(out, state, metadata, {.checksum = true});
+  }
+  fmt::print("{} tensors written to {}\n", state.size(), out.string());
+}
+
+void list(const fs::path& path, const std::string& key) {
+  const StoredWeights weights = read_weight_header(ByteFile(path), key);
+  int64_t elements = 0;
+  for (const StoredTensor& tensor : weights.tensors) {
+    fmt::print(
+        "{:<40} {:<10} [{}]\n",
+        printable(tensor.name),
+        info_of(tensor.type).dtype,
+        fmt::join(tensor.shape, ", "));
+    elements += element_count(tensor.shape).value_or(0);
+  }
+  for (const auto& [name, text] : weights.metadata) {
+    fmt::print("metadata {} = {}\n", printable(name), printable(text));
+  }
+  fmt::print("{} tensors, {} elements\n", weights.tensors.size(), elements);
+}
+
+// The first digits of the file's SHA-256 in its name, as in PyTorch's
+// "resnet18-f37072fd.pth"; empty if there are none.
+std::string hash_in_name(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  const size_t dash = stem.rfind('-');
+  if (dash == stem.npos || stem.size() - dash < 9) return "";
+  const std::string digits = stem.substr(dash + 1);
+  const bool is_hex = std::all_of(digits.begin(), digits.end(), [](char c) {
+    return std::isxdigit(static_cast<unsigned char>(c)) && !std::isupper(c);
+  });
+  return is_hex ? digits : "";
+}
+
+void verify(const fs::path& path, const std::string& key) {
+  const std::string hash = sha256_file(path);
+  const std::string expected = hash_in_name(path);
+  if (!hash.starts_with(expected)) {
+    throw DataError(
+        path.string(),
+        "has the SHA-256 " + hash + "; its name expects it to begin with " +
+            expected + ". Fetch it again");
+  }
+  const StateDict state = load_weights(path, {.key = key});
+  int64_t not_finite = 0;
+  for (const auto& item : state) {
+    const torch::Tensor& tensor = item.value();
+    if (!tensor.is_floating_point() || tensor.element_size() == 1) continue;
+    not_finite += tensor.isfinite().logical_not().sum().item<int64_t>();
+  }
+  fmt::print("SHA-256 {}\n", hash);
+  if (!expected.empty()) fmt::print("as its name says\n");
+  fmt::print(
+      "{} tensors read, {} values that are not finite\n",
+      state.size(),
+      not_finite);
+}
+
+}  // namespace
+}  // namespace tern
+
+int main(int argc, char** argv) try {
+  std::string in, out, file, key;
+  CLI::App app{
+      "Converts weight files between safetensors and torch.save's .pth"};
+  app.add_option("in", in, "file to read, whatever its format");
+  app.add_option("out", out, "file to write: .safetensors or .pth");
+  app.add_option("--key", key, "which dictionary of a checkpoint");
+  auto* list = app.add_subcommand("list", "names, types and shapes of a file");
+  auto* verify = app.add_subcommand("verify", "reads all, checks every sum");
+  for (CLI::App* command : {list, verify}) {
+    command->add_option("file", file)->required();
+    command->add_option("--key", key, "which dictionary of a checkpoint");
+  }
+  app.require_subcommand(0, 1);
+  CLI11_PARSE(app, argc, argv);
+
+  if (list->parsed()) {
+    tern::list(file, key);
+  } else if (verify->parsed()) {
+    tern::verify(file, key);
+  } else if (in.empty() || out.empty()) {
+    fmt::print(stderr, "error: expected two files\n{}", app.help());
+    return 1;
+  } else {
+    tern::convert(in, out, key);
+  }
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}
