@@ -1,10 +1,11 @@
 #include "tern/vision/decode.h"
 
+#include <cstdio>
 #include <string>
-#include <turbojpeg.h>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <jpeglib.h>
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
@@ -58,6 +59,32 @@ Bytes with_orientation(const Bytes& jpeg, uint8_t orientation) {
   Bytes bytes(jpeg.begin(), jpeg.begin() + 2);
   bytes.insert(bytes.end(), app1.begin(), app1.end());
   bytes.insert(bytes.end(), jpeg.begin() + 2, jpeg.end());
+  return bytes;
+}
+
+/// \param pixels  [size, size, 4].
+Bytes cmyk_jpeg(Bytes pixels, int size) {
+  jpeg_compress_struct info{};
+  jpeg_error_mgr errors{};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* data = nullptr;
+  unsigned long length = 0;  // NOLINT: libjpeg's type
+  jpeg_mem_dest(&info, &data, &length);
+  info.image_width = info.image_height = static_cast<JDIMENSION>(size);
+  info.input_components = 4;
+  info.in_color_space = JCS_CMYK;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, 95, TRUE);
+  jpeg_start_compress(&info, TRUE);
+  for (int row = 0; row < size; ++row) {
+    JSAMPROW pointer = pixels.data() + static_cast<size_t>(row) * size * 4;
+    jpeg_write_scanlines(&info, &pointer, 1);
+  }
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  const Bytes bytes(data, data + length);
+  std::free(data);
   return bytes;
 }
 
@@ -183,24 +210,7 @@ TEST(Decode, TakesCmykAsAdobeWritesIt) {
     for (int k = 0; k < 16 * 16; ++k) {
       pixels.insert(pixels.end(), colours[i].begin(), colours[i].end());
     }
-    const tjhandle compressor = tjInitCompress();
-    unsigned char* data = nullptr;
-    unsigned long size = 0;  // NOLINT: turbojpeg's type
-    tjCompress2(
-        compressor,
-        pixels.data(),
-        16,
-        0,
-        16,
-        TJPF_CMYK,
-        &data,
-        &size,
-        TJSAMP_444,
-        95,
-        0);
-    const torch::Tensor image = decode_image({data, size});
-    tjFree(data);
-    tjDestroy(compressor);
+    const torch::Tensor image = decode_image(cmyk_jpeg(pixels, 16));
     for (int c = 0; c < 3; ++c) {
       EXPECT_NEAR(image[8][8][c].item<int>(), expected[i][c], 3) << i;
     }
