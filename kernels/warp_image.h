@@ -28,7 +28,7 @@ struct PixelView {
 struct Warp {
   /// From the result to the source. The pixel in row y and column x has its
   /// centre at (x + 0.5, y + 0.5).
-  Matrix3 matrix;
+  Matrix3 matrix = {};
   Padding padding = Padding::reflection;
   Sampling sampling = Sampling::bilinear;
   /// Every point is moved by up to so many pixels of the source, at random.

@@ -40,6 +40,8 @@ struct JpegDecoder {
       int denominator,
       J_COLOR_SPACE colours);
   bool read(ImageRegion wanted, ImageRegion* decoded, uint8_t* pixels);
+  /// Whether the end marker was read or follows before `end`.
+  bool has_end(const uint8_t* end);
 };
 
 JpegDecoder& decoder_of(j_common_ptr info) {
@@ -79,6 +81,25 @@ void on_progress(j_common_ptr info) {
         kMostScans);
     std::longjmp(decoder.give_up, 1);
   }
+}
+
+/// Inside of the pixels' code the end marker cannot occur.
+bool has_end_marker(const uint8_t* begin, const uint8_t* end) {
+  if (end - begin >= 2 && end[-2] == 0xff && end[-1] == 0xd9) {
+    return true;
+  }
+  while (begin < end) {
+    begin = static_cast<const uint8_t*>(
+        std::memchr(begin, 0xff, static_cast<size_t>(end - begin)));
+    if (begin == nullptr || end - begin < 2) {
+      return false;
+    }
+    if (begin[1] == 0xd9) {
+      return true;
+    }
+    ++begin;
+  }
+  return false;
 }
 
 JpegDecoder::JpegDecoder() {
@@ -162,24 +183,10 @@ bool JpegDecoder::read(
           "there is.");
 }
 
-/// Whether the end marker follows somewhere; inside of the pixels' code it
-/// cannot occur.
-bool has_end_marker(const uint8_t* begin, const uint8_t* end) {
-  if (end - begin >= 2 && end[-2] == 0xff && end[-1] == 0xd9) {
-    return true;
-  }
-  while (begin < end) {
-    begin = static_cast<const uint8_t*>(
-        std::memchr(begin, 0xff, static_cast<size_t>(end - begin)));
-    if (begin == nullptr || end - begin < 2) {
-      return false;
-    }
-    if (begin[1] == 0xd9) {
-      return true;
-    }
-    ++begin;
-  }
-  return false;
+bool JpegDecoder::has_end(const uint8_t* end) {
+  // Some of what follows the last pixels wanted has been read already.
+  return jpeg_input_complete(&info) != 0 || info.unread_marker == JPEG_EOI ||
+         has_end_marker(info.src->next_input_byte, end);
 }
 
 /// Adobe's CMYK is inverted, so that each value already is a brightness.
@@ -239,12 +246,9 @@ ImageRegion decode_part(
   ImageRegion decoded;
   uint8_t* target = is_cmyk ? cmyk.get(count * 4) : pixels;
   const bool is_read = decoder.read(wanted, &decoded, target);
-  const uint8_t* const rest = decoder.info.src->next_input_byte;
+  const bool is_whole = is_read && decoder.errors.num_warnings == 0 &&
+                        decoder.has_end(bytes.data() + bytes.size());
   jpeg_abort_decompress(&decoder.info);  // gives its memory back
-  const bool is_whole =
-      is_read && decoder.errors.num_warnings == 0 &&
-      (wanted.top + wanted.height == size.height ||
-       has_end_marker(rest, bytes.data() + bytes.size()));
   if (!is_read || (!is_whole && !lenient)) {
     fail(
         path,

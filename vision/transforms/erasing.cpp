@@ -10,8 +10,10 @@ TransformPtr cutout(Range holes, Range length, float p) {
   checked("cutout", holes);
   checked("cutout", length, 0);
   return drawn("cutout", p, [holes, length](SamplePlan& plan, SampleRng& rng) {
-    const auto count = static_cast<int64_t>(
-        rng.uniform(holes.low, holes.high + 1));
+    const auto fewest = static_cast<int64_t>(holes.low);
+    const auto most = static_cast<int64_t>(holes.high);
+    const int64_t count =
+        fewest + static_cast<int64_t>(rng.below(most - fewest + 1));
     for (int64_t i = 0; i < count; ++i) {
       const auto side = static_cast<int64_t>(draw(length, rng));
       const ImageSize target = plan.target();

@@ -46,10 +46,13 @@ Part random_part(ImageSize image, Range scale, Range ratio, SampleRng& rng) {
         std::llround(std::sqrt(wanted * shape))};
     if (size.height > 0 && size.width > 0 && size.height <= image.height &&
         size.width <= image.width) {
-      return {
-          static_cast<int64_t>(rng.below(image.height - size.height + 1)),
-          static_cast<int64_t>(rng.below(image.width - size.width + 1)),
-          size};
+      // By share, so that an image in another size is cut in the same place.
+      const auto place = [&](int64_t room) {
+        return static_cast<int64_t>(
+            double{rng.uniform()} * static_cast<double>(room + 1));
+      };
+      const int64_t top = place(image.height - size.height);
+      return {top, place(image.width - size.width), size};
     }
   }
   return middle_part(image, ratio);
