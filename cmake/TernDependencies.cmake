@@ -41,12 +41,7 @@ if(TERN_VISION)
     message(FATAL_ERROR "TERN_VISION needs TERN_ARCHIVES: image folders come as archives.")
   endif()
   find_package(OpenCV 4 REQUIRED COMPONENTS core imgproc imgcodecs)
-  find_path(TURBOJPEG_INCLUDE_DIR turbojpeg.h REQUIRED)
-  find_library(TURBOJPEG_LIBRARY turbojpeg REQUIRED)
-  add_library(TurboJPEG::TurboJPEG UNKNOWN IMPORTED)
-  set_target_properties(TurboJPEG::TurboJPEG PROPERTIES
-    IMPORTED_LOCATION ${TURBOJPEG_LIBRARY}
-    INTERFACE_INCLUDE_DIRECTORIES ${TURBOJPEG_INCLUDE_DIR})
+  find_package(JPEG REQUIRED)  # libjpeg-turbo, which vision/decode_jpeg.cpp checks
 endif()
 if(TERN_EXAMPLES OR (TERN_BENCH AND TERN_VISION))
   find_package(CLI11 REQUIRED)

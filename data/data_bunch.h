@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,8 +10,12 @@
 #include <torch/types.h>
 
 #include "tern/data/data_loader.h"
+#include "tern/data/random.h"
 
 namespace tern {
+
+struct ImageSize;
+class SinkImpl;
 
 /// Which of a DataBunch's loaders is meant.
 enum class Split { train, valid, test };
@@ -23,6 +29,16 @@ struct BatchTransformContext {
   bool training = false;
   /// The type in which the model wants its floating inputs.
   torch::ScalarType dtype = torch::kFloat;
+  /// With the place of a sample in the batch, the key of its randomness: the
+  /// run's seed, how many epochs came before, and the number of the batch.
+  uint64_t seed = 0;
+  int64_t epoch = 0;
+  int64_t batch = 0;
+
+  /// The random numbers of the batch's sample number `place`.
+  SampleRng rng(int64_t place) const {
+    return {seed, epoch, (batch << 24) + place};
+  }
 };
 
 /// Changes a whole batch on the device of the model, before any callback sees
@@ -50,6 +66,13 @@ struct DataBunch {
 
   /// cuda:0 when there is a CUDA device, else the CPU.
   static torch::Device default_device();
+
+  /// Shrinks every image once and reads it from memory from then on; see
+  /// vision/presize.h, which defines it.
+  DataBunch& presize(
+      const std::filesystem::path& folder,
+      ImageSize size,
+      const std::shared_ptr<SinkImpl>& sink = nullptr);
 
   /// A bunch from data sets, training shuffled without its short last batch.
   /// \param valid, test  May be null.

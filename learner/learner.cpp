@@ -109,7 +109,12 @@ void Learner::run(void (Callback::*event)(Learner&)) {
 void Learner::start_batch(Batch batch) {
   host_targets_ = batch.targets;
   state_.batch_data = batch.to(data_.device);
-  const BatchTransformContext context{state_.training, state_.input_dtype};
+  const BatchTransformContext context{
+      .training = state_.training,
+      .dtype = state_.input_dtype,
+      .seed = data_.train ? data_.train->options().seed : 0,
+      .epoch = epochs_begun_,
+      .batch = state_.batch};
   for (const BatchTransform& transform : data_.batch_transforms) {
     transform(state_.batch_data, context);
   }

@@ -29,11 +29,16 @@ std::string describe(const Progress& progress, int width) {
   if (std::isfinite(progress.smooth_loss)) {
     loss = fmt::format("  loss {:.4f}", progress.smooth_loss);
   }
+  const std::string task =
+      progress.task ? progress.task
+                    : fmt::format(
+                          "epoch {}/{} {}",
+                          progress.epoch + 1,
+                          progress.epochs,
+                          progress.training ? "train" : "valid");
   return fmt::format(
-      "epoch {}/{} {} [{:=<{}}{:<{}}] {}/{}{}  {} left",
-      progress.epoch + 1,
-      progress.epochs,
-      progress.training ? "train" : "valid",
+      "{} [{:=<{}}{:<{}}] {}/{}{}  {} left",
+      task,
       "",
       filled,
       "",

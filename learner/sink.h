@@ -15,6 +15,7 @@ struct Progress {
   double smooth_loss = 0;          // NaN before the first batch
   double seconds = 0;              // since the epoch began
   double eta_seconds = 0;          // until this pass over the data ends
+  const char* task = nullptr;      // what is done when it is no training
 };
 
 /// Where Tern's words go. Tern prints nothing except through its sink; an

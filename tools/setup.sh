@@ -6,7 +6,7 @@
 torch_version=2.11.0
 packages=(
   build-essential cmake ninja-build ccache git python3-venv
-  libopencv-dev libturbojpeg0-dev libarchive-dev libcurl4-openssl-dev
+  libopencv-dev libjpeg-dev libarchive-dev libcurl4-openssl-dev
   libdeflate-dev zlib1g-dev libcli11-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev
   libgloo-dev
 )

@@ -1,5 +1,6 @@
 #include "tern/vision/decode.h"
 
+#include <algorithm>
 #include <string>
 
 #include "tern/data/formats/error.h"
@@ -7,13 +8,45 @@
 #include "tern/vision/decode_opencv.h"
 #include "tern/vision/decode_png.h"
 #include "tern/vision/image_file.h"
+#include "tern/vision/sample_pixels.h"
 #include "tern/vision/scratch_buffer.h"
+#include "tern/vision/seen_region.h"
 
 namespace tern {
 namespace {
 
 ImageSize turned(ImageSize size, int orientation) {
   return orientation >= 5 ? ImageSize{size.width, size.height} : size;
+}
+
+/// From a point of the upright image to the same one of the stored image.
+Matrix3 stored_from_upright(int orientation, ImageSize stored) {
+  const auto width = static_cast<double>(stored.width);
+  const auto height = static_cast<double>(stored.height);
+  switch (orientation) {
+    case 2:
+      return {{-1, 0, width, 0, 1, 0, 0, 0, 1}};
+    case 3:
+      return {{-1, 0, width, 0, -1, height, 0, 0, 1}};
+    case 4:
+      return {{1, 0, 0, 0, -1, height, 0, 0, 1}};
+    case 5:
+      return {{0, 1, 0, 1, 0, 0, 0, 0, 1}};
+    case 6:
+      return {{0, 1, 0, -1, 0, height, 0, 0, 1}};
+    case 7:
+      return {{0, -1, width, -1, 0, height, 0, 0, 1}};
+    case 8:
+      return {{0, -1, width, 1, 0, 0, 0, 0, 1}};
+    default:
+      return {};
+  }
+}
+
+/// The scale at which libjpeg-turbo decodes no smaller than what is needed.
+int jpeg_denominator(ImageSize factors) {
+  const int64_t factor = std::min(factors.height, factors.width);
+  return factor >= 8 ? 8 : factor >= 4 ? 4 : factor >= 2 ? 2 : 1;
 }
 
 }  // namespace
@@ -31,6 +64,19 @@ EncodedImage::EncodedImage(
       "[EncodedImage] channels is ",
       options.channels,
       "; expected 3 (RGB) or 1 (grey).");
+  if (options.indices) {
+    TORCH_CHECK_VALUE(
+        options.channels == 1,
+        "[EncodedImage] class numbers have one channel; channels is ",
+        options.channels,
+        ". Set it to 1.");
+    if (header_.format != ImageFormat::png) {
+      throw DataError(
+          std::string(path),
+          std::string("is a ") + to_string(header_.format) +
+              " file; expected a mask as PNG, which keeps every number.");
+    }
+  }
   if (header_.format == ImageFormat::gif) {
     throw DataError(
         std::string(path),
@@ -45,54 +91,87 @@ ImageSize EncodedImage::size() const {
   return turned(stored_size(), header_.orientation);
 }
 
-void EncodedImage::decode_stored(ImageSize size, uint8_t* pixels) const {
+void EncodedImage::decode_stored(uint8_t* pixels) const {
+  const int64_t channels = options_.channels;
   switch (header_.format) {
     case ImageFormat::jpeg:
-      decode_jpeg(
-          bytes_,
-          path_,
-          header_,
-          size,
-          options_.channels,
-          options_.lenient,
-          pixels);
+      decode_jpeg(bytes_, path_, header_, channels, options_.lenient, pixels);
       break;
     case ImageFormat::png:
-      decode_png(bytes_, path_, header_, options_.channels, pixels);
+      decode_png(bytes_, path_, header_, channels, options_.indices, pixels);
       break;
     default:
-      decode_opencv(bytes_, path_, header_, options_.channels, pixels);
+      decode_opencv(bytes_, path_, header_, channels, pixels);
       break;
   }
 }
 
 void EncodedImage::decode(ImageSize size, uint8_t* pixels) const {
-  static thread_local ScratchBuffer decoded_buffer, resized_buffer;
-  const int64_t channels = options_.channels;
-  const bool is_upright = header_.orientation == 1;
-  const bool is_jpeg = header_.format == ImageFormat::jpeg;
-  // Everything but the last step happens in the stored orientation.
-  const ImageSize wanted = turned(size, header_.orientation);
-  const ImageSize decoded =
-      is_jpeg ? jpeg_scaled_size(stored_size(), wanted) : stored_size();
-  const bool is_sized = decoded == wanted;
+  const ImageSize own = this->size();
+  const double across =
+      static_cast<double>(own.width) / static_cast<double>(size.width);
+  const double down =
+      static_cast<double>(own.height) / static_cast<double>(size.height);
+  sample({.matrix = Matrix3::scaling(across, down)}, size, pixels);
+}
 
-  uint8_t* target =
-      is_sized && is_upright
-          ? pixels
-          : decoded_buffer.get(decoded.height * decoded.width * channels);
-  decode_stored(decoded, target);
-  if (!is_sized) {
-    uint8_t* resized =
-        is_upright
-            ? pixels
-            : resized_buffer.get(wanted.height * wanted.width * channels);
-    resize_image(target, decoded, channels, !is_jpeg, wanted, resized);
-    target = resized;
+void EncodedImage::sample(
+    const Warp& warp,
+    ImageSize size,
+    uint8_t* pixels) const {
+  static thread_local ScratchBuffer buffer;
+  const int64_t channels = options_.channels;
+  const ImageSize stored = stored_size();
+  const bool is_jpeg = header_.format == ImageFormat::jpeg;
+  Warp from_stored = warp;
+  if (header_.orientation != 1) {
+    from_stored.matrix =
+        stored_from_upright(header_.orientation, stored) * warp.matrix;
+    if (header_.orientation >= 5) {
+      std::swap(from_stored.jitter_x, from_stored.jitter_y);
+    }
   }
-  if (!is_upright) {
-    turn_upright(target, wanted, channels, header_.orientation, pixels);
+  const bool is_as_stored = from_stored.matrix == Matrix3{} && size == stored &&
+                            warp.jitter_x == 0 && warp.jitter_y == 0;
+  if (is_as_stored) {
+    decode_stored(pixels);
+    return;
   }
+  ImageRegion part{0, 0, stored.height, stored.width};
+  if (is_jpeg) {
+    const int denominator =
+        warp.sampling == Sampling::nearest
+            ? 1
+            : jpeg_denominator(shrink_factors(from_stored.matrix, size));
+    const ImageSize factors{denominator, denominator};
+    part = decode_jpeg_region(
+        bytes_,
+        path_,
+        header_,
+        denominator,
+        seen_region(
+            shrunk(from_stored, factors, {}),
+            size,
+            jpeg_scaled_size(stored, denominator)),
+        channels,
+        options_.lenient,
+        buffer);
+    from_stored = shrunk(from_stored, factors, part);
+  } else {
+    decode_stored(buffer.get(
+        static_cast<size_t>(stored.height * stored.width * channels)));
+  }
+  const uint8_t* decoded = buffer.data();
+  sample_pixels(
+      {.pixels = decoded,
+       .height = part.height,
+       .width = part.width,
+       .channels = channels,
+       .stride = part.width * channels,
+       .end = decoded + buffer.size()},
+      from_stored,
+      size,
+      pixels);
 }
 
 torch::Tensor decode_image(

@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/data/formats/image_header.h"
+#include "tern/kernels/warp_image.h"
 #include "tern/vision/image_size.h"
 
 namespace tern {
@@ -23,6 +24,9 @@ struct DecodeOptions {
   bool lenient = false;
   /// Limit on width x height, checked before anything is allocated.
   int64_t max_pixels = kMaxPixels;
+  /// The numbers that a PNG stores, not the colours they stand for: a mask of
+  /// class numbers. Needs channels 1.
+  bool indices = false;
 };
 
 /// An image file in memory whose header has been read and found good. A view:
@@ -49,9 +53,7 @@ class EncodedImage {
   ImageSize size() const;
 
   /// Decodes into `pixels`, [size.height, size.width, channels], contiguous.
-  /// With a `size` other than `size()` the image is squeezed into it: linearly,
-  /// a JPEG after scaled decoding to no less than `size`, others by area when
-  /// they shrink to less than half.
+  /// With a `size` other than `size()` the image is stretched to it.
   /// \throws DataError if the image is cut or damaged; what is in `pixels` is
   ///         then undefined.
   ///
@@ -60,10 +62,21 @@ class EncodedImage {
   /// behind a good header do go there.
   void decode(ImageSize size, uint8_t* pixels) const;
 
+  /// Decodes what `warp` shows of the upright image.
+  /// \param pixels  [size.height, size.width, channels], contiguous.
+  /// \throws as `decode`. What no pixel shows may be damaged unnoticed, but a
+  ///         JPEG without its end is found.
+  ///
+  /// Bilinear: an image that shrinks to half or less is averaged first, a JPEG
+  /// by decoding it at 1/2, 1/4 or 1/8, and only the part that is seen is
+  /// decoded of it. In steady state nothing is allocated.
+  void sample(const Warp& warp, ImageSize size, uint8_t* pixels) const;
+
  private:
   /// Size before turning upright.
   ImageSize stored_size() const { return {header_.height, header_.width}; }
-  void decode_stored(ImageSize size, uint8_t* pixels) const;
+  /// The whole image as stored.
+  void decode_stored(uint8_t* pixels) const;
 
   std::span<const uint8_t> bytes_;
   std::string_view path_;

@@ -23,25 +23,4 @@ void decode_opencv(
     int64_t channels,
     uint8_t* pixels);
 
-/// Resizes [from.height, from.width, channels] to [to.height, to.width,
-/// channels]: linearly, or by area when `by_area` and it shrinks to less than
-/// half.
-void resize_image(
-    const uint8_t* pixels,
-    ImageSize from,
-    int64_t channels,
-    bool by_area,
-    ImageSize to,
-    uint8_t* resized);
-
-/// Turns an image upright.
-/// \param orientation  1..8, as in EXIF.
-/// \param from         Size before turning; 5 to 8 swap height and width.
-void turn_upright(
-    const uint8_t* pixels,
-    ImageSize from,
-    int64_t channels,
-    int orientation,
-    uint8_t* upright);
-
 }  // namespace tern

@@ -165,6 +165,25 @@ PngContent read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
   return content;
 }
 
+/// Makes every number of a palette, or of a grey image, mean itself.
+void stand_for_themselves(PngPixels& pixels, std::string_view path) {
+  const bool is_grey = pixels.colour == PngPixels::Colour::grey;
+  if (pixels.bit_depth > 8 ||
+      (!is_grey && pixels.colour != PngPixels::Colour::palette)) {
+    throw DataError(
+        std::string(path),
+        "holds no class numbers: it has colours or 16 bits. Save it as a PNG "
+        "of 8 bits, grey or with a palette.");
+  }
+  if (is_grey && pixels.bit_depth == 8) {
+    return;
+  }
+  pixels.colour = PngPixels::Colour::palette;
+  for (size_t i = 0; i < pixels.palette.size(); ++i) {
+    pixels.palette[i] = static_cast<uint8_t>(i / 3);
+  }
+}
+
 /// Every so many pixels in each direction, from an offset on.
 struct Pass {
   int64_t x, y, dx, dy;
@@ -223,8 +242,12 @@ void decode_png(
     std::string_view path,
     const ImageHeader& header,
     int64_t channels,
+    bool indices,
     uint8_t* pixels) {
-  const PngContent content = read_chunks(bytes, path);
+  PngContent content = read_chunks(bytes, path);
+  if (indices) {
+    stand_for_themselves(content.pixels, path);
+  }
   const std::span<const Pass> passes =
       content.interlaced ? std::span<const Pass>(kAdam7) : kWholeImage;
   size_t size = 0;

@@ -13,6 +13,9 @@ namespace tern {
 ///
 /// \param header    Of `bytes`, from `read_image_header`.
 /// \param channels  1 or 3.
+/// \param indices   Gives the number that is stored, not the colour or the
+///                  brightness that it stands for; with channels 1 and at most
+///                  8 bits.
 /// \param pixels    [header.height, header.width, channels].
 /// \throws DataError if the file is cut, a checksum is wrong or it breaks the
 ///         format in another way.
@@ -25,6 +28,7 @@ void decode_png(
     std::string_view path,
     const ImageHeader& header,
     int64_t channels,
+    bool indices,
     uint8_t* pixels);
 
 }  // namespace tern

@@ -10,9 +10,9 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/message.h"
-#include "tern/data/sampler.h"
-#include "tern/vision/image_dataset.h"
+#include "tern/vision/data_block.h"
 #include "tern/vision/image_folder.h"
+#include "tern/vision/make_bunch.h"
 
 namespace tern {
 namespace {
@@ -70,38 +70,14 @@ void append(ImageFolder& images, const ImageFolder& more) {
 
 /// Draws `valid_pct` of the images for validation; both parts stay in order.
 TrainAndValid
-split_at_random(const ImageFolder& images, double valid_pct, uint64_t seed) {
-  TORCH_CHECK_VALUE(
-      valid_pct > 0 && valid_pct < 1,
-      fmt::format(
-          "[ImageDataBunch] valid_pct is {}; expected a share between 0 and 1, "
-          "such as 0.2.",
-          valid_pct));
+split_images(const ImageFolder& images, double valid_pct, uint64_t seed) {
   const auto count = static_cast<int64_t>(images.paths.size());
-  const auto valid_count =
-      static_cast<int64_t>(valid_pct * static_cast<double>(count));
-  TORCH_CHECK_VALUE(
-      valid_count > 0 && valid_count < count,
-      fmt::format(
-          "[ImageDataBunch] valid_pct is {}, which of {} images leaves {} to "
-          "check with; expected at least one to check with and one to learn "
-          "from.",
-          valid_pct,
-          count,
-          valid_count));
-  // An epoch that no training has: the split and the order of the training
-  // images are then unrelated, though their seed is one.
-  constexpr int64_t kSplitEpoch = -1;
-  std::vector<bool> is_valid(images.paths.size());
-  const std::vector<int64_t> order =
-      RandomSampler(count).indices(seed, kSplitEpoch);
-  for (int64_t i = 0; i < valid_count; ++i) {
-    is_valid[order[i]] = true;
-  }
+  const std::vector<Split> splits = draw_split(count, valid_pct, seed);
   TrainAndValid parts;
   parts.train.classes = parts.valid.classes = images.classes;
   for (size_t i = 0; i < images.paths.size(); ++i) {
-    ImageFolder& part = is_valid[i] ? parts.valid : parts.train;
+    ImageFolder& part =
+        splits[i] == Split::valid ? parts.valid : parts.train;
     part.paths.push_back(images.paths[i]);
     part.labels.push_back(images.labels[i]);
   }
@@ -145,7 +121,7 @@ TrainAndValid find_images(
   if (has_train && has_valid) {
     append(images, scan(valid, path, options, images.classes));
   }
-  return split_at_random(images, options.valid_pct.value_or(0.2), options.seed);
+  return split_images(images, options.valid_pct.value_or(0.2), options.seed);
 }
 
 }  // namespace
@@ -154,34 +130,85 @@ DataBunch ImageDataBunch::from_folder(
     const fs::path& path,
     const ImageDataBunchOptions& options) {
   TrainAndValid images = find_images(path, options);
-  const ImageDatasetOptions dataset_options = {
-      .size = options.size,
-      .decode = options.decode};
-  const auto train = std::make_shared<ImageDataset>(
-      std::move(images.train.paths),
-      std::move(images.train.labels),
-      dataset_options);
-  const auto valid = std::make_shared<ImageDataset>(
-      std::move(images.valid.paths),
-      std::move(images.valid.labels),
-      dataset_options);
+  const auto targeted = [](ImageFolder& part) -> TargetedImages {
+    return {
+        std::move(part.paths),
+        std::make_shared<CategoryTargets>(std::move(part.labels))};
+  };
+  return make_bunch(
+      targeted(images.train),
+      targeted(images.valid),
+      std::move(images.train.classes),
+      options);
+}
 
-  DataBunch data;
-  data.classes = std::move(images.train.classes);
-  data.device = options.device.value_or(data.device);
-  DataLoaderOptions loading;
-  loading.seed = options.seed;
-  loading.workers = options.workers;
-  loading.batch_size = options.valid_batch_size != 0 ? options.valid_batch_size
-                                                     : options.batch_size;
-  data.valid = std::make_shared<DataLoader>(valid, loading);
-  loading.batch_size = options.batch_size;
-  loading.shuffle = loading.training = true;
-  loading.drop_last = train->size() >= options.batch_size;
-  data.train = std::make_shared<DataLoader>(train, loading);
-  const ImageStats stats = options.stats.with_channels(options.decode.channels);
-  data.batch_transforms = {normalize(stats.mean, stats.stddev)};
-  return data;
+DataBunch ImageDataBunch::from_csv(
+    const fs::path& path,
+    const ImageCsv& csv,
+    const ImageDataBunchOptions& options) {
+  DataBlock block{
+      .items = items_from_csv(
+          path / csv.folder,
+          path / csv.file,
+          csv.path_column,
+          csv.suffix),
+      .split = csv.valid_column.empty()
+                   ? split_at_random(
+                         options.valid_pct.value_or(0.2),
+                         options.seed)
+                   : split_by_column(csv.valid_column)};
+  std::string label_column = csv.label_column;
+  if (label_column.empty() && !block.items.empty()) {
+    const CsvTable& table = *block.items[0].table;
+    if (table.columns.size() < 2) {
+      throw DataError(
+          table.path,
+          "has one column; expected a second one with the labels.");
+    }
+    label_column = table.columns[1];
+  }
+  block.label = label_from_column({label_column}, csv.label_delimiter);
+  block.target = csv.label_delimiter.empty() ? TargetKind::category
+                                             : TargetKind::multi_category;
+  return block.bunch(options);
+}
+
+DataBunch ImageDataBunch::from_name_re(
+    const fs::path& path,
+    const std::string& pattern,
+    const ImageDataBunchOptions& options) {
+  const DataBlock block{
+      .items = items_from_folder(
+          path,
+          {.links_outside = options.links_outside}),
+      .split = split_at_random(options.valid_pct.value_or(0.2), options.seed),
+      .label = label_from_re(pattern)};
+  return block.bunch(options);
+}
+
+DataBunch ImageDataBunch::from_lists(
+    const std::vector<std::string>& paths,
+    const std::vector<std::string>& labels,
+    const ImageDataBunchOptions& options) {
+  TORCH_CHECK_VALUE(
+      paths.size() == labels.size(),
+      fmt::format(
+          "[ImageDataBunch::from_lists] there are {} paths and {} labels; "
+          "expected one label for each path.",
+          paths.size(),
+          labels.size()));
+  auto table = std::make_shared<CsvTable>();
+  table->path = "the list of labels";
+  table->columns = {"label"};
+  DataBlock block{
+      .split = split_at_random(options.valid_pct.value_or(0.2), options.seed),
+      .label = label_from_column({"label"})};
+  for (size_t i = 0; i < paths.size(); ++i) {
+    table->rows.push_back({labels[i]});
+    table->lines.push_back(i + 1);
+    block.items.push_back({paths[i], table, i});
+  }
+  return block.bunch(options);
 }
 
 }  // namespace tern

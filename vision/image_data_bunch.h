@@ -4,11 +4,14 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tern/data/data_bunch.h"
+#include "tern/vision/bad_images.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/image_size.h"
 #include "tern/vision/image_stats.h"
+#include "tern/vision/transforms/transform.h"
 
 namespace tern {
 
@@ -30,8 +33,8 @@ struct ImageDataBunchOptions {
 
   // ---- What becomes of them ----
 
-  /// Height and width that every image is squeezed into. Unset: all images must
-  /// be of equal size.
+  /// Height and width that every image gets. Unset: all images must be of equal
+  /// size.
   std::optional<ImageSize> size = {};
   /// `decode.channels` is 3 for RGB, 1 for grey.
   DecodeOptions decode = {};
@@ -41,6 +44,14 @@ struct ImageDataBunchOptions {
   /// 4 seeds, has an accuracy of 0.9665 with them, 0.9648 with none, 0.9639
   /// with 0.5/0.5 and 0.9701 with MNIST's own.
   ImageStats stats = stats::imagenet();
+  /// Done for each image by the loader's workers; see `get_transforms`.
+  TransformLists transforms = {};
+  /// Done for each training batch on the device instead; see `augment_batch`.
+  Transforms batch_transforms = {};
+  /// How an image gets `size`, and what is seen beyond its edge.
+  ResizeMethod resize = ResizeMethod::squish;
+  Padding padding = Padding::reflection;
+  BadImagePolicy bad_images = BadImagePolicy::error();
 
   // ---- How they come ----
 
@@ -49,11 +60,30 @@ struct ImageDataBunchOptions {
   int64_t valid_batch_size = 0;
   /// See DataLoaderOptions.
   int64_t workers = -1;
+  /// Draws training images so that every class comes equally often. An epoch
+  /// has as many draws as there are images; some come twice, some not at all.
+  bool balance_classes = false;
   /// Unset: `DataBunch::default_device()`.
   std::optional<torch::Device> device = {};
 };
 
-/// Makes a DataBunch of images.
+/// Where a table of images has what.
+struct ImageCsv {
+  std::string file = "labels.csv";
+  /// Where the paths in it begin, under the given folder.
+  std::string folder = "";
+  /// Empty: the first column holds the paths, the second the labels.
+  std::string path_column = "", label_column = "";
+  /// Between several labels in a cell, such as " "; empty: one class each.
+  std::string label_delimiter = "";
+  /// Says which images are to check with; empty: drawn at random.
+  std::string valid_column = "";
+  /// Follows each path, such as ".jpg".
+  std::string suffix = "";
+};
+
+/// Makes a DataBunch of images. Each of these is a short way of writing a
+/// DataBlock.
 struct ImageDataBunch {
   /// Images in folders named by their class:
   ///
@@ -71,6 +101,32 @@ struct ImageDataBunch {
   ///         of train and valid is missing; c10::ValueError for a bad option.
   static DataBunch from_folder(
       const std::filesystem::path& path,
+      const ImageDataBunchOptions& options = {});
+
+  /// Images and labels from a table in `path`.
+  ///
+  ///   ImageDataBunch::from_csv("planet", {.file = "train.csv",
+  ///       .folder = "jpg", .label_delimiter = " ", .suffix = ".jpg"});
+  ///
+  /// \throws DataError naming the row that is wrong.
+  static DataBunch from_csv(
+      const std::filesystem::path& path,
+      const ImageCsv& csv = {},
+      const ImageDataBunchOptions& options = {});
+
+  /// All images under `path`, at any depth, labelled by what the first group of
+  /// a regular expression finds in their path.
+  ///
+  ///   ImageDataBunch::from_name_re("pets/images", R"(/([^/]+)_\d+\.jpg$)");
+  static DataBunch from_name_re(
+      const std::filesystem::path& path,
+      const std::string& pattern,
+      const ImageDataBunchOptions& options = {});
+
+  /// Files with a label each, split at random.
+  static DataBunch from_lists(
+      const std::vector<std::string>& paths,
+      const std::vector<std::string>& labels,
       const ImageDataBunchOptions& options = {});
 };
 

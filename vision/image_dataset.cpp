@@ -6,6 +6,8 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/vision/image_file.h"
+#include "tern/vision/image_pack.h"
+#include "tern/vision/sample_pixels.h"
 #include "tern/vision/scratch_buffer.h"
 
 namespace tern {
@@ -19,18 +21,35 @@ std::span<const uint8_t> read_into_thread_buffer(const std::string& path) {
 
 }  // namespace
 
-ImageDataset::ImageDataset(
-    std::vector<std::string> paths,
-    std::vector<int64_t> labels,
-    const ImageDatasetOptions& options)
-    : paths_(std::move(paths)), labels_(std::move(labels)), options_(options) {
+ImageDataset::ImageDataset(Images images, const ImageDatasetOptions& options)
+    : paths_(std::move(images.paths)),
+      targets_(std::move(images.targets)),
+      options_(options) {
   TORCH_CHECK_VALUE(
-      paths_.size() == labels_.size(),
+      targets_,
+      "[ImageDataset] the targets are null; give some.");
+  TORCH_CHECK_VALUE(
+      size() == targets_->size(),
       fmt::format(
           "[ImageDataset] there are {} paths and {} labels; expected one label "
           "for each path.",
-          paths_.size(),
-          labels_.size()));
+          size(),
+          targets_->size()));
+  const double share = options_.bad_images.max_fraction;
+  TORCH_CHECK_VALUE(
+      share >= 0 && share <= 1,
+      fmt::format(
+          "[ImageDataset] max_fraction of bad images is {}; expected a share "
+          "from 0 to 1.",
+          share));
+  for (const Transforms* list :
+       {&options_.transforms.train, &options_.transforms.valid}) {
+    for (const TransformPtr& transform : *list) {
+      TORCH_CHECK_VALUE(
+          transform,
+          "[ImageDataset] a transform is null; leave it out instead.");
+    }
+  }
   if (options_.size) {
     size_ = *options_.size;
     TORCH_CHECK_VALUE(
@@ -49,6 +68,117 @@ ImageDataset::ImageDataset(
   }
 }
 
+ImageDataset::ImageDataset(
+    std::vector<std::string> paths,
+    std::vector<int64_t> labels,
+    const ImageDatasetOptions& options)
+    : ImageDataset(
+          Images(
+              std::move(paths),
+              std::make_shared<CategoryTargets>(std::move(labels))),
+          options) {}
+
+std::shared_ptr<ImageDataset> ImageDataset::with_targets(
+    std::vector<std::string> paths,
+    std::shared_ptr<const ImageTargets> targets,
+    const ImageDatasetOptions& options) {
+  return std::shared_ptr<ImageDataset>(new ImageDataset(
+      Images(std::move(paths), std::move(targets)),
+      options));
+}
+
+const std::vector<int64_t>& ImageDataset::labels() const {
+  static const std::vector<int64_t> none;
+  const auto* classes = dynamic_cast<const CategoryTargets*>(targets_.get());
+  return classes == nullptr ? none : classes->labels();
+}
+
+std::shared_ptr<const ImageDataset> ImageDataset::with_pack(
+    std::shared_ptr<const ImagePack> pack) const {
+  TORCH_CHECK_VALUE(
+      pack && pack->size() == size(),
+      fmt::format(
+          "[ImageDataset::with_pack] the pack has {} images; expected {}, one "
+          "for each path.",
+          pack ? pack->size() : 0,
+          size()));
+  auto copy = std::make_shared<ImageDataset>(*this);
+  copy->pack_ = std::move(pack);
+  return copy;
+}
+
+void ImageDataset::write_sample(
+    int64_t index,
+    const BatchContext& context,
+    uint8_t* slot,
+    SamplePlan& plan) const {
+  const std::string& path = paths_.at(index);
+  const Transforms& transforms =
+      context.training ? options_.transforms.train : options_.transforms.valid;
+  SampleRng rng = context.rng(index);
+  const auto make_plan_for = [&](ImageSize image) {
+    if (!options_.size && image != size_) {
+      throw DataError(
+          path,
+          fmt::format(
+              "is {} x {} pixels (height x width), but {} is {} x {}, and "
+              "images of one batch must be of equal size. Set `size` to resize "
+              "them all.",
+              image.height,
+              image.width,
+              paths_.front(),
+              size_.height,
+              size_.width));
+    }
+    make_plan(transforms, options_.sizing, image, size_, rng, plan);
+  };
+  if (pack_ && pack_->has(index)) {
+    const PixelView image = pack_->image(index);
+    make_plan_for({image.height, image.width});
+    sample_pixels(image, plan.warp(), size_, slot);
+  } else {
+    const EncodedImage image(
+        read_into_thread_buffer(path),
+        path,
+        options_.decode);
+    make_plan_for(image.size());
+    image.sample(plan.warp(), size_, slot);
+  }
+  plan.finish_pixels({slot, size_, options_.decode.channels});
+}
+
+void ImageDataset::write_readable(
+    int64_t index,
+    const BatchContext& context,
+    uint8_t* slot,
+    const torch::Tensor& targets,
+    int64_t place) const {
+  static thread_local SamplePlan plan;
+  // Numbers of their own: a skipped image shifts no other draw.
+  constexpr uint64_t kReplacementKey = 0x5b8d'0c1e'77a4'93f1;
+  SampleRng rng(context.seed ^ kReplacementKey, context.epoch, index);
+  for (int64_t candidate = index;;
+       candidate = static_cast<int64_t>(rng.below(size()))) {
+    try {
+      write_sample(candidate, context, slot, plan);
+      targets_->write(candidate, plan, targets, place);
+      return;
+    } catch (const DataError& error) {
+      if (!options_.bad_images.skips) {
+        throw;
+      }
+      bad_->add(
+          candidate,
+          {paths_[candidate], error.what()},
+          size(),
+          options_.bad_images.max_fraction);
+      if (bad_->all().size() == paths_.size()) {
+        throw;  // there is none that could take its place
+      }
+    }
+  }
+}
+
 Batch ImageDataset::get_batch(
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) const {
@@ -56,31 +186,11 @@ Batch ImageDataset::get_batch(
   const int64_t channels = options_.decode.channels;
   torch::Tensor images =
       context.empty({count, size_.height, size_.width, channels}, torch::kByte);
-  torch::Tensor targets = context.empty({count}, torch::kLong);
+  const torch::Tensor targets = targets_->empty(count, size_, context);
   uint8_t* slot = images.mutable_data_ptr<uint8_t>();
-  int64_t* target = targets.mutable_data_ptr<int64_t>();
-  for (const int64_t index : indices) {
-    const std::string& path = paths_.at(index);
-    const EncodedImage image(
-        read_into_thread_buffer(path),
-        path,
-        options_.decode);
-    if (!options_.size && image.size() != size_) {
-      throw DataError(
-          path,
-          fmt::format(
-              "is {} x {} pixels (height x width), but {} is {} x {}, and "
-              "images of one batch must be of equal size. Set `size` to resize "
-              "them all.",
-              image.size().height,
-              image.size().width,
-              paths_.front(),
-              size_.height,
-              size_.width));
-    }
-    image.decode(size_, slot);
+  for (int64_t i = 0; i < count; ++i) {
+    write_readable(indices[i], context, slot, targets, i);
     slot += size_.height * size_.width * channels;
-    *target++ = labels_[index];
   }
   return {{images}, {targets}};
 }

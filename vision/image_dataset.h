@@ -1,37 +1,55 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tern/data/dataset.h"
+#include "tern/vision/bad_images.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/image_size.h"
+#include "tern/vision/image_targets.h"
+#include "tern/vision/transforms/transform.h"
 
 namespace tern {
 
+class ImagePack;
+
 struct ImageDatasetOptions {
-  /// Height and width that every image is squeezed into. Unset: all images
-  /// must have the size of the first, and another one is an error.
+  /// Height and width that every image gets. Unset: all images must have the
+  /// size of the first, and another one is an error.
   std::optional<ImageSize> size = {};
   /// How files are decoded; `decode.channels` is the C of a batch.
   DecodeOptions decode = {};
+  /// `train` for batches that are for training, `valid` for others.
+  TransformLists transforms = {};
+  /// How images get their size.
+  TransformOptions sizing = {};
+  BadImagePolicy bad_images = {};
 };
 
-/// Image files with a class each.
+/// Image files with a target each.
 ///
-/// A batch has inputs[0], [N, H, W, C] kByte, RGB, and targets[0], [N] kLong.
-/// Every image is decoded straight into its place in the batch.
+/// A batch has inputs[0], [N, H, W, C] kByte, RGB, and targets[0], for classes
+/// [N] kLong. Every image is decoded, transformed and sampled straight into its
+/// place in the batch.
 class ImageDataset final : public Dataset {
  public:
   /// Reads the first image's header if no size is given.
-  /// \param labels  One for each path.
+  /// \param labels  The class of each path.
   /// \throws c10::ValueError if the numbers of paths and labels differ or an
   ///         option is out of its range; DataError for a bad first image.
   ImageDataset(
       std::vector<std::string> paths,
       std::vector<int64_t> labels,
+      const ImageDatasetOptions& options = {});
+
+  /// The same with targets of any kind.
+  static std::shared_ptr<ImageDataset> with_targets(
+      std::vector<std::string> paths,
+      std::shared_ptr<const ImageTargets> targets,
       const ImageDatasetOptions& options = {});
 
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
@@ -45,15 +63,51 @@ class ImageDataset final : public Dataset {
   std::string describe(int64_t index) const override;
 
   const std::vector<std::string>& paths() const { return paths_; }
-  const std::vector<int64_t>& labels() const { return labels_; }
+  const ImageTargets& targets() const { return *targets_; }
+  /// Their class numbers; empty when the targets are no classes.
+  const std::vector<int64_t>& labels() const;
+  const ImageDatasetOptions& options() const { return options_; }
   /// Height and width of the images in a batch.
   ImageSize image_size() const { return size_; }
+  /// The images that were skipped so far.
+  std::vector<BadImage> bad_images() const { return bad_->all(); }
+
+  /// The same data set with its images read from a pack, made of its `paths()`
+  /// with its `options().decode`.
+  std::shared_ptr<const ImageDataset> with_pack(
+      std::shared_ptr<const ImagePack> pack) const;
 
  private:
+  /// With a constructor, so that braces in a call never mean it.
+  struct Images {
+    Images(
+        std::vector<std::string> paths,
+        std::shared_ptr<const ImageTargets> targets)
+        : paths(std::move(paths)), targets(std::move(targets)) {}
+    std::vector<std::string> paths;
+    std::shared_ptr<const ImageTargets> targets;
+  };
+  ImageDataset(Images images, const ImageDatasetOptions& options);
+
+  void write_sample(
+      int64_t index,
+      const BatchContext& context,
+      uint8_t* slot,
+      SamplePlan& plan) const;
+  /// Writes `index`, or what takes its place when it is bad.
+  void write_readable(
+      int64_t index,
+      const BatchContext& context,
+      uint8_t* slot,
+      const torch::Tensor& targets,
+      int64_t place) const;
+
   std::vector<std::string> paths_;
-  std::vector<int64_t> labels_;
+  std::shared_ptr<const ImageTargets> targets_;
   ImageDatasetOptions options_;
   ImageSize size_;
+  std::shared_ptr<const ImagePack> pack_;
+  std::shared_ptr<BadImageList> bad_ = std::make_shared<BadImageList>();
 };
 
 }  // namespace tern

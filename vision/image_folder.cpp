@@ -198,6 +198,21 @@ std::map<std::string, int64_t> labels_of(
   return labels;
 }
 
+/// \param content  What is expected in it.
+void check_is_folder(const fs::path& root, const char* content) {
+  std::error_code error;
+  if (!fs::is_directory(root, error)) {
+    throw DataError(
+        root.string(),
+        fs::exists(root, error)
+            ? fmt::format("is no folder; expected one with {}.", content)
+            : fmt::format(
+                  "there is no such folder; expected one with {}. Check the "
+                  "path.",
+                  content));
+  }
+}
+
 }  // namespace
 
 const std::vector<std::string>& image_suffixes() {
@@ -218,16 +233,7 @@ ImageFolder scan_image_folder(
     const fs::path& root,
     const ImageFolderOptions& options) {
   const std::string folder = root.string();
-  std::error_code error;
-  if (!fs::is_directory(root, error)) {
-    throw DataError(
-        folder,
-        fs::exists(root, error)
-            ? "is no folder; expected one with a folder of images for each "
-              "class."
-            : "there is no such folder; expected one with a folder of images "
-              "for each class. Check the path.");
-  }
+  check_is_folder(root, "a folder of images for each class");
   Scanner scanner(root, options);
   const std::vector<std::string> found = scanner.class_names(folder);
   if (found.empty()) {
@@ -269,6 +275,18 @@ ImageFolder scan_image_folder(
   }
   images.dangling_links = std::move(scanner.dangling_links);
   return images;
+}
+
+std::vector<std::string> find_image_files(
+    const fs::path& root,
+    const ImageFolderOptions& options) {
+  check_is_folder(root, "images");
+  Scanner scanner(root, options);
+  std::vector<std::string> paths;
+  scanner.visit(root.string());
+  scanner.collect(root.string(), paths);
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 }  // namespace tern

@@ -55,4 +55,11 @@ ImageFolder scan_image_folder(
     const std::filesystem::path& root,
     const ImageFolderOptions& options = {});
 
+/// The images at any depth below a folder, in the order of their paths. Classes
+/// play no part; of the options `suffixes`, `links_outside` and `boundary` do.
+/// \throws as `scan_image_folder`.
+std::vector<std::string> find_image_files(
+    const std::filesystem::path& root,
+    const ImageFolderOptions& options = {});
+
 }  // namespace tern

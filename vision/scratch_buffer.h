@@ -23,6 +23,7 @@ class ScratchBuffer {
     return bytes_.get();
   }
 
+  const uint8_t* data() const { return bytes_.get(); }
   size_t size() const { return size_; }
 
  private:

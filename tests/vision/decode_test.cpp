@@ -1,10 +1,11 @@
 #include "tern/vision/decode.h"
 
+#include <cstdio>
 #include <string>
-#include <turbojpeg.h>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <jpeglib.h>
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
@@ -58,6 +59,32 @@ Bytes with_orientation(const Bytes& jpeg, uint8_t orientation) {
   Bytes bytes(jpeg.begin(), jpeg.begin() + 2);
   bytes.insert(bytes.end(), app1.begin(), app1.end());
   bytes.insert(bytes.end(), jpeg.begin() + 2, jpeg.end());
+  return bytes;
+}
+
+/// \param pixels  [size, size, 4].
+Bytes cmyk_jpeg(Bytes pixels, int size) {
+  jpeg_compress_struct info{};
+  jpeg_error_mgr errors{};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* data = nullptr;
+  unsigned long length = 0;  // NOLINT: libjpeg's type
+  jpeg_mem_dest(&info, &data, &length);
+  info.image_width = info.image_height = static_cast<JDIMENSION>(size);
+  info.input_components = 4;
+  info.in_color_space = JCS_CMYK;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, 95, TRUE);
+  jpeg_start_compress(&info, TRUE);
+  for (int row = 0; row < size; ++row) {
+    JSAMPROW pointer = pixels.data() + static_cast<size_t>(row) * size * 4;
+    jpeg_write_scanlines(&info, &pointer, 1);
+  }
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  const Bytes bytes(data, data + length);
+  std::free(data);
   return bytes;
 }
 
@@ -183,24 +210,7 @@ TEST(Decode, TakesCmykAsAdobeWritesIt) {
     for (int k = 0; k < 16 * 16; ++k) {
       pixels.insert(pixels.end(), colours[i].begin(), colours[i].end());
     }
-    const tjhandle compressor = tjInitCompress();
-    unsigned char* data = nullptr;
-    unsigned long size = 0;  // NOLINT: turbojpeg's type
-    tjCompress2(
-        compressor,
-        pixels.data(),
-        16,
-        0,
-        16,
-        TJPF_CMYK,
-        &data,
-        &size,
-        TJSAMP_444,
-        95,
-        0);
-    const torch::Tensor image = decode_image({data, size});
-    tjFree(data);
-    tjDestroy(compressor);
+    const torch::Tensor image = decode_image(cmyk_jpeg(pixels, 16));
     for (int c = 0; c < 3; ++c) {
       EXPECT_NEAR(image[8][8][c].item<int>(), expected[i][c], 3) << i;
     }
@@ -337,6 +347,110 @@ TEST(Decode, RefusesAnImpossibleNumberOfChannels) {
   expect_error<c10::ValueError>(
       [&] { decode_image(bytes, "", {.channels = 2}); },
       {"channels is 2"});
+}
+
+torch::Tensor sampled(
+    const Bytes& bytes,
+    const Warp& warp,
+    ImageSize size,
+    const DecodeOptions& options = {}) {
+  torch::Tensor out = torch::empty(
+      {size.height, size.width, options.channels},
+      torch::kByte);
+  EncodedImage(bytes, "cat.jpg", options)
+      .sample(warp, size, out.data_ptr<uint8_t>());
+  return out;
+}
+
+TEST(Decode, DecodesAPartAsTheWholeHasIt) {
+  for (const std::vector<int>& parameters :
+       {std::vector<int>{}, {cv::IMWRITE_JPEG_PROGRESSIVE, 1}}) {
+    const Bytes bytes =
+        encode(random_image(203, 311), ".jpg", parameters);
+    const torch::Tensor whole = decode_image(bytes);
+    for (const auto& [top, left, height, width] :
+         {std::tuple{0, 0, 203, 40}, {17, 33, 64, 100}, {150, 250, 53, 61},
+          {202, 310, 1, 1}, {0, 100, 5, 5}}) {
+      const Warp warp = {.matrix = Matrix3::translation(left, top)};
+      EXPECT_TRUE(torch::equal(
+          sampled(bytes, warp, {height, width}),
+          whole.slice(0, top, top + height).slice(1, left, left + width)))
+          << top << " " << left;
+    }
+  }
+}
+
+TEST(Decode, DecodesAPartSmallerAsTheWholeSmaller) {
+  const Bytes bytes = encode(smooth_image(400, 600), ".jpg");
+  for (const double scale : {1.5, 2.0, 4.5, 9.0, 30.0}) {
+    const auto inner = Matrix3::scaling(scale, scale);
+    const torch::Tensor part = sampled(
+        bytes,
+        {.matrix = Matrix3::translation(60, 40) * inner},
+        {8, 12});
+    for (int64_t y = 0; y < 8; ++y) {
+      for (int64_t x = 0; x < 12; ++x) {
+        const double u = 60 + (static_cast<double>(x) + 0.5) * scale;
+        const double v = 40 + (static_cast<double>(y) + 0.5) * scale;
+        EXPECT_NEAR(part[y][x][2].item<double>(), 255 * u / 600, 3);
+        EXPECT_NEAR(part[y][x][1].item<double>(), 255 * v / 400, 3);
+      }
+    }
+  }
+}
+
+TEST(Decode, FindsACutJpegAlsoBelowThePartItDecodes) {
+  const Bytes bytes = encode(random_image(203, 311), ".jpg");
+  const Warp top_left = {.matrix = Matrix3::translation(3, 3)};
+  for (size_t percent = 50; percent < 100; ++percent) {
+    Bytes cut(
+        bytes.begin(),
+        bytes.begin() + static_cast<long>(bytes.size() * percent / 100));
+    expect_error<DataError>(
+        [&] { sampled(cut, top_left, {20, 20}); },
+        {"cat.jpg", "truncated"});
+    EXPECT_NO_THROW(sampled(cut, top_left, {20, 20}, {.lenient = true}));
+  }
+  Bytes followed = bytes;
+  followed.insert(followed.end(), 1000, 0x5a);
+  EXPECT_NO_THROW(sampled(followed, top_left, {20, 20}));
+}
+
+TEST(Decode, RefusesAProgressiveJpegOfEndlessScans) {
+  Bytes bytes =
+      encode(smooth_image(64, 64), ".jpg", {cv::IMWRITE_JPEG_PROGRESSIVE, 1});
+  // The last scan again and again.
+  size_t start = bytes.size();
+  while (bytes[start] != 0xff || bytes[start + 1] != 0xda) {
+    --start;
+  }
+  const Bytes scan(
+      bytes.begin() + static_cast<long>(start),
+      bytes.end() - 2);
+  bytes.resize(bytes.size() - 2);
+  for (int i = 0; i < 600; ++i) {
+    bytes.insert(bytes.end(), scan.begin(), scan.end());
+  }
+  bytes.insert(bytes.end(), {0xff, 0xd9});
+  EXPECT_NE(error_for(bytes, {.lenient = true}).find("500 scans"), std::string::npos);
+}
+
+TEST(Decode, GivesTheNumbersOfAMaskAsTheyAreStored) {
+  const Bytes grey = encode(random_image(20, 30, CV_8UC1), ".png");
+  EXPECT_TRUE(torch::equal(
+      decode_image(grey, "", {.channels = 1, .indices = true}),
+      tensor_of(cv::imdecode(grey, cv::IMREAD_GRAYSCALE))));
+  const Bytes colour = encode(smooth_image(8, 8), ".png");
+  const Bytes jpeg = encode(smooth_image(8, 8), ".jpg");
+  EXPECT_NE(
+      error_for(colour, {.channels = 1, .indices = true}).find("class numbers"),
+      std::string::npos);
+  EXPECT_NE(
+      error_for(jpeg, {.channels = 1, .indices = true}).find("mask as PNG"),
+      std::string::npos);
+  expect_error<c10::ValueError>(
+      [&] { decode_image(grey, "", {.indices = true}); },
+      {"one channel"});
 }
 
 }  // namespace

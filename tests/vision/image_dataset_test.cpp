@@ -1,14 +1,20 @@
 #include "tern/vision/image_dataset.h"
 
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tern/data/data_loader.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/message.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
+#include "tern/vision/transforms/erasing.h"
+#include "tern/vision/transforms/geometry.h"
+#include "tern/vision/transforms/get_transforms.h"
 
 namespace tern {
 namespace {
@@ -111,6 +117,149 @@ TEST(ImageDataset, NeedsASizeAboveZero) {
 
 TEST(ImageDataset, MayBeEmpty) {
   EXPECT_EQ(ImageDataset({}, {}).size(), 0);
+}
+
+/// Paths of `count` images, of which those in `bad` are broken.
+std::vector<std::string> write_images(
+    const TempFolder& temp,
+    int count,
+    const std::vector<int>& bad = {}) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < count; ++i) {
+    paths.push_back((temp / (std::to_string(i) + ".jpg")).string());
+    write_file(paths.back(), encode(random_image(40 + i, 50), ".jpg"));
+  }
+  for (const int i : bad) {
+    write_file(paths[i], std::string("<html>not found</html>"));
+  }
+  return paths;
+}
+
+std::vector<Batch> all_batches(
+    const std::shared_ptr<const Dataset>& images,
+    int64_t workers,
+    bool training = true) {
+  const DataLoader loader(
+      images,
+      {.batch_size = 5,
+       .shuffle = true,
+       .training = training,
+       .workers = workers});
+  std::vector<Batch> batches;
+  for (auto epoch = loader.epoch(2); auto batch = epoch.next();) {
+    batches.push_back({{batch->inputs[0].clone()}, {batch->targets[0].clone()}});
+  }
+  return batches;
+}
+
+TEST(ImageDataset, AugmentsInTheSameWayForAnyNumberOfWorkers) {
+  const TempFolder temp;
+  const auto paths = write_images(temp, 23);
+  Transforms train = get_transforms().train;
+  train.push_back(jitter());
+  train.push_back(random_erasing());
+  const auto images = std::make_shared<ImageDataset>(
+      paths,
+      std::vector<int64_t>(23),
+      ImageDatasetOptions{
+          .size = ImageSize{32, 24},
+          .transforms = {train, {}},
+          .sizing = {.resize = ResizeMethod::crop}});
+  const auto expected = all_batches(images, 0);
+  for (const int64_t workers : {1, 8}) {
+    const auto batches = all_batches(images, workers);
+    ASSERT_EQ(batches.size(), expected.size());
+    for (size_t i = 0; i < batches.size(); ++i) {
+      EXPECT_TRUE(torch::equal(batches[i].inputs[0], expected[i].inputs[0]));
+    }
+  }
+  // Only for training.
+  const auto plain = all_batches(images, 0, /*training=*/false);
+  EXPECT_FALSE(torch::equal(plain[0].inputs[0], expected[0].inputs[0]));
+}
+
+TEST(ImageDataset, SkipsBadImagesAndSaysWhich) {
+  const TempFolder temp;
+  const auto paths = write_images(temp, 20, {3, 7});
+  std::vector<int64_t> labels(20);
+  std::iota(labels.begin(), labels.end(), int64_t{0});
+  const auto make = [&](double max_fraction) {
+    return std::make_shared<ImageDataset>(
+        paths,
+        labels,
+        ImageDatasetOptions{
+            .size = ImageSize{16, 16},
+            .bad_images = BadImagePolicy::skip(max_fraction)});
+  };
+  std::string heard;
+  set_message_handler([&](const std::string& line) { heard += line + "\n"; });
+  const auto images = make(0.1);
+  const auto first = all_batches(images, 0);
+  const auto second = all_batches(make(0.1), 8);
+  set_message_handler(nullptr);
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_TRUE(torch::equal(first[i].targets[0], second[i].targets[0]));
+    EXPECT_FALSE((first[i].targets[0] == 3).any().item<bool>());
+  }
+  const std::vector<BadImage> bad = images->bad_images();
+  ASSERT_EQ(bad.size(), 2u);
+  EXPECT_EQ(bad[1].path, paths[7]);
+  EXPECT_NE(bad[1].reason.find("not an image"), std::string::npos);
+  EXPECT_NE(heard.find("3.jpg"), std::string::npos);
+
+  expect_error<DataError>(
+      [&] { all_batches(make(0.05), 0); },
+      {"2 bad images among 20", "3.jpg", "7.jpg", "max_fraction"});
+}
+
+TEST(ImageDataset, EndsWhenEveryImageIsBad) {
+  const TempFolder temp;
+  const auto paths = write_images(temp, 3, {0, 1, 2});
+  const ImageDataset images(
+      paths,
+      {0, 1, 2},
+      {.size = ImageSize{8, 8}, .bad_images = BadImagePolicy::skip(1)});
+  set_message_handler([](const std::string&) {});
+  EXPECT_THROW(images.get_batch({0}, {}), DataError);
+  set_message_handler(nullptr);
+}
+
+TEST(ImageDataset, TurnsMasksWithTheirImages) {
+  const TempFolder temp;
+  // The mask is the image's brightness.
+  const cv::Mat mask = random_image(30, 40, CV_8UC1) / 64;
+  write_file(temp / "mask.png", encode(mask, ".png"));
+  write_file(temp / "image.png", encode(mask * 60, ".png"));
+  const auto images = ImageDataset::with_targets(
+      {(temp / "image.png").string()},
+      std::make_shared<MaskTargets>(
+          std::vector<std::string>{(temp / "mask.png").string()},
+          5),
+      {.size = ImageSize{30, 40}, .transforms = {{flip_lr(1)}, {}}});
+  const Batch batch = images->get_batch({0}, {.training = true});
+  ASSERT_EQ(batch.targets[0].sizes(), (std::vector<int64_t>{1, 30, 40}));
+  EXPECT_TRUE(torch::equal(
+      batch.targets[0] * 60,
+      batch.inputs[0].select(3, 0).to(torch::kLong)));
+}
+
+TEST(ImageDataset, NamesAMaskOfAnotherShapeOrWithoutSuchAClass) {
+  const TempFolder temp;
+  write_file(temp / "image.png", encode(random_image(30, 40), ".png"));
+  write_file(temp / "shape.png", encode(random_image(30, 30, CV_8UC1), ".png"));
+  write_file(
+      temp / "class.png",
+      encode(cv::Mat(30, 40, CV_8UC1, cv::Scalar(7)), ".png"));
+  for (const auto& [name, word] :
+       {std::pair{"shape.png", "30 x 30"}, {"class.png", "class number 7"}}) {
+    const auto images = ImageDataset::with_targets(
+        {(temp / "image.png").string()},
+        std::make_shared<MaskTargets>(
+            std::vector<std::string>{(temp / name).string()},
+            5),
+        {});
+    expect_error<DataError>([&] { images->get_batch({0}, {}); }, {name, word});
+  }
 }
 
 }  // namespace

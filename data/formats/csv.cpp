@@ -1,0 +1,152 @@
+#include "tern/data/formats/csv.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+
+namespace tern {
+namespace {
+
+/// Takes a table apart, cell by cell.
+class CsvReader {
+ public:
+  CsvReader(std::string_view text, const std::string& path, char delimiter)
+      : text_(text), path_(path), delimiter_(delimiter) {}
+
+  /// The next row that is not empty. \return False at the end.
+  bool next(std::vector<std::string>& row) {
+    do {
+      row.clear();
+      if (at_ == text_.size()) {
+        return false;
+      }
+      row_line_ = line_;
+      do {
+        row.push_back(cell());
+      } while (take(delimiter_));
+      end_line();
+    } while (row.size() == 1 && row[0].empty());
+    return true;
+  }
+
+  /// The line on which the last row began.
+  size_t row_line() const { return row_line_; }
+
+  [[noreturn]] void fail(size_t line, const std::string& what) const {
+    throw DataError(
+        path_ + ":" + std::to_string(line),
+        what + ". Correct this line of the table.");
+  }
+
+ private:
+  bool take(char wanted) {
+    const bool is_there = at_ < text_.size() && text_[at_] == wanted;
+    at_ += is_there ? 1 : 0;
+    return is_there;
+  }
+
+  std::string cell() {
+    if (take('"')) {
+      return quoted_cell();
+    }
+    const size_t begin = at_;
+    while (at_ < text_.size() && text_[at_] != delimiter_ &&
+           text_[at_] != '\n' && text_[at_] != '\r') {
+      ++at_;
+    }
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+
+  std::string quoted_cell() {
+    std::string cell;
+    for (;; ++at_) {
+      if (at_ == text_.size()) {
+        fail(row_line_, "a quote is opened and not closed");
+      }
+      if (text_[at_] == '"') {
+        ++at_;
+        if (at_ == text_.size() || text_[at_] != '"') {
+          return cell;
+        }
+      }
+      line_ += text_[at_] == '\n' ? 1 : 0;
+      cell += text_[at_];
+    }
+  }
+
+  void end_line() {
+    take('\r');
+    if (!take('\n') && at_ != text_.size()) {
+      fail(line_, "text follows a closing quote or a carriage return");
+    }
+    ++line_;
+  }
+
+  std::string_view text_;
+  const std::string& path_;
+  char delimiter_;
+  size_t at_ = 0, line_ = 1, row_line_ = 1;
+};
+
+}  // namespace
+
+size_t CsvTable::column(std::string_view name) const {
+  const auto at = std::find(columns.begin(), columns.end(), name);
+  if (at == columns.end()) {
+    std::string all;
+    for (const std::string& column : columns) {
+      all += (all.empty() ? "" : ", ") + column;
+    }
+    throw DataError(
+        path,
+        "has no column '" + std::string(name) + "'; there are: " + all + ".");
+  }
+  return static_cast<size_t>(at - columns.begin());
+}
+
+CsvTable parse_csv(
+    std::span<const uint8_t> bytes,
+    std::string path,
+    char delimiter) {
+  std::string_view text(
+      reinterpret_cast<const char*>(bytes.data()),
+      bytes.size());
+  if (text.starts_with("\xef\xbb\xbf")) {
+    text.remove_prefix(3);
+  }
+  CsvTable table{.path = std::move(path)};
+  CsvReader reader(text, table.path, delimiter);
+  if (const size_t zero = text.find('\0'); zero != text.npos) {
+    reader.fail(
+        1 + static_cast<size_t>(
+                std::count(text.begin(), text.begin() + zero, '\n')),
+        "there is a zero byte; expected text");
+  }
+  if (!reader.next(table.columns)) {
+    throw DataError(
+        table.path,
+        "is empty; expected a first line with the names of the columns.");
+  }
+  std::vector<std::string> row;
+  while (reader.next(row)) {
+    if (row.size() != table.columns.size()) {
+      reader.fail(
+          reader.row_line(),
+          "there are " + std::to_string(row.size()) + " cells; expected " +
+              std::to_string(table.columns.size()) +
+              ", as in the first line");
+    }
+    table.rows.push_back(std::move(row));
+    table.lines.push_back(reader.row_line());
+  }
+  return table;
+}
+
+CsvTable read_csv(const std::filesystem::path& path, char delimiter) {
+  constexpr int64_t kMostBytes = int64_t{1} << 30;
+  return parse_csv(read_file(path, kMostBytes), path.string(), delimiter);
+}
+
+}  // namespace tern

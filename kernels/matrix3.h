@@ -1,0 +1,55 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+namespace tern {
+
+/// A 3 x 3 matrix that maps points of a plane, row by row: affine when its last
+/// row is (0, 0, 1), else perspective.
+///
+///   Matrix3 m = Matrix3::scaling(2, 2) * Matrix3::translation(5, 0);
+///   m.apply(1, 1);   // {12, 2}: moved first, then scaled
+struct Matrix3 {
+  std::array<double, 9> values = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+
+  static Matrix3 translation(double x, double y) {
+    return {{1, 0, x, 0, 1, y, 0, 0, 1}};
+  }
+  static Matrix3 scaling(double x, double y) {
+    return {{x, 0, 0, 0, y, 0, 0, 0, 1}};
+  }
+  /// Clockwise where y points down.
+  static Matrix3 rotation(double radians) {
+    const double c = std::cos(radians), s = std::sin(radians);
+    return {{c, -s, 0, s, c, 0, 0, 0, 1}};
+  }
+
+  bool is_affine() const { return values[6] == 0 && values[7] == 0; }
+
+  std::pair<double, double> apply(double x, double y) const {
+    const auto& m = values;
+    const double w = m[6] * x + m[7] * y + m[8];
+    return {
+        (m[0] * x + m[1] * y + m[2]) / w,
+        (m[3] * x + m[4] * y + m[5]) / w};
+  }
+
+  friend Matrix3 operator*(const Matrix3& a, const Matrix3& b) {
+    Matrix3 product;
+    for (int row = 0; row < 3; ++row) {
+      for (int column = 0; column < 3; ++column) {
+        double sum = 0;
+        for (int k = 0; k < 3; ++k) {
+          sum += a.values[row * 3 + k] * b.values[k * 3 + column];
+        }
+        product.values[row * 3 + column] = sum;
+      }
+    }
+    return product;
+  }
+  friend bool operator==(const Matrix3&, const Matrix3&) = default;
+};
+
+}  // namespace tern

@@ -1,0 +1,312 @@
+#include "tern/vision/data_block.h"
+
+#include <algorithm>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/vision/test_images.h"
+#include "tern/vision/image_dataset.h"
+
+namespace tern {
+namespace {
+
+const ImageDataset& images_of(const std::shared_ptr<DataLoader>& loader) {
+  return dynamic_cast<const ImageDataset&>(loader->dataset());
+}
+
+std::set<std::string> names_of(const std::shared_ptr<DataLoader>& loader) {
+  std::set<std::string> names;
+  for (const std::string& path : images_of(loader).paths()) {
+    names.insert(std::filesystem::path(path).filename().string());
+  }
+  return names;
+}
+
+/// All targets, in the order of the data set.
+torch::Tensor targets_of(const std::shared_ptr<DataLoader>& loader) {
+  const ImageDataset& images = images_of(loader);
+  std::vector<int64_t> all(static_cast<size_t>(images.size()));
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i] = static_cast<int64_t>(i);
+  }
+  return images.get_batch(all, {}).targets[0];
+}
+
+class DataBlockTest : public testing::Test {
+ protected:
+  void write(const std::string& name) { write_image(temp_ / name); }
+  void write_table(const std::string& text) {
+    write_file(temp_ / "labels.csv", text);
+  }
+  ImageItems items() const { return items_from_folder(temp_.path()); }
+
+  TempFolder temp_;
+  ImageDataBunchOptions options_ = {.batch_size = 2, .workers = 0};
+};
+
+TEST_F(DataBlockTest, LabelsByARegularExpression) {
+  for (const char* name : {"big_cat_1.png", "big_cat_2.png", "dog_10.png",
+                           "dog_11.png", "dog_12.png"}) {
+    write(name);
+  }
+  const DataBunch data = ImageDataBunch::from_name_re(
+      temp_.path(),
+      R"(/([^/]+)_\d+\.png$)",
+      {.valid_pct = 0.2, .seed = 1, .batch_size = 2, .workers = 0});
+  EXPECT_EQ(data.classes, (std::vector<std::string>{"big_cat", "dog"}));
+  EXPECT_EQ(data.train->dataset().size(), 4);
+  EXPECT_EQ(data.valid->dataset().size(), 1);
+}
+
+TEST_F(DataBlockTest, NamesTheFileThatARegularExpressionDoesNotMatch) {
+  write("cat_1.png");
+  write("readme.png");
+  expect_error<DataError>(
+      [&] {
+        ImageDataBunch::from_name_re(
+            temp_.path(),
+            R"(/([^/]+)_\d+\.png$)",
+            {.valid_pct = 0.5});
+      },
+      {"readme.png", "does not match"});
+  expect_error<c10::ValueError>([] { label_from_re("(x"); }, {"(x"});
+  expect_error<c10::ValueError>([] { label_from_re("x"); }, {"no group"});
+}
+
+TEST_F(DataBlockTest, TakesImagesAndClassesFromATable) {
+  for (const char* name : {"x/a.png", "x/b.png", "x/c.png"}) {
+    write(name);
+  }
+  write_table("name,label,is_valid\na,cat,0\nb,dog,False\nc,dog,True\n");
+  const DataBunch data = ImageDataBunch::from_csv(
+      temp_.path(),
+      {.folder = "x", .valid_column = "is_valid", .suffix = ".png"},
+      options_);
+  EXPECT_EQ(data.classes, (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(names_of(data.valid), (std::set<std::string>{"c.png"}));
+  EXPECT_EQ(targets_of(data.valid)[0].item<int64_t>(), 1);
+}
+
+TEST_F(DataBlockTest, MakesSeveralClassesOneHot) {
+  for (const char* name : {"a.png", "b.png", "c.png"}) {
+    write(name);
+  }
+  write_table("name,tags,part\na.png,sun sea,train\nb.png,,train\nc.png,sea,valid\n");
+  const DataBunch data = ImageDataBunch::from_csv(
+      temp_.path(),
+      {.label_delimiter = " ", .valid_column = "part"},
+      options_);
+  EXPECT_EQ(data.classes, (std::vector<std::string>{"sea", "sun"}));
+  EXPECT_TRUE(torch::equal(
+      targets_of(data.train),
+      torch::tensor({1.f, 1.f, 0.f, 0.f}).view({2, 2})));
+  EXPECT_TRUE(torch::equal(
+      targets_of(data.valid),
+      torch::tensor({1.f, 0.f}).view({1, 2})));
+}
+
+TEST_F(DataBlockTest, MakesNumbersOfOneOrMoreColumns) {
+  for (const char* name : {"a.png", "b.png", "c.png"}) {
+    write(name);
+  }
+  write_table("name,x,y,part\na.png,1.5,2,\nb.png,-3,4e1,\nc.png,0,0,1\n");
+  DataBlock block{
+      .items = items_from_csv(temp_.path(), temp_ / "labels.csv"),
+      .split = split_by_column("part"),
+      .label = label_from_column({"x", "y"}),
+      .target = TargetKind::number};
+  EXPECT_TRUE(torch::equal(
+      targets_of(block.bunch(options_).train),
+      torch::tensor({1.5f, 2.f, -3.f, 40.f}).view({2, 2})));
+  block.label = label_from_column({"x"});
+  EXPECT_TRUE(torch::equal(
+      targets_of(block.bunch(options_).train),
+      torch::tensor({1.5f, -3.f})));
+}
+
+TEST_F(DataBlockTest, FindsTheMaskOfEachImage) {
+  for (const char* name : {"images/a.png", "images/b.png"}) {
+    write(name);
+  }
+  make_folders(temp_ / "masks");
+  for (const char* name : {"a.png", "b.png"}) {
+    write_file(
+        temp_ / "masks" / name,
+        encode(cv::Mat(8, 8, CV_8UC1, cv::Scalar(2)), ".png"));
+  }
+  const auto mask_of = [this](const ImageItem& item) {
+    const std::filesystem::path image = item.path;
+    return (temp_ / "masks" / image.filename()).string();
+  };
+  const DataBlock block{
+      .items = items_from_folder(temp_ / "images"),
+      .split = split_by_list({"b.png"}),
+      .label = label_from_func(mask_of),
+      .target = TargetKind::mask,
+      .classes = {"sky", "road", "car"}};
+  const DataBunch data = block.bunch(options_);
+  EXPECT_EQ(data.classes.size(), 3u);
+  EXPECT_TRUE(torch::equal(
+      targets_of(data.valid),
+      torch::full({1, 8, 8}, 2, torch::kLong)));
+  std::filesystem::remove(temp_ / "masks/b.png");
+  expect_error<DataError>(
+      [&] { block.bunch(options_); },
+      {"images/b.png", "which is no file"});
+}
+
+TEST_F(DataBlockTest, SplitsByFolderListAndFunction) {
+  for (const char* name :
+       {"train/a/1.png", "train/b/2.png", "valid/a/3.png"}) {
+    write(name);
+  }
+  DataBlock block{.items = items(), .split = split_by_folder()};
+  for (const Splitter& split :
+       {split_by_folder(),
+        split_by_list({"valid/a/3.png"}),
+        split_by_func([](const ImageItem& item) {
+          return item.path.find("/3") != std::string::npos;
+        })}) {
+    block.split = split;
+    EXPECT_EQ(
+        names_of(block.bunch(options_).valid),
+        (std::set<std::string>{"3.png"}));
+  }
+  block.split = split_by_folder("no", "such");
+  expect_error<DataError>(
+      [&] { block.bunch(options_); },
+      {"neither of the folders no and such"});
+  block.split = split_by_list({"9.png"});
+  expect_error<DataError>([&] { block.bunch(options_); }, {"9.png", "list"});
+  block.split = split_by_func([](const ImageItem&) { return false; });
+  expect_error<DataError>([&] { block.bunch(options_); }, {"check with"});
+}
+
+TEST_F(DataBlockTest, SplitsAtRandomInTheSameWayForTheSameSeed) {
+  for (int i = 0; i < 20; ++i) {
+    write("a/" + std::to_string(i) + ".png");
+  }
+  const auto valid_for = [&](uint64_t seed) {
+    return names_of(
+        DataBlock{.items = items(), .split = split_at_random(0.25, seed)}
+            .bunch(options_)
+            .valid);
+  };
+  EXPECT_EQ(valid_for(1).size(), 5u);
+  EXPECT_EQ(valid_for(1), valid_for(1));
+  EXPECT_NE(valid_for(1), valid_for(2));
+}
+
+TEST_F(DataBlockTest, NamesTheRowThatIsWrong) {
+  write("a.png");
+  write("b.png");
+  const auto error_for = [&](const std::string& table,
+                             TargetKind target = TargetKind::category) {
+    write_table(table);
+    return error_of<DataError>([&] {
+      DataBlock{
+          .items = items_from_csv(temp_.path(), temp_ / "labels.csv"),
+          .split = split_by_column("part"),
+          .label = label_from_column({"label"}),
+          .target = target}
+          .bunch(options_);
+    });
+  };
+  const auto has = [](const std::string& error, const std::string& word) {
+    EXPECT_NE(error.find(word), std::string::npos) << error;
+  };
+  std::string error = error_for("name,label,part\na.png,x,0\nb.png,y,1\n");
+  has(error, "labels.csv:3");
+  has(error, "'y', which no image to learn from has (x)");
+  error = error_for("name,label,part\na.png,,0\nb.png,,1\n");
+  has(error, "labels.csv:2");
+  has(error, "no label");
+  error = error_for("name,label,part\n,x,0\nb.png,x,1\n");
+  has(error, "names no file");
+  error = error_for("name,label,part\na.png,x,0\nb.png,x,maybe\n");
+  has(error, "'maybe' in the column part");
+  error = error_for(
+      "name,label,part\na.png,1.5,0\nb.png,1.5kg,1\n",
+      TargetKind::number);
+  has(error, "1.5kg");
+  has(error_for("name,label,part\n"), "no rows");
+  has(error_for("name,tag,part\na.png,x,0\n"), "no column 'label'");
+}
+
+TEST_F(DataBlockTest, KeepsClassesThatAreGiven) {
+  write("a/1.png");
+  write("a/2.png");
+  const DataBunch data =
+      DataBlock{
+          .items = items(),
+          .split = split_by_list({"2.png"}),
+          .classes = {"z", "a"}}
+          .bunch(options_);
+  EXPECT_EQ(targets_of(data.train)[0].item<int64_t>(), 1);
+  expect_error<c10::ValueError>(
+      [&] {
+        DataBlock{
+            .items = items(),
+            .split = split_by_list({"2.png"}),
+            .classes = {"a", "a"}}
+            .bunch(options_);
+      },
+      {"'a' is there twice"});
+}
+
+TEST_F(DataBlockTest, TakesListsOfPathsAndLabels) {
+  std::vector<std::string> paths, labels;
+  for (int i = 0; i < 10; ++i) {
+    write(std::to_string(i) + ".png");
+    paths.push_back((temp_ / (std::to_string(i) + ".png")).string());
+    labels.push_back(i % 2 == 0 ? "even" : "odd");
+  }
+  const DataBunch data =
+      ImageDataBunch::from_lists(paths, labels, {.workers = 0});
+  EXPECT_EQ(data.classes, (std::vector<std::string>{"even", "odd"}));
+  EXPECT_EQ(data.valid->dataset().size(), 2);
+  labels.pop_back();
+  expect_error<c10::ValueError>(
+      [&] { ImageDataBunch::from_lists(paths, labels); },
+      {"10 paths and 9 labels"});
+}
+
+TEST_F(DataBlockTest, DrawsRareClassesAsOftenAsOthers) {
+  for (int i = 0; i < 60; ++i) {
+    write("train/" + std::string(i < 5 ? "rare" : "common") + "/" +
+          std::to_string(i) + ".png");
+  }
+  write("valid/common/1.png");
+  const DataBunch data = ImageDataBunch::from_folder(
+      temp_.path(),
+      {.batch_size = 10, .workers = 0, .balance_classes = true});
+  int64_t rare = 0, all = 0;
+  for (int64_t epoch = 0; epoch < 5; ++epoch) {
+    for (auto batches = data.train->epoch(epoch); auto batch = batches.next();) {
+      rare += batch->targets[0].sum().item<int64_t>();
+      all += batch->size();
+    }
+  }
+  EXPECT_EQ(data.classes[1], "rare");
+  EXPECT_NEAR(static_cast<double>(rare) / static_cast<double>(all), 0.5, 0.1);
+}
+
+TEST_F(DataBlockTest, KeepsNamesOfAnyBytes) {
+  for (const char* name : {"cafe\xcc\x81/1.png", "cafe\xcc\x81/a b\xff.png",
+                           "\xf0\x9f\x90\xb1/-1.png", "\xf0\x9f\x90\xb1/2.png"}) {
+    write(name);
+  }
+  const DataBunch data =
+      DataBlock{.items = items(), .split = split_by_list({"1.png"})}
+          .bunch(options_);
+  EXPECT_EQ(
+      data.classes,
+      (std::vector<std::string>{"cafe\xcc\x81", "\xf0\x9f\x90\xb1"}));
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,144 @@
+#include "tern/vision/transforms/augment_batch.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/vision/transforms/render.h"
+#include "tern/vision/transforms/erasing.h"
+#include "tern/vision/transforms/geometry.h"
+#include "tern/vision/transforms/get_transforms.h"
+#include "tern/vision/transforms/lighting.h"
+#include "tern/vision/transforms/render_batch.h"
+
+namespace tern {
+namespace {
+
+/// [N, size, size, 3] without sharp edges.
+torch::Tensor smooth_batch(int64_t count, int64_t size) {
+  const auto ramp = [&](double frequency) {
+    return torch::sin(torch::arange(size) * frequency);
+  };
+  torch::Tensor image = (ramp(0.11).view({-1, 1, 1}) +
+                         ramp(0.07).view({1, -1, 1}) +
+                         torch::tensor({0.f, 0.3f, 0.6f})) *
+                            45 +
+                        120;
+  return image.round()
+      .clamp(0, 255)
+      .to(torch::kByte)
+      .expand({count, size, size, 3})
+      .contiguous();
+}
+
+std::vector<SamplePlan>
+plans_for(const Transforms& transforms, int64_t count, ImageSize size, Padding padding) {
+  std::vector<SamplePlan> plans;
+  for (int64_t i = 0; i < count; ++i) {
+    plans.push_back(planned(
+        transforms,
+        size,
+        static_cast<uint64_t>(i),
+        size,
+        {.resize = ResizeMethod::none, .padding = padding}));
+  }
+  return plans;
+}
+
+struct Case {
+  const char* name;
+  Transforms transforms;
+};
+
+class RenderBatch : public testing::TestWithParam<Case> {};
+
+TEST_P(RenderBatch, GivesTheSameByTensorsAsByTheLoadersLoops) {
+  const torch::Tensor images = smooth_batch(12, 48);
+  for (const Padding padding :
+       {Padding::zeros, Padding::border, Padding::reflection}) {
+    const auto plans =
+        plans_for(GetParam().transforms, 12, {48, 48}, padding);
+    const torch::Tensor a = render_on_cpu(images, plans);
+    const torch::Tensor b = render_with_tensors(images, plans);
+    const torch::Tensor difference =
+        (a.to(torch::kInt) - b.to(torch::kInt)).abs();
+    // Rounding to bytes before the lighting, which may steepen it.
+    EXPECT_LE(difference.max().item<int>(), 3);
+    EXPECT_LE(difference.to(torch::kFloat).mean().item<double>(), 0.3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Transforms,
+    RenderBatch,
+    testing::Values(
+        Case{"none", {}},
+        Case{"all_of_fastai", get_transforms().train},
+        Case{"perspective", {perspective(0.2f, 1)}},
+        Case{"jitter", {jitter({0.05f, 0.05f}, 1)}},
+        Case{"colours", {saturation(0.3f, 1), hue(0.2f, 1), brightness()}},
+        Case{"erasing", {cutout({2, 2}, {10, 12}, 1), random_erasing(1)}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(RenderBatch, PicksMasksWithTheirImages) {
+  // The mask says where the image is bright.
+  torch::Tensor images = torch::zeros({6, 32, 32, 3}, torch::kByte);
+  torch::Tensor masks = torch::zeros({6, 32, 32}, torch::kLong);
+  images.slice(1, 8, 20).slice(2, 10, 22).fill_(255);
+  masks.slice(1, 8, 20).slice(2, 10, 22).fill_(11);
+  const auto plans = plans_for(
+      {rotate({-30, 30}, 1), flip_lr(), symmetric_warp()},
+      6,
+      {32, 32},
+      Padding::reflection);
+  const torch::Tensor bright = render_on_cpu(images, plans).select(3, 0) > 127;
+  const torch::Tensor chosen = render_masks(masks, plans);
+  EXPECT_TRUE(chosen.eq(0).logical_or(chosen.eq(11)).all().item<bool>());
+  const auto wrong =
+      bright.ne(chosen.eq(11)).to(torch::kFloat).mean().item<double>();
+  EXPECT_LT(wrong, 0.01);
+}
+
+Batch augmented(const BatchTransformContext& context) {
+  Batch batch{{smooth_batch(4, 32)}, {torch::zeros({4}, torch::kLong)}};
+  augment_batch(get_transforms().train)(batch, context);
+  return batch;
+}
+
+TEST(AugmentBatch, DependsOnSeedEpochAndBatchAlone) {
+  const torch::Tensor first =
+      augmented({.training = true, .seed = 1, .epoch = 2, .batch = 3}).inputs[0];
+  EXPECT_TRUE(torch::equal(
+      first,
+      augmented({.training = true, .seed = 1, .epoch = 2, .batch = 3})
+          .inputs[0]));
+  for (const auto& [seed, epoch, batch] :
+       {std::tuple{2, 2, 3}, {1, 3, 3}, {1, 2, 4}}) {
+    EXPECT_FALSE(torch::equal(
+        first,
+        augmented(
+            {.training = true,
+             .seed = static_cast<uint64_t>(seed),
+             .epoch = epoch,
+             .batch = batch})
+            .inputs[0]));
+  }
+  // Each sample in its own way.
+  EXPECT_FALSE(torch::equal(first[0], first[1]));
+}
+
+TEST(AugmentBatch, LeavesValidationAlone) {
+  EXPECT_TRUE(torch::equal(
+      augmented({.training = false}).inputs[0],
+      smooth_batch(4, 32)));
+}
+
+TEST(AugmentBatch, RefusesABatchThatIsNormalizedAlready) {
+  Batch batch{{torch::zeros({2, 3, 8, 8})}, {}};
+  expect_error<c10::ValueError>(
+      [&] { augment_batch({flip_lr()})(batch, {.training = true}); },
+      {"[2, 3, 8, 8] Float", "before normalize"});
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/kernels/warp_image.h"
+
+namespace tern {
+
+/// Decoded images in one file that is mapped into memory. Reading one copies
+/// nothing: the pixels are where the system keeps the file.
+///
+///   auto pack = ImagePack::open("cache/train.pack");
+///   PixelView cat = pack->image(0);   // [cat.height, cat.width, 3]
+///
+/// The file: a header of 96 bytes, the pixels of each image, and at the end an
+/// entry of 24 bytes for each with its place, size and CRC-32. Header and
+/// entries are checked when it is opened, an image when it is first read.
+/// Little-endian.
+class ImagePack {
+ public:
+  /// \throws IoError, or DataError if the file is no pack, cut or damaged.
+  static std::shared_ptr<const ImagePack> open(
+      const std::filesystem::path& file);
+  ~ImagePack();
+  ImagePack(const ImagePack&) = delete;
+  ImagePack& operator=(const ImagePack&) = delete;
+
+  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+  int64_t channels() const { return channels_; }
+  /// What the pack was made of; see ImagePackWriter.
+  const std::string& key() const { return key_; }
+
+  /// Whether there is an image in this place; one that could not be decoded is
+  /// missing.
+  bool has(int64_t index) const;
+  /// Safe to call from many threads.
+  /// \throws DataError if its checksum is wrong.
+  PixelView image(int64_t index) const;
+
+ private:
+  friend class ImagePackWriter;
+  struct Entry {
+    uint64_t offset;
+    uint32_t height, width, crc, unused;
+  };
+  struct Header;
+
+  ImagePack() = default;
+
+  std::filesystem::path file_;
+  const uint8_t* bytes_ = nullptr;
+  size_t length_ = 0;
+  int64_t channels_ = 0;
+  std::string key_;
+  std::vector<Entry> entries_;
+  /// 1 once the image's checksum was found right.
+  mutable std::vector<std::atomic<uint8_t>> is_checked_;
+};
+
+/// Writes a pack beside its final name and gives it that name once it is whole,
+/// so that a reader sees a whole pack or none.
+class ImagePackWriter {
+ public:
+  /// \param key  64 characters that say what the pack is made of.
+  /// \throws IoError if the file cannot be created.
+  ImagePackWriter(
+      std::filesystem::path file,
+      int64_t count,
+      int64_t channels,
+      std::string key);
+  ~ImagePackWriter();
+  ImagePackWriter(const ImagePackWriter&) = delete;
+  ImagePackWriter& operator=(const ImagePackWriter&) = delete;
+
+  /// Adds [height, width, channels]. Safe to call from many threads, in any
+  /// order; an image that is never added is missing.
+  void write(
+      int64_t index,
+      int64_t height,
+      int64_t width,
+      const uint8_t* pixels);
+
+  /// Ends the file, waits for the disk and gives it its name.
+  void publish();
+
+ private:
+  std::filesystem::path file_, temporary_;
+  FileHandle handle_;
+  int64_t channels_;
+  std::string key_;
+  std::vector<ImagePack::Entry> entries_;
+  std::atomic<uint64_t> end_;
+};
+
+}  // namespace tern

@@ -1,0 +1,155 @@
+#include "tern/vision/transforms/apply_lighting.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tern {
+namespace {
+
+/// log(x / (1 - x)) of each byte, x kept off 0 and 1 as by fastai.
+const std::array<float, 256>& logits() {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> all{};
+    for (size_t i = 0; i < all.size(); ++i) {
+      const double x = std::clamp(static_cast<double>(i) / 255, 1e-7, 1 - 1e-7);
+      all[i] = static_cast<float>(std::log(x / (1 - x)));
+    }
+    return all;
+  }();
+  return values;
+}
+
+float sigmoid(float logit) {
+  return 1 / (1 + std::exp(-logit));
+}
+
+uint8_t to_byte(float value) {
+  return static_cast<uint8_t>(std::clamp(value, 0.f, 1.f) * 255 + 0.5f);
+}
+
+/// x in 0..1 with all tones applied.
+float toned(const Lighting& lighting, float x) {
+  for (const auto& tone : lighting.tones) {
+    x = tone(x);
+  }
+  return x;
+}
+
+/// Moves the hue of a colour in 0..1, as fastai's rgb2hsv and hsv2rgb do.
+void turn_hue(float turn, float* rgb) {
+  const float high = std::max({rgb[0], rgb[1], rgb[2]});
+  const float low = std::min({rgb[0], rgb[1], rgb[2]});
+  const float range = high - low;
+  if (range <= 0) {
+    return;
+  }
+  float sixth = 0;  // of the circle
+  if (high == rgb[0]) {
+    sixth = (rgb[1] - rgb[2]) / range;
+  } else if (high == rgb[1]) {
+    sixth = 2 + (rgb[2] - rgb[0]) / range;
+  } else {
+    sixth = 4 + (rgb[0] - rgb[1]) / range;
+  }
+  sixth += turn * 6;
+  for (int c = 0; c < 3; ++c) {
+    // Each channel's curve over the circle is the same, a third further on.
+    constexpr float kStart[] = {5, 3, 1};
+    float k = std::fmod(kStart[c] + sixth, 6.f);
+    k = k < 0 ? k + 6 : k;
+    rgb[c] = high - range * std::clamp(std::min(k, 4 - k), 0.f, 1.f);
+  }
+}
+
+void mix_colours(const Lighting& lighting, const MutablePixels& image) {
+  const std::array<float, 256>& logit = logits();
+  const bool is_logit = lighting.saturation != 1 || lighting.scale != 1 ||
+                        lighting.shift != 0;
+  const float keep = lighting.saturation;
+  const int64_t count = image.size.height * image.size.width;
+  uint8_t* pixel = image.pixels;
+  for (int64_t i = 0; i < count; ++i, pixel += 3) {
+    float rgb[3];
+    if (is_logit) {
+      for (int c = 0; c < 3; ++c) {
+        rgb[c] = logit[pixel[c]];
+      }
+      // ITU-R 601-2, as in fastai's grayscale.
+      const float grey =
+          0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
+      for (float& value : rgb) {
+        value = sigmoid(
+            lighting.scale * (value * keep + grey * (1 - keep)) +
+            lighting.shift);
+      }
+    } else {
+      for (int c = 0; c < 3; ++c) {
+        rgb[c] = static_cast<float>(pixel[c]) / 255;
+      }
+    }
+    if (lighting.hue != 0) {
+      turn_hue(lighting.hue, rgb);
+    }
+    for (int c = 0; c < 3; ++c) {
+      pixel[c] = to_byte(toned(lighting, rgb[c]));
+    }
+  }
+}
+
+}  // namespace
+
+void Lighting::clear() {
+  scale = saturation = 1;
+  shift = hue = 0;
+  tones.clear();
+}
+
+std::array<uint8_t, 256> Lighting::table() const {
+  std::array<uint8_t, 256> bytes{};
+  const bool is_logit = scale != 1 || shift != 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const float x = is_logit ? sigmoid(scale * logits()[i] + shift)
+                             : static_cast<float>(i) / 255;
+    bytes[i] = to_byte(toned(*this, x));
+  }
+  return bytes;
+}
+
+void apply_lighting(const Lighting& lighting, const MutablePixels& image) {
+  if (image.channels == 3 && !lighting.is_table()) {
+    mix_colours(lighting, image);
+    return;
+  }
+  const std::array<uint8_t, 256> table = lighting.table();
+  const int64_t count = image.size.height * image.size.width * image.channels;
+  for (int64_t i = 0; i < count; ++i) {
+    image.pixels[i] = table[image.pixels[i]];
+  }
+}
+
+void erase(const Erasure& erasure, const MutablePixels& image) {
+  const auto part = [](int64_t first, int64_t length, int64_t limit) {
+    return std::pair{
+        std::clamp<int64_t>(first, 0, limit),
+        std::clamp<int64_t>(first + length, 0, limit)};
+  };
+  const auto [top, bottom] =
+      part(erasure.at.height, erasure.size.height, image.size.height);
+  const auto [left, right] =
+      part(erasure.at.width, erasure.size.width, image.size.width);
+  const int64_t bytes = (right - left) * image.channels;
+  for (int64_t y = top; y < bottom; ++y) {
+    uint8_t* row =
+        image.pixels + (y * image.size.width + left) * image.channels;
+    if (!erasure.noise) {
+      std::fill(row, row + bytes, erasure.value);
+      continue;
+    }
+    for (int64_t i = 0; i < bytes; ++i) {
+      const auto [noise, unused] = warp_jitter(erasure.noise_key, y, i);
+      row[i] = to_byte(0.5f + 0.5f * noise);
+    }
+  }
+}
+
+}  // namespace tern

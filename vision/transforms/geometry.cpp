@@ -1,0 +1,162 @@
+#include "tern/vision/transforms/geometry.h"
+
+#include <cmath>
+#include <utility>
+
+#include "tern/vision/transforms/drawn.h"
+
+namespace tern {
+namespace {
+
+using Points = std::array<std::array<double, 2>, 4>;
+
+/// Upper left, lower left, upper right, lower right.
+constexpr Points kCorners = {{{-1, -1}, {-1, 1}, {1, -1}, {1, 1}}};
+
+}  // namespace
+
+TransformPtr flip_lr(float p) {
+  return drawn("flip_lr", p, [](SamplePlan& plan, SampleRng&) {
+    plan.view_about_centre(Matrix3::scaling(-1, 1));
+  });
+}
+
+TransformPtr dihedral(float p) {
+  return drawn("dihedral", p, [](SamplePlan& plan, SampleRng& rng) {
+    const uint64_t way = rng.below(8);
+    Matrix3 matrix = Matrix3::scaling(way & 1 ? -1 : 1, way & 2 ? -1 : 1);
+    if ((way & 4) != 0) {
+      matrix = matrix * Matrix3{{0, 1, 0, 1, 0, 0, 0, 0, 1}};
+    }
+    view_in_units(plan, matrix);
+  });
+}
+
+TransformPtr rotate(Range degrees, float p) {
+  checked("rotate", degrees);
+  return drawn("rotate", p, [degrees](SamplePlan& plan, SampleRng& rng) {
+    constexpr double kPi = 3.14159265358979323846;
+    // The view turns the other way than what is seen.
+    plan.view_about_centre(Matrix3::rotation(-draw(degrees, rng) * kPi / 180));
+  });
+}
+
+TransformPtr rand_zoom(Range scale, float p) {
+  checked("rand_zoom", scale, 0);
+  return drawn("rand_zoom", p, [scale](SamplePlan& plan, SampleRng& rng) {
+    const double part = 1 / static_cast<double>(draw(scale, rng));
+    const double row = rng.uniform(-1, 1), column = rng.uniform(-1, 1);
+    view_in_units(
+        plan,
+        Matrix3::translation((1 - part) * column, (1 - part) * row) *
+            Matrix3::scaling(part, part));
+  });
+}
+
+TransformPtr zoom(Range scale, float p) {
+  checked("zoom", scale, 0);
+  return drawn("zoom", p, [scale](SamplePlan& plan, SampleRng& rng) {
+    const double part = 1 / static_cast<double>(draw(scale, rng));
+    plan.view_about_centre(Matrix3::scaling(part, part));
+  });
+}
+
+TransformPtr squish(Range scale, float p) {
+  checked("squish", scale, 0);
+  return drawn("squish", p, [scale](SamplePlan& plan, SampleRng& rng) {
+    const double stretch = draw(scale, rng);
+    // Whichever direction keeps the view inside of the image.
+    plan.view_about_centre(
+        stretch <= 1 ? Matrix3::scaling(stretch, 1)
+                     : Matrix3::scaling(1, 1 / stretch));
+  });
+}
+
+TransformPtr symmetric_warp(Range magnitude, float p) {
+  checked("symmetric_warp", magnitude);
+  return drawn(
+      "symmetric_warp",
+      p,
+      [magnitude](SamplePlan& plan, SampleRng& rng) {
+        double m[4];
+        for (double& value : m) {
+          value = draw(magnitude, rng);
+        }
+        const Points seen = {
+            {{-1 - m[3], -1 - m[1]},
+             {-1 - m[2], 1 + m[1]},
+             {1 + m[3], -1 - m[0]},
+             {1 + m[2], 1 + m[0]}}};
+        view_in_units(plan, perspective_matrix(seen, kCorners));
+      });
+}
+
+TransformPtr perspective(float magnitude, float p) {
+  checked("perspective", {0, magnitude});
+  return drawn(
+      "perspective",
+      p,
+      [magnitude](SamplePlan& plan, SampleRng& rng) {
+        Points seen = kCorners;
+        for (auto& point : seen) {
+          for (double& coordinate : point) {
+            coordinate += rng.uniform(-magnitude, magnitude);
+          }
+        }
+        view_in_units(plan, perspective_matrix(seen, kCorners));
+      });
+}
+
+TransformPtr jitter(Range magnitude, float p) {
+  checked("jitter", magnitude);
+  return drawn("jitter", p, [magnitude](SamplePlan& plan, SampleRng& rng) {
+    const float size = draw(magnitude, rng);
+    plan.jitter(size, rng());
+  });
+}
+
+Matrix3 perspective_matrix(const Points& from, const Points& to) {
+  // x' (g x + h y + 1) = a x + b y + c, and so for y': eight equations for the
+  // eight unknown, solved by elimination.
+  double rows[8][9];
+  for (int i = 0; i < 4; ++i) {
+    const auto [x, y] = from[i];
+    for (int axis = 0; axis < 2; ++axis) {
+      double* row = rows[2 * i + axis];
+      const double goal = to[i][axis];
+      for (int k = 0; k < 6; ++k) {
+        const double term = k % 3 == 0 ? x : k % 3 == 1 ? y : 1;
+        row[k] = k / 3 == axis ? term : 0;
+      }
+      row[6] = -goal * x;
+      row[7] = -goal * y;
+      row[8] = goal;
+    }
+  }
+  for (int column = 0; column < 8; ++column) {
+    int pivot = column;
+    for (int row = column + 1; row < 8; ++row) {
+      if (std::fabs(rows[row][column]) > std::fabs(rows[pivot][column])) {
+        pivot = row;
+      }
+    }
+    TORCH_CHECK_VALUE(
+        std::fabs(rows[pivot][column]) > 1e-9,
+        "[perspective_matrix] three of the points lie on a line; expected "
+        "corners of a quadrangle. Use a smaller magnitude.");
+    std::swap(rows[pivot], rows[column]);
+    for (int row = 0; row < 8; ++row) {
+      const double factor = rows[row][column] / rows[column][column];
+      for (int k = column; row != column && k < 9; ++k) {
+        rows[row][k] -= factor * rows[column][k];
+      }
+    }
+  }
+  Matrix3 matrix;
+  for (int k = 0; k < 8; ++k) {
+    matrix.values[k] = rows[k][8] / rows[k][k];
+  }
+  return matrix;
+}
+
+}  // namespace tern

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "tern/vision/transforms/transform.h"
+
+namespace tern {
+
+/// fastai's choice for photographs. 0 (for max_zoom: 1) leaves one out.
+struct GetTransformsOptions {
+  bool do_flip = true;
+  /// Also upside down and lying, for pictures from above.
+  bool flip_vert = false;
+  /// Degrees.
+  float max_rotate = 10;
+  float max_zoom = 1.1f;
+  float max_lighting = 0.2f;
+  float max_warp = 0.2f;
+  /// Probabilities of warp, rotation and zoom, and of brightness and contrast.
+  float p_affine = 0.75f, p_lighting = 0.75f;
+  /// Follow the others, for training only.
+  Transforms extra = {};
+};
+
+/// Random crop, flip, symmetric warp, rotation, zoom, brightness and contrast
+/// for training; a crop of the middle for validation. Source: fastai v1,
+/// vision/transform.py, get_transforms.
+///
+///   auto data = ImageDataBunch::from_folder(
+///       path,
+///       {.size = ImageSize{128, 128},
+///        .transforms = get_transforms(),
+///        .resize = ResizeMethod::crop});
+TransformLists get_transforms(const GetTransformsOptions& options = {});
+
+}  // namespace tern

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <vector>
+
+#include <torch/types.h>
+
+#include "tern/vision/transforms/sample_plan.h"
+
+namespace tern {
+
+/// Makes the images that plans describe, one plan for each of
+/// [N, H, W, 1 or 3] kByte; of the same shape. Tensor operations on the device
+/// of `images`.
+torch::Tensor render_with_tensors(
+    const torch::Tensor& images,
+    const std::vector<SamplePlan>& plans);
+
+/// The same by the loops of the loader, for images on a CPU.
+torch::Tensor render_on_cpu(
+    const torch::Tensor& images,
+    const std::vector<SamplePlan>& plans);
+
+/// Picks the class numbers of [N, H, W] kLong masks; on their device.
+torch::Tensor render_masks(
+    const torch::Tensor& masks,
+    const std::vector<SamplePlan>& plans);
+
+}  // namespace tern
