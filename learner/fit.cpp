@@ -71,7 +71,7 @@ void Learner::evaluate(
     const DataLoader& loader,
     bool with_loss,
     const Each& each) {
-  const EvalScope eval(*this);
+  EvalScope eval(*this);
   TrainState& s = state_;
   DataLoader::Epoch batches = loader.epoch(0);
   s.batches = loader.size();
@@ -93,6 +93,7 @@ void Learner::evaluate(
       break;
     }
   }
+  eval.end();
 }
 
 Validation Learner::validate(Split split) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -193,6 +194,17 @@ class Learner {
   /// Removes a callback; nothing happens if it is not there.
   Learner& remove(const Callback& callback);
   const Callbacks& callbacks() const { return callbacks_; }
+  /// The first callback of class C, or null.
+  template <class C>
+  std::shared_ptr<C> find() const {
+    for (const auto& callback : callbacks_) {
+      if (auto found = std::dynamic_pointer_cast<C>(callback)) return found;
+    }
+    return nullptr;
+  }
+  /// Tells the sink of each event of the training loop and of the callbacks
+  /// that act there, in the order in which they run.
+  Learner& show_training_loop();
 
   TrainState& state() { return state_; }
   Recorder& recorder() { return *recorder_; }
@@ -222,6 +234,7 @@ class Learner {
   };
 
   void run(void (Callback::*event)(Learner&));
+  std::exception_ptr run_all(void (Callback::*event)(Learner&), bool failed);
   void train_one_epoch();
   void start_batch(Batch batch);
   void end_batch();
