@@ -30,9 +30,7 @@ TEST_P(EarlyStoppingTest, EndsTheTrainingWhenPatienceEnds) {
   learn.add(scripted_valid_loss(c.valid_losses))
       .add<EarlyStopping>(c.options)
       .fit(static_cast<int64_t>(c.valid_losses.size()));
-  EXPECT_EQ(
-      learn.recorder().epochs().size(),
-      static_cast<size_t>(c.epochs));
+  EXPECT_EQ(learn.recorder().epochs().size(), static_cast<size_t>(c.epochs));
 }
 
 INSTANTIATE_TEST_SUITE_P(

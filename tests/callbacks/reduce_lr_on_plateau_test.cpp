@@ -43,9 +43,7 @@ void expect_rates(
 TEST(ReduceLROnPlateau, DividesTheRateWhenPatienceEnds) {
   const auto learn = learner({3, 2, 2, 2, 2, 1});
   std::vector<double> rates;
-  learn->add<ReduceLROnPlateau>({.patience = 2})
-      .add(record(rates))
-      .fit(6, 1.0);
+  learn->add<ReduceLROnPlateau>({.patience = 2}).add(record(rates)).fit(6, 1.0);
   expect_rates(rates, {1, 1, 1, 0.1, 0.1, 0.1});
 }
 

@@ -56,13 +56,14 @@ TEST(TerminateOnNaN, EndsTheTrainingBeforeTheBadStep) {
 TEST(TerminateOnNaN, SaysThatTheInputIsBad) {
   const auto learn = learner();
   learn
-      ->add<LambdaCallback>({.on_batch_begin =
-                                 [](Learner& l) {
-                                   if (l.state().batch == 1) {
-                                     l.state().batch_data.inputs[0] =
-                                         l.state().batch_data.inputs[0] / 0;
-                                   }
-                                 }})
+      ->add<LambdaCallback>(
+          {.on_batch_begin =
+               [](Learner& l) {
+                 if (l.state().batch == 1) {
+                   l.state().batch_data.inputs[0] =
+                       l.state().batch_data.inputs[0] / 0;
+                 }
+               }})
       .add<TerminateOnNaN>()
       .fit(1);
   const auto& found = learn->find<TerminateOnNaN>()->found();
@@ -74,12 +75,13 @@ TEST(TerminateOnNaN, SaysThatTheInputIsBad) {
 TEST(TerminateOnNaN, SaysThatGradientsBrokeTheWeights) {
   const auto learn = learner();
   learn
-      ->add<LambdaCallback>({.on_backward_end =
-                                 [](Learner& l) {
-                                   if (l.state().batch != 1) return;
-                                   auto p = l.model().parameters()[0].tensor;
-                                   p.mutable_grad().fill_(NAN);
-                                 }})
+      ->add<LambdaCallback>(
+          {.on_backward_end =
+               [](Learner& l) {
+                 if (l.state().batch != 1) return;
+                 auto p = l.model().parameters()[0].tensor;
+                 p.mutable_grad().fill_(NAN);
+               }})
       .add<TerminateOnNaN>()
       .fit(1);
   const auto& found = learn->find<TerminateOnNaN>()->found();
@@ -92,15 +94,14 @@ TEST(TerminateOnNaN, SaysThatGradientsBrokeTheWeights) {
 TEST(TerminateOnNaN, FindsTheBatchLateWhereLossesAreReadLate) {
   const auto learn = learner(loss_that_is(NAN, 2));
   learn
-      ->add<LambdaCallback>({.on_batch_end =
-                                 [](Learner& l) {
-                                   l.state().loss =
-                                       l.state().loss.to(torch::kDouble);
-                                 },
-                             .order = callback_order::kRecorder - 1})
+      ->add<LambdaCallback>(
+          {.on_batch_end =
+               [](Learner& l) {
+                 l.state().loss = l.state().loss.to(torch::kDouble);
+               },
+           .order = callback_order::kRecorder - 1})
       .add<LambdaCallback>(
-          {.on_loss_begin =
-               [](Learner& l) { l.state().is_trial = true; },
+          {.on_loss_begin = [](Learner& l) { l.state().is_trial = true; },
            .on_backward_end = [](Learner& l) { l.state().is_trial = false; }})
       .add<TerminateOnNaN>()
       .fit(2);
