@@ -26,10 +26,8 @@ Range draw_range(int64_t size, double length, SampleRng& rng) {
 
 }  // namespace
 
-torch::Tensor CutMix::mix(
-    Tensors& inputs,
-    const torch::Tensor& partners,
-    SampleRng& rng) {
+torch::Tensor
+CutMix::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
   torch::Tensor& images = inputs[0];
   TORCH_CHECK_VALUE(
       images.is_floating_point() && images.dim() >= 3,

@@ -41,10 +41,8 @@ class Mix : public Callback {
   /// Draws the lambdas of a batch and mixes its inputs.
   /// \param partners  [N] kLong on the device.
   /// \return          [N] kFloat on the CPU.
-  virtual torch::Tensor mix(
-      Tensors& inputs,
-      const torch::Tensor& partners,
-      SampleRng& rng) = 0;
+  virtual torch::Tensor
+  mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) = 0;
 
   double alpha_;
   uint64_t seed_;

@@ -6,10 +6,8 @@
 
 namespace tern {
 
-torch::Tensor MixUp::mix(
-    Tensors& inputs,
-    const torch::Tensor& partners,
-    SampleRng& rng) {
+torch::Tensor
+MixUp::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
   const int64_t size = partners.size(0);
   torch::Tensor lambdas = torch::empty(size);
   auto* const lambda = lambdas.mutable_data_ptr<float>();

@@ -132,6 +132,9 @@ class Learner {
   /// take; callbacks/lr_find.h.
   LrFind lr_find();
   LrFind lr_find(const LrFindOptions& options);
+  /// Trains and validates on a few batches and undoes it, to find what is
+  /// wrong before a long fit; callbacks/dry_run.cpp.
+  Learner& dry_run(int64_t batches = 1);
   Validation validate(Split split = Split::valid);
   /// Asks the running fit to end after the step it is making. Safe from any
   /// thread and from a signal handler; without a running fit it does nothing.
@@ -172,6 +175,8 @@ class Learner {
   // ---- Hyper-parameters, also while fit runs; learner/layer_groups.cpp ----
 
   void set_learning_rates(const LearningRates& lr);
+  /// The rates now, one for each layer group.
+  std::vector<double> learning_rates();
   /// \param values  One for each layer group. Groups that are spared weight
   ///                decay go on without it.
   void set_hyper_parameter(

@@ -24,8 +24,10 @@ struct Step {
   Function LambdaCallbackOptions::*function = nullptr;
 };
 
-#define TERN_STEP(indent, event) \
-  Step { indent #event, &Callback::event, &LambdaCallbackOptions::event }
+#define TERN_STEP(indent, event)                                   \
+  Step {                                                           \
+    indent #event, &Callback::event, &LambdaCallbackOptions::event \
+  }
 
 constexpr std::array kSteps = {
     TERN_STEP("", on_train_begin),

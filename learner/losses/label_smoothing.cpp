@@ -10,7 +10,8 @@ Loss label_smoothing_cross_entropy(double eps) {
   TORCH_CHECK_VALUE(
       eps >= 0 && eps <= 1,
       fmt::format(
-          "[label_smoothing_cross_entropy] eps is {}; expected a share in 0..1.",
+          "[label_smoothing_cross_entropy] eps is {}; expected a share in "
+          "0..1.",
           eps));
   return torch::nn::CrossEntropyLoss(
       torch::nn::CrossEntropyLossOptions().label_smoothing(eps));

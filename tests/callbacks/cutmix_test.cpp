@@ -20,12 +20,13 @@ TEST(CutMix, PutsABoxOfThePartnerIntoEachImage) {
   learn.add<CutMix>()
       .add(record->first())
       .add(record)
-      .add<LambdaCallback>({.on_backward_end =
-                                [&](Learner& l) {
-                                  const auto mix = l.find<CutMix>();
-                                  lambdas.push_back(mix->lambdas());
-                                  partners.push_back(mix->partners());
-                                }})
+      .add<LambdaCallback>(
+          {.on_backward_end =
+               [&](Learner& l) {
+                 const auto mix = l.find<CutMix>();
+                 lambdas.push_back(mix->lambdas());
+                 partners.push_back(mix->partners());
+               }})
       .fit(2)
       .fit(2);
   ASSERT_EQ(record->seen.size(), 16u);
@@ -38,9 +39,8 @@ TEST(CutMix, PutsABoxOfThePartnerIntoEachImage) {
     // The box is the same in every image and channel.
     const torch::Tensor differs = seen.before != partner;
     const torch::Tensor cut = (~is_own).flatten(0, 1).any(0);
-    EXPECT_TRUE(torch::equal(
-        (~is_own) & differs,
-        cut.expand_as(is_own) & differs));
+    EXPECT_TRUE(
+        torch::equal((~is_own) & differs, cut.expand_as(is_own) & differs));
     const auto share = cut.to(torch::kFloat).mean().item<float>();
     EXPECT_NEAR(lambdas[i][0].item<float>(), 1 - share, 1e-6);
     EXPECT_TRUE((lambdas[i] == lambdas[i][0]).all().item<bool>());

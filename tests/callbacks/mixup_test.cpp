@@ -6,9 +6,9 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/amp.h"
 #include "tern/callbacks/cutmix.h"
 #include "tern/callbacks/mixed_precision.h"
-#include "tern/callbacks/amp.h"
 #include "tern/learner/losses/focal.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/mixing.h"
@@ -123,8 +123,8 @@ TEST(MixUp, KeepsTheMemoryFormat) {
       .add(record->first())
       .add(record)
       .fit(1);
-  EXPECT_TRUE(record->seen[0].after.is_contiguous(
-      torch::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(
+      record->seen[0].after.is_contiguous(torch::MemoryFormat::ChannelsLast));
 }
 
 TEST(MixUp, WantsALossThatKnowsItsSamples) {

@@ -17,12 +17,9 @@ inline DataBunch picture_data() {
   const torch::Tensor y = torch::arange(64) % 2;
   const torch::Tensor x =
       torch::randn({64, 3, 8, 6}, generator) + y.view({-1, 1, 1, 1});
-  const auto pictures =
-      std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
-  DataBunch data = DataBunch::create(
-      pictures,
-      pictures,
-      {.batch_size = 16, .workers = 0});
+  const auto pictures = std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
+  DataBunch data =
+      DataBunch::create(pictures, pictures, {.batch_size = 16, .workers = 0});
   data.device = torch::kCPU;
   return data;
 }

@@ -45,11 +45,8 @@ TEST(Losses, AreFastais) {
     const torch::Tensor value = loss({pred}, {target});
     value.backward();
     EXPECT_NEAR(value.item<double>(), c["loss"].get<double>(), 1e-12) << name;
-    EXPECT_TRUE(torch::allclose(
-        pred.grad(),
-        tensor_of(c["grad"], shape),
-        1e-10,
-        1e-13))
+    EXPECT_TRUE(
+        torch::allclose(pred.grad(), tensor_of(c["grad"], shape), 1e-10, 1e-13))
         << name;
     EXPECT_NEAR(
         loss.per_sample({pred}, {target}).mean().item<double>(),
