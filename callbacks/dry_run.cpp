@@ -2,7 +2,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/limit_batches.h"
-#include "tern/learner/lambda_callback.h"
+#include "tern/callbacks/trial.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/snapshot.h"
 
@@ -18,10 +18,6 @@ Learner& Learner::dry_run(int64_t batches) {
       !is_fitting_,
       "[Learner::dry_run] this Learner is training; call dry_run before or "
       "after fit.");
-  const auto trial =
-      std::make_shared<LambdaCallback>(LambdaCallbackOptions{
-          .on_train_begin = [](Learner& l) { l.state().is_trial = true; },
-          .order = callback_order::kLoaders});
   const auto limit = std::make_shared<LimitBatches>(
       LimitBatches::Options{.train = batches, .valid = batches});
   LearnerSnapshot before(*this);
@@ -30,7 +26,7 @@ Learner& Learner::dry_run(int64_t batches) {
     before.restore();
   };
   try {
-    fit(1, {}, {trial, limit});
+    fit(1, {}, {std::make_shared<Trial>(), limit});
     if (data_.valid) {
       limit->on_train_begin(*this);
       validate();

@@ -23,9 +23,9 @@ size_t utf8_length(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  const bool is_overlong =
-      first == 0xc0 || first == 0xc1 || (first == 0xe0 && byte(1) < 0xa0) ||
-      (first == 0xf0 && byte(1) < 0x90);
+  const bool is_overlong = first == 0xc0 || first == 0xc1 ||
+                           (first == 0xe0 && byte(1) < 0xa0) ||
+                           (first == 0xf0 && byte(1) < 0x90);
   const bool is_outside = (first == 0xed && byte(1) >= 0xa0) || first > 0xf4 ||
                           (first == 0xf4 && byte(1) >= 0x90);
   return is_overlong || is_outside ? 0 : length;

@@ -130,7 +130,8 @@ void Swa::on_epoch_begin(Learner& learn) {
   if (start_rates_.empty()) start_rates_ = learn.learning_rates();
   const double done = static_cast<double>(epoch - first_epoch_ + 1) /
                       static_cast<double>(options_.anneal_epochs);
-  const double share = (1 - std::cos(std::numbers::pi * std::min(1.0, done))) / 2;
+  const double share =
+      (1 - std::cos(std::numbers::pi * std::min(1.0, done))) / 2;
   std::vector<double> rates;
   for (size_t i = 0; i < ends.size(); ++i) {
     rates.push_back(start_rates_[i] + share * (ends[i] - start_rates_[i]));

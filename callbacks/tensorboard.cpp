@@ -63,19 +63,17 @@ torch::Tensor count(const torch::Tensor& values) {
   const torch::Tensor y = x.nan_to_num(0, 0, 0);
   const torch::Tensor edges =
       torch::tensor(limits, torch::kDouble).to(y.device());
-  torch::Tensor counts = torch::zeros(
-      static_cast<int64_t>(limits.size()),
-      y.options());
+  torch::Tensor counts =
+      torch::zeros(static_cast<int64_t>(limits.size()), y.options());
   counts.scatter_add_(0, torch::bucketize(y, edges), is_number);
   constexpr double kInf = std::numeric_limits<double>::infinity();
   const torch::Tensor is_left_out = is_number == 0;
-  return torch::cat(
-             {counts,
-              torch::stack(
-                  {y.masked_fill(is_left_out, kInf).min(),
-                   y.masked_fill(is_left_out, -kInf).max(),
-                   y.sum(),
-                   y.square().sum()})})
+  return torch::cat({counts,
+                     torch::stack(
+                         {y.masked_fill(is_left_out, kInf).min(),
+                          y.masked_fill(is_left_out, -kInf).max(),
+                          y.sum(),
+                          y.square().sum()})})
       .cpu();
 }
 
@@ -132,17 +130,16 @@ void TensorBoardWriter::add_histogram(
   if (begin > 0) --begin;
   double total = 0;
   for (size_t i = begin; i < end; ++i) total += counts[i];
-  add(
-      tensorboard::histogram_event(
-          now(step),
-          tag,
-          {.min = sums[0],
-           .max = sums[1],
-           .count = total,
-           .sum = sums[2],
-           .sum_squares = sums[3],
-           .limits = {limits.data() + begin, end - begin},
-           .counts = {counts + begin, end - begin}}));
+  add(tensorboard::histogram_event(
+      now(step),
+      tag,
+      {.min = sums[0],
+       .max = sums[1],
+       .count = total,
+       .sum = sums[2],
+       .sum_squares = sums[3],
+       .limits = {limits.data() + begin, end - begin},
+       .counts = {counts + begin, end - begin}}));
 }
 
 void TensorBoardWriter::add_image(
@@ -161,14 +158,13 @@ void TensorBoardWriter::add_image(
           png.size(),
           tag));
   const ImageHeader header = read_image_header(png, tag);
-  add(
-      tensorboard::image_event(
-          now(step),
-          tag,
-          bytes,
-          header.width,
-          header.height,
-          header.channels));
+  add(tensorboard::image_event(
+      now(step),
+      tag,
+      bytes,
+      header.width,
+      header.height,
+      header.channels));
 }
 
 void TensorBoardWriter::add_text(

@@ -43,10 +43,8 @@ class TensorBoardWriter {
       int64_t step);
   /// \param png  The bytes of a PNG file, as `encode_png` makes them.
   /// \throws c10::ValueError if they are not those of a PNG file.
-  void add_image(
-      const std::string& tag,
-      std::span<const uint8_t> png,
-      int64_t step);
+  void
+  add_image(const std::string& tag, std::span<const uint8_t> png, int64_t step);
   /// Shown as Markdown.
   void add_text(const std::string& tag, const std::string& text, int64_t step);
 

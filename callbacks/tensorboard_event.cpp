@@ -72,7 +72,8 @@ class Message {
 
  private:
   void tag(int field, int wire_type) {
-    varint(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(wire_type));
+    varint(
+        static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(wire_type));
   }
   void varint(uint64_t value) {
     for (; value >= 0x80; value >>= 7) {
@@ -154,10 +155,8 @@ std::string text_event(Moment at, std::string_view tag, std::string_view text) {
 
 // Value { tag = 1, histo = 5 { min = 1, max = 2, num = 3, sum = 4,
 // sum_squares = 5, bucket_limit = 6, bucket = 7 } }
-std::string histogram_event(
-    Moment at,
-    std::string_view tag,
-    const Histogram& histogram) {
+std::string
+histogram_event(Moment at, std::string_view tag, const Histogram& histogram) {
   Message message;
   message.real(1, histogram.min)
       .real(2, histogram.max)

@@ -47,9 +47,7 @@ struct Histogram {
   double min = 0, max = 0, count = 0, sum = 0, sum_squares = 0;
   std::span<const double> limits, counts;  // of equal size, limits rising
 };
-std::string histogram_event(
-    Moment at,
-    std::string_view tag,
-    const Histogram& histogram);
+std::string
+histogram_event(Moment at, std::string_view tag, const Histogram& histogram);
 
 }  // namespace tern::tensorboard

@@ -32,10 +32,9 @@ struct Formula : Callback {
     if (l.state().step_result == StepResult::skipped) return;
     Tensors now;
     for (const ModelTensor& p : l.model().parameters()) {
-      now.push_back(
-          (l.masters() ? l.masters()->of(p.tensor) : p.tensor)
-              .detach()
-              .to(torch::kDouble));
+      now.push_back((l.masters() ? l.masters()->of(p.tensor) : p.tensor)
+                        .detach()
+                        .to(torch::kDouble));
     }
     ++steps;
     const double d = std::min(decay, (1.0 + steps) / (10.0 + steps));
@@ -122,10 +121,9 @@ TEST(Ema, GoesOnWithWeightsThatWereLoadedInBetween) {
     for (ModelTensor& p : learn->model().parameters()) p.tensor.fill_(0.25);
   }
   Tensors at_begin;
-  learn->add<LambdaCallback>(
-      {.on_batch_begin = [&](Learner& l) {
-        if (at_begin.empty()) at_begin = parameters_of(l);
-      }});
+  learn->add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+    if (at_begin.empty()) at_begin = parameters_of(l);
+  }});
   learn->fit(1);
   EXPECT_EQ(at_begin[0].min().item<float>(), 0.25f);
 }
@@ -133,14 +131,13 @@ TEST(Ema, GoesOnWithWeightsThatWereLoadedInBetween) {
 TEST(Ema, LeavesTheTrainingWeightsAfterAnException) {
   const auto learn = learner();
   Tensors last;
-  learn->add<Ema>(0.9)
-      .add<LambdaCallback>(
-          {.on_step_end = [&](Learner& l) { last = parameters_of(l); },
-           .on_eval_begin =
-               [](Learner& l) {
-                 if (l.state().epoch == 1) throw std::runtime_error("stop");
-               },
-           .order = callback_order::kLast});
+  learn->add<Ema>(0.9).add<LambdaCallback>(
+      {.on_step_end = [&](Learner& l) { last = parameters_of(l); },
+       .on_eval_begin =
+           [](Learner& l) {
+             if (l.state().epoch == 1) throw std::runtime_error("stop");
+           },
+       .order = callback_order::kLast});
   EXPECT_THROW(learn->fit(3), std::runtime_error);
   EXPECT_TRUE(all_equal(parameters_of(*learn), last));
 }

@@ -52,8 +52,9 @@ TEST(LimitBatches, ShortensSchedulesToo) {
 
 TEST(LimitBatches, PutsTheLoadersBackAfterAnException) {
   Learner learn(point_data(), point_net(), quiet());
-  learn.add<LimitBatches>({.train = 3}).add<LambdaCallback>(
-      {.on_step = [](Learner&) { throw std::runtime_error("stop"); }});
+  learn.add<LimitBatches>({.train = 3})
+      .add<LambdaCallback>(
+          {.on_step = [](Learner&) { throw std::runtime_error("stop"); }});
   EXPECT_THROW(learn.fit(1), std::runtime_error);
   EXPECT_EQ(learn.data().train->size(), 8);
 }
@@ -65,9 +66,8 @@ TEST(OverfitBatches, TrainsAndValidatesOnTheSameSamples) {
   EXPECT_EQ(counts.train, 62);
   EXPECT_EQ(counts.valid, 62);
   for (size_t i = 0; i < 62; ++i) {
-    EXPECT_TRUE(torch::equal(
-        counts.train_inputs[i],
-        counts.train_inputs[i % 2]));
+    EXPECT_TRUE(
+        torch::equal(counts.train_inputs[i], counts.train_inputs[i % 2]));
     EXPECT_TRUE(torch::equal(counts.train_inputs[i], counts.valid_inputs[i]));
   }
   EXPECT_GT(learn.recorder().epochs().back().metrics[0].value, 0.98);

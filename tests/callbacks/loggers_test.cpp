@@ -66,7 +66,9 @@ TEST(CSVLogger, WritesARowForEachEpochOfAllFits) {
 
 TEST(CSVLogger, LeavesUnknownCellsEmpty) {
   const TempFolder folder;
-  learner(folder / "", silent(), /*valid=*/0)->add<CSVLogger>("x/log.csv").fit(1);
+  learner(folder / "", silent(), /*valid=*/0)
+      ->add<CSVLogger>("x/log.csv")
+      .fit(1);
   EXPECT_NE(lines_of(folder / "x/log.csv")[1].find(",,,"), std::string::npos);
 }
 
@@ -77,10 +79,7 @@ TEST(CSVLogger, BeginsAnewUnlessItIsToAppend) {
   }
   EXPECT_EQ(lines_of(folder / "history.csv").size(), 3u);
   // Other columns: names anew.
-  Learner other(
-      point_data(),
-      point_net(),
-      quiet({.path = folder / ""}));
+  Learner other(point_data(), point_net(), quiet({.path = folder / ""}));
   other.add<CSVLogger>({.append = true}).fit(1);
   const auto lines = lines_of(folder / "history.csv");
   ASSERT_EQ(lines.size(), 5u);
@@ -125,7 +124,10 @@ TEST(JsonLinesLogger, TellsHowAFitFailed) {
 TEST(JsonText, IsAlwaysJson) {
   EXPECT_EQ(json_string("a\"b\\c\n\x01"), R"("a\"b\\c\u000a\u0001")");
   EXPECT_EQ(json_string("\xc3\xa9\xe2\x82\xac"), "\"\xc3\xa9\xe2\x82\xac\"");
-  EXPECT_EQ(json_string("\xff" "a\xc0\xaf"), R"("\ufffda\ufffd\ufffd")");
+  EXPECT_EQ(
+      json_string("\xff"
+                  "a\xc0\xaf"),
+      R"("\ufffda\ufffd\ufffd")");
   EXPECT_EQ(json_string("\xe2\x82"), R"("\ufffd\ufffd")");
   EXPECT_EQ(json_number(0.1), "0.1");
   EXPECT_EQ(json_number(NAN), "null");
@@ -154,9 +156,7 @@ TEST(Loggers, LetTrainingGoOnWhenTheDiskIsFull) {
   learn->fit(2).fit(1);
   EXPECT_EQ(learn->recorder().epochs().size(), 3u);
   ASSERT_EQ(sink->warnings.size(), 2u);
-  EXPECT_NE(
-      sink->warnings[0].find("/dev/full"),
-      std::string::npos)
+  EXPECT_NE(sink->warnings[0].find("/dev/full"), std::string::npos)
       << sink->warnings[0];
   EXPECT_EQ(count(sink->warnings, "Training goes on"), 2u);
 }

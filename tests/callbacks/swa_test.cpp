@@ -62,9 +62,8 @@ TEST(UpdateBatchNorm, MakesTheStatisticsMeansOverTheBatches) {
   const auto learn = learner();
   learn->fit(1);
   update_batch_norm(*learn);
-  auto net =
-      std::dynamic_pointer_cast<torch::nn::SequentialImpl>(
-          learn->model().module());
+  auto net = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(
+      learn->model().module());
   auto batches = learn->data().train->epoch(0);
   std::vector<torch::Tensor> means, vars;
   {
@@ -108,10 +107,9 @@ TEST(Swa, TakesTheRatesToItsOwn) {
   learn
       ->add<Swa>(
           {.start = 0.5, .lr = LearningRates{0.1, 1.0}, .anneal_epochs = 2})
-      .add<LambdaCallback>({.on_epoch_end =
-                                [&](Learner& l) {
-                                  rates.push_back(l.learning_rates());
-                                }})
+      .add<LambdaCallback>(
+          {.on_epoch_end =
+               [&](Learner& l) { rates.push_back(l.learning_rates()); }})
       .fit(6, {0.2, 2.0});
   EXPECT_EQ(rates[2], (std::vector<double>{0.2, 2.0}));
   EXPECT_NEAR(rates[3][0], 0.15, 1e-12);

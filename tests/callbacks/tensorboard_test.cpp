@@ -87,7 +87,8 @@ TEST(TensorBoardWriter, WritesScalarsTextAndImages) {
 TEST(TensorBoardWriter, WritesHistograms) {
   const TempFolder folder;
   TensorBoardWriter writer(folder / "", silent());
-  const torch::Tensor values = torch::tensor({-2.0, 0.0, 0.5, 0.5, 3.0, double(NAN)});
+  const torch::Tensor values =
+      torch::tensor({-2.0, 0.0, 0.5, 0.5, 3.0, double(NAN)});
   writer.add_histogram("h", values, 1);
   writer.add_histogram("nothing", torch::full({3}, NAN), 1);
   writer.flush();
@@ -123,10 +124,7 @@ TEST(TensorBoardWriter, LeavesAFileForPython) {
   writer.add_scalar("loss", 0.25, int64_t{1} << 40);
   writer.add_text("notes", "**hello**", 3);
   writer.add_image("picture", encode_png(std::vector<uint8_t>(18), 3, 2, 3), 4);
-  writer.add_histogram(
-      "weights",
-      torch::tensor({-2.0, 0.0, 0.5, 0.5, 3.0}),
-      5);
+  writer.add_histogram("weights", torch::tensor({-2.0, 0.0, 0.5, 0.5, 3.0}), 5);
 }
 
 TEST(TensorBoardWriter, RefusesWhatItCannotShow) {
@@ -145,8 +143,8 @@ TEST(TensorBoard, WritesBatchesAndEpochsOfAllFits) {
   const TempFolder folder;
   const auto learn = learner(folder / "");
   learn->add<TensorBoard>("runs/first").fit(2).fit(1);
-  const auto scalars = scalars_of(
-      read_events(learn->find<TensorBoard>()->writer().file()));
+  const auto scalars =
+      scalars_of(read_events(learn->find<TensorBoard>()->writer().file()));
   const auto& losses = learn->recorder().losses();
   const auto& written = scalars.at("train/loss");
   ASSERT_EQ(written.size(), losses.size());
@@ -167,8 +165,7 @@ TEST(TensorBoard, WritesEachNthBatchAndHistogramsIfAsked) {
   const TempFolder folder;
   const auto learn = learner(folder / "");
   learn->add<TensorBoard>({.every = 3, .histograms = true}).fit(2);
-  const auto events =
-      read_events(learn->find<TensorBoard>()->writer().file());
+  const auto events = read_events(learn->find<TensorBoard>()->writer().file());
   EXPECT_EQ(scalars_of(events).at("train/loss").size(), 6u);
   int histograms = 0;
   for (const auto& event : events) {
@@ -198,8 +195,8 @@ TEST(TensorBoard, StaysQuietInATrial) {
   learn->fit(1);
   learn->lr_find({.num_it = 8});
   learn->fit(1);
-  const auto scalars = scalars_of(
-      read_events(learn->find<TensorBoard>()->writer().file()));
+  const auto scalars =
+      scalars_of(read_events(learn->find<TensorBoard>()->writer().file()));
   EXPECT_EQ(scalars.at("train/loss").size(), 16u);
 }
 
