@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/schedule.h"
+#include "tern/callbacks/trial.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/plot.h"
 #include "tern/learner/snapshot.h"
@@ -21,10 +22,6 @@ class LrFinder final : public Callback {
  public:
   LrFinder(std::vector<Schedule> schedules, const LrFindOptions& options)
       : schedules_(std::move(schedules)), options_(options) {}
-
-  void on_train_begin(Learner& learn) override {
-    learn.state().is_trial = true;
-  }
 
   void on_batch_begin(Learner& learn) override {
     const double position = static_cast<double>(found.lrs.size()) /
@@ -191,7 +188,7 @@ LrFind Learner::lr_find(const LrFindOptions& options) {
   const auto finder = std::make_shared<LrFinder>(schedules, options);
   LearnerSnapshot before(*this);
   try {
-    fit(epochs, starts.back(), {finder});
+    fit(epochs, starts.back(), {std::make_shared<Trial>(), finder});
   } catch (...) {
     before.restore();
     throw;

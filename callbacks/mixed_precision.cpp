@@ -73,15 +73,6 @@ void MixedPrecision::on_loss_begin(Learner& learn) {
 
 namespace {
 
-LossScaling* find(const Learner& learn) {
-  for (const auto& callback : learn.callbacks()) {
-    if (auto* found = dynamic_cast<LossScaling*>(callback.get())) {
-      return found;
-    }
-  }
-  return nullptr;
-}
-
 void convert(
     Learner& learn,
     torch::ScalarType dtype,
@@ -124,7 +115,7 @@ Learner& Learner::to_fp32() {
       !is_fitting_,
       "[Learner] the precision cannot change while fit runs; call it before or "
       "after.");
-  if (LossScaling* callback = find(*this)) remove(*callback);
+  if (const auto callback = find<LossScaling>()) remove(*callback);
   if (masters_) {
     if (auto* fused = dynamic_cast<AmpAware*>(optimizer_.get())) {
       fused->set_weights({}, {});

@@ -26,6 +26,28 @@ ParamScheduler::ParamScheduler(std::vector<Scheduled> scheduled)
   }
 }
 
+bool ParamScheduler::moves(HyperParameter hyper) const {
+  return std::any_of(
+      scheduled_.begin(),
+      scheduled_.end(),
+      [&](const Scheduled& s) { return s.hyper == hyper; });
+}
+
+void ParamScheduler::on_add(const Learner& learn) {
+  for (const auto& other : learn.callbacks()) {
+    const auto* scheduler = dynamic_cast<ParamScheduler*>(other.get());
+    if (!scheduler) continue;
+    for (const Scheduled& s : scheduled_) {
+      TORCH_CHECK_VALUE(
+          !scheduler->moves(s.hyper),
+          fmt::format(
+              "[ParamScheduler] two schedulers move {}; remove one of them.",
+              to_string(s.hyper)));
+    }
+  }
+  check_sets_learning_rate_alone(learn, *this);
+}
+
 void ParamScheduler::on_train_begin(Learner& learn) {
   const auto groups = static_cast<size_t>(learn.layer_groups());
   for (const Scheduled& s : scheduled_) {
@@ -37,17 +59,6 @@ void ParamScheduler::on_train_begin(Learner& learn) {
             s.schedules.size(),
             to_string(s.hyper),
             groups));
-    for (const auto& other : learn.callbacks()) {
-      const auto* scheduler = dynamic_cast<ParamScheduler*>(other.get());
-      if (!scheduler || scheduler == this) continue;
-      for (const Scheduled& theirs : scheduler->scheduled_) {
-        TORCH_CHECK_VALUE(
-            theirs.hyper != s.hyper,
-            fmt::format(
-                "[ParamScheduler] two schedulers move {}; remove one of them.",
-                to_string(s.hyper)));
-      }
-    }
   }
   done_ = 0;
   total_ = learn.state().epochs * learn.data().loader(Split::train).size();

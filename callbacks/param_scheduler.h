@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tern/callbacks/schedule.h"
+#include "tern/callbacks/sets_learning_rate.h"
 #include "tern/learner/callback.h"
 #include "tern/learner/hyper_parameter.h"
 
@@ -18,7 +19,7 @@ namespace tern {
 /// batches that is done. A step that was skipped for an overflow does not
 /// count, so a schedule may end a few steps short of its end. (On CUDA with a
 /// fused optimizer only the device knows of the skip, and every batch counts.)
-class ParamScheduler final : public Callback {
+class ParamScheduler final : public Callback, public SetsLearningRate {
  public:
   struct Scheduled {
     HyperParameter hyper;
@@ -30,8 +31,14 @@ class ParamScheduler final : public Callback {
   ParamScheduler(HyperParameter hyper, Schedule schedule)
       : ParamScheduler({{hyper, {std::move(schedule)}}}) {}
 
+  bool moves(HyperParameter hyper) const;
+  bool sets_learning_rate() const override { return moves(HyperParameter::lr); }
+
+  /// \throws c10::ValueError if another scheduler moves the same
+  ///         hyper-parameter, or another callback sets the learning rate too.
+  void on_add(const Learner& learn) override;
   /// \throws c10::ValueError if the number of schedules does not fit the layer
-  ///         groups, or another scheduler moves the same hyper-parameter.
+  ///         groups.
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;

@@ -92,16 +92,9 @@ void SaveCheckpoint::on_batch_end(Learner& learn) {
   const bool is_step =
       options_.every_steps > 0 && state.iteration % options_.every_steps == 0;
   if (is_time || is_step) save(learn);
-  // A stop in validation must not save what validation has put in place, the
-  // averages of EMA say.
-  const bool is_last = state.batch + 1 == state.batches || state.stop_epoch;
-  if (is_last && learn.data().valid) {
-    before_validation_ = learn.capture_checkpoint();
-  }
 }
 
 void SaveCheckpoint::on_epoch_end(Learner& learn) {
-  before_validation_.reset();
   const TrainState& state = learn.state();
   if (state.is_trial) return;
   const bool is_epoch = options_.every_epochs > 0 &&
@@ -110,22 +103,13 @@ void SaveCheckpoint::on_epoch_end(Learner& learn) {
   if (is_epoch || is_last) save(learn);
 }
 
-void SaveCheckpoint::save(Learner& learn) {
-  write(learn, learn.capture_checkpoint());
-}
-
 void SaveCheckpoint::save_interrupted(Learner& learn) {
   was_interrupted_ = signals_ && signals_->came();
-  const bool in_validation = before_validation_.has_value();
-  write(
-      learn,
-      in_validation ? std::move(*before_validation_)
-                    : learn.capture_checkpoint());
-  before_validation_.reset();
+  save(learn);
   wait(learn);
 }
 
-void SaveCheckpoint::write(Learner& learn, Checkpoint checkpoint) {
+void SaveCheckpoint::save(Learner& learn) {
   wait(learn);
   last_save_ = std::chrono::steady_clock::now();
   auto job = [folder = folder_,
@@ -133,7 +117,7 @@ void SaveCheckpoint::write(Learner& learn, Checkpoint checkpoint) {
                   WriteCheckpointOptions{
                       .keep = options_.keep,
                       .durable = options_.durable},
-              checkpoint = std::move(checkpoint)] {
+              checkpoint = learn.capture_checkpoint()] {
     return write_unless_nan(folder, checkpoint, options);
   };
   writing_ = std::async(std::launch::async, std::move(job));
@@ -148,7 +132,6 @@ void SaveCheckpoint::wait(Learner& learn) {
 
 void SaveCheckpoint::on_train_end(Learner& learn) {
   learn.state().on_interrupt = nullptr;
-  before_validation_.reset();
   if (learn.state().is_trial && signals_ && signals_->came()) {
     was_interrupted_ = true;
   }

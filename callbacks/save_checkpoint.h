@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <optional>
 
 #include "tern/learner/callback.h"
 #include "tern/learner/checkpoint.h"
@@ -71,14 +70,12 @@ class SaveCheckpoint final : public Callback {
  private:
   void save(Learner& learn);
   void save_interrupted(Learner& learn);
-  void write(Learner& learn, Checkpoint checkpoint);
 
   Options options_;
   std::filesystem::path folder_;
   std::unique_ptr<RunLock> lock_;
   std::unique_ptr<StopSignals> signals_;
   std::future<std::string> writing_;
-  std::optional<Checkpoint> before_validation_;
   std::chrono::steady_clock::time_point last_save_;
   bool was_interrupted_ = false;
 };

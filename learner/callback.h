@@ -41,6 +41,14 @@ class Callback {
   virtual void on_epoch_end(Learner&) {}
   /// Runs after an exception too.
   virtual void on_train_end(Learner&) {}
+  /// Around each pass without training: validation of an epoch, `validate`,
+  /// `get_preds`, `predict`. The end runs after an exception too.
+  virtual void on_eval_begin(Learner&) {}
+  virtual void on_eval_end(Learner&) {}
+
+  /// Before the Learner takes this callback in; `learn.callbacks()` are those
+  /// that are there. Throws when it cannot work beside one of them.
+  virtual void on_add(const Learner&) {}
 
   /// What a bit-exact resume needs of this callback.
   virtual StateDict state_dict() const { return StateDict(); }
@@ -48,6 +56,9 @@ class Callback {
 
   /// Callbacks run in ascending order; equal ones as they were added.
   virtual int order() const { return 0; }
+
+  /// What `show_training_loop` calls it: the name of its class.
+  virtual std::string name() const;
 };
 
 using Callbacks = std::vector<std::shared_ptr<Callback>>;
@@ -55,14 +66,24 @@ using Callbacks = std::vector<std::shared_ptr<Callback>>;
 /// Where the callbacks of Tern itself stand. A callback that rewrites gradients
 /// belongs after `kMixedPrecision`, where they can be had unscaled.
 namespace callback_order {
+constexpr int kFirst = -1000;
+constexpr int kLoaders = -30;  // changes what is trained on
 constexpr int kScheduler = -20;
+constexpr int kEpochValues = -15;  // adds to what the Recorder keeps
 constexpr int kRecorder = -10;
+constexpr int kTerminate = -9;
 constexpr int kGradientPenalty = 4;
 constexpr int kGradientAccumulation = 5;
 constexpr int kMixedPrecision = 10;
 constexpr int kGradientClip = 20;
+constexpr int kAverages = 30;  // of the weights that a step has made
 constexpr int kProgress = 60;
+constexpr int kLogger = 61;
+constexpr int kSaveModel = 70;
+constexpr int kPlateau = 71;
+constexpr int kEarlyStopping = 72;
 constexpr int kSaveCheckpoint = 100;
+constexpr int kLast = 1000;
 }  // namespace callback_order
 
 }  // namespace tern

@@ -88,7 +88,7 @@ void Learner::evaluate(
     const DataLoader& loader,
     bool with_loss,
     const Each& each) {
-  const EvalScope eval(*this);
+  EvalScope eval(*this);
   TrainState& s = state_;
   DataLoader::Epoch batches = loader.epoch(0);
   s.batches = loader.size();
@@ -110,6 +110,7 @@ void Learner::evaluate(
     if (stop && *stop) break;
   }
   if (stop && *stop) s.stop_training = true;
+  eval.end();
 }
 
 Validation Learner::validate(Split split) {

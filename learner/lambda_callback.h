@@ -14,7 +14,7 @@ struct LambdaCallbackOptions {
   Function on_train_begin = {}, on_epoch_begin = {}, on_batch_begin = {},
            on_loss_begin = {}, on_backward_begin = {}, on_backward_end = {},
            on_step = {}, on_step_end = {}, on_batch_end = {}, on_epoch_end = {},
-           on_train_end = {};
+           on_train_end = {}, on_eval_begin = {}, on_eval_end = {};
   int order = 0;
 };
 
@@ -38,7 +38,10 @@ class LambdaCallback final : public Callback {
   void on_batch_end(Learner& l) override { call(on_.on_batch_end, l); }
   void on_epoch_end(Learner& l) override { call(on_.on_epoch_end, l); }
   void on_train_end(Learner& l) override { call(on_.on_train_end, l); }
+  void on_eval_begin(Learner& l) override { call(on_.on_eval_begin, l); }
+  void on_eval_end(Learner& l) override { call(on_.on_eval_end, l); }
   int order() const override { return on_.order; }
+  const LambdaCallbackOptions& functions() const { return on_; }
 
  private:
   static void call(const LambdaCallbackOptions::Function& f, Learner& learn) {

@@ -122,6 +122,16 @@ void Learner::set_learning_rates(const LearningRates& lr) {
       lr.resolve(layer_groups(), options_.lr));
 }
 
+std::vector<double> Learner::learning_rates() {
+  std::vector<double> rates(groups_.size());
+  auto& param_groups = optimizer().param_groups();
+  for (size_t i = 0; i < param_groups.size(); ++i) {
+    rates[param_group_kinds_[i].layer_group] =
+        param_groups[i].options().get_lr();
+  }
+  return rates;
+}
+
 void Learner::set_hyper_parameter(
     HyperParameter hyper,
     const std::vector<double>& values) {

@@ -8,6 +8,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/data/error_text.h"
 #include "tern/learner/host_memory.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/adamw.h"
@@ -75,6 +76,7 @@ Learner& Learner::add(std::shared_ptr<Callback> callback) {
       std::find(callbacks_.begin(), callbacks_.end(), callback) ==
           callbacks_.end(),
       "[Learner::add] this callback was added already; add it once.");
+  callback->on_add(*this);
   const auto after = std::upper_bound(
       callbacks_.begin(),
       callbacks_.end(),
@@ -106,7 +108,35 @@ void Learner::run(void (Callback::*event)(Learner&)) {
   }
 }
 
+// Every callback gets this event, whatever the others throw. Gives the first
+// error unless `failed`: then there is an error already, which this one must
+// not hide.
+std::exception_ptr Learner::run_all(
+    void (Callback::*event)(Learner&),
+    bool failed) {
+  std::exception_ptr first;
+  for (const auto& callback : Callbacks(callbacks_)) {
+    try {
+      (callback.get()->*event)(*this);
+    } catch (const std::exception& error) {
+      if (!failed && !first) {
+        first = std::current_exception();
+      } else {
+        sink().warning(fmt::format(
+            "{} failed too, at the end: {}",
+            callback->name(),
+            message_of(error)));
+      }
+    } catch (...) {
+      if (!failed && !first) first = std::current_exception();
+    }
+  }
+  return first;
+}
+
 void Learner::start_batch(Batch batch) {
+  state_.batch_arrived = std::chrono::steady_clock::now();
+  state_.loss_maker = nullptr;
   host_targets_ = batch.targets;
   state_.batch_data = batch.to(data_.device);
   const BatchTransformContext context{
@@ -148,7 +178,8 @@ torch::Tensor Learner::compute_loss() {
   const Tensors& targets = state_.batch_data.targets;
   if (!options_.loss) options_.loss = Loss::for_targets(targets);
   options_.loss.check_class_indices(state_.outputs, host_targets_);
-  return options_.loss(state_.outputs, targets);
+  return state_.loss_maker ? state_.loss_maker()
+                           : options_.loss(state_.outputs, targets);
 }
 
 void Learner::step() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -136,6 +137,9 @@ class Learner {
   /// take; callbacks/lr_find.h.
   LrFind lr_find();
   LrFind lr_find(const LrFindOptions& options);
+  /// Trains and validates on a few batches and undoes it, to find what is
+  /// wrong before a long fit; callbacks/dry_run.cpp.
+  Learner& dry_run(int64_t batches = 1);
   Validation validate(Split split = Split::valid);
   /// Asks the running fit to end after the step it is making, as
   /// FitResult::interrupted: the epoch is left as it is, without on_epoch_end.
@@ -217,6 +221,8 @@ class Learner {
   // ---- Hyper-parameters, also while fit runs; learner/layer_groups.cpp ----
 
   void set_learning_rates(const LearningRates& lr);
+  /// The rates now, one for each layer group.
+  std::vector<double> learning_rates();
   /// \param values  One for each layer group. Groups that are spared weight
   ///                decay go on without it.
   void set_hyper_parameter(
@@ -239,6 +245,17 @@ class Learner {
   /// Removes a callback; nothing happens if it is not there.
   Learner& remove(const Callback& callback);
   const Callbacks& callbacks() const { return callbacks_; }
+  /// The first callback of class C, or null.
+  template <class C>
+  std::shared_ptr<C> find() const {
+    for (const auto& callback : callbacks_) {
+      if (auto found = std::dynamic_pointer_cast<C>(callback)) return found;
+    }
+    return nullptr;
+  }
+  /// Tells the sink of each event of the training loop and of the callbacks
+  /// that act there, in the order in which they run.
+  Learner& show_training_loop();
 
   TrainState& state() { return state_; }
   Recorder& recorder() { return *recorder_; }
@@ -275,6 +292,7 @@ class Learner {
   void run(void (Callback::*event)(Learner&));
   bool was_done_before_resume(int64_t epochs);
   void continue_from_checkpoint(bool in_epoch);
+  std::exception_ptr run_all(void (Callback::*event)(Learner&), bool failed);
   void train_one_epoch();
   void start_batch(Batch batch);
   void end_batch();

@@ -20,22 +20,24 @@ auto call(Holder loss) {
 }  // namespace
 
 Loss::Loss(torch::nn::CrossEntropyLoss loss) : Loss(call(loss)) {
-  activation_ = Activation::softmax;
-  target_is_class_ = true;
-  ignore_index_ = loss->options.ignore_index();
+  values_ = detail::without_reduction(loss);
+  activation(Activation::softmax);
+  target_is_class(loss->options.ignore_index());
 }
 
 Loss::Loss(torch::nn::NLLLoss loss) : Loss(call(loss)) {
-  activation_ = Activation::exp;
-  target_is_class_ = true;
-  ignore_index_ = loss->options.ignore_index();
+  values_ = detail::without_reduction(loss);
+  activation(Activation::exp);
+  target_is_class(loss->options.ignore_index());
 }
 
 Loss::Loss(torch::nn::BCEWithLogitsLoss loss) : Loss(call(loss)) {
+  values_ = detail::without_reduction(loss);
   activation_ = Activation::sigmoid;
 }
 
 Loss::Loss(torch::nn::BCELoss loss) : Loss(call(loss)) {
+  values_ = detail::without_reduction(loss);
   is_bce_of_probabilities_ = true;
 }
 
@@ -51,6 +53,41 @@ void Loss::check_autocast(torch::Device device) const {
 Loss& Loss::activation(Activation activation) {
   activation_ = activation;
   return *this;
+}
+
+Loss& Loss::target_is_class(int64_t ignore_index) {
+  target_is_class_ = true;
+  ignore_index_ = ignore_index;
+  return *this;
+}
+
+Loss Loss::mean_of(Values values) {
+  TORCH_CHECK_VALUE(
+      values,
+      "[Loss::mean_of] the function is empty; give one of (pred, target).");
+  Loss loss([values](const torch::Tensor& pred, const torch::Tensor& target) {
+    return values(pred, target).mean();
+  });
+  loss.values_ = std::move(values);
+  return loss;
+}
+
+torch::Tensor Loss::per_sample(const Tensors& outputs, const Tensors& targets)
+    const {
+  TORCH_CHECK_VALUE(
+      values_,
+      "[Loss::per_sample] this loss gives one number for the whole batch; "
+      "expected a loss module of LibTorch, or Loss::mean_of(values).");
+  check_one(outputs, targets);
+  torch::Tensor values = values_(outputs[0], targets[0]);
+  TORCH_CHECK_VALUE(
+      values.dim() > 0 && values.size(0) == outputs[0].size(0),
+      fmt::format(
+          "[Loss::per_sample] the loss has values of shape [{}] for {} "
+          "samples; expected [N, ...].",
+          fmt::join(values.sizes(), ", "),
+          outputs[0].size(0)));
+  return values.dim() == 1 ? values : values.flatten(1).mean(1);
 }
 
 Loss Loss::for_targets(const Tensors& targets) {

@@ -16,6 +16,29 @@ namespace tern {
 /// probabilities for cross-entropy, the plain numbers for a regression.
 enum class Activation { none, softmax, sigmoid, exp };
 
+namespace detail {
+
+// A loss module's values before they are added up. The module itself, for its
+// weights may move to another device; the reduction is put back at once.
+template <class Holder>
+auto without_reduction(Holder loss) {
+  return
+      [loss](const torch::Tensor& pred, const torch::Tensor& target) mutable {
+        auto reduction = loss->options.reduction();
+        loss->options.reduction(torch::kNone);
+        try {
+          torch::Tensor values = loss->forward(pred, target);
+          loss->options.reduction(reduction);
+          return values;
+        } catch (...) {
+          loss->options.reduction(reduction);
+          throw;
+        }
+      };
+}
+
+}  // namespace detail
+
 /// A loss function, as a value.
 ///
 ///   Loss(torch::nn::CrossEntropyLoss())
@@ -26,6 +49,10 @@ enum class Activation { none, softmax, sigmoid, exp };
 /// for kLong targets, mean squared error for floating ones.
 class Loss {
  public:
+  /// A number for each sample or pixel from (pred, target).
+  using Values = std::function<
+      torch::Tensor(const torch::Tensor& pred, const torch::Tensor& target)>;
+
   Loss() = default;
 
   Loss(torch::nn::CrossEntropyLoss loss);   // NOLINT: implicit on purpose
@@ -43,7 +70,11 @@ class Loss {
                  const torch::Tensor& pred,
                  const torch::Tensor& target) mutable {
           return loss->forward(pred, target);
-        }) {}
+        }) {
+    if constexpr (requires { loss->options.reduction(torch::kNone); }) {
+      values_ = detail::without_reduction(loss);
+    }
+  }
 
   template <class F>
   requires(!torch::detail::is_module_holder<F>::value) &&
@@ -74,6 +105,19 @@ class Loss {
   torch::Tensor operator()(const Tensors& outputs, const Tensors& targets)
       const;
 
+  /// A loss that is the mean of `values(pred, target)`: [N, ...], a number for
+  /// each sample or each pixel. The way for a loss of one's own to know what
+  /// each sample costs, as MixUp wants to.
+  static Loss mean_of(Values values);
+
+  /// What each sample costs, [N]: the mean over all its numbers. Without class
+  /// weights its mean is the loss.
+  /// \throws c10::ValueError unless `has_per_sample`.
+  torch::Tensor per_sample(const Tensors& outputs, const Tensors& targets)
+      const;
+  /// Loss modules of LibTorch with a reduction, and `mean_of`.
+  bool has_per_sample() const { return static_cast<bool>(values_); }
+
   explicit operator bool() const { return static_cast<bool>(function_); }
 
   /// The loss that suits targets of this type.
@@ -81,6 +125,8 @@ class Loss {
 
   Activation activation() const { return activation_; }
   Loss& activation(Activation activation);
+  /// Says that the target is the index of a class, which is then checked.
+  Loss& target_is_class(int64_t ignore_index = -100);
 
   /// Throws a c10::ValueError for a loss that autocast forbids on this device:
   /// BCELoss on CUDA, whose input a 16-bit sigmoid has rounded to 0 or 1.
@@ -97,6 +143,7 @@ class Loss {
   static void check_one(const Tensors& outputs, const Tensors& targets);
 
   std::function<torch::Tensor(const Tensors&, const Tensors&)> function_;
+  Values values_;  // empty: nobody knows what a sample costs
   Activation activation_ = Activation::none;
   bool target_is_class_ = false;
   bool is_bce_of_probabilities_ = false;

@@ -46,6 +46,7 @@ class ModelImpl {
   virtual void train(bool on) = 0;
   virtual bool is_training() const = 0;
   virtual void to(torch::Device device) = 0;
+  virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
 };
 
 namespace detail {
@@ -99,6 +100,7 @@ class NnModel : public ModelImpl {
   void train(bool on) override { module_->train(on); }
   bool is_training() const override { return module_->is_training(); }
   void to(torch::Device device) override { module_->to(device); }
+  std::shared_ptr<torch::nn::Module> module() const override { return module_; }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
@@ -150,6 +152,8 @@ class Model {
   void eval() { impl_->train(false); }
   bool is_training() const { return impl_->is_training(); }
   void to(torch::Device device) { impl_->to(device); }
+  /// The module inside; null for a TorchScript module.
+  std::shared_ptr<torch::nn::Module> module() const { return impl_->module(); }
 
   /// Parameters and buffers by the names, and in the order, of Python's
   /// `state_dict`. They share memory with the model.

@@ -17,7 +17,7 @@ Prediction Learner::predict(const torch::Tensor& sample) {
   const Activation activation = options_.loss ? options_.loss.activation()
                                 : data_.classes.empty() ? Activation::none
                                                         : Activation::softmax;
-  const EvalScope eval(*this);
+  EvalScope eval(*this);
   start_batch({{sample.unsqueeze(0)}, {}});
   run(&Callback::on_batch_begin);
   {
@@ -37,6 +37,7 @@ Prediction Learner::predict(const torch::Tensor& sample) {
       prediction.label = data_.classes[prediction.index];
     }
   }
+  eval.end();
   return prediction;
 }
 

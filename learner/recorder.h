@@ -29,6 +29,11 @@ class Recorder final : public Callback {
   /// The same, smoothed: exponential average with 0.98, debiased, begun anew
   /// with each fit.
   const std::vector<double>& smooth_losses();
+  /// Those of the above that were read already: never waits.
+  const std::vector<double>& losses_read() const { return losses_; }
+  const std::vector<double>& smooth_losses_read() const {
+    return smooth_losses_;
+  }
   /// Learning rate and momentum of the last layer group, for each batch.
   const std::vector<double>& learning_rates() const { return lrs_; }
   const std::vector<double>& momentums() const { return momentums_; }

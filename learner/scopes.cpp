@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tern/data/error_text.h"
-
 namespace tern {
 
 namespace {
@@ -97,29 +95,11 @@ void Learner::FitScope::leave() {
   is_open_ = false;
 }
 
-// Every callback gets its on_train_end, whatever the others throw. Gives the
-// first error unless `failed`: then fit has an error already, which this one
-// must not hide.
 std::exception_ptr Learner::FitScope::run_train_end(bool failed) {
   TrainState& state = learner_.state_;
   state.failed = failed;
   if (failed) state.result = FitResult::failed;
-  std::exception_ptr first;
-  for (const auto& callback : Callbacks(learner_.callbacks_)) {
-    try {
-      callback->on_train_end(learner_);
-    } catch (const std::exception& error) {
-      if (!failed && !first) {
-        first = std::current_exception();
-      } else {
-        learner_.sink().warning(
-            fmt::format("on_train_end failed too: {}", message_of(error)));
-      }
-    } catch (...) {
-      if (!failed && !first) first = std::current_exception();
-    }
-  }
-  return first;
+  return learner_.run_all(&Callback::on_train_end, failed);
 }
 
 void Learner::FitScope::end() {
@@ -140,6 +120,40 @@ Learner::FitScope::~FitScope() {
   } catch (...) {
     learner_.is_fitting_ = false;
   }
+}
+
+Learner::EvalScope::EvalScope(Learner& learner)
+    : learner_(learner),
+      was_training_(learner.model_.is_training()),
+      no_autocast_(learner.data_.device, {}, /*enabled=*/false),
+      warnings_(learner.sink()) {
+  learner_.model_.eval();
+  learner_.state_.training = false;
+  try {
+    learner_.run(&Callback::on_eval_begin);
+  } catch (...) {
+    leave(/*failed=*/true);
+    throw;
+  }
+}
+
+std::exception_ptr Learner::EvalScope::leave(bool failed) {
+  is_open_ = false;
+  const std::exception_ptr error =
+      learner_.run_all(&Callback::on_eval_end, failed);
+  learner_.model_.train(was_training_);
+  learner_.state_.outputs.clear();
+  learner_.state_.batch_data = {};
+  return error;
+}
+
+void Learner::EvalScope::end() {
+  if (const auto error = leave(/*failed=*/false)) std::rethrow_exception(error);
+}
+
+// Here after an exception, which goes on to the caller.
+Learner::EvalScope::~EvalScope() {
+  if (is_open_) leave(/*failed=*/true);
 }
 
 }  // namespace tern

@@ -40,24 +40,19 @@ class Learner::FitScope {
 /// A pass without training: no gradients, the model in eval, put back after.
 class Learner::EvalScope {
  public:
-  explicit EvalScope(Learner& learner)
-      : learner_(learner),
-        was_training_(learner.model_.is_training()),
-        no_autocast_(learner.data_.device, {}, /*enabled=*/false),
-        warnings_(learner.sink()) {
-    learner_.model_.eval();
-    learner_.state_.training = false;
-  }
-  ~EvalScope() {
-    learner_.model_.train(was_training_);
-    learner_.state_.outputs.clear();
-    learner_.state_.batch_data = {};
-  }
+  explicit EvalScope(Learner& learner);
+  ~EvalScope();
   EvalScope(const EvalScope&) = delete;
 
+  /// The ordinary end. Throws what the first on_eval_end threw.
+  void end();
+
  private:
+  std::exception_ptr leave(bool failed);
+
   Learner& learner_;
   bool was_training_;
+  bool is_open_ = true;
   torch::NoGradGuard no_grad_;
   AutocastGuard no_autocast_;
   SinkWarnings warnings_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -39,12 +40,18 @@ struct TrainState {
   int64_t iteration = 0;  // training batches since the Learner was made
   bool training = false;  // false: validation or prediction
 
+  /// When the loader handed this batch over.
+  std::chrono::steady_clock::time_point batch_arrived;
+
   // ---- This batch; the loop writes, callbacks may replace ----
 
   /// On the device, transformed. on_batch_begin may replace it.
   Batch batch_data;
   /// What the model answered. on_loss_begin may replace it.
   Tensors outputs;
+  /// Computes the loss of this batch in place of the Learner's Loss; empty:
+  /// plain. MixUp and CutMix set it in on_batch_begin.
+  std::function<torch::Tensor()> loss_maker;
   /// What users and logs see: unscaled; detached once backward has run.
   torch::Tensor loss;
   /// What backward() sees. on_backward_begin may replace it: MixedPrecision

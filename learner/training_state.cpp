@@ -60,17 +60,16 @@ void put_under(
   }
 }
 
-// Callbacks by "callbacks/tern::EarlyStopping 0": the type, and which of its
-// kind in the order in which they run.
+// Callbacks by "callbacks/EarlyStopping 0": the name, and which of that name in
+// the order in which they run.
 std::vector<std::pair<std::string, Callback*>> named_callbacks(
     Learner& learner) {
   std::vector<std::pair<std::string, Callback*>> result;
   std::map<std::string, int64_t> seen;
   for (const auto& callback : learner.callbacks()) {
-    const Callback& object = *callback;
-    const std::string type = c10::demangle(typeid(object).name());
+    const std::string name = callback->name();
     result.emplace_back(
-        fmt::format("callbacks/{} {}", type, seen[type]++),
+        fmt::format("callbacks/{} {}", name, seen[name]++),
         callback.get());
   }
   return result;

@@ -1,0 +1,152 @@
+#include "tern/callbacks/activation_stats.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/learner/learner.h"
+#include "tern/learner/master_weights.h"
+
+namespace tern {
+
+namespace {
+
+// [3] kFloat on the device.
+torch::Tensor stats_of(const torch::Tensor& tensor, double near_zero) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = tensor.detach().to(torch::kFloat);
+  return torch::stack(
+      {x.mean(),
+       x.std(/*unbiased=*/false),
+       (x.abs() <= near_zero).to(torch::kFloat).mean()});
+}
+
+void append(LayerStats& layer, int64_t iteration, const float* values) {
+  layer.iterations.push_back(iteration);
+  layer.mean.push_back(values[0]);
+  layer.std.push_back(values[1]);
+  layer.near_zero.push_back(values[2]);
+}
+
+}  // namespace
+
+ActivationStats::ActivationStats(Options options) : options_(options) {
+  TORCH_CHECK_VALUE(
+      options.every >= 1,
+      fmt::format(
+          "[ActivationStats] every is {}; expected a number of batches >= 1.",
+          options.every));
+  TORCH_CHECK_VALUE(
+      options.near_zero >= 0 && options.near_zero_gradient >= 0,
+      fmt::format(
+          "[ActivationStats] near_zero is {} and near_zero_gradient is {}; "
+          "expected numbers >= 0.",
+          options.near_zero,
+          options.near_zero_gradient));
+}
+
+void ActivationStats::on_train_begin(Learner& learn) {
+  is_looking_ = false;
+  pending_.clear();
+  if (learn.state().is_trial) return;
+  if (options_.activations) {
+    taps_ = std::make_unique<ForwardTaps>(
+        learn.model(),
+        [this](size_t layer, const torch::Tensor& output) {
+          if (!is_looking_ || !output.is_floating_point()) return;
+          pending_.back().activations.at(layer) =
+              stats_of(output, options_.near_zero);
+        });
+  }
+  if (taps_ && activations_.empty()) {
+    for (const std::string& name : taps_->names()) {
+      activations_.push_back({name, {}, {}, {}, {}});
+    }
+  }
+  if (options_.gradients && gradients_.empty()) {
+    for (const ModelTensor& p : learn.model().parameters()) {
+      gradients_.push_back({p.name, {}, {}, {}, {}});
+    }
+  }
+}
+
+void ActivationStats::on_batch_begin(Learner& learn) {
+  const TrainState& state = learn.state();
+  is_looking_ = state.training && !state.is_trial &&
+                state.iteration % options_.every == 0;
+  if (!is_looking_) return;
+  pending_.push_back(
+      {state.iteration,
+       Tensors(activations_.size()),
+       Tensors(gradients_.size())});
+}
+
+void ActivationStats::on_step(Learner& learn) {
+  const TrainState& state = learn.state();
+  // While gradients are gathered they are not complete.
+  if (!is_looking_ || gradients_.empty() || state.skip_step) return;
+  if (state.unscale_gradients) state.unscale_gradients();
+  const auto parameters = learn.model().parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const torch::Tensor& p = parameters[i].tensor;
+    const torch::Tensor grad =
+        (learn.masters() ? learn.masters()->of(p) : p).grad();
+    if (!grad.defined()) continue;
+    pending_.back().gradients.at(i) =
+        stats_of(grad, options_.near_zero_gradient);
+  }
+}
+
+void ActivationStats::on_batch_end(Learner& learn) {
+  is_looking_ = false;
+  const Recorder& recorder = learn.recorder();
+  const bool device_was_read =
+      recorder.losses_read().size() == recorder.learning_rates().size();
+  if (learn.state().training && device_was_read) read();
+}
+
+void ActivationStats::on_epoch_end(Learner&) {
+  read();
+}
+
+// One wait for the device.
+void ActivationStats::read() {
+  Tensors all;
+  for (const Pending& batch : pending_) {
+    for (const auto* stats : {&batch.activations, &batch.gradients}) {
+      for (const torch::Tensor& s : *stats) {
+        if (s.defined()) all.push_back(s);
+      }
+    }
+  }
+  if (!all.empty()) {
+    const torch::Tensor host = torch::stack(all).cpu();
+    const float* at = host.const_data_ptr<float>();
+    const auto take = [&](const Tensors& stats,
+                          std::vector<LayerStats>& layers,
+                          int64_t iteration) {
+      for (size_t i = 0; i < stats.size(); ++i) {
+        if (!stats[i].defined()) continue;
+        append(layers[i], iteration, at);
+        at += 3;
+      }
+    };
+    for (const Pending& batch : pending_) {
+      take(batch.activations, activations_, batch.iteration);
+      take(batch.gradients, gradients_, batch.iteration);
+    }
+  }
+  pending_.clear();
+}
+
+// After an exception the device may be unusable: what it still holds is lost.
+void ActivationStats::on_train_end(Learner& learn) {
+  taps_.reset();
+  is_looking_ = false;
+  if (!learn.state().failed) read();
+  pending_.clear();
+}
+
+}  // namespace tern

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "tern/learner/callback.h"
+#include "tern/learner/forward_taps.h"
+
+namespace tern {
+
+/// Mean, standard deviation and share of elements near zero of one tensor, over
+/// the training batches that were looked at.
+struct LayerStats {
+  std::string name;
+  std::vector<int64_t> iterations;
+  std::vector<double> mean, std, near_zero;
+};
+
+/// Watches what layers answer and what gradients parameters get: layers that
+/// are dead or blow up show here first.
+///
+///   learn.add<ActivationStats>({.every = 5}).fit(1);
+///   for (const auto& layer : learn.find<ActivationStats>()->activations()) ...
+///
+/// Activations are those of the children of each Sequential
+/// (`ForwardTaps`); gradients those of each parameter, unscaled, just before
+/// the step. Numbers stay on the device and are read together with the losses,
+/// so that no step waits. fastai v2's ActivationStats, with its bound for near
+/// zero; gradients are Tern's. A second fit adds to what there is.
+class ActivationStats final : public Callback {
+ public:
+  struct Options {
+    /// Each so many training batches one is looked at; >= 1.
+    int64_t every = 10;
+    bool activations = true, gradients = true;
+    /// An activation this close to 0 is near zero, and a gradient.
+    double near_zero = 0.05, near_zero_gradient = 1e-8;
+  };
+
+  /// \throws c10::ValueError if an option is out of its range.
+  explicit ActivationStats(Options options);
+  ActivationStats() : ActivationStats(Options{}) {}
+
+  const std::vector<LayerStats>& activations() const { return activations_; }
+  const std::vector<LayerStats>& gradients() const { return gradients_; }
+
+  void on_train_begin(Learner& learn) override;
+  void on_batch_begin(Learner& learn) override;
+  void on_step(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  // Gradients as they are before clipping.
+  int order() const override { return callback_order::kGradientClip - 1; }
+
+ private:
+  // What one batch left on the device.
+  struct Pending {
+    int64_t iteration;
+    Tensors activations, gradients;  // [3] each; undefined: not seen
+  };
+  void read();
+
+  Options options_;
+  std::unique_ptr<ForwardTaps> taps_;
+  bool is_looking_ = false;
+  std::vector<Pending> pending_;
+  std::vector<LayerStats> activations_, gradients_;
+};
+
+}  // namespace tern

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "tern/data/batch.h"
+#include "tern/learner/callback.h"
+
+namespace tern {
+
+/// A second set of a model's weights, in fp32, that can stand in for the
+/// model's own. What Ema and Swa share.
+///
+/// In half precision it follows the fp32 masters, and standing in rounds into
+/// the half weights too. Floating buffers (the running statistics of BatchNorm)
+/// belong to the set; other buffers stay the model's.
+class AveragedWeights {
+ public:
+  bool is_empty() const { return averages_.empty(); }
+  void clear();
+
+  /// averages += (weights - averages) * share; the first time a copy.
+  void move_towards(Learner& learn, double share);
+
+  /// The model computes with the averages from here on, and with its own
+  /// weights again after `stand_down`.
+  void stand_in(Learner& learn);
+  void stand_down(Learner& learn);
+  bool stands_in() const { return !own_.empty(); }
+  /// While they stand in: whether the model still holds them, bit for bit.
+  bool are_untouched(Learner& learn) const;
+  /// The model keeps what it holds for good.
+  void forget_own() { own_.clear(); }
+
+  /// Copies by the names "average.NAME" and, while they stand in, "own.NAME".
+  void save(StateDict& state) const;
+  void load(const StateDict& state);
+
+ private:
+  std::vector<std::string> names_;
+  Tensors averages_, own_;
+};
+
+/// Base of the callbacks that average weights.
+class WeightAverage : public Callback {
+ public:
+  /// \throws c10::ValueError beside another callback that averages weights.
+  void on_add(const Learner& learn) override;
+  int order() const override { return callback_order::kAverages; }
+
+ protected:
+  AveragedWeights weights_;
+};
+
+}  // namespace tern

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "tern/callbacks/averaged_weights.h"
+
+namespace tern {
+
+/// Keeps an exponential moving average of the weights, which is often the
+/// better model (Polyak and Juditsky, 1992).
+///
+///   learn.add<Ema>({.decay = 0.9999}).fit_one_cycle(20);
+///
+/// After each step that was made: `average += (weight - average) * (1 -
+/// decay)`, in fp32, of the masters under to_fp16. Validation sees the average.
+/// When a fit ends the model keeps the average, to be saved and used; the next
+/// fit goes on with the weights that training had, unless the model's were
+/// changed in between (loaded): then with those, and a new average. fastai has
+/// no such callback; the default decay is Lightning's.
+class Ema final : public WeightAverage {
+ public:
+  struct Options {
+    /// In [0, 1).
+    double decay = 0.999;
+    /// A smaller decay at first: step n counts min(decay, (1 + n) / (10 + n)),
+    /// as TensorFlow does.
+    bool warm_up = true;
+    /// Whether the model keeps the average when a fit ends.
+    bool at_end = true;
+  };
+
+  /// \throws c10::ValueError for a decay out of its range.
+  explicit Ema(Options options);
+  explicit Ema(double decay = 0.999) : Ema(Options{.decay = decay}) {}
+
+  /// Gives the model the average to compute with until `restore`, and gives it
+  /// its own weights back. Between fits.
+  void apply(Learner& learn);
+  void restore(Learner& learn);
+
+  void on_train_begin(Learner& learn) override;
+  void on_step_end(Learner& learn) override;
+  void on_eval_begin(Learner& learn) override;
+  void on_eval_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  Options options_;
+  int64_t steps_ = 0;
+  bool is_evaluating_ = false;  // the average stands in for one pass only
+};
+
+}  // namespace tern

@@ -1,0 +1,88 @@
+#include "tern/callbacks/json_lines_logger.h"
+
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/json_text.h"
+
+namespace tern {
+
+JsonLinesLogger::JsonLinesLogger(Options options)
+    : options_(std::move(options)) {
+  TORCH_CHECK_VALUE(
+      options_.every >= 0,
+      fmt::format(
+          "[JsonLinesLogger] every is {}; expected a number of batches >= 0.",
+          options_.every));
+}
+
+void JsonLinesLogger::on_train_begin(Learner& learn) {
+  if (learn.state().is_trial) return;
+  if (!file_) {
+    file_.emplace(
+        "JsonLinesLogger",
+        learn.options().path / options_.file,
+        options_.append,
+        learn.options().sink);
+  }
+  losses_.begin(learn);
+  file_->write(fmt::format(
+      "{{\"event\":\"fit\",\"time\":{:.3f},\"epochs\":{},\"batches\":{}}}\n",
+      unix_time(),
+      learn.state().epochs,
+      learn.data().train->size()));
+}
+
+void JsonLinesLogger::write_batches(Learner& learn) {
+  std::string lines;
+  losses_.each(learn, [&](const BatchValues& batch) {
+    if (batch.iteration % options_.every) return;
+    lines += fmt::format(
+        "{{\"event\":\"batch\",\"iteration\":{},\"loss\":{},\"smooth_loss\":{},"
+        "\"lr\":{}}}\n",
+        batch.iteration,
+        json_number(batch.loss),
+        json_number(batch.smooth_loss),
+        json_number(batch.lr));
+  });
+  if (!lines.empty()) file_->write(lines);
+}
+
+void JsonLinesLogger::on_batch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (state.training && !state.is_trial && options_.every) write_batches(learn);
+}
+
+void JsonLinesLogger::on_epoch_end(Learner& learn) {
+  if (learn.state().is_trial || !file_) return;
+  if (options_.every) write_batches(learn);
+  const EpochRecord& epoch = learn.recorder().epochs().back();
+  std::vector<std::string> metrics;
+  for (const MetricValue& metric : epoch.metrics) {
+    metrics.push_back(
+        json_string(metric.name) + ":" + json_number(metric.value));
+  }
+  file_->write(fmt::format(
+      "{{\"event\":\"epoch\",\"epoch\":{},\"iteration\":{},\"train_loss\":{},"
+      "\"valid_loss\":{},\"metrics\":{{{}}},\"seconds\":{:.3f}}}\n",
+      epoch.epoch,
+      learn.state().iteration,
+      json_number(epoch.train_loss),
+      json_number(epoch.valid_loss),
+      fmt::join(metrics, ","),
+      epoch.seconds));
+}
+
+void JsonLinesLogger::on_train_end(Learner& learn) {
+  if (learn.state().is_trial || !file_) return;
+  file_->write(fmt::format(
+      "{{\"event\":\"end\",\"time\":{:.3f},\"failed\":{}}}\n",
+      unix_time(),
+      learn.state().failed));
+}
+
+}  // namespace tern

@@ -1,0 +1,123 @@
+#include "tern/callbacks/monitor.h"
+
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/saved_value.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+Monitor::Monitor(std::string owner, MonitorOptions options)
+    : owner_(std::move(owner)), options_(std::move(options)) {
+  TORCH_CHECK_VALUE(
+      options_.min_delta >= 0,
+      fmt::format(
+          "[{}] min_delta is {}; expected a number >= 0.",
+          owner_,
+          options_.min_delta));
+}
+
+void Monitor::begin(Learner& learn) {
+  best_ = std::numeric_limits<double>::quiet_NaN();
+  std::vector<std::string> names = {"train_loss"};
+  if (learn.data().valid) names.emplace_back("valid_loss");
+  bool is_known = options_.monitor == "train_loss" ||
+                  (options_.monitor == "valid_loss" && learn.data().valid);
+  higher_is_better_ = false;
+  for (const Metric& metric : learn.metrics()) {
+    if (!learn.data().valid) break;  // metrics are of the validation data
+    names.push_back(metric.name());
+    if (metric.name() != options_.monitor) continue;
+    is_known = true;
+    higher_is_better_ = metric.higher_is_better();
+  }
+  TORCH_CHECK_VALUE(
+      is_known,
+      fmt::format(
+          "[{}] there is no \"{}\" to monitor; this training has {}. Name one "
+          "of these, or add the metric or the validation data.",
+          owner_,
+          options_.monitor,
+          fmt::join(names, ", ")));
+  if (options_.mode != MonitorOptions::Mode::by_name) {
+    higher_is_better_ = options_.mode == MonitorOptions::Mode::max;
+  }
+}
+
+double Monitor::value(Learner& learn) const {
+  const TrainState& state = learn.state();
+  if (options_.monitor == "valid_loss") return state.valid_loss;
+  if (options_.monitor == "train_loss") {
+    return learn.recorder().epochs().back().train_loss;
+  }
+  for (const MetricValue& metric : state.last_metrics) {
+    if (metric.name == options_.monitor) return metric.value;
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+bool Monitor::improves(double value) {
+  if (std::isnan(value)) return false;
+  const bool is_better =
+      std::isnan(best_) ||
+      (higher_is_better_ ? value - options_.min_delta > best_
+                         : value + options_.min_delta < best_);
+  if (is_better) best_ = value;
+  return is_better;
+}
+
+void Monitor::save(StateDict& state) const {
+  state.insert("best", torch::scalar_tensor(best_, torch::kDouble));
+}
+
+void Monitor::load(const StateDict& state) {
+  best_ = saved_value(owner_, state, "best").item<double>();
+}
+
+PatientCallback::PatientCallback(
+    const std::string& owner,
+    MonitorOptions options,
+    int64_t patience)
+    : monitor_(owner, std::move(options)), patience_(patience) {
+  TORCH_CHECK_VALUE(
+      patience >= 0,
+      fmt::format(
+          "[{}] patience is {}; expected a number of epochs >= 0.",
+          owner,
+          patience));
+}
+
+void PatientCallback::on_train_begin(Learner& learn) {
+  monitor_.begin(learn);
+  waited_ = 0;
+}
+
+void PatientCallback::on_epoch_end(Learner& learn) {
+  // An epoch that somebody ends has no complete numbers.
+  if (learn.state().is_trial || learn.state().stop_training) return;
+  if (monitor_.improves(monitor_.value(learn))) {
+    waited_ = 0;
+  } else if (++waited_ >= patience_) {
+    act(learn, waited_);
+    waited_ = 0;
+  }
+}
+
+StateDict PatientCallback::state_dict() const {
+  StateDict state;
+  monitor_.save(state);
+  state.insert("waited", torch::tensor(waited_));
+  return state;
+}
+
+void PatientCallback::load_state_dict(const StateDict& state) {
+  monitor_.load(state);
+  waited_ = saved_value(name(), state, "waited").item<int64_t>();
+}
+
+}  // namespace tern

@@ -1,0 +1,201 @@
+#include "tern/callbacks/profiler.h"
+
+#include <string>
+
+#include <fmt/format.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
+
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+namespace {
+
+constexpr std::array<const char*, kPhases> kNames = {
+    "data wait",
+    "to device",
+    "forward",
+    "loss",
+    "backward",
+    "step",
+    "callbacks",
+    "validation",
+    "other"};
+
+double seconds_of(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+const char* to_string(Phase phase) {
+  return kNames.at(static_cast<size_t>(phase));
+}
+
+// The Profiler goes first at each event and this one last: what is between is
+// the time of the callbacks.
+class Profiler::Last final : public Callback {
+ public:
+  explicit Last(Profiler& profiler) : profiler_(profiler) {}
+
+  void on_train_begin(Learner& l) override { callbacks(l); }
+  void on_epoch_begin(Learner& l) override { callbacks(l); }
+  void on_batch_begin(Learner& l) override { in_training(l); }
+  void on_loss_begin(Learner& l) override { in_training(l); }
+  void on_backward_begin(Learner& l) override { callbacks(l); }
+  void on_backward_end(Learner& l) override { callbacks(l); }
+  void on_step(Learner& l) override { callbacks(l); }
+  void on_step_end(Learner& l) override { callbacks(l); }
+  void on_batch_end(Learner& l) override { in_training(l); }
+  void on_epoch_end(Learner& l) override { callbacks(l); }
+  int order() const override { return callback_order::kLast; }
+  std::string name() const override { return "Profiler (last)"; }
+
+ private:
+  void callbacks(Learner& l) { profiler_.spent(l, Phase::callbacks); }
+  void in_training(Learner& l) {
+    if (l.state().training) callbacks(l);
+  }
+
+  Profiler& profiler_;
+};
+
+Profiler::Profiler(Options options) : options_(std::move(options)) {
+  TORCH_CHECK_VALUE(
+      options_.trace_batches >= 0,
+      fmt::format(
+          "[Profiler] trace_batches is {}; expected a number >= 0.",
+          options_.trace_batches));
+}
+
+Profiler::~Profiler() = default;
+
+void Profiler::add(Learner& learn, Phase phase, Clock::time_point end) {
+  if (!is_on_) return;
+  seconds_[static_cast<size_t>(phase)] += seconds_of(end - mark_);
+  if (trace_ && batches_ < options_.trace_batches) {
+    spans_.push_back(
+        {phase, mark_, end, learn.state().epoch, learn.state().batch});
+  }
+  mark_ = end;
+}
+
+void Profiler::spent(Learner& learn, Phase phase) {
+  if (options_.synchronize && learn.data().device.is_cuda()) {
+    torch::cuda::synchronize();
+  }
+  add(learn, phase, Clock::now());
+}
+
+void Profiler::on_train_begin(Learner& learn) {
+  if (learn.state().is_trial) return;
+  if (options_.trace) {
+    trace_.emplace(
+        "Profiler",
+        learn.options().path / *options_.trace,
+        /*append=*/false,
+        learn.options().sink);
+  }
+  last_ = std::make_shared<Last>(*this);
+  learn.add(last_);
+  seconds_.fill(0);
+  batches_ = 0;
+  spans_.clear();
+  is_on_ = true;
+  start_ = mark_ = Clock::now();
+}
+
+void Profiler::on_epoch_begin(Learner& learn) {
+  spent(learn, Phase::other);
+}
+
+void Profiler::on_batch_begin(Learner& learn) {
+  if (!learn.state().training) return;
+  add(learn, Phase::data_wait, learn.state().batch_arrived);
+  spent(learn, Phase::to_device);
+}
+
+void Profiler::on_loss_begin(Learner& learn) {
+  if (learn.state().training) spent(learn, Phase::forward);
+}
+
+void Profiler::on_backward_begin(Learner& learn) {
+  spent(learn, Phase::loss);
+}
+
+void Profiler::on_backward_end(Learner& learn) {
+  spent(learn, Phase::backward);
+}
+
+void Profiler::on_step(Learner& learn) {
+  spent(learn, Phase::other);
+}
+
+void Profiler::on_step_end(Learner& learn) {
+  spent(learn, Phase::step);
+}
+
+void Profiler::on_batch_end(Learner& learn) {
+  if (!learn.state().training) return;
+  spent(learn, Phase::step);
+  ++batches_;
+}
+
+void Profiler::on_eval_begin(Learner& learn) {
+  spent(learn, Phase::other);
+}
+
+void Profiler::on_eval_end(Learner& learn) {
+  spent(learn, Phase::validation);
+}
+
+void Profiler::on_epoch_end(Learner& learn) {
+  spent(learn, Phase::other);
+}
+
+void Profiler::on_train_end(Learner& learn) {
+  if (!is_on_) return;
+  spent(learn, Phase::other);
+  is_on_ = false;
+  learn.remove(*last_);
+  if (trace_) write_trace();
+  trace_.reset();
+  if (!learn.state().failed) show(learn);
+}
+
+void Profiler::show(Learner& learn) const {
+  const double total = seconds_of(mark_ - start_);
+  SinkImpl& sink = learn.sink();
+  sink.line(
+      fmt::format("Profiler: {} batches in {:.2f} s", batches_, total));
+  sink.line("phase        seconds    share  ms/batch");
+  for (size_t i = 0; i < kPhases; ++i) {
+    sink.line(fmt::format(
+        "{:<11}{:>9.3f}  {:>5.1f} %  {:>8.3f}",
+        kNames[i],
+        seconds_[i],
+        total > 0 ? 100 * seconds_[i] / total : 0,
+        batches_ ? 1e3 * seconds_[i] / static_cast<double>(batches_) : 0));
+  }
+}
+
+// The Trace Event Format: complete events, times in microseconds.
+void Profiler::write_trace() {
+  std::string json = "{\"traceEvents\":[\n";
+  for (size_t i = 0; i < spans_.size(); ++i) {
+    const Span& span = spans_[i];
+    json += fmt::format(
+        "{{\"name\":\"{}\",\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":{:.3f},"
+        "\"dur\":{:.3f},\"args\":{{\"epoch\":{},\"batch\":{}}}}}{}\n",
+        to_string(span.phase),
+        1e6 * seconds_of(span.begin - start_),
+        1e6 * seconds_of(span.end - span.begin),
+        span.epoch,
+        span.batch,
+        i + 1 < spans_.size() ? "," : "");
+  }
+  trace_->write(json + "]}\n");
+}
+
+}  // namespace tern

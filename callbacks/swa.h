@@ -1,0 +1,67 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tern/callbacks/averaged_weights.h"
+#include "tern/callbacks/sets_learning_rate.h"
+#include "tern/learner/learning_rates.h"
+
+namespace tern {
+
+/// Stochastic weight averaging: the model ends with the mean of its weights at
+/// the ends of the last epochs (Izmailov et al., "Averaging Weights Leads to
+/// Wider Optima and Better Generalization", 2018).
+///
+///   learn.add<Swa>({.lr = 1e-2}).fit(20);
+///
+/// When the fit ends, the running statistics of BatchNorm are computed anew for
+/// the mean, by one pass over the training data in training mode, as
+/// `torch.optim.swa_utils.update_bn`. Until then the table shows the weights
+/// that are being trained; `learn.validate()` after the fit shows the mean. The
+/// next fit goes on from the mean and begins a new one. Defaults are
+/// Lightning's; fastai has no such callback.
+class Swa final : public WeightAverage, public SetsLearningRate {
+ public:
+  struct Options {
+    /// Share of the epochs before the first that counts, in [0, 1). The last
+    /// epoch always counts.
+    double start = 0.8;
+    /// Rates while it averages, one for each layer group or a slice; unset:
+    /// those that there are.
+    std::optional<LearningRates> lr = {};
+    /// Epochs in which the rates go to `lr`, on a cosine; >= 1.
+    int64_t anneal_epochs = 10;
+  };
+
+  /// \throws c10::ValueError if an option is out of its range.
+  explicit Swa(Options options);
+  Swa() : Swa(Options{}) {}
+
+  /// \throws c10::ValueError also beside a scheduler of the rate if `lr` is
+  ///         set.
+  void on_add(const Learner& learn) override;
+  bool sets_learning_rate() const override { return options_.lr.has_value(); }
+
+  /// \throws c10::NotImplementedError for a TorchScript model with BatchNorm,
+  ///         whose statistics cannot be computed anew.
+  void on_train_begin(Learner& learn) override;
+  void on_epoch_begin(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  Options options_;
+  int64_t first_epoch_ = 0;  // that counts
+  int64_t averaged_ = 0;     // epochs that are in the mean
+  std::vector<double> start_rates_;
+};
+
+/// Computes the running statistics of the model's BatchNorm layers anew: means
+/// over the training data, each batch counting the same. Leaves them as they
+/// were when the pass does not reach the end of the data.
+void update_batch_norm(Learner& learn);
+
+}  // namespace tern

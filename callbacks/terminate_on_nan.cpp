@@ -1,0 +1,104 @@
+#include "tern/callbacks/terminate_on_nan.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+namespace {
+
+bool is_finite(const torch::Tensor& tensor) {
+  return !tensor.is_floating_point() || tensor.isfinite().all().item<bool>();
+}
+
+std::string find_input(const TrainState& state) {
+  const Tensors& inputs = state.batch_data.inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_finite(inputs[i])) {
+      return fmt::format(
+          "The batch's input {} is not finite: look at the data.",
+          i);
+    }
+  }
+  return "";
+}
+
+std::string find_weight(Learner& learn) {
+  for (const ModelTensor& parameter : learn.model().parameters()) {
+    if (!is_finite(parameter.tensor)) {
+      return fmt::format(
+          "Parameter {} is not finite: an earlier step's gradients broke it; "
+          "take a lower learning rate or clip the gradients.",
+          parameter.name);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+void TerminateOnNaN::on_train_begin(Learner&) {
+  found_.reset();
+}
+
+void TerminateOnNaN::on_epoch_begin(Learner& learn) {
+  epoch_first_ = looked_ = learn.recorder().losses_read().size();
+}
+
+void TerminateOnNaN::on_backward_begin(Learner& learn) {
+  TrainState& state = learn.state();
+  if (state.is_trial || found_ || !state.loss.is_cpu()) return;
+  const auto loss = state.loss.item<double>();
+  if (std::isfinite(loss)) return;
+  std::string cause = find_input(state);
+  if (cause.empty()) cause = find_weight(learn);
+  if (cause.empty()) {
+    cause =
+        "Inputs and weights are finite: model or loss overflow, or divide by "
+        "zero.";
+  }
+  state.skip_step = true;
+  terminate(learn, {state.epoch, state.batch, loss, cause});
+}
+
+void TerminateOnNaN::on_batch_end(Learner& learn) {
+  if (learn.state().training) look_at_losses_read(learn);
+}
+
+void TerminateOnNaN::on_epoch_end(Learner& learn) {
+  look_at_losses_read(learn);
+}
+
+void TerminateOnNaN::look_at_losses_read(Learner& learn) {
+  const TrainState& state = learn.state();
+  const std::vector<double>& losses = learn.recorder().losses_read();
+  for (; looked_ < losses.size(); ++looked_) {
+    if (state.is_trial || found_ || std::isfinite(losses[looked_])) continue;
+    std::string cause = find_weight(learn);
+    if (cause.empty()) cause = "The weights are finite.";
+    terminate(
+        learn,
+        {state.epoch,
+         static_cast<int64_t>(looked_ - epoch_first_),
+         losses[looked_],
+         cause});
+  }
+}
+
+void TerminateOnNaN::terminate(Learner& learn, Found found) {
+  learn.sink().warning(fmt::format(
+      "TerminateOnNaN: the loss is {} in batch {} of epoch {}. {} Training "
+      "ends.",
+      found.loss,
+      found.batch,
+      found.epoch,
+      found.cause));
+  found_ = std::move(found);
+  learn.state().stop_training = true;
+}
+
+}  // namespace tern

@@ -1,0 +1,149 @@
+#include "tern/callbacks/early_stopping.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/lr_find.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/scripted.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+struct Case {
+  const char* name;
+  EarlyStopping::Options options;
+  std::vector<double> valid_losses;
+  int64_t epochs;  // that are trained
+};
+
+class EarlyStoppingTest : public testing::TestWithParam<Case> {};
+
+TEST_P(EarlyStoppingTest, EndsTheTrainingWhenPatienceEnds) {
+  const Case& c = GetParam();
+  Learner learn(point_data(64, 32), point_net(), quiet());
+  learn.add(scripted_valid_loss(c.valid_losses))
+      .add<EarlyStopping>(c.options)
+      .fit(static_cast<int64_t>(c.valid_losses.size()));
+  EXPECT_EQ(learn.recorder().epochs().size(), static_cast<size_t>(c.epochs));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Losses,
+    EarlyStoppingTest,
+    testing::Values(
+        Case{"falling", {}, {4, 3, 2, 1}, 4},
+        Case{"rising", {}, {1, 2, 3, 4}, 2},
+        Case{"flat", {.patience = 2}, {1, 1, 1, 1}, 3},
+        Case{"waits_anew", {.patience = 2}, {3, 4, 2, 4, 1, 4, 4, 4}, 7},
+        Case{"no_patience", {.patience = 0}, {1, 2, 3}, 2},
+        Case{"small_gains", {.min_delta = 0.5}, {3, 2.4, 2.3, 2.2}, 3},
+        Case{
+            "a_number_as_large_as_possible",
+            {.mode = MonitorOptions::Mode::max},
+            {1, 2, 3, 2, 1},
+            4},
+        Case{"nan_is_never_best", {.patience = 2}, {NAN, 3, NAN, 2, 1}, 5},
+        Case{"nan_alone", {.patience = 2}, {NAN, NAN, NAN}, 2}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(EarlyStopping, ForgetsTheBestAtTheNextFit) {
+  Learner learn(point_data(64, 32), point_net(), quiet());
+  learn.add(scripted_valid_loss({1, 2, /* second fit */ 9, 8, 7}))
+      .add<EarlyStopping>()
+      .fit(2)
+      .fit(3);
+  EXPECT_EQ(learn.recorder().epochs().size(), 5u);
+}
+
+TEST(EarlyStopping, AsksAMetricWhichWayIsBetter) {
+  Learner learn(
+      point_data(64, 32),
+      point_net(),
+      quiet({.metrics = {accuracy()}}));
+  std::vector<double> values = {0.5, 0.6, 0.4, 0.3};
+  learn
+      .add<LambdaCallback>(
+          {.on_epoch_end =
+               [&](Learner& l) {
+                 l.state().last_metrics.at(0).value =
+                     values.at(l.state().epoch);
+               },
+           .order = callback_order::kEpochValues})
+      .add<EarlyStopping>({.monitor = "accuracy"})
+      .fit(4);
+  EXPECT_EQ(learn.recorder().epochs().size(), 3u);
+}
+
+TEST(EarlyStopping, SaysWhy) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(64, 32), point_net(), {.sink = sink});
+  learn.add(scripted_valid_loss({1, 2, 3})).add<EarlyStopping>().fit(3);
+  EXPECT_EQ(
+      sink->lines.back(),
+      "EarlyStopping: valid_loss did not get better than 1.000000 for 1 "
+      "epoch; training ends.");
+}
+
+TEST(EarlyStopping, StaysQuietInATrial) {
+  Learner learn(point_data(64, 32), point_net(), quiet());
+  learn.add<EarlyStopping>({.patience = 0});
+  EXPECT_EQ(learn.lr_find({.num_it = 6, .stop_div = false}).lrs.size(), 6u);
+}
+
+TEST(EarlyStopping, GoesOnFromItsSavedState) {
+  const auto first = std::make_shared<EarlyStopping>();
+  Learner learn(point_data(64, 32), point_net(), quiet());
+  learn.add(scripted_valid_loss({3, 1})).add(first).fit(2);
+  const StateDict saved = first->state_dict();
+  EXPECT_EQ(saved["best"].item<double>(), 1);
+  EXPECT_EQ(saved["best"].scalar_type(), torch::kDouble);
+
+  Learner resumed(point_data(64, 32), point_net(), quiet());
+  resumed.add(scripted_valid_loss({2, 1.5}));
+  const auto second = std::make_shared<EarlyStopping>();
+  resumed.add(second);
+  resumed.add<LambdaCallback>(
+      {.on_train_begin = [&](Learner&) { second->load_state_dict(saved); },
+       .order = callback_order::kLast});
+  resumed.fit(2);
+  EXPECT_EQ(resumed.recorder().epochs().size(), 1u);
+  expect_error<c10::ValueError>(
+      [&] { second->load_state_dict(StateDict()); },
+      {"no \"best\""});
+}
+
+TEST(EarlyStopping, NamesWhatThereIsToMonitor) {
+  Learner learn(
+      point_data(64, 32),
+      point_net(),
+      quiet({.metrics = {accuracy()}}));
+  learn.add<EarlyStopping>({.monitor = "acuracy"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); },
+      {"[EarlyStopping]", "\"acuracy\"", "train_loss, valid_loss, accuracy"});
+  EXPECT_TRUE(learn.recorder().losses().empty());
+
+  Learner no_valid(point_data(64, 0), point_net(), quiet());
+  no_valid.add<EarlyStopping>();
+  expect_error<c10::ValueError>(
+      [&] { no_valid.fit(1); },
+      {"no \"valid_loss\"", "has train_loss."});
+}
+
+TEST(EarlyStopping, RefusesNegativeOptions) {
+  expect_error<c10::ValueError>(
+      [] { EarlyStopping callback({.patience = -1}); },
+      {"patience is -1"});
+  expect_error<c10::ValueError>(
+      [] { EarlyStopping callback({.min_delta = -0.1}); },
+      {"min_delta is -0.1"});
+}
+
+}  // namespace
+}  // namespace tern

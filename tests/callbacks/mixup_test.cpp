@@ -1,0 +1,167 @@
+#include "tern/callbacks/mixup.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/amp.h"
+#include "tern/callbacks/cutmix.h"
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/losses/focal.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/mixing.h"
+
+namespace tern {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+torch::Tensor ce(const torch::Tensor& pred, const torch::Tensor& target) {
+  return torch::nn::functional::cross_entropy(
+      pred,
+      target,
+      torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+}
+
+TEST(MixUp, MixesInputsAndLossByItsLambdas) {
+  Learner learn(picture_data(), picture_net(), quiet());
+  const auto record = std::make_shared<MixedBatches>();
+  learn.add<MixUp>().add(record->first()).add(record).fit(1).fit(1);
+  const auto mixup = learn.find<MixUp>();
+  ASSERT_EQ(record->seen.size(), 8u);
+  const MixedBatches::Seen& last = record->seen.back();
+  const torch::Tensor lambda = mixup->lambdas();
+  const torch::Tensor partners = mixup->partners();
+  ASSERT_EQ(lambda.sizes(), torch::IntArrayRef({16}));
+  EXPECT_GE(lambda.min().item<float>(), 0.5f);
+  EXPECT_TRUE(torch::equal(std::get<0>(partners.sort()), torch::arange(16)));
+
+  const torch::Tensor weight = lambda.view({-1, 1, 1, 1});
+  EXPECT_TRUE(torch::allclose(
+      last.after,
+      weight * last.before + (1 - weight) * last.before.index({partners}),
+      1e-5,
+      1e-6));
+  const torch::Tensor loss =
+      (lambda * ce(last.outputs, last.targets) +
+       (1 - lambda) * ce(last.outputs, last.targets.index({partners})))
+          .mean();
+  EXPECT_NEAR(last.loss.item<float>(), loss.item<float>(), 1e-6);
+  EXPECT_FALSE(record->validated_with_maker);
+}
+
+// For the larger of lambda and 1 - lambda, E (x - 1/2)^2 is the beta
+// distribution's variance, 1 / (4 (2 alpha + 1)).
+TEST(MixUp, DrawsItsLambdasFromTheBetaDistribution) {
+  for (const double alpha : {0.4, 1.0, 4.0}) {
+    Learner learn(
+        point_data(4096, 0, {.batch_size = 4096, .workers = 0}),
+        point_net(),
+        quiet());
+    learn.add<MixUp>(alpha).fit(1);
+    const torch::Tensor lambda =
+        learn.find<MixUp>()->lambdas().to(torch::kDouble);
+    EXPECT_NEAR(
+        (lambda - 0.5).square().mean().item<double>(),
+        1 / (4 * (2 * alpha + 1)),
+        0.006)
+        << alpha;
+  }
+}
+
+TEST(MixUp, MixesFloatingTargetsThemselves) {
+  auto generator = at::detail::createCPUGenerator(3);
+  const torch::Tensor x = torch::randn({64, 2}, generator);
+  DataBunch data = DataBunch::create(
+      std::make_shared<TensorDataset>(Tensors{x}, Tensors{x * 2 + 1}),
+      nullptr,
+      {.batch_size = 16, .workers = 0});
+  data.device = torch::kCPU;
+  Learner learn(data, point_net(), quiet());
+  const auto record = std::make_shared<MixedBatches>();
+  learn.add<MixUp>().add(record->first()).add(record).fit(1);
+  for (const auto& seen : record->seen) {
+    EXPECT_TRUE(torch::allclose(seen.targets, seen.after * 2 + 1, 1e-5, 1e-5));
+  }
+}
+
+TEST(MixUp, IsAFunctionOfItsSeed) {
+  const auto train = [](uint64_t seed) {
+    Learner learn(picture_data(), picture_net(), quiet());
+    learn.add<MixUp>({.seed = seed}).fit(2);
+    return parameters_of(learn);
+  };
+  EXPECT_TRUE(all_equal(train(1), train(1)));
+  EXPECT_FALSE(all_equal(train(1), train(2)));
+}
+
+TEST(MixUp, TrainsInEveryPrecision) {
+  for (const int precision : {0, 1, 2, 3}) {
+    Learner learn(picture_data(), picture_net(), quiet());
+    if (precision == 1) learn.to_fp16({.force_fp16 = true});
+    if (precision == 2) learn.to_bf16();
+    if (precision == 3) learn.to_amp({.dtype = torch::kHalf});
+    learn.add<MixUp>().fit(4, 0.03);
+    EXPECT_LT(learn.recorder().epochs().back().valid_loss, 0.6) << precision;
+  }
+}
+
+TEST(MixUp, KeepsTheMemoryFormat) {
+  Learner learn(picture_data(), picture_net(), quiet());
+  const auto record = std::make_shared<MixedBatches>();
+  learn
+      .add<LambdaCallback>(
+          {.on_batch_begin =
+               [](Learner& l) {
+                 torch::Tensor& x = l.state().batch_data.inputs[0];
+                 x = x.contiguous(torch::MemoryFormat::ChannelsLast);
+               },
+           .order = -2})
+      .add<MixUp>()
+      .add(record->first())
+      .add(record)
+      .fit(1);
+  EXPECT_TRUE(
+      record->seen[0].after.is_contiguous(torch::MemoryFormat::ChannelsLast));
+}
+
+TEST(MixUp, WantsALossThatKnowsItsSamples) {
+  const auto learner = [](Loss loss) {
+    return std::make_unique<Learner>(
+        picture_data(),
+        picture_net(),
+        quiet({.loss = std::move(loss)}));
+  };
+  const auto own = [](const torch::Tensor& pred, const torch::Tensor& target) {
+    return torch::nn::CrossEntropyLoss()(pred, target);
+  };
+  expect_error<c10::ValueError>(
+      [&] { learner(own)->add<MixUp>().fit(1); },
+      {"[MixUp]", "Loss::mean_of"});
+  learner(Loss::mean_of(ce))->add<MixUp>().fit(1);
+  learner(focal_loss())->add<MixUp>().fit(1);
+}
+
+TEST(MixUp, IsRefusedBesideCutMixOrAnother) {
+  Learner learn(picture_data(), picture_net(), quiet());
+  learn.add<MixUp>();
+  expect_error<c10::ValueError>(
+      [&] { learn.add<CutMix>(); },
+      {"MixUp and CutMix", "mix the batch twice"});
+  expect_error<c10::ValueError>(
+      [&] { learn.add<MixUp>(); },
+      {"MixUp and MixUp"});
+}
+
+TEST(MixUp, RefusesAnAlphaThatIsNotPositive) {
+  for (const double alpha : {0.0, -1.0, double(NAN)}) {
+    expect_error<c10::ValueError>(
+        [&] { MixUp callback(alpha); },
+        {"[MixUp] alpha is"});
+  }
+}
+
+}  // namespace
+}  // namespace tern

@@ -1,0 +1,73 @@
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/learner/losses/focal.h"
+#include "tern/learner/losses/label_smoothing.h"
+#include "tern/tests/support/expect_error.h"
+
+namespace tern {
+namespace {
+
+torch::Tensor tensor_of(
+    const nlohmann::json& values,
+    std::vector<int64_t> shape) {
+  return torch::tensor(values.get<std::vector<double>>(), torch::kDouble)
+      .view(shape);
+}
+
+Loss loss_of(const std::string& name, const torch::Tensor& weight) {
+  if (name == "smooth 0.1") return label_smoothing_cross_entropy();
+  if (name == "smooth 0.3") return label_smoothing_cross_entropy(0.3);
+  if (name == "focal 2") return focal_loss();
+  if (name == "focal 0.5") return focal_loss({.gamma = 0.5});
+  EXPECT_EQ(name, "focal 2 weighted");
+  return focal_loss({.weight = weight});
+}
+
+// Written by losses_fixture.py.
+TEST(Losses, AreFastais) {
+  const auto fixture = nlohmann::json::parse(
+      std::ifstream(TERN_FIXTURES "/losses_fixture.json"));
+  const torch::Tensor weight = tensor_of(fixture["weight"], {-1});
+  for (const auto& c : fixture["cases"]) {
+    const auto shape = c["shape"].get<std::vector<int64_t>>();
+    std::vector<int64_t> target_shape = shape;
+    target_shape.erase(target_shape.begin() + 1);
+    const torch::Tensor pred = tensor_of(c["pred"], shape).requires_grad_();
+    const torch::Tensor target =
+        tensor_of(c["target"], target_shape).to(torch::kLong);
+    const std::string name = c["name"];
+    const Loss loss = loss_of(name, weight);
+    const torch::Tensor value = loss({pred}, {target});
+    value.backward();
+    EXPECT_NEAR(value.item<double>(), c["loss"].get<double>(), 1e-12) << name;
+    EXPECT_TRUE(
+        torch::allclose(pred.grad(), tensor_of(c["grad"], shape), 1e-10, 1e-13))
+        << name;
+    EXPECT_NEAR(
+        loss.per_sample({pred}, {target}).mean().item<double>(),
+        c["loss"].get<double>(),
+        1e-12)
+        << name;
+    EXPECT_EQ(loss.activation(), Activation::softmax);
+    expect_error<c10::IndexError>(
+        [&] { loss.check_class_indices({pred}, {target + 5}); },
+        {"0 to 4"});
+  }
+}
+
+TEST(Losses, RefuseOptionsOutOfTheirRange) {
+  expect_error<c10::ValueError>(
+      [] { label_smoothing_cross_entropy(1.1); },
+      {"eps is 1.1"});
+  expect_error<c10::ValueError>(
+      [] { focal_loss({.gamma = -1.0}); },
+      {"gamma is -1"});
+}
+
+}  // namespace
+}  // namespace tern
