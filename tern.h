@@ -12,6 +12,7 @@
 #include "tern/callbacks/one_cycle.h"
 #include "tern/callbacks/param_scheduler.h"
 #include "tern/callbacks/save_checkpoint.h"
+#include "tern/callbacks/save_model.h"
 #include "tern/data/data_bunch.h"
 #include "tern/data/error_text.h"
 #include "tern/data/from_torch.h"

@@ -15,7 +15,7 @@
 namespace tern {
 
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
-  if (was_done_before_resume(epochs)) return *this;
+  if (was_done_before_resume()) return *this;
   FitScope fit(*this, epochs, lr, std::move(extra));
   run(&Callback::on_train_begin);
   continue_from_checkpoint(/*in_epoch=*/false);

@@ -185,6 +185,8 @@ class Learner {
   ///         fit; the Learner then is as it was.
   Learner& load(const std::string& name);
   Learner& load(const std::string& name, const LoadModelOptions& options);
+  /// Removes what `save` wrote under the name, if it is there.
+  void remove_saved(const std::string& name);
 
   /// Writes all that an exact continuation needs to `folder / step_<n>`.
   /// Between fits, or from a callback's on_batch_end or on_epoch_end.
@@ -290,7 +292,7 @@ class Learner {
   enum class Place { outside_epoch, in_epoch, at_epoch_end };
 
   void run(void (Callback::*event)(Learner&));
-  bool was_done_before_resume(int64_t epochs);
+  bool was_done_before_resume();
   void continue_from_checkpoint(bool in_epoch);
   std::exception_ptr run_all(void (Callback::*event)(Learner&), bool failed);
   void train_one_epoch();

@@ -72,8 +72,9 @@ Learner& Learner::resume(
   return *this;
 }
 
-// Whether a fit of `epochs` epochs has nothing to do any more.
-bool Learner::was_done_before_resume(int64_t epochs) {
+// Whether this fit was complete when the checkpoint was made, and another one
+// begun.
+bool Learner::was_done_before_resume() {
   if (!resume_) return false;
   if (resume_->fits_to_skip > 0) {
     --resume_->fits_to_skip;
@@ -81,16 +82,11 @@ bool Learner::was_done_before_resume(int64_t epochs) {
     return true;
   }
   const auto progress = TrainingState::progress(resume_->checkpoint);
-  const bool is_done = progress.stopped || progress.epoch >= epochs;
-  const bool is_begun = progress.epoch > 0 || progress.batch > 0;
-  if (is_begun && !is_done) return false;  // continue_from_checkpoint's work
+  if (progress.epoch > 0 || progress.batch > 0) return false;
+  // Made between two fits: this one begins as any other does.
   const auto plan = std::move(resume_);
   TrainingState::apply_training(*this, plan->checkpoint);
-  first_batch_ = 0;
-  if (!is_done) return false;
-  ++fits_done_;
-  state_.result = FitResult::completed;
-  return true;
+  return false;
 }
 
 // After on_train_begin, and once more after on_epoch_begin when the checkpoint

@@ -98,6 +98,13 @@ void Learner::save(const std::string& name) {
   save_safetensors(file, state_dict(), {{kPairKey, pair}});
 }
 
+void Learner::remove_saved(const std::string& name) {
+  const fs::path file = weights_file(*this, name);
+  std::error_code ignored;
+  fs::remove(file, ignored);
+  fs::remove(optimizer_file(file), ignored);
+}
+
 Learner& Learner::load(const std::string& name) {
   return load(name, {});
 }

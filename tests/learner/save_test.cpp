@@ -52,7 +52,8 @@ std::unique_ptr<Learner> make(const TempFolder& folder, Mode mode) {
 
 StateDict copy_of(const StateDict& state) {
   StateDict copy;
-  for (const auto& entry : state) copy.insert(entry.key(), entry.value().clone());
+  for (const auto& entry : state)
+    copy.insert(entry.key(), entry.value().clone());
   return copy;
 }
 
@@ -71,15 +72,16 @@ TEST(Save, WritesFp32WeightsInEveryPrecision) {
     const auto learn = make(folder, mode.set);
     learn->fit(1, 1e-2);
     learn->save("net");
-    const StateDict saved =
-        load_weights(folder / "models" / "net.safetensors");
+    const StateDict saved = load_weights(folder / "models" / "net.safetensors");
     expect_equal(saved, learn->state_dict());
     EXPECT_EQ(saved["0.weight"].scalar_type(), torch::kFloat);
     EXPECT_EQ(saved["1.num_batches_tracked"].scalar_type(), torch::kLong);
     if (learn->masters()) {
       EXPECT_TRUE(test::bit_equal(
           saved["0.weight"],
-          learn->masters()->of(learn->model().parameters()[0].tensor).detach()));
+          learn->masters()
+              ->of(learn->model().parameters()[0].tensor)
+              .detach()));
     }
   }
 }

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tern/callbacks/monitor.h"
+
+namespace tern {
+
+/// Saves the model each time a number gets better, and loads the best when the
+/// fit ends.
+///
+///   learn.add<SaveModel>({.monitor = "accuracy", .name = "best"}).fit(20);
+///
+/// Files are those of `Learner::save`, in LearnerOptions::model_dir. As fastai
+/// v2's SaveModelCallback, but: an epoch whose number is NaN is never the best,
+/// and when no epoch was, nothing is loaded, in place of what an older fit left
+/// under the name. It saves the weights that training has; with Ema, whose
+/// averages validation sees, `{.load_best = false}` keeps the averages at the
+/// end.
+class SaveModel final : public Callback {
+ public:
+  struct Options {
+    std::string monitor = "valid_loss";
+    MonitorOptions::Mode mode = MonitorOptions::Mode::by_name;
+    double min_delta = 0;
+    std::string name = "model";
+    /// Also saves `name_<epoch>` after every so many epochs. 0: never.
+    int64_t every_epochs = 0;
+    /// Also keeps the best so many as `name_best_<epoch>`. 0: the best alone,
+    /// as `name`.
+    int64_t top_k = 0;
+    /// Loads the best at the end of fit.
+    bool load_best = true;
+  };
+
+  /// \throws c10::ValueError for numbers below 0 or an empty name; at the start
+  ///         of a fit when there is no number of the monitor's name.
+  explicit SaveModel(Options options);
+  SaveModel() : SaveModel(Options{}) {}
+
+  void on_train_begin(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+  int order() const override { return callback_order::kSaveModel; }
+
+ private:
+  void keep_among_best(Learner& learn, double value, int64_t epoch);
+  std::string name_of_best(int64_t epoch) const;
+
+  Options options_;
+  Monitor monitor_;
+  bool has_saved_ = false;  // the best of this fit
+  std::vector<std::pair<double, int64_t>> best_;  // value and epoch, best first
+};
+
+}  // namespace tern
