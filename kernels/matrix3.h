@@ -31,9 +31,7 @@ struct Matrix3 {
   std::pair<double, double> apply(double x, double y) const {
     const auto& m = values;
     const double w = m[6] * x + m[7] * y + m[8];
-    return {
-        (m[0] * x + m[1] * y + m[2]) / w,
-        (m[3] * x + m[4] * y + m[5]) / w};
+    return {(m[0] * x + m[1] * y + m[2]) / w, (m[3] * x + m[4] * y + m[5]) / w};
   }
 
   friend Matrix3 operator*(const Matrix3& a, const Matrix3& b) {

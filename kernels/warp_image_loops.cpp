@@ -90,10 +90,10 @@ void weigh(const PixelView& source, int count, Taps& t) {
   for (int i = 0; i < count; ++i) {
     const int32_t x = std::min(static_cast<int32_t>(t.x[i]), last_x - 2);
     const int32_t y = std::min(static_cast<int32_t>(t.y[i]), last_y - 2);
-    const auto right = static_cast<uint32_t>(
-        (t.x[i] - static_cast<float>(x)) * 256 + 0.5f);
-    const auto lower = static_cast<uint32_t>(
-        (t.y[i] - static_cast<float>(y)) * 256 + 0.5f);
+    const auto right =
+        static_cast<uint32_t>((t.x[i] - static_cast<float>(x)) * 256 + 0.5f);
+    const auto lower =
+        static_cast<uint32_t>((t.y[i] - static_cast<float>(y)) * 256 + 0.5f);
     t.offset[i] = y * stride + x * channels;
     t.weight_x[i] = (256 - right) | right << 16;
     t.weight_y[i] = (256 - lower) | lower << 16;
@@ -112,12 +112,11 @@ inline void blend(
   const uint32_t left_x = weight_x & 0xffff, right_x = weight_x >> 16;
   const uint32_t upper_y = weight_y & 0xffff, lower_y = weight_y >> 16;
   for (int64_t c = 0; c < channels; ++c) {
-    const uint32_t upper =
-        (from[c] * left_x + from[c + right] * right_x) >> 1;
+    const uint32_t upper = (from[c] * left_x + from[c + right] * right_x) >> 1;
     const uint32_t below =
         (from[c + lower] * left_x + from[c + lower + right] * right_x) >> 1;
-    to[c] = static_cast<uint8_t>(
-        (upper * upper_y + below * lower_y + 16384) >> 15);
+    to[c] =
+        static_cast<uint8_t>((upper * upper_y + below * lower_y + 16384) >> 15);
   }
 }
 
@@ -131,15 +130,16 @@ inline void blend_rgb(
     uint32_t weight_y,
     uint8_t* to) {
   // RGBRGB to words RR GG BB: left and right neighbour side by side.
-  const __m128i pairs = _mm_setr_epi8(
-      0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
+  const __m128i pairs =
+      _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
   const __m128i wx = _mm_set1_epi32(static_cast<int>(weight_x));
   const __m128i wy = _mm_set1_epi32(static_cast<int>(weight_y));
   const auto row = [&](const uint8_t* pixels) {
     const __m128i bytes =
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixels));
     return _mm_srli_epi32(
-        _mm_madd_epi16(_mm_shuffle_epi8(bytes, pairs), wx), 1);
+        _mm_madd_epi16(_mm_shuffle_epi8(bytes, pairs), wx),
+        1);
   };
   const __m128i both =
       _mm_or_si128(row(from), _mm_slli_epi32(row(from + stride), 16));
@@ -149,7 +149,22 @@ inline void blend_rgb(
   const __m128i bytes = _mm_shuffle_epi8(
       values,
       _mm_setr_epi8(
-          0, 4, 8, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+          0,
+          4,
+          8,
+          -1,
+          -1,
+          -1,
+          -1,
+          -1,
+          -1,
+          -1,
+          -1,
+          -1,
+          -1,
+          -1,
+          -1,
+          -1));
   const int packed = _mm_cvtsi128_si32(bytes);
   std::memcpy(to, &packed, 4);
 }
@@ -218,9 +233,9 @@ void blend_row_on_black(
     for (int64_t c = 0; c < source.channels; ++c) {
       const uint32_t upper_sum =
           (value(y, x, c) * (256 - right) + value(y, x + 1, c) * right) >> 1;
-      const uint32_t lower_sum =
-          (value(y + 1, x, c) * (256 - right) +
-           value(y + 1, x + 1, c) * right) >> 1;
+      const uint32_t lower_sum = (value(y + 1, x, c) * (256 - right) +
+                                  value(y + 1, x + 1, c) * right) >>
+                                 1;
       *to++ = static_cast<uint8_t>(
           (upper_sum * (256 - lower) + lower_sum * lower + 16384) >> 15);
     }
@@ -307,8 +322,7 @@ void shrink_rows(
     const int64_t rows = std::min(down, source.height - top);
     for (int64_t column = 0; column < columns; column += step) {
       const int64_t first = column * across;
-      const int64_t last =
-          std::min(source.width, (column + step) * across);
+      const int64_t last = std::min(source.width, (column + step) * across);
       const int64_t count = std::min((last - first) * channels, kBlock);
       std::fill(sums, sums + count, 0u);
       for (int64_t row = top; row < top + rows; ++row) {
@@ -319,8 +333,7 @@ void shrink_rows(
       }
       const uint32_t* sum = sums;
       for (int64_t x = first; x < last; x += across) {
-        const int64_t width =
-            std::min({across, last - x, count / channels});
+        const int64_t width = std::min({across, last - x, count / channels});
         const auto area = static_cast<uint32_t>(rows * width);
         for (int64_t c = 0; c < channels; ++c) {
           uint32_t total = area / 2;

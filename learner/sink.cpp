@@ -29,13 +29,13 @@ std::string describe(const Progress& progress, int width) {
   if (std::isfinite(progress.smooth_loss)) {
     loss = fmt::format("  loss {:.4f}", progress.smooth_loss);
   }
-  const std::string task =
-      progress.task ? progress.task
-                    : fmt::format(
-                          "epoch {}/{} {}",
-                          progress.epoch + 1,
-                          progress.epochs,
-                          progress.training ? "train" : "valid");
+  const std::string task = progress.task
+                               ? progress.task
+                               : fmt::format(
+                                     "epoch {}/{} {}",
+                                     progress.epoch + 1,
+                                     progress.epochs,
+                                     progress.training ? "train" : "valid");
   return fmt::format(
       "{} [{:=<{}}{:<{}}] {}/{}{}  {} left",
       task,

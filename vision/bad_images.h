@@ -33,8 +33,7 @@ class BadImageList {
  public:
   /// Notes that an image of `total` is bad; tells the user the first time.
   /// \throws DataError with the list when there are more than `max_fraction`.
-  void
-  add(int64_t index, BadImage image, int64_t total, double max_fraction);
+  void add(int64_t index, BadImage image, int64_t total, double max_fraction);
 
   /// In the order of their indices.
   std::vector<BadImage> all() const;

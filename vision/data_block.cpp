@@ -109,9 +109,9 @@ class ClassMap {
     const auto at = numbers_.find(label);
     if (at == numbers_.end()) {
       constexpr size_t kNamed = 20;
-      const auto end = classes_.begin() +
-                       static_cast<std::ptrdiff_t>(
-                           std::min(classes_.size(), kNamed));
+      const auto end =
+          classes_.begin() +
+          static_cast<std::ptrdiff_t>(std::min(classes_.size(), kNamed));
       fail(
           item,
           fmt::format(
@@ -132,8 +132,9 @@ class ClassMap {
 
 using Images = const std::vector<Labelled>&;
 
-std::shared_ptr<const ImageTargets>
-categories(Images images, const std::vector<std::string>& classes) {
+std::shared_ptr<const ImageTargets> categories(
+    Images images,
+    const std::vector<std::string>& classes) {
   const ClassMap map(classes);
   std::vector<int64_t> labels;
   for (const Labelled& image : images) {
@@ -142,8 +143,9 @@ categories(Images images, const std::vector<std::string>& classes) {
   return std::make_shared<CategoryTargets>(std::move(labels));
 }
 
-std::shared_ptr<const ImageTargets>
-multi_categories(Images images, const std::vector<std::string>& classes) {
+std::shared_ptr<const ImageTargets> multi_categories(
+    Images images,
+    const std::vector<std::string>& classes) {
   const ClassMap map(classes);
   std::vector<float> values(images.size() * classes.size());
   for (size_t i = 0; i < images.size(); ++i) {
@@ -270,7 +272,11 @@ const std::string& ImageItem::cell(std::string_view column) const {
 }
 
 std::string ImageItem::where() const {
-  return table ? fmt::format("{}:{} ({})", table->path, table->lines.at(row), path)
+  return table ? fmt::format(
+                     "{}:{} ({})",
+                     table->path,
+                     table->lines.at(row),
+                     path)
                : path;
 }
 
@@ -330,9 +336,8 @@ Splitter split_by_func(std::function<bool(const ImageItem&)> is_valid) {
 }
 
 Splitter split_by_folder(const std::string& train, const std::string& valid) {
-  return split_by_func([=](const ImageItem& item) {
-    return lies_in_valid(item, train, valid);
-  });
+  return split_by_func(
+      [=](const ImageItem& item) { return lies_in_valid(item, train, valid); });
 }
 
 Splitter split_by_list(std::vector<std::string> valid) {

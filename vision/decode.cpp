@@ -115,10 +115,8 @@ void EncodedImage::decode(ImageSize size, uint8_t* pixels) const {
   sample({.matrix = Matrix3::scaling(across, down)}, size, pixels);
 }
 
-void EncodedImage::sample(
-    const Warp& warp,
-    ImageSize size,
-    uint8_t* pixels) const {
+void EncodedImage::sample(const Warp& warp, ImageSize size, uint8_t* pixels)
+    const {
   static thread_local ScratchBuffer buffer;
   const int64_t channels = options_.channels;
   const ImageSize stored = stored_size();

@@ -5,9 +5,8 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <string>
-
 #include <jpeglib.h>
+#include <string>
 
 #include "tern/data/formats/error.h"
 
@@ -35,10 +34,8 @@ struct JpegDecoder {
 
   /// Between the two no object with a destructor may come to life: an error
   /// jumps back to `setjmp`.
-  bool start(
-      std::span<const uint8_t> bytes,
-      int denominator,
-      J_COLOR_SPACE colours);
+  bool
+  start(std::span<const uint8_t> bytes, int denominator, J_COLOR_SPACE colours);
   bool read(ImageRegion wanted, ImageRegion* decoded, uint8_t* pixels);
   /// Whether the end marker was read or follows before `end`.
   bool has_end(const uint8_t* end);
@@ -152,9 +149,8 @@ bool JpegDecoder::read(
   if (wanted.top > 0) {
     jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(wanted.top));
   }
-  const size_t stride =
-      static_cast<size_t>(decoded->width) *
-      static_cast<size_t>(info.output_components);
+  const size_t stride = static_cast<size_t>(decoded->width) *
+                        static_cast<size_t>(info.output_components);
   const auto bottom = static_cast<JDIMENSION>(wanted.top + wanted.height);
   const auto top = static_cast<JDIMENSION>(wanted.top);
   while (info.output_scanline < bottom) {

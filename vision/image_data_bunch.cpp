@@ -76,8 +76,7 @@ split_images(const ImageFolder& images, double valid_pct, uint64_t seed) {
   TrainAndValid parts;
   parts.train.classes = parts.valid.classes = images.classes;
   for (size_t i = 0; i < images.paths.size(); ++i) {
-    ImageFolder& part =
-        splits[i] == Split::valid ? parts.valid : parts.train;
+    ImageFolder& part = splits[i] == Split::valid ? parts.valid : parts.train;
     part.paths.push_back(images.paths[i]);
     part.labels.push_back(images.labels[i]);
   }
@@ -152,11 +151,10 @@ DataBunch ImageDataBunch::from_csv(
           path / csv.file,
           csv.path_column,
           csv.suffix),
-      .split = csv.valid_column.empty()
-                   ? split_at_random(
-                         options.valid_pct.value_or(0.2),
-                         options.seed)
-                   : split_by_column(csv.valid_column)};
+      .split =
+          csv.valid_column.empty()
+              ? split_at_random(options.valid_pct.value_or(0.2), options.seed)
+              : split_by_column(csv.valid_column)};
   std::string label_column = csv.label_column;
   if (label_column.empty() && !block.items.empty()) {
     const CsvTable& table = *block.items[0].table;
@@ -178,9 +176,8 @@ DataBunch ImageDataBunch::from_name_re(
     const std::string& pattern,
     const ImageDataBunchOptions& options) {
   const DataBlock block{
-      .items = items_from_folder(
-          path,
-          {.links_outside = options.links_outside}),
+      .items =
+          items_from_folder(path, {.links_outside = options.links_outside}),
       .split = split_at_random(options.valid_pct.value_or(0.2), options.seed),
       .label = label_from_re(pattern)};
   return block.bunch(options);

@@ -82,9 +82,8 @@ std::shared_ptr<ImageDataset> ImageDataset::with_targets(
     std::vector<std::string> paths,
     std::shared_ptr<const ImageTargets> targets,
     const ImageDatasetOptions& options) {
-  return std::shared_ptr<ImageDataset>(new ImageDataset(
-      Images(std::move(paths), std::move(targets)),
-      options));
+  return std::shared_ptr<ImageDataset>(
+      new ImageDataset(Images(std::move(paths), std::move(targets)), options));
 }
 
 const std::vector<int64_t>& ImageDataset::labels() const {

@@ -78,8 +78,7 @@ std::shared_ptr<const ImagePack> ImagePack::open(
   if (length < sizeof(Header)) {
     fail(file, "it is shorter than its header");
   }
-  void* bytes =
-      ::mmap(nullptr, length, PROT_READ, MAP_SHARED, handle.fd(), 0);
+  void* bytes = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, handle.fd(), 0);
   if (bytes == MAP_FAILED) {
     throw IoError(file, "map into memory", errno);
   }
@@ -139,8 +138,7 @@ PixelView ImagePack::image(int64_t index) const {
   const Entry& entry = entries_.at(static_cast<size_t>(index));
   const uint8_t* pixels = bytes_ + entry.offset;
   const int64_t stride = int64_t{entry.width} * channels_;
-  std::atomic<uint8_t>& is_checked =
-      is_checked_[static_cast<size_t>(index)];
+  std::atomic<uint8_t>& is_checked = is_checked_[static_cast<size_t>(index)];
   if (is_checked.load(std::memory_order_relaxed) == 0) {
     if (crc_of(pixels, static_cast<size_t>(stride) * entry.height) !=
         entry.crc) {

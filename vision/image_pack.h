@@ -81,11 +81,8 @@ class ImagePackWriter {
 
   /// Adds [height, width, channels]. Safe to call from many threads, in any
   /// order; an image that is never added is missing.
-  void write(
-      int64_t index,
-      int64_t height,
-      int64_t width,
-      const uint8_t* pixels);
+  void
+  write(int64_t index, int64_t height, int64_t width, const uint8_t* pixels);
 
   /// Ends the file, waits for the disk and gives it its name.
   void publish();

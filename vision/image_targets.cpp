@@ -97,8 +97,8 @@ void MaskTargets::write(
       {.channels = 1, .indices = true});
   const ImageSize from = mask.size(), image = plan.source();
   // A presized image is smaller than its mask, but for rounding of one shape.
-  const int64_t difference = std::abs(
-      from.height * image.width - from.width * image.height);
+  const int64_t difference =
+      std::abs(from.height * image.width - from.width * image.height);
   if (difference > std::max(from.height, from.width)) {
     throw DataError(
         path,

@@ -21,10 +21,8 @@ class ImageTargets {
   /// One for each image.
   virtual int64_t size() const = 0;
   /// Memory for the targets of `count` images of size `image`.
-  virtual torch::Tensor empty(
-      int64_t count,
-      ImageSize image,
-      const BatchContext& context) const = 0;
+  virtual torch::Tensor
+  empty(int64_t count, ImageSize image, const BatchContext& context) const = 0;
   /// Writes the target of sample `index` into place `slot`.
   /// \param plan  What becomes of its image; a mask goes the same way.
   virtual void write(

@@ -33,8 +33,7 @@ std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
 
 }  // namespace
 
-std::vector<Split>
-draw_split(int64_t count, double valid_pct, uint64_t seed) {
+std::vector<Split> draw_split(int64_t count, double valid_pct, uint64_t seed) {
   TORCH_CHECK_VALUE(
       valid_pct > 0 && valid_pct < 1,
       fmt::format(

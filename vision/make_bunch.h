@@ -25,7 +25,6 @@ DataBunch make_bunch(
 /// Draws `valid_pct` of `count` items to check with.
 /// \throws c10::ValueError if that leaves nothing to check with or to learn
 ///         from.
-std::vector<Split>
-draw_split(int64_t count, double valid_pct, uint64_t seed);
+std::vector<Split> draw_split(int64_t count, double valid_pct, uint64_t seed);
 
 }  // namespace tern

@@ -78,14 +78,15 @@ void add_image(
   const std::string& path = images.paths()[static_cast<size_t>(index)];
   const EncodedImage image(read_image_file(path, file), path, decode);
   const ImageSize covered = covering(image.size(), size);
-  uint8_t* decoded = pixels.get(static_cast<size_t>(
-      covered.height * covered.width * decode.channels));
+  uint8_t* decoded = pixels.get(
+      static_cast<size_t>(covered.height * covered.width * decode.channels));
   image.decode(covered, decoded);
   writer.write(index, covered.height, covered.width, decoded);
 }
 
-std::shared_ptr<const ImagePack>
-open_if_current(const fs::path& file, const std::string& key) {
+std::shared_ptr<const ImagePack> open_if_current(
+    const fs::path& file,
+    const std::string& key) {
   std::error_code ignored;
   if (!fs::exists(file, ignored)) {
     return nullptr;
@@ -147,10 +148,8 @@ std::shared_ptr<const ImagePack> presize_images(
   return ImagePack::open(file);
 }
 
-DataBunch& DataBunch::presize(
-    const fs::path& folder,
-    ImageSize size,
-    const Sink& sink) {
+DataBunch&
+DataBunch::presize(const fs::path& folder, ImageSize size, const Sink& sink) {
   for (const auto& [split, loader] :
        {std::pair{Split::train, &train},
         {Split::valid, &valid},
@@ -158,7 +157,8 @@ DataBunch& DataBunch::presize(
     if (!*loader) {
       continue;
     }
-    const auto* images = dynamic_cast<const ImageDataset*>(&(*loader)->dataset());
+    const auto* images =
+        dynamic_cast<const ImageDataset*>(&(*loader)->dataset());
     TORCH_CHECK_VALUE(
         images != nullptr,
         fmt::format(

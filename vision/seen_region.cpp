@@ -14,7 +14,11 @@ Points marks_of(ImageSize result) {
   const auto width = static_cast<double>(result.width);
   const auto height = static_cast<double>(result.height);
   return {
-      {{0, 0}, {width, 0}, {0, height}, {width, height}, {width / 2, height / 2}}};
+      {{0, 0},
+       {width, 0},
+       {0, height},
+       {width, height},
+       {width / 2, height / 2}}};
 }
 
 double depth(const Matrix3& matrix, double x, double y) {
@@ -46,8 +50,8 @@ std::pair<int64_t, int64_t> seen(Span span, int64_t size, Padding padding) {
       low = std::min(low, length - above);
     }
   }
-  const auto first = static_cast<int64_t>(
-      std::floor(std::clamp(low, 0.0, length - 1)));
+  const auto first =
+      static_cast<int64_t>(std::floor(std::clamp(low, 0.0, length - 1)));
   const auto last =
       static_cast<int64_t>(std::ceil(std::clamp(high, 0.0, length)));
   return {first, std::max(last - first, int64_t{1})};
@@ -65,11 +69,8 @@ ImageSize shrink_factors(const Matrix3& matrix, ImageSize result) {
     }
     const auto [u, v] = matrix.apply(x, y);
     // The derivatives of u and v in the directions of the result.
-    across = std::min(
-        across,
-        std::hypot(m[0] - u * m[6], m[1] - u * m[7]) / w);
-    down =
-        std::min(down, std::hypot(m[3] - v * m[6], m[4] - v * m[7]) / w);
+    across = std::min(across, std::hypot(m[0] - u * m[6], m[1] - u * m[7]) / w);
+    down = std::min(down, std::hypot(m[3] - v * m[6], m[4] - v * m[7]) / w);
   }
   // A hair more, so that rounding does not turn 2 into 1.
   const auto whole = [](double factor) {
@@ -103,11 +104,10 @@ Warp shrunk(const Warp& warp, ImageSize factors, ImageRegion offset) {
   const auto across = static_cast<double>(factors.width);
   const auto down = static_cast<double>(factors.height);
   Warp result = warp;
-  result.matrix =
-      Matrix3::translation(
-          -static_cast<double>(offset.left),
-          -static_cast<double>(offset.top)) *
-      Matrix3::scaling(1 / across, 1 / down) * warp.matrix;
+  result.matrix = Matrix3::translation(
+                      -static_cast<double>(offset.left),
+                      -static_cast<double>(offset.top)) *
+                  Matrix3::scaling(1 / across, 1 / down) * warp.matrix;
   result.jitter_x /= static_cast<float>(factors.width);
   result.jitter_y /= static_cast<float>(factors.height);
   return result;

@@ -106,10 +106,8 @@ size_t CsvTable::column(std::string_view name) const {
   return static_cast<size_t>(at - columns.begin());
 }
 
-CsvTable parse_csv(
-    std::span<const uint8_t> bytes,
-    std::string path,
-    char delimiter) {
+CsvTable
+parse_csv(std::span<const uint8_t> bytes, std::string path, char delimiter) {
   std::string_view text(
       reinterpret_cast<const char*>(bytes.data()),
       bytes.size());
@@ -135,8 +133,7 @@ CsvTable parse_csv(
       reader.fail(
           reader.row_line(),
           "there are " + std::to_string(row.size()) + " cells; expected " +
-              std::to_string(table.columns.size()) +
-              ", as in the first line");
+              std::to_string(table.columns.size()) + ", as in the first line");
     }
     table.rows.push_back(std::move(row));
     table.lines.push_back(reader.row_line());

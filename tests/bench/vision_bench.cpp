@@ -48,8 +48,8 @@ std::vector<std::string> photographs(const fs::path& scratch) {
   if (folder == nullptr) {
     make_photographs(scratch / "photographs");
   }
-  const auto found = find_image_files(
-      folder ? fs::path(folder) : scratch / "photographs");
+  const auto found =
+      find_image_files(folder ? fs::path(folder) : scratch / "photographs");
   std::vector<std::string> paths;
   for (int64_t i = 0; i < kImages; ++i) {
     paths.push_back(found[static_cast<size_t>(i) * 7919 % found.size()]);
@@ -70,7 +70,10 @@ void decode_bare(const ImageDataset& images, const BatchContext& context) {
     make_plan(images.options().transforms.train, {}, size, kSize, rng, plan);
     const ImageSize factors = shrink_factors(plan.warp().matrix, kSize);
     const auto least = std::min(factors.height, factors.width);
-    const int denominator = least >= 8 ? 8 : least >= 4 ? 4 : least >= 2 ? 2 : 1;
+    const int denominator = least >= 8   ? 8
+                            : least >= 4 ? 4
+                            : least >= 2 ? 2
+                                         : 1;
     const ImageSize scaled = jpeg_scaled_size(size, denominator);
     decode_jpeg_region(
         bytes,
@@ -126,8 +129,7 @@ int main(int argc, char** argv) {
   const ImageDataset images(
       photographs(scratch),
       std::vector<int64_t>(kImages),
-      {.size = kSize,
-       .transforms = {{random_resized_crop(), flip_lr()}, {}}});
+      {.size = kSize, .transforms = {{random_resized_crop(), flip_lr()}, {}}});
   BufferPool pool;
   BatchContext context{.seed = 1, .training = true, .buffers = &pool};
 

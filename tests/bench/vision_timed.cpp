@@ -3,10 +3,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/presize.h"

@@ -123,20 +123,17 @@ TEST(WarpImage, PicksPixelsWithoutMixingThem) {
 }
 
 TEST(WarpImage, KeepsEveryBitWhereItOnlyMovesPixels) {
-  const torch::Tensor image =
-      torch::randint(256, {19, 26, 3}, torch::kByte);
+  const torch::Tensor image = torch::randint(256, {19, 26, 3}, torch::kByte);
   const Matrix3 mirrored = {{-1, 0, 26, 0, 1, 0, 0, 0, 1}};
-  EXPECT_TRUE(torch::equal(
-      warped(image, {.matrix = mirrored}, 19, 26),
-      image.flip(1)));
+  EXPECT_TRUE(
+      torch::equal(warped(image, {.matrix = mirrored}, 19, 26), image.flip(1)));
   EXPECT_TRUE(torch::equal(
       warped(image, {.matrix = Matrix3::translation(5, 4)}, 10, 12),
       image.slice(0, 4, 14).slice(1, 5, 17)));
 }
 
 TEST(WarpImage, GivesTheSameBitsOnEveryProcessor) {
-  const torch::Tensor image =
-      torch::randint(256, {57, 61, 3}, torch::kByte);
+  const torch::Tensor image = torch::randint(256, {57, 61, 3}, torch::kByte);
   const CpuIsa best = best_cpu_isa();
   for (const Matrix3& matrix : matrices()) {
     const Warp warp = {
@@ -159,8 +156,7 @@ TEST(WarpImage, MovesPixelsByItsJitter) {
   const Warp warp = {.jitter_x = 3, .jitter_key = 5};
   const torch::Tensor moved = warped(image, warp, 40, 40);
   for (const int64_t x : {10, 20, 30}) {
-    const double u =
-        static_cast<double>(x) + warp_jitter(5, 7, x).first * 3.0;
+    const double u = static_cast<double>(x) + warp_jitter(5, 7, x).first * 3.0;
     const auto left = static_cast<int64_t>(std::floor(u));
     const double part = u - static_cast<double>(left);
     const double expected = image[7][left][0].item<double>() * (1 - part) +
@@ -231,8 +227,7 @@ TEST(ShrinkByArea, AveragesBlocks) {
 }
 
 TEST(ShrinkByArea, TakesBlocksLongerThanItsBuffer) {
-  const torch::Tensor image =
-      torch::full({3, 5000, 3}, 77, torch::kByte);
+  const torch::Tensor image = torch::full({3, 5000, 3}, 77, torch::kByte);
   torch::Tensor out = torch::empty({1, 3, 3}, torch::kByte);
   shrink_by_area(view_of(image), 3, 2000, out.data_ptr<uint8_t>());
   EXPECT_TRUE(torch::equal(out, torch::full({1, 3, 3}, 77, torch::kByte)));

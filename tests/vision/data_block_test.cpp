@@ -49,8 +49,12 @@ class DataBlockTest : public testing::Test {
 };
 
 TEST_F(DataBlockTest, LabelsByARegularExpression) {
-  for (const char* name : {"big_cat_1.png", "big_cat_2.png", "dog_10.png",
-                           "dog_11.png", "dog_12.png"}) {
+  for (const char* name :
+       {"big_cat_1.png",
+        "big_cat_2.png",
+        "dog_10.png",
+        "dog_11.png",
+        "dog_12.png"}) {
     write(name);
   }
   const DataBunch data = ImageDataBunch::from_name_re(
@@ -95,7 +99,8 @@ TEST_F(DataBlockTest, MakesSeveralClassesOneHot) {
   for (const char* name : {"a.png", "b.png", "c.png"}) {
     write(name);
   }
-  write_table("name,tags,part\na.png,sun sea,train\nb.png,,train\nc.png,sea,valid\n");
+  write_table(
+      "name,tags,part\na.png,sun sea,train\nb.png,,train\nc.png,sea,valid\n");
   const DataBunch data = ImageDataBunch::from_csv(
       temp_.path(),
       {.label_delimiter = " ", .valid_column = "part"},
@@ -160,8 +165,7 @@ TEST_F(DataBlockTest, FindsTheMaskOfEachImage) {
 }
 
 TEST_F(DataBlockTest, SplitsByFolderListAndFunction) {
-  for (const char* name :
-       {"train/a/1.png", "train/b/2.png", "valid/a/3.png"}) {
+  for (const char* name : {"train/a/1.png", "train/b/2.png", "valid/a/3.png"}) {
     write(name);
   }
   DataBlock block{.items = items(), .split = split_by_folder()};
@@ -240,12 +244,10 @@ TEST_F(DataBlockTest, NamesTheRowThatIsWrong) {
 TEST_F(DataBlockTest, KeepsClassesThatAreGiven) {
   write("a/1.png");
   write("a/2.png");
-  const DataBunch data =
-      DataBlock{
-          .items = items(),
-          .split = split_by_list({"2.png"}),
-          .classes = {"z", "a"}}
-          .bunch(options_);
+  const DataBunch data = DataBlock{
+      .items = items(),
+      .split = split_by_list({"2.png"}),
+      .classes = {"z", "a"}}.bunch(options_);
   EXPECT_EQ(targets_of(data.train)[0].item<int64_t>(), 1);
   expect_error<c10::ValueError>(
       [&] {
@@ -277,8 +279,9 @@ TEST_F(DataBlockTest, TakesListsOfPathsAndLabels) {
 
 TEST_F(DataBlockTest, DrawsRareClassesAsOftenAsOthers) {
   for (int i = 0; i < 60; ++i) {
-    write("train/" + std::string(i < 5 ? "rare" : "common") + "/" +
-          std::to_string(i) + ".png");
+    write(
+        "train/" + std::string(i < 5 ? "rare" : "common") + "/" +
+        std::to_string(i) + ".png");
   }
   write("valid/common/1.png");
   const DataBunch data = ImageDataBunch::from_folder(
@@ -286,7 +289,8 @@ TEST_F(DataBlockTest, DrawsRareClassesAsOftenAsOthers) {
       {.batch_size = 10, .workers = 0, .balance_classes = true});
   int64_t rare = 0, all = 0;
   for (int64_t epoch = 0; epoch < 5; ++epoch) {
-    for (auto batches = data.train->epoch(epoch); auto batch = batches.next();) {
+    for (auto batches = data.train->epoch(epoch);
+         auto batch = batches.next();) {
       rare += batch->targets[0].sum().item<int64_t>();
       all += batch->size();
     }
@@ -296,13 +300,16 @@ TEST_F(DataBlockTest, DrawsRareClassesAsOftenAsOthers) {
 }
 
 TEST_F(DataBlockTest, KeepsNamesOfAnyBytes) {
-  for (const char* name : {"cafe\xcc\x81/1.png", "cafe\xcc\x81/a b\xff.png",
-                           "\xf0\x9f\x90\xb1/-1.png", "\xf0\x9f\x90\xb1/2.png"}) {
+  for (const char* name :
+       {"cafe\xcc\x81/1.png",
+        "cafe\xcc\x81/a b\xff.png",
+        "\xf0\x9f\x90\xb1/-1.png",
+        "\xf0\x9f\x90\xb1/2.png"}) {
     write(name);
   }
   const DataBunch data =
-      DataBlock{.items = items(), .split = split_by_list({"1.png"})}
-          .bunch(options_);
+      DataBlock{.items = items(), .split = split_by_list({"1.png"})}.bunch(
+          options_);
   EXPECT_EQ(
       data.classes,
       (std::vector<std::string>{"cafe\xcc\x81", "\xf0\x9f\x90\xb1"}));

@@ -1,11 +1,11 @@
 #include "tern/vision/decode.h"
 
 #include <cstdio>
+#include <jpeglib.h>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <jpeglib.h>
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
@@ -354,9 +354,8 @@ torch::Tensor sampled(
     const Warp& warp,
     ImageSize size,
     const DecodeOptions& options = {}) {
-  torch::Tensor out = torch::empty(
-      {size.height, size.width, options.channels},
-      torch::kByte);
+  torch::Tensor out =
+      torch::empty({size.height, size.width, options.channels}, torch::kByte);
   EncodedImage(bytes, "cat.jpg", options)
       .sample(warp, size, out.data_ptr<uint8_t>());
   return out;
@@ -365,12 +364,14 @@ torch::Tensor sampled(
 TEST(Decode, DecodesAPartAsTheWholeHasIt) {
   for (const std::vector<int>& parameters :
        {std::vector<int>{}, {cv::IMWRITE_JPEG_PROGRESSIVE, 1}}) {
-    const Bytes bytes =
-        encode(random_image(203, 311), ".jpg", parameters);
+    const Bytes bytes = encode(random_image(203, 311), ".jpg", parameters);
     const torch::Tensor whole = decode_image(bytes);
     for (const auto& [top, left, height, width] :
-         {std::tuple{0, 0, 203, 40}, {17, 33, 64, 100}, {150, 250, 53, 61},
-          {202, 310, 1, 1}, {0, 100, 5, 5}}) {
+         {std::tuple{0, 0, 203, 40},
+          {17, 33, 64, 100},
+          {150, 250, 53, 61},
+          {202, 310, 1, 1},
+          {0, 100, 5, 5}}) {
       const Warp warp = {.matrix = Matrix3::translation(left, top)};
       EXPECT_TRUE(torch::equal(
           sampled(bytes, warp, {height, width}),
@@ -407,7 +408,9 @@ TEST(Decode, FindsACutJpegAlsoBelowThePartItDecodes) {
         bytes.begin(),
         bytes.begin() + static_cast<long>(bytes.size() * percent / 100));
     expect_error<DataError>(
-        [&] { sampled(cut, top_left, {20, 20}); },
+        [&] {
+          sampled(cut, top_left, {20, 20});
+        },
         {"cat.jpg", "truncated"});
     EXPECT_NO_THROW(sampled(cut, top_left, {20, 20}, {.lenient = true}));
   }
@@ -424,15 +427,15 @@ TEST(Decode, RefusesAProgressiveJpegOfEndlessScans) {
   while (bytes[start] != 0xff || bytes[start + 1] != 0xda) {
     --start;
   }
-  const Bytes scan(
-      bytes.begin() + static_cast<long>(start),
-      bytes.end() - 2);
+  const Bytes scan(bytes.begin() + static_cast<long>(start), bytes.end() - 2);
   bytes.resize(bytes.size() - 2);
   for (int i = 0; i < 600; ++i) {
     bytes.insert(bytes.end(), scan.begin(), scan.end());
   }
   bytes.insert(bytes.end(), {0xff, 0xd9});
-  EXPECT_NE(error_for(bytes, {.lenient = true}).find("500 scans"), std::string::npos);
+  EXPECT_NE(
+      error_for(bytes, {.lenient = true}).find("500 scans"),
+      std::string::npos);
 }
 
 TEST(Decode, GivesTheNumbersOfAMaskAsTheyAreStored) {

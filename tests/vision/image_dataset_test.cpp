@@ -147,7 +147,8 @@ std::vector<Batch> all_batches(
        .workers = workers});
   std::vector<Batch> batches;
   for (auto epoch = loader.epoch(2); auto batch = epoch.next();) {
-    batches.push_back({{batch->inputs[0].clone()}, {batch->targets[0].clone()}});
+    batches.push_back(
+        {{batch->inputs[0].clone()}, {batch->targets[0].clone()}});
   }
   return batches;
 }

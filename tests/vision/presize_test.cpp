@@ -66,7 +66,8 @@ TEST_F(Presize, KeepsProportionsAndJustCoversTheSize) {
 }
 
 TEST_F(Presize, GivesNearlyTheSameBatches) {
-  const ImageDataset plain = images({.transforms = {{random_resized_crop({0.5f, 1})}, {}}});
+  const ImageDataset plain =
+      images({.transforms = {{random_resized_crop({0.5f, 1})}, {}}});
   const auto packed =
       plain.with_pack(presize_images(plain, temp_ / "p.pack", {80, 80}));
   const BatchContext context = {.seed = 1, .training = true};
@@ -113,7 +114,9 @@ TEST_F(Presize, MakesADamagedFileAgain) {
 TEST_F(Presize, NamesABadImageOrLeavesItOut) {
   write_file(paths_[4], std::string("no image"));
   expect_error<DataError>(
-      [&] { presize_images(images(), temp_ / "p.pack", {50, 50}); },
+      [&] {
+        presize_images(images(), temp_ / "p.pack", {50, 50});
+      },
       {"4.jpg", "not an image"});
   EXPECT_FALSE(std::filesystem::exists(temp_ / "p.pack"));
 
@@ -151,7 +154,9 @@ TEST_F(Presize, WorksForAWholeDataBunch) {
           Tensors{torch::zeros({4})}),
       nullptr);
   expect_error<c10::ValueError>(
-      [&] { other.presize(temp / "cache", {30, 30}); },
+      [&] {
+        other.presize(temp / "cache", {30, 30});
+      },
       {"train data set is no ImageDataset"});
 }
 

@@ -24,8 +24,7 @@ TEST(VerifyImages, ListsThoseThatCannotBeDecoded) {
   const TempFolder temp;
   write_folder(temp);
   for (const int64_t workers : {1, 3}) {
-    const ImageReport report =
-        verify_images(temp.path(), {.workers = workers});
+    const ImageReport report = verify_images(temp.path(), {.workers = workers});
     EXPECT_EQ(report.checked, 6);
     EXPECT_EQ(report.removed, 0);
     ASSERT_EQ(report.bad.size(), 2u);

@@ -63,8 +63,8 @@ void turn_hue(float turn, float* rgb) {
 
 void mix_colours(const Lighting& lighting, const MutablePixels& image) {
   const std::array<float, 256>& logit = logits();
-  const bool is_logit = lighting.saturation != 1 || lighting.scale != 1 ||
-                        lighting.shift != 0;
+  const bool is_logit =
+      lighting.saturation != 1 || lighting.scale != 1 || lighting.shift != 0;
   const float keep = lighting.saturation;
   const int64_t count = image.size.height * image.size.width;
   uint8_t* pixel = image.pixels;
@@ -75,8 +75,7 @@ void mix_colours(const Lighting& lighting, const MutablePixels& image) {
         rgb[c] = logit[pixel[c]];
       }
       // ITU-R 601-2, as in fastai's grayscale.
-      const float grey =
-          0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
+      const float grey = 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
       for (float& value : rgb) {
         value = sigmoid(
             lighting.scale * (value * keep + grey * (1 - keep)) +

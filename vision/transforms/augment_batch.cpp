@@ -16,9 +16,8 @@ BatchTransform augment_batch(Transforms transforms, Padding padding) {
         transform,
         "[augment_batch] a transform is null; leave it out instead.");
   }
-  return [transforms = std::move(transforms), padding](
-             Batch& batch,
-             const BatchTransformContext& context) {
+  return [transforms = std::move(transforms),
+          padding](Batch& batch, const BatchTransformContext& context) {
     if (!context.training) {
       return;
     }

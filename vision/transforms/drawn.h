@@ -33,11 +33,8 @@ class Drawn final : public Transform {
 
 /// \param name  For the error message.
 template <class Action>
-TransformPtr drawn(
-    const char* name,
-    float p,
-    Action action,
-    bool resizes = false) {
+TransformPtr
+drawn(const char* name, float p, Action action, bool resizes = false) {
   TORCH_CHECK_VALUE(
       p >= 0 && p <= 1,
       fmt::format(
@@ -48,8 +45,7 @@ TransformPtr drawn(
 }
 
 /// \param above  What the low end must be larger than.
-inline Range
-checked(const char* name, Range range, float above = -3.4e38f) {
+inline Range checked(const char* name, Range range, float above = -3.4e38f) {
   TORCH_CHECK_VALUE(
       range.low <= range.high && range.low > above,
       fmt::format(

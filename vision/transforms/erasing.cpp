@@ -43,15 +43,16 @@ TransformPtr random_erasing(float p, Range area, float min_aspect) {
       [area, min_aspect](SamplePlan& plan, SampleRng& rng) {
         const ImageSize target = plan.target();
         const double pixels =
-            static_cast<double>(target.height * target.width) *
-            draw(area, rng);
+            static_cast<double>(target.height * target.width) * draw(area, rng);
         const float limit = -std::log(min_aspect);
         const double aspect = std::exp(rng.uniform(-limit, limit));
         const ImageSize size = {
             std::min<int64_t>(
-                std::llround(std::sqrt(pixels * aspect)), target.height - 1),
+                std::llround(std::sqrt(pixels * aspect)),
+                target.height - 1),
             std::min<int64_t>(
-                std::llround(std::sqrt(pixels / aspect)), target.width - 1)};
+                std::llround(std::sqrt(pixels / aspect)),
+                target.width - 1)};
         const auto y =
             static_cast<int64_t>(rng.below(target.height - size.height));
         const auto x =

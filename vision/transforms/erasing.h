@@ -13,9 +13,7 @@ cutout(Range holes = {1, 1}, Range length = {40, 40}, float p = 0.5f);
 /// Paints noise over a rectangle, as fastai's RandomErasing.
 /// \param area        Range of its share of the image.
 /// \param min_aspect  Its sides differ by at most the factor 1 / min_aspect.
-TransformPtr random_erasing(
-    float p = 0.5f,
-    Range area = {0, 0.3f},
-    float min_aspect = 0.3f);
+TransformPtr
+random_erasing(float p = 0.5f, Range area = {0, 0.3f}, float min_aspect = 0.3f);
 
 }  // namespace tern

@@ -93,18 +93,15 @@ TransformPtr symmetric_warp(Range magnitude, float p) {
 
 TransformPtr perspective(float magnitude, float p) {
   checked("perspective", {0, magnitude});
-  return drawn(
-      "perspective",
-      p,
-      [magnitude](SamplePlan& plan, SampleRng& rng) {
-        Points seen = kCorners;
-        for (auto& point : seen) {
-          for (double& coordinate : point) {
-            coordinate += rng.uniform(-magnitude, magnitude);
-          }
-        }
-        view_in_units(plan, perspective_matrix(seen, kCorners));
-      });
+  return drawn("perspective", p, [magnitude](SamplePlan& plan, SampleRng& rng) {
+    Points seen = kCorners;
+    for (auto& point : seen) {
+      for (double& coordinate : point) {
+        coordinate += rng.uniform(-magnitude, magnitude);
+      }
+    }
+    view_in_units(plan, perspective_matrix(seen, kCorners));
+  });
 }
 
 TransformPtr jitter(Range magnitude, float p) {

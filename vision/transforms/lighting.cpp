@@ -75,19 +75,23 @@ TransformPtr channel_order(std::array<int, 3> order) {
 
 TransformPtr rgb_randomize(Range threshold, float p) {
   checked("rgb_randomize", threshold);
-  return drawn("rgb_randomize", p, [threshold](SamplePlan& plan, SampleRng& rng) {
-    const auto channel = static_cast<int64_t>(rng.below(3));
-    const float limit = draw(threshold, rng);
-    const uint32_t key = rng();
-    plan.pixel_functions.emplace_back([=](const MutablePixels& image) {
-      const int64_t count = image.size.height * image.size.width;
-      for (int64_t i = 0; i < count; ++i) {
-        const float noise = 0.5f + 0.5f * warp_jitter(key, channel, i).first;
-        image.pixels[i * image.channels + channel % image.channels] =
-            static_cast<uint8_t>(255 * limit * noise);
-      }
-    });
-  });
+  return drawn(
+      "rgb_randomize",
+      p,
+      [threshold](SamplePlan& plan, SampleRng& rng) {
+        const auto channel = static_cast<int64_t>(rng.below(3));
+        const float limit = draw(threshold, rng);
+        const uint32_t key = rng();
+        plan.pixel_functions.emplace_back([=](const MutablePixels& image) {
+          const int64_t count = image.size.height * image.size.width;
+          for (int64_t i = 0; i < count; ++i) {
+            const float noise =
+                0.5f + 0.5f * warp_jitter(key, channel, i).first;
+            image.pixels[i * image.channels + channel % image.channels] =
+                static_cast<uint8_t>(255 * limit * noise);
+          }
+        });
+      });
 }
 
 }  // namespace tern

@@ -31,14 +31,18 @@ bool any(const Plans& plans, const Predicate& predicate) {
 /// The matrix in the units of grid_sample without aligned corners, where an
 /// image reaches from -1 to 1.
 Matrix3 in_units(const Matrix3& matrix, double height, double width) {
-  const Matrix3 pixels = {{width / 2, 0, width / 2, 0, height / 2, height / 2, 0, 0, 1}};
+  const Matrix3 pixels = {
+      {width / 2, 0, width / 2, 0, height / 2, height / 2, 0, 0, 1}};
   const Matrix3 units = {{2 / width, 0, -1, 0, 2 / height, -1, 0, 0, 1}};
   return units * matrix * pixels;
 }
 
 /// [N, H, W, 2] kFloat: where each pixel comes from.
-torch::Tensor
-grid_of(const Plans& plans, int64_t height, int64_t width, torch::Device device) {
+torch::Tensor grid_of(
+    const Plans& plans,
+    int64_t height,
+    int64_t width,
+    torch::Device device) {
   const auto count = static_cast<int64_t>(plans.size());
   torch::Tensor matrices = torch::empty({count, 3, 3});
   float* values = matrices.mutable_data_ptr<float>();
@@ -50,7 +54,9 @@ grid_of(const Plans& plans, int64_t height, int64_t width, torch::Device device)
     values = std::copy(matrix.values.begin(), matrix.values.end(), values);
   }
   const auto centres = [&](int64_t size) {
-    return (torch::arange(size, torch::TensorOptions(device).dtype(torch::kFloat)) *
+    return (torch::arange(
+                size,
+                torch::TensorOptions(device).dtype(torch::kFloat)) *
                 2 +
             1) /
                size -
@@ -60,9 +66,8 @@ grid_of(const Plans& plans, int64_t height, int64_t width, torch::Device device)
   const torch::Tensor y = centres(height).view({-1, 1}).expand({height, width});
   const torch::Tensor points =
       torch::stack({x, y, torch::ones_like(x)}, -1).view({1, -1, 3});
-  const torch::Tensor mapped = torch::matmul(
-      points,
-      matrices.to(device).transpose(1, 2));
+  const torch::Tensor mapped =
+      torch::matmul(points, matrices.to(device).transpose(1, 2));
   torch::Tensor grid = (mapped.slice(2, 0, 2) / mapped.slice(2, 2, 3))
                            .view({count, height, width, 2});
   if (any(plans, [](const SamplePlan& plan) {
@@ -123,7 +128,9 @@ torch::Tensor with_hue(const torch::Tensor& rgb, const torch::Tensor& turn) {
 }
 
 /// Looks every value of [N, ...] kByte up in a table of its sample.
-torch::Tensor look_up(const torch::Tensor& images, const torch::Tensor& tables) {
+torch::Tensor look_up(
+    const torch::Tensor& images,
+    const torch::Tensor& tables) {
   const int64_t count = images.size(0);
   return tables.gather(1, images.reshape({count, -1}).to(torch::kLong))
       .view(images.sizes());
@@ -165,10 +172,10 @@ torch::Tensor mix_colours(const torch::Tensor& images, const Plans& plans) {
 }
 
 torch::Tensor light(torch::Tensor images, const Plans& plans) {
-  const bool is_mixed = images.size(3) == 3 &&
-                        any(plans, [](const SamplePlan& plan) {
-                          return !plan.lighting.is_table();
-                        });
+  const bool is_mixed =
+      images.size(3) == 3 && any(plans, [](const SamplePlan& plan) {
+        return !plan.lighting.is_table();
+      });
   if (is_mixed) {
     images = to_bytes(mix_colours(images, plans));
     if (!any(plans, [](const SamplePlan& plan) {
@@ -184,8 +191,8 @@ torch::Tensor light(torch::Tensor images, const Plans& plans) {
   if (any(plans, [](const SamplePlan& plan) {
         return !plan.lighting.is_identity();
       })) {
-    const torch::Tensor tables = tables_of(
-        plans, [](const SamplePlan& plan) { return plan.lighting; });
+    const torch::Tensor tables =
+        tables_of(plans, [](const SamplePlan& plan) { return plan.lighting; });
     return look_up(images, tables.to(images.device()));
   }
   return images;
@@ -198,12 +205,19 @@ void erase_all(const torch::Tensor& images, const Plans& plans) {
       const auto end = [](int64_t first, int64_t length, int64_t limit) {
         return std::clamp<int64_t>(first + length, 0, limit);
       };
-      const int64_t top = std::clamp<int64_t>(erasure.at.height, 0, size.height);
+      const int64_t top =
+          std::clamp<int64_t>(erasure.at.height, 0, size.height);
       const int64_t left = std::clamp<int64_t>(erasure.at.width, 0, size.width);
       torch::Tensor part =
           images[static_cast<int64_t>(i)]
-              .slice(0, top, end(erasure.at.height, erasure.size.height, size.height))
-              .slice(1, left, end(erasure.at.width, erasure.size.width, size.width));
+              .slice(
+                  0,
+                  top,
+                  end(erasure.at.height, erasure.size.height, size.height))
+              .slice(
+                  1,
+                  left,
+                  end(erasure.at.width, erasure.size.width, size.width));
       if (part.numel() == 0) {
         continue;
       }
@@ -213,9 +227,7 @@ void erase_all(const torch::Tensor& images, const Plans& plans) {
       }
       torch::Tensor noise =
           torch::zeros({size.height, size.width, images.size(3)}, torch::kByte);
-      erase(
-          erasure,
-          {noise.mutable_data_ptr<uint8_t>(), size, images.size(3)});
+      erase(erasure, {noise.mutable_data_ptr<uint8_t>(), size, images.size(3)});
       part.copy_(noise.slice(0, top, top + part.size(0))
                      .slice(1, left, left + part.size(1)));
     }
@@ -245,7 +257,11 @@ torch::Tensor render_with_tensors(
       padding_mode(plans),
       /*align_corners=*/false);
   torch::Tensor bytes = light(
-      sampled.round().clamp(0, 255).to(torch::kByte).permute({0, 2, 3, 1}).contiguous(),
+      sampled.round()
+          .clamp(0, 255)
+          .to(torch::kByte)
+          .permute({0, 2, 3, 1})
+          .contiguous(),
       plans);
   erase_all(bytes, plans);
   return bytes;

@@ -15,8 +15,8 @@ struct Part {
 
 /// The largest part in the middle whose width over height is in `ratio`.
 Part middle_part(ImageSize image, Range ratio) {
-  const double shape = static_cast<double>(image.width) /
-                       static_cast<double>(image.height);
+  const double shape =
+      static_cast<double>(image.width) / static_cast<double>(image.height);
   Part part{.size = image};
   if (shape < ratio.low) {
     part.size.height = std::clamp<int64_t>(
@@ -98,20 +98,18 @@ TransformPtr random_resized_crop(Range scale, Range ratio, float p) {
 TransformPtr centre_crop(float margin) {
   TORCH_CHECK_VALUE(
       margin >= 0,
-      fmt::format(
-          "[centre_crop] margin is {}; expected 0 or more.",
-          margin));
+      fmt::format("[centre_crop] margin is {}; expected 0 or more.", margin));
   return drawn(
       "centre_crop",
       1,
       [margin](SamplePlan& plan, SampleRng&) {
         const ImageSize image = plan.size(), target = plan.target();
-        const double scale = (1 + margin) *
-                             std::max(
-                                 static_cast<double>(target.height) /
-                                     static_cast<double>(image.height),
-                                 static_cast<double>(target.width) /
-                                     static_cast<double>(image.width));
+        const double scale =
+            (1 + margin) * std::max(
+                               static_cast<double>(target.height) /
+                                   static_cast<double>(image.height),
+                               static_cast<double>(target.width) /
+                                   static_cast<double>(image.width));
         const auto scaled = [&](int64_t size, int64_t least) {
           return std::max<int64_t>(
               least,

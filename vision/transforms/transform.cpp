@@ -8,10 +8,10 @@ namespace {
 
 /// The size, in the image's proportions, that covers or fits into `target`.
 ImageSize proportional(ImageSize image, ImageSize target, bool covers) {
-  const double across = static_cast<double>(target.width) /
-                        static_cast<double>(image.width);
-  const double down = static_cast<double>(target.height) /
-                      static_cast<double>(image.height);
+  const double across =
+      static_cast<double>(target.width) / static_cast<double>(image.width);
+  const double down =
+      static_cast<double>(target.height) / static_cast<double>(image.height);
   const double scale = covers ? std::max(across, down) : std::min(across, down);
   const auto scaled = [&](int64_t size) {
     return std::max<int64_t>(
@@ -42,10 +42,8 @@ void make_plan(
         break;
       case ResizeMethod::crop:
       case ResizeMethod::pad:
-        plan.resize(proportional(
-            source,
-            target,
-            options.resize == ResizeMethod::crop));
+        plan.resize(
+            proportional(source, target, options.resize == ResizeMethod::crop));
         break;
       case ResizeMethod::none:
         break;

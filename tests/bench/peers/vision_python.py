@@ -80,7 +80,7 @@ def augment():
         ]
     )
     images = torch.randint(256, (64, 3, 224, 224), dtype=torch.uint8)
-    rounds = 20
+    rounds = 5
     for round_ in range(-2, rounds):
         if round_ == 0:
             begin = time.perf_counter()

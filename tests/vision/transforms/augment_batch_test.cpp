@@ -19,11 +19,11 @@ torch::Tensor smooth_batch(int64_t count, int64_t size) {
   const auto ramp = [&](double frequency) {
     return torch::sin(torch::arange(size) * frequency);
   };
-  torch::Tensor image = (ramp(0.11).view({-1, 1, 1}) +
-                         ramp(0.07).view({1, -1, 1}) +
-                         torch::tensor({0.f, 0.3f, 0.6f})) *
-                            45 +
-                        120;
+  torch::Tensor image =
+      (ramp(0.11).view({-1, 1, 1}) + ramp(0.07).view({1, -1, 1}) +
+       torch::tensor({0.f, 0.3f, 0.6f})) *
+          45 +
+      120;
   return image.round()
       .clamp(0, 255)
       .to(torch::kByte)
@@ -31,8 +31,11 @@ torch::Tensor smooth_batch(int64_t count, int64_t size) {
       .contiguous();
 }
 
-std::vector<SamplePlan>
-plans_for(const Transforms& transforms, int64_t count, ImageSize size, Padding padding) {
+std::vector<SamplePlan> plans_for(
+    const Transforms& transforms,
+    int64_t count,
+    ImageSize size,
+    Padding padding) {
   std::vector<SamplePlan> plans;
   for (int64_t i = 0; i < count; ++i) {
     plans.push_back(planned(
@@ -56,8 +59,7 @@ TEST_P(RenderBatch, GivesTheSameByTensorsAsByTheLoadersLoops) {
   const torch::Tensor images = smooth_batch(12, 48);
   for (const Padding padding :
        {Padding::zeros, Padding::border, Padding::reflection}) {
-    const auto plans =
-        plans_for(GetParam().transforms, 12, {48, 48}, padding);
+    const auto plans = plans_for(GetParam().transforms, 12, {48, 48}, padding);
     const torch::Tensor a = render_on_cpu(images, plans);
     const torch::Tensor b = render_with_tensors(images, plans);
     const torch::Tensor difference =
@@ -107,7 +109,8 @@ Batch augmented(const BatchTransformContext& context) {
 
 TEST(AugmentBatch, DependsOnSeedEpochAndBatchAlone) {
   const torch::Tensor first =
-      augmented({.training = true, .seed = 1, .epoch = 2, .batch = 3}).inputs[0];
+      augmented({.training = true, .seed = 1, .epoch = 2, .batch = 3})
+          .inputs[0];
   EXPECT_TRUE(torch::equal(
       first,
       augmented({.training = true, .seed = 1, .epoch = 2, .batch = 3})
@@ -116,11 +119,10 @@ TEST(AugmentBatch, DependsOnSeedEpochAndBatchAlone) {
        {std::tuple{2, 2, 3}, {1, 3, 3}, {1, 2, 4}}) {
     EXPECT_FALSE(torch::equal(
         first,
-        augmented(
-            {.training = true,
-             .seed = static_cast<uint64_t>(seed),
-             .epoch = epoch,
-             .batch = batch})
+        augmented({.training = true,
+                   .seed = static_cast<uint64_t>(seed),
+                   .epoch = epoch,
+                   .batch = batch})
             .inputs[0]));
   }
   // Each sample in its own way.

@@ -113,8 +113,10 @@ TEST(Geometry, ComposesAnyNumberOfTransformsIntoOneSampling) {
   EXPECT_TRUE(torch::equal(
       rendered(
           image,
-          {rotate({17, 17}, 1), zoom({1.5f, 1.5f}, 1),
-           zoom({1 / 1.5f, 1 / 1.5f}, 1), rotate({-17, -17}, 1)}),
+          {rotate({17, 17}, 1),
+           zoom({1.5f, 1.5f}, 1),
+           zoom({1 / 1.5f, 1 / 1.5f}, 1),
+           rotate({-17, -17}, 1)}),
       image));
 }
 
@@ -122,7 +124,8 @@ TEST(Geometry, DrawsWithTheProbabilityThatIsGiven) {
   const torch::Tensor image = random_picture(4, 4);
   int flipped = 0;
   for (uint64_t seed = 0; seed < 400; ++seed) {
-    flipped += torch::equal(rendered(image, {flip_lr(0.25f)}, seed), image) ? 0 : 1;
+    flipped +=
+        torch::equal(rendered(image, {flip_lr(0.25f)}, seed), image) ? 0 : 1;
   }
   EXPECT_NEAR(flipped, 100, 30);
 }
@@ -130,7 +133,9 @@ TEST(Geometry, DrawsWithTheProbabilityThatIsGiven) {
 TEST(Geometry, RefusesWhatCannotBeDrawn) {
   expect_error<c10::ValueError>([] { flip_lr(1.5f); }, {"flip_lr", "p is 1.5"});
   expect_error<c10::ValueError>(
-      [] { rotate({10, -10}); },
+      [] {
+        rotate({10, -10});
+      },
       {"rotate", "lower end first"});
   expect_error<c10::ValueError>([] { zoom({0, 1}); }, {"zoom", "above 0"});
 }

@@ -34,8 +34,9 @@ int64_t largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 TEST(Lighting, BrightnessAndContrastAreFastais) {
-  const torch::Tensor out =
-      rendered(all_greys(), {brightness({0.6f, 0.6f}, 1), contrast({1.2f, 1.2f}, 1)});
+  const torch::Tensor out = rendered(
+      all_greys(),
+      {brightness({0.6f, 0.6f}, 1), contrast({1.2f, 1.2f}, 1)});
   for (int i = 0; i < 256; ++i) {
     const double expected =
         255 * sigmoid((logit(i / 255.0) + logit(0.6)) * 1.2);
@@ -48,7 +49,9 @@ TEST(Lighting, IsLeftAloneByAChangeOfNothing) {
   EXPECT_TRUE(torch::equal(
       rendered(
           image,
-          {brightness({0.5f, 0.5f}, 1), contrast({1, 1}, 1), saturation(0, 1),
+          {brightness({0.5f, 0.5f}, 1),
+           contrast({1, 1}, 1),
+           saturation(0, 1),
            hue(0, 1)}),
       image));
 }
@@ -103,16 +106,14 @@ TEST(Lighting, TakesCurvesOfOnesOwn) {
     }
   };
   const torch::Tensor image = random_picture(8, 8);
-  EXPECT_TRUE(torch::equal(
-      rendered(image, {std::make_shared<Invert>()}),
-      255 - image));
+  EXPECT_TRUE(
+      torch::equal(rendered(image, {std::make_shared<Invert>()}), 255 - image));
 }
 
 TEST(Lighting, PutsChannelsIntoAnotherOrder) {
   const torch::Tensor image = random_picture(8, 8);
-  EXPECT_TRUE(torch::equal(
-      rendered(image, {channel_order({2, 1, 0})}),
-      image.flip(2)));
+  EXPECT_TRUE(
+      torch::equal(rendered(image, {channel_order({2, 1, 0})}), image.flip(2)));
 }
 
 TEST(Lighting, ReplacesOneChannelByNoise) {
@@ -128,7 +129,9 @@ TEST(Lighting, RefusesWhatWouldBeBlackOrWhite) {
   expect_error<c10::ValueError>([] { saturation(1); }, {"max is 1"});
   expect_error<c10::ValueError>([] { hue(0.6f); }, {"half of the circle"});
   expect_error<c10::ValueError>(
-      [] { channel_order({0, 1, 3}); },
+      [] {
+        channel_order({0, 1, 3});
+      },
       {"no channel 3"});
 }
 

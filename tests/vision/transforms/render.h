@@ -12,7 +12,8 @@ inline torch::Tensor random_picture(int64_t height, int64_t width) {
   return torch::randint(256, {height, width, 3}, torch::kByte);
 }
 
-/// The plan of one sample of a run with `seed`. \param target  Unset: as source.
+/// The plan of one sample of a run with `seed`. \param target  Unset: as
+/// source.
 inline SamplePlan planned(
     const Transforms& transforms,
     ImageSize source,

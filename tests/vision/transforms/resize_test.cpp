@@ -98,8 +98,8 @@ TEST(Resize, RandomResizedCropStaysInItsRangesAndTheImage) {
 }
 
 TEST(Resize, RandomResizedCropTakesTheMiddleOfAnImageWithoutSuchAPart) {
-  const Seen s = seen(
-      planned({random_resized_crop({0.9f, 1})}, {10, 1000}, 1, {64, 64}));
+  const Seen s =
+      seen(planned({random_resized_crop({0.9f, 1})}, {10, 1000}, 1, {64, 64}));
   EXPECT_NEAR(s.right - s.left, 13, 1);
   EXPECT_NEAR((s.left + s.right) / 2, 500, 1);
 }
@@ -113,7 +113,9 @@ TEST(Resize, CentreCropLeavesAMargin) {
 TEST(Resize, TakesImagesOfOneRowOrColumn) {
   for (const ImageSize source : {ImageSize{1, 1}, {1, 100000}, {100000, 1}}) {
     for (const ResizeMethod method :
-         {ResizeMethod::crop, ResizeMethod::pad, ResizeMethod::squish,
+         {ResizeMethod::crop,
+          ResizeMethod::pad,
+          ResizeMethod::squish,
           ResizeMethod::none}) {
       const torch::Tensor image =
           torch::full({source.height, source.width, 3}, 9, torch::kByte);
@@ -133,13 +135,12 @@ TEST(GetTransforms, IsFastaisList) {
   EXPECT_EQ(get_transforms().train.size(), 7u);
   EXPECT_EQ(get_transforms().valid.size(), 1u);
   EXPECT_EQ(
-      get_transforms(
-          {.do_flip = false,
-           .max_rotate = 0,
-           .max_zoom = 1,
-           .max_lighting = 0,
-           .max_warp = 0,
-           .extra = {flip_lr()}})
+      get_transforms({.do_flip = false,
+                      .max_rotate = 0,
+                      .max_zoom = 1,
+                      .max_lighting = 0,
+                      .max_warp = 0,
+                      .extra = {flip_lr()}})
           .train.size(),
       2u);
 }
@@ -159,7 +160,8 @@ TEST(GetTransforms, ValidationIsTheMiddleWhateverTheSeed) {
 TEST(Erasing, CutsASquareOut) {
   const torch::Tensor image = torch::full({60, 60, 3}, 200, torch::kByte);
   for (uint64_t seed = 0; seed < 30; ++seed) {
-    const torch::Tensor out = rendered(image, {cutout({1, 1}, {20, 20}, 1)}, seed);
+    const torch::Tensor out =
+        rendered(image, {cutout({1, 1}, {20, 20}, 1)}, seed);
     const int64_t black = out.eq(0).sum().item<int64_t>() / 3;
     EXPECT_GE(black, 100);
     EXPECT_LE(black, 400);
@@ -178,11 +180,15 @@ TEST(Erasing, FillsARectangleWithNoise) {
 
 TEST(Resize, RefusesWhatIsNoPart) {
   expect_error<c10::ValueError>(
-      [] { random_resized_crop({0.5f, 1.5f}); },
+      [] {
+        random_resized_crop({0.5f, 1.5f});
+      },
       {"scale goes up to 1.5"});
   expect_error<c10::ValueError>([] { centre_crop(-1); }, {"margin is -1"});
   expect_error<c10::ValueError>(
-      [] { random_erasing(1, {0, 2}); },
+      [] {
+        random_erasing(1, {0, 2});
+      },
       {"area is 0 to 2"});
 }
 
