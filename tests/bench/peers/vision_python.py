@@ -1,0 +1,109 @@
+"""Python's side of the comparisons `vision_*`: the work of vision_timed.cpp."""
+import argparse
+import json
+import time
+
+import torch
+
+
+def torchvision_loader(folder, decode):
+    """Batches by torchvision v2, from files that torchvision or PIL decodes."""
+    from torchvision.datasets import ImageFolder
+    from torchvision.io import ImageReadMode, decode_image
+    from torchvision.transforms import v2
+
+    steps = [
+        v2.RandomResizedCrop(128, antialias=True),
+        v2.RandomHorizontalFlip(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+    ]
+    options = {}
+    if decode == "torchvision":
+        options["loader"] = lambda path: decode_image(
+            path, mode=ImageReadMode.RGB
+        )
+    else:
+        steps.insert(0, v2.PILToTensor())
+    images = ImageFolder(
+        f"{folder}/train", transform=v2.Compose(steps), **options
+    )
+    return torch.utils.data.DataLoader(
+        images,
+        batch_size=64,
+        shuffle=True,
+        drop_last=True,
+        num_workers=2,
+        persistent_workers=True,
+    )
+
+
+def fastai_loader(folder):
+    from fastai.vision.all import (
+        Flip,
+        ImageDataLoaders,
+        Normalize,
+        RandomResizedCrop,
+        imagenet_stats,
+    )
+
+    return ImageDataLoaders.from_folder(
+        folder,
+        valid="validation",
+        bs=64,
+        num_workers=2,
+        item_tfms=RandomResizedCrop(128, min_scale=0.08),
+        batch_tfms=[Flip(), Normalize.from_stats(*imagenet_stats)],
+    ).train
+
+
+def load(loader):
+    """Seconds for 1000 images of one epoch, the second."""
+    for _ in range(2):
+        begin, images = time.perf_counter(), 0
+        for batch in loader:
+            images += len(batch[0])
+        seconds = time.perf_counter() - begin
+    return seconds * 1000 / images
+
+
+def augment():
+    """The nearest to fastai's get_transforms, image by image as it must be."""
+    from torchvision.transforms import v2
+
+    transform = v2.Compose(
+        [
+            v2.RandomHorizontalFlip(),
+            v2.RandomPerspective(0.2, p=0.75),
+            v2.RandomAffine(10, scale=(1, 1.1)),
+            v2.ColorJitter(brightness=0.2, contrast=0.2),
+        ]
+    )
+    images = torch.randint(256, (64, 3, 224, 224), dtype=torch.uint8)
+    rounds = 5
+    for round_ in range(-2, rounds):
+        if round_ == 0:
+            begin = time.perf_counter()
+        torch.stack([transform(image) for image in images])
+    return (time.perf_counter() - begin) / rounds
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--job", required=True)
+    parser.add_argument("--peer", default="torchvision")
+    parser.add_argument("--data")
+    parser.add_argument("--json", required=True)
+    arguments = parser.parse_args()
+    if arguments.job == "augment":
+        seconds = augment()
+    elif arguments.peer == "fastai":
+        seconds = load(fastai_loader(arguments.data))
+    else:
+        seconds = load(torchvision_loader(arguments.data, arguments.peer))
+    with open(arguments.json, "w") as file:
+        json.dump({"seconds": seconds}, file)
+
+
+if __name__ == "__main__":
+    main()

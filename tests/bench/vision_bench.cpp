@@ -1,0 +1,166 @@
+// Images on their way into a batch, on one thread: against the bare decoding of
+// the same files, from a pack, and a whole batch augmented, against LibTorch's
+// tensor operations. `TERN_CLOTHING` names a folder CLASS/*.jpg; without it,
+// photographs are made up. Exit code 1 if a goal is missed.
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/tests/bench/measure.h"
+#include "tern/vision/decode_jpeg.h"
+#include "tern/vision/image_file.h"
+#include "tern/vision/image_folder.h"
+#include "tern/vision/presize.h"
+#include "tern/vision/seen_region.h"
+#include "tern/vision/transforms/get_transforms.h"
+#include "tern/vision/transforms/render_batch.h"
+#include "tern/vision/transforms/resize.h"
+
+namespace {
+
+using namespace tern;  // NOLINT: a program
+namespace fs = std::filesystem;
+
+constexpr int64_t kBatch = 64, kImages = 512;
+constexpr ImageSize kSize{128, 128};
+
+/// About what a photograph of 400 x 533 weighs: 26 kB.
+void make_photographs(const fs::path& folder) {
+  make_folders(folder);
+  cv::RNG rng(1);
+  for (int i = 0; i < 64; ++i) {
+    cv::Mat coarse(67, 50, CV_8UC3), image;
+    rng.fill(coarse, cv::RNG::UNIFORM, 0, 256);
+    cv::resize(coarse, image, {400, 533}, 0, 0, cv::INTER_CUBIC);
+    cv::imwrite(
+        (folder / fmt::format("{}.jpg", i)).string(),
+        image,
+        {cv::IMWRITE_JPEG_QUALITY, 85});
+  }
+}
+
+std::vector<std::string> photographs(const fs::path& scratch) {
+  const char* folder = std::getenv("TERN_CLOTHING");
+  if (folder == nullptr) {
+    make_photographs(scratch / "photographs");
+  }
+  const auto found =
+      find_image_files(folder ? fs::path(folder) : scratch / "photographs");
+  std::vector<std::string> paths;
+  for (int64_t i = 0; i < kImages; ++i) {
+    paths.push_back(found[static_cast<size_t>(i) * 7919 % found.size()]);
+  }
+  return paths;
+}
+
+/// Decodes each file whole, at the scale that its random crop allows.
+void decode_bare(const ImageDataset& images, const BatchContext& context) {
+  static ScratchBuffer file, pixels;
+  SamplePlan plan;
+  for (int64_t i = 0; i < images.size(); ++i) {
+    const std::string& path = images.paths()[static_cast<size_t>(i)];
+    const auto bytes = read_image_file(path, file);
+    const ImageHeader header = read_image_header(bytes, path);
+    const ImageSize size = {header.height, header.width};
+    SampleRng rng = context.rng(i);
+    make_plan(images.options().transforms.train, {}, size, kSize, rng, plan);
+    const ImageSize factors = shrink_factors(plan.warp().matrix, kSize);
+    const auto least = std::min(factors.height, factors.width);
+    const int denominator = least >= 8   ? 8
+                            : least >= 4 ? 4
+                            : least >= 2 ? 2
+                                         : 1;
+    const ImageSize scaled = jpeg_scaled_size(size, denominator);
+    decode_jpeg_region(
+        bytes,
+        path,
+        header,
+        denominator,
+        {0, 0, scaled.height, scaled.width},
+        3,
+        false,
+        pixels);
+  }
+}
+
+void make_batches(const ImageDataset& images, const BatchContext& context) {
+  std::vector<int64_t> indices(kBatch);
+  for (int64_t first = 0; first < images.size(); first += kBatch) {
+    std::iota(indices.begin(), indices.end(), first);
+    images.get_batch(indices, context);
+  }
+}
+
+std::string rate(double seconds) {
+  return fmt::format("{:.0f}/s", static_cast<double>(kImages) / seconds);
+}
+
+bool augmentation() {
+  const torch::Tensor images =
+      torch::randint(256, {kBatch, 224, 224, 3}, torch::kByte);
+  std::vector<SamplePlan> plans(kBatch);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    SampleRng rng(1, 0, static_cast<int64_t>(i));
+    make_plan(
+        get_transforms().train,
+        {.resize = ResizeMethod::none},
+        {224, 224},
+        {224, 224},
+        rng,
+        plans[i]);
+  }
+  const auto m = bench::measure(
+      [&] { render_on_cpu(images, plans); },
+      [&] { render_with_tensors(images, plans); },
+      11);
+  return bench::report_times("augment_64_at_224_vs_tensors", m, 1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bench::read_arguments(argc, argv);
+  const fs::path scratch =
+      fs::temp_directory_path() / fmt::format("tern-vision-bench-{}", getpid());
+  const ImageDataset images(
+      photographs(scratch),
+      std::vector<int64_t>(kImages),
+      {.size = kSize, .transforms = {{random_resized_crop(), flip_lr()}, {}}});
+  BufferPool pool;
+  BatchContext context{.seed = 1, .training = true, .buffers = &pool};
+
+  bool good = true;
+  const auto m = bench::measure(
+      [&] { make_batches(images, context); },
+      [&] { decode_bare(images, context); },
+      7);
+  good &= bench::report(
+      "crop_flip_128_vs_bare_decode",
+      rate(m.ours),
+      rate(m.theirs),
+      m.ratio,
+      0.85);
+
+  const auto packed =
+      images.with_pack(presize_images(images, scratch / "a.pack", {160, 160}));
+  make_batches(*packed, context);
+  const double seconds =
+      bench::seconds([&] { make_batches(*packed, context); });
+  // The goal is for two threads.
+  constexpr double kGoal = 10000;
+  const double per_second = static_cast<double>(kImages) / seconds;
+  good &= bench::report(
+      "crop_flip_128_from_pack_a_thread",
+      rate(seconds),
+      fmt::format("{}/s", kGoal),
+      per_second / kGoal,
+      1);
+  good &= augmentation();
+  std::error_code ignored;
+  fs::remove_all(scratch, ignored);
+  return good ? 0 : 1;
+}

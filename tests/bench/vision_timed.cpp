@@ -1,0 +1,88 @@
+// Tern's side of the comparisons `vision_*`: photographs into batches, from
+// their files or a pack, and one batch augmented.
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "tern/vision/image_data_bunch.h"
+#include "tern/vision/presize.h"
+#include "tern/vision/transforms/augment_batch.h"
+#include "tern/vision/transforms/get_transforms.h"
+#include "tern/vision/transforms/resize.h"
+
+namespace {
+
+using namespace tern;  // NOLINT: a program
+namespace fs = std::filesystem;
+
+double now() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// Seconds for 1000 images of one epoch, the second.
+double load(const std::string& folder, bool is_packed) {
+  const fs::path cache =
+      fs::temp_directory_path() / fmt::format("tern-vision-{}", getpid());
+  DataBunch data = ImageDataBunch::from_folder(
+      folder,
+      {.valid = "validation",
+       .size = ImageSize{128, 128},
+       .transforms = {{random_resized_crop(), flip_lr()}, {centre_crop()}},
+       .batch_size = 64,
+       .workers = 2});
+  if (is_packed) {
+    data.presize(cache, {160, 160});
+  }
+  double seconds = 0;
+  int64_t images = 0;
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    const double begin = now();
+    images = 0;
+    auto batches = data.train->epoch(epoch);
+    while (auto batch = batches.next()) {
+      data.batch_transforms[0](*batch, {.training = true});
+      images += batch->size();
+    }
+    seconds = now() - begin;
+  }
+  std::error_code ignored;
+  fs::remove_all(cache, ignored);
+  return seconds * 1000 / static_cast<double>(images);
+}
+
+/// Seconds for one batch of 64 at 224 pixels, get_transforms' geometry and
+/// lighting.
+double augment() {
+  const BatchTransform transform = augment_batch(get_transforms().train);
+  const torch::Tensor images =
+      torch::randint(256, {64, 224, 224, 3}, torch::kByte);
+  constexpr int kRounds = 20;
+  double begin = 0;
+  for (int round = -2; round < kRounds; ++round) {
+    if (round == 0) begin = now();
+    Batch batch{{images}, {}};
+    transform(batch, {.training = true, .batch = round + 2});
+  }
+  return (now() - begin) / kRounds;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string job, data, json;
+  CLI::App app{"Loads or augments images and writes its times"};
+  app.add_option("--job", job)->required();
+  app.add_option("--data", data);
+  app.add_option("--json", json)->required();
+  CLI11_PARSE(app, argc, argv);
+  const double seconds =
+      job == "augment" ? augment() : load(data, job == "presized");
+  std::ofstream(json) << fmt::format("{{\"seconds\": {}}}\n", seconds);
+  return 0;
+}
