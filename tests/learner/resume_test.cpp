@@ -19,9 +19,13 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/early_stopping.h"
+#include "tern/callbacks/ema.h"
 #include "tern/callbacks/gradient_accumulation.h"
 #include "tern/callbacks/lr_find.h"
+#include "tern/callbacks/mixup.h"
 #include "tern/callbacks/one_cycle.h"
+#include "tern/callbacks/reduce_lr_on_plateau.h"
 #include "tern/callbacks/save_checkpoint.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint.h"
@@ -179,6 +183,18 @@ INSTANTIATE_TEST_SUITE_P(
             "one_cycle",
             [](Learner&) {},
             [](Learner& l) { l.fit_one_cycle(3, 1e-2); }},
+        Program{"ema", [](Learner& l) { l.add<Ema>(0.9); }},
+        Program{"bf16_ema", [](Learner& l) { l.to_bf16().add<Ema>(0.9); }},
+        Program{"mixup", [](Learner& l) { l.add<MixUp>(); }},
+        Program{
+            "plateau",
+            [](Learner& l) {
+              l.add<ReduceLROnPlateau>(
+                  {.min_delta = 10, .patience = 1, .factor = 2});
+            }},
+        Program{
+            "early_stopping",
+            [](Learner& l) { l.add<EarlyStopping>({.min_delta = 10}); }},
         Program{
             "two_fits",
             [](Learner& l) { l.split({"4"}); },
