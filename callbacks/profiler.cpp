@@ -167,8 +167,7 @@ void Profiler::on_train_end(Learner& learn) {
 void Profiler::show(Learner& learn) const {
   const double total = seconds_of(mark_ - start_);
   SinkImpl& sink = learn.sink();
-  sink.line(
-      fmt::format("Profiler: {} batches in {:.2f} s", batches_, total));
+  sink.line(fmt::format("Profiler: {} batches in {:.2f} s", batches_, total));
   sink.line("phase        seconds    share  ms/batch");
   for (size_t i = 0; i < kPhases; ++i) {
     sink.line(fmt::format(

@@ -29,12 +29,12 @@ TEST(ActivationStats, MeasuresTheLayersOfASequential) {
   const auto learn = learner();
   std::vector<torch::Tensor> outputs;
   learn->add<ActivationStats>({.every = 4})
-      .add<LambdaCallback>({.on_loss_begin =
-                                [&](Learner& l) {
-                                  if (!l.state().training) return;
-                                  outputs.push_back(
-                                      l.state().outputs[0].detach().clone());
-                                }})
+      .add<LambdaCallback>(
+          {.on_loss_begin =
+               [&](Learner& l) {
+                 if (!l.state().training) return;
+                 outputs.push_back(l.state().outputs[0].detach().clone());
+               }})
       .fit(1)
       .fit(1);
   const auto& layers = learn->find<ActivationStats>()->activations();
@@ -141,18 +141,14 @@ struct Block : torch::nn::Module {
   Block() {
     inner = register_module(
         "inner",
-        torch::nn::Sequential(
-            torch::nn::Linear(3, 3),
-            torch::nn::Tanh()));
+        torch::nn::Sequential(torch::nn::Linear(3, 3), torch::nn::Tanh()));
   }
   torch::Tensor forward(const torch::Tensor& x) { return inner->forward(x); }
   torch::nn::Sequential inner{nullptr};
 };
 
 TEST(ForwardTaps, ReachSequentialsInsideOfModules) {
-  torch::nn::Sequential net(
-      std::make_shared<Block>(),
-      torch::nn::Linear(3, 1));
+  torch::nn::Sequential net(std::make_shared<Block>(), torch::nn::Linear(3, 1));
   const auto x = torch::randn({2, 3});
   const auto expected = net->forward(x);
   std::vector<size_t> order;

@@ -33,9 +33,7 @@ std::unique_ptr<Learner> slow_learner(
         const override {
       sleep(milliseconds(8));
       const auto n = static_cast<int64_t>(i.size());
-      return {
-          {torch::randn({n, 2})},
-          {torch::zeros({n}, torch::kLong)}};
+      return {{torch::randn({n, 2})}, {torch::zeros({n}, torch::kLong)}};
     }
   };
   struct SlowNet : torch::nn::Module {
