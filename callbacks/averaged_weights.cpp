@@ -4,6 +4,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/only_one.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/master_weights.h"
 
@@ -44,27 +45,57 @@ void AveragedWeights::clear() {
   own_.clear();
 }
 
-void AveragedWeights::move_towards(Learner& learn, double share) {
-  const torch::NoGradGuard no_grad;
+void AveragedWeights::check_are_of(
+    const std::vector<ModelTensor>& tensors) const {
+  bool fits = averages_.size() == tensors.size();
+  for (size_t i = 0; fits && i < tensors.size(); ++i) {
+    fits = names_[i] == tensors[i].name &&
+           averages_[i].sizes() == tensors[i].tensor.sizes();
+  }
+  TORCH_CHECK_VALUE(
+      fits,
+      fmt::format(
+          "[AveragedWeights] the averages, of {} tensors, are those of another "
+          "model; expected the names and shapes of this one's {} tensors. Load "
+          "the state that was saved with this model.",
+          averages_.size(),
+          tensors.size()));
+}
+
+void AveragedWeights::follow(Learner& learn) {
   const auto tensors = trained_tensors(learn);
+  if (!is_empty()) check_are_of(tensors);
+  names_.clear();
+  followed_.clear();
+  for (const ModelTensor& t : tensors) {
+    names_.push_back(t.name);
+    followed_.push_back(t.tensor.detach());
+  }
+  for (torch::Tensor& average : averages_) {
+    average = average.to(followed_[0].device());
+  }
+}
+
+void AveragedWeights::move_towards_weights(double share) {
+  const torch::NoGradGuard no_grad;
   if (is_empty()) {
-    for (const ModelTensor& t : tensors) {
-      names_.push_back(t.name);
-      averages_.push_back(
-          t.tensor.detach().to(torch::kFloat, false, /*copy=*/true));
+    for (const torch::Tensor& t : followed_) {
+      averages_.push_back(t.to(torch::kFloat, false, /*copy=*/true));
     }
     return;
   }
   Tensors weights;
-  for (const ModelTensor& t : tensors) {
-    weights.push_back(t.tensor.detach().to(torch::kFloat));
+  for (const torch::Tensor& t : followed_) {
+    weights.push_back(t.to(torch::kFloat));
   }
   at::_foreach_lerp_(averages_, weights, share);
 }
 
 void AveragedWeights::stand_in(Learner& learn) {
   if (is_empty() || stands_in()) return;
-  for (const ModelTensor& t : trained_tensors(learn)) {
+  const auto tensors = trained_tensors(learn);
+  check_are_of(tensors);
+  for (const ModelTensor& t : tensors) {
     own_.push_back(t.tensor.detach().clone());
   }
   write(learn, averages_);
@@ -78,6 +109,7 @@ void AveragedWeights::stand_down(Learner& learn) {
 
 bool AveragedWeights::are_untouched(Learner& learn) const {
   const auto tensors = trained_tensors(learn);
+  check_are_of(tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const torch::Tensor& now = tensors[i].tensor;
     if (!torch::equal(now, averages_[i].to(now.scalar_type()))) return false;
@@ -107,14 +139,10 @@ void AveragedWeights::load(const StateDict& state) {
 }
 
 void WeightAverage::on_add(const Learner& learn) {
-  const auto other = learn.find<WeightAverage>();
-  TORCH_CHECK_VALUE(
-      !other,
-      fmt::format(
-          "[Learner::add] {} and {} would both put their averages into the "
-          "model; remove one of them.",
-          other ? other->name() : "",
-          name()));
+  check_only_one<WeightAverage>(
+      learn,
+      *this,
+      "both put their averages into the model");
 }
 
 }  // namespace tern

@@ -7,6 +7,7 @@
 
 #include "tern/data/batch.h"
 #include "tern/learner/callback.h"
+#include "tern/learner/model.h"
 
 namespace tern {
 
@@ -21,8 +22,13 @@ class AveragedWeights {
   bool is_empty() const { return averages_.empty(); }
   void clear();
 
+  /// At the start of a fit: finds the weights that `move_towards_weights`
+  /// reads.
+  /// \throws c10::ValueError if there are averages already and they are those
+  ///         of another model; `stand_in` does so too.
+  void follow(Learner& learn);
   /// averages += (weights - averages) * share; the first time a copy.
-  void move_towards(Learner& learn, double share);
+  void move_towards_weights(double share);
 
   /// The model computes with the averages from here on, and with its own
   /// weights again after `stand_down`.
@@ -39,8 +45,11 @@ class AveragedWeights {
   void load(const StateDict& state);
 
  private:
+  void check_are_of(const std::vector<ModelTensor>& tensors) const;
+
   std::vector<std::string> names_;
   Tensors averages_, own_;
+  Tensors followed_;  // the model's own tensors
 };
 
 /// Base of the callbacks that average weights.

@@ -49,7 +49,10 @@ CutMix::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
   images = mixed;
   const auto area = static_cast<double>((x.end - x.begin) * (y.end - y.begin));
   const double kept = 1 - area / static_cast<double>(width * height);
-  return torch::full({partners.size(0)}, kept, torch::kFloat);
+  return torch::full(
+      {partners.size(0)},
+      kept,
+      torch::dtype(torch::kFloat).device(partners.device()));
 }
 
 }  // namespace tern

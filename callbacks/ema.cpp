@@ -28,13 +28,16 @@ void Ema::restore(Learner& learn) {
 
 void Ema::on_train_begin(Learner& learn) {
   is_evaluating_ = false;
-  if (learn.state().is_trial || !weights_.stands_in()) return;
-  if (weights_.are_untouched(learn)) {
-    weights_.stand_down(learn);
-  } else {
-    weights_.clear();
-    steps_ = 0;
+  if (learn.state().is_trial) return;
+  if (weights_.stands_in()) {
+    if (weights_.are_untouched(learn)) {
+      weights_.stand_down(learn);
+    } else {
+      weights_.clear();
+      steps_ = 0;
+    }
   }
+  weights_.follow(learn);
 }
 
 void Ema::on_step_end(Learner& learn) {
@@ -48,7 +51,7 @@ void Ema::on_step_end(Learner& learn) {
   const double decay = options_.warm_up
                            ? std::min(options_.decay, (1 + n) / (10 + n))
                            : options_.decay;
-  weights_.move_towards(learn, 1 - decay);
+  weights_.move_towards_weights(1 - decay);
 }
 
 void Ema::on_eval_begin(Learner& learn) {

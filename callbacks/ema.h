@@ -32,7 +32,7 @@ class Ema final : public WeightAverage {
   explicit Ema(double decay = 0.999) : Ema(Options{.decay = decay}) {}
 
   /// Gives the model the average to compute with until `restore`, and gives it
-  /// its own weights back. Between fits.
+  /// its own weights back. Between fits, or both within one event.
   void apply(Learner& learn);
   void restore(Learner& learn);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/only_one.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -32,6 +33,10 @@ GradientAccumulation::GradientAccumulation(Options options)
           "one of them >= 1 and the other unset.",
           options.batches,
           options.samples));
+}
+
+void GradientAccumulation::on_add(const Learner& learn) {
+  check_only_one<GradientAccumulation>(learn, *this, "both gather gradients");
 }
 
 void GradientAccumulation::on_epoch_begin(Learner& learn) {

@@ -29,6 +29,8 @@ class GradientAccumulation final : public Callback {
   /// \throws c10::ValueError unless exactly one option is >= 1.
   explicit GradientAccumulation(Options options);
 
+  /// \throws c10::ValueError beside another one.
+  void on_add(const Learner& learn) override;
   void on_epoch_begin(Learner& learn) override;
   void on_backward_begin(Learner& learn) override;
   void on_backward_end(Learner& learn) override;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/only_one.h"
 #include "tern/callbacks/saved_value.h"
 #include "tern/learner/learner.h"
 
@@ -56,6 +57,10 @@ std::shared_ptr<DataLoader> first_batches(
       sampler_of(loader),
       batches * options.batch_size);
   return std::make_shared<DataLoader>(loader.dataset_ptr(), options);
+}
+
+void SwapLoaders::on_add(const Learner& learn) {
+  check_only_one<SwapLoaders>(learn, *this, "both change the loaders");
 }
 
 void SwapLoaders::on_train_begin(Learner& learn) {

@@ -10,6 +10,8 @@ namespace tern {
 /// Base of callbacks that train on other loaders for the time of a fit.
 class SwapLoaders : public Callback {
  public:
+  /// \throws c10::ValueError beside another one.
+  void on_add(const Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   int order() const override { return callback_order::kLoaders; }

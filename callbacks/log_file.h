@@ -31,7 +31,7 @@ class LogFile {
   /// Adds all of `bytes` or nothing.
   void write(std::string_view bytes);
 
-  bool is_empty() const { return size_ == 0; }
+  bool is_empty() const { return is_empty_; }
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -39,7 +39,7 @@ class LogFile {
   std::filesystem::path path_;
   Sink sink_;
   FileHandle file_;
-  int64_t size_ = 0;
+  bool is_empty_ = true;
   bool has_told_ = false;
 };
 

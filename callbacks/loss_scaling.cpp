@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include "tern/callbacks/only_one.h"
 #include "tern/learner/amp_aware.h"
 #include "tern/learner/clip_grad.h"
 #include "tern/learner/learner.h"
@@ -21,6 +22,10 @@ void LossScaling::outputs_to_fp32(TrainState& state) {
       output = output.to(torch::kFloat);
     }
   }
+}
+
+void LossScaling::on_add(const Learner& learn) {
+  check_only_one<LossScaling>(learn, *this, "both scale the loss");
 }
 
 void LossScaling::on_train_begin(Learner& learn) {

@@ -24,6 +24,8 @@ namespace tern {
 /// GradientAccumulation gathers, the scale stays as it is.
 class LossScaling : public Callback {
  public:
+  /// \throws c10::ValueError beside another one.
+  void on_add(const Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_backward_begin(Learner& learn) override;
   void on_backward_end(Learner& learn) override;

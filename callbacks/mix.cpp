@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/only_one.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -23,6 +24,11 @@ torch::Tensor draw_partners(int64_t size, SampleRng& rng) {
 
 }  // namespace
 
+torch::Tensor Mix::send(const torch::Tensor& host, torch::Device device) {
+  return device.is_cuda() ? host.pin_memory().to(device, /*non_blocking=*/true)
+                          : host.to(device);
+}
+
 Mix::Mix(const char* name, double alpha, uint64_t seed)
     : alpha_(alpha), seed_(seed) {
   TORCH_CHECK_VALUE(
@@ -34,14 +40,7 @@ Mix::Mix(const char* name, double alpha, uint64_t seed)
 }
 
 void Mix::on_add(const Learner& learn) {
-  const auto other = learn.find<Mix>();
-  TORCH_CHECK_VALUE(
-      !other,
-      fmt::format(
-          "[Learner::add] {} and {} would mix the batch twice; remove one of "
-          "them.",
-          other ? other->name() : "",
-          name()));
+  check_only_one<Mix>(learn, *this, "mix the batch twice");
 }
 
 // Two gamma variates: x / (x + y). Both are 0 where alpha is tiny, and then
@@ -61,8 +60,8 @@ void Mix::on_batch_begin(Learner& learn) {
       state.iteration,
       /*sample=*/0);
   const torch::Device device = batch.inputs.at(0).device();
-  partners_ = draw_partners(batch.size(), rng).to(device);
-  lambdas_ = mix(batch.inputs, partners_, rng).to(device);
+  partners_ = send(draw_partners(batch.size(), rng), device);
+  lambdas_ = mix(batch.inputs, partners_, rng);
   Tensors partner_targets;
   bool has_classes = false;
   for (torch::Tensor& target : batch.targets) {

@@ -34,13 +34,16 @@ class Mix : public Callback {
   /// \throws c10::ValueError unless alpha is a finite number > 0.
   Mix(const char* name, double alpha, uint64_t seed);
 
+  /// A copy on the device that nobody waits for.
+  static torch::Tensor send(const torch::Tensor& host, torch::Device device);
+
   /// A number from the beta distribution (alpha, alpha), in 0..1.
   double draw_beta(SampleRng& rng) const;
 
  private:
   /// Draws the lambdas of a batch and mixes its inputs.
   /// \param partners  [N] kLong on the device.
-  /// \return          [N] kFloat on the CPU.
+  /// \return          [N] kFloat on the device.
   virtual torch::Tensor
   mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) = 0;
 

@@ -15,6 +15,7 @@ MixUp::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
     const double drawn = draw_beta(rng);
     lambda[i] = static_cast<float>(std::max(drawn, 1 - drawn));
   }
+  lambdas = send(lambdas, partners.device());
   for (torch::Tensor& input : inputs) {
     if (!input.is_floating_point()) continue;
     std::vector<int64_t> shape(input.dim(), 1);
@@ -23,7 +24,7 @@ MixUp::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
     input = torch::lerp(
         input,
         input.index_select(0, partners),
-        (1 - lambdas).view(shape).to(input.device(), input.scalar_type()));
+        (1 - lambdas).view(shape).to(input.scalar_type()));
   }
   return lambdas;
 }

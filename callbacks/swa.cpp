@@ -111,6 +111,7 @@ void Swa::on_add(const Learner& learn) {
 
 void Swa::on_train_begin(Learner& learn) {
   weights_.clear();
+  weights_.follow(learn);
   averaged_ = 0;
   const auto epochs = static_cast<double>(learn.state().epochs);
   first_epoch_ = static_cast<int64_t>(std::floor(options_.start * epochs));
@@ -143,7 +144,7 @@ void Swa::on_epoch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (state.is_trial || state.epoch < first_epoch_) return;
   ++averaged_;
-  weights_.move_towards(learn, 1 / static_cast<double>(averaged_));
+  weights_.move_towards_weights(1 / static_cast<double>(averaged_));
 }
 
 void Swa::on_train_end(Learner& learn) {

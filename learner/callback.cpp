@@ -8,7 +8,7 @@ namespace tern {
 
 std::string Callback::name() const {
   const std::string name = c10::demangle(typeid(*this).name());
-  const size_t scope = name.rfind("::");
+  const size_t scope = name.rfind("::", name.find('<'));
   return scope == std::string::npos ? name : name.substr(scope + 2);
 }
 

@@ -15,8 +15,9 @@ Loss focal_loss(FocalLossOptions options) {
           options.gamma));
   Loss loss = Loss::mean_of([options](
                                 const torch::Tensor& pred,
-                                const torch::Tensor& target) {
-    torch::Tensor weight = options.weight;
+                                const torch::Tensor& target) mutable {
+    torch::Tensor& weight = options.weight;
+    // Kept there: a copy for each batch would wait for the device.
     if (weight.defined()) weight = weight.to(pred.device());
     const torch::Tensor ce =
         torch::cross_entropy_loss(pred, target, weight, at::Reduction::None);

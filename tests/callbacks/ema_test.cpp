@@ -175,6 +175,22 @@ TEST(Ema, GoesOnFromItsSavedState) {
       {"[Ema]", "no \"steps\""});
 }
 
+TEST(Ema, RefusesTheAveragesOfAnotherModel) {
+  const auto learn = learner();
+  learn->add<Ema>({.at_end = false}).fit(1);
+  const auto ema = std::make_shared<Ema>();
+  ema->load_state_dict(learn->find<Ema>()->state_dict());
+  Learner other(
+      point_data(),
+      torch::nn::Sequential(torch::nn::Linear(2, 2)),
+      quiet());
+  other.add(ema);
+  expect_error<c10::ValueError>([&] { other.validate(); }, {"another model"});
+  expect_error<c10::ValueError>(
+      [&] { other.fit(1); },
+      {"of 8 tensors", "this one's 2 tensors"});
+}
+
 TEST(Ema, IsRefusedBesideAnotherAverage) {
   const auto learn = learner();
   learn->add<Ema>();

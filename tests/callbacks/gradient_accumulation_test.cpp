@@ -152,6 +152,14 @@ TEST(GradientAccumulation, StartsAnewAfterAFitThatFailed) {
   expect_close(parameters_of(learn->fit(1)), parameters_of(*fresh));
 }
 
+TEST(GradientAccumulation, IsRefusedBesideAnother) {
+  const auto learn = learner(96, 8);
+  learn->add<GradientAccumulation>({.batches = 3});
+  expect_error<c10::ValueError>(
+      [&] { learn->add<GradientAccumulation>({.batches = 2}); },
+      {"both gather gradients"});
+}
+
 TEST(GradientAccumulation, WantsExactlyOneSize) {
   for (const GradientAccumulation::Options options :
        {GradientAccumulation::Options{},

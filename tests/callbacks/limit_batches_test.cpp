@@ -129,6 +129,10 @@ TEST(LimitBatches, RefusesNumbersOutOfTheirRange) {
       {"[StopAfterNBatches] 0 batches"});
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>([&] { learn.dry_run(0); }, {"batches is 0"});
+  learn.add<OverfitBatches>();
+  expect_error<c10::ValueError>(
+      [&] { learn.add<LimitBatches>({.train = 1}); },
+      {"OverfitBatches and LimitBatches would both change the loaders"});
 }
 
 }  // namespace

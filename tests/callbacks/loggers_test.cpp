@@ -1,6 +1,7 @@
 #include <cmath>
+#include <csignal>
 #include <fstream>
-#include <sstream>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <gtest/gtest.h>
@@ -159,6 +160,25 @@ TEST(Loggers, LetTrainingGoOnWhenTheDiskIsFull) {
   EXPECT_NE(sink->warnings[0].find("/dev/full"), std::string::npos)
       << sink->warnings[0];
   EXPECT_EQ(count(sink->warnings, "Training goes on"), 2u);
+}
+
+TEST(LogFile, HoldsWholeRecordsOnlyAndGoesOnWhenThereIsSpaceAgain) {
+  const TempFolder folder;
+  const auto sink = std::make_shared<MemorySink>();
+  LogFile file("Test", folder / "log", false, sink);
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 12;
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  for (const char* record : {"first\n", "second\n", "x\n"}) file.write(record);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  file.write("last\n");
+  EXPECT_EQ(
+      lines_of(folder / "log"),
+      (std::vector<std::string>{"first", "x", "last"}));
+  EXPECT_EQ(sink->warnings.size(), 1u);
 }
 
 TEST(Loggers, RefuseAFolderThatCannotBeWritten) {

@@ -289,6 +289,48 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(kEvents),
     [](const auto& info) { return info.param; });
 
+TEST(Fit, TellsOfEachPassWithoutTraining) {
+  Learner learn(point_data(64, 32), point_net(), quiet());
+  std::string seen;
+  bool fails = false;
+  learn.add<LambdaCallback>(
+      {.on_batch_begin =
+           [&](Learner& l) {
+             if (!l.state().training && fails) throw std::runtime_error("x");
+           },
+       .on_epoch_end = [&](Learner&) { seen += "epoch "; },
+       .on_eval_begin = [&](Learner&) { seen += "["; },
+       .on_eval_end = [&](Learner&) { seen += "] "; }});
+  learn.fit(2);
+  learn.validate();
+  learn.get_preds();
+  learn.predict(torch::zeros({2}));
+  EXPECT_EQ(seen, "[] epoch [] epoch [] [] [] ");
+  fails = true;
+  EXPECT_THROW(learn.validate(), std::runtime_error);
+  EXPECT_THROW(learn.fit(1), std::runtime_error);
+  EXPECT_EQ(seen, "[] epoch [] epoch [] [] [] [] [] ");
+}
+
+TEST(Fit, ACallbackMayRefuseToBeAdded) {
+  struct Only final : Callback {
+    void on_add(const Learner& learn) override {
+      if (learn.find<Only>()) throw std::runtime_error("one is enough");
+    }
+  };
+  Learner learn(point_data(64, 32), point_net(), quiet());
+  EXPECT_EQ(learn.find<Only>(), nullptr);
+  learn.add<Only>();
+  const size_t callbacks = learn.callbacks().size();
+  EXPECT_THROW(learn.add<Only>(), std::runtime_error);
+  EXPECT_THROW(
+      learn.fit(1, {}, {std::make_shared<Only>()}),
+      std::runtime_error);
+  EXPECT_EQ(learn.callbacks().size(), callbacks);
+  EXPECT_FALSE(learn.is_fitting());
+  learn.fit(1);
+}
+
 TEST(Fit, ReportsTheFirstErrorWhenOnTrainEndThrowsToo) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});

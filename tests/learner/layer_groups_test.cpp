@@ -129,6 +129,7 @@ TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
   EXPECT_EQ(optim::momentum(groups[3].options()), 0.6);
   EXPECT_EQ(optim::weight_decay(groups[0].options()), 0.3);
   EXPECT_EQ(optim::weight_decay(groups[1].options()), 0);
+  EXPECT_EQ(learn.learning_rates(), (std::vector<double>{0.1, 0.2}));
   expect_error<c10::ValueError>(
       [&] { learn.set_hyper_parameter(HyperParameter::lr, {1}); },
       {"1 values of lr", "2 layer groups"});

@@ -70,6 +70,51 @@ TEST(Loss, RefusesTheWrongNumberOfTensorsAndALossThatIsNoScalar) {
   expect_error<c10::ValueError>([&] { vector({kPred}, {kPred}); }, {"[2, 2]"});
 }
 
+TEST(Loss, KnowsWhatEachSampleCosts) {
+  const Loss ce = torch::nn::CrossEntropyLoss();
+  EXPECT_TRUE(ce.has_per_sample());
+  const torch::Tensor each = ce.per_sample({kPred}, {kClass});
+  EXPECT_EQ(each.sizes(), torch::IntArrayRef({2}));
+  const torch::Tensor mean = ce({kPred}, {kClass});  // still reduced
+  EXPECT_FLOAT_EQ(each.mean().item<float>(), mean.item<float>());
+  EXPECT_LT(each[0].item<float>(), each[1].item<float>());
+
+  const Loss l1 = torch::nn::L1Loss();
+  EXPECT_TRUE(torch::allclose(
+      l1.per_sample({kPred}, {torch::zeros({2, 2})}),
+      torch::tensor({1.f, 0.5f})));
+  const Loss own =
+      Loss::mean_of([](const torch::Tensor& p, const torch::Tensor& t) {
+        return (p - t).abs();
+      });
+  EXPECT_FLOAT_EQ(own({kPred}, {torch::zeros({2, 2})}).item<float>(), 0.75f);
+  EXPECT_TRUE(torch::equal(
+      own.per_sample({kPred}, {torch::zeros({2, 2})}),
+      torch::tensor({1.f, 0.5f})));
+}
+
+TEST(Loss, PutsTheReductionBackAfterAnError) {
+  torch::nn::CrossEntropyLoss module;
+  const Loss ce = module;
+  EXPECT_ANY_THROW(ce.per_sample({kPred}, {torch::tensor({0, 7})}));
+  EXPECT_EQ(ce({kPred}, {kClass}).dim(), 0);
+}
+
+TEST(Loss, SaysWhenItDoesNotKnowItsSamples) {
+  const Loss loss = [](const torch::Tensor& p, const torch::Tensor&) {
+    return p.sum();
+  };
+  EXPECT_FALSE(loss.has_per_sample());
+  expect_error<c10::ValueError>(
+      [&] { loss.per_sample({kPred}, {kClass}); },
+      {"Loss::mean_of"});
+  const Loss sum = Loss::mean_of(
+      [](const torch::Tensor& p, const torch::Tensor&) { return p.sum(); });
+  expect_error<c10::ValueError>(
+      [&] { sum.per_sample({kPred}, {kClass}); },
+      {"shape []", "2 samples"});
+}
+
 TEST(Activate, TurnsOutputsIntoProbabilities) {
   EXPECT_TRUE(torch::allclose(
       activate(kPred.to(torch::kBFloat16), Activation::softmax),

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+/// For on_add of a callback of a kind of which a Learner has room for one.
+/// \param why  What two of them would do: "both change the loaders".
+/// \throws c10::ValueError that names both if there is one already.
+template <class Kind>
+void check_only_one(
+    const Learner& learn,
+    const Callback& callback,
+    const char* why) {
+  const auto other = learn.find<Kind>();
+  TORCH_CHECK_VALUE(
+      !other,
+      fmt::format(
+          "[Learner::add] {} and {} would {}; remove one of them.",
+          other ? other->name() : "",
+          callback.name(),
+          why));
+}
+
+}  // namespace tern
