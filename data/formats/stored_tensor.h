@@ -60,7 +60,7 @@ struct StoredTensor {
 struct StoredBytes {
   uint64_t begin = 0;  // in the file
   uint64_t size = 0;
-  std::optional<uint32_t> crc32;  // what its bytes must have
+  std::optional<uint32_t> crc32 = {};  // what its bytes must have
 };
 
 /// What a weight file says of its tensors; their bytes stay in the file. Every
