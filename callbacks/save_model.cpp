@@ -55,8 +55,7 @@ std::string SaveModel::name_of_best(int64_t epoch) const {
 void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
   if (std::isnan(value)) return;
   const auto beats = [this](const auto& a, const auto& b) {
-    return monitor_.higher_is_better() ? a.first > b.first
-                                       : a.first < b.first;
+    return monitor_.higher_is_better() ? a.first > b.first : a.first < b.first;
   };
   const std::pair<double, int64_t> entry(value, epoch);
   const auto at = std::upper_bound(best_.begin(), best_.end(), entry, beats);

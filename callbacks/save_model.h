@@ -53,7 +53,7 @@ class SaveModel final : public Callback {
 
   Options options_;
   Monitor monitor_;
-  bool has_saved_ = false;  // the best of this fit
+  bool has_saved_ = false;                        // the best of this fit
   std::vector<std::pair<double, int64_t>> best_;  // value and epoch, best first
 };
 

@@ -1,6 +1,7 @@
 // A training that may be killed at any moment. Start it, stop it with Ctrl-C or
 // `kill -9`, and start it again: it goes on where it stood, and ends with the
 // weights of a training that was never stopped.
+#include <filesystem>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -10,12 +11,15 @@
 int main(int argc, char** argv) try {
   std::string folder = "checkpoints_run";
   int64_t epochs = 3, every = 50, stop_after = 0;
+  bool fresh = false;
   CLI::App app{"Trains MNIST's threes and sevens, and survives being killed"};
   app.add_option("--run", folder, "the folder of the run");
   app.add_option("--epochs", epochs)->check(CLI::PositiveNumber);
   app.add_option("--every", every, "batches between two checkpoints");
   app.add_option("--stop-after", stop_after, "batches; to try a stop");
+  app.add_flag("--fresh", fresh, "forget what an earlier start has saved");
   CLI11_PARSE(app, argc, argv);
+  if (fresh) std::filesystem::remove_all(folder);
 
   auto path = tern::untar_data(tern::urls::mnist_sample);
   auto data = tern::ImageDataBunch::from_folder(path);

@@ -29,8 +29,8 @@ struct Trained {
       : learn(point_data(64, 32), point_net(), quiet({.path = folder.path()})) {
     learn.add(scripted_valid_loss(losses))
         .add<SaveModel>(options)
-        .add<LambdaCallback>(LambdaCallbackOptions{
-            .on_epoch_end = [this](Learner& l) {
+        .add<LambdaCallback>(
+            LambdaCallbackOptions{.on_epoch_end = [this](Learner& l) {
               weights.push_back(parameters_of(l));
             }});
   }
@@ -126,7 +126,7 @@ TEST(SaveModel, KnowsTheBestOfBeforeItsResume) {
 }
 
 TEST(SaveModel, StaysQuietInLrFind) {
-  Trained t({1});
+  Trained t(std::vector<double>(100, 1));
   t.learn.lr_find();
   EXPECT_FALSE(t.has("model"));
 }
@@ -136,9 +136,7 @@ TEST(SaveModel, NamesTheNumbersThereAre) {
   expect_error<c10::ValueError>(
       [&] { t.learn.fit(1); },
       {"accurracy", "valid_loss"});
-  expect_error<c10::ValueError>(
-      [] { SaveModel({.top_k = -1}); },
-      {"top_k -1"});
+  expect_error<c10::ValueError>([] { SaveModel({.top_k = -1}); }, {"top_k -1"});
 }
 
 }  // namespace
