@@ -1,5 +1,6 @@
 #include "tern/callbacks/json_lines_logger.h"
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ void JsonLinesLogger::on_train_begin(Learner& learn) {
         learn.options().sink);
   }
   losses_.begin(learn);
-  file_->write(fmt::format(
+  write(fmt::format(
       "{{\"event\":\"fit\",\"time\":{:.3f},\"epochs\":{},\"batches\":{}}}\n",
       unix_time(),
       learn.state().epochs,
@@ -38,10 +39,9 @@ void JsonLinesLogger::on_train_begin(Learner& learn) {
 }
 
 void JsonLinesLogger::write_batches(Learner& learn) {
-  std::string lines;
   losses_.each(learn, [&](const BatchValues& batch) {
     if (batch.iteration % options_.every) return;
-    lines += fmt::format(
+    pending_ += fmt::format(
         "{{\"event\":\"batch\",\"iteration\":{},\"loss\":{},\"smooth_loss\":{},"
         "\"lr\":{}}}\n",
         batch.iteration,
@@ -49,7 +49,15 @@ void JsonLinesLogger::write_batches(Learner& learn) {
         json_number(batch.smooth_loss),
         json_number(batch.lr));
   });
-  if (!lines.empty()) file_->write(lines);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_write_ >= std::chrono::seconds(1)) write("");
+}
+
+void JsonLinesLogger::write(const std::string& line) {
+  pending_ += line;
+  if (!pending_.empty()) file_->write(pending_);
+  pending_.clear();
+  last_write_ = std::chrono::steady_clock::now();
 }
 
 void JsonLinesLogger::on_batch_end(Learner& learn) {
@@ -66,7 +74,7 @@ void JsonLinesLogger::on_epoch_end(Learner& learn) {
     metrics.push_back(
         json_string(metric.name) + ":" + json_number(metric.value));
   }
-  file_->write(fmt::format(
+  write(fmt::format(
       "{{\"event\":\"epoch\",\"epoch\":{},\"iteration\":{},\"train_loss\":{},"
       "\"valid_loss\":{},\"metrics\":{{{}}},\"seconds\":{:.3f}}}\n",
       epoch.epoch,
@@ -79,7 +87,7 @@ void JsonLinesLogger::on_epoch_end(Learner& learn) {
 
 void JsonLinesLogger::on_train_end(Learner& learn) {
   if (learn.state().is_trial || !file_) return;
-  file_->write(fmt::format(
+  write(fmt::format(
       "{{\"event\":\"end\",\"time\":{:.3f},\"failed\":{}}}\n",
       unix_time(),
       learn.state().failed));

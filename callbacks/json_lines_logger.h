@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "tern/callbacks/log_file.h"
 #include "tern/callbacks/new_losses.h"
@@ -20,9 +22,9 @@ namespace tern {
 ///   {"event":"end","time":1700000012.0,"failed":false}
 ///
 /// Each on a line of its own; numbers in full, null for NaN and infinities.
-/// Batches are written when the Recorder has read their losses, so that no step
-/// waits for the device. A second fit adds its lines. A full disk does not end
-/// the training; the sink is told once.
+/// Batches are written once a second, when the Recorder has read their losses,
+/// so that no step waits for the device. A second fit adds its lines. A full
+/// disk does not end the training; the sink is told once.
 class JsonLinesLogger final : public Callback {
  public:
   struct Options {
@@ -48,10 +50,14 @@ class JsonLinesLogger final : public Callback {
 
  private:
   void write_batches(Learner& learn);
+  /// Writes what is pending and this.
+  void write(const std::string& line);
 
   Options options_;
   std::optional<LogFile> file_;
   NewLosses losses_;
+  std::string pending_;  // lines of batches; written once a second
+  std::chrono::steady_clock::time_point last_write_;
 };
 
 }  // namespace tern
