@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/resume.h"
 
 namespace tern {
 
@@ -50,7 +51,11 @@ std::string first_line(const std::filesystem::path& file) {
 void CSVLogger::on_train_begin(Learner& learn) {
   if (learn.state().is_trial || file_) return;
   const std::filesystem::path path = learn.options().path / options_.file;
-  file_.emplace("CSVLogger", path, options_.append, learn.options().sink);
+  file_.emplace(
+      "CSVLogger",
+      path,
+      options_.append || is_resuming(learn),
+      learn.options().sink);
   const std::string names = header(learn);
   if (file_->is_empty() || first_line(path) != names) file_->write(names);
 }

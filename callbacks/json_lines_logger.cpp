@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/json_text.h"
+#include "tern/learner/resume.h"
 
 namespace tern {
 
@@ -27,15 +28,20 @@ void JsonLinesLogger::on_train_begin(Learner& learn) {
     file_.emplace(
         "JsonLinesLogger",
         learn.options().path / options_.file,
-        options_.append,
+        options_.append || is_resuming(learn),
         learn.options().sink);
   }
-  losses_.begin(learn);
+  losses_.begin();
   write(fmt::format(
       "{{\"event\":\"fit\",\"time\":{:.3f},\"epochs\":{},\"batches\":{}}}\n",
       unix_time(),
       learn.state().epochs,
       learn.data().train->size()));
+}
+
+void JsonLinesLogger::on_batch_begin(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (state.training && !state.is_trial) losses_.on_batch_begin(learn);
 }
 
 void JsonLinesLogger::write_batches(Learner& learn) {

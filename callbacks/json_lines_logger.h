@@ -43,6 +43,7 @@ class JsonLinesLogger final : public Callback {
 
   /// \throws IoError if the file cannot be written.
   void on_train_begin(Learner& learn) override;
+  void on_batch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;

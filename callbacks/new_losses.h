@@ -17,11 +17,18 @@ struct BatchValues {
 class NewLosses {
  public:
   /// At the start of a fit: earlier ones are no news.
-  void begin(Learner& learn) { next_ = learn.recorder().losses().size(); }
+  void begin() { has_begun_ = false; }
+  /// At the start of each training batch. Not in on_train_begin: a resumed fit
+  /// gets its earlier losses back after that.
+  void on_batch_begin(Learner& learn) {
+    if (!has_begun_) next_ = learn.recorder().losses().size();
+    has_begun_ = true;
+  }
 
   template <class F>
   void each(Learner& learn, const F& f) {
     const Recorder& recorder = learn.recorder();
+    if (!has_begun_) return;
     for (; next_ < recorder.losses_read().size(); ++next_) {
       f(BatchValues{
           static_cast<int64_t>(next_),
@@ -34,6 +41,7 @@ class NewLosses {
 
  private:
   size_t next_ = 0;
+  bool has_begun_ = false;
 };
 
 }  // namespace tern

@@ -192,11 +192,16 @@ TensorBoardWriter& TensorBoard::writer() {
 
 void TensorBoard::on_train_begin(Learner& learn) {
   if (learn.state().is_trial) return;
-  losses_.begin(learn);
+  losses_.begin();
   if (writer_) return;
   writer_ = std::make_unique<TensorBoardWriter>(
       learn.options().path / options_.folder,
       learn.options().sink);
+}
+
+void TensorBoard::on_batch_begin(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (state.training && !state.is_trial) losses_.on_batch_begin(learn);
 }
 
 void TensorBoard::write_batches(Learner& learn) {

@@ -91,6 +91,7 @@ class TensorBoard final : public Callback {
 
   /// \throws IoError if the folder cannot be written.
   void on_train_begin(Learner& learn) override;
+  void on_batch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;

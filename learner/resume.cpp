@@ -26,6 +26,10 @@ void check_differences(
 
 }  // namespace
 
+bool is_resuming(const Learner& learner) {
+  return TrainingState::is_resuming(learner);
+}
+
 const std::string& Learner::run_id() {
   if (run_.empty()) {
     run_ = random_id();

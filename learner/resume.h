@@ -4,6 +4,12 @@
 
 namespace tern {
 
+class Learner;
+
+/// Whether the fit that begins goes on from a checkpoint: logs are added to
+/// then.
+bool is_resuming(const Learner& learner);
+
 /// What `Learner::resume` has read and the coming fits have not used yet.
 /// Private to learner/.
 struct ResumePlan {

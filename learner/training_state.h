@@ -18,6 +18,10 @@ std::vector<std::pair<std::string, at::Generator>> default_generators();
 /// Between a Learner and its Checkpoint. Private to learner/.
 class TrainingState {
  public:
+  static bool is_resuming(const Learner& learner) {
+    return learner.resume_ != nullptr;
+  }
+
   /// Where a fit was.
   struct Progress {
     int64_t epoch = 0, batch = 0;  // to be made next

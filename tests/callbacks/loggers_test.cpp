@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -46,6 +47,38 @@ size_t count(const std::vector<std::string>& lines, const std::string& word) {
   size_t found = 0;
   for (const auto& line : lines) found += line.find(word) != std::string::npos;
   return found;
+}
+
+// A training that goes on from a checkpoint goes on with its logs: a row for
+// each epoch, a line for each batch, none twice.
+TEST(Loggers, GoOnWithTheirFilesWhenATrainingIsResumed) {
+  const TempFolder folder;
+  const auto make = [&] {
+    auto learn = learner(folder / "");
+    learn->add<CSVLogger>().add<JsonLinesLogger>({.every = 1});
+    return learn;
+  };
+  {
+    const auto first = make();
+    first->add(std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+        .on_epoch_end =
+            [&](Learner& l) {
+              l.save_checkpoint(folder / "run");
+              l.state().stop_training = true;
+            },
+        .order = callback_order::kLast}));
+    first->fit(3);
+  }
+  make()->resume(folder / "run").fit(3);
+  EXPECT_EQ(lines_of(folder / "history.csv").size(), 1u + 3u);
+  const auto lines = lines_of(folder / "history.jsonl");
+  EXPECT_EQ(count(lines, "\"event\":\"epoch\""), 3u);
+  for (int iteration = 0; iteration < 24; ++iteration) {
+    EXPECT_EQ(
+        count(lines, fmt::format("\"batch\",\"iteration\":{},", iteration)),
+        1u)
+        << iteration;
+  }
 }
 
 TEST(CSVLogger, WritesARowForEachEpochOfAllFits) {
