@@ -7,9 +7,28 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/ema.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
+
+namespace {
+
+// With Ema, the averages: it is they that validation has judged.
+void save_judged(Learner& learn, const std::string& name) {
+  const auto ema = learn.find<Ema>();
+  if (!ema) return learn.save(name);
+  ema->apply(learn);
+  try {
+    learn.save(name);
+  } catch (...) {
+    ema->restore(learn);
+    throw;
+  }
+  ema->restore(learn);
+}
+
+}  // namespace
 
 SaveModel::SaveModel(Options options)
     : options_(std::move(options)),
@@ -39,12 +58,12 @@ void SaveModel::on_epoch_end(Learner& learn) {
   if (state.is_trial) return;
   if (options_.every_epochs > 0 &&
       (state.epoch + 1) % options_.every_epochs == 0) {
-    learn.save(fmt::format("{}_{}", options_.name, state.epoch));
+    save_judged(learn, fmt::format("{}_{}", options_.name, state.epoch));
   }
   const double value = monitor_.value(learn);
   if (options_.top_k > 0) keep_among_best(learn, value, state.epoch);
   if (!monitor_.improves(value)) return;
-  learn.save(options_.name);
+  save_judged(learn, options_.name);
   has_saved_ = true;
 }
 
@@ -61,7 +80,7 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
   const auto at = std::upper_bound(best_.begin(), best_.end(), entry, beats);
   if (at - best_.begin() >= options_.top_k) return;
   // Saved before an older one goes.
-  learn.save(name_of_best(epoch));
+  save_judged(learn, name_of_best(epoch));
   best_.insert(at, entry);
   if (static_cast<int64_t>(best_.size()) <= options_.top_k) return;
   learn.remove_saved(name_of_best(best_.back().second));

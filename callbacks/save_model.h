@@ -16,9 +16,7 @@ namespace tern {
 /// Files are those of `Learner::save`, in LearnerOptions::model_dir. As fastai
 /// v2's SaveModelCallback, but: an epoch whose number is NaN is never the best,
 /// and when no epoch was, nothing is loaded, in place of what an older fit left
-/// under the name. It saves the weights that training has; with Ema, whose
-/// averages validation sees, `{.load_best = false}` keeps the averages at the
-/// end.
+/// under the name. With Ema it saves the averages, which validation judges.
 class SaveModel final : public Callback {
  public:
   struct Options {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/ema.h"
 #include "tern/callbacks/lr_find.h"
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/save.h"
@@ -97,6 +98,20 @@ TEST(SaveModel, KeepsTheBestFew) {
   }
   EXPECT_TRUE(t.has("model_best_1"));
   EXPECT_TRUE(t.has("model_best_3"));
+}
+
+TEST(SaveModel, SavesTheAveragesThatValidationHasJudged) {
+  Trained t({1, 2});
+  Tensors judged;
+  t.learn.add<Ema>(0.5).add<LambdaCallback>(
+      LambdaCallbackOptions{.on_batch_end = [&](Learner& l) {
+        if (!l.state().training && l.state().epoch == 0) {
+          judged = parameters_of(l);
+        }
+      }});
+  t.learn.fit(2, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), judged));
+  EXPECT_FALSE(all_equal(t.weights[0], judged));
 }
 
 TEST(SaveModel, KnowsTheBestOfBeforeItsResume) {
