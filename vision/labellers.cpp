@@ -49,9 +49,9 @@ Labeller label_from_re(const std::string& pattern) {
         std::smatch found;
         if (!std::regex_search(item.path, found, compiled)) {
           item.fail(fmt::format(
-                  "does not match {}, so it has no label. Correct the "
-                  "expression, or remove the file.",
-                  pattern));
+              "does not match {}, so it has no label. Correct the "
+              "expression, or remove the file.",
+              pattern));
         }
         return found[1].str();
       });

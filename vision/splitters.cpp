@@ -33,10 +33,10 @@ bool lies_in_valid(
     }
   }
   item.fail(fmt::format(
-          "lies in neither of the folders {} and {}. Name the folders that "
-          "are meant, or split in another way.",
-          train,
-          valid));
+      "lies in neither of the folders {} and {}. Name the folders that "
+      "are meant, or split in another way.",
+      train,
+      valid));
 }
 
 bool truth_of(const ImageItem& item, const std::string& column) {
@@ -53,10 +53,10 @@ bool truth_of(const ImageItem& item, const std::string& column) {
     return false;
   }
   item.fail(fmt::format(
-          "has '{}' in the column {}; expected 1, true or valid, or 0, false "
-          "or train.",
-          word,
-          column));
+      "has '{}' in the column {}; expected 1, true or valid, or 0, false "
+      "or train.",
+      word,
+      column));
 }
 
 }  // namespace
