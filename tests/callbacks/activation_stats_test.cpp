@@ -10,7 +10,7 @@
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::activation_stats_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -168,4 +168,4 @@ TEST(ForwardTaps, ReachSequentialsInsideOfModules) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::activation_stats_test

@@ -15,7 +15,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::amp_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -309,4 +309,4 @@ TEST(ToAmp, RefusesOptionsOutOfRangeAndKeepsThePrecision) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::amp_test

@@ -8,7 +8,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/mixing.h"
 
-namespace tern {
+namespace tern::cutmix_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -90,4 +90,4 @@ TEST(CutMix, WantsFloatingImages) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::cutmix_test

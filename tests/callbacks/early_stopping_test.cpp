@@ -10,7 +10,7 @@
 #include "tern/tests/support/scripted.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::early_stopping_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -146,4 +146,4 @@ TEST(EarlyStopping, RefusesNegativeOptions) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::early_stopping_test

@@ -13,7 +13,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::ema_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -205,4 +205,4 @@ TEST(Ema, RefusesADecayOutOfItsRange) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::ema_test

@@ -11,7 +11,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::gradient_accumulation_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -172,4 +172,4 @@ TEST(GradientAccumulation, WantsExactlyOneSize) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::gradient_accumulation_test

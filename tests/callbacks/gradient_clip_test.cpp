@@ -12,7 +12,7 @@
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::gradient_clip_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -148,4 +148,4 @@ TEST(GradientClip, RefusesLimitsThatAreNotPositive) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::gradient_clip_test

@@ -13,7 +13,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::gradient_penalty_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -132,4 +132,4 @@ TEST(GradientPenalty, RefusesAWeightThatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::gradient_penalty_test

@@ -10,7 +10,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::limit_batches_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -136,4 +136,4 @@ TEST(LimitBatches, RefusesNumbersOutOfTheirRange) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::limit_batches_test

@@ -18,7 +18,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::loggers_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -239,4 +239,4 @@ TEST(LogFile, RefusesAPipe) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::loggers_test

@@ -16,7 +16,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::lr_find_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -145,7 +145,7 @@ TEST(LrFind, RestoresAfterAnExceptionToo) {
 // Written by lr_find_fixture.py: fastai's own functions on these losses.
 TEST(LrFind, SuggestsWhatFastaiSuggests) {
   const auto fixture = nlohmann::json::parse(
-      std::ifstream(TERN_FIXTURES "/lr_find_fixture.json"));
+      std::ifstream(TERN_TESTS_FOLDER "/callbacks/lr_find_fixture.json"));
   for (const auto& c : fixture["cases"]) {
     const auto losses = c["losses"].get<std::vector<double>>();
     Learner learn(
@@ -192,4 +192,4 @@ TEST(LrFind, RefusesTooFewBatches) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::lr_find_test

@@ -24,7 +24,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::mixed_precision_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -454,4 +454,4 @@ TEST(MixedPrecision, RefusesOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::mixed_precision_test

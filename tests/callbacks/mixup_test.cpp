@@ -13,7 +13,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/mixing.h"
 
-namespace tern {
+namespace tern::mixup_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -164,4 +164,4 @@ TEST(MixUp, RefusesAnAlphaThatIsNotPositive) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::mixup_test

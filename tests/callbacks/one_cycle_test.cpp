@@ -11,7 +11,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::one_cycle_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -19,8 +19,8 @@ using nlohmann::json;
 
 // Written by one_cycle_fixture.py with fastai.
 const json& fixture() {
-  static const json fixture =
-      json::parse(std::ifstream(TERN_FIXTURES "/one_cycle_fixture.json"));
+  static const json fixture = json::parse(
+      std::ifstream(TERN_TESTS_FOLDER "/callbacks/one_cycle_fixture.json"));
   return fixture;
 }
 
@@ -164,4 +164,4 @@ TEST(FitOneCycle, RefusesOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::one_cycle_test

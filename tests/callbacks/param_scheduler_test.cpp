@@ -12,7 +12,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::param_scheduler_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -195,4 +195,4 @@ TEST(ParamScheduler, RefusesANumberOfSchedulesThatFitsNoGroups) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::param_scheduler_test

@@ -6,7 +6,7 @@
 #include "tern/callbacks/lr_find.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::peak_memory_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -37,4 +37,4 @@ TEST(PeakMemory, MeasuresEachEpoch) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::peak_memory_test

@@ -13,7 +13,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::profiler_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -137,4 +137,4 @@ TEST(Profiler, CannotStartWithATraceThatCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::profiler_test

@@ -8,7 +8,7 @@
 #include "tern/tests/support/scripted.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::reduce_lr_on_plateau_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -126,4 +126,4 @@ TEST(ReduceLROnPlateau, RefusesOptionsOutOfTheirRange) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::reduce_lr_on_plateau_test

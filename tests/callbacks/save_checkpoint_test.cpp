@@ -16,7 +16,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::save_checkpoint_test {
 namespace {
 
 using namespace testing_support;  // NOLINT: in a test
@@ -337,4 +337,4 @@ TEST(SaveCheckpoint, RejectsNegativeNumbersAndAnEmptyName) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::save_checkpoint_test

@@ -16,7 +16,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::save_model_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -155,4 +155,4 @@ TEST(SaveModel, NamesTheNumbersThereAre) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::save_model_test

@@ -6,7 +6,7 @@
 
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::schedule_test {
 namespace {
 
 TEST(Schedule, GoesFromStartToEnd) {
@@ -67,4 +67,4 @@ TEST(Schedule, RefusesWhatHasNoForm) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::schedule_test

@@ -11,7 +11,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::swa_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -148,4 +148,4 @@ TEST(Swa, RefusesOptionsOutOfTheirRange) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::swa_test

@@ -16,7 +16,7 @@
 #include "tern/tests/support/tensorboard_reader.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::tensorboard_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -215,4 +215,4 @@ TEST(TensorBoard, CannotStartInAFolderThatCannotBeMade) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::tensorboard_test

@@ -8,7 +8,7 @@
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::terminate_on_nan_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -120,4 +120,4 @@ TEST(TerminateOnNaN, LetsAGoodSecondFitRun) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::terminate_on_nan_test

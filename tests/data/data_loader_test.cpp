@@ -13,7 +13,7 @@
 
 #include "tern/data/formats/error.h"
 
-namespace tern {
+namespace tern::data_loader_test {
 namespace {
 
 // Each sample is its index and a random number of its own.
@@ -246,4 +246,4 @@ TEST(DataLoader, RefusesOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::data_loader_test

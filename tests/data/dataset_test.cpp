@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-namespace tern {
+namespace tern::dataset_test {
 namespace {
 
 std::shared_ptr<TensorDataset> counting(int64_t first, int64_t size) {
@@ -86,4 +86,4 @@ TEST(Batch, CountsItsSamples) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::dataset_test

@@ -13,7 +13,7 @@
 #include "tern/tests/support/http_server.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::download_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -314,4 +314,4 @@ TEST(Download, FetchesOnceForManyAtATime) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::download_test

@@ -6,7 +6,7 @@
 
 #include "tern/data/data_loader.h"
 
-namespace tern {
+namespace tern::from_torch_test {
 namespace {
 
 struct Squares : torch::data::datasets::Dataset<Squares> {
@@ -39,4 +39,4 @@ TEST(FromTorch, TakesExamplesWithoutTarget) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::from_torch_test

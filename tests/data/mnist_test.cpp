@@ -14,7 +14,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
 
-namespace tern {
+namespace tern::mnist_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -154,4 +154,4 @@ TEST(Mnist, HasAStandInOfTheSameForm) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::mnist_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tern {
+namespace tern::random_test {
 namespace {
 
 TEST(SampleRng, IsPhilox4x32) {
@@ -49,4 +49,4 @@ TEST(SampleRng, BelowIsEvenlySpread) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::random_test

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-namespace tern {
+namespace tern::sampler_test {
 namespace {
 
 TEST(SequentialSampler, CountsUp) {
@@ -52,4 +52,4 @@ TEST(WeightedSampler, RefusesWeightsThatAreNoProbabilities) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::sampler_test

@@ -14,7 +14,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::synthetic_digits_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -124,4 +124,4 @@ TEST(SyntheticDigits, AreWrittenAsTheFilesOfMnist) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::synthetic_digits_test

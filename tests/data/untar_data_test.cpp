@@ -21,7 +21,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
 
-namespace tern {
+namespace tern::untar_data_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -301,4 +301,4 @@ TEST(UntarData, InflatesTheFilesOfMnist) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::untar_data_test

@@ -7,7 +7,7 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/tests/fuzz/targets.h"
 
-namespace tern {
+namespace tern::corpus_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -18,18 +18,19 @@ TEST(Corpus, WhatFuzzingFoundStaysHandled) {
   for (const fuzz::Target& target : fuzz::targets()) {
     names.emplace(target.name);
     int files = 0;
-    for (const auto& entry :
-         fs::directory_iterator(fs::path(TERN_CORPUS) / target.name)) {
+    for (const auto& entry : fs::directory_iterator(
+             fs::path(TERN_TESTS_FOLDER "/fuzz/corpus") / target.name)) {
       SCOPED_TRACE(entry.path());
       target.run(read_file(entry.path()));
       ++files;
     }
     EXPECT_GT(files, 0) << target.name;
   }
-  for (const auto& entry : fs::directory_iterator(TERN_CORPUS)) {
+  for (const auto& entry :
+       fs::directory_iterator(TERN_TESTS_FOLDER "/fuzz/corpus")) {
     EXPECT_TRUE(names.count(entry.path().filename())) << entry.path();
   }
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::corpus_test

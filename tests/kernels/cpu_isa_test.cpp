@@ -11,7 +11,7 @@
 #include "tern/tests/kernels/step_lists.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern::test {
+namespace tern::test::cpu_isa_test {
 namespace {
 
 /// Skips what this processor has not.
@@ -167,4 +167,4 @@ TEST(CpuIsa, SetNeverExceedsTheProcessor) {
 }
 
 }  // namespace
-}  // namespace tern::test
+}  // namespace tern::test::cpu_isa_test

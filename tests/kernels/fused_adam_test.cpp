@@ -11,7 +11,7 @@
 #include "tern/tests/kernels/step_lists.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern::test {
+namespace tern::test::fused_adam_test {
 namespace {
 
 const FusedAdamArgs kAdamW{
@@ -401,4 +401,4 @@ TEST(FusedAdam, EmptyListsDoNothing) {
 }
 
 }  // namespace
-}  // namespace tern::test
+}  // namespace tern::test::fused_adam_test

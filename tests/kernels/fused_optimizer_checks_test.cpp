@@ -4,7 +4,7 @@
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/tests/kernels/step_lists.h"
 
-namespace tern::test {
+namespace tern::test::fused_optimizer_checks_test {
 namespace {
 
 struct Case {
@@ -164,4 +164,4 @@ TEST(FusedOptimizerChecks, RejectsMomentumBuffersWithoutMomentum) {
 }
 
 }  // namespace
-}  // namespace tern::test
+}  // namespace tern::test::fused_optimizer_checks_test

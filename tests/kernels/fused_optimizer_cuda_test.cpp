@@ -9,7 +9,7 @@
 #include "tern/tests/kernels/step_lists.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern::test {
+namespace tern::test::fused_optimizer_cuda_test {
 namespace {
 
 class FusedOptimizerCudaTest : public testing::Test {
@@ -190,4 +190,4 @@ TEST_F(FusedOptimizerCudaTest, RejectsTensorsOfTwoDevices) {
 }
 
 }  // namespace
-}  // namespace tern::test
+}  // namespace tern::test::fused_optimizer_cuda_test

@@ -9,7 +9,7 @@
 #include "tern/tests/kernels/step_lists.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern::test {
+namespace tern::test::fused_sgd_test {
 namespace {
 
 const FusedSgdArgs kMomentum{.lr = 0.1, .momentum = 0.9};
@@ -238,4 +238,4 @@ TEST(FusedSgd, TinyUpdatesReachTheHalfWeightThroughItsMaster) {
 }
 
 }  // namespace
-}  // namespace tern::test
+}  // namespace tern::test::fused_sgd_test

@@ -9,7 +9,7 @@
 #include <torch/cuda.h>
 #include <torch/types.h>
 
-namespace tern::test {
+namespace tern::test::load_cuda_test {
 namespace {
 
 TEST(LoadCuda, AgreesWithLibTorchFromEveryThread) {
@@ -34,4 +34,4 @@ TEST(LoadCuda, LeavesTheCudaLibraryOutWithoutADriver) {
 }
 
 }  // namespace
-}  // namespace tern::test
+}  // namespace tern::test::load_cuda_test

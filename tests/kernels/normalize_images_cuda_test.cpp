@@ -6,7 +6,7 @@
 #include "tern/kernels/normalize_images_reference.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern::test {
+namespace tern::test::normalize_images_cuda_test {
 namespace {
 
 class NormalizeImagesCudaTest : public testing::Test {
@@ -65,4 +65,4 @@ TEST_F(NormalizeImagesCudaTest, RejectsMoreChannelsThanAKernelCarries) {
 }
 
 }  // namespace
-}  // namespace tern::test
+}  // namespace tern::test::normalize_images_cuda_test

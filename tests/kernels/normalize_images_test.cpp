@@ -9,7 +9,7 @@
 #include "tern/kernels/normalize_images_reference.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern::test {
+namespace tern::test::normalize_images_test {
 namespace {
 
 const std::vector<double> kMean = {0.485, 0.456, 0.406};
@@ -153,4 +153,4 @@ TEST(NormalizeImages, RejectsBadArguments) {
 }
 
 }  // namespace
-}  // namespace tern::test
+}  // namespace tern::test::normalize_images_test

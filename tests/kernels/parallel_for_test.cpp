@@ -9,7 +9,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-namespace tern {
+namespace tern::parallel_for_test {
 namespace {
 
 class ParallelFor : public testing::Test {
@@ -50,4 +50,4 @@ TEST_F(ParallelFor, KeepsShortRangesOnOneThread) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::parallel_for_test

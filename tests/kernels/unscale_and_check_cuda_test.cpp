@@ -7,7 +7,7 @@
 #include "tern/kernels/unscale_and_check.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern::test {
+namespace tern::test::unscale_and_check_cuda_test {
 namespace {
 
 const float kInf = std::numeric_limits<float>::infinity();
@@ -82,4 +82,4 @@ TEST_F(UnscaleAndCheckCudaTest, ViewsAndLongLists) {
 }
 
 }  // namespace
-}  // namespace tern::test
+}  // namespace tern::test::unscale_and_check_cuda_test

@@ -9,7 +9,7 @@
 #include "tern/kernels/unscale_and_check_reference.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern::test {
+namespace tern::test::unscale_and_check_test {
 namespace {
 
 const float kInf = std::numeric_limits<float>::infinity();
@@ -290,4 +290,4 @@ TEST(UnscaleAndCheck, RejectsBadArgumentsBeforeWriting) {
 }
 
 }  // namespace
-}  // namespace tern::test
+}  // namespace tern::test::unscale_and_check_test

@@ -8,7 +8,7 @@
 
 #include "tern/kernels/cpu_isa.h"
 
-namespace tern {
+namespace tern::warp_image_test {
 namespace {
 
 /// Smooth enough that weights of 8 bits cost at most 1.
@@ -234,4 +234,4 @@ TEST(ShrinkByArea, TakesBlocksLongerThanItsBuffer) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::warp_image_test

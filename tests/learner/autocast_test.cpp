@@ -14,7 +14,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/op_calls.h"
 
-namespace tern {
+namespace tern::autocast_test {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -339,4 +339,4 @@ TEST(CustomFunction, SaysWhatIsMissingWithoutTheHelpers) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::autocast_test

@@ -11,7 +11,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny_checkpoint.h"
 
-namespace tern {
+namespace tern::checkpoint_test {
 namespace {
 
 using namespace testing_support;  // NOLINT: in a test
@@ -204,4 +204,4 @@ TEST(Checkpoint, CannotBeWrittenIntoAFile) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::checkpoint_test

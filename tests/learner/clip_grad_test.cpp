@@ -10,7 +10,7 @@
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::clip_grad_test {
 namespace {
 
 torch::Tensor with_grad(std::vector<float> grad) {
@@ -94,4 +94,4 @@ TEST(ClipGradValue, WantsAPositiveLimit) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::clip_grad_test

@@ -18,7 +18,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern {
+namespace tern::data_parallel_test {
 namespace {
 
 const std::vector<torch::Device> kTwo = {torch::kCPU, torch::kCPU};
@@ -185,4 +185,4 @@ TEST(DataParallel, SaysWhatIsWrongWithItsInput) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::data_parallel_test

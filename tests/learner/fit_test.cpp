@@ -17,7 +17,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::fit_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -439,4 +439,4 @@ TEST(Fit, RefusesNegativeEpochsAndAFitInsideAFit) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::fit_test

@@ -12,7 +12,7 @@
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern {
+namespace tern::grad_scaler_amp_aware_test {
 namespace {
 
 using test::bit_equal;
@@ -120,4 +120,4 @@ TEST_F(GradScalerAmpAware, ReadsHalfGradientsIntoMasters) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::grad_scaler_amp_aware_test

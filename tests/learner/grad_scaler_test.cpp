@@ -17,7 +17,7 @@
 #include "tern/tests/support/tolerance.h"
 #include "tern/tests/support/warnings.h"
 
-namespace tern {
+namespace tern::grad_scaler_test {
 namespace {
 
 using test::bit_equal;
@@ -586,4 +586,4 @@ TEST_F(GradScalerTest, PassesEverythingThroughWhenDisabled) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::grad_scaler_test

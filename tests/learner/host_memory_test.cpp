@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tern {
+namespace tern::host_memory_test {
 namespace {
 
 int64_t page_faults() {
@@ -66,4 +66,4 @@ TEST_F(KeepFreedMemory, GivesBackWhatNobodyUsesWhenAsked) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::host_memory_test

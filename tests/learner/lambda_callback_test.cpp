@@ -5,7 +5,7 @@
 #include "tern/learner/learner.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::lambda_callback_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -27,4 +27,4 @@ TEST(LambdaCallback, StandsWhereItsOrderSays) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::lambda_callback_test

@@ -9,7 +9,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::layer_groups_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -136,4 +136,4 @@ TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::layer_groups_test

@@ -15,7 +15,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::learner_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -171,4 +171,4 @@ TEST(Learner, TransformsBatchesBeforeCallbacksSeeThem) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::learner_test

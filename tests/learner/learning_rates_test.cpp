@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-namespace tern {
+namespace tern::learning_rates_test {
 namespace {
 
 using Rates = std::vector<double>;
@@ -30,4 +30,4 @@ TEST(LearningRates, RefuseWhatFitsNoGroupsOrIsNoRate) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::learning_rates_test

@@ -7,7 +7,7 @@
 
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::loss_test {
 namespace {
 
 const torch::Tensor kPred = torch::tensor({{2.f, 0.f}, {0.f, 1.f}});
@@ -128,4 +128,4 @@ TEST(Activate, TurnsOutputsIntoProbabilities) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::loss_test

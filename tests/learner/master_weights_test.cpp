@@ -5,7 +5,7 @@
 
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::master_weights_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -68,4 +68,4 @@ TEST(MasterWeights, RestoreGivesTheModelItsFp32TensorsBack) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::master_weights_test

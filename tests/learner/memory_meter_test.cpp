@@ -6,7 +6,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::memory_meter_test {
 namespace {
 
 constexpr int64_t kMegabyte = int64_t{1} << 20;
@@ -63,4 +63,4 @@ TEST(MemoryMeter, KnowsNoOtherDevices) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::memory_meter_test

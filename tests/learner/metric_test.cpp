@@ -7,7 +7,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/op_calls.h"
 
-namespace tern {
+namespace tern::metric_test {
 namespace {
 
 double value(const Metric& metric) {
@@ -93,4 +93,4 @@ TEST(Metric, NeverWaitsForTheDeviceBeforeSomebodyReads) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::metric_test

@@ -11,7 +11,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::model_test {
 namespace {
 
 struct TwoInputsImpl : torch::nn::Module {
@@ -91,4 +91,4 @@ TEST(Model, HoldsATorchScriptModule) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::model_test

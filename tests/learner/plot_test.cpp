@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tern {
+namespace tern::plot_test {
 namespace {
 
 size_t count(const std::string& text, const std::string& part) {
@@ -62,4 +62,4 @@ TEST(Plot, TakesNothingAndConstantsAndEscapesText) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::plot_test

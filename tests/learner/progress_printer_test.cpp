@@ -9,7 +9,7 @@
 #include "tern/learner/learner.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::progress_printer_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -63,4 +63,4 @@ TEST(ProgressPrinter, ReportsAFewTimesASecondAndEstimatesTheRest) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::progress_printer_test

@@ -22,7 +22,7 @@
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern {
+namespace tern::property_p_test {
 namespace {
 
 struct Net {
@@ -306,4 +306,4 @@ TEST(LossScaling, RescuesGradientsThatHalfWouldLose) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::property_p_test

@@ -14,7 +14,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::recorder_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -81,4 +81,4 @@ TEST(Recorder, DrawsTheLosses) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::recorder_test

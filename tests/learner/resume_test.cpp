@@ -37,7 +37,7 @@
 #include "tern/tests/support/tiny.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern {
+namespace tern::resume_test {
 namespace {
 
 using namespace testing_support;  // NOLINT: in a test
@@ -346,4 +346,4 @@ TEST_F(ResumeErrors, GoesOnFromACheckpointBetweenTwoFits) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::resume_test

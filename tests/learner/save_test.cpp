@@ -22,7 +22,7 @@
 #include "tern/tests/support/tiny.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern {
+namespace tern::save_test {
 namespace {
 
 using namespace testing_support;  // NOLINT: in a test
@@ -236,4 +236,4 @@ TEST(Load, SaysWhichFileIsMissing) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::save_test

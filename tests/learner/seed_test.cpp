@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-namespace tern {
+namespace tern::seed_test {
 namespace {
 
 TEST(SeedEverything, RepeatsRandomNumbers) {
@@ -32,4 +32,4 @@ TEST(SeedEverything, AsksForDeterministicAlgorithms) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::seed_test

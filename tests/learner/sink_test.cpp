@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tern {
+namespace tern::sink_test {
 namespace {
 
 std::string written_to(std::FILE* file) {
@@ -53,4 +53,4 @@ TEST(Sink, SurvivesAClosedStream) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::sink_test

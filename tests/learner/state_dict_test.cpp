@@ -14,7 +14,7 @@
 #include "tern/tests/support/state_dicts.h"
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::state_dict_test {
 namespace {
 
 using test::same_state;
@@ -227,4 +227,4 @@ TEST(StateDict, NamesOfAFileCannotDisturbATerminal) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::state_dict_test

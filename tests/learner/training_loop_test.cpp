@@ -5,7 +5,7 @@
 
 #include "tern/tests/support/tiny.h"
 
-namespace tern {
+namespace tern::training_loop_test {
 namespace {
 
 using namespace testing_support;  // NOLINT
@@ -68,4 +68,4 @@ on_train_end              Recorder
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::training_loop_test

@@ -18,7 +18,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
 
-namespace tern {
+namespace tern::weights_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -313,4 +313,4 @@ TEST(Weights, TheFilesOfLegacyAndTodaysPyTorchHoldTheirKnownTensors) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::weights_test

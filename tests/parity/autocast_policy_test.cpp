@@ -13,7 +13,7 @@
 #include "tern/learner/autocast.h"
 #include "tern/tests/parity/fixture.h"
 
-namespace tern {
+namespace tern::autocast_policy_test {
 namespace {
 
 using M = const torch::Tensor&;  // [4, 4]
@@ -131,4 +131,4 @@ TEST(AutocastPolicy, ReturnsTheTypesOfPythonWhenOff) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::autocast_policy_test

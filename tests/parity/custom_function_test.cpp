@@ -12,7 +12,7 @@
 #include "tern/learner/autocast.h"
 #include "tern/tests/parity/fixture.h"
 
-namespace tern {
+namespace tern::custom_function_test {
 namespace {
 
 using nlohmann::json;
@@ -128,4 +128,4 @@ TEST(CustomFunction, SeesTheTypesAndTheAutocastThatPythonSees) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::custom_function_test

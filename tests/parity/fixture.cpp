@@ -44,7 +44,8 @@ nlohmann::json load_fixture(const std::string& name) {
   at::set_num_threads(1);
   const char* folder = std::getenv("TERN_PARITY");
   const std::string path =
-      std::string(folder ? folder : TERN_PARITY_STORED) + "/" + name + ".json";
+      std::string(folder ? folder : TERN_TESTS_FOLDER "/parity/fixtures") +
+      "/" + name + ".json";
   std::ifstream file(path);
   if (!file) throw std::runtime_error(path + " cannot be read");
   return nlohmann::json::parse(file);

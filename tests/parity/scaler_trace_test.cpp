@@ -9,7 +9,7 @@
 #include "tern/tests/parity/fixture.h"
 #include "tern/tests/parity/scaler_events.h"
 
-namespace tern {
+namespace tern::scaler_trace_test {
 namespace {
 
 using test::amp_aware_sgd;
@@ -56,4 +56,4 @@ TEST(GradScaler, GoesOnFromPythonsStateAsPythonDoes) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::scaler_trace_test

@@ -19,7 +19,7 @@
 #include "tern/tests/parity/nets.h"
 #include "tern/tests/parity/scaler_events.h"
 
-namespace tern {
+namespace tern::scenarios_test {
 namespace {
 
 constexpr int64_t kSteps = 4;
@@ -200,4 +200,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::scenarios_test

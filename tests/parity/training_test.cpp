@@ -24,7 +24,7 @@
 #include "tern/tests/parity/scaler_events.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern {
+namespace tern::training_test {
 namespace {
 
 using test::Library;
@@ -157,4 +157,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::training_test

@@ -16,7 +16,7 @@
 #include "tern/tests/support/state_dicts.h"
 #include "tern/tests/support/test_data.h"
 
-namespace tern {
+namespace tern::weight_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -30,9 +30,14 @@ using test::without;
 fs::path file(const std::string& name) {
   const char* live = std::getenv("TERN_WEIGHT_FILES");
   const fs::path path =
-      fs::path(live != nullptr ? live : TERN_WEIGHTS_STORED) / name;
+      fs::path(
+          live != nullptr ? live
+                          : TERN_TESTS_FOLDER "/parity/fixtures/weights") /
+      name;
   // No `safetensors` beside this torch: the stored file stands in.
-  return fs::exists(path) ? path : fs::path(TERN_WEIGHTS_STORED) / name;
+  return fs::exists(path)
+             ? path
+             : fs::path(TERN_TESTS_FOLDER "/parity/fixtures/weights") / name;
 }
 
 TEST(WeightFiles, ReadsEveryTypeInEveryFormatThatTorchSaves) {
@@ -193,4 +198,4 @@ TEST(WeightFiles, RefusesNamesThatWeightsDoNotNeedAndRunsNoCode) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::weight_files_test

@@ -12,7 +12,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
 
-namespace tern {
+namespace tern::convert_test {
 namespace {
 
 using test::layout_state;
@@ -98,4 +98,4 @@ TEST(Convert, ComparesAFileWithTheSumInItsName) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::convert_test

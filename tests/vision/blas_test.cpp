@@ -7,7 +7,7 @@
 
 #include "tern/vision/decode.h"
 
-namespace tern {
+namespace tern::blas_test {
 namespace {
 
 // Links OpenCV, and with it a reference BLAS, as every program of tern::vision.
@@ -22,4 +22,4 @@ TEST(Blas, IsLibTorchsOwnBesideOpenCV) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::blas_test

@@ -11,7 +11,7 @@
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/image_dataset.h"
 
-namespace tern {
+namespace tern::data_block_test {
 namespace {
 
 const ImageDataset& images_of(const std::shared_ptr<DataLoader>& loader) {
@@ -316,4 +316,4 @@ TEST_F(DataBlockTest, KeepsNamesOfAnyBytes) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::data_block_test

@@ -14,7 +14,7 @@
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/decode.h"
 
-namespace tern {
+namespace tern::decode_png_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -345,4 +345,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::decode_png_test

@@ -14,7 +14,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
 
-namespace tern {
+namespace tern::decode_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -457,4 +457,4 @@ TEST(Decode, GivesTheNumbersOfAMaskAsTheyAreStored) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::decode_test

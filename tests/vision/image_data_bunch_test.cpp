@@ -13,7 +13,7 @@
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/image_dataset.h"
 
-namespace tern {
+namespace tern::image_data_bunch_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -179,4 +179,4 @@ TEST(ImageDataBunch, NormalizesOnTheDevice) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::image_data_bunch_test

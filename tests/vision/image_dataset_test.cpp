@@ -16,7 +16,7 @@
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
 
-namespace tern {
+namespace tern::image_dataset_test {
 namespace {
 
 TEST(ImageDataset, PutsEachImageInItsPlaceOfTheBatch) {
@@ -264,4 +264,4 @@ TEST(ImageDataset, NamesAMaskOfAnotherShapeOrWithoutSuchAClass) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::image_dataset_test

@@ -12,7 +12,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::image_file_test {
 namespace {
 
 std::string error_for(const std::filesystem::path& path) {
@@ -80,4 +80,4 @@ TEST(ImageFile, RefusesMoreBytesThanAllowed) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::image_file_test

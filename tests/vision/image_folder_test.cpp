@@ -12,7 +12,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::image_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -202,4 +202,4 @@ TEST(ImageFolder, FollowsLinksOutsideOnlyWhenAllowed) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::image_folder_test

@@ -10,7 +10,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::image_pack_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -101,4 +101,4 @@ TEST(ImagePack, SaysWhatToDoWithADamagedFile) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::image_pack_test

@@ -5,7 +5,7 @@
 
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::image_stats_test {
 namespace {
 
 TEST(ImageStats, RepeatsOneValueForAllChannels) {
@@ -32,4 +32,4 @@ TEST(ImageStats, RefusesNumbersThatDoNotFitTheChannels) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::image_stats_test

@@ -8,7 +8,7 @@
 #include "tern/tests/support/test_data.h"
 #include "tern/vision/image_data_bunch.h"
 
-namespace tern {
+namespace tern::mnist_sample_test {
 namespace {
 
 void unpack(const std::filesystem::path& archive, const TempFolder& folder) {
@@ -67,4 +67,4 @@ TEST(MnistSample, ComesInTheSameBatchesForAnyNumberOfWorkers) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::mnist_sample_test

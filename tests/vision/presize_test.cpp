@@ -13,7 +13,7 @@
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/transforms/resize.h"
 
-namespace tern {
+namespace tern::presize_test {
 namespace {
 
 class Ears final : public SinkImpl {
@@ -161,4 +161,4 @@ TEST_F(Presize, WorksForAWholeDataBunch) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::presize_test

@@ -12,7 +12,7 @@
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/verify_images.h"
 
-namespace tern {
+namespace tern::real_images_test {
 namespace {
 
 /// The sum of each batch, an order of magnitude faster to compare than pixels.
@@ -76,4 +76,4 @@ TEST(RealImages, StreetScenesComeWithTheirMasks) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::real_images_test

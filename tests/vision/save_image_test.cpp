@@ -10,7 +10,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::save_image_test {
 namespace {
 
 // What OpenCV reads, as [H, W, C] in RGB.
@@ -69,4 +69,4 @@ TEST(SaveImage, SaysWhatIsNoPicture) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::save_image_test

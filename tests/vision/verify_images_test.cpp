@@ -5,7 +5,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
 
-namespace tern {
+namespace tern::verify_images_test {
 namespace {
 
 /// Four good images and two bad ones.
@@ -44,4 +44,4 @@ TEST(VerifyImages, RemovesThemWhenAsked) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::verify_images_test

@@ -10,7 +10,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::atomic_file_test {
 namespace {
 
 std::string text_of(const std::filesystem::path& path) {
@@ -97,4 +97,4 @@ TEST(AtomicFile, SaysWhichFileCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::atomic_file_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tern {
+namespace tern::crc32_test {
 namespace {
 
 std::span<const uint8_t> bytes_of(std::string_view text) {
@@ -32,4 +32,4 @@ TEST(Crc32, IsTheSameInPieces) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::crc32_test

@@ -7,7 +7,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::csv_test {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -70,4 +70,4 @@ TEST(Csv, NamesTheColumnsThereAre) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::csv_test

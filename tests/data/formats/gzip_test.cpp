@@ -12,7 +12,7 @@
 #include "tern/tests/support/gzip_bytes.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::gzip_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -109,4 +109,4 @@ TEST(Gzip, NamesTheFileInItsErrors) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::gzip_test

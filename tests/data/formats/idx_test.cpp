@@ -13,7 +13,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
 
-namespace tern {
+namespace tern::idx_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -126,4 +126,4 @@ TEST(Idx, ReadsMnist) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::idx_test

@@ -10,7 +10,7 @@
 #include "tern/data/formats/exif.h"
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::image_header_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -262,4 +262,4 @@ TEST(ImageHeader, SurvivesEveryFlippedBit) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::image_header_test

@@ -9,7 +9,7 @@
 #include "tern/data/formats/utf8.h"
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::json_reader_test {
 namespace {
 
 std::string read_string(const std::string& text) {
@@ -138,4 +138,4 @@ TEST(Utf8, KnowsWellFormedText) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::json_reader_test

@@ -9,7 +9,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/pickle_bytes.h"
 
-namespace tern {
+namespace tern::pickle_test {
 namespace {
 
 using Kind = Pickle::Kind;
@@ -237,4 +237,4 @@ TEST(Pickle, TakesAValueThatHoldsItself) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::pickle_test

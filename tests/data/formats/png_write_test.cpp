@@ -9,7 +9,7 @@
 
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::png_write_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -64,4 +64,4 @@ TEST(PngWrite, RefusesSizesThatDoNotAgree) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::png_write_test

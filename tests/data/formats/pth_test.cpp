@@ -10,7 +10,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/pickle_bytes.h"
 
-namespace tern {
+namespace tern::pth_test {
 namespace {
 
 StoredWeights read(const std::string& file, const std::string& key = "") {
@@ -206,4 +206,4 @@ TEST(Pth, RefusesOtherVersionsOfTheLegacyFormat) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::pth_test

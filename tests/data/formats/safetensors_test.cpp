@@ -8,7 +8,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::safetensors_test {
 namespace {
 
 std::string length_of(uint64_t size) {
@@ -227,4 +227,4 @@ TEST(Safetensors, RefusesAHeaderBeyondTheFileOrTheLimit) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::safetensors_test

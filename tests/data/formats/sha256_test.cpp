@@ -10,7 +10,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::sha256_test {
 namespace {
 
 std::span<const uint8_t> bytes_of(const std::string& text) {
@@ -89,4 +89,4 @@ TEST(Sha256, RefusesWhatIsNoFile) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::sha256_test

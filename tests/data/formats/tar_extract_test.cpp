@@ -13,7 +13,7 @@
 #include "tern/tests/support/tar_bytes.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::tar_extract_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -232,4 +232,4 @@ TEST(TarExtract, TellsHowFarItIsAndStopsWhenTold) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::tar_extract_test

@@ -11,7 +11,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern {
+namespace tern::zip_archive_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -185,4 +185,4 @@ TEST(ZipArchive, RefusesZip64NumbersThatLie) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::zip_archive_test

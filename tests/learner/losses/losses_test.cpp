@@ -9,7 +9,7 @@
 #include "tern/learner/losses/label_smoothing.h"
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::losses_test {
 namespace {
 
 torch::Tensor tensor_of(
@@ -31,7 +31,7 @@ Loss loss_of(const std::string& name, const torch::Tensor& weight) {
 // Written by losses_fixture.py.
 TEST(Losses, AreFastais) {
   const auto fixture = nlohmann::json::parse(
-      std::ifstream(TERN_FIXTURES "/losses_fixture.json"));
+      std::ifstream(TERN_TESTS_FOLDER "/learner/losses/losses_fixture.json"));
   const torch::Tensor weight = tensor_of(fixture["weight"], {-1});
   for (const auto& c : fixture["cases"]) {
     const auto shape = c["shape"].get<std::vector<int64_t>>();
@@ -70,4 +70,4 @@ TEST(Losses, RefuseOptionsOutOfTheirRange) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::losses_test

@@ -6,7 +6,7 @@
 
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::accuracy_test {
 namespace {
 
 // The metric over batches of 4, 4 and 2 of ten samples.
@@ -109,4 +109,4 @@ TEST_F(AccuracyTest, SaysWhatIsWrongWithShapesAndTypes) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::accuracy_test

@@ -5,7 +5,7 @@
 
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::f_beta_test {
 namespace {
 
 torch::Tensor scores(const std::vector<int64_t>& classes, int64_t count) {
@@ -108,4 +108,4 @@ TEST(FBeta, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::f_beta_test

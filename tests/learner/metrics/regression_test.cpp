@@ -8,7 +8,7 @@
 
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::regression_test {
 namespace {
 
 double by_batches(
@@ -45,4 +45,4 @@ TEST(Regression, ComparesElementsAndNeverBroadcasts) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::regression_test

@@ -17,7 +17,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern {
+namespace tern::fused_optimizer_test {
 namespace {
 
 using test::bit_equal;
@@ -368,4 +368,4 @@ TEST(FusedOptimizer, RefusesOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::fused_optimizer_test

@@ -11,7 +11,7 @@
 
 #include "tern/tests/support/expect_error.h"
 
-namespace tern::optim {
+namespace tern::optim::hyper_parameters_test {
 namespace {
 
 TEST(HyperParameters, ReadAndSetMomentumOfEveryOptimizerThatHasIt) {
@@ -76,4 +76,4 @@ TEST(HyperParameters, StayInTheirRange) {
 }
 
 }  // namespace
-}  // namespace tern::optim
+}  // namespace tern::optim::hyper_parameters_test

@@ -10,7 +10,7 @@
 #include "tern/learner/optim/hyper_parameters.h"
 #include "tern/learner/optim/sgd.h"
 
-namespace tern {
+namespace tern::optimizer_factory_test {
 namespace {
 
 const torch::optim::OptimizerOptions& made(const OptimizerFactory& factory) {
@@ -38,4 +38,4 @@ TEST(OptimizerFactory, MakesAnyOptimizerWithoutOptions) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::optimizer_factory_test

@@ -8,7 +8,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern::optim {
+namespace tern::optim::rebind_test {
 namespace {
 
 void step(torch::optim::Optimizer& optimizer, const torch::Tensor& param) {
@@ -72,4 +72,4 @@ TEST(RebindParameters, RefusesListsThatDisagree) {
 }
 
 }  // namespace
-}  // namespace tern::optim
+}  // namespace tern::optim::rebind_test

@@ -18,7 +18,7 @@
 #include "tern/tests/learner/optim/torch_optim_fixture.h"
 #include "tern/tests/support/tolerance.h"
 
-namespace tern {
+namespace tern::torch_optim_test {
 namespace {
 
 using torch::optim::AdamOptions;
@@ -118,4 +118,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::torch_optim_test

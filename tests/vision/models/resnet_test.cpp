@@ -11,15 +11,15 @@
 #include "tern/learner/model.h"
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::resnet_test {
 namespace {
 
 using nlohmann::json;
 
 // Written by resnet_fixture.py with torchvision.
 const json& fixture() {
-  static const json fixture =
-      json::parse(std::ifstream(TERN_FIXTURES "/resnet_fixture.json"));
+  static const json fixture = json::parse(
+      std::ifstream(TERN_TESTS_FOLDER "/vision/models/resnet_fixture.json"));
   return fixture;
 }
 
@@ -139,4 +139,4 @@ TEST(ResNet, RefusesSizesThatAreNotPositive) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::resnet_test

@@ -8,7 +8,7 @@
 
 #include "tern/tests/support/expect_error.h"
 
-namespace tern {
+namespace tern::simple_cnn_test {
 namespace {
 
 TEST(SimpleCnn, GivesOneLogitForEachClass) {
@@ -82,4 +82,4 @@ TEST(SimpleCnn, SaysWhatIsWrongWithItsArguments) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::simple_cnn_test

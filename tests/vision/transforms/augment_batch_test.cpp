@@ -11,7 +11,7 @@
 #include "tern/vision/transforms/lighting.h"
 #include "tern/vision/transforms/render_batch.h"
 
-namespace tern {
+namespace tern::augment_batch_test {
 namespace {
 
 /// [N, size, size, 3] without sharp edges.
@@ -143,4 +143,4 @@ TEST(AugmentBatch, RefusesABatchThatIsNormalizedAlready) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::augment_batch_test

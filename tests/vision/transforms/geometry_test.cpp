@@ -8,7 +8,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/transforms/render.h"
 
-namespace tern {
+namespace tern::geometry_test {
 namespace {
 
 constexpr double kClose = 1e-6;
@@ -141,4 +141,4 @@ TEST(Geometry, RefusesWhatCannotBeDrawn) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::geometry_test

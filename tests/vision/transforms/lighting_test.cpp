@@ -8,7 +8,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/transforms/render.h"
 
-namespace tern {
+namespace tern::lighting_test {
 namespace {
 
 double logit(double x) {
@@ -136,4 +136,4 @@ TEST(Lighting, RefusesWhatWouldBeBlackOrWhite) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::lighting_test

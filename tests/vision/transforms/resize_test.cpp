@@ -10,7 +10,7 @@
 #include "tern/vision/transforms/erasing.h"
 #include "tern/vision/transforms/get_transforms.h"
 
-namespace tern {
+namespace tern::resize_test {
 namespace {
 
 struct Seen {
@@ -193,4 +193,4 @@ TEST(Resize, RefusesWhatIsNoPart) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::resize_test

@@ -1,0 +1,48 @@
+// Several test files share a program. `program --file=learner/save` runs the
+// tests of tests/learner/save_test.cpp alone; without it, all run.
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+std::string filter_of(const std::string& file) {
+  const std::string end = "/tests/" + file + "_test.cpp";
+  std::string filter;
+  const auto& all = *testing::UnitTest::GetInstance();
+  for (int s = 0; s < all.total_test_suite_count(); ++s) {
+    const auto& suite = *all.GetTestSuite(s);
+    for (int t = 0; t < suite.total_test_count(); ++t) {
+      const auto& test = *suite.GetTestInfo(t);
+      if (std::string_view(test.file()).ends_with(end)) {
+        filter += (filter.empty() ? "" : ":") +
+                  (suite.name() + std::string(".")) + test.name();
+      }
+    }
+  }
+  return filter;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  constexpr std::string_view kFile = "--file=";
+  if (argc > 1 && std::string_view(argv[1]).starts_with(kFile)) {
+    const std::string file = argv[1] + kFile.size();
+    const std::string filter = filter_of(file);
+    if (filter.empty()) {
+      std::fprintf(
+          stderr,
+          "%s has no test of %s_test.cpp.\n",
+          argv[0],
+          file.c_str());
+      return 1;
+    }
+    GTEST_FLAG_SET(filter, filter);
+  }
+  return RUN_ALL_TESTS();
+}
