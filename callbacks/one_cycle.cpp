@@ -97,6 +97,8 @@ Learner& Learner::fine_tune(int64_t epochs, const FineTuneOptions& options) {
       options.freeze_epochs,
       LearningRates::up_to(options.base_lr),
       {.pct_start = 0.99});
+  // A stop that was asked for means all of it.
+  if (state_.result == FitResult::interrupted) return *this;
   unfreeze();
   const double base = options.base_lr / 2;
   return fit_one_cycle(

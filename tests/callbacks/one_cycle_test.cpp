@@ -146,6 +146,17 @@ TEST(FineTune, TrainsTheLastGroupFirst) {
   EXPECT_EQ(trained, (std::vector<bool>{false, true, true}));
 }
 
+TEST(FineTune, HasNoSecondPhaseWhenAStopIsAskedForInTheFirst) {
+  Learner learn(point_data(), point_net(), quiet());
+  int64_t fits = 0;
+  learn.add<LambdaCallback>(
+      {.on_train_begin = [&](Learner&) { ++fits; },
+       .on_batch_end = [](Learner& l) { l.request_stop(); }});
+  learn.fine_tune(2);
+  EXPECT_EQ(fits, 1);
+  EXPECT_EQ(learn.state().result, FitResult::interrupted);
+}
+
 TEST(FitOneCycle, RefusesOptionsOutOfRange) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
