@@ -22,6 +22,9 @@ if(TERN_ARCHIVES)
   find_package(CURL REQUIRED)
   find_package(ZLIB REQUIRED)
 endif()
+if(TERN_DISTRIBUTED)
+  find_path(GLOO_INCLUDE_DIR gloo/transport/device.h REQUIRED)  # libgloo-dev
+endif()
 
 # The wheel ships fmt 12; a distribution's older, compiled fmt must not shadow it.
 add_library(tern_torch INTERFACE)

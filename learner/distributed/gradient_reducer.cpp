@@ -1,0 +1,130 @@
+// The only file that knows c10d::Reducer, which is internal to PyTorch; what is
+// done with it here is what torch/nn/parallel/distributed.py does.
+
+#include "tern/learner/distributed/gradient_reducer.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <torch/types.h>
+
+namespace tern {
+
+// The Reducer follows a null pointer in some of its paths without a Logger.
+struct GradientReducer::Impl {
+  std::shared_ptr<::c10d::Reducer> reducer;
+  std::shared_ptr<::c10d::Logger> logger;
+};
+
+namespace {
+
+std::string shapes_of(const Tensors& parameters) {
+  std::string text = fmt::format("{} parameters:", parameters.size());
+  for (const torch::Tensor& p : parameters) {
+    text += fmt::format(
+        " {}[{}]",
+        c10::toString(p.scalar_type()),
+        fmt::join(p.sizes(), ","));
+  }
+  return text;
+}
+
+void check(const Tensors& parameters, const GradientReducerOptions& options) {
+  TORCH_CHECK_VALUE(
+      !parameters.empty(),
+      "[GradientReducer] there is no parameter; expected those of a model "
+      "that require a gradient.");
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    TORCH_CHECK_VALUE(
+        parameters[i].defined() && parameters[i].requires_grad(),
+        fmt::format(
+            "[GradientReducer] parameter {} requires no gradient; leave frozen "
+            "parameters out.",
+            i));
+  }
+  TORCH_CHECK_VALUE(
+      options.bucket_megabytes >= 1,
+      fmt::format(
+          "[GradientReducer] bucket_megabytes is {}; expected 1 or more.",
+          options.bucket_megabytes));
+  TORCH_CHECK_VALUE(
+      !options.compress_to || options.compress_to == torch::kHalf,
+      fmt::format(
+          "[GradientReducer] compress_to is {}; expected kHalf.",
+          c10::toString(*options.compress_to)));
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(
+    std::shared_ptr<ProcessGroup> group,
+    Tensors parameters,
+    const GradientReducerOptions& options)
+    : group_(std::move(group)),
+      parameters_(std::move(parameters)),
+      find_unused_(options.find_unused_parameters) {
+  check(parameters_, options);
+  group_->check_equal("model", shapes_of(parameters_));
+  Tensors values;
+  for (const torch::Tensor& p : parameters_) values.push_back(p.detach());
+  group_->broadcast(values);
+
+  // All in one bucket at first: after one backward the Reducer knows in which
+  // order gradients come and cuts them anew. It cannot when parameters may be
+  // missing.
+  const auto cap = static_cast<size_t>(options.bucket_megabytes) << 20;
+  const std::vector<bool> no_sparse(parameters_.size(), false);
+  const std::vector<size_t> limits =
+      find_unused_
+          ? std::vector<size_t>{::c10d::kDefaultFirstBucketBytes, cap}
+          : std::vector<size_t>{std::numeric_limits<size_t>::max() / 2};
+  auto buckets = std::get<0>(::c10d::compute_bucket_assignment_by_size(
+      parameters_,
+      limits,
+      no_sparse));
+  std::reverse(buckets.begin(), buckets.end());
+  auto reducer = std::make_shared<::c10d::Reducer>(
+      parameters_,
+      std::move(buckets),
+      c10::intrusive_ptr<::c10d::ProcessGroup>::reclaim_copy(&group_->c10d()),
+      no_sparse,
+      static_cast<int64_t>(cap),
+      find_unused_,
+      /*gradient_as_bucket_view=*/false,
+      std::unordered_map<size_t, std::string>(),
+      ::c10d::kDefaultFirstBucketBytes,
+      /*skip_all_reduce_unused_params=*/false,
+      /*use_python_reducer=*/false,
+      std::vector<int64_t>());
+  auto logger = std::make_shared<::c10d::Logger>(reducer);
+  reducer->set_logger(logger);
+  if (options.compress_to) {
+    reducer->register_builtin_comm_hook(
+        ::c10d::BuiltinCommHookType::FP16_COMPRESS);
+  }
+  impl_ = std::make_unique<Impl>(Impl{std::move(reducer), std::move(logger)});
+}
+
+GradientReducer::~GradientReducer() {
+  try {
+    impl_->reducer->remove_autograd_hooks();
+    impl_.reset();
+  } catch (...) {  // NOLINT: a broken group, of which fit has told
+  }
+}
+
+void GradientReducer::before_forward() {
+  impl_->reducer->prepare_for_forward();
+  impl_->reducer->rebuild_buckets();
+}
+
+void GradientReducer::before_backward(const Tensors& outputs) {
+  impl_->reducer->prepare_for_backward(find_unused_ ? outputs : Tensors{});
+}
+
+}  // namespace tern

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <torch/types.h>
+
+#include "tern/learner/distributed/process_group.h"
+
+namespace tern {
+
+/// The defaults are those of torch.nn.parallel.DistributedDataParallel.
+struct GradientReducerOptions {
+  /// Gradients travel in buckets of this size, while backward still computes
+  /// the next one.
+  int64_t bucket_megabytes = 25;
+  /// Set it when some parameters take no part in some steps: each step then
+  /// finds out which.
+  bool find_unused_parameters = false;
+  /// kHalf: gradients travel in 16 bits. What does not fit becomes infinite,
+  /// which the GradScaler sees. Unset: in their own type.
+  std::optional<torch::ScalarType> compress_to = {};
+};
+
+/// Averages gradients over all ranks during backward, with PyTorch's own
+/// `c10d::Reducer`, whose interface is known nowhere else.
+///
+///   GradientReducer reducer(group, model->parameters());
+///   reducer.before_forward();
+///   auto outputs = model->forward(inputs);
+///   reducer.before_backward({outputs});
+///   loss.backward();          // the gradients are averages now
+///
+/// Without both calls backward leaves each rank its own gradients, as
+/// accumulation wants it. A rank that calls them while another does not waits
+/// for it until the group's timeout.
+class GradientReducer {
+ public:
+  /// \param parameters  Those that require a gradient, in the same order on
+  ///                    all ranks. Their values become those of rank 0.
+  /// \throws DistributedError if ranks have other shapes or types;
+  ///         c10::ValueError if there is none, one requires no gradient, or an
+  ///         option is out of its range.
+  GradientReducer(
+      std::shared_ptr<ProcessGroup> group,
+      Tensors parameters,
+      const GradientReducerOptions& options = {});
+  /// Backward is on its own again.
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+
+  void before_forward();
+  void before_backward(const Tensors& outputs);
+
+  const Tensors& parameters() const { return parameters_; }
+
+ private:
+  struct Impl;
+  std::shared_ptr<ProcessGroup> group_;
+  Tensors parameters_;
+  bool find_unused_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tern

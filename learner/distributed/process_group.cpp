@@ -1,0 +1,299 @@
+#include "tern/learner/distributed/process_group.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/types.h>
+
+#include "tern/data/error_text.h"
+
+namespace tern {
+
+namespace {
+
+using Gloo = ::c10d::ProcessGroupGloo;
+using std::chrono::milliseconds;
+
+constexpr size_t kMaxText = 1 << 20;
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" ||
+         address.starts_with("127.");
+}
+
+// Ranks of one machine listen to that machine alone: the connections have
+// neither a password nor encryption.
+std::shared_ptr<::gloo::transport::Device> make_device(
+    const std::string& master_address) {
+  const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+  if (interface && *interface) return Gloo::createDeviceForInterface(interface);
+  if (is_loopback(master_address)) {
+    return Gloo::createDeviceForHostname("127.0.0.1");
+  }
+  return Gloo::createDefaultDevice();
+}
+
+c10::intrusive_ptr<::c10d::Store> connect_store(
+    const LaunchEnvironment& environment,
+    milliseconds timeout) {
+  ::c10d::TCPStoreOptions options;
+  options.port = environment.master_port;
+  options.isServer = environment.rank == 0 && !environment.has_agent_store;
+  options.numWorkers = static_cast<size_t>(environment.world_size);
+  options.waitWorkers = false;  // the group waits for all, with their names
+  options.timeout = timeout;
+  return c10::make_intrusive<::c10d::PrefixStore>(
+      fmt::format("tern/{}/{}", environment.run, environment.restarts),
+      c10::make_intrusive<::c10d::TCPStore>(
+          environment.master_address,
+          options));
+}
+
+std::vector<uint8_t> to_bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+std::string to_text(const std::vector<uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string error_key(int64_t rank) {
+  return fmt::format("error/{}", rank);
+}
+
+// One tensor for each type, so that few messages go out.
+std::vector<Tensors> by_type(const Tensors& tensors) {
+  std::vector<Tensors> groups;
+  for (const torch::Tensor& tensor : tensors) {
+    const auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const Tensors& g) {
+          return g[0].scalar_type() == tensor.scalar_type();
+        });
+    if (group == groups.end()) {
+      groups.push_back({tensor});
+    } else {
+      group->push_back(tensor);
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+struct ProcessGroup::Connection {
+  c10::intrusive_ptr<::c10d::Store> store;
+  c10::intrusive_ptr<::c10d::ProcessGroup> group;
+};
+
+std::shared_ptr<ProcessGroup> ProcessGroup::connect(
+    const LaunchEnvironment& environment,
+    const ProcessGroupOptions& options) {
+  TORCH_CHECK_VALUE(
+      options.timeout.count() > 0,
+      fmt::format(
+          "[ProcessGroup::connect] the timeout is {} ms; expected more than 0.",
+          options.timeout.count()));
+  return std::shared_ptr<ProcessGroup>(new ProcessGroup(environment, options));
+}
+
+ProcessGroup::ProcessGroup(
+    LaunchEnvironment environment,
+    const ProcessGroupOptions& options)
+    : environment_(std::move(environment)), options_(options) {
+  const auto rank = static_cast<int>(this->rank());
+  const auto size = static_cast<int>(world_size());
+  try {
+    const auto store = connect_store(environment_, options.timeout);
+    const auto gloo_options = Gloo::Options::create(options.timeout);
+    gloo_options->devices = {make_device(environment_.master_address)};
+    gloo_options->threads = 2;
+    const auto gloo =
+        c10::make_intrusive<Gloo>(store, rank, size, gloo_options);
+    const auto group =
+        c10::make_intrusive<::c10d::ProcessGroup>(store, rank, size);
+    constexpr auto kGloo = ::c10d::ProcessGroup::BackendType::GLOO;
+    group->setBackend(torch::kCPU, kGloo, gloo);
+    group->setDefaultBackend(kGloo);
+    connection_ = std::make_unique<Connection>(Connection{store, group});
+  } catch (const std::exception& error) {
+    throw DistributedError(fmt::format(
+        "[ProcessGroup::connect] rank {} of {} found no way to the others "
+        "through {}:{} within {} ms: {} Check that all {} processes run, that "
+        "the port is free and that the address can be reached.",
+        this->rank(),
+        world_size(),
+        environment_.master_address,
+        environment_.master_port,
+        options.timeout.count(),
+        message_of(error),
+        world_size()));
+  }
+}
+
+ProcessGroup::~ProcessGroup() {
+  // A Gloo group that others have left throws when it goes.
+  try {
+    connection_.reset();
+  } catch (...) {  // NOLINT: there is nobody to tell
+  }
+}
+
+::c10d::ProcessGroup& ProcessGroup::c10d() {
+  return *connection_->group;
+}
+
+template <class F>
+void ProcessGroup::all_take_part(const char* what, const F& f) {
+  std::string reason;
+  try {
+    f();
+    return;
+  } catch (const std::exception& error) {
+    reason = message_of(error);
+  }
+  const auto told = error_of_others(milliseconds(500));
+  throw DistributedError(
+      told ? fmt::format("[ProcessGroup::{}] {}", what, *told)
+           : fmt::format(
+                 "[ProcessGroup::{}] rank {} of {} lost the others; one has "
+                 "ended, or did not answer within {} ms: {}",
+                 what,
+                 rank(),
+                 world_size(),
+                 options_.timeout.count(),
+                 reason));
+}
+
+void ProcessGroup::broadcast(const Tensors& tensors, int64_t root) {
+  const torch::NoGradGuard no_grad;
+  ::c10d::BroadcastOptions options;
+  options.rootRank = root;
+  all_take_part("broadcast", [&] {
+    for (const Tensors& group : by_type(tensors)) {
+      Tensors flat;
+      for (const torch::Tensor& tensor : group) {
+        flat.push_back(tensor.reshape({-1}));
+      }
+      Tensors message = {torch::cat(flat)};
+      connection_->group->broadcast(message, options)->wait();
+      if (rank() == root) continue;
+      int64_t begin = 0;
+      for (const torch::Tensor& tensor : group) {
+        const auto values = message[0].narrow(0, begin, tensor.numel());
+        torch::Tensor(tensor).copy_(values.view(tensor.sizes()));
+        begin += tensor.numel();
+      }
+    }
+  });
+}
+
+void ProcessGroup::all_reduce(const torch::Tensor& tensor) {
+  all_take_part("all_reduce", [&] {
+    Tensors message = {tensor};
+    connection_->group->allreduce(message)->wait();
+  });
+}
+
+void ProcessGroup::all_reduce_max(const torch::Tensor& tensor) {
+  ::c10d::AllreduceOptions options;
+  options.reduceOp = ::c10d::ReduceOp::MAX;
+  all_take_part("all_reduce_max", [&] {
+    Tensors message = {tensor};
+    connection_->group->allreduce(message, options)->wait();
+  });
+}
+
+std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
+  TORCH_CHECK_VALUE(
+      text.size() <= kMaxText,
+      fmt::format(
+          "[ProcessGroup::all_gather] the text has {} bytes; expected at most "
+          "{}.",
+          text.size(),
+          kMaxText));
+  std::vector<std::string> all;
+  all_take_part("all_gather", [&] {
+    const auto longest =
+        torch::tensor({static_cast<int64_t>(text.size())}, torch::kLong);
+    const auto size = longest.clone();
+    all_reduce_max(longest);
+    // The size first, then the text, filled up to the longest.
+    auto mine = torch::zeros({8 + longest.item<int64_t>()}, torch::kByte);
+    auto* const bytes = mine.mutable_data_ptr<uint8_t>();
+    std::memcpy(bytes, size.const_data_ptr<int64_t>(), 8);
+    std::copy(text.begin(), text.end(), bytes + 8);
+    std::vector<Tensors> received(1);
+    for (int64_t i = 0; i < world_size(); ++i) {
+      received[0].push_back(torch::empty_like(mine));
+    }
+    Tensors message = {mine};
+    connection_->group->allgather(received, message)->wait();
+    for (const torch::Tensor& tensor : received[0]) {
+      const auto* const data = tensor.const_data_ptr<uint8_t>();
+      int64_t length = 0;
+      std::memcpy(&length, data, 8);
+      TORCH_CHECK(
+          length >= 0 && length + 8 <= tensor.numel(),
+          "a rank has sent what is no text");
+      all.emplace_back(data + 8, data + 8 + length);
+    }
+  });
+  return all;
+}
+
+void ProcessGroup::barrier() {
+  all_take_part("barrier", [&] { connection_->group->barrier()->wait(); });
+}
+
+void ProcessGroup::check_equal(
+    const std::string& what,
+    const std::string& value) {
+  const std::vector<std::string> all = all_gather(value);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw DistributedError(fmt::format(
+        "[ProcessGroup::check_equal] the {} of rank {} is {}, that of rank 0 "
+        "{}; start the same program with the same arguments on all ranks.",
+        what,
+        rank,
+        all[rank],
+        all[0]));
+  }
+}
+
+void ProcessGroup::tell_error(const std::string& text) noexcept {
+  try {
+    connection_->store->set(
+        error_key(rank()),
+        to_bytes(fmt::format("rank {} ended with: {}", rank(), text)
+                     .substr(0, kMaxText)));
+  } catch (...) {  // NOLINT: the store has gone with its rank
+  }
+}
+
+std::optional<std::string> ProcessGroup::error_of_others(
+    milliseconds patience) noexcept {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  try {
+    do {
+      for (int64_t other = 0; other < world_size(); ++other) {
+        if (other != rank() && connection_->store->check({error_key(other)})) {
+          return to_text(connection_->store->get(error_key(other)));
+        }
+      }
+      std::this_thread::sleep_for(milliseconds(50));
+    } while (std::chrono::steady_clock::now() < end);
+  } catch (...) {  // NOLINT: as above
+  }
+  return std::nullopt;
+}
+
+}  // namespace tern

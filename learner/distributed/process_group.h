@@ -1,0 +1,96 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "tern/data/batch.h"
+#include "tern/learner/distributed/launch_environment.h"
+
+namespace c10d {
+class ProcessGroup;
+}  // namespace c10d
+
+namespace tern {
+
+/// Another process has gone, does not answer or has told of an error.
+class DistributedError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct ProcessGroupOptions {
+  /// How long a rank waits for the others, in each operation.
+  std::chrono::milliseconds timeout = std::chrono::seconds(120);
+};
+
+/// The processes that train together, over PyTorch's own c10d: Gloo for CPUs.
+/// Every call but those that say otherwise is made by all ranks in the same
+/// order.
+///
+/// All of them \throw DistributedError when a rank does not answer within the
+/// timeout or has gone; the group is of no use after that.
+class ProcessGroup {
+ public:
+  /// Waits until all ranks are there.
+  /// \throws DistributedError if they are not within the timeout, or the
+  ///         address cannot be used; c10::ValueError for a timeout that is not
+  ///         positive.
+  static std::shared_ptr<ProcessGroup> connect(
+      const LaunchEnvironment& environment,
+      const ProcessGroupOptions& options = {});
+  /// Never throws and never ends the program, however broken the group is.
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+
+  int64_t rank() const { return environment_.rank; }
+  int64_t world_size() const { return environment_.world_size; }
+  const LaunchEnvironment& environment() const { return environment_; }
+  const ProcessGroupOptions& options() const { return options_; }
+
+  /// All ranks' tensors become those of rank `root`, in place. Any mix of
+  /// types on one device; sent together.
+  void broadcast(const Tensors& tensors, int64_t root = 0);
+  /// The tensor becomes the sum over ranks, in place, with the same bits on
+  /// all of them.
+  void all_reduce(const torch::Tensor& tensor);
+  /// The largest over all ranks, in place.
+  void all_reduce_max(const torch::Tensor& tensor);
+  /// What every rank gave, in order of rank. At most 1 MiB each.
+  std::vector<std::string> all_gather(const std::string& text);
+  void barrier();
+
+  /// \throws DistributedError, on all ranks, unless all gave the same text;
+  ///         says who has what.
+  void check_equal(const std::string& what, const std::string& value);
+
+  /// Tells the others why this rank leaves. Called by one rank alone; does
+  /// nothing when they cannot be told.
+  void tell_error(const std::string& text) noexcept;
+  /// What another rank has told, or nothing. Called by one rank alone; waits
+  /// for at most `patience`, since the news may be on its way.
+  std::optional<std::string> error_of_others(
+      std::chrono::milliseconds patience) noexcept;
+
+  /// For GradientReducer.
+  c10d::ProcessGroup& c10d();
+
+ private:
+  ProcessGroup(
+      LaunchEnvironment environment,
+      const ProcessGroupOptions& options);
+  template <class F>
+  void all_take_part(const char* what, const F& f);
+
+  struct Connection;
+  LaunchEnvironment environment_;
+  ProcessGroupOptions options_;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace tern

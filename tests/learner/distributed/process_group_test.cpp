@@ -1,0 +1,142 @@
+#include "tern/learner/distributed/process_group.h"
+
+#include <chrono>
+#include <csignal>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/ranks.h"
+
+namespace tern::process_group_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+using Clock = std::chrono::steady_clock;
+
+std::shared_ptr<ProcessGroup> connect(
+    const LaunchEnvironment& environment,
+    std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+  return ProcessGroup::connect(environment, {.timeout = timeout});
+}
+
+TEST(ProcessGroup, BroadcastsTensorsOfAllTypesFromOneRank) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    const auto group = connect(environment);
+    const bool is_root = group->rank() == 1;
+    const double fill = is_root ? 3 : 0;
+    const Tensors tensors = {
+        torch::full({2, 3}, fill),
+        torch::full({4}, fill, torch::kHalf),
+        torch::full({}, fill),
+        torch::full({5}, static_cast<int64_t>(fill), torch::kLong),
+        torch::full({2, 2}, fill).t(),
+        torch::empty({0})};
+    group->broadcast(tensors, 1);
+    for (const torch::Tensor& tensor : tensors) {
+      EXPECT_TRUE(tensor.eq(3).all().item<bool>()) << tensor;
+    }
+  });
+}
+
+TEST(ProcessGroup, AddsUpAndFindsTheLargest) {
+  expect_ranks(3, [](const LaunchEnvironment& environment) {
+    const auto group = connect(environment);
+    const auto mine = torch::tensor({static_cast<double>(group->rank()), 1.0});
+    const auto sum = mine.clone(), most = mine.clone();
+    group->all_reduce(sum);
+    group->all_reduce_max(most);
+    EXPECT_TRUE(sum.equal(torch::tensor({3.0, 3.0})));
+    EXPECT_TRUE(most.equal(torch::tensor({2.0, 1.0})));
+  });
+}
+
+TEST(ProcessGroup, GathersTextsOfAnyLengthInOrderOfRank) {
+  expect_ranks(3, [](const LaunchEnvironment& environment) {
+    const auto group = connect(environment);
+    const std::string texts[] = {"", std::string(1000, 'x'), {"a\0b", 3}};
+    const auto all = group->all_gather(texts[group->rank()]);
+    EXPECT_EQ(all, std::vector<std::string>(texts, texts + 3));
+  });
+}
+
+TEST(ProcessGroup, SaysWhichRankDiffers) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    const auto group = connect(environment);
+    group->check_equal("seed", "7");
+    expect_error<DistributedError>(
+        [&] { group->check_equal("seed", group->rank() ? "8" : "7"); },
+        {"the seed of rank 1 is 8, that of rank 0 7"});
+  });
+}
+
+TEST(ProcessGroup, TellsWhyAnotherRankHasEnded) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    auto group = connect(environment);
+    if (group->rank() == 1) {
+      group->tell_error("no such image: cat.jpg");
+      group.reset();
+      return;
+    }
+    const auto begin = Clock::now();
+    expect_error<DistributedError>(
+        [&] { group->barrier(); },
+        {"rank 1 ended with: no such image: cat.jpg"});
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+  });
+}
+
+TEST(ProcessGroup, NoticesARankThatWasKilledWithinSeconds) {
+  const std::vector<int> results =
+      run_ranks(2, [](const LaunchEnvironment& environment) {
+        const auto group = connect(environment);
+        group->barrier();
+        if (group->rank() == 1) ::raise(SIGKILL);
+        const auto begin = Clock::now();
+        const auto tensor = torch::ones({1000});
+        expect_error<DistributedError>(
+            [&] { group->all_reduce(tensor); },
+            {"rank 0 of 2 lost the others"});
+        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+      });
+  EXPECT_EQ(results, (std::vector<int>{0, -SIGKILL}));
+}
+
+TEST(ProcessGroup, GivesUpOnARankThatDoesNotAnswerAfterTheTimeout) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    const auto group = connect(environment, std::chrono::seconds(2));
+    group->barrier();
+    if (group->rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(5));
+      return;
+    }
+    const auto begin = Clock::now();
+    expect_error<DistributedError>(
+        [&] { group->barrier(); },
+        {"did not answer within 2000 ms"});
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(4));
+  });
+}
+
+TEST(ProcessGroup, SaysThatNotAllRanksCame) {
+  expect_ranks(1, [](LaunchEnvironment environment) {
+    environment.world_size = 2;
+    expect_error<DistributedError>(
+        [&] { connect(environment, std::chrono::seconds(1)); },
+        {"rank 0 of 2 found no way", "127.0.0.1", "all 2 processes run"});
+  });
+}
+
+TEST(ProcessGroup, SaysThatThePortIsTaken) {
+  expect_ranks(1, [](const LaunchEnvironment& environment) {
+    const auto first = connect(environment);
+    expect_error<DistributedError>(
+        [&] { connect(environment, std::chrono::seconds(1)); },
+        {"found no way", std::to_string(environment.master_port), "port"});
+  });
+}
+
+}  // namespace
+}  // namespace tern::process_group_test
