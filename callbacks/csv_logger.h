@@ -35,6 +35,7 @@ class CSVLogger final : public Callback {
   /// \throws IoError if the file cannot be written.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
+  bool writes_files() const override { return true; }
   int order() const override { return callback_order::kLogger; }
 
  private:

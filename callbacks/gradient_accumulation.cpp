@@ -54,18 +54,17 @@ void GradientAccumulation::on_backward_begin(Learner& learn) {
                     (static_cast<double>(samples) / static_cast<double>(full_));
   gathered_ += samples;
   ++batches_;
-}
-
-void GradientAccumulation::on_backward_end(Learner& learn) {
-  TrainState& state = learn.state();
   const bool is_full =
       options_.batches ? batches_ >= options_.batches : gathered_ >= full_;
   const bool is_last = state.batch + 1 == state.batches || state.stop_epoch ||
                        state.stop_training;
-  if (!is_full && !is_last) {
-    state.skip_step = state.skip_zero_grad = true;
-    return;
-  }
+  // Before backward, so that Distributed knows when gradients are complete.
+  is_complete_ = is_full || is_last;
+  if (!is_complete_) state.skip_step = state.skip_zero_grad = true;
+}
+
+void GradientAccumulation::on_backward_end(Learner& learn) {
+  if (!is_complete_) return;
   if (gathered_ != full_) {
     multiply_gradients(
         learn,

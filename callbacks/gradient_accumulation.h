@@ -40,6 +40,7 @@ class GradientAccumulation final : public Callback {
 
  private:
   Options options_;
+  bool is_complete_ = true;  // this batch is the last of its group
   int64_t full_ = 0;  // samples of a whole group, which the loss is divided by
   int64_t gathered_ = 0;  // samples of this group so far
   int64_t batches_ = 0;   // batches of this group so far

@@ -65,6 +65,9 @@ SaveCheckpoint::~SaveCheckpoint() = default;
 void SaveCheckpoint::on_train_begin(Learner& learn) {
   if (options_.on_signals) signals_ = std::make_unique<StopSignals>(learn);
   if (learn.state().is_trial) return;
+  // The signal came before this fit, in lr_find say.
+  if (was_interrupted_) learn.request_stop();
+  if (!learn.is_main_process()) return;  // it stops with the one that writes
   folder_ = learn.options().path / options_.folder;
   if (!lock_) lock_ = std::make_unique<RunLock>(folder_);
   remove_unfinished_checkpoints(folder_);
@@ -79,8 +82,6 @@ void SaveCheckpoint::on_train_begin(Learner& learn) {
   }
   last_save_ = std::chrono::steady_clock::now();
   learn.state().on_interrupt = [this, &learn] { save_interrupted(learn); };
-  // The signal came before this fit, in lr_find say.
-  if (was_interrupted_) learn.request_stop();
 }
 
 void SaveCheckpoint::on_batch_end(Learner& learn) {
@@ -110,6 +111,7 @@ void SaveCheckpoint::save_interrupted(Learner& learn) {
 }
 
 void SaveCheckpoint::save(Learner& learn) {
+  if (!learn.is_main_process()) return;
   wait(learn);
   last_save_ = std::chrono::steady_clock::now();
   auto job = [folder = folder_,

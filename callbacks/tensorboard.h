@@ -95,6 +95,7 @@ class TensorBoard final : public Callback {
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  bool writes_files() const override { return true; }
   int order() const override { return callback_order::kLogger; }
 
  private:

@@ -87,6 +87,8 @@ class DataLoader {
   std::shared_ptr<const Dataset> dataset_ptr() const { return dataset_; }
   /// The options as given, with `workers` and `pin_memory` resolved.
   const DataLoaderOptions& options() const { return options_; }
+  /// The order of the samples.
+  const std::shared_ptr<const Sampler>& sampler() const { return sampler_; }
 
  private:
   std::shared_ptr<const Dataset> dataset_;

@@ -54,6 +54,10 @@ class Callback {
   virtual StateDict state_dict() const { return StateDict(); }
   virtual void load_state_dict(const StateDict&) {}
 
+  /// Whether it is there to write files, which one process of several does: it
+  /// then gets no events in the others.
+  virtual bool writes_files() const { return false; }
+
   /// Callbacks run in ascending order; equal ones as they were added.
   virtual int order() const { return 0; }
 

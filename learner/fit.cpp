@@ -17,6 +17,17 @@ namespace tern {
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
   if (was_done_before_resume()) return *this;
   FitScope fit(*this, epochs, lr, std::move(extra));
+  try {
+    train_epochs(epochs);
+  } catch (const std::exception& error) {
+    if (state_.on_error) state_.on_error(error);
+    throw;
+  }
+  fit.end();
+  return *this;
+}
+
+void Learner::train_epochs(int64_t epochs) {
   run(&Callback::on_train_begin);
   continue_from_checkpoint(/*in_epoch=*/false);
   while (state_.epoch < epochs && !state_.stop_training && !stop_requested_) {
@@ -39,8 +50,6 @@ Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
     state_.result = FitResult::interrupted;
     if (state_.on_interrupt) state_.on_interrupt();
   }
-  fit.end();
-  return *this;
 }
 
 void Learner::train_one_epoch() {
@@ -117,7 +126,8 @@ Validation Learner::validate(Split split) {
   for (Metric& metric : options_.metrics) metric.reset();
   Tensors losses;
   std::vector<double> sizes;
-  evaluate(data_.loader(split), /*with_loss=*/true, [&] {
+  const DataLoader& whole = data_.loader(split);
+  evaluate(ranks_ ? shard_of(whole) : whole, /*with_loss=*/true, [&] {
     losses.push_back(state_.loss);
     sizes.push_back(static_cast<double>(state_.batch_data.size()));
     for (Metric& metric : options_.metrics) {
@@ -134,10 +144,12 @@ Validation Learner::validate(Split split) {
   // One wait for the device: the losses of all batches and every metric.
   Tensors values;
   if (!losses.empty()) {
-    const torch::Tensor weights = torch::tensor(sizes, torch::kDouble);
     const torch::Tensor all = torch::stack(losses).to(torch::kDouble);
-    values.push_back(
-        all.dot(weights.to(all.device())) / weights.sum().item<double>());
+    const torch::Tensor weights =
+        torch::tensor(sizes, torch::kDouble).to(all.device());
+    const torch::Tensor sums = torch::stack({all.dot(weights), weights.sum()});
+    if (ranks_) add_up_over_ranks(sums);
+    values.push_back(sums[0] / sums[1]);
     for (const Metric& metric : options_.metrics) {
       values.push_back(metric.compute().to(torch::kDouble).reshape({}));
     }

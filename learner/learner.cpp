@@ -96,10 +96,11 @@ Learner& Learner::remove(const Callback& callback) {
 // By index and by copy of the pointer: a callback may add or remove callbacks,
 // itself too.
 void Learner::run(void (Callback::*event)(Learner&)) {
+  const bool is_main = is_main_process();
   for (size_t i = 0; i < callbacks_.size(); ++i) {
     Callback* const callback = callbacks_[i].get();
     const std::shared_ptr<Callback> keep = callbacks_[i];
-    (callback->*event)(*this);
+    if (is_main || !callback->writes_files()) (callback->*event)(*this);
     if (i < callbacks_.size() && callbacks_[i].get() != callback) {
       const auto at = std::find(callbacks_.begin(), callbacks_.end(), keep);
       // Removed: the next one has taken its place. Moved: go on behind it.
@@ -116,6 +117,7 @@ std::exception_ptr Learner::run_all(
     bool failed) {
   std::exception_ptr first;
   for (const auto& callback : Callbacks(callbacks_)) {
+    if (callback->writes_files() && !is_main_process()) continue;
     try {
       (callback.get()->*event)(*this);
     } catch (const std::exception& error) {

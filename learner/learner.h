@@ -40,6 +40,8 @@ struct SgdrOptions;
 struct MixedPrecisionOptions;  // callbacks/mixed_precision.h
 class MasterWeights;           // learner/master_weights.h
 struct ResumePlan;             // learner/resume.h
+struct DistributedOptions;     // callbacks/distributed.h
+class Ranks;                   // learner/ranks.h
 
 struct LearnerOptions {
   // ---- What is learnt ----
@@ -145,7 +147,7 @@ class Learner {
   /// FitResult::interrupted: the epoch is left as it is, without on_epoch_end.
   /// Safe from any thread and from a signal handler; without a running fit it
   /// does nothing.
-  void request_stop() { stop_requested_ = true; }
+  void request_stop() { (ranks_ ? stop_wanted_ : stop_requested_) = true; }
 
   // ---- Asking; learner/predict.cpp ----
 
@@ -166,6 +168,25 @@ class Learner {
   Learner& to_amp(const AmpOptions& options);
   /// Back to fp32 computation and weights, exactly the masters.
   Learner& to_fp32();
+
+  // ---- Several processes; callbacks/distributed.cpp ----
+
+  /// Trains together with the processes that torchrun has started beside this
+  /// one; in a single process it changes nothing. Every call that trains or
+  /// validates is then made by all of them.
+  Learner& to_distributed();
+  Learner& to_distributed(const DistributedOptions& options);
+  /// The other processes, or null.
+  const std::shared_ptr<Ranks>& ranks() const { return ranks_; }
+  /// Gives this Learner its share of the training data, and of validation
+  /// while `validate` runs.
+  void set_ranks(std::shared_ptr<Ranks> ranks);
+  /// The one that prints and writes files.
+  bool is_main_process() const;
+  /// What `request_stop` was called for in this process, before all agree.
+  bool stop_wanted() const { return stop_wanted_; }
+  /// Ends the fit, once all ranks know that it ends here.
+  void agree_to_stop() { stop_requested_ = true; }
 
   // ---- Keeping what was learnt; learner/save.cpp, learner/resume.cpp ----
 
@@ -295,6 +316,7 @@ class Learner {
   bool was_done_before_resume();
   void continue_from_checkpoint(bool in_epoch);
   std::exception_ptr run_all(void (Callback::*event)(Learner&), bool failed);
+  void train_epochs(int64_t epochs);
   void train_one_epoch();
   void start_batch(Batch batch);
   void end_batch();
@@ -303,6 +325,8 @@ class Learner {
   void step();
   void zero_grad();
   void validate_after_epoch();
+  void add_up_over_ranks(const torch::Tensor& sums);
+  const DataLoader& shard_of(const DataLoader& loader);
   template <class Each>
   void evaluate(const DataLoader& loader, bool with_loss, const Each& each);
   std::vector<torch::optim::OptimizerParamGroup> make_param_groups();
@@ -329,6 +353,9 @@ class Learner {
   std::unique_ptr<ResumePlan> resume_;
   bool is_fitting_ = false;
   std::atomic<bool> stop_requested_ = false;
+  std::shared_ptr<Ranks> ranks_;
+  std::map<const DataLoader*, std::shared_ptr<DataLoader>> shards_;
+  std::atomic<bool> stop_wanted_ = false;
 };
 
 }  // namespace tern

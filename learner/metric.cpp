@@ -46,6 +46,15 @@ class FunctionMetric final : public MeanMetric {
 
 }  // namespace
 
+void MetricImpl::join_ranks(const AddUp&) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false,
+      fmt::format(
+          "[Metric] {} cannot be computed over several processes; override "
+          "join_ranks to add up what update has counted.",
+          name()));
+}
+
 Metric::Metric(std::string name, Function fn, bool higher_is_better) {
   TORCH_CHECK_VALUE(
       !name.empty() && fn,

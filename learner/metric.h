@@ -12,6 +12,9 @@
 
 namespace tern {
 
+/// Replaces a tensor by its sum over the ranks of a distributed training.
+using AddUp = std::function<void(const torch::Tensor&)>;
+
 /// A number that summarises predictions against targets over a whole data set.
 /// Derive from it for what the functions in learner/metrics/ do not cover.
 class MetricImpl {
@@ -36,6 +39,12 @@ class MetricImpl {
   /// batches: 0-dim kDouble, left on the device so that the reader chooses when
   /// to wait. NaN before the first `update`.
   virtual torch::Tensor compute() const = 0;
+
+  /// Makes this the metric of all ranks' data, in a training of several
+  /// processes. All ranks call it, after their last `update`.
+  /// \param add_up  Adds a tensor up over the ranks, in place.
+  /// \throws c10::NotImplementedError unless overridden.
+  virtual void join_ranks(const AddUp& add_up);
 };
 
 /// Holds a MetricImpl; copies share it.
@@ -69,6 +78,7 @@ class Metric {
   ///         or types are not what the metric expects.
   void update(const Tensors& outputs, const Tensors& targets);
   torch::Tensor compute() const;
+  void join_ranks(const AddUp& add_up) { impl_->join_ranks(add_up); }
 
   MetricImpl& impl() { return *impl_; }
 

@@ -71,7 +71,7 @@ Learner::FitScope::FitScope(
   state.epochs = epochs;
   state.result = FitResult::completed;
   state.stop_training = state.failed = state.is_trial = false;
-  learner.stop_requested_ = false;
+  learner.stop_requested_ = learner.stop_wanted_ = false;
   learner.is_fitting_ = true;
   try {
     for (const auto& callback : extra_) learner.add(callback);

@@ -72,6 +72,9 @@ struct TrainState {
   /// epoch not; SaveCheckpoint writes. Empty: nothing happens.
   std::function<void()> on_interrupt;
 
+  /// Called with what ends the fit; may throw something that says more.
+  std::function<void(const std::exception&)> on_error;
+
   // ---- Precision; MixedPrecision and Amp write ----
 
   /// The type in which the model wants its floating inputs.

@@ -139,6 +139,10 @@ ProcessGroup::ProcessGroup(
 }
 
 ProcessGroup::~ProcessGroup() {
+  leave();
+}
+
+void ProcessGroup::leave() noexcept {
   // A Gloo group that others have left throws when it goes.
   try {
     connection_.reset();
@@ -147,6 +151,11 @@ ProcessGroup::~ProcessGroup() {
 }
 
 ::c10d::ProcessGroup& ProcessGroup::c10d() {
+  if (!connection_) {
+    throw DistributedError(
+        "[ProcessGroup] this rank has left the others after an error; start "
+        "the program again.");
+  }
   return *connection_->group;
 }
 
@@ -183,7 +192,7 @@ void ProcessGroup::broadcast(const Tensors& tensors, int64_t root) {
         flat.push_back(tensor.reshape({-1}));
       }
       Tensors message = {torch::cat(flat)};
-      connection_->group->broadcast(message, options)->wait();
+      c10d().broadcast(message, options)->wait();
       if (rank() == root) continue;
       int64_t begin = 0;
       for (const torch::Tensor& tensor : group) {
@@ -198,7 +207,7 @@ void ProcessGroup::broadcast(const Tensors& tensors, int64_t root) {
 void ProcessGroup::all_reduce(const torch::Tensor& tensor) {
   all_take_part("all_reduce", [&] {
     Tensors message = {tensor};
-    connection_->group->allreduce(message)->wait();
+    c10d().allreduce(message)->wait();
   });
 }
 
@@ -207,7 +216,7 @@ void ProcessGroup::all_reduce_max(const torch::Tensor& tensor) {
   options.reduceOp = ::c10d::ReduceOp::MAX;
   all_take_part("all_reduce_max", [&] {
     Tensors message = {tensor};
-    connection_->group->allreduce(message, options)->wait();
+    c10d().allreduce(message, options)->wait();
   });
 }
 
@@ -235,7 +244,7 @@ std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
       received[0].push_back(torch::empty_like(mine));
     }
     Tensors message = {mine};
-    connection_->group->allgather(received, message)->wait();
+    c10d().allgather(received, message)->wait();
     for (const torch::Tensor& tensor : received[0]) {
       const auto* const data = tensor.const_data_ptr<uint8_t>();
       int64_t length = 0;
@@ -250,7 +259,7 @@ std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
 }
 
 void ProcessGroup::barrier() {
-  all_take_part("barrier", [&] { connection_->group->barrier()->wait(); });
+  all_take_part("barrier", [&] { c10d().barrier()->wait(); });
 }
 
 void ProcessGroup::check_equal(
@@ -270,6 +279,7 @@ void ProcessGroup::check_equal(
 }
 
 void ProcessGroup::tell_error(const std::string& text) noexcept {
+  if (!connection_) return;
   try {
     connection_->store->set(
         error_key(rank()),
@@ -281,6 +291,7 @@ void ProcessGroup::tell_error(const std::string& text) noexcept {
 
 std::optional<std::string> ProcessGroup::error_of_others(
     milliseconds patience) noexcept {
+  if (!connection_) return std::nullopt;
   const auto end = std::chrono::steady_clock::now() + patience;
   try {
     do {

@@ -11,6 +11,7 @@
 
 #include "tern/data/batch.h"
 #include "tern/learner/distributed/launch_environment.h"
+#include "tern/learner/ranks.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -35,7 +36,7 @@ struct ProcessGroupOptions {
 ///
 /// All of them \throw DistributedError when a rank does not answer within the
 /// timeout or has gone; the group is of no use after that.
-class ProcessGroup {
+class ProcessGroup final : public Ranks {
  public:
   /// Waits until all ranks are there.
   /// \throws DistributedError if they are not within the timeout, or the
@@ -45,20 +46,18 @@ class ProcessGroup {
       const LaunchEnvironment& environment,
       const ProcessGroupOptions& options = {});
   /// Never throws and never ends the program, however broken the group is.
-  ~ProcessGroup();
+  ~ProcessGroup() override;
   ProcessGroup(const ProcessGroup&) = delete;
 
-  int64_t rank() const { return environment_.rank; }
-  int64_t world_size() const { return environment_.world_size; }
+  int64_t rank() const override { return environment_.rank; }
+  int64_t world_size() const override { return environment_.world_size; }
   const LaunchEnvironment& environment() const { return environment_; }
   const ProcessGroupOptions& options() const { return options_; }
 
   /// All ranks' tensors become those of rank `root`, in place. Any mix of
   /// types on one device; sent together.
   void broadcast(const Tensors& tensors, int64_t root = 0);
-  /// The tensor becomes the sum over ranks, in place, with the same bits on
-  /// all of them.
-  void all_reduce(const torch::Tensor& tensor);
+  void all_reduce(const torch::Tensor& tensor) override;
   /// The largest over all ranks, in place.
   void all_reduce_max(const torch::Tensor& tensor);
   /// What every rank gave, in order of rank. At most 1 MiB each.
@@ -76,6 +75,10 @@ class ProcessGroup {
   /// for at most `patience`, since the news may be on its way.
   std::optional<std::string> error_of_others(
       std::chrono::milliseconds patience) noexcept;
+
+  /// Leaves the others, who then find this rank gone at once. Every later
+  /// operation fails. Called by one rank alone.
+  void leave() noexcept;
 
   /// For GradientReducer.
   c10d::ProcessGroup& c10d();

@@ -1,5 +1,6 @@
 #include "tern/learner/metrics/mean_metric.h"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -21,6 +22,17 @@ torch::Tensor MeanMetric::compute() const {
         torch::kDouble);
   }
   return sum_ / static_cast<double>(count_);
+}
+
+void MeanMetric::join_ranks(const AddUp& add_up) {
+  torch::Tensor sums = torch::zeros(
+      {2},
+      sum_.defined() ? sum_.options() : torch::TensorOptions(torch::kDouble));
+  if (sum_.defined()) sums[0] = sum_;
+  sums[1] = static_cast<double>(count_);
+  add_up(sums);
+  sum_ = sums[0];
+  count_ = std::lround(sums[1].item<double>());
 }
 
 void MeanMetric::add(const torch::Tensor& sum, int64_t count) {

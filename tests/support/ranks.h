@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <netinet/in.h>
 #include <string>
@@ -31,6 +32,18 @@ inline uint16_t free_port() {
   return ntohs(address.sin_port);
 }
 
+/// What torchrun would have set.
+inline void export_environment(const LaunchEnvironment& environment) {
+  const auto set = [](const char* name, const std::string& value) {
+    ::setenv(name, value.c_str(), /*overwrite=*/1);
+  };
+  set("RANK", std::to_string(environment.rank));
+  set("LOCAL_RANK", std::to_string(environment.local_rank));
+  set("WORLD_SIZE", std::to_string(environment.world_size));
+  set("MASTER_ADDR", environment.master_address);
+  set("MASTER_PORT", std::to_string(environment.master_port));
+}
+
 /// Runs `f` in `world_size` processes of their own. Each may use EXPECT; what
 /// it throws fails the test. The test itself must not compute with tensors: a
 /// child has none of its parent's threads.
@@ -52,6 +65,7 @@ inline std::vector<int> run_ranks(
     }
     ::alarm(60);  // a rank that hangs fails
     at::set_num_threads(1);
+    export_environment(environment);
     try {
       f(environment);
     } catch (const std::exception& error) {

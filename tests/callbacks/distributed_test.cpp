@@ -1,0 +1,273 @@
+#include "tern/callbacks/distributed.h"
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/csv_logger.h"
+#include "tern/callbacks/gradient_accumulation.h"
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/save_checkpoint.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/ranks.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::distributed_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+namespace fs = std::filesystem;
+
+constexpr DistributedOptions kQuick = {
+    .group = {.timeout = std::chrono::seconds(30)}};
+
+torch::nn::Sequential plain_net(uint64_t seed = 7) {
+  torch::manual_seed(seed);
+  return torch::nn::Sequential(
+      torch::nn::Linear(2, 16),
+      torch::nn::Tanh(),
+      torch::nn::Linear(16, 2));
+}
+
+DataBunch data_of(int64_t batch_size, int64_t train = 256) {
+  return point_data(train, 101, {.batch_size = batch_size, .workers = 0});
+}
+
+LearnerOptions with_sgd() {
+  return quiet(
+      {.optimizer = optimizer<optim::SGD>(torch::optim::SGDOptions(0.1)),
+       .metrics = {accuracy(), f_beta(1)}});
+}
+
+// The bytes of all weights and buffers.
+std::string bytes_of(Learner& learn) {
+  std::string bytes;
+  for (const ModelTensor& t : learn.model().state()) {
+    const torch::Tensor tensor = t.tensor.detach().contiguous();
+    bytes.append(
+        static_cast<const char*>(tensor.const_data_ptr()),
+        tensor.nbytes());
+  }
+  return bytes;
+}
+
+void expect_equal_on_all(Learner& learn, const std::string& bytes) {
+  const auto group = learn.find<Distributed>()->group();
+  for (const std::string& other : group->all_gather(bytes)) {
+    EXPECT_TRUE(other == bytes);
+  }
+}
+
+TEST(Distributed, TrainsAsOneProcessWithTheWholeBatch) {
+  // 250 samples: the last batch of an epoch is short.
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    DataBunch whole = data_of(32, 250), shared = data_of(16, 250);
+    for (DataBunch* data : {&whole, &shared}) {
+      DataLoaderOptions options = data->train->options();
+      options.drop_last = false;
+      data->train =
+          std::make_shared<DataLoader>(data->train->dataset_ptr(), options);
+    }
+    Learner alone(whole, plain_net(), with_sgd());
+    alone.fit(3, 0.1);
+    const Validation expected = alone.validate();
+
+    // Rank 0's weights are everybody's.
+    Learner learn(shared, plain_net(7 + environment.rank), with_sgd());
+    learn.to_distributed(kQuick).fit(3, 0.1);
+    const Validation actual = learn.validate();
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_TRUE(torch::allclose(
+          parameters_of(learn)[i],
+          parameters_of(alone)[i],
+          1e-5,
+          1e-6));
+    }
+    EXPECT_NEAR(actual.loss, expected.loss, 1e-6);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(actual.metrics[i].value, expected.metrics[i].value);
+    }
+    expect_equal_on_all(learn, bytes_of(learn));
+  });
+}
+
+TEST(Distributed, KeepsRanksEqualInEveryPrecision) {
+  using Mode = void (*)(Learner&);
+  const Mode kModes[] = {
+      [](Learner& l) { l.to_fp16({.force_fp16 = true}); },
+      [](Learner& l) { l.to_bf16(); },
+      [](Learner& l) { l.to_amp(); },
+      [](Learner& l) { l.add<GradientAccumulation>({.batches = 3}); }};
+  for (const Mode mode : kModes) {
+    expect_ranks(2, [&](const LaunchEnvironment& environment) {
+      Learner learn(data_of(16), point_net(environment.rank + 1), quiet());
+      mode(learn);
+      learn.to_distributed(kQuick).fit(2, 1e-2);
+      expect_equal_on_all(learn, bytes_of(learn));
+      EXPECT_LT(learn.validate().loss, 0.5);
+    });
+  }
+}
+
+TEST(Distributed, SkipsOnAllRanksTheStepThatOverflowedOnOne) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), point_net(), quiet());
+    learn.to_fp16({.force_fp16 = true}).to_distributed(kQuick);
+    learn.add(overflow_at(
+        environment.rank == 1 ? std::set<int64_t>{2} : std::set<int64_t>{}));
+    std::vector<int64_t> skipped;
+    learn.add<LambdaCallback>({.on_step_end = [&](Learner& l) {
+      if (l.state().step_result == StepResult::skipped) {
+        skipped.push_back(l.state().iteration);
+      }
+    }});
+    learn.fit(1, 1e-2);
+    EXPECT_EQ(skipped, std::vector<int64_t>{2});
+    expect_equal_on_all(learn, bytes_of(learn));
+  });
+}
+
+TEST(Distributed, StopsEverywhereAfterTheStepInWhichOneRankWasAsked) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), point_net(), quiet());
+    learn.to_distributed(kQuick);
+    learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
+      const bool is_asked = environment.rank == 1 && l.state().iteration == 5;
+      if (l.state().training && is_asked) l.request_stop();
+    }});
+    learn.fit(3, 1e-2);
+    EXPECT_EQ(learn.state().iteration, 5);
+    EXPECT_EQ(learn.state().result, FitResult::interrupted);
+    expect_equal_on_all(learn, bytes_of(learn));
+  });
+}
+
+TEST(Distributed, TellsAllRanksOfTheErrorOfOne) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), point_net(), quiet());
+    learn.to_distributed(kQuick);
+    learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+      if (environment.rank == 1 && l.state().iteration == 3) {
+        throw DataError("cat.jpg", "is no image");
+      }
+    }});
+    const auto begin = std::chrono::steady_clock::now();
+    if (environment.rank == 1) {
+      expect_error<DataError>([&] { learn.fit(1, 1e-2); }, {"cat.jpg"});
+    } else {
+      expect_error<DistributedError>(
+          [&] { learn.fit(1, 1e-2); },
+          {"rank 1 ended with", "cat.jpg", "is no image"});
+    }
+    EXPECT_LT(
+        std::chrono::steady_clock::now() - begin,
+        std::chrono::seconds(5));
+    EXPECT_FALSE(learn.is_fitting());
+  });
+}
+
+TEST(Distributed, ReportsARankThatWasKilledWithinSeconds) {
+  const auto results = run_ranks(2, [](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), point_net(), quiet());
+    learn.to_distributed(kQuick);
+    learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+      if (environment.rank == 1 && l.state().iteration == 3) {
+        ::raise(SIGKILL);
+      }
+    }});
+    const auto begin = std::chrono::steady_clock::now();
+    expect_error<DistributedError>(
+        [&] { learn.fit(1, 1e-2); },
+        {"rank 0 of 2 lost the others"});
+    EXPECT_LT(
+        std::chrono::steady_clock::now() - begin,
+        std::chrono::seconds(5));
+  });
+  EXPECT_EQ(results, (std::vector<int>{0, -SIGKILL}));
+}
+
+TEST(Distributed, RefusesRanksThatTrainSomethingElse) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16 + environment.rank), point_net(), quiet());
+    learn.to_distributed(kQuick);
+    expect_error<DistributedError>(
+        [&] { learn.fit(1, 1e-2); },
+        {"batch size of rank 1 is 17, that of rank 0 16"});
+  });
+}
+
+TEST(Distributed, PrintsAndWritesOnTheMainProcessAlone) {
+  const TempFolder folder;
+  expect_ranks(2, [&](const LaunchEnvironment& environment) {
+    const auto words = std::make_shared<MemorySink>();
+    Learner learn(
+        data_of(16),
+        point_net(),
+        {.path = folder.path() / std::to_string(environment.rank),
+         .sink = words});
+    fs::create_directories(learn.options().path);
+    learn.to_distributed(kQuick);
+    learn.add<CSVLogger>().add<SaveCheckpoint>();
+    learn.fit(1, 1e-2);
+    EXPECT_EQ(words->lines.empty(), environment.rank == 1);
+    EXPECT_EQ(fs::is_empty(learn.options().path), environment.rank == 1);
+  });
+}
+
+TEST(Distributed, GoesOnFromACheckpointBitForBit) {
+  const TempFolder folder;
+  const auto make = [&](const fs::path& path) {
+    torch::nn::Sequential net = point_net();
+    net->push_back(torch::nn::Dropout(0.2));  // on the logits: it is random
+    auto learn = std::make_unique<Learner>(data_of(16), net, quiet());
+    learn->to_distributed(kQuick);
+    learn->add<SaveCheckpoint>({.folder = path, .every_steps = 3});
+    return learn;
+  };
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto whole = make(folder / "whole");
+    whole->fit(3, 1e-2);
+    expect_equal_on_all(*whole, bytes_of(*whole));
+    if (whole->is_main_process()) {
+      write_file(folder / "expected", bytes_of(*whole));
+    }
+  });
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto learn = make(folder / "cut");
+    learn->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+      if (l.state().training && l.state().iteration == 11) l.request_stop();
+    }});
+    learn->fit(3, 1e-2);
+  });
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto learn = make(folder / "cut");
+    learn->resume(folder / "cut");
+    learn->fit(3, 1e-2);
+    EXPECT_EQ(learn->state().iteration, 24);
+    const auto expected = read_file(folder / "expected");
+    EXPECT_TRUE(
+        bytes_of(*learn) == std::string(expected.begin(), expected.end()));
+  });
+}
+
+TEST(Distributed, ChangesNothingInASingleProcess) {
+  expect_ranks(1, [](const LaunchEnvironment&) {
+    Learner learn(data_of(16), point_net(), quiet());
+    learn.to_distributed();
+    EXPECT_EQ(learn.find<Distributed>(), nullptr);
+    EXPECT_TRUE(learn.is_main_process());
+    learn.fit(1, 1e-2);
+    EXPECT_EQ(learn.state().iteration, 16);
+  });
+}
+
+}  // namespace
+}  // namespace tern::distributed_test
