@@ -1,0 +1,56 @@
+// MNIST with several processes, one line more than examples/mnist.cpp:
+//
+//   torchrun --no-python --nproc-per-node 2 build/examples/ddp
+//
+// Each process computes its share of every batch; gradients are averaged while
+// backward still runs. Stop it with Ctrl-C, or kill one process with
+// --max-restarts 1: it goes on from its last checkpoint. In a single process it
+// trains as well.
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/callbacks/distributed.h>
+#include <tern/tern.h>
+
+int main(int argc, char** argv) try {
+  std::string data_path, run = "ddp_run";
+  int64_t epochs = 2;
+  CLI::App app{"Trains on MNIST in several processes"};
+  app.add_option("--data", data_path, "folder with train/ and valid/");
+  app.add_option("--epochs", epochs, "passes over the data")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--folder", run, "of the checkpoints");
+  CLI11_PARSE(app, argc, argv);
+
+  const std::filesystem::path path =
+      data_path.empty() ? tern::untar_data(tern::urls::mnist_sample)
+                        : std::filesystem::path(data_path);
+  auto data = tern::ImageDataBunch::from_folder(
+      path,
+      {.seed = 42, .batch_size = 32, .workers = 1});
+  auto learn = tern::Learner(
+      data,
+      tern::simple_cnn({3, 16, 16, 2}, {.batch_norm = true}),
+      {.metrics = {tern::accuracy()}});
+  learn.to_bf16().to_distributed();
+
+  learn.add<tern::SaveCheckpoint>({.folder = run, .on_signals = true});
+  if (tern::has_checkpoint(run)) learn.resume(run);
+  learn.fit_one_cycle(epochs, 1e-2);
+
+  // Every rank has these numbers, of the whole validation set.
+  const tern::Validation valid = learn.validate();
+  if (!learn.is_main_process()) return 0;
+  fmt::print(
+      "{} processes: validation loss {:.4f}, accuracy {:.4f}\n",
+      learn.ranks() ? learn.ranks()->world_size() : 1,
+      valid.loss,
+      valid.metrics[0].value);
+  return valid.metrics[0].value > 0.9 ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}
