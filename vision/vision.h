@@ -17,6 +17,7 @@
 #include "tern/vision/image_size.h"
 #include "tern/vision/image_stats.h"
 #include "tern/vision/image_targets.h"
+#include "tern/vision/models/build_model.h"
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"
 #include "tern/vision/presize.h"
