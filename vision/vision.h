@@ -20,6 +20,8 @@
 #include "tern/vision/models/build_model.h"
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"
+#include "tern/vision/predictor.h"
+#include "tern/vision/predictor_queue.h"
 #include "tern/vision/presize.h"
 #include "tern/vision/save_image.h"
 #include "tern/vision/transforms/augment_batch.h"
