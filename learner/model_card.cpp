@@ -42,7 +42,7 @@ Activation parse_activation(const std::string& name, const std::string& path) {
   throw DataError(path, "has the unknown activation " + printable(name));
 }
 
-// Of everything that the file says of the model, but for other programs' keys.
+// Of all the metadata, but for the two checksums.
 std::string checksum(const std::map<std::string, std::string>& metadata) {
   Sha256 hash;
   const auto add = [&](const std::string& text) {
@@ -51,10 +51,7 @@ std::string checksum(const std::map<std::string, std::string>& metadata) {
         {reinterpret_cast<const uint8_t*>(framed.data()), framed.size()});
   };
   for (const auto& [key, text] : metadata) {
-    if (!key.starts_with("tern.") || key == kChecksum ||
-        key == kSafetensorsChecksum) {
-      continue;
-    }
+    if (key == kChecksum || key == kSafetensorsChecksum) continue;
     add(key);
     add(text);
   }

@@ -3,6 +3,8 @@
 // each of them, images of what may be left; every image has to hold the last
 // save that returned.
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdarg>
 #include <fcntl.h>
 #include <map>
@@ -30,9 +32,9 @@ namespace fs = std::filesystem;
 struct Node {
   using Names = std::map<std::string, int>;
   bool is_folder = false;
-  std::string bytes, synced_bytes;
-  Names synced_names;
-  std::vector<Names> changes;  // since the last sync, the names after each
+  std::string bytes = {}, synced_bytes = {};
+  Names synced_names = {};
+  std::vector<Names> changes = {};  // since the last sync, the names after each
 
   const Names& names() const {
     return changes.empty() ? synced_names : changes.back();
@@ -98,7 +100,7 @@ class Disk {
  private:
   struct Place {
     int folder = -1, node = -1;  // -1: not of this disk, or not there
-    std::string name;
+    std::string name = {};
   };
 
   Node& node(int fd) { return nodes_[static_cast<size_t>(open_.at(fd))]; }
