@@ -37,6 +37,7 @@
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/clip_grad.h"
 #include "tern/learner/data_parallel.h"
+#include "tern/learner/export_model.h"
 #include "tern/learner/forward_taps.h"
 #include "tern/learner/grad_scaler.h"
 #include "tern/learner/lambda_callback.h"
@@ -49,6 +50,7 @@
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/save.h"
 #include "tern/learner/seed.h"
+#include "tern/learner/torchscript.h"
 #include "tern/learner/weights.h"
 #ifdef TERN_WITH_ARCHIVES
 #include "tern/data/mnist.h"

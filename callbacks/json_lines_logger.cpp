@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/json_text.h"
+#include "tern/data/formats/json_reader.h"
 #include "tern/learner/resume.h"
 
 namespace tern {

@@ -1,7 +1,6 @@
 #include "tern/callbacks/json_text.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include <fmt/format.h>
@@ -51,10 +50,6 @@ std::string json_string(std::string_view text) {
     text.remove_prefix(std::max<size_t>(length, 1));
   }
   return out + "\"";
-}
-
-std::string json_number(double value) {
-  return std::isfinite(value) ? fmt::format("{}", value) : "null";
 }
 
 }  // namespace tern

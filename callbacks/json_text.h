@@ -9,7 +9,4 @@ namespace tern {
 /// U+FFFD.
 std::string json_string(std::string_view text);
 
-/// A number in full; null for what JSON has no number for.
-std::string json_number(double value);
-
 }  // namespace tern

@@ -4,12 +4,14 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <torch/types.h>
 
 #include "tern/data/data_loader.h"
+#include "tern/data/image_preprocessing.h"
 #include "tern/data/random.h"
 
 namespace tern {
@@ -60,6 +62,10 @@ struct DataBunch {
   std::vector<std::string> classes;
   /// Applied in order to every batch on `device`.
   std::vector<BatchTransform> batch_transforms;
+  /// What happens to an image that is not for training, for the file that
+  /// `Learner::export_model` writes. Unset: nobody can say it, as with a
+  /// transform of one's own. Who changes the transforms changes this too.
+  std::optional<ImagePreprocessing> preprocessing;
 
   /// The loader of a split. \throws c10::ValueError when there is none.
   const DataLoader& loader(Split split) const;

@@ -27,7 +27,8 @@
 
 namespace tern {
 
-struct Checkpoint;  // learner/checkpoint.h
+struct Checkpoint;     // learner/checkpoint.h
+struct ExportOptions;  // learner/export_model.h
 struct ResumeOptions;
 struct LoadModelOptions;  // learner/save.h
 struct LrFind;            // callbacks/lr_find.h
@@ -226,6 +227,18 @@ class Learner {
   Learner& resume(
       const std::filesystem::path& folder,
       const ResumeOptions& options);
+  /// Writes the model with all that a Predictor, in a program without data and
+  /// Learner, needs to know: one safetensors file; learner/export_model.h.
+  /// \throws c10::ValueError for a model that is no HasArchitecture; IoError.
+  void export_model(const std::filesystem::path& path);
+  void export_model(
+      const std::filesystem::path& path,
+      const ExportOptions& options);
+  /// Writes the model in fp32 and eval mode as TorchScript, which Python's
+  /// `torch.jit.load` runs without Tern; see learner/torchscript.h.
+  void export_torchscript(
+      const std::filesystem::path& path,
+      const Tensors& example_inputs);
   /// Names this training in its checkpoints, over all continuations.
   const std::string& run_id();
 

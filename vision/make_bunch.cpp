@@ -7,6 +7,7 @@
 
 #include "tern/data/sampler.h"
 #include "tern/vision/image_dataset.h"
+#include "tern/vision/preprocess.h"
 #include "tern/vision/transforms/augment_batch.h"
 
 namespace tern {
@@ -105,6 +106,7 @@ DataBunch make_bunch(
   }
   const ImageStats stats = options.stats.with_channels(options.decode.channels);
   data.batch_transforms.push_back(normalize(stats.mean, stats.stddev));
+  data.preprocessing = describe_preprocessing(*valid_images, stats);
   return data;
 }
 

@@ -1,5 +1,10 @@
 #include "tern/data/formats/json_reader.h"
 
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/printable.h"
 #include "tern/data/formats/utf8.h"
@@ -177,6 +182,45 @@ int64_t JsonReader::integer() {
   return number;
 }
 
+int64_t JsonReader::signed_integer() {
+  if (next_char() != '-') return integer();
+  ++at_;
+  if (at_ == text_.size() || !is_digit(text_[at_])) {
+    fail("expected a digit after the minus");
+  }
+  return -integer();
+}
+
+double JsonReader::number() {
+  if (take("null")) return std::numeric_limits<double>::quiet_NaN();
+  const char first = next_char();
+  if (first != '-' && !is_digit(first)) fail("expected a number");
+  const char* const begin = text_.data() + at_;
+  const char* const digits = begin + (first == '-' ? 1 : 0);
+  const char* const text_end = text_.data() + text_.size();
+  double value = 0;
+  const auto [end, error] = std::from_chars(begin, text_end, value);
+  if (error != std::errc() || digits == text_end || !is_digit(*digits)) {
+    fail("expected a number that a double can hold");
+  }
+  at_ += static_cast<size_t>(end - begin);
+  return value;
+}
+
+bool JsonReader::boolean() {
+  if (take("true")) return true;
+  if (!take("false")) fail("expected true or false");
+  return false;
+}
+
+// Steps over a word if it comes next.
+bool JsonReader::take(std::string_view word) {
+  next_char();
+  if (!text_.substr(at_).starts_with(word)) return false;
+  at_ += word.size();
+  return true;
+}
+
 void JsonReader::end() {
   next_char();
   if (at_ < text_.size()) fail("expected the end of the text");
@@ -196,6 +240,13 @@ std::string json_quoted(std::string_view text) {
     }
   }
   return quoted + "\"";
+}
+
+std::string json_number(double value) {
+  if (!std::isfinite(value)) return "null";
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.begin(), text.end(), value).ptr;
+  return {text.begin(), end};
 }
 
 }  // namespace tern

@@ -32,6 +32,11 @@ class JsonReader {
   std::string string();
   /// A whole number from 0 to 2^63 - 1: no sign, fraction or exponent.
   int64_t integer();
+  /// A whole number from -(2^63 - 1) to 2^63 - 1.
+  int64_t signed_integer();
+  /// Any number that a double can hold; NaN where `null` stands.
+  double number();
+  bool boolean();
   /// Nothing but white space is left.
   void end();
 
@@ -46,6 +51,7 @@ class JsonReader {
 
   char next_char();
   void expect(char c);
+  bool take(std::string_view word);
   bool next_item(char close);
   uint32_t hex4();
   void add_escape(std::string& text);
@@ -58,5 +64,9 @@ class JsonReader {
 
 /// `text` as a JSON string, quoted. \param text  UTF-8.
 std::string json_quoted(std::string_view text);
+
+/// In the fewest digits that read back as the same double; `null` for what JSON
+/// has no number for.
+std::string json_number(double value);
 
 }  // namespace tern

@@ -14,6 +14,7 @@
 #include "tern/callbacks/log_file.h"
 #include "tern/callbacks/lr_find.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/json_reader.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"

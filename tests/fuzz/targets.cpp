@@ -2,24 +2,31 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "tern/data/formats/byte_file.h"
+#include "tern/data/formats/csv.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/exif.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/gzip.h"
 #include "tern/data/formats/idx.h"
 #include "tern/data/formats/image_header.h"
 #include "tern/data/formats/json_reader.h"
+#include "tern/data/formats/manifest.h"
 #include "tern/data/formats/pickle.h"
 #include "tern/data/formats/pth.h"
 #include "tern/data/formats/pth_tensors.h"
 #include "tern/data/formats/safetensors.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/data/formats/tar_extract.h"
 #include "tern/data/formats/weight_file.h"
 #include "tern/data/formats/zip_archive.h"
+#include "tern/tests/support/temp_folder.h"
 
 namespace tern::fuzz {
 
@@ -130,6 +137,20 @@ void fuzz_zip(Bytes bytes) {
   });
 }
 
+// A number, a truth or a whole number, as the text has them.
+void read_number(JsonReader& json) {
+  const JsonReader begin = json;
+  run([&] {
+    JsonReader number = begin;
+    const double value = number.number();
+    const double again = JsonReader(json_number(value), kPath).number();
+    promise(again == value || (again != again && value != value));
+  });
+  run([&] { JsonReader(begin).boolean(); });
+  run([&] { JsonReader(begin).signed_integer(); });
+  promise(json.integer() >= 0);
+}
+
 // Any JSON, by a reader that takes what comes.
 void read_value(JsonReader& json, int kind) {
   std::string key;
@@ -143,7 +164,7 @@ void read_value(JsonReader& json, int kind) {
     promise(
         JsonReader(json_quoted(key = json.string()), kPath).string() == key);
   } else {
-    promise(json.integer() >= 0);
+    read_number(json);
   }
 }
 
@@ -180,14 +201,85 @@ void fuzz_gzip(Bytes bytes) {
   });
 }
 
+// What is read is written again, and then read alike.
+void fuzz_manifest(Bytes bytes) {
+  run([&] {
+    const Manifest manifest = parse_manifest(bytes, kPath);
+    promise(to_text(manifest) == std::string(bytes.begin(), bytes.end()));
+  });
+  // No fuzzer guesses a hash: the last line is made to fit the others.
+  run([&] {
+    std::string text(bytes.begin(), bytes.end());
+    const std::string hash = sha256(bytes);
+    text += "end " + hash + "\n";
+    const Manifest manifest = parse_manifest(
+        {reinterpret_cast<const uint8_t*>(text.data()), text.size()},
+        kPath);
+    promise(to_text(manifest) == text);
+    for (const Manifest::File& file : manifest.files) {
+      promise(file.size >= 0 && file.sha256.size() == 64);
+      promise(file.name.find('/') == std::string::npos);
+    }
+  });
+}
+
+void fuzz_csv(Bytes bytes) {
+  for (const char delimiter : {',', '\t'}) {
+    run([&] {
+      const CsvTable table = parse_csv(bytes, kPath, delimiter);
+      promise(!table.columns.empty());
+      promise(table.lines.size() == table.rows.size());
+      size_t line = 0, cells = 0;
+      for (size_t i = 0; i < table.rows.size(); ++i) {
+        promise(table.rows[i].size() == table.columns.size());
+        promise(table.lines[i] > line);
+        line = table.lines[i];
+        for (const std::string& cell : table.rows[i]) cells += cell.size();
+      }
+      promise(cells <= bytes.size());
+    });
+  }
+}
+
+// Nothing appears outside of the folder, and nothing in it but files and
+// folders.
+void fuzz_tar(Bytes bytes) {
+  namespace fs = std::filesystem;
+  const TempFolder temp;
+  write_file(temp / "a.tar", bytes);
+  fs::create_directory(temp / "out");
+  run([&] {
+    extract_tar_into(
+        temp / "a.tar",
+        temp / "out",
+        {.max_entries = 100, .max_bytes = 1 << 20});
+  });
+  int beside = 0;
+  for (const auto& entry : fs::directory_iterator(temp.path())) {
+    promise(entry.path().filename() == "out" || entry.is_regular_file());
+    ++beside;
+  }
+  promise(beside == 2);
+  uintmax_t size = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(temp / "out")) {
+    promise(!entry.is_symlink());
+    promise(entry.is_regular_file() || entry.is_directory());
+    if (entry.is_regular_file()) size += entry.file_size();
+  }
+  promise(size <= 1 << 20);
+}
+
 constexpr std::array kTargets = {
+    Target{"csv", fuzz_csv},
     Target{"gzip", fuzz_gzip},
     Target{"idx", fuzz_idx},
     Target{"image_header", fuzz_image_header},
     Target{"json", fuzz_json},
+    Target{"manifest", fuzz_manifest},
     Target{"pickle", fuzz_pickle},
     Target{"pth", fuzz_pth},
     Target{"safetensors", fuzz_safetensors},
+    Target{"tar", fuzz_tar},
     Target{"zip", fuzz_zip},
 };
 

@@ -1,11 +1,39 @@
 #include "tern/vision/models/resnet.h"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/init.h>
+
+#include "tern/data/formats/json_fields.h"
 
 namespace tern {
 
 namespace {
+
+const std::array<std::pair<const char*, ResNetShape>, 3> kShapes = {{
+    {"resnet18", {{2, 2, 2, 2}, false}},
+    {"resnet34", {{3, 4, 6, 3}, false}},
+    {"resnet50", {{3, 4, 6, 3}, true}},
+}};
+
+JsonFields fields_of(ResNetOptions& options) {
+  return {
+      {"num_classes", &options.num_classes},
+      {"in_channels", &options.in_channels},
+      {"zero_init_residual", &options.zero_init_residual}};
+}
+
+// Those of a shape that has no name.
+JsonFields fields_of(ResNetShape& shape, ResNetOptions& options) {
+  JsonFields fields = fields_of(options);
+  fields.emplace_back("blocks", &shape.blocks);
+  fields.emplace_back("has_bottleneck", &shape.has_bottleneck);
+  return fields;
+}
 
 // Without a bias: the norm that follows has one.
 torch::nn::Conv2d
@@ -68,6 +96,12 @@ ResNetImpl::ResNetImpl(ResNetShape shape, ResNetOptions options)
           "positive.",
           options.num_classes,
           options.in_channels));
+  const std::vector<int64_t>& blocks = shape_.blocks;
+  TORCH_CHECK_VALUE(
+      blocks.size() == 4 && *std::min_element(blocks.begin(), blocks.end()) > 0,
+      fmt::format(
+          "[ResNet] blocks is {{{}}}; expected 4 positive numbers.",
+          fmt::join(blocks, ", ")));
   reset();
 }
 
@@ -133,16 +167,39 @@ torch::Tensor ResNetImpl::forward(const torch::Tensor& x) {
       torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1));
 }
 
+Architecture ResNetImpl::architecture() const {
+  ResNetOptions options = options_;
+  for (const auto& [name, shape] : kShapes) {
+    if (shape == shape_) return {name, to_json(fields_of(options))};
+  }
+  ResNetShape shape = shape_;
+  return {"resnet", to_json(fields_of(shape, options))};
+}
+
+ResNet build_resnet(const Architecture& architecture) {
+  const auto& [name, json] = architecture;
+  const std::string where = "the options of " + name;
+  ResNetOptions options;
+  for (const auto& [known, shape] : kShapes) {
+    if (known != name) continue;
+    read_json(json, fields_of(options), where);
+    return ResNet(shape, options);
+  }
+  ResNetShape shape;
+  read_json(json, fields_of(shape, options), where);
+  return ResNet(shape, options);
+}
+
 ResNet resnet18(const ResNetOptions& options) {
-  return ResNet(ResNetShape{{2, 2, 2, 2}, false}, options);
+  return ResNet(kShapes[0].second, options);
 }
 
 ResNet resnet34(const ResNetOptions& options) {
-  return ResNet(ResNetShape{{3, 4, 6, 3}, false}, options);
+  return ResNet(kShapes[1].second, options);
 }
 
 ResNet resnet50(const ResNetOptions& options) {
-  return ResNet(ResNetShape{{3, 4, 6, 3}, true}, options);
+  return ResNet(kShapes[2].second, options);
 }
 
 }  // namespace tern

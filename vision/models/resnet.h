@@ -11,6 +11,8 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include "tern/learner/architecture.h"
+
 namespace tern {
 
 struct ResNetOptions {
@@ -26,6 +28,8 @@ struct ResNetOptions {
 struct ResNetShape {
   std::vector<int64_t> blocks;  // in each of the four layers
   bool has_bottleneck = false;  // 1x1, 3x3, 1x1 instead of two 3x3
+
+  friend bool operator==(const ResNetShape&, const ResNetShape&) = default;
 };
 
 /// One residual block: `relu(f(x) + downsample(x))`. A member of ResNet.
@@ -54,7 +58,8 @@ TORCH_MODULE(ResidualBlock);
 /// The residual network of He et al., "Deep Residual Learning", in
 /// torchvision's form (v1.5: a bottleneck strides in its 3x3 convolution), with
 /// torchvision's names in its state dict and its initial weights' distribution.
-class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
+class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
+                   public HasArchitecture {
  public:
   ResNetImpl(ResNetShape shape, ResNetOptions options);
   void reset() override;
@@ -62,6 +67,8 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl> {
   torch::Tensor forward(const torch::Tensor& x);
   /// [N, in_channels, H, W] -> [N, 512 or 2048, H / 32, W / 32], rounded up.
   torch::Tensor features(torch::Tensor x);
+  /// "resnet18" and its like, or "resnet" for another shape.
+  Architecture architecture() const override;
 
  private:
   torch::nn::Sequential
@@ -82,5 +89,9 @@ TORCH_MODULE(ResNet);
 ResNet resnet18(const ResNetOptions& options = {});
 ResNet resnet34(const ResNetOptions& options = {});
 ResNet resnet50(const ResNetOptions& options = {});
+
+/// The network that ResNetImpl::architecture has described; see `build_model`.
+/// \throws DataError if its options are not those of a ResNet.
+ResNet build_resnet(const Architecture& architecture);
 
 }  // namespace tern

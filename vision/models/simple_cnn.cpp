@@ -11,8 +11,48 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
+#include "tern/data/formats/json_fields.h"
+
 namespace tern {
 namespace {
+
+/// A Sequential that knows how it came about.
+class SimpleCnnImpl : public torch::nn::SequentialImpl, public HasArchitecture {
+ public:
+  explicit SimpleCnnImpl(Architecture architecture)
+      : architecture_(std::move(architecture)) {}
+
+  Architecture architecture() const override { return architecture_; }
+
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device) const override {
+    auto copy = std::make_shared<SimpleCnnImpl>(architecture_);
+    for (const torch::nn::AnyModule& module : *this) {
+      copy->push_back(module.clone(device));
+    }
+    return copy;
+  }
+
+ private:
+  Architecture architecture_;
+};
+
+JsonFields fields_of(
+    std::vector<int64_t>& channels,
+    SimpleCnnOptions& options) {
+  return {
+      {"channels", &channels},
+      {"kernel_sizes", &options.kernel_sizes},
+      {"strides", &options.strides},
+      {"batch_norm", &options.batch_norm},
+      {"last_relu", &options.last_relu}};
+}
+
+Architecture architecture_of(
+    std::vector<int64_t> channels,
+    SimpleCnnOptions options) {
+  return {"simple_cnn", to_json(fields_of(channels, options))};
+}
 
 /// The values for `count` convolutions, all `otherwise` if none are given.
 std::vector<int64_t> values_for(
@@ -69,7 +109,9 @@ torch::nn::Sequential simple_cnn(
   const auto kernel_sizes =
       values_for("kernel_sizes", options.kernel_sizes, count, 3);
   const auto strides = values_for("strides", options.strides, count, 2);
-  torch::nn::Sequential model;
+  const std::shared_ptr<torch::nn::SequentialImpl> named =
+      std::make_shared<SimpleCnnImpl>(architecture_of(channels, options));
+  torch::nn::Sequential model(named);
   for (size_t i = 0; i < count; ++i) {
     const bool is_last = i + 1 == count;
     model->push_back(
@@ -86,6 +128,16 @@ torch::nn::Sequential simple_cnn(
   model->push_back(torch::nn::AdaptiveAvgPool2d(1));
   model->push_back(torch::nn::Flatten());
   return model;
+}
+
+torch::nn::Sequential build_simple_cnn(const Architecture& architecture) {
+  std::vector<int64_t> channels;
+  SimpleCnnOptions options;
+  read_json(
+      architecture.options,
+      fields_of(channels, options),
+      "the options of " + architecture.name);
+  return simple_cnn(channels, options);
 }
 
 }  // namespace tern

@@ -5,6 +5,8 @@
 
 #include <torch/nn/modules/container/sequential.h>
 
+#include "tern/learner/architecture.h"
+
 namespace tern {
 
 struct SimpleCnnOptions {
@@ -37,5 +39,10 @@ struct SimpleCnnOptions {
 torch::nn::Sequential simple_cnn(
     const std::vector<int64_t>& channels,
     const SimpleCnnOptions& options = {});
+
+/// The network that the module of `simple_cnn`, a HasArchitecture, has
+/// described; see `build_model`.
+/// \throws DataError if its options are not those of a simple_cnn.
+torch::nn::Sequential build_simple_cnn(const Architecture& architecture);
 
 }  // namespace tern

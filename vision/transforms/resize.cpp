@@ -58,14 +58,56 @@ Part random_part(ImageSize image, Range scale, Range ratio, SampleRng& rng) {
   return middle_part(image, ratio);
 }
 
+// Numbers are drawn as by the transforms at random, so that those of the
+// transforms that follow are the same.
+class MiddleCrop final : public Transform {
+ public:
+  void plan(SamplePlan&, SampleRng& rng) const override {
+    for (int i = 0; i < 3; ++i) rng.uniform();
+  }
+  bool describe(ImagePreprocessing&) const override { return true; }
+};
+
+class CentreCrop final : public Transform {
+ public:
+  explicit CentreCrop(float margin) : margin_(margin) {}
+
+  void plan(SamplePlan& plan, SampleRng& rng) const override {
+    rng.uniform();
+    const ImageSize image = plan.size(), target = plan.target();
+    const double scale =
+        (1 + margin_) * std::max(
+                            static_cast<double>(target.height) /
+                                static_cast<double>(image.height),
+                            static_cast<double>(target.width) /
+                                static_cast<double>(image.width));
+    const auto scaled = [&](int64_t size, int64_t least) {
+      return std::max<int64_t>(
+          least,
+          std::llround(static_cast<double>(size) * scale));
+    };
+    plan.resize(
+        {scaled(image.height, target.height),
+         scaled(image.width, target.width)});
+  }
+  bool resizes() const override { return true; }
+  bool describe(ImagePreprocessing& what) const override {
+    what.resize = "centre_crop";
+    what.margin = margin_;
+    return true;
+  }
+
+ private:
+  float margin_;
+};
+
 }  // namespace
 
 TransformPtr rand_crop(bool is_random) {
-  return drawn("rand_crop", 1, [is_random](SamplePlan& plan, SampleRng& rng) {
+  if (!is_random) return std::make_shared<const MiddleCrop>();
+  return drawn("rand_crop", 1, [](SamplePlan& plan, SampleRng& rng) {
     const float row = rng.uniform(), column = rng.uniform();
-    if (is_random) {
-      plan.set_crop_position(row, column);
-    }
+    plan.set_crop_position(row, column);
   });
 }
 
@@ -99,27 +141,7 @@ TransformPtr centre_crop(float margin) {
   TORCH_CHECK_VALUE(
       margin >= 0,
       fmt::format("[centre_crop] margin is {}; expected 0 or more.", margin));
-  return drawn(
-      "centre_crop",
-      1,
-      [margin](SamplePlan& plan, SampleRng&) {
-        const ImageSize image = plan.size(), target = plan.target();
-        const double scale =
-            (1 + margin) * std::max(
-                               static_cast<double>(target.height) /
-                                   static_cast<double>(image.height),
-                               static_cast<double>(target.width) /
-                                   static_cast<double>(image.width));
-        const auto scaled = [&](int64_t size, int64_t least) {
-          return std::max<int64_t>(
-              least,
-              std::llround(static_cast<double>(size) * scale));
-        };
-        plan.resize(
-            {scaled(image.height, target.height),
-             scaled(image.width, target.width)});
-      },
-      /*resizes=*/true);
+  return std::make_shared<const CentreCrop>(margin);
 }
 
 }  // namespace tern

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "tern/data/image_preprocessing.h"
 #include "tern/data/random.h"
 #include "tern/vision/transforms/sample_plan.h"
 
@@ -34,6 +35,10 @@ class Transform {
   /// Whether it brings the canvas to the target itself, as a random resized
   /// crop does; the image is then not resized before.
   virtual bool resizes() const { return false; }
+
+  /// Whether it does the same to every image, so that `what` can say it; it
+  /// then does. Of the transforms for images to check with.
+  virtual bool describe(ImagePreprocessing& /*what*/) const { return false; }
 };
 
 using TransformPtr = std::shared_ptr<const Transform>;

@@ -1,0 +1,74 @@
+#include "tern/data/image_preprocessing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/json_fields.h"
+
+namespace tern {
+
+namespace {
+
+JsonFields fields_of(ImagePreprocessing& what) {
+  return {
+      {"height", &what.height},
+      {"width", &what.width},
+      {"channels", &what.channels},
+      {"resize", &what.resize},
+      {"margin", &what.margin},
+      {"padding", &what.padding},
+      {"exif_orientation", &what.exif_orientation},
+      {"mean", &what.mean},
+      {"stddev", &what.stddev}};
+}
+
+bool is_one_of(
+    const std::string& text,
+    std::initializer_list<const char*> choices) {
+  return std::find(choices.begin(), choices.end(), text) != choices.end();
+}
+
+bool is_finite(double value) {
+  return std::isfinite(value);
+}
+
+bool makes_sense(const ImagePreprocessing& what) {
+  constexpr int64_t kMaxSide = 1 << 16;
+  const auto channels = static_cast<size_t>(what.channels);
+  return what.height > 0 && what.height <= kMaxSide && what.width > 0 &&
+         what.width <= kMaxSide && (what.channels == 1 || what.channels == 3) &&
+         is_one_of(
+             what.resize,
+             {"squish", "crop", "centre_crop", "pad", "none", "exact"}) &&
+         is_one_of(what.padding, {"zeros", "border", "reflection"}) &&
+         what.margin >= 0 && what.margin <= 100 &&
+         what.mean.size() == channels && what.stddev.size() == channels &&
+         std::all_of(what.mean.begin(), what.mean.end(), is_finite) &&
+         std::all_of(what.stddev.begin(), what.stddev.end(), [](double value) {
+           return is_finite(value) && value > 0;
+         });
+}
+
+}  // namespace
+
+std::string to_json(const ImagePreprocessing& what) {
+  ImagePreprocessing copy = what;
+  return to_json(fields_of(copy));
+}
+
+ImagePreprocessing parse_image_preprocessing(
+    std::string_view json,
+    const std::string& where) {
+  ImagePreprocessing what;
+  read_json(json, fields_of(what), where);
+  if (!makes_sense(what)) {
+    throw DataError(
+        where,
+        "describes a preprocessing of images that cannot be: " + to_json(what));
+  }
+  return what;
+}
+
+}  // namespace tern

@@ -1,0 +1,94 @@
+// From training to a program that answers: a small net learns threes and
+// sevens, leaves as one file, and that file alone answers, one image at a time,
+// a folder, and the questions of eight threads at once.
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/tern.h>
+
+// What a training program does, once.
+void train_and_export(
+    const std::filesystem::path& images,
+    const std::string& file) {
+  auto data = tern::ImageDataBunch::from_folder(images);
+  auto learn = tern::Learner(
+      data,
+      tern::simple_cnn({3, 16, 16, 2}, {.batch_norm = true}),
+      {.metrics = {tern::accuracy()}});
+  learn.to_bf16().fit_one_cycle(1, 1e-2);
+  // fp32 masters, class names, preprocessing; and a Python program beside it.
+  learn.export_model(file, {.python_loader = true});
+}
+
+// Eight threads ask; the queue has one forward pass answer many of them.
+void ask_from_threads(
+    const tern::Predictor& predictor,
+    const std::vector<tern::FilePrediction>& files) {
+  tern::PredictorQueue queue(
+      predictor,
+      {.max_batch = 32, .max_latency = std::chrono::milliseconds(2)});
+  std::vector<std::thread> threads;
+  for (size_t first = 0; first < 8; ++first) {
+    threads.emplace_back([&, first] {
+      std::vector<std::future<tern::Prediction>> answers;
+      for (size_t i = first; i < files.size(); i += 8) {
+        answers.push_back(queue.submit(files[i].path));
+      }
+      for (auto& answer : answers) answer.get();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  fmt::print(
+      "8 threads asked {} questions, {} forward passes answered them\n",
+      files.size(),
+      queue.batches());
+}
+
+int main(int argc, char** argv) try {
+  std::string file = "threes_and_sevens.safetensors";
+  CLI::App app{"Trains, exports the model, and asks the exported file"};
+  app.add_option("--file", file, "the model's file");
+  CLI11_PARSE(app, argc, argv);
+
+  tern::seed_everything(42);
+  const auto path = tern::untar_data(tern::urls::mnist_sample);
+  train_and_export(path, file);
+
+  // What another program does, which has neither data set nor Learner.
+  const auto predictor = tern::Predictor::load(file);
+  const tern::ModelCard& card = predictor.card();
+  fmt::print("{} with {}", card.architecture.name, card.architecture.options);
+  for (const auto& metric : card.metrics) {
+    fmt::print(", {} {:.4f}", metric.name, metric.value);
+  }
+  fmt::print("\n");
+
+  int64_t right = 0, all = 0;
+  for (const std::string& label : card.classes) {
+    const auto files = predictor.predict_folder(path / "valid" / label);
+    for (const tern::FilePrediction& answer : files) {
+      right += answer.prediction.label == label;
+      ++all;
+    }
+    const tern::Prediction one = predictor.predict(files.front().path);
+    fmt::print(
+        "{} is a {}, by {:.1f} %\n",
+        std::filesystem::path(files.front().path).filename().string(),
+        one.label,
+        100 * one.probabilities.max().item<double>());
+  }
+  const double accuracy = static_cast<double>(right) / static_cast<double>(all);
+  fmt::print("{} of {} files are right: {:.4f}\n", right, all, accuracy);
+
+  ask_from_threads(predictor, predictor.predict_folder(path / "valid" / "7"));
+  return accuracy > 0.9 ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

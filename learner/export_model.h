@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "tern/data/image_preprocessing.h"
+
+namespace tern {
+
+/// How `Learner::export_model` writes the file that a Predictor reads.
+///
+///   learn.export_model("pets.tern.safetensors", {.half = true});
+struct ExportOptions {
+  /// Floating weights as fp16, for half the bytes; norms and what fp16 cannot
+  /// hold stay fp32.
+  bool half = false;
+  /// Writes a Python program beside the file, `path` with the ending .py, that
+  /// gives the same answers with torch and torchvision.
+  bool python_loader = false;
+  /// What happens to an image before the model; unset: as the DataBunch says.
+  std::optional<ImagePreprocessing> preprocessing = {};
+};
+
+}  // namespace tern

@@ -1,0 +1,231 @@
+"""Asks a model that Tern has exported, from Python.
+
+    python digits.py image.png ...     with digits.safetensors beside it
+
+or, in a program, `Predictor("digits.safetensors").predict(["image.png"])`. It
+needs torch and Pillow, torchvision for its networks, and nothing of Tern; as
+the C++ Predictor it runs no code of the file.
+"""
+
+import json
+import math
+import pathlib
+import sys
+
+import torch
+import torch.nn.functional as F
+from PIL import Image, ImageOps
+
+TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "softmax": lambda x: x.softmax(1),
+    "sigmoid": torch.sigmoid,
+    "exp": torch.exp,
+}
+
+
+def read_safetensors(path):
+    """The tensors of a file by name, and its metadata."""
+    data = pathlib.Path(path).read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    metadata = header.pop("__metadata__", {})
+    state = {}
+    for name, entry in header.items():
+        first, end = entry["data_offsets"]
+        values = bytearray(data[begin + first : begin + end])
+        dtype = TYPES[entry["dtype"]]
+        flat = (
+            torch.frombuffer(values, dtype=dtype)
+            if values
+            else torch.empty(0, dtype=dtype)
+        )
+        state[name] = flat.view(entry["shape"])
+    return state, metadata
+
+
+def build_model(name, options):
+    """The network with torchvision's modules, or plain ones for simple_cnn."""
+    if name == "simple_cnn":
+        return simple_cnn(**options)
+    import torchvision
+
+    channels = options.pop("in_channels", 3)
+    try:
+        model = torchvision.models.get_model(name, weights=None, **options)
+    except (ValueError, TypeError) as error:
+        raise SystemExit(
+            f"torchvision has no {name} with the options {options}; use "
+            "Tern's Predictor, or Learner::export_torchscript."
+        ) from error
+    if channels != 3:
+        first = model.conv1
+        model.conv1 = torch.nn.Conv2d(
+            channels,
+            first.out_channels,
+            first.kernel_size,
+            first.stride,
+            first.padding,
+            bias=False,
+        )
+    return model
+
+
+def simple_cnn(channels, kernel_sizes, strides, batch_norm, last_relu):
+    count = len(channels) - 1
+    layers = []
+    for i in range(count):
+        kernel = kernel_sizes[i] if kernel_sizes else 3
+        stride = strides[i] if strides else 2
+        is_last = i + 1 == count
+        layers.append(
+            torch.nn.Conv2d(
+                channels[i], channels[i + 1], kernel, stride, (kernel - 1) // 2
+            )
+        )
+        if not is_last or last_relu:
+            layers.append(torch.nn.ReLU())
+        if batch_norm and not is_last:
+            layers.append(torch.nn.BatchNorm2d(channels[i + 1]))
+    layers += [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
+    return torch.nn.Sequential(*layers)
+
+
+def whole(factor):
+    """By how much pixels are averaged before they are sampled."""
+    return max(1, int(factor + 1e-6))
+
+
+def nearest(x):
+    """Rounds halves up, which Python's round does not."""
+    return math.floor(x + 0.5)
+
+
+class Preprocessing:
+    """From an image file to the model's input, as Tern does it."""
+
+    def __init__(self, what):
+        self.what = what
+        self.size = what["height"], what["width"]
+
+    def __call__(self, path):
+        image = Image.open(path)
+        turned = self.what["exif_orientation"]
+        if turned and image.getexif().get(0x0112, 1) >= 5:
+            stored = image.size
+        else:
+            stored = image.size[::-1]
+        scale, start = self.view(stored)
+        if image.format == "JPEG":
+            # Decoded at a half, a quarter or an eighth where that will do.
+            factor = min(whole(scale[0]), whole(scale[1]))
+            by = next(d for d in (8, 4, 2, 1) if factor >= d)
+            image.draft(None, (image.width // by, image.height // by))
+            scale = [s / by for s in scale]
+            start = [s / by for s in start]
+        if turned:
+            image = ImageOps.exif_transpose(image)
+        image = image.convert("L" if self.what["channels"] == 1 else "RGB")
+        pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+        pixels = pixels.view(image.height, image.width, -1).permute(2, 0, 1)
+        pixels = self.sample(pixels[None].float(), scale, start)
+        mean = torch.tensor(self.what["mean"]).view(-1, 1, 1)
+        stddev = torch.tensor(self.what["stddev"]).view(-1, 1, 1)
+        return (pixels[0] / 255 - mean) / stddev
+
+    def view(self, source):
+        """Pixels of the file for each of the result, and the first one."""
+        target, resize = self.size, self.what["resize"]
+        if resize == "exact" and tuple(source) != tuple(target):
+            raise SystemExit(
+                f"The image is {source[0]} x {source[1]} pixels; the model "
+                f"takes {target[0]} x {target[1]} alone."
+            )
+        ratios = [t / s for t, s in zip(target, source)]
+        if resize in ("squish", "exact"):
+            size = list(target)
+        elif resize == "none":
+            size = list(source)
+        else:
+            ratio = min(ratios) if resize == "pad" else max(ratios)
+            size = [max(1, nearest(s * ratio)) for s in source]
+            if resize == "centre_crop":
+                ratio *= 1 + self.what["margin"]
+                size = [
+                    max(t, nearest(s * ratio)) for s, t in zip(source, target)
+                ]
+        scale = [s / r for s, r in zip(source, size)]
+        room = [r - t for r, t in zip(size, target)]
+        first = [nearest(r / 2) if r >= 0 else r // 2 for r in room]
+        return scale, [f * s for f, s in zip(first, scale)]
+
+    def sample(self, pixels, scale, start):
+        """Averages whole blocks, then interpolates between two pixels."""
+        factors = [whole(s) for s in scale]
+        if max(factors) > 1:
+            pixels = F.avg_pool2d(
+                pixels, factors, ceil_mode=True, count_include_pad=False
+            )
+            pixels = (pixels + 0.5).floor()
+        at = []
+        for axis, target in enumerate(self.size):
+            centre = torch.arange(target, dtype=torch.float64) + 0.5
+            source = (centre * scale[axis] + start[axis]) / factors[axis]
+            at.append(2 * source / pixels.shape[2 + axis] - 1)
+        y, x = torch.meshgrid(*at, indexing="ij")
+        pixels = F.grid_sample(
+            pixels.double(),
+            torch.stack([x, y], -1)[None],
+            padding_mode=self.what["padding"],
+            align_corners=False,
+        )
+        return (pixels + 0.5).floor().float()
+
+
+class Predictor:
+    """Tern's Predictor: `classes`, and the probabilities of images."""
+
+    def __init__(self, path):
+        state, metadata = read_safetensors(path)
+        self.classes = json.loads(metadata["tern.classes"])
+        self.model = build_model(
+            metadata["tern.architecture"], json.loads(metadata["tern.options"])
+        )
+        self.model.load_state_dict(state)
+        self.model.eval()
+        self.activation = ACTIVATIONS[metadata["tern.activation"]]
+        what = metadata.get("tern.preprocessing")
+        self.preprocessing = Preprocessing(json.loads(what)) if what else None
+
+    @torch.inference_mode()
+    def predict(self, paths):
+        """[N, classes]: the activated outputs for image files."""
+        if self.preprocessing is None:
+            raise SystemExit("The file says not how images become inputs.")
+        batch = torch.stack([self.preprocessing(path) for path in paths])
+        return self.activation(self.model(batch))
+
+
+def main():
+    predictor = Predictor(pathlib.Path(__file__).with_suffix(".safetensors"))
+    for path in sys.argv[1:]:
+        answer = predictor.predict([path])[0]
+        if predictor.classes:
+            best = int(answer.argmax())
+            print(f"{path}: {predictor.classes[best]} ({answer[best]:.4f})")
+        else:
+            print(f"{path}: {answer.tolist()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <filesystem>
+
+#include "tern/data/batch.h"
+#include "tern/learner/model.h"
+
+namespace tern {
+
+/// Writes what the model computes, traced with an example, as TorchScript:
+/// Python's `torch.jit.load(path)` and torch::jit::load give it back, with the
+/// same names in its state dict, in eval mode. The name gets the whole file or
+/// keeps the old one.
+///
+///   export_torchscript(model, "net.pt", {torch::rand({1, 3, 224, 224})});
+///
+/// A trace has one path: what `forward` decides by looking at values, or at the
+/// batch size, is decided for good.
+///
+/// \param example_inputs  One batch, as `forward` gets it, on the model's
+///                        device and of its type.
+/// \throws c10::ValueError if there is no input, the model is TorchScript
+///         already, or the trace gives other outputs than the model; IoError.
+void export_torchscript(
+    Model model,
+    const std::filesystem::path& path,
+    const Tensors& example_inputs);
+
+/// Reads TorchScript, to be used or trained by a Learner.
+///
+/// Trusted: a TorchScript file is a program, and its pickles are read by
+/// LibTorch, which does not check them. Whoever wrote the file can make this
+/// one do what they want. For weights from elsewhere use `load_weights`, for
+/// models of Tern's Predictor; neither runs anything of a file.
+///
+/// \throws DataError if LibTorch cannot read it; IoError if it is not there.
+Model load_torchscript_trusted(const std::filesystem::path& path);
+
+}  // namespace tern

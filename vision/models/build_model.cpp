@@ -1,0 +1,83 @@
+#include "tern/vision/models/build_model.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/vision/models/resnet.h"
+#include "tern/vision/models/simple_cnn.h"
+
+namespace tern {
+
+namespace {
+
+class Builders {
+ public:
+  static Builders& all() {
+    static Builders builders;
+    return builders;
+  }
+
+  ModelBuilder find(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    const auto at = builders_.find(name);
+    return at == builders_.end() ? nullptr : at->second;
+  }
+
+  bool add(const std::string& name, ModelBuilder builder) {
+    const std::lock_guard lock(mutex_);
+    return builders_.emplace(name, std::move(builder)).second;
+  }
+
+  std::vector<std::string> names() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> names;
+    for (const auto& item : builders_) names.push_back(item.first);
+    return names;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, ModelBuilder> builders_ = {
+      {"resnet", build_resnet},
+      {"resnet18", build_resnet},
+      {"resnet34", build_resnet},
+      {"resnet50", build_resnet},
+      {"simple_cnn", build_simple_cnn},
+  };
+};
+
+}  // namespace
+
+Model build_model(const Architecture& architecture) {
+  const ModelBuilder builder = Builders::all().find(architecture.name);
+  TORCH_CHECK_VALUE(
+      builder,
+      fmt::format(
+          "[build_model] there is no architecture '{}'; expected one of {}. "
+          "Call register_architecture for a network of your own.",
+          architecture.name,
+          fmt::join(architectures(), ", ")));
+  return builder(architecture);
+}
+
+void register_architecture(const std::string& name, ModelBuilder builder) {
+  TORCH_CHECK_VALUE(
+      !name.empty() && builder,
+      "[register_architecture] the name or the builder is empty; expected a "
+      "name and a function that makes a Model.");
+  TORCH_CHECK_VALUE(
+      Builders::all().add(name, std::move(builder)),
+      fmt::format(
+          "[register_architecture] the name '{}' is taken; choose another.",
+          name));
+}
+
+std::vector<std::string> architectures() {
+  return Builders::all().names();
+}
+
+}  // namespace tern
