@@ -9,6 +9,7 @@
 #include <torch/nn/init.h>
 
 #include "tern/data/formats/json_fields.h"
+#include "tern/vision/models/conv_layer.h"
 
 namespace tern {
 
@@ -90,10 +91,10 @@ torch::Tensor ResidualBlockImpl::forward(const torch::Tensor& x) {
 ResNetImpl::ResNetImpl(ResNetShape shape, ResNetOptions options)
     : shape_(std::move(shape)), options_(options) {
   TORCH_CHECK_VALUE(
-      options.num_classes > 0 && options.in_channels > 0,
+      options.num_classes >= 0 && options.in_channels > 0,
       fmt::format(
-          "[ResNet] num_classes is {} and in_channels is {}; expected both "
-          "positive.",
+          "[ResNet] num_classes is {} and in_channels is {}; expected at "
+          "least 0 and at least 1.",
           options.num_classes,
           options.in_channels));
   const std::vector<int64_t>& blocks = shape_.blocks;
@@ -114,9 +115,12 @@ void ResNetImpl::reset() {
   layer2_ = register_module("layer2", make_layer(channels, 128, blocks[1], 2));
   layer3_ = register_module("layer3", make_layer(channels, 256, blocks[2], 2));
   layer4_ = register_module("layer4", make_layer(channels, 512, blocks[3], 2));
-  fc_ =
-      register_module("fc", torch::nn::Linear(channels, options_.num_classes));
   init_weights();
+  if (options_.num_classes > 0) {
+    fc_ = register_module(
+        "fc",
+        torch::nn::Linear(channels, options_.num_classes));
+  }
 }
 
 torch::nn::Sequential ResNetImpl::make_layer(
@@ -138,33 +142,40 @@ torch::nn::Sequential ResNetImpl::make_layer(
 }
 
 void ResNetImpl::init_weights() {
+  init_kaiming(*this, /*by_fan_out=*/true);
+  store_channels_last(*this);
+  if (!options_.zero_init_residual) return;
   for (const auto& module : modules(/*include_self=*/false)) {
-    if (const auto* conv = module->as<torch::nn::Conv2d>()) {
-      torch::nn::init::kaiming_normal_(
-          conv->weight,
-          0,
-          torch::kFanOut,
-          torch::kReLU);
-    }
-    auto* block = module->as<ResidualBlock>();
-    if (block && options_.zero_init_residual) {
+    if (auto* block = module->as<ResidualBlock>()) {
       torch::nn::init::zeros_(block->last_norm()->weight);
     }
   }
 }
 
-torch::Tensor ResNetImpl::features(torch::Tensor x) {
-  x = bn1_->forward(conv1_->forward(x)).relu_();
-  x = torch::max_pool2d(x, 3, 2, 1);
-  x = layer1_->forward(x);
-  x = layer2_->forward(x);
-  x = layer3_->forward(x);
-  return layer4_->forward(x);
+std::vector<int64_t> ResNetImpl::stage_channels() const {
+  const int64_t e = shape_.has_bottleneck ? 4 : 1;
+  return {64, 64 * e, 128 * e, 256 * e, 512 * e};
+}
+
+torch::Tensor ResNetImpl::stage(size_t index, const torch::Tensor& x) {
+  switch (index) {
+    case 0:
+      return bn1_->forward(conv1_->forward(x)).relu_();
+    case 1:
+      return layer1_->forward(torch::max_pool2d(x, 3, 2, 1));
+    case 2:
+      return layer2_->forward(x);
+    case 3:
+      return layer3_->forward(x);
+    default:
+      return layer4_->forward(x);
+  }
 }
 
 torch::Tensor ResNetImpl::forward(const torch::Tensor& x) {
-  return fc_->forward(
-      torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1));
+  const torch::Tensor means =
+      torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1);
+  return fc_ ? fc_->forward(means) : means;
 }
 
 Architecture ResNetImpl::architecture() const {

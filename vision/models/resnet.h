@@ -12,10 +12,12 @@
 #include <torch/types.h>
 
 #include "tern/learner/architecture.h"
+#include "tern/vision/models/backbone.h"
 
 namespace tern {
 
 struct ResNetOptions {
+  /// 0: no classifier; `forward` then gives the features' means.
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
   /// The last norm of each block starts at 0, so that the block starts as the
@@ -59,14 +61,16 @@ TORCH_MODULE(ResidualBlock);
 /// torchvision's form (v1.5: a bottleneck strides in its 3x3 convolution), with
 /// torchvision's names in its state dict and its initial weights' distribution.
 class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
+                   public Backbone,
                    public HasArchitecture {
  public:
   ResNetImpl(ResNetShape shape, ResNetOptions options);
   void reset() override;
   /// [N, in_channels, H, W] -> [N, num_classes], logits.
   torch::Tensor forward(const torch::Tensor& x);
-  /// [N, in_channels, H, W] -> [N, 512 or 2048, H / 32, W / 32], rounded up.
-  torch::Tensor features(torch::Tensor x);
+
+  std::vector<int64_t> stage_channels() const override;
+  torch::Tensor stage(size_t index, const torch::Tensor& x) override;
   /// "resnet18" and its like, or "resnet" for another shape.
   Architecture architecture() const override;
 
@@ -85,7 +89,7 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
 };
 TORCH_MODULE(ResNet);
 
-/// \throws c10::ValueError unless all options are positive.
+/// \throws c10::ValueError unless num_classes >= 0 and in_channels > 0.
 ResNet resnet18(const ResNetOptions& options = {});
 ResNet resnet34(const ResNetOptions& options = {});
 ResNet resnet50(const ResNetOptions& options = {});

@@ -30,6 +30,7 @@ class Row:
     what: str
     goal: float = 0  # how many times faster Tern shall be; 0: no goal
     is_time: bool = True
+    unit: str = "s"
 
 
 @dataclass
@@ -121,7 +122,9 @@ COMPARISONS = [
             options=["--job", job],
             peer_options=["--peer", peer],
             archive="" if job == "augment" else "clothing/clothing.tar",
-            rows=[Row("seconds", what, goal=goal)],
+            rows=[Row("seconds", what, goal=goal)]
+            + [Row("peak_megabytes", "memory, with loader", 1, unit="MB")]
+            * (job == "train"),
         )
         for name, job, peer, what, goal, title in [
             (
@@ -141,6 +144,15 @@ COMPARISONS = [
             ]
         ]
         + [
+            (
+                "train_resnet18",
+                "train",
+                "torchvision",
+                "1000 images",
+                1,
+                "Training ResNet-18 on those photographs, fp32, channels-last, "
+                "batch 32, fused AdamW, each with its own loader of 2 workers",
+            ),
             (
                 "presized",
                 "presized",
@@ -227,7 +239,11 @@ def cell(reports, row):
     median = statistics.median(values)
     if not row.is_time:
         return median, f"{median:.4f}"
-    return median, f"{median:.3f} s ({values[0]:.3f} to {values[-1]:.3f})"
+    digits = 3 if row.unit == "s" else 0
+    smallest, middle, largest = (
+        f"{value:.{digits}f}" for value in (values[0], median, values[-1])
+    )
+    return median, f"{middle} {row.unit} ({smallest} to {largest})"
 
 
 def table(comparison, tern, peer):

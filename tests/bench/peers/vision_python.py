@@ -1,12 +1,14 @@
 """Python's side of the comparisons `vision_*`: the work of vision_timed.cpp."""
 import argparse
+import itertools
 import json
+import resource
 import time
 
 import torch
 
 
-def torchvision_loader(folder, decode):
+def torchvision_loader(folder, decode, batch_size=64):
     """Batches by torchvision v2, from files that torchvision or PIL decodes."""
     from torchvision.datasets import ImageFolder
     from torchvision.io import ImageReadMode, decode_image
@@ -30,7 +32,7 @@ def torchvision_loader(folder, decode):
     )
     return torch.utils.data.DataLoader(
         images,
-        batch_size=64,
+        batch_size=batch_size,
         shuffle=True,
         drop_last=True,
         num_workers=2,
@@ -67,6 +69,33 @@ def load(loader):
     return seconds * 1000 / images
 
 
+def train(folder):
+    """Seconds for 1000 images of training ResNet-18, after a few batches."""
+    from torchvision.models import resnet18
+
+    batch_size, warm_up, batches = 32, 4, 20
+    model = resnet18(num_classes=10).to(memory_format=torch.channels_last)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    loader = torchvision_loader(folder, "torchvision", batch_size)
+    some = itertools.islice(loader, warm_up + batches)
+    for number, (images, labels) in enumerate(some):
+        if number == warm_up:
+            begin = time.perf_counter()
+        images = images.contiguous(memory_format=torch.channels_last)
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return (time.perf_counter() - begin) * 1000 / (batch_size * batches)
+
+
+def peak_megabytes():
+    """Of this process and of its largest worker."""
+    kinds = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    return sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1024
+
+
 def augment():
     """The nearest to fastai's get_transforms, image by image as it must be."""
     from torchvision.transforms import v2
@@ -97,12 +126,15 @@ def main():
     arguments = parser.parse_args()
     if arguments.job == "augment":
         seconds = augment()
+    elif arguments.job == "train":
+        seconds = train(arguments.data)
     elif arguments.peer == "fastai":
         seconds = load(fastai_loader(arguments.data))
     else:
         seconds = load(torchvision_loader(arguments.data, arguments.peer))
     with open(arguments.json, "w") as file:
-        json.dump({"seconds": seconds}, file)
+        report = {"seconds": seconds, "peak_megabytes": peak_megabytes()}
+        json.dump(report, file)
 
 
 if __name__ == "__main__":

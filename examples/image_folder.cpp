@@ -1,0 +1,127 @@
+// Learns to tell the folders of photographs apart:
+//
+//   image_folder train clothing --arch resnet18 --size 128 --epochs 30
+//                      --precision bf16 --out model
+//   image_folder evaluate clothing --out model
+//   image_folder predict clothing --out model shirt.jpg hat.jpg
+//
+// A folder has train/CLASS/*.jpg and validation/CLASS/*.jpg (or valid/), or
+// only CLASS/*.jpg; a fifth of the photographs is then kept to check with.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/tern.h>
+
+namespace fs = std::filesystem;
+
+struct Settings {
+  std::string folder, arch = "resnet18", precision = "fp32";
+  fs::path out = "model", pretrained, presize;
+  int64_t size = 128, epochs = 5, batch_size = 64;
+  double lr = 3e-3;
+  uint64_t seed = 42;
+};
+
+tern::DataBunch read_data(const Settings& s) {
+  const bool is_split = fs::exists(fs::path(s.folder) / "validation");
+  auto data = tern::ImageDataBunch::from_folder(
+      s.folder,
+      {.valid = is_split ? "validation" : "valid",
+       .seed = s.seed,
+       .size = tern::ImageSize{s.size, s.size},
+       .transforms =
+           {.train =
+                {tern::random_resized_crop({0.35f, 1}),
+                 tern::flip_lr(),
+                 tern::brightness(),
+                 tern::contrast()},
+            .valid = {tern::centre_crop()}},
+       .batch_size = s.batch_size});
+  if (!s.presize.empty()) {
+    data.presize(s.presize, {s.size * 5 / 4, s.size * 5 / 4});
+  }
+  return data;
+}
+
+tern::VisionLearner make_learner(const tern::DataBunch& data, Settings s) {
+  return tern::vision_learner(
+      data,
+      tern::VisionArch(s.arch),
+      {.pretrained = s.pretrained,
+       .learner = {
+           .loss = tern::label_smoothing_cross_entropy(),
+           .metrics = {tern::accuracy()},
+           .bn_weight_decay = false,
+           .path = s.out,
+           .model_dir = "",
+           .seed = s.seed}});
+}
+
+int train(const Settings& s) {
+  auto learn = make_learner(read_data(s), s);
+  if (s.precision == "fp16") learn.to_fp16();
+  if (s.precision == "bf16") learn.to_bf16();
+  if (s.pretrained.empty()) {
+    learn.fit_one_cycle(s.epochs, s.lr);
+  } else {
+    learn.fine_tune(s.epochs);
+  }
+  learn.save("weights");
+  learn.recorder().plot_losses(s.out / "losses.svg");
+  fmt::print("saved in {}\n", s.out.string());
+  return 0;
+}
+
+int evaluate(const Settings& s) {
+  auto learn = make_learner(read_data(s), s);
+  const auto result = learn.load("weights").validate();
+  fmt::print("accuracy {:.4f}\n", result.metrics[0].value);
+  return 0;
+}
+
+int predict(const Settings& s, const std::vector<std::string>& files) {
+  auto learn = make_learner(read_data(s), s);
+  learn.load("weights");
+  const auto& valid =
+      dynamic_cast<const tern::ImageDataset&>(learn.data().valid->dataset());
+  for (const auto& file : files) {
+    const tern::ImageDataset image({file}, {0}, valid.options());
+    const auto answer = learn.predict(image.get_batch({0}, {}).inputs[0][0]);
+    const auto share = answer.probabilities.max().item<float>();
+    fmt::print("{}: {} ({:.3f})\n", file, answer.label, share);
+  }
+  return 0;
+}
+
+int main(int argc, char** argv) try {
+  Settings s;
+  std::vector<std::string> files;
+  CLI::App app{"Learns to tell folders of photographs apart"};
+  app.require_subcommand(1);
+  auto* training = app.add_subcommand("train", "learns and saves");
+  auto* checking = app.add_subcommand("evaluate", "says how often it is right");
+  auto* asking = app.add_subcommand("predict", "says what files show");
+  for (auto* command : {training, checking, asking}) {
+    command->fallthrough()->add_option("folder", s.folder)->required();
+  }
+  asking->add_option("files", files)->required();
+  app.add_option("--arch", s.arch, "resnet18, xresnet18, mobilenet_v2, ...");
+  app.add_option("--size", s.size, "height and width in pixels");
+  app.add_option("--out", s.out, "where the model is");
+  app.add_option("--epochs", s.epochs);
+  app.add_option("--lr", s.lr, "the highest learning rate");
+  app.add_option("--batch-size", s.batch_size);
+  app.add_option("--precision", s.precision)
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+  app.add_option("--pretrained", s.pretrained, ".pth or .safetensors");
+  app.add_option("--presize", s.presize, "folder for shrunk photographs");
+  app.add_option("--seed", s.seed);
+  CLI11_PARSE(app, argc, argv);
+  return *training ? train(s) : *checking ? evaluate(s) : predict(s, files);
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

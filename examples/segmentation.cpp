@@ -1,0 +1,91 @@
+// Learns what each pixel of a street scene shows: a U-Net on the body of a
+// ResNet, on the CamVid photographs (train/, trainannot/, val/, valannot/).
+// Prints how well each class is found and draws predictions over photographs.
+// --pretrained takes ImageNet weights.
+#include <filesystem>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/tern.h>
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kClasses = {
+    "sky",
+    "building",
+    "pole",
+    "road",
+    "pavement",
+    "tree",
+    "sign",
+    "fence",
+    "car",
+    "person",
+    "bicycle",
+    "void"};
+constexpr int64_t kVoid = 11;  // pixels that nobody labelled
+
+tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {
+  auto items = tern::items_from_folder(folder / "train");
+  for (const auto& item : tern::items_from_folder(folder / "val")) {
+    items.push_back(item);
+  }
+  const tern::DataBlock block{
+      .items = items,
+      .split = tern::split_by_folder("train", "val"),
+      .label = tern::label_from_func([](const tern::ImageItem& item) {
+        const fs::path image = item.path;  // val/1.png -> valannot/1.png
+        return image.parent_path().string() + "annot/" +
+               image.filename().string();
+      }),
+      .target = tern::TargetKind::mask,
+      .classes = kClasses};
+  return block.bunch(
+      {.size = tern::ImageSize{height, height * 4 / 3},
+       .transforms = tern::get_transforms({.max_rotate = 5}),
+       .batch_size = 4,
+       .workers = 2});
+}
+
+int main(int argc, char** argv) try {
+  std::string folder, arch = "resnet18", pretrained, picture = "streets.png";
+  int64_t epochs = 10, height = 120;
+  double lr = 1e-3;
+  bool bf16 = false;
+  CLI::App app{"Learns what each pixel of a street scene shows"};
+  app.add_option("folder", folder, "CamVid's photographs")->required();
+  app.add_option("--arch", arch);
+  app.add_option("--pretrained", pretrained, ".pth or .safetensors");
+  app.add_option("--epochs", epochs);
+  app.add_option("--height", height, "of the photographs; they are 4 : 3");
+  app.add_option("--lr", lr);
+  app.add_option("--picture", picture);
+  app.add_flag("--bf16", bf16);
+  CLI11_PARSE(app, argc, argv);
+
+  // As many outputs as there are classes to learn; void counts nowhere.
+  const torch::nn::CrossEntropyLoss loss(
+      torch::nn::CrossEntropyLossOptions().ignore_index(kVoid));
+  auto learn = tern::unet_learner(
+      street_scenes(folder, height),
+      tern::VisionArch(arch),
+      {.pretrained = pretrained,
+       .outputs = kVoid,
+       .learner = {.loss = loss, .metrics = {tern::dice()}, .seed = 42}});
+  if (bf16) learn.to_bf16();
+  if (pretrained.empty()) {
+    learn.fit_one_cycle(epochs, lr);
+  } else {
+    learn.fine_tune(epochs);
+  }
+
+  const auto report = tern::segmentation_report(learn);
+  fmt::print("\n{}", report.to_string());
+  tern::show_masks(learn, picture, {.count = 3});
+  fmt::print("photograph, truth and prediction are in {}\n", picture);
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

@@ -1,0 +1,69 @@
+#include "tern/vision/models/conv_layer.h"
+
+#include <torch/nn/init.h>
+#include <torch/nn/modules/linear.h>
+
+namespace tern {
+
+ConvLayerImpl::ConvLayerImpl(int64_t in, int64_t out, ConvLayerOptions options)
+    : in_(in), out_(out), options_(options) {
+  reset();
+}
+
+void ConvLayerImpl::reset() {
+  conv_ = register_module(
+      "0",
+      torch::nn::Conv2d(
+          torch::nn::Conv2dOptions(in_, out_, options_.kernel_size)
+              .stride(options_.stride)
+              .padding(options_.kernel_size / 2)
+              .groups(options_.groups)
+              .bias(!options_.norm)));
+  if (options_.norm) {
+    norm_ = register_module("1", torch::nn::BatchNorm2d(out_));
+  }
+}
+
+torch::Tensor ConvLayerImpl::forward(const torch::Tensor& x) {
+  torch::Tensor y = conv_->forward(x);
+  if (norm_) y = norm_->forward(y);
+  switch (options_.end) {
+    case LayerEnd::linear:
+      return y;
+    case LayerEnd::relu:
+      return y.relu_();
+    case LayerEnd::relu6:
+      return torch::hardtanh_(y, 0, 6);
+  }
+  return y;
+}
+
+void store_channels_last(torch::nn::Module& module) {
+  for (torch::Tensor& weight : module.parameters()) {
+    if (weight.dim() == 4) {
+      weight.set_data(weight.contiguous(torch::MemoryFormat::ChannelsLast));
+    }
+  }
+}
+
+void init_kaiming(torch::nn::Module& module, bool by_fan_out) {
+  const auto init = [&](torch::Tensor weight, torch::Tensor bias) {
+    torch::nn::init::kaiming_normal_(
+        std::move(weight),
+        0,
+        by_fan_out ? torch::nn::init::FanModeType(torch::kFanOut)
+                   : torch::nn::init::FanModeType(torch::kFanIn),
+        torch::kReLU);
+    if (bias.defined()) torch::nn::init::zeros_(std::move(bias));
+  };
+  // Without the module itself, which may still be in its constructor.
+  for (const auto& child : module.modules(/*include_self=*/false)) {
+    if (auto* conv = child->as<torch::nn::Conv2d>()) {
+      init(conv->weight, conv->bias);
+    } else if (auto* linear = child->as<torch::nn::Linear>()) {
+      init(linear->weight, linear->bias);
+    }
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,134 @@
+#include "tern/vision/models/mobilenet_v2.h"
+
+#include <array>
+
+#include <fmt/format.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
+#include "tern/vision/models/conv_layer.h"
+
+namespace tern {
+
+namespace {
+
+struct BlockShape {
+  int64_t expansion, channels, count, stride;
+};
+// Table 2 of the paper.
+constexpr std::array<BlockShape, 7> kBlocks = {
+    {{1, 16, 1, 1},
+     {6, 24, 2, 2},
+     {6, 32, 3, 2},
+     {6, 64, 4, 2},
+     {6, 96, 3, 1},
+     {6, 160, 3, 2},
+     {6, 320, 1, 1}}};
+constexpr int64_t kFeatures = 1280;
+// Layers of `features` at which the stages begin, and where the last one ends.
+constexpr std::array<size_t, 6> kStages = {0, 2, 4, 7, 14, 19};
+
+}  // namespace
+
+InvertedResidualImpl::InvertedResidualImpl(
+    int64_t in,
+    int64_t out,
+    int64_t stride,
+    int64_t expansion)
+    : in_(in), out_(out), stride_(stride), expansion_(expansion) {
+  reset();
+}
+
+void InvertedResidualImpl::reset() {
+  const int64_t wide = in_ * expansion_;
+  torch::nn::Sequential conv;
+  if (expansion_ != 1) {
+    conv->push_back(
+        ConvLayer(in_, wide, ConvLayerOptions{1, 1, 1, true, LayerEnd::relu6}));
+  }
+  conv->push_back(ConvLayer(
+      wide,
+      wide,
+      ConvLayerOptions{3, stride_, wide, true, LayerEnd::relu6}));
+  conv->push_back(
+      torch::nn::Conv2d(torch::nn::Conv2dOptions(wide, out_, 1).bias(false)));
+  conv->push_back(torch::nn::BatchNorm2d(out_));
+  conv_ = register_module("conv", conv);
+}
+
+torch::Tensor InvertedResidualImpl::forward(const torch::Tensor& x) {
+  const torch::Tensor y = conv_->forward(x);
+  return stride_ == 1 && in_ == out_ ? x + y : y;
+}
+
+MobileNetV2Impl::MobileNetV2Impl(const MobileNetV2Options& options)
+    : options_(options) {
+  TORCH_CHECK_VALUE(
+      options.num_classes >= 0 && options.in_channels > 0 &&
+          options.dropout >= 0 && options.dropout < 1,
+      fmt::format(
+          "[mobilenet_v2] num_classes is {}, in_channels is {}, dropout is {}; "
+          "expected at least 0, at least 1, and a share in [0, 1).",
+          options.num_classes,
+          options.in_channels,
+          options.dropout));
+  reset();
+}
+
+void MobileNetV2Impl::reset() {
+  int64_t channels = 32;
+  torch::nn::Sequential features(ConvLayer(
+      options_.in_channels,
+      channels,
+      ConvLayerOptions{3, 2, 1, true, LayerEnd::relu6}));
+  for (const BlockShape& shape : kBlocks) {
+    for (int64_t i = 0; i < shape.count; ++i) {
+      features->push_back(InvertedResidual(
+          channels,
+          shape.channels,
+          i == 0 ? shape.stride : 1,
+          shape.expansion));
+      channels = shape.channels;
+    }
+  }
+  features->push_back(ConvLayer(
+      channels,
+      kFeatures,
+      ConvLayerOptions{1, 1, 1, true, LayerEnd::relu6}));
+  features_ = register_module("features", features);
+  init_kaiming(*features_, /*by_fan_out=*/true);
+  if (options_.num_classes > 0) {
+    torch::nn::Linear linear(kFeatures, options_.num_classes);
+    torch::nn::init::normal_(linear->weight, 0, 0.01);
+    torch::nn::init::zeros_(linear->bias);
+    classifier_ = register_module(
+        "classifier",
+        torch::nn::Sequential(torch::nn::Dropout(options_.dropout), linear));
+  }
+  store_channels_last(*this);
+}
+
+std::vector<int64_t> MobileNetV2Impl::stage_channels() const {
+  return {16, 24, 32, 96, kFeatures};
+}
+
+torch::Tensor MobileNetV2Impl::stage(size_t index, const torch::Tensor& x) {
+  torch::Tensor y = x;
+  for (size_t i = kStages[index]; i < kStages[index + 1]; ++i) {
+    y = (features_->begin() + static_cast<int64_t>(i))->forward(y);
+  }
+  return y;
+}
+
+torch::Tensor MobileNetV2Impl::forward(const torch::Tensor& x) {
+  const torch::Tensor means =
+      torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1);
+  return classifier_ ? classifier_->forward(means) : means;
+}
+
+MobileNetV2 mobilenet_v2(const MobileNetV2Options& options) {
+  return MobileNetV2(options);
+}
+
+}  // namespace tern

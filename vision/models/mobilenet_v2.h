@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include "tern/vision/models/backbone.h"
+
+namespace tern {
+
+struct MobileNetV2Options {
+  /// 0: no classifier; `forward` then gives the features' means.
+  int64_t num_classes = 1000;
+  int64_t in_channels = 3;
+  /// Before the classifier.
+  double dropout = 0.2;
+};
+
+/// Widens by 1x1, filters each channel by 3x3, narrows by 1x1; adds its input
+/// where shapes allow. A member of MobileNetV2.
+class InvertedResidualImpl : public torch::nn::Cloneable<InvertedResidualImpl> {
+ public:
+  InvertedResidualImpl(
+      int64_t in,
+      int64_t out,
+      int64_t stride,
+      int64_t expansion);
+  void reset() override;
+  torch::Tensor forward(const torch::Tensor& x);
+
+ private:
+  int64_t in_, out_, stride_, expansion_;
+  torch::nn::Sequential conv_{nullptr};
+};
+TORCH_MODULE(InvertedResidual);
+
+/// The network for small machines of Sandler et al., "MobileNetV2: Inverted
+/// Residuals and Linear Bottlenecks", with torchvision's names in its state
+/// dict and its initial weights' distribution.
+class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl>,
+                        public Backbone {
+ public:
+  explicit MobileNetV2Impl(const MobileNetV2Options& options);
+  void reset() override;
+  /// [N, in_channels, H, W] -> [N, num_classes], logits.
+  torch::Tensor forward(const torch::Tensor& x);
+
+  std::vector<int64_t> stage_channels() const override;
+  torch::Tensor stage(size_t index, const torch::Tensor& x) override;
+
+ private:
+  MobileNetV2Options options_;
+  torch::nn::Sequential features_{nullptr}, classifier_{nullptr};
+};
+TORCH_MODULE(MobileNetV2);
+
+/// \throws c10::ValueError unless num_classes >= 0, in_channels > 0 and dropout
+///         is in [0, 1).
+MobileNetV2 mobilenet_v2(const MobileNetV2Options& options = {});
+
+}  // namespace tern
