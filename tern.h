@@ -49,6 +49,7 @@
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/save.h"
 #include "tern/learner/seed.h"
+#include "tern/learner/tta.h"
 #include "tern/learner/weights.h"
 #ifdef TERN_WITH_ARCHIVES
 #include "tern/data/mnist.h"

@@ -152,7 +152,7 @@ class Learner {
 
   // ---- Asking; learner/predict.cpp, learner/tta.cpp ----
 
-  /// Asks for a whole split, as its loader gives it.
+  /// Asks for a whole split; of the training data in order, not augmented.
   Predictions get_preds(Split split = Split::valid);
   /// The same for any data that the model takes: `loader.in_order()` of a
   /// split, images without labels (vision/image_predict.h).

@@ -1,8 +1,10 @@
 """Writes grad_cam_fixture.json: Grad-CAM by PyTorch's hooks and autograd.
 
-python grad_cam_fixture.py > grad_cam_fixture.json
+python grad_cam_fixture.py grad_cam_fixture.json
 """
 import json
+import pathlib
+import sys
 
 import torch
 
@@ -58,7 +60,8 @@ def main():
                 }
             )
     likeliest = int(model(x)[0].argmax())
-    print(json.dumps({"torch": torch.__version__, "likeliest": likeliest, "cases": cases}))
+    fixture = {"torch": torch.__version__, "likeliest": likeliest, "cases": cases}
+    pathlib.Path(sys.argv[1]).write_text(json.dumps(fixture) + "\n")
 
 
 main()
