@@ -52,8 +52,14 @@ ConfusionPicture::ConfusionPicture(
   const int64_t left = kLeft + name_width + 8;
   const int64_t side = classes * cell;
   const int64_t names_top = kTop + side + 8;
-  width_ = std::max<int64_t>(left + side + kRight, 300);
-  height_ = names_top + name_width + kBottom;
+  const std::string title = normalize
+                                ? "Confusion matrix, share of the actual class"
+                                : "Confusion matrix";
+  const int64_t title_half = Page::text_width(title, 10) / 2 + 8;
+  const int64_t title_x = std::max(title_half, left + side / 2);
+  width_ = std::max(left + side + kRight, title_x + title_half);
+  const bool is_turned = name_width > cell - 4;
+  height_ = names_top + (is_turned ? name_width : 9) + kBottom;
 
   const torch::Tensor in_class = counts.sum(1, true).clamp_min(1);
   const torch::Tensor share = counts.to(torch::kDouble) / in_class;
@@ -88,22 +94,16 @@ ConfusionPicture::ConfusionPicture(
          Place::up_to,
          Page::kTextSize,
          kTextColor});
+    const std::string& name = shown[static_cast<size_t>(row)];
     labels_.push_back(
-        {shown[static_cast<size_t>(row)],
+        {name,
          left + middle,
-         names_top + Page::text_width(shown[static_cast<size_t>(row)]) / 2,
-         Place::upwards,
+         names_top + (is_turned ? Page::text_width(name) / 2 : 9),
+         is_turned ? Place::upwards : Place::around,
          Page::kTextSize,
          kTextColor});
   }
-  labels_.push_back(
-      {normalize ? "Confusion matrix, share of the actual class"
-                 : "Confusion matrix",
-       width_ / 2,
-       26,
-       Place::around,
-       10,
-       kTextColor});
+  labels_.push_back({title, title_x, 26, Place::around, 10, kTextColor});
   labels_.push_back(
       {"predicted",
        left + side / 2,

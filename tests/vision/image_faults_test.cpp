@@ -163,10 +163,11 @@ TEST(ImageFaults, WhatATransformThrowsEndsFitWithTheImagesName) {
   const Shades shades;
   for (const int64_t workers : {0, 2, 8}) {
     ImageDataBunchOptions options = {
-        .transforms = {.train = {std::make_shared<Doing>([] {
-                         throw std::out_of_range("no such colour");
-                       })}},
-        .stats = stats::none()};
+        .stats = stats::none(),
+        .transforms = {
+            .train = {std::make_shared<Doing>(
+                [] { throw std::out_of_range("no such colour"); })},
+            .valid = {}}};
     options.batch_size = 2;
     options.workers = workers;
     options.device = torch::kCPU;
@@ -185,10 +186,12 @@ TEST(ImageFaults, AnImageThatNeverComesEndsFitAfterTheTimeout) {
   const Shades shades;
   std::atomic<bool> release = false;
   ImageDataBunchOptions options = {
-      .transforms = {.train = {std::make_shared<Doing>([&] {
-                       while (!release) std::this_thread::yield();
-                     })}},
-      .stats = stats::none()};
+      .stats = stats::none(),
+      .transforms = {
+          .train = {std::make_shared<Doing>([&] {
+            while (!release) std::this_thread::yield();
+          })},
+          .valid = {}}};
   options.batch_size = 1;
   options.workers = 1;
   options.timeout = std::chrono::milliseconds(50);

@@ -70,7 +70,7 @@ TEST(PictureGrid, CutsTextThatIsTooLongInItsMiddle) {
 }
 
 TEST(PictureGrid, WritesAMarkForWhatIsNoAscii) {
-  EXPECT_EQ(fit_text("M\xc3\xbctze \xf0\x9f\x91\x92\n\xff", 500), "M?tze ??");
+  EXPECT_EQ(fit_text("M\xc3\xbctze \xf0\x9f\x91\x92\n\xff", 500), "M?tze ???");
 }
 
 TEST(PictureGrid, RefusesWhatIsNoPicture) {
