@@ -59,7 +59,7 @@ TEST(QuietCerr, GivesTheBufferBack) {
 TEST(QuietCerr, NoDamagedImageWritesToStderr) {
   std::mt19937 random(1);
   testing::internal::CaptureStderr();
-  int errors = 0;
+  int errors = 0, told = 0;
   for (const char* suffix : {".tiff", ".webp", ".bmp"}) {
     const std::vector<uint8_t> whole = encode(random_image(40, 50), suffix);
     for (int i = 0; i < 300; ++i) {
@@ -70,25 +70,16 @@ TEST(QuietCerr, NoDamagedImageWritesToStderr) {
       if (i % 3 == 0) bytes.resize(8 + random() % (bytes.size() - 8));
       try {
         decode_image(bytes, "damaged");
-      } catch (const DataError&) {
+      } catch (const DataError& error) {
         ++errors;
+        const std::string text = error.what();
+        if (text.find("cannot decode it: ") != std::string::npos) ++told;
       }
     }
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_GT(errors, 200);
-}
-
-TEST(QuietCerr, WhatOpenCvSaysIsAPartOfTheError) {
-  std::vector<uint8_t> bytes = encode(random_image(40, 50), ".bmp");
-  bytes.resize(bytes.size() / 2);
-  try {
-    decode_image(bytes, "cut.bmp");
-    FAIL();
-  } catch (const DataError& error) {
-    EXPECT_NE(std::string(error.what()).find("end of input"), std::string::npos)
-        << error.what();
-  }
+  EXPECT_GT(told, 20);  // what OpenCV has to say is a part of the error
 }
 
 }  // namespace
