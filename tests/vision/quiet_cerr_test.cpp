@@ -79,7 +79,7 @@ TEST(QuietCerr, NoDamagedImageWritesToStderr) {
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_GT(errors, 200);
-  EXPECT_GT(told, 20);  // what OpenCV has to say is a part of the error
+  EXPECT_GT(told, 0);  // what OpenCV has to say is a part of the error
 }
 
 }  // namespace
