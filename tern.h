@@ -51,6 +51,7 @@
 #include "tern/learner/save.h"
 #include "tern/learner/seed.h"
 #include "tern/learner/torchscript.h"
+#include "tern/learner/tta.h"
 #include "tern/learner/weights.h"
 #ifdef TERN_WITH_ARCHIVES
 #include "tern/data/mnist.h"

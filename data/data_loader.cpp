@@ -287,6 +287,14 @@ DataLoader::DataLoader(
   buffers_ = std::make_shared<BufferPool>(*options_.pin_memory);
 }
 
+DataLoader DataLoader::in_order(bool augments) const {
+  DataLoaderOptions options = options_;
+  options.shuffle = options.drop_last = false;
+  options.sampler = nullptr;
+  options.training = augments;
+  return DataLoader(dataset_, options);
+}
+
 int64_t DataLoader::size() const {
   const int64_t samples = sampler_->size();
   return options_.drop_last

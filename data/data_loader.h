@@ -81,6 +81,11 @@ class DataLoader {
   /// Starts pass number `epoch`, at batch `first_batch` of it.
   Epoch epoch(int64_t epoch, int64_t first_batch = 0) const;
 
+  /// The same data once and in order, the last batch too.
+  /// \param augments  Whether the data set may augment, whatever these batches
+  ///                  are for.
+  DataLoader in_order(bool augments = false) const;
+
   /// Batches an epoch.
   int64_t size() const;
   const Dataset& dataset() const { return *dataset_; }

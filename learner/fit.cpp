@@ -99,7 +99,7 @@ void Learner::evaluate(
     const Each& each) {
   EvalScope eval(*this);
   TrainState& s = state_;
-  DataLoader::Epoch batches = loader.epoch(0);
+  DataLoader::Epoch batches = loader.epoch(augmented_pass_.value_or(0));
   s.batches = loader.size();
   const std::atomic<bool>* const stop =
       is_fitting_ ? &stop_requested_ : nullptr;
@@ -164,18 +164,34 @@ Validation Learner::validate(Split split) {
 }
 
 Predictions Learner::get_preds(Split split) {
-  Tensors preds, targets;
-  evaluate(data_.loader(split), /*with_loss=*/false, [&] {
+  const DataLoader& loader = data_.loader(split);
+  return loader.options().training ? get_preds(loader.in_order())
+                                   : get_preds(loader);
+}
+
+Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
+  Tensors preds, targets, losses;
+  evaluate(loader, /*with_loss=*/false, [&] {
     if (!options_.loss && !host_targets_.empty()) {
       options_.loss = Loss::for_targets(host_targets_);
     }
-    preds.push_back(
-        activate(state_.outputs.at(0), options_.loss.activation()).cpu());
+    preds.push_back(activate(state_.outputs.at(0), activation()).cpu());
     if (!host_targets_.empty()) targets.push_back(host_targets_[0].clone());
+    if (with_losses) {
+      TORCH_CHECK_VALUE(
+          !host_targets_.empty(),
+          "[Learner::get_preds] the losses are asked for, but the data have no "
+          "targets; leave out with_losses.");
+      options_.loss.check_class_indices(state_.outputs, host_targets_);
+      losses.push_back(
+          options_.loss.per_sample(state_.outputs, state_.batch_data.targets)
+              .to(torch::kCPU, torch::kFloat));
+    }
   });
   Predictions result;
   if (!preds.empty()) result.preds = torch::cat(preds);
   if (!targets.empty()) result.targets = torch::cat(targets).cpu();
+  if (!losses.empty()) result.losses = torch::cat(losses);
   return result;
 }
 

@@ -142,10 +142,10 @@ void Learner::start_batch(Batch batch) {
   host_targets_ = batch.targets;
   state_.batch_data = batch.to(data_.device);
   const BatchTransformContext context{
-      .training = state_.training,
+      .training = state_.training || augmented_pass_,
       .dtype = state_.input_dtype,
       .seed = data_.train ? data_.train->options().seed : 0,
-      .epoch = epochs_begun_,
+      .epoch = augmented_pass_.value_or(epochs_begun_),
       .batch = state_.batch};
   for (const BatchTransform& transform : data_.batch_transforms) {
     transform(state_.batch_data, context);

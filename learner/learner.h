@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -40,6 +41,7 @@ struct OneCycleOptions;
 struct SgdrOptions;
 struct MixedPrecisionOptions;  // callbacks/mixed_precision.h
 class MasterWeights;           // learner/master_weights.h
+struct TtaOptions;             // learner/tta.h
 struct ResumePlan;             // learner/resume.h
 struct DistributedOptions;     // callbacks/distributed.h
 class Ranks;                   // learner/ranks.h
@@ -87,6 +89,7 @@ struct Validation {
 struct Predictions {
   torch::Tensor preds;    // [N, ...] kFloat, with the loss's activation applied
   torch::Tensor targets;  // [N, ...]; undefined if the data has none
+  torch::Tensor losses;   // [N] kFloat; undefined unless asked for
 };
 
 /// The model's answer to one sample.
@@ -150,9 +153,19 @@ class Learner {
   /// does nothing.
   void request_stop() { (ranks_ ? stop_wanted_ : stop_requested_) = true; }
 
-  // ---- Asking; learner/predict.cpp ----
+  // ---- Asking; learner/predict.cpp, learner/tta.cpp ----
 
+  /// Asks for a whole split; of the training data in order, not augmented.
   Predictions get_preds(Split split = Split::valid);
+  /// The same for any data that the model takes: `loader.in_order()` of a
+  /// split, images without labels (vision/image_predict.h).
+  /// \param with_losses  What each sample costs too; needs targets and a loss
+  ///                     that has a value for each sample.
+  Predictions get_preds(const DataLoader& loader, bool with_losses = false);
+  /// The mean over several augmented passes, weighed with a plain one;
+  /// learner/tta.h.
+  Predictions tta(Split split = Split::valid);
+  Predictions tta(Split split, const TtaOptions& options);
   /// \param sample  One input without the batch dimension, as the data set
   ///                makes it: [H, W, C] kByte or [C, H, W] floating.
   Prediction predict(const torch::Tensor& sample);
@@ -334,6 +347,7 @@ class Learner {
   void start_batch(Batch batch);
   void end_batch();
   Tensors forward(const Tensors& inputs);
+  Activation activation() const;
   torch::Tensor compute_loss();
   void step();
   void zero_grad();
@@ -342,6 +356,7 @@ class Learner {
   const DataLoader& shard_of(const DataLoader& loader);
   template <class Each>
   void evaluate(const DataLoader& loader, bool with_loss, const Each& each);
+  class AugmentedPass;
   std::vector<torch::optim::OptimizerParamGroup> make_param_groups();
   void make_optimizer();
 
@@ -361,6 +376,7 @@ class Learner {
   int64_t first_batch_ = 0;   // of the epoch that a checkpoint was made in
   int64_t batches_done_ = 0;  // of this epoch
   Place place_ = Place::outside_epoch;
+  std::optional<int64_t> augmented_pass_;            // of tta
   std::map<std::string, std::string> fit_settings_;  // for checkpoints
   std::string run_;
   std::unique_ptr<ResumePlan> resume_;

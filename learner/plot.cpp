@@ -21,29 +21,6 @@ constexpr double kLeft = 76, kRight = 24, kTop = 44, kBottom = 56;
 constexpr std::array kColors =
     {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"};
 
-std::string escape(const std::string& text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
-
 struct Axis {
   bool is_log = false;
   double low = std::numeric_limits<double>::infinity();
@@ -106,6 +83,29 @@ struct Axis {
 
 }  // namespace
 
+std::string escape_xml(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      default:
+        escaped += c;
+    }
+  }
+  return escaped;
+}
+
 std::string to_svg(const Plot& plot) {
   Axis x, y;
   x.is_log = plot.log_x;
@@ -134,7 +134,7 @@ std::string to_svg(const Plot& plot) {
       kWidth,
       kHeight,
       (kLeft + kWidth - kRight) / 2,
-      escape(plot.title));
+      escape_xml(plot.title));
   for (const double tick : y.ticks()) {
     svg += fmt::format(
         "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" "
@@ -169,9 +169,9 @@ std::string to_svg(const Plot& plot) {
       kHeight - kBottom,
       (kLeft + kWidth - kRight) / 2,
       kHeight - 14,
-      escape(plot.x_label),
+      escape_xml(plot.x_label),
       (kTop + kHeight - kBottom) / 2,
-      escape(plot.y_label));
+      escape_xml(plot.y_label));
 
   size_t drawn = 0;
   for (const Curve& curve : plot.curves) {
@@ -217,7 +217,7 @@ std::string to_svg(const Plot& plot) {
         curve.opacity,
         kWidth - 156,
         row + 4,
-        escape(curve.label));
+        escape_xml(curve.label));
     ++drawn;
   }
   return svg + "</svg>\n";

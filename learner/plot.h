@@ -22,6 +22,9 @@ struct Plot {
   bool log_x = false;
 };
 
+/// `text` with the characters escaped that have a meaning in SVG and HTML.
+std::string escape_xml(const std::string& text);
+
 /// The plot as an SVG document of 720 by 440 units.
 std::string to_svg(const Plot& plot);
 

@@ -8,15 +8,17 @@
 
 namespace tern {
 
+// Before the first batch with a target, class names tell what is learnt.
+Activation Learner::activation() const {
+  if (options_.loss) return options_.loss.activation();
+  return data_.classes.empty() ? Activation::none : Activation::softmax;
+}
+
 Prediction Learner::predict(const torch::Tensor& sample) {
   TORCH_CHECK_VALUE(
       sample.defined() && sample.dim() > 0,
       "[Learner::predict] the sample is undefined or 0-dim; expected one input "
       "of the model without the batch dimension.");
-  // Before the first batch with a target, class names tell what is learnt.
-  const Activation activation = options_.loss ? options_.loss.activation()
-                                : data_.classes.empty() ? Activation::none
-                                                        : Activation::softmax;
   EvalScope eval(*this);
   start_batch({{sample.unsqueeze(0)}, {}});
   run(&Callback::on_batch_begin);
@@ -30,7 +32,7 @@ Prediction Learner::predict(const torch::Tensor& sample) {
   }
   Prediction prediction;
   prediction.probabilities =
-      activate(state_.outputs.at(0), activation)[0].cpu();
+      activate(state_.outputs.at(0), activation())[0].cpu();
   if (!data_.classes.empty() && prediction.probabilities.dim() == 1) {
     prediction.index = prediction.probabilities.argmax().item<int64_t>();
     if (prediction.index < static_cast<int64_t>(data_.classes.size())) {

@@ -57,9 +57,8 @@ class EncodedImage {
   /// \throws DataError if the image is cut or damaged; what is in `pixels` is
   ///         then undefined.
   ///
-  /// Nothing is written to stderr for JPEG and PNG, whatever is wrong with
-  /// them. OpenCV's own messages about a WebP, BMP or TIFF file that is damaged
-  /// behind a good header do go there.
+  /// Nothing is written to stderr, whatever is wrong with a file; what OpenCV
+  /// has to say about one becomes a part of the error.
   void decode(ImageSize size, uint8_t* pixels) const;
 
   /// Decodes what `warp` shows of the upright image.

@@ -6,6 +6,7 @@
 #include <opencv2/imgproc.hpp>
 
 #include "tern/data/formats/error.h"
+#include "tern/vision/quiet_cerr.h"
 
 namespace tern {
 namespace {
@@ -26,6 +27,16 @@ cv::Mat view_of(const uint8_t* pixels, ImageSize size, int64_t channels) {
       static_cast<int>(size.width),
       CV_MAKETYPE(CV_8U, static_cast<int>(channels)),
       const_cast<uint8_t*>(pixels)};
+}
+
+/// The point of what OpenCV writes: the text after "error: (-2:Name) ".
+std::string reason_in(const std::string& words) {
+  const std::string reason = "OpenCV cannot decode it";
+  const size_t error = words.find("error: (");
+  const size_t begin = words.find(") ", error);
+  if (error == std::string::npos || begin == std::string::npos) return reason;
+  const size_t end = words.find_first_of("\r\n", begin);
+  return reason + ": " + words.substr(begin + 2, end - begin - 2);
 }
 
 [[noreturn]] void
@@ -54,9 +65,10 @@ void decode_opencv(
         const_cast<uint8_t*>(bytes.data()));
     const int flags = cv::IMREAD_ANYDEPTH | cv::IMREAD_IGNORE_ORIENTATION |
                       (channels == 1 ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR);
+    const QuietCerr words;
     cv::imdecode(encoded, flags, &decoded);
     if (decoded.empty()) {
-      fail(path, header.format, "OpenCV cannot decode it");
+      fail(path, header.format, reason_in(words.text()));
     }
     if (decoded.rows != header.height || decoded.cols != header.width ||
         decoded.channels() != channels) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -48,10 +49,16 @@ struct ImageDataBunchOptions {
   TransformLists transforms = {};
   /// Done for each training batch on the device instead; see `augment_batch`.
   Transforms batch_transforms = {};
-  /// How an image gets `size`, and what is seen beyond its edge.
-  ResizeMethod resize = ResizeMethod::squish;
+  /// How an image gets `size`, and what is seen beyond its edge. As fastai, it
+  /// keeps its proportions; of `ResizeMethod::crop` a transform such as
+  /// `rand_crop` may choose the place, else it is the middle.
+  ResizeMethod resize = ResizeMethod::crop;
   Padding padding = Padding::reflection;
   BadImagePolicy bad_images = BadImagePolicy::error();
+  /// Tells of images to check with that are among those to learn from too, by
+  /// their bytes: a validation that is better than the model. Reads all files
+  /// whose sizes agree; see `duplicate_images`.
+  bool report_duplicates = false;
 
   // ---- How they come ----
 
@@ -60,6 +67,9 @@ struct ImageDataBunchOptions {
   int64_t valid_batch_size = 0;
   /// See DataLoaderOptions.
   int64_t workers = -1;
+  /// How long a training waits for a batch before it ends with an error that
+  /// names the image; 0: for ever.
+  std::chrono::milliseconds timeout{0};
   /// Draws training images so that every class comes equally often. An epoch
   /// has as many draws as there are images; some come twice, some not at all.
   bool balance_classes = false;

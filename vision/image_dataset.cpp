@@ -191,7 +191,7 @@ Batch ImageDataset::get_batch(
     write_readable(indices[i], context, slot, targets, i);
     slot += size_.height * size_.width * channels;
   }
-  return {{images}, {targets}};
+  return {{images}, targets.defined() ? Tensors{targets} : Tensors{}};
 }
 
 std::string ImageDataset::describe(int64_t index) const {

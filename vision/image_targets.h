@@ -20,7 +20,8 @@ class ImageTargets {
 
   /// One for each image.
   virtual int64_t size() const = 0;
-  /// Memory for the targets of `count` images of size `image`.
+  /// Memory for the targets of `count` images of size `image`; undefined where
+  /// there are none.
   virtual torch::Tensor
   empty(int64_t count, ImageSize image, const BatchContext& context) const = 0;
   /// Writes the target of sample `index` into place `slot`.
@@ -45,6 +46,21 @@ class CategoryTargets final : public ImageTargets {
 
  private:
   std::vector<int64_t> labels_;
+};
+
+/// None: batches have no targets.
+class NoTargets final : public ImageTargets {
+ public:
+  explicit NoTargets(int64_t size) : size_(size) {}
+  int64_t size() const override { return size_; }
+  torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override {
+    return {};
+  }
+  void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
+      const override {}
+
+ private:
+  int64_t size_;
 };
 
 /// Numbers, equally many for each image: [N, width] kFloat, [N] where `width`

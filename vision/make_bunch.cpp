@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "tern/data/message.h"
 #include "tern/data/sampler.h"
+#include "tern/vision/duplicate_images.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/preprocess.h"
 #include "tern/vision/transforms/augment_batch.h"
@@ -30,6 +32,16 @@ std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
     weights.push_back(1 / counts[static_cast<size_t>(label)]);
   }
   return std::make_shared<WeightedSampler>(weights);
+}
+
+void tell_of(const std::vector<DuplicateImage>& duplicates) {
+  if (duplicates.empty()) return;
+  message(fmt::format(
+      "{} of the images to check with are among those to learn from too, such "
+      "as {} = {}",
+      duplicates.size(),
+      duplicates[0].valid,
+      duplicates[0].train));
 }
 
 }  // namespace
@@ -75,6 +87,9 @@ DataBunch make_bunch(
       .transforms = options.transforms,
       .sizing = {.resize = options.resize, .padding = options.padding},
       .bad_images = options.bad_images};
+  if (options.report_duplicates) {
+    tell_of(duplicate_images(train.paths, valid.paths));
+  }
   const auto train_images = ImageDataset::with_targets(
       std::move(train.paths),
       std::move(train.targets),
@@ -90,6 +105,7 @@ DataBunch make_bunch(
   DataLoaderOptions loading;
   loading.seed = options.seed;
   loading.workers = options.workers;
+  loading.timeout = options.timeout;
   loading.batch_size = options.valid_batch_size != 0 ? options.valid_batch_size
                                                      : options.batch_size;
   data.valid = std::make_shared<DataLoader>(valid_images, loading);

@@ -63,7 +63,7 @@ enum class ResizeMethod {
 
 /// What `make_plan` needs to know of a data set.
 struct TransformOptions {
-  ResizeMethod resize = ResizeMethod::squish;
+  ResizeMethod resize = ResizeMethod::crop;
   Padding padding = Padding::reflection;
 };
 

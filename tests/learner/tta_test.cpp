@@ -1,0 +1,155 @@
+#include "tern/learner/tta.h"
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/learner/learner.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::tta_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+/// The sample i is i; augmented in pass k, i + 10 k.
+class Shifting final : public Dataset {
+ public:
+  int64_t size() const override { return 7; }
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
+      const override {
+    torch::Tensor x = torch::empty({static_cast<int64_t>(indices.size()), 1});
+    for (size_t i = 0; i < indices.size(); ++i) {
+      const int64_t shift = context.training ? 10 * context.epoch : 0;
+      x[static_cast<int64_t>(i)][0] = static_cast<double>(indices[i] + shift);
+    }
+    return {{x}, {x.clone()}};
+  }
+};
+
+torch::nn::Sequential identity() {
+  torch::nn::Sequential net(torch::nn::Linear(1, 1));
+  const torch::NoGradGuard no_grad;
+  net->parameters()[0].fill_(1);
+  net->parameters()[1].zero_();
+  return net;
+}
+
+class TtaTest : public testing::Test {
+ protected:
+  TtaTest() {
+    DataBunch data = DataBunch::create(
+        std::make_shared<Shifting>(),
+        std::make_shared<Shifting>(),
+        {.batch_size = 2, .workers = 0});
+    data.device = torch::kCPU;
+    data_ = data;
+  }
+
+  DataBunch data_;
+};
+
+TEST_F(TtaTest, WeighsThePlainPassWithTheMeanOfAugmentedOnes) {
+  Learner learn(data_, identity(), quiet());
+  const torch::Tensor plain = torch::arange(7, torch::kFloat).unsqueeze(1);
+  // Passes 0 to 3 are shifted by 15 in the mean; a quarter is plain.
+  const Predictions answers = learn.tta();
+  EXPECT_TRUE(torch::allclose(answers.preds, plain + 0.75 * 15));
+  EXPECT_TRUE(torch::equal(answers.targets, plain));
+  EXPECT_TRUE(torch::allclose(
+      learn.tta(Split::valid, {.n = 2, .beta = 0.4}).preds,
+      plain + 0.6 * 5));
+}
+
+TEST_F(TtaTest, TakesTheLargestAnswerWhenAsked) {
+  Learner learn(data_, identity(), quiet());
+  EXPECT_TRUE(torch::equal(
+      learn.tta(Split::valid, {.n = 3, .use_max = true}).preds,
+      torch::arange(7, torch::kFloat).unsqueeze(1) + 20));
+}
+
+TEST_F(TtaTest, AugmentsOnTheDeviceToo) {
+  data_.batch_transforms.push_back(
+      [](Batch& batch, const BatchTransformContext& context) {
+        if (context.training) {
+          batch.inputs[0] = batch.inputs[0] + 100 * context.epoch;
+        }
+      });
+  Learner learn(data_, identity(), quiet());
+  EXPECT_TRUE(torch::allclose(
+      learn.tta().preds,
+      torch::arange(7, torch::kFloat).unsqueeze(1) + 0.75 * 165));
+}
+
+TEST_F(TtaTest, AnswersForAllOfTheTrainingDataInTheirOrder) {
+  Learner learn(data_, identity(), quiet());
+  const torch::Tensor all = torch::arange(7, torch::kFloat).unsqueeze(1);
+  EXPECT_TRUE(torch::equal(learn.tta(Split::train).targets, all));
+  EXPECT_TRUE(torch::equal(learn.get_preds(Split::train).preds, all));
+}
+
+TEST_F(TtaTest, LeavesNoTrace) {
+  Learner learn(data_, identity(), quiet());
+  const Predictions before = learn.get_preds();
+  learn.model().train();
+  bool trains = false;
+  learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+    trains |= l.state().training || l.model().is_training();
+  }});
+  learn.tta();
+  EXPECT_FALSE(trains);
+  EXPECT_TRUE(learn.model().is_training());
+  EXPECT_TRUE(torch::equal(learn.get_preds().preds, before.preds));
+}
+
+TEST_F(TtaTest, AugmentsNoMoreAfterAnException) {
+  bool throws = true;
+  data_.batch_transforms.push_back(
+      [&](Batch& batch, const BatchTransformContext& context) {
+        if (context.training && throws) throw std::runtime_error("stop");
+        if (context.training) batch.inputs[0] = batch.inputs[0] + 1;
+      });
+  Learner learn(data_, identity(), quiet());
+  EXPECT_THROW(learn.tta(), std::runtime_error);
+  EXPECT_TRUE(torch::equal(
+      learn.get_preds().preds,
+      torch::arange(7, torch::kFloat).unsqueeze(1)));
+}
+
+TEST_F(TtaTest, RefusesNoPassesAndWeightsBeyondOne) {
+  Learner learn(data_, identity(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.tta(Split::valid, {.n = 0}); },
+      {"n is 0", "at least one pass"});
+  expect_error<c10::ValueError>(
+      [&] { learn.tta(Split::valid, {.beta = 1.5}); },
+      {"beta is 1.5"});
+}
+
+TEST_F(TtaTest, RefusesAnswersForEveryPixel) {
+  DataBunch data = DataBunch::create(
+      std::make_shared<TensorDataset>(
+          Tensors{torch::rand({4, 3, 3, 1})},
+          Tensors{torch::rand({4, 3, 3, 1})}),
+      std::make_shared<TensorDataset>(
+          Tensors{torch::rand({4, 3, 3, 1})},
+          Tensors{torch::rand({4, 3, 3, 1})}),
+      {.batch_size = 2, .workers = 0});
+  data.device = torch::kCPU;
+  Learner learn(data, identity(), quiet());
+  expect_error<c10::ValueError>([&] { learn.tta(); }, {"every pixel"});
+}
+
+TEST_F(TtaTest, SaysWhatEachSampleCostsWhenAsked) {
+  Learner learn(data_, identity(), quiet());
+  const Predictions answers =
+      learn.get_preds(data_.valid->in_order(true), /*with_losses=*/true);
+  EXPECT_TRUE(torch::equal(answers.losses, torch::zeros({7})));
+  EXPECT_FALSE(learn.get_preds().losses.defined());
+}
+
+}  // namespace
+}  // namespace tern::tta_test

@@ -1,0 +1,193 @@
+#include "tern/vision/interpretation.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "tern/vision/confusion_picture.h"
+#include "tern/vision/picture_grid.h"
+#include "tern/vision/save_image.h"
+#include "tern/vision/target_text.h"
+#include "tern/vision/visible_batch.h"
+
+namespace tern {
+namespace {
+
+std::string file_name(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
+/// Of the actual class, or of the mask's right pixels; empty for numbers.
+std::string probability_text(
+    TargetKind kind,
+    const torch::Tensor& pred,
+    const torch::Tensor& target) {
+  if (kind != TargetKind::category || pred.dim() != 1) return "";
+  const auto actual = target.item<int64_t>();
+  if (actual < 0 || actual >= pred.size(0)) return "";
+  return fmt::format(", p {:.2f}", pred[actual].item<double>());
+}
+
+}  // namespace
+
+Interpretation::Interpretation(Learner& learn, Split split)
+    : data_(learn.data()) {
+  const DataLoader loader = data_.loader(split).in_order();
+  dataset_ = loader.dataset_ptr();
+  answers_ = learn.get_preds(loader, /*with_losses=*/true);
+  TORCH_CHECK_VALUE(
+      answers_.preds.defined(),
+      fmt::format(
+          "[Interpretation::from] the {} data have no sample; expected one.",
+          to_string(split)));
+}
+
+Interpretation Interpretation::from(Learner& learn, Split split) {
+  return {learn, split};
+}
+
+std::vector<TopLoss> Interpretation::top_losses(int64_t k, bool largest) const {
+  TORCH_CHECK_VALUE(
+      k >= 0,
+      fmt::format(
+          "[Interpretation::top_losses] k is {}; expected 0 for all, or a "
+          "number of samples.",
+          k));
+  const int64_t count = k == 0 ? size() : std::min(k, size());
+  const torch::Tensor order =
+      torch::argsort(losses(), /*stable=*/true, 0, largest);
+  std::vector<TopLoss> top;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto index = order[i].item<int64_t>();
+    top.push_back({index, losses()[index].item<double>()});
+  }
+  return top;
+}
+
+void Interpretation::plot_top_losses(
+    const std::filesystem::path& file,
+    int64_t k,
+    bool largest) const {
+  const TargetKind kind = target_kind(targets(), classes());
+  std::vector<Picture> pictures;
+  for (const TopLoss& top : top_losses(k, largest)) {
+    const torch::Tensor image = visible_batch(
+                                    data_,
+                                    dataset_->get_batch({top.index}, {}),
+                                    /*augments=*/false)
+                                    .images[0];
+    const torch::Tensor target = targets()[top.index];
+    const torch::Tensor pred = preds()[top.index];
+    const torch::Tensor answer = decoded(kind, pred.unsqueeze(0))[0];
+    const CaptionLine name = {file_name(dataset_->describe(top.index))};
+    if (kind == TargetKind::mask) {
+      pictures.push_back({with_mask(image, target), {{"actual"}, name}});
+      pictures.push_back(
+          {with_mask(image, answer),
+           {{"prediction"}, {fmt::format("loss {:.3f}", top.loss)}}});
+      continue;
+    }
+    const std::string actual_text = target_text(kind, target, classes());
+    const std::string answer_text = target_text(kind, answer, classes());
+    pictures.push_back(
+        {image,
+         {{answer_text,
+           kind == TargetKind::number   ? kTextColor
+           : answer_text == actual_text ? kRightColor
+                                        : kWrongColor},
+          {actual_text},
+          {fmt::format(
+              "loss {:.2f}{}",
+              top.loss,
+              probability_text(kind, pred, target))},
+          name}});
+  }
+  save_image(
+      file,
+      picture_grid(
+          pictures,
+          {.title = kind == TargetKind::mask
+                        ? ""
+                        : "prediction / actual / loss, probability / file",
+           .columns = kind == TargetKind::mask ? 4 : 0}));
+}
+
+ClassificationInterpretation::ClassificationInterpretation(
+    Learner& learn,
+    Split split)
+    : Interpretation(learn, split) {
+  const TargetKind kind = target_kind(targets(), classes());
+  TORCH_CHECK_VALUE(
+      kind == TargetKind::category || kind == TargetKind::mask,
+      "[ClassificationInterpretation::from] the targets are no class numbers; "
+      "expected one class for each sample or pixel. Use Interpretation.");
+  const torch::Tensor predicted = decoded(kind, preds()).reshape({-1});
+  const torch::Tensor actual = targets().to(torch::kLong).reshape({-1});
+  TORCH_CHECK_VALUE(
+      predicted.numel() == actual.numel(),
+      fmt::format(
+          "[ClassificationInterpretation::from] there are {} answers to {} "
+          "targets; expected one for each.",
+          predicted.numel(),
+          actual.numel()));
+  const int64_t count = std::max<int64_t>(
+      static_cast<int64_t>(classes().size()),
+      preds().dim() > 1 && preds().size(1) > 1 ? preds().size(1) : 2);
+  const torch::Tensor is_class = (actual >= 0).logical_and(actual < count);
+  matrix_ = torch::bincount(
+                (actual * count + predicted).masked_select(is_class),
+                {},
+                count * count)
+                .view({count, count});
+}
+
+ClassificationInterpretation ClassificationInterpretation::from(
+    Learner& learn,
+    Split split) {
+  return {learn, split};
+}
+
+std::vector<Confusion> ClassificationInterpretation::most_confused(
+    int64_t min_count) const {
+  const auto counts = matrix_.accessor<int64_t, 2>();
+  std::vector<Confusion> pairs;
+  for (int64_t actual = 0; actual < counts.size(0); ++actual) {
+    for (int64_t predicted = 0; predicted < counts.size(1); ++predicted) {
+      const int64_t count = counts[actual][predicted];
+      if (actual != predicted && count > 0 && count >= min_count) {
+        pairs.push_back(
+            {class_name(classes(), actual),
+             class_name(classes(), predicted),
+             count});
+      }
+    }
+  }
+  std::stable_sort(
+      pairs.begin(),
+      pairs.end(),
+      [](const auto& a, const auto& b) { return a.count > b.count; });
+  return pairs;
+}
+
+void ClassificationInterpretation::plot_confusion_matrix(
+    const std::filesystem::path& file,
+    bool normalize) const {
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < matrix_.size(0); ++i) {
+    names.push_back(class_name(classes(), i));
+  }
+  const ConfusionPicture picture(matrix_, names, normalize);
+  if (file.extension() == ".svg") {
+    picture.save_svg(file);
+  } else {
+    TORCH_CHECK_VALUE(
+        file.extension() == ".png",
+        fmt::format(
+            "[ClassificationInterpretation::plot_confusion_matrix] the file is "
+            "{}; expected a name that ends in .png or .svg.",
+            file.string()));
+    save_image(file, picture.pixels());
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,97 @@
+#include "tern/vision/picture_grid.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "tern/vision/drawing.h"
+
+namespace tern {
+namespace {
+
+constexpr int64_t kMargin = 12, kGap = 12, kLine = 17, kTitle = 28;
+
+int64_t columns_of(const PictureGridOptions& options, int64_t count) {
+  const int64_t columns =
+      options.columns > 0 ? options.columns
+                          : static_cast<int64_t>(std::ceil(std::sqrt(count)));
+  return std::min(columns, count);
+}
+
+/// Fits the image into the tile, in the middle, on its lower edge.
+void draw_image(
+    Page& page,
+    const torch::Tensor& image,
+    int64_t x,
+    int64_t y,
+    int64_t tile) {
+  const auto size = static_cast<double>(std::max(image.size(0), image.size(1)));
+  const auto side = [&](int64_t pixels) {
+    return std::max<int64_t>(
+        1,
+        std::llround(
+            static_cast<double>(pixels) * static_cast<double>(tile) / size));
+  };
+  const int64_t height = side(image.size(0)), width = side(image.size(1));
+  page.image(image, x + (tile - width) / 2, y + tile - height, width, height);
+}
+
+}  // namespace
+
+torch::Tensor picture_grid(
+    const std::vector<Picture>& pictures,
+    const PictureGridOptions& options) {
+  const int64_t tile = options.tile;
+  TORCH_CHECK_VALUE(
+      !pictures.empty() && tile >= 16,
+      fmt::format(
+          "[picture_grid] there are {} pictures in tiles of {} pixels; "
+          "expected at least one, and 16 pixels.",
+          pictures.size(),
+          tile));
+  size_t lines = 0;
+  for (const Picture& picture : pictures) {
+    TORCH_CHECK_VALUE(
+        picture.image.defined() && picture.image.dim() == 3 &&
+            picture.image.scalar_type() == torch::kByte &&
+            (picture.image.size(2) == 1 || picture.image.size(2) == 3) &&
+            picture.image.numel() > 0,
+        "[picture_grid] a picture is not [H, W, 1 or 3] kByte.");
+    lines = std::max(lines, picture.caption.size());
+  }
+  const auto count = static_cast<int64_t>(pictures.size());
+  const int64_t columns = columns_of(options, count);
+  const int64_t rows = (count + columns - 1) / columns;
+  const int64_t cell_height =
+      tile + static_cast<int64_t>(lines) * kLine + kGap + 2;
+  const int64_t top = kMargin + (options.title.empty() ? 0 : kTitle);
+  const int64_t width = 2 * kMargin + columns * (tile + kGap) - kGap;
+  Page page(top + rows * cell_height, width);
+  if (!options.title.empty()) {
+    page.text(
+        fit_text(options.title, width - 2 * kMargin),
+        kMargin,
+        kMargin + 14,
+        kTextColor,
+        10);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const Picture& picture = pictures[static_cast<size_t>(i)];
+    const int64_t x = kMargin + i % columns * (tile + kGap);
+    int64_t y = top + i / columns * cell_height;
+    draw_image(page, picture.image.cpu(), x, y, tile);
+    y += tile;
+    for (const CaptionLine& line : picture.caption) {
+      y += kLine;
+      page.text_around(
+          fit_text(line.text, tile + kGap / 2),
+          x + tile / 2,
+          y - 2,
+          line.color);
+    }
+  }
+  return page.pixels();
+}
+
+}  // namespace tern

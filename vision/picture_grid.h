@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+namespace tern {
+
+/// Red, green, blue.
+using Rgb = std::array<uint8_t, 3>;
+
+inline constexpr Rgb kTextColor = {34, 34, 34}, kRightColor = {0, 120, 60},
+                     kWrongColor = {200, 30, 30};
+
+/// A line of text under a picture; too long a one is cut in its middle.
+struct CaptionLine {
+  std::string text;
+  Rgb color = kTextColor;
+};
+
+struct Picture {
+  torch::Tensor image;  // [H, W, 1 or 3] kByte, CPU
+  std::vector<CaptionLine> caption;
+};
+
+struct PictureGridOptions {
+  std::string title = {};
+  /// 0: as many as make it about as wide as high.
+  int64_t columns = 0;
+  /// Height and width, in pixels, of the square that each picture fits into.
+  int64_t tile = 176;
+};
+
+/// Pictures side by side with their captions on a white page, row by row.
+/// Characters other than ASCII become "?", for OpenCV has no others.
+///
+/// \return [H, W, 3] kByte.
+/// \throws c10::ValueError for no pictures, or a tile below 16 pixels.
+torch::Tensor picture_grid(
+    const std::vector<Picture>& pictures,
+    const PictureGridOptions& options = {});
+
+}  // namespace tern

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "tern/data/data_bunch.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+struct ShowOptions {
+  /// Pictures; fewer where there are fewer.
+  int64_t count = 9;
+  /// 0: about as many as rows.
+  int64_t columns = 0;
+  /// Pixels of a side of each picture.
+  int64_t tile = 176;
+};
+
+/// Draws the first images of a batch, as the model gets them but for the
+/// normalisation, with their targets below: class, classes, numbers, or the
+/// mask over the image. fastai's show_batch.
+///
+///   show_batch(data, "batch.png");
+///
+/// \param file  A PNG; replaced.
+/// \throws c10::ValueError if there is no batch or its inputs are no images;
+///         IoError if the file cannot be written.
+void show_batch(
+    const DataBunch& data,
+    const std::filesystem::path& file,
+    Split split = Split::train,
+    const ShowOptions& options = {});
+
+/// Draws the first images of a split with target and prediction below, what is
+/// right in green and what is wrong in red; of masks the target's picture and
+/// the prediction's, side by side. fastai's show_results.
+void show_results(
+    Learner& learn,
+    const std::filesystem::path& file,
+    Split split = Split::valid,
+    const ShowOptions& options = {});
+
+}  // namespace tern
