@@ -35,7 +35,9 @@ void HtmlReport::write_or_tell(Learner& learn) {
 }
 
 void HtmlReport::on_train_begin(Learner& learn) {
-  if (!learn.state().is_trial) write(learn);
+  if (learn.state().is_trial) return;
+  options_.report.fit_has_ended = false;
+  write(learn);
 }
 
 void HtmlReport::on_epoch_end(Learner& learn) {
@@ -43,7 +45,9 @@ void HtmlReport::on_epoch_end(Learner& learn) {
 }
 
 void HtmlReport::on_train_end(Learner& learn) {
-  if (!learn.state().is_trial) write_or_tell(learn);
+  if (learn.state().is_trial) return;
+  options_.report.fit_has_ended = true;
+  write_or_tell(learn);
 }
 
 }  // namespace tern

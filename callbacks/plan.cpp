@@ -52,7 +52,8 @@ class Measured final : public Callback {
 // once those that it makes ahead are through. Looks for a second at most.
 double measure_loader(const DataLoader& loader) {
   const DataLoaderOptions& options = loader.options();
-  const int64_t ahead = std::max<int64_t>(1, options.workers * options.prefetch);
+  const int64_t ahead =
+      std::max<int64_t>(1, options.workers * options.prefetch);
   const auto start = std::chrono::steady_clock::now();
   auto first = start, last = start;
   int64_t batches = 0;
@@ -65,9 +66,9 @@ double measure_loader(const DataLoader& loader) {
       break;
     }
   }
-  return batches > 1 ? milliseconds(last - first) /
-                           static_cast<double>(batches - 1)
-                     : milliseconds(last - start);
+  return batches > 1
+             ? milliseconds(last - first) / static_cast<double>(batches - 1)
+             : milliseconds(last - start);
 }
 
 int64_t bytes_of(const std::vector<ModelTensor>& tensors) {
@@ -170,18 +171,16 @@ void advise_workers(TrainingPlan& plan) {
   const double compute =
       plan.step_milliseconds - milliseconds_of(plan, Phase::data_wait);
   if (plan.loader_milliseconds <= compute) return;
-  const auto cores =
-      static_cast<int64_t>(std::thread::hardware_concurrency());
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   const std::string slow = fmt::format(
       "the loader needs {:.1f} ms a batch, training {:.1f} ms: it waits for "
       "data",
       plan.loader_milliseconds,
       compute);
   if (plan.workers + 1 < cores) {
-    const double needed = static_cast<double>(std::max<int64_t>(
-                              1,
-                              plan.workers)) *
-                          plan.loader_milliseconds / std::max(compute, 0.01);
+    const double needed =
+        static_cast<double>(std::max<int64_t>(1, plan.workers)) *
+        plan.loader_milliseconds / std::max(compute, 0.01);
     plan.advice.push_back(fmt::format(
         "{}. Use {} workers (now {})",
         slow,
@@ -355,8 +354,8 @@ TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
     throw;
   }
   before.restore();
-  const auto batches = static_cast<double>(
-      std::max<int64_t>(1, profiler->batches()));
+  const auto batches =
+      static_cast<double>(std::max<int64_t>(1, profiler->batches()));
   for (size_t i = 0; i < kPhases; ++i) {
     plan.milliseconds[i] =
         1e3 * profiler->seconds(static_cast<Phase>(i)) / batches;

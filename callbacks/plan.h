@@ -43,7 +43,7 @@ struct TrainingPlan {
 
   // ---- Bytes ----
 
-  int64_t weight_bytes = 0;     // parameters, buffers, fp32 masters
+  int64_t weight_bytes = 0;  // parameters, buffers, fp32 masters
   int64_t gradient_bytes = 0;
   int64_t optimizer_bytes = 0;  // moments and the like
   /// The most that was alive in a step beyond weights and optimizer.

@@ -52,8 +52,8 @@ class Profiler final : public Callback {
     std::optional<std::filesystem::path> trace = {};
     /// Batches of each fit that go into the trace.
     int64_t trace_batches = 1000;
-    /// Mark the phases as NVTX ranges, for Nsight Systems. Nothing happens where
-    /// no tool listens, or in a build without CUDA.
+    /// Mark the phases as NVTX ranges, for Nsight Systems. Nothing happens
+    /// where no tool listens, or in a build without CUDA.
     bool nvtx = false;
     /// Tell the sink the table when a fit ends.
     bool show = true;

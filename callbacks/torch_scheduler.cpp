@@ -29,12 +29,19 @@ void TorchScheduler::on_train_begin(Learner& learn) {
   for (const auto& group : optimizer_->param_groups()) {
     first_rates_.push_back(group.options().get_lr());
   }
-  advances_ = 0;
+  make();
+}
+
+// The first `step` counts the beginning. Python's constructor makes it, that of
+// LibTorch does not, and its schedules would come one epoch late.
+void TorchScheduler::make() {
   scheduler_ = factory_(*optimizer_);
   TORCH_CHECK_VALUE(
       scheduler_,
       "[TorchScheduler] the factory gave no scheduler; expected one over the "
       "optimizer that it was given.");
+  scheduler_->step();
+  advances_ = 0;
 }
 
 void TorchScheduler::advance() {
@@ -81,8 +88,8 @@ void TorchScheduler::load_state_dict(const StateDict& state) {
   for (size_t i = 0; i < first_rates_.size(); ++i) {
     optimizer_->param_groups()[i].options().set_lr(first_rates_[i]);
   }
-  scheduler_ = factory_(*optimizer_);
-  for (advances_ = 0; advances_ < advances;) advance();
+  make();
+  while (advances_ < advances) advance();
 }
 
 }  // namespace tern

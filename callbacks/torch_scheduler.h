@@ -22,7 +22,8 @@ namespace tern {
 ///   })});
 ///
 /// The scheduler is made when a fit begins, over the fit's rates, and advanced
-/// at the end of each epoch, or of each batch whose step was made. A step that
+/// at the end of each epoch, or of each batch whose step was made, with the rates
+/// that Python's scheduler of that name gives. A step that
 /// was skipped for an overflow does not advance it. (On CUDA with a fused
 /// optimizer only the device knows of the skip, and every batch counts.)
 class TorchScheduler final : public Callback, public SetsLearningRate {
@@ -49,6 +50,7 @@ class TorchScheduler final : public Callback, public SetsLearningRate {
   int order() const override { return callback_order::kScheduler; }
 
  private:
+  void make();
   void advance();
 
   Factory factory_;

@@ -18,10 +18,7 @@ struct Result {
   double first_loss, last_loss, seconds;
 };
 
-Result train(
-    tern::examples::Notebook& note,
-    torch::Device device,
-    bool mixed) {
+Result train(tern::examples::Notebook& note, torch::Device device, bool mixed) {
   torch::manual_seed(1);  // the same weights and data both times
   torch::nn::Sequential net(
       torch::nn::Linear(256, 512),

@@ -61,10 +61,8 @@ std::string joined(std::vector<std::string> lines) {
 }
 
 // What stands between pairs of `mark` gets the tag.
-std::string tagged(
-    std::string text,
-    const std::string& mark,
-    const std::string& tag) {
+std::string
+tagged(std::string text, const std::string& mark, const std::string& tag) {
   for (size_t open = 0; (open = text.find(mark, open)) != std::string::npos;) {
     const size_t close = text.find(mark, open + mark.size());
     if (close == std::string::npos) break;
@@ -234,7 +232,8 @@ void Notebook::function(std::string_view name) {
   const std::string call = std::string(name) + "(";
   for (size_t i = 0; i < lines_.size(); ++i) {
     const std::string& line = lines_[i];
-    if (line.empty() || line[0] == ' ' || line.find(call) == std::string::npos) {
+    if (line.empty() || line[0] == ' ' ||
+        line.find(call) == std::string::npos) {
       continue;
     }
     size_t first = i;

@@ -127,7 +127,8 @@ void HtmlPage::matrix(
           "for each.",
           values.size(),
           row_names.size()));
-  std::string html = "<div class=\"scroll\"><table class=\"matrix\"><tr><th></th>";
+  std::string html =
+      "<div class=\"scroll\"><table class=\"matrix\"><tr><th></th>";
   for (const std::string& name : column_names) html += cell("th", name, false);
   html += "</tr>\n";
   for (const auto& row : values) {
@@ -187,10 +188,8 @@ std::string HtmlPage::to_string() const {
   if (headings_.size() >= 3) {
     contents = "<nav>";
     for (size_t i = 0; i < headings_.size(); ++i) {
-      contents += fmt::format(
-          "<a href=\"#s{}\">{}</a>",
-          i,
-          html_escape(headings_[i]));
+      contents +=
+          fmt::format("<a href=\"#s{}\">{}</a>", i, html_escape(headings_[i]));
     }
     contents += "</nav>\n";
   }

@@ -87,8 +87,7 @@ class Summarizer {
     summary.trainable += learns;
     summary_.parameters += count;
     summary_.trainable += learns;
-    summary_.parameter_bytes +=
-        static_cast<int64_t>(parameter.tensor.nbytes());
+    summary_.parameter_bytes += static_cast<int64_t>(parameter.tensor.nbytes());
     owners_[parameter.tensor.storage().unsafeGetStorageImpl()] = at->second;
   }
 
@@ -141,7 +140,9 @@ class Summarizer {
       const bool is_new = std::none_of(
           op.inputs.begin(),
           op.inputs.end(),
-          [&](const torch::Tensor& input) { return input.is_alias_of(output); });
+          [&](const torch::Tensor& input) {
+            return input.is_alias_of(output);
+          });
       if (is_new) {
         summary_.activation_bytes += static_cast<int64_t>(output.nbytes());
       }

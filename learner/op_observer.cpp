@@ -42,7 +42,8 @@ OpObserver::OpObserver(Function function) {
   observed() = {std::move(function), 0};
   handle_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(
-          [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+          [](const at::RecordFunction&)
+              -> std::unique_ptr<at::ObserverContext> {
             ++observed().depth;
             return nullptr;
           },
@@ -73,8 +74,8 @@ int64_t multiply_adds(const OpObserver::Op& op) {
   if (name == "aten::convolution" && op.inputs.size() >= 2) {
     const torch::Tensor &input = op.inputs[0], &weight = op.inputs[1];
     // Of a transposed one each input goes through the weight of its channel.
-    const bool is_transposed = weight.size(0) == input.size(1) &&
-                               weight.size(0) != output.size(1);
+    const bool is_transposed =
+        weight.size(0) == input.size(1) && weight.size(0) != output.size(1);
     return (is_transposed ? input : output).numel() * weight.numel() /
            weight.size(0);
   }

@@ -38,7 +38,8 @@ std::string to_svg(const Plot& plot, SvgUse use = SvgUse::file);
 
 /// The plot as a PNG file.
 /// \param scale  Pixels for each unit of `width` and `height`; 0.25 to 8.
-/// \throws c10::ValueError for another scale, c10::NotImplementedError in a build
+/// \throws c10::ValueError for another scale, c10::NotImplementedError in a
+/// build
 ///         without TERN_ARCHIVES.
 std::vector<uint8_t> to_png(const Plot& plot, double scale = 2);
 

@@ -7,8 +7,15 @@
 
 namespace tern {
 
+namespace {
+
+// Round numbers beyond the range of a double would be infinite.
+constexpr double kLargest = 1e300;
+
+}  // namespace
+
 bool PlotAxis::can_show(double value) const {
-  return std::isfinite(value) && (!is_log_ || value > 0);
+  return std::abs(value) <= kLargest && (!is_log_ || value > 0);
 }
 
 void PlotAxis::include(double value) {
@@ -31,8 +38,7 @@ void PlotAxis::finish(int ticks) {
     low_ -= room;
     high_ += room;
   }
-  // Halves first: the whole may be beyond the largest double.
-  const double raw = (high_ / ticks) - (low_ / ticks);
+  const double raw = (high_ - low_) / ticks;
   const double power = std::pow(10, std::floor(std::log10(raw)));
   const double lead = raw / power;
   step_ = power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
@@ -67,7 +73,7 @@ void PlotAxis::finish_log(int ticks) {
 
 double PlotAxis::position(double value) const {
   if (is_log_) value = std::log10(value);
-  return (value / 2 - low_ / 2) / (high_ / 2 - low_ / 2);
+  return (value - low_) / (high_ - low_);
 }
 
 std::string PlotAxis::label(double value) const {

@@ -12,7 +12,8 @@ class PlotAxis {
  public:
   explicit PlotAxis(bool is_log) : is_log_(is_log) {}
 
-  /// Whether the value has a place: finite, and positive on a logarithmic axis.
+  /// Whether the value has a place: finite (up to 1e300), and positive on a
+  /// logarithmic axis.
   bool can_show(double value) const;
   void include(double value);
   /// Once all is included: widens to round numbers about `ticks` apart.

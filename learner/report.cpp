@@ -116,14 +116,14 @@ void add_skipped_steps(HtmlPage& page, Recorder& recorder) {
       recorder.losses().size(),
       skips.empty() ? "; the loss scale was never too high" : ""));
   if (skips.empty()) return;
-  const size_t shown = std::min<size_t>(skips.size(), 50);
+  std::vector<std::string> batches;  // counted as the curves count them
+  for (size_t i = 0; i < std::min<size_t>(skips.size(), 50); ++i) {
+    batches.push_back(std::to_string(skips[i] + 1));
+  }
   page.paragraph(fmt::format(
       "Batches {}{}.",
-      fmt::join(
-          skips.begin(),
-          skips.begin() + static_cast<int64_t>(shown),
-          ", "),
-      shown < skips.size() ? ", ..." : ""));
+      fmt::join(batches, ", "),
+      batches.size() < skips.size() ? ", ..." : ""));
 }
 
 const char* result_text(const TrainState& state) {
@@ -138,18 +138,18 @@ const char* result_text(const TrainState& state) {
   return "failed with an error";
 }
 
-void add_overview(HtmlPage& page, Learner& learner) {
+void add_overview(HtmlPage& page, Learner& learner, bool is_running) {
   const auto& epochs = learner.recorder().epochs();
   double seconds = 0;
   for (const EpochRecord& epoch : epochs) seconds += epoch.seconds;
-  const auto now = std::chrono::system_clock::to_time_t(
-      std::chrono::system_clock::now());
+  const auto now =
+      std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   Facts facts = {
       {"written", fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))},
       {"epochs", std::to_string(epochs.size())},
       {"batches", std::to_string(learner.recorder().losses().size())},
       {"time in epochs", clock(seconds)}};
-  if (learner.is_fitting()) {
+  if (is_running) {
     facts.emplace_back(
         "now",
         fmt::format(
@@ -167,7 +167,8 @@ void add_overview(HtmlPage& page, Learner& learner) {
 HtmlPage make_report(Learner& learner, const ReportOptions& options) {
   HtmlPage page(options.title);
   Recorder& recorder = learner.recorder();
-  add_overview(page, learner);
+  const bool is_running = learner.is_fitting() && !options.fit_has_ended;
+  add_overview(page, learner, is_running);
   add_epochs(page, learner);
   add_curves(page, recorder);
   add_skipped_steps(page, recorder);

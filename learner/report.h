@@ -27,6 +27,8 @@ struct ReportOptions {
   /// The table of layers takes a forward pass over one batch; it is left out
   /// while a fit runs.
   bool layers = true;
+  /// The fit whose on_train_end this is will make no step more.
+  bool fit_has_ended = false;
 };
 
 /// What a Learner has done so far as one page: results, curves, skipped steps,

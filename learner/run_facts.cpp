@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sys/utsname.h>
 #include <thread>
 #include <typeinfo>
 
@@ -10,7 +11,6 @@
 #include <c10/util/Type.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/utsname.h>
 #include <torch/version.h>
 
 #include "tern/learner/learner.h"

@@ -10,7 +10,8 @@
 
 int main() try {
   tern::examples::Notebook note("Fitting a curve");
-  note.text("# A derivative\n`g(u(x))` with u = x * x and g = -u. By hand: -2x.");
+  note.text(
+      "# A derivative\n`g(u(x))` with u = x * x and g = -u. By hand: -2x.");
   const torch::Tensor at = torch::tensor(3.0, torch::requires_grad());
   const torch::Tensor g = -(at * at);
   const double slope = torch::autograd::grad({g}, {at})[0].item<double>();

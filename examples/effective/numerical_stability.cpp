@@ -99,7 +99,8 @@ int main() try {
     holds = holds && z.isnan().item<bool>();
   }
 
-  note.text("# Softmax and cross-entropy\nAs one would write them, and stable:");
+  note.text(
+      "# Softmax and cross-entropy\nAs one would write them, and stable:");
   note.function("naive_softmax");
   note.function("stable_softmax");
   note.function("naive_cross_entropy");
@@ -125,7 +126,13 @@ int main() try {
         type,
         fmt::join(c.for_cross_entropy, ", "));
     const auto cross_entropy = [&](const char* name, Function f) {
-      return show(note, name, f, stable_cross_entropy, c.for_cross_entropy, c.dtype);
+      return show(
+          note,
+          name,
+          f,
+          stable_cross_entropy,
+          c.for_cross_entropy,
+          c.dtype);
     };
     holds &= !cross_entropy("naive cross-entropy", naive_cross_entropy);
     holds &= cross_entropy("stable cross-entropy", stable_cross_entropy);
