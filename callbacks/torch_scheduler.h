@@ -22,10 +22,10 @@ namespace tern {
 ///   })});
 ///
 /// The scheduler is made when a fit begins, over the fit's rates, and advanced
-/// at the end of each epoch, or of each batch whose step was made, with the rates
-/// that Python's scheduler of that name gives. A step that
-/// was skipped for an overflow does not advance it. (On CUDA with a fused
-/// optimizer only the device knows of the skip, and every batch counts.)
+/// at the end of each epoch, or of each batch whose step was made, with the
+/// rates that Python's scheduler of that name gives. A step that was skipped
+/// for an overflow does not advance it. (On CUDA with a fused optimizer only
+/// the device knows of the skip, and every batch counts.)
 class TorchScheduler final : public Callback, public SetsLearningRate {
  public:
   using Factory = std::function<std::unique_ptr<torch::optim::LRScheduler>(

@@ -18,7 +18,9 @@ std::string paint(Ink ink, size_t series, SvgUse use) {
                                      series % kSeriesColors,
                                      color);
   }
-  return ink == Ink::grid ? "var(--grid, #ddd)" : "currentColor";
+  return ink == Ink::grid   ? "var(--grid, #ddd)"
+         : ink == Ink::axis ? "var(--soft, #999)"
+                            : "currentColor";
 }
 
 std::string path(const Stroke& points) {

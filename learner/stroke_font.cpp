@@ -15,10 +15,11 @@ namespace {
 // any purpose with these acknowledgements: The Hershey Fonts were originally
 // created by Dr. A. V. Hershey while working at the U. S. National Bureau of
 // Standards. The format of the font data was originally created by James Hurt,
-// Cognition, Inc., 900 Technology Park Drive, Billerica, MA 01821.
+// Cognition, Inc., 900 Technology Park Drive, Billerica, MA 01821. The space is
+// narrower here.
 // clang-format off
 constexpr std::array<std::string_view, 95> kGlyphs = {
-  R"(JZ)",
+  R"(MW)",
   R"(MWRFRT RRYQZR[SZRY)",
   R"(JZNFNM RVFVM)",
   R"(H]SBLb RYBRb RLOZO RKUYU)",

@@ -43,16 +43,22 @@ TEST(Plan, TellsWhatWillHappen) {
       1e-9);
   const std::string text = plan.to_string();
   for (const char* word :
-       {"3 epochs of 8 batches of 32", "for each training batch", "forward",
-        "about", "memory", "without decay"}) {
+       {"3 epochs of 8 batches of 32",
+        "for each training batch",
+        "forward",
+        "about",
+        "memory",
+        "without decay"}) {
     EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
   }
 }
 
 TEST(Plan, ChangesNothingToTheBit) {
   const auto make = [] {
-    auto learn =
-        std::make_unique<Learner>(point_data(), point_net(), quiet({.seed = 1}));
+    auto learn = std::make_unique<Learner>(
+        point_data(),
+        point_net(),
+        quiet({.seed = 1}));
     learn->add<Ema>();
     return learn;
   };

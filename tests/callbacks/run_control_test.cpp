@@ -163,10 +163,7 @@ TEST(RunControl, TellsThatACheckpointCannotBeWrittenAndGoesOn) {
   const TempFolder temp;
   write_file(temp / "file", "in the way");
   const auto sink = std::make_shared<MemorySink>();
-  Learner learn(
-      point_data(),
-      point_net(),
-      {.path = temp.path(), .sink = sink});
+  Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
   const auto control = std::make_shared<RunControl>();
   learn.add(control);
   control->request_checkpoint("file/run");

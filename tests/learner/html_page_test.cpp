@@ -68,10 +68,14 @@ TEST(HtmlPage, SetsColumnsOfNumbersToTheRight) {
 TEST(HtmlPage, ChecksTheShapeOfTables) {
   HtmlPage page("a");
   expect_error<c10::ValueError>(
-      [&] { page.table({"a", "b"}, {{"1"}}); },
+      [&] {
+        page.table({"a", "b"}, {{"1"}});
+      },
       {"1 cells", "expected 2"});
   expect_error<c10::ValueError>(
-      [&] { page.matrix({"a"}, {"a", "b"}, {{1}}); },
+      [&] {
+        page.matrix({"a"}, {"a", "b"}, {{1}});
+      },
       {"1 values", "expected 2"});
 }
 
@@ -93,8 +97,7 @@ TEST(HtmlPage, IsWrittenWholeOrNotAtAll) {
 
 TEST(Base64, IsThatOfTheStandard) {
   const auto encoded = [](std::string_view text) {
-    return base64(
-        {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+    return base64({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
   };
   EXPECT_EQ(encoded(""), "");
   EXPECT_EQ(encoded("f"), "Zg==");

@@ -23,8 +23,7 @@ TEST(ModelSummary, ListsTheLayersOfASequential) {
       torch::nn::AdaptiveAvgPool2d(1),
       torch::nn::Flatten(),
       torch::nn::Linear(8, 5));
-  const ModelSummary summary =
-      summarize(model, {torch::zeros({4, 3, 10, 10})});
+  const ModelSummary summary = summarize(model, {torch::zeros({4, 3, 10, 10})});
   ASSERT_EQ(summary.layers.size(), 5u);
   const LayerSummary& conv = summary.layers[0];
   EXPECT_EQ(conv.name, "0");
@@ -98,8 +97,13 @@ TEST(ModelSummary, CountsWhatIsFrozenAndPrintsATable) {
   EXPECT_EQ(summary.trainable, 32 + 34);  // BatchNorm goes on learning
   const std::string text = summary.to_string();
   for (const char* word :
-       {"layer", "BatchNorm1d", "[32, 16]", "frozen", "114 parameters",
-        "66 of them trained", "input [32, 2]"}) {
+       {"layer",
+        "BatchNorm1d",
+        "[32, 16]",
+        "frozen",
+        "114 parameters",
+        "66 of them trained",
+        "input [32, 2]"}) {
     EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
   }
   learn.fit(1);

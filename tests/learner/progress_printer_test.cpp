@@ -36,10 +36,7 @@ TEST(ProgressPrinter, PrintsFastaisTable) {
 
 TEST(ProgressPrinter, EndsARowWithTheLossesAsBlocksOnRequest) {
   const auto sink = std::make_shared<MemorySink>();
-  Learner learn(
-      point_data(),
-      point_net(),
-      {.sink = sink, .sparkline = true});
+  Learner learn(point_data(), point_net(), {.sink = sink, .sparkline = true});
   learn.fit(2);
   EXPECT_TRUE(sink->lines[0].ends_with("time      losses")) << sink->lines[0];
   for (int row : {1, 2}) {

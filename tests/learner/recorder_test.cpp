@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/data/formats/error.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/data/formats/error.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/plot.h"

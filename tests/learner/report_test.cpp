@@ -144,9 +144,8 @@ TEST(HtmlReport, IsUpToDateAfterEachEpochAndFit) {
 TEST(HtmlReport, SaysThatAFitFailed) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
-  learn.add<HtmlReport>().add<LambdaCallback>({.on_step = [](Learner&) {
-    throw std::runtime_error("stop");
-  }});
+  learn.add<HtmlReport>().add<LambdaCallback>(
+      {.on_step = [](Learner&) { throw std::runtime_error("stop"); }});
   EXPECT_THROW(learn.fit(1), std::runtime_error);
   expect_words(text_of(temp / "report.html"), {"failed with an error"});
 }
@@ -154,10 +153,7 @@ TEST(HtmlReport, SaysThatAFitFailed) {
 TEST(HtmlReport, TellsOfADiskOnceAndTrainingGoesOn) {
   const TempFolder temp;
   const auto sink = std::make_shared<MemorySink>();
-  Learner learn(
-      point_data(),
-      point_net(),
-      {.path = temp.path(), .sink = sink});
+  Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
   learn.add<HtmlReport>({.file = "out/run.html"})
       .add<LambdaCallback>({.on_epoch_begin = [&](Learner&) {
         std::filesystem::remove_all(temp / "out");
