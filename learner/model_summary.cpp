@@ -163,12 +163,14 @@ ModelSummary summarize(Model& model, const Tensors& inputs) {
 }
 
 std::string with_commas(int64_t number) {
-  std::string digits = std::to_string(number);
+  const std::string digits = std::to_string(number);
   const size_t first = number < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > first + 3; at -= 3) {
-    digits.insert(at - 3, ",");
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
   }
-  return digits;
+  return text;
 }
 
 std::string bytes_text(int64_t bytes) {

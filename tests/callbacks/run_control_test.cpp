@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/one_cycle.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint.h"
 #include "tern/tests/support/temp_folder.h"

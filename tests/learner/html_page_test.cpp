@@ -1,5 +1,7 @@
 #include "tern/learner/html_page.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 #include <torch/types.h>
 

@@ -108,7 +108,6 @@ TEST(Plot, TakesItsColoursFromThePageItIsIn) {
   EXPECT_EQ(svg.find("white"), std::string::npos);
 }
 
-// The pixels of an RGB PNG of Tern's own: one IDAT, rows without filter.
 uint32_t big_endian(const std::vector<uint8_t>& bytes, size_t at) {
   return static_cast<uint32_t>(bytes[at]) << 24 | bytes[at + 1] << 16 |
          bytes[at + 2] << 8 | bytes[at + 3];

@@ -1,5 +1,6 @@
 #include "tern/learner/report.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -7,6 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/html_report.h"
+#include "tern/callbacks/mixed_precision.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/plot.h"
 #include "tern/tests/support/expect_error.h"
