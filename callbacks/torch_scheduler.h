@@ -47,7 +47,8 @@ class TorchScheduler final : public Callback, public SetsLearningRate {
   void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
-  int order() const override { return callback_order::kScheduler; }
+  /// After those who note the rate of the step that was made.
+  int order() const override { return callback_order::kEarlyStopping + 1; }
 
  private:
   void make();

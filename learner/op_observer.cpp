@@ -13,6 +13,11 @@ struct Observed {
   int64_t depth = 0;
 };
 
+// The inputs of an operation can be read when it begins alone.
+struct Begun final : at::ObserverContext {
+  std::vector<torch::Tensor> inputs;
+};
+
 // A callback of LibTorch may capture nothing.
 Observed& observed() {
   thread_local Observed observed;
@@ -42,18 +47,20 @@ OpObserver::OpObserver(Function function) {
   observed() = {std::move(function), 0};
   handle_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(
-          [](const at::RecordFunction&)
+          [](const at::RecordFunction& function)
               -> std::unique_ptr<at::ObserverContext> {
             ++observed().depth;
-            return nullptr;
+            auto begun = std::make_unique<Begun>();
+            begun->inputs = tensors_of(function.inputs());
+            return begun;
           },
-          [](const at::RecordFunction& function, at::ObserverContext*) {
+          [](const at::RecordFunction& function, at::ObserverContext* context) {
             Observed& now = observed();
             --now.depth;
             const OpObserver::Op op = {
                 function.name(),
                 now.depth,
-                tensors_of(function.inputs()),
+                std::move(static_cast<Begun*>(context)->inputs),
                 tensors_of(function.outputs())};
             now.function(op);
           })
