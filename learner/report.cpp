@@ -156,8 +156,7 @@ void add_overview(HtmlPage& page, Learner& learner, bool is_running) {
             "training, epoch {} of {}",
             learner.state().epoch + 1,
             learner.state().epochs));
-  } else if (
-      !learner.recorder().losses().empty() || learner.state().failed) {
+  } else if (!learner.recorder().losses().empty() || learner.state().failed) {
     facts.emplace_back("last fit", result_text(learner.state()));
   }
   page.properties(facts);
