@@ -140,26 +140,29 @@ void suggest(LrFind& found, int64_t num_it) {
 
 }  // namespace
 
-void LrFind::plot(const std::filesystem::path& file) const {
+Plot LrFind::picture() const {
   Plot plot;
   plot.title = "Learning rate finder";
   plot.x_label = "learning rate";
   plot.y_label = "loss";
   plot.log_x = true;
-  plot.curves.push_back({"smoothed loss", lrs, losses, 1});
+  plot.curves.push_back({"smoothed loss", lrs, losses});
   const auto mark = [&](const char* name, const std::optional<double>& lr) {
     const auto at = lr ? std::find(lrs.begin(), lrs.end(), *lr) : lrs.end();
     if (at == lrs.end()) return;
     plot.curves.push_back(
         {fmt::format("{} {:.2g}", name, *lr),
          {*lr},
-         {losses[at - lrs.begin()]},
-         1});
+         {losses[at - lrs.begin()]}});
   };
   mark("valley", valley);
   mark("steep", steep);
   mark("slide", slide);
-  save_svg(file, plot);
+  return plot;
+}
+
+void LrFind::plot(const std::filesystem::path& file) const {
+  save_plot(file, picture());
 }
 
 LrFind Learner::lr_find() {

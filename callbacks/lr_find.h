@@ -8,6 +8,8 @@
 
 namespace tern {
 
+struct Plot;  // learner/plot.h
+
 /// Options of `Learner::lr_find`; fastai's defaults.
 struct LrFindOptions {
   /// First and last rate; slices give each layer group its own.
@@ -33,7 +35,9 @@ struct LrFind {
   /// The last rate before the slope changes for good.
   std::optional<double> slide;
 
-  /// Loss over rate, with the suggestions, as SVG.
+  /// Loss over rate, with the suggestions.
+  Plot picture() const;
+  /// Writes it as SVG or PNG, as the file's ending says.
   /// \throws IoError if the file cannot be written.
   void plot(const std::filesystem::path& file) const;
 };

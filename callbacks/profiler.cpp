@@ -1,11 +1,13 @@
 #include "tern/callbacks/profiler.h"
 
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/nvtx.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -39,23 +41,28 @@ class Profiler::Last final : public Callback {
  public:
   explicit Last(Profiler& profiler) : profiler_(profiler) {}
 
-  void on_train_begin(Learner& l) override { callbacks(l); }
-  void on_epoch_begin(Learner& l) override { callbacks(l); }
-  void on_batch_begin(Learner& l) override { in_training(l); }
-  void on_loss_begin(Learner& l) override { in_training(l); }
-  void on_backward_begin(Learner& l) override { callbacks(l); }
-  void on_backward_end(Learner& l) override { callbacks(l); }
-  void on_step(Learner& l) override { callbacks(l); }
-  void on_step_end(Learner& l) override { callbacks(l); }
-  void on_batch_end(Learner& l) override { in_training(l); }
-  void on_epoch_end(Learner& l) override { callbacks(l); }
+  void on_train_begin(Learner& l) override { callbacks(l, Phase::other); }
+  void on_epoch_begin(Learner& l) override { callbacks(l, Phase::data_wait); }
+  void on_batch_begin(Learner& l) override { in_training(l, Phase::forward); }
+  void on_loss_begin(Learner& l) override { in_training(l, Phase::loss); }
+  void on_backward_begin(Learner& l) override { callbacks(l, Phase::backward); }
+  void on_backward_end(Learner& l) override { callbacks(l, Phase::step); }
+  void on_step(Learner& l) override { callbacks(l, Phase::step); }
+  void on_step_end(Learner& l) override { callbacks(l, Phase::step); }
+  void on_batch_end(Learner& l) override { in_training(l, Phase::data_wait); }
+  void on_eval_begin(Learner& l) override { callbacks(l, Phase::validation); }
+  void on_eval_end(Learner& l) override { callbacks(l, Phase::other); }
+  void on_epoch_end(Learner& l) override { callbacks(l, Phase::other); }
   int order() const override { return callback_order::kLast; }
   std::string name() const override { return "Profiler (last)"; }
 
  private:
-  void callbacks(Learner& l) { profiler_.spent(l, Phase::callbacks); }
-  void in_training(Learner& l) {
-    if (l.state().training) callbacks(l);
+  void callbacks(Learner& l, Phase next) {
+    profiler_.spent(l, Phase::callbacks);
+    profiler_.enter(next);
+  }
+  void in_training(Learner& l, Phase next) {
+    if (l.state().training) callbacks(l, next);
   }
 
   Profiler& profiler_;
@@ -81,6 +88,13 @@ void Profiler::add(Learner& learn, Phase phase, Clock::time_point end) {
   mark_ = end;
 }
 
+void Profiler::enter(Phase phase) {
+  if (!options_.nvtx || !is_on_) return;
+  if (is_in_range_) nvtx_pop();
+  nvtx_push(kNames[static_cast<size_t>(phase)]);
+  is_in_range_ = true;
+}
+
 void Profiler::spent(Learner& learn, Phase phase) {
   if (options_.synchronize && learn.data().device.is_cuda()) {
     torch::cuda::synchronize();
@@ -88,8 +102,15 @@ void Profiler::spent(Learner& learn, Phase phase) {
   add(learn, phase, Clock::now());
 }
 
+void Profiler::restart() {
+  seconds_.fill(0);
+  batches_ = 0;
+  spans_.clear();
+  start_ = mark_ = Clock::now();
+}
+
 void Profiler::on_train_begin(Learner& learn) {
-  if (learn.state().is_trial) return;
+  if (learn.state().is_trial && !options_.in_trials) return;
   if (options_.trace) {
     trace_.emplace(
         "Profiler",
@@ -99,11 +120,8 @@ void Profiler::on_train_begin(Learner& learn) {
   }
   last_ = std::make_shared<Last>(*this);
   learn.add(last_);
-  seconds_.fill(0);
-  batches_ = 0;
-  spans_.clear();
   is_on_ = true;
-  start_ = mark_ = Clock::now();
+  restart();
 }
 
 void Profiler::on_epoch_begin(Learner& learn) {
@@ -157,11 +175,12 @@ void Profiler::on_epoch_end(Learner& learn) {
 void Profiler::on_train_end(Learner& learn) {
   if (!is_on_) return;
   spent(learn, Phase::other);
+  if (std::exchange(is_in_range_, false)) nvtx_pop();
   is_on_ = false;
   learn.remove(*last_);
   if (trace_) write_trace();
   trace_.reset();
-  if (!learn.state().failed) show(learn);
+  if (options_.show && !learn.state().failed) show(learn);
 }
 
 void Profiler::show(Learner& learn) const {

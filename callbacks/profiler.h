@@ -52,6 +52,13 @@ class Profiler final : public Callback {
     std::optional<std::filesystem::path> trace = {};
     /// Batches of each fit that go into the trace.
     int64_t trace_batches = 1000;
+    /// Mark the phases as NVTX ranges, for Nsight Systems. Nothing happens
+    /// where no tool listens, or in a build without CUDA.
+    bool nvtx = false;
+    /// Tell the sink the table when a fit ends.
+    bool show = true;
+    /// Measure in trials too (lr_find, dry_run, plan).
+    bool in_trials = false;
   };
 
   explicit Profiler(Options options);
@@ -63,6 +70,8 @@ class Profiler final : public Callback {
     return seconds_[static_cast<size_t>(phase)];
   }
   int64_t batches() const { return batches_; }
+  /// Forgets what was measured in this fit so far: its first, slow batches.
+  void restart();
 
   void on_train_begin(Learner& learn) override;
   void on_epoch_begin(Learner& learn) override;
@@ -91,12 +100,15 @@ class Profiler final : public Callback {
   /// The time since the last call was spent on `phase`.
   void spent(Learner& learn, Phase phase);
   void add(Learner& learn, Phase phase, Clock::time_point end);
+  /// What follows is that phase's, for NVTX.
+  void enter(Phase phase);
   void show(Learner& learn) const;
   void write_trace();
 
   Options options_;
   std::shared_ptr<Last> last_;  // sees each event after all others
   bool is_on_ = false;
+  bool is_in_range_ = false;  // of NVTX
   Clock::time_point start_, mark_;
   std::array<double, kPhases> seconds_{};
   int64_t batches_ = 0;

@@ -13,13 +13,15 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <tern/data/formats/file_io.h>
 #include <tern/learner/host_memory.h>
-#include <tern/learner/plot.h>
 #include <tern/tern.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
+
+#include "notebook.h"
 
 struct Result {
   std::vector<double> losses;
@@ -95,6 +97,11 @@ int main(int argc, char** argv) try {
   app.add_option("--steps", steps)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
 
+  tern::examples::Notebook note("A checkerboard");
+  note.text("# The net, and a training loop for both precisions");
+  note.function("make_net");
+  note.function("train");
+  note.text("# The task\nFrom a pixel's place to its grey.");
   // A Learner on a CPU does this by itself: the large activations of one step
   // are not taken from the system anew in the next.
   if (device.is_cpu()) tern::keep_freed_memory();
@@ -109,7 +116,8 @@ int main(int argc, char** argv) try {
                                    .view({1, 1, size, size});
   tern::save_image("checkerboard_target.png", target[0][0]);
 
-  fmt::print(
+  note.text("# fp32 next to mixed precision");
+  note.print(
       "{0} x {0} pixels, {1} steps, on {2}\n"
       "       seconds  peak MB of live tensors  first loss  final loss\n",
       size,
@@ -118,8 +126,8 @@ int main(int argc, char** argv) try {
   tern::Plot plot{"Checkerboard", "step", "mean squared error", {}};
   const auto run = [&](const char* name, bool mixed) {
     Result r = train(coordinates, target, steps, mixed);
-    fmt::print("{:5} {:>8.2f} {:>24.1f}", name, r.seconds, r.peak_megabytes);
-    fmt::print(" {:>11.6f} {:>11.6f}\n", r.losses.front(), r.final_loss);
+    note.print("{:5} {:>8.2f} {:>24.1f}", name, r.seconds, r.peak_megabytes);
+    note.print(" {:>11.6f} {:>11.6f}\n", r.losses.front(), r.final_loss);
     tern::save_image(fmt::format("checkerboard_{}.png", name), r.picture);
     std::vector<double> x(r.losses.size());
     std::iota(x.begin(), x.end(), 0);
@@ -128,12 +136,19 @@ int main(int argc, char** argv) try {
   };
   const Result fp32 = run("fp32", false);
   const Result mixed = run("mixed", true);
-  tern::save_svg("checkerboard_loss.svg", plot);
+  tern::save_plot("checkerboard_loss.svg", plot);
+  note.plot(plot);
+  std::vector<tern::HtmlPage::Picture> pictures;
+  for (const char* name : {"target", "fp32", "mixed"}) {
+    const std::string file = fmt::format("checkerboard_{}.png", name);
+    pictures.push_back({tern::read_file(file), name});
+  }
+  note.pictures(pictures);
 
   const bool is_smaller = mixed.peak_megabytes < fp32.peak_megabytes;
   const bool has_learnt = mixed.final_loss < mixed.losses.front() &&
                           mixed.final_loss < 1.2 * fp32.final_loss;
-  fmt::print(
+  note.print(
       "Mixed precision takes {:.2f} times the time and {:.2f} times the\n"
       "memory, and {}.\n",
       mixed.seconds / fp32.seconds,

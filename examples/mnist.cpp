@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "notebook.h"
+
 int main(int argc, char** argv) try {
   std::string data_path, precision = "fp16";
   bool full = false;
@@ -23,6 +25,8 @@ int main(int argc, char** argv) try {
   app.add_option("--seed", seed);
   CLI11_PARSE(app, argc, argv);
 
+  tern::examples::Notebook note("Handwritten digits");
+  note.text("# Data\nDownloaded once; batches of images and their classes.");
   torch::manual_seed(seed);
   std::filesystem::path path = data_path;
   if (path.empty()) {
@@ -33,17 +37,24 @@ int main(int argc, char** argv) try {
                    : tern::ImageDataBunch::from_folder(
                          path,
                          {.seed = seed, .workers = workers});
+
+  note.text("# A model, and who trains it");
   auto model = full ? tern::simple_cnn({1, 32, 64, 128, 10})
                     : tern::simple_cnn({3, 16, 16, 2});
-  auto learn = tern::Learner(data, model, {.metrics = {tern::accuracy()}});
+  auto learn = tern::Learner(
+      data,
+      model,
+      {.metrics = {tern::accuracy()}, .sink = note.sink()});
 
+  note.text("# Training\nIn mixed precision. On a CPU that is bfloat16.");
   if (precision == "fp16") learn.to_fp16();
   if (precision == "bf16") learn.to_bf16();
   learn.fit(epochs);
   learn.recorder().plot_losses("losses.svg");
+  note.plot(learn.recorder().loss_plot());
 
   const auto& last = learn.recorder().epochs().back();
-  fmt::print("{:.2f} s an epoch; losses drawn in losses.svg\n", last.seconds);
+  note.print("{:.2f} s an epoch; losses drawn in losses.svg\n", last.seconds);
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

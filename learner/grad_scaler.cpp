@@ -361,6 +361,11 @@ int64_t GradScaler::consecutive_skips() const {
   return enabled_ ? static_cast<int64_t>(values().skips) : 0;
 }
 
+torch::Tensor GradScaler::record() const {
+  if (!enabled_ || !packed_.defined()) return {};
+  return torch::stack({scale_, skips_});
+}
+
 // ---- Options ----
 
 void GradScaler::set_growth_factor(double factor) {

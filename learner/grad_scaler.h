@@ -127,6 +127,10 @@ class GradScaler {
   /// 0-dim kFloat: not 0 if a gradient of `optimizer` was not finite. Known
   /// from `unscale_` or `step` until `update`; reading it is up to the caller.
   torch::Tensor found_inf(const torch::optim::Optimizer& optimizer) const;
+  /// Scale and consecutive skips as they are now, [2] kFloat on the device, for
+  /// who reads many at once later. Undefined before the first `scale`, and if
+  /// disabled.
+  torch::Tensor record() const;
   bool is_enabled() const { return enabled_; }
 
   double get_growth_factor() const { return options_.growth_factor; }

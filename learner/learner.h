@@ -34,6 +34,10 @@ struct ResumeOptions;
 struct LoadModelOptions;  // learner/save.h
 struct LrFind;            // callbacks/lr_find.h
 struct LrFindOptions;
+struct ModelSummary;  // learner/model_summary.h
+struct TrainingPlan;  // callbacks/plan.h
+struct TrainingPlanOptions;
+struct ReportOptions;    // learner/report.h
 struct AmpOptions;       // callbacks/amp.h
 struct FineTuneOptions;  // callbacks/one_cycle.h
 struct FlatCosOptions;
@@ -77,6 +81,8 @@ struct LearnerOptions {
   uint64_t seed = 0;
   /// Where words go; empty: the terminal.
   Sink sink = {};
+  /// End each row of the table with the epoch's losses as a line of blocks.
+  bool sparkline = false;
 };
 
 /// Result of a pass over validation data.
@@ -169,6 +175,20 @@ class Learner {
   /// \param sample  One input without the batch dimension, as the data set
   ///                makes it: [H, W, C] kByte or [C, H, W] floating.
   Prediction predict(const torch::Tensor& sample);
+
+  // ---- Looking; docs/reports.md ----
+
+  /// Layers, shapes, parameters and work of the model for one batch of the
+  /// training data; learner/model_summary.h.
+  ModelSummary summary();
+  /// What `fit` will do, measured on a few steps that are undone;
+  /// callbacks/plan.h.
+  TrainingPlan plan();
+  TrainingPlan plan(const TrainingPlanOptions& options);
+  /// Writes what was trained so far as one HTML file; learner/report.h.
+  /// \throws IoError if it cannot be written.
+  void report(const std::filesystem::path& file);
+  void report(const std::filesystem::path& file, const ReportOptions& options);
 
   // ---- Precision; callbacks/mixed_precision.cpp, callbacks/amp.cpp ----
 

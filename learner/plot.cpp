@@ -2,233 +2,255 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <fstream>
 #include <limits>
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/plot_axis.h"
+#include "tern/learner/plot_drawing.h"
 
 namespace tern {
 
 namespace {
 
-constexpr double kWidth = 720, kHeight = 440;
 constexpr double kLeft = 76, kRight = 24, kTop = 44, kBottom = 56;
+constexpr double kFont = 13, kTitleFont = 16;
+constexpr double kLegendRow = 20;
+// Columns of a line, in units, in which only the extremes are drawn.
+constexpr double kColumn = 0.5;
+
 // Okabe and Ito's palette, which people with any colour vision tell apart.
-constexpr std::array kColors =
-    {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"};
+constexpr std::array<uint32_t, kSeriesColors> kColors =
+    {0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7, 0xE69F00, 0x56B4E9};
 
-struct Axis {
-  bool is_log = false;
-  double low = std::numeric_limits<double>::infinity();
-  double high = -std::numeric_limits<double>::infinity();
-  double step = 1;
+using Line = Drawing::Line;
+using Text = Drawing::Text;
+using Anchor = Drawing::Anchor;
 
-  void include(double value) {
-    if (is_log) value = std::log10(value);
-    low = std::min(low, value);
-    high = std::max(high, value);
+class Layout {
+ public:
+  explicit Layout(const Plot& plot)
+      : plot_(plot),
+        drawing_{plot.width, plot.height, {}, {}},
+        x_(plot.log_x),
+        y_(plot.log_y) {}
+
+  Drawing make() {
+    add_title_and_legend();
+    find_ranges();
+    add_axes();
+    for (size_t i = 0; i < plot_.curves.size(); ++i) add_curve(i);
+    return std::move(drawing_);
   }
 
-  // Widens to round numbers: 1, 2 or 5 times a power of ten apart.
-  void finish(int ticks) {
-    if (!(low <= high)) low = 0, high = 1;
-    if (high - low < 1e-12 * std::max(1.0, std::abs(high))) high = low + 1;
-    if (is_log) {
-      low = std::floor(low + 1e-9);
-      high = std::ceil(high - 1e-9);
-      step = std::max(1.0, std::ceil((high - low) / ticks));
-      return;
+ private:
+  bool can_show(const Curve& curve, size_t i) const {
+    return x_.can_show(curve.x[i]) && y_.can_show(curve.y[i]);
+  }
+
+  static size_t points(const Curve& curve) {
+    return std::min(curve.x.size(), curve.y.size());
+  }
+
+  double right() const { return plot_.width - kRight; }
+  double bottom() const { return plot_.height - kBottom; }
+  double px(double position) const {
+    return kLeft + position * (right() - kLeft);
+  }
+  double py(double position) const {
+    return bottom() - position * (bottom() - top_);
+  }
+
+  void add(Line line) { drawing_.lines.push_back(std::move(line)); }
+  void add(Text text) { drawing_.texts.push_back(std::move(text)); }
+
+  // The legend runs in rows under the title, where no curve can be.
+  void add_title_and_legend() {
+    add(Text{
+        plot_.title,
+        {(kLeft + right()) / 2, 26},
+        kTitleFont,
+        Anchor::middle});
+    double x = kLeft, y = kTop + 2;
+    bool is_empty = true;
+    for (size_t i = 0; i < plot_.curves.size(); ++i) {
+      const Curve& curve = plot_.curves[i];
+      if (curve.label.empty()) continue;
+      const double width = 30 + text_width(curve.label, kFont) + 18;
+      if (!is_empty && x + width - 18 > right()) {
+        x = kLeft;
+        y += kLegendRow;
+      }
+      Line key{{{x, y}, {x + 22, y}}, 3, Ink::series, i, curve.opacity};
+      if (is_dot(curve)) {
+        key.points = {{x + 11, y}};
+        key.width = 7;
+      }
+      add(std::move(key));
+      add(Text{curve.label, {x + 30, y + 4.5}, kFont});
+      x += width;
+      is_empty = false;
     }
-    const double raw = (high - low) / ticks;
-    const double power = std::pow(10, std::floor(std::log10(raw)));
-    const double lead = raw / power;
-    step = power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
-    low = std::floor(low / step + 1e-9) * step;
-    high = std::ceil(high / step - 1e-9) * step;
+    top_ = is_empty ? kTop : y + 18;
   }
 
-  std::vector<double> ticks() const {
-    std::vector<double> values;
-    const auto count = static_cast<int>(std::lround((high - low) / step));
-    for (int i = 0; i <= count; ++i) values.push_back(low + i * step);
-    return values;
+  static bool is_dot(const Curve& curve) {
+    return curve.dots || points(curve) == 1;
   }
 
-  std::string label(double tick) const {
-    if (is_log) return fmt::format("1e{:+03.0f}", tick);
-    const int digits =
-        std::max(0, -static_cast<int>(std::floor(std::log10(step) + 1e-9)));
-    if (std::abs(high) >= 1e6 || step < 1e-4)
-      return fmt::format("{:.3g}", tick);
-    return fmt::format(
-        "{:.{}f}",
-        std::abs(tick) < step / 2 ? 0.0 : tick,
-        digits);
+  void find_ranges() {
+    for (const Curve& curve : plot_.curves) {
+      for (size_t i = 0; i < points(curve); ++i) {
+        if (!can_show(curve, i)) continue;
+        x_.include(curve.x[i]);
+        y_.include(curve.y[i]);
+      }
+    }
+    x_.finish(plot_.width < 600 ? 5 : 8);
+    y_.finish(6);
   }
 
-  double place(double value, double from, double to) const {
-    if (is_log) value = std::log10(value);
-    return place_tick(value, from, to);
+  void add_axes() {
+    for (const PlotAxis::Tick& tick : y_.ticks()) {
+      const double y = py(tick.position);
+      add(Line{{{kLeft, y}, {right(), y}}, 1, Ink::grid});
+      add(Text{tick.label, {kLeft - 8, y + 4.5}, kFont, Anchor::end});
+    }
+    for (const PlotAxis::Tick& tick : x_.ticks()) {
+      const double x = px(tick.position);
+      add(Line{{{x, bottom()}, {x, bottom() + 5}}, 1, Ink::axis});
+      add(Text{tick.label, {x, bottom() + 20}, kFont, Anchor::middle});
+    }
+    add(Line{{{kLeft, bottom()}, {right(), bottom()}}, 1, Ink::axis});
+    add(Text{
+        plot_.x_label,
+        {(kLeft + right()) / 2, plot_.height - 14},
+        kFont,
+        Anchor::middle});
+    add(Text{
+        plot_.y_label,
+        {18, (top_ + bottom()) / 2},
+        kFont,
+        Anchor::middle,
+        /*upwards=*/true});
   }
 
-  // Ticks of a logarithmic axis are exponents already.
-  double place_tick(double value, double from, double to) const {
-    return from + (value - low) / (high - low) * (to - from);
+  void add_curve(size_t index) {
+    const Curve& curve = plot_.curves[index];
+    Stroke run;
+    const auto flush = [&] {
+      if (run.empty()) return;
+      const double width = run.size() == 1 ? 7 : 1.8;
+      add(Line{thinned(run), width, Ink::series, index, curve.opacity});
+      run.clear();
+    };
+    for (size_t i = 0; i < points(curve); ++i) {
+      if (curve.dots || !can_show(curve, i)) flush();
+      if (!can_show(curve, i)) continue;
+      run.push_back({px(x_.position(curve.x[i])), py(y_.position(curve.y[i]))});
+    }
+    flush();
   }
+
+  // The first, lowest, highest and last point of each column of the picture.
+  static Stroke thinned(const Stroke& line) {
+    if (line.size() < 2000) return line;
+    Stroke result;
+    const auto column = [](const Point& p) {
+      return std::floor(p.x / kColumn);
+    };
+    for (size_t begin = 0, end = 0; begin < line.size(); begin = end) {
+      size_t low = begin, high = begin;
+      for (; end < line.size() && column(line[end]) == column(line[begin]);
+           ++end) {
+        if (line[end].y < line[low].y) low = end;
+        if (line[end].y > line[high].y) high = end;
+      }
+      std::array<size_t, 4> kept = {begin, low, high, end - 1};
+      std::sort(kept.begin(), kept.end());
+      for (size_t i = 0; i < kept.size(); ++i) {
+        if (i == 0 || kept[i] != kept[i - 1]) result.push_back(line[kept[i]]);
+      }
+    }
+    return result;
+  }
+
+  const Plot& plot_;
+  Drawing drawing_;
+  PlotAxis x_, y_;
+  double top_ = kTop;
 };
 
 }  // namespace
 
-std::string escape_xml(const std::string& text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += c;
-    }
+uint32_t color_of(Ink ink, size_t series) {
+  switch (ink) {
+    case Ink::text:
+      return 0x333333;
+    case Ink::grid:
+      return 0xDDDDDD;
+    case Ink::axis:
+      return 0x999999;
+    case Ink::series:
+      break;
   }
-  return escaped;
+  return kColors[series % kColors.size()];
 }
 
-std::string to_svg(const Plot& plot) {
-  Axis x, y;
-  x.is_log = plot.log_x;
-  const auto can_be_drawn = [&](double at, double value) {
-    return std::isfinite(at) && std::isfinite(value) && (!plot.log_x || at > 0);
-  };
-  for (const Curve& curve : plot.curves) {
-    for (size_t i = 0; i < std::min(curve.x.size(), curve.y.size()); ++i) {
-      if (!can_be_drawn(curve.x[i], curve.y[i])) continue;
-      x.include(curve.x[i]);
-      y.include(curve.y[i]);
-    }
-  }
-  x.finish(8);
-  y.finish(6);
-  const auto px = [&](double v) { return x.place(v, kLeft, kWidth - kRight); };
-  const auto py = [&](double v) { return y.place(v, kHeight - kBottom, kTop); };
+Drawing draw(const Plot& plot) {
+  return Layout(plot).make();
+}
 
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" "
-      "width=\"{0}\" height=\"{1}\" font-family=\"sans-serif\" "
-      "font-size=\"13\" fill=\"#333\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"{2}\" y=\"26\" text-anchor=\"middle\" font-size=\"16\">{3}"
-      "</text>\n",
-      kWidth,
-      kHeight,
-      (kLeft + kWidth - kRight) / 2,
-      escape_xml(plot.title));
-  for (const double tick : y.ticks()) {
-    svg += fmt::format(
-        "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" "
-        "stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}"
-        "</text>\n",
-        kLeft,
-        kWidth - kRight,
-        py(tick),
-        py(tick),
-        kLeft - 8,
-        py(tick) + 4,
-        y.label(tick));
+void save_plot(const std::filesystem::path& file, const Plot& plot) {
+  const std::string ending = file.extension().string();
+  TORCH_CHECK_VALUE(
+      ending == ".svg" || ending == ".png",
+      fmt::format(
+          "[save_plot] the file is {}; expected a name that ends in .svg or "
+          ".png.",
+          file.string()));
+  if (ending == ".png") {
+    write_file(file, to_png(plot));
+  } else {
+    save_svg(file, plot);
   }
-  for (const double tick : x.ticks()) {
-    svg += fmt::format(
-        "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" "
-        "stroke=\"#999\"/><text x=\"{0:.1f}\" y=\"{3}\" "
-        "text-anchor=\"middle\">{4}</text>\n",
-        x.place_tick(tick, kLeft, kWidth - kRight),
-        kHeight - kBottom,
-        kHeight - kBottom + 5,
-        kHeight - kBottom + 20,
-        x.label(tick));
-  }
-  svg += fmt::format(
-      "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\" stroke=\"#999\"/>\n"
-      "<text x=\"{3}\" y=\"{4}\" text-anchor=\"middle\">{5}</text>\n"
-      "<text transform=\"translate(18 {6}) rotate(-90)\" "
-      "text-anchor=\"middle\">{7}</text>\n",
-      kLeft,
-      kWidth - kRight,
-      kHeight - kBottom,
-      (kLeft + kWidth - kRight) / 2,
-      kHeight - 14,
-      escape_xml(plot.x_label),
-      (kTop + kHeight - kBottom) / 2,
-      escape_xml(plot.y_label));
-
-  size_t drawn = 0;
-  for (const Curve& curve : plot.curves) {
-    const char* color = kColors[drawn % kColors.size()];
-    std::string points;
-    const auto flush = [&] {
-      // One point has no line; a round cap makes it a dot.
-      if (!points.empty()) {
-        svg += fmt::format(
-            "<path d=\"M{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" "
-            "stroke-linejoin=\"round\" stroke-linecap=\"round\" "
-            "opacity=\"{}\"/>\n",
-            points.find('L') == std::string::npos ? points + "h0" : points,
-            color,
-            points.find('L') == std::string::npos ? 7 : 1.8,
-            curve.opacity);
-      }
-      points.clear();
-    };
-    const size_t count = std::min(curve.x.size(), curve.y.size());
-    for (size_t i = 0; i < count; ++i) {
-      if (!can_be_drawn(curve.x[i], curve.y[i])) {
-        flush();
-        continue;
-      }
-      points += fmt::format(
-          "{}{:.1f} {:.1f}",
-          points.empty() ? "" : "L",
-          px(curve.x[i]),
-          py(curve.y[i]));
-    }
-    flush();
-    const double row = kTop + 12 + 20 * static_cast<double>(drawn);
-    svg += fmt::format(
-        "<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\" "
-        "stroke-width=\"3\" opacity=\"{}\"/><text x=\"{}\" "
-        "y=\"{}\">{}</text>\n",
-        kWidth - 190,
-        kWidth - 164,
-        row,
-        row,
-        color,
-        curve.opacity,
-        kWidth - 156,
-        row + 4,
-        escape_xml(curve.label));
-    ++drawn;
-  }
-  return svg + "</svg>\n";
 }
 
 void save_svg(const std::filesystem::path& file, const Plot& plot) {
-  errno = 0;
-  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
-  stream << to_svg(plot);
-  stream.close();
-  if (!stream) throw IoError(file.string(), "write the plot", errno);
+  write_file(file, to_svg(plot));
+}
+
+std::string sparkline(const std::vector<double>& values, size_t width) {
+  static constexpr std::array kBlocks =
+      {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  const size_t columns = std::min(width, values.size());
+  std::vector<double> means;
+  for (size_t i = 0; i < columns; ++i) {
+    const size_t begin = i * values.size() / columns;
+    const size_t end = (i + 1) * values.size() / columns;
+    double sum = 0;
+    for (size_t j = begin; j < end; ++j) sum += values[j];
+    means.push_back(sum / static_cast<double>(end - begin));
+  }
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (const double mean : means) {
+    if (!std::isfinite(mean)) continue;
+    low = std::min(low, mean);
+    high = std::max(high, mean);
+  }
+  std::string line;
+  for (const double mean : means) {
+    if (!std::isfinite(mean)) {
+      line += ' ';
+      continue;
+    }
+    const double level = high > low ? (mean - low) / (high - low) : 0;
+    line += kBlocks[static_cast<size_t>(std::lround(level * 7))];
+  }
+  return line;
 }
 
 }  // namespace tern

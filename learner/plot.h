@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,24 +13,45 @@ struct Curve {
   std::string label;
   std::vector<double> x, y;
   double opacity = 1;
+  /// Dots that no line joins.
+  bool dots = false;
 };
 
 /// A picture of curves over one pair of axes.
 struct Plot {
   std::string title, x_label, y_label;
   std::vector<Curve> curves;
-  /// Powers of ten at equal distances; points with x <= 0 are left out.
-  bool log_x = false;
+  /// Powers of ten at equal distances; points <= 0 are left out.
+  bool log_x = false, log_y = false;
+  double width = 720, height = 440;
 };
 
-/// `text` with the characters escaped that have a meaning in SVG and HTML.
-std::string escape_xml(const std::string& text);
+/// What an SVG is drawn for.
+enum class SvgUse {
+  file,  // by itself, on white
+  page   // inside HTML: in the page's text colour, on its background
+};
 
-/// The plot as an SVG document of 720 by 440 units.
-std::string to_svg(const Plot& plot);
+/// The plot as an SVG document of `width` by `height` units. Of a curve with
+/// more points than can be told apart, the highest and lowest are drawn.
+std::string to_svg(const Plot& plot, SvgUse use = SvgUse::file);
 
-/// Writes `to_svg(plot)`; replaces the file.
-/// \throws IoError if it cannot be written.
+/// The plot as a PNG file.
+/// \param scale  Pixels for each unit of `width` and `height`; 0.25 to 8.
+/// \throws c10::ValueError for another scale, c10::NotImplementedError in a
+/// build
+///         without TERN_ARCHIVES.
+std::vector<uint8_t> to_png(const Plot& plot, double scale = 2);
+
+/// Writes the plot as SVG or PNG, as the file's ending says; replaces the file.
+/// \throws IoError if it cannot be written, c10::ValueError for another ending.
+void save_plot(const std::filesystem::path& file, const Plot& plot);
+
+/// Writes `to_svg(plot)`, whatever the file is called.
 void save_svg(const std::filesystem::path& file, const Plot& plot);
+
+/// "▁▃▅█": one block for each value, or for the mean of its neighbours where
+/// there are more than `width`; a space for what is not finite. UTF-8.
+std::string sparkline(const std::vector<double>& values, size_t width = 16);
 
 }  // namespace tern

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/plot.h"
 
 namespace tern {
 
@@ -36,6 +37,7 @@ void ProgressPrinter::on_train_begin(Learner& learn) {
   std::vector<std::string> names = {"epoch", "train_loss", "valid_loss"};
   for (const Metric& metric : learn.metrics()) names.push_back(metric.name());
   names.push_back("time");
+  if (learn.options().sparkline) names.push_back("losses");
   widths_.clear();
   for (const std::string& name : names) {
     widths_.push_back(name == "epoch" ? 5 : std::max<size_t>(name.size(), 8));
@@ -44,7 +46,8 @@ void ProgressPrinter::on_train_begin(Learner& learn) {
   last_draw_ = Clock::now();
 }
 
-void ProgressPrinter::on_epoch_begin(Learner&) {
+void ProgressPrinter::on_epoch_begin(Learner& learn) {
+  losses_before_ = learn.recorder().losses().size();
   epoch_start_ = pass_start_ = Clock::now();
   was_training_ = true;
 }
@@ -91,6 +94,12 @@ void ProgressPrinter::on_epoch_end(Learner& learn) {
   }
   const auto whole = static_cast<int64_t>(epoch.seconds);
   cells.push_back(fmt::format("{:02}:{:02}", whole / 60, whole % 60));
+  if (learn.options().sparkline) {
+    const auto& losses = learn.recorder().smooth_losses_read();
+    cells.push_back(sparkline(
+        {losses.begin() + static_cast<int64_t>(losses_before_), losses.end()}));
+    losses_before_ = losses.size();
+  }
   learn.sink().line(row(cells));
 }
 

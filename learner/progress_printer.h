@@ -25,6 +25,7 @@ class ProgressPrinter final : public Callback {
 
   std::vector<size_t> widths_;
   Clock::time_point epoch_start_, pass_start_, last_draw_;
+  size_t losses_before_ = 0;  // recorded when this epoch began
   bool was_training_ = true;
 };
 

@@ -8,7 +8,6 @@
 
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/hyper_parameters.h"
-#include "tern/learner/plot.h"
 
 namespace tern {
 
@@ -30,14 +29,52 @@ const std::vector<double>& Recorder::smooth_losses() {
   return smooth_losses_;
 }
 
+const std::vector<double>& Recorder::loss_scales() {
+  flush();
+  return scales_;
+}
+
+const std::vector<int64_t>& Recorder::skipped_steps() {
+  flush();
+  return skips_;
+}
+
 void Recorder::flush() {
   if (pending_.empty()) return;
   const torch::Tensor values =
       torch::stack(pending_).to(torch::kCPU, torch::kDouble);
+  const auto first_batch = static_cast<int64_t>(losses_.size());
   pending_.clear();
   for (int64_t i = 0; i < values.size(0); ++i) {
     record(values.const_data_ptr<double>()[i]);
   }
+  flush_scales(first_batch);
+}
+
+void Recorder::flush_scales(int64_t first_batch) {
+  Tensors known;
+  for (const PendingScale& pending : pending_scales_) {
+    if (pending.record.defined()) known.push_back(pending.record);
+  }
+  const torch::Tensor read =
+      known.empty() ? torch::Tensor() : torch::stack(known).cpu();
+  const float* next = known.empty() ? nullptr : read.const_data_ptr<float>();
+  for (size_t i = 0; i < pending_scales_.size(); ++i) {
+    const PendingScale& pending = pending_scales_[i];
+    const int64_t batch = first_batch + static_cast<int64_t>(i);
+    if (pending.record.defined()) {
+      record_scale(batch, next[0], pending.has_stepped && next[1] > 0);
+      next += 2;
+    } else {
+      record_scale(batch, std::nan(""), false);
+    }
+  }
+  pending_scales_.clear();
+}
+
+void Recorder::record_scale(int64_t batch, double scale, bool was_skipped) {
+  scales_.push_back(scale);
+  if (was_skipped) skips_.push_back(batch);
 }
 
 void Recorder::record(double loss) {
@@ -66,8 +103,15 @@ void Recorder::on_batch_end(Learner& learn) {
     // back in one piece.
     flush();
     record(*state.loss.const_data_ptr<float>());
+    record_scale(
+        static_cast<int64_t>(losses_.size()) - 1,
+        state.scaler ? state.scaler->get_scale() : std::nan(""),
+        !state.skip_step && state.step_result == StepResult::skipped);
   } else {
     pending_.push_back(state.loss);
+    pending_scales_.push_back(
+        {state.scaler ? state.scaler->record() : torch::Tensor(),
+         !state.skip_step});
   }
   const auto& options = learn.optimizer().param_groups().back().options();
   lrs_.push_back(options.get_lr());
@@ -91,7 +135,12 @@ void Recorder::on_epoch_end(Learner& learn) {
 
 // After an exception the device may be unusable: what it still holds is lost.
 void Recorder::on_train_end(Learner& learn) {
-  if (learn.state().failed) pending_.clear();
+  if (!learn.state().failed) return;
+  pending_.clear();
+  pending_scales_.clear();
+  const size_t read = losses_.size();
+  lrs_.resize(read);
+  momentums_.resize(read);
 }
 
 namespace {
@@ -130,6 +179,8 @@ StateDict Recorder::state_dict() const {
   state.insert("smooth_losses", column(smooth_losses_));
   state.insert("lrs", column(lrs_));
   state.insert("momentums", column(momentums_));
+  state.insert("loss_scales", column(scales_));
+  state.insert("skipped_steps", torch::tensor(skips_, torch::kLong));
   state.insert("average", column({average_, static_cast<double>(count_)}));
   state.insert("epochs", column(numbers));
   state.insert("epoch_ends", column(ends));
@@ -150,12 +201,24 @@ StateDict Recorder::state_dict() const {
   return state;
 }
 
+// Checkpoints of Tern before 0.2 have none.
+void Recorder::load_scales(Recorder& loaded, const StateDict& state) {
+  loaded.scales_ = state.contains("loss_scales")
+                       ? column(state, "loss_scales")
+                       : std::vector<double>(loaded.losses_.size(), NAN);
+  if (const torch::Tensor* const skips = state.find("skipped_steps")) {
+    const auto* const data = skips->const_data_ptr<int64_t>();
+    loaded.skips_ = {data, data + skips->numel()};
+  }
+}
+
 void Recorder::load_state_dict(const StateDict& state) {
   Recorder loaded;
   loaded.losses_ = column(state, "losses");
   loaded.smooth_losses_ = column(state, "smooth_losses");
   loaded.lrs_ = column(state, "lrs");
   loaded.momentums_ = column(state, "momentums");
+  load_scales(loaded, state);
   const auto average = column(state, "average");
   loaded.average_ = average.at(0);
   loaded.count_ = static_cast<int64_t>(average.at(1));
@@ -185,29 +248,6 @@ void Recorder::load_state_dict(const StateDict& state) {
   }
   loaded.epoch_start_ = epoch_start_;
   *this = std::move(loaded);
-}
-
-void Recorder::plot_losses(const std::filesystem::path& file) {
-  flush();
-  Plot plot;
-  plot.title = "Losses";
-  plot.x_label = "batches";
-  plot.y_label = "loss";
-  Curve batch{"train, each batch", {}, {}, 0.35};
-  Curve smooth{"train, smoothed", {}, {}, 1};
-  for (size_t i = 0; i < losses_.size(); ++i) {
-    batch.x.push_back(static_cast<double>(i + 1));
-    smooth.x.push_back(static_cast<double>(i + 1));
-  }
-  batch.y = losses_;
-  smooth.y = smooth_losses_;
-  Curve valid{"valid", {}, {}, 1};
-  for (size_t i = 0; i < epochs_.size(); ++i) {
-    valid.x.push_back(static_cast<double>(epoch_ends_[i]));
-    valid.y.push_back(epochs_[i].valid_loss);
-  }
-  plot.curves = {batch, smooth, valid};
-  save_svg(file, plot);
 }
 
 }  // namespace tern

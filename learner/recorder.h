@@ -9,6 +9,8 @@
 
 namespace tern {
 
+struct Plot;  // learner/plot.h
+
 /// What one epoch came to.
 struct EpochRecord {
   int64_t epoch = 0;
@@ -37,12 +39,32 @@ class Recorder final : public Callback {
   /// Learning rate and momentum of the last layer group, for each batch.
   const std::vector<double>& learning_rates() const { return lrs_; }
   const std::vector<double>& momentums() const { return momentums_; }
+  /// Loss scale after each batch; NaN where none was used.
+  const std::vector<double>& loss_scales();
+  /// Numbers, from 0, of the batches whose step was skipped for an overflow.
+  const std::vector<int64_t>& skipped_steps();
   /// Epochs of all fits, in order.
   const std::vector<EpochRecord>& epochs() const { return epochs_; }
 
-  /// Draws raw and smoothed training loss and the validation loss of each epoch
-  /// as an SVG file. \throws IoError if it cannot be written.
+  // ---- Pictures, over batches; learner/recorder_plots.cpp ----
+
+  /// Raw and smoothed training loss, and the validation loss of each epoch.
+  Plot loss_plot();
+  Plot learning_rate_plot();
+  Plot momentum_plot();
+  /// The metrics of each epoch.
+  Plot metric_plot();
+  /// The loss scale, logarithmic, with a dot at each skipped step.
+  Plot loss_scale_plot();
+
+  /// Write them as SVG, or as PNG where the name ends so.
+  /// \throws IoError if the file cannot be written, c10::ValueError for another
+  ///         ending.
   void plot_losses(const std::filesystem::path& file);
+  void plot_learning_rates(const std::filesystem::path& file);
+  void plot_momentums(const std::filesystem::path& file);
+  void plot_metrics(const std::filesystem::path& file);
+  void plot_loss_scales(const std::filesystem::path& file);
 
   void on_train_begin(Learner& learn) override;
   void on_epoch_begin(Learner& learn) override;
@@ -58,10 +80,21 @@ class Recorder final : public Callback {
   void flush();
 
  private:
+  // What became of the scale in a batch of `pending_`.
+  struct PendingScale {
+    torch::Tensor record;  // GradScaler::record; undefined without a scale
+    bool has_stepped;
+  };
+
   void record(double loss);
+  void flush_scales(int64_t first_batch);
+  void record_scale(int64_t batch, double scale, bool was_skipped);
+  static void load_scales(Recorder& loaded, const StateDict& state);
 
   std::vector<torch::Tensor> pending_;
-  std::vector<double> losses_, smooth_losses_, lrs_, momentums_;
+  std::vector<PendingScale> pending_scales_;
+  std::vector<double> losses_, smooth_losses_, lrs_, momentums_, scales_;
+  std::vector<int64_t> skips_;
   std::vector<int64_t> epoch_ends_;  // losses recorded when epochs_[i] ended
   double average_ = 0;               // of this fit, not debiased
   int64_t count_ = 0;                // losses in average_

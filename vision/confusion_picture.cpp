@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "tern/data/formats/file_io.h"
-#include "tern/learner/plot.h"
+#include "tern/learner/html_text.h"
 #include "tern/vision/drawing.h"
 
 namespace tern {
@@ -149,7 +149,7 @@ void ConfusionPicture::save_svg(const std::filesystem::path& file) const {
         label.place == Place::up_to ? "end" : "middle",
         size,
         hex(label.color),
-        escape_xml(label.text));
+        html_escape(label.text));
   }
   write_file(file, svg + "</svg>\n");
 }

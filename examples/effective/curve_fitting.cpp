@@ -1,21 +1,26 @@
 // After "PyTorch basics" of the tutorial Effective PyTorch: derivatives that
 // nobody wrote down, and a curve found by following them downhill.
 #include <utility>
+#include <vector>
 
-#include <fmt/format.h>
 #include <tern/tern.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "../notebook.h"
+
 int main() try {
-  // g(u(x)) with u = x * x and g = -u. By hand dg/dx is -2x.
+  tern::examples::Notebook note("Fitting a curve");
+  note.text(
+      "# A derivative\n`g(u(x))` with u = x * x and g = -u. By hand: -2x.");
   const torch::Tensor at = torch::tensor(3.0, torch::requires_grad());
   const torch::Tensor g = -(at * at);
   const double slope = torch::autograd::grad({g}, {at})[0].item<double>();
-  fmt::print("d(-x*x)/dx at x = 3: {}; by hand: {}\n\n", slope, -2 * 3);
+  note.print("d(-x*x)/dx at x = 3: {}; by hand: {}\n\n", slope, -2 * 3);
 
-  // Samples of y = 5x^2 + 3 with noise. The model knows that it is a parabola,
-  // a x^2 + b x + c, and not which one. With x in -2..2 the three terms are of
-  // similar size; over -10..10 the gradient of a would drown that of c.
+  note.text(R"(# A curve
+Samples of y = 5x^2 + 3 with noise. The model knows that it is a parabola,
+a x^2 + b x + c, and not which one. With x in -2..2 the three terms are of
+similar size; over -10..10 the gradient of a would drown that of c.)");
   torch::manual_seed(1);
   const auto sample = [] {
     const torch::Tensor x = torch::rand(100) * 4 - 2;
@@ -23,7 +28,8 @@ int main() try {
   };
   torch::Tensor w = torch::randn(3).requires_grad_();
   tern::optim::Adam optimizer({w}, torch::optim::AdamOptions(0.1));
-  fmt::print("step      loss       a       b       c\n");
+  std::vector<double> steps, losses;
+  note.print("step      loss       a       b       c\n");
   for (int64_t step = 0; step <= 400; ++step) {
     const auto [x, y] = sample();
     const torch::Tensor terms =
@@ -31,20 +37,28 @@ int main() try {
     const torch::Tensor loss = torch::mse_loss(terms.mv(w), y);
     optimizer.zero_grad();
     loss.backward();
+    steps.push_back(static_cast<double>(step));
+    losses.push_back(loss.item<double>());
     if (step % 100 == 0) {
-      fmt::print(
+      note.print(
           "{:<5} {:>8.4f} {:>7.3f} {:>7.3f} {:>7.3f}\n",
           step,
-          loss.item<double>(),
+          losses.back(),
           w[0].item<double>(),
           w[1].item<double>(),
           w[2].item<double>());
     }
     optimizer.step();
   }
+  note.plot(
+      {.title = "The loss, in powers of ten",
+       .x_label = "step",
+       .y_label = "mean squared error",
+       .curves = {{"", steps, losses}},
+       .log_y = true});
   const torch::Tensor truth = torch::tensor({5.f, 0.f, 3.f});
   const double off = (w.detach() - truth).abs().max().item<double>();
-  fmt::print("The coefficients are off by {:.3f} at most.\n", off);
+  note.print("The coefficients are off by {:.3f} at most.\n", off);
   return slope == -6 && off < 0.1 ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

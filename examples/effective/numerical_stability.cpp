@@ -12,6 +12,8 @@
 #include <tern/tern.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "../notebook.h"
+
 using torch::Tensor;
 
 Tensor naive_softmax(const Tensor& logits) {
@@ -56,6 +58,7 @@ using Function = Tensor (*)(const Tensor&);
 // Prints what `f` gives in `dtype`, with the gradient of its first number, and
 // returns whether both are what `exact` gives in 64 bits, but for rounding.
 bool show(
+    tern::examples::Notebook& note,
     const char* name,
     Function f,
     Function exact,
@@ -72,7 +75,7 @@ bool show(
     return torch::allclose(a.to(torch::kDouble), b, 1e-2, 1e-3);
   };
   const bool right = close(value, true_value) && close(gradient, true_gradient);
-  fmt::print(
+  note.print(
       "  {:21} {:17} gradient {:16} {}\n",
       name,
       text(value),
@@ -82,12 +85,13 @@ bool show(
 }
 
 int main() try {
-  // x * y / y is x, unless y has no place in its type.
+  tern::examples::Notebook note("Numerical stability");
+  note.text("# Numbers without a place\nx * y / y is x, unless y has none.");
   bool holds = true;
   for (const double y : {1e-50, 1e39}) {
     const Tensor stored = torch::tensor(y, torch::kDouble).to(torch::kFloat);
     const Tensor z = 1 * stored / stored;
-    fmt::print(
+    note.print(
         "y = {:.0e} is {} in fp32, and 1 * y / y is {}\n",
         y,
         text(stored),
@@ -95,6 +99,13 @@ int main() try {
     holds = holds && z.isnan().item<bool>();
   }
 
+  note.text(
+      "# Softmax and cross-entropy\nAs one would write them, and stable:");
+  note.function("naive_softmax");
+  note.function("stable_softmax");
+  note.function("naive_cross_entropy");
+  note.function("stable_cross_entropy");
+  note.text("Each in fp32 and half, value and gradient next to the truth:");
   struct Case {
     torch::Dtype dtype;
     std::vector<double> for_softmax, for_cross_entropy;
@@ -103,25 +114,31 @@ int main() try {
        {Case{torch::kFloat, {100, 98}, {200, 0}},
         Case{torch::kHalf, {12, 10}, {20, 0}}}) {
     const char* type = c10::toString(c.dtype);
-    fmt::print("\n{}, logits [{}]:\n", type, fmt::join(c.for_softmax, ", "));
+    note.print("\n{}, logits [{}]:\n", type, fmt::join(c.for_softmax, ", "));
     const auto softmax = [&](const char* name, Function f) {
-      return show(name, f, stable_softmax, c.for_softmax, c.dtype);
+      return show(note, name, f, stable_softmax, c.for_softmax, c.dtype);
     };
     holds &= !softmax("naive softmax", naive_softmax);
     holds &= softmax("stable softmax", stable_softmax);
 
-    fmt::print(
+    note.print(
         "{}, logits [{}], labels [0.5, 0.5]:\n",
         type,
         fmt::join(c.for_cross_entropy, ", "));
     const auto cross_entropy = [&](const char* name, Function f) {
-      return show(name, f, stable_cross_entropy, c.for_cross_entropy, c.dtype);
+      return show(
+          note,
+          name,
+          f,
+          stable_cross_entropy,
+          c.for_cross_entropy,
+          c.dtype);
     };
     holds &= !cross_entropy("naive cross-entropy", naive_cross_entropy);
     holds &= cross_entropy("stable cross-entropy", stable_cross_entropy);
     holds &= cross_entropy("cross_entropy_loss", library_cross_entropy);
   }
-  fmt::print(
+  note.print(
       "\n{}\n",
       holds ? "The naive forms fail, the stable ones are right, in both types."
             : "A form did not behave as said.");

@@ -181,6 +181,17 @@ TEST(LrFind, DrawsItselfWithItsSuggestions) {
   }
 }
 
+TEST(LrFind, RefusesAnEmptyLoaderAndLeavesTheLearnerUsable) {
+  Learner learn(point_data(16), point_net(), quiet());  // less than a batch
+  const Tensors before = parameters_of(learn);
+  expect_error<c10::ValueError>(
+      [&] { learn.lr_find(); },
+      {"the train loader has no batch", "16 samples, batch size 32"});
+  EXPECT_TRUE(all_equal(parameters_of(learn), before));
+  EXPECT_FALSE(learn.is_fitting());
+  learn.validate();
+}
+
 TEST(LrFind, RefusesTooFewBatches) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(

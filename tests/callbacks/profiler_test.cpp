@@ -136,5 +136,27 @@ TEST(Profiler, CannotStartWithATraceThatCannotBeWritten) {
   EXPECT_EQ(learn.callbacks().size(), 3u);
 }
 
+TEST(Profiler, MarksItsPhasesForNsightWithoutATool) {
+  const auto sink = std::make_shared<MemorySink>();
+  auto learn = slow_learner(sink);
+  learn->add<Profiler>({.nvtx = true, .show = false}).fit(1);
+  EXPECT_EQ(learn->find<Profiler>()->batches(), 4);
+  for (const std::string& line : sink->lines) {
+    EXPECT_EQ(line.find("ms/batch"), std::string::npos);
+  }
+}
+
+TEST(Profiler, BeginsAnewOnRequest) {
+  auto learn = slow_learner();
+  learn->add<Profiler>();
+  const auto profiler = learn->find<Profiler>();
+  learn->add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+    if (l.state().training && l.state().batch == 3) profiler->restart();
+  }});
+  learn->fit(1);
+  EXPECT_EQ(profiler->batches(), 1);
+  EXPECT_LT(profiler->seconds(Phase::data_wait), 0.008);
+}
+
 }  // namespace
 }  // namespace tern::profiler_test

@@ -34,6 +34,18 @@ TEST(ProgressPrinter, PrintsFastaisTable) {
   EXPECT_EQ(sink->lines[2].substr(0, 7), "1      ");
 }
 
+TEST(ProgressPrinter, EndsARowWithTheLossesAsBlocksOnRequest) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.sink = sink, .sparkline = true});
+  learn.fit(2);
+  EXPECT_TRUE(sink->lines[0].ends_with("time      losses")) << sink->lines[0];
+  for (int row : {1, 2}) {
+    const std::string& line = sink->lines.at(row);
+    // 8 batches; a block takes three bytes.
+    EXPECT_EQ(line.size() - line.find("00:00  ") - 10, 3u * 8) << line;
+  }
+}
+
 TEST(ProgressPrinter, ShowsThatThereIsNoValidation) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(

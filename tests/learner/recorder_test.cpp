@@ -7,9 +7,11 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/mixed_precision.h"
 #include "tern/data/formats/error.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/plot.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
@@ -78,6 +80,51 @@ TEST(Recorder, DrawsTheLosses) {
   expect_error<IoError>(
       [&] { learn.recorder().plot_losses(temp / "no" / "losses.svg"); },
       {"losses.svg", "No such file"});
+}
+
+TEST(Recorder, KeepsTheLossScaleAndWhichStepsWereSkipped) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet());
+  learn.to_fp16({.init_scale = 1024, .force_fp16 = true});
+  learn.add(overflow_at({2, 5})).fit(1);
+  EXPECT_EQ(
+      learn.recorder().loss_scales(),
+      (std::vector<double>{1024, 1024, 512, 512, 512, 256, 256, 256}));
+  EXPECT_EQ(learn.recorder().skipped_steps(), (std::vector<int64_t>{2, 5}));
+  learn.to_fp32().fit(1);
+  EXPECT_TRUE(std::isnan(learn.recorder().loss_scales().back()));
+  EXPECT_EQ(learn.recorder().loss_scales().size(), 16u);
+
+  Recorder loaded;
+  loaded.load_state_dict(learn.recorder().state_dict());
+  EXPECT_EQ(loaded.skipped_steps(), learn.recorder().skipped_steps());
+  EXPECT_EQ(loaded.loss_scales()[5], 256);
+
+  const Plot plot = learn.recorder().loss_scale_plot();
+  ASSERT_EQ(plot.curves.size(), 2u);
+  EXPECT_EQ(plot.curves[1].x, (std::vector<double>{3, 6}));
+  learn.recorder().plot_loss_scales(temp / "scale.svg");
+}
+
+TEST(Recorder, DrawsRatesMomentumAndMetrics) {
+  const TempFolder temp;
+  Learner learn(
+      point_data(),
+      point_net(),
+      quiet({.metrics = {accuracy(), error_rate()}}));
+  learn.fit(3, 0.25);
+  Recorder& recorder = learn.recorder();
+  EXPECT_EQ(
+      recorder.learning_rate_plot().curves.at(0).y,
+      std::vector<double>(24, 0.25));
+  const Plot metrics = recorder.metric_plot();
+  ASSERT_EQ(metrics.curves.size(), 2u);
+  EXPECT_EQ(metrics.curves[0].label, "accuracy");
+  EXPECT_EQ(metrics.curves[0].x, (std::vector<double>{8, 16, 24}));
+  recorder.plot_learning_rates(temp / "lr.png");
+  recorder.plot_momentums(temp / "momentum.svg");
+  recorder.plot_metrics(temp / "metrics.svg");
+  EXPECT_EQ(temp.entries(), 3);
 }
 
 }  // namespace

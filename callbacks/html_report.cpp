@@ -1,0 +1,53 @@
+#include "tern/callbacks/html_report.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+HtmlReport::HtmlReport(Options options) : options_(std::move(options)) {
+  TORCH_CHECK_VALUE(
+      !options_.file.empty(),
+      "[HtmlReport] the file's name is empty; give the report a name.");
+  options_.report.layers = false;  // the model is busy
+}
+
+void HtmlReport::write(Learner& learn) const {
+  const std::filesystem::path file = learn.options().path / options_.file;
+  if (file.has_parent_path()) make_folders(file.parent_path());
+  make_report(learn, options_.report).save(file);
+}
+
+void HtmlReport::write_or_tell(Learner& learn) {
+  try {
+    write(learn);
+  } catch (const IoError& error) {
+    if (std::exchange(has_told_, true)) return;
+    learn.sink().warning(fmt::format(
+        "HtmlReport: {}. Training goes on; the report stays as it was.",
+        error.what()));
+  }
+}
+
+void HtmlReport::on_train_begin(Learner& learn) {
+  if (learn.state().is_trial) return;
+  options_.report.fit_has_ended = false;
+  write(learn);
+}
+
+void HtmlReport::on_epoch_end(Learner& learn) {
+  if (!learn.state().is_trial) write_or_tell(learn);
+}
+
+void HtmlReport::on_train_end(Learner& learn) {
+  if (learn.state().is_trial) return;
+  options_.report.fit_has_ended = true;
+  write_or_tell(learn);
+}
+
+}  // namespace tern

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <filesystem>
+
+#include "tern/learner/callback.h"
+#include "tern/learner/report.h"
+
+namespace tern {
+
+/// Keeps `Learner::report` up to date while a training runs: written after each
+/// epoch, and when a fit ends or fails.
+///
+///   learn.add<HtmlReport>({.file = "run.html"}).fit(10);
+///
+/// A reader sees the older or the newer page, never half of one. What cannot be
+/// written is told to the sink once; training goes on.
+class HtmlReport final : public Callback {
+ public:
+  struct Options {
+    /// Relative to `LearnerOptions::path`.
+    std::filesystem::path file = "report.html";
+    ReportOptions report = {};
+  };
+
+  explicit HtmlReport(Options options);
+  HtmlReport() : HtmlReport(Options{}) {}
+
+  /// \throws IoError if the file cannot be written.
+  void on_train_begin(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  /// What the others have made of the epoch is in it.
+  int order() const override { return callback_order::kSaveCheckpoint - 1; }
+
+ private:
+  void write(Learner& learn) const;
+  void write_or_tell(Learner& learn);
+
+  Options options_;
+  bool has_told_ = false;
+};
+
+}  // namespace tern

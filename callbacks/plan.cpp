@@ -1,0 +1,372 @@
+#include "tern/callbacks/plan.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/trial.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/master_weights.h"
+#include "tern/learner/memory_meter.h"
+#include "tern/learner/model_summary.h"
+#include "tern/learner/optim/hyper_parameters.h"
+#include "tern/learner/optim/named_state.h"
+#include "tern/learner/run_facts.h"
+#include "tern/learner/snapshot.h"
+#include "tern/learner/training_loop.h"
+
+namespace tern {
+
+namespace {
+
+constexpr int64_t kWarmUp = 2;
+
+double milliseconds(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+// Ends a trial after its batches, and forgets the slow first ones.
+class Measured final : public Callback {
+ public:
+  Measured(std::shared_ptr<Profiler> profiler, int64_t batches)
+      : profiler_(std::move(profiler)), batches_(batches) {}
+
+  void on_batch_end(Learner& learn) override {
+    ++done_;
+    if (done_ == kWarmUp) profiler_->restart();
+    if (done_ >= kWarmUp + batches_) learn.state().stop_training = true;
+  }
+  int order() const override { return callback_order::kLast + 1; }
+
+ private:
+  std::shared_ptr<Profiler> profiler_;
+  int64_t batches_, done_ = 0;
+};
+
+// Batches that are asked for without pause come as fast as the loader can,
+// once those that it makes ahead are through. Looks for a second at most.
+double measure_loader(const DataLoader& loader) {
+  const DataLoaderOptions& options = loader.options();
+  const int64_t ahead =
+      std::max<int64_t>(1, options.workers * options.prefetch);
+  const auto start = std::chrono::steady_clock::now();
+  auto first = start, last = start;
+  int64_t batches = 0;
+  auto epoch = loader.epoch(0);
+  while (epoch.next()) {
+    last = std::chrono::steady_clock::now();
+    if (batches == 0) first = last;
+    ++batches;
+    if (batches > 2 * ahead + 4 || last - start > std::chrono::seconds(1)) {
+      break;
+    }
+  }
+  return batches > 1
+             ? milliseconds(last - first) / static_cast<double>(batches - 1)
+             : milliseconds(last - start);
+}
+
+int64_t bytes_of(const std::vector<ModelTensor>& tensors) {
+  int64_t bytes = 0;
+  for (const ModelTensor& t : tensors) {
+    bytes += static_cast<int64_t>(t.tensor.nbytes());
+  }
+  return bytes;
+}
+
+void add_groups(
+    Learner& learn,
+    const std::vector<std::vector<ModelTensor>>& layer_groups,
+    TrainingPlan& plan) {
+  // By layer group, as the rates are; the optimizer's own groups are finer.
+  const auto rates = learn.learning_rates();
+  for (const double rate : rates) plan.groups.push_back({.lr = rate});
+  std::unordered_map<const c10::TensorImpl*, bool> decays;
+  for (const auto& group : learn.optimizer().param_groups()) {
+    const bool is_decayed = optim::weight_decay(group.options()) > 0;
+    for (const torch::Tensor& p : group.params()) {
+      decays[p.unsafeGetTensorImpl()] = is_decayed;
+    }
+  }
+  for (size_t i = 0; i < layer_groups.size(); ++i) {
+    TrainingPlan::Group& group = plan.groups[i];
+    group.weight_decay = learn.options().weight_decay;
+    for (const ModelTensor& p : layer_groups[i]) {
+      const int64_t count = p.tensor.numel();
+      const torch::Tensor stepped =
+          learn.masters() ? learn.masters()->of(p.tensor) : p.tensor;
+      group.parameters += count;
+      if (p.tensor.requires_grad()) {
+        group.trainable += count;
+        plan.gradient_bytes += static_cast<int64_t>(p.tensor.nbytes());
+      }
+      if (!decays[stepped.unsafeGetTensorImpl()]) group.without_decay += count;
+    }
+  }
+}
+
+void add_bytes(Learner& learn, TrainingPlan& plan) {
+  plan.weight_bytes =
+      bytes_of(learn.model().parameters()) + bytes_of(learn.model().buffers());
+  if (!learn.masters()) return;
+  for (const torch::Tensor& master : learn.masters()->masters()) {
+    plan.weight_bytes += static_cast<int64_t>(master.nbytes());
+  }
+}
+
+// 0 for an optimizer whose state nobody can look into.
+int64_t optimizer_bytes(torch::optim::Optimizer& optimizer) {
+  optim::ParameterNames names;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& p : group.params()) {
+      names[p.unsafeGetTensorImpl()] = std::to_string(names.size());
+    }
+  }
+  int64_t bytes = 0;
+  try {
+    for (const auto& entry : optim::named_state(optimizer, names)) {
+      bytes += static_cast<int64_t>(entry.value().nbytes());
+    }
+  } catch (const c10::NotImplementedError&) {
+    return 0;
+  }
+  return bytes;
+}
+
+double milliseconds_of(const TrainingPlan& plan, Phase phase) {
+  return plan.milliseconds[static_cast<size_t>(phase)];
+}
+
+void find_problems(Learner& learn, TrainingPlan& plan) {
+  const DataBunch& data = learn.data();
+  const DataLoader& train = *data.train;
+  if (!data.valid) {
+    plan.problems.emplace_back(
+        "there is no validation data: nothing will show whether the model "
+        "generalises");
+  }
+  const int64_t used = plan.batches * plan.batch_size;
+  const int64_t left_out = plan.samples - used;
+  if (train.options().drop_last && left_out * 10 > plan.samples) {
+    plan.problems.push_back(fmt::format(
+        "{} of {} samples of each epoch are left out as a short last batch; "
+        "use a smaller batch size",
+        left_out,
+        plan.samples));
+  }
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    if (plan.groups[i].trainable > 0 && plan.groups[i].lr == 0) {
+      plan.problems.push_back(
+          fmt::format("the learning rate of group {} is 0", i));
+    }
+  }
+}
+
+void advise_workers(TrainingPlan& plan) {
+  const double compute =
+      plan.step_milliseconds - milliseconds_of(plan, Phase::data_wait);
+  if (plan.loader_milliseconds <= compute) return;
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  const std::string slow = fmt::format(
+      "the loader needs {:.1f} ms a batch, training {:.1f} ms: it waits for "
+      "data",
+      plan.loader_milliseconds,
+      compute);
+  if (plan.workers + 1 < cores) {
+    const double needed =
+        static_cast<double>(std::max<int64_t>(1, plan.workers)) *
+        plan.loader_milliseconds / std::max(compute, 0.01);
+    plan.advice.push_back(fmt::format(
+        "{}. Use {} workers (now {})",
+        slow,
+        std::clamp<int64_t>(
+            static_cast<int64_t>(needed) + 1,
+            plan.workers + 1,
+            cores - 1),
+        plan.workers));
+  } else {
+    plan.advice.push_back(fmt::format(
+        "{}, and all {} cores are busy. Make samples cheaper: presize images, "
+        "or augment on the device",
+        slow,
+        cores));
+  }
+}
+
+void advise_batch_size(TrainingPlan& plan) {
+  const double model = milliseconds_of(plan, Phase::forward) +
+                       milliseconds_of(plan, Phase::loss) +
+                       milliseconds_of(plan, Phase::backward);
+  const double step =
+      plan.step_milliseconds - milliseconds_of(plan, Phase::data_wait);
+  if (step < 20 && model < 0.5 * step && plan.samples > 4 * plan.batch_size) {
+    plan.advice.push_back(fmt::format(
+        "the model takes {:.2f} of {:.2f} ms a batch: a larger batch than {} "
+        "wastes less",
+        model,
+        step,
+        plan.batch_size));
+  }
+}
+
+void advise_precision(Learner& learn, TrainingPlan& plan) {
+  if (plan.precision != "fp32") return;
+  if (learn.data().device.is_cuda()) {
+    plan.advice.emplace_back(
+        "computing is in fp32: to_fp16(), to_bf16() or to_amp() are faster on "
+        "this device");
+    return;
+  }
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512bf16") && plan.step_milliseconds > 20) {
+    plan.advice.emplace_back(
+        "this processor computes in bfloat16: try to_bf16() or to_amp()");
+  }
+#endif
+}
+
+}  // namespace
+
+double TrainingPlan::seconds() const {
+  return 1e-3 * static_cast<double>(epochs * batches) *
+         std::max(step_milliseconds, loader_milliseconds);
+}
+
+std::string TrainingPlan::to_string() const {
+  std::string text = fmt::format(
+      "{} epochs of {} batches of {} samples on {}, {}, {}\n",
+      epochs,
+      with_commas(batches),
+      batch_size,
+      device,
+      precision,
+      optimizer);
+  text += "group    parameters       trained          lr       decay\n";
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const Group& group = groups[i];
+    text += fmt::format(
+        "{:<5}{:>14}{:>14}{:>12.4g}{:>12.4g}{}{}\n",
+        i,
+        with_commas(group.parameters),
+        with_commas(group.trainable),
+        group.lr,
+        group.weight_decay,
+        group.trainable == 0 ? "  frozen" : "",
+        group.without_decay && group.weight_decay > 0
+            ? fmt::format(
+                  "  ({} without decay)",
+                  with_commas(group.without_decay))
+            : "");
+  }
+  text += fmt::format("\n{}\n\n", fmt::join(loop, "\n"));
+  for (size_t i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    if (phase == Phase::validation) continue;
+    text += fmt::format(
+        "{:<11}{:>9.3f} ms\n",
+        tern::to_string(phase),
+        milliseconds[i]);
+  }
+  text += fmt::format(
+      "a batch    {:>9.3f} ms; the loader alone makes one in {:.3f} ms with {} "
+      "workers\n"
+      "about {:.1f} s in all, without validation\n"
+      "memory     {} weights, {} optimizer, {} at the height of a step ({} of "
+      "it gradients): {}\n",
+      step_milliseconds,
+      loader_milliseconds,
+      workers,
+      seconds(),
+      bytes_text(weight_bytes),
+      bytes_text(optimizer_bytes),
+      bytes_text(step_bytes),
+      bytes_text(gradient_bytes),
+      bytes_text(bytes()));
+  for (const std::string& problem : problems) {
+    text += fmt::format("problem: {}.\n", problem);
+  }
+  for (const std::string& hint : advice) {
+    text += fmt::format("advice: {}.\n", hint);
+  }
+  return text;
+}
+
+TrainingPlan Learner::plan() {
+  return plan(TrainingPlanOptions{});
+}
+
+TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
+  TORCH_CHECK_VALUE(
+      options.batches >= 1 && options.epochs >= 0,
+      fmt::format(
+          "[Learner::plan] batches is {}, epochs is {}; expected at least 1 "
+          "batch and no negative epochs.",
+          options.batches,
+          options.epochs));
+  TORCH_CHECK(
+      !is_fitting_,
+      "[Learner::plan] this Learner is training; call plan before or after "
+      "fit.");
+  const DataLoader& train = data_.loader(Split::train);
+  TrainingPlan plan;
+  plan.device = data_.device.str();
+  plan.precision = precision_text(*this);
+  plan.epochs = options.epochs;
+  plan.samples = train.dataset().size();
+  plan.batch_size = train.options().batch_size;
+  plan.batches = train.size();
+  plan.workers = train.options().workers;
+  plan.loop = training_loop(callbacks_);
+
+  const auto profiler = std::make_shared<Profiler>(
+      Profiler::Options{.show = false, .in_trials = true});
+  const int64_t trial = kWarmUp + options.batches;
+  const int64_t epochs =
+      plan.batches > 0 ? (trial + plan.batches - 1) / plan.batches : 1;
+  const bool had_optimizer = has_optimizer();
+  LearnerSnapshot before(*this);
+  try {
+    int64_t peak = 0;
+    {
+      const MemoryMeter memory(data_.device);
+      const int64_t at_first = memory.live_bytes();
+      fit(epochs,
+          options.lr,
+          {std::make_shared<Trial>(),
+           profiler,
+           std::make_shared<Measured>(profiler, options.batches)});
+      peak = memory.peak_bytes() - at_first;
+    }
+    plan.optimizer = optimizer_text(*this);
+    add_groups(*this, groups_, plan);
+    add_bytes(*this, plan);
+    plan.optimizer_bytes = optimizer_bytes(optimizer());
+    const int64_t made = had_optimizer ? 0 : plan.optimizer_bytes;
+    plan.step_bytes = std::max<int64_t>(0, peak - made);
+  } catch (...) {
+    before.restore();
+    throw;
+  }
+  before.restore();
+  const auto batches =
+      static_cast<double>(std::max<int64_t>(1, profiler->batches()));
+  for (size_t i = 0; i < kPhases; ++i) {
+    plan.milliseconds[i] =
+        1e3 * profiler->seconds(static_cast<Phase>(i)) / batches;
+    plan.step_milliseconds += plan.milliseconds[i];
+  }
+  plan.loader_milliseconds = measure_loader(train);
+  find_problems(*this, plan);
+  advise_workers(plan);
+  advise_batch_size(plan);
+  advise_precision(*this, plan);
+  return plan;
+}
+
+}  // namespace tern

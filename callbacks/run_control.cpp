@@ -1,0 +1,162 @@
+#include "tern/callbacks/run_control.h"
+
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/data/error_text.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+namespace {
+
+// request_stop may come from a signal handler, which can notify nobody.
+constexpr std::chrono::milliseconds kStopPoll(50);
+
+}  // namespace
+
+void RunControl::pause() {
+  const std::lock_guard lock(mutex_);
+  should_pause_ = true;
+  has_news_ = true;
+}
+
+void RunControl::resume() {
+  const std::lock_guard lock(mutex_);
+  should_pause_ = false;
+  changed_.notify_all();
+}
+
+bool RunControl::pause_requested() const {
+  const std::lock_guard lock(mutex_);
+  return should_pause_;
+}
+
+void RunControl::set_learning_rates(LearningRates lr) {
+  const std::lock_guard lock(mutex_);
+  rates_ = std::move(lr);
+  has_news_ = true;
+  changed_.notify_all();
+}
+
+void RunControl::release_learning_rates() {
+  const std::lock_guard lock(mutex_);
+  rates_ = LearningRates{};
+  has_news_ = true;
+  changed_.notify_all();
+}
+
+void RunControl::request_checkpoint(std::filesystem::path folder) {
+  const std::lock_guard lock(mutex_);
+  checkpoint_folder_ = std::move(folder);
+  has_news_ = true;
+  changed_.notify_all();
+}
+
+void RunControl::on_train_begin(Learner& learn) {
+  if (!learn.state().is_trial && has_news_) use_rates(learn);
+}
+
+// Runs after the schedules, and so has the last word.
+void RunControl::on_batch_begin(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!state.training || state.is_trial || used_rates_.empty()) return;
+  learn.set_hyper_parameter(HyperParameter::lr, used_rates_);
+}
+
+void RunControl::on_batch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!state.training || state.is_trial || !has_news_.exchange(false)) return;
+  use_rates(learn);
+  write_checkpoint(learn);
+  wait_while_paused(learn);
+}
+
+void RunControl::on_train_end(Learner& learn) {
+  if (learn.state().is_trial) return;
+  is_paused_ = false;
+  used_rates_.clear();
+  own_rates_.clear();
+}
+
+void RunControl::use_rates(Learner& learn) {
+  std::optional<LearningRates> rates;
+  {
+    const std::lock_guard lock(mutex_);
+    rates = std::exchange(rates_, std::nullopt);
+  }
+  if (!rates) return;
+  try {
+    if (rates->empty()) {
+      used_rates_.clear();
+      // A schedule sets its own before the next batch.
+      if (!own_rates_.empty()) {
+        learn.set_hyper_parameter(HyperParameter::lr, own_rates_);
+      }
+      own_rates_.clear();
+      return;
+    }
+    const auto values = rates->resolve(learn.layer_groups(), 0);
+    if (own_rates_.empty()) own_rates_ = learn.learning_rates();
+    used_rates_ = values;
+  } catch (const std::exception& error) {
+    learn.sink().warning(fmt::format(
+        "RunControl: the learning rates stay as they are. {}",
+        message_of(error)));
+  }
+}
+
+void RunControl::write_checkpoint(Learner& learn) {
+  std::optional<std::filesystem::path> folder;
+  {
+    const std::lock_guard lock(mutex_);
+    folder = std::exchange(checkpoint_folder_, std::nullopt);
+  }
+  if (!folder) return;
+  try {
+    learn.save_checkpoint(learn.options().path / *folder);
+    ++checkpoints_;
+  } catch (const std::exception& error) {
+    learn.sink().warning(fmt::format(
+        "RunControl: no checkpoint was written, training goes on. {}",
+        message_of(error)));
+  }
+}
+
+void RunControl::wait_while_paused(Learner& learn) {
+  std::unique_lock lock(mutex_);
+  while (should_pause_ && !learn.stop_requested()) {
+    is_paused_ = true;
+    changed_.wait_for(lock, kStopPoll);
+    if (!has_news_.exchange(false)) continue;
+    lock.unlock();
+    use_rates(learn);
+    write_checkpoint(learn);
+    lock.lock();
+  }
+  is_paused_ = false;
+}
+
+StateDict RunControl::state_dict() const {
+  StateDict state;
+  if (used_rates_.empty()) return state;
+  state.insert("rates", torch::tensor(used_rates_, torch::kDouble));
+  state.insert("own rates", torch::tensor(own_rates_, torch::kDouble));
+  return state;
+}
+
+void RunControl::load_state_dict(const StateDict& state) {
+  const auto column = [&](const char* name) {
+    const torch::Tensor* const values = state.find(name);
+    if (!values) return std::vector<double>();
+    const auto* const data = values->const_data_ptr<double>();
+    return std::vector<double>(data, data + values->numel());
+  };
+  used_rates_ = column("rates");
+  own_rates_ = column("own rates");
+}
+
+}  // namespace tern

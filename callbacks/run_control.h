@@ -1,0 +1,81 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "tern/learner/callback.h"
+#include "tern/learner/learning_rates.h"
+
+namespace tern {
+
+/// Steers a running fit from another thread: the buttons of an application.
+///
+///   auto control = std::make_shared<tern::RunControl>();
+///   std::thread training([&] { learn.add(control).fit(100); });
+///   control->pause();
+///   control->set_learning_rates(1e-4);
+///   control->resume();
+///
+/// What is asked for happens once the step that is being made is complete.
+/// Every function but the events may be called from any thread, also when no
+/// fit runs; then it holds from the next fit on. `learn.request_stop()` ends a
+/// fit, a paused one too. Progress comes to the Learner's sink.
+class RunControl final : public Callback {
+ public:
+  /// The fit waits before its next batch until `resume`. Validation is not
+  /// held up in the middle.
+  void pause();
+  void resume();
+  /// Whether `resume` has yet to be called.
+  bool pause_requested() const;
+  /// Whether the fit stands still now.
+  bool is_paused() const { return is_paused_; }
+
+  /// These rates hold from the next batch until the fit ends, also in place of
+  /// what a schedule says. A fit whose layer groups they do not fit gets a
+  /// warning in its sink and goes on as before.
+  void set_learning_rates(LearningRates lr);
+  /// Gives the rates back to the fit's own or its schedule.
+  void release_learning_rates();
+
+  /// Writes a checkpoint after the next step, as `Learner::save_checkpoint`;
+  /// also while the fit is paused. What cannot be written is told to the sink,
+  /// and training goes on.
+  void request_checkpoint(std::filesystem::path folder);
+  /// Checkpoints that were written so far.
+  int64_t checkpoints_written() const { return checkpoints_; }
+
+  void on_train_begin(Learner& learn) override;
+  void on_batch_begin(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+  /// After everyone who has a part in a step.
+  int order() const override { return callback_order::kSaveCheckpoint + 1; }
+
+ private:
+  void use_rates(Learner& learn);
+  void write_checkpoint(Learner& learn);
+  void wait_while_paused(Learner& learn);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  bool should_pause_ = false;
+  std::optional<LearningRates> rates_;
+  std::optional<std::filesystem::path> checkpoint_folder_;
+
+  std::atomic<bool> has_news_ = false;  // saves the lock when there are none
+  std::atomic<bool> is_paused_ = false;
+  std::atomic<int64_t> checkpoints_ = 0;
+  // Of the training thread.
+  std::vector<double> used_rates_;  // for each layer group; empty: the fit's
+  std::vector<double> own_rates_;   // what they have replaced
+};
+
+}  // namespace tern

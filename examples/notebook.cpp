@@ -1,0 +1,279 @@
+#include "notebook.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include <tern/data/error_text.h>
+#include <tern/data/formats/file_io.h>
+#include <tern/learner/html_text.h>
+
+namespace tern::examples {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path pages_folder() {
+  const char* const folder = std::getenv("TERN_PAGES");
+  return folder ? folder : "";
+}
+
+std::vector<std::string> lines_of(const fs::path& file) {
+  std::vector<std::string> lines;
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// The compiler may have been given a path from the build folder.
+fs::path source_file(const char* compiled_as) {
+  const std::string path = compiled_as;
+  const std::string folder = "examples/";
+  const size_t at = path.rfind(folder);
+  return fs::path(TERN_EXAMPLES_FOLDER) /
+         (at == std::string::npos ? path : path.substr(at + folder.size()));
+}
+
+bool is_blank(const std::string& line) {
+  return line.find_first_not_of(' ') == std::string::npos;
+}
+
+bool begins_cell(const std::string& line) {
+  return line.find("note.text(") != std::string::npos ||
+         line.find("note.function(") != std::string::npos;
+}
+
+// Without the indentation that all lines share, and blank lines at the ends.
+std::string joined(std::vector<std::string> lines) {
+  while (!lines.empty() && is_blank(lines.back())) lines.pop_back();
+  while (!lines.empty() && is_blank(lines.front())) lines.erase(lines.begin());
+  size_t indent = std::string::npos;
+  for (const std::string& line : lines) {
+    if (!is_blank(line)) indent = std::min(indent, line.find_first_not_of(' '));
+  }
+  std::string text;
+  for (const std::string& line : lines) {
+    text += (is_blank(line) ? "" : line.substr(indent)) + "\n";
+  }
+  return text;
+}
+
+// What stands between pairs of `mark` gets the tag.
+std::string
+tagged(std::string text, const std::string& mark, const std::string& tag) {
+  for (size_t open = 0; (open = text.find(mark, open)) != std::string::npos;) {
+    const size_t close = text.find(mark, open + mark.size());
+    if (close == std::string::npos) break;
+    text.replace(close, mark.size(), "</" + tag + ">");
+    text.replace(open, mark.size(), "<" + tag + ">");
+    open = close;
+  }
+  return text;
+}
+
+std::string inline_html(std::string_view text) {
+  return tagged(tagged(html_escape(text), "`", "code"), "**", "strong");
+}
+
+void add_markdown(HtmlPage& page, std::string_view markdown) {
+  std::string paragraph, list;
+  const auto flush = [&] {
+    if (!paragraph.empty()) {
+      page.raw("<p>" + inline_html(paragraph) + "</p>\n");
+    }
+    if (!list.empty()) page.raw("<ul>" + list + "</ul>\n");
+    paragraph.clear();
+    list.clear();
+  };
+  while (!markdown.empty()) {
+    const size_t end = std::min(markdown.find('\n'), markdown.size());
+    const std::string_view line = markdown.substr(0, end);
+    markdown.remove_prefix(std::min(end + 1, markdown.size()));
+    if (line.starts_with("# ")) {
+      flush();
+      page.heading(line.substr(2));
+    } else if (line.starts_with("- ")) {
+      if (!paragraph.empty()) flush();
+      list += "<li>" + inline_html(line.substr(2)) + "</li>";
+    } else if (line.empty()) {
+      flush();
+    } else {
+      if (!list.empty()) flush();
+      paragraph += (paragraph.empty() ? "" : " ") + std::string(line);
+    }
+  }
+  flush();
+}
+
+// The comment that a file begins with.
+std::string first_comment(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) {
+    if (!line.starts_with("//")) break;
+    text += line.substr(std::min<size_t>(3, line.size())) + "\n";
+  }
+  return text;
+}
+
+// What stands between two marks on the page in `html`, or "".
+std::string between(
+    const std::string& html,
+    const std::string& open,
+    const std::string& close) {
+  const size_t begin = html.find(open);
+  if (begin == std::string::npos) return "";
+  const size_t end = html.find(close, begin);
+  if (end == std::string::npos) return "";
+  return html.substr(begin + open.size(), end - begin - open.size());
+}
+
+// The other pages of the folder, with how each begins.
+void write_index(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const fs::path& file = entry.path();
+    if (file.extension() == ".html" && file.filename() != "index.html") {
+      files.push_back(file);
+    }
+  }
+  std::sort(files.begin(), files.end());
+  HtmlPage index("Tern by example");
+  for (const fs::path& file : files) {
+    const auto bytes = read_file(file);
+    const std::string html(bytes.begin(), bytes.end());
+    index.raw(fmt::format(
+        "<h3><a href=\"{}\">{}</a></h3>\n<p>{}</p>\n",
+        html_escape(file.filename().string()),
+        between(html, "<title>", "</title>"),
+        between(html, "<p>", "</p>")));
+  }
+  index.save(folder / "index.html");
+}
+
+}  // namespace
+
+class Notebook::PageSink final : public SinkImpl {
+ public:
+  explicit PageSink(Notebook& note) : note_(note) {}
+
+  void line(const std::string& text) override {
+    note_.output_ += text + "\n";
+    terminal_->line(text);
+  }
+  void warning(const std::string& text) override {
+    note_.output_ += "warning: " + text + "\n";
+    terminal_->warning(text);
+  }
+  void progress(const Progress& progress) override {
+    terminal_->progress(progress);
+  }
+
+ private:
+  Notebook& note_;
+  Sink terminal_ = terminal();
+};
+
+Notebook::Notebook(std::string title, Place place)
+    : folder_(pages_folder()), page_(std::move(title)) {
+  const fs::path source = source_file(place.file_name());
+  name_ = source.stem();
+  if (folder_.empty()) return;
+  lines_ = lines_of(source);
+  page_.raw("<nav><a href=\"index.html\">All examples</a></nav>\n");
+  add_markdown(page_, first_comment(lines_));
+  show_code_after(place.line());
+}
+
+Notebook::~Notebook() {
+  if (folder_.empty()) return;
+  try {
+    flush_output();
+    make_folders(folder_);
+    page_.save(folder_ / name_.concat(".html"));
+    write_index(folder_);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "no page was written: {}\n", message_of(error));
+  }
+}
+
+// `line`, counted from 1, is one of the call that begins the cell.
+void Notebook::show_code_after(size_t line) {
+  if (line == 0 || line > lines_.size()) return;
+  size_t first = line - 1;
+  while (first < lines_.size() && !lines_[first].ends_with(");")) ++first;
+  ++first;
+  if (std::find(shown_.begin(), shown_.end(), first) != shown_.end()) return;
+  shown_.push_back(first);
+  std::vector<std::string> cell;
+  for (size_t i = first; i < lines_.size(); ++i) {
+    const std::string& code = lines_[i];
+    if (begins_cell(code) || code.starts_with("}")) break;
+    cell.push_back(code);
+  }
+  const std::string code = joined(cell);
+  if (!code.empty()) page_.code(code);
+}
+
+void Notebook::flush_output() {
+  if (!output_.empty()) page_.preformatted(output_);
+  output_.clear();
+}
+
+void Notebook::text(std::string_view markdown, Place place) {
+  if (folder_.empty()) return;
+  flush_output();
+  add_markdown(page_, markdown);
+  show_code_after(place.line());
+}
+
+void Notebook::function(std::string_view name) {
+  const std::string call = std::string(name) + "(";
+  for (size_t i = 0; i < lines_.size(); ++i) {
+    const std::string& line = lines_[i];
+    if (line.empty() || line[0] == ' ' ||
+        line.find(call) == std::string::npos) {
+      continue;
+    }
+    size_t first = i;
+    while (first > 0 && lines_[first - 1].starts_with("//")) --first;
+    size_t last = i;
+    while (last < lines_.size() && lines_[last] != "}") ++last;
+    last = std::min(last + 1, lines_.size());
+    flush_output();
+    page_.code(joined(
+        {lines_.begin() + static_cast<int64_t>(first),
+         lines_.begin() + static_cast<int64_t>(last)}));
+    return;
+  }
+}
+
+void Notebook::output(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+  output_ += text;
+}
+
+void Notebook::table(
+    const std::vector<std::string>& header,
+    const std::vector<std::vector<std::string>>& rows) {
+  flush_output();
+  page_.table(header, rows);
+}
+
+void Notebook::plot(const Plot& plot) {
+  flush_output();
+  page_.plot(plot);
+}
+
+void Notebook::pictures(const std::vector<HtmlPage::Picture>& pictures) {
+  flush_output();
+  page_.pictures(pictures);
+}
+
+Sink Notebook::sink() {
+  return std::make_shared<PageSink>(*this);
+}
+
+}  // namespace tern::examples

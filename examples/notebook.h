@@ -1,0 +1,71 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <tern/learner/html_page.h>
+#include <tern/learner/plot.h>
+#include <tern/learner/sink.h>
+
+namespace tern::examples {
+
+/// Makes a page of an example program that reads like a notebook: words, the
+/// program's own code, what it printed, its pictures.
+///
+///   Notebook note("Fitting a curve");      // the file's first comment opens
+///   it note.text("# Samples\nA parabola with `noise`."); const auto y = 5 * x
+///   * x + 3;          // shown as a cell of code note.print("{}\n", y); // on
+///   the terminal, and below it
+///
+/// The page is written to the folder that TERN_PAGES names, with an index of
+/// all pages there; without it the program just runs and prints.
+class Notebook {
+ public:
+  using Place = std::source_location;
+
+  explicit Notebook(std::string title, Place place = Place::current());
+  /// Writes the page. Trouble with the disk is told on stderr.
+  ~Notebook();
+  Notebook(const Notebook&) = delete;
+  Notebook& operator=(const Notebook&) = delete;
+
+  /// Prose: paragraphs, "# headings", "- lists", `code` and **bold**. The code
+  /// from here to the next `text` follows as a cell, once.
+  void text(std::string_view markdown, Place place = Place::current());
+  /// Shows a function of the file with the comment above it.
+  void function(std::string_view name);
+  /// As `fmt::print`, and into the page.
+  template <class... A>
+  void print(fmt::format_string<A...> format, A&&... arguments) {
+    output(fmt::format(format, std::forward<A>(arguments)...));
+  }
+  void output(std::string_view text);
+  void table(
+      const std::vector<std::string>& header,
+      const std::vector<std::vector<std::string>>& rows);
+  void plot(const Plot& plot);
+  void pictures(const std::vector<HtmlPage::Picture>& pictures);
+
+  /// For a Learner: its words on the terminal, and into the page.
+  Sink sink();
+
+ private:
+  class PageSink;
+
+  void show_code_after(size_t line);
+  void flush_output();
+
+  std::filesystem::path folder_, name_;  // empty folder: no page
+  std::vector<std::string> lines_;       // of the source file
+  std::vector<size_t> shown_;            // lines whose cells are in the page
+  HtmlPage page_;
+  std::string output_;
+};
+
+}  // namespace tern::examples

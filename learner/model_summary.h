@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tern/learner/model.h"
+
+namespace tern {
+
+/// What one layer of a model is and does.
+struct LayerSummary {
+  std::string name;  // "layer1.0.conv1"
+  std::string kind;  // "Conv2d"; empty in a TorchScript model
+  /// Sizes of its output; empty where they cannot be seen: of a layer without
+  /// parameters that is not in a Sequential.
+  std::vector<int64_t> output;
+  int64_t parameters = 0;     // its own, without those of layers in it
+  int64_t trainable = 0;      // of these, those that are not frozen
+  int64_t multiply_adds = 0;  // of its matrix products and convolutions
+};
+
+/// A model layer by layer, for one batch.
+struct ModelSummary {
+  std::vector<LayerSummary> layers;
+  std::vector<std::vector<int64_t>> inputs;  // their sizes
+  int64_t parameters = 0, trainable = 0;
+  /// Of the whole model, also where no layer could be named.
+  int64_t multiply_adds = 0;
+  int64_t parameter_bytes = 0, buffer_bytes = 0;
+  /// What the operations of a forward pass give; backward needs most of it.
+  int64_t activation_bytes = 0;
+
+  /// A table, and the sums.
+  std::string to_string() const;
+};
+
+/// Runs `model` once on `inputs`, in eval and without gradients, and looks at
+/// what its layers and operations give. A layer is a module that has parameters
+/// of its own or no modules in it. Attention that is one fused operation counts
+/// no multiply-adds.
+/// \param inputs  On the model's device, in a type that it takes.
+ModelSummary summarize(Model& model, const Tensors& inputs);
+
+/// "1.2 MB": in units of 1000.
+std::string bytes_text(int64_t bytes);
+/// "1,234,567".
+std::string with_commas(int64_t number);
+
+}  // namespace tern

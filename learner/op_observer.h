@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <ATen/record_function.h>
+#include <torch/types.h>
+
+namespace tern {
+
+/// Sees the operations that this thread calls while it lives, each after it was
+/// made. One at a time in a thread.
+class OpObserver {
+ public:
+  struct Op {
+    const char* name;  // "aten::linear"
+    /// How many operations it is made inside of.
+    int64_t depth;
+    /// All tensors, those of lists too.
+    std::vector<torch::Tensor> inputs, outputs;
+  };
+  /// May call no operation.
+  using Function = std::function<void(const Op&)>;
+
+  explicit OpObserver(Function function);
+  ~OpObserver();
+  OpObserver(const OpObserver&) = delete;
+  OpObserver& operator=(const OpObserver&) = delete;
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+/// Multiply-adds of a convolution or matrix product; 0 for other operations,
+/// and for those that are made of such.
+int64_t multiply_adds(const OpObserver::Op& op);
+
+}  // namespace tern
