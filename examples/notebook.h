@@ -18,10 +18,13 @@ namespace tern::examples {
 /// Makes a page of an example program that reads like a notebook: words, the
 /// program's own code, what it printed, its pictures.
 ///
-///   Notebook note("Fitting a curve");      // the file's first comment opens
-///   it note.text("# Samples\nA parabola with `noise`."); const auto y = 5 * x
-///   * x + 3;          // shown as a cell of code note.print("{}\n", y); // on
-///   the terminal, and below it
+///   Notebook note("Fitting a curve");
+///   note.text("# Samples\nA parabola with `noise`.");
+///   const auto y = 5 * x * x + 3;
+///   note.print("{}\n", y);
+///
+/// The file's first comment opens the page; the code after a `text` follows it
+/// as a cell; what is printed goes to the terminal too.
 ///
 /// The page is written to the folder that TERN_PAGES names, with an index of
 /// all pages there; without it the program just runs and prints.

@@ -58,6 +58,8 @@ def build_model(name, options):
     """The network with torchvision's modules, or plain ones for simple_cnn."""
     if name == "simple_cnn":
         return simple_cnn(**options)
+    if name == "vision_model":
+        return VisionModel(**options)
     import torchvision
 
     channels = options.pop("in_channels", 3)
@@ -79,6 +81,55 @@ def build_model(name, options):
             bias=False,
         )
     return model
+
+
+class VisionModel(torch.nn.Module):
+    """A torchvision network without its classifier, and fastai's head."""
+
+    def __init__(
+        self, body, in_channels, outputs, hidden, dropout, concat_pool
+    ):
+        super().__init__()
+        if body.startswith("resnet"):
+            self.body = build_model(body, {"in_channels": in_channels})
+            self.body.fc = torch.nn.Identity()
+            self.body.avgpool = torch.nn.Identity()
+            features = 512 if body in ("resnet18", "resnet34") else 2048
+        elif body == "mobilenet_v2" and in_channels == 3:
+            self.body = build_model(body, {})
+            self.body.classifier = torch.nn.Identity()
+            features = 1280
+        else:
+            raise SystemExit(
+                f"torchvision has no {body} for {in_channels} channels; use "
+                "Tern's Predictor, or Learner::export_torchscript."
+            )
+        widths = [2 * features if concat_pool else features, *hidden, outputs]
+        layers = [torch.nn.Identity(), torch.nn.Identity()]
+        self.concat_pool = concat_pool
+        for i, (width, following) in enumerate(zip(widths, widths[1:])):
+            is_last = i + 2 == len(widths)
+            layers.append(torch.nn.BatchNorm1d(width))
+            if dropout > 0:
+                layers.append(torch.nn.Dropout())
+            layers.append(torch.nn.Linear(width, following, bias=False))
+            if not is_last:
+                layers.append(torch.nn.ReLU())
+        self.head = torch.nn.Sequential(*layers)
+
+    def features(self, x):
+        if hasattr(self.body, "features"):
+            return self.body.features(x)
+        for name, module in self.body.named_children():
+            x = module(x)
+        return x
+
+    def forward(self, x):
+        x = self.features(x)
+        mean = x.mean((2, 3))
+        if self.concat_pool:
+            mean = torch.cat([x.amax((2, 3)), mean], 1)
+        return self.head(mean)
 
 
 def simple_cnn(channels, kernel_sizes, strides, batch_norm, last_relu):

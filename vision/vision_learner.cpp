@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <torch/nn/modules/loss.h>
 
+#include "tern/data/formats/json_fields.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/image_stats.h"
 #include "tern/vision/image_targets.h"
@@ -17,6 +18,10 @@ DataBunch normalised(DataBunch data, bool is_pretrained) {
   if (is_pretrained && data.batch_transforms.empty()) {
     const ImageStats stats = stats::imagenet();
     data.batch_transforms.push_back(normalize(stats.mean, stats.stddev));
+    if (data.preprocessing) {
+      data.preprocessing->mean = stats.mean;
+      data.preprocessing->stddev = stats.stddev;
+    }
   }
   return data;
 }
@@ -34,6 +39,23 @@ LearnerOptions with_loss(LearnerOptions options, const DataBunch& data) {
     options.loss = torch::nn::BCEWithLogitsLoss();
   }
   return options;
+}
+
+// What builds a VisionModel again.
+struct Description {
+  std::string body;
+  int64_t in_channels = 3, outputs = 0;
+  HeadOptions head = {};
+};
+
+JsonFields fields_of(Description& what) {
+  return {
+      {"body", &what.body},
+      {"in_channels", &what.in_channels},
+      {"outputs", &what.outputs},
+      {"hidden", &what.head.hidden},
+      {"dropout", &what.head.dropout},
+      {"concat_pool", &what.head.concat_pool}};
 }
 
 }  // namespace
@@ -63,6 +85,24 @@ void VisionModelImpl::reset() {
 
 torch::Tensor VisionModelImpl::forward(const torch::Tensor& x) {
   return head_->forward(body_->backbone->features(x));
+}
+
+Architecture VisionModelImpl::architecture() const {
+  Description now{arch_.name(), in_channels_, outputs_, head_options_};
+  return {"vision_model", to_json(fields_of(now))};
+}
+
+VisionModel build_vision_model(const Architecture& architecture) {
+  Description now;
+  read_json(
+      architecture.options,
+      fields_of(now),
+      "the options of " + architecture.name);
+  return VisionModel(
+      VisionArch(now.body),
+      now.in_channels,
+      now.outputs,
+      now.head);
 }
 
 VisionLearner::VisionLearner(

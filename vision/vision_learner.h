@@ -9,6 +9,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
 
+#include "tern/learner/architecture.h"
 #include "tern/learner/learner.h"
 #include "tern/vision/models/head.h"
 #include "tern/vision/models/vision_arch.h"
@@ -29,7 +30,8 @@ struct VisionOptions {
 };
 
 /// A network's body, "body", with a new head, "head".
-class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl> {
+class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl>,
+                        public HasArchitecture {
  public:
   VisionModelImpl(
       VisionArch arch,
@@ -39,6 +41,8 @@ class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl> {
   void reset() override;
   /// [N, in_channels, H, W] -> [N, outputs].
   torch::Tensor forward(const torch::Tensor& x);
+  /// "vision_model", with the body's name among the options.
+  Architecture architecture() const override;
 
   const VisionBody& body() const { return *body_; }
 
@@ -50,6 +54,12 @@ class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl> {
   torch::nn::Sequential head_{nullptr};
 };
 TORCH_MODULE(VisionModel);
+
+/// The network that VisionModelImpl::architecture has described; see
+/// `build_model`.
+/// \throws DataError if its options are not those of a VisionModel,
+///         c10::ValueError if there is no body of that name.
+VisionModel build_vision_model(const Architecture& architecture);
 
 /// A Learner whose model has a body that may be pretrained, split into three
 /// layer groups: the body's fine and coarse half, and what is new.

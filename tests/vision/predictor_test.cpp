@@ -29,6 +29,7 @@
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/lighting.h"
 #include "tern/vision/transforms/resize.h"
+#include "tern/vision/vision_learner.h"
 
 namespace tern::predictor_test {
 namespace {
@@ -288,7 +289,7 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
   const char* const shared = std::getenv("TERN_EXPORT_FOLDER");
   const fs::path folder = shared ? fs::path(shared) : temp_.path() / "python";
   const std::map<std::string, ImageDataBunchOptions> kinds = {
-      {"squish", {}},
+      {"squish", {.resize = ResizeMethod::squish}},
       {"crop", {.transforms = get_transforms(), .resize = ResizeMethod::crop}},
       {"pad", {.resize = ResizeMethod::pad, .padding = Padding::zeros}},
       {"none", {.resize = ResizeMethod::none}},
@@ -324,6 +325,11 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
       resnet18({.num_classes = 2, .zero_init_residual = true}),
       quiet());
   write(deep, "deep");
+  auto tuned = vision_learner(
+      data(),
+      resnet18,
+      {.head = {.hidden = {8}}, .learner = quiet()});
+  write(tuned, "tuned");
 }
 
 struct NamedNetImpl : torch::nn::Module, HasArchitecture {
@@ -401,7 +407,7 @@ TEST_F(PredictorTest, RefusesWhatIsNoWholeExportedModel) {
   export_with(file_, other, "tern.model", "2");
   expect_error<DataError>(
       [&] { Predictor::load(other, cpu_); },
-      {"version \"2\"", "reads version 1"});
+      {"version '2'", "reads version 1"});
   export_with(file_, other, "tern.classes", R"(["dog", "cat"])");
   expect_error<DataError>(
       [&] { Predictor::load(other, cpu_); },

@@ -9,6 +9,7 @@
 
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"
+#include "tern/vision/vision_learner.h"
 
 namespace tern {
 
@@ -47,6 +48,7 @@ class Builders {
       {"resnet34", build_resnet},
       {"resnet50", build_resnet},
       {"simple_cnn", build_simple_cnn},
+      {"vision_model", build_vision_model},
   };
 };
 

@@ -27,7 +27,8 @@ Seen seen(const SamplePlan& plan) {
 }
 
 TEST(Resize, SquishShowsAllOfTheImage) {
-  const Seen s = seen(planned({}, {100, 300}, 1, {50, 50}));
+  const Seen s = seen(
+      planned({}, {100, 300}, 1, {50, 50}, {.resize = ResizeMethod::squish}));
   EXPECT_DOUBLE_EQ(s.left, 0);
   EXPECT_DOUBLE_EQ(s.right, 300);
   EXPECT_DOUBLE_EQ(s.bottom, 100);
