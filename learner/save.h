@@ -8,7 +8,7 @@ namespace tern {
 struct LoadModelOptions {
   /// Which names may differ; for a new head `{.strict = false, .skip_mis_shaped
   /// = true}`.
-  LoadOptions weights;
+  LoadOptions weights = {};
   /// Take up the optimizer's moments, rates and steps too. Without it the
   /// optimizer begins anew.
   bool with_optimizer = true;

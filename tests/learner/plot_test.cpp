@@ -69,8 +69,10 @@ TEST(Plot, TakesNothingAndConstantsAndEscapesText) {
 }
 
 TEST(Plot, DrawsPowersOfTenUpwardsToo) {
-  const std::string svg = to_svg(
-      {.curves = {{"", {0, 1, 2, 3}, {1e-3, 0, -1, 1e3}}}, .log_y = true});
+  Plot plot;
+  plot.curves = {{"", {0, 1, 2, 3}, {1e-3, 0, -1, 1e3}}};
+  plot.log_y = true;
+  const std::string svg = to_svg(plot);
   EXPECT_NE(svg.find("1e-03"), std::string::npos);
   EXPECT_NE(svg.find("1e+03"), std::string::npos);
   EXPECT_EQ(count(svg, "class=\"curve\""), 2u);  // broken at 0 and -1

@@ -44,7 +44,9 @@ void train_and_report(const std::filesystem::path& file) {
   const ReportSection section = [&](HtmlPage& page) {
     page.heading("Confusion matrix");
     page.matrix(data.classes, data.classes, {{45, 3}, {5, 47}});
-    page.pictures({{to_png({"a picture"}, 0.5), "predicted <below>"}});
+    Plot picture;
+    picture.title = "a picture";
+    page.pictures({{to_png(picture, 0.5), "predicted <below>"}});
   };
   learn.report(file, {.title = "Points & more", .sections = {section}});
 }
