@@ -267,8 +267,12 @@ void Notebook::plot(const Plot& plot) {
   page_.plot(plot);
 }
 
-void Notebook::pictures(const std::vector<HtmlPage::Picture>& pictures) {
+void Notebook::pictures(const std::vector<std::filesystem::path>& files) {
   flush_output();
+  std::vector<HtmlPage::Picture> pictures;
+  for (const auto& file : files) {
+    pictures.push_back({read_file(file), file.stem().string()});
+  }
   page_.pictures(pictures);
 }
 

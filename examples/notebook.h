@@ -53,7 +53,8 @@ class Notebook {
       const std::vector<std::string>& header,
       const std::vector<std::vector<std::string>>& rows);
   void plot(const Plot& plot);
-  void pictures(const std::vector<HtmlPage::Picture>& pictures);
+  /// Image files, side by side, each with its name below.
+  void pictures(const std::vector<std::filesystem::path>& files);
 
   /// For a Learner: its words on the terminal, and into the page.
   Sink sink();

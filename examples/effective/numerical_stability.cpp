@@ -91,16 +91,12 @@ int main() try {
   for (const double y : {1e-50, 1e39}) {
     const Tensor stored = torch::tensor(y, torch::kDouble).to(torch::kFloat);
     const Tensor z = 1 * stored / stored;
-    note.print(
-        "y = {:.0e} is {} in fp32, and 1 * y / y is {}\n",
-        y,
-        text(stored),
-        text(z));
+    note.print("y = {:.0e} is {} in fp32, ", y, text(stored));
+    note.print("and 1 * y / y is {}\n", text(z));
     holds = holds && z.isnan().item<bool>();
   }
 
-  note.text(
-      "# Softmax and cross-entropy\nAs one would write them, and stable:");
+  note.text("# Softmax and cross-entropy, as one would write them, and stable");
   note.function("naive_softmax");
   note.function("stable_softmax");
   note.function("naive_cross_entropy");
@@ -121,18 +117,11 @@ int main() try {
     holds &= !softmax("naive softmax", naive_softmax);
     holds &= softmax("stable softmax", stable_softmax);
 
-    note.print(
-        "{}, logits [{}], labels [0.5, 0.5]:\n",
-        type,
-        fmt::join(c.for_cross_entropy, ", "));
+    const std::vector<double>& logits = c.for_cross_entropy;
+    note.print("{}, logits [{}], ", type, fmt::join(logits, ", "));
+    note.print("labels [0.5, 0.5]:\n");
     const auto cross_entropy = [&](const char* name, Function f) {
-      return show(
-          note,
-          name,
-          f,
-          stable_cross_entropy,
-          c.for_cross_entropy,
-          c.dtype);
+      return show(note, name, f, stable_cross_entropy, logits, c.dtype);
     };
     holds &= !cross_entropy("naive cross-entropy", naive_cross_entropy);
     holds &= cross_entropy("stable cross-entropy", stable_cross_entropy);
