@@ -14,6 +14,7 @@
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/rebind.h"
 #include "tern/learner/progress_printer.h"
+#include "tern/learner/ranks.h"
 #include "tern/learner/resume.h"
 
 namespace tern {
@@ -141,12 +142,16 @@ void Learner::start_batch(Batch batch) {
   state_.loss_maker = nullptr;
   host_targets_ = batch.targets;
   state_.batch_data = batch.to(data_.device);
+  // Each rank's part of a batch has random numbers of its own.
+  const int64_t key = ranks_ && state_.training
+                          ? state_.batch * ranks_->world_size() + ranks_->rank()
+                          : state_.batch;
   const BatchTransformContext context{
       .training = state_.training || augmented_pass_,
       .dtype = state_.input_dtype,
       .seed = data_.train ? data_.train->options().seed : 0,
       .epoch = augmented_pass_.value_or(epochs_begun_),
-      .batch = state_.batch};
+      .batch = key};
   for (const BatchTransform& transform : data_.batch_transforms) {
     transform(state_.batch_data, context);
   }

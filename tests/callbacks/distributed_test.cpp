@@ -258,6 +258,23 @@ TEST(Distributed, GoesOnFromACheckpointBitForBit) {
   });
 }
 
+TEST(Distributed, GivesBatchTransformsOtherRandomNumbersOnEachRank) {
+  expect_ranks(2, [](const LaunchEnvironment&) {
+    DataBunch data = data_of(16);
+    std::string drawn;
+    data.batch_transforms.push_back(
+        [&](Batch&, const BatchTransformContext& context) {
+          if (context.training) {
+            drawn += std::to_string(context.rng(0)()) + " ";
+          }
+        });
+    Learner learn(data, point_net(), quiet());
+    learn.to_distributed(kQuick).fit(1, 1e-2);
+    const auto all = learn.find<Distributed>()->group()->all_gather(drawn);
+    EXPECT_NE(all[0], all[1]);
+  });
+}
+
 TEST(Distributed, ChangesNothingInASingleProcess) {
   expect_ranks(1, [](const LaunchEnvironment&) {
     Learner learn(data_of(16), point_net(), quiet());
