@@ -26,18 +26,23 @@ if(TERN_DISTRIBUTED)
   find_path(GLOO_INCLUDE_DIR gloo/transport/device.h REQUIRED)  # libgloo-dev
 endif()
 
-# The wheel ships fmt 12; a distribution's older, compiled fmt must not shadow it.
+# The wheel ships fmt 12 as headers alone; a distribution's older, compiled fmt
+# must not shadow it. Header-only it would cost every file that prints 6 s.
+add_library(tern_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt.cpp)
+add_library(tern::fmt ALIAS tern_fmt)
+set_target_properties(tern_fmt PROPERTIES EXPORT_NAME fmt)
+target_include_directories(tern_fmt SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
+
 add_library(tern_torch INTERFACE)
 add_library(tern::torch ALIAS tern_torch)
 set_target_properties(tern_torch PROPERTIES EXPORT_NAME torch)
 # It lies elsewhere on the next machine; the installed ternConfig.cmake asks there.
 target_include_directories(tern_torch SYSTEM INTERFACE "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
-target_compile_definitions(tern_torch INTERFACE FMT_HEADER_ONLY)
 # torch_cpu, not torch: a program on a machine without a GPU then starts
 # without loading 2 GB of CUDA libraries; kernels/load_cuda.cpp loads them
 # when there is a driver. PUBLIC, so that every program names libtorch_cpu
 # itself and no other library's BLAS can step in front of it.
-target_link_libraries(tern_torch INTERFACE torch_cpu_library c10 Threads::Threads)
+target_link_libraries(tern_torch INTERFACE tern_fmt torch_cpu_library c10 Threads::Threads)
 
 if(TERN_VISION)
   if(NOT TERN_ARCHIVES)

@@ -7,7 +7,7 @@ if(NOT TERN_INSTALL)
 endif()
 
 set(tern_package ${CMAKE_INSTALL_LIBDIR}/cmake/tern)
-set(tern_targets tern_torch tern_formats tern)
+set(tern_targets tern_fmt tern_torch tern_formats tern)
 set(tern_folders kernels data learner callbacks)
 if(TERN_VISION)
   list(APPEND tern_targets tern_vision)

@@ -107,11 +107,8 @@ int main(int argc, char** argv) try {
   tern::save_image("checkerboard_target.png", target[0][0]);
 
   note.text("# fp32 next to mixed precision");
-  note.print(
-      "{0} x {0} pixels, {1} steps, on {2}\n",
-      size,
-      steps,
-      device.str());
+  note.print("{0} x {0} pixels, {1} steps, ", size, steps);
+  note.print("on {}\n", device.str());
   note.print("       seconds  peak MB of tensors  first loss  final loss\n");
   tern::Plot plot{"Checkerboard", "step", "mean squared error", {}};
   const auto run = [&](const char* name, bool mixed) {
