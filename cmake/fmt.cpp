@@ -1,10 +1,12 @@
 // The compiled half of the fmt whose headers come with LibTorch.
 #include <fmt/format-inl.h>
 
+// The templates that fmt's headers declare and leave to this file.
 FMT_BEGIN_NAMESPACE
+template FMT_API locale_ref::locale_ref(const std::locale&);
+template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 namespace detail {
 
-// What fmt's headers declare and leave to this file.
 template FMT_API auto dragonbox::to_decimal(float) noexcept
     -> dragonbox::decimal_fp<float>;
 template FMT_API auto dragonbox::to_decimal(double) noexcept
