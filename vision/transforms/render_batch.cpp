@@ -28,15 +28,6 @@ bool any(const Plans& plans, const Predicate& predicate) {
   return std::any_of(plans.begin(), plans.end(), predicate);
 }
 
-/// The matrix in the units of grid_sample without aligned corners, where an
-/// image reaches from -1 to 1.
-Matrix3 in_units(const Matrix3& matrix, double height, double width) {
-  const Matrix3 pixels = {
-      {width / 2, 0, width / 2, 0, height / 2, height / 2, 0, 0, 1}};
-  const Matrix3 units = {{2 / width, 0, -1, 0, 2 / height, -1, 0, 0, 1}};
-  return units * matrix * pixels;
-}
-
 /// [N, H, W, 2] kFloat: where each pixel comes from.
 torch::Tensor grid_of(
     const Plans& plans,
@@ -47,7 +38,7 @@ torch::Tensor grid_of(
   torch::Tensor matrices = torch::empty({count, 3, 3});
   float* values = matrices.mutable_data_ptr<float>();
   for (const SamplePlan& plan : plans) {
-    const Matrix3 matrix = in_units(
+    const Matrix3 matrix = in_grid_units(
         plan.warp().matrix,
         static_cast<double>(height),
         static_cast<double>(width));
@@ -88,20 +79,6 @@ torch::Tensor grid_of(
     grid = grid + shifts.to(device);
   }
   return grid;
-}
-
-/// at::grid_sampler's numbers for the padding of the first plan, which all
-/// have.
-int64_t padding_mode(const Plans& plans) {
-  switch (plans[0].warp().padding) {
-    case Padding::zeros:
-      return 0;
-    case Padding::border:
-      return 1;
-    case Padding::reflection:
-      return 2;
-  }
-  return 0;
 }
 
 torch::Tensor to_bytes(const torch::Tensor& values) {
@@ -236,6 +213,25 @@ void erase_all(const torch::Tensor& images, const Plans& plans) {
 
 }  // namespace
 
+Matrix3 in_grid_units(const Matrix3& matrix, double height, double width) {
+  const Matrix3 pixels = {
+      {width / 2, 0, width / 2, 0, height / 2, height / 2, 0, 0, 1}};
+  const Matrix3 units = {{2 / width, 0, -1, 0, 2 / height, -1, 0, 0, 1}};
+  return units * matrix * pixels;
+}
+
+int64_t grid_padding(Padding padding) {
+  switch (padding) {
+    case Padding::zeros:
+      return 0;
+    case Padding::border:
+      return 1;
+    case Padding::reflection:
+      return 2;
+  }
+  return 0;
+}
+
 torch::Tensor render_with_tensors(
     const torch::Tensor& images,
     const Plans& plans) {
@@ -254,7 +250,7 @@ torch::Tensor render_with_tensors(
       images.permute({0, 3, 1, 2}).to(torch::kFloat),
       grid,
       /*interpolation_mode=*/0,
-      padding_mode(plans),
+      grid_padding(plans[0].warp().padding),
       /*align_corners=*/false);
   torch::Tensor bytes = light(
       sampled.round()
@@ -304,7 +300,7 @@ torch::Tensor render_masks(const torch::Tensor& masks, const Plans& plans) {
              masks.unsqueeze(1).to(torch::kFloat),
              grid_of(plans, masks.size(1), masks.size(2), masks.device()),
              /*interpolation_mode=*/1,
-             padding_mode(plans),
+             grid_padding(plans[0].warp().padding),
              /*align_corners=*/false)
       .squeeze(1)
       .round()

@@ -8,6 +8,12 @@
 
 namespace tern {
 
+/// A matrix between pixels, of pictures of one size, in the units of
+/// grid_sample without aligned corners, where a picture reaches from -1 to 1.
+Matrix3 in_grid_units(const Matrix3& matrix, double height, double width);
+/// at::grid_sampler's number for a padding.
+int64_t grid_padding(Padding padding);
+
 /// Makes the images that plans describe, one plan for each of
 /// [N, H, W, 1 or 3] kByte; of the same shape. Tensor operations on the device
 /// of `images`.
