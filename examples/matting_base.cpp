@@ -1,0 +1,46 @@
+// Learns to tell a person, or a thing, from a background of which there is a
+// picture too: the base network of Lin et al., "Real-Time High-Resolution
+// Background Matting", with the options of its program. Foregrounds with their
+// alphas are put before other photographs while it trains.
+//
+// Mixed precision is on. A run that is stopped, or killed, goes on where it was
+// when it is started again, to the same bits. TensorBoard shows log/NAME.
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/tern.h>
+
+#include "matting_run.h"
+
+int main(int argc, char** argv) try {
+  tern::examples::MattingRun run;
+  std::string pretrained, checkpoint;
+  CLI::App app{"Trains the base network of background matting"};
+  run.add_options(app);
+  app.add_option(
+      "--model-pretrain-initialization",
+      pretrained,
+      "weights of a DeepLabV3 with the same backbone");
+  app.add_option(
+      "--model-last-checkpoint",
+      checkpoint,
+      "weights of a base network to begin with");
+  CLI11_PARSE(app, argc, argv);
+
+  tern::seed_everything(42);
+  tern::MattingBase net({tern::matting_backbone(run.backbone)});
+  for (const std::string& file : {pretrained, checkpoint}) {
+    if (!file.empty()) tern::load_matting_weights(net, file);
+  }
+  auto learn = tern::Learner(
+      run.data(/*pair_scale=*/{0.4f, 1}),
+      net,
+      run.options(tern::matting_base_loss));
+  learn.split({"aspp", "decoder"});
+  run.train(learn, {1e-4, 5e-4, 5e-4});
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

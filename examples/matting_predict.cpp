@@ -1,0 +1,123 @@
+// Puts a person, or a thing, before another background. It needs two
+// photographs from the same place, one with and one without what is in front;
+// or a folder of frames and one photograph of the background.
+//
+//   matting_predict --model-checkpoint checkpoint/base/base.safetensors
+//     --images-src me.jpg --images-bgr room.jpg --target-bgr beach.jpg
+//     --output-dir out
+//
+// Where the true alphas are known, --images-pha, it says how wrong it is.
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/tern.h>
+
+namespace fs = std::filesystem;
+
+/// The photograph itself, or all in a folder, by name.
+std::vector<std::string> photographs(const fs::path& path) {
+  if (!fs::is_directory(path)) return {path.string()};
+  std::vector<std::string> found = tern::find_image_files(path);
+  if (found.empty()) throw tern::DataError(path.string(), "has no picture.");
+  return found;
+}
+
+/// Photograph `i` of as many as there are frames, or the only one.
+torch::Tensor read(
+    const std::vector<std::string>& paths,
+    size_t i,
+    int64_t channels = 3) {
+  const std::string& path = paths.size() == 1 ? paths[0] : paths.at(i);
+  return tern::read_image(path, {.channels = channels});
+}
+
+void check_count(
+    const std::vector<std::string>& paths,
+    size_t frames,
+    const char* option) {
+  TORCH_CHECK_VALUE(
+      paths.size() == 1 || paths.size() == frames,
+      fmt::format(
+          "{} has {} pictures for {} frames; expected one, or one for each.",
+          option,
+          paths.size(),
+          frames));
+}
+
+/// A network of one's own, or with the weights of the paper's program.
+tern::Model
+network(const fs::path& file, const std::string& type, const std::string& arch) {
+  if (type.empty()) return tern::load_matting_model(file);
+  const tern::MattingBackbone backbone = tern::matting_backbone(arch);
+  tern::Model model =
+      type == "base" ? tern::Model(tern::MattingBase({backbone}))
+                     : tern::Model(tern::MattingRefine({.backbone = backbone}));
+  tern::load_matting_weights(model, file);
+  return model;
+}
+
+int main(int argc, char** argv) try {
+  fs::path checkpoint, src, bgr, target, pha, out = "out";
+  std::string type, backbone = "resnet50";
+  bool amp = false;
+  CLI::App app{"Puts what is in front before another background"};
+  app.add_option("--model-checkpoint", checkpoint)->required();
+  app.add_option("--model-type", type, "of weights that do not say it")
+      ->check(CLI::IsMember({"base", "refine"}));
+  app.add_option("--model-backbone", backbone, "of weights that do not say it");
+  app.add_option("--images-src", src, "a photograph or a folder")->required();
+  app.add_option("--images-bgr", bgr, "without what is in front")->required();
+  app.add_option("--target-bgr", target, "the new background; else green");
+  app.add_option("--images-pha", pha, "true alphas, to compare with");
+  app.add_option("--output-dir", out);
+  app.add_flag("--amp", amp, "compute in 16 bits");
+  CLI11_PARSE(app, argc, argv);
+
+  const torch::Device device = tern::DataBunch::default_device();
+  tern::Model model = network(checkpoint, type, backbone);
+  model.to(device);
+  const auto frames = photographs(src), backgrounds = photographs(bgr);
+  check_count(backgrounds, frames.size(), "--images-bgr");
+  const auto truths = pha.empty() ? std::vector<std::string>() : photographs(pha);
+  if (!truths.empty()) check_count(truths, frames.size(), "--images-pha");
+  const torch::Tensor behind =
+      target.empty() ? torch::tensor({51, 178, 89}, torch::kByte).view({1, 1, 3})
+                     : tern::read_image(target.string());
+
+  for (const char* kind : {"com", "pha", "fgr"}) {
+    fs::create_directories(out / kind);
+  }
+  std::vector<tern::Metric> errors = tern::matting_metrics();
+  const auto begin = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < frames.size(); ++i) {
+    std::optional<tern::AutocastGuard> autocast;
+    if (amp) autocast.emplace(device);
+    const tern::Matte matte =
+        tern::find_matte(model, read(frames, i), read(backgrounds, i));
+    autocast.reset();
+    const fs::path name = fs::path(frames[i]).stem().string() + ".png";
+    tern::save_image(out / "com" / name, tern::place_over(matte, behind));
+    tern::save_image(out / "pha" / name, matte.pha);
+    tern::save_image(out / "fgr" / name, matte.fgr);
+    if (truths.empty()) continue;
+    const torch::Tensor truth = read(truths, i, 1).permute({2, 0, 1}) / 255.f;
+    for (tern::Metric& error : errors) {
+      error.update({matte.pha.cpu().view({1, 1, truth.size(1), truth.size(2)})}, {truth.unsqueeze(0)});
+    }
+  }
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begin;
+  fmt::print("{} pictures in {:.1f} s, in {}\n", frames.size(), took.count(), out.string());
+  for (const tern::Metric& error : errors) {
+    if (truths.empty()) break;
+    fmt::print("{} {:.5f}\n", error.name(), error.compute().item<double>());
+  }
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

@@ -1,0 +1,59 @@
+// The second part of background matting: a trained base network sees a smaller
+// picture, and a refiner looks again, at full size, where that may be wrong.
+// Both are trained together; see matting_base.cpp. Start it by torchrun for
+// several GPUs: each process takes its share of the batch.
+//
+//   matting_base   --dataset D --backgrounds B --model-name base
+//   matting_refine --dataset D --backgrounds B --model-name refine
+//     --model-last-checkpoint checkpoint/base/base.safetensors
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/tern.h>
+
+#include "matting_run.h"
+
+int main(int argc, char** argv) try {
+  tern::examples::MattingRun run{
+      .size = 2048,
+      .batch_size = 4,
+      .epochs = 1,
+      .images_interval = 1000,
+      .checkpoint_interval = 2000};
+  tern::MattingRefineOptions refine;
+  std::string checkpoint, mode = tern::to_string(refine.mode);
+  CLI::App app{"Trains both parts of background matting"};
+  run.add_options(app);
+  app.add_option(
+      "--model-last-checkpoint",
+      checkpoint,
+      "weights of a base network or of both parts");
+  app.add_option(
+         "--model-backbone-scale",
+         refine.backbone_scale,
+         "of the picture that the base network sees");
+  app.add_option("--model-refine-mode", mode)
+      ->check(CLI::IsMember({"full", "sampling", "thresholding"}));
+  app.add_option("--model-refine-sample-pixels", refine.sample_pixels);
+  app.add_option("--model-refine-threshold", refine.threshold);
+  app.add_option("--model-refine-kernel-size", refine.kernel_size)
+      ->check(CLI::IsMember({1, 3}));
+  CLI11_PARSE(app, argc, argv);
+
+  tern::seed_everything(42);
+  refine.backbone = tern::matting_backbone(run.backbone);
+  refine.mode = tern::refine_mode(mode);
+  tern::MattingRefine net(refine);
+  if (!checkpoint.empty()) tern::load_matting_weights(net, checkpoint);
+  auto learn = tern::Learner(
+      run.data(/*pair_scale=*/{0.3f, 1}),
+      net,
+      run.options(tern::matting_refine_loss));
+  learn.split({"aspp", "decoder", "refiner"});
+  run.train(learn, {5e-5, 5e-5, 1e-4, 3e-4});
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

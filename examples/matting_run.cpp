@@ -1,0 +1,138 @@
+#include "matting_run.h"
+
+#include <filesystem>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/callbacks/distributed.h>
+#include <tern/data/formats/png_write.h>
+
+namespace tern::examples {
+namespace {
+
+namespace fs = std::filesystem;
+
+void set_precision(Learner& learn, const std::string& precision) {
+  if (precision == "fp32") return;
+  AmpOptions options{.amp_in_valid = false};
+  if (precision == "fp16") options.dtype = torch::kHalf;
+  if (precision == "bf16") options.dtype = torch::kBFloat16;
+  learn.to_amp(options);
+}
+
+/// Pictures of the training every so many batches, and of the first batch of
+/// each validation.
+void log_pictures(Learner& learn, int64_t interval) {
+  learn.add<LambdaCallback>({.on_batch_end = [interval](Learner& l) {
+    const TrainState& state = l.state();
+    const bool is_due = state.training ? state.iteration % interval == 0
+                                       : state.batch == 0;
+    if (!is_due || !l.is_fitting() || !l.is_main_process()) return;
+    const torch::Tensor picture =
+        matting_picture(state.batch_data, state.outputs);
+    const std::span<const uint8_t> pixels(
+        picture.const_data_ptr<uint8_t>(),
+        static_cast<size_t>(picture.numel()));
+    l.find<TensorBoard>()->writer().add_image(
+        state.training ? "train/pictures" : "valid/pictures",
+        encode_png(pixels, picture.size(1), picture.size(0), 3),
+        state.iteration);
+  }});
+}
+
+/// Means over the pictures that it does not learn from.
+void print_errors(Learner& learn, const char* when) {
+  const Validation valid = learn.validate();
+  if (!learn.is_main_process()) return;
+  fmt::print("{}:", when);
+  for (const MetricValue& error : valid.metrics) {
+    fmt::print(" {} {:.4f}", error.name, error.value);
+  }
+  fmt::print("\n");
+}
+
+}  // namespace
+
+void MattingRun::add_options(CLI::App& app) {
+  app.option_defaults()->always_capture_default();
+  app.add_option("--dataset", dataset, "folder with pha and fgr")->required();
+  app.add_option("--backgrounds", backgrounds, "folder of photographs")
+      ->required();
+  app.add_option("--model-name", name, "of the run's folders");
+  app.add_option("--model-backbone", backbone)
+      ->check(CLI::IsMember({"resnet101", "resnet50", "mobilenetv2"}));
+  app.add_option("--batch-size", batch_size)->check(CLI::PositiveNumber);
+  app.add_option("--num-workers", workers)->check(CLI::NonNegativeNumber);
+  app.add_option("--epoch-end", epochs)->check(CLI::NonNegativeNumber);
+  app.add_option("--log-train-loss-interval", loss_interval, "batches")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--log-train-images-interval", images_interval, "batches")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--checkpoint-interval", checkpoint_interval, "batches")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--precision", precision, "amp: fp16 on a GPU, else bf16")
+      ->check(CLI::IsMember({"amp", "fp16", "bf16", "fp32"}));
+  app.add_option("--size", size, "of the pictures, height and width")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--rate", rate, "factor on all learning rates")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--one-cycle", one_cycle, "rates that rise and fall");
+}
+
+DataBunch MattingRun::data(Range pair_scale) const {
+  return matting_data(
+      dataset,
+      backgrounds,
+      {.dataset =
+           {.size = {size, size}, .transforms = matting_transforms(pair_scale)},
+       .batch_size = batch_size,
+       .workers = workers});
+}
+
+LearnerOptions MattingRun::options(Loss loss) const {
+  return {
+      .loss = std::move(loss),
+      .optimizer = optimizer<optim::Adam>(),
+      .metrics = matting_metrics(),
+      .weight_decay = 0};
+}
+
+void MattingRun::train(Learner& learn, std::vector<double> rates) const {
+  const fs::path checkpoints = fs::path("checkpoint") / name;
+  const fs::path log = fs::path("log") / name;
+  fs::create_directories(log);
+  for (double& lr : rates) lr *= rate;
+  set_precision(learn, precision);
+  learn.to_distributed();
+  learn.add<TensorBoard>({.folder = log, .every = loss_interval});
+  log_pictures(learn, images_interval);
+  if (has_checkpoint(checkpoints)) {
+    learn.resume(checkpoints);
+    fmt::print("going on from {}\n", checkpoints.string());
+  } else {
+    print_errors(learn, "before training");
+    show_mattes(learn, log / "before.png");
+  }
+  learn.add<SaveCheckpoint>(
+      {.folder = checkpoints,
+       .every_steps = checkpoint_interval,
+       .on_signals = true});
+  const auto lr = LearningRates::per_group(rates);
+  if (one_cycle) {
+    learn.fit_one_cycle(epochs, lr);
+  } else {
+    learn.fit(epochs, lr);
+  }
+  if (learn.state().result == FitResult::interrupted) {
+    fmt::print("stopped; start me again to go on\n");
+    return;
+  }
+  print_errors(learn, "after training");
+  if (!learn.is_main_process()) return;
+  const fs::path network = checkpoints / (name + ".safetensors");
+  learn.export_model(network);
+  show_mattes(learn, log / "after.png");
+  fmt::print("network: {}, pictures: {}\n", network.string(), log.string());
+}
+
+}  // namespace tern::examples

@@ -1,0 +1,44 @@
+#pragma once
+
+// What matting_fixture.py wrote, and the numbers that it started from.
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include <torch/types.h>
+
+namespace tern::testing_support {
+
+inline nlohmann::json matting_fixture() {
+  const char* live = std::getenv("TERN_MATTING");
+  return nlohmann::json::parse(std::ifstream(
+      live ? live : TERN_TESTS_FOLDER "/vision/matting/matting_fixture.json"));
+}
+
+/// Numbers in 0..1, as the program's `wave`.
+inline torch::Tensor wave(torch::IntArrayRef shape, double step, double start) {
+  const torch::Tensor at =
+      torch::arange(c10::multiply_integers(shape), torch::kDouble);
+  return ((at * step + start).cos() * 0.7 + 0.5)
+      .clamp(0, 1)
+      .to(torch::kFloat)
+      .reshape(shape);
+}
+
+/// An alpha [1, 1, height, width], as the program's `blob`.
+inline torch::Tensor blob(
+    int64_t height,
+    int64_t width,
+    double row,
+    double column,
+    double radius) {
+  const torch::Tensor y =
+      torch::arange(height, torch::kDouble).view({1, 1, -1, 1}) - row;
+  const torch::Tensor x =
+      torch::arange(width, torch::kDouble).view({1, 1, 1, -1}) - column;
+  return (1.5 - (x * x + y * y).sqrt() / radius).clamp(0, 1).to(torch::kFloat);
+}
+
+}  // namespace tern::testing_support
