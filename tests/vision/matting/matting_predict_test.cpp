@@ -1,0 +1,124 @@
+#include "tern/vision/matting/matting_predict.h"
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
+#include "tern/tests/support/tolerance.h"
+#include "tern/tests/vision/matting/scenes.h"
+#include "tern/vision/decode.h"
+#include "tern/vision/matting/matting_data.h"
+#include "tern/vision/matting/matting_loss.h"
+#include "tern/vision/matting/matting_picture.h"
+
+namespace tern::matting_predict_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+/// Sees whatever differs from the background. Insists on sides that divide by
+/// 4, as the refining network does.
+struct DifferenceImpl : torch::nn::Module {
+  DifferenceImpl() { register_parameter("unused", torch::zeros({1})); }
+
+  std::vector<torch::Tensor>
+  forward(const torch::Tensor& src, const torch::Tensor& bgr) {
+    EXPECT_EQ(src.size(2) % 4 + src.size(3) % 4, 0);
+    const torch::Tensor differs =
+        (src - bgr).abs().amax(1, /*keepdim=*/true) > 0.01;
+    return {differs.to(torch::kFloat), src, torch::zeros_like(src)};
+  }
+};
+TORCH_MODULE(Difference);
+
+torch::Tensor plain(int64_t height, int64_t width, int value) {
+  return torch::full({height, width, 3}, value, torch::kByte);
+}
+
+/// A room, and the same with something in it.
+struct Photographs {
+  Photographs() { src.slice(0, 3, 8).slice(1, 2, 5).fill_(200); }
+  torch::Tensor bgr = plain(13, 10, 60), src = bgr.clone();
+};
+
+TEST(MattingPredict, FindsWhatIsInFrontInAPictureOfAnySize) {
+  const Photographs photos;
+  Model model = Difference();
+  const Matte matte = find_matte(model, photos.src, photos.bgr);
+  torch::Tensor expected = torch::zeros({13, 10});
+  expected.slice(0, 3, 8).slice(1, 2, 5).fill_(1);
+  EXPECT_TRUE(torch::equal(matte.pha, expected));
+  EXPECT_TRUE(test::all_close(
+      matte.fgr,
+      photos.src.permute({2, 0, 1}).to(torch::kFloat) / 255,
+      {0, 1e-6}));
+}
+
+TEST(MattingPredict, PutsItBeforeABackgroundOfAnySize) {
+  const Photographs photos;
+  Model model = Difference();
+  const Matte matte = find_matte(model, photos.src, photos.bgr);
+  for (const auto& [height, width] : {std::pair{40, 13}, {1, 1}, {13, 10}}) {
+    const torch::Tensor beach =
+        place_over(matte, plain(height, width, 100));
+    ASSERT_EQ(beach.sizes(), torch::IntArrayRef({3, 13, 10}));
+    EXPECT_NEAR(beach[0][0][0].item<float>(), 100 / 255., 1e-5);
+    EXPECT_NEAR(beach[2][4][3].item<float>(), 200 / 255., 1e-5);
+  }
+}
+
+TEST(MattingPredict, RefusesPhotographsThatDoNotBelongTogether) {
+  Model model = Difference();
+  expect_error<c10::ValueError>(
+      [&] { find_matte(model, plain(8, 8, 1), plain(8, 12, 1)); },
+      {"[find_matte]", "[8, 8, 3]", "[8, 12, 3]", "same place"});
+  const torch::Tensor floating = torch::zeros({8, 8, 3});
+  expect_error<c10::ValueError>(
+      [&] { find_matte(model, floating, floating); },
+      {"kByte"});
+  expect_error<c10::ValueError>(
+      [&] { place_over({floating, floating}, floating); },
+      {"[place_over]"});
+}
+
+TEST(MattingPredict, RefusesAFileThatIsNoNetwork) {
+  const Scenes scenes(1, 1);
+  expect_error<DataError>(
+      [&] { load_matting_model(scenes / "pairs/pha/0.png"); },
+      {"pha/0.png"});
+}
+
+TEST(MattingPicture, DrawsSixPicturesOfEachScene) {
+  const Scenes scenes(10, 10);
+  Learner learn(
+      matting_data(
+          scenes.pairs(),
+          scenes.backgrounds(),
+          {.dataset = {.size = {24, 24}},
+           .batch_size = 2,
+           .workers = 0,
+           .device = torch::kCPU}),
+      TinyMatting(),
+      quiet({.loss = matting_base_loss}));
+  learn.model().train();
+  show_mattes(
+      learn,
+      scenes / "mattes.png",
+      Split::valid,
+      {.count = 2, .tile = 48});
+  EXPECT_TRUE(learn.model().is_training());
+  const torch::Tensor picture = read_image((scenes / "mattes.png").string());
+  EXPECT_NEAR(picture.size(1), 6 * 60, 30);
+  EXPECT_NEAR(picture.size(0), 2 * 80, 40);
+}
+
+TEST(MattingPicture, RefusesTensorsThatAreNone) {
+  const torch::Tensor x = torch::zeros({1, 3, 8, 8});
+  expect_error<c10::ValueError>(
+      [&] { matting_picture({{x, x}, {x, x}}, {x}); },
+      {"[matting_picture]", "1 outputs"});
+}
+
+}  // namespace
+}  // namespace tern::matting_predict_test
