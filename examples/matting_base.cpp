@@ -29,7 +29,8 @@ int main(int argc, char** argv) try {
   CLI11_PARSE(app, argc, argv);
 
   tern::seed_everything(42);
-  tern::MattingBase net({tern::matting_backbone(run.backbone)});
+  tern::MattingBase net(
+      tern::MattingBaseOptions{tern::matting_backbone(run.backbone)});
   for (const std::string& file : {pretrained, checkpoint}) {
     if (!file.empty()) tern::load_matting_weights(net, file);
   }

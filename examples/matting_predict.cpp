@@ -53,9 +53,11 @@ tern::Model
 network(const fs::path& file, const std::string& type, const std::string& arch) {
   if (type.empty()) return tern::load_matting_model(file);
   const tern::MattingBackbone backbone = tern::matting_backbone(arch);
-  tern::Model model =
-      type == "base" ? tern::Model(tern::MattingBase({backbone}))
-                     : tern::Model(tern::MattingRefine({.backbone = backbone}));
+  tern::Model model = tern::MattingBase(tern::MattingBaseOptions{backbone});
+  if (type == "refine") {
+    model = tern::MattingRefine(
+        tern::MattingRefineOptions{.backbone = backbone});
+  }
   tern::load_matting_weights(model, file);
   return model;
 }

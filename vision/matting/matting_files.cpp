@@ -154,7 +154,7 @@ MattingFiles find_matting_files(
   check_partners(files.fgr, fgr, files.pha, pha);
   // Suffixes take part in the order that they were found in.
   const auto by_name = [](const fs::path& folder) {
-    return [&](const std::string& a, const std::string& b) {
+    return [folder](const std::string& a, const std::string& b) {
       return name_in(folder, a) < name_in(folder, b);
     };
   };
@@ -164,14 +164,12 @@ MattingFiles find_matting_files(
 }
 
 void check_matting_files(const MattingFiles& files) {
-  const std::string& first =
-      !files.pha.empty() ? files.pha[0] : "the alphas";
   if (files.pha.size() != files.fgr.size() || files.pha.empty() ||
       files.bgr.empty()) {
     throw DataError(
-        first,
+        "",
         fmt::format(
-            "there are {} alphas, {} foregrounds and {} backgrounds; expected "
+            "[MattingDataset] there are {} alphas, {} foregrounds and {} backgrounds; expected "
             "as many alphas as foregrounds, and at least one of each.",
             files.pha.size(),
             files.fgr.size(),

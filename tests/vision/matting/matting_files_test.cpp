@@ -87,7 +87,7 @@ TEST(MattingFiles, SaysWhenNumbersDiffer) {
   files.fgr.pop_back();
   expect_error<DataError>(
       [&] { check_matting_files(files); },
-      {"4 alphas, 3 foregrounds and 5 backgrounds"});
+      {"[MattingDataset]", "4 alphas, 3 foregrounds and 5 backgrounds"});
 }
 
 TEST(MattingFiles, AreSplitWithoutTearingPairsApart) {
