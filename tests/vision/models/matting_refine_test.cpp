@@ -100,7 +100,6 @@ TEST(MattingRefine, GivesTheCoarseAnswerWhereItDoesNotLook) {
 }
 
 TEST(MattingRefine, GivesTheSameForAllSquaresAsForThePicture) {
-  // Away from the border, where the whole picture is padded otherwise.
   for (const int64_t kernel_size : {1, 3}) {
     MattingRefineOptions options{
         .mode = RefineMode::full,
