@@ -31,6 +31,7 @@ struct MattingOutput {
   torch::Tensor hid;  // [N, 32, H, W], features for the refiner, >= 0
 
   /// In the order above, as a Learner's outputs.
+  // NOLINTNEXTLINE: implicit on purpose
   operator Tensors() const { return {pha, fgr, err, hid}; }
 };
 

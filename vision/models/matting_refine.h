@@ -23,6 +23,7 @@ struct MattingRefineOutput {
   torch::Tensor ref_sm;  // [N, 1, H / 4, W / 4], 1 where it was refined, else 0
 
   /// In the order above, as a Learner's outputs.
+  // NOLINTNEXTLINE: implicit on purpose
   operator Tensors() const {
     return {pha, fgr, pha_sm, fgr_sm, err_sm, ref_sm};
   }

@@ -24,6 +24,11 @@ Tensor resized(const Tensor& x, int64_t h, int64_t w) {
   return torch::upsample_bilinear2d(x, {h, w}, /*align_corners=*/false);
 }
 
+// Channels side by side, stored channels-last, the layout of all that follows.
+Tensor joined(const Tensors& parts) {
+  return torch::cat(parts, 1).contiguous(torch::MemoryFormat::ChannelsLast);
+}
+
 Tensor padded(const Tensor& x, int64_t border) {
   return torch::constant_pad_nd(x, {border, border, border, border});
 }
@@ -73,15 +78,10 @@ RefinedMatting MattingRefinerImpl::forward(
     const Tensor& bgr,
     const MattingOutput& coarse) {
   const int64_t h = src.size(2), w = src.size(3);
-  const Tensor images =
-      torch::cat({src, bgr}, 1).contiguous(torch::MemoryFormat::ChannelsLast);
-  const Tensor half = torch::cat(
-      {resized(
-           torch::cat({coarse.hid, coarse.pha, coarse.fgr}, 1),
-           h / 2,
-           w / 2),
-       resized(images, h / 2, w / 2)},
-      1);
+  const Tensor images = joined({src, bgr});
+  const Tensor half = joined(
+      {resized(joined({coarse.hid, coarse.pha, coarse.fgr}), h / 2, w / 2),
+       resized(images, h / 2, w / 2)});
   // What two convolutions at each size take away.
   const int64_t half_border = options_.kernel_size == 3 ? 3 : 0;
   const int64_t border = options_.kernel_size == 3 ? 2 : 0;
@@ -91,7 +91,7 @@ RefinedMatting MattingRefinerImpl::forward(
     seen = convolve(padded(half, half_border), padded(images, border));
   } else {
     ref = choose(resized(coarse.err.detach(), h / kSquare, w / kSquare));
-    seen = resized(torch::cat({coarse.pha, coarse.fgr}, 1), h, w);
+    seen = resized(joined({coarse.pha, coarse.fgr}), h, w);
     const PatchPlaces places = patch_places(ref.squeeze(1));
     if (places.size() > 0) {
       const Tensor patches = convolve(

@@ -119,8 +119,7 @@ TEST(MattingRefine, GivesTheSameForAllSquaresAsForThePicture) {
 
 TEST(MattingRefine, TrainsInALearnerInEachPrecision) {
   for (const char* precision : {"fp32", "amp", "bf16"}) {
-    torch::manual_seed(1);
-    MattingRefine net(MattingRefineOptions{.sample_pixels = 1024});
+    MattingRefine net = net_with({.sample_pixels = 1024});
     Learner learn = matting_learner(net, 128);
     learn.split({"aspp", "decoder", "refiner"});
     ASSERT_EQ(learn.layer_groups(), 4);
