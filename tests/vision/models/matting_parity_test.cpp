@@ -1,0 +1,191 @@
+// The matting networks beside matting_net.py's, with the same weights.
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/tests/support/tolerance.h"
+#include "tern/vision/models/matting_base.h"
+#include "tern/vision/models/matting_refine.h"
+
+namespace tern::matting_parity_test {
+namespace {
+
+using nlohmann::json;
+using torch::Tensor;
+
+const json& fixture() {
+  const char* live = std::getenv("TERN_MATTING");
+  static const auto fixture = json::parse(std::ifstream(
+      live ? live : TERN_TESTS_FOLDER "/vision/models/matting_fixture.json"));
+  return fixture;
+}
+
+// As matting_fixture.py fills them.
+void fill(const Model& model, uint64_t seed) {
+  const torch::NoGradGuard no_grad;
+  auto generator = at::detail::createCPUGenerator(seed);
+  for (const ModelTensor& item : model.state()) {
+    const std::string& name = item.name;
+    Tensor tensor = item.tensor;
+    if (!tensor.is_floating_point()) continue;
+    Tensor values = torch::empty(tensor.sizes());
+    if (tensor.dim() > 1) {
+      const auto fan_in = static_cast<double>(tensor.numel() / tensor.size(0));
+      values.normal_(0, std::sqrt(2 / fan_in), generator);
+    } else if (name.ends_with("weight") || name.ends_with("running_var")) {
+      values.uniform_(0.5, 1.5, generator);
+    } else {
+      values.normal_(0, 0.1, generator);
+    }
+    if (name.starts_with("backbone.") && name.ends_with("bn3.weight")) {
+      values.mul_(0.2);
+    }
+    if (name == "decoder.conv4.weight" || name == "refiner.conv4.weight") {
+      values.mul_(0.1);
+    }
+    if (name == "decoder.conv4.bias" || name == "refiner.conv4.bias") {
+      values.fill_(0.5);
+    }
+    tensor.copy_(values);
+  }
+}
+
+Tensors pictures(int64_t n, bool is_base) {
+  auto generator = at::detail::createCPUGenerator(7);
+  Tensors pictures;
+  for (int i = 0; i < 2; ++i) {
+    pictures.push_back(
+        is_base ? torch::rand({n, 3, 64, 80}, generator)
+                : torch::rand({n, 3, 128, 96}, generator));
+  }
+  return pictures;
+}
+
+// Values spread over a tensor.
+Tensor some(const Tensor& tensor, int64_t count) {
+  const Tensor flat = tensor.detach().flatten();
+  return flat.slice(0, 0, flat.numel(), std::max<int64_t>(1, flat.numel() / count));
+}
+
+Tensor values_of(const json& item) {
+  return torch::tensor(item["values"].get<std::vector<double>>(), torch::kDouble);
+}
+
+double largest_difference(const Tensor& actual, const json& expected) {
+  return (actual.to(torch::kDouble) - values_of(expected))
+      .abs()
+      .max()
+      .item<double>();
+}
+
+void expect_answers(Model model, const json& c) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  const Tensors outputs = model.forward(pictures(2, c["mode"] == "base"));
+  ASSERT_EQ(outputs.size(), c["outputs"].size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const json& expected = c["outputs"][i];
+    ASSERT_EQ(
+        outputs[i].sizes().vec(),
+        expected["shape"].get<std::vector<int64_t>>());
+    EXPECT_LE(largest_difference(some(outputs[i], 30), expected), 1e-5)
+        << "output " << i;
+    EXPECT_NEAR(
+        outputs[i].to(torch::kDouble).mean().item<double>(),
+        expected["mean"].get<double>(),
+        1e-5)
+        << "output " << i;
+  }
+}
+
+void expect_gradients(Model model, const json& c) {
+  model.train();
+  for (const auto& module : model.module()->modules()) {
+    if (module->as<torch::nn::Dropout>()) module->eval();
+  }
+  Tensor loss = torch::zeros({});
+  for (const Tensor& output : model.forward(pictures(3, c["mode"] == "base"))) {
+    if (output.requires_grad()) loss = loss + (output - 0.3).square().mean();
+  }
+  loss.backward();
+  const auto parameters = model.parameters();
+  ASSERT_EQ(parameters.size(), c["gradients"].size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const json& expected = c["gradients"][i];
+    EXPECT_EQ(parameters[i].name, expected["name"].get<std::string>());
+    const auto largest = expected["largest"].get<double>();
+    const Tensor gradient = parameters[i].tensor.grad();
+    EXPECT_LE(
+        largest_difference(some(gradient, 2), expected),
+        1e-4 * largest + 1e-9)
+        << parameters[i].name << ", whose largest is " << largest;
+    EXPECT_NEAR(gradient.abs().max().item<double>(), largest, 1e-4 * largest)
+        << parameters[i].name;
+  }
+}
+
+std::vector<std::string> names_of(const Model& model) {
+  std::vector<std::string> names;
+  for (const ModelTensor& item : model.state()) names.push_back(item.name);
+  return names;
+}
+
+class MattingParityTest : public testing::TestWithParam<MattingBackbone> {};
+
+TEST_P(MattingParityTest, BaseHasPythonsNamesAnswersAndGradients) {
+  torch::set_num_threads(1);
+  for (const json& c : fixture()["cases"]) {
+    if (c["backbone"] != to_string(GetParam()) || c["mode"] != "base") continue;
+    const Model model = MattingBase(MattingBaseOptions{GetParam()});
+    EXPECT_EQ(names_of(model), c["names"].get<std::vector<std::string>>());
+    fill(model, 1);
+    expect_answers(model, c);
+    if (c.contains("gradients")) expect_gradients(model, c);
+  }
+}
+
+TEST_P(MattingParityTest, RefineHasPythonsAnswersAndGradientsInEachMode) {
+  torch::set_num_threads(1);
+  for (const int64_t kernel : {3, 1}) {
+    MattingRefineOptions options{
+        .backbone = GetParam(),
+        .sample_pixels = 1536,
+        .threshold = 0.5,
+        .kernel_size = kernel};
+    MattingRefine net(options);
+    fill(net, 2);
+    const json* with_gradients = nullptr;
+    for (const json& c : fixture()["cases"]) {
+      if (c["backbone"] != to_string(GetParam()) || c["kernel"] != kernel) {
+        continue;
+      }
+      SCOPED_TRACE(c["mode"].get<std::string>() + std::to_string(kernel));
+      options.mode = refine_mode(c["mode"].get<std::string>());
+      net->set_options(options);
+      expect_answers(net, c);
+      if (c.contains("gradients")) with_gradients = &c;
+    }
+    if (!with_gradients) continue;
+    options.mode = refine_mode((*with_gradients)["mode"].get<std::string>());
+    net->set_options(options);
+    expect_gradients(net, *with_gradients);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backbones,
+    MattingParityTest,
+    testing::Values(
+        MattingBackbone::mobilenet_v2,
+        MattingBackbone::resnet50,
+        MattingBackbone::resnet101),
+    [](const auto& info) { return to_string(info.param); });
+
+}  // namespace
+}  // namespace tern::matting_parity_test
