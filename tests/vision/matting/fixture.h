@@ -1,6 +1,6 @@
 #pragma once
 
-// What matting_fixture.py wrote, and the numbers that it started from.
+// What matting_loss_fixture.py wrote, and the numbers that it started from.
 
 #include <cmath>
 #include <cstdlib>
@@ -12,9 +12,9 @@
 namespace tern::testing_support {
 
 inline nlohmann::json matting_fixture() {
-  const char* live = std::getenv("TERN_MATTING");
+  const char* live = std::getenv("TERN_MATTING_LOSS");
   return nlohmann::json::parse(std::ifstream(
-      live ? live : TERN_TESTS_FOLDER "/vision/matting/matting_fixture.json"));
+      live ? live : TERN_TESTS_FOLDER "/vision/matting/matting_loss_fixture.json"));
 }
 
 /// Numbers in 0..1, as the program's `wave`.

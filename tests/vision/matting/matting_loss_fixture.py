@@ -1,6 +1,6 @@
-"""Writes matting_fixture.json: losses and errors of background matting.
+"""Writes matting_loss_fixture.json: losses and errors of background matting.
 
-python matting_fixture.py matting_fixture.json
+python matting_loss_fixture.py matting_loss_fixture.json
 
 The losses are those of BackgroundMattingV2's training programs, the errors those
 of its evaluation, written once more with the operations that they name.
