@@ -42,7 +42,7 @@ torch::Tensor stretched(const torch::Tensor& pha) {
 
 /// The magnitude of the gradient of a smoothed alpha. The filter of a direction
 /// is the product of a Gaussian and its derivative, each of norm 1.
-torch::Tensor gradient(const torch::Tensor& pha) {
+torch::Tensor steepness(const torch::Tensor& pha) {
   constexpr double kSigma = 1.4;
   constexpr int64_t kReach = 4;  // where the Gaussian falls below 0.01
   const torch::Tensor at = torch::arange(-kReach, kReach + 1, torch::kDouble);
@@ -128,10 +128,10 @@ torch::Tensor alpha_gradient_error(
     const torch::Tensor& pha,
     const torch::Tensor& truth) {
   check("alpha_gradient_error", pha, truth);
-  const auto steepness = [](const torch::Tensor& alpha) {
-    return gradient(stretched(alpha.to(torch::kFloat)));
+  const auto steepness_of = [](const torch::Tensor& alpha) {
+    return steepness(stretched(alpha.to(torch::kFloat)));
   };
-  return sum_of_each((steepness(pha) - steepness(truth)).square()) / kThousand;
+  return sum_of_each((steepness_of(pha) - steepness_of(truth)).square()) / kThousand;
 }
 
 torch::Tensor alpha_connectivity_error(
