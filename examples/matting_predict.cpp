@@ -27,10 +27,8 @@ std::vector<std::string> photographs(const fs::path& path) {
 }
 
 /// Photograph `i` of as many as there are frames, or the only one.
-torch::Tensor read(
-    const std::vector<std::string>& paths,
-    size_t i,
-    int64_t channels = 3) {
+torch::Tensor
+read(const std::vector<std::string>& paths, size_t i, int64_t channels = 3) {
   const std::string& path = paths.size() == 1 ? paths[0] : paths.at(i);
   return tern::read_image(path, {.channels = channels});
 }
@@ -49,14 +47,16 @@ void check_count(
 }
 
 /// A network of one's own, or with the weights of the paper's program.
-tern::Model
-network(const fs::path& file, const std::string& type, const std::string& arch) {
+tern::Model network(
+    const fs::path& file,
+    const std::string& type,
+    const std::string& arch) {
   if (type.empty()) return tern::load_matting_model(file);
   const tern::MattingBackbone backbone = tern::matting_backbone(arch);
   tern::Model model = tern::MattingBase(tern::MattingBaseOptions{backbone});
   if (type == "refine") {
-    model = tern::MattingRefine(
-        tern::MattingRefineOptions{.backbone = backbone});
+    model =
+        tern::MattingRefine(tern::MattingRefineOptions{.backbone = backbone});
   }
   tern::load_matting_weights(model, file);
   return model;
@@ -84,11 +84,13 @@ int main(int argc, char** argv) try {
   model.to(device);
   const auto frames = photographs(src), backgrounds = photographs(bgr);
   check_count(backgrounds, frames.size(), "--images-bgr");
-  const auto truths = pha.empty() ? std::vector<std::string>() : photographs(pha);
+  const auto truths =
+      pha.empty() ? std::vector<std::string>() : photographs(pha);
   if (!truths.empty()) check_count(truths, frames.size(), "--images-pha");
   const torch::Tensor behind =
-      target.empty() ? torch::tensor({51, 178, 89}, torch::kByte).view({1, 1, 3})
-                     : tern::read_image(target.string());
+      target.empty()
+          ? torch::tensor({51, 178, 89}, torch::kByte).view({1, 1, 3})
+          : tern::read_image(target.string());
 
   for (const char* kind : {"com", "pha", "fgr"}) {
     fs::create_directories(out / kind);
@@ -108,12 +110,18 @@ int main(int argc, char** argv) try {
     if (truths.empty()) continue;
     const torch::Tensor truth = read(truths, i, 1).permute({2, 0, 1}) / 255.f;
     for (tern::Metric& error : errors) {
-      error.update({matte.pha.cpu().view({1, 1, truth.size(1), truth.size(2)})}, {truth.unsqueeze(0)});
+      error.update(
+          {matte.pha.cpu().view({1, 1, truth.size(1), truth.size(2)})},
+          {truth.unsqueeze(0)});
     }
   }
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
-  fmt::print("{} pictures in {:.1f} s, in {}\n", frames.size(), took.count(), out.string());
+  fmt::print(
+      "{} pictures in {:.1f} s, in {}\n",
+      frames.size(),
+      took.count(),
+      out.string());
   for (const tern::Metric& error : errors) {
     if (truths.empty()) break;
     fmt::print("{} {:.5f}\n", error.name(), error.compute().item<double>());

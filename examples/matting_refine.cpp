@@ -30,9 +30,9 @@ int main(int argc, char** argv) try {
       checkpoint,
       "weights of a base network or of both parts");
   app.add_option(
-         "--model-backbone-scale",
-         refine.backbone_scale,
-         "of the picture that the base network sees");
+      "--model-backbone-scale",
+      refine.backbone_scale,
+      "of the picture that the base network sees");
   app.add_option("--model-refine-mode", mode)
       ->check(CLI::IsMember({"full", "sampling", "thresholding"}));
   app.add_option("--model-refine-sample-pixels", refine.sample_pixels);

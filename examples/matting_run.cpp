@@ -25,8 +25,8 @@ void set_precision(Learner& learn, const std::string& precision) {
 void log_pictures(Learner& learn, int64_t interval) {
   learn.add<LambdaCallback>({.on_batch_end = [interval](Learner& l) {
     const TrainState& state = l.state();
-    const bool is_due = state.training ? state.iteration % interval == 0
-                                       : state.batch == 0;
+    const bool is_due =
+        state.training ? state.iteration % interval == 0 : state.batch == 0;
     if (!is_due || !l.is_fitting() || !l.is_main_process()) return;
     const torch::Tensor picture =
         matting_picture(state.batch_data, state.outputs);

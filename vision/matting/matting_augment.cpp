@@ -28,8 +28,7 @@ struct Chosen {
   template <class F>
   void apply(torch::Tensor& pictures, const F& changed) const {
     if (places.empty()) return;
-    const torch::Tensor on_device =
-        torch::tensor(places).to(pictures.device());
+    const torch::Tensor on_device = torch::tensor(places).to(pictures.device());
     pictures = pictures.index_copy(
         0,
         on_device,
@@ -77,8 +76,7 @@ ScenePlan draw_plan(
     constexpr int64_t kMultiple = 4;
     if (options.min_crop >= 1) return whole;
     const float share = batch_rng.uniform(options.min_crop, 1);
-    const auto pixels =
-        static_cast<int64_t>(share * static_cast<float>(whole));
+    const auto pixels = static_cast<int64_t>(share * static_cast<float>(whole));
     return std::max(kMultiple, pixels / kMultiple * kMultiple);
   };
   plan.size.height = side(size.height);
@@ -181,11 +179,14 @@ void check_batch(const Batch& batch) {
           "and alpha, [N, H, W] kByte, as a MattingDataset gives them.",
           inputs.size(),
           targets.size(),
-          inputs.empty() ? "" : fmt::format("{}", fmt::join(inputs[0].sizes(), ", "))));
+          inputs.empty()
+              ? ""
+              : fmt::format("{}", fmt::join(inputs[0].sizes(), ", "))));
 }
 
 void check_options(const MattingAugmentOptions& o) {
-  for (const auto& [name, share] : std::initializer_list<std::pair<const char*, float>>{
+  for (const auto& [name, share] :
+       std::initializer_list<std::pair<const char*, float>>{
            {"min_crop", o.min_crop},
            {"p_shadow", o.p_shadow},
            {"shadow_opacity", o.shadow_opacity},
@@ -224,8 +225,10 @@ BatchTransform matting_augment(const MattingAugmentOptions& options) {
     torch::Tensor pha = from_bytes(batch.targets[0].unsqueeze(3));
     ScenePlan plan;
     if (context.training) {
-      plan = draw_plan(options, context, fgr.size(0), {fgr.size(2), fgr.size(3)});
-      for (torch::Tensor* x : {&fgr, &bgr, &pha}) *x = cover_batch(*x, plan.size);
+      plan =
+          draw_plan(options, context, fgr.size(0), {fgr.size(2), fgr.size(3)});
+      for (torch::Tensor* x : {&fgr, &bgr, &pha})
+        *x = cover_batch(*x, plan.size);
     }
     torch::Tensor src = bgr;
     add_shadows(plan, pha, src);

@@ -43,7 +43,8 @@ struct MattingAugmentOptions {
 /// Turns batches of a MattingDataset into what a matting network learns from:
 ///
 ///   inputs fgr, bgr [N, H, W, 3] kByte   ->  src, bgr [N, 3, h, w] kFloat
-///   target pha [N, H, W] kByte           ->  pha [N, 1, h, w], fgr [N, 3, h, w]
+///   target pha [N, H, W] kByte           ->  pha [N, 1, h, w], fgr [N, 3, h,
+///   w]
 ///                                            kFloat
 ///
 /// all in 0..1, where `src = fgr * pha + bgr * (1 - pha)`. Batches for training

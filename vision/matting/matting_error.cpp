@@ -118,10 +118,12 @@ torch::Tensor alpha_sad(const torch::Tensor& pha, const torch::Tensor& truth) {
 
 torch::Tensor alpha_mse(const torch::Tensor& pha, const torch::Tensor& truth) {
   check("alpha_mse", pha, truth);
-  return (pha - truth).square().mean(
-      {1, 2, 3},
-      /*keepdim=*/false,
-      torch::kDouble);
+  return (pha - truth)
+      .square()
+      .mean(
+          {1, 2, 3},
+          /*keepdim=*/false,
+          torch::kDouble);
 }
 
 torch::Tensor alpha_gradient_error(
@@ -131,7 +133,8 @@ torch::Tensor alpha_gradient_error(
   const auto steepness_of = [](const torch::Tensor& alpha) {
     return steepness(stretched(alpha.to(torch::kFloat)));
   };
-  return sum_of_each((steepness_of(pha) - steepness_of(truth)).square()) / kThousand;
+  return sum_of_each((steepness_of(pha) - steepness_of(truth)).square()) /
+         kThousand;
 }
 
 torch::Tensor alpha_connectivity_error(

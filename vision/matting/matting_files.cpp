@@ -30,10 +30,7 @@ std::vector<std::string> pictures_in(const fs::path& folder, const char* what) {
 
 /// "a/b.png" of folder/a/b.png, without the suffix.
 std::string name_in(const fs::path& folder, const std::string& path) {
-  return fs::path(path)
-      .lexically_relative(folder)
-      .replace_extension()
-      .string();
+  return fs::path(path).lexically_relative(folder).replace_extension().string();
 }
 
 /// The first of `paths` whose name none of `others` has; empty: none.
@@ -169,7 +166,8 @@ void check_matting_files(const MattingFiles& files) {
     throw DataError(
         "",
         fmt::format(
-            "[MattingDataset] there are {} alphas, {} foregrounds and {} backgrounds; expected "
+            "[MattingDataset] there are {} alphas, {} foregrounds and {} "
+            "backgrounds; expected "
             "as many alphas as foregrounds, and at least one of each.",
             files.pha.size(),
             files.fgr.size(),

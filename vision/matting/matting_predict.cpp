@@ -63,7 +63,8 @@ Matte find_matte(
   const torch::Device device = model.parameters().at(0).tensor.device();
   model.eval();
   const Tensors outputs = model.forward(
-      {padded(from_bytes(src.unsqueeze(0).to(device))), padded(from_bytes(bgr.unsqueeze(0).to(device)))});
+      {padded(from_bytes(src.unsqueeze(0).to(device))),
+       padded(from_bytes(bgr.unsqueeze(0).to(device)))});
   TORCH_CHECK_VALUE(
       outputs.size() >= 3,
       fmt::format(
@@ -71,7 +72,9 @@ Matte find_matte(
           "MattingRefine.",
           outputs.size()));
   const auto cut = [&](const torch::Tensor& x) {
-    return x.slice(2, 0, src.size(0)).slice(3, 0, src.size(1)).to(torch::kFloat);
+    return x.slice(2, 0, src.size(0))
+        .slice(3, 0, src.size(1))
+        .to(torch::kFloat);
   };
   return {cut(outputs[0])[0][0], cut(outputs[1])[0]};
 }
@@ -79,7 +82,8 @@ Matte find_matte(
 torch::Tensor place_over(const Matte& matte, const torch::Tensor& background) {
   TORCH_CHECK_VALUE(
       is_photograph(background),
-      "[place_over] the background is no [H, W, 3] kByte; expected a photograph "
+      "[place_over] the background is no [H, W, 3] kByte; expected a "
+      "photograph "
       "as read_image gives it.");
   const torch::Tensor behind = cover_batch(
       from_bytes(background.unsqueeze(0).to(matte.fgr.device())),

@@ -6,8 +6,7 @@
 
 namespace tern {
 
-MattingTransforms
-matting_transforms(Range pair_scale, Range background_scale) {
+MattingTransforms matting_transforms(Range pair_scale, Range background_scale) {
   const auto with = [](Range scale) {
     return Transforms{
         random_affine(

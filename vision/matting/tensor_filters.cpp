@@ -108,7 +108,8 @@ torch::Tensor change_colors(
       Color unit = {0, 0, 0};
       unit[column] = 1;
       const Color to = changed_chroma(unit, change);
-      for (int row = 0; row < 3; ++row) value[3 * row + column] = factor * to[row];
+      for (int row = 0; row < 3; ++row)
+        value[3 * row + column] = factor * to[row];
     }
     value[9] = change.brightness * (1 - change.contrast);
     value += 10;
@@ -116,7 +117,8 @@ torch::Tensor change_colors(
   numbers = numbers.to(x.options());
   const torch::Tensor matrices = numbers.slice(1, 0, 9).reshape({-1, 3, 3});
   const torch::Tensor grey =
-      (x.mean({2, 3}) * torch::tensor({kGrey[0], kGrey[1], kGrey[2]}, x.options()))
+      (x.mean({2, 3}) *
+       torch::tensor({kGrey[0], kGrey[1], kGrey[2]}, x.options()))
           .sum(1, /*keepdim=*/true);
   const torch::Tensor shift = (grey * numbers.slice(1, 9, 10)).unsqueeze(2);
   return torch::baddbmm(shift, matrices, x.flatten(2))

@@ -14,10 +14,8 @@ draw_affine(const AffineRanges& ranges, ImageSize size, SampleRng& rng) {
   const auto height = static_cast<double>(size.height);
   const auto width = static_cast<double>(size.width);
   const double angle = draw(ranges.degrees, rng) * kRadians;
-  const double right =
-      width * rng.uniform(-ranges.translate, ranges.translate);
-  const double down =
-      height * rng.uniform(-ranges.translate, ranges.translate);
+  const double right = width * rng.uniform(-ranges.translate, ranges.translate);
+  const double down = height * rng.uniform(-ranges.translate, ranges.translate);
   const double scale = draw(ranges.scale, rng);
   const double slant = std::tan(draw(ranges.shear, rng) * kRadians);
   return Matrix3::translation(width / 2, height / 2) *

@@ -18,8 +18,7 @@ struct AffineRanges {
 
 /// Draws one: from the pixels of the result to those of the source, both of
 /// `size`.
-Matrix3
-draw_affine(const AffineRanges& ranges, ImageSize size, SampleRng& rng);
+Matrix3 draw_affine(const AffineRanges& ranges, ImageSize size, SampleRng& rng);
 
 /// Throws a c10::ValueError if a range is upside down or a scale not above 0.
 /// \param name  For its sentence.

@@ -14,7 +14,8 @@ namespace tern::testing_support {
 inline nlohmann::json matting_fixture() {
   const char* live = std::getenv("TERN_MATTING_LOSS");
   return nlohmann::json::parse(std::ifstream(
-      live ? live : TERN_TESTS_FOLDER "/vision/matting/matting_loss_fixture.json"));
+      live ? live
+           : TERN_TESTS_FOLDER "/vision/matting/matting_loss_fixture.json"));
 }
 
 /// Numbers in 0..1, as the program's `wave`.
@@ -28,12 +29,8 @@ inline torch::Tensor wave(torch::IntArrayRef shape, double step, double start) {
 }
 
 /// An alpha [1, 1, height, width], as the program's `blob`.
-inline torch::Tensor blob(
-    int64_t height,
-    int64_t width,
-    double row,
-    double column,
-    double radius) {
+inline torch::Tensor
+blob(int64_t height, int64_t width, double row, double column, double radius) {
   const torch::Tensor y =
       torch::arange(height, torch::kDouble).view({1, 1, -1, 1}) - row;
   const torch::Tensor x =

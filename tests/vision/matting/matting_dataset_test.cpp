@@ -68,8 +68,9 @@ TEST(MattingDataset, MovesForegroundAndAlphaAlike) {
                box_blur(2, 0.5f),
                sharpen(0.5f)}}});
   for (int64_t epoch = 0; epoch < 5; ++epoch) {
-    const Batch batch =
-        data.get_batch({0, 1, 2, 3}, {.seed = 1, .epoch = epoch, .training = true});
+    const Batch batch = data.get_batch(
+        {0, 1, 2, 3},
+        {.seed = 1, .epoch = epoch, .training = true});
     const torch::Tensor red = batch.inputs[0].select(3, 0);
     EXPECT_GT(red.sum().item<int64_t>(), 0);
     EXPECT_TRUE(torch::equal(red, batch.targets[0]));
@@ -80,7 +81,8 @@ TEST(MattingDataset, ChangesColoursOfTheForegroundAlone) {
   const Scenes scenes;
   const MattingDataset data = dataset_of(
       scenes,
-      {.size = {32, 32}, .transforms = {.pair = {brightness({0.7f, 0.7f}, 1)}}});
+      {.size = {32, 32},
+       .transforms = {.pair = {brightness({0.7f, 0.7f}, 1)}}});
   const MattingDataset plain =
       dataset_of(scenes, {.size = {32, 32}, .transforms = {}});
   const BatchContext context{.training = true};
@@ -144,7 +146,9 @@ TEST(MattingDataset, NamesAFileThatBreaksWhileItIsUsed) {
 TEST(MattingDataset, RefusesASizeThatIsNone) {
   const Scenes scenes;
   expect_error<c10::ValueError>(
-      [&] { dataset_of(scenes, {.size = {0, 8}}); },
+      [&] {
+        dataset_of(scenes, {.size = {0, 8}});
+      },
       {"[MattingDataset] size is 0 x 8"});
 }
 

@@ -81,7 +81,9 @@ TEST(MattingError, KnowsAlphasWithoutAnyForeground) {
 
 TEST(MattingError, RefusesAlphasOfDifferentShapes) {
   expect_error<c10::ValueError>(
-      [] { alpha_sad(torch::zeros({1, 1, 4, 4}), torch::zeros({1, 1, 4, 5})); },
+      [] {
+        alpha_sad(torch::zeros({1, 1, 4, 4}), torch::zeros({1, 1, 4, 5}));
+      },
       {"[alpha_sad]", "[1, 1, 4, 5]"});
   expect_error<c10::ValueError>(
       [] {

@@ -66,8 +66,7 @@ TEST(MattingLoss, OfTheRefinerEqualsPythons) {
 }
 
 TEST(MattingLoss, SobelEqualsKornias) {
-  const auto expected =
-      matting_fixture()["sobel"].get<std::vector<float>>();
+  const auto expected = matting_fixture()["sobel"].get<std::vector<float>>();
   EXPECT_TRUE(test::all_close(
       sobel(targets()[0])[0].flatten(),
       torch::tensor(expected),
@@ -111,7 +110,9 @@ TEST(MattingLoss, SaysWhichOutputsItWants) {
       [&] { matting_base_loss(base_outputs(), {targets()[0]}); },
       {"as targets alpha"});
   expect_error<c10::ValueError>(
-      [] { sobel(torch::zeros({3, 3})); },
+      [] {
+        sobel(torch::zeros({3, 3}));
+      },
       {"[sobel] x is [3, 3]"});
 }
 

@@ -22,8 +22,9 @@ using namespace testing_support;  // NOLINT
 struct DifferenceImpl : torch::nn::Module {
   DifferenceImpl() { register_parameter("unused", torch::zeros({1})); }
 
-  std::vector<torch::Tensor>
-  forward(const torch::Tensor& src, const torch::Tensor& bgr) {
+  std::vector<torch::Tensor> forward(
+      const torch::Tensor& src,
+      const torch::Tensor& bgr) {
     EXPECT_EQ(src.size(2) % 4 + src.size(3) % 4, 0);
     const torch::Tensor differs =
         (src - bgr).abs().amax(1, /*keepdim=*/true) > 0.01;
@@ -60,8 +61,7 @@ TEST(MattingPredict, PutsItBeforeABackgroundOfAnySize) {
   Model model = Difference();
   const Matte matte = find_matte(model, photos.src, photos.bgr);
   for (const auto& [height, width] : {std::pair{40, 13}, {1, 1}, {13, 10}}) {
-    const torch::Tensor beach =
-        place_over(matte, plain(height, width, 100));
+    const torch::Tensor beach = place_over(matte, plain(height, width, 100));
     ASSERT_EQ(beach.sizes(), torch::IntArrayRef({3, 13, 10}));
     EXPECT_NEAR(beach[0][0][0].item<float>(), 100 / 255., 1e-5);
     EXPECT_NEAR(beach[2][4][3].item<float>(), 200 / 255., 1e-5);
@@ -78,7 +78,9 @@ TEST(MattingPredict, RefusesPhotographsThatDoNotBelongTogether) {
       [&] { find_matte(model, floating, floating); },
       {"kByte"});
   expect_error<c10::ValueError>(
-      [&] { place_over({floating, floating}, floating); },
+      [&] {
+        place_over({floating, floating}, floating);
+      },
       {"[place_over]"});
 }
 
@@ -116,7 +118,9 @@ TEST(MattingPicture, DrawsSixPicturesOfEachScene) {
 TEST(MattingPicture, RefusesTensorsThatAreNone) {
   const torch::Tensor x = torch::zeros({1, 3, 8, 8});
   expect_error<c10::ValueError>(
-      [&] { matting_picture({{x, x}, {x, x}}, {x}); },
+      [&] {
+        matting_picture({{x, x}, {x, x}}, {x});
+      },
       {"[matting_picture]", "1 outputs"});
 }
 

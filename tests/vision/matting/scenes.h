@@ -70,10 +70,10 @@ class TinyMattingImpl : public torch::nn::Module {
  public:
   TinyMattingImpl() { register_module("conv", conv_); }
 
-  std::vector<torch::Tensor>
-  forward(const torch::Tensor& src, const torch::Tensor& bgr) {
-    const torch::Tensor x =
-        conv_->forward(torch::cat({src, bgr}, 1)).sigmoid();
+  std::vector<torch::Tensor> forward(
+      const torch::Tensor& src,
+      const torch::Tensor& bgr) {
+    const torch::Tensor x = conv_->forward(torch::cat({src, bgr}, 1)).sigmoid();
     return {x.slice(1, 0, 1), x.slice(1, 1, 4), x.slice(1, 4, 5)};
   }
 

@@ -30,10 +30,8 @@ TEST(TensorFilters, WarpTakesEachPictureItsOwnWay) {
       x[0].slice(2, 3, 14),
       {1e-4, 1e-5}));
   EXPECT_EQ(y[0].slice(2, 11, 14).abs().max().item<float>(), 0);
-  EXPECT_TRUE(test::all_close(
-      y[1].slice(1, 2, 10),
-      x[1].slice(1, 0, 8),
-      {1e-4, 1e-5}));
+  EXPECT_TRUE(
+      test::all_close(y[1].slice(1, 2, 10), x[1].slice(1, 0, 8), {1e-4, 1e-5}));
 }
 
 TEST(TensorFilters, BlurIsTheMeanOfWhatThereIsOfASquare) {
@@ -43,14 +41,10 @@ TEST(TensorFilters, BlurIsTheMeanOfWhatThereIsOfASquare) {
     ASSERT_EQ(y.sizes(), x.sizes());
     const int64_t top = std::max<int64_t>(0, 6 - size / 2);
     const int64_t left = std::max<int64_t>(0, 7 - size / 2);
-    const torch::Tensor square =
-        x[1][2]
-            .slice(0, top, 6 - size / 2 + size)
-            .slice(1, left, 7 - size / 2 + size);
-    EXPECT_NEAR(
-        y[1][2][6][7].item<float>(),
-        square.mean().item<float>(),
-        1e-5);
+    const torch::Tensor square = x[1][2]
+                                     .slice(0, top, 6 - size / 2 + size)
+                                     .slice(1, left, 7 - size / 2 + size);
+    EXPECT_NEAR(y[1][2][6][7].item<float>(), square.mean().item<float>(), 1e-5);
   }
 }
 

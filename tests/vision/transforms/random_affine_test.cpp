@@ -26,7 +26,8 @@ by_torchvision(double angle, double shear, double scale, double x, double y) {
   const double rot = angle * kRadians, slant = std::tan(shear * kRadians);
   return {
       scale * (std::cos(rot) * x - (std::cos(rot) * slant + std::sin(rot)) * y),
-      scale * (std::sin(rot) * x - (std::sin(rot) * slant - std::cos(rot)) * y)};
+      scale *
+          (std::sin(rot) * x - (std::sin(rot) * slant - std::cos(rot)) * y)};
 }
 
 TEST(RandomAffine, IsTorchvisionsMapTheOtherWayRound) {
