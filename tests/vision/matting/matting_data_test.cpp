@@ -4,6 +4,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/learner/checkpoint.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 #include "tern/tests/vision/matting/scenes.h"
@@ -69,8 +70,8 @@ TEST(MattingData, ChecksWithAFewSamplesSpreadOverAll) {
 }
 
 /// Trains on `scenes` for some epochs; stops after so many batches, if any.
-struct Run {
-  Run(const Scenes& scenes, int64_t stop_after)
+struct Training {
+  Training(const Scenes& scenes, int64_t stop_after)
       : learn(
             matting_data(scenes.pairs(), scenes.backgrounds(), tiny_options()),
             net(),
@@ -97,7 +98,7 @@ struct Run {
 
 TEST(MattingData, LearnsAlpha) {
   const Scenes scenes(10, 20);
-  Run run(scenes, 0);
+  Training run(scenes, 0);
   const double before = run.learn.validate().metrics[0].value;
   run.learn.fit(4, 0.02);
   const EpochRecord last = run.learn.recorder().epochs().back();
@@ -107,13 +108,13 @@ TEST(MattingData, LearnsAlpha) {
 
 TEST(MattingData, AResumedTrainingSeesTheSameScenes) {
   const Scenes scenes(10, 20);
-  Run whole(scenes, 0);
+  Training whole(scenes, 0);
   whole.learn.fit(2, 0.02);
 
-  Run first(scenes, 11);  // in the second epoch
+  Training first(scenes, 11);  // in the second epoch
   first.learn.fit(2, 0.02);
   first.learn.save_checkpoint(scenes / "run");
-  Run second(scenes, 0);
+  Training second(scenes, 0);
   second.learn.resume(scenes / "run").fit(2, 0.02);
   EXPECT_EQ(first.scenes_sum + second.scenes_sum, whole.scenes_sum);
   EXPECT_TRUE(

@@ -7,6 +7,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/matting/scenes.h"
 #include "tern/vision/transforms/filters.h"
+#include "tern/vision/transforms/lighting.h"
 #include "tern/vision/transforms/random_affine.h"
 
 namespace tern::matting_dataset_test {
