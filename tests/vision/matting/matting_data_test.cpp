@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tern/callbacks/save_checkpoint.h"
 #include "tern/data/formats/error.h"
-#include "tern/learner/checkpoint.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
@@ -40,6 +40,7 @@ TEST(MattingData, TakesFoldersThatAreSplit) {
   const Scenes scenes(2, 3);
   for (const std::string folder : {"pairs", "backgrounds"}) {
     for (const std::string side : {"train", "valid"}) {
+      fs::create_directories(scenes / ("split/" + folder));
       fs::copy(
           scenes / folder,
           scenes / ("split/" + folder + "/" + side),
@@ -112,8 +113,8 @@ TEST(MattingData, AResumedTrainingSeesTheSameScenes) {
   whole.learn.fit(2, 0.02);
 
   Training first(scenes, 11);  // in the second epoch
+  first.learn.add<SaveCheckpoint>({.folder = scenes / "run"});
   first.learn.fit(2, 0.02);
-  first.learn.save_checkpoint(scenes / "run");
   Training second(scenes, 0);
   second.learn.resume(scenes / "run").fit(2, 0.02);
   EXPECT_EQ(first.scenes_sum + second.scenes_sum, whole.scenes_sum);

@@ -59,14 +59,23 @@ TEST(MattingError, IsTheMeanOverPicturesInBatchesOfAnySize) {
       1e-9);
 }
 
-// An island costs the connectivity and hardly anything else.
+// Small differences count where a part is cut off from the largest region.
 TEST(MattingError, ConnectivityMindsWhatIsApart) {
-  const torch::Tensor body = blob(40, 48, 18, 16, 9);
-  const torch::Tensor island = torch::maximum(body, blob(40, 48, 30, 40, 4));
-  const torch::Tensor bump = torch::maximum(body, blob(40, 48, 18, 27, 4));
-  EXPECT_GT(
-      alpha_connectivity_error(island, body).item<double>(),
-      2 * alpha_connectivity_error(bump, body).item<double>());
+  torch::Tensor whole = torch::zeros({1, 1, 40, 48});
+  const auto part = [](torch::Tensor& x, int64_t top, int64_t left, int64_t side) {
+    return x.slice(2, top, top + side).slice(3, left, left + side);
+  };
+  part(whole, 5, 2, 30).fill_(1);
+  part(whole, 20, 32, 2).fill_(1);
+  part(whole, 15, 34, 10).fill_(1);
+  torch::Tensor faint = whole * 0.92;
+  EXPECT_EQ(alpha_connectivity_error(faint, whole).item<double>(), 0);
+  // Without the bridge of 4 pixels, the limb of 100 stands alone.
+  part(faint, 20, 32, 2).fill_(0);
+  EXPECT_NEAR(
+      alpha_connectivity_error(faint, whole).item<double>(),
+      (4 + 100 * 0.08) / 1000,
+      1e-6);
 }
 
 TEST(MattingError, KnowsAlphasWithoutAnyForeground) {

@@ -32,7 +32,7 @@ class Scenes {
     for (int64_t i = 0; i < backgrounds; ++i) {
       write(
           "backgrounds/" + std::to_string(i) + ".png",
-          torch::full({24, 30, 3}, 40 * (i + 1), torch::kByte));
+          torch::full({24, 30, 3}, 40 * (i % 5 + 1), torch::kByte));
     }
   }
 
