@@ -62,9 +62,10 @@ TEST(MattingError, IsTheMeanOverPicturesInBatchesOfAnySize) {
 // Small differences count where a part is cut off from the largest region.
 TEST(MattingError, ConnectivityMindsWhatIsApart) {
   torch::Tensor whole = torch::zeros({1, 1, 40, 48});
-  const auto part = [](torch::Tensor& x, int64_t top, int64_t left, int64_t side) {
-    return x.slice(2, top, top + side).slice(3, left, left + side);
-  };
+  const auto part =
+      [](torch::Tensor& x, int64_t top, int64_t left, int64_t side) {
+        return x.slice(2, top, top + side).slice(3, left, left + side);
+      };
   part(whole, 5, 2, 30).fill_(1);
   part(whole, 20, 32, 2).fill_(1);
   part(whole, 15, 34, 10).fill_(1);
