@@ -37,6 +37,7 @@
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/normalize_images.h"
 #include "tern/kernels/unscale_and_check.h"
+#include "tern/learner/activation_checkpoint.h"
 #include "tern/learner/autocast.h"
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/clip_grad.h"

@@ -7,6 +7,7 @@
 /// over the workers of the loader instead.
 
 #include "tern/vision/bad_images.h"
+#include "tern/vision/classification_section.h"
 #include "tern/vision/data_block.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/duplicate_images.h"
