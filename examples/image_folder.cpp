@@ -64,9 +64,9 @@ tern::VisionLearner make_learner(const tern::DataBunch& data, Settings s) {
 }
 
 // What the run was, what is taken for what, and where it is most wrong.
-void write_report(tern::Learner& learn, const Settings& s) {
+void write_report(tern::Learner& learn, const Settings& s, const char* name) {
   const auto interp = tern::ClassificationInterpretation::from(learn);
-  const fs::path file = s.out / "report.html";
+  const fs::path file = s.out / name;
   learn.report(
       file,
       {.title = s.arch + " on " + s.folder,
@@ -85,7 +85,7 @@ int train(const Settings& s) {
   }
   learn.save("weights");
   fmt::print("saved in {}\n", s.out.string());
-  write_report(learn, s);
+  write_report(learn, s, "training.html");
   return 0;
 }
 
@@ -110,7 +110,7 @@ int predict(const Settings& s, const std::vector<std::string>& files) {
 int report(const Settings& s) {
   auto learn = make_learner(read_data(s), s);
   learn.load("weights");
-  write_report(learn, s);
+  write_report(learn, s, "report.html");
   return 0;
 }
 
