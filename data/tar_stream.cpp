@@ -1,0 +1,147 @@
+#include "tern/data/tar_stream.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/sampler.h"
+#include "tern/data/shuffle_buffer.h"
+
+namespace tern {
+
+namespace {
+
+// Sample numbers that no stream has: keys of a lane's draws.
+int64_t lane_key(const StreamContext& context, int64_t what) {
+  return -10 - what - 2 * (context.lane * context.world_size + context.rank);
+}
+
+}  // namespace
+
+// The shards of one lane, one after the other.
+class TarStream::ShardPass final : public StreamDataset::Pass {
+ public:
+  ShardPass(
+      std::vector<std::string> shards,
+      TarStreamOptions options,
+      const StreamContext& context)
+      : shards_(std::move(shards)),
+        options_(std::move(options)),
+        context_(context),
+        draws_(context.seed, context.epoch, lane_key(context, 0)),
+        buffer_(
+            static_cast<size_t>(options_.shuffle ? options_.shuffle_buffer : 1),
+            SampleRng(context.seed, context.epoch, lane_key(context, 1))) {}
+
+  std::optional<Batch> next() override {
+    const std::optional<TarSample> sample = draw();
+    if (!sample) return std::nullopt;
+    const BatchContext batch = {
+        context_.seed,
+        context_.epoch,
+        context_.training};
+    // Unique over lanes and ranks: each has its own remainder.
+    const int64_t parts = context_.lanes * context_.world_size;
+    const int64_t part =
+        context_.lane * context_.world_size + context_.rank;
+    return options_.decode(
+        *sample,
+        batch,
+        batch.rng((given_ - 1) * parts + part));
+  }
+
+  bool skip() override { return draw().has_value(); }
+
+ private:
+  // The samples wait in the buffer unread: it holds no bytes of them.
+  std::optional<TarSample> draw() {
+    auto sample = buffer_.next([&] { return next_in_order(); });
+    if (sample) ++given_;
+    return sample;
+  }
+
+  std::optional<TarSample> next_in_order() {
+    while (!shard_ || place_ == shard_->samples().size()) {
+      const std::string* const name = next_shard();
+      if (name == nullptr) {
+        shard_ = nullptr;
+        return std::nullopt;
+      }
+      shard_ = open_shard(*name, options_.shards);
+      place_ = 0;
+      skipped_ = shard_ ? 0 : skipped_ + 1;
+      if (options_.resample && skipped_ > shards_.size() + 100) {
+        throw DataError(
+            *name,
+            "and all other shards that were drawn are damaged or gone. Fetch "
+            "them again");
+      }
+    }
+    return TarSample(shard_, place_++);
+  }
+
+  const std::string* next_shard() {
+    if (options_.resample) return &shards_[draws_.below(shards_.size())];
+    return next_shard_ < shards_.size() ? &shards_[next_shard_++] : nullptr;
+  }
+
+  std::vector<std::string> shards_;
+  TarStreamOptions options_;
+  StreamContext context_;
+  SampleRng draws_;
+  ShuffleBuffer<TarSample> buffer_;
+  size_t next_shard_ = 0, skipped_ = 0;
+  std::shared_ptr<const TarShard> shard_;
+  int64_t place_ = 0;  // in it
+  int64_t given_ = 0;
+};
+
+TarStream::TarStream(std::vector<std::string> shards, TarStreamOptions options)
+    : shards_(std::move(shards)), options_(std::move(options)) {}
+
+std::shared_ptr<const TarStream> TarStream::from(
+    const std::vector<std::string>& shards,
+    TarStreamOptions options) {
+  TORCH_CHECK_VALUE(
+      options.shuffle_buffer >= 1,
+      fmt::format(
+          "[TarStream] shuffle_buffer is {}; expected 1 or more samples.",
+          options.shuffle_buffer));
+  if (!options.decode) options.decode = decode_fields({"npy"}, {"cls"});
+  return std::shared_ptr<const TarStream>(
+      new TarStream(expand_shards(shards), std::move(options)));
+}
+
+std::unique_ptr<StreamDataset::Pass> TarStream::pass(
+    const StreamContext& context) const {
+  const auto count = static_cast<int64_t>(shards_.size());
+  if (options_.resample) {
+    return std::make_unique<ShardPass>(shards_, options_, context);
+  }
+  TORCH_CHECK_VALUE(
+      count >= context.world_size,
+      fmt::format(
+          "[TarStream] there are {} shards for {} processes, so that {} of "
+          "them would have none; write more, smaller shards, or set resample.",
+          count,
+          context.world_size,
+          context.world_size - count));
+  std::vector<int64_t> order = SequentialSampler(count).indices(0, 0);
+  if (options_.shuffle) {
+    order = RandomSampler(count).indices(context.seed, context.epoch);
+  }
+  // Over ranks first: none has two more than another.
+  const int64_t parts = context.lanes * context.world_size;
+  std::vector<std::string> mine;
+  for (int64_t i = context.lane * context.world_size + context.rank; i < count;
+       i += parts) {
+    mine.push_back(shards_[order[i]]);
+  }
+  return std::make_unique<ShardPass>(std::move(mine), options_, context);
+}
+
+}  // namespace tern
