@@ -130,10 +130,4 @@ std::vector<int64_t> TarShards::shard_sizes() const {
   return sizes;
 }
 
-std::vector<std::string> TarShards::paths() const {
-  std::vector<std::string> paths;
-  for (const auto& shard : shards_) paths.push_back(shard->path().string());
-  return paths;
-}
-
 }  // namespace tern

@@ -29,8 +29,10 @@ class TarShards {
   TarSample sample(int64_t index) const;
   /// Samples of each shard, in the order of their indices.
   std::vector<int64_t> shard_sizes() const;
-  /// The files, without those that were skipped.
-  std::vector<std::string> paths() const;
+  /// The shards, without those that were skipped.
+  const std::vector<std::shared_ptr<const TarShard>>& shards() const {
+    return shards_;
+  }
 
  private:
   TarShards() = default;

@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/sampler.h"
 #include "tern/data/shuffle_buffer.h"
@@ -48,10 +49,16 @@ class TarStream::ShardPass final : public StreamDataset::Pass {
     const int64_t parts = context_.lanes * context_.world_size;
     const int64_t part =
         context_.lane * context_.world_size + context_.rank;
-    return options_.decode(
-        *sample,
-        batch,
-        batch.rng((given_ - 1) * parts + part));
+    try {
+      return options_.decode(
+          *sample,
+          batch,
+          batch.rng((given_ - 1) * parts + part));
+    } catch (const DataError&) {
+      throw;
+    } catch (const std::exception& error) {
+      std::throw_with_nested(DataError(sample->describe(), message_of(error)));
+    }
   }
 
   bool skip() override { return draw().has_value(); }

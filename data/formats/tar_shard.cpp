@@ -34,6 +34,12 @@ TarShard::Stamp TarShard::stamp_of(
       status.st_mtim.tv_nsec};
 }
 
+std::string TarShard::version() const {
+  return std::to_string(stamp_.size) + " bytes, changed at " +
+         std::to_string(stamp_.seconds) + "." +
+         std::to_string(stamp_.nanoseconds);
+}
+
 std::shared_ptr<const FileHandle> TarShard::file() const {
   const std::lock_guard lock(mutex_);
   if (!file_) {

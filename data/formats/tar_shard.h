@@ -23,6 +23,8 @@ class TarShard {
 
   const std::filesystem::path& path() const { return path_; }
   const TarSamples& samples() const { return samples_; }
+  /// Size and time of the file, for whoever keeps what was made of it.
+  std::string version() const;
   /// "train-000003.tar, sample 'cat/0012'"
   std::string describe(int64_t sample) const;
 
