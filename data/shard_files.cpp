@@ -20,6 +20,9 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxShards = 1'000'000;
 
+// No error that anybody hears of.
+struct GivenUp {};
+
 std::optional<int64_t> whole_number(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] =
@@ -116,7 +119,8 @@ std::vector<std::string> expand_shards(
 
 fs::path fetch_shard(
     const std::string& shard,
-    const ShardSetOptions& options) {
+    const ShardSetOptions& options,
+    const std::atomic<bool>* is_given_up) {
   if (shard.find("://") == shard.npos) return shard;
   std::string name = shard.substr(shard.rfind('/') + 1);
   name = name.substr(0, name.find_first_of("?#"));
@@ -124,6 +128,9 @@ fs::path fetch_shard(
       cache_folder(options.cache) / kept_as(shard, name.empty() ? "tar" : name);
   DownloadOptions fetching;
   fetching.retries = options.retries;
+  fetching.progress = [is_given_up](int64_t, int64_t) {
+    if (is_given_up != nullptr && *is_given_up) throw GivenUp();
+  };
   if (!options.checksums.empty()) {
     const auto sum = options.checksums.find(name);
     if (sum == options.checksums.end()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -33,9 +34,12 @@ std::vector<std::string> expand_shards(const std::vector<std::string>& patterns)
 
 /// The file of a shard: itself, or for a URL a download that is kept in the
 /// cache and fetched once, see `download`.
+/// \param is_given_up  Ends a download with an exception of no known type once
+///                     it is true.
 /// \throws DownloadError, DataError; IoError.
 std::filesystem::path fetch_shard(
     const std::string& shard,
-    const ShardSetOptions& options);
+    const ShardSetOptions& options,
+    const std::atomic<bool>* is_given_up = nullptr);
 
 }  // namespace tern

@@ -27,7 +27,7 @@ class StreamDataset {
  public:
   virtual ~StreamDataset() = default;
 
-  /// One pass over a part. Used by one thread at a time.
+  /// One pass over a part. Used by one thread at a time, but for `give_up`.
   class Pass {
    public:
     virtual ~Pass() = default;
@@ -36,6 +36,9 @@ class StreamDataset {
     virtual std::optional<Batch> next() = 0;
     /// Leaves one out, as cheaply as it can. \return false at the end.
     virtual bool skip() { return next().has_value(); }
+    /// Ends a `next` that waits for something, and all that follow, as soon as
+    /// it can. Called from another thread.
+    virtual void give_up() {}
   };
 
   /// Begins a pass, which may outlive the data set. What it gives depends on

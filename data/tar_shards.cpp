@@ -58,9 +58,11 @@ void for_each_in_parallel(size_t count, size_t threads, const Action& action) {
 
 std::shared_ptr<const TarShard> open_shard(
     const std::string& shard,
-    const ShardSetOptions& options) {
+    const ShardSetOptions& options,
+    const std::atomic<bool>* is_given_up) {
   try {
-    auto opened = std::make_shared<TarShard>(fetch_shard(shard, options));
+    auto opened =
+        std::make_shared<TarShard>(fetch_shard(shard, options, is_given_up));
     check_fields(opened, options.fields);
     return opened;
   } catch (const DataError& error) {

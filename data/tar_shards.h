@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -46,9 +47,11 @@ class TarShards {
 };
 
 /// Opens one shard and checks its samples.
+/// \param is_given_up  Ends a download once it is true.
 /// \return null, after a message, if it is bad and such are skipped.
 std::shared_ptr<const TarShard> open_shard(
     const std::string& shard,
-    const ShardSetOptions& options);
+    const ShardSetOptions& options,
+    const std::atomic<bool>* is_given_up = nullptr);
 
 }  // namespace tern

@@ -1,6 +1,8 @@
 #include "tern/data/tar_stream.h"
 
-#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <future>
 #include <optional>
 #include <utility>
 
@@ -28,15 +30,20 @@ class TarStream::ShardPass final : public StreamDataset::Pass {
  public:
   ShardPass(
       std::vector<std::string> shards,
-      TarStreamOptions options,
+      std::shared_ptr<const TarStreamOptions> options,
       const StreamContext& context)
       : shards_(std::move(shards)),
         options_(std::move(options)),
         context_(context),
         draws_(context.seed, context.epoch, lane_key(context, 0)),
         buffer_(
-            static_cast<size_t>(options_.shuffle ? options_.shuffle_buffer : 1),
+            static_cast<size_t>(
+                options_->shuffle ? options_->shuffle_buffer : 1),
             SampleRng(context.seed, context.epoch, lane_key(context, 1))) {}
+
+  // The download of a shard that nobody wants any more ends soon.
+  ~ShardPass() override { is_given_up_ = true; }
+  void give_up() override { is_given_up_ = true; }
 
   std::optional<Batch> next() override {
     const std::optional<TarSample> sample = draw();
@@ -45,15 +52,12 @@ class TarStream::ShardPass final : public StreamDataset::Pass {
         context_.seed,
         context_.epoch,
         context_.training};
-    // Unique over lanes and ranks: each has its own remainder.
-    const int64_t parts = context_.lanes * context_.world_size;
-    const int64_t part =
-        context_.lane * context_.world_size + context_.rank;
+    // Unlike in any other lane.
+    const int64_t number =
+        ((given_ - 1) * context_.lanes + context_.lane) * context_.world_size +
+        context_.rank;
     try {
-      return options_.decode(
-          *sample,
-          batch,
-          batch.rng((given_ - 1) * parts + part));
+      return options_->decode(*sample, batch, batch.rng(number));
     } catch (const DataError&) {
       throw;
     } catch (const std::exception& error) {
@@ -73,42 +77,64 @@ class TarStream::ShardPass final : public StreamDataset::Pass {
 
   std::optional<TarSample> next_in_order() {
     while (!shard_ || place_ == shard_->samples().size()) {
-      const std::string* const name = next_shard();
-      if (name == nullptr) {
-        shard_ = nullptr;
-        return std::nullopt;
-      }
-      shard_ = open_shard(*name, options_.shards);
-      place_ = 0;
-      skipped_ = shard_ ? 0 : skipped_ + 1;
-      if (options_.resample && skipped_ > shards_.size() + 100) {
-        throw DataError(
-            *name,
-            "and all other shards that were drawn are damaged or gone. Fetch "
-            "them again");
-      }
+      if (!open_next()) return std::nullopt;
     }
     return TarSample(shard_, place_++);
   }
 
-  const std::string* next_shard() {
-    if (options_.resample) return &shards_[draws_.below(shards_.size())];
+  // False at the end; else `shard_` may still be null, when it is left out.
+  bool open_next() {
+    if (!coming_.valid()) ask_for_next();
+    if (!coming_.valid()) {
+      shard_ = nullptr;
+      return false;
+    }
+    place_ = 0;
+    shard_ = coming_.get();
+    left_out_ = shard_ ? 0 : left_out_ + 1;
+    if (options_->resample && left_out_ > shards_.size() + 100) {
+      throw DataError(
+          shards_.front(),
+          "and all other shards that were drawn are damaged or gone. Fetch "
+          "them again");
+    }
+    ask_for_next();
+    return true;
+  }
+
+  // One from the web is fetched while the one before it is read.
+  void ask_for_next() {
+    const std::string* const name = next_name();
+    if (name == nullptr) return;
+    const bool is_fetched = name->find("://") != name->npos;
+    coming_ = std::async(
+        is_fetched ? std::launch::async : std::launch::deferred,
+        [this, name] {
+          return open_shard(*name, options_->shards, &is_given_up_);
+        });
+  }
+
+  const std::string* next_name() {
+    if (options_->resample) return &shards_[draws_.below(shards_.size())];
     return next_shard_ < shards_.size() ? &shards_[next_shard_++] : nullptr;
   }
 
   std::vector<std::string> shards_;
-  TarStreamOptions options_;
+  std::shared_ptr<const TarStreamOptions> options_;
   StreamContext context_;
   SampleRng draws_;
   ShuffleBuffer<TarSample> buffer_;
-  size_t next_shard_ = 0, skipped_ = 0;
+  size_t next_shard_ = 0, left_out_ = 0;
   std::shared_ptr<const TarShard> shard_;
   int64_t place_ = 0;  // in it
   int64_t given_ = 0;
+  std::atomic<bool> is_given_up_ = false;
+  std::future<std::shared_ptr<const TarShard>> coming_;  // waits when it goes
 };
 
 TarStream::TarStream(std::vector<std::string> shards, TarStreamOptions options)
-    : shards_(std::move(shards)), options_(std::move(options)) {}
+    : shards_(std::move(shards)),
+      options_(std::make_shared<TarStreamOptions>(std::move(options))) {}
 
 std::shared_ptr<const TarStream> TarStream::from(
     const std::vector<std::string>& shards,
@@ -126,7 +152,7 @@ std::shared_ptr<const TarStream> TarStream::from(
 std::unique_ptr<StreamDataset::Pass> TarStream::pass(
     const StreamContext& context) const {
   const auto count = static_cast<int64_t>(shards_.size());
-  if (options_.resample) {
+  if (options_->resample) {
     return std::make_unique<ShardPass>(shards_, options_, context);
   }
   TORCH_CHECK_VALUE(
@@ -138,7 +164,7 @@ std::unique_ptr<StreamDataset::Pass> TarStream::pass(
           context.world_size,
           context.world_size - count));
   std::vector<int64_t> order = SequentialSampler(count).indices(0, 0);
-  if (options_.shuffle) {
+  if (options_->shuffle) {
     order = RandomSampler(count).indices(context.seed, context.epoch);
   }
   // Over ranks first: none has two more than another.
@@ -146,7 +172,7 @@ std::unique_ptr<StreamDataset::Pass> TarStream::pass(
   std::vector<std::string> mine;
   for (int64_t i = context.lane * context.world_size + context.rank; i < count;
        i += parts) {
-    mine.push_back(shards_[order[i]]);
+    mine.push_back(shards_[static_cast<size_t>(order[i])]);
   }
   return std::make_unique<ShardPass>(std::move(mine), options_, context);
 }

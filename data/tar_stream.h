@@ -43,7 +43,7 @@ class TarStream final : public StreamDataset {
 
   /// \throws c10::ValueError if there are fewer shards than ranks.
   std::unique_ptr<Pass> pass(const StreamContext& context) const override;
-  bool is_endless() const override { return options_.resample; }
+  bool is_endless() const override { return options_->resample; }
 
   const std::vector<std::string>& shards() const { return shards_; }
 
@@ -52,7 +52,7 @@ class TarStream final : public StreamDataset {
   TarStream(std::vector<std::string> shards, TarStreamOptions options);
 
   std::vector<std::string> shards_;
-  TarStreamOptions options_;
+  std::shared_ptr<const TarStreamOptions> options_;
 };
 
 }  // namespace tern

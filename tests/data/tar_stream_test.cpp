@@ -209,6 +209,23 @@ TEST_F(Streaming, StopsInTheMiddleWithoutWaiting) {
   EXPECT_EQ(pass.next()->size(), 2);
 }
 
+TEST_F(Streaming, GivesUpADownloadThatNobodyWaitsFor) {
+  write_number_shards(temp_.path(), {5, 5});
+  const HttpServer server([&](const HttpServer::Request& request) {
+    const auto bytes = read_file(temp_.path() / request.path.substr(1));
+    std::string reply = HttpServer::ok({bytes.begin(), bytes.end()});
+    if (request.number > 0) reply.resize(reply.size() / 2);  // and it hangs up
+    return reply;
+  });
+  const auto stream = TarStream::from(
+      {server.url("/s-{0..1}.tar")},
+      {.decode = decode_fields({"cls"}, {"cls"}),
+       .shards = {.cache = temp_ / "cache", .retries = 100}});
+  const StreamLoader loader(stream, {.batch_size = 2, .lanes = 1, .workers = 1});
+  auto pass = loader.epoch(0);
+  EXPECT_EQ(pass.next()->size(), 2);
+}
+
 TEST_F(Streaming, ReadsShardsFromAWebServerThatStumbles) {
   write_number_shards(temp_.path(), {5, 5, 5});
   const HttpServer server([&](const HttpServer::Request& request) {
