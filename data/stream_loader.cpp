@@ -85,7 +85,9 @@ struct StreamLoader::Epoch::Lanes {
       stop = true;
     }
     room_free.notify_all();
-    for (Lane& lane : lanes) lane.pass->give_up();
+    for (Lane& lane : lanes) {
+      if (lane.pass) lane.pass->give_up();
+    }
     for (std::thread& thread : threads) thread.join();
   }
 
