@@ -52,7 +52,7 @@ class TarImages final : public ImageSource {
     const TarSample sample =
         shards_->sample(samples_.at(static_cast<size_t>(index)));
     const TarMember& member = image_member(sample, fields_);
-    if (member.size > kMaxImageBytes) {
+    if (member.size > static_cast<uint64_t>(kMaxImageBytes)) {
       throw DataError(
           sample.describe(),
           fmt::format(

@@ -85,12 +85,12 @@ class HeaderText {
 void read_type(HeaderText& header, NpyArray& array) {
   const std::string_view type = header.quoted();  // "<f4"
   constexpr std::string_view kKnown =
-      "b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 ";
+      " b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 ";
   const std::string name(type.substr(std::min<size_t>(1, type.size())));
   const bool is_little =
       type.starts_with('<') || (type.starts_with('|') && name.ends_with('1'));
   if (!is_little || name.size() < 2 || name.find(' ') != name.npos ||
-      kKnown.find(name + ' ') == kKnown.npos) {
+      kKnown.find(' ' + name + ' ') == kKnown.npos) {
     header.fail(
         "has the type " + printable(type) +
         "; expected little-endian numbers, such as '<f4'");

@@ -1,5 +1,6 @@
 // Training on tar shards: several processes, a resume in mid-epoch, a shard
 // that vanishes.
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -19,6 +20,7 @@
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
+#include "tern/tests/support/weight_bytes.h"
 
 namespace tern::tar_shards_test {
 namespace {
@@ -63,18 +65,6 @@ DataBunch points_in(const fs::path& folder) {
           .workers = 1});
   data.device = torch::kCPU;
   return data;
-}
-
-// The bytes of all weights and buffers.
-std::string bytes_of(Learner& learn) {
-  std::string bytes;
-  for (const ModelTensor& t : learn.model().state()) {
-    const torch::Tensor tensor = t.tensor.detach().contiguous();
-    bytes.append(
-        static_cast<const char*>(tensor.const_data_ptr()),
-        tensor.nbytes());
-  }
-  return bytes;
 }
 
 TEST(TarShards, GoOnInMidEpochBitForBitOnAllRanks) {
