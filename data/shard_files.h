@@ -30,7 +30,8 @@ struct ShardSetOptions {
 ///
 /// \throws c10::ValueError for a brace without an end, a range that is none, or
 ///         if there is no shard at all.
-std::vector<std::string> expand_shards(const std::vector<std::string>& patterns);
+std::vector<std::string> expand_shards(
+    const std::vector<std::string>& patterns);
 
 /// The file of a shard: itself, or for a URL a download that is kept in the
 /// cache and fetched once, see `download`.

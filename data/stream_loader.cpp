@@ -200,8 +200,8 @@ std::optional<Batch> StreamLoader::Epoch::next() {
 StreamLoader::StreamLoader(
     std::shared_ptr<const StreamDataset> dataset,
     StreamLoaderOptions options)
-    : dataset_(std::move(dataset)), options_(checked(options, dataset_.get())) {
-}
+    : dataset_(std::move(dataset)),
+      options_(checked(options, dataset_.get())) {}
 
 StreamLoader::Epoch StreamLoader::epoch(int64_t epoch, int64_t first_batch)
     const {

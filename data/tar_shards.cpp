@@ -46,7 +46,8 @@ void for_each_in_parallel(size_t count, size_t threads, const Action& action) {
   };
   {
     std::vector<std::jthread> pool;
-    for (size_t i = 1; i < std::min(threads, count); ++i) pool.emplace_back(work);
+    for (size_t i = 1; i < std::min(threads, count); ++i)
+      pool.emplace_back(work);
     work();
   }
   for (const std::exception_ptr& error : errors) {

@@ -42,8 +42,8 @@ class TarShards {
   std::vector<std::shared_ptr<const TarShard>> shards_;
   std::vector<int64_t> ends_;  // ends_[k]: samples of the shards 0..k
   mutable std::mutex mutex_;
-  mutable std::deque<size_t> open_;      // shards, the one opened first in front
-  mutable std::vector<char> is_open_;    // whether a shard is in there
+  mutable std::deque<size_t> open_;    // shards, the one opened first in front
+  mutable std::vector<char> is_open_;  // whether a shard is in there
 };
 
 /// Opens one shard and checks its samples.

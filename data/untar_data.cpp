@@ -28,7 +28,6 @@ std::string environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
-
 fs::path data_folder(const UntarOptions& options) {
   const fs::path folder =
       !options.data.empty() ? options.data : fs::path(environment("TERN_DATA"));

@@ -31,7 +31,7 @@ int main(int argc, char** argv) try {
   // Each image goes in as it is, beside the number of its class: 3/00000012.png
   // and 3/00000012.cls. What an earlier run wrote is used.
   if (!fs::exists(fs::path(out) / "SHA256SUMS")) {
-    for (const std::string name : {"train", "valid"}) {
+    for (const char* name : {"train", "valid"}) {
       const tern::ShardedImages written = tern::shard_images(
           fs::path(data) / name,
           out,

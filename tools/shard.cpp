@@ -21,8 +21,7 @@ void write(
     const std::string& folder,
     const std::string& out,
     const ShardImagesOptions& options) {
-  const ShardedImages written =
-      shard_images(folder, out, options, terminal());
+  const ShardedImages written = shard_images(folder, out, options, terminal());
   fmt::print(
       "{} images of {} classes in {} shards, {:.1f} MB: {}-{{000000..{:06}}}"
       ".tar\n",
@@ -40,10 +39,7 @@ void list(const std::string& shard) {
     const TarSample sample = shards->sample(i);
     std::string line(sample.key());
     for (const TarMember& member : sample.members()) {
-      line += fmt::format(
-          "  {} {}",
-          sample_field(member.name),
-          member.size);
+      line += fmt::format("  {} {}", sample_field(member.name), member.size);
     }
     fmt::print("{}\n", printable(line));
   }

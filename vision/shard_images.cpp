@@ -130,8 +130,7 @@ ShardedImages shard_images(
     const ShardImagesOptions& options,
     const Sink& sink) {
   check(options);
-  const std::vector<std::string> given =
-      read_class_list(out / kClassListName);
+  const std::vector<std::string> given = read_class_list(out / kClassListName);
   const ImageFolder images = scan_image_folder(folder, {.classes = given});
   make_folders(out);
   refuse_overwriting(out, options.name);
@@ -147,8 +146,7 @@ ShardedImages shard_images(
   result.images = count;
   std::vector<std::string> hashes(plan.size());
   for (size_t i = 0; i < plan.size(); ++i) {
-    result.shards.push_back(
-        out / fmt::format("{}-{:06}.tar", options.name, i));
+    result.shards.push_back(out / fmt::format("{}-{:06}.tar", options.name, i));
   }
   for_each_image(
       static_cast<int64_t>(plan.size()),

@@ -164,8 +164,7 @@ void mix_neighbours(
   DataLoaderOptions loading = data.train->options();
   loading.sampler =
       std::make_shared<BufferedSampler>(std::move(shard_sizes), buffer);
-  data.train =
-      std::make_shared<DataLoader>(data.train->dataset_ptr(), loading);
+  data.train = std::make_shared<DataLoader>(data.train->dataset_ptr(), loading);
 }
 
 }  // namespace

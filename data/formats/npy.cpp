@@ -50,8 +50,8 @@ class HeaderText {
     skip_spaces();
     int64_t value = 0;
     size_t digits = 0;
-    for (; digits < text_.size() && text_[digits] >= '0' &&
-           text_[digits] <= '9';
+    for (;
+         digits < text_.size() && text_[digits] >= '0' && text_[digits] <= '9';
          ++digits) {
       if (digits == 15) fail("has a size that is too large");
       value = value * 10 + (text_[digits] - '0');
@@ -143,9 +143,11 @@ void read_header(HeaderText header, NpyArray& array) {
 
 NpyArray parse_npy(std::span<const uint8_t> bytes, const std::string& path) {
   if (bytes.size() < 10 ||
-      !std::equal(kMagic.begin(), kMagic.end(), bytes.begin(), [](char a, uint8_t b) {
-        return static_cast<uint8_t>(a) == b;
-      })) {
+      !std::equal(
+          kMagic.begin(),
+          kMagic.end(),
+          bytes.begin(),
+          [](char a, uint8_t b) { return static_cast<uint8_t>(a) == b; })) {
     throw DataError(
         path,
         "is no .npy file; expected one that numpy.save has written");

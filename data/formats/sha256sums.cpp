@@ -42,8 +42,7 @@ Sha256Sums parse_sha256sums(
     const std::string_view name =
         line.substr(std::min(kDigits + 2, line.size()));
     const bool is_good = is_sum(sum) && member_name_fault(name) == nullptr &&
-                         name.find('/') == name.npos &&
-                         line[kDigits] == ' ' &&
+                         name.find('/') == name.npos && line[kDigits] == ' ' &&
                          (line[kDigits + 1] == ' ' || line[kDigits + 1] == '*');
     if (!is_good || !sums.emplace(name, sum).second) {
       throw DataError(

@@ -66,8 +66,9 @@ class HeaderReader {
   [[noreturn]] void fail(const std::string& fault) const {
     throw DataError(
         file_.path(),
-        fault + (last_.empty() ? "; not one file of it is whole"
-                               : "; the last whole file is " + last_) +
+        fault +
+            (last_.empty() ? "; not one file of it is whole"
+                           : "; the last whole file is " + last_) +
             ". Fetch or write it again");
   }
 
@@ -91,8 +92,9 @@ class HeaderReader {
   static la_int64_t skip_bytes(archive*, void* self, la_int64_t request) {
     auto& reader = *static_cast<HeaderReader*>(self);
     const uint64_t left = reader.file_.size() - reader.at_;
-    const uint64_t n =
-        std::min<uint64_t>(left, request > 0 ? static_cast<uint64_t>(request) : 0);
+    const uint64_t n = std::min<uint64_t>(
+        left,
+        request > 0 ? static_cast<uint64_t>(request) : 0);
     reader.at_ += n;
     return static_cast<la_int64_t>(n);
   }

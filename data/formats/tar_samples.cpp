@@ -35,17 +35,12 @@ std::string_view sample_field(std::string_view name) {
 }
 
 bool is_same_field(std::string_view a, std::string_view b) {
-  return std::equal(
-      a.begin(),
-      a.end(),
-      b.begin(),
-      b.end(),
-      [](char x, char y) { return lower(x) == lower(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+    return lower(x) == lower(y);
+  });
 }
 
-TarSamples::TarSamples(
-    std::vector<TarMember> members,
-    const std::string& path)
+TarSamples::TarSamples(std::vector<TarMember> members, const std::string& path)
     : members_(std::move(members)) {
   std::erase_if(members_, [](const TarMember& member) {
     return sample_field(member.name).empty();

@@ -113,9 +113,8 @@ int main(int argc, char** argv) try {
 
   auto sorted = once;
   std::ranges::sort(sorted);
-  const bool comes_once =
-      std::ranges::adjacent_find(sorted) == sorted.end() &&
-      static_cast<int64_t>(once.size()) == written.images;
+  const bool comes_once = std::ranges::adjacent_find(sorted) == sorted.end() &&
+                          static_cast<int64_t>(once.size()) == written.images;
   const bool holds = is_same && comes_once && twice.size() == 2 * once.size();
   fmt::print(
       "{}\n",

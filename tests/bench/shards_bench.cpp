@@ -4,10 +4,10 @@
 // made up. Exit code 1 if a goal is missed.
 #include <cstdlib>
 #include <filesystem>
+#include <unistd.h>
 
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
-#include <unistd.h>
 
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/tar_write.h"

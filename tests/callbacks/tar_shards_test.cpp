@@ -51,8 +51,7 @@ void write_points(const fs::path& folder) {
 }
 
 DataBunch points_in(const fs::path& folder) {
-  const auto points =
-      TarDataset::from({(folder / "p-{0..4}.tar").string()});
+  const auto points = TarDataset::from({(folder / "p-{0..4}.tar").string()});
   DataBunch data;
   data.train = std::make_shared<DataLoader>(
       points,

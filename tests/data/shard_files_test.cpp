@@ -34,7 +34,10 @@ TEST(ShardFiles, ExpandsRangesAndChoices) {
 
 TEST(ShardFiles, RefusesPatternsThatAreNone) {
   for (const char* bad :
-       {"a-{0..9.tar", "a-{9..0}.tar", "a-{x..y}.tar", "a-{..}.tar",
+       {"a-{0..9.tar",
+        "a-{9..0}.tar",
+        "a-{x..y}.tar",
+        "a-{..}.tar",
         "a-{0..99999999999}.tar"}) {
     expect_error<c10::ValueError>([&] { expand_shards({bad}); }, {bad});
   }

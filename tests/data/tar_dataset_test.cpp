@@ -40,7 +40,8 @@ class TarData : public testing::Test {
     paths_ = write_number_shards(temp_.path(), sizes);
     return TarDataset::from(
         paths_,
-        {.decode = decode_fields({"cls"}, {"cls"}), .shards = std::move(shards)});
+        {.decode = decode_fields({"cls"}, {"cls"}),
+         .shards = std::move(shards)});
   }
 
   static Numbers read(const DataLoader& loader, int64_t first_batch = 0) {
@@ -155,7 +156,9 @@ TEST_F(TarData, DecodesNpyClsAndBytes) {
 
 TEST_F(TarData, NamesASampleThatLacksAField) {
   expect_error<DataError>(
-      [&] { numbers({2}, {.fields = {"cls", "jpg"}}); },
+      [&] {
+        numbers({2}, {.fields = {"cls", "jpg"}});
+      },
       {"s-0.tar, sample '0000'", "'jpg'"});
 }
 
@@ -173,7 +176,8 @@ TEST_F(TarData, LeavesOutBadShardsWithAMessageWhereThatIsAllowed) {
   fs::remove(paths[2]);
   std::vector<std::string> said;
   set_message_handler([&](const std::string& line) { said.push_back(line); });
-  const auto data = TarDataset::from(paths, {.shards = {.skip_bad_shards = true}});
+  const auto data =
+      TarDataset::from(paths, {.shards = {.skip_bad_shards = true}});
   set_message_handler(nullptr);
   EXPECT_EQ(data->size(), 4);
   EXPECT_EQ(data->shards()->sample(0).key(), "0004");

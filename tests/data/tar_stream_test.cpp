@@ -33,10 +33,8 @@ class Streaming : public testing::Test {
     return TarStream::from(paths_, std::move(options));
   }
 
-  static Numbers read(
-      const StreamLoader& loader,
-      int64_t first_batch = 0,
-      int64_t epoch = 0) {
+  static Numbers
+  read(const StreamLoader& loader, int64_t first_batch = 0, int64_t epoch = 0) {
     Numbers all;
     auto pass = loader.epoch(epoch, first_batch);
     while (const auto batch = pass.next()) {
@@ -74,9 +72,8 @@ TEST_F(Streaming, TakesTurnsBetweenLanes) {
 }
 
 TEST_F(Streaming, GivesTheSameBatchesForAnyNumberOfWorkersAndFromAnywhere) {
-  const auto stream = numbers(
-      {9, 4, 7, 8, 1, 6},
-      {.shuffle = true, .shuffle_buffer = 5});
+  const auto stream =
+      numbers({9, 4, 7, 8, 1, 6}, {.shuffle = true, .shuffle_buffer = 5});
   const auto loader = [&](int64_t workers) {
     return StreamLoader(
         stream,
@@ -221,7 +218,9 @@ TEST_F(Streaming, GivesUpADownloadThatNobodyWaitsFor) {
       {server.url("/s-{0..1}.tar")},
       {.decode = decode_fields({"cls"}, {"cls"}),
        .shards = {.cache = temp_ / "cache", .retries = 100}});
-  const StreamLoader loader(stream, {.batch_size = 2, .lanes = 1, .workers = 1});
+  const StreamLoader loader(
+      stream,
+      {.batch_size = 2, .lanes = 1, .workers = 1});
   auto pass = loader.epoch(0);
   EXPECT_EQ(pass.next()->size(), 2);
 }

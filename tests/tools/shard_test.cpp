@@ -22,7 +22,8 @@ TEST(Shard, WritesVerifiesAndLists) {
   }
   const std::string images = (temp / "images").string();
   const std::string out = (temp / "out").string();
-  const auto written = shard("write " + images + " " + out + " --max-samples 2");
+  const auto written =
+      shard("write " + images + " " + out + " --max-samples 2");
   EXPECT_EQ(written.code, 0);
   EXPECT_TRUE(written.says("3 images of 2 classes in 2 shards"))
       << written.output;

@@ -24,7 +24,9 @@ class ShardImages : public testing::Test {
   ShardImages() {
     for (int i = 0; i < 9; ++i) {
       const std::string name = std::to_string(i) + ".PNG";
-      write_image(temp_ / "images" / (i % 3 == 0 ? "dog" : "cat") / name, 8 + i);
+      write_image(
+          temp_ / "images" / (i % 3 == 0 ? "dog" : "cat") / name,
+          8 + i);
     }
   }
   TempFolder temp_;
@@ -56,10 +58,14 @@ TEST_F(ShardImages, KeepsEveryFileWithItsClass) {
 TEST_F(ShardImages, GivesTheSameBytesForAnyNumberOfWorkers) {
   shard_images(temp_ / "images", temp_ / "a", {.max_samples = 2, .workers = 1});
   shard_images(temp_ / "images", temp_ / "b", {.max_samples = 2, .workers = 4});
-  EXPECT_EQ(read_file(temp_ / "a/SHA256SUMS"), read_file(temp_ / "b/SHA256SUMS"));
+  EXPECT_EQ(
+      read_file(temp_ / "a/SHA256SUMS"),
+      read_file(temp_ / "b/SHA256SUMS"));
   EXPECT_EQ(verify_shards(temp_ / "b"), 5);
   shard_images(temp_ / "images", temp_ / "c", {.max_samples = 2, .seed = 1});
-  EXPECT_NE(read_file(temp_ / "a/SHA256SUMS"), read_file(temp_ / "c/SHA256SUMS"));
+  EXPECT_NE(
+      read_file(temp_ / "a/SHA256SUMS"),
+      read_file(temp_ / "c/SHA256SUMS"));
 }
 
 TEST_F(ShardImages, EndsAShardBeforeItGrowsTooLarge) {
@@ -108,7 +114,9 @@ TEST_F(ShardImages, FindsAFlippedBit) {
       [&] { verify_shards(temp_ / "out"); },
       {"train-000000.tar", "SHA256SUMS expects"});
   fs::remove(shard);
-  expect_error<IoError>([&] { verify_shards(temp_ / "out"); }, {"train-000000"});
+  expect_error<IoError>(
+      [&] { verify_shards(temp_ / "out"); },
+      {"train-000000"});
 }
 
 }  // namespace

@@ -40,8 +40,9 @@ class TarImageData : public testing::Test {
   std::string tar(const std::string& name) const {
     return (temp_ / "tar" / name).string();
   }
-  DataBunch from_tar(ImageTar tar_options = {}, ImageDataBunchOptions options = {})
-      const {
+  DataBunch from_tar(
+      ImageTar tar_options = {},
+      ImageDataBunchOptions options = {}) const {
     return ImageDataBunch::from_tar(
         {tar("train-{000000..000003}.tar")},
         {tar("valid-000000.tar")},
@@ -118,7 +119,8 @@ TEST_F(TarImageData, PresizesLikeAFolder) {
 }
 
 TEST_F(TarImageData, NamesTheSampleThatIsBad) {
-  const auto error_for = [&](const std::string& field, const std::string& text) {
+  const auto error_for = [&](const std::string& field,
+                             const std::string& text) {
     TarWriter shard(temp_ / "tar/bad-0.tar");
     shard.add("a/1." + field, encode(random_image(8, 8), ".png"));
     shard.add("a/1.cls", text);
@@ -157,7 +159,9 @@ TEST_F(TarImageData, NamesShardAndSampleOfABrokenImage) {
 TEST_F(TarImageData, NamesClassesByNumberWithoutAList) {
   std::filesystem::remove(temp_ / "tar/classes.txt");
   const ImageDataBunchOptions options = {.size = ImageSize{8, 8}};
-  EXPECT_EQ(from_tar({}, options).classes, (std::vector<std::string>{"0", "1"}));
+  EXPECT_EQ(
+      from_tar({}, options).classes,
+      (std::vector<std::string>{"0", "1"}));
   EXPECT_EQ(
       from_tar({.classes = {"c", "d"}}, options).classes,
       (std::vector<std::string>{"c", "d"}));

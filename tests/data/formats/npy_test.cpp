@@ -57,7 +57,13 @@ TEST(Npy, RefusesWhatItCannotGive) {
   };
   const std::string rest = "'fortran_order': False, 'shape': (2,)";
   for (const char* type :
-       {"'>f4'", "'|O'", "'<U4'", "[('a', '<f4')]", "'<f3'", "'<f4 f8'", "'<16'"}) {
+       {"'>f4'",
+        "'|O'",
+        "'<U4'",
+        "[('a', '<f4')]",
+        "'<f3'",
+        "'<f4 f8'",
+        "'<16'"}) {
     const std::string error = with(type, rest);
     EXPECT_NE(error.find("a.npy"), error.npos) << error;
   }

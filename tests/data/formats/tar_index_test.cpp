@@ -1,5 +1,6 @@
 #include "tern/data/formats/tar_index.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -96,7 +97,8 @@ TEST(TarIndex, RefusesWhatNoShardHolds) {
            {"x", '1', "hard link"},
            {"x", '3', "device"},
            {"x", '6', "device, a pipe"}}) {
-    const Bytes bytes = TarBytes().add(bad.name, "", bad.type, "y").finish().bytes;
+    const Bytes bytes =
+        TarBytes().add(bad.name, "", bad.type, "y").finish().bytes;
     expect_error<DataError>([&] { index_of(bytes); }, {"a.tar", bad.words});
   }
 }
@@ -108,9 +110,7 @@ TEST(TarIndex, RefusesCompressedAndJoinedArchives) {
   Bytes joined = small_tar();
   const Bytes second = small_tar();
   joined.insert(joined.end(), second.begin(), second.end());
-  expect_error<DataError>(
-      [&] { index_of(joined); },
-      {"goes on after the end"});
+  expect_error<DataError>([&] { index_of(joined); }, {"goes on after the end"});
 }
 
 TEST(TarIndex, RefusesMoreEntriesThanAllowed) {

@@ -40,10 +40,14 @@ TEST(TarSamples, PutsFilesOfOneKeyTogether) {
 
 TEST(TarSamples, RefusesHalfSamples) {
   expect_error<DataError>(
-      [] { samples_of({"1.jpg", "2.jpg", "1.cls"}); },
+      [] {
+        samples_of({"1.jpg", "2.jpg", "1.cls"});
+      },
       {"a.tar", "sample '1' do not stand together", "1.cls", "--sort=name"});
   expect_error<DataError>(
-      [] { samples_of({"1.jpg", "1.cls", "1.JPG"}); },
+      [] {
+        samples_of({"1.jpg", "1.cls", "1.JPG"});
+      },
       {"'1.JPG' twice"});
 }
 

@@ -30,7 +30,9 @@ TEST(TarWrite, WritesWhatIsReadBack) {
   ASSERT_EQ(members.size(), 3u);
   EXPECT_EQ(members[0].name, "cat/1.jpg");
   EXPECT_EQ(members[2].name, std::string(140, 'k') + "/\xc3\xa4\xff.txt");
-  EXPECT_EQ(file.read(members[1].offset, members[1].size), std::vector<uint8_t>{'7'});
+  EXPECT_EQ(
+      file.read(members[1].offset, members[1].size),
+      std::vector<uint8_t>{'7'});
   extract_tar(temp / "a.tar", temp / "out");
   EXPECT_EQ(std::filesystem::file_size(temp / "out/cat/1.jpg"), 700u);
 }
