@@ -72,7 +72,9 @@ int main(int argc, char** argv) try {
   write->add_option("--workers", options.workers, "threads; -1: all cores");
   auto* verify = app.add_subcommand("verify", "compares all shards' sums");
   verify->add_option("folder", folder)->required();
-  auto* list = app.add_subcommand("list", "the samples of a shard");
+  auto* list = app.add_subcommand(
+      "list",
+      "the samples of a shard, each with its fields and their bytes");
   list->add_option("shard", folder)->required();
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);
