@@ -31,9 +31,11 @@
 #include "tern/callbacks/tensorboard.h"
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/callbacks/torch_scheduler.h"
+#include "tern/data/buffered_sampler.h"
 #include "tern/data/data_bunch.h"
 #include "tern/data/error_text.h"
 #include "tern/data/from_torch.h"
+#include "tern/data/stream_loader.h"
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/normalize_images.h"
 #include "tern/kernels/unscale_and_check.h"
@@ -63,6 +65,8 @@
 #include "tern/learner/weights.h"
 #ifdef TERN_WITH_ARCHIVES
 #include "tern/data/mnist.h"
+#include "tern/data/tar_dataset.h"
+#include "tern/data/tar_stream.h"
 #include "tern/data/untar_data.h"
 #include "tern/data/urls.h"
 #endif

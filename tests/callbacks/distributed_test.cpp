@@ -19,6 +19,7 @@
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
+#include "tern/tests/support/weight_bytes.h"
 
 namespace tern::distributed_test {
 namespace {
@@ -45,18 +46,6 @@ LearnerOptions with_sgd() {
   return quiet(
       {.optimizer = optimizer<optim::SGD>(torch::optim::SGDOptions(0.1)),
        .metrics = {accuracy(), f_beta(1)}});
-}
-
-// The bytes of all weights and buffers.
-std::string bytes_of(Learner& learn) {
-  std::string bytes;
-  for (const ModelTensor& t : learn.model().state()) {
-    const torch::Tensor tensor = t.tensor.detach().contiguous();
-    bytes.append(
-        static_cast<const char*>(tensor.const_data_ptr()),
-        tensor.nbytes());
-  }
-  return bytes;
 }
 
 void expect_equal_on_all(Learner& learn, const std::string& bytes) {
