@@ -14,6 +14,8 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "notebook.h"
+
 namespace fs = std::filesystem;
 
 int main(int argc, char** argv) try {
@@ -28,6 +30,8 @@ int main(int argc, char** argv) try {
   CLI11_PARSE(app, argc, argv);
   if (data.empty()) data = tern::untar_data(tern::urls::mnist_sample);
 
+  tern::examples::Notebook note("Images in tar shards");
+  note.text("# A folder becomes shards");
   // Each image goes in as it is, beside the number of its class: 3/00000012.png
   // and 3/00000012.cls. What an earlier run wrote is used.
   if (!fs::exists(fs::path(out) / "SHA256SUMS")) {
@@ -46,6 +50,7 @@ int main(int argc, char** argv) try {
   }
   fmt::print("{} sums are right\n", tern::verify_shards(out));
 
+  note.text("# Training on them");
   std::vector<std::string> train, valid;
   for (const fs::directory_entry& entry : fs::directory_iterator(out)) {
     const std::string file = entry.path().filename().string();
@@ -66,6 +71,7 @@ int main(int argc, char** argv) try {
       {.metrics = {tern::accuracy()}});
   learn.fit(epochs);
 
+  note.text("# How well");
   const double accuracy = learn.recorder().epochs().back().metrics[0].value;
   fmt::print(
       "{} images of {} shards read in place: accuracy {:.3f}\n",

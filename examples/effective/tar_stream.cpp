@@ -13,6 +13,8 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "../notebook.h"
+
 namespace fs = std::filesystem;
 
 constexpr tern::ImageSize kSize{128, 128};
@@ -98,16 +100,24 @@ int main(int argc, char** argv) try {
   if (folder.empty()) {
     folder = tern::untar_data(tern::urls::mnist_sample) / "valid";
   }
+  tern::examples::Notebook note("A stream of images over several workers");
+  note.text("# The data set");
+  note.definition("TarPictures");
+  note.text("# How it is read");
+  note.definition("read_all");
+  note.text("# A tar of images");
   const fs::path out = "tar_stream";
   fs::remove_all(out);
   const auto written = tern::shard_images(folder, out);
   const std::string tar = written.shards.at(0).string();
 
+  note.text("# Divided");
   fmt::print("Every lane reads the images that are its own:\n");
   const auto divided = std::make_shared<TarPictures>(tar, true);
   const auto once = read_all(divided, 0);
   const bool is_same =
       read_all(divided, 1) == once && read_all(divided, 2) == once;
+  note.text("# Not divided");
   fmt::print("Every lane reads all of them:\n");
   const auto twice = read_all(std::make_shared<TarPictures>(tar, false), 2);
 
