@@ -82,15 +82,16 @@ TEST(MattingBase, IsBuiltAgainFromItsArchitecture) {
   const Tensors x = {noise(1, 32, 32), noise(1, 32, 32, 2)};
   EXPECT_TRUE(torch::equal(model.forward(x)[0], again.forward(x)[0]));
   expect_error<c10::ValueError>(
-      [] { build_model({"matting_base", R"({"backbone": "vgg"})"}); },
+      [] {
+        build_model({"matting_base", R"({"backbone": "vgg"})"});
+      },
       {"no backbone \"vgg\"", "mobilenet_v2, resnet50, resnet101"});
 }
 
 TEST(MattingBase, HasACloneWithItsWeights) {
   const torch::NoGradGuard no_grad;
   MattingBase net;
-  const auto copy =
-      std::dynamic_pointer_cast<MattingBaseImpl>(net->clone());
+  const auto copy = std::dynamic_pointer_cast<MattingBaseImpl>(net->clone());
   ASSERT_TRUE(copy);
   net->eval();
   copy->eval();

@@ -70,7 +70,8 @@ Tensors pictures(int64_t n, bool is_base) {
 // Values spread over a tensor.
 Tensor some(const Tensor& tensor, int64_t count) {
   const Tensor flat = tensor.detach().flatten();
-  return flat.slice(0, 0, flat.numel(), std::max<int64_t>(1, flat.numel() / count));
+  return flat
+      .slice(0, 0, flat.numel(), std::max<int64_t>(1, flat.numel() / count));
 }
 
 double largest_difference(
@@ -135,6 +136,15 @@ void expect_gradients(Model model, const json& c) {
   }
 }
 
+// The stored fixture has one backbone; that of this machine's Python all.
+std::vector<json> cases_of(MattingBackbone backbone) {
+  std::vector<json> cases;
+  for (const json& c : fixture()["cases"]) {
+    if (c["backbone"] == to_string(backbone)) cases.push_back(c);
+  }
+  return cases;
+}
+
 std::vector<std::string> names_of(const Model& model) {
   std::vector<std::string> names;
   for (const ModelTensor& item : model.state()) names.push_back(item.name);
@@ -145,8 +155,8 @@ class MattingParityTest : public testing::TestWithParam<MattingBackbone> {};
 
 TEST_P(MattingParityTest, BaseHasPythonsNamesAnswersAndGradients) {
   torch::set_num_threads(1);
-  for (const json& c : fixture()["cases"]) {
-    if (c["backbone"] != to_string(GetParam()) || c["mode"] != "base") continue;
+  for (const json& c : cases_of(GetParam())) {
+    if (c["mode"] != "base") continue;
     const Model model = MattingBase(MattingBaseOptions{GetParam()});
     EXPECT_EQ(names_of(model), c["names"].get<std::vector<std::string>>());
     fill(model);
@@ -157,16 +167,14 @@ TEST_P(MattingParityTest, BaseHasPythonsNamesAnswersAndGradients) {
 
 TEST_P(MattingParityTest, RefineHasPythonsAnswersAndGradientsInEachMode) {
   torch::set_num_threads(1);
+  const std::vector<json> cases = cases_of(GetParam());
+  if (cases.empty()) GTEST_SKIP() << "not stored";
   for (const int64_t kernel : {3, 1}) {
-    MattingRefineOptions options{
-        .backbone = GetParam(),
-        .kernel_size = kernel};
+    MattingRefineOptions options{.backbone = GetParam(), .kernel_size = kernel};
     MattingRefine net(options);
     fill(net);
-    for (const json& c : fixture()["cases"]) {
-      if (c["backbone"] != to_string(GetParam()) || c["kernel"] != kernel) {
-        continue;
-      }
+    for (const json& c : cases) {
+      if (c["kernel"] != kernel) continue;
       SCOPED_TRACE(c["mode"].get<std::string>() + std::to_string(kernel));
       options.mode = refine_mode(c["mode"].get<std::string>());
       options.sample_pixels = c["sample_pixels"].get<int64_t>();
