@@ -63,9 +63,12 @@ def build_model(name, options):
     import torchvision
 
     channels = options.pop("in_channels", 3)
+    stride = options.pop("output_stride", 32)
+    if stride != 32:
+        options["replace_stride_with_dilation"] = [False, stride == 8, True]
     try:
         model = torchvision.models.get_model(name, weights=None, **options)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, NotImplementedError) as error:
         raise SystemExit(
             f"torchvision has no {name} with the options {options}; use "
             "Tern's Predictor, or Learner::export_torchscript."

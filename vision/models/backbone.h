@@ -10,7 +10,8 @@
 namespace tern {
 
 /// What a network for images is without its classifier: stages, each of which
-/// halves height and width.
+/// halves height and width; the last ones do not if the network is dilated
+/// instead (see DilationPlan).
 class Backbone {
  public:
   virtual ~Backbone() = default;
@@ -19,7 +20,7 @@ class Backbone {
   virtual std::vector<int64_t> stage_channels() const = 0;
   /// What stage `index` makes of the stage before, or of the images
   /// [N, in_channels, H, W]: [N, C, H / 2^(index + 1), W / 2^(index + 1)],
-  /// rounded up.
+  /// rounded up; in a dilated network no smaller than its output stride says.
   virtual torch::Tensor stage(size_t index, const torch::Tensor& x) = 0;
 
   /// What the last stage gives.

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/vision/models/matting_base.h"
+#include "tern/vision/models/matting_refine.h"
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"
 #include "tern/vision/vision_learner.h"
@@ -43,10 +45,13 @@ class Builders {
  private:
   std::mutex mutex_;
   std::map<std::string, ModelBuilder> builders_ = {
+      {"matting_base", build_matting_base},
+      {"matting_refine", build_matting_refine},
       {"resnet", build_resnet},
       {"resnet18", build_resnet},
       {"resnet34", build_resnet},
       {"resnet50", build_resnet},
+      {"resnet101", build_resnet},
       {"simple_cnn", build_simple_cnn},
       {"vision_model", build_vision_model},
   };

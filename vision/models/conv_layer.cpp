@@ -16,7 +16,8 @@ void ConvLayerImpl::reset() {
       torch::nn::Conv2d(
           torch::nn::Conv2dOptions(in_, out_, options_.kernel_size)
               .stride(options_.stride)
-              .padding(options_.kernel_size / 2)
+              .padding(options_.dilation * (options_.kernel_size / 2))
+              .dilation(options_.dilation)
               .groups(options_.groups)
               .bias(!options_.norm)));
   if (options_.norm) {

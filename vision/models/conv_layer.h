@@ -14,8 +14,9 @@ namespace tern {
 enum class LayerEnd { linear, relu, relu6 };
 
 struct ConvLayerOptions {
-  int64_t kernel_size = 3;  // padded by half of it
+  int64_t kernel_size = 3;  // padded by half of what it spans
   int64_t stride = 1;
+  int64_t dilation = 1;
   int64_t groups = 1;
   /// BatchNorm behind the convolution; without it the convolution has a bias.
   bool norm = true;

@@ -8,6 +8,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "tern/vision/models/conv_layer.h"
+#include "tern/vision/models/dilation.h"
 
 namespace tern {
 
@@ -26,8 +27,9 @@ constexpr std::array<BlockShape, 7> kBlocks = {
      {6, 160, 3, 2},
      {6, 320, 1, 1}}};
 constexpr int64_t kFeatures = 1280;
-// Layers of `features` at which the stages begin, and where the last one ends.
-constexpr std::array<size_t, 6> kStages = {0, 2, 4, 7, 14, 19};
+// Layers of `features` at which the stages begin; the last one ends the
+// network.
+constexpr std::array<size_t, 5> kStages = {0, 2, 4, 7, 14};
 
 }  // namespace
 
@@ -35,8 +37,13 @@ InvertedResidualImpl::InvertedResidualImpl(
     int64_t in,
     int64_t out,
     int64_t stride,
-    int64_t expansion)
-    : in_(in), out_(out), stride_(stride), expansion_(expansion) {
+    int64_t expansion,
+    int64_t dilation)
+    : in_(in),
+      out_(out),
+      stride_(stride),
+      expansion_(expansion),
+      dilation_(dilation) {
   reset();
 }
 
@@ -44,13 +51,19 @@ void InvertedResidualImpl::reset() {
   const int64_t wide = in_ * expansion_;
   torch::nn::Sequential conv;
   if (expansion_ != 1) {
-    conv->push_back(
-        ConvLayer(in_, wide, ConvLayerOptions{1, 1, 1, true, LayerEnd::relu6}));
+    conv->push_back(ConvLayer(
+        in_,
+        wide,
+        ConvLayerOptions{.kernel_size = 1, .end = LayerEnd::relu6}));
   }
   conv->push_back(ConvLayer(
       wide,
       wide,
-      ConvLayerOptions{3, stride_, wide, true, LayerEnd::relu6}));
+      ConvLayerOptions{
+          .stride = stride_,
+          .dilation = dilation_,
+          .groups = wide,
+          .end = LayerEnd::relu6}));
   conv->push_back(
       torch::nn::Conv2d(torch::nn::Conv2dOptions(wide, out_, 1).bias(false)));
   conv->push_back(torch::nn::BatchNorm2d(out_));
@@ -73,6 +86,10 @@ MobileNetV2Impl::MobileNetV2Impl(const MobileNetV2Options& options)
           options.num_classes,
           options.in_channels,
           options.dropout));
+  TORCH_CHECK_VALUE(
+      options.num_classes == 0 || options.last_convolution,
+      "[mobilenet_v2] last_convolution is false in a network with a "
+      "classifier, which needs it; expected num_classes = 0 with it.");
   reset();
 }
 
@@ -81,21 +98,26 @@ void MobileNetV2Impl::reset() {
   torch::nn::Sequential features(ConvLayer(
       options_.in_channels,
       channels,
-      ConvLayerOptions{3, 2, 1, true, LayerEnd::relu6}));
+      ConvLayerOptions{.stride = 2, .end = LayerEnd::relu6}));
+  DilationPlan plan(options_.output_stride, /*stem_stride=*/2);
   for (const BlockShape& shape : kBlocks) {
+    const LayerDilation layer = plan.next(shape.stride);
     for (int64_t i = 0; i < shape.count; ++i) {
       features->push_back(InvertedResidual(
           channels,
           shape.channels,
-          i == 0 ? shape.stride : 1,
-          shape.expansion));
+          i == 0 ? layer.stride : 1,
+          shape.expansion,
+          i == 0 ? layer.first : layer.rest));
       channels = shape.channels;
     }
   }
-  features->push_back(ConvLayer(
-      channels,
-      kFeatures,
-      ConvLayerOptions{1, 1, 1, true, LayerEnd::relu6}));
+  if (options_.last_convolution) {
+    features->push_back(ConvLayer(
+        channels,
+        kFeatures,
+        ConvLayerOptions{.kernel_size = 1, .end = LayerEnd::relu6}));
+  }
   features_ = register_module("features", features);
   init_kaiming(*features_, /*by_fan_out=*/true);
   if (options_.num_classes > 0) {
@@ -110,12 +132,15 @@ void MobileNetV2Impl::reset() {
 }
 
 std::vector<int64_t> MobileNetV2Impl::stage_channels() const {
-  return {16, 24, 32, 96, kFeatures};
+  const int64_t last = options_.last_convolution ? kFeatures : 320;
+  return {16, 24, 32, 96, last};
 }
 
 torch::Tensor MobileNetV2Impl::stage(size_t index, const torch::Tensor& x) {
   torch::Tensor y = x;
-  for (size_t i = kStages[index]; i < kStages[index + 1]; ++i) {
+  const size_t end =
+      index + 1 < kStages.size() ? kStages[index + 1] : features_->size();
+  for (size_t i = kStages[index]; i < end; ++i) {
     y = (features_->begin() + static_cast<int64_t>(i))->forward(y);
   }
   return y;

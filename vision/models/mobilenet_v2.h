@@ -18,6 +18,12 @@ struct MobileNetV2Options {
   int64_t in_channels = 3;
   /// Before the classifier.
   double dropout = 0.2;
+  /// How many times smaller than the image the features are: 32, or 16 or 8
+  /// with dilated convolutions in the last blocks.
+  int64_t output_stride = 32;
+  /// The 1x1 convolution to 1280 channels that ends `features`. Without it,
+  /// and without a classifier, the features are the last block's 320.
+  bool last_convolution = true;
 };
 
 /// Widens by 1x1, filters each channel by 3x3, narrows by 1x1; adds its input
@@ -28,12 +34,13 @@ class InvertedResidualImpl : public torch::nn::Cloneable<InvertedResidualImpl> {
       int64_t in,
       int64_t out,
       int64_t stride,
-      int64_t expansion);
+      int64_t expansion,
+      int64_t dilation = 1);
   void reset() override;
   torch::Tensor forward(const torch::Tensor& x);
 
  private:
-  int64_t in_, out_, stride_, expansion_;
+  int64_t in_, out_, stride_, expansion_, dilation_;
   torch::nn::Sequential conv_{nullptr};
 };
 TORCH_MODULE(InvertedResidual);
@@ -58,8 +65,9 @@ class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl>,
 };
 TORCH_MODULE(MobileNetV2);
 
-/// \throws c10::ValueError unless num_classes >= 0, in_channels > 0 and dropout
-///         is in [0, 1).
+/// \throws c10::ValueError unless num_classes >= 0, in_channels > 0, dropout is
+///         in [0, 1), output_stride is 8, 16 or 32, and a network with a
+///         classifier has its last convolution.
 MobileNetV2 mobilenet_v2(const MobileNetV2Options& options = {});
 
 }  // namespace tern

@@ -15,17 +15,19 @@ namespace tern {
 
 namespace {
 
-const std::array<std::pair<const char*, ResNetShape>, 3> kShapes = {{
+const std::array<std::pair<const char*, ResNetShape>, 4> kShapes = {{
     {"resnet18", {{2, 2, 2, 2}, false}},
     {"resnet34", {{3, 4, 6, 3}, false}},
     {"resnet50", {{3, 4, 6, 3}, true}},
+    {"resnet101", {{3, 4, 23, 3}, true}},
 }};
 
 JsonFields fields_of(ResNetOptions& options) {
   return {
       {"num_classes", &options.num_classes},
       {"in_channels", &options.in_channels},
-      {"zero_init_residual", &options.zero_init_residual}};
+      {"zero_init_residual", &options.zero_init_residual},
+      {"output_stride", &options.output_stride}};
 }
 
 // Those of a shape that has no name.
@@ -37,11 +39,16 @@ JsonFields fields_of(ResNetShape& shape, ResNetOptions& options) {
 }
 
 // Without a bias: the norm that follows has one.
-torch::nn::Conv2d
-conv(int64_t in, int64_t out, int64_t kernel_size, int64_t stride) {
+torch::nn::Conv2d conv(
+    int64_t in,
+    int64_t out,
+    int64_t kernel_size,
+    int64_t stride,
+    int64_t dilation = 1) {
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel_size)
                                .stride(stride)
-                               .padding(kernel_size / 2)
+                               .padding(dilation * (kernel_size / 2))
+                               .dilation(dilation)
                                .bias(false));
 }
 
@@ -51,8 +58,13 @@ ResidualBlockImpl::ResidualBlockImpl(
     int64_t in,
     int64_t width,
     int64_t stride,
-    bool has_bottleneck)
-    : in_(in), width_(width), stride_(stride), has_bottleneck_(has_bottleneck) {
+    bool has_bottleneck,
+    int64_t dilation)
+    : in_(in),
+      width_(width),
+      stride_(stride),
+      has_bottleneck_(has_bottleneck),
+      dilation_(dilation) {
   reset();
 }
 
@@ -61,14 +73,15 @@ void ResidualBlockImpl::reset() {
   if (has_bottleneck_) {
     conv1_ = register_module("conv1", conv(in_, width_, 1, 1));
     bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
-    conv2_ = register_module("conv2", conv(width_, width_, 3, stride_));
+    conv2_ =
+        register_module("conv2", conv(width_, width_, 3, stride_, dilation_));
     bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
     conv3_ = register_module("conv3", conv(width_, out, 1, 1));
     bn3_ = register_module("bn3", torch::nn::BatchNorm2d(out));
   } else {
-    conv1_ = register_module("conv1", conv(in_, width_, 3, stride_));
+    conv1_ = register_module("conv1", conv(in_, width_, 3, stride_, dilation_));
     bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
-    conv2_ = register_module("conv2", conv(width_, width_, 3, 1));
+    conv2_ = register_module("conv2", conv(width_, width_, 3, 1, dilation_));
     bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
   }
   if (stride_ != 1 || in_ != out) {
@@ -111,10 +124,16 @@ void ResNetImpl::reset() {
   bn1_ = register_module("bn1", torch::nn::BatchNorm2d(64));
   int64_t channels = 64;
   const std::vector<int64_t>& blocks = shape_.blocks;
-  layer1_ = register_module("layer1", make_layer(channels, 64, blocks[0], 1));
-  layer2_ = register_module("layer2", make_layer(channels, 128, blocks[1], 2));
-  layer3_ = register_module("layer3", make_layer(channels, 256, blocks[2], 2));
-  layer4_ = register_module("layer4", make_layer(channels, 512, blocks[3], 2));
+  DilationPlan plan(options_.output_stride, /*stem_stride=*/4);
+  const auto layer = [&](size_t index, int64_t width, int64_t stride) {
+    return register_module(
+        fmt::format("layer{}", index + 1),
+        make_layer(channels, width, blocks[index], plan.next(stride)));
+  };
+  layer1_ = layer(0, 64, 1);
+  layer2_ = layer(1, 128, 2);
+  layer3_ = layer(2, 256, 2);
+  layer4_ = layer(3, 512, 2);
   init_weights();
   if (options_.num_classes > 0) {
     fc_ = register_module(
@@ -127,14 +146,15 @@ torch::nn::Sequential ResNetImpl::make_layer(
     int64_t& channels,
     int64_t width,
     int64_t blocks,
-    int64_t stride) {
+    const LayerDilation& dilation) {
   torch::nn::Sequential layer;
   for (int64_t i = 0; i < blocks; ++i) {
     ResidualBlock block(
         channels,
         width,
-        i == 0 ? stride : 1,
-        shape_.has_bottleneck);
+        i == 0 ? dilation.stride : 1,
+        shape_.has_bottleneck,
+        i == 0 ? dilation.first : dilation.rest);
     channels = block->out_channels();
     layer->push_back(block);
   }
@@ -211,6 +231,10 @@ ResNet resnet34(const ResNetOptions& options) {
 
 ResNet resnet50(const ResNetOptions& options) {
   return ResNet(kShapes[2].second, options);
+}
+
+ResNet resnet101(const ResNetOptions& options) {
+  return ResNet(kShapes[3].second, options);
 }
 
 }  // namespace tern

@@ -13,6 +13,7 @@
 
 #include "tern/learner/architecture.h"
 #include "tern/vision/models/backbone.h"
+#include "tern/vision/models/dilation.h"
 
 namespace tern {
 
@@ -24,6 +25,9 @@ struct ResNetOptions {
   /// identity: trains a little better from scratch (Goyal et al., "Accurate,
   /// Large Minibatch SGD", section 5.1).
   bool zero_init_residual = false;
+  /// How many times smaller than the image the features are: 32, or 16 or 8
+  /// with dilated convolutions in the last layers.
+  int64_t output_stride = 32;
 };
 
 /// How deep a ResNet is; `resnet18` and its like fill this in.
@@ -41,7 +45,8 @@ class ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
       int64_t in,
       int64_t width,
       int64_t stride,
-      bool has_bottleneck);
+      bool has_bottleneck,
+      int64_t dilation = 1);
   void reset() override;
   torch::Tensor forward(const torch::Tensor& x);
   /// The norm that ends f.
@@ -51,6 +56,7 @@ class ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
  private:
   int64_t in_, width_, stride_;
   bool has_bottleneck_;
+  int64_t dilation_;
   torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
   torch::nn::Sequential downsample_{nullptr};
@@ -75,8 +81,11 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
   Architecture architecture() const override;
 
  private:
-  torch::nn::Sequential
-  make_layer(int64_t& channels, int64_t width, int64_t blocks, int64_t stride);
+  torch::nn::Sequential make_layer(
+      int64_t& channels,
+      int64_t width,
+      int64_t blocks,
+      const LayerDilation& dilation);
   void init_weights();
 
   ResNetShape shape_;
@@ -89,10 +98,12 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
 };
 TORCH_MODULE(ResNet);
 
-/// \throws c10::ValueError unless num_classes >= 0 and in_channels > 0.
+/// \throws c10::ValueError unless num_classes >= 0, in_channels > 0 and
+///         output_stride is 8, 16 or 32.
 ResNet resnet18(const ResNetOptions& options = {});
 ResNet resnet34(const ResNetOptions& options = {});
 ResNet resnet50(const ResNetOptions& options = {});
+ResNet resnet101(const ResNetOptions& options = {});
 
 /// The network that ResNetImpl::architecture has described; see `build_model`.
 /// \throws DataError if its options are not those of a ResNet.

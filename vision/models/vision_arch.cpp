@@ -28,6 +28,7 @@ const std::vector<std::pair<std::string, VisionArch>>& known() {
       {"resnet18", resnet18},
       {"resnet34", resnet34},
       {"resnet50", resnet50},
+      {"resnet101", resnet101},
       {"xresnet18", xresnet18},
       {"xresnet34", xresnet34},
       {"xresnet50", xresnet50},
@@ -51,10 +52,11 @@ const VisionArch& named(const std::string& name) {
 }
 
 std::string name_of(ResNet (*make)(const ResNetOptions&)) {
-  return make == resnet18   ? "resnet18"
-         : make == resnet34 ? "resnet34"
-         : make == resnet50 ? "resnet50"
-                            : "this ResNet";
+  return make == resnet18    ? "resnet18"
+         : make == resnet34  ? "resnet34"
+         : make == resnet50  ? "resnet50"
+         : make == resnet101 ? "resnet101"
+                             : "this ResNet";
 }
 
 std::string name_of(XResNet (*make)(const XResNetOptions&)) {

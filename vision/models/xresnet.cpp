@@ -29,7 +29,11 @@ void XResBlockImpl::reset() {
     return ConvLayer(
         from,
         to,
-        ConvLayerOptions{kernel_size, step, 1, norm, end});
+        ConvLayerOptions{
+            .kernel_size = kernel_size,
+            .stride = step,
+            .norm = norm,
+            .end = end});
   };
   if (expansion == 1) {
     convpath->push_back(layer(in, width_, 3, stride, LayerEnd::relu));

@@ -114,6 +114,48 @@ COMPARISONS = [
     ),
     *(
         Comparison(
+            name=f"matting_{name}",
+            title=title,
+            peer="torch",
+            peer_program="matting_torch.py",
+            tern_program="tests/bench/matting_timed",
+            options=options,
+            rows=[Row("step_seconds", "the step", goal=1)],
+        )
+        for name, options, title in [
+            *(
+                (
+                    f"{job}_{precision}",
+                    ["--job", job] + ["--bf16"] * (precision == "bf16"),
+                    f"Training step of {network} in {how}, fused Adam",
+                )
+                for job, network in [
+                    (
+                        "base",
+                        "MattingBase on mobilenet_v2, 4 pictures of 256 px",
+                    ),
+                    (
+                        "refine",
+                        "MattingRefine on mobilenet_v2, 2 pictures of 512 px, "
+                        "80,000 pixels of each refined",
+                    ),
+                ]
+                for precision, how in [
+                    ("fp32", "fp32"),
+                    ("bf16", "bfloat16 autocast with GradScaler"),
+                ]
+            ),
+            (
+                "patches",
+                ["--job", "patches"],
+                "Matting's choice of 5,000 squares in each of 2 pictures of "
+                "512 px, cut from 42 channels at half size and 6 at full "
+                "size, put back, with gradients",
+            ),
+        ]
+    ),
+    *(
+        Comparison(
             name=f"vision_{name}",
             title=title,
             peer=peer,

@@ -6,6 +6,8 @@
 #include <torch/types.h>
 
 #include "tern/tests/support/expect_error.h"
+#include "tern/vision/models/build_model.h"
+#include "tern/vision/models/mobilenet_v2.h"
 
 namespace tern::resnet_test {
 namespace {
@@ -39,6 +41,25 @@ TEST(ResNet, GivesMeansOfItsFeaturesWithoutAClassifier) {
       1e-5));
 }
 
+TEST(ResNet, KeepsFinerFeaturesWhereItIsDilated) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [output_stride, height] :
+       {std::pair(8, 8), std::pair(16, 4), std::pair(32, 2)}) {
+    ResNet net = resnet50({.num_classes = 0, .output_stride = output_stride});
+    EXPECT_EQ(net->features(torch::rand({2, 3, 64, 64})).size(2), height);
+    MobileNetV2 small =
+        mobilenet_v2({.num_classes = 0, .output_stride = output_stride});
+    EXPECT_EQ(small->features(torch::rand({2, 3, 64, 64})).size(2), height);
+  }
+}
+
+TEST(ResNet, IsBuiltAgainWithItsDilation) {
+  const Model model = resnet18({.num_classes = 2, .output_stride = 16});
+  EXPECT_EQ(
+      architecture_of(build_model(*architecture_of(model))),
+      architecture_of(model));
+}
+
 TEST(ResNet, RefusesNegativeSizes) {
   expect_error<c10::ValueError>(
       [] { resnet18({.num_classes = -1}); },
@@ -46,6 +67,12 @@ TEST(ResNet, RefusesNegativeSizes) {
   expect_error<c10::ValueError>(
       [] { resnet50({.in_channels = -1}); },
       {"in_channels is -1"});
+  expect_error<c10::ValueError>(
+      [] { resnet50({.output_stride = 4}); },
+      {"output_stride is 4; expected 8, 16 or 32"});
+  expect_error<c10::ValueError>(
+      [] { mobilenet_v2({.last_convolution = false}); },
+      {"last_convolution is false"});
 }
 
 }  // namespace

@@ -1,0 +1,120 @@
+#include "tern/vision/models/matting_weights.h"
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/learner/weights.h"
+#include "tern/vision/models/coarse_matting.h"
+
+namespace tern {
+
+namespace {
+
+constexpr const char* kDeepLabAspp = "classifier.classifier.0.";
+
+// The name that the weight of a DeepLabV3 has here; any other stays.
+std::string our_name(std::string name) {
+  if (name.starts_with("module.")) name = name.substr(7);
+  if (name.starts_with(kDeepLabAspp)) {
+    return "aspp." + name.substr(std::string(kDeepLabAspp).size());
+  }
+  for (const std::string half :
+       {"backbone.low_level_features.", "backbone.high_level_features."}) {
+    if (name.starts_with(half)) {
+      return "backbone.features." + name.substr(half.size());
+    }
+  }
+  return name;
+}
+
+std::string part_of(const std::string& name) {
+  return name.substr(0, name.find('.'));
+}
+
+std::optional<MattingBackbone> backbone_of(const std::set<std::string>& names) {
+  const auto has = [&](const std::string& prefix) {
+    const auto at = names.lower_bound(prefix);
+    return at != names.end() && at->starts_with(prefix);
+  };
+  if (has("backbone.features.")) return MattingBackbone::mobilenet_v2;
+  if (has("backbone.layer3.22.")) return MattingBackbone::resnet101;
+  if (has("backbone.layer3.")) return MattingBackbone::resnet50;
+  return std::nullopt;
+}
+
+std::set<std::string> names_of(const StateDict& state) {
+  std::set<std::string> names;
+  for (const auto& item : state) names.insert(item.key());
+  return names;
+}
+
+void check_backbone(
+    const std::set<std::string>& wanted,
+    const std::set<std::string>& given,
+    const std::string& file) {
+  const auto ours = backbone_of(wanted), theirs = backbone_of(given);
+  TORCH_CHECK_VALUE(
+      ours,
+      "[load_matting_weights] the model has no matting backbone; expected a "
+      "MattingBase or MattingRefine.");
+  TORCH_CHECK_VALUE(
+      theirs == ours,
+      fmt::format(
+          "[load_matting_weights] {} has weights of {}, and the model is built "
+          "on {}; expected the same. Build the network with the backbone of "
+          "the file, or give another file.",
+          file,
+          theirs ? to_string(*theirs) : "no matting backbone",
+          to_string(*ours)));
+}
+
+// A part that the file knows must be there as a whole, and the backbone always.
+void check_parts(
+    const std::set<std::string>& wanted,
+    const std::set<std::string>& given,
+    const std::string& file) {
+  std::set<std::string> parts = {"backbone"};
+  for (const std::string& name : given) parts.insert(part_of(name));
+  for (const std::string& name : wanted) {
+    TORCH_CHECK_VALUE(
+        given.contains(name) || !parts.contains(part_of(name)) ||
+            name.ends_with("num_batches_tracked"),
+        fmt::format(
+            "[load_matting_weights] {} has no \"{}\", though it has other "
+            "weights of \"{}\"; expected all of them. The file may be cut off, "
+            "or of another network.",
+            file,
+            name,
+            part_of(name)));
+  }
+}
+
+}  // namespace
+
+LoadReport load_matting_weights(
+    Model model,
+    const std::filesystem::path& file) {
+  const StateDict state = model.state_dict();
+  std::set<std::string> parts;
+  for (const auto& item : state) parts.insert(part_of(item.key()));
+  StateDict given;
+  bool is_deeplab = false;
+  for (const auto& item : load_weights(file)) {
+    const std::string name = our_name(item.key());
+    is_deeplab |= item.key().find(kDeepLabAspp) != std::string::npos;
+    if (parts.contains(part_of(name)) && !given.contains(name)) {
+      given.insert(name, item.value());
+    }
+  }
+  check_backbone(names_of(state), names_of(given), file.string());
+  check_parts(names_of(state), names_of(given), file.string());
+  return model.load_state_dict(
+      given,
+      {.strict = false, .skip_mis_shaped = is_deeplab});
+}
+
+}  // namespace tern
