@@ -8,10 +8,11 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
-#include "tern/callbacks/only_one.h"
+#include "tern/callbacks/sharded_optimizer.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
 #include "tern/data/sharded_sampler.h"
+#include "tern/learner/distributed/sync_batch_norm.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/master_weights.h"
 
@@ -187,6 +188,12 @@ Learner& Learner::to_distributed(const DistributedOptions& options) {
   auto group = ProcessGroup::connect(environment, options.group);
   set_ranks(group);
   if (!is_main_process()) options_.sink = silent();
+  if (options.sync_batch_norm) convert_sync_batchnorm(model_, group);
+  if (options.shard_optimizer) {
+    const auto shard = std::make_shared<OptimizerShard>(group);
+    set_training_shard(shard);
+    add<ShardedOptimizer>(shard);
+  }
   return add<Distributed>(std::move(group), options.reducer);
 }
 

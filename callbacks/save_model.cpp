@@ -16,6 +16,8 @@ namespace {
 
 // With Ema, the averages: it is they that validation has judged.
 void save_judged(Learner& learn, const std::string& name) {
+  // Other ranks have their part in it, where a training is divided.
+  if (!learn.is_main_process() && !learn.training_shard()) return;
   const auto ema = learn.find<Ema>();
   if (!ema) return learn.save(name);
   ema->apply(learn);
@@ -83,14 +85,16 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
   save_judged(learn, name_of_best(epoch));
   best_.insert(at, entry);
   if (static_cast<int64_t>(best_.size()) <= options_.top_k) return;
-  learn.remove_saved(name_of_best(best_.back().second));
+  if (learn.is_main_process()) {
+    learn.remove_saved(name_of_best(best_.back().second));
+  }
   best_.pop_back();
 }
 
 void SaveModel::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (options_.load_best && has_saved_ && !state.is_trial && !state.failed &&
-      state.result == FitResult::completed) {
+      state.result == FitResult::completed && learn.is_main_process()) {
     learn.load(options_.name);
   }
 }

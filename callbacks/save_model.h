@@ -43,7 +43,6 @@ class SaveModel final : public Callback {
   void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
-  bool writes_files() const override { return true; }
   int order() const override { return callback_order::kSaveModel; }
 
  private:

@@ -86,9 +86,8 @@ void run_together(std::vector<std::function<void()>> jobs) {
   }
 }
 
-std::vector<torch::Device> check_data_parallel(
+std::vector<torch::Device> check_devices(
     const torch::nn::Module& module,
-    const torch::Tensor& input,
     std::optional<std::vector<torch::Device>> devices) {
   if (!devices) {
     devices.emplace();
@@ -101,10 +100,6 @@ std::vector<torch::Device> check_data_parallel(
       !devices->empty(),
       "[data_parallel] there is no CUDA device; name the devices to use, for "
       "example {torch::kCPU}.");
-  TORCH_CHECK_VALUE(
-      input.defined() && input.dim() > 0 && input.size(0) > 0,
-      "[data_parallel] the input is undefined, 0-dim or empty; expected "
-      "[N, ...] with N >= 1.");
   for (const torch::Tensor& parameter : module.parameters()) {
     TORCH_CHECK_VALUE(
         parameter.device() == (*devices)[0],
@@ -116,6 +111,13 @@ std::vector<torch::Device> check_data_parallel(
             (*devices)[0].str()));
   }
   return *devices;
+}
+
+void check_can_be_split(const torch::Tensor& input) {
+  TORCH_CHECK_VALUE(
+      input.defined() && input.dim() > 0 && input.size(0) > 0,
+      "[data_parallel] the input is undefined, 0-dim or empty; expected "
+      "[N, ...] with N >= 1.");
 }
 
 }  // namespace tern::detail
