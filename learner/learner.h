@@ -210,7 +210,8 @@ class Learner {
   /// one is the data's. Without a list: on all CUDA devices. Precision,
   /// validation and checkpoints stay as they are; {one device} undoes it.
   /// learner/parallel_model.h has the conditions.
-  Learner& to_parallel(std::optional<std::vector<torch::Device>> devices = {});
+  Learner& to_parallel();
+  Learner& to_parallel(const std::vector<torch::Device>& devices);
 
   // ---- Several processes; callbacks/distributed.cpp ----
 

@@ -164,7 +164,8 @@ class Model {
   void to(torch::Device device) { impl_->to(device); }
   /// The module inside; null for a TorchScript module.
   std::shared_ptr<torch::nn::Module> module() const { return impl_->module(); }
-  /// The same `forward` on another module: a clone of `module()`.
+  /// The same `forward`, on one device, of another module: a clone of
+  /// `module()`, or that itself.
   Model with_module(const std::shared_ptr<torch::nn::Module>& module) const {
     return Model(impl_->with_module(module));
   }

@@ -97,28 +97,29 @@ class ParallelModel final : public ModelImpl {
 
 }  // namespace
 
-Model parallel_model(
-    const Model& model,
-    std::optional<std::vector<torch::Device>> devices) {
+Model parallel_model(const Model& model, std::vector<torch::Device> devices) {
   const auto module = model.module();
   TORCH_CHECK_NOT_IMPLEMENTED(
       module,
       "[to_parallel] a TorchScript module cannot be replicated; expected a "
       "model written in C++.");
-  auto places = detail::check_devices(*module, std::move(devices));
+  detail::check_devices(*module, devices);
   // Not a parallel model in a parallel model.
   Model plain = model.with_module(module);
   return Model(
-      std::make_shared<ParallelModel>(std::move(plain), std::move(places)));
+      std::make_shared<ParallelModel>(std::move(plain), std::move(devices)));
 }
 
-Learner& Learner::to_parallel(
-    std::optional<std::vector<torch::Device>> devices) {
+Learner& Learner::to_parallel() {
+  return to_parallel(detail::all_cuda_devices());
+}
+
+Learner& Learner::to_parallel(const std::vector<torch::Device>& devices) {
   TORCH_CHECK(
       !is_fitting_,
       "[Learner::to_parallel] this Learner is training; call it before or "
       "after fit.");
-  model_ = parallel_model(model_, std::move(devices));
+  model_ = parallel_model(model_, devices);
   return *this;
 }
 

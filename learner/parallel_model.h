@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include <torch/types.h>
@@ -23,11 +22,9 @@ namespace tern {
 ///                 torch::nn::Cloneable do. Its forward takes tensors
 ///                 [N, ...] and gives such.
 /// \param devices  The first one is the model's. A device may be named twice,
-///                 a CPU too. Unset: all CUDA devices.
+///                 a CPU too.
 /// \throws c10::ValueError if there is no device, or the model is not on the
 ///         first; c10::NotImplementedError for a TorchScript module.
-Model parallel_model(
-    const Model& model,
-    std::optional<std::vector<torch::Device>> devices = {});
+Model parallel_model(const Model& model, std::vector<torch::Device> devices);
 
 }  // namespace tern
