@@ -8,13 +8,16 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
+#include "tern/callbacks/save_model.h"
 #include "tern/callbacks/sharded_optimizer.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
 #include "tern/data/sharded_sampler.h"
+#include "tern/learner/distributed/broadcast_state.h"
 #include "tern/learner/distributed/sync_batch_norm.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/optim/named_state.h"
 
 namespace tern {
 
@@ -80,10 +83,10 @@ void Distributed::on_train_begin(Learner& learn) {
       group_,
       trained_parameters(learn),
       options_);
-  broadcast_state(learn);
+  broadcast_weights(learn);
 }
 
-void Distributed::broadcast_state(Learner& learn) {
+void Distributed::broadcast_weights(Learner& learn) {
   Tensors weights;
   for (const ModelTensor& p : learn.model().parameters()) {
     weights.push_back(p.tensor.detach());
@@ -174,8 +177,26 @@ void Distributed::explain(const std::exception& error) {
 void Distributed::on_train_end(Learner& learn) {
   reducer_.reset();
   learn.state().on_error = nullptr;
+  if (learn.state().failed) return;
   // SaveModel of rank 0 may have gone back to the best weights.
-  if (!learn.state().failed) broadcast_state(learn);
+  broadcast_weights(learn);
+  if (learn.find<SaveModel>() && !learn.training_shard()) {
+    broadcast_optimizer(learn);
+  }
+}
+
+// Or the next fit would take other steps on each rank.
+void Distributed::broadcast_optimizer(Learner& learn) {
+  optim::ParameterNames names;
+  for (const auto& group : learn.optimizer().param_groups()) {
+    for (const torch::Tensor& param : group.params()) {
+      names.emplace(param.unsafeGetTensorImpl(), std::to_string(names.size()));
+    }
+  }
+  const StateDict state =
+      broadcast_state(*group_, optim::named_state(learn.optimizer(), names));
+  if (group_->rank() == 0) return;
+  optim::load_named_state(learn.optimizer(), names, state);
 }
 
 Learner& Learner::to_distributed() {

@@ -57,7 +57,8 @@ class Distributed final : public Callback {
 
  private:
   void check_equal(Learner& learn);
-  void broadcast_state(Learner& learn);
+  void broadcast_weights(Learner& learn);
+  void broadcast_optimizer(Learner& learn);
   void broadcast_buffers(Learner& learn);
   void agree(Learner& learn);
   void explain(const std::exception& error);

@@ -2,51 +2,18 @@
 
 #include <algorithm>
 #include <numeric>
-#include <sstream>
 #include <unordered_map>
 #include <utility>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include "tern/learner/distributed/broadcast_state.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/fused_optimizer.h"
 
 namespace tern {
 
 namespace {
-
-// A line for each tensor: its type, shape and name.
-std::string contents_of(const StateDict& state) {
-  std::string text;
-  for (const auto& entry : state) {
-    text += fmt::format(
-        "{} {} {} {}\n",
-        static_cast<int>(entry.value().scalar_type()),
-        entry.value().dim(),
-        fmt::join(entry.value().sizes(), " "),
-        entry.key());
-  }
-  return text;
-}
-
-// Tensors as they were described, not filled yet.
-StateDict empty_state(const std::string& contents) {
-  StateDict state;
-  std::istringstream lines(contents);
-  int type = 0;
-  for (size_t dim = 0; lines >> type >> dim;) {
-    std::vector<int64_t> shape(dim);
-    for (int64_t& size : shape) lines >> size;
-    std::string name;
-    std::getline(lines >> std::ws, name);
-    state.insert(
-        name,
-        torch::empty(shape, static_cast<torch::ScalarType>(type)));
-  }
-  return state;
-}
 
 // A master in a block with others has memory of its own from here on, so that
 // theirs can be given back.
@@ -134,18 +101,12 @@ void OptimizerShard::divide(
 }
 
 StateDict OptimizerShard::gather_state(const StateDict& mine) {
-  const auto contents = group_->all_gather(contents_of(mine));
   StateDict all;
   for (int64_t rank = 0; rank < group_->world_size(); ++rank) {
-    const StateDict part =
-        rank == group_->rank() ? mine : empty_state(contents[rank]);
-    Tensors tensors;
-    for (const auto& entry : part) tensors.push_back(entry.value());
-    group_->broadcast(tensors, rank);
-    if (group_->rank() != 0) continue;
-    for (const auto& entry : part) {
-      // Rates and the like, which all have.
-      if (!all.contains(entry.key())) all.insert(entry.key(), entry.value());
+    for (const auto& entry : broadcast_state(*group_, mine, rank)) {
+      // Rates and the like are the same on all.
+      const bool is_new = group_->rank() == 0 && !all.contains(entry.key());
+      if (is_new) all.insert(entry.key(), entry.value());
     }
   }
   return group_->rank() == 0 ? all : mine;

@@ -8,6 +8,7 @@
 #include <ATen/ops/batch_norm_update_stats.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -118,7 +119,7 @@ class NormalizeOverRanks
       AutogradContext* context,
       const variable_list& grads) {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !torch::GradMode::is_enabled(),
+        !c10::GradMode::is_enabled(),
         "[sync_batch_norm] the gradient cannot be differentiated once more; "
         "leave out create_graph, or train without sync_batch_norm.");
     const variable_list saved = context->get_saved_variables();

@@ -12,11 +12,13 @@
 #include "tern/callbacks/gradient_accumulation.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/save_checkpoint.h"
+#include "tern/callbacks/save_model.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
+#include "tern/tests/support/scripted.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
@@ -331,6 +333,20 @@ TEST(Distributed, GoesOnFromACheckpointBitForBit) {
     const auto expected = read_file(folder / "expected");
     EXPECT_TRUE(
         bytes_of(*learn) == std::string(expected.begin(), expected.end()));
+  });
+}
+
+TEST(Distributed, GoesOnEqualAfterTheBestModelWasLoaded) {
+  const TempFolder folder;
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    Learner learn(data_of(16), point_net(), quiet({.path = folder.path()}));
+    learn.to_distributed(kQuick);
+    learn.add(scripted_valid_loss({3, 1, 2, 4, 3, 5, 6})).add<SaveModel>();
+    learn.fit(3, 1e-2).fit(3, 1e-2);
+    expect_equal_on_all(learn, bytes_of(learn));
+    learn.remove(*learn.find<SaveModel>());
+    learn.fit(1, 1e-2);
+    expect_equal_on_all(learn, bytes_of(learn));
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 #include <torch/nn/cloneable.h>
+#include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/amp.h"
