@@ -1,8 +1,8 @@
 // One process, several devices: each batch is divided, and every device
 // computes its part with a replica of the model. One line, learn.to_parallel(),
-// in any precision. Without two GPUs the same device is named twice, which shows
-// the same: the numbers of one device. Where each GPU can have a process of its
-// own, examples/ddp.cpp is faster.
+// in any precision. Without two GPUs the same device is named twice, which
+// shows the same: the numbers of one device. Where each GPU can have a process
+// of its own, examples/ddp.cpp is faster.
 #include <cmath>
 #include <string>
 #include <vector>

@@ -44,13 +44,10 @@ StateDict empty_state(const std::string& contents) {
   return state;
 }
 
-std::string broadcast_text(
-    ProcessGroup& group,
-    const std::string& mine,
-    int64_t root) {
-  const auto size = torch::scalar_tensor(
-      static_cast<int64_t>(mine.size()),
-      torch::kLong);
+std::string
+broadcast_text(ProcessGroup& group, const std::string& mine, int64_t root) {
+  const auto size =
+      torch::scalar_tensor(static_cast<int64_t>(mine.size()), torch::kLong);
   group.broadcast({size}, root);
   const auto bytes = torch::zeros({size.item<int64_t>()}, torch::kByte);
   if (group.rank() == root) {

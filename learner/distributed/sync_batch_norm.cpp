@@ -100,8 +100,8 @@ class NormalizeOverRanks
     context->save_for_backward(
         {input, weight, mean, variance, statistics.count});
     context->saved_data["eps"] = eps;
-    context->saved_data["ranks"] = c10::IValue::make_capsule(
-        c10::make_intrusive<RanksHolder>(ranks));
+    context->saved_data["ranks"] =
+        c10::IValue::make_capsule(c10::make_intrusive<RanksHolder>(ranks));
     return std::get<0>(at::native_batch_norm(
         input,
         to_type(weight, type),
@@ -198,13 +198,7 @@ torch::Tensor sync_batch_norm(
       running_var,
       statistics.variance * statistics.count / (statistics.count - 1),
       momentum);
-  return NormalizeOverRanks::apply(
-      input,
-      weight,
-      bias,
-      statistics,
-      eps,
-      ranks);
+  return NormalizeOverRanks::apply(input, weight, bias, statistics, eps, ranks);
 }
 
 // ---- The module ----

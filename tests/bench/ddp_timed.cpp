@@ -38,8 +38,8 @@ void train(int64_t steps, const std::string& json) {
   Learner learn(
       data,
       resnet18(),
-      {.optimizer = optimizer<optim::SGD>(
-           torch::optim::SGDOptions(0.01).momentum(0.9)),
+      {.optimizer =
+           optimizer<optim::SGD>(torch::optim::SGDOptions(0.01).momentum(0.9)),
        .weight_decay = 0,
        .sink = silent()});
   learn.to_distributed();

@@ -64,7 +64,8 @@ int run_ranks(int64_t world_size, bool in_bf16, bool is_divided) {
 }  // namespace
 
 int main() {
-  fmt::print("| ResNet-50, AdamW | divided by | kept by one |\n|---|---|---|\n");
+  fmt::print(
+      "| ResNet-50, AdamW | divided by | kept by one |\n|---|---|---|\n");
   std::fflush(stdout);
   int failed = 0;
   for (const bool in_bf16 : {false, true}) {

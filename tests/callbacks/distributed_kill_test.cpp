@@ -57,9 +57,8 @@ TEST(RankKill, IsKnownToTheOthersWithinFiveSeconds) {
     SharedTime death;
     std::vector<int> expected(world_size, 0);
     expected[victim] = -SIGKILL;
-    const auto ends = run_ranks(
-        world_size,
-        [&](const LaunchEnvironment& environment) {
+    const auto ends =
+        run_ranks(world_size, [&](const LaunchEnvironment& environment) {
           Learner learn(
               point_data(256, 100, {.batch_size = 16, .workers = 0}),
               point_net(),

@@ -87,10 +87,8 @@ std::unique_ptr<Learner> make_learner(
     const fs::path& path = ".") {
   environment.master_port = port;
   export_environment(environment);
-  auto learn = std::make_unique<Learner>(
-      data(),
-      point_net(),
-      quiet({.path = path}));
+  auto learn =
+      std::make_unique<Learner>(data(), point_net(), quiet({.path = path}));
   mode(*learn);
   learn->to_distributed(options);
   return learn;
@@ -101,7 +99,8 @@ TEST(ShardedOptimizer, TrainsToTheBitsOfOneThatIsNotDivided) {
   for (const Mode mode : kModes) {
     expect_ranks(2, [&](const LaunchEnvironment& environment) {
       const auto whole = make_learner(environment, ports.of[0], kWhole, mode);
-      const auto divided = make_learner(environment, ports.of[1], kDivided, mode);
+      const auto divided =
+          make_learner(environment, ports.of[1], kDivided, mode);
       for (Learner* const learn : {whole.get(), divided.get()}) {
         const auto scaling = learn->find<LossScaling>();
         const bool can_skip = scaling && scaling->scaler().is_enabled();
@@ -152,8 +151,12 @@ TEST(ShardedOptimizer, SavesAndLoadsModelsWithAllOfTheOptimizer) {
   const Ports ports;
   const TempFolder folder;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
-    const auto learn =
-        make_learner(environment, ports.of[0], kDivided, kModes[1], folder.path());
+    const auto learn = make_learner(
+        environment,
+        ports.of[0],
+        kDivided,
+        kModes[1],
+        folder.path());
     learn->add<SaveModel>({.name = "best"}).fit(3, 1e-2);
     const Validation end = learn->validate();
     learn->save("end");
@@ -168,9 +171,11 @@ TEST(ShardedOptimizer, SavesAndLoadsModelsWithAllOfTheOptimizer) {
 TEST(ShardedOptimizer, LeavesNoTraceOfLrFind) {
   const Ports ports;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
-    const auto plain = make_learner(environment, ports.of[0], kDivided, kModes[1]);
+    const auto plain =
+        make_learner(environment, ports.of[0], kDivided, kModes[1]);
     plain->fit(1, 1e-2).fit(1, 1e-2);
-    const auto learn = make_learner(environment, ports.of[1], kDivided, kModes[1]);
+    const auto learn =
+        make_learner(environment, ports.of[1], kDivided, kModes[1]);
     learn->fit(1, 1e-2);
     learn->lr_find({.num_it = 8});
     learn->fit(1, 1e-2);
@@ -181,7 +186,8 @@ TEST(ShardedOptimizer, LeavesNoTraceOfLrFind) {
 TEST(ShardedOptimizer, KeepsMastersOfItsPartAloneWhileFitRuns) {
   const Ports ports;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
-    const auto learn = make_learner(environment, ports.of[0], kDivided, kModes[1]);
+    const auto learn =
+        make_learner(environment, ports.of[0], kDivided, kModes[1]);
     int64_t elements = 0;
     learn->add<LambdaCallback>({.on_step_end = [&](Learner& l) {
       elements = 0;
@@ -240,7 +246,8 @@ TEST(ShardedOptimizer, NeedsHalfTheMemoryForMastersAndMoments) {
 TEST(ShardedOptimizer, IsUsableAfterAnError) {
   const Ports ports;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
-    const auto learn = make_learner(environment, ports.of[0], kDivided, kModes[1]);
+    const auto learn =
+        make_learner(environment, ports.of[0], kDivided, kModes[1]);
     learn->add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
       if (l.state().training && l.state().iteration == 3) {
         throw DataError("cat.jpg", "is no image");
@@ -258,7 +265,8 @@ TEST(ShardedOptimizer, IsUsableAfterAnError) {
 TEST(ShardedOptimizer, RefusesWhatReadsAllMastersAtEachStep) {
   const Ports ports;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
-    const auto learn = make_learner(environment, ports.of[0], kDivided, kModes[1]);
+    const auto learn =
+        make_learner(environment, ports.of[0], kDivided, kModes[1]);
     learn->add<Ema>();
     expect_error<c10::ValueError>(
         [&] { learn->fit(1, 1e-2); },

@@ -37,8 +37,8 @@ torch::nn::Sequential plain_net() {
 
 LearnerOptions with_sgd() {
   return quiet(
-      {.optimizer = optimizer<optim::SGD>(
-           torch::optim::SGDOptions(0.1).momentum(0.9)),
+      {.optimizer =
+           optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)),
        .metrics = {accuracy()}});
 }
 

@@ -38,7 +38,8 @@ void expect_the_run_of_python(
     };
     optimizer->zero_grad();
     reducer.before_forward();
-    const auto loss = test::loss_of(net, mine(world.images), mine(world.labels));
+    const auto loss =
+        test::loss_of(net, mine(world.images), mine(world.labels));
     reducer.before_backward({loss});
     loss.backward();
     optimizer->step();
@@ -49,10 +50,7 @@ void expect_the_run_of_python(
   }
   const double tolerance = test::rounds_alike() ? 1e-6 : 1e-4;
   const auto expect_close = [&](const torch::Tensor& actual, const auto& name) {
-    EXPECT_TRUE(test::all_close(
-        actual,
-        test::decode(name),
-        {0, tolerance}));
+    EXPECT_TRUE(test::all_close(actual, test::decode(name), {0, tolerance}));
   };
   expect_close(torch::cat(gradients), run["gradients"]);
   expect_close(test::parameters_of(net), run["parameters"][0]);

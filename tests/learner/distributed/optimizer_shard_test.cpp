@@ -88,8 +88,8 @@ TEST(OptimizerShard, StepsToTheBitsOfAnUndividedOptimizer) {
             test::bit_equal(divided->parameters()[i], whole->parameters()[i]));
       }
       // Each has state of its own parameters alone, and all have it together.
-      const auto count = torch::tensor(
-          {static_cast<int64_t>(with_part.state().size())});
+      const auto count =
+          torch::tensor({static_cast<int64_t>(with_part.state().size())});
       EXPECT_LT(count.item<int64_t>(), 4);
       group->all_reduce(count);
       EXPECT_EQ(count.item<int64_t>(), 4);

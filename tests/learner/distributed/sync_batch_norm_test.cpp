@@ -176,10 +176,8 @@ TEST(SyncBatchNorm, ComputesWithoutAffineParametersAndWithPlainMeans) {
       EXPECT_TRUE(test::all_close(output, batch.mine(expected), kClose));
       expected.pow(3).sum().backward();
       output.pow(3).sum().backward();
-      EXPECT_TRUE(test::all_close(
-          mine.grad(),
-          batch.mine(whole.grad()),
-          {1e-4, 1e-4}));
+      EXPECT_TRUE(
+          test::all_close(mine.grad(), batch.mine(whole.grad()), {1e-4, 1e-4}));
     }
     EXPECT_TRUE(
         test::all_close(sync->running_mean, alone->running_mean, kClose));
@@ -191,8 +189,8 @@ TEST(SyncBatchNorm, IsClonedWithItsRanks) {
     const auto group = connect(environment);
     const UnevenBatch batch(*group, {0, 4, 2, 2});
     torch::nn::Sequential net{SyncBatchNorm(BatchNormOptions(4), group)};
-    const auto copy = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(
-        net->clone());
+    const auto copy =
+        std::dynamic_pointer_cast<torch::nn::SequentialImpl>(net->clone());
     EXPECT_TRUE(test::bit_equal(
         copy->forward(batch.mine(batch.inputs)),
         net->forward(batch.mine(batch.inputs))));
@@ -206,13 +204,17 @@ TEST(SyncBatchNorm, SaysWhatItCannotDo) {
     const auto group = connect(environment);
     SyncBatchNorm norm(BatchNormOptions(4), group);
     expect_error<c10::ValueError>(
-        [&] { norm->forward(torch::ones({2, 3, 2, 2})); },
+        [&] {
+          norm->forward(torch::ones({2, 3, 2, 2}));
+        },
         {"[2, 3, 2, 2]", "[N, 4, ...]"});
     const auto call = [&](const torch::Tensor& input) {
       sync_batch_norm(input, {}, {}, {}, {}, 0.1, 1e-5, group);
     };
     expect_error<c10::ValueError>(
-        [&] { call(torch::ones({0, 4})); },
+        [&] {
+          call(torch::ones({0, 4}));
+        },
         {"[0, 4]", "a value for each channel"});
     const auto x = torch::randn({3, 4}).requires_grad_();
     const auto output = sync_batch_norm(x, {}, {}, {}, {}, 0.1, 1e-5, group);
@@ -229,8 +231,8 @@ TEST(SyncBatchNorm, SaysWhatItCannotDo) {
     expect_error<c10::ValueError>(
         [&] { convert_sync_batchnorm(make_net(), nullptr); },
         {"the ranks are null"});
-    torch::nn::Sequential untracked{torch::nn::BatchNorm1d(
-        BatchNormOptions(4).track_running_stats(false))};
+    torch::nn::Sequential untracked{
+        torch::nn::BatchNorm1d(BatchNormOptions(4).track_running_stats(false))};
     expect_error<c10::ValueError>(
         [&] { convert_sync_batchnorm(untracked, group); },
         {"\"0\"", "track_running_stats(true)"});
@@ -255,10 +257,8 @@ TEST(ConvertSyncBatchnorm, LetsAModelWithTypedMembersNormaliseOverAllRanks) {
     for (size_t i = 0; i < names.size(); ++i) {
       const torch::Tensor sum = net->parameters()[i].grad();
       group->all_reduce(sum);
-      EXPECT_TRUE(test::all_close(
-          sum,
-          alone->parameters()[i].grad(),
-          {1e-4, 1e-4}))
+      EXPECT_TRUE(
+          test::all_close(sum, alone->parameters()[i].grad(), {1e-4, 1e-4}))
           << names[i];
     }
     for (size_t i = 0; i < net->buffers().size(); ++i) {
