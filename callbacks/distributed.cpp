@@ -180,9 +180,8 @@ void Distributed::on_train_end(Learner& learn) {
   if (learn.state().failed) return;
   // SaveModel of rank 0 may have gone back to the best weights.
   broadcast_weights(learn);
-  if (learn.find<SaveModel>() && !learn.training_shard()) {
-    broadcast_optimizer(learn);
-  }
+  const auto saver = learn.find<SaveModel>();
+  if (saver && saver->has_loaded()) broadcast_optimizer(learn);
 }
 
 // Or the next fit would take other steps on each rank.

@@ -51,7 +51,7 @@ SaveModel::SaveModel(Options options)
 void SaveModel::on_train_begin(Learner& learn) {
   if (learn.state().is_trial) return;
   monitor_.begin(learn);
-  has_saved_ = false;
+  has_saved_ = has_loaded_ = false;
   best_.clear();
 }
 
@@ -93,10 +93,10 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
 
 void SaveModel::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (options_.load_best && has_saved_ && !state.is_trial && !state.failed &&
-      state.result == FitResult::completed && learn.is_main_process()) {
-    learn.load(options_.name);
-  }
+  has_loaded_ = options_.load_best && has_saved_ && !state.is_trial &&
+                !state.failed && state.result == FitResult::completed;
+  // Of several processes the first, which gives it to the others.
+  if (has_loaded_ && learn.is_main_process()) learn.load(options_.name);
 }
 
 StateDict SaveModel::state_dict() const {

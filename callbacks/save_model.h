@@ -44,6 +44,8 @@ class SaveModel final : public Callback {
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   int order() const override { return callback_order::kSaveModel; }
+  /// Whether the last fit has ended with the best model.
+  bool has_loaded() const { return has_loaded_; }
 
  private:
   void keep_among_best(Learner& learn, double value, int64_t epoch);
@@ -51,7 +53,8 @@ class SaveModel final : public Callback {
 
   Options options_;
   Monitor monitor_;
-  bool has_saved_ = false;                        // the best of this fit
+  bool has_saved_ = false;  // the best of this fit
+  bool has_loaded_ = false;
   std::vector<std::pair<double, int64_t>> best_;  // value and epoch, best first
 };
 
