@@ -117,7 +117,7 @@ TEST(Distributed, KeepsRanksEqualInEveryPrecision) {
         options.sync_batch_norm = sync_batch_norm;
         learn.to_distributed(options).fit(2, 1e-2);
         expect_equal_on_all(learn, bytes_of(learn));
-        EXPECT_LT(learn.validate().loss, 0.5);
+        EXPECT_LT(learn.validate().loss, 0.55);
       }
     });
   }
