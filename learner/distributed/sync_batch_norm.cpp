@@ -22,6 +22,11 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+using MaybeTensor = std::optional<torch::Tensor>;
+
+MaybeTensor if_defined(const torch::Tensor& tensor) {
+  return tensor.defined() ? MaybeTensor(tensor) : std::nullopt;
+}
 
 torch::ScalarType statistics_type(const torch::Tensor& input) {
   return input.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat;
@@ -89,11 +94,13 @@ class NormalizeOverRanks
   static torch::Tensor forward(
       AutogradContext* context,
       const torch::Tensor& input,
-      const torch::Tensor& weight,
-      const torch::Tensor& bias,
+      const MaybeTensor& given_weight,
+      const MaybeTensor& given_bias,
       const Statistics& statistics,
       double eps,
       const std::shared_ptr<Ranks>& ranks) {
+    const torch::Tensor weight = given_weight.value_or(torch::Tensor());
+    const torch::Tensor bias = given_bias.value_or(torch::Tensor());
     const torch::ScalarType type = statistics_type(input);
     const torch::Tensor mean = statistics.mean.to(type);
     const torch::Tensor variance = statistics.variance.to(type);
@@ -198,7 +205,13 @@ torch::Tensor sync_batch_norm(
       running_var,
       statistics.variance * statistics.count / (statistics.count - 1),
       momentum);
-  return NormalizeOverRanks::apply(input, weight, bias, statistics, eps, ranks);
+  return NormalizeOverRanks::apply(
+      input,
+      if_defined(weight),
+      if_defined(bias),
+      statistics,
+      eps,
+      ranks);
 }
 
 // ---- The module ----
@@ -294,8 +307,6 @@ Converted& converted() {
   static Converted instance;
   return instance;
 }
-
-using MaybeTensor = std::optional<torch::Tensor>;
 
 torch::Tensor batch_norm(
     const torch::Tensor& input,
