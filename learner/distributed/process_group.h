@@ -38,7 +38,8 @@ struct ProcessGroupOptions {
 /// timeout or has gone; the group is of no use after that.
 class ProcessGroup final : public Ranks {
  public:
-  /// Waits until all ranks are there.
+  /// Waits until all ranks are there. From then on the process ignores SIGPIPE,
+  /// unless it has a handler for it.
   /// \throws DistributedError if they are not within the timeout, or the
   ///         address cannot be used; c10::ValueError for a timeout that is not
   ///         positive.

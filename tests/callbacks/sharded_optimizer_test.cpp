@@ -17,7 +17,6 @@
 #include "tern/callbacks/save_model.h"
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/master_weights.h"
-#include "tern/learner/memory_meter.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
@@ -209,38 +208,38 @@ TEST(ShardedOptimizer, KeepsMastersOfItsPartAloneWhileFitRuns) {
   });
 }
 
-TEST(ShardedOptimizer, NeedsHalfTheMemoryForMastersAndMoments) {
+// Of masters and moments, on this rank.
+int64_t kept_bytes(Learner& learn) {
+  size_t bytes = 0;
+  for (const auto& m : learn.masters()->masters()) bytes += m.nbytes();
+  for (const auto& entry : learn.optimizer().state()) {
+    auto& state = dynamic_cast<optim::FusedParamState&>(*entry.second);
+    for (const auto& [name, tensor] : state.tensors()) {
+      if (tensor->defined()) bytes += tensor->nbytes();
+    }
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+TEST(ShardedOptimizer, KeepsHalfOfMastersAndMomentsOnEachOfTwoRanks) {
   const Ports ports;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
-    const auto bytes = [&](int port, const DistributedOptions& options) {
-      MemoryMeter meter(torch::kCPU);
-      auto local = environment;
-      local.master_port = port;
-      export_environment(local);
-      // 2 x 512 x 512 weights, of the same size on both ranks.
-      Learner learn(
-          data(),
-          torch::nn::Sequential(
-              torch::nn::Linear(2, 512),
-              torch::nn::Linear(512, 512),
-              torch::nn::Linear(512, 512),
-              torch::nn::Linear(512, 2)),
-          quiet());
-      learn.to_bf16().to_distributed(options);
-      int64_t live = 0;
-      learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
-        if (l.state().training) live = meter.live_bytes();
-      }});
-      learn.fit(1, 1e-3);
-      return static_cast<double>(live);
-    };
-    const double whole = bytes(ports.of[0], kWhole),
-                 divided = bytes(ports.of[1], kDivided);
-    // Of a weight 2 bytes, its master 4 and two moments 8; the half of these
-    // twelve is gone.
-    const double weights = 2 * 512 * 512 + 6 * 512;
-    // The meter misses what Gloo's threads free.
-    EXPECT_NEAR((whole - divided) / weights, 6, 1.5);
+    const auto whole =
+        make_learner(environment, ports.of[0], kWhole, kModes[1]);
+    const auto divided =
+        make_learner(environment, ports.of[1], kDivided, kModes[1]);
+    int64_t bytes = 0;
+    for (Learner* const learn : {whole.get(), divided.get()}) {
+      learn->add<LambdaCallback>(
+          {.on_step_end = [&](Learner& l) { bytes = kept_bytes(l); }});
+    }
+    whole->fit(1, 1e-3);
+    const int64_t of_all = bytes;
+    divided->fit(1, 1e-3);
+    const auto sum = torch::tensor({bytes});
+    divided->ranks()->all_reduce(sum);
+    EXPECT_EQ(sum.item<int64_t>(), of_all);
+    EXPECT_NEAR(static_cast<double>(bytes) / of_all, 0.5, 0.1);
   });
 }
 
