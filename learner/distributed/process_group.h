@@ -38,8 +38,7 @@ struct ProcessGroupOptions {
 /// timeout or has gone; the group is of no use after that.
 class ProcessGroup final : public Ranks {
  public:
-  /// Waits until all ranks are there. From then on the process ignores SIGPIPE,
-  /// unless it has a handler for it.
+  /// Waits until all ranks are there.
   /// \throws DistributedError if they are not within the timeout, or the
   ///         address cannot be used; c10::ValueError for a timeout that is not
   ///         positive.
