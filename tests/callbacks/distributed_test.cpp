@@ -109,8 +109,8 @@ TEST(Distributed, KeepsRanksEqualInEveryPrecision) {
       [](Learner& l) { l.to_amp(); },
       [](Learner& l) { l.add<GradientAccumulation>({.batches = 3}); }};
   for (const Mode mode : kModes) {
-    expect_ranks(2, [&](const LaunchEnvironment& environment) {
-      for (const bool sync_batch_norm : {false, true}) {
+    for (const bool sync_batch_norm : {false, true}) {
+      expect_ranks(2, [&](const LaunchEnvironment& environment) {
         Learner learn(data_of(16), point_net(environment.rank + 1), quiet());
         mode(learn);
         DistributedOptions options = kQuick;
@@ -118,8 +118,8 @@ TEST(Distributed, KeepsRanksEqualInEveryPrecision) {
         learn.to_distributed(options).fit(2, 1e-2);
         expect_equal_on_all(learn, bytes_of(learn));
         EXPECT_LT(learn.validate().loss, 0.55);
-      }
-    });
+      });
+    }
   }
 }
 
