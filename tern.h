@@ -56,6 +56,7 @@
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/parallel_model.h"
 #include "tern/learner/plot.h"
 #include "tern/learner/report.h"
 #include "tern/learner/save.h"

@@ -20,11 +20,20 @@
 int main(int argc, char** argv) try {
   std::string data_path, run = "ddp_run";
   int64_t epochs = 2;
+  tern::DistributedOptions options;
   CLI::App app{"Trains on MNIST in several processes"};
   app.add_option("--data", data_path, "folder with train/ and valid/");
   app.add_option("--epochs", epochs, "passes over the data")
       ->check(CLI::PositiveNumber);
   app.add_option("--folder", run, "of the checkpoints");
+  app.add_flag(
+      "--sync-batch-norm",
+      options.sync_batch_norm,
+      "BatchNorm over the batches of all processes");
+  app.add_flag(
+      "--shard-optimizer",
+      options.shard_optimizer,
+      "each process keeps a part of the optimizer's state");
   CLI11_PARSE(app, argc, argv);
 
   tern::examples::Notebook note("Several processes");
@@ -40,7 +49,7 @@ int main(int argc, char** argv) try {
       tern::simple_cnn({3, 16, 16, 2}, {.batch_norm = true}),
       {.metrics = {tern::accuracy()}});
   note.text("# The one line more");
-  learn.to_bf16().to_distributed();
+  learn.to_bf16().to_distributed(options);
 
   note.text("# Training that goes on after a crash");
   learn.add<tern::SaveCheckpoint>({.folder = run, .on_signals = true});
