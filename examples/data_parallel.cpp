@@ -12,6 +12,8 @@
 #include <tern/tern.h>
 #include <torch/cuda.h>
 
+#include "notebook.h"
+
 namespace {
 
 std::vector<torch::Device> all_devices() {
@@ -34,6 +36,8 @@ int main(int argc, char** argv) try {
   app.add_option("--epochs", epochs, "passes over the data")
       ->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
+  tern::examples::Notebook note("Several devices in one process");
+  note.text("# One line more: to_parallel");
   const auto path = tern::untar_data(tern::urls::mnist_sample);
 
   const auto train = [&](const std::vector<torch::Device>& devices) {
@@ -46,6 +50,7 @@ int main(int argc, char** argv) try {
     learn.to_amp().to_parallel(devices).fit(epochs);
     return learn.validate();
   };
+  note.text("# One device, and all");
   const auto devices = all_devices();
   fmt::print("One device:\n");
   const tern::Validation one = train({devices[0]});
