@@ -8,12 +8,16 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
-#include "tern/callbacks/only_one.h"
+#include "tern/callbacks/save_model.h"
+#include "tern/callbacks/sharded_optimizer.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
 #include "tern/data/sharded_sampler.h"
+#include "tern/learner/distributed/broadcast_state.h"
+#include "tern/learner/distributed/sync_batch_norm.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/optim/named_state.h"
 
 namespace tern {
 
@@ -79,10 +83,10 @@ void Distributed::on_train_begin(Learner& learn) {
       group_,
       trained_parameters(learn),
       options_);
-  broadcast_state(learn);
+  broadcast_weights(learn);
 }
 
-void Distributed::broadcast_state(Learner& learn) {
+void Distributed::broadcast_weights(Learner& learn) {
   Tensors weights;
   for (const ModelTensor& p : learn.model().parameters()) {
     weights.push_back(p.tensor.detach());
@@ -173,8 +177,25 @@ void Distributed::explain(const std::exception& error) {
 void Distributed::on_train_end(Learner& learn) {
   reducer_.reset();
   learn.state().on_error = nullptr;
+  if (learn.state().failed) return;
   // SaveModel of rank 0 may have gone back to the best weights.
-  if (!learn.state().failed) broadcast_state(learn);
+  broadcast_weights(learn);
+  const auto saver = learn.find<SaveModel>();
+  if (saver && saver->has_loaded()) broadcast_optimizer(learn);
+}
+
+// Or the next fit would take other steps on each rank.
+void Distributed::broadcast_optimizer(Learner& learn) {
+  optim::ParameterNames names;
+  for (const auto& group : learn.optimizer().param_groups()) {
+    for (const torch::Tensor& param : group.params()) {
+      names.emplace(param.unsafeGetTensorImpl(), std::to_string(names.size()));
+    }
+  }
+  const StateDict state =
+      broadcast_state(*group_, optim::named_state(learn.optimizer(), names));
+  if (group_->rank() == 0) return;
+  optim::load_named_state(learn.optimizer(), names, state);
 }
 
 Learner& Learner::to_distributed() {
@@ -187,6 +208,12 @@ Learner& Learner::to_distributed(const DistributedOptions& options) {
   auto group = ProcessGroup::connect(environment, options.group);
   set_ranks(group);
   if (!is_main_process()) options_.sink = silent();
+  if (options.sync_batch_norm) convert_sync_batchnorm(model_, group);
+  if (options.shard_optimizer) {
+    const auto shard = std::make_shared<OptimizerShard>(group);
+    set_training_shard(shard);
+    add<ShardedOptimizer>(shard);
+  }
   return add<Distributed>(std::move(group), options.reducer);
 }
 

@@ -15,6 +15,12 @@ namespace tern {
 struct DistributedOptions {
   ProcessGroupOptions group = {};
   GradientReducerOptions reducer = {};
+  /// BatchNorm takes its statistics over the batches of all ranks; see
+  /// learner/distributed/sync_batch_norm.h.
+  bool sync_batch_norm = false;
+  /// Each rank keeps its part of the optimizer's state and fp32 masters: less
+  /// memory, the same bits; see callbacks/sharded_optimizer.h.
+  bool shard_optimizer = false;
 };
 
 /// Averages gradients over the processes that train together; what
@@ -51,7 +57,8 @@ class Distributed final : public Callback {
 
  private:
   void check_equal(Learner& learn);
-  void broadcast_state(Learner& learn);
+  void broadcast_weights(Learner& learn);
+  void broadcast_optimizer(Learner& learn);
   void broadcast_buffers(Learner& learn);
   void agree(Learner& learn);
   void explain(const std::exception& error);

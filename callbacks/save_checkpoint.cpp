@@ -6,8 +6,10 @@
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/ranks.h"
 #include "tern/learner/run_lock.h"
 #include "tern/learner/stop_signals.h"
+#include "tern/learner/training_shard.h"
 
 namespace tern {
 
@@ -67,6 +69,8 @@ void SaveCheckpoint::on_train_begin(Learner& learn) {
   if (learn.state().is_trial) return;
   // The signal came before this fit, in lr_find say.
   if (was_interrupted_) learn.request_stop();
+  learn.state().on_interrupt = [this, &learn] { save_interrupted(learn); };
+  last_save_ = std::chrono::steady_clock::now();
   if (!learn.is_main_process()) return;  // it stops with the one that writes
   folder_ = learn.options().path / options_.folder;
   if (!lock_) lock_ = std::make_unique<RunLock>(folder_);
@@ -80,19 +84,26 @@ void SaveCheckpoint::on_train_begin(Learner& learn) {
         "learn.resume(folder) to go on with it, or give this one a folder of "
         "its own");
   }
-  last_save_ = std::chrono::steady_clock::now();
-  learn.state().on_interrupt = [this, &learn] { save_interrupted(learn); };
+}
+
+// By the clock of rank 0, where the others have to take part.
+bool SaveCheckpoint::is_time(Learner& learn) const {
+  if (options_.every.count() == 0) return false;
+  const bool is_due =
+      std::chrono::steady_clock::now() - last_save_ >= options_.every;
+  if (!learn.training_shard()) return is_due;
+  const torch::Tensor flag =
+      torch::scalar_tensor(is_due && learn.is_main_process(), torch::kInt);
+  learn.ranks()->all_reduce(flag);
+  return flag.item<int>() != 0;
 }
 
 void SaveCheckpoint::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training || state.is_trial) return;
-  const bool is_time =
-      options_.every.count() > 0 &&
-      std::chrono::steady_clock::now() - last_save_ >= options_.every;
   const bool is_step =
       options_.every_steps > 0 && state.iteration % options_.every_steps == 0;
-  if (is_time || is_step) save(learn);
+  if (is_time(learn) || is_step) save(learn);
 }
 
 void SaveCheckpoint::on_epoch_end(Learner& learn) {
@@ -111,15 +122,18 @@ void SaveCheckpoint::save_interrupted(Learner& learn) {
 }
 
 void SaveCheckpoint::save(Learner& learn) {
-  if (!learn.is_main_process()) return;
+  const bool is_main = learn.is_main_process();
+  if (!is_main && !learn.training_shard()) return;
   wait(learn);
   last_save_ = std::chrono::steady_clock::now();
+  Checkpoint checkpoint = learn.capture_checkpoint();
+  if (!is_main) return;  // it had to give its part
   auto job = [folder = folder_,
               options =
                   WriteCheckpointOptions{
                       .keep = options_.keep,
                       .durable = options_.durable},
-              checkpoint = learn.capture_checkpoint()] {
+              checkpoint = std::move(checkpoint)] {
     return write_unless_nan(folder, checkpoint, options);
   };
   writing_ = std::async(std::launch::async, std::move(job));

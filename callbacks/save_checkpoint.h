@@ -68,6 +68,7 @@ class SaveCheckpoint final : public Callback {
   void wait(Learner& learn);
 
  private:
+  bool is_time(Learner& learn) const;
   void save(Learner& learn);
   void save_interrupted(Learner& learn);
 

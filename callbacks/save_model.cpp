@@ -16,6 +16,8 @@ namespace {
 
 // With Ema, the averages: it is they that validation has judged.
 void save_judged(Learner& learn, const std::string& name) {
+  // Other ranks have their part in it, where a training is divided.
+  if (!learn.is_main_process() && !learn.training_shard()) return;
   const auto ema = learn.find<Ema>();
   if (!ema) return learn.save(name);
   ema->apply(learn);
@@ -49,7 +51,7 @@ SaveModel::SaveModel(Options options)
 void SaveModel::on_train_begin(Learner& learn) {
   if (learn.state().is_trial) return;
   monitor_.begin(learn);
-  has_saved_ = false;
+  has_saved_ = has_loaded_ = false;
   best_.clear();
 }
 
@@ -83,16 +85,18 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
   save_judged(learn, name_of_best(epoch));
   best_.insert(at, entry);
   if (static_cast<int64_t>(best_.size()) <= options_.top_k) return;
-  learn.remove_saved(name_of_best(best_.back().second));
+  if (learn.is_main_process()) {
+    learn.remove_saved(name_of_best(best_.back().second));
+  }
   best_.pop_back();
 }
 
 void SaveModel::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (options_.load_best && has_saved_ && !state.is_trial && !state.failed &&
-      state.result == FitResult::completed) {
-    learn.load(options_.name);
-  }
+  has_loaded_ = options_.load_best && has_saved_ && !state.is_trial &&
+                !state.failed && state.result == FitResult::completed;
+  // Of several processes the first, which gives it to the others.
+  if (has_loaded_ && learn.is_main_process()) learn.load(options_.name);
 }
 
 StateDict SaveModel::state_dict() const {

@@ -43,8 +43,9 @@ class SaveModel final : public Callback {
   void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
-  bool writes_files() const override { return true; }
   int order() const override { return callback_order::kSaveModel; }
+  /// Whether the last fit has ended with the best model.
+  bool has_loaded() const { return has_loaded_; }
 
  private:
   void keep_among_best(Learner& learn, double value, int64_t epoch);
@@ -52,7 +53,8 @@ class SaveModel final : public Callback {
 
   Options options_;
   Monitor monitor_;
-  bool has_saved_ = false;                        // the best of this fit
+  bool has_saved_ = false;  // the best of this fit
+  bool has_loaded_ = false;
   std::vector<std::pair<double, int64_t>> best_;  // value and epoch, best first
 };
 

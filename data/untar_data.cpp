@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <vector>
 
+#include "tern/data/cache_folder.h"
 #include "tern/data/download.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
@@ -25,21 +26,6 @@ namespace {
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
-}
-
-fs::path cache_folder(const UntarOptions& options) {
-  if (!options.cache.empty()) return options.cache;
-  if (const auto path = environment("TERN_CACHE"); !path.empty()) return path;
-  if (const auto path = environment("XDG_CACHE_HOME"); !path.empty()) {
-    return fs::path(path) / "tern/data";
-  }
-  if (const auto path = environment("HOME"); !path.empty()) {
-    return fs::path(path) / ".cache/tern/data";
-  }
-  throw DataError(
-      "",
-      "[untar_data] there is no folder to keep data in, since neither "
-      "TERN_CACHE nor HOME is set; set TERN_CACHE to one.");
 }
 
 fs::path data_folder(const UntarOptions& options) {
@@ -159,7 +145,7 @@ class Untar {
         options_(options),
         name_(dataset.name),
         data_(data_folder(options)),
-        cache_(cache_folder(options)) {
+        cache_(cache_folder(options.cache)) {
     if (name_.empty() || dataset.files.empty()) {
       throw DataError(
           "",

@@ -12,6 +12,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/convert_parameters.h>
 
+#include "notebook.h"
+
 // 11 small batches of 8: groups of four, and at the end a group of three.
 constexpr int64_t kSamples = 88, kSmall = 8, kGroup = 4;
 
@@ -98,6 +100,12 @@ torch::Tensor with_learner(
 }
 
 int main() try {
+  tern::examples::Notebook note("Gradient accumulation in mixed precision");
+  note.text("# By hand");
+  note.definition("by_hand");
+  note.text("# With the callback");
+  note.definition("with_learner");
+  note.text("# Both, next to large batches");
   const torch::Device device = tern::DataBunch::default_device();
   torch::manual_seed(2);
   const torch::Tensor x = torch::randn({kSamples, 16}), y = x.sum(1, true);

@@ -18,7 +18,7 @@ struct Result {
   double first_loss, last_loss, seconds;
 };
 
-Result train(tern::examples::Notebook& note, torch::Device device, bool mixed) {
+Result train(torch::Device device, bool mixed) {
   torch::manual_seed(1);  // the same weights and data both times
   torch::nn::Sequential net(
       torch::nn::Linear(256, 512),
@@ -53,7 +53,7 @@ Result train(tern::examples::Notebook& note, torch::Device device, bool mixed) {
     optimizer.zero_grad();
 
     if (step == 0) {
-      note.print(
+      fmt::print(
           "{}: the net answers in {}, the loss is {}, the weights stay {}\n"
           "  step      loss     scale\n",
           mixed ? "mixed" : "fp32",
@@ -64,7 +64,7 @@ Result train(tern::examples::Notebook& note, torch::Device device, bool mixed) {
     if (step % 25 == 0) {
       result.last_loss = loss.item<double>();  // waits for the device
       if (step == 0) result.first_loss = result.last_loss;
-      note.print(
+      fmt::print(
           "{:>6} {:>9.6f} {:>9.0f}\n",
           step,
           result.last_loss,
@@ -81,16 +81,16 @@ int main() try {
   const torch::Device device = tern::DataBunch::default_device();
   tern::examples::Notebook note("Mixed precision by hand");
   note.text("# The loop");
-  note.function("train");
+  note.definition("train");
   note.text("# Once in fp32, once mixed");
-  note.print("On {}.\n\n", device.str());
-  const Result fp32 = train(note, device, false);
-  note.print("\n");
-  const Result mixed = train(note, device, true);
+  fmt::print("On {}.\n\n", device.str());
+  const Result fp32 = train(device, false);
+  fmt::print("\n");
+  const Result mixed = train(device, true);
 
   const double difference =
       std::abs(mixed.last_loss - fp32.last_loss) / fp32.last_loss;
-  note.print(
+  fmt::print(
       "\nfinal loss: fp32 {:.6f}, mixed {:.6f}; they differ by {:.1f} %\n"
       "time: fp32 {:.2f} s, mixed {:.2f} s; mixed takes {:.2f} times as long\n",
       fp32.last_loss,
@@ -101,7 +101,7 @@ int main() try {
       mixed.seconds / fp32.seconds);
   const bool holds =
       difference < 0.1 && mixed.last_loss < 0.5 * mixed.first_loss;
-  note.print(
+  fmt::print(
       "{}\n",
       holds ? "Mixed precision learns as fp32 does."
             : "Mixed precision does not learn as fp32 does.");

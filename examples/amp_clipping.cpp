@@ -14,6 +14,8 @@
 #include <torch/nn/utils/convert_parameters.h>
 #include <torch/optim/sgd.h>
 
+#include "notebook.h"
+
 constexpr double kMaxNorm = 0.05;
 constexpr double kScale = 65536;
 
@@ -60,6 +62,10 @@ Step one_step(
 }
 
 int main() try {
+  tern::examples::Notebook note("Clipping gradients in mixed precision");
+  note.text("# One step, clipped");
+  note.definition("one_step");
+  note.text("# With unscale_ and without");
   const torch::Device device = tern::DataBunch::default_device();
   torch::manual_seed(2);
   const torch::Tensor x = torch::randn({256, 8}), y = 0.2 * x.sum(1, true);
@@ -80,6 +86,7 @@ int main() try {
       ratio,
       right.moved / wrong.moved);
 
+  note.text("# GradientClip, in fp32 and mixed");
   // The Learner: clipped norms in all steps, with a loss scale and without.
   const auto train = [&](bool mixed) {
     auto data = tern::DataBunch::create(

@@ -6,6 +6,8 @@
 #include <tern/tern.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "notebook.h"
+
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -85,6 +87,13 @@ Tensor run(const char* name, const Tensor& a, const Tensor& b, bool low_input) {
 }
 
 int main() try {
+  tern::examples::Notebook note("Functions of your own under autocast");
+  note.text("# A function that forgets autocast, and one that remembers");
+  note.definition("Forgetful");
+  note.definition("Remembering");
+  note.text("# One that needs fp32 inside");
+  note.definition("InFloat");
+  note.text("# Forward under autocast, backward outside");
   const torch::Device device = tern::DataBunch::default_device();
   torch::manual_seed(1);
   const Tensor a = torch::randn({3, 4}).to(device).requires_grad_();
@@ -104,6 +113,7 @@ int main() try {
   const auto in_float =
       run<InFloat>("With CastInputs, a 16-bit input", a, b, true);
 
+  note.text("# Are the gradients right?");
   const auto error_of = [&](const Tensor& gradient) {
     return ((gradient - truth).abs().max() / truth.abs().max()).item<double>();
   };
@@ -114,11 +124,6 @@ int main() try {
   const bool holds = has_failed && error_of(remembering) < 0.02 &&
                      error_of(in_float) < 0.02 &&
                      remembering.scalar_type() == torch::kFloat;
-  fmt::print(
-      "{}\n",
-      holds ? "Both give right gradients in fp32; the function without help "
-              "cannot."
-            : "A function did not do what it should.");
   return holds ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -12,6 +12,8 @@
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/linear.h>
 
+#include "notebook.h"
+
 // What the replicas were seen to do; they run at the same time.
 std::mutex mutex;
 std::vector<torch::Tensor> hidden_of_replicas;
@@ -36,6 +38,10 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 TORCH_MODULE(Net);
 
 int main() try {
+  tern::examples::Notebook note("One batch on several devices");
+  note.text("# A net that notes where its replicas compute, and in what");
+  note.definition("NetImpl");
+  note.text("# The devices");
   const torch::Device device = tern::DataBunch::default_device();
   std::vector<torch::Device> devices;
   for (c10::DeviceIndex i = 0;
@@ -51,6 +57,7 @@ int main() try {
   const torch::Tensor x = torch::randn({64, 32}).to(devices[0]);
   const torch::Tensor y = torch::randn({64, 4}).to(devices[0]);
 
+  note.text("# The same batch, on one device and on all");
   // Output and gradients of one batch, on one device or on all.
   const auto run = [&](bool parallel) {
     net->zero_grad();
@@ -81,6 +88,7 @@ int main() try {
   fmt::print("{} replicas:\n", devices.size());
   const tern::Tensors all = run(true);
 
+  note.text("# Do they agree?");
   bool holds = type != torch::kFloat && hidden_of_replicas.size() > 1;
   for (const torch::Tensor& hidden : hidden_of_replicas) {
     holds = holds && hidden.scalar_type() == type;

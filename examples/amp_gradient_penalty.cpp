@@ -13,6 +13,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include "notebook.h"
+
 constexpr int64_t kSteps = 40;
 constexpr double kRate = 0.02;
 
@@ -94,6 +96,14 @@ with_learner(const torch::Tensor& x, const torch::Tensor& y, double weight) {
 }
 
 int main() try {
+  tern::examples::Notebook note("A gradient penalty in mixed precision");
+  note.text("# By hand");
+  note.definition("loss_of");
+  note.definition("norm_of");
+  note.definition("by_hand");
+  note.text("# With the Learner");
+  note.definition("with_learner");
+  note.text("# Both, and no penalty");
   const torch::Device device = tern::DataBunch::default_device();
   torch::manual_seed(2);
   const torch::Tensor x = torch::randn({64, 16}).to(device);
@@ -114,10 +124,6 @@ int main() try {
   const double learner = report("penalty, Learner", with_learner(x, y, 0.1));
 
   const bool holds = hand < plain && std::abs(learner / hand - 1) < 0.02;
-  fmt::print(
-      "{}\n",
-      holds ? "The penalty leaves a smaller gradient, both ways the same."
-            : "The penalty does not do what it should.");
   return holds ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -9,11 +9,15 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
+#include "notebook.h"
+
 const char* name_of(tern::StepResult result) {
   return result == tern::StepResult::stepped ? "stepped" : "skipped";
 }
 
 int main() try {
+  tern::examples::Notebook note("Two models, two optimizers, one scaler");
+  note.text("# Two models");
   const torch::Device device = tern::DataBunch::default_device();
   torch::manual_seed(1);
   torch::nn::Linear first(16, 4), second(16, 4);
@@ -24,6 +28,7 @@ int main() try {
   // Low, so that nothing overflows but what is made to.
   tern::GradScaler scaler({.device = device.type(), .init_scale = 1024});
 
+  note.text("# Four steps, one with an infinite gradient");
   bool holds = true;
   fmt::print("step  first    second   scale before  after\n");
   for (int64_t step = 0; step < 4; ++step) {

@@ -11,6 +11,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include "notebook.h"
+
 std::shared_ptr<tern::Dataset> half_moons(int64_t size, double wrong) {
   const torch::Tensor upper = torch::arange(size) % 2;
   const torch::Tensor angle = torch::rand({size}) * std::numbers::pi;
@@ -25,6 +27,10 @@ std::shared_ptr<tern::Dataset> half_moons(int64_t size, double wrong) {
 }
 
 int main() {
+  tern::examples::Notebook note("What callbacks do");
+  note.text("# Two half moons");
+  note.definition("half_moons");
+  note.text("# Data and a Learner");
   tern::seed_everything(3);
   auto data = tern::DataBunch::create(
       half_moons(4096, /*wrong=*/0.1),
@@ -44,10 +50,12 @@ int main() {
            torch::optim::SGDOptions(0.5).momentum(0.9)),
        .metrics = {tern::accuracy()}});
 
+  note.text("# First a dry run");
   // A few batches of training and validation, undone again: finds a wrong
   // shape or a label out of range before the long run does.
   learn.dry_run(2);
 
+  note.text("# Then the training, with eight helpers");
   learn.add<tern::Ema>(0.99)
       .add<tern::EarlyStopping>({.monitor = "accuracy", .patience = 4})
       .add<tern::TerminateOnNaN>()
@@ -58,6 +66,7 @@ int main() {
       .show_training_loop()
       .fit(8, 0.3);
 
+  note.text("# What they leave behind");
   // After the fit the model holds the averaged weights.
   const double averaged = learn.validate().metrics[0].value;
   const auto ema = learn.find<tern::Ema>();
@@ -66,6 +75,7 @@ int main() {
   const double last = learn.validate().metrics[0].value;
   fmt::print("accuracy: averaged {:.4f}, last step {:.4f}\n", averaged, last);
 
+  note.plot(learn.recorder().loss_plot());
   fmt::print("layer  share of activations near zero, first and last seen\n");
   for (const auto& layer : learn.find<tern::ActivationStats>()->activations()) {
     fmt::print(

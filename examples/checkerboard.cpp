@@ -94,8 +94,8 @@ int main(int argc, char** argv) try {
 
   tern::examples::Notebook note("A checkerboard");
   note.text("# The net, and a training loop for both precisions");
-  note.function("make_net");
-  note.function("train");
+  note.definition("make_net");
+  note.definition("train");
   note.text("# The task: from a pixel's row and column, in -1..1, to its grey");
   const torch::Tensor line = torch::linspace(-1, 1, size);
   const auto coordinates =
@@ -107,14 +107,14 @@ int main(int argc, char** argv) try {
   tern::save_image("checkerboard_target.png", target[0][0]);
 
   note.text("# fp32 next to mixed precision");
-  note.print("{0} x {0} pixels, {1} steps, ", size, steps);
-  note.print("on {}\n", device.str());
-  note.print("       seconds  peak MB of tensors  first loss  final loss\n");
+  fmt::print("{0} x {0} pixels, {1} steps, ", size, steps);
+  fmt::print("on {}\n", device.str());
+  fmt::print("       seconds  peak MB of tensors  first loss  final loss\n");
   tern::Plot plot{"Checkerboard", "step", "mean squared error", {}};
   const auto run = [&](const char* name, bool mixed) {
     Result r = train(coordinates, target, steps, mixed);
-    note.print("{:5} {:>8.2f} {:>19.1f}", name, r.seconds, r.peak_megabytes);
-    note.print(" {:>11.6f} {:>11.6f}\n", r.losses.front(), r.final_loss);
+    fmt::print("{:5} {:>8.2f} {:>19.1f}", name, r.seconds, r.peak_megabytes);
+    fmt::print(" {:>11.6f} {:>11.6f}\n", r.losses.front(), r.final_loss);
     tern::save_image(fmt::format("checkerboard_{}.png", name), r.picture);
     std::vector<double> x(r.losses.size());
     std::iota(x.begin(), x.end(), 0);
@@ -133,8 +133,8 @@ int main(int argc, char** argv) try {
   const double memory = mixed.peak_megabytes / fp32.peak_megabytes;
   const bool has_learnt = mixed.final_loss < mixed.losses.front() &&
                           mixed.final_loss < 1.2 * fp32.final_loss;
-  note.print("Mixed: {:.2f} times the time, {:.2f} the memory", time, memory);
-  note.print("; it {} as well.\n", has_learnt ? "learns" : "does not learn");
+  fmt::print("Mixed: {:.2f} times the time, {:.2f} the memory", time, memory);
+  fmt::print("; it {} as well.\n", has_learnt ? "learns" : "does not learn");
   return memory < 1 && has_learnt ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

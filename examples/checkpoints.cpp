@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "notebook.h"
+
 int main(int argc, char** argv) try {
   std::string folder = "checkpoints_run";
   int64_t epochs = 3, every = 50, stop_after = 0;
@@ -21,6 +23,8 @@ int main(int argc, char** argv) try {
   CLI11_PARSE(app, argc, argv);
   if (fresh) std::filesystem::remove_all(folder);
 
+  tern::examples::Notebook note("A training that may be killed");
+  note.text("# Data and a Learner");
   tern::seed_everything(42);  // the first weights too
   auto path = tern::untar_data(tern::urls::mnist_sample);
   auto data = tern::ImageDataBunch::from_folder(path);
@@ -30,6 +34,7 @@ int main(int argc, char** argv) try {
       {.metrics = {tern::accuracy()}});
   learn.to_bf16();
 
+  note.text("# Go on, or begin; and save on the way");
   if (tern::has_checkpoint(folder)) {
     learn.resume(folder);
     fmt::print("going on from {}\n", folder);
@@ -43,6 +48,7 @@ int main(int argc, char** argv) try {
   }
   learn.fit_one_cycle(epochs);
 
+  note.text("# At the end");
   if (learn.state().result == tern::FitResult::interrupted) {
     fmt::print(
         "stopped after {} batches; start me again to go on\n",

@@ -15,16 +15,29 @@
 #include <tern/callbacks/distributed.h>
 #include <tern/tern.h>
 
+#include "notebook.h"
+
 int main(int argc, char** argv) try {
   std::string data_path, run = "ddp_run";
   int64_t epochs = 2;
+  tern::DistributedOptions options;
   CLI::App app{"Trains on MNIST in several processes"};
   app.add_option("--data", data_path, "folder with train/ and valid/");
   app.add_option("--epochs", epochs, "passes over the data")
       ->check(CLI::PositiveNumber);
   app.add_option("--folder", run, "of the checkpoints");
+  app.add_flag(
+      "--sync-batch-norm",
+      options.sync_batch_norm,
+      "BatchNorm over the batches of all processes");
+  app.add_flag(
+      "--shard-optimizer",
+      options.shard_optimizer,
+      "each process keeps a part of the optimizer's state");
   CLI11_PARSE(app, argc, argv);
 
+  tern::examples::Notebook note("Several processes");
+  note.text("# Data and a Learner, as in a single process");
   const std::filesystem::path path =
       data_path.empty() ? tern::untar_data(tern::urls::mnist_sample)
                         : std::filesystem::path(data_path);
@@ -35,8 +48,10 @@ int main(int argc, char** argv) try {
       data,
       tern::simple_cnn({3, 16, 16, 2}, {.batch_norm = true}),
       {.metrics = {tern::accuracy()}});
-  learn.to_bf16().to_distributed();
+  note.text("# The one line more");
+  learn.to_bf16().to_distributed(options);
 
+  note.text("# Training that goes on after a crash");
   learn.add<tern::SaveCheckpoint>({.folder = run, .on_signals = true});
   if (tern::has_checkpoint(run)) learn.resume(run);
   learn.fit_one_cycle(epochs, 1e-2);

@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "notebook.h"
+
 // What a training program does, once.
 void train_and_export(
     const std::filesystem::path& images,
@@ -56,10 +58,14 @@ int main(int argc, char** argv) try {
   app.add_option("--file", file, "the model's file");
   CLI11_PARSE(app, argc, argv);
 
+  tern::examples::Notebook note("From training to a program that answers");
+  note.text("# A training program");
+  note.definition("train_and_export");
   tern::seed_everything(42);
   const auto path = tern::untar_data(tern::urls::mnist_sample);
   train_and_export(path, file);
 
+  note.text("# Another program, which has the file alone");
   // What another program does, which has neither data set nor Learner.
   const auto predictor = tern::Predictor::load(file);
   const tern::ModelCard& card = predictor.card();
@@ -69,6 +75,7 @@ int main(int argc, char** argv) try {
   }
   fmt::print("\n");
 
+  note.text("# Answers for files and folders");
   int64_t right = 0, all = 0;
   for (const std::string& label : card.classes) {
     const auto files = predictor.predict_folder(path / "valid" / label);
@@ -86,6 +93,8 @@ int main(int argc, char** argv) try {
   const double accuracy = static_cast<double>(right) / static_cast<double>(all);
   fmt::print("{} of {} files are right: {:.4f}\n", right, all, accuracy);
 
+  note.text("# Questions from many threads");
+  note.definition("ask_from_threads");
   ask_from_threads(predictor, predictor.predict_folder(path / "valid" / "7"));
   return accuracy > 0.9 ? 0 : 1;
 } catch (const std::exception& error) {

@@ -4,6 +4,7 @@
 //                      --precision bf16 --out model
 //   image_folder evaluate clothing --out model
 //   image_folder predict clothing --out model shirt.jpg hat.jpg
+//   image_folder report clothing --out model
 //
 // A folder has train/CLASS/*.jpg and validation/CLASS/*.jpg (or valid/), or
 // only CLASS/*.jpg; a fifth of the photographs is then kept to check with.
@@ -14,6 +15,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
+
+#include "notebook.h"
 
 namespace fs = std::filesystem;
 
@@ -60,6 +63,17 @@ tern::VisionLearner make_learner(const tern::DataBunch& data, Settings s) {
            .seed = s.seed}});
 }
 
+// What the run was, what is taken for what, and where it is most wrong.
+void write_report(tern::Learner& learn, const Settings& s, const char* name) {
+  const auto interp = tern::ClassificationInterpretation::from(learn);
+  const fs::path file = s.out / name;
+  learn.report(
+      file,
+      {.title = s.arch + " on " + s.folder,
+       .sections = {tern::classification_section(interp)}});
+  fmt::print("{}\n", file.string());
+}
+
 int train(const Settings& s) {
   auto learn = make_learner(read_data(s), s);
   if (s.precision == "fp16") learn.to_fp16();
@@ -70,8 +84,8 @@ int train(const Settings& s) {
     learn.fine_tune(s.epochs);
   }
   learn.save("weights");
-  learn.recorder().plot_losses(s.out / "losses.svg");
   fmt::print("saved in {}\n", s.out.string());
+  write_report(learn, s, "training.html");
   return 0;
 }
 
@@ -85,14 +99,18 @@ int evaluate(const Settings& s) {
 int predict(const Settings& s, const std::vector<std::string>& files) {
   auto learn = make_learner(read_data(s), s);
   learn.load("weights");
-  const auto& valid =
-      dynamic_cast<const tern::ImageDataset&>(learn.data().valid->dataset());
   for (const auto& file : files) {
-    const tern::ImageDataset image({file}, {0}, valid.options());
-    const auto answer = learn.predict(image.get_batch({0}, {}).inputs[0][0]);
+    const tern::Prediction answer = tern::predict(learn, file);
     const auto share = answer.probabilities.max().item<float>();
     fmt::print("{}: {} ({:.3f})\n", file, answer.label, share);
   }
+  return 0;
+}
+
+int report(const Settings& s) {
+  auto learn = make_learner(read_data(s), s);
+  learn.load("weights");
+  write_report(learn, s, "report.html");
   return 0;
 }
 
@@ -104,7 +122,8 @@ int main(int argc, char** argv) try {
   auto* training = app.add_subcommand("train", "learns and saves");
   auto* checking = app.add_subcommand("evaluate", "says how often it is right");
   auto* asking = app.add_subcommand("predict", "says what files show");
-  for (auto* command : {training, checking, asking}) {
+  auto* reporting = app.add_subcommand("report", "shows where it is wrong");
+  for (auto* command : {training, checking, asking, reporting}) {
     command->fallthrough()->add_option("folder", s.folder)->required();
   }
   asking->add_option("files", files)->required();
@@ -120,7 +139,18 @@ int main(int argc, char** argv) try {
   app.add_option("--presize", s.presize, "folder for shrunk photographs");
   app.add_option("--seed", s.seed);
   CLI11_PARSE(app, argc, argv);
-  return *training ? train(s) : *checking ? evaluate(s) : predict(s, files);
+  tern::examples::Notebook note("Folders of photographs");
+  note.text("# Data and a Learner");
+  note.definition("read_data");
+  note.definition("make_learner");
+  note.text("# To learn, to check and to ask");
+  note.definition("train");
+  note.definition("evaluate");
+  note.definition("predict");
+  note.text("# This run");
+  if (*training) return train(s);
+  if (*checking) return evaluate(s);
+  return *asking ? predict(s, files) : report(s);
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));
   return 1;

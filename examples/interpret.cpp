@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "notebook.h"
+
 double share_right(const tern::Predictions& answers) {
   return (answers.preds.argmax(1) == answers.targets)
       .to(torch::kDouble)
@@ -30,6 +32,8 @@ int main(int argc, char** argv) try {
   const bool is_mnist = images.empty();
   if (is_mnist) images = tern::untar_data(tern::urls::mnist_sample).string();
 
+  tern::examples::Notebook note("Looking at a classifier");
+  note.text("# Data and a Learner");
   tern::seed_everything(7);
   auto data = tern::ImageDataBunch::from_folder(
       images,
@@ -41,16 +45,20 @@ int main(int argc, char** argv) try {
                : tern::Model(tern::resnet18({.num_classes = classes}));
   tern::Learner learn(data, model, {.metrics = {tern::accuracy()}});
 
+  note.text("# Before and after");
   // What the model gets to see, augmented; bent digits still read as digits.
   tern::show_batch(data, pictures / "batch.png");
   learn.fit_one_cycle(epochs, 1e-2);
   tern::show_results(learn, pictures / "results.png");
+  note.pictures({pictures / "batch.png", pictures / "results.png"});
 
+  note.text("# Where it is wrong");
   // The model is asked once; everything below looks at its answers.
   const auto interp = tern::ClassificationInterpretation::from(learn);
   interp.plot_confusion_matrix(pictures / "confusion.svg");
   interp.plot_confusion_matrix(pictures / "confusion.png");
   interp.plot_top_losses(pictures / "top_losses.png", 9);
+  note.pictures({pictures / "confusion.png", pictures / "top_losses.png"});
   for (const tern::Confusion& pair : interp.most_confused()) {
     fmt::print(
         "{:4} times {} was taken for {}\n",
@@ -59,11 +67,13 @@ int main(int argc, char** argv) try {
         pair.predicted);
   }
 
+  note.text("# Where it looks");
   // Where does it look when it is most wrong?
   const tern::TopLoss worst = interp.top_losses(1).front();
   const std::string file = interp.dataset().describe(worst.index);
   const tern::GradCam cam =
       tern::plot_grad_cam(learn, file, pictures / "grad_cam.png");
+  note.pictures({pictures / "grad_cam.png"});
   fmt::print(
       "the worst is {}: taken for {}, loss {:.2f}; layer {} was asked\n",
       file,
@@ -71,6 +81,7 @@ int main(int argc, char** argv) try {
       worst.loss,
       cam.layer);
 
+  note.text("# Better answers, and answers for other images");
   // The same images, bent in four ways, answered for together.
   const double plain = share_right(learn.get_preds());
   const double augmented = share_right(learn.tta());

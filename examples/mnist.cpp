@@ -41,10 +41,7 @@ int main(int argc, char** argv) try {
   note.text("# A model, and who trains it");
   auto model = full ? tern::simple_cnn({1, 32, 64, 128, 10})
                     : tern::simple_cnn({3, 16, 16, 2});
-  auto learn = tern::Learner(
-      data,
-      model,
-      {.metrics = {tern::accuracy()}, .sink = note.sink()});
+  auto learn = tern::Learner(data, model, {.metrics = {tern::accuracy()}});
 
   note.text("# Training\nIn mixed precision. On a CPU that is bfloat16.");
   if (precision == "fp16") learn.to_fp16();
@@ -54,7 +51,7 @@ int main(int argc, char** argv) try {
   note.plot(learn.recorder().loss_plot());
 
   const auto& last = learn.recorder().epochs().back();
-  note.print("{:.2f} s an epoch; losses drawn in losses.svg\n", last.seconds);
+  fmt::print("{:.2f} s an epoch; losses drawn in losses.svg\n", last.seconds);
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <tern/data/error_text.h>
 #include <tern/data/formats/file_io.h>
 #include <tern/learner/html_text.h>
@@ -40,9 +41,20 @@ bool is_blank(const std::string& line) {
   return line.find_first_not_of(' ') == std::string::npos;
 }
 
+bool defines(const std::string& line, std::string_view name) {
+  if (line.empty() || line[0] == ' ' || line[0] == '/') return false;
+  const size_t at = line.find(name);
+  if (at == std::string::npos) return false;
+  const bool is_class =
+      line.starts_with("struct ") || line.starts_with("class ");
+  const size_t after = at + name.size();
+  return (at == 0 || line[at - 1] == ' ') && after < line.size() &&
+         line[after] == (is_class ? ' ' : '(');
+}
+
 bool begins_cell(const std::string& line) {
   return line.find("note.text(") != std::string::npos ||
-         line.find("note.function(") != std::string::npos;
+         line.find("note.definition(") != std::string::npos;
 }
 
 // Without the indentation that all lines share, and blank lines at the ends.
@@ -154,27 +166,6 @@ void write_index(const fs::path& folder) {
 
 }  // namespace
 
-class Notebook::PageSink final : public SinkImpl {
- public:
-  explicit PageSink(Notebook& note) : note_(note) {}
-
-  void line(const std::string& text) override {
-    note_.output_ += text + "\n";
-    terminal_->line(text);
-  }
-  void warning(const std::string& text) override {
-    note_.output_ += "warning: " + text + "\n";
-    terminal_->warning(text);
-  }
-  void progress(const Progress& progress) override {
-    terminal_->progress(progress);
-  }
-
- private:
-  Notebook& note_;
-  Sink terminal_ = terminal();
-};
-
 Notebook::Notebook(std::string title, Place place)
     : folder_(pages_folder()), page_(std::move(title)) {
   const fs::path source = source_file(place.file_name());
@@ -184,12 +175,14 @@ Notebook::Notebook(std::string title, Place place)
   page_.raw("<nav><a href=\"index.html\">All examples</a></nav>\n");
   add_markdown(page_, first_comment(lines_));
   show_code_after(place.line());
+  output_ = std::make_unique<CapturedOutput>();
 }
 
 Notebook::~Notebook() {
   if (folder_.empty()) return;
   try {
     flush_output();
+    output_.reset();
     make_folders(folder_);
     page_.save(folder_ / name_.concat(".html"));
     write_index(folder_);
@@ -217,8 +210,8 @@ void Notebook::show_code_after(size_t line) {
 }
 
 void Notebook::flush_output() {
-  if (!output_.empty()) page_.preformatted(output_);
-  output_.clear();
+  const std::string printed = output_ ? output_->take() : "";
+  if (!printed.empty()) page_.preformatted(printed);
 }
 
 void Notebook::text(std::string_view markdown, Place place) {
@@ -228,18 +221,14 @@ void Notebook::text(std::string_view markdown, Place place) {
   show_code_after(place.line());
 }
 
-void Notebook::function(std::string_view name) {
-  const std::string call = std::string(name) + "(";
+void Notebook::definition(std::string_view name) {
   for (size_t i = 0; i < lines_.size(); ++i) {
-    const std::string& line = lines_[i];
-    if (line.empty() || line[0] == ' ' ||
-        line.find(call) == std::string::npos) {
-      continue;
-    }
+    if (!defines(lines_[i], name)) continue;
     size_t first = i;
-    while (first > 0 && lines_[first - 1].starts_with("//")) --first;
+    // The return type or `template` may have a line of its own.
+    while (first > 0 && !lines_[first - 1].empty()) --first;
     size_t last = i;
-    while (last < lines_.size() && lines_[last] != "}") ++last;
+    while (last < lines_.size() && !lines_[last].starts_with("}")) ++last;
     last = std::min(last + 1, lines_.size());
     flush_output();
     page_.code(joined(
@@ -247,12 +236,6 @@ void Notebook::function(std::string_view name) {
          lines_.begin() + static_cast<int64_t>(last)}));
     return;
   }
-}
-
-void Notebook::output(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-  output_ += text;
 }
 
 void Notebook::table(
@@ -274,10 +257,6 @@ void Notebook::pictures(const std::vector<std::filesystem::path>& files) {
     pictures.push_back({read_file(file), file.stem().string()});
   }
   page_.pictures(pictures);
-}
-
-Sink Notebook::sink() {
-  return std::make_shared<PageSink>(*this);
 }
 
 }  // namespace tern::examples

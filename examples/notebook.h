@@ -5,13 +5,12 @@
 #include <source_location>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include <fmt/format.h>
 #include <tern/learner/html_page.h>
 #include <tern/learner/plot.h>
-#include <tern/learner/sink.h>
+
+#include "captured_output.h"
 
 namespace tern::examples {
 
@@ -21,10 +20,10 @@ namespace tern::examples {
 ///   Notebook note("Fitting a curve");
 ///   note.text("# Samples\nA parabola with `noise`.");
 ///   const auto y = 5 * x * x + 3;
-///   note.print("{}\n", y);
+///   fmt::print("{}\n", y);
 ///
 /// The file's first comment opens the page; the code after a `text` follows it
-/// as a cell; what is printed goes to the terminal too.
+/// as a cell, and what the program printed there follows the code.
 ///
 /// The page is written to the folder that TERN_PAGES names, with an index of
 /// all pages there; without it the program just runs and prints.
@@ -41,14 +40,8 @@ class Notebook {
   /// Prose: paragraphs, "# headings", "- lists", `code` and **bold**. The code
   /// from here to the next `text` follows as a cell, once.
   void text(std::string_view markdown, Place place = Place::current());
-  /// Shows a function of the file with the comment above it.
-  void function(std::string_view name);
-  /// As `fmt::print`, and into the page.
-  template <class... A>
-  void print(fmt::format_string<A...> format, A&&... arguments) {
-    output(fmt::format(format, std::forward<A>(arguments)...));
-  }
-  void output(std::string_view text);
+  /// Shows a function or class of the file with the comment above it.
+  void definition(std::string_view name);
   void table(
       const std::vector<std::string>& header,
       const std::vector<std::vector<std::string>>& rows);
@@ -56,12 +49,7 @@ class Notebook {
   /// Image files, side by side, each with its name below.
   void pictures(const std::vector<std::filesystem::path>& files);
 
-  /// For a Learner: its words on the terminal, and into the page.
-  Sink sink();
-
  private:
-  class PageSink;
-
   void show_code_after(size_t line);
   void flush_output();
 
@@ -69,7 +57,7 @@ class Notebook {
   std::vector<std::string> lines_;       // of the source file
   std::vector<size_t> shown_;            // lines whose cells are in the page
   HtmlPage page_;
-  std::string output_;
+  std::unique_ptr<CapturedOutput> output_;  // none without a page
 };
 
 }  // namespace tern::examples

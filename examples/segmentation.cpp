@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "notebook.h"
+
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kClasses = {
@@ -64,6 +66,10 @@ int main(int argc, char** argv) try {
   app.add_flag("--bf16", bf16);
   CLI11_PARSE(app, argc, argv);
 
+  tern::examples::Notebook note("What each pixel shows");
+  note.text("# Photographs and their masks");
+  note.definition("street_scenes");
+  note.text("# A U-Net, trained");
   // As many outputs as there are classes to learn; void counts nowhere.
   const torch::nn::CrossEntropyLoss loss(
       torch::nn::CrossEntropyLossOptions().ignore_index(kVoid));
@@ -80,9 +86,11 @@ int main(int argc, char** argv) try {
     learn.fine_tune(epochs);
   }
 
+  note.text("# How well");
   const auto report = tern::segmentation_report(learn);
   fmt::print("\n{}", report.to_string());
   tern::show_masks(learn, picture, {.count = 3});
+  note.pictures({picture});
   fmt::print("photograph, truth and prediction are in {}\n", picture);
   return 0;
 } catch (const std::exception& error) {

@@ -15,6 +15,8 @@
 #include <fmt/ranges.h>
 #include <tern/tern.h>
 
+#include "notebook.h"
+
 namespace fs = std::filesystem;
 
 std::string kind_of(const tern::ImageItem& item) {
@@ -60,6 +62,9 @@ int main(int argc, char** argv) try {
   app.add_option("--few-epochs", few_epochs, "of learning the other kinds");
   CLI11_PARSE(app, argc, argv);
 
+  tern::examples::Notebook note("What a trained body is worth");
+  note.text("# Two tasks out of one folder");
+  note.definition("photographs");
   std::set<std::string> kinds;
   for (const auto& item : tern::items_from_folder(folder)) {
     kinds.insert(kind_of(item));
@@ -75,6 +80,7 @@ int main(int argc, char** argv) try {
         .learner = {.metrics = {tern::accuracy()}, .seed = 42}};
   };
 
+  note.text("# The first task");
   fmt::print("first, all photographs of: {}\n", fmt::join(first, ", "));
   auto teacher = tern::vision_learner(
       photographs(folder, first, /*few=*/100'000, size, 64),
@@ -82,6 +88,7 @@ int main(int argc, char** argv) try {
       options({}));
   teacher.fit_one_cycle(epochs).save("first");
 
+  note.text("# The second, from random weights");
   fmt::print(
       "\nthen {} photographs each of: {}\n",
       few,
@@ -92,6 +99,7 @@ int main(int argc, char** argv) try {
   const double without =
       alone.fit_one_cycle(few_epochs).validate().metrics[0].value;
 
+  note.text("# The second, with the body of the first");
   fmt::print("with the body of the first task\n");
   auto taught = tern::vision_learner(
       data,

@@ -86,36 +86,39 @@ void run_together(std::vector<std::function<void()>> jobs) {
   }
 }
 
-std::vector<torch::Device> check_data_parallel(
-    const torch::nn::Module& module,
-    const torch::Tensor& input,
-    std::optional<std::vector<torch::Device>> devices) {
-  if (!devices) {
-    devices.emplace();
-    const auto count = static_cast<int>(torch::cuda::device_count());
-    for (int i = 0; i < count; ++i) {
-      devices->emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(i));
-    }
+std::vector<torch::Device> all_cuda_devices() {
+  std::vector<torch::Device> devices;
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  for (int i = 0; i < count; ++i) {
+    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(i));
   }
+  return devices;
+}
+
+void check_devices(
+    const torch::nn::Module& module,
+    const std::vector<torch::Device>& devices) {
   TORCH_CHECK_VALUE(
-      !devices->empty(),
+      !devices.empty(),
       "[data_parallel] there is no CUDA device; name the devices to use, for "
       "example {torch::kCPU}.");
-  TORCH_CHECK_VALUE(
-      input.defined() && input.dim() > 0 && input.size(0) > 0,
-      "[data_parallel] the input is undefined, 0-dim or empty; expected "
-      "[N, ...] with N >= 1.");
   for (const torch::Tensor& parameter : module.parameters()) {
     TORCH_CHECK_VALUE(
-        parameter.device() == (*devices)[0],
+        parameter.device() == devices[0],
         fmt::format(
             "[data_parallel] the module has a parameter on {}, and the first "
             "device is {}; call module->to({}) first.",
             parameter.device().str(),
-            (*devices)[0].str(),
-            (*devices)[0].str()));
+            devices[0].str(),
+            devices[0].str()));
   }
-  return *devices;
+}
+
+void check_can_be_split(const torch::Tensor& input) {
+  TORCH_CHECK_VALUE(
+      input.defined() && input.dim() > 0 && input.size(0) > 0,
+      "[data_parallel] the input is undefined, 0-dim or empty; expected "
+      "[N, ...] with N >= 1.");
 }
 
 }  // namespace tern::detail

@@ -27,11 +27,15 @@ Modules replicate(
 /// caller. Waits for all, then throws what the first one in order threw.
 void run_together(std::vector<std::function<void()>> jobs);
 
-/// \throws c10::ValueError unless the batch and the devices can be used.
-std::vector<torch::Device> check_data_parallel(
+std::vector<torch::Device> all_cuda_devices();
+
+/// \throws c10::ValueError if there is none, or the module is not on the first.
+void check_devices(
     const torch::nn::Module& module,
-    const torch::Tensor& input,
-    std::optional<std::vector<torch::Device>> devices);
+    const std::vector<torch::Device>& devices);
+
+/// \throws c10::ValueError unless the input is [N, ...] with N >= 1.
+void check_can_be_split(const torch::Tensor& input);
 
 }  // namespace detail
 
@@ -87,8 +91,10 @@ torch::Tensor data_parallel(
     const torch::Tensor& input,
     const std::optional<std::vector<torch::Device>>& devices = {},
     int64_t dim = 0) {
+  detail::check_can_be_split(input);
   std::vector<torch::Device> places =
-      detail::check_data_parallel(*module, input, devices);
+      devices ? *devices : detail::all_cuda_devices();
+  detail::check_devices(*module, places);
   Tensors parts = input.chunk(static_cast<int64_t>(places.size()), dim);
   places.resize(parts.size(), places[0]);
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -49,6 +49,7 @@ struct TtaOptions;             // learner/tta.h
 struct ResumePlan;             // learner/resume.h
 struct DistributedOptions;     // callbacks/distributed.h
 class Ranks;                   // learner/ranks.h
+class TrainingShard;           // learner/training_shard.h
 
 struct LearnerOptions {
   // ---- What is learnt ----
@@ -203,6 +204,15 @@ class Learner {
   /// Back to fp32 computation and weights, exactly the masters.
   Learner& to_fp32();
 
+  // ---- Several devices; learner/parallel_model.cpp ----
+
+  /// Computes each batch on several devices at once, in this process; the first
+  /// one is the data's. Without a list: on all CUDA devices. Precision,
+  /// validation and checkpoints stay as they are; {one device} undoes it.
+  /// learner/parallel_model.h has the conditions.
+  Learner& to_parallel();
+  Learner& to_parallel(const std::vector<torch::Device>& devices);
+
   // ---- Several processes; callbacks/distributed.cpp ----
 
   /// Trains together with the processes that torchrun has started beside this
@@ -215,6 +225,14 @@ class Learner {
   /// Gives this Learner its share of the training data, and of validation
   /// while `validate` runs.
   void set_ranks(std::shared_ptr<Ranks> ranks);
+  /// What this rank keeps of a training that is divided among ranks, or null.
+  /// With it, all ranks make the calls that save.
+  const std::shared_ptr<TrainingShard>& training_shard() const {
+    return training_shard_;
+  }
+  void set_training_shard(std::shared_ptr<TrainingShard> shard) {
+    training_shard_ = std::move(shard);
+  }
   /// The one that prints and writes files.
   bool is_main_process() const;
   /// What `request_stop` was called for in this process, before all agree.
@@ -403,6 +421,7 @@ class Learner {
   bool is_fitting_ = false;
   std::atomic<bool> stop_requested_ = false;
   std::shared_ptr<Ranks> ranks_;
+  std::shared_ptr<TrainingShard> training_shard_;
   std::map<const DataLoader*, std::shared_ptr<DataLoader>> shards_;
   std::atomic<bool> stop_wanted_ = false;
 };

@@ -47,6 +47,11 @@ class ModelImpl {
   virtual bool is_training() const = 0;
   virtual void to(torch::Device device) = 0;
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
+  /// Calls `forward` of another module of the type of `module()`.
+  virtual std::shared_ptr<ModelImpl> with_module(
+      const std::shared_ptr<torch::nn::Module>&) const {
+    return nullptr;
+  }
 };
 
 namespace detail {
@@ -114,6 +119,10 @@ class NnModelOf final : public NnModel {
   Tensors forward(const Tensors& inputs) override {
     return call_forward(*module_, inputs);
   }
+  std::shared_ptr<ModelImpl> with_module(
+      const std::shared_ptr<torch::nn::Module>& module) const override {
+    return std::make_shared<NnModelOf>(std::dynamic_pointer_cast<M>(module));
+  }
 
  private:
   std::shared_ptr<M> module_;
@@ -141,6 +150,7 @@ class Model {
       : impl_(std::make_shared<detail::NnModelOf<M>>(std::move(module))) {}
 
   Model(const torch::jit::Module& module);  // NOLINT: implicit on purpose
+  explicit Model(std::shared_ptr<ModelImpl> impl) : impl_(std::move(impl)) {}
 
   Tensors forward(const Tensors& inputs) { return impl_->forward(inputs); }
   std::vector<ModelTensor> parameters() const { return impl_->parameters(); }
@@ -154,6 +164,12 @@ class Model {
   void to(torch::Device device) { impl_->to(device); }
   /// The module inside; null for a TorchScript module.
   std::shared_ptr<torch::nn::Module> module() const { return impl_->module(); }
+  /// The same `forward`, on one device, of another module: a clone of
+  /// `module()`, or that itself.
+  Model with_module(const std::shared_ptr<torch::nn::Module>& module) const {
+    return Model(impl_->with_module(module));
+  }
+  const std::shared_ptr<ModelImpl>& impl() const { return impl_; }
 
   /// Parameters and buffers by the names, and in the order, of Python's
   /// `state_dict`. They share memory with the model.

@@ -159,7 +159,9 @@ class Summarizer {
 }  // namespace
 
 ModelSummary summarize(Model& model, const Tensors& inputs) {
-  return Summarizer(model).run(inputs);
+  // A model on several devices, on one: its work is seen in this thread.
+  Model plain = model.module() ? model.with_module(model.module()) : model;
+  return Summarizer(plain).run(inputs);
 }
 
 std::string with_commas(int64_t number) {

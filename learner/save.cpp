@@ -11,6 +11,7 @@
 #include "tern/data/formats/random_id.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/load_plan.h"
+#include "tern/learner/training_shard.h"
 #include "tern/learner/training_state.h"
 #include "tern/learner/weights.h"
 
@@ -89,11 +90,15 @@ LoadReport Learner::load_state_dict(
 
 void Learner::save(const std::string& name) {
   const fs::path file = weights_file(*this, name);
+  const WholeMasters whole(training_shard_.get());
+  const StateDict optimizer = TrainingState::optimizer_state(*this);
+  // It had to give the others its part.
+  if (training_shard_ && !is_main_process()) return;
   make_folders(file.parent_path());
   const std::string pair = random_id();
   save_safetensors(
       optimizer_file(file),
-      TrainingState::optimizer_state(*this),
+      optimizer,
       {{kPairKey, pair}, {kKindKey, TrainingState::optimizer_kind(*this)}});
   save_safetensors(file, state_dict(), {{kPairKey, pair}});
 }

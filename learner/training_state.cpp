@@ -13,6 +13,7 @@
 
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/named_state.h"
+#include "tern/learner/training_shard.h"
 
 namespace tern {
 
@@ -137,6 +138,12 @@ TrainingState::Progress TrainingState::progress(const Checkpoint& checkpoint) {
 std::vector<ModelTensor> TrainingState::load_targets(const Learner& learner) {
   std::vector<ModelTensor> targets = learner.model_.state();
   if (!learner.masters_) return targets;
+  TORCH_CHECK(
+      !learner.training_shard_ ||
+          !learner.training_shard_->has_released_masters(),
+      "[Learner] while fit runs, each rank has its part of the fp32 weights "
+      "alone; read them before or after it, or call save or save_checkpoint "
+      "on all ranks.");
   for (ModelTensor& t : targets) t.tensor = learner.masters_->of(t.tensor);
   return targets;
 }
@@ -159,7 +166,10 @@ void TrainingState::apply(const LoadPlan& plan, Learner& learner) {
 }
 
 StateDict TrainingState::optimizer_state(Learner& learner) {
-  return optim::named_state(learner.optimizer(), parameter_names(learner));
+  StateDict mine =
+      optim::named_state(learner.optimizer(), parameter_names(learner));
+  const auto& shard = learner.training_shard_;
+  return shard ? shard->gather_state(mine) : mine;
 }
 
 void TrainingState::load_optimizer_state(
@@ -175,6 +185,7 @@ std::string TrainingState::optimizer_kind(Learner& learner) {
 
 Checkpoint TrainingState::capture(Learner& learner) {
   const torch::NoGradGuard no_grad;
+  const WholeMasters whole(learner.training_shard_.get());
   const TrainState& state = learner.state();
   Checkpoint result;
   result.run = learner.run_;

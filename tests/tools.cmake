@@ -8,6 +8,13 @@ if(TERN_TESTS AND TARGET tern_convert)
     TERN_CONVERT="$<TARGET_FILE:tern_convert>")
 endif()
 
+if(TERN_TESTS AND TARGET tern_shard)
+  tern_test(tools/shard LIBRARIES tern_vision opencv_imgcodecs)
+  add_dependencies(tools_shard_test tern_shard)
+  target_compile_definitions(tools_shard_test PRIVATE
+    TERN_SHARD="$<TARGET_FILE:tern_shard>")
+endif()
+
 add_test(NAME layering
   COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/layering.cmake)
 

@@ -16,6 +16,7 @@ cuda_wheels=(
   "nvidia-cuda-culibos==13.0.*"
 )
 peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors)
+test_wheels=("tensorboard==2.21.0")
 
 # CMakePresets.json knows these two links, whatever they point to.
 cache=$HOME/.cache/tern
@@ -196,6 +197,21 @@ install_clang_format() {
   install_packages python3-venv
   pip_install "$env" "clang-format==$version"
   stamp "$env" wheels "$version"
+}
+
+# What the tests have read our files with: a browser (Ubuntu's is no package),
+# and wheels beside torch.
+install_test_tools() {
+  ! grep -qx ID=debian /etc/os-release || install_packages chromium
+  [ -z "${TERN_PYTHON:-}" ] || return 0
+  holds "$torch_env" tests "${test_wheels[@]}" || alone install_test_wheels
+}
+
+install_test_wheels() {
+  ! holds "$torch_env" tests "${test_wheels[@]}" || return 0
+  say "Installing ${test_wheels[*]} into $torch_env"
+  pip_install "$torch_env" "${test_wheels[@]}"
+  stamp "$torch_env" tests "${test_wheels[@]}"
 }
 
 install_peers() {

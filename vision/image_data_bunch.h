@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tern/data/data_bunch.h"
+#include "tern/data/shard_files.h"
 #include "tern/vision/bad_images.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/image_size.h"
@@ -92,6 +93,22 @@ struct ImageCsv {
   std::string suffix = "";
 };
 
+/// Where tar shards of images have what.
+struct ImageTar {
+  /// The image: the first of these fields that a sample has.
+  std::vector<std::string> image = {"jpg", "jpeg", "png", "webp", "bmp", "tif"};
+  /// The field with the number of the class.
+  std::string label = "cls";
+  /// The names of the classes, by their numbers. Empty: the lines of the file
+  /// classes.txt beside the first training shard, which tern-shard writes, or
+  /// the numbers themselves.
+  std::vector<std::string> classes = {};
+  /// Mixes the training images of neighbouring places only, so many at a time,
+  /// for shards on a slow disk; see BufferedSampler. 0: all of them.
+  int64_t shuffle_buffer = 0;
+  ShardSetOptions shards = {};
+};
+
 /// Makes a DataBunch of images. Each of these is a short way of writing a
 /// DataBlock.
 struct ImageDataBunch {
@@ -137,6 +154,21 @@ struct ImageDataBunch {
   static DataBunch from_lists(
       const std::vector<std::string>& paths,
       const std::vector<std::string>& labels,
+      const ImageDataBunchOptions& options = {});
+
+  /// Images in tar shards of WebDataset's layout, read in place: 0001.jpg and
+  /// 0001.cls are one sample. All else is as for a folder of images.
+  ///
+  ///   ImageDataBunch::from_tar({"train-{000..009}.tar"}, {"valid-000.tar"});
+  ///
+  /// \param train, valid  See `expand_shards`; URLs are fetched. Without
+  ///                      `valid`, options.valid_pct of the images is drawn.
+  /// \throws as `TarShards::open`; DataError for a sample without image or
+  ///         label, or whose label is no class.
+  static DataBunch from_tar(
+      const std::vector<std::string>& train,
+      const std::vector<std::string>& valid,
+      const ImageTar& tar = {},
       const ImageDataBunchOptions& options = {});
 };
 

@@ -13,10 +13,10 @@
 namespace tern {
 namespace {
 
-/// The file's bytes, in memory that the thread uses again.
-std::span<const uint8_t> read_into_thread_buffer(const std::string& path) {
+/// Memory that the thread uses again for every image.
+ScratchBuffer& thread_buffer() {
   static thread_local ScratchBuffer buffer;
-  return read_image_file(path, buffer);
+  return buffer;
 }
 
 }  // namespace
@@ -24,6 +24,7 @@ std::span<const uint8_t> read_into_thread_buffer(const std::string& path) {
 ImageDataset::ImageDataset(Images images, const ImageDatasetOptions& options)
     : paths_(std::move(images.paths)),
       targets_(std::move(images.targets)),
+      source_(std::move(images.source)),
       options_(options) {
   TORCH_CHECK_VALUE(
       targets_,
@@ -62,8 +63,10 @@ ImageDataset::ImageDataset(Images images, const ImageDatasetOptions& options)
             size_.width,
             kMaxPixels));
   } else if (!paths_.empty()) {
-    const std::string& first = paths_.front();
-    size_ = EncodedImage(read_into_thread_buffer(first), first, options_.decode)
+    size_ = EncodedImage(
+                encoded(0, thread_buffer()),
+                paths_.front(),
+                options_.decode)
                 .size();
   }
 }
@@ -75,15 +78,25 @@ ImageDataset::ImageDataset(
     : ImageDataset(
           Images(
               std::move(paths),
-              std::make_shared<CategoryTargets>(std::move(labels))),
+              std::make_shared<CategoryTargets>(std::move(labels)),
+              nullptr),
           options) {}
 
 std::shared_ptr<ImageDataset> ImageDataset::with_targets(
     std::vector<std::string> paths,
     std::shared_ptr<const ImageTargets> targets,
-    const ImageDatasetOptions& options) {
-  return std::shared_ptr<ImageDataset>(
-      new ImageDataset(Images(std::move(paths), std::move(targets)), options));
+    const ImageDatasetOptions& options,
+    std::shared_ptr<const ImageSource> source) {
+  return std::shared_ptr<ImageDataset>(new ImageDataset(
+      Images(std::move(paths), std::move(targets), std::move(source)),
+      options));
+}
+
+std::span<const uint8_t> ImageDataset::encoded(
+    int64_t index,
+    ScratchBuffer& buffer) const {
+  return source_ ? source_->read(index, buffer)
+                 : read_image_file(paths_.at(index), buffer);
 }
 
 const std::vector<int64_t>& ImageDataset::labels() const {
@@ -137,7 +150,7 @@ void ImageDataset::write_sample(
     sample_pixels(image, plan.warp(), size_, slot);
   } else {
     const EncodedImage image(
-        read_into_thread_buffer(path),
+        encoded(index, thread_buffer()),
         path,
         options_.decode);
     make_plan_for(image.size());

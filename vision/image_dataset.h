@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "tern/vision/bad_images.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/image_size.h"
+#include "tern/vision/image_source.h"
 #include "tern/vision/image_targets.h"
 #include "tern/vision/transforms/transform.h"
 
@@ -47,10 +49,13 @@ class ImageDataset final : public Dataset {
       const ImageDatasetOptions& options = {});
 
   /// The same with targets of any kind.
+  /// \param source  Gives the images; `paths` are then only their names. Null:
+  ///                the files at `paths`.
   static std::shared_ptr<ImageDataset> with_targets(
       std::vector<std::string> paths,
       std::shared_ptr<const ImageTargets> targets,
-      const ImageDatasetOptions& options = {});
+      const ImageDatasetOptions& options = {},
+      std::shared_ptr<const ImageSource> source = nullptr);
 
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
 
@@ -63,6 +68,10 @@ class ImageDataset final : public Dataset {
   std::string describe(int64_t index) const override;
 
   const std::vector<std::string>& paths() const { return paths_; }
+  /// Null: the images are the files at `paths()`.
+  const ImageSource* source() const { return source_.get(); }
+  /// The image at `index` as it is stored; in `buffer` if it had to be read.
+  std::span<const uint8_t> encoded(int64_t index, ScratchBuffer& buffer) const;
   const ImageTargets& targets() const { return *targets_; }
   /// Their class numbers; empty when the targets are no classes.
   const std::vector<int64_t>& labels() const;
@@ -82,10 +91,14 @@ class ImageDataset final : public Dataset {
   struct Images {
     Images(
         std::vector<std::string> paths,
-        std::shared_ptr<const ImageTargets> targets)
-        : paths(std::move(paths)), targets(std::move(targets)) {}
+        std::shared_ptr<const ImageTargets> targets,
+        std::shared_ptr<const ImageSource> source)
+        : paths(std::move(paths)),
+          targets(std::move(targets)),
+          source(std::move(source)) {}
     std::vector<std::string> paths;
     std::shared_ptr<const ImageTargets> targets;
+    std::shared_ptr<const ImageSource> source;
   };
   ImageDataset(Images images, const ImageDatasetOptions& options);
 
@@ -104,6 +117,7 @@ class ImageDataset final : public Dataset {
 
   std::vector<std::string> paths_;
   std::shared_ptr<const ImageTargets> targets_;
+  std::shared_ptr<const ImageSource> source_;  // null: the files at paths_
   ImageDatasetOptions options_;
   ImageSize size_;
   std::shared_ptr<const ImagePack> pack_;

@@ -68,6 +68,10 @@ void Interpretation::plot_top_losses(
     const std::filesystem::path& file,
     int64_t k,
     bool largest) const {
+  save_image(file, draw_top_losses(k, largest));
+}
+
+torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
   const TargetKind kind = target_kind(targets(), classes());
   std::vector<Picture> pictures;
   for (const TopLoss& top : top_losses(k, largest)) {
@@ -102,14 +106,12 @@ void Interpretation::plot_top_losses(
               probability_text(kind, pred, target))},
           name}});
   }
-  save_image(
-      file,
-      picture_grid(
-          pictures,
-          {.title = kind == TargetKind::mask
-                        ? ""
-                        : "prediction / actual / loss, probability / file",
-           .columns = kind == TargetKind::mask ? 4 : 0}));
+  return picture_grid(
+      pictures,
+      {.title = kind == TargetKind::mask
+                    ? ""
+                    : "prediction / actual / loss, probability / file",
+       .columns = kind == TargetKind::mask ? 4 : 0});
 }
 
 ClassificationInterpretation::ClassificationInterpretation(

@@ -50,6 +50,8 @@ class Interpretation {
       const std::filesystem::path& file,
       int64_t k = 9,
       bool largest = true) const;
+  /// That picture: [H, W, 3] kByte.
+  torch::Tensor draw_top_losses(int64_t k = 9, bool largest = true) const;
 
  protected:
   Interpretation(Learner& learn, Split split);

@@ -93,11 +93,13 @@ DataBunch make_bunch(
   const auto train_images = ImageDataset::with_targets(
       std::move(train.paths),
       std::move(train.targets),
-      dataset_options);
+      dataset_options,
+      std::move(train.source));
   const auto valid_images = ImageDataset::with_targets(
       std::move(valid.paths),
       std::move(valid.targets),
-      dataset_options);
+      dataset_options,
+      std::move(valid.source));
 
   DataBunch data;
   data.classes = std::move(classes);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tern/vision/image_data_bunch.h"
+#include "tern/vision/image_source.h"
 #include "tern/vision/image_targets.h"
 
 namespace tern {
@@ -13,6 +14,8 @@ namespace tern {
 struct TargetedImages {
   std::vector<std::string> paths;
   std::shared_ptr<const ImageTargets> targets;
+  /// Null: `paths` are files.
+  std::shared_ptr<const ImageSource> source = nullptr;
 };
 
 /// Data sets and loaders of images that are found, split and labelled.

@@ -16,7 +16,6 @@
 #include "tern/data/formats/sha256.h"
 #include "tern/data/message.h"
 #include "tern/vision/for_each_image.h"
-#include "tern/vision/image_file.h"
 
 namespace tern {
 namespace {
@@ -38,6 +37,7 @@ std::string key_of(const ImageDataset& images, ImageSize size) {
       decode.channels,
       decode.exif_orientation,
       decode.lenient));
+  if (images.source() != nullptr) add(images.source()->version());
   for (const std::string& path : images.paths()) {
     struct stat status {};
     add(path);
@@ -76,7 +76,7 @@ void add_image(
   static thread_local ScratchBuffer file, pixels;
   const DecodeOptions& decode = images.options().decode;
   const std::string& path = images.paths()[static_cast<size_t>(index)];
-  const EncodedImage image(read_image_file(path, file), path, decode);
+  const EncodedImage image(images.encoded(index, file), path, decode);
   const ImageSize covered = covering(image.size(), size);
   uint8_t* decoded = pixels.get(
       static_cast<size_t>(covered.height * covered.width * decode.channels));

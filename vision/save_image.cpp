@@ -8,7 +8,11 @@
 
 namespace tern {
 
-void save_image(const std::filesystem::path& file, const torch::Tensor& image) {
+namespace {
+
+std::vector<uint8_t> encoded(
+    const torch::Tensor& image,
+    const std::string& who) {
   const bool is_floating = image.defined() && image.is_floating_point();
   const bool is_byte = image.defined() && image.scalar_type() == torch::kByte;
   const int64_t channels = !image.defined() || image.dim() != 3
@@ -18,9 +22,9 @@ void save_image(const std::filesystem::path& file, const torch::Tensor& image) {
       (is_floating || is_byte) && (image.dim() == 2 || image.dim() == 3) &&
           (channels == 1 || channels == 3) && image.numel() > 0,
       fmt::format(
-          "[save_image] {}: the image is {}; expected [H, W] or [1 or 3, H, W] "
+          "{} the image is {}; expected [H, W] or [1 or 3, H, W] "
           "floating in 0..1, or [H, W] or [H, W, 1 or 3] kByte.",
-          file.string(),
+          who,
           image.defined() ? fmt::format(
                                 "[{}] {}",
                                 fmt::join(image.sizes(), ", "),
@@ -35,13 +39,17 @@ void save_image(const std::filesystem::path& file, const torch::Tensor& image) {
   const std::span<const uint8_t> pixels(
       bytes.const_data_ptr<uint8_t>(),
       static_cast<size_t>(bytes.numel()));
-  write_file(
-      file,
-      encode_png(
-          pixels,
-          bytes.size(1),
-          bytes.size(0),
-          static_cast<int>(channels)));
+  return encode_png(pixels, bytes.size(1), bytes.size(0), channels);
+}
+
+}  // namespace
+
+std::vector<uint8_t> png_of(const torch::Tensor& image) {
+  return encoded(image, "[png_of]");
+}
+
+void save_image(const std::filesystem::path& file, const torch::Tensor& image) {
+  write_file(file, encoded(image, "[save_image] " + file.string() + ":"));
 }
 
 }  // namespace tern

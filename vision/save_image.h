@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -14,5 +16,8 @@ namespace tern {
 /// \throws c10::ValueError for another shape or type, IoError if the file
 ///         cannot be written.
 void save_image(const std::filesystem::path& file, const torch::Tensor& image);
+
+/// The bytes of that file.
+std::vector<uint8_t> png_of(const torch::Tensor& image);
 
 }  // namespace tern

@@ -7,6 +7,7 @@
 /// over the workers of the loader instead.
 
 #include "tern/vision/bad_images.h"
+#include "tern/vision/classification_section.h"
 #include "tern/vision/data_block.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/duplicate_images.h"
@@ -19,6 +20,7 @@
 #include "tern/vision/image_pack.h"
 #include "tern/vision/image_predict.h"
 #include "tern/vision/image_size.h"
+#include "tern/vision/image_source.h"
 #include "tern/vision/image_stats.h"
 #include "tern/vision/image_targets.h"
 #include "tern/vision/interpretation.h"
@@ -48,6 +50,7 @@
 #include "tern/vision/presize.h"
 #include "tern/vision/save_image.h"
 #include "tern/vision/segmentation_report.h"
+#include "tern/vision/shard_images.h"
 #include "tern/vision/show.h"
 #include "tern/vision/show_masks.h"
 #include "tern/vision/transforms/augment_batch.h"

@@ -13,9 +13,9 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/gzip.h"
-#include "tern/data/formats/member_name.h"
 #include "tern/data/formats/printable.h"
 #include "tern/data/formats/staging_folder.h"
+#include "tern/data/formats/tar_entry.h"
 
 namespace tern {
 
@@ -24,20 +24,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kTarBlock = 512;
-
-const char* type_fault(archive_entry* entry) {
-  if (archive_entry_hardlink(entry) != nullptr) return "is a hard link";
-  if (archive_entry_sparse_count(entry) > 0) return "is a sparse file";
-  switch (archive_entry_filetype(entry)) {
-    case AE_IFREG:
-    case AE_IFDIR:
-      return nullptr;
-    case AE_IFLNK:
-      return "is a symbolic link";
-    default:
-      return "is a device, a pipe or of an unknown type";
-  }
-}
 
 // One pass over an archive. libarchive takes tar apart; the bytes come through
 // our own reader, which checks gzip's CRC where libarchive does not.
@@ -152,13 +138,9 @@ void extract_tar_into(
   fs::path last_parent = folder;
   int64_t entries = 0;
   while (archive_entry* entry = reader->next()) {
-    const char* raw_name = archive_entry_pathname(entry);
-    if (raw_name == nullptr) raw_name = archive_entry_pathname_utf8(entry);
-    const std::string name = raw_name != nullptr ? raw_name : "";
+    const std::string name = tar_entry_name(entry);
     reader->name_entry(printable(name));
-    const char* fault = member_name_fault(name);
-    if (fault == nullptr) fault = type_fault(entry);
-    if (fault != nullptr) {
+    if (const char* fault = tar_entry_fault(entry, name)) {
       throw DataError(
           archive,
           "entry " + printable(name) + " " + fault +

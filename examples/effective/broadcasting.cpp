@@ -8,6 +8,8 @@
 #include <tern/tern.h>
 #include <torch/nn/modules/linear.h>
 
+#include "../notebook.h"
+
 // Merges the features of two inputs whose leading sizes only have to broadcast.
 // linear(concat(a, b)) is linear1(a) + linear2(b): no tiling, no concatenation.
 struct MergeImpl : torch::nn::Module {
@@ -47,6 +49,8 @@ double milliseconds(const F& function) {
 }
 
 int main() try {
+  tern::examples::Notebook note("Broadcasting");
+  note.text("# A column that is 1000 columns");
   const torch::NoGradGuard no_grad;
   torch::manual_seed(1);
   bool holds = true;
@@ -62,6 +66,9 @@ int main() try {
       view.stride(1));
   holds = holds && torch::equal(tiled, view) && view.stride(1) == 0;
 
+  note.text("# The good");
+  note.definition("MergeImpl");
+  note.text("Tiling and concatenating next to it:");
   // The good: each of 64 x 128 items gets the features of its group.
   const torch::Tensor items = torch::rand({64, 128, 256});
   const torch::Tensor groups = torch::rand({64, 1, 512});
@@ -102,6 +109,7 @@ int main() try {
       difference);
   holds = holds && difference < 1e-5 && merge_megabytes < concat_megabytes;
 
+  note.text("# The ugly");
   // The ugly: shapes that happen to broadcast hide a mistake.
   const torch::Tensor a = torch::tensor({1.f, 2.f}).unsqueeze(1);
   const torch::Tensor b = torch::tensor({1.f, 2.f});
@@ -115,10 +123,6 @@ int main() try {
       rows[0].item<float>(),
       rows[1].item<float>());
   holds = holds && (a + b).sum().item<float>() == 12 && rows.numel() == 2;
-  fmt::print(
-      "{}\n",
-      holds ? "Broadcasting gives the same result in less memory."
-            : "Broadcasting does not do what it should.");
   return holds ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -15,7 +15,7 @@ int main() try {
   const torch::Tensor at = torch::tensor(3.0, torch::requires_grad());
   const torch::Tensor g = -(at * at);
   const double slope = torch::autograd::grad({g}, {at})[0].item<double>();
-  note.print("d(-x*x)/dx at x = 3: {}; by hand: {}\n\n", slope, -2 * 3);
+  fmt::print("d(-x*x)/dx at x = 3: {}; by hand: {}\n\n", slope, -2 * 3);
 
   note.text(R"(# A curve
 Samples of y = 5x^2 + 3 with noise. The model knows that it is a parabola,
@@ -29,7 +29,7 @@ similar size; over -10..10 the gradient of a would drown that of c.)");
   torch::Tensor w = torch::randn(3).requires_grad_();
   tern::optim::Adam optimizer({w}, torch::optim::AdamOptions(0.1));
   std::vector<double> steps, losses;
-  note.print("step      loss       a       b       c\n");
+  fmt::print("step      loss       a       b       c\n");
   for (int64_t step = 0; step <= 400; ++step) {
     const auto [x, y] = sample();
     const torch::Tensor terms =
@@ -40,7 +40,7 @@ similar size; over -10..10 the gradient of a would drown that of c.)");
     steps.push_back(static_cast<double>(step));
     losses.push_back(loss.item<double>());
     if (step % 100 == 0) {
-      note.print(
+      fmt::print(
           "{:<5} {:>8.4f} {:>7.3f} {:>7.3f} {:>7.3f}\n",
           step,
           losses.back(),
@@ -58,7 +58,7 @@ similar size; over -10..10 the gradient of a would drown that of c.)");
        .log_y = true});
   const torch::Tensor truth = torch::tensor({5.f, 0.f, 3.f});
   const double off = (w.detach() - truth).abs().max().item<double>();
-  note.print("The coefficients are off by {:.3f} at most.\n", off);
+  fmt::print("The coefficients are off by {:.3f} at most.\n", off);
   return slope == -6 && off < 0.1 ? 0 : 1;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -13,6 +13,8 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "../notebook.h"
+
 constexpr tern::ImageSize kSize{128, 128};
 
 // Every picture under a folder, squeezed to kSize; the target is its number.
@@ -63,6 +65,10 @@ int main(int argc, char** argv) try {
   app.add_option("--epochs", epochs)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   if (data.empty()) data = tern::untar_data(tern::urls::mnist_sample);
+  tern::examples::Notebook note("A data set of your own");
+  note.text("# The data set");
+  note.definition("Pictures");
+  note.text("# How fast it is read");
   const auto pictures = std::make_shared<Pictures>(data);
   fmt::print(
       "{} pictures under {}, squeezed to {} x {}; {} cores\n",

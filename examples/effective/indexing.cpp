@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "../notebook.h"
+
 using torch::Tensor;
 using torch::indexing::None;
 using torch::indexing::Slice;
@@ -27,6 +29,8 @@ bool compare(const char* written, const Tensor& a, const Tensor& b) {
 }
 
 int main() try {
+  tern::examples::Notebook note("Indexing and operators");
+  note.text("# Indexing");
   torch::manual_seed(1);
   const Tensor x = torch::rand({500, 10}), y = torch::rand({500, 10}) + 0.1;
   bool holds = true;
@@ -56,6 +60,7 @@ int main() try {
       clipped,
       x.clamp_max(0.5));
 
+  note.text("# Operators");
   // Python's x ** y and x @ y have no operator in C++: pow and matmul.
   fmt::print("Operators, and the functions behind them:\n");
   holds &= compare("-x, neg", -x, x.neg());
@@ -68,6 +73,7 @@ int main() try {
       (x > y) & ~(y > 0.5),
       (x > y).logical_and((y > 0.5).logical_not()));
 
+  note.text("# Slices in a loop");
   // Without Python around it a slice is cheap, and what remains is the cost of
   // 500 small additions: unbind() gains less than the tutorial says.
   fmt::print("The sum of 500 rows:\n");

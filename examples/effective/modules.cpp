@@ -11,6 +11,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include "../notebook.h"
+
 // y = a x + b. What is registered is found by name: by the optimizer, by to(),
 // and in a saved file.
 struct LineImpl : torch::nn::Module {
@@ -76,6 +78,11 @@ tern::DataBunch samples_of(const Curve& curve) {
 }
 
 int main() try {
+  tern::examples::Notebook note("Modules of your own");
+  note.text("# A line, and a line with a bend");
+  note.definition("LineImpl");
+  note.definition("BentLineImpl");
+  note.text("# The line, trained");
   torch::manual_seed(1);
   fmt::print("A line, y = 5x + 3 with noise of deviation 0.05:\n");
   Line line;
@@ -88,6 +95,7 @@ int main() try {
   list(line);
   fmt::print("  a = {:.3f}, b = {:.3f}\n\n", a, b);
 
+  note.text("# With the bend");
   fmt::print("The same line with a kink, + 4 |x|:\n");
   BentLine bent;
   tern::Learner kinked(

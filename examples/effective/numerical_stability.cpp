@@ -58,7 +58,6 @@ using Function = Tensor (*)(const Tensor&);
 // Prints what `f` gives in `dtype`, with the gradient of its first number, and
 // returns whether both are what `exact` gives in 64 bits, but for rounding.
 bool show(
-    tern::examples::Notebook& note,
     const char* name,
     Function f,
     Function exact,
@@ -75,8 +74,8 @@ bool show(
     return torch::allclose(a.to(torch::kDouble), b, 1e-2, 1e-3);
   };
   const bool right = close(value, true_value) && close(gradient, true_gradient);
-  note.print("  {:21} {:17} ", name, text(value));
-  note.print("gradient {:16} {}\n", text(gradient), right ? "right" : "WRONG");
+  fmt::print("  {:21} {:17} ", name, text(value));
+  fmt::print("gradient {:16} {}\n", text(gradient), right ? "right" : "WRONG");
   return right;
 }
 
@@ -87,16 +86,16 @@ int main() try {
   for (const double y : {1e-50, 1e39}) {
     const Tensor stored = torch::tensor(y, torch::kDouble).to(torch::kFloat);
     const Tensor z = 1 * stored / stored;
-    note.print("y = {:.0e} is {} in fp32, ", y, text(stored));
-    note.print("and 1 * y / y is {}\n", text(z));
+    fmt::print("y = {:.0e} is {} in fp32, ", y, text(stored));
+    fmt::print("and 1 * y / y is {}\n", text(z));
     holds = holds && z.isnan().item<bool>();
   }
 
   note.text("# Softmax and cross-entropy, as one would write them, and stable");
-  note.function("naive_softmax");
-  note.function("stable_softmax");
-  note.function("naive_cross_entropy");
-  note.function("stable_cross_entropy");
+  note.definition("naive_softmax");
+  note.definition("stable_softmax");
+  note.definition("naive_cross_entropy");
+  note.definition("stable_cross_entropy");
   note.text("Each in fp32 and half, value and gradient next to the truth:");
   struct Case {
     torch::Dtype dtype;
@@ -106,18 +105,18 @@ int main() try {
        {Case{torch::kFloat, {100, 98}, {200, 0}},
         Case{torch::kHalf, {12, 10}, {20, 0}}}) {
     const char* type = c10::toString(c.dtype);
-    note.print("\n{}, logits [{}]:\n", type, fmt::join(c.for_softmax, ", "));
+    fmt::print("\n{}, logits [{}]:\n", type, fmt::join(c.for_softmax, ", "));
     const auto softmax = [&](const char* name, Function f) {
-      return show(note, name, f, stable_softmax, c.for_softmax, c.dtype);
+      return show(name, f, stable_softmax, c.for_softmax, c.dtype);
     };
     holds &= !softmax("naive softmax", naive_softmax);
     holds &= softmax("stable softmax", stable_softmax);
 
     const std::vector<double>& logits = c.for_cross_entropy;
-    note.print("{}, logits [{}], ", type, fmt::join(logits, ", "));
-    note.print("labels [0.5, 0.5]:\n");
+    fmt::print("{}, logits [{}], ", type, fmt::join(logits, ", "));
+    fmt::print("labels [0.5, 0.5]:\n");
     const auto cross_entropy = [&](const char* name, Function f) {
-      return show(note, name, f, stable_cross_entropy, logits, c.dtype);
+      return show(name, f, stable_cross_entropy, logits, c.dtype);
     };
     holds &= !cross_entropy("naive cross-entropy", naive_cross_entropy);
     holds &= cross_entropy("stable cross-entropy", stable_cross_entropy);

@@ -11,6 +11,8 @@
 #include <torch/jit.h>
 #include <torch/script.h>
 
+#include "../notebook.h"
+
 using torch::Tensor;
 
 // output[i] = tensor[i][indices[i]], in three ways.
@@ -76,6 +78,11 @@ std::shared_ptr<tern::Dataset> points(int64_t count) {
 }
 
 int main() try {
+  tern::examples::Notebook note("TorchScript");
+  note.text("# A loop, a script and one operation");
+  note.definition("gather_in_a_loop");
+  note.definition("gather_batched");
+  note.text("All three:");
   torch::manual_seed(1);
   const Tensor tensor = torch::rand({256, 100, 8});
   const Tensor indices = torch::randint(100, {256, 5});
@@ -96,6 +103,9 @@ int main() try {
       milliseconds(scripted),
       milliseconds([&] { gather_batched(tensor, indices); }));
 
+  note.text("# A model in a file");
+  note.definition("write_model");
+  note.text("Loaded and trained:");
   write_model("net.pt");
   torch::jit::Module net = torch::jit::load("net.pt");
   fmt::print("A TorchScript model from net.pt, in mixed precision:\n");

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <torch/types.h>
@@ -53,11 +54,40 @@ void check(const Tensors& parameters, const GradientReducerOptions& options) {
           "[GradientReducer] bucket_megabytes is {}; expected 1 or more.",
           options.bucket_megabytes));
   TORCH_CHECK_VALUE(
-      !options.compress_to || options.compress_to == torch::kHalf,
+      !options.compress_to || options.compress_to == torch::kHalf ||
+          options.compress_to == torch::kBFloat16,
       fmt::format(
-          "[GradientReducer] compress_to is {}; expected kHalf.",
+          "[GradientReducer] compress_to is {}; expected kHalf or kBFloat16.",
           c10::toString(*options.compress_to)));
 }
+
+using Group = c10::intrusive_ptr<::c10d::ProcessGroup>;
+
+// What torch's fp16_compress_hook and bf16_compress_hook do. The division comes
+// after the rounding: a gradient that does not fit stays infinite.
+class CompressHook final : public ::c10d::CppCommHookInterface<Group> {
+ public:
+  CompressHook(Group group, torch::ScalarType dtype)
+      : CppCommHookInterface(std::move(group)), dtype_(dtype) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(
+      ::c10d::GradBucket& bucket) override {
+    const torch::Tensor gradients = bucket.getBuffer();
+    Tensors message = {
+        gradients.to(dtype_, /*non_blocking=*/false, /*copy=*/true)
+            .div_(state_->getSize())};
+    const auto sent = state_->allreduce(message)->getFuture();
+    return sent->then(
+        [gradients](c10::ivalue::Future& sum) {
+          torch::Tensor(gradients).copy_(sum.value().toTensorVector()[0]);
+          return c10::IValue(gradients);
+        },
+        sent->elementType());
+  }
+
+ private:
+  torch::ScalarType dtype_;
+};
 
 }  // namespace
 
@@ -88,10 +118,11 @@ GradientReducer::GradientReducer(
       limits,
       no_sparse));
   std::reverse(buckets.begin(), buckets.end());
+  const auto connected = Group::reclaim_copy(&group_->c10d());
   auto reducer = std::make_shared<::c10d::Reducer>(
       parameters_,
       std::move(buckets),
-      c10::intrusive_ptr<::c10d::ProcessGroup>::reclaim_copy(&group_->c10d()),
+      connected,
       no_sparse,
       static_cast<int64_t>(cap),
       find_unused_,
@@ -104,8 +135,8 @@ GradientReducer::GradientReducer(
   auto logger = std::make_shared<::c10d::Logger>(reducer);
   reducer->set_logger(logger);
   if (options.compress_to) {
-    reducer->register_builtin_comm_hook(
-        ::c10d::BuiltinCommHookType::FP16_COMPRESS);
+    reducer->register_comm_hook(
+        std::make_unique<CompressHook>(connected, *options.compress_to));
   }
   impl_ = std::make_unique<Impl>(Impl{std::move(reducer), std::move(logger)});
 }

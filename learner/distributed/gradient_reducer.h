@@ -18,8 +18,9 @@ struct GradientReducerOptions {
   /// Set it when some parameters take no part in some steps: each step then
   /// finds out which.
   bool find_unused_parameters = false;
-  /// kHalf: gradients travel in 16 bits. What does not fit becomes infinite,
-  /// which the GradScaler sees. Unset: in their own type.
+  /// Gradients travel, and are added up, in 16 bits; unset: in their own type.
+  /// kHalf: what does not fit becomes infinite on all ranks, which a GradScaler
+  /// sees, so use it with one. kBFloat16 has the range of fp32 and 8 bits.
   std::optional<torch::ScalarType> compress_to = {};
 };
 

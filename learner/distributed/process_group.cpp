@@ -1,6 +1,7 @@
 #include "tern/learner/distributed/process_group.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -27,6 +28,14 @@ constexpr size_t kMaxText = 1 << 20;
 bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" ||
          address.starts_with("127.");
+}
+
+// Gloo writes to sockets whose other end may have died; the signal would then
+// end this program too before it can say so. Python ignores it as well.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  ::sigaction(SIGPIPE, nullptr, &now);
+  if (now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
 }
 
 // Ranks of one machine listen to that machine alone: the connections have
@@ -110,6 +119,7 @@ ProcessGroup::ProcessGroup(
     : environment_(std::move(environment)), options_(options) {
   const auto rank = static_cast<int>(this->rank());
   const auto size = static_cast<int>(world_size());
+  ignore_broken_pipes();
   try {
     const auto store = connect_store(environment_, options.timeout);
     const auto gloo_options = Gloo::Options::create(options.timeout);

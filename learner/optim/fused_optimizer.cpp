@@ -128,6 +128,19 @@ void FusedOptimizer::step_all(const GradState& grad_state) {
       lists.grads.clear();
     }
   }
+  if (shard_ && shard_->after_step) shard_->after_step();
+}
+
+void FusedOptimizer::set_shard(std::optional<Shard> shard) {
+  shard_ = std::move(shard);
+  lists_.clear();
+  if (!shard_) return;
+  for (const auto& group : param_groups_) {
+    for (const torch::Tensor& param : group.params()) {
+      c10::TensorImpl* const impl = param.unsafeGetTensorImpl();
+      if (!shard_->params.contains(impl)) state_.erase(impl);
+    }
+  }
 }
 
 void FusedOptimizer::collect(size_t group) {
@@ -137,7 +150,9 @@ void FusedOptimizer::collect(size_t group) {
     lists.size = 0;
   }
   for (const torch::Tensor& param : param_groups_[group].params()) {
-    if (gradient(param).defined()) collect(group, param);
+    const bool is_mine =
+        !shard_ || shard_->params.contains(param.unsafeGetTensorImpl());
+    if (is_mine && gradient(param).defined()) collect(group, param);
   }
 }
 

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -51,6 +54,16 @@ class FusedOptimizer : public torch::optim::Optimizer,
   /// kFloat; undefined (the default) for none. Ignored after `unscale_`.
   void grad_scale(torch::Tensor factor) { grad_scale_ = std::move(factor); }
   const torch::Tensor& grad_scale() const { return grad_scale_; }
+
+  /// One rank's part of the parameters, in ZeRO-1.
+  struct Shard {
+    std::unordered_set<c10::TensorImpl*> params;
+    std::function<void()> after_step;  // brings the others' parts
+  };
+  /// A step moves the parameters of `shard` alone, and what was remembered of
+  /// the others is forgotten. Overflow checks, `unscale_` and clipping go on
+  /// seeing all gradients. Unset: every parameter again.
+  void set_shard(std::optional<Shard> shard);
 
   /// An empty state of the kind that this optimizer keeps of a parameter.
   virtual std::unique_ptr<FusedParamState> new_state() const = 0;
@@ -111,6 +124,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
   bool decoupled_weight_decay_;
   torch::Tensor grad_scale_;
   std::unordered_map<c10::TensorImpl*, torch::Tensor> weights_;  // by master
+  std::optional<Shard> shard_;
   /// Kept from step to step, so that a step allocates nothing: by group, then
   /// one for each device.
   std::vector<std::vector<std::pair<torch::Device, TensorLists>>> lists_;

@@ -71,11 +71,10 @@ double patches(int steps) {
     const Tensor images = half.detach().requires_grad_();
     const Tensor top = std::get<1>(err.topk(kPatches, 1, true, false));
     const Tensor chosen = torch::zeros_like(err).scatter_(1, top, 1);
-    const auto places = tern::patch_places(
-        chosen.view({kPictures, kSide / 4, kSide / 4}));
+    const auto places =
+        tern::patch_places(chosen.view({kPictures, kSide / 4, kSide / 4}));
     const Tensor a = tern::crop_patches(images, places, 2, 3);
-    const Tensor b =
-        tern::crop_patches(whole.contiguous(layout), places, 4, 2);
+    const Tensor b = tern::crop_patches(whole.contiguous(layout), places, 4, 2);
     const Tensor refined =
         a.narrow(1, 0, 4).slice(2, 2, 6).slice(3, 2, 6) + b.mean();
     tern::replace_patches(coarse.clone(), places, refined).sum().backward();
@@ -99,7 +98,7 @@ int main(int argc, char** argv) {
   tern::keep_freed_memory();  // as the Learner does on a CPU
   torch::manual_seed(1);
   const double seconds =
-      job == "base"   ? train(tern::MattingBase(), 4, 256, bf16, steps)
+      job == "base"     ? train(tern::MattingBase(), 4, 256, bf16, steps)
       : job == "refine" ? train(tern::MattingRefine(), 2, 512, bf16, steps)
                         : patches(steps);
   std::ofstream(json) << fmt::format("{{\"step_seconds\": {}}}\n", seconds);

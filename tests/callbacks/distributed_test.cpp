@@ -12,13 +12,16 @@
 #include "tern/callbacks/gradient_accumulation.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/save_checkpoint.h"
+#include "tern/callbacks/save_model.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
+#include "tern/tests/support/scripted.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
+#include "tern/tests/support/weight_bytes.h"
 
 namespace tern::distributed_test {
 namespace {
@@ -45,18 +48,6 @@ LearnerOptions with_sgd() {
   return quiet(
       {.optimizer = optimizer<optim::SGD>(torch::optim::SGDOptions(0.1)),
        .metrics = {accuracy(), f_beta(1)}});
-}
-
-// The bytes of all weights and buffers.
-std::string bytes_of(Learner& learn) {
-  std::string bytes;
-  for (const ModelTensor& t : learn.model().state()) {
-    const torch::Tensor tensor = t.tensor.detach().contiguous();
-    bytes.append(
-        static_cast<const char*>(tensor.const_data_ptr()),
-        tensor.nbytes());
-  }
-  return bytes;
 }
 
 void expect_equal_on_all(Learner& learn, const std::string& bytes) {
@@ -107,30 +98,106 @@ TEST(Distributed, KeepsRanksEqualInEveryPrecision) {
       [](Learner& l) { l.to_amp(); },
       [](Learner& l) { l.add<GradientAccumulation>({.batches = 3}); }};
   for (const Mode mode : kModes) {
-    expect_ranks(2, [&](const LaunchEnvironment& environment) {
-      Learner learn(data_of(16), point_net(environment.rank + 1), quiet());
-      mode(learn);
-      learn.to_distributed(kQuick).fit(2, 1e-2);
-      expect_equal_on_all(learn, bytes_of(learn));
-      EXPECT_LT(learn.validate().loss, 0.5);
-    });
+    for (const bool sync_batch_norm : {false, true}) {
+      expect_ranks(2, [&](const LaunchEnvironment& environment) {
+        Learner learn(data_of(16), point_net(environment.rank + 1), quiet());
+        mode(learn);
+        DistributedOptions options = kQuick;
+        options.sync_batch_norm = sync_batch_norm;
+        learn.to_distributed(options).fit(2, 1e-2);
+        expect_equal_on_all(learn, bytes_of(learn));
+        EXPECT_LT(learn.validate().loss, 0.55);
+      });
+    }
   }
 }
 
 TEST(Distributed, SkipsOnAllRanksTheStepThatOverflowedOnOne) {
-  expect_ranks(2, [](const LaunchEnvironment& environment) {
-    Learner learn(data_of(16), point_net(), quiet());
-    learn.to_fp16({.force_fp16 = true}).to_distributed(kQuick);
-    learn.add(overflow_at(
-        environment.rank == 1 ? std::set<int64_t>{2} : std::set<int64_t>{}));
-    std::vector<int64_t> skipped;
-    learn.add<LambdaCallback>({.on_step_end = [&](Learner& l) {
-      if (l.state().step_result == StepResult::skipped) {
-        skipped.push_back(l.state().iteration);
+  const std::optional<torch::ScalarType> kTypes[] = {
+      std::nullopt,
+      torch::kHalf,
+      torch::kBFloat16};
+  for (const auto& compress_to : kTypes) {
+    expect_ranks(2, [&](const LaunchEnvironment& environment) {
+      Learner learn(data_of(16), point_net(), quiet());
+      DistributedOptions options = kQuick;
+      options.reducer.compress_to = compress_to;
+      learn.to_fp16({.init_scale = 64, .force_fp16 = true});
+      learn.to_distributed(options);
+      learn.add(overflow_at(
+          environment.rank == 1 ? std::set<int64_t>{2} : std::set<int64_t>{}));
+      std::vector<int64_t> skipped;
+      learn.add<LambdaCallback>({.on_step_end = [&](Learner& l) {
+        if (l.state().step_result == StepResult::skipped) {
+          skipped.push_back(l.state().iteration);
+        }
+      }});
+      learn.fit(1, 1e-2);
+      EXPECT_EQ(skipped, std::vector<int64_t>{2});
+      expect_equal_on_all(learn, bytes_of(learn));
+    });
+  }
+}
+
+TEST(Distributed, LearnsWithGradientsThatTravelIn16Bits) {
+  for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
+    expect_ranks(2, [&](const LaunchEnvironment&) {
+      Learner plain(data_of(32), plain_net(), with_sgd());
+      plain.fit(2, 0.1);
+      Learner learn(data_of(16), plain_net(), with_sgd());
+      DistributedOptions options = kQuick;
+      options.reducer.compress_to = dtype;
+      learn.to_distributed(options).fit(2, 0.1);
+      for (size_t i = 0; i < 4; ++i) {
+        EXPECT_TRUE(torch::allclose(
+            parameters_of(learn)[i],
+            parameters_of(plain)[i],
+            1e-2,
+            1e-2));
       }
-    }});
-    learn.fit(1, 1e-2);
-    EXPECT_EQ(skipped, std::vector<int64_t>{2});
+      EXPECT_FALSE(all_equal(parameters_of(learn), parameters_of(plain)));
+      expect_equal_on_all(learn, bytes_of(learn));
+    });
+  }
+}
+
+TEST(Distributed, TrainsWithSyncBatchNormAsOneProcessWithTheWholeBatch) {
+  expect_ranks(2, [](const LaunchEnvironment&) {
+    Learner alone(data_of(32), point_net(), with_sgd());
+    alone.fit(3, 0.1);
+    const Validation expected = alone.validate();
+    Learner learn(data_of(16), point_net(), with_sgd());
+    DistributedOptions options = kQuick;
+    options.sync_batch_norm = true;
+    learn.to_distributed(options).fit(3, 0.1);
+    EXPECT_NEAR(learn.validate().loss, expected.loss, 1e-5);
+    const StateDict state = learn.state_dict();
+    for (const auto& entry : alone.state_dict()) {
+      EXPECT_TRUE(torch::allclose(
+          state[entry.key()].to(torch::kDouble),
+          entry.value().to(torch::kDouble),
+          1e-4,
+          1e-5))
+          << entry.key();
+    }
+    expect_equal_on_all(learn, bytes_of(learn));
+  });
+}
+
+TEST(Distributed, TrainsWithSeveralDevicesInEachProcess) {
+  expect_ranks(2, [](const LaunchEnvironment&) {
+    Learner alone(data_of(32), plain_net(), with_sgd());
+    alone.fit(2, 0.1);
+    Learner learn(data_of(16), plain_net(), with_sgd());
+    const std::vector<torch::Device> devices = {torch::kCPU, torch::kCPU};
+    learn.to_parallel(devices).to_distributed(kQuick).fit(2, 0.1);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_TRUE(torch::allclose(
+          parameters_of(learn)[i],
+          parameters_of(alone)[i],
+          1e-5,
+          1e-6));
+    }
     expect_equal_on_all(learn, bytes_of(learn));
   });
 }
@@ -255,6 +322,20 @@ TEST(Distributed, GoesOnFromACheckpointBitForBit) {
     const auto expected = read_file(folder / "expected");
     EXPECT_TRUE(
         bytes_of(*learn) == std::string(expected.begin(), expected.end()));
+  });
+}
+
+TEST(Distributed, GoesOnEqualAfterTheBestModelWasLoaded) {
+  const TempFolder folder;
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    Learner learn(data_of(16), point_net(), quiet({.path = folder.path()}));
+    learn.to_distributed(kQuick);
+    learn.add(scripted_valid_loss({3, 1, 2, 4, 3, 5, 6})).add<SaveModel>();
+    learn.fit(3, 1e-2).fit(3, 1e-2);
+    expect_equal_on_all(learn, bytes_of(learn));
+    learn.remove(*learn.find<SaveModel>());
+    learn.fit(1, 1e-2);
+    expect_equal_on_all(learn, bytes_of(learn));
   });
 }
 

@@ -18,12 +18,15 @@
 #include "tern/data/formats/image_header.h"
 #include "tern/data/formats/json_reader.h"
 #include "tern/data/formats/manifest.h"
+#include "tern/data/formats/npy.h"
 #include "tern/data/formats/pickle.h"
 #include "tern/data/formats/pth.h"
 #include "tern/data/formats/pth_tensors.h"
 #include "tern/data/formats/safetensors.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/data/formats/sha256sums.h"
 #include "tern/data/formats/tar_extract.h"
+#include "tern/data/formats/tar_samples.h"
 #include "tern/data/formats/weight_file.h"
 #include "tern/data/formats/zip_archive.h"
 #include "tern/tests/support/temp_folder.h"
@@ -269,6 +272,50 @@ void fuzz_tar(Bytes bytes) {
   promise(size <= 1 << 20);
 }
 
+// Every member lies in the archive, and every sample has its files together.
+void fuzz_tar_index(Bytes bytes) {
+  const ByteFile file(bytes, kPath);
+  run([&] {
+    std::vector<TarMember> members = read_tar_index(file, /*max_members=*/1000);
+    for (const TarMember& member : members) {
+      promise(member.offset <= bytes.size());
+      promise(member.size <= bytes.size() - member.offset);
+    }
+    const TarSamples samples(std::move(members), kPath);
+    for (int64_t i = 0; i < samples.size(); ++i) {
+      promise(!samples[i].empty());
+      const std::string_view key = sample_key(samples[i].front().name);
+      for (const TarMember& member : samples[i]) {
+        promise(sample_key(member.name) == key);
+        promise(!sample_field(member.name).empty());
+      }
+    }
+  });
+}
+
+void fuzz_npy(Bytes bytes) {
+  run([&] {
+    const NpyArray array = parse_npy(bytes, kPath);
+    int64_t count = array.item_bytes;
+    for (const int64_t size : array.shape) count *= size;
+    promise(count == static_cast<int64_t>(array.values.size()));
+  });
+}
+
+void fuzz_sha256sums(Bytes bytes) {
+  run([&] {
+    const Sha256Sums sums = parse_sha256sums(bytes, kPath);
+    const std::string text = to_text(sums);
+    promise(
+        parse_sha256sums(
+            {reinterpret_cast<const uint8_t*>(text.data()), text.size()},
+            kPath) == sums);
+    for (const auto& [name, sum] : sums) {
+      promise(sum.size() == 64 && name.find('/') == std::string::npos);
+    }
+  });
+}
+
 constexpr std::array kTargets = {
     Target{"csv", fuzz_csv},
     Target{"gzip", fuzz_gzip},
@@ -276,10 +323,13 @@ constexpr std::array kTargets = {
     Target{"image_header", fuzz_image_header},
     Target{"json", fuzz_json},
     Target{"manifest", fuzz_manifest},
+    Target{"npy", fuzz_npy},
     Target{"pickle", fuzz_pickle},
     Target{"pth", fuzz_pth},
     Target{"safetensors", fuzz_safetensors},
+    Target{"sha256sums", fuzz_sha256sums},
     Target{"tar", fuzz_tar},
+    Target{"tar_index", fuzz_tar_index},
     Target{"zip", fuzz_zip},
 };
 

@@ -1,16 +1,17 @@
 """Opens pages in headless Chromium, dark and light, narrow and wide.
 
-  check_report.py CHROMIUM FOLDER
+  check_report.py FOLDER
 
 Of each page in FOLDER: nothing on the console, no request for anything but the
 page itself, no sideways scrolling of the whole page, dark where the system is,
 pictures decoded. Leaves screenshots beside the pages. Exits with 77 where there
-is no browser or no page.
+is no browser.
 """
 import base64
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -125,12 +126,14 @@ def problems_of(browser, page, scheme, width):
     return found
 
 
-def main(program, folder):
-    pages = sorted(pathlib.Path(folder).resolve().glob("*.html"))
-    if not os.access(program, os.X_OK) or not pages:
-        print("SKIPPED: there is no Chromium, or no page to look at")
+def main(folder):
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if not program:
+        print("SKIPPED: there is no " + ", ".join(names))
         return SKIPPED
-    failed = False
+    pages = sorted(pathlib.Path(folder).resolve().glob("*.html"))
+    failed = not pages
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(program, profile)
         try:

@@ -20,6 +20,7 @@ from oracle import (
     arithmetic,
     autocast_policy,
     custom_function,
+    distributed,
     scaler_state,
     scaler_traces,
     scenarios,
@@ -34,6 +35,7 @@ CONCEPTS = (
     scenarios,
     autocast_policy,
     custom_function,
+    distributed,
 )
 
 

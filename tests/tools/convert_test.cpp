@@ -1,13 +1,11 @@
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <sys/wait.h>
 
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/weights.h"
+#include "tern/tests/support/run_program.h"
 #include "tern/tests/support/state_dicts.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
@@ -18,27 +16,15 @@ namespace {
 using test::layout_state;
 using test::same_state;
 
-struct Result {
-  int code = -1;
-  std::string output;  // and errors
-};
+using Result = ProgramResult;
 
 // Runs tern-convert with these arguments.
 Result convert(const std::string& arguments) {
-  const std::string command = TERN_CONVERT " " + arguments + " 2>&1";
-  Result result;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  char buffer[4096];
-  while (const size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) {
-    result.output.append(buffer, n);
-  }
-  const int status = ::pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
+  return run_program(TERN_CONVERT " " + arguments);
 }
 
 bool says(const Result& result, const std::string& words) {
-  return result.output.find(words) != std::string::npos;
+  return result.says(words);
 }
 
 TEST(Convert, WritesTheOtherFormatBothWays) {

@@ -7,6 +7,7 @@
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/shades.h"
+#include "tern/vision/classification_section.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/picture_grid.h"
 
@@ -170,6 +171,23 @@ TEST(ClassificationInterpretation, RefusesNumbers) {
   expect_error<c10::ValueError>(
       [&] { ClassificationInterpretation::from(learn); },
       {"no class numbers", "Interpretation"});
+}
+
+TEST(ClassificationSection, ShowsConfusionsAndTopLossesInAReport) {
+  const Shades shades;
+  Learner learn(shades.data(), Shades::net(), quiet());
+  const auto interp = ClassificationInterpretation::from(learn);
+  ASSERT_FALSE(interp.most_confused().empty());
+  HtmlPage page("Report");
+  classification_section(interp, 2)(page);
+  const std::string html = page.to_string();
+  for (const std::string& word :
+       {std::string("Confusion matrix"),
+        interp.most_confused()[0].actual,
+        std::string("Largest losses"),
+        std::string("data:image/png")}) {
+    EXPECT_NE(html.find(word), std::string::npos) << word;
+  }
 }
 
 }  // namespace

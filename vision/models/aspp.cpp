@@ -2,7 +2,6 @@
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/pooling.h>
@@ -37,18 +36,15 @@ AsppImpl::AsppImpl(int64_t in, std::vector<int64_t> rates, int64_t out)
 }
 
 void AsppImpl::reset() {
-  convs_.clear();
-  convs_.push_back(convolution(in_, out_));
+  convs_ = register_module("convs", torch::nn::ModuleList());
+  convs_->push_back(convolution(in_, out_));
   for (const int64_t rate : rates_) {
-    convs_.push_back(convolution(in_, out_, rate));
+    convs_->push_back(convolution(in_, out_, rate));
   }
   const torch::nn::Sequential mean(torch::nn::AdaptiveAvgPool2d(1));
-  convs_.push_back(convolution(in_, out_, 0, mean));
-  torch::nn::ModuleList list;
-  for (const torch::nn::Sequential& conv : convs_) list->push_back(conv);
-  register_module("convs", list);
+  convs_->push_back(convolution(in_, out_, 0, mean));
   torch::nn::Sequential project =
-      convolution(static_cast<int64_t>(convs_.size()) * out_, out_);
+      convolution(static_cast<int64_t>(convs_->size()) * out_, out_);
   project->push_back(torch::nn::Dropout(kDropout));
   project_ = register_module("project", project);
 }
@@ -60,7 +56,9 @@ torch::Tensor AsppImpl::forward(const torch::Tensor& x) {
       "since the mean of a picture is normalised over the batch. Give larger "
       "batches, with drop_last for the last one.");
   Tensors seen;
-  for (torch::nn::Sequential& conv : convs_) seen.push_back(conv->forward(x));
+  for (const auto& conv : *convs_) {
+    seen.push_back(conv->as<torch::nn::Sequential>()->forward(x));
+  }
   seen.back() = seen.back()
                     .expand({-1, -1, x.size(2), x.size(3)})
                     .contiguous(torch::MemoryFormat::ChannelsLast);

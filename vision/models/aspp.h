@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
@@ -28,7 +29,7 @@ class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
  private:
   int64_t in_, out_;
   std::vector<int64_t> rates_;
-  std::vector<torch::nn::Sequential> convs_;
+  torch::nn::ModuleList convs_{nullptr};
   torch::nn::Sequential project_{nullptr};
 };
 TORCH_MODULE(Aspp);

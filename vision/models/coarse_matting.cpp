@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 #include <torch/utils.h>
 
-
 namespace tern {
 
 namespace {
@@ -76,9 +75,7 @@ MattingBackbone matting_backbone(const std::string& name) {
           fmt::join(names, ", ")));
 }
 
-CoarseMatting::CoarseMatting(
-    MattingBackbone backbone,
-    torch::nn::Module& owner)
+CoarseMatting::CoarseMatting(MattingBackbone backbone, torch::nn::Module& owner)
     : backbone_(make_backbone(backbone)),
       aspp_(
           backbone_.backbone->stage_channels().back(),

@@ -16,13 +16,12 @@ void MattingDecoderImpl::reset() {
     const bool is_last = i + 1 == convs_.size();
     convs_[i] = register_module(
         fmt::format("conv{}", i + 1),
-        torch::nn::Conv2d(
-            torch::nn::Conv2dOptions(
-                channels_[i] + skips_[i],
-                channels_[i + 1],
-                3)
-                .padding(1)
-                .bias(is_last)));
+        torch::nn::Conv2d(torch::nn::Conv2dOptions(
+                              channels_[i] + skips_[i],
+                              channels_[i + 1],
+                              3)
+                              .padding(1)
+                              .bias(is_last)));
     if (is_last) continue;
     norms_[i] = register_module(
         fmt::format("bn{}", i + 1),

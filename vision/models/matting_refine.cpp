@@ -34,9 +34,7 @@ void check(const MattingRefineOptions& options) {
           options.kernel_size));
 }
 
-void check_size(
-    const MattingRefineOptions& options,
-    const torch::Tensor& src) {
+void check_size(const MattingRefineOptions& options, const torch::Tensor& src) {
   const int64_t h = src.size(2), w = src.size(3);
   TORCH_CHECK_VALUE(
       h % 4 == 0 && w % 4 == 0,

@@ -87,7 +87,8 @@ RefinedMatting MattingRefinerImpl::forward(
   const int64_t border = options_.kernel_size == 3 ? 2 : 0;
   Tensor ref, seen;
   if (options_.mode == RefineMode::full) {
-    ref = torch::ones({src.size(0), 1, h / kSquare, w / kSquare}, src.options());
+    ref =
+        torch::ones({src.size(0), 1, h / kSquare, w / kSquare}, src.options());
     seen = convolve(padded(half, half_border), padded(images, border));
   } else {
     ref = choose(resized(coarse.err.detach(), h / kSquare, w / kSquare));

@@ -23,8 +23,6 @@ namespace tern {
 /// \throws c10::ValueError if the file has weights of another backbone or none,
 ///         lacks some of a part or has them in another shape; the model then is
 ///         as it was. DataError, IoError as `load_weights`.
-LoadReport load_matting_weights(
-    Model model,
-    const std::filesystem::path& file);
+LoadReport load_matting_weights(Model model, const std::filesystem::path& file);
 
 }  // namespace tern

@@ -27,7 +27,8 @@ constexpr std::array<BlockShape, 7> kBlocks = {
      {6, 160, 3, 2},
      {6, 320, 1, 1}}};
 constexpr int64_t kFeatures = 1280;
-// Layers of `features` at which the stages begin; the last one ends the network.
+// Layers of `features` at which the stages begin; the last one ends the
+// network.
 constexpr std::array<size_t, 5> kStages = {0, 2, 4, 7, 14};
 
 }  // namespace
@@ -50,11 +51,10 @@ void InvertedResidualImpl::reset() {
   const int64_t wide = in_ * expansion_;
   torch::nn::Sequential conv;
   if (expansion_ != 1) {
-    conv->push_back(
-        ConvLayer(
-            in_,
-            wide,
-            ConvLayerOptions{.kernel_size = 1, .end = LayerEnd::relu6}));
+    conv->push_back(ConvLayer(
+        in_,
+        wide,
+        ConvLayerOptions{.kernel_size = 1, .end = LayerEnd::relu6}));
   }
   conv->push_back(ConvLayer(
       wide,

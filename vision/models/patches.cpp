@@ -27,19 +27,17 @@ torch::Tensor crop_patches(
     int64_t border) {
   const int64_t channels = images.size(1), full = side + 2 * border;
   const torch::Tensor padded =
-      border == 0 ? images
-                  : torch::constant_pad_nd(
-                        images,
-                        {border, border, border, border});
+      border == 0
+          ? images
+          : torch::constant_pad_nd(images, {border, border, border, border});
   // [N, H + 2 * border, w, full * C]: what of each row of pixels belongs to a
   // patch of that column. A view, in which patches overlap.
   const torch::Tensor rows = channels_behind(padded).flatten(2).unfold(
       2,
       full * channels,
       side * channels);
-  const torch::Tensor row_numbers =
-      places.row.unsqueeze(1) * side +
-      torch::arange(full, places.row.options());
+  const torch::Tensor row_numbers = places.row.unsqueeze(1) * side +
+                                    torch::arange(full, places.row.options());
   const torch::Tensor patches = rows.index(
       {places.image.unsqueeze(1), row_numbers, places.column.unsqueeze(1)});
   return channels_second(patches.view({-1, full, full, channels}));

@@ -73,7 +73,8 @@ void ResidualBlockImpl::reset() {
   if (has_bottleneck_) {
     conv1_ = register_module("conv1", conv(in_, width_, 1, 1));
     bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
-    conv2_ = register_module("conv2", conv(width_, width_, 3, stride_, dilation_));
+    conv2_ =
+        register_module("conv2", conv(width_, width_, 3, stride_, dilation_));
     bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
     conv3_ = register_module("conv3", conv(width_, out, 1, 1));
     bn3_ = register_module("bn3", torch::nn::BatchNorm2d(out));

@@ -112,6 +112,15 @@ COMPARISONS = [
             ),
         ]
     ),
+    Comparison(
+        name="ddp",
+        title="Training step of ResNet-18 in two processes with one thread "
+        "each, over Gloo: fp32, 8 images of 128 px a process, fused SGD",
+        peer="torch",
+        peer_program="ddp_torch.py",
+        tern_program="tests/bench/ddp_timed",
+        rows=[Row("step_seconds", "the step", goal=1)],
+    ),
     *(
         Comparison(
             name=f"matting_{name}",

@@ -24,6 +24,11 @@ def total(state):
     return sum(tensor.sum().item() for tensor in state.values())
 
 
+def in_memory():
+    """load_file maps; a copy outlives what becomes of the file."""
+    return {name: tensor.clone() for name, tensor in load_file(FILE).items()}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=21)
@@ -32,12 +37,10 @@ def main():
     times = arguments.times
     state = {f"layer{i}.weight": torch.rand(250, 1000) for i in range(100)}
     write = median_seconds(times, lambda: save_file(state, FILE))
-    # load_file always maps, so it is the peer of both of Tern's ways.
-    read = median_seconds(times, lambda: total(load_file(FILE)))
     report = {
         "write_seconds": write,
-        "read_seconds": read,
-        "mapped_seconds": read,
+        "read_seconds": median_seconds(times, lambda: total(in_memory())),
+        "mapped_seconds": median_seconds(times, lambda: total(load_file(FILE))),
         "open_seconds": median_seconds(times, lambda: load_file(FILE)),
     }
     with open(arguments.json, "w") as file:

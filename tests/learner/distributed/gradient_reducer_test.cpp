@@ -188,7 +188,7 @@ TEST(GradientReducer, RefusesParametersWithoutGradients) {
         {"bucket_megabytes is 0"});
     expect_error<c10::ValueError>(
         [&] { GradientReducer(group, {w}, {.compress_to = torch::kLong}); },
-        {"compress_to is Long", "kHalf"});
+        {"compress_to is Long", "kHalf or kBFloat16"});
   });
 }
 

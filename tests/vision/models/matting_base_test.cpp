@@ -28,7 +28,8 @@ TEST(MattingBase, AnswersInTheSizeOfThePictures) {
           out[i].sizes().vec(),
           (std::vector<int64_t>{1, channels[i], h, w}));
       EXPECT_GE(out[i].min().item<float>(), 0);
-      if (i < 3) EXPECT_LE(out[i].max().item<float>(), 1);
+      if (i == 3) continue;  // hid has no upper end
+      EXPECT_LE(out[i].max().item<float>(), 1);
     }
   }
 }
@@ -81,17 +82,19 @@ TEST(MattingBase, IsBuiltAgainFromItsArchitecture) {
   const Tensors x = {noise(1, 32, 32), noise(1, 32, 32, 2)};
   EXPECT_TRUE(torch::equal(model.forward(x)[0], again.forward(x)[0]));
   expect_error<c10::ValueError>(
-      [] { build_model({"matting_base", R"({"backbone": "vgg"})"}); },
+      [] {
+        build_model({"matting_base", R"({"backbone": "vgg"})"});
+      },
       {"no backbone \"vgg\"", "mobilenet_v2, resnet50, resnet101"});
 }
 
 TEST(MattingBase, HasACloneWithItsWeights) {
   const torch::NoGradGuard no_grad;
   MattingBase net;
-  net->eval();
-  const auto copy =
-      std::dynamic_pointer_cast<MattingBaseImpl>(net->clone());
+  const auto copy = std::dynamic_pointer_cast<MattingBaseImpl>(net->clone());
   ASSERT_TRUE(copy);
+  net->eval();
+  copy->eval();
   const Tensor src = noise(1, 32, 32), bgr = noise(1, 32, 32, 2);
   EXPECT_TRUE(
       torch::equal(net->forward(src, bgr).pha, copy->forward(src, bgr).pha));

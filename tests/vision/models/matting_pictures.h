@@ -31,7 +31,10 @@ inline Learner matting_learner(Model model, int64_t side) {
   const auto loss = [](const Tensors& outputs, const Tensors& targets) {
     return (outputs[0] - targets[0]).abs().mean() + outputs[1].mean();
   };
-  return Learner(data, std::move(model), quiet({.loss = Loss(loss), .weight_decay = 0}));
+  return Learner(
+      data,
+      std::move(model),
+      quiet({.loss = Loss(loss), .weight_decay = 0}));
 }
 
 }  // namespace tern::testing_support

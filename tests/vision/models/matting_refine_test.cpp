@@ -64,8 +64,7 @@ TEST(MattingRefine, LooksWhereItSeesTheLargestErrors) {
   const MattingRefineOutput out = answer(net);
   const Tensor inside = out.err_sm.masked_select(out.ref_sm > 0);
   // Of each picture; the errors of both are alike.
-  const Tensor outside =
-      out.err_sm[0].masked_select(out.ref_sm[0] == 0);
+  const Tensor outside = out.err_sm[0].masked_select(out.ref_sm[0] == 0);
   EXPECT_GE(
       out.err_sm[0].masked_select(out.ref_sm[0] > 0).min().item<float>(),
       outside.max().item<float>());
@@ -152,7 +151,9 @@ TEST(MattingRefine, IsBuiltAgainFromItsArchitecture) {
       again.forward({noise(2, 64, 96), noise(2, 64, 96, 2)})[0],
       answer(net).pha));
   expect_error<c10::ValueError>(
-      [] { build_model({"matting_refine", R"({"mode": "half"})"}); },
+      [] {
+        build_model({"matting_refine", R"({"mode": "half"})"});
+      },
       {"no mode \"half\"", "sampling"});
 }
 

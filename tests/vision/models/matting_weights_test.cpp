@@ -35,12 +35,10 @@ TEST(MattingWeights, GoFromTheBaseToTheWholeNetworkAndBack) {
   save_pth(temp / "base.pth", base.state_dict());
   const Model refine = MattingRefine();
   const StateDict before = state_of(refine);
-  const LoadReport report =
-      load_matting_weights(refine, temp / "base.pth");
+  const LoadReport report = load_matting_weights(refine, temp / "base.pth");
   EXPECT_EQ(report.loaded, static_cast<int64_t>(base.state().size()));
   const StateDict after = state_of(refine);
-  EXPECT_TRUE(
-      shares_weights(after, base.state_dict(), "decoder.conv4.weight"));
+  EXPECT_TRUE(shares_weights(after, base.state_dict(), "decoder.conv4.weight"));
   EXPECT_TRUE(shares_weights(after, before, "refiner.conv1.weight"));
 
   save_safetensors(temp / "refine.safetensors", refine.state_dict());
@@ -57,7 +55,9 @@ TEST(MattingWeights, OfAnotherBackboneAreRefused) {
   const StateDict before = state_of(model);
   expect_error<c10::ValueError>(
       [&] { load_matting_weights(model, temp / "other.safetensors"); },
-      {"has weights of resnet50", "built on mobilenet_v2", "give another file"});
+      {"has weights of resnet50",
+       "built on mobilenet_v2",
+       "give another file"});
   expect_error<c10::ValueError>(
       [&] {
         load_matting_weights(
@@ -102,7 +102,8 @@ TEST(MattingWeights, OfADeepLabV3GiveBackboneAndAspp) {
     if (name.starts_with("aspp.")) {
       name = "classifier.classifier.0." + name.substr(5);
     }
-    if (name == "backbone.features.0.0.weight") tensor = torch::ones({32, 3, 3, 3});
+    if (name == "backbone.features.0.0.weight")
+      tensor = torch::ones({32, 3, 3, 3});
     if (name.starts_with("backbone.features.1.")) {
       name = "backbone.low_level_features.1." + name.substr(20);
     } else if (name.starts_with("backbone.features.9.")) {

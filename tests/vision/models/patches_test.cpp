@@ -43,8 +43,7 @@ TEST(Patches, AreSquaresWithWhatSurroundsThem) {
   ASSERT_EQ(places.size(), 4);
   for (const int64_t border : {0, 1, 3}) {
     const Tensor patches = crop_patches(pictures(), places, 2, border);
-    EXPECT_TRUE(
-        torch::equal(patches, cut_one_by_one(pictures(), 2, border)));
+    EXPECT_TRUE(torch::equal(patches, cut_one_by_one(pictures(), 2, border)));
     EXPECT_TRUE(patches.is_contiguous(torch::MemoryFormat::ChannelsLast));
   }
 }
@@ -64,12 +63,11 @@ TEST(Patches, ReplaceTheirSquaresAlone) {
   EXPECT_TRUE(
       torch::equal(replace_patches(pictures(), places, cut), pictures()));
   const Tensor replaced = replace_patches(pictures(), places, -cut);
-  const Tensor inside = chosen()
-                            .repeat_interleave(2, 1)
-                            .repeat_interleave(2, 2)
-                            .unsqueeze(1);
-  EXPECT_TRUE(
-      torch::equal(replaced, torch::where(inside > 0, -pictures(), pictures())));
+  const Tensor inside =
+      chosen().repeat_interleave(2, 1).repeat_interleave(2, 2).unsqueeze(1);
+  EXPECT_TRUE(torch::equal(
+      replaced,
+      torch::where(inside > 0, -pictures(), pictures())));
 }
 
 TEST(Patches, TakeTheGradientsOfTheirSquares) {

@@ -1,0 +1,62 @@
+#include "tern/data/formats/sha256sums.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/member_name.h"
+
+namespace tern {
+
+namespace {
+
+constexpr size_t kDigits = 64;
+constexpr int64_t kMaxSumsBytes = int64_t{1} << 30;
+
+bool is_sum(std::string_view text) {
+  return text.size() == kDigits &&
+         text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+}  // namespace
+
+std::string to_text(const Sha256Sums& sums) {
+  std::string text;
+  for (const auto& [name, sum] : sums) text += sum + "  " + name + "\n";
+  return text;
+}
+
+Sha256Sums parse_sha256sums(
+    std::span<const uint8_t> bytes,
+    const std::string& path) {
+  Sha256Sums sums;
+  std::string_view rest(
+      reinterpret_cast<const char*>(bytes.data()),
+      bytes.size());
+  for (int64_t number = 1; !rest.empty(); ++number) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const std::string_view sum = line.substr(0, kDigits);
+    const std::string_view name =
+        line.substr(std::min(kDigits + 2, line.size()));
+    const bool is_good = is_sum(sum) && member_name_fault(name) == nullptr &&
+                         name.find('/') == name.npos && line[kDigits] == ' ' &&
+                         (line[kDigits + 1] == ' ' || line[kDigits + 1] == '*');
+    if (!is_good || !sums.emplace(name, sum).second) {
+      throw DataError(
+          path,
+          "line " + std::to_string(number) +
+              " is not as sha256sum writes it, or its file has come before; "
+              "expected a SHA-256, two blanks and a name");
+    }
+  }
+  return sums;
+}
+
+Sha256Sums read_sha256sums(const std::filesystem::path& path) {
+  return parse_sha256sums(read_file(path, kMaxSumsBytes), path.string());
+}
+
+}  // namespace tern

@@ -1,0 +1,85 @@
+// A folder of images as tar shards: written once, then trained on as they are.
+//
+//   tar_shards --data clothing --out shards
+//
+// Shards are few large files, which a network or a disk reads many times faster
+// than a million small ones, and which Python's webdataset reads as well.
+// tern-shard writes them without a program of one's own.
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <tern/tern.h>
+
+#include "notebook.h"
+
+namespace fs = std::filesystem;
+
+int main(int argc, char** argv) try {
+  std::string data, out = "shards";
+  int64_t epochs = 1, max_samples = 1000;
+  CLI::App app{"Writes shards of a folder of images and trains on them"};
+  app.add_option("--data", data, "folder with train/ and valid/");
+  app.add_option("--out", out, "folder for the shards")->capture_default_str();
+  app.add_option("--max-samples", max_samples, "images in a shard")
+      ->capture_default_str();
+  app.add_option("--epochs", epochs)->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  if (data.empty()) data = tern::untar_data(tern::urls::mnist_sample);
+
+  tern::examples::Notebook note("Images in tar shards");
+  note.text("# A folder becomes shards");
+  // Each image goes in as it is, beside the number of its class: 3/00000012.png
+  // and 3/00000012.cls. What an earlier run wrote is used.
+  if (!fs::exists(fs::path(out) / "SHA256SUMS")) {
+    for (const char* name : {"train", "valid"}) {
+      const tern::ShardedImages written = tern::shard_images(
+          fs::path(data) / name,
+          out,
+          {.name = name, .max_samples = max_samples});
+      fmt::print(
+          "{}: {} images in {} shards, {:.1f} MB\n",
+          name,
+          written.images,
+          written.shards.size(),
+          static_cast<double>(written.bytes) / 1e6);
+    }
+  }
+  fmt::print("{} sums are right\n", tern::verify_shards(out));
+
+  note.text("# Training on them");
+  std::vector<std::string> train, valid;
+  for (const fs::directory_entry& entry : fs::directory_iterator(out)) {
+    const std::string file = entry.path().filename().string();
+    if (file.starts_with("train-")) train.push_back(entry.path().string());
+    if (file.starts_with("valid-")) valid.push_back(entry.path().string());
+  }
+  std::ranges::sort(train);
+  std::ranges::sort(valid);
+
+  // Everything else is as for a folder: transforms, workers, several processes,
+  // checkpoints in the middle of an epoch.
+  auto images =
+      tern::ImageDataBunch::from_tar(train, valid, {.shuffle_buffer = 5000});
+  auto learn = tern::Learner(
+      images,
+      tern::simple_cnn(
+          {3, 16, 16, static_cast<int64_t>(images.classes.size())}),
+      {.metrics = {tern::accuracy()}});
+  learn.fit(epochs);
+
+  note.text("# How well");
+  const double accuracy = learn.recorder().epochs().back().metrics[0].value;
+  fmt::print(
+      "{} images of {} shards read in place: accuracy {:.3f}\n",
+      images.train->dataset().size(),
+      train.size(),
+      accuracy);
+  return accuracy > 0.9 ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

@@ -1,0 +1,58 @@
+"""What tests/bench/ddp_timed.cpp does, in Python PyTorch."""
+import argparse
+import json
+import statistics
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torchvision
+
+RANKS, BATCH, WARM_UP = 2, 8, 3
+
+
+def train(rank, steps, store, report):
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS
+    )
+    net = torch.nn.parallel.DistributedDataParallel(
+        torchvision.models.resnet18().to(memory_format=torch.channels_last)
+    )
+    optimizer = torch.optim.SGD(
+        net.parameters(), lr=0.01, momentum=0.9, fused=True
+    )
+    images = torch.randn(BATCH, 3, 128, 128).to(
+        memory_format=torch.channels_last
+    )
+    labels = torch.randint(1000, (BATCH,))
+    ends = []
+    for _ in range(steps + WARM_UP):
+        torch.nn.functional.cross_entropy(net(images), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        ends.append(time.perf_counter())
+    if rank == 0:
+        times = [b - a for a, b in zip(ends, ends[1:])][WARM_UP - 1 :]
+        with open(report, "w") as file:
+            json.dump({"step_seconds": statistics.median(times)}, file)
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--json", required=True)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(
+            train,
+            (arguments.steps, f"{folder}/store", arguments.json),
+            RANKS,
+        )
+
+
+if __name__ == "__main__":
+    main()

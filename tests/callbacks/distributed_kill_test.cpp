@@ -1,0 +1,89 @@
+// Ranks that are killed at random moments of a training: the others know within
+// five seconds and nobody hangs. TERN_RANK_KILLS says how often (3).
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <random>
+#include <sys/mman.h>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/distributed.h"
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/tests/support/ranks.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::distributed_kill_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+using Clock = std::chrono::steady_clock;
+
+// When the rank died, for the others to read.
+class SharedTime {
+ public:
+  SharedTime()
+      : at_(static_cast<Clock::rep*>(::mmap(
+            nullptr,
+            sizeof(Clock::rep),
+            PROT_READ | PROT_WRITE,
+            MAP_SHARED | MAP_ANONYMOUS,
+            -1,
+            0))) {}
+  ~SharedTime() { ::munmap(at_, sizeof(Clock::rep)); }
+  SharedTime(const SharedTime&) = delete;
+
+  void set_to_now() { *at_ = Clock::now().time_since_epoch().count(); }
+  std::chrono::duration<double> since() const {
+    return Clock::now().time_since_epoch() - Clock::duration(*at_);
+  }
+
+ private:
+  Clock::rep* at_;
+};
+
+TEST(RankKill, IsKnownToTheOthersWithinFiveSeconds) {
+  const char* const text = std::getenv("TERN_RANK_KILLS");
+  const int kills = text ? std::atoi(text) : 3;
+  std::mt19937 random(std::random_device{}());
+  for (int kill = 0; kill < kills; ++kill) {
+    const int64_t world_size = 2 + kill % 2;
+    const auto victim = static_cast<int64_t>(random() % world_size);
+    const std::chrono::milliseconds delay(random() % 300);
+    const bool is_divided = kill % 2 == 1;
+    SharedTime death;
+    std::vector<int> expected(world_size, 0);
+    expected[victim] = -SIGKILL;
+    const auto ends =
+        run_ranks(world_size, [&](const LaunchEnvironment& environment) {
+          Learner learn(
+              point_data(256, 100, {.batch_size = 16, .workers = 0}),
+              point_net(),
+              quiet());
+          learn.to_bf16().to_distributed(
+              {.sync_batch_norm = true, .shard_optimizer = is_divided});
+          if (environment.rank == victim) {
+            std::thread([&] {
+              std::this_thread::sleep_for(delay);
+              death.set_to_now();
+              ::raise(SIGKILL);
+            }).detach();
+          }
+          try {
+            learn.fit(100000, 1e-2);
+            ADD_FAILURE() << "rank " << environment.rank << " has not noticed";
+          } catch (const DistributedError&) {
+            EXPECT_LT(death.since().count(), 5) << "seconds";
+          }
+          EXPECT_FALSE(learn.is_fitting());
+        });
+    EXPECT_EQ(ends, expected) << "kill " << kill << " of rank " << victim
+                              << " after " << delay.count() << " ms";
+  }
+}
+
+}  // namespace
+}  // namespace tern::distributed_kill_test

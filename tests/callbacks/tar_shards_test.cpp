@@ -1,0 +1,131 @@
+// Training on tar shards: several processes, a resume in mid-epoch, a shard
+// that vanishes.
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tern/callbacks/distributed.h"
+#include "tern/callbacks/save_checkpoint.h"
+#include "tern/data/buffered_sampler.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/tar_write.h"
+#include "tern/data/tar_dataset.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/npy_bytes.h"
+#include "tern/tests/support/ranks.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+#include "tern/tests/support/weight_bytes.h"
+
+namespace tern::tar_shards_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+namespace fs = std::filesystem;
+
+constexpr DistributedOptions kQuick = {
+    .group = {.timeout = std::chrono::seconds(30)}};
+
+// Five shards with 100 points in all, above or below a line.
+void write_points(const fs::path& folder) {
+  int point = 0;
+  for (int shard = 0; shard < 5; ++shard) {
+    TarWriter tar(folder / fmt::format("p-{}.tar", shard));
+    for (int i = 0; i < 10 + 5 * shard; ++i, ++point) {
+      const float angle = 2.4f * static_cast<float>(point);
+      const float at[] = {std::cos(angle), std::sin(angle)};
+      const auto npy = npy_bytes(
+          "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}",
+          std::string(reinterpret_cast<const char*>(at), sizeof at));
+      const std::string key = fmt::format("{:03}", point);
+      tar.add(key + ".npy", npy);
+      tar.add(key + ".cls", at[0] + at[1] > 0 ? "1" : "0");
+    }
+    tar.finish();
+  }
+}
+
+DataBunch points_in(const fs::path& folder) {
+  const auto points = TarDataset::from({(folder / "p-{0..4}.tar").string()});
+  DataBunch data;
+  data.train = std::make_shared<DataLoader>(
+      points,
+      DataLoaderOptions{
+          .batch_size = 8,
+          .training = true,
+          .sampler = std::make_shared<BufferedSampler>(
+              points->shards()->shard_sizes(),
+              /*buffer=*/12),
+          .workers = 1});
+  data.device = torch::kCPU;
+  return data;
+}
+
+TEST(TarShards, GoOnInMidEpochBitForBitOnAllRanks) {
+  const TempFolder folder;
+  write_points(folder.path());
+  const auto make = [&](const char* name) {
+    auto learn = std::make_unique<Learner>(
+        points_in(folder.path()),
+        point_net(),
+        quiet());
+    learn->to_distributed(kQuick);
+    learn->add<SaveCheckpoint>({.folder = folder / name, .every_steps = 2});
+    return learn;
+  };
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto whole = make("whole");
+    whole->fit(2, 1e-2);
+    EXPECT_EQ(whole->state().iteration, 14);  // 7 steps an epoch on each rank
+    if (whole->is_main_process()) {
+      write_file(folder / "expected", bytes_of(*whole));
+    }
+  });
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto cut = make("cut");
+    cut->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+      if (l.state().training && l.state().iteration == 9) l.request_stop();
+    }});
+    cut->fit(2, 1e-2);
+  });
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto learn = make("cut");
+    learn->resume(folder / "cut");
+    learn->fit(2, 1e-2);
+    EXPECT_EQ(learn->state().iteration, 14);
+    const auto expected = read_file(folder / "expected");
+    EXPECT_TRUE(
+        bytes_of(*learn) == std::string(expected.begin(), expected.end()));
+  });
+}
+
+TEST(TarShards, TellAllRanksOfAShardThatVanishedOnOne) {
+  const TempFolder folder;
+  for (const char* rank : {"0", "1"}) {
+    make_folders(folder / rank);
+    write_points(folder / rank);
+  }
+  expect_ranks(2, [&](const LaunchEnvironment& environment) {
+    const fs::path mine = folder / std::to_string(environment.rank);
+    Learner learn(points_in(mine), point_net(), quiet());
+    learn.to_distributed(kQuick);
+    if (environment.rank == 1) {
+      fs::remove(mine / "p-4.tar");
+      expect_error<DataError>(
+          [&] { learn.fit(1, 1e-2); },
+          {"p-4.tar", "No such file"});
+    } else {
+      expect_error<DistributedError>(
+          [&] { learn.fit(1, 1e-2); },
+          {"rank 1 ended with", "p-4.tar"});
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tern::tar_shards_test

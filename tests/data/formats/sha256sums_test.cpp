@@ -1,0 +1,47 @@
+#include "tern/data/formats/sha256sums.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/tests/support/expect_error.h"
+
+namespace tern::sha256sums_test {
+namespace {
+
+Sha256Sums parse(const std::string& text) {
+  return parse_sha256sums(
+      {reinterpret_cast<const uint8_t*>(text.data()), text.size()},
+      "SHA256SUMS");
+}
+
+const std::string kSum(64, 'a');
+
+TEST(Sha256Sums, ReadsWhatItWritesAndWhatSha256sumDoes) {
+  const Sha256Sums sums = {{"b.tar", kSum}, {"a b.tar", std::string(64, '0')}};
+  EXPECT_EQ(parse(to_text(sums)), sums);
+  EXPECT_EQ(parse(kSum + " *binary.tar").at("binary.tar"), kSum);
+  EXPECT_TRUE(parse("").empty());
+}
+
+TEST(Sha256Sums, NamesTheLineThatIsNone) {
+  const std::string good = kSum + "  a.tar\n";
+  for (const std::string& bad :
+       {std::string("x"),
+        kSum,
+        kSum + "  ",
+        std::string(64, 'A') + "  b.tar",
+        kSum + "  ../b.tar",
+        kSum + "  c/b.tar",
+        kSum + "\tb.tar",
+        kSum + "  a.tar",
+        std::string()}) {
+    expect_error<DataError>(
+        [&] { parse(good + bad + "\n" + good); },
+        {"SHA256SUMS: line 2 "});
+  }
+}
+
+}  // namespace
+}  // namespace tern::sha256sums_test

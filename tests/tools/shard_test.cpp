@@ -1,0 +1,43 @@
+#include <filesystem>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/tests/support/run_program.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/vision/test_images.h"
+
+namespace tern::shard_tool_test {
+namespace {
+
+ProgramResult shard(const std::string& arguments) {
+  return run_program(TERN_SHARD " " + arguments);
+}
+
+TEST(Shard, WritesVerifiesAndLists) {
+  const TempFolder temp;
+  for (const char* name : {"cat/1.png", "cat/2.png", "dog/1.png"}) {
+    write_image(temp / "images" / name);
+  }
+  const std::string images = (temp / "images").string();
+  const std::string out = (temp / "out").string();
+  const auto written =
+      shard("write " + images + " " + out + " --max-samples 2");
+  EXPECT_EQ(written.code, 0);
+  EXPECT_TRUE(written.says("3 images of 2 classes in 2 shards"))
+      << written.output;
+  const auto listed = shard("list " + out + "/train-000001.tar");
+  EXPECT_TRUE(listed.says("/00000002  png ")) << listed.output;
+  EXPECT_TRUE(listed.says("1 samples")) << listed.output;
+  EXPECT_TRUE(shard("verify " + out).says("2 shards are as they were"));
+  EXPECT_EQ(run_program("cd " + out + " && sha256sum -c SHA256SUMS").code, 0);
+
+  const auto again = shard("write " + images + " " + out);
+  EXPECT_EQ(again.code, 1);
+  EXPECT_TRUE(again.says("error: ")) << again.output;
+  EXPECT_TRUE(again.says("is there already")) << again.output;
+}
+
+}  // namespace
+}  // namespace tern::shard_tool_test
