@@ -12,6 +12,7 @@
 #include <tern/tern.h>
 
 #include "matting_run.h"
+#include "notebook.h"
 
 int main(int argc, char** argv) try {
   tern::examples::MattingRun run;
@@ -28,6 +29,8 @@ int main(int argc, char** argv) try {
       "weights of a base network to begin with");
   CLI11_PARSE(app, argc, argv);
 
+  tern::examples::Notebook note("Background matting: the base network");
+  note.text("# Network, data and losses");
   tern::seed_everything(42);
   tern::MattingBase net(
       tern::MattingBaseOptions{tern::matting_backbone(run.backbone)});
@@ -39,7 +42,9 @@ int main(int argc, char** argv) try {
       net,
       run.options(tern::matting_base_loss));
   learn.split({"aspp", "decoder"});
+  note.text("# Training");
   run.train(learn, {1e-4, 5e-4, 5e-4});
+  note.pictures(run.pictures());
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -16,6 +16,8 @@
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "notebook.h"
+
 namespace fs = std::filesystem;
 
 /// The photograph itself, or all in a folder, by name.
@@ -79,6 +81,8 @@ int main(int argc, char** argv) try {
   app.add_flag("--amp", amp, "compute in 16 bits");
   CLI11_PARSE(app, argc, argv);
 
+  tern::examples::Notebook note("Background matting: another background");
+  note.text("# A network from a file, and photographs");
   const torch::Device device = tern::DataBunch::default_device();
   tern::Model model = network(checkpoint, type, backbone);
   model.to(device);
@@ -92,6 +96,7 @@ int main(int argc, char** argv) try {
           ? torch::tensor({51, 178, 89}, torch::kByte).view({1, 1, 3})
           : tern::read_image(target.string());
 
+  note.text("# Each photograph");
   for (const char* kind : {"com", "pha", "fgr"}) {
     fs::create_directories(out / kind);
   }
@@ -126,6 +131,8 @@ int main(int argc, char** argv) try {
     if (truths.empty()) break;
     fmt::print("{} {:.5f}\n", error.name(), error.compute().item<double>());
   }
+  const fs::path first = fs::path(frames[0]).stem().string() + ".png";
+  note.pictures({out / "com" / first, out / "pha" / first});
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -13,6 +13,7 @@
 #include <tern/tern.h>
 
 #include "matting_run.h"
+#include "notebook.h"
 
 int main(int argc, char** argv) try {
   tern::examples::MattingRun run{
@@ -41,6 +42,8 @@ int main(int argc, char** argv) try {
       ->check(CLI::IsMember({1, 3}));
   CLI11_PARSE(app, argc, argv);
 
+  tern::examples::Notebook note("Background matting: refinement");
+  note.text("# Network, data and losses");
   tern::seed_everything(42);
   refine.backbone = tern::matting_backbone(run.backbone);
   refine.mode = tern::refine_mode(mode);
@@ -51,7 +54,9 @@ int main(int argc, char** argv) try {
       net,
       run.options(tern::matting_refine_loss));
   learn.split({"aspp", "decoder", "refiner"});
+  note.text("# Training");
   run.train(learn, {5e-5, 5e-5, 1e-4, 3e-4});
+  note.pictures(run.pictures());
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -103,7 +103,8 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
   fs::create_directories(log);
   for (double& lr : rates) lr *= rate;
   set_precision(learn, precision);
-  learn.to_distributed();
+  // A few pictures for each process are too few for norms of their own.
+  learn.to_distributed({.sync_batch_norm = true});
   learn.add<TensorBoard>({.folder = log, .every = loss_interval});
   log_pictures(learn, images_interval);
   if (has_checkpoint(checkpoints)) {
@@ -133,6 +134,15 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
   learn.export_model(network);
   show_mattes(learn, log / "after.png");
   fmt::print("network: {}, pictures: {}\n", network.string(), log.string());
+}
+
+std::vector<fs::path> MattingRun::pictures() const {
+  std::vector<fs::path> files;
+  for (const char* file : {"before.png", "after.png"}) {
+    const fs::path path = fs::path("log") / name / file;
+    if (fs::exists(path)) files.push_back(path);
+  }
+  return files;
 }
 
 }  // namespace tern::examples
