@@ -1,6 +1,7 @@
 """Two processes under DistributedDataParallel: gradients of the last step and
 weights after twenty, plain and with torch's compression hooks."""
 
+import os
 import pathlib
 import tempfile
 
@@ -38,7 +39,10 @@ def run_rank(rank: int, folder: str) -> None:
     runs = [run(rank, travel_as) for travel_as in HOOKS]
     if rank == 0:
         torch.save(runs, pathlib.Path(folder) / "runs.pt")
+    dist.barrier()
     dist.destroy_process_group()
+    # Python's own end sometimes destroys a thread of Gloo's that still runs.
+    os._exit(0)
 
 
 def run(rank: int, travel_as: str) -> dict:
