@@ -186,12 +186,7 @@ void Distributed::on_train_end(Learner& learn) {
 
 // Or the next fit would take other steps on each rank.
 void Distributed::broadcast_optimizer(Learner& learn) {
-  optim::ParameterNames names;
-  for (const auto& group : learn.optimizer().param_groups()) {
-    for (const torch::Tensor& param : group.params()) {
-      names.emplace(param.unsafeGetTensorImpl(), std::to_string(names.size()));
-    }
-  }
+  const auto names = optim::numbered_names(learn.optimizer());
   const StateDict state =
       broadcast_state(*group_, optim::named_state(learn.optimizer(), names));
   if (group_->rank() == 0) return;

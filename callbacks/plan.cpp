@@ -121,15 +121,10 @@ void add_bytes(Learner& learn, TrainingPlan& plan) {
 
 // 0 for an optimizer whose state nobody can look into.
 int64_t optimizer_bytes(torch::optim::Optimizer& optimizer) {
-  optim::ParameterNames names;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const torch::Tensor& p : group.params()) {
-      names[p.unsafeGetTensorImpl()] = std::to_string(names.size());
-    }
-  }
   int64_t bytes = 0;
   try {
-    for (const auto& entry : optim::named_state(optimizer, names)) {
+    for (const auto& entry :
+         optim::named_state(optimizer, optim::numbered_names(optimizer))) {
       bytes += static_cast<int64_t>(entry.value().nbytes());
     }
   } catch (const c10::NotImplementedError&) {

@@ -186,6 +186,16 @@ void read_state(
 
 }  // namespace
 
+ParameterNames numbered_names(const Optimizer& optimizer) {
+  ParameterNames names;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& param : group.params()) {
+      names.emplace(param.unsafeGetTensorImpl(), std::to_string(names.size()));
+    }
+  }
+  return names;
+}
+
 StateDict named_state(Optimizer& optimizer, const ParameterNames& names) {
   StateDict result;
   const auto& groups = optimizer.param_groups();

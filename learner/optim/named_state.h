@@ -14,6 +14,9 @@ namespace tern::optim {
 /// An optimizer's parameters by their names in the model.
 using ParameterNames = std::unordered_map<c10::TensorImpl*, std::string>;
 
+/// Names for those who need any: "0", "1", ... in the optimizer's order.
+ParameterNames numbered_names(const torch::optim::Optimizer& optimizer);
+
 /// Everything that the optimizer remembers, as tensors: of each parameter
 /// "layer1.weight/exp_avg" and the like by PyTorch's names, of each group
 /// "0/lr", "0/momentum" and "0/weight_decay", which schedules move. Tensors

@@ -23,18 +23,6 @@ namespace {
 
 using torch::Tensor;
 
-constexpr int kWarmUp = 2;
-
-template <class Step>
-double median_seconds(int steps, const Step& step) {
-  std::vector<double> times;
-  for (int i = -kWarmUp; i < steps; ++i) {
-    const double time = tern::bench::seconds(step);
-    if (i >= 0) times.push_back(time);
-  }
-  return tern::bench::median(times);
-}
-
 // Forward and loss in bfloat16, through a scaler as with half.
 template <class Loss>
 double train(
@@ -42,7 +30,7 @@ double train(
     const Loss& loss_of_batch,
     torch::optim::Optimizer& optimizer) {
   tern::GradScaler scaler({.device = torch::kCPU});
-  return median_seconds(steps, [&] {
+  return tern::bench::median_seconds(steps, [&] {
     Tensor loss;
     {
       const tern::AutocastGuard autocast(torch::kCPU);
@@ -107,7 +95,7 @@ double optimizer_side(int steps) {
   tern::GradScaler scaler({.device = torch::kCPU});
   scaler.scale(torch::ones({}));
   for (const Tensor& w : weights) w.mutable_grad() = torch::randn_like(w);
-  return median_seconds(steps, [&] {
+  return tern::bench::median_seconds(steps, [&] {
     scaler.step(optimizer);
     scaler.update();
   });

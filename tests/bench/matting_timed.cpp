@@ -20,18 +20,6 @@ namespace {
 
 using torch::Tensor;
 
-constexpr int kWarmUp = 2;
-
-template <class Step>
-double median_seconds(int steps, const Step& step) {
-  std::vector<double> times;
-  for (int i = -kWarmUp; i < steps; ++i) {
-    const double time = tern::bench::seconds(step);
-    if (i >= 0) times.push_back(time);
-  }
-  return tern::bench::median(times);
-}
-
 double train(tern::Model model, int64_t n, int64_t side, bool bf16, int steps) {
   const Tensor src = torch::rand({n, 3, side, side});
   const Tensor bgr = torch::rand({n, 3, side, side});
@@ -40,7 +28,7 @@ double train(tern::Model model, int64_t n, int64_t side, bool bf16, int steps) {
   tern::optim::Adam optimizer(weights, torch::optim::AdamOptions(1e-4));
   tern::GradScaler scaler({.device = torch::kCPU, .enabled = bf16});
   model.train();
-  return median_seconds(steps, [&] {
+  return tern::bench::median_seconds(steps, [&] {
     Tensor loss;
     {
       const tern::AutocastGuard autocast(torch::kCPU, {}, bf16);
@@ -67,7 +55,7 @@ double patches(int steps) {
   const Tensor whole = torch::rand({kPictures, 6, kSide, kSide});
   const Tensor coarse = torch::rand({kPictures, 4, kSide, kSide});
   const Tensor err = torch::rand({kPictures, kSide * kSide / 16});
-  return median_seconds(steps, [&] {
+  return tern::bench::median_seconds(steps, [&] {
     const Tensor images = half.detach().requires_grad_();
     const Tensor top = std::get<1>(err.topk(kPatches, 1, true, false));
     const Tensor chosen = torch::zeros_like(err).scatter_(1, top, 1);

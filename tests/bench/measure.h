@@ -45,6 +45,16 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
+/// Of so many calls, after two to warm up.
+inline double median_seconds(int calls, const std::function<void()>& f) {
+  std::vector<double> times;
+  for (int i = -2; i < calls; ++i) {
+    const double time = seconds(f);
+    if (i >= 0) times.push_back(time);
+  }
+  return median(times);
+}
+
 struct Measured {
   double ours, theirs;
   /// How many times faster ours is.

@@ -26,14 +26,6 @@ tern::StateDict make_state() {
   return state;
 }
 
-double median_seconds(int times, const std::function<void()>& f) {
-  std::vector<double> seconds;
-  for (int i = 0; i < times; ++i) {
-    seconds.push_back(tern::bench::seconds(f));
-  }
-  return tern::bench::median(seconds);
-}
-
 // Uses every value once, as a model does that the weights go into.
 double total(const tern::StateDict& state) {
   double total = 0;
@@ -52,15 +44,16 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const torch::NoGradGuard no_grad;
   const tern::StateDict state = make_state();
-  const double write = median_seconds(times, [&] {
+  const double write = tern::bench::median_seconds(times, [&] {
     tern::save_safetensors(kFile, state, {}, {.durable = false});
   });
-  const double read =
-      median_seconds(times, [&] { total(tern::load_weights(kFile)); });
-  const double mapped = median_seconds(times, [&] {
+  const double read = tern::bench::median_seconds(times, [&] {
+    total(tern::load_weights(kFile));
+  });
+  const double mapped = tern::bench::median_seconds(times, [&] {
     total(tern::load_weights(kFile, {.memory_map = true}));
   });
-  const double open = median_seconds(times, [&] {
+  const double open = tern::bench::median_seconds(times, [&] {
     tern::load_weights(kFile, {.memory_map = true});
   });
   std::ofstream(json) << fmt::format(

@@ -57,6 +57,18 @@ void expect_equal_on_all(Learner& learn, const std::string& bytes) {
   }
 }
 
+void expect_near(
+    Learner& actual,
+    Learner& expected,
+    double relative,
+    double absolute) {
+  const Tensors a = parameters_of(actual), e = parameters_of(expected);
+  ASSERT_EQ(a.size(), e.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(a[i], e[i], relative, absolute)) << i;
+  }
+}
+
 TEST(Distributed, TrainsAsOneProcessWithTheWholeBatch) {
   // 250 samples: the last batch of an epoch is short.
   expect_ranks(2, [](const LaunchEnvironment& environment) {
@@ -75,13 +87,7 @@ TEST(Distributed, TrainsAsOneProcessWithTheWholeBatch) {
     Learner learn(shared, plain_net(7 + environment.rank), with_sgd());
     learn.to_distributed(kQuick).fit(3, 0.1);
     const Validation actual = learn.validate();
-    for (size_t i = 0; i < 4; ++i) {
-      EXPECT_TRUE(torch::allclose(
-          parameters_of(learn)[i],
-          parameters_of(alone)[i],
-          1e-5,
-          1e-6));
-    }
+    expect_near(learn, alone, 1e-5, 1e-6);
     EXPECT_NEAR(actual.loss, expected.loss, 1e-6);
     for (size_t i = 0; i < 2; ++i) {
       EXPECT_EQ(actual.metrics[i].value, expected.metrics[i].value);
@@ -148,13 +154,7 @@ TEST(Distributed, LearnsWithGradientsThatTravelIn16Bits) {
       DistributedOptions options = kQuick;
       options.reducer.compress_to = dtype;
       learn.to_distributed(options).fit(2, 0.1);
-      for (size_t i = 0; i < 4; ++i) {
-        EXPECT_TRUE(torch::allclose(
-            parameters_of(learn)[i],
-            parameters_of(plain)[i],
-            1e-2,
-            1e-2));
-      }
+      expect_near(learn, plain, 1e-2, 1e-2);
       EXPECT_FALSE(all_equal(parameters_of(learn), parameters_of(plain)));
       expect_equal_on_all(learn, bytes_of(learn));
     });
@@ -191,13 +191,7 @@ TEST(Distributed, TrainsWithSeveralDevicesInEachProcess) {
     Learner learn(data_of(16), plain_net(), with_sgd());
     const std::vector<torch::Device> devices = {torch::kCPU, torch::kCPU};
     learn.to_parallel(devices).to_distributed(kQuick).fit(2, 0.1);
-    for (size_t i = 0; i < 4; ++i) {
-      EXPECT_TRUE(torch::allclose(
-          parameters_of(learn)[i],
-          parameters_of(alone)[i],
-          1e-5,
-          1e-6));
-    }
+    expect_near(learn, alone, 1e-5, 1e-6);
     expect_equal_on_all(learn, bytes_of(learn));
   });
 }

@@ -13,6 +13,7 @@
 #include "tern/learner/optim/adamw.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
+#include "tern/tests/support/reduced_step.h"
 
 namespace tern::gradient_reducer_test {
 namespace {
@@ -116,17 +117,13 @@ TEST(GradientReducer, HasEveryRankSkipTheStepThatOverflowedOnOne) {
     optim::AdamW optimizer(net->parameters());
     GradScaler scaler({.device = torch::kCPU});
     for (int step = 0; step < 3; ++step) {
-      auto x = torch::ones({4, 8});
-      if (step == 1 && environment.rank == 1) {
-        x[0][0] = std::numeric_limits<float>::infinity();
-      }
-      reducer.before_forward();
-      const auto out = net->forward(x);
-      reducer.before_backward({out});
-      scaler.scale(out.square().mean()).backward();
-      scaler.step(optimizer);
-      scaler.update();
-      optimizer.zero_grad();
+      reduced_step(
+          reducer,
+          net,
+          optimizer,
+          scaler,
+          torch::ones({4, 8}),
+          /*overflows=*/step == 1 && environment.rank == 1);
     }
     EXPECT_EQ(scaler.get_scale(), 32768);
     std::string state = std::to_string(scaler.growth_tracker());

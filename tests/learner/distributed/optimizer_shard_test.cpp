@@ -1,7 +1,5 @@
 #include "tern/learner/distributed/optimizer_shard.h"
 
-#include <limits>
-
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -15,6 +13,7 @@
 #include "tern/learner/optim/adamw.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
+#include "tern/tests/support/reduced_step.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::optimizer_shard_test {
@@ -46,7 +45,7 @@ TEST(OptimizerShard, GivesTheLargestToWhoHasLeast) {
   EXPECT_EQ(OptimizerShard::owners({1}, 4), std::vector<int64_t>{0});
 }
 
-// Three steps by hand, the second of which overflows on the last rank.
+// Four steps by hand, the second of which overflows on the last rank.
 torch::nn::Sequential train(
     const std::shared_ptr<ProcessGroup>& group,
     optim::AdamW& optimizer,
@@ -55,17 +54,14 @@ torch::nn::Sequential train(
   GradScaler scaler({.device = torch::kCPU});
   torch::manual_seed(group->rank());
   for (int step = 0; step < 4; ++step) {
-    auto x = torch::randn({4, 8});
-    if (step == 1 && group->rank() + 1 == group->world_size()) {
-      x[0][0] = std::numeric_limits<float>::infinity();
-    }
-    reducer.before_forward();
-    const auto out = net->forward(x);
-    reducer.before_backward({out});
-    scaler.scale(out.square().mean()).backward();
-    scaler.step(optimizer);
-    scaler.update();
-    optimizer.zero_grad();
+    const bool is_last = group->rank() + 1 == group->world_size();
+    reduced_step(
+        reducer,
+        net,
+        optimizer,
+        scaler,
+        torch::randn({4, 8}),
+        /*overflows=*/step == 1 && is_last);
   }
   EXPECT_EQ(scaler.get_scale(), 32768);
   return net;
