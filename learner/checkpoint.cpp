@@ -5,8 +5,10 @@
 #include "tern/learner/checkpoint.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fcntl.h>
+#include <future>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -103,20 +105,30 @@ void write_files(
     const fs::path& folder,
     const Checkpoint& checkpoint,
     bool durable) {
-  const SaveWeightsOptions options{.durable = durable};
+  struct Part {
+    const char* name;
+    SafetensorsImage image;
+    std::future<std::string> sha256;
+  };
+  const auto part = [&](const char* name,
+                        const StateDict& state,
+                        const std::map<std::string, std::string>& metadata) {
+    return Part{name, SafetensorsImage(state, metadata, folder / name), {}};
+  };
+  std::array<Part, 3> parts{
+      part(kModel, checkpoint.model, {}),
+      part(kOptimizer, checkpoint.optimizer, {}),
+      part(kTraining, checkpoint.training, checkpoint.settings)};
+  // Hashed while they are written. The default policy of std::async does it in
+  // get() where no thread is to be had.
+  for (Part& part : parts) {
+    part.sha256 = std::async([&part] { return part.image.sha256(); });
+  }
+  for (const Part& part : parts) part.image.write(folder / part.name, durable);
   // The manifest is written last, and after it nothing can be missing.
-  save_safetensors(folder / kModel, checkpoint.model, {}, options);
-  save_safetensors(folder / kOptimizer, checkpoint.optimizer, {}, options);
-  save_safetensors(
-      folder / kTraining,
-      checkpoint.training,
-      checkpoint.settings,
-      options);
   Manifest manifest{checkpoint.run, checkpoint.step, {}};
-  for (const char* name : {kModel, kOptimizer, kTraining}) {
-    const fs::path path = folder / name;
-    manifest.files.push_back(
-        {name, file_size(open_regular_file(path), path), sha256_file(path)});
+  for (Part& part : parts) {
+    manifest.files.push_back({part.name, part.image.size(), part.sha256.get()});
   }
   AtomicFile file(folder / kManifest);
   file.write(to_text(manifest));

@@ -226,27 +226,54 @@ StateDict load_weights(
   return state;
 }
 
+SafetensorsImage::SafetensorsImage(
+    const StateDict& state,
+    const std::map<std::string, std::string>& metadata,
+    const std::filesystem::path& path,
+    bool checksum) {
+  const std::vector<StoredTensor> tensors = describe(state, "save_safetensors");
+  for (const size_t i : safetensors_order(tensors)) {
+    tensors_.push_back(dense_on_cpu(state[i].value(), /*keep_strides=*/false));
+  }
+  std::map<std::string, std::string> all = metadata;
+  if (checksum) {
+    Sha256 hash;
+    for (const torch::Tensor& tensor : tensors_) hash.update(bytes_of(tensor));
+    all[kSafetensorsChecksum] = hash.hex_digest();
+  }
+  header_ = safetensors_header(tensors, all, path.string());
+}
+
+int64_t SafetensorsImage::size() const {
+  size_t bytes = header_.size();
+  for (const torch::Tensor& tensor : tensors_) bytes += tensor.nbytes();
+  return static_cast<int64_t>(bytes);
+}
+
+std::string SafetensorsImage::sha256() const {
+  Sha256 hash;
+  hash.update(std::span(
+      reinterpret_cast<const uint8_t*>(header_.data()),
+      header_.size()));
+  for (const torch::Tensor& tensor : tensors_) hash.update(bytes_of(tensor));
+  return hash.hex_digest();
+}
+
+void SafetensorsImage::write(const std::filesystem::path& path, bool durable)
+    const {
+  AtomicFile file(path);
+  file.write(header_);
+  for (const torch::Tensor& tensor : tensors_) file.write(bytes_of(tensor));
+  file.commit(durable);
+}
+
 void save_safetensors(
     const std::filesystem::path& path,
     const StateDict& state,
     const std::map<std::string, std::string>& metadata,
     const SaveWeightsOptions& options) {
-  const std::vector<StoredTensor> tensors = describe(state, __func__);
-  const std::vector<size_t> order = safetensors_order(tensors);
-  const auto contiguous = [&](size_t i) {
-    return dense_on_cpu(state[i].value(), /*keep_strides=*/false);
-  };
-  std::map<std::string, std::string> all = metadata;
-  if (options.checksum) {
-    Sha256 hash;
-    for (const size_t i : order) hash.update(bytes_of(contiguous(i)));
-    all[kSafetensorsChecksum] = hash.hex_digest();
-  }
-  const std::string header = safetensors_header(tensors, all, path.string());
-  AtomicFile file(path);
-  file.write(header);
-  for (const size_t i : order) file.write(bytes_of(contiguous(i)));
-  file.commit(options.durable);
+  SafetensorsImage(state, metadata, path, options.checksum)
+      .write(path, options.durable);
 }
 
 void save_pth(

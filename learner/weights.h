@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "tern/learner/state_dict.h"
 
@@ -46,6 +47,26 @@ struct SaveWeightsOptions {
   /// Put the SHA-256 of the tensors into a safetensors file's metadata (as
   /// "tern.sha256"); `load_weights` then refuses the file if a bit differs.
   bool checksum = false;
+};
+
+/// A safetensors file in memory, for who wants to hash it beside writing it.
+/// The tensors must not change as long as it lives.
+class SafetensorsImage {
+ public:
+  /// \param path  For errors. \throws as save_safetensors.
+  SafetensorsImage(
+      const StateDict& state,
+      const std::map<std::string, std::string>& metadata,
+      const std::filesystem::path& path,
+      bool checksum = false);
+
+  int64_t size() const;        ///< bytes of the file
+  std::string sha256() const;  ///< of the file, in hexadecimal
+  void write(const std::filesystem::path& path, bool durable = true) const;
+
+ private:
+  std::string header_;
+  std::vector<torch::Tensor> tensors_;  // on the CPU, in the file's order
 };
 
 /// Writes a safetensors file, which Python's `safetensors` opens. Tensors may

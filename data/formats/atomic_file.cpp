@@ -18,6 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr size_t kWorthStarting = size_t{1} << 20;
+
 // A writer holds a lock on its file, so a file that can be locked has lost its
 // writer.
 void remove_leftovers(const fs::path& target) {
@@ -66,6 +68,14 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::span<const uint8_t> bytes) {
   write_all(file_, bytes, target_);
+  // The disk begins while more is written, so that commit() waits less.
+  if (bytes.size() >= kWorthStarting) {
+    ::sync_file_range(
+        file_.fd(),
+        static_cast<off64_t>(size_),
+        static_cast<off64_t>(bytes.size()),
+        SYNC_FILE_RANGE_WRITE);
+  }
   size_ += bytes.size();
 }
 

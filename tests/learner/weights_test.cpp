@@ -13,6 +13,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/state_dicts.h"
 #include "tern/tests/support/temp_folder.h"
@@ -136,6 +137,17 @@ TEST(Weights, AFailedSaveLeavesTheOldFile) {
       [&] { save_pth(temp / "no/such/folder/a.pth", small_state()); },
       {"no/such/folder/a.pth", "No such file"});
   EXPECT_EQ(temp.entries(), 1);
+}
+
+TEST(Weights, AnImageKnowsTheSizeAndHashOfTheFile) {
+  const TempFolder temp;
+  StateDict state = small_state();
+  state.insert("transposed", torch::randn({1000, 700}).t());
+  const SafetensorsImage image(state, {{"note", "hi"}}, temp / "a");
+  image.write(temp / "a");
+  EXPECT_EQ(image.sha256(), sha256_file(temp / "a"));
+  EXPECT_EQ(image.size(), std::filesystem::file_size(temp / "a"));
+  EXPECT_TRUE(same_state(load_weights(temp / "a"), state));
 }
 
 TEST(Weights, AChecksumRefusesEveryChangedBitOfTheTensors) {
