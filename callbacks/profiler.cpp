@@ -91,7 +91,9 @@ void Profiler::add(Learner& learn, Phase phase, Clock::time_point end) {
 void Profiler::enter(Phase phase) {
   if (!options_.nvtx || !is_on_) return;
   if (is_in_range_) nvtx_pop();
-  nvtx_push(kNames[static_cast<size_t>(phase)]);
+  // When the batch arrived is known only afterwards: one range for both.
+  nvtx_push(
+      phase == Phase::data_wait ? "data wait, to device" : to_string(phase));
   is_in_range_ = true;
 }
 

@@ -31,7 +31,7 @@ int main(int argc, char** argv) try {
 
   tern::examples::Notebook note("Background matting: the base network");
   note.text("# Network, data and losses");
-  tern::seed_everything(42);
+  tern::seed_everything(run.seed);
   tern::MattingBase net(
       tern::MattingBaseOptions{tern::matting_backbone(run.backbone)});
   for (const std::string& file : {pretrained, checkpoint}) {

@@ -44,7 +44,7 @@ int main(int argc, char** argv) try {
 
   tern::examples::Notebook note("Background matting: refinement");
   note.text("# Network, data and losses");
-  tern::seed_everything(42);
+  tern::seed_everything(run.seed);
   refine.backbone = tern::matting_backbone(run.backbone);
   refine.mode = tern::refine_mode(mode);
   tern::MattingRefine net(refine);

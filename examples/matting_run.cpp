@@ -77,6 +77,7 @@ void MattingRun::add_options(CLI::App& app) {
   app.add_option("--rate", rate, "factor on all learning rates")
       ->check(CLI::PositiveNumber);
   app.add_flag("--one-cycle", one_cycle, "rates that rise and fall");
+  app.add_option("--seed", seed, "of the first weights");
 }
 
 DataBunch MattingRun::data(Range pair_scale) const {

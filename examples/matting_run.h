@@ -26,6 +26,7 @@ struct MattingRun {
   int64_t size = 512, batch_size = 8, workers = 2, epochs = 8;
   double rate = 1;
   bool one_cycle = false;
+  uint64_t seed = 42;
   int64_t loss_interval = 10, images_interval = 2000,
           checkpoint_interval = 5000;
 

@@ -24,9 +24,8 @@ Model load_matting_model(
 /// Finds what stands before a background of which there is a photograph too.
 ///
 ///   Model model = load_matting_model("person.safetensors");
-///   Matte matte = find_matte(model, read_image("me.jpg"),
-///   read_image("room.jpg")); save_image("beach.png", place_over(matte,
-///   read_image("beach.jpg")));
+///   auto matte = find_matte(model, read_image("a.jpg"), read_image("b.jpg"));
+///   save_image("c.png", place_over(matte, read_image("beach.jpg")));
 ///
 /// \param src, bgr  [H, W, 3] kByte, RGB, of one size and any: with what is in
 ///                  front, and without it, from the same place.

@@ -2,6 +2,7 @@
 import argparse
 import itertools
 import json
+import pathlib
 import resource
 import time
 
@@ -90,6 +91,72 @@ def train(folder):
     return (time.perf_counter() - begin) * 1000 / (batch_size * batches)
 
 
+def shrunk(folder):
+    """Copies with a shorter side of 160 pixels, as Tern's pack has them."""
+    from PIL import Image, ImageOps
+
+    copies = pathlib.Path("shrunk")
+    for file in pathlib.Path(folder).glob("*/*/*.*"):
+        copy = copies / file.relative_to(folder)
+        if copy.exists():
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        image = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
+        scale = 160 / min(image.size)
+        size = [max(160, round(side * scale)) for side in image.size]
+        image.resize(size, Image.BILINEAR).save(copy, quality=95)
+    return copies
+
+
+def recipe(folder, epochs, seed):
+    """The recipe of docs/vision.md with fastai's own parts, in fp32: its mixed
+    precision is for GPUs only."""
+    from fastai.vision.all import (
+        Brightness,
+        Contrast,
+        Flip,
+        ImageDataLoaders,
+        LabelSmoothingCrossEntropy,
+        Normalize,
+        RandomResizedCrop,
+        accuracy,
+        imagenet_stats,
+        resnet18,
+        set_seed,
+        vision_learner,
+    )
+
+    begin = time.perf_counter()
+    set_seed(seed)
+    data = ImageDataLoaders.from_folder(
+        shrunk(folder),
+        valid="validation",
+        bs=32,
+        num_workers=2,
+        item_tfms=RandomResizedCrop(128, min_scale=0.35),
+        batch_tfms=[
+            Flip(),
+            Brightness(),
+            Contrast(),
+            Normalize.from_stats(*imagenet_stats),
+        ],
+    )
+    learn = vision_learner(
+        data,
+        resnet18,
+        pretrained=False,
+        loss_func=LabelSmoothingCrossEntropy(),
+        metrics=accuracy,
+        wd_bn_bias=False,
+    )
+    learn.model = learn.model.to(memory_format=torch.channels_last)
+    learn.fit_one_cycle(epochs, 4e-3)
+    return {
+        "seconds": time.perf_counter() - begin,
+        "accuracy": float(learn.validate()[1]),
+    }
+
+
 def peak_megabytes():
     """Of this process and of its largest worker."""
     kinds = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
@@ -122,19 +189,23 @@ def main():
     parser.add_argument("--job", required=True)
     parser.add_argument("--peer", default="torchvision")
     parser.add_argument("--data")
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--json", required=True)
     arguments = parser.parse_args()
-    if arguments.job == "augment":
-        seconds = augment()
+    if arguments.job == "recipe":
+        report = recipe(arguments.data, arguments.epochs, arguments.seed)
+    elif arguments.job == "augment":
+        report = {"seconds": augment()}
     elif arguments.job == "train":
-        seconds = train(arguments.data)
+        report = {"seconds": train(arguments.data)}
     elif arguments.peer == "fastai":
-        seconds = load(fastai_loader(arguments.data))
+        report = {"seconds": load(fastai_loader(arguments.data))}
     else:
-        seconds = load(torchvision_loader(arguments.data, arguments.peer))
+        loader = torchvision_loader(arguments.data, arguments.peer)
+        report = {"seconds": load(loader)}
     with open(arguments.json, "w") as file:
-        report = {"seconds": seconds, "peak_megabytes": peak_megabytes()}
-        json.dump(report, file)
+        json.dump(report | {"peak_megabytes": peak_megabytes()}, file)
 
 
 if __name__ == "__main__":
