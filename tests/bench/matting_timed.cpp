@@ -89,6 +89,9 @@ int main(int argc, char** argv) {
       job == "base"     ? train(tern::MattingBase(), 4, 256, bf16, steps)
       : job == "refine" ? train(tern::MattingRefine(), 2, 512, bf16, steps)
                         : patches(steps);
-  std::ofstream(json) << fmt::format("{{\"step_seconds\": {}}}\n", seconds);
+  std::ofstream(json) << fmt::format(
+      "{{\"step_seconds\": {}, \"peak_megabytes\": {}}}\n",
+      seconds,
+      tern::bench::peak_megabytes());
   return 0;
 }

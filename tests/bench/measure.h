@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <sys/resource.h>
 #include <time.h>
 #include <vector>
 
@@ -53,6 +54,13 @@ inline double median_seconds(int calls, const std::function<void()>& f) {
     if (i >= 0) times.push_back(time);
   }
   return median(times);
+}
+
+/// The most memory that this process has had, in MB.
+inline double peak_megabytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
 struct Measured {

@@ -14,6 +14,7 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/losses/label_smoothing.h"
 #include "tern/learner/metrics/metrics.h"
+#include "tern/tests/bench/measure.h"
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/presize.h"
@@ -42,15 +43,6 @@ DataBunch photographs(const std::string& folder, int64_t batch_size) {
        .transforms = {{random_resized_crop(), flip_lr()}, {centre_crop()}},
        .batch_size = batch_size,
        .workers = 2});
-}
-
-/// The most memory that this process has had, in MB.
-double peak_megabytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / 1024;
-  }
-  return 0;
 }
 
 /// Seconds for 1000 images of training ResNet-18, after a few batches.
@@ -171,6 +163,6 @@ int main(int argc, char** argv) {
       "{{\"seconds\": {}, \"accuracy\": {}, \"peak_megabytes\": {}}}\n",
       report.seconds,
       report.accuracy,
-      peak_megabytes());
+      bench::peak_megabytes());
   return 0;
 }

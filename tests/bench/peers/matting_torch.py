@@ -3,6 +3,7 @@ with the networks of tests/vision/models/matting_net.py."""
 import argparse
 import json
 import pathlib
+import resource
 import statistics
 import sys
 import time
@@ -83,8 +84,13 @@ def main():
         seconds = train(MattingRefine("mobilenet_v2"), 2, 512, bf16, steps)
     else:
         seconds = patches(steps)
+    report = {
+        "step_seconds": seconds,
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        / 1024,
+    }
     with open(arguments.json, "w") as file:
-        json.dump({"step_seconds": seconds}, file)
+        json.dump(report, file)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,10 @@ COMPARISONS = [
             peer_program="matting_torch.py",
             tern_program="tests/bench/matting_timed",
             options=options,
-            rows=[Row("step_seconds", "the step", goal=1)],
+            rows=[
+                Row("step_seconds", "the step", goal=1),
+                Row("peak_megabytes", "memory", goal=1, unit="MB"),
+            ],
         )
         for name, options, title in [
             *(
