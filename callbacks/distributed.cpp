@@ -14,7 +14,7 @@
 #include "tern/data/random.h"
 #include "tern/data/sharded_sampler.h"
 #include "tern/learner/distributed/broadcast_state.h"
-#include "tern/learner/distributed/sync_batch_norm.h"
+#include "tern/learner/distributed/convert_sync_batchnorm.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/named_state.h"
@@ -22,8 +22,6 @@
 namespace tern {
 
 namespace {
-
-constexpr std::chrono::milliseconds kNewsPatience(500);
 
 const ShardedSampler& shard(Learner& learn) {
   const DataLoader& train = learn.data().loader(Split::train);
@@ -156,12 +154,15 @@ void Distributed::on_eval_begin(Learner& learn) {
 
 // Says what happened on the rank where it happened, if that was not here.
 void Distributed::explain(const std::exception& error) {
+  if (dynamic_cast<const DistributedError*>(&error)) {  // it was told already
+    group_->leave();
+    return;
+  }
   const std::string reason = message_of(error);
-  const auto told = group_->error_of_others(kNewsPatience);
-  const bool is_connection = reason.find("gloo") != std::string::npos;
+  const auto told = group_->error_of_others();
+  const bool is_connection = ProcessGroup::is_about_connections(reason);
   if (!told && !is_connection) group_->tell_error(reason);
   group_->leave();
-  if (dynamic_cast<const DistributedError*>(&error)) return;
   if (told) throw DistributedError(fmt::format("[Learner::fit] {}", *told));
   if (is_connection) {
     throw DistributedError(fmt::format(
@@ -175,6 +176,7 @@ void Distributed::explain(const std::exception& error) {
 }
 
 void Distributed::on_train_end(Learner& learn) {
+  if (reducer_ && !learn.state().failed) times_ = reducer_->times();
   reducer_.reset();
   learn.state().on_error = nullptr;
   if (learn.state().failed) return;
@@ -200,7 +202,9 @@ Learner& Learner::to_distributed() {
 Learner& Learner::to_distributed(const DistributedOptions& options) {
   const auto environment = LaunchEnvironment::read();
   if (!environment.is_distributed()) return *this;
-  auto group = ProcessGroup::connect(environment, options.group);
+  ProcessGroupOptions group_options = options.group;
+  group_options.device = data_.device;
+  auto group = ProcessGroup::connect(environment, group_options);
   set_ranks(group);
   if (!is_main_process()) options_.sink = silent();
   if (options.sync_batch_norm) convert_sync_batchnorm(model_, group);

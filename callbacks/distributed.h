@@ -16,7 +16,7 @@ struct DistributedOptions {
   ProcessGroupOptions group = {};
   GradientReducerOptions reducer = {};
   /// BatchNorm takes its statistics over the batches of all ranks; see
-  /// learner/distributed/sync_batch_norm.h.
+  /// learner/distributed/convert_sync_batchnorm.h.
   bool sync_batch_norm = false;
   /// Each rank keeps its part of the optimizer's state and fp32 masters: less
   /// memory, the same bits; see callbacks/sharded_optimizer.h.
@@ -54,6 +54,8 @@ class Distributed final : public Callback {
   int order() const override { return callback_order::kLast; }
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
+  /// Of the last complete fit.
+  const CommunicationTimes& times() const { return times_; }
 
  private:
   void check_equal(Learner& learn);
@@ -66,6 +68,7 @@ class Distributed final : public Callback {
   std::shared_ptr<ProcessGroup> group_;
   GradientReducerOptions options_;
   std::unique_ptr<GradientReducer> reducer_;
+  CommunicationTimes times_;
 };
 
 }  // namespace tern

@@ -1,5 +1,6 @@
 #include "tern/callbacks/profiler.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/nvtx.h"
+#include "tern/callbacks/peak_memory.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -81,6 +83,11 @@ Profiler::~Profiler() = default;
 void Profiler::add(Learner& learn, Phase phase, Clock::time_point end) {
   if (!is_on_) return;
   seconds_[static_cast<size_t>(phase)] += seconds_of(end - mark_);
+  if (memory_) {
+    int64_t& peak = peak_bytes_[static_cast<size_t>(phase)];
+    peak = std::max(peak, memory_->peak_bytes());
+    memory_->reset_peak();
+  }
   if (trace_ && batches_ < options_.trace_batches) {
     spans_.push_back(
         {phase, mark_, end, learn.state().epoch, learn.state().batch});
@@ -106,6 +113,7 @@ void Profiler::spent(Learner& learn, Phase phase) {
 
 void Profiler::restart() {
   seconds_.fill(0);
+  peak_bytes_.fill(0);
   batches_ = 0;
   spans_.clear();
   start_ = mark_ = Clock::now();
@@ -119,6 +127,13 @@ void Profiler::on_train_begin(Learner& learn) {
         learn.options().path / *options_.trace,
         /*append=*/false,
         learn.options().sink);
+  }
+  if (options_.memory) {
+    TORCH_CHECK_VALUE(
+        !learn.find<PeakMemory>(),
+        "[Profiler] PeakMemory measures memory too, and one of them would "
+        "reset the other; remove it, or leave out Profiler's `memory`.");
+    memory_ = std::make_unique<MemoryMeter>(learn.data().device);
   }
   last_ = std::make_shared<Last>(*this);
   learn.add(last_);
@@ -179,6 +194,7 @@ void Profiler::on_train_end(Learner& learn) {
   spent(learn, Phase::other);
   if (std::exchange(is_in_range_, false)) nvtx_pop();
   is_on_ = false;
+  memory_.reset();
   learn.remove(*last_);
   if (trace_) write_trace();
   trace_.reset();
@@ -189,14 +205,18 @@ void Profiler::show(Learner& learn) const {
   const double total = seconds_of(mark_ - start_);
   SinkImpl& sink = learn.sink();
   sink.line(fmt::format("Profiler: {} batches in {:.2f} s", batches_, total));
-  sink.line("phase        seconds    share  ms/batch");
+  sink.line(fmt::format(
+      "phase        seconds    share  ms/batch{}",
+      options_.memory ? "  peak MiB" : ""));
   for (size_t i = 0; i < kPhases; ++i) {
+    const double mebibytes = static_cast<double>(peak_bytes_[i]) / (1 << 20);
     sink.line(fmt::format(
-        "{:<11}{:>9.3f}  {:>5.1f} %  {:>8.3f}",
+        "{:<11}{:>9.3f}  {:>5.1f} %  {:>8.3f}{}",
         kNames[i],
         seconds_[i],
         total > 0 ? 100 * seconds_[i] / total : 0,
-        batches_ ? 1e3 * seconds_[i] / static_cast<double>(batches_) : 0));
+        batches_ ? 1e3 * seconds_[i] / static_cast<double>(batches_) : 0,
+        options_.memory ? fmt::format("  {:>8.1f}", mebibytes) : ""));
   }
 }
 

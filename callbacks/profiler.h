@@ -9,6 +9,7 @@
 
 #include "tern/callbacks/log_file.h"
 #include "tern/learner/callback.h"
+#include "tern/learner/memory_meter.h"
 
 namespace tern {
 
@@ -34,9 +35,11 @@ const char* to_string(Phase phase);
 ///   learn.add<Profiler>().fit(1);
 ///
 ///   Profiler: 64 batches in 1.20 s
-///   phase        seconds    share  ms/batch
-///   data wait      0.012    1.0 %     0.188
+///   phase        seconds    share  ms/batch  peak MiB
+///   data wait      0.012    1.0 %     0.188      17.2
 ///   ...
+///
+/// (The last column with `memory`.)
 ///
 /// A GPU works on while the host goes ahead: times are then those of the host,
 /// and a phase that waits gets the time of those before it. `synchronize` waits
@@ -55,6 +58,9 @@ class Profiler final : public Callback {
     /// Mark the phases as NVTX ranges, for Nsight Systems. Nothing happens
     /// where no tool listens, or in a build without CUDA.
     bool nvtx = false;
+    /// Measure the most memory that tensors take in each phase, as
+    /// `MemoryMeter` does; on a GPU for the whole device.
+    bool memory = false;
     /// Tell the sink the table when a fit ends.
     bool show = true;
     /// Measure in trials too (lr_find, dry_run, plan).
@@ -70,6 +76,10 @@ class Profiler final : public Callback {
     return seconds_[static_cast<size_t>(phase)];
   }
   int64_t batches() const { return batches_; }
+  /// The most bytes that were alive at once in a phase; 0 without `memory`.
+  int64_t peak_bytes(Phase phase) const {
+    return peak_bytes_[static_cast<size_t>(phase)];
+  }
   /// Forgets what was measured in this fit so far: its first, slow batches.
   void restart();
 
@@ -111,6 +121,8 @@ class Profiler final : public Callback {
   bool is_in_range_ = false;  // of NVTX
   Clock::time_point start_, mark_;
   std::array<double, kPhases> seconds_{};
+  std::array<int64_t, kPhases> peak_bytes_{};
+  std::unique_ptr<MemoryMeter> memory_;  // while a fit runs
   int64_t batches_ = 0;
   std::vector<Span> spans_;
   std::optional<LogFile> trace_;

@@ -1,5 +1,7 @@
 #include "tern/data/data_bunch.h"
 
+#include <cstdlib>
+
 #include <fmt/format.h>
 
 #include "tern/kernels/load_cuda.h"
@@ -51,7 +53,9 @@ const DataLoader& DataBunch::loader(Split split) const {
 }
 
 torch::Device DataBunch::default_device() {
-  return load_cuda() ? torch::Device(torch::kCUDA, 0) : torch::kCPU;
+  if (!load_cuda()) return torch::kCPU;
+  const char* const text = std::getenv("LOCAL_RANK");
+  return {torch::kCUDA, static_cast<int8_t>(text ? std::atoi(text) : 0)};
 }
 
 DataBunch DataBunch::create(

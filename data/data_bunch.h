@@ -70,7 +70,8 @@ struct DataBunch {
   /// The loader of a split. \throws c10::ValueError when there is none.
   const DataLoader& loader(Split split) const;
 
-  /// cuda:0 when there is a CUDA device, else the CPU.
+  /// The CUDA device of this process, if there is one, else the CPU: the one
+  /// that torchrun's LOCAL_RANK names, cuda:0 without it.
   static torch::Device default_device();
 
   /// Shrinks every image once and reads it from memory from then on; see

@@ -38,6 +38,7 @@ int main(int argc, char** argv) try {
 
   tern::examples::Notebook note("Several processes");
   note.text("# Data and a Learner, as in a single process");
+  tern::seed_everything(42);  // the first weights
   const std::filesystem::path path =
       data_path.empty() ? tern::untar_data(tern::urls::mnist_sample)
                         : std::filesystem::path(data_path);

@@ -1,5 +1,6 @@
 #include "tern/kernels/load_cuda.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 #include <torch/cuda.h>
 
 namespace tern {
@@ -70,6 +72,24 @@ bool load_cuda() {
   static const bool loaded = load_once();
   (void)loaded;  // false also when the program links LibTorch's CUDA library
   return torch::cuda::is_available();
+}
+
+void check_device_exists(
+    const char* where,
+    c10::Device device,
+    const char* cure) {
+  if (!device.is_cuda()) return;
+  const auto devices =
+      load_cuda() ? static_cast<int64_t>(torch::cuda::device_count()) : 0;
+  TORCH_CHECK_VALUE(
+      std::max<int64_t>(device.index(), 0) < devices,
+      fmt::format(
+          "[{}] the device is {}, and this machine has {} CUDA devices that "
+          "can be used; {}.",
+          where,
+          device.str(),
+          devices,
+          cure));
 }
 
 }  // namespace tern

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 namespace tern {
 
 /// Makes CUDA devices usable if the machine has any.
@@ -13,5 +15,13 @@ namespace tern {
 /// anybody asks for a CUDA device; a program that calls this function anywhere
 /// does it before main. Safe to call from any thread.
 bool load_cuda();
+
+/// For a call that takes a device. \param cure  What to do when it is not
+/// there. \throws c10::ValueError for a CUDA device that this machine does not
+/// have.
+void check_device_exists(
+    const char* where,
+    c10::Device device,
+    const char* cure);
 
 }  // namespace tern

@@ -21,6 +21,10 @@ Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
     train_epochs(epochs);
   } catch (const std::exception& error) {
     if (state_.on_error) state_.on_error(error);
+    explain_out_of_memory(
+        error,
+        state_.loss_grad.defined() ? "the backward pass"
+                                   : "the optimizer's step");
     throw;
   }
   fit.end();
@@ -127,12 +131,15 @@ Validation Learner::validate(Split split) {
   Tensors losses;
   std::vector<double> sizes;
   const DataLoader& whole = data_.loader(split);
+  const int64_t common_batches =
+      ranks_ && is_fitting_ ? batches_of_all_ranks(whole) : 0;
   evaluate(ranks_ ? shard_of(whole) : whole, /*with_loss=*/true, [&] {
     losses.push_back(state_.loss);
     sizes.push_back(static_cast<double>(state_.batch_data.size()));
     for (Metric& metric : options_.metrics) {
       metric.update(state_.outputs, state_.batch_data.targets);
     }
+    if (state_.batch < common_batches) share_wish_to_stop();
   });
   TORCH_CHECK_VALUE(
       !losses.empty() || state_.stop_training,

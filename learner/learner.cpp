@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/optim/adamw.h>
@@ -9,6 +10,7 @@
 #include <torch/utils.h>
 
 #include "tern/data/error_text.h"
+#include "tern/kernels/load_cuda.h"
 #include "tern/learner/host_memory.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/adamw.h"
@@ -52,6 +54,10 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
           options_.weight_decay));
   if (options_.seed) torch::manual_seed(options_.seed);
   if (data_.device.is_cpu()) keep_freed_memory();
+  check_device_exists(
+      "Learner",
+      data_.device,
+      "set DataBunch::device to one that is there, or to the CPU");
   model_.to(data_.device);
   groups_ = {model_.parameters()};
   TORCH_CHECK_VALUE(
@@ -98,9 +104,13 @@ Learner& Learner::remove(const Callback& callback) {
 // itself too.
 void Learner::run(void (Callback::*event)(Learner&)) {
   const bool is_main = is_main_process();
+  // A callback may have the Learner validate, which calls callbacks again.
+  const auto leave = c10::make_scope_exit(
+      [this, outer = running_callback_] { running_callback_ = outer; });
   for (size_t i = 0; i < callbacks_.size(); ++i) {
     Callback* const callback = callbacks_[i].get();
     const std::shared_ptr<Callback> keep = callbacks_[i];
+    running_callback_ = callback;
     if (is_main || !callback->writes_files()) (callback->*event)(*this);
     if (i < callbacks_.size() && callbacks_[i].get() != callback) {
       const auto at = std::find(callbacks_.begin(), callbacks_.end(), keep);
@@ -167,9 +177,8 @@ void Learner::end_batch() {
 Tensors Learner::forward(const Tensors& inputs) {
   try {
     return model_.forward(inputs);
-  } catch (const c10::OutOfMemoryError&) {
-    throw;
   } catch (const c10::Error& error) {
+    explain_out_of_memory(error, "the forward pass");
     const std::string reason = error.what_without_backtrace();
     throw c10::ValueError(
         {__func__, __FILE__, __LINE__},
@@ -185,8 +194,13 @@ torch::Tensor Learner::compute_loss() {
   const Tensors& targets = state_.batch_data.targets;
   if (!options_.loss) options_.loss = Loss::for_targets(targets);
   options_.loss.check_class_indices(state_.outputs, host_targets_);
-  return state_.loss_maker ? state_.loss_maker()
-                           : options_.loss(state_.outputs, targets);
+  try {
+    return state_.loss_maker ? state_.loss_maker()
+                             : options_.loss(state_.outputs, targets);
+  } catch (const std::exception& error) {
+    explain_out_of_memory(error, "the loss");
+    throw;
+  }
 }
 
 void Learner::step() {

@@ -37,9 +37,10 @@ struct LrFindOptions;
 struct ModelSummary;  // learner/model_summary.h
 struct TrainingPlan;  // callbacks/plan.h
 struct TrainingPlanOptions;
-struct ReportOptions;    // learner/report.h
-struct AmpOptions;       // callbacks/amp.h
-struct FineTuneOptions;  // callbacks/one_cycle.h
+struct MaxBatchSizeOptions;  // callbacks/max_batch_size.h
+struct ReportOptions;        // learner/report.h
+struct AmpOptions;           // callbacks/amp.h
+struct FineTuneOptions;      // callbacks/one_cycle.h
 struct FlatCosOptions;
 struct OneCycleOptions;
 struct SgdrOptions;
@@ -186,6 +187,10 @@ class Learner {
   /// callbacks/plan.h.
   TrainingPlan plan();
   TrainingPlan plan(const TrainingPlanOptions& options);
+  /// The largest batch size whose training step fits into memory, found by
+  /// trials that are undone; callbacks/max_batch_size.h.
+  int64_t max_batch_size();
+  int64_t max_batch_size(const MaxBatchSizeOptions& options);
   /// Writes what was trained so far as one HTML file; learner/report.h.
   /// \throws IoError if it cannot be written.
   void report(const std::filesystem::path& file);
@@ -352,6 +357,8 @@ class Learner {
   const LearnerOptions& options() const { return options_; }
   const std::vector<Metric>& metrics() const { return options_.metrics; }
   bool is_fitting() const { return is_fitting_; }
+  /// The callback that is called just now, or null; for those that watch.
+  const Callback* running_callback() const { return running_callback_; }
   /// Whether somebody has called request_stop since the running fit began.
   bool stop_requested() const { return stop_requested_; }
 
@@ -390,8 +397,14 @@ class Learner {
   void step();
   void zero_grad();
   void validate_after_epoch();
+  // Throws what says more, if that was the error; learner/out_of_memory.cpp.
+  void explain_out_of_memory(
+      const std::exception& error,
+      const char* part_of_step);
   void add_up_over_ranks(const torch::Tensor& sums);
   const DataLoader& shard_of(const DataLoader& loader);
+  int64_t batches_of_all_ranks(const DataLoader& loader) const;
+  void share_wish_to_stop();
   template <class Each>
   void evaluate(const DataLoader& loader, bool with_loss, const Each& each);
   class AugmentedPass;
@@ -404,6 +417,7 @@ class Learner {
   TrainState state_;
   std::shared_ptr<Recorder> recorder_;
   Callbacks callbacks_;  // in the order in which they run
+  const Callback* running_callback_ = nullptr;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<MasterWeights> masters_;
   std::vector<std::vector<ModelTensor>> groups_;   // parameters by layer group
@@ -422,7 +436,8 @@ class Learner {
   std::atomic<bool> stop_requested_ = false;
   std::shared_ptr<Ranks> ranks_;
   std::shared_ptr<TrainingShard> training_shard_;
-  std::map<const DataLoader*, std::shared_ptr<DataLoader>> shards_;
+  // By what is divided; a shard keeps it.
+  std::map<const Sampler*, std::shared_ptr<DataLoader>> shards_;
   std::atomic<bool> stop_wanted_ = false;
 };
 

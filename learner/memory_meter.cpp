@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Logging.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <fmt/format.h>
 
@@ -38,6 +40,11 @@ class MemoryMeter::CpuCounter final : public c10::MemoryReportingInfoBase {
     peak = std::max<int64_t>(peak, live);
   }
   bool memoryProfilingEnabled() const override { return true; }
+
+  // To stderr, LibTorch would say of blocks from before that it does not know
+  // their size.
+  const int log_level = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
+  ~CpuCounter() override { FLAGS_caffe2_log_level = log_level; }
 
   std::atomic<int64_t> live = 0, peak = 0;
 };

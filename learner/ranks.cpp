@@ -43,8 +43,11 @@ void Learner::set_ranks(std::shared_ptr<Ranks> ranks) {
 }
 
 const DataLoader& Learner::shard_of(const DataLoader& loader) {
-  auto& shard = shards_[&loader];
-  if (!shard) {
+  auto& shard = shards_[loader.sampler().get()];
+  const bool is_same =
+      shard && shard->dataset_ptr() == loader.dataset_ptr() &&
+      shard->options().batch_size == loader.options().batch_size;
+  if (!is_same) {
     TORCH_CHECK_VALUE(
         loader.sampler()->size() >= ranks_->world_size(),
         fmt::format(
@@ -55,6 +58,19 @@ const DataLoader& Learner::shard_of(const DataLoader& loader) {
     shard = make_shard(loader, *ranks_, /*equal_batches=*/false);
   }
   return *shard;
+}
+
+// Batches of a pass that every rank has; one of them may have one more.
+int64_t Learner::batches_of_all_ranks(const DataLoader& loader) const {
+  return loader.sampler()->size() /
+         (loader.options().batch_size * ranks_->world_size());
+}
+
+// A pass that one rank was asked to leave ends on all after the same batch.
+void Learner::share_wish_to_stop() {
+  const auto wishes = torch::tensor({stop_wanted() ? 1 : 0}, torch::kInt);
+  ranks_->all_reduce(wishes);
+  if (wishes.const_data_ptr<int>()[0] > 0) agree_to_stop();
 }
 
 // The loss and every metric over all data, of which each rank has seen a part.

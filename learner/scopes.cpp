@@ -1,6 +1,7 @@
 #include "tern/learner/scopes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -127,6 +128,7 @@ Learner::EvalScope::EvalScope(Learner& learner)
       was_training_(learner.model_.is_training()),
       no_autocast_(learner.data_.device, {}, /*enabled=*/false),
       warnings_(learner.sink()) {
+  keep_step();
   learner_.model_.eval();
   learner_.state_.training = false;
   try {
@@ -137,6 +139,34 @@ Learner::EvalScope::EvalScope(Learner& learner)
   }
 }
 
+void Learner::EvalScope::keep_step() {
+  TrainState& state = learner_.state_;
+  if (!state.training || state.batch_data.inputs.empty()) return;
+  step_.emplace(Step{
+      state.batch,
+      state.batches,
+      std::exchange(state.batch_data, {}),
+      std::exchange(state.outputs, {}),
+      std::exchange(learner_.host_targets_, {}),
+      std::exchange(state.loss, {}),
+      std::exchange(state.loss_grad, {}),
+      std::exchange(state.loss_maker, nullptr)});
+}
+
+void Learner::EvalScope::put_step_back() {
+  if (!step_) return;
+  TrainState& state = learner_.state_;
+  state.training = true;
+  state.batch = step_->batch;
+  state.batches = step_->batches;
+  state.batch_data = std::move(step_->batch_data);
+  state.outputs = std::move(step_->outputs);
+  learner_.host_targets_ = std::move(step_->host_targets);
+  state.loss = std::move(step_->loss);
+  state.loss_grad = std::move(step_->loss_grad);
+  state.loss_maker = std::move(step_->loss_maker);
+}
+
 std::exception_ptr Learner::EvalScope::leave(bool failed) {
   is_open_ = false;
   const std::exception_ptr error =
@@ -144,6 +174,7 @@ std::exception_ptr Learner::EvalScope::leave(bool failed) {
   learner_.model_.train(was_training_);
   learner_.state_.outputs.clear();
   learner_.state_.batch_data = {};
+  put_step_back();
   return error;
 }
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <optional>
+
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -37,7 +40,8 @@ class Learner::FitScope {
   SinkWarnings warnings_;
 };
 
-/// A pass without training: no gradients, the model in eval, put back after.
+/// A pass without training: no gradients, the model in eval, put back after. So
+/// is the training step that a callback makes it in.
 class Learner::EvalScope {
  public:
   explicit EvalScope(Learner& learner);
@@ -48,10 +52,21 @@ class Learner::EvalScope {
   void end();
 
  private:
+  struct Step {
+    int64_t batch, batches;
+    Batch batch_data;
+    Tensors outputs, host_targets;
+    torch::Tensor loss, loss_grad;
+    std::function<torch::Tensor()> loss_maker;
+  };
+
+  void keep_step();
+  void put_step_back();
   std::exception_ptr leave(bool failed);
 
   Learner& learner_;
   bool was_training_;
+  std::optional<Step> step_;
   bool is_open_ = true;
   torch::NoGradGuard no_grad_;
   AutocastGuard no_autocast_;

@@ -13,6 +13,7 @@
 
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/named_state.h"
+#include "tern/learner/ranks.h"
 #include "tern/learner/training_shard.h"
 
 namespace tern {
@@ -86,12 +87,16 @@ optim::ParameterNames parameter_names(Learner& learner) {
   return names;
 }
 
+constexpr const char* kProcesses = "processes";
+
 void compare(
     const std::map<std::string, std::string>& now,
     const Checkpoint& checkpoint,
     std::vector<std::string>& differences) {
   for (const auto& [name, value] : now) {
     const auto saved = checkpoint.settings.find(name);
+    // Older checkpoints do not say it; the number of batches tells.
+    if (saved == checkpoint.settings.end() && name == kProcesses) continue;
     const std::string before =
         saved == checkpoint.settings.end() ? "not known" : saved->second;
     if (before != value) {
@@ -102,6 +107,7 @@ void compare(
 }
 
 std::map<std::string, std::string> settings(Learner& learner) {
+  const auto& ranks = learner.ranks();
   const DataLoader& train = learner.data().loader(Split::train);
   const auto& masters = learner.masters();
   return {
@@ -109,6 +115,7 @@ std::map<std::string, std::string> settings(Learner& learner) {
       {"batch size", std::to_string(train.options().batch_size)},
       {"batches", std::to_string(train.size())},
       {"loader's seed", std::to_string(train.options().seed)},
+      {kProcesses, std::to_string(ranks ? ranks->world_size() : 1)},
       {"classes", fmt::format("{}", fmt::join(learner.data().classes, ", "))},
       {"optimizer", TrainingState::optimizer_kind(learner)},
       {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}};

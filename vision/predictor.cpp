@@ -10,6 +10,7 @@
 #include <torch/utils.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
 #include "tern/learner/weights.h"
 #include "tern/vision/image_item.h"
@@ -22,6 +23,10 @@ namespace {
 namespace fs = std::filesystem;
 
 void check(const PredictorOptions& options) {
+  check_device_exists(
+      "Predictor::load",
+      options.device,
+      "set PredictorOptions::device to one that is there, or to the CPU");
   TORCH_CHECK_VALUE(
       options.precision == torch::kFloat || options.precision == torch::kHalf ||
           options.precision == torch::kBFloat16,

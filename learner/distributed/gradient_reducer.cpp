@@ -150,8 +150,22 @@ GradientReducer::~GradientReducer() {
 }
 
 void GradientReducer::before_forward() {
+  impl_->logger->set_runtime_stats_and_log();
   impl_->reducer->prepare_for_forward();
   impl_->reducer->rebuild_buckets();
+}
+
+CommunicationTimes GradientReducer::times() const {
+  const auto numbers = impl_->logger->get_ddp_logging_data().ints_map;
+  const auto seconds = [&](const char* name) {
+    const auto found = numbers.find(name);
+    return found == numbers.end() ? 0
+                                  : 1e-9 * static_cast<double>(found->second);
+  };
+  return {
+      .backward = seconds("avg_backward_compute_time"),
+      .communication = seconds("avg_backward_comm_time"),
+      .hidden = seconds("avg_backward_compute_comm_overlap_time")};
 }
 
 void GradientReducer::before_backward(const Tensors& outputs) {

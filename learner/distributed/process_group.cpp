@@ -4,9 +4,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <thread>
 #include <utility>
 
+#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -15,6 +17,8 @@
 #include <torch/types.h>
 
 #include "tern/data/error_text.h"
+#include "tern/kernels/load_cuda.h"
+#include "tern/learner/distributed/nccl_group.h"
 
 namespace tern {
 
@@ -24,6 +28,8 @@ using Gloo = ::c10d::ProcessGroupGloo;
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxText = 1 << 20;
+// Who leaves with an error tells it before its connections close.
+constexpr milliseconds kNewsPatience(200);
 
 bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" ||
@@ -78,13 +84,14 @@ std::string error_key(int64_t rank) {
   return fmt::format("error/{}", rank);
 }
 
-// One tensor for each type, so that few messages go out.
+// One tensor for each type and device, so that few messages go out.
 std::vector<Tensors> by_type(const Tensors& tensors) {
   std::vector<Tensors> groups;
   for (const torch::Tensor& tensor : tensors) {
     const auto group =
         std::find_if(groups.begin(), groups.end(), [&](const Tensors& g) {
-          return g[0].scalar_type() == tensor.scalar_type();
+          return g[0].scalar_type() == tensor.scalar_type() &&
+                 g[0].device() == tensor.device();
         });
     if (group == groups.end()) {
       groups.push_back({tensor});
@@ -110,6 +117,17 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(
       fmt::format(
           "[ProcessGroup::connect] the timeout is {} ms; expected more than 0.",
           options.timeout.count()));
+  TORCH_CHECK_VALUE(
+      options.device.is_cpu() || options.device.is_cuda(),
+      fmt::format(
+          "[ProcessGroup::connect] the device is {}; expected a CPU or a CUDA "
+          "device.",
+          options.device.str()));
+  check_device_exists(
+      "ProcessGroup::connect",
+      options.device,
+      "start as many processes as there are, or set DataBunch::device to the "
+      "CPU");
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(environment, options));
 }
 
@@ -132,6 +150,13 @@ ProcessGroup::ProcessGroup(
     constexpr auto kGloo = ::c10d::ProcessGroup::BackendType::GLOO;
     group->setBackend(torch::kCPU, kGloo, gloo);
     group->setDefaultBackend(kGloo);
+    if (options.device.is_cuda()) {
+      const c10::DeviceGuard on_device(options.device);
+      group->setBackend(
+          torch::kCUDA,
+          ::c10d::ProcessGroup::BackendType::NCCL,
+          make_nccl_group(store, rank, size, options.timeout));
+    }
     connection_ = std::make_unique<Connection>(Connection{store, group});
   } catch (const std::exception& error) {
     throw DistributedError(fmt::format(
@@ -148,13 +173,23 @@ ProcessGroup::ProcessGroup(
   }
 }
 
+bool ProcessGroup::is_about_connections(const std::string& reason) {
+  return reason.find("gloo") != std::string::npos ||
+         reason.find("NCCL") != std::string::npos;
+}
+
 ProcessGroup::~ProcessGroup() {
-  leave();
+  try {
+    connection_.reset();
+  } catch (...) {  // NOLINT: there is nobody to tell
+  }
 }
 
 void ProcessGroup::leave() noexcept {
-  // A Gloo group that others have left throws when it goes.
+  // A Gloo group that others have left throws when it goes; an NCCL group would
+  // first wait for what a lost rank does not send any more.
   try {
+    if (connection_ && options_.device.is_cuda()) connection_->group->abort();
     connection_.reset();
   } catch (...) {  // NOLINT: there is nobody to tell
   }
@@ -178,7 +213,8 @@ void ProcessGroup::all_take_part(const char* what, const F& f) {
   } catch (const std::exception& error) {
     reason = message_of(error);
   }
-  const auto told = error_of_others(milliseconds(500));
+  const auto told = error_of_others();
+  if (!told && !is_about_connections(reason)) tell_error(reason);
   throw DistributedError(
       told ? fmt::format("[ProcessGroup::{}] {}", what, *told)
            : fmt::format(
@@ -288,33 +324,54 @@ void ProcessGroup::check_equal(
   }
 }
 
-void ProcessGroup::tell_error(const std::string& text) noexcept {
-  if (!connection_) return;
+// By a thread of its own, which is waited for a moment alone: the store may lie
+// on a machine that cannot be reached any more, and then it never answers.
+template <class F>
+std::optional<std::string> ProcessGroup::ask_store(F f) noexcept {
+  if (!connection_) return std::nullopt;
   try {
-    connection_->store->set(
-        error_key(rank()),
-        to_bytes(fmt::format("rank {} ended with: {}", rank(), text)
-                     .substr(0, kMaxText)));
-  } catch (...) {  // NOLINT: the store has gone with its rank
+    std::promise<std::string> promise;
+    auto answer = promise.get_future();
+    std::thread([f = std::move(f),
+                 store = connection_->store,
+                 promise = std::move(promise)]() mutable {
+      try {
+        promise.set_value(f(*store));
+      } catch (...) {  // NOLINT: the store has gone with its rank
+      }
+    }).detach();
+    if (answer.wait_for(kNewsPatience) != std::future_status::ready) {
+      return std::nullopt;
+    }
+    const std::string text = answer.get();
+    return text.empty() ? std::nullopt : std::optional(text);
+  } catch (...) {  // NOLINT: as above; or there is no thread to be had
+    return std::nullopt;
   }
 }
 
-std::optional<std::string> ProcessGroup::error_of_others(
-    milliseconds patience) noexcept {
-  if (!connection_) return std::nullopt;
-  const auto end = std::chrono::steady_clock::now() + patience;
-  try {
+void ProcessGroup::tell_error(const std::string& text) noexcept {
+  ask_store([key = error_key(rank()),
+             news = fmt::format("rank {} ended with: {}", rank(), text)
+                        .substr(0, kMaxText)](::c10d::Store& store) {
+    store.set(key, to_bytes(news));
+    return news;
+  });
+}
+
+std::optional<std::string> ProcessGroup::error_of_others() noexcept {
+  return ask_store([me = rank(), size = world_size()](::c10d::Store& store) {
+    const auto end = std::chrono::steady_clock::now() + kNewsPatience;
     do {
-      for (int64_t other = 0; other < world_size(); ++other) {
-        if (other != rank() && connection_->store->check({error_key(other)})) {
-          return to_text(connection_->store->get(error_key(other)));
+      for (int64_t other = 0; other < size; ++other) {
+        if (other != me && store.check({error_key(other)})) {
+          return to_text(store.get(error_key(other)));
         }
       }
-      std::this_thread::sleep_for(milliseconds(50));
+      std::this_thread::sleep_for(milliseconds(20));
     } while (std::chrono::steady_clock::now() < end);
-  } catch (...) {  // NOLINT: as above
-  }
-  return std::nullopt;
+    return std::string();
+  });
 }
 
 }  // namespace tern

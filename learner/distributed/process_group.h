@@ -28,9 +28,13 @@ class DistributedError : public std::runtime_error {
 struct ProcessGroupOptions {
   /// How long a rank waits for the others, in each operation.
   std::chrono::milliseconds timeout = std::chrono::seconds(120);
+  /// Where this process computes. A CUDA device: tensors there travel by NCCL,
+  /// those on the CPU by Gloo as ever. Learner::to_distributed sets it.
+  torch::Device device = torch::kCPU;
 };
 
-/// The processes that train together, over PyTorch's own c10d: Gloo for CPUs.
+/// The processes that train together, over PyTorch's own c10d: Gloo for CPUs,
+/// NCCL for GPUs.
 /// Every call but those that say otherwise is made by all ranks in the same
 /// order.
 ///
@@ -41,7 +45,7 @@ class ProcessGroup final : public Ranks {
   /// Waits until all ranks are there.
   /// \throws DistributedError if they are not within the timeout, or the
   ///         address cannot be used; c10::ValueError for a timeout that is not
-  ///         positive.
+  ///         positive or a device that is not there.
   static std::shared_ptr<ProcessGroup> connect(
       const LaunchEnvironment& environment,
       const ProcessGroupOptions& options = {});
@@ -55,7 +59,7 @@ class ProcessGroup final : public Ranks {
   const ProcessGroupOptions& options() const { return options_; }
 
   /// All ranks' tensors become those of rank `root`, in place. Any mix of
-  /// types on one device; sent together.
+  /// types and devices; sent together.
   void broadcast(const Tensors& tensors, int64_t root = 0);
   void all_reduce(const torch::Tensor& tensor) override;
   /// The largest over all ranks, in place.
@@ -71,10 +75,12 @@ class ProcessGroup final : public Ranks {
   /// Tells the others why this rank leaves. Called by one rank alone; does
   /// nothing when they cannot be told.
   void tell_error(const std::string& text) noexcept;
-  /// What another rank has told, or nothing. Called by one rank alone; waits
-  /// for at most `patience`, since the news may be on its way.
-  std::optional<std::string> error_of_others(
-      std::chrono::milliseconds patience) noexcept;
+  /// What another rank has told, or nothing. Called by one rank alone; waits a
+  /// moment, since the news may be on its way.
+  std::optional<std::string> error_of_others() noexcept;
+
+  /// Whether an error comes from a connection, not from what this rank did.
+  static bool is_about_connections(const std::string& reason);
 
   /// Leaves the others, who then find this rank gone at once. Every later
   /// operation fails. Called by one rank alone.
@@ -89,6 +95,8 @@ class ProcessGroup final : public Ranks {
       const ProcessGroupOptions& options);
   template <class F>
   void all_take_part(const char* what, const F& f);
+  template <class F>
+  std::optional<std::string> ask_store(F f) noexcept;
 
   struct Connection;
   LaunchEnvironment environment_;

@@ -1,6 +1,7 @@
 // A training of two processes for ./dev bench peers, as one calls it: a Learner
-// with to_distributed(). Writes the time of a step as JSON for the runner;
-// peers/ddp_torch.py does the same in Python.
+// with to_distributed(). Writes the time of a step, and how much of the
+// gradients' travel backward hid, as JSON for the runner; peers/ddp_torch.py
+// does the same in Python. Where RANK is set this is one of the processes.
 #include <fstream>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,15 +22,15 @@ namespace {
 
 using namespace tern;  // NOLINT: a program
 
-constexpr int64_t kRanks = 2, kBatch = 8, kWarmUp = 3;
+constexpr int64_t kBatch = 8, kWarmUp = 3;
 
-void train(int64_t steps, const std::string& json) {
+void train(int64_t ranks, int64_t steps, const std::string& json) {
   at::set_num_threads(1);
   torch::manual_seed(1);
-  const int64_t samples = kRanks * kBatch * (steps + kWarmUp);
+  const int64_t samples = ranks * kBatch * (steps + kWarmUp);
   DataBunch data = DataBunch::create(
       std::make_shared<TensorDataset>(
-          Tensors{torch::randn({kRanks * kBatch, 3, 128, 128})
+          Tensors{torch::randn({ranks * kBatch, 3, 128, 128})
                       .repeat({steps + kWarmUp, 1, 1, 1})},
           Tensors{torch::randint(1000, {samples})}),
       nullptr,
@@ -53,9 +54,27 @@ void train(int64_t steps, const std::string& json) {
   for (size_t i = kWarmUp; i < ends.size(); ++i) {
     times.push_back(ends[i] - ends[i - 1]);
   }
+  const CommunicationTimes travel = learn.find<Distributed>()->times();
   std::ofstream(json) << fmt::format(
-      "{{\"step_seconds\": {}}}\n",
-      bench::median(times));
+      "{{\"step_seconds\": {}, \"hidden_share\": {}}}\n",
+      bench::median(times),
+      travel.hidden / travel.communication);
+}
+
+int train_in_processes(int64_t ranks, int64_t steps, const std::string& json) {
+  LaunchEnvironment environment;
+  environment.world_size = ranks;
+  environment.master_port = testing_support::free_port();
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    if (::fork() != 0) continue;
+    environment.rank = environment.local_rank = rank;
+    testing_support::export_environment(environment);
+    train(ranks, steps, json);
+    ::_exit(0);
+  }
+  int failed = 0;
+  for (int status = 0; ::wait(&status) > 0;) failed |= status;
+  return failed == 0 ? 0 : 1;
 }
 
 }  // namespace
@@ -67,17 +86,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", steps)->check(CLI::PositiveNumber);
   app.add_option("--json", json)->required();
   CLI11_PARSE(app, argc, argv);
-  LaunchEnvironment environment;
-  environment.world_size = kRanks;
-  environment.master_port = testing_support::free_port();
-  for (int64_t rank = 0; rank < kRanks; ++rank) {
-    if (::fork() != 0) continue;
-    environment.rank = environment.local_rank = rank;
-    testing_support::export_environment(environment);
-    train(steps, json);
-    ::_exit(0);
-  }
-  int failed = 0;
-  for (int status = 0; ::wait(&status) > 0;) failed |= status;
-  return failed == 0 ? 0 : 1;
+  const auto launched = LaunchEnvironment::read();
+  if (!launched.is_distributed()) return train_in_processes(2, steps, json);
+  train(launched.world_size, steps, json);
 }

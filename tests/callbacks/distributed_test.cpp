@@ -29,7 +29,7 @@ namespace {
 using namespace testing_support;  // NOLINT: in a test
 namespace fs = std::filesystem;
 
-constexpr DistributedOptions kQuick = {
+const DistributedOptions kQuick = {
     .group = {.timeout = std::chrono::seconds(30)}};
 
 torch::nn::Sequential plain_net(uint64_t seed = 7) {
@@ -211,6 +211,25 @@ TEST(Distributed, StopsEverywhereAfterTheStepInWhichOneRankWasAsked) {
   });
 }
 
+TEST(Distributed, StopsAPassOverValidationDataEverywhere) {
+  // 101 samples in batches of 16: 4 batches of one rank, 3 of which all have.
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), point_net(), quiet());
+    learn.to_distributed(kQuick);
+    int64_t seen = 0;
+    learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+      if (l.state().training) return;
+      if (++seen == 2 && environment.rank == 1) l.request_stop();
+    }});
+    learn.fit(3, 1e-2);
+    EXPECT_EQ(seen, 2);
+    EXPECT_EQ(learn.state().epoch, 0);
+    EXPECT_EQ(learn.state().result, FitResult::interrupted);
+    expect_equal_on_all(learn, bytes_of(learn));
+    learn.validate();  // outside fit nobody waits for a wish
+  });
+}
+
 TEST(Distributed, TellsAllRanksOfTheErrorOfOne) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     Learner learn(data_of(16), point_net(), quiet());
@@ -317,6 +336,31 @@ TEST(Distributed, GoesOnFromACheckpointBitForBit) {
     EXPECT_TRUE(
         bytes_of(*learn) == std::string(expected.begin(), expected.end()));
   });
+}
+
+TEST(Distributed, RefusesACheckpointOfAnotherNumberOfProcesses) {
+  const TempFolder folder;
+  // Two epochs of 8 steps on two ranks, of 16 on one.
+  const auto train = [&](int64_t processes, const fs::path& run, bool goes_on) {
+    expect_ranks(processes, [&](const LaunchEnvironment&) {
+      Learner learn(data_of(16), plain_net(), quiet());
+      learn.to_distributed(kQuick);
+      if (goes_on) {
+        expect_error<CheckpointError>(
+            [&] { learn.resume(run); },
+            {"batches was", "processes was"});
+        const auto first_epoch = run / (processes == 1 ? "step_8" : "step_16");
+        learn.resume(first_epoch, {.allow_change = true}).fit(2, 1e-2);
+        EXPECT_EQ(learn.state().iteration, 8 + 16);
+      } else {
+        learn.add<SaveCheckpoint>({.folder = run}).fit(2, 1e-2);
+      }
+    });
+  };
+  train(2, folder / "of two", false);
+  train(1, folder / "of two", true);
+  train(1, folder / "of one", false);
+  train(2, folder / "of one", true);
 }
 
 TEST(Distributed, GoesOnEqualAfterTheBestModelWasLoaded) {

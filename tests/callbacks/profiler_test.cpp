@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/lr_find.h"
+#include "tern/callbacks/peak_memory.h"
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
@@ -68,6 +69,33 @@ std::unique_ptr<Learner> slow_learner(
              if (l.state().training) sleep(milliseconds(5));
            }});
   return learn;
+}
+
+TEST(Profiler, TellsThePeakOfMemoryInEachPhase) {
+  const auto sink = std::make_shared<MemorySink>();
+  const auto profiler =
+      std::make_shared<Profiler>(Profiler::Options{.memory = true});
+  constexpr int64_t kMiB = 1 << 20;
+  const auto take = [](int64_t mebibytes) {
+    torch::empty({mebibytes * kMiB}, torch::kByte);
+  };
+  LearnerOptions options = {.sink = sink};
+  options.loss = Loss([&](torch::Tensor pred, torch::Tensor target) {
+    take(8);
+    return torch::nn::CrossEntropyLoss()(pred, target);
+  });
+  Learner learn(point_data(), point_net(), options);
+  learn.add(profiler).add<LambdaCallback>(
+      {.on_backward_begin = [&](Learner&) { take(4); }});
+  learn.fit(1);
+  EXPECT_NEAR(profiler->peak_bytes(Phase::loss) / kMiB, 8, 1);
+  EXPECT_NEAR(profiler->peak_bytes(Phase::callbacks) / kMiB, 4, 1);
+  EXPECT_LT(profiler->peak_bytes(Phase::step), kMiB);
+  EXPECT_TRUE(sink->lines.at(sink->lines.size() - 10).ends_with("peak MiB"))
+      << sink->lines.at(sink->lines.size() - 10);
+  learn.add<PeakMemory>();
+  expect_error<c10::ValueError>([&] { learn.fit(1); }, {"PeakMemory"});
+  EXPECT_EQ(Profiler().peak_bytes(Phase::loss), 0);
 }
 
 TEST(Profiler, TellsThePhasesApart) {

@@ -30,9 +30,9 @@ namespace {
 using namespace testing_support;  // NOLINT: in a test
 namespace fs = std::filesystem;
 
-constexpr DistributedOptions kWhole = {
+const DistributedOptions kWhole = {
     .group = {.timeout = std::chrono::seconds(30)}};
-constexpr DistributedOptions kDivided = {
+const DistributedOptions kDivided = {
     .group = {.timeout = std::chrono::seconds(30)},
     .shard_optimizer = true};
 

@@ -28,7 +28,7 @@ namespace {
 using namespace testing_support;  // NOLINT: in a test
 namespace fs = std::filesystem;
 
-constexpr DistributedOptions kQuick = {
+const DistributedOptions kQuick = {
     .group = {.timeout = std::chrono::seconds(30)}};
 
 // Five shards with 100 points in all, above or below a line.

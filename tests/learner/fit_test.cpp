@@ -312,6 +312,33 @@ TEST(Fit, TellsOfEachPassWithoutTraining) {
   EXPECT_EQ(seen, "[] epoch [] epoch [] [] [] [] [] ");
 }
 
+TEST(Fit, ACallbackMayValidateAndPredictInTheMiddleOfAStep) {
+  const auto train = [](bool looks) {
+    Learner learn(point_data(), point_net(), quiet());
+    std::vector<int64_t> batches;
+    LambdaCallbackOptions callback;
+    const auto look = [&](Learner& l) {
+      if (!looks || !l.state().training) return;
+      EXPECT_GT(l.validate().loss, 0);
+      l.predict(torch::zeros({2}));
+      EXPECT_TRUE(l.state().training);
+      EXPECT_EQ(l.state().batch_data.size(), 32);
+      EXPECT_EQ(l.state().batches, 8);
+    };
+    callback.on_backward_begin = callback.on_step = look;
+    callback.on_batch_end = [&](Learner& l) {
+      if (l.state().training) batches.push_back(l.state().batch);
+      look(l);
+    };
+    learn.add<LambdaCallback>(callback).fit(2);
+    EXPECT_EQ(batches.size(), 16u);
+    EXPECT_EQ(batches.back(), 7);
+    EXPECT_EQ(learn.recorder().losses().size(), 16u);
+    return parameters_of(learn);
+  };
+  EXPECT_TRUE(all_equal(train(true), train(false)));
+}
+
 TEST(Fit, ACallbackMayRefuseToBeAdded) {
   struct Only final : Callback {
     void on_add(const Learner& learn) override {

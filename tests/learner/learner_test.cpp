@@ -140,6 +140,14 @@ TEST(Learner, RefusesWhatCannotBeTrained) {
   EXPECT_THROW(learn.add(callback), c10::ValueError);
 }
 
+TEST(Learner, RefusesADeviceThatIsNotThere) {
+  DataBunch data = point_data();
+  data.device = torch::Device(torch::kCUDA, 99);
+  expect_error<c10::ValueError>(
+      [&] { Learner(data, point_net(), quiet()); },
+      {"cuda:99", "CUDA devices", "DataBunch::device"});
+}
+
 TEST(Learner, TransformsBatchesBeforeCallbacksSeeThem) {
   const auto dataset = std::make_shared<TensorDataset>(
       Tensors{torch::randint(256, {64, 4, 4, 3}, torch::kByte)},

@@ -29,6 +29,17 @@ TEST(MemoryMeter, CountsWhatLivesAndWhatLivedAtOnce) {
   EXPECT_EQ(meter.peak_bytes(), 0);
 }
 
+TEST(MemoryMeter, SaysNothingOfBlocksFromBefore) {
+  auto before = megabytes(1);
+  testing::internal::CaptureStderr();
+  {
+    MemoryMeter meter(torch::kCPU);
+    before.reset();
+    EXPECT_LT(meter.live_bytes(), kMegabyte);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 TEST(MemoryMeter, CountsBackwardToo) {
   MemoryMeter meter(torch::kCPU);
   const auto w = torch::ones({kMegabyte / 4}).requires_grad_();

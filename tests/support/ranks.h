@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -11,6 +13,7 @@
 #include <torch/utils.h>
 
 #include "tern/data/error_text.h"
+#include "tern/learner/distributed/process_group.h"
 #include "tern/tests/support/launch.h"
 
 namespace tern::testing_support {
@@ -60,6 +63,13 @@ inline void expect_ranks(
     int64_t world_size,
     const std::function<void(const LaunchEnvironment&)>& f) {
   EXPECT_EQ(run_ranks(world_size, f), std::vector<int>(world_size, 0));
+}
+
+/// A group of all ranks, for tests that have no Learner.
+inline std::shared_ptr<ProcessGroup> connect(
+    const LaunchEnvironment& environment,
+    std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
+  return ProcessGroup::connect(environment, {.timeout = timeout});
 }
 
 }  // namespace tern::testing_support

@@ -282,6 +282,11 @@ TEST_F(PredictorTest, HalfWeightsAndLowerPrecisionAnswerNearly) {
   expect_error<c10::ValueError>(
       [&] { answer(file_, torch::kDouble); },
       {"precision is Double"});
+  expect_error<c10::ValueError>(
+      [&] {
+        Predictor::load(file_, {.device = torch::Device(torch::kCUDA, 99)});
+      },
+      {"cuda:99", "PredictorOptions::device"});
 }
 
 /// Where Python looks too, if the tests of a build are run together.

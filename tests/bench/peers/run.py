@@ -5,6 +5,7 @@ does hits both. Each writes its numbers to the JSON file that it is given; the
 medians go into docs/benchmarks.md, between the markers of the comparison.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -45,8 +46,17 @@ class Comparison:
     tern_options: list = field(default_factory=list)
     peer_options: list = field(default_factory=list)
     rows: list = field(default_factory=list)
+    # Machines and megabits/s of a network, on each of which both programs run;
+    # see tests/support/network.sh.
+    network: tuple = ()
     is_long: bool = False  # runs when it is named, and without a warm-up
 
+
+HIDDEN_SHARE = Row(
+    "hidden_share",
+    "share of the gradients' travel that backward hides",
+    is_time=False,
+)
 
 # A further comparison is one more entry here and one Python file beside.
 COMPARISONS = [
@@ -120,7 +130,21 @@ COMPARISONS = [
         peer="torch",
         peer_program="ddp_torch.py",
         tern_program="tests/bench/ddp_timed",
-        rows=[Row("step_seconds", "the step", goal=1)],
+        rows=[Row("step_seconds", "the step", goal=1), HIDDEN_SHARE],
+    ),
+    *(
+        Comparison(
+            name=f"ddp_network_{machines}",
+            title=f"The same on {machines} machines, which are network "
+            "namespaces with links of 2 Gbit/s and share these cores",
+            peer="torch",
+            peer_program="ddp_torch.py",
+            tern_program="tests/bench/ddp_timed",
+            network=(machines, 2000),
+            rows=[Row("step_seconds", "the step"), HIDDEN_SHARE],
+            is_long=True,
+        )
+        for machines in (2, 4)
     ),
     *(
         Comparison(
@@ -280,17 +304,35 @@ def unpack(archive, scratch):
     return str(found[0] if len(found) == 1 else target)
 
 
+@contextlib.contextmanager
+def network(comparison):
+    """What to put before a command so that each machine runs it."""
+    if not comparison.network:
+        yield []
+        return
+    program = str(ROOT / "tests" / "support" / "network.sh")
+    machines, megabits = map(str, comparison.network)
+    subprocess.run([program, "up", "ternnet", machines, megabits], check=True)
+    try:
+        yield [program, "ranks", "ternnet"]
+    finally:
+        subprocess.run([program, "down", "ternnet"], check=True)
+
+
 def measure(comparison, build, rounds):
     """Two lists of reports: Tern's and the peer's."""
-    with tempfile.TemporaryDirectory() as name:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        network(comparison) as on_each,
+    ):
         scratch = pathlib.Path(name)
         data = list(comparison.options)
         if comparison.archive:
             data += ["--data", unpack(comparison.archive, scratch)]
         program = str(build / comparison.tern_program)
-        tern = [program, *comparison.tern_options, *data]
+        tern = [*on_each, program, *comparison.tern_options, *data]
         peer_program = str(HERE / comparison.peer_program)
-        peer = [sys.executable, peer_program, *comparison.peer_options, *data]
+        peer = [*on_each, sys.executable, peer_program, *comparison.peer_options, *data]
         reports = {"tern": [], "peer": []}
         # The first round warms the disk's cache and is not counted.
         for round_ in range(comparison.is_long, rounds + 1):
@@ -337,7 +379,10 @@ def table(comparison, tern, peer):
 
 
 def output(*command):
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    except FileNotFoundError:
+        return ""
     return done.stdout.strip()
 
 
@@ -348,7 +393,7 @@ def cpu():
     return platform.machine()
 
 
-def facts(comparison, rounds):
+def facts(comparison, rounds, command):
     """What a reader needs to take the numbers again."""
     gpus = output(
         "sh", "-c", "nvidia-smi --query-gpu=name --format=csv,noheader 2>&-"
@@ -361,42 +406,35 @@ def facts(comparison, rounds):
         f"{cpu()}, {os.cpu_count()} cores, {gpus or 'no GPU'}; "
         f"{', '.join(versions)}, Python {platform.python_version()}; "
         f"Tern at {commit}{' with local changes' if changed else ''}, "
-        f"{output('g++', '--version').splitlines()[0]}. "
+        f"{output('g++', '--version').partition(chr(10))[0]}. "
         f"Median of {rounds} rounds in turn, smallest and largest in brackets: "
-        f"`./dev bench peers {comparison.name} --rounds {rounds}`"
+        f"`{command} {comparison.name} --rounds {rounds}`"
     )
 
 
-def write(comparison, lines):
-    begin = f"<!-- peers {comparison.name}: written by ./dev bench peers -->"
+def write(comparison, lines, page, command):
+    """Where it was before; a new one comes last, but before what waits."""
+    begin = f"<!-- peers {comparison.name}: written by {command} -->"
     end = f"<!-- end of peers {comparison.name} -->"
     section = "\n".join([begin, *lines, end])
-    page = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n"
-    if begin in page:
+    text = page.read_text() if page.exists() else "# Benchmarks\n"
+    if begin in text:
         pattern = re.escape(begin) + ".*?" + re.escape(end)
-        page = re.sub(pattern, lambda _: section, page, flags=re.DOTALL)
+        text = re.sub(pattern, lambda _: section, text, flags=re.DOTALL)
     else:
-        page = page.rstrip() + "\n\n" + section + "\n"
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page)
+        text, waiting, list_ = text.partition("## What still waits")
+        text = text.rstrip() + "\n\n" + section + "\n"
+        if waiting:
+            text += "\n" + waiting + list_
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(text)
 
 
-def main():
-    names = [comparison.name for comparison in COMPARISONS]
-    parser = argparse.ArgumentParser(prog="./dev bench peers")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=str(names))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--build", type=pathlib.Path, default=ROOT / "build-bench"
-    )
-    arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(names):
-        parser.error(f"no comparison {unknown}; there are {names}")
-
+def compare(comparisons, page, command, arguments):
     if os.getloadavg()[0] > 0.5:
         print(f"The machine is busy (load {os.getloadavg()[0]:.1f}); the "
               "ratios are worth more than the seconds.")
-    for comparison in COMPARISONS:
+    for comparison in comparisons:
         is_named = comparison.name in arguments.names
         if not is_named and (arguments.names or comparison.is_long):
             continue
@@ -404,12 +442,29 @@ def main():
         lines = [
             f"### {comparison.title}",
             "",
-            facts(comparison, arguments.rounds),
+            facts(comparison, arguments.rounds, command),
             "",
             *table(comparison, tern, peer),
         ]
         print("\n".join(lines))
-        write(comparison, lines)
+        write(comparison, lines, page, command)
+
+
+def parser_for(comparisons, command, build):
+    names = [comparison.name for comparison in comparisons]
+    parser = argparse.ArgumentParser(prog=command)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", choices=[[], *names], help=str(names)
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / build)
+    return parser
+
+
+def main():
+    command = "./dev bench peers"
+    arguments = parser_for(COMPARISONS, command, "build-bench").parse_args()
+    compare(COMPARISONS, PAGE, command, arguments)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include "tern/learner/distributed/gradient_reducer.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -20,12 +21,6 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-std::shared_ptr<ProcessGroup> connect(const LaunchEnvironment& environment) {
-  return ProcessGroup::connect(
-      environment,
-      {.timeout = std::chrono::seconds(30)});
-}
-
 torch::nn::Sequential make_net(int64_t hidden = 16) {
   return torch::nn::Sequential(
       torch::nn::Linear(8, hidden),
@@ -39,6 +34,25 @@ void step_down(const torch::nn::Sequential& net) {
     p -= 0.1 * p.grad();
     p.mutable_grad().reset();
   }
+}
+
+TEST(GradientReducer, SaysHowLongGradientsTravelledBesideBackward) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    auto net = make_net(4096);
+    GradientReducer reducer(connect(environment), net->parameters());
+    EXPECT_EQ(reducer.times().communication, 0);
+    for (int step = 0; step < 4; ++step) {
+      reducer.before_forward();
+      const auto y = net->forward(torch::randn({64, 8}));
+      reducer.before_backward({y});
+      y.sum().backward();
+    }
+    const CommunicationTimes times = reducer.times();
+    EXPECT_GT(times.backward, 0);
+    EXPECT_GT(times.communication, 0);
+    EXPECT_LT(times.backward + times.communication, 60) << "seconds";
+    EXPECT_LE(times.hidden, std::min(times.backward, times.communication));
+  });
 }
 
 TEST(GradientReducer, TrainsAsOneProcessWithTheWholeBatch) {

@@ -21,12 +21,6 @@ namespace {
 
 using namespace testing_support;  // NOLINT: in a test
 
-std::shared_ptr<ProcessGroup> connect(const LaunchEnvironment& environment) {
-  return ProcessGroup::connect(
-      environment,
-      {.timeout = std::chrono::seconds(30)});
-}
-
 torch::nn::Sequential make_net() {
   torch::manual_seed(1);
   return torch::nn::Sequential(

@@ -16,12 +16,6 @@ namespace {
 using namespace testing_support;  // NOLINT: in a test
 using Clock = std::chrono::steady_clock;
 
-std::shared_ptr<ProcessGroup> connect(
-    const LaunchEnvironment& environment,
-    std::chrono::milliseconds timeout = std::chrono::seconds(30)) {
-  return ProcessGroup::connect(environment, {.timeout = timeout});
-}
-
 TEST(ProcessGroup, BroadcastsTensorsOfAllTypesFromOneRank) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);
@@ -70,6 +64,20 @@ TEST(ProcessGroup, SaysWhichRankDiffers) {
         [&] { group->check_equal("seed", group->rank() ? "8" : "7"); },
         {"the seed of rank 1 is 8, that of rank 0 7"});
   });
+}
+
+TEST(ProcessGroup, RefusesAGpuThatIsNotThere) {
+  const LaunchEnvironment environment;
+  expect_error<c10::ValueError>(
+      [&] {
+        ProcessGroup::connect(
+            environment,
+            {.device = torch::Device(torch::kCUDA, 99)});
+      },
+      {"cuda:99", "CUDA devices", "DataBunch::device"});
+  expect_error<c10::ValueError>(
+      [&] { ProcessGroup::connect(environment, {.device = torch::kMeta}); },
+      {"meta"});
 }
 
 TEST(ProcessGroup, TellsWhyAnotherRankHasEnded) {

@@ -2,17 +2,16 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/autocast.h"
 #include "tern/learner/distributed/process_group.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/tolerance.h"
+#include "tern/tests/support/uneven_batch.h"
 
 namespace tern::sync_batch_norm_test {
 namespace {
@@ -22,58 +21,9 @@ using torch::nn::BatchNormOptions;
 
 constexpr test::Tolerance kClose = {1e-5, 1e-5};
 
-std::shared_ptr<ProcessGroup> connect(const LaunchEnvironment& environment) {
-  return ProcessGroup::connect(
-      environment,
-      {.timeout = std::chrono::seconds(30)});
-}
-
-// Rank 0 has one sample, rank 1 two, and so on.
-struct UnevenBatch {
-  UnevenBatch(const ProcessGroup& group, std::vector<int64_t> shape)
-      : begin(group.rank() * (group.rank() + 1) / 2), size(group.rank() + 1) {
-    shape[0] = group.world_size() * (group.world_size() + 1) / 2;
-    torch::manual_seed(3);
-    inputs = 3 * torch::randn(shape) + 10;
-    weights = torch::randn(shape);
-  }
-  torch::Tensor mine(const torch::Tensor& of_all) const {
-    return of_all.narrow(0, begin, size);
-  }
-
-  int64_t begin, size;
-  torch::Tensor inputs, weights;  // of all ranks; the weights are the loss's
-};
-
 // One that knows no other ranks, and takes inputs of any dimension too.
 SyncBatchNorm alone_norm(const BatchNormOptions& options) {
   return SyncBatchNorm(options, nullptr);
-}
-
-// A net with members of fixed types, as most are in C++.
-struct NetImpl : torch::nn::Cloneable<NetImpl> {
-  NetImpl() { reset(); }
-  void reset() override {
-    conv = register_module("conv", torch::nn::Conv2d(3, 4, 1));
-    bn = register_module("bn", torch::nn::BatchNorm2d(4));
-    tail = register_module(
-        "tail",
-        torch::nn::Sequential(
-            torch::nn::Conv2d(4, 2, 1),
-            torch::nn::BatchNorm2d(2)));
-  }
-  torch::Tensor forward(const torch::Tensor& x) {
-    return tail->forward(bn->forward(conv->forward(x)).relu());
-  }
-  torch::nn::Conv2d conv{nullptr};
-  torch::nn::BatchNorm2d bn{nullptr};
-  torch::nn::Sequential tail{nullptr};
-};
-TORCH_MODULE(Net);
-
-Net make_net() {
-  torch::manual_seed(5);
-  return Net();
 }
 
 TEST(SyncBatchNorm, NormalisesAsOneProcessWithTheWholeBatch) {
@@ -229,94 +179,6 @@ TEST(SyncBatchNorm, SaysWhatItCannotDo) {
               /*create_graph=*/true);
         },
         {"differentiated once more", "create_graph"});
-    expect_error<c10::ValueError>(
-        [&] { convert_sync_batchnorm(make_net(), nullptr); },
-        {"the ranks are null"});
-    torch::nn::Sequential untracked{
-        torch::nn::BatchNorm1d(BatchNormOptions(4).track_running_stats(false))};
-    expect_error<c10::ValueError>(
-        [&] { convert_sync_batchnorm(untracked, group); },
-        {"\"0\"", "track_running_stats(true)"});
-  });
-}
-
-TEST(ConvertSyncBatchnorm, LetsAModelWithTypedMembersNormaliseOverAllRanks) {
-  expect_ranks(3, [](const LaunchEnvironment& environment) {
-    const auto group = connect(environment);
-    const UnevenBatch batch(*group, {0, 3, 4, 4});
-    Net net = make_net(), alone = make_net();
-    const auto names = net->named_parameters().keys();
-    const torch::Tensor mine = batch.mine(batch.inputs);
-    convert_sync_batchnorm(net, group);
-    EXPECT_EQ(net->named_parameters().keys(), names);
-
-    const torch::Tensor expected = alone->forward(batch.inputs);
-    const torch::Tensor output = net->forward(mine);
-    EXPECT_TRUE(test::all_close(output, batch.mine(expected), kClose));
-    expected.square().sum().backward();
-    output.square().sum().backward();
-    for (size_t i = 0; i < names.size(); ++i) {
-      const torch::Tensor sum = net->parameters()[i].grad();
-      group->all_reduce(sum);
-      EXPECT_TRUE(
-          test::all_close(sum, alone->parameters()[i].grad(), {1e-4, 1e-4}))
-          << names[i];
-    }
-    for (size_t i = 0; i < net->buffers().size(); ++i) {
-      EXPECT_TRUE(
-          test::all_close(net->buffers()[i], alone->buffers()[i], kClose));
-    }
-  });
-}
-
-TEST(ConvertSyncBatchnorm, WorksUnderAutocastAndOn16BitModels) {
-  expect_ranks(2, [](const LaunchEnvironment& environment) {
-    const auto group = connect(environment);
-    const UnevenBatch batch(*group, {0, 3, 8, 8});
-    const torch::Tensor mine = batch.mine(batch.inputs);
-    Net net = make_net(), alone = make_net();
-    convert_sync_batchnorm(net, group);
-    {
-      const AutocastGuard autocast(torch::kCPU, torch::kBFloat16);
-      const torch::Tensor output = net->forward(mine);
-      EXPECT_EQ(output.scalar_type(), torch::kBFloat16);
-      EXPECT_TRUE(test::all_close(
-          output,
-          batch.mine(alone->forward(batch.inputs)),
-          {2e-2, 2e-2}));
-    }
-    // As to_bf16 makes it; the running means stay the same tensors.
-    for (Net each : {net, alone}) {
-      each->conv->to(torch::kBFloat16);
-      each->tail->children()[0]->to(torch::kBFloat16);
-    }
-    EXPECT_TRUE(test::all_close(
-        net->forward(mine.to(torch::kBFloat16)),
-        batch.mine(alone->forward(batch.inputs.to(torch::kBFloat16))),
-        {2e-2, 2e-2}));
-  });
-}
-
-TEST(ConvertSyncBatchnorm, LeavesOtherModelsValidationAndLostRanksAlone) {
-  expect_ranks(2, [](const LaunchEnvironment& environment) {
-    auto group = connect(environment);
-    const torch::Tensor x =
-        torch::randn({2 + environment.rank, 3, 4, 4}) + environment.rank;
-    const torch::Tensor before = make_net()->forward(x);
-    Net net = make_net();
-    convert_sync_batchnorm(net, group);
-    // Calls of one rank alone: they may not wait for the other.
-    if (environment.rank == 0) {
-      EXPECT_TRUE(test::bit_equal(make_net()->forward(x), before));
-      Net evaluated = make_net();
-      evaluated->eval();
-      net->eval();
-      EXPECT_TRUE(test::bit_equal(net->forward(x), evaluated->forward(x)));
-      net->train();
-    }
-    group->barrier();
-    group.reset();
-    EXPECT_TRUE(test::bit_equal(net->forward(x), before));
   });
 }
 

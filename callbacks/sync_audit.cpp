@@ -1,0 +1,212 @@
+#include "tern/callbacks/sync_audit.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#ifdef TERN_WITH_CUDA
+#include <c10/cuda/CUDAFunctions.h>
+#endif
+
+#include "tern/learner/learner.h"
+#include "tern/learner/op_observer.h"
+
+namespace tern {
+
+namespace {
+
+// Their results, or the results' sizes, depend on values.
+constexpr std::array kReading = std::to_array<std::string_view>(
+    {"aten::_local_scalar_dense",
+     "aten::nonzero",
+     "aten::equal",
+     "aten::masked_select",
+     "aten::_unique",
+     "aten::_unique2",
+     "aten::unique_dim",
+     "aten::unique_consecutive",
+     "aten::repeat_interleave",
+     "aten::bincount"});
+
+constexpr const char* kCudaWaits = "called a synchronizing CUDA operation";
+
+// Has LibTorch warn of each wait for the GPU while it lives.
+class WaitWarnings {
+#ifdef TERN_WITH_CUDA
+ public:
+  WaitWarnings() : before_(state().get_sync_debug_mode()) {
+    state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_WARN);
+  }
+  ~WaitWarnings() {
+    state().set_sync_debug_mode(before_);
+  }
+  WaitWarnings(const WaitWarnings&) = delete;
+
+ private:
+  static c10::cuda::WarningState& state() {
+    return c10::cuda::warning_state();
+  }
+  c10::cuda::SyncDebugMode before_;
+#endif
+};
+
+}  // namespace
+
+// One step. LibTorch tells of a wait by a warning; others go where they went.
+class SyncAudit::Watch final : public c10::WarningHandler {
+ public:
+  Watch(SyncAudit& audit, const Learner& learn, bool is_cpu)
+      : audit_(audit),
+        learn_(learn),
+        others_(c10::WarningUtils::get_warning_handler()),
+        guard_(this) {
+    if (!is_cpu) return;
+    observer_.emplace([this](const OpObserver::Op& op) {
+      const std::string_view name = op.name;
+      if (std::find(kReading.begin(), kReading.end(), name) != kReading.end()) {
+        audit_.found(learn_, op.name);
+      }
+    });
+  }
+  Watch(const Watch&) = delete;
+
+  void process(const c10::Warning& warning) override {
+    if (warning.msg().find(kCudaWaits) == std::string::npos) {
+      others_->process(warning);
+    } else {
+      audit_.found(learn_, "a wait for the GPU");
+    }
+  }
+
+ private:
+  SyncAudit& audit_;
+  const Learner& learn_;
+  c10::WarningHandler* others_;
+  c10::WarningUtils::WarningHandlerGuard guard_;
+  WaitWarnings warnings_;
+  std::optional<OpObserver> observer_;
+};
+
+class SyncAudit::Last final : public Callback {
+ public:
+  explicit Last(SyncAudit& audit) : audit_(audit) {}
+  void on_batch_end(Learner&) override {
+    if (audit_.passes_ == 0) audit_.watch_.reset();
+  }
+  int order() const override { return callback_order::kLast + 1; }
+  std::string name() const override { return "SyncAudit (last)"; }
+
+ private:
+  SyncAudit& audit_;
+};
+
+SyncAudit::SyncAudit(Options options) : options_(options) {
+  TORCH_CHECK_VALUE(
+      options_.warm_up >= 0,
+      fmt::format(
+          "[SyncAudit] warm_up is {}; expected a number >= 0.",
+          options_.warm_up));
+}
+
+SyncAudit::~SyncAudit() = default;
+
+void SyncAudit::enter(const char* event, const char* part) {
+  if (passes_ > 0) return;
+  event_ = event;
+  part_ = part;
+}
+
+void SyncAudit::found(const Learner& learn, const std::string& what) {
+  if (passes_ > 0) return;
+  const Callback* const callback = learn.running_callback();
+  const std::string where =
+      callback ? fmt::format("{} in {}", callback->name(), event_) : part_;
+  for (Finding& finding : findings_) {
+    if (finding.where == where && finding.what == what) {
+      ++finding.count;
+      return;
+    }
+  }
+  findings_.push_back({where, what, 1});
+}
+
+void SyncAudit::on_train_begin(Learner& learn) {
+  findings_.clear();
+  steps_ = seen_ = passes_ = 0;
+  last_ = std::make_shared<Last>(*this);
+  learn.add(last_);
+}
+
+void SyncAudit::on_batch_begin(Learner& learn) {
+  if (!learn.state().training || seen_++ < options_.warm_up) return;
+  ++steps_;
+  watch_.reset();
+  watch_ = std::make_unique<Watch>(*this, learn, learn.data().device.is_cpu());
+  enter("on_batch_begin", "the model");
+}
+
+void SyncAudit::on_loss_begin(Learner&) {
+  enter("on_loss_begin", "the loss");
+}
+
+void SyncAudit::on_eval_begin(Learner&) {
+  ++passes_;
+}
+
+void SyncAudit::on_eval_end(Learner&) {
+  --passes_;
+}
+
+void SyncAudit::on_backward_begin(Learner&) {
+  enter("on_backward_begin", "backward");
+}
+
+void SyncAudit::on_backward_end(Learner&) {
+  enter("on_backward_end", "backward");
+}
+
+void SyncAudit::on_step(Learner&) {
+  enter("on_step", "the optimizer");
+}
+
+void SyncAudit::on_step_end(Learner&) {
+  enter("on_step_end", "the optimizer");
+}
+
+void SyncAudit::on_batch_end(Learner&) {
+  enter("on_batch_end", "the loop");
+}
+
+void SyncAudit::on_train_end(Learner& learn) {
+  watch_.reset();
+  if (last_) learn.remove(*std::exchange(last_, nullptr));
+  if (options_.show && !learn.state().failed) show(learn);
+}
+
+void SyncAudit::show(Learner& learn) const {
+  if (steps_ == 0) {
+    learn.sink().line(fmt::format(
+        "SyncAudit: nothing was watched, the fit had no more than the {} steps "
+        "of warm_up",
+        options_.warm_up));
+    return;
+  }
+  learn.sink().line(fmt::format(
+      "SyncAudit: {} steps, {}",
+      steps_,
+      findings_.empty() ? "nothing waits for the device"
+                        : "where the host waits for the device:"));
+  for (const Finding& finding : findings_) {
+    learn.sink().line(fmt::format(
+        "{}: {}, {} times",
+        finding.where,
+        finding.what,
+        finding.count));
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,147 @@
+#include "tern/learner/out_of_memory.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <limits>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/data/error_text.h"
+#include "tern/learner/host_memory.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/model_summary.h"
+#include "tern/learner/run_facts.h"
+
+namespace tern {
+
+namespace {
+
+constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+
+// "MemAvailable:   123 kB" of /proc/meminfo.
+int64_t host_memory_available() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name; file >> name;) {
+    int64_t kibibytes = 0;
+    if (name == "MemAvailable:" && file >> kibibytes) return kibibytes << 10;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return kUnknown;
+}
+
+int64_t number_in(const char* path) {
+  int64_t value = kUnknown;
+  std::ifstream file(path);
+  return file >> value ? value : kUnknown;
+}
+
+// A container sees its own group at the root; "max" and huge numbers mean that
+// there is no limit.
+int64_t group_memory_available() {
+  constexpr const char* kLimitAndUse[][2] = {
+      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+      {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+       "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
+  for (const auto& [limit, use] : kLimitAndUse) {
+    const int64_t most = number_in(limit), now = number_in(use);
+    if (most < kUnknown && now < kUnknown) {
+      return std::max<int64_t>(0, most - now);
+    }
+  }
+  return kUnknown;
+}
+
+int64_t bytes_of(const Model& model) {
+  size_t bytes = 0;
+  for (const auto& tensors : {model.parameters(), model.buffers()}) {
+    for (const ModelTensor& t : tensors) bytes += t.tensor.nbytes();
+  }
+  for (const ModelTensor& p : model.parameters()) {
+    if (p.tensor.grad().defined()) bytes += p.tensor.grad().nbytes();
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+// Not all that fail for want of memory say it by a type: the CPU's allocator,
+// the CUDA runtime and its libraries have words alone.
+constexpr std::array<std::string_view, 4> kWords = {
+    "DefaultCPUAllocator",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED"};
+
+}  // namespace
+
+bool is_out_of_memory(const std::exception& error) {
+  const std::string_view text = error.what();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) ||
+         dynamic_cast<const std::bad_alloc*>(&error) ||
+         std::any_of(kWords.begin(), kWords.end(), [&](std::string_view words) {
+           return text.find(words) != std::string_view::npos;
+         });
+}
+
+void give_back_unused_memory(torch::Device device) {
+  if (device.is_cpu()) {
+    give_back_freed_memory();
+  } else {
+    c10::getDeviceAllocator(device.type())->emptyCache();
+  }
+}
+
+int64_t available_memory(torch::Device device) {
+  if (device.is_cpu()) {
+    return std::min(host_memory_available(), group_memory_available());
+  }
+  using c10::CachingAllocator::StatType;
+  auto* const allocator = c10::getDeviceAllocator(device.type());
+  const auto index = std::max<c10::DeviceIndex>(device.index(), 0);
+  const auto stats = allocator->getDeviceStats(index);
+  constexpr auto kAll = static_cast<size_t>(StatType::AGGREGATE);
+  const auto kept =
+      stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
+  return static_cast<int64_t>(allocator->getMemoryInfo(index).first) + kept;
+}
+
+void Learner::explain_out_of_memory(
+    const std::exception& error,
+    const char* part_of_step) {
+  const std::string reason = message_of(error);
+  if (!is_out_of_memory(error) || reason.starts_with("[Learner")) return;
+  const Tensors& inputs = state_.batch_data.inputs;
+  const std::string precision = precision_text(*this);
+  std::string batch = "batch";
+  if (!inputs.empty()) {
+    batch = fmt::format(
+        "batch of {} samples ([{}] {})",
+        state_.batch_data.size(),
+        fmt::join(inputs[0].sizes(), ", "),
+        c10::toString(inputs[0].scalar_type()));
+  }
+  throw c10::OutOfMemoryError(
+      {__func__, __FILE__, __LINE__},
+      fmt::format(
+          "[Learner] out of memory on {}, in {} of a {}, {}. Weights and "
+          "gradients take {}; {} are free. Use a smaller batch size, of which "
+          "max_batch_size() finds the largest; GradientAccumulation keeps the "
+          "steps as they are. {}ActivationCheckpoint gives time for memory. "
+          "LibTorch: {}",
+          data_.device.str(),
+          part_of_step,
+          batch,
+          precision,
+          bytes_text(bytes_of(model_)),
+          bytes_text(available_memory(data_.device)),
+          precision == "fp32" ? "to_amp() or to_bf16() halve activations. "
+                              : "",
+          reason.substr(0, reason.find('\n'))));
+}
+
+}  // namespace tern

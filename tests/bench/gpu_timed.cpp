@@ -1,0 +1,297 @@
+// One job of ./dev gpu, as one calls it: a Learner in some precision on a GPU,
+// or the fused optimizer by itself. Writes its numbers as JSON for the runner;
+// peers/gpu_torch.py does the same in Python PyTorch. With `--device cpu` the
+// sizes are small: to try the program where there is no GPU.
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <torch/cuda.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/loss.h>
+#include <torch/utils.h>
+
+#include "tern/callbacks/amp.h"
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/kernels/load_cuda.h"
+#include "tern/learner/grad_scaler.h"
+#include "tern/learner/lambda_callback.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/memory_meter.h"
+#include "tern/learner/optim/adam.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/tests/bench/measure.h"
+#include "tern/vision/models/resnet.h"
+#include "tern/vision/models/simple_cnn.h"
+
+namespace {
+
+using namespace tern;  // NOLINT: a program
+
+using Numbers = std::map<std::string, double>;
+
+struct Arguments {
+  std::string job, precision = "fp32", json;
+  torch::Device device = torch::kCUDA;
+  int64_t steps = 20;
+  bool is_small() const { return device.is_cpu(); }
+};
+
+constexpr int64_t kWarmUp = 5;
+
+void wait_for(torch::Device device) {
+  if (device.is_cuda()) torch::cuda::synchronize();
+}
+
+// The same batch again and again, where the model is: what is timed is the
+// step.
+class SameBatch final : public Dataset {
+ public:
+  SameBatch(Batch batch, int64_t batches)
+      : batch_(std::move(batch)), batches_(batches) {}
+  int64_t size() const override { return batch_.size() * batches_; }
+  Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override {
+    return batch_;
+  }
+
+ private:
+  Batch batch_;
+  int64_t batches_;
+};
+
+// Uint8 images that are decoded already; the loader copies them together.
+class DecodedImages final : public Dataset {
+ public:
+  DecodedImages(int64_t size, int64_t side)
+      : images_(torch::randint(256, {64, side, side, 3}, torch::kByte)),
+        size_(size) {}
+  int64_t size() const override { return size_; }
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
+      const override {
+    std::vector<int64_t> places;
+    for (const int64_t i : indices) places.push_back(i % 64);
+    const auto index = torch::tensor(places);
+    return {{images_.index_select(0, index)}, {index}};
+  }
+
+ private:
+  torch::Tensor images_;
+  int64_t size_;
+};
+
+void set_precision(Learner& learn, const std::string& precision) {
+  if (precision == "fp16") learn.to_fp16();
+  if (precision == "bf16") learn.to_bf16();
+  if (precision == "amp") learn.to_amp();
+}
+
+Numbers train(
+    const Arguments& arguments,
+    const Model& model,
+    Batch batch,
+    LearnerOptions options) {
+  const torch::Device device = arguments.device;
+  const int64_t size = batch.size();
+  const MemoryMeter memory(device);
+  DataBunch data = DataBunch::create(
+      std::make_shared<SameBatch>(batch.to(device), kWarmUp + arguments.steps),
+      nullptr,
+      {.batch_size = size, .workers = 0});
+  data.device = device;
+  options.sink = silent();
+  Learner learn(data, model, std::move(options));
+  set_precision(learn, arguments.precision);
+  double begin = 0, end = 0, loss = 0;
+  learn.add<LambdaCallback>(
+      {.on_batch_end =
+           [&](Learner& l) {
+             if (l.state().iteration == kWarmUp) {
+               wait_for(device);
+               begin = bench::now();
+             }
+             if (l.state().iteration < kWarmUp + arguments.steps) return;
+             wait_for(device);
+             end = bench::now();
+             loss = l.state().loss.item<double>();
+           },
+       .order = callback_order::kLast});
+  learn.fit(1);
+  return {
+      {"step_seconds", (end - begin) / static_cast<double>(arguments.steps)},
+      {"peak_megabytes", static_cast<double>(memory.peak_bytes()) / 1e6},
+      {"loss", loss}};
+}
+
+Numbers resnet50_job(const Arguments& arguments) {
+  const int64_t n = arguments.is_small() ? 2 : 256;
+  const int64_t side = arguments.is_small() ? 64 : 224;
+  const auto images = torch::randn({n, 3, side, side})
+                          .contiguous(c10::MemoryFormat::ChannelsLast);
+  return train(
+      arguments,
+      resnet50(),
+      {{images}, {torch::randint(1000, {n})}},
+      {.optimizer =
+           optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)),
+       .weight_decay = 0});
+}
+
+Numbers mnist_cnn(const Arguments& arguments) {
+  Arguments more = arguments;
+  more.steps *= 10;
+  return train(
+      more,
+      simple_cnn({1, 16, 32, 10}),
+      {{torch::randn({64, 1, 28, 28})}, {torch::randint(10, {64})}},
+      {});
+}
+
+Numbers checkerboard(const Arguments& arguments) {
+  using namespace torch::nn;  // NOLINT: five layers
+  Sequential net;
+  int64_t in = 2;
+  for (int layer = 0; layer < 3; ++layer) {
+    net->push_back(Conv2d(Conv2dOptions(in, 256, 1)));
+    net->push_back(BatchNorm2d(256));
+    net->push_back(ReLU());
+    in = 256;
+  }
+  net->push_back(Conv2d(Conv2dOptions(in, 1, 1)));
+  const int64_t side = arguments.is_small() ? 32 : 512;
+  return train(
+      arguments,
+      net,
+      {{torch::rand({1, 2, side, side})
+            .contiguous(c10::MemoryFormat::ChannelsLast)},
+       {torch::rand({1, 1, side, side}).round()}},
+      {.loss = torch::nn::MSELoss(),
+       .optimizer = optimizer<optim::Adam>(),
+       .weight_decay = 0});
+}
+
+// Unscale, check, Adam on fp32 masters and the fp16 weights, on 100 million
+// parameters; beside it a copy of one block of memory to another.
+Numbers adam(const Arguments& arguments) {
+  const int64_t tensors = 100;
+  const int64_t numel = arguments.is_small() ? 10'000 : 1'000'000;
+  Tensors masters, weights;
+  for (int64_t i = 0; i < tensors; ++i) {
+    masters.push_back(torch::randn({numel}, arguments.device));
+    weights.push_back(masters.back().to(torch::kHalf).requires_grad_());
+    weights.back().mutable_grad() = torch::randn_like(weights.back());
+  }
+  optim::Adam optimizer(masters, torch::optim::AdamOptions(1e-3));
+  optimizer.set_weights(masters, weights);
+  GradScaler scaler({.device = arguments.device.type()});
+  scaler.scale(torch::ones({}, arguments.device));
+  const auto step = [&] {
+    scaler.step(optimizer);
+    scaler.update();
+    wait_for(arguments.device);
+  };
+  const auto from = torch::ones({tensors * numel}, arguments.device);
+  const auto to = torch::empty_like(from);
+  const auto copy = [&] {
+    to.copy_(from);
+    wait_for(arguments.device);
+  };
+  const auto steps = static_cast<int>(arguments.steps);
+  const double seconds = bench::median_seconds(steps, step);
+  const double copied = bench::median_seconds(steps, copy);
+  // amp.md, section 7: 30 bytes a parameter against the copy's 8.
+  return {
+      {"step_seconds", seconds},
+      {"share_of_copy", (30 / seconds) / (8 / copied)}};
+}
+
+// Decoded images from the loader's threads to normalised floats on the device.
+Numbers feed(const Arguments& arguments) {
+  const int64_t n = arguments.is_small() ? 16 : 256;
+  const DataLoader loader(
+      std::make_shared<DecodedImages>(n * (kWarmUp + arguments.steps), 224),
+      {.batch_size = n, .workers = 4});
+  const auto to_floats =
+      normalize({0.485, 0.456, 0.406}, {0.229, 0.224, 0.225});
+  auto epoch = loader.epoch(0);
+  double begin = 0;
+  for (int64_t i = 0; auto batch = epoch.next(); ++i) {
+    Batch on_device = batch->to(arguments.device);
+    to_floats(on_device, {.dtype = torch::kHalf});
+    if (i + 1 != kWarmUp) continue;
+    wait_for(arguments.device);
+    begin = bench::now();
+  }
+  wait_for(arguments.device);
+  return {
+      {"image_seconds",
+       (bench::now() - begin) / static_cast<double>(n * arguments.steps)}};
+}
+
+using Job = Numbers (*)(const Arguments&);
+const std::map<std::string, Job> kJobs = {
+    {"resnet50", resnet50_job},
+    {"mnist_cnn", mnist_cnn},
+    {"checkerboard", checkerboard},
+    {"adam", adam},
+    {"feed", feed}};
+
+// By hand: a machine for ./dev gpu may have no CLI11.
+Arguments read(int argc, char** argv) {
+  Arguments arguments;
+  std::map<std::string_view, std::string*> texts = {
+      {"--job", &arguments.job},
+      {"--precision", &arguments.precision},
+      {"--json", &arguments.json}};
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if (const auto text = texts.find(name); text != texts.end()) {
+      *text->second = argv[i + 1];
+    } else if (name == "--steps") {
+      arguments.steps = std::stoll(argv[i + 1]);
+    } else if (name == "--device") {
+      arguments.device = torch::Device(argv[i + 1]);
+    }
+  }
+  return arguments;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Arguments arguments = read(argc, argv);
+  const auto job = kJobs.find(arguments.job);
+  if (job == kJobs.end() || arguments.json.empty()) {
+    fmt::print(
+        stderr,
+        "gpu_timed --job resnet50|mnist_cnn|checkerboard|adam|feed --json FILE "
+        "[--precision fp32|tf32|fp16|bf16|amp] [--device cuda|cpu] "
+        "[--steps N]\n");
+    return 2;
+  }
+  if (arguments.device.is_cuda() && !load_cuda()) {
+    fmt::print(stderr, "There is no CUDA device; --device cpu tries this.\n");
+    return 1;
+  }
+  at::globalContext().setAllowTF32CuBLAS(arguments.precision == "tf32");
+  at::globalContext().setAllowTF32CuDNN(arguments.precision == "tf32");
+  torch::manual_seed(1);
+  std::ofstream file(arguments.json);
+  const char* before = "{";
+  for (const auto& [name, value] : job->second(arguments)) {
+    file << fmt::format(
+        "{}\"{}\": {}",
+        std::exchange(before, ", "),
+        name,
+        value);
+  }
+  file << "}\n";
+  return file.good() ? 0 : 1;
+}

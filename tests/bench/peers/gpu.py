@@ -1,0 +1,113 @@
+"""The last part of ./dev gpu: Tern beside Python PyTorch on a GPU, into
+docs/gpu.md. `--device cpu --page FILE` tries it without one, with small sizes.
+"""
+import pathlib
+import sys
+
+import torch
+
+from run import ROOT, Comparison, Row, compare, parser_for
+
+TERN_PROGRAM = "tests/bench/gpu_timed"
+COMMAND = "./dev gpu"
+STEP = "step_seconds"
+
+
+def comparison(name, title, rows, job, precision="fp32", peer_job=None):
+    return Comparison(
+        name=name,
+        title=title,
+        peer="torch",
+        peer_program="gpu_torch.py",
+        tern_program=TERN_PROGRAM,
+        options=["--precision", precision],
+        tern_options=["--job", job],
+        peer_options=["--job", peer_job or job],
+        rows=rows,
+    )
+
+
+def steps(goal=0):
+    return [
+        Row(STEP, "the step", goal=goal),
+        Row("peak_megabytes", "memory", unit="MB"),
+    ]
+
+
+COMPARISONS = [
+    *(
+        comparison(
+            f"resnet50_{precision}",
+            f"Training step of ResNet-50, 256 images of 224 px, channels-last, "
+            f"fused SGD: {how}",
+            steps(goal),
+            "resnet50",
+            precision,
+        )
+        for precision, goal, how in [
+            ("fp32", 0, "fp32 without TF32"),
+            ("tf32", 0, "fp32 with TF32"),
+            ("fp16", 1, "`to_fp16` against autocast in fp16 with GradScaler"),
+            ("bf16", 1, "`to_bf16` against autocast in bf16"),
+            ("amp", 1, "`to_amp` against autocast in fp16 with GradScaler"),
+        ]
+    ),
+    comparison(
+        "mnist_cnn",
+        "Training step of a CNN for MNIST (16-32-10), batch 64, fused AdamW, "
+        "fp32, launch by launch",
+        steps(2),
+        "mnist_cnn",
+    ),
+    *(
+        comparison(
+            f"checkerboard_{precision}",
+            "Training step of the checkerboard net (1x1 convolutions "
+            "2-256-256-256-1 with BatchNorm), 512 x 512, fused Adam: "
+            + precision,
+            [*steps(), Row("loss", "loss at the end", is_time=False)],
+            "checkerboard",
+            precision,
+        )
+        for precision in ("fp32", "amp")
+    ),
+    *(
+        comparison(
+            f"adam_{peer}",
+            "Optimizer side of a mixed-precision step, 100 million parameters: "
+            "Tern's Adam with fp32 masters, PyTorch's with GradScaler and "
+            f"autocast's casts, {peer}",
+            [Row(STEP, "unscale, check, step, 16-bit weights", goal=goal)],
+            "adam",
+            peer_job=f"adam_{peer}",
+        )
+        for peer, goal in [("fused", 1.5), ("foreach", 2.5)]
+    ),
+    comparison(
+        "feed",
+        "Decoded images of 224 px, from the loader's 4 workers to normalised "
+        "half on the device; 150,528 bytes an image over the bus",
+        [Row("image_seconds", "an image", unit="s")],
+        "feed",
+    ),
+]
+
+
+def main():
+    parser = parser_for(COMPARISONS, COMMAND, "build-gpu")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument(
+        "--page", type=pathlib.Path, default=ROOT / "docs" / "gpu.md"
+    )
+    arguments = parser.parse_args()
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        print("There is no GPU: nothing was measured, docs/gpu.md stays as it "
+              "is.")
+        return
+    for one in COMPARISONS:
+        one.options += ["--device", arguments.device]
+    compare(COMPARISONS, arguments.page, COMMAND, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

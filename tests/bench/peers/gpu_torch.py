@@ -1,0 +1,246 @@
+"""What tests/bench/gpu_timed.cpp does, in Python PyTorch. Only torch is needed:
+the networks are written out."""
+import argparse
+import contextlib
+import json
+import statistics
+import time
+
+import torch
+from torch import nn
+
+WARM_UP = 5
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        outputs = 4 * width
+        self.path = nn.Sequential(
+            nn.Conv2d(inputs, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.shortcut = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                nn.BatchNorm2d(outputs),
+            )
+
+    def forward(self, x):
+        return nn.functional.relu(
+            self.path(x) + self.shortcut(x), inplace=True
+        )
+
+
+def resnet50_net():
+    layers = [
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2, 1),
+    ]
+    inputs = 64
+    for layer, blocks in enumerate([3, 4, 6, 3]):
+        width = 64 << layer
+        for block in range(blocks):
+            stride = 2 if layer > 0 and block == 0 else 1
+            layers.append(Bottleneck(inputs, width, stride))
+            inputs = 4 * width
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000)]
+    return nn.Sequential(*layers)
+
+
+def wait_for(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def train(arguments, net, x, y, loss_function, make_optimizer, steps):
+    """As PyTorch's recipes have it: autocast and GradScaler."""
+    device, precision = arguments.device, arguments.precision
+    net = net.to(device)
+    x, y = x.to(device), y.to(device)
+    if x.dim() == 4:
+        net = net.to(memory_format=torch.channels_last)
+        x = x.to(memory_format=torch.channels_last)
+    optimizer = make_optimizer(net.parameters())
+    uses_16_bits = precision in ("amp", "fp16", "bf16")
+    is_half = precision in ("amp", "fp16") and device.type == "cuda"
+    dtype = torch.float16 if is_half else torch.bfloat16
+    scaler = torch.amp.GradScaler(device.type, enabled=is_half)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    for step in range(WARM_UP + steps):
+        if step == WARM_UP:
+            wait_for(device)
+            begin = time.perf_counter()
+        with (
+            torch.autocast(device.type, dtype)
+            if uses_16_bits
+            else contextlib.nullcontext()
+        ):
+            loss = loss_function(net(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    wait_for(device)
+    seconds = (time.perf_counter() - begin) / steps
+    peak = (
+        torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+    )
+    return {
+        "step_seconds": seconds,
+        "peak_megabytes": peak / 1e6,
+        "loss": loss.item(),
+    }
+
+
+def resnet50(arguments):
+    n, side = (2, 64) if arguments.is_small else (256, 224)
+    return train(
+        arguments,
+        resnet50_net(),
+        torch.randn(n, 3, side, side),
+        torch.randint(1000, (n,)),
+        nn.functional.cross_entropy,
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+        arguments.steps,
+    )
+
+
+def mnist_cnn(arguments):
+    layers, channels = [], 1
+    for outputs in 16, 32, 10:
+        layers += [nn.Conv2d(channels, outputs, 3, 2, 1), nn.ReLU(inplace=True)]
+        channels = outputs
+    layers[-1:] = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    net = nn.Sequential(*layers)
+    return train(
+        arguments,
+        net,
+        torch.randn(64, 1, 28, 28),
+        torch.randint(10, (64,)),
+        nn.functional.cross_entropy,
+        lambda p: torch.optim.AdamW(p, lr=3e-3, fused=True),
+        10 * arguments.steps,
+    )
+
+
+def checkerboard(arguments):
+    layers, channels = [], 2
+    for _ in range(3):
+        layers += [nn.Conv2d(channels, 256, 1), nn.BatchNorm2d(256), nn.ReLU()]
+        channels = 256
+    side = 32 if arguments.is_small else 512
+    return train(
+        arguments,
+        nn.Sequential(*layers, nn.Conv2d(256, 1, 1)),
+        torch.rand(1, 2, side, side),
+        torch.rand(1, 1, side, side).round(),
+        nn.functional.mse_loss,
+        lambda p: torch.optim.Adam(p, lr=3e-3, fused=True),
+        arguments.steps,
+    )
+
+
+def adam(arguments, **how):
+    """On fp32 weights through GradScaler, and the casts of weights to half and
+    of gradients back that autocast makes."""
+    numel = 10_000 if arguments.is_small else 1_000_000
+    device = arguments.device
+    params = [
+        torch.randn(numel, device=device, requires_grad=True)
+        for _ in range(100)
+    ]
+    optimizer = torch.optim.Adam(params, lr=1e-3, **how)
+    scaler = torch.amp.GradScaler(device.type)
+    scaler.scale(torch.ones((), device=device))
+    grads = [torch.randn_like(p).half() for p in params]
+    times = []
+    for step in range(-2, arguments.steps):
+        wait_for(device)
+        begin = time.perf_counter()
+        for p, g in zip(params, grads):
+            p.grad = g.float()
+        scaler.step(optimizer)
+        scaler.update()
+        with torch.no_grad():
+            [p.half() for p in params]
+        wait_for(device)
+        if step >= 0:
+            times.append(time.perf_counter() - begin)
+    return {"step_seconds": statistics.median(times)}
+
+
+class DecodedImages(torch.utils.data.Dataset):
+    def __init__(self, size):
+        self.images = torch.randint(256, (64, 3, 224, 224), dtype=torch.uint8)
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, i):
+        return self.images[i % 64], i % 64
+
+
+def feed(arguments):
+    n = 16 if arguments.is_small else 256
+    device = arguments.device
+    loader = torch.utils.data.DataLoader(
+        DecodedImages(n * (WARM_UP + arguments.steps)),
+        batch_size=n,
+        num_workers=4,
+        pin_memory=device.type == "cuda",
+    )
+    mean = torch.tensor([0.485, 0.456, 0.406], device=device).view(3, 1, 1)
+    std = torch.tensor([0.229, 0.224, 0.225], device=device).view(3, 1, 1)
+    for i, (images, _) in enumerate(loader):
+        floats = images.to(device, non_blocking=True).float() / 255
+        floats = ((floats - mean) / std).half()
+        if i + 1 == WARM_UP:
+            wait_for(device)
+            begin = time.perf_counter()
+    wait_for(device)
+    return {
+        "image_seconds": (time.perf_counter() - begin)
+        / (n * arguments.steps)
+    }
+
+
+def main():
+    jobs = {
+        "resnet50": resnet50,
+        "mnist_cnn": mnist_cnn,
+        "checkerboard": checkerboard,
+        "adam_fused": lambda a: adam(a, fused=True),
+        "adam_foreach": lambda a: adam(a, foreach=True),
+        "feed": feed,
+    }
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--job", required=True, choices=jobs)
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--device", type=torch.device, default="cuda")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--json", required=True)
+    arguments = parser.parse_args()
+    arguments.is_small = arguments.device.type == "cpu"
+    is_tf32 = arguments.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = is_tf32
+    torch.backends.cudnn.allow_tf32 = is_tf32
+    torch.manual_seed(1)
+    numbers = jobs[arguments.job](arguments)
+    with open(arguments.json, "w") as file:
+        json.dump(numbers, file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""Processes of torchrun that are killed, or asked to stop, in the middle of a
+training: it goes on from the last checkpoint and ends with the bits of one that
+nobody disturbed. `check_restarts.py TORCHRUN PROGRAM FOLDER`, PROGRAM being
+examples/ddp; TERN_RANK_KILLS says how often one is killed (2).
+"""
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+import zlib
+
+TORCHRUN, PROGRAM, FOLDER = sys.argv[1:]
+KILLS = int(os.environ.get("TERN_RANK_KILLS", 2))
+RANKS, EPOCHS, LIMIT = 2, 10, 90  # seconds
+
+
+def write_png(path, rows):
+    def chunk(kind, data):
+        body = kind + data
+        return (
+            struct.pack(">I", len(data)) + body
+            + struct.pack(">I", zlib.crc32(body))
+        )
+
+    header = struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 0, 0, 0, 0)
+    pixels = zlib.compress(b"".join(b"\0" + bytes(row) for row in rows))
+    path.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
+        + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )
+
+
+def write_images(folder):
+    """Noise with a light upper or lower half."""
+    draw = random.Random(1)
+    for split, count in ("train", 200), ("valid", 40):
+        for name, light in ("upper", range(14)), ("lower", range(14, 28)):
+            (folder / split / name).mkdir(parents=True)
+            for i in range(count):
+                write_png(
+                    folder / split / name / f"{i}.png",
+                    [
+                        [
+                            draw.randrange(256) // (1 if row in light else 2)
+                            for _ in range(28)
+                        ]
+                        for row in range(28)
+                    ],
+                )
+
+
+def start(data, run, restarts):
+    return subprocess.Popen(
+        [
+            TORCHRUN, "--no-python", "--standalone", "--nproc-per-node",
+            str(RANKS), "--max-restarts", str(restarts), PROGRAM,
+            "--data", data, "--folder", run, "--epochs", str(EPOCHS),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def give_up(process, what):
+    """With torchrun end its processes, which hold the pipe open too."""
+    os.killpg(process.pid, signal.SIGKILL)
+    for rank in range(RANKS):
+        if (left := rank_process(rank)) is not None:
+            os.kill(left, signal.SIGKILL)
+    sys.exit(f"{what}\n{process.communicate()[0]}")
+
+
+def rank_process(rank):
+    """The number of the process, or None; there is one run at a time."""
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if not entry.name.isdigit():
+                continue
+            if not (entry / "cmdline").read_bytes().startswith(
+                PROGRAM.encode() + b"\0"
+            ):
+                continue
+            if f"RANK={rank}".encode() in (
+                (entry / "environ").read_bytes().split(b"\0")
+            ):
+                return int(entry.name)
+        except OSError:
+            continue  # it has ended meanwhile
+    return None
+
+
+def wait_for_checkpoint(process, run, checkpoints):
+    end = time.monotonic() + LIMIT
+    while len(list(run.glob("step_*"))) < checkpoints:
+        if process.poll() is not None or time.monotonic() > end:
+            give_up(process, "It ended before it saved, or hangs.")
+        time.sleep(0.01)
+
+
+def finish(process, what):
+    try:
+        words, _ = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        give_up(process, f"{what}: it hangs")
+    return words
+
+
+def weights(run):
+    """The tensors of the last checkpoint, byte for byte."""
+    last = max(run.glob("step_*"), key=lambda p: int(p.name.split("_")[1]))
+    content = (last / "model.safetensors").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header.pop("__metadata__", None)
+    return last.name, header, content[8 + size :]
+
+
+def expect_same(run, expected, what, words):
+    if weights(run) != expected:
+        sys.exit(f"{what}: other weights, or another end\n{words}")
+
+
+def go_on_to_the_end(data, run, expected, what):
+    process = start(data, run, 0)
+    words = finish(process, what)
+    if process.returncode != 0:
+        sys.exit(f"{what}: could not go on\n{words}")
+    expect_same(run, expected, what, words)
+
+
+def main():
+    folder = pathlib.Path(FOLDER)
+    shutil.rmtree(folder, ignore_errors=True)
+    data = folder / "data"
+    write_images(data)
+    whole = folder / "whole"
+    process = start(data, whole, 0)
+    words = finish(process, "undisturbed")
+    if process.returncode != 0:
+        sys.exit(f"undisturbed: it failed\n{words}")
+    expected = weights(whole)
+
+    for kill in range(KILLS):
+        run, rank = folder / f"kill_{kill}", kill % RANKS
+        what = f"kill {kill} of rank {rank}"
+        process = start(data, run, 3)
+        wait_for_checkpoint(process, run, 1)
+        time.sleep(random.uniform(0, 0.3))
+        if (victim := rank_process(rank)) is not None:
+            os.kill(victim, signal.SIGKILL)
+        words = finish(process, what)
+        if process.returncode != 0:
+            sys.exit(f"{what}: torchrun ended with {process.returncode}"
+                     f"\n{words}")
+        expect_same(run, expected, what, words)
+        shutil.rmtree(run)
+
+    for what in "one rank is asked to stop", "torchrun is asked to stop":
+        run = folder / what.replace(" ", "_")
+        process = start(data, run, 0)
+        wait_for_checkpoint(process, run, 1)
+        asked = process.pid if "torchrun" in what else rank_process(1)
+        if asked is None:
+            give_up(process, f"{what}: rank 1 is not to be found")
+        begin = time.monotonic()
+        os.kill(asked, signal.SIGTERM)
+        words = finish(process, what)
+        seconds = time.monotonic() - begin
+        if seconds > 25:
+            sys.exit(f"{what}: it took {seconds:.0f} s\n{words}")
+        go_on_to_the_end(data, run, expected, what)
+    print(f"{KILLS} kills and 2 stops: the same bits each time")
+
+
+main()

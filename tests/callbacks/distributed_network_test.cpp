@@ -1,0 +1,92 @@
+// Two machines, made of network namespaces, and the cable between them pulled:
+// both notice within the timeout.
+
+#include <chrono>
+#include <cstdlib>
+#include <fcntl.h>
+#include <sched.h>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/distributed.h"
+#include "tern/tests/support/ranks.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::distributed_network_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+using Clock = std::chrono::steady_clock;
+
+class Network {
+ public:
+  explicit Network(int64_t machines)
+      : name_(fmt::format("t{}n", ::getpid() % 100000)),
+        is_up_(run(fmt::format("up {} {}", name_, machines))) {}
+  ~Network() { run(fmt::format("down {}", name_)); }
+  Network(const Network&) = delete;
+
+  bool is_up() const { return is_up_; }
+  void cut_off(int64_t machine) const {
+    EXPECT_TRUE(run(fmt::format("link {} {} down", name_, machine)));
+  }
+  /// This process is on that machine from now on.
+  void enter(int64_t machine) const {
+    const auto path = fmt::format("/var/run/netns/{}{}", name_, machine);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(::setns(fd, CLONE_NEWNET), 0) << path;
+    ::close(fd);
+  }
+
+ private:
+  static bool run(const std::string& command) {
+    const auto line = fmt::format(
+        "{}/support/network.sh {} >/dev/null 2>&1",
+        TERN_TESTS_FOLDER,
+        command);
+    return std::system(line.c_str()) == 0;
+  }
+
+  std::string name_;
+  bool is_up_;
+};
+
+TEST(Network, ACutCableIsNoticedOnBothSidesWithinTheTimeout) {
+  const Network network(2);
+  if (!network.is_up()) {
+    GTEST_SKIP() << "No network namespaces: that needs root and iproute2.";
+  }
+  constexpr std::chrono::seconds kTimeout(5);
+  const auto ends = run_ranks(2, [&](LaunchEnvironment environment) {
+    network.enter(environment.rank);
+    environment.master_address = "10.77.0.1";
+    export_environment(environment);
+    ::setenv("GLOO_SOCKET_IFNAME", "eth0", 1);
+    Learner learn(
+        point_data(256, 100, {.batch_size = 16, .workers = 0}),
+        point_net(),
+        quiet());
+    learn.to_distributed({.group = {.timeout = kTimeout}});
+    Clock::time_point last_step;
+    learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
+      last_step = Clock::now();
+      if (l.state().training && l.state().iteration == 20 &&
+          l.is_main_process()) {
+        network.cut_off(1);
+      }
+    }});
+    EXPECT_THROW(learn.fit(100000, 1e-2), DistributedError);
+    EXPECT_GE(learn.state().iteration, 20);
+    EXPECT_LT(Clock::now() - last_step, kTimeout * 1.1);
+    EXPECT_FALSE(learn.is_fitting());
+  });
+  EXPECT_EQ(ends, (std::vector<int>{0, 0}));
+}
+
+}  // namespace
+}  // namespace tern::distributed_network_test

@@ -1,0 +1,38 @@
+#include "tern/learner/distributed/nccl_group.h"
+
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/types.h>
+
+#include "tern/kernels/load_cuda.h"
+#include "tern/tests/support/expect_error.h"
+
+namespace tern::nccl_group_test {
+namespace {
+
+const auto make = [] {
+  make_nccl_group(
+      c10::make_intrusive<::c10d::HashStore>(),
+      0,
+      1,
+      std::chrono::seconds(5));
+};
+
+// In this order: what was found once is kept.
+TEST(NcclGroup, SaysHowToNameItsLibraryWhenThatIsMissing) {
+  ::setenv("TERN_NCCL_LIBRARY", "/no/such/library.so", 1);
+  expect_error<c10::Error>(make, {"TERN_NCCL_LIBRARY", "/no/such/library.so"});
+  ::unsetenv("TERN_NCCL_LIBRARY");
+}
+
+// NCCL's own words: the library was found and all that it links is there.
+TEST(NcclGroup, IsFoundAndReachesNcclWithoutAGpu) {
+  if (load_cuda()) GTEST_SKIP() << "There is a GPU.";
+  expect_error<c10::Error>(make, {"no GPUs found"});
+}
+
+}  // namespace
+}  // namespace tern::nccl_group_test
