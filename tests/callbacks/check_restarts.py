@@ -1,7 +1,8 @@
 """Processes of torchrun that are killed, or asked to stop, in the middle of a
 training: it goes on from the last checkpoint and ends with the bits of one that
 nobody disturbed. `check_restarts.py TORCHRUN PROGRAM FOLDER`, PROGRAM being
-examples/ddp; TERN_RANK_KILLS says how often one is killed (2).
+examples/ddp. One kill and one stop; TERN_RANK_KILLS says how many kills, and has
+torchrun itself stopped too.
 """
 import json
 import os
@@ -16,7 +17,10 @@ import time
 import zlib
 
 TORCHRUN, PROGRAM, FOLDER = sys.argv[1:]
-KILLS = int(os.environ.get("TERN_RANK_KILLS", 2))
+KILLS = int(os.environ.get("TERN_RANK_KILLS", 1))
+STOPS = ["one rank is asked to stop", "torchrun is asked to stop"]
+if "TERN_RANK_KILLS" not in os.environ:
+    STOPS.pop()
 RANKS, EPOCHS, LIMIT = 2, 10, 90  # seconds
 
 
@@ -69,24 +73,23 @@ def start(data, run, restarts):
     )
 
 
-def give_up(process, what):
+def give_up(process, run, what):
     """With torchrun end its processes, which hold the pipe open too."""
     os.killpg(process.pid, signal.SIGKILL)
     for rank in range(RANKS):
-        if (left := rank_process(rank)) is not None:
+        if (left := rank_process(run, rank)) is not None:
             os.kill(left, signal.SIGKILL)
     sys.exit(f"{what}\n{process.communicate()[0]}")
 
 
-def rank_process(rank):
-    """The number of the process, or None; there is one run at a time."""
+def rank_process(run, rank):
+    """The number of the process of this run, or None."""
     for entry in pathlib.Path("/proc").iterdir():
         try:
             if not entry.name.isdigit():
                 continue
-            if not (entry / "cmdline").read_bytes().startswith(
-                PROGRAM.encode() + b"\0"
-            ):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if words[0] != PROGRAM.encode() or str(run).encode() not in words:
                 continue
             if f"RANK={rank}".encode() in (
                 (entry / "environ").read_bytes().split(b"\0")
@@ -101,15 +104,15 @@ def wait_for_checkpoint(process, run, checkpoints):
     end = time.monotonic() + LIMIT
     while len(list(run.glob("step_*"))) < checkpoints:
         if process.poll() is not None or time.monotonic() > end:
-            give_up(process, "It ended before it saved, or hangs.")
+            give_up(process, run, "It ended before it saved, or hangs.")
         time.sleep(0.01)
 
 
-def finish(process, what):
+def finish(process, run, what):
     try:
         words, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        give_up(process, f"{what}: it hangs")
+        give_up(process, run, f"{what}: it hangs")
     return words
 
 
@@ -130,7 +133,7 @@ def expect_same(run, expected, what, words):
 
 def go_on_to_the_end(data, run, expected, what):
     process = start(data, run, 0)
-    words = finish(process, what)
+    words = finish(process, run, what)
     if process.returncode != 0:
         sys.exit(f"{what}: could not go on\n{words}")
     expect_same(run, expected, what, words)
@@ -143,7 +146,7 @@ def main():
     write_images(data)
     whole = folder / "whole"
     process = start(data, whole, 0)
-    words = finish(process, "undisturbed")
+    words = finish(process, whole, "undisturbed")
     if process.returncode != 0:
         sys.exit(f"undisturbed: it failed\n{words}")
     expected = weights(whole)
@@ -154,30 +157,30 @@ def main():
         process = start(data, run, 3)
         wait_for_checkpoint(process, run, 1)
         time.sleep(random.uniform(0, 0.3))
-        if (victim := rank_process(rank)) is not None:
+        if (victim := rank_process(run, rank)) is not None:
             os.kill(victim, signal.SIGKILL)
-        words = finish(process, what)
+        words = finish(process, run, what)
         if process.returncode != 0:
             sys.exit(f"{what}: torchrun ended with {process.returncode}"
                      f"\n{words}")
         expect_same(run, expected, what, words)
         shutil.rmtree(run)
 
-    for what in "one rank is asked to stop", "torchrun is asked to stop":
+    for what in STOPS:
         run = folder / what.replace(" ", "_")
         process = start(data, run, 0)
         wait_for_checkpoint(process, run, 1)
-        asked = process.pid if "torchrun" in what else rank_process(1)
+        asked = process.pid if "torchrun" in what else rank_process(run, 1)
         if asked is None:
-            give_up(process, f"{what}: rank 1 is not to be found")
+            give_up(process, run, f"{what}: rank 1 is not to be found")
         begin = time.monotonic()
         os.kill(asked, signal.SIGTERM)
-        words = finish(process, what)
+        words = finish(process, run, what)
         seconds = time.monotonic() - begin
         if seconds > 25:
             sys.exit(f"{what}: it took {seconds:.0f} s\n{words}")
         go_on_to_the_end(data, run, expected, what)
-    print(f"{KILLS} kills and 2 stops: the same bits each time")
+    print(f"{KILLS} kills, {len(STOPS)} stops: the same bits each time")
 
 
 main()
