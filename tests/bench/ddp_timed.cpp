@@ -56,9 +56,12 @@ void train(int64_t ranks, int64_t steps, const std::string& json) {
   }
   const CommunicationTimes travel = learn.find<Distributed>()->times();
   std::ofstream(json) << fmt::format(
-      "{{\"step_seconds\": {}, \"hidden_share\": {}}}\n",
+      "{{\"step_seconds\": {}, \"hidden_share\": {}, \"travel_seconds\": {}, "
+      "\"unhidden_seconds\": {}}}\n",
       bench::median(times),
-      travel.hidden / travel.communication);
+      travel.hidden / travel.communication,
+      travel.communication,
+      travel.communication - travel.hidden);
 }
 
 int train_in_processes(int64_t ranks, int64_t steps, const std::string& json) {

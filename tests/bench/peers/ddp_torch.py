@@ -37,11 +37,14 @@ def train(rank, steps, how, report):
         times = [b - a for a, b in zip(ends, ends[1:])][WARM_UP - 1 :]
         with open(report, "w") as file:
             travel = net._get_ddp_logging_data()
-            hidden = travel["avg_backward_compute_comm_overlap_time"]
+            hidden = travel["avg_backward_compute_comm_overlap_time"] / 1e9
+            seconds = travel["avg_backward_comm_time"] / 1e9
             json.dump(
                 {
                     "step_seconds": statistics.median(times),
-                    "hidden_share": hidden / travel["avg_backward_comm_time"],
+                    "hidden_share": hidden / seconds,
+                    "travel_seconds": seconds,
+                    "unhidden_seconds": seconds - hidden,
                 },
                 file,
             )
