@@ -29,7 +29,7 @@ def comparison(name, title, rows, job, precision="fp32", peer_job=None):
 
 def steps(goal=0):
     return [
-        Row(STEP, "the step", goal=goal),
+        Row(STEP, "the step", goal=goal, unit="ms"),
         Row("peak_megabytes", "memory", unit="MB"),
     ]
 
@@ -77,7 +77,21 @@ COMPARISONS = [
             "Optimizer side of a mixed-precision step, 100 million parameters: "
             "Tern's Adam with fp32 masters, PyTorch's with GradScaler and "
             f"autocast's casts, {peer}",
-            [Row(STEP, "unscale, check, step, 16-bit weights", goal=goal)],
+            [
+                Row(
+                    STEP,
+                    "unscale, check, step, 16-bit weights",
+                    goal=goal,
+                    unit="ms",
+                ),
+                Row(
+                    "share_of_copy",
+                    "share of a device copy's bandwidth, at 30 bytes a "
+                    "parameter",
+                    goal=0.9,
+                    is_time=False,
+                ),
+            ],
             "adam",
             peer_job=f"adam_{peer}",
         )
@@ -87,7 +101,7 @@ COMPARISONS = [
         "feed",
         "Decoded images of 224 px, from the loader's 4 workers to normalised "
         "half on the device; 150,528 bytes an image over the bus",
-        [Row("image_seconds", "an image", unit="s")],
+        [Row("image_seconds", "an image", unit="us")],
         "feed",
     ),
 ]

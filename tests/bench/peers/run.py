@@ -31,7 +31,7 @@ class Row:
     what: str
     goal: float = 0  # how many times faster Tern shall be; 0: no goal
     is_time: bool = True
-    unit: str = "s"
+    unit: str = "s"  # ms and us: the JSON has seconds all the same
 
 
 @dataclass
@@ -351,11 +351,15 @@ def measure(comparison, build, rounds):
 
 
 def cell(reports, row):
-    values = sorted(report[row.key] for report in reports)
+    """The median and its text; what a program does not measure is empty."""
+    if row.key not in reports[0]:
+        return None, ""
+    factor = {"ms": 1e3, "us": 1e6}.get(row.unit, 1)
+    values = sorted(factor * report[row.key] for report in reports)
     median = statistics.median(values)
     if not row.is_time:
         return median, f"{median:.4f}"
-    digits = 3 if row.unit == "s" else 0
+    digits = 0 if row.unit == "MB" else 3
     smallest, middle, largest = (
         f"{value:.{digits}f}" for value in (values[0], median, values[-1])
     )
@@ -370,9 +374,10 @@ def table(comparison, tern, peer):
     for row in comparison.rows:
         ours, our_text = cell(tern, row)
         theirs, their_text = cell(peer, row)
-        ratio = f"{theirs / ours:.3g}" if row.is_time else ""
+        ratio = f"{theirs / ours:.3g}" if row.is_time and theirs else ""
         goal = f"{row.goal:g}" if row.goal else ""
-        if row.goal and theirs / ours < row.goal:
+        reached = theirs / ours if row.is_time else ours
+        if row.goal and reached < row.goal:
             goal += ", missed"
         lines.append(
             f"| {row.what} | {our_text} | {their_text} | {ratio} | {goal} |"
@@ -440,7 +445,8 @@ def compare(comparisons, page, command, arguments):
         is_named = comparison.name in arguments.names
         if not is_named and (arguments.names or comparison.is_long):
             continue
-        tern, peer = measure(comparison, arguments.build, arguments.rounds)
+        build = arguments.build.resolve()
+        tern, peer = measure(comparison, build, arguments.rounds)
         lines = [
             f"### {comparison.title}",
             "",
