@@ -5,10 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <torch/nn/functional/loss.h>
-#include <torch/nn/modules/activation.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/utils.h>
 
 #include "tern/learner/autocast.h"
@@ -16,6 +12,7 @@
 #include "tern/learner/host_memory.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/tests/bench/checkerboard_net.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/models/resnet.h"
 
@@ -56,22 +53,8 @@ double resnet18(int steps) {
       optimizer);
 }
 
-torch::nn::Sequential checkerboard_net() {
-  using namespace torch::nn;  // NOLINT: five layers
-  Sequential net;
-  int64_t in = 2;
-  for (int layer = 0; layer < 3; ++layer) {
-    net->push_back(Conv2d(Conv2dOptions(in, 256, 1)));
-    net->push_back(BatchNorm2d(256));
-    net->push_back(ReLU());
-    in = 256;
-  }
-  net->push_back(Conv2d(Conv2dOptions(in, 1, 1)));
-  return net;
-}
-
 double checkerboard(int steps) {
-  auto net = checkerboard_net();
+  auto net = tern::bench::checkerboard_net();
   const Tensor x = torch::rand({1, 2, 256, 256});
   const Tensor y = torch::rand({1, 1, 256, 256}).round();
   tern::optim::Adam optimizer(

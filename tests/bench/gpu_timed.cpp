@@ -12,10 +12,6 @@
 
 #include <fmt/format.h>
 #include <torch/cuda.h>
-#include <torch/nn/modules/activation.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/loss.h>
 #include <torch/utils.h>
 
@@ -28,6 +24,7 @@
 #include "tern/learner/memory_meter.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/tests/bench/checkerboard_net.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"
@@ -155,20 +152,10 @@ Numbers mnist_cnn(const Arguments& arguments) {
 }
 
 Numbers checkerboard(const Arguments& arguments) {
-  using namespace torch::nn;  // NOLINT: five layers
-  Sequential net;
-  int64_t in = 2;
-  for (int layer = 0; layer < 3; ++layer) {
-    net->push_back(Conv2d(Conv2dOptions(in, 256, 1)));
-    net->push_back(BatchNorm2d(256));
-    net->push_back(ReLU());
-    in = 256;
-  }
-  net->push_back(Conv2d(Conv2dOptions(in, 1, 1)));
   const int64_t side = arguments.is_small() ? 32 : 512;
   return train(
       arguments,
-      net,
+      bench::checkerboard_net(),
       {{torch::rand({1, 2, side, side})
             .contiguous(c10::MemoryFormat::ChannelsLast)},
        {torch::rand({1, 1, side, side}).round()}},
