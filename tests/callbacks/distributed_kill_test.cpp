@@ -64,7 +64,7 @@ TEST(RankKill, IsKnownToTheOthersWithinFiveSeconds) {
               point_net(),
               quiet());
           // Gloo notices a closed connection at once, but for a message that
-          // it was about to write (1 kill in 200): that waits for the timeout.
+          // it was about to write: that, which is rare, waits for the timeout.
           learn.to_bf16().to_distributed(
               {.group = {.timeout = std::chrono::seconds(4)},
                .sync_batch_norm = true,
