@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <future>
 #include <thread>
 #include <utility>
 
@@ -12,29 +10,24 @@
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/types.h>
 
 #include "tern/data/error_text.h"
 #include "tern/kernels/load_cuda.h"
+#include "tern/learner/distributed/gloo_group.h"
 #include "tern/learner/distributed/nccl_group.h"
+#include "tern/learner/distributed/within.h"
 
 namespace tern {
 
 namespace {
 
-using Gloo = ::c10d::ProcessGroupGloo;
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxText = 1 << 20;
 // Who leaves with an error tells it before its connections close.
 constexpr milliseconds kNewsPatience(200);
-
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" ||
-         address.starts_with("127.");
-}
 
 // Gloo writes to sockets whose other end may have died; the signal would then
 // end this program too before it can say so. Python ignores it as well.
@@ -42,18 +35,6 @@ void ignore_broken_pipes() {
   struct sigaction now {};
   ::sigaction(SIGPIPE, nullptr, &now);
   if (now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
-}
-
-// Ranks of one machine listen to that machine alone: the connections have
-// neither a password nor encryption.
-std::shared_ptr<::gloo::transport::Device> make_device(
-    const std::string& master_address) {
-  const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (interface && *interface) return Gloo::createDeviceForInterface(interface);
-  if (is_loopback(master_address)) {
-    return Gloo::createDeviceForHostname("127.0.0.1");
-  }
-  return Gloo::createDefaultDevice();
 }
 
 c10::intrusive_ptr<::c10d::Store> connect_store(
@@ -140,11 +121,12 @@ ProcessGroup::ProcessGroup(
   ignore_broken_pipes();
   try {
     const auto store = connect_store(environment_, options.timeout);
-    const auto gloo_options = Gloo::Options::create(options.timeout);
-    gloo_options->devices = {make_device(environment_.master_address)};
-    gloo_options->threads = 2;
-    const auto gloo =
-        c10::make_intrusive<Gloo>(store, rank, size, gloo_options);
+    const auto gloo = make_gloo_group(
+        store,
+        rank,
+        size,
+        options.timeout,
+        environment_.master_address);
     const auto group =
         c10::make_intrusive<::c10d::ProcessGroup>(store, rank, size);
     constexpr auto kGloo = ::c10d::ProcessGroup::BackendType::GLOO;
@@ -186,10 +168,10 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::leave() noexcept {
-  // A Gloo group that others have left throws when it goes; an NCCL group would
-  // first wait for what a lost rank does not send any more.
+  // An NCCL group that is not told would wait for what a lost rank does not
+  // send any more.
   try {
-    if (connection_ && options_.device.is_cuda()) connection_->group->abort();
+    if (connection_) connection_->group->abort();
     connection_.reset();
   } catch (...) {  // NOLINT: there is nobody to tell
   }
@@ -324,30 +306,15 @@ void ProcessGroup::check_equal(
   }
 }
 
-// By a thread of its own, which is waited for a moment alone: the store may lie
-// on a machine that cannot be reached any more, and then it never answers.
+// The store may lie on a machine that cannot be reached any more, and then it
+// never answers.
 template <class F>
 std::optional<std::string> ProcessGroup::ask_store(F f) noexcept {
   if (!connection_) return std::nullopt;
-  try {
-    std::promise<std::string> promise;
-    auto answer = promise.get_future();
-    std::thread([f = std::move(f),
-                 store = connection_->store,
-                 promise = std::move(promise)]() mutable {
-      try {
-        promise.set_value(f(*store));
-      } catch (...) {  // NOLINT: the store has gone with its rank
-      }
-    }).detach();
-    if (answer.wait_for(kNewsPatience) != std::future_status::ready) {
-      return std::nullopt;
-    }
-    const std::string text = answer.get();
-    return text.empty() ? std::nullopt : std::optional(text);
-  } catch (...) {  // NOLINT: as above; or there is no thread to be had
-    return std::nullopt;
-  }
+  const auto text = within(
+      kNewsPatience,
+      [f = std::move(f), store = connection_->store] { return f(*store); });
+  return text && !text->empty() ? text : std::nullopt;
 }
 
 void ProcessGroup::tell_error(const std::string& text) noexcept {

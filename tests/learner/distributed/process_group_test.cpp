@@ -2,6 +2,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -110,6 +114,58 @@ TEST(ProcessGroup, NoticesARankThatWasKilledWithinSeconds) {
         EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
       });
   EXPECT_EQ(results, (std::vector<int>{0, -SIGKILL}));
+}
+
+// Rank 0 waits for rank 1 alone, which computes, when rank 2 goes as `go` says.
+std::vector<int> wait_while_one_goes(
+    const std::function<void(ProcessGroup&)>& go,
+    const std::string& reason) {
+  return run_ranks(3, [&](const LaunchEnvironment& environment) {
+    auto group = connect(environment);
+    group->barrier();
+    if (group->rank() == 2) return go(*group);
+    if (group->rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::seconds(6));
+      return;
+    }
+    const auto begin = Clock::now();
+    const auto tensor = torch::zeros({3});
+    expect_error<DistributedError>(
+        [&] { group->broadcast({tensor}, 1); },
+        {reason});
+    group.reset();  // Gloo would wait for rank 1 here too
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+  });
+}
+
+TEST(ProcessGroup, SomeoneWhoWaitsForASlowRankHearsThatAThirdWasKilled) {
+  const auto ends = wait_while_one_goes(
+      [](ProcessGroup&) { ::raise(SIGKILL); },
+      "rank 2 is gone");
+  EXPECT_EQ(ends, (std::vector<int>{0, 0, -SIGKILL}));
+}
+
+TEST(ProcessGroup, SomeoneWhoWaitsForASlowRankHearsWhyAThirdHasLeft) {
+  const auto ends = wait_while_one_goes(
+      [](ProcessGroup& group) {
+        group.tell_error("no such image: cat.jpg");
+        group.leave();
+      },
+      "rank 2 ended with: no such image: cat.jpg");
+  EXPECT_EQ(ends, std::vector<int>(3, 0));
+}
+
+TEST(ProcessGroup, ARankThatIsDoneMayGoWhileALateOneFinishes) {
+  expect_ranks(4, [](const LaunchEnvironment& environment) {
+    const auto group = connect(environment);
+    group->barrier();
+    if (group->rank() == 3) {
+      std::this_thread::sleep_for(std::chrono::seconds(3));
+    }
+    const auto tensor = torch::full({3}, static_cast<double>(group->rank()));
+    group->broadcast({tensor}, 0);
+    EXPECT_TRUE(tensor.eq(0).all().item<bool>());
+  });
 }
 
 TEST(ProcessGroup, GivesUpOnARankThatDoesNotAnswerAfterTheTimeout) {
