@@ -1,5 +1,5 @@
 // Two machines, made of network namespaces, and the cable between them pulled:
-// both notice within the timeout.
+// both notice within the timeout, unless it is put back before.
 
 #include <algorithm>
 #include <chrono>
@@ -37,6 +37,9 @@ class Network {
   void cut_off(int64_t machine) const {
     EXPECT_TRUE(run(fmt::format("link {} {} down", name_, machine)));
   }
+  void mend(int64_t machine) const {
+    EXPECT_TRUE(run(fmt::format("link {} {} up", name_, machine)));
+  }
   /// This process is on that machine from now on.
   void enter(int64_t machine) const {
     const auto path = fmt::format("/var/run/netns/{}{}", name_, machine);
@@ -60,18 +63,27 @@ class Network {
 
 constexpr int kTooLate = 3;  // how a rank ends then
 
+// This rank works on a machine of its own from now on.
+void enter(const Network& network, LaunchEnvironment environment) {
+  network.enter(environment.rank);
+  environment.master_address = "10.77.0.1";
+  export_environment(environment);
+  ::setenv("GLOO_SOCKET_IFNAME", "eth0", 1);
+}
+
+Learner point_learner() {
+  return {
+      point_data(256, 100, {.batch_size = 16, .workers = 0}),
+      point_net(),
+      quiet()};
+}
+
 // Trains on two machines and pulls the cable of one after 20 steps.
 std::vector<int> train_and_cut(const Network& network) {
   constexpr std::chrono::seconds kTimeout(5);
-  return run_ranks(2, [&](LaunchEnvironment environment) {
-    network.enter(environment.rank);
-    environment.master_address = "10.77.0.1";
-    export_environment(environment);
-    ::setenv("GLOO_SOCKET_IFNAME", "eth0", 1);
-    Learner learn(
-        point_data(256, 100, {.batch_size = 16, .workers = 0}),
-        point_net(),
-        quiet());
+  return run_ranks(2, [&](const LaunchEnvironment& environment) {
+    enter(network, environment);
+    Learner learn = point_learner();
     learn.to_distributed({.group = {.timeout = kTimeout}});
     Clock::time_point last_step;
     learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
@@ -100,6 +112,31 @@ TEST(Network, ACutCableIsNoticedOnBothSidesWithinTheTimeout) {
     ends = train_and_cut(network);
   }
   EXPECT_EQ(ends, (std::vector<int>{0, 0}));
+}
+
+TEST(Network, ACableThatIsBackBeforeTheTimeoutCostsNothingButTime) {
+  const Network network(2);
+  if (!network.is_up()) {
+    GTEST_SKIP() << "No network namespaces: that needs root and iproute2.";
+  }
+  expect_ranks(2, [&](const LaunchEnvironment& environment) {
+    enter(network, environment);
+    Learner learn = point_learner();
+    learn.to_distributed({.group = {.timeout = std::chrono::seconds(50)}});
+    learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
+      if (!l.state().training || l.state().iteration != 20) return;
+      if (!l.is_main_process()) return;
+      network.cut_off(1);
+      std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+        network.mend(1);
+      }).detach();
+    }});
+    const auto begin = Clock::now();
+    learn.fit(10, 1e-2);
+    EXPECT_GE(Clock::now() - begin, std::chrono::seconds(1));
+    EXPECT_EQ(learn.state().iteration, 80);
+  });
 }
 
 }  // namespace

@@ -34,9 +34,14 @@ up() {
   done
 }
 
+# The links by name: with their namespace they would go some time later, and the
+# names be taken until then.
 down() {
   local machine
-  for machine in $(machines "$1"); do ip netns del "$machine"; done
+  for machine in $(machines "$1"); do
+    ip link del "$1p${machine#"$1"}" 2>/dev/null || true
+    ip netns del "$machine"
+  done
   ! ip link show "$1" >/dev/null 2>&1 || ip link del "$1"
 }
 
