@@ -1,10 +1,11 @@
 #include "tern/callbacks/max_batch_size.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
-#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -58,7 +59,7 @@ class Trials {
     if (expected_bytes(batch_size) > limit_) return false;
     const auto bytes = measure(batch_size);
     if (!bytes) return false;
-    before_last_ = std::exchange(last_, Measured{batch_size, *bytes});
+    trials_.push_back({batch_size, *bytes});
     return *bytes <= limit_;
   }
 
@@ -67,17 +68,18 @@ class Trials {
   // A trial that is expected not to fit is not made: on a CPU it would end the
   // program.
   double expected_bytes(int64_t batch_size) const {
-    if (!last_) return 0;
+    if (trials_.empty()) return 0;
     const auto size = static_cast<double>(batch_size);
-    const auto bytes = static_cast<double>(last_->bytes);
-    if (!before_last_) {
-      return bytes *
-             std::min(1.0, size / static_cast<double>(last_->batch_size));
+    const Measured& last = trials_.back();
+    const auto bytes = static_cast<double>(last.bytes);
+    if (trials_.size() == 1) {
+      return bytes * std::min(1.0, size / static_cast<double>(last.batch_size));
     }
+    const Measured& before = *std::prev(trials_.end(), 2);
     const double per_sample =
-        static_cast<double>(last_->bytes - before_last_->bytes) /
-        static_cast<double>(last_->batch_size - before_last_->batch_size);
-    return bytes + per_sample * (size - static_cast<double>(last_->batch_size));
+        static_cast<double>(last.bytes - before.bytes) /
+        static_cast<double>(last.batch_size - before.batch_size);
+    return bytes + per_sample * (size - static_cast<double>(last.batch_size));
   }
 
   // Nothing when there was not memory enough.
@@ -115,7 +117,7 @@ class Trials {
   Learner& learn_;
   int64_t steps_, limit_;
   std::shared_ptr<DataLoader> loader_;
-  std::optional<Measured> before_last_, last_;
+  std::vector<Measured> trials_;
 };
 
 }  // namespace

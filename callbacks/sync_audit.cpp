@@ -34,26 +34,6 @@ constexpr std::array kReading = std::to_array<std::string_view>(
 
 constexpr const char* kCudaWaits = "called a synchronizing CUDA operation";
 
-// Has LibTorch warn of each wait for the GPU while it lives.
-class WaitWarnings {
-#ifdef TERN_WITH_CUDA
- public:
-  WaitWarnings() : before_(state().get_sync_debug_mode()) {
-    state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_WARN);
-  }
-  ~WaitWarnings() {
-    state().set_sync_debug_mode(before_);
-  }
-  WaitWarnings(const WaitWarnings&) = delete;
-
- private:
-  static c10::cuda::WarningState& state() {
-    return c10::cuda::warning_state();
-  }
-  c10::cuda::SyncDebugMode before_;
-#endif
-};
-
 }  // namespace
 
 // One step. LibTorch tells of a wait by a warning; others go where they went.
@@ -83,6 +63,26 @@ class SyncAudit::Watch final : public c10::WarningHandler {
   }
 
  private:
+  // Has LibTorch warn of each wait for the GPU while it lives.
+  class WaitWarnings {
+#ifdef TERN_WITH_CUDA
+   public:
+    WaitWarnings() : before_(state().get_sync_debug_mode()) {
+      state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_WARN);
+    }
+    ~WaitWarnings() {
+      state().set_sync_debug_mode(before_);
+    }
+    WaitWarnings(const WaitWarnings&) = delete;
+
+   private:
+    static c10::cuda::WarningState& state() {
+      return c10::cuda::warning_state();
+    }
+    c10::cuda::SyncDebugMode before_;
+#endif
+  };
+
   SyncAudit& audit_;
   const Learner& learn_;
   c10::WarningHandler* others_;

@@ -29,7 +29,8 @@ const char* to_string(Split split);
 struct BatchTransformContext {
   /// Whether the batch is for training, where augmentation belongs.
   bool training = false;
-  /// The type in which the model wants its floating inputs.
+  /// The type in which the model wants its floating inputs; kByte: images stay
+  /// bytes, for somebody who looks at them.
   torch::ScalarType dtype = torch::kFloat;
   /// With the place of a sample in the batch, the key of its randomness: the
   /// run's seed, how many epochs came before, and the number of the batch.

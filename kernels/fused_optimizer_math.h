@@ -2,16 +2,10 @@
 
 #include <math.h>
 
+#include "tern/kernels/element_math.h"
 #include "tern/kernels/fused_optimizer_args.h"
 
-// The update of one element, once for the CPU and the CUDA kernels. Internal
-// linkage: the file is compiled for several instruction sets.
-#ifdef __CUDACC__
-#define TERN_ELEMENT_MATH static __host__ __device__ __forceinline__
-#else
-#define TERN_ELEMENT_MATH static inline __attribute__((always_inline))
-#endif
-
+// The update of one element, once for the CPU and the CUDA kernels.
 namespace tern {
 
 /// What all elements of one parameter share in one SGD step.

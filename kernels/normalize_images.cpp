@@ -13,9 +13,53 @@
 #include "tern/kernels/normalize_images_launch.h"
 
 namespace tern {
-namespace {
 
-void check_arguments(
+void check_normalization(
+    const char* where,
+    const torch::Tensor& images,
+    c10::ArrayRef<double> mean,
+    c10::ArrayRef<double> stddev,
+    torch::ScalarType dtype) {
+  const auto channels = static_cast<size_t>(images.size(3));
+  TORCH_CHECK_VALUE(
+      mean.size() == channels && stddev.size() == channels,
+      fmt::format(
+          "[{}] {} values of mean and {} of stddev; expected {}, one a channel "
+          "of images {}. Do pass as many.",
+          where,
+          mean.size(),
+          stddev.size(),
+          channels,
+          describe(images)));
+  TORCH_CHECK_VALUE(
+      std::all_of(
+          mean.begin(),
+          mean.end(),
+          [](double v) { return std::isfinite(v); }),
+      fmt::format(
+          "[{}] mean is [{}]; expected finite values, in units of 0..1.",
+          where,
+          fmt::join(mean, ", ")));
+  TORCH_CHECK_VALUE(
+      std::all_of(
+          stddev.begin(),
+          stddev.end(),
+          [](double v) { return std::isfinite(v) && v > 0; }),
+      fmt::format(
+          "[{}] stddev is [{}]; expected values > 0, in units of 0..1. Use 1 "
+          "for a channel that does not vary.",
+          where,
+          fmt::join(stddev, ", ")));
+  TORCH_CHECK_VALUE(
+      dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
+      fmt::format(
+          "[{}] dtype is k{}; expected kFloat, kHalf or kBFloat16. Convert the "
+          "result for other types.",
+          where,
+          c10::toString(dtype)));
+}
+
+torch::Tensor normalize_images(
     const torch::Tensor& images,
     c10::ArrayRef<double> mean,
     c10::ArrayRef<double> stddev,
@@ -29,50 +73,7 @@ void check_arguments(
           describe(images),
           images.defined() && !images.is_contiguous() ? ", not contiguous"
                                                       : ""));
-  const auto channels = static_cast<size_t>(images.size(3));
-  TORCH_CHECK_VALUE(
-      mean.size() == channels && stddev.size() == channels,
-      fmt::format(
-          "[normalize_images] {} values of mean and {} of stddev; expected {}, "
-          "one a channel of images {}. Do pass as many.",
-          mean.size(),
-          stddev.size(),
-          channels,
-          describe(images)));
-  TORCH_CHECK_VALUE(
-      std::all_of(
-          mean.begin(),
-          mean.end(),
-          [](double v) { return std::isfinite(v); }),
-      fmt::format(
-          "[normalize_images] mean is [{}]; expected finite values, in units "
-          "of 0..1.",
-          fmt::join(mean, ", ")));
-  TORCH_CHECK_VALUE(
-      std::all_of(
-          stddev.begin(),
-          stddev.end(),
-          [](double v) { return std::isfinite(v) && v > 0; }),
-      fmt::format(
-          "[normalize_images] stddev is [{}]; expected values > 0, in units of "
-          "0..1. Use 1 for a channel that does not vary.",
-          fmt::join(stddev, ", ")));
-  TORCH_CHECK_VALUE(
-      dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
-      fmt::format(
-          "[normalize_images] dtype is k{}; expected kFloat, kHalf or "
-          "kBFloat16. Convert the result for other types.",
-          c10::toString(dtype)));
-}
-
-}  // namespace
-
-torch::Tensor normalize_images(
-    const torch::Tensor& images,
-    c10::ArrayRef<double> mean,
-    c10::ArrayRef<double> stddev,
-    torch::ScalarType dtype) {
-  check_arguments(images, mean, stddev, dtype);
+  check_normalization("normalize_images", images, mean, stddev, dtype);
   check_device("normalize_images", images.device());
   const int64_t channels = images.size(3);
   TORCH_CHECK_VALUE(

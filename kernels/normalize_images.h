@@ -22,4 +22,13 @@ torch::Tensor normalize_images(
     c10::ArrayRef<double> stddev,
     torch::ScalarType dtype = torch::kFloat);
 
+/// What normalize_images asks of these, for others that normalise [N, H, W, C].
+/// \throws c10::ValueError as it does, in the name of `where`.
+void check_normalization(
+    const char* where,
+    const torch::Tensor& images,
+    c10::ArrayRef<double> mean,
+    c10::ArrayRef<double> stddev,
+    torch::ScalarType dtype);
+
 }  // namespace tern

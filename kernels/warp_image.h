@@ -3,12 +3,9 @@
 #include <cstdint>
 
 #include "tern/kernels/matrix3.h"
+#include "tern/kernels/padding.h"
 
 namespace tern {
-
-/// What is seen beyond the edge of an image: black, its outermost pixels, or
-/// the image mirrored at the edge.
-enum class Padding { zeros, border, reflection };
 
 /// How pixels between pixels are made.
 enum class Sampling { bilinear, nearest };

@@ -7,6 +7,8 @@
 #include <tmmintrin.h>
 #endif
 
+#include "tern/kernels/jitter_hash.h"
+
 namespace tern {
 namespace {
 

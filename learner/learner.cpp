@@ -151,7 +151,7 @@ void Learner::start_batch(Batch batch) {
   state_.batch_arrived = std::chrono::steady_clock::now();
   state_.loss_maker = nullptr;
   host_targets_ = batch.targets;
-  state_.batch_data = batch.to(data_.device);
+  state_.batch_data = copy_stream_.to(data_.device, batch);
   // Each rank's part of a batch has random numbers of its own.
   const int64_t key = ranks_ && state_.training
                           ? state_.batch * ranks_->world_size() + ranks_->rank()

@@ -15,6 +15,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/learner/callback.h"
+#include "tern/learner/copy_stream.h"
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/learning_rates.h"
 #include "tern/learner/loss.h"
@@ -422,7 +423,8 @@ class Learner {
   std::shared_ptr<MasterWeights> masters_;
   std::vector<std::vector<ModelTensor>> groups_;   // parameters by layer group
   std::vector<ParamGroupKind> param_group_kinds_;  // of the optimizer's groups
-  Tensors host_targets_;      // of this batch, before the transfer
+  Tensors host_targets_;  // of this batch, before the transfer
+  CopyStream copy_stream_;
   int64_t epochs_begun_ = 0;  // over all fits; keys the shuffle
   int64_t fits_done_ = 0;
   int64_t first_batch_ = 0;   // of the epoch that a checkpoint was made in

@@ -118,12 +118,11 @@ DataBunch make_bunch(
     loading.sampler = balanced(*train_images);
   }
   data.train = std::make_shared<DataLoader>(train_images, loading);
-  if (!options.batch_transforms.empty()) {
-    data.batch_transforms.push_back(
-        augment_batch(options.batch_transforms, options.padding));
-  }
   const ImageStats stats = options.stats.with_channels(options.decode.channels);
-  data.batch_transforms.push_back(normalize(stats.mean, stats.stddev));
+  data.batch_transforms.push_back(
+      options.batch_transforms.empty()
+          ? normalize(stats.mean, stats.stddev)
+          : augment_batch(options.batch_transforms, stats, options.padding));
   data.preprocessing = describe_preprocessing(*valid_images, stats);
   return data;
 }

@@ -19,7 +19,11 @@ VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments) {
   for (const BatchTransform& transform : data.batch_transforms) {
     if (!is_bytes(batch) || !augments) break;
     Batch next = batch;
-    transform(next, {.training = true, .seed = data.train->options().seed});
+    transform(
+        next,
+        {.training = true,
+         .dtype = torch::kByte,
+         .seed = data.train->options().seed});
     if (!is_bytes(next)) break;
     batch = std::move(next);
   }

@@ -2,6 +2,7 @@
 // or the fused optimizer by itself. Writes its numbers as JSON for the runner;
 // peers/gpu_torch.py does the same in Python PyTorch. With `--device cpu` the
 // sizes are small: to try the program where there is no GPU.
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -17,6 +18,8 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/data/random.h"
+#include "tern/kernels/augment_images.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/learner/grad_scaler.h"
 #include "tern/learner/lambda_callback.h"
@@ -222,13 +225,57 @@ Numbers feed(const Arguments& arguments) {
        (bench::now() - begin) / static_cast<double>(n * arguments.steps)}};
 }
 
+// Images on the device to normalised halfs, each turned, zoomed, moved and
+// lit in its own way.
+Numbers augment(const Arguments& arguments) {
+  const int64_t n = arguments.is_small() ? 8 : 256;
+  const int64_t side = arguments.is_small() ? 32 : 224;
+  const auto images = torch::randint(
+      256,
+      {n, side, side, 3},
+      torch::dtype(torch::kByte).device(arguments.device));
+  const double centre = static_cast<double>(side) / 2;
+  SampleRng rng(1, 0, 0);
+  const auto step = [&] {
+    std::vector<ImageChange> changes(static_cast<size_t>(n));
+    for (ImageChange& change : changes) {
+      const double zoom = rng.uniform(0.9f, 1.1f);
+      change.warp.matrix =
+          Matrix3::translation(
+              centre + rng.uniform(-10, 10),
+              centre + rng.uniform(-10, 10)) *
+          Matrix3::rotation(rng.uniform(-0.2f, 0.2f)) *
+          Matrix3::scaling(rng.uniform() < 0.5f ? -zoom : zoom, zoom) *
+          Matrix3::translation(-centre, -centre);
+      const float contrast = rng.uniform(0.8f, 1.25f);
+      const float brightness = rng.uniform(-25, 25);
+      for (size_t i = 0; i < change.table.size(); ++i) {
+        const float value =
+            (static_cast<float>(i) - 128) * contrast + 128 + brightness;
+        change.table[i] = static_cast<uint8_t>(std::clamp(value, 0.f, 255.f));
+      }
+    }
+    augment_images(
+        images,
+        changes,
+        {0.485, 0.456, 0.406},
+        {0.229, 0.224, 0.225},
+        torch::kHalf);
+    wait_for(arguments.device);
+  };
+  return {
+      {"step_seconds",
+       bench::median_seconds(static_cast<int>(arguments.steps), step)}};
+}
+
 using Job = Numbers (*)(const Arguments&);
 const std::map<std::string, Job> kJobs = {
     {"resnet50", resnet50_job},
     {"mnist_cnn", mnist_cnn},
     {"checkerboard", checkerboard},
     {"adam", adam},
-    {"feed", feed}};
+    {"feed", feed},
+    {"augment", augment}};
 
 // By hand: a machine for ./dev gpu may have no CLI11.
 Arguments read(int argc, char** argv) {
@@ -258,9 +305,9 @@ int main(int argc, char** argv) {
   if (job == kJobs.end() || arguments.json.empty()) {
     fmt::print(
         stderr,
-        "gpu_timed --job resnet50|mnist_cnn|checkerboard|adam|feed --json FILE "
-        "[--precision fp32|tf32|fp16|bf16|amp] [--device cuda|cpu] "
-        "[--steps N]\n");
+        "gpu_timed --job resnet50|mnist_cnn|checkerboard|adam|feed|augment "
+        "--json FILE [--precision fp32|tf32|fp16|bf16|amp] "
+        "[--device cuda|cpu] [--steps N]\n");
     return 2;
   }
   if (arguments.device.is_cuda() && !load_cuda()) {

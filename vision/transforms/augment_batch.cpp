@@ -10,48 +10,83 @@
 
 namespace tern {
 
-BatchTransform augment_batch(Transforms transforms, Padding padding) {
+namespace {
+
+void check_images(const torch::Tensor& images) {
+  TORCH_CHECK_VALUE(
+      images.scalar_type() == torch::kByte && images.dim() == 4 &&
+          (images.size(3) == 1 || images.size(3) == 3),
+      fmt::format(
+          "[augment_batch] inputs[0] is [{}] {}; expected [N, H, W, 1 or 3] "
+          "kByte. Put augment_batch before normalize.",
+          fmt::join(images.sizes(), ", "),
+          c10::toString(images.scalar_type())));
+}
+
+std::vector<SamplePlan> plans_for(
+    const Transforms& transforms,
+    const torch::Tensor& images,
+    const BatchTransformContext& context,
+    Padding padding) {
+  const ImageSize size = {images.size(1), images.size(2)};
+  std::vector<SamplePlan> plans(static_cast<size_t>(images.size(0)));
+  for (size_t i = 0; i < plans.size(); ++i) {
+    SampleRng rng = context.rng(static_cast<int64_t>(i));
+    make_plan(
+        transforms,
+        {.resize = ResizeMethod::none, .padding = padding},
+        size,
+        size,
+        rng,
+        plans[i]);
+  }
+  return plans;
+}
+
+}  // namespace
+
+BatchTransform augment_batch(
+    Transforms transforms,
+    std::optional<ImageStats> stats,
+    Padding padding) {
   for (const TransformPtr& transform : transforms) {
     TORCH_CHECK_VALUE(
         transform,
         "[augment_batch] a transform is null; leave it out instead.");
   }
+  BatchTransform normalizes;
+  if (stats) normalizes = normalize(stats->mean, stats->stddev);
   return [transforms = std::move(transforms),
+          stats = std::move(stats),
+          normalizes = std::move(normalizes),
           padding](Batch& batch, const BatchTransformContext& context) {
     if (!context.training) {
+      if (normalizes) normalizes(batch, context);
       return;
     }
     torch::Tensor& images = batch.inputs.at(0);
-    TORCH_CHECK_VALUE(
-        images.scalar_type() == torch::kByte && images.dim() == 4 &&
-            (images.size(3) == 1 || images.size(3) == 3),
-        fmt::format(
-            "[augment_batch] inputs[0] is [{}] {}; expected [N, H, W, 1 or 3] "
-            "kByte. Put augment_batch before normalize.",
-            fmt::join(images.sizes(), ", "),
-            c10::toString(images.scalar_type())));
-    const ImageSize size = {images.size(1), images.size(2)};
-    std::vector<SamplePlan> plans(static_cast<size_t>(images.size(0)));
-    for (size_t i = 0; i < plans.size(); ++i) {
-      SampleRng rng = context.rng(static_cast<int64_t>(i));
-      make_plan(
-          transforms,
-          {.resize = ResizeMethod::none, .padding = padding},
-          size,
-          size,
-          rng,
-          plans[i]);
+    check_images(images);
+    const auto plans = plans_for(transforms, images, context, padding);
+    if (!batch.targets.empty()) {
+      torch::Tensor& masks = batch.targets[0];
+      if (masks.dim() == 3 && masks.scalar_type() == torch::kLong &&
+          masks.sizes() == images.sizes().slice(0, 3)) {
+        masks = render_masks(masks, plans);
+      }
     }
-    images = images.is_cpu() ? render_on_cpu(images, plans)
-                             : render_with_tensors(images, plans);
-    if (batch.targets.empty()) {
+    if (images.is_cpu()) {
+      images = render_on_cpu(images, plans);
+      if (normalizes) normalizes(batch, context);
       return;
     }
-    torch::Tensor& masks = batch.targets[0];
-    if (masks.dim() == 3 && masks.scalar_type() == torch::kLong &&
-        masks.sizes() == images.sizes().slice(0, 3)) {
-      masks = render_masks(masks, plans);
-    }
+    const ImageStats none;
+    const ImageStats& used = stats ? *stats : none;
+    images = augment_images(
+        images.contiguous(),
+        changes_of(plans, {images.size(1), images.size(2)}),
+        used.mean,
+        used.stddev,
+        stats ? context.dtype : torch::kByte);
   };
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "tern/kernels/parallel_for.h"
 #include "tern/vision/sample_pixels.h"
@@ -175,26 +176,31 @@ torch::Tensor light(torch::Tensor images, const Plans& plans) {
   return images;
 }
 
+/// Within an image of that size.
+PaintedRectangle rectangle_of(const Erasure& erasure, ImageSize size) {
+  const auto within = [](int64_t place, int64_t limit) {
+    return static_cast<int32_t>(std::clamp<int64_t>(place, 0, limit));
+  };
+  const ImageSize at = erasure.at, part = erasure.size;
+  return {
+      .top = within(at.height, size.height),
+      .left = within(at.width, size.width),
+      .bottom = within(at.height + part.height, size.height),
+      .right = within(at.width + part.width, size.width),
+      .noise_key = erasure.noise_key,
+      .noise = erasure.noise,
+      .value = erasure.value};
+}
+
 void erase_all(const torch::Tensor& images, const Plans& plans) {
   const ImageSize size = {images.size(1), images.size(2)};
   for (size_t i = 0; i < plans.size(); ++i) {
     for (const Erasure& erasure : plans[i].erasures) {
-      const auto end = [](int64_t first, int64_t length, int64_t limit) {
-        return std::clamp<int64_t>(first + length, 0, limit);
+      const PaintedRectangle r = rectangle_of(erasure, size);
+      const auto part_of = [&](const torch::Tensor& image) {
+        return image.slice(0, r.top, r.bottom).slice(1, r.left, r.right);
       };
-      const int64_t top =
-          std::clamp<int64_t>(erasure.at.height, 0, size.height);
-      const int64_t left = std::clamp<int64_t>(erasure.at.width, 0, size.width);
-      torch::Tensor part =
-          images[static_cast<int64_t>(i)]
-              .slice(
-                  0,
-                  top,
-                  end(erasure.at.height, erasure.size.height, size.height))
-              .slice(
-                  1,
-                  left,
-                  end(erasure.at.width, erasure.size.width, size.width));
+      torch::Tensor part = part_of(images[static_cast<int64_t>(i)]);
       if (part.numel() == 0) {
         continue;
       }
@@ -205,8 +211,7 @@ void erase_all(const torch::Tensor& images, const Plans& plans) {
       torch::Tensor noise =
           torch::zeros({size.height, size.width, images.size(3)}, torch::kByte);
       erase(erasure, {noise.mutable_data_ptr<uint8_t>(), size, images.size(3)});
-      part.copy_(noise.slice(0, top, top + part.size(0))
-                     .slice(1, left, left + part.size(1)));
+      part.copy_(part_of(noise));
     }
   }
 }
@@ -232,18 +237,39 @@ int64_t grid_padding(Padding padding) {
   return 0;
 }
 
+std::vector<ImageChange> changes_of(const Plans& plans, ImageSize size) {
+  std::vector<ImageChange> changes;
+  for (const SamplePlan& plan : plans) {
+    TORCH_CHECK_VALUE(
+        plan.pixel_functions.empty(),
+        "[augment_batch] a transform changes pixels by a function, which runs "
+        "on a CPU alone. Give it to the loader instead, as `transforms`.");
+    const Lighting& lighting = plan.lighting;
+    ImageChange change{.warp = plan.warp()};
+    change.mixes_colours = !lighting.is_table();
+    if (change.mixes_colours) {
+      change.scale = lighting.scale;
+      change.shift = lighting.shift;
+      change.saturation = lighting.saturation;
+      change.hue = lighting.hue;
+      change.table = Lighting{.tones = lighting.tones}.table();
+    } else {
+      change.table = lighting.table();
+    }
+    for (const Erasure& erasure : plan.erasures) {
+      change.rectangles.push_back(rectangle_of(erasure, size));
+    }
+    changes.push_back(std::move(change));
+  }
+  return changes;
+}
+
 torch::Tensor render_with_tensors(
     const torch::Tensor& images,
     const Plans& plans) {
   if (plans.empty()) {
     return images;
   }
-  TORCH_CHECK_VALUE(
-      !any(
-          plans,
-          [](const SamplePlan& plan) { return !plan.pixel_functions.empty(); }),
-      "[augment_batch] a transform changes pixels by a function, which runs on "
-      "a CPU alone. Give it to the loader instead, as `transforms`.");
   const torch::Tensor grid =
       grid_of(plans, images.size(1), images.size(2), images.device());
   const torch::Tensor sampled = at::grid_sampler(

@@ -4,6 +4,7 @@
 
 #include <torch/types.h>
 
+#include "tern/kernels/augment_images.h"
 #include "tern/vision/transforms/sample_plan.h"
 
 namespace tern {
@@ -15,14 +16,21 @@ Matrix3 in_grid_units(const Matrix3& matrix, double height, double width);
 int64_t grid_padding(Padding padding);
 
 /// Makes the images that plans describe, one plan for each of
-/// [N, H, W, 1 or 3] kByte; of the same shape. Tensor operations on the device
-/// of `images`.
-torch::Tensor render_with_tensors(
+/// [N, H, W, 1 or 3] kByte on a CPU; of the same shape. By the loops of the
+/// loader.
+torch::Tensor render_on_cpu(
     const torch::Tensor& images,
     const std::vector<SamplePlan>& plans);
 
-/// The same by the loops of the loader, for images on a CPU.
-torch::Tensor render_on_cpu(
+/// The same for `augment_images`, which a GPU does in one launch.
+/// \throws c10::ValueError if a plan has functions of pixels, which need a CPU.
+std::vector<ImageChange> changes_of(
+    const std::vector<SamplePlan>& plans,
+    ImageSize size);
+
+/// The same by operations of ATen on the device of `images`: the reference that
+/// tests compare with.
+torch::Tensor render_with_tensors(
     const torch::Tensor& images,
     const std::vector<SamplePlan>& plans);
 

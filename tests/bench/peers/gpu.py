@@ -104,6 +104,15 @@ COMPARISONS = [
         [Row("image_seconds", "an image", unit="us")],
         "feed",
     ),
+    comparison(
+        "augment",
+        "Augmentation of 256 images of 224 px on the device, each turned, "
+        "zoomed, flipped, moved and lit in its own way, to normalised half in "
+        "channels-last: one launch against affine_grid, grid_sample and "
+        "arithmetic",
+        [Row(STEP, "a batch", goal=3, unit="ms")],
+        "augment",
+    ),
 ]
 
 

@@ -216,8 +216,54 @@ def feed(arguments):
     }
 
 
+def augment(arguments):
+    """Each image in its own way, by what torchvision's transforms call."""
+    n, side = (8, 32) if arguments.is_small else (256, 224)
+    device = arguments.device
+    images = torch.randint(
+        256, (n, 3, side, side), dtype=torch.uint8, device=device
+    )
+    mean = torch.tensor([0.485, 0.456, 0.406], device=device).view(3, 1, 1)
+    std = torch.tensor([0.229, 0.224, 0.225], device=device).view(3, 1, 1)
+
+    def between(low, high):
+        return torch.empty(n).uniform_(low, high)
+
+    times = []
+    for step in range(-2, arguments.steps):
+        begin = time.perf_counter()
+        angle, zoom = between(-0.2, 0.2), between(0.9, 1.1)
+        flip = torch.where(torch.rand(n) < 0.5, -1.0, 1.0)
+        cos, sin = zoom * angle.cos(), zoom * angle.sin()
+        shifts = between(-20 / side, 20 / side), between(-20 / side, 20 / side)
+        theta = torch.stack(
+            [flip * cos, -sin, shifts[0], flip * sin, cos, shifts[1]], 1
+        ).view(n, 2, 3)
+        lit = torch.stack([between(0.8, 1.25), between(-0.1, 0.1)])
+        theta = theta.to(device, non_blocking=True)
+        lit = lit.view(2, n, 1, 1, 1).to(device, non_blocking=True)
+        grid = nn.functional.affine_grid(
+            theta, images.shape, align_corners=False
+        )
+        x = nn.functional.grid_sample(
+            images.float() / 255,
+            grid,
+            padding_mode="reflection",
+            align_corners=False,
+        )
+        x = ((x - 0.5) * lit[0] + 0.5 + lit[1]).clamp(0, 1)
+        x = ((x - mean) / std).to(
+            torch.float16, memory_format=torch.channels_last
+        )
+        wait_for(device)
+        if step >= 0:
+            times.append(time.perf_counter() - begin)
+    return {"step_seconds": statistics.median(times)}
+
+
 def main():
     jobs = {
+        "augment": augment,
         "resnet50": resnet50,
         "mnist_cnn": mnist_cnn,
         "checkerboard": checkerboard,

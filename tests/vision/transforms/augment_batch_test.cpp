@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/kernels/augment_images.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/transforms/render.h"
 #include "tern/vision/transforms/erasing.h"
@@ -55,18 +56,32 @@ struct Case {
 
 class RenderBatch : public testing::TestWithParam<Case> {};
 
-TEST_P(RenderBatch, GivesTheSameByTensorsAsByTheLoadersLoops) {
+void expect_close(
+    const torch::Tensor& a,
+    const torch::Tensor& b,
+    int most,
+    double on_average) {
+  const torch::Tensor difference =
+      (a.to(torch::kInt) - b.to(torch::kInt)).abs();
+  EXPECT_LE(difference.max().item<int>(), most);
+  EXPECT_LE(difference.to(torch::kFloat).mean().item<double>(), on_average);
+}
+
+TEST_P(RenderBatch, GivesTheSameInOneLaunchAsByTheLoadersLoops) {
   const torch::Tensor images = smooth_batch(12, 48);
   for (const Padding padding :
        {Padding::zeros, Padding::border, Padding::reflection}) {
     const auto plans = plans_for(GetParam().transforms, 12, {48, 48}, padding);
     const torch::Tensor a = render_on_cpu(images, plans);
-    const torch::Tensor b = render_with_tensors(images, plans);
-    const torch::Tensor difference =
-        (a.to(torch::kInt) - b.to(torch::kInt)).abs();
+    const torch::Tensor b = augment_images(
+        images,
+        changes_of(plans, {48, 48}),
+        {},
+        {},
+        torch::kByte);
+    expect_close(a, b, 2, 0.02);
     // Rounding to bytes before the lighting, which may steepen it.
-    EXPECT_LE(difference.max().item<int>(), 3);
-    EXPECT_LE(difference.to(torch::kFloat).mean().item<double>(), 0.3);
+    expect_close(b, render_with_tensors(images, plans), 3, 0.3);
   }
 }
 
@@ -133,6 +148,39 @@ TEST(AugmentBatch, LeavesValidationAlone) {
   EXPECT_TRUE(torch::equal(
       augmented({.training = false}).inputs[0],
       smooth_batch(4, 32)));
+}
+
+TEST(AugmentBatch, NormalisesTooWhenItIsGivenStatistics) {
+  const BatchTransform alone = augment_batch(get_transforms().train);
+  const BatchTransform both =
+      augment_batch(get_transforms().train, stats::imagenet());
+  const BatchTransform after =
+      normalize(stats::imagenet().mean, stats::imagenet().stddev);
+  for (const bool training : {true, false}) {
+    const BatchTransformContext context{
+        .training = training,
+        .dtype = torch::kBFloat16};
+    Batch a{{smooth_batch(4, 32)}, {}}, b = a;
+    alone(a, context);
+    after(a, context);
+    both(b, context);
+    EXPECT_TRUE(torch::equal(a.inputs[0], b.inputs[0]));
+    EXPECT_EQ(b.inputs[0].scalar_type(), torch::kBFloat16);
+  }
+  Batch seen{{smooth_batch(4, 32)}, {}};
+  both(seen, {.training = true, .dtype = torch::kByte});
+  EXPECT_EQ(seen.inputs[0].scalar_type(), torch::kByte);
+}
+
+TEST(AugmentBatch, SaysThatAFunctionOfPixelsNeedsACpu) {
+  SamplePlan plan;
+  plan.begin({4, 4}, {4, 4}, Padding::border);
+  plan.pixel_functions.emplace_back([](const MutablePixels&) {});
+  expect_error<c10::ValueError>(
+      [&] {
+        changes_of({plan}, {4, 4});
+      },
+      {"changes pixels by a function", "to the loader"});
 }
 
 TEST(AugmentBatch, RefusesABatchThatIsNormalizedAlready) {

@@ -1,0 +1,169 @@
+#include "tern/kernels/augment_images.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include "tern/kernels/augment_images_launch.h"
+#include "tern/kernels/checks.h"
+#include "tern/kernels/dispatch_device.h"
+#include "tern/kernels/normalize_images.h"
+
+namespace tern {
+namespace {
+
+void check_images(const torch::Tensor& images, size_t changes) {
+  TORCH_CHECK_VALUE(
+      images.defined() && images.dim() == 4 &&
+          images.scalar_type() == at::kByte && images.is_contiguous() &&
+          (images.size(3) == 1 || images.size(3) == 3),
+      fmt::format(
+          "[augment_images] images is {}; expected contiguous [N, H, W, 1 or "
+          "3] kByte.",
+          describe(images)));
+  TORCH_CHECK_VALUE(
+      changes == static_cast<size_t>(images.size(0)),
+      fmt::format(
+          "[augment_images] there are {} changes for images {}; expected one "
+          "for each image.",
+          changes,
+          describe(images)));
+  constexpr int64_t kMaxPixels = int64_t{1} << 30;
+  TORCH_CHECK_VALUE(
+      images.size(1) * images.size(2) <= kMaxPixels &&
+          images.numel() / images.size(3) <= kMaxPixels,
+      fmt::format(
+          "[augment_images] images is {}; expected at most 2^30 pixels. Make "
+          "the batch smaller.",
+          describe(images)));
+}
+
+AugmentRecord record_of(const ImageChange& change, size_t first_rectangle) {
+  AugmentRecord record{};
+  std::transform(
+      change.warp.matrix.values.begin(),
+      change.warp.matrix.values.end(),
+      record.matrix,
+      [](double value) { return static_cast<float>(value); });
+  record.jitter_x = change.warp.jitter_x;
+  record.jitter_y = change.warp.jitter_y;
+  record.jitter_key = change.warp.jitter_key;
+  record.padding = change.warp.padding;
+  record.mixes_colours = change.mixes_colours;
+  record.scale = change.scale;
+  record.shift = change.shift;
+  record.saturation = change.saturation;
+  record.hue = change.hue;
+  record.first_rectangle = static_cast<int32_t>(first_rectangle);
+  record.rectangles = static_cast<int32_t>(change.rectangles.size());
+  return record;
+}
+
+/// Records, rectangles and tables in one piece of memory, so that one copy
+/// brings them to a device.
+class PackedChanges {
+ public:
+  PackedChanges(const std::vector<ImageChange>& changes, torch::Device device) {
+    std::vector<AugmentRecord> records;
+    std::vector<PaintedRectangle> rectangles;
+    for (const ImageChange& change : changes) {
+      records.push_back(record_of(change, rectangles.size()));
+      rectangles.insert(
+          rectangles.end(),
+          change.rectangles.begin(),
+          change.rectangles.end());
+    }
+    rectangles_at_ = records.size() * sizeof(AugmentRecord);
+    tables_at_ = rectangles_at_ + rectangles.size() * sizeof(PaintedRectangle);
+    const size_t size = tables_at_ + changes.size() * kTable;
+    torch::Tensor packed = at::empty(
+        {static_cast<int64_t>(size)},
+        at::TensorOptions(at::kByte).pinned_memory(device.is_cuda()));
+    auto* const to = packed.mutable_data_ptr<uint8_t>();
+    std::memcpy(to, records.data(), rectangles_at_);
+    if (!rectangles.empty()) {
+      std::memcpy(
+          to + rectangles_at_,
+          rectangles.data(),
+          tables_at_ - rectangles_at_);
+    }
+    for (size_t i = 0; i < changes.size(); ++i) {
+      std::memcpy(
+          to + tables_at_ + i * kTable,
+          changes[i].table.data(),
+          kTable);
+    }
+    bytes_ = packed.to(device, /*non_blocking=*/true);
+  }
+
+  const AugmentRecord* records() const { return at<AugmentRecord>(0); }
+  const PaintedRectangle* rectangles() const {
+    return at<PaintedRectangle>(rectangles_at_);
+  }
+  const uint8_t* tables() const { return at<uint8_t>(tables_at_); }
+
+ private:
+  static constexpr size_t kTable = 256;
+
+  template <class T>
+  const T* at(size_t place) const {
+    return reinterpret_cast<const T*>(bytes_.const_data_ptr<uint8_t>() + place);
+  }
+
+  torch::Tensor bytes_;
+  size_t rectangles_at_ = 0, tables_at_ = 0;
+};
+
+}  // namespace
+
+torch::Tensor augment_images(
+    const torch::Tensor& images,
+    const std::vector<ImageChange>& changes,
+    c10::ArrayRef<double> mean,
+    c10::ArrayRef<double> stddev,
+    torch::ScalarType dtype) {
+  check_images(images, changes.size());
+  check_device("augment_images", images.device());
+  const bool to_bytes = dtype == at::kByte;
+  if (!to_bytes)
+    check_normalization("augment_images", images, mean, stddev, dtype);
+
+  AugmentArgs args{};
+  args.to_bytes = to_bytes;
+  args.count = static_cast<int32_t>(images.size(0));
+  args.height = static_cast<int32_t>(images.size(1));
+  args.width = static_cast<int32_t>(images.size(2));
+  args.channels = static_cast<int32_t>(images.size(3));
+  torch::Tensor out;
+  if (to_bytes) {
+    out = at::empty(images.sizes(), images.options());
+  } else {
+    out = at::empty(
+        {args.count, args.channels, args.height, args.width},
+        images.options().dtype(dtype).memory_format(
+            at::MemoryFormat::ChannelsLast));
+    args.out_type = *element_type(dtype);
+    for (int32_t c = 0; c < args.channels; ++c) {
+      args.scale[c] = static_cast<float>(1 / (255 * stddev[c]));
+      args.offset[c] = static_cast<float>(-mean[c] / stddev[c]);
+    }
+  }
+  if (images.numel() == 0) return out;
+  const PackedChanges packed(changes, images.device());
+  args.images = images.const_data_ptr<uint8_t>();
+  args.records = packed.records();
+  args.rectangles = packed.rectangles();
+  args.tables = packed.tables();
+  args.out = out.mutable_data_ptr();
+  dispatch_device(
+      images.device(),
+      [&] { augment_images_cpu(args); },
+      [&](auto stream) { return augment_images_cuda(args, stream); });
+  return out;
+}
+
+}  // namespace tern

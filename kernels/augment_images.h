@@ -1,0 +1,54 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "tern/kernels/painted_rectangle.h"
+#include "tern/kernels/warp_image.h"
+
+namespace tern {
+
+/// What happens to one image of a batch, in this order.
+struct ImageChange {
+  /// From the result to the image, of the same size; always bilinear.
+  Warp warp = {};
+  /// For three channels: x becomes the sigmoid of `scale * mix + shift`, where
+  /// mix lies between the grey of the pixel's logits (saturation 0) and the
+  /// logit of x (1); then the colour circle turns by the share `hue` of it.
+  bool mixes_colours = false;
+  float scale = 1, shift = 0, saturation = 1, hue = 0;
+  /// What every byte becomes.
+  std::array<uint8_t, 256> table = identity();
+  std::vector<PaintedRectangle> rectangles = {};
+
+  static constexpr std::array<uint8_t, 256> identity() {
+    std::array<uint8_t, 256> bytes{};
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<uint8_t>(i);
+    }
+    return bytes;
+  }
+};
+
+/// Changes each image of a batch in its own way and normalises it. On a GPU
+/// that is one launch, which reads and writes the batch once; what to do goes
+/// there in one copy, and nobody waits.
+///
+/// \param images   [N, H, W, 1 or 3] kByte, contiguous.
+/// \param changes  N of them.
+/// \param mean, stddev  As of normalize_images; not read for kByte.
+/// \param dtype    kFloat, kHalf, kBFloat16, or kByte: only the changes.
+/// \return         [N, C, H, W] of `dtype`, channels-last, or [N, H, W, C]
+///                 kByte; same device.
+/// \throws c10::ValueError if a shape, type or number differs from the above.
+torch::Tensor augment_images(
+    const torch::Tensor& images,
+    const std::vector<ImageChange>& changes,
+    c10::ArrayRef<double> mean,
+    c10::ArrayRef<double> stddev,
+    torch::ScalarType dtype);
+
+}  // namespace tern
