@@ -117,7 +117,7 @@ void RunControl::write_checkpoint(Learner& learn) {
   }
   if (!folder) return;
   try {
-    learn.save_checkpoint(learn.options().path / *folder);
+    learn.save_checkpoint(*folder);
     ++checkpoints_;
   } catch (const std::exception& error) {
     learn.sink().warning(fmt::format(

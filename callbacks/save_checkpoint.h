@@ -37,7 +37,7 @@ struct SaveCheckpointOptions {
 /// Saves everything that an exact continuation needs while a training runs, so
 /// that it can be killed at any moment:
 ///
-///   if (tern::has_checkpoint("run")) learn.resume("run");
+///   if (learn.has_checkpoint("run")) learn.resume("run");
 ///   learn.add<tern::SaveCheckpoint>({.folder = "run"});
 ///   learn.fit_one_cycle(10);
 ///

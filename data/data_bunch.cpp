@@ -33,7 +33,7 @@ BatchTransform normalize(std::vector<double> mean, std::vector<double> stddev) {
              Batch& batch,
              const BatchTransformContext& context) {
     torch::Tensor& images = batch.inputs.at(0);
-    if (images.scalar_type() == torch::kByte && context.dtype != torch::kByte) {
+    if (images.scalar_type() == torch::kByte && !context.keeps_bytes) {
       images = normalize_images(images, mean, stddev, context.dtype);
     }
   };

@@ -29,9 +29,10 @@ const char* to_string(Split split);
 struct BatchTransformContext {
   /// Whether the batch is for training, where augmentation belongs.
   bool training = false;
-  /// The type in which the model wants its floating inputs; kByte: images stay
-  /// bytes, for somebody who looks at them.
+  /// The type in which the model wants its floating inputs.
   torch::ScalarType dtype = torch::kFloat;
+  /// Images stay kByte, for somebody who looks at them.
+  bool keeps_bytes = false;
   /// With the place of a sample in the batch, the key of its randomness: the
   /// run's seed, how many epochs came before, and the number of the batch.
   uint64_t seed = 0;

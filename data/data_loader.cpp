@@ -22,6 +22,31 @@ namespace tern {
 
 namespace {
 
+// Samplers may be anybody's, and data sets need not check what they are asked.
+void check_order(
+    const std::vector<int64_t>& order,
+    int64_t expected,
+    int64_t samples) {
+  TORCH_CHECK_VALUE(
+      static_cast<int64_t>(order.size()) == expected,
+      fmt::format(
+          "[DataLoader] the sampler gave {} indices where its size() is {}; "
+          "expected as many.",
+          order.size(),
+          expected));
+  const auto wrong = std::find_if(order.begin(), order.end(), [&](int64_t i) {
+    return i < 0 || i >= samples;
+  });
+  TORCH_CHECK_INDEX(
+      wrong == order.end(),
+      fmt::format(
+          "[DataLoader] the sampler gave sample {} of a data set of {}; "
+          "expected 0 to {}.",
+          wrong == order.end() ? 0 : *wrong,
+          samples,
+          samples - 1));
+}
+
 DataLoaderOptions checked(DataLoaderOptions options) {
   TORCH_CHECK_VALUE(
       options.batch_size > 0,
@@ -40,6 +65,11 @@ DataLoaderOptions checked(DataLoaderOptions options) {
           "[DataLoader] prefetch is {}; expected 1 batch or more for each "
           "worker.",
           options.prefetch));
+  TORCH_CHECK_VALUE(
+      options.timeout.count() >= 0,
+      fmt::format(
+          "[DataLoader] timeout is {} ms; expected 0, for ever, or more.",
+          options.timeout.count()));
   if (options.workers == -1) {
     const int64_t cores = std::thread::hardware_concurrency();
     options.workers = std::clamp<int64_t>(cores - 1, 1, 16);
@@ -316,6 +346,7 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
   workers->options = options_;
   workers->context = {options_.seed, epoch, options_.training, buffers_.get()};
   workers->order = sampler_->indices(options_.seed, epoch);
+  check_order(workers->order, sampler_->size(), dataset_->size());
   workers->batches = size();
   workers->claimed = workers->consumed = first_batch;
   const int64_t threads =

@@ -35,7 +35,7 @@ int main(int argc, char** argv) try {
   learn.to_bf16();
 
   note.text("# Go on, or begin; and save on the way");
-  if (tern::has_checkpoint(folder)) {
+  if (learn.has_checkpoint(folder)) {
     learn.resume(folder);
     fmt::print("going on from {}\n", folder);
   }

@@ -54,7 +54,7 @@ int main(int argc, char** argv) try {
 
   note.text("# Training that goes on after a crash");
   learn.add<tern::SaveCheckpoint>({.folder = run, .on_signals = true});
-  if (tern::has_checkpoint(run)) learn.resume(run);
+  if (learn.has_checkpoint(run)) learn.resume(run);
   learn.fit_one_cycle(epochs, 1e-2);
 
   // Every rank has these numbers, of the whole validation set.

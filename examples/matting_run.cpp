@@ -108,7 +108,7 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
   learn.to_distributed({.sync_batch_norm = true});
   learn.add<TensorBoard>({.folder = log, .every = loss_interval});
   log_pictures(learn, images_interval);
-  if (has_checkpoint(checkpoints)) {
+  if (learn.has_checkpoint(checkpoints)) {
     learn.resume(checkpoints);
     fmt::print("going on from {}\n", checkpoints.string());
   } else {

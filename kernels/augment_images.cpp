@@ -12,6 +12,7 @@
 #include "tern/kernels/checks.h"
 #include "tern/kernels/dispatch_device.h"
 #include "tern/kernels/normalize_images.h"
+#include "tern/kernels/normalize_images_launch.h"
 
 namespace tern {
 namespace {
@@ -148,8 +149,7 @@ torch::Tensor augment_images(
             at::MemoryFormat::ChannelsLast));
     args.out_type = *element_type(dtype);
     for (int32_t c = 0; c < args.channels; ++c) {
-      args.scale[c] = static_cast<float>(1 / (255 * stddev[c]));
-      args.offset[c] = static_cast<float>(-mean[c] / stddev[c]);
+      set_normalize_factors(mean[c], stddev[c], args.scale[c], args.offset[c]);
     }
   }
   if (images.numel() == 0) return out;

@@ -7,8 +7,7 @@
 #include "tern/kernels/jitter_hash.h"
 
 // One pixel of augment_images, once for the CPU and the CUDA kernel. The
-// numbers are those of warp_image and of the loader's lighting but for the
-// rounding of coordinates.
+// sampling is that of warp_image but for the rounding of coordinates.
 namespace tern {
 
 /// Between which pixels of an axis a point lies, and its weight for the second
@@ -60,7 +59,8 @@ TERN_ELEMENT_MATH float logit_of(uint8_t byte) {
   return logf(value / (255 - value));
 }
 
-/// The colour circle of rgb in 0..1, turned.
+/// The colour circle of rgb in 0..1, turned, as fastai's rgb2hsv and hsv2rgb
+/// do.
 TERN_ELEMENT_MATH void turn_circle(float turn, float (&rgb)[3]) {
   const float high = fmaxf(rgb[0], fmaxf(rgb[1], rgb[2]));
   const float range = high - fminf(rgb[0], fminf(rgb[1], rgb[2]));

@@ -84,11 +84,9 @@ torch::Tensor normalize_images(
           describe(images),
           kMaxCudaChannels));
 
-  // (x / 255 - mean) / stddev as one multiplication and one addition.
   std::vector<float> scale(channels), offset(channels);
   for (int64_t c = 0; c < channels; ++c) {
-    scale[c] = static_cast<float>(1 / (255 * stddev[c]));
-    offset[c] = static_cast<float>(-mean[c] / stddev[c]);
+    set_normalize_factors(mean[c], stddev[c], scale[c], offset[c]);
   }
   torch::Tensor out = at::empty(
       {images.size(0), channels, images.size(1), images.size(2)},

@@ -21,6 +21,13 @@ struct NormalizeArgs {
   const float *scale, *offset;
 };
 
+/// (x / 255 - mean) / stddev as one multiplication and one addition.
+inline void
+set_normalize_factors(double mean, double stddev, float& scale, float& offset) {
+  scale = static_cast<float>(1 / (255 * stddev));
+  offset = static_cast<float>(-mean / stddev);
+}
+
 void normalize_images_cpu(const NormalizeArgs& args);
 
 /// The CUDA kernel carries the channels in its arguments.

@@ -20,7 +20,7 @@ class CheckpointError : public DataError {
 /// Whether `folder` holds something that `Learner::resume` would try: for
 /// programs that go on when they are started again.
 ///
-///   if (tern::has_checkpoint("run")) learn.resume("run");
+///   if (learn.has_checkpoint("run")) learn.resume("run");
 ///   learn.add<tern::SaveCheckpoint>({.folder = "run"}).fit_one_cycle(10);
 bool has_checkpoint(const std::filesystem::path& folder);
 

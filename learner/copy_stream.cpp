@@ -6,8 +6,21 @@
 
 namespace tern {
 
+namespace {
+
+bool is_dense(const Batch& batch) {
+  for (const Tensors* const list : {&batch.inputs, &batch.targets}) {
+    for (const torch::Tensor& tensor : *list) {
+      if (!tensor.has_storage()) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 Batch CopyStream::to(torch::Device device, const Batch& batch) {
-  if (!device.is_cuda()) return batch.to(device);
+  if (!device.is_cuda() || !is_dense(batch)) return batch.to(device);
   const c10::impl::VirtualGuardImpl cuda(device.type());
   if (!device.has_index()) device = cuda.getDevice();
   const c10::Stream computing = cuda.getStream(device);

@@ -68,7 +68,7 @@ StateDict weights_of(const Learner& learn, bool half) {
               "[Learner::export_model] the tensor {} has values that are not "
               "finite; expected a model that can answer. Load an earlier "
               "state, and look for the batch that did it with "
-              "TerminateOnNan.",
+              "TerminateOnNaN.",
               t.name));
       if (half && t.layer != LayerKind::batch_norm && fits_half(tensor)) {
         tensor = tensor.to(torch::kHalf);

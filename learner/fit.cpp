@@ -59,12 +59,12 @@ void Learner::train_epochs(int64_t epochs) {
 void Learner::train_one_epoch() {
   TrainState& s = state_;
   s.batch = batches_done_ = std::exchange(first_batch_, 0);
-  DataLoader::Epoch batches =
-      data_.train->epoch(epochs_begun_++, batches_done_);
+  const DataLoader& train = data_.loader(Split::train);
+  DataLoader::Epoch batches = train.epoch(epochs_begun_++, batches_done_);
   model_.train();
   s.training = true;
   s.stop_epoch = false;
-  s.batches = data_.train->size();
+  s.batches = train.size();
   for (; auto batch = batches.next(&stop_requested_); ++s.batch) {
     s.skip_step = s.skip_zero_grad = false;
     start_batch(std::move(*batch));

@@ -11,6 +11,30 @@
 
 namespace tern {
 
+namespace {
+
+// Whether it steps these parameters, in these groups.
+bool has_groups(
+    const torch::optim::Optimizer& optimizer,
+    const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  const auto& made = optimizer.param_groups();
+  return std::equal(
+      made.begin(),
+      made.end(),
+      groups.begin(),
+      groups.end(),
+      [](const auto& a, const auto& b) {
+        return std::equal(
+            a.params().begin(),
+            a.params().end(),
+            b.params().begin(),
+            b.params().end(),
+            [](const auto& p, const auto& q) { return p.is_same(q); });
+      });
+}
+
+}  // namespace
+
 int64_t Learner::layer_groups() const {
   return static_cast<int64_t>(groups_.size());
 }
@@ -97,11 +121,13 @@ std::vector<torch::optim::OptimizerParamGroup> Learner::make_param_groups() {
 
 // The optimizer exists from here on; what is not a rate is set once.
 void Learner::make_optimizer() {
-  auto made = options_.optimizer(make_param_groups());
+  const auto groups = make_param_groups();
+  auto made = options_.optimizer(groups);
   TORCH_CHECK_VALUE(
-      made && made->param_groups().size() == param_group_kinds_.size(),
-      "[Learner] the optimizer factory gave no optimizer, or one with other "
-      "parameter groups; expected an optimizer over the groups it was given.");
+      made && has_groups(*made, groups),
+      "[Learner] the optimizer factory gave no optimizer, or one of other "
+      "parameters; expected an optimizer over the groups it was given, which "
+      "in mixed precision hold the fp32 masters.");
   if (auto* decoupled =
           dynamic_cast<optim::DecoupledWeightDecay*>(made.get())) {
     decoupled->decoupled_weight_decay(options_.true_weight_decay);

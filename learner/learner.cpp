@@ -1,6 +1,7 @@
 #include "tern/learner/learner.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
@@ -47,13 +48,21 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
         torch::optim::AdamWOptions().betas({0.9, 0.99}));
   }
   TORCH_CHECK_VALUE(
-      options_.lr >= 0 && options_.weight_decay >= 0,
+      options_.lr >= 0 && std::isfinite(options_.lr) &&
+          options_.weight_decay >= 0 && std::isfinite(options_.weight_decay),
       fmt::format(
-          "[Learner] lr is {} and weight_decay is {}; expected numbers >= 0.",
+          "[Learner] lr is {} and weight_decay is {}; expected finite numbers "
+          ">= 0.",
           options_.lr,
           options_.weight_decay));
   if (options_.seed) torch::manual_seed(options_.seed);
   if (data_.device.is_cpu()) keep_freed_memory();
+  for (const BatchTransform& transform : data_.batch_transforms) {
+    TORCH_CHECK_VALUE(
+        transform,
+        "[Learner] an entry of DataBunch::batch_transforms is an empty "
+        "function; leave it out.");
+  }
   check_device_exists(
       "Learner",
       data_.device,
@@ -63,6 +72,7 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
   TORCH_CHECK_VALUE(
       !groups_[0].empty(),
       "[Learner] the model has no parameters; expected something to train.");
+  for (Metric& metric : options_.metrics) metric = metric.anew();
   add(recorder_);
   add<ProgressPrinter>();
   for (const auto& callback : options_.callbacks) add(callback);
@@ -94,6 +104,11 @@ Learner& Learner::add(std::shared_ptr<Callback> callback) {
 }
 
 Learner& Learner::remove(const Callback& callback) {
+  TORCH_CHECK_VALUE(
+      &callback != recorder_.get(),
+      "[Learner::remove] the Recorder cannot be removed: others read what it "
+      "measures. Remove the ProgressPrinter for a Learner that prints "
+      "nothing, or use silent().");
   std::erase_if(callbacks_, [&](const auto& other) {
     return other.get() == &callback;
   });
@@ -194,13 +209,30 @@ torch::Tensor Learner::compute_loss() {
   const Tensors& targets = state_.batch_data.targets;
   if (!options_.loss) options_.loss = Loss::for_targets(targets);
   options_.loss.check_class_indices(state_.outputs, host_targets_);
+  torch::Tensor loss;
   try {
-    return state_.loss_maker ? state_.loss_maker()
+    loss = state_.loss_maker ? state_.loss_maker()
                              : options_.loss(state_.outputs, targets);
-  } catch (const std::exception& error) {
+  } catch (const c10::Error& error) {
     explain_out_of_memory(error, "the loss");
-    throw;
+    const std::string reason = error.what_without_backtrace();
+    if (reason.starts_with('[')) throw;  // a sentence already
+    throw c10::ValueError(
+        {__func__, __FILE__, __LINE__},
+        fmt::format(
+            "[Learner] the loss cannot compare these: outputs are {}, targets "
+            "{}; {}. Make the model's outputs and the data set's targets what "
+            "the loss expects.",
+            shapes(state_.outputs),
+            shapes(targets),
+            reason.substr(0, reason.find('\n'))));
   }
+  TORCH_CHECK_VALUE(
+      !state_.training || loss.requires_grad(),
+      "[Learner] the loss requires no gradient, so nothing can be learnt from "
+      "it; expected one that is computed from the model's outputs without "
+      "detach, item or a NoGradGuard.");
+  return loss;
 }
 
 void Learner::step() {

@@ -78,6 +78,7 @@ struct LearnerOptions {
 
   // ---- Where things go ----
 
+  /// Relative names of files and folders, of callbacks too, are within it.
   std::filesystem::path path = ".";
   std::string model_dir = "models";
   /// Not 0: seeds LibTorch's generators (dropout) when the Learner is made.
@@ -271,6 +272,9 @@ class Learner {
   /// Between fits, or from a callback's on_batch_end or on_epoch_end.
   /// \throws IoError; what was in the folder is kept then.
   void save_checkpoint(const std::filesystem::path& folder);
+  /// Whether `folder` holds something that `resume` would try: for programs
+  /// that go on when they are started again.
+  bool has_checkpoint(const std::filesystem::path& folder) const;
   /// The same, in memory.
   Checkpoint capture_checkpoint();
   /// Reads the newest whole checkpoint of a run's folder, or one step's. The
@@ -393,7 +397,8 @@ class Learner {
   void start_batch(Batch batch);
   void end_batch();
   Tensors forward(const Tensors& inputs);
-  Activation activation() const;
+  Activation activation();
+  void choose_loss();
   torch::Tensor compute_loss();
   void step();
   void zero_grad();
@@ -435,6 +440,7 @@ class Learner {
   std::string run_;
   std::unique_ptr<ResumePlan> resume_;
   bool is_fitting_ = false;
+  int64_t evaluations_ = 0;  // going on, one within the other
   std::atomic<bool> stop_requested_ = false;
   std::shared_ptr<Ranks> ranks_;
   std::shared_ptr<TrainingShard> training_shard_;

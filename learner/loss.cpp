@@ -5,6 +5,8 @@
 #include <torch/nn/modules/loss.h>
 #include <torch/types.h>
 
+#include "tern/learner/metrics/class_numbers.h"
+
 namespace tern {
 
 namespace {
@@ -13,11 +15,25 @@ template <class Holder>
 auto call(Holder loss) {
   return
       [loss](const torch::Tensor& pred, const torch::Tensor& target) mutable {
-        return loss->forward(pred, target);
+        return detail::forward(loss, pred, target);
       };
 }
 
 }  // namespace
+
+namespace detail {
+
+torch::Tensor paired_target(
+    const torch::Tensor& pred,
+    const torch::Tensor& target) {
+  const torch::Tensor paired = in_shape_of("Loss", pred, target);
+  const bool is_wider = paired.scalar_type() == torch::kDouble &&
+                        pred.scalar_type() != torch::kDouble;
+  return is_wider || !paired.is_floating_point() ? paired.to(torch::kFloat)
+                                                 : paired;
+}
+
+}  // namespace detail
 
 Loss::Loss(torch::nn::CrossEntropyLoss loss) : Loss(call(loss)) {
   values_ = detail::without_reduction(loss);
@@ -98,9 +114,17 @@ Loss Loss::for_targets(const Tensors& targets) {
           "one. "
           "Set LearnerOptions::loss.",
           targets.size()));
-  return targets[0].scalar_type() == torch::kLong
-             ? Loss(torch::nn::CrossEntropyLoss())
-             : Loss(torch::nn::MSELoss());
+  if (targets[0].scalar_type() == torch::kLong) {
+    return torch::nn::CrossEntropyLoss();
+  }
+  TORCH_CHECK_VALUE(
+      targets[0].is_floating_point(),
+      fmt::format(
+          "[Loss] no loss was given and the targets are k{}; expected kLong "
+          "for classes or floating numbers. Convert them with "
+          ".to(torch::kLong) in the data set, or set LearnerOptions::loss.",
+          c10::toString(targets[0].scalar_type())));
+  return torch::nn::MSELoss();
 }
 
 void Loss::check_one(const Tensors& outputs, const Tensors& targets) {

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <functional>
 #include <optional>
+#include <type_traits>
 
 #include <torch/nn/modules/loss.h>
 #include <torch/nn/pimpl.h>
@@ -18,6 +19,33 @@ enum class Activation { none, softmax, sigmoid, exp };
 
 namespace detail {
 
+// The target as losses that compare number with number want it: in the shape of
+// the prediction, from which it may differ in dimensions of size 1 alone (else
+// [N, 1] and [N] would be compared as N x N), and floating.
+torch::Tensor paired_target(
+    const torch::Tensor& pred,
+    const torch::Tensor& target);
+
+template <class Impl>
+concept ComparesNumbers = std::same_as<Impl, torch::nn::MSELossImpl> ||
+    std::same_as<Impl, torch::nn::L1LossImpl> ||
+    std::same_as<Impl, torch::nn::SmoothL1LossImpl> ||
+    std::same_as<Impl, torch::nn::HuberLossImpl> ||
+    std::same_as<Impl, torch::nn::BCELossImpl> ||
+    std::same_as<Impl, torch::nn::BCEWithLogitsLossImpl> ||
+    std::same_as<Impl, torch::nn::SoftMarginLossImpl> ||
+    std::same_as<Impl, torch::nn::PoissonNLLLossImpl>;
+
+template <class Holder>
+torch::Tensor
+forward(Holder& loss, const torch::Tensor& pred, const torch::Tensor& target) {
+  if constexpr (ComparesNumbers<std::remove_cvref_t<decltype(*loss)>>) {
+    return loss->forward(pred, paired_target(pred, target));
+  } else {
+    return loss->forward(pred, target);
+  }
+}
+
 // A loss module's values before they are added up. The module itself, for its
 // weights may move to another device; the reduction is put back at once.
 template <class Holder>
@@ -27,7 +55,7 @@ auto without_reduction(Holder loss) {
         auto reduction = loss->options.reduction();
         loss->options.reduction(torch::kNone);
         try {
-          torch::Tensor values = loss->forward(pred, target);
+          torch::Tensor values = forward(loss, pred, target);
           loss->options.reduction(reduction);
           return values;
         } catch (...) {
@@ -46,7 +74,8 @@ auto without_reduction(Holder loss) {
 ///   }) Loss([](const Tensors& outputs, const Tensors& targets) { ... })
 ///
 /// A Loss made from nothing chooses itself at the first batch: cross-entropy
-/// for kLong targets, mean squared error for floating ones.
+/// for kLong targets, mean squared error for floating ones. Loss modules that
+/// compare number with number take a target of [N] beside outputs of [N, 1].
 class Loss {
  public:
   /// A number for each sample or pixel from (pred, target).
@@ -69,7 +98,7 @@ class Loss {
       : Loss([loss](
                  const torch::Tensor& pred,
                  const torch::Tensor& target) mutable {
-          return loss->forward(pred, target);
+          return detail::forward(loss, pred, target);
         }) {
     if constexpr (requires { loss->options.reduction(torch::kNone); }) {
       values_ = detail::without_reduction(loss);

@@ -62,10 +62,18 @@ Metric::Metric(std::string name, Function fn, bool higher_is_better) {
           "[Metric] name is \"{}\" and the function is {}; expected both.",
           name,
           fn ? "set" : "empty"));
-  impl_ = std::make_shared<FunctionMetric>(
+  *this = std::make_shared<FunctionMetric>(
       std::move(name),
       std::move(fn),
       higher_is_better);
+}
+
+Metric Metric::anew() const {
+  if (!copy_) return *this;
+  Metric result = *this;
+  result.impl_ = copy_(*impl_);
+  result.reset();
+  return result;
 }
 
 void Metric::update(const Tensors& outputs, const Tensors& targets) {

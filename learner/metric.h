@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <typeinfo>
 #include <utility>
 
 #include <torch/types.h>
@@ -47,7 +48,8 @@ class MetricImpl {
   virtual void join_ranks(const AddUp& add_up);
 };
 
-/// Holds a MetricImpl; copies share it.
+/// Holds a MetricImpl; copies share it. A Learner counts in a copy of its own,
+/// so that Learners made from the same options do not count into one.
 ///
 ///   .metrics = {tern::accuracy(), tern::Metric("max_error", max_error, false)}
 class Metric {
@@ -62,6 +64,14 @@ class Metric {
         impl_,
         "[Metric] the pointer is null; expected a metric. Use tern::accuracy() "
         "or std::make_shared<YourMetric>().");
+    if constexpr (std::copy_constructible<Impl>) {
+      const MetricImpl& metric = *impl_;
+      if (typeid(metric) == typeid(Impl)) {
+        copy_ = [](const MetricImpl& other) -> std::shared_ptr<MetricImpl> {
+          return std::make_shared<Impl>(static_cast<const Impl&>(other));
+        };
+      }
+    }
   }
 
   /// The mean of a function over all samples.
@@ -82,8 +92,13 @@ class Metric {
 
   MetricImpl& impl() { return *impl_; }
 
+  /// A metric of the same kind that has counted nothing yet; this one where
+  /// its MetricImpl cannot be copied.
+  Metric anew() const;
+
  private:
   std::shared_ptr<MetricImpl> impl_;
+  std::shared_ptr<MetricImpl> (*copy_)(const MetricImpl&) = nullptr;
 };
 
 }  // namespace tern

@@ -108,4 +108,8 @@ std::vector<ModelTensor> NnModel::state() const {
 
 }  // namespace detail
 
+Model::Model(std::shared_ptr<ModelImpl> impl) : impl_(std::move(impl)) {
+  TORCH_CHECK_VALUE(impl_, "[Model] the pointer is null; expected a network.");
+}
+
 }  // namespace tern

@@ -150,7 +150,11 @@ class Model {
       : impl_(std::make_shared<detail::NnModelOf<M>>(std::move(module))) {}
 
   Model(const torch::jit::Module& module);  // NOLINT: implicit on purpose
-  explicit Model(std::shared_ptr<ModelImpl> impl) : impl_(std::move(impl)) {}
+  /// \throws c10::ValueError for a null pointer.
+  explicit Model(std::shared_ptr<ModelImpl> impl);
+  // Moving copies: there is no Model without a network.
+  Model(const Model&) = default;
+  Model& operator=(const Model&) = default;
 
   Tensors forward(const Tensors& inputs) { return impl_->forward(inputs); }
   std::vector<ModelTensor> parameters() const { return impl_->parameters(); }

@@ -8,10 +8,24 @@
 
 namespace tern {
 
-// Before the first batch with a target, class names tell what is learnt.
-Activation Learner::activation() const {
-  if (options_.loss) return options_.loss.activation();
-  return data_.classes.empty() ? Activation::none : Activation::softmax;
+// Before the first batch with a target, class names tell what is learnt, or the
+// target of some sample.
+Activation Learner::activation() {
+  if (!options_.loss && !data_.classes.empty()) return Activation::softmax;
+  if (!options_.loss) choose_loss();
+  return options_.loss ? options_.loss.activation() : Activation::none;
+}
+
+void Learner::choose_loss() {
+  for (const auto& loader : {data_.valid, data_.train}) {
+    if (!loader || loader->dataset().size() == 0) continue;
+    const Tensors targets = loader->dataset().get_batch({0}, {}).targets;
+    if (targets.size() == 1 && (targets[0].scalar_type() == torch::kLong ||
+                                targets[0].is_floating_point())) {
+      options_.loss = Loss::for_targets(targets);
+    }
+    return;
+  }
 }
 
 Prediction Learner::predict(const torch::Tensor& sample) {

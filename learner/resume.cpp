@@ -43,7 +43,11 @@ Checkpoint Learner::capture_checkpoint() {
 }
 
 void Learner::save_checkpoint(const std::filesystem::path& folder) {
-  write_checkpoint(folder, capture_checkpoint());
+  write_checkpoint(options_.path / folder, capture_checkpoint());
+}
+
+bool Learner::has_checkpoint(const std::filesystem::path& folder) const {
+  return tern::has_checkpoint(options_.path / folder);
 }
 
 Learner& Learner::resume(const std::filesystem::path& folder) {
@@ -58,7 +62,7 @@ Learner& Learner::resume(
       "[Learner::resume] this Learner is training; resume before fit.");
   std::vector<std::string> problems;
   auto plan = std::make_unique<ResumePlan>();
-  plan->checkpoint = read_checkpoint(folder, problems);
+  plan->checkpoint = read_checkpoint(options_.path / folder, problems);
   plan->allow_change = options.allow_change;
   for (const std::string& problem : problems) {
     sink().warning(

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/learner/training_state.h"
+
 namespace tern {
 
 namespace {
@@ -46,6 +48,10 @@ Learner::FitScope::FitScope(
       !learner.is_fitting_,
       "[Learner::fit] this Learner is training already; call fit after the "
       "running one has returned.");
+  TORCH_CHECK(
+      learner.evaluations_ == 0,
+      "[Learner::fit] this Learner is in the middle of validate, get_preds or "
+      "predict; call fit after that has returned.");
   const DataLoader& train = learner.data_.loader(Split::train);
   TORCH_CHECK_VALUE(
       train.size() > 0,
@@ -57,7 +63,8 @@ Learner::FitScope::FitScope(
           train.options().drop_last ? ", the short last batch left out" : ""));
   check_trainable(learner);
   learner.set_learning_rates(lr);
-  learner.fit_settings_ = {
+  learner.fit_settings_ = TrainingState::data_settings(learner);
+  learner.fit_settings_.merge(std::map<std::string, std::string>{
       {"epochs", std::to_string(epochs)},
       {"learning rates",
        fmt::format(
@@ -65,7 +72,7 @@ Learner::FitScope::FitScope(
            fmt::join(
                lr.resolve(learner.layer_groups(), learner.options_.lr),
                ", "))},
-      {"trained parameters", std::to_string(trained_parameters(learner))}};
+      {"trained parameters", std::to_string(trained_parameters(learner))}});
 
   TrainState& state = learner.state_;
   state.epoch = 0;
@@ -75,7 +82,10 @@ Learner::FitScope::FitScope(
   learner.stop_requested_ = learner.stop_wanted_ = false;
   learner.is_fitting_ = true;
   try {
-    for (const auto& callback : extra_) learner.add(callback);
+    for (const auto& callback : extra_) {
+      learner.add(callback);
+      ++added_;
+    }
   } catch (...) {
     leave();
     throw;
@@ -83,9 +93,7 @@ Learner::FitScope::FitScope(
 }
 
 void Learner::FitScope::leave() {
-  for (const auto& callback : extra_) {
-    if (callback) learner_.remove(*callback);
-  }
+  for (size_t i = 0; i < added_; ++i) learner_.remove(*extra_[i]);
   TrainState& state = learner_.state_;
   state.training = false;
   learner_.place_ = Place::outside_epoch;
@@ -105,6 +113,10 @@ std::exception_ptr Learner::FitScope::run_train_end(bool failed) {
 
 void Learner::FitScope::end() {
   const std::exception_ptr error = run_train_end(/*failed=*/false);
+  if (error) {
+    learner_.state_.failed = true;
+    learner_.state_.result = FitResult::failed;
+  }
   if (!learner_.state_.is_trial) ++learner_.fits_done_;
   learner_.zero_grad();
   leave();
@@ -129,6 +141,7 @@ Learner::EvalScope::EvalScope(Learner& learner)
       no_autocast_(learner.data_.device, {}, /*enabled=*/false),
       warnings_(learner.sink()) {
   keep_step();
+  ++learner_.evaluations_;
   learner_.model_.eval();
   learner_.state_.training = false;
   try {
@@ -169,6 +182,7 @@ void Learner::EvalScope::put_step_back() {
 
 std::exception_ptr Learner::EvalScope::leave(bool failed) {
   is_open_ = false;
+  --learner_.evaluations_;
   const std::exception_ptr error =
       learner_.run_all(&Callback::on_eval_end, failed);
   learner_.model_.train(was_training_);

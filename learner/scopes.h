@@ -34,6 +34,7 @@ class Learner::FitScope {
 
   Learner& learner_;
   Callbacks extra_;
+  size_t added_ = 0;  // of them
   bool is_open_ = true;
   // A guard around fit would keep 16-bit copies of weights that change.
   AutocastGuard no_autocast_;

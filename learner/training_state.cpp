@@ -88,6 +88,7 @@ optim::ParameterNames parameter_names(Learner& learner) {
 }
 
 constexpr const char* kProcesses = "processes";
+constexpr const char* kUsedBatches = "batches in an epoch";
 
 void compare(
     const std::map<std::string, std::string>& now,
@@ -95,8 +96,9 @@ void compare(
     std::vector<std::string>& differences) {
   for (const auto& [name, value] : now) {
     const auto saved = checkpoint.settings.find(name);
-    // Older checkpoints do not say it; the number of batches tells.
-    if (saved == checkpoint.settings.end() && name == kProcesses) continue;
+    // Older checkpoints do not say these; the number of batches tells.
+    const bool is_new = name == kProcesses || name == kUsedBatches;
+    if (saved == checkpoint.settings.end() && is_new) continue;
     const std::string before =
         saved == checkpoint.settings.end() ? "not known" : saved->second;
     if (before != value) {
@@ -107,21 +109,35 @@ void compare(
 }
 
 std::map<std::string, std::string> settings(Learner& learner) {
+  const auto& masters = learner.masters();
+  auto result = TrainingState::data_settings(learner);
+  result.insert(
+      {{"optimizer", TrainingState::optimizer_kind(learner)},
+       {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}});
+  return result;
+}
+
+// What a callback such as LimitBatches leaves of them while fit runs.
+std::pair<std::string, std::string> used_batches(Learner& learner) {
+  return {
+      kUsedBatches,
+      std::to_string(learner.data().loader(Split::train).size())};
+}
+
+}  // namespace
+
+std::map<std::string, std::string> TrainingState::data_settings(
+    Learner& learner) {
   const auto& ranks = learner.ranks();
   const DataLoader& train = learner.data().loader(Split::train);
-  const auto& masters = learner.masters();
   return {
       {"samples", std::to_string(train.dataset().size())},
       {"batch size", std::to_string(train.options().batch_size)},
       {"batches", std::to_string(train.size())},
       {"loader's seed", std::to_string(train.options().seed)},
       {kProcesses, std::to_string(ranks ? ranks->world_size() : 1)},
-      {"classes", fmt::format("{}", fmt::join(learner.data().classes, ", "))},
-      {"optimizer", TrainingState::optimizer_kind(learner)},
-      {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}};
+      {"classes", fmt::format("{}", fmt::join(learner.data().classes, ", "))}};
 }
-
-}  // namespace
 
 std::vector<std::pair<std::string, at::Generator>> default_generators() {
   std::vector<std::pair<std::string, at::Generator>> generators = {
@@ -197,7 +213,12 @@ Checkpoint TrainingState::capture(Learner& learner) {
   Checkpoint result;
   result.run = learner.run_;
   result.step = state.iteration;
-  result.settings = settings(learner);
+  // Those of a fit were taken before callbacks changed the loaders.
+  if (learner.is_fitting_) {
+    result.settings = learner.fit_settings_;
+    result.settings.insert(used_batches(learner));
+  }
+  result.settings.merge(settings(learner));
   result.settings.insert(
       learner.fit_settings_.begin(),
       learner.fit_settings_.end());
@@ -251,7 +272,9 @@ std::vector<std::string> TrainingState::fit_differences(
     Learner& learner,
     const Checkpoint& checkpoint) {
   std::vector<std::string> result;
-  compare(learner.fit_settings_, checkpoint, result);
+  auto now = learner.fit_settings_;
+  now.insert(used_batches(learner));
+  compare(now, checkpoint, result);
   std::vector<std::string> known;
   for (const auto& [name, callback] : named_callbacks(learner)) {
     known.push_back(name + "/");

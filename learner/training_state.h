@@ -43,6 +43,8 @@ class TrainingState {
   /// Copies everything to the CPU; nothing of it changes with the Learner.
   static Checkpoint capture(Learner& learner);
 
+  /// What the data are, for checkpoints to compare.
+  static std::map<std::string, std::string> data_settings(Learner& learner);
   /// What of the checkpoint this Learner could not take over, as sentences.
   static std::vector<std::string> differences(
       Learner& learner,

@@ -122,7 +122,7 @@ DataBunch make_bunch(
   data.batch_transforms.push_back(
       options.batch_transforms.empty()
           ? normalize(stats.mean, stats.stddev)
-          : augment_batch(options.batch_transforms, stats, options.padding));
+          : augment_batch(options.batch_transforms, options.padding, stats));
   data.preprocessing = describe_preprocessing(*valid_images, stats);
   return data;
 }

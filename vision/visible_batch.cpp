@@ -18,14 +18,16 @@ VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments) {
   if (is_bytes(batch) && augments) batch = batch.to(data.device);
   for (const BatchTransform& transform : data.batch_transforms) {
     if (!is_bytes(batch) || !augments) break;
-    Batch next = batch;
-    transform(
-        next,
-        {.training = true,
-         .dtype = torch::kByte,
-         .seed = data.train->options().seed});
+    BatchTransformContext context{
+        .training = true,
+        .seed = data.train->options().seed};
+    Batch usual = batch, next = batch;
+    transform(usual, context);
+    context.keeps_bytes = true;
+    transform(next, context);
     if (!is_bytes(next)) break;
     batch = std::move(next);
+    if (!is_bytes(usual)) break;  // what follows is made for floats
   }
   torch::Tensor images = batch.inputs[0].detach().cpu();
   const int64_t channels =

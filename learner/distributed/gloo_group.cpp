@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 // Operations have tags of another kind.
 constexpr int kNewsTag = 1;
 // News are the number of the rank that is gone, or one of these: the sender
-// leaves because all is done; somebody does not answer.
+// leaves because all is done; it does not know who.
 constexpr int64_t kNobody = -1, kSomebody = -2;
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 // What a rank sent before it ended may still complete an operation.
@@ -156,9 +156,9 @@ class GlooGroup final : public ::c10d::Backend {
         [gloo = std::move(gloo_),
          receive = std::move(receive_),
          send = std::move(send_)]() mutable {
+          gloo.reset();  // first: it reads for these until it is gone
           receive.reset();
           send.reset();
-          gloo.reset();
           return true;
         });
   }
@@ -211,12 +211,16 @@ class GlooGroup final : public ::c10d::Backend {
       if (gone == kNobody) return;
     } catch (const std::exception& error) {
       how = fmt::format(": {}", message_of(error));
-      // Gloo ends all waits when one of them has lasted too long.
-      if (how.find("Timed out") != std::string::npos) gone = kSomebody;
+      // Gloo also ends it, and closes everything, when some other wait has
+      // lasted too long.
+      if (how.find("onnection closed") == std::string::npos &&
+          how.find("onnection reset") == std::string::npos) {
+        gone = kSomebody;
+      }
     }
     tell(gone);
     const std::string reason =
-        gone == kSomebody ? fmt::format("[gloo] a rank does not answer{}", how)
+        gone == kSomebody ? fmt::format("[gloo] the others are lost{}", how)
                           : fmt::format("[gloo] rank {} is gone{}", gone, how);
     bool has_left = false;
     while (!has_left) {

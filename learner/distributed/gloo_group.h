@@ -19,8 +19,10 @@ namespace tern {
 /// wait for the timeout.
 ///
 /// It has the operations that Tern and c10d::Reducer use: broadcast, allreduce,
-/// allgather and barrier. `abort()` ends those under way, on all ranks; its
-/// destructor leaves the others alone, and a Gloo thread that is stuck behind.
+/// allgather and barrier. One that has ended with an error may still write into
+/// its tensors. `abort()` ends those under way, on all ranks; the destructor
+/// lets the others finish, for whom Gloo's own rules hold from then on. A Gloo
+/// thread that is stuck is left behind, with the store, until the timeout.
 ///
 /// \param master_address  A loopback address: listens to this machine alone.
 /// \throws what Gloo throws when the others do not come within the timeout.

@@ -8,6 +8,7 @@
 
 #include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -134,10 +135,15 @@ ProcessGroup::ProcessGroup(
     group->setDefaultBackend(kGloo);
     if (options.device.is_cuda()) {
       const c10::DeviceGuard on_device(options.device);
-      group->setBackend(
-          torch::kCUDA,
-          ::c10d::ProcessGroup::BackendType::NCCL,
-          make_nccl_group(store, rank, size, options.timeout));
+      try {
+        group->setBackend(
+            torch::kCUDA,
+            ::c10d::ProcessGroup::BackendType::NCCL,
+            make_nccl_group(store, rank, size, options.timeout));
+      } catch (...) {
+        gloo->abort();
+        throw;
+      }
     }
     connection_ = std::make_unique<Connection>(Connection{store, group});
   } catch (const std::exception& error) {

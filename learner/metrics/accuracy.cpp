@@ -9,6 +9,11 @@ namespace tern {
 
 namespace {
 
+// What is no class of the model, such as a void pixel's, counts nowhere.
+torch::Tensor is_class(const torch::Tensor& targets, int64_t classes) {
+  return (targets >= 0).logical_and_(targets < classes);
+}
+
 class Accuracy final : public MeanMetric {
  public:
   explicit Accuracy(bool count_errors)
@@ -16,11 +21,10 @@ class Accuracy final : public MeanMetric {
         count_errors_(count_errors) {}
 
   void update(const Tensors& outputs, const Tensors& targets) override {
-    const ClassScores batch = class_scores(name(), outputs[0], targets[0]);
-    const torch::Tensor pred = batch.scores.argmax(-1);
-    const torch::Tensor counted =
-        count_errors_ ? pred != batch.targets : pred == batch.targets;
-    add(counted.sum(), counted.numel());
+    const ClassNumbers batch = class_numbers(name(), outputs[0], targets[0]);
+    const torch::Tensor known = is_class(batch.target, batch.classes).sum();
+    const torch::Tensor hits = (batch.pred == batch.target).sum();
+    add(count_errors_ ? known - hits : hits, known);
   }
 
  private:
@@ -48,7 +52,7 @@ class TopKAccuracy final : public MeanMetric {
             k_));
     const torch::Tensor best = std::get<1>(batch.scores.topk(k_, -1));
     const torch::Tensor hits = best == batch.targets.unsqueeze(-1);
-    add(hits.sum(), batch.targets.numel());
+    add(hits.sum(), is_class(batch.targets, batch.scores.size(-1)).sum());
   }
 
  private:

@@ -11,10 +11,12 @@ MeanMetric::MeanMetric(std::string name, bool higher_is_better)
 
 void MeanMetric::reset() {
   sum_.reset();
+  more_.reset();
   count_ = 0;
 }
 
 torch::Tensor MeanMetric::compute() const {
+  if (more_.defined()) return sum_ / (more_ + static_cast<double>(count_));
   if (count_ == 0) {
     return torch::full(
         {},
@@ -30,8 +32,10 @@ void MeanMetric::join_ranks(const AddUp& add_up) {
       sum_.defined() ? sum_.options() : torch::TensorOptions(torch::kDouble));
   if (sum_.defined()) sums[0] = sum_;
   sums[1] = static_cast<double>(count_);
+  if (more_.defined()) sums[1] += more_;
   add_up(sums);
   sum_ = sums[0];
+  more_.reset();
   count_ = std::lround(sums[1].item<double>());
 }
 
@@ -39,6 +43,12 @@ void MeanMetric::add(const torch::Tensor& sum, int64_t count) {
   const torch::Tensor exact = sum.to(torch::kDouble);
   sum_ = sum_.defined() ? sum_ + exact : exact;
   count_ += count;
+}
+
+void MeanMetric::add(const torch::Tensor& sum, const torch::Tensor& count) {
+  add(sum, 0);
+  const torch::Tensor exact = count.to(torch::kDouble);
+  more_ = more_.defined() ? more_ + exact : exact;
 }
 
 }  // namespace tern

@@ -123,17 +123,19 @@ TEST(Network, ACableThatIsBackBeforeTheTimeoutCostsNothingButTime) {
     enter(network, environment);
     Learner learn = point_learner();
     learn.to_distributed({.group = {.timeout = std::chrono::seconds(50)}});
+    std::thread mends;
     learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
       if (!l.state().training || l.state().iteration != 20) return;
       if (!l.is_main_process()) return;
       network.cut_off(1);
-      std::thread([&] {
+      mends = std::thread([&] {
         std::this_thread::sleep_for(std::chrono::seconds(1));
         network.mend(1);
-      }).detach();
+      });
     }});
     const auto begin = Clock::now();
     learn.fit(10, 1e-2);
+    if (mends.joinable()) mends.join();
     EXPECT_GE(Clock::now() - begin, std::chrono::seconds(1));
     EXPECT_EQ(learn.state().iteration, 80);
   });

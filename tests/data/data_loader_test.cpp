@@ -12,6 +12,7 @@
 #include <torch/utils.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/tests/support/expect_error.h"
 
 namespace tern::data_loader_test {
 namespace {
@@ -243,6 +244,40 @@ TEST(DataLoader, RefusesOptionsOutOfRange) {
   EXPECT_THROW(DataLoader(dataset, {.workers = -2}), c10::ValueError);
   EXPECT_THROW(DataLoader(dataset, {.prefetch = 0}), c10::ValueError);
   EXPECT_THROW(DataLoader(dataset).epoch(-1), c10::ValueError);
+}
+
+class OddSampler final : public Sampler {
+ public:
+  explicit OddSampler(std::vector<int64_t> indices)
+      : indices_(std::move(indices)) {}
+  int64_t size() const override { return 3; }
+  std::vector<int64_t> indices(uint64_t, int64_t) const override {
+    return indices_;
+  }
+
+ private:
+  std::vector<int64_t> indices_;
+};
+
+TEST(DataLoader, RefusesASamplerThatGivesOtherSamplesThanItSays) {
+  const auto data = std::make_shared<TensorDataset>(
+      Tensors{torch::arange(4)},
+      Tensors{torch::arange(4)});
+  const auto begin = [&](std::vector<int64_t> indices) {
+    DataLoader(
+        data,
+        {.batch_size = 2,
+         .sampler = std::make_shared<OddSampler>(std::move(indices)),
+         .workers = 0})
+        .epoch(0);
+  };
+  begin({3, 0, 1});
+  expect_error<c10::ValueError>([&] { begin({1}); }, {"1 indices", "is 3"});
+  expect_error<c10::IndexError>(
+      [&] {
+        begin({0, 1, 4});
+      },
+      {"sample 4 of a data set of 4", "0 to 3"});
 }
 
 }  // namespace

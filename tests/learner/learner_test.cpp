@@ -1,6 +1,11 @@
 #include "tern/learner/learner.h"
 
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
 #include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -176,6 +181,131 @@ TEST(Learner, TransformsBatchesBeforeCallbacksSeeThem) {
   };
   learn.add<See>(shape).fit(1);
   EXPECT_EQ(shape, (std::vector<int64_t>{32, 3, 4, 4}));
+}
+
+TEST(Learner, CountsInMetricsOfItsOwn) {
+  const LearnerOptions options = quiet({.metrics = {accuracy()}});
+  Learner first(point_data(), point_net(), options);
+  Learner second(point_data(), point_net(8), options);
+  const double expected = second.validate().metrics[0].value;
+  double inner = 0;
+  first.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
+    if (l.state().batch == 1) inner = second.validate().metrics[0].value;
+  }});
+  Learner alone(point_data(), point_net(), options);
+  EXPECT_EQ(
+      first.validate().metrics[0].value,
+      alone.validate().metrics[0].value);
+  EXPECT_EQ(inner, expected);
+}
+
+TEST(Learner, KeepsACallbackThatAFitWasWronglyGivenAgain) {
+  Learner learn(point_data(), point_net(), quiet());
+  const auto callback =
+      std::make_shared<LambdaCallback>(LambdaCallbackOptions{});
+  learn.add(callback);
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1, {}, {callback}); },
+      {"added already"});
+  EXPECT_EQ(learn.find<LambdaCallback>(), callback);
+}
+
+TEST(Learner, SurvivesWhatPullsItsPartsAway) {
+  expect_error<c10::ValueError>(
+      [] { Model(std::shared_ptr<ModelImpl>()); },
+      {"[Model] the pointer is null"});
+  Learner learn(point_data(), point_net(), quiet());
+  const Model moved = std::move(learn.model());
+  EXPECT_EQ(moved.parameters().size(), learn.model().parameters().size());
+  learn.fit(1);
+  expect_error<c10::ValueError>(
+      [&] { learn.remove(learn.recorder()); },
+      {"Recorder cannot be removed"});
+  learn.add<LambdaCallback>(
+      {.on_epoch_begin = [](Learner& l) { l.data().train = nullptr; }});
+  expect_error<c10::ValueError>([&] { learn.fit(1); }, {"no train loader"});
+}
+
+TEST(Learner, RefusesAnOptimizerOfOtherParameters) {
+  const auto net = point_net();
+  Learner learn(point_data(), net, quiet({.optimizer = [net](const auto&) {
+                  return std::make_unique<torch::optim::SGD>(
+                      net->parameters(),
+                      0.1);
+                }}));
+  learn.to_bf16();
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); },
+      {"other parameters", "the groups it was given"});
+}
+
+TEST(Learner, PredictsProbabilitiesBeforeAnyBatchHasBeenSeen) {
+  DataBunch data = point_data();
+  data.classes.clear();
+  Learner learn(data, point_net(), quiet());
+  const auto sample = torch::ones({2});
+  const auto before = learn.predict(sample).probabilities;
+  EXPECT_NEAR(before.sum().item<double>(), 1, 1e-6);
+  learn.validate();
+  EXPECT_TRUE(torch::equal(before, learn.predict(sample).probabilities));
+}
+
+TEST(Learner, SaysWhatTheLossCannotCompare) {
+  const auto x = torch::randn({8, 2});
+  const auto data = [&](const torch::Tensor& y) {
+    const auto set = std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
+    return DataBunch::create(set, set, {.batch_size = 4, .workers = 0});
+  };
+  Learner labels(
+      data(torch::zeros({8, 1}, torch::kLong)),
+      point_net(),
+      quiet());
+  expect_error<c10::ValueError>(
+      [&] { labels.fit(1); },
+      {"outputs are [4, 2] Float", "targets [4, 1] Long", "data set's"});
+  Learner detached(
+      data(torch::zeros({8, 2})),
+      point_net(),
+      quiet({.loss = [](const torch::Tensor& p, const torch::Tensor& t) {
+        return (p - t).abs().mean().detach();
+      }}));
+  expect_error<c10::ValueError>(
+      [&] { detached.fit(1); },
+      {"requires no gradient", "detach"});
+}
+
+TEST(Learner, TellsAWarningOfLibTorchOnceAFit) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(
+      point_data(),
+      point_net(),
+      {.loss =
+           [](const torch::Tensor& p, const torch::Tensor& t) {
+             TORCH_WARN("this loss is odd");
+             return torch::nn::functional::cross_entropy(p, t);
+           },
+       .sink = sink});
+  learn.data().valid = nullptr;
+  learn.fit(2);
+  EXPECT_EQ(sink->warnings.size(), 1u);
+}
+
+TEST(Learner, DoesNotTrainInTheMiddleOfAValidation) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<LambdaCallback>({.on_eval_begin = [](Learner& l) {
+    if (!l.is_fitting()) l.fit(1);
+  }});
+  expect_error<c10::Error>(
+      [&] { learn.validate(); },
+      {"in the middle of validate"});
+}
+
+TEST(Learner, AFitWhoseEndFailsHasFailed) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<LambdaCallback>(
+      {.on_train_end = [](Learner&) { throw std::runtime_error("full"); }});
+  EXPECT_THROW(learn.fit(1), std::runtime_error);
+  EXPECT_EQ(learn.state().result, FitResult::failed);
 }
 
 }  // namespace

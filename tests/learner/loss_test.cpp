@@ -127,5 +127,34 @@ TEST(Activate, TurnsOutputsIntoProbabilities) {
   EXPECT_TRUE(torch::equal(activate(kPred, Activation::none), kPred));
 }
 
+TEST(Loss, ComparesNumberWithNumberWhereShapesDifferInOnesAlone) {
+  const auto pred = torch::tensor({{1.f}, {2.f}, {4.f}});
+  const auto target = torch::tensor({1.f, 3.f, 5.f});
+  const auto of = [&](const Loss& loss, const torch::Tensor& t) {
+    return loss({pred}, {t}).item<double>();
+  };
+  EXPECT_FLOAT_EQ(of(Loss::for_targets({target}), target), 2.f / 3);
+  EXPECT_FLOAT_EQ(of(torch::nn::L1Loss(), target), 2.f / 3);
+  EXPECT_DOUBLE_EQ(
+      of(torch::nn::MSELoss(), target.to(torch::kDouble)),
+      2.f / 3);
+  EXPECT_FLOAT_EQ(of(torch::nn::MSELoss(), target.to(torch::kInt)), 2.f / 3);
+  EXPECT_GT(
+      of(torch::nn::BCEWithLogitsLoss(), torch::tensor({true, false, true})),
+      0);
+  EXPECT_TRUE(torch::equal(
+      Loss(torch::nn::MSELoss()).per_sample({pred}, {target}),
+      torch::tensor({0.f, 1.f, 1.f})));
+  expect_error<c10::ValueError>(
+      [&] { of(torch::nn::SmoothL1Loss(), torch::zeros({2})); },
+      {"[Loss]", "[3, 1]", "[2]"});
+}
+
+TEST(Loss, AsksForClassNumbersOfTheRightType) {
+  expect_error<c10::ValueError>(
+      [] { Loss::for_targets({torch::zeros({2}, torch::kInt)}); },
+      {"kInt", ".to(torch::kLong)"});
+}
+
 }  // namespace
 }  // namespace tern::loss_test

@@ -1,5 +1,7 @@
 #include "tern/learner/metric.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -90,6 +92,15 @@ TEST(Metric, NeverWaitsForTheDeviceBeforeSomebodyReads) {
     for (const Metric& metric : *metrics) metric.compute();
   }
   EXPECT_EQ(reads.count(), 0);
+}
+
+TEST(Metric, BeginsAnewWithoutTouchingTheOtherOne) {
+  Metric metric = accuracy();
+  metric.update({torch::eye(2)}, {torch::arange(2)});
+  const Metric other = metric.anew();
+  EXPECT_TRUE(std::isnan(other.compute().item<double>()));
+  EXPECT_EQ(metric.compute().item<double>(), 1);
+  EXPECT_EQ(other.name(), "accuracy");
 }
 
 }  // namespace

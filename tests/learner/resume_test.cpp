@@ -24,6 +24,7 @@
 #include "tern/callbacks/early_stopping.h"
 #include "tern/callbacks/ema.h"
 #include "tern/callbacks/gradient_accumulation.h"
+#include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/lr_find.h"
 #include "tern/callbacks/mixup.h"
 #include "tern/callbacks/one_cycle.h"
@@ -353,6 +354,37 @@ TEST_F(ResumeErrors, GoesOnFromACheckpointBetweenTwoFits) {
   again->fit(2, 1e-2);
   again->fit(1, 1e-3);
   expect_same_end(*again, *learn);
+}
+
+TEST(Resume, GoesOnWithLimitedBatchesAndFindsFoldersInThePathOfTheLearner) {
+  const TempFolder root;
+  const auto make = [&](int64_t batches) {
+    auto learn = std::make_unique<Learner>(
+        point_data(),
+        point_net(),
+        quiet({.path = root.path() / "out"}));
+    learn->add<LimitBatches>({.train = batches});
+    return learn;
+  };
+  const auto expected = make(4);
+  expected->fit(2);
+  const auto killed = make(4);
+  killed->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+    if (!l.state().training || l.state().iteration != 3) return;
+    l.save_checkpoint("run");
+    throw std::runtime_error("killed");
+  }});
+  EXPECT_THROW(killed->fit(2), std::runtime_error);
+  EXPECT_TRUE(killed->has_checkpoint("run"));
+  EXPECT_TRUE(has_checkpoint(root.path() / "out" / "run"));
+  const auto resumed = make(4);
+  resumed->resume("run").fit(2);
+  expect_same_end(*resumed, *expected);
+  const auto other = make(5);
+  other->resume("run");
+  expect_error<CheckpointError>(
+      [&] { other->fit(2); },
+      {"batches in an epoch was 4, is 5"});
 }
 
 }  // namespace

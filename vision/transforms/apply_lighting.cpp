@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tern/kernels/augment_images_math.h"
+
 namespace tern {
 namespace {
 
@@ -23,42 +25,12 @@ float sigmoid(float logit) {
   return 1 / (1 + std::exp(-logit));
 }
 
-uint8_t to_byte(float value) {
-  return static_cast<uint8_t>(std::clamp(value, 0.f, 1.f) * 255 + 0.5f);
-}
-
 /// x in 0..1 with all tones applied.
 float toned(const Lighting& lighting, float x) {
   for (const auto& tone : lighting.tones) {
     x = tone(x);
   }
   return x;
-}
-
-/// Moves the hue of a colour in 0..1, as fastai's rgb2hsv and hsv2rgb do.
-void turn_hue(float turn, float* rgb) {
-  const float high = std::max({rgb[0], rgb[1], rgb[2]});
-  const float low = std::min({rgb[0], rgb[1], rgb[2]});
-  const float range = high - low;
-  if (range <= 0) {
-    return;
-  }
-  float sixth = 0;  // of the circle
-  if (high == rgb[0]) {
-    sixth = (rgb[1] - rgb[2]) / range;
-  } else if (high == rgb[1]) {
-    sixth = 2 + (rgb[2] - rgb[0]) / range;
-  } else {
-    sixth = 4 + (rgb[0] - rgb[1]) / range;
-  }
-  sixth += turn * 6;
-  for (int c = 0; c < 3; ++c) {
-    // Each channel's curve over the circle is the same, a third further on.
-    constexpr float kStart[] = {5, 3, 1};
-    float k = std::fmod(kStart[c] + sixth, 6.f);
-    k = k < 0 ? k + 6 : k;
-    rgb[c] = high - range * std::clamp(std::min(k, 4 - k), 0.f, 1.f);
-  }
 }
 
 void mix_colours(const Lighting& lighting, const MutablePixels& image) {
@@ -87,10 +59,10 @@ void mix_colours(const Lighting& lighting, const MutablePixels& image) {
       }
     }
     if (lighting.hue != 0) {
-      turn_hue(lighting.hue, rgb);
+      turn_circle(lighting.hue, rgb);
     }
     for (int c = 0; c < 3; ++c) {
-      pixel[c] = to_byte(toned(lighting, rgb[c]));
+      pixel[c] = unit_to_byte(toned(lighting, rgb[c]));
     }
   }
 }
@@ -109,7 +81,7 @@ std::array<uint8_t, 256> Lighting::table() const {
   for (size_t i = 0; i < bytes.size(); ++i) {
     const float x = is_logit ? sigmoid(scale * logits()[i] + shift)
                              : static_cast<float>(i) / 255;
-    bytes[i] = to_byte(toned(*this, x));
+    bytes[i] = unit_to_byte(toned(*this, x));
   }
   return bytes;
 }
@@ -146,7 +118,7 @@ void erase(const Erasure& erasure, const MutablePixels& image) {
     }
     for (int64_t i = 0; i < bytes; ++i) {
       const auto [noise, unused] = warp_jitter(erasure.noise_key, y, i);
-      row[i] = to_byte(0.5f + 0.5f * noise);
+      row[i] = unit_to_byte(0.5f + 0.5f * noise);
     }
   }
 }

@@ -47,25 +47,27 @@ std::vector<SamplePlan> plans_for(
 
 BatchTransform augment_batch(
     Transforms transforms,
-    std::optional<ImageStats> stats,
-    Padding padding) {
+    Padding padding,
+    std::optional<ImageStats> stats) {
   for (const TransformPtr& transform : transforms) {
     TORCH_CHECK_VALUE(
         transform,
         "[augment_batch] a transform is null; leave it out instead.");
   }
-  BatchTransform normalizes;
-  if (stats) normalizes = normalize(stats->mean, stats->stddev);
   return [transforms = std::move(transforms),
           stats = std::move(stats),
-          normalizes = std::move(normalizes),
           padding](Batch& batch, const BatchTransformContext& context) {
+    torch::Tensor& images = batch.inputs.at(0);
+    const bool is_normalized = !stats || images.scalar_type() != torch::kByte;
+    if (!context.training && is_normalized) return;
+    check_images(images);
+    const ImageStats used =
+        stats ? stats->with_channels(images.size(3)) : ImageStats();
+    const bool to_floats = stats && !context.keeps_bytes;
     if (!context.training) {
-      if (normalizes) normalizes(batch, context);
+      if (to_floats) normalize(used.mean, used.stddev)(batch, context);
       return;
     }
-    torch::Tensor& images = batch.inputs.at(0);
-    check_images(images);
     const auto plans = plans_for(transforms, images, context, padding);
     if (!batch.targets.empty()) {
       torch::Tensor& masks = batch.targets[0];
@@ -76,17 +78,15 @@ BatchTransform augment_batch(
     }
     if (images.is_cpu()) {
       images = render_on_cpu(images, plans);
-      if (normalizes) normalizes(batch, context);
+      if (to_floats) normalize(used.mean, used.stddev)(batch, context);
       return;
     }
-    const ImageStats none;
-    const ImageStats& used = stats ? *stats : none;
     images = augment_images(
         images.contiguous(),
-        changes_of(plans, {images.size(1), images.size(2)}),
+        changes_of(plans, {images.size(1), images.size(2)}, images.size(3)),
         used.mean,
         used.stddev,
-        stats ? context.dtype : torch::kByte);
+        to_floats ? context.dtype : torch::kByte);
   };
 }
 

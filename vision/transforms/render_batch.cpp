@@ -237,7 +237,8 @@ int64_t grid_padding(Padding padding) {
   return 0;
 }
 
-std::vector<ImageChange> changes_of(const Plans& plans, ImageSize size) {
+std::vector<ImageChange>
+changes_of(const Plans& plans, ImageSize size, int64_t channels) {
   std::vector<ImageChange> changes;
   for (const SamplePlan& plan : plans) {
     TORCH_CHECK_VALUE(
@@ -246,7 +247,7 @@ std::vector<ImageChange> changes_of(const Plans& plans, ImageSize size) {
         "on a CPU alone. Give it to the loader instead, as `transforms`.");
     const Lighting& lighting = plan.lighting;
     ImageChange change{.warp = plan.warp()};
-    change.mixes_colours = !lighting.is_table();
+    change.mixes_colours = channels == 3 && !lighting.is_table();
     if (change.mixes_colours) {
       change.scale = lighting.scale;
       change.shift = lighting.shift;

@@ -22,11 +22,14 @@ torch::Tensor render_on_cpu(
     const torch::Tensor& images,
     const std::vector<SamplePlan>& plans);
 
-/// The same for `augment_images`, which a GPU does in one launch.
-/// \throws c10::ValueError if a plan has functions of pixels, which need a CPU.
+/// The same for `augment_images`, which a GPU does in one launch. What shrinks
+/// an image to less than half is not smoothed there, and values between those
+/// of bytes are rounded before tones. \throws c10::ValueError if a plan has
+/// functions of pixels, which need a CPU.
 std::vector<ImageChange> changes_of(
     const std::vector<SamplePlan>& plans,
-    ImageSize size);
+    ImageSize size,
+    int64_t channels);
 
 /// The same by operations of ATen on the device of `images`: the reference that
 /// tests compare with.

@@ -155,6 +155,20 @@ TEST(ProcessGroup, SomeoneWhoWaitsForASlowRankHearsWhyAThirdHasLeft) {
   EXPECT_EQ(ends, std::vector<int>(3, 0));
 }
 
+TEST(ProcessGroup, MayBeLeftAtAnyMomentAndTwice) {
+  for (const int64_t world_size : {1, 2, 3}) {
+    expect_ranks(world_size, [](const LaunchEnvironment& environment) {
+      connect(environment).reset();
+    });
+    expect_ranks(world_size, [](const LaunchEnvironment& environment) {
+      const auto group = connect(environment);
+      group->leave();
+      group->leave();
+      EXPECT_THROW(group->barrier(), DistributedError);
+    });
+  }
+}
+
 TEST(ProcessGroup, ARankThatIsDoneMayGoWhileALateOneFinishes) {
   expect_ranks(4, [](const LaunchEnvironment& environment) {
     const auto group = connect(environment);

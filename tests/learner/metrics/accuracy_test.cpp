@@ -108,5 +108,32 @@ TEST_F(AccuracyTest, SaysWhatIsWrongWithShapesAndTypes) {
       {"[accuracy_multi]", "[10, 5]", "[10, 4]"});
 }
 
+TEST_F(AccuracyTest, TakesOneLogitForABinaryClassifier) {
+  const auto logit = torch::tensor({{1.f}, {-1.f}, {2.f}, {-2.f}});
+  const auto truth = torch::tensor({1, 0, 0, 0});
+  for (const auto& shaped : {truth, truth.view({4, 1})}) {
+    Metric metric = accuracy();
+    metric.update({logit}, {shaped});
+    EXPECT_EQ(metric.compute().item<double>(), 0.75);
+  }
+}
+
+TEST_F(AccuracyTest, LeavesOutWhatIsNoClassOfTheModel) {
+  const auto truth = torch::tensor({0, 1, 2, 3, 4, 5, -100, 255, 0, 1});
+  const auto known = truth.slice(0, 0, 5), last = truth.slice(0, 8);
+  const auto rows = torch::cat({pred.slice(0, 0, 5), pred.slice(0, 8)});
+  const auto rest = torch::cat({known, last});
+  for (const auto& make :
+       {+[] { return accuracy(); },
+        +[] { return error_rate(); },
+        +[] { return top_k_accuracy(2); }}) {
+    Metric expected = make();
+    expected.update({rows}, {rest});
+    EXPECT_EQ(
+        by_batches(make(), pred, truth),
+        expected.compute().item<double>());
+  }
+}
+
 }  // namespace
 }  // namespace tern::accuracy_test

@@ -75,13 +75,24 @@ TEST_P(RenderBatch, GivesTheSameInOneLaunchAsByTheLoadersLoops) {
     const torch::Tensor a = render_on_cpu(images, plans);
     const torch::Tensor b = augment_images(
         images,
-        changes_of(plans, {48, 48}),
+        changes_of(plans, {48, 48}, 3),
         {},
         {},
         torch::kByte);
     expect_close(a, b, 2, 0.02);
     // Rounding to bytes before the lighting, which may steepen it.
     expect_close(b, render_with_tensors(images, plans), 3, 0.3);
+    const torch::Tensor grey = images.slice(3, 0, 1).contiguous();
+    expect_close(
+        render_on_cpu(grey, plans),
+        augment_images(
+            grey,
+            changes_of(plans, {48, 48}, 1),
+            {},
+            {},
+            torch::kByte),
+        2,
+        0.02);
   }
 }
 
@@ -152,8 +163,10 @@ TEST(AugmentBatch, LeavesValidationAlone) {
 
 TEST(AugmentBatch, NormalisesTooWhenItIsGivenStatistics) {
   const BatchTransform alone = augment_batch(get_transforms().train);
-  const BatchTransform both =
-      augment_batch(get_transforms().train, stats::imagenet());
+  const BatchTransform both = augment_batch(
+      get_transforms().train,
+      Padding::reflection,
+      stats::imagenet());
   const BatchTransform after =
       normalize(stats::imagenet().mean, stats::imagenet().stddev);
   for (const bool training : {true, false}) {
@@ -168,7 +181,7 @@ TEST(AugmentBatch, NormalisesTooWhenItIsGivenStatistics) {
     EXPECT_EQ(b.inputs[0].scalar_type(), torch::kBFloat16);
   }
   Batch seen{{smooth_batch(4, 32)}, {}};
-  both(seen, {.training = true, .dtype = torch::kByte});
+  both(seen, {.training = true, .keeps_bytes = true});
   EXPECT_EQ(seen.inputs[0].scalar_type(), torch::kByte);
 }
 
