@@ -434,6 +434,7 @@ class Learner {
   std::map<std::string, std::string> fit_settings_;  // for checkpoints
   std::string run_;
   std::unique_ptr<ResumePlan> resume_;
+  std::optional<StateDict> resumed_logs_;  // until a resumed fit ends
   bool is_fitting_ = false;
   std::atomic<bool> stop_requested_ = false;
   std::shared_ptr<Ranks> ranks_;

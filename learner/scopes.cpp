@@ -105,7 +105,10 @@ std::exception_ptr Learner::FitScope::run_train_end(bool failed) {
 
 void Learner::FitScope::end() {
   const std::exception_ptr error = run_train_end(/*failed=*/false);
-  if (!learner_.state_.is_trial) ++learner_.fits_done_;
+  if (!learner_.state_.is_trial) {
+    ++learner_.fits_done_;
+    learner_.resumed_logs_.reset();
+  }
   learner_.zero_grad();
   leave();
   if (error) std::rethrow_exception(error);
