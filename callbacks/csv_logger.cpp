@@ -39,30 +39,7 @@ std::string header(Learner& learn) {
   return row(names);
 }
 
-std::string first_line(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  std::string line;
-  std::getline(stream, line);
-  return line + "\n";
-}
-
-}  // namespace
-
-void CSVLogger::on_train_begin(Learner& learn) {
-  if (learn.state().is_trial || file_) return;
-  const std::filesystem::path path = learn.options().path / options_.file;
-  file_.emplace(
-      "CSVLogger",
-      path,
-      options_.append || is_resuming(learn),
-      learn.options().sink);
-  const std::string names = header(learn);
-  if (file_->is_empty() || first_line(path) != names) file_->write(names);
-}
-
-void CSVLogger::on_epoch_end(Learner& learn) {
-  if (learn.state().is_trial || !file_) return;
-  const EpochRecord& epoch = learn.recorder().epochs().back();
+std::string row_of(Learner& learn, const EpochRecord& epoch) {
   std::vector<std::string> cells = {
       std::to_string(epoch.epoch),
       cell(epoch.train_loss),
@@ -75,7 +52,54 @@ void CSVLogger::on_epoch_end(Learner& learn) {
     cells.push_back(cell(value));
   }
   cells.push_back(fmt::format("{:.3f}", epoch.seconds));
-  file_->write(row(cells));
+  return row(cells);
+}
+
+std::string first_line(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line + "\n";
+}
+
+}  // namespace
+
+void CSVLogger::on_train_begin(Learner& learn) {
+  if (learn.state().is_trial) return;
+  const auto resumed = take_resumed_log(learn, *this);
+  if (file_ && (!resumed || resumed->is_empty())) return;
+  const std::filesystem::path path = learn.options().path / options_.file;
+  file_.emplace(
+      "CSVLogger",
+      path,
+      options_.append || resumed,
+      learn.options().sink);
+  if (resumed) file_->go_back_to(*resumed);
+  const std::string names = header(learn);
+  if (file_->is_empty() || first_line(path) != names) file_->write(names);
+}
+
+void CSVLogger::on_epoch_begin(Learner& learn) {
+  epochs_.on_epoch_begin(learn);
+}
+
+void CSVLogger::on_epoch_end(Learner& learn) {
+  if (learn.state().is_trial) return;
+  if (!file_) on_train_begin(learn);  // added while the fit ran
+  epochs_.on_epoch_end(learn);
+  write_epochs(learn);
+}
+
+StateDict CSVLogger::log_state(Learner& learn) {
+  if (!file_) return {};
+  if (!learn.state().is_trial) write_epochs(learn);
+  return file_->place();
+}
+
+void CSVLogger::write_epochs(Learner& learn) {
+  epochs_.each(learn, [&](const EpochRecord& epoch) {
+    file_->write(row_of(learn, epoch));
+  });
 }
 
 }  // namespace tern

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tern/callbacks/log_file.h"
+#include "tern/callbacks/new_losses.h"
 #include "tern/learner/callback.h"
 
 namespace tern {
@@ -34,13 +35,18 @@ class CSVLogger final : public Callback {
 
   /// \throws IoError if the file cannot be written.
   void on_train_begin(Learner& learn) override;
+  void on_epoch_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
+  StateDict log_state(Learner& learn) override;
   bool writes_files() const override { return true; }
   int order() const override { return callback_order::kLogger; }
 
  private:
+  void write_epochs(Learner& learn);
+
   Options options_;
   std::optional<LogFile> file_;
+  NewEpochs epochs_;
 };
 
 }  // namespace tern

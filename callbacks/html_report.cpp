@@ -1,5 +1,6 @@
 #include "tern/callbacks/html_report.h"
 
+#include <cerrno>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,6 +10,16 @@
 #include "tern/learner/learner.h"
 
 namespace tern {
+
+namespace {
+
+// Space may come back while the training runs; a wrong folder stays wrong.
+bool is_full(const IoError& error) {
+  return error.error() == ENOSPC || error.error() == EDQUOT ||
+         error.error() == EFBIG;
+}
+
+}  // namespace
 
 HtmlReport::HtmlReport(Options options) : options_(std::move(options)) {
   TORCH_CHECK_VALUE(
@@ -23,11 +34,13 @@ void HtmlReport::write(Learner& learn) const {
   make_report(learn, options_.report).save(file);
 }
 
-void HtmlReport::write_or_tell(Learner& learn) {
+void HtmlReport::write_or_tell(Learner& learn, bool is_first) {
   try {
     write(learn);
   } catch (const IoError& error) {
-    if (std::exchange(has_told_, true)) return;
+    if (is_first && !is_full(error)) throw;
+    // The error that ended the fit, this one perhaps, is the one to read.
+    if (learn.state().failed || std::exchange(has_told_, true)) return;
     learn.sink().warning(fmt::format(
         "HtmlReport: {}. Training goes on; the report stays as it was.",
         error.what()));
@@ -37,17 +50,17 @@ void HtmlReport::write_or_tell(Learner& learn) {
 void HtmlReport::on_train_begin(Learner& learn) {
   if (learn.state().is_trial) return;
   options_.report.fit_has_ended = false;
-  write(learn);
+  write_or_tell(learn, /*is_first=*/true);
 }
 
 void HtmlReport::on_epoch_end(Learner& learn) {
-  if (!learn.state().is_trial) write_or_tell(learn);
+  if (!learn.state().is_trial) write_or_tell(learn, /*is_first=*/false);
 }
 
 void HtmlReport::on_train_end(Learner& learn) {
   if (learn.state().is_trial) return;
   options_.report.fit_has_ended = true;
-  write_or_tell(learn);
+  write_or_tell(learn, /*is_first=*/false);
 }
 
 }  // namespace tern

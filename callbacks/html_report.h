@@ -12,8 +12,9 @@ namespace tern {
 ///
 ///   learn.add<HtmlReport>({.file = "run.html"}).fit(10);
 ///
-/// A reader sees the older or the newer page, never half of one. What cannot be
-/// written is told to the sink once; training goes on.
+/// A reader sees the older or the newer page, never half of one. A folder that
+/// cannot be written ends the fit when it starts; a disk that is full, and what
+/// cannot be written later, is told to the sink once, and training goes on.
 class HtmlReport final : public Callback {
  public:
   struct Options {
@@ -25,7 +26,7 @@ class HtmlReport final : public Callback {
   explicit HtmlReport(Options options);
   HtmlReport() : HtmlReport(Options{}) {}
 
-  /// \throws IoError if the file cannot be written.
+  /// \throws IoError if the file cannot be written, unless the disk is full.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
@@ -34,7 +35,7 @@ class HtmlReport final : public Callback {
 
  private:
   void write(Learner& learn) const;
-  void write_or_tell(Learner& learn);
+  void write_or_tell(Learner& learn, bool is_first);
 
   Options options_;
   bool has_told_ = false;

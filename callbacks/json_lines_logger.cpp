@@ -25,12 +25,15 @@ JsonLinesLogger::JsonLinesLogger(Options options)
 
 void JsonLinesLogger::on_train_begin(Learner& learn) {
   if (learn.state().is_trial) return;
-  if (!file_) {
+  const auto resumed = take_resumed_log(learn, *this);
+  if (!file_ || (resumed && !resumed->is_empty())) {
+    pending_.clear();
     file_.emplace(
         "JsonLinesLogger",
         learn.options().path / options_.file,
-        options_.append || is_resuming(learn),
+        options_.append || resumed,
         learn.options().sink);
+    if (resumed) file_->go_back_to(*resumed);
   }
   losses_.begin();
   write(fmt::format(
@@ -40,9 +43,15 @@ void JsonLinesLogger::on_train_begin(Learner& learn) {
       learn.data().train->size()));
 }
 
+void JsonLinesLogger::on_epoch_begin(Learner& learn) {
+  epochs_.on_epoch_begin(learn);
+}
+
 void JsonLinesLogger::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.training && !state.is_trial) losses_.on_batch_begin(learn);
+  if (!state.training || state.is_trial) return;
+  if (!file_) on_train_begin(learn);  // added while the fit ran
+  losses_.on_batch_begin(learn);
 }
 
 void JsonLinesLogger::write_batches(Learner& learn) {
@@ -69,13 +78,32 @@ void JsonLinesLogger::write(const std::string& line) {
 
 void JsonLinesLogger::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.training && !state.is_trial && options_.every) write_batches(learn);
+  if (!state.training || state.is_trial || !file_) return;
+  if (options_.every) write_batches(learn);
 }
 
 void JsonLinesLogger::on_epoch_end(Learner& learn) {
-  if (learn.state().is_trial || !file_) return;
+  if (learn.state().is_trial) return;
+  if (!file_) on_train_begin(learn);
+  epochs_.on_epoch_end(learn);
+  write_news(learn);
+}
+
+StateDict JsonLinesLogger::log_state(Learner& learn) {
+  if (!file_) return {};
+  if (!learn.state().is_trial) write_news(learn);
+  write("");
+  return file_->place();
+}
+
+void JsonLinesLogger::write_news(Learner& learn) {
   if (options_.every) write_batches(learn);
-  const EpochRecord& epoch = learn.recorder().epochs().back();
+  epochs_.each(learn, [&](const EpochRecord& epoch) {
+    write_epoch(learn, epoch);
+  });
+}
+
+void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
   std::vector<std::string> metrics;
   for (const MetricValue& metric : epoch.metrics) {
     metrics.push_back(

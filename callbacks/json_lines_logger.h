@@ -43,21 +43,26 @@ class JsonLinesLogger final : public Callback {
 
   /// \throws IoError if the file cannot be written.
   void on_train_begin(Learner& learn) override;
+  void on_epoch_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  StateDict log_state(Learner& learn) override;
   bool writes_files() const override { return true; }
   int order() const override { return callback_order::kLogger; }
 
  private:
+  void write_news(Learner& learn);
   void write_batches(Learner& learn);
+  void write_epoch(Learner& learn, const EpochRecord& epoch);
   /// Writes what is pending and this.
   void write(const std::string& line);
 
   Options options_;
   std::optional<LogFile> file_;
   NewLosses losses_;
+  NewEpochs epochs_;
   std::string pending_;  // lines of batches; written once a second
   std::chrono::steady_clock::time_point last_write_;
 };

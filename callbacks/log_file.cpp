@@ -1,12 +1,16 @@
 #include "tern/callbacks/log_file.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <fcntl.h>
 #include <span>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
+#include <torch/types.h>
 
 #include "tern/data/formats/error.h"
 
@@ -15,7 +19,11 @@ namespace tern {
 namespace {
 
 // Non-blocking: a pipe without a reader fails instead of waiting for one.
-constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK;
+constexpr int kFlags = O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK;
+
+// Bytes of a log's end by which it is known again: the times and losses in
+// them are those of no other.
+constexpr int64_t kTail = 64;
 
 }  // namespace
 
@@ -59,14 +67,64 @@ void LogFile::write(std::string_view bytes) {
     if (size >= 0) {
       [[maybe_unused]] const int result = ::ftruncate(file_.fd(), size);
     }
-    if (has_told_) return;
-    has_told_ = true;
-    sink_->warning(fmt::format(
-        "{}: {}. Training goes on; what cannot be written is left out of the "
-        "log.",
-        owner_,
-        error.what()));
+    tell(error, "what cannot be written is left out of the log");
   }
+}
+
+void LogFile::tell(const IoError& error, const char* consequence) {
+  if (std::exchange(has_told_, true)) return;
+  sink_->warning(fmt::format(
+      "{}: {}. Training goes on; {}.",
+      owner_,
+      error.what(),
+      consequence));
+}
+
+// [<= kTail] kByte: what stands before `end`.
+torch::Tensor LogFile::tail(int64_t end) const {
+  const torch::Tensor bytes =
+      torch::empty({std::min(kTail, end)}, torch::kByte);
+  const auto size = static_cast<size_t>(bytes.numel());
+  const size_t read = read_up_to_at(
+      file_,
+      static_cast<uint64_t>(end) - size,
+      {bytes.mutable_data_ptr<uint8_t>(), size},
+      path_);
+  return bytes.narrow(0, 0, static_cast<int64_t>(read));
+}
+
+StateDict LogFile::place() const {
+  StateDict place;
+  try {
+    const int64_t size = file_size(file_, path_);
+    if (size == 0) return place;  // or a device: nothing to know it by
+    const torch::Tensor bytes = tail(size);
+    place.insert("size", torch::scalar_tensor(size, torch::kLong));
+    place.insert("tail", bytes);
+  } catch (const IoError&) {
+    // A checkpoint must not fail for its log: it is added to on resume.
+  }
+  return place;
+}
+
+bool LogFile::go_back_to(const StateDict& place) {
+  const torch::Tensor* const size = place.find("size");
+  const torch::Tensor* const bytes = place.find("tail");
+  if (!size || !bytes) return false;
+  const auto end = size->item<int64_t>();
+  try {
+    if (end <= 0 || end > file_size(file_, path_) ||
+        !torch::equal(tail(end), *bytes)) {
+      return false;
+    }
+    if (::ftruncate(file_.fd(), end) != 0) {
+      throw IoError(path_, "shorten", errno);
+    }
+  } catch (const IoError& error) {
+    tell(error, "the log may hold some records twice");
+    return false;
+  }
+  return true;
 }
 
 }  // namespace tern

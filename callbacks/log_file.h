@@ -6,8 +6,11 @@
 
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/sink.h"
+#include "tern/learner/state_dict.h"
 
 namespace tern {
+
+class IoError;  // data/formats/error.h
 
 /// Seconds since 1970.
 double unix_time();
@@ -31,10 +34,20 @@ class LogFile {
   /// Adds all of `bytes` or nothing.
   void write(std::string_view bytes);
 
+  /// Where the file ends, for a checkpoint: its length and its last bytes.
+  /// Empty if that cannot be said.
+  StateDict place() const;
+  /// Cuts off what was written after `place()` gave this.
+  /// \return false if the file is shorter or another, and stays as it is.
+  bool go_back_to(const StateDict& place);
+
   bool is_empty() const { return is_empty_; }
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  torch::Tensor tail(int64_t end) const;
+  void tell(const IoError& error, const char* consequence);
+
   std::string owner_;
   std::filesystem::path path_;
   Sink sink_;

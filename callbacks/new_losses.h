@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "tern/learner/learner.h"
 
@@ -42,6 +43,28 @@ class NewLosses {
  private:
   size_t next_ = 0;
   bool has_begun_ = false;
+};
+
+/// The epochs that the Recorder has added since the last look. A checkpoint of
+/// an epoch's end may be made before or after the logger's turn.
+class NewEpochs {
+ public:
+  void on_epoch_begin(Learner& learn) {
+    next_ = learn.recorder().epochs().size();
+  }
+  /// The epoch that ends is new, for a logger too that came in its middle.
+  void on_epoch_end(Learner& learn) {
+    if (!next_) next_ = learn.recorder().epochs().size() - 1;
+  }
+
+  template <class F>
+  void each(Learner& learn, const F& f) {
+    const auto& epochs = learn.recorder().epochs();
+    while (next_ && *next_ < epochs.size()) f(epochs[(*next_)++]);
+  }
+
+ private:
+  std::optional<size_t> next_;
 };
 
 }  // namespace tern

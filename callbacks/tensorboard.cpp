@@ -1,5 +1,6 @@
 #include "tern/callbacks/tensorboard.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -13,6 +14,7 @@
 
 #include "tern/callbacks/tensorboard_event.h"
 #include "tern/data/formats/image_header.h"
+#include "tern/learner/resume.h"
 
 namespace tern {
 
@@ -82,13 +84,45 @@ torch::Tensor count(const torch::Tensor& values) {
 TensorBoardWriter::TensorBoardWriter(
     const std::filesystem::path& folder,
     Sink sink)
-    : file_(
+    : TensorBoardWriter(LogFile(
           "TensorBoard",
           new_file(folder),
           /*append=*/false,
-          sink ? std::move(sink) : terminal()) {
+          sink ? std::move(sink) : terminal())) {}
+
+TensorBoardWriter::TensorBoardWriter(LogFile file) : file_(std::move(file)) {
+  if (!file_.is_empty()) return;
   add(tensorboard::version_event(unix_time()));
   flush();
+}
+
+std::unique_ptr<TensorBoardWriter> TensorBoardWriter::go_on(
+    const std::filesystem::path& folder,
+    const StateDict& place,
+    const Sink& sink) {
+  const torch::Tensor* const name = place.find("file");
+  if (!name) return nullptr;
+  const uint8_t* const bytes = name->const_data_ptr<uint8_t>();
+  const std::filesystem::path saved(std::string(bytes, bytes + name->numel()));
+  const std::filesystem::path path = folder / saved.filename();
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return nullptr;
+  LogFile file("TensorBoard", path, /*append=*/true, sink);
+  if (!file.go_back_to(place)) return nullptr;
+  return std::unique_ptr<TensorBoardWriter>(
+      new TensorBoardWriter(std::move(file)));
+}
+
+StateDict TensorBoardWriter::place() {
+  flush();
+  StateDict place = file_.place();
+  if (place.is_empty()) return place;
+  const std::string name = file().filename();
+  const torch::Tensor bytes =
+      torch::empty({static_cast<int64_t>(name.size())}, torch::kByte);
+  std::copy(name.begin(), name.end(), bytes.mutable_data_ptr<uint8_t>());
+  place.insert("file", bytes);
+  return place;
 }
 
 void TensorBoardWriter::add(const std::string& event) {
@@ -193,15 +227,24 @@ TensorBoardWriter& TensorBoard::writer() {
 void TensorBoard::on_train_begin(Learner& learn) {
   if (learn.state().is_trial) return;
   losses_.begin();
-  if (writer_) return;
-  writer_ = std::make_unique<TensorBoardWriter>(
-      learn.options().path / options_.folder,
-      learn.options().sink);
+  const auto resumed = take_resumed_log(learn, *this);
+  if (writer_ && (!resumed || resumed->is_empty())) return;
+  writer_.reset();  // what it holds goes before the cut
+  const std::filesystem::path folder = learn.options().path / options_.folder;
+  const Sink& sink = learn.options().sink;
+  if (resumed) writer_ = TensorBoardWriter::go_on(folder, *resumed, sink);
+  if (!writer_) writer_ = std::make_unique<TensorBoardWriter>(folder, sink);
+}
+
+void TensorBoard::on_epoch_begin(Learner& learn) {
+  epochs_.on_epoch_begin(learn);
 }
 
 void TensorBoard::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.training && !state.is_trial) losses_.on_batch_begin(learn);
+  if (!state.training || state.is_trial) return;
+  if (!writer_) on_train_begin(learn);  // added while the fit ran
+  losses_.on_batch_begin(learn);
 }
 
 void TensorBoard::write_batches(Learner& learn) {
@@ -223,10 +266,28 @@ void TensorBoard::on_batch_end(Learner& learn) {
 }
 
 void TensorBoard::on_epoch_end(Learner& learn) {
-  const TrainState& state = learn.state();
-  if (state.is_trial || !writer_) return;
+  if (learn.state().is_trial) return;
+  if (!writer_) on_train_begin(learn);
+  epochs_.on_epoch_end(learn);
+  write_news(learn);
+  writer_->flush();
+}
+
+StateDict TensorBoard::log_state(Learner& learn) {
+  if (!writer_) return {};
+  if (!learn.state().is_trial) write_news(learn);
+  return writer_->place();
+}
+
+void TensorBoard::write_news(Learner& learn) {
   write_batches(learn);
-  const EpochRecord& epoch = learn.recorder().epochs().back();
+  epochs_.each(learn, [&](const EpochRecord& epoch) {
+    write_epoch(learn, epoch);
+  });
+}
+
+void TensorBoard::write_epoch(Learner& learn, const EpochRecord& epoch) {
+  const TrainState& state = learn.state();
   const auto add = [&](const std::string& tag, double value) {
     if (!std::isnan(value)) writer_->add_scalar(tag, value, state.iteration);
   };
@@ -243,7 +304,6 @@ void TensorBoard::on_epoch_end(Learner& learn) {
           state.iteration);
     }
   }
-  writer_->flush();
 }
 
 void TensorBoard::on_train_end(Learner&) {

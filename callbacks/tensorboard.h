@@ -52,6 +52,16 @@ class TensorBoardWriter {
   const std::filesystem::path& file() const { return file_.path(); }
 
  private:
+  friend class TensorBoard;
+  explicit TensorBoardWriter(LogFile file);
+  // The file that `place` was asked of, cut to what it held then; null if it is
+  // not in the folder, or another.
+  static std::unique_ptr<TensorBoardWriter> go_on(
+      const std::filesystem::path& folder,
+      const StateDict& place,
+      const Sink& sink);
+  // Flushes, and says where the file ends.
+  StateDict place();
   void add(const std::string& event);
 
   LogFile file_;
@@ -67,8 +77,10 @@ class TensorBoardWriter {
 /// train/epoch_loss, valid/loss and valid/METRIC by epoch; with `histograms`
 /// each parameter's weights too. The step is the number of batches trained on.
 /// Batches are written when the Recorder has read their losses, so that no step
-/// waits for the device. Each Learner and run makes one file; a second fit
-/// adds to it.
+/// waits for the device. Each Learner makes one file; a second fit adds to it,
+/// and so does a resumed training, once what the checkpoint does not know is
+/// cut off. A TensorBoard that has shown that already shows it until it is
+/// started anew.
 class TensorBoard final : public Callback {
  public:
   struct Options {
@@ -91,19 +103,24 @@ class TensorBoard final : public Callback {
 
   /// \throws IoError if the folder cannot be written.
   void on_train_begin(Learner& learn) override;
+  void on_epoch_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  StateDict log_state(Learner& learn) override;
   bool writes_files() const override { return true; }
   int order() const override { return callback_order::kLogger; }
 
  private:
+  void write_news(Learner& learn);
   void write_batches(Learner& learn);
+  void write_epoch(Learner& learn, const EpochRecord& epoch);
 
   Options options_;
   std::unique_ptr<TensorBoardWriter> writer_;
   NewLosses losses_;
+  NewEpochs epochs_;
 };
 
 }  // namespace tern

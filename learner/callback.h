@@ -54,6 +54,12 @@ class Callback {
   virtual StateDict state_dict() const { return StateDict(); }
   virtual void load_state_dict(const StateDict&) {}
 
+  /// For logs, when a checkpoint is made: writes what they still hold in memory
+  /// and says where the file ends, for `take_resumed_log` of learner/resume.h.
+  /// Unlike `state_dict`, it is no part of the training: a resumed one may have
+  /// other loggers, and a checkpoint without it is as good.
+  virtual StateDict log_state(Learner&) { return StateDict(); }
+
   /// Whether it is there to write files, which one process of several does: it
   /// then gets no events in the others.
   virtual bool writes_files() const { return false; }

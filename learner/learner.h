@@ -439,6 +439,7 @@ class Learner {
   std::map<std::string, std::string> fit_settings_;  // for checkpoints
   std::string run_;
   std::unique_ptr<ResumePlan> resume_;
+  std::optional<StateDict> resumed_logs_;  // until a resumed fit ends
   bool is_fitting_ = false;
   int64_t evaluations_ = 0;  // going on, one within the other
   std::atomic<bool> stop_requested_ = false;

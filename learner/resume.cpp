@@ -26,8 +26,10 @@ void check_differences(
 
 }  // namespace
 
-bool is_resuming(const Learner& learner) {
-  return TrainingState::is_resuming(learner);
+std::optional<StateDict> take_resumed_log(
+    Learner& learner,
+    const Callback& callback) {
+  return TrainingState::take_log(learner, callback);
 }
 
 const std::string& Learner::run_id() {
@@ -76,6 +78,7 @@ Learner& Learner::resume(
     plan->fits_to_skip = plan->checkpoint.training["fits"].item<int64_t>();
   }
   run_ = plan->checkpoint.run;
+  resumed_logs_ = TrainingState::logs(plan->checkpoint);
   resume_ = std::move(plan);
   return *this;
 }

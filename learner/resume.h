@@ -1,14 +1,21 @@
 #pragma once
 
+#include <optional>
+
 #include "tern/learner/checkpoint.h"
+#include "tern/learner/state_dict.h"
 
 namespace tern {
 
+class Callback;
 class Learner;
 
-/// Whether the fit that begins goes on from a checkpoint: logs are added to
-/// then.
-bool is_resuming(const Learner& learner);
+/// The `log_state` of this callback when the checkpoint was made that the
+/// training goes on from. It is given once, then and for checkpoints that have
+/// none it is empty: the log is added to. Nothing if this is no resumed fit.
+std::optional<StateDict> take_resumed_log(
+    Learner& learner,
+    const Callback& callback);
 
 /// What `Learner::resume` has read and the coming fits have not used yet.
 /// Private to learner/.

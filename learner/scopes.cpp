@@ -117,7 +117,10 @@ void Learner::FitScope::end() {
     learner_.state_.failed = true;
     learner_.state_.result = FitResult::failed;
   }
-  if (!learner_.state_.is_trial) ++learner_.fits_done_;
+  if (!learner_.state_.is_trial) {
+    ++learner_.fits_done_;
+    learner_.resumed_logs_.reset();
+  }
   learner_.zero_grad();
   leave();
   if (error) std::rethrow_exception(error);

@@ -87,6 +87,7 @@ optim::ParameterNames parameter_names(Learner& learner) {
   return names;
 }
 
+constexpr const char* kLogs = "logs";
 constexpr const char* kProcesses = "processes";
 constexpr const char* kUsedBatches = "batches in an epoch";
 
@@ -256,6 +257,7 @@ Checkpoint TrainingState::capture(Learner& learner) {
   learner.recorder_->flush();
   for (const auto& [name, callback] : named_callbacks(learner)) {
     put_under(training, name, callback->state_dict());
+    put_under(training, kLogs + ("/" + name), callback->log_state(learner));
   }
   return result;
 }
@@ -298,6 +300,24 @@ std::vector<std::string> TrainingState::fit_differences(
     }
   }
   return result;
+}
+
+StateDict TrainingState::logs(const Checkpoint& checkpoint) {
+  return under(checkpoint.training, kLogs);
+}
+
+std::optional<StateDict> TrainingState::take_log(
+    Learner& learner,
+    const Callback& callback) {
+  std::optional<StateDict>& all = learner.resumed_logs_;
+  if (!all) return std::nullopt;
+  for (const auto& [name, known] : named_callbacks(learner)) {
+    if (known != &callback) continue;
+    StateDict taken = under(*all, name);
+    for (const auto& entry : taken) all->erase(name + "/" + entry.key());
+    return taken;
+  }
+  return StateDict();
 }
 
 void TrainingState::apply_model(

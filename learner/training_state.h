@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +19,6 @@ std::vector<std::pair<std::string, at::Generator>> default_generators();
 /// Between a Learner and its Checkpoint. Private to learner/.
 class TrainingState {
  public:
-  static bool is_resuming(const Learner& learner) {
-    return learner.resume_ != nullptr;
-  }
-
   /// Where a fit was.
   struct Progress {
     int64_t epoch = 0, batch = 0;  // to be made next
@@ -53,6 +50,12 @@ class TrainingState {
   static std::vector<std::string> fit_differences(
       Learner& learner,
       const Checkpoint& checkpoint);
+
+  /// What the callbacks' `log_state` gave; that of one of them, once.
+  static StateDict logs(const Checkpoint& checkpoint);
+  static std::optional<StateDict> take_log(
+      Learner& learner,
+      const Callback& callback);
 
   /// Weights, buffers and the optimizer. \throws c10::ValueError if they do not
   /// fit; the Learner then is as it was.

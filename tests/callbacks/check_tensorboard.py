@@ -1,11 +1,27 @@
 """check_tensorboard.py FOLDER: TensorBoard itself reads what
 tensorboard_test.cpp wrote there. Exit code 77 without tensorboard."""
+import pathlib
 import sys
 
 try:
     from tensorboard.backend.event_processing import event_accumulator
 except ImportError:
     sys.exit(77)
+
+
+def check_resumed(folder):
+    """Trainings of 3 epochs of 8 batches that were killed twice."""
+    runs = sorted(folder.iterdir())
+    assert len(runs) == 8, runs
+    for run in runs:
+        read = event_accumulator.EventAccumulator(
+            str(run), size_guidance={"scalars": 0}
+        )
+        read.Reload()
+        steps = [e.step for e in read.Scalars("train/loss")]
+        assert steps == list(range(24)), (run, steps)
+        steps = [e.step for e in read.Scalars("valid/loss")]
+        assert steps == [8, 16, 24], (run, steps)
 
 
 def main(folder):
@@ -24,6 +40,7 @@ def main(folder):
     assert text.tensor_proto.string_val[0] == b"**hello**"
     metadata = read.SummaryMetadata("notes/text_summary")
     assert metadata.plugin_data.plugin_name == "text"
+    check_resumed(pathlib.Path(folder) / "resumed")
 
 
 main(sys.argv[1])

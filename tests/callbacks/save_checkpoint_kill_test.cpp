@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <fstream>
 #include <random>
 #include <sys/wait.h>
 #include <thread>
@@ -13,6 +14,8 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/csv_logger.h"
+#include "tern/callbacks/json_lines_logger.h"
 #include "tern/callbacks/save_checkpoint.h"
 #include "tern/learner/learner.h"
 #include "tern/tests/support/temp_folder.h"
@@ -26,10 +29,41 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kEpochs = 40;
 
+fs::path logs_of(const fs::path& run) {
+  return run.string() + "_logs";
+}
+
+// The first number of each line that begins so.
+std::vector<int64_t> numbers(const fs::path& file, const std::string& begin) {
+  std::ifstream stream(file);
+  std::vector<int64_t> result;
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.starts_with(begin)) continue;
+    result.push_back(std::strtoll(line.c_str() + begin.size(), nullptr, 10));
+  }
+  return result;
+}
+
+// Each epoch and each batch once, in order.
+void expect_whole_logs(const fs::path& logs) {
+  const auto rows = numbers(logs / "history.csv", "");
+  ASSERT_EQ(rows.size(), 1u + kEpochs);
+  for (int64_t i = 0; i < kEpochs; ++i) EXPECT_EQ(rows[i + 1], i);
+  const auto batches =
+      numbers(logs / "history.jsonl", "{\"event\":\"batch\",\"iteration\":");
+  ASSERT_EQ(batches.size(), 8u * kEpochs);
+  for (int64_t i = 0; i < 8 * kEpochs; ++i) EXPECT_EQ(batches[i], i);
+  const auto epochs =
+      numbers(logs / "history.jsonl", "{\"event\":\"epoch\",\"epoch\":");
+  ASSERT_EQ(epochs.size(), static_cast<size_t>(kEpochs));
+  for (int64_t i = 0; i < kEpochs; ++i) EXPECT_EQ(epochs[i], i);
+}
+
 // Writes the step of each save that returned to `report`.
 void train(const fs::path& folder, int report) {
   at::set_num_threads(1);
-  Learner learn(point_data(), point_net(), quiet());
+  Learner learn(point_data(), point_net(), quiet({.path = logs_of(folder)}));
+  learn.add<CSVLogger>().add<JsonLinesLogger>({.every = 1});
   if (has_checkpoint(folder)) learn.resume(folder);
   const auto saver = std::make_shared<SaveCheckpoint>(SaveCheckpointOptions{
       .folder = folder,
@@ -86,6 +120,7 @@ TEST(Kill, LosesNoSaveThatReturned) {
       continue;
     }
     ASSERT_EQ(WEXITSTATUS(status), 0);
+    expect_whole_logs(logs_of(folder));
     folder = temp / ("run_" + std::to_string(++finished));
     acknowledged = 0;
   }
@@ -100,6 +135,7 @@ TEST(Kill, LosesNoSaveThatReturned) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
+  expect_whole_logs(logs_of(folder));
   std::vector<std::string> problems;
   const Checkpoint resumed = read_checkpoint(folder, problems);
   at::set_num_threads(1);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -10,6 +11,7 @@
 #include "tern/callbacks/tensorboard_event.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/png_write.h"
+#include "tern/learner/checkpoint.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/temp_folder.h"
@@ -113,6 +115,18 @@ TEST(TensorBoardWriter, WritesHistograms) {
   EXPECT_EQ(counted(1), 0);
 }
 
+// For check_tensorboard.py too.
+void leave_for_python(
+    const std::filesystem::path& file,
+    const std::string& run) {
+  const char* folder = std::getenv("TERN_TENSORBOARD_FOLDER");
+  if (!folder) return;
+  const std::filesystem::path place = std::filesystem::path(folder) / run;
+  std::filesystem::remove_all(place);
+  std::filesystem::create_directories(place);
+  std::filesystem::copy(file, place);
+}
+
 // check_tensorboard.py reads it.
 TEST(TensorBoardWriter, LeavesAFileForPython) {
   const char* folder = std::getenv("TERN_TENSORBOARD_FOLDER");
@@ -159,6 +173,102 @@ TEST(TensorBoard, WritesBatchesAndEpochsOfAllFits) {
   EXPECT_FLOAT_EQ(
       accuracy[2].second,
       static_cast<float>(learn->recorder().epochs()[2].metrics[0].value));
+}
+
+std::vector<std::filesystem::path> files_in(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    files.push_back(entry.path());
+  }
+  return files;
+}
+
+void expect_each_step_once(const std::filesystem::path& file, int64_t batches) {
+  const Scalars scalars = scalars_of(read_events(file));
+  for (const char* tag : {"train/loss", "train/lr"}) {
+    const auto& written = scalars.at(tag);
+    ASSERT_EQ(static_cast<int64_t>(written.size()), batches) << tag;
+    for (int64_t i = 0; i < batches; ++i) EXPECT_EQ(written[i].first, i);
+  }
+  const auto& epochs = scalars.at("valid/loss");
+  ASSERT_EQ(static_cast<int64_t>(epochs.size()), batches / 8);
+  for (int64_t i = 0; i < batches / 8; ++i) {
+    EXPECT_EQ(epochs[i].first, 8 * (i + 1));
+  }
+}
+
+// Dies at step 20, once its checkpoint is made when `step` are done.
+void train_and_die(
+    const TempFolder& folder,
+    int64_t step,
+    int order,
+    bool resumes = false) {
+  const auto learn = learner(folder / "");
+  learn->add<TensorBoard>();
+  if (resumes) learn->resume(folder / "run");
+  const auto save = [&](Learner& l) {
+    if (l.state().iteration != step) return;
+    if (!has_checkpoint(folder / "run")) l.save_checkpoint(folder / "run");
+  };
+  LambdaCallbackOptions options{.order = order};
+  (step % 8 ? options.on_batch_end : options.on_epoch_end) = save;
+  options.on_step = [](Learner& l) {
+    if (l.state().iteration == 20) throw std::runtime_error("killed");
+  };
+  learn->add(std::make_shared<LambdaCallback>(options));
+  EXPECT_THROW(learn->fit(3), std::runtime_error);
+}
+
+TEST(TensorBoard, HasEachStepOnceInOneFileAfterKills) {
+  for (const int order : {callback_order::kProgress, callback_order::kLast}) {
+    for (const int64_t step : {3, 8, 11, 16}) {
+      SCOPED_TRACE(fmt::format("order {}, step {}", order, step));
+      const TempFolder folder;
+      train_and_die(folder, step, order);
+      train_and_die(folder, step, order, /*resumes=*/true);
+      const auto learn = learner(folder / "");
+      learn->add<TensorBoard>().resume(folder / "run").fit(3);
+      const auto files = files_in(folder / "runs");
+      ASSERT_EQ(files.size(), 1u);
+      expect_each_step_once(files[0], 24);
+      leave_for_python(files[0], fmt::format("resumed/{}_{}", order, step));
+    }
+  }
+}
+
+TEST(TensorBoard, BeginsANewFileWhenThatOfTheCheckpointIsGoneOrAnother) {
+  for (const bool is_gone : {true, false}) {
+    const TempFolder folder;
+    train_and_die(folder, 8, callback_order::kLast);
+    const auto first = files_in(folder / "runs").at(0);
+    if (is_gone) {
+      std::filesystem::remove(first);
+    } else {
+      std::ofstream(first) << std::string(1 << 16, 'x');
+    }
+    const auto learn = learner(folder / "");
+    learn->add<TensorBoard>().resume(folder / "run").fit(3);
+    const auto file = learn->find<TensorBoard>()->writer().file();
+    EXPECT_NE(file, first);
+    const Scalars scalars = scalars_of(read_events(file));
+    const auto& written = scalars.at("train/loss");
+    ASSERT_EQ(written.size(), 16u);
+    EXPECT_EQ(written[0].first, 8);
+  }
+}
+
+TEST(TensorBoard, BeginsWhereACallbackAddsIt) {
+  const TempFolder folder;
+  const auto learn = learner(folder / "");
+  learn->add<LambdaCallback>({.on_epoch_begin = [](Learner& l) {
+    if (l.state().epoch == 1) l.add<TensorBoard>();
+  }});
+  learn->fit(3);
+  const auto scalars =
+      scalars_of(read_events(learn->find<TensorBoard>()->writer().file()));
+  EXPECT_EQ(scalars.at("train/loss").size(), 16u);
+  EXPECT_EQ(scalars.at("train/loss")[0].first, 8);
+  EXPECT_EQ(scalars.at("valid/loss").size(), 2u);
 }
 
 TEST(TensorBoard, WritesEachNthBatchAndHistogramsIfAsked) {

@@ -1,14 +1,17 @@
 #include "tern/learner/report.h"
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <sys/resource.h>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/html_report.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/plot.h"
 #include "tern/tests/support/expect_error.h"
@@ -168,6 +171,52 @@ TEST(HtmlReport, TellsOfADiskOnceAndTrainingGoesOn) {
   EXPECT_NE(sink->warnings[0].find("Training goes on"), std::string::npos);
   EXPECT_EQ(learn.recorder().epochs().size(), 3u);
   EXPECT_THROW(learn.fit(1), IoError);  // known before it begins
+}
+
+TEST(HtmlReport, RefusesAFolderThatCannotBeWrittenInOneSentence) {
+  const TempFolder temp;
+  write_file(temp / "out", "in the way");
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
+  learn.add<HtmlReport>({.file = "out/run.html"});
+  expect_error<IoError>([&] { learn.fit(1); }, {(temp / "out").string()});
+  EXPECT_TRUE(sink->warnings.empty());
+  EXPECT_TRUE(learn.recorder().losses().empty());
+}
+
+TEST(HtmlReport, LetsAFitStartOnADiskThatIsFull) {
+  const TempFolder temp;
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 100;
+  learn.add<HtmlReport>().add<LambdaCallback>(
+      {.on_epoch_begin = [&](Learner& l) {
+        if (l.state().epoch == 2) ::setrlimit(RLIMIT_FSIZE, &before);
+      }});
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  learn.fit(3);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ASSERT_EQ(sink->warnings.size(), 1u);
+  EXPECT_NE(sink->warnings[0].find("Training goes on"), std::string::npos);
+  expect_words(text_of(temp / "report.html"), {"completed"});
+}
+
+TEST(HtmlReport, LeavesTheWordToTheErrorThatEndedTheFit) {
+  const TempFolder temp;
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
+  learn.add<HtmlReport>({.file = "out/run.html"})
+      .add<LambdaCallback>({.on_step = [&](Learner&) {
+        std::filesystem::remove_all(temp / "out");
+        write_file(temp / "out", "in the way");
+        throw std::runtime_error("stop");
+      }});
+  EXPECT_THROW(learn.fit(1), std::runtime_error);
+  EXPECT_TRUE(sink->warnings.empty());
 }
 
 TEST(HtmlReport, WritesNothingInATrial) {
