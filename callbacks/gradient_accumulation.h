@@ -14,10 +14,14 @@ namespace tern {
 /// The loss has to be a mean over the batch; each sample of a group then weighs
 /// the same, also when the last batch is shorter. An epoch's last group is
 /// stepped however small it is, weighed by the samples that it has, and nothing
-/// is carried into the next epoch. While a group is gathered the loss scale
-/// stays as it is; one overflow in it skips the one step. (fastai v2 counts
-/// samples, carries the rest over and drops it at the end; Lightning counts
-/// batches and steps a small rest with too small a gradient.)
+/// is carried into the next epoch. The group in which the fit stops is
+/// stepped too if the stop is set before backward, as StopAfterNBatches does. A
+/// stop that comes later (request_stop, TerminateOnNaN, a callback's
+/// on_batch_end) drops what is gathered; a checkpoint that request_stop writes
+/// holds it, and a resumed fit completes the group. While a group is gathered
+/// the loss scale stays as it is; one overflow in it skips the one step.
+/// (fastai v2 counts samples, carries the rest over and drops it at the end;
+/// Lightning counts batches and steps a small rest with too small a gradient.)
 class GradientAccumulation final : public Callback {
  public:
   /// Exactly one of the two.

@@ -113,9 +113,13 @@ StopAfterNBatches::StopAfterNBatches(int64_t batches) : batches_(batches) {
   check_batches("StopAfterNBatches", batches, 1);
 }
 
-void StopAfterNBatches::on_batch_end(Learner& learn) {
+void StopAfterNBatches::on_batch_begin(Learner& learn) {
   TrainState& state = learn.state();
-  if (state.training && ++done_ >= batches_) state.stop_training = true;
+  if (state.training && done_ + 1 >= batches_) state.stop_training = true;
+}
+
+void StopAfterNBatches::on_batch_end(Learner& learn) {
+  if (learn.state().training) ++done_;
 }
 
 StateDict StopAfterNBatches::state_dict() const {

@@ -61,13 +61,15 @@ class OverfitBatches final : public SwapLoaders {
 };
 
 /// Ends the fit after some training batches, without validation; fastai v1's,
-/// with its default.
+/// with its default. The last batch knows that it is the last, so that
+/// GradientAccumulation steps for a group that is not full.
 class StopAfterNBatches final : public Callback {
  public:
   /// \throws c10::ValueError if `batches` is below 1.
   explicit StopAfterNBatches(int64_t batches = 2);
 
   void on_train_begin(Learner&) override { done_ = 0; }
+  void on_batch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;

@@ -183,6 +183,13 @@ LrFind Learner::lr_find(const LrFindOptions& options) {
   const auto ends = options.end.resolve(layer_groups(), 10);
   std::vector<Schedule> schedules;
   for (size_t i = 0; i < starts.size(); ++i) {
+    TORCH_CHECK_VALUE(
+        starts[i] < ends[i],
+        fmt::format(
+            "[Learner::lr_find] start is {} and end is {}; expected a start "
+            "below the end.",
+            starts[i],
+            ends[i]));
     schedules.push_back(schedule::exponential(starts[i], ends[i]));
   }
   const int64_t batches = data_.loader(Split::train).size();

@@ -12,7 +12,8 @@ struct Plot;  // learner/plot.h
 
 /// Options of `Learner::lr_find`; fastai's defaults.
 struct LrFindOptions {
-  /// First and last rate; slices give each layer group its own.
+  /// First and last rate, the first below the last; slices give each layer
+  /// group its own.
   LearningRates start = 1e-7, end = 10;
   /// Batches to train on; at least 6.
   int64_t num_it = 100;

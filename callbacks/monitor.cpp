@@ -61,14 +61,17 @@ double Monitor::value(Learner& learn) const {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-bool Monitor::improves(double value) {
+bool Monitor::is_better(double value) const {
   if (std::isnan(value)) return false;
-  const bool is_better =
-      std::isnan(best_) ||
-      (higher_is_better_ ? value - options_.min_delta > best_
-                         : value + options_.min_delta < best_);
-  if (is_better) best_ = value;
-  return is_better;
+  return std::isnan(best_) ||
+         (higher_is_better_ ? value - options_.min_delta > best_
+                            : value + options_.min_delta < best_);
+}
+
+bool Monitor::improves(double value) {
+  if (!is_better(value)) return false;
+  best_ = value;
+  return true;
 }
 
 void Monitor::save(StateDict& state) const {

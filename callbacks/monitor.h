@@ -34,8 +34,10 @@ class Monitor {
   /// Recorder's on_epoch_end.
   double value(Learner& learn) const;
 
-  /// Whether `value` beats the best, which it then becomes. NaN never does,
-  /// and anything else beats NaN.
+  /// Whether `value` beats the best. NaN never does, and anything else beats
+  /// NaN.
+  bool is_better(double value) const;
+  /// The same, and it becomes the best then.
   bool improves(double value);
 
   double best() const { return best_; }  // NaN before the first

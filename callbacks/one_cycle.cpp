@@ -1,6 +1,8 @@
 #include "tern/callbacks/one_cycle.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -41,6 +43,54 @@ Schedules for_each_rate(
   return schedules;
 }
 
+// The part that ends on a whole step, the first one at least.
+double in_whole_steps(double part, int64_t batches) {
+  const double steps = std::max(1.0, static_cast<double>(batches));
+  return std::max(1.0, std::floor(part * steps)) / steps;
+}
+
+void check_epochs(const char* name, int64_t epochs) {
+  TORCH_CHECK_VALUE(
+      epochs >= 0,
+      fmt::format(
+          "[Learner::fine_tune] {} is {}; expected 0 or more.",
+          name,
+          epochs));
+}
+
+// More than a count of batches can be trusted with.
+constexpr int64_t kMostEpochs = 1'000'000'000'000;
+
+// The epochs of each cycle.
+std::vector<int64_t>
+cycle_lengths(int64_t cycles, int64_t cycle_epochs, int64_t cycle_mult) {
+  std::vector<int64_t> lengths;
+  int64_t sum = 0;
+  for (int64_t next = cycle_epochs, i = 0; i < cycles; ++i) {
+    const char* const culprit = i == 0                     ? "cycle_epochs"
+                                : i == 1 && cycle_mult > 1 ? "cycle_mult"
+                                                           : "cycles";
+    TORCH_CHECK_VALUE(
+        next <= kMostEpochs - sum,
+        fmt::format(
+            "[Learner::fit_sgdr] {} is too large: cycles is {}, cycle_epochs "
+            "{} and cycle_mult {}; expected at most {} epochs, which cycle {} "
+            "exceeds. Choose a smaller {}.",
+            culprit,
+            cycles,
+            cycle_epochs,
+            cycle_mult,
+            kMostEpochs,
+            i + 1,
+            culprit));
+    lengths.push_back(next);
+    sum += next;
+    // The check of the next cycle finds what is cut off here.
+    next = next > kMostEpochs / cycle_mult ? kMostEpochs : next * cycle_mult;
+  }
+  return lengths;
+}
+
 Callbacks scheduler(std::vector<ParamScheduler::Scheduled> scheduled) {
   return {std::make_shared<ParamScheduler>(std::move(scheduled))};
 }
@@ -58,31 +108,28 @@ Learner& Learner::fit_one_cycle(
   check_positive("fit_one_cycle", "div", options.div);
   check_positive("fit_one_cycle", "div_final", options.div_final);
   check_part("fit_one_cycle", options.pct_start);
-  double part = options.pct_start;
-  if (options.whole_steps) {
-    const auto steps =
-        static_cast<double>(epochs * data_.loader(Split::train).size());
-    part = std::max(1.0, std::floor(part * steps)) / std::max(1.0, steps);
-  }
   const std::vector<double> rates = max_lr.resolve(layer_groups(), options_.lr);
-  std::vector<ParamScheduler::Scheduled> scheduled = {
-      {HyperParameter::lr, for_each_rate(rates, [&](double rate) {
-         return schedule::combined_cosine(
-             part,
-             rate / options.div,
-             rate,
-             rate / options.div_final);
-       })}};
-  if (has_momentum()) {
-    scheduled.push_back(
-        {HyperParameter::momentum,
-         {schedule::combined_cosine(
-             part,
-             options.moms[0],
-             options.moms[1],
-             options.moms[2])}});
-  }
-  return fit(epochs, max_lr, scheduler(std::move(scheduled)));
+  const auto one_cycle = [=, moves_momentum = has_momentum()](int64_t batches) {
+    const double part = options.whole_steps
+                            ? in_whole_steps(options.pct_start, batches)
+                            : options.pct_start;
+    std::vector<ParamScheduler::Scheduled> scheduled = {
+        {HyperParameter::lr, for_each_rate(rates, [&](double rate) {
+           return schedule::combined_cosine(
+               part,
+               rate / options.div,
+               rate,
+               rate / options.div_final);
+         })}};
+    if (moves_momentum) {
+      const auto& moms = options.moms;
+      scheduled.push_back(
+          {HyperParameter::momentum,
+           {schedule::combined_cosine(part, moms[0], moms[1], moms[2])}});
+    }
+    return scheduled;
+  };
+  return fit(epochs, max_lr, {std::make_shared<ParamScheduler>(one_cycle)});
 }
 
 Learner& Learner::fine_tune(int64_t epochs) {
@@ -92,6 +139,14 @@ Learner& Learner::fine_tune(int64_t epochs) {
 Learner& Learner::fine_tune(int64_t epochs, const FineTuneOptions& options) {
   check_positive("fine_tune", "base_lr", options.base_lr);
   check_positive("fine_tune", "lr_mult", options.lr_mult);
+  check_positive("fine_tune", "div", options.div);
+  check_part("fine_tune", options.pct_start);
+  check_epochs("epochs", epochs);
+  check_epochs("freeze_epochs", options.freeze_epochs);
+  TORCH_CHECK(
+      !is_fitting_,
+      "[Learner::fine_tune] this Learner is training already; call fine_tune "
+      "after the running fit has returned.");
   freeze();
   fit_one_cycle(
       options.freeze_epochs,
@@ -146,12 +201,10 @@ Learner& Learner::fit_sgdr(
           cycles,
           cycle_epochs,
           options.cycle_mult));
-  std::vector<int64_t> lengths = {cycle_epochs};
-  int64_t epochs = cycle_epochs;
-  while (static_cast<int64_t>(lengths.size()) < cycles) {
-    lengths.push_back(lengths.back() * options.cycle_mult);
-    epochs += lengths.back();
-  }
+  const std::vector<int64_t> lengths =
+      cycle_lengths(cycles, cycle_epochs, options.cycle_mult);
+  const int64_t epochs =
+      std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const std::vector<double> rates = max_lr.resolve(layer_groups(), options_.lr);
   const auto schedules = for_each_rate(rates, [&](double rate) {
     std::vector<schedule::Phase> phases;

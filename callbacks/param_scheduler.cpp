@@ -1,6 +1,7 @@
 #include "tern/callbacks/param_scheduler.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -8,6 +9,26 @@
 #include "tern/learner/learner.h"
 
 namespace tern {
+
+namespace {
+
+constexpr int64_t kLookAhead = 100;
+
+double
+value_at(double position, HyperParameter hyper, const Schedule& schedule) {
+  const double value = schedule(position);
+  TORCH_CHECK_VALUE(
+      std::isfinite(value) && value >= 0,
+      fmt::format(
+          "[ParamScheduler] the schedule of {} gives {} at {} of the fit; "
+          "expected a finite number >= 0. Correct the schedule.",
+          to_string(hyper),
+          value,
+          position));
+  return value;
+}
+
+}  // namespace
 
 ParamScheduler::ParamScheduler(std::vector<Scheduled> scheduled)
     : scheduled_(std::move(scheduled)) {
@@ -24,6 +45,11 @@ ParamScheduler::ParamScheduler(std::vector<Scheduled> scheduled)
             "layer groups or one for each.",
             to_string(s.hyper)));
   }
+}
+
+ParamScheduler::ParamScheduler(ForBatches make)
+    : ParamScheduler(make(/*batches=*/1)) {
+  make_ = std::move(make);
 }
 
 bool ParamScheduler::moves(HyperParameter hyper) const {
@@ -48,7 +74,11 @@ void ParamScheduler::on_add(const Learner& learn) {
   check_sets_learning_rate_alone(learn, *this);
 }
 
+// The loaders may have been changed for this fit: LimitBatches.
 void ParamScheduler::on_train_begin(Learner& learn) {
+  done_ = 0;
+  total_ = learn.state().epochs * learn.data().loader(Split::train).size();
+  if (make_) scheduled_ = make_(total_);
   const auto groups = static_cast<size_t>(learn.layer_groups());
   for (const Scheduled& s : scheduled_) {
     TORCH_CHECK_VALUE(
@@ -59,9 +89,13 @@ void ParamScheduler::on_train_begin(Learner& learn) {
             s.schedules.size(),
             to_string(s.hyper),
             groups));
+    // Most wrong schedules are found before hours of training.
+    for (int64_t i = 0; i < kLookAhead && total_ > 0; ++i) {
+      for (const Schedule& schedule : s.schedules) {
+        value_at(static_cast<double>(i) / kLookAhead, s.hyper, schedule);
+      }
+    }
   }
-  done_ = 0;
-  total_ = learn.state().epochs * learn.data().loader(Split::train).size();
 }
 
 void ParamScheduler::on_batch_begin(Learner& learn) {
@@ -71,7 +105,7 @@ void ParamScheduler::on_batch_begin(Learner& learn) {
   for (const Scheduled& s : scheduled_) {
     std::vector<double> values;
     for (const Schedule& schedule : s.schedules) {
-      values.push_back(schedule(position));
+      values.push_back(value_at(position, s.hyper, schedule));
     }
     values.resize(learn.layer_groups(), values[0]);
     learn.set_hyper_parameter(s.hyper, values);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "tern/callbacks/schedule.h"
@@ -27,7 +28,12 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
     std::vector<Schedule> schedules;
   };
 
+  /// What to move, for a fit of so many batches. Called once for one batch, and
+  /// at the start of each fit; always for the same hyper-parameters.
+  using ForBatches = std::function<std::vector<Scheduled>(int64_t batches)>;
+
   explicit ParamScheduler(std::vector<Scheduled> scheduled);
+  explicit ParamScheduler(ForBatches make);
   ParamScheduler(HyperParameter hyper, Schedule schedule)
       : ParamScheduler({{hyper, {std::move(schedule)}}}) {}
 
@@ -38,7 +44,8 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
   ///         hyper-parameter, or another callback sets the learning rate too.
   void on_add(const Learner& learn) override;
   /// \throws c10::ValueError if the number of schedules does not fit the layer
-  ///         groups.
+  ///         groups, or for a value that is below 0 or not finite. So does
+  ///         on_batch_begin.
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
@@ -47,6 +54,7 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
   int order() const override { return callback_order::kScheduler; }
 
  private:
+  ForBatches make_;  // empty: the batches do not matter
   std::vector<Scheduled> scheduled_;
   int64_t done_ = 0, total_ = 0;  // batches of this fit
 };

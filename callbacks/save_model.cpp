@@ -2,32 +2,47 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/callbacks/ema.h"
+#include "tern/callbacks/swa.h"
+#include "tern/data/formats/atomic_file.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/ranks.h"
+#include "tern/learner/save.h"
 
 namespace tern {
 
 namespace {
 
-// With Ema, the averages: it is they that validation has judged.
-void save_judged(Learner& learn, const std::string& name) {
-  // Other ranks have their part in it, where a training is divided.
-  if (!learn.is_main_process() && !learn.training_shard()) return;
-  const auto ema = learn.find<Ema>();
-  if (!ema) return learn.save(name);
-  ema->apply(learn);
-  try {
-    learn.save(name);
-  } catch (...) {
-    ema->restore(learn);
-    throw;
+// What rank 0 says, on every rank: all save and load after the same epoch, also
+// where only rank 0 writes.
+double of_main(Learner& learn, double value) {
+  if (!learn.ranks()) return value;
+  const torch::Tensor said = torch::scalar_tensor(
+      learn.is_main_process() ? value : 0.0,
+      torch::kDouble);
+  learn.ranks()->all_reduce(said);
+  return said.item<double>();
+}
+
+// The name of a tensor that no working model has, or "". A buffer may hold an
+// infinity on purpose, as the mask of an attention does.
+std::string not_finite(Learner& learn) {
+  const torch::NoGradGuard no_grad;
+  for (const ModelTensor& p : learn.model().parameters()) {
+    if (!p.tensor.isfinite().all().item<bool>()) return p.name;
   }
-  ema->restore(learn);
+  for (const ModelTensor& b : learn.model().buffers()) {
+    if (b.tensor.isnan().any().item<bool>()) return b.name;
+  }
+  return "";
 }
 
 }  // namespace
@@ -48,11 +63,88 @@ SaveModel::SaveModel(Options options)
           options_.name));
 }
 
+void SaveModel::on_add(const Learner& learn) {
+  const auto file = [](const SaveModel& saver) {
+    return std::filesystem::path(saver.options_.name).lexically_normal();
+  };
+  for (const auto& other : learn.callbacks()) {
+    const auto* const saver = dynamic_cast<const SaveModel*>(other.get());
+    TORCH_CHECK_VALUE(
+        !saver || file(*saver) != file(*this),
+        fmt::format(
+            "[Learner::add] the SaveModel of {} and that of {} would both "
+            "write \"{}\"; give one of them another .name.",
+            saver ? saver->options_.monitor : "",
+            options_.monitor,
+            options_.name));
+  }
+}
+
 void SaveModel::on_train_begin(Learner& learn) {
+  has_loaded_ = false;
   if (learn.state().is_trial) return;
   monitor_.begin(learn);
-  has_saved_ = has_loaded_ = false;
+  has_saved_ = is_best_unsaved_ = false;
+  has_told_write_ = has_told_diverged_ = false;
   best_.clear();
+  if (!learn.is_main_process()) return;
+  // A folder that cannot be written is found now, not after an epoch.
+  const std::filesystem::path file =
+      learn.options().path / learn.options().model_dir / options_.name;
+  make_folders(file.parent_path());
+  AtomicFile(file).write("x");
+}
+
+// With Ema, the averages: it is they that validation has judged.
+SaveModel::Outcome SaveModel::save_judged(
+    Learner& learn,
+    const std::string& name) {
+  const auto ema = learn.find<Ema>();
+  if (!ema) return save(learn, name);
+  ema->apply(learn);
+  Outcome outcome{};
+  try {
+    outcome = save(learn, name);
+  } catch (...) {
+    ema->restore(learn);
+    throw;
+  }
+  ema->restore(learn);
+  return outcome;
+}
+
+SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
+  const bool is_main = learn.is_main_process();
+  const std::string bad = is_main ? not_finite(learn) : "";
+  if (of_main(learn, bad.empty() ? 0 : 1) != 0) {
+    if (!std::exchange(has_told_diverged_, true)) {
+      learn.sink().warning(fmt::format(
+          "SaveModel: \"{}\" is not saved after epoch {}: \"{}\" holds values "
+          "that are not finite, the training has diverged. What was saved "
+          "before is kept.",
+          name,
+          learn.state().epoch,
+          bad));
+    }
+    return Outcome::diverged;
+  }
+  bool is_written = true;
+  try {
+    // Other ranks have their part in it, where a training is divided.
+    if (is_main || learn.training_shard()) learn.save(name);
+  } catch (const IoError& error) {
+    is_written = false;
+    if (!std::exchange(has_told_write_, true)) {
+      learn.sink().warning(fmt::format(
+          "SaveModel: {}. Training goes on; \"{}\" is not saved after epoch "
+          "{}.",
+          error.what(),
+          name,
+          learn.state().epoch));
+    }
+  }
+  return of_main(learn, is_written ? 1 : 0) != 0 ? Outcome::saved
+                                                 : Outcome::not_written;
 }
 
 void SaveModel::on_epoch_end(Learner& learn) {
@@ -62,10 +154,14 @@ void SaveModel::on_epoch_end(Learner& learn) {
       (state.epoch + 1) % options_.every_epochs == 0) {
     save_judged(learn, fmt::format("{}_{}", options_.name, state.epoch));
   }
-  const double value = monitor_.value(learn);
+  const double value = of_main(learn, monitor_.value(learn));
   if (options_.top_k > 0) keep_among_best(learn, value, state.epoch);
-  if (!monitor_.improves(value)) return;
-  save_judged(learn, options_.name);
+  is_best_unsaved_ = false;
+  if (!monitor_.is_better(value)) return;
+  const Outcome outcome = save_judged(learn, options_.name);
+  is_best_unsaved_ = outcome == Outcome::not_written;
+  if (outcome != Outcome::saved) return;
+  monitor_.improves(value);
   has_saved_ = true;
 }
 
@@ -82,7 +178,7 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
   const auto at = std::upper_bound(best_.begin(), best_.end(), entry, beats);
   if (at - best_.begin() >= options_.top_k) return;
   // Saved before an older one goes.
-  save_judged(learn, name_of_best(epoch));
+  if (save_judged(learn, name_of_best(epoch)) != Outcome::saved) return;
   best_.insert(at, entry);
   if (static_cast<int64_t>(best_.size()) <= options_.top_k) return;
   if (learn.is_main_process()) {
@@ -93,10 +189,42 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
 
 void SaveModel::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
-  has_loaded_ = options_.load_best && has_saved_ && !state.is_trial &&
-                !state.failed && state.result == FitResult::completed;
+  if (!options_.load_best || !has_saved_ || state.is_trial || state.failed ||
+      state.result != FitResult::completed) {
+    return;
+  }
+  const auto swa = learn.find<Swa>();
+  if (swa && swa->has_put_mean_in()) {
+    learn.sink().line(fmt::format(
+        "SaveModel: the model keeps the mean of Swa; learn.load(\"{}\") gives "
+        "it the best epoch.",
+        options_.name));
+    return;
+  }
+  if (is_best_unsaved_) {
+    learn.sink().warning(fmt::format(
+        "SaveModel: the model keeps the last epoch, which is the best and "
+        "could not be saved; \"{}\" is of an earlier one.",
+        options_.name));
+    return;
+  }
+  has_loaded_ = true;
   // Of several processes the first, which gives it to the others.
-  if (has_loaded_ && learn.is_main_process()) learn.load(options_.name);
+  if (learn.is_main_process()) load_best(learn);
+}
+
+void SaveModel::load_best(Learner& learn) {
+  try {
+    learn.load(options_.name);
+  } catch (const DataError&) {
+    // The disk may have become full between weights and optimizer.
+    if (!has_told_write_) throw;
+    learn.load(options_.name, {.with_optimizer = false});
+    learn.sink().warning(fmt::format(
+        "SaveModel: the optimizer begins anew, for its state could not be "
+        "saved with the weights of \"{}\".",
+        options_.name));
+  }
 }
 
 StateDict SaveModel::state_dict() const {

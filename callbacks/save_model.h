@@ -17,6 +17,12 @@ namespace tern {
 /// v2's SaveModelCallback, but: an epoch whose number is NaN is never the best,
 /// and when no epoch was, nothing is loaded, in place of what an older fit left
 /// under the name. With Ema it saves the averages, which validation judges.
+/// With Swa the model ends with the mean, and the best stays in its file.
+///
+/// Weights that are not finite are not saved, whatever the monitored number
+/// says, and a save that fails does not end the training: the sink gets one
+/// warning of either, and what was saved before is kept. A last epoch that is
+/// the best and could not be saved stays in the model.
 class SaveModel final : public Callback {
  public:
   struct Options {
@@ -29,15 +35,18 @@ class SaveModel final : public Callback {
     /// Also keeps the best so many as `name_best_<epoch>`. 0: the best alone,
     /// as `name`.
     int64_t top_k = 0;
-    /// Loads the best at the end of fit.
+    /// Loads the best at the end of fit; not over the mean of Swa.
     bool load_best = true;
   };
 
-  /// \throws c10::ValueError for numbers below 0 or an empty name; at the start
-  ///         of a fit when there is no number of the monitor's name.
+  /// \throws c10::ValueError for numbers below 0 or an empty name.
   explicit SaveModel(Options options);
   SaveModel() : SaveModel(Options{}) {}
 
+  /// \throws c10::ValueError beside another one that writes the same name.
+  void on_add(const Learner& learn) override;
+  /// \throws c10::ValueError when there is no number of the monitor's name,
+  ///         IoError if the folder cannot be written.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
@@ -48,6 +57,11 @@ class SaveModel final : public Callback {
   bool has_loaded() const { return has_loaded_; }
 
  private:
+  enum class Outcome { saved, diverged, not_written };
+
+  Outcome save_judged(Learner& learn, const std::string& name);
+  Outcome save(Learner& learn, const std::string& name);
+  void load_best(Learner& learn);
   void keep_among_best(Learner& learn, double value, int64_t epoch);
   std::string name_of_best(int64_t epoch) const;
 
@@ -55,6 +69,9 @@ class SaveModel final : public Callback {
   Monitor monitor_;
   bool has_saved_ = false;  // the best of this fit
   bool has_loaded_ = false;
+  bool is_best_unsaved_ = false;  // the epoch that ended last is the best
+  bool has_told_write_ = false;   // in this fit
+  bool has_told_diverged_ = false;
   std::vector<std::pair<double, int64_t>> best_;  // value and epoch, best first
 };
 

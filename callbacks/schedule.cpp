@@ -1,5 +1,6 @@
 #include "tern/callbacks/schedule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -70,7 +71,9 @@ Schedule phases(std::vector<Phase> phases) {
     for (; i + 1 < phases.size() && position >= begin + phases[i].part; ++i) {
       begin += phases[i].part;
     }
-    return phases[i].schedule((position - begin) / phases[i].part);
+    // Rounding may end a phase behind its end, where a rate is below 0.
+    return phases[i].schedule(
+        std::min(1.0, (position - begin) / phases[i].part));
   };
 }
 

@@ -113,6 +113,7 @@ void Swa::on_train_begin(Learner& learn) {
   weights_.clear();
   weights_.follow(learn);
   averaged_ = 0;
+  has_put_mean_in_ = false;
   const auto epochs = static_cast<double>(learn.state().epochs);
   first_epoch_ = static_cast<int64_t>(std::floor(options_.start * epochs));
   start_rates_.clear();
@@ -152,6 +153,7 @@ void Swa::on_train_end(Learner& learn) {
   if (state.is_trial || state.failed || weights_.is_empty()) return;
   weights_.stand_in(learn);
   weights_.forget_own();
+  has_put_mean_in_ = true;
   update_batch_norm(learn);
   learn.sink().line(fmt::format(
       "Swa: the weights are the mean of {} epoch{} now.",

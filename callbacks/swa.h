@@ -42,6 +42,8 @@ class Swa final : public WeightAverage, public SetsLearningRate {
   ///         set.
   void on_add(const Learner& learn) override;
   bool sets_learning_rate() const override { return options_.lr.has_value(); }
+  /// Whether the last fit has ended with the mean in the model.
+  bool has_put_mean_in() const { return has_put_mean_in_; }
 
   /// \throws c10::NotImplementedError for a TorchScript model with BatchNorm,
   ///         whose statistics cannot be computed anew.
@@ -56,6 +58,7 @@ class Swa final : public WeightAverage, public SetsLearningRate {
   Options options_;
   int64_t first_epoch_ = 0;  // that counts
   int64_t averaged_ = 0;     // epochs that are in the mean
+  bool has_put_mean_in_ = false;
   std::vector<double> start_rates_;
 };
 

@@ -377,6 +377,25 @@ TEST(Distributed, GoesOnEqualAfterTheBestModelWasLoaded) {
   });
 }
 
+// What rank 0 could not write or would not, no rank believes to be there.
+TEST(Distributed, GoesOnEqualWhenTheBestModelCannotBeSaved) {
+  const TempFolder folder;
+  const fs::path models = folder / "models", away = folder / "away";
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    Learner learn(data_of(16), point_net(), quiet({.path = folder.path()}));
+    learn.to_distributed(kQuick);
+    learn.add(scripted_valid_loss({3})).add<SaveModel>();
+    learn.add<LambdaCallback>({.on_epoch_begin = [&](Learner& l) {
+      if (!l.is_main_process()) return;
+      fs::rename(models, away);
+      write_file(models, "a file");
+    }});
+    learn.fit(1, 1e-2);
+    EXPECT_FALSE(learn.find<SaveModel>()->has_loaded());
+    expect_equal_on_all(learn, bytes_of(learn));
+  });
+}
+
 TEST(Distributed, GivesBatchTransformsOtherRandomNumbersOnEachRank) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     DataBunch data = data_of(16);

@@ -6,6 +6,7 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
@@ -150,6 +151,32 @@ TEST(GradientAccumulation, StartsAnewAfterAFitThatFailed) {
   const auto fresh = learner(96, 8);
   fresh->add<GradientAccumulation>({.batches = 3}).fit(1);
   expect_close(parameters_of(learn->fit(1)), parameters_of(*fresh));
+}
+
+TEST(GradientAccumulation, StepsForWhatItHasBeforeAStopThatIsKnown) {
+  const auto stopped = learner(96, 8), whole = learner(96, 8);
+  stopped->add<GradientAccumulation>({.batches = 4})
+      .add<StopAfterNBatches>(6)
+      .fit(1);
+  whole->add<GradientAccumulation>({.batches = 4})
+      .add<LimitBatches>({.train = 6})
+      .fit(1);
+  EXPECT_TRUE(all_equal(parameters_of(*stopped), parameters_of(*whole)));
+}
+
+TEST(GradientAccumulation, DropsWhatItHasAtAStopThatComesAfterTheStep) {
+  const auto stopped = learner(96, 8), whole = learner(96, 8);
+  stopped->add<GradientAccumulation>({.batches = 4})
+      .add<LambdaCallback>(
+          {.on_batch_end =
+               [](Learner& l) {
+                 if (l.state().batch == 5) l.request_stop();
+               }})
+      .fit(1);
+  whole->add<GradientAccumulation>({.batches = 4})
+      .add<LimitBatches>({.train = 4})
+      .fit(1);
+  EXPECT_TRUE(all_equal(parameters_of(*stopped), parameters_of(*whole)));
 }
 
 TEST(GradientAccumulation, IsRefusedBesideAnother) {

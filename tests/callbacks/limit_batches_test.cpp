@@ -84,6 +84,17 @@ TEST(StopAfterNBatches, EndsTheFitWithoutValidation) {
   EXPECT_EQ(counts.train, 20);
 }
 
+TEST(StopAfterNBatches, SaysBeforeTheLastBatchThatItIsTheLast) {
+  Learner learn(point_data(), point_net(), quiet());
+  std::vector<bool> is_last;
+  learn.add<StopAfterNBatches>(3)
+      .add<LambdaCallback>(
+          {.on_backward_begin =
+               [&](Learner& l) { is_last.push_back(l.state().stop_training); }})
+      .fit(1);
+  EXPECT_EQ(is_last, (std::vector<bool>{false, false, true}));
+}
+
 TEST(DryRun, LeavesNoTrace) {
   const auto train = [](bool dry) {
     Learner learn(point_data(), point_net(), quiet());

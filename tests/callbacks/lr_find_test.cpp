@@ -202,5 +202,14 @@ TEST(LrFind, RefusesTooFewBatches) {
       {"start is 0"});
 }
 
+TEST(LrFind, RefusesAStartThatIsNotBelowTheEnd) {
+  Learner learn(point_data(), point_net(), quiet());
+  for (const double end : {1e-3, 1.0}) {
+    expect_error<c10::ValueError>(
+        [&] { learn.lr_find({.start = 1., .end = end}); },
+        {"start is 1 and end is", "expected a start below the end"});
+  }
+}
+
 }  // namespace
 }  // namespace tern::lr_find_test

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adagrad.h>
 
+#include "tern/callbacks/limit_batches.h"
 #include "tern/learner/optim/hyper_parameters.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
@@ -125,6 +126,18 @@ TEST(FitOneCycle, HasThePresetOfFastaiV1) {
   EXPECT_DOUBLE_EQ(rows[6][0].second, 0.85);
 }
 
+TEST(FitOneCycle, CountsTheBatchesThatLimitBatchesLeaves) {
+  const auto rates = [](int64_t samples, bool limited) {
+    Learner learn(point_data(samples, 0), point_net(), quiet());
+    if (limited) learn.add<LimitBatches>({.train = 3});
+    learn.fit_one_cycle(2, 1e-2, OneCycleOptions::v1());
+    return learn.recorder().learning_rates();
+  };
+  const auto limited = rates(8 * 32, true);
+  EXPECT_EQ(limited, rates(3 * 32, false));
+  EXPECT_DOUBLE_EQ(limited.at(1), 1e-2);
+}
+
 TEST(FitOneCycle, MovesTheRateAloneWithoutMomentum) {
   const Rows rows = hypers(
       [](Learner& l) { l.fit_one_cycle(1, 1e-2); },
@@ -155,6 +168,41 @@ TEST(FineTune, HasNoSecondPhaseWhenAStopIsAskedForInTheFirst) {
   learn.fine_tune(2);
   EXPECT_EQ(fits, 1);
   EXPECT_EQ(learn.state().result, FitResult::interrupted);
+}
+
+TEST(FineTune, ChecksEverythingBeforeItFreezesOrTrains) {
+  Learner learn(point_data(), point_net(), quiet({.train_bn = false}));
+  learn.split({"3"});
+  const Tensors before = parameters_of(learn);
+  expect_error<c10::ValueError>(
+      [&] { learn.fine_tune(-1); },
+      {"[Learner::fine_tune] epochs is -1"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fine_tune(1, {.freeze_epochs = -1}); },
+      {"[Learner::fine_tune] freeze_epochs is -1"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fine_tune(1, {.pct_start = 2}); },
+      {"[Learner::fine_tune] pct_start is 2"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fine_tune(1, {.div = 0}); },
+      {"[Learner::fine_tune] div is 0"});
+  EXPECT_TRUE(all_equal(parameters_of(learn), before));
+  for (const ModelTensor& p : learn.model().parameters()) {
+    EXPECT_TRUE(p.tensor.requires_grad()) << p.name;
+  }
+}
+
+TEST(FitSgdr, SaysWhichNumberMakesTheCyclesTooLong) {
+  Learner learn(point_data(), point_net(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_sgdr(100, 1); },
+      {"cycles is too large", "cycles is 100", "which cycle 40 exceeds"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_sgdr(2, 1, 1e-2, {.cycle_mult = int64_t{1} << 62}); },
+      {"cycle_mult is too large"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_sgdr(1, int64_t{1} << 62); },
+      {"cycle_epochs is too large"});
 }
 
 TEST(FitOneCycle, RefusesOptionsOutOfRange) {

@@ -194,5 +194,36 @@ TEST(ParamScheduler, RefusesANumberOfSchedulesThatFitsNoGroups) {
       {"momentum"});
 }
 
+TEST(ParamScheduler, RefusesValuesNobodyCanTrainWithBeforeTheFirstStep) {
+  const auto learn = learner();
+  const Tensors before = parameters_of(*learn);
+  expect_error<c10::ValueError>(
+      [&] { learn->fit(2, 1.0, {linear(HyperParameter::lr, 1, -1)}); },
+      {"the schedule of", "gives -0.0", "expected a finite number >= 0"});
+  const auto gap = [](double position) { return position > 0.8 ? NAN : 0.9; };
+  expect_error<c10::ValueError>(
+      [&] {
+        learn->fit(
+            1,
+            1.0,
+            {std::make_shared<ParamScheduler>(HyperParameter::momentum, gap)});
+      },
+      {"gives nan at 0.81 of the fit"});
+  EXPECT_TRUE(all_equal(parameters_of(*learn), before));
+}
+
+TEST(ParamScheduler, FindsAWrongValueBetweenThoseItLooksAtFirst) {
+  const auto learn = learner();
+  const auto gap = [](double position) { return position == 0.125 ? -1 : 1; };
+  expect_error<c10::ValueError>(
+      [&] {
+        learn->fit(
+            1,
+            1.0,
+            {std::make_shared<ParamScheduler>(HyperParameter::lr, gap)});
+      },
+      {"gives -1 at 0.125 of the fit"});
+}
+
 }  // namespace
 }  // namespace tern::param_scheduler_test

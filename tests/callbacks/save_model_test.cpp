@@ -1,13 +1,17 @@
 #include "tern/callbacks/save_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/ema.h"
 #include "tern/callbacks/lr_find.h"
+#include "tern/callbacks/swa.h"
+#include "tern/data/formats/error.h"
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/save.h"
 #include "tern/learner/weights.h"
@@ -27,7 +31,10 @@ struct Trained {
   explicit Trained(
       const std::vector<double>& losses,
       SaveModel::Options options = {})
-      : learn(point_data(64, 32), point_net(), quiet({.path = folder.path()})) {
+      : learn(
+            point_data(64, 32),
+            point_net(),
+            {.path = folder.path(), .sink = sink}) {
     learn.add(scripted_valid_loss(losses))
         .add<SaveModel>(options)
         .add<LambdaCallback>(
@@ -40,7 +47,28 @@ struct Trained {
     return fs::exists(folder / "models" / (name + ".safetensors"));
   }
 
+  // The parameters in the file of the best.
+  Tensors saved() {
+    const StateDict state =
+        load_weights(folder / "models" / "model.safetensors");
+    Tensors tensors;
+    for (const ModelTensor& p : learn.model().parameters()) {
+      tensors.push_back(state[p.name].clone());
+    }
+    return tensors;
+  }
+
+  int64_t mentions(const std::string& words) const {
+    return std::count_if(
+        sink->lines.begin(),
+        sink->lines.end(),
+        [&](const std::string& line) {
+          return line.find(words) != std::string::npos;
+        });
+  }
+
   TempFolder folder;
+  std::shared_ptr<MemorySink> sink = std::make_shared<MemorySink>();
   std::vector<Tensors> weights;
   Learner learn;
 };
@@ -112,6 +140,161 @@ TEST(SaveModel, SavesTheAveragesThatValidationHasJudged) {
   t.learn.fit(2, 1e-2);
   EXPECT_TRUE(all_equal(parameters_of(t.learn), judged));
   EXPECT_FALSE(all_equal(t.weights[0], judged));
+}
+
+TEST(SaveModel, LeavesTheMeanOfSwaInTheModelAndSaysSo) {
+  Trained t({1, 2, 3});
+  t.learn.add<Swa>({.start = 0.5}).fit(3, 1e-1);
+  for (size_t i = 0; i < t.weights[0].size(); ++i) {
+    EXPECT_TRUE(torch::allclose(
+        parameters_of(t.learn)[i],
+        (t.weights[1][i] + t.weights[2][i]) / 2,
+        1e-5,
+        1e-6));
+  }
+  ASSERT_EQ(t.mentions("the model keeps the mean of Swa"), 1);
+  EXPECT_FALSE(t.learn.find<SaveModel>()->has_loaded());
+  t.learn.load("model");
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
+}
+
+TEST(SaveModel, LoadsTheBestWhenSwaHasNoMeanYet) {
+  Trained t({1, 2, 3, 4});
+  t.learn.add<Swa>({.start = 0.8})
+      .add<LambdaCallback>(
+          {.on_epoch_end =
+               [](Learner& l) {
+                 if (l.state().epoch == 1) l.state().stop_training = true;
+               }})
+      .fit(4, 1e-1);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
+}
+
+TEST(SaveModel, NeverSavesWeightsThatAreNotFinite) {
+  for (const bool with_ema : {false, true}) {
+    Trained t({3, 2, 1, 4}, {.top_k = 2});
+    if (with_ema) t.learn.add<Ema>(0.5);
+    Tensors best;
+    t.learn
+        .add<LambdaCallback>(
+            {.on_epoch_end =
+                 [&](Learner& l) {
+                   if (l.state().epoch == 0) return;
+                   if (l.state().epoch == 1) best = t.saved();
+                   const torch::NoGradGuard no_grad;
+                   l.model().parameters()[0].tensor.fill_(INFINITY);
+                   if (with_ema) l.find<Ema>()->on_step_end(l);
+                 },
+             .order = callback_order::kEpochValues})
+        .fit(4, 1e-2);
+    EXPECT_TRUE(all_equal(parameters_of(t.learn), best));
+    ASSERT_EQ(t.sink->warnings.size(), 1u);
+    EXPECT_NE(
+        t.sink->warnings[0].find(
+            "is not saved after epoch 1: \"0.weight\" holds values that are "
+            "not finite"),
+        std::string::npos)
+        << t.sink->warnings[0];
+    EXPECT_TRUE(t.has("model_best_0"));
+    EXPECT_FALSE(t.has("model_best_1"));
+  }
+}
+
+TEST(SaveModel, RefusesAFolderThatCannotBeWrittenBeforeTheFirstStep) {
+  Trained t({1});
+  std::ofstream(t.folder / "models") << "a file";
+  const Tensors before = parameters_of(t.learn);
+  expect_error<IoError>([&] { t.learn.fit(1); }, {"models"});
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), before));
+}
+
+TEST(SaveModel, LeavesNothingOfItsLookAtTheFolder) {
+  Trained t({NAN});
+  t.learn.fit(1);
+  EXPECT_TRUE(fs::is_empty(t.folder / "models"));
+}
+
+// Moves the folder away before an epoch's end and puts it back before another,
+// with a file in its place.
+std::shared_ptr<Callback>
+no_folder(const TempFolder& folder, int64_t from, int64_t until) {
+  const fs::path models = folder / "models", away = folder / "away";
+  return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_epoch_begin =
+          [=](Learner& l) {
+            if (l.state().epoch == from) {
+              fs::rename(models, away);
+              std::ofstream(models) << "a file";
+            } else if (l.state().epoch == until) {
+              fs::remove(models);
+              fs::rename(away, models);
+            }
+          },
+      .on_train_end =
+          [=](Learner&) {
+            if (!fs::exists(away)) return;
+            fs::remove(models);
+            fs::rename(away, models);
+          }});
+}
+
+TEST(SaveModel, WarnsOnceAndGoesOnWhenTheDiskFailsLater) {
+  Trained t({5, 4, 3, 3.5, 6}, {.every_epochs = 1});
+  t.learn.add(no_folder(t.folder, 1, 3)).fit(5, 1e-2);
+  EXPECT_EQ(t.weights.size(), 5u);
+  ASSERT_EQ(t.sink->warnings.size(), 1u);
+  EXPECT_NE(t.sink->warnings[0].find("Training goes on"), std::string::npos);
+  // The best of those that are on the disk.
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[3]));
+}
+
+TEST(SaveModel, KeepsALastEpochThatIsTheBestAndCouldNotBeSaved) {
+  Trained t({5, 6, 4});
+  t.learn.add(no_folder(t.folder, 2, 9)).fit(3, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[2]));
+  ASSERT_EQ(t.sink->warnings.size(), 2u);
+  EXPECT_NE(
+      t.sink->warnings[1].find("the model keeps the last epoch"),
+      std::string::npos);
+}
+
+// As a disk that becomes full between the two files.
+TEST(SaveModel, LoadsTheBestWeightsWithoutAnOptimizerThatIsOfAnotherSave) {
+  Trained t({1, 0, 2});
+  const fs::path file = t.folder / "models" / "model.safetensors";
+  t.learn
+      .add<LambdaCallback>(
+          {.on_epoch_begin =
+               [&](Learner& l) {
+                 if (l.state().epoch != 1) return;
+                 fs::rename(file, t.folder / "kept");
+                 fs::create_directory(file);
+               }})
+      .add<LambdaCallback>(
+          {.on_train_end =
+               [&](Learner&) {
+                 fs::remove(file);
+                 fs::rename(t.folder / "kept", file);
+               }})
+      .fit(3, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
+  EXPECT_NE(
+      t.sink->warnings.back().find("the optimizer begins anew"),
+      std::string::npos);
+}
+
+TEST(SaveModel, IsRefusedBesideAnotherOfTheSameName) {
+  Trained t({1});
+  expect_error<c10::ValueError>(
+      [&] { t.learn.add<SaveModel>({.monitor = "train_loss"}); },
+      {"the SaveModel of valid_loss and that of train_loss",
+       "both write \"model\"",
+       "another .name"});
+  expect_error<c10::ValueError>(
+      [&] { t.learn.add<SaveModel>({.name = "./model"}); },
+      {"both write"});
+  t.learn.add<SaveModel>({.monitor = "train_loss", .name = "other"}).fit(1);
+  EXPECT_TRUE(t.has("other"));
 }
 
 TEST(SaveModel, KnowsTheBestOfBeforeItsResume) {

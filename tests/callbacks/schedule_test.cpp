@@ -40,6 +40,15 @@ TEST(Schedule, PutsPhasesOneAfterTheOther) {
   EXPECT_DOUBLE_EQ(s(1), 0);
 }
 
+TEST(Schedule, NeverGoesBeyondTheEndOfAPhase) {
+  // (1 - 0.7) / 0.3 is a little above 1 as the processor computes it.
+  const Schedule s = schedule::phases(
+      {{0.1, schedule::constant(1)},
+       {0.6, schedule::constant(1)},
+       {0.3, schedule::linear(1, 0)}});
+  EXPECT_EQ(s(1), 0);
+}
+
 TEST(Schedule, RefusesPhasesThatDoNotSumToOne) {
   expect_error<c10::ValueError>(
       [] {
