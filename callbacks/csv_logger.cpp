@@ -91,7 +91,7 @@ void CSVLogger::on_epoch_end(Learner& learn) {
 }
 
 StateDict CSVLogger::log_state(Learner& learn) {
-  if (!file_) return {};
+  if (!file_) return StateDict();
   if (!learn.state().is_trial) write_epochs(learn);
   return file_->place();
 }

@@ -90,7 +90,7 @@ void JsonLinesLogger::on_epoch_end(Learner& learn) {
 }
 
 StateDict JsonLinesLogger::log_state(Learner& learn) {
-  if (!file_) return {};
+  if (!file_) return StateDict();
   if (!learn.state().is_trial) write_news(learn);
   write("");
   return file_->place();

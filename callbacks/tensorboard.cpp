@@ -274,7 +274,7 @@ void TensorBoard::on_epoch_end(Learner& learn) {
 }
 
 StateDict TensorBoard::log_state(Learner& learn) {
-  if (!writer_) return {};
+  if (!writer_) return StateDict();
   if (!learn.state().is_trial) write_news(learn);
   return writer_->place();
 }

@@ -62,6 +62,7 @@ class Subset final : public Dataset {
   int64_t size() const override;
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
   std::string describe(int64_t index) const override;
+  const Dataset& source() const { return *source_; }
 
  private:
   std::shared_ptr<const Dataset> source_;
@@ -76,6 +77,9 @@ class Concat final : public Dataset {
   int64_t size() const override;
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
   std::string describe(int64_t index) const override;
+  const std::vector<std::shared_ptr<const Dataset>>& sources() const {
+    return sources_;
+  }
 
  private:
   std::pair<size_t, int64_t> locate(int64_t index) const;

@@ -22,8 +22,8 @@ std::vector<torch::Device> all_devices() {
     return {device, device};
   }
   std::vector<torch::Device> devices;
-  for (size_t i = 0; i < torch::cuda::device_count(); ++i) {
-    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(i));
+  for (c10::DeviceIndex i = 0; i < torch::cuda::device_count(); ++i) {
+    devices.emplace_back(torch::kCUDA, i);
   }
   return devices;
 }

@@ -19,7 +19,7 @@ namespace tern::examples {
 struct MattingRun {
   /// Folders with {train,valid}/{pha,fgr} and {train,valid}, or without train
   /// and valid.
-  std::string dataset, backgrounds;
+  std::string dataset = {}, backgrounds = {};
   /// Names the folders checkpoint/NAME and log/NAME.
   std::string name = "matting";
   std::string backbone = "resnet50", precision = "amp";

@@ -139,9 +139,9 @@ class Loss {
   /// each sample costs, as MixUp wants to.
   static Loss mean_of(Values values);
 
-  /// What each sample costs, [N]: the mean over all its numbers. Without class
-  /// weights its mean is the loss.
-  /// \throws c10::ValueError unless `has_per_sample`.
+  /// What each sample costs, [N]: the mean over all its numbers. Without
+  /// ignored targets and class weights its mean is the loss. \throws
+  /// c10::ValueError unless `has_per_sample`.
   torch::Tensor per_sample(const Tensors& outputs, const Tensors& targets)
       const;
   /// Loss modules of LibTorch with a reduction, and `mean_of`.

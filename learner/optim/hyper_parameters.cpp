@@ -111,8 +111,9 @@ void set_weight_decay(OptimizerOptions& options, double value) {
       is_set || value == 0,
       fmt::format(
           "[set_weight_decay] weight_decay {} for an optimizer that has none; "
-          "expected SGD, Adam, AdamW, RMSprop or Adagrad. Ask "
-          "has_weight_decay() first.",
+          "expected SGD, Adam, AdamW, RMSprop or Adagrad. Set "
+          "LearnerOptions::weight_decay to 0, or ask has_weight_decay() "
+          "first.",
           value));
 }
 

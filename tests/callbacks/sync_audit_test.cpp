@@ -124,7 +124,7 @@ TEST(SyncAudit, LeavesOutValidationInsideOfAStep) {
   EXPECT_EQ(
       findings_of(*audit),
       "LambdaCallback in on_step: aten::_local_scalar_dense, 5\n");
-  EXPECT_EQ(sink->warnings, std::vector<std::string>(8, "of something else"));
+  EXPECT_EQ(sink->warnings, std::vector<std::string>(1, "of something else"));
 }
 
 TEST(SyncAudit, SaysWhenTheFitWasTooShort) {
@@ -154,7 +154,7 @@ TEST(SyncAudit, HearsWhatLibTorchSaysOfTheGpuAndLeavesOtherWarnings) {
   EXPECT_EQ(
       findings_of(*audit),
       "LambdaCallback in on_step: a wait for the GPU, 5\n");
-  EXPECT_EQ(sink->warnings, std::vector<std::string>(5, "of something else"));
+  EXPECT_EQ(sink->warnings, std::vector<std::string>(1, "of something else"));
 }
 #endif
 

@@ -45,6 +45,20 @@ TEST(PrepareImage, TakesTheSizeOfTheDataWhereNoneWasGiven) {
       (std::vector<int64_t>{20, 20, 3}));
 }
 
+TEST(PrepareImage, LooksIntoPartsOfADataSet) {
+  const Shades shades;
+  write_image(shades / "other.png", 33, 47);
+  DataBunch data = shades.data();
+  const torch::Tensor expected = prepare_image(data, shades / "other.png");
+  const auto part = std::make_shared<Subset>(
+      data.valid->dataset_ptr(),
+      std::vector<int64_t>{0});
+  data.valid = std::make_shared<DataLoader>(std::make_shared<Concat>(
+      std::vector<std::shared_ptr<const Dataset>>{part}));
+  EXPECT_TRUE(
+      torch::equal(prepare_image(data, shades / "other.png"), expected));
+}
+
 TEST(PrepareImage, TakesOpenCvsKindsOfImages) {
   const Shades shades;
   const DataBunch data = shades.data();

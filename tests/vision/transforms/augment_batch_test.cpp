@@ -191,7 +191,7 @@ TEST(AugmentBatch, SaysThatAFunctionOfPixelsNeedsACpu) {
   plan.pixel_functions.emplace_back([](const MutablePixels&) {});
   expect_error<c10::ValueError>(
       [&] {
-        changes_of({plan}, {4, 4});
+        changes_of({plan}, {4, 4}, 3);
       },
       {"changes pixels by a function", "to the loader"});
 }
