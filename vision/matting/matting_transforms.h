@@ -8,8 +8,8 @@ namespace tern {
 /// workers.
 struct MattingTransforms {
   /// To foreground and alpha alike; colours change in the foreground only.
-  Transforms pair;
-  Transforms background;
+  Transforms pair = {};
+  Transforms background = {};
 };
 
 /// BackgroundMattingV2's: turned by up to 5 degrees, moved by up to 0.1,

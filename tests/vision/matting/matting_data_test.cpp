@@ -80,7 +80,7 @@ struct Training {
                 {.loss = matting_base_loss,
                  .optimizer = optimizer<optim::Adam>(),
                  .metrics = matting_metrics()})) {
-    learn.add<LambdaCallback>({.on_batch_end = [=](Learner& l) {
+    learn.add<LambdaCallback>({.on_batch_end = [=, this](Learner& l) {
       const TrainState& state = l.state();
       if (!state.training) return;
       scenes_sum += state.batch_data.inputs[0].sum().item<double>();
