@@ -7,6 +7,12 @@ set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # Executables too, or they could not use the libraries' precompiled header.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
+# Lets ccache see through precompiled headers.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+else()
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+endif()
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
@@ -43,6 +49,9 @@ target_include_directories(tern_torch SYSTEM INTERFACE "$<BUILD_INTERFACE:${TORC
 # when there is a driver. PUBLIC, so that every program names libtorch_cpu
 # itself and no other library's BLAS can step in front of it.
 target_link_libraries(tern_torch INTERFACE tern_fmt torch_cpu_library c10 Threads::Threads)
+# LibTorch's symbols are named as GCC names them; Clang does otherwise since 18.
+target_compile_options(tern_torch INTERFACE
+  "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>>:-fclang-abi-compat=17>")
 
 if(TERN_VISION)
   if(NOT TERN_ARCHIVES)

@@ -19,6 +19,11 @@ endif()
 # torch/types.h without it takes 9 s.
 set(TERN_PCH_HEADERS <torch/types.h> <torch/utils.h> <torch/nn/module.h> <torch/nn/pimpl.h>
   <torch/optim/optimizer.h> <torch/serialize/archive.h> <fmt/format.h> <fmt/ranges.h>)
+# Clang instantiates once, so what most files need may be in it too.
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  list(APPEND TERN_PCH_HEADERS <torch/nn/modules/container/any.h> <torch/nn/modules/loss.h>
+    <filesystem> <fstream> <functional>)
+endif()
 function(tern_use_torch target)
   target_link_libraries(${target} PUBLIC tern_torch)
   if(NOT TARGET tern_pch)

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <omp.h>
 #include <thread>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -17,6 +15,7 @@
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/kernels/load_cuda.h"
+#include "tern/kernels/parallel_for.h"
 
 namespace tern {
 
@@ -210,10 +209,7 @@ struct DataLoader::Epoch::Workers {
   }
 
   void work() {
-    // A worker is one thread of many: its tensor operations must not start
-    // threads of their own. LibTorch sets the number on a thread's first use.
-    at::internal::lazy_init_num_threads();
-    omp_set_num_threads(1);
+    use_one_thread();
     std::unique_lock lock(mutex);
     for (;;) {
       slot_free.wait(lock, [&] {

@@ -62,6 +62,14 @@ int64_t count_parameters(const Model& model, bool only_trained) {
   return count;
 }
 
+std::string model_name(const Model& model) {
+  if (const auto module = model.module()) {
+    const torch::nn::Module& made = *module;
+    return c10::demangle(typeid(made).name());
+  }
+  return "TorchScript";
+}
+
 const char* yes_or_no(bool value) {
   return value ? "yes" : "no";
 }
@@ -96,9 +104,8 @@ Facts configuration(Learner& learner) {
   for (const auto& callback : learner.callbacks()) {
     callbacks.push_back(callback->name());
   }
-  const auto module = learner.model().module();
   Facts facts = {
-      {"model", module ? c10::demangle(typeid(*module).name()) : "TorchScript"},
+      {"model", model_name(learner.model())},
       {"parameters",
        fmt::format(
            "{}, {} trained, in {} layer groups",

@@ -21,13 +21,20 @@ add_test(NAME layering
 if(TERN_SANITIZE)
   set(sanitize_flags -fsanitize=${TERN_SANITIZE})
 endif()
-# An outside project finds the installed package, builds and runs.
+# An outside project finds the installed package, builds and runs: with GCC,
+# whatever compiled Tern, unless it needs the same sanitizers.
+find_program(TERN_OUTSIDE_COMPILER g++ DOC "Compiles the outside project of the test install")
+if(TERN_SANITIZE OR NOT TERN_OUTSIDE_COMPILER)
+  set(outside_compiler ${CMAKE_CXX_COMPILER})
+else()
+  set(outside_compiler ${TERN_OUTSIDE_COMPILER})
+endif()
 add_test(NAME install
   COMMAND ${CMAKE_COMMAND}
     -DBUILD=${PROJECT_BINARY_DIR}
     -DSOURCE=${CMAKE_CURRENT_LIST_DIR}/install
     -DGENERATOR=${CMAKE_GENERATOR}
-    -DCXX=${CMAKE_CXX_COMPILER}
+    -DCXX=${outside_compiler}
     -DCXX_FLAGS=${sanitize_flags}
     "-DLAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}"
     -DLIBDIR=${CMAKE_INSTALL_LIBDIR}

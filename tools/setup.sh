@@ -5,7 +5,7 @@
 
 torch_version=2.11.0
 packages=(
-  build-essential cmake ninja-build ccache git python3-venv
+  build-essential clang-16 lld-16 cmake ninja-build ccache git python3-venv
   libopencv-dev libjpeg-dev libarchive-dev libcurl4-openssl-dev
   libdeflate-dev zlib1g-dev libcli11-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev
   libgloo-dev
@@ -233,7 +233,7 @@ describe_machine() {
   (. /etc/os-release && echo "system      $PRETTY_NAME, $(uname -rm)")
   awk '/^MemTotal/ { printf "memory      %.0f GB\n", $2 / 1048576 }' \
     /proc/meminfo
-  for tool in cmake ninja g++ ccache python3; do
+  for tool in cmake ninja g++ clang++-16 ccache python3; do
     printf '%-11s %s\n' "$tool" "$(
       ("$tool" --version 2>/dev/null || echo not installed) | head -n 1
     )"

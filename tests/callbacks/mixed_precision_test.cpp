@@ -447,7 +447,7 @@ TEST(MixedPrecision, RefusesOptionsOutOfRange) {
       [&] { learn.to_fp16(fp16({.clip = -1.0})); },
       {"clip is -1"});
   EXPECT_EQ(learn.masters(), nullptr);
-  EXPECT_THROW(MixedPrecision(torch::kDouble), c10::ValueError);
+  EXPECT_THROW(MixedPrecision{torch::kDouble}, c10::ValueError);
   learn.add<LambdaCallback>(
       {.on_epoch_begin = [](Learner& l) { l.to_bf16(); }});
   expect_error<c10::Error>([&] { learn.fit(1); }, {"while fit runs"});
