@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <torch/types.h>
@@ -36,13 +39,25 @@ double of_main(Learner& learn, double value) {
 // infinity on purpose, as the mask of an attention does.
 std::string not_finite(Learner& learn) {
   const torch::NoGradGuard no_grad;
+  std::vector<std::string> names;
+  Tensors are_good;
+  const auto add = [&](const ModelTensor& tensor, const torch::Tensor& good) {
+    names.push_back(tensor.name);
+    are_good.push_back(
+        are_good.empty() ? good : good.to(are_good.front().device()));
+  };
   for (const ModelTensor& p : learn.model().parameters()) {
-    if (!p.tensor.isfinite().all().item<bool>()) return p.name;
+    add(p, p.tensor.isfinite().all());
   }
   for (const ModelTensor& b : learn.model().buffers()) {
-    if (b.tensor.isnan().any().item<bool>()) return b.name;
+    add(b, b.tensor.isnan().any().logical_not());
   }
-  return "";
+  if (names.empty()) return "";
+  // One wait for the device, for all of them.
+  const torch::Tensor read = torch::stack(are_good).cpu();
+  const bool* const good = read.const_data_ptr<bool>();
+  const auto at = std::find(good, good + names.size(), false) - good;
+  return at < std::ssize(names) ? names[at] : "";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -201,11 +202,24 @@ struct DataLoader::Epoch::Workers {
     const c10::ArrayRef<int64_t> indices(
         order.data() + begin,
         order.data() + end);
+    Batch made;
     try {
-      return dataset->get_batch(indices, context);
+      made = dataset->get_batch(indices, context);
     } catch (...) {
       rethrow_with_sample(*dataset, indices, context);
     }
+    if (made.size() != std::ssize(indices)) {
+      throw DataError(
+          dataset->describe(indices.front()),
+          fmt::format(
+              "the data set was asked for {} samples, beginning with this one "
+              "(sample {}), and gave inputs of length {}; get_batch must give "
+              "one row for each index",
+              indices.size(),
+              indices.front(),
+              made.size()));
+    }
+    return made;
   }
 
   void work() {

@@ -9,8 +9,8 @@ namespace tern {
 /// at::parallel_for: `f(begin, end)` on pieces of [begin, end), each at least
 /// `grain` long, by LibTorch's threads.
 ///
-/// LibTorch's is a template, and in a file that is compiled without GCC's OpenMP
-/// it runs everything on one thread without a word.
+/// LibTorch's is a template, and in a file that is compiled without GCC's
+/// OpenMP it runs everything on one thread without a word.
 void parallel_for(
     int64_t begin,
     int64_t end,

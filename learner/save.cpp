@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/random_id.h"
@@ -70,6 +71,18 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   return load_weights(path);
 }
 
+// `act`'s complaint about tensors, with the file that they are of.
+template <class Act>
+auto naming(const fs::path& file, const Act& act) {
+  try {
+    return act();
+  } catch (const c10::ValueError& error) {
+    C10_THROW_ERROR(
+        ValueError,
+        fmt::format("{}: {}", file.string(), message_of(error)));
+  }
+}
+
 }  // namespace
 
 StateDict Learner::state_dict() const {
@@ -118,14 +131,18 @@ Learner& Learner::load(
     const std::string& name,
     const LoadModelOptions& options) {
   const fs::path file = weights_file(*this, name);
-  LoadPlan plan = plan_load(
-      TrainingState::load_targets(*this),
-      load_weights(file),
-      options.weights);
+  LoadPlan plan = naming(file, [&] {
+    return plan_load(
+        TrainingState::load_targets(*this),
+        load_weights(file),
+        options.weights);
+  });
   if (options.with_optimizer) {
-    TrainingState::load_optimizer_state(
-        *this,
-        read_optimizer(file, TrainingState::optimizer_kind(*this)));
+    const StateDict state =
+        read_optimizer(file, TrainingState::optimizer_kind(*this));
+    naming(optimizer_file(file), [&] {
+      TrainingState::load_optimizer_state(*this, state);
+    });
   } else if (optimizer_) {
     optimizer_->state().clear();
   }

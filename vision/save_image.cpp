@@ -49,6 +49,12 @@ std::vector<uint8_t> png_of(const torch::Tensor& image) {
 }
 
 void save_image(const std::filesystem::path& file, const torch::Tensor& image) {
+  TORCH_CHECK_VALUE(
+      file.extension() == ".png" || file.extension() == ".PNG",
+      fmt::format(
+          "[save_image] the file is {}; expected a name that ends in .png, "
+          "which is what is written.",
+          file.string()));
   write_file(file, encoded(image, "[save_image] " + file.string() + ":"));
 }
 

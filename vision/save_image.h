@@ -13,8 +13,8 @@ namespace tern {
 ///
 /// \param image  [H, W] or [1 or 3, H, W] floating, in 0..1, what lies outside
 ///               is clamped; or [H, W] or [H, W, 1 or 3] kByte. Any device.
-/// \throws c10::ValueError for another shape or type, IoError if the file
-///         cannot be written.
+/// \throws c10::ValueError for another shape, type or ending than .png, IoError
+///         if the file cannot be written.
 void save_image(const std::filesystem::path& file, const torch::Tensor& image);
 
 /// The bytes of that file.

@@ -7,7 +7,7 @@
 
 #include "tern/learner/distributed/nccl_group.h"
 
-extern "C" __attribute__((visibility("default"))) void tern_make_nccl_group(
+extern "C" void tern_make_nccl_group(
     const c10::intrusive_ptr<c10d::Store>& store,
     int rank,
     int world_size,

@@ -259,6 +259,30 @@ class OddSampler final : public Sampler {
   std::vector<int64_t> indices_;
 };
 
+// Leaves out one sample in every batch, as a data set that skips broken files.
+class Skipping final : public Dataset {
+ public:
+  int64_t size() const override { return 8; }
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
+      const override {
+    return {{torch::zeros({static_cast<int64_t>(indices.size()) - 1, 1})}, {}};
+  }
+  std::string describe(int64_t index) const override {
+    return "row " + std::to_string(index);
+  }
+};
+
+TEST(DataLoader, RefusesABatchOfFewerSamplesThanWereAskedFor) {
+  for (const int64_t workers : {0, 2}) {
+    const DataLoader loader(
+        std::make_shared<Skipping>(),
+        {.batch_size = 4, .workers = workers});
+    expect_error<DataError>(
+        [&] { all_batches(loader, 0); },
+        {"row 0", "asked for 4 samples", "inputs of length 3"});
+  }
+}
+
 TEST(DataLoader, RefusesASamplerThatGivesOtherSamplesThanItSays) {
   const auto data = std::make_shared<TensorDataset>(
       Tensors{torch::arange(4)},

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -41,6 +42,29 @@ TEST_F(ParallelFor, CoversTheRangeOnce) {
     for (int64_t i = begin; i < end; ++i) ++visits[i];
   });
   for (int64_t i = 0; i < 1000; ++i) EXPECT_EQ(visits[i], i >= 10) << i;
+}
+
+TEST_F(ParallelFor, PassesOnWhatAnyThreadThrew) {
+  for (const int64_t bad : {0, 999}) {
+    const auto run = [&] {
+      parallel_for(0, 1000, 1, [&](int64_t begin, int64_t end) {
+        if (begin <= bad && bad < end) throw std::out_of_range("one of them");
+      });
+    };
+    EXPECT_THROW(run(), std::out_of_range) << bad;
+  }
+}
+
+TEST_F(ParallelFor, StartsNoThreadsWithinOneOfItsOwn) {
+  std::atomic<int> inner = 0;
+  parallel_for(0, 2, 1, [&](int64_t begin, int64_t end) {
+    EXPECT_TRUE(at::in_parallel_region());
+    EXPECT_EQ(at::get_thread_num(), begin);
+    EXPECT_EQ(end, begin + 1);
+    parallel_for(0, 1000, 1, [&](int64_t, int64_t) { ++inner; });
+  });
+  EXPECT_EQ(inner, 2);
+  EXPECT_FALSE(at::in_parallel_region());
 }
 
 TEST_F(ParallelFor, KeepsShortRangesOnOneThread) {

@@ -217,7 +217,7 @@ TEST(Load, TakesABodyIntoAModelWithAnotherHead) {
   const torch::Tensor head = wider.state_dict()["3.weight"].clone();
   expect_error<c10::ValueError>(
       [&] { wider.load("net", {.with_optimizer = false}); },
-      {"3.weight", "skip_mis_shaped"});
+      {"net.safetensors: ", "3.weight", "skip_mis_shaped"});
   wider.load(
       "net",
       {.weights = {.strict = false, .skip_mis_shaped = true},

@@ -61,6 +61,11 @@ TEST(SaveImage, SaysWhatIsNoPicture) {
         [&] { save_image(temp / "no.png", image); },
         {"no.png", "expected [H, W]"});
   }
+  expect_error<c10::ValueError>(
+      [&] {
+        save_image(temp / "a.jpg", torch::ones({2, 2}));
+      },
+      {"a.jpg", "ends in .png"});
   expect_error<IoError>(
       [&] {
         save_image(temp / "none" / "a.png", torch::ones({2, 2}));
