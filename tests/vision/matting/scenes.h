@@ -44,7 +44,9 @@ class Scenes {
 
   void write(const std::string& name, const torch::Tensor& image) const {
     make_folders((temp_ / name).parent_path());
-    save_image(temp_ / name, image);
+    // The bytes of a PNG, whatever the name says.
+    const auto bytes = png_of(image);
+    write_file(temp_ / name, bytes);
   }
 
   /// A disc of radius 6 in the middle, [size, size + 4] kByte.
