@@ -16,7 +16,8 @@
 #include <ATen/Version.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 #include <torch/version.h>
 
 #include "tern/kernels/load_cuda.h"
