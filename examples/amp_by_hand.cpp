@@ -27,7 +27,7 @@ Result train(torch::Device device, bool mixed) {
       torch::nn::ReLU(),
       torch::nn::Linear(512, 16));
   net->to(device);
-  const torch::Tensor x = torch::randn({512, 256}).to(device);
+  const torch::Tensor x = torch::randn({256, 256}).to(device);
   const torch::Tensor y = torch::tanh(x.slice(1, 0, 16));
 
   torch::optim::SGD optimizer(
