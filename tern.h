@@ -63,6 +63,7 @@
 #include "tern/learner/report.h"
 #include "tern/learner/save.h"
 #include "tern/learner/seed.h"
+#include "tern/learner/step_graph.h"
 #include "tern/learner/torchscript.h"
 #include "tern/learner/tta.h"
 #include "tern/learner/weights.h"

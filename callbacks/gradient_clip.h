@@ -30,6 +30,7 @@ class GradientClip final : public Callback {
   explicit GradientClip(Options options);
 
   void on_step(Learner& learn) override;
+  bool can_be_replayed() const override { return true; }
   int order() const override { return callback_order::kGradientClip; }
 
   /// The joint norm before the last clipping by norm: 0-dim kFloat on the

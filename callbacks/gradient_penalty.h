@@ -17,6 +17,7 @@ class GradientPenalty final : public Callback {
   explicit GradientPenalty(double weight = 1.0);
 
   void on_backward_begin(Learner& learn) override;
+  bool can_be_replayed() const override { return true; }
   int order() const override { return callback_order::kGradientPenalty; }
 
  private:

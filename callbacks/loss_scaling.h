@@ -34,6 +34,7 @@ class LossScaling : public Callback {
   void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
+  bool can_be_replayed() const override { return true; }
   int order() const override { return callback_order::kMixedPrecision; }
 
   /// Disabled when there is no loss scale: in bfloat16.

@@ -34,6 +34,8 @@ class TerminateOnNaN final : public Callback {
   void on_backward_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
+  /// On a device it looks at losses that were read, after the step.
+  bool can_be_replayed() const override { return true; }
   int order() const override { return callback_order::kTerminate; }
 
  private:

@@ -20,9 +20,11 @@ target_compile_features(tern_torch INTERFACE cxx_std_20)
 install(TARGETS ${tern_targets} EXPORT ternTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET tern_nccl)
-  install(TARGETS tern_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-endif()
+foreach(module tern_cuda_graph tern_nccl)
+  if(TARGET ${module})
+    install(TARGETS ${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
+endforeach()
 install(EXPORT ternTargets NAMESPACE tern:: DESTINATION ${tern_package})
 install(FILES tern.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tern)
 install(DIRECTORY ${tern_folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tern

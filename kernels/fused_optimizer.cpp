@@ -1,9 +1,13 @@
 #include "tern/kernels/fused_optimizer.h"
 
+#include <cstring>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "tern/kernels/dispatch_device.h"
 #include "tern/kernels/fused_optimizer_launch.h"
+#include "tern/kernels/fused_optimizer_math.h"
 #include "tern/kernels/step_unpacker.h"
 
 namespace tern {
@@ -18,13 +22,49 @@ void bump_versions(at::TensorList list) {
   }
 }
 
+template <class Args>
+torch::Tensor bytes_of(const Args& args, torch::Device device) {
+  const auto host = torch::empty({sizeof(Args)}, torch::kByte);
+  std::memcpy(host.data_ptr(), &args, sizeof(Args));
+  return host.to(device);
+}
+
+// Null where `tensor` is undefined.
+template <class Args>
+const Args*
+args_in(const char* where, const torch::Tensor& tensor, torch::Device device) {
+  if (!tensor.defined()) return nullptr;
+  TORCH_CHECK_VALUE(
+      tensor.scalar_type() == torch::kByte && tensor.is_contiguous() &&
+          tensor.numel() == sizeof(Args) && tensor.device() == device,
+      fmt::format(
+          "[{}] args_on_device is {} {} on {}; expected {} bytes on {}, as "
+          "to_tensor makes them of the same arguments.",
+          where,
+          tensor.numel(),
+          c10::toString(tensor.scalar_type()),
+          tensor.device().str(),
+          sizeof(Args),
+          device.str()));
+  return static_cast<const Args*>(tensor.const_data_ptr());
+}
+
 }  // namespace
+
+torch::Tensor to_tensor(const FusedSgdArgs& args, torch::Device device) {
+  return bytes_of(args, device);
+}
+
+torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device) {
+  return bytes_of(args, device);
+}
 
 void fused_sgd_(
     const OptimizerTensors& tensors,
     at::TensorList momentum_buffers,
     const FusedSgdArgs& args,
-    const GradState& grad_state) {
+    const GradState& grad_state,
+    const torch::Tensor& args_on_device) {
   if (tensors.params.empty()) {
     return;
   }
@@ -44,14 +84,23 @@ void fused_sgd_(
             : nullptr;
   }
   const auto count = static_cast<int64_t>(list.size());
+  const auto* there =
+      args_in<FusedSgdArgs>("fused_sgd_", args_on_device, unpacker.device());
   dispatch_device(
       unpacker.device(),
-      [&] { fused_sgd_cpu(list.data(), count, args, unpacker.grad_state()); },
+      [&] {
+        fused_sgd_cpu(
+            list.data(),
+            count,
+            args_now(args, there),
+            unpacker.grad_state());
+      },
       [&](auto stream) {
         return fused_sgd_cuda(
             list.data(),
             count,
             args,
+            there,
             unpacker.grad_state(),
             stream);
       });
@@ -66,7 +115,8 @@ void fused_adam_(
     at::TensorList exp_avg_sqs,
     at::TensorList max_exp_avg_sqs,
     const FusedAdamArgs& args,
-    const GradState& grad_state) {
+    const GradState& grad_state,
+    const torch::Tensor& args_on_device) {
   if (tensors.params.empty()) {
     return;
   }
@@ -90,14 +140,23 @@ void fused_adam_(
             : nullptr;
   }
   const auto count = static_cast<int64_t>(list.size());
+  const auto* there =
+      args_in<FusedAdamArgs>("fused_adam_", args_on_device, unpacker.device());
   dispatch_device(
       unpacker.device(),
-      [&] { fused_adam_cpu(list.data(), count, args, unpacker.grad_state()); },
+      [&] {
+        fused_adam_cpu(
+            list.data(),
+            count,
+            args_now(args, there),
+            unpacker.grad_state());
+      },
       [&](auto stream) {
         return fused_adam_cuda(
             list.data(),
             count,
             args,
+            there,
             unpacker.grad_state(),
             stream);
       });

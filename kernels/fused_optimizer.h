@@ -37,24 +37,35 @@ struct GradState {
   std::optional<torch::Tensor> found_inf;
 };
 
+/// The bytes of a kernel's arguments on `device`, for `args_on_device` below.
+torch::Tensor to_tensor(const FusedSgdArgs& args, torch::Device device);
+torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device);
+
 /// One SGD step over the list in one pass over memory.
 ///
 /// \param momentum_buffers  kFloat like `params`; empty when momentum is 0. A
 ///                          parameter's first step (`steps[i] == 0`) sets its
 ///                          buffer to the gradient whatever it held before, as
 ///                          torch.optim.SGD does.
+/// \param args_on_device  Undefined, or made by `to_tensor` on the device of
+/// the
+///                        parameters: the kernel takes its numbers from there
+///                        when it runs, and from `args` only whether there is
+///                        momentum. For steps that are recorded and replayed.
 /// \throws c10::ValueError if a size, type, device or layout differs from the
 ///         above; nothing has been written then.
 void fused_sgd_(
     const OptimizerTensors& tensors,
     at::TensorList momentum_buffers,
     const FusedSgdArgs& args,
-    const GradState& grad_state = {});
+    const GradState& grad_state = {},
+    const torch::Tensor& args_on_device = {});
 
 /// One Adam or AdamW step over the list in one pass over memory.
 ///
 /// \param exp_avgs, exp_avg_sqs  kFloat like `params`; the two moments.
 /// \param max_exp_avg_sqs        The same for amsgrad, else empty.
+/// \param args_on_device  As for `fused_sgd_`; `args` says whether amsgrad.
 /// \throws c10::ValueError if a size, type, device or layout differs from the
 ///         above; nothing has been written then.
 ///
@@ -67,6 +78,7 @@ void fused_adam_(
     at::TensorList exp_avg_sqs,
     at::TensorList max_exp_avg_sqs,
     const FusedAdamArgs& args,
-    const GradState& grad_state = {});
+    const GradState& grad_state = {},
+    const torch::Tensor& args_on_device = {});
 
 }  // namespace tern

@@ -159,6 +159,7 @@ template <class Optimizer>
 __global__ void __launch_bounds__(kThreads) step_kernel(
     const __grid_constant__ TensorTable<typename Optimizer::Tensor> table,
     const typename Optimizer::Args args,
+    const typename Optimizer::Args* __restrict__ args_on_device,
     const GradStatePointers state) {
   if (is_skipped(state)) {
     return;
@@ -168,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) step_kernel(
   // Two powers in double: once a block, not once a thread.
   __shared__ typename Optimizer::Step step;
   if (threadIdx.x == 0) {
-    step = Optimizer::make_step(args, *tensor.step);
+    step = Optimizer::make_step(args_now(args, args_on_device), *tensor.step);
   }
   __syncthreads();
   Chunk chunk;
@@ -213,12 +214,16 @@ int step_all(
     const typename Optimizer::Tensor* tensors,
     int64_t count,
     const typename Optimizer::Args& args,
+    const typename Optimizer::Args* args_on_device,
     const GradStatePointers& state,
     cudaStream_t stream) {
   cudaError_t status =
       for_each_table(tensors, count, [&](const auto& table, int32_t blocks) {
-        step_kernel<Optimizer>
-            <<<blocks, kThreads, 0, stream>>>(table, args, state);
+        step_kernel<Optimizer><<<blocks, kThreads, 0, stream>>>(
+            table,
+            args,
+            args_on_device,
+            state);
       });
   if (status != cudaSuccess) {
     return status;
@@ -245,18 +250,32 @@ int fused_sgd_cuda(
     const SgdTensor* tensors,
     int64_t count,
     const FusedSgdArgs& args,
+    const FusedSgdArgs* args_on_device,
     const GradStatePointers& grad_state,
     CUstream_st* stream) {
-  return step_all<Sgd>(tensors, count, args, grad_state, stream);
+  return step_all<Sgd>(
+      tensors,
+      count,
+      args,
+      args_on_device,
+      grad_state,
+      stream);
 }
 
 int fused_adam_cuda(
     const AdamTensor* tensors,
     int64_t count,
     const FusedAdamArgs& args,
+    const FusedAdamArgs* args_on_device,
     const GradStatePointers& grad_state,
     CUstream_st* stream) {
-  return step_all<Adam>(tensors, count, args, grad_state, stream);
+  return step_all<Adam>(
+      tensors,
+      count,
+      args,
+      args_on_device,
+      grad_state,
+      stream);
 }
 
 }  // namespace tern

@@ -46,17 +46,21 @@ void fused_adam_cpu(
     const FusedAdamArgs& args,
     const GradStatePointers& grad_state);
 
+/// \param args_on_device  nullptr, or device memory that the kernels read
+///                        instead of `args`.
 /// \return a cudaError_t. The list may be freed when the call returns.
 int fused_sgd_cuda(
     const SgdTensor* tensors,
     int64_t count,
     const FusedSgdArgs& args,
+    const FusedSgdArgs* args_on_device,
     const GradStatePointers& grad_state,
     CUstream_st* stream);
 int fused_adam_cuda(
     const AdamTensor* tensors,
     int64_t count,
     const FusedAdamArgs& args,
+    const FusedAdamArgs* args_on_device,
     const GradStatePointers& grad_state,
     CUstream_st* stream);
 

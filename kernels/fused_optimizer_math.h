@@ -8,6 +8,24 @@
 // The update of one element, once for the CPU and the CUDA kernels.
 namespace tern {
 
+/// The numbers of a step that may have been recorded: those in memory, if there
+/// are any, for the moments that the step was made with.
+TERN_ELEMENT_MATH FusedSgdArgs
+args_now(const FusedSgdArgs& args, const FusedSgdArgs* on_device) {
+  if (!on_device) return args;
+  FusedSgdArgs now = *on_device;
+  if (args.momentum == 0) now.momentum = 0;
+  return now;
+}
+
+TERN_ELEMENT_MATH FusedAdamArgs
+args_now(const FusedAdamArgs& args, const FusedAdamArgs* on_device) {
+  if (!on_device) return args;
+  FusedAdamArgs now = *on_device;
+  now.amsgrad = args.amsgrad;
+  return now;
+}
+
 /// What all elements of one parameter share in one SGD step.
 struct SgdStep {
   float lr, momentum, gradient_share, weight_decay, decay_factor;

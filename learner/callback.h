@@ -64,6 +64,11 @@ class Callback {
   /// then gets no events in the others.
   virtual bool writes_files() const { return false; }
 
+  /// Whether what it does from on_loss_begin to on_step_end asks the device for
+  /// the same work in each step, and nothing of the host: a CUDA graph then
+  /// replays it with the step, without a call. See learner/step_graph.h.
+  virtual bool can_be_replayed() const { return false; }
+
   /// Callbacks run in ascending order; equal ones as they were added.
   virtual int order() const { return 0; }
 

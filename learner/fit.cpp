@@ -11,6 +11,7 @@
 #include "tern/learner/autocast.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/scopes.h"
+#include "tern/learner/step_graph.h"
 
 namespace tern {
 
@@ -34,6 +35,7 @@ Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
 void Learner::train_epochs(int64_t epochs) {
   run(&Callback::on_train_begin);
   continue_from_checkpoint(/*in_epoch=*/false);
+  if (step_graph_) step_graph_->begin(*this);
   while (state_.epoch < epochs && !state_.stop_training && !stop_requested_) {
     state_.valid_loss = std::numeric_limits<double>::quiet_NaN();
     state_.last_metrics.clear();
@@ -69,22 +71,7 @@ void Learner::train_one_epoch() {
     s.skip_step = s.skip_zero_grad = false;
     start_batch(std::move(*batch));
     run(&Callback::on_batch_begin);
-    {
-      std::optional<AutocastGuard> autocast;
-      if (s.autocast_dtype) autocast.emplace(data_.device, s.autocast_dtype);
-      s.outputs = forward(s.batch_data.inputs);
-      run(&Callback::on_loss_begin);
-      s.loss_grad = s.loss = compute_loss();
-    }
-    run(&Callback::on_backward_begin);
-    s.loss_grad.backward();
-    s.loss = s.loss.detach();
-    s.loss_grad.reset();
-    run(&Callback::on_backward_end);
-    run(&Callback::on_step);
-    if (!s.skip_step) step();
-    run(&Callback::on_step_end);
-    if (!s.skip_zero_grad) zero_grad();
+    step_graph_ ? step_graph_->step(*this) : train_step();
     ++s.iteration;
     ++batches_done_;
     run(&Callback::on_batch_end);
@@ -94,6 +81,26 @@ void Learner::train_one_epoch() {
   }
   // Also when the loader was waited for in vain.
   if (stop_requested_) s.stop_training = true;
+}
+
+void Learner::train_step() {
+  TrainState& s = state_;
+  {
+    std::optional<AutocastGuard> autocast;
+    if (s.autocast_dtype) autocast.emplace(data_.device, s.autocast_dtype);
+    s.outputs = forward(s.batch_data.inputs);
+    run(&Callback::on_loss_begin);
+    s.loss_grad = s.loss = compute_loss();
+  }
+  run(&Callback::on_backward_begin);
+  s.loss_grad.backward();
+  s.loss = s.loss.detach();
+  s.loss_grad.reset();
+  run(&Callback::on_backward_end);
+  run(&Callback::on_step);
+  if (!s.skip_step) step();
+  run(&Callback::on_step_end);
+  if (!s.skip_zero_grad) zero_grad();
 }
 
 template <class Each>

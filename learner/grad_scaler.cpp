@@ -183,7 +183,8 @@ void GradScaler::update(double new_scale) {
   if (!enabled_) return;
   check_scaled("update");
   check_scale("new_scale should be a positive number, but", new_scale);
-  set_scale(torch::scalar_tensor(new_scale, torch::kFloat));
+  // Made where it is wanted: a CUDA graph may not read the host's memory later.
+  set_scale(torch::full({}, new_scale, scale_.options()));
 }
 
 void GradScaler::update(const torch::Tensor& new_scale) {

@@ -8,6 +8,7 @@
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/decoupled_weight_decay.h"
 #include "tern/learner/optim/hyper_parameters.h"
+#include "tern/learner/step_graph.h"
 
 namespace tern {
 
@@ -92,6 +93,7 @@ Learner& Learner::freeze_to(int64_t group) {
       if (!learns) parameter.tensor.mutable_grad().reset();
     }
   }
+  if (step_graph_) step_graph_->forget();
   return *this;
 }
 

@@ -19,6 +19,7 @@
 #include "tern/learner/progress_printer.h"
 #include "tern/learner/ranks.h"
 #include "tern/learner/resume.h"
+#include "tern/learner/step_graph.h"
 
 namespace tern {
 
@@ -100,6 +101,7 @@ Learner& Learner::add(std::shared_ptr<Callback> callback) {
       callback,
       [](const auto& a, const auto& b) { return a->order() < b->order(); });
   callbacks_.insert(after, std::move(callback));
+  if (step_graph_) step_graph_->forget();
   return *this;
 }
 
@@ -112,6 +114,7 @@ Learner& Learner::remove(const Callback& callback) {
   std::erase_if(callbacks_, [&](const auto& other) {
     return other.get() == &callback;
   });
+  if (step_graph_) step_graph_->forget();
   return *this;
 }
 

@@ -40,8 +40,10 @@ struct TrainingPlan;  // callbacks/plan.h
 struct TrainingPlanOptions;
 struct MaxBatchSizeOptions;  // callbacks/max_batch_size.h
 struct ReportOptions;        // learner/report.h
-struct AmpOptions;           // callbacks/amp.h
-struct FineTuneOptions;      // callbacks/one_cycle.h
+struct CudaGraphOptions;     // learner/step_graph.h
+class StepGraph;
+struct AmpOptions;       // callbacks/amp.h
+struct FineTuneOptions;  // callbacks/one_cycle.h
 struct FlatCosOptions;
 struct OneCycleOptions;
 struct SgdrOptions;
@@ -211,6 +213,18 @@ class Learner {
   /// Back to fp32 computation and weights, exactly the masters.
   Learner& to_fp32();
 
+  // ---- One launch a step; learner/step_graph.h ----
+
+  /// Records the training step as a CUDA graph and replays it, for nets whose
+  /// step is bound by launching kernels. Results stay those of the plain step;
+  /// where it cannot be replayed the plain step is made and the sink told why.
+  /// \throws c10::ValueError on a CPU.
+  Learner& to_cuda_graph();
+  Learner& to_cuda_graph(const CudaGraphOptions& options);
+  /// What makes the steps of a fit, or null: they are made as they stand.
+  const std::shared_ptr<StepGraph>& step_graph() const { return step_graph_; }
+  void set_step_graph(std::shared_ptr<StepGraph> graph);
+
   // ---- Several devices; learner/parallel_model.cpp ----
 
   /// Computes each batch on several devices at once, in this process; the first
@@ -378,6 +392,7 @@ class Learner {
 
  private:
   friend class LearnerSnapshot;  // learner/snapshot.h
+  friend class StepGraph;        // learner/step_graph.h
   friend class TrainingState;    // learner/training_state.h
   class FitScope;
   class EvalScope;
@@ -394,6 +409,7 @@ class Learner {
   std::exception_ptr run_all(void (Callback::*event)(Learner&), bool failed);
   void train_epochs(int64_t epochs);
   void train_one_epoch();
+  void train_step();
   void start_batch(Batch batch);
   void end_batch();
   Tensors forward(const Tensors& inputs);
@@ -445,6 +461,8 @@ class Learner {
   std::atomic<bool> stop_requested_ = false;
   std::shared_ptr<Ranks> ranks_;
   std::shared_ptr<TrainingShard> training_shard_;
+  std::shared_ptr<StepGraph> step_graph_;
+  bool is_parallel_ = false;
   // By what is divided; a shard keeps it.
   std::map<const Sampler*, std::shared_ptr<DataLoader>> shards_;
   std::atomic<bool> stop_wanted_ = false;

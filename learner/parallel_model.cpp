@@ -120,6 +120,7 @@ Learner& Learner::to_parallel(const std::vector<torch::Device>& devices) {
       "[Learner::to_parallel] this Learner is training; call it before or "
       "after fit.");
   model_ = parallel_model(model_, devices);
+  is_parallel_ = devices.size() > 1;
   return *this;
 }
 

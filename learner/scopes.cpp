@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/learner/step_graph.h"
 #include "tern/learner/training_state.h"
 
 namespace tern {
@@ -100,6 +101,7 @@ void Learner::FitScope::leave() {
   learner_.first_batch_ = 0;
   state.loss_grad.reset();
   learner_.end_batch();
+  if (learner_.step_graph_) learner_.step_graph_->end(learner_);
   learner_.is_fitting_ = false;
   is_open_ = false;
 }

@@ -77,17 +77,17 @@ bool acts(const Callback& callback, const Step& step) {
   return function_of(callback, step.event) != function_of(idle, step.event);
 }
 
-std::vector<std::string> acting(const Callbacks& callbacks, const Step& step) {
-  std::vector<std::string> names;
+Callbacks acting(const Callbacks& callbacks, const Step& step) {
+  Callbacks result;
   for (const auto& callback : callbacks) {
-    if (acts(*callback, step)) names.push_back(callback->name());
+    if (acts(*callback, step)) result.push_back(callback);
   }
-  return names;
+  return result;
 }
 
 }  // namespace
 
-std::vector<std::string> acting_at(
+Callbacks acting_at(
     const Callbacks& callbacks,
     void (Callback::*event)(Learner&)) {
   for (const Step& step : kSteps) {
@@ -103,7 +103,10 @@ std::vector<std::string> training_loop(const Callbacks& callbacks) {
       lines.emplace_back(step.text);
       continue;
     }
-    const auto names = acting(callbacks, step);
+    std::vector<std::string> names;
+    for (const auto& callback : acting(callbacks, step)) {
+      names.push_back(callback->name());
+    }
     lines.push_back(
         names.empty()
             ? step.text

@@ -7,8 +7,8 @@
 
 namespace tern {
 
-/// Names of the callbacks that act at `event`, in the order in which they run.
-std::vector<std::string> acting_at(
+/// The callbacks that act at `event`, in the order in which they run.
+Callbacks acting_at(
     const Callbacks& callbacks,
     void (Callback::*event)(Learner&));
 

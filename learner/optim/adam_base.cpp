@@ -74,11 +74,38 @@ FusedOptimizer::Buffers AdamBase<AdamOptions>::prepare_buffers(
 }
 
 template <class AdamOptions>
+FusedAdamArgs AdamBase<AdamOptions>::args_of(
+    const torch::optim::OptimizerOptions& group_options) const {
+  const auto& options = static_cast<const Options&>(group_options);
+  return {
+      .lr = options.lr(),
+      .beta1 = std::get<0>(options.betas()),
+      .beta2 = std::get<1>(options.betas()),
+      .eps = options.eps(),
+      .weight_decay = options.weight_decay(),
+      .amsgrad = options.amsgrad(),
+      .decoupled_weight_decay = decoupled_weight_decay()};
+}
+
+template <class AdamOptions>
+torch::Tensor AdamBase<AdamOptions>::rates_of(
+    const torch::optim::OptimizerOptions& options,
+    torch::Device device) const {
+  return to_tensor(args_of(options), device);
+}
+
+template <class AdamOptions>
+size_t AdamBase<AdamOptions>::moments_of(
+    const torch::optim::OptimizerOptions& options) const {
+  return static_cast<const Options&>(options).amsgrad() ? 3 : 2;
+}
+
+template <class AdamOptions>
 void AdamBase<AdamOptions>::run_kernel(
     const TensorLists& lists,
-    const torch::optim::OptimizerOptions& group_options,
+    const torch::optim::OptimizerOptions& options,
     const GradState& grad_state) const {
-  const auto& options = static_cast<const Options&>(group_options);
+  const FusedAdamArgs args = args_of(options);
   const auto moments = [&lists](size_t k) {
     return at::TensorList(lists.buffers[k].data(), lists.size);
   };
@@ -86,15 +113,10 @@ void AdamBase<AdamOptions>::run_kernel(
       lists.kernel_tensors(),
       moments(0),
       moments(1),
-      options.amsgrad() ? moments(2) : at::TensorList(),
-      {.lr = options.lr(),
-       .beta1 = std::get<0>(options.betas()),
-       .beta2 = std::get<1>(options.betas()),
-       .eps = options.eps(),
-       .weight_decay = options.weight_decay(),
-       .amsgrad = options.amsgrad(),
-       .decoupled_weight_decay = decoupled_weight_decay()},
-      grad_state);
+      args.amsgrad ? moments(2) : at::TensorList(),
+      args,
+      grad_state,
+      lists.rates);
 }
 
 template <class AdamOptions>

@@ -35,6 +35,11 @@ class AdamBase : public FusedOptimizer {
       FusedParamState& state,
       const torch::Tensor& param,
       const torch::optim::OptimizerOptions& options) const final;
+  torch::Tensor rates_of(
+      const torch::optim::OptimizerOptions& options,
+      torch::Device device) const final;
+  size_t moments_of(const torch::optim::OptimizerOptions& options) const final;
+  FusedAdamArgs args_of(const torch::optim::OptimizerOptions& options) const;
   void run_kernel(
       const TensorLists& lists,
       const torch::optim::OptimizerOptions& options,

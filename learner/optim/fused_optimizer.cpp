@@ -118,9 +118,14 @@ void FusedOptimizer::step_all(const GradState& grad_state) {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     for (auto& [device, lists] : lists_[group]) {
       if (lists.size != 0) {
+        const auto& options = param_groups_[group].options();
+        if (rates_on_device_ && !lists.rates.defined()) {
+          lists.rates = rates_of(options, device);
+        }
+        lists.moments = moments_of(options);
         run_kernel(
             lists,
-            param_groups_[group].options(),
+            options,
             {.grad_scale = on(device, grad_state.grad_scale),
              .found_inf = on(device, grad_state.found_inf)});
       }
@@ -129,6 +134,29 @@ void FusedOptimizer::step_all(const GradState& grad_state) {
     }
   }
   if (shard_ && shard_->after_step) shard_->after_step();
+}
+
+void FusedOptimizer::rates_on_device(bool on) {
+  rates_on_device_ = on;
+  for (auto& of_group : lists_) {
+    for (auto& [device, lists] : of_group) lists.rates.reset();
+  }
+}
+
+bool FusedOptimizer::write_rates() {
+  bool as_recorded = false, all_fit = true;
+  for (size_t group = 0; group < lists_.size(); ++group) {
+    const auto& options = param_groups_[group].options();
+    for (auto& [device, lists] : lists_[group]) {
+      if (!lists.rates.defined()) continue;
+      as_recorded = true;
+      all_fit = all_fit && lists.moments == moments_of(options);
+      lists.rates.copy_(
+          rates_of(options, torch::kCPU),
+          /*non_blocking=*/true);
+    }
+  }
+  return as_recorded && all_fit;
 }
 
 void FusedOptimizer::set_shard(std::optional<Shard> shard) {

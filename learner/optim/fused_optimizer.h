@@ -65,6 +65,16 @@ class FusedOptimizer : public torch::optim::Optimizer,
   /// seeing all gradients. Unset: every parameter again.
   void set_shard(std::optional<Shard> shard);
 
+  /// For a step that is recorded once and replayed (learner/step_graph.h): from
+  /// now on the kernels read the rates and the other numbers of their group
+  /// from memory on the device, as `write_rates` left them there. false: from
+  /// the groups again.
+  void rates_on_device(bool on);
+  /// Brings what the groups hold now to the device; nobody waits for it.
+  /// \return whether a step that was recorded before can take them: its tensors
+  ///         are those of now, and so are the moments that it keeps.
+  bool write_rates();
+
   /// An empty state of the kind that this optimizer keeps of a parameter.
   virtual std::unique_ptr<FusedParamState> new_state() const = 0;
 
@@ -84,6 +94,8 @@ class FusedOptimizer : public torch::optim::Optimizer,
     std::array<std::vector<torch::Tensor>, 3> buffers;  // Buffers, turned
     bool has_weights = false;
     size_t size = 0;
+    torch::Tensor rates;  // what the kernel reads; undefined: the options
+    size_t moments = 0;   // that the kernel was run with
   };
 
   /// \param name  For errors, e.g. "tern::optim::Adam".
@@ -102,6 +114,13 @@ class FusedOptimizer : public torch::optim::Optimizer,
   virtual Buffers prepare_buffers(
       FusedParamState& state,
       const torch::Tensor& param,
+      const torch::optim::OptimizerOptions& options) const = 0;
+  /// The numbers of a group as its kernel takes them from memory.
+  virtual torch::Tensor rates_of(
+      const torch::optim::OptimizerOptions& options,
+      torch::Device device) const = 0;
+  /// How many moments a step with `options` keeps.
+  virtual size_t moments_of(
       const torch::optim::OptimizerOptions& options) const = 0;
   virtual void run_kernel(
       const TensorLists& lists,
@@ -125,6 +144,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
   torch::Tensor grad_scale_;
   std::unordered_map<c10::TensorImpl*, torch::Tensor> weights_;  // by master
   std::optional<Shard> shard_;
+  bool rates_on_device_ = false;
   /// Kept from step to step, so that a step allocates nothing: by group, then
   /// one for each device.
   std::vector<std::vector<std::pair<torch::Device, TensorLists>>> lists_;

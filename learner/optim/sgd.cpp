@@ -63,23 +63,40 @@ SGD::Buffers SGD::prepare_buffers(
   return {buffer};
 }
 
+FusedSgdArgs SGD::args_of(
+    const torch::optim::OptimizerOptions& group_options) const {
+  const auto& options = static_cast<const Options&>(group_options);
+  return {
+      .lr = options.lr(),
+      .momentum = options.momentum(),
+      .dampening = options.dampening(),
+      .weight_decay = options.weight_decay(),
+      .nesterov = options.nesterov(),
+      .decoupled_weight_decay = decoupled_weight_decay()};
+}
+
+torch::Tensor SGD::rates_of(
+    const torch::optim::OptimizerOptions& options,
+    torch::Device device) const {
+  return to_tensor(args_of(options), device);
+}
+
+size_t SGD::moments_of(const torch::optim::OptimizerOptions& options) const {
+  return args_of(options).momentum == 0 ? 0 : 1;
+}
+
 void SGD::run_kernel(
     const TensorLists& lists,
-    const torch::optim::OptimizerOptions& group_options,
+    const torch::optim::OptimizerOptions& options,
     const GradState& grad_state) const {
-  const auto& options = static_cast<const Options&>(group_options);
+  const FusedSgdArgs args = args_of(options);
   fused_sgd_(
       lists.kernel_tensors(),
-      options.momentum() == 0
-          ? at::TensorList()
-          : at::TensorList(lists.buffers[0].data(), lists.size),
-      {.lr = options.lr(),
-       .momentum = options.momentum(),
-       .dampening = options.dampening(),
-       .weight_decay = options.weight_decay(),
-       .nesterov = options.nesterov(),
-       .decoupled_weight_decay = decoupled_weight_decay()},
-      grad_state);
+      args.momentum == 0 ? at::TensorList()
+                         : at::TensorList(lists.buffers[0].data(), lists.size),
+      args,
+      grad_state,
+      lists.rates);
 }
 
 void SGD::write(torch::serialize::OutputArchive& archive) const {

@@ -33,6 +33,12 @@ class SGD final : public FusedOptimizer {
       FusedParamState& state,
       const torch::Tensor& param,
       const torch::optim::OptimizerOptions& options) const override;
+  torch::Tensor rates_of(
+      const torch::optim::OptimizerOptions& options,
+      torch::Device device) const override;
+  size_t moments_of(
+      const torch::optim::OptimizerOptions& options) const override;
+  FusedSgdArgs args_of(const torch::optim::OptimizerOptions& options) const;
   void run_kernel(
       const TensorLists& lists,
       const torch::optim::OptimizerOptions& options,

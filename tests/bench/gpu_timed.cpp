@@ -27,6 +27,7 @@
 #include "tern/learner/memory_meter.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/step_graph.h"
 #include "tern/tests/bench/checkerboard_net.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/models/resnet.h"
@@ -42,6 +43,7 @@ struct Arguments {
   std::string job, precision = "fp32", json;
   torch::Device device = torch::kCUDA;
   int64_t steps = 20;
+  bool graph = false;
   bool is_small() const { return device.is_cpu(); }
 };
 
@@ -109,6 +111,7 @@ Numbers train(
   options.sink = silent();
   Learner learn(data, model, std::move(options));
   set_precision(learn, arguments.precision);
+  if (arguments.graph && device.is_cuda()) learn.to_cuda_graph();
   double begin = 0, end = 0, loss = 0;
   learn.add<LambdaCallback>(
       {.on_batch_end =
@@ -290,6 +293,8 @@ Arguments read(int argc, char** argv) {
       *text->second = argv[i + 1];
     } else if (name == "--steps") {
       arguments.steps = std::stoll(argv[i + 1]);
+    } else if (name == "--graph") {
+      arguments.graph = std::string_view(argv[i + 1]) == "1";
     } else if (name == "--device") {
       arguments.device = torch::Device(argv[i + 1]);
     }
@@ -307,7 +312,7 @@ int main(int argc, char** argv) {
         stderr,
         "gpu_timed --job resnet50|mnist_cnn|checkerboard|adam|feed|augment "
         "--json FILE [--precision fp32|tf32|fp16|bf16|amp] "
-        "[--device cuda|cpu] [--steps N]\n");
+        "[--device cuda|cpu] [--steps N] [--graph 0|1]\n");
     return 2;
   }
   if (arguments.device.is_cuda() && !load_cuda()) {

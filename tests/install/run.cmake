@@ -36,12 +36,12 @@ file(GLOB programs ${folder}/build/line ${folder}/build/images)
 foreach(program IN LISTS programs)
   run(${program})
 endforeach()
-# What a program opens when it trains on several GPUs is found where it is now.
-if(EXISTS ${folder}/prefix/${LIBDIR}/libtern_nccl.so)
+# What a program opens when it trains on a GPU is found where it is now.
+if(EXISTS ${folder}/prefix/${LIBDIR}/libtern_cuda_graph.so)
   file(READ_ELF ${folder}/build/line RUNPATH places)
   string(FIND "${places}" "${folder}/prefix/${LIBDIR}" place)
   if(place EQUAL -1)
-    message(FATAL_ERROR "libtern_nccl.so is looked for in: ${places}")
+    message(FATAL_ERROR "libtern_cuda_graph.so is looked for in: ${places}")
   endif()
 endif()
 

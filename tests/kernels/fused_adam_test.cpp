@@ -396,6 +396,26 @@ TEST(FusedAdam, EqualsReferenceAtTheEndsOfThreads) {
   EXPECT_TRUE(lists_bit_equal(actual, expected));
 }
 
+TEST(FusedAdam, ReadsItsNumbersFromMemoryWhenAsked) {
+  const FusedAdamArgs old = {.lr = 0.5, .weight_decay = 0.3};
+  const FusedAdamArgs now = {
+      .lr = 0.01,
+      .beta1 = 0.8,
+      .weight_decay = 0.1,
+      .decoupled_weight_decay = true};
+  auto expected = make_step_lists({{7}, {2, 3}});
+  auto actual = expected.clone();
+  const auto step =
+      [](StepLists& l, const FusedAdamArgs& args, const torch::Tensor& at) {
+        fused_adam_(l.tensors(), l.exp_avgs, l.exp_avg_sqs, {}, args, {}, at);
+      };
+  step(expected, now, {});
+  const torch::Tensor memory = to_tensor(old, torch::kCPU);
+  memory.copy_(to_tensor(now, torch::kCPU));
+  step(actual, old, memory);
+  EXPECT_TRUE(lists_bit_equal(actual, expected));
+}
+
 TEST(FusedAdam, EmptyListsDoNothing) {
   EXPECT_NO_THROW(fused_adam_({}, {}, {}, {}, kAdamW));
 }

@@ -163,5 +163,29 @@ TEST(FusedOptimizerChecks, RejectsMomentumBuffersWithoutMomentum) {
   }
 }
 
+TEST(FusedOptimizerChecks, RejectsArgumentsOfAnotherKernelInMemory) {
+  auto lists = make_step_lists({{4}});
+  const auto before = lists.clone();
+  try {
+    fused_adam_(
+        lists.tensors(),
+        lists.exp_avgs,
+        lists.exp_avg_sqs,
+        {},
+        {},
+        {},
+        to_tensor(FusedSgdArgs{}, torch::kCPU));
+    FAIL() << "did not throw";
+  } catch (const c10::ValueError& error) {
+    EXPECT_NE(
+        error.msg().find("[fused_adam_] args_on_device is 40 Byte on cpu; "
+                         "expected 48 bytes on cpu"),
+        std::string::npos)
+        << error.msg();
+  }
+  auto unchanged = before.clone();
+  EXPECT_TRUE(lists_bit_equal(lists, unchanged));
+}
+
 }  // namespace
 }  // namespace tern::test::fused_optimizer_checks_test

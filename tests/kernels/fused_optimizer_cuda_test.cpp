@@ -27,25 +27,33 @@ std::vector<torch::Tensor> none() {
 
 /// One Adam step; on a CPU as the reference does it.
 void adam(StepLists& lists, const FusedAdamArgs& args, const GradState& state) {
-  const auto step =
-      lists.params[0].is_cpu() ? &reference::fused_adam_ : &tern::fused_adam_;
-  step(
-      lists.tensors(),
-      lists.exp_avgs,
-      lists.exp_avg_sqs,
-      args.amsgrad ? lists.max_exp_avg_sqs : none(),
-      args,
-      state);
+  const auto max_exp_avg_sqs = args.amsgrad ? lists.max_exp_avg_sqs : none();
+  if (lists.params[0].is_cpu()) {
+    reference::fused_adam_(
+        lists.tensors(),
+        lists.exp_avgs,
+        lists.exp_avg_sqs,
+        max_exp_avg_sqs,
+        args,
+        state);
+  } else {
+    tern::fused_adam_(
+        lists.tensors(),
+        lists.exp_avgs,
+        lists.exp_avg_sqs,
+        max_exp_avg_sqs,
+        args,
+        state);
+  }
 }
 
 void sgd(StepLists& lists, const FusedSgdArgs& args, const GradState& state) {
-  const auto step =
-      lists.params[0].is_cpu() ? &reference::fused_sgd_ : &tern::fused_sgd_;
-  step(
-      lists.tensors(),
-      args.momentum != 0 ? lists.momentum_buffers : none(),
-      args,
-      state);
+  const auto buffers = args.momentum != 0 ? lists.momentum_buffers : none();
+  if (lists.params[0].is_cpu()) {
+    reference::fused_sgd_(lists.tensors(), buffers, args, state);
+  } else {
+    tern::fused_sgd_(lists.tensors(), buffers, args, state);
+  }
 }
 
 GradState grad_state(float scale, float found_inf, torch::Device device) {
@@ -181,6 +189,26 @@ TEST_F(FusedOptimizerCudaTest, UnalignedViewsEqualAlignedTensors) {
   adam(expected, {}, {});
   adam(views, {}, {});
   EXPECT_TRUE(lists_bit_equal(views, expected));
+}
+
+TEST_F(FusedOptimizerCudaTest, ReadsItsNumbersFromMemoryWhenAsked) {
+  const FusedAdamArgs old = {.lr = 0.5};
+  const FusedAdamArgs now = {
+      .lr = 0.01,
+      .weight_decay = 0.1,
+      .decoupled_weight_decay = true};
+  auto expected = make_step_lists({{1000}, {65537}}).to(torch::kCUDA);
+  auto actual = expected.clone();
+  adam(expected, now, {});
+  fused_adam_(
+      actual.tensors(),
+      actual.exp_avgs,
+      actual.exp_avg_sqs,
+      {},
+      old,
+      {},
+      to_tensor(now, actual.params[0].device()));
+  EXPECT_TRUE(lists_bit_equal(actual, expected));
 }
 
 TEST_F(FusedOptimizerCudaTest, RejectsTensorsOfTwoDevices) {

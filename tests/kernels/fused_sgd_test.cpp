@@ -211,6 +211,28 @@ TEST(FusedSgd, FirstStepAfterSkippedFirstStepIgnoresTheBuffer) {
   }
 }
 
+TEST(FusedSgd, ReadsItsNumbersFromMemoryWhenAsked) {
+  for (const double momentum : {0.0, 0.9}) {
+    const FusedSgdArgs old = {.lr = 0.5, .momentum = momentum};
+    FusedSgdArgs now = {
+        .lr = 0.01,
+        .momentum = momentum / 2,
+        .weight_decay = 0.1};
+    auto expected = make_step_lists({{7}, {2, 3}});
+    auto actual = expected.clone();
+    const auto step =
+        [&](StepLists& l, const FusedSgdArgs& args, const torch::Tensor& at) {
+          const at::TensorList none, buffers = l.momentum_buffers;
+          fused_sgd_(l.tensors(), momentum ? buffers : none, args, {}, at);
+        };
+    step(expected, now, {});
+    // Without buffers there is no momentum, whatever the memory says.
+    if (momentum == 0) now.momentum = 0.9;
+    step(actual, old, to_tensor(now, torch::kCPU));
+    EXPECT_TRUE(lists_bit_equal(actual, expected));
+  }
+}
+
 TEST(FusedSgd, PowerOfTwoGradScaleChangesNoBit) {
   auto plain = make_step_lists(small_shapes(), {.weight_type = torch::kHalf});
   auto scaled = plain.clone();

@@ -13,7 +13,10 @@ COMMAND = "./dev gpu"
 STEP = "step_seconds"
 
 
-def comparison(name, title, rows, job, precision="fp32", peer_job=None):
+def comparison(
+    name, title, rows, job, precision="fp32", peer_job=None, graph=(0, 0)
+):
+    """graph: whether Tern's step is a CUDA graph, whether the peer's is."""
     return Comparison(
         name=name,
         title=title,
@@ -21,8 +24,8 @@ def comparison(name, title, rows, job, precision="fp32", peer_job=None):
         peer_program="gpu_torch.py",
         tern_program=TERN_PROGRAM,
         options=["--precision", precision],
-        tern_options=["--job", job],
-        peer_options=["--job", peer_job or job],
+        tern_options=["--job", job, "--graph", str(graph[0])],
+        peer_options=["--job", peer_job or job, "--graph", str(graph[1])],
         rows=rows,
     )
 
@@ -52,12 +55,32 @@ COMPARISONS = [
             ("amp", 1, "`to_amp` against autocast in fp16 with GradScaler"),
         ]
     ),
-    comparison(
-        "mnist_cnn",
-        "Training step of a CNN for MNIST (16-32-10), batch 64, fused AdamW, "
-        "fp32, launch by launch",
-        steps(2),
-        "mnist_cnn",
+    *(
+        comparison(
+            f"resnet50_{precision}_graph",
+            f"The same step by `to_cuda_graph`, `to_{precision}`, against "
+            "PyTorch AMP launch by launch",
+            steps(1.05),
+            "resnet50",
+            precision,
+            graph=(1, 0),
+        )
+        for precision in ("fp16", "amp")
+    ),
+    *(
+        comparison(
+            f"mnist_cnn_{name}",
+            "Training step of a CNN for MNIST (16-32-10), batch 64, fused "
+            f"AdamW, fp32: {how}",
+            steps(goal),
+            "mnist_cnn",
+            graph=graph,
+        )
+        for name, goal, graph, how in [
+            ("eager", 2, (0, 0), "both launch by launch"),
+            ("graph", 2, (1, 0), "`to_cuda_graph`, PyTorch launch by launch"),
+            ("graphs", 1, (1, 1), "`to_cuda_graph` and PyTorch's CUDA graph"),
+        ]
     ),
     *(
         comparison(

@@ -1,0 +1,324 @@
+#include "tern/learner/step_graph.h"
+
+#include <functional>
+#include <utility>
+
+#include <c10/util/ScopeExit.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/optim/adam.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/amp.h"
+#include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/mixup.h"
+#include "tern/callbacks/one_cycle.h"
+#include "tern/callbacks/terminate_on_nan.h"
+#include "tern/learner/lambda_callback.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::step_graph_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+// Stands in for a CUDA graph: it repeats the work on the CPU and leaves the
+// results where the first time left them. Rates are read as a graph reads them,
+// from memory.
+class Repeated final : public DeviceGraph {
+ public:
+  void warm_up(const std::function<void()>& work) override { work(); }
+  Tensors record(const std::function<Tensors()>& work) override {
+    recording = true;
+    const auto done = c10::make_scope_exit([] { recording = false; });
+    work_ = work;
+    results_ = work();
+    is_first_ = true;
+    ++records;
+    return results_;
+  }
+  void replay() override {
+    if (std::exchange(is_first_, false)) return;
+    const Tensors now = work_();
+    for (size_t i = 0; i < now.size(); ++i) results_[i].copy_(now[i]);
+  }
+
+  static inline bool recording = false;
+  static inline int records = 0;
+
+ private:
+  std::function<Tensors()> work_;
+  Tensors results_;
+  bool is_first_ = false;
+};
+
+std::shared_ptr<StepGraph> repeated(CudaGraphOptions options = {}) {
+  Repeated::records = 0;
+  return std::make_shared<StepGraph>(options, torch::kCPU, [](torch::Device) {
+    return std::make_unique<Repeated>();
+  });
+}
+
+struct Case {
+  const char* name;
+  std::function<void(Learner&)> set_up;
+  OptimizerFactory optimizer = {};
+  int64_t samples = 256;  // batches of 32
+  int64_t replayed = 13;  // of 16, with 3 to warm up
+  std::string said = {};
+  int64_t dropout = 0;
+};
+
+struct Trained {
+  Tensors weights;  // masters and buffers too
+  std::vector<double> losses = {};
+  std::string said = {};
+  int64_t replayed = 0;
+};
+
+Tensors weights_of(Learner& learn) {
+  Tensors result;
+  for (const auto& item : learn.state_dict()) {
+    result.push_back(item.value().clone());
+  }
+  return result;
+}
+
+Trained train(const Case& c, bool graph) {
+  const auto sink = std::make_shared<MemorySink>();
+  DataBunch data = point_data();
+  data.train = std::make_shared<DataLoader>(
+      points(c.samples),
+      DataLoaderOptions{
+          .batch_size = 32,
+          .shuffle = true,
+          .training = true,
+          .workers = 0});
+  torch::nn::Sequential net = point_net();
+  if (c.dropout) net->push_back(torch::nn::Dropout(0.5));
+  Learner learn(data, net, {.optimizer = c.optimizer, .seed = 3, .sink = sink});
+  if (graph) learn.set_step_graph(repeated());
+  c.set_up(learn);
+  learn.fit_one_cycle(2, 1e-2);
+  Trained result;
+  result.weights = weights_of(learn);
+  result.losses = learn.recorder().losses_read();
+  for (const std::string& line : sink->lines) {
+    if (line.starts_with("to_cuda_graph: ")) result.said += line;
+  }
+  if (graph) result.replayed = learn.step_graph()->replayed();
+  return result;
+}
+
+class StepGraphTest : public testing::TestWithParam<Case> {};
+
+TEST_P(StepGraphTest, TrainsWithTheBitsOfPlainSteps) {
+  const Case& c = GetParam();
+  const Trained plain = train(c, false), replayed = train(c, true);
+  EXPECT_EQ(replayed.replayed, c.replayed);
+  EXPECT_EQ(replayed.losses, plain.losses);
+  EXPECT_TRUE(all_equal(replayed.weights, plain.weights));
+  if (c.said.empty()) {
+    EXPECT_EQ(replayed.said, "");
+  } else {
+    EXPECT_NE(replayed.said.find(c.said), std::string::npos) << replayed.said;
+  }
+}
+
+const auto nothing = [](Learner&) {};
+const auto fp16 = [](Learner& l) {
+  l.to_fp16({.clip = 1.0, .force_fp16 = true});
+};
+OptimizerFactory sgd() {
+  return optimizer<optim::SGD>(
+      torch::optim::SGDOptions(1e-2).momentum(0.9).nesterov(true));
+}
+
+// Waits for the device: what a graph cannot record.
+struct WaitingNet : torch::nn::Module {
+  WaitingNet() : net(register_module("net", point_net())) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    TORCH_CHECK(!Repeated::recording, "not permitted while recording");
+    return net->forward(x);
+  }
+  torch::nn::Sequential net;
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    Steps,
+    StepGraphTest,
+    testing::Values(
+        Case{.name = "fp32", .set_up = nothing},
+        Case{.name = "sgd", .set_up = nothing, .optimizer = sgd()},
+        Case{.name = "fp16", .set_up = fp16},
+        Case{
+            .name = "fp16_static",
+            .set_up =
+                [](Learner& l) {
+                  l.to_fp16({.loss_scale = 512, .force_fp16 = true});
+                }},
+        Case{.name = "bf16", .set_up = [](Learner& l) { l.to_bf16(); }},
+        Case{.name = "amp", .set_up = [](Learner& l) { l.to_amp(); }},
+        Case{.name = "dropout", .set_up = nothing, .dropout = 1},
+        Case{
+            .name = "clip",
+            .set_up =
+                [](Learner& l) {
+                  l.add<GradientClip>(0.1).add<TerminateOnNaN>();
+                }},
+        Case{
+            .name = "short_last_batch",
+            .set_up = nothing,
+            .samples = 250,
+            .replayed = 11,
+            .said = "another shape"},
+        Case{
+            .name = "freezing",
+            .set_up =
+                [](Learner& l) {
+                  l.split({"3"});
+                  l.add<LambdaCallback>(
+                      LambdaCallbackOptions{.on_epoch_begin = [](Learner& l) {
+                        l.freeze_to(l.state().epoch == 0 ? -1 : 0);
+                      }});
+                },
+            .replayed = 10},
+        Case{
+            .name = "momentum_that_comes",
+            .set_up =
+                [](Learner& l) {
+                  l.add<LambdaCallback>(LambdaCallbackOptions{
+                      .on_batch_begin =
+                          [](Learner& l) {
+                            const bool late = l.state().iteration >= 10;
+                            l.set_hyper_parameter(
+                                HyperParameter::momentum,
+                                {late ? 0.9 : 0.0});
+                          },
+                      .order = callback_order::kLast});
+                },
+            .optimizer = sgd(),
+            .replayed = 10},
+        Case{
+            .name = "loss_of_a_callback",
+            .set_up = [](Learner& l) { l.add<MixUp>(); },
+            .replayed = 0,
+            .said = "replaced the loss"},
+        Case{
+            .name = "gathered_gradients",
+            .set_up =
+                [](Learner& l) {
+                  l.add<LambdaCallback>(
+                      LambdaCallbackOptions{.on_batch_begin = [](Learner& l) {
+                        TrainState& s = l.state();
+                        s.skip_step = s.skip_zero_grad = s.batch % 2 == 0;
+                      }});
+                },
+            .replayed = 0,
+            .said = "leaves out the optimizer's step"},
+        Case{
+            .name = "callback_within",
+            .set_up =
+                [](Learner& l) {
+                  l.add<LambdaCallback>(
+                      LambdaCallbackOptions{.on_step_end = [](Learner&) {}});
+                },
+            .replayed = 0,
+            .said = "LambdaCallback acts within the step"},
+        Case{
+            .name = "torch_optimizer",
+            .set_up = nothing,
+            .optimizer =
+                optimizer<torch::optim::Adam>(torch::optim::AdamOptions(1e-2)),
+            .replayed = 0,
+            .said = "take one of tern::optim"}),
+    [](const auto& info) { return info.param.name; });
+
+Trained train_waiting(bool graph) {
+  const auto sink = std::make_shared<MemorySink>();
+  torch::manual_seed(1);
+  Learner learn(point_data(), std::make_shared<WaitingNet>(), {.sink = sink});
+  if (graph) learn.set_step_graph(repeated());
+  learn.to_fp16({.force_fp16 = true}).fit(2);
+  Trained result{.weights = weights_of(learn)};
+  for (const std::string& line : sink->lines) {
+    if (line.starts_with("to_cuda_graph: ")) result.said += line;
+  }
+  return result;
+}
+
+TEST(StepGraph, GoesOnWithoutWhenAStepCannotBeRecorded) {
+  const Trained plain = train_waiting(false), graph = train_waiting(true);
+  EXPECT_NE(
+      graph.said.find("not permitted while recording"),
+      std::string::npos);
+  EXPECT_TRUE(all_equal(graph.weights, plain.weights));
+}
+
+TEST(StepGraph, ReadsEachBatchInTheSamePlace) {
+  struct Net : torch::nn::Module {
+    Net() : net(register_module("net", point_net())) {}
+    torch::Tensor forward(const torch::Tensor& x) {
+      if (is_training()) places.push_back(x.const_data_ptr());
+      return net->forward(x);
+    }
+    torch::nn::Sequential net;
+    std::vector<const void*> places;
+  };
+  const auto net = std::make_shared<Net>();
+  Learner learn(point_data(), net, quiet());
+  learn.set_step_graph(repeated({.warm_up_steps = 1}));
+  learn.fit(1);
+  ASSERT_EQ(net->places.size(), 8u);
+  for (size_t i = 2; i < net->places.size(); ++i) {
+    EXPECT_EQ(net->places[i], net->places[1]);
+  }
+}
+
+TEST(StepGraph, ChecksLabelsOfReplayedBatchesAndLeavesAUsableLearner) {
+  const torch::Tensor x = torch::randn({64, 2});
+  torch::Tensor y = torch::zeros({64}, torch::kLong);
+  y[60] = 9;
+  DataBunch data = DataBunch::create(
+      std::make_shared<TensorDataset>(Tensors{x}, Tensors{y}),
+      nullptr,
+      {.batch_size = 8, .shuffle = false, .workers = 0});
+  data.device = torch::kCPU;
+  Learner learn(data, point_net(), quiet());
+  learn.set_step_graph(repeated());
+  expect_error<c10::Error>([&] { learn.fit(1); }, {"9"});
+  EXPECT_EQ(learn.step_graph()->replayed(), 4);
+  y[60] = 1;
+  learn.fit(1);
+  EXPECT_EQ(learn.step_graph()->replayed(), 5);
+}
+
+TEST(StepGraph, RecordsOnceAFit) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.set_step_graph(repeated());
+  learn.fit(3);
+  EXPECT_EQ(Repeated::records, 1);
+  learn.fit(1);
+  EXPECT_EQ(Repeated::records, 2);
+}
+
+TEST(StepGraph, RefusesWhatItCannotDo) {
+  Learner learn(point_data(), point_net(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.to_cuda_graph(); },
+      {"[Learner::to_cuda_graph]", "cpu", "needs a CUDA device"});
+  expect_error<c10::ValueError>(
+      [] { repeated({.warm_up_steps = 0}); },
+      {"warm_up_steps is 0"});
+  learn.add<LambdaCallback>(LambdaCallbackOptions{
+      .on_batch_end = [](Learner& l) { l.set_step_graph(nullptr); }});
+  expect_error<c10::Error>([&] { learn.fit(1); }, {"while fit runs"});
+}
+
+}  // namespace
+}  // namespace tern::step_graph_test
