@@ -59,6 +59,7 @@ class CudaGraph final : public DeviceGraph {
   void replay() override { graph_->replay(); }
 
  private:
+  // After a failure LibTorch is left in the middle of a recording.
   void give_up() {
     const auto pool = graph_->pool();
     try {
@@ -72,6 +73,16 @@ class CudaGraph final : public DeviceGraph {
     }
     static_cast<void>(cudaGetLastError());
     graph_.reset();
+    // The generator still takes itself for recorded, and would refuse to go on
+    // (pytorch#171263): a recording that succeeds sets it right.
+    try {
+      at::cuda::CUDAGraph whole;
+      whole.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+      const auto something =
+          torch::zeros({1}, torch::Device(torch::kCUDA, device_));
+      whole.capture_end();
+    } catch (...) {
+    }
   }
 
   c10::DeviceIndex device_;

@@ -108,7 +108,8 @@ TEST_F(StepGraphCudaTest, DropoutGoesOnBetweenReplays) {
 struct WaitingNet : torch::nn::Module {
   WaitingNet() : net(register_module("net", point_net())) {}
   torch::Tensor forward(const torch::Tensor& x) {
-    return x.sum().item<float>() > 1e6 ? x : net->forward(x);
+    const torch::Tensor noisy = torch::dropout(x, 0.1, is_training());
+    return x.sum().item<float>() > 1e6 ? x : net->forward(noisy);
   }
   torch::nn::Sequential net;
 };
@@ -123,7 +124,7 @@ TEST_F(StepGraphCudaTest, GoesOnWithoutWhenAStepCannotBeRecorded) {
   for (const std::string& line : sink->lines) said += line + "\n";
   EXPECT_NE(said.find("cannot be recorded"), std::string::npos) << said;
   EXPECT_EQ(learn.step_graph()->replayed(), 0);
-  // The device and its memory are as usable as before.
+  // The device, its memory and its random numbers are as usable as before.
   EXPECT_TRUE(
       torch::ones({1 << 20}, torch::kCUDA).sum().isfinite().item<bool>());
   learn.fit(1);
