@@ -1,5 +1,7 @@
 #include "tern/callbacks/loss_scaling.h"
 
+#include <algorithm>
+
 #include <torch/types.h>
 
 #include "tern/callbacks/only_one.h"
@@ -9,6 +11,20 @@
 #include "tern/learner/master_weights.h"
 
 namespace tern {
+
+namespace {
+
+bool are_on_one_device(const AmpAware& optimizer) {
+  const Tensors gradients = optimizer.gradients();
+  return std::all_of(
+      gradients.begin(),
+      gradients.end(),
+      [&](const torch::Tensor& g) {
+        return g.device() == gradients[0].device();
+      });
+}
+
+}  // namespace
 
 LossScaling::LossScaling(
     const GradScalerOptions& options,
@@ -81,14 +97,21 @@ StepResult LossScaling::read_on_cpu(
 StepResult LossScaling::step(
     Learner& learn,
     torch::optim::Optimizer& optimizer) {
-  const bool writes_weights = dynamic_cast<AmpAware*>(&optimizer) != nullptr;
-  if (clip_) {
+  auto* const fused = dynamic_cast<AmpAware*>(&optimizer);
+  const bool writes_weights = fused != nullptr;
+  // With masters the bits are nobody's but Tern's; without them, PyTorch's.
+  const bool clips_at_once = clip_ && fused && learn.masters() &&
+                             !is_unscaled_ && are_on_one_device(*fused);
+  if (clips_at_once) {
+    // the scaler does
+  } else if (clip_) {
     unscale(learn);
     clip_grad_norm_(optimizer, *clip_);
   } else if (learn.masters() && !writes_weights) {
     unscale(learn);
   }
-  StepResult result = scaler_.step(optimizer);
+  StepResult result = clips_at_once ? scaler_.step_clipped(optimizer, *clip_)
+                                    : scaler_.step(optimizer);
   if (result == StepResult::unknown) result = read_on_cpu(optimizer);
   if (learn.masters() && !writes_weights) {
     learn.masters()->copy_masters_to_weights();

@@ -8,14 +8,9 @@ namespace tern {
 
 torch::Tensor joint_norm(const Tensors& tensors) {
   if (tensors.empty()) return torch::zeros({});
-  Tensors norms;
-  norms.reserve(tensors.size());
   // A half's square overflows long before the half does: sum in float.
-  for (const torch::Tensor& tensor : tensors) {
-    norms.push_back(
-        at::linalg_vector_norm(tensor, 2, {}, false, torch::kFloat));
-  }
-  return at::linalg_vector_norm(torch::stack(norms));
+  return at::linalg_vector_norm(
+      torch::stack(at::_foreach_norm(tensors, 2, torch::kFloat)));
 }
 
 torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm) {

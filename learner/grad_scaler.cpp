@@ -12,6 +12,7 @@
 
 #include "tern/kernels/unscale_and_check.h"
 #include "tern/learner/amp_aware.h"
+#include "tern/learner/clip_grad.h"
 #include "tern/learner/grad_scaler_checks.h"
 
 namespace tern {
@@ -150,6 +151,40 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
   }
   record.stage = Stage::stepped;
   return result;
+}
+
+StepResult GradScaler::step_clipped(
+    torch::optim::Optimizer& optimizer,
+    double max_norm) {
+  auto* amp_aware = dynamic_cast<AmpAware*>(&optimizer);
+  TORCH_CHECK_VALUE(
+      amp_aware,
+      "[GradScaler] step_clipped: the optimizer does not read scaled gradients "
+      "itself; call unscale_, clip_grad_norm_ and step, or take one of "
+      "tern::optim.");
+  TORCH_CHECK_VALUE(
+      max_norm > 0,
+      fmt::format(
+          "[GradScaler] step_clipped: max_norm is {}; expected a number > 0.",
+          max_norm));
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor norm = joint_norm(amp_aware->gradients());
+  if (!enabled_) {
+    amp_aware->step_amp(clip_coefficient(norm, max_norm).reciprocal(), {});
+    return StepResult::stepped;
+  }
+  check_scaled("step_clipped");
+  Record& record = records_[&optimizer];
+  TORCH_CHECK(
+      record.stage == Stage::ready,
+      "[GradScaler] step_clipped() is being called after unscale_() or step(). "
+      "Call it alone, between backward() and update().");
+  const torch::Tensor found = norm.isfinite().logical_not().to(torch::kFloat);
+  const torch::Tensor scale = scale_.to(norm.device(), /*non_blocking=*/true);
+  amp_aware->step_amp(scale / clip_coefficient(norm / scale, max_norm), found);
+  record.found_inf[norm.device()] = found;
+  record.stage = Stage::stepped;
+  return StepResult::unknown;
 }
 
 void GradScaler::update() {

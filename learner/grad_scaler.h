@@ -104,6 +104,16 @@ class GradScaler {
   ///         or for LBFGS, which needs a closure.
   StepResult step(torch::optim::Optimizer& optimizer);
 
+  /// `step` of an AmpAware optimizer (tern::optim) with the joint norm of its
+  /// gradients brought down to `max_norm`. That norm, read from the scaled
+  /// gradients, is the check for overflow too, and the step divides by scale
+  /// and clipping at once: nothing is written but by the optimizer. With
+  /// `unscale_`, `clip_grad_norm_` and `step` the last bits may differ. \param
+  /// max_norm  > 0. A disabled scaler clips all the same. \throws as `step`;
+  /// c10::Error after `unscale_`; c10::ValueError for an
+  ///         optimizer that is not AmpAware.
+  StepResult step_clipped(torch::optim::Optimizer& optimizer, double max_norm);
+
   /// Moves the scale, once an iteration however many optimizers stepped.
   /// \throws c10::Error if no `step` or `unscale_` came before it.
   void update();

@@ -7,6 +7,7 @@
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/learner/clip_grad.h"
+#include "tern/learner/master_weights.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/op_calls.h"
@@ -106,18 +107,53 @@ TEST(GradientClip, StillLetsAnOverflowBeSkipped) {
   }
 }
 
-TEST(GradientClip, IsTheSameAsTheOptionOfToFp16) {
-  const auto train = [](bool option) {
-    Learner learn(point_data(), point_net(), quiet());
-    if (option) {
-      learn.to_fp16({.clip = 0.05, .force_fp16 = true});
-    } else {
-      learn.to_fp16({.force_fp16 = true}).add<GradientClip>(0.05);
+// The option reads the norm from the scaled 16-bit gradients and divides by
+// scale and clipping at once, so the last bits may differ.
+TEST(GradientClip, IsWhatTheOptionOfToFp16AndToBf16Does) {
+  for (const bool bf16 : {false, true}) {
+    for (const double norm : {0.05, 1e6}) {
+      const auto train = [&](bool option) {
+        Learner learn(point_data(), point_net(), quiet());
+        MixedPrecisionOptions options{.force_fp16 = !bf16};
+        if (option) options.clip = norm;
+        learn.to_fp16(options);
+        if (!option) learn.add<GradientClip>(norm);
+        learn.fit(2);
+        return parameters_of(learn.to_fp32());
+      };
+      const Tensors one = train(true), other = train(false);
+      for (size_t i = 0; i < one.size(); ++i) {
+        EXPECT_TRUE(one[i].allclose(other[i], 1e-3, 1e-5)) << bf16 << norm;
+      }
     }
-    learn.fit(2);
-    return parameters_of(learn.to_fp32());
+  }
+}
+
+// What the option saves: gradients are read, and never written.
+TEST(GradientClip, TheOptionOfToFp16LeavesTheGradientsScaled) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.to_fp16({.loss_scale = 1024, .clip = 0.01, .force_fp16 = true});
+  Tensors before;
+  const auto gradients = [&] {
+    Tensors all;
+    for (const ModelTensor& p : learn.model().parameters()) {
+      all.push_back(p.tensor.grad().clone());
+    }
+    return all;
   };
-  EXPECT_TRUE(all_equal(train(true), train(false)));
+  int64_t steps = 0;
+  learn.add<LambdaCallback>(
+      {.on_backward_end = [&](Learner&) { before = gradients(); },
+       .on_step_end =
+           [&](Learner& l) {
+             EXPECT_TRUE(all_equal(gradients(), before));
+             for (const torch::Tensor& m : l.masters()->masters()) {
+               EXPECT_FALSE(m.grad().defined());
+             }
+             ++steps;
+           }});
+  learn.fit(1);
+  EXPECT_EQ(steps, 8);
 }
 
 TEST(GradientClip, ReadsNothingBackFromTheDevice) {

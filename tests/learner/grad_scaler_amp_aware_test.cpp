@@ -67,6 +67,58 @@ TEST_F(GradScalerAmpAware, StepsOnGradientsThatWereUnscaledBefore) {
   EXPECT_TRUE(bit_equal(p.grad(), vector({1, 1, 1})));
 }
 
+// Gradients (3, 0, 4) times the scale: norm 5, clipped to 1.
+TEST_F(GradScalerAmpAware, ClipsWhileItStepsWithoutAnyHostRead) {
+  scaler.scale((p * vector({3, 0, 4})).sum()).backward();
+  test::HostReads reads;
+  EXPECT_EQ(scaler.step_clipped(optimizer, 1), StepResult::unknown);
+  scaler.update();
+  EXPECT_EQ(reads.count(), 0);
+  EXPECT_TRUE(p.allclose(vector({1 - .6F, 2, 3 - .8F}), 1e-5));
+  EXPECT_TRUE(bit_equal(p.grad(), vector({12, 0, 16})));
+  EXPECT_EQ(scaler.growth_tracker(), 1);
+}
+
+TEST_F(GradScalerAmpAware, ClippingThatFindsNothingToClipChangesNoBit) {
+  scaler.scale(p.sum()).backward();
+  scaler.step_clipped(optimizer, 100);
+  EXPECT_TRUE(bit_equal(p, vector({0, 1, 2})));
+}
+
+TEST_F(GradScalerAmpAware, SkipsAnOverflowThatTheNormFinds) {
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    scaler.scale(torch::ones({}));
+    p.mutable_grad() = vector({bad, 4, 4});
+    scaler.step_clipped(optimizer, 1);
+    EXPECT_EQ(scaler.found_inf(optimizer).item<float>(), 1);
+    scaler.update();
+    EXPECT_TRUE(bit_equal(p, vector({1, 2, 3})));
+  }
+  EXPECT_EQ(scaler.get_scale(), 0.5);
+}
+
+TEST_F(GradScalerAmpAware, ADisabledScalerClipsToo) {
+  GradScaler disabled({.device = torch::kCPU, .enabled = false});
+  (p * vector({3, 0, 4})).sum().backward();
+  EXPECT_EQ(disabled.step_clipped(optimizer, 1), StepResult::stepped);
+  EXPECT_TRUE(p.allclose(vector({1 - .6F, 2, 3 - .8F}), 1e-5));
+}
+
+TEST_F(GradScalerAmpAware, ClippingSaysWhatItCannotDo) {
+  scaler.scale(p.sum()).backward();
+  expect_error<c10::ValueError>(
+      [&] { scaler.step_clipped(optimizer, 0); },
+      {"max_norm is 0"});
+  torch::optim::SGD plain({p}, torch::optim::SGDOptions(1));
+  expect_error<c10::ValueError>(
+      [&] { scaler.step_clipped(plain, 1); },
+      {"call unscale_, clip_grad_norm_ and step"});
+  scaler.unscale_(optimizer);
+  expect_error<c10::Error>(
+      [&] { scaler.step_clipped(optimizer, 1); },
+      {"after unscale_()"});
+}
+
 TEST_F(GradScalerAmpAware, MultipliesTheOptimizersOwnScale) {
   optimizer.grad_scale(torch::tensor(2.f));
   scaler.scale(p.sum()).backward();
