@@ -107,10 +107,11 @@ class GradScaler {
   /// `step` of an AmpAware optimizer (tern::optim) with the joint norm of its
   /// gradients brought down to `max_norm`. That norm, read from the scaled
   /// gradients, is the check for overflow too, and the step divides by scale
-  /// and clipping at once: nothing is written but by the optimizer. With
-  /// `unscale_`, `clip_grad_norm_` and `step` the last bits may differ. \param
-  /// max_norm  > 0. A disabled scaler clips all the same. \throws as `step`;
-  /// c10::Error after `unscale_`; c10::ValueError for an
+  /// and clipping at once: nothing is written but by the optimizer. A factor of
+  /// the optimizer's own (FusedOptimizer::grad_scale) counts as norm. With
+  /// `unscale_`, `clip_grad_norm_` and `step` the last bits may differ.
+  /// \param max_norm  > 0. A disabled scaler clips all the same.
+  /// \throws as `step`; c10::Error after `unscale_`; c10::ValueError for an
   ///         optimizer that is not AmpAware.
   StepResult step_clipped(torch::optim::Optimizer& optimizer, double max_norm);
 
