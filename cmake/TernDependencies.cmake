@@ -53,6 +53,15 @@ target_link_libraries(tern_torch INTERFACE tern_fmt torch_cpu_library c10 Thread
 target_compile_options(tern_torch INTERFACE
   "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>>:-fclang-abi-compat=17>")
 
+# The Python that the LibTorch wheel is installed beside, if it is a wheel, for
+# the tests that compare with PyTorch or call it.
+if(TERN_TESTS)
+  # Torch_DIR may lead there through a link, and .. must start at its end.
+  file(REAL_PATH ${TORCH_INSTALL_PREFIX} torch_folder)
+  find_program(TERN_PYTHON python
+    PATHS ${torch_folder}/../../../../bin NO_DEFAULT_PATH DOC "Python with the LibTorch wheel")
+endif()
+
 if(TERN_VISION)
   if(NOT TERN_ARCHIVES)
     message(FATAL_ERROR "TERN_VISION needs TERN_ARCHIVES: image folders come as archives.")

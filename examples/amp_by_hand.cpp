@@ -12,7 +12,7 @@
 
 #include "notebook.h"
 
-constexpr int64_t kSteps = 101;
+constexpr int64_t kSteps = 51;
 
 struct Result {
   double first_loss, last_loss, seconds;
