@@ -1,4 +1,5 @@
-#include "tern/learner/device_graph.h"
+#include "tern/learner/cuda_graph.h"
+
 #include "tern/learner/open_module.h"
 
 namespace tern {

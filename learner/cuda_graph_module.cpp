@@ -9,7 +9,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "tern/learner/device_graph.h"
+#include "tern/learner/cuda_graph.h"
 
 namespace tern {
 namespace {

@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include "tern/data/message.h"
+#include "tern/learner/cuda_graph.h"
 #include "tern/learner/grad_scaler.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/fused_optimizer.h"
@@ -120,8 +120,9 @@ std::string StepGraph::obstacle(Learner& learn) const {
 }
 
 void StepGraph::say(Learner& learn, const std::string& text) {
-  if (said_ != text) learn.sink().line("to_cuda_graph: " + text + ".");
-  said_ = text;
+  if (said_.insert(text).second) {
+    learn.sink().line("to_cuda_graph: " + text + ".");
+  }
 }
 
 void StepGraph::step(Learner& learn) {

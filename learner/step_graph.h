@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 
 #include <torch/types.h>
@@ -71,7 +72,7 @@ class StepGraph {
   Batch batch_;      // what the recorded step reads; empty before
   Tensors results_;  // what it writes: the loss, then the outputs
   int64_t warm_steps_ = 0, replayed_ = 0;
-  std::string said_;  // the last reason
+  std::set<std::string> said_;  // in this fit
 };
 
 }  // namespace tern

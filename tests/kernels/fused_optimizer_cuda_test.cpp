@@ -28,22 +28,19 @@ std::vector<torch::Tensor> none() {
 /// One Adam step; on a CPU as the reference does it.
 void adam(StepLists& lists, const FusedAdamArgs& args, const GradState& state) {
   const auto max_exp_avg_sqs = args.amsgrad ? lists.max_exp_avg_sqs : none();
+  const auto step = [&](const auto& function) {
+    function(
+        lists.tensors(),
+        lists.exp_avgs,
+        lists.exp_avg_sqs,
+        max_exp_avg_sqs,
+        args,
+        state);
+  };
   if (lists.params[0].is_cpu()) {
-    reference::fused_adam_(
-        lists.tensors(),
-        lists.exp_avgs,
-        lists.exp_avg_sqs,
-        max_exp_avg_sqs,
-        args,
-        state);
+    step(reference::fused_adam_);
   } else {
-    tern::fused_adam_(
-        lists.tensors(),
-        lists.exp_avgs,
-        lists.exp_avg_sqs,
-        max_exp_avg_sqs,
-        args,
-        state);
+    step([](const auto&... a) { tern::fused_adam_(a...); });
   }
 }
 

@@ -1,10 +1,11 @@
+#include "tern/learner/cuda_graph.h"
+
 #include <cstdlib>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "tern/kernels/load_cuda.h"
-#include "tern/learner/device_graph.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::cuda_graph_test {
