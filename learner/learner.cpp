@@ -112,26 +112,32 @@ Learner& Learner::remove(const Callback& callback) {
       "measures. Remove the ProgressPrinter for a Learner that prints "
       "nothing, or use silent().");
   std::erase_if(callbacks_, [&](const auto& other) {
-    return other.get() == &callback;
+    if (other.get() != &callback) return false;
+    if (running_callback_) removed_callbacks_.push_back(other);
+    return true;
   });
   if (step_graph_) step_graph_->forget();
   return *this;
 }
 
-// By index and by copy of the pointer: a callback may add or remove callbacks,
-// itself too.
+// By index: a callback may add or remove callbacks, itself too. What it removes
+// lives until this is over.
 void Learner::run(void (Callback::*event)(Learner&)) {
   const bool is_main = is_main_process();
   // A callback may have the Learner validate, which calls callbacks again.
-  const auto leave = c10::make_scope_exit(
-      [this, outer = running_callback_] { running_callback_ = outer; });
+  const auto leave = c10::make_scope_exit([this, outer = running_callback_] {
+    running_callback_ = outer;
+    if (!outer) removed_callbacks_.clear();
+  });
   for (size_t i = 0; i < callbacks_.size(); ++i) {
     Callback* const callback = callbacks_[i].get();
-    const std::shared_ptr<Callback> keep = callbacks_[i];
     running_callback_ = callback;
     if (is_main || !callback->writes_files()) (callback->*event)(*this);
     if (i < callbacks_.size() && callbacks_[i].get() != callback) {
-      const auto at = std::find(callbacks_.begin(), callbacks_.end(), keep);
+      const auto at = std::find_if(
+          callbacks_.begin(),
+          callbacks_.end(),
+          [&](const auto& other) { return other.get() == callback; });
       // Removed: the next one has taken its place. Moved: go on behind it.
       i = at == callbacks_.end() ? i - 1 : at - callbacks_.begin();
     }

@@ -440,6 +440,7 @@ class Learner {
   std::shared_ptr<Recorder> recorder_;
   Callbacks callbacks_;  // in the order in which they run
   const Callback* running_callback_ = nullptr;
+  Callbacks removed_callbacks_;  // while callbacks run
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<MasterWeights> masters_;
   std::vector<std::vector<ModelTensor>> groups_;   // parameters by layer group

@@ -1,5 +1,7 @@
 #include "tern/learner/loss.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/nn/modules/loss.h>
@@ -160,19 +162,29 @@ void Loss::check_class_indices(
   if (outputs[0].dim() < 2) return;
   const int64_t classes = outputs[0].size(1);
   const torch::Tensor flat = target.contiguous();
-  const int64_t* index = flat.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < flat.numel(); ++i) {
-    TORCH_CHECK_INDEX(
-        (index[i] >= 0 && index[i] < classes) || index[i] == ignore_index_,
-        fmt::format(
-            "[Loss] target {} of the batch is class {}; the model has {} "
-            "outputs, so expected 0 to {}. Give the model an output for each "
-            "class, or correct the labels.",
-            i,
-            index[i],
-            classes,
-            classes - 1));
+  const int64_t* const first = flat.const_data_ptr<int64_t>();
+  const int64_t* const last = first + flat.numel();
+  const auto is_no_class = [classes, ignored = ignore_index_](int64_t index) {
+    return (static_cast<uint64_t>(index) >= static_cast<uint64_t>(classes)) &
+           (index != ignored);
+  };
+  // Masks have a class a pixel: without a branch the look is vectorised.
+  bool is_wrong = false;
+  for (const int64_t* at = first; at != last; ++at) {
+    is_wrong |= is_no_class(*at);
   }
+  if (!is_wrong) return;
+  const int64_t* const wrong = std::find_if(first, last, is_no_class);
+  TORCH_CHECK_INDEX(
+      false,
+      fmt::format(
+          "[Loss] target {} of the batch is class {}; the model has {} "
+          "outputs, so expected 0 to {}. Give the model an output for each "
+          "class, or correct the labels.",
+          wrong - first,
+          *wrong,
+          classes,
+          classes - 1));
 }
 
 torch::Tensor activate(const torch::Tensor& pred, Activation activation) {

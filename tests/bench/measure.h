@@ -69,28 +69,46 @@ struct Measured {
   double ratio;
 };
 
+/// Rounds of both sides in turn, and the medians of them all.
+class Rounds {
+ public:
+  /// After three to warm up.
+  void run(
+      const std::function<void()>& ours,
+      const std::function<void()>& theirs,
+      int rounds) {
+    for (int round = -3; round < rounds; ++round) {
+      // Who goes first alternates: the second finds the caches used.
+      double a = 0, b = 0;
+      if (round % 2 == 0) {
+        a = seconds(ours);
+        b = seconds(theirs);
+      } else {
+        b = seconds(theirs);
+        a = seconds(ours);
+      }
+      if (round < 0) continue;
+      ours_.push_back(a);
+      theirs_.push_back(b);
+      ratios_.push_back(b / a);
+    }
+  }
+
+  Measured medians() const {
+    return {median(ours_), median(theirs_), median(ratios_)};
+  }
+
+ private:
+  std::vector<double> ours_, theirs_, ratios_;
+};
+
 inline Measured measure(
     const std::function<void()>& ours,
     const std::function<void()>& theirs,
     int rounds = 31) {
-  std::vector<double> our_times, their_times, ratios;
-  for (int round = -3; round < rounds; ++round) {
-    // Who goes first alternates: the second finds the caches used.
-    double a = 0, b = 0;
-    if (round % 2 == 0) {
-      a = seconds(ours);
-      b = seconds(theirs);
-    } else {
-      b = seconds(theirs);
-      a = seconds(ours);
-    }
-    if (round >= 0) {  // the first three warm up
-      our_times.push_back(a);
-      their_times.push_back(b);
-      ratios.push_back(b / a);
-    }
-  }
-  return {median(our_times), median(their_times), median(ratios)};
+  Rounds both;
+  both.run(ours, theirs, rounds);
+  return both.medians();
 }
 
 /// Prints one claim; false if `ratio` misses `goal`.
