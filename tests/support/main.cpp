@@ -1,7 +1,9 @@
-// Several test files share a program. `program --file=learner/save` runs the
-// tests of tests/learner/save_test.cpp alone; without it, all run.
+// Several test files share a program. `program --file=learner/save,learner/fit`
+// runs the tests of tests/learner/save_test.cpp and fit_test.cpp alone; without
+// it, all run.
 
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -32,15 +34,19 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   constexpr std::string_view kFile = "--file=";
   if (argc > 1 && std::string_view(argv[1]).starts_with(kFile)) {
-    const std::string file = argv[1] + kFile.size();
-    const std::string filter = filter_of(file);
-    if (filter.empty()) {
-      std::fprintf(
-          stderr,
-          "%s has no test of %s_test.cpp.\n",
-          argv[0],
-          file.c_str());
-      return 1;
+    std::string filter, file;
+    std::istringstream files(argv[1] + kFile.size());
+    while (std::getline(files, file, ',')) {
+      const std::string more = filter_of(file);
+      if (more.empty()) {
+        std::fprintf(
+            stderr,
+            "%s has no test of %s_test.cpp.\n",
+            argv[0],
+            file.c_str());
+        return 1;
+      }
+      filter += (filter.empty() ? "" : ":") + more;
     }
     GTEST_FLAG_SET(filter, filter);
   }
