@@ -128,7 +128,7 @@ TEST(MattingRefine, TrainsInALearnerInEachPrecision) {
                               .detach()
                               .to(torch::kFloat)
                               .clone();
-    learn.fit(2, {5e-5, 5e-5, 1e-4, 3e-2});
+    learn.fit(1, {5e-5, 5e-5, 1e-4, 3e-2});
     const Tensor after =
         net->named_parameters()["refiner.conv1.weight"].detach();
     EXPECT_TRUE(std::isfinite(learn.recorder().epochs().back().train_loss));
