@@ -2,8 +2,11 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 
 #include <gtest/gtest.h>
+
+#include "tern/data/untar_data.h"
 
 /// Defines `folder` as the folder of the real data, named by TERN_DATA. Where
 /// that is unset the test is skipped, and under CI it fails.
@@ -16,3 +19,18 @@
     GTEST_SKIP() << "TERN_DATA is not set, so there is no real data"; \
   }                                                                   \
   const std::filesystem::path folder(std::getenv("TERN_DATA"))
+
+namespace tern {
+
+/// The folder with the content of an archive of the real data: extracted once
+/// for all tests of a build, so only to be read.
+inline std::filesystem::path unpacked(const std::filesystem::path& archive) {
+  const std::string name = archive.stem().string();
+  const std::string url = "https://none/" + archive.filename().string();
+  const DatasetFile file{.url = url, .sha256 = {}};
+  return untar_data(
+      {name, {&file, 1}},
+      {.data = archive.parent_path(), .allow_stand_in = false});
+}
+
+}  // namespace tern

@@ -1,21 +1,13 @@
-#include <cstdlib>
 #include <string>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
 #include "tern/vision/image_data_bunch.h"
 
 namespace tern::mnist_sample_test {
 namespace {
-
-void unpack(const std::filesystem::path& archive, const TempFolder& folder) {
-  const std::string command =
-      "tar -xzf '" + archive.string() + "' -C '" + folder.path().string() + "'";
-  ASSERT_EQ(std::system(command.c_str()), 0);
-}
 
 struct Summary {
   int64_t images = 0, batches = 0;
@@ -45,13 +37,11 @@ Summary summary_of(const DataLoader& loader, int64_t epoch) {
 
 TEST(MnistSample, ComesInTheSameBatchesForAnyNumberOfWorkers) {
   TERN_REQUIRE_DATA(folder);
-  const TempFolder temp;
-  unpack(folder / "mnist_sample.tgz", temp);
+  const auto images = untar_data(urls::mnist_sample, {.data = folder});
   Summary expected;
   for (const int64_t workers : {0, 1, 8}) {
-    const DataBunch data = ImageDataBunch::from_folder(
-        temp / "mnist_sample",
-        {.workers = workers});
+    const DataBunch data =
+        ImageDataBunch::from_folder(images, {.workers = workers});
     EXPECT_EQ(data.classes, (std::vector<std::string>{"3", "7"}));
     EXPECT_EQ(data.train->dataset().size(), 12396);
     EXPECT_EQ(data.valid->dataset().size(), 2038);

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/formats/tar_extract.h"
-#include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
 #include "tern/vision/data_block.h"
 #include "tern/vision/image_data_bunch.h"
@@ -27,15 +25,14 @@ std::vector<int64_t> sums_of(const DataLoader& loader) {
 
 TEST(RealImages, PhotographsGiveTheSameBatchesForAnyNumberOfWorkers) {
   TERN_REQUIRE_DATA(folder);
-  const TempFolder temp;
-  extract_tar_into(folder / "clothing/clothing.tar", temp.path());
-  const auto report = verify_images(temp / "validation");
+  const auto clothing = unpacked(folder / "clothing/clothing.tar");
+  const auto report = verify_images(clothing / "validation");
   EXPECT_EQ(report.checked, 341);
   EXPECT_TRUE(report.bad.empty());
   std::vector<int64_t> expected;
   for (const int64_t workers : {0, 1, 8}) {
     const DataBunch data = ImageDataBunch::from_folder(
-        temp / "validation",
+        clothing / "validation",
         {.size = ImageSize{96, 96},
          .transforms = get_transforms(),
          .resize = ResizeMethod::crop,
@@ -49,13 +46,12 @@ TEST(RealImages, PhotographsGiveTheSameBatchesForAnyNumberOfWorkers) {
 
 TEST(RealImages, StreetScenesComeWithTheirMasks) {
   TERN_REQUIRE_DATA(folder);
-  const TempFolder temp;
-  extract_tar_into(folder / "camvid/camvid_small.tar", temp.path());
+  const auto camvid = unpacked(folder / "camvid/camvid_small.tar");
   const DataBlock block{
-      .items = items_from_folder(temp / "val"),
+      .items = items_from_folder(camvid / "val"),
       .label = label_from_func([&](const ImageItem& item) {
         const std::filesystem::path path = item.path;
-        return (temp / "valannot" / path.filename()).string();
+        return (camvid / "valannot" / path.filename()).string();
       }),
       .target = TargetKind::mask,
       .classes =
