@@ -23,21 +23,6 @@
 
 namespace tern {
 
-namespace {
-
-std::string shapes(const Tensors& tensors) {
-  std::vector<std::string> texts;
-  for (const torch::Tensor& tensor : tensors) {
-    texts.push_back(fmt::format(
-        "[{}] {}",
-        fmt::join(tensor.sizes(), ", "),
-        c10::toString(tensor.scalar_type())));
-  }
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
-
-}  // namespace
-
 Learner::Learner(DataBunch data, Model model, LearnerOptions options)
     : data_(std::move(data)),
       model_(std::move(model)),
@@ -203,14 +188,7 @@ Tensors Learner::forward(const Tensors& inputs) {
     return model_.forward(inputs);
   } catch (const c10::Error& error) {
     explain_out_of_memory(error, "the forward pass");
-    const std::string reason = error.what_without_backtrace();
-    throw c10::ValueError(
-        {__func__, __FILE__, __LINE__},
-        fmt::format(
-            "[Learner] the model cannot take this batch: inputs are {}; {}. "
-            "Make the data set's samples and the model's first layer agree.",
-            shapes(inputs),
-            reason.substr(0, reason.find('\n'))));
+    throw;
   }
 }
 
@@ -224,7 +202,7 @@ torch::Tensor Learner::compute_loss() {
                              : options_.loss(state_.outputs, targets);
   } catch (const c10::Error& error) {
     explain_out_of_memory(error, "the loss");
-    const std::string reason = error.what_without_backtrace();
+    const std::string reason = reason_of(error);
     if (reason.starts_with('[')) throw;  // a sentence already
     throw c10::ValueError(
         {__func__, __FILE__, __LINE__},
@@ -232,9 +210,9 @@ torch::Tensor Learner::compute_loss() {
             "[Learner] the loss cannot compare these: outputs are {}, targets "
             "{}; {}. Make the model's outputs and the data set's targets what "
             "the loss expects.",
-            shapes(state_.outputs),
-            shapes(targets),
-            reason.substr(0, reason.find('\n'))));
+            shapes_of(state_.outputs),
+            shapes_of(targets),
+            reason));
   }
   TORCH_CHECK_VALUE(
       !state_.training || loss.requires_grad(),

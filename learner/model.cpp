@@ -9,6 +9,9 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/types.h>
 
+#include "tern/data/error_text.h"
+#include "tern/learner/out_of_memory.h"
+
 namespace tern {
 
 namespace {
@@ -110,6 +113,23 @@ std::vector<ModelTensor> NnModel::state() const {
 
 Model::Model(std::shared_ptr<ModelImpl> impl) : impl_(std::move(impl)) {
   TORCH_CHECK_VALUE(impl_, "[Model] the pointer is null; expected a network.");
+}
+
+Tensors Model::forward(const Tensors& inputs) {
+  try {
+    return impl_->forward(inputs);
+  } catch (const c10::Error& error) {
+    const std::string reason = reason_of(error);
+    // A sentence already, or not the inputs' fault.
+    if (reason.starts_with('[') || is_out_of_memory(error)) throw;
+    throw c10::ValueError(
+        {__func__, __FILE__, __LINE__},
+        fmt::format(
+            "[Model] the model cannot take inputs of {}; {}. Make the samples "
+            "and the model's first layer agree.",
+            shapes_of(inputs),
+            reason));
+  }
 }
 
 }  // namespace tern

@@ -156,7 +156,9 @@ class Model {
   Model(const Model&) = default;
   Model& operator=(const Model&) = default;
 
-  Tensors forward(const Tensors& inputs) { return impl_->forward(inputs); }
+  /// \throws c10::ValueError with the inputs' shapes and LibTorch's reason if
+  ///         the network cannot take them.
+  Tensors forward(const Tensors& inputs);
   std::vector<ModelTensor> parameters() const { return impl_->parameters(); }
   std::vector<ModelTensor> buffers() const { return impl_->buffers(); }
   /// Parameters and buffers in the order of Python's `state_dict`; a tensor

@@ -141,7 +141,7 @@ void Learner::explain_out_of_memory(
           bytes_text(available_memory(data_.device)),
           precision == "fp32" ? "to_amp() or to_bf16() halve activations. "
                               : "",
-          reason.substr(0, reason.find('\n'))));
+          reason_of(error)));
 }
 
 }  // namespace tern

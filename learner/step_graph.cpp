@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include "tern/data/error_text.h"
 #include "tern/learner/cuda_graph.h"
 #include "tern/learner/grad_scaler.h"
 #include "tern/learner/learner.h"
@@ -48,10 +49,6 @@ void copy(const Tensors& from, const Tensors& to) {
   for (size_t i = 0; i < from.size(); ++i) {
     to[i].copy_(from[i], /*non_blocking=*/true);
   }
-}
-
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
 }
 
 }  // namespace
@@ -189,10 +186,7 @@ bool StepGraph::record(Learner& learn) {
     });
   } catch (const c10::Error& error) {
     abandon_step(learn);
-    give_up(
-        learn,
-        "the step cannot be recorded: " +
-            first_line(error.what_without_backtrace()));
+    give_up(learn, "the step cannot be recorded: " + reason_of(error));
   }
   state.batch_data = now;
   return graph_ != nullptr;

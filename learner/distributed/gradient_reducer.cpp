@@ -24,7 +24,7 @@ struct GradientReducer::Impl {
 
 namespace {
 
-std::string shapes_of(const Tensors& parameters) {
+std::string listed(const Tensors& parameters) {
   std::string text = fmt::format("{} parameters:", parameters.size());
   for (const torch::Tensor& p : parameters) {
     text += fmt::format(
@@ -99,7 +99,7 @@ GradientReducer::GradientReducer(
       parameters_(std::move(parameters)),
       find_unused_(options.find_unused_parameters) {
   check(parameters_, options);
-  group_->check_equal("model", shapes_of(parameters_));
+  group_->check_equal("model", listed(parameters_));
   Tensors values;
   for (const torch::Tensor& p : parameters_) values.push_back(p.detach());
   group_->broadcast(values);

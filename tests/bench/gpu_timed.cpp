@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/data/error_text.h"
 #include "tern/data/random.h"
 #include "tern/kernels/augment_images.h"
 #include "tern/kernels/load_cuda.h"
@@ -29,7 +31,10 @@
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/step_graph.h"
 #include "tern/tests/bench/checkerboard_net.h"
+#include "tern/tests/bench/matting_step.h"
 #include "tern/tests/bench/measure.h"
+#include "tern/vision/models/matting_base.h"
+#include "tern/vision/models/matting_refine.h"
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"
 
@@ -95,21 +100,22 @@ void set_precision(Learner& learn, const std::string& precision) {
   if (precision == "amp") learn.to_amp();
 }
 
-Numbers train(
+using MakeModel = std::function<Model()>;
+
+Numbers train_once(
     const Arguments& arguments,
-    const Model& model,
-    Batch batch,
+    const MakeModel& make_model,
+    const Batch& batch,
     LearnerOptions options) {
   const torch::Device device = arguments.device;
-  const int64_t size = batch.size();
   const MemoryMeter memory(device);
   DataBunch data = DataBunch::create(
       std::make_shared<SameBatch>(batch.to(device), kWarmUp + arguments.steps),
       nullptr,
-      {.batch_size = size, .workers = 0});
+      {.batch_size = batch.size(), .workers = 0});
   data.device = device;
   options.sink = silent();
-  Learner learn(data, model, std::move(options));
+  Learner learn(data, make_model(), std::move(options));
   set_precision(learn, arguments.precision);
   if (arguments.graph && device.is_cuda()) learn.to_cuda_graph();
   double begin = 0, end = 0, loss = 0;
@@ -133,6 +139,26 @@ Numbers train(
       {"loss", loss}};
 }
 
+// And how much less memory it takes than the same in fp32.
+Numbers train(
+    const Arguments& arguments,
+    const MakeModel& make_model,
+    const Batch& batch,
+    const LearnerOptions& options) {
+  Numbers numbers = train_once(arguments, make_model, batch, options);
+  if (arguments.precision == "fp32" || arguments.precision == "tf32") {
+    return numbers;
+  }
+  Arguments fp32 = arguments;
+  fp32.precision = "fp32";
+  fp32.graph = false;
+  fp32.steps = 1;
+  numbers["memory_saved"] =
+      1 - numbers["peak_megabytes"] /
+              train_once(fp32, make_model, batch, options)["peak_megabytes"];
+  return numbers;
+}
+
 Numbers resnet50_job(const Arguments& arguments) {
   const int64_t n = arguments.is_small() ? 2 : 256;
   const int64_t side = arguments.is_small() ? 64 : 224;
@@ -140,7 +166,7 @@ Numbers resnet50_job(const Arguments& arguments) {
                           .contiguous(c10::MemoryFormat::ChannelsLast);
   return train(
       arguments,
-      resnet50(),
+      [] { return resnet50(); },
       {{images}, {torch::randint(1000, {n})}},
       {.optimizer =
            optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)),
@@ -152,7 +178,9 @@ Numbers mnist_cnn(const Arguments& arguments) {
   more.steps *= 10;
   return train(
       more,
-      simple_cnn({1, 16, 32, 10}),
+      [] {
+        return simple_cnn({1, 16, 32, 10});
+      },
       {{torch::randn({64, 1, 28, 28})}, {torch::randint(10, {64})}},
       {});
 }
@@ -161,13 +189,54 @@ Numbers checkerboard(const Arguments& arguments) {
   const int64_t side = arguments.is_small() ? 32 : 512;
   return train(
       arguments,
-      bench::checkerboard_net(),
+      [] { return bench::checkerboard_net(); },
       {{torch::rand({1, 2, side, side})
             .contiguous(c10::MemoryFormat::ChannelsLast)},
        {torch::rand({1, 1, side, side}).round()}},
       {.loss = torch::nn::MSELoss(),
        .optimizer = optimizer<optim::Adam>(),
        .weight_decay = 0});
+}
+
+Numbers matting(
+    const Arguments& arguments,
+    const MakeModel& make,
+    int64_t n,
+    int64_t side) {
+  if (arguments.is_small()) n = 2, side = 128;
+  const auto src = torch::rand({n, 3, side, side});
+  return train(
+      arguments,
+      make,
+      {{src, torch::rand_like(src)}, {src}},
+      {.loss =
+           [](const Tensors& outputs, const Tensors& targets) {
+             return bench::matting_step_loss(outputs, targets[0]);
+           },
+       .optimizer = optimizer<optim::Adam>(),
+       .weight_decay = 0});
+}
+
+Numbers matting_base(const Arguments& arguments) {
+  return matting(
+      arguments,
+      [] {
+        return MattingBase(
+            MattingBaseOptions{.backbone = MattingBackbone::resnet50});
+      },
+      8,
+      512);
+}
+
+Numbers matting_refine(const Arguments& arguments) {
+  const MattingRefineOptions options{
+      .backbone = MattingBackbone::resnet50,
+      .sample_pixels = arguments.is_small() ? 4096 : 80'000};
+  return matting(
+      arguments,
+      [options] { return MattingRefine(options); },
+      4,
+      1024);
 }
 
 // Unscale, check, Adam on fp32 masters and the fp16 weights, on 100 million
@@ -276,6 +345,8 @@ const std::map<std::string, Job> kJobs = {
     {"resnet50", resnet50_job},
     {"mnist_cnn", mnist_cnn},
     {"checkerboard", checkerboard},
+    {"matting_base", matting_base},
+    {"matting_refine", matting_refine},
     {"adam", adam},
     {"feed", feed},
     {"augment", augment}};
@@ -304,14 +375,15 @@ Arguments read(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const Arguments arguments = read(argc, argv);
   const auto job = kJobs.find(arguments.job);
   if (job == kJobs.end() || arguments.json.empty()) {
     fmt::print(
         stderr,
-        "gpu_timed --job resnet50|mnist_cnn|checkerboard|adam|feed|augment "
-        "--json FILE [--precision fp32|tf32|fp16|bf16|amp] "
+        "gpu_timed --job resnet50|mnist_cnn|checkerboard|matting_base|"
+        "matting_refine|adam|feed|augment --json FILE [--precision "
+        "fp32|tf32|fp16|bf16|amp] "
         "[--device cuda|cpu] [--steps N] [--graph 0|1]\n");
     return 2;
   }
@@ -333,4 +405,7 @@ int main(int argc, char** argv) {
   }
   file << "}\n";
   return file.good() ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", message_of(error));
+  return 1;
 }

@@ -11,6 +11,7 @@
 #include "tern/learner/host_memory.h"
 #include "tern/learner/model.h"
 #include "tern/learner/optim/adam.h"
+#include "tern/tests/bench/matting_step.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/models/matting_base.h"
 #include "tern/vision/models/matting_refine.h"
@@ -32,12 +33,7 @@ double train(tern::Model model, int64_t n, int64_t side, bool bf16, int steps) {
     Tensor loss;
     {
       const tern::AutocastGuard autocast(torch::kCPU, {}, bf16);
-      const tern::Tensors out = model.forward({src, bgr});
-      loss = torch::l1_loss(out[0], src.narrow(1, 0, 1)) +
-             torch::l1_loss(out[1], src);
-      for (size_t i = 2; i < out.size(); ++i) {
-        if (out[i].requires_grad()) loss = loss + out[i].square().mean();
-      }
+      loss = tern::bench::matting_step_loss(model.forward({src, bgr}), src);
     }
     scaler.scale(loss).backward();
     scaler.step(optimizer);

@@ -250,6 +250,35 @@ TEST(Learner, PredictsProbabilitiesBeforeAnyBatchHasBeenSeen) {
   EXPECT_TRUE(torch::equal(before, learn.predict(sample).probabilities));
 }
 
+class Choosy : public torch::nn::Module {
+ public:
+  torch::Tensor forward(const torch::Tensor& x) {
+    TORCH_CHECK_VALUE(x.size(1) == 3, "[Choosy] expected 3 columns. Give 3.");
+    return x;
+  }
+  torch::Tensor weight = register_parameter("weight", torch::ones({1}));
+};
+
+TEST(Learner, SaysWhatTheModelCannotTakeAndStaysUsable) {
+  Learner learn(
+      point_data(),
+      torch::nn::Sequential(torch::nn::Linear(3, 2)),
+      quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); },
+      {"[Model]", "2] Float;", "multiplied", "first layer agree."});
+  expect_error<c10::ValueError>(
+      [&] { learn.predict(torch::ones({5})); },
+      {"inputs of [1, 5] Float"});
+  const auto sample = torch::ones({3});
+  EXPECT_EQ(learn.predict(sample).probabilities.numel(), 2);
+  // What the model says itself is passed on as it is.
+  Learner choosy(point_data(), std::make_shared<Choosy>(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { choosy.fit(1); },
+      {"[Choosy] expected 3 columns. Give 3."});
+}
+
 TEST(Learner, SaysWhatTheLossCannotCompare) {
   const auto x = torch::randn({8, 2});
   const auto data = [&](const torch::Tensor& y) {

@@ -3,16 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/data/error_text.h"
+
 namespace tern {
 namespace {
-
-std::string shapes_of(const Tensors& tensors) {
-  std::vector<std::string> texts;
-  for (const torch::Tensor& tensor : tensors) {
-    texts.push_back(fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")));
-  }
-  return fmt::format("{}", fmt::join(texts, ", "));
-}
 
 bool is_picture(const torch::Tensor& tensor, int64_t channels) {
   return tensor.dim() == 4 && tensor.size(1) == channels &&

@@ -30,11 +30,15 @@ def comparison(
     )
 
 
-def steps(goal=0):
-    return [
+def steps(goal=0, precision="fp32"):
+    rows = [
         Row(STEP, "the step", goal=goal, unit="ms"),
         Row("peak_megabytes", "memory", unit="MB"),
     ]
+    if precision not in ("fp32", "tf32"):
+        saved = "share of the memory of its own fp32 that is saved"
+        rows.append(Row("memory_saved", saved, goal=0.3, is_time=False))
+    return rows
 
 
 COMPARISONS = [
@@ -43,7 +47,7 @@ COMPARISONS = [
             f"resnet50_{precision}",
             f"Training step of ResNet-50, 256 images of 224 px, channels-last, "
             f"fused SGD: {how}",
-            steps(goal),
+            steps(goal, precision),
             "resnet50",
             precision,
         )
@@ -88,11 +92,32 @@ COMPARISONS = [
             "Training step of the checkerboard net (1x1 convolutions "
             "2-256-256-256-1 with BatchNorm), 512 x 512, fused Adam: "
             + precision,
-            [*steps(), Row("loss", "loss at the end", is_time=False)],
+            [
+                *steps(precision=precision),
+                Row("loss", "loss at the end", is_time=False),
+            ],
             "checkerboard",
             precision,
         )
-        for precision in ("fp32", "amp")
+        for precision in ("fp32", "fp16", "amp")
+    ),
+    *(
+        comparison(
+            f"matting_{network}_{precision}",
+            f"Training step of {title} on ResNet-50, fused Adam: {precision}",
+            steps(precision=precision),
+            f"matting_{network}",
+            precision,
+        )
+        for network, title in [
+            ("base", "MattingBase, 8 pictures of 512 px,"),
+            (
+                "refine",
+                "MattingRefine, 4 pictures of 1024 px, 80,000 pixels of each "
+                "refined,",
+            ),
+        ]
+        for precision in ("fp32", "fp16", "amp")
     ),
     *(
         comparison(

@@ -102,7 +102,7 @@ TEST(MattingLoss, SaysWhichOutputsItWants) {
   outputs.pop_back();
   expect_error<c10::ValueError>(
       [&] { matting_base_loss(outputs, targets()); },
-      {"[matting_base_loss]", "[2, 1, 12, 20], [2, 3, 12, 20]"});
+      {"[matting_base_loss]", "[2, 1, 12, 20] Float, [2, 3, 12, 20] Float"});
   expect_error<c10::ValueError>(
       [&] { matting_refine_loss(base_outputs(), targets()); },
       {"[matting_refine_loss]"});
