@@ -1,3 +1,6 @@
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -15,8 +18,7 @@ class JitModel final : public ModelImpl {
   explicit JitModel(const torch::jit::Module& module) : module_(module) {}
 
   Tensors forward(const Tensors& inputs) override {
-    const torch::jit::IValue output =
-        module_.forward({inputs.begin(), inputs.end()});
+    const torch::jit::IValue output = run(inputs);
     if (output.isTensor()) return {output.toTensor()};
     if (output.isTensorList()) return output.toTensorVector();
     Tensors tensors;
@@ -63,6 +65,21 @@ class JitModel final : public ModelImpl {
   void to(torch::Device device) override { module_.to(device); }
 
  private:
+  // LibTorch's interpreter gives a listing of the program as the error, whose
+  // last line is the reason.
+  torch::jit::IValue run(const Tensors& inputs) {
+    try {
+      return module_.forward({inputs.begin(), inputs.end()});
+    } catch (const std::runtime_error& error) {
+      std::string text = error.what();
+      text.erase(text.find_last_not_of('\n') + 1);
+      text.erase(0, text.rfind('\n') + 1);
+      constexpr std::string_view kName = "RuntimeError: ";
+      if (text.starts_with(kName)) text.erase(0, kName.size());
+      throw c10::Error({__func__, __FILE__, __LINE__}, text);
+    }
+  }
+
   static LayerKind kind_of(const torch::jit::Module& module) {
     const std::string name =
         module.type()->name() ? module.type()->name()->name() : "";

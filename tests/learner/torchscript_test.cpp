@@ -138,6 +138,19 @@ struct DiceImpl : torch::nn::Module {
   }
 };
 
+TEST(TorchScript, SaysWhatALoadedModelCannotTake) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet());
+  learn.export_torchscript(temp / "net.pt", {torch::ones({1, 2})});
+  Model loaded = load_torchscript_trusted(temp / "net.pt");
+  expect_error<c10::ValueError>(
+      [&] {
+        loaded.forward({torch::ones({4, 5})});
+      },
+      {"[Model]", "inputs of [4, 5] Float; mat1 and mat2 shapes"});
+  EXPECT_EQ(loaded.forward({torch::ones({4, 2})})[0].size(0), 4);
+}
+
 TEST(TorchScript, RefusesWhatATraceCannotHold) {
   const TempFolder temp;
   expect_error<c10::ValueError>(
