@@ -168,7 +168,7 @@ void Loss::check_class_indices(
     return (static_cast<uint64_t>(index) >= static_cast<uint64_t>(classes)) &
            (index != ignored);
   };
-  // Masks have a class a pixel: without a branch the look is vectorised.
+  // Masks have a class a pixel: without a branch it takes less time.
   bool is_wrong = false;
   for (const int64_t* at = first; at != last; ++at) {
     is_wrong |= is_no_class(*at);
