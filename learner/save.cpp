@@ -7,6 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/data/error_text.h"
+#include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/random_id.h"
@@ -109,11 +110,20 @@ void Learner::save(const std::string& name) {
   if (training_shard_ && !is_main_process()) return;
   make_folders(file.parent_path());
   const std::string pair = random_id();
-  save_safetensors(
-      optimizer_file(file),
+  const fs::path beside = optimizer_file(file);
+  const SafetensorsImage weights_image(state_dict(), {{kPairKey, pair}}, file);
+  const SafetensorsImage optimizer_image(
       optimizer,
-      {{kPairKey, pair}, {kKindKey, TrainingState::optimizer_kind(*this)}});
-  save_safetensors(file, state_dict(), {{kPairKey, pair}});
+      {{kPairKey, pair}, {kKindKey, TrainingState::optimizer_kind(*this)}},
+      beside);
+  AtomicFile of_weights(file), of_optimizer(beside);
+  weights_image.write(of_weights);
+  optimizer_image.write(of_optimizer);
+  // A full disk leaves both old files.
+  of_weights.sync();
+  of_optimizer.sync();
+  of_optimizer.commit();
+  of_weights.commit();
 }
 
 void Learner::remove_saved(const std::string& name) {

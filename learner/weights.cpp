@@ -262,9 +262,13 @@ std::string SafetensorsImage::sha256() const {
 void SafetensorsImage::write(const std::filesystem::path& path, bool durable)
     const {
   AtomicFile file(path);
+  write(file);
+  file.commit(durable);
+}
+
+void SafetensorsImage::write(AtomicFile& file) const {
   file.write(header_);
   for (const torch::Tensor& tensor : tensors_) file.write(bytes_of(tensor));
-  file.commit(durable);
 }
 
 void save_safetensors(

@@ -10,6 +10,8 @@
 
 namespace tern {
 
+class AtomicFile;
+
 struct LoadWeightsOptions {
   /// Which dictionary of a `.pth` checkpoint holds the weights: "state_dict",
   /// or "ema/model" for one inside another. Empty: the only one there is.
@@ -63,6 +65,7 @@ class SafetensorsImage {
   int64_t size() const;        ///< bytes of the file
   std::string sha256() const;  ///< of the file, in hexadecimal
   void write(const std::filesystem::path& path, bool durable = true) const;
+  void write(AtomicFile& file) const;
 
  private:
   std::string header_;

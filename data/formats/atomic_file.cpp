@@ -77,14 +77,20 @@ void AtomicFile::write(std::span<const uint8_t> bytes) {
         SYNC_FILE_RANGE_WRITE);
   }
   size_ += bytes.size();
+  is_synced_ = false;
 }
 
 void AtomicFile::write(std::string_view text) {
   write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
 }
 
+void AtomicFile::sync() {
+  if (!is_synced_) sync_file(file_, target_);
+  is_synced_ = true;
+}
+
 void AtomicFile::commit(bool durable) {
-  if (durable) sync_file(file_, target_);
+  if (durable) sync();
   if (::rename(path_.c_str(), target_.c_str()) != 0) {
     throw IoError(target_, "rename the finished file to this name", errno);
   }

@@ -31,6 +31,9 @@ class AtomicFile {
   /// Bytes written so far.
   uint64_t size() const { return size_; }
 
+  /// Waits until what was written is on the disk. For several files that belong
+  /// together: after it a full disk can no longer come between their commits.
+  void sync();
   /// Gives the file its name, in place of a file of that name.
   /// \param durable  Wait until file and name are on the disk.
   void commit(bool durable = true);
@@ -39,6 +42,7 @@ class AtomicFile {
   std::filesystem::path target_, path_;
   FileHandle file_;
   uint64_t size_ = 0;
+  bool is_synced_ = false;
 };
 
 }  // namespace tern

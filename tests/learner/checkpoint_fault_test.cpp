@@ -16,7 +16,10 @@
 #include <gtest/gtest.h>
 
 #include "tern/learner/checkpoint.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/weights.h"
 #include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
 #include "tern/tests/support/tiny_checkpoint.h"
 
 namespace {
@@ -28,6 +31,7 @@ constexpr int kKill = -1;
 struct Fault {
   std::atomic<bool> is_armed = false;
   int calls = 0, first = 0, error = 0;
+  int renames = 0, writes_after_a_rename = 0;
   bool once = true;
   bool short_writes = false;
 
@@ -49,6 +53,7 @@ extern "C" {
 
 ssize_t write(int fd, const void* data, size_t size) {
   if (g_fault.strikes()) return -1;
+  if (g_fault.is_armed && g_fault.renames > 0) ++g_fault.writes_after_a_rename;
   if (g_fault.is_armed && g_fault.short_writes && size > 1) size = 1;
   return ::syscall(SYS_write, fd, data, size);
 }
@@ -60,6 +65,7 @@ int fsync(int) {
 
 int rename(const char* from, const char* to) noexcept {
   if (g_fault.strikes()) return -1;
+  ++g_fault.renames;
   return static_cast<int>(::syscall(SYS_rename, from, to));
 }
 
@@ -191,6 +197,42 @@ TEST(CheckpointKill, AtAnyCallLeavesTheOldOrTheNew) {
           << name;
     }
   }
+}
+
+TEST(LearnerSave, ThatFindsTheDiskFullLeavesTheSaveBefore) {
+  torch::set_num_threads(1);
+  const TempFolder folder;
+  Learner learn(point_data(), point_net(), quiet({.path = folder.path()}));
+  learn.fit(1);
+  learn.save("model");
+  const StateDict before =
+      load_weights(folder / "models" / "model.safetensors");
+  learn.fit(1);
+  g_fault.error = ENOSPC;
+  g_fault.once = false;
+  for (g_fault.first = 1;; ++g_fault.first) {
+    SCOPED_TRACE("at call " + std::to_string(g_fault.first));
+    g_fault.calls = g_fault.renames = g_fault.writes_after_a_rename = 0;
+    g_fault.is_armed = true;
+    bool was_loud = false;
+    try {
+      learn.save("model");
+    } catch (const IoError&) {
+      was_loud = true;
+    }
+    g_fault.is_armed = false;
+    if (!was_loud) break;
+    // Then both files are on the disk.
+    EXPECT_EQ(g_fault.writes_after_a_rename, 0);
+    if (g_fault.renames > 0) continue;
+    Learner other(point_data(), point_net(), quiet({.path = folder.path()}));
+    other.load("model");
+    expect_equal(other.state_dict(), before);
+    EXPECT_FALSE(other.optimizer().state().empty());
+  }
+  EXPECT_EQ(g_fault.renames, 2);
+  EXPECT_EQ(g_fault.writes_after_a_rename, 0);
+  g_fault.first = 0;
 }
 
 TEST(CheckpointWrite, GoesOnAfterShortWrites) {
