@@ -120,8 +120,13 @@ Tensors Model::forward(const Tensors& inputs) {
     return impl_->forward(inputs);
   } catch (const c10::Error& error) {
     const std::string reason = reason_of(error);
-    // A sentence already, or not the inputs' fault.
-    if (reason.starts_with('[') || is_out_of_memory(error)) throw;
+    // A sentence already, or not the inputs' fault: memory, the GPU, another
+    // process.
+    if (reason.starts_with('[') || is_out_of_memory(error) ||
+        dynamic_cast<const c10::AcceleratorError*>(&error) ||
+        dynamic_cast<const c10::DistError*>(&error)) {
+      throw;
+    }
     throw c10::ValueError(
         {__func__, __FILE__, __LINE__},
         fmt::format(
