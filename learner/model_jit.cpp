@@ -1,4 +1,4 @@
-#include <stdexcept>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <torch/script.h>
 
+#include "tern/data/error_text.h"
 #include "tern/learner/model.h"
 
 namespace tern {
@@ -65,17 +66,16 @@ class JitModel final : public ModelImpl {
   void to(torch::Device device) override { module_.to(device); }
 
  private:
-  // LibTorch's interpreter gives a listing of the program as the error, whose
-  // last line is the reason.
+  // The interpreter's errors are a listing of the program, and the reason after
+  // it; those of wrong arguments are the reason, and are no c10::Error.
   torch::jit::IValue run(const Tensors& inputs) {
     try {
       return module_.forward({inputs.begin(), inputs.end()});
-    } catch (const std::runtime_error& error) {
-      std::string text = error.what();
-      text.erase(text.find_last_not_of('\n') + 1);
-      text.erase(0, text.rfind('\n') + 1);
-      constexpr std::string_view kName = "RuntimeError: ";
-      if (text.starts_with(kName)) text.erase(0, kName.size());
+    } catch (const std::exception& error) {
+      std::string text = message_of(error);
+      constexpr std::string_view kName = "\nRuntimeError: ";
+      const size_t name = text.rfind(kName);
+      if (name != std::string::npos) text.erase(0, name + kName.size());
       throw c10::Error({__func__, __FILE__, __LINE__}, text);
     }
   }

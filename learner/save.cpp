@@ -111,14 +111,14 @@ void Learner::save(const std::string& name) {
   make_folders(file.parent_path());
   const std::string pair = random_id();
   const fs::path beside = optimizer_file(file);
-  const SafetensorsImage weights_image(state_dict(), {{kPairKey, pair}}, file);
-  const SafetensorsImage optimizer_image(
+  AtomicFile of_weights(file), of_optimizer(beside);
+  // One after the other: from a GPU each is a copy.
+  SafetensorsImage(
       optimizer,
       {{kPairKey, pair}, {kKindKey, TrainingState::optimizer_kind(*this)}},
-      beside);
-  AtomicFile of_weights(file), of_optimizer(beside);
-  weights_image.write(of_weights);
-  optimizer_image.write(of_optimizer);
+      beside)
+      .write(of_optimizer);
+  SafetensorsImage(state_dict(), {{kPairKey, pair}}, file).write(of_weights);
   // A full disk leaves both old files.
   of_weights.sync();
   of_optimizer.sync();

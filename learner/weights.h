@@ -65,7 +65,7 @@ class SafetensorsImage {
   int64_t size() const;        ///< bytes of the file
   std::string sha256() const;  ///< of the file, in hexadecimal
   void write(const std::filesystem::path& path, bool durable = true) const;
-  void write(AtomicFile& file) const;
+  void write(AtomicFile& file) const;  ///< the caller commits it
 
  private:
   std::string header_;

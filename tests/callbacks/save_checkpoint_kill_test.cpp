@@ -86,7 +86,7 @@ void train(const fs::path& folder, int report) {
 // would leave them without theirs.
 TEST(Kill, LosesNoSaveThatReturned) {
   const char* const text = std::getenv("TERN_KILLS");
-  const int kills = text ? std::atoi(text) : 40;
+  const int kills = text ? std::atoi(text) : 100;
   const TempFolder temp;
   std::mt19937 random(std::random_device{}());
   int killed = 0, finished = 0;

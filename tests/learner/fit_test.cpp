@@ -423,16 +423,6 @@ TEST(Fit, RefusesALossThatIsNoScalar) {
   expect_error<c10::ValueError>([&] { learn.fit(1); }, {"[32, 2]", "mean"});
 }
 
-TEST(Fit, RefusesAModelThatFitsNoBatchAndNamesTheShapes) {
-  Learner learn(
-      point_data(),
-      torch::nn::Sequential(torch::nn::Linear(3, 2)),
-      quiet());
-  expect_error<c10::ValueError>(
-      [&] { learn.fit(1); },
-      {"[32, 2] Float", "first layer"});
-}
-
 TEST(Fit, NamesTheSampleThatAWorkerCouldNotLoad) {
   class Broken final : public Dataset {
    public:

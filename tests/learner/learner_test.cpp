@@ -210,6 +210,28 @@ TEST(Learner, KeepsACallbackThatAFitWasWronglyGivenAgain) {
   EXPECT_EQ(learn.find<LambdaCallback>(), callback);
 }
 
+TEST(Learner, KeepsACallbackThatRemovesItselfUntilItsEventIsOver) {
+  class Leaving final : public Callback {
+   public:
+    explicit Leaving(bool& is_gone) : is_gone_(is_gone) {}
+    ~Leaving() override { is_gone_ = true; }
+    void on_batch_begin(Learner& learn) override {
+      learn.remove(*this);
+      EXPECT_FALSE(is_gone_);
+    }
+
+   private:
+    bool& is_gone_;
+  };
+  bool is_gone = false, was_gone_at_end = false;
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<Leaving>(is_gone);
+  learn.add<LambdaCallback>(
+      {.on_batch_end = [&](Learner&) { was_gone_at_end = is_gone; }});
+  learn.fit(1);
+  EXPECT_TRUE(was_gone_at_end);
+}
+
 TEST(Learner, SurvivesWhatPullsItsPartsAway) {
   expect_error<c10::ValueError>(
       [] { Model(std::shared_ptr<ModelImpl>()); },
@@ -266,7 +288,7 @@ TEST(Learner, SaysWhatTheModelCannotTakeAndStaysUsable) {
       quiet());
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
-      {"[Model]", "2] Float;", "multiplied", "first layer agree."});
+      {"[Model]", "[32, 2] Float;", "multiplied", "first layer agree."});
   expect_error<c10::ValueError>(
       [&] { learn.predict(torch::ones({5})); },
       {"inputs of [1, 5] Float"});

@@ -64,7 +64,7 @@ COMPARISONS = [
             f"resnet50_{precision}_graph",
             f"The same step by `to_cuda_graph`, `to_{precision}`, against "
             "PyTorch AMP launch by launch",
-            steps(1.05),
+            steps(1.05, precision),
             "resnet50",
             precision,
             graph=(1, 0),

@@ -109,7 +109,7 @@ def refine_case(backbone, model, mode, kernel):
         "threshold": model.refiner.threshold,
         "outputs": answers(MattingRefine.forward, model, REFINE_SIZE),
     }
-    if mode == "sampling" and backbone != "resnet101":
+    if mode == "sampling" and (backbone == "mobilenet_v2" or kernel == 3):
         case["gradients"] = gradients(
             MattingRefine.forward, model, REFINE_SIZE
         )
