@@ -47,15 +47,12 @@ template <class Out>
 int augment(const AugmentArgs& args, cudaStream_t stream) {
   const int32_t pixels = args.height * args.width;
   const int32_t blocks_per_image = (pixels + kThreads - 1) / kThreads;
-  const auto blocks = static_cast<unsigned>(args.count * blocks_per_image);
-  if (args.channels == 3) {
-    augment_kernel<Out, 3>
-        <<<blocks, kThreads, 0, stream>>>(args, blocks_per_image);
-  } else {
-    augment_kernel<Out, 1>
-        <<<blocks, kThreads, 0, stream>>>(args, blocks_per_image);
-  }
-  return cudaGetLastError();
+  return launch(
+      args.channels == 3 ? augment_kernel<Out, 3> : augment_kernel<Out, 1>,
+      int64_t{args.count} * blocks_per_image,
+      stream,
+      args,
+      blocks_per_image);
 }
 
 }  // namespace

@@ -219,7 +219,10 @@ int step_all(
     cudaStream_t stream) {
   cudaError_t status =
       for_each_table(tensors, count, [&](const auto& table, int32_t blocks) {
-        step_kernel<Optimizer><<<blocks, kThreads, 0, stream>>>(
+        return launch(
+            step_kernel<Optimizer>,
+            blocks,
+            stream,
             table,
             args,
             args_on_device,
@@ -237,9 +240,8 @@ int step_all(
     for (int64_t i = 0; i < here; ++i) {
       table.records[i] = {tensors[first + i].step, 1};
     }
-    const auto blocks = static_cast<unsigned>((here + kThreads - 1) / kThreads);
-    advance_kernel<<<blocks, kThreads, 0, stream>>>(table, state);
-    status = cudaGetLastError();
+    const int64_t blocks = (here + kThreads - 1) / kThreads;
+    status = launch(advance_kernel, blocks, stream, table, state);
   }
   return status;
 }

@@ -25,6 +25,20 @@ constexpr int64_t kTableBytes = 30 * 1024;
 constexpr int64_t kTableBytes = 3584;
 #endif
 
+/// Starts `blocks` blocks of kThreads threads on `stream`.
+template <class... Params, class... Args>
+cudaError_t launch(
+    void (*kernel)(Params...),
+    int64_t blocks,
+    cudaStream_t stream,
+    const Args&... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = static_cast<unsigned>(blocks);
+  config.blockDim = kThreads;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
 /// A list of tensors that travels with the launch: no copy to the device, and
 /// nothing to keep alive.
 template <class Record>
@@ -52,11 +66,11 @@ inline int64_t block_count(int64_t size) {
   return (size + kChunk - 1) / kChunk;
 }
 
-/// Calls `launch(table, blocks)` for tables that together hold all records
-/// that have elements. Stops at the first error.
-template <class Record, class Launch>
+/// Calls `start(table, blocks)` for tables that together hold all records that
+/// have elements, until one returns an error.
+template <class Record, class Start>
 cudaError_t
-for_each_table(const Record* records, int64_t count, const Launch& launch) {
+for_each_table(const Record* records, int64_t count, const Start& start) {
   constexpr int64_t kMaxBlocks = INT32_MAX;
   static_assert(sizeof(TensorTable<Record>) <= kTableBytes);
   TensorTable<Record> table;
@@ -65,10 +79,7 @@ for_each_table(const Record* records, int64_t count, const Launch& launch) {
   cudaError_t status = cudaSuccess;
   const auto flush = [&] {
     const int32_t blocks = table.first_block[table.count];
-    if (blocks > 0) {
-      launch(table, blocks);
-      status = cudaGetLastError();
-    }
+    if (blocks > 0) status = start(table, blocks);
     table.count = 0;
   };
   for (int64_t i = 0; i < count && status == cudaSuccess; ++i) {
@@ -100,14 +111,17 @@ struct alignas(sizeof(T) * kWidth) Pack {
   T values[kWidth];
 };
 
+// Through a reference, where a sanitizer looks at the alignment.
 template <int kWidth, class T>
 __device__ __forceinline__ Pack<T, kWidth> load(const T* from) {
-  return *reinterpret_cast<const Pack<T, kWidth>*>(from);
+  const auto& there = *reinterpret_cast<const Pack<T, kWidth>*>(from);
+  return there;
 }
 
 template <int kWidth, class T>
 __device__ __forceinline__ void store(T* to, const Pack<T, kWidth>& pack) {
-  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+  auto& there = *reinterpret_cast<Pack<T, kWidth>*>(to);
+  there = pack;
 }
 
 /// Whether packs of kWidth elements of this size may begin at `pointer`.

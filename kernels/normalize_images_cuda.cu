@@ -45,30 +45,27 @@ __global__ void __launch_bounds__(kThreads) normalize_kernel(
   }
 }
 
+/// `begin` is 0, or the tail's, whose constants have been turned to fit.
 template <class Out, int kWidth>
-void launch(
+cudaError_t normalize_range(
     const NormalizeArgs& args,
     const Channels& constants,
     int64_t begin,
     int64_t end,
     cudaStream_t stream) {
-  if (begin == end) {
-    return;
-  }
-  // `begin` is 0, or the tail's, whose constants have been turned to fit.
+  if (begin == end) return cudaSuccess;
   const int64_t packs = (end - begin) / kWidth;
   const int64_t blocks = (packs + kThreads - 1) / kThreads;
   constexpr int64_t kMaxBlocks = 1 << 16;
-  normalize_kernel<Out, kWidth>
-      <<<static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks),
-         kThreads,
-         0,
-         stream>>>(
-          args.images + begin,
-          static_cast<Out*>(args.out) + begin,
-          end - begin,
-          static_cast<int32_t>(args.channels),
-          constants);
+  return launch(
+      normalize_kernel<Out, kWidth>,
+      blocks < kMaxBlocks ? blocks : kMaxBlocks,
+      stream,
+      args.images + begin,
+      static_cast<Out*>(args.out) + begin,
+      end - begin,
+      static_cast<int32_t>(args.channels),
+      constants);
 }
 
 /// The channels as seen from element `begin`.
@@ -88,9 +85,19 @@ int normalize(const NormalizeArgs& args, cudaStream_t stream) {
       reinterpret_cast<uintptr_t>(args.images) % kWidth == 0 &&
       reinterpret_cast<uintptr_t>(args.out) % (kWidth * sizeof(Out)) == 0;
   const int64_t tail = aligned ? args.size - args.size % kWidth : 0;
-  launch<Out, kWidth>(args, channels_from(args, 0), 0, tail, stream);
-  launch<Out, 1>(args, channels_from(args, tail), tail, args.size, stream);
-  return cudaGetLastError();
+  const cudaError_t status = normalize_range<Out, kWidth>(
+      args,
+      channels_from(args, 0),
+      0,
+      tail,
+      stream);
+  if (status != cudaSuccess) return status;
+  return normalize_range<Out, 1>(
+      args,
+      channels_from(args, tail),
+      tail,
+      args.size,
+      stream);
 }
 
 }  // namespace

@@ -103,7 +103,10 @@ int unscale_and_check_cuda(
     float* found_inf,
     CUstream_st* stream) {
   return for_each_table(grads, count, [&](const auto& table, int32_t blocks) {
-    unscale_and_check_kernel<<<blocks, kThreads, 0, stream>>>(
+    return launch(
+        unscale_and_check_kernel,
+        blocks,
+        stream,
         table,
         inv_scale,
         found_inf);

@@ -26,7 +26,8 @@ def check_resumed(folder):
 
 def main(folder):
     read = event_accumulator.EventAccumulator(
-        folder, size_guidance={"scalars": 0, "images": 0, "histograms": 0}
+        str(folder / "written"),
+        size_guidance={"scalars": 0, "images": 0, "histograms": 0},
     )
     read.Reload()
     loss = [(e.step, e.value) for e in read.Scalars("loss")]
@@ -40,7 +41,7 @@ def main(folder):
     assert text.tensor_proto.string_val[0] == b"**hello**"
     metadata = read.SummaryMetadata("notes/text_summary")
     assert metadata.plugin_data.plugin_name == "text"
-    check_resumed(pathlib.Path(folder) / "resumed")
+    check_resumed(folder / "resumed")
 
 
-main(sys.argv[1])
+main(pathlib.Path(sys.argv[1]))

@@ -21,16 +21,13 @@ const auto make = [] {
       std::chrono::seconds(5));
 };
 
-// In this order: what was found once is kept.
-TEST(NcclGroup, SaysHowToNameItsLibraryWhenThatIsMissing) {
+// One test, since what was found once is kept.
+TEST(NcclGroup, SaysHowToNameItsLibraryAndIsFoundWhereItIs) {
   ::setenv("TERN_NCCL_LIBRARY", "/no/such/library.so", 1);
   expect_error<c10::Error>(make, {"TERN_NCCL_LIBRARY", "/no/such/library.so"});
   ::unsetenv("TERN_NCCL_LIBRARY");
-}
-
-// NCCL's own words: the library was found and all that it links is there.
-TEST(NcclGroup, IsFoundAndReachesNcclWithoutAGpu) {
   if (load_cuda()) GTEST_SKIP() << "There is a GPU.";
+  // NCCL's own words: all that the library links is there.
   expect_error<c10::Error>(make, {"no GPUs found"});
 }
 

@@ -1,0 +1,443 @@
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/kernels/augment_images_launch.h"
+#include "tern/kernels/fused_optimizer.h"
+#include "tern/kernels/fused_optimizer_launch.h"
+#include "tern/kernels/normalize_images.h"
+#include "tern/kernels/unscale_and_check.h"
+#include "tern/tests/kernels/step_lists.h"
+#include "tern/tests/support/tolerance.h"
+
+// In front of the kernels: it says what their words mean.
+#include "tern/tests/kernels/cuda_on_cpu.h"
+// These definitions come before those of the library, which stay unused.
+#include "tern/kernels/augment_images_cuda.cu"
+#include "tern/kernels/fused_optimizer_cuda.cu"
+#include "tern/kernels/normalize_images_cuda.cu"
+#include "tern/kernels/unscale_and_check_cuda.cu"
+
+// What the CUDA kernels compute, on any machine: bit for bit what those of the
+// CPU do.
+namespace tern::test::cuda_kernels_test {
+namespace {
+
+const float kNaN = std::numeric_limits<float>::quiet_NaN();
+const std::vector<torch::ScalarType> kFloats = {
+    torch::kFloat,
+    torch::kHalf,
+    torch::kBFloat16};
+
+ElementType element_type(const torch::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case torch::kDouble:
+      return ElementType::float64;
+    case torch::kHalf:
+      return ElementType::float16;
+    case torch::kBFloat16:
+      return ElementType::bfloat16;
+    default:
+      return ElementType::float32;
+  }
+}
+
+template <class Tensor>
+Tensor step_tensor(const StepLists& lists, size_t i) {
+  Tensor out{};
+  out.param = lists.params[i].data_ptr<float>();
+  out.grad = lists.grads[i].data_ptr();
+  out.step = lists.steps[i].data_ptr<float>();
+  out.size = lists.params[i].numel();
+  out.grad_type = element_type(lists.grads[i]);
+  if (!lists.weights.empty()) {
+    out.weight = lists.weights[i].data_ptr();
+    out.weight_type = element_type(lists.weights[i]);
+  }
+  return out;
+}
+
+struct State {
+  float grad_scale = 1, found_inf = 0;
+
+  GradStatePointers pointers() const { return {&grad_scale, &found_inf}; }
+  GradState tensors() const {
+    return {torch::tensor(grad_scale), torch::tensor(found_inf)};
+  }
+};
+
+void adam(
+    const StepLists& lists,
+    const FusedAdamArgs& args,
+    const State& state = {},
+    const FusedAdamArgs* args_in_memory = nullptr) {
+  std::vector<AdamTensor> list;
+  for (size_t i = 0; i < lists.params.size(); ++i) {
+    AdamTensor& out = list.emplace_back(step_tensor<AdamTensor>(lists, i));
+    out.exp_avg = lists.exp_avgs[i].data_ptr<float>();
+    out.exp_avg_sq = lists.exp_avg_sqs[i].data_ptr<float>();
+    if (args.amsgrad) {
+      out.max_exp_avg_sq = lists.max_exp_avg_sqs[i].data_ptr<float>();
+    }
+  }
+  const auto count = static_cast<int64_t>(list.size());
+  ASSERT_EQ(
+      fused_adam_cuda(
+          list.data(),
+          count,
+          args,
+          args_in_memory,
+          state.pointers(),
+          nullptr),
+      cudaSuccess);
+}
+
+void sgd(
+    const StepLists& lists,
+    const FusedSgdArgs& args,
+    const State& state = {}) {
+  std::vector<SgdTensor> list;
+  for (size_t i = 0; i < lists.params.size(); ++i) {
+    SgdTensor& out = list.emplace_back(step_tensor<SgdTensor>(lists, i));
+    if (args.momentum != 0) {
+      out.momentum_buffer = lists.momentum_buffers[i].data_ptr<float>();
+    }
+  }
+  const auto count = static_cast<int64_t>(list.size());
+  ASSERT_EQ(
+      fused_sgd_cuda(
+          list.data(),
+          count,
+          args,
+          nullptr,
+          state.pointers(),
+          nullptr),
+      cudaSuccess);
+}
+
+void adam_of_the_cpu(
+    const StepLists& lists,
+    const FusedAdamArgs& args,
+    const State& state = {}) {
+  fused_adam_(
+      lists.tensors(),
+      lists.exp_avgs,
+      lists.exp_avg_sqs,
+      args.amsgrad ? lists.max_exp_avg_sqs : std::vector<torch::Tensor>(),
+      args,
+      state.tensors());
+}
+
+void sgd_of_the_cpu(
+    const StepLists& lists,
+    const FusedSgdArgs& args,
+    const State& state = {}) {
+  fused_sgd_(
+      lists.tensors(),
+      args.momentum != 0 ? lists.momentum_buffers
+                         : std::vector<torch::Tensor>(),
+      args,
+      state.tensors());
+}
+
+/// Beside the ends of vectors those of threads and of a block's chunk.
+std::vector<std::vector<int64_t>> shapes() {
+  auto shapes = small_shapes();
+  shapes.insert(shapes.end(), {{kChunk - 1}, {kChunk}, {2 * kChunk + 5}});
+  return shapes;
+}
+
+TEST(CudaKernels, AdamIsThatOfTheCpu) {
+  for (const auto grad : kFloats) {
+    for (const auto weight : kFloats) {
+      for (const bool flag : {false, true}) {
+        auto expected = make_step_lists(
+            shapes(),
+            {.grad_type = grad, .weight_type = weight});
+        auto actual = expected.clone();
+        const FusedAdamArgs args{
+            .lr = 0.01,
+            .weight_decay = 0.1,
+            .amsgrad = flag,
+            .decoupled_weight_decay = flag};
+        adam(actual, args, {.grad_scale = 3});
+        adam_of_the_cpu(expected, args, {.grad_scale = 3});
+        EXPECT_TRUE(lists_bit_equal(actual, expected));
+      }
+    }
+  }
+}
+
+TEST(CudaKernels, SgdIsThatOfTheCpu) {
+  const FusedSgdArgs all_args[] = {
+      {.lr = 0.1, .weight_decay = 0.1},
+      {.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0.1},
+      {.lr = 0.1,
+       .momentum = 0.9,
+       .weight_decay = 0.1,
+       .nesterov = true,
+       .decoupled_weight_decay = true}};
+  for (const auto& args : all_args) {
+    for (const float steps_done : {0.0f, 3.0f}) {
+      auto expected = make_step_lists(
+          shapes(),
+          {.grad_type = torch::kHalf,
+           .weight_type = torch::kHalf,
+           .steps_done = steps_done});
+      auto actual = expected.clone();
+      sgd(actual, args, {.grad_scale = 1024});
+      sgd_of_the_cpu(expected, args, {.grad_scale = 1024});
+      EXPECT_TRUE(lists_bit_equal(actual, expected));
+    }
+  }
+}
+
+TEST(CudaKernels, AListLongerThanALaunchTakesIsSteppedWhole) {
+  std::vector<std::vector<int64_t>> shapes;
+  for (int64_t i = 0; i < TensorTable<AdamTensor>::kCapacity * 5 / 4; ++i) {
+    shapes.push_back({i % 7 == 0 ? 0 : 1 + i % 50});
+  }
+  auto expected = make_step_lists(shapes);
+  auto actual = expected.clone();
+  adam(actual, {});
+  adam_of_the_cpu(expected, {});
+  EXPECT_TRUE(lists_bit_equal(actual, expected));
+}
+
+TEST(CudaKernels, AFoundInfLeavesEverythingAsItWas) {
+  for (const float found : {1.0f, 0.5f, kNaN}) {
+    auto lists = make_step_lists(
+        shapes(),
+        {.grad_type = torch::kHalf, .weight_type = torch::kHalf});
+    auto before = lists.clone();
+    adam(lists, {.weight_decay = 0.1}, {.found_inf = found});
+    sgd(lists, {.momentum = 0.9}, {.found_inf = found});
+    EXPECT_TRUE(lists_bit_equal(lists, before));
+  }
+}
+
+// Each list in turn, since one of them is enough to forbid vectors.
+TEST(CudaKernels, TensorsThatBeginAnywhereAreStepped) {
+  const StepListOptions options = {
+      .grad_type = torch::kHalf,
+      .weight_type = torch::kBFloat16};
+  auto expected = make_step_lists({{1000}, {kChunk + 7}}, options);
+  const auto aligned = expected.clone();
+  const FusedAdamArgs args = {.amsgrad = true};
+  adam_of_the_cpu(expected, args);
+  const size_t lists = expected.lists().size();
+  for (size_t list = 0; list < lists; ++list) {
+    auto actual = aligned.clone();
+    for (torch::Tensor& tensor : *actual.lists()[list]) {
+      const auto room = torch::empty({tensor.numel() + 1}, tensor.options());
+      tensor = room.narrow(0, 1, tensor.numel()).view_as(tensor).copy_(tensor);
+    }
+    adam(actual, args);
+    EXPECT_TRUE(lists_bit_equal(actual, expected)) << "list " << list;
+  }
+}
+
+TEST(CudaKernels, AStepReadsItsNumbersFromMemoryWhenAsked) {
+  const FusedAdamArgs now = {
+      .lr = 0.01,
+      .weight_decay = 0.1,
+      .decoupled_weight_decay = true};
+  auto expected = make_step_lists({{1000}});
+  auto actual = expected.clone();
+  adam(actual, {.lr = 0.5}, {}, &now);
+  adam_of_the_cpu(expected, now);
+  EXPECT_TRUE(lists_bit_equal(actual, expected));
+}
+
+/// \return whether something not finite was found.
+bool unscale(const std::vector<torch::Tensor>& grads, const float* inv_scale) {
+  std::vector<GradTensor> list;
+  for (const torch::Tensor& grad : grads) {
+    list.push_back({grad.data_ptr(), grad.numel(), element_type(grad)});
+  }
+  float found = 0;
+  const auto count = static_cast<int64_t>(list.size());
+  EXPECT_EQ(
+      unscale_and_check_cuda(list.data(), count, inv_scale, &found, nullptr),
+      cudaSuccess);
+  return found != 0;
+}
+
+TEST(CudaKernels, UnscaleIsThatOfTheCpu) {
+  std::vector<torch::Tensor> actual, expected;
+  for (const auto type :
+       {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {
+    for (const auto& shape : shapes()) {
+      for (const int64_t skipped : {0, 1}) {
+        const int64_t size = shape[0];
+        expected.push_back((torch::randn({size}) * 100).to(type));
+        actual.push_back(torch::empty({size + skipped}, type)
+                             .narrow(0, skipped, size)
+                             .copy_(expected.back()));
+      }
+    }
+  }
+  const float inv_scale = 0.3f;
+  EXPECT_FALSE(unscale(actual, &inv_scale));
+  unscale_and_check_(expected, torch::tensor(inv_scale), torch::zeros({}));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_TRUE(bit_equal(actual[i], expected[i])) << "tensor " << i;
+  }
+}
+
+TEST(CudaKernels, NoValueThatIsNotFiniteIsMissedOrWritten) {
+  for (const auto type :
+       {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {
+    for (const int64_t place :
+         {int64_t{0}, int64_t{1}, kChunk - 1, kChunk, kChunk + 6}) {
+      const auto grad = torch::ones({kChunk + 7}, type);
+      grad[place] = place % 2 ? kNaN : -std::numeric_limits<float>::infinity();
+      const auto before = grad.clone();
+      EXPECT_TRUE(unscale({grad}, nullptr)) << "at " << place;
+      EXPECT_TRUE(bit_equal(grad, before));
+    }
+  }
+}
+
+TEST(CudaKernels, NormalizeIsThatOfTheCpu) {
+  for (const auto dtype : kFloats) {
+    for (const int64_t channels : {1, 3, 13, 256}) {
+      for (const int64_t width : {1, 7, 64}) {
+        for (const int64_t skipped : {0, 1}) {
+          const std::vector<int64_t> sizes = {2, 5, width, channels};
+          const int64_t size = 10 * width * channels;
+          const auto room =
+              torch::randint(0, 256, {size + skipped}, torch::kByte);
+          const auto images = room.narrow(0, skipped, size).view(sizes);
+          std::vector<double> mean, stddev;
+          std::vector<float> scale, offset;
+          for (int64_t c = 0; c < channels; ++c) {
+            mean.push_back(0.4 + 0.001 * static_cast<double>(c));
+            stddev.push_back(0.2 + 0.001 * static_cast<double>(c));
+            set_normalize_factors(
+                mean.back(),
+                stddev.back(),
+                scale.emplace_back(),
+                offset.emplace_back());
+          }
+          const auto actual = torch::empty(sizes, dtype);
+          const NormalizeArgs args = {
+              .images = images.data_ptr<uint8_t>(),
+              .out = actual.data_ptr(),
+              .out_type = element_type(actual),
+              .size = size,
+              .channels = channels,
+              .scale = scale.data(),
+              .offset = offset.data()};
+          ASSERT_EQ(normalize_images_cuda(args, nullptr), cudaSuccess);
+          EXPECT_TRUE(bit_equal(
+              actual,
+              normalize_images(images, mean, stddev, dtype)
+                  .permute({0, 2, 3, 1})));
+        }
+      }
+    }
+  }
+}
+
+// As if the grid were too large for one pack a thread.
+TEST(CudaKernels, NormalizeGoesOverItsImagesInRounds) {
+  const int64_t size = kThreads * 4 * 5 + 8;
+  const auto images = torch::randint(0, 256, {size}, torch::kByte);
+  const auto actual = torch::zeros({size}), expected = torch::zeros({size});
+  Channels constants = {.scale = {1, 2, 3}, .offset = {4, 5, 6}};
+  for (const auto& [out, blocks] :
+       {std::pair{expected, 6}, std::pair{actual, 2}}) {
+    ASSERT_EQ(
+        launch(
+            normalize_kernel<float, 4>,
+            blocks,
+            nullptr,
+            images.data_ptr<uint8_t>(),
+            out.data_ptr<float>(),
+            size,
+            3,
+            constants),
+        cudaSuccess);
+  }
+  EXPECT_EQ(expected[size - 1].item<float>(), [&] {
+    const auto channel = (size - 1) % 3;
+    const auto byte = images[size - 1].item<uint8_t>();
+    return static_cast<float>(byte) * constants.scale[channel] +
+           constants.offset[channel];
+  }());
+  EXPECT_TRUE(bit_equal(actual, expected));
+}
+
+TEST(CudaKernels, AugmentIsThatOfTheCpu) {
+  constexpr int32_t kCount = 9;
+  std::vector<AugmentRecord> records(kCount);
+  std::vector<PaintedRectangle> rectangles(2);
+  rectangles[0] = {.top = 2, .left = 3, .bottom = 9, .right = 8, .value = 77};
+  rectangles[1] = rectangles[0];
+  rectangles[1].noise = true;
+  for (int32_t i = 0; i < kCount; ++i) {
+    const auto number = static_cast<float>(i);
+    const float cosine = std::cos(number / 10), sine = std::sin(number / 10);
+    records[i] = {
+        .matrix =
+            {cosine,
+             -sine,
+             0.7f * number,
+             sine,
+             cosine,
+             -1.3f,
+             1e-4f * number,
+             0,
+             1},
+        .jitter_x = i % 2 ? 1.5f : 0.f,
+        .jitter_y = i % 2 ? 1.5f : 0.f,
+        .jitter_key = static_cast<uint32_t>(i),
+        .padding = static_cast<Padding>(i % 3),
+        .mixes_colours = i % 4 == 1,
+        .scale = 1.2f,
+        .shift = 0.1f,
+        .saturation = 0.7f,
+        .hue = 0.1f * number,
+        .first_rectangle = 0,
+        .rectangles = i % 3};
+  }
+  const auto tables = torch::randint(0, 256, {kCount, 256}, torch::kByte);
+  for (const int32_t channels : {1, 3}) {
+    for (const auto& [height, width] : {std::pair{1, 1}, {1, 5}, {37, 41}}) {
+      const auto images = torch::randint(
+          0,
+          256,
+          {kCount, height, width, channels},
+          torch::kByte);
+      for (const auto dtype :
+           {torch::kByte, torch::kFloat, torch::kHalf, torch::kBFloat16}) {
+        const auto actual = torch::empty(images.sizes(), dtype);
+        const auto expected = torch::empty(images.sizes(), dtype);
+        AugmentArgs args = {
+            .images = images.data_ptr<uint8_t>(),
+            .records = records.data(),
+            .tables = tables.data_ptr<uint8_t>(),
+            .rectangles = rectangles.data(),
+            .out = expected.data_ptr(),
+            .to_bytes = dtype == torch::kByte,
+            .out_type = element_type(actual),
+            .count = kCount,
+            .height = height,
+            .width = width,
+            .channels = channels,
+            .scale = {0.01f, 0.02f, 0.03f},
+            .offset = {-1, -2, -3}};
+        augment_images_cpu(args);
+        args.out = actual.data_ptr();
+        ASSERT_EQ(augment_images_cuda(args, nullptr), cudaSuccess);
+        EXPECT_TRUE(bit_equal(actual, expected));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tern::test::cuda_kernels_test
