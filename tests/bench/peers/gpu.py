@@ -1,6 +1,7 @@
 """The last part of ./dev gpu: Tern beside Python PyTorch on a GPU, into
 docs/gpu.md. `--device cpu --page FILE` tries it without one, with small sizes.
 """
+import importlib.util
 import pathlib
 import sys
 
@@ -14,13 +15,20 @@ STEP = "step_seconds"
 
 
 def comparison(
-    name, title, rows, job, precision="fp32", peer_job=None, graph=(0, 0)
+    name,
+    title,
+    rows,
+    job,
+    precision="fp32",
+    peer_job=None,
+    graph=(0, 0),
+    peer="torch",
 ):
     """graph: whether Tern's step is a CUDA graph, whether the peer's is."""
     return Comparison(
         name=name,
         title=title,
-        peer="torch",
+        peer=peer,
         peer_program="gpu_torch.py",
         tern_program=TERN_PROGRAM,
         options=["--precision", precision],
@@ -152,26 +160,51 @@ COMPARISONS = [
         [Row("image_seconds", "an image", unit="us")],
         "feed",
     ),
-    comparison(
-        "augment",
-        "Augmentation of 256 images of 224 px on the device, each turned, "
-        "zoomed, flipped, moved and lit in its own way, to normalised half in "
-        "channels-last: one launch against affine_grid, grid_sample and "
-        "arithmetic",
-        [Row(STEP, "a batch", goal=3, unit="ms")],
-        "augment",
+    *(
+        comparison(
+            name,
+            "Augmentation of 256 images of 224 px on the device, each turned, "
+            "zoomed, flipped, moved and lit in its own way, to normalised half "
+            f"in channels-last: one launch against {how}",
+            [Row(STEP, "a batch", goal=3, unit="ms")],
+            "augment",
+            peer_job=name,
+            peer=peer,
+        )
+        for name, peer, how in [
+            ("augment", "torch", "affine_grid, grid_sample and arithmetic"),
+            (
+                "augment_v2",
+                "torchvision",
+                "torchvision's transforms v2 of each image",
+            ),
+            (
+                "augment_v2_together",
+                "torchvision",
+                "torchvision's transforms v2 of the batch, with one random "
+                "change for all images",
+            ),
+        ]
     ),
 ]
 
 
 def waiting(one):
     goals = [f"{row.what} {row.goal:g}" for row in one.rows if row.goal]
+    what = "a GPU" if one.peer == "torch" else f"a GPU and {one.peer}"
     return [
         f"### {one.title}",
         "",
-        f"Waits for a GPU: `{COMMAND} {one.name}`."
+        f"Waits for {what}: `{COMMAND} {one.name}`."
         + (f" Goal, as a ratio: {', '.join(goals)}." if goals else ""),
     ]
+
+
+def name_waiting(comparisons, page):
+    """Figures that the page has stay."""
+    for one in comparisons:
+        if f"peers {one.name}:" not in page.read_text():
+            write(one, waiting(one), page, COMMAND)
 
 
 def main():
@@ -184,13 +217,18 @@ def main():
     if arguments.device == "cuda" and not torch.cuda.is_available():
         print("There is no GPU: nothing was measured. Figures that the page "
               "has stay; the others are named as waiting.")
-        for one in COMPARISONS:
-            if f"peers {one.name}:" not in arguments.page.read_text():
-                write(one, waiting(one), arguments.page, COMMAND)
+        name_waiting(COMPARISONS, arguments.page)
         return
-    for one in COMPARISONS:
+    missing = [
+        one for one in COMPARISONS if not importlib.util.find_spec(one.peer)
+    ]
+    for one in missing:
+        print(f"{one.name}: {one.peer} is not installed; it was not measured.")
+    name_waiting(missing, arguments.page)
+    there = [one for one in COMPARISONS if one not in missing]
+    for one in there:
         one.options += ["--device", arguments.device]
-    compare(COMPARISONS, arguments.page, COMMAND, arguments)
+    compare(there, arguments.page, COMMAND, arguments)
 
 
 if __name__ == "__main__":
