@@ -40,9 +40,10 @@ void Ema::on_train_begin(Learner& learn) {
   weights_.follow(learn);
 }
 
-void Ema::on_step_end(Learner& learn) {
+// Not on_step_end: a step that is a CUDA graph has passed that already.
+void Ema::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.is_trial || state.skip_step ||
+  if (!state.training || state.is_trial || state.skip_step ||
       state.step_result == StepResult::skipped) {
     return;
   }

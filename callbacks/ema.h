@@ -37,7 +37,7 @@ class Ema final : public WeightAverage {
   void restore(Learner& learn);
 
   void on_train_begin(Learner& learn) override;
-  void on_step_end(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
   void on_eval_begin(Learner& learn) override;
   void on_eval_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;

@@ -58,6 +58,7 @@ class SyncAudit final : public Callback {
   void on_eval_begin(Learner& learn) override;
   void on_eval_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  bool can_be_replayed() const override { return true; }
   int order() const override { return callback_order::kFirst; }
 
  private:

@@ -325,6 +325,11 @@ torch::Tensor GradScaler::combine(
 void GradScaler::count_skips(const torch::Tensor& found) {
   // skips = found ? skips + 1 : 0, in one operation.
   at::addcmul_out(skips_, found, skips_, found);
+  watch_skips();
+}
+
+void GradScaler::watch_skips() {
+  if (!packed_.defined()) return;
   ++updates_;
   if (skips_.is_cpu()) {
     warn_of_skips(static_cast<int64_t>(*skips_.const_data_ptr<float>()));
@@ -332,11 +337,6 @@ void GradScaler::count_skips(const torch::Tensor& found) {
   }
   if (updates_ % kSkipsToWarn != 0) return;
   // Nobody waits: what arrived in the mailbox was sent that many updates ago.
-  if (!skips_mailbox_.defined()) {
-    skips_mailbox_ = torch::zeros(
-        {},
-        torch::TensorOptions(torch::kFloat).pinned_memory(true));
-  }
   warn_of_skips(static_cast<int64_t>(*skips_mailbox_.const_data_ptr<float>()));
   skips_mailbox_.copy_(skips_, /*non_blocking=*/true);
 }
@@ -371,6 +371,12 @@ void GradScaler::create_tensors(torch::Device device) {
   scale_ = packed_.select(0, 0);
   growth_tracker_ = packed_.view(torch::kInt).select(0, 1);
   skips_ = packed_.select(0, 2);
+  // Now, since a recorded `update` must not allocate it.
+  if (device.is_cuda() && !skips_mailbox_.defined()) {
+    skips_mailbox_ = torch::zeros(
+        {},
+        torch::TensorOptions(torch::kFloat).pinned_memory(true));
+  }
 }
 
 torch::Tensor GradScaler::scale_on(torch::Device device) const {

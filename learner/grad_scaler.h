@@ -123,6 +123,9 @@ class GradScaler {
   /// \param new_scale  One floating element without requires_grad, copied.
   void update(const torch::Tensor& new_scale);
 
+  /// What `update` does beside the device's work, for who replays that: it
+  /// warns of 50 updates in a row that found an overflow.
+  void watch_skips();
   /// Drops what is known of an optimizer that dies before `update`.
   void forget(const torch::optim::Optimizer& optimizer);
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include <ATen/Context.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Logging.h>
@@ -56,6 +57,7 @@ MemoryMeter::MemoryMeter(torch::Device device) : device_(device) {
           "[MemoryMeter] the device is {}; expected CPU or CUDA.",
           device.str()));
   if (device.is_cuda()) {
+    at::globalContext().lazyInitDevice(device.type());
     reset_peak();
     return;
   }

@@ -181,7 +181,10 @@ bool StepGraph::record(Learner& learn) {
     results_ = graph_->record([&] {
       learn.train_step();
       Tensors results = {state.loss};
-      results.insert(results.end(), state.outputs.begin(), state.outputs.end());
+      // Without the step's autograd nodes, which hold the recording's stream.
+      for (const torch::Tensor& output : state.outputs) {
+        results.push_back(output.detach());
+      }
       return results;
     });
   } catch (const c10::Error& error) {
@@ -200,6 +203,7 @@ void StepGraph::replay(Learner& learn) {
       learn.host_targets_);
   const Batch now = put_in_place(state.batch_data);
   graph_->replay();
+  if (state.scaler) state.scaler->watch_skips();
   state.batch_data = now;
   state.loss = results_[0].clone();
   state.outputs.assign(results_.begin() + 1, results_.end());

@@ -51,6 +51,7 @@ alone() {
 # The link's target changes in one step, and only if it has to.
 link() {
   [ "$(readlink "$2" || true)" != "$1" ] || return 0
+  mkdir -p "${2%/*}"
   ln -sfn "$1" "$2.$$"
   mv -Tf "$2.$$" "$2"
 }

@@ -74,19 +74,22 @@ class SameBatch final : public Dataset {
   int64_t batches_;
 };
 
-// Uint8 images that are decoded already; the loader copies them together.
+// Uint8 images that are decoded already.
 class DecodedImages final : public Dataset {
  public:
   DecodedImages(int64_t size, int64_t side)
       : images_(torch::randint(256, {64, side, side, 3}, torch::kByte)),
         size_(size) {}
   int64_t size() const override { return size_; }
-  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override {
     std::vector<int64_t> places;
     for (const int64_t i : indices) places.push_back(i % 64);
     const auto index = torch::tensor(places);
-    return {{images_.index_select(0, index)}, {index}};
+    std::vector<int64_t> sizes = images_.sizes().vec();
+    sizes[0] = index.size(0);
+    torch::Tensor images = context.empty(sizes, torch::kByte);
+    return {{torch::index_select_out(images, images_, 0, index)}, {index}};
   }
 
  private:

@@ -10,10 +10,12 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/amp.h"
+#include "tern/callbacks/ema.h"
 #include "tern/callbacks/gradient_clip.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/mixup.h"
 #include "tern/callbacks/one_cycle.h"
+#include "tern/callbacks/sync_audit.h"
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
@@ -172,6 +174,9 @@ INSTANTIATE_TEST_SUITE_P(
                   l.add<GradientClip>(0.1).add<TerminateOnNaN>();
                 }},
         Case{
+            .name = "average",
+            .set_up = [](Learner& l) { l.add<Ema>(0.5).add<SyncAudit>(); }},
+        Case{
             .name = "short_last_batch",
             .set_up = nothing,
             .samples = 250,
@@ -296,6 +301,21 @@ TEST(StepGraph, ChecksLabelsOfReplayedBatchesAndLeavesAUsableLearner) {
   y[60] = 1;
   learn.fit(1);
   EXPECT_EQ(learn.step_graph()->replayed(), 5);
+}
+
+TEST(StepGraph, LetsSyncAuditFindWhatWaitsBesideTheStep) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.set_step_graph(repeated());
+  learn.add<SyncAudit>().add<LambdaCallback>(
+      LambdaCallbackOptions{.on_batch_end = [](Learner& l) {
+        static_cast<void>(l.state().loss.item<float>());
+      }});
+  learn.fit(1);
+  EXPECT_EQ(learn.step_graph()->replayed(), 5);
+  const auto& findings = learn.find<SyncAudit>()->findings();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].where, "LambdaCallback in on_batch_end");
+  EXPECT_EQ(findings[0].count, 5);
 }
 
 TEST(StepGraph, RecordsOnceAFit) {

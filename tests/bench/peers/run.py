@@ -49,7 +49,8 @@ class Comparison:
     # Machines and megabits/s of a network, on each of which both programs run;
     # see tests/support/network.sh.
     network: tuple = ()
-    is_long: bool = False  # runs when it is named, and without a warm-up
+    is_warm: bool = False  # each process warms itself up, so no round does
+    is_long: bool = False  # is_warm, and runs only when it is named
 
 
 # From the first message of a step to the last answer; c10d::Logger's clocks.
@@ -337,7 +338,8 @@ def measure(comparison, build, rounds):
         peer = [*on_each, sys.executable, peer_program, *comparison.peer_options, *data]
         reports = {"tern": [], "peer": []}
         # The first round warms the disk's cache and is not counted.
-        for round_ in range(comparison.is_long, rounds + 1):
+        is_warm = comparison.is_warm or comparison.is_long
+        for round_ in range(int(is_warm), rounds + 1):
             for side, command in ("tern", tern), ("peer", peer):
                 report = run_once(command, scratch)
                 if round_ > 0:
