@@ -2,19 +2,12 @@
 #include <torch/types.h>
 
 #include "tern/kernels/augment_images.h"
-#include "tern/kernels/load_cuda.h"
+#include "tern/tests/support/gpu_test.h"
 
 namespace tern::augment_images_cuda_test {
 namespace {
 
-class AugmentImagesCudaTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!load_cuda()) {
-      GTEST_SKIP() << "needs a CUDA device";
-    }
-  }
-};
+class AugmentImagesCudaTest : public GpuTest {};
 
 std::vector<ImageChange> various_changes(int64_t count) {
   std::vector<ImageChange> changes(static_cast<size_t>(count));

@@ -84,6 +84,7 @@ cudaError_t launch_on_cpu(
     const cudaLaunchConfig_t* config,
     void (*kernel)(Params...),
     const Args&... args) {
+  if (config->gridDim.x == 0) return cudaErrorInvalidConfiguration;
   gridDim = config->gridDim;
   blockDim = config->blockDim;
   for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {

@@ -5,21 +5,14 @@
 
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/fused_optimizer_reference.h"
-#include "tern/kernels/load_cuda.h"
 #include "tern/tests/kernels/step_lists.h"
+#include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::test::fused_optimizer_cuda_test {
 namespace {
 
-class FusedOptimizerCudaTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!load_cuda()) {
-      GTEST_SKIP() << "needs a CUDA device";
-    }
-  }
-};
+class FusedOptimizerCudaTest : public GpuTest {};
 
 std::vector<torch::Tensor> none() {
   return {};

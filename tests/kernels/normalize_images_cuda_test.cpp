@@ -1,22 +1,15 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/load_cuda.h"
 #include "tern/kernels/normalize_images.h"
 #include "tern/kernels/normalize_images_reference.h"
+#include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::test::normalize_images_cuda_test {
 namespace {
 
-class NormalizeImagesCudaTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!load_cuda()) {
-      GTEST_SKIP() << "needs a CUDA device";
-    }
-  }
-};
+class NormalizeImagesCudaTest : public GpuTest {};
 
 TEST_F(NormalizeImagesCudaTest, EqualsReference) {
   for (const auto dtype : {torch::kFloat, torch::kHalf, torch::kBFloat16}) {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/load_cuda.h"
 #include "tern/kernels/unscale_and_check.h"
+#include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::test::unscale_and_check_cuda_test {
@@ -13,14 +13,7 @@ namespace {
 const float kInf = std::numeric_limits<float>::infinity();
 const float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-class UnscaleAndCheckCudaTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!load_cuda()) {
-      GTEST_SKIP() << "needs a CUDA device";
-    }
-  }
-};
+class UnscaleAndCheckCudaTest : public GpuTest {};
 
 torch::Tensor on_device(float value) {
   return torch::tensor(value, torch::kCUDA);

@@ -1,20 +1,13 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/load_cuda.h"
 #include "tern/learner/copy_stream.h"
+#include "tern/tests/support/gpu_test.h"
 
 namespace tern::copy_stream_cuda_test {
 namespace {
 
-class CopyStreamCudaTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!load_cuda()) {
-      GTEST_SKIP() << "needs a CUDA device";
-    }
-  }
-};
+class CopyStreamCudaTest : public GpuTest {};
 
 TEST_F(CopyStreamCudaTest, WhatComputesWithABatchSeesAllOfIt) {
   const int64_t size = 1 << 22;

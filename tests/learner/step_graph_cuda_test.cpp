@@ -10,9 +10,9 @@
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/one_cycle.h"
-#include "tern/kernels/load_cuda.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/step_graph.h"
+#include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::step_graph_cuda_test {
@@ -20,14 +20,7 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-class StepGraphCudaTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!load_cuda()) {
-      GTEST_SKIP() << "needs a CUDA device";
-    }
-  }
-};
+class StepGraphCudaTest : public GpuTest {};
 
 struct Trained {
   Tensors weights;
