@@ -35,7 +35,8 @@ class SaveModel final : public Callback {
     /// Also keeps the best so many as `name_best_<epoch>`. 0: the best alone,
     /// as `name`.
     int64_t top_k = 0;
-    /// Loads the best at the end of fit; not over the mean of Swa.
+    /// Loads the best at the end of fit; not over the mean of Swa. Of two that
+    /// do, the model ends with the best of the one that was added last.
     bool load_best = true;
   };
 

@@ -457,8 +457,8 @@ class Learner {
   std::string run_;
   std::unique_ptr<ResumePlan> resume_;
   std::optional<StateDict> resumed_logs_;  // until a resumed fit ends
+  int64_t evaluations_ = 0;                // going on, one within the other
   bool is_fitting_ = false;
-  int64_t evaluations_ = 0;  // going on, one within the other
   std::atomic<bool> stop_requested_ = false;
   std::shared_ptr<Ranks> ranks_;
   std::shared_ptr<TrainingShard> training_shard_;
