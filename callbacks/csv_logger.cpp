@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/callbacks/only_one.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/resume.h"
 
@@ -63,6 +64,10 @@ std::string first_line(const std::filesystem::path& file) {
 }
 
 }  // namespace
+
+void CSVLogger::on_add(const Learner& learn) {
+  check_own_file(learn, *this);
+}
 
 void CSVLogger::on_train_begin(Learner& learn) {
   if (learn.state().is_trial) return;

@@ -33,11 +33,14 @@ class CSVLogger final : public Callback {
   explicit CSVLogger(std::filesystem::path file = "history.csv")
       : CSVLogger(Options{.file = std::move(file)}) {}
 
+  /// \throws c10::ValueError beside another one of the same file.
+  void on_add(const Learner& learn) override;
   /// \throws IoError if the file cannot be written.
   void on_train_begin(Learner& learn) override;
   void on_epoch_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   StateDict log_state(Learner& learn) override;
+  const std::filesystem::path& file() const { return options_.file; }
   bool writes_files() const override { return true; }
   int order() const override { return callback_order::kLogger; }
 

@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/json_text.h"
+#include "tern/callbacks/only_one.h"
 #include "tern/data/formats/json_reader.h"
 #include "tern/learner/resume.h"
 
@@ -21,6 +22,10 @@ JsonLinesLogger::JsonLinesLogger(Options options)
       fmt::format(
           "[JsonLinesLogger] every is {}; expected a number of batches >= 0.",
           options_.every));
+}
+
+void JsonLinesLogger::on_add(const Learner& learn) {
+  check_own_file(learn, *this);
 }
 
 void JsonLinesLogger::on_train_begin(Learner& learn) {

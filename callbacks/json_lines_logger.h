@@ -41,6 +41,8 @@ class JsonLinesLogger final : public Callback {
   explicit JsonLinesLogger(std::filesystem::path file = "history.jsonl")
       : JsonLinesLogger(Options{.file = std::move(file)}) {}
 
+  /// \throws c10::ValueError beside another one of the same file.
+  void on_add(const Learner& learn) override;
   /// \throws IoError if the file cannot be written.
   void on_train_begin(Learner& learn) override;
   void on_epoch_begin(Learner& learn) override;
@@ -49,6 +51,7 @@ class JsonLinesLogger final : public Callback {
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   StateDict log_state(Learner& learn) override;
+  const std::filesystem::path& file() const { return options_.file; }
   bool writes_files() const override { return true; }
   int order() const override { return callback_order::kLogger; }
 

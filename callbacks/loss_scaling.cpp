@@ -75,6 +75,13 @@ void LossScaling::on_step(Learner& learn) {
 // optimizer with masters that is one pass more over the gradients.
 void LossScaling::unscale(Learner& learn) {
   if (is_unscaled_) return;
+  if (learn.state().skip_step) {
+    TORCH_WARN_ONCE(
+        "[unscale_gradients] this batch makes no step, and its gradients stay "
+        "as they are: they may still be gathered. Return early while "
+        "state().skip_step is set.");
+    return;
+  }
   torch::optim::Optimizer& optimizer = learn.optimizer();
   if (auto* fused = dynamic_cast<AmpAware*>(&optimizer)) {
     fused->move_gradients_to_masters();

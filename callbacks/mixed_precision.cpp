@@ -73,6 +73,15 @@ void MixedPrecision::on_loss_begin(Learner& learn) {
 
 namespace {
 
+bool computes_in_bfloat16() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return true;  // not known
+#endif
+}
+
 void convert(
     Learner& learn,
     torch::ScalarType dtype,
@@ -95,9 +104,12 @@ Learner& Learner::to_fp16() {
 
 Learner& Learner::to_fp16(const MixedPrecisionOptions& options) {
   if (data_.device.is_cpu() && !options.force_fp16) {
-    sink().line(
+    sink().line(fmt::format(
         "to_fp16: on a CPU this trains in bfloat16, because fp16 is far slower "
-        "there than fp32; {.force_fp16 = true} insists.");
+        "there than fp32; {{.force_fp16 = true}} insists.{}",
+        computes_in_bfloat16()
+            ? ""
+            : " This processor has no bfloat16 instructions: fp32 is faster."));
     convert(*this, torch::kBFloat16, options);
   } else {
     convert(*this, torch::kHalf, options);

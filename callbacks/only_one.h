@@ -24,4 +24,20 @@ void check_only_one(
           why));
 }
 
+/// The same for loggers: two of a kind may not write one file.
+template <class Logger>
+void check_own_file(const Learner& learn, const Logger& logger) {
+  for (const auto& callback : learn.callbacks()) {
+    const auto* const other = dynamic_cast<const Logger*>(callback.get());
+    TORCH_CHECK_VALUE(
+        !other || other->file().lexically_normal() !=
+                      logger.file().lexically_normal(),
+        fmt::format(
+            "[Learner::add] two {} would both write {}; give one of them "
+            "another .file.",
+            logger.name(),
+            logger.file().string()));
+  }
+}
+
 }  // namespace tern

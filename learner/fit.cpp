@@ -16,7 +16,7 @@
 namespace tern {
 
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
-  if (was_done_before_resume()) return *this;
+  if (was_done_before_resume(epochs, lr)) return *this;
   FitScope fit(*this, epochs, lr, std::move(extra));
   try {
     train_epochs(epochs);

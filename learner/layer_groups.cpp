@@ -45,6 +45,15 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
       !optimizer_,
       "[Learner::split] the optimizer exists already; expected split before "
       "the first fit.");
+  for (size_t i = 1; i < first_modules.size(); ++i) {
+    TORCH_CHECK_VALUE(
+        first_modules[i] != first_modules[i - 1],
+        fmt::format(
+            "[Learner::split] module \"{}\" is named twice; expected each "
+            "once, "
+            "in their order.",
+            first_modules[i]));
+  }
   std::vector<std::vector<ModelTensor>> groups(1);
   size_t next = 0;
   for (const ModelTensor& parameter : model_.parameters()) {

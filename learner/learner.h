@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -404,7 +405,7 @@ class Learner {
   enum class Place { outside_epoch, in_epoch, at_epoch_end };
 
   void run(void (Callback::*event)(Learner&));
-  bool was_done_before_resume();
+  bool was_done_before_resume(int64_t epochs, const LearningRates& lr);
   void continue_from_checkpoint(bool in_epoch);
   std::exception_ptr run_all(void (Callback::*event)(Learner&), bool failed);
   void train_epochs(int64_t epochs);
@@ -458,7 +459,8 @@ class Learner {
   std::unique_ptr<ResumePlan> resume_;
   std::optional<StateDict> resumed_logs_;  // until a resumed fit ends
   int64_t evaluations_ = 0;                // going on, one within the other
-  bool is_fitting_ = false;
+  std::thread::id fit_thread_;             // while fit runs
+  std::atomic<bool> is_fitting_ = false;
   std::atomic<bool> stop_requested_ = false;
   std::shared_ptr<Ranks> ranks_;
   std::shared_ptr<TrainingShard> training_shard_;

@@ -127,13 +127,19 @@ Tensors Model::forward(const Tensors& inputs) {
         dynamic_cast<const c10::DistError*>(&error)) {
       throw;
     }
+    const bool is_single = reason.find(
+                               "more than 1 value per channel when "
+                               "training") != std::string::npos;
     throw c10::ValueError(
         {__func__, __FILE__, __LINE__},
         fmt::format(
-            "[Model] the model cannot take inputs of {}; {}. Make the samples "
-            "and the model's first layer agree.",
+            "[Model] the model cannot take inputs of {}; {}. {}",
             shapes_of(inputs),
-            reason));
+            reason,
+            is_single ? "BatchNorm wants two samples or more: leave out a "
+                        "short last batch (.drop_last = true), or take another "
+                        "batch size."
+                      : "Make the samples and the model's first layer agree."));
   }
 }
 

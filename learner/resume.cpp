@@ -41,6 +41,10 @@ const std::string& Learner::run_id() {
 
 Checkpoint Learner::capture_checkpoint() {
   run_id();
+  // Resumed, and not yet as far as the checkpoint: that is still the place.
+  if (resume_ && !resume_->is_applied && !is_fitting_) {
+    return resume_->checkpoint;
+  }
   return TrainingState::capture(*this);
 }
 
@@ -85,16 +89,27 @@ Learner& Learner::resume(
 
 // Whether this fit was complete when the checkpoint was made, and another one
 // begun.
-bool Learner::was_done_before_resume() {
+bool Learner::was_done_before_resume(int64_t epochs, const LearningRates& lr) {
   if (!resume_) return false;
+  const auto progress = TrainingState::progress(resume_->checkpoint);
+  const bool is_between_fits = progress.epoch == 0 && progress.batch == 0;
   if (resume_->fits_to_skip > 0) {
+    const bool is_last = is_between_fits && resume_->fits_to_skip == 1;
+    if (is_last) {
+      check_differences(
+          TrainingState::differences_of_done_fit(
+              TrainingState::fit_settings(*this, epochs, lr),
+              resume_->checkpoint),
+          resume_->allow_change);
+      TrainingState::apply_training(*this, resume_->checkpoint);
+      resume_->is_applied = true;
+    }
     --resume_->fits_to_skip;
     state_.result = FitResult::completed;
     return true;
   }
-  const auto progress = TrainingState::progress(resume_->checkpoint);
-  if (progress.epoch > 0 || progress.batch > 0) return false;
-  // Made between two fits: this one begins as any other does.
+  if (!is_between_fits) return false;
+  // This one begins as any other does, with the callbacks that are there now.
   const auto plan = std::move(resume_);
   TrainingState::apply_training(*this, plan->checkpoint);
   return false;

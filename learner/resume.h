@@ -23,6 +23,7 @@ struct ResumePlan {
   Checkpoint checkpoint;
   int64_t fits_to_skip = 0;  // they were complete when it was written
   bool allow_change = false;
+  bool is_applied = false;  // the Learner is where the checkpoint was made
 };
 
 }  // namespace tern

@@ -13,17 +13,9 @@ namespace tern {
 
 namespace {
 
-int64_t trained_parameters(Learner& learner) {
-  const auto parameters = learner.model().parameters();
-  return std::count_if(
-      parameters.begin(),
-      parameters.end(),
-      [](const ModelTensor& p) { return p.tensor.requires_grad(); });
-}
-
 void check_trainable(Learner& learner) {
   TORCH_CHECK_VALUE(
-      trained_parameters(learner) > 0,
+      TrainingState::trained_parameters(learner) > 0,
       fmt::format(
           "[Learner::fit] none of the model's {} parameters requires a "
           "gradient, so nothing can be learnt. Call unfreeze(); for a "
@@ -62,18 +54,15 @@ Learner::FitScope::FitScope(
           train.dataset().size(),
           train.options().batch_size,
           train.options().drop_last ? ", the short last batch left out" : ""));
+  TORCH_CHECK_VALUE(
+      !learner.data_.valid || learner.data_.valid->size() > 0,
+      "[Learner::fit] the valid loader has no batch; expected at least one "
+      "sample. Give it some, or leave the loader out: data.valid = nullptr.");
   check_trainable(learner);
   learner.set_learning_rates(lr);
-  learner.fit_settings_ = TrainingState::data_settings(learner);
-  learner.fit_settings_.merge(std::map<std::string, std::string>{
-      {"epochs", std::to_string(epochs)},
-      {"learning rates",
-       fmt::format(
-           "{}",
-           fmt::join(
-               lr.resolve(learner.layer_groups(), learner.options_.lr),
-               ", "))},
-      {"trained parameters", std::to_string(trained_parameters(learner))}});
+  settings_before_ = std::exchange(
+      learner.fit_settings_,
+      TrainingState::fit_settings(learner, epochs, lr));
 
   TrainState& state = learner.state_;
   state.epoch = 0;
@@ -81,6 +70,7 @@ Learner::FitScope::FitScope(
   state.result = FitResult::completed;
   state.stop_training = state.failed = state.is_trial = false;
   learner.stop_requested_ = learner.stop_wanted_ = false;
+  learner.fit_thread_ = std::this_thread::get_id();
   learner.is_fitting_ = true;
   try {
     for (const auto& callback : extra_) {
@@ -89,6 +79,7 @@ Learner::FitScope::FitScope(
     }
   } catch (...) {
     leave();
+    learner.fit_settings_ = std::move(settings_before_);
     throw;
   }
 }
@@ -135,6 +126,7 @@ Learner::FitScope::~FitScope() {
     run_train_end(/*failed=*/true);
     learner_.zero_grad();
     leave();
+    learner_.fit_settings_ = std::move(settings_before_);
   } catch (...) {
     learner_.is_fitting_ = false;
   }
@@ -145,6 +137,11 @@ Learner::EvalScope::EvalScope(Learner& learner)
       was_training_(learner.model_.is_training()),
       no_autocast_(learner.data_.device, {}, /*enabled=*/false),
       warnings_(learner.sink()) {
+  TORCH_CHECK(
+      !learner.is_fitting_ || learner.fit_thread_ == std::this_thread::get_id(),
+      "[Learner] validate, get_preds and predict were called from another "
+      "thread than the running fit's; call them from a callback, or after fit "
+      "has returned.");
   keep_step();
   ++learner_.evaluations_;
   learner_.model_.eval();

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
 
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -35,6 +37,7 @@ class Learner::FitScope {
   Learner& learner_;
   Callbacks extra_;
   size_t added_ = 0;  // of them
+  std::map<std::string, std::string> settings_before_;
   bool is_open_ = true;
   // A guard around fit would keep 16-bit copies of weights that change.
   AutocastGuard no_autocast_;

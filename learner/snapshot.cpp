@@ -16,6 +16,7 @@ LearnerSnapshot::LearnerSnapshot(Learner& learner)
       state_(learner.state()),
       epochs_begun_(learner.epochs_begun_),
       fits_done_(learner.fits_done_),
+      fit_settings_(learner.fit_settings_),
       resume_(std::move(learner.resume_)) {
   for (const ModelTensor& p : learner.model_.parameters()) keep(p.tensor);
   for (const ModelTensor& b : learner.model_.buffers()) keep(b.tensor);
@@ -62,6 +63,7 @@ void LearnerSnapshot::restore() {
   learner_.state_ = state_;
   learner_.epochs_begun_ = epochs_begun_;
   learner_.fits_done_ = fits_done_;
+  learner_.fit_settings_ = fit_settings_;
 }
 
 }  // namespace tern

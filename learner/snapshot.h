@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ class LearnerSnapshot {
   Recorder recorder_;
   TrainState state_;
   int64_t epochs_begun_, fits_done_;
+  std::map<std::string, std::string> fit_settings_;
   // Out of the Learner meanwhile: it is for the fits that count.
   std::unique_ptr<ResumePlan> resume_;
 };

@@ -85,7 +85,9 @@ struct TrainState {
   /// What multiplies `loss_grad` during this fit; null: nothing does.
   GradScaler* scaler = nullptr;
   /// From on_backward_end to on_step: gives the optimizer's parameters their
-  /// true gradients, in fp32. Empty: they have them.
+  /// true gradients, in fp32. Empty: they have them. While `skip_step` is set,
+  /// as by GradientAccumulation in all batches of a group but the last, it
+  /// leaves them as they are, with a warning.
   std::function<void()> unscale_gradients;
   /// Makes the optimizer step in place of `optimizer.step()`; empty: plain.
   std::function<StepResult(torch::optim::Optimizer&)> stepper;

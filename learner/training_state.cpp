@@ -87,6 +87,30 @@ optim::ParameterNames parameter_names(Learner& learner) {
   return names;
 }
 
+// \throws CheckpointError unless each tensor has its place.
+LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
+  const auto refuse = [](const std::string& why) {
+    throw CheckpointError(
+        "",
+        fmt::format(
+            "[Learner::resume] the checkpoint is of another model: {}. Build "
+            "the model that was trained, or take over weights alone with "
+            "Learner::load.",
+            why));
+  };
+  LoadPlan plan;
+  try {
+    plan = plan_load(
+        TrainingState::load_targets(learner),
+        state,
+        {.strict = false, .skip_mis_shaped = true});
+  } catch (const c10::ValueError&) {
+    refuse("none of its tensors has a name and shape of this one's");
+  }
+  if (!plan.report.is_complete()) refuse(plan.report.to_string());
+  return plan;
+}
+
 constexpr const char* kLogs = "logs";
 constexpr const char* kProcesses = "processes";
 constexpr const char* kUsedBatches = "batches in an epoch";
@@ -138,6 +162,31 @@ std::map<std::string, std::string> TrainingState::data_settings(
       {"loader's seed", std::to_string(train.options().seed)},
       {kProcesses, std::to_string(ranks ? ranks->world_size() : 1)},
       {"classes", fmt::format("{}", fmt::join(learner.data().classes, ", "))}};
+}
+
+int64_t TrainingState::trained_parameters(Learner& learner) {
+  const auto parameters = learner.model().parameters();
+  return std::count_if(
+      parameters.begin(),
+      parameters.end(),
+      [](const ModelTensor& p) { return p.tensor.requires_grad(); });
+}
+
+std::map<std::string, std::string> TrainingState::fit_settings(
+    Learner& learner,
+    int64_t epochs,
+    const LearningRates& lr) {
+  auto result = data_settings(learner);
+  result.merge(std::map<std::string, std::string>{
+      {"epochs", std::to_string(epochs)},
+      {"learning rates",
+       fmt::format(
+           "{}",
+           fmt::join(
+               lr.resolve(learner.layer_groups(), learner.options_.lr),
+               ", "))},
+      {"trained parameters", std::to_string(trained_parameters(learner))}});
+  return result;
 }
 
 std::vector<std::pair<std::string, at::Generator>> default_generators() {
@@ -302,6 +351,17 @@ std::vector<std::string> TrainingState::fit_differences(
   return result;
 }
 
+std::vector<std::string> TrainingState::differences_of_done_fit(
+    const std::map<std::string, std::string>& fit_settings,
+    const Checkpoint& checkpoint) {
+  std::vector<std::string> result;
+  // A checkpoint that was made before any fit has none of these.
+  if (checkpoint.settings.contains("epochs")) {
+    compare(fit_settings, checkpoint, result);
+  }
+  return result;
+}
+
 StateDict TrainingState::logs(const Checkpoint& checkpoint) {
   return under(checkpoint.training, kLogs);
 }
@@ -324,7 +384,7 @@ void TrainingState::apply_model(
     Learner& learner,
     const Checkpoint& checkpoint) {
   // Both are checked before one of them changes anything.
-  LoadPlan plan = plan_load(load_targets(learner), checkpoint.model, {});
+  LoadPlan plan = plan_of_whole_model(learner, checkpoint.model);
   load_optimizer_state(learner, checkpoint.optimizer);
   apply(plan, learner);
 }

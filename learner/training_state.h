@@ -40,8 +40,11 @@ class TrainingState {
   /// Copies everything to the CPU; nothing of it changes with the Learner.
   static Checkpoint capture(Learner& learner);
 
-  /// What the data are, for checkpoints to compare.
+  /// What the data are, and a fit, for checkpoints to compare.
   static std::map<std::string, std::string> data_settings(Learner& learner);
+  static std::map<std::string, std::string>
+  fit_settings(Learner& learner, int64_t epochs, const LearningRates& lr);
+  static int64_t trained_parameters(Learner& learner);
   /// What of the checkpoint this Learner could not take over, as sentences.
   static std::vector<std::string> differences(
       Learner& learner,
@@ -49,6 +52,10 @@ class TrainingState {
   /// The same for the fit that has begun: its length, rates and callbacks.
   static std::vector<std::string> fit_differences(
       Learner& learner,
+      const Checkpoint& checkpoint);
+  /// The same for a fit that was complete, of its length and rates.
+  static std::vector<std::string> differences_of_done_fit(
+      const std::map<std::string, std::string>& fit_settings,
       const Checkpoint& checkpoint);
 
   /// What the callbacks' `log_state` gave; that of one of them, once.

@@ -22,8 +22,10 @@ using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
 ///       torch::optim::SGDOptions(0.1).momentum(0.9))
 ///   .optimizer = tern::optimizer<torch::optim::RMSprop>()
 ///
-/// \param options  Left out: the optimizer's own defaults, with a learning
-///                 rate of 1e-3 where it has none (torch::optim::SGD).
+/// Learning rate and weight decay are the Learner's, as in fastai: those given
+/// to `fit`, LearnerOptions::lr and weight_decay take the place of the
+/// options'. Momentum, betas and all else stay as they are here.
+/// \param options  Left out: the optimizer's own defaults.
 template <class Optimizer, class... Options>
 OptimizerFactory optimizer(Options... options) {
   static_assert(sizeof...(Options) <= 1, "an optimizer has one options struct");

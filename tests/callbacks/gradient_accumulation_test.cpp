@@ -49,6 +49,32 @@ void expect_close(const Tensors& a, const Tensors& b) {
   }
 }
 
+// As a callback does that forgets to look at skip_step.
+struct GradientWatcher final : Callback {
+  void on_step(Learner& learn) override {
+    if (const auto& unscale = learn.state().unscale_gradients) unscale();
+  }
+  int order() const override { return callback_order::kMixedPrecision + 5; }
+};
+
+TEST(GradientAccumulation, IsNotDisturbedByWhoAsksForTrueGradients) {
+  using Mode = void (*)(Learner&);
+  for (const Mode mode :
+       {Mode([](Learner& l) { l.to_bf16(); }),
+        Mode([](Learner& l) { l.to_fp16({.force_fp16 = true}); }),
+        Mode([](Learner& l) { l.to_amp({.dtype = torch::kHalf}); })}) {
+    const auto plain = learner(64, 8), watched = learner(64, 8);
+    watched->add<GradientWatcher>();
+    for (Learner* learn : {plain.get(), watched.get()}) {
+      mode(*learn);
+      learn->add<GradientAccumulation>(
+          GradientAccumulation::Options{.batches = 4});
+      learn->fit(2);
+    }
+    expect_close(parameters_of(*watched), parameters_of(*plain));
+  }
+}
+
 struct Case {
   const char* name;
   GradientAccumulation::Options options;

@@ -287,6 +287,18 @@ TEST(CSVLogger, WritesARowForEachEpochOfAllFits) {
           last.metrics[0].value));
 }
 
+TEST(CSVLogger, IsRefusedBesideAnotherOfTheSameFile) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<CSVLogger>("a.csv").add<CSVLogger>("b.csv");
+  expect_error<c10::ValueError>(
+      [&] { learn.add<CSVLogger>("./a.csv"); },
+      {"two CSVLogger would both write ./a.csv"});
+  learn.add<JsonLinesLogger>();
+  expect_error<c10::ValueError>(
+      [&] { learn.add<JsonLinesLogger>(); },
+      {"two JsonLinesLogger would both write history.jsonl"});
+}
+
 TEST(CSVLogger, LeavesUnknownCellsEmpty) {
   const TempFolder folder;
   learner(folder / "", silent(), /*valid=*/0)

@@ -413,6 +413,41 @@ TEST(Fit, RefusesLabelsOutsideTheModelsOutputs) {
   EXPECT_TRUE(all_equal(parameters_of(learn), before));
 }
 
+TEST(Fit, RefusesAnEmptyValidationSetBeforeTheFirstStep) {
+  DataBunch data = point_data();
+  data.valid = std::make_shared<DataLoader>(points(0), DataLoaderOptions{});
+  Learner learn(data, point_net(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); },
+      {"the valid loader has no batch", "data.valid = nullptr"});
+  EXPECT_EQ(learn.state().iteration, 0);
+}
+
+TEST(Fit, SaysWhatToDoWithABatchOfOneSampleAndBatchNorm) {
+  DataBunch data = point_data();
+  data.train = std::make_shared<DataLoader>(
+      points(33),
+      DataLoaderOptions{.batch_size = 32, .training = true, .workers = 0});
+  Learner learn(data, point_net(), quiet());
+  expect_error<c10::ValueError>([&] { learn.fit(1); }, {"drop_last"});
+}
+
+TEST(Fit, LetsNoOtherThreadValidateMeanwhile) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<LambdaCallback>({.on_batch_begin = [](Learner& l) {
+    if (!l.state().training || l.state().batch > 0) return;
+    std::thread([&] {
+      expect_error<c10::Error>(
+          [&] { l.validate(); },
+          {"another thread than the running fit's"});
+      expect_error<c10::Error>([&] { l.get_preds(); }, {"another thread"});
+    }).join();
+    l.validate();
+  }});
+  learn.fit(1);
+  EXPECT_EQ(learn.recorder().losses().size(), 8u);
+}
+
 TEST(Fit, RefusesALossThatIsNoScalar) {
   Learner learn(
       point_data(),

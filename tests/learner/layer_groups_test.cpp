@@ -84,6 +84,11 @@ TEST(LayerGroups, NormsAndBiasesAreSparedFromDecayWhenAskedTo) {
 TEST(LayerGroups, SplitNamesTheModuleItCannotFind) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>([&] { learn.split({"head"}); }, {"\"head\""});
+  expect_error<c10::ValueError>(
+      [&] {
+        learn.split({"1", "1"});
+      },
+      {"\"1\" is named twice"});
   expect_error<c10::ValueError>([&] { learn.split({"3", "1"}); }, {"\"1\""});
   EXPECT_EQ(learn.layer_groups(), 1);
   EXPECT_THROW(learn.freeze_to(1), c10::IndexError);

@@ -302,13 +302,19 @@ TEST_F(ResumeErrors, RefusesOtherRatesAndEpochsWhenFitBegins) {
 }
 
 TEST_F(ResumeErrors, RefusesAnotherModelAndKeepsIt) {
-  Learner other(
-      point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
-      torch::nn::Sequential(torch::nn::Linear(2, 2)),
-      quiet());
-  const Tensors before = parameters_of(other);
-  expect_error<c10::ValueError>([&] { other.resume(run); }, {"unexpected"});
-  EXPECT_TRUE(all_equal(parameters_of(other), before));
+  for (const int64_t width : {2, 16}) {
+    Learner other(
+        point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
+        torch::nn::Sequential(torch::nn::Linear(2, width)),
+        quiet());
+    const Tensors before = parameters_of(other);
+    expect_error<CheckpointError>(
+        [&] { other.resume(run); },
+        {"another model",
+         width == 2 ? "none of its tensors" : "2 loaded, 7 unexpected",
+         "Learner::load"});
+    EXPECT_TRUE(all_equal(parameters_of(other), before));
+  }
 }
 
 TEST_F(ResumeErrors, RefusesAnOptimizerOfAnotherKindAndKeepsIt) {
@@ -354,6 +360,48 @@ TEST_F(ResumeErrors, GoesOnFromACheckpointBetweenTwoFits) {
   again->fit(2, 1e-2);
   again->fit(1, 1e-3);
   expect_same_end(*again, *learn);
+}
+
+// The report and the plots of a program that is run once more are those of the
+// training.
+TEST_F(ResumeErrors, KnowsTheFitsThatWereComplete) {
+  learn->save_checkpoint(folder / "between");
+  const auto again = make_learner(program);
+  again->resume(folder / "between").fit(2, 1e-2);
+  EXPECT_EQ(again->state().iteration, 12);
+  EXPECT_EQ(again->recorder().losses(), learn->recorder().losses());
+  EXPECT_EQ(again->recorder().epochs().size(), 2u);
+}
+
+TEST_F(ResumeErrors, SavesItsPlaceBeforeItHasGoneOn) {
+  learn->save_checkpoint(folder / "between");
+  const auto read_by = [&](const fs::path& from, const fs::path& to, int fits) {
+    const auto reader = make_learner(program);
+    reader->resume(folder / from);
+    for (int i = 0; i < fits; ++i) reader->fit(2, 1e-2);
+    reader->save_checkpoint(folder / to);
+  };
+  read_by("between", "before_the_fit", 0);
+  read_by("before_the_fit", "after_the_fit", 1);
+  learn->fit(1, 1e-3);
+  const auto again = make_learner(program);
+  again->resume(folder / "after_the_fit").fit(2, 1e-2).fit(1, 1e-3);
+  EXPECT_EQ(again->recorder().losses().size(), 18u);
+  expect_same_end(*again, *learn);
+}
+
+TEST_F(ResumeErrors, RefusesToSkipAFitOfAnotherLength) {
+  learn->lr_find();
+  const auto fails = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_batch_begin = [](Learner&) { throw std::runtime_error("fault"); }});
+  EXPECT_THROW(learn->fit(3, 1e-2, {fails}), std::runtime_error);
+  learn->save_checkpoint(folder / "between");
+  const auto again = make_learner(program);
+  again->resume(folder / "between");
+  expect_error<CheckpointError>(
+      [&] { again->fit(5, 1e-2); },
+      {"epochs was 2, is 5", "allow_change"});
+  EXPECT_EQ(again->fit(2, 1e-2).state().iteration, 12);
 }
 
 TEST(Resume, GoesOnWithLimitedBatchesAndFindsFoldersInThePathOfTheLearner) {
