@@ -49,9 +49,8 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
     TORCH_CHECK_VALUE(
         first_modules[i] != first_modules[i - 1],
         fmt::format(
-            "[Learner::split] module \"{}\" is named twice; expected each "
-            "once, "
-            "in their order.",
+            "[Learner::split] module \"{}\" is named twice; expected names in "
+            "their order, each once.",
             first_modules[i]));
   }
   std::vector<std::vector<ModelTensor>> groups(1);
