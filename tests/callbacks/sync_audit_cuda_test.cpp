@@ -1,6 +1,3 @@
-#include <string>
-
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -9,10 +6,8 @@
 #include "tern/callbacks/gradient_clip.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/one_cycle.h"
-#include "tern/callbacks/sync_audit.h"
-#include "tern/learner/optim/adam.h"
-#include "tern/learner/optim/sgd.h"
 #include "tern/learner/step_graph.h"
+#include "tern/tests/callbacks/audited.h"
 #include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tiny.h"
 
@@ -31,20 +26,8 @@ DataBunch data_on_device() {
   return data;
 }
 
-std::string findings_of(Learner& learn) {
-  std::string text;
-  for (const SyncAudit::Finding& f : learn.find<SyncAudit>()->findings()) {
-    text += fmt::format("{}: {}, {}\n", f.where, f.what, f.count);
-  }
-  return text;
-}
-
 void expect_no_wait(void (*set_up)(Learner&)) {
-  const OptimizerFactory kOptimizers[] = {
-      optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)),
-      optimizer<optim::Adam>(torch::optim::AdamOptions()),
-      OptimizerFactory{}};
-  for (const OptimizerFactory& factory : kOptimizers) {
+  for (const OptimizerFactory& factory : fused_optimizers()) {
     Learner learn(
         data_on_device(),
         point_net(),
@@ -53,7 +36,7 @@ void expect_no_wait(void (*set_up)(Learner&)) {
     // A graph is recorded in the fourth step.
     learn.add<SyncAudit>({.warm_up = 4}).add<GradientClip>(1.0).add<Ema>();
     learn.fit_one_cycle(2);
-    EXPECT_EQ(findings_of(learn), "");
+    EXPECT_EQ(findings_of(*learn.find<SyncAudit>()), "");
     EXPECT_EQ(learn.find<SyncAudit>()->steps(), 2 * 8 - 4);
   }
 }
@@ -86,7 +69,7 @@ TEST_F(SyncAuditCudaTest, NamesWhoReadsAValue) {
   }});
   learn.fit(1);
   EXPECT_EQ(
-      findings_of(learn),
+      findings_of(*learn.find<SyncAudit>()),
       "LambdaCallback in on_batch_end: a wait for the GPU, 5\n");
 }
 

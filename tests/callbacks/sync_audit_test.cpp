@@ -11,8 +11,7 @@
 #include "tern/callbacks/ema.h"
 #include "tern/callbacks/gradient_clip.h"
 #include "tern/callbacks/mixed_precision.h"
-#include "tern/learner/optim/adam.h"
-#include "tern/learner/optim/sgd.h"
+#include "tern/tests/callbacks/audited.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
@@ -20,14 +19,6 @@ namespace tern::sync_audit_test {
 namespace {
 
 using namespace testing_support;  // NOLINT: in a test
-
-std::string findings_of(const SyncAudit& audit) {
-  std::string text;
-  for (const SyncAudit::Finding& f : audit.findings()) {
-    text += fmt::format("{}: {}, {}\n", f.where, f.what, f.count);
-  }
-  return text;
-}
 
 struct LossReader final : Callback {
   void on_batch_end(Learner& learn) override {
@@ -52,12 +43,8 @@ TEST(SyncAudit, FindsNothingInAnyPrecisionWithTheFusedOptimizers) {
       [](Learner& l) { l.to_fp16({.loss_scale = 512, .force_fp16 = true}); },
       [](Learner& l) { l.to_bf16(); },
       [](Learner& l) { l.to_amp(); }};
-  const OptimizerFactory kOptimizers[] = {
-      optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)),
-      optimizer<optim::Adam>(torch::optim::AdamOptions()),
-      OptimizerFactory{}};
   for (const Mode mode : kModes) {
-    for (const OptimizerFactory& factory : kOptimizers) {
+    for (const OptimizerFactory& factory : fused_optimizers()) {
       Learner learn(
           point_data(),
           point_net(),

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include "tern/kernels/augment_images_launch.h"
+#include "tern/kernels/checks.h"
 #include "tern/kernels/fused_optimizer.h"
 #include "tern/kernels/fused_optimizer_launch.h"
 #include "tern/kernels/normalize_images.h"
@@ -31,17 +32,8 @@ const std::vector<torch::ScalarType> kFloats = {
     torch::kHalf,
     torch::kBFloat16};
 
-ElementType element_type(const torch::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case torch::kDouble:
-      return ElementType::float64;
-    case torch::kHalf:
-      return ElementType::float16;
-    case torch::kBFloat16:
-      return ElementType::bfloat16;
-    default:
-      return ElementType::float32;
-  }
+ElementType type_of(const torch::Tensor& tensor) {
+  return element_type(tensor.scalar_type()).value();
 }
 
 template <class Tensor>
@@ -51,10 +43,10 @@ Tensor step_tensor(const StepLists& lists, size_t i) {
   out.grad = lists.grads[i].data_ptr();
   out.step = lists.steps[i].data_ptr<float>();
   out.size = lists.params[i].numel();
-  out.grad_type = element_type(lists.grads[i]);
+  out.grad_type = type_of(lists.grads[i]);
   if (!lists.weights.empty()) {
     out.weight = lists.weights[i].data_ptr();
-    out.weight_type = element_type(lists.weights[i]);
+    out.weight_type = type_of(lists.weights[i]);
   }
   return out;
 }
@@ -171,15 +163,7 @@ TEST(CudaKernels, AdamIsThatOfTheCpu) {
 }
 
 TEST(CudaKernels, SgdIsThatOfTheCpu) {
-  const FusedSgdArgs all_args[] = {
-      {.lr = 0.1, .weight_decay = 0.1},
-      {.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0.1},
-      {.lr = 0.1,
-       .momentum = 0.9,
-       .weight_decay = 0.1,
-       .nesterov = true,
-       .decoupled_weight_decay = true}};
-  for (const auto& args : all_args) {
+  for (const FusedSgdArgs& args : sgd_variants()) {
     for (const float steps_done : {0.0f, 3.0f}) {
       auto expected = make_step_lists(
           shapes(),
@@ -255,7 +239,7 @@ TEST(CudaKernels, AStepReadsItsNumbersFromMemoryWhenAsked) {
 bool unscale(const std::vector<torch::Tensor>& grads, const float* inv_scale) {
   std::vector<GradTensor> list;
   for (const torch::Tensor& grad : grads) {
-    list.push_back({grad.data_ptr(), grad.numel(), element_type(grad)});
+    list.push_back({grad.data_ptr(), grad.numel(), type_of(grad)});
   }
   float found = 0;
   const auto count = static_cast<int64_t>(list.size());
@@ -326,7 +310,7 @@ TEST(CudaKernels, NormalizeIsThatOfTheCpu) {
           const NormalizeArgs args = {
               .images = images.data_ptr<uint8_t>(),
               .out = actual.data_ptr(),
-              .out_type = element_type(actual),
+              .out_type = type_of(actual),
               .size = size,
               .channels = channels,
               .scale = scale.data(),
@@ -423,7 +407,7 @@ TEST(CudaKernels, AugmentIsThatOfTheCpu) {
             .rectangles = rectangles.data(),
             .out = expected.data_ptr(),
             .to_bytes = dtype == torch::kByte,
-            .out_type = element_type(actual),
+            .out_type = element_type(dtype).value_or(ElementType::float32),
             .count = kCount,
             .height = height,
             .width = width,

@@ -86,15 +86,7 @@ TEST_F(FusedOptimizerCudaTest, AdamEqualsReference) {
 }
 
 TEST_F(FusedOptimizerCudaTest, SgdEqualsReference) {
-  const FusedSgdArgs all_args[] = {
-      {.lr = 0.1, .weight_decay = 0.1},
-      {.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0.1},
-      {.lr = 0.1,
-       .momentum = 0.9,
-       .weight_decay = 0.1,
-       .nesterov = true,
-       .decoupled_weight_decay = true}};
-  for (const auto& args : all_args) {
+  for (const FusedSgdArgs& args : sgd_variants()) {
     for (const float steps_done : {0.0f, 3.0f}) {
       auto cpu = make_step_lists(
           large_shapes(),

@@ -113,4 +113,16 @@ inline std::vector<std::vector<int64_t>> large_shapes() {
   return shapes;
 }
 
+/// Plain, with momentum, and with Nesterov's.
+inline std::vector<FusedSgdArgs> sgd_variants() {
+  return {
+      {.lr = 0.1, .weight_decay = 0.1},
+      {.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0.1},
+      {.lr = 0.1,
+       .momentum = 0.9,
+       .weight_decay = 0.1,
+       .nesterov = true,
+       .decoupled_weight_decay = true}};
+}
+
 }  // namespace tern::test
