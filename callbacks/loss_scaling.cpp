@@ -76,7 +76,7 @@ void LossScaling::on_step(Learner& learn) {
 void LossScaling::unscale(Learner& learn) {
   if (is_unscaled_) return;
   if (learn.state().skip_step) {
-    TORCH_WARN_ONCE(
+    TORCH_WARN(
         "[unscale_gradients] this batch makes no step, and its gradients stay "
         "as they are: they may still be gathered. Return early while "
         "state().skip_step is set.");

@@ -13,6 +13,22 @@ namespace tern {
 
 namespace {
 
+void check_has_batches(
+    const char* name,
+    const DataLoader& loader,
+    const char* other_cure) {
+  TORCH_CHECK_VALUE(
+      loader.size() > 0,
+      fmt::format(
+          "[Learner::fit] the {} loader has no batch: {} samples, batch size "
+          "{}{}. Use a smaller batch size or more data{}.",
+          name,
+          loader.dataset().size(),
+          loader.options().batch_size,
+          loader.options().drop_last ? ", the short last batch left out" : "",
+          other_cure));
+}
+
 void check_trainable(Learner& learner) {
   TORCH_CHECK_VALUE(
       TrainingState::trained_parameters(learner) > 0,
@@ -45,19 +61,13 @@ Learner::FitScope::FitScope(
       learner.evaluations_ == 0,
       "[Learner::fit] this Learner is in the middle of validate, get_preds or "
       "predict; call fit after that has returned.");
-  const DataLoader& train = learner.data_.loader(Split::train);
-  TORCH_CHECK_VALUE(
-      train.size() > 0,
-      fmt::format(
-          "[Learner::fit] the train loader has no batch: {} samples, batch "
-          "size {}{}. Use a smaller batch size or more data.",
-          train.dataset().size(),
-          train.options().batch_size,
-          train.options().drop_last ? ", the short last batch left out" : ""));
-  TORCH_CHECK_VALUE(
-      !learner.data_.valid || learner.data_.valid->size() > 0,
-      "[Learner::fit] the valid loader has no batch; expected at least one "
-      "sample. Give it some, or leave the loader out: data.valid = nullptr.");
+  check_has_batches("train", learner.data_.loader(Split::train), "");
+  if (learner.data_.valid) {
+    check_has_batches(
+        "valid",
+        *learner.data_.valid,
+        ", or leave the loader out: data.valid = nullptr");
+  }
   check_trainable(learner);
   learner.set_learning_rates(lr);
   settings_before_ = std::exchange(

@@ -27,7 +27,8 @@ torch::nn::Sequential plain_net() {
 }
 
 // Not shuffled, so that batches of any size hold the samples in one order.
-std::unique_ptr<Learner> learner(int64_t samples, int64_t batch_size) {
+std::unique_ptr<Learner>
+learner(int64_t samples, int64_t batch_size, Sink sink = silent()) {
   return std::make_unique<Learner>(
       [&] {
         DataBunch data = point_data(samples, 0);
@@ -39,7 +40,8 @@ std::unique_ptr<Learner> learner(int64_t samples, int64_t batch_size) {
       plain_net(),
       quiet(
           {.optimizer = optimizer<optim::SGD>(
-               torch::optim::SGDOptions(0.1).momentum(0.9))}));
+               torch::optim::SGDOptions(0.1).momentum(0.9)),
+           .sink = std::move(sink)}));
 }
 
 void expect_close(const Tensors& a, const Tensors& b) {
@@ -63,7 +65,8 @@ TEST(GradientAccumulation, IsNotDisturbedByWhoAsksForTrueGradients) {
        {Mode([](Learner& l) { l.to_bf16(); }),
         Mode([](Learner& l) { l.to_fp16({.force_fp16 = true}); }),
         Mode([](Learner& l) { l.to_amp({.dtype = torch::kHalf}); })}) {
-    const auto plain = learner(64, 8), watched = learner(64, 8);
+    const auto sink = std::make_shared<MemorySink>();
+    const auto plain = learner(64, 8), watched = learner(64, 8, sink);
     watched->add<GradientWatcher>();
     for (Learner* learn : {plain.get(), watched.get()}) {
       mode(*learn);
@@ -72,6 +75,8 @@ TEST(GradientAccumulation, IsNotDisturbedByWhoAsksForTrueGradients) {
       learn->fit(2);
     }
     expect_close(parameters_of(*watched), parameters_of(*plain));
+    ASSERT_EQ(sink->warnings.size(), 1u);
+    EXPECT_NE(sink->warnings[0].find("skip_step"), std::string::npos);
   }
 }
 

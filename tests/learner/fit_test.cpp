@@ -419,7 +419,7 @@ TEST(Fit, RefusesAnEmptyValidationSetBeforeTheFirstStep) {
   Learner learn(data, point_net(), quiet());
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
-      {"the valid loader has no batch", "data.valid = nullptr"});
+      {"the valid loader has no batch: 0 samples", "data.valid = nullptr"});
   EXPECT_EQ(learn.state().iteration, 0);
 }
 
