@@ -2,13 +2,72 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/data/buffered_sampler.h"
+
 namespace tern::sampler_test {
 namespace {
+
+/// Pearson's statistic of `counts` against equal chances, as standard
+/// deviations from its mean under them (Wilson and Hilferty's cube root).
+double deviations(const std::vector<int>& counts, int degrees_of_freedom) {
+  const double expected = std::accumulate(counts.begin(), counts.end(), 0.0) /
+                          static_cast<double>(counts.size());
+  double statistic = 0;
+  for (const int count : counts) {
+    statistic += (count - expected) * (count - expected) / expected;
+  }
+  const double spread = 2.0 / (9 * degrees_of_freedom);
+  return (std::cbrt(statistic / degrees_of_freedom) - (1 - spread)) /
+         std::sqrt(spread);
+}
+
+// Chance alone passes 4 once in 30,000; the seeds below are always the same.
+constexpr double kMostDeviations = 4;
+
+/// Expects that each sample is as likely at each place, and each two samples
+/// to follow each other, over many seeds of one epoch or epochs of one seed.
+void expect_even_places(const Sampler& sampler, bool of_seeds) {
+  const int64_t size = sampler.size();
+  const auto cells = static_cast<size_t>(size * size);
+  std::vector<int> places(cells), neighbours(cells);
+  for (int64_t i = 0; i < 20000; ++i) {
+    const auto order = of_seeds ? sampler.indices(static_cast<uint64_t>(i), 0)
+                                : sampler.indices(42, i);
+    for (int64_t place = 0; place < size; ++place) {
+      ++places[place * size + order[place]];
+      if (place > 0) ++neighbours[order[place - 1] * size + order[place]];
+    }
+  }
+  // Every row and every column has the same sum.
+  const int freedom = static_cast<int>((size - 1) * (size - 1));
+  EXPECT_LT(deviations(places, freedom), kMostDeviations);
+  const auto first = places.begin();
+  EXPECT_LT(deviations({first, first + size}, size - 1), kMostDeviations);
+  // No sample follows itself.
+  for (int64_t i = size - 1; i >= 0; --i) {
+    EXPECT_EQ(neighbours[i * (size + 1)], 0);
+    neighbours.erase(neighbours.begin() + i * (size + 1));
+  }
+  EXPECT_LT(deviations(neighbours, freedom), kMostDeviations);
+}
+
+/// Expects that each order of four samples is as likely.
+void expect_even_orders(const Sampler& sampler) {
+  std::map<std::vector<int64_t>, int> orders;
+  for (uint64_t seed = 0; seed < 24000; ++seed) {
+    ++orders[sampler.indices(seed, 0)];
+  }
+  std::vector<int> counts;
+  for (const auto& [order, count] : orders) counts.push_back(count);
+  ASSERT_EQ(counts.size(), 24u);
+  EXPECT_LT(deviations(counts, 23), kMostDeviations);
+}
 
 TEST(SequentialSampler, CountsUp) {
   EXPECT_EQ(
@@ -31,6 +90,17 @@ TEST(RandomSampler, VisitsEverySampleOnceInAnOrderOfItsOwnPerEpoch) {
     std::sort(order->begin(), order->end());
     EXPECT_EQ(*order, all);
   }
+}
+
+TEST(RandomSampler, GivesEveryOrderTheSameChance) {
+  expect_even_orders(RandomSampler(4));
+  expect_even_places(RandomSampler(12), /*of_seeds=*/true);
+  expect_even_places(RandomSampler(12), /*of_seeds=*/false);
+}
+
+TEST(BufferedSampler, GivesEveryOrderTheSameChanceWhereTheBufferHoldsAll) {
+  expect_even_orders(BufferedSampler({1, 3}, 4));
+  expect_even_places(BufferedSampler({5, 7}, 12), /*of_seeds=*/true);
 }
 
 TEST(WeightedSampler, DrawsInProportionToTheWeights) {
