@@ -10,6 +10,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/vision/image_dataset.h"
+#include "tern/vision/opencv_pixels.h"
 #include "tern/vision/sample_pixels.h"
 #include "tern/vision/target_text.h"
 
@@ -119,20 +120,8 @@ torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image) {
 }
 
 torch::Tensor prepare_image(const DataBunch& data, const cv::Mat& image) {
-  TORCH_CHECK_VALUE(
-      !image.empty() && image.dims == 2 &&
-          (image.depth() == CV_8U || image.depth() == CV_16U) &&
-          (image.channels() == 1 || image.channels() == 3 ||
-           image.channels() == 4),
-      fmt::format(
-          "[prepare_image] the cv::Mat is {} x {} with {} channels of OpenCV's "
-          "type {}; expected grey, BGR or BGRA with 8 or 16 bits.",
-          image.rows,
-          image.cols,
-          image.channels(),
-          image.depth()));
-  cv::Mat bytes = image, rgb;
-  if (image.depth() == CV_16U) image.convertTo(bytes, CV_8U, 1.0 / 257);
+  const cv::Mat bytes = with_8_bits(image, "prepare_image");
+  cv::Mat rgb;
   if (bytes.channels() == 1) {
     rgb = bytes.clone();
   } else {

@@ -15,6 +15,7 @@
 #include "tern/learner/weights.h"
 #include "tern/vision/image_item.h"
 #include "tern/vision/models/build_model.h"
+#include "tern/vision/opencv_pixels.h"
 #include "tern/vision/preprocess.h"
 
 namespace tern {
@@ -50,14 +51,9 @@ void convert(Model& model, torch::ScalarType precision) {
   }
 }
 
-/// An 8-bit image of OpenCV in the colours that the model takes.
-cv::Mat in_colours(const cv::Mat& image, int64_t channels) {
-  TORCH_CHECK_VALUE(
-      !image.empty() && image.dims == 2 && image.depth() == CV_8U &&
-          (image.channels() == 1 || image.channels() == 3 ||
-           image.channels() == 4),
-      "[Predictor::predict] the cv::Mat is empty or no image of 8 bits with 1, "
-      "3 or 4 channels; expected grey, BGR or BGRA. Use cv::Mat::convertTo.");
+/// An image of OpenCV as bytes in the colours that the model takes.
+cv::Mat in_colours(const cv::Mat& any, int64_t channels) {
+  const cv::Mat image = with_8_bits(any, "Predictor::predict");
   if (image.channels() == 1 && channels == 1) return image;
   const bool has_alpha = image.channels() == 4;
   const int code = channels == 1

@@ -46,8 +46,8 @@ struct FilePrediction {
 /// true of Tern's and LibTorch's; copies share the model. PredictorQueue makes
 /// batches of the questions of many threads.
 ///
-/// A sample is an image file; a cv::Mat, 8 bits, BGR, BGRA or grey, of any
-/// size; a tensor [H, W, C] kByte, RGB, of any size; or a floating tensor,
+/// A sample is an image file; a cv::Mat, 8 or 16 bits, BGR, BGRA or grey, of
+/// any size; a tensor [H, W, C] kByte, RGB, of any size; or a floating tensor,
 /// which goes to the model as it is, without the batch dimension.
 class Predictor {
  public:

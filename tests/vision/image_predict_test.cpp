@@ -70,17 +70,28 @@ TEST(PrepareImage, TakesOpenCvsKindsOfImages) {
   EXPECT_TRUE(torch::equal(first(bgr), rgb));
   const cv::Mat bgra(20, 20, CV_8UC4, cv::Scalar(10, 20, 30, 0));
   EXPECT_TRUE(torch::equal(first(bgra), rgb));
-  const cv::Mat deep(
-      20,
-      20,
-      CV_16UC3,
-      cv::Scalar(10 * 257, 20 * 257, 30 * 257));
-  EXPECT_TRUE(torch::equal(first(deep), rgb));
   const cv::Mat grey(20, 20, CV_8UC1, cv::Scalar(7));
   EXPECT_TRUE(torch::equal(first(grey), torch::full({3}, 7, torch::kByte)));
   // A part of an image, whose rows do not follow each other.
   const cv::Mat wide(40, 60, CV_8UC3, cv::Scalar(10, 20, 30));
   EXPECT_TRUE(torch::equal(first(wide(cv::Rect(5, 5, 20, 20))), rgb));
+}
+
+TEST(PrepareImage, DividesOpenCvs16BitsBy257) {
+  const Shades shades;
+  const DataBunch data = shades.data();
+  const auto first = [&](int type, const cv::Scalar& color) {
+    return prepare_image(data, cv::Mat(20, 20, type, color))[0][0];
+  };
+  const auto rgb = [](int r, int g, int b) {
+    return torch::tensor({r, g, b}, torch::kByte);
+  };
+  // Rounded: 51272 is 199.502 of 257, 51271 is 199.498.
+  const cv::Scalar deep(65535, 51272, 51271, 0);
+  EXPECT_TRUE(torch::equal(first(CV_16UC3, deep), rgb(199, 200, 255)));
+  EXPECT_TRUE(torch::equal(first(CV_16UC4, deep), rgb(199, 200, 255)));
+  EXPECT_TRUE(
+      torch::equal(first(CV_16UC1, cv::Scalar(250 * 257)), rgb(250, 250, 250)));
 }
 
 TEST(PrepareImage, GivesGreyToAModelOfGrey) {
@@ -106,7 +117,7 @@ TEST(PrepareImage, SaysWhatIsWrong) {
       {"cv::Mat is 0 x 0"});
   expect_error<c10::ValueError>(
       [&] { prepare_image(data, cv::Mat(4, 4, CV_32FC3)); },
-      {"8 or 16 bits"});
+      {"[prepare_image]", "4 x 4 of CV_32FC3", "8 or 16 bits"});
   expect_error<IoError>(
       [&] { prepare_image(data, shades / "none.png"); },
       {"none.png"});

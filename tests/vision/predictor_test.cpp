@@ -8,8 +8,10 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <opencv2/core/check.hpp>
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
 #include "tern/callbacks/mixed_precision.h"
@@ -23,7 +25,9 @@
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/image_dataset.h"
+#include "tern/vision/image_predict.h"
 #include "tern/vision/models/build_model.h"
+#include "tern/vision/models/mobilenet_v2.h"
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"
 #include "tern/vision/transforms/get_transforms.h"
@@ -114,6 +118,30 @@ TEST_F(PredictorTest, AnswersAsTheLearnerHoweverImagesGetTheirSize) {
       *trained(data({.transforms = {.train = {}, .valid = {centre_crop()}}})));
 }
 
+/// `vision_learner` normalises data that are not as the pretrained body's were.
+TEST_F(PredictorTest, AnswersAsALearnerOnAPretrainedBody) {
+  torch::manual_seed(2);
+  const VisionBody body = VisionArch(mobilenet_v2).make_body(3);
+  // Norms that know their inputs, as a pretrained body's do; else nothing of an
+  // image reaches the head.
+  for (const auto& module : body.module->modules()) {
+    auto* norm = module->as<torch::nn::BatchNorm2d>();
+    if (norm) norm->options.momentum(1);
+  }
+  body.backbone->features(torch::randn({4, 3, 32, 32}));
+  const fs::path weights = temp_ / "body.safetensors";
+  save_safetensors(weights, Model(body.module).state_dict());
+  DataBunch raw = data({.stats = stats::none()});
+  raw.batch_transforms.clear();
+  auto learn = vision_learner(
+      raw,
+      mobilenet_v2,
+      {.pretrained = weights, .head = {.hidden = {8}}, .learner = quiet()});
+  expect_answers_of(learn);
+  const torch::Tensor preds = learn.get_preds().preds;
+  EXPECT_GT((preds[0] - preds[1]).abs().max().item<double>(), 1e-3);
+}
+
 TEST_F(PredictorTest, AnswersAsAGreyLearnerOfOneSize) {
   std::vector<std::string> paths;
   for (int i = 0; i < 6; ++i) {
@@ -166,6 +194,23 @@ TEST_F(PredictorTest, TakesFilesMatsAndTensorsAlike) {
       learn->predict(input).probabilities));
 }
 
+TEST_F(PredictorTest, TakesMatsOf16BitsAsTheirFiles) {
+  auto learn = trained(data());
+  learn->export_model(file_);
+  const Predictor predictor = Predictor::load(file_, cpu_);
+  for (const int type : {CV_16UC1, CV_16UC3, CV_16UC4}) {
+    SCOPED_TRACE(cv::typeToString(type));
+    const std::string path = (temp_ / "deep.png").string();
+    write_file(path, encode(random_image(16, 16, type), ".png"));
+    const cv::Mat deep = cv::imread(path, cv::IMREAD_UNCHANGED);
+    ASSERT_EQ(deep.type(), type);
+    EXPECT_TRUE(torch::equal(predictor.prepare(deep), predictor.prepare(path)));
+    EXPECT_TRUE(torch::allclose(
+        predictor.predict(deep).probabilities,
+        predict(*learn, deep).probabilities));
+  }
+}
+
 TEST_F(PredictorTest, RefusesASampleThatIsNone) {
   trained(data())->export_model(file_);
   const Predictor predictor = Predictor::load(file_, cpu_);
@@ -179,7 +224,10 @@ TEST_F(PredictorTest, RefusesASampleThatIsNone) {
       {"undefined"});
   expect_error<c10::ValueError>(
       [&] { predictor.predict(cv::Mat(4, 4, CV_32FC3)); },
-      {"8 bits"});
+      {"[Predictor::predict]", "4 x 4 of CV_32FC3", "8 or 16 bits"});
+  expect_error<c10::ValueError>(
+      [&] { predictor.predict(cv::Mat(4, 4, CV_16UC2)); },
+      {"CV_16UC2", "grey, BGR or BGRA"});
   expect_error<IoError>(
       [&] { predictor.predict(temp_ / "none.png"); },
       {"none.png"});
