@@ -1,7 +1,6 @@
 # `cmake --install`, and the package that find_package(tern) finds.
 include(CMakePackageConfigHelpers)
 
-option(TERN_INSTALL "Install the headers, the libraries and the CMake package" ${PROJECT_IS_TOP_LEVEL})
 if(NOT TERN_INSTALL)
   return()
 endif()

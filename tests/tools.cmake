@@ -1,6 +1,4 @@
-# Tests of the repository itself, and the program behind ./dev doctor.
-add_subdirectory(${PROJECT_SOURCE_DIR}/tools ${PROJECT_BINARY_DIR}/tools)
-
+# Tests of the repository itself.
 if(TERN_TESTS AND TARGET tern_convert)
   tern_test(tools/convert)
   add_dependencies(tools_convert_test tern_convert)
@@ -29,6 +27,11 @@ if(TERN_SANITIZE OR NOT TERN_OUTSIDE_COMPILER)
 else()
   set(outside_compiler ${TERN_OUTSIDE_COMPILER})
 endif()
+foreach(tool convert shard)
+  if(TARGET tern_${tool})
+    list(APPEND tools tern-${tool})
+  endif()
+endforeach()
 add_test(NAME install
   COMMAND ${CMAKE_COMMAND}
     -DBUILD=${PROJECT_BINARY_DIR}
@@ -41,5 +44,6 @@ add_test(NAME install
     -DTORCH=${Torch_DIR}
     -DCUDA=${CUDA_TOOLKIT_ROOT_DIR}
     -DVISION=${TERN_VISION}
+    "-DTOOLS=${tools}"
     -P ${CMAKE_CURRENT_LIST_DIR}/install/run.cmake)
 set_tests_properties(install PROPERTIES LABELS install TIMEOUT 600)

@@ -22,6 +22,10 @@ foreach(file IN LISTS files)
   endif()
 endforeach()
 
+foreach(tool IN LISTS TOOLS)
+  run(${folder}/prefix/bin/${tool} --help)
+endforeach()
+
 set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${LAUNCHER}")
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${folder}/build -G ${GENERATOR}
   -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-DNDEBUG  # GCC takes half the time for it
