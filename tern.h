@@ -1,12 +1,13 @@
 #pragma once
 
-/// Everything of Tern: `#include "tern/tern.h"`. A program that includes the
-/// headers it uses compiles faster.
+/// What a program that trains needs: `#include "tern/tern.h"`. A program that
+/// includes the headers it uses compiles faster.
 
 #include "tern/callbacks/activation_stats.h"
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/csv_logger.h"
 #include "tern/callbacks/cutmix.h"
+#include "tern/callbacks/distributed.h"
 #include "tern/callbacks/early_stopping.h"
 #include "tern/callbacks/ema.h"
 #include "tern/callbacks/gradient_accumulation.h"
@@ -68,6 +69,7 @@
 #include "tern/learner/tta.h"
 #include "tern/learner/weights.h"
 #ifdef TERN_WITH_ARCHIVES
+#include "tern/data/formats/tar_write.h"
 #include "tern/data/mnist.h"
 #include "tern/data/tar_dataset.h"
 #include "tern/data/tar_stream.h"

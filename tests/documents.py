@@ -1,0 +1,168 @@
+"""Compiles every C++ block of the documents.
+
+documents.py BUILD_FOLDER ROOT
+
+A block with `int main()` is a program: it has the headers that it shows and no
+others. Any other block is a fragment: it stands behind `#include
+<tern/tern.h>` and the headers that it shows, inside a function, and knows the
+names of the blocks before it on its page. What a page does not show is in a
+comment, which is compiled as one more block:
+
+    <!-- cpp
+    extern tern::Learner learn;
+    -->
+
+What is not to be compiled is not marked ```cpp.
+"""
+import collections
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+COMPILED_AS = "/tern_documents.cpp"
+UMBRELLA = "#include <tern/tern.h>"
+CPP_FENCE = re.compile(r"(```+|~~~+)\s*(cpp|c\+\+|cc|cxx|c|hpp|h)\b", re.IGNORECASE)
+
+
+@dataclasses.dataclass
+class Block:
+    page: str
+    line: int  # of its first line of code
+    code: list
+    is_shown: bool
+
+    def is_program(self):
+        return any(re.match(r"int main\(", line) for line in self.code)
+
+    def includes(self):
+        return [line for line in self.code if line.startswith("#include")]
+
+    def body(self):
+        """Without its includes, which are not allowed in a function."""
+        place = f'#line {self.line} "{self.page}"'
+        keep = ["" if line in self.includes() else line for line in self.code]
+        return [place, *keep]
+
+
+def blocks_of(page, text):
+    blocks = []
+    end = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if end is not None:
+            if line.strip() == end:
+                end = None
+            else:
+                blocks[-1].code.append(line)
+        elif line.strip() in ("```cpp", "<!-- cpp"):
+            is_shown = line.strip() == "```cpp"
+            end = "```" if is_shown else "-->"
+            blocks.append(Block(page, number + 1, [], is_shown))
+        elif CPP_FENCE.match(line.strip()):
+            sys.exit(f"{page}:{number}: C++ is marked ```cpp, so that it is "
+                     "compiled.")
+    if end is not None:
+        sys.exit(f"{blocks[-1].page}:{blocks[-1].line}: this block has no end.")
+    return blocks
+
+
+def name_of(*parts):
+    return re.sub(r"\W", "_", "_".join(map(str, parts)))
+
+
+def fragments(blocks):
+    """One page's, each in the scope of the one before."""
+    lines = [f"namespace {name_of(blocks[0].page)} {{", "void fragments() {"]
+    for block in blocks:
+        lines += ["{", *block.body()]
+    return lines + ["}" * len(blocks), "}", "}"]
+
+
+def program(block):
+    """Its main is a function like any other in a namespace."""
+    name = name_of(block.page, block.line)
+    return [f"namespace {name} {{", *block.body(), "}"]
+
+
+def by_includes(pages):
+    """Code by the headers that it is compiled behind: reading LibTorch takes
+    most of the time, so what has the same headers is compiled together.
+    """
+    groups = collections.defaultdict(list)
+    for blocks in pages:
+        rest = [block for block in blocks if not block.is_program()]
+        for block in blocks:
+            if block.is_program():
+                key = frozenset(block.includes())
+                groups[key] += program(block)
+        if rest:
+            shown = {line for block in rest for line in block.includes()}
+            groups[frozenset(shown | {UMBRELLA})] += fragments(rest)
+    return groups
+
+
+def compile_command(build, includes):
+    """That of tern_documents.cpp. Its precompiled header is tern.h, which a
+    program that does not include it must not see.
+    """
+    entries = json.loads((build / "compile_commands.json").read_text())
+    command = next(
+        one["command"] for one in entries if one["file"].endswith(COMPILED_AS)
+    )
+    words = shlex.split(command[: command.index(" -o ")])
+    if UMBRELLA not in includes:
+        options = re.findall(r" (-isystem \S+|-[DI]\S+|-std=\S+)", command)
+        words = [words[0], *shlex.split(" ".join(options))]
+    return [*words, "-w", "-fsyntax-only"]
+
+
+def compile_one(build, file, includes, lines):
+    file.write_text("\n".join([*sorted(includes), *lines, ""]))
+    command = [*compile_command(build, includes), str(file)]
+    done = subprocess.run(command, cwd=build, stderr=subprocess.PIPE, text=True)
+    print(done.stderr, end="", flush=True)
+    return done.returncode == 0
+
+
+def main():
+    build, root = (pathlib.Path(name).resolve() for name in sys.argv[1:])
+    pages = []
+    for pattern in "*.md", "docs/**/*.md", "examples/**/*.md":
+        for file in sorted(root.glob(pattern)):
+            page = str(file.relative_to(root))
+            if blocks := blocks_of(page, file.read_text()):
+                pages.append(blocks)
+    count = sum(block.is_shown for blocks in pages for block in blocks)
+    if count == 0:
+        sys.exit(f"{root}: no document has a C++ block; expected the folder of "
+                 "the repository.")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        jobs = [
+            pool.submit(
+                compile_one,
+                build,
+                pathlib.Path(folder) / f"group_{number}.cpp",
+                includes,
+                lines,
+            )
+            for number, (includes, lines) in enumerate(
+                by_includes(pages).items()
+            )
+        ]
+        good = all([job.result() for job in jobs])
+    print(f"{count} C++ blocks of {len(pages)} documents: "
+          + ("all compile." if good else "the errors are above."))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
