@@ -57,5 +57,11 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
   target_precompile_headers(tern_documents PRIVATE <tern/tern.h>)
   add_test(NAME documents COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/documents.py
     ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
-  set_tests_properties(documents PROPERTIES TIMEOUT ${TERN_TEST_TIMEOUT})
+  set_tests_properties(documents PROPERTIES TIMEOUT 600)
+endif()
+
+# The page that ./dev gpu writes, on machines without a GPU too.
+if(TERN_TESTS AND TERN_PYTHON)
+  add_test(NAME bench/gpu_page COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/bench/peers/gpu_test.py)
+  set_tests_properties(bench/gpu_page PROPERTIES ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()

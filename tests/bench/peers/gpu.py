@@ -1,11 +1,10 @@
 """The last part of ./dev gpu: Tern beside Python PyTorch on a GPU, into
-docs/gpu.md. `--device cpu --page FILE` tries it without one, with small sizes.
+docs/gpu.md: a section for each comparison that was measured, a table of those
+that wait. `--device cpu --page FILE` tries it without one, with small sizes.
 """
 import importlib.util
 import pathlib
 import sys
-
-import torch
 
 from run import ROOT, Comparison, Row, compare, parser_for, write
 
@@ -76,8 +75,9 @@ COMPARISONS = [
     *(
         comparison(
             f"resnet50_{precision}_graph",
-            f"The same step by `to_cuda_graph`, `to_{precision}`, against "
-            "PyTorch AMP launch by launch",
+            "Training step of ResNet-50, 256 images of 224 px, channels-last, "
+            f"fused SGD: `to_cuda_graph`, `to_{precision}`, against PyTorch AMP "
+            "launch by launch",
             graph_steps(1.05),
             "resnet50",
             precision,
@@ -124,10 +124,10 @@ COMPARISONS = [
             precision,
         )
         for network, title in [
-            ("base", "MattingBase, 8 pictures of 512 px,"),
+            ("base", "MattingBase, 8 images of 512 px,"),
             (
                 "refine",
-                "MattingRefine, 4 pictures of 1024 px, 80,000 pixels of each "
+                "MattingRefine, 4 images of 1024 px, 80,000 pixels of each "
                 "refined,",
             ),
         ]
@@ -195,22 +195,43 @@ COMPARISONS = [
 ]
 
 
-def waiting(one):
-    goals = [f"{row.what} {row.goal:g}" for row in one.rows if row.goal]
-    what = "a GPU" if one.peer == "torch" else f"a GPU and {one.peer}"
-    return [
-        f"### {one.title}",
-        "",
-        f"Waits for {what}: `{COMMAND} {one.name}`."
-        + (f" Goal, as a ratio: {', '.join(goals)}." if goals else ""),
-    ]
-
-
-def name_waiting(comparisons, page):
-    """Figures that the page has stay."""
+def goals_of(comparisons):
+    goals = {}
     for one in comparisons:
-        if f"peers {one.name}:" not in page.read_text():
-            write(one, waiting(one), page, COMMAND)
+        for row in one.rows:
+            if row.goal:
+                goals.setdefault(row.what, {})[f"{row.goal:g}"] = None
+    return "; ".join(f"{what} {' or '.join(all)}" for what, all in goals.items())
+
+
+def waiting_table(waiting):
+    """A line for those that measure the same thing in several ways, which is
+    what their titles say before the colon.
+    """
+    if not waiting:
+        return ["Every comparison is measured."]
+    subjects = {}
+    for one in waiting:
+        subjects.setdefault(one.title.partition(": ")[0], []).append(one)
+    lines = [
+        f"| comparison | `{COMMAND} NAME` | goal, as a ratio |",
+        "|---|---|---|",
+    ]
+    for subject, group in subjects.items():
+        names = ", ".join(
+            f"`{one.name}`"
+            + ("" if one.peer == "torch" else f" (needs {one.peer})")
+            for one in group
+        )
+        lines.append(f"| {subject} | {names} | {goals_of(group)} |")
+    return lines
+
+
+def list_waiting(page):
+    """Those that the page has no figures of."""
+    text = page.read_text() if page.exists() else ""
+    waiting = [one for one in COMPARISONS if f"peers {one.name}:" not in text]
+    write("waiting", waiting_table(waiting), page, COMMAND)
 
 
 def main():
@@ -221,21 +242,25 @@ def main():
         "--page", type=pathlib.Path, default=ROOT / "docs" / "gpu.md"
     )
     arguments = parser.parse_args()
+    import torch  # here, so that the page can be written without it
+
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        print("There is no GPU: nothing was measured. Figures that the page "
-              "has stay; the others are named as waiting.")
-        name_waiting(COMPARISONS, arguments.page)
+        print("There is no GPU: nothing was measured. The page keeps its "
+              "figures and lists what waits.")
+        list_waiting(arguments.page)
         return
     missing = [
         one for one in COMPARISONS if not importlib.util.find_spec(one.peer)
     ]
     for one in missing:
         print(f"{one.name}: {one.peer} is not installed; it was not measured.")
-    name_waiting(missing, arguments.page)
     there = [one for one in COMPARISONS if one not in missing]
     for one in there:
         one.options += ["--device", arguments.device]
-    compare(there, arguments.page, COMMAND, arguments)
+    try:
+        compare(there, arguments.page, COMMAND, arguments)
+    finally:
+        list_waiting(arguments.page)
 
 
 if __name__ == "__main__":

@@ -421,10 +421,10 @@ def facts(comparison, rounds, command):
     )
 
 
-def write(comparison, lines, page, command):
+def write(name, lines, page, command):
     """Where it was before; a new one comes last, but before what waits."""
-    begin = f"<!-- peers {comparison.name}: written by {command} -->"
-    end = f"<!-- end of peers {comparison.name} -->"
+    begin = f"<!-- {name}: written by {command} -->"
+    end = f"<!-- end of {name} -->"
     section = "\n".join([begin, *lines, end])
     text = page.read_text() if page.exists() else "# Benchmarks\n"
     if begin in text:
@@ -457,7 +457,7 @@ def compare(comparisons, page, command, arguments):
             *table(comparison, tern, peer),
         ]
         print("\n".join(lines))
-        write(comparison, lines, page, command)
+        write(f"peers {comparison.name}", lines, page, command)
 
 
 def parser_for(comparisons, command, build):
