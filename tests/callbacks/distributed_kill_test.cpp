@@ -5,7 +5,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <random>
-#include <sys/mman.h>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -13,6 +12,7 @@
 
 #include "tern/callbacks/distributed.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/tests/support/own_time.h"
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/tiny.h"
 
@@ -20,30 +20,6 @@ namespace tern::distributed_kill_test {
 namespace {
 
 using namespace testing_support;  // NOLINT: in a test
-using Clock = std::chrono::steady_clock;
-
-// When the rank died, for the others to read.
-class SharedTime {
- public:
-  SharedTime()
-      : at_(static_cast<Clock::rep*>(::mmap(
-            nullptr,
-            sizeof(Clock::rep),
-            PROT_READ | PROT_WRITE,
-            MAP_SHARED | MAP_ANONYMOUS,
-            -1,
-            0))) {}
-  ~SharedTime() { ::munmap(at_, sizeof(Clock::rep)); }
-  SharedTime(const SharedTime&) = delete;
-
-  void set_to_now() { *at_ = Clock::now().time_since_epoch().count(); }
-  std::chrono::duration<double> since() const {
-    return Clock::now().time_since_epoch() - Clock::duration(*at_);
-  }
-
- private:
-  Clock::rep* at_;
-};
 
 TEST(RankKill, IsKnownToTheOthersWithinFiveSeconds) {
   const char* const text = std::getenv("TERN_RANK_KILLS");
@@ -54,7 +30,6 @@ TEST(RankKill, IsKnownToTheOthersWithinFiveSeconds) {
     const auto victim = static_cast<int64_t>(random() % world_size);
     const std::chrono::milliseconds delay(random() % 300);
     const bool is_divided = kill % 2 == 1;
-    SharedTime death;
     std::vector<int> expected(world_size, 0);
     expected[victim] = -SIGKILL;
     const auto ends =
@@ -68,15 +43,19 @@ TEST(RankKill, IsKnownToTheOthersWithinFiveSeconds) {
           if (environment.rank == victim) {
             std::thread([&] {
               std::this_thread::sleep_for(delay);
-              death.set_to_now();
               ::raise(SIGKILL);
             }).detach();
           }
+          // No rank gets further than one step without the others.
+          const OwnTime time;
+          double last_step = 0;
+          learn.add<LambdaCallback>(
+              {.on_batch_end = [&](Learner&) { last_step = time.seconds(); }});
           try {
             learn.fit(100000, 1e-2);
             ADD_FAILURE() << "rank " << environment.rank << " has not noticed";
           } catch (const DistributedError&) {
-            EXPECT_LT(death.since().count(), 5) << "seconds";
+            EXPECT_LT(time.seconds() - last_step, 5);
           }
           EXPECT_FALSE(learn.is_fitting());
         });

@@ -101,11 +101,16 @@ TEST(Profiler, TellsThePeakOfMemoryInEachPhase) {
 TEST(Profiler, TellsThePhasesApart) {
   const auto learn = slow_learner();
   const auto profiler = std::make_shared<Profiler>();
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point train_begin;
+  std::chrono::duration<double> inside = {};
+  learn->add<LambdaCallback>(
+      {.on_train_begin = [&](Learner&) { train_begin = Clock::now(); },
+       .on_epoch_end = [&](Learner&) { inside = Clock::now() - train_begin; }});
   for (int fit = 0; fit < 2; ++fit) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     fit == 0 ? learn->add(profiler).fit(1) : learn->fit(1);
-    const std::chrono::duration<double> wall =
-        std::chrono::steady_clock::now() - begin;
+    const std::chrono::duration<double> wall = Clock::now() - begin;
     EXPECT_EQ(profiler->batches(), 4);
     // At least; a busy machine adds to any. Together they are the whole.
     const auto expect_ms = [&](Phase phase, double ms) {
@@ -122,7 +127,7 @@ TEST(Profiler, TellsThePhasesApart) {
       sum += profiler->seconds(static_cast<Phase>(i));
     }
     EXPECT_LE(sum, wall.count());
-    EXPECT_GT(sum, 0.9 * wall.count());
+    EXPECT_GE(sum, inside.count());
   }
 }
 
@@ -131,7 +136,7 @@ TEST(Profiler, ShowsATableWhenTheFitEnds) {
   Learner learn(point_data(), point_net(), {.sink = sink});
   learn.add<Profiler>().fit(1);
   ASSERT_EQ(sink->lines.size(), 2u + 2 + kPhases);
-  EXPECT_TRUE(sink->lines[2].starts_with("Profiler: 8 batches in 0."));
+  EXPECT_TRUE(sink->lines[2].starts_with("Profiler: 8 batches in "));
   EXPECT_TRUE(sink->lines[4].starts_with("data wait"));
   learn.lr_find({.num_it = 6});
   EXPECT_EQ(sink->lines.size(), 2u + 2 + kPhases);
@@ -183,7 +188,8 @@ TEST(Profiler, BeginsAnewOnRequest) {
   }});
   learn->fit(1);
   EXPECT_EQ(profiler->batches(), 1);
-  EXPECT_LT(profiler->seconds(Phase::data_wait), 0.008);
+  EXPECT_EQ(profiler->seconds(Phase::data_wait), 0);  // it had its data
+  EXPECT_GE(profiler->seconds(Phase::forward), 0.004);
 }
 
 }  // namespace

@@ -218,31 +218,34 @@ TEST(SaveCheckpoint, SavesWhenAStopIsRequestedInValidation) {
 // Gives nothing, for the time that a disk hangs.
 class StuckDataset final : public Dataset {
  public:
-  explicit StuckDataset(std::atomic<bool>& is_stuck) : is_stuck_(is_stuck) {}
+  StuckDataset(std::atomic<bool>& is_asked, std::atomic<bool>& is_stuck)
+      : is_asked_(is_asked), is_stuck_(is_stuck) {}
   int64_t size() const override { return 64; }
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
       const override {
-    while (indices[0] >= 32 && is_stuck_) std::this_thread::sleep_for(1ms);
+    is_asked_ = indices[0] >= 32;
+    while (is_asked_ && is_stuck_) std::this_thread::sleep_for(1ms);
     const auto n = static_cast<int64_t>(indices.size());
     return {{torch::zeros({n, 2})}, {torch::zeros({n}, torch::kLong)}};
   }
 
  private:
-  std::atomic<bool>& is_stuck_;
+  std::atomic<bool>&is_asked_, &is_stuck_;
 };
 
 TEST(SaveCheckpoint, SavesWhenAStopIsRequestedWhileTheLoaderHangs) {
-  std::atomic<bool> is_stuck = true;
+  std::atomic<bool> is_asked = false, is_stuck = true;
   const TempFolder folder;
   DataBunch data = DataBunch::create(
-      std::make_shared<StuckDataset>(is_stuck),
+      std::make_shared<StuckDataset>(is_asked, is_stuck),
       nullptr,
       {.batch_size = 8, .workers = 1});
   data.device = torch::kCPU;
   Learner learn(data, point_net(), quiet());
   learn.add<SaveCheckpoint>({.folder = folder / "run", .durable = false});
   std::jthread stopper([&] {
-    std::this_thread::sleep_for(300ms);
+    while (!is_asked) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(100ms);  // the fit comes to wait for it
     learn.request_stop();
     std::this_thread::sleep_for(300ms);
     is_stuck = false;

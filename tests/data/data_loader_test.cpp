@@ -218,15 +218,19 @@ TEST(DataLoader, WorkersUseOneThreadAndNoAutocastWhateverTheTrainerDoes) {
 }
 
 TEST(DataLoader, GivesUpOnAStuckSampleAndNamesIt) {
-  std::atomic<bool> release = false;
+  std::atomic<bool> is_stuck = false, release = false;
   const DataLoader loader(
       std::make_shared<Calling>([&](c10::ArrayRef<int64_t> indices) {
-        while (indices[0] == 30 && !release) std::this_thread::yield();
+        is_stuck = indices[0] == 30;
+        while (is_stuck && !release) std::this_thread::yield();
       }),
       {.batch_size = 10,
        .workers = 1,
+       .prefetch = 4,
        .timeout = std::chrono::milliseconds(50)});
   auto pass = loader.epoch(0);
+  // The batches before it are ready then, however busy the machine is.
+  while (!is_stuck) std::this_thread::yield();
   for (int i = 0; i < 3; ++i) pass.next();
   try {
     pass.next();

@@ -1,7 +1,6 @@
 #include "tern/data/untar_data.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <sys/wait.h>
@@ -17,6 +16,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/gzip_bytes.h"
 #include "tern/tests/support/http_server.h"
+#include "tern/tests/support/own_time.h"
 #include "tern/tests/support/tar_bytes.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
@@ -281,16 +281,21 @@ TEST(UntarData, FindsTheExtractedMnistSampleAtOnce) {
   EXPECT_TRUE(fs::exists(path / "valid/7"));
   EXPECT_TRUE(fs::exists(path / "labels.csv"));
 
-  double best_seconds = 1e9;
+  // Without a look at its 14,434 files.
+  double find = 1e9, list = 1e9;
   for (int i = 0; i < 5; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    EXPECT_EQ(untar_data(urls::mnist_sample), path);
-    const std::chrono::duration<double> seconds =
-        std::chrono::steady_clock::now() - start;
-    best_seconds = std::min(best_seconds, seconds.count());
+    testing_support::keep_least(find, [&] {
+      EXPECT_EQ(untar_data(urls::mnist_sample), path);
+    });
+    testing_support::keep_least(list, [&] {
+      EXPECT_GT(
+          std::distance(
+              fs::recursive_directory_iterator(path),
+              fs::recursive_directory_iterator()),
+          14'000);
+    });
   }
-  RecordProperty("seconds", std::to_string(best_seconds));
-  EXPECT_LT(best_seconds, 0.01);
+  EXPECT_LT(10 * find, list);
 }
 
 TEST(UntarData, InflatesTheFilesOfMnist) {

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <new>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -17,6 +21,34 @@
 #include "tern/tests/support/launch.h"
 
 namespace tern::testing_support {
+
+/// A count in memory that the ranks share; created before they are. With it one
+/// waits for what another has done instead of for a time.
+class SharedCount {
+ public:
+  SharedCount()
+      : count_(new (::mmap(
+            nullptr,
+            sizeof(*count_),
+            PROT_READ | PROT_WRITE,
+            MAP_SHARED | MAP_ANONYMOUS,
+            -1,
+            0)) std::atomic<int64_t>(0)) {}
+  ~SharedCount() { ::munmap(count_, sizeof(*count_)); }
+  SharedCount(const SharedCount&) = delete;
+
+  void add_one() { ++*count_; }
+  /// Until it is at least that; `run_ranks` ends a rank that waits in vain.
+  void wait_for(int64_t count) const {
+    while (*count_ < count) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+ private:
+  static_assert(std::atomic<int64_t>::is_always_lock_free);
+  std::atomic<int64_t>* count_;
+};
 
 /// Runs `f` in `world_size` processes of their own. Each may use EXPECT; what
 /// it throws fails the test. The test itself must not compute with tensors: a

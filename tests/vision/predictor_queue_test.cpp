@@ -9,6 +9,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/learner/export_model.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/own_time.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 #include "tern/vision/models/simple_cnn.h"
@@ -74,13 +75,18 @@ TEST_F(PredictorQueueTest, FillsItsBatchesWhereItMayWait) {
 }
 
 TEST_F(PredictorQueueTest, OneSampleWaitsNoLongerThanTold) {
-  PredictorQueue queue(predictor(), {.max_batch = 1000, .max_latency = 20ms});
-  queue.submit(picture(0)).get();
+  constexpr auto kLatency = 20ms;
+  PredictorQueue patient(predictor(), {.max_batch = 1000, .max_latency = 1h});
+  PredictorQueue queue(
+      predictor(),
+      {.max_batch = 1000, .max_latency = kLatency});
+  auto later = patient.submit(picture(0));
+  const testing_support::OwnTime time;
   const auto begin = std::chrono::steady_clock::now();
   queue.submit(picture(1)).get();
-  const auto waited = std::chrono::steady_clock::now() - begin;
-  EXPECT_GE(waited, 19ms);
-  EXPECT_LT(waited, 5s);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, kLatency);
+  EXPECT_LT(time.seconds(), 5);
+  EXPECT_EQ(later.wait_for(0s), std::future_status::timeout);
 }
 
 TEST_F(PredictorQueueTest, WhatIsWrongWithASampleReachesItsFutureAlone) {

@@ -4,7 +4,6 @@
 #include <csignal>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -12,13 +11,13 @@
 #include <torch/utils.h>
 
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/own_time.h"
 #include "tern/tests/support/ranks.h"
 
 namespace tern::process_group_test {
 namespace {
 
 using namespace testing_support;  // NOLINT: in a test
-using Clock = std::chrono::steady_clock;
 
 TEST(ProcessGroup, BroadcastsTensorsOfAllTypesFromOneRank) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
@@ -92,11 +91,11 @@ TEST(ProcessGroup, TellsWhyAnotherRankHasEnded) {
       group.reset();
       return;
     }
-    const auto begin = Clock::now();
+    const OwnTime waited;
     expect_error<DistributedError>(
         [&] { group->barrier(); },
         {"rank 1 ended with: no such image: cat.jpg"});
-    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+    EXPECT_LT(waited.seconds(), 5);
   });
 }
 
@@ -106,35 +105,35 @@ TEST(ProcessGroup, NoticesARankThatWasKilledWithinSeconds) {
         const auto group = connect(environment);
         group->barrier();
         if (group->rank() == 1) ::raise(SIGKILL);
-        const auto begin = Clock::now();
+        const OwnTime waited;
         const auto tensor = torch::ones({1000});
         expect_error<DistributedError>(
             [&] { group->all_reduce(tensor); },
             {"rank 0 of 2 lost the others"});
-        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+        EXPECT_LT(waited.seconds(), 5);
       });
   EXPECT_EQ(results, (std::vector<int>{0, -SIGKILL}));
 }
 
-// Rank 0 waits for rank 1 alone, which computes, when rank 2 goes as `go` says.
+// Rank 0 waits for rank 1 alone, which computes until rank 0 has heard that
+// rank 2 goes as `go` says.
 std::vector<int> wait_while_one_goes(
     const std::function<void(ProcessGroup&)>& go,
     const std::string& reason) {
+  SharedCount heard;
   return run_ranks(3, [&](const LaunchEnvironment& environment) {
     auto group = connect(environment);
     group->barrier();
     if (group->rank() == 2) return go(*group);
-    if (group->rank() == 1) {
-      std::this_thread::sleep_for(std::chrono::seconds(6));
-      return;
-    }
-    const auto begin = Clock::now();
+    if (group->rank() == 1) return heard.wait_for(1);
+    const OwnTime waited;
     const auto tensor = torch::zeros({3});
     expect_error<DistributedError>(
         [&] { group->broadcast({tensor}, 1); },
         {reason});
     group.reset();  // Gloo would wait for rank 1 here too
-    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+    EXPECT_LT(waited.seconds(), 5);
+    heard.add_one();
   });
 }
 
@@ -170,31 +169,32 @@ TEST(ProcessGroup, MayBeLeftAtAnyMomentAndTwice) {
 }
 
 TEST(ProcessGroup, ARankThatIsDoneMayGoWhileALateOneFinishes) {
-  expect_ranks(4, [](const LaunchEnvironment& environment) {
-    const auto group = connect(environment);
+  SharedCount gone;
+  expect_ranks(4, [&](const LaunchEnvironment& environment) {
+    auto group = connect(environment);
     group->barrier();
-    if (group->rank() == 3) {
-      std::this_thread::sleep_for(std::chrono::seconds(3));
-    }
+    // Rank 1 hands on to rank 3 what it gets, so it waits too.
+    if (group->rank() == 3) gone.wait_for(2);
     const auto tensor = torch::full({3}, static_cast<double>(group->rank()));
     group->broadcast({tensor}, 0);
     EXPECT_TRUE(tensor.eq(0).all().item<bool>());
+    group.reset();
+    gone.add_one();
   });
 }
 
 TEST(ProcessGroup, GivesUpOnARankThatDoesNotAnswerAfterTheTimeout) {
-  expect_ranks(2, [](const LaunchEnvironment& environment) {
+  SharedCount given_up;
+  expect_ranks(2, [&](const LaunchEnvironment& environment) {
     const auto group = connect(environment, std::chrono::seconds(2));
     group->barrier();
-    if (group->rank() == 1) {
-      std::this_thread::sleep_for(std::chrono::seconds(5));
-      return;
-    }
-    const auto begin = Clock::now();
+    if (group->rank() == 1) return given_up.wait_for(1);
+    const OwnTime waited;
     expect_error<DistributedError>(
         [&] { group->barrier(); },
         {"did not answer within 2000 ms"});
-    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(4));
+    EXPECT_LT(waited.seconds(), 4);
+    given_up.add_one();
   });
 }
 
