@@ -70,9 +70,7 @@ class SyncAudit::Watch final : public c10::WarningHandler {
     WaitWarnings() : before_(state().get_sync_debug_mode()) {
       state().set_sync_debug_mode(c10::cuda::SyncDebugMode::L_WARN);
     }
-    ~WaitWarnings() {
-      state().set_sync_debug_mode(before_);
-    }
+    ~WaitWarnings() { state().set_sync_debug_mode(before_); }
     WaitWarnings(const WaitWarnings&) = delete;
 
    private:

@@ -89,8 +89,9 @@ class AutocastStateGuard {
 template <class F>
 auto wrap(F function) {
   return [ state = AutocastState::current(), function = std::move(function) ](
-             auto&&... arguments) mutable
-         -> decltype(auto) requires std::invocable<F&, decltype(arguments)...> {
+             auto&&... arguments) mutable -> decltype(auto)
+           requires std::invocable<F&, decltype(arguments)...>
+  {
     const AutocastStateGuard guard(state);
     return function(std::forward<decltype(arguments)>(arguments)...);
   };

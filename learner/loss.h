@@ -27,7 +27,8 @@ torch::Tensor paired_target(
     const torch::Tensor& target);
 
 template <class Impl>
-concept ComparesNumbers = std::same_as<Impl, torch::nn::MSELossImpl> ||
+concept ComparesNumbers =
+    std::same_as<Impl, torch::nn::MSELossImpl> ||
     std::same_as<Impl, torch::nn::L1LossImpl> ||
     std::same_as<Impl, torch::nn::SmoothL1LossImpl> ||
     std::same_as<Impl, torch::nn::HuberLossImpl> ||
@@ -91,9 +92,9 @@ class Loss {
 
   /// Any other loss module with forward(pred, target).
   template <class Impl>
-  requires requires(Impl& loss, torch::Tensor t) {
-    { loss.forward(t, t) } -> std::convertible_to<torch::Tensor>;
-  }
+    requires requires(Impl& loss, torch::Tensor t) {
+      { loss.forward(t, t) } -> std::convertible_to<torch::Tensor>;
+    }
   Loss(torch::nn::ModuleHolder<Impl> loss)  // NOLINT
       : Loss([loss](
                  const torch::Tensor& pred,
@@ -106,12 +107,13 @@ class Loss {
   }
 
   template <class F>
-  requires(!torch::detail::is_module_holder<F>::value) &&
-      std::is_invocable_r_v<
-          torch::Tensor,
-          F&,
-          torch::Tensor,
-          torch::Tensor> Loss(F loss)  // NOLINT
+    requires(!torch::detail::is_module_holder<F>::value) &&
+            std::is_invocable_r_v<
+                torch::Tensor,
+                F&,
+                torch::Tensor,
+                torch::Tensor>
+  Loss(F loss)  // NOLINT
       : function_([loss = std::move(loss)](
                       const Tensors& outputs,
                       const Tensors& targets) mutable {
@@ -120,12 +122,13 @@ class Loss {
         }) {}
 
   template <class F>
-  requires(!torch::detail::is_module_holder<F>::value) &&
-      std::is_invocable_r_v<
-          torch::Tensor,
-          F&,
-          const Tensors&,
-          const Tensors&> Loss(F loss)  // NOLINT
+    requires(!torch::detail::is_module_holder<F>::value) &&
+            std::is_invocable_r_v<
+                torch::Tensor,
+                F&,
+                const Tensors&,
+                const Tensors&>
+  Loss(F loss)  // NOLINT
       : function_(std::move(loss)) {}
 
   /// \return 0-dim.

@@ -144,7 +144,7 @@ class Model {
       : Model(holder.ptr()) {}
 
   template <class M>
-  requires std::is_base_of_v<torch::nn::Module, M>
+    requires std::is_base_of_v<torch::nn::Module, M>
   // NOLINTNEXTLINE: implicit on purpose
   Model(std::shared_ptr<M> module)
       : impl_(std::make_shared<detail::NnModelOf<M>>(std::move(module))) {}

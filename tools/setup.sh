@@ -182,13 +182,15 @@ install_torch() {
 
 # ---- What single commands need ----
 
-# Versions of clang-format disagree; this one is Debian 12's.
+# Versions of clang-format disagree; this one is the compiler's.
 clang_format() {
-  local version=14.0.6 env=$cache/clang-format-14.0.6
-  if clang-format --version 2>/dev/null | grep -qF "$version"; then
-    echo clang-format
-    return
-  fi
+  local version=16.0.6 env=$cache/clang-format-16.0.6 formatter
+  for formatter in clang-format-16 clang-format; do
+    if "$formatter" --version 2>/dev/null | grep -F "$version" >/dev/null; then
+      echo "$formatter"
+      return
+    fi
+  done
   holds "$env" wheels "$version" || alone install_clang_format >&2
   echo "$env/bin/clang-format"
 }

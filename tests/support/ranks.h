@@ -27,7 +27,7 @@ namespace tern::testing_support {
 class SharedCount {
  public:
   SharedCount()
-      : count_(new (::mmap(
+      : count_(new(::mmap(
             nullptr,
             sizeof(*count_),
             PROT_READ | PROT_WRITE,
