@@ -16,6 +16,10 @@ endif()
 add_test(NAME layering
   COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/layering.cmake)
 
+# ./dev by itself: what it says, and what it makes of a set-up that failed.
+add_test(NAME dev COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/tools/dev_test.sh)
+set_tests_properties(dev PROPERTIES TIMEOUT 300)
+
 if(TERN_SANITIZE)
   set(sanitize_flags -fsanitize=${TERN_SANITIZE})
 endif()

@@ -20,6 +20,8 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
+#include "tern/data/cache_folder.h"
+#include "tern/data/urls.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/tools/blas.h"
 #include "tern/tools/doctor_cuda.h"
@@ -120,6 +122,10 @@ void report_cpu() {
           at::get_num_threads(),
           at::get_num_interop_threads(),
           variable ? fmt::format(", OMP_NUM_THREADS={}", variable) : ""));
+  for (const char* name : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
+    const char* value = std::getenv(name);
+    if (value) line("waiting", fmt::format("{}={}", name, value));
+  }
   if (at::get_num_threads() > cores) {
     problem(fmt::format(
         "An operation uses {} threads on {} cores, which is slower than one "
@@ -279,12 +285,42 @@ void report_disk() {
   }
 }
 
+/// Downloads that failed leave generated data, or the first part of a file.
+void report_downloads() {
+  const fs::path cache = cache_folder({});
+  line(
+      "data",
+      fmt::format(
+          "TERN_DATA is not set: data sets are downloaded to {} when used",
+          cache.string()));
+  std::error_code none;
+  for (const DatasetUrl& dataset : {urls::mnist_sample, urls::mnist}) {
+    const fs::path generated = cache / "generated" / dataset.name;
+    if (!fs::exists(generated, none) ||
+        fs::exists(cache / dataset.name, none)) {
+      continue;
+    }
+    problem(fmt::format(
+        "The download of {} has failed, so generated digits are used for it: "
+        "remove {} to try again, or set TERN_DATA to a folder that holds {}.",
+        dataset.name,
+        generated.string(),
+        dataset.files[0].name()));
+  }
+  for (const auto& entry : fs::directory_iterator(cache / "archives", none)) {
+    if (entry.path().extension() != ".part") continue;
+    problem(fmt::format(
+        "The download of {} has stopped after {} bytes: whatever needs it "
+        "continues, or starts again after rm {}.",
+        entry.path().stem().string(),
+        entry.file_size(none),
+        entry.path().string()));
+  }
+}
+
 void report_data() {
   const char* data = std::getenv("TERN_DATA");
-  if (!data) {
-    line("data", "TERN_DATA is not set: data sets are downloaded when used");
-    return;
-  }
+  if (!data) return report_downloads();
   std::error_code none;
   line("data", fmt::format("TERN_DATA={}", data));
   if (!fs::is_directory(data, none)) {

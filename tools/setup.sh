@@ -10,6 +10,12 @@ packages=(
   libdeflate-dev zlib1g-dev libcli11-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev
   libgloo-dev
 )
+# A browser for the pages that the tests read; Ubuntu's is no package.
+test_packages=()
+if grep -qx ID=debian /etc/os-release 2>/dev/null; then
+  # shellcheck disable=SC2034 # ./dev reads it
+  test_packages=(chromium)
+fi
 torch_wheels=("torch==$torch_version" numpy)
 cuda_wheels=(
   "cuda-toolkit[nvcc,cccl,crt,nvvm,cudart,nvtx]==13.0.2"
@@ -24,16 +30,96 @@ torch_link=$cache/libtorch-$torch_version
 cuda_link=$cache/cuda-13
 torch_env=$cache/torch-$torch_version
 
+progress_every=30 # seconds between lines about what takes long, in a log file
+
 say() { printf 'dev: %s\n' "$*" >&2; }
 die() {
   say "$@"
   exit 1
 }
 
+# set_up [PACKAGE...]: these besides the packages that every command needs.
 set_up() {
-  install_packages "${packages[@]}"
+  announce "${packages[@]}" "$@"
+  install_packages "${packages[@]}" "$@"
   use_torch
   use_cuda
+}
+
+# ---- What a long set-up says ----
+
+# Before anything is installed: what, and how much of the network, disk and time
+# that takes. Times were measured on 2 cores and a bare Debian 12.
+announce() {
+  local parts download disk what all=0 space=0
+  update_package_lists "$@"
+  parts=$(missing_parts "$@")
+  [ -n "$parts" ] || return 0
+  say "To be installed:"
+  while IFS=$'\t' read -r download disk what; do
+    printf 'dev:   %s\ndev:     %s to download, %s on disk\n' "$what" \
+      "$(size "$download")" "$(size "$disk")" >&2
+    all=$((all + download)) space=$((space + disk))
+  done <<<"$parts"
+  say "In all $(size "$all") to download, about $((all * 8 / 6000 + 1)) min at" \
+    "100 Mbit/s, and $(size "$space") on disk, about $((space / 2500 + 1)) min" \
+    "to unpack. Compiling everything takes 1.2 GB more and 7 min on 2 cores."
+  announced=" that are missing"
+}
+
+# missing_parts PACKAGE... : a line for each, the MB to download, the MB on
+# disk and what it is. The wheels' sizes are measured.
+missing_parts() {
+  local missing
+  if command -v apt-get >/dev/null; then
+    mapfile -t missing < <(missing_packages "$@")
+    [ "${#missing[@]}" -eq 0 ] ||
+      printf '%s\t%s\n' "$(apt_sizes "${missing[@]}")" \
+        "Debian packages, with apt-get: ${missing[*]}"
+  fi
+  [ -n "${TERN_PYTHON:-}" ] || holds "$torch_env" torch "${torch_wheels[@]}" ||
+    printf '2740\t4800\t%s\n' "LibTorch $torch_version, in $torch_env"
+  installed_cuda >/dev/null || holds "$torch_env" cuda "${cuda_wheels[@]}" ||
+    printf '105\t220\t%s\n' "CUDA 13's compiler, in $torch_env"
+}
+
+size() {
+  awk -v mb="$1" 'BEGIN {
+    if (mb < 1000) printf "%d MB", mb
+    else printf "%.1f GB", mb / 1000
+  }'
+}
+
+# logged LOG FOLDER COMMAND... : runs it with its output in the log, and shows
+# the time, the size of the folder (if that is not empty) and the log's last
+# line; says more of the log when the command fails.
+logged() {
+  local log=$1 folder=$2 failed=0 ticker
+  shift 2
+  printf '\n%s: %s\n' "$(date '+%F %T')" "$*" >>"$log"
+  show_progress "$log" "$folder" 9>&- &
+  ticker=$!
+  "$@" >>"$log" 2>&1 || failed=$?
+  kill "$ticker" 2>/dev/null || true
+  wait "$ticker" 2>/dev/null || true
+  [ ! -t 2 ] || printf '\r%79s\r' '' >&2
+  [ "$failed" = 0 ] || tail -n 25 "$log" >&2
+  return "$failed"
+}
+
+# In one line that changes or, where output is no terminal, now and then.
+show_progress() {
+  local log=$1 folder=$2 started=$SECONDS every=$progress_every format='%.100s\n' words
+  [ ! -t 2 ] || every=1 format='\r%-79.79s'
+  # Waits by `read`, for a `sleep` would outlive this and keep output open.
+  exec 8<> <(:)
+  while ! read -rt "$every" -u 8 && kill -0 $$ 2>/dev/null; do
+    words=$(tail -n 1 "$log" | tr '\r\t' '  ')
+    [ -z "$folder" ] ||
+      words="$(size "$(du -sm "$folder" 2>/dev/null | cut -f 1)"), $words"
+    # shellcheck disable=SC2059
+    printf "$format" "dev:   $((SECONDS - started)) s, $words" >&2
+  done
 }
 
 # alone FUNCTION ARGUMENT... : while no other ./dev changes the cache.
@@ -65,6 +151,33 @@ missing_packages() {
   )
 }
 
+# Once, when some of these packages are missing.
+update_package_lists() {
+  [ -z "${lists_are_new:-}" ] && command -v apt-get >/dev/null &&
+    [ -n "$(missing_packages "$@")" ] || return 0
+  mkdir -p "$cache"
+  as_root true # sudo asks for its password before anything else is shown
+  say "Asking apt-get for its lists of packages"
+  logged "$cache/apt.log" "" as_root dpkg --configure -a # of an earlier run
+  logged "$cache/apt.log" "" apt_get update || die "apt-get could not fetch" \
+    "its lists of packages; its own words are above. Is there a network?"
+  lists_are_new=1
+}
+
+# The MB that apt-get would download for these packages, and those on disk with
+# the archives that it keeps. 0 where it cannot tell; installing then says why.
+apt_sizes() {
+  { LC_ALL=C apt-get install --assume-no --no-install-recommends "$@" || true; } \
+    2>/dev/null | tr -d , | awk '
+      function mb(number, unit) {
+        sub("/.*", "", unit) # "Need to get 20 kB/374 MB": the rest is there
+        return number * (unit == "GB" ? 1000 : unit == "MB" ? 1 : 0.001)
+      }
+      /^Need to get/ { load = mb($4, $5) }
+      /^After this operation/ { space = mb($4, $5) }
+      END { printf "%d\t%d\n", load, load + space }'
+}
+
 install_packages() {
   local missing tool
   if ! command -v apt-get >/dev/null; then
@@ -76,17 +189,16 @@ install_packages() {
   fi
   mapfile -t missing < <(missing_packages "$@")
   [ "${#missing[@]}" -gt 0 ] || return 0
-  say "Installing ${missing[*]}"
-  mkdir -p "$cache"
-  as_root dpkg --configure -a # what an interrupted run left
-  apt_get update
-  apt_get install --yes --no-install-recommends --no-remove "${missing[@]}" ||
+  update_package_lists "$@"
+  say "Installing Debian packages${announced:-: ${missing[*]}}"
+  logged "$cache/apt.log" "" apt_get install --yes --no-install-recommends \
+    --no-remove "${missing[@]}" ||
     die "apt-get could not install the packages; its own words are above and" \
       "in $cache/apt.log. ./dev never removes a package to make room."
 }
 
 apt_get() {
-  as_root apt-get -qq -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 "$@"
+  as_root apt-get -q -o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 "$@"
 }
 
 as_root() {
@@ -101,7 +213,7 @@ as_root() {
         missing_packages "${packages[@]}" | xargs
       )"
   fi
-} >>"$cache/apt.log"
+}
 
 # ---- Python environments ----
 
@@ -122,17 +234,21 @@ system_python() {
   fi
 }
 
-# pip_install ENV WHEEL... : anew, unless a stamp says that ENV is whole.
+# pip_install ENV WHEEL... : afresh, unless a stamp says that ENV is whole. What
+# pip downloads lies in ENV until it is installed, for /tmp may be in memory.
 pip_install() {
-  local env=$1 quiet=-q
-  [ ! -t 2 ] || quiet=
+  local env=$1
   compgen -G "$env/.tern-*" >/dev/null || {
     rm -rf "$env"
     "$(system_python)" -m venv "$env"
   }
-  "$env/bin/pip" install ${quiet:+"$quiet"} --disable-pip-version-check \
-    "${@:2}" >&2 || die "pip could not install ${*:2}; its own words are" \
-    "above. If the network failed, run the same command again."
+  rm -rf "$env/download"
+  mkdir "$env/download"
+  logged "$cache/pip.log" "$env" env TMPDIR="$env/download" "$env/bin/pip" \
+    install --disable-pip-version-check --progress-bar off "${@:2}" ||
+    die "pip could not install ${*:2}; its own words are above and in" \
+      "$cache/pip.log. If the network failed, run the same command again."
+  rm -rf "$env/download"
 }
 
 need_space() {
@@ -171,7 +287,7 @@ install_torch() {
   ! holds "$torch_env" torch "${torch_wheels[@]}" || return 0
   if [ -e "$torch_env/.tern-torch" ] ||
     ! torch_of "$torch_env/bin/python" >/dev/null; then
-    say "Installing LibTorch $torch_version into $torch_env (some minutes)"
+    say "Installing LibTorch $torch_version into $torch_env"
     need_space 12
     pip_install "$torch_env" "${torch_wheels[@]}"
     torch_of "$torch_env/bin/python" >/dev/null || die "torch is installed" \
@@ -202,10 +318,8 @@ install_clang_format() {
   stamp "$env" wheels "$version"
 }
 
-# What the tests have read our files with: a browser (Ubuntu's is no package),
-# and wheels beside torch.
+# The wheels beside torch that the tests read our files with.
 install_test_tools() {
-  ! grep -qx ID=debian /etc/os-release || install_packages chromium
   [ -z "${TERN_PYTHON:-}" ] || return 0
   holds "$torch_env" tests "${test_wheels[@]}" || alone install_test_wheels
 }
@@ -241,6 +355,70 @@ describe_machine() {
       ("$tool" --version 2>/dev/null || echo not installed) | head -n 1
     )"
   done
+}
+
+# Names what is missing, or was cut short or damaged, and ends with 1 if anything
+# is: ./dev doctor cannot even be compiled then.
+check_set_up() {
+  local problems
+  problems=$(set_up_problems)
+  [ -n "$problems" ] || return 0
+  printf '\n'
+  printf 'problem: %s\n' "${problems//$'\n'/$'\nproblem: '}"
+  exit 1
+}
+
+# One problem a line, each with its cure.
+set_up_problems() {
+  local missing tried='' damaged
+  if command -v apt-get >/dev/null; then
+    mapfile -t missing < <(missing_packages "${packages[@]}")
+    [ "${#missing[@]}" -eq 0 ] || echo "These packages are not installed:" \
+      "${missing[*]}. ./dev build installs them$(last_error "$cache/apt.log")."
+    [ -z "$(dpkg --audit)" ] || echo "Some packages are installed by half:" \
+      "dpkg --audit names them, dpkg --configure -a (as root) ends it."
+  fi
+  if [ -n "${TERN_PYTHON:-}" ]; then
+    torch_of "$TERN_PYTHON" >/dev/null || echo "TERN_PYTHON is $TERN_PYTHON," \
+      "which cannot import torch $torch_version and numpy."
+  elif ! holds "$torch_env" torch "${torch_wheels[@]}"; then
+    [ ! -e "$torch_env" ] || tried=1
+    echo "LibTorch $torch_version is not installed${tried:+ whole}:" \
+      "$torch_env is ${tried:+what an attempt that failed has left}$(
+        [ -n "$tried" ] || echo missing
+      ). ./dev build installs it$(last_error "$cache/pip.log")."
+  else
+    damaged=$(damaged_files "$torch_env")
+    torch_of "$torch_env/bin/python" >/dev/null || damaged+=" import torch fails"
+    [ -z "$damaged" ] || echo "LibTorch in $torch_env is damaged" \
+      "(${damaged//$'\n'/, }): rm -rf $torch_env, then ./dev build."
+  fi
+  installed_cuda >/dev/null || holds "$torch_env" cuda "${cuda_wheels[@]}" ||
+    echo "CUDA 13's compiler is not installed, and no toolkit 13 is found." \
+      "./dev build installs it$(last_error "$cache/pip.log")."
+}
+
+# Why the newest attempt in a log failed, as the end of a sentence; nothing if
+# it has not.
+last_error() {
+  local error
+  error=$(tac "$1" 2>/dev/null | sed '/^$/q' |
+    grep -E -m 1 '^(E|ERROR|error): ?' || true)
+  [ -z "$error" ] || echo "; the last attempt ended with \"$error\", see $1"
+}
+
+# The first files that are missing or have another size than their wheel says.
+damaged_files() {
+  "$1/bin/python" - 2>/dev/null <<'PYTHON' || echo "$1/bin/python does not run"
+from importlib.metadata import distributions
+bad = []
+for wheel in distributions():
+    for file in wheel.files or ():
+        path = file.locate()
+        if file.size and not (path.is_file() and path.stat().st_size == file.size):
+            bad.append(str(path))
+print("\n".join(sorted(bad)[:3]))
+PYTHON
 }
 
 # ---- The CUDA toolkit: always needed to configure, a GPU never ----

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# Tests of ./dev and tools/setup.sh without a network and without installing
+# anything: HOME is an empty folder, apt-get and its like are stubs.
+# shellcheck disable=SC2016 # what with_setup is given expands in its shell
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+# expect NAME TEXT WORDS... : TEXT has each of the words.
+expect() {
+  local name=$1 text=$2 words
+  shift 2
+  for words; do
+    [[ $text == *"$words"* ]] && continue
+    printf 'FAILED %s: "%s" is missing in:\n%s\n' "$name" "$words" "$text"
+    failures=$((failures + 1))
+  done
+}
+
+expect_none() {
+  [[ $2 != *"$3"* ]] && return
+  printf 'FAILED %s: "%s" is in:\n%s\n' "$1" "$3" "$2"
+  failures=$((failures + 1))
+}
+
+# stub NAME SCRIPT : a command of this name, found before the machine's.
+stub() {
+  printf '#!/bin/bash\n%s\n' "$2" >"$work/bin/$1"
+  chmod +x "$work/bin/$1"
+}
+
+# A machine on which everything is missing and nothing can be installed.
+fresh_machine() {
+  rm -rf "${work:?}"/{home,bin}
+  mkdir -p "$work/home" "$work/bin"
+  stub dpkg 'exit 0'
+  stub dpkg-query 'exit 1'
+  stub nvcc 'exit 1'
+  stub sudo 'exec "$@"'
+  stub apt-get 'echo "apt-get was called: $*" >&2; exit 1'
+}
+
+# The exit code is the last line.
+on_machine() {
+  env -u TERN_PYTHON -u CUDA_HOME -u CUDA_PATH -u CUDAToolkit_ROOT \
+    HOME="$work/home" PATH="$work/bin:$PATH" "$@" 2>&1 && echo "exit 0" ||
+    echo "exit $?"
+}
+
+# Functions of setup.sh, in a shell as ./dev's.
+with_setup() {
+  on_machine bash -c "set -euo pipefail; source '$root/tools/setup.sh'; $1"
+}
+
+fresh_machine
+text=$(on_machine "$root/dev" examples mnist typo)
+expect "an unknown example" "$text" "no example 'typo'; there are:" \
+  " checkpoints " " effective/modules " "exit 1"
+text=$(on_machine "$root/dev" bench typo)
+expect "an unknown benchmark" "$text" "no benchmark 'typo'" " kernels " "exit 1"
+text=$(on_machine "$root/dev" fuzz)
+expect "no parser" "$text" "no parser ''" " safetensors " "exit 1"
+[ ! -e "$work/home/.cache" ] || expect "unknown names" "$(ls -R "$work/home")" \
+  "an empty folder, for nothing is installed for an unknown name"
+
+text=$(on_machine "$root/dev" doctor)
+expect "doctor on a bare machine" "$text" "problem: These packages are not" \
+  "problem: LibTorch 2.11.0 is not installed:" "exit 1"
+expect_none "doctor on a bare machine" "$text" "apt-get was called"
+expect_none "doctor on a bare machine" "$text" "No problem found"
+
+# What a download leaves that was cut short.
+fresh_machine
+mkdir -p "$work/home/.cache/tern/torch-2.11.0/bin"
+printf '%s\n' "" "first attempt" "ERROR: an old one" "" "second attempt" \
+  "Collecting torch" "ERROR: no route" >"$work/home/.cache/tern/pip.log"
+text=$(on_machine "$root/dev" doctor)
+expect "doctor after a failed download" "$text" "is not installed whole" \
+  "ended with \"ERROR: no route\"" "exit 1"
+printf '%s\n' "" "third attempt" >>"$work/home/.cache/tern/pip.log"
+expect_none "an error of an earlier attempt" \
+  "$(on_machine "$root/dev" doctor)" "ended with"
+
+# A file of a wheel that was cut short after it was installed.
+fresh_machine
+env=$work/home/.cache/tern/torch-2.11.0
+python3 -m venv --without-pip "$env"
+site=$(echo "$env"/lib/python3*/site-packages)
+mkdir "$site/torch-2.11.0.dist-info"
+printf 'Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0\n' \
+  >"$site/torch-2.11.0.dist-info/METADATA"
+printf '%s\n' "libtorch.so,sha256=x,6" "whole.so,sha256=x,5" \
+  "torch-2.11.0.dist-info/RECORD,," >"$site/torch-2.11.0.dist-info/RECORD"
+printf whole >"$site/whole.so"
+printf who >"$site/libtorch.so"
+text=$(with_setup 'damaged_files "$torch_env"')
+expect "a short file" "$text" "$site/libtorch.so" "exit 0"
+expect_none "a whole file" "$text" "whole.so"
+text=$(with_setup 'stamp "$torch_env" torch "${torch_wheels[@]}"
+  set_up_problems')
+expect "doctor on a damaged file" "$text" "is damaged ($site/libtorch.so" \
+  "rm -rf $env"
+
+# Before anything is installed, everything is announced.
+fresh_machine
+stub apt-get '
+  case "$*" in
+    *--assume-no*) echo "Need to get 374 MB/1,374 MB of archives."
+      echo "After this operation, 1,600 MB of additional disk space will be used."
+      exit 1 ;;
+    *update) exit 0 ;;
+    *) echo "debconf: delaying package configuration" >&2
+      echo "Created symlink /etc/x" >&2; echo "E: No space" ; exit 100 ;;
+  esac'
+text=$(with_setup 'installed_cuda() { return 1; }; set_up')
+expect "what is announced" "$text" "374 MB to download, 2.0 GB on disk" \
+  "LibTorch 2.11.0, in $env" "In all 3.2 GB to download" "7.0 GB on disk" \
+  "E: No space" "apt-get could not install the packages" "exit 1"
+text=${text##*In all}
+expect "the order" "$text" "Installing Debian packages that are missing"
+expect "doctor after apt-get failed" "$(on_machine "$root/dev" doctor)" \
+  "ended with \"E: No space\""
+
+# What others say goes to the log alone when all goes well.
+stub apt-get 'echo "debconf: delaying package configuration" >&2'
+text=$(with_setup 'install_packages clang-16')
+expect_none "quiet packages" "$text" debconf
+expect "quiet packages" "$text" "Installing Debian packages: clang-16" "exit 0"
+expect "apt's log" "$(cat "$work/home/.cache/tern/apt.log")" "debconf: delaying"
+
+# What takes long says so.
+text=$(with_setup 'progress_every=1
+  logged "$HOME/log" "$HOME" \
+  bash -c "echo fetching torch; sleep 2.5"')
+expect "progress" "$text" " s, " " MB, fetching torch" "exit 0"
+text=$(with_setup 'logged "$HOME/log" "" bash -c "echo no route; exit 7"')
+expect "a failure's words and code" "$text" "no route" "exit 7"
+
+# Nothing is left behind that keeps a pipe open.
+started=$SECONDS
+text=$(with_setup 'progress_every=3600
+  logged "$HOME/log" "" bash -c "sleep 0.3"')
+expect "the end of progress" "$((SECONDS - started < 600)) $text" "1 exit 0"
+
+[ "$failures" = 0 ] || { echo "$failures failed"; exit 1; }
+echo "All passed"
