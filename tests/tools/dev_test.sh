@@ -145,5 +145,17 @@ text=$(with_setup 'progress_every=3600
   logged "$HOME/log" "" bash -c "sleep 0.3"')
 expect "the end of progress" "$((SECONDS - started < 600)) $text" "1 exit 0"
 
+# How OpenMP's threads wait: less spinning than by default, or as the user says.
+spinning() {
+  with_setup "source <(sed -n '/^let_cores_go()/,/^}/p' '$root/dev')
+    $1 let_cores_go; echo \"spins \${GOMP_SPINCOUNT:-by default}\""
+}
+expect "spinning" "$(spinning 'unset OMP_WAIT_POLICY GOMP_SPINCOUNT;')" \
+  "spins 10000"
+expect "a spin count given" "$(spinning 'unset OMP_WAIT_POLICY; GOMP_SPINCOUNT=7;')" \
+  "spins 7"
+expect "a policy given" \
+  "$(spinning 'unset GOMP_SPINCOUNT; OMP_WAIT_POLICY=active;')" "spins by default"
+
 [ "$failures" = 0 ] || { echo "$failures failed"; exit 1; }
 echo "All passed"
