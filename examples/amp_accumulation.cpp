@@ -13,6 +13,7 @@
 #include <torch/nn/utils/convert_parameters.h>
 
 #include "notebook.h"
+#include "options.h"
 
 // 11 small batches of 8: groups of four, and at the end a group of three.
 constexpr int64_t kSamples = 88, kSmall = 8, kGroup = 4;
@@ -99,7 +100,9 @@ torch::Tensor with_learner(
   return weights_of(net);
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Accumulates gradients in mixed precision")
+      .read(argc, argv);
   tern::examples::Notebook note("Gradient accumulation in mixed precision");
   note.text("# By hand");
   note.definition("by_hand");

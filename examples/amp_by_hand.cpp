@@ -11,6 +11,7 @@
 #include <torch/optim/sgd.h>
 
 #include "notebook.h"
+#include "options.h"
 
 constexpr int64_t kSteps = 51;
 
@@ -77,7 +78,10 @@ Result train(torch::Device device, bool mixed) {
   return result;
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options(
+      "Trains in mixed precision by hand, without the Learner")
+      .read(argc, argv);
   const torch::Device device = tern::DataBunch::default_device();
   tern::examples::Notebook note("Mixed precision by hand");
   note.text("# The loop");

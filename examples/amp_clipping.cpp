@@ -15,6 +15,7 @@
 #include <torch/optim/sgd.h>
 
 #include "notebook.h"
+#include "options.h"
 
 constexpr double kMaxNorm = 0.05;
 constexpr double kScale = 65536;
@@ -61,7 +62,9 @@ Step one_step(
   return {norm.item<double>(), (after - before).norm().item<double>()};
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Clips gradients in mixed precision")
+      .read(argc, argv);
   tern::examples::Notebook note("Clipping gradients in mixed precision");
   note.text("# One step, clipped");
   note.definition("one_step");

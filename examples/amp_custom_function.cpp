@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "notebook.h"
+#include "options.h"
 
 using torch::Tensor;
 using torch::autograd::AutogradContext;
@@ -86,7 +87,9 @@ Tensor run(const char* name, const Tensor& a, const Tensor& b, bool low_input) {
   return leaf.grad();
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Functions of one's own under autocast")
+      .read(argc, argv);
   tern::examples::Notebook note("Functions of your own under autocast");
   note.text("# A function that forgets autocast, and one that remembers");
   note.definition("Forgetful");

@@ -13,6 +13,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "notebook.h"
+#include "options.h"
 
 // What the replicas were seen to do; they run at the same time.
 std::mutex mutex;
@@ -37,7 +38,10 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options(
+      "Computes one batch on several devices under autocast")
+      .read(argc, argv);
   tern::examples::Notebook note("One batch on several devices");
   note.text("# A net that notes where its replicas compute, and in what");
   note.definition("NetImpl");

@@ -14,6 +14,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "notebook.h"
+#include "options.h"
 
 constexpr int64_t kSteps = 40;
 constexpr double kRate = 0.02;
@@ -95,7 +96,9 @@ with_learner(const torch::Tensor& x, const torch::Tensor& y, double weight) {
   return net;
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Trains with a gradient penalty in mixed precision")
+      .read(argc, argv);
   tern::examples::Notebook note("A gradient penalty in mixed precision");
   note.text("# By hand");
   note.definition("loss_of");

@@ -10,12 +10,15 @@
 #include <torch/optim/sgd.h>
 
 #include "notebook.h"
+#include "options.h"
 
 const char* name_of(tern::StepResult result) {
   return result == tern::StepResult::stepped ? "stepped" : "skipped";
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Trains two models with one gradient scaler")
+      .read(argc, argv);
   tern::examples::Notebook note("Two models, two optimizers, one scaler");
   note.text("# Two models");
   const torch::Device device = tern::DataBunch::default_device();

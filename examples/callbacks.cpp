@@ -12,6 +12,7 @@
 #include <torch/optim/sgd.h>
 
 #include "notebook.h"
+#include "options.h"
 
 std::shared_ptr<tern::Dataset> half_moons(int64_t size, double wrong) {
   const torch::Tensor upper = torch::arange(size) % 2;
@@ -26,7 +27,9 @@ std::shared_ptr<tern::Dataset> half_moons(int64_t size, double wrong) {
       tern::Tensors{(upper + flipped) % 2});
 }
 
-int main() {
+int main(int argc, char** argv) {
+  tern::examples::Options("Trains on two half moons with many callbacks")
+      .read(argc, argv);
   tern::examples::Notebook note("What callbacks do");
   note.text("# Two half moons");
   note.definition("half_moons");

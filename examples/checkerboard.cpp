@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/learner/host_memory.h>
 #include <tern/tern.h>
@@ -20,6 +19,7 @@
 #include <torch/nn/modules/conv.h>
 
 #include "notebook.h"
+#include "options.h"
 
 struct Result {
   std::vector<double> losses;
@@ -84,11 +84,11 @@ Result train(
 int main(int argc, char** argv) try {
   const torch::Device device = tern::DataBunch::default_device();
   int64_t size = device.is_cuda() ? 512 : 128, steps = 500;
-  CLI::App app{"Learns a checkerboard in fp32 and in mixed precision"};
-  app.add_option("--size", size, "pixels a side; 512, on a CPU 128")
-      ->check(CLI::Range(8, 4096));
-  app.add_option("--steps", steps)->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  tern::examples::Options app(
+      "Learns a checkerboard in fp32 and in mixed precision");
+  app.add_number("--size", size, 8, 4096, "pixels a side");
+  app.add_number("--steps", steps, 1, 1'000'000);
+  app.read(argc, argv);
   // What a Learner does on a CPU: memory of one step serves the next.
   if (device.is_cpu()) tern::keep_freed_memory();
 

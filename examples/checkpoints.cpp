@@ -4,23 +4,34 @@
 #include <filesystem>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "notebook.h"
+#include "options.h"
 
 int main(int argc, char** argv) try {
   std::string folder = "checkpoints_run";
   int64_t epochs = 3, every = 50, stop_after = 0;
   bool fresh = false;
-  CLI::App app{"Trains MNIST's threes and sevens, and survives being killed"};
+  tern::examples::Options app(
+      "Trains MNIST's threes and sevens, and survives being killed");
   app.add_option("--run", folder, "the folder of the run");
-  app.add_option("--epochs", epochs)->check(CLI::PositiveNumber);
-  app.add_option("--every", every, "batches between two checkpoints");
-  app.add_option("--stop-after", stop_after, "batches; to try a stop");
+  app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
+  app.add_number(
+      "--every",
+      every,
+      1,
+      1'000'000,
+      "batches between two checkpoints");
+  app.add_number(
+      "--stop-after",
+      stop_after,
+      0,
+      1'000'000,
+      "batches; to try a stop; 0: none");
   app.add_flag("--fresh", fresh, "forget what an earlier start has saved");
-  CLI11_PARSE(app, argc, argv);
+  app.read(argc, argv);
   if (fresh) std::filesystem::remove_all(folder);
 
   tern::examples::Notebook note("A training that may be killed");

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 #include <torch/cuda.h>
 
 #include "notebook.h"
+#include "options.h"
 
 namespace {
 
@@ -32,10 +32,9 @@ std::vector<torch::Device> all_devices() {
 
 int main(int argc, char** argv) try {
   int64_t epochs = 1;
-  CLI::App app{"Trains on MNIST, each batch on several devices"};
-  app.add_option("--epochs", epochs, "passes over the data")
-      ->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  tern::examples::Options app("Trains on MNIST, each batch on several devices");
+  app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
+  app.read(argc, argv);
   tern::examples::Notebook note("Several devices in one process");
   note.text("# One line more: to_parallel");
   const auto path = tern::untar_data(tern::urls::mnist_sample);

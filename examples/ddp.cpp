@@ -10,21 +10,20 @@
 #include <filesystem>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/callbacks/distributed.h>
 #include <tern/tern.h>
 
 #include "notebook.h"
+#include "options.h"
 
 int main(int argc, char** argv) try {
   std::string data_path, run = "ddp_run";
   int64_t epochs = 2;
   tern::DistributedOptions options;
-  CLI::App app{"Trains on MNIST in several processes"};
+  tern::examples::Options app("Trains on MNIST in several processes");
   app.add_option("--data", data_path, "folder with train/ and valid/");
-  app.add_option("--epochs", epochs, "passes over the data")
-      ->check(CLI::PositiveNumber);
+  app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.add_option("--folder", run, "of the checkpoints");
   app.add_flag(
       "--sync-batch-norm",
@@ -34,7 +33,7 @@ int main(int argc, char** argv) try {
       "--shard-optimizer",
       options.shard_optimizer,
       "each process keeps a part of the optimizer's state");
-  CLI11_PARSE(app, argc, argv);
+  app.read(argc, argv);
 
   tern::examples::Notebook note("Several processes");
   note.text("# Data and a Learner, as in a single process");

@@ -8,11 +8,11 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "notebook.h"
+#include "options.h"
 
 // What a training program does, once.
 void train_and_export(
@@ -54,9 +54,10 @@ void ask_from_threads(
 
 int main(int argc, char** argv) try {
   std::string file = "threes_and_sevens.safetensors";
-  CLI::App app{"Trains, exports the model, and asks the exported file"};
+  tern::examples::Options app(
+      "Trains, exports the model, and asks the exported file");
   app.add_option("--file", file, "the model's file");
-  CLI11_PARSE(app, argc, argv);
+  app.read(argc, argv);
 
   tern::examples::Notebook note("From training to a program that answers");
   note.text("# A training program");

@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "notebook.h"
+#include "options.h"
 
 namespace fs = std::filesystem;
 
@@ -117,7 +117,7 @@ int report(const Settings& s) {
 int main(int argc, char** argv) try {
   Settings s;
   std::vector<std::string> files;
-  CLI::App app{"Learns to tell folders of photographs apart"};
+  tern::examples::Options app("Learns to tell folders of photographs apart");
   app.require_subcommand(1);
   auto* training = app.add_subcommand("train", "learns and saves");
   auto* checking = app.add_subcommand("evaluate", "says how often it is right");
@@ -128,17 +128,16 @@ int main(int argc, char** argv) try {
   }
   asking->add_option("files", files)->required();
   app.add_option("--arch", s.arch, "resnet18, xresnet18, mobilenet_v2, ...");
-  app.add_option("--size", s.size, "height and width in pixels");
+  app.add_number("--size", s.size, 8, 4096, "height and width in pixels");
   app.add_option("--out", s.out, "where the model is");
-  app.add_option("--epochs", s.epochs);
-  app.add_option("--lr", s.lr, "the highest learning rate");
-  app.add_option("--batch-size", s.batch_size);
-  app.add_option("--precision", s.precision)
-      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+  app.add_number("--epochs", s.epochs, 1, 10'000, "passes over the data");
+  app.add_number("--lr", s.lr, 1e-8, 10, "the highest learning rate");
+  app.add_number("--batch-size", s.batch_size, 1, 65536);
+  app.add_choice("--precision", s.precision, {"fp32", "fp16", "bf16"});
   app.add_option("--pretrained", s.pretrained, ".pth or .safetensors");
   app.add_option("--presize", s.presize, "folder for shrunk photographs");
-  app.add_option("--seed", s.seed);
-  CLI11_PARSE(app, argc, argv);
+  app.add_number("--seed", s.seed, 0, UINT32_MAX);
+  app.read(argc, argv);
   tern::examples::Notebook note("Folders of photographs");
   note.text("# Data and a Learner");
   note.definition("read_data");

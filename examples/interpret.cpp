@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "notebook.h"
+#include "options.h"
 
 double share_right(const tern::Predictions& answers) {
   return (answers.preds.argmax(1) == answers.targets)
@@ -21,12 +21,13 @@ double share_right(const tern::Predictions& answers) {
 int main(int argc, char** argv) try {
   std::string images, out = ".";
   int64_t epochs = 1, size = 28;
-  CLI::App app{"Trains an image classifier and draws what it does"};
+  tern::examples::Options app(
+      "Trains an image classifier and draws what it does");
   app.add_option("--images", images, "your own, in a folder for each class");
-  app.add_option("--size", size, "height and width that they get");
-  app.add_option("--epochs", epochs)->check(CLI::PositiveNumber);
+  app.add_number("--size", size, 8, 4096, "height and width that they get");
+  app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.add_option("--out", out, "the folder for the pictures");
-  CLI11_PARSE(app, argc, argv);
+  app.read(argc, argv);
   const std::filesystem::path pictures(out);
   std::filesystem::create_directories(pictures);
   const bool is_mnist = images.empty();

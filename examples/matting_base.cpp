@@ -7,17 +7,17 @@
 // when it is started again, to the same bits. TensorBoard shows log/NAME.
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "matting_run.h"
 #include "notebook.h"
+#include "options.h"
 
 int main(int argc, char** argv) try {
   tern::examples::MattingRun run;
   std::string pretrained, checkpoint;
-  CLI::App app{"Trains the base network of background matting"};
+  tern::examples::Options app("Trains the base network of background matting");
   run.add_options(app);
   app.add_option(
       "--model-pretrain-initialization",
@@ -27,7 +27,7 @@ int main(int argc, char** argv) try {
       "--model-last-checkpoint",
       checkpoint,
       "weights of a base network to begin with");
-  CLI11_PARSE(app, argc, argv);
+  app.read(argc, argv);
 
   tern::examples::Notebook note("Background matting: the base network");
   note.text("# Network, data and losses");

@@ -12,11 +12,11 @@
 #include <optional>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "notebook.h"
+#include "options.h"
 
 namespace fs = std::filesystem;
 
@@ -68,18 +68,25 @@ int main(int argc, char** argv) try {
   fs::path checkpoint, src, bgr, target, pha, out = "out";
   std::string type, backbone = "resnet50";
   bool amp = false;
-  CLI::App app{"Puts what is in front before another background"};
+  tern::examples::Options app("Puts what is in front before another background");
   app.add_option("--model-checkpoint", checkpoint)->required();
-  app.add_option("--model-type", type, "of weights that do not say it")
-      ->check(CLI::IsMember({"base", "refine"}));
-  app.add_option("--model-backbone", backbone, "of weights that do not say it");
+  app.add_choice(
+      "--model-type",
+      type,
+      {"base", "refine"},
+      "of weights that do not say it");
+  app.add_choice(
+      "--model-backbone",
+      backbone,
+      {"resnet101", "resnet50", "mobilenetv2"},
+      "of weights that do not say it");
   app.add_option("--images-src", src, "a photograph or a folder")->required();
   app.add_option("--images-bgr", bgr, "without what is in front")->required();
   app.add_option("--target-bgr", target, "the new background; else green");
   app.add_option("--images-pha", pha, "true alphas, to compare with");
   app.add_option("--output-dir", out);
   app.add_flag("--amp", amp, "compute in 16 bits");
-  CLI11_PARSE(app, argc, argv);
+  app.read(argc, argv);
 
   tern::examples::Notebook note("Background matting: another background");
   note.text("# A network from a file, and photographs");

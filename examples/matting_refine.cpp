@@ -8,12 +8,12 @@
 //     --model-last-checkpoint checkpoint/base/base.safetensors
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "matting_run.h"
 #include "notebook.h"
+#include "options.h"
 
 int main(int argc, char** argv) try {
   tern::examples::MattingRun run{
@@ -24,23 +24,30 @@ int main(int argc, char** argv) try {
       .checkpoint_interval = 2000};
   tern::MattingRefineOptions refine;
   std::string checkpoint, mode = tern::to_string(refine.mode);
-  CLI::App app{"Trains both parts of background matting"};
+  tern::examples::Options app("Trains both parts of background matting");
   run.add_options(app);
   app.add_option(
       "--model-last-checkpoint",
       checkpoint,
       "weights of a base network or of both parts");
-  app.add_option(
+  app.add_number(
       "--model-backbone-scale",
       refine.backbone_scale,
+      0.01,
+      0.5,
       "of the picture that the base network sees");
-  app.add_option("--model-refine-mode", mode)
-      ->check(CLI::IsMember({"full", "sampling", "thresholding"}));
-  app.add_option("--model-refine-sample-pixels", refine.sample_pixels);
-  app.add_option("--model-refine-threshold", refine.threshold);
-  app.add_option("--model-refine-kernel-size", refine.kernel_size)
-      ->check(CLI::IsMember({1, 3}));
-  CLI11_PARSE(app, argc, argv);
+  app.add_choice(
+      "--model-refine-mode",
+      mode,
+      {"full", "sampling", "thresholding"});
+  app.add_number(
+      "--model-refine-sample-pixels",
+      refine.sample_pixels,
+      16,
+      100'000'000);
+  app.add_number("--model-refine-threshold", refine.threshold, 0, 1);
+  app.add_choice("--model-refine-kernel-size", refine.kernel_size, {"1", "3"});
+  app.read(argc, argv);
 
   tern::examples::Notebook note("Background matting: refinement");
   note.text("# Network, data and losses");

@@ -2,10 +2,11 @@
 
 #include <filesystem>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/callbacks/distributed.h>
 #include <tern/data/formats/png_write.h>
+
+#include "options.h"
 
 namespace tern::examples {
 namespace {
@@ -53,31 +54,45 @@ void print_errors(Learner& learn, const char* when) {
 
 }  // namespace
 
-void MattingRun::add_options(CLI::App& app) {
-  app.option_defaults()->always_capture_default();
+void MattingRun::add_options(Options& app) {
   app.add_option("--dataset", dataset, "folder with pha and fgr")->required();
   app.add_option("--backgrounds", backgrounds, "folder of photographs")
       ->required();
   app.add_option("--model-name", name, "of the run's folders");
-  app.add_option("--model-backbone", backbone)
-      ->check(CLI::IsMember({"resnet101", "resnet50", "mobilenetv2"}));
-  app.add_option("--batch-size", batch_size)->check(CLI::PositiveNumber);
-  app.add_option("--num-workers", workers)->check(CLI::NonNegativeNumber);
-  app.add_option("--epoch-end", epochs)->check(CLI::NonNegativeNumber);
-  app.add_option("--log-train-loss-interval", loss_interval, "batches")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--log-train-images-interval", images_interval, "batches")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--checkpoint-interval", checkpoint_interval, "batches")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--precision", precision, "amp: fp16 on a GPU, else bf16")
-      ->check(CLI::IsMember({"amp", "fp16", "bf16", "fp32"}));
-  app.add_option("--size", size, "of the pictures, height and width")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--rate", rate, "factor on all learning rates")
-      ->check(CLI::PositiveNumber);
+  app.add_choice(
+      "--model-backbone",
+      backbone,
+      {"resnet101", "resnet50", "mobilenetv2"});
+  app.add_number("--batch-size", batch_size, 1, 65536);
+  app.add_number("--num-workers", workers, 0, 1024);
+  app.add_number("--epoch-end", epochs, 0, 10'000);
+  app.add_number(
+      "--log-train-loss-interval",
+      loss_interval,
+      1,
+      1'000'000,
+      "batches");
+  app.add_number(
+      "--log-train-images-interval",
+      images_interval,
+      1,
+      1'000'000,
+      "batches");
+  app.add_number(
+      "--checkpoint-interval",
+      checkpoint_interval,
+      1,
+      1'000'000,
+      "batches");
+  app.add_choice(
+      "--precision",
+      precision,
+      {"amp", "fp16", "bf16", "fp32"},
+      "amp: fp16 on a GPU, else bf16");
+  app.add_number("--size", size, 16, 8192, "of the pictures, height and width");
+  app.add_number("--rate", rate, 0.001, 1000, "factor on all learning rates");
   app.add_flag("--one-cycle", one_cycle, "rates that rise and fall");
-  app.add_option("--seed", seed, "of the first weights");
+  app.add_number("--seed", seed, 0, UINT32_MAX, "of the first weights");
 }
 
 DataBunch MattingRun::data(Range pair_scale) const {

@@ -7,11 +7,9 @@
 
 #include <tern/tern.h>
 
-namespace CLI {
-class App;
-}
-
 namespace tern::examples {
+
+class Options;
 
 /// What the programs that train the two matting networks have in common: most
 /// options, named as in BackgroundMattingV2's programs, and what happens beside
@@ -30,7 +28,7 @@ struct MattingRun {
   int64_t loss_interval = 10, images_interval = 2000,
           checkpoint_interval = 5000;
 
-  void add_options(CLI::App& app);
+  void add_options(Options& app);
   /// \param pair_scale  See `matting_transforms`.
   DataBunch data(Range pair_scale) const;
   /// Loss, metrics and Adam without weight decay.

@@ -4,26 +4,30 @@
 #include <filesystem>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "notebook.h"
+#include "options.h"
 
 int main(int argc, char** argv) try {
   std::string data_path, precision = "fp16";
   bool full = false;
   int64_t epochs = 1, workers = -1;
   uint64_t seed = 42;
-  CLI::App app{"Trains on MNIST in mixed precision"};
+  tern::examples::Options app("Trains on MNIST in mixed precision");
   app.add_option("--data", data_path, "folder with train/ and valid/, or IDX");
   app.add_flag("--full", full, "all ten digits, from IDX files");
-  app.add_option("--epochs", epochs, "passes over the data");
-  app.add_option("--precision", precision)
-      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
-  app.add_option("--workers", workers, "threads that load; -1: as many as fit");
-  app.add_option("--seed", seed);
-  CLI11_PARSE(app, argc, argv);
+  app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
+  app.add_choice("--precision", precision, {"fp32", "fp16", "bf16"});
+  app.add_number(
+      "--workers",
+      workers,
+      -1,
+      1024,
+      "threads that load; -1: as many as fit");
+  app.add_number("--seed", seed, 0, UINT32_MAX);
+  app.read(argc, argv);
 
   tern::examples::Notebook note("Handwritten digits");
   note.text("# Data\nDownloaded once; batches of images and their classes.");

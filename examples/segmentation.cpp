@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "notebook.h"
+#include "options.h"
 
 namespace fs = std::filesystem;
 
@@ -55,16 +55,21 @@ int main(int argc, char** argv) try {
   int64_t epochs = 10, height = 120;
   double lr = 1e-3;
   bool bf16 = false;
-  CLI::App app{"Learns what each pixel of a street scene shows"};
+  tern::examples::Options app("Learns what each pixel of a street scene shows");
   app.add_option("folder", folder, "CamVid's photographs")->required();
   app.add_option("--arch", arch);
   app.add_option("--pretrained", pretrained, ".pth or .safetensors");
-  app.add_option("--epochs", epochs);
-  app.add_option("--height", height, "of the photographs; they are 4 : 3");
-  app.add_option("--lr", lr);
+  app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
+  app.add_number(
+      "--height",
+      height,
+      24,
+      4096,
+      "of the photographs; they are 4 : 3");
+  app.add_number("--lr", lr, 1e-8, 10, "the highest learning rate");
   app.add_option("--picture", picture);
   app.add_flag("--bf16", bf16);
-  CLI11_PARSE(app, argc, argv);
+  app.read(argc, argv);
 
   tern::examples::Notebook note("What each pixel shows");
   note.text("# Photographs and their masks");

@@ -10,24 +10,29 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "notebook.h"
+#include "options.h"
 
 namespace fs = std::filesystem;
 
 int main(int argc, char** argv) try {
   std::string data, out = "shards";
   int64_t epochs = 1, max_samples = 1000;
-  CLI::App app{"Writes shards of a folder of images and trains on them"};
+  tern::examples::Options app(
+      "Writes shards of a folder of images and trains on them");
   app.add_option("--data", data, "folder with train/ and valid/");
-  app.add_option("--out", out, "folder for the shards")->capture_default_str();
-  app.add_option("--max-samples", max_samples, "images in a shard")
-      ->capture_default_str();
-  app.add_option("--epochs", epochs)->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--out", out, "folder for the shards");
+  app.add_number(
+      "--max-samples",
+      max_samples,
+      1,
+      1'000'000,
+      "images in a shard");
+  app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
+  app.read(argc, argv);
   if (data.empty()) data = tern::untar_data(tern::urls::mnist_sample);
 
   tern::examples::Notebook note("Images in tar shards");

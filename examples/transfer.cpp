@@ -10,12 +10,12 @@
 #include <set>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <tern/tern.h>
 
 #include "notebook.h"
+#include "options.h"
 
 namespace fs = std::filesystem;
 
@@ -27,11 +27,11 @@ std::string kind_of(const tern::ImageItem& item) {
 tern::DataBunch photographs(
     const fs::path& folder,
     const std::set<std::string>& kinds,
-    size_t few,
+    int64_t few,
     int64_t size,
     int64_t batch_size) {
   tern::ImageItems items;
-  std::map<std::string, size_t> taken;
+  std::map<std::string, int64_t> taken;
   for (const auto& item : tern::items_from_folder(folder)) {
     if (!kinds.contains(kind_of(item))) continue;
     const bool is_valid = item.path.find("/validation/") != std::string::npos;
@@ -51,16 +51,26 @@ tern::DataBunch photographs(
 
 int main(int argc, char** argv) try {
   std::string folder, arch = "resnet18";
-  int64_t size = 96, epochs = 15, few_epochs = 20;
-  size_t few = 10;
-  CLI::App app{"With few photographs: a trained body against random weights"};
+  int64_t size = 96, epochs = 15, few_epochs = 20, few = 10;
+  tern::examples::Options app(
+      "With few photographs: a trained body against random weights");
   app.add_option("folder", folder)->required();
   app.add_option("--arch", arch);
-  app.add_option("--size", size, "of the photographs, in pixels");
-  app.add_option("--epochs", epochs, "of learning the first kinds");
-  app.add_option("--few", few, "photographs of each of the other kinds");
-  app.add_option("--few-epochs", few_epochs, "of learning the other kinds");
-  CLI11_PARSE(app, argc, argv);
+  app.add_number("--size", size, 8, 4096, "of the photographs, in pixels");
+  app.add_number("--epochs", epochs, 1, 10'000, "of learning the first kinds");
+  app.add_number(
+      "--few",
+      few,
+      1,
+      100'000,
+      "photographs of each of the other kinds");
+  app.add_number(
+      "--few-epochs",
+      few_epochs,
+      1,
+      10'000,
+      "of learning the other kinds");
+  app.read(argc, argv);
 
   tern::examples::Notebook note("What a trained body is worth");
   note.text("# Two tasks out of one folder");

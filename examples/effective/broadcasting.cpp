@@ -9,6 +9,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "../notebook.h"
+#include "../options.h"
 
 // Merges the features of two inputs whose leading sizes only have to broadcast.
 // linear(concat(a, b)) is linear1(a) + linear2(b): no tiling, no concatenation.
@@ -48,7 +49,9 @@ double milliseconds(const F& function) {
   return best;
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Broadcasting: what it saves, and a trap")
+      .read(argc, argv);
   tern::examples::Notebook note("Broadcasting");
   note.text("# A column that is 1000 columns");
   const torch::NoGradGuard no_grad;

@@ -7,8 +7,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "../notebook.h"
+#include "../options.h"
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Fits a parabola by gradient descent")
+      .read(argc, argv);
   tern::examples::Notebook note("Fitting a curve");
   note.text(
       "# A derivative\n`g(u(x))` with u = x * x and g = -u. By hand: -2x.");

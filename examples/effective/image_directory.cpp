@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "../notebook.h"
+#include "../options.h"
 
 constexpr tern::ImageSize kSize{128, 128};
 
@@ -60,10 +60,10 @@ class Pictures final : public tern::Dataset {
 int main(int argc, char** argv) try {
   std::string data;
   int64_t epochs = 1;
-  CLI::App app{"How fast a folder of images is read"};
+  tern::examples::Options app("How fast a folder of images is read");
   app.add_option("--data", data, "a folder; without it MNIST's sample");
-  app.add_option("--epochs", epochs)->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
+  app.read(argc, argv);
   if (data.empty()) data = tern::untar_data(tern::urls::mnist_sample);
   tern::examples::Notebook note("A data set of your own");
   note.text("# The data set");

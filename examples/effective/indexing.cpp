@@ -6,6 +6,7 @@
 #include <tern/tern.h>
 
 #include "../notebook.h"
+#include "../options.h"
 
 using torch::Tensor;
 using torch::indexing::None;
@@ -28,7 +29,9 @@ bool compare(const char* written, const Tensor& a, const Tensor& b) {
   return same;
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Slices, masks and operators of tensors")
+      .read(argc, argv);
   tern::examples::Notebook note("Indexing and operators");
   note.text("# Indexing");
   torch::manual_seed(1);

@@ -12,6 +12,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "../notebook.h"
+#include "../options.h"
 
 // y = a x + b. What is registered is found by name: by the optimizer, by to(),
 // and in a saved file.
@@ -77,7 +78,9 @@ tern::DataBunch samples_of(const Curve& curve) {
       {.batch_size = 32, .workers = 0});
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Trains modules with parameters and buffers")
+      .read(argc, argv);
   tern::examples::Notebook note("Modules of your own");
   note.text("# A line, and a line with a bend");
   note.definition("LineImpl");

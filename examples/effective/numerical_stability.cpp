@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "../notebook.h"
+#include "../options.h"
 
 using torch::Tensor;
 
@@ -79,7 +80,9 @@ bool show(
   return right;
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Softmax and cross-entropy, naive and stable")
+      .read(argc, argv);
   tern::examples::Notebook note("Numerical stability");
   note.text("# Numbers without a place\nx * y / y is x, unless y has none.");
   bool holds = true;

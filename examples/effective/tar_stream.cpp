@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <tern/tern.h>
 
 #include "../notebook.h"
+#include "../options.h"
 
 namespace fs = std::filesystem;
 
@@ -94,9 +94,9 @@ std::vector<int64_t> read_all(
 
 int main(int argc, char** argv) try {
   std::string folder;
-  CLI::App app{"How fast a tar file of images is read"};
+  tern::examples::Options app("How fast a tar file of images is read");
   app.add_option("--data", folder, "CLASS/*.png; without it MNIST's sample");
-  CLI11_PARSE(app, argc, argv);
+  app.read(argc, argv);
   if (folder.empty()) {
     folder = tern::untar_data(tern::urls::mnist_sample) / "valid";
   }

@@ -12,6 +12,7 @@
 #include <torch/script.h>
 
 #include "../notebook.h"
+#include "../options.h"
 
 using torch::Tensor;
 
@@ -77,7 +78,9 @@ std::shared_ptr<tern::Dataset> points(int64_t count) {
       tern::Tensors{y});
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  tern::examples::Options("Compiles, trains and saves TorchScript")
+      .read(argc, argv);
   tern::examples::Notebook note("TorchScript");
   note.text("# A loop, a script and one operation");
   note.definition("gather_in_a_loop");
