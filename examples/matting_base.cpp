@@ -15,7 +15,7 @@
 #include "options.h"
 
 int main(int argc, char** argv) try {
-  tern::examples::MattingRun run;
+  tern::examples::MattingRun run{.name = "base"};
   std::string pretrained, checkpoint;
   tern::examples::Options app("Trains the base network of background matting");
   run.add_options(app);

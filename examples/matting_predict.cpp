@@ -6,11 +6,15 @@
 //     --images-src me.jpg --images-bgr room.jpg --target-bgr beach.jpg
 //     --output-dir out
 //
-// Where the true alphas are known, --images-pha, it says how wrong it is.
+// The pictures lie in out/com, out/pha and out/fgr, in the same folders below
+// them as the frames. Where the true alphas are known, --images-pha, it says
+// how wrong it is.
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <tern/tern.h>
@@ -26,6 +30,31 @@ std::vector<std::string> photographs(const fs::path& path) {
   std::vector<std::string> found = tern::find_image_files(path);
   if (found.empty()) throw tern::DataError(path.string(), "has no picture.");
   return found;
+}
+
+/// What the pictures of each frame are called: by its place below `src`, as
+/// frames of several folders may have the same name.
+std::vector<fs::path> names_of(
+    const std::vector<std::string>& frames,
+    const fs::path& src) {
+  std::vector<fs::path> names;
+  std::map<fs::path, std::string> frame_of;
+  for (const std::string& frame : frames) {
+    const fs::path path = frame;
+    names.push_back(
+        fs::is_directory(src) ? path.lexically_relative(src) : path.filename());
+    const auto [first, is_new] =
+        frame_of.emplace(names.back().replace_extension(".png"), frame);
+    TORCH_CHECK_VALUE(
+        is_new,
+        fmt::format(
+            "--images-src has {} and {}, whose pictures would both be called "
+            "{}; rename one of them.",
+            first->second,
+            frame,
+            first->first.string()));
+  }
+  return names;
 }
 
 /// Photograph `i` of as many as there are frames, or the only one.
@@ -68,7 +97,8 @@ int main(int argc, char** argv) try {
   fs::path checkpoint, src, bgr, target, pha, out = "out";
   std::string type, backbone = "resnet50";
   bool amp = false;
-  tern::examples::Options app("Puts what is in front before another background");
+  tern::examples::Options app(
+      "Puts what is in front before another background");
   app.add_option("--model-checkpoint", checkpoint)->required();
   app.add_choice(
       "--model-type",
@@ -94,6 +124,7 @@ int main(int argc, char** argv) try {
   tern::Model model = network(checkpoint, type, backbone);
   model.to(device);
   const auto frames = photographs(src), backgrounds = photographs(bgr);
+  const std::vector<fs::path> names = names_of(frames, src);
   check_count(backgrounds, frames.size(), "--images-bgr");
   const auto truths =
       pha.empty() ? std::vector<std::string>() : photographs(pha);
@@ -104,9 +135,6 @@ int main(int argc, char** argv) try {
           : tern::read_image(target.string());
 
   note.text("# Each photograph");
-  for (const char* kind : {"com", "pha", "fgr"}) {
-    fs::create_directories(out / kind);
-  }
   std::vector<tern::Metric> errors = tern::matting_metrics();
   const auto begin = std::chrono::steady_clock::now();
   for (size_t i = 0; i < frames.size(); ++i) {
@@ -115,10 +143,14 @@ int main(int argc, char** argv) try {
     const tern::Matte matte =
         tern::find_matte(model, read(frames, i), read(backgrounds, i));
     autocast.reset();
-    const fs::path name = fs::path(frames[i]).stem().string() + ".png";
-    tern::save_image(out / "com" / name, tern::place_over(matte, behind));
-    tern::save_image(out / "pha" / name, matte.pha);
-    tern::save_image(out / "fgr" / name, matte.fgr);
+    const auto file = [&](const char* kind) {
+      const fs::path path = out / kind / names[i];
+      fs::create_directories(path.parent_path());
+      return path;
+    };
+    tern::save_image(file("com"), tern::place_over(matte, behind));
+    tern::save_image(file("pha"), matte.pha);
+    tern::save_image(file("fgr"), matte.fgr);
     if (truths.empty()) continue;
     const torch::Tensor truth = read(truths, i, 1).permute({2, 0, 1}) / 255.f;
     for (tern::Metric& error : errors) {
@@ -138,8 +170,7 @@ int main(int argc, char** argv) try {
     if (truths.empty()) break;
     fmt::print("{} {:.5f}\n", error.name(), error.compute().item<double>());
   }
-  const fs::path first = fs::path(frames[0]).stem().string() + ".png";
-  note.pictures({out / "com" / first, out / "pha" / first});
+  note.pictures({out / "com" / names[0], out / "pha" / names[0]});
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -3,8 +3,8 @@
 // Both are trained together; see matting_base.cpp. Start it by torchrun for
 // several GPUs: each process takes its share of the batch.
 //
-//   matting_base   --dataset D --backgrounds B --model-name base
-//   matting_refine --dataset D --backgrounds B --model-name refine
+//   matting_base   --dataset D --backgrounds B
+//   matting_refine --dataset D --backgrounds B
 //     --model-last-checkpoint checkpoint/base/base.safetensors
 #include <string>
 
@@ -17,6 +17,7 @@
 
 int main(int argc, char** argv) try {
   tern::examples::MattingRun run{
+      .name = "refine",
       .size = 2048,
       .batch_size = 4,
       .epochs = 1,

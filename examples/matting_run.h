@@ -18,8 +18,9 @@ struct MattingRun {
   /// Folders with {train,valid}/{pha,fgr} and {train,valid}, or without train
   /// and valid.
   std::string dataset = {}, backgrounds = {};
-  /// Names the folders checkpoint/NAME and log/NAME.
-  std::string name = "matting";
+  /// Names the folders checkpoint/NAME and log/NAME: each program has one of
+  /// its own, as the two networks do not fit into each other.
+  std::string name = {};
   std::string backbone = "resnet50", precision = "amp";
   int64_t size = 512, batch_size = 8, workers = 2, epochs = 8;
   double rate = 1;
