@@ -11,7 +11,7 @@
 #include "options.h"
 
 int main(int argc, char** argv) try {
-  std::string data_path, precision = "fp16";
+  std::string data_path, precision = "fp16", plot = "losses.svg";
   bool full = false;
   int64_t epochs = 1, workers = -1;
   uint64_t seed = 42;
@@ -27,6 +27,8 @@ int main(int argc, char** argv) try {
       1024,
       "threads that load; -1: as many as fit");
   app.add_number("--seed", seed, 0, UINT32_MAX);
+  app.add_option("--plot", plot, "file for the curves of the losses")
+      ->take_last();
   app.read(argc, argv);
 
   tern::examples::Notebook note("Handwritten digits");
@@ -51,11 +53,14 @@ int main(int argc, char** argv) try {
   if (precision == "fp16") learn.to_fp16();
   if (precision == "bf16") learn.to_bf16();
   learn.fit(epochs);
-  learn.recorder().plot_losses("losses.svg");
+  learn.recorder().plot_losses(plot);
   note.plot(learn.recorder().loss_plot());
 
   const auto& last = learn.recorder().epochs().back();
-  fmt::print("{:.2f} s an epoch; losses drawn in losses.svg\n", last.seconds);
+  fmt::print(
+      "{:.2f} s an epoch; losses drawn in {}\n",
+      last.seconds,
+      std::filesystem::proximate(plot).string());
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));
