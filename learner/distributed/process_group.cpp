@@ -27,8 +27,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxText = 1 << 20;
-// Who leaves with an error tells it before its connections close.
-constexpr milliseconds kNewsPatience(200);
+// Who leaves with an error tells it before its connections close, also where a
+// busy machine takes its time; the others look for it as long as kNewsPatience,
+// and wait for what they find a little longer.
+constexpr milliseconds kTellPatience(2000), kNewsPatience(200),
+    kAskPatience(300);
 
 // Gloo writes to sockets whose other end may have died; the signal would then
 // end this program too before it can say so. Python ignores it as well.
@@ -315,36 +318,42 @@ void ProcessGroup::check_equal(
 // The store may lie on a machine that cannot be reached any more, and then it
 // never answers.
 template <class F>
-std::optional<std::string> ProcessGroup::ask_store(F f) noexcept {
+std::optional<std::string> ProcessGroup::ask_store(
+    std::chrono::milliseconds patience,
+    F f) noexcept {
   if (!connection_) return std::nullopt;
   const auto text = within(
-      kNewsPatience,
+      patience,
       [f = std::move(f), store = connection_->store] { return f(*store); });
   return text && !text->empty() ? text : std::nullopt;
 }
 
 void ProcessGroup::tell_error(const std::string& text) noexcept {
-  ask_store([key = error_key(rank()),
-             news = fmt::format("rank {} ended with: {}", rank(), text)
-                        .substr(0, kMaxText)](::c10d::Store& store) {
-    store.set(key, to_bytes(news));
-    return news;
-  });
+  ask_store(
+      kTellPatience,
+      [key = error_key(rank()),
+       news = fmt::format("rank {} ended with: {}", rank(), text)
+                  .substr(0, kMaxText)](::c10d::Store& store) {
+        store.set(key, to_bytes(news));
+        return news;
+      });
 }
 
 std::optional<std::string> ProcessGroup::error_of_others() noexcept {
-  return ask_store([me = rank(), size = world_size()](::c10d::Store& store) {
-    const auto end = std::chrono::steady_clock::now() + kNewsPatience;
-    do {
-      for (int64_t other = 0; other < size; ++other) {
-        if (other != me && store.check({error_key(other)})) {
-          return to_text(store.get(error_key(other)));
-        }
-      }
-      std::this_thread::sleep_for(milliseconds(20));
-    } while (std::chrono::steady_clock::now() < end);
-    return std::string();
-  });
+  return ask_store(
+      kAskPatience,
+      [me = rank(), size = world_size()](::c10d::Store& store) {
+        const auto end = std::chrono::steady_clock::now() + kNewsPatience;
+        do {
+          for (int64_t other = 0; other < size; ++other) {
+            if (other != me && store.check({error_key(other)})) {
+              return to_text(store.get(error_key(other)));
+            }
+          }
+          std::this_thread::sleep_for(milliseconds(20));
+        } while (std::chrono::steady_clock::now() < end);
+        return std::string();
+      });
 }
 
 }  // namespace tern

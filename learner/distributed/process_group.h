@@ -96,7 +96,9 @@ class ProcessGroup final : public Ranks {
   template <class F>
   void all_take_part(const char* what, const F& f);
   template <class F>
-  std::optional<std::string> ask_store(F f) noexcept;
+  std::optional<std::string> ask_store(
+      std::chrono::milliseconds patience,
+      F f) noexcept;
 
   struct Connection;
   LaunchEnvironment environment_;

@@ -156,11 +156,18 @@ TEST(ProcessGroup, SomeoneWhoWaitsForASlowRankHearsWhyAThirdHasLeft) {
 
 TEST(ProcessGroup, MayBeLeftAtAnyMomentAndTwice) {
   for (const int64_t world_size : {1, 2, 3}) {
-    expect_ranks(world_size, [](const LaunchEnvironment& environment) {
-      connect(environment).reset();
+    // Not before all are there: who still connects is told that one has gone.
+    SharedCount to_reset, to_leave;
+    expect_ranks(world_size, [&](const LaunchEnvironment& environment) {
+      auto group = connect(environment);
+      to_reset.add_one();
+      to_reset.wait_for(world_size);
+      group.reset();
     });
-    expect_ranks(world_size, [](const LaunchEnvironment& environment) {
+    expect_ranks(world_size, [&](const LaunchEnvironment& environment) {
       const auto group = connect(environment);
+      to_leave.add_one();
+      to_leave.wait_for(world_size);
       group->leave();
       group->leave();
       EXPECT_THROW(group->barrier(), DistributedError);
