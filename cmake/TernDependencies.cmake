@@ -23,10 +23,12 @@ set(TORCH_CUDA_ARCH_LIST "7.5;8.0;9.0+PTX" CACHE STRING "GPU generations that th
 
 find_package(Threads REQUIRED)
 find_package(Torch 2.11 REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(ZLIB REQUIRED)
+find_package(nlohmann_json REQUIRED)
 if(TERN_ARCHIVES)
   find_package(LibArchive REQUIRED)
   find_package(CURL REQUIRED)
-  find_package(ZLIB REQUIRED)
 endif()
 if(TERN_DISTRIBUTED)
   find_path(GLOO_INCLUDE_DIR gloo/transport/device.h REQUIRED)  # libgloo-dev

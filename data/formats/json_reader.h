@@ -1,16 +1,17 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
 namespace tern {
 
 /// Reads JSON (RFC 8259) piece by piece, in the order in which the caller
-/// expects it, so that what a file nests cannot exhaust anything. Refused: text
-/// that is not UTF-8, a key that an object has twice.
+/// expects it. Refused: text that is not UTF-8, a key that an object has twice,
+/// more than 64 levels.
 ///
 ///   JsonReader json(text, path);
 ///   json.begin_object();
@@ -18,13 +19,14 @@ namespace tern {
 ///   json.end();
 class JsonReader {
  public:
-  /// Views `text`. `path` is for error messages. \throws DataError.
+  /// Parses `text`. `path` is for error messages. \throws DataError if it is
+  /// not UTF-8; other damage is reported by the call that comes upon it.
   JsonReader(std::string_view text, std::string path);
 
-  /// Each throws DataError, with the byte and what was expected, if something
-  /// else stands there.
+  /// Each throws DataError, with the keys that lead there and what was
+  /// expected, if something else stands there.
   void begin_object();
-  /// The next key of the object, with its colon; false at the object's end.
+  /// The next key of the object; false at the object's end.
   bool next_key(std::string& key);
   void begin_array();
   /// Whether another element comes; false at the array's end.
@@ -32,7 +34,7 @@ class JsonReader {
   std::string string();
   /// A whole number from 0 to 2^63 - 1: no sign, fraction or exponent.
   int64_t integer();
-  /// A whole number from -(2^63 - 1) to 2^63 - 1.
+  /// A whole number from -2^63 to 2^63 - 1.
   int64_t signed_integer();
   /// Any number that a double can hold; NaN where `null` stands.
   double number();
@@ -43,26 +45,20 @@ class JsonReader {
   [[noreturn]] void fail(const std::string& reason) const;
 
  private:
-  // An object or array that is open.
-  struct Level {
-    bool is_first = true;
-    std::unordered_set<std::string> keys;
-  };
+  enum class Kind;
+  struct Token;
+  class Parser;
 
-  char next_char();
-  void expect(char c);
-  bool take(std::string_view word);
-  bool next_item(char close);
-  uint32_t hex4();
-  void add_escape(std::string& text);
+  const Token& next() const;
+  void step_over(Kind kind, const std::string& text);
 
-  std::string_view text_;
+  std::shared_ptr<const std::vector<Token>> tokens_;
   std::string path_;
   size_t at_ = 0;
-  std::vector<Level> levels_;
+  std::vector<std::string> keys_;  // of the objects that are open
 };
 
-/// `text` as a JSON string, quoted. \param text  UTF-8.
+/// `text` as a JSON string, quoted; bytes that are not UTF-8 become U+FFFD.
 std::string json_quoted(std::string_view text);
 
 /// In the fewest digits that read back as the same double; `null` for what JSON

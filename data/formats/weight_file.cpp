@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <string_view>
+#include <zlib.h>
 
-#include "tern/data/formats/crc32.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/pth.h"
 #include "tern/data/formats/safetensors.h"
@@ -65,12 +65,12 @@ void read_storage(
     const ByteFile& file,
     const StoredBytes& storage,
     std::span<uint8_t> bytes) {
-  uint32_t crc = 0;
+  uLong crc = 0;
   for (size_t done = 0; done < bytes.size(); done += kChunk) {
     const auto chunk =
         bytes.subspan(done, std::min(kChunk, bytes.size() - done));
     file.read(storage.begin + done, chunk);
-    if (storage.crc32) crc = crc32(chunk, crc);
+    if (storage.crc32) crc = crc32_z(crc, chunk.data(), chunk.size());
   }
   if (storage.crc32 && crc != *storage.crc32) throw_checksum(file);
 }
@@ -79,7 +79,10 @@ void check_storage(
     const ByteFile& file,
     const StoredBytes& storage,
     std::span<const uint8_t> bytes) {
-  if (storage.crc32 && crc32(bytes) != *storage.crc32) throw_checksum(file);
+  if (storage.crc32 &&
+      crc32_z(0, bytes.data(), bytes.size()) != *storage.crc32) {
+    throw_checksum(file);
+  }
 }
 
 }  // namespace tern

@@ -4,8 +4,8 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <zlib.h>
 
-#include "tern/data/formats/crc32.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/load_bytes.h"
 #include "tern/data/formats/member_name.h"
@@ -246,7 +246,7 @@ std::vector<uint8_t> ZipArchive::read(
             " bytes; expected at most " + std::to_string(max_bytes));
   }
   std::vector<uint8_t> bytes = file_.read(entry->begin, entry->size);
-  if (crc32(bytes) != entry->crc32) {
+  if (crc32_z(0, bytes.data(), bytes.size()) != entry->crc32) {
     fail(file_, "entry " + printable(name) + " has a wrong checksum (CRC-32)");
   }
   return bytes;

@@ -1,8 +1,8 @@
 #include "tern/data/formats/zip_writer.h"
 
 #include <algorithm>
+#include <zlib.h>
 
-#include "tern/data/formats/crc32.h"
 #include "tern/data/formats/zip_records.h"
 
 namespace tern {
@@ -42,7 +42,9 @@ void ZipWriter::add(
     const std::string& name,
     std::span<const uint8_t> bytes,
     uint64_t alignment) {
-  const Entry entry{name, file_.size(), bytes.size(), crc32(bytes)};
+  const auto crc =
+      static_cast<uint32_t>(crc32_z(0, bytes.data(), bytes.size()));
+  const Entry entry{name, file_.size(), bytes.size(), crc};
   const bool is_zip64 = entry.size >= zip64_from_;
   std::string extra;
   if (is_zip64) {

@@ -88,6 +88,9 @@ TEST(JsonReader, RefusesWhatIsNoJson) {
         "{\"a\":[9223372036854775808]}"}) {
     expect_error<DataError>([&] { read_lists(text); }, {"a.json", "JSON"});
   }
+  expect_error<DataError>(
+      [] { read_lists(std::string("{}\0x", 4)); },
+      {"a.json", "JSON", "byte 2"});
   for (const char* text :
        {R"("a)",
         R"("\x")",
@@ -114,6 +117,28 @@ TEST(JsonReader, DepthCostsNothing) {
   expect_error<DataError>(
       [&] { read_lists("{\"a\":" + deep); },
       {"expected a whole number"});
+  const std::string nested = std::string(64, '[') + "1" + std::string(64, ']');
+  JsonReader allowed(nested, "a.json");
+  for (int i = 0; i < 64; ++i) allowed.begin_array();
+  EXPECT_EQ(allowed.integer(), 1);
+  expect_error<DataError>(
+      [&] {
+        JsonReader json("[" + nested + "]", "a.json");
+        for (int i = 0; i < 65; ++i) json.begin_array();
+      },
+      {"64 levels"});
+}
+
+TEST(JsonReader, SaysWhichKeysLeadToTheFault) {
+  JsonReader json(R"({"a": {"b": "c"}})", "a.json");
+  std::string key;
+  json.begin_object();
+  json.next_key(key);
+  json.begin_object();
+  json.next_key(key);
+  expect_error<DataError>(
+      [&] { json.number(); },
+      {"at 'a', 'b': expected a number"});
 }
 
 TEST(Utf8, KnowsWellFormedText) {
