@@ -164,28 +164,15 @@ class Untar {
     }
     const fs::path target = cache_ / name_;
     if (is_whole_data(target)) return target;
-    const fs::path stand_in = cache_ / "generated" / name_;
-    if (options_.allow_stand_in && dataset_.generate != nullptr &&
-        is_whole_data(stand_in)) {
-      say_stand_in(stand_in, "");
-      return stand_in;
-    }
     try {
       return make(target, "", [&](const fs::path& folder) {
         return download_into(folder);
       });
     } catch (const DownloadError& error) {
-      if (error.kind() == DownloadError::Kind::wrong_content ||
-          !options_.allow_stand_in || dataset_.generate == nullptr) {
-        throw DataError(error.path(), reason_of(error) + "; or " + advice());
-      }
-      const fs::path path =
-          make(stand_in, "generated\n", [&](const fs::path& folder) {
-            dataset_.generate(folder);
-            return Filled{"generated\n", folder};
-          });
-      say_stand_in(path, error.what());
-      return path;
+      throw DownloadError(
+          error.kind(),
+          error.path(),
+          reason_of(error) + "; or " + advice());
     }
   }
 
@@ -214,13 +201,16 @@ class Untar {
   Filled download_into(const fs::path& folder) {
     std::string source;
     for (const DatasetFile& file : dataset_.files) {
-      if (file.sha256.empty() || file.bytes <= 0) {
-        throw DownloadError(
-            DownloadError::Kind::refused,
-            std::string(file.url),
-            "is not downloaded, since its size and SHA-256 are unknown");
-      }
       const std::string url(file.url);
+      const auto refuse = [&](const std::string& reason) {
+        throw DownloadError(DownloadError::Kind::refused, url, reason);
+      };
+      if (!options_.allow_download) {
+        refuse("is not downloaded; set UntarOptions::allow_download");
+      }
+      if (file.sha256.empty() || file.bytes <= 0) {
+        refuse("is not downloaded, since its size and SHA-256 are unknown");
+      }
       const fs::path archive = cache_ / "archives" / file.name();
       say("downloading " + url);
       download(
@@ -274,14 +264,6 @@ class Untar {
   void say(const std::string& line) const {
     const std::string text = name_ + ": " + line;
     options_.say ? options_.say(text) : message(text);
-  }
-
-  void say_stand_in(const fs::path& folder, const std::string& reason) const {
-    say("using GENERATED data, which says nothing about results on the real "
-        "data set" +
-        (reason.empty() ? "" : ", since " + reason) + ". For the real one, " +
-        advice() + ", or remove " + folder.string() +
-        " to try the download again.");
   }
 
   std::string advice() const {

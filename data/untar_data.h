@@ -15,8 +15,8 @@ struct UntarOptions {
   /// Folder in which data sets are kept. Empty: TERN_CACHE, else
   /// XDG_CACHE_HOME/tern/data, else ~/.cache/tern/data.
   std::filesystem::path cache = {};
-  /// Whether a stand-in is made where neither files nor a network are.
-  bool allow_stand_in = true;
+  /// Whether a data set that is in neither folder is downloaded.
+  bool allow_download = true;
   /// Takes what the user should know. Null: `tern::message`.
   MessageHandler say = nullptr;
   /// Told the bytes of a download or of an extraction, and their total.
@@ -31,17 +31,16 @@ struct UntarOptions {
 ///      checksums are not compared with those of the download.
 ///   2. `cache`, at once: in 0.03 ms.
 ///   3. Its URLs: downloaded, continued if interrupted, checked by SHA-256.
-///   4. A stand-in of the same form (generated digits for MNIST), with a
-///      message that says so. It is kept in `cache/generated`, and used until
-///      that is removed or the real data is found in 1. or 2.
 ///
 /// A folder appears in the cache complete or not at all; several processes may
 /// ask for the same one.
 ///
 ///   auto path = untar_data(urls::mnist_sample);   // .../mnist_sample
 ///
-/// \throws DataError if `data` is no folder, an archive is damaged, or the
-///         data set can be had from no place; IoError.
+/// \throws DownloadError, a DataError, if the data set is in neither folder and
+///         cannot be downloaded; it names the URL, the file that was looked for
+///         and TERN_DATA. DataError if `data` is no folder or an archive is
+///         damaged; IoError.
 std::filesystem::path untar_data(
     const DatasetUrl& dataset,
     const UntarOptions& options = {});

@@ -1,11 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string_view>
-
-#include "tern/data/synthetic_digits.h"
 
 namespace tern {
 
@@ -29,9 +26,6 @@ struct DatasetUrl {
   /// Name of its folder.
   std::string_view name;
   std::span<const DatasetFile> files;
-  /// Writes a stand-in of the same form into an empty folder, for machines
-  /// without a network; null if there is none.
-  void (*generate)(const std::filesystem::path& folder) = nullptr;
 };
 
 namespace urls {
@@ -70,16 +64,10 @@ inline constexpr DatasetFile kMnist[] = {
 
 /// The digits 3 and 7 of MNIST as fastai packs them:
 /// `{train,valid}/{3,7}/*.png`, 28x28 grey, 12,396 + 2,038; `labels.csv`.
-inline constexpr DatasetUrl mnist_sample{
-    "mnist_sample",
-    detail::kMnistSample,
-    &write_mnist_sample_stand_in};
+inline constexpr DatasetUrl mnist_sample{"mnist_sample", detail::kMnistSample};
 
 /// All of MNIST in its own format, for `mnist_dataset`: 60,000 + 10,000.
-inline constexpr DatasetUrl mnist{
-    "mnist",
-    detail::kMnist,
-    &write_mnist_stand_in};
+inline constexpr DatasetUrl mnist{"mnist", detail::kMnist};
 
 }  // namespace urls
 }  // namespace tern

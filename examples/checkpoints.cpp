@@ -9,6 +9,7 @@
 
 #include "notebook.h"
 #include "options.h"
+#include "support/synthetic_digits.h"
 
 int main(int argc, char** argv) try {
   std::string folder = "checkpoints_run";
@@ -37,7 +38,7 @@ int main(int argc, char** argv) try {
   tern::examples::Notebook note("A training that may be killed");
   note.text("# Data and a Learner");
   tern::seed_everything(42);  // the first weights too
-  auto path = tern::untar_data(tern::urls::mnist_sample);
+  auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
   auto data = tern::ImageDataBunch::from_folder(path);
   auto learn = tern::Learner(
       data,

@@ -13,6 +13,7 @@
 
 #include "notebook.h"
 #include "options.h"
+#include "support/synthetic_digits.h"
 
 namespace {
 
@@ -37,7 +38,7 @@ int main(int argc, char** argv) try {
   app.read(argc, argv);
   tern::examples::Notebook note("Several devices in one process");
   note.text("# One line more: to_parallel");
-  const auto path = tern::untar_data(tern::urls::mnist_sample);
+  const auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
 
   const auto train = [&](const std::vector<torch::Device>& devices) {
     torch::manual_seed(1);

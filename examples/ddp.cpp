@@ -16,6 +16,7 @@
 
 #include "notebook.h"
 #include "options.h"
+#include "support/synthetic_digits.h"
 
 int main(int argc, char** argv) try {
   std::string data_path, run = "ddp_run";
@@ -39,8 +40,9 @@ int main(int argc, char** argv) try {
   note.text("# Data and a Learner, as in a single process");
   tern::seed_everything(42);  // the first weights
   const std::filesystem::path path =
-      data_path.empty() ? tern::untar_data(tern::urls::mnist_sample)
-                        : std::filesystem::path(data_path);
+      data_path.empty()
+          ? tern::examples::mnist_or_digits(tern::urls::mnist_sample)
+          : std::filesystem::path(data_path);
   auto data = tern::ImageDataBunch::from_folder(
       path,
       {.seed = 42, .batch_size = 32, .workers = 1});

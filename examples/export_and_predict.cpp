@@ -13,6 +13,7 @@
 
 #include "notebook.h"
 #include "options.h"
+#include "support/synthetic_digits.h"
 
 // What a training program does, once.
 void train_and_export(
@@ -63,7 +64,7 @@ int main(int argc, char** argv) try {
   note.text("# A training program");
   note.definition("train_and_export");
   tern::seed_everything(42);
-  const auto path = tern::untar_data(tern::urls::mnist_sample);
+  const auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
   train_and_export(path, file);
 
   note.text("# Another program, which has the file alone");

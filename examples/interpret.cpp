@@ -10,6 +10,7 @@
 
 #include "notebook.h"
 #include "options.h"
+#include "support/synthetic_digits.h"
 
 double share_right(const tern::Predictions& answers) {
   return (answers.preds.argmax(1) == answers.targets)
@@ -31,7 +32,8 @@ int main(int argc, char** argv) try {
   const std::filesystem::path pictures(out);
   std::filesystem::create_directories(pictures);
   const bool is_mnist = images.empty();
-  if (is_mnist) images = tern::untar_data(tern::urls::mnist_sample).string();
+  if (is_mnist)
+    images = tern::examples::mnist_or_digits(tern::urls::mnist_sample).string();
 
   tern::examples::Notebook note("Looking at a classifier");
   note.text("# Data and a Learner");

@@ -9,6 +9,7 @@
 
 #include "notebook.h"
 #include "options.h"
+#include "support/synthetic_digits.h"
 
 int main(int argc, char** argv) try {
   std::string data_path, precision = "fp16", plot = "losses.svg";
@@ -36,8 +37,8 @@ int main(int argc, char** argv) try {
   torch::manual_seed(seed);
   std::filesystem::path path = data_path;
   if (path.empty()) {
-    path =
-        tern::untar_data(full ? tern::urls::mnist : tern::urls::mnist_sample);
+    path = tern::examples::mnist_or_digits(
+        full ? tern::urls::mnist : tern::urls::mnist_sample);
   }
   auto data = full ? tern::mnist_data(path, {.seed = seed, .workers = workers})
                    : tern::ImageDataBunch::from_folder(

@@ -15,6 +15,7 @@
 
 #include "notebook.h"
 #include "options.h"
+#include "support/synthetic_digits.h"
 
 namespace fs = std::filesystem;
 
@@ -33,7 +34,8 @@ int main(int argc, char** argv) try {
       "images in a shard");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.read(argc, argv);
-  if (data.empty()) data = tern::untar_data(tern::urls::mnist_sample);
+  if (data.empty())
+    data = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
 
   tern::examples::Notebook note("Images in tar shards");
   note.text("# A folder becomes shards");

@@ -285,7 +285,8 @@ void report_disk() {
   }
 }
 
-/// Downloads that failed leave generated data, or the first part of a file.
+/// Downloads that failed leave generated data of the examples, or the first
+/// part of a file.
 void report_downloads() {
   const fs::path cache = cache_folder({});
   line(
@@ -301,7 +302,7 @@ void report_downloads() {
       continue;
     }
     problem(fmt::format(
-        "The download of {} has failed, so generated digits are used for it: "
+        "The download of {} has failed, so the examples use generated digits: "
         "remove {} to try again, or set TERN_DATA to a folder that holds {}.",
         dataset.name,
         generated.string(),

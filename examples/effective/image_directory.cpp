@@ -14,6 +14,7 @@
 
 #include "../notebook.h"
 #include "../options.h"
+#include "../support/synthetic_digits.h"
 
 constexpr tern::ImageSize kSize{128, 128};
 
@@ -64,7 +65,8 @@ int main(int argc, char** argv) try {
   app.add_option("--data", data, "a folder; without it MNIST's sample");
   app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
   app.read(argc, argv);
-  if (data.empty()) data = tern::untar_data(tern::urls::mnist_sample);
+  if (data.empty())
+    data = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
   tern::examples::Notebook note("A data set of your own");
   note.text("# The data set");
   note.definition("Pictures");

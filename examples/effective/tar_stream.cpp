@@ -14,6 +14,7 @@
 
 #include "../notebook.h"
 #include "../options.h"
+#include "../support/synthetic_digits.h"
 
 namespace fs = std::filesystem;
 
@@ -98,7 +99,8 @@ int main(int argc, char** argv) try {
   app.add_option("--data", folder, "CLASS/*.png; without it MNIST's sample");
   app.read(argc, argv);
   if (folder.empty()) {
-    folder = tern::untar_data(tern::urls::mnist_sample) / "valid";
+    folder =
+        tern::examples::mnist_or_digits(tern::urls::mnist_sample) / "valid";
   }
   tern::examples::Notebook note("A stream of images over several workers");
   note.text("# The data set");

@@ -143,15 +143,5 @@ TEST(Mnist, ReadsTheRealFiles) {
       batch.inputs[0]));
 }
 
-TEST(Mnist, HasAStandInOfTheSameForm) {
-  const TempFolder temp;
-  write_digit_idx(temp.path(), {.train = 20, .valid = 10});
-  const auto train = mnist_dataset(temp.path(), /*train=*/true);
-  EXPECT_EQ(train->size(), 20);
-  EXPECT_EQ(
-      train->get_batch({0}, {}).inputs[0].sizes(),
-      (std::vector<int64_t>{1, 28, 28, 1}));
-}
-
 }  // namespace
 }  // namespace tern::mnist_test

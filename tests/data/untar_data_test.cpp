@@ -37,9 +37,9 @@ std::vector<uint8_t> small_tgz(const std::string& content) {
   return gzip_bytes(tar.add("small/labels.csv", "x").finish().bytes);
 }
 
-void write_stand_in(const fs::path& folder) {
+void write_small(const fs::path& folder) {
   make_folders(folder / "train");
-  write_file(folder / "train/a.txt", std::string_view("stand-in"));
+  write_file(folder / "train/a.txt", std::string_view("by hand"));
 }
 
 // A data set called "small" on a server in the test, and folders for it.
@@ -58,9 +58,7 @@ class UntarDataTest : public testing::Test {
     fs::create_directory(temp_ / "data");
   }
 
-  DatasetUrl dataset() const {
-    return {"small", std::span(&file_, 1), &write_stand_in};
-  }
+  DatasetUrl dataset() const { return {"small", std::span(&file_, 1)}; }
   UntarOptions options() {
     return {
         .data = temp_ / "data",
@@ -106,7 +104,7 @@ TEST_F(UntarDataTest, TakesAnArchiveThatIsThereBeforeTheNetwork) {
 }
 
 TEST_F(UntarDataTest, TakesAnExtractedFolderAsItIs) {
-  write_stand_in(temp_ / "data/small");
+  write_small(temp_ / "data/small");
   EXPECT_EQ(untar_data(dataset(), options()), temp_ / "data/small");
   EXPECT_FALSE(fs::exists(temp_ / "cache"));
 }
@@ -122,7 +120,7 @@ TEST_F(UntarDataTest, ExtractsAnotherArchiveBesideTheFirst) {
 }
 
 TEST_F(UntarDataTest, TrustsAFolderThatWasPutIntoTheCacheByHand) {
-  write_stand_in(temp_ / "cache/small");
+  write_small(temp_ / "cache/small");
   EXPECT_EQ(untar_data(dataset(), options()), temp_ / "cache/small");
   EXPECT_TRUE(server_.requests().empty());
 }
@@ -163,57 +161,46 @@ TEST_F(UntarDataTest, CountsTheFilesAgainAfterARestart) {
   EXPECT_EQ(server_.requests().size(), 3u);
 }
 
-TEST_F(UntarDataTest, UsesAStandInWithoutANetworkAndSaysSo) {
+TEST_F(UntarDataTest, SaysWhatToDoWithoutANetwork) {
   const int port = [] {
     return HttpServer([](const auto&) { return ""; }).port();
   }();
   const std::string url =
       "http://127.0.0.1:" + std::to_string(port) + "/small.tgz";
   file_.url = url;
-  const fs::path path = untar_data(dataset(), options());
-  EXPECT_EQ(path, temp_ / "cache/generated/small");
-  EXPECT_EQ(content(path), "stand-in");
-  for (const char* words :
-       {"GENERATED", "Check the network", "TERN_DATA", "small.tgz"}) {
-    EXPECT_NE(said_.find(words), std::string::npos) << said_;
-  }
+  expect_error<DownloadError>(
+      [&] { untar_data(dataset(), options()); },
+      {url,
+       "Check the network",
+       "or set TERN_DATA to a folder that holds small.tgz"});
+  EXPECT_FALSE(fs::exists(temp_ / "cache/small"));
 
-  said_.clear();
-  EXPECT_EQ(untar_data(dataset(), options()), path);
-  EXPECT_NE(said_.find("GENERATED"), std::string::npos) << said_;
-
-  // The real one comes first as soon as it is there.
   write_file(temp_ / "data/small.tgz", small_tgz("from the archive"));
   EXPECT_EQ(content(untar_data(dataset(), options())), "from the archive");
 }
 
-TEST_F(UntarDataTest, RefusesAStandInWhenTold) {
-  const int port = [] {
-    return HttpServer([](const auto&) { return ""; }).port();
-  }();
-  const std::string url =
-      "http://127.0.0.1:" + std::to_string(port) + "/small.tgz";
-  file_.url = url;
-  UntarOptions strict = options();
-  strict.allow_stand_in = false;
-  expect_error<DataError>(
-      [&] { untar_data(dataset(), strict); },
-      {"or set TERN_DATA to a folder that holds small.tgz"});
+TEST_F(UntarDataTest, DownloadsNothingWhenToldNotTo) {
+  UntarOptions offline = options();
+  offline.allow_download = false;
+  expect_error<DownloadError>(
+      [&] { untar_data(dataset(), offline); },
+      {url_, "allow_download", "TERN_DATA to a folder that holds small.tgz"});
+  EXPECT_TRUE(server_.requests().empty());
+
+  const fs::path path = untar_data(dataset(), options());
+  EXPECT_EQ(untar_data(dataset(), offline), path);
 }
 
-TEST_F(UntarDataTest, NeverHidesAWrongDownloadBehindAStandIn) {
+TEST_F(UntarDataTest, RefusesAWrongDownload) {
   body_[100] ^= 1;
   expect_error<DataError>([&] { untar_data(dataset(), options()); }, {sha256_});
   EXPECT_FALSE(fs::exists(temp_ / "cache/small"));
-  EXPECT_FALSE(fs::exists(temp_ / "cache/generated"));
 }
 
 TEST_F(UntarDataTest, DownloadsNothingThatItCannotCheck) {
   file_.sha256 = {};
-  DatasetUrl bare = dataset();
-  bare.generate = nullptr;
   expect_error<DataError>(
-      [&] { untar_data(bare, options()); },
+      [&] { untar_data(dataset(), options()); },
       {"SHA-256 are unknown"});
   EXPECT_TRUE(server_.requests().empty());
 }

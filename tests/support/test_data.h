@@ -30,7 +30,7 @@ inline std::filesystem::path unpacked(const std::filesystem::path& archive) {
   const DatasetFile file{.url = url, .sha256 = {}};
   return untar_data(
       {name, {&file, 1}},
-      {.data = archive.parent_path(), .allow_stand_in = false});
+      {.data = archive.parent_path(), .allow_download = false});
 }
 
 }  // namespace tern

@@ -1,4 +1,4 @@
-#include "tern/data/synthetic_digits.h"
+#include "tern/examples/support/synthetic_digits.h"
 
 #include <algorithm>
 #include <array>
@@ -8,13 +8,15 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/formats/error.h"
+#include "tern/data/download.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/idx.h"
+#include "tern/data/mnist.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/http_server.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern::synthetic_digits_test {
+namespace tern::examples::synthetic_digits_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -123,5 +125,71 @@ TEST(SyntheticDigits, AreWrittenAsTheFilesOfMnist) {
   EXPECT_EQ(read_idx(temp / "t10k-images-idx3-ubyte").array.dims[0], 20);
 }
 
+TEST(SyntheticDigits, AreReadAsMnistIs) {
+  const TempFolder temp;
+  write_digit_idx(temp.path(), {.train = 20, .valid = 10});
+  const auto train = mnist_dataset(temp.path(), /*train=*/true);
+  EXPECT_EQ(train->size(), 20);
+  EXPECT_EQ(
+      train->get_batch({0}, {}).inputs[0].sizes(),
+      (std::vector<int64_t>{1, 28, 28, 1}));
+}
+
+// MNIST_SAMPLE from a server in the test, and folders for it.
+class MnistOrDigits : public testing::Test {
+ protected:
+  MnistOrDigits()
+      : server_([this](const HttpServer::Request&) {
+          return is_up_ ? HttpServer::ok("wrong")
+                        : HttpServer::response("404 Not Found", "", "gone");
+        }),
+        url_(server_.url("/mnist_sample.tgz")) {
+    file_ = {url_, 5, sha_};
+    make_folders(temp_ / "data");
+  }
+
+  fs::path find() {
+    said_.clear();
+    return mnist_or_digits(
+        {"mnist_sample", std::span(&file_, 1)},
+        {.data = temp_ / "data",
+         .cache = temp_ / "cache",
+         .say = [this](const std::string& line) { said_ += line + "\n"; }});
+  }
+
+  TempFolder temp_;
+  bool is_up_ = false;
+  HttpServer server_;
+  std::string url_, said_, sha_ = std::string(64, '0');
+  DatasetFile file_;
+};
+
+TEST_F(MnistOrDigits, GeneratesDigitsWithoutANetworkAndSaysSo) {
+  const fs::path path = find();
+  EXPECT_EQ(path, temp_ / "cache/generated/mnist_sample");
+  EXPECT_TRUE(fs::exists(path / "valid/7/2037.png"));
+  for (const std::string& words :
+       {std::string("GENERATED"), url_, std::string("TERN_DATA")}) {
+    EXPECT_NE(said_.find(words), std::string::npos) << said_;
+  }
+
+  // And again, without another attempt to download.
+  is_up_ = true;
+  EXPECT_EQ(find(), path);
+  EXPECT_NE(said_.find("GENERATED"), std::string::npos) << said_;
+  EXPECT_NE(said_.find("holds mnist_sample.tgz"), std::string::npos) << said_;
+
+  // The real data comes first as soon as it is there.
+  make_folders(temp_ / "data/mnist_sample/train");
+  EXPECT_EQ(find(), temp_ / "data/mnist_sample");
+  EXPECT_EQ(said_, "");
+}
+
+TEST_F(MnistOrDigits, NeverHidesAWrongDownload) {
+  is_up_ = true;
+  expect_error<DownloadError>([&] { find(); }, {sha_});
+  EXPECT_FALSE(fs::exists(temp_ / "cache/generated"));
+}
+
 }  // namespace
-}  // namespace tern::synthetic_digits_test
+}  // namespace tern::examples::synthetic_digits_test

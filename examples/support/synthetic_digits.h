@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <filesystem>
 
-namespace tern {
+#include "tern/data/untar_data.h"
+
+namespace tern::examples {
 
 /// A grey picture of 28x28, row by row, light on black as in MNIST.
 using DigitImage = std::array<uint8_t, size_t{28} * 28>;
@@ -37,8 +39,16 @@ void write_digit_idx(
     const std::filesystem::path& folder,
     const SyntheticDigitsOptions& options = {.train = 60000, .valid = 10000});
 
-/// What stands in for MNIST_SAMPLE and MNIST where they cannot be had.
-void write_mnist_sample_stand_in(const std::filesystem::path& folder);
-void write_mnist_stand_in(const std::filesystem::path& folder);
+/// `untar_data`; or, where there are neither data nor a network, generated
+/// digits in the same form, with a message that says so. These are kept in
+/// `generated` in the cache, and used until that is removed or the real data is
+/// found on this machine.
+///
+///   auto path = mnist_or_digits(urls::mnist_sample);
+///
+/// \param dataset  urls::mnist_sample or urls::mnist.
+std::filesystem::path mnist_or_digits(
+    const DatasetUrl& dataset,
+    const UntarOptions& options = {});
 
-}  // namespace tern
+}  // namespace tern::examples

@@ -1,4 +1,4 @@
-#include "tern/data/synthetic_digits.h"
+#include "tern/examples/support/synthetic_digits.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,11 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "tern/data/cache_folder.h"
+#include "tern/data/download.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/png_write.h"
+#include "tern/data/formats/staging_folder.h"
 #include "tern/data/random.h"
+#include "tern/data/source_marker.h"
 
-namespace tern {
+namespace tern::examples {
 
 namespace fs = std::filesystem;
 
@@ -400,12 +404,44 @@ void write_digit_idx(
   write_idx_pair(folder, "t10k", options.seed, kFirstValid, options.valid);
 }
 
-void write_mnist_sample_stand_in(const fs::path& folder) {
-  write_digit_pictures(folder);
+fs::path mnist_or_digits(
+    const DatasetUrl& dataset,
+    const UntarOptions& options) {
+  const std::string name(dataset.name);
+  const fs::path digits = cache_folder(options.cache) / "generated" / name;
+  UntarOptions real = options;
+  const bool has_failed = is_whole_data(digits);  // and is not tried again
+  real.allow_download = options.allow_download && !has_failed;
+  std::string reason;
+  try {
+    return untar_data(dataset, real);
+  } catch (const DownloadError& error) {
+    if (error.kind() == DownloadError::Kind::wrong_content) throw;
+    reason = has_failed
+                 ? "an earlier download has failed; set TERN_DATA to a folder "
+                   "that holds " +
+                       std::string(dataset.files[0].name())
+                 : error.what();
+  }
+  if (!has_failed) {
+    StagingFolder staging(digits);
+    if (name == urls::mnist.name) {
+      write_digit_idx(staging.path());
+    } else {
+      write_digit_pictures(staging.path());
+    }
+    write_source_marker(staging.path(), "generated\n");
+    if (!is_whole_data(digits)) fs::remove_all(digits);
+    staging.publish();
+  }
+  const std::string line =
+      name +
+      ": using GENERATED data, which says nothing about results on the real "
+      "data set, since " +
+      reason + ". The generated data is in " + digits.string() +
+      "; remove it to try the download again.";
+  options.say ? options.say(line) : message(line);
+  return digits;
 }
 
-void write_mnist_stand_in(const fs::path& folder) {
-  write_digit_idx(folder);
-}
-
-}  // namespace tern
+}  // namespace tern::examples
