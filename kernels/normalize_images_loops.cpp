@@ -1,6 +1,5 @@
-#include "tern/kernels/normalize_images_loops.h"
-
 #include "tern/kernels/convert_loops.h"
+#include "tern/kernels/normalize_images_launch.h"
 
 namespace tern {
 namespace {

@@ -1,6 +1,5 @@
-#include "tern/kernels/unscale_and_check_loops.h"
-
 #include "tern/kernels/convert_loops.h"
+#include "tern/kernels/unscale_and_check_launch.h"
 
 namespace tern {
 namespace {

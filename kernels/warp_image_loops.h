@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "tern/kernels/cpu_isa.h"
-#include "tern/kernels/warp_image.h"
+#include "tern/kernels/warp.h"
 
 namespace tern {
 

@@ -5,7 +5,7 @@
 #include <torch/types.h>
 
 #include "tern/kernels/fused_optimizer.h"
-#include "tern/kernels/fused_optimizer_reference.h"
+#include "tern/tests/kernels/reference.h"
 #include "tern/tests/kernels/step_lists.h"
 #include "tern/tests/support/tolerance.h"
 

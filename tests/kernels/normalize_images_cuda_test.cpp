@@ -2,7 +2,7 @@
 #include <torch/types.h>
 
 #include "tern/kernels/normalize_images.h"
-#include "tern/kernels/normalize_images_reference.h"
+#include "tern/tests/kernels/reference.h"
 #include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tolerance.h"
 

@@ -6,7 +6,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/kernels/normalize_images_reference.h"
+#include "tern/tests/kernels/reference.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::test::normalize_images_test {

@@ -4,7 +4,6 @@
 
 #include <torch/types.h>
 
-#include "tern/kernels/matrix3.h"
 #include "tern/kernels/warp_image.h"
 #include "tern/vision/image_size.h"
 

@@ -2,7 +2,10 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <utility>
+
+#include "tern/kernels/padding.h"
 
 namespace tern {
 
@@ -48,6 +51,33 @@ struct Matrix3 {
     return product;
   }
   friend bool operator==(const Matrix3&, const Matrix3&) = default;
+};
+
+/// How pixels between pixels are made.
+enum class Sampling { bilinear, nearest };
+
+/// A rectangle of 8-bit pixels, [height, width, channels], in somebody's
+/// memory.
+struct PixelView {
+  const uint8_t* pixels = nullptr;
+  int64_t height = 0, width = 0, channels = 3;
+  /// Bytes from one row to the next.
+  int64_t stride = 0;
+  /// One past the last byte that may be read.
+  const uint8_t* end = nullptr;
+};
+
+/// Which pixel of the source each pixel of the result shows.
+struct Warp {
+  /// From the result to the source. The pixel in row y and column x has its
+  /// centre at (x + 0.5, y + 0.5).
+  Matrix3 matrix = {};
+  Padding padding = Padding::reflection;
+  Sampling sampling = Sampling::bilinear;
+  /// Every point is moved by up to so many pixels of the source, at random.
+  float jitter_x = 0, jitter_y = 0;
+  /// Key of that randomness.
+  uint32_t jitter_key = 0;
 };
 
 }  // namespace tern

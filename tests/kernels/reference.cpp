@@ -1,10 +1,12 @@
-#include "tern/kernels/fused_optimizer_reference.h"
+#include "tern/tests/kernels/reference.h"
 
 #include <cmath>
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 namespace tern::reference {
+
 namespace {
 
 bool is_skipped(const GradState& grad_state) {
@@ -114,6 +116,39 @@ void fused_adam_(
     param.sub_(exp_avgs[i] / denom * step_size);
     write_weight(tensors, i);
     tensors.steps[i].add_(1);
+  }
+}
+
+torch::Tensor normalize_images(
+    const torch::Tensor& images,
+    c10::ArrayRef<double> mean,
+    c10::ArrayRef<double> stddev,
+    torch::ScalarType dtype) {
+  const auto channels = [&](c10::ArrayRef<double> values) {
+    return at::tensor(values, at::kFloat)
+        .view({1, -1, 1, 1})
+        .to(images.device());
+  };
+  const at::Tensor unit = images.permute({0, 3, 1, 2}).to(at::kFloat) / 255;
+  return ((unit - channels(mean)) / channels(stddev))
+      .to(dtype, false, false, at::MemoryFormat::ChannelsLast);
+}
+
+void unscale_and_check_(
+    at::TensorList grads,
+    const torch::Tensor& inv_scale,
+    torch::Tensor found_inf) {
+  check_finite(grads, found_inf);
+  for (const at::Tensor& grad : grads) {
+    // Halves are multiplied in float and rounded once.
+    const auto math_type = at::toOpMathType(grad.scalar_type());
+    grad.copy_(grad.to(math_type) * inv_scale.to(math_type));
+  }
+}
+
+void check_finite(at::TensorList grads, torch::Tensor found_inf) {
+  for (const at::Tensor& grad : grads) {
+    found_inf.masked_fill_(grad.isfinite().all().logical_not(), 1);
   }
 }
 
