@@ -50,7 +50,6 @@ ActivationStats::ActivationStats(Options options) : options_(options) {
 void ActivationStats::on_train_begin(Learner& learn) {
   is_looking_ = false;
   pending_.clear();
-  if (learn.state().is_trial) return;
   if (options_.activations) {
     taps_ = std::make_unique<ForwardTaps>(
         learn.model(),
@@ -74,8 +73,7 @@ void ActivationStats::on_train_begin(Learner& learn) {
 
 void ActivationStats::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
-  is_looking_ = state.training && !state.is_trial &&
-                state.iteration % options_.every == 0;
+  is_looking_ = state.training && state.iteration % options_.every == 0;
   if (!is_looking_) return;
   pending_.push_back(
       {state.iteration,
@@ -84,18 +82,12 @@ void ActivationStats::on_batch_begin(Learner& learn) {
 }
 
 void ActivationStats::on_step(Learner& learn) {
-  const TrainState& state = learn.state();
-  // While gradients are gathered they are not complete.
-  if (!is_looking_ || gradients_.empty() || state.skip_step) return;
-  if (state.unscale_gradients) state.unscale_gradients();
-  const auto parameters = learn.model().parameters();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const torch::Tensor& p = parameters[i].tensor;
-    const torch::Tensor grad =
-        (learn.masters() ? learn.masters()->of(p) : p).grad();
-    if (!grad.defined()) continue;
-    pending_.back().gradients.at(i) =
-        stats_of(grad, options_.near_zero_gradient);
+  if (!is_looking_ || gradients_.empty()) return;
+  size_t next = 0;
+  for (const auto& [name, gradient] : learn.gradients()) {
+    while (gradients_.at(next).name != name) ++next;
+    pending_.back().gradients.at(next) =
+        stats_of(gradient, options_.near_zero_gradient);
   }
 }
 

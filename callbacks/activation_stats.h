@@ -54,6 +54,7 @@ class ActivationStats final : public Callback {
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   // Gradients as they are before clipping.
+  CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kGradientClip - 1; }
 
  private:

@@ -76,7 +76,7 @@ void AveragedWeights::follow(Learner& learn) {
   }
 }
 
-void AveragedWeights::move_towards_weights(double share) {
+void AveragedWeights::move_towards_weights(const torch::Tensor& share) {
   const torch::NoGradGuard no_grad;
   if (is_empty()) {
     for (const torch::Tensor& t : followed_) {
@@ -88,7 +88,13 @@ void AveragedWeights::move_towards_weights(double share) {
   for (const torch::Tensor& t : followed_) {
     weights.push_back(t.to(torch::kFloat));
   }
-  at::_foreach_lerp_(averages_, weights, share);
+  if (share.is_cpu()) {
+    at::_foreach_lerp_(averages_, weights, share.item<double>());
+    return;
+  }
+  Tensors moves = at::_foreach_sub(weights, averages_);
+  at::_foreach_mul_(moves, share.to(torch::kFloat));
+  at::_foreach_add_(averages_, moves);
 }
 
 void AveragedWeights::stand_in(Learner& learn) {
@@ -110,7 +116,9 @@ void AveragedWeights::stand_down(Learner& learn) {
 bool AveragedWeights::are_untouched(Learner& learn) const {
   const auto tensors = trained_tensors(learn);
   check_are_of(tensors);
-  for (size_t i = 0; i < tensors.size(); ++i) {
+  // Not the buffers, of which each rank has its own.
+  const size_t parameters = learn.model().parameters().size();
+  for (size_t i = 0; i < parameters; ++i) {
     const torch::Tensor& now = tensors[i].tensor;
     if (!torch::equal(now, averages_[i].to(now.scalar_type()))) return false;
   }
@@ -138,7 +146,7 @@ void AveragedWeights::load(const StateDict& state) {
   }
 }
 
-void WeightAverage::on_add(const Learner& learn) {
+void WeightAverage::on_add(Learner& learn) {
   check_only_one<WeightAverage>(
       learn,
       *this,

@@ -28,14 +28,18 @@ class AveragedWeights {
   ///         of another model; `stand_in` does so too.
   void follow(Learner& learn);
   /// averages += (weights - averages) * share; the first time a copy.
-  void move_towards_weights(double share);
+  /// \param share  0-dim kDouble, on the CPU or on the weights' device, in
+  /// which
+  ///               case nothing waits for it.
+  void move_towards_weights(const torch::Tensor& share);
 
   /// The model computes with the averages from here on, and with its own
   /// weights again after `stand_down`.
   void stand_in(Learner& learn);
   void stand_down(Learner& learn);
   bool stands_in() const { return !own_.empty(); }
-  /// While they stand in: whether the model still holds them, bit for bit.
+  /// While they stand in: whether the model's parameters still are the
+  /// averages, bit for bit.
   bool are_untouched(Learner& learn) const;
   /// The model keeps what it holds for good.
   void forget_own() { own_.clear(); }
@@ -56,7 +60,8 @@ class AveragedWeights {
 class WeightAverage : public Callback {
  public:
   /// \throws c10::ValueError beside another callback that averages weights.
-  void on_add(const Learner& learn) override;
+  void on_add(Learner& learn) override;
+  CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kAverages; }
 
  protected:

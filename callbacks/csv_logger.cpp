@@ -65,12 +65,11 @@ std::string first_line(const std::filesystem::path& file) {
 
 }  // namespace
 
-void CSVLogger::on_add(const Learner& learn) {
+void CSVLogger::on_add(Learner& learn) {
   check_own_file(learn, *this);
 }
 
 void CSVLogger::on_train_begin(Learner& learn) {
-  if (learn.state().is_trial) return;
   const auto resumed = take_resumed_log(learn, *this);
   if (file_ && (!resumed || resumed->is_empty())) return;
   const std::filesystem::path path = learn.options().path / options_.file;
@@ -89,7 +88,6 @@ void CSVLogger::on_epoch_begin(Learner& learn) {
 }
 
 void CSVLogger::on_epoch_end(Learner& learn) {
-  if (learn.state().is_trial) return;
   if (!file_) on_train_begin(learn);  // added while the fit ran
   epochs_.on_epoch_end(learn);
   write_epochs(learn);
@@ -97,7 +95,7 @@ void CSVLogger::on_epoch_end(Learner& learn) {
 
 StateDict CSVLogger::log_state(Learner& learn) {
   if (!file_) return StateDict();
-  if (!learn.state().is_trial) write_epochs(learn);
+  write_epochs(learn);
   return file_->place();
 }
 

@@ -34,14 +34,14 @@ class CSVLogger final : public Callback {
       : CSVLogger(Options{.file = std::move(file)}) {}
 
   /// \throws c10::ValueError beside another one of the same file.
-  void on_add(const Learner& learn) override;
+  void on_add(Learner& learn) override;
   /// \throws IoError if the file cannot be written.
   void on_train_begin(Learner& learn) override;
   void on_epoch_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   StateDict log_state(Learner& learn) override;
   const std::filesystem::path& file() const { return options_.file; }
-  bool writes_files() const override { return true; }
+  CallbackRole role() const override { return CallbackRole::writes; }
   int order() const override { return callback_order::kLogger; }
 
  private:

@@ -8,11 +8,9 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
-#include "tern/callbacks/save_model.h"
 #include "tern/callbacks/sharded_optimizer.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
-#include "tern/data/sharded_sampler.h"
 #include "tern/learner/distributed/broadcast_state.h"
 #include "tern/learner/distributed/convert_sync_batchnorm.h"
 #include "tern/learner/learner.h"
@@ -22,11 +20,6 @@
 namespace tern {
 
 namespace {
-
-const ShardedSampler& shard(Learner& learn) {
-  const DataLoader& train = learn.data().loader(Split::train);
-  return dynamic_cast<const ShardedSampler&>(*train.sampler());
-}
 
 Tensors trained_parameters(Learner& learn) {
   Tensors result;
@@ -65,7 +58,6 @@ void Distributed::check_equal(Learner& learn) {
   group_->check_equal("batch size", number(train.options().batch_size));
   group_->check_equal("loader's seed", number(train.options().seed));
   group_->check_equal("number of epochs", number(state.epochs));
-  group_->check_equal("step to go on from", number(state.iteration));
   group_->check_equal(
       "learning rates",
       fmt::format("{}", fmt::join(learn.learning_rates(), ", ")));
@@ -73,9 +65,7 @@ void Distributed::check_equal(Learner& learn) {
 }
 
 void Distributed::on_train_begin(Learner& learn) {
-  learn.state().on_error = [this](const std::exception& error) {
-    explain(error);
-  };
+  has_loaded_ = false;
   check_equal(learn);
   reducer_ = std::make_unique<GradientReducer>(
       group_,
@@ -94,18 +84,10 @@ void Distributed::broadcast_weights(Learner& learn) {
       weights.push_back(master.detach());
     }
   }
-  group_->broadcast(weights);
-  broadcast_buffers(learn);
-}
-
-// Running statistics differ between ranks while they train, which nobody sees:
-// a forward pass in training does not read them. Rank 0's are kept.
-void Distributed::broadcast_buffers(Learner& learn) {
-  Tensors buffers;
   for (const ModelTensor& b : learn.model().buffers()) {
-    buffers.push_back(b.tensor.detach());
+    weights.push_back(b.tensor.detach());
   }
-  group_->broadcast(buffers);
+  group_->broadcast(weights);
 }
 
 void Distributed::on_batch_begin(Learner& learn) {
@@ -116,44 +98,21 @@ void Distributed::on_batch_begin(Learner& learn) {
   torch::manual_seed(rng());
 }
 
-// From here on gradients that are complete go out to the others.
+// From here on gradients that are complete go out to the others; while they are
+// accumulated each rank keeps its own, and the last batch sends the sum.
 void Distributed::on_backward_begin(Learner& learn) {
   TrainState& state = learn.state();
-  const auto samples = shard(learn).real_samples(state.batch);
-  const double weight =
-      static_cast<double>(samples.of_rank * group_->world_size()) /
-      static_cast<double>(samples.of_all);
-  if (weight != 1) state.loss_grad = state.loss_grad * weight;
-  if (state.skip_step) return;  // accumulating: the last batch's is the sum
+  if (state.accumulating) return;
   reducer_->before_forward();
   reducer_->before_backward({state.loss_grad});
 }
 
-void Distributed::on_batch_end(Learner& learn) {
-  if (learn.state().training) agree(learn);
-}
-
-// What one rank wants, all do after the same step.
-void Distributed::agree(Learner& learn) {
-  TrainState& state = learn.state();
-  const auto wishes = torch::tensor(
-      {learn.stop_wanted() ? 1 : 0,
-       state.stop_training ? 1 : 0,
-       state.stop_epoch ? 1 : 0},
-      torch::kInt);
-  group_->all_reduce_max(wishes);
-  const auto* const agreed = wishes.const_data_ptr<int>();
-  if (agreed[0]) learn.agree_to_stop();
-  state.stop_training = agreed[1] != 0;
-  state.stop_epoch = agreed[2] != 0;
-}
-
-void Distributed::on_eval_begin(Learner& learn) {
-  if (learn.is_fitting()) broadcast_buffers(learn);
+void Distributed::on_load(Learner&) {
+  has_loaded_ = true;
 }
 
 // Says what happened on the rank where it happened, if that was not here.
-void Distributed::explain(const std::exception& error) {
+void Distributed::on_exception(Learner&, const std::exception& error) {
   if (dynamic_cast<const DistributedError*>(&error)) {  // it was told already
     group_->leave();
     return;
@@ -178,12 +137,15 @@ void Distributed::explain(const std::exception& error) {
 void Distributed::on_train_end(Learner& learn) {
   if (reducer_ && !learn.state().failed) times_ = reducer_->times();
   reducer_.reset();
-  learn.state().on_error = nullptr;
   if (learn.state().failed) return;
-  // SaveModel of rank 0 may have gone back to the best weights.
   broadcast_weights(learn);
-  const auto saver = learn.find<SaveModel>();
-  if (saver && saver->has_loaded()) broadcast_optimizer(learn);
+  // SaveModel of rank 0 may have gone back to the best epoch.
+  const torch::Tensor loaded =
+      torch::tensor({has_loaded_ ? 1 : 0}, torch::kInt);
+  group_->broadcast({loaded});
+  if (!loaded.item<int>()) return;
+  broadcast_optimizer(learn);
+  if (!has_loaded_) learn.state_was_replaced();
 }
 
 // Or the next fit would take other steps on each rank.
@@ -205,7 +167,7 @@ Learner& Learner::to_distributed(const DistributedOptions& options) {
   ProcessGroupOptions group_options = options.group;
   group_options.device = data_.device;
   auto group = ProcessGroup::connect(environment, group_options);
-  set_ranks(group);
+  set_communicator(group);
   if (!is_main_process()) options_.sink = silent();
   if (options.sync_batch_norm) convert_sync_batchnorm(model_, group);
   if (options.shard_optimizer) {

@@ -47,9 +47,9 @@ class Distributed final : public Callback {
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
   void on_backward_begin(Learner& learn) override;
-  void on_batch_end(Learner& learn) override;
-  void on_eval_begin(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  void on_load(Learner& learn) override;
+  void on_exception(Learner& learn, const std::exception& error) override;
   /// After those that decide about the step or ask for a stop.
   int order() const override { return callback_order::kLast; }
 
@@ -61,14 +61,12 @@ class Distributed final : public Callback {
   void check_equal(Learner& learn);
   void broadcast_weights(Learner& learn);
   void broadcast_optimizer(Learner& learn);
-  void broadcast_buffers(Learner& learn);
-  void agree(Learner& learn);
-  void explain(const std::exception& error);
 
   std::shared_ptr<ProcessGroup> group_;
   GradientReducerOptions options_;
   std::unique_ptr<GradientReducer> reducer_;
   CommunicationTimes times_;
+  bool has_loaded_ = false;  // in this fit
 };
 
 }  // namespace tern

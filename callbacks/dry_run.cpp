@@ -2,9 +2,9 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/limit_batches.h"
-#include "tern/callbacks/trial.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/snapshot.h"
+#include "tern/learner/trial.h"
 
 namespace tern {
 

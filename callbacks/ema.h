@@ -13,7 +13,8 @@ namespace tern {
 /// decay)`, in fp32, of the masters under to_fp16. Validation sees the average.
 /// When a fit ends the model keeps the average, to be saved and used; the next
 /// fit goes on with the weights that training had, unless the model's were
-/// changed in between (loaded): then with those, and a new average. fastai has
+/// changed in between or others were loaded: then with those, and a new
+/// average. fastai has
 /// no such callback; the default decay is Lightning's.
 class Ema final : public WeightAverage {
  public:
@@ -41,12 +42,16 @@ class Ema final : public WeightAverage {
   void on_eval_begin(Learner& learn) override;
   void on_eval_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  void on_load(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 
  private:
+  void forget();
+
   Options options_;
-  int64_t steps_ = 0;
+  // 0-dim kDouble; on the device where that alone knows which steps were made.
+  torch::Tensor steps_ = torch::zeros({}, torch::kDouble);
   bool is_evaluating_ = false;  // the average stands in for one pass only
 };
 

@@ -22,9 +22,7 @@ GradientClip::GradientClip(Options options) : options_(options) {
 }
 
 void GradientClip::on_step(Learner& learn) {
-  const TrainState& state = learn.state();
-  if (state.skip_step) return;  // the gradients are still being gathered
-  if (state.unscale_gradients) state.unscale_gradients();
+  learn.gradients();  // unscaled from here on
   if (options_.max_value) {
     clip_grad_value_(learn.optimizer(), *options_.max_value);
   } else {

@@ -48,17 +48,15 @@ void HtmlReport::write_or_tell(Learner& learn, bool is_first) {
 }
 
 void HtmlReport::on_train_begin(Learner& learn) {
-  if (learn.state().is_trial) return;
   options_.report.fit_has_ended = false;
   write_or_tell(learn, /*is_first=*/true);
 }
 
 void HtmlReport::on_epoch_end(Learner& learn) {
-  if (!learn.state().is_trial) write_or_tell(learn, /*is_first=*/false);
+  write_or_tell(learn, /*is_first=*/false);
 }
 
 void HtmlReport::on_train_end(Learner& learn) {
-  if (learn.state().is_trial) return;
   options_.report.fit_has_ended = true;
   write_or_tell(learn, /*is_first=*/false);
 }

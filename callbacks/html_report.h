@@ -31,6 +31,7 @@ class HtmlReport final : public Callback {
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   /// What the others have made of the epoch is in it.
+  CallbackRole role() const override { return CallbackRole::writes; }
   int order() const override { return callback_order::kSaveCheckpoint - 1; }
 
  private:

@@ -24,12 +24,11 @@ JsonLinesLogger::JsonLinesLogger(Options options)
           options_.every));
 }
 
-void JsonLinesLogger::on_add(const Learner& learn) {
+void JsonLinesLogger::on_add(Learner& learn) {
   check_own_file(learn, *this);
 }
 
 void JsonLinesLogger::on_train_begin(Learner& learn) {
-  if (learn.state().is_trial) return;
   const auto resumed = take_resumed_log(learn, *this);
   if (!file_ || (resumed && !resumed->is_empty())) {
     pending_.clear();
@@ -45,7 +44,7 @@ void JsonLinesLogger::on_train_begin(Learner& learn) {
       "{{\"event\":\"fit\",\"time\":{:.3f},\"epochs\":{},\"batches\":{}}}\n",
       unix_time(),
       learn.state().epochs,
-      learn.data().train->size()));
+      learn.batches_per_epoch()));
 }
 
 void JsonLinesLogger::on_epoch_begin(Learner& learn) {
@@ -54,7 +53,7 @@ void JsonLinesLogger::on_epoch_begin(Learner& learn) {
 
 void JsonLinesLogger::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
-  if (!state.training || state.is_trial) return;
+  if (!state.training) return;
   if (!file_) on_train_begin(learn);  // added while the fit ran
   losses_.on_batch_begin(learn);
 }
@@ -83,12 +82,11 @@ void JsonLinesLogger::write(const std::string& line) {
 
 void JsonLinesLogger::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (!state.training || state.is_trial || !file_) return;
+  if (!state.training || !file_) return;
   if (options_.every) write_batches(learn);
 }
 
 void JsonLinesLogger::on_epoch_end(Learner& learn) {
-  if (learn.state().is_trial) return;
   if (!file_) on_train_begin(learn);
   epochs_.on_epoch_end(learn);
   write_news(learn);
@@ -96,7 +94,7 @@ void JsonLinesLogger::on_epoch_end(Learner& learn) {
 
 StateDict JsonLinesLogger::log_state(Learner& learn) {
   if (!file_) return StateDict();
-  if (!learn.state().is_trial) write_news(learn);
+  write_news(learn);
   write("");
   return file_->place();
 }
@@ -126,7 +124,7 @@ void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
 }
 
 void JsonLinesLogger::on_train_end(Learner& learn) {
-  if (learn.state().is_trial || !file_) return;
+  if (!file_) return;
   write(fmt::format(
       "{{\"event\":\"end\",\"time\":{:.3f},\"failed\":{}}}\n",
       unix_time(),

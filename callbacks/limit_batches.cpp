@@ -7,19 +7,27 @@
 
 #include "tern/callbacks/only_one.h"
 #include "tern/callbacks/saved_value.h"
+#include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
 
 namespace {
 
+// The first samples of each epoch, or of the first epoch every time.
 class FirstSamples final : public Sampler {
  public:
-  FirstSamples(std::shared_ptr<const Sampler> all, int64_t size)
-      : all_(std::move(all)), size_(std::min(size, all_->size())) {}
+  FirstSamples(
+      std::shared_ptr<const Sampler> all,
+      int64_t size,
+      bool always_the_same)
+      : all_(std::move(all)),
+        size_(std::min(size, all_->size())),
+        always_the_same_(always_the_same) {}
   int64_t size() const override { return size_; }
   std::vector<int64_t> indices(uint64_t seed, int64_t epoch) const override {
-    std::vector<int64_t> indices = all_->indices(seed, epoch);
+    std::vector<int64_t> indices =
+        all_->indices(seed, always_the_same_ ? 0 : epoch);
     indices.resize(size_);
     return indices;
   }
@@ -27,13 +35,27 @@ class FirstSamples final : public Sampler {
  private:
   std::shared_ptr<const Sampler> all_;
   int64_t size_;
+  bool always_the_same_;
 };
 
-std::shared_ptr<const Sampler> sampler_of(const DataLoader& loader) {
-  if (loader.options().sampler) return loader.options().sampler;
-  const int64_t size = loader.dataset().size();
-  if (loader.options().shuffle) return std::make_shared<RandomSampler>(size);
-  return std::make_shared<SequentialSampler>(size);
+std::shared_ptr<DataLoader> first_samples(
+    const DataLoader& loader,
+    int64_t samples,
+    DataLoaderOptions options,
+    bool always_the_same) {
+  options.sampler = std::make_shared<FirstSamples>(
+      loader.sampler(),
+      samples,
+      always_the_same);
+  return std::make_shared<DataLoader>(loader.dataset_ptr(), options);
+}
+
+// Samples in so many batches of all ranks together.
+int64_t
+samples_in(const Learner& learn, const DataLoader& loader, int64_t batches) {
+  const auto& communicator = learn.communicator();
+  return batches * loader.options().batch_size *
+         (communicator ? communicator->world_size() : 1);
 }
 
 void check_batches(const char* where, int64_t batches, int64_t least) {
@@ -52,14 +74,14 @@ std::shared_ptr<DataLoader> first_batches(
     const DataLoader& loader,
     int64_t batches) {
   check_batches("first_batches", batches, 1);
-  DataLoaderOptions options = loader.options();
-  options.sampler = std::make_shared<FirstSamples>(
-      sampler_of(loader),
-      batches * options.batch_size);
-  return std::make_shared<DataLoader>(loader.dataset_ptr(), options);
+  return first_samples(
+      loader,
+      batches * loader.options().batch_size,
+      loader.options(),
+      /*always_the_same=*/false);
 }
 
-void SwapLoaders::on_add(const Learner& learn) {
+void SwapLoaders::on_add(Learner& learn) {
   check_only_one<SwapLoaders>(learn, *this, "both change the loaders");
 }
 
@@ -68,7 +90,7 @@ void SwapLoaders::on_train_begin(Learner& learn) {
   train_ = data.train;
   valid_ = data.valid;
   has_swapped_ = true;
-  swap(data);
+  swap(learn);
 }
 
 void SwapLoaders::on_train_end(Learner& learn) {
@@ -82,31 +104,33 @@ LimitBatches::LimitBatches(Options options) : options_(options) {
   check_batches("LimitBatches", std::min(options.train, options.valid), 0);
 }
 
-void LimitBatches::swap(DataBunch& data) const {
-  if (options_.train) data.train = first_batches(*data.train, options_.train);
-  if (options_.valid && data.valid) {
-    data.valid = first_batches(*data.valid, options_.valid);
-  }
+void LimitBatches::swap(Learner& learn) const {
+  const auto limit = [&](std::shared_ptr<DataLoader>& loader, int64_t batches) {
+    if (!loader || batches == 0) return;
+    loader = first_samples(
+        *loader,
+        samples_in(learn, *loader, batches),
+        loader->options(),
+        /*always_the_same=*/false);
+  };
+  limit(learn.data().train, options_.train);
+  limit(learn.data().valid, options_.valid);
 }
 
 OverfitBatches::OverfitBatches(int64_t batches) : batches_(batches) {
   check_batches("OverfitBatches", batches, 1);
 }
 
-void OverfitBatches::swap(DataBunch& data) const {
-  DataLoaderOptions options = data.train->options();
-  std::vector<int64_t> samples =
-      sampler_of(*data.train)->indices(options.seed, /*epoch=*/0);
-  const auto size = static_cast<int64_t>(samples.size());
-  samples.resize(std::min(size, batches_ * options.batch_size));
-  const auto few =
-      std::make_shared<Subset>(data.train->dataset_ptr(), std::move(samples));
-  options.sampler = nullptr;
-  options.shuffle = options.drop_last = false;
-  data.train = std::make_shared<DataLoader>(few, options);
+void OverfitBatches::swap(Learner& learn) const {
+  DataBunch& data = learn.data();
+  const DataLoader all = *data.train;
+  DataLoaderOptions options = all.options();
+  options.drop_last = false;
+  const int64_t samples = samples_in(learn, all, batches_);
+  data.train = first_samples(all, samples, options, /*always_the_same=*/true);
   if (!data.valid) return;
   options.training = false;
-  data.valid = std::make_shared<DataLoader>(few, options);
+  data.valid = first_samples(all, samples, options, /*always_the_same=*/true);
 }
 
 StopAfterNBatches::StopAfterNBatches(int64_t batches) : batches_(batches) {

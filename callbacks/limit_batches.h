@@ -11,14 +11,14 @@ namespace tern {
 class SwapLoaders : public Callback {
  public:
   /// \throws c10::ValueError beside another one.
-  void on_add(const Learner& learn) override;
+  void on_add(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   int order() const override { return callback_order::kLoaders; }
 
  private:
-  /// Changes `data.train` and `data.valid`, which may be null.
-  virtual void swap(DataBunch& data) const = 0;
+  /// Changes `data().train` and `data().valid`, which may be null.
+  virtual void swap(Learner& learn) const = 0;
 
   std::shared_ptr<DataLoader> train_, valid_;  // of before, while a fit runs
   bool has_swapped_ = false;
@@ -39,7 +39,7 @@ class LimitBatches final : public SwapLoaders {
   explicit LimitBatches(Options options);
 
  private:
-  void swap(DataBunch& data) const override;
+  void swap(Learner& learn) const override;
 
   Options options_;
 };
@@ -55,7 +55,7 @@ class OverfitBatches final : public SwapLoaders {
   explicit OverfitBatches(int64_t batches = 1);
 
  private:
-  void swap(DataBunch& data) const override;
+  void swap(Learner& learn) const override;
 
   int64_t batches_;
 };

@@ -1,6 +1,7 @@
 #include "tern/callbacks/loss_scaling.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <torch/types.h>
 
@@ -40,13 +41,14 @@ void LossScaling::outputs_to_fp32(TrainState& state) {
   }
 }
 
-void LossScaling::on_add(const Learner& learn) {
+void LossScaling::on_add(Learner& learn) {
   check_only_one<LossScaling>(learn, *this, "both scale the loss");
 }
 
 void LossScaling::on_train_begin(Learner& learn) {
   // A fit that ended by an exception may have left a step half done.
   scaler_.forget(learn.optimizer());
+  is_unscaled_ = false;
   if (scaler_.is_enabled()) learn.state().scaler = &scaler_;
   if (!learn.masters()) return;
   // The optimizer may have been made since the last fit.
@@ -59,29 +61,10 @@ void LossScaling::on_backward_begin(Learner& learn) {
   learn.state().loss_grad = scaler_.scale(learn.state().loss_grad);
 }
 
-void LossScaling::on_backward_end(Learner& learn) {
-  is_unscaled_ = false;
-  learn.state().unscale_gradients = [this, &learn] { unscale(learn); };
-}
-
-void LossScaling::on_step(Learner& learn) {
-  has_stepped_ = false;
-  learn.state().stepper = [this, &learn](torch::optim::Optimizer& optimizer) {
-    return step(learn, optimizer);
-  };
-}
-
 // The optimizer's parameters get fp32 gradients, unscaled. For a fused
 // optimizer with masters that is one pass more over the gradients.
 void LossScaling::unscale(Learner& learn) {
   if (is_unscaled_) return;
-  if (learn.state().skip_step) {
-    TORCH_WARN(
-        "[unscale_gradients] this batch makes no step, and its gradients stay "
-        "as they are: they may still be gathered. Return early while "
-        "state().skip_step is set.");
-    return;
-  }
   torch::optim::Optimizer& optimizer = learn.optimizer();
   if (auto* fused = dynamic_cast<AmpAware*>(&optimizer)) {
     fused->move_gradients_to_masters();
@@ -90,6 +73,18 @@ void LossScaling::unscale(Learner& learn) {
   }
   scaler_.unscale_(optimizer);
   is_unscaled_ = true;
+}
+
+void LossScaling::abandon(Learner& learn, bool keeps_gradients) {
+  scaler_.forget(learn.optimizer());
+  if (!std::exchange(is_unscaled_, false) || !keeps_gradients) return;
+  const torch::NoGradGuard no_grad;
+  if (learn.masters()) learn.masters()->move_gradients_to_weights();
+  for (const ModelTensor& p : learn.model().parameters()) {
+    torch::Tensor gradient = p.tensor.grad();
+    if (!gradient.defined() || !scaler_.is_enabled()) continue;
+    gradient.copy_(scaler_.scale(gradient.to(torch::kFloat)));
+  }
 }
 
 // What a fused optimizer decided; in host memory nobody waits for it.
@@ -101,9 +96,8 @@ StepResult LossScaling::read_on_cpu(
                                              : StepResult::stepped;
 }
 
-StepResult LossScaling::step(
-    Learner& learn,
-    torch::optim::Optimizer& optimizer) {
+StepResult LossScaling::step(Learner& learn) {
+  torch::optim::Optimizer& optimizer = learn.optimizer();
   auto* const fused = dynamic_cast<AmpAware*>(&optimizer);
   const bool writes_weights = fused != nullptr;
   // With masters the bits are nobody's but Tern's; without them, PyTorch's.
@@ -119,18 +113,19 @@ StepResult LossScaling::step(
   }
   StepResult result = clips_at_once ? scaler_.step_clipped(optimizer, *clip_)
                                     : scaler_.step(optimizer);
+  learn.state().step_overflowed.reset();
   if (result == StepResult::unknown) result = read_on_cpu(optimizer);
+  if (result == StepResult::unknown) {
+    learn.state().step_overflowed = scaler_.found_inf(optimizer);
+  }
   if (learn.masters() && !writes_weights) {
     learn.masters()->copy_masters_to_weights();
   }
-  has_stepped_ = true;
+  is_unscaled_ = false;
   return result;
 }
 
-void LossScaling::on_step_end(Learner& learn) {
-  learn.state().stepper = nullptr;
-  learn.state().unscale_gradients = nullptr;
-  if (!has_stepped_) return;
+void LossScaling::on_step_end(Learner&) {
   if (fixed_scale_) {
     scaler_.update(*fixed_scale_);
   } else {
@@ -140,8 +135,6 @@ void LossScaling::on_step_end(Learner& learn) {
 
 void LossScaling::on_train_end(Learner& learn) {
   learn.state().scaler = nullptr;
-  learn.state().stepper = nullptr;
-  learn.state().unscale_gradients = nullptr;
 }
 
 StateDict LossScaling::state_dict() const {

@@ -4,6 +4,7 @@
 
 #include "tern/learner/callback.h"
 #include "tern/learner/grad_scaler.h"
+#include "tern/learner/precision_policy.h"
 #include "tern/learner/train_state.h"
 
 namespace tern {
@@ -15,21 +16,22 @@ namespace tern {
 /// | event            | what happens                                          |
 /// |------------------|-------------------------------------------------------|
 /// | on_backward_begin| loss_grad is multiplied by the loss scale             |
-/// | on_backward_end  | `state().unscale_gradients` is offered                |
-/// | on_step          | the optimizer's step is replaced: check for overflow, |
-/// |                  | unscale, clip, step or skip, write 16-bit weights     |
-/// | on_step_end      | the loss scale moves, once a step that was made       |
+/// | the step         | check for overflow, unscale, clip, step or skip, write
+/// | |                  | 16-bit weights | | on_step_end      | the loss scale
+/// moves, once a step that was made       |
 ///
 /// With a fused optimizer (tern::optim) no step waits for the device. While
-/// GradientAccumulation gathers, the scale stays as it is.
-class LossScaling : public Callback {
+/// gradients are accumulated the scale stays as it is.
+class LossScaling : public Callback, public PrecisionPolicy {
  public:
+  void unscale(Learner& learn) override;
+  void abandon(Learner& learn, bool keeps_gradients) override;
+  StepResult step(Learner& learn) override;
+
   /// \throws c10::ValueError beside another one.
-  void on_add(const Learner& learn) override;
+  void on_add(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_backward_begin(Learner& learn) override;
-  void on_backward_end(Learner& learn) override;
-  void on_step(Learner& learn) override;
   void on_step_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
@@ -52,13 +54,11 @@ class LossScaling : public Callback {
   static void outputs_to_fp32(TrainState& state);
 
  private:
-  void unscale(Learner& learn);
-  StepResult step(Learner& learn, torch::optim::Optimizer& optimizer);
   StepResult read_on_cpu(const torch::optim::Optimizer& optimizer) const;
 
   GradScaler scaler_;
   std::optional<double> fixed_scale_, clip_;
-  bool is_unscaled_ = false, has_stepped_ = false;
+  bool is_unscaled_ = false;
 };
 
 }  // namespace tern

@@ -8,10 +8,10 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/schedule.h"
-#include "tern/callbacks/trial.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/plot.h"
 #include "tern/learner/snapshot.h"
+#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -36,8 +36,9 @@ class LrFinder final : public Callback {
 
   void on_batch_end(Learner& learn) override {
     constexpr double kBeta = 0.98;
-    average_ =
-        kBeta * average_ + (1 - kBeta) * learn.state().loss.item<double>();
+    const double loss =
+        learn.mean_over_ranks(learn.state().loss.item<double>());
+    average_ = kBeta * average_ + (1 - kBeta) * loss;
     const auto count = static_cast<double>(found.losses.size() + 1);
     const double smooth = average_ / (1 - std::pow(kBeta, count));
     found.losses.push_back(smooth);
@@ -192,7 +193,7 @@ LrFind Learner::lr_find(const LrFindOptions& options) {
             ends[i]));
     schedules.push_back(schedule::exponential(starts[i], ends[i]));
   }
-  const int64_t batches = data_.loader(Split::train).size();
+  const int64_t batches = batches_per_epoch();
   const int64_t epochs =
       batches > 0 ? (options.num_it + batches - 1) / batches : 1;
   const auto finder = std::make_shared<LrFinder>(schedules, options);

@@ -11,12 +11,12 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/limit_batches.h"
-#include "tern/callbacks/trial.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/memory_meter.h"
 #include "tern/learner/model_summary.h"
 #include "tern/learner/out_of_memory.h"
 #include "tern/learner/snapshot.h"
+#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -98,7 +98,7 @@ class Trials {
           std::make_shared<DataLoader>(loader_->dataset_ptr(), options);
       const MemoryMeter memory(learn_.data().device);
       const int64_t at_first = memory.live_bytes();
-      const int64_t batches = std::max<int64_t>(1, learn_.data().train->size());
+      const int64_t batches = std::max<int64_t>(1, learn_.batches_per_epoch());
       learn_.fit(
           (steps_ + batches - 1) / batches,
           {},
@@ -129,7 +129,7 @@ int64_t Learner::max_batch_size() {
 int64_t Learner::max_batch_size(const MaxBatchSizeOptions& options) {
   check(options);
   TORCH_CHECK(
-      !is_fitting_ && !ranks_,
+      !is_fitting_ && !communicator_,
       "[Learner::max_batch_size] this Learner is training, or shares its "
       "batches with other processes; call it before fit and to_distributed.");
   const DataLoader& train = data_.loader(Split::train);

@@ -39,7 +39,7 @@ Mix::Mix(const char* name, double alpha, uint64_t seed)
           alpha));
 }
 
-void Mix::on_add(const Learner& learn) {
+void Mix::on_add(Learner& learn) {
   check_only_one<Mix>(learn, *this, "mix the batch twice");
 }
 
@@ -87,15 +87,14 @@ void Mix::on_batch_begin(Learner& learn) {
           "cannot be mixed in it; expected a loss module of LibTorch, or "
           "Loss::mean_of(values).",
           name()));
-  state.loss_maker = [this, &learn, partner_targets] {
-    const TrainState& now = learn.state();
+  state.batch_loss = Loss([this, &learn, partner_targets](
+                              const Tensors& outputs,
+                              const Tensors& targets) {
     const Loss& loss = learn.options().loss;
-    const torch::Tensor own =
-        loss.per_sample(now.outputs, now.batch_data.targets);
-    const torch::Tensor partners =
-        loss.per_sample(now.outputs, partner_targets);
+    const torch::Tensor own = loss.per_sample(outputs, targets);
+    const torch::Tensor partners = loss.per_sample(outputs, partner_targets);
     return torch::lerp(partners, own, lambdas_.to(own.scalar_type())).mean();
-  };
+  });
 }
 
 }  // namespace tern

@@ -19,7 +19,7 @@ namespace tern {
 class Mix : public Callback {
  public:
   /// \throws c10::ValueError beside another callback that mixes.
-  void on_add(const Learner& learn) override;
+  void on_add(Learner& learn) override;
   /// \throws c10::ValueError for class targets when the loss cannot say what
   ///         each sample costs; `Loss::mean_of` can.
   void on_batch_begin(Learner& learn) override;

@@ -102,7 +102,7 @@ void PatientCallback::on_train_begin(Learner& learn) {
 
 void PatientCallback::on_epoch_end(Learner& learn) {
   // An epoch that somebody ends has no complete numbers.
-  if (learn.state().is_trial || learn.state().stop_training) return;
+  if (learn.state().stop_training) return;
   if (monitor_.improves(monitor_.value(learn))) {
     waited_ = 0;
   } else if (++waited_ >= patience_) {

@@ -61,6 +61,7 @@ class PatientCallback : public Callback {
  public:
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
+  CallbackRole role() const override { return CallbackRole::watches; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 

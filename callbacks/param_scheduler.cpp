@@ -59,7 +59,7 @@ bool ParamScheduler::moves(HyperParameter hyper) const {
       [&](const Scheduled& s) { return s.hyper == hyper; });
 }
 
-void ParamScheduler::on_add(const Learner& learn) {
+void ParamScheduler::on_add(Learner& learn) {
   for (const auto& other : learn.callbacks()) {
     const auto* scheduler = dynamic_cast<ParamScheduler*>(other.get());
     if (!scheduler) continue;
@@ -77,7 +77,7 @@ void ParamScheduler::on_add(const Learner& learn) {
 // The loaders may have been changed for this fit: LimitBatches.
 void ParamScheduler::on_train_begin(Learner& learn) {
   done_ = 0;
-  total_ = learn.state().epochs * learn.data().loader(Split::train).size();
+  total_ = learn.state().epochs * learn.batches_per_epoch();
   if (make_) scheduled_ = make_(total_);
   const auto groups = static_cast<size_t>(learn.layer_groups());
   for (const Scheduled& s : scheduled_) {

@@ -42,7 +42,7 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
 
   /// \throws c10::ValueError if another scheduler moves the same
   ///         hyper-parameter, or another callback sets the learning rate too.
-  void on_add(const Learner& learn) override;
+  void on_add(Learner& learn) override;
   /// \throws c10::ValueError if the number of schedules does not fit the layer
   ///         groups, or for a value that is below 0 or not finite. So does
   ///         on_batch_begin.

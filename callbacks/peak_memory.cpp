@@ -17,7 +17,6 @@ double mib(int64_t bytes) {
 }  // namespace
 
 void PeakMemory::on_train_begin(Learner& learn) {
-  if (learn.state().is_trial) return;
   epochs_.clear();
   meter_ = std::make_unique<MemoryMeter>(learn.data().device);
 }

@@ -28,6 +28,7 @@ class PeakMemory final : public Callback {
   void on_epoch_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kEpochValues; }
 
  private:

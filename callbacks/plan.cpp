@@ -9,7 +9,6 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/trial.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/memory_meter.h"
@@ -19,6 +18,7 @@
 #include "tern/learner/run_facts.h"
 #include "tern/learner/snapshot.h"
 #include "tern/learner/training_loop.h"
+#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -315,7 +315,7 @@ TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
   plan.epochs = options.epochs;
   plan.samples = train.dataset().size();
   plan.batch_size = train.options().batch_size;
-  plan.batches = train.size();
+  plan.batches = batches_per_epoch();
   plan.workers = train.options().workers;
   plan.loop = training_loop(callbacks_);
 

@@ -120,7 +120,6 @@ void Profiler::restart() {
 }
 
 void Profiler::on_train_begin(Learner& learn) {
-  if (learn.state().is_trial && !options_.in_trials) return;
   if (options_.trace) {
     trace_.emplace(
         "Profiler",

@@ -96,6 +96,9 @@ class Profiler final : public Callback {
   void on_eval_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  CallbackRole role() const override {
+    return options_.in_trials ? CallbackRole::trains : CallbackRole::watches;
+  }
   int order() const override { return callback_order::kFirst; }
 
  private:

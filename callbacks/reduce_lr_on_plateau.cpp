@@ -29,7 +29,7 @@ ReduceLROnPlateau::ReduceLROnPlateau(Options options)
           min_lr_));
 }
 
-void ReduceLROnPlateau::on_add(const Learner& learn) {
+void ReduceLROnPlateau::on_add(Learner& learn) {
   check_sets_learning_rate_alone(learn, *this);
 }
 

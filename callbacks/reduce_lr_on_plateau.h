@@ -35,7 +35,7 @@ class ReduceLROnPlateau final : public PatientCallback,
 
   /// \throws c10::ValueError beside a ParamScheduler of the learning rate, as
   ///         fit_one_cycle adds one: it would undo each reduction.
-  void on_add(const Learner& learn) override;
+  void on_add(Learner& learn) override;
   int order() const override { return callback_order::kPlateau; }
 
  private:

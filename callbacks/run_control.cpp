@@ -57,26 +57,25 @@ void RunControl::request_checkpoint(std::filesystem::path folder) {
 }
 
 void RunControl::on_train_begin(Learner& learn) {
-  if (!learn.state().is_trial && has_news_) use_rates(learn);
+  if (has_news_) use_rates(learn);
 }
 
 // Runs after the schedules, and so has the last word.
 void RunControl::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
-  if (!state.training || state.is_trial || used_rates_.empty()) return;
+  if (!state.training || used_rates_.empty()) return;
   learn.set_hyper_parameter(HyperParameter::lr, used_rates_);
 }
 
 void RunControl::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (!state.training || state.is_trial || !has_news_.exchange(false)) return;
+  if (!state.training || !has_news_.exchange(false)) return;
   use_rates(learn);
   write_checkpoint(learn);
   wait_while_paused(learn);
 }
 
-void RunControl::on_train_end(Learner& learn) {
-  if (learn.state().is_trial) return;
+void RunControl::on_train_end(Learner&) {
   is_paused_ = false;
   used_rates_.clear();
   own_rates_.clear();

@@ -56,6 +56,7 @@ class RunControl final : public Callback {
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   /// After everyone who has a part in a step.
+  CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveCheckpoint + 1; }
 
  private:

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/ranks.h"
 #include "tern/learner/run_lock.h"
 #include "tern/learner/stop_signals.h"
 #include "tern/learner/training_shard.h"
@@ -64,12 +64,18 @@ SaveCheckpoint::SaveCheckpoint(Options options) : options_(std::move(options)) {
 
 SaveCheckpoint::~SaveCheckpoint() = default;
 
+void SaveCheckpoint::on_add(Learner& learn) {
+  if (!options_.on_signals) return;
+  signals_ = std::make_shared<StopOnSignals>();
+  learn.add(signals_);
+}
+
+void SaveCheckpoint::on_remove(Learner& learn) {
+  if (signals_) learn.remove(*signals_);
+}
+
 void SaveCheckpoint::on_train_begin(Learner& learn) {
-  if (options_.on_signals) signals_ = std::make_unique<StopSignals>(learn);
-  if (learn.state().is_trial) return;
-  // The signal came before this fit, in lr_find say.
-  if (was_interrupted_) learn.request_stop();
-  learn.state().on_interrupt = [this, &learn] { save_interrupted(learn); };
+  is_due_ = false;
   last_save_ = std::chrono::steady_clock::now();
   if (!learn.is_main_process()) return;  // it stops with the one that writes
   folder_ = learn.options().path / options_.folder;
@@ -94,29 +100,31 @@ bool SaveCheckpoint::is_time(Learner& learn) const {
   if (!learn.training_shard()) return is_due;
   const torch::Tensor flag =
       torch::scalar_tensor(is_due && learn.is_main_process(), torch::kInt);
-  learn.ranks()->all_reduce(flag);
+  learn.communicator()->all_reduce(flag);
   return flag.item<int>() != 0;
 }
 
 void SaveCheckpoint::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (!state.training || state.is_trial) return;
-  const bool is_step =
-      options_.every_steps > 0 && state.iteration % options_.every_steps == 0;
-  if (is_time(learn) || is_step) save(learn);
+  if (!state.training) return;
+  is_due_ =
+      is_due_ || is_time(learn) ||
+      (options_.every_steps > 0 && state.iteration % options_.every_steps == 0);
+  // A checkpoint falls between steps.
+  if (!is_due_ || state.accumulating) return;
+  is_due_ = false;
+  save(learn);
 }
 
 void SaveCheckpoint::on_epoch_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.is_trial) return;
   const bool is_epoch = options_.every_epochs > 0 &&
                         (state.epoch + 1) % options_.every_epochs == 0;
   const bool is_last = state.epoch + 1 == state.epochs || state.stop_training;
   if (is_epoch || is_last) save(learn);
 }
 
-void SaveCheckpoint::save_interrupted(Learner& learn) {
-  was_interrupted_ = signals_ && signals_->came();
+void SaveCheckpoint::on_interrupt(Learner& learn) {
   save(learn);
   wait(learn);
 }
@@ -147,11 +155,6 @@ void SaveCheckpoint::wait(Learner& learn) {
 }
 
 void SaveCheckpoint::on_train_end(Learner& learn) {
-  learn.state().on_interrupt = nullptr;
-  if (learn.state().is_trial && signals_ && signals_->came()) {
-    was_interrupted_ = true;
-  }
-  signals_.reset();
   try {
     wait(learn);
   } catch (...) {

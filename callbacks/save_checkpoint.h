@@ -10,8 +10,8 @@
 
 namespace tern {
 
-class RunLock;      // learner/run_lock.h
-class StopSignals;  // learner/stop_signals.h
+class RunLock;        // learner/run_lock.h
+class StopOnSignals;  // learner/stop_signals.h
 
 struct SaveCheckpointOptions {
   /// The run's folder; relative to LearnerOptions::path.
@@ -53,6 +53,8 @@ class SaveCheckpoint final : public Callback {
   explicit SaveCheckpoint(Options options = {});
   ~SaveCheckpoint() override;
 
+  void on_add(Learner& learn) override;
+  void on_remove(Learner& learn) override;
   /// \throws IoError if the folder cannot be written, CheckpointError if
   ///         another program uses it, or if it holds the checkpoints of another
   ///         training.
@@ -60,7 +62,9 @@ class SaveCheckpoint final : public Callback {
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  void on_interrupt(Learner& learn) override;
   /// After everyone else: it saves what they have made of the step.
+  CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveCheckpoint; }
 
   /// Waits until what was asked for is on the disk. \throws what the writing
@@ -70,15 +74,14 @@ class SaveCheckpoint final : public Callback {
  private:
   bool is_time(Learner& learn) const;
   void save(Learner& learn);
-  void save_interrupted(Learner& learn);
 
   Options options_;
   std::filesystem::path folder_;
   std::unique_ptr<RunLock> lock_;
-  std::unique_ptr<StopSignals> signals_;
+  std::shared_ptr<StopOnSignals> signals_;
   std::future<std::string> writing_;
   std::chrono::steady_clock::time_point last_save_;
-  bool was_interrupted_ = false;
+  bool is_due_ = false;  // once the step is complete
 };
 
 }  // namespace tern

@@ -16,8 +16,8 @@
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/ranks.h"
 #include "tern/learner/save.h"
 
 namespace tern {
@@ -27,11 +27,11 @@ namespace {
 // What rank 0 says, on every rank: all save and load after the same epoch, also
 // where only rank 0 writes.
 double of_main(Learner& learn, double value) {
-  if (!learn.ranks()) return value;
+  if (!learn.communicator()) return value;
   const torch::Tensor said = torch::scalar_tensor(
       learn.is_main_process() ? value : 0.0,
       torch::kDouble);
-  learn.ranks()->all_reduce(said);
+  learn.communicator()->all_reduce(said);
   return said.item<double>();
 }
 
@@ -78,7 +78,7 @@ SaveModel::SaveModel(Options options)
           options_.name));
 }
 
-void SaveModel::on_add(const Learner& learn) {
+void SaveModel::on_add(Learner& learn) {
   const auto file = [](const SaveModel& saver) {
     return std::filesystem::path(saver.options_.name).lexically_normal();
   };
@@ -97,7 +97,6 @@ void SaveModel::on_add(const Learner& learn) {
 
 void SaveModel::on_train_begin(Learner& learn) {
   has_loaded_ = false;
-  if (learn.state().is_trial) return;
   monitor_.begin(learn);
   has_saved_ = is_best_unsaved_ = false;
   has_told_write_ = has_told_diverged_ = false;
@@ -164,12 +163,11 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
 
 void SaveModel::on_epoch_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.is_trial) return;
   if (options_.every_epochs > 0 &&
       (state.epoch + 1) % options_.every_epochs == 0) {
     save_judged(learn, fmt::format("{}_{}", options_.name, state.epoch));
   }
-  const double value = of_main(learn, monitor_.value(learn));
+  const double value = monitor_.value(learn);
   if (options_.top_k > 0) keep_among_best(learn, value, state.epoch);
   is_best_unsaved_ = false;
   if (!monitor_.is_better(value)) return;
@@ -204,7 +202,7 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
 
 void SaveModel::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (!options_.load_best || !has_saved_ || state.is_trial || state.failed ||
+  if (!options_.load_best || !has_saved_ || state.failed ||
       state.result != FitResult::completed) {
     return;
   }

@@ -45,7 +45,7 @@ class SaveModel final : public Callback {
   SaveModel() : SaveModel(Options{}) {}
 
   /// \throws c10::ValueError beside another one that writes the same name.
-  void on_add(const Learner& learn) override;
+  void on_add(Learner& learn) override;
   /// \throws c10::ValueError when there is no number of the monitor's name,
   ///         IoError if the folder cannot be written.
   void on_train_begin(Learner& learn) override;
@@ -53,6 +53,7 @@ class SaveModel final : public Callback {
   void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
+  CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveModel; }
   /// Whether the last fit has ended with the best model.
   bool has_loaded() const { return has_loaded_; }

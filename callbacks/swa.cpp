@@ -104,7 +104,7 @@ Swa::Swa(Options options) : options_(std::move(options)) {
           options_.anneal_epochs));
 }
 
-void Swa::on_add(const Learner& learn) {
+void Swa::on_add(Learner& learn) {
   WeightAverage::on_add(learn);
   check_sets_learning_rate_alone(learn, *this);
 }
@@ -126,7 +126,7 @@ void Swa::on_train_begin(Learner& learn) {
 
 void Swa::on_epoch_begin(Learner& learn) {
   const int64_t epoch = learn.state().epoch;
-  if (learn.state().is_trial || !options_.lr || epoch < first_epoch_) return;
+  if (!options_.lr || epoch < first_epoch_) return;
   const std::vector<double> ends =
       options_.lr->resolve(learn.layer_groups(), learn.options().lr);
   if (start_rates_.empty()) start_rates_ = learn.learning_rates();
@@ -143,14 +143,15 @@ void Swa::on_epoch_begin(Learner& learn) {
 
 void Swa::on_epoch_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.is_trial || state.epoch < first_epoch_) return;
+  if (state.epoch < first_epoch_) return;
   ++averaged_;
-  weights_.move_towards_weights(1 / static_cast<double>(averaged_));
+  weights_.move_towards_weights(
+      torch::scalar_tensor(1 / static_cast<double>(averaged_), torch::kDouble));
 }
 
 void Swa::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.is_trial || state.failed || weights_.is_empty()) return;
+  if (state.failed || weights_.is_empty()) return;
   weights_.stand_in(learn);
   weights_.forget_own();
   has_put_mean_in_ = true;

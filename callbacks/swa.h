@@ -40,7 +40,7 @@ class Swa final : public WeightAverage, public SetsLearningRate {
 
   /// \throws c10::ValueError also beside a scheduler of the rate if `lr` is
   ///         set.
-  void on_add(const Learner& learn) override;
+  void on_add(Learner& learn) override;
   bool sets_learning_rate() const override { return options_.lr.has_value(); }
   /// Whether the last fit has ended with the mean in the model.
   bool has_put_mean_in() const { return has_put_mean_in_; }

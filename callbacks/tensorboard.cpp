@@ -225,7 +225,6 @@ TensorBoardWriter& TensorBoard::writer() {
 }
 
 void TensorBoard::on_train_begin(Learner& learn) {
-  if (learn.state().is_trial) return;
   losses_.begin();
   const auto resumed = take_resumed_log(learn, *this);
   if (writer_ && (!resumed || resumed->is_empty())) return;
@@ -242,7 +241,7 @@ void TensorBoard::on_epoch_begin(Learner& learn) {
 
 void TensorBoard::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
-  if (!state.training || state.is_trial) return;
+  if (!state.training) return;
   if (!writer_) on_train_begin(learn);  // added while the fit ran
   losses_.on_batch_begin(learn);
 }
@@ -262,11 +261,10 @@ void TensorBoard::write_batches(Learner& learn) {
 
 void TensorBoard::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.training && !state.is_trial && writer_) write_batches(learn);
+  if (state.training && writer_) write_batches(learn);
 }
 
 void TensorBoard::on_epoch_end(Learner& learn) {
-  if (learn.state().is_trial) return;
   if (!writer_) on_train_begin(learn);
   epochs_.on_epoch_end(learn);
   write_news(learn);
@@ -275,7 +273,7 @@ void TensorBoard::on_epoch_end(Learner& learn) {
 
 StateDict TensorBoard::log_state(Learner& learn) {
   if (!writer_) return StateDict();
-  if (!learn.state().is_trial) write_news(learn);
+  write_news(learn);
   return writer_->place();
 }
 

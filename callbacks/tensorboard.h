@@ -109,7 +109,7 @@ class TensorBoard final : public Callback {
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   StateDict log_state(Learner& learn) override;
-  bool writes_files() const override { return true; }
+  CallbackRole role() const override { return CallbackRole::writes; }
   int order() const override { return callback_order::kLogger; }
 
  private:

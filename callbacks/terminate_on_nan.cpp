@@ -51,7 +51,7 @@ void TerminateOnNaN::on_epoch_begin(Learner& learn) {
 
 void TerminateOnNaN::on_backward_begin(Learner& learn) {
   TrainState& state = learn.state();
-  if (state.is_trial || found_ || !state.loss.is_cpu()) return;
+  if (found_ || !state.loss.is_cpu()) return;
   const auto loss = state.loss.item<double>();
   if (std::isfinite(loss)) return;
   std::string cause = find_input(state);
@@ -77,7 +77,7 @@ void TerminateOnNaN::look_at_losses_read(Learner& learn) {
   const TrainState& state = learn.state();
   const std::vector<double>& losses = learn.recorder().losses_read();
   for (; looked_ < losses.size(); ++looked_) {
-    if (state.is_trial || found_ || std::isfinite(losses[looked_])) continue;
+    if (found_ || std::isfinite(losses[looked_])) continue;
     std::string cause = find_weight(learn);
     if (cause.empty()) cause = "The weights are finite.";
     terminate(

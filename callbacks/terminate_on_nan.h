@@ -36,6 +36,7 @@ class TerminateOnNaN final : public Callback {
   void on_epoch_end(Learner& learn) override;
   /// On a device it looks at losses that were read, after the step.
   bool can_be_replayed() const override { return true; }
+  CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kTerminate; }
 
  private:

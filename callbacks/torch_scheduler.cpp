@@ -19,7 +19,7 @@ TorchScheduler::TorchScheduler(Factory factory, Options options)
 
 TorchScheduler::~TorchScheduler() = default;
 
-void TorchScheduler::on_add(const Learner& learn) {
+void TorchScheduler::on_add(Learner& learn) {
   check_sets_learning_rate_alone(learn, *this);
 }
 

@@ -40,7 +40,7 @@ class TorchScheduler final : public Callback, public SetsLearningRate {
   ~TorchScheduler() override;
 
   /// \throws c10::ValueError if another callback sets the learning rate too.
-  void on_add(const Learner& learn) override;
+  void on_add(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;

@@ -63,7 +63,7 @@ int main(int argc, char** argv) try {
   if (!learn.is_main_process()) return 0;
   fmt::print(
       "{} processes: validation loss {:.4f}, accuracy {:.4f}\n",
-      learn.ranks() ? learn.ranks()->world_size() : 1,
+      learn.communicator() ? learn.communicator()->world_size() : 1,
       valid.loss,
       valid.metrics[0].value);
   return valid.metrics[0].value > 0.9 ? 0 : 1;

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <bitset>
+#include <exception>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <torch/types.h>
@@ -11,6 +14,37 @@
 namespace tern {
 
 class Learner;
+
+/// The moments of the training loop; each is a method of Callback, in this
+/// order.
+enum class Event {
+  train_begin,
+  epoch_begin,
+  batch_begin,
+  loss_begin,
+  backward_begin,
+  backward_end,
+  step,
+  step_end,
+  batch_end,
+  epoch_end,
+  train_end,
+  eval_begin,
+  eval_end,
+  interrupt,
+  load
+};
+constexpr size_t kEventCount = static_cast<size_t>(Event::load) + 1;
+using EventSet = std::bitset<kEventCount>;
+
+/// What a callback is for; the loop decides by it which events reach it, so
+/// that no callback has to ask.
+enum class CallbackRole {
+  trains,   // takes part in training: every event
+  watches,  // prints, judges, averages: nothing of trials, which are undone
+            // (lr_find, plan, dry_run, max_batch_size)
+  writes    // watches and writes files: on rank 0 only
+};
 
 /// Code that runs at named moments of the training loop. Derive, and override
 /// just the moments you need; `learner/fit.cpp` shows each in its place.
@@ -34,7 +68,13 @@ class Callback {
   virtual void on_batch_begin(Learner&) {}
   virtual void on_loss_begin(Learner&) {}
   virtual void on_backward_begin(Learner&) {}
+  /// From here to on_step `learn.gradients()` are the true ones: fp32, unscaled
+  /// and averaged over ranks. Comes after each backward, also of a batch that
+  /// only accumulates.
   virtual void on_backward_end(Learner&) {}
+  /// The last word before the optimizer. on_step and on_step_end come when
+  /// weights may move: not for a batch that only accumulates, nor once
+  /// `skip_step` is set.
   virtual void on_step(Learner&) {}
   virtual void on_step_end(Learner&) {}
   virtual void on_batch_end(Learner&) {}
@@ -45,10 +85,19 @@ class Callback {
   /// `get_preds`, `predict`. The end runs after an exception too.
   virtual void on_eval_begin(Learner&) {}
   virtual void on_eval_end(Learner&) {}
+  /// request_stop ends the fit: the step is complete, the epoch is not.
+  virtual void on_interrupt(Learner&) {}
+  /// Weights or optimizer state were replaced from outside training: by load,
+  /// load_state_dict, resume, or when a trial is undone.
+  virtual void on_load(Learner&) {}
+  /// An exception ends the fit; may throw one that says more.
+  virtual void on_exception(Learner&, const std::exception&) {}
 
   /// Before the Learner takes this callback in; `learn.callbacks()` are those
   /// that are there. Throws when it cannot work beside one of them.
-  virtual void on_add(const Learner&) {}
+  virtual void on_add(Learner&) {}
+  /// After the Learner has removed this callback.
+  virtual void on_remove(Learner&) {}
 
   /// What a bit-exact resume needs of this callback.
   virtual StateDict state_dict() const { return StateDict(); }
@@ -60,9 +109,11 @@ class Callback {
   /// other loggers, and a checkpoint without it is as good.
   virtual StateDict log_state(Learner&) { return StateDict(); }
 
-  /// Whether it is there to write files, which one process of several does: it
-  /// then gets no events in the others.
-  virtual bool writes_files() const { return false; }
+  virtual CallbackRole role() const { return CallbackRole::trains; }
+
+  /// Narrows the events at which the class acts to those at which this object
+  /// does; asked when the callback is added.
+  virtual bool acts_at(Event) const { return true; }
 
   /// Whether what it does from on_loss_begin to on_step_end asks the device for
   /// the same work in each step, and nothing of the host: a CUDA graph then
@@ -76,7 +127,77 @@ class Callback {
   virtual std::string name() const;
 };
 
-using Callbacks = std::vector<std::shared_ptr<Callback>>;
+/// A shared callback that remembers at which events its class acts. A handle
+/// made from a pointer to the base class acts at all of them.
+class CallbackHandle {
+ public:
+  CallbackHandle() = default;
+  template <class C>
+    requires std::is_base_of_v<Callback, C>
+  CallbackHandle(std::shared_ptr<C> callback)  // NOLINT: implicit on purpose
+      : events_(overridden_events<C>()), callback_(std::move(callback)) {}
+
+  Callback* get() const { return callback_.get(); }
+  Callback* operator->() const { return callback_.get(); }
+  Callback& operator*() const { return *callback_; }
+  explicit operator bool() const { return callback_ != nullptr; }
+  operator const std::shared_ptr<Callback>&() const {  // NOLINT: as above
+    return callback_;
+  }
+  bool operator==(const CallbackHandle& other) const {
+    return callback_ == other.callback_;
+  }
+
+  bool acts_at(Event event) const {
+    return events_[static_cast<size_t>(event)] && callback_->acts_at(event);
+  }
+  /// Calls the callback's method of this event.
+  void operator()(Event event, Learner& learn) const;
+
+ private:
+  template <class C>
+  static EventSet overridden_events();
+
+  EventSet events_;
+  std::shared_ptr<Callback> callback_;
+};
+
+using Callbacks = std::vector<CallbackHandle>;
+
+// `&C::on_step` has Callback's type only where no class between C and Callback
+// overrides it; where it cannot be named (a private override), C acts there.
+template <class C>
+EventSet CallbackHandle::overridden_events() {
+  using Base = void (Callback::*)(Learner&);
+  EventSet events;
+  size_t next = 0;
+  const auto note = [&](bool acts) { events[next++] = acts; };
+#define TERN_OVERRIDES(event)                               \
+  note([]<class T>(std::type_identity<T>) {                 \
+    if constexpr (std::is_same_v<T, Callback>) return true; \
+    if constexpr (requires { &T::event; }) {                \
+      return !std::is_same_v<decltype(&T::event), Base>;    \
+    }                                                       \
+    return true;                                            \
+  }(std::type_identity<C>()))
+  TERN_OVERRIDES(on_train_begin);
+  TERN_OVERRIDES(on_epoch_begin);
+  TERN_OVERRIDES(on_batch_begin);
+  TERN_OVERRIDES(on_loss_begin);
+  TERN_OVERRIDES(on_backward_begin);
+  TERN_OVERRIDES(on_backward_end);
+  TERN_OVERRIDES(on_step);
+  TERN_OVERRIDES(on_step_end);
+  TERN_OVERRIDES(on_batch_end);
+  TERN_OVERRIDES(on_epoch_end);
+  TERN_OVERRIDES(on_train_end);
+  TERN_OVERRIDES(on_eval_begin);
+  TERN_OVERRIDES(on_eval_end);
+  TERN_OVERRIDES(on_interrupt);
+  TERN_OVERRIDES(on_load);
+#undef TERN_OVERRIDES
+  return events;
+}
 
 /// Where the callbacks of Tern itself stand. A callback that rewrites gradients
 /// belongs after `kMixedPrecision`, where they can be had unscaled.

@@ -1,7 +1,6 @@
 // The one training loop of the project, and the pass over validation data that
 // is the same without backward.
 
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -16,12 +15,13 @@
 namespace tern {
 
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
+  check_common_begin();
   if (was_done_before_resume(epochs, lr)) return *this;
   FitScope fit(*this, epochs, lr, std::move(extra));
   try {
     train_epochs(epochs);
   } catch (const std::exception& error) {
-    if (state_.on_error) state_.on_error(error);
+    run_exception(error);
     explain_out_of_memory(
         error,
         state_.loss_grad.defined() ? "the backward pass"
@@ -33,13 +33,14 @@ Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
 }
 
 void Learner::train_epochs(int64_t epochs) {
-  run(&Callback::on_train_begin);
+  run(Event::train_begin);
   continue_from_checkpoint(/*in_epoch=*/false);
+  check_common_start();
   if (step_graph_) step_graph_->begin(*this);
   while (state_.epoch < epochs && !state_.stop_training && !stop_requested_) {
-    state_.valid_loss = std::numeric_limits<double>::quiet_NaN();
-    state_.last_metrics.clear();
-    run(&Callback::on_epoch_begin);
+    forget_validation();
+    run(Event::epoch_begin);
+    begin_window();
     if (first_batch_ > 0) continue_from_checkpoint(/*in_epoch=*/true);
     place_ = Place::in_epoch;
     train_one_epoch();
@@ -48,59 +49,76 @@ void Learner::train_epochs(int64_t epochs) {
     }
     if (stop_requested_) break;  // a continuation will end this epoch
     place_ = Place::at_epoch_end;
-    run(&Callback::on_epoch_end);
+    run(Event::epoch_end);
+    agree();
     place_ = Place::outside_epoch;
     ++state_.epoch;
   }
   if (stop_requested_ && state_.epoch < epochs) {
     state_.result = FitResult::interrupted;
-    if (state_.on_interrupt) state_.on_interrupt();
+    run(Event::interrupt);
   }
 }
 
 void Learner::train_one_epoch() {
   TrainState& s = state_;
   s.batch = batches_done_ = std::exchange(first_batch_, 0);
-  const DataLoader& train = data_.loader(Split::train);
+  const DataLoader& train = training_loader();
   DataLoader::Epoch batches = train.epoch(epochs_begun_++, batches_done_);
   model_.train();
   s.training = true;
   s.stop_epoch = false;
   s.batches = train.size();
-  for (; auto batch = batches.next(&stop_requested_); ++s.batch) {
+  // A step that has begun is completed: a stop falls between steps.
+  while (auto batch =
+             batches.next(window_.is_open() ? nullptr : &stop_requested_)) {
     s.skip_step = s.skip_zero_grad = false;
     start_batch(std::move(*batch));
-    run(&Callback::on_batch_begin);
-    step_graph_ ? step_graph_->step(*this) : train_step();
+    run(Event::batch_begin);
+    plan_step();
+    make_step();
     ++s.iteration;
     ++batches_done_;
-    run(&Callback::on_batch_end);
-    if (stop_requested_) s.stop_training = true;
+    run(Event::batch_end);
+    agree();
+    if (stop_requested_ && !window_.is_open()) s.stop_training = true;
     end_batch();
+    ++s.batch;
     if (s.stop_epoch || s.stop_training) break;
   }
+  // What a window that was ended from outside has accumulated goes nowhere.
+  if (window_.is_open()) zero_grad();
+  window_.close();
   // Also when the loader was waited for in vain.
   if (stop_requested_) s.stop_training = true;
 }
 
 void Learner::train_step() {
   TrainState& s = state_;
-  {
-    std::optional<AutocastGuard> autocast;
-    if (s.autocast_dtype) autocast.emplace(data_.device, s.autocast_dtype);
-    s.outputs = forward(s.batch_data.inputs);
-    run(&Callback::on_loss_begin);
-    s.loss_grad = s.loss = compute_loss();
-  }
-  run(&Callback::on_backward_begin);
+  forward(/*with_loss=*/true);
+  run(Event::backward_begin);
+  weigh_loss();
   s.loss_grad.backward();
   s.loss = s.loss.detach();
   s.loss_grad.reset();
-  run(&Callback::on_backward_end);
-  run(&Callback::on_step);
-  if (!s.skip_step) step();
-  run(&Callback::on_step_end);
+  complete_gradients();
+  run(Event::backward_end);
+  agree();
+  if (!s.skip_step) {
+    run(Event::step);
+    agree();
+  }
+  step();
   if (!s.skip_zero_grad) zero_grad();
+}
+
+void Learner::forward(bool with_loss) {
+  TrainState& s = state_;
+  std::optional<AutocastGuard> autocast;
+  if (s.autocast_dtype) autocast.emplace(data_.device, s.autocast_dtype);
+  s.outputs = run_model(s.batch_data.inputs);
+  run(Event::loss_begin);
+  if (with_loss) s.loss_grad = s.loss = compute_loss();
 }
 
 template <class Each>
@@ -116,16 +134,10 @@ void Learner::evaluate(
       is_fitting_ ? &stop_requested_ : nullptr;
   for (s.batch = 0; auto batch = batches.next(stop); ++s.batch) {
     start_batch(std::move(*batch));
-    run(&Callback::on_batch_begin);
-    {
-      std::optional<AutocastGuard> autocast;
-      if (s.autocast_dtype) autocast.emplace(data_.device, s.autocast_dtype);
-      s.outputs = forward(s.batch_data.inputs);
-      run(&Callback::on_loss_begin);
-      if (with_loss) s.loss = compute_loss();
-    }
+    run(Event::batch_begin);
+    forward(with_loss);
     each();
-    run(&Callback::on_batch_end);
+    run(Event::batch_end);
     end_batch();
     if (stop && *stop) break;
   }
@@ -134,19 +146,27 @@ void Learner::evaluate(
 }
 
 Validation Learner::validate(Split split) {
+  return evaluate_metrics(split, /*is_common=*/false);
+}
+
+// The loss and every metric over all batches.
+// \param is_common  All ranks evaluate together, each its share.
+Validation Learner::evaluate_metrics(Split split, bool is_common) {
   for (Metric& metric : options_.metrics) metric.reset();
   Tensors losses;
   std::vector<double> sizes;
   const DataLoader& whole = data_.loader(split);
-  const int64_t common_batches =
-      ranks_ && is_fitting_ ? batches_of_all_ranks(whole) : 0;
-  evaluate(ranks_ ? shard_of(whole) : whole, /*with_loss=*/true, [&] {
+  is_common = is_common && communicator_;
+  const DataLoader& loader =
+      is_common ? shard_of(whole, /*equal_batches=*/false) : whole;
+  begins_common_evaluation_ = is_common;
+  evaluate(loader, /*with_loss=*/true, [&] {
     losses.push_back(state_.loss);
     sizes.push_back(static_cast<double>(state_.batch_data.size()));
     for (Metric& metric : options_.metrics) {
       metric.update(state_.outputs, state_.batch_data.targets);
     }
-    if (state_.batch < common_batches) share_wish_to_stop();
+    if (is_common) agree_to_stop_validation(whole);
   });
   TORCH_CHECK_VALUE(
       !losses.empty() || state_.stop_training,
@@ -155,24 +175,22 @@ Validation Learner::validate(Split split) {
           "one sample.",
           to_string(split)));
   Validation result;
+  if (losses.empty()) return result;
   // One wait for the device: the losses of all batches and every metric.
-  Tensors values;
-  if (!losses.empty()) {
-    const torch::Tensor all = torch::stack(losses).to(torch::kDouble);
-    const torch::Tensor weights =
-        torch::tensor(sizes, torch::kDouble).to(all.device());
-    const torch::Tensor sums = torch::stack({all.dot(weights), weights.sum()});
-    if (ranks_) add_up_over_ranks(sums);
-    values.push_back(sums[0] / sums[1]);
-    for (const Metric& metric : options_.metrics) {
-      values.push_back(metric.compute().to(torch::kDouble).reshape({}));
-    }
-    const torch::Tensor read = torch::stack(values).cpu();
-    result.loss = read.const_data_ptr<double>()[0];
-    for (size_t i = 0; i < options_.metrics.size(); ++i) {
-      result.metrics.push_back(
-          {options_.metrics[i].name(), read.const_data_ptr<double>()[i + 1]});
-    }
+  const torch::Tensor all = torch::stack(losses).to(torch::kDouble);
+  const torch::Tensor weights =
+      torch::tensor(sizes, torch::kDouble).to(all.device());
+  const torch::Tensor sums = torch::stack({all.dot(weights), weights.sum()});
+  if (is_common) add_up_over_ranks(sums);
+  Tensors values = {sums[0] / sums[1]};
+  for (const Metric& metric : options_.metrics) {
+    values.push_back(metric.compute().to(torch::kDouble).reshape({}));
+  }
+  const torch::Tensor read = torch::stack(values).cpu();
+  result.loss = read.const_data_ptr<double>()[0];
+  for (size_t i = 0; i < options_.metrics.size(); ++i) {
+    result.metrics.push_back(
+        {options_.metrics[i].name(), read.const_data_ptr<double>()[i + 1]});
   }
   return result;
 }

@@ -168,7 +168,12 @@ StepResult GradScaler::step_clipped(
           "[GradScaler] step_clipped: max_norm is {}; expected a number > 0.",
           max_norm));
   const torch::NoGradGuard no_grad;
-  const torch::Tensor norm = joint_norm(amp_aware->gradients());
+  const Tensors gradients = amp_aware->gradients();
+  TORCH_CHECK(
+      !enabled_ || !gradients.empty(),
+      "[GradScaler] step_clipped: no parameter has a gradient, so there is "
+      "nothing to step. Call it after backward().");
+  const torch::Tensor norm = joint_norm(gradients);
   if (!enabled_) {
     amp_aware->step_amp(clip_coefficient(norm, max_norm).reciprocal(), {});
     return StepResult::stepped;

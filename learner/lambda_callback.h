@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 
 #include "tern/learner/callback.h"
@@ -14,7 +15,8 @@ struct LambdaCallbackOptions {
   Function on_train_begin = {}, on_epoch_begin = {}, on_batch_begin = {},
            on_loss_begin = {}, on_backward_begin = {}, on_backward_end = {},
            on_step = {}, on_step_end = {}, on_batch_end = {}, on_epoch_end = {},
-           on_train_end = {}, on_eval_begin = {}, on_eval_end = {};
+           on_train_end = {}, on_eval_begin = {}, on_eval_end = {},
+           on_interrupt = {}, on_load = {};
   int order = 0;
 };
 
@@ -25,28 +27,46 @@ class LambdaCallback final : public Callback {
   explicit LambdaCallback(LambdaCallbackOptions options)
       : on_(std::move(options)) {}
 
-  void on_train_begin(Learner& l) override { call(on_.on_train_begin, l); }
-  void on_epoch_begin(Learner& l) override { call(on_.on_epoch_begin, l); }
-  void on_batch_begin(Learner& l) override { call(on_.on_batch_begin, l); }
-  void on_loss_begin(Learner& l) override { call(on_.on_loss_begin, l); }
-  void on_backward_begin(Learner& l) override {
-    call(on_.on_backward_begin, l);
+  void on_train_begin(Learner& l) override { on_.on_train_begin(l); }
+  void on_epoch_begin(Learner& l) override { on_.on_epoch_begin(l); }
+  void on_batch_begin(Learner& l) override { on_.on_batch_begin(l); }
+  void on_loss_begin(Learner& l) override { on_.on_loss_begin(l); }
+  void on_backward_begin(Learner& l) override { on_.on_backward_begin(l); }
+  void on_backward_end(Learner& l) override { on_.on_backward_end(l); }
+  void on_step(Learner& l) override { on_.on_step(l); }
+  void on_step_end(Learner& l) override { on_.on_step_end(l); }
+  void on_batch_end(Learner& l) override { on_.on_batch_end(l); }
+  void on_epoch_end(Learner& l) override { on_.on_epoch_end(l); }
+  void on_train_end(Learner& l) override { on_.on_train_end(l); }
+  void on_eval_begin(Learner& l) override { on_.on_eval_begin(l); }
+  void on_eval_end(Learner& l) override { on_.on_eval_end(l); }
+  void on_interrupt(Learner& l) override { on_.on_interrupt(l); }
+  void on_load(Learner& l) override { on_.on_load(l); }
+  bool acts_at(Event event) const override {
+    return static_cast<bool>(on_.*kFunctions[static_cast<size_t>(event)]);
   }
-  void on_backward_end(Learner& l) override { call(on_.on_backward_end, l); }
-  void on_step(Learner& l) override { call(on_.on_step, l); }
-  void on_step_end(Learner& l) override { call(on_.on_step_end, l); }
-  void on_batch_end(Learner& l) override { call(on_.on_batch_end, l); }
-  void on_epoch_end(Learner& l) override { call(on_.on_epoch_end, l); }
-  void on_train_end(Learner& l) override { call(on_.on_train_end, l); }
-  void on_eval_begin(Learner& l) override { call(on_.on_eval_begin, l); }
-  void on_eval_end(Learner& l) override { call(on_.on_eval_end, l); }
   int order() const override { return on_.order; }
-  const LambdaCallbackOptions& functions() const { return on_; }
 
  private:
-  static void call(const LambdaCallbackOptions::Function& f, Learner& learn) {
-    if (f) f(learn);
-  }
+  static constexpr std::array<
+      LambdaCallbackOptions::Function LambdaCallbackOptions::*,
+      kEventCount>
+      kFunctions = {
+          &LambdaCallbackOptions::on_train_begin,
+          &LambdaCallbackOptions::on_epoch_begin,
+          &LambdaCallbackOptions::on_batch_begin,
+          &LambdaCallbackOptions::on_loss_begin,
+          &LambdaCallbackOptions::on_backward_begin,
+          &LambdaCallbackOptions::on_backward_end,
+          &LambdaCallbackOptions::on_step,
+          &LambdaCallbackOptions::on_step_end,
+          &LambdaCallbackOptions::on_batch_end,
+          &LambdaCallbackOptions::on_epoch_end,
+          &LambdaCallbackOptions::on_train_end,
+          &LambdaCallbackOptions::on_eval_begin,
+          &LambdaCallbackOptions::on_eval_end,
+          &LambdaCallbackOptions::on_interrupt,
+          &LambdaCallbackOptions::on_load};
 
   LambdaCallbackOptions on_;
 };

@@ -12,12 +12,12 @@
 
 #include "tern/data/error_text.h"
 #include "tern/kernels/load_cuda.h"
+#include "tern/learner/communicator.h"
 #include "tern/learner/host_memory.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/rebind.h"
 #include "tern/learner/progress_printer.h"
-#include "tern/learner/ranks.h"
 #include "tern/learner/resume.h"
 #include "tern/learner/step_graph.h"
 
@@ -71,9 +71,9 @@ Learner::~Learner() {
   if (is_cpu) give_back_freed_memory();
 }
 
-Learner& Learner::add(std::shared_ptr<Callback> callback) {
+Learner& Learner::add(CallbackHandle callback) {
   TORCH_CHECK_VALUE(
-      callback,
+      static_cast<bool>(callback),
       "[Learner::add] the callback is null; give a callback.");
   TORCH_CHECK_VALUE(
       std::find(callbacks_.begin(), callbacks_.end(), callback) ==
@@ -96,28 +96,45 @@ Learner& Learner::remove(const Callback& callback) {
       "[Learner::remove] the Recorder cannot be removed: others read what it "
       "measures. Remove the ProgressPrinter for a Learner that prints "
       "nothing, or use silent().");
-  std::erase_if(callbacks_, [&](const auto& other) {
-    if (other.get() != &callback) return false;
-    if (running_callback_) removed_callbacks_.push_back(other);
-    return true;
-  });
+  const auto at = std::find_if(
+      callbacks_.begin(),
+      callbacks_.end(),
+      [&](const auto& other) { return other.get() == &callback; });
+  if (at == callbacks_.end()) return *this;
+  const CallbackHandle removed = *at;
+  callbacks_.erase(at);
+  if (running_callback_) removed_callbacks_.push_back(removed);
+  removed->on_remove(*this);
   if (step_graph_) step_graph_->forget();
   return *this;
 }
 
+bool Learner::hears(const CallbackHandle& callback, Event event) const {
+  if (!callback.acts_at(event)) return false;
+  switch (callback->role()) {
+    case CallbackRole::trains:
+      return true;
+    case CallbackRole::watches:
+      return !state_.is_trial;
+    case CallbackRole::writes:
+      return !state_.is_trial && is_main_process();
+  }
+  return true;
+}
+
 // By index: a callback may add or remove callbacks, itself too. What it removes
 // lives until this is over.
-void Learner::run(void (Callback::*event)(Learner&)) {
-  const bool is_main = is_main_process();
+void Learner::run(Event event) {
   // A callback may have the Learner validate, which calls callbacks again.
   const auto leave = c10::make_scope_exit([this, outer = running_callback_] {
     running_callback_ = outer;
     if (!outer) removed_callbacks_.clear();
   });
   for (size_t i = 0; i < callbacks_.size(); ++i) {
+    if (!hears(callbacks_[i], event)) continue;
     Callback* const callback = callbacks_[i].get();
     running_callback_ = callback;
-    if (is_main || !callback->writes_files()) (callback->*event)(*this);
+    callbacks_[i](event, *this);
     if (i < callbacks_.size() && callbacks_[i].get() != callback) {
       const auto at = std::find_if(
           callbacks_.begin(),
@@ -132,14 +149,12 @@ void Learner::run(void (Callback::*event)(Learner&)) {
 // Every callback gets this event, whatever the others throw. Gives the first
 // error unless `failed`: then there is an error already, which this one must
 // not hide.
-std::exception_ptr Learner::run_all(
-    void (Callback::*event)(Learner&),
-    bool failed) {
+std::exception_ptr Learner::run_all(Event event, bool failed) {
   std::exception_ptr first;
   for (const auto& callback : Callbacks(callbacks_)) {
-    if (callback->writes_files() && !is_main_process()) continue;
+    if (!hears(callback, event)) continue;
     try {
-      (callback.get()->*event)(*this);
+      callback(event, *this);
     } catch (const std::exception& error) {
       if (!failed && !first) {
         first = std::current_exception();
@@ -156,15 +171,22 @@ std::exception_ptr Learner::run_all(
   return first;
 }
 
+void Learner::run_exception(const std::exception& error) {
+  for (const auto& callback : Callbacks(callbacks_)) {
+    callback->on_exception(*this, error);
+  }
+}
+
 void Learner::start_batch(Batch batch) {
   state_.batch_arrived = std::chrono::steady_clock::now();
-  state_.loss_maker = nullptr;
+  state_.batch_loss = {};
   host_targets_ = batch.targets;
   state_.batch_data = copy_stream_.to(data_.device, batch);
   // Each rank's part of a batch has random numbers of its own.
-  const int64_t key = ranks_ && state_.training
-                          ? state_.batch * ranks_->world_size() + ranks_->rank()
-                          : state_.batch;
+  const int64_t key =
+      communicator_ && state_.training
+          ? state_.batch * communicator_->world_size() + communicator_->rank()
+          : state_.batch;
   const BatchTransformContext context{
       .training = state_.training || augmented_pass_,
       .dtype = state_.input_dtype,
@@ -183,7 +205,7 @@ void Learner::end_batch() {
   host_targets_.clear();
 }
 
-Tensors Learner::forward(const Tensors& inputs) {
+Tensors Learner::run_model(const Tensors& inputs) {
   try {
     return model_.forward(inputs);
   } catch (const c10::Error& error) {
@@ -196,10 +218,10 @@ torch::Tensor Learner::compute_loss() {
   const Tensors& targets = state_.batch_data.targets;
   if (!options_.loss) options_.loss = Loss::for_targets(targets);
   options_.loss.check_class_indices(state_.outputs, host_targets_);
+  const Loss& chosen = state_.batch_loss ? state_.batch_loss : options_.loss;
   torch::Tensor loss;
   try {
-    loss = state_.loss_maker ? state_.loss_maker()
-                             : options_.loss(state_.outputs, targets);
+    loss = chosen(state_.outputs, targets);
   } catch (const c10::Error& error) {
     explain_out_of_memory(error, "the loss");
     const std::string reason = reason_of(error);
@@ -222,13 +244,87 @@ torch::Tensor Learner::compute_loss() {
   return loss;
 }
 
+// Whether this batch completes a step, and what it weighs in it.
+void Learner::plan_step() {
+  TrainState& s = state_;
+  // All have to know alike whether this batch is the last.
+  if (s.accumulation.batches != 1) agree();
+  const bool is_last =
+      s.batch + 1 == s.batches || s.stop_epoch || s.stop_training;
+  weight_ = window_.add(samples_of_batch(), is_last);
+  s.accumulating = !window_.is_complete();
+  if (s.accumulating) s.skip_step = s.skip_zero_grad = true;
+}
+
+void Learner::make_step() {
+  step_graph_ ? step_graph_->step(*this) : train_step();
+}
+
+// After on_backward_begin, which may put another loss in its place.
+void Learner::weigh_loss() {
+  if (weight_ != 1) state_.loss_grad = state_.loss_grad * weight_;
+}
+
+void Learner::complete_gradients() {
+  has_gradients_ = true;
+  if (state_.accumulating || window_.correction() == 1) return;
+  Tensors gradients;
+  for (const ModelTensor& p : model_.parameters()) {
+    if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
+  }
+  const torch::NoGradGuard no_grad;
+  if (!gradients.empty()) {
+    at::_foreach_mul_(gradients, window_.correction());
+  }
+}
+
+std::vector<NamedGradient> Learner::gradients() {
+  TORCH_CHECK(
+      has_gradients_,
+      "[Learner::gradients] there are no gradients now; call it from a "
+      "callback's on_backward_end or on_step.");
+  const torch::NoGradGuard no_grad;
+  const bool is_partial = state_.skip_step;
+  torch::Tensor scale;
+  if (is_partial && state_.scaler) {
+    scale = state_.scaler->scale(
+        torch::ones({}, torch::dtype(torch::kFloat).device(data_.device)));
+  }
+  if (!is_partial && precision_) precision_->unscale(*this);
+  std::vector<NamedGradient> result;
+  for (const ModelTensor& p : model_.parameters()) {
+    const torch::Tensor stepped =
+        masters_ && !is_partial ? masters_->of(p.tensor) : p.tensor;
+    torch::Tensor gradient = stepped.grad();
+    if (!gradient.defined()) continue;
+    if (is_partial) {
+      gradient = gradient.to(torch::kFloat, false, /*copy=*/true);
+      if (scale.defined()) gradient /= scale.to(gradient.device());
+    }
+    result.push_back({p.name, gradient});
+  }
+  return result;
+}
+
 void Learner::step() {
-  if (state_.stepper) {
-    state_.step_result = state_.stepper(optimizer());
+  TrainState& s = state_;
+  has_gradients_ = false;
+  if (s.skip_step) {
+    if (precision_) precision_->abandon(*this, s.skip_zero_grad);
+    return;
+  }
+  if (precision_) {
+    s.step_result = precision_->step(*this);
   } else {
     optimizer().step();
-    state_.step_result = StepResult::stepped;
+    s.step_result = StepResult::stepped;
   }
+  run(Event::step_end);
+}
+
+void Learner::state_was_replaced() {
+  if (step_graph_) step_graph_->forget();
+  run(Event::load);
 }
 
 void Learner::zero_grad() {
@@ -240,12 +336,44 @@ void Learner::zero_grad() {
   if (masters_) masters_->zero_grad();
 }
 
+// Metrics keep their names, so that a callback can ask for them in an epoch
+// whose validation did not come: NaN.
+void Learner::forget_validation() {
+  state_.valid_loss = std::numeric_limits<double>::quiet_NaN();
+  state_.last_metrics.clear();
+  if (!data_.valid) return;
+  for (const Metric& metric : options_.metrics) {
+    state_.last_metrics.push_back({.name = metric.name()});
+  }
+}
+
 void Learner::validate_after_epoch() {
-  Validation validation = validate();
+  Validation validation = evaluate_metrics(Split::valid, /*is_common=*/true);
   // A pass that was stopped in the middle says nothing about the whole set.
   if (state_.stop_training) return;
   state_.valid_loss = validation.loss;
   state_.last_metrics = std::move(validation.metrics);
+}
+
+double metric_value(
+    const std::vector<MetricValue>& metrics,
+    const std::string& name,
+    const char* what) {
+  std::vector<std::string> names;
+  for (const MetricValue& metric : metrics) {
+    if (metric.name == name) return metric.value;
+    names.push_back(metric.name);
+  }
+  C10_THROW_ERROR(
+      ValueError,
+      fmt::format(
+          "[{}[\"{}\"]] there is no such metric; {}.",
+          what,
+          name,
+          names.empty()
+              ? std::string("there is none: the Learner has no "
+                            "metrics or no validation data")
+              : fmt::format("there are: {}", fmt::join(names, ", "))));
 }
 
 torch::optim::Optimizer& Learner::optimizer() {

@@ -24,6 +24,7 @@
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/model.h"
 #include "tern/learner/optim/optimizer_factory.h"
+#include "tern/learner/precision_policy.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/sink.h"
 #include "tern/learner/train_state.h"
@@ -53,7 +54,7 @@ class MasterWeights;           // learner/master_weights.h
 struct TtaOptions;             // learner/tta.h
 struct ResumePlan;             // learner/resume.h
 struct DistributedOptions;     // callbacks/distributed.h
-class Ranks;                   // learner/ranks.h
+class Communicator;            // learner/communicator.h
 class TrainingShard;           // learner/training_shard.h
 
 struct LearnerOptions {
@@ -96,6 +97,12 @@ struct LearnerOptions {
 struct Validation {
   double loss = 0;  // mean over all samples
   std::vector<MetricValue> metrics;
+
+  /// `validate()["accuracy"]`. \throws c10::ValueError that lists the names
+  /// there are.
+  double operator[](const std::string& metric) const {
+    return metric_value(metrics, metric, "validate()");
+  }
 };
 
 /// The model's answers to a whole data set, in its order, on the CPU.
@@ -164,7 +171,9 @@ class Learner {
   /// FitResult::interrupted: the epoch is left as it is, without on_epoch_end.
   /// Safe from any thread and from a signal handler; without a running fit it
   /// does nothing.
-  void request_stop() { (ranks_ ? stop_wanted_ : stop_requested_) = true; }
+  void request_stop() {
+    (communicator_ ? stop_wanted_ : stop_requested_) = true;
+  }
 
   // ---- Asking; learner/predict.cpp, learner/tta.cpp ----
 
@@ -243,10 +252,12 @@ class Learner {
   Learner& to_distributed();
   Learner& to_distributed(const DistributedOptions& options);
   /// The other processes, or null.
-  const std::shared_ptr<Ranks>& ranks() const { return ranks_; }
-  /// Gives this Learner its share of the training data, and of validation
-  /// while `validate` runs.
-  void set_ranks(std::shared_ptr<Ranks> ranks);
+  const std::shared_ptr<Communicator>& communicator() const {
+    return communicator_;
+  }
+  /// From now on each epoch trains on this rank's share of the data, and the
+  /// validation of an epoch is shared out.
+  void set_communicator(std::shared_ptr<Communicator> ranks);
   /// What this rank keeps of a training that is divided among ranks, or null.
   /// With it, all ranks make the calls that save.
   const std::shared_ptr<TrainingShard>& training_shard() const {
@@ -257,10 +268,16 @@ class Learner {
   }
   /// The one that prints and writes files.
   bool is_main_process() const;
-  /// What `request_stop` was called for in this process, before all agree.
-  bool stop_wanted() const { return stop_wanted_; }
-  /// Ends the fit, once all ranks know that it ends here.
-  void agree_to_stop() { stop_requested_ = true; }
+  /// Tells whoever holds something made from the weights or the optimizer's
+  /// state that others were put in: recorded graphs, callbacks (on_load). The
+  /// Learner's own calls do so.
+  void state_was_replaced();
+  /// Training batches of an epoch, of this process.
+  int64_t batches_per_epoch();
+  /// The mean over all ranks of a number that each has, the same everywhere;
+  /// `value` in a single process. All ranks call it together. For callbacks
+  /// that decide by a number of their own, such as the loss of one batch.
+  double mean_over_ranks(double value);
 
   // ---- Keeping what was learnt; learner/save.cpp, learner/resume.cpp ----
 
@@ -340,19 +357,29 @@ class Learner {
   void set_hyper_parameter(
       HyperParameter hyper,
       const std::vector<double>& values);
+  /// The gradients of the step that is being made, by the parameters' names:
+  /// fp32, without loss scale, averaged over ranks, in every precision. From
+  /// on_backward_end to on_step; what is written into them is what the
+  /// optimizer steps with. Where the batch makes no step, because it only
+  /// accumulates or `skip_step` is set, they are copies of what this rank has
+  /// accumulated so far. A parameter without a gradient is left out. Nothing
+  /// waits for the device.
+  std::vector<NamedGradient> gradients();
+
   /// Whether the optimizer has a momentum, as Adam's first beta is one.
   bool has_momentum();
 
   // ---- Parts ----
 
-  Learner& add(std::shared_ptr<Callback> callback);
+  Learner& add(CallbackHandle callback);
   template <class C, class... A>
   Learner& add(A&&... arguments) {
-    return add(std::make_shared<C>(std::forward<A>(arguments)...));
+    return add(
+        CallbackHandle(std::make_shared<C>(std::forward<A>(arguments)...)));
   }
   template <class C>
   Learner& add(typename C::Options options) {
-    return add(std::make_shared<C>(std::move(options)));
+    return add(CallbackHandle(std::make_shared<C>(std::move(options))));
   }
   /// Removes a callback; nothing happens if it is not there.
   Learner& remove(const Callback& callback);
@@ -360,7 +387,7 @@ class Learner {
   /// The first callback of class C, or null.
   template <class C>
   std::shared_ptr<C> find() const {
-    for (const auto& callback : callbacks_) {
+    for (const std::shared_ptr<Callback>& callback : callbacks_) {
       if (auto found = std::dynamic_pointer_cast<C>(callback)) return found;
     }
     return nullptr;
@@ -404,32 +431,47 @@ class Learner {
 
   enum class Place { outside_epoch, in_epoch, at_epoch_end };
 
-  void run(void (Callback::*event)(Learner&));
+  bool hears(const CallbackHandle& callback, Event event) const;
+  void run(Event event);
+  void run_exception(const std::exception& error);
   bool was_done_before_resume(int64_t epochs, const LearningRates& lr);
   void continue_from_checkpoint(bool in_epoch);
-  std::exception_ptr run_all(void (Callback::*event)(Learner&), bool failed);
+  std::exception_ptr run_all(Event event, bool failed);
   void train_epochs(int64_t epochs);
   void train_one_epoch();
   void train_step();
+  void begin_window();
+  void plan_step();
+  void make_step();
+  void weigh_loss();
   void start_batch(Batch batch);
   void end_batch();
-  Tensors forward(const Tensors& inputs);
+  void forward(bool with_loss);
+  Tensors run_model(const Tensors& inputs);
   Activation activation();
   void choose_loss();
   torch::Tensor compute_loss();
   void step();
   void zero_grad();
   void validate_after_epoch();
+  void forget_validation();
   // Throws what says more, if that was the error; learner/out_of_memory.cpp.
   void explain_out_of_memory(
       const std::exception& error,
       const char* part_of_step);
+  void check_common_begin();
+  void check_common_start();
+  void agree();
+  void agree_to_stop_validation(const DataLoader& whole);
   void add_up_over_ranks(const torch::Tensor& sums);
-  const DataLoader& shard_of(const DataLoader& loader);
-  int64_t batches_of_all_ranks(const DataLoader& loader) const;
-  void share_wish_to_stop();
+  const DataLoader& training_loader();
+  const DataLoader& shard_of(const DataLoader& loader, bool equal_batches);
   template <class Each>
   void evaluate(const DataLoader& loader, bool with_loss, const Each& each);
+  Validation evaluate_metrics(Split split, bool is_common);
+  void share_buffers();
+  StepWindow::Samples samples_of_batch();
+  void complete_gradients();
   class AugmentedPass;
   std::vector<torch::optim::OptimizerParamGroup> make_param_groups();
   void make_optimizer();
@@ -456,18 +498,26 @@ class Learner {
   std::optional<int64_t> augmented_pass_;            // of tta
   std::map<std::string, std::string> fit_settings_;  // for checkpoints
   std::string run_;
+  // Of the training data, for checkpoints; made when one is captured.
+  std::pair<std::shared_ptr<const Dataset>, std::string> fingerprint_;
   std::unique_ptr<ResumePlan> resume_;
   std::optional<StateDict> resumed_logs_;  // until a resumed fit ends
   int64_t evaluations_ = 0;                // going on, one within the other
   std::thread::id fit_thread_;             // while fit runs
   std::atomic<bool> is_fitting_ = false;
   std::atomic<bool> stop_requested_ = false;
-  std::shared_ptr<Ranks> ranks_;
+  std::shared_ptr<Communicator> communicator_;
   std::shared_ptr<TrainingShard> training_shard_;
   std::shared_ptr<StepGraph> step_graph_;
   bool is_parallel_ = false;
-  // By what is divided; a shard keeps it.
-  std::map<const Sampler*, std::shared_ptr<DataLoader>> shards_;
+  // By what is divided, which a shard keeps, and for training or not.
+  std::map<std::pair<const Sampler*, bool>, std::shared_ptr<DataLoader>>
+      shards_;
+  StepWindow window_;
+  std::shared_ptr<PrecisionPolicy> precision_;  // of this fit; null: fp32
+  double weight_ = 1;           // of this batch's loss in its step
+  bool has_gradients_ = false;  // between backward and the step
+  bool begins_common_evaluation_ = false;
   std::atomic<bool> stop_wanted_ = false;
 };
 

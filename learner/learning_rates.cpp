@@ -22,10 +22,11 @@ LearningRates LearningRates::up_to(double last) {
 std::vector<double> LearningRates::resolve(int64_t groups, double default_lr)
     const {
   std::vector<double> rates = rates_;
-  if (rates.empty() || is_up_to_) {
-    const double last = rates.empty() ? default_lr : rates[0];
-    rates.assign(groups, last / 10);
-    rates.back() = last;
+  if (rates.empty()) {
+    rates.assign(groups, default_lr);
+  } else if (is_up_to_) {
+    rates.assign(groups, rates_[0] / 10);
+    rates.back() = rates_[0];
   } else if (rates.size() == 1) {
     rates.assign(groups, rates_[0]);
   } else if (is_slice_) {

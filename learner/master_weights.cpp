@@ -76,6 +76,15 @@ void MasterWeights::copy_gradients_to_masters() {
   }
 }
 
+void MasterWeights::move_gradients_to_weights() {
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    const torch::Tensor grad = masters_[i].grad();
+    if (!grad.defined()) continue;
+    weights_[i].mutable_grad() = grad.to(dtype_);
+    masters_[i].mutable_grad().reset();
+  }
+}
+
 void MasterWeights::copy_masters_to_weights() {
   const torch::NoGradGuard no_grad;
   torch::_foreach_copy_(weights_, masters_);

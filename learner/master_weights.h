@@ -34,6 +34,9 @@ class MasterWeights {
   /// For an optimizer that knows nothing of masters: fp32 copies of the
   /// weights' gradients, still scaled, become the masters' gradients.
   void copy_gradients_to_masters();
+  /// The other way: the masters' gradients become those of the weights, in
+  /// their type.
+  void move_gradients_to_weights();
   /// Rounds the masters into the weights.
   void copy_masters_to_weights();
   void zero_grad();

@@ -46,12 +46,12 @@ class FunctionMetric final : public MeanMetric {
 
 }  // namespace
 
-void MetricImpl::join_ranks(const AddUp&) {
+void MetricImpl::sync(const AllReduce&) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false,
       fmt::format(
           "[Metric] {} cannot be computed over several processes; override "
-          "join_ranks to add up what update has counted.",
+          "sync to add up what update has counted.",
           name()));
 }
 

@@ -14,7 +14,7 @@
 namespace tern {
 
 /// Replaces a tensor by its sum over the ranks of a distributed training.
-using AddUp = std::function<void(const torch::Tensor&)>;
+using AllReduce = std::function<void(const torch::Tensor&)>;
 
 /// A number that summarises predictions against targets over a whole data set.
 /// Derive from it for what the functions in learner/metrics/ do not cover.
@@ -43,9 +43,9 @@ class MetricImpl {
 
   /// Makes this the metric of all ranks' data, in a training of several
   /// processes. All ranks call it, after their last `update`.
-  /// \param add_up  Adds a tensor up over the ranks, in place.
+  /// \param all_reduce  Adds a tensor up over the ranks, in place.
   /// \throws c10::NotImplementedError unless overridden.
-  virtual void join_ranks(const AddUp& add_up);
+  virtual void sync(const AllReduce& all_reduce);
 };
 
 /// Holds a MetricImpl; copies share it. A Learner counts in a copy of its own,
@@ -88,7 +88,7 @@ class Metric {
   ///         or types are not what the metric expects.
   void update(const Tensors& outputs, const Tensors& targets);
   torch::Tensor compute() const;
-  void join_ranks(const AddUp& add_up) { impl_->join_ranks(add_up); }
+  void sync(const AllReduce& all_reduce) { impl_->sync(all_reduce); }
 
   MetricImpl& impl() { return *impl_; }
 

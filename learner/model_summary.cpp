@@ -244,7 +244,7 @@ ModelSummary Learner::summary() {
       "to run the model on.");
   EvalScope eval(*this);
   start_batch(std::move(*batch));
-  run(&Callback::on_batch_begin);
+  run(Event::batch_begin);
   ModelSummary summary;
   {
     std::optional<AutocastGuard> autocast;

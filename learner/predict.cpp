@@ -1,9 +1,6 @@
-#include <optional>
-
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/learner/autocast.h"
 #include "tern/learner/scopes.h"
 
 namespace tern {
@@ -35,15 +32,8 @@ Prediction Learner::predict(const torch::Tensor& sample) {
       "of the model without the batch dimension.");
   EvalScope eval(*this);
   start_batch({{sample.unsqueeze(0)}, {}});
-  run(&Callback::on_batch_begin);
-  {
-    std::optional<AutocastGuard> autocast;
-    if (state_.autocast_dtype) {
-      autocast.emplace(data_.device, state_.autocast_dtype);
-    }
-    state_.outputs = forward(state_.batch_data.inputs);
-    run(&Callback::on_loss_begin);
-  }
+  run(Event::batch_begin);
+  forward(/*with_loss=*/false);
   Prediction prediction;
   prediction.probabilities =
       activate(state_.outputs.at(0), activation())[0].cpu();

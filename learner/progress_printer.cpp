@@ -33,7 +33,6 @@ std::string ProgressPrinter::row(const std::vector<std::string>& cells) const {
 }
 
 void ProgressPrinter::on_train_begin(Learner& learn) {
-  if (learn.state().is_trial) return;
   std::vector<std::string> names = {"epoch", "train_loss", "valid_loss"};
   for (const Metric& metric : learn.metrics()) names.push_back(metric.name());
   names.push_back("time");
@@ -79,7 +78,6 @@ void ProgressPrinter::on_batch_end(Learner& learn) {
 }
 
 void ProgressPrinter::on_epoch_end(Learner& learn) {
-  if (learn.state().is_trial) return;
   const EpochRecord& epoch = learn.recorder().epochs().back();
   std::vector<std::string> cells = {
       std::to_string(learn.state().epoch),

@@ -16,6 +16,7 @@ class ProgressPrinter final : public Callback {
   void on_epoch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
+  CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kProgress; }
 
  private:

@@ -126,7 +126,7 @@ void Recorder::on_epoch_end(Learner& learn) {
   const TrainState& state = learn.state();
   epochs_.push_back(
       {static_cast<int64_t>(epochs_.size()),
-       count_ ? smooth_losses_.back() : std::nan(""),
+       learn.mean_over_ranks(count_ ? smooth_losses_.back() : std::nan("")),
        state.valid_loss,
        state.last_metrics,
        time.count()});

@@ -14,7 +14,7 @@ struct Plot;  // learner/plot.h
 /// What one epoch came to.
 struct EpochRecord {
   int64_t epoch = 0;
-  double train_loss = 0;  // smoothed, as fastai shows it
+  double train_loss = 0;  // smoothed, as fastai shows it; the mean over ranks
   double valid_loss = 0;  // NaN without validation data
   std::vector<MetricValue> metrics;
   double seconds = 0;  // training and validation

@@ -99,6 +99,7 @@ LoadReport Learner::load_state_dict(
     const LoadOptions& options) {
   LoadPlan plan = plan_load(TrainingState::load_targets(*this), state, options);
   TrainingState::apply(plan, *this);
+  state_was_replaced();
   return std::move(plan.report);
 }
 
@@ -157,6 +158,7 @@ Learner& Learner::load(
     optimizer_->state().clear();
   }
   TrainingState::apply(plan, *this);
+  state_was_replaced();
   return *this;
 }
 

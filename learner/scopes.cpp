@@ -8,6 +8,7 @@
 
 #include "tern/learner/step_graph.h"
 #include "tern/learner/training_state.h"
+#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -78,7 +79,12 @@ Learner::FitScope::FitScope(
   state.epoch = 0;
   state.epochs = epochs;
   state.result = FitResult::completed;
-  state.stop_training = state.failed = state.is_trial = false;
+  state.stop_training = state.failed = false;
+  state.is_trial =
+      std::any_of(extra_.begin(), extra_.end(), [](const auto& callback) {
+        return dynamic_cast<const Trial*>(callback.get()) != nullptr;
+      });
+  state.accumulation = {};
   learner.stop_requested_ = learner.stop_wanted_ = false;
   learner.fit_thread_ = std::this_thread::get_id();
   learner.is_fitting_ = true;
@@ -87,6 +93,7 @@ Learner::FitScope::FitScope(
       learner.add(callback);
       ++added_;
     }
+    learner.precision_ = learner.find<PrecisionPolicy>();
   } catch (...) {
     leave();
     learner.fit_settings_ = std::move(settings_before_);
@@ -100,6 +107,9 @@ void Learner::FitScope::leave() {
   state.training = false;
   learner_.place_ = Place::outside_epoch;
   learner_.first_batch_ = 0;
+  learner_.precision_ = nullptr;
+  learner_.has_gradients_ = false;
+  learner_.window_.close();
   state.loss_grad.reset();
   learner_.end_batch();
   if (learner_.step_graph_) learner_.step_graph_->end(learner_);
@@ -111,7 +121,7 @@ std::exception_ptr Learner::FitScope::run_train_end(bool failed) {
   TrainState& state = learner_.state_;
   state.failed = failed;
   if (failed) state.result = FitResult::failed;
-  return learner_.run_all(&Callback::on_train_end, failed);
+  return learner_.run_all(Event::train_end, failed);
 }
 
 void Learner::FitScope::end() {
@@ -156,8 +166,11 @@ Learner::EvalScope::EvalScope(Learner& learner)
   ++learner_.evaluations_;
   learner_.model_.eval();
   learner_.state_.training = false;
+  const bool is_common =
+      std::exchange(learner.begins_common_evaluation_, false);
   try {
-    learner_.run(&Callback::on_eval_begin);
+    learner_.run(Event::eval_begin);
+    if (is_common) learner_.share_buffers();
   } catch (...) {
     leave(/*failed=*/true);
     throw;
@@ -175,7 +188,7 @@ void Learner::EvalScope::keep_step() {
       std::exchange(learner_.host_targets_, {}),
       std::exchange(state.loss, {}),
       std::exchange(state.loss_grad, {}),
-      std::exchange(state.loss_maker, nullptr)});
+      std::exchange(state.batch_loss, {})});
 }
 
 void Learner::EvalScope::put_step_back() {
@@ -189,14 +202,13 @@ void Learner::EvalScope::put_step_back() {
   learner_.host_targets_ = std::move(step_->host_targets);
   state.loss = std::move(step_->loss);
   state.loss_grad = std::move(step_->loss_grad);
-  state.loss_maker = std::move(step_->loss_maker);
+  state.batch_loss = std::move(step_->batch_loss);
 }
 
 std::exception_ptr Learner::EvalScope::leave(bool failed) {
   is_open_ = false;
   --learner_.evaluations_;
-  const std::exception_ptr error =
-      learner_.run_all(&Callback::on_eval_end, failed);
+  const std::exception_ptr error = learner_.run_all(Event::eval_end, failed);
   learner_.model_.train(was_training_);
   learner_.state_.outputs.clear();
   learner_.state_.batch_data = {};

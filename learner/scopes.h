@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -61,7 +60,7 @@ class Learner::EvalScope {
     Batch batch_data;
     Tensors outputs, host_targets;
     torch::Tensor loss, loss_grad;
-    std::function<torch::Tensor()> loss_maker;
+    Loss batch_loss;
   };
 
   void keep_step();

@@ -56,6 +56,7 @@ void LearnerSnapshot::restore() {
     torch::load(*learner_.optimizer_, bytes);
   }
   for (auto& [generator, state] : generators_) generator.set_state(state);
+  learner_.state_was_replaced();
   for (auto& [callback, state] : callbacks_) {
     if (!state.is_empty()) callback->load_state_dict(state);
   }

@@ -32,7 +32,7 @@ class LearnerSnapshot {
   std::vector<Saved> tensors_;
   std::string optimizer_;  // empty: there was none
   std::vector<std::pair<at::Generator, torch::Tensor>> generators_;
-  std::vector<std::pair<std::shared_ptr<Callback>, StateDict>> callbacks_;
+  std::vector<std::pair<CallbackHandle, StateDict>> callbacks_;
   Recorder recorder_;
   TrainState state_;
   int64_t epochs_begun_, fits_done_;

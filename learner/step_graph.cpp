@@ -13,7 +13,6 @@
 #include "tern/learner/grad_scaler.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/fused_optimizer.h"
-#include "tern/learner/training_loop.h"
 
 namespace tern {
 
@@ -21,11 +20,11 @@ namespace {
 
 // Those within the recorded part of the loop.
 constexpr std::array kRecorded = {
-    &Callback::on_loss_begin,
-    &Callback::on_backward_begin,
-    &Callback::on_backward_end,
-    &Callback::on_step,
-    &Callback::on_step_end};
+    Event::loss_begin,
+    Event::backward_begin,
+    Event::backward_end,
+    Event::step,
+    Event::step_end};
 
 bool are_alike(const Tensors& a, const Tensors& b) {
   return std::equal(
@@ -100,11 +99,11 @@ std::string StepGraph::obstacle(Learner& learn) const {
     return "the optimizer computes with rates of the host; take one of "
            "tern::optim";
   }
-  if (learn.ranks()) return "several processes train together";
+  if (learn.communicator()) return "several processes train together";
   if (learn.is_parallel_) return "several devices compute each batch";
-  for (const auto event : kRecorded) {
-    for (const auto& callback : acting_at(learn.callbacks(), event)) {
-      if (!callback->can_be_replayed()) {
+  for (const Event event : kRecorded) {
+    for (const CallbackHandle& callback : learn.callbacks()) {
+      if (learn.hears(callback, event) && !callback->can_be_replayed()) {
         return fmt::format(
             "{} acts within the step; let it act in on_batch_begin or "
             "on_batch_end, or override can_be_replayed if it only asks the "
@@ -139,7 +138,7 @@ void StepGraph::step(Learner& learn) {
   }
   auto& optimizer = static_cast<optim::FusedOptimizer&>(learn.optimizer());
   if (!optimizer.write_rates() && !results_.empty()) forget();
-  if (state.loss_maker) {
+  if (state.batch_loss) {
     say(learn,
         "a callback has replaced the loss, so this step is not replayed");
     return learn.train_step();
@@ -215,9 +214,10 @@ void StepGraph::abandon_step(Learner& learn) {
   TrainState& state = learn.state_;
   state.loss_grad.reset();
   state.outputs.clear();
-  state.stepper = nullptr;
-  state.unscale_gradients = nullptr;
-  if (state.scaler) state.scaler->forget(learn.optimizer());
+  learn.has_gradients_ = false;
+  if (learn.precision_) {
+    learn.precision_->abandon(learn, /*keeps_gradients=*/false);
+  }
   learn.zero_grad();
 }
 

@@ -63,4 +63,14 @@ bool StopSignals::came() const {
   return is_mine_ && g_count > 0;
 }
 
+void StopOnSignals::on_train_begin(Learner& learn) {
+  signals_.emplace(learn);
+  if (came_) learn.request_stop();
+}
+
+void StopOnSignals::on_train_end(Learner&) {
+  came_ = came_ || (signals_ && signals_->came());
+  signals_.reset();
+}
+
 }  // namespace tern

@@ -1,8 +1,10 @@
 #pragma once
 
-namespace tern {
+#include <optional>
 
-class Learner;
+#include "tern/learner/callback.h"
+
+namespace tern {
 
 /// While it lives, SIGTERM and SIGINT call the Learner's `request_stop` instead
 /// of ending the program; what the program had set for them before is back
@@ -20,6 +22,19 @@ class StopSignals {
 
  private:
   bool is_mine_ = false;
+};
+
+/// Has SIGTERM and SIGINT stop each fit, trials too, as `request_stop` does. A
+/// signal that came in one fit stops the later ones at once.
+class StopOnSignals final : public Callback {
+ public:
+  void on_train_begin(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  int order() const override { return callback_order::kFirst; }
+
+ private:
+  std::optional<StopSignals> signals_;
+  bool came_ = false;
 };
 
 }  // namespace tern

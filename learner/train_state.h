@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -12,6 +11,8 @@
 
 #include "tern/data/batch.h"
 #include "tern/learner/grad_scaler.h"
+#include "tern/learner/loss.h"
+#include "tern/learner/step_window.h"
 
 namespace tern {
 
@@ -20,6 +21,14 @@ struct MetricValue {
   std::string name;
   double value = std::numeric_limits<double>::quiet_NaN();
 };
+
+/// The value of the metric called `name`.
+/// \param what    Whose metrics these are, for the message.
+/// \throws c10::ValueError that lists the names there are.
+double metric_value(
+    const std::vector<MetricValue>& metrics,
+    const std::string& name,
+    const char* what);
 
 /// How a fit ended.
 enum class FitResult {
@@ -49,9 +58,9 @@ struct TrainState {
   Batch batch_data;
   /// What the model answered. on_loss_begin may replace it.
   Tensors outputs;
-  /// Computes the loss of this batch in place of the Learner's Loss; empty:
-  /// plain. MixUp and CutMix set it in on_batch_begin.
-  std::function<torch::Tensor()> loss_maker;
+  /// Computes the loss of this batch in place of the Learner's; unset: plain.
+  /// MixUp and CutMix set it in on_batch_begin.
+  Loss batch_loss;
   /// What users and logs see: unscaled; detached once backward has run.
   torch::Tensor loss;
   /// What backward() sees. on_backward_begin may replace it: MixedPrecision
@@ -60,20 +69,21 @@ struct TrainState {
 
   // ---- What callbacks ask of the loop; reset for each batch or fit ----
 
-  bool skip_step = false;       // keep the weights this time
+  /// Keep the weights this time. The loop sets it, with `skip_zero_grad`, for a
+  /// batch whose gradients are only accumulated.
+  bool skip_step = false;
   bool skip_zero_grad = false;  // go on adding to the gradients
   bool stop_epoch = false;      // no more batches in this epoch
   bool stop_training = false;   // finish this batch, then end fit
-  /// This fit is an experiment whose effects are undone (lr_find): callbacks
-  /// that judge, log or save stay quiet, and there is no validation.
+  /// GradientAccumulation writes it in on_train_begin.
+  Accumulation accumulation;
+  /// The gradients of this batch are only added to those of its step's other
+  /// batches; the loop writes it before on_backward_begin, the same on all
+  /// ranks.
+  bool accumulating = false;
+  /// This fit is a trial whose effects are undone (lr_find); callbacks that
+  /// watch hear nothing of it. The loop writes it.
   bool is_trial = false;
-
-  /// Called when request_stop ends the fit, with the step complete and the
-  /// epoch not; SaveCheckpoint writes. Empty: nothing happens.
-  std::function<void()> on_interrupt;
-
-  /// Called with what ends the fit; may throw something that says more.
-  std::function<void(const std::exception&)> on_error;
 
   // ---- Precision; MixedPrecision and Amp write ----
 
@@ -84,15 +94,11 @@ struct TrainState {
   std::optional<torch::ScalarType> autocast_dtype;
   /// What multiplies `loss_grad` during this fit; null: nothing does.
   GradScaler* scaler = nullptr;
-  /// From on_backward_end to on_step: gives the optimizer's parameters their
-  /// true gradients, in fp32. Empty: they have them. While `skip_step` is set,
-  /// as by GradientAccumulation in all batches of a group but the last, it
-  /// leaves them as they are, with a warning.
-  std::function<void()> unscale_gradients;
-  /// Makes the optimizer step in place of `optimizer.step()`; empty: plain.
-  std::function<StepResult(torch::optim::Optimizer&)> stepper;
   /// What became of the last step.
   StepResult step_result = StepResult::stepped;
+  /// 0-dim kFloat on the device: not 0 if the last step was skipped for an
+  /// overflow. Defined while `step_result` is unknown.
+  torch::Tensor step_overflowed;
 
   /// Whether this fit ends by an exception; the loop writes it before
   /// on_train_end.
@@ -106,9 +112,16 @@ struct TrainState {
   /// Exponential average of the training loss (0.98, debiased), as of the last
   /// time it was read from the device. 0-dim kDouble on the CPU.
   torch::Tensor smooth_loss;
-  /// Of this epoch's validation; NaN and empty until it is complete.
+  /// Of this epoch's validation; NaN until it is complete. Without validation
+  /// data there are no metrics.
   double valid_loss = std::numeric_limits<double>::quiet_NaN();
   std::vector<MetricValue> last_metrics;
+
+  /// `state["accuracy"]`: the metric of the last complete validation of this
+  /// epoch. \throws c10::ValueError that lists the names there are.
+  double operator[](const std::string& metric) const {
+    return metric_value(last_metrics, metric, "state()");
+  }
 };
 
 }  // namespace tern

@@ -11,9 +11,10 @@
 #include <torch/cuda.h>
 #include <torch/types.h>
 
+#include "tern/data/fingerprint.h"
+#include "tern/learner/communicator.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/named_state.h"
-#include "tern/learner/ranks.h"
 #include "tern/learner/training_shard.h"
 
 namespace tern {
@@ -114,6 +115,7 @@ LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
 constexpr const char* kLogs = "logs";
 constexpr const char* kProcesses = "processes";
 constexpr const char* kUsedBatches = "batches in an epoch";
+constexpr const char* kFingerprint = "fingerprint of the data";
 
 void compare(
     const std::map<std::string, std::string>& now,
@@ -122,7 +124,8 @@ void compare(
   for (const auto& [name, value] : now) {
     const auto saved = checkpoint.settings.find(name);
     // Older checkpoints do not say these; the number of batches tells.
-    const bool is_new = name == kProcesses || name == kUsedBatches;
+    const bool is_new =
+        name == kProcesses || name == kUsedBatches || name == kFingerprint;
     if (saved == checkpoint.settings.end() && is_new) continue;
     const std::string before =
         saved == checkpoint.settings.end() ? "not known" : saved->second;
@@ -133,32 +136,35 @@ void compare(
   }
 }
 
-std::map<std::string, std::string> settings(Learner& learner) {
-  const auto& masters = learner.masters();
-  auto result = TrainingState::data_settings(learner);
-  result.insert(
-      {{"optimizer", TrainingState::optimizer_kind(learner)},
-       {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}});
-  return result;
-}
-
 // What a callback such as LimitBatches leaves of them while fit runs.
 std::pair<std::string, std::string> used_batches(Learner& learner) {
-  return {
-      kUsedBatches,
-      std::to_string(learner.data().loader(Split::train).size())};
+  return {kUsedBatches, std::to_string(learner.batches_per_epoch())};
 }
 
 }  // namespace
 
+std::map<std::string, std::string> TrainingState::settings(Learner& learner) {
+  const auto& masters = learner.masters();
+  const auto dataset = learner.data_.loader(Split::train).dataset_ptr();
+  if (learner.fingerprint_.first != dataset) {
+    learner.fingerprint_ = {dataset, fingerprint(*dataset)};
+  }
+  auto result = TrainingState::data_settings(learner);
+  result.insert(
+      {{kFingerprint, learner.fingerprint_.second},
+       {"optimizer", TrainingState::optimizer_kind(learner)},
+       {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}});
+  return result;
+}
+
 std::map<std::string, std::string> TrainingState::data_settings(
     Learner& learner) {
-  const auto& ranks = learner.ranks();
+  const auto& ranks = learner.communicator();
   const DataLoader& train = learner.data().loader(Split::train);
   return {
       {"samples", std::to_string(train.dataset().size())},
       {"batch size", std::to_string(train.options().batch_size)},
-      {"batches", std::to_string(train.size())},
+      {"batches", std::to_string(learner.batches_per_epoch())},
       {"loader's seed", std::to_string(train.options().seed)},
       {kProcesses, std::to_string(ranks ? ranks->world_size() : 1)},
       {"classes", fmt::format("{}", fmt::join(learner.data().classes, ", "))}};
@@ -258,6 +264,11 @@ std::string TrainingState::optimizer_kind(Learner& learner) {
 
 Checkpoint TrainingState::capture(Learner& learner) {
   const torch::NoGradGuard no_grad;
+  TORCH_CHECK(
+      !learner.communicator_ || !learner.window_.is_open(),
+      "[Learner::save_checkpoint] gradients are being accumulated, of which "
+      "each rank has its own part; call it while state().accumulating is "
+      "false.");
   const WholeMasters whole(learner.training_shard_.get());
   const TrainState& state = learner.state();
   Checkpoint result;
@@ -296,6 +307,9 @@ Checkpoint TrainingState::capture(Learner& learner) {
   training.insert("batch", integer(in_epoch ? learner.batches_done_ : 0));
   training.insert("epochs_begun", integer(learner.epochs_begun_ - in_epoch));
   training.insert("iteration", integer(state.iteration));
+  const StepWindow& window = learner.window_;
+  training.insert("window_batches", integer(window.batches()));
+  training.insert("window_samples", integer(window.samples()));
   // What was asked from outside is not a part of the training.
   training.insert(
       "stop_training",
@@ -306,6 +320,7 @@ Checkpoint TrainingState::capture(Learner& learner) {
   learner.recorder_->flush();
   for (const auto& [name, callback] : named_callbacks(learner)) {
     put_under(training, name, callback->state_dict());
+    if (state.is_trial) continue;
     put_under(training, kLogs + ("/" + name), callback->log_state(learner));
   }
   return result;
@@ -387,6 +402,7 @@ void TrainingState::apply_model(
   LoadPlan plan = plan_of_whole_model(learner, checkpoint.model);
   load_optimizer_state(learner, checkpoint.optimizer);
   apply(plan, learner);
+  learner.state_was_replaced();
 }
 
 void TrainingState::apply_training(
@@ -405,6 +421,9 @@ void TrainingState::apply_training(
     const StateDict of_callback = under(saved, name);
     if (!of_callback.is_empty()) callback->load_state_dict(of_callback);
   }
+  learner.window_.restore(
+      integer(saved, "window_batches"),
+      integer(saved, "window_samples"));
   const StateDict gradients = under(saved, "gradients");
   for (const ModelTensor& p : learner.model_.parameters()) {
     if (const torch::Tensor* const grad = gradients.find(p.name)) {

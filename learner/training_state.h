@@ -44,6 +44,9 @@ class TrainingState {
   static std::map<std::string, std::string> data_settings(Learner& learner);
   static std::map<std::string, std::string>
   fit_settings(Learner& learner, int64_t epochs, const LearningRates& lr);
+  /// The same without a fit, with the optimizer, the precision and a
+  /// fingerprint of the data.
+  static std::map<std::string, std::string> settings(Learner& learner);
   static int64_t trained_parameters(Learner& learner);
   /// What of the checkpoint this Learner could not take over, as sentences.
   static std::vector<std::string> differences(

@@ -23,7 +23,7 @@ class Converted {
  public:
   void add(
       const torch::Tensor& running_mean,
-      const std::shared_ptr<Ranks>& ranks) {
+      const std::shared_ptr<Communicator>& ranks) {
     const std::lock_guard lock(mutex_);
     std::erase_if(entries_, [](const auto& entry) {
       return entry.second.tensor.expired();
@@ -34,7 +34,7 @@ class Converted {
   }
 
   /// Null if it was not converted, or its ranks are gone.
-  std::shared_ptr<Ranks> ranks_of(const torch::Tensor& running_mean) {
+  std::shared_ptr<Communicator> ranks_of(const torch::Tensor& running_mean) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(running_mean.unsafeGetTensorImpl());
     return found == entries_.end() ? nullptr : found->second.ranks.lock();
@@ -46,7 +46,7 @@ class Converted {
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Entry {
     WeakTensor tensor;
-    std::weak_ptr<Ranks> ranks;
+    std::weak_ptr<Communicator> ranks;
   };
 
   std::mutex mutex_;
@@ -117,7 +117,7 @@ template <class Norm>
 void convert_if_is(
     torch::nn::Module& module,
     const std::string& name,
-    const std::shared_ptr<Ranks>& ranks) {
+    const std::shared_ptr<Communicator>& ranks) {
   auto* const norm = module.as<Norm>();
   if (!norm) return;
   TORCH_CHECK_VALUE(
@@ -132,7 +132,9 @@ void convert_if_is(
 
 }  // namespace
 
-Model convert_sync_batchnorm(Model model, const std::shared_ptr<Ranks>& ranks) {
+Model convert_sync_batchnorm(
+    Model model,
+    const std::shared_ptr<Communicator>& ranks) {
   TORCH_CHECK_VALUE(
       ranks,
       "[convert_sync_batchnorm] the ranks are null; connect a ProcessGroup, or "

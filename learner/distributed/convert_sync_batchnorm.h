@@ -2,8 +2,8 @@
 
 #include <memory>
 
+#include "tern/learner/communicator.h"
 #include "tern/learner/model.h"
-#include "tern/learner/ranks.h"
 
 namespace tern {
 
@@ -23,6 +23,8 @@ namespace tern {
 /// \return the same model.
 /// \throws c10::ValueError if one of them keeps no running statistics;
 ///         c10::NotImplementedError for a TorchScript module.
-Model convert_sync_batchnorm(Model model, const std::shared_ptr<Ranks>& ranks);
+Model convert_sync_batchnorm(
+    Model model,
+    const std::shared_ptr<Communicator>& ranks);
 
 }  // namespace tern

@@ -10,8 +10,8 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
+#include "tern/learner/communicator.h"
 #include "tern/learner/distributed/launch_environment.h"
-#include "tern/learner/ranks.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -40,7 +40,7 @@ struct ProcessGroupOptions {
 ///
 /// All of them \throw DistributedError when a rank does not answer within the
 /// timeout or has gone; the group is of no use after that.
-class ProcessGroup final : public Ranks {
+class ProcessGroup final : public Communicator {
  public:
   /// Waits until all ranks are there.
   /// \throws DistributedError if they are not within the timeout, or the
@@ -60,7 +60,7 @@ class ProcessGroup final : public Ranks {
 
   /// All ranks' tensors become those of rank `root`, in place. Any mix of
   /// types and devices; sent together.
-  void broadcast(const Tensors& tensors, int64_t root = 0);
+  void broadcast(const Tensors& tensors, int64_t root = 0) override;
   void all_reduce(const torch::Tensor& tensor) override;
   /// The largest over all ranks, in place.
   void all_reduce_max(const torch::Tensor& tensor);
@@ -70,7 +70,7 @@ class ProcessGroup final : public Ranks {
 
   /// \throws DistributedError, on all ranks, unless all gave the same text;
   ///         says who has what.
-  void check_equal(const std::string& what, const std::string& value);
+  void check_equal(const std::string& what, const std::string& value) override;
 
   /// Tells the others why this rank leaves. Called by one rank alone; does
   /// nothing when they cannot be told.

@@ -37,7 +37,7 @@ struct Statistics {
   torch::Tensor count;           // 0-dim kDouble
 };
 
-Statistics joint_statistics(const torch::Tensor& input, Ranks& ranks) {
+Statistics joint_statistics(const torch::Tensor& input, Communicator& ranks) {
   const torch::NoGradGuard no_grad;
   const int64_t channels = input.size(1);
   const auto [mean, variance] = at::batch_norm_update_stats(
@@ -78,9 +78,9 @@ void move_running(
 
 // What backward holds on to.
 struct RanksHolder final : torch::CustomClassHolder {
-  explicit RanksHolder(std::shared_ptr<Ranks> given)
+  explicit RanksHolder(std::shared_ptr<Communicator> given)
       : ranks(std::move(given)) {}
-  std::shared_ptr<Ranks> ranks;
+  std::shared_ptr<Communicator> ranks;
 };
 
 class NormalizeOverRanks
@@ -93,7 +93,7 @@ class NormalizeOverRanks
       const MaybeTensor& given_bias,
       const Statistics& statistics,
       double eps,
-      const std::shared_ptr<Ranks>& ranks) {
+      const std::shared_ptr<Communicator>& ranks) {
     const torch::Tensor weight = given_weight.value_or(torch::Tensor());
     const torch::Tensor bias = given_bias.value_or(torch::Tensor());
     const torch::ScalarType type = statistics_type(input);
@@ -183,7 +183,7 @@ torch::Tensor sync_batch_norm(
     const torch::Tensor& running_var,
     double momentum,
     double eps,
-    const std::shared_ptr<Ranks>& ranks) {
+    const std::shared_ptr<Communicator>& ranks) {
   TORCH_CHECK_VALUE(
       ranks && input.defined() && input.is_floating_point() &&
           input.dim() >= 2 && input.numel() > 0,
@@ -227,7 +227,7 @@ double SyncBatchNormImpl::step_momentum() {
 }
 
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
-  if (!is_training() || !ranks_ || ranks_->world_size() == 1) {
+  if (!is_training() || !communicator_ || communicator_->world_size() == 1) {
     return BatchNorm2dImpl::forward(input);
   }
   _check_input_dim(input);
@@ -239,12 +239,12 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
       running_var,
       step_momentum(),
       options.eps(),
-      ranks_);
+      communicator_);
 }
 
 std::shared_ptr<torch::nn::Module> SyncBatchNormImpl::clone(
     const std::optional<torch::Device>& device) const {
-  const auto copy = std::make_shared<SyncBatchNormImpl>(options, ranks_);
+  const auto copy = std::make_shared<SyncBatchNormImpl>(options, communicator_);
   const auto of_base = BatchNorm2dImpl::clone(device);
   static_cast<BatchNorm2dImpl&>(*copy) =
       dynamic_cast<const BatchNorm2dImpl&>(*of_base);

@@ -9,7 +9,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
-#include "tern/learner/ranks.h"
+#include "tern/learner/communicator.h"
 
 namespace tern {
 
@@ -35,7 +35,7 @@ torch::Tensor sync_batch_norm(
     const torch::Tensor& running_var,
     double momentum,
     double eps,
-    const std::shared_ptr<Ranks>& ranks);
+    const std::shared_ptr<Communicator>& ranks);
 
 /// A BatchNorm over the batches of all ranks, for inputs [N, C, ...] of any
 /// dimension; Python's `torch.nn.SyncBatchNorm`, on CPUs too. Options, names in
@@ -48,8 +48,8 @@ class SyncBatchNormImpl final : public torch::nn::BatchNorm2dImpl {
   /// \param ranks  Null: a plain BatchNorm.
   SyncBatchNormImpl(
       const torch::nn::BatchNormOptions& options,
-      std::shared_ptr<Ranks> ranks)
-      : torch::nn::BatchNorm2dImpl(options), ranks_(std::move(ranks)) {}
+      std::shared_ptr<Communicator> ranks)
+      : torch::nn::BatchNorm2dImpl(options), communicator_(std::move(ranks)) {}
 
   torch::Tensor forward(const torch::Tensor& input);
 
@@ -63,7 +63,7 @@ class SyncBatchNormImpl final : public torch::nn::BatchNorm2dImpl {
  private:
   double step_momentum();
 
-  std::shared_ptr<Ranks> ranks_;
+  std::shared_ptr<Communicator> communicator_;
 };
 TORCH_MODULE(SyncBatchNorm);
 

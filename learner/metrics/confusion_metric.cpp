@@ -33,14 +33,14 @@ void ConfusionMetric::update(const Tensors& outputs, const Tensors& targets) {
   counts_.view(-1).scatter_add_(0, cell, is_class.to(torch::kLong));
 }
 
-void ConfusionMetric::join_ranks(const AddUp& add_up) {
+void ConfusionMetric::sync(const AllReduce& all_reduce) {
   TORCH_CHECK_VALUE(
       counts_.defined(),
       fmt::format(
           "[{}] this process has seen no batch, so that it knows no classes; "
           "use fewer processes or more data.",
           name_));
-  add_up(counts_);
+  all_reduce(counts_);
 }
 
 torch::Tensor ConfusionMetric::compute() const {

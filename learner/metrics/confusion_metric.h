@@ -22,7 +22,7 @@ class ConfusionMetric final : public MetricImpl {
   void reset() override { counts_.reset(); }
   void update(const Tensors& outputs, const Tensors& targets) override;
   torch::Tensor compute() const override;
-  void join_ranks(const AddUp& add_up) override;
+  void sync(const AllReduce& all_reduce) override;
 
  private:
   std::string name_;

@@ -26,14 +26,14 @@ torch::Tensor MeanMetric::compute() const {
   return sum_ / static_cast<double>(count_);
 }
 
-void MeanMetric::join_ranks(const AddUp& add_up) {
+void MeanMetric::sync(const AllReduce& all_reduce) {
   torch::Tensor sums = torch::zeros(
       {2},
       sum_.defined() ? sum_.options() : torch::TensorOptions(torch::kDouble));
   if (sum_.defined()) sums[0] = sum_;
   sums[1] = static_cast<double>(count_);
   if (more_.defined()) sums[1] += more_;
-  add_up(sums);
+  all_reduce(sums);
   sum_ = sums[0];
   more_.reset();
   count_ = std::lround(sums[1].item<double>());

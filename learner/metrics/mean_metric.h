@@ -17,7 +17,7 @@ class MeanMetric : public MetricImpl {
   bool higher_is_better() const override { return higher_is_better_; }
   void reset() override;
   torch::Tensor compute() const override;
-  void join_ranks(const AddUp& add_up) override;
+  void sync(const AllReduce& all_reduce) override;
 
  protected:
   /// \param sum  0-dim, any type; the sum over `count` elements.

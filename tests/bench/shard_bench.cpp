@@ -56,7 +56,7 @@ void measure(bool in_bf16, bool is_divided) {
   fmt::print(
       "| {} | {} | {:.0f} MiB |\n",
       in_bf16 ? "`to_bf16()`" : "fp32",
-      is_divided ? learn.ranks()->world_size() : 1,
+      is_divided ? learn.communicator()->world_size() : 1,
       static_cast<double>(kept) / (1 << 20));
   std::fflush(stdout);
 }

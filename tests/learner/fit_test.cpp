@@ -341,7 +341,7 @@ TEST(Fit, ACallbackMayValidateAndPredictInTheMiddleOfAStep) {
 
 TEST(Fit, ACallbackMayRefuseToBeAdded) {
   struct Only final : Callback {
-    void on_add(const Learner& learn) override {
+    void on_add(Learner& learn) override {
       if (learn.find<Only>()) throw std::runtime_error("one is enough");
     }
   };

@@ -76,10 +76,11 @@ TEST(OutOfMemory, NamesThePartOfTheStepAndLeavesOutUselessAdvice) {
   learn.remove(*in_backward);
   const auto in_loss = std::make_shared<LambdaCallback>(
       LambdaCallbackOptions{.on_batch_begin = [&](Learner& l) {
-        l.state().loss_maker = [&]() -> torch::Tensor {
-          fails();
-          return {};
-        };
+        l.state().batch_loss =
+            Loss([&](const Tensors&, const Tensors&) -> torch::Tensor {
+              fails();
+              return {};
+            });
       }});
   learn.add(in_loss);
   expect_error<c10::OutOfMemoryError>([&] { learn.fit(1); }, {"in the loss"});

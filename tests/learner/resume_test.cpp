@@ -292,6 +292,20 @@ TEST_F(ResumeErrors, NamesWhatDiffersAndLeavesTheLearnerAlone) {
   EXPECT_TRUE(all_equal(parameters_of(other), parameters_of(*learn)));
 }
 
+TEST_F(ResumeErrors, RefusesOtherDataOfTheSameSize) {
+  DataBunch data =
+      point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0});
+  data.train = std::make_shared<DataLoader>(
+      points(200, /*seed=*/9),
+      data.train->options());
+  Learner other(data, dropout_net(), quiet({.seed = 11}));
+  const Tensors before = parameters_of(other);
+  expect_error<CheckpointError>(
+      [&] { other.resume(run); },
+      {"fingerprint of the data was", "allow_change"});
+  EXPECT_TRUE(all_equal(parameters_of(other), before));
+}
+
 TEST_F(ResumeErrors, RefusesOtherRatesAndEpochsWhenFitBegins) {
   const auto other = make_learner(program);
   other->resume(run);

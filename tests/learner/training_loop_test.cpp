@@ -18,6 +18,9 @@ struct Derived final : Base {
   void on_epoch_end(Learner&) override {}
   int order() const override { return -5; }
 };
+class Hidden final : public Callback {
+  void on_step(Learner&) override {}
+};
 struct Named : Callback {
   void on_step(Learner&) override {}
   std::string name() const override { return "my own"; }
@@ -30,18 +33,24 @@ TEST(TrainingLoop, FindsWhoActs) {
       std::make_shared<LambdaCallback>(
           LambdaCallbackOptions{.on_step = [](Learner&) {}}),
       std::make_shared<Named>()};
-  const auto names_at = [&](void (Callback::*event)(Learner&)) {
+  const auto names_at = [&](Event event) {
     Names names;
-    for (const auto& callback : acting_at(callbacks, event)) {
-      names.push_back(callback->name());
+    for (const auto& callback : callbacks) {
+      if (callback.acts_at(event)) names.push_back(callback->name());
     }
     return names;
   };
   EXPECT_EQ(
-      names_at(&Callback::on_step),
+      names_at(Event::step),
       (Names{"Derived", "Base", "LambdaCallback", "my own"}));
-  EXPECT_EQ(names_at(&Callback::on_epoch_end), Names{"Derived"});
-  EXPECT_EQ(names_at(&Callback::on_batch_end), Names{});
+  EXPECT_EQ(names_at(Event::epoch_end), Names{"Derived"});
+  EXPECT_EQ(names_at(Event::batch_end), Names{});
+  // Private overrides count; through a pointer to the base nothing is known.
+  EXPECT_TRUE(CallbackHandle(std::make_shared<Hidden>()).acts_at(Event::step));
+  EXPECT_FALSE(
+      CallbackHandle(std::make_shared<Hidden>()).acts_at(Event::batch_end));
+  const std::shared_ptr<Callback> base = std::make_shared<Derived>();
+  EXPECT_TRUE(CallbackHandle(base).acts_at(Event::batch_end));
 }
 
 TEST(TrainingLoop, IsShownInOrder) {

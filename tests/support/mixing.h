@@ -46,7 +46,7 @@ struct MixedBatches : Callback {
       seen.back().after = l.state().batch_data.inputs[0].clone();
       seen.back().targets = l.state().batch_data.targets[0].clone();
     } else {
-      validated_with_maker |= static_cast<bool>(l.state().loss_maker);
+      validated_with_maker |= static_cast<bool>(l.state().batch_loss);
     }
   }
   void on_backward_begin(Learner& l) override {

@@ -1,0 +1,389 @@
+// The rules that the loop keeps so that no callback has to, in one process.
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/amp.h"
+#include "tern/callbacks/ema.h"
+#include "tern/callbacks/gradient_accumulation.h"
+#include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/limit_batches.h"
+#include "tern/callbacks/lr_find.h"
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/plan.h"
+#include "tern/callbacks/save_checkpoint.h"
+#include "tern/learner/checkpoint.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/learner/save.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::loop_rules_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+
+struct Precision {
+  const char* name;
+  std::function<void(Learner&)> set_up;
+  double tolerance;  // of a gradient, relative to the largest of all
+};
+
+class InEveryPrecision : public testing::TestWithParam<Precision> {
+ protected:
+  static std::unique_ptr<Learner> learner() {
+    auto learn = std::make_unique<Learner>(
+        point_data(),
+        point_net(),
+        quiet(
+            {.optimizer =
+                 optimizer<optim::SGD>(torch::optim::SGDOptions(0.1))}));
+    GetParam().set_up(*learn);
+    return learn;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    LoopRules,
+    InEveryPrecision,
+    testing::Values(
+        Precision{"fp32", [](Learner&) {}, 1e-6},
+        Precision{
+            "fp16",
+            [](Learner& l) { l.to_fp16({.force_fp16 = true}); },
+            2e-2},
+        Precision{"bf16", [](Learner& l) { l.to_bf16(); }, 5e-2},
+        Precision{
+            "amp",
+            [](Learner& l) {
+              l.to_amp(
+                  {.dtype = torch::kHalf,
+                   .scaler = GradScalerOptions{.init_scale = 1024}});
+            },
+            2e-2}),
+    [](const auto& info) { return info.param.name; });
+
+std::vector<NamedGradient> copies(const std::vector<NamedGradient>& gradients) {
+  std::vector<NamedGradient> result;
+  for (const NamedGradient& g : gradients) {
+    result.push_back({g.name, g.gradient.clone()});
+  }
+  return result;
+}
+
+// ---- Gradients that callbacks see are true ----
+
+TEST_P(InEveryPrecision, ACallbackSeesUnscaledFp32GradientsByName) {
+  std::vector<NamedGradient> expected, seen, seen_later;
+  const auto first_batch = [](auto act) {
+    return LambdaCallbackOptions::Function([act](Learner& l) {
+      if (l.state().batch == 0) act(l);
+    });
+  };
+  Learner plain(
+      point_data(),
+      point_net(),
+      quiet(
+          {.optimizer = optimizer<optim::SGD>(torch::optim::SGDOptions(0.1))}));
+  plain.add<LambdaCallback>({.on_step = first_batch([&](Learner& l) {
+                               expected = copies(l.gradients());
+                             })});
+  plain.fit(1, 0.1);
+  const auto learn = learner();
+  learn->add<LambdaCallback>(
+      {.on_backward_end =
+           first_batch([&](Learner& l) { seen = copies(l.gradients()); }),
+       .on_step = first_batch(
+           [&](Learner& l) { seen_later = copies(l.gradients()); })});
+  learn->fit(1, 0.1);
+  ASSERT_EQ(seen.size(), expected.size());
+  double largest = 0;
+  for (const NamedGradient& g : expected) {
+    largest = std::max(largest, g.gradient.abs().max().item<double>());
+  }
+  for (size_t i = 0; i < seen.size(); ++i) {
+    EXPECT_EQ(seen[i].name, expected[i].name);
+    EXPECT_EQ(seen[i].gradient.scalar_type(), torch::kFloat);
+    EXPECT_TRUE(torch::allclose(
+        seen[i].gradient,
+        expected[i].gradient,
+        0,
+        GetParam().tolerance * largest + 1e-7))
+        << seen[i].name;
+    EXPECT_TRUE(torch::equal(seen[i].gradient, seen_later[i].gradient));
+  }
+}
+
+TEST_P(InEveryPrecision, TheOptimizerStepsWithWhatACallbackWrites) {
+  const auto learn = learner();
+  learn->add<LambdaCallback>({.on_step = [](Learner& l) {
+    for (NamedGradient& g : l.gradients()) g.gradient.zero_();
+  }});
+  learn->set_hyper_parameter(HyperParameter::weight_decay, {0});
+  const Tensors before = parameters_of(*learn);
+  learn->fit(1, 0.1);
+  EXPECT_TRUE(all_equal(parameters_of(*learn), before));
+}
+
+// A callback that reads gradients and then skips the step left the scaler
+// unscaled: the next step used gradients times the loss scale, or threw.
+TEST_P(InEveryPrecision, AStepThatIsSkippedAfterUnscalingLeavesNothingBehind) {
+  const auto weights_after = [](bool reads) {
+    const auto learn = learner();
+    learn->add<LambdaCallback>({.on_step = [reads](Learner& l) {
+      if (reads) l.gradients();
+      if (l.state().batch % 2 == 0) l.state().skip_step = true;
+    }});
+    learn->add<GradientClip>(reads ? 1e6 : 2e6);
+    learn->fit(2, 0.1);
+    return parameters_of(*learn);
+  };
+  EXPECT_TRUE(all_equal(weights_after(true), weights_after(false)));
+}
+
+TEST_P(InEveryPrecision, GradientsThatAreKeptAfterASkipAddUpAsIfUnread) {
+  const auto weights_after = [](bool reads) {
+    const auto learn = learner();
+    learn->add<LambdaCallback>({.on_step = [reads](Learner& l) {
+      if (reads) l.gradients();
+      l.state().skip_step = l.state().skip_zero_grad = l.state().batch % 2 == 0;
+    }});
+    learn->fit(1, 0.1);
+    return parameters_of(*learn);
+  };
+  const Tensors read = weights_after(true), unread = weights_after(false);
+  for (size_t i = 0; i < read.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(
+        read[i].to(torch::kFloat),
+        unread[i].to(torch::kFloat),
+        1e-2,
+        1e-3));
+  }
+}
+
+TEST_P(InEveryPrecision, WhileGradientsAccumulateACallbackReadsCopiesOfThem) {
+  const auto weights_after = [](bool reads) {
+    const auto learn = learner();
+    learn->add<GradientAccumulation>({.batches = 4});
+    learn->add<LambdaCallback>({.on_backward_end = [reads](Learner& l) {
+      if (!reads || !l.state().accumulating) return;
+      for (NamedGradient& g : l.gradients()) {
+        EXPECT_LT(g.gradient.abs().max().item<double>(), 10);
+        g.gradient.zero_();
+      }
+    }});
+    learn->fit(1, 0.1);
+    return parameters_of(*learn);
+  };
+  EXPECT_TRUE(all_equal(weights_after(true), weights_after(false)));
+}
+
+TEST(LoopRules, GradientsOutsideOfAStepAreAnErrorThatSaysWhereToAsk) {
+  Learner learn(point_data(), point_net(), quiet());
+  expect_error<c10::Error>(
+      [&] { learn.gradients(); },
+      {"[Learner::gradients]", "on_backward_end or on_step"});
+  learn.add<LambdaCallback>(
+      {.on_batch_end = [](Learner& l) { l.gradients(); }});
+  expect_error<c10::Error>([&] { learn.fit(1); }, {"[Learner::gradients]"});
+}
+
+// ---- A step is a step ----
+
+TEST(LoopRules, OnStepComesOnlyWhenWeightsMayMove) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<GradientAccumulation>({.batches = 3});
+  int64_t steps = 0, ends = 0, backwards = 0;
+  learn.add<LambdaCallback>(
+      {.on_backward_end = [&](Learner&) { ++backwards; },
+       .on_step =
+           [&](Learner& l) {
+             ++steps;
+             EXPECT_FALSE(l.state().skip_step);
+           },
+       .on_step_end = [&](Learner&) { ++ends; }});
+  learn.fit(1);
+  EXPECT_EQ(backwards, 8);
+  EXPECT_EQ(steps, 3);  // of 3, 3 and 2 batches
+  EXPECT_EQ(ends, 3);
+}
+
+TEST(LoopRules, AnEpochThatIsEndedWithinAWindowDropsItsGradients) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<GradientAccumulation>({.batches = 3});
+  std::vector<double> norms;
+  int64_t steps = 0;
+  learn.add<LambdaCallback>(
+      {.on_backward_begin =
+           [&](Learner& l) {
+             if (l.state().batch != 0) return;
+             double sum = 0;
+             for (const ModelTensor& p : l.model().parameters()) {
+               if (p.tensor.grad().defined()) {
+                 sum += p.tensor.grad().abs().sum().item<double>();
+               }
+             }
+             norms.push_back(sum);
+           },
+       .on_step = [&](Learner&) { ++steps; },
+       .on_batch_end =
+           [](Learner& l) {
+             if (l.state().training && l.state().batch == 3) {
+               l.state().stop_epoch = true;
+             }
+           }});
+  learn.fit(3);
+  EXPECT_EQ(norms, (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(steps, 3);
+}
+
+TEST(LoopRules, AStopComesOnceTheWindowIsComplete) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<GradientAccumulation>({.batches = 3});
+  learn.add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+    if (l.state().training && l.state().batch == 3) l.request_stop();
+  }});
+  learn.fit(2);
+  EXPECT_EQ(learn.state().result, FitResult::interrupted);
+  EXPECT_EQ(learn.state().iteration, 6);
+}
+
+TEST(LoopRules, ACheckpointFallsBetweenSteps) {
+  const TempFolder folder;
+  Learner learn(point_data(), point_net(), quiet({.path = folder.path()}));
+  learn.add<GradientAccumulation>({.batches = 3});
+  learn.add<SaveCheckpoint>(
+      {.folder = "run", .every_epochs = 0, .every_steps = 4, .keep = 0});
+  learn.fit(1);
+  std::vector<std::string> names;
+  for (const auto& step : list_checkpoints(folder / "run")) {
+    names.push_back(step.filename().string());
+  }
+  // Due after 4 and 8 batches, complete after 6 and 8.
+  EXPECT_EQ(names, (std::vector<std::string>{"step_8", "step_6"}));
+}
+
+TEST(LoopRules, AStepWithoutAnyGradientIsNoCleanStep) {
+  const auto weight = torch::ones({2}, torch::requires_grad());
+  optim::SGD sgd({weight}, torch::optim::SGDOptions(0.1));
+  GradScaler scaler({.device = torch::kCPU});
+  scaler.scale(torch::ones({}));
+  expect_error<c10::Error>(
+      [&] { scaler.step_clipped(sgd, 1); },
+      {"step_clipped", "no parameter has a gradient"});
+  EXPECT_EQ(scaler.growth_tracker(), 0);
+}
+
+// ---- Who acts, who watches ----
+
+struct Heard final : Callback {
+  explicit Heard(CallbackRole role) : role_(role) {}
+  void on_train_begin(Learner&) override { ++events; }
+  void on_batch_end(Learner&) override { ++events; }
+  void on_epoch_end(Learner&) override { ++events; }
+  void on_train_end(Learner&) override { ++events; }
+  CallbackRole role() const override { return role_; }
+
+  int events = 0;
+
+ private:
+  CallbackRole role_;
+};
+
+TEST(LoopRules, WhoWatchesHearsNothingOfTrials) {
+  for (const CallbackRole role :
+       {CallbackRole::watches, CallbackRole::writes, CallbackRole::trains}) {
+    Learner learn(point_data(), point_net(), quiet());
+    const auto heard = std::make_shared<Heard>(role);
+    learn.add(heard);
+    learn.lr_find({.num_it = 10});
+    learn.plan();
+    learn.dry_run();
+    EXPECT_EQ(heard->events > 0, role == CallbackRole::trains);
+    heard->events = 0;
+    learn.fit(1);
+    EXPECT_GT(heard->events, 0);
+  }
+}
+
+TEST(LoopRules, ACallbackCanAskForMetricsByNameInEveryEpoch) {
+  Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
+  std::vector<double> seen;
+  learn.add<LambdaCallback>({.on_epoch_end = [&](Learner& l) {
+    EXPECT_EQ(l.state().last_metrics.at(0).name, "accuracy");
+    seen.push_back(l.state()["accuracy"]);
+  }});
+  learn.lr_find({.num_it = 10});
+  learn.plan();
+  learn.dry_run();
+  EXPECT_GE(seen.size(), 3U);
+  for (const double value : seen) EXPECT_TRUE(std::isnan(value));
+  seen.clear();
+  learn.fit(1);
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen[0], learn.validate()["accuracy"]);
+  expect_error<c10::ValueError>(
+      [&] { learn.validate()["acuracy"]; },
+      {"validate()[\"acuracy\"]", "accuracy"});
+  expect_error<c10::ValueError>(
+      [&] { learn.state()["f1"]; },
+      {"state()[\"f1\"]", "accuracy"});
+}
+
+// ---- What has changed is told once ----
+
+TEST(LoopRules, WhatIsPutInFromOutsideIsToldOnce) {
+  const TempFolder folder;
+  Learner learn(point_data(), point_net(), quiet({.path = folder.path()}));
+  int told = 0;
+  learn.add<LambdaCallback>({.on_load = [&](Learner&) { ++told; }});
+  learn.fit(1);
+  EXPECT_EQ(told, 0);
+  learn.save("a");
+  learn.load("a");
+  EXPECT_EQ(told, 1);
+  learn.load_state_dict(learn.state_dict());
+  EXPECT_EQ(told, 2);
+  learn.lr_find({.num_it = 10});  // put back at its end
+  EXPECT_EQ(told, 3);
+  learn.save_checkpoint("run");
+  learn.resume("run");
+  EXPECT_EQ(told, 4);
+}
+
+TEST(LoopRules, EmaForgetsTheAverageOfWeightsThatWereReplacedWithinAFit) {
+  const TempFolder folder;
+  Learner learn(point_data(), point_net(), quiet({.path = folder.path()}));
+  learn.optimizer();
+  learn.save("start");
+  const Tensors start = parameters_of(learn);
+  learn.add<Ema>({.decay = 0.5, .warm_up = false});
+  Tensors average;
+  learn.add<LambdaCallback>(
+      {.on_batch_end =
+           [&](Learner& l) {
+             if (!l.state().training || l.state().batch + 1 < 8) return;
+             l.load("start", {.with_optimizer = false});
+           },
+       .on_eval_end = [&](Learner& l) { average = parameters_of(l); },
+       .order = callback_order::kAverages - 1});
+  learn.fit(1, 0.1);
+  EXPECT_TRUE(all_equal(average, start));
+}
+
+TEST(LoopRules, TheLearnersOwnRateIsThatOfEveryLayerGroup) {
+  Learner learn(point_data(), point_net(), quiet({.lr = 0.02}));
+  learn.split({"3"});
+  learn.fit(1);
+  EXPECT_EQ(learn.learning_rates(), (std::vector<double>{0.02, 0.02}));
+  learn.fit(1, LearningRates::up_to(0.02));
+  EXPECT_DOUBLE_EQ(learn.learning_rates()[0], 0.002);
+}
+
+}  // namespace
+}  // namespace tern::loop_rules_test

@@ -1,0 +1,400 @@
+// The rules that the loop keeps so that no callback has to, on several ranks.
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/distributed.h"
+#include "tern/callbacks/ema.h"
+#include "tern/callbacks/gradient_accumulation.h"
+#include "tern/callbacks/limit_batches.h"
+#include "tern/callbacks/lr_find.h"
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/reduce_lr_on_plateau.h"
+#include "tern/callbacks/save_checkpoint.h"
+#include "tern/callbacks/save_model.h"
+#include "tern/callbacks/swa.h"
+#include "tern/callbacks/terminate_on_nan.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/ranks.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+#include "tern/tests/support/weight_bytes.h"
+
+namespace tern::rules_on_ranks_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+
+const DistributedOptions kQuick = {
+    .group = {.timeout = std::chrono::seconds(30)}};
+
+DataBunch data_of(int64_t batch_size, int64_t train = 256, bool drop = true) {
+  DataBunch data =
+      point_data(train, 101, {.batch_size = batch_size, .workers = 0});
+  DataLoaderOptions options = data.train->options();
+  options.drop_last = drop;
+  data.train = std::make_shared<DataLoader>(data.train->dataset_ptr(), options);
+  return data;
+}
+
+torch::nn::Sequential plain_net() {
+  torch::manual_seed(7);
+  return torch::nn::Sequential(
+      torch::nn::Linear(2, 16),
+      torch::nn::Tanh(),
+      torch::nn::Linear(16, 2));
+}
+
+LearnerOptions with_sgd() {
+  return quiet(
+      {.optimizer = optimizer<optim::SGD>(torch::optim::SGDOptions(0.1)),
+       .metrics = {accuracy()}});
+}
+
+void expect_same_on_all(Learner& learn, const std::string& bytes) {
+  const auto group = learn.find<Distributed>()->group();
+  for (const std::string& other : group->all_gather(bytes)) {
+    EXPECT_TRUE(other == bytes);
+  }
+}
+
+// Keeps the bytes of the weights after each step, where no broadcast has made
+// them equal yet.
+class EachStep final : public Callback {
+ public:
+  void on_batch_end(Learner& learn) override {
+    if (!learn.state().training) return;
+    bytes += bytes_of_parameters(learn);
+    for (const double rate : learn.learning_rates()) {
+      bytes += std::to_string(rate);
+    }
+  }
+  int order() const override { return callback_order::kLast; }
+
+  std::string bytes;
+
+ private:
+  static std::string bytes_of_parameters(Learner& learn) {
+    std::string result;
+    for (const ModelTensor& p : learn.model().parameters()) {
+      const torch::Tensor tensor = p.tensor.detach().contiguous();
+      result.append(
+          static_cast<const char*>(tensor.const_data_ptr()),
+          tensor.nbytes());
+    }
+    return result;
+  }
+};
+
+// Trains on two ranks and expects equal weights and rates after each step.
+void expect_equal_steps(
+    const std::function<void(Learner&, int64_t rank)>& set_up,
+    const std::function<void(Learner&)>& train) {
+  expect_ranks(2, [&](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16, 251, false), point_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    set_up(learn, environment.rank);
+    const auto each = std::make_shared<EachStep>();
+    learn.add(each);
+    train(learn);
+    EXPECT_FALSE(each->bytes.empty());
+    expect_same_on_all(learn, each->bytes);
+  });
+}
+
+// ---- A step is a step ----
+
+TEST(RulesOnRanks, AnUnevenTailOfAnAccumulationWindowIsWeighedOnce) {
+  // 251 samples: 8 batches of 16 on two ranks, the last of 14 and 13; windows
+  // of 3, 3 and 2 batches.
+  expect_ranks(2, [](const LaunchEnvironment&) {
+    Learner alone(data_of(96, 251, false), plain_net(), with_sgd());
+    alone.fit(2, 0.1);
+    Learner learn(data_of(16, 251, false), plain_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    learn.add<GradientAccumulation>({.batches = 3});
+    const auto each = std::make_shared<EachStep>();
+    learn.add(each);
+    learn.fit(2, 0.1);
+    const Tensors a = parameters_of(learn), b = parameters_of(alone);
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
+    }
+    expect_same_on_all(learn, each->bytes);
+  });
+}
+
+TEST(RulesOnRanks, WeightsAreEqualAfterEachStepInEveryPrecision) {
+  const std::vector<std::function<void(Learner&)>> modes = {
+      [](Learner&) {},
+      [](Learner& l) { l.to_fp16({.force_fp16 = true}); },
+      [](Learner& l) { l.to_bf16(); },
+      [](Learner& l) { l.to_amp(); },
+      [](Learner& l) { l.add<GradientAccumulation>({.batches = 3}); },
+      [](Learner& l) { l.add<GradientAccumulation>({.samples = 40}); }};
+  for (const auto& mode : modes) {
+    expect_equal_steps(
+        [&](Learner& learn, int64_t) { mode(learn); },
+        [](Learner& learn) { learn.fit(2, 1e-2); });
+  }
+}
+
+TEST(RulesOnRanks, ACheckpointInAnOpenWindowIsRefusedWithASentence) {
+  const TempFolder folder;
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    Learner learn(data_of(16), plain_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    learn.add<GradientAccumulation>({.batches = 3});
+    learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
+      if (!l.state().accumulating) return;
+      expect_error<c10::Error>(
+          [&] { l.save_checkpoint(folder / "run"); },
+          {"gradients are being accumulated", "state().accumulating"});
+    }});
+    learn.fit(1, 0.1);
+  });
+}
+
+// ---- Decisions are common ----
+
+TEST(RulesOnRanks, AStepThatOneRankSkipsIsSkippedByAll) {
+  for (const bool before_backward : {true, false}) {
+    expect_equal_steps(
+        [&](Learner& learn, int64_t rank) {
+          const LambdaCallbackOptions::Function skip = [rank](Learner& l) {
+            if (l.state().batch % 3 == rank) l.state().skip_step = true;
+          };
+          LambdaCallbackOptions functions;
+          (before_backward ? functions.on_backward_begin : functions.on_step) =
+              skip;
+          learn.add<LambdaCallback>(functions);
+        },
+        [](Learner& learn) { learn.fit(2, 0.1); });
+  }
+}
+
+TEST(RulesOnRanks, ANaNOnOneRankEndsTheFitOnAll) {
+  expect_equal_steps(
+      [](Learner& learn, int64_t rank) {
+        learn.add<TerminateOnNaN>();
+        learn.add<LambdaCallback>({.on_loss_begin = [rank](Learner& l) {
+          if (l.state().training && rank == 1 && l.state().batch == 3) {
+            l.state().outputs[0] = l.state().outputs[0] * NAN;
+          }
+        }});
+      },
+      [](Learner& learn) {
+        learn.fit(2, 0.1);
+        EXPECT_EQ(learn.state().iteration, 4);
+      });
+}
+
+TEST(RulesOnRanks, AStopThatOneRankAsksForEndsAllAtTheSamePlace) {
+  for (const bool epoch_end : {true, false}) {
+    expect_equal_steps(
+        [&](Learner& learn, int64_t rank) {
+          const LambdaCallbackOptions::Function stop = [rank](Learner& l) {
+            if (rank == 1) l.state().stop_training = true;
+          };
+          LambdaCallbackOptions functions;
+          if (epoch_end) {
+            functions.on_epoch_end = stop;
+          } else {
+            functions.on_batch_begin = [stop](Learner& l) {
+              if (l.state().training && l.state().batch == 4) stop(l);
+            };
+          }
+          learn.add<GradientAccumulation>({.batches = 3});
+          learn.add<LambdaCallback>(functions);
+        },
+        [&](Learner& learn) {
+          learn.fit(3, 0.1);
+          EXPECT_EQ(learn.state().iteration, epoch_end ? 8 : 5);
+        });
+  }
+}
+
+TEST(RulesOnRanks, ARateThatOneRankSetsIsThatOfRankZero) {
+  expect_equal_steps(
+      [](Learner& learn, int64_t rank) {
+        learn.add<LambdaCallback>({.on_batch_begin = [rank](Learner& l) {
+          if (!l.state().training) return;
+          l.set_learning_rates(rank == 0 ? 0.05 : 0.5);
+        }});
+      },
+      [](Learner& learn) {
+        learn.fit(1, 0.1);
+        EXPECT_EQ(learn.learning_rates()[0], 0.05);
+      });
+}
+
+// The training loss that is monitored is that of all ranks.
+TEST(RulesOnRanks, APlateauOfTheTrainingLossIsSeenByAllAlike) {
+  expect_equal_steps(
+      [](Learner& learn, int64_t rank) {
+        learn.add<ReduceLROnPlateau>(
+            {.monitor = "train_loss", .min_delta = 0.02, .patience = 1});
+        // The ranks' own losses have other courses.
+        learn.add<LambdaCallback>({.on_loss_begin = [rank](Learner& l) {
+          if (!l.state().training || rank == 0) return;
+          l.state().outputs[0] =
+              l.state().outputs[0] * (1 + 0.2 * l.state().epoch);
+        }});
+      },
+      [](Learner& learn) {
+        learn.fit(6, 0.1);
+        std::string seen;
+        for (const EpochRecord& epoch : learn.recorder().epochs()) {
+          seen += std::to_string(epoch.train_loss) + " ";
+        }
+        expect_same_on_all(learn, seen);
+      });
+}
+
+TEST(RulesOnRanks, LrFindSuggestsTheSameOnAll) {
+  expect_ranks(2, [](const LaunchEnvironment&) {
+    Learner learn(data_of(16), plain_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    const LrFind found = learn.lr_find({.num_it = 40});
+    std::string text = std::to_string(found.valley.value_or(0));
+    for (const double loss : found.losses) text += std::to_string(loss) + " ";
+    expect_same_on_all(learn, text);
+  });
+}
+
+// ---- The start is common ----
+
+TEST(RulesOnRanks, ACheckpointThatOnlyOneRankFindsIsRefused) {
+  const TempFolder folder;
+  const auto make = [&] {
+    auto learn = std::make_unique<Learner>(
+        data_of(16),
+        plain_net(),
+        quiet({.path = folder.path()}));
+    learn->to_distributed(kQuick);
+    return learn;
+  };
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto learn = make();
+    learn->add<SaveCheckpoint>({.folder = "run"}).fit(1, 1e-2);
+  });
+  expect_ranks(2, [&](const LaunchEnvironment& environment) {
+    const auto learn = make();
+    if (environment.rank == 1) learn->resume("run");
+    expect_error<DistributedError>(
+        [&] { learn->fit(2, 1e-2); },
+        {"checkpoint to go on from", "none", "step 8 of run"});
+  });
+}
+
+TEST(RulesOnRanks, WeightsThatDifferBeforeTheFirstStepAreRefused) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), plain_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    // After the weights of rank 0 were sent.
+    learn.add<LambdaCallback>(
+        {.on_train_begin =
+             [&](Learner& l) {
+               const torch::NoGradGuard no_grad;
+               l.model().parameters()[0].tensor.mul_(1 + environment.rank);
+             },
+         .order = callback_order::kLast + 1});
+    expect_error<DistributedError>(
+        [&] { learn.fit(1, 0.1); },
+        {"hash of the weights"});
+  });
+}
+
+// ---- A pass without training is local ----
+
+TEST(RulesOnRanks, OneRankMayPredictAlone) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), point_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    learn.add<LambdaCallback>({.on_epoch_end = [&](Learner& l) {
+      if (environment.rank != 1) return;
+      EXPECT_EQ(l.get_preds().preds.size(0), 101);
+      l.predict(torch::zeros({2}));
+      l.validate();
+    }});
+    learn.fit(2, 0.1);
+    expect_same_on_all(learn, bytes_of(learn));
+    if (environment.rank == 0) learn.validate();
+  });
+}
+
+TEST(RulesOnRanks, ValidateOnTrainingDataSeesAllOfIt) {
+  expect_ranks(2, [](const LaunchEnvironment&) {
+    Learner alone(data_of(16, 251, false), plain_net(), with_sgd());
+    const Validation expected = alone.validate(Split::train);
+    Learner learn(data_of(16, 251, false), plain_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    const Validation actual = learn.validate(Split::train);
+    EXPECT_EQ(actual.loss, expected.loss);
+    EXPECT_EQ(actual["accuracy"], expected["accuracy"]);
+  });
+}
+
+TEST(RulesOnRanks, SwaRenewsTheStatisticsOfBatchNorm) {
+  expect_ranks(2, [](const LaunchEnvironment&) {
+    Learner learn(data_of(16), point_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    learn.add<Swa>({.start = 0.5}).fit(2, 0.1);
+    // Plain means over the batches of one pass.
+    for (const ModelTensor& b : learn.model().buffers()) {
+      if (b.name.ends_with("num_batches_tracked")) {
+        EXPECT_EQ(b.tensor.item<int64_t>(), 16);
+      }
+    }
+    expect_same_on_all(learn, bytes_of(learn));
+  });
+}
+
+TEST(RulesOnRanks, LimitsOfAnEpochCountTheBatchesOfARank) {
+  expect_ranks(2, [](const LaunchEnvironment&) {
+    Learner learn(data_of(16), plain_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    learn.dry_run();
+    EXPECT_EQ(learn.state().iteration, 0);
+    learn.fit(
+        2,
+        0.1,
+        {std::make_shared<LimitBatches>(
+            LimitBatches::Options{.train = 3, .valid = 1})});
+    EXPECT_EQ(learn.state().iteration, 6);
+    learn.fit(2, 0.1, {std::make_shared<OverfitBatches>(2)});
+    EXPECT_EQ(learn.state().iteration, 10);
+    expect_same_on_all(learn, bytes_of(learn));
+  });
+}
+
+// ---- What has changed is told once ----
+
+TEST(RulesOnRanks, EmaIsEqualOnAllRanksInASecondFit) {
+  const TempFolder folder;
+  for (const bool saves : {false, true}) {
+    expect_ranks(2, [&](const LaunchEnvironment&) {
+      Learner learn(
+          data_of(16),
+          point_net(),
+          quiet({.metrics = {accuracy()}, .path = folder.path()}));
+      learn.to_distributed(kQuick);
+      learn.add<Ema>({.decay = 0.9});
+      if (saves) learn.add<SaveModel>();
+      const auto each = std::make_shared<EachStep>();
+      learn.add(each);
+      learn.fit(2, 1e-2).fit(2, 1e-2);
+      expect_same_on_all(learn, each->bytes);
+      expect_same_on_all(learn, bytes_of(learn));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tern::rules_on_ranks_test
