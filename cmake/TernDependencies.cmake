@@ -12,6 +12,13 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 else()
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+  # And across clones. CMake's own flags have absolute paths that ccache does
+  # not see behind -Xclang, and a precompiled header names its files by their
+  # absolute paths: here those below -isysroot, which means nothing else for
+  # Linux, are relative. tern_precompiled_header has the folder of cmake_pch.hxx.
+  set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -isysroot ${PROJECT_SOURCE_DIR} -relocatable-pch
+    -Xclang -emit-pch -Xclang -include -Xclang cmake_pch.hxx -x c++-header)
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -isysroot ${PROJECT_SOURCE_DIR} -include-pch <PCH_FILE>)
 endif()
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)

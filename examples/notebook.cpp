@@ -10,6 +10,10 @@
 #include <tern/data/formats/file_io.h>
 #include <tern/learner/html_text.h>
 
+namespace tern {
+extern const char* const kExamplesFolder;  // in a file that CMake writes
+}
+
 namespace tern::examples {
 
 namespace {
@@ -33,7 +37,7 @@ fs::path source_file(const char* compiled_as) {
   const std::string path = compiled_as;
   const std::string folder = "examples/";
   const size_t at = path.rfind(folder);
-  return fs::path(TERN_EXAMPLES_FOLDER) /
+  return fs::path(kExamplesFolder) /
          (at == std::string::npos ? path : path.substr(at + folder.size()));
 }
 

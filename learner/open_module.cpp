@@ -11,6 +11,10 @@
 
 namespace tern {
 
+// Folders, in files that CMake writes.
+extern const char* const kModulesBuilt;
+extern const char* const kModulesInstalled;
+
 void* open_module(
     const char* library,
     const char* named_by,
@@ -23,8 +27,8 @@ void* open_module(
   } else {
     places = {
         name,
-        TERN_MODULES_BUILT "/" + name,
-        TERN_MODULES_INSTALLED "/" + name};
+        kModulesBuilt + ("/" + name),
+        kModulesInstalled + ("/" + name)};
   }
   std::vector<std::string> reasons;
   for (const std::string& place : places) {

@@ -2,15 +2,13 @@
 if(TERN_TESTS AND TARGET tern_convert)
   tern_test(tools/convert)
   add_dependencies(tools_convert_test tern_convert)
-  target_compile_definitions(tools_convert_test PRIVATE
-    TERN_CONVERT="$<TARGET_FILE:tern_convert>")
+  tern_path_constant(tools_convert_test kTernConvert $<TARGET_FILE:tern_convert>)
 endif()
 
 if(TERN_TESTS AND TARGET tern_shard)
   tern_test(tools/shard LIBRARIES tern_vision opencv_imgcodecs)
   add_dependencies(tools_shard_test tern_shard)
-  target_compile_definitions(tools_shard_test PRIVATE
-    TERN_SHARD="$<TARGET_FILE:tern_shard>")
+  tern_path_constant(tools_shard_test kTernShard $<TARGET_FILE:tern_shard>)
 endif()
 
 add_test(NAME layering
@@ -19,6 +17,17 @@ add_test(NAME layering
 # ./dev by itself: what it says, and what it makes of a set-up that failed.
 add_test(NAME dev COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/tools/dev_test.sh)
 set_tests_properties(dev PROPERTIES TIMEOUT 300)
+
+# Nobody builds it: it tells editors how to compile what this build leaves out.
+add_library(tern_left_out_files OBJECT EXCLUDE_FROM_ALL fuzz/main.cpp install/images.cpp install/line.cpp)
+if(TERN_DISTRIBUTED)
+  target_sources(tern_left_out_files PRIVATE ../callbacks/without_distributed.cpp)
+endif()
+target_link_libraries(tern_left_out_files PRIVATE tern tern_warnings $<TARGET_NAME_IF_EXISTS:tern_vision>)
+if(CMAKE_EXPORT_COMPILE_COMMANDS AND TERN_VISION AND TERN_EXAMPLES AND TARGET tern_nccl AND json)
+  add_test(NAME compile_commands COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}
+    -DBUILD=${CMAKE_BINARY_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/compile_commands.cmake)
+endif()
 
 if(TERN_SANITIZE)
   set(sanitize_flags -fsanitize=${TERN_SANITIZE})

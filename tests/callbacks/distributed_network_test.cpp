@@ -18,6 +18,7 @@
 #include "tern/callbacks/distributed.h"
 #include "tern/tests/support/own_time.h"
 #include "tern/tests/support/ranks.h"
+#include "tern/tests/support/tests_folder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::distributed_network_test {
@@ -53,7 +54,7 @@ class Network {
   static bool run(const std::string& command) {
     const auto line = fmt::format(
         "{}/support/network.sh {} >/dev/null 2>&1",
-        TERN_TESTS_FOLDER,
+        kTestsFolder,
         command);
     return std::system(line.c_str()) == 0;
   }

@@ -14,6 +14,7 @@
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tests_folder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::lr_find_test {
@@ -145,7 +146,7 @@ TEST(LrFind, RestoresAfterAnExceptionToo) {
 // Written by lr_find_fixture.py: fastai's own functions on these losses.
 TEST(LrFind, SuggestsWhatFastaiSuggests) {
   const auto fixture = nlohmann::json::parse(
-      std::ifstream(TERN_TESTS_FOLDER "/callbacks/lr_find_fixture.json"));
+      std::ifstream(in_tests_folder("callbacks/lr_find_fixture.json")));
   for (const auto& c : fixture["cases"]) {
     const auto losses = c["losses"].get<std::vector<double>>();
     Learner learn(

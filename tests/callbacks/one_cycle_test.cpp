@@ -10,6 +10,7 @@
 #include "tern/learner/optim/hyper_parameters.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tests_folder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::one_cycle_test {
@@ -21,7 +22,7 @@ using nlohmann::json;
 // Written by one_cycle_fixture.py with fastai.
 const json& fixture() {
   static const json fixture = json::parse(
-      std::ifstream(TERN_TESTS_FOLDER "/callbacks/one_cycle_fixture.json"));
+      std::ifstream(in_tests_folder("callbacks/one_cycle_fixture.json")));
   return fixture;
 }
 

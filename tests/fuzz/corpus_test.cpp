@@ -6,6 +6,7 @@
 
 #include "tern/data/formats/file_io.h"
 #include "tern/tests/fuzz/targets.h"
+#include "tern/tests/support/tests_folder.h"
 
 namespace tern::corpus_test {
 namespace {
@@ -18,8 +19,8 @@ TEST(Corpus, WhatFuzzingFoundStaysHandled) {
   for (const fuzz::Target& target : fuzz::targets()) {
     names.emplace(target.name);
     int files = 0;
-    for (const auto& entry : fs::directory_iterator(
-             fs::path(TERN_TESTS_FOLDER "/fuzz/corpus") / target.name)) {
+    for (const auto& entry :
+         fs::directory_iterator(in_tests_folder("fuzz/corpus") / target.name)) {
       SCOPED_TRACE(entry.path());
       target.run(read_file(entry.path()));
       ++files;
@@ -27,7 +28,7 @@ TEST(Corpus, WhatFuzzingFoundStaysHandled) {
     EXPECT_GT(files, 0) << target.name;
   }
   for (const auto& entry :
-       fs::directory_iterator(TERN_TESTS_FOLDER "/fuzz/corpus")) {
+       fs::directory_iterator(in_tests_folder("fuzz/corpus"))) {
     EXPECT_TRUE(names.count(entry.path().filename())) << entry.path();
   }
 }

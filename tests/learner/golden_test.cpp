@@ -10,6 +10,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/checkpoint.h"
+#include "tern/tests/support/tests_folder.h"
 
 namespace tern::golden_test {
 namespace {
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 TEST(Golden, CheckpointsOfEveryVersionAreRead) {
   int count = 0;
   for (const auto& entry :
-       fs::directory_iterator(TERN_TESTS_FOLDER "/learner/golden")) {
+       fs::directory_iterator(in_tests_folder("learner/golden"))) {
     SCOPED_TRACE(entry.path());
     std::vector<std::string> problems;
     const Checkpoint checkpoint = read_checkpoint(entry.path(), problems);

@@ -11,6 +11,7 @@
 #include <torch/nn/functional/conv.h>
 #include <torch/nn/functional/linear.h>
 
+#include "tern/tests/support/tests_folder.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::test {
@@ -44,8 +45,7 @@ nlohmann::json load_fixture(const std::string& name) {
   at::set_num_threads(1);
   const char* folder = std::getenv("TERN_PARITY");
   const std::string path =
-      std::string(folder ? folder : TERN_TESTS_FOLDER "/parity/fixtures") +
-      "/" + name + ".json";
+      (folder ? folder : in_tests_folder("parity/fixtures")) / (name + ".json");
   std::ifstream file(path);
   if (!file) throw std::runtime_error(path + " cannot be read");
   return nlohmann::json::parse(file);

@@ -15,6 +15,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/state_dicts.h"
 #include "tern/tests/support/test_data.h"
+#include "tern/tests/support/tests_folder.h"
 
 namespace tern::weight_files_test {
 namespace {
@@ -30,14 +31,11 @@ using test::without;
 fs::path file(const std::string& name) {
   const char* live = std::getenv("TERN_WEIGHT_FILES");
   const fs::path path =
-      fs::path(
-          live != nullptr ? live
-                          : TERN_TESTS_FOLDER "/parity/fixtures/weights") /
+      (live != nullptr ? live : in_tests_folder("parity/fixtures/weights")) /
       name;
   // No `safetensors` beside this torch: the stored file stands in.
-  return fs::exists(path)
-             ? path
-             : fs::path(TERN_TESTS_FOLDER "/parity/fixtures/weights") / name;
+  return fs::exists(path) ? path
+                          : in_tests_folder("parity/fixtures/weights") / name;
 }
 
 TEST(WeightFiles, ReadsEveryTypeInEveryFormatThatTorchSaves) {

@@ -10,6 +10,10 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
 
+namespace tern {
+extern const char* const kTernConvert;  // a path, in a file that CMake writes
+}
+
 namespace tern::convert_test {
 namespace {
 
@@ -20,7 +24,7 @@ using Result = ProgramResult;
 
 // Runs tern-convert with these arguments.
 Result convert(const std::string& arguments) {
-  return run_program(TERN_CONVERT " " + arguments);
+  return run_program(kTernConvert + (" " + arguments));
 }
 
 bool says(const Result& result, const std::string& words) {

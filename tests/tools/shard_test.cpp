@@ -8,11 +8,15 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
 
+namespace tern {
+extern const char* const kTernShard;  // a path, in a file that CMake writes
+}
+
 namespace tern::shard_tool_test {
 namespace {
 
 ProgramResult shard(const std::string& arguments) {
-  return run_program(TERN_SHARD " " + arguments);
+  return run_program(kTernShard + (" " + arguments));
 }
 
 TEST(Shard, WritesVerifiesAndLists) {

@@ -9,6 +9,7 @@
 #include <torch/nn/modules/conv.h>
 
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tests_folder.h"
 #include "tern/tests/vision/shades.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/models/resnet.h"
@@ -63,7 +64,7 @@ Learner learner_with(Model model) {
 TEST(GradCam, EqualsPythons) {
   const char* live = std::getenv("TERN_GRAD_CAM");
   const auto fixture = nlohmann::json::parse(std::ifstream(
-      live ? live : TERN_TESTS_FOLDER "/vision/grad_cam_fixture.json"));
+      live ? live : in_tests_folder("vision/grad_cam_fixture.json")));
   Learner learn = learner_with(net());
   for (const auto& c : fixture["cases"]) {
     const GradCam cam = grad_cam(

@@ -21,6 +21,7 @@
 #include "tern/learner/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tests_folder.h"
 #include "tern/tests/support/tiny.h"
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/image_data_bunch.h"
@@ -474,7 +475,7 @@ TEST_F(PredictorTest, RefusesWhatIsNoWholeExportedModel) {
 /// A file of every version of the format stays readable; golden/write.py made
 /// it, and PyTorch gave the answer.
 TEST_F(PredictorTest, ReadsExportedModelsOfEveryVersion) {
-  const fs::path golden = TERN_TESTS_FOLDER "/vision/golden";
+  const fs::path golden = in_tests_folder("vision/golden");
   const torch::Tensor input = torch::linspace(-1, 1, 3 * 256).view({3, 16, 16});
   for (const std::string version : {"1"}) {
     const Predictor predictor =

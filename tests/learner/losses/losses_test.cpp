@@ -8,6 +8,7 @@
 #include "tern/learner/losses/focal.h"
 #include "tern/learner/losses/label_smoothing.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tests_folder.h"
 
 namespace tern::losses_test {
 namespace {
@@ -31,7 +32,7 @@ Loss loss_of(const std::string& name, const torch::Tensor& weight) {
 // Written by losses_fixture.py.
 TEST(Losses, AreFastais) {
   const auto fixture = nlohmann::json::parse(
-      std::ifstream(TERN_TESTS_FOLDER "/learner/losses/losses_fixture.json"));
+      std::ifstream(in_tests_folder("learner/losses/losses_fixture.json")));
   const torch::Tensor weight = tensor_of(fixture["weight"], {-1});
   for (const auto& c : fixture["cases"]) {
     const auto shape = c["shape"].get<std::vector<int64_t>>();

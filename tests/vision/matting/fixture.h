@@ -9,13 +9,15 @@
 
 #include <torch/types.h>
 
+#include "tern/tests/support/tests_folder.h"
+
 namespace tern::testing_support {
 
 inline nlohmann::json matting_fixture() {
   const char* live = std::getenv("TERN_MATTING_LOSS");
   return nlohmann::json::parse(std::ifstream(
       live ? live
-           : TERN_TESTS_FOLDER "/vision/matting/matting_loss_fixture.json"));
+           : in_tests_folder("vision/matting/matting_loss_fixture.json")));
 }
 
 /// Numbers in 0..1, as the program's `wave`.

@@ -10,13 +10,14 @@
 #include <torch/types.h>
 
 #include "tern/learner/model.h"
+#include "tern/tests/support/tests_folder.h"
 
 namespace tern {
 
 /// What fixture.py wrote about a network of torchvision or fastai.
 inline const nlohmann::json& model_fixture(const std::string& name) {
   static const auto fixture = nlohmann::json::parse(
-      std::ifstream(TERN_TESTS_FOLDER "/vision/models/fixture.json"));
+      std::ifstream(in_tests_folder("vision/models/fixture.json")));
   return fixture["models"][name];
 }
 

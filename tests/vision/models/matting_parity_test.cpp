@@ -10,6 +10,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/tests/support/tests_folder.h"
 #include "tern/tests/support/tolerance.h"
 #include "tern/vision/models/matting_base.h"
 #include "tern/vision/models/matting_refine.h"
@@ -23,7 +24,7 @@ using torch::Tensor;
 const json& fixture() {
   const char* live = std::getenv("TERN_MATTING");
   static const auto fixture = json::parse(std::ifstream(
-      live ? live : TERN_TESTS_FOLDER "/vision/models/matting_fixture.json"));
+      live ? live : in_tests_folder("vision/models/matting_fixture.json")));
   return fixture;
 }
 
