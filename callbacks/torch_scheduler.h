@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
@@ -35,7 +36,8 @@ class TorchScheduler final : public Callback, public SetsLearningRate {
     bool per_batch = false;
   };
 
-  explicit TorchScheduler(Factory factory) : TorchScheduler(factory, {}) {}
+  explicit TorchScheduler(Factory factory)
+      : TorchScheduler(std::move(factory), {}) {}
   TorchScheduler(Factory factory, Options options);
   ~TorchScheduler() override;
 
