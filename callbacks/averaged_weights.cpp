@@ -89,7 +89,7 @@ void AveragedWeights::move_towards_weights(const torch::Tensor& share) {
     weights.push_back(t.to(torch::kFloat));
   }
   if (share.is_cpu()) {
-    at::_foreach_lerp_(averages_, weights, share.item<double>());
+    at::_foreach_lerp_(averages_, weights, *share.const_data_ptr<double>());
     return;
   }
   Tensors moves = at::_foreach_sub(weights, averages_);

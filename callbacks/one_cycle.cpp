@@ -91,6 +91,19 @@ cycle_lengths(int64_t cycles, int64_t cycle_epochs, int64_t cycle_mult) {
   return lengths;
 }
 
+void check_given_once(
+    const char* call,
+    const char* name,
+    const LearningRates& in_options) {
+  TORCH_CHECK_VALUE(
+      in_options.empty(),
+      fmt::format(
+          "[Learner::{}] the rates were given twice, as an argument and as "
+          "options.{}; leave one of them out.",
+          call,
+          name));
+}
+
 Callbacks scheduler(std::vector<ParamScheduler::Scheduled> scheduled) {
   return {std::make_shared<ParamScheduler>(std::move(scheduled))};
 }
@@ -98,16 +111,26 @@ Callbacks scheduler(std::vector<ParamScheduler::Scheduled> scheduled) {
 }  // namespace
 
 Learner& Learner::fit_one_cycle(int64_t epochs, LearningRates max_lr) {
-  return fit_one_cycle(epochs, std::move(max_lr), OneCycleOptions{});
+  return fit_one_cycle(epochs, {.max_lr = std::move(max_lr)});
 }
 
 Learner& Learner::fit_one_cycle(
     int64_t epochs,
     LearningRates max_lr,
     const OneCycleOptions& options) {
+  check_given_once("fit_one_cycle", "max_lr", options.max_lr);
+  OneCycleOptions all = options;
+  all.max_lr = std::move(max_lr);
+  return fit_one_cycle(epochs, all);
+}
+
+Learner& Learner::fit_one_cycle(
+    int64_t epochs,
+    const OneCycleOptions& options) {
   check_positive("fit_one_cycle", "div", options.div);
   check_positive("fit_one_cycle", "div_final", options.div_final);
   check_part("fit_one_cycle", options.pct_start);
+  const LearningRates& max_lr = options.max_lr;
   const std::vector<double> rates = max_lr.resolve(layer_groups(), options_.lr);
   const auto one_cycle = [=, moves_momentum = has_momentum()](int64_t batches) {
     const double part = options.whole_steps
@@ -150,26 +173,34 @@ Learner& Learner::fine_tune(int64_t epochs, const FineTuneOptions& options) {
   freeze();
   fit_one_cycle(
       options.freeze_epochs,
-      LearningRates::up_to(options.base_lr),
-      {.pct_start = 0.99});
+      {.max_lr = LearningRates::up_to(options.base_lr), .pct_start = 0.99});
   // A stop that was asked for means all of it.
   if (state_.result == FitResult::interrupted) return *this;
   unfreeze();
   const double base = options.base_lr / 2;
   return fit_one_cycle(
       epochs,
-      {base / options.lr_mult, base},
-      {.div = options.div, .pct_start = options.pct_start});
+      {.max_lr = {base / options.lr_mult, base},
+       .div = options.div,
+       .pct_start = options.pct_start});
 }
 
 Learner& Learner::fit_flat_cos(int64_t epochs, LearningRates lr) {
-  return fit_flat_cos(epochs, std::move(lr), FlatCosOptions{});
+  return fit_flat_cos(epochs, {.lr = std::move(lr)});
 }
 
 Learner& Learner::fit_flat_cos(
     int64_t epochs,
     LearningRates lr,
     const FlatCosOptions& options) {
+  check_given_once("fit_flat_cos", "lr", options.lr);
+  FlatCosOptions all = options;
+  all.lr = std::move(lr);
+  return fit_flat_cos(epochs, all);
+}
+
+Learner& Learner::fit_flat_cos(int64_t epochs, const FlatCosOptions& options) {
+  const LearningRates& lr = options.lr;
   check_positive("fit_flat_cos", "div_final", options.div_final);
   check_part("fit_flat_cos", options.pct_start);
   const std::vector<double> rates = lr.resolve(layer_groups(), options_.lr);
@@ -185,7 +216,7 @@ Learner& Learner::fit_flat_cos(
 
 Learner&
 Learner::fit_sgdr(int64_t cycles, int64_t cycle_epochs, LearningRates max_lr) {
-  return fit_sgdr(cycles, cycle_epochs, std::move(max_lr), SgdrOptions{});
+  return fit_sgdr(cycles, cycle_epochs, {.max_lr = std::move(max_lr)});
 }
 
 Learner& Learner::fit_sgdr(
@@ -193,6 +224,17 @@ Learner& Learner::fit_sgdr(
     int64_t cycle_epochs,
     LearningRates max_lr,
     const SgdrOptions& options) {
+  check_given_once("fit_sgdr", "max_lr", options.max_lr);
+  SgdrOptions all = options;
+  all.max_lr = std::move(max_lr);
+  return fit_sgdr(cycles, cycle_epochs, all);
+}
+
+Learner& Learner::fit_sgdr(
+    int64_t cycles,
+    int64_t cycle_epochs,
+    const SgdrOptions& options) {
+  const LearningRates& max_lr = options.max_lr;
   TORCH_CHECK_VALUE(
       cycles >= 1 && cycle_epochs >= 1 && options.cycle_mult >= 1,
       fmt::format(

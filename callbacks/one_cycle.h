@@ -3,14 +3,27 @@
 #include <array>
 #include <cstdint>
 
+#include "tern/learner/learning_rates.h"
+
 namespace tern {
+
+/// First in options that a call takes in the place of learning rates: they have
+/// to name their fields, so that `{1e-5, 1e-3}` goes on meaning two rates.
+struct NamedFieldsOnly {
+  explicit constexpr NamedFieldsOnly() = default;
+};
 
 /// Options of `Learner::fit_one_cycle`; the defaults are fastai v2's.
 ///
 /// The rate goes on a cosine from max_lr / div up to max_lr in the first
 /// `pct_start` of the training, and down to max_lr / div_final in the rest; the
 /// momentum goes the other way (Smith, "Super-Convergence", 2017).
+///
+///   learn.fit_one_cycle(5, {.max_lr = 1e-2, .pct_start = 0.3});
 struct OneCycleOptions {
+  NamedFieldsOnly named_fields_only = NamedFieldsOnly();
+  /// Unset: the Learner's own.
+  LearningRates max_lr = {};
   double div = 25;
   double div_final = 1e5;
   double pct_start = 0.25;
@@ -37,6 +50,8 @@ struct FineTuneOptions {
 
 /// Options of `Learner::fit_flat_cos`; fastai v2's defaults.
 struct FlatCosOptions {
+  NamedFieldsOnly named_fields_only = NamedFieldsOnly();
+  LearningRates lr = {};
   double div_final = 1e5;
   /// The rate stays flat for this part of the training.
   double pct_start = 0.75;
@@ -45,6 +60,8 @@ struct FlatCosOptions {
 /// Options of `Learner::fit_sgdr`: warm restarts (Loshchilov and Hutter,
 /// "SGDR", 2016).
 struct SgdrOptions {
+  NamedFieldsOnly named_fields_only = NamedFieldsOnly();
+  LearningRates max_lr = {};
   /// Each cycle is so many times longer than the one before.
   int64_t cycle_mult = 2;
 };

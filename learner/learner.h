@@ -140,6 +140,7 @@ class Learner {
   Learner& fit(int64_t epochs, LearningRates lr = {}, Callbacks extra = {});
   /// Trains with a schedule; callbacks/one_cycle.h has the options.
   Learner& fit_one_cycle(int64_t epochs, LearningRates max_lr = {});
+  Learner& fit_one_cycle(int64_t epochs, const OneCycleOptions& options);
   Learner& fit_one_cycle(
       int64_t epochs,
       LearningRates max_lr,
@@ -149,11 +150,14 @@ class Learner {
   Learner& fine_tune(int64_t epochs, const FineTuneOptions& options);
   /// A flat rate, then half a cosine down.
   Learner& fit_flat_cos(int64_t epochs, LearningRates lr = {});
+  Learner& fit_flat_cos(int64_t epochs, const FlatCosOptions& options);
   Learner&
   fit_flat_cos(int64_t epochs, LearningRates lr, const FlatCosOptions& options);
   /// Cosines down to 0 with warm restarts; the first takes `cycle_epochs`.
   Learner&
   fit_sgdr(int64_t cycles, int64_t cycle_epochs, LearningRates max_lr = {});
+  Learner&
+  fit_sgdr(int64_t cycles, int64_t cycle_epochs, const SgdrOptions& options);
   Learner& fit_sgdr(
       int64_t cycles,
       int64_t cycle_epochs,

@@ -1,38 +1,64 @@
 #include "tern/learner/snapshot.h"
 
+#include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include <torch/serialize.h>
+#include <torch/utils.h>
 
-#include "tern/learner/master_weights.h"
 #include "tern/learner/resume.h"
 #include "tern/learner/training_state.h"
 
 namespace tern {
 
+namespace {
+
+StateDict copies(const StateDict& state) {
+  StateDict result;
+  for (const auto& entry : state) {
+    result.insert(entry.key(), entry.value().detach().clone());
+  }
+  return result;
+}
+
+}  // namespace
+
 LearnerSnapshot::LearnerSnapshot(Learner& learner)
     : learner_(learner),
-      recorder_(learner.recorder()),
+      had_optimizer_(learner.has_optimizer()),
       state_(learner.state()),
-      epochs_begun_(learner.epochs_begun_),
-      fits_done_(learner.fits_done_),
       fit_settings_(learner.fit_settings_),
       resume_(std::move(learner.resume_)) {
-  for (const ModelTensor& p : learner.model_.parameters()) keep(p.tensor);
-  for (const ModelTensor& b : learner.model_.buffers()) keep(b.tensor);
-  if (learner.masters_) {
-    for (const torch::Tensor& m : learner.masters_->masters()) keep(m);
+  for (const StatePart& part : TrainingState::parts(learner)) {
+    if (part.name != "optimizer") {
+      parts_.emplace_back(part.name, copies(part.capture()));
+    } else if (had_optimizer_) {
+      keep_optimizer(part);
+    }
   }
-  if (learner.optimizer_) {
+}
+
+// The state of an optimizer that no checkpoint could hold is kept as LibTorch
+// writes it.
+void LearnerSnapshot::keep_optimizer(const StatePart& part) {
+  try {
+    parts_.emplace_back(part.name, copies(part.capture()));
+  } catch (const c10::NotImplementedError&) {
     std::ostringstream bytes;
-    torch::save(*learner.optimizer_, bytes);
-    optimizer_ = bytes.str();
+    torch::save(learner_.optimizer(), bytes);
+    optimizer_bytes_ = bytes.str();
   }
-  for (auto& [name, generator] : default_generators()) {
-    generators_.emplace_back(generator, generator.get_state());
-  }
-  for (const auto& callback : learner.callbacks_) {
-    callbacks_.emplace_back(callback, callback->state_dict());
+}
+
+void LearnerSnapshot::put_optimizer_back() {
+  if (!had_optimizer_) {
+    learner_.optimizer_.reset();
+  } else if (!optimizer_bytes_.empty()) {
+    std::istringstream bytes(optimizer_bytes_);
+    // Loading leaves alone what was not saved.
+    learner_.optimizer().state().clear();
+    torch::load(learner_.optimizer(), bytes);
   }
 }
 
@@ -40,30 +66,25 @@ LearnerSnapshot::~LearnerSnapshot() {
   if (resume_) learner_.resume_ = std::move(resume_);
 }
 
-void LearnerSnapshot::keep(const torch::Tensor& tensor) {
-  tensors_.push_back({tensor, tensor.detach().clone()});
-}
-
 void LearnerSnapshot::restore() {
   const torch::NoGradGuard no_grad;
-  for (const Saved& saved : tensors_) saved.tensor.copy_(saved.copy);
-  if (optimizer_.empty()) {
-    learner_.optimizer_.reset();
-  } else {
-    std::istringstream bytes(optimizer_);
-    // Loading leaves alone what was not saved.
-    learner_.optimizer_->state().clear();
-    torch::load(*learner_.optimizer_, bytes);
+  put_optimizer_back();
+  bool is_told = false;
+  for (const StatePart& part : TrainingState::parts(learner_)) {
+    // Before callbacks get back what they had made from the weights.
+    const bool is_of_model = part.name == "model" || part.name == "optimizer";
+    if (!is_of_model && !std::exchange(is_told, true)) {
+      learner_.state_was_replaced();
+    }
+    const auto saved =
+        std::find_if(parts_.begin(), parts_.end(), [&](const auto& entry) {
+          return entry.first == part.name;
+        });
+    if (saved == parts_.end() || saved->second.is_empty()) continue;
+    part.restore(saved->second);
   }
-  for (auto& [generator, state] : generators_) generator.set_state(state);
-  learner_.state_was_replaced();
-  for (auto& [callback, state] : callbacks_) {
-    if (!state.is_empty()) callback->load_state_dict(state);
-  }
-  learner_.recorder() = recorder_;
   learner_.state_ = state_;
-  learner_.epochs_begun_ = epochs_begun_;
-  learner_.fits_done_ = fits_done_;
+  learner_.first_batch_ = 0;
   learner_.fit_settings_ = fit_settings_;
 }
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/types.h>
@@ -11,10 +12,10 @@
 
 namespace tern {
 
-/// All that training changes in a Learner, copied to memory, and put back bit
-/// for bit: weights, masters, buffers, the optimizer, LibTorch's random
-/// numbers, the place in the data's order, the Recorder and the callbacks'
-/// states.
+struct StatePart;
+
+/// All that training changes in a Learner (TrainingState::parts), copied where
+/// it lies, and put back bit for bit.
 class LearnerSnapshot {
  public:
   explicit LearnerSnapshot(Learner& learner);
@@ -23,19 +24,15 @@ class LearnerSnapshot {
   void restore();
 
  private:
-  struct Saved {
-    torch::Tensor tensor, copy;
-  };
-  void keep(const torch::Tensor& tensor);
+  void keep_optimizer(const StatePart& part);
+  void put_optimizer_back();
 
   Learner& learner_;
-  std::vector<Saved> tensors_;
-  std::string optimizer_;  // empty: there was none
-  std::vector<std::pair<at::Generator, torch::Tensor>> generators_;
-  std::vector<std::pair<CallbackHandle, StateDict>> callbacks_;
-  Recorder recorder_;
+  std::vector<std::pair<std::string, StateDict>> parts_;
+  bool had_optimizer_;
+  std::string optimizer_bytes_;  // of one that has no part
+  // What a fit sets anew, and no checkpoint needs.
   TrainState state_;
-  int64_t epochs_begun_, fits_done_;
   std::map<std::string, std::string> fit_settings_;
   // Out of the Learner meanwhile: it is for the fits that count.
   std::unique_ptr<ResumePlan> resume_;

@@ -36,6 +36,11 @@ int64_t integer(const StateDict& state, const std::string& name) {
   return value->item<int64_t>();
 }
 
+// Checkpoints of Tern before 0.3 have none.
+int64_t integer_or_0(const StateDict& state, const std::string& name) {
+  return state.contains(name) ? integer(state, name) : 0;
+}
+
 torch::Tensor on_cpu(const torch::Tensor& tensor) {
   return tensor.detach().to(
       tensor.options().device(torch::kCPU),
@@ -43,8 +48,9 @@ torch::Tensor on_cpu(const torch::Tensor& tensor) {
       /*copy=*/true);
 }
 
-// What the entries under "prefix/" are without it.
+// What the entries under "prefix/" are without it; all of them under "".
 StateDict under(const StateDict& all, const std::string& prefix) {
+  if (prefix.empty()) return all;
   StateDict result;
   for (const auto& entry : all) {
     if (entry.key().starts_with(prefix + "/")) {
@@ -59,7 +65,9 @@ void put_under(
     const std::string& prefix,
     const StateDict& state) {
   for (const auto& entry : state) {
-    all.insert(prefix + "/" + entry.key(), on_cpu(entry.value()));
+    all.insert(
+        prefix.empty() ? entry.key() : prefix + "/" + entry.key(),
+        on_cpu(entry.value()));
   }
 }
 
@@ -262,6 +270,138 @@ std::string TrainingState::optimizer_kind(Learner& learner) {
   return c10::demangle(typeid(optimizer).name());
 }
 
+// ---- The one list of a Learner's state ----
+
+namespace {
+
+StatePart model_part(Learner& learner) {
+  return {
+      "model",
+      [&learner] {
+        StateDict state;
+        for (const ModelTensor& t : TrainingState::model_tensors(learner)) {
+          state.insert(t.name, t.tensor);
+        }
+        return state;
+      },
+      [&learner](const StateDict& state) {
+        TrainingState::apply(plan_of_whole_model(learner, state), learner);
+      }};
+}
+
+StatePart optimizer_part(Learner& learner) {
+  return {
+      "optimizer",
+      [&learner] { return TrainingState::optimizer_state(learner); },
+      [&learner](const StateDict& state) {
+        TrainingState::load_optimizer_state(learner, state);
+      }};
+}
+
+StatePart gradients_part(Learner& learner) {
+  return {
+      "gradients",
+      [&learner] {
+        StateDict state;
+        for (const ModelTensor& p : learner.model().parameters()) {
+          if (p.tensor.grad().defined()) state.insert(p.name, p.tensor.grad());
+        }
+        return state;
+      },
+      [&learner](const StateDict& state) {
+        for (const ModelTensor& p : learner.model().parameters()) {
+          if (const torch::Tensor* const grad = state.find(p.name)) {
+            p.tensor.mutable_grad() = torch::empty_like(p.tensor).copy_(*grad);
+          }
+        }
+      }};
+}
+
+StatePart random_part() {
+  return {
+      "random",
+      [] {
+        StateDict state;
+        for (const auto& [name, generator] : default_generators()) {
+          state.insert(name, generator.get_state());
+        }
+        return state;
+      },
+      [](const StateDict& state) {
+        for (auto& [name, generator] : default_generators()) {
+          const torch::Tensor* const saved = state.find(name);
+          if (saved) generator.set_state(*saved);
+        }
+      }};
+}
+
+StatePart callback_part(const std::string& name, Callback* callback) {
+  return {
+      name,
+      [callback] { return callback->state_dict(); },
+      [callback](const StateDict& state) { callback->load_state_dict(state); }};
+}
+
+bool has_own_file(const StatePart& part) {
+  return part.name == "model" || part.name == "optimizer";
+}
+
+}  // namespace
+
+StatePart TrainingState::progress_part(Learner& learner) {
+  return {
+      "",
+      [&learner] {
+        const TrainState& state = learner.state_;
+        // An epoch that is not complete is begun once more, at its next batch.
+        using Place = Learner::Place;
+        const bool in_epoch = learner.place_ == Place::in_epoch;
+        const bool at_end = learner.place_ == Place::at_epoch_end;
+        // What was asked from outside is not a part of the training.
+        const bool stops = state.stop_training && !learner.stop_requested_;
+        const std::vector<std::pair<const char*, int64_t>> numbers = {
+            {"fits", learner.fits_done_},
+            {"epoch", learner.is_fitting_ ? state.epoch + at_end : 0},
+            {"batch", in_epoch ? learner.batches_done_ : 0},
+            {"epochs_begun", learner.epochs_begun_ - in_epoch},
+            {"iteration", state.iteration},
+            {"stop_training", stops ? 1 : 0},
+            {"window_batches", learner.window_.batches()},
+            {"window_samples", learner.window_.samples()}};
+        StateDict result;
+        for (const auto& [name, number] : numbers) {
+          result.insert(name, integer(number));
+        }
+        return result;
+      },
+      [&learner](const StateDict& saved) {
+        TrainState& state = learner.state_;
+        state.epoch = integer(saved, "epoch");
+        state.stop_training = integer(saved, "stop_training") != 0;
+        state.iteration = integer(saved, "iteration");
+        learner.first_batch_ = integer(saved, "batch");
+        learner.epochs_begun_ = integer(saved, "epochs_begun");
+        learner.fits_done_ = integer(saved, "fits");
+        learner.window_.restore(
+            integer_or_0(saved, "window_batches"),
+            integer_or_0(saved, "window_samples"));
+      }};
+}
+
+std::vector<StatePart> TrainingState::parts(Learner& learner) {
+  learner.recorder_->flush();  // its state is what has been read
+  std::vector<StatePart> parts = {
+      model_part(learner),
+      optimizer_part(learner),
+      progress_part(learner),
+      gradients_part(learner)};
+  for (const auto& [name, callback] : named_callbacks(learner)) {
+    parts.push_back(callback_part(name, callback));
+  }
+  parts.push_back(random_part());
+  return parts;
+}
+
 Checkpoint TrainingState::capture(Learner& learner) {
   const torch::NoGradGuard no_grad;
   TORCH_CHECK(
@@ -270,10 +410,9 @@ Checkpoint TrainingState::capture(Learner& learner) {
       "each rank has its own part; call it while state().accumulating is "
       "false.");
   const WholeMasters whole(learner.training_shard_.get());
-  const TrainState& state = learner.state();
   Checkpoint result;
   result.run = learner.run_;
-  result.step = state.iteration;
+  result.step = learner.state().iteration;
   // Those of a fit were taken before callbacks changed the loaders.
   if (learner.is_fitting_) {
     result.settings = learner.fit_settings_;
@@ -283,45 +422,18 @@ Checkpoint TrainingState::capture(Learner& learner) {
   result.settings.insert(
       learner.fit_settings_.begin(),
       learner.fit_settings_.end());
-
-  for (const ModelTensor& t : model_tensors(learner)) {
-    result.model.insert(t.name, on_cpu(t.tensor));
+  for (const StatePart& part : parts(learner)) {
+    StateDict& to = part.name == "model"       ? result.model
+                    : part.name == "optimizer" ? result.optimizer
+                                               : result.training;
+    put_under(to, has_own_file(part) ? "" : part.name, part.capture());
   }
-  for (const auto& entry : optimizer_state(learner)) {
-    result.optimizer.insert(entry.key(), on_cpu(entry.value()));
-  }
-  for (const ModelTensor& p : learner.model_.parameters()) {
-    if (p.tensor.grad().defined()) {
-      result.training.insert("gradients/" + p.name, on_cpu(p.tensor.grad()));
-    }
-  }
-
-  StateDict& training = result.training;
-  training.insert("fits", integer(learner.fits_done_));
-  // An epoch that is not complete is begun once more, at its next batch.
-  using Place = Learner::Place;
-  const bool in_epoch = learner.place_ == Place::in_epoch;
-  const bool at_end = learner.place_ == Place::at_epoch_end;
-  const int64_t epoch = learner.is_fitting_ ? state.epoch + at_end : 0;
-  training.insert("epoch", integer(epoch));
-  training.insert("batch", integer(in_epoch ? learner.batches_done_ : 0));
-  training.insert("epochs_begun", integer(learner.epochs_begun_ - in_epoch));
-  training.insert("iteration", integer(state.iteration));
-  const StepWindow& window = learner.window_;
-  training.insert("window_batches", integer(window.batches()));
-  training.insert("window_samples", integer(window.samples()));
-  // What was asked from outside is not a part of the training.
-  training.insert(
-      "stop_training",
-      integer(state.stop_training && !learner.stop_requested_ ? 1 : 0));
-  for (auto& [name, generator] : default_generators()) {
-    training.insert("random/" + name, generator.get_state());
-  }
-  learner.recorder_->flush();
+  if (learner.state().is_trial) return result;
   for (const auto& [name, callback] : named_callbacks(learner)) {
-    put_under(training, name, callback->state_dict());
-    if (state.is_trial) continue;
-    put_under(training, kLogs + ("/" + name), callback->log_state(learner));
+    put_under(
+        result.training,
+        kLogs + ("/" + name),
+        callback->log_state(learner));
   }
   return result;
 }
@@ -408,31 +520,10 @@ void TrainingState::apply_model(
 void TrainingState::apply_training(
     Learner& learner,
     const Checkpoint& checkpoint) {
-  const StateDict& saved = checkpoint.training;
-  TrainState& state = learner.state_;
-  const Progress progress = TrainingState::progress(checkpoint);
-  state.epoch = progress.epoch;
-  state.stop_training = progress.stopped;
-  learner.first_batch_ = progress.batch;
-  learner.epochs_begun_ = integer(saved, "epochs_begun");
-  state.iteration = integer(saved, "iteration");
-  learner.fits_done_ = integer(saved, "fits");
-  for (const auto& [name, callback] : named_callbacks(learner)) {
-    const StateDict of_callback = under(saved, name);
-    if (!of_callback.is_empty()) callback->load_state_dict(of_callback);
-  }
-  learner.window_.restore(
-      integer(saved, "window_batches"),
-      integer(saved, "window_samples"));
-  const StateDict gradients = under(saved, "gradients");
-  for (const ModelTensor& p : learner.model_.parameters()) {
-    if (const torch::Tensor* const grad = gradients.find(p.name)) {
-      p.tensor.mutable_grad() = torch::empty_like(p.tensor).copy_(*grad);
-    }
-  }
-  for (auto& [name, generator] : default_generators()) {
-    const torch::Tensor* const random = saved.find("random/" + name);
-    if (random) generator.set_state(*random);
+  for (const StatePart& part : parts(learner)) {
+    if (has_own_file(part)) continue;
+    const StateDict saved = under(checkpoint.training, part.name);
+    if (!saved.is_empty()) part.restore(saved);
   }
 }
 

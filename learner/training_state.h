@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,9 +18,28 @@ namespace tern {
 /// LibTorch's generators of random numbers by name: "cpu", "cuda:0", ...
 std::vector<std::pair<std::string, at::Generator>> default_generators();
 
+/// A part of what training changes in a Learner.
+struct StatePart {
+  /// What its entries in a checkpoint begin with: "callbacks/Ema 0", "random",
+  /// or nothing. "model" and "optimizer" have files of their own.
+  std::string name;
+  /// May share memory with the Learner.
+  std::function<StateDict()> capture;
+  /// Puts back what `capture` gave. \throws c10::ValueError, CheckpointError if
+  /// it does not fit.
+  std::function<void(const StateDict&)> restore;
+};
+
 /// Between a Learner and its Checkpoint. Private to learner/.
 class TrainingState {
  public:
+  /// The one list of a Learner's state, in the order in which it is put back.
+  /// Checkpoints, the snapshots of trials and `resume` go over it.
+  static std::vector<StatePart> parts(Learner& learner);
+
+  /// Where the training is.
+  static StatePart progress_part(Learner& learner);
+
   /// Where a fit was.
   struct Progress {
     int64_t epoch = 0, batch = 0;  // to be made next
@@ -70,7 +91,7 @@ class TrainingState {
   /// Weights, buffers and the optimizer. \throws c10::ValueError if they do not
   /// fit; the Learner then is as it was.
   static void apply_model(Learner& learner, const Checkpoint& checkpoint);
-  /// Everything else. \throws as load_state_dict of the callbacks.
+  /// The other parts. \throws as load_state_dict of the callbacks.
   static void apply_training(Learner& learner, const Checkpoint& checkpoint);
 };
 

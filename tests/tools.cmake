@@ -64,10 +64,7 @@ set_tests_properties(install PROPERTIES LABELS install TIMEOUT 600)
 # The C++ blocks of the documents, as tern_documents.cpp is compiled: with tern.h
 # alone in the precompiled header, so that a block shows what else it includes.
 if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EXPORT_COMPILE_COMMANDS)
-  file(WRITE ${PROJECT_BINARY_DIR}/tern_documents.cpp "")
-  add_library(tern_documents OBJECT ${PROJECT_BINARY_DIR}/tern_documents.cpp)
-  target_link_libraries(tern_documents PRIVATE tern_vision)
-  target_precompile_headers(tern_documents PRIVATE <tern/tern.h>)
+  tern_precompiled_header(tern_documents tern_vision HEADERS <tern/tern.h>)
   add_test(NAME documents COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/documents.py
     ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
   set_tests_properties(documents PROPERTIES TIMEOUT 600)

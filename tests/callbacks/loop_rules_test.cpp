@@ -376,6 +376,38 @@ TEST(LoopRules, EmaForgetsTheAverageOfWeightsThatWereReplacedWithinAFit) {
   EXPECT_TRUE(all_equal(average, start));
 }
 
+// ---- The state is one list ----
+
+// Every part that a checkpoint holds is put back after a trial too.
+TEST(LoopRules, ATrialLeavesEveryPartOfACheckpointAsItWas) {
+  Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
+  learn.to_fp16({.init_scale = 64, .max_noskip = 3, .force_fp16 = true});
+  learn.add<Ema>({.decay = 0.9}).add<GradientAccumulation>({.batches = 3});
+  learn.fit(1, 1e-2);
+  const Checkpoint before = learn.capture_checkpoint();
+  learn.lr_find({.num_it = 10});
+  learn.plan();
+  learn.dry_run();
+  const Checkpoint after = learn.capture_checkpoint();
+  EXPECT_EQ(after.settings, before.settings);
+  const auto expect_same = [](const StateDict& a, const StateDict& b) {
+    ASSERT_EQ(a.keys(), b.keys());
+    for (const auto& entry : a) {
+      // NaN equals NaN: epochs without validation.
+      EXPECT_TRUE(torch::allclose(
+          entry.value().to(torch::kDouble),
+          b[entry.key()].to(torch::kDouble),
+          0,
+          0,
+          /*equal_nan=*/true))
+          << entry.key();
+    }
+  };
+  expect_same(after.model, before.model);
+  expect_same(after.optimizer, before.optimizer);
+  expect_same(after.training, before.training);
+}
+
 TEST(LoopRules, TheLearnersOwnRateIsThatOfEveryLayerGroup) {
   Learner learn(point_data(), point_net(), quiet({.lr = 0.02}));
   learn.split({"3"});

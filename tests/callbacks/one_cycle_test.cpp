@@ -97,6 +97,33 @@ INSTANTIATE_TEST_SUITE_P(
             [](Learner& l) { l.fine_tune(2, {.base_lr = 4e-3}); }}),
     [](const auto& info) { return info.param.name; });
 
+// Options alone, without a rate before them.
+TEST(Schedules, TakeTheirRatesAmongTheOptionsToo) {
+  using Run = void (*)(Learner&);
+  const std::vector<std::pair<Run, Run>> same = {
+      {[](Learner& l) { l.fit_one_cycle(2, 2e-2, {.pct_start = 0.3}); },
+       [](Learner& l) {
+         l.fit_one_cycle(2, {.max_lr = 2e-2, .pct_start = 0.3});
+       }},
+      {[](Learner& l) {
+         l.fit_one_cycle(2, {1e-5, 2e-2});
+       },
+       [](Learner& l) {
+         l.fit_one_cycle(2, {.max_lr = {1e-5, 2e-2}});
+       }},
+      {[](Learner& l) { l.fit_flat_cos(2, 2e-2, {.pct_start = 0.5}); },
+       [](Learner& l) { l.fit_flat_cos(2, {.lr = 2e-2, .pct_start = 0.5}); }},
+      {[](Learner& l) { l.fit_sgdr(2, 1, 2e-2, {.cycle_mult = 1}); },
+       [](Learner& l) {
+         l.fit_sgdr(2, 1, {.max_lr = 2e-2, .cycle_mult = 1});
+       }}};
+  for (const auto& [one, other] : same) EXPECT_EQ(hypers(one), hypers(other));
+  Learner learn(point_data(), point_net(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_one_cycle(1, 1e-2, {.max_lr = 1e-3}); },
+      {"given twice", "options.max_lr"});
+}
+
 // These leave the momentum alone, which starts at another value in fastai.
 TEST(FitFlatCos, SetsTheRatesOfFastai) {
   const Rows ours = hypers([](Learner& l) { l.fit_flat_cos(4, 1e-2); });

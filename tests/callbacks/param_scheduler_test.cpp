@@ -37,7 +37,7 @@ std::shared_ptr<Callback> record(
     std::vector<double>& values,
     double (*read)(const torch::optim::OptimizerOptions&)) {
   return std::make_shared<LambdaCallback>(
-      LambdaCallbackOptions{.on_step = [&values, read](Learner& l) {
+      LambdaCallbackOptions{.on_backward_end = [&values, read](Learner& l) {
         values.push_back(read(l.optimizer().param_groups()[0].options()));
       }});
 }

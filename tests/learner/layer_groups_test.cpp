@@ -34,10 +34,10 @@ TEST(LayerGroups, ASliceGivesEachGroupItsRate) {
     EXPECT_NEAR(got[i], expected[i], 1e-12);
 }
 
-TEST(LayerGroups, TheDefaultIsTheLearnersRateForTheLastAndATenthForTheRest) {
+TEST(LayerGroups, TheDefaultIsTheLearnersRateForEveryGroup) {
   Learner learn(point_data(), point_net(), quiet({.lr = 0.5}));
   learn.split({"3"}).fit(0);
-  EXPECT_EQ(rates(learn), (std::vector<double>{0.05, 0.5}));
+  EXPECT_EQ(rates(learn), (std::vector<double>{0.5, 0.5}));
   EXPECT_THROW(learn.fit(1, {1, 2, 3}), c10::ValueError);
 }
 

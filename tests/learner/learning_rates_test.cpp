@@ -11,7 +11,7 @@ namespace {
 using Rates = std::vector<double>;
 
 TEST(LearningRates, ResolveInFastaisWays) {
-  EXPECT_EQ(LearningRates().resolve(3, 1), (Rates{0.1, 0.1, 1}));
+  EXPECT_EQ(LearningRates().resolve(3, 1), (Rates{1, 1, 1}));
   EXPECT_EQ(LearningRates(2.0).resolve(3, 1), (Rates{2, 2, 2}));
   EXPECT_EQ(LearningRates({1, 2}).resolve(1, 1), (Rates{2}));
   EXPECT_EQ(LearningRates({1, 2, 4}).resolve(3, 1), (Rates{1, 2, 4}));
