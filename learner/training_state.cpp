@@ -36,7 +36,7 @@ int64_t integer(const StateDict& state, const std::string& name) {
   return value->item<int64_t>();
 }
 
-// Checkpoints of Tern before 0.3 have none.
+// Older checkpoints have none.
 int64_t integer_or_0(const StateDict& state, const std::string& name) {
   return state.contains(name) ? integer(state, name) : 0;
 }

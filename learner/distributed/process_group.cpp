@@ -28,10 +28,11 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMaxText = 1 << 20;
 // Who leaves with an error tells it before its connections close, also where a
-// busy machine takes its time; the others look for it as long as kNewsPatience,
-// and wait for what they find a little longer.
+// busy machine takes its time; the others look for it kLooks times, kNewsPatience
+// at least, and wait for an answer a part of the group's timeout.
 constexpr milliseconds kTellPatience(2000), kNewsPatience(200),
-    kAskPatience(300);
+    kLeastAskPatience(300);
+constexpr int kLooks = 10, kPartOfTimeout = 20;
 
 // Gloo writes to sockets whose other end may have died; the signal would then
 // end this program too before it can say so. Python ignores it as well.
@@ -341,9 +342,10 @@ void ProcessGroup::tell_error(const std::string& text) noexcept {
 
 std::optional<std::string> ProcessGroup::error_of_others() noexcept {
   return ask_store(
-      kAskPatience,
+      std::max(kLeastAskPatience, options_.timeout / kPartOfTimeout),
       [me = rank(), size = world_size()](::c10d::Store& store) {
         const auto end = std::chrono::steady_clock::now() + kNewsPatience;
+        int looks = 0;
         do {
           for (int64_t other = 0; other < size; ++other) {
             if (other != me && store.check({error_key(other)})) {
@@ -351,7 +353,7 @@ std::optional<std::string> ProcessGroup::error_of_others() noexcept {
             }
           }
           std::this_thread::sleep_for(milliseconds(20));
-        } while (std::chrono::steady_clock::now() < end);
+        } while (++looks < kLooks || std::chrono::steady_clock::now() < end);
         return std::string();
       });
 }
