@@ -7,6 +7,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -272,6 +273,22 @@ args_in(const char* where, const torch::Tensor& tensor, torch::Device device) {
   return static_cast<const Args*>(tensor.const_data_ptr());
 }
 
+// For LibTorch's profiler, and for tests that replay a step.
+template <class... Rest>
+std::vector<c10::IValue> inputs_of(
+    const OptimizerTensors& t,
+    const GradState& state,
+    const Rest&... rest) {
+  return {
+      t.params,
+      t.grads,
+      t.weights,
+      t.steps,
+      state.grad_scale,
+      state.found_inf,
+      rest...};
+}
+
 }  // namespace
 
 torch::Tensor to_tensor(const FusedSgdArgs& args, torch::Device device) {
@@ -291,6 +308,9 @@ void fused_sgd_(
   if (tensors.params.empty()) {
     return;
   }
+  RECORD_FUNCTION(
+      "tern::fused_sgd_",
+      inputs_of(tensors, grad_state, args_on_device, momentum_buffers));
   StepUnpacker unpacker("fused_sgd_", tensors, grad_state);
   const bool has_momentum = args.momentum != 0;
   if (has_momentum) {
@@ -343,6 +363,15 @@ void fused_adam_(
   if (tensors.params.empty()) {
     return;
   }
+  RECORD_FUNCTION(
+      "tern::fused_adam_",
+      inputs_of(
+          tensors,
+          grad_state,
+          args_on_device,
+          exp_avgs,
+          exp_avg_sqs,
+          max_exp_avg_sqs));
   StepUnpacker unpacker("fused_adam_", tensors, grad_state);
   unpacker.check_count("exp_avgs", exp_avgs);
   unpacker.check_count("exp_avg_sqs", exp_avg_sqs);

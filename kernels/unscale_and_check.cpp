@@ -6,6 +6,7 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <fmt/format.h>
 
 #include "tern/kernels/checks.h"
@@ -96,6 +97,10 @@ void run(
     check_grad(where, i, grads[i], device, inv_scale != nullptr);
   }
 
+  RECORD_FUNCTION(
+      inv_scale ? "tern::unscale_and_check_" : "tern::check_finite",
+      std::vector<c10::IValue>(
+          {grads, found_inf, inv_scale ? *inv_scale : at::Tensor()}));
   // Transposed gradients are dense, so the order of their elements does not
   // matter here. Slices go through a copy.
   const at::NoGradGuard no_grad;
