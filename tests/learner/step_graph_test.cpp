@@ -1,9 +1,7 @@
 #include "tern/learner/step_graph.h"
 
 #include <functional>
-#include <utility>
 
-#include <c10/util/ScopeExit.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/optim/adam.h>
@@ -12,6 +10,7 @@
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/ema.h"
 #include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/gradient_penalty.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/mixup.h"
 #include "tern/callbacks/one_cycle.h"
@@ -21,7 +20,10 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/save.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/recorded_graph.h"
+#include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::step_graph_test {
@@ -29,40 +31,10 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-// Stands in for a CUDA graph: it repeats the work on the CPU and leaves the
-// results where the first time left them. Rates are read as a graph reads them,
-// from memory.
-class Repeated final : public DeviceGraph {
- public:
-  void warm_up(const std::function<void()>& work) override { work(); }
-  Tensors record(const std::function<Tensors()>& work) override {
-    recording = true;
-    const auto done = c10::make_scope_exit([] { recording = false; });
-    work_ = work;
-    results_ = work();
-    is_first_ = true;
-    ++records;
-    return results_;
-  }
-  void replay() override {
-    if (std::exchange(is_first_, false)) return;
-    const Tensors now = work_();
-    for (size_t i = 0; i < now.size(); ++i) results_[i].copy_(now[i]);
-  }
-
-  static inline bool recording = false;
-  static inline int records = 0;
-
- private:
-  std::function<Tensors()> work_;
-  Tensors results_;
-  bool is_first_ = false;
-};
-
-std::shared_ptr<StepGraph> repeated(CudaGraphOptions options = {}) {
-  Repeated::records = 0;
+std::shared_ptr<StepGraph> recorded(CudaGraphOptions options = {}) {
+  RecordedGraph::records = 0;
   return std::make_shared<StepGraph>(options, torch::kCPU, [](torch::Device) {
-    return std::make_unique<Repeated>();
+    return std::make_unique<RecordedGraph>();
   });
 }
 
@@ -91,20 +63,26 @@ Tensors weights_of(Learner& learn) {
   return result;
 }
 
-Trained train(const Case& c, bool graph) {
-  const auto sink = std::make_shared<MemorySink>();
+// Keeps a last batch that is short.
+DataBunch data_of(std::shared_ptr<Dataset> train, bool shuffle = true) {
   DataBunch data = point_data();
   data.train = std::make_shared<DataLoader>(
-      points(c.samples),
+      std::move(train),
       DataLoaderOptions{
           .batch_size = 32,
-          .shuffle = true,
+          .shuffle = shuffle,
           .training = true,
           .workers = 0});
+  return data;
+}
+
+Trained train(const Case& c, bool graph) {
+  const auto sink = std::make_shared<MemorySink>();
+  const DataBunch data = data_of(points(c.samples));
   torch::nn::Sequential net = point_net();
   if (c.dropout) net->push_back(torch::nn::Dropout(0.5));
   Learner learn(data, net, {.optimizer = c.optimizer, .seed = 3, .sink = sink});
-  if (graph) learn.set_step_graph(repeated());
+  if (graph) learn.set_step_graph(recorded());
   c.set_up(learn);
   learn.fit_one_cycle(2, 1e-2);
   Trained result;
@@ -145,10 +123,11 @@ OptimizerFactory sgd() {
 struct WaitingNet : torch::nn::Module {
   WaitingNet() : net(register_module("net", point_net())) {}
   torch::Tensor forward(const torch::Tensor& x) {
-    TORCH_CHECK(!Repeated::recording, "not permitted while recording");
+    nonzeros = torch::nonzero(x).size(0);
     return net->forward(x);
   }
   torch::nn::Sequential net;
+  int64_t nonzeros = 0;
 };
 
 INSTANTIATE_TEST_SUITE_P(
@@ -164,8 +143,19 @@ INSTANTIATE_TEST_SUITE_P(
                 [](Learner& l) {
                   l.to_fp16({.loss_scale = 512, .force_fp16 = true});
                 }},
+        Case{
+            .name = "fp16_flat_clip",
+            .set_up =
+                [](Learner& l) {
+                  l.to_fp16({.flat_master = true, .force_fp16 = true});
+                  l.add<GradientClip>(0.1);
+                }},
         Case{.name = "bf16", .set_up = [](Learner& l) { l.to_bf16(); }},
         Case{.name = "amp", .set_up = [](Learner& l) { l.to_amp(); }},
+        Case{
+            .name = "amp_clip",
+            .set_up = [](Learner& l) { l.to_amp().add<GradientClip>(0.1); },
+            .optimizer = sgd()},
         Case{.name = "dropout", .set_up = nothing, .dropout = 1},
         Case{
             .name = "clip",
@@ -173,6 +163,9 @@ INSTANTIATE_TEST_SUITE_P(
                 [](Learner& l) {
                   l.add<GradientClip>(0.1).add<TerminateOnNaN>();
                 }},
+        Case{
+            .name = "gradient_penalty",
+            .set_up = [](Learner& l) { l.to_amp().add<GradientPenalty>(0.1); }},
         Case{
             .name = "average",
             .set_up = [](Learner& l) { l.add<Ema>(0.5).add<SyncAudit>(); }},
@@ -248,7 +241,7 @@ Trained train_waiting(bool graph) {
   const auto sink = std::make_shared<MemorySink>();
   torch::manual_seed(1);
   Learner learn(point_data(), std::make_shared<WaitingNet>(), {.sink = sink});
-  if (graph) learn.set_step_graph(repeated());
+  if (graph) learn.set_step_graph(recorded());
   learn.to_fp16({.force_fp16 = true}).fit(2);
   Trained result{.weights = weights_of(learn)};
   for (const std::string& line : sink->lines) {
@@ -265,23 +258,51 @@ TEST(StepGraph, GoesOnWithoutWhenAStepCannotBeRecorded) {
   EXPECT_TRUE(all_equal(graph.weights, plain.weights));
 }
 
-TEST(StepGraph, ReadsEachBatchInTheSamePlace) {
+TEST(StepGraph, RunsTheModelsCodeNoMoreOnceTheStepIsRecorded) {
   struct Net : torch::nn::Module {
     Net() : net(register_module("net", point_net())) {}
     torch::Tensor forward(const torch::Tensor& x) {
-      if (is_training()) places.push_back(x.const_data_ptr());
+      if (is_training()) ++calls;
       return net->forward(x);
     }
     torch::nn::Sequential net;
-    std::vector<const void*> places;
+    int calls = 0;
   };
   const auto net = std::make_shared<Net>();
   Learner learn(point_data(), net, quiet());
-  learn.set_step_graph(repeated({.warm_up_steps = 1}));
+  learn.set_step_graph(recorded({.warm_up_steps = 1}));
   learn.fit(1);
-  ASSERT_EQ(net->places.size(), 8u);
-  for (size_t i = 2; i < net->places.size(); ++i) {
-    EXPECT_EQ(net->places[i], net->places[1]);
+  EXPECT_EQ(learn.step_graph()->replayed(), 7);
+  EXPECT_EQ(net->calls, 2);
+}
+
+// The weights after a fit in whose second epoch an earlier state is loaded.
+Tensors train_loading(bool graph, bool half, const LoadModelOptions& options) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
+  if (half) learn.to_fp16({.force_fp16 = true});
+  if (graph) learn.set_step_graph(recorded());
+  learn.add<LambdaCallback>(
+      LambdaCallbackOptions{.on_batch_end = [&](Learner& l) {
+        if (!l.state().training) return;
+        if (l.state().iteration == 5) l.save("here");
+        if (l.state().iteration == 9) l.load("here", options);
+      }});
+  learn.fit_one_cycle(2, 1e-2);
+  // Warmed up and recorded again after the load.
+  if (graph) EXPECT_EQ(learn.step_graph()->replayed(), 10);
+  return weights_of(learn);
+}
+
+TEST(StepGraph, MovesTheLoadedMomentsAfterALoadInTheFit) {
+  for (const bool half : {false, true}) {
+    for (const bool with_optimizer : {true, false}) {
+      const LoadModelOptions options{.with_optimizer = with_optimizer};
+      EXPECT_TRUE(all_equal(
+          train_loading(/*graph=*/true, half, options),
+          train_loading(/*graph=*/false, half, options)))
+          << "half " << half << ", with_optimizer " << with_optimizer;
+    }
   }
 }
 
@@ -295,7 +316,7 @@ TEST(StepGraph, ChecksLabelsOfReplayedBatchesAndLeavesAUsableLearner) {
       {.batch_size = 8, .shuffle = false, .workers = 0});
   data.device = torch::kCPU;
   Learner learn(data, point_net(), quiet());
-  learn.set_step_graph(repeated());
+  learn.set_step_graph(recorded());
   expect_error<c10::Error>([&] { learn.fit(1); }, {"9"});
   EXPECT_EQ(learn.step_graph()->replayed(), 4);
   y[60] = 1;
@@ -305,7 +326,7 @@ TEST(StepGraph, ChecksLabelsOfReplayedBatchesAndLeavesAUsableLearner) {
 
 TEST(StepGraph, LetsSyncAuditFindWhatWaitsBesideTheStep) {
   Learner learn(point_data(), point_net(), quiet());
-  learn.set_step_graph(repeated());
+  learn.set_step_graph(recorded());
   learn.add<SyncAudit>().add<LambdaCallback>(
       LambdaCallbackOptions{.on_batch_end = [](Learner& l) {
         static_cast<void>(l.state().loss.item<float>());
@@ -320,11 +341,11 @@ TEST(StepGraph, LetsSyncAuditFindWhatWaitsBesideTheStep) {
 
 TEST(StepGraph, RecordsOnceAFit) {
   Learner learn(point_data(), point_net(), quiet());
-  learn.set_step_graph(repeated());
+  learn.set_step_graph(recorded());
   learn.fit(3);
-  EXPECT_EQ(Repeated::records, 1);
+  EXPECT_EQ(RecordedGraph::records, 1);
   learn.fit(1);
-  EXPECT_EQ(Repeated::records, 2);
+  EXPECT_EQ(RecordedGraph::records, 2);
 }
 
 TEST(StepGraph, RefusesWhatItCannotDo) {
@@ -333,11 +354,31 @@ TEST(StepGraph, RefusesWhatItCannotDo) {
       [&] { learn.to_cuda_graph(); },
       {"[Learner::to_cuda_graph]", "cpu", "needs a CUDA device"});
   expect_error<c10::ValueError>(
-      [] { repeated({.warm_up_steps = 0}); },
+      [] { recorded({.warm_up_steps = 0}); },
       {"warm_up_steps is 0"});
   learn.add<LambdaCallback>(LambdaCallbackOptions{
       .on_batch_end = [](Learner& l) { l.set_step_graph(nullptr); }});
   expect_error<c10::Error>([&] { learn.fit(1); }, {"while fit runs"});
+}
+
+TEST(RecordedGraph, ReplaysOnTheMemoryThatWasRecorded) {
+  torch::Tensor x = torch::ones({2}), y = torch::zeros({2});
+  const torch::Tensor old = y.detach();
+  RecordedGraph graph;
+  int runs = 0;
+  const Tensors results = graph.record([&] {
+    ++runs;
+    y.add_(x);
+    return Tensors{y * 2};
+  });
+  EXPECT_TRUE(torch::equal(old, torch::zeros({2})));  // nothing is done yet
+  y.set_data(torch::full({2}, 5.0f));
+  x.fill_(3);
+  graph.replay();
+  EXPECT_TRUE(torch::equal(old, torch::full({2}, 3.0f)));
+  EXPECT_TRUE(torch::equal(results[0], torch::full({2}, 6.0f)));
+  EXPECT_TRUE(torch::equal(y, torch::full({2}, 5.0f)));
+  EXPECT_EQ(runs, 1);
 }
 
 }  // namespace
