@@ -26,7 +26,11 @@ void GradientClip::on_step(Learner& learn) {
   if (options_.max_value) {
     clip_grad_value_(learn.optimizer(), *options_.max_value);
   } else {
-    norm_ = clip_grad_norm_(learn.optimizer(), options_.max_norm);
+    const torch::Tensor norm =
+        clip_grad_norm_(learn.optimizer(), options_.max_norm);
+    // In place: a replayed step writes where the recorded one did.
+    const bool fits = norm_.defined() && norm_.device() == norm.device();
+    norm_ = fits ? norm_.copy_(norm) : norm;
   }
 }
 

@@ -34,7 +34,7 @@ class GradientClip final : public Callback {
   int order() const override { return callback_order::kGradientClip; }
 
   /// The joint norm before the last clipping by norm: 0-dim kFloat on the
-  /// device, undefined before it.
+  /// device, undefined before it. The next step writes the same memory.
   const torch::Tensor& norm() const { return norm_; }
 
  private:

@@ -91,6 +91,7 @@ void StepGraph::end(Learner& learn) {
 void StepGraph::forget() {
   batch_ = {};
   results_.clear();
+  overflowed_.reset();
   warm_steps_ = 0;
 }
 
@@ -186,6 +187,7 @@ bool StepGraph::record(Learner& learn) {
       }
       return results;
     });
+    overflowed_ = state.step_overflowed;
   } catch (const c10::Error& error) {
     abandon_step(learn);
     give_up(learn, "the step cannot be recorded: " + reason_of(error));
@@ -206,6 +208,8 @@ void StepGraph::replay(Learner& learn) {
   state.batch_data = now;
   state.loss = results_[0].clone();
   state.outputs.assign(results_.begin() + 1, results_.end());
+  // A step that was not replayed has put its own there.
+  state.step_overflowed = overflowed_;
   ++replayed_;
 }
 

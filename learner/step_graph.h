@@ -69,8 +69,9 @@ class StepGraph {
   torch::Device device_;
   MakeDeviceGraph make_;
   std::unique_ptr<DeviceGraph> graph_;  // null: not in this fit
-  Batch batch_;      // what the recorded step reads; empty before
-  Tensors results_;  // what it writes: the loss, then the outputs
+  Batch batch_;               // what the recorded step reads; empty before
+  Tensors results_;           // what it writes: the loss, then the outputs
+  torch::Tensor overflowed_;  // and TrainState::step_overflowed
   int64_t warm_steps_ = 0, replayed_ = 0;
   std::set<std::string> said_;  // in this fit
 };

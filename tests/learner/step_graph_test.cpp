@@ -1,5 +1,6 @@
 #include "tern/learner/step_graph.h"
 
+#include <cmath>
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "tern/callbacks/ema.h"
 #include "tern/callbacks/gradient_clip.h"
 #include "tern/callbacks/gradient_penalty.h"
+#include "tern/callbacks/loss_scaling.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/mixup.h"
 #include "tern/callbacks/one_cycle.h"
@@ -304,6 +306,62 @@ TEST(StepGraph, MovesTheLoadedMomentsAfterALoadInTheFit) {
           << "half " << half << ", with_optimizer " << with_optimizer;
     }
   }
+}
+
+// As on a GPU, where nobody reads whether the optimizer skipped the step.
+class UnreadScaling final : public LossScaling {
+ public:
+  UnreadScaling()
+      : LossScaling({.device = torch::kCPU, .init_scale = 512}, {}, {}) {}
+  StepResult step(Learner& learn) override {
+    LossScaling::step(learn);
+    learn.state().step_overflowed = scaler().found_inf(learn.optimizer());
+    return StepResult::unknown;
+  }
+};
+
+TEST(StepGraph, TellsOfReplayedStepsWhichOverflowed) {
+  torch::Tensor x = torch::randn({250, 2});
+  for (const int64_t batch : {1, 4, 5}) x[batch * 32] = INFINITY;
+  const Tensors targets = {(x.sum(1) > 0).to(torch::kLong)};
+  const DataBunch data = data_of(
+      std::make_shared<TensorDataset>(Tensors{x}, targets),
+      /*shuffle=*/false);
+  const auto train = [&](bool graph) {
+    Learner learn(data, point_net(), quiet());
+    if (graph) learn.set_step_graph(recorded());
+    std::vector<double> skips;
+    learn.add<UnreadScaling>().add<LambdaCallback>(
+        LambdaCallbackOptions{.on_batch_end = [&](Learner& l) {
+          if (!l.state().training) return;
+          skips.push_back(l.state().step_overflowed.item<double>());
+        }});
+    learn.fit_one_cycle(2, 1e-2);
+    if (graph) EXPECT_EQ(learn.step_graph()->replayed(), 11);
+    const std::vector<double> in_epoch = {0, 1, 0, 0, 1, 1, 0, 0};
+    std::vector<double> expected = in_epoch;
+    expected.insert(expected.end(), in_epoch.begin(), in_epoch.end());
+    EXPECT_EQ(skips, expected);
+    return parameters_of(learn);
+  };
+  EXPECT_TRUE(all_equal(train(true), train(false)));
+}
+
+TEST(StepGraph, GradientClipKnowsTheNormOfAReplayedStep) {
+  const auto norms = [](bool graph) {
+    Learner learn(data_of(points(250)), point_net(), quiet({.seed = 3}));
+    if (graph) learn.set_step_graph(recorded());
+    std::vector<double> norms;
+    learn.add<GradientClip>(0.1).add<LambdaCallback>(
+        LambdaCallbackOptions{.on_batch_end = [&](Learner& l) {
+          if (!l.state().training) return;
+          norms.push_back(l.find<GradientClip>()->norm().item<double>());
+        }});
+    learn.fit(2);
+    if (graph) EXPECT_EQ(learn.step_graph()->replayed(), 11);
+    return norms;
+  };
+  EXPECT_EQ(norms(true), norms(false));
 }
 
 TEST(StepGraph, ChecksLabelsOfReplayedBatchesAndLeavesAUsableLearner) {
