@@ -34,7 +34,7 @@ tern::DataBunch read_data(const Settings& s) {
       s.folder,
       {.valid = is_split ? "validation" : "valid",
        .seed = s.seed,
-       .size = tern::ImageSize{s.size, s.size},
+       .size = s.size,
        .transforms =
            {.train =
                 {tern::random_resized_crop({0.35f, 1}),

@@ -40,7 +40,7 @@ int main(int argc, char** argv) try {
   tern::seed_everything(7);
   auto data = tern::ImageDataBunch::from_folder(
       images,
-      {.size = tern::ImageSize{size, size},
+      {.size = size,
        .transforms = tern::get_transforms({.do_flip = !is_mnist})});
   const auto classes = static_cast<int64_t>(data.classes.size());
   const tern::Model model =

@@ -99,8 +99,7 @@ DataBunch MattingRun::data(Range pair_scale) const {
   return matting_data(
       dataset,
       backgrounds,
-      {.dataset =
-           {.size = {size, size}, .transforms = matting_transforms(pair_scale)},
+      {.dataset = {.size = size, .transforms = matting_transforms(pair_scale)},
        .batch_size = batch_size,
        .workers = workers});
 }

@@ -41,7 +41,7 @@ tern::DataBunch photographs(
       .items = items,
       .split = tern::split_by_folder("train", "validation")};
   return block.bunch(
-      {.size = tern::ImageSize{size, size},
+      {.size = size,
        .transforms =
            {.train = {tern::random_resized_crop({0.35f, 1}), tern::flip_lr()},
             .valid = {tern::centre_crop()}},

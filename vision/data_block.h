@@ -31,7 +31,7 @@ enum class TargetKind {
 ///       .split = split_at_random(0.2),
 ///       .label = label_from_re(R"(/([^/]+)_\d+\.jpg$)")};
 ///   DataBunch data = pets.bunch(
-///       {.size = ImageSize{224, 224},
+///       {.size = 224,
 ///        .transforms = get_transforms(),
 ///        .resize = ResizeMethod::crop});
 struct DataBlock {

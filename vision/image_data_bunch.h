@@ -35,8 +35,8 @@ struct ImageDataBunchOptions {
 
   // ---- What becomes of them ----
 
-  /// Height and width that every image gets. Unset: all images must be of equal
-  /// size.
+  /// Size that every image gets: 128 for a square, or ImageSize{height, width}.
+  /// Unset: all images must be of equal size.
   std::optional<ImageSize> size = {};
   /// `decode.channels` is 3 for RGB, 1 for grey.
   DecodeOptions decode = {};

@@ -20,8 +20,9 @@ namespace tern {
 class ImagePack;
 
 struct ImageDatasetOptions {
-  /// Height and width that every image gets. Unset: all images must have the
-  /// size of the first, and another one is an error.
+  /// Size that every image gets: 128 for a square, or ImageSize{height, width}.
+  /// Unset: all images must have the size of the first, and another one is an
+  /// error.
   std::optional<ImageSize> size = {};
   /// How files are decoded; `decode.channels` is the C of a batch.
   DecodeOptions decode = {};

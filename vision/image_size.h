@@ -4,9 +4,16 @@
 
 namespace tern {
 
-/// The size of an image, in the order in which tensors have it.
+/// The height and width of an image, in the order in which tensors have them.
+/// One number is a square: `.size = 128` is `.size = ImageSize{128, 128}`.
 struct ImageSize {
   int64_t height = 0, width = 0;
+
+  constexpr ImageSize() = default;
+  constexpr ImageSize(int64_t side)  // NOLINT: implicit on purpose
+      : height(side), width(side) {}
+  constexpr ImageSize(int64_t height, int64_t width)
+      : height(height), width(width) {}
 
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };

@@ -31,7 +31,7 @@ std::shared_ptr<const ImagePack> presize_images(
 // `DataBunch::presize(folder, size, sink)` does this for its train, valid and
 // test images, as folder/train.pack and so on, and reads them from there:
 //
-//   data.presize("cache", {160, 160});
+//   data.presize("cache", 160);
 //
 // It throws c10::ValueError where a loader's data set is no ImageDataset.
 

@@ -52,6 +52,28 @@ TEST(ImageDataBunch, TakesTheFoldersTrainAndValid) {
   EXPECT_EQ(labels_of(*data.valid), (std::vector<int64_t>{1, 1}));
 }
 
+TEST(ImageDataBunch, TakesOneNumberForASquare) {
+  const TempFolder temp;
+  write_class(temp / "train/a", 2);
+  write_class(temp / "valid/a", 1);
+  const auto sizes = [](const DataBunch& data) {
+    return data.valid->epoch(0).next()->inputs[0].sizes().vec();
+  };
+  EXPECT_EQ(
+      sizes(ImageDataBunch::from_folder(temp.path(), {.size = 12})),
+      (std::vector<int64_t>{1, 12, 12, 3}));
+  const int64_t side = 16;
+  EXPECT_EQ(
+      sizes(ImageDataBunch::from_folder(
+          temp.path(),
+          {.size = side, .batch_size = 1})),
+      (std::vector<int64_t>{1, 16, 16, 3}));
+  EXPECT_EQ(
+      sizes(
+          ImageDataBunch::from_folder(temp.path(), {.size = ImageSize{8, 12}})),
+      (std::vector<int64_t>{1, 8, 12, 3}));
+}
+
 TEST(ImageDataBunch, ShufflesAndDropsTheLastBatchOnlyInTraining) {
   const TempFolder temp;
   write_class(temp / "train/a", 5);

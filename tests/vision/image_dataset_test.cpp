@@ -219,7 +219,7 @@ TEST(ImageDataset, EndsWhenEveryImageIsBad) {
   const ImageDataset images(
       paths,
       {0, 1, 2},
-      {.size = ImageSize{8, 8}, .bad_images = BadImagePolicy::skip(1)});
+      {.size = 8, .bad_images = BadImagePolicy::skip(1)});
   set_message_handler([](const std::string&) {});
   EXPECT_THROW(images.get_batch({0}, {}), DataError);
   set_message_handler(nullptr);

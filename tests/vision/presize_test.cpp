@@ -47,7 +47,7 @@ class Presize : public testing::Test {
   }
 
   ImageDataset images(ImageDatasetOptions options = {}) const {
-    options.size = ImageSize{32, 32};
+    options.size = 32;
     return {paths_, std::vector<int64_t>(paths_.size()), options};
   }
 

@@ -12,7 +12,7 @@ namespace tern {
 
 struct MattingDatasetOptions {
   /// Height and width that every picture gets.
-  ImageSize size = {512, 512};
+  ImageSize size = 512;
   /// For batches that are for training.
   MattingTransforms transforms = matting_transforms();
 };

@@ -26,7 +26,7 @@ struct GetTransformsOptions {
 ///
 ///   auto data = ImageDataBunch::from_folder(
 ///       path,
-///       {.size = ImageSize{128, 128},
+///       {.size = 128,
 ///        .transforms = get_transforms(),
 ///        .resize = ResizeMethod::crop});
 TransformLists get_transforms(const GetTransformsOptions& options = {});

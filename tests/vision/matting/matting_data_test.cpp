@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 MattingDataOptions tiny_options() {
   return {
-      .dataset = {.size = {24, 24}},
+      .dataset = {.size = 24},
       .augment = {.min_shadow_blur = 3, .max_shadow_blur = 5},
       .batch_size = 2,
       .workers = 0,
