@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "tern/data/batch_iterator.h"
 #include "tern/data/dataset.h"
 #include "tern/data/sampler.h"
 
@@ -47,9 +48,12 @@ struct DataLoaderOptions {
 ///
 ///   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true});
 ///   for (int64_t epoch = 0; epoch < 3; ++epoch) {
-///     auto batches = loader.epoch(epoch);
-///     while (std::optional<Batch> batch = batches.next()) { ... }
+///     for (const Batch& batch : loader) { ... }
 ///   }
+///
+/// Each such loop is the next pass: the first is `epoch(0)`, the second
+/// `epoch(1)`, each with a new order if `shuffle` is set. A loop that is left
+/// early ends its worker threads.
 class DataLoader {
  public:
   /// \throws c10::ValueError for an option out of its range.
@@ -81,6 +85,11 @@ class DataLoader {
   /// Starts pass number `epoch`, at batch `first_batch` of it.
   Epoch epoch(int64_t epoch, int64_t first_batch = 0) const;
 
+  /// Starts the next pass. Only loops count as passes: `epoch` and a Learner's
+  /// fit do not change which one is next.
+  BatchIterator<Epoch> begin() { return BatchIterator(epoch(next_pass_++)); }
+  std::default_sentinel_t end() const { return {}; }
+
   /// The same data once and in order, the last batch too.
   /// \param augments  Whether the data set may augment, whatever these batches
   ///                  are for.
@@ -100,6 +109,7 @@ class DataLoader {
   DataLoaderOptions options_;
   std::shared_ptr<const Sampler> sampler_;
   std::shared_ptr<BufferPool> buffers_;
+  int64_t next_pass_ = 0;  // the epoch of the next `begin`
 };
 
 }  // namespace tern

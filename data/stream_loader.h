@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "tern/data/batch_iterator.h"
 #include "tern/data/stream_dataset.h"
 
 namespace tern {
@@ -39,9 +40,9 @@ struct StreamLoaderOptions {
 /// Batches of a stream, made ahead by worker threads.
 ///
 ///   StreamLoader loader(stream, {.batch_size = 64, .batches = 1000});
-///   auto batches = loader.epoch(0);
-///   while (std::optional<Batch> batch = batches.next()) { ... }
+///   for (const Batch& batch : loader) { ... }
 ///
+/// As with a DataLoader, each such loop is the next pass, from `epoch(0)` on.
 /// The batches are the same for any number of workers, and an epoch can be
 /// begun anywhere.
 class StreamLoader {
@@ -72,12 +73,17 @@ class StreamLoader {
   /// before that are skipped, which takes time, but none are made.
   Epoch epoch(int64_t epoch, int64_t first_batch = 0) const;
 
+  /// Starts the next pass.
+  BatchIterator<Epoch> begin() { return BatchIterator(epoch(next_pass_++)); }
+  std::default_sentinel_t end() const { return {}; }
+
   /// The options as given, with `workers` resolved.
   const StreamLoaderOptions& options() const { return options_; }
 
  private:
   std::shared_ptr<const StreamDataset> dataset_;
   StreamLoaderOptions options_;
+  int64_t next_pass_ = 0;  // the epoch of the next `begin`
 };
 
 }  // namespace tern

@@ -16,7 +16,7 @@
 #include "../options.h"
 #include "../support/synthetic_digits.h"
 
-constexpr tern::ImageSize kSize{128, 128};
+constexpr tern::ImageSize kSize = 128;
 
 // Every picture under a folder, squeezed to kSize; the target is its number.
 class Pictures final : public tern::Dataset {
@@ -82,18 +82,17 @@ int main(int argc, char** argv) try {
 
   std::vector<int64_t> checksums;
   for (const int64_t workers : {0, 1, 2}) {
-    const tern::DataLoader loader(
+    tern::DataLoader loader(
         pictures,
         {.batch_size = 32, .shuffle = true, .workers = workers});
     int64_t images = 0, checksum = 0;
     const auto start = std::chrono::steady_clock::now();
     for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-      auto batches = loader.epoch(epoch);
-      while (const auto batch = batches.next()) {
-        images += batch->size();
+      for (const tern::Batch& batch : loader) {
+        images += batch.size();
         // Times the count, so that the order of the batches matters too.
-        checksum += images * (batch->inputs[0].sum().item<int64_t>() +
-                              batch->targets[0][0].item<int64_t>());
+        checksum += images * (batch.inputs[0].sum().item<int64_t>() +
+                              batch.targets[0][0].item<int64_t>());
       }
     }
     const std::chrono::duration<double> time =

@@ -18,7 +18,7 @@
 
 namespace fs = std::filesystem;
 
-constexpr tern::ImageSize kSize{128, 128};
+constexpr tern::ImageSize kSize = 128;
 using Shards = std::shared_ptr<const tern::TarShards>;
 
 // The images of a tar file, one after the other; the target is their place.
@@ -72,14 +72,13 @@ class TarPictures final : public tern::StreamDataset {
 std::vector<int64_t> read_all(
     const std::shared_ptr<TarPictures>& pictures,
     int64_t workers) {
-  const tern::StreamLoader loader(
+  tern::StreamLoader loader(
       pictures,
       {.batch_size = 32, .lanes = 2, .workers = workers});
   std::vector<int64_t> places;
   const auto start = std::chrono::steady_clock::now();
-  auto batches = loader.epoch(0);
-  while (const auto batch = batches.next()) {
-    const torch::Tensor& target = batch->targets[0];
+  for (const tern::Batch& batch : loader) {
+    const torch::Tensor& target = batch.targets[0];
     const auto* begin = target.const_data_ptr<int64_t>();
     places.insert(places.end(), begin, begin + target.numel());
   }

@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <filesystem>
+#include <ranges>
 #include <set>
 #include <thread>
+#include <type_traits>
 
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -149,6 +151,44 @@ TEST_P(WorkersTest, LeaveNoThreadWhenAPassIsDroppedInTheMiddle) {
   EXPECT_EQ(thread_count(), before);
 }
 
+TEST_P(WorkersTest, LeaveNoThreadWhenALoopIsLeftEarly) {
+  DataLoader loader(
+      std::make_shared<Counting>(1000),
+      {.batch_size = 1, .workers = GetParam()});
+  all_batches(loader, 0);
+  const int64_t before = thread_count();
+  for (const Batch& batch : loader) {
+    EXPECT_EQ(thread_count(), before + GetParam());
+    EXPECT_EQ(batch.size(), 1);
+    break;
+  }
+  EXPECT_EQ(thread_count(), before);
+}
+
+static_assert(std::ranges::input_range<DataLoader>);
+static_assert(
+    std::is_same_v<std::ranges::range_reference_t<DataLoader>, const Batch&>);
+
+TEST_P(WorkersTest, GiveEachLoopTheNextPass) {
+  DataLoader loader(
+      std::make_shared<Counting>(103),
+      {.batch_size = 10, .shuffle = true, .workers = GetParam()});
+  for (const int64_t epoch : {0, 1, 2}) {
+    // Passes that are started by number do not count.
+    const auto expected = all_batches(loader, epoch);
+    size_t i = 0;
+    for (const Batch& batch : loader) {
+      ASSERT_LT(i, expected.size());
+      EXPECT_TRUE(torch::equal(batch.targets[0], expected[i].targets[0]));
+      EXPECT_TRUE(torch::equal(batch.inputs[0], expected[i++].inputs[0]));
+    }
+    EXPECT_EQ(i, 11u);
+  }
+  EXPECT_FALSE(torch::equal(
+      all_batches(loader, 0)[0].targets[0],
+      all_batches(loader, 1)[0].targets[0]));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Numbers,
     WorkersTest,
@@ -167,6 +207,27 @@ TEST(DataLoader, CountsItsBatches) {
   EXPECT_EQ(
       all_batches(DataLoader(dataset, {.batch_size = 10}), 0).back().size(),
       3);
+}
+
+TEST(DataLoader, EndsALoopOverNoBatchAtOnce) {
+  DataLoader loader(std::make_shared<Counting>(0));
+  for (const Batch& batch : loader) FAIL() << batch.size();
+}
+
+TEST(DataLoader, EndsALoopWithTheErrorOfTheDataSet) {
+  DataLoader loader(
+      std::make_shared<Calling>([](c10::ArrayRef<int64_t> indices) {
+        if (indices[0] == 20) throw std::out_of_range("no such pixel");
+      }),
+      {.batch_size = 10, .workers = 2});
+  const int64_t before = thread_count();
+  int batches = 0;
+  const auto loop = [&] {
+    for (const Batch& batch : loader) batches += batch.size() == 10;
+  };
+  expect_error<DataError>(loop, {"sample 20", "no such pixel"});
+  EXPECT_EQ(batches, 2);
+  EXPECT_EQ(thread_count(), before);
 }
 
 TEST(DataLoader, FollowsTheGivenSampler) {

@@ -94,6 +94,21 @@ TEST_F(Streaming, GivesTheSameBatchesForAnyNumberOfWorkersAndFromAnywhere) {
   }
 }
 
+TEST_F(Streaming, GivesEachLoopTheNextPass) {
+  StreamLoader loader(
+      numbers({9, 4, 7}, {.shuffle = true, .shuffle_buffer = 5}),
+      {.batch_size = 4, .lanes = 2, .workers = 2, .prefetch = 2});
+  for (const int64_t epoch : {0, 1}) {
+    Numbers seen;
+    for (const Batch& batch : loader) {
+      for (int64_t i = 0; i < batch.size(); ++i) {
+        seen.push_back(batch.targets[0][i].item<int64_t>());
+      }
+    }
+    EXPECT_EQ(seen, read(loader, 0, epoch));
+  }
+}
+
 TEST_F(Streaming, DividesShardsOverRanks) {
   const auto stream = numbers({3, 3, 3, 3, 3, 3, 3}, {.shuffle = true});
   Numbers all;
