@@ -32,6 +32,11 @@ std::vector<std::string> lines_of(const fs::path& file) {
   return lines;
 }
 
+std::string text_of(const fs::path& file) {
+  const auto bytes = read_file(file);
+  return {bytes.begin(), bytes.end()};
+}
+
 // The compiler may have been given a path from the build folder.
 fs::path source_file(const char* compiled_as) {
   const std::string path = compiled_as;
@@ -133,6 +138,12 @@ std::string first_comment(const std::vector<std::string>& lines) {
   return text;
 }
 
+// The head of every page: the way back, and the file's first comment.
+void begin_page(HtmlPage& page, const std::vector<std::string>& lines) {
+  page.raw("<nav><a href=\"index.html\">All examples</a></nav>\n");
+  add_markdown(page, first_comment(lines));
+}
+
 // What stands between two marks on the page in `html`, or "".
 std::string between(
     const std::string& html,
@@ -157,8 +168,7 @@ void write_index(const fs::path& folder) {
   std::sort(files.begin(), files.end());
   HtmlPage index("Tern by example");
   for (const fs::path& file : files) {
-    const auto bytes = read_file(file);
-    const std::string html(bytes.begin(), bytes.end());
+    const std::string html = text_of(file);
     index.raw(fmt::format(
         "<h3><a href=\"{}\">{}</a></h3>\n<p>{}</p>\n",
         html_escape(file.filename().string()),
@@ -166,6 +176,12 @@ void write_index(const fs::path& folder) {
         between(html, "<p>", "</p>")));
   }
   index.save(folder / "index.html");
+}
+
+void save_page(const HtmlPage& page, const fs::path& folder, fs::path name) {
+  make_folders(folder);
+  page.save(folder / name.concat(".html"));
+  write_index(folder);
 }
 
 }  // namespace
@@ -176,8 +192,7 @@ Notebook::Notebook(std::string title, Place place)
   name_ = source.stem();
   if (folder_.empty()) return;
   lines_ = lines_of(source);
-  page_.raw("<nav><a href=\"index.html\">All examples</a></nav>\n");
-  add_markdown(page_, first_comment(lines_));
+  begin_page(page_, lines_);
   show_code_after(place.line());
   output_ = std::make_unique<CapturedOutput>();
 }
@@ -187,9 +202,7 @@ Notebook::~Notebook() {
   try {
     flush_output();
     output_.reset();
-    make_folders(folder_);
-    page_.save(folder_ / name_.concat(".html"));
-    write_index(folder_);
+    save_page(page_, folder_, name_);
   } catch (const std::exception& error) {
     fmt::print(stderr, "no page was written: {}\n", message_of(error));
   }
@@ -261,6 +274,30 @@ void Notebook::pictures(const std::vector<std::filesystem::path>& files) {
     pictures.push_back({read_file(file), file.stem().string()});
   }
   page_.pictures(pictures);
+}
+
+void write_page(
+    const std::string& title,
+    const fs::path& source,
+    const fs::path& output,
+    const std::vector<fs::path>& plots) {
+  if (pages_folder().empty()) return;
+  HtmlPage page(title);
+  std::vector<std::string> lines = lines_of(source);
+  begin_page(page, lines);
+  std::erase_if(lines, [](const std::string& line) {
+    return line.starts_with("//");
+  });
+  page.code(joined(lines));
+  page.preformatted(text_of(output));
+  for (const fs::path& plot : plots) {
+    page.raw(fmt::format(
+        "<figure><img alt=\"{}\" "
+        "src=\"data:image/svg+xml;base64,{}\"></figure>\n",
+        html_escape(plot.stem().string()),
+        base64(read_file(plot))));
+  }
+  save_page(page, pages_folder(), source.stem());
 }
 
 }  // namespace tern::examples

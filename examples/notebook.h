@@ -60,4 +60,15 @@ class Notebook {
   std::unique_ptr<CapturedOutput> output_;  // none without a page
 };
 
+/// The page of a program that has no Notebook, made after it has run: the
+/// file's first comment, the whole code, what it printed and the plots that it
+/// drew. It goes where a Notebook's goes. \param output  File with what the
+/// program printed. \param plots   SVG files. \throws std::exception when a
+/// file cannot be read or written.
+void write_page(
+    const std::string& title,
+    const std::filesystem::path& source,
+    const std::filesystem::path& output,
+    const std::vector<std::filesystem::path>& plots);
+
 }  // namespace tern::examples

@@ -7,6 +7,13 @@
 #
 # With -DARCHIVE=clothing/clothing.tar "-DPATTERNS=*/hat/*|*/dress/*" it unpacks a
 # part of an archive of TERN_DATA into data/ first.
+#
+# With -DFIND_DATA=build/examples/find_digits the program's TERN_CACHE is the folder
+# above the one that this prints.
+#
+# With -DMAKE_PAGE=build/examples/make_page -DTITLE=... -DSOURCE=examples/mnist.cpp
+# it makes a page of what the program printed and drew, in TERN_PAGES or else in
+# page/. The page has to match the regular expression EXPECTED.
 string(REPLACE "|" ";" patterns "${PATTERNS}")
 string(REPLACE "|" ";" commands "${COMMANDS}")
 if(ARCHIVE AND NOT DEFINED ENV{TERN_DATA})
@@ -37,7 +44,29 @@ if(ARCHIVE AND NOT is_unpacked)
   file(WRITE unpacked.txt "${wanted}")
 endif()
 
+if(FIND_DATA)
+  execute_process(COMMAND ${FIND_DATA} OUTPUT_VARIABLE folder COMMAND_ERROR_IS_FATAL ANY)
+  cmake_path(GET folder PARENT_PATH cache)
+  set(ENV{TERN_CACHE} ${cache})
+endif()
+
 foreach(command IN LISTS commands)
   separate_arguments(arguments UNIX_COMMAND "${command}")
-  execute_process(COMMAND ${PROGRAM} ${arguments} COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${PROGRAM} ${arguments}
+    OUTPUT_VARIABLE printed ECHO_OUTPUT_VARIABLE COMMAND_ERROR_IS_FATAL ANY)
+  string(APPEND output "${printed}")
 endforeach()
+
+if(MAKE_PAGE)
+  if(NOT DEFINED ENV{TERN_PAGES})
+    set(ENV{TERN_PAGES} ${CMAKE_CURRENT_BINARY_DIR}/page)
+  endif()
+  file(WRITE printed.txt "${output}")
+  file(GLOB plots *.svg)
+  execute_process(COMMAND ${MAKE_PAGE} ${TITLE} ${SOURCE} printed.txt ${plots} COMMAND_ERROR_IS_FATAL ANY)
+  cmake_path(GET SOURCE STEM name)
+  file(READ $ENV{TERN_PAGES}/${name}.html page)
+  if(NOT page MATCHES "${EXPECTED}")
+    message(FATAL_ERROR "$ENV{TERN_PAGES}/${name}.html does not match ${EXPECTED}")
+  endif()
+endif()

@@ -13,6 +13,9 @@ comment, which is compiled as one more block:
     -->
 
 What is not to be compiled is not marked ```cpp.
+
+The first block of README.md has to be examples/mnist.cpp, but for comments and
+line breaks.
 """
 import collections
 import concurrent.futures
@@ -70,6 +73,20 @@ def blocks_of(page, text):
     if end is not None:
         sys.exit(f"{blocks[-1].page}:{blocks[-1].line}: this block has no end.")
     return blocks
+
+
+def code_of(lines):
+    """Without comments and spaces, which the formatter of the tree sets."""
+    return "".join("".join(line.split("//")[0].split()) for line in lines)
+
+
+def is_first_example(block, root):
+    file = root / "examples" / "mnist.cpp"
+    if code_of(block.code) == code_of(file.read_text().splitlines()):
+        return True
+    print(f"{block.page}:{block.line}: this program is not examples/mnist.cpp; "
+          "expected the same code. Change one of them.")
+    return False
 
 
 def name_of(*parts):
@@ -159,6 +176,8 @@ def main():
             )
         ]
         good = all([job.result() for job in jobs])
+    readme = next(blocks for blocks in pages if blocks[0].page == "README.md")
+    good = is_first_example(readme[0], root) and good
     print(f"{count} C++ blocks of {len(pages)} documents: "
           + ("all compile." if good else "the errors are above."))
     return 0 if good else 1

@@ -59,6 +59,7 @@ fresh_machine
 text=$(on_machine "$root/dev" examples mnist typo)
 expect "an unknown example" "$text" "no example 'typo'; there are:" \
   " checkpoints " " effective/modules " "exit 1"
+expect_none "an unknown example" "$text" make_page  # serves the examples
 text=$(on_machine "$root/dev" bench typo)
 expect "an unknown benchmark" "$text" "no benchmark 'typo'" " kernels " "exit 1"
 text=$(on_machine "$root/dev" fuzz)
