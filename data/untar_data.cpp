@@ -29,7 +29,7 @@ std::string environment(const char* name) {
 }
 
 fs::path data_folder(const UntarOptions& options) {
-  const fs::path folder =
+  fs::path folder =
       !options.data.empty() ? options.data : fs::path(environment("TERN_DATA"));
   std::error_code error;
   if (!folder.empty() && !fs::is_directory(folder, error)) {
@@ -162,7 +162,7 @@ class Untar {
       }
       if (has_content(data_ / name_)) return data_ / name_;
     }
-    const fs::path target = cache_ / name_;
+    fs::path target = cache_ / name_;
     if (is_whole_data(target)) return target;
     try {
       return make(target, "", [&](const fs::path& folder) {

@@ -2,7 +2,7 @@
 
 #include "tern/kernels/fused_optimizer_launch.h"
 #include "tern/kernels/fused_optimizer_loops.h"
-#include "tern/kernels/parallel_elements.h"
+#include "tern/kernels/parallel_for.h"
 
 namespace tern {
 namespace {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include <c10/util/FunctionRef.h>
 
@@ -23,5 +25,42 @@ void use_one_thread();
 
 /// The grain of LibTorch's own loops over elements.
 constexpr int64_t kElementGrain = 32768;
+
+/// Runs `f(index, begin, end)` on pieces that together cover [0, sizes[index])
+/// of every tensor, in one parallel region for the whole list: many small
+/// tensors cost no more than one large one.
+///
+/// Pieces begin at multiples of 64 elements, so that threads share no cache
+/// line and vector loads stay aligned.
+template <class F>
+void parallel_elements(const std::vector<int64_t>& sizes, const F& f) {
+  constexpr int64_t kAlignment = 64;
+  std::vector<int64_t> starts(sizes.size() + 1, 0);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    starts[i + 1] = starts[i] + sizes[i];
+  }
+  parallel_for(
+      0,
+      starts.back(),
+      kElementGrain,
+      [&](int64_t range_begin, int64_t range_end) {
+        // Both ends of a range round the same way, so neighbours meet.
+        const auto position_in = [&](size_t i, int64_t at) {
+          const int64_t offset = at - starts[i];
+          return offset >= sizes[i]
+                     ? sizes[i]
+                     : std::max<int64_t>(offset, 0) / kAlignment * kAlignment;
+        };
+        size_t i = std::upper_bound(starts.begin(), starts.end(), range_begin) -
+                   starts.begin() - 1;
+        for (; i < sizes.size() && starts[i] < range_end; ++i) {
+          const int64_t begin = position_in(i, range_begin);
+          const int64_t end = position_in(i, range_end);
+          if (begin < end) {
+            f(i, begin, end);
+          }
+        }
+      });
+}
 
 }  // namespace tern

@@ -11,7 +11,7 @@
 
 #include "tern/kernels/checks.h"
 #include "tern/kernels/dispatch_device.h"
-#include "tern/kernels/parallel_elements.h"
+#include "tern/kernels/parallel_for.h"
 #include "tern/kernels/unscale_and_check_launch.h"
 
 namespace tern {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tern/data/data_bunch.h"
-#include "tern/vision/image_data_bunch.h"
+#include "tern/vision/image_bunch_options.h"
 #include "tern/vision/image_item.h"
 #include "tern/vision/labellers.h"
 #include "tern/vision/splitters.h"

@@ -6,7 +6,7 @@
 #include <opencv2/core/mat.hpp>
 #include <torch/types.h>
 
-#include "tern/vision/picture_grid.h"
+#include "tern/vision/rgb.h"
 
 namespace tern {
 

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tern/vision/image_data_bunch.h"
+#include "tern/data/data_bunch.h"
+#include "tern/vision/image_bunch_options.h"
 #include "tern/vision/image_source.h"
 #include "tern/vision/image_targets.h"
 

@@ -1,19 +1,14 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include <torch/types.h>
 
+#include "tern/vision/rgb.h"
+
 namespace tern {
-
-/// Red, green, blue.
-using Rgb = std::array<uint8_t, 3>;
-
-inline constexpr Rgb kTextColor = {34, 34, 34}, kRightColor = {0, 120, 60},
-                     kWrongColor = {200, 30, 30};
 
 /// A line of text under a picture; too long a one is cut in its middle.
 struct CaptionLine {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/temp_name.h"
+#include "tern/data/formats/random_id.h"
 
 namespace tern {
 
@@ -96,6 +96,18 @@ void AtomicFile::commit(bool durable) {
   }
   path_.clear();
   if (durable) sync_folder(fs::absolute(target_).parent_path());
+}
+
+std::string temp_prefix(const fs::path& target) {
+  constexpr size_t kMaxStem = 200;  // a name has at most 255 bytes
+  std::string prefix = ".";         // `+=`, for GCC 12 warns of `"." + string`
+  prefix += target.filename().string().substr(0, kMaxStem) + ".tmp-";
+  return prefix;
+}
+
+fs::path temp_name_beside(const fs::path& target) {
+  return fs::absolute(target).parent_path() /
+         (temp_prefix(target) + random_id());
 }
 
 }  // namespace tern

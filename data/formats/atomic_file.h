@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "tern/data/formats/file_io.h"
@@ -44,5 +45,11 @@ class AtomicFile {
   uint64_t size_ = 0;
   bool is_synced_ = false;
 };
+
+/// What the names begin with that stand beside `target` while it is made.
+std::string temp_prefix(const std::filesystem::path& target);
+
+/// A random path beside `target` for something that will be renamed to it.
+std::filesystem::path temp_name_beside(const std::filesystem::path& target);
 
 }  // namespace tern

@@ -6,9 +6,9 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/temp_name.h"
 
 namespace tern {
 

@@ -15,7 +15,7 @@
 #include "tern/data/formats/gzip.h"
 #include "tern/data/formats/printable.h"
 #include "tern/data/formats/staging_folder.h"
-#include "tern/data/formats/tar_entry.h"
+#include "tern/data/formats/tar_index.h"
 
 namespace tern {
 

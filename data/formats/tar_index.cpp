@@ -10,8 +10,8 @@
 #include <new>
 
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/member_name.h"
 #include "tern/data/formats/printable.h"
-#include "tern/data/formats/tar_entry.h"
 
 namespace tern {
 
@@ -177,6 +177,27 @@ std::vector<TarMember> read_tar_index(
   }
   check_end(*reader, file, end);
   return members;
+}
+
+std::string tar_entry_name(archive_entry* entry) {
+  const char* name = archive_entry_pathname(entry);
+  if (name == nullptr) name = archive_entry_pathname_utf8(entry);
+  return name != nullptr ? name : "";
+}
+
+const char* tar_entry_fault(archive_entry* entry, const std::string& name) {
+  if (const char* fault = member_name_fault(name)) return fault;
+  if (archive_entry_hardlink(entry) != nullptr) return "is a hard link";
+  if (archive_entry_sparse_count(entry) > 0) return "is a sparse file";
+  switch (archive_entry_filetype(entry)) {
+    case AE_IFREG:
+    case AE_IFDIR:
+      return nullptr;
+    case AE_IFLNK:
+      return "is a symbolic link";
+    default:
+      return "is a device, a pipe or of an unknown type";
+  }
 }
 
 }  // namespace tern

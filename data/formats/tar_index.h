@@ -6,6 +6,8 @@
 
 #include "tern/data/formats/byte_file.h"
 
+struct archive_entry;
+
 namespace tern {
 
 /// A regular file in a tar archive.
@@ -28,5 +30,12 @@ struct TarMember {
 std::vector<TarMember> read_tar_index(
     const ByteFile& file,
     int64_t max_members = 5'000'000);
+
+/// The name of an entry that libarchive found, as the bytes that it is.
+std::string tar_entry_name(archive_entry* entry);
+
+/// Why an entry is not taken, such as "is a symbolic link" or "has an absolute
+/// name"; null if it may be: a regular file or a folder that stays inside.
+const char* tar_entry_fault(archive_entry* entry, const std::string& name);
 
 }  // namespace tern

@@ -281,7 +281,7 @@ float distance_to_segment(Point p, Point a, Point b) {
 }
 
 // Ink from 0 to 1 in each pixel.
-using Canvas = std::array<float, kSide * kSide>;
+using Canvas = std::array<float, size_t{kSide} * kSide>;
 
 void draw_segment(Canvas& canvas, Point a, Point b, float radius) {
   const float reach = radius + 1;
@@ -296,9 +296,13 @@ void draw_segment(Canvas& canvas, Point a, Point b, float radius) {
   const auto [y_begin, y_end] = range(a.y, b.y);
   for (int y = y_begin; y < y_end; ++y) {
     for (int x = x_begin; x < x_end; ++x) {
-      const float distance = distance_to_segment({x + .5f, y + .5f}, a, b);
+      const float distance = distance_to_segment(
+          {static_cast<float>(x) + .5f, static_cast<float>(y) + .5f},
+          a,
+          b);
       const float ink = std::clamp((reach - distance) / 1.5f, 0.f, 1.f);
-      float& pixel = canvas[static_cast<size_t>(y * kSide + x)];
+      float& pixel =
+          canvas[static_cast<size_t>(y) * kSide + static_cast<size_t>(x)];
       pixel = std::max(pixel, ink);
     }
   }
@@ -408,7 +412,7 @@ fs::path mnist_or_digits(
     const DatasetUrl& dataset,
     const UntarOptions& options) {
   const std::string name(dataset.name);
-  const fs::path digits = cache_folder(options.cache) / "generated" / name;
+  fs::path digits = cache_folder(options.cache) / "generated" / name;
   UntarOptions real = options;
   const bool has_failed = is_whole_data(digits);  // and is not tried again
   real.allow_download = options.allow_download && !has_failed;

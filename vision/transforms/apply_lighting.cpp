@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tern/kernels/augment_images_math.h"
+#include "tern/kernels/warp_image.h"
 
 namespace tern {
 namespace {

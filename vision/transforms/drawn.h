@@ -6,7 +6,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include "tern/vision/transforms/geometry.h"
+#include "tern/vision/transforms/transform.h"
 
 namespace tern {
 

@@ -6,11 +6,6 @@
 
 namespace tern {
 
-/// A range to draw from, both ends included.
-struct Range {
-  float low = 0, high = 0;
-};
-
 // Every one of these changes the matrix of a sample and makes no pixel. `p` is
 // the probability that it does anything. Numbers and defaults are fastai's.
 // All throw c10::ValueError for a p outside of 0..1 or a range upside down.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tern/vision/transforms/apply_lighting.h"
-
 namespace tern {
 
 void SamplePlan::begin(ImageSize source, ImageSize target, Padding padding) {

@@ -9,6 +9,11 @@
 
 namespace tern {
 
+/// A range to draw from, both ends included.
+struct Range {
+  float low = 0, high = 0;
+};
+
 /// Something that changes an image at random. It writes down what shall happen
 /// to a sample; the pixels are made later, once for all transforms. One of your
 /// own:
