@@ -61,6 +61,7 @@
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/parallel_model.h"
 #include "tern/learner/plot.h"
+#include "tern/learner/recorder.h"
 #include "tern/learner/report.h"
 #include "tern/learner/save.h"
 #include "tern/learner/seed.h"

@@ -8,6 +8,7 @@
 
 #include "tern/learner/learner.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/recorder.h"
 
 namespace tern {
 

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 
 namespace tern {
 
@@ -63,9 +64,9 @@ Learner& Learner::to_amp() {
 }
 
 Learner& Learner::to_amp(const AmpOptions& options) {
-  const auto callback = std::make_shared<Amp>(data_.device, options);
+  const auto callback = std::make_shared<Amp>(parts_->data.device, options);
   to_fp32();
-  options_.loss.check_autocast(data_.device);
+  parts_->options.loss.check_autocast(parts_->data.device);
   return add(callback);
 }
 

@@ -6,6 +6,7 @@
 
 #include "tern/callbacks/only_one.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
 
 namespace tern {
@@ -18,8 +19,9 @@ constexpr const char* kOwn = "own.";
 // What training moves: masters where there are, parameters, floating buffers.
 std::vector<ModelTensor> trained_tensors(Learner& learn) {
   std::vector<ModelTensor> tensors = learn.model().parameters();
-  if (learn.masters()) {
-    for (ModelTensor& p : tensors) p.tensor = learn.masters()->of(p.tensor);
+  if (learn.parts().masters) {
+    for (ModelTensor& p : tensors)
+      p.tensor = learn.parts().masters->of(p.tensor);
   }
   for (ModelTensor& buffer : learn.model().buffers()) {
     if (buffer.tensor.is_floating_point()) tensors.push_back(std::move(buffer));
@@ -34,7 +36,7 @@ void write(Learner& learn, const Tensors& values) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors[i].tensor.copy_(values[i]);
   }
-  if (learn.masters()) learn.masters()->copy_masters_to_weights();
+  if (learn.parts().masters) learn.parts().masters->copy_masters_to_weights();
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "tern/callbacks/only_one.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/recorder.h"
 #include "tern/learner/resume.h"
 
 namespace tern {
@@ -33,7 +34,7 @@ std::string row(const std::vector<std::string>& cells) {
 
 std::string header(Learner& learn) {
   std::vector<std::string> names = {"epoch", "train_loss", "valid_loss"};
-  for (const Metric& metric : learn.metrics()) {
+  for (const Metric& metric : learn.options().metrics) {
     names.push_back(cell(metric.name()));
   }
   names.emplace_back("time");
@@ -45,7 +46,7 @@ std::string row_of(Learner& learn, const EpochRecord& epoch) {
       std::to_string(epoch.epoch),
       cell(epoch.train_loss),
       cell(epoch.valid_loss)};
-  for (const Metric& metric : learn.metrics()) {
+  for (const Metric& metric : learn.options().metrics) {
     double value = std::nan("");
     for (const MetricValue& known : epoch.metrics) {
       if (known.name == metric.name()) value = known.value;

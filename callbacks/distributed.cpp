@@ -14,6 +14,7 @@
 #include "tern/learner/distributed/broadcast_state.h"
 #include "tern/learner/distributed/convert_sync_batchnorm.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/named_state.h"
 
@@ -79,8 +80,8 @@ void Distributed::broadcast_weights(Learner& learn) {
   for (const ModelTensor& p : learn.model().parameters()) {
     weights.push_back(p.tensor.detach());
   }
-  if (learn.masters()) {
-    for (const torch::Tensor& master : learn.masters()->masters()) {
+  if (learn.parts().masters) {
+    for (const torch::Tensor& master : learn.parts().masters->masters()) {
       weights.push_back(master.detach());
     }
   }
@@ -145,7 +146,7 @@ void Distributed::on_train_end(Learner& learn) {
   group_->broadcast({loaded});
   if (!loaded.item<int>()) return;
   broadcast_optimizer(learn);
-  if (!has_loaded_) learn.state_was_replaced();
+  if (!has_loaded_) loop::state_was_replaced(learn.parts());
 }
 
 // Or the next fit would take other steps on each rank.
@@ -165,14 +166,14 @@ Learner& Learner::to_distributed(const DistributedOptions& options) {
   const auto environment = LaunchEnvironment::read();
   if (!environment.is_distributed()) return *this;
   ProcessGroupOptions group_options = options.group;
-  group_options.device = data_.device;
+  group_options.device = parts_->data.device;
   auto group = ProcessGroup::connect(environment, group_options);
-  set_communicator(group);
-  if (!is_main_process()) options_.sink = silent();
-  if (options.sync_batch_norm) convert_sync_batchnorm(model_, group);
+  loop::set_communicator(*parts_, group);
+  if (!is_main_process()) parts_->options.sink = silent();
+  if (options.sync_batch_norm) convert_sync_batchnorm(parts_->model, group);
   if (options.shard_optimizer) {
     const auto shard = std::make_shared<OptimizerShard>(group);
-    set_training_shard(shard);
+    parts_->training_shard = shard;
     add<ShardedOptimizer>(shard);
   }
   return add<Distributed>(std::move(group), options.reducer);

@@ -3,6 +3,7 @@
 
 #include "tern/callbacks/limit_batches.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/snapshot.h"
 #include "tern/learner/trial.h"
 
@@ -15,7 +16,7 @@ Learner& Learner::dry_run(int64_t batches) {
           "[Learner::dry_run] batches is {}; expected 1 or more.",
           batches));
   TORCH_CHECK(
-      !is_fitting_,
+      !parts_->is_fitting,
       "[Learner::dry_run] this Learner is training; call dry_run before or "
       "after fit.");
   const auto limit = std::make_shared<LimitBatches>(
@@ -27,7 +28,7 @@ Learner& Learner::dry_run(int64_t batches) {
   };
   try {
     fit(1, {}, {std::make_shared<Trial>(), limit});
-    if (data_.valid) {
+    if (parts_->data.valid) {
       limit->on_train_begin(*this);
       validate();
     }

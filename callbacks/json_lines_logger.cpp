@@ -11,6 +11,7 @@
 #include "tern/callbacks/json_text.h"
 #include "tern/callbacks/only_one.h"
 #include "tern/data/formats/json_reader.h"
+#include "tern/learner/recorder.h"
 #include "tern/learner/resume.h"
 
 namespace tern {

@@ -8,6 +8,7 @@
 #include "tern/callbacks/log_file.h"
 #include "tern/callbacks/new_losses.h"
 #include "tern/learner/callback.h"
+#include "tern/learner/recorder.h"
 
 namespace tern {
 

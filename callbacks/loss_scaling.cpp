@@ -9,6 +9,7 @@
 #include "tern/learner/amp_aware.h"
 #include "tern/learner/clip_grad.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
 
 namespace tern {
@@ -50,10 +51,12 @@ void LossScaling::on_train_begin(Learner& learn) {
   scaler_.forget(learn.optimizer());
   is_unscaled_ = false;
   if (scaler_.is_enabled()) learn.state().scaler = &scaler_;
-  if (!learn.masters()) return;
+  if (!learn.parts().masters) return;
   // The optimizer may have been made since the last fit.
   if (auto* fused = dynamic_cast<AmpAware*>(&learn.optimizer())) {
-    fused->set_weights(learn.masters()->masters(), learn.masters()->weights());
+    fused->set_weights(
+        learn.parts().masters->masters(),
+        learn.parts().masters->weights());
   }
 }
 
@@ -68,8 +71,8 @@ void LossScaling::unscale(Learner& learn) {
   torch::optim::Optimizer& optimizer = learn.optimizer();
   if (auto* fused = dynamic_cast<AmpAware*>(&optimizer)) {
     fused->move_gradients_to_masters();
-  } else if (learn.masters()) {
-    learn.masters()->copy_gradients_to_masters();
+  } else if (learn.parts().masters) {
+    learn.parts().masters->copy_gradients_to_masters();
   }
   scaler_.unscale_(optimizer);
   is_unscaled_ = true;
@@ -79,7 +82,7 @@ void LossScaling::abandon(Learner& learn, bool keeps_gradients) {
   scaler_.forget(learn.optimizer());
   if (!std::exchange(is_unscaled_, false) || !keeps_gradients) return;
   const torch::NoGradGuard no_grad;
-  if (learn.masters()) learn.masters()->move_gradients_to_weights();
+  if (learn.parts().masters) learn.parts().masters->move_gradients_to_weights();
   for (const ModelTensor& p : learn.model().parameters()) {
     torch::Tensor gradient = p.tensor.grad();
     if (!gradient.defined() || !scaler_.is_enabled()) continue;
@@ -101,14 +104,14 @@ StepResult LossScaling::step(Learner& learn) {
   auto* const fused = dynamic_cast<AmpAware*>(&optimizer);
   const bool writes_weights = fused != nullptr;
   // With masters the bits are nobody's but Tern's; without them, PyTorch's.
-  const bool clips_at_once = clip_ && fused && learn.masters() &&
+  const bool clips_at_once = clip_ && fused && learn.parts().masters &&
                              !is_unscaled_ && are_on_one_device(*fused);
   if (clips_at_once) {
     // the scaler does
   } else if (clip_) {
     unscale(learn);
     clip_grad_norm_(optimizer, *clip_);
-  } else if (learn.masters() && !writes_weights) {
+  } else if (learn.parts().masters && !writes_weights) {
     unscale(learn);
   }
   StepResult result = clips_at_once ? scaler_.step_clipped(optimizer, *clip_)
@@ -118,8 +121,8 @@ StepResult LossScaling::step(Learner& learn) {
   if (result == StepResult::unknown) {
     learn.state().step_overflowed = scaler_.found_inf(optimizer);
   }
-  if (learn.masters() && !writes_weights) {
-    learn.masters()->copy_masters_to_weights();
+  if (learn.parts().masters && !writes_weights) {
+    learn.parts().masters->copy_masters_to_weights();
   }
   is_unscaled_ = false;
   return result;

@@ -9,6 +9,7 @@
 
 #include "tern/callbacks/schedule.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/plot.h"
 #include "tern/learner/snapshot.h"
 #include "tern/learner/trial.h"
@@ -177,7 +178,7 @@ LrFind Learner::lr_find(const LrFindOptions& options) {
           "[Learner::lr_find] num_it is {}; expected at least 6 batches.",
           options.num_it));
   TORCH_CHECK(
-      !is_fitting_,
+      !parts_->is_fitting,
       "[Learner::lr_find] this Learner is training; call lr_find before or "
       "after fit.");
   const auto starts = options.start.resolve(layer_groups(), 1e-7);

@@ -12,6 +12,7 @@
 
 #include "tern/callbacks/limit_batches.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/memory_meter.h"
 #include "tern/learner/model_summary.h"
 #include "tern/learner/out_of_memory.h"
@@ -129,10 +130,10 @@ int64_t Learner::max_batch_size() {
 int64_t Learner::max_batch_size(const MaxBatchSizeOptions& options) {
   check(options);
   TORCH_CHECK(
-      !is_fitting_ && !communicator_,
+      !parts_->is_fitting && !parts_->communicator,
       "[Learner::max_batch_size] this Learner is training, or shares its "
       "batches with other processes; call it before fit and to_distributed.");
-  const DataLoader& train = data_.loader(Split::train);
+  const DataLoader& train = parts_->data.loader(Split::train);
   const int64_t samples = train.sampler()->size();
   const int64_t most = options.most ? std::min(options.most, samples) : samples;
   int64_t size = std::clamp<int64_t>(
@@ -151,8 +152,8 @@ int64_t Learner::max_batch_size(const MaxBatchSizeOptions& options) {
             "[Learner::max_batch_size] not even one sample fits into the "
             "memory of {}, of which {} are free. Use a smaller model, smaller "
             "images, 16 bits or ActivationCheckpoint.",
-            data_.device.str(),
-            bytes_text(available_memory(data_.device))));
+            parts_->data.device.str(),
+            bytes_text(available_memory(parts_->data.device))));
     size = fails > most ? std::min(most, 2 * fits)
            : fits == 0  ? fails / 2
                         : fits + (fails - fits) / 2;

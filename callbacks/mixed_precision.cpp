@@ -7,6 +7,7 @@
 
 #include "tern/learner/amp_aware.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/master_weights.h"
 
 namespace tern {
@@ -88,10 +89,12 @@ void convert(
     const MixedPrecisionOptions& options) {
   const auto callback = std::make_shared<MixedPrecision>(dtype, options);
   learn.to_fp32();
-  learn.set_masters(std::make_shared<MasterWeights>(
-      learn.model(),
-      dtype,
-      options.flat_master));
+  loop::set_masters(
+      learn.parts(),
+      std::make_shared<MasterWeights>(
+          learn.model(),
+          dtype,
+          options.flat_master));
   learn.state().input_dtype = dtype;
   learn.add(callback);
 }
@@ -103,7 +106,7 @@ Learner& Learner::to_fp16() {
 }
 
 Learner& Learner::to_fp16(const MixedPrecisionOptions& options) {
-  if (data_.device.is_cpu() && !options.force_fp16) {
+  if (parts_->data.device.is_cpu() && !options.force_fp16) {
     sink().line(fmt::format(
         "to_fp16: on a CPU this trains in bfloat16, because fp16 is far slower "
         "there than fp32; {{.force_fp16 = true}} insists.{}",
@@ -124,20 +127,20 @@ Learner& Learner::to_bf16() {
 
 Learner& Learner::to_fp32() {
   TORCH_CHECK(
-      !is_fitting_,
+      !parts_->is_fitting,
       "[Learner] the precision cannot change while fit runs; call it before or "
       "after.");
   if (const auto callback = find<LossScaling>()) remove(*callback);
-  if (masters_) {
-    if (auto* fused = dynamic_cast<AmpAware*>(optimizer_.get())) {
+  if (parts_->masters) {
+    if (auto* fused = dynamic_cast<AmpAware*>(parts_->optimizer.get())) {
       fused->set_weights({}, {});
     }
-    const std::shared_ptr<MasterWeights> masters = masters_;
+    const std::shared_ptr<MasterWeights> masters = parts_->masters;
     masters->restore();
-    set_masters(nullptr);
+    loop::set_masters(*parts_, nullptr);
   }
-  state_.input_dtype = torch::kFloat;
-  state_.autocast_dtype.reset();
+  parts_->state.input_dtype = torch::kFloat;
+  parts_->state.autocast_dtype.reset();
   return *this;
 }
 

@@ -9,6 +9,7 @@
 
 #include "tern/callbacks/saved_value.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/recorder.h"
 
 namespace tern {
 
@@ -29,7 +30,7 @@ void Monitor::begin(Learner& learn) {
   bool is_known = options_.monitor == "train_loss" ||
                   (options_.monitor == "valid_loss" && learn.data().valid);
   higher_is_better_ = false;
-  for (const Metric& metric : learn.metrics()) {
+  for (const Metric& metric : learn.options().metrics) {
     if (!learn.data().valid) break;  // metrics are of the validation data
     names.push_back(metric.name());
     if (metric.name() != options_.monitor) continue;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/recorder.h"
 
 namespace tern {
 

@@ -8,6 +8,8 @@
 
 #include "tern/callbacks/param_scheduler.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/optim/hyper_parameters.h"
 
 namespace tern {
 
@@ -131,27 +133,31 @@ Learner& Learner::fit_one_cycle(
   check_positive("fit_one_cycle", "div_final", options.div_final);
   check_part("fit_one_cycle", options.pct_start);
   const LearningRates& max_lr = options.max_lr;
-  const std::vector<double> rates = max_lr.resolve(layer_groups(), options_.lr);
-  const auto one_cycle = [=, moves_momentum = has_momentum()](int64_t batches) {
-    const double part = options.whole_steps
-                            ? in_whole_steps(options.pct_start, batches)
-                            : options.pct_start;
-    std::vector<ParamScheduler::Scheduled> scheduled = {
-        {HyperParameter::lr, for_each_rate(rates, [&](double rate) {
-           return schedule::combined_cosine(
-               part,
-               rate / options.div,
-               rate,
-               rate / options.div_final);
-         })}};
-    if (moves_momentum) {
-      const auto& moms = options.moms;
-      scheduled.push_back(
-          {HyperParameter::momentum,
-           {schedule::combined_cosine(part, moms[0], moms[1], moms[2])}});
-    }
-    return scheduled;
-  };
+  const std::vector<double> rates =
+      max_lr.resolve(layer_groups(), parts_->options.lr);
+  const auto one_cycle =
+      [=,
+       moves_momentum = optim::has_momentum(
+           optimizer().param_groups().at(0).options())](int64_t batches) {
+        const double part = options.whole_steps
+                                ? in_whole_steps(options.pct_start, batches)
+                                : options.pct_start;
+        std::vector<ParamScheduler::Scheduled> scheduled = {
+            {HyperParameter::lr, for_each_rate(rates, [&](double rate) {
+               return schedule::combined_cosine(
+                   part,
+                   rate / options.div,
+                   rate,
+                   rate / options.div_final);
+             })}};
+        if (moves_momentum) {
+          const auto& moms = options.moms;
+          scheduled.push_back(
+              {HyperParameter::momentum,
+               {schedule::combined_cosine(part, moms[0], moms[1], moms[2])}});
+        }
+        return scheduled;
+      };
   return fit(epochs, max_lr, {std::make_shared<ParamScheduler>(one_cycle)});
 }
 
@@ -167,7 +173,7 @@ Learner& Learner::fine_tune(int64_t epochs, const FineTuneOptions& options) {
   check_epochs("epochs", epochs);
   check_epochs("freeze_epochs", options.freeze_epochs);
   TORCH_CHECK(
-      !is_fitting_,
+      !parts_->is_fitting,
       "[Learner::fine_tune] this Learner is training already; call fine_tune "
       "after the running fit has returned.");
   freeze();
@@ -175,7 +181,7 @@ Learner& Learner::fine_tune(int64_t epochs, const FineTuneOptions& options) {
       options.freeze_epochs,
       {.max_lr = LearningRates::up_to(options.base_lr), .pct_start = 0.99});
   // A stop that was asked for means all of it.
-  if (state_.result == FitResult::interrupted) return *this;
+  if (parts_->state.result == FitResult::interrupted) return *this;
   unfreeze();
   const double base = options.base_lr / 2;
   return fit_one_cycle(
@@ -203,7 +209,8 @@ Learner& Learner::fit_flat_cos(int64_t epochs, const FlatCosOptions& options) {
   const LearningRates& lr = options.lr;
   check_positive("fit_flat_cos", "div_final", options.div_final);
   check_part("fit_flat_cos", options.pct_start);
-  const std::vector<double> rates = lr.resolve(layer_groups(), options_.lr);
+  const std::vector<double> rates =
+      lr.resolve(layer_groups(), parts_->options.lr);
   const auto schedules = for_each_rate(rates, [&](double rate) {
     if (options.pct_start == 1) return schedule::constant(rate);
     return schedule::phases(
@@ -247,7 +254,8 @@ Learner& Learner::fit_sgdr(
       cycle_lengths(cycles, cycle_epochs, options.cycle_mult);
   const int64_t epochs =
       std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  const std::vector<double> rates = max_lr.resolve(layer_groups(), options_.lr);
+  const std::vector<double> rates =
+      max_lr.resolve(layer_groups(), parts_->options.lr);
   const auto schedules = for_each_rate(rates, [&](double rate) {
     std::vector<schedule::Phase> phases;
     for (const int64_t length : lengths) {

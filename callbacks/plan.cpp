@@ -10,6 +10,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/memory_meter.h"
 #include "tern/learner/model_summary.h"
@@ -98,8 +99,9 @@ void add_groups(
     group.weight_decay = learn.options().weight_decay;
     for (const ModelTensor& p : layer_groups[i]) {
       const int64_t count = p.tensor.numel();
-      const torch::Tensor stepped =
-          learn.masters() ? learn.masters()->of(p.tensor) : p.tensor;
+      const torch::Tensor stepped = learn.parts().masters
+                                        ? learn.parts().masters->of(p.tensor)
+                                        : p.tensor;
       group.parameters += count;
       if (p.tensor.requires_grad()) {
         group.trainable += count;
@@ -113,8 +115,8 @@ void add_groups(
 void add_bytes(Learner& learn, TrainingPlan& plan) {
   plan.weight_bytes =
       bytes_of(learn.model().parameters()) + bytes_of(learn.model().buffers());
-  if (!learn.masters()) return;
-  for (const torch::Tensor& master : learn.masters()->masters()) {
+  if (!learn.parts().masters) return;
+  for (const torch::Tensor& master : learn.parts().masters->masters()) {
     plan.weight_bytes += static_cast<int64_t>(master.nbytes());
   }
 }
@@ -305,31 +307,31 @@ TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
           options.batches,
           options.epochs));
   TORCH_CHECK(
-      !is_fitting_,
+      !parts_->is_fitting,
       "[Learner::plan] this Learner is training; call plan before or after "
       "fit.");
-  const DataLoader& train = data_.loader(Split::train);
+  const DataLoader& train = parts_->data.loader(Split::train);
   TrainingPlan plan;
-  plan.device = data_.device.str();
+  plan.device = parts_->data.device.str();
   plan.precision = precision_text(*this);
   plan.epochs = options.epochs;
   plan.samples = train.dataset().size();
   plan.batch_size = train.options().batch_size;
   plan.batches = batches_per_epoch();
   plan.workers = train.options().workers;
-  plan.loop = training_loop(callbacks_);
+  plan.loop = training_loop(parts_->callbacks);
 
   const auto profiler = std::make_shared<Profiler>(
       Profiler::Options{.show = false, .in_trials = true});
   const int64_t trial = kWarmUp + options.batches;
   const int64_t epochs =
       plan.batches > 0 ? (trial + plan.batches - 1) / plan.batches : 1;
-  const bool had_optimizer = has_optimizer();
+  const bool had_optimizer = parts_->optimizer != nullptr;
   LearnerSnapshot before(*this);
   try {
     int64_t peak = 0;
     {
-      const MemoryMeter memory(data_.device);
+      const MemoryMeter memory(parts_->data.device);
       const int64_t at_first = memory.live_bytes();
       fit(epochs,
           options.lr,
@@ -339,7 +341,7 @@ TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
       peak = memory.peak_bytes() - at_first;
     }
     plan.optimizer = optimizer_text(*this);
-    add_groups(*this, groups_, plan);
+    add_groups(*this, parts_->groups, plan);
     add_bytes(*this, plan);
     plan.optimizer_bytes = optimizer_bytes(optimizer());
     const int64_t made = had_optimizer ? 0 : plan.optimizer_bytes;

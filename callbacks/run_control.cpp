@@ -8,6 +8,7 @@
 
 #include "tern/data/error_text.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 
 namespace tern {
 
@@ -127,7 +128,7 @@ void RunControl::write_checkpoint(Learner& learn) {
 
 void RunControl::wait_while_paused(Learner& learn) {
   std::unique_lock lock(mutex_);
-  while (should_pause_ && !learn.stop_requested()) {
+  while (should_pause_ && !learn.parts().stop_requested) {
     is_paused_ = true;
     changed_.wait_for(lock, kStopPoll);
     if (!has_news_.exchange(false)) continue;

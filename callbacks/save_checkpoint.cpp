@@ -7,6 +7,7 @@
 
 #include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/run_lock.h"
 #include "tern/learner/stop_signals.h"
 #include "tern/learner/training_shard.h"
@@ -83,7 +84,7 @@ void SaveCheckpoint::on_train_begin(Learner& learn) {
   remove_unfinished_checkpoints(folder_);
   for (const auto& step : list_checkpoints(folder_)) {
     const std::string run = run_of_checkpoint(step);
-    if (run.empty() || run == learn.run_id()) continue;
+    if (run.empty() || run == loop::run_id(learn.parts())) continue;
     throw CheckpointError(
         folder_.string(),
         "the checkpoints here are of another training. Call "
@@ -97,7 +98,7 @@ bool SaveCheckpoint::is_time(Learner& learn) const {
   if (options_.every.count() == 0) return false;
   const bool is_due =
       std::chrono::steady_clock::now() - last_save_ >= options_.every;
-  if (!learn.training_shard()) return is_due;
+  if (!learn.parts().training_shard) return is_due;
   const torch::Tensor flag =
       torch::scalar_tensor(is_due && learn.is_main_process(), torch::kInt);
   learn.communicator()->all_reduce(flag);
@@ -131,10 +132,10 @@ void SaveCheckpoint::on_interrupt(Learner& learn) {
 
 void SaveCheckpoint::save(Learner& learn) {
   const bool is_main = learn.is_main_process();
-  if (!is_main && !learn.training_shard()) return;
+  if (!is_main && !learn.parts().training_shard) return;
   wait(learn);
   last_save_ = std::chrono::steady_clock::now();
-  Checkpoint checkpoint = learn.capture_checkpoint();
+  Checkpoint checkpoint = loop::capture_checkpoint(learn.parts());
   if (!is_main) return;  // it had to give its part
   auto job = [folder = folder_,
               options =

@@ -18,6 +18,7 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/save.h"
 
 namespace tern {
@@ -145,7 +146,7 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
   bool is_written = true;
   try {
     // Other ranks have their part in it, where a training is divided.
-    if (is_main || learn.training_shard()) learn.save(name);
+    if (is_main || learn.parts().training_shard) learn.save(name);
   } catch (const IoError& error) {
     is_written = false;
     if (!std::exchange(has_told_write_, true)) {
@@ -195,7 +196,7 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
   best_.insert(at, entry);
   if (static_cast<int64_t>(best_.size()) <= options_.top_k) return;
   if (learn.is_main_process()) {
-    learn.remove_saved(name_of_best(best_.back().second));
+    remove_saved(learn, name_of_best(best_.back().second));
   }
   best_.pop_back();
 }

@@ -5,6 +5,7 @@
 
 #include "tern/callbacks/averaged_weights.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 
 namespace tern {
 
@@ -12,7 +13,7 @@ void ShardedOptimizer::on_train_begin(Learner& learn) {
   is_divided_ = false;
   const auto average = learn.find<WeightAverage>();
   TORCH_CHECK_VALUE(
-      !average || !learn.masters(),
+      !average || !learn.parts().masters,
       fmt::format(
           "[to_distributed] shard_optimizer divides the fp32 weights, all of "
           "which {} reads at each step; leave one of them out, or train in "
@@ -23,7 +24,7 @@ void ShardedOptimizer::on_train_begin(Learner& learn) {
 // Once everybody, a checkpoint too, has set up the optimizer.
 void ShardedOptimizer::on_batch_begin(Learner& learn) {
   if (is_divided_ || !learn.state().training) return;
-  shard_->divide(learn.optimizer(), learn.masters());
+  shard_->divide(learn.optimizer(), learn.parts().masters);
   is_divided_ = true;
 }
 

@@ -13,6 +13,7 @@
 #endif
 
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/op_observer.h"
 
 namespace tern {
@@ -120,7 +121,7 @@ void SyncAudit::enter(const char* event, const char* part) {
 
 void SyncAudit::found(const Learner& learn, const std::string& what) {
   if (passes_ > 0) return;
-  const Callback* const callback = learn.running_callback();
+  const Callback* const callback = learn.parts().running_callback;
   const std::string where =
       callback ? fmt::format("{} in {}", callback->name(), event_) : part_;
   for (Finding& finding : findings_) {

@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/recorder.h"
 
 namespace tern {
 

@@ -10,6 +10,7 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/model_card.h"
 #include "tern/learner/python_loader.h"
+#include "tern/learner/recorder.h"
 #include "tern/learner/training_state.h"
 #include "tern/learner/weights.h"
 

@@ -4,10 +4,11 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/decoupled_weight_decay.h"
 #include "tern/learner/optim/hyper_parameters.h"
+#include "tern/learner/optim/rebind.h"
 #include "tern/learner/step_graph.h"
 
 namespace tern {
@@ -34,15 +35,40 @@ bool has_groups(
       });
 }
 
+// Where decay leaves normalisation layers and biases alone, they become a
+// parameter group of their own; otherwise a layer group is one, which steps in
+// one kernel.
+std::vector<torch::optim::OptimizerParamGroup> make_param_groups(
+    LearnerParts& l) {
+  std::vector<torch::optim::OptimizerParamGroup> param_groups;
+  l.param_group_kinds.clear();
+  for (size_t i = 0; i < l.groups.size(); ++i) {
+    for (const bool spares_decay : {false, true}) {
+      Tensors params;
+      for (const ModelTensor& p : l.groups[i]) {
+        const bool is_apart = !l.options.bn_weight_decay &&
+                              (p.layer != LayerKind::other || p.is_bias());
+        if (is_apart == spares_decay) {
+          params.push_back(l.masters ? l.masters->of(p.tensor) : p.tensor);
+        }
+      }
+      if (params.empty()) continue;
+      param_groups.emplace_back(std::move(params));
+      l.param_group_kinds.push_back({static_cast<int64_t>(i), spares_decay});
+    }
+  }
+  return param_groups;
+}
+
 }  // namespace
 
 int64_t Learner::layer_groups() const {
-  return static_cast<int64_t>(groups_.size());
+  return static_cast<int64_t>(parts_->groups.size());
 }
 
 Learner& Learner::split(const std::vector<std::string>& first_modules) {
   TORCH_CHECK_VALUE(
-      !optimizer_,
+      !parts_->optimizer,
       "[Learner::split] the optimizer exists already; expected split before "
       "the first fit.");
   for (size_t i = 1; i < first_modules.size(); ++i) {
@@ -55,7 +81,7 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
   }
   std::vector<std::vector<ModelTensor>> groups(1);
   size_t next = 0;
-  for (const ModelTensor& parameter : model_.parameters()) {
+  for (const ModelTensor& parameter : parts_->model.parameters()) {
     if (next < first_modules.size() &&
         parameter.name.starts_with(first_modules[next] + ".")) {
       ++next;
@@ -70,7 +96,7 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
           "the modules before it; expected names of modules in their order, as "
           "in \"layer3\".",
           first_modules[std::min(next, first_modules.size() - 1)]));
-  groups_ = std::move(groups);
+  parts_->groups = std::move(groups);
   return *this;
 }
 
@@ -94,45 +120,22 @@ Learner& Learner::freeze_to(int64_t group) {
           groups - 1));
   const int64_t first_trained = group < 0 ? groups + group : group;
   for (int64_t i = 0; i < groups; ++i) {
-    for (ModelTensor& parameter : groups_[i]) {
+    for (ModelTensor& parameter : parts_->groups[i]) {
       const bool is_norm = parameter.layer != LayerKind::other;
-      const bool learns = i >= first_trained || (is_norm && options_.train_bn);
+      const bool learns =
+          i >= first_trained || (is_norm && parts_->options.train_bn);
       parameter.tensor.requires_grad_(learns);
       if (!learns) parameter.tensor.mutable_grad().reset();
     }
   }
-  if (step_graph_) step_graph_->forget();
+  if (parts_->step_graph) parts_->step_graph->forget();
   return *this;
 }
 
-// Where decay leaves normalisation layers and biases alone, they become a
-// parameter group of their own; otherwise a layer group is one, which steps in
-// one kernel.
-std::vector<torch::optim::OptimizerParamGroup> Learner::make_param_groups() {
-  std::vector<torch::optim::OptimizerParamGroup> param_groups;
-  param_group_kinds_.clear();
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    for (const bool spares_decay : {false, true}) {
-      Tensors params;
-      for (const ModelTensor& p : groups_[i]) {
-        const bool is_apart = !options_.bn_weight_decay &&
-                              (p.layer != LayerKind::other || p.is_bias());
-        if (is_apart == spares_decay) {
-          params.push_back(masters_ ? masters_->of(p.tensor) : p.tensor);
-        }
-      }
-      if (params.empty()) continue;
-      param_groups.emplace_back(std::move(params));
-      param_group_kinds_.push_back({static_cast<int64_t>(i), spares_decay});
-    }
-  }
-  return param_groups;
-}
-
 // The optimizer exists from here on; what is not a rate is set once.
-void Learner::make_optimizer() {
-  const auto groups = make_param_groups();
-  auto made = options_.optimizer(groups);
+void loop::make_optimizer(LearnerParts& l) {
+  const auto groups = make_param_groups(l);
+  auto made = l.options.optimizer(groups);
   TORCH_CHECK_VALUE(
       made && has_groups(*made, groups),
       "[Learner] the optimizer factory gave no optimizer, or one of other "
@@ -140,29 +143,29 @@ void Learner::make_optimizer() {
       "in mixed precision hold the fp32 masters.");
   if (auto* decoupled =
           dynamic_cast<optim::DecoupledWeightDecay*>(made.get())) {
-    decoupled->decoupled_weight_decay(options_.true_weight_decay);
+    decoupled->decoupled_weight_decay(l.options.true_weight_decay);
   }
-  for (size_t i = 0; i < param_group_kinds_.size(); ++i) {
-    const bool decays = !param_group_kinds_[i].spares_decay;
+  for (size_t i = 0; i < l.param_group_kinds.size(); ++i) {
+    const bool decays = !l.param_group_kinds[i].spares_decay;
     optim::set_weight_decay(
         made->param_groups()[i].options(),
-        decays ? options_.weight_decay : 0);
+        decays ? l.options.weight_decay : 0);
   }
-  optimizer_ = std::move(made);
-  set_learning_rates({});
+  l.optimizer = std::move(made);
+  l.self->set_learning_rates({});
 }
 
 void Learner::set_learning_rates(const LearningRates& lr) {
   set_hyper_parameter(
       HyperParameter::lr,
-      lr.resolve(layer_groups(), options_.lr));
+      lr.resolve(layer_groups(), parts_->options.lr));
 }
 
 std::vector<double> Learner::learning_rates() {
-  std::vector<double> rates(groups_.size());
+  std::vector<double> rates(parts_->groups.size());
   auto& param_groups = optimizer().param_groups();
   for (size_t i = 0; i < param_groups.size(); ++i) {
-    rates[param_group_kinds_[i].layer_group] =
+    rates[parts_->param_group_kinds[i].layer_group] =
         param_groups[i].options().get_lr();
   }
   return rates;
@@ -172,16 +175,16 @@ void Learner::set_hyper_parameter(
     HyperParameter hyper,
     const std::vector<double>& values) {
   TORCH_CHECK_VALUE(
-      values.size() == groups_.size(),
+      values.size() == parts_->groups.size(),
       fmt::format(
           "[Learner::set_hyper_parameter] {} values of {} were given for {} "
           "layer groups; expected one for each.",
           values.size(),
           to_string(hyper),
-          groups_.size()));
+          parts_->groups.size()));
   auto& param_groups = optimizer().param_groups();
   for (size_t i = 0; i < param_groups.size(); ++i) {
-    const ParamGroupKind& kind = param_group_kinds_[i];
+    const ParamGroupKind& kind = parts_->param_group_kinds[i];
     const double value = values[kind.layer_group];
     torch::optim::OptimizerOptions& options = param_groups[i].options();
     switch (hyper) {
@@ -198,8 +201,29 @@ void Learner::set_hyper_parameter(
   }
 }
 
-bool Learner::has_momentum() {
-  return optim::has_momentum(optimizer().param_groups().at(0).options());
+torch::optim::Optimizer& Learner::optimizer() {
+  if (!parts_->optimizer) loop::make_optimizer(*parts_);
+  return *parts_->optimizer;
+}
+
+void loop::set_masters(
+    LearnerParts& l,
+    std::shared_ptr<MasterWeights> masters) {
+  if (l.optimizer) {
+    if (l.masters) {
+      optim::rebind_parameters(
+          *l.optimizer,
+          l.masters->masters(),
+          l.masters->weights());
+    }
+    if (masters) {
+      optim::rebind_parameters(
+          *l.optimizer,
+          masters->weights(),
+          masters->masters());
+    }
+  }
+  l.masters = std::move(masters);
 }
 
 }  // namespace tern

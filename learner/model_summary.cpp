@@ -12,6 +12,7 @@
 
 #include "tern/learner/autocast.h"
 #include "tern/learner/forward_taps.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/op_observer.h"
 #include "tern/learner/scopes.h"
 
@@ -237,24 +238,24 @@ std::string ModelSummary::to_string() const {
 }
 
 ModelSummary Learner::summary() {
-  auto batch = data_.loader(Split::train).epoch(0).next();
+  auto batch = parts_->data.loader(Split::train).epoch(0).next();
   TORCH_CHECK_VALUE(
       batch,
       "[Learner::summary] the train loader has no batch; expected at least one "
       "to run the model on.");
-  EvalScope eval(*this);
-  start_batch(std::move(*batch));
-  run(Event::batch_begin);
+  EvalScope eval(*parts_);
+  loop::start_batch(*parts_, std::move(*batch));
+  loop::run(*parts_, Event::batch_begin);
   ModelSummary summary;
   {
     std::optional<AutocastGuard> autocast;
-    if (state_.autocast_dtype) {
-      autocast.emplace(data_.device, state_.autocast_dtype);
+    if (parts_->state.autocast_dtype) {
+      autocast.emplace(parts_->data.device, parts_->state.autocast_dtype);
     }
-    summary = summarize(model_, state_.batch_data.inputs);
+    summary = summarize(parts_->model, parts_->state.batch_data.inputs);
   }
   eval.end();
-  end_batch();
+  loop::end_batch(*parts_);
   return summary;
 }
 

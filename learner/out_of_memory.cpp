@@ -15,9 +15,6 @@
 
 #include "tern/data/error_text.h"
 #include "tern/learner/host_memory.h"
-#include "tern/learner/learner.h"
-#include "tern/learner/model_summary.h"
-#include "tern/learner/run_facts.h"
 
 namespace tern {
 
@@ -56,17 +53,6 @@ int64_t group_memory_available() {
     }
   }
   return kUnknown;
-}
-
-int64_t bytes_of(const Model& model) {
-  size_t bytes = 0;
-  for (const auto& tensors : {model.parameters(), model.buffers()}) {
-    for (const ModelTensor& t : tensors) bytes += t.tensor.nbytes();
-  }
-  for (const ModelTensor& p : model.parameters()) {
-    if (p.tensor.grad().defined()) bytes += p.tensor.grad().nbytes();
-  }
-  return static_cast<int64_t>(bytes);
 }
 
 // Not all that fail for want of memory say it by a type: the CPU's allocator,
@@ -108,40 +94,6 @@ int64_t available_memory(torch::Device device) {
   const auto kept =
       stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
   return static_cast<int64_t>(allocator->getMemoryInfo(index).first) + kept;
-}
-
-void Learner::explain_out_of_memory(
-    const std::exception& error,
-    const char* part_of_step) {
-  const std::string reason = message_of(error);
-  if (!is_out_of_memory(error) || reason.starts_with("[Learner")) return;
-  const Tensors& inputs = state_.batch_data.inputs;
-  const std::string precision = precision_text(*this);
-  std::string batch = "batch";
-  if (!inputs.empty()) {
-    batch = fmt::format(
-        "batch of {} samples ([{}] {})",
-        state_.batch_data.size(),
-        fmt::join(inputs[0].sizes(), ", "),
-        c10::toString(inputs[0].scalar_type()));
-  }
-  throw c10::OutOfMemoryError(
-      {__func__, __FILE__, __LINE__},
-      fmt::format(
-          "[Learner] out of memory on {}, in {} of a {}, {}. Weights and "
-          "gradients take {}; {} are free. Use a smaller batch size, of which "
-          "max_batch_size() finds the largest; GradientAccumulation keeps the "
-          "steps as they are. {}ActivationCheckpoint gives time for memory. "
-          "LibTorch: {}",
-          data_.device.str(),
-          part_of_step,
-          batch,
-          precision,
-          bytes_text(bytes_of(model_)),
-          bytes_text(available_memory(data_.device)),
-          precision == "fp32" ? "to_amp() or to_bf16() halve activations. "
-                              : "",
-          reason_of(error)));
 }
 
 }  // namespace tern

@@ -9,6 +9,7 @@
 
 #include "tern/learner/data_parallel.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 
 namespace tern {
 
@@ -116,11 +117,11 @@ Learner& Learner::to_parallel() {
 
 Learner& Learner::to_parallel(const std::vector<torch::Device>& devices) {
   TORCH_CHECK(
-      !is_fitting_,
+      !parts_->is_fitting,
       "[Learner::to_parallel] this Learner is training; call it before or "
       "after fit.");
-  model_ = parallel_model(model_, devices);
-  is_parallel_ = devices.size() > 1;
+  parts_->model = parallel_model(parts_->model, devices);
+  parts_->is_parallel = devices.size() > 1;
   return *this;
 }
 

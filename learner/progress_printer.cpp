@@ -6,6 +6,7 @@
 
 #include "tern/learner/learner.h"
 #include "tern/learner/plot.h"
+#include "tern/learner/recorder.h"
 
 namespace tern {
 
@@ -34,7 +35,8 @@ std::string ProgressPrinter::row(const std::vector<std::string>& cells) const {
 
 void ProgressPrinter::on_train_begin(Learner& learn) {
   std::vector<std::string> names = {"epoch", "train_loss", "valid_loss"};
-  for (const Metric& metric : learn.metrics()) names.push_back(metric.name());
+  for (const Metric& metric : learn.options().metrics)
+    names.push_back(metric.name());
   names.push_back("time");
   if (learn.options().sparkline) names.push_back("losses");
   widths_.clear();
@@ -83,7 +85,7 @@ void ProgressPrinter::on_epoch_end(Learner& learn) {
       std::to_string(learn.state().epoch),
       number(epoch.train_loss),
       number(epoch.valid_loss)};
-  for (const Metric& metric : learn.metrics()) {
+  for (const Metric& metric : learn.options().metrics) {
     std::string cell = "#na#";
     for (const MetricValue& value : epoch.metrics) {
       if (value.name == metric.name()) cell = number(value.value);

@@ -11,6 +11,7 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/model_summary.h"
 #include "tern/learner/plot.h"
+#include "tern/learner/recorder.h"
 #include "tern/learner/run_facts.h"
 #include "tern/learner/training_loop.h"
 

@@ -4,7 +4,8 @@
 #include <fmt/ranges.h>
 
 #include "tern/data/formats/random_id.h"
-#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/step_graph.h"
 #include "tern/learner/training_state.h"
 
 namespace tern {
@@ -32,28 +33,28 @@ std::optional<StateDict> take_resumed_log(
   return TrainingState::take_log(learner, callback);
 }
 
-const std::string& Learner::run_id() {
-  if (run_.empty()) {
-    run_ = random_id();
-  }
-  return run_;
+const std::string& loop::run_id(LearnerParts& l) {
+  if (l.run_id.empty()) l.run_id = random_id();
+  return l.run_id;
 }
 
-Checkpoint Learner::capture_checkpoint() {
-  run_id();
+Checkpoint loop::capture_checkpoint(LearnerParts& l) {
+  run_id(l);
   // Resumed, and not yet as far as the checkpoint: that is still the place.
-  if (resume_ && !resume_->is_applied && !is_fitting_) {
-    return resume_->checkpoint;
+  if (l.resume_plan && !l.resume_plan->is_applied && !l.is_fitting) {
+    return l.resume_plan->checkpoint;
   }
-  return TrainingState::capture(*this);
+  return TrainingState::capture(*l.self);
 }
 
 void Learner::save_checkpoint(const std::filesystem::path& folder) {
-  write_checkpoint(options_.path / folder, capture_checkpoint());
+  write_checkpoint(
+      parts_->options.path / folder,
+      loop::capture_checkpoint(*parts_));
 }
 
 bool Learner::has_checkpoint(const std::filesystem::path& folder) const {
-  return tern::has_checkpoint(options_.path / folder);
+  return tern::has_checkpoint(parts_->options.path / folder);
 }
 
 Learner& Learner::resume(const std::filesystem::path& folder) {
@@ -64,11 +65,11 @@ Learner& Learner::resume(
     const std::filesystem::path& folder,
     const ResumeOptions& options) {
   TORCH_CHECK(
-      !is_fitting_,
+      !parts_->is_fitting,
       "[Learner::resume] this Learner is training; resume before fit.");
   std::vector<std::string> problems;
   auto plan = std::make_unique<ResumePlan>();
-  plan->checkpoint = read_checkpoint(options_.path / folder, problems);
+  plan->checkpoint = read_checkpoint(parts_->options.path / folder, problems);
   plan->allow_change = options.allow_change;
   for (const std::string& problem : problems) {
     sink().warning(
@@ -78,54 +79,62 @@ Learner& Learner::resume(
       TrainingState::differences(*this, plan->checkpoint),
       options.allow_change);
   TrainingState::apply_model(*this, plan->checkpoint);
-  if (fits_done_ == 0) {
+  if (parts_->fits_done == 0) {
     plan->fits_to_skip = plan->checkpoint.training["fits"].item<int64_t>();
   }
-  run_ = plan->checkpoint.run;
-  resumed_logs_ = TrainingState::logs(plan->checkpoint);
-  resume_ = std::move(plan);
+  parts_->run_id = plan->checkpoint.run;
+  parts_->resumed_logs = TrainingState::logs(plan->checkpoint);
+  parts_->resume_plan = std::move(plan);
   return *this;
 }
 
 // Whether this fit was complete when the checkpoint was made, and another one
 // begun.
-bool Learner::was_done_before_resume(int64_t epochs, const LearningRates& lr) {
-  if (!resume_) return false;
-  const auto progress = TrainingState::progress(resume_->checkpoint);
+bool loop::was_done_before(
+    LearnerParts& l,
+    int64_t epochs,
+    const LearningRates& lr) {
+  if (!l.resume_plan) return false;
+  const auto progress = TrainingState::progress(l.resume_plan->checkpoint);
   const bool is_between_fits = progress.epoch == 0 && progress.batch == 0;
-  if (resume_->fits_to_skip > 0) {
-    const bool is_last = is_between_fits && resume_->fits_to_skip == 1;
+  if (l.resume_plan->fits_to_skip > 0) {
+    const bool is_last = is_between_fits && l.resume_plan->fits_to_skip == 1;
     if (is_last) {
       check_differences(
           TrainingState::differences_of_done_fit(
-              TrainingState::fit_settings(*this, epochs, lr),
-              resume_->checkpoint),
-          resume_->allow_change);
-      TrainingState::apply_training(*this, resume_->checkpoint);
-      resume_->is_applied = true;
+              TrainingState::fit_settings(*l.self, epochs, lr),
+              l.resume_plan->checkpoint),
+          l.resume_plan->allow_change);
+      TrainingState::apply_training(*l.self, l.resume_plan->checkpoint);
+      l.resume_plan->is_applied = true;
     }
-    --resume_->fits_to_skip;
-    state_.result = FitResult::completed;
+    --l.resume_plan->fits_to_skip;
+    l.state.result = FitResult::completed;
     return true;
   }
   if (!is_between_fits) return false;
   // This one begins as any other does, with the callbacks that are there now.
-  const auto plan = std::move(resume_);
-  TrainingState::apply_training(*this, plan->checkpoint);
+  const auto plan = std::move(l.resume_plan);
+  TrainingState::apply_training(*l.self, plan->checkpoint);
   return false;
 }
 
 // After on_train_begin, and once more after on_epoch_begin when the checkpoint
 // was made in the middle of an epoch: what callbacks set up there is replaced.
-void Learner::continue_from_checkpoint(bool in_epoch) {
-  if (!resume_ || state_.is_trial) return;
-  const Checkpoint& checkpoint = resume_->checkpoint;
+void loop::continue_from_checkpoint(LearnerParts& l, bool in_epoch) {
+  if (!l.resume_plan || l.state.is_trial) return;
+  const Checkpoint& checkpoint = l.resume_plan->checkpoint;
   check_differences(
-      TrainingState::fit_differences(*this, checkpoint),
-      resume_->allow_change);
-  TrainingState::apply_model(*this, checkpoint);
-  TrainingState::apply_training(*this, checkpoint);
-  if (in_epoch || first_batch_ == 0) resume_.reset();
+      TrainingState::fit_differences(*l.self, checkpoint),
+      l.resume_plan->allow_change);
+  TrainingState::apply_model(*l.self, checkpoint);
+  TrainingState::apply_training(*l.self, checkpoint);
+  if (in_epoch || l.first_batch == 0) l.resume_plan.reset();
+}
+
+void loop::state_was_replaced(LearnerParts& l) {
+  if (l.step_graph) l.step_graph->forget();
+  run(l, Event::load);
 }
 
 }  // namespace tern

@@ -14,6 +14,7 @@
 #include <torch/version.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/model_summary.h"
 #include "tern/learner/training_state.h"
@@ -77,10 +78,10 @@ const char* yes_or_no(bool value) {
 }  // namespace
 
 std::string precision_text(Learner& learner) {
-  if (learner.masters()) {
+  if (learner.parts().masters) {
     return fmt::format(
         "{} model, fp32 masters",
-        learner.masters()->dtype() == torch::kHalf ? "fp16" : "bf16");
+        learner.parts().masters->dtype() == torch::kHalf ? "fp16" : "bf16");
   }
   for (const auto& callback : learner.callbacks()) {
     if (callback->name() == "Amp") return "autocast, fp32 weights";
@@ -90,15 +91,16 @@ std::string precision_text(Learner& learner) {
 }
 
 std::string optimizer_text(Learner& learner) {
-  return learner.has_optimizer() ? TrainingState::optimizer_kind(learner)
-                                 : "made when the first fit begins";
+  return (static_cast<bool>(learner.parts().optimizer))
+             ? TrainingState::optimizer_kind(learner)
+             : "made when the first fit begins";
 }
 
 Facts configuration(Learner& learner) {
   const LearnerOptions& options = learner.options();
   const DataBunch& data = learner.data();
   std::vector<std::string> metrics, callbacks;
-  for (const Metric& metric : learner.metrics()) {
+  for (const Metric& metric : learner.options().metrics) {
     metrics.push_back(metric.name());
   }
   for (const auto& callback : learner.callbacks()) {
@@ -126,7 +128,7 @@ Facts configuration(Learner& learner) {
            yes_or_no(options.bn_weight_decay))},
       {"metrics", fmt::format("{}", fmt::join(metrics, ", "))},
       {"callbacks", fmt::format("{}", fmt::join(callbacks, ", "))}};
-  if (learner.has_optimizer()) {
+  if ((static_cast<bool>(learner.parts().optimizer))) {
     facts.emplace_back(
         "rates now",
         fmt::format("{:.4g}", fmt::join(learner.learning_rates(), ", ")));

@@ -11,8 +11,8 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/random_id.h"
-#include "tern/learner/learner.h"
 #include "tern/learner/load_plan.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/training_shard.h"
 #include "tern/learner/training_state.h"
 #include "tern/learner/weights.h"
@@ -99,16 +99,16 @@ LoadReport Learner::load_state_dict(
     const LoadOptions& options) {
   LoadPlan plan = plan_load(TrainingState::load_targets(*this), state, options);
   TrainingState::apply(plan, *this);
-  state_was_replaced();
+  loop::state_was_replaced(*parts_);
   return std::move(plan.report);
 }
 
 void Learner::save(const std::string& name) {
   const fs::path file = weights_file(*this, name);
-  const WholeMasters whole(training_shard_.get());
+  const WholeMasters whole(parts_->training_shard.get());
   const StateDict optimizer = TrainingState::optimizer_state(*this);
   // It had to give the others its part.
-  if (training_shard_ && !is_main_process()) return;
+  if (parts_->training_shard && !is_main_process()) return;
   make_folders(file.parent_path());
   const std::string pair = random_id();
   const fs::path beside = optimizer_file(file);
@@ -127,8 +127,8 @@ void Learner::save(const std::string& name) {
   of_weights.commit();
 }
 
-void Learner::remove_saved(const std::string& name) {
-  const fs::path file = weights_file(*this, name);
+void remove_saved(const Learner& learn, const std::string& name) {
+  const fs::path file = weights_file(learn, name);
   std::error_code ignored;
   fs::remove(file, ignored);
   fs::remove(optimizer_file(file), ignored);
@@ -154,11 +154,11 @@ Learner& Learner::load(
     naming(optimizer_file(file), [&] {
       TrainingState::load_optimizer_state(*this, state);
     });
-  } else if (optimizer_) {
-    optimizer_->state().clear();
+  } else if (parts_->optimizer) {
+    parts_->optimizer->state().clear();
   }
   TrainingState::apply(plan, *this);
-  state_was_replaced();
+  loop::state_was_replaced(*parts_);
   return *this;
 }
 

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <string>
+
 #include "tern/learner/state_dict.h"
 
 namespace tern {
+
+class Learner;
 
 /// How `Learner::load` reads what `Learner::save` wrote.
 struct LoadModelOptions {
@@ -13,5 +17,8 @@ struct LoadModelOptions {
   /// optimizer begins anew.
   bool with_optimizer = true;
 };
+
+/// Removes what `Learner::save` wrote under the name, if it is there.
+void remove_saved(const Learner& learn, const std::string& name);
 
 }  // namespace tern

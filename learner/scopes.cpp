@@ -42,40 +42,40 @@ void check_trainable(Learner& learner) {
 
 }  // namespace
 
-Learner::FitScope::FitScope(
-    Learner& learner,
+FitScope::FitScope(
+    LearnerParts& l,
     int64_t epochs,
     const LearningRates& lr,
     Callbacks extra)
-    : learner_(learner),
+    : l_(l),
       extra_(std::move(extra)),
-      no_autocast_(learner.data_.device, {}, /*enabled=*/false),
-      warnings_(learner.sink()) {
+      no_autocast_(l.data.device, {}, /*enabled=*/false),
+      warnings_(l.self->sink()) {
   TORCH_CHECK_VALUE(
       epochs >= 0,
       fmt::format("[Learner::fit] epochs is {}; expected 0 or more.", epochs));
   TORCH_CHECK(
-      !learner.is_fitting_,
+      !l.is_fitting,
       "[Learner::fit] this Learner is training already; call fit after the "
       "running one has returned.");
   TORCH_CHECK(
-      learner.evaluations_ == 0,
+      l.evaluations == 0,
       "[Learner::fit] this Learner is in the middle of validate, get_preds or "
       "predict; call fit after that has returned.");
-  check_has_batches("train", learner.data_.loader(Split::train), "");
-  if (learner.data_.valid) {
+  check_has_batches("train", l.data.loader(Split::train), "");
+  if (l.data.valid) {
     check_has_batches(
         "valid",
-        *learner.data_.valid,
+        *l.data.valid,
         ", or leave the loader out: data.valid = nullptr");
   }
-  check_trainable(learner);
-  learner.set_learning_rates(lr);
+  check_trainable(*l.self);
+  l.self->set_learning_rates(lr);
   settings_before_ = std::exchange(
-      learner.fit_settings_,
-      TrainingState::fit_settings(learner, epochs, lr));
+      l.fit_settings,
+      TrainingState::fit_settings(*l.self, epochs, lr));
 
-  TrainState& state = learner.state_;
+  TrainState& state = l.state;
   state.epoch = 0;
   state.epochs = epochs;
   state.result = FitResult::completed;
@@ -85,143 +85,142 @@ Learner::FitScope::FitScope(
         return dynamic_cast<const Trial*>(callback.get()) != nullptr;
       });
   state.accumulation = {};
-  learner.stop_requested_ = learner.stop_wanted_ = false;
-  learner.fit_thread_ = std::this_thread::get_id();
-  learner.is_fitting_ = true;
+  l.stop_requested = l.stop_wanted = false;
+  l.fit_thread = std::this_thread::get_id();
+  l.is_fitting = true;
   try {
     for (const auto& callback : extra_) {
-      learner.add(callback);
+      l.self->add(callback);
       ++added_;
     }
-    learner.precision_ = learner.find<PrecisionPolicy>();
+    l.precision = l.self->find<PrecisionPolicy>();
   } catch (...) {
     leave();
-    learner.fit_settings_ = std::move(settings_before_);
+    l.fit_settings = std::move(settings_before_);
     throw;
   }
 }
 
-void Learner::FitScope::leave() {
-  for (size_t i = 0; i < added_; ++i) learner_.remove(*extra_[i]);
-  TrainState& state = learner_.state_;
+void FitScope::leave() {
+  for (size_t i = 0; i < added_; ++i) l_.self->remove(*extra_[i]);
+  TrainState& state = l_.state;
   state.training = false;
-  learner_.place_ = Place::outside_epoch;
-  learner_.first_batch_ = 0;
-  learner_.precision_ = nullptr;
-  learner_.has_gradients_ = false;
-  learner_.window_.close();
+  l_.place = Place::outside_epoch;
+  l_.first_batch = 0;
+  l_.precision = nullptr;
+  l_.has_gradients = false;
+  l_.window.close();
   state.loss_grad.reset();
-  learner_.end_batch();
-  if (learner_.step_graph_) learner_.step_graph_->end(learner_);
-  learner_.is_fitting_ = false;
+  loop::end_batch(l_);
+  if (l_.step_graph) l_.step_graph->end(*l_.self);
+  l_.is_fitting = false;
   is_open_ = false;
 }
 
-std::exception_ptr Learner::FitScope::run_train_end(bool failed) {
-  TrainState& state = learner_.state_;
+std::exception_ptr FitScope::run_train_end(bool failed) {
+  TrainState& state = l_.state;
   state.failed = failed;
   if (failed) state.result = FitResult::failed;
-  return learner_.run_all(Event::train_end, failed);
+  return loop::run_all(l_, Event::train_end, failed);
 }
 
-void Learner::FitScope::end() {
+void FitScope::end() {
   const std::exception_ptr error = run_train_end(/*failed=*/false);
   if (error) {
-    learner_.state_.failed = true;
-    learner_.state_.result = FitResult::failed;
+    l_.state.failed = true;
+    l_.state.result = FitResult::failed;
   }
-  if (!learner_.state_.is_trial) {
-    ++learner_.fits_done_;
-    learner_.resumed_logs_.reset();
+  if (!l_.state.is_trial) {
+    ++l_.fits_done;
+    l_.resumed_logs.reset();
   }
-  learner_.zero_grad();
+  loop::zero_grad(l_);
   leave();
   if (error) std::rethrow_exception(error);
 }
 
 // Here after an exception, which goes on to the caller.
-Learner::FitScope::~FitScope() {
+FitScope::~FitScope() {
   if (!is_open_) return;
   try {
     run_train_end(/*failed=*/true);
-    learner_.zero_grad();
+    loop::zero_grad(l_);
     leave();
-    learner_.fit_settings_ = std::move(settings_before_);
+    l_.fit_settings = std::move(settings_before_);
   } catch (...) {
-    learner_.is_fitting_ = false;
+    l_.is_fitting = false;
   }
 }
 
-Learner::EvalScope::EvalScope(Learner& learner)
-    : learner_(learner),
-      was_training_(learner.model_.is_training()),
-      no_autocast_(learner.data_.device, {}, /*enabled=*/false),
-      warnings_(learner.sink()) {
+EvalScope::EvalScope(LearnerParts& l)
+    : l_(l),
+      was_training_(l.model.is_training()),
+      no_autocast_(l.data.device, {}, /*enabled=*/false),
+      warnings_(l.self->sink()) {
   TORCH_CHECK(
-      !learner.is_fitting_ || learner.fit_thread_ == std::this_thread::get_id(),
+      !l.is_fitting || l.fit_thread == std::this_thread::get_id(),
       "[Learner] validate, get_preds and predict were called from another "
       "thread than the running fit's; call them from a callback, or after fit "
       "has returned.");
   keep_step();
-  ++learner_.evaluations_;
-  learner_.model_.eval();
-  learner_.state_.training = false;
-  const bool is_common =
-      std::exchange(learner.begins_common_evaluation_, false);
+  ++l_.evaluations;
+  l_.model.eval();
+  l_.state.training = false;
+  const bool is_common = std::exchange(l.begins_common_evaluation, false);
   try {
-    learner_.run(Event::eval_begin);
-    if (is_common) learner_.share_buffers();
+    loop::run(l_, Event::eval_begin);
+    if (is_common) loop::share_buffers(l_);
   } catch (...) {
     leave(/*failed=*/true);
     throw;
   }
 }
 
-void Learner::EvalScope::keep_step() {
-  TrainState& state = learner_.state_;
+void EvalScope::keep_step() {
+  TrainState& state = l_.state;
   if (!state.training || state.batch_data.inputs.empty()) return;
   step_.emplace(Step{
       state.batch,
       state.batches,
       std::exchange(state.batch_data, {}),
       std::exchange(state.outputs, {}),
-      std::exchange(learner_.host_targets_, {}),
+      std::exchange(l_.host_targets, {}),
       std::exchange(state.loss, {}),
       std::exchange(state.loss_grad, {}),
       std::exchange(state.batch_loss, {})});
 }
 
-void Learner::EvalScope::put_step_back() {
+void EvalScope::put_step_back() {
   if (!step_) return;
-  TrainState& state = learner_.state_;
+  TrainState& state = l_.state;
   state.training = true;
   state.batch = step_->batch;
   state.batches = step_->batches;
   state.batch_data = std::move(step_->batch_data);
   state.outputs = std::move(step_->outputs);
-  learner_.host_targets_ = std::move(step_->host_targets);
+  l_.host_targets = std::move(step_->host_targets);
   state.loss = std::move(step_->loss);
   state.loss_grad = std::move(step_->loss_grad);
   state.batch_loss = std::move(step_->batch_loss);
 }
 
-std::exception_ptr Learner::EvalScope::leave(bool failed) {
+std::exception_ptr EvalScope::leave(bool failed) {
   is_open_ = false;
-  --learner_.evaluations_;
-  const std::exception_ptr error = learner_.run_all(Event::eval_end, failed);
-  learner_.model_.train(was_training_);
-  learner_.state_.outputs.clear();
-  learner_.state_.batch_data = {};
+  --l_.evaluations;
+  const std::exception_ptr error = loop::run_all(l_, Event::eval_end, failed);
+  l_.model.train(was_training_);
+  l_.state.outputs.clear();
+  l_.state.batch_data = {};
   put_step_back();
   return error;
 }
 
-void Learner::EvalScope::end() {
+void EvalScope::end() {
   if (const auto error = leave(/*failed=*/false)) std::rethrow_exception(error);
 }
 
 // Here after an exception, which goes on to the caller.
-Learner::EvalScope::~EvalScope() {
+EvalScope::~EvalScope() {
   if (is_open_) leave(/*failed=*/true);
 }
 

@@ -8,17 +8,17 @@
 #include <torch/utils.h>
 
 #include "tern/learner/autocast.h"
-#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/sink_warnings.h"
 
 namespace tern {
 
 /// One `fit` from its checks to its on_train_end, which runs after an exception
 /// too. Private to learner/.
-class Learner::FitScope {
+class FitScope {
  public:
   FitScope(
-      Learner& learner,
+      LearnerParts& l,
       int64_t epochs,
       const LearningRates& lr,
       Callbacks extra);
@@ -33,7 +33,7 @@ class Learner::FitScope {
   std::exception_ptr run_train_end(bool failed);
   void leave();
 
-  Learner& learner_;
+  LearnerParts& l_;
   Callbacks extra_;
   size_t added_ = 0;  // of them
   std::map<std::string, std::string> settings_before_;
@@ -45,9 +45,9 @@ class Learner::FitScope {
 
 /// A pass without training: no gradients, the model in eval, put back after. So
 /// is the training step that a callback makes it in.
-class Learner::EvalScope {
+class EvalScope {
  public:
-  explicit EvalScope(Learner& learner);
+  explicit EvalScope(LearnerParts& l);
   ~EvalScope();
   EvalScope(const EvalScope&) = delete;
 
@@ -67,7 +67,7 @@ class Learner::EvalScope {
   void put_step_back();
   std::exception_ptr leave(bool failed);
 
-  Learner& learner_;
+  LearnerParts& l_;
   bool was_training_;
   std::optional<Step> step_;
   bool is_open_ = true;

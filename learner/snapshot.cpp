@@ -7,6 +7,7 @@
 #include <torch/serialize.h>
 #include <torch/utils.h>
 
+#include "tern/learner/loop.h"
 #include "tern/learner/resume.h"
 #include "tern/learner/training_state.h"
 
@@ -26,10 +27,10 @@ StateDict copies(const StateDict& state) {
 
 LearnerSnapshot::LearnerSnapshot(Learner& learner)
     : learner_(learner),
-      had_optimizer_(learner.has_optimizer()),
+      had_optimizer_((static_cast<bool>(learner.parts().optimizer))),
       state_(learner.state()),
-      fit_settings_(learner.fit_settings_),
-      resume_(std::move(learner.resume_)) {
+      fit_settings_(learner.parts().fit_settings),
+      resume_(std::move(learner.parts().resume_plan)) {
   for (const StatePart& part : TrainingState::parts(learner)) {
     if (part.name != "optimizer") {
       parts_.emplace_back(part.name, copies(part.capture()));
@@ -53,7 +54,7 @@ void LearnerSnapshot::keep_optimizer(const StatePart& part) {
 
 void LearnerSnapshot::put_optimizer_back() {
   if (!had_optimizer_) {
-    learner_.optimizer_.reset();
+    learner_.parts().optimizer.reset();
   } else if (!optimizer_bytes_.empty()) {
     std::istringstream bytes(optimizer_bytes_);
     // Loading leaves alone what was not saved.
@@ -63,7 +64,7 @@ void LearnerSnapshot::put_optimizer_back() {
 }
 
 LearnerSnapshot::~LearnerSnapshot() {
-  if (resume_) learner_.resume_ = std::move(resume_);
+  if (resume_) learner_.parts().resume_plan = std::move(resume_);
 }
 
 void LearnerSnapshot::restore() {
@@ -74,7 +75,7 @@ void LearnerSnapshot::restore() {
     // Before callbacks get back what they had made from the weights.
     const bool is_of_model = part.name == "model" || part.name == "optimizer";
     if (!is_of_model && !std::exchange(is_told, true)) {
-      learner_.state_was_replaced();
+      loop::state_was_replaced(learner_.parts());
     }
     const auto saved =
         std::find_if(parts_.begin(), parts_.end(), [&](const auto& entry) {
@@ -83,9 +84,9 @@ void LearnerSnapshot::restore() {
     if (saved == parts_.end() || saved->second.is_empty()) continue;
     part.restore(saved->second);
   }
-  learner_.state_ = state_;
-  learner_.first_batch_ = 0;
-  learner_.fit_settings_ = fit_settings_;
+  learner_.parts().state = state_;
+  learner_.parts().first_batch = 0;
+  learner_.parts().fit_settings = fit_settings_;
 }
 
 }  // namespace tern

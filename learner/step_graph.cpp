@@ -11,7 +11,7 @@
 #include "tern/data/error_text.h"
 #include "tern/learner/cuda_graph.h"
 #include "tern/learner/grad_scaler.h"
-#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/optim/fused_optimizer.h"
 
 namespace tern {
@@ -82,7 +82,7 @@ void StepGraph::give_up(Learner& learn, const std::string& why) {
 void StepGraph::end(Learner& learn) {
   forget();
   graph_.reset();
-  if (!learn.has_optimizer()) return;
+  if (!(static_cast<bool>(learn.parts().optimizer))) return;
   if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(&learn.optimizer())) {
     fused->rates_on_device(false);
   }
@@ -101,10 +101,11 @@ std::string StepGraph::obstacle(Learner& learn) const {
            "tern::optim";
   }
   if (learn.communicator()) return "several processes train together";
-  if (learn.is_parallel_) return "several devices compute each batch";
+  if (learn.parts().is_parallel) return "several devices compute each batch";
   for (const Event event : kRecorded) {
     for (const CallbackHandle& callback : learn.callbacks()) {
-      if (learn.hears(callback, event) && !callback->can_be_replayed()) {
+      if (loop::hears(learn.parts(), callback, event) &&
+          !callback->can_be_replayed()) {
         return fmt::format(
             "{} acts within the step; let it act in on_batch_begin or "
             "on_batch_end, or override can_be_replayed if it only asks the "
@@ -123,26 +124,26 @@ void StepGraph::say(Learner& learn, const std::string& text) {
 }
 
 void StepGraph::step(Learner& learn) {
-  TrainState& state = learn.state_;
-  if (!graph_) return learn.train_step();
+  TrainState& state = learn.parts().state;
+  if (!graph_) return loop::train_step(learn.parts());
   if (results_.empty()) {
     if (const std::string why = obstacle(learn); !why.empty()) {
       give_up(learn, why);
-      return learn.train_step();
+      return loop::train_step(learn.parts());
     }
   }
   if (state.skip_step || state.skip_zero_grad) {
     give_up(
         learn,
         "a callback leaves out the optimizer's step of some batches");
-    return learn.train_step();
+    return loop::train_step(learn.parts());
   }
   auto& optimizer = static_cast<optim::FusedOptimizer&>(learn.optimizer());
   if (!optimizer.write_rates() && !results_.empty()) forget();
   if (state.batch_loss) {
     say(learn,
         "a callback has replaced the loss, so this step is not replayed");
-    return learn.train_step();
+    return loop::train_step(learn.parts());
   }
   const bool has_shape = are_alike(state.batch_data.inputs, batch_.inputs) &&
                          are_alike(state.batch_data.targets, batch_.targets);
@@ -150,7 +151,7 @@ void StepGraph::step(Learner& learn) {
     say(learn,
         "batches of another shape than the recorded one are not replayed; "
         "drop_last leaves out the short last batch");
-    return learn.train_step();
+    return loop::train_step(learn.parts());
   }
   if (!results_.empty()) return replay(learn);
   if (warm_steps_ < options_.warm_up_steps) {
@@ -160,9 +161,9 @@ void StepGraph::step(Learner& learn) {
           clones(state.batch_data.inputs),
           clones(state.batch_data.targets)};
     }
-    return graph_->warm_up([&] { learn.train_step(); });
+    return graph_->warm_up([&] { loop::train_step(learn.parts()); });
   }
-  if (!has_shape || !record(learn)) return learn.train_step();
+  if (!has_shape || !record(learn)) return loop::train_step(learn.parts());
   replay(learn);
 }
 
@@ -175,11 +176,11 @@ Batch StepGraph::put_in_place(Batch& batch) const {
 }
 
 bool StepGraph::record(Learner& learn) {
-  TrainState& state = learn.state_;
+  TrainState& state = learn.parts().state;
   const Batch now = put_in_place(state.batch_data);
   try {
     results_ = graph_->record([&] {
-      learn.train_step();
+      loop::train_step(learn.parts());
       Tensors results = {state.loss};
       // Without the step's autograd nodes, which hold the recording's stream.
       for (const torch::Tensor& output : state.outputs) {
@@ -197,11 +198,11 @@ bool StepGraph::record(Learner& learn) {
 }
 
 void StepGraph::replay(Learner& learn) {
-  TrainState& state = learn.state_;
+  TrainState& state = learn.parts().state;
   // As compute_loss does, before anything is changed.
-  learn.options_.loss.check_class_indices(
+  learn.parts().options.loss.check_class_indices(
       {results_.begin() + 1, results_.end()},
-      learn.host_targets_);
+      learn.parts().host_targets);
   const Batch now = put_in_place(state.batch_data);
   graph_->replay();
   if (state.scaler) state.scaler->watch_skips();
@@ -215,14 +216,14 @@ void StepGraph::replay(Learner& learn) {
 
 // The device has done nothing of it; what the host has begun is taken back.
 void StepGraph::abandon_step(Learner& learn) {
-  TrainState& state = learn.state_;
+  TrainState& state = learn.parts().state;
   state.loss_grad.reset();
   state.outputs.clear();
-  learn.has_gradients_ = false;
-  if (learn.precision_) {
-    learn.precision_->abandon(learn, /*keeps_gradients=*/false);
+  learn.parts().has_gradients = false;
+  if (learn.parts().precision) {
+    learn.parts().precision->abandon(learn, /*keeps_gradients=*/false);
   }
-  learn.zero_grad();
+  loop::zero_grad(learn.parts());
 }
 
 Learner& Learner::to_cuda_graph() {
@@ -231,24 +232,29 @@ Learner& Learner::to_cuda_graph() {
 
 Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
   TORCH_CHECK_VALUE(
-      data_.device.is_cuda(),
+      parts_->data.device.is_cuda(),
       fmt::format(
           "[Learner::to_cuda_graph] the data are on {}; a CUDA graph needs a "
           "CUDA device. Leave the call out, or train on a GPU: "
           "data.device = torch::kCUDA.",
-          data_.device.str()));
-  make_cuda_graph(data_.device);  // now, not at the first fit, if it is missing
-  set_step_graph(
-      std::make_shared<StepGraph>(options, data_.device, make_cuda_graph));
+          parts_->data.device.str()));
+  make_cuda_graph(
+      parts_->data.device);  // now, not at the first fit, if it is missing
+  loop::set_step_graph(
+      *parts_,
+      std::make_shared<StepGraph>(
+          options,
+          parts_->data.device,
+          make_cuda_graph));
   return *this;
 }
 
-void Learner::set_step_graph(std::shared_ptr<StepGraph> graph) {
+void loop::set_step_graph(LearnerParts& l, std::shared_ptr<StepGraph> graph) {
   TORCH_CHECK(
-      !is_fitting_,
+      !l.is_fitting,
       "[Learner] the training step cannot become a graph, or none, while fit "
       "runs; call it before or after.");
-  step_graph_ = std::move(graph);
+  l.step_graph = std::move(graph);
 }
 
 }  // namespace tern

@@ -13,6 +13,7 @@
 #include "tern/data/formats/byte_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 
 namespace tern {
 
@@ -177,9 +178,9 @@ void Learner::export_torchscript(
   const Fp32Mode fp32(*this);
   Tensors inputs;
   for (const torch::Tensor& input : example_inputs) {
-    inputs.push_back(input.to(data_.device));
+    inputs.push_back(input.to(parts_->data.device));
   }
-  tern::export_torchscript(model_, path, inputs);
+  tern::export_torchscript(parts_->model, path, inputs);
 }
 
 }  // namespace tern

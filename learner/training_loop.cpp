@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 
 namespace tern {
 
@@ -61,7 +62,8 @@ std::vector<std::string> training_loop(const Callbacks& callbacks) {
 }
 
 Learner& Learner::show_training_loop() {
-  for (const std::string& line : training_loop(callbacks_)) sink().line(line);
+  for (const std::string& line : training_loop(parts_->callbacks))
+    sink().line(line);
   return *this;
 }
 

@@ -13,8 +13,10 @@
 
 #include "tern/data/fingerprint.h"
 #include "tern/learner/communicator.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/named_state.h"
+#include "tern/learner/recorder.h"
 #include "tern/learner/training_shard.h"
 
 namespace tern {
@@ -87,7 +89,7 @@ std::vector<std::pair<std::string, Callback*>> named_callbacks(
 }
 
 optim::ParameterNames parameter_names(Learner& learner) {
-  const auto& masters = learner.masters();
+  const auto& masters = learner.parts().masters;
   optim::ParameterNames names;
   for (const ModelTensor& p : learner.model().parameters()) {
     const torch::Tensor stepped = masters ? masters->of(p.tensor) : p.tensor;
@@ -152,14 +154,14 @@ std::pair<std::string, std::string> used_batches(Learner& learner) {
 }  // namespace
 
 std::map<std::string, std::string> TrainingState::settings(Learner& learner) {
-  const auto& masters = learner.masters();
-  const auto dataset = learner.data_.loader(Split::train).dataset_ptr();
-  if (learner.fingerprint_.first != dataset) {
-    learner.fingerprint_ = {dataset, fingerprint(*dataset)};
+  const auto& masters = learner.parts().masters;
+  const auto dataset = learner.parts().data.loader(Split::train).dataset_ptr();
+  if (learner.parts().fingerprint.first != dataset) {
+    learner.parts().fingerprint = {dataset, fingerprint(*dataset)};
   }
   auto result = TrainingState::data_settings(learner);
   result.insert(
-      {{kFingerprint, learner.fingerprint_.second},
+      {{kFingerprint, learner.parts().fingerprint.second},
        {"optimizer", TrainingState::optimizer_kind(learner)},
        {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}});
   return result;
@@ -197,7 +199,7 @@ std::map<std::string, std::string> TrainingState::fit_settings(
        fmt::format(
            "{}",
            fmt::join(
-               lr.resolve(learner.layer_groups(), learner.options_.lr),
+               lr.resolve(learner.layer_groups(), learner.parts().options.lr),
                ", "))},
       {"trained parameters", std::to_string(trained_parameters(learner))}});
   return result;
@@ -223,15 +225,16 @@ TrainingState::Progress TrainingState::progress(const Checkpoint& checkpoint) {
 }
 
 std::vector<ModelTensor> TrainingState::load_targets(const Learner& learner) {
-  std::vector<ModelTensor> targets = learner.model_.state();
-  if (!learner.masters_) return targets;
+  std::vector<ModelTensor> targets = learner.parts().model.state();
+  if (!learner.parts().masters) return targets;
   TORCH_CHECK(
-      !learner.training_shard_ ||
-          !learner.training_shard_->has_released_masters(),
+      !learner.parts().training_shard ||
+          !learner.parts().training_shard->has_released_masters(),
       "[Learner] while fit runs, each rank has its part of the fp32 weights "
       "alone; read them before or after it, or call save or save_checkpoint "
       "on all ranks.");
-  for (ModelTensor& t : targets) t.tensor = learner.masters_->of(t.tensor);
+  for (ModelTensor& t : targets)
+    t.tensor = learner.parts().masters->of(t.tensor);
   return targets;
 }
 
@@ -239,7 +242,7 @@ std::vector<ModelTensor> TrainingState::model_tensors(const Learner& learner) {
   std::vector<ModelTensor> tensors = load_targets(learner);
   for (ModelTensor& t : tensors) {
     t.tensor = t.tensor.detach();
-    if (learner.masters_ &&
+    if (learner.parts().masters &&
         c10::isReducedFloatingType(t.tensor.scalar_type())) {
       t.tensor = t.tensor.to(torch::kFloat);
     }
@@ -249,13 +252,14 @@ std::vector<ModelTensor> TrainingState::model_tensors(const Learner& learner) {
 
 void TrainingState::apply(const LoadPlan& plan, Learner& learner) {
   plan.apply();
-  if (learner.masters_) learner.masters_->copy_masters_to_weights();
+  if (learner.parts().masters)
+    learner.parts().masters->copy_masters_to_weights();
 }
 
 StateDict TrainingState::optimizer_state(Learner& learner) {
   StateDict mine =
       optim::named_state(learner.optimizer(), parameter_names(learner));
-  const auto& shard = learner.training_shard_;
+  const auto& shard = learner.parts().training_shard;
   return shard ? shard->gather_state(mine) : mine;
 }
 
@@ -352,22 +356,22 @@ StatePart TrainingState::progress_part(Learner& learner) {
   return {
       "",
       [&learner] {
-        const TrainState& state = learner.state_;
+        const TrainState& state = learner.parts().state;
         // An epoch that is not complete is begun once more, at its next batch.
-        using Place = Learner::Place;
-        const bool in_epoch = learner.place_ == Place::in_epoch;
-        const bool at_end = learner.place_ == Place::at_epoch_end;
+        const bool in_epoch = learner.parts().place == Place::in_epoch;
+        const bool at_end = learner.parts().place == Place::at_epoch_end;
         // What was asked from outside is not a part of the training.
-        const bool stops = state.stop_training && !learner.stop_requested_;
+        const bool stops =
+            state.stop_training && !learner.parts().stop_requested;
         const std::vector<std::pair<const char*, int64_t>> numbers = {
-            {"fits", learner.fits_done_},
-            {"epoch", learner.is_fitting_ ? state.epoch + at_end : 0},
-            {"batch", in_epoch ? learner.batches_done_ : 0},
-            {"epochs_begun", learner.epochs_begun_ - in_epoch},
+            {"fits", learner.parts().fits_done},
+            {"epoch", learner.parts().is_fitting ? state.epoch + at_end : 0},
+            {"batch", in_epoch ? learner.parts().batches_done : 0},
+            {"epochs_begun", learner.parts().epochs_begun - in_epoch},
             {"iteration", state.iteration},
             {"stop_training", stops ? 1 : 0},
-            {"window_batches", learner.window_.batches()},
-            {"window_samples", learner.window_.samples()}};
+            {"window_batches", learner.parts().window.batches()},
+            {"window_samples", learner.parts().window.samples()}};
         StateDict result;
         for (const auto& [name, number] : numbers) {
           result.insert(name, integer(number));
@@ -375,21 +379,21 @@ StatePart TrainingState::progress_part(Learner& learner) {
         return result;
       },
       [&learner](const StateDict& saved) {
-        TrainState& state = learner.state_;
+        TrainState& state = learner.parts().state;
         state.epoch = integer(saved, "epoch");
         state.stop_training = integer(saved, "stop_training") != 0;
         state.iteration = integer(saved, "iteration");
-        learner.first_batch_ = integer(saved, "batch");
-        learner.epochs_begun_ = integer(saved, "epochs_begun");
-        learner.fits_done_ = integer(saved, "fits");
-        learner.window_.restore(
+        learner.parts().first_batch = integer(saved, "batch");
+        learner.parts().epochs_begun = integer(saved, "epochs_begun");
+        learner.parts().fits_done = integer(saved, "fits");
+        learner.parts().window.restore(
             integer_or_0(saved, "window_batches"),
             integer_or_0(saved, "window_samples"));
       }};
 }
 
 std::vector<StatePart> TrainingState::parts(Learner& learner) {
-  learner.recorder_->flush();  // its state is what has been read
+  learner.parts().recorder->flush();  // its state is what has been read
   std::vector<StatePart> parts = {
       model_part(learner),
       optimizer_part(learner),
@@ -405,23 +409,23 @@ std::vector<StatePart> TrainingState::parts(Learner& learner) {
 Checkpoint TrainingState::capture(Learner& learner) {
   const torch::NoGradGuard no_grad;
   TORCH_CHECK(
-      !learner.communicator_ || !learner.window_.is_open(),
+      !learner.parts().communicator || !learner.parts().window.is_open(),
       "[Learner::save_checkpoint] gradients are being accumulated, of which "
       "each rank has its own part; call it while state().accumulating is "
       "false.");
-  const WholeMasters whole(learner.training_shard_.get());
+  const WholeMasters whole(learner.parts().training_shard.get());
   Checkpoint result;
-  result.run = learner.run_;
+  result.run = learner.parts().run_id;
   result.step = learner.state().iteration;
   // Those of a fit were taken before callbacks changed the loaders.
-  if (learner.is_fitting_) {
-    result.settings = learner.fit_settings_;
+  if (learner.parts().is_fitting) {
+    result.settings = learner.parts().fit_settings;
     result.settings.insert(used_batches(learner));
   }
   result.settings.merge(settings(learner));
   result.settings.insert(
-      learner.fit_settings_.begin(),
-      learner.fit_settings_.end());
+      learner.parts().fit_settings.begin(),
+      learner.parts().fit_settings.end());
   for (const StatePart& part : parts(learner)) {
     StateDict& to = part.name == "model"       ? result.model
                     : part.name == "optimizer" ? result.optimizer
@@ -450,7 +454,7 @@ std::vector<std::string> TrainingState::fit_differences(
     Learner& learner,
     const Checkpoint& checkpoint) {
   std::vector<std::string> result;
-  auto now = learner.fit_settings_;
+  auto now = learner.parts().fit_settings;
   now.insert(used_batches(learner));
   compare(now, checkpoint, result);
   std::vector<std::string> known;
@@ -496,7 +500,7 @@ StateDict TrainingState::logs(const Checkpoint& checkpoint) {
 std::optional<StateDict> TrainingState::take_log(
     Learner& learner,
     const Callback& callback) {
-  std::optional<StateDict>& all = learner.resumed_logs_;
+  std::optional<StateDict>& all = learner.parts().resumed_logs;
   if (!all) return std::nullopt;
   for (const auto& [name, known] : named_callbacks(learner)) {
     if (known != &callback) continue;
@@ -514,7 +518,7 @@ void TrainingState::apply_model(
   LoadPlan plan = plan_of_whole_model(learner, checkpoint.model);
   load_optimizer_state(learner, checkpoint.optimizer);
   apply(plan, learner);
-  learner.state_was_replaced();
+  loop::state_was_replaced(learner.parts());
 }
 
 void TrainingState::apply_training(

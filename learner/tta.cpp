@@ -4,21 +4,26 @@
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 
 namespace tern {
 
-/// While it lives, batch transforms augment though the model does not train.
-class Learner::AugmentedPass {
+namespace {
+
+// While it lives, batch transforms augment though the model does not train.
+class AugmentedPass {
  public:
-  AugmentedPass(Learner& learner, int64_t pass) : learner_(learner) {
-    learner_.augmented_pass_ = pass;
+  AugmentedPass(LearnerParts& l, int64_t pass) : l_(l) {
+    l_.augmented_pass = pass;
   }
-  ~AugmentedPass() { learner_.augmented_pass_.reset(); }
+  ~AugmentedPass() { l_.augmented_pass.reset(); }
   AugmentedPass(const AugmentedPass&) = delete;
 
  private:
-  Learner& learner_;
+  LearnerParts& l_;
 };
+
+}  // namespace
 
 Predictions Learner::tta(Split split) {
   return tta(split, TtaOptions{});
@@ -32,7 +37,7 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
           "and a weight from 0 to 1.",
           options.n,
           options.beta));
-  const DataLoader& loader = data_.loader(split);
+  const DataLoader& loader = parts_->data.loader(split);
   Predictions result = get_preds(loader.in_order());
   TORCH_CHECK_VALUE(
       result.preds.defined() && result.preds.dim() <= 2,
@@ -42,7 +47,7 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
   const DataLoader augmented = loader.in_order(/*augments=*/true);
   torch::Tensor sum, largest;
   for (int64_t pass = 0; pass < options.n; ++pass) {
-    const AugmentedPass augments(*this, pass);
+    const AugmentedPass augments(*parts_, pass);
     const torch::Tensor preds = get_preds(augmented).preds;
     sum = pass == 0 ? preds : sum + preds;
     largest = pass == 0 ? preds : torch::maximum(largest, preds);

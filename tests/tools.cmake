@@ -14,6 +14,11 @@ endif()
 add_test(NAME layering
   COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/layering.cmake)
 
+# Files, lines, public methods and circles of includes, which may only shrink.
+if(TERN_PYTHON)
+  add_test(NAME house COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/house.py ${PROJECT_SOURCE_DIR})
+endif()
+
 # ./dev by itself: what it says, and what it makes of a set-up that failed.
 add_test(NAME dev COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/tools/dev_test.sh)
 set_tests_properties(dev PROPERTIES TIMEOUT 300)

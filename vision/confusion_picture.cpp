@@ -7,6 +7,7 @@
 
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/html_text.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/vision/drawing.h"
 
 namespace tern {

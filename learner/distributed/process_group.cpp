@@ -28,8 +28,8 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMaxText = 1 << 20;
 // Who leaves with an error tells it before its connections close, also where a
-// busy machine takes its time; the others look for it kLooks times, kNewsPatience
-// at least, and wait for an answer a part of the group's timeout.
+// busy machine takes its time; the others look for it kLooks times,
+// kNewsPatience at least, and wait for an answer a part of the group's timeout.
 constexpr milliseconds kTellPatience(2000), kNewsPatience(200),
     kLeastAskPatience(300);
 constexpr int kLooks = 10, kPartOfTimeout = 20;

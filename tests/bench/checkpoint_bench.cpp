@@ -9,6 +9,7 @@
 
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/tests/bench/measure.h"
 
 namespace {
@@ -60,7 +61,7 @@ int main(int argc, char** argv) {
   std::filesystem::create_directories(folder);
   const auto learn = learner();
   learn->fit(1);
-  Checkpoint checkpoint = learn->capture_checkpoint();
+  Checkpoint checkpoint = loop::capture_checkpoint(learn->parts());
   const int64_t bytes = bytes_of(checkpoint);
 
   const std::string dd = fmt::format(
@@ -90,7 +91,7 @@ int main(int argc, char** argv) {
   Checkpoint ours;
   StateDict theirs[2];
   const bench::Measured stall = bench::measure(
-      [&] { ours = learn->capture_checkpoint(); },
+      [&] { ours = loop::capture_checkpoint(learn->parts()); },
       [&] {
         theirs[0] = copy_of(checkpoint.model);
         theirs[1] = copy_of(checkpoint.optimizer);

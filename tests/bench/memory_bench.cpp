@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/utils.h>
 

@@ -5,11 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <torch/utils.h>
 
 #include "tern/callbacks/distributed.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/fused_param_state.h"
 #include "tern/tests/support/launch.h"
@@ -22,8 +24,8 @@ using namespace tern;  // NOLINT: a program
 int64_t kept_bytes(Learner& learn) {
   size_t bytes = 0;
   for (const ModelTensor& t : learn.model().state()) bytes += t.tensor.nbytes();
-  if (learn.masters()) {
-    for (const auto& m : learn.masters()->masters()) bytes += m.nbytes();
+  if (learn.parts().masters) {
+    for (const auto& m : learn.parts().masters->masters()) bytes += m.nbytes();
   }
   for (const auto& entry : learn.optimizer().state()) {
     auto& state = dynamic_cast<optim::FusedParamState&>(*entry.second);

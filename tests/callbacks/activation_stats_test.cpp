@@ -6,6 +6,7 @@
 #include "tern/callbacks/gradient_clip.h"
 #include "tern/callbacks/lr_find.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/tiny.h"

@@ -11,7 +11,9 @@
 #include <torch/types.h>
 
 #include "tern/learner/autocast.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/adamw.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
@@ -305,7 +307,7 @@ TEST(ToAmp, RefusesOptionsOutOfRangeAndKeepsThePrecision) {
   expect_error<c10::ValueError>(
       [&] { learn.to_amp({.scaler = GradScalerOptions{.growth_factor = 1}}); },
       {"growth factor must be > 1.0"});
-  EXPECT_TRUE(learn.masters());
+  EXPECT_TRUE(learn.parts().masters);
 }
 
 }  // namespace

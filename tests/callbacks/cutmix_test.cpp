@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/mixing.h"
 

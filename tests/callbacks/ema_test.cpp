@@ -9,7 +9,9 @@
 #include "tern/callbacks/lr_find.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/swa.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
@@ -32,9 +34,10 @@ struct Formula : Callback {
     if (l.state().step_result == StepResult::skipped) return;
     Tensors now;
     for (const ModelTensor& p : l.model().parameters()) {
-      now.push_back((l.masters() ? l.masters()->of(p.tensor) : p.tensor)
-                        .detach()
-                        .to(torch::kDouble));
+      now.push_back(
+          (l.parts().masters ? l.parts().masters->of(p.tensor) : p.tensor)
+              .detach()
+              .to(torch::kDouble));
     }
     ++steps;
     const double d = std::min(decay, (1.0 + steps) / (10.0 + steps));

@@ -9,6 +9,7 @@
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/learner/clip_grad.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
@@ -155,7 +156,7 @@ TEST(GradientClip, TheOptionOfToFp16LeavesTheGradientsScaled) {
        .on_step_end =
            [&](Learner& l) {
              EXPECT_TRUE(all_equal(gradients(), before));
-             for (const torch::Tensor& m : l.masters()->masters()) {
+             for (const torch::Tensor& m : l.parts().masters->masters()) {
                EXPECT_FALSE(m.grad().defined());
              }
              ++steps;

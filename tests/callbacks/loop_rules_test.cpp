@@ -16,6 +16,7 @@
 #include "tern/callbacks/plan.h"
 #include "tern/callbacks/save_checkpoint.h"
 #include "tern/learner/checkpoint.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/save.h"
@@ -384,11 +385,11 @@ TEST(LoopRules, ATrialLeavesEveryPartOfACheckpointAsItWas) {
   learn.to_fp16({.init_scale = 64, .max_noskip = 3, .force_fp16 = true});
   learn.add<Ema>({.decay = 0.9}).add<GradientAccumulation>({.batches = 3});
   learn.fit(1, 1e-2);
-  const Checkpoint before = learn.capture_checkpoint();
+  const Checkpoint before = loop::capture_checkpoint(learn.parts());
   learn.lr_find({.num_it = 10});
   learn.plan();
   learn.dry_run();
-  const Checkpoint after = learn.capture_checkpoint();
+  const Checkpoint after = loop::capture_checkpoint(learn.parts());
   EXPECT_EQ(after.settings, before.settings);
   const auto expect_same = [](const StateDict& a, const StateDict& b) {
     ASSERT_EQ(a.keys(), b.keys());

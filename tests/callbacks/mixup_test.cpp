@@ -10,6 +10,7 @@
 #include "tern/callbacks/cutmix.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/learner/losses/focal.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/mixing.h"
 

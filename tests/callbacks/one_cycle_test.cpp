@@ -9,6 +9,7 @@
 #include "tern/callbacks/limit_batches.h"
 #include "tern/learner/optim/hyper_parameters.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tests_folder.h"
 #include "tern/tests/support/tiny.h"

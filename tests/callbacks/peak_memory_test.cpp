@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/lr_find.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::peak_memory_test {

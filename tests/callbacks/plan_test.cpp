@@ -11,6 +11,7 @@
 
 #include "tern/callbacks/ema.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/recorder.h"
 #include "tern/learner/snapshot.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

@@ -20,6 +20,7 @@
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/temp_folder.h"

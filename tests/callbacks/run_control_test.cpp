@@ -8,6 +8,7 @@
 
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 

@@ -12,6 +12,7 @@
 #include "tern/callbacks/lr_find.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"

@@ -7,6 +7,7 @@
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/param_scheduler.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
@@ -27,7 +28,7 @@ std::shared_ptr<Callback> record(std::vector<Tensors>& epochs) {
         epochs.emplace_back();
         for (const ModelTensor& p : l.model().parameters()) {
           epochs.back().push_back(
-              (l.masters() ? l.masters()->of(p.tensor) : p.tensor)
+              (l.parts().masters ? l.parts().masters->of(p.tensor) : p.tensor)
                   .detach()
                   .clone());
         }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/tiny.h"
 

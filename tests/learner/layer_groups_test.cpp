@@ -125,7 +125,8 @@ TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
   learn.set_hyper_parameter(HyperParameter::lr, {0.1, 0.2});
   learn.set_hyper_parameter(HyperParameter::momentum, {0.5, 0.6});
   learn.set_hyper_parameter(HyperParameter::weight_decay, {0.3, 0.4});
-  EXPECT_TRUE(learn.has_momentum());
+  EXPECT_TRUE(
+      optim::has_momentum(learn.optimizer().param_groups().at(0).options()));
   // Each layer group is two parameter groups: the second is spared decay.
   const auto& groups = learn.optimizer().param_groups();
   ASSERT_EQ(groups.size(), 4u);

@@ -17,6 +17,7 @@
 
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 

@@ -8,6 +8,7 @@
 
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::progress_printer_test {

@@ -14,6 +14,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/plot.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"

@@ -33,8 +33,10 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
@@ -94,7 +96,7 @@ std::shared_ptr<Callback> die_after(int64_t iterations, fs::path folder) {
             if (l.state().training && l.state().iteration == iterations) {
               write_checkpoint(
                   folder,
-                  l.capture_checkpoint(),
+                  loop::capture_checkpoint(l.parts()),
                   {.durable = false});
               throw std::runtime_error("killed");
             }
@@ -113,8 +115,8 @@ void run_until(const Program& program, const fs::path& folder, int64_t step) {
 }
 
 void expect_same_end(Learner& actual, Learner& expected) {
-  const Checkpoint a = actual.capture_checkpoint();
-  const Checkpoint e = expected.capture_checkpoint();
+  const Checkpoint a = loop::capture_checkpoint(actual.parts());
+  const Checkpoint e = loop::capture_checkpoint(expected.parts());
   const auto same = [](const StateDict& x, const StateDict& y) {
     ASSERT_EQ(x.keys(), y.keys());
     for (const auto& entry : x) {

@@ -15,6 +15,7 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/weights.h"
 #include "tern/tests/support/expect_error.h"
@@ -76,11 +77,11 @@ TEST(Save, WritesFp32WeightsInEveryPrecision) {
     expect_equal(saved, learn->state_dict());
     EXPECT_EQ(saved["0.weight"].scalar_type(), torch::kFloat);
     EXPECT_EQ(saved["1.num_batches_tracked"].scalar_type(), torch::kLong);
-    if (learn->masters()) {
+    if (learn->parts().masters) {
       EXPECT_TRUE(test::bit_equal(
           saved["0.weight"],
-          learn->masters()
-              ->of(learn->model().parameters()[0].tensor)
+          learn->parts()
+              .masters->of(learn->model().parameters()[0].tensor)
               .detach()));
     }
   }

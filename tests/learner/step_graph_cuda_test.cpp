@@ -11,6 +11,8 @@
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/one_cycle.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/recorder.h"
 #include "tern/learner/step_graph.h"
 #include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tiny.h"
@@ -48,7 +50,7 @@ Trained train(
   for (const std::string& line : sink->lines) {
     if (line.starts_with("to_cuda_graph: ")) result.said += line;
   }
-  if (graph) result.replayed = learn.step_graph()->replayed();
+  if (graph) result.replayed = learn.parts().step_graph->replayed();
   return result;
 }
 
@@ -96,7 +98,7 @@ TEST_F(StepGraphCudaTest, DropoutGoesOnBetweenReplays) {
   data.device = torch::kCUDA;
   Learner learn(data, std::make_shared<Noise>(), quiet());
   learn.to_cuda_graph().fit(1, 0.0);
-  EXPECT_EQ(learn.step_graph()->replayed(), 13);
+  EXPECT_EQ(learn.parts().step_graph->replayed(), 13);
   const auto losses = learn.recorder().losses_read();
   EXPECT_EQ(std::set<double>(losses.begin(), losses.end()).size(), 16u);
 }
@@ -109,7 +111,7 @@ TEST_F(StepGraphCudaTest, WarnsOfStepsThatAreSkippedInReplays) {
   net->parameters()[0].data().fill_(NAN);
   Learner learn(data, net, {.sink = sink});
   learn.to_fp16().to_cuda_graph().fit(15);  // 120 steps
-  EXPECT_GT(learn.step_graph()->replayed(), 100);
+  EXPECT_GT(learn.parts().step_graph->replayed(), 100);
   std::string said;
   for (const std::string& line : sink->warnings) said += line + "\n";
   EXPECT_NE(said.find("updates in a row"), std::string::npos) << said;
@@ -134,7 +136,7 @@ TEST_F(StepGraphCudaTest, GoesOnWithoutWhenAStepCannotBeRecorded) {
   std::string said;
   for (const std::string& line : sink->lines) said += line + "\n";
   EXPECT_NE(said.find("cannot be recorded"), std::string::npos) << said;
-  EXPECT_EQ(learn.step_graph()->replayed(), 0);
+  EXPECT_EQ(learn.parts().step_graph->replayed(), 0);
   // The device, its memory and its random numbers are as usable as before.
   EXPECT_TRUE(
       torch::ones({1 << 20}, torch::kCUDA).sum().isfinite().item<bool>());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::training_loop_test {

@@ -13,7 +13,8 @@ namespace tern::testing_support {
 /// Runs a kernel of Tern again, by the name and the inputs that it told
 /// LibTorch's profiler; leaves `inputs` empty.
 ///
-/// \throws c10::Error for an optimizer whose learning rate is not on the device.
+/// \throws c10::Error for an optimizer whose learning rate is not on the
+/// device.
 inline void run_recorded_kernel(
     const std::string& name,
     torch::jit::Stack& inputs) {

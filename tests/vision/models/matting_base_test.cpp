@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tern/learner/autocast.h"
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/models/matting_pictures.h"
 #include "tern/vision/models/build_model.h"

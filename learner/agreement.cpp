@@ -1,11 +1,12 @@
-#include "tern/learner/communicator.h"
+// What is the same on all ranks: the start, decisions, shares of the data.
 
 #include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/data/formats/sha256.h"
 #include "tern/data/sharded_sampler.h"
-#include "tern/learner/learner.h"
+#include "tern/learner/communicator.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/resume.h"
 
 namespace tern {
@@ -31,43 +32,44 @@ std::shared_ptr<DataLoader> make_shard(
 }  // namespace
 
 bool Learner::is_main_process() const {
-  return !communicator_ || communicator_->rank() == 0;
+  return !parts_->communicator || parts_->communicator->rank() == 0;
 }
 
-void Learner::set_communicator(std::shared_ptr<Communicator> communicator) {
+void loop::set_communicator(
+    LearnerParts& l,
+    std::shared_ptr<Communicator> communicator) {
   TORCH_CHECK_VALUE(
-      communicator && !communicator_ && !is_fitting_,
-      "[Learner::set_communicator] the communicator is null, set already or "
+      communicator && !l.communicator && !l.is_fitting,
+      "[Learner::to_distributed] the communicator is null, set already or "
       "comes while fit runs; set it once, before the first fit.");
-  communicator_ = std::move(communicator);
+  l.communicator = std::move(communicator);
 }
 
-const DataLoader& Learner::training_loader() {
-  const DataLoader& whole = data_.loader(Split::train);
-  return communicator_ ? shard_of(whole, /*equal_batches=*/true) : whole;
+const DataLoader& loop::training_loader(LearnerParts& l) {
+  const DataLoader& whole = l.data.loader(Split::train);
+  return l.communicator ? shard_of(l, whole, /*equal_batches=*/true) : whole;
 }
 
 int64_t Learner::batches_per_epoch() {
-  return training_loader().size();
+  return loop::training_loader(*parts_).size();
 }
 
-const DataLoader& Learner::shard_of(
-    const DataLoader& loader,
-    bool equal_batches) {
-  auto& shard = shards_[{loader.sampler().get(), equal_batches}];
+const DataLoader&
+loop::shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches) {
+  auto& shard = l.shards[{loader.sampler().get(), equal_batches}];
   const bool is_same =
       shard && shard->dataset_ptr() == loader.dataset_ptr() &&
       shard->options().batch_size == loader.options().batch_size;
   if (!is_same) {
     TORCH_CHECK_VALUE(
         equal_batches ||
-            loader.sampler()->size() >= communicator_->world_size(),
+            loader.sampler()->size() >= l.communicator->world_size(),
         fmt::format(
             "[Learner::validate] {} samples for {} processes; expected one "
             "for each at least.",
             loader.sampler()->size(),
-            communicator_->world_size()));
-    shard = make_shard(loader, *communicator_, equal_batches);
+            l.communicator->world_size()));
+    shard = make_shard(loader, *l.communicator, equal_batches);
   }
   return *shard;
 }
@@ -76,61 +78,61 @@ const DataLoader& Learner::shard_of(
 
 // A rank that has found another checkpoint than the others would train, or skip
 // fits, alone.
-void Learner::check_common_begin() {
-  if (!communicator_) return;
-  communicator_->check_equal(
+void loop::check_common_begin(LearnerParts& l) {
+  if (!l.communicator) return;
+  l.communicator->check_equal(
       "checkpoint to go on from",
-      resume_ ? fmt::format(
-                    "step {} of run {}",
-                    resume_->checkpoint.step,
-                    resume_->checkpoint.run)
-              : "none");
-  communicator_->check_equal(
+      l.resume_plan ? fmt::format(
+                          "step {} of run {}",
+                          l.resume_plan->checkpoint.step,
+                          l.resume_plan->checkpoint.run)
+                    : "none");
+  l.communicator->check_equal(
       "number of steps so far",
-      std::to_string(state_.iteration));
+      std::to_string(l.state.iteration));
 }
 
 // Weights that differ before the first step would be averaged in silence.
-void Learner::check_common_start() {
-  if (!communicator_) return;
-  communicator_->check_equal(
+void loop::check_common_start(LearnerParts& l) {
+  if (!l.communicator) return;
+  l.communicator->check_equal(
       "place to begin at",
-      fmt::format("epoch {}, batch {}", state_.epoch, first_batch_));
+      fmt::format("epoch {}, batch {}", l.state.epoch, l.first_batch));
   const torch::NoGradGuard no_grad;
   std::string text;
-  for (const ModelTensor& p : model_.parameters()) {
+  for (const ModelTensor& p : l.model.parameters()) {
     const torch::Tensor hash = at::hash_tensor(p.tensor.detach());
     text += fmt::format("{:x} ", hash.view(torch::kLong).item<int64_t>());
   }
-  communicator_->check_equal(
+  l.communicator->check_equal(
       "hash of the weights",
       sha256({reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
 }
 
 // What one rank wants, all do; rates are those of rank 0.
-void Learner::agree() {
-  if (!communicator_) return;
-  TrainState& s = state_;
-  auto& groups = optimizer().param_groups();
-  const bool is_main = is_main_process();
+void loop::agree(LearnerParts& l) {
+  if (!l.communicator) return;
+  TrainState& s = l.state;
+  auto& groups = l.self->optimizer().param_groups();
+  const bool is_main = l.self->is_main_process();
   std::vector<double> said = {
       s.skip_step ? 1.0 : 0,
       s.skip_zero_grad ? 1.0 : 0,
       s.stop_epoch ? 1.0 : 0,
       s.stop_training ? 1.0 : 0,
-      stop_wanted_ ? 1.0 : 0};
+      l.stop_wanted ? 1.0 : 0};
   const size_t rates = said.size();
   for (const auto& group : groups) {
     said.push_back(is_main ? group.options().get_lr() : 0);
   }
   const torch::Tensor agreed = torch::tensor(said, torch::kDouble);
-  communicator_->all_reduce(agreed);
+  l.communicator->all_reduce(agreed);
   const double* const all = agreed.const_data_ptr<double>();
   s.skip_step = all[0] > 0;
   s.skip_zero_grad = all[1] > 0;
   s.stop_epoch = all[2] > 0;
   s.stop_training = all[3] > 0;
-  if (all[4] > 0) stop_requested_ = true;
+  if (all[4] > 0) l.stop_requested = true;
   for (size_t i = 0; i < groups.size(); ++i) {
     groups[i].options().set_lr(all[rates + i]);
   }
@@ -138,57 +140,58 @@ void Learner::agree() {
 
 // A pass that one rank was asked to leave ends on all after the same batch; one
 // of them may have one batch more than the others.
-void Learner::agree_to_stop_validation(const DataLoader& whole) {
+void loop::agree_to_stop_validation(LearnerParts& l, const DataLoader& whole) {
   const int64_t common_batches =
       whole.sampler()->size() /
-      (whole.options().batch_size * communicator_->world_size());
-  if (state_.batch >= common_batches) return;
-  const auto wishes = torch::tensor({stop_wanted_ ? 1 : 0}, torch::kInt);
-  communicator_->all_reduce(wishes);
-  if (wishes.const_data_ptr<int>()[0] > 0) stop_requested_ = true;
+      (whole.options().batch_size * l.communicator->world_size());
+  if (l.state.batch >= common_batches) return;
+  const auto wishes = torch::tensor({l.stop_wanted ? 1 : 0}, torch::kInt);
+  l.communicator->all_reduce(wishes);
+  if (wishes.const_data_ptr<int>()[0] > 0) l.stop_requested = true;
 }
 
 // The loss and every metric over all data, of which each rank has seen a part.
-void Learner::add_up_over_ranks(const torch::Tensor& sums) {
-  const AllReduce all_reduce = [this](const torch::Tensor& tensor) {
-    communicator_->all_reduce(tensor);
+void loop::add_up_over_ranks(LearnerParts& l, const torch::Tensor& sums) {
+  const AllReduce all_reduce = [&l](const torch::Tensor& tensor) {
+    l.communicator->all_reduce(tensor);
   };
   all_reduce(sums);
-  for (Metric& metric : options_.metrics) metric.sync(all_reduce);
+  for (Metric& metric : l.options.metrics) metric.sync(all_reduce);
 }
 
 double Learner::mean_over_ranks(double value) {
-  if (!communicator_) return value;
+  if (!parts_->communicator) return value;
   const torch::Tensor sum = torch::scalar_tensor(value, torch::kDouble);
-  communicator_->all_reduce(sum);
-  return sum.item<double>() / static_cast<double>(communicator_->world_size());
+  parts_->communicator->all_reduce(sum);
+  return sum.item<double>() /
+         static_cast<double>(parts_->communicator->world_size());
 }
 
 // Running statistics differ between ranks while they train, which nobody sees:
 // a forward pass in training does not read them. Rank 0's are taken.
-void Learner::share_buffers() {
+void loop::share_buffers(LearnerParts& l) {
   Tensors buffers;
-  for (const ModelTensor& b : model_.buffers()) {
+  for (const ModelTensor& b : l.model.buffers()) {
     buffers.push_back(b.tensor.detach());
   }
-  communicator_->broadcast(buffers);
+  l.communicator->broadcast(buffers);
 }
 
-void Learner::begin_window() {
-  window_.begin(
-      state_.accumulation,
-      data_.loader(Split::train).options().batch_size,
-      communicator_ ? communicator_->world_size() : 1);
+void loop::begin_window(LearnerParts& l) {
+  l.window.begin(
+      l.state.accumulation,
+      l.data.loader(Split::train).options().batch_size,
+      l.communicator ? l.communicator->world_size() : 1);
 }
 
-StepWindow::Samples Learner::samples_of_batch() {
-  if (!communicator_) {
-    const int64_t samples = state_.batch_data.size();
+StepWindow::Samples loop::samples_of_batch(LearnerParts& l) {
+  if (!l.communicator) {
+    const int64_t samples = l.state.batch_data.size();
     return {samples, samples};
   }
   const auto samples =
-      static_cast<const ShardedSampler&>(*training_loader().sampler())
-          .real_samples(state_.batch);
+      static_cast<const ShardedSampler&>(*training_loader(l).sampler())
+          .real_samples(l.state.batch);
   return {samples.of_rank, samples.of_all};
 }
 

@@ -1,4 +1,4 @@
-#include "tern/learner/state_dict.h"
+#include "tern/learner/load_plan.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -11,7 +11,6 @@
 #include <torch/utils.h>
 
 #include "tern/data/formats/printable.h"
-#include "tern/learner/load_plan.h"
 #include "tern/learner/model.h"
 
 namespace tern {

@@ -1,0 +1,124 @@
+// Who is told of the loop's events, and in which order.
+
+#include <algorithm>
+
+#include <c10/util/ScopeExit.h>
+#include <fmt/format.h>
+
+#include "tern/data/error_text.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/recorder.h"
+#include "tern/learner/step_graph.h"
+
+namespace tern {
+
+Learner& Learner::add(CallbackHandle callback) {
+  TORCH_CHECK_VALUE(
+      static_cast<bool>(callback),
+      "[Learner::add] the callback is null; give a callback.");
+  TORCH_CHECK_VALUE(
+      std::find(parts_->callbacks.begin(), parts_->callbacks.end(), callback) ==
+          parts_->callbacks.end(),
+      "[Learner::add] this callback was added already; add it once.");
+  callback->on_add(*this);
+  const auto after = std::upper_bound(
+      parts_->callbacks.begin(),
+      parts_->callbacks.end(),
+      callback,
+      [](const auto& a, const auto& b) { return a->order() < b->order(); });
+  parts_->callbacks.insert(after, std::move(callback));
+  if (parts_->step_graph) parts_->step_graph->forget();
+  return *this;
+}
+
+Learner& Learner::remove(const Callback& callback) {
+  TORCH_CHECK_VALUE(
+      &callback != parts_->recorder.get(),
+      "[Learner::remove] the Recorder cannot be removed: others read what it "
+      "measures. Remove the ProgressPrinter for a Learner that prints "
+      "nothing, or use silent().");
+  const auto at = std::find_if(
+      parts_->callbacks.begin(),
+      parts_->callbacks.end(),
+      [&](const auto& other) { return other.get() == &callback; });
+  if (at == parts_->callbacks.end()) return *this;
+  const CallbackHandle removed = *at;
+  parts_->callbacks.erase(at);
+  if (parts_->running_callback) parts_->removed_callbacks.push_back(removed);
+  removed->on_remove(*this);
+  if (parts_->step_graph) parts_->step_graph->forget();
+  return *this;
+}
+
+bool loop::hears(
+    const LearnerParts& l,
+    const CallbackHandle& callback,
+    Event event) {
+  if (!callback.acts_at(event)) return false;
+  switch (callback->role()) {
+    case CallbackRole::trains:
+      return true;
+    case CallbackRole::watches:
+      return !l.state.is_trial;
+    case CallbackRole::writes:
+      return !l.state.is_trial && l.self->is_main_process();
+  }
+  return true;
+}
+
+// By index: a callback may add or remove callbacks, itself too. What it removes
+// lives until this is over.
+void loop::run(LearnerParts& l, Event event) {
+  // A callback may have the Learner validate, which calls callbacks again.
+  const auto leave = c10::make_scope_exit([&l, outer = l.running_callback] {
+    l.running_callback = outer;
+    if (!outer) l.removed_callbacks.clear();
+  });
+  for (size_t i = 0; i < l.callbacks.size(); ++i) {
+    if (!hears(l, l.callbacks[i], event)) continue;
+    Callback* const callback = l.callbacks[i].get();
+    l.running_callback = callback;
+    l.callbacks[i](event, *l.self);
+    if (i < l.callbacks.size() && l.callbacks[i].get() != callback) {
+      const auto at = std::find_if(
+          l.callbacks.begin(),
+          l.callbacks.end(),
+          [&](const auto& other) { return other.get() == callback; });
+      // Removed: the next one has taken its place. Moved: go on behind it.
+      i = at == l.callbacks.end() ? i - 1 : at - l.callbacks.begin();
+    }
+  }
+}
+
+// Every callback gets this event, whatever the others throw. Gives the first
+// error unless `failed`: then there is an error already, which this one must
+// not hide.
+std::exception_ptr loop::run_all(LearnerParts& l, Event event, bool failed) {
+  std::exception_ptr first;
+  for (const auto& callback : Callbacks(l.callbacks)) {
+    if (!hears(l, callback, event)) continue;
+    try {
+      callback(event, *l.self);
+    } catch (const std::exception& error) {
+      if (!failed && !first) {
+        first = std::current_exception();
+      } else {
+        l.self->sink().warning(fmt::format(
+            "{} failed too, at the end: {}",
+            callback->name(),
+            message_of(error)));
+      }
+    } catch (...) {
+      if (!failed && !first) first = std::current_exception();
+    }
+  }
+  return first;
+}
+
+void loop::run_exception(LearnerParts& l, const std::exception& error) {
+  for (const auto& callback : Callbacks(l.callbacks)) {
+    callback->on_exception(*l.self, error);
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,125 @@
+// A Learner from its parts, and who has them.
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/kernels/load_cuda.h"
+#include "tern/learner/communicator.h"
+#include "tern/learner/host_memory.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/master_weights.h"
+#include "tern/learner/optim/adamw.h"
+#include "tern/learner/progress_printer.h"
+#include "tern/learner/recorder.h"
+#include "tern/learner/resume.h"
+#include "tern/learner/step_graph.h"
+
+namespace tern {
+
+LearnerParts::LearnerParts(DataBunch data, Model model, LearnerOptions options)
+    : data(std::move(data)),
+      model(std::move(model)),
+      options(std::move(options)),
+      recorder(std::make_shared<Recorder>()) {}
+
+LearnerParts::~LearnerParts() {
+  const bool is_cpu = data.device.is_cpu();
+  optimizer.reset();
+  masters.reset();
+  if (is_cpu) give_back_freed_memory();
+}
+
+Learner::Learner(DataBunch data, Model model, LearnerOptions options)
+    : parts_(std::make_unique<LearnerParts>(
+          std::move(data),
+          std::move(model),
+          std::move(options))) {
+  parts_->self = this;
+  if (!parts_->options.sink) parts_->options.sink = terminal();
+  if (!parts_->options.optimizer) {
+    parts_->options.optimizer = tern::optimizer<optim::AdamW>(
+        torch::optim::AdamWOptions().betas({0.9, 0.99}));
+  }
+  TORCH_CHECK_VALUE(
+      parts_->options.lr >= 0 && std::isfinite(parts_->options.lr) &&
+          parts_->options.weight_decay >= 0 &&
+          std::isfinite(parts_->options.weight_decay),
+      fmt::format(
+          "[Learner] lr is {} and weight_decay is {}; expected finite numbers "
+          ">= 0.",
+          parts_->options.lr,
+          parts_->options.weight_decay));
+  if (parts_->options.seed) torch::manual_seed(parts_->options.seed);
+  if (parts_->data.device.is_cpu()) keep_freed_memory();
+  for (const BatchTransform& transform : parts_->data.batch_transforms) {
+    TORCH_CHECK_VALUE(
+        transform,
+        "[Learner] an entry of DataBunch::batch_transforms is an empty "
+        "function; leave it out.");
+  }
+  check_device_exists(
+      "Learner",
+      parts_->data.device,
+      "set DataBunch::device to one that is there, or to the CPU");
+  parts_->model.to(parts_->data.device);
+  parts_->groups = {parts_->model.parameters()};
+  TORCH_CHECK_VALUE(
+      !parts_->groups[0].empty(),
+      "[Learner] the model has no parameters; expected something to train.");
+  for (Metric& metric : parts_->options.metrics) metric = metric.anew();
+  add(parts_->recorder);
+  add<ProgressPrinter>();
+  for (const auto& callback : parts_->options.callbacks) add(callback);
+}
+
+Learner::~Learner() = default;
+
+Learner::Learner(Learner&& other) noexcept : parts_(std::move(other.parts_)) {
+  parts_->self = this;
+}
+
+Learner& Learner::operator=(Learner&& other) noexcept {
+  parts_ = std::move(other.parts_);
+  parts_->self = this;
+  return *this;
+}
+
+void Learner::request_stop() {
+  (parts_->communicator ? parts_->stop_wanted : parts_->stop_requested) = true;
+}
+
+const std::shared_ptr<Communicator>& Learner::communicator() const {
+  return parts_->communicator;
+}
+const Callbacks& Learner::callbacks() const {
+  return parts_->callbacks;
+}
+TrainState& Learner::state() {
+  return parts_->state;
+}
+Recorder& Learner::recorder() {
+  return *parts_->recorder;
+}
+Model& Learner::model() {
+  return parts_->model;
+}
+DataBunch& Learner::data() {
+  return parts_->data;
+}
+SinkImpl& Learner::sink() {
+  return *parts_->options.sink;
+}
+const LearnerOptions& Learner::options() const {
+  return parts_->options;
+}
+bool Learner::is_fitting() const {
+  return parts_->is_fitting;
+}
+LearnerParts& Learner::parts() const {
+  return *parts_;
+}
+
+}  // namespace tern

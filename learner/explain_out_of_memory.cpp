@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include "tern/data/error_text.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/model_summary.h"
+#include "tern/learner/out_of_memory.h"
+#include "tern/learner/run_facts.h"
+
+namespace tern {
+
+namespace {
+
+int64_t bytes_of(const Model& model) {
+  size_t bytes = 0;
+  for (const auto& tensors : {model.parameters(), model.buffers()}) {
+    for (const ModelTensor& t : tensors) bytes += t.tensor.nbytes();
+  }
+  for (const ModelTensor& p : model.parameters()) {
+    if (p.tensor.grad().defined()) bytes += p.tensor.grad().nbytes();
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+}  // namespace
+
+void loop::explain_out_of_memory(
+    LearnerParts& l,
+    const std::exception& error,
+    const char* part_of_step) {
+  const std::string reason = message_of(error);
+  if (!is_out_of_memory(error) || reason.starts_with("[Learner")) return;
+  const Tensors& inputs = l.state.batch_data.inputs;
+  const std::string precision = precision_text(*l.self);
+  std::string batch = "batch";
+  if (!inputs.empty()) {
+    batch = fmt::format(
+        "batch of {} samples ([{}] {})",
+        l.state.batch_data.size(),
+        fmt::join(inputs[0].sizes(), ", "),
+        c10::toString(inputs[0].scalar_type()));
+  }
+  throw c10::OutOfMemoryError(
+      {__func__, __FILE__, __LINE__},
+      fmt::format(
+          "[Learner] out of memory on {}, in {} of a {}, {}. Weights and "
+          "gradients take {}; {} are free. Use a smaller batch size, of which "
+          "max_batch_size() finds the largest; GradientAccumulation keeps the "
+          "steps as they are. {}ActivationCheckpoint gives time for memory. "
+          "LibTorch: {}",
+          l.data.device.str(),
+          part_of_step,
+          batch,
+          precision,
+          bytes_text(bytes_of(l.model)),
+          bytes_text(available_memory(l.data.device)),
+          precision == "fp32" ? "to_amp() or to_bf16() halve activations. "
+                              : "",
+          reason_of(error)));
+}
+
+}  // namespace tern

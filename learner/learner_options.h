@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tern/learner/callback.h"
+#include "tern/learner/loss.h"
+#include "tern/learner/metric.h"
+#include "tern/learner/optim/optimizer_factory.h"
+#include "tern/learner/sink.h"
+
+namespace tern {
+
+struct LearnerOptions {
+  // ---- What is learnt ----
+
+  /// Unset: cross-entropy for kLong targets, mean squared error for others.
+  Loss loss = {};
+  /// Unset: the fused `optim::AdamW` with fastai's betas (0.9, 0.99).
+  OptimizerFactory optimizer = {};
+  /// Shown in the table, computed on the validation data.
+  std::vector<Metric> metrics = {};
+  Callbacks callbacks = {};
+
+  // ---- How fast, how much decay; fastai v1's defaults ----
+
+  double lr = 3e-3;
+  double weight_decay = 1e-2;
+  /// Decay weights directly (`w *= 1 - lr * wd`) with every optimizer, not
+  /// through the gradient.
+  bool true_weight_decay = true;
+  /// Decay normalisation layers and biases too.
+  bool bn_weight_decay = true;
+  /// Normalisation layers of frozen groups go on learning.
+  bool train_bn = true;
+
+  // ---- Where things go ----
+
+  /// Relative names of files and folders, of callbacks too, are within it.
+  std::filesystem::path path = ".";
+  std::string model_dir = "models";
+  /// Not 0: seeds LibTorch's generators (dropout) when the Learner is made.
+  uint64_t seed = 0;
+  /// Where words go; empty: the terminal.
+  Sink sink = {};
+  /// End each row of the table with the epoch's losses as a line of blocks.
+  bool sparkline = false;
+};
+
+}  // namespace tern

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include "tern/learner/copy_stream.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/recorder.h"
+#include "tern/learner/step_window.h"
+
+namespace tern {
+
+class Communicator;
+class MasterWeights;
+class StepGraph;
+class TrainingShard;
+struct ResumePlan;
+
+/// Where in a fit a checkpoint falls.
+enum class Place { outside_epoch, in_epoch, at_epoch_end };
+
+/// Which layer group one of the optimizer's parameter groups is of.
+struct ParamGroupKind {
+  int64_t layer_group;
+  bool spares_decay;
+};
+
+/// What a Learner is made of, for the folders that build on the core; each
+/// field has its reader and writer in the file that the comment names. Private
+/// to Tern: outside programs have the Learner's methods.
+struct LearnerParts {
+  /// The Learner that these are parts of, which callbacks are given.
+  Learner* self = nullptr;
+
+  // ---- What is trained, and on what ----
+
+  DataBunch data;
+  Model model;
+  LearnerOptions options;
+  TrainState state;
+  std::vector<std::vector<ModelTensor>> groups;  // parameters by layer group
+  std::unique_ptr<torch::optim::Optimizer> optimizer;  // layer_groups.cpp
+  std::vector<ParamGroupKind> param_group_kinds;       // of its groups
+  std::shared_ptr<MasterWeights> masters;  // of a 16-bit model, or null
+
+  // ---- Who is told; callbacks.cpp ----
+
+  std::shared_ptr<Recorder> recorder;
+  Callbacks callbacks;  // in the order in which they run
+  const Callback* running_callback = nullptr;
+  Callbacks removed_callbacks;  // while callbacks run
+
+  // ---- The step that is being made; step.cpp ----
+
+  Tensors host_targets;  // of this batch, before the transfer
+  CopyStream copy_stream;
+  StepWindow window;
+  double weight = 1;  // of this batch's loss in its step
+  std::shared_ptr<PrecisionPolicy> precision;  // of this fit; null: fp32
+  bool has_gradients = false;                  // between backward and the step
+  std::shared_ptr<StepGraph> step_graph;
+  bool is_parallel = false;  // several devices compute each batch
+
+  // ---- Where the training is; fit.cpp, checkpoints ----
+
+  int64_t epochs_begun = 0;  // over all fits; keys the shuffle
+  int64_t fits_done = 0;
+  int64_t first_batch = 0;   // of the epoch that a checkpoint was made in
+  int64_t batches_done = 0;  // of this epoch
+  Place place = Place::outside_epoch;
+  std::map<std::string, std::string> fit_settings;
+  // Of the training data; made when a checkpoint is captured.
+  std::pair<std::shared_ptr<const Dataset>, std::string> fingerprint;
+  std::string run_id;  // names this training, over all continuations
+  std::unique_ptr<ResumePlan> resume_plan;
+  std::optional<StateDict> resumed_logs;  // until a resumed fit ends
+
+  // ---- Passes without training; evaluate.cpp ----
+
+  int64_t evaluations = 0;                // going on, one within the other
+  std::optional<int64_t> augmented_pass;  // of tta
+  bool begins_common_evaluation = false;
+
+  // ---- Who runs it, and stops ----
+
+  std::thread::id fit_thread;  // while fit runs
+  std::atomic<bool> is_fitting = false;
+  std::atomic<bool> stop_requested = false;
+  std::atomic<bool> stop_wanted = false;  // on this rank, before all agree
+
+  // ---- Several processes; communicator.cpp ----
+
+  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<TrainingShard> training_shard;
+  // By what is divided, which a shard keeps, and for training or not.
+  std::map<std::pair<const Sampler*, bool>, std::shared_ptr<DataLoader>> shards;
+
+  LearnerParts(DataBunch data, Model model, LearnerOptions options);
+  ~LearnerParts();
+};
+
+}  // namespace tern
