@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include <torch/types.h>
+
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/state_dict.h"
 

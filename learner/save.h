@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include <torch/types.h>
+
 #include "tern/learner/state_dict.h"
 
 namespace tern {

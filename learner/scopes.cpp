@@ -207,7 +207,7 @@ void EvalScope::put_step_back() {
 std::exception_ptr EvalScope::leave(bool failed) {
   is_open_ = false;
   --l_.evaluations;
-  const std::exception_ptr error = loop::run_all(l_, Event::eval_end, failed);
+  std::exception_ptr error = loop::run_all(l_, Event::eval_end, failed);
   l_.model.train(was_training_);
   l_.state.outputs.clear();
   l_.state.batch_data = {};

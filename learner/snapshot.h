@@ -12,6 +12,7 @@
 
 namespace tern {
 
+struct ResumePlan;
 struct StatePart;
 
 /// All that training changes in a Learner (TrainingState::parts), copied where
