@@ -90,9 +90,6 @@ void loop::run(LearnerParts& l, Event event) {
   }
 }
 
-// Every callback gets this event, whatever the others throw. Gives the first
-// error unless `failed`: then there is an error already, which this one must
-// not hide.
 std::exception_ptr loop::run_all(LearnerParts& l, Event event, bool failed) {
   std::exception_ptr first;
   for (const auto& callback : Callbacks(l.callbacks)) {

@@ -54,8 +54,6 @@ Validation Learner::validate(Split split) {
   return loop::evaluate_metrics(*parts_, split, /*is_common=*/false);
 }
 
-// The loss and every metric over all batches.
-// \param is_common  All ranks evaluate together, each its share.
 Validation
 loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
   for (Metric& metric : l.options.metrics) metric.reset();

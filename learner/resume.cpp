@@ -88,8 +88,6 @@ Learner& Learner::resume(
   return *this;
 }
 
-// Whether this fit was complete when the checkpoint was made, and another one
-// begun.
 bool loop::was_done_before(
     LearnerParts& l,
     int64_t epochs,
