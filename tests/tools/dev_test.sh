@@ -152,7 +152,7 @@ spinning() {
     $1 let_cores_go; echo \"spins \${GOMP_SPINCOUNT:-by default}\""
 }
 expect "spinning" "$(spinning 'unset OMP_WAIT_POLICY GOMP_SPINCOUNT;')" \
-  "spins 10000"
+  "spins 3000"
 expect "a spin count given" "$(spinning 'unset OMP_WAIT_POLICY; GOMP_SPINCOUNT=7;')" \
   "spins 7"
 expect "a policy given" \
