@@ -55,6 +55,10 @@ void Amp::on_batch_begin(Learner& learn) {
   }
 }
 
+std::string Amp::precision_text() const {
+  return "autocast, fp32 weights";
+}
+
 void Amp::on_loss_begin(Learner& learn) {
   if (options_.loss_fp32) outputs_to_fp32(learn.state());
 }

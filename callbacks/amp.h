@@ -35,6 +35,7 @@ class Amp final : public LossScaling {
   void on_batch_begin(Learner& learn) override;
   void on_loss_begin(Learner& learn) override;
 
+  std::string precision_text() const override;
   torch::ScalarType dtype() const { return dtype_; }
 
  private:

@@ -19,9 +19,9 @@ constexpr const char* kOwn = "own.";
 // What training moves: masters where there are, parameters, floating buffers.
 std::vector<ModelTensor> trained_tensors(Learner& learn) {
   std::vector<ModelTensor> tensors = learn.model().parameters();
-  if (learn.parts().masters) {
+  if (master_weights(learn)) {
     for (ModelTensor& p : tensors)
-      p.tensor = learn.parts().masters->of(p.tensor);
+      p.tensor = master_weights(learn)->of(p.tensor);
   }
   for (ModelTensor& buffer : learn.model().buffers()) {
     if (buffer.tensor.is_floating_point()) tensors.push_back(std::move(buffer));
@@ -36,7 +36,7 @@ void write(Learner& learn, const Tensors& values) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors[i].tensor.copy_(values[i]);
   }
-  if (learn.parts().masters) learn.parts().masters->copy_masters_to_weights();
+  if (master_weights(learn)) master_weights(learn)->copy_masters_to_weights();
 }
 
 }  // namespace

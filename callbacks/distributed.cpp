@@ -80,8 +80,8 @@ void Distributed::broadcast_weights(Learner& learn) {
   for (const ModelTensor& p : learn.model().parameters()) {
     weights.push_back(p.tensor.detach());
   }
-  if (learn.parts().masters) {
-    for (const torch::Tensor& master : learn.parts().masters->masters()) {
+  if (master_weights(learn)) {
+    for (const torch::Tensor& master : master_weights(learn)->masters()) {
       weights.push_back(master.detach());
     }
   }

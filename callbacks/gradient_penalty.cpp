@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
 
+#include "tern/learner/grad_scaler.h"
 #include "tern/learner/learner.h"
 
 namespace tern {

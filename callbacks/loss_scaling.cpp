@@ -1,6 +1,7 @@
 #include "tern/callbacks/loss_scaling.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <torch/types.h>
@@ -51,12 +52,12 @@ void LossScaling::on_train_begin(Learner& learn) {
   scaler_.forget(learn.optimizer());
   is_unscaled_ = false;
   if (scaler_.is_enabled()) learn.state().scaler = &scaler_;
-  if (!learn.parts().masters) return;
+  if (!master_weights(learn)) return;
   // The optimizer may have been made since the last fit.
   if (auto* fused = dynamic_cast<AmpAware*>(&learn.optimizer())) {
     fused->set_weights(
-        learn.parts().masters->masters(),
-        learn.parts().masters->weights());
+        master_weights(learn)->masters(),
+        master_weights(learn)->weights());
   }
 }
 
@@ -71,8 +72,8 @@ void LossScaling::unscale(Learner& learn) {
   torch::optim::Optimizer& optimizer = learn.optimizer();
   if (auto* fused = dynamic_cast<AmpAware*>(&optimizer)) {
     fused->move_gradients_to_masters();
-  } else if (learn.parts().masters) {
-    learn.parts().masters->copy_gradients_to_masters();
+  } else if (master_weights(learn)) {
+    master_weights(learn)->copy_gradients_to_masters();
   }
   scaler_.unscale_(optimizer);
   is_unscaled_ = true;
@@ -82,7 +83,7 @@ void LossScaling::abandon(Learner& learn, bool keeps_gradients) {
   scaler_.forget(learn.optimizer());
   if (!std::exchange(is_unscaled_, false) || !keeps_gradients) return;
   const torch::NoGradGuard no_grad;
-  if (learn.parts().masters) learn.parts().masters->move_gradients_to_weights();
+  if (master_weights(learn)) master_weights(learn)->move_gradients_to_weights();
   for (const ModelTensor& p : learn.model().parameters()) {
     torch::Tensor gradient = p.tensor.grad();
     if (!gradient.defined() || !scaler_.is_enabled()) continue;
@@ -104,14 +105,14 @@ StepResult LossScaling::step(Learner& learn) {
   auto* const fused = dynamic_cast<AmpAware*>(&optimizer);
   const bool writes_weights = fused != nullptr;
   // With masters the bits are nobody's but Tern's; without them, PyTorch's.
-  const bool clips_at_once = clip_ && fused && learn.parts().masters &&
+  const bool clips_at_once = clip_ && fused && master_weights(learn) &&
                              !is_unscaled_ && are_on_one_device(*fused);
   if (clips_at_once) {
     // the scaler does
   } else if (clip_) {
     unscale(learn);
     clip_grad_norm_(optimizer, *clip_);
-  } else if (learn.parts().masters && !writes_weights) {
+  } else if (master_weights(learn) && !writes_weights) {
     unscale(learn);
   }
   StepResult result = clips_at_once ? scaler_.step_clipped(optimizer, *clip_)
@@ -121,11 +122,19 @@ StepResult LossScaling::step(Learner& learn) {
   if (result == StepResult::unknown) {
     learn.state().step_overflowed = scaler_.found_inf(optimizer);
   }
-  if (learn.parts().masters && !writes_weights) {
-    learn.parts().masters->copy_masters_to_weights();
+  if (master_weights(learn) && !writes_weights) {
+    master_weights(learn)->copy_masters_to_weights();
   }
   is_unscaled_ = false;
   return result;
+}
+
+double LossScaling::loss_scale() const {
+  return scaler_.is_enabled() ? scaler_.get_scale() : std::nan("");
+}
+
+torch::Tensor LossScaling::loss_scale_record() const {
+  return scaler_.record();
 }
 
 void LossScaling::on_step_end(Learner&) {

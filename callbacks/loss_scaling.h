@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "tern/learner/callback.h"
+#include "tern/learner/extension.h"
 #include "tern/learner/grad_scaler.h"
-#include "tern/learner/precision_policy.h"
 #include "tern/learner/train_state.h"
 
 namespace tern {
@@ -27,6 +27,8 @@ class LossScaling : public Callback, public PrecisionPolicy {
   void unscale(Learner& learn) override;
   void abandon(Learner& learn, bool keeps_gradients) override;
   StepResult step(Learner& learn) override;
+  double loss_scale() const override;
+  torch::Tensor loss_scale_record() const override;
 
   /// \throws c10::ValueError beside another one.
   void on_add(Learner& learn) override;

@@ -11,11 +11,11 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/limit_batches.h"
+#include "tern/data/memory.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/memory_meter.h"
 #include "tern/learner/model_summary.h"
-#include "tern/learner/out_of_memory.h"
 #include "tern/learner/snapshot.h"
 #include "tern/learner/trial.h"
 

@@ -7,7 +7,7 @@
 
 #include "tern/learner/amp_aware.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/loop.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
 
 namespace tern {
@@ -68,6 +68,12 @@ void MixedPrecision::on_batch_begin(Learner& learn) {
   }
 }
 
+std::string MixedPrecision::precision_text() const {
+  return fmt::format(
+      "{} model, fp32 masters",
+      dtype_ == torch::kHalf ? "fp16" : "bf16");
+}
+
 void MixedPrecision::on_loss_begin(Learner& learn) {
   if (options_.loss_fp32) outputs_to_fp32(learn.state());
 }
@@ -89,8 +95,8 @@ void convert(
     const MixedPrecisionOptions& options) {
   const auto callback = std::make_shared<MixedPrecision>(dtype, options);
   learn.to_fp32();
-  loop::set_masters(
-      learn.parts(),
+  set_master_weights(
+      learn,
       std::make_shared<MasterWeights>(
           learn.model(),
           dtype,
@@ -131,13 +137,12 @@ Learner& Learner::to_fp32() {
       "[Learner] the precision cannot change while fit runs; call it before or "
       "after.");
   if (const auto callback = find<LossScaling>()) remove(*callback);
-  if (parts_->masters) {
+  if (const auto masters = master_weights(*this)) {
     if (auto* fused = dynamic_cast<AmpAware*>(parts_->optimizer.get())) {
       fused->set_weights({}, {});
     }
-    const std::shared_ptr<MasterWeights> masters = parts_->masters;
     masters->restore();
-    loop::set_masters(*parts_, nullptr);
+    set_master_weights(*this, nullptr);
   }
   parts_->state.input_dtype = torch::kFloat;
   parts_->state.autocast_dtype.reset();

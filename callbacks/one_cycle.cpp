@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "tern/callbacks/param_scheduler.h"
+#include "tern/learner/hyper_parameter.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/optim/hyper_parameters.h"
 
 namespace tern {
 

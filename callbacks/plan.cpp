@@ -9,12 +9,12 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include "tern/learner/hyper_parameter.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/learner_parts.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/master_weights.h"
 #include "tern/learner/memory_meter.h"
 #include "tern/learner/model_summary.h"
-#include "tern/learner/optim/hyper_parameters.h"
 #include "tern/learner/optim/named_state.h"
 #include "tern/learner/run_facts.h"
 #include "tern/learner/snapshot.h"
@@ -99,8 +99,8 @@ void add_groups(
     group.weight_decay = learn.options().weight_decay;
     for (const ModelTensor& p : layer_groups[i]) {
       const int64_t count = p.tensor.numel();
-      const torch::Tensor stepped = learn.parts().masters
-                                        ? learn.parts().masters->of(p.tensor)
+      const torch::Tensor stepped = master_weights(learn)
+                                        ? master_weights(learn)->of(p.tensor)
                                         : p.tensor;
       group.parameters += count;
       if (p.tensor.requires_grad()) {
@@ -115,8 +115,8 @@ void add_groups(
 void add_bytes(Learner& learn, TrainingPlan& plan) {
   plan.weight_bytes =
       bytes_of(learn.model().parameters()) + bytes_of(learn.model().buffers());
-  if (!learn.parts().masters) return;
-  for (const torch::Tensor& master : learn.parts().masters->masters()) {
+  if (!master_weights(learn)) return;
+  for (const torch::Tensor& master : master_weights(learn)->masters()) {
     plan.weight_bytes += static_cast<int64_t>(master.nbytes());
   }
 }
@@ -313,7 +313,7 @@ TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
   const DataLoader& train = parts_->data.loader(Split::train);
   TrainingPlan plan;
   plan.device = parts_->data.device.str();
-  plan.precision = precision_text(*this);
+  plan.precision = loop::precision_text(*parts_);
   plan.epochs = options.epochs;
   plan.samples = train.dataset().size();
   plan.batch_size = train.options().batch_size;

@@ -8,9 +8,9 @@
 #include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/resume.h"
 #include "tern/learner/run_lock.h"
 #include "tern/learner/stop_signals.h"
-#include "tern/learner/training_shard.h"
 
 namespace tern {
 
@@ -84,7 +84,7 @@ void SaveCheckpoint::on_train_begin(Learner& learn) {
   remove_unfinished_checkpoints(folder_);
   for (const auto& step : list_checkpoints(folder_)) {
     const std::string run = run_of_checkpoint(step);
-    if (run.empty() || run == loop::run_id(learn.parts())) continue;
+    if (run.empty() || run == run_id(learn)) continue;
     throw CheckpointError(
         folder_.string(),
         "the checkpoints here are of another training. Call "
@@ -135,7 +135,7 @@ void SaveCheckpoint::save(Learner& learn) {
   if (!is_main && !learn.parts().training_shard) return;
   wait(learn);
   last_save_ = std::chrono::steady_clock::now();
-  Checkpoint checkpoint = loop::capture_checkpoint(learn.parts());
+  Checkpoint checkpoint = capture_checkpoint(learn);
   if (!is_main) return;  // it had to give its part
   auto job = [folder = folder_,
               options =

@@ -6,6 +6,7 @@
 #include "tern/callbacks/averaged_weights.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/master_weights.h"
 
 namespace tern {
 
@@ -13,7 +14,7 @@ void ShardedOptimizer::on_train_begin(Learner& learn) {
   is_divided_ = false;
   const auto average = learn.find<WeightAverage>();
   TORCH_CHECK_VALUE(
-      !average || !learn.parts().masters,
+      !average || !master_weights(learn),
       fmt::format(
           "[to_distributed] shard_optimizer divides the fp32 weights, all of "
           "which {} reads at each step; leave one of them out, or train in "
@@ -24,7 +25,7 @@ void ShardedOptimizer::on_train_begin(Learner& learn) {
 // Once everybody, a checkpoint too, has set up the optimizer.
 void ShardedOptimizer::on_batch_begin(Learner& learn) {
   if (is_divided_ || !learn.state().training) return;
-  shard_->divide(learn.optimizer(), learn.parts().masters);
+  shard_->divide(learn.optimizer(), master_weights(learn));
   is_divided_ = true;
 }
 

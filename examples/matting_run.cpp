@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <tern/callbacks/distributed.h>
 #include <tern/data/formats/png_write.h>
+#include <tern/learner/optim/optimizer_factory.h>
 
 #include "options.h"
 

@@ -7,7 +7,6 @@
 #include "tern/data/sharded_sampler.h"
 #include "tern/learner/communicator.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/resume.h"
 
 namespace tern {
 
@@ -82,11 +81,7 @@ void loop::check_common_begin(LearnerParts& l) {
   if (!l.communicator) return;
   l.communicator->check_equal(
       "checkpoint to go on from",
-      l.resume_plan ? fmt::format(
-                          "step {} of run {}",
-                          l.resume_plan->checkpoint.step,
-                          l.resume_plan->checkpoint.run)
-                    : "none");
+      l.continuation ? l.continuation->checkpoint_name() : "none");
   l.communicator->check_equal(
       "number of steps so far",
       std::to_string(l.state.iteration));

@@ -8,7 +8,6 @@
 #include "tern/data/error_text.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/recorder.h"
-#include "tern/learner/step_graph.h"
 
 namespace tern {
 
@@ -27,7 +26,7 @@ Learner& Learner::add(CallbackHandle callback) {
       callback,
       [](const auto& a, const auto& b) { return a->order() < b->order(); });
   parts_->callbacks.insert(after, std::move(callback));
-  if (parts_->step_graph) parts_->step_graph->forget();
+  if (parts_->step_runner) parts_->step_runner->forget();
   return *this;
 }
 
@@ -46,7 +45,7 @@ Learner& Learner::remove(const Callback& callback) {
   parts_->callbacks.erase(at);
   if (parts_->running_callback) parts_->removed_callbacks.push_back(removed);
   removed->on_remove(*this);
-  if (parts_->step_graph) parts_->step_graph->forget();
+  if (parts_->step_runner) parts_->step_runner->forget();
   return *this;
 }
 
@@ -116,6 +115,11 @@ void loop::run_exception(LearnerParts& l, const std::exception& error) {
   for (const auto& callback : Callbacks(l.callbacks)) {
     callback->on_exception(*l.self, error);
   }
+}
+
+void loop::state_was_replaced(LearnerParts& l) {
+  if (l.step_runner) l.step_runner->forget();
+  run(l, Event::load);
 }
 
 }  // namespace tern

@@ -6,16 +6,12 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/data/memory.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/learner/communicator.h"
-#include "tern/learner/host_memory.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/master_weights.h"
-#include "tern/learner/optim/adamw.h"
 #include "tern/learner/progress_printer.h"
 #include "tern/learner/recorder.h"
-#include "tern/learner/resume.h"
-#include "tern/learner/step_graph.h"
 
 namespace tern {
 
@@ -28,7 +24,7 @@ LearnerParts::LearnerParts(DataBunch data, Model model, LearnerOptions options)
 LearnerParts::~LearnerParts() {
   const bool is_cpu = data.device.is_cpu();
   optimizer.reset();
-  masters.reset();
+  stepped_weights.reset();
   if (is_cpu) give_back_freed_memory();
 }
 
@@ -39,10 +35,6 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
           std::move(options))) {
   parts_->self = this;
   if (!parts_->options.sink) parts_->options.sink = terminal();
-  if (!parts_->options.optimizer) {
-    parts_->options.optimizer = tern::optimizer<optim::AdamW>(
-        torch::optim::AdamWOptions().betas({0.9, 0.99}));
-  }
   TORCH_CHECK_VALUE(
       parts_->options.lr >= 0 && std::isfinite(parts_->options.lr) &&
           parts_->options.weight_decay >= 0 &&

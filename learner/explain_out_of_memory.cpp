@@ -3,10 +3,8 @@
 #include <torch/types.h>
 
 #include "tern/data/error_text.h"
+#include "tern/data/memory.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/model_summary.h"
-#include "tern/learner/out_of_memory.h"
-#include "tern/learner/run_facts.h"
 
 namespace tern {
 
@@ -25,6 +23,16 @@ int64_t bytes_of(const Model& model) {
 
 }  // namespace
 
+std::string loop::precision_text(const LearnerParts& l) {
+  for (const auto& callback : l.callbacks) {
+    const auto* const policy =
+        dynamic_cast<const PrecisionPolicy*>(callback.get());
+    if (policy) return policy->precision_text();
+  }
+  const auto type = l.model.parameters().front().tensor.scalar_type();
+  return type == torch::kFloat ? "fp32" : c10::toString(type);
+}
+
 void loop::explain_out_of_memory(
     LearnerParts& l,
     const std::exception& error,
@@ -32,7 +40,7 @@ void loop::explain_out_of_memory(
   const std::string reason = message_of(error);
   if (!is_out_of_memory(error) || reason.starts_with("[Learner")) return;
   const Tensors& inputs = l.state.batch_data.inputs;
-  const std::string precision = precision_text(*l.self);
+  const std::string precision = precision_text(l);
   std::string batch = "batch";
   if (!inputs.empty()) {
     batch = fmt::format(

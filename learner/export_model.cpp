@@ -9,9 +9,9 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/model_card.h"
+#include "tern/learner/model_weights.h"
 #include "tern/learner/python_loader.h"
 #include "tern/learner/recorder.h"
-#include "tern/learner/training_state.h"
 #include "tern/learner/weights.h"
 
 namespace tern {
@@ -60,7 +60,7 @@ bool fits_half(const torch::Tensor& tensor) {
 StateDict weights_of(const Learner& learn, bool half) {
   const torch::NoGradGuard no_grad;
   StateDict state;
-  for (const ModelTensor& t : TrainingState::model_tensors(learn)) {
+  for (const ModelTensor& t : fp32_tensors(learn)) {
     torch::Tensor tensor = t.tensor.detach();
     if (tensor.is_floating_point()) {
       TORCH_CHECK_VALUE(

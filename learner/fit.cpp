@@ -15,7 +15,10 @@ namespace tern {
 
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
   loop::check_common_begin(*parts_);
-  if (loop::was_done_before(*parts_, epochs, lr)) return *this;
+  if (parts_->continuation &&
+      parts_->continuation->was_done_before(*this, epochs, lr)) {
+    return *this;
+  }
   FitScope fit(*parts_, epochs, lr, std::move(extra));
   try {
     loop::train_epochs(*parts_, epochs);
@@ -34,7 +37,7 @@ Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
 
 void loop::train_epochs(LearnerParts& l, int64_t epochs) {
   run(l, Event::train_begin);
-  continue_from_checkpoint(l, /*in_epoch=*/false);
+  go_on(l, /*in_epoch=*/false);
   check_common_start(l);
   begin_steps(l);
   while (l.state.epoch < epochs && !l.state.stop_training &&
@@ -42,7 +45,7 @@ void loop::train_epochs(LearnerParts& l, int64_t epochs) {
     forget_validation(l);
     run(l, Event::epoch_begin);
     begin_window(l);
-    if (l.first_batch > 0) continue_from_checkpoint(l, /*in_epoch=*/true);
+    if (l.first_batch > 0) go_on(l, /*in_epoch=*/true);
     l.place = Place::in_epoch;
     train_one_epoch(l);
     if (l.data.valid && !l.state.stop_training && !l.state.is_trial) {
@@ -58,6 +61,14 @@ void loop::train_epochs(LearnerParts& l, int64_t epochs) {
   if (l.stop_requested && l.state.epoch < epochs) {
     l.state.result = FitResult::interrupted;
     run(l, Event::interrupt);
+  }
+}
+
+// After on_train_begin, and once more after on_epoch_begin when the checkpoint
+// was made in the middle of an epoch: what callbacks set up there is replaced.
+void loop::go_on(LearnerParts& l, bool in_epoch) {
+  if (l.continuation && !l.state.is_trial) {
+    l.continuation->put_back(*l.self, in_epoch);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
+#include "tern/learner/extension.h"
 
 namespace tern {
 
@@ -49,13 +50,6 @@ struct GradScalerState {
   int64_t growth_tracker = 0;  // clean steps since the scale changed
 
   bool empty() const { return growth_interval == 0; }
-};
-
-/// What became of a step.
-enum class StepResult {
-  stepped,
-  skipped,  ///< a gradient was not finite
-  unknown,  ///< the optimizer decides on the device; nobody has read the flag
 };
 
 /// Scales losses so that small gradients survive half precision, and skips the

@@ -4,16 +4,19 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include "tern/learner/hyper_parameter.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/master_weights.h"
+#include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/decoupled_weight_decay.h"
-#include "tern/learner/optim/hyper_parameters.h"
-#include "tern/learner/optim/rebind.h"
-#include "tern/learner/step_graph.h"
+#include "tern/learner/optim/optimizer_factory.h"
 
 namespace tern {
 
 namespace {
+
+torch::Tensor stepped(const LearnerParts& l, const torch::Tensor& parameter) {
+  return l.stepped_weights ? l.stepped_weights->of(parameter) : parameter;
+}
 
 // Whether it steps these parameters, in these groups.
 bool has_groups(
@@ -49,7 +52,7 @@ std::vector<torch::optim::OptimizerParamGroup> make_param_groups(
         const bool is_apart = !l.options.bn_weight_decay &&
                               (p.layer != LayerKind::other || p.is_bias());
         if (is_apart == spares_decay) {
-          params.push_back(l.masters ? l.masters->of(p.tensor) : p.tensor);
+          params.push_back(stepped(l, p.tensor));
         }
       }
       if (params.empty()) continue;
@@ -58,6 +61,33 @@ std::vector<torch::optim::OptimizerParamGroup> make_param_groups(
     }
   }
   return param_groups;
+}
+
+// The optimizer exists from here on; all but learning rates is set once.
+void make_optimizer(LearnerParts& l) {
+  const auto groups = make_param_groups(l);
+  if (!l.options.optimizer) {
+    l.options.optimizer = optimizer<optim::AdamW>(
+        torch::optim::AdamWOptions().betas({0.9, 0.99}));
+  }
+  auto made = l.options.optimizer(groups);
+  TORCH_CHECK_VALUE(
+      made && has_groups(*made, groups),
+      "[Learner] the optimizer factory gave no optimizer, or one of other "
+      "parameters; expected an optimizer over the groups it was given, which "
+      "in mixed precision hold the fp32 masters.");
+  if (auto* decoupled =
+          dynamic_cast<optim::DecoupledWeightDecay*>(made.get())) {
+    decoupled->decoupled_weight_decay(l.options.true_weight_decay);
+  }
+  for (size_t i = 0; i < l.param_group_kinds.size(); ++i) {
+    const bool decays = !l.param_group_kinds[i].spares_decay;
+    optim::set_weight_decay(
+        made->param_groups()[i].options(),
+        decays ? l.options.weight_decay : 0);
+  }
+  l.optimizer = std::move(made);
+  l.self->set_learning_rates({});
 }
 
 }  // namespace
@@ -128,31 +158,8 @@ Learner& Learner::freeze_to(int64_t group) {
       if (!learns) parameter.tensor.mutable_grad().reset();
     }
   }
-  if (parts_->step_graph) parts_->step_graph->forget();
+  if (parts_->step_runner) parts_->step_runner->forget();
   return *this;
-}
-
-// The optimizer exists from here on; what is not a rate is set once.
-void loop::make_optimizer(LearnerParts& l) {
-  const auto groups = make_param_groups(l);
-  auto made = l.options.optimizer(groups);
-  TORCH_CHECK_VALUE(
-      made && has_groups(*made, groups),
-      "[Learner] the optimizer factory gave no optimizer, or one of other "
-      "parameters; expected an optimizer over the groups it was given, which "
-      "in mixed precision hold the fp32 masters.");
-  if (auto* decoupled =
-          dynamic_cast<optim::DecoupledWeightDecay*>(made.get())) {
-    decoupled->decoupled_weight_decay(l.options.true_weight_decay);
-  }
-  for (size_t i = 0; i < l.param_group_kinds.size(); ++i) {
-    const bool decays = !l.param_group_kinds[i].spares_decay;
-    optim::set_weight_decay(
-        made->param_groups()[i].options(),
-        decays ? l.options.weight_decay : 0);
-  }
-  l.optimizer = std::move(made);
-  l.self->set_learning_rates({});
 }
 
 void Learner::set_learning_rates(const LearningRates& lr) {
@@ -202,28 +209,8 @@ void Learner::set_hyper_parameter(
 }
 
 torch::optim::Optimizer& Learner::optimizer() {
-  if (!parts_->optimizer) loop::make_optimizer(*parts_);
+  if (!parts_->optimizer) make_optimizer(*parts_);
   return *parts_->optimizer;
-}
-
-void loop::set_masters(
-    LearnerParts& l,
-    std::shared_ptr<MasterWeights> masters) {
-  if (l.optimizer) {
-    if (l.masters) {
-      optim::rebind_parameters(
-          *l.optimizer,
-          l.masters->masters(),
-          l.masters->weights());
-    }
-    if (masters) {
-      optim::rebind_parameters(
-          *l.optimizer,
-          masters->weights(),
-          masters->masters());
-    }
-  }
-  l.masters = std::move(masters);
 }
 
 }  // namespace tern

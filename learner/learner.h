@@ -15,9 +15,7 @@
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/learner_options.h"
 #include "tern/learner/learning_rates.h"
-#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/model.h"
-#include "tern/learner/precision_policy.h"
 #include "tern/learner/predictions.h"
 #include "tern/learner/train_state.h"
 

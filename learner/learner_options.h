@@ -2,16 +2,25 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include <torch/optim/optimizer.h>
 
 #include "tern/learner/callback.h"
 #include "tern/learner/loss.h"
 #include "tern/learner/metric.h"
-#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/sink.h"
 
 namespace tern {
+
+/// Creates an optimizer over the parameter groups that the Learner has laid
+/// out; `tern::optimizer<SGD>(options)` of learner/optim/optimizer_factory.h
+/// makes one for any optimizer class.
+using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
+    std::vector<torch::optim::OptimizerParamGroup>)>;
 
 struct LearnerOptions {
   // ---- What is learnt ----

@@ -13,17 +13,14 @@
 #include <torch/types.h>
 
 #include "tern/learner/copy_stream.h"
+#include "tern/learner/extension.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/recorder.h"
 #include "tern/learner/step_window.h"
 
 namespace tern {
 
 class Communicator;
-class MasterWeights;
-class StepGraph;
-class TrainingShard;
-struct ResumePlan;
+class Recorder;
 
 /// Where in a fit a checkpoint falls.
 enum class Place { outside_epoch, in_epoch, at_epoch_end };
@@ -50,7 +47,8 @@ struct LearnerParts {
   std::vector<std::vector<ModelTensor>> groups;  // parameters by layer group
   std::unique_ptr<torch::optim::Optimizer> optimizer;  // layer_groups.cpp
   std::vector<ParamGroupKind> param_group_kinds;       // of its groups
-  std::shared_ptr<MasterWeights> masters;  // of a 16-bit model, or null
+  // Of a 16-bit model its fp32 master weights; null: the model's parameters.
+  std::shared_ptr<SteppedWeights> stepped_weights;
 
   // ---- Who is told; callbacks.cpp ----
 
@@ -67,7 +65,7 @@ struct LearnerParts {
   double weight = 1;  // of this batch's loss in its step
   std::shared_ptr<PrecisionPolicy> precision;  // of this fit; null: fp32
   bool has_gradients = false;                  // between backward and the step
-  std::shared_ptr<StepGraph> step_graph;
+  std::shared_ptr<StepRunner> step_runner;     // null: loop::train_step
   bool is_parallel = false;  // several devices compute each batch
 
   // ---- Where the training is; fit.cpp, checkpoints ----
@@ -81,7 +79,7 @@ struct LearnerParts {
   // Of the training data; made when a checkpoint is captured.
   std::pair<std::shared_ptr<const Dataset>, std::string> fingerprint;
   std::string run_id;  // names this training, over all continuations
-  std::unique_ptr<ResumePlan> resume_plan;
+  std::unique_ptr<Continuation> continuation;
   std::optional<StateDict> resumed_logs;  // until a resumed fit ends
 
   // ---- Passes without training; evaluate.cpp ----

@@ -2,15 +2,13 @@
 
 #include <exception>
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include <torch/types.h>
 
 #include "tern/learner/learner_parts.h"
-
-namespace tern {
-struct Checkpoint;  // learner/checkpoint.h
-}  // namespace tern
 
 /// The steps of the training loop, which learner/fit.cpp puts in order. Private
 /// to Tern.
@@ -19,6 +17,8 @@ namespace tern::loop {
 // ---- fit.cpp ----
 
 void train_epochs(LearnerParts& l, int64_t epochs);
+/// Puts back what `Learner::resume` has read, if it has.
+void go_on(LearnerParts& l, bool in_epoch);
 void train_one_epoch(LearnerParts& l);
 /// Forward, backward and the optimizer's step on the batch that is there.
 void train_step(LearnerParts& l);
@@ -39,13 +39,14 @@ void run(LearnerParts& l, Event event);
 /// \return the first error, unless `failed`: there is one already then.
 std::exception_ptr run_all(LearnerParts& l, Event event, bool failed);
 void run_exception(LearnerParts& l, const std::exception& error);
+/// Tells whoever holds something made from the weights or the optimizer's state
+/// that others were put in: recorded graphs, callbacks (on_load).
+void state_was_replaced(LearnerParts& l);
 
 // ---- step.cpp ----
 
 void start_batch(LearnerParts& l, Batch batch);
 void end_batch(LearnerParts& l);
-/// The step becomes a graph, or none: null. Between fits.
-void set_step_graph(LearnerParts& l, std::shared_ptr<StepGraph> graph);
 void begin_steps(LearnerParts& l);
 void plan_step(LearnerParts& l);
 void make_step(LearnerParts& l);
@@ -65,27 +66,16 @@ void validate_after_epoch(LearnerParts& l);
 Validation evaluate_metrics(LearnerParts& l, Split split, bool is_common);
 Activation activation(LearnerParts& l);
 
-// ---- layer_groups.cpp ----
+// ---- scopes.cpp ----
 
-void make_optimizer(LearnerParts& l);
-/// Sets or removes the fp32 masters of a 16-bit model. The optimizer's state
-/// moves with its parameters.
-void set_masters(LearnerParts& l, std::shared_ptr<MasterWeights> masters);
+int64_t trained_parameters(const LearnerParts& l);
+/// What the data are, and a fit over them, in words: for checkpoints to
+/// compare.
+std::map<std::string, std::string> data_settings(LearnerParts& l);
+std::map<std::string, std::string>
+fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr);
 
-// ---- resume.cpp ----
-
-/// Whether this fit was complete when the checkpoint was made that the training
-/// goes on from, and another one begun.
-bool was_done_before(LearnerParts& l, int64_t epochs, const LearningRates& lr);
-void continue_from_checkpoint(LearnerParts& l, bool in_epoch);
-Checkpoint capture_checkpoint(LearnerParts& l);
-/// Names this training in its checkpoints, over all continuations.
-const std::string& run_id(LearnerParts& l);
-/// Tells whoever holds something made from the weights or the optimizer's state
-/// that others were put in: recorded graphs, callbacks (on_load).
-void state_was_replaced(LearnerParts& l);
-
-// ---- communicator.cpp: what is the same on all ranks ----
+// ---- agreement.cpp: what is the same on all ranks ----
 
 /// From now on each epoch trains on this rank's share of the data, and the
 /// validation of an epoch is shared out.
@@ -104,8 +94,10 @@ void share_buffers(LearnerParts& l);
 void begin_window(LearnerParts& l);
 StepWindow::Samples samples_of_batch(LearnerParts& l);
 
-// ---- out_of_memory.cpp ----
+// ---- explain_out_of_memory.cpp ----
 
+/// "fp32", "fp16 model, fp32 masters", ..., as a fit would compute.
+std::string precision_text(const LearnerParts& l);
 /// Throws what says more, if that was the error.
 void explain_out_of_memory(
     LearnerParts& l,

@@ -7,7 +7,7 @@
 #include <torch/nn/modules/loss.h>
 #include <torch/types.h>
 
-#include "tern/learner/metrics/class_numbers.h"
+#include "tern/learner/metric.h"
 
 namespace tern {
 

@@ -3,6 +3,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/optim/rebind.h"
+
 namespace tern {
 
 namespace {
@@ -103,6 +106,28 @@ void MasterWeights::restore() {
   for (torch::Tensor& buffer : buffers_) {
     buffer.set_data(buffer.to(torch::kFloat));
   }
+}
+
+std::shared_ptr<MasterWeights> master_weights(const Learner& learn) {
+  return std::dynamic_pointer_cast<MasterWeights>(
+      learn.parts().stepped_weights);
+}
+
+void set_master_weights(
+    Learner& learn,
+    std::shared_ptr<MasterWeights> masters) {
+  torch::optim::Optimizer* const optimizer = learn.parts().optimizer.get();
+  const auto before = master_weights(learn);
+  if (optimizer && before) {
+    optim::rebind_parameters(*optimizer, before->masters(), before->weights());
+  }
+  if (optimizer && masters) {
+    optim::rebind_parameters(
+        *optimizer,
+        masters->weights(),
+        masters->masters());
+  }
+  learn.parts().stepped_weights = std::move(masters);
 }
 
 }  // namespace tern

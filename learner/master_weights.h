@@ -1,11 +1,13 @@
 #pragma once
 
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include "tern/learner/extension.h"
 #include "tern/learner/model.h"
 
 namespace tern {
@@ -15,7 +17,7 @@ namespace tern {
 /// The optimizer owns the masters; forward and backward use the low-precision
 /// weights, whose gradients go to the masters and which are copied back from
 /// them. Parameters that stayed fp32 (BatchNorm) are their own masters.
-class MasterWeights {
+class MasterWeights final : public SteppedWeights {
  public:
   /// Converts floating parameters and buffers of `model` to `dtype`, but for
   /// those of batch normalisation, and keeps fp32 copies of the parameters.
@@ -28,8 +30,7 @@ class MasterWeights {
   /// Parameters with a master of their own, and these masters.
   const Tensors& weights() const { return weights_; }
   const Tensors& masters() const { return masters_; }
-  /// The tensor that the optimizer steps for this parameter.
-  torch::Tensor of(const torch::Tensor& parameter) const;
+  torch::Tensor of(const torch::Tensor& parameter) const override;
 
   /// For an optimizer that knows nothing of masters: fp32 copies of the
   /// weights' gradients, still scaled, become the masters' gradients.
@@ -39,7 +40,7 @@ class MasterWeights {
   void move_gradients_to_weights();
   /// Rounds the masters into the weights.
   void copy_masters_to_weights();
-  void zero_grad();
+  void zero_grad() override;
 
   /// Gives the model back its fp32 parameters and buffers, the parameters with
   /// the values of the masters.
@@ -51,5 +52,11 @@ class MasterWeights {
   Tensors buffers_;
   std::unordered_map<c10::TensorImpl*, size_t> index_;
 };
+
+/// Those of a Learner; null if its model is not 16-bit.
+std::shared_ptr<MasterWeights> master_weights(const Learner& learn);
+
+/// Sets or removes them. The optimizer's state moves with its parameters.
+void set_master_weights(Learner& learn, std::shared_ptr<MasterWeights> masters);
 
 }  // namespace tern

@@ -1,11 +1,11 @@
 #include "tern/learner/metric.h"
 
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include "tern/learner/metrics/mean_metric.h"
 
 namespace tern {
 
@@ -94,6 +94,69 @@ void Metric::update(const Tensors& outputs, const Tensors& targets) {
 torch::Tensor Metric::compute() const {
   const torch::NoGradGuard no_grad;
   return impl_->compute();
+}
+
+torch::Tensor in_shape_of(
+    const std::string& asker,
+    const torch::Tensor& pred,
+    const torch::Tensor& target) {
+  if (pred.sizes() == target.sizes()) return target;
+  TORCH_CHECK_VALUE(
+      pred.squeeze().sizes() == target.squeeze().sizes(),
+      fmt::format(
+          "[{}] outputs have shape [{}], targets [{}]; expected the same. "
+          "Reshape the targets in the data set.",
+          asker,
+          fmt::join(pred.sizes(), ", "),
+          fmt::join(target.sizes(), ", ")));
+  return target.reshape(pred.sizes());
+}
+
+// ---- MeanMetric ----
+
+MeanMetric::MeanMetric(std::string name, bool higher_is_better)
+    : name_(std::move(name)), higher_is_better_(higher_is_better) {}
+
+void MeanMetric::reset() {
+  sum_.reset();
+  more_.reset();
+  count_ = 0;
+}
+
+torch::Tensor MeanMetric::compute() const {
+  if (more_.defined()) return sum_ / (more_ + static_cast<double>(count_));
+  if (count_ == 0) {
+    return torch::full(
+        {},
+        std::numeric_limits<double>::quiet_NaN(),
+        torch::kDouble);
+  }
+  return sum_ / static_cast<double>(count_);
+}
+
+void MeanMetric::sync(const AllReduce& all_reduce) {
+  torch::Tensor sums = torch::zeros(
+      {2},
+      sum_.defined() ? sum_.options() : torch::TensorOptions(torch::kDouble));
+  if (sum_.defined()) sums[0] = sum_;
+  sums[1] = static_cast<double>(count_);
+  if (more_.defined()) sums[1] += more_;
+  all_reduce(sums);
+  sum_ = sums[0];
+  more_.reset();
+  count_ = std::lround(sums[1].item<double>());
+}
+
+void MeanMetric::add(const torch::Tensor& sum, int64_t count) {
+  const torch::Tensor exact = sum.to(torch::kDouble);
+  sum_ = sum_.defined() ? sum_ + exact : exact;
+  count_ += count;
+}
+
+void MeanMetric::add(const torch::Tensor& sum, const torch::Tensor& count) {
+  add(sum, 0);
+  const torch::Tensor exact = count.to(torch::kDouble);
+  more_ = more_.defined() ? more_ + exact : exact;
 }
 
 }  // namespace tern

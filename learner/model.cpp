@@ -10,7 +10,7 @@
 #include <torch/types.h>
 
 #include "tern/data/error_text.h"
-#include "tern/learner/out_of_memory.h"
+#include "tern/data/memory.h"
 
 namespace tern {
 

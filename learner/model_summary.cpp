@@ -176,14 +176,6 @@ std::string with_commas(int64_t number) {
   return text;
 }
 
-std::string bytes_text(int64_t bytes) {
-  const auto size = static_cast<double>(bytes);
-  if (size < 1e3) return fmt::format("{} B", bytes);
-  if (size < 1e6) return fmt::format("{:.1f} kB", size / 1e3);
-  if (size < 1e9) return fmt::format("{:.1f} MB", size / 1e6);
-  return fmt::format("{:.2f} GB", size / 1e9);
-}
-
 std::string ModelSummary::to_string() const {
   size_t name_width = 5, kind_width = 4, output_width = 6;
   const auto shape = [](const std::vector<int64_t>& sizes) {

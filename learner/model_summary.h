@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tern/data/memory.h"
 #include "tern/learner/model.h"
 
 namespace tern {
@@ -41,9 +42,6 @@ struct ModelSummary {
 /// no multiply-adds.
 /// \param inputs  On the model's device, in a type that it takes.
 ModelSummary summarize(Model& model, const Tensors& inputs);
-
-/// "1.2 MB": in units of 1000.
-std::string bytes_text(int64_t bytes);
 /// "1,234,567".
 std::string with_commas(int64_t number);
 

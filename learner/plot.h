@@ -50,8 +50,4 @@ void save_plot(const std::filesystem::path& file, const Plot& plot);
 /// Writes `to_svg(plot)`, whatever the file is called.
 void save_svg(const std::filesystem::path& file, const Plot& plot);
 
-/// "▁▃▅█": one block for each value, or for the mean of its neighbours where
-/// there are more than `width`; a space for what is not finite. UTF-8.
-std::string sparkline(const std::vector<double>& values, size_t width = 16);
-
 }  // namespace tern

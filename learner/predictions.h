@@ -22,6 +22,12 @@ struct Validation {
   }
 };
 
+/// A parameter's gradient by the parameter's name; see Learner::gradients.
+struct NamedGradient {
+  std::string name;
+  torch::Tensor gradient;  // kFloat
+};
+
 /// The model's answers to a whole data set, in its order, on the CPU.
 struct Predictions {
   torch::Tensor preds;    // [N, ...] kFloat, with the loss's activation applied

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "tern/learner/learner.h"
-#include "tern/learner/plot.h"
 #include "tern/learner/recorder.h"
 
 namespace tern {
@@ -101,6 +100,36 @@ void ProgressPrinter::on_epoch_end(Learner& learn) {
     losses_before_ = losses.size();
   }
   learn.sink().line(row(cells));
+}
+
+std::string sparkline(const std::vector<double>& values, size_t width) {
+  static constexpr std::array kBlocks =
+      {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  const size_t columns = std::min(width, values.size());
+  std::vector<double> means;
+  for (size_t i = 0; i < columns; ++i) {
+    const size_t begin = i * values.size() / columns;
+    const size_t end = (i + 1) * values.size() / columns;
+    double sum = 0;
+    for (size_t j = begin; j < end; ++j) sum += values[j];
+    means.push_back(sum / static_cast<double>(end - begin));
+  }
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (const double mean : means) {
+    if (!std::isfinite(mean)) continue;
+    low = std::min(low, mean);
+    high = std::max(high, mean);
+  }
+  std::string line;
+  for (const double mean : means) {
+    if (!std::isfinite(mean)) {
+      line += ' ';
+      continue;
+    }
+    const double level = high > low ? (mean - low) / (high - low) : 0;
+    line += kBlocks[static_cast<size_t>(std::lround(level * 7))];
+  }
+  return line;
 }
 
 }  // namespace tern

@@ -8,6 +8,10 @@
 
 namespace tern {
 
+/// "▁▃▅█": one block for each value, or for the mean of its neighbours where
+/// there are more than `width`; a space for what is not finite. UTF-8.
+std::string sparkline(const std::vector<double>& values, size_t width = 16);
+
 /// Prints fastai's table, a row an epoch, and keeps the sink's progress line
 /// up to date. The Learner adds one by itself.
 class ProgressPrinter final : public Callback {

@@ -6,8 +6,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/learner.h"
-#include "tern/learner/optim/hyper_parameters.h"
+#include "tern/learner/hyper_parameter.h"
+#include "tern/learner/learner_parts.h"
 
 namespace tern {
 
@@ -98,6 +98,7 @@ void Recorder::on_epoch_begin(Learner&) {
 void Recorder::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training) return;
+  const auto& precision = learn.parts().precision;
   if (state.loss.is_cpu() && state.loss.scalar_type() == torch::kFloat) {
     // Kept, the small tensor would sit between blocks that the next step wants
     // back in one piece.
@@ -105,12 +106,12 @@ void Recorder::on_batch_end(Learner& learn) {
     record(*state.loss.const_data_ptr<float>());
     record_scale(
         static_cast<int64_t>(losses_.size()) - 1,
-        state.scaler ? state.scaler->get_scale() : std::nan(""),
+        precision ? precision->loss_scale() : std::nan(""),
         !state.skip_step && state.step_result == StepResult::skipped);
   } else {
     pending_.push_back(state.loss);
     pending_scales_.push_back(
-        {state.scaler ? state.scaler->record() : torch::Tensor(),
+        {precision ? precision->loss_scale_record() : torch::Tensor(),
          !state.skip_step});
   }
   const auto& options = learn.optimizer().param_groups().back().options();

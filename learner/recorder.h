@@ -82,7 +82,7 @@ class Recorder final : public Callback {
  private:
   // What became of the scale in a batch of `pending_`.
   struct PendingScale {
-    torch::Tensor record;  // GradScaler::record; undefined without a scale
+    torch::Tensor record;  // of PrecisionPolicy; undefined without a scale
     bool has_stepped;
   };
 

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include "tern/data/formats/random_id.h"
+#include "tern/learner/checkpoint_settings.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/step_graph.h"
 #include "tern/learner/training_state.h"
 
 namespace tern {
@@ -25,32 +25,97 @@ void check_differences(
           fmt::join(differences, "; ")));
 }
 
+class ResumePlan final : public Continuation {
+ public:
+  /// \param skips_fits  The program makes the fits again that were complete.
+  ResumePlan(Checkpoint checkpoint, bool allow_change, bool skips_fits)
+      : checkpoint_(std::move(checkpoint)), allow_change_(allow_change) {
+    if (skips_fits) {
+      fits_to_skip_ = checkpoint_.training["fits"].item<int64_t>();
+    }
+  }
+
+  std::string checkpoint_name() const override {
+    return fmt::format("step {} of run {}", checkpoint_.step, checkpoint_.run);
+  }
+
+  bool was_done_before(
+      Learner& learner,
+      int64_t epochs,
+      const LearningRates& lr) override {
+    const auto progress = saved_progress(checkpoint_);
+    const bool is_between_fits = progress.epoch == 0 && progress.batch == 0;
+    if (fits_to_skip_ > 0) {
+      if (is_between_fits && fits_to_skip_ == 1) {
+        // One that was made before any fit has none of its settings.
+        if (checkpoint_.settings.contains("epochs")) {
+          const auto now = loop::fit_settings(learner.parts(), epochs, lr);
+          check_differences(differences(now, checkpoint_), allow_change_);
+        }
+        apply_training(learner, checkpoint_);
+        is_applied_ = true;
+      }
+      --fits_to_skip_;
+      learner.state().result = FitResult::completed;
+      return true;
+    }
+    if (!is_between_fits) return false;
+    // This one begins as any other does, with the callbacks that are there now.
+    const auto self = std::move(learner.parts().continuation);
+    apply_training(learner, checkpoint_);
+    return false;
+  }
+
+  void put_back(Learner& learner, bool in_epoch) override {
+    auto changes = differences(running_fit_settings(learner), checkpoint_);
+    for (auto& text : callback_differences(learner, checkpoint_)) {
+      changes.push_back(std::move(text));
+    }
+    check_differences(changes, allow_change_);
+    apply_model(learner, checkpoint_);
+    apply_training(learner, checkpoint_);
+    const bool is_complete = in_epoch || learner.parts().first_batch == 0;
+    if (is_complete) learner.parts().continuation.reset();
+  }
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  /// The Learner is where the checkpoint was made.
+  bool is_applied() const { return is_applied_; }
+
+ private:
+  Checkpoint checkpoint_;
+  int64_t fits_to_skip_ = 0;  // complete when the checkpoint was written
+  bool allow_change_;
+  bool is_applied_ = false;
+};
+
 }  // namespace
 
 std::optional<StateDict> take_resumed_log(
     Learner& learner,
     const Callback& callback) {
-  return TrainingState::take_log(learner, callback);
+  return take_saved_log(learner, callback);
 }
 
-const std::string& loop::run_id(LearnerParts& l) {
-  if (l.run_id.empty()) l.run_id = random_id();
-  return l.run_id;
+const std::string& run_id(Learner& learner) {
+  std::string& id = learner.parts().run_id;
+  if (id.empty()) id = random_id();
+  return id;
 }
 
-Checkpoint loop::capture_checkpoint(LearnerParts& l) {
-  run_id(l);
+Checkpoint capture_checkpoint(Learner& learner) {
+  run_id(learner);
   // Resumed, and not yet as far as the checkpoint: that is still the place.
-  if (l.resume_plan && !l.resume_plan->is_applied && !l.is_fitting) {
-    return l.resume_plan->checkpoint;
+  const auto* const plan =
+      dynamic_cast<const ResumePlan*>(learner.parts().continuation.get());
+  if (plan && !plan->is_applied() && !learner.is_fitting()) {
+    return plan->checkpoint();
   }
-  return TrainingState::capture(*l.self);
+  return capture_state(learner);
 }
 
 void Learner::save_checkpoint(const std::filesystem::path& folder) {
-  write_checkpoint(
-      parts_->options.path / folder,
-      loop::capture_checkpoint(*parts_));
+  write_checkpoint(parts_->options.path / folder, capture_checkpoint(*this));
 }
 
 bool Learner::has_checkpoint(const std::filesystem::path& folder) const {
@@ -68,71 +133,23 @@ Learner& Learner::resume(
       !parts_->is_fitting,
       "[Learner::resume] this Learner is training; resume before fit.");
   std::vector<std::string> problems;
-  auto plan = std::make_unique<ResumePlan>();
-  plan->checkpoint = read_checkpoint(parts_->options.path / folder, problems);
-  plan->allow_change = options.allow_change;
+  Checkpoint checkpoint =
+      read_checkpoint(parts_->options.path / folder, problems);
   for (const std::string& problem : problems) {
     sink().warning(
         fmt::format("{}; an older checkpoint is used instead", problem));
   }
   check_differences(
-      TrainingState::differences(*this, plan->checkpoint),
+      differences(training_settings(*this), checkpoint),
       options.allow_change);
-  TrainingState::apply_model(*this, plan->checkpoint);
-  if (parts_->fits_done == 0) {
-    plan->fits_to_skip = plan->checkpoint.training["fits"].item<int64_t>();
-  }
-  parts_->run_id = plan->checkpoint.run;
-  parts_->resumed_logs = TrainingState::logs(plan->checkpoint);
-  parts_->resume_plan = std::move(plan);
+  apply_model(*this, checkpoint);
+  parts_->run_id = checkpoint.run;
+  parts_->resumed_logs = saved_logs(checkpoint);
+  parts_->continuation = std::make_unique<ResumePlan>(
+      std::move(checkpoint),
+      options.allow_change,
+      /*skips_fits=*/parts_->fits_done == 0);
   return *this;
-}
-
-bool loop::was_done_before(
-    LearnerParts& l,
-    int64_t epochs,
-    const LearningRates& lr) {
-  if (!l.resume_plan) return false;
-  const auto progress = TrainingState::progress(l.resume_plan->checkpoint);
-  const bool is_between_fits = progress.epoch == 0 && progress.batch == 0;
-  if (l.resume_plan->fits_to_skip > 0) {
-    const bool is_last = is_between_fits && l.resume_plan->fits_to_skip == 1;
-    if (is_last) {
-      check_differences(
-          TrainingState::differences_of_done_fit(
-              TrainingState::fit_settings(*l.self, epochs, lr),
-              l.resume_plan->checkpoint),
-          l.resume_plan->allow_change);
-      TrainingState::apply_training(*l.self, l.resume_plan->checkpoint);
-      l.resume_plan->is_applied = true;
-    }
-    --l.resume_plan->fits_to_skip;
-    l.state.result = FitResult::completed;
-    return true;
-  }
-  if (!is_between_fits) return false;
-  // This one begins as any other does, with the callbacks that are there now.
-  const auto plan = std::move(l.resume_plan);
-  TrainingState::apply_training(*l.self, plan->checkpoint);
-  return false;
-}
-
-// After on_train_begin, and once more after on_epoch_begin when the checkpoint
-// was made in the middle of an epoch: what callbacks set up there is replaced.
-void loop::continue_from_checkpoint(LearnerParts& l, bool in_epoch) {
-  if (!l.resume_plan || l.state.is_trial) return;
-  const Checkpoint& checkpoint = l.resume_plan->checkpoint;
-  check_differences(
-      TrainingState::fit_differences(*l.self, checkpoint),
-      l.resume_plan->allow_change);
-  TrainingState::apply_model(*l.self, checkpoint);
-  TrainingState::apply_training(*l.self, checkpoint);
-  if (in_epoch || l.first_batch == 0) l.resume_plan.reset();
-}
-
-void loop::state_was_replaced(LearnerParts& l) {
-  if (l.step_graph) l.step_graph->forget();
-  run(l, Event::load);
 }
 
 }  // namespace tern

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include <torch/types.h>
 
@@ -19,13 +20,11 @@ std::optional<StateDict> take_resumed_log(
     Learner& learner,
     const Callback& callback);
 
-/// What `Learner::resume` has read and the coming fits have not used yet.
-/// Private to learner/.
-struct ResumePlan {
-  Checkpoint checkpoint;
-  int64_t fits_to_skip = 0;  // they were complete when it was written
-  bool allow_change = false;
-  bool is_applied = false;  // the Learner is where the checkpoint was made
-};
+/// Everything of this Learner as a checkpoint; that of the training it goes on
+/// from while no fit has used it yet.
+Checkpoint capture_checkpoint(Learner& learner);
+
+/// Names this training in its checkpoints, over all continuations.
+const std::string& run_id(Learner& learner);
 
 }  // namespace tern

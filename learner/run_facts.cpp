@@ -13,11 +13,9 @@
 #include <fmt/ranges.h>
 #include <torch/version.h>
 
-#include "tern/learner/learner.h"
-#include "tern/learner/learner_parts.h"
-#include "tern/learner/master_weights.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/model_summary.h"
-#include "tern/learner/training_state.h"
+#include "tern/learner/optim/named_state.h"
 
 namespace tern {
 
@@ -77,23 +75,9 @@ const char* yes_or_no(bool value) {
 
 }  // namespace
 
-std::string precision_text(Learner& learner) {
-  if (learner.parts().masters) {
-    return fmt::format(
-        "{} model, fp32 masters",
-        learner.parts().masters->dtype() == torch::kHalf ? "fp16" : "bf16");
-  }
-  for (const auto& callback : learner.callbacks()) {
-    if (callback->name() == "Amp") return "autocast, fp32 weights";
-  }
-  const auto type = learner.model().parameters().front().tensor.scalar_type();
-  return type == torch::kFloat ? "fp32" : c10::toString(type);
-}
-
 std::string optimizer_text(Learner& learner) {
-  return (static_cast<bool>(learner.parts().optimizer))
-             ? TrainingState::optimizer_kind(learner)
-             : "made when the first fit begins";
+  return learner.parts().optimizer ? optim::class_name(learner.optimizer())
+                                   : "made when the first fit begins";
 }
 
 Facts configuration(Learner& learner) {
@@ -116,7 +100,7 @@ Facts configuration(Learner& learner) {
            learner.layer_groups())},
       {"training data", describe(data.train.get())},
       {"validation data", describe(data.valid.get())},
-      {"precision", precision_text(learner)},
+      {"precision", loop::precision_text(learner.parts())},
       {"device", data.device.str()},
       {"optimizer", optimizer_text(learner)},
       {"learning rate", fmt::format("{}", options.lr)},
@@ -128,7 +112,7 @@ Facts configuration(Learner& learner) {
            yes_or_no(options.bn_weight_decay))},
       {"metrics", fmt::format("{}", fmt::join(metrics, ", "))},
       {"callbacks", fmt::format("{}", fmt::join(callbacks, ", "))}};
-  if ((static_cast<bool>(learner.parts().optimizer))) {
+  if (learner.parts().optimizer) {
     facts.emplace_back(
         "rates now",
         fmt::format("{:.4g}", fmt::join(learner.learning_rates(), ", ")));

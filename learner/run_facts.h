@@ -20,9 +20,6 @@ Facts configuration(Learner& learner);
 /// the user's nor the machine's name is among them.
 Facts environment(torch::Device device);
 
-/// "fp32", "fp16 model, fp32 masters", ..., as a fit would compute.
-std::string precision_text(Learner& learner);
-
 /// "tern::optim::AdamW", or that it is made when the first fit begins.
 std::string optimizer_text(Learner& learner);
 

@@ -13,7 +13,8 @@
 #include "tern/data/formats/random_id.h"
 #include "tern/learner/load_plan.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/training_shard.h"
+#include "tern/learner/model_weights.h"
+#include "tern/learner/optim/named_state.h"
 #include "tern/learner/training_state.h"
 #include "tern/learner/weights.h"
 
@@ -86,27 +87,10 @@ auto naming(const fs::path& file, const Act& act) {
 
 }  // namespace
 
-StateDict Learner::state_dict() const {
-  StateDict state;
-  for (const ModelTensor& t : TrainingState::model_tensors(*this)) {
-    state.insert(t.name, t.tensor);
-  }
-  return state;
-}
-
-LoadReport Learner::load_state_dict(
-    const StateDict& state,
-    const LoadOptions& options) {
-  LoadPlan plan = plan_load(TrainingState::load_targets(*this), state, options);
-  TrainingState::apply(plan, *this);
-  loop::state_was_replaced(*parts_);
-  return std::move(plan.report);
-}
-
 void Learner::save(const std::string& name) {
   const fs::path file = weights_file(*this, name);
-  const WholeMasters whole(parts_->training_shard.get());
-  const StateDict optimizer = TrainingState::optimizer_state(*this);
+  const WholeMasters whole(*this);
+  const StateDict optimizer = optimizer_state(*this);
   // It had to give the others its part.
   if (parts_->training_shard && !is_main_process()) return;
   make_folders(file.parent_path());
@@ -116,7 +100,7 @@ void Learner::save(const std::string& name) {
   // One after the other: from a GPU each is a copy.
   SafetensorsImage(
       optimizer,
-      {{kPairKey, pair}, {kKindKey, TrainingState::optimizer_kind(*this)}},
+      {{kPairKey, pair}, {kKindKey, optim::class_name(this->optimizer())}},
       beside)
       .write(of_optimizer);
   SafetensorsImage(state_dict(), {{kPairKey, pair}}, file).write(of_weights);
@@ -143,21 +127,16 @@ Learner& Learner::load(
     const LoadModelOptions& options) {
   const fs::path file = weights_file(*this, name);
   LoadPlan plan = naming(file, [&] {
-    return plan_load(
-        TrainingState::load_targets(*this),
-        load_weights(file),
-        options.weights);
+    return plan_load(load_targets(*this), load_weights(file), options.weights);
   });
   if (options.with_optimizer) {
     const StateDict state =
-        read_optimizer(file, TrainingState::optimizer_kind(*this));
-    naming(optimizer_file(file), [&] {
-      TrainingState::load_optimizer_state(*this, state);
-    });
+        read_optimizer(file, optim::class_name(this->optimizer()));
+    naming(optimizer_file(file), [&] { load_optimizer_state(*this, state); });
   } else if (parts_->optimizer) {
     parts_->optimizer->state().clear();
   }
-  TrainingState::apply(plan, *this);
+  apply(plan, *this);
   loop::state_was_replaced(*parts_);
   return *this;
 }

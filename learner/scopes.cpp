@@ -6,8 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tern/learner/step_graph.h"
-#include "tern/learner/training_state.h"
+#include "tern/learner/communicator.h"
 #include "tern/learner/trial.h"
 
 namespace tern {
@@ -30,17 +29,49 @@ void check_has_batches(
           other_cure));
 }
 
-void check_trainable(Learner& learner) {
+void check_trainable(const LearnerParts& l) {
   TORCH_CHECK_VALUE(
-      TrainingState::trained_parameters(learner) > 0,
+      loop::trained_parameters(l) > 0,
       fmt::format(
           "[Learner::fit] none of the model's {} parameters requires a "
           "gradient, so nothing can be learnt. Call unfreeze(); for a "
           "TorchScript module it sets requires_grad on its parameters.",
-          learner.model().parameters().size()));
+          l.model.parameters().size()));
 }
 
 }  // namespace
+
+int64_t loop::trained_parameters(const LearnerParts& l) {
+  const auto parameters = l.model.parameters();
+  return std::count_if(
+      parameters.begin(),
+      parameters.end(),
+      [](const ModelTensor& p) { return p.tensor.requires_grad(); });
+}
+
+std::map<std::string, std::string> loop::data_settings(LearnerParts& l) {
+  const DataLoader& train = l.data.loader(Split::train);
+  const int64_t processes = l.communicator ? l.communicator->world_size() : 1;
+  return {
+      {"samples", std::to_string(train.dataset().size())},
+      {"batch size", std::to_string(train.options().batch_size)},
+      {"batches", std::to_string(l.self->batches_per_epoch())},
+      {"loader's seed", std::to_string(train.options().seed)},
+      {"processes", std::to_string(processes)},
+      {"classes", fmt::format("{}", fmt::join(l.data.classes, ", "))}};
+}
+
+std::map<std::string, std::string>
+loop::fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr) {
+  auto result = data_settings(l);
+  const std::vector<double> rates =
+      lr.resolve(l.self->layer_groups(), l.options.lr);
+  result.insert(
+      {{"epochs", std::to_string(epochs)},
+       {"learning rates", fmt::format("{}", fmt::join(rates, ", "))},
+       {"trained parameters", std::to_string(trained_parameters(l))}});
+  return result;
+}
 
 FitScope::FitScope(
     LearnerParts& l,
@@ -69,11 +100,10 @@ FitScope::FitScope(
         *l.data.valid,
         ", or leave the loader out: data.valid = nullptr");
   }
-  check_trainable(*l.self);
+  check_trainable(l);
   l.self->set_learning_rates(lr);
-  settings_before_ = std::exchange(
-      l.fit_settings,
-      TrainingState::fit_settings(*l.self, epochs, lr));
+  settings_before_ =
+      std::exchange(l.fit_settings, loop::fit_settings(l, epochs, lr));
 
   TrainState& state = l.state;
   state.epoch = 0;
@@ -112,7 +142,7 @@ void FitScope::leave() {
   l_.window.close();
   state.loss_grad.reset();
   loop::end_batch(l_);
-  if (l_.step_graph) l_.step_graph->end(*l_.self);
+  if (l_.step_runner) l_.step_runner->end(*l_.self);
   l_.is_fitting = false;
   is_open_ = false;
 }

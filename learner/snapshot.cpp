@@ -8,7 +8,6 @@
 #include <torch/utils.h>
 
 #include "tern/learner/loop.h"
-#include "tern/learner/resume.h"
 #include "tern/learner/training_state.h"
 
 namespace tern {
@@ -27,11 +26,11 @@ StateDict copies(const StateDict& state) {
 
 LearnerSnapshot::LearnerSnapshot(Learner& learner)
     : learner_(learner),
-      had_optimizer_((static_cast<bool>(learner.parts().optimizer))),
+      had_optimizer_(learner.parts().optimizer != nullptr),
       state_(learner.state()),
       fit_settings_(learner.parts().fit_settings),
-      resume_(std::move(learner.parts().resume_plan)) {
-  for (const StatePart& part : TrainingState::parts(learner)) {
+      resume_(std::move(learner.parts().continuation)) {
+  for (const StatePart& part : state_parts(learner)) {
     if (part.name != "optimizer") {
       parts_.emplace_back(part.name, copies(part.capture()));
     } else if (had_optimizer_) {
@@ -64,14 +63,14 @@ void LearnerSnapshot::put_optimizer_back() {
 }
 
 LearnerSnapshot::~LearnerSnapshot() {
-  if (resume_) learner_.parts().resume_plan = std::move(resume_);
+  if (resume_) learner_.parts().continuation = std::move(resume_);
 }
 
 void LearnerSnapshot::restore() {
   const torch::NoGradGuard no_grad;
   put_optimizer_back();
   bool is_told = false;
-  for (const StatePart& part : TrainingState::parts(learner_)) {
+  for (const StatePart& part : state_parts(learner_)) {
     // Before callbacks get back what they had made from the weights.
     const bool is_of_model = part.name == "model" || part.name == "optimizer";
     if (!is_of_model && !std::exchange(is_told, true)) {

@@ -8,14 +8,14 @@
 
 #include <torch/types.h>
 
+#include "tern/learner/extension.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
 
-struct ResumePlan;
 struct StatePart;
 
-/// All that training changes in a Learner (TrainingState::parts), copied where
+/// All that training changes in a Learner (state_parts), copied where
 /// it lies, and put back bit for bit.
 class LearnerSnapshot {
  public:
@@ -36,7 +36,7 @@ class LearnerSnapshot {
   TrainState state_;
   std::map<std::string, std::string> fit_settings_;
   // Out of the Learner meanwhile: it is for the fits that count.
-  std::unique_ptr<ResumePlan> resume_;
+  std::unique_ptr<Continuation> resume_;
 };
 
 }  // namespace tern

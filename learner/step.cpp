@@ -7,8 +7,6 @@
 #include "tern/data/error_text.h"
 #include "tern/learner/communicator.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/master_weights.h"
-#include "tern/learner/step_graph.h"
 
 namespace tern {
 
@@ -92,11 +90,11 @@ void loop::plan_step(LearnerParts& l) {
 }
 
 void loop::begin_steps(LearnerParts& l) {
-  if (l.step_graph) l.step_graph->begin(*l.self);
+  if (l.step_runner) l.step_runner->begin(*l.self);
 }
 
 void loop::make_step(LearnerParts& l) {
-  l.step_graph ? l.step_graph->step(*l.self) : train_step(l);
+  l.step_runner ? l.step_runner->step(*l.self) : train_step(l);
 }
 
 // After on_backward_begin, which may put another loss in its place.
@@ -125,16 +123,16 @@ std::vector<NamedGradient> Learner::gradients() {
   const torch::NoGradGuard no_grad;
   const bool is_partial = parts_->state.skip_step;
   torch::Tensor scale;
-  if (is_partial && parts_->state.scaler) {
-    scale = parts_->state.scaler->scale(torch::ones(
-        {},
-        torch::dtype(torch::kFloat).device(parts_->data.device)));
+  if (parts_->precision && is_partial) {
+    const torch::Tensor record = parts_->precision->loss_scale_record();
+    if (record.defined()) scale = record[0];
+  } else if (parts_->precision) {
+    parts_->precision->unscale(*this);
   }
-  if (!is_partial && parts_->precision) parts_->precision->unscale(*this);
   std::vector<NamedGradient> result;
   for (const ModelTensor& p : parts_->model.parameters()) {
-    const torch::Tensor stepped = parts_->masters && !is_partial
-                                      ? parts_->masters->of(p.tensor)
+    const torch::Tensor stepped = parts_->stepped_weights && !is_partial
+                                      ? parts_->stepped_weights->of(p.tensor)
                                       : p.tensor;
     torch::Tensor gradient = stepped.grad();
     if (!gradient.defined()) continue;
@@ -169,7 +167,7 @@ void loop::zero_grad(LearnerParts& l) {
       parameter.tensor.mutable_grad().reset();
     }
   }
-  if (l.masters) l.masters->zero_grad();
+  if (l.stepped_weights) l.stepped_weights->zero_grad();
 }
 
 }  // namespace tern

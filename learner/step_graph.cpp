@@ -82,7 +82,7 @@ void StepGraph::give_up(Learner& learn, const std::string& why) {
 void StepGraph::end(Learner& learn) {
   forget();
   graph_.reset();
-  if (!(static_cast<bool>(learn.parts().optimizer))) return;
+  if (!learn.parts().optimizer) return;
   if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(&learn.optimizer())) {
     fused->rates_on_device(false);
   }
@@ -240,8 +240,8 @@ Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
           parts_->data.device.str()));
   make_cuda_graph(
       parts_->data.device);  // now, not at the first fit, if it is missing
-  loop::set_step_graph(
-      *parts_,
+  set_step_graph(
+      *this,
       std::make_shared<StepGraph>(
           options,
           parts_->data.device,
@@ -249,12 +249,16 @@ Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
   return *this;
 }
 
-void loop::set_step_graph(LearnerParts& l, std::shared_ptr<StepGraph> graph) {
+std::shared_ptr<StepGraph> step_graph(const Learner& learn) {
+  return std::dynamic_pointer_cast<StepGraph>(learn.parts().step_runner);
+}
+
+void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph) {
   TORCH_CHECK(
-      !l.is_fitting,
+      !learn.is_fitting(),
       "[Learner] the training step cannot become a graph, or none, while fit "
       "runs; call it before or after.");
-  l.step_graph = std::move(graph);
+  learn.parts().step_runner = std::move(graph);
 }
 
 }  // namespace tern

@@ -8,10 +8,9 @@
 #include <torch/types.h>
 
 #include "tern/learner/device_graph.h"
+#include "tern/learner/extension.h"
 
 namespace tern {
-
-class Learner;
 
 struct CudaGraphOptions {
   /// Training steps of a fit that are made one operation after the other before
@@ -36,7 +35,7 @@ struct CudaGraphOptions {
 /// What the model's C++ code decides by other things than tensors is decided
 /// when the step is recorded. After a replay `state().outputs` is memory that
 /// the next one writes; `state().loss` is a copy.
-class StepGraph {
+class StepGraph final : public StepRunner {
  public:
   /// \throws c10::ValueError if an option is out of its range.
   StepGraph(
@@ -44,14 +43,11 @@ class StepGraph {
       torch::Device device,
       MakeDeviceGraph make);
 
-  /// At the beginning and at the end of a fit.
-  void begin(Learner& learn);
-  void end(Learner& learn);
-  /// What a recorded step stands on has changed: the next one is made, and
-  /// recorded, anew.
-  void forget();
-  /// One step of the running fit, on the batch in `learn.state()`.
-  void step(Learner& learn);
+  void begin(Learner& learn) override;
+  void end(Learner& learn) override;
+  void step(Learner& learn) override;
+  /// The next step runs eagerly and is recorded again.
+  void forget() override;
 
   /// Steps of the running or last fit that were replayed.
   int64_t replayed() const { return replayed_; }
@@ -75,5 +71,11 @@ class StepGraph {
   int64_t warm_steps_ = 0, replayed_ = 0;
   std::set<std::string> said_;  // in this fit
 };
+
+/// That of a Learner, or null.
+std::shared_ptr<StepGraph> step_graph(const Learner& learn);
+
+/// The step becomes a graph, or none: null. Between fits.
+void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph);
 
 }  // namespace tern

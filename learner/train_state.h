@@ -10,11 +10,13 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
-#include "tern/learner/grad_scaler.h"
+#include "tern/learner/extension.h"
 #include "tern/learner/loss.h"
 #include "tern/learner/step_window.h"
 
 namespace tern {
+
+class GradScaler;  // learner/precision/grad_scaler.h
 
 /// A metric's name and value.
 struct MetricValue {

@@ -2,22 +2,18 @@
 
 #include <algorithm>
 #include <map>
-#include <typeinfo>
 
 #include <ATen/Context.h>
-#include <c10/util/Type.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 
-#include "tern/data/fingerprint.h"
-#include "tern/learner/communicator.h"
+#include "tern/learner/checkpoint_settings.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/model_weights.h"
 #include "tern/learner/optim/named_state.h"
 #include "tern/learner/recorder.h"
-#include "tern/learner/training_shard.h"
 
 namespace tern {
 
@@ -89,7 +85,7 @@ std::vector<std::pair<std::string, Callback*>> named_callbacks(
 }
 
 optim::ParameterNames parameter_names(Learner& learner) {
-  const auto& masters = learner.parts().masters;
+  const auto masters = master_weights(learner);
   optim::ParameterNames names;
   for (const ModelTensor& p : learner.model().parameters()) {
     const torch::Tensor stepped = masters ? masters->of(p.tensor) : p.tensor;
@@ -112,7 +108,7 @@ LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
   LoadPlan plan;
   try {
     plan = plan_load(
-        TrainingState::load_targets(learner),
+        load_targets(learner),
         state,
         {.strict = false, .skip_mis_shaped = true});
   } catch (const c10::ValueError&) {
@@ -122,89 +118,7 @@ LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
   return plan;
 }
 
-constexpr const char* kLogs = "logs";
-constexpr const char* kProcesses = "processes";
-constexpr const char* kUsedBatches = "batches in an epoch";
-constexpr const char* kFingerprint = "fingerprint of the data";
-
-void compare(
-    const std::map<std::string, std::string>& now,
-    const Checkpoint& checkpoint,
-    std::vector<std::string>& differences) {
-  for (const auto& [name, value] : now) {
-    const auto saved = checkpoint.settings.find(name);
-    // Older checkpoints do not say these; the number of batches tells.
-    const bool is_new =
-        name == kProcesses || name == kUsedBatches || name == kFingerprint;
-    if (saved == checkpoint.settings.end() && is_new) continue;
-    const std::string before =
-        saved == checkpoint.settings.end() ? "not known" : saved->second;
-    if (before != value) {
-      differences.push_back(
-          fmt::format("{} was {}, is {}", name, before, value));
-    }
-  }
-}
-
-// What a callback such as LimitBatches leaves of them while fit runs.
-std::pair<std::string, std::string> used_batches(Learner& learner) {
-  return {kUsedBatches, std::to_string(learner.batches_per_epoch())};
-}
-
-}  // namespace
-
-std::map<std::string, std::string> TrainingState::settings(Learner& learner) {
-  const auto& masters = learner.parts().masters;
-  const auto dataset = learner.parts().data.loader(Split::train).dataset_ptr();
-  if (learner.parts().fingerprint.first != dataset) {
-    learner.parts().fingerprint = {dataset, fingerprint(*dataset)};
-  }
-  auto result = TrainingState::data_settings(learner);
-  result.insert(
-      {{kFingerprint, learner.parts().fingerprint.second},
-       {"optimizer", TrainingState::optimizer_kind(learner)},
-       {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}});
-  return result;
-}
-
-std::map<std::string, std::string> TrainingState::data_settings(
-    Learner& learner) {
-  const auto& ranks = learner.communicator();
-  const DataLoader& train = learner.data().loader(Split::train);
-  return {
-      {"samples", std::to_string(train.dataset().size())},
-      {"batch size", std::to_string(train.options().batch_size)},
-      {"batches", std::to_string(learner.batches_per_epoch())},
-      {"loader's seed", std::to_string(train.options().seed)},
-      {kProcesses, std::to_string(ranks ? ranks->world_size() : 1)},
-      {"classes", fmt::format("{}", fmt::join(learner.data().classes, ", "))}};
-}
-
-int64_t TrainingState::trained_parameters(Learner& learner) {
-  const auto parameters = learner.model().parameters();
-  return std::count_if(
-      parameters.begin(),
-      parameters.end(),
-      [](const ModelTensor& p) { return p.tensor.requires_grad(); });
-}
-
-std::map<std::string, std::string> TrainingState::fit_settings(
-    Learner& learner,
-    int64_t epochs,
-    const LearningRates& lr) {
-  auto result = data_settings(learner);
-  result.merge(std::map<std::string, std::string>{
-      {"epochs", std::to_string(epochs)},
-      {"learning rates",
-       fmt::format(
-           "{}",
-           fmt::join(
-               lr.resolve(learner.layer_groups(), learner.parts().options.lr),
-               ", "))},
-      {"trained parameters", std::to_string(trained_parameters(learner))}});
-  return result;
-}
-
+// LibTorch's generators of random numbers by name: "cpu", "cuda:0", ...
 std::vector<std::pair<std::string, at::Generator>> default_generators() {
   std::vector<std::pair<std::string, at::Generator>> generators = {
       {"cpu", at::globalContext().defaultGenerator(torch::kCPU)}};
@@ -217,61 +131,26 @@ std::vector<std::pair<std::string, at::Generator>> default_generators() {
   return generators;
 }
 
-TrainingState::Progress TrainingState::progress(const Checkpoint& checkpoint) {
+constexpr const char* kLogs = "logs";
+
+}  // namespace
+
+SavedProgress saved_progress(const Checkpoint& checkpoint) {
   return {
       integer(checkpoint.training, "epoch"),
       integer(checkpoint.training, "batch"),
       integer(checkpoint.training, "stop_training") != 0};
 }
 
-std::vector<ModelTensor> TrainingState::load_targets(const Learner& learner) {
-  std::vector<ModelTensor> targets = learner.parts().model.state();
-  if (!learner.parts().masters) return targets;
-  TORCH_CHECK(
-      !learner.parts().training_shard ||
-          !learner.parts().training_shard->has_released_masters(),
-      "[Learner] while fit runs, each rank has its part of the fp32 weights "
-      "alone; read them before or after it, or call save or save_checkpoint "
-      "on all ranks.");
-  for (ModelTensor& t : targets)
-    t.tensor = learner.parts().masters->of(t.tensor);
-  return targets;
-}
-
-std::vector<ModelTensor> TrainingState::model_tensors(const Learner& learner) {
-  std::vector<ModelTensor> tensors = load_targets(learner);
-  for (ModelTensor& t : tensors) {
-    t.tensor = t.tensor.detach();
-    if (learner.parts().masters &&
-        c10::isReducedFloatingType(t.tensor.scalar_type())) {
-      t.tensor = t.tensor.to(torch::kFloat);
-    }
-  }
-  return tensors;
-}
-
-void TrainingState::apply(const LoadPlan& plan, Learner& learner) {
-  plan.apply();
-  if (learner.parts().masters)
-    learner.parts().masters->copy_masters_to_weights();
-}
-
-StateDict TrainingState::optimizer_state(Learner& learner) {
+StateDict optimizer_state(Learner& learner) {
   StateDict mine =
       optim::named_state(learner.optimizer(), parameter_names(learner));
   const auto& shard = learner.parts().training_shard;
   return shard ? shard->gather_state(mine) : mine;
 }
 
-void TrainingState::load_optimizer_state(
-    Learner& learner,
-    const StateDict& state) {
+void load_optimizer_state(Learner& learner, const StateDict& state) {
   optim::load_named_state(learner.optimizer(), parameter_names(learner), state);
-}
-
-std::string TrainingState::optimizer_kind(Learner& learner) {
-  const auto& optimizer = learner.optimizer();
-  return c10::demangle(typeid(optimizer).name());
 }
 
 // ---- The one list of a Learner's state ----
@@ -283,22 +162,22 @@ StatePart model_part(Learner& learner) {
       "model",
       [&learner] {
         StateDict state;
-        for (const ModelTensor& t : TrainingState::model_tensors(learner)) {
+        for (const ModelTensor& t : fp32_tensors(learner)) {
           state.insert(t.name, t.tensor);
         }
         return state;
       },
       [&learner](const StateDict& state) {
-        TrainingState::apply(plan_of_whole_model(learner, state), learner);
+        apply(plan_of_whole_model(learner, state), learner);
       }};
 }
 
 StatePart optimizer_part(Learner& learner) {
   return {
       "optimizer",
-      [&learner] { return TrainingState::optimizer_state(learner); },
+      [&learner] { return optimizer_state(learner); },
       [&learner](const StateDict& state) {
-        TrainingState::load_optimizer_state(learner, state);
+        load_optimizer_state(learner, state);
       }};
 }
 
@@ -350,9 +229,7 @@ bool has_own_file(const StatePart& part) {
   return part.name == "model" || part.name == "optimizer";
 }
 
-}  // namespace
-
-StatePart TrainingState::progress_part(Learner& learner) {
+StatePart progress_part(Learner& learner) {
   return {
       "",
       [&learner] {
@@ -392,7 +269,9 @@ StatePart TrainingState::progress_part(Learner& learner) {
       }};
 }
 
-std::vector<StatePart> TrainingState::parts(Learner& learner) {
+}  // namespace
+
+std::vector<StatePart> state_parts(Learner& learner) {
   learner.parts().recorder->flush();  // its state is what has been read
   std::vector<StatePart> parts = {
       model_part(learner),
@@ -406,27 +285,19 @@ std::vector<StatePart> TrainingState::parts(Learner& learner) {
   return parts;
 }
 
-Checkpoint TrainingState::capture(Learner& learner) {
+Checkpoint capture_state(Learner& learner) {
   const torch::NoGradGuard no_grad;
   TORCH_CHECK(
       !learner.parts().communicator || !learner.parts().window.is_open(),
       "[Learner::save_checkpoint] gradients are being accumulated, of which "
       "each rank has its own part; call it while state().accumulating is "
       "false.");
-  const WholeMasters whole(learner.parts().training_shard.get());
+  const WholeMasters whole(learner);
   Checkpoint result;
   result.run = learner.parts().run_id;
   result.step = learner.state().iteration;
-  // Those of a fit were taken before callbacks changed the loaders.
-  if (learner.parts().is_fitting) {
-    result.settings = learner.parts().fit_settings;
-    result.settings.insert(used_batches(learner));
-  }
-  result.settings.merge(settings(learner));
-  result.settings.insert(
-      learner.parts().fit_settings.begin(),
-      learner.parts().fit_settings.end());
-  for (const StatePart& part : parts(learner)) {
+  result.settings = all_settings(learner);
+  for (const StatePart& part : state_parts(learner)) {
     StateDict& to = part.name == "model"       ? result.model
                     : part.name == "optimizer" ? result.optimizer
                                                : result.training;
@@ -442,21 +313,10 @@ Checkpoint TrainingState::capture(Learner& learner) {
   return result;
 }
 
-std::vector<std::string> TrainingState::differences(
+std::vector<std::string> callback_differences(
     Learner& learner,
     const Checkpoint& checkpoint) {
   std::vector<std::string> result;
-  compare(settings(learner), checkpoint, result);
-  return result;
-}
-
-std::vector<std::string> TrainingState::fit_differences(
-    Learner& learner,
-    const Checkpoint& checkpoint) {
-  std::vector<std::string> result;
-  auto now = learner.parts().fit_settings;
-  now.insert(used_batches(learner));
-  compare(now, checkpoint, result);
   std::vector<std::string> known;
   for (const auto& [name, callback] : named_callbacks(learner)) {
     known.push_back(name + "/");
@@ -482,22 +342,11 @@ std::vector<std::string> TrainingState::fit_differences(
   return result;
 }
 
-std::vector<std::string> TrainingState::differences_of_done_fit(
-    const std::map<std::string, std::string>& fit_settings,
-    const Checkpoint& checkpoint) {
-  std::vector<std::string> result;
-  // A checkpoint that was made before any fit has none of these.
-  if (checkpoint.settings.contains("epochs")) {
-    compare(fit_settings, checkpoint, result);
-  }
-  return result;
-}
-
-StateDict TrainingState::logs(const Checkpoint& checkpoint) {
+StateDict saved_logs(const Checkpoint& checkpoint) {
   return under(checkpoint.training, kLogs);
 }
 
-std::optional<StateDict> TrainingState::take_log(
+std::optional<StateDict> take_saved_log(
     Learner& learner,
     const Callback& callback) {
   std::optional<StateDict>& all = learner.parts().resumed_logs;
@@ -511,9 +360,7 @@ std::optional<StateDict> TrainingState::take_log(
   return StateDict();
 }
 
-void TrainingState::apply_model(
-    Learner& learner,
-    const Checkpoint& checkpoint) {
+void apply_model(Learner& learner, const Checkpoint& checkpoint) {
   // Both are checked before one of them changes anything.
   LoadPlan plan = plan_of_whole_model(learner, checkpoint.model);
   load_optimizer_state(learner, checkpoint.optimizer);
@@ -521,10 +368,8 @@ void TrainingState::apply_model(
   loop::state_was_replaced(learner.parts());
 }
 
-void TrainingState::apply_training(
-    Learner& learner,
-    const Checkpoint& checkpoint) {
-  for (const StatePart& part : parts(learner)) {
+void apply_training(Learner& learner, const Checkpoint& checkpoint) {
+  for (const StatePart& part : state_parts(learner)) {
     if (has_own_file(part)) continue;
     const StateDict saved = under(checkpoint.training, part.name);
     if (!saved.is_empty()) part.restore(saved);

@@ -15,11 +15,11 @@ FOLDERS = ("kernels", "data", "learner", "callbacks", "vision")
 ENDINGS = (".h", ".cpp", ".cu", ".cuh")
 
 CORE_FILES = 137
-CORE_LINES = 13507
-LEARNER_HEADER_LINES = 275
+CORE_LINES = 13665
+LEARNER_HEADER_LINES = 273
 LEARNER_METHODS = 60
 # The largest circles that are left, by the number of their units.
-CIRCLES = (2, 2, 2)
+CIRCLES = (2, 2)
 
 
 def product_files(root):

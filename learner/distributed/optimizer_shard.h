@@ -8,7 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/distributed/process_group.h"
-#include "tern/learner/training_shard.h"
+#include "tern/learner/extension.h"
 
 namespace tern {
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "tern/learner/metrics/class_numbers.h"
-#include "tern/learner/metrics/mean_metric.h"
 
 namespace tern {
 

@@ -101,20 +101,4 @@ ClassNumbers class_numbers(
       lined_up.scores.size(-1)};
 }
 
-torch::Tensor in_shape_of(
-    const std::string& metric,
-    const torch::Tensor& pred,
-    const torch::Tensor& target) {
-  if (pred.sizes() == target.sizes()) return target;
-  TORCH_CHECK_VALUE(
-      pred.squeeze().sizes() == target.squeeze().sizes(),
-      fmt::format(
-          "[{}] outputs have shape {}, targets {}; expected the same. Reshape "
-          "the targets in the data set.",
-          metric,
-          shape(pred),
-          shape(target)));
-  return target.reshape(pred.sizes());
-}
-
 }  // namespace tern

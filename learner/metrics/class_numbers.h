@@ -36,11 +36,4 @@ ClassNumbers class_numbers(
     const torch::Tensor& pred,
     const torch::Tensor& target);
 
-/// `target` in the shape of `pred`, where they differ in dimensions of size 1.
-/// \throws c10::ValueError if they differ in more.
-torch::Tensor in_shape_of(
-    const std::string& metric,
-    const torch::Tensor& pred,
-    const torch::Tensor& target);
-
 }  // namespace tern

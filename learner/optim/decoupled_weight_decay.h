@@ -6,7 +6,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
-#include "tern/learner/optim/hyper_parameters.h"
+#include "tern/learner/hyper_parameter.h"
 
 namespace tern::optim {
 

@@ -2,9 +2,11 @@
 
 #include <functional>
 #include <memory>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
+#include <c10/util/Type.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/optim/adagrad.h>
@@ -13,8 +15,8 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include "tern/learner/hyper_parameter.h"
 #include "tern/learner/optim/fused_optimizer.h"
-#include "tern/learner/optim/hyper_parameters.h"
 
 namespace tern::optim {
 
@@ -185,6 +187,10 @@ void read_state(
 }
 
 }  // namespace
+
+std::string class_name(const torch::optim::Optimizer& optimizer) {
+  return c10::demangle(typeid(optimizer).name());
+}
 
 ParameterNames numbered_names(const Optimizer& optimizer) {
   ParameterNames names;

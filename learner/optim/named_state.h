@@ -17,6 +17,9 @@ using ParameterNames = std::unordered_map<c10::TensorImpl*, std::string>;
 /// Names for those who need any: "0", "1", ... in the optimizer's order.
 ParameterNames numbered_names(const torch::optim::Optimizer& optimizer);
 
+/// "tern::optim::AdamW".
+std::string class_name(const torch::optim::Optimizer& optimizer);
+
 /// Everything that the optimizer remembers, as tensors: of each parameter
 /// "layer1.weight/exp_avg" and the like by PyTorch's names, of each group
 /// "0/lr", "0/momentum" and "0/weight_decay", which schedules move. Tensors

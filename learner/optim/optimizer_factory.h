@@ -8,13 +8,10 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "tern/learner/learner_options.h"
 #include "tern/learner/optim/decoupled_weight_decay.h"
 
 namespace tern {
-
-/// Makes an optimizer over parameter groups that the Learner has laid out.
-using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
-    std::vector<torch::optim::OptimizerParamGroup>)>;
 
 /// The factory of `Optimizer(groups, options)`, for any optimizer made so.
 ///

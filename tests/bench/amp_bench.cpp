@@ -4,9 +4,9 @@
 #include <torch/optim/adam.h>
 #include <torch/utils.h>
 
+#include "tern/data/memory.h"
 #include "tern/learner/autocast.h"
 #include "tern/learner/grad_scaler.h"
-#include "tern/learner/host_memory.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/bench/measure.h"

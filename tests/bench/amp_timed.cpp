@@ -7,9 +7,9 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
 
+#include "tern/data/memory.h"
 #include "tern/learner/autocast.h"
 #include "tern/learner/grad_scaler.h"
-#include "tern/learner/host_memory.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/bench/checkerboard_net.h"

@@ -10,6 +10,7 @@
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/resume.h"
 #include "tern/tests/bench/measure.h"
 
 namespace {
@@ -61,7 +62,7 @@ int main(int argc, char** argv) {
   std::filesystem::create_directories(folder);
   const auto learn = learner();
   learn->fit(1);
-  Checkpoint checkpoint = loop::capture_checkpoint(learn->parts());
+  Checkpoint checkpoint = capture_checkpoint(*learn);
   const int64_t bytes = bytes_of(checkpoint);
 
   const std::string dd = fmt::format(
@@ -91,7 +92,7 @@ int main(int argc, char** argv) {
   Checkpoint ours;
   StateDict theirs[2];
   const bench::Measured stall = bench::measure(
-      [&] { ours = loop::capture_checkpoint(learn->parts()); },
+      [&] { ours = capture_checkpoint(*learn); },
       [&] {
         theirs[0] = copy_of(checkpoint.model);
         theirs[1] = copy_of(checkpoint.optimizer);

@@ -13,6 +13,7 @@
 #include "tern/callbacks/distributed.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/tests/support/launch.h"

@@ -28,6 +28,7 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/memory_meter.h"
 #include "tern/learner/optim/adam.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/step_graph.h"
 #include "tern/tests/bench/checkerboard_net.h"

@@ -6,9 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <torch/utils.h>
 
+#include "tern/data/memory.h"
 #include "tern/learner/autocast.h"
 #include "tern/learner/grad_scaler.h"
-#include "tern/learner/host_memory.h"
 #include "tern/learner/model.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/tests/bench/matting_step.h"

@@ -14,6 +14,7 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/memory_meter.h"
 #include "tern/learner/optim/adam.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/vision/matting/matting_loss.h"
 #include "tern/vision/models/matting_base.h"
 #include "tern/vision/models/matting_refine.h"

@@ -12,6 +12,7 @@
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/models/simple_cnn.h"

@@ -24,8 +24,8 @@ using namespace tern;  // NOLINT: a program
 int64_t kept_bytes(Learner& learn) {
   size_t bytes = 0;
   for (const ModelTensor& t : learn.model().state()) bytes += t.tensor.nbytes();
-  if (learn.parts().masters) {
-    for (const auto& m : learn.parts().masters->masters()) bytes += m.nbytes();
+  if (master_weights(learn)) {
+    for (const auto& m : master_weights(learn)->masters()) bytes += m.nbytes();
   }
   for (const auto& entry : learn.optimizer().state()) {
     auto& state = dynamic_cast<optim::FusedParamState&>(*entry.second);

@@ -12,7 +12,10 @@
 
 #include "tern/learner/autocast.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/master_weights.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
@@ -307,7 +310,7 @@ TEST(ToAmp, RefusesOptionsOutOfRangeAndKeepsThePrecision) {
   expect_error<c10::ValueError>(
       [&] { learn.to_amp({.scaler = GradScalerOptions{.growth_factor = 1}}); },
       {"growth factor must be > 1.0"});
-  EXPECT_TRUE(learn.parts().masters);
+  EXPECT_TRUE(master_weights(learn));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "tern/callbacks/sync_audit.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/adam.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 
 namespace tern {

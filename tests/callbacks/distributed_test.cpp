@@ -15,6 +15,7 @@
 #include "tern/callbacks/save_model.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/metrics/metrics.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/own_time.h"

@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/lr_find.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/scripted.h"

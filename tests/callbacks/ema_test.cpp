@@ -11,6 +11,7 @@
 #include "tern/callbacks/swa.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
@@ -35,7 +36,7 @@ struct Formula : Callback {
     Tensors now;
     for (const ModelTensor& p : l.model().parameters()) {
       now.push_back(
-          (l.parts().masters ? l.parts().masters->of(p.tensor) : p.tensor)
+          (master_weights(l) ? master_weights(l)->of(p.tensor) : p.tensor)
               .detach()
               .to(torch::kDouble));
     }

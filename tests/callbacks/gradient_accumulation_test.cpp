@@ -8,6 +8,7 @@
 #include "tern/callbacks/gradient_clip.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

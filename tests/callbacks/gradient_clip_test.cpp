@@ -11,6 +11,7 @@
 #include "tern/learner/clip_grad.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/op_calls.h"
@@ -156,7 +157,7 @@ TEST(GradientClip, TheOptionOfToFp16LeavesTheGradientsScaled) {
        .on_step_end =
            [&](Learner& l) {
              EXPECT_TRUE(all_equal(gradients(), before));
-             for (const torch::Tensor& m : l.parts().masters->masters()) {
+             for (const torch::Tensor& m : master_weights(l)->masters()) {
                EXPECT_FALSE(m.grad().defined());
              }
              ++steps;

@@ -9,6 +9,7 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/gradient_accumulation.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

@@ -7,6 +7,7 @@
 
 #include "tern/callbacks/early_stopping.h"
 #include "tern/callbacks/one_cycle.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

@@ -16,6 +16,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/json_reader.h"
 #include "tern/learner/checkpoint.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"

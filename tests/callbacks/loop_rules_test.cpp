@@ -18,7 +18,9 @@
 #include "tern/learner/checkpoint.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/metrics/metrics.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/resume.h"
 #include "tern/learner/save.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
@@ -385,11 +387,11 @@ TEST(LoopRules, ATrialLeavesEveryPartOfACheckpointAsItWas) {
   learn.to_fp16({.init_scale = 64, .max_noskip = 3, .force_fp16 = true});
   learn.add<Ema>({.decay = 0.9}).add<GradientAccumulation>({.batches = 3});
   learn.fit(1, 1e-2);
-  const Checkpoint before = loop::capture_checkpoint(learn.parts());
+  const Checkpoint before = capture_checkpoint(learn);
   learn.lr_find({.num_it = 10});
   learn.plan();
   learn.dry_run();
-  const Checkpoint after = loop::capture_checkpoint(learn.parts());
+  const Checkpoint after = capture_checkpoint(learn);
   EXPECT_EQ(after.settings, before.settings);
   const auto expect_same = [](const StateDict& a, const StateDict& b) {
     ASSERT_EQ(a.keys(), b.keys());

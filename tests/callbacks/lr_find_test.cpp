@@ -12,6 +12,7 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"

@@ -20,7 +20,9 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
@@ -54,7 +56,7 @@ double scale_of(Learner& learn) {
 Tensors masters_of(Learner& learn) {
   Tensors all;
   for (const ModelTensor& p : learn.model().parameters()) {
-    all.push_back(learn.parts().masters->of(p.tensor).detach().clone());
+    all.push_back(master_weights(learn)->of(p.tensor).detach().clone());
   }
   return all;
 }
@@ -279,9 +281,9 @@ TEST(MixedPrecision, GoesOnBitExactFromItsSavedParts) {
   {
     const torch::NoGradGuard no_grad;
     for (size_t i = 0; i < parameters.size(); ++i) {
-      second.parts().masters->of(parameters[i].tensor).copy_(masters[i]);
+      master_weights(second)->of(parameters[i].tensor).copy_(masters[i]);
     }
-    second.parts().masters->copy_masters_to_weights();
+    master_weights(second)->copy_masters_to_weights();
     for (size_t i = 0; i < buffers.size(); ++i) {
       buffers[i].tensor.copy_(first.model().buffers()[i].tensor);
     }
@@ -319,7 +321,7 @@ TEST(MixedPrecision, ToFp32GivesBackTheMastersExactly) {
   const Tensors masters = masters_of(learn);
   learn.to_fp32();
   EXPECT_TRUE(all_equal(parameters_of(learn), masters));
-  EXPECT_EQ(learn.parts().masters, nullptr);
+  EXPECT_EQ(master_weights(learn), nullptr);
   EXPECT_THROW(precision_of(learn), std::logic_error);
   learn.fit(1);
   for (const ModelTensor& b : learn.model().buffers()) {
@@ -353,7 +355,7 @@ TEST(MixedPrecision, FlatMastersGiveTheSameWeights) {
       learn.fit(2);
       EXPECT_TRUE(torch::equal(masters_of(learn)[2], unused));
       if (flat) {
-        const Tensors& masters = learn.parts().masters->masters();
+        const Tensors& masters = master_weights(learn)->masters();
         for (const torch::Tensor& m : masters) {
           EXPECT_EQ(m.storage().data(), masters[0].storage().data());
         }
@@ -448,7 +450,7 @@ TEST(MixedPrecision, RefusesOptionsOutOfRange) {
   expect_error<c10::ValueError>(
       [&] { learn.to_fp16(fp16({.clip = -1.0})); },
       {"clip is -1"});
-  EXPECT_EQ(learn.parts().masters, nullptr);
+  EXPECT_EQ(master_weights(learn), nullptr);
   EXPECT_THROW(MixedPrecision{torch::kDouble}, c10::ValueError);
   learn.add<LambdaCallback>(
       {.on_epoch_begin = [](Learner& l) { l.to_bf16(); }});

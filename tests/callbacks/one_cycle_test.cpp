@@ -7,7 +7,8 @@
 #include <torch/optim/adagrad.h>
 
 #include "tern/callbacks/limit_batches.h"
-#include "tern/learner/optim/hyper_parameters.h"
+#include "tern/learner/hyper_parameter.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"

@@ -19,6 +19,7 @@
 #include "tern/callbacks/swa.h"
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/learner/metrics/metrics.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"

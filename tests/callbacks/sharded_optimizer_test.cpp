@@ -191,14 +191,14 @@ TEST(ShardedOptimizer, KeepsMastersOfItsPartAloneWhileFitRuns) {
     int64_t elements = 0;
     learn->add<LambdaCallback>({.on_step_end = [&](Learner& l) {
       elements = 0;
-      for (const auto& m : l.parts().masters->masters()) elements += m.numel();
+      for (const auto& m : master_weights(l)->masters()) elements += m.numel();
       expect_error<c10::Error>(
           [&] { l.state_dict(); },
           {"part of the fp32 weights alone"});
     }});
     learn->fit(1, 1e-2);
     int64_t all = 0;
-    for (const auto& m : learn->parts().masters->masters()) all += m.numel();
+    for (const auto& m : master_weights(*learn)->masters()) all += m.numel();
     EXPECT_EQ(all, 2 * 16 + 16 + 16 * 2 + 2);
     const auto sum = torch::tensor({elements});
     EXPECT_LT(elements, all);
@@ -212,7 +212,7 @@ TEST(ShardedOptimizer, KeepsMastersOfItsPartAloneWhileFitRuns) {
 // Of masters and moments, on this rank.
 int64_t kept_bytes(Learner& learn) {
   size_t bytes = 0;
-  for (const auto& m : learn.parts().masters->masters()) bytes += m.nbytes();
+  for (const auto& m : master_weights(learn)->masters()) bytes += m.nbytes();
   for (const auto& entry : learn.optimizer().state()) {
     auto& state = dynamic_cast<optim::FusedParamState&>(*entry.second);
     for (const auto& [name, tensor] : state.tensors()) {

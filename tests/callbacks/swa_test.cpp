@@ -28,7 +28,7 @@ std::shared_ptr<Callback> record(std::vector<Tensors>& epochs) {
         epochs.emplace_back();
         for (const ModelTensor& p : l.model().parameters()) {
           epochs.back().push_back(
-              (l.parts().masters ? l.parts().masters->of(p.tensor) : p.tensor)
+              (master_weights(l) ? master_weights(l)->of(p.tensor) : p.tensor)
                   .detach()
                   .clone());
         }

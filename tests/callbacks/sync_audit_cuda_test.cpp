@@ -6,6 +6,7 @@
 #include "tern/callbacks/gradient_clip.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/one_cycle.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/step_graph.h"
 #include "tern/tests/callbacks/audited.h"
 #include "tern/tests/support/gpu_test.h"

@@ -11,6 +11,7 @@
 #include "tern/callbacks/ema.h"
 #include "tern/callbacks/gradient_clip.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/tests/callbacks/audited.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

@@ -12,6 +12,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/png_write.h"
 #include "tern/learner/checkpoint.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/op_calls.h"

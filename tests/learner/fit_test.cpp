@@ -14,6 +14,8 @@
 #include "tern/data/formats/error.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

@@ -1,11 +1,11 @@
-#include "tern/learner/host_memory.h"
-
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sys/resource.h>
 
 #include <gtest/gtest.h>
+
+#include "tern/data/memory.h"
 
 namespace tern::host_memory_test {
 namespace {

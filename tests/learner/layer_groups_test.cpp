@@ -4,8 +4,9 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "tern/learner/hyper_parameter.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/optim/hyper_parameters.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 

@@ -15,7 +15,9 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"

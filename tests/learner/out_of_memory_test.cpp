@@ -1,11 +1,10 @@
-#include "tern/learner/out_of_memory.h"
-
 #include <new>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/data/memory.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 

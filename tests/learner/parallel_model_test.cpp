@@ -12,7 +12,9 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/model_summary.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

@@ -141,13 +141,5 @@ TEST(Plot, IsSavedInTheFormatThatTheNameAsksFor) {
       {"a.png", "No such file"});
 }
 
-TEST(Sparkline, ShowsValuesAsBlocksAndGaps) {
-  EXPECT_EQ(sparkline({0, 1, 2, 3, 4, 5, 6, 7}), "▁▂▃▄▅▆▇█");
-  EXPECT_EQ(sparkline({3, NAN, 1, INFINITY}), "█ ▁ ");
-  EXPECT_EQ(sparkline({5, 5}), "▁▁");
-  EXPECT_EQ(sparkline({}), "");
-  EXPECT_EQ(sparkline({1, 3, 5, 7, 9, 11}, 3), "▁▅█");
-}
-
 }  // namespace
 }  // namespace tern::plot_test

@@ -1,6 +1,7 @@
 #include "tern/learner/progress_printer.h"
 
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/tiny.h"
 
@@ -53,6 +55,14 @@ TEST(ProgressPrinter, EndsARowWithTheLossesAsBlocksOnRequest) {
     // 8 batches; a block takes three bytes.
     EXPECT_EQ(line.size() - line.rfind(' ') - 1, 3u * 8) << line;
   }
+}
+
+TEST(Sparkline, ShowsValuesAsBlocksAndGaps) {
+  EXPECT_EQ(sparkline({0, 1, 2, 3, 4, 5, 6, 7}), "▁▂▃▄▅▆▇█");
+  EXPECT_EQ(sparkline({3, NAN, 1, INFINITY}), "█ ▁ ");
+  EXPECT_EQ(sparkline({5, 5}), "▁▁");
+  EXPECT_EQ(sparkline({}), "");
+  EXPECT_EQ(sparkline({1, 3, 5, 7, 9, 11}, 3), "▁▅█");
 }
 
 TEST(ProgressPrinter, ShowsThatThereIsNoValidation) {

@@ -11,6 +11,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/plot.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"

@@ -13,6 +13,7 @@
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/plot.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"

@@ -1,6 +1,8 @@
 // A training that is stopped at any step and resumed from its checkpoint ends
 // with the very bits of one that was never stopped.
 
+#include "tern/learner/resume.h"
+
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -35,6 +37,8 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
@@ -96,7 +100,7 @@ std::shared_ptr<Callback> die_after(int64_t iterations, fs::path folder) {
             if (l.state().training && l.state().iteration == iterations) {
               write_checkpoint(
                   folder,
-                  loop::capture_checkpoint(l.parts()),
+                  capture_checkpoint(l),
                   {.durable = false});
               throw std::runtime_error("killed");
             }
@@ -115,8 +119,8 @@ void run_until(const Program& program, const fs::path& folder, int64_t step) {
 }
 
 void expect_same_end(Learner& actual, Learner& expected) {
-  const Checkpoint a = loop::capture_checkpoint(actual.parts());
-  const Checkpoint e = loop::capture_checkpoint(expected.parts());
+  const Checkpoint a = capture_checkpoint(actual);
+  const Checkpoint e = capture_checkpoint(expected);
   const auto same = [](const StateDict& x, const StateDict& y) {
     ASSERT_EQ(x.keys(), y.keys());
     for (const auto& entry : x) {

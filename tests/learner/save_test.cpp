@@ -17,6 +17,7 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/master_weights.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
@@ -77,11 +78,11 @@ TEST(Save, WritesFp32WeightsInEveryPrecision) {
     expect_equal(saved, learn->state_dict());
     EXPECT_EQ(saved["0.weight"].scalar_type(), torch::kFloat);
     EXPECT_EQ(saved["1.num_batches_tracked"].scalar_type(), torch::kLong);
-    if (learn->parts().masters) {
+    if (master_weights(*learn)) {
       EXPECT_TRUE(test::bit_equal(
           saved["0.weight"],
-          learn->parts()
-              .masters->of(learn->model().parameters()[0].tensor)
+          master_weights(*learn)
+              ->of(learn->model().parameters()[0].tensor)
               .detach()));
     }
   }

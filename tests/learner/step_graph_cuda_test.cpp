@@ -50,7 +50,7 @@ Trained train(
   for (const std::string& line : sink->lines) {
     if (line.starts_with("to_cuda_graph: ")) result.said += line;
   }
-  if (graph) result.replayed = learn.parts().step_graph->replayed();
+  if (graph) result.replayed = step_graph(learn)->replayed();
   return result;
 }
 
@@ -98,7 +98,7 @@ TEST_F(StepGraphCudaTest, DropoutGoesOnBetweenReplays) {
   data.device = torch::kCUDA;
   Learner learn(data, std::make_shared<Noise>(), quiet());
   learn.to_cuda_graph().fit(1, 0.0);
-  EXPECT_EQ(learn.parts().step_graph->replayed(), 13);
+  EXPECT_EQ(step_graph(learn)->replayed(), 13);
   const auto losses = learn.recorder().losses_read();
   EXPECT_EQ(std::set<double>(losses.begin(), losses.end()).size(), 16u);
 }
@@ -111,7 +111,7 @@ TEST_F(StepGraphCudaTest, WarnsOfStepsThatAreSkippedInReplays) {
   net->parameters()[0].data().fill_(NAN);
   Learner learn(data, net, {.sink = sink});
   learn.to_fp16().to_cuda_graph().fit(15);  // 120 steps
-  EXPECT_GT(learn.parts().step_graph->replayed(), 100);
+  EXPECT_GT(step_graph(learn)->replayed(), 100);
   std::string said;
   for (const std::string& line : sink->warnings) said += line + "\n";
   EXPECT_NE(said.find("updates in a row"), std::string::npos) << said;
@@ -136,7 +136,7 @@ TEST_F(StepGraphCudaTest, GoesOnWithoutWhenAStepCannotBeRecorded) {
   std::string said;
   for (const std::string& line : sink->lines) said += line + "\n";
   EXPECT_NE(said.find("cannot be recorded"), std::string::npos) << said;
-  EXPECT_EQ(learn.parts().step_graph->replayed(), 0);
+  EXPECT_EQ(step_graph(learn)->replayed(), 0);
   // The device, its memory and its random numbers are as usable as before.
   EXPECT_TRUE(
       torch::ones({1 << 20}, torch::kCUDA).sum().isfinite().item<bool>());

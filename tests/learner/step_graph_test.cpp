@@ -22,6 +22,7 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/save.h"
@@ -86,7 +87,7 @@ Trained train(const Case& c, bool graph) {
   torch::nn::Sequential net = point_net();
   if (c.dropout) net->push_back(torch::nn::Dropout(0.5));
   Learner learn(data, net, {.optimizer = c.optimizer, .seed = 3, .sink = sink});
-  if (graph) loop::set_step_graph(learn.parts(), recorded());
+  if (graph) set_step_graph(learn, recorded());
   c.set_up(learn);
   learn.fit_one_cycle(2, 1e-2);
   Trained result;
@@ -95,7 +96,7 @@ Trained train(const Case& c, bool graph) {
   for (const std::string& line : sink->lines) {
     if (line.starts_with("to_cuda_graph: ")) result.said += line;
   }
-  if (graph) result.replayed = learn.parts().step_graph->replayed();
+  if (graph) result.replayed = step_graph(learn)->replayed();
   return result;
 }
 
@@ -245,7 +246,7 @@ Trained train_waiting(bool graph) {
   const auto sink = std::make_shared<MemorySink>();
   torch::manual_seed(1);
   Learner learn(point_data(), std::make_shared<WaitingNet>(), {.sink = sink});
-  if (graph) loop::set_step_graph(learn.parts(), recorded());
+  if (graph) set_step_graph(learn, recorded());
   learn.to_fp16({.force_fp16 = true}).fit(2);
   Trained result{.weights = weights_of(learn)};
   for (const std::string& line : sink->lines) {
@@ -274,9 +275,9 @@ TEST(StepGraph, RunsTheModelsCodeNoMoreOnceTheStepIsRecorded) {
   };
   const auto net = std::make_shared<Net>();
   Learner learn(point_data(), net, quiet());
-  loop::set_step_graph(learn.parts(), recorded({.warm_up_steps = 1}));
+  set_step_graph(learn, recorded({.warm_up_steps = 1}));
   learn.fit(1);
-  EXPECT_EQ(learn.parts().step_graph->replayed(), 7);
+  EXPECT_EQ(step_graph(learn)->replayed(), 7);
   EXPECT_EQ(net->calls, 2);
 }
 
@@ -285,7 +286,7 @@ Tensors train_loading(bool graph, bool half, const LoadModelOptions& options) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
   if (half) learn.to_fp16({.force_fp16 = true});
-  if (graph) loop::set_step_graph(learn.parts(), recorded());
+  if (graph) set_step_graph(learn, recorded());
   learn.add<LambdaCallback>(
       LambdaCallbackOptions{.on_batch_end = [&](Learner& l) {
         if (!l.state().training) return;
@@ -294,7 +295,7 @@ Tensors train_loading(bool graph, bool half, const LoadModelOptions& options) {
       }});
   learn.fit_one_cycle(2, 1e-2);
   // Warmed up and recorded again after the load.
-  if (graph) EXPECT_EQ(learn.parts().step_graph->replayed(), 10);
+  if (graph) EXPECT_EQ(step_graph(learn)->replayed(), 10);
   return weights_of(learn);
 }
 
@@ -320,6 +321,7 @@ class UnreadScaling final : public LossScaling {
     learn.state().step_overflowed = scaler().found_inf(learn.optimizer());
     return StepResult::unknown;
   }
+  std::string precision_text() const override { return "unread"; }
 };
 
 TEST(StepGraph, TellsOfReplayedStepsWhichOverflowed) {
@@ -331,7 +333,7 @@ TEST(StepGraph, TellsOfReplayedStepsWhichOverflowed) {
       /*shuffle=*/false);
   const auto train = [&](bool graph) {
     Learner learn(data, point_net(), quiet());
-    if (graph) loop::set_step_graph(learn.parts(), recorded());
+    if (graph) set_step_graph(learn, recorded());
     std::vector<double> skips;
     learn.add<UnreadScaling>().add<LambdaCallback>(
         LambdaCallbackOptions{.on_batch_end = [&](Learner& l) {
@@ -339,7 +341,7 @@ TEST(StepGraph, TellsOfReplayedStepsWhichOverflowed) {
           skips.push_back(l.state().step_overflowed.item<double>());
         }});
     learn.fit_one_cycle(2, 1e-2);
-    if (graph) EXPECT_EQ(learn.parts().step_graph->replayed(), 11);
+    if (graph) EXPECT_EQ(step_graph(learn)->replayed(), 11);
     const std::vector<double> in_epoch = {0, 1, 0, 0, 1, 1, 0, 0};
     std::vector<double> expected = in_epoch;
     expected.insert(expected.end(), in_epoch.begin(), in_epoch.end());
@@ -352,7 +354,7 @@ TEST(StepGraph, TellsOfReplayedStepsWhichOverflowed) {
 TEST(StepGraph, GradientClipKnowsTheNormOfAReplayedStep) {
   const auto norms = [](bool graph) {
     Learner learn(data_of(points(250)), point_net(), quiet({.seed = 3}));
-    if (graph) loop::set_step_graph(learn.parts(), recorded());
+    if (graph) set_step_graph(learn, recorded());
     std::vector<double> norms;
     learn.add<GradientClip>(0.1).add<LambdaCallback>(
         LambdaCallbackOptions{.on_batch_end = [&](Learner& l) {
@@ -360,7 +362,7 @@ TEST(StepGraph, GradientClipKnowsTheNormOfAReplayedStep) {
           norms.push_back(l.find<GradientClip>()->norm().item<double>());
         }});
     learn.fit(2);
-    if (graph) EXPECT_EQ(learn.parts().step_graph->replayed(), 11);
+    if (graph) EXPECT_EQ(step_graph(learn)->replayed(), 11);
     return norms;
   };
   EXPECT_EQ(norms(true), norms(false));
@@ -376,23 +378,23 @@ TEST(StepGraph, ChecksLabelsOfReplayedBatchesAndLeavesAUsableLearner) {
       {.batch_size = 8, .shuffle = false, .workers = 0});
   data.device = torch::kCPU;
   Learner learn(data, point_net(), quiet());
-  loop::set_step_graph(learn.parts(), recorded());
+  set_step_graph(learn, recorded());
   expect_error<c10::Error>([&] { learn.fit(1); }, {"9"});
-  EXPECT_EQ(learn.parts().step_graph->replayed(), 4);
+  EXPECT_EQ(step_graph(learn)->replayed(), 4);
   y[60] = 1;
   learn.fit(1);
-  EXPECT_EQ(learn.parts().step_graph->replayed(), 5);
+  EXPECT_EQ(step_graph(learn)->replayed(), 5);
 }
 
 TEST(StepGraph, LetsSyncAuditFindWhatWaitsBesideTheStep) {
   Learner learn(point_data(), point_net(), quiet());
-  loop::set_step_graph(learn.parts(), recorded());
+  set_step_graph(learn, recorded());
   learn.add<SyncAudit>().add<LambdaCallback>(
       LambdaCallbackOptions{.on_batch_end = [](Learner& l) {
         static_cast<void>(l.state().loss.item<float>());
       }});
   learn.fit(1);
-  EXPECT_EQ(learn.parts().step_graph->replayed(), 5);
+  EXPECT_EQ(step_graph(learn)->replayed(), 5);
   const auto& findings = learn.find<SyncAudit>()->findings();
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].where, "LambdaCallback in on_batch_end");
@@ -401,7 +403,7 @@ TEST(StepGraph, LetsSyncAuditFindWhatWaitsBesideTheStep) {
 
 TEST(StepGraph, RecordsOnceAFit) {
   Learner learn(point_data(), point_net(), quiet());
-  loop::set_step_graph(learn.parts(), recorded());
+  set_step_graph(learn, recorded());
   learn.fit(3);
   EXPECT_EQ(RecordedGraph::records, 1);
   learn.fit(1);
@@ -416,10 +418,8 @@ TEST(StepGraph, RefusesWhatItCannotDo) {
   expect_error<c10::ValueError>(
       [] { recorded({.warm_up_steps = 0}); },
       {"warm_up_steps is 0"});
-  learn.add<LambdaCallback>(
-      LambdaCallbackOptions{.on_batch_end = [](Learner& l) {
-        loop::set_step_graph(l.parts(), nullptr);
-      }});
+  learn.add<LambdaCallback>(LambdaCallbackOptions{
+      .on_batch_end = [](Learner& l) { set_step_graph(l, nullptr); }});
   expect_error<c10::Error>([&] { learn.fit(1); }, {"while fit runs"});
 }
 

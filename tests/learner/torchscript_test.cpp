@@ -16,6 +16,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"

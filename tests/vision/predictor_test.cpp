@@ -18,6 +18,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/export_model.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/weights.h"
 #include "tern/tests/support/expect_error.h"

@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/one_cycle.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/metrics/metrics.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::accuracy_test {

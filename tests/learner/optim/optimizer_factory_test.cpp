@@ -6,8 +6,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "tern/learner/hyper_parameter.h"
 #include "tern/learner/optim/adamw.h"
-#include "tern/learner/optim/hyper_parameters.h"
 #include "tern/learner/optim/sgd.h"
 
 namespace tern::optimizer_factory_test {

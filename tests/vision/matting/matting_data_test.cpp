@@ -5,6 +5,7 @@
 #include "tern/callbacks/save_checkpoint.h"
 #include "tern/data/formats/error.h"
 #include "tern/learner/optim/adam.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

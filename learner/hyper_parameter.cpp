@@ -1,4 +1,4 @@
-#include "tern/learner/optim/hyper_parameters.h"
+#include "tern/learner/hyper_parameter.h"
 
 #include <optional>
 #include <tuple>
@@ -9,6 +9,22 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+
+namespace tern {
+
+std::string to_string(HyperParameter hyper) {
+  switch (hyper) {
+    case HyperParameter::lr:
+      return "lr";
+    case HyperParameter::momentum:
+      return "momentum";
+    case HyperParameter::weight_decay:
+      return "weight_decay";
+  }
+  return "";
+}
+
+}  // namespace tern
 
 namespace tern::optim {
 

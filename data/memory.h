@@ -1,6 +1,27 @@
 #pragma once
 
+#include <cstdint>
+#include <exception>
+#include <string>
+
+#include <torch/types.h>
+
 namespace tern {
+
+/// Whether LibTorch or C++ said so that a device or the host had no more
+/// memory to give.
+bool is_out_of_memory(const std::exception& error);
+
+/// Gives the system, or CUDA, what the allocator keeps and nobody uses.
+void give_back_unused_memory(torch::Device device);
+
+/// Bytes that tensors on `device` may still take: what is free on the GPU, and
+/// what its allocator keeps unused; on a CPU what the machine, or the memory
+/// cgroup of this process, has left.
+int64_t available_memory(torch::Device device);
+
+/// "1.5 kB", "2.00 GB".
+std::string bytes_text(int64_t bytes);
 
 /// Has the C library keep the memory that training on a CPU frees and wants
 /// again at every step. Left to itself glibc gives large blocks back and takes

@@ -1,4 +1,4 @@
-#include "tern/learner/optim/hyper_parameters.h"
+#include "tern/learner/hyper_parameter.h"
 
 #include <gtest/gtest.h>
 #include <torch/optim/adagrad.h>

@@ -1,12 +1,19 @@
-#include "tern/learner/out_of_memory.h"
+#include "tern/data/memory.h"
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
@@ -14,7 +21,6 @@
 #include <fmt/ranges.h>
 
 #include "tern/data/error_text.h"
-#include "tern/learner/host_memory.h"
 
 namespace tern {
 
@@ -63,6 +69,8 @@ constexpr std::array<std::string_view, 4> kWords = {
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED"};
 
+std::atomic<bool> keeps_freed_memory = false;
+
 }  // namespace
 
 bool is_out_of_memory(const std::exception& error) {
@@ -94,6 +102,41 @@ int64_t available_memory(torch::Device device) {
   const auto kept =
       stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
   return static_cast<int64_t>(allocator->getMemoryInfo(index).first) + kept;
+}
+
+std::string bytes_text(int64_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  if (size < 1e3) return fmt::format("{} B", bytes);
+  if (size < 1e6) return fmt::format("{:.1f} kB", size / 1e3);
+  if (size < 1e9) return fmt::format("{:.1f} MB", size / 1e6);
+  return fmt::format("{:.2f} GB", size / 1e9);
+}
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (const char* name :
+         {"MALLOC_TRIM_THRESHOLD_",
+          "MALLOC_MMAP_THRESHOLD_",
+          "MALLOC_MMAP_MAX_",
+          "MALLOC_TOP_PAD_",
+          "GLIBC_TUNABLES"}) {
+      if (std::getenv(name)) return;
+    }
+    // No block has a mapping of its own, which would end with it; and the heap
+    // never shrinks by itself.
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, -1);
+    keeps_freed_memory = true;
+  });
+#endif
+}
+
+void give_back_freed_memory() {
+#ifdef __GLIBC__
+  if (keeps_freed_memory) malloc_trim(0);
+#endif
 }
 
 }  // namespace tern

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <vector>
+
+#include "tern/learner/extension.h"
+#include "tern/learner/load_plan.h"
+#include "tern/learner/model.h"
+
+/// A Learner's weights as files hold them: fp32, by Python's names. Private to
+/// Tern.
+namespace tern {
+
+class Learner;
+
+/// Parameters (the fp32 masters of a 16-bit model) and buffers; 16-bit buffers
+/// as fp32 copies, all else in the model's own memory.
+std::vector<ModelTensor> fp32_tensors(const Learner& learner);
+
+/// Where a state dict is copied to: the same without copies.
+std::vector<ModelTensor> load_targets(const Learner& learner);
+
+/// Copies it there, and master weights into the 16-bit weights.
+void apply(const LoadPlan& plan, Learner& learner);
+
+/// While it lives each rank has all master weights. All ranks make one.
+class WholeMasters {
+ public:
+  explicit WholeMasters(const Learner& learner);
+  ~WholeMasters();
+  WholeMasters(const WholeMasters&) = delete;
+
+ private:
+  TrainingShard* shard_ = nullptr;
+};
+
+}  // namespace tern
