@@ -7,7 +7,7 @@
 #include <torch/utils.h>
 
 #include "tern/learner/learner.h"
-#include "tern/learner/master_weights.h"
+#include "tern/learner/precision/master_weights.h"
 #include "tern/learner/recorder.h"
 
 namespace tern {

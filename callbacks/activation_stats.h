@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/callback.h"
-#include "tern/learner/forward_taps.h"
+#include "tern/learner/report/forward_taps.h"
 
 namespace tern {
 

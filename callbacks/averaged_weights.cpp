@@ -7,7 +7,7 @@
 #include "tern/callbacks/only_one.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/master_weights.h"
+#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

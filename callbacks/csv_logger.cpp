@@ -9,9 +9,9 @@
 #include <fmt/ranges.h>
 
 #include "tern/callbacks/only_one.h"
+#include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/recorder.h"
-#include "tern/learner/resume.h"
 
 namespace tern {
 

@@ -15,8 +15,8 @@
 #include "tern/learner/distributed/convert_sync_batchnorm.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/master_weights.h"
 #include "tern/learner/optim/named_state.h"
+#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

@@ -2,9 +2,9 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/limit_batches.h"
+#include "tern/learner/checkpoint/snapshot.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/snapshot.h"
 #include "tern/learner/trial.h"
 
 namespace tern {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/learner/clip_grad.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/precision/clip_grad.h"
 
 namespace tern {
 

@@ -6,8 +6,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
 
-#include "tern/learner/grad_scaler.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/precision/grad_scaler.h"
 
 namespace tern {
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "tern/learner/callback.h"
-#include "tern/learner/report.h"
+#include "tern/learner/report/report.h"
 
 namespace tern {
 

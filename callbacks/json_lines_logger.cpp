@@ -11,8 +11,8 @@
 #include "tern/callbacks/json_text.h"
 #include "tern/callbacks/only_one.h"
 #include "tern/data/formats/json_reader.h"
+#include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/recorder.h"
-#include "tern/learner/resume.h"
 
 namespace tern {
 

@@ -7,11 +7,11 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/only_one.h"
-#include "tern/learner/amp_aware.h"
-#include "tern/learner/clip_grad.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/master_weights.h"
+#include "tern/learner/optim/amp_aware.h"
+#include "tern/learner/precision/clip_grad.h"
+#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

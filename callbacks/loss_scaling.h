@@ -4,7 +4,7 @@
 
 #include "tern/learner/callback.h"
 #include "tern/learner/extension.h"
-#include "tern/learner/grad_scaler.h"
+#include "tern/learner/precision/grad_scaler.h"
 #include "tern/learner/train_state.h"
 
 namespace tern {

@@ -8,10 +8,10 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/schedule.h"
+#include "tern/learner/checkpoint/snapshot.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/plot.h"
-#include "tern/learner/snapshot.h"
+#include "tern/learner/report/plot.h"
 #include "tern/learner/trial.h"
 
 namespace tern {

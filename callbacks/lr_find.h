@@ -8,7 +8,7 @@
 
 namespace tern {
 
-struct Plot;  // learner/plot.h
+struct Plot;  // learner/report/plot.h
 
 /// Options of `Learner::lr_find`; fastai's defaults.
 struct LrFindOptions {

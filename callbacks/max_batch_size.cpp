@@ -12,11 +12,11 @@
 
 #include "tern/callbacks/limit_batches.h"
 #include "tern/data/memory.h"
+#include "tern/learner/checkpoint/snapshot.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/memory_meter.h"
-#include "tern/learner/model_summary.h"
-#include "tern/learner/snapshot.h"
+#include "tern/learner/report/memory_meter.h"
+#include "tern/learner/report/model_summary.h"
 #include "tern/learner/trial.h"
 
 namespace tern {

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/learner/amp_aware.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/master_weights.h"
+#include "tern/learner/optim/amp_aware.h"
+#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

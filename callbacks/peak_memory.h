@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tern/learner/callback.h"
-#include "tern/learner/memory_meter.h"
+#include "tern/learner/report/memory_meter.h"
 
 namespace tern {
 

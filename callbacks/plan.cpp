@@ -9,16 +9,16 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include "tern/learner/checkpoint/snapshot.h"
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/master_weights.h"
-#include "tern/learner/memory_meter.h"
-#include "tern/learner/model_summary.h"
 #include "tern/learner/optim/named_state.h"
-#include "tern/learner/run_facts.h"
-#include "tern/learner/snapshot.h"
-#include "tern/learner/training_loop.h"
+#include "tern/learner/precision/master_weights.h"
+#include "tern/learner/report/memory_meter.h"
+#include "tern/learner/report/model_summary.h"
+#include "tern/learner/report/run_facts.h"
+#include "tern/learner/report/training_loop.h"
 #include "tern/learner/trial.h"
 
 namespace tern {

@@ -9,7 +9,7 @@
 
 #include "tern/callbacks/log_file.h"
 #include "tern/learner/callback.h"
-#include "tern/learner/memory_meter.h"
+#include "tern/learner/report/memory_meter.h"
 
 namespace tern {
 

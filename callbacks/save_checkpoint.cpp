@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/stop_signals.h"
+#include "tern/learner/checkpoint/resume.h"
+#include "tern/learner/checkpoint/run_lock.h"
 #include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/resume.h"
-#include "tern/learner/run_lock.h"
-#include "tern/learner/stop_signals.h"
 
 namespace tern {
 

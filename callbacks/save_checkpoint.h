@@ -6,12 +6,12 @@
 #include <memory>
 
 #include "tern/learner/callback.h"
-#include "tern/learner/checkpoint.h"
+#include "tern/learner/checkpoint/checkpoint.h"
 
 namespace tern {
 
-class RunLock;        // learner/run_lock.h
-class StopOnSignals;  // learner/stop_signals.h
+class RunLock;        // learner/checkpoint/run_lock.h
+class StopOnSignals;  // callbacks/stop_signals.h
 
 struct SaveCheckpointOptions {
   /// The run's folder; relative to LearnerOptions::path.

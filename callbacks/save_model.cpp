@@ -16,10 +16,10 @@
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/learner/checkpoint/save.h"
 #include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/save.h"
 
 namespace tern {
 

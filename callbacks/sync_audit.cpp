@@ -14,7 +14,7 @@
 
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/op_observer.h"
+#include "tern/learner/report/op_observer.h"
 
 namespace tern {
 

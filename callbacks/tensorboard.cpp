@@ -14,8 +14,8 @@
 
 #include "tern/callbacks/tensorboard_event.h"
 #include "tern/data/formats/image_header.h"
+#include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/recorder.h"
-#include "tern/learner/resume.h"
 
 namespace tern {
 

@@ -49,6 +49,13 @@ function(tern_together group)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY tern PROPERTIES UNITY_GROUP ${group})
 endfunction()
 
+# tern_sources(TARGET GROUP FILES...) adds sources to a target; those of one group
+# are compiled together.
+function(tern_sources target group)
+  target_sources(${target} PRIVATE ${ARGN})
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
+endfunction()
+
 # Does at the end of a folder what UNITY_BUILD_MODE GROUP does, with two
 # differences. The files are included by their path from the repository's root,
 # so that every clone has the same text and ccache knows it. And TARGET_files,

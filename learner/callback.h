@@ -104,9 +104,10 @@ class Callback {
   virtual void load_state_dict(const StateDict&) {}
 
   /// For logs, when a checkpoint is made: writes what they still hold in memory
-  /// and says where the file ends, for `take_resumed_log` of learner/resume.h.
-  /// Unlike `state_dict`, it is no part of the training: a resumed one may have
-  /// other loggers, and a checkpoint without it is as good.
+  /// and says where the file ends, for `take_resumed_log` of
+  /// learner/checkpoint/resume.h. Unlike `state_dict`, it is no part of the
+  /// training: a resumed one may have other loggers, and a checkpoint without
+  /// it is as good.
   virtual StateDict log_state(Learner&) { return StateDict(); }
 
   virtual CallbackRole role() const { return CallbackRole::trains; }
@@ -117,7 +118,7 @@ class Callback {
 
   /// Whether what it does from on_loss_begin to on_step_end asks the device for
   /// the same work in each step, and nothing of the host: a CUDA graph then
-  /// replays it with the step, without a call. See learner/step_graph.h.
+  /// replays it with the step, without a call. See learner/graph/step_graph.h.
   virtual bool can_be_replayed() const { return false; }
 
   /// Callbacks run in ascending order; equal ones as they were added.

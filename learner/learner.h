@@ -24,17 +24,17 @@ namespace tern {
 class Communicator;    // learner/communicator.h
 class Recorder;        // learner/recorder.h
 struct LearnerParts;   // learner/learner_parts.h
-struct ExportOptions;  // learner/export_model.h
+struct ExportOptions;  // learner/weights/export_model.h
 struct ResumeOptions;
-struct LoadModelOptions;  // learner/save.h
+struct LoadModelOptions;  // learner/checkpoint/save.h
 struct LrFind;            // callbacks/lr_find.h
 struct LrFindOptions;
-struct ModelSummary;  // learner/model_summary.h
+struct ModelSummary;  // learner/report/model_summary.h
 struct TrainingPlan;  // callbacks/plan.h
 struct TrainingPlanOptions;
 struct MaxBatchSizeOptions;  // callbacks/max_batch_size.h
-struct ReportOptions;        // learner/report.h
-struct CudaGraphOptions;     // learner/step_graph.h
+struct ReportOptions;        // learner/report/report.h
+struct CudaGraphOptions;     // learner/graph/step_graph.h
 struct AmpOptions;           // callbacks/amp.h
 struct FineTuneOptions;      // callbacks/one_cycle.h
 struct FlatCosOptions;
@@ -112,7 +112,7 @@ class Learner {
   // ---- Reports ----
 
   /// Layers, shapes, parameters and operations of the model;
-  /// learner/model_summary.h.
+  /// learner/report/model_summary.h.
   ModelSummary summary();
   /// What `fit` will do, measured on a few steps that are undone;
   /// callbacks/plan.h.
@@ -122,7 +122,7 @@ class Learner {
   /// trials that are undone; callbacks/max_batch_size.h.
   int64_t max_batch_size();
   int64_t max_batch_size(const MaxBatchSizeOptions& options);
-  /// Writes what was trained so far as one HTML file; learner/report.h.
+  /// Writes what was trained so far as one HTML file; learner/report/report.h.
   void report(const std::filesystem::path& file);
   void report(const std::filesystem::path& file, const ReportOptions& options);
 
@@ -140,11 +140,11 @@ class Learner {
   /// Back to fp32 computation and weights, exactly the master weights.
   Learner& to_fp32();
   /// Records the training step as a CUDA graph and replays it, for nets whose
-  /// step is bound by kernel launches; learner/step_graph.h.
+  /// step is bound by kernel launches; learner/graph/step_graph.h.
   Learner& to_cuda_graph();
   Learner& to_cuda_graph(const CudaGraphOptions& options);
   /// Computes each batch on several devices at once, in this process; without a
-  /// list on all CUDA devices. learner/parallel_model.h.
+  /// list on all CUDA devices. learner/distributed/parallel_model.h.
   Learner& to_parallel();
   Learner& to_parallel(const std::vector<torch::Device>& devices);
   /// Trains together with the processes that torchrun has started beside this
@@ -192,11 +192,11 @@ class Learner {
   Learner& resume(const std::filesystem::path& folder);
   Learner& resume(const std::filesystem::path&, const ResumeOptions& options);
   /// Writes the model with all that a Predictor needs: one safetensors file;
-  /// learner/export_model.h.
+  /// learner/weights/export_model.h.
   void export_model(const std::filesystem::path& path);
   void export_model(const std::filesystem::path&, const ExportOptions&);
   /// Writes the model in fp32 and eval mode as TorchScript;
-  /// learner/torchscript.h.
+  /// learner/weights/torchscript.h.
   void export_torchscript(
       const std::filesystem::path& path,
       const Tensors& example_inputs);

@@ -12,7 +12,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
-#include "tern/learner/copy_stream.h"
+#include "tern/data/copy_stream.h"
 #include "tern/learner/extension.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/step_window.h"

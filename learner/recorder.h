@@ -9,7 +9,7 @@
 
 namespace tern {
 
-struct Plot;  // learner/plot.h
+struct Plot;  // learner/report/plot.h
 
 /// What one epoch came to.
 struct EpochRecord {
@@ -46,7 +46,7 @@ class Recorder final : public Callback {
   /// Epochs of all fits, in order.
   const std::vector<EpochRecord>& epochs() const { return epochs_; }
 
-  // ---- Pictures, over batches; learner/recorder_plots.cpp ----
+  // ---- Pictures, over batches; learner/report/recorder_plots.cpp ----
 
   /// Raw and smoothed training loss, and the validation loss of each epoch.
   Plot loss_plot();

@@ -11,10 +11,7 @@ if(TERN_TESTS AND TARGET tern_shard)
   tern_path_constant(tools_shard_test kTernShard $<TARGET_FILE:tern_shard>)
 endif()
 
-add_test(NAME layering
-  COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/layering.cmake)
-
-# Files, lines, public methods and circles of includes, which may only shrink.
+# Who may include whom; circles of includes, and sizes, which may only shrink.
 if(TERN_PYTHON)
   add_test(NAME house COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/house.py ${PROJECT_SOURCE_DIR})
 endif()

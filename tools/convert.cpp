@@ -18,7 +18,7 @@
 #include "tern/data/formats/printable.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/formats/weight_file.h"
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/weights.h"
 
 namespace tern {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "tern/learner/report.h"
+#include "tern/learner/report/report.h"
 #include "tern/vision/interpretation.h"
 
 namespace tern {

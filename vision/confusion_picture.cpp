@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "tern/data/formats/file_io.h"
-#include "tern/learner/html_text.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/report/html_text.h"
 #include "tern/vision/drawing.h"
 
 namespace tern {

@@ -11,7 +11,7 @@
 #include <torch/utils.h>
 
 #include "tern/learner/autocast.h"
-#include "tern/learner/forward_taps.h"
+#include "tern/learner/report/forward_taps.h"
 #include "tern/vision/drawing.h"
 #include "tern/vision/image_predict.h"
 #include "tern/vision/picture_grid.h"

@@ -12,7 +12,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/vision/image_item.h"
 #include "tern/vision/models/build_model.h"
 #include "tern/vision/opencv_pixels.h"

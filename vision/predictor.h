@@ -9,7 +9,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
-#include "tern/learner/model_card.h"
+#include "tern/learner/weights/model_card.h"
 
 namespace cv {
 class Mat;

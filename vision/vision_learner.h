@@ -9,8 +9,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
 
-#include "tern/learner/architecture.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/weights/architecture.h"
 #include "tern/vision/models/head.h"
 #include "tern/vision/models/vision_arch.h"
 

@@ -3,7 +3,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "tern/learner/open_module.h"
+#include "tern/kernels/open_module.h"
 
 namespace tern {
 

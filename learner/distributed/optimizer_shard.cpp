@@ -8,8 +8,8 @@
 #include <torch/types.h>
 
 #include "tern/learner/distributed/broadcast_state.h"
-#include "tern/learner/master_weights.h"
 #include "tern/learner/optim/fused_optimizer.h"
+#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

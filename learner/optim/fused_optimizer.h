@@ -14,7 +14,7 @@
 #include <torch/types.h>
 
 #include "tern/kernels/fused_optimizer.h"
-#include "tern/learner/amp_aware.h"
+#include "tern/learner/optim/amp_aware.h"
 #include "tern/learner/optim/decoupled_weight_decay.h"
 #include "tern/learner/optim/fused_param_state.h"
 
@@ -65,10 +65,10 @@ class FusedOptimizer : public torch::optim::Optimizer,
   /// seeing all gradients. Unset: every parameter again.
   void set_shard(std::optional<Shard> shard);
 
-  /// For a step that is recorded once and replayed (learner/step_graph.h): from
-  /// now on the kernels read the rates and the other numbers of their group
-  /// from memory on the device, as `write_rates` left them there. false: from
-  /// the groups again.
+  /// For a step that is recorded once and replayed
+  /// (learner/graph/step_graph.h): from now on the kernels read the rates and
+  /// the other numbers of their group from memory on the device, as
+  /// `write_rates` left them there. false: from the groups again.
   void rates_on_device(bool on);
   /// Brings what the groups hold now to the device; nobody waits for it.
   /// \return whether a step that was recorded before can take them: its tensors

@@ -7,10 +7,10 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include "tern/learner/checkpoint.h"
+#include "tern/learner/checkpoint/checkpoint.h"
+#include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/resume.h"
 #include "tern/tests/bench/measure.h"
 
 namespace {

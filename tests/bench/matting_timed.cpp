@@ -8,9 +8,9 @@
 
 #include "tern/data/memory.h"
 #include "tern/learner/autocast.h"
-#include "tern/learner/grad_scaler.h"
 #include "tern/learner/model.h"
 #include "tern/learner/optim/adam.h"
+#include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/bench/matting_step.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/models/matting_base.h"

@@ -12,8 +12,8 @@
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/master_weights.h"
 #include "tern/learner/optim/fused_param_state.h"
+#include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/launch.h"
 #include "tern/vision/models/resnet.h"
 

@@ -12,10 +12,10 @@
 
 #include "tern/learner/autocast.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/master_weights.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/optimizer_factory.h"
+#include "tern/learner/precision/master_weights.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

@@ -8,11 +8,11 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/mixed_precision.h"
-#include "tern/learner/clip_grad.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/master_weights.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/precision/clip_grad.h"
+#include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/tiny.h"

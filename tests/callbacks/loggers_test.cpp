@@ -15,7 +15,7 @@
 #include "tern/callbacks/lr_find.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/json_reader.h"
-#include "tern/learner/checkpoint.h"
+#include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"

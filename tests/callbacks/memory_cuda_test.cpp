@@ -7,7 +7,7 @@
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/peak_memory.h"
 #include "tern/data/memory.h"
-#include "tern/learner/memory_meter.h"
+#include "tern/learner/report/memory_meter.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tiny.h"

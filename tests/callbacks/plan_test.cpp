@@ -11,8 +11,8 @@
 
 #include "tern/callbacks/ema.h"
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/learner/checkpoint/snapshot.h"
 #include "tern/learner/recorder.h"
-#include "tern/learner/snapshot.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 

@@ -8,7 +8,7 @@
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/one_cycle.h"
 #include "tern/callbacks/save_checkpoint.h"
-#include "tern/learner/checkpoint.h"
+#include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/gpu_test.h"

@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/data/formats/file_io.h"
-#include "tern/learner/checkpoint.h"
+#include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"

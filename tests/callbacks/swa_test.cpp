@@ -8,7 +8,7 @@
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/param_scheduler.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/master_weights.h"
+#include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 

@@ -11,7 +11,7 @@
 #include "tern/callbacks/tensorboard_event.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/png_write.h"
-#include "tern/learner/checkpoint.h"
+#include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"

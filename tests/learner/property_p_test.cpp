@@ -16,10 +16,10 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/clip_grad.h"
-#include "tern/learner/grad_scaler.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/precision/clip_grad.h"
+#include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::property_p_test {

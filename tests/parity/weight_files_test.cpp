@@ -9,7 +9,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/learner/model.h"
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/tests/parity/resnet20.h"
 #include "tern/tests/parity/weight_net.h"
 #include "tern/tests/support/expect_error.h"

@@ -7,7 +7,7 @@
 #include "tern/data/formats/zip_archive.h"
 #include "tern/data/formats/zip_writer.h"
 #include "tern/learner/model.h"
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/tests/parity/weight_net.h"
 #include "tern/tests/support/state_dicts.h"
 

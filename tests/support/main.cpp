@@ -1,6 +1,6 @@
 // Several test files share a program. `program --file=learner/save,learner/fit`
-// runs the tests of tests/learner/save_test.cpp and fit_test.cpp alone; without
-// it, all run.
+// runs the tests of tests/learner/checkpoint/save_test.cpp and fit_test.cpp
+// alone; without it, all run.
 
 #include <cstdio>
 #include <sstream>

@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/distributed/gradient_reducer.h"
-#include "tern/learner/grad_scaler.h"
+#include "tern/learner/precision/grad_scaler.h"
 
 namespace tern::testing_support {
 

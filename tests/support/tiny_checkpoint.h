@@ -7,7 +7,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/checkpoint.h"
+#include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::testing_support {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/file_io.h"
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/tests/support/run_program.h"
 #include "tern/tests/support/state_dicts.h"
 #include "tern/tests/support/temp_folder.h"

@@ -9,7 +9,7 @@
 
 #include "tern/callbacks/one_cycle.h"
 #include "tern/learner/metrics/metrics.h"
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/vision/image_dataset.h"

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 #include <torch/utils.h>
 
-#include "tern/learner/model_card.h"
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/model_card.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/vision/matting/tensor_filters.h"
 #include "tern/vision/models/build_model.h"
 

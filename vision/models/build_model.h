@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tern/learner/architecture.h"
 #include "tern/learner/model.h"
+#include "tern/learner/weights/architecture.h"
 
 namespace tern {
 

@@ -6,7 +6,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
-#include "tern/learner/architecture.h"
+#include "tern/learner/weights/architecture.h"
 #include "tern/vision/models/coarse_matting.h"
 
 namespace tern {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/vision/models/coarse_matting.h"
 
 namespace tern {

@@ -5,7 +5,7 @@
 
 #include <torch/nn/modules/container/sequential.h>
 
-#include "tern/learner/architecture.h"
+#include "tern/learner/weights/architecture.h"
 
 namespace tern {
 

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "tern/learner/model.h"
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/weights.h"
 
 namespace tern {
 

@@ -11,10 +11,10 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
-#include "tern/learner/grad_scaler.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/learner/optim/torch_optim_fixture.h"
 #include "tern/tests/support/tolerance.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/state_dicts.h"
 #include "tern/tests/support/temp_folder.h"

@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/model.h"
-#include "tern/learner/weights.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/vision/models/dynamic_unet.h"

@@ -1,0 +1,144 @@
+// What Learner::save and load leave to weight files: the model in fp32, and the
+// optimizer's state beside it.
+
+#include "tern/learner/checkpoint/save.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/data/error_text.h"
+#include "tern/data/formats/atomic_file.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/random_id.h"
+#include "tern/learner/checkpoint/training_state.h"
+#include "tern/learner/load_plan.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/optim/named_state.h"
+#include "tern/learner/weights/model_weights.h"
+#include "tern/learner/weights/weights.h"
+
+namespace fs = std::filesystem;
+
+namespace tern {
+
+namespace {
+
+// Says in both files that they belong together: a program that is killed
+// between the two leaves a pair that does not.
+constexpr const char* kPairKey = "tern.saved_together";
+constexpr const char* kKindKey = "tern.optimizer";
+
+fs::path weights_file(const Learner& learn, const std::string& name) {
+  TORCH_CHECK_VALUE(
+      !name.empty(),
+      "[Learner] the name is empty; expected one such as \"best\".");
+  return learn.options().path / learn.options().model_dir /
+         (name + ".safetensors");
+}
+
+fs::path optimizer_file(fs::path file) {
+  return file.replace_extension(".optimizer.safetensors");
+}
+
+// The optimizer's state that was saved with the weights of `file`.
+StateDict read_optimizer(const fs::path& file, const std::string& kind) {
+  const fs::path path = optimizer_file(file);
+  const char* const cure =
+      "; load with {.with_optimizer = false} to begin with a new optimizer";
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw DataError(
+        path.string(),
+        std::string("the optimizer's state is missing") + cure);
+  }
+  auto of_weights = safetensors_metadata(file);
+  auto of_optimizer = safetensors_metadata(path);
+  if (of_weights[kPairKey] != of_optimizer[kPairKey]) {
+    throw DataError(
+        path.string(),
+        std::string("the optimizer's state is of another save than the "
+                    "weights; a program was stopped between the two") +
+            cure);
+  }
+  if (of_optimizer[kKindKey] != kind) {
+    throw DataError(
+        path.string(),
+        fmt::format(
+            "the state is of a {}, the Learner has a {}{}",
+            of_optimizer[kKindKey],
+            kind,
+            cure));
+  }
+  return load_weights(path);
+}
+
+// `act`'s complaint about tensors, with the file that they are of.
+template <class Act>
+auto naming(const fs::path& file, const Act& act) {
+  try {
+    return act();
+  } catch (const c10::ValueError& error) {
+    C10_THROW_ERROR(
+        ValueError,
+        fmt::format("{}: {}", file.string(), message_of(error)));
+  }
+}
+
+}  // namespace
+
+void Learner::save(const std::string& name) {
+  const fs::path file = weights_file(*this, name);
+  const WholeMasters whole(*this);
+  const StateDict optimizer = optimizer_state(*this);
+  // It had to give the others its part.
+  if (parts_->training_shard && !is_main_process()) return;
+  make_folders(file.parent_path());
+  const std::string pair = random_id();
+  const fs::path beside = optimizer_file(file);
+  AtomicFile of_weights(file), of_optimizer(beside);
+  // One after the other: from a GPU each is a copy.
+  SafetensorsImage(
+      optimizer,
+      {{kPairKey, pair}, {kKindKey, optim::class_name(this->optimizer())}},
+      beside)
+      .write(of_optimizer);
+  SafetensorsImage(state_dict(), {{kPairKey, pair}}, file).write(of_weights);
+  // A full disk leaves both old files.
+  of_weights.sync();
+  of_optimizer.sync();
+  of_optimizer.commit();
+  of_weights.commit();
+}
+
+void remove_saved(const Learner& learn, const std::string& name) {
+  const fs::path file = weights_file(learn, name);
+  std::error_code ignored;
+  fs::remove(file, ignored);
+  fs::remove(optimizer_file(file), ignored);
+}
+
+Learner& Learner::load(const std::string& name) {
+  return load(name, {});
+}
+
+Learner& Learner::load(
+    const std::string& name,
+    const LoadModelOptions& options) {
+  const fs::path file = weights_file(*this, name);
+  LoadPlan plan = naming(file, [&] {
+    return plan_load(load_targets(*this), load_weights(file), options.weights);
+  });
+  if (options.with_optimizer) {
+    const StateDict state =
+        read_optimizer(file, optim::class_name(this->optimizer()));
+    naming(optimizer_file(file), [&] { load_optimizer_state(*this, state); });
+  } else if (parts_->optimizer) {
+    parts_->optimizer->state().clear();
+  }
+  apply(plan, *this);
+  loop::state_was_replaced(*parts_);
+  return *this;
+}
+
+}  // namespace tern

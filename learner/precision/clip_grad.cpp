@@ -1,0 +1,80 @@
+#include "tern/learner/precision/clip_grad.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+namespace tern {
+
+torch::Tensor joint_norm(const Tensors& tensors) {
+  if (tensors.empty()) return torch::zeros({});
+  // A half's square overflows long before the half does: sum in float.
+  return at::linalg_vector_norm(
+      torch::stack(at::_foreach_norm(tensors, 2, torch::kFloat)));
+}
+
+torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm) {
+  // 1e-6 as PyTorch: a norm of 0 must not divide. And the bits of PyTorch:
+  // Python takes max_norm / tensor for a product with the reciprocal.
+  return ((norm + 1e-6).reciprocal() * max_norm).clamp_max(1.0);
+}
+
+namespace {
+
+Tensors gradients_of(const Tensors& parameters) {
+  Tensors gradients;
+  for (const torch::Tensor& parameter : parameters) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+Tensors parameters_of(torch::optim::Optimizer& optimizer) {
+  Tensors all;
+  for (const auto& group : optimizer.param_groups()) {
+    all.insert(all.end(), group.params().begin(), group.params().end());
+  }
+  return all;
+}
+
+}  // namespace
+
+torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
+  TORCH_CHECK_VALUE(
+      max_norm > 0,
+      fmt::format(
+          "[clip_grad_norm_] max_norm is {}; expected a number > 0.",
+          max_norm));
+  const torch::NoGradGuard no_grad;
+  const Tensors grads = gradients_of(parameters);
+  const torch::Tensor norm = joint_norm(grads);
+  if (!grads.empty()) {
+    torch::_foreach_mul_(grads, clip_coefficient(norm, max_norm));
+  }
+  return norm;
+}
+
+torch::Tensor clip_grad_norm_(
+    torch::optim::Optimizer& optimizer,
+    double max_norm) {
+  return clip_grad_norm_(parameters_of(optimizer), max_norm);
+}
+
+void clip_grad_value_(const Tensors& parameters, double max_value) {
+  TORCH_CHECK_VALUE(
+      max_value > 0,
+      fmt::format(
+          "[clip_grad_value_] max_value is {}; expected a number > 0.",
+          max_value));
+  const torch::NoGradGuard no_grad;
+  const Tensors grads = gradients_of(parameters);
+  if (grads.empty()) return;
+  at::_foreach_clamp_min_(grads, -max_value);
+  at::_foreach_clamp_max_(grads, max_value);
+}
+
+void clip_grad_value_(torch::optim::Optimizer& optimizer, double max_value) {
+  clip_grad_value_(parameters_of(optimizer), max_value);
+}
+
+}  // namespace tern

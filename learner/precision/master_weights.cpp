@@ -1,0 +1,133 @@
+#include "tern/learner/precision/master_weights.h"
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/optim/rebind.h"
+
+namespace tern {
+
+namespace {
+
+bool converts(const ModelTensor& item) {
+  return item.tensor.is_floating_point() && item.layer != LayerKind::batch_norm;
+}
+
+// A view of `flat` at `offset` with the strides of `like`, which is dense.
+torch::Tensor
+view_at(const torch::Tensor& flat, int64_t offset, const torch::Tensor& like) {
+  return flat.as_strided(like.sizes(), like.strides(), offset);
+}
+
+}  // namespace
+
+MasterWeights::MasterWeights(
+    const Model& model,
+    torch::ScalarType dtype,
+    bool flat)
+    : dtype_(dtype) {
+  const torch::NoGradGuard no_grad;
+  int64_t total = 0;
+  for (const ModelTensor& item : model.parameters()) {
+    if (!converts(item)) continue;
+    index_[item.tensor.unsafeGetTensorImpl()] = weights_.size();
+    weights_.push_back(item.tensor);
+    total += item.tensor.numel();
+  }
+  torch::Tensor block;
+  if (flat && !weights_.empty()) {
+    block = torch::empty(total, weights_[0].options().dtype(torch::kFloat));
+  }
+  int64_t offset = 0;
+  for (torch::Tensor& weight : weights_) {
+    // The old fp32 storage itself becomes the master: no bit is lost.
+    torch::Tensor master = weight.detach().to(torch::kFloat);
+    if (block.defined() && master.is_non_overlapping_and_dense()) {
+      torch::Tensor view = view_at(block, offset, master);
+      offset += master.numel();
+      view.copy_(master);
+      master = view;
+    }
+    masters_.push_back(master);
+    weight.mutable_grad().reset();
+    weight.set_data(master.to(dtype));
+  }
+  for (const ModelTensor& item : model.parameters()) {
+    if (!converts(item)) item.tensor.mutable_grad().reset();
+  }
+  for (ModelTensor& item : model.buffers()) {
+    if (!converts(item)) continue;
+    item.tensor.set_data(item.tensor.to(dtype));
+    buffers_.push_back(item.tensor);
+  }
+}
+
+torch::Tensor MasterWeights::of(const torch::Tensor& parameter) const {
+  const auto at = index_.find(parameter.unsafeGetTensorImpl());
+  return at == index_.end() ? parameter : masters_[at->second];
+}
+
+void MasterWeights::copy_gradients_to_masters() {
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    const torch::Tensor& grad = weights_[i].grad();
+    if (grad.defined()) {
+      masters_[i].mutable_grad() = grad.to(torch::kFloat);
+    } else {
+      masters_[i].mutable_grad().reset();
+    }
+  }
+}
+
+void MasterWeights::move_gradients_to_weights() {
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    const torch::Tensor grad = masters_[i].grad();
+    if (!grad.defined()) continue;
+    weights_[i].mutable_grad() = grad.to(dtype_);
+    masters_[i].mutable_grad().reset();
+  }
+}
+
+void MasterWeights::copy_masters_to_weights() {
+  const torch::NoGradGuard no_grad;
+  torch::_foreach_copy_(weights_, masters_);
+}
+
+void MasterWeights::zero_grad() {
+  for (torch::Tensor& master : masters_) master.mutable_grad().reset();
+}
+
+void MasterWeights::restore() {
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    weights_[i].mutable_grad().reset();
+    weights_[i].set_data(masters_[i]);
+  }
+  for (torch::Tensor& buffer : buffers_) {
+    buffer.set_data(buffer.to(torch::kFloat));
+  }
+}
+
+std::shared_ptr<MasterWeights> master_weights(const Learner& learn) {
+  return std::dynamic_pointer_cast<MasterWeights>(
+      learn.parts().stepped_weights);
+}
+
+void set_master_weights(
+    Learner& learn,
+    std::shared_ptr<MasterWeights> masters) {
+  torch::optim::Optimizer* const optimizer = learn.parts().optimizer.get();
+  const auto before = master_weights(learn);
+  if (optimizer && before) {
+    optim::rebind_parameters(*optimizer, before->masters(), before->weights());
+  }
+  if (optimizer && masters) {
+    optim::rebind_parameters(
+        *optimizer,
+        masters->weights(),
+        masters->masters());
+  }
+  learn.parts().stepped_weights = std::move(masters);
+}
+
+}  // namespace tern

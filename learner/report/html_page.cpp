@@ -1,0 +1,217 @@
+#include "tern/learner/report/html_page.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "tern/data/formats/atomic_file.h"
+#include "tern/learner/report/html_style.h"
+#include "tern/learner/report/html_text.h"
+#include "tern/learner/report/plot.h"
+
+namespace tern {
+
+namespace {
+
+// "12.5", "-3e-05", "00:42" and "5 %", also with a sign for a missing one.
+bool is_number(const std::string& text) {
+  return text.find_first_not_of("0123456789+-.,:e% ") == std::string::npos ||
+         text == "nan" || text == "inf" || text == "-inf" || text == "#na#";
+}
+
+std::string cell(const char* tag, const std::string& text, bool number) {
+  return fmt::format(
+      "<{0}{1}>{2}</{0}>",
+      tag,
+      number ? " class=\"number\"" : "",
+      html_escape(text));
+}
+
+}  // namespace
+
+std::string base64(std::span<const uint8_t> bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t count = std::min<size_t>(3, bytes.size() - i);
+    uint32_t group = 0;
+    for (size_t j = 0; j < 3; ++j) {
+      group = group << 8 | (j < count ? bytes[i + j] : 0);
+    }
+    for (size_t j = 0; j < 4; ++j) {
+      text += j <= count ? kDigits[group >> (18 - 6 * j) & 63] : '=';
+    }
+  }
+  return text;
+}
+
+HtmlPage::HtmlPage(std::string title) : title_(std::move(title)) {}
+
+void HtmlPage::heading(std::string_view text) {
+  raw(fmt::format(
+      "<h2 id=\"s{}\">{}</h2>\n",
+      headings_.size(),
+      html_escape(text)));
+  headings_.emplace_back(text);
+}
+
+void HtmlPage::subheading(std::string_view text) {
+  raw(fmt::format("<h3>{}</h3>\n", html_escape(text)));
+}
+
+void HtmlPage::paragraph(std::string_view text) {
+  raw(fmt::format("<p>{}</p>\n", html_escape(text)));
+}
+
+void HtmlPage::preformatted(std::string_view text) {
+  raw(fmt::format("<pre>{}</pre>\n", html_escape(text)));
+}
+
+void HtmlPage::code(std::string_view text) {
+  raw(fmt::format("<pre class=\"code\">{}</pre>\n", html_escape(text)));
+}
+
+void HtmlPage::table(
+    const std::vector<std::string>& header,
+    const std::vector<std::vector<std::string>>& rows) {
+  std::vector<bool> numbers(header.size(), !rows.empty());
+  for (const auto& row : rows) {
+    TORCH_CHECK_VALUE(
+        row.size() == header.size(),
+        fmt::format(
+            "[HtmlPage::table] a row has {} cells; expected {}, one for each "
+            "name in the header.",
+            row.size(),
+            header.size()));
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (!is_number(row[i])) numbers[i] = false;
+    }
+  }
+  std::string html = "<div class=\"scroll\"><table><thead><tr>";
+  for (size_t i = 0; i < header.size(); ++i) {
+    html += cell("th", header[i], numbers[i]);
+  }
+  html += "</tr></thead><tbody>\n";
+  for (const auto& row : rows) {
+    html += "<tr>";
+    for (size_t i = 0; i < row.size(); ++i) {
+      html += cell("td", row[i], numbers[i]);
+    }
+    html += "</tr>\n";
+  }
+  raw(html + "</tbody></table></div>\n");
+}
+
+void HtmlPage::properties(
+    const std::vector<std::pair<std::string, std::string>>& values) {
+  std::string html = "<dl>\n";
+  for (const auto& [name, value] : values) {
+    html += cell("dt", name, false) + cell("dd", value, false) + "\n";
+  }
+  raw(html + "</dl>\n");
+}
+
+void HtmlPage::matrix(
+    const std::vector<std::string>& row_names,
+    const std::vector<std::string>& column_names,
+    const std::vector<std::vector<double>>& values) {
+  double most = 0;
+  TORCH_CHECK_VALUE(
+      values.size() == row_names.size(),
+      fmt::format(
+          "[HtmlPage::matrix] there are {} rows and {} names; expected a name "
+          "for each.",
+          values.size(),
+          row_names.size()));
+  std::string html =
+      "<div class=\"scroll\"><table class=\"matrix\"><tr><th></th>";
+  for (const std::string& name : column_names) html += cell("th", name, false);
+  html += "</tr>\n";
+  for (const auto& row : values) {
+    TORCH_CHECK_VALUE(
+        row.size() == column_names.size(),
+        fmt::format(
+            "[HtmlPage::matrix] a row has {} values; expected {}.",
+            row.size(),
+            column_names.size()));
+    for (const double value : row) {
+      if (std::isfinite(value)) most = std::max(most, value);
+    }
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    html += "<tr>" + cell("th", row_names[i], false);
+    for (const double value : values[i]) {
+      const double share = std::isfinite(value) && most > 0 ? value / most : 0;
+      html += fmt::format(
+          "<td style=\"background:rgba(var(--shade),{:.2f})\">{:.4g}</td>",
+          0.75 * std::sqrt(std::max(0.0, share)),
+          value);
+    }
+    html += "</tr>\n";
+  }
+  raw(html + "</table></div>\n");
+}
+
+void HtmlPage::plot(const Plot& plot) {
+  plots({plot});
+}
+
+void HtmlPage::plots(const std::vector<Plot>& plots) {
+  std::string html = "<div class=\"plots\">\n";
+  for (const Plot& plot : plots) html += to_svg(plot, SvgUse::page);
+  raw(html + "</div>\n");
+}
+
+void HtmlPage::pictures(const std::vector<Picture>& pictures) {
+  std::string html = "<div class=\"pictures\">\n";
+  for (const Picture& picture : pictures) {
+    html += fmt::format(
+        "<figure><img alt=\"{0}\" src=\"data:image/png;base64,{1}\">"
+        "<figcaption>{0}</figcaption></figure>\n",
+        html_escape(picture.caption),
+        base64(picture.png));
+  }
+  raw(html + "</div>\n");
+}
+
+void HtmlPage::raw(std::string_view html) {
+  body_ += html;
+}
+
+std::string HtmlPage::to_string() const {
+  const std::string title = html_escape(title_);
+  std::string contents;
+  if (headings_.size() >= 3) {
+    contents = "<nav>";
+    for (size_t i = 0; i < headings_.size(); ++i) {
+      contents +=
+          fmt::format("<a href=\"#s{}\">{}</a>", i, html_escape(headings_[i]));
+    }
+    contents += "</nav>\n";
+  }
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src "
+      "'none'; style-src 'unsafe-inline'; img-src data:\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, "
+      "initial-scale=1\">\n"
+      "<link rel=\"icon\" href=\"data:,\">\n"
+      "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n"
+      "<h1>{0}</h1>\n{2}{3}</body>\n</html>\n",
+      title,
+      kHtmlStyle,
+      contents,
+      body_);
+}
+
+void HtmlPage::save(const std::filesystem::path& file) const {
+  AtomicFile out(file);
+  out.write(to_string());
+  out.commit(/*durable=*/false);
+}
+
+}  // namespace tern

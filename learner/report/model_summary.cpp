@@ -1,0 +1,254 @@
+#include "tern/learner/report/model_summary.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/learner/autocast.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/report/forward_taps.h"
+#include "tern/learner/report/op_observer.h"
+#include "tern/learner/scopes.h"
+
+namespace tern {
+
+namespace {
+
+// "torch::nn::Conv2dImpl" as "Conv2d".
+std::string kind_of(const torch::nn::Module& module) {
+  std::string name = module.name();
+  if (const size_t colon = name.rfind("::"); colon != std::string::npos) {
+    name.erase(0, colon + 2);
+  }
+  if (name.ends_with("Impl")) name.resize(name.size() - 4);
+  return name;
+}
+
+// The modules that count as layers, each without figures.
+std::vector<LayerSummary> layers_of(const Model& model) {
+  std::vector<LayerSummary> layers;
+  const auto module = model.module();
+  if (!module) return layers;
+  for (const auto& item : module->named_modules()) {
+    const torch::nn::Module& layer = *item.value();
+    if (layer.children().empty() || !layer.parameters(false).empty()) {
+      layers.push_back({item.key(), kind_of(layer), {}});
+    }
+  }
+  return layers;
+}
+
+class Summarizer {
+ public:
+  explicit Summarizer(Model& model) : model_(model) {
+    summary_.layers = layers_of(model);
+    for (size_t i = 0; i < summary_.layers.size(); ++i) {
+      index_[summary_.layers[i].name] = i;
+    }
+    for (const ModelTensor& p : model.parameters()) add_parameter(p);
+    for (const ModelTensor& b : model.buffers()) {
+      summary_.buffer_bytes += static_cast<int64_t>(b.tensor.nbytes());
+    }
+  }
+
+  ModelSummary run(const Tensors& inputs) {
+    const torch::NoGradGuard no_grad;
+    const bool was_training = model_.is_training();
+    model_.eval();
+    try {
+      forward(inputs);
+    } catch (...) {
+      model_.train(was_training);
+      throw;
+    }
+    model_.train(was_training);
+    for (const torch::Tensor& input : inputs) {
+      summary_.inputs.push_back(input.sizes().vec());
+    }
+    return std::move(summary_);
+  }
+
+ private:
+  void add_parameter(const ModelTensor& parameter) {
+    const size_t dot = parameter.name.rfind('.');
+    const std::string layer =
+        dot == std::string::npos ? "" : parameter.name.substr(0, dot);
+    const auto [at, is_new] = index_.try_emplace(layer, summary_.layers.size());
+    if (is_new) summary_.layers.push_back({layer, "", {}});
+    LayerSummary& summary = summary_.layers[at->second];
+    const int64_t count = parameter.tensor.numel();
+    const int64_t learns = parameter.tensor.requires_grad() ? count : 0;
+    summary.parameters += count;
+    summary.trainable += learns;
+    summary_.parameters += count;
+    summary_.trainable += learns;
+    summary_.parameter_bytes += static_cast<int64_t>(parameter.tensor.nbytes());
+    owners_[parameter.tensor.storage().unsafeGetStorageImpl()] = at->second;
+  }
+
+  void forward(const Tensors& inputs) {
+    find_shapes(inputs);
+    const OpObserver observer([this](const OpObserver::Op& op) { see(op); });
+    model_.forward(inputs);
+  }
+
+  // Layers without parameters show in a Sequential alone, and there only where
+  // all take and give one tensor.
+  void find_shapes(const Tensors& inputs) {
+    std::vector<std::string> names;
+    const ForwardTaps taps(
+        model_,
+        [&](size_t layer, const torch::Tensor& output) {
+          const auto at = index_.find(names[layer]);
+          if (at == index_.end()) return;
+          summary_.layers[at->second].output = output.sizes().vec();
+        });
+    names = taps.names();
+    try {
+      model_.forward(inputs);
+    } catch (const c10::Error&) {
+      // What is wrong with the model itself shows without taps too.
+    }
+  }
+
+  // Operations inside another one come before it.
+  void see(const OpObserver::Op& op) {
+    inner_multiply_adds_ += multiply_adds(op);
+    if (op.depth > 0) return;
+    const int64_t work = std::exchange(inner_multiply_adds_, 0);
+    summary_.multiply_adds += work;
+    add_outputs(op);
+    for (const torch::Tensor& input : op.inputs) {
+      if (!input.has_storage()) continue;
+      const auto at = owners_.find(input.storage().unsafeGetStorageImpl());
+      if (at == owners_.end()) continue;
+      LayerSummary& layer = summary_.layers[at->second];
+      layer.multiply_adds += work;
+      if (!op.outputs.empty()) layer.output = op.outputs[0].sizes().vec();
+      return;
+    }
+  }
+
+  // A view and what is written in place are in memory already.
+  void add_outputs(const OpObserver::Op& op) {
+    for (const torch::Tensor& output : op.outputs) {
+      const bool is_new = std::none_of(
+          op.inputs.begin(),
+          op.inputs.end(),
+          [&](const torch::Tensor& input) {
+            return input.is_alias_of(output);
+          });
+      if (is_new) {
+        summary_.activation_bytes += static_cast<int64_t>(output.nbytes());
+      }
+    }
+  }
+
+  Model& model_;
+  ModelSummary summary_;
+  std::unordered_map<std::string, size_t> index_;  // of layers, by name
+  std::unordered_map<const c10::StorageImpl*, size_t> owners_;
+  int64_t inner_multiply_adds_ = 0;
+};
+
+}  // namespace
+
+ModelSummary summarize(Model& model, const Tensors& inputs) {
+  // A model on several devices, on one: its work is seen in this thread.
+  Model plain = model.module() ? model.with_module(model.module()) : model;
+  return Summarizer(plain).run(inputs);
+}
+
+std::string with_commas(int64_t number) {
+  const std::string digits = std::to_string(number);
+  const size_t first = number < 0 ? 1 : 0;
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string ModelSummary::to_string() const {
+  size_t name_width = 5, kind_width = 4, output_width = 6;
+  const auto shape = [](const std::vector<int64_t>& sizes) {
+    return sizes.empty() ? "" : fmt::format("[{}]", fmt::join(sizes, ", "));
+  };
+  for (const LayerSummary& layer : layers) {
+    name_width = std::max(name_width, layer.name.size());
+    kind_width = std::max(kind_width, layer.kind.size());
+    output_width = std::max(output_width, shape(layer.output).size());
+  }
+  std::string text = fmt::format(
+      "{:<{}}  {:<{}}  {:<{}}  {:>12}  {:>14}\n",
+      "layer",
+      name_width,
+      "kind",
+      kind_width,
+      "output",
+      output_width,
+      "parameters",
+      "multiply-adds");
+  const auto figure = [](int64_t number) {
+    return number ? with_commas(number) : std::string();
+  };
+  for (const LayerSummary& layer : layers) {
+    std::string line = fmt::format(
+        "{:<{}}  {:<{}}  {:<{}}  {:>12}  {:>14}",
+        layer.name,
+        name_width,
+        layer.kind,
+        kind_width,
+        shape(layer.output),
+        output_width,
+        figure(layer.parameters),
+        figure(layer.multiply_adds));
+    if (layer.parameters > 0 && layer.trainable == 0) line += "  frozen";
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  std::vector<std::string> shapes;
+  for (const auto& sizes : inputs) shapes.push_back(shape(sizes));
+  text += fmt::format(
+      "{} parameters in {}, {} of them trained; buffers take {}\n"
+      "input {}: {} multiply-adds, {} of activations\n",
+      with_commas(parameters),
+      bytes_text(parameter_bytes),
+      with_commas(trainable),
+      bytes_text(buffer_bytes),
+      fmt::join(shapes, ", "),
+      with_commas(multiply_adds),
+      bytes_text(activation_bytes));
+  return text;
+}
+
+ModelSummary Learner::summary() {
+  auto batch = parts_->data.loader(Split::train).epoch(0).next();
+  TORCH_CHECK_VALUE(
+      batch,
+      "[Learner::summary] the train loader has no batch; expected at least one "
+      "to run the model on.");
+  EvalScope eval(*parts_);
+  loop::start_batch(*parts_, std::move(*batch));
+  loop::run(*parts_, Event::batch_begin);
+  ModelSummary summary;
+  {
+    std::optional<AutocastGuard> autocast;
+    if (parts_->state.autocast_dtype) {
+      autocast.emplace(parts_->data.device, parts_->state.autocast_dtype);
+    }
+    summary = summarize(parts_->model, parts_->state.batch_data.inputs);
+  }
+  eval.end();
+  loop::end_batch(*parts_);
+  return summary;
+}
+
+}  // namespace tern

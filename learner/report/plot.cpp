@@ -1,0 +1,226 @@
+#include "tern/learner/report/plot.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/report/plot_axis.h"
+#include "tern/learner/report/plot_drawing.h"
+
+namespace tern {
+
+namespace {
+
+constexpr double kLeft = 76, kRight = 24, kTop = 44, kBottom = 56;
+constexpr double kFont = 13, kTitleFont = 16;
+constexpr double kLegendRow = 20;
+// Columns of a line, in units, in which only the extremes are drawn.
+constexpr double kColumn = 0.5;
+
+// Okabe and Ito's palette, which people with any colour vision tell apart.
+constexpr std::array<uint32_t, kSeriesColors> kColors =
+    {0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7, 0xE69F00, 0x56B4E9};
+
+using Line = Drawing::Line;
+using Text = Drawing::Text;
+using Anchor = Drawing::Anchor;
+
+class Layout {
+ public:
+  explicit Layout(const Plot& plot)
+      : plot_(plot),
+        drawing_{plot.width, plot.height, {}, {}},
+        x_(plot.log_x),
+        y_(plot.log_y) {}
+
+  Drawing make() {
+    add_title_and_legend();
+    find_ranges();
+    add_axes();
+    for (size_t i = 0; i < plot_.curves.size(); ++i) add_curve(i);
+    return std::move(drawing_);
+  }
+
+ private:
+  bool can_show(const Curve& curve, size_t i) const {
+    return x_.can_show(curve.x[i]) && y_.can_show(curve.y[i]);
+  }
+
+  static size_t points(const Curve& curve) {
+    return std::min(curve.x.size(), curve.y.size());
+  }
+
+  double right() const { return plot_.width - kRight; }
+  double bottom() const { return plot_.height - kBottom; }
+  double px(double position) const {
+    return kLeft + position * (right() - kLeft);
+  }
+  double py(double position) const {
+    return bottom() - position * (bottom() - top_);
+  }
+
+  void add(Line line) { drawing_.lines.push_back(std::move(line)); }
+  void add(Text text) { drawing_.texts.push_back(std::move(text)); }
+
+  // The legend runs in rows under the title, where no curve can be.
+  void add_title_and_legend() {
+    add(Text{
+        plot_.title,
+        {(kLeft + right()) / 2, 26},
+        kTitleFont,
+        Anchor::middle});
+    double x = kLeft, y = kTop + 2;
+    bool is_empty = true;
+    for (size_t i = 0; i < plot_.curves.size(); ++i) {
+      const Curve& curve = plot_.curves[i];
+      if (curve.label.empty()) continue;
+      const double width = 30 + text_width(curve.label, kFont) + 18;
+      if (!is_empty && x + width - 18 > right()) {
+        x = kLeft;
+        y += kLegendRow;
+      }
+      Line key{{{x, y}, {x + 22, y}}, 3, Ink::series, i, curve.opacity};
+      if (is_dot(curve)) {
+        key.points = {{x + 11, y}};
+        key.width = 7;
+      }
+      add(std::move(key));
+      add(Text{curve.label, {x + 30, y + 4.5}, kFont});
+      x += width;
+      is_empty = false;
+    }
+    top_ = is_empty ? kTop : y + 18;
+  }
+
+  static bool is_dot(const Curve& curve) {
+    return curve.dots || points(curve) == 1;
+  }
+
+  void find_ranges() {
+    for (const Curve& curve : plot_.curves) {
+      for (size_t i = 0; i < points(curve); ++i) {
+        if (!can_show(curve, i)) continue;
+        x_.include(curve.x[i]);
+        y_.include(curve.y[i]);
+      }
+    }
+    x_.finish(plot_.width < 600 ? 5 : 8);
+    y_.finish(6);
+  }
+
+  void add_axes() {
+    for (const PlotAxis::Tick& tick : y_.ticks()) {
+      const double y = py(tick.position);
+      add(Line{{{kLeft, y}, {right(), y}}, 1, Ink::grid});
+      add(Text{tick.label, {kLeft - 8, y + 4.5}, kFont, Anchor::end});
+    }
+    for (const PlotAxis::Tick& tick : x_.ticks()) {
+      const double x = px(tick.position);
+      add(Line{{{x, bottom()}, {x, bottom() + 5}}, 1, Ink::axis});
+      add(Text{tick.label, {x, bottom() + 20}, kFont, Anchor::middle});
+    }
+    add(Line{{{kLeft, bottom()}, {right(), bottom()}}, 1, Ink::axis});
+    add(Text{
+        plot_.x_label,
+        {(kLeft + right()) / 2, plot_.height - 14},
+        kFont,
+        Anchor::middle});
+    add(Text{
+        plot_.y_label,
+        {18, (top_ + bottom()) / 2},
+        kFont,
+        Anchor::middle,
+        /*upwards=*/true});
+  }
+
+  void add_curve(size_t index) {
+    const Curve& curve = plot_.curves[index];
+    Stroke run;
+    const auto flush = [&] {
+      if (run.empty()) return;
+      const double width = run.size() == 1 ? 7 : 1.8;
+      add(Line{thinned(run), width, Ink::series, index, curve.opacity});
+      run.clear();
+    };
+    for (size_t i = 0; i < points(curve); ++i) {
+      if (curve.dots || !can_show(curve, i)) flush();
+      if (!can_show(curve, i)) continue;
+      run.push_back({px(x_.position(curve.x[i])), py(y_.position(curve.y[i]))});
+    }
+    flush();
+  }
+
+  // The first, lowest, highest and last point of each column of the picture.
+  static Stroke thinned(const Stroke& line) {
+    if (line.size() < 2000) return line;
+    Stroke result;
+    const auto column = [](const Point& p) {
+      return std::floor(p.x / kColumn);
+    };
+    for (size_t begin = 0, end = 0; begin < line.size(); begin = end) {
+      size_t low = begin, high = begin;
+      for (; end < line.size() && column(line[end]) == column(line[begin]);
+           ++end) {
+        if (line[end].y < line[low].y) low = end;
+        if (line[end].y > line[high].y) high = end;
+      }
+      std::array<size_t, 4> kept = {begin, low, high, end - 1};
+      std::sort(kept.begin(), kept.end());
+      for (size_t i = 0; i < kept.size(); ++i) {
+        if (i == 0 || kept[i] != kept[i - 1]) result.push_back(line[kept[i]]);
+      }
+    }
+    return result;
+  }
+
+  const Plot& plot_;
+  Drawing drawing_;
+  PlotAxis x_, y_;
+  double top_ = kTop;
+};
+
+}  // namespace
+
+uint32_t color_of(Ink ink, size_t series) {
+  switch (ink) {
+    case Ink::text:
+      return 0x333333;
+    case Ink::grid:
+      return 0xDDDDDD;
+    case Ink::axis:
+      return 0x999999;
+    case Ink::series:
+      break;
+  }
+  return kColors[series % kColors.size()];
+}
+
+Drawing draw(const Plot& plot) {
+  return Layout(plot).make();
+}
+
+void save_plot(const std::filesystem::path& file, const Plot& plot) {
+  const std::string ending = file.extension().string();
+  TORCH_CHECK_VALUE(
+      ending == ".svg" || ending == ".png",
+      fmt::format(
+          "[save_plot] the file is {}; expected a name that ends in .svg or "
+          ".png.",
+          file.string()));
+  if (ending == ".png") {
+    write_file(file, to_png(plot));
+  } else {
+    save_svg(file, plot);
+  }
+}
+
+void save_svg(const std::filesystem::path& file, const Plot& plot) {
+  write_file(file, to_svg(plot));
+}
+
+}  // namespace tern

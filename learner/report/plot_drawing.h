@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tern/learner/report/plot.h"
+#include "tern/learner/report/stroke_font.h"
+
+namespace tern {
+
+/// What a colour is for; `series` and above are those of the curves.
+enum class Ink { text, grid, axis, series };
+
+/// A plot as lines and words at their places, for SVG and PNG alike.
+struct Drawing {
+  struct Line {
+    Stroke points;  // a single one is a dot
+    double width = 1;
+    Ink ink = Ink::axis;
+    size_t series = 0;
+    double opacity = 1;
+  };
+  enum class Anchor { start, middle, end };
+  struct Text {
+    std::string text;
+    Point at;  // on the baseline
+    double size = 13;
+    Anchor anchor = Anchor::start;
+    bool upwards = false;  // turned by 90 degrees, to be read from the right
+  };
+
+  double width, height;
+  std::vector<Line> lines;
+  std::vector<Text> texts;
+};
+
+/// Lays the plot out.
+Drawing draw(const Plot& plot);
+
+/// The colour of an ink on white, as 0xRRGGBB.
+uint32_t color_of(Ink ink, size_t series);
+/// Curves have one of so many colours.
+constexpr size_t kSeriesColors = 6;
+
+}  // namespace tern

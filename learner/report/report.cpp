@@ -1,0 +1,201 @@
+#include "tern/learner/report/report.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/learner/learner.h"
+#include "tern/learner/recorder.h"
+#include "tern/learner/report/model_summary.h"
+#include "tern/learner/report/plot.h"
+#include "tern/learner/report/run_facts.h"
+#include "tern/learner/report/training_loop.h"
+
+namespace tern {
+
+namespace {
+
+// In a grid beside each other, smaller than a plot in a file of its own.
+constexpr double kPlotWidth = 520, kPlotHeight = 340;
+// Beyond it the table is not what one reads; the curves have them all.
+constexpr size_t kMaxRows = 200;
+
+std::string number(double value) {
+  return std::isnan(value) ? "#na#" : fmt::format("{:.6f}", value);
+}
+
+std::string clock(double seconds) {
+  const auto whole = static_cast<int64_t>(std::lround(seconds));
+  return fmt::format("{:02}:{:02}", whole / 60, whole % 60);
+}
+
+void add_epochs(HtmlPage& page, Learner& learner) {
+  const auto& epochs = learner.recorder().epochs();
+  page.heading("Epochs");
+  if (epochs.empty()) {
+    page.paragraph("No epoch is complete yet.");
+    return;
+  }
+  std::vector<std::string> header = {"epoch", "train_loss", "valid_loss"};
+  std::vector<std::string> names;
+  for (const EpochRecord& epoch : epochs) {
+    for (const MetricValue& metric : epoch.metrics) {
+      if (std::find(names.begin(), names.end(), metric.name) == names.end()) {
+        names.push_back(metric.name);
+      }
+    }
+  }
+  header.insert(header.end(), names.begin(), names.end());
+  header.emplace_back("time");
+  std::vector<std::vector<std::string>> rows;
+  const size_t first = epochs.size() - std::min(epochs.size(), kMaxRows);
+  for (size_t i = first; i < epochs.size(); ++i) {
+    const EpochRecord& epoch = epochs[i];
+    std::vector<std::string> row = {
+        std::to_string(epoch.epoch),
+        number(epoch.train_loss),
+        number(epoch.valid_loss)};
+    for (const std::string& name : names) {
+      const auto metric = std::find_if(
+          epoch.metrics.begin(),
+          epoch.metrics.end(),
+          [&](const MetricValue& value) { return value.name == name; });
+      row.push_back(
+          metric == epoch.metrics.end() ? "#na#" : number(metric->value));
+    }
+    row.push_back(clock(epoch.seconds));
+    rows.push_back(std::move(row));
+  }
+  page.table(header, rows);
+  if (first > 0) {
+    page.paragraph(
+        fmt::format("The last {} of {} epochs.", kMaxRows, epochs.size()));
+  }
+}
+
+bool has_number(const std::vector<double>& values) {
+  return std::any_of(values.begin(), values.end(), [](double value) {
+    return std::isfinite(value);
+  });
+}
+
+void add_curves(HtmlPage& page, Recorder& recorder) {
+  page.heading("Curves");
+  if (recorder.losses().empty()) {
+    page.paragraph("Nothing was trained yet.");
+    return;
+  }
+  std::vector<Plot> plots = {
+      recorder.loss_plot(),
+      recorder.learning_rate_plot()};
+  if (has_number(recorder.momentums())) {
+    plots.push_back(recorder.momentum_plot());
+  }
+  Plot metrics = recorder.metric_plot();
+  if (!metrics.curves.empty()) plots.push_back(std::move(metrics));
+  if (has_number(recorder.loss_scales())) {
+    plots.push_back(recorder.loss_scale_plot());
+  }
+  for (Plot& plot : plots) {
+    plot.width = kPlotWidth;
+    plot.height = kPlotHeight;
+  }
+  page.plots(plots);
+}
+
+void add_skipped_steps(HtmlPage& page, Recorder& recorder) {
+  if (!has_number(recorder.loss_scales())) return;
+  const auto& skips = recorder.skipped_steps();
+  page.heading("Skipped steps");
+  page.paragraph(fmt::format(
+      "{} of {} steps were skipped because a gradient overflowed{}.",
+      skips.size(),
+      recorder.losses().size(),
+      skips.empty() ? "; the loss scale was never too high" : ""));
+  if (skips.empty()) return;
+  std::vector<std::string> batches;  // counted as the curves count them
+  for (size_t i = 0; i < std::min<size_t>(skips.size(), 50); ++i) {
+    batches.push_back(std::to_string(skips[i] + 1));
+  }
+  page.paragraph(fmt::format(
+      "Batches {}{}.",
+      fmt::join(batches, ", "),
+      batches.size() < skips.size() ? ", ..." : ""));
+}
+
+const char* result_text(const TrainState& state) {
+  switch (state.result) {
+    case FitResult::completed:
+      return "completed";
+    case FitResult::interrupted:
+      return "interrupted; a checkpoint can go on";
+    case FitResult::failed:
+      break;
+  }
+  return "failed with an error";
+}
+
+void add_overview(HtmlPage& page, Learner& learner, bool is_running) {
+  const auto& epochs = learner.recorder().epochs();
+  double seconds = 0;
+  for (const EpochRecord& epoch : epochs) seconds += epoch.seconds;
+  const auto now =
+      std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  Facts facts = {
+      {"written", fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))},
+      {"epochs", std::to_string(epochs.size())},
+      {"batches", std::to_string(learner.recorder().losses().size())},
+      {"time in epochs", clock(seconds)}};
+  if (is_running) {
+    facts.emplace_back(
+        "now",
+        fmt::format(
+            "training, epoch {} of {}",
+            learner.state().epoch + 1,
+            learner.state().epochs));
+  } else if (!learner.recorder().losses().empty() || learner.state().failed) {
+    facts.emplace_back("last fit", result_text(learner.state()));
+  }
+  page.properties(facts);
+}
+
+}  // namespace
+
+HtmlPage make_report(Learner& learner, const ReportOptions& options) {
+  HtmlPage page(options.title);
+  Recorder& recorder = learner.recorder();
+  const bool is_running = learner.is_fitting() && !options.fit_has_ended;
+  add_overview(page, learner, is_running);
+  add_epochs(page, learner);
+  add_curves(page, recorder);
+  add_skipped_steps(page, recorder);
+  for (const ReportSection& section : options.sections) section(page);
+  page.heading("Configuration");
+  page.properties(configuration(learner));
+  page.heading("Training loop");
+  page.preformatted(
+      fmt::format("{}", fmt::join(training_loop(learner.callbacks()), "\n")));
+  if (options.layers && !learner.is_fitting()) {
+    page.heading("Layers");
+    page.preformatted(learner.summary().to_string());
+  }
+  page.heading("Environment");
+  page.properties(environment(learner.data().device));
+  return page;
+}
+
+void Learner::report(const std::filesystem::path& file) {
+  report(file, ReportOptions{});
+}
+
+void Learner::report(
+    const std::filesystem::path& file,
+    const ReportOptions& options) {
+  make_report(*this, options).save(file);
+}
+
+}  // namespace tern

@@ -1,0 +1,167 @@
+#include "tern/learner/report/run_facts.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sys/utsname.h>
+#include <thread>
+#include <typeinfo>
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <c10/util/Type.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/version.h>
+
+#include "tern/learner/loop.h"
+#include "tern/learner/optim/named_state.h"
+#include "tern/learner/report/model_summary.h"
+
+namespace tern {
+
+namespace {
+
+// What stands behind `key` and a colon in a file of the system.
+std::string line_of(const std::filesystem::path& file, const char* key) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (!line.starts_with(key) || colon == std::string::npos) continue;
+    const size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+std::string gpu_name() {
+  std::error_code none;
+  const std::filesystem::path gpus = "/proc/driver/nvidia/gpus";
+  for (const auto& gpu : std::filesystem::directory_iterator(gpus, none)) {
+    return line_of(gpu.path() / "information", "Model");
+  }
+  return "";
+}
+
+std::string describe(const DataLoader* loader) {
+  if (!loader) return "none";
+  const DataLoaderOptions& options = loader->options();
+  return fmt::format(
+      "{} samples, {} batches of {}, {} workers",
+      with_commas(loader->dataset().size()),
+      with_commas(loader->size()),
+      options.batch_size,
+      options.workers);
+}
+
+int64_t count_parameters(const Model& model, bool only_trained) {
+  int64_t count = 0;
+  for (const ModelTensor& p : model.parameters()) {
+    if (!only_trained || p.tensor.requires_grad()) count += p.tensor.numel();
+  }
+  return count;
+}
+
+std::string model_name(const Model& model) {
+  if (const auto module = model.module()) {
+    const torch::nn::Module& made = *module;
+    return c10::demangle(typeid(made).name());
+  }
+  return "TorchScript";
+}
+
+const char* yes_or_no(bool value) {
+  return value ? "yes" : "no";
+}
+
+}  // namespace
+
+std::string optimizer_text(Learner& learner) {
+  return learner.parts().optimizer ? optim::class_name(learner.optimizer())
+                                   : "made when the first fit begins";
+}
+
+Facts configuration(Learner& learner) {
+  const LearnerOptions& options = learner.options();
+  const DataBunch& data = learner.data();
+  std::vector<std::string> metrics, callbacks;
+  for (const Metric& metric : learner.options().metrics) {
+    metrics.push_back(metric.name());
+  }
+  for (const auto& callback : learner.callbacks()) {
+    callbacks.push_back(callback->name());
+  }
+  Facts facts = {
+      {"model", model_name(learner.model())},
+      {"parameters",
+       fmt::format(
+           "{}, {} trained, in {} layer groups",
+           with_commas(count_parameters(learner.model(), false)),
+           with_commas(count_parameters(learner.model(), true)),
+           learner.layer_groups())},
+      {"training data", describe(data.train.get())},
+      {"validation data", describe(data.valid.get())},
+      {"precision", loop::precision_text(learner.parts())},
+      {"device", data.device.str()},
+      {"optimizer", optimizer_text(learner)},
+      {"learning rate", fmt::format("{}", options.lr)},
+      {"weight decay",
+       fmt::format(
+           "{}, decoupled: {}, normalisation and biases too: {}",
+           options.weight_decay,
+           yes_or_no(options.true_weight_decay),
+           yes_or_no(options.bn_weight_decay))},
+      {"metrics", fmt::format("{}", fmt::join(metrics, ", "))},
+      {"callbacks", fmt::format("{}", fmt::join(callbacks, ", "))}};
+  if (learner.parts().optimizer) {
+    facts.emplace_back(
+        "rates now",
+        fmt::format("{:.4g}", fmt::join(learner.learning_rates(), ", ")));
+  }
+  if (data.train) {
+    facts.emplace_back(
+        "loader's seed",
+        std::to_string(data.train->options().seed));
+  }
+  if (!data.classes.empty()) {
+    const size_t shown = std::min<size_t>(data.classes.size(), 20);
+    facts.emplace_back(
+        "classes",
+        fmt::format(
+            "{}: {}{}",
+            data.classes.size(),
+            fmt::join(
+                data.classes.begin(),
+                data.classes.begin() + static_cast<int64_t>(shown),
+                ", "),
+            shown < data.classes.size() ? ", ..." : ""));
+  }
+  return facts;
+}
+
+Facts environment(torch::Device device) {
+  Facts facts = {
+      {"Tern", TERN_VERSION_TEXT},
+      {"LibTorch", TORCH_VERSION},
+      {"processor",
+       fmt::format(
+           "{}, {} threads, {}",
+           line_of("/proc/cpuinfo", "model name"),
+           std::thread::hardware_concurrency(),
+           at::get_cpu_capability())},
+      {"threads of operations", std::to_string(at::get_num_threads())}};
+  if (device.is_cuda()) facts.emplace_back("GPU", gpu_name());
+  utsname system{};
+  if (::uname(&system) == 0) {
+    facts.emplace_back(
+        "system",
+        fmt::format(
+            "{} {} {}",
+            system.sysname,
+            system.release,
+            system.machine));
+  }
+  facts.emplace_back("compiler", "GCC-compatible " __VERSION__);
+  return facts;
+}
+
+}  // namespace tern

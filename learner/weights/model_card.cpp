@@ -1,0 +1,172 @@
+#include "tern/learner/weights/model_card.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/json_fields.h"
+#include "tern/data/formats/json_reader.h"
+#include "tern/data/formats/printable.h"
+#include "tern/data/formats/safetensors.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/data/formats/utf8.h"
+
+namespace tern {
+
+namespace {
+
+constexpr const char* kCardVersion = "1";
+constexpr const char* kChecksum = "tern.card";
+
+constexpr std::array<std::pair<const char*, Activation>, 4> kActivations = {{
+    {"none", Activation::none},
+    {"softmax", Activation::softmax},
+    {"sigmoid", Activation::sigmoid},
+    {"exp", Activation::exp},
+}};
+
+const char* name_of(Activation activation) {
+  return std::find_if(
+             kActivations.begin(),
+             kActivations.end(),
+             [&](const auto& item) { return item.second == activation; })
+      ->first;
+}
+
+Activation parse_activation(const std::string& name, const std::string& path) {
+  for (const auto& [known, activation] : kActivations) {
+    if (name == known) return activation;
+  }
+  throw DataError(path, "has the unknown activation " + printable(name));
+}
+
+// Of all the metadata, but for the two checksums.
+std::string checksum(const std::map<std::string, std::string>& metadata) {
+  Sha256 hash;
+  const auto add = [&](const std::string& text) {
+    const std::string framed = std::to_string(text.size()) + ":" + text;
+    hash.update(
+        {reinterpret_cast<const uint8_t*>(framed.data()), framed.size()});
+  };
+  for (const auto& [key, text] : metadata) {
+    if (key == kChecksum || key == kSafetensorsChecksum) continue;
+    add(key);
+    add(text);
+  }
+  return hash.hex_digest();
+}
+
+void check_names(const std::vector<std::string>& classes) {
+  for (const std::string& name : classes) {
+    TORCH_CHECK_VALUE(
+        is_utf8(name),
+        fmt::format(
+            "[Learner::export_model] the class {} has a name that is not "
+            "UTF-8; rename it in DataBunch::classes.",
+            printable(name)));
+  }
+}
+
+std::string metrics_json(const std::vector<MetricValue>& metrics) {
+  std::string text;
+  for (const MetricValue& metric : metrics) {
+    text += (text.empty() ? "" : ", ") + json_quoted(metric.name) + ": " +
+            json_number(metric.value);
+  }
+  return "{" + text + "}";
+}
+
+std::vector<MetricValue> parse_metrics(
+    const std::string& text,
+    const std::string& path) {
+  JsonReader json(text, path);
+  std::vector<MetricValue> metrics;
+  std::string name;
+  json.begin_object();
+  while (json.next_key(name)) metrics.push_back({name, json.number()});
+  json.end();
+  return metrics;
+}
+
+std::vector<std::string> parse_names(
+    const std::string& text,
+    const std::string& path) {
+  JsonReader json(text, path);
+  std::vector<std::string> names;
+  json.begin_array();
+  while (json.next_element()) names.push_back(json.string());
+  json.end();
+  return names;
+}
+
+std::string names_json(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + json_quoted(name);
+  }
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+std::map<std::string, std::string> to_metadata(const ModelCard& card) {
+  check_names(card.classes);
+  std::map<std::string, std::string> metadata = {
+      {"format", "pt"},
+      {"tern.model", kCardVersion},
+      {"tern.architecture", card.architecture.name},
+      {"tern.options", card.architecture.options},
+      {"tern.classes", names_json(card.classes)},
+      {"tern.activation", name_of(card.activation)},
+      {"tern.metrics", metrics_json(card.metrics)}};
+  if (card.preprocessing) {
+    metadata["tern.preprocessing"] = to_json(*card.preprocessing);
+  }
+  metadata[kChecksum] = checksum(metadata);
+  return metadata;
+}
+
+ModelCard parse_model_card(
+    const std::map<std::string, std::string>& metadata,
+    const std::string& path) {
+  const auto text = [&](const std::string& key) -> const std::string& {
+    const auto at = metadata.find("tern." + key);
+    if (at == metadata.end()) {
+      throw DataError(
+          path,
+          fmt::format(
+              "is no exported model: its metadata has no tern.{}. Write one "
+              "with Learner::export_model",
+              key));
+    }
+    return at->second;
+  };
+  if (text("model") != kCardVersion) {
+    throw DataError(
+        path,
+        fmt::format(
+            "is an exported model of version {}, this program reads version "
+            "{}; use the version of Tern that wrote it",
+            printable(text("model")),
+            kCardVersion));
+  }
+  if (text("card") != checksum(metadata)) {
+    throw DataError(
+        path,
+        "has metadata that were changed or damaged: their checksum does not "
+        "fit. Fetch or export it again");
+  }
+  ModelCard card{
+      .architecture = {text("architecture"), text("options")},
+      .classes = parse_names(text("classes"), path),
+      .activation = parse_activation(text("activation"), path),
+      .metrics = parse_metrics(text("metrics"), path)};
+  if (metadata.count("tern.preprocessing") != 0) {
+    card.preprocessing = parse_image_preprocessing(text("preprocessing"), path);
+  }
+  return card;
+}
+
+}  // namespace tern

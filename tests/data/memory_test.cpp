@@ -1,0 +1,69 @@
+#include "tern/data/memory.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sys/resource.h>
+
+#include <gtest/gtest.h>
+
+namespace tern::host_memory_test {
+namespace {
+
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+// Takes and frees three blocks, as a step does with its activations.
+int64_t faults_of_ten_steps(size_t bytes) {
+  const int64_t before = page_faults();
+  for (int step = 0; step < 10; ++step) {
+    void* blocks[3];
+    for (void*& block : blocks) {
+      block = std::malloc(bytes);
+      std::memset(block, step, bytes);
+    }
+    for (void* block : blocks) std::free(block);
+  }
+  return page_faults() - before;
+}
+
+int64_t resident_pages() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident;
+}
+
+class KeepFreedMemory : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::getenv("MALLOC_TRIM_THRESHOLD_") ||
+        std::getenv("GLIBC_TUNABLES")) {
+      GTEST_SKIP() << "the environment sets what malloc keeps";
+    }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the sanitizer has an allocator of its own";
+#endif
+    keep_freed_memory();
+  }
+};
+
+TEST_F(KeepFreedMemory, StepsInSteadyStateTakeNoPagesFromTheSystem) {
+  for (const size_t megabytes : {2, 48}) {
+    faults_of_ten_steps(megabytes << 20);
+    // At least 15,000 pages are written.
+    EXPECT_LT(faults_of_ten_steps(megabytes << 20), 100) << megabytes;
+  }
+}
+
+TEST_F(KeepFreedMemory, GivesBackWhatNobodyUsesWhenAsked) {
+  faults_of_ten_steps(size_t{48} << 20);
+  const int64_t before = resident_pages();
+  give_back_freed_memory();
+  EXPECT_LT(resident_pages(), before - 3 * (40 << 20) / 4096);
+}
+
+}  // namespace
+}  // namespace tern::host_memory_test

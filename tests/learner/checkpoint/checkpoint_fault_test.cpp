@@ -1,0 +1,253 @@
+// Whatever system call of a save fails, and wherever the program is killed in
+// it: an older checkpoint is never harmed, and no failure goes without a word.
+// This file stands between the library and the C library's calls.
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdarg>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "tern/learner/checkpoint/checkpoint.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/weights/weights.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+#include "tern/tests/support/tiny_checkpoint.h"
+
+namespace {
+
+constexpr int kKill = -1;
+
+// Counts calls that change the disk while it is armed; from the `first`th on
+// (or at it alone) they fail with `error`, or kill the program.
+struct Fault {
+  std::atomic<bool> is_armed = false;
+  int calls = 0, first = 0, error = 0;
+  int renames = 0, writes_after_a_rename = 0;
+  bool once = true;
+  bool short_writes = false;
+
+  bool strikes() {
+    if (!is_armed) return false;
+    const int call = ++calls;
+    if (first == 0 || call < first || (once && call > first)) return false;
+    if (error == kKill) {
+      ::syscall(SYS_kill, ::syscall(SYS_getpid), SIGKILL);
+    }
+    errno = error;
+    return true;
+  }
+} g_fault;
+
+}  // namespace
+
+extern "C" {
+
+ssize_t write(int fd, const void* data, size_t size) {
+  if (g_fault.strikes()) return -1;
+  if (g_fault.is_armed && g_fault.renames > 0) ++g_fault.writes_after_a_rename;
+  if (g_fault.is_armed && g_fault.short_writes && size > 1) size = 1;
+  return ::syscall(SYS_write, fd, data, size);
+}
+
+int fsync(int) {
+  if (g_fault.strikes()) return -1;
+  return 0;  // nobody cuts the power in a test
+}
+
+int rename(const char* from, const char* to) noexcept {
+  if (g_fault.strikes()) return -1;
+  ++g_fault.renames;
+  return static_cast<int>(::syscall(SYS_rename, from, to));
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  if (g_fault.strikes()) return -1;
+  return static_cast<int>(::syscall(SYS_mkdir, path, mode));
+}
+
+int open(const char* path, int flags, ...) {
+  if (g_fault.strikes()) return -1;
+  va_list arguments;
+  va_start(arguments, flags);
+  const int mode = (flags & O_CREAT) ? va_arg(arguments, int) : 0;
+  va_end(arguments);
+  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+}
+
+}  // extern "C"
+
+namespace tern {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+namespace fs = std::filesystem;
+
+constexpr WriteCheckpointOptions kOptions{.keep = 2, .durable = true};
+
+Checkpoint read(const fs::path& folder) {
+  std::vector<std::string> problems;
+  return read_checkpoint(folder, problems);
+}
+
+// How many calls a save of step 2 over one of step 1 makes.
+int calls_of_a_save() {
+  const TempFolder folder;
+  write_checkpoint(folder.path(), tiny_checkpoint(1), kOptions);
+  g_fault.calls = g_fault.first = 0;
+  g_fault.is_armed = true;
+  write_checkpoint(folder.path(), tiny_checkpoint(2), kOptions);
+  g_fault.is_armed = false;
+  return g_fault.calls;
+}
+
+class CheckpointFault : public testing::TestWithParam<std::tuple<int, bool>> {};
+
+TEST_P(CheckpointFault, IsLoudAndHarmsNothingAtAnyCall) {
+  const auto [error, once] = GetParam();
+  const int calls = calls_of_a_save();
+  ASSERT_GT(calls, 20);
+  for (int first = 1; first <= calls; ++first) {
+    SCOPED_TRACE("at call " + std::to_string(first));
+    const TempFolder folder;
+    write_checkpoint(
+        folder.path(),
+        tiny_checkpoint(1),
+        {.keep = 2, .durable = false});
+    g_fault.calls = 0;
+    g_fault.first = first;
+    g_fault.error = error;
+    g_fault.once = once;
+    g_fault.is_armed = true;
+    bool was_loud = false;
+    try {
+      write_checkpoint(folder.path(), tiny_checkpoint(2), kOptions);
+    } catch (const IoError& fault) {
+      was_loud = true;
+      EXPECT_EQ(fault.error(), error);
+    }
+    g_fault.is_armed = false;
+    EXPECT_TRUE(was_loud);
+    // The new one may be whole already, when `latest` could not be written.
+    const Checkpoint left = read(folder.path());
+    expect_equal(left, tiny_checkpoint(left.step));
+    // Nothing of it is in the way of the next.
+    write_checkpoint(
+        folder.path(),
+        tiny_checkpoint(2),
+        {.keep = 2, .durable = false});
+    expect_equal(read(folder.path()), tiny_checkpoint(2));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Errors,
+    CheckpointFault,
+    testing::Combine(
+        testing::Values(ENOSPC, EIO, EROFS, EMFILE),
+        testing::Bool()),
+    [](const auto& info) {
+      return std::string(strerrorname_np(std::get<0>(info.param))) +
+             (std::get<1>(info.param) ? "_once" : "_for_ever");
+    });
+
+TEST(CheckpointKill, AtAnyCallLeavesTheOldOrTheNew) {
+  const int calls = calls_of_a_save();
+  for (int first = 1; first <= calls; ++first) {
+    SCOPED_TRACE("at call " + std::to_string(first));
+    const TempFolder folder;
+    write_checkpoint(
+        folder.path(),
+        tiny_checkpoint(1),
+        {.keep = 2, .durable = false});
+    const pid_t child = ::fork();
+    if (child == 0) {
+      g_fault.calls = 0;
+      g_fault.first = first;
+      g_fault.error = kKill;
+      g_fault.is_armed = true;
+      write_checkpoint(folder.path(), tiny_checkpoint(2), kOptions);
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    const Checkpoint left = read(folder.path());
+    EXPECT_TRUE(left.step == 1 || left.step == 2);
+    expect_equal(left, tiny_checkpoint(left.step));
+    remove_unfinished_checkpoints(folder.path());
+    write_checkpoint(
+        folder.path(),
+        tiny_checkpoint(3),
+        {.keep = 1, .durable = false});
+    EXPECT_EQ(list_checkpoints(folder.path()).size(), 1u);
+    for (const auto& entry : fs::directory_iterator(folder.path())) {
+      const std::string name = entry.path().filename().string();
+      EXPECT_TRUE(
+          name == "step_3" || name == "latest" ||
+          name.starts_with(".latest.tmp"))
+          << name;
+    }
+  }
+}
+
+TEST(LearnerSave, ThatFindsTheDiskFullLeavesTheSaveBefore) {
+  torch::set_num_threads(1);
+  const TempFolder folder;
+  Learner learn(point_data(), point_net(), quiet({.path = folder.path()}));
+  learn.fit(1);
+  learn.save("model");
+  const StateDict before =
+      load_weights(folder / "models" / "model.safetensors");
+  learn.fit(1);
+  g_fault.error = ENOSPC;
+  g_fault.once = false;
+  for (g_fault.first = 1;; ++g_fault.first) {
+    SCOPED_TRACE("at call " + std::to_string(g_fault.first));
+    g_fault.calls = g_fault.renames = g_fault.writes_after_a_rename = 0;
+    g_fault.is_armed = true;
+    bool was_loud = false;
+    try {
+      learn.save("model");
+    } catch (const IoError&) {
+      was_loud = true;
+    }
+    g_fault.is_armed = false;
+    if (!was_loud) break;
+    // Then both files are on the disk.
+    EXPECT_EQ(g_fault.writes_after_a_rename, 0);
+    if (g_fault.renames > 0) continue;
+    Learner other(point_data(), point_net(), quiet({.path = folder.path()}));
+    other.load("model");
+    expect_equal(other.state_dict(), before);
+    EXPECT_FALSE(other.optimizer().state().empty());
+  }
+  EXPECT_EQ(g_fault.renames, 2);
+  EXPECT_EQ(g_fault.writes_after_a_rename, 0);
+  g_fault.first = 0;
+}
+
+TEST(CheckpointWrite, GoesOnAfterShortWrites) {
+  const TempFolder folder;
+  g_fault.calls = g_fault.first = 0;
+  g_fault.short_writes = true;
+  g_fault.is_armed = true;
+  write_checkpoint(
+      folder.path(),
+      tiny_checkpoint(5),
+      {.keep = 2, .durable = false});
+  g_fault.is_armed = false;
+  g_fault.short_writes = false;
+  expect_equal(read(folder.path()), tiny_checkpoint(5));
+}
+
+}  // namespace
+}  // namespace tern

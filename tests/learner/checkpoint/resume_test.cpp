@@ -1,0 +1,459 @@
+// A training that is stopped at any step and resumed from its checkpoint ends
+// with the very bits of one that was never stopped.
+
+#include "tern/learner/checkpoint/resume.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/callbacks/early_stopping.h"
+#include "tern/callbacks/ema.h"
+#include "tern/callbacks/gradient_accumulation.h"
+#include "tern/callbacks/limit_batches.h"
+#include "tern/callbacks/lr_find.h"
+#include "tern/callbacks/mixup.h"
+#include "tern/callbacks/one_cycle.h"
+#include "tern/callbacks/reduce_lr_on_plateau.h"
+#include "tern/callbacks/save_checkpoint.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/checkpoint/checkpoint.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/optim/optimizer_factory.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/learner/precision/master_weights.h"
+#include "tern/learner/recorder.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+#include "tern/tests/support/tolerance.h"
+
+namespace tern::resume_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+namespace fs = std::filesystem;
+
+// With dropout, so that the generator of random numbers counts.
+torch::nn::Sequential dropout_net() {
+  torch::manual_seed(7);
+  return torch::nn::Sequential(
+      torch::nn::Linear(2, 16),
+      torch::nn::BatchNorm1d(16),
+      torch::nn::ReLU(),
+      torch::nn::Dropout(0.5),
+      torch::nn::Linear(16, 2));
+}
+
+// A program: how it makes its Learner, and what it does with it.
+struct Program {
+  std::string name;
+  std::function<void(Learner&)> set_up = [](Learner&) {};
+  std::function<void(Learner&)> train = [](Learner& l) { l.fit(3, 1e-2); };
+  OptimizerFactory optimizer = {};
+  int64_t workers = 0;
+};
+
+std::ostream& operator<<(std::ostream& out, const Program& program) {
+  return out << program.name;
+}
+
+std::unique_ptr<Learner> make_learner(const Program& program) {
+  auto learn = std::make_unique<Learner>(
+      point_data(
+          200,
+          50,
+          {.batch_size = 32, .seed = 3, .workers = program.workers}),
+      dropout_net(),
+      quiet(
+          {.optimizer = program.optimizer,
+           .metrics = {accuracy()},
+           .seed = 11}));
+  program.set_up(*learn);
+  return learn;
+}
+
+// Saves and throws once `iterations` batches have been trained on, as if the
+// program had been killed there.
+std::shared_ptr<Callback> die_after(int64_t iterations, fs::path folder) {
+  return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_batch_end =
+          [iterations, folder](Learner& l) {
+            if (l.state().training && l.state().iteration == iterations) {
+              write_checkpoint(
+                  folder,
+                  capture_checkpoint(l),
+                  {.durable = false});
+              throw std::runtime_error("killed");
+            }
+          },
+      .order = callback_order::kSaveCheckpoint});
+}
+
+void run_until(const Program& program, const fs::path& folder, int64_t step) {
+  const auto learn = make_learner(program);
+  if (has_checkpoint(folder)) learn->resume(folder);
+  learn->add(die_after(step, folder));
+  try {
+    program.train(*learn);
+  } catch (const std::runtime_error&) {
+  }
+}
+
+void expect_same_end(Learner& actual, Learner& expected) {
+  const Checkpoint a = capture_checkpoint(actual);
+  const Checkpoint e = capture_checkpoint(expected);
+  const auto same = [](const StateDict& x, const StateDict& y) {
+    ASSERT_EQ(x.keys(), y.keys());
+    for (const auto& entry : x) {
+      // Wall-clock times are not a part of the result.
+      if (entry.key().ends_with("/seconds")) continue;
+      EXPECT_TRUE(test::bit_equal(entry.value(), y[entry.key()]))
+          << entry.key();
+    }
+  };
+  same(a.model, e.model);
+  same(a.optimizer, e.optimizer);
+  same(a.training, e.training);
+}
+
+// The first and last step, the end of an epoch, and a step in the middle; all
+// of them in `./dev fault`.
+std::vector<int64_t> stops(int64_t steps) {
+  if (std::getenv("TERN_KILLS") == nullptr) return {1, 6, 8, steps};
+  std::vector<int64_t> all(steps);
+  std::iota(all.begin(), all.end(), 1);
+  return all;
+}
+
+class Resume : public testing::TestWithParam<Program> {};
+
+TEST_P(Resume, EndsWithTheBitsOfTheUninterruptedTraining) {
+  const auto whole = make_learner(GetParam());
+  GetParam().train(*whole);
+  const int64_t steps = whole->state().iteration;
+  for (const int64_t step : stops(steps)) {
+    SCOPED_TRACE("stopped after step " + std::to_string(step));
+    const TempFolder folder;
+    run_until(GetParam(), folder / "run", step);
+    const auto resumed = make_learner(GetParam());
+    resumed->resume(folder / "run");
+    GetParam().train(*resumed);
+    expect_same_end(*resumed, *whole);
+  }
+}
+
+TEST_P(Resume, MayBeRepeatedInAChain) {
+  const auto whole = make_learner(GetParam());
+  GetParam().train(*whole);
+  const TempFolder folder;
+  for (const int64_t step : {2, 3, 7, 12, 14}) {
+    run_until(GetParam(), folder / "run", step);
+  }
+  const auto resumed = make_learner(GetParam());
+  resumed->resume(folder / "run");
+  GetParam().train(*resumed);
+  expect_same_end(*resumed, *whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    Resume,
+    testing::Values(
+        Program{"fp32"},
+        Program{
+            "two_workers",
+            [](Learner&) {},
+            [](Learner& l) { l.fit(3); },
+            {},
+            2},
+        Program{"to_bf16", [](Learner& l) { l.to_bf16(); }},
+        Program{"to_fp16", [](Learner& l) { l.to_fp16(); }},
+        Program{"to_amp", [](Learner& l) { l.to_amp(); }},
+        Program{
+            "accumulation",
+            [](Learner& l) { l.add<GradientAccumulation>({.batches = 3}); }},
+        Program{
+            "bf16_accumulation",
+            [](Learner& l) {
+              l.to_bf16().add<GradientAccumulation>({.batches = 3});
+            }},
+        Program{
+            "one_cycle",
+            [](Learner&) {},
+            [](Learner& l) { l.fit_one_cycle(3, 1e-2); }},
+        Program{"ema", [](Learner& l) { l.add<Ema>(0.9); }},
+        Program{"bf16_ema", [](Learner& l) { l.to_bf16().add<Ema>(0.9); }},
+        Program{"mixup", [](Learner& l) { l.add<MixUp>(); }},
+        Program{
+            "plateau",
+            [](Learner& l) {
+              l.add<ReduceLROnPlateau>(
+                  {.min_delta = 10, .patience = 1, .factor = 2});
+            }},
+        Program{
+            "early_stopping",
+            [](Learner& l) { l.add<EarlyStopping>({.min_delta = 10}); }},
+        Program{
+            "two_fits",
+            [](Learner& l) { l.split({"4"}); },
+            [](Learner& l) {
+              l.freeze().fit(1, 1e-2);
+              l.unfreeze().fit(2, {1e-3, 1e-2});
+            }},
+        Program{
+            "fine_tune",
+            [](Learner& l) { l.split({"4"}); },
+            [](Learner& l) { l.fine_tune(2); }},
+        Program{
+            "torch_adam",
+            [](Learner&) {},
+            [](Learner& l) { l.fit(3, 1e-2); },
+            optimizer<torch::optim::Adam>(torch::optim::AdamOptions())},
+        Program{
+            "torch_rmsprop",
+            [](Learner&) {},
+            [](Learner& l) { l.fit(3, 1e-2); },
+            optimizer<torch::optim::RMSprop>(torch::optim::RMSpropOptions())},
+        Program{
+            "fused_sgd",
+            [](Learner& l) { l.to_bf16(); },
+            [](Learner& l) { l.fit(3, 1e-2); },
+            optimizer<optim::SGD>(
+                torch::optim::SGDOptions(0.1).momentum(0.9))}),
+    [](const auto& info) { return info.param.name; });
+
+// ---- What is refused, and what is forgiven ----
+
+class ResumeErrors : public testing::Test {
+ protected:
+  ResumeErrors() {
+    learn->add<SaveCheckpoint>({.folder = run, .durable = false});
+    learn->fit(2, 1e-2);
+  }
+
+  Program program{"fp32"};
+  TempFolder folder;
+  fs::path run = folder / "run";
+  std::unique_ptr<Learner> learn = make_learner(program);
+};
+
+TEST_F(ResumeErrors, DoesNothingMoreForAFinishedTraining) {
+  const auto again = make_learner(program);
+  const auto written = fs::last_write_time(run / "step_12" / "MANIFEST");
+  again->resume(run);
+  again->add<SaveCheckpoint>({.folder = run, .durable = false});
+  again->fit(2, 1e-2);
+  EXPECT_EQ(again->state().iteration, 12);
+  EXPECT_EQ(again->state().result, FitResult::completed);
+  EXPECT_EQ(fs::last_write_time(run / "step_12" / "MANIFEST"), written);
+  expect_same_end(*again, *learn);
+}
+
+TEST_F(ResumeErrors, FallsBackToAnOlderCheckpointWhenTheNewestIsDamaged) {
+  auto bytes = read_file(run / "step_12" / "model.safetensors");
+  bytes[bytes.size() / 2] ^= 1;
+  write_file(run / "step_12" / "model.safetensors", bytes);
+  auto sink = std::make_shared<MemorySink>();
+  Learner again(
+      point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
+      dropout_net(),
+      {.metrics = {accuracy()}, .seed = 11, .sink = sink});
+  again.resume(run).fit(2, 1e-2);
+  ASSERT_EQ(sink->warnings.size(), 1u);
+  EXPECT_NE(sink->warnings[0].find("step_12"), std::string::npos);
+  EXPECT_NE(sink->warnings[0].find("SHA-256"), std::string::npos);
+  expect_same_end(again, *learn);
+}
+
+TEST_F(ResumeErrors, NamesWhatDiffersAndLeavesTheLearnerAlone) {
+  Learner other(
+      point_data(100, 50, {.batch_size = 16, .seed = 3, .workers = 0}),
+      dropout_net(),
+      quiet({.seed = 12}));
+  const Tensors before = parameters_of(other);
+  expect_error<CheckpointError>(
+      [&] { other.resume(run); },
+      {"samples was 200, is 100", "batch size was 32, is 16", "allow_change"});
+  EXPECT_TRUE(all_equal(parameters_of(other), before));
+  other.resume(run, {.allow_change = true});
+  EXPECT_TRUE(all_equal(parameters_of(other), parameters_of(*learn)));
+}
+
+TEST_F(ResumeErrors, RefusesOtherDataOfTheSameSize) {
+  DataBunch data =
+      point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0});
+  data.train = std::make_shared<DataLoader>(
+      points(200, /*seed=*/9),
+      data.train->options());
+  Learner other(data, dropout_net(), quiet({.seed = 11}));
+  const Tensors before = parameters_of(other);
+  expect_error<CheckpointError>(
+      [&] { other.resume(run); },
+      {"fingerprint of the data was", "allow_change"});
+  EXPECT_TRUE(all_equal(parameters_of(other), before));
+}
+
+TEST_F(ResumeErrors, RefusesOtherRatesAndEpochsWhenFitBegins) {
+  const auto other = make_learner(program);
+  other->resume(run);
+  expect_error<CheckpointError>(
+      [&] { other->fit(5, 1e-3); },
+      {"epochs was 2, is 5", "learning rates was 0.01, is 0.001"});
+  EXPECT_FALSE(other->is_fitting());
+}
+
+TEST_F(ResumeErrors, RefusesAnotherModelAndKeepsIt) {
+  for (const int64_t width : {2, 16}) {
+    Learner other(
+        point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
+        torch::nn::Sequential(torch::nn::Linear(2, width)),
+        quiet());
+    const Tensors before = parameters_of(other);
+    expect_error<CheckpointError>(
+        [&] { other.resume(run); },
+        {"another model",
+         width == 2 ? "none of its tensors" : "2 loaded, 7 unexpected",
+         "Learner::load"});
+    EXPECT_TRUE(all_equal(parameters_of(other), before));
+  }
+}
+
+TEST_F(ResumeErrors, RefusesAnOptimizerOfAnotherKindAndKeepsIt) {
+  Program sgd{"sgd"};
+  sgd.optimizer = optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+  const auto other = make_learner(sgd);
+  const Tensors before = parameters_of(*other);
+  expect_error<CheckpointError>(
+      [&] { other->resume(run); },
+      {"optimizer was tern::optim::AdamW, is ", "torch::optim::SGD"});
+  EXPECT_TRUE(all_equal(parameters_of(*other), before));
+}
+
+TEST_F(ResumeErrors, SaysThatAFolderHoldsNoCheckpoint) {
+  const auto other = make_learner(program);
+  EXPECT_FALSE(has_checkpoint(folder / "none"));
+  expect_error<CheckpointError>(
+      [&] { other->resume(folder / "none"); },
+      {"none", "no checkpoint"});
+}
+
+TEST_F(ResumeErrors, IsNotUsedUpByLrFind) {
+  const auto again = make_learner(program);
+  again->resume(run);
+  again->lr_find();
+  again->fit(2, 1e-2);
+  EXPECT_EQ(again->state().iteration, 12);
+}
+
+TEST_F(ResumeErrors, GoesOnLongerWhenChangeIsAllowed) {
+  const auto again = make_learner(program);
+  again->resume(run, {.allow_change = true}).fit(3, 1e-2);
+  const auto whole = make_learner(program);
+  whole->fit(3, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(*again), parameters_of(*whole)));
+}
+
+TEST_F(ResumeErrors, GoesOnFromACheckpointBetweenTwoFits) {
+  learn->save_checkpoint(folder / "between");
+  learn->fit(1, 1e-3);
+  const auto again = make_learner(program);
+  again->resume(folder / "between");
+  again->fit(2, 1e-2);
+  again->fit(1, 1e-3);
+  expect_same_end(*again, *learn);
+}
+
+// The report and the plots of a program that is run once more are those of the
+// training.
+TEST_F(ResumeErrors, KnowsTheFitsThatWereComplete) {
+  learn->save_checkpoint(folder / "between");
+  const auto again = make_learner(program);
+  again->resume(folder / "between").fit(2, 1e-2);
+  EXPECT_EQ(again->state().iteration, 12);
+  EXPECT_EQ(again->recorder().losses(), learn->recorder().losses());
+  EXPECT_EQ(again->recorder().epochs().size(), 2u);
+}
+
+TEST_F(ResumeErrors, SavesItsPlaceBeforeItHasGoneOn) {
+  learn->save_checkpoint(folder / "between");
+  const auto read_by = [&](const fs::path& from, const fs::path& to, int fits) {
+    const auto reader = make_learner(program);
+    reader->resume(folder / from);
+    for (int i = 0; i < fits; ++i) reader->fit(2, 1e-2);
+    reader->save_checkpoint(folder / to);
+  };
+  read_by("between", "before_the_fit", 0);
+  read_by("before_the_fit", "after_the_fit", 1);
+  learn->fit(1, 1e-3);
+  const auto again = make_learner(program);
+  again->resume(folder / "after_the_fit").fit(2, 1e-2).fit(1, 1e-3);
+  EXPECT_EQ(again->recorder().losses().size(), 18u);
+  expect_same_end(*again, *learn);
+}
+
+TEST_F(ResumeErrors, RefusesToSkipAFitOfAnotherLength) {
+  learn->lr_find();
+  const auto fails = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_batch_begin = [](Learner&) { throw std::runtime_error("fault"); }});
+  EXPECT_THROW(learn->fit(3, 1e-2, {fails}), std::runtime_error);
+  learn->save_checkpoint(folder / "between");
+  const auto again = make_learner(program);
+  again->resume(folder / "between");
+  expect_error<CheckpointError>(
+      [&] { again->fit(5, 1e-2); },
+      {"epochs was 2, is 5", "allow_change"});
+  EXPECT_EQ(again->fit(2, 1e-2).state().iteration, 12);
+}
+
+TEST(Resume, GoesOnWithLimitedBatchesAndFindsFoldersInThePathOfTheLearner) {
+  const TempFolder root;
+  const auto make = [&](int64_t batches) {
+    auto learn = std::make_unique<Learner>(
+        point_data(),
+        point_net(),
+        quiet({.path = root.path() / "out"}));
+    learn->add<LimitBatches>({.train = batches});
+    return learn;
+  };
+  const auto expected = make(4);
+  expected->fit(2);
+  const auto killed = make(4);
+  killed->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+    if (!l.state().training || l.state().iteration != 3) return;
+    l.save_checkpoint("run");
+    throw std::runtime_error("killed");
+  }});
+  EXPECT_THROW(killed->fit(2), std::runtime_error);
+  EXPECT_TRUE(killed->has_checkpoint("run"));
+  EXPECT_TRUE(has_checkpoint(root.path() / "out" / "run"));
+  const auto resumed = make(4);
+  resumed->resume("run").fit(2);
+  expect_same_end(*resumed, *expected);
+  const auto other = make(5);
+  other->resume("run");
+  expect_error<CheckpointError>(
+      [&] { other->fit(2); },
+      {"batches in an epoch was 4, is 5"});
+}
+
+}  // namespace
+}  // namespace tern::resume_test

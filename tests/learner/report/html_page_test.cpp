@@ -1,0 +1,112 @@
+#include "tern/learner/report/html_page.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/learner/report/html_text.h"
+#include "tern/learner/report/plot.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+
+namespace tern::html_page_test {
+namespace {
+
+TEST(HtmlText, EscapesWhatHasAMeaning) {
+  EXPECT_EQ(
+      html_escape("<a href=\"x\" id='y'>&amp;"),
+      "&lt;a href=&quot;x&quot; id=&#39;y&#39;&gt;&amp;amp;");
+  EXPECT_EQ(html_escape("ä € 日 😀\n\t"), "ä € 日 😀\n\t");
+}
+
+TEST(HtmlText, ReplacesWhatNoPageMayHold) {
+  EXPECT_EQ(html_escape(std::string("a\0\x1b\x7f", 4)), "a\ufffd\ufffd\ufffd");
+  EXPECT_EQ(html_escape("\xff\xc3("), "\ufffd\ufffd(");
+}
+
+TEST(HtmlPage, EscapesAllTextThatItIsGiven) {
+  const std::string evil = "<script>alert('1')</script>";
+  HtmlPage page(evil);
+  page.heading(evil);
+  page.subheading(evil);
+  page.paragraph(evil);
+  page.preformatted(evil);
+  page.code(evil);
+  page.table({evil}, {{evil}});
+  page.properties({{evil, evil}});
+  page.matrix({evil}, {evil}, {{1}});
+  page.plot({evil, evil, evil, {{evil, {0, 1}, {0, 1}}}});
+  page.pictures({{{1, 2, 3}, evil}});
+  page.heading("b");
+  page.heading("c");  // three: a list of contents
+  const std::string html = page.to_string();
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  EXPECT_EQ(html.find("alert('"), std::string::npos);
+  EXPECT_NE(html.find("<nav>"), std::string::npos);
+}
+
+TEST(HtmlPage, LoadsNothingFromOutside) {
+  HtmlPage page("a");
+  page.plot({});
+  const std::string html = page.to_string();
+  EXPECT_NE(html.find("default-src 'none'"), std::string::npos);
+  size_t links = 0;
+  for (size_t at = 0; (at = html.find("://", at)) != std::string::npos; ++at) {
+    ++links;
+  }
+  EXPECT_EQ(links, 1u);  // the name of the language SVG
+}
+
+TEST(HtmlPage, SetsColumnsOfNumbersToTheRight) {
+  HtmlPage page("a");
+  page.table({"name", "loss"}, {{"x", "0.5"}, {"y", "nan"}});
+  const std::string html = page.to_string();
+  EXPECT_NE(html.find("<td class=\"number\">nan</td>"), std::string::npos);
+  EXPECT_NE(html.find("<td>x</td>"), std::string::npos);
+}
+
+TEST(HtmlPage, ChecksTheShapeOfTables) {
+  HtmlPage page("a");
+  expect_error<c10::ValueError>(
+      [&] {
+        page.table({"a", "b"}, {{"1"}});
+      },
+      {"1 cells", "expected 2"});
+  expect_error<c10::ValueError>(
+      [&] {
+        page.matrix({"a"}, {"a", "b"}, {{1}});
+      },
+      {"1 values", "expected 2"});
+}
+
+TEST(HtmlPage, DrawsAMatrixWithWhateverIsInIt) {
+  HtmlPage page("a");
+  page.matrix({"a", "b"}, {"a", "b"}, {{NAN, INFINITY}, {0, -1}});
+  page.matrix({}, {}, {});
+  EXPECT_EQ(page.to_string().find("rgba(var(--shade),nan"), std::string::npos);
+}
+
+TEST(HtmlPage, IsWrittenWholeOrNotAtAll) {
+  const TempFolder temp;
+  HtmlPage("a").save(temp / "a.html");
+  EXPECT_EQ(temp.entries(), 1);
+  expect_error<IoError>(
+      [&] { HtmlPage("a").save(temp / "no" / "a.html"); },
+      {"No such file"});
+}
+
+TEST(Base64, IsThatOfTheStandard) {
+  const auto encoded = [](std::string_view text) {
+    return base64({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  };
+  EXPECT_EQ(encoded(""), "");
+  EXPECT_EQ(encoded("f"), "Zg==");
+  EXPECT_EQ(encoded("fo"), "Zm8=");
+  EXPECT_EQ(encoded("foo"), "Zm9v");
+  EXPECT_EQ(encoded("foobar"), "Zm9vYmFy");
+}
+
+}  // namespace
+}  // namespace tern::html_page_test

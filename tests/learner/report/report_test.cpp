@@ -1,0 +1,232 @@
+#include "tern/learner/report/report.h"
+
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <sys/resource.h>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/html_report.h"
+#include "tern/callbacks/mixed_precision.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/recorder.h"
+#include "tern/learner/report/plot.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::report_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+std::string text_of(const std::filesystem::path& file) {
+  const auto bytes = read_file(file);
+  return {bytes.begin(), bytes.end()};
+}
+
+void expect_words(
+    const std::string& html,
+    std::initializer_list<const char*> words) {
+  for (const char* word : words) {
+    EXPECT_NE(html.find(word), std::string::npos) << word;
+  }
+}
+
+// A run with all that a report can show.
+void train_and_report(const std::filesystem::path& file) {
+  DataBunch data = point_data();
+  data.classes = {"<below>", "above & beyond"};
+  Learner learn(data, point_net(), quiet({.metrics = {accuracy()}}));
+  learn.to_fp16({.init_scale = 4096, .max_noskip = 6, .force_fp16 = true});
+  learn.add(overflow_at({1, 3, 20}));
+  learn.fit_one_cycle(6, 0.1);
+  const ReportSection section = [&](HtmlPage& page) {
+    page.heading("Confusion matrix");
+    page.matrix(data.classes, data.classes, {{45, 3}, {5, 47}});
+    Plot picture;
+    picture.title = "a picture";
+    page.pictures({{to_png(picture, 0.5), "predicted <below>"}});
+  };
+  learn.report(file, {.title = "Points & more", .sections = {section}});
+}
+
+TEST(Report, ShowsResultsCurvesConfigurationAndEnvironment) {
+  const TempFolder temp;
+  train_and_report(temp / "report.html");
+  const std::string html = text_of(temp / "report.html");
+  expect_words(
+      html,
+      {"Points &amp; more",
+       "train_loss",
+       "accuracy",
+       "Learning rate",
+       "Loss scale",
+       "3 of 48 steps were skipped",
+       "Batches 2, 4, 21.",
+       "Confusion matrix",
+       "data:image/png;base64,",
+       "fp16 model, fp32 masters",
+       "tern::optim::AdamW",
+       "&lt;below&gt;, above &amp; beyond",
+       "BatchNorm1d",
+       "LibTorch"});
+  EXPECT_EQ(html.find("<below>"), std::string::npos);
+  EXPECT_LT(html.size(), 2'000'000u);
+  // For the browser that tests/learner/report/check_report.py starts.
+  if (const char* folder = std::getenv("TERN_REPORT_FOLDER")) {
+    std::filesystem::create_directories(folder);
+    std::filesystem::copy_file(
+        temp / "report.html",
+        std::filesystem::path(folder) / "report.html",
+        std::filesystem::copy_options::overwrite_existing);
+  }
+}
+
+TEST(Report, ShowsWhatThereIsBeforeTrainingAndWithoutValidation) {
+  Learner learn(point_data(64, 0), point_net(), quiet());
+  std::string html = make_report(learn).to_string();
+  expect_words(html, {"No epoch is complete yet", "Nothing was trained yet"});
+  learn.fit(1);
+  html = make_report(learn).to_string();
+  expect_words(html, {"#na#", "none"});
+}
+
+TEST(Report, DrawsADivergedTraining) {
+  Learner learn(
+      point_data(),
+      point_net(),
+      quiet({.loss = Loss([](torch::Tensor pred, torch::Tensor) {
+               return pred.sum() * NAN;
+             })}));
+  learn.fit(2);
+  const std::string html = make_report(learn).to_string();
+  EXPECT_EQ(html.find("nan L"), std::string::npos);
+  EXPECT_EQ(html.find("Mnan"), std::string::npos);
+}
+
+TEST(Report, StaysSmallHoweverLongTheTraining) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.fit(1);
+  StateDict state = learn.recorder().state_dict();
+  const torch::Tensor many = torch::rand({300'000}, torch::kDouble);
+  for (const char* name :
+       {"losses", "smooth_losses", "lrs", "momentums", "loss_scales"}) {
+    state[name] = many;
+  }
+  const torch::Tensor epochs = torch::arange(3000, torch::kDouble);
+  for (const char* name :
+       {"epochs", "train_loss", "valid_loss", "seconds", "epoch_ends"}) {
+    state[name] = epochs;
+  }
+  learn.recorder().load_state_dict(state);
+  const std::string html = make_report(learn).to_string();
+  EXPECT_LT(html.size(), 2'000'000u);
+  expect_words(html, {"The last 200 of 3000 epochs"});
+}
+
+TEST(HtmlReport, IsUpToDateAfterEachEpochAndFit) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
+  std::string during;
+  learn.add<HtmlReport>({.file = "out/run.html"})
+      .add<LambdaCallback>(
+          {.on_epoch_end =
+               [&](Learner& l) {
+                 if (l.state().epoch == 1) {
+                   during = text_of(temp / "out" / "run.html");
+                 }
+               },
+           .order = callback_order::kLast});
+  learn.fit(2);
+  expect_words(during, {"training, epoch 2 of 2"});
+  expect_words(text_of(temp / "out" / "run.html"), {"completed"});
+  learn.fit(1);
+  expect_words(text_of(temp / "out" / "run.html"), {"<dd>3</dd>"});
+}
+
+TEST(HtmlReport, SaysThatAFitFailed) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
+  learn.add<HtmlReport>().add<LambdaCallback>(
+      {.on_step = [](Learner&) { throw std::runtime_error("stop"); }});
+  EXPECT_THROW(learn.fit(1), std::runtime_error);
+  expect_words(text_of(temp / "report.html"), {"failed with an error"});
+}
+
+TEST(HtmlReport, TellsOfADiskOnceAndTrainingGoesOn) {
+  const TempFolder temp;
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
+  learn.add<HtmlReport>({.file = "out/run.html"})
+      .add<LambdaCallback>({.on_epoch_begin = [&](Learner&) {
+        std::filesystem::remove_all(temp / "out");
+        write_file(temp / "out", "in the way");
+      }});
+  learn.fit(3);
+  ASSERT_EQ(sink->warnings.size(), 1u);
+  EXPECT_NE(sink->warnings[0].find("Training goes on"), std::string::npos);
+  EXPECT_EQ(learn.recorder().epochs().size(), 3u);
+  EXPECT_THROW(learn.fit(1), IoError);  // known before it begins
+}
+
+TEST(HtmlReport, RefusesAFolderThatCannotBeWrittenInOneSentence) {
+  const TempFolder temp;
+  write_file(temp / "out", "in the way");
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
+  learn.add<HtmlReport>({.file = "out/run.html"});
+  expect_error<IoError>([&] { learn.fit(1); }, {(temp / "out").string()});
+  EXPECT_TRUE(sink->warnings.empty());
+  EXPECT_TRUE(learn.recorder().losses().empty());
+}
+
+TEST(HtmlReport, LetsAFitStartOnADiskThatIsFull) {
+  const TempFolder temp;
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 100;
+  learn.add<HtmlReport>().add<LambdaCallback>(
+      {.on_epoch_begin = [&](Learner& l) {
+        if (l.state().epoch == 2) ::setrlimit(RLIMIT_FSIZE, &before);
+      }});
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  learn.fit(3);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ASSERT_EQ(sink->warnings.size(), 1u);
+  EXPECT_NE(sink->warnings[0].find("Training goes on"), std::string::npos);
+  expect_words(text_of(temp / "report.html"), {"completed"});
+}
+
+TEST(HtmlReport, LeavesTheWordToTheErrorThatEndedTheFit) {
+  const TempFolder temp;
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.path = temp.path(), .sink = sink});
+  learn.add<HtmlReport>({.file = "out/run.html"})
+      .add<LambdaCallback>({.on_step = [&](Learner&) {
+        std::filesystem::remove_all(temp / "out");
+        write_file(temp / "out", "in the way");
+        throw std::runtime_error("stop");
+      }});
+  EXPECT_THROW(learn.fit(1), std::runtime_error);
+  EXPECT_TRUE(sink->warnings.empty());
+}
+
+TEST(HtmlReport, WritesNothingInATrial) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
+  learn.add<HtmlReport>().dry_run();
+  EXPECT_EQ(temp.entries(), 0);
+}
+
+}  // namespace
+}  // namespace tern::report_test

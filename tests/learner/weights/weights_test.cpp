@@ -1,0 +1,328 @@
+#include "tern/learner/weights/weights.h"
+
+#include <chrono>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/state_dicts.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/test_data.h"
+
+namespace tern::weights_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::layout_state;
+using test::same_state;
+using test::types_state;
+using test::without;
+
+StateDict small_state() {
+  StateDict state;
+  state.insert("a", torch::arange(6.f).reshape({2, 3}));
+  state.insert("flags", torch::tensor({1, 0, 1}).to(torch::kBool));
+  return state;
+}
+
+TEST(Weights, SafetensorsGiveBackWhatWasSaved) {
+  const TempFolder temp;
+  const StateDict state = without(types_state(), {"complex128"});
+  const std::map<std::string, std::string> metadata = {
+      {"format", "pt"},
+      {"note", "a \"b\"\n"}};
+  save_safetensors(temp / "a.safetensors", state, metadata);
+  for (const bool memory_map : {false, true}) {
+    EXPECT_TRUE(same_state(
+        load_weights(temp / "a.safetensors", {.memory_map = memory_map}),
+        state));
+  }
+  EXPECT_EQ(safetensors_metadata(temp / "a.safetensors"), metadata);
+  EXPECT_EQ(temp.entries(), 1);  // no file was left beside it
+}
+
+TEST(Weights, PthGivesBackWhatWasSaved) {
+  const TempFolder temp;
+  save_pth(temp / "a.pth", types_state());
+  EXPECT_TRUE(same_state(load_weights(temp / "a.pth"), types_state()));
+  EXPECT_EQ(temp.entries(), 1);
+}
+
+TEST(Weights, AnEmptyStateDictSurvivesToo) {
+  const TempFolder temp;
+  save_safetensors(temp / "a.safetensors", StateDict());
+  EXPECT_TRUE(load_weights(temp / "a.safetensors").is_empty());
+}
+
+TEST(Weights, ViewsAreSavedByWhatTheyShow) {
+  const TempFolder temp;
+  const StateDict state = layout_state();
+  save_safetensors(temp / "a.safetensors", state);
+  save_pth(temp / "a.pth", state);
+  EXPECT_TRUE(same_state(load_weights(temp / "a.safetensors"), state));
+  const StateDict loaded = load_weights(temp / "a.pth");
+  EXPECT_TRUE(same_state(loaded, state));
+  EXPECT_EQ(loaded["same"].data_ptr(), loaded["base"].data_ptr());
+  EXPECT_EQ(loaded["transposed"].strides(), state["transposed"].strides());
+  EXPECT_EQ(
+      loaded["channels_last"].strides(),
+      state["channels_last"].strides());
+  // A small view does not drag a large tensor along.
+  StateDict row;
+  row.insert("row", torch::zeros({1000, 1000})[0]);
+  save_pth(temp / "row.pth", row);
+  EXPECT_LT(fs::file_size(temp / "row.pth"), 6000u);
+}
+
+TEST(Weights, ExpandedAndPlainViewsOfOnePlaceStayApart) {
+  const TempFolder temp;
+  const torch::Tensor base = torch::arange(4.f);
+  StateDict state;
+  state.insert("plain", base);
+  state.insert("expanded", base.slice(0, 0, 1).expand({4}));
+  const torch::Tensor z = torch::complex(base, base);
+  state.insert("z", z);
+  state.insert("conj", z.conj());
+  save_pth(temp / "a.pth", state);
+  const StateDict loaded = load_weights(temp / "a.pth");
+  for (const auto& item : state) {
+    EXPECT_TRUE(torch::equal(loaded[item.key()], item.value().resolve_conj()));
+  }
+}
+
+TEST(Weights, RefusesToSaveWhatAFormatCannotHold) {
+  const TempFolder temp;
+  StateDict undefined, sparse, reserved, no_text, complex;
+  undefined.insert("w", torch::Tensor());
+  sparse.insert("w", torch::eye(3).to_sparse());
+  reserved.insert("__metadata__", torch::ones({1}));
+  no_text.insert("\xff", torch::ones({1}));
+  complex.insert("w", torch::ones({1}, torch::kComplexDouble));
+  const fs::path path = temp / "a";
+  expect_error<c10::ValueError>(
+      [&] { save_pth(path, undefined); },
+      {"[save_pth]", "'w'", "undefined"});
+  expect_error<c10::ValueError>(
+      [&] { save_safetensors(path, sparse); },
+      {"[save_safetensors]", "'w'", "Sparse"});
+  expect_error<DataError>(
+      [&] { save_safetensors(path, reserved); },
+      {"__metadata__"});
+  expect_error<DataError>([&] { save_safetensors(path, no_text); }, {"UTF-8"});
+  expect_error<DataError>([&] { save_pth(path, no_text); }, {"UTF-8"});
+  expect_error<DataError>(
+      [&] { save_safetensors(path, complex); },
+      {"complex128", "no such type"});
+  EXPECT_EQ(temp.entries(), 0);
+}
+
+TEST(Weights, AFailedSaveLeavesTheOldFile) {
+  const TempFolder temp;
+  save_safetensors(temp / "a", small_state());
+  StateDict reserved;
+  reserved.insert("__metadata__", torch::ones({1}));
+  EXPECT_THROW(save_safetensors(temp / "a", reserved), DataError);
+  EXPECT_TRUE(same_state(load_weights(temp / "a"), small_state()));
+  expect_error<IoError>(
+      [&] { save_pth(temp / "no/such/folder/a.pth", small_state()); },
+      {"no/such/folder/a.pth", "No such file"});
+  EXPECT_EQ(temp.entries(), 1);
+}
+
+TEST(Weights, AnImageKnowsTheSizeAndHashOfTheFile) {
+  const TempFolder temp;
+  StateDict state = small_state();
+  state.insert("transposed", torch::randn({1000, 700}).t());
+  const SafetensorsImage image(state, {{"note", "hi"}}, temp / "a");
+  image.write(temp / "a");
+  EXPECT_EQ(image.sha256(), sha256_file(temp / "a"));
+  EXPECT_EQ(image.size(), std::filesystem::file_size(temp / "a"));
+  EXPECT_TRUE(same_state(load_weights(temp / "a"), state));
+}
+
+TEST(Weights, AChecksumRefusesEveryChangedBitOfTheTensors) {
+  const TempFolder temp;
+  const fs::path path = temp / "a";
+  save_safetensors(path, small_state(), {}, {.checksum = true});
+  EXPECT_TRUE(same_state(load_weights(path), small_state()));
+  std::vector<uint8_t> bytes = read_file(path);
+  const size_t data = bytes.size() - 27;  // six floats, three bools
+  for (size_t i = data; i < bytes.size(); ++i) {
+    bytes[i] ^= 1;
+    write_file(path, bytes);
+    expect_error<DataError>([&] { load_weights(path); }, {"SHA-256"});
+    EXPECT_THROW(load_weights(path, {.memory_map = true}), DataError);
+    bytes[i] ^= 1;
+  }
+}
+
+TEST(Weights, SaysWhatAFileIsThatHoldsNoWeights) {
+  const TempFolder temp;
+  const fs::path path = temp / "a";
+  struct Case {
+    std::string content, word;
+  };
+  for (const Case& c :
+       {Case{"", "is empty"},
+        Case{"\n<!DOCTYPE html><title>404</title>", "web page"},
+        Case{"version https://git-lfs.github.com/spec/v1\n", "Git LFS"},
+        Case{"\x1f\x8b\x08 and so on", "gzip"},
+        Case{"\x89HDF\r\n\x1a\n", "HDF5"},
+        Case{"\x80\x02]q\x01.", "not written by torch.save"},
+        Case{"just some text", "begins as no weight file"}}) {
+    write_file(path, c.content);
+    expect_error<DataError>([&] { load_weights(path); }, {"a: ", c.word});
+    expect_error<DataError>(
+        [&] { safetensors_metadata(path); },
+        {"no safetensors"});
+  }
+  expect_error<IoError>([&] { load_weights(temp / "b"); }, {"No such file"});
+  expect_error<DataError>([&] { load_weights(temp.path()); }, {"folder"});
+}
+
+TEST(Weights, ABoolIsZeroOrOne) {
+  const TempFolder temp;
+  const fs::path path = temp / "a";
+  save_safetensors(path, small_state());
+  std::vector<uint8_t> bytes = read_file(path);
+  bytes.back() = 2;
+  write_file(path, bytes);
+  expect_error<DataError>(
+      [&] { load_weights(path); },
+      {"'flags'", "neither 0 nor 1"});
+}
+
+TEST(Weights, AFileThatIsCutWhileItIsReadIsAnErrorAndNoCrash) {
+  const TempFolder temp;
+  const fs::path path = temp / "a";
+  StateDict large;
+  large.insert("w", torch::ones({1 << 20}));
+  int read = 0, refused = 0;
+  for (int i = 0; i < 50; ++i) {
+    fs::remove(path);
+    save_safetensors(path, large, {}, {.durable = false});
+    std::thread cutter([&] {
+      // Mostly in the middle of the reading, which takes about a millisecond.
+      std::this_thread::sleep_for(std::chrono::microseconds(i * 40));
+      fs::resize_file(path, 1000);
+    });
+    try {
+      EXPECT_EQ(load_weights(path)["w"].sum().item<float>(), 1 << 20);
+      ++read;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("cut off"), std::string::npos);
+      ++refused;
+    }
+    cutter.join();
+  }
+  EXPECT_EQ(read + refused, 50);
+}
+
+// Whether a changed file is refused. Else every value is read, so that one
+// outside its memory would be found; another exception fails the test.
+bool is_refused(const fs::path& path, const std::vector<uint8_t>& bytes) {
+  fs::remove(path);  // to cut a file to nothing can wait for the disk
+  write_file(path, bytes);
+  try {
+    for (const auto& item : load_weights(path)) {
+      if (item.value().numel() < 1'000'000) (void)item.value().clone();
+    }
+    return false;
+  } catch (const DataError&) {
+    return true;
+  }
+}
+
+struct Format {
+  const char* name;
+  void (*save)(const fs::path&);
+  bool has_checksum;
+};
+
+class WeightFormats : public testing::TestWithParam<Format> {};
+
+TEST_P(WeightFormats, EveryTruncationIsRefused) {
+  const TempFolder temp;
+  GetParam().save(temp / "whole");
+  const std::vector<uint8_t> whole = read_file(temp / "whole");
+  for (size_t size = 0; size < whole.size(); ++size) {
+    const std::vector<uint8_t> cut(whole.begin(), whole.begin() + size);
+    EXPECT_TRUE(is_refused(temp / "cut", cut)) << size;
+  }
+  std::vector<uint8_t> longer = whole;
+  longer.push_back(0);
+  EXPECT_TRUE(is_refused(temp / "cut", longer));
+}
+
+TEST_P(WeightFormats, FlippedBitsNeverDoMoreThanChangeValues) {
+  const TempFolder temp;
+  GetParam().save(temp / "whole");
+  const std::vector<uint8_t> whole = read_file(temp / "whole");
+  std::minstd_rand random(1);
+  int refused = 0;
+  constexpr int kFlips = 3000;
+  for (int i = 0; i < kFlips; ++i) {
+    std::vector<uint8_t> bytes = whole;
+    // One bit, or a few bytes at once.
+    const int changes = i % 2 == 0 ? 1 : 4;
+    for (int k = 0; k < changes; ++k) {
+      bytes[random() % bytes.size()] ^=
+          i % 2 == 0 ? 1u << random() % 8 : random() % 256;
+    }
+    refused += is_refused(temp / "flipped", bytes);
+  }
+  EXPECT_GT(refused, GetParam().has_checksum ? kFlips / 3 : kFlips / 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    WeightFormats,
+    testing::Values(
+        Format{
+            "safetensors",
+            [](const fs::path& path) {
+              save_safetensors(path, small_state(), {}, {.durable = false});
+            },
+            false},
+        Format{
+            "pth",
+            [](const fs::path& path) {
+              save_pth(path, small_state(), {.durable = false});
+            },
+            true}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Weights, TheFilesOfLegacyAndTodaysPyTorchHoldTheirKnownTensors) {
+  TERN_REQUIRE_DATA(data);
+  const fs::path folder = data / "weights";
+  const StateDict resnet = load_weights(folder / "resnet20-12fca82f.th");
+  EXPECT_EQ(resnet.size(), 97u);
+  EXPECT_EQ(
+      resnet["module.conv1.weight"].sizes(),
+      (std::vector<int64_t>{16, 3, 3, 3}));
+  EXPECT_EQ(load_weights(folder / "mtcnn_pnet.pt").size(), 13u);
+  EXPECT_EQ(load_weights(folder / "mtcnn_rnet.pt").size(), 16u);
+  EXPECT_EQ(load_weights(folder / "mtcnn_onet.pt").size(), 21u);
+  const StateDict squeezenet =
+      load_weights(folder / "squeezenet1_0_face2age.pth");
+  EXPECT_EQ(squeezenet.size(), 52u);
+  EXPECT_EQ(
+      squeezenet["features.0.weight"].sizes(),
+      (std::vector<int64_t>{96, 3, 7, 7}));
+  for (const auto& item : squeezenet) {
+    EXPECT_TRUE(item.value().isfinite().all().item<bool>()) << item.key();
+  }
+}
+
+}  // namespace
+}  // namespace tern::weights_test
