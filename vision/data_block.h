@@ -4,10 +4,8 @@
 #include <vector>
 
 #include "tern/data/data_bunch.h"
-#include "tern/vision/image_bunch_options.h"
-#include "tern/vision/image_item.h"
-#include "tern/vision/labellers.h"
-#include "tern/vision/splitters.h"
+#include "tern/vision/image_items.h"
+#include "tern/vision/make_bunch.h"
 
 namespace tern {
 

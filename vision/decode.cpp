@@ -4,13 +4,9 @@
 #include <string>
 
 #include "tern/data/formats/error.h"
-#include "tern/vision/decode_jpeg.h"
-#include "tern/vision/decode_opencv.h"
-#include "tern/vision/decode_png.h"
+#include "tern/vision/decoders.h"
 #include "tern/vision/image_file.h"
 #include "tern/vision/sample_pixels.h"
-#include "tern/vision/scratch_buffer.h"
-#include "tern/vision/seen_region.h"
 
 namespace tern {
 namespace {
@@ -91,19 +87,21 @@ ImageSize EncodedImage::size() const {
   return turned(stored_size(), header_.orientation);
 }
 
+EncodedBytes EncodedImage::encoded() const {
+  return {
+      bytes_,
+      path_,
+      header_,
+      options_.channels,
+      options_.lenient,
+      options_.indices};
+}
+
 void EncodedImage::decode_stored(uint8_t* pixels) const {
-  const int64_t channels = options_.channels;
-  switch (header_.format) {
-    case ImageFormat::jpeg:
-      decode_jpeg(bytes_, path_, header_, channels, options_.lenient, pixels);
-      break;
-    case ImageFormat::png:
-      decode_png(bytes_, path_, header_, channels, options_.indices, pixels);
-      break;
-    default:
-      decode_opencv(bytes_, path_, header_, channels, pixels);
-      break;
-  }
+  const auto decode = header_.format == ImageFormat::jpeg  ? decode_jpeg
+                      : header_.format == ImageFormat::png ? decode_png
+                                                           : decode_opencv;
+  decode(encoded(), pixels);
 }
 
 void EncodedImage::decode(ImageSize size, uint8_t* pixels) const {
@@ -120,7 +118,6 @@ void EncodedImage::sample(const Warp& warp, ImageSize size, uint8_t* pixels)
   static thread_local ScratchBuffer buffer;
   const int64_t channels = options_.channels;
   const ImageSize stored = stored_size();
-  const bool is_jpeg = header_.format == ImageFormat::jpeg;
   Warp from_stored = warp;
   if (header_.orientation != 1) {
     from_stored.matrix =
@@ -136,23 +133,19 @@ void EncodedImage::sample(const Warp& warp, ImageSize size, uint8_t* pixels)
     return;
   }
   ImageRegion part{0, 0, stored.height, stored.width};
-  if (is_jpeg) {
+  if (header_.format == ImageFormat::jpeg) {
     const int denominator =
         warp.sampling == Sampling::nearest
             ? 1
             : jpeg_denominator(shrink_factors(from_stored.matrix, size));
     const ImageSize factors{denominator, denominator};
     part = decode_jpeg_region(
-        bytes_,
-        path_,
-        header_,
+        encoded(),
         denominator,
         seen_region(
             shrunk(from_stored, factors, {}),
             size,
             jpeg_scaled_size(stored, denominator)),
-        channels,
-        options_.lenient,
         buffer);
     from_stored = shrunk(from_stored, factors, part);
   } else {

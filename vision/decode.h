@@ -13,6 +13,8 @@
 
 namespace tern {
 
+struct EncodedBytes;
+
 struct DecodeOptions {
   /// 3: RGB, grey is repeated. 1: grey, colours are weighed as by OpenCV
   /// (0.299, 0.587, 0.114).
@@ -74,6 +76,7 @@ class EncodedImage {
  private:
   /// Size before turning upright.
   ImageSize stored_size() const { return {header_.height, header_.width}; }
+  EncodedBytes encoded() const;
   /// The whole image as stored.
   void decode_stored(uint8_t* pixels) const;
 

@@ -1,5 +1,3 @@
-#include "tern/vision/decode_jpeg.h"
-
 #include <algorithm>
 #include <csetjmp>
 #include <cstddef>
@@ -9,6 +7,7 @@
 #include <string>
 
 #include "tern/data/formats/error.h"
+#include "tern/vision/decoders.h"
 
 #ifndef LIBJPEG_TURBO_VERSION
 #error "Tern needs libjpeg-turbo, not another libjpeg."
@@ -207,32 +206,28 @@ void cmyk_to_pixels(
   }
 }
 
-/// \param pixels  Gets memory for the wanted part of a scaled image, some
-///                columns wider: (bytes) -> uint8_t*.
+/// \param memory  Allocates for the wanted part of a scaled image, some columns
+///                wider: (bytes) -> uint8_t*.
 template <class Memory>
 ImageRegion decode_part(
-    std::span<const uint8_t> bytes,
-    std::string_view path,
-    const ImageHeader& header,
+    const EncodedBytes& file,
     int denominator,
     ImageRegion wanted,
-    int64_t channels,
-    bool lenient,
     const Memory& memory) {
   static thread_local JpegDecoder decoder;
   static thread_local ScratchBuffer cmyk;
-  const bool is_cmyk = header.channels == 4;
+  const int64_t channels = file.channels;
+  const bool is_cmyk = file.header.channels == 4;
   const J_COLOR_SPACE colours = is_cmyk         ? JCS_CMYK
                                 : channels == 1 ? JCS_GRAYSCALE
                                                 : JCS_RGB;
-  if (!decoder.start(bytes, denominator, colours)) {
-    fail(path, decoder.message);
+  if (!decoder.start(file.bytes, denominator, colours)) {
+    fail(file.path, decoder.message);
   }
-  const ImageSize size =
-      jpeg_scaled_size({header.height, header.width}, denominator);
+  const ImageSize size = jpeg_scaled_size(file.size(), denominator);
   if (decoder.info.output_height != size.height ||
       decoder.info.output_width != size.width) {
-    fail(path, "its size is not what its first header says");
+    fail(file.path, "its size is not what its first header says");
   }
   // A block is at most 8 x 4 pixels wide, with one on each side.
   constexpr int64_t kSlack = 64;
@@ -243,11 +238,11 @@ ImageRegion decode_part(
   uint8_t* target = is_cmyk ? cmyk.get(count * 4) : pixels;
   const bool is_read = decoder.read(wanted, &decoded, target);
   const bool is_whole = is_read && decoder.errors.num_warnings == 0 &&
-                        decoder.has_end(bytes.data() + bytes.size());
+                        decoder.has_end(file.bytes.data() + file.bytes.size());
   jpeg_abort_decompress(&decoder.info);  // gives its memory back
-  if (!is_read || (!is_whole && !lenient)) {
+  if (!is_read || (!is_whole && !file.lenient)) {
     fail(
-        path,
+        file.path,
         decoder.message[0] != 0 ? decoder.message
                                 : "Premature end of JPEG file");
   }
@@ -266,41 +261,18 @@ ImageSize jpeg_scaled_size(ImageSize stored, int denominator) {
 }
 
 ImageRegion decode_jpeg_region(
-    std::span<const uint8_t> bytes,
-    std::string_view path,
-    const ImageHeader& header,
+    const EncodedBytes& file,
     int denominator,
     ImageRegion wanted,
-    int64_t channels,
-    bool lenient,
     ScratchBuffer& buffer) {
-  return decode_part(
-      bytes,
-      path,
-      header,
-      denominator,
-      wanted,
-      channels,
-      lenient,
-      [&](int64_t size) { return buffer.get(static_cast<size_t>(size)); });
+  return decode_part(file, denominator, wanted, [&](int64_t size) {
+    return buffer.get(static_cast<size_t>(size));
+  });
 }
 
-void decode_jpeg(
-    std::span<const uint8_t> bytes,
-    std::string_view path,
-    const ImageHeader& header,
-    int64_t channels,
-    bool lenient,
-    uint8_t* pixels) {
-  decode_part(
-      bytes,
-      path,
-      header,
-      1,
-      {0, 0, header.height, header.width},
-      channels,
-      lenient,
-      [&](int64_t) { return pixels; });
+void decode_jpeg(const EncodedBytes& file, uint8_t* pixels) {
+  const auto [height, width] = file.size();
+  decode_part(file, 1, {0, 0, height, width}, [&](int64_t) { return pixels; });
 }
 
 }  // namespace tern

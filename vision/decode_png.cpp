@@ -1,5 +1,8 @@
-#include "tern/vision/decode_png.h"
-
+// Tern decodes PNG itself, because cv::imdecode takes three times as long for a
+// small image (it sets up libpng for each, and libpng inflates with zlib, half
+// as fast as libdeflate), prints what is wrong with a file to stderr instead of
+// telling its caller, and does not return the indices of a palette, which is
+// what masks consist of. Source: PNG specification, third edition.
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -8,12 +11,198 @@
 #include <string>
 
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/load_bytes.h"
 #include "tern/data/formats/png_chunks.h"
-#include "tern/vision/png_rows.h"
-#include "tern/vision/scratch_buffer.h"
+#include "tern/vision/decoders.h"
 
 namespace tern {
 namespace {
+
+/// How a PNG stores its pixels.
+struct PngPixels {
+  enum class Colour {
+    grey = 0,
+    rgb = 2,
+    palette = 3,
+    grey_alpha = 4,
+    rgba = 6
+  };
+
+  Colour colour = Colour::grey;  // the numbers are those of the file
+  /// Bits of a sample: 1, 2, 4, 8 or 16.
+  int bit_depth = 8;
+  /// RGB, RGB, ...; missing colours are black.
+  std::array<uint8_t, 256 * 3> palette{};
+  size_t palette_size = 0;
+
+  int64_t samples() const {
+    constexpr int64_t kSamples[] = {1, 0, 3, 1, 2, 0, 4};
+    return kSamples[static_cast<int>(colour)];
+  }
+  /// Bytes of a row of `width` pixels, without its filter byte.
+  size_t row_bytes(int64_t width) const {
+    return static_cast<size_t>((width * samples() * bit_depth + 7) / 8);
+  }
+  /// The distance to the left neighbour that filters use.
+  size_t bytes_per_pixel() const { return row_bytes(1); }
+
+  /// Writes a row as 8-bit grey or RGB.
+  /// \param row       row_bytes(width) bytes, filters undone.
+  /// \param channels  1 or 3.
+  /// \param out       Place of the first pixel; the next is `step` bytes on.
+  void write_row(
+      const uint8_t* row,
+      int64_t width,
+      int64_t channels,
+      uint8_t* out,
+      int64_t step) const;
+};
+
+uint8_t paeth(int left, int above, int corner) {
+  const int to_left = std::abs(above - corner);
+  const int to_above = std::abs(left - corner);
+  const int to_corner = std::abs(left + above - 2 * corner);
+  if (to_left <= to_above && to_left <= to_corner) {
+    return static_cast<uint8_t>(left);
+  }
+  return static_cast<uint8_t>(to_above <= to_corner ? above : corner);
+}
+
+/// The filters that look at the left neighbour, for a distance that the
+/// compiler knows: it then keeps the neighbours in registers.
+template <size_t kPixel>
+void undo_left_filter(
+    uint8_t filter,
+    uint8_t* row,
+    const uint8_t* above,
+    size_t size) {
+  uint8_t left[kPixel] = {};
+  uint8_t corner[kPixel] = {};
+  for (size_t i = 0; i + kPixel <= size; i += kPixel) {
+    for (size_t k = 0; k < kPixel; ++k) {
+      const uint8_t up = above == nullptr ? 0 : above[i + k];
+      const int guess = filter == 1   ? left[k]
+                        : filter == 3 ? (left[k] + up) / 2
+                                      : paeth(left[k], up, corner[k]);
+      left[k] = row[i + k] = static_cast<uint8_t>(row[i + k] + guess);
+      corner[k] = up;
+    }
+  }
+}
+
+uint8_t grey_of(const uint8_t* rgb) {
+  return static_cast<uint8_t>(
+      (rgb[0] * 9798 + rgb[1] * 19235 + rgb[2] * 3735 + 16384) >> 15);
+}
+
+/// 0..65535 to 0..255, rounded: value / 257.
+uint8_t to_byte(uint16_t value) {
+  return static_cast<uint8_t>((value * uint32_t{255} + 32895) >> 16);
+}
+
+void put_grey(uint8_t value, int64_t channels, uint8_t* out) {
+  out[0] = value;
+  if (channels == 3) {
+    out[1] = out[2] = value;
+  }
+}
+
+void put_rgb(const uint8_t* rgb, int64_t channels, uint8_t* out) {
+  if (channels == 3) {
+    out[0] = rgb[0];
+    out[1] = rgb[1];
+    out[2] = rgb[2];
+  } else {
+    out[0] = grey_of(rgb);
+  }
+}
+
+/// Undoes the filter of a row in place.
+/// \param above  The row before, filters undone; null for the first.
+/// \return  False if there is no such filter.
+bool undo_png_filter(
+    uint8_t filter,
+    uint8_t* row,
+    const uint8_t* above,
+    size_t row_bytes,
+    size_t bytes_per_pixel) {
+  if (filter == 0) {
+    return true;
+  }
+  if (filter > 4) {
+    return false;
+  }
+  if (filter == 2) {
+    for (size_t i = 0; above != nullptr && i < row_bytes; ++i) {
+      row[i] = static_cast<uint8_t>(row[i] + above[i]);
+    }
+    return true;
+  }
+  using Undo = void (*)(uint8_t, uint8_t*, const uint8_t*, size_t);
+  constexpr Undo kUndo[] = {
+      nullptr,
+      undo_left_filter<1>,
+      undo_left_filter<2>,
+      undo_left_filter<3>,
+      undo_left_filter<4>,
+      nullptr,
+      undo_left_filter<6>,
+      nullptr,
+      undo_left_filter<8>};
+  kUndo[bytes_per_pixel](filter, row, above, row_bytes);
+  return true;
+}
+
+void PngPixels::write_row(
+    const uint8_t* row,
+    int64_t width,
+    int64_t channels,
+    uint8_t* out,
+    int64_t step) const {
+  const int64_t count = samples();
+  const bool is_coloured = colour == Colour::rgb || colour == Colour::rgba;
+  if (colour == Colour::rgb && bit_depth == 8 && channels == 3 && step == 3) {
+    std::memcpy(out, row, static_cast<size_t>(width) * 3);
+    return;
+  }
+  if (bit_depth == 16) {
+    for (int64_t x = 0; x < width; ++x, row += 2 * count, out += step) {
+      if (is_coloured) {
+        const uint8_t rgb[3] = {
+            to_byte(load_be16(row)),
+            to_byte(load_be16(row + 2)),
+            to_byte(load_be16(row + 4))};
+        put_rgb(rgb, channels, out);
+      } else {
+        put_grey(to_byte(load_be16(row)), channels, out);
+      }
+    }
+    return;
+  }
+  if (is_coloured) {
+    for (int64_t x = 0; x < width; ++x, row += count, out += step) {
+      put_rgb(row, channels, out);
+    }
+    return;
+  }
+  if (bit_depth == 8 && colour != Colour::palette) {
+    for (int64_t x = 0; x < width; ++x, row += count, out += step) {
+      put_grey(row[0], channels, out);
+    }
+    return;
+  }
+  // A palette, or grey of less than a byte: the first pixel in the high bits.
+  const int mask = (1 << bit_depth) - 1;
+  for (int64_t x = 0; x < width; ++x, out += step) {
+    const int64_t bit = x * bit_depth;
+    const int value = row[bit / 8] >> (8 - bit_depth - bit % 8) & mask;
+    if (colour == Colour::palette) {
+      put_rgb(palette.data() + value * 3, channels, out);
+    } else {
+      put_grey(static_cast<uint8_t>(value * 255 / mask), channels, out);
+    }
+  }
+}
 
 [[noreturn]] void fail(std::string_view path, const std::string& what) {
   throw DataError(
@@ -43,40 +232,6 @@ struct PngContent {
   std::span<const uint8_t> compressed;
 };
 
-PngPixels::Colour
-colour_of(uint8_t type, uint8_t bit_depth, std::string_view path) {
-  using Colour = PngPixels::Colour;
-  const bool is_byte_deep = bit_depth == 8 || bit_depth == 16;
-  const bool is_shallow = bit_depth == 1 || bit_depth == 2 || bit_depth == 4;
-  switch (type) {
-    case 0:
-      if (is_byte_deep || is_shallow) {
-        return Colour::grey;
-      }
-      break;
-    case 3:
-      if (bit_depth == 8 || is_shallow) {
-        return Colour::palette;
-      }
-      break;
-    case 2:
-    case 4:
-    case 6:
-      if (is_byte_deep) {
-        return type == 2   ? Colour::rgb
-               : type == 4 ? Colour::grey_alpha
-                           : Colour::rgb_alpha;
-      }
-      break;
-    default:
-      break;
-  }
-  fail(
-      path,
-      "there is no colour type " + std::to_string(type) + " with " +
-          std::to_string(bit_depth) + " bits");
-}
-
 void read_ihdr(
     std::span<const uint8_t> ihdr,
     std::string_view path,
@@ -84,21 +239,36 @@ void read_ihdr(
   if (ihdr.size() != 13) {
     fail(path, "its IHDR chunk has a wrong length");
   }
-  content.pixels.bit_depth = ihdr[8];
-  content.pixels.colour = colour_of(ihdr[9], ihdr[8], path);
+  const int bits = ihdr[8], type = ihdr[9];
+  const bool is_byte_deep = bits == 8 || bits == 16;
+  const bool is_shallow = bits == 1 || bits == 2 || bits == 4;
+  const bool is_known =
+      type == 0   ? is_byte_deep || is_shallow
+      : type == 3 ? bits == 8 || is_shallow
+                  : (type == 2 || type == 4 || type == 6) && is_byte_deep;
+  if (!is_known) {
+    fail(
+        path,
+        "there is no colour type " + std::to_string(type) + " with " +
+            std::to_string(bits) + " bits");
+  }
+  content.pixels.colour = static_cast<PngPixels::Colour>(type);
+  content.pixels.bit_depth = bits;
   if (ihdr[10] != 0 || ihdr[11] != 0 || ihdr[12] > 1) {
     fail(path, "its compression, filter or interlace method is unknown");
   }
   content.interlaced = ihdr[12] == 1;
 }
 
-/// Checks and sorts the chunks. More than one IDAT is put together in a
-/// buffer of the thread.
+/// Checks and sorts the chunks. The compressed pixels of all IDAT chunks are
+/// joined in a buffer of the thread.
 PngContent read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
   static thread_local ScratchBuffer joined;
   PngContent content;
   bool has_idat = false;
-  size_t joined_size = 0;
+  // All of them together are smaller than the file.
+  uint8_t* const start = joined.get(bytes.size());
+  size_t size = 0;
   PngChunks chunks(bytes);
   while (const std::optional<PngChunk> chunk = chunks.next()) {
     if (!chunk->is_critical()) {
@@ -123,24 +293,8 @@ PngContent read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
         content.pixels.palette_size = chunk->data.size() / 3;
         break;
       case png_type("IDAT"):
-        if (!has_idat) {
-          content.compressed = chunk->data;
-        } else {
-          if (joined_size == 0) {
-            // All that can follow fits: no IDAT is larger than the file.
-            uint8_t* start = joined.get(bytes.size());
-            joined_size = content.compressed.size();
-            std::memcpy(start, content.compressed.data(), joined_size);
-            content.compressed = {start, joined_size};
-          }
-          uint8_t* start = const_cast<uint8_t*>(content.compressed.data());
-          std::memcpy(
-              start + joined_size,
-              chunk->data.data(),
-              chunk->data.size());
-          joined_size += chunk->data.size();
-          content.compressed = {start, joined_size};
-        }
+        std::memcpy(start + size, chunk->data.data(), chunk->data.size());
+        size += chunk->data.size();
         has_idat = true;
         break;
       case png_type("IEND"):
@@ -162,6 +316,7 @@ PngContent read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
       content.pixels.palette_size == 0) {
     fail(path, "it has no palette");
   }
+  content.compressed = {start, size};
   return content;
 }
 
@@ -237,53 +392,47 @@ uint8_t* inflate(
 
 }  // namespace
 
-void decode_png(
-    std::span<const uint8_t> bytes,
-    std::string_view path,
-    const ImageHeader& header,
-    int64_t channels,
-    bool indices,
-    uint8_t* pixels) {
-  PngContent content = read_chunks(bytes, path);
-  if (indices) {
-    stand_for_themselves(content.pixels, path);
+void decode_png(const EncodedBytes& file, uint8_t* pixels) {
+  PngContent content = read_chunks(file.bytes, file.path);
+  PngPixels& stored = content.pixels;
+  if (file.indices) {
+    stand_for_themselves(stored, file.path);
   }
+  const auto [image_height, image_width] = file.size();
   const std::span<const Pass> passes =
       content.interlaced ? std::span<const Pass>(kAdam7) : kWholeImage;
   size_t size = 0;
   for (const Pass& pass : passes) {
-    const int64_t width = pass.width(header.width);
+    const int64_t width = pass.width(image_width);
     if (width > 0) {
-      size +=
-          (1 + content.pixels.row_bytes(width)) * pass.height(header.height);
+      size += (1 + stored.row_bytes(width)) * pass.height(image_height);
     }
   }
-  uint8_t* rows = inflate(content.compressed, size, path);
+  uint8_t* row = inflate(content.compressed, size, file.path);
   for (const Pass& pass : passes) {
-    const int64_t width = pass.width(header.width);
-    const int64_t height = pass.height(header.height);
+    const int64_t width = pass.width(image_width);
     if (width <= 0) {
       continue;
     }
-    const size_t row_bytes = content.pixels.row_bytes(width);
+    const size_t row_bytes = stored.row_bytes(width);
     const uint8_t* above = nullptr;
-    for (int64_t row = 0; row < height; ++row, rows += 1 + row_bytes) {
+    for (int64_t y = pass.y; y < image_height; y += pass.dy) {
       if (!undo_png_filter(
-              rows[0],
-              rows + 1,
+              row[0],
+              row + 1,
               above,
               row_bytes,
-              content.pixels.bytes_per_pixel())) {
-        fail(path, "a row has an unknown filter");
+              stored.bytes_per_pixel())) {
+        fail(file.path, "a row has an unknown filter");
       }
-      above = rows + 1;
-      const int64_t y = pass.y + row * pass.dy;
-      content.pixels.write_row(
-          rows + 1,
+      above = row + 1;
+      stored.write_row(
+          above,
           width,
-          channels,
-          pixels + (y * header.width + pass.x) * channels,
-          pass.dx * channels);
+          file.channels,
+          pixels + (y * image_width + pass.x) * file.channels,
+          pass.dx * file.channels);
+      row += 1 + row_bytes;
     }
   }
 }

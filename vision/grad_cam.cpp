@@ -16,7 +16,6 @@
 #include "tern/vision/image_predict.h"
 #include "tern/vision/picture_grid.h"
 #include "tern/vision/save_image.h"
-#include "tern/vision/target_text.h"
 #include "tern/vision/visible_batch.h"
 
 namespace tern {

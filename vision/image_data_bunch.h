@@ -7,7 +7,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/data/shard_files.h"
-#include "tern/vision/image_bunch_options.h"
+#include "tern/vision/make_bunch.h"
 
 namespace tern {
 

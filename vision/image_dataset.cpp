@@ -8,7 +8,6 @@
 #include "tern/vision/image_file.h"
 #include "tern/vision/image_pack.h"
 #include "tern/vision/sample_pixels.h"
-#include "tern/vision/scratch_buffer.h"
 
 namespace tern {
 namespace {
@@ -21,10 +20,14 @@ ScratchBuffer& thread_buffer() {
 
 }  // namespace
 
-ImageDataset::ImageDataset(Images images, const ImageDatasetOptions& options)
-    : paths_(std::move(images.paths)),
-      targets_(std::move(images.targets)),
-      source_(std::move(images.source)),
+ImageDataset::ImageDataset(
+    std::vector<std::string> paths,
+    std::shared_ptr<const ImageTargets> targets,
+    std::shared_ptr<const ImageSource> source,
+    const ImageDatasetOptions& options)
+    : paths_(std::move(paths)),
+      targets_(std::move(targets)),
+      source_(std::move(source)),
       options_(options) {
   TORCH_CHECK_VALUE(
       targets_,
@@ -76,10 +79,9 @@ ImageDataset::ImageDataset(
     std::vector<int64_t> labels,
     const ImageDatasetOptions& options)
     : ImageDataset(
-          Images(
-              std::move(paths),
-              std::make_shared<CategoryTargets>(std::move(labels)),
-              nullptr),
+          std::move(paths),
+          std::make_shared<CategoryTargets>(std::move(labels)),
+          nullptr,
           options) {}
 
 std::shared_ptr<ImageDataset> ImageDataset::with_targets(
@@ -88,7 +90,9 @@ std::shared_ptr<ImageDataset> ImageDataset::with_targets(
     const ImageDatasetOptions& options,
     std::shared_ptr<const ImageSource> source) {
   return std::shared_ptr<ImageDataset>(new ImageDataset(
-      Images(std::move(paths), std::move(targets), std::move(source)),
+      std::move(paths),
+      std::move(targets),
+      std::move(source),
       options));
 }
 

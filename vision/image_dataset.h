@@ -10,8 +10,8 @@
 #include "tern/data/dataset.h"
 #include "tern/vision/bad_images.h"
 #include "tern/vision/decode.h"
+#include "tern/vision/image_file.h"
 #include "tern/vision/image_size.h"
-#include "tern/vision/image_source.h"
 #include "tern/vision/image_targets.h"
 #include "tern/vision/transforms/transform.h"
 
@@ -88,20 +88,11 @@ class ImageDataset final : public Dataset {
       std::shared_ptr<const ImagePack> pack) const;
 
  private:
-  /// With a constructor, so that braces in a call never mean it.
-  struct Images {
-    Images(
-        std::vector<std::string> paths,
-        std::shared_ptr<const ImageTargets> targets,
-        std::shared_ptr<const ImageSource> source)
-        : paths(std::move(paths)),
-          targets(std::move(targets)),
-          source(std::move(source)) {}
-    std::vector<std::string> paths;
-    std::shared_ptr<const ImageTargets> targets;
-    std::shared_ptr<const ImageSource> source;
-  };
-  ImageDataset(Images images, const ImageDatasetOptions& options);
+  ImageDataset(
+      std::vector<std::string> paths,
+      std::shared_ptr<const ImageTargets> targets,
+      std::shared_ptr<const ImageSource> source,
+      const ImageDatasetOptions& options);
 
   void write_sample(
       int64_t index,

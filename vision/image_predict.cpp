@@ -10,9 +10,9 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/vision/image_dataset.h"
-#include "tern/vision/opencv_pixels.h"
+#include "tern/vision/preprocess.h"
 #include "tern/vision/sample_pixels.h"
-#include "tern/vision/target_text.h"
+#include "tern/vision/visible_batch.h"
 
 namespace tern {
 namespace {

@@ -7,7 +7,6 @@
 #include "tern/data/formats/error.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/image_file.h"
-#include "tern/vision/scratch_buffer.h"
 
 namespace tern {
 

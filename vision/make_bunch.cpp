@@ -7,12 +7,13 @@
 
 #include "tern/data/message.h"
 #include "tern/data/sampler.h"
-#include "tern/vision/duplicate_images.h"
+#include "tern/vision/bad_images.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/preprocess.h"
 #include "tern/vision/transforms/augment_batch.h"
 
 namespace tern {
+
 namespace {
 
 /// Every class comes equally often.

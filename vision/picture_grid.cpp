@@ -1,6 +1,7 @@
 #include "tern/vision/picture_grid.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -8,7 +9,27 @@
 #include "tern/vision/drawing.h"
 
 namespace tern {
+
 namespace {
+
+// Kelly's colours of greatest contrast, less those near white and black.
+constexpr std::array<std::array<uint8_t, 3>, 16> kColours = {
+    {{0, 103, 165},
+     {243, 195, 0},
+     {190, 0, 50},
+     {135, 86, 146},
+     {243, 132, 0},
+     {0, 136, 86},
+     {161, 202, 241},
+     {194, 178, 128},
+     {230, 143, 172},
+     {101, 69, 34},
+     {141, 182, 0},
+     {96, 78, 151},
+     {246, 166, 0},
+     {179, 68, 108},
+     {220, 211, 0},
+     {226, 88, 34}}};
 
 constexpr int64_t kMargin = 12, kGap = 12, kLine = 17, kTitle = 28;
 
@@ -92,6 +113,43 @@ torch::Tensor picture_grid(
     }
   }
   return page.pixels();
+}
+
+torch::Tensor mask_colours(int64_t classes) {
+  torch::Tensor colours = torch::empty({classes, 3}, torch::kByte);
+  auto* out = colours.data_ptr<uint8_t>();
+  for (int64_t i = 0; i < classes; ++i) {
+    const auto& colour = kColours[i % kColours.size()];
+    // Beyond the table the same colours come darker.
+    const int64_t darker = 1 + i / static_cast<int64_t>(kColours.size());
+    for (int c = 0; c < 3; ++c) {
+      out[3 * i + c] = static_cast<uint8_t>(colour[c] / darker);
+    }
+  }
+  return colours;
+}
+
+torch::Tensor with_mask(
+    const torch::Tensor& image,
+    const torch::Tensor& mask,
+    int64_t classes) {
+  const int64_t height = image.size(0), width = image.size(1);
+  torch::Tensor indices = mask.cpu().to(torch::kLong);
+  if (indices.sizes() != image.sizes().slice(0, 2)) {
+    indices = torch::upsample_nearest2d(
+                  indices.to(torch::kFloat).view({1, 1, mask.size(0), -1}),
+                  {height, width})[0][0]
+                  .to(torch::kLong);
+  }
+  const torch::Tensor known = (indices >= 0).logical_and(indices < classes);
+  const torch::Tensor colours =
+      mask_colours(classes)
+          .index_select(0, indices.clamp(0, classes - 1).flatten())
+          .view({height, width, 3});
+  const torch::Tensor rgb = image.expand({height, width, 3});
+  const torch::Tensor blended =
+      (rgb.to(torch::kInt) + colours.to(torch::kInt)).div(2, "trunc");
+  return torch::where(known.unsqueeze(2), blended.to(torch::kByte), rgb);
 }
 
 }  // namespace tern

@@ -38,4 +38,17 @@ torch::Tensor picture_grid(
     const std::vector<Picture>& pictures,
     const PictureGridOptions& options = {});
 
+/// Returns a distinct colour for each class, [classes, 3] kByte.
+torch::Tensor mask_colours(int64_t classes);
+
+/// Blends the colours of the classes into an image: [H, W, 3] kByte.
+///
+/// \param image    [H, W, 1 or 3] kByte.
+/// \param mask     Class indices, integers of [h, w]; stretched to the image.
+/// \param classes  Pixels with other indices keep their colour.
+torch::Tensor with_mask(
+    const torch::Tensor& image,
+    const torch::Tensor& mask,
+    int64_t classes = 256);
+
 }  // namespace tern

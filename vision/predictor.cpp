@@ -13,9 +13,8 @@
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
 #include "tern/learner/weights/weights.h"
-#include "tern/vision/image_item.h"
+#include "tern/vision/image_items.h"
 #include "tern/vision/models/build_model.h"
-#include "tern/vision/opencv_pixels.h"
 #include "tern/vision/preprocess.h"
 
 namespace tern {

@@ -2,7 +2,9 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include <opencv2/core/mat.hpp>
 #include <torch/types.h>
 
 #include "tern/data/image_preprocessing.h"
@@ -11,6 +13,13 @@
 #include "tern/vision/image_stats.h"
 
 namespace tern {
+
+/// An image of OpenCV with 8 bits, its colours as they are; 16 bits are divided
+/// by 257, as those of files are. Shares the memory of one that has 8.
+///
+/// \param where  Who asks, for the error message.
+/// \throws c10::ValueError unless it is grey, BGR or BGRA with 8 or 16 bits.
+cv::Mat with_8_bits(const cv::Mat& image, std::string_view where);
 
 /// What `images`, not for training, and then `normalize` with `stats` do to an
 /// image. Nothing if a transform cannot be described.

@@ -8,12 +8,13 @@
 
 #include <fmt/format.h>
 
+#include "tern/vision/drawing.h"
 #include "tern/vision/picture_grid.h"
 #include "tern/vision/save_image.h"
-#include "tern/vision/target_text.h"
 #include "tern/vision/visible_batch.h"
 
 namespace tern {
+
 namespace {
 
 void check(const ShowOptions& options) {
@@ -149,6 +150,74 @@ void show_results(
       pictures,
       !has_targets || kind == TargetKind::mask ? "" : "target / prediction",
       layout);
+}
+
+void show_masks(
+    Learner& learn,
+    const std::filesystem::path& file,
+    const ShowMasksOptions& options) {
+  constexpr int64_t kSpace = 6, kLegendLine = 26, kSwatch = 16;
+  constexpr int64_t kSmallest = 240;  // height below which images are enlarged
+  const Dataset& dataset = learn.data().loader(options.split).dataset();
+  std::vector<int64_t> indices(static_cast<size_t>(
+      std::clamp<int64_t>(options.count, 0, dataset.size())));
+  std::iota(indices.begin(), indices.end(), 0);
+  const Batch batch = dataset.get_batch(indices, {});
+  TORCH_CHECK_VALUE(
+      !indices.empty() && batch.inputs.size() == 1 &&
+          batch.targets.size() == 1 && batch.targets[0].dim() == 3 &&
+          batch.inputs[0].scalar_type() == torch::kByte &&
+          batch.inputs[0].size(3) == 3,
+      fmt::format(
+          "[show_masks] count is {}, and the {} data have {} samples; expected "
+          "at least one colour image with a mask.",
+          options.count,
+          to_string(options.split),
+          dataset.size()));
+  const torch::Tensor& images = batch.inputs[0];
+  Tensors predicted;
+  int64_t classes = 0;
+  for (const torch::Tensor& image : images.unbind()) {
+    const torch::Tensor scores = learn.predict(image).probabilities;
+    classes = scores.size(0);
+    predicted.push_back(scores.argmax(0));
+  }
+  std::vector<std::string> names = learn.data().classes;
+  names.resize(std::min(names.size(), static_cast<size_t>(classes)));
+
+  const int64_t times = std::max<int64_t>(1, kSmallest / images.size(1));
+  const int64_t height = times * images.size(1), width = times * images.size(2);
+  const int64_t page_width = 3 * width + 2 * kSpace;
+  int64_t name_width = 3 * kSwatch;
+  for (const std::string& name : names) {
+    name_width = std::max(name_width, Page::text_width(name) + 3 * kSwatch);
+  }
+  const int64_t columns = std::max<int64_t>(1, page_width / name_width);
+  const auto count = static_cast<int64_t>(names.size());
+  const int64_t legend = images.size(0) * (height + kSpace);
+  Page page(legend + (count + columns - 1) / columns * kLegendLine, page_width);
+  for (int64_t i = 0; i < images.size(0); ++i) {
+    const auto draw = [&](int64_t column, const torch::Tensor& image) {
+      page.image(
+          image,
+          column * (width + kSpace),
+          i * (height + kSpace),
+          width,
+          height);
+    };
+    draw(0, images[i]);
+    draw(1, with_mask(images[i], batch.targets[0][i], classes));
+    draw(2, with_mask(images[i], predicted[static_cast<size_t>(i)], classes));
+  }
+  const torch::Tensor colours = mask_colours(classes);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
+    const int64_t x = i % columns * name_width;
+    const int64_t y = legend + i / columns * kLegendLine;
+    page.box(x, y, kSwatch, kSwatch, {colour[0], colour[1], colour[2]});
+    page.text(names[static_cast<size_t>(i)], x + kSwatch + 6, y + kSwatch - 3);
+  }
+  save_image(file, page.pixels());
 }
 
 }  // namespace tern

@@ -14,10 +14,10 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/tar_shards.h"
 #include "tern/kernels/parallel_for.h"
-#include "tern/vision/class_list.h"
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/image_file.h"
 #include "tern/vision/make_bunch.h"
+#include "tern/vision/shard_images.h"
 
 namespace tern {
 namespace {

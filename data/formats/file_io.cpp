@@ -27,6 +27,17 @@ FileHandle open_file(const std::filesystem::path& path, int flags) {
   return FileHandle(fd);
 }
 
+namespace {
+
+const char* kind_of(mode_t mode) {
+  return S_ISDIR(mode)    ? "a folder"
+         : S_ISFIFO(mode) ? "a pipe"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
+}  // namespace
+
 FileHandle open_regular_file(const std::filesystem::path& path) {
   FileHandle file = open_file(path, O_RDONLY | O_NONBLOCK);
   struct stat info {};
@@ -34,8 +45,8 @@ FileHandle open_regular_file(const std::filesystem::path& path) {
   if (!S_ISREG(info.st_mode)) {
     throw DataError(
         path,
-        S_ISDIR(info.st_mode) ? "is a folder; expected a file"
-                              : "is a pipe or a device; expected a file");
+        std::string("is ") + kind_of(info.st_mode) +
+            "; expected a file. Remove or rename it, or give another path.");
   }
   return file;
 }

@@ -11,13 +11,13 @@
 
 #include "tern/data/formats/file_io.h"
 #include "tern/tests/bench/measure.h"
-#include "tern/vision/decode_jpeg.h"
+#include "tern/tests/vision/transforms/render_reference.h"
+#include "tern/vision/decoders.h"
 #include "tern/vision/image_file.h"
 #include "tern/vision/image_folder.h"
 #include "tern/vision/presize.h"
-#include "tern/vision/seen_region.h"
+#include "tern/vision/sample_pixels.h"
 #include "tern/vision/transforms/get_transforms.h"
-#include "tern/vision/transforms/render_batch.h"
 #include "tern/vision/transforms/resize.h"
 
 namespace {
@@ -76,13 +76,9 @@ void decode_bare(const ImageDataset& images, const BatchContext& context) {
                                          : 1;
     const ImageSize scaled = jpeg_scaled_size(size, denominator);
     decode_jpeg_region(
-        bytes,
-        path,
-        header,
+        {bytes, path, header},
         denominator,
         {0, 0, scaled.height, scaled.width},
-        3,
-        false,
         pixels);
   }
 }
@@ -115,7 +111,7 @@ bool augmentation() {
   }
   const auto m = bench::measure(
       [&] { render_on_cpu(images, plans); },
-      [&] { render_with_tensors(images, plans); },
+      [&] { testing_support::render_with_tensors(images, plans); },
       11);
   return bench::report_times("augment_64_at_224_vs_tensors", m, 1);
 }

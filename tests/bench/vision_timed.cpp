@@ -20,7 +20,7 @@
 #include "tern/vision/presize.h"
 #include "tern/vision/transforms/augment_batch.h"
 #include "tern/vision/transforms/get_transforms.h"
-#include "tern/vision/transforms/lighting.h"
+#include "tern/vision/transforms/pixels.h"
 #include "tern/vision/transforms/resize.h"
 #include "tern/vision/vision_learner.h"
 

@@ -1,5 +1,3 @@
-#include "tern/vision/duplicate_images.h"
-
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/error.h"
@@ -7,6 +5,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
+#include "tern/vision/bad_images.h"
 #include "tern/vision/image_data_bunch.h"
 
 namespace tern::duplicate_images_test {

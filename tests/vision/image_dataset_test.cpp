@@ -12,9 +12,9 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
-#include "tern/vision/transforms/erasing.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
+#include "tern/vision/transforms/pixels.h"
 
 namespace tern::image_dataset_test {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/shades.h"
-#include "tern/vision/classification_section.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/picture_grid.h"
 

@@ -1,5 +1,3 @@
-#include "tern/vision/quiet_cerr.h"
-
 #include <iostream>
 #include <random>
 #include <sstream>
@@ -10,6 +8,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/decode.h"
+#include "tern/vision/decoders.h"
 
 namespace tern::quiet_cerr_test {
 namespace {

@@ -8,9 +8,9 @@
 #include "tern/vision/data_block.h"
 #include "tern/vision/decode.h"
 #include "tern/vision/picture_grid.h"
-#include "tern/vision/target_text.h"
 #include "tern/vision/transforms/augment_batch.h"
 #include "tern/vision/transforms/geometry.h"
+#include "tern/vision/visible_batch.h"
 
 namespace tern::show_test {
 namespace {

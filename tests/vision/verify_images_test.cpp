@@ -1,9 +1,8 @@
-#include "tern/vision/verify_images.h"
-
 #include <gtest/gtest.h>
 
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
+#include "tern/vision/bad_images.h"
 
 namespace tern::verify_images_test {
 namespace {

@@ -8,19 +8,16 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/one_cycle.h"
-#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/image_targets.h"
 #include "tern/vision/models/backbone.h"
-#include "tern/vision/models/conv_layer.h"
 #include "tern/vision/models/vision_arch.h"
 #include "tern/vision/save_image.h"
 #include "tern/vision/segmentation_report.h"
-#include "tern/vision/show_masks.h"
-#include "tern/vision/unet_learner.h"
+#include "tern/vision/show.h"
 
 namespace tern::vision_learner_test {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "tern/data/data_bunch.h"
-#include "tern/vision/transforms/random_affine.h"
+#include "tern/vision/transforms/geometry.h"
 
 namespace tern {
 

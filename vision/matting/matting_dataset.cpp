@@ -4,12 +4,224 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <torch/types.h>
 
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/vision/decode.h"
+#include "tern/vision/for_each_image.h"
 #include "tern/vision/image_file.h"
-#include "tern/vision/scratch_buffer.h"
+#include "tern/vision/image_folder.h"
+#include "tern/vision/make_bunch.h"
+#include "tern/vision/transforms/geometry.h"
+#include "tern/vision/transforms/pixels.h"
 
 namespace tern {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The pictures of a folder; there must be some.
+std::vector<std::string> pictures_in(const fs::path& folder, const char* what) {
+  std::vector<std::string> paths = find_image_files(folder);
+  if (paths.empty()) {
+    throw DataError(
+        folder.string(),
+        fmt::format("has no picture; expected {} in it.", what));
+  }
+  return paths;
+}
+
+/// "a/b.png" of folder/a/b.png, without the suffix.
+std::string name_in(const fs::path& folder, const std::string& path) {
+  return fs::path(path).lexically_relative(folder).replace_extension().string();
+}
+
+/// The first of `paths` whose name none of `others` has; empty: none.
+std::string first_alone(
+    const std::vector<std::string>& paths,
+    const fs::path& folder,
+    const std::vector<std::string>& others,
+    const fs::path& other_folder) {
+  std::vector<std::string> names;
+  for (const std::string& other : others) {
+    names.push_back(name_in(other_folder, other));
+  }
+  std::sort(names.begin(), names.end());
+  const auto alone =
+      std::find_if(paths.begin(), paths.end(), [&](const std::string& path) {
+        return !std::binary_search(
+            names.begin(),
+            names.end(),
+            name_in(folder, path));
+      });
+  return alone == paths.end() ? "" : *alone;
+}
+
+void check_partners(
+    const std::vector<std::string>& paths,
+    const fs::path& folder,
+    const std::vector<std::string>& others,
+    const fs::path& other_folder) {
+  const std::string alone = first_alone(paths, folder, others, other_folder);
+  if (alone.empty()) return;
+  throw DataError(
+      alone,
+      fmt::format(
+          "has no partner in {}: there are {} alphas and foregrounds in {} and "
+          "{} in {}. Expected two pictures of each name, such as pha/1.png "
+          "and fgr/1.jpg; add the missing one or remove this one.",
+          other_folder.string(),
+          paths.size(),
+          folder.string(),
+          others.size(),
+          other_folder.string()));
+}
+
+/// What the start of a file tells, or all of it where that is too little.
+ImageHeader header_of(const std::string& path) {
+  constexpr size_t kStart = 64 << 10;
+  const FileHandle file = open_regular_file(path);
+  std::vector<uint8_t> bytes(kStart);
+  bytes.resize(read_up_to(file, bytes, path));
+  try {
+    return read_image_header(bytes, path);
+  } catch (const DataError&) {
+    if (bytes.size() < kStart) throw;
+    return read_image_header(read_file(path), path);
+  }
+}
+
+/// Upright, as pictures are decoded.
+ImageSize upright_size(const ImageHeader& header) {
+  const bool lies = header.orientation >= 5;
+  return lies ? ImageSize{header.width, header.height}
+              : ImageSize{header.height, header.width};
+}
+
+bool has_colours(const std::string& path) {
+  const torch::Tensor image = read_image(path);
+  const torch::Tensor first = image.slice(2, 0, 1);
+  return !torch::equal(image, first.expand_as(image));
+}
+
+void check_pair(const std::string& pha, const std::string& fgr) {
+  const ImageHeader header = header_of(pha);
+  const ImageSize alpha = upright_size(header);
+  const ImageSize colours = upright_size(header_of(fgr));
+  if (alpha != colours) {
+    throw DataError(
+        pha,
+        fmt::format(
+            "is an alpha of {} x {} pixels (height x width), but the "
+            "foreground {} has {} x {}; expected equal sizes.",
+            alpha.height,
+            alpha.width,
+            fgr,
+            colours.height,
+            colours.width));
+  }
+  if (header.channels != 1 && header.channels != 2 && has_colours(pha)) {
+    throw DataError(
+        pha,
+        "has colours; expected a grey picture of alpha, white where the "
+        "foreground is opaque. Are pha and fgr swapped?");
+  }
+}
+
+/// Those that are drawn for one side.
+std::vector<std::string> drawn_for(
+    Split side,
+    const std::vector<std::string>& paths,
+    const std::vector<Split>& splits) {
+  std::vector<std::string> drawn;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (splits[i] == side) drawn.push_back(paths[i]);
+  }
+  return drawn;
+}
+
+}  // namespace
+
+MattingFiles find_matting_files(
+    const fs::path& pairs,
+    const fs::path& backgrounds) {
+  const fs::path pha = pairs / "pha", fgr = pairs / "fgr";
+  MattingFiles files{
+      .pha = pictures_in(pha, "grey pictures of alpha"),
+      .fgr = pictures_in(fgr, "photographs of foregrounds"),
+      .bgr = pictures_in(backgrounds, "photographs of backgrounds")};
+  check_partners(files.pha, pha, files.fgr, fgr);
+  check_partners(files.fgr, fgr, files.pha, pha);
+  // Suffixes take part in the order that they were found in.
+  const auto by_name = [](const fs::path& folder) {
+    return [folder](const std::string& a, const std::string& b) {
+      return name_in(folder, a) < name_in(folder, b);
+    };
+  };
+  std::sort(files.pha.begin(), files.pha.end(), by_name(pha));
+  std::sort(files.fgr.begin(), files.fgr.end(), by_name(fgr));
+  return files;
+}
+
+void check_matting_files(const MattingFiles& files) {
+  if (files.pha.size() != files.fgr.size() || files.pha.empty() ||
+      files.bgr.empty()) {
+    throw DataError(
+        "",
+        fmt::format(
+            "[MattingDataset] there are {} alphas, {} foregrounds and {} "
+            "backgrounds; expected "
+            "as many alphas as foregrounds, and at least one of each.",
+            files.pha.size(),
+            files.fgr.size(),
+            files.bgr.size()));
+  }
+  for_each_image(
+      static_cast<int64_t>(files.pha.size()),
+      [&](int64_t i) { check_pair(files.pha[i], files.fgr[i]); },
+      "check");
+}
+
+std::pair<MattingFiles, MattingFiles> split_matting_files(
+    const MattingFiles& files,
+    double valid_pct,
+    uint64_t seed) {
+  const auto count = [](const std::vector<std::string>& paths) {
+    return static_cast<int64_t>(paths.size());
+  };
+  const auto pairs = draw_split(count(files.pha), valid_pct, seed);
+  const auto backgrounds = draw_split(count(files.bgr), valid_pct, seed);
+  const auto side = [&](Split split) {
+    return MattingFiles{
+        .pha = drawn_for(split, files.pha, pairs),
+        .fgr = drawn_for(split, files.fgr, pairs),
+        .bgr = drawn_for(split, files.bgr, backgrounds)};
+  };
+  return {side(Split::train), side(Split::valid)};
+}
+
+MattingTransforms matting_transforms(Range pair_scale, Range background_scale) {
+  const auto with = [](Range scale) {
+    return Transforms{
+        random_affine(
+            {.degrees = {-5, 5},
+             .translate = 0.1f,
+             .scale = scale,
+             .shear = {-5, 5}}),
+        flip_lr(),
+        box_blur(5, 0.1f),
+        sharpen(0.1f),
+        // What multiplies mid-grey by 0.85 to 1.15.
+        brightness({0.425f, 0.575f}, 1),
+        contrast({0.85f, 1.15f}, 1),
+        saturation(0.15f, 1),
+        hue(0.05f, 1)};
+  };
+  return {with(pair_scale), with(background_scale)};
+}
+
 namespace {
 
 /// A picture of a file, whose bytes are in a buffer of the thread's.

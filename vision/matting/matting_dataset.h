@@ -1,14 +1,67 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tern/data/dataset.h"
 #include "tern/vision/image_size.h"
-#include "tern/vision/matting/matting_files.h"
-#include "tern/vision/matting/matting_transforms.h"
+#include "tern/vision/transforms/geometry.h"
 
 namespace tern {
+
+/// Photographs of things with their alphas, and what they can stand before.
+struct MattingFiles {
+  /// pha[i] and fgr[i] belong together: a grey picture of alpha and the colours
+  /// of what is in front.
+  std::vector<std::string> pha, fgr;
+  /// Any photographs.
+  std::vector<std::string> bgr;
+};
+
+/// The pictures in `pairs/pha` and `pairs/fgr`, at any depth, which go together
+/// by their names without suffix, and those in `backgrounds`.
+///
+///   MattingFiles files = find_matting_files("alphamatting27", "streets");
+///
+/// \throws DataError if a folder is missing or has no picture, or if a picture
+///         of one of pha and fgr has no partner in the other; IoError.
+MattingFiles find_matting_files(
+    const std::filesystem::path& pairs,
+    const std::filesystem::path& backgrounds);
+
+/// Looks at the header of every picture of a pair, and into alphas that are
+/// stored in colour.
+/// \throws DataError naming the file if alpha and foreground differ in size or
+///         alpha is not grey; as `find_matting_files` for their numbers.
+void check_matting_files(const MattingFiles& files);
+
+/// Draws the share `valid_pct` of the pairs and of the backgrounds to check
+/// with; the first are those to learn from.
+/// \throws c10::ValueError if that leaves none on a side.
+std::pair<MattingFiles, MattingFiles>
+split_matting_files(const MattingFiles& files, double valid_pct, uint64_t seed);
+
+/// What happens to training pictures when they are read, by the loader's
+/// workers.
+struct MattingTransforms {
+  /// To foreground and alpha alike; colours change in the foreground only.
+  Transforms pair = {};
+  Transforms background = {};
+};
+
+/// BackgroundMattingV2's: turned by up to 5 degrees, moved by up to 0.1,
+/// enlarged and slanted by up to 5 degrees, mirrored, now and then blurred or
+/// sharpened, and other in colour. Brightness, contrast and saturation differ
+/// by up to 15 %, at mid-grey, and the hue by 0.05 of the circle.
+/// \param pair_scale  How large a foreground becomes, as a share of what would
+///                    cover the batch's size; the refining network's is {0.3,
+///                    1}.
+MattingTransforms matting_transforms(
+    Range pair_scale = {0.4f, 1},
+    Range background_scale = {1, 2});
 
 struct MattingDatasetOptions {
   /// Height and width that every picture gets.

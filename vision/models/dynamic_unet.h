@@ -10,7 +10,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
-#include "tern/vision/models/conv_layer.h"
+#include "tern/vision/models/backbone.h"
 #include "tern/vision/models/vision_arch.h"
 #include "tern/vision/models/xresnet.h"
 

@@ -1,9 +1,230 @@
 #include "tern/vision/models/matting_base.h"
 
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/pooling.h>
+#include <torch/utils.h>
+
+#include "tern/data/batch.h"
 #include "tern/data/formats/json_fields.h"
-#include "tern/vision/models/conv_layer.h"
+#include "tern/vision/models/backbone.h"
 
 namespace tern {
+
+namespace {
+
+constexpr double kDropout = 0.5;
+
+// Behind `layers`. A dilation of 0 stands for a 1x1 convolution.
+torch::nn::Sequential convolution(
+    int64_t in,
+    int64_t out,
+    int64_t dilation = 0,
+    torch::nn::Sequential layers = {}) {
+  auto options = torch::nn::Conv2dOptions(in, out, dilation == 0 ? 1 : 3);
+  if (dilation > 0) options.padding(dilation).dilation(dilation);
+  layers->push_back(torch::nn::Conv2d(options.bias(false)));
+  layers->push_back(torch::nn::BatchNorm2d(out));
+  layers->push_back(torch::nn::ReLU(torch::nn::ReLUOptions(true)));
+  return layers;
+}
+
+}  // namespace
+
+AsppImpl::AsppImpl(int64_t in, std::vector<int64_t> rates, int64_t out)
+    : in_(in), out_(out), rates_(std::move(rates)) {
+  reset();
+}
+
+void AsppImpl::reset() {
+  convs_ = register_module("convs", torch::nn::ModuleList());
+  convs_->push_back(convolution(in_, out_));
+  for (const int64_t rate : rates_) {
+    convs_->push_back(convolution(in_, out_, rate));
+  }
+  const torch::nn::Sequential mean(torch::nn::AdaptiveAvgPool2d(1));
+  convs_->push_back(convolution(in_, out_, 0, mean));
+  torch::nn::Sequential project =
+      convolution(static_cast<int64_t>(convs_->size()) * out_, out_);
+  project->push_back(torch::nn::Dropout(kDropout));
+  project_ = register_module("project", project);
+}
+
+torch::Tensor AsppImpl::forward(const torch::Tensor& x) {
+  TORCH_CHECK_VALUE(
+      x.size(0) > 1 || !is_training(),
+      "[Aspp] a batch of one picture came in training; expected two or more, "
+      "since the mean of a picture is normalised over the batch. Give larger "
+      "batches, with drop_last for the last one.");
+  Tensors seen;
+  for (const auto& conv : *convs_) {
+    seen.push_back(conv->as<torch::nn::Sequential>()->forward(x));
+  }
+  seen.back() = seen.back()
+                    .expand({-1, -1, x.size(2), x.size(3)})
+                    .contiguous(torch::MemoryFormat::ChannelsLast);
+  return project_->forward(torch::cat(seen, 1));
+}
+
+MattingDecoderImpl::MattingDecoderImpl(
+    const std::array<int64_t, 5>& channels,
+    const std::array<int64_t, 4>& skips)
+    : channels_(channels), skips_(skips) {
+  reset();
+}
+
+void MattingDecoderImpl::reset() {
+  for (size_t i = 0; i < convs_.size(); ++i) {
+    const bool is_last = i + 1 == convs_.size();
+    convs_[i] = register_module(
+        fmt::format("conv{}", i + 1),
+        torch::nn::Conv2d(torch::nn::Conv2dOptions(
+                              channels_[i] + skips_[i],
+                              channels_[i + 1],
+                              3)
+                              .padding(1)
+                              .bias(is_last)));
+    if (is_last) continue;
+    norms_[i] = register_module(
+        fmt::format("bn{}", i + 1),
+        torch::nn::BatchNorm2d(channels_[i + 1]));
+  }
+}
+
+torch::Tensor MattingDecoderImpl::forward(
+    torch::Tensor x,
+    const Tensors& skips) {
+  for (size_t i = 0; i < convs_.size(); ++i) {
+    x = torch::upsample_bilinear2d(
+        x,
+        skips[i].sizes().slice(2),
+        /*align_corners=*/false);
+    x = convs_[i]->forward(torch::cat({x, skips[i]}, 1));
+    if (i < norms_.size()) x = norms_[i]->forward(x).relu_();
+  }
+  return x;
+}
+
+namespace {
+
+constexpr int64_t kInputs = 6;  // src and bgr
+constexpr int64_t kHidden = 32;
+constexpr int64_t kOutputStride = 16;
+
+constexpr std::array<std::pair<const char*, MattingBackbone>, 3> kBackbones = {
+    {{"mobilenet_v2", MattingBackbone::mobilenet_v2},
+     {"resnet50", MattingBackbone::resnet50},
+     {"resnet101", MattingBackbone::resnet101}}};
+
+VisionBody make_backbone(MattingBackbone backbone) {
+  if (backbone == MattingBackbone::mobilenet_v2) {
+    return VisionBody(mobilenet_v2({.num_classes = 0,
+                                    .in_channels = kInputs,
+                                    .output_stride = kOutputStride,
+                                    .last_convolution = false})
+                          .ptr());
+  }
+  const auto make =
+      backbone == MattingBackbone::resnet50 ? resnet50 : resnet101;
+  return VisionBody(make({.num_classes = 0,
+                          .in_channels = kInputs,
+                          .output_stride = kOutputStride})
+                        .ptr());
+}
+
+MattingDecoder decoder_for(const std::vector<int64_t>& stages) {
+  return MattingDecoder(
+      std::array<int64_t, 5>{256, 128, 64, 48, 1 + 3 + 1 + kHidden},
+      std::array<int64_t, 4>{stages[2], stages[1], stages[0], kInputs});
+}
+
+std::string describe(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  return fmt::format(
+      "[{}] {} on {}",
+      fmt::join(tensor.sizes(), ", "),
+      c10::toString(tensor.scalar_type()),
+      tensor.device().str());
+}
+
+}  // namespace
+
+std::string to_string(MattingBackbone backbone) {
+  for (const auto& [name, known] : kBackbones) {
+    if (known == backbone) return name;
+  }
+  return "unknown";
+}
+
+MattingBackbone matting_backbone(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& [known, backbone] : kBackbones) {
+    if (known == name) return backbone;
+    names.emplace_back(known);
+  }
+  if (name == "mobilenetv2") return MattingBackbone::mobilenet_v2;
+  throw c10::ValueError(
+      {__func__, __FILE__, __LINE__},
+      fmt::format(
+          "[matting_backbone] there is no backbone \"{}\"; expected one of {}.",
+          name,
+          fmt::join(names, ", ")));
+}
+
+CoarseMatting::CoarseMatting(MattingBackbone backbone, torch::nn::Module& owner)
+    : backbone_(make_backbone(backbone)),
+      aspp_(
+          backbone_.backbone->stage_channels().back(),
+          std::vector<int64_t>{3, 6, 9}),
+      decoder_(decoder_for(backbone_.backbone->stage_channels())) {
+  owner.register_module("backbone", backbone_.module);
+  owner.register_module("aspp", aspp_);
+  owner.register_module("decoder", decoder_);
+}
+
+MattingOutput CoarseMatting::forward(
+    const torch::Tensor& src,
+    const torch::Tensor& bgr) {
+  const torch::Tensor images =
+      torch::cat({src, bgr}, 1).contiguous(torch::MemoryFormat::ChannelsLast);
+  const Tensors stages = backbone_.backbone->stages(images);
+  const torch::Tensor seen = decoder_->forward(
+      aspp_->forward(stages.back()),
+      {stages[2], stages[1], stages[0], images});
+  const Tensors parts = seen.split_with_sizes({1, 3, 1, kHidden}, 1);
+  return {
+      parts[0].clamp(0, 1),
+      parts[1],
+      parts[2].clamp(0, 1),
+      parts[3].relu()};
+}
+
+void check_matting_inputs(
+    const char* where,
+    const torch::Tensor& src,
+    const torch::Tensor& bgr) {
+  const bool is_right = src.defined() && bgr.defined() && src.dim() == 4 &&
+                        src.size(1) == 3 && src.numel() > 0 &&
+                        src.is_floating_point() && bgr.sizes() == src.sizes() &&
+                        bgr.scalar_type() == src.scalar_type() &&
+                        bgr.device() == src.device();
+  TORCH_CHECK_VALUE(
+      is_right,
+      fmt::format(
+          "[{}] src is {} and bgr is {}; expected two batches [N, 3, H, W] of "
+          "one shape, floating type and device, RGB in 0..1. Give each picture "
+          "with its background.",
+          where,
+          describe(src),
+          describe(bgr)));
+}
 
 MattingBaseImpl::MattingBaseImpl(const MattingBaseOptions& options)
     : options_(options) {

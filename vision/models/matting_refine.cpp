@@ -1,11 +1,140 @@
 #include "tern/vision/models/matting_refine.h"
 
+#include <array>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "tern/data/formats/json_fields.h"
-#include "tern/vision/models/conv_layer.h"
+#include "tern/vision/models/backbone.h"
+#include "tern/vision/models/patches.h"
 
 namespace tern {
+
+namespace {
+
+using torch::Tensor;
+
+constexpr std::array<std::pair<const char*, RefineMode>, 3> kModes = {
+    {{"full", RefineMode::full},
+     {"sampling", RefineMode::sampling},
+     {"thresholding", RefineMode::thresholding}}};
+
+constexpr int64_t kSquare = 4;  // pixels, in each direction
+
+Tensor resized(const Tensor& x, int64_t h, int64_t w) {
+  return torch::upsample_bilinear2d(x, {h, w}, /*align_corners=*/false);
+}
+
+// Channels side by side, stored channels-last, the layout of all that follows.
+Tensor joined(const Tensors& parts) {
+  return torch::cat(parts, 1).contiguous(torch::MemoryFormat::ChannelsLast);
+}
+
+Tensor padded(const Tensor& x, int64_t border) {
+  return torch::constant_pad_nd(x, {border, border, border, border});
+}
+
+}  // namespace
+
+std::string to_string(RefineMode mode) {
+  for (const auto& [name, known] : kModes) {
+    if (known == mode) return name;
+  }
+  return "unknown";
+}
+
+RefineMode refine_mode(const std::string& name) {
+  for (const auto& [known, mode] : kModes) {
+    if (known == name) return mode;
+  }
+  throw c10::ValueError(
+      {__func__, __FILE__, __LINE__},
+      fmt::format(
+          "[refine_mode] there is no mode \"{}\"; expected full, sampling or "
+          "thresholding.",
+          name));
+}
+
+MattingRefinerImpl::MattingRefinerImpl(const MattingRefineOptions& options)
+    : options_(options) {
+  reset();
+}
+
+void MattingRefinerImpl::reset() {
+  const auto conv = [&](int64_t in, int64_t out, bool bias) {
+    return torch::nn::Conv2d(
+        torch::nn::Conv2dOptions(in, out, options_.kernel_size).bias(bias));
+  };
+  conv1_ = register_module("conv1", conv(32 + 1 + 3 + 6, 24, false));
+  bn1_ = register_module("bn1", torch::nn::BatchNorm2d(24));
+  conv2_ = register_module("conv2", conv(24, 16, false));
+  bn2_ = register_module("bn2", torch::nn::BatchNorm2d(16));
+  conv3_ = register_module("conv3", conv(16 + 6, 12, false));
+  bn3_ = register_module("bn3", torch::nn::BatchNorm2d(12));
+  conv4_ = register_module("conv4", conv(12, 1 + 3, true));
+}
+
+RefinedMatting MattingRefinerImpl::forward(
+    const Tensor& src,
+    const Tensor& bgr,
+    const MattingOutput& coarse) {
+  const int64_t h = src.size(2), w = src.size(3);
+  const Tensor images = joined({src, bgr});
+  const Tensor half = joined(
+      {resized(joined({coarse.hid, coarse.pha, coarse.fgr}), h / 2, w / 2),
+       resized(images, h / 2, w / 2)});
+  // What two convolutions at each size take away.
+  const int64_t half_border = options_.kernel_size == 3 ? 3 : 0;
+  const int64_t border = options_.kernel_size == 3 ? 2 : 0;
+  Tensor ref, seen;
+  if (options_.mode == RefineMode::full) {
+    ref =
+        torch::ones({src.size(0), 1, h / kSquare, w / kSquare}, src.options());
+    seen = convolve(padded(half, half_border), padded(images, border));
+  } else {
+    ref = choose(resized(coarse.err.detach(), h / kSquare, w / kSquare));
+    seen = resized(joined({coarse.pha, coarse.fgr}), h, w);
+    const PatchPlaces places = patch_places(ref.squeeze(1));
+    if (places.size() > 0) {
+      const Tensor patches = convolve(
+          crop_patches(half, places, kSquare / 2, half_border),
+          crop_patches(images, places, kSquare, border));
+      seen = replace_patches(seen, places, patches);
+    }
+  }
+  return {seen.narrow(1, 0, 1), seen.narrow(1, 1, 3), ref};
+}
+
+// [N, 1, h, w] -> the same, 1 at the squares to refine.
+Tensor MattingRefinerImpl::choose(const Tensor& err) const {
+  if (options_.mode == RefineMode::thresholding) {
+    return err.gt(options_.threshold).to(err.scalar_type());
+  }
+  const Tensor flat = err.flatten(1);
+  const Tensor largest = std::get<1>(flat.topk(
+      options_.sample_pixels / (kSquare * kSquare),
+      1,
+      /*largest=*/true,
+      /*sorted=*/false));
+  Tensor chosen = torch::zeros_like(flat).scatter_(1, largest, 1);
+  if (options_.prevent_oversampling) chosen.mul_(flat.gt(0));
+  return chosen.view_as(err);
+}
+
+// [P, 42, h, w] at half size and [P, 6, H, W] -> [P, 4, ...], smaller by what
+// the convolutions take.
+Tensor MattingRefinerImpl::convolve(const Tensor& half, const Tensor& whole) {
+  Tensor x = bn1_->forward(conv1_->forward(half)).relu_();
+  x = bn2_->forward(conv2_->forward(x)).relu_();
+  x = torch::upsample_nearest2d(x, whole.sizes().slice(2));
+  x = conv3_->forward(torch::cat({x, whole}, 1));
+  return conv4_->forward(bn3_->forward(x).relu_());
+}
+
+void MattingRefinerImpl::set_options(const MattingRefineOptions& options) {
+  options_ = options;
+}
 
 namespace {
 

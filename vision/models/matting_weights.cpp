@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "tern/learner/weights/weights.h"
-#include "tern/vision/models/coarse_matting.h"
+#include "tern/vision/models/matting_base.h"
 
 namespace tern {
 

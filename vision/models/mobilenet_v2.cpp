@@ -7,8 +7,7 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include "tern/vision/models/conv_layer.h"
-#include "tern/vision/models/dilation.h"
+#include "tern/vision/models/backbone.h"
 
 namespace tern {
 

@@ -9,7 +9,7 @@
 #include <torch/nn/init.h>
 
 #include "tern/data/formats/json_fields.h"
-#include "tern/vision/models/conv_layer.h"
+#include "tern/vision/models/backbone.h"
 
 namespace tern {
 

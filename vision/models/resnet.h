@@ -13,7 +13,6 @@
 
 #include "tern/learner/weights/architecture.h"
 #include "tern/vision/models/backbone.h"
-#include "tern/vision/models/dilation.h"
 
 namespace tern {
 

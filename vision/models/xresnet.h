@@ -11,7 +11,6 @@
 #include <torch/types.h>
 
 #include "tern/vision/models/backbone.h"
-#include "tern/vision/models/conv_layer.h"
 
 namespace tern {
 

@@ -1,7 +1,7 @@
 #include "tern/vision/transforms/get_transforms.h"
 
 #include "tern/vision/transforms/geometry.h"
-#include "tern/vision/transforms/lighting.h"
+#include "tern/vision/transforms/pixels.h"
 #include "tern/vision/transforms/resize.h"
 
 namespace tern {

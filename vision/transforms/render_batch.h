@@ -31,11 +31,13 @@ std::vector<ImageChange> changes_of(
     ImageSize size,
     int64_t channels);
 
-/// The same by operations of ATen on the device of `images`: the reference that
-/// tests compare with.
-torch::Tensor render_with_tensors(
-    const torch::Tensor& images,
-    const std::vector<SamplePlan>& plans);
+/// [N, H, W, 2] kFloat on `device`: where each pixel comes from, for
+/// at::grid_sampler.
+torch::Tensor sampling_grid(
+    const std::vector<SamplePlan>& plans,
+    int64_t height,
+    int64_t width,
+    torch::Device device);
 
 /// Picks the class numbers of [N, H, W] kLong masks; on their device.
 torch::Tensor render_masks(

@@ -3,7 +3,127 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tern/kernels/augment_images_math.h"
+#include "tern/kernels/warp_image.h"
+
 namespace tern {
+
+namespace {
+
+/// log(x / (1 - x)) of each byte, x kept off 0 and 1 as by fastai.
+const std::array<float, 256>& logits() {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> all{};
+    for (size_t i = 0; i < all.size(); ++i) {
+      const double x = std::clamp(static_cast<double>(i) / 255, 1e-7, 1 - 1e-7);
+      all[i] = static_cast<float>(std::log(x / (1 - x)));
+    }
+    return all;
+  }();
+  return values;
+}
+
+float sigmoid(float logit) {
+  return 1 / (1 + std::exp(-logit));
+}
+
+/// x in 0..1 with all tones applied.
+float toned(const Lighting& lighting, float x) {
+  for (const auto& tone : lighting.tones) {
+    x = tone(x);
+  }
+  return x;
+}
+
+void mix_colours(const Lighting& lighting, const MutablePixels& image) {
+  const std::array<float, 256>& logit = logits();
+  const bool is_logit =
+      lighting.saturation != 1 || lighting.scale != 1 || lighting.shift != 0;
+  const float keep = lighting.saturation;
+  const int64_t count = image.size.height * image.size.width;
+  uint8_t* pixel = image.pixels;
+  for (int64_t i = 0; i < count; ++i, pixel += 3) {
+    float rgb[3];
+    if (is_logit) {
+      for (int c = 0; c < 3; ++c) {
+        rgb[c] = logit[pixel[c]];
+      }
+      // ITU-R 601-2, as in fastai's grayscale.
+      const float grey = 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
+      for (float& value : rgb) {
+        value = sigmoid(
+            lighting.scale * (value * keep + grey * (1 - keep)) +
+            lighting.shift);
+      }
+    } else {
+      for (int c = 0; c < 3; ++c) {
+        rgb[c] = static_cast<float>(pixel[c]) / 255;
+      }
+    }
+    if (lighting.hue != 0) {
+      turn_circle(lighting.hue, rgb);
+    }
+    for (int c = 0; c < 3; ++c) {
+      pixel[c] = unit_to_byte(toned(lighting, rgb[c]));
+    }
+  }
+}
+
+}  // namespace
+
+void Lighting::clear() {
+  scale = saturation = 1;
+  shift = hue = 0;
+  tones.clear();
+}
+
+std::array<uint8_t, 256> Lighting::table() const {
+  std::array<uint8_t, 256> bytes{};
+  const bool is_logit = scale != 1 || shift != 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const float x = is_logit ? sigmoid(scale * logits()[i] + shift)
+                             : static_cast<float>(i) / 255;
+    bytes[i] = unit_to_byte(toned(*this, x));
+  }
+  return bytes;
+}
+
+void apply_lighting(const Lighting& lighting, const MutablePixels& image) {
+  if (image.channels == 3 && !lighting.is_table()) {
+    mix_colours(lighting, image);
+    return;
+  }
+  const std::array<uint8_t, 256> table = lighting.table();
+  const int64_t count = image.size.height * image.size.width * image.channels;
+  for (int64_t i = 0; i < count; ++i) {
+    image.pixels[i] = table[image.pixels[i]];
+  }
+}
+
+void erase(const Erasure& erasure, const MutablePixels& image) {
+  const auto part = [](int64_t first, int64_t length, int64_t limit) {
+    return std::pair{
+        std::clamp<int64_t>(first, 0, limit),
+        std::clamp<int64_t>(first + length, 0, limit)};
+  };
+  const auto [top, bottom] =
+      part(erasure.at.height, erasure.size.height, image.size.height);
+  const auto [left, right] =
+      part(erasure.at.width, erasure.size.width, image.size.width);
+  const int64_t bytes = (right - left) * image.channels;
+  for (int64_t y = top; y < bottom; ++y) {
+    uint8_t* row =
+        image.pixels + (y * image.size.width + left) * image.channels;
+    if (!erasure.noise) {
+      std::fill(row, row + bytes, erasure.value);
+      continue;
+    }
+    for (int64_t i = 0; i < bytes; ++i) {
+      const auto [noise, unused] = warp_jitter(erasure.noise_key, y, i);
+      row[i] = unit_to_byte(0.5f + 0.5f * noise);
+    }
+  }
+}
 
 void SamplePlan::begin(ImageSize source, ImageSize target, Padding padding) {
   source_ = size_ = source;

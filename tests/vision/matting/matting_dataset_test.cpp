@@ -6,9 +6,8 @@
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/matting/scenes.h"
-#include "tern/vision/transforms/filters.h"
-#include "tern/vision/transforms/lighting.h"
-#include "tern/vision/transforms/random_affine.h"
+#include "tern/vision/transforms/geometry.h"
+#include "tern/vision/transforms/pixels.h"
 
 namespace tern::matting_dataset_test {
 namespace {

@@ -1,5 +1,3 @@
-#include "tern/vision/matting/matting_files.h"
-
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -7,6 +5,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/matting/scenes.h"
+#include "tern/vision/matting/matting_dataset.h"
 
 namespace tern::matting_files_test {
 namespace {

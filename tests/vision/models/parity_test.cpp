@@ -6,7 +6,6 @@
 
 #include "tern/tests/vision/models/fixture.h"
 #include "tern/vision/models/dynamic_unet.h"
-#include "tern/vision/models/head.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern::model_parity_test {

@@ -10,7 +10,6 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/vision/models/dynamic_unet.h"
-#include "tern/vision/models/head.h"
 
 namespace tern::vision_arch_test {
 namespace {

@@ -6,10 +6,10 @@
 #include "tern/kernels/augment_images.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/transforms/render.h"
-#include "tern/vision/transforms/erasing.h"
+#include "tern/tests/vision/transforms/render_reference.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
-#include "tern/vision/transforms/lighting.h"
+#include "tern/vision/transforms/pixels.h"
 #include "tern/vision/transforms/render_batch.h"
 
 namespace tern::augment_batch_test {
@@ -81,7 +81,11 @@ TEST_P(RenderBatch, GivesTheSameInOneLaunchAsByTheLoadersLoops) {
         torch::kByte);
     expect_close(a, b, 2, 0.02);
     // Rounding to bytes before the lighting, which may steepen it.
-    expect_close(b, render_with_tensors(images, plans), 3, 0.3);
+    expect_close(
+        b,
+        testing_support::render_with_tensors(images, plans),
+        3,
+        0.3);
     const torch::Tensor grey = images.slice(3, 0, 1).contiguous();
     expect_close(
         render_on_cpu(grey, plans),

@@ -1,5 +1,3 @@
-#include "tern/vision/transforms/filters.h"
-
 #include <cmath>
 #include <set>
 
@@ -8,6 +6,7 @@
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/transforms/render.h"
+#include "tern/vision/transforms/pixels.h"
 
 namespace tern::filters_test {
 namespace {

@@ -1,5 +1,3 @@
-#include "tern/vision/transforms/lighting.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -7,6 +5,7 @@
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/transforms/render.h"
+#include "tern/vision/transforms/pixels.h"
 
 namespace tern::lighting_test {
 namespace {

@@ -1,5 +1,3 @@
-#include "tern/vision/transforms/random_affine.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -7,6 +5,7 @@
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/transforms/render.h"
+#include "tern/vision/transforms/geometry.h"
 
 namespace tern::random_affine_test {
 namespace {

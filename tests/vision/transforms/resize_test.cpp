@@ -7,8 +7,8 @@
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/transforms/render.h"
-#include "tern/vision/transforms/erasing.h"
 #include "tern/vision/transforms/get_transforms.h"
+#include "tern/vision/transforms/pixels.h"
 
 namespace tern::resize_test {
 namespace {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "tern/vision/transforms/geometry.h"
+#include "tern/vision/transforms/transform.h"
 
 namespace tern {
 
@@ -31,5 +32,29 @@ TransformPtr channel_order(std::array<int, 3> order);
 /// Replaces one channel, drawn for each image, by random values up to
 /// `threshold`: fastai's rgb_randomize.
 TransformPtr rgb_randomize(Range threshold = {0.2f, 0.99f}, float p = 0.2f);
+
+// Filters of the finished 8-bit pixels; edges are repeated. `p` is the
+// probability that one does anything. Both throw c10::ValueError for a p
+// outside of 0..1.
+
+/// Averages each pixel with those up to `radius` away in both directions,
+/// `radius` drawn from 1 to `max_radius`.
+/// \throws c10::ValueError if max_radius is below 1.
+TransformPtr box_blur(int max_radius = 5, float p = 0.1f);
+
+/// Makes edges clearer; Pillow's ImageFilter.SHARPEN.
+TransformPtr sharpen(float p = 0.1f);
+
+/// Paints black squares over the image, as fastai's cutout.
+/// \param holes   Range of their number.
+/// \param length  Range of their sides, in pixels.
+TransformPtr
+cutout(Range holes = {1, 1}, Range length = {40, 40}, float p = 0.5f);
+
+/// Paints noise over a rectangle, as fastai's RandomErasing.
+/// \param area        Range of its share of the image.
+/// \param min_aspect  Its sides differ by at most the factor 1 / min_aspect.
+TransformPtr
+random_erasing(float p = 0.5f, Range area = {0, 0.3f}, float min_aspect = 0.3f);
 
 }  // namespace tern

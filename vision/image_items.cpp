@@ -1,0 +1,253 @@
+#include "tern/vision/image_items.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <regex>
+#include <unordered_set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/vision/make_bunch.h"
+
+namespace tern {
+
+namespace fs = std::filesystem;
+
+void ImageItem::fail(const std::string& what) const {
+  throw DataError(where(), what);
+}
+
+const std::string& ImageItem::cell(std::string_view column) const {
+  if (!table) {
+    throw DataError(
+        path,
+        fmt::format(
+            "has no column '{}': it did not come from a table. Use "
+            "items_from_csv.",
+            column));
+  }
+  return table->rows.at(row).at(table->column(column));
+}
+
+std::string ImageItem::where() const {
+  return table ? fmt::format(
+                     "{}:{} ({})",
+                     table->path,
+                     table->lines.at(row),
+                     path)
+               : path;
+}
+
+ImageItems items_from_folder(
+    const fs::path& folder,
+    const ImageFolderOptions& options) {
+  ImageItems items;
+  for (std::string& path : find_image_files(folder, options)) {
+    items.push_back({std::move(path)});
+  }
+  if (items.empty()) {
+    throw DataError(
+        folder.string(),
+        fmt::format("has no images ({}).", fmt::join(options.suffixes, ", ")));
+  }
+  return items;
+}
+
+ImageItems items_from_csv(
+    const fs::path& folder,
+    const fs::path& table_path,
+    const std::string& column,
+    const std::string& suffix) {
+  const auto table = std::make_shared<const CsvTable>(read_csv(table_path));
+  const size_t at = column.empty() ? 0 : table->column(column);
+  ImageItems items;
+  for (size_t row = 0; row < table->rows.size(); ++row) {
+    const std::string& name = table->rows[row][at];
+    ImageItem item{(folder / (name + suffix)).string(), table, row};
+    if (name.empty()) {
+      item.fail("names no file; expected the path of an image.");
+    }
+    items.push_back(std::move(item));
+  }
+  if (items.empty()) {
+    throw DataError(
+        table_path.string(),
+        "has no rows; expected one for each image.");
+  }
+  return items;
+}
+
+Labeller label_from_func(std::function<std::string(const ImageItem&)> label) {
+  return [label = std::move(label)](const ImageItem& item) {
+    return std::vector<std::string>{label(item)};
+  };
+}
+
+Labeller label_from_folder() {
+  return label_from_func([](const ImageItem& item) {
+    return fs::path(item.path).parent_path().filename().string();
+  });
+}
+
+Labeller label_from_re(const std::string& pattern) {
+  std::regex compiled;
+  try {
+    compiled = std::regex(pattern);
+  } catch (const std::regex_error& error) {
+    TORCH_CHECK_VALUE(
+        false,
+        fmt::format(
+            "[label_from_re] '{}' is no regular expression: {}. Expected one "
+            "in ECMAScript's grammar.",
+            pattern,
+            error.what()));
+  }
+  TORCH_CHECK_VALUE(
+      compiled.mark_count() > 0,
+      fmt::format(
+          "[label_from_re] '{}' has no group; expected parentheses around the "
+          "label, as in ([^/]+)_\\d+.jpg$.",
+          pattern));
+  return label_from_func(
+      [compiled = std::move(compiled), pattern](const ImageItem& item) {
+        std::smatch found;
+        if (!std::regex_search(item.path, found, compiled)) {
+          item.fail(fmt::format(
+              "does not match {}, so it has no label. Correct the "
+              "expression, or remove the file.",
+              pattern));
+        }
+        return found[1].str();
+      });
+}
+
+Labeller label_from_column(
+    std::vector<std::string> columns,
+    const std::string& delimiter) {
+  return [columns = std::move(columns), delimiter](const ImageItem& item) {
+    std::vector<std::string> labels;
+    for (const std::string& column : columns) {
+      const std::string& cell = item.cell(column);
+      if (delimiter.empty()) {
+        labels.push_back(cell);
+        continue;
+      }
+      for (size_t begin = 0; begin <= cell.size();) {
+        const size_t end = std::min(cell.find(delimiter, begin), cell.size());
+        if (end > begin) {
+          labels.push_back(cell.substr(begin, end - begin));
+        }
+        begin = end + delimiter.size();
+      }
+    }
+    return labels;
+  };
+}
+
+namespace {
+
+/// \return  Whether the last folder of that name comes after the other's.
+bool lies_in_valid(
+    const ImageItem& item,
+    const std::string& train,
+    const std::string& valid) {
+  const fs::path folder = fs::path(item.path).parent_path();
+  std::vector<std::string> names;
+  for (const fs::path& part : folder) {
+    names.push_back(part.string());
+  }
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {
+    if (*name == valid || *name == train) {
+      return *name == valid;
+    }
+  }
+  item.fail(fmt::format(
+      "lies in neither of the folders {} and {}. Name the folders that "
+      "are meant, or split in another way.",
+      train,
+      valid));
+}
+
+bool truth_of(const ImageItem& item, const std::string& column) {
+  std::string word = item.cell(column);
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a')
+                                : static_cast<char>(c);
+  });
+  if (word == "1" || word == "true" || word == "valid" ||
+      word == "validation") {
+    return true;
+  }
+  if (word.empty() || word == "0" || word == "false" || word == "train") {
+    return false;
+  }
+  item.fail(fmt::format(
+      "has '{}' in the column {}; expected 1, true or valid, or 0, false "
+      "or train.",
+      word,
+      column));
+}
+
+}  // namespace
+
+Splitter split_at_random(double valid_pct, uint64_t seed) {
+  return [=](const ImageItems& items) {
+    return draw_split(static_cast<int64_t>(items.size()), valid_pct, seed);
+  };
+}
+
+Splitter split_by_func(std::function<bool(const ImageItem&)> is_valid) {
+  return [is_valid = std::move(is_valid)](const ImageItems& items) {
+    std::vector<Split> splits;
+    for (const ImageItem& item : items) {
+      splits.push_back(is_valid(item) ? Split::valid : Split::train);
+    }
+    return splits;
+  };
+}
+
+Splitter split_by_folder(const std::string& train, const std::string& valid) {
+  return split_by_func(
+      [=](const ImageItem& item) { return lies_in_valid(item, train, valid); });
+}
+
+Splitter split_by_list(std::vector<std::string> valid) {
+  return [valid = std::move(valid)](const ImageItems& items) {
+    std::unordered_set<std::string> wanted(valid.begin(), valid.end());
+    std::unordered_set<std::string> found;
+    std::vector<Split> splits;
+    for (const ImageItem& item : items) {
+      // The path, and what follows each of its slashes.
+      bool is_valid = false;
+      for (size_t at = 0; at != std::string::npos && !is_valid;) {
+        const std::string end = item.path.substr(at);
+        is_valid = wanted.contains(end);
+        if (is_valid) {
+          found.insert(end);
+        }
+        at = item.path.find('/', at);
+        at += at == std::string::npos ? 0 : 1;
+      }
+      splits.push_back(is_valid ? Split::valid : Split::train);
+    }
+    for (const std::string& name : valid) {
+      if (!found.contains(name)) {
+        throw DataError(
+            name,
+            "is in the list of images to check with, but is none of the "
+            "images. Correct the list.");
+      }
+    }
+    return splits;
+  };
+}
+
+Splitter split_by_column(const std::string& column) {
+  return split_by_func(
+      [=](const ImageItem& item) { return truth_of(item, column); });
+}
+
+}  // namespace tern
