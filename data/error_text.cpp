@@ -23,10 +23,12 @@ std::string reason_of(const std::exception& error) {
 std::string shapes_of(const Tensors& tensors) {
   std::vector<std::string> texts;
   for (const torch::Tensor& tensor : tensors) {
-    texts.push_back(fmt::format(
-        "[{}] {}",
-        fmt::join(tensor.sizes(), ", "),
-        c10::toString(tensor.scalar_type())));
+    texts.push_back(
+        tensor.defined() ? fmt::format(
+                               "[{}] {}",
+                               fmt::join(tensor.sizes(), ", "),
+                               c10::toString(tensor.scalar_type()))
+                         : "undefined");
   }
   return fmt::format("{}", fmt::join(texts, ", "));
 }

@@ -14,7 +14,7 @@ std::string message_of(const std::exception& error);
 /// The first line of it, to stand within another sentence.
 std::string reason_of(const std::exception& error);
 
-/// "[4, 2] Float, [4] Long".
+/// "[4, 2] Float, [4] Long, undefined".
 std::string shapes_of(const Tensors& tensors);
 
 }  // namespace tern

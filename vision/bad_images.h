@@ -12,16 +12,16 @@
 
 namespace tern {
 
-/// What happens to an image that cannot be read.
+/// What to do with an image that cannot be read.
 struct BadImagePolicy {
   bool skips = false;
-  /// The share of the images that may be bad.
+  /// Largest fraction of the images that may be skipped.
   double max_fraction = 0;
 
-  /// Ends the training with an error that names the file.
+  /// Stops the training with an error that names the file.
   static BadImagePolicy error() { return {}; }
-  /// Takes another image in its place, the same one for the same seed, epoch
-  /// and sample, until more than this share of the images have turned out bad.
+  /// Replaces the image by another one, chosen by seed, epoch and sample, until
+  /// more than this fraction of the images is bad.
   static BadImagePolicy skip(double max_fraction = 0.01) {
     return {true, max_fraction};
   }
@@ -32,14 +32,14 @@ struct BadImage {
   std::string path, reason;
 };
 
-/// Collects bad images from many threads.
+/// Collects bad images. Thread-safe.
 class BadImageList {
  public:
-  /// Notes that an image of `total` is bad; tells the user the first time.
-  /// \throws DataError with the list when there are more than `max_fraction`.
+  /// Records a bad image, one of `total`; logs a message the first time.
+  /// \throws DataError listing them if they exceed `max_fraction`.
   void add(int64_t index, BadImage image, int64_t total, double max_fraction);
 
-  /// In the order of their indices.
+  /// Sorted by index.
   std::vector<BadImage> all() const;
 
  private:
@@ -49,30 +49,31 @@ class BadImageList {
 
 struct VerifyImagesOptions {
   DecodeOptions decode = {};
-  /// Removes the bad files.
+  /// Deletes the bad files.
   bool remove = false;
-  /// Threads; -1: one for each core.
+  /// Number of threads; -1: one per core.
   int64_t workers = -1;
-  /// Sees the progress; null: nobody.
+  /// Receives the progress; may be null.
   Sink sink = {};
 };
 
-/// What `verify_images` found.
+/// Result of `verify_images`.
 struct ImageReport {
   int64_t checked = 0, removed = 0;
   /// In the order of the paths.
   std::vector<BadImage> bad = {};
 };
 
-/// Decodes every image and lists those that fail.
+/// Decodes every image and returns those that fail.
 ///
 ///   ImageReport report = verify_images("photos");
 ///   for (const BadImage& bad : report.bad) std::puts(bad.reason.c_str());
 ///
-/// Finds cut files and wrong checksums; in JPEG, WebP and BMP, which have none,
-/// most flipped bits decode to other pixels and cannot be seen.
+/// Finds truncated files and wrong checksums. JPEG, WebP and BMP have no
+/// checksums: most flipped bits only change pixels and go unnoticed; see
+/// `write_image_manifest`.
 ///
-/// \throws IoError if a file that shall be removed cannot be.
+/// \throws IoError if a bad file cannot be deleted.
 ImageReport verify_images(
     const std::vector<std::string>& paths,
     const VerifyImagesOptions& options = {});
@@ -81,39 +82,38 @@ ImageReport verify_images(
     const std::filesystem::path& folder,
     const VerifyImagesOptions& options = {});
 
-/// Writes the SHA-256 of every image below a folder, in the form of the
-/// program `sha256sum`, which can check it too. No decoder sees a flipped bit
-/// of a JPEG, WebP or BMP; this list does.
+/// Writes the SHA-256 of every image below a folder, in the format of
+/// `sha256sum`. It detects the flipped bits that no decoder can see.
 ///
 ///   write_image_manifest("photos", "photos.sha256");    // once
 ///   for (const BadImage& bad : check_image_manifest("photos",
 ///   "photos.sha256"))
 ///     fmt::print("{}: {}\n", bad.path, bad.reason);
 ///
-/// \return  How many images it lists; their paths are relative to `folder`.
+/// \return  Number of images listed; paths are relative to `folder`.
 /// \throws DataError, IoError as `find_image_files`, or if a file cannot be
 ///         read or written.
 int64_t write_image_manifest(
     const std::filesystem::path& folder,
     const std::filesystem::path& manifest);
 
-/// The images that are not as the manifest says: changed, missing, or not in
-/// it; in the order of their paths.
+/// Returns the images that have changed, are missing or are not in the
+/// manifest, sorted by path.
 /// \throws DataError if the manifest is damaged; IoError.
 std::vector<BadImage> check_image_manifest(
     const std::filesystem::path& folder,
     const std::filesystem::path& manifest);
 
-/// An image to check with that is to learn from too.
+/// A validation image that is a training image too.
 struct DuplicateImage {
   std::string valid, train;
-  /// One file under two names, not two files of equal bytes.
+  /// Both names are links to one file, not two files of equal bytes.
   bool is_link = false;
 };
 
 /// Finds the files of `valid` that are in `train` too, in the order of `valid`,
-/// each with the first one that equals it. Reads, on all cores, only files
-/// whose size occurs in both lists.
+/// each with the first match. Reads, on all cores, only files whose size occurs
+/// in both lists.
 ///
 ///   for (const auto& pair : duplicate_images(train_paths, valid_paths)) ...
 ///

@@ -36,8 +36,8 @@ Parts split_and_label(const DataBlock& block) {
   TORCH_CHECK_VALUE(
       splits.size() == block.items.size(),
       fmt::format(
-          "[DataBlock] the splitter gave {} answers for {} items; expected one "
-          "for each.",
+          "[DataBlock] the splitter returned {} splits for {} items; expected "
+          "one per item.",
           splits.size(),
           block.items.size()));
   Parts parts;
@@ -47,13 +47,14 @@ Parts split_and_label(const DataBlock& block) {
     part.push_back({&item, block.label(item)});
   }
   for (const auto& [part, name] :
-       {std::pair{&parts.train, "learn from"}, {&parts.valid, "check with"}}) {
+       {std::pair{&parts.train, "training"}, {&parts.valid, "validation"}}) {
     if (part->empty()) {
       throw DataError(
           block.items[0].where(),
           fmt::format(
-              "this and the {} other images are all split to one side; "
-              "expected at least one to {}. Correct the split.",
+              "this and the {} other images all ended up in one split; "
+              "expected "
+              "at least one {} image. Correct the split.",
               splits.size() - 1,
               name));
     }
@@ -92,7 +93,7 @@ class ClassMap {
       TORCH_CHECK_VALUE(
           numbers_.emplace(classes[i], static_cast<int64_t>(i)).second,
           fmt::format(
-              "[DataBlock] the class '{}' is there twice; expected different "
+              "[DataBlock] the class '{}' is duplicated; expected different "
               "names.",
               classes[i]));
     }
@@ -106,7 +107,7 @@ class ClassMap {
           classes_.begin() +
           static_cast<std::ptrdiff_t>(std::min(classes_.size(), kNamed));
       item.fail(fmt::format(
-          "has the label '{}', which no image to learn from has ({}{}). "
+          "has the label '{}', which no training image has ({}{}). "
           "Correct the label, add training images of it, or give the "
           "classes.",
           label,

@@ -9,20 +9,20 @@
 
 namespace tern {
 
-/// What labels are taken for.
+/// Target type: how labels are interpreted.
 enum class TargetKind {
-  /// One class: [N] kLong.
+  /// One class per image: [N] kLong.
   category,
-  /// Any number of classes, none too: [N, classes] kFloat, 1 for those.
+  /// Any number of classes per image: [N, classes] kFloat, 0 or 1.
   multi_category,
-  /// Numbers, equally many for each: [N] or [N, k] kFloat.
+  /// One or k numbers per image: [N] or [N, k] kFloat.
   number,
-  /// The path of a PNG of class numbers: [N, H, W] kLong.
+  /// Path of a PNG of class indices: [N, H, W] kLong.
   mask,
 };
 
-/// How a set of images comes about, step by step: what there is, which part is
-/// to check with, what it is called.
+/// Describes an image dataset: the items, the split into training and
+/// validation images, the labels.
 ///
 ///   DataBlock pets{
 ///       .items = items_from_folder("pets/images"),
@@ -37,13 +37,13 @@ struct DataBlock {
   Splitter split = split_at_random();
   Labeller label = label_from_folder();
   TargetKind target = TargetKind::category;
-  /// The classes in the order of their numbers; empty: those of the images to
-  /// learn from, sorted. Of masks only the names; empty: any number is one.
+  /// Class names in the order of their indices; empty: those of the training
+  /// images, sorted. For masks the names only; empty: indices are not checked.
   std::vector<std::string> classes = {};
 
-  /// \throws DataError naming the file or the row: a label that images to learn
-  ///         from do not have, that is missing or no number, a split that
-  ///         leaves nothing. c10::ValueError for a bad option.
+  /// \throws DataError naming the file or row, for a label that is missing, not
+  ///         a number or unknown in the training images, and for a split that
+  ///         leaves one side empty. c10::ValueError for a bad option.
   DataBunch bunch(const ImageDataBunchOptions& options = {}) const;
 };
 

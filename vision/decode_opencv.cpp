@@ -49,30 +49,6 @@ ByThread& by_thread() {
 std::mutex mutex;
 int64_t living = 0;
 
-}  // namespace
-
-QuietCerr::QuietCerr() {
-  const std::lock_guard lock(mutex);
-  ByThread& buffer = by_thread();
-  if (std::cerr.rdbuf() != &buffer) {
-    buffer.original = std::cerr.rdbuf();
-    std::cerr.rdbuf(&buffer);
-  }
-  ++living;
-  kept = &text_;
-}
-
-QuietCerr::~QuietCerr() {
-  const std::lock_guard lock(mutex);
-  kept = nullptr;
-  // A program that has replaced the buffer in the meantime keeps its own.
-  if (--living == 0 && std::cerr.rdbuf() == &by_thread()) {
-    std::cerr.rdbuf(by_thread().original);
-  }
-}
-
-namespace {
-
 /// Images are spread over the workers of the loader; threads of OpenCV under
 /// each of them would only be in each other's way. Once, for the process.
 void use_one_opencv_thread() {
@@ -102,6 +78,26 @@ std::string reason_in(const std::string& words) {
 }
 
 }  // namespace
+
+QuietCerr::QuietCerr() {
+  const std::lock_guard lock(mutex);
+  ByThread& buffer = by_thread();
+  if (std::cerr.rdbuf() != &buffer) {
+    buffer.original = std::cerr.rdbuf();
+    std::cerr.rdbuf(&buffer);
+  }
+  ++living;
+  kept = &text_;
+}
+
+QuietCerr::~QuietCerr() {
+  const std::lock_guard lock(mutex);
+  kept = nullptr;
+  // A program that has replaced the buffer in the meantime keeps its own.
+  if (--living == 0 && std::cerr.rdbuf() == &by_thread()) {
+    std::cerr.rdbuf(by_thread().original);
+  }
+}
 
 void decode_opencv(const EncodedBytes& file, uint8_t* pixels) {
   use_one_opencv_thread();

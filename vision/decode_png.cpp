@@ -165,30 +165,25 @@ void PngPixels::write_row(
     std::memcpy(out, row, static_cast<size_t>(width) * 3);
     return;
   }
-  if (bit_depth == 16) {
-    for (int64_t x = 0; x < width; ++x, row += 2 * count, out += step) {
+  const auto write = [&](int64_t bytes, auto sample) {
+    for (int64_t x = 0; x < width; ++x, row += bytes * count, out += step) {
       if (is_coloured) {
         const uint8_t rgb[3] = {
-            to_byte(load_be16(row)),
-            to_byte(load_be16(row + 2)),
-            to_byte(load_be16(row + 4))};
+            sample(row),
+            sample(row + bytes),
+            sample(row + 2 * bytes)};
         put_rgb(rgb, channels, out);
       } else {
-        put_grey(to_byte(load_be16(row)), channels, out);
+        put_grey(sample(row), channels, out);
       }
     }
-    return;
-  }
-  if (is_coloured) {
-    for (int64_t x = 0; x < width; ++x, row += count, out += step) {
-      put_rgb(row, channels, out);
-    }
+  };
+  if (bit_depth == 16) {
+    write(2, [](const uint8_t* at) { return to_byte(load_be16(at)); });
     return;
   }
   if (bit_depth == 8 && colour != Colour::palette) {
-    for (int64_t x = 0; x < width; ++x, row += count, out += step) {
-      put_grey(row[0], channels, out);
-    }
+    write(1, [](const uint8_t* at) { return *at; });
     return;
   }
   // A palette, or grey of less than a byte: the first pixel in the high bits.

@@ -4,7 +4,11 @@
 #include <cmath>
 #include <cstring>
 
+#include <fmt/format.h>
 #include <opencv2/imgproc.hpp>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/report/html_text.h"
 
 namespace tern {
 namespace {
@@ -44,6 +48,59 @@ std::string ascii(const std::string& text) {
   return out;
 }
 
+std::string hex(Rgb color) {
+  return fmt::format("#{:02x}{:02x}{:02x}", color[0], color[1], color[2]);
+}
+
+void put_text(
+    cv::Mat page,
+    const std::string& text,
+    cv::Point place,
+    Rgb color,
+    double size) {
+  cv::putText(
+      page,
+      ascii(text),
+      place,
+      kFont,
+      scale_of(size),
+      scalar(color),
+      thickness_of(size),
+      cv::LINE_AA);
+}
+
+/// A view of [H, W, C] kByte, contiguous.
+cv::Mat mat_of(const torch::Tensor& image) {
+  return {
+      static_cast<int>(image.size(0)),
+      static_cast<int>(image.size(1)),
+      CV_MAKETYPE(CV_8U, static_cast<int>(image.size(2))),
+      const_cast<uint8_t*>(image.const_data_ptr<uint8_t>())};
+}
+
+/// [H, W, C] stretched to another size: averaged where it shrinks, pixels as
+/// squares where it grows by three or more.
+torch::Tensor
+stretched(const torch::Tensor& image, int64_t height, int64_t width) {
+  const torch::Tensor source = image.contiguous();
+  const double factor = std::min(
+      static_cast<double>(height) / static_cast<double>(source.size(0)),
+      static_cast<double>(width) / static_cast<double>(source.size(1)));
+  torch::Tensor out =
+      torch::empty({height, width, source.size(2)}, torch::kByte);
+  cv::Mat target = mat_of(out);
+  cv::resize(
+      mat_of(source),
+      target,
+      target.size(),
+      0,
+      0,
+      factor >= 3  ? cv::INTER_NEAREST
+      : factor > 1 ? cv::INTER_CUBIC
+                   : cv::INTER_AREA);
+  return out;
+}
+
 }  // namespace
 
 Page::Page(int64_t height, int64_t width)
@@ -69,59 +126,58 @@ void Page::text(
     int64_t x,
     int64_t y,
     Rgb color,
-    double size) {
-  cv::putText(
-      page_,
-      ascii(text),
-      point(x, y),
-      kFont,
-      scale_of(size),
-      scalar(color),
-      thickness_of(size),
-      cv::LINE_AA);
-}
-
-void Page::text_around(
-    const std::string& text,
-    int64_t x,
-    int64_t y,
-    Rgb color,
-    double size) {
-  this->text(text, x - text_width(text, size) / 2, y, color, size);
-}
-
-void Page::text_up_to(
-    const std::string& text,
-    int64_t x,
-    int64_t y,
-    Rgb color,
-    double size) {
-  this->text(text, x - text_width(text, size), y, color, size);
-}
-
-void Page::text_upwards(
-    const std::string& text,
-    int64_t x,
-    int64_t y,
-    Rgb color,
-    double size) {
+    double size,
+    Anchor anchor) {
+  const bool is_turned = anchor == Anchor::upwards;
+  svg_ += fmt::format(
+      "<text {} text-anchor=\"{}\" font-size=\"{:.1f}\" fill=\"{}\">{}"
+      "</text>\n",
+      is_turned ? fmt::format(
+                      "transform=\"translate({} {}) rotate(-90)\" "
+                      "dy=\"{:.1f}\"",
+                      x,
+                      y,
+                      size / 2)
+                : fmt::format("x=\"{}\" y=\"{}\"", x, y),
+      anchor == Anchor::left    ? "start"
+      : anchor == Anchor::right ? "end"
+                                : "middle",
+      size / 0.7,  // a capital letter is 0.7 of a font's size high
+      hex(color),
+      html_escape(text));
+  const int64_t width = text_width(text, size);
+  if (!is_turned) {
+    const int64_t before = anchor == Anchor::middle  ? width / 2
+                           : anchor == Anchor::right ? width
+                                                     : 0;
+    put_text(page_, text, point(x - before, y), color, size);
+    return;
+  }
   const auto height = static_cast<int64_t>(size * 1.6);
-  const int64_t width = text_width(text, size) + 2;
-  Page lying(height, width);
-  lying.text(text, 1, static_cast<int64_t>(size * 1.2), color, size);
+  const Page lying(height, width + 2);
+  put_text(
+      lying.page_,
+      text,
+      point(1, static_cast<int64_t>(size * 1.2)),
+      color,
+      size);
   cv::Mat turned;
   cv::rotate(lying.page_, turned, cv::ROTATE_90_COUNTERCLOCKWISE);
   const cv::Rect place(
-      static_cast<int>(x - height / 2),
-      static_cast<int>(y - width / 2),
-      turned.cols,
-      turned.rows);
-  const cv::Rect seen = place & cv::Rect(0, 0, page_.cols, page_.rows);
-  if (seen.empty()) return;
-  turned(seen - place.tl()).copyTo(page_(seen));
+      point(x - height / 2, y - (width + 2) / 2),
+      turned.size());
+  const cv::Rect seen = place & cv::Rect({0, 0}, page_.size());
+  if (!seen.empty()) turned(seen - place.tl()).copyTo(page_(seen));
 }
 
 void Page::box(int64_t x, int64_t y, int64_t width, int64_t height, Rgb color) {
+  svg_ += fmt::format(
+      "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"/>\n",
+      x,
+      y,
+      width,
+      height,
+      hex(color));
   cv::rectangle(
       page_,
       cv::Rect(point(x, y), point(x + width, y + height)),
@@ -154,6 +210,18 @@ torch::Tensor Page::pixels() const {
   return pixels;
 }
 
+void Page::save_svg(const std::filesystem::path& file) const {
+  write_file(
+      file,
+      fmt::format(
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" "
+          "width=\"{0}\" height=\"{1}\" font-family=\"sans-serif\">\n"
+          "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{2}</svg>\n",
+          page_.cols,
+          page_.rows,
+          svg_));
+}
+
 std::string fit_text(const std::string& text, int64_t width) {
   const std::string whole = ascii(text);
   std::string fitting = whole;
@@ -164,35 +232,6 @@ std::string fit_text(const std::string& text, int64_t width) {
               whole.substr(whole.size() - (kept - kept / 2));
   }
   return fitting;
-}
-
-cv::Mat mat_of(const torch::Tensor& image) {
-  return {
-      static_cast<int>(image.size(0)),
-      static_cast<int>(image.size(1)),
-      CV_MAKETYPE(CV_8U, static_cast<int>(image.size(2))),
-      const_cast<uint8_t*>(image.const_data_ptr<uint8_t>())};
-}
-
-torch::Tensor
-stretched(const torch::Tensor& image, int64_t height, int64_t width) {
-  const torch::Tensor source = image.contiguous();
-  const double factor = std::min(
-      static_cast<double>(height) / static_cast<double>(source.size(0)),
-      static_cast<double>(width) / static_cast<double>(source.size(1)));
-  torch::Tensor out =
-      torch::empty({height, width, source.size(2)}, torch::kByte);
-  cv::Mat target = mat_of(out);
-  cv::resize(
-      mat_of(source),
-      target,
-      target.size(),
-      0,
-      0,
-      factor >= 3  ? cv::INTER_NEAREST
-      : factor > 1 ? cv::INTER_CUBIC
-                   : cv::INTER_AREA);
-  return out;
 }
 
 }  // namespace tern

@@ -8,8 +8,8 @@
 namespace tern {
 
 /// Calls `action(index)` for 0..count-1 on all cores, or on `workers` threads,
-/// and tells `sink`, which may be null, how far it is. The first exception ends
-/// it and is thrown again once all threads have stopped.
+/// and reports progress to `sink`, which may be null. Rethrows the first
+/// exception once all threads have stopped.
 /// \param task  Its name in the progress line.
 void for_each_image(
     int64_t count,

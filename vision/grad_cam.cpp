@@ -12,10 +12,8 @@
 
 #include "tern/learner/autocast.h"
 #include "tern/learner/report/forward_taps.h"
-#include "tern/vision/drawing.h"
 #include "tern/vision/image_predict.h"
 #include "tern/vision/picture_grid.h"
-#include "tern/vision/save_image.h"
 #include "tern/vision/visible_batch.h"
 
 namespace tern {
@@ -150,7 +148,7 @@ GradCam grad_cam(
       logits.dim() == 2 && options.target >= -1 &&
           options.target < logits.size(1),
       fmt::format(
-          "[grad_cam] the class is {} and the model answers [{}]; expected -1 "
+          "[grad_cam] the class is {} and the model returns [{}]; expected -1 "
           "or the number of one of its classes, and [1, classes].",
           options.target,
           fmt::join(logits.sizes(), ", ")));

@@ -11,39 +11,40 @@
 namespace tern {
 
 struct GradCamOptions {
-  /// A layer by its name, as "layer3.1" or "4": a child of a
-  /// torch::nn::Sequential. Empty: the last one with at least 4 x 4 cells.
+  /// Name of the layer, such as "layer3.1" or "4": a child of a
+  /// torch::nn::Sequential. Empty: the last one whose output has at least 4 x 4
+  /// cells.
   std::string layer = {};
-  /// The class to explain; -1: the likeliest.
+  /// Class to explain; -1: the most probable one.
   int64_t target = -1;
 };
 
-/// Where a model looks: how much each place of a layer's answer, [N, C, h, w],
-/// speaks for a class.
+/// Where a model looks: how much each position of a layer's output contributes
+/// to a class.
 struct GradCam {
   torch::Tensor heat;  // [h, w] kFloat on the CPU, 0..1
-  std::string layer;   // it was taken from
-  int64_t target = 0;  // the class it speaks for
+  std::string layer;   // whose output was used
+  int64_t target = 0;  // the class explained
   Prediction prediction;
 };
 
 /// Selvaraju et al., "Grad-CAM", equations 1 and 2: the channels of a layer,
-/// each weighted by the mean gradient of the class's logit, added up; what
-/// speaks against the class is 0. Divided by the largest value.
+/// weighted by the mean gradient of the class's logit, summed, negative values
+/// set to 0, divided by the maximum.
 ///
-/// \param sample  One input without the batch dimension, as the data set makes
-///                it; see Learner::predict.
+/// \param sample  One input without the batch dimension, as the data set
+///                returns it; see Learner::predict.
 /// \throws c10::ValueError if there is no such layer or class, or the layer's
-///         answer has no height and width.
+///         output is not [N, C, h, w].
 ///
-/// Weights, gradients and the mode of the model stay as they are.
+/// Does not change weights, gradients or the mode of the model.
 GradCam grad_cam(
     Learner& learn,
     const torch::Tensor& sample,
     const GradCamOptions& options = {});
 
-/// The same for an image file, prepared as for validation, drawn beside the
-/// image. \param picture  A PNG.
+/// The same for an image file, prepared as in evaluation; writes the image and
+/// the heat map side by side. \param picture  A PNG.
 GradCam plot_grad_cam(
     Learner& learn,
     const std::filesystem::path& image,

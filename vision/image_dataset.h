@@ -20,28 +20,27 @@ namespace tern {
 class ImagePack;
 
 struct ImageDatasetOptions {
-  /// Size that every image gets: 128 for a square, or ImageSize{height, width}.
-  /// Unset: all images must have the size of the first, and another one is an
-  /// error.
+  /// Size of the images in a batch: 128 for a square, or ImageSize{height,
+  /// width}. Unset: all images must have the size of the first.
   std::optional<ImageSize> size = {};
   /// How files are decoded; `decode.channels` is the C of a batch.
   DecodeOptions decode = {};
-  /// `train` for batches that are for training, `valid` for others.
+  /// `train` for training batches, `valid` for others.
   TransformLists transforms = {};
-  /// How images get their size.
+  /// How images are resized.
   TransformOptions sizing = {};
   BadImagePolicy bad_images = {};
 };
 
-/// Image files with a target each.
+/// Image files with one target each.
 ///
-/// A batch has inputs[0], [N, H, W, C] kByte, RGB, and targets[0], for classes
-/// [N] kLong. Every image is decoded, transformed and sampled straight into its
-/// place in the batch.
+/// A batch has inputs[0], [N, H, W, C] kByte, RGB, and targets[0], [N] kLong
+/// for classes. Every image is decoded, transformed and sampled directly into
+/// the batch.
 class ImageDataset final : public Dataset {
  public:
   /// Reads the first image's header if no size is given.
-  /// \param labels  The class of each path.
+  /// \param labels  Class index of each path.
   /// \throws c10::ValueError if the numbers of paths and labels differ or an
   ///         option is out of its range; DataError for a bad first image.
   ImageDataset(
@@ -49,9 +48,9 @@ class ImageDataset final : public Dataset {
       std::vector<int64_t> labels,
       const ImageDatasetOptions& options = {});
 
-  /// The same with targets of any kind.
-  /// \param source  Gives the images; `paths` are then only their names. Null:
-  ///                the files at `paths`.
+  /// Creates a data set with targets of any type.
+  /// \param source  Reads the images; `paths` are then names only. Null: the
+  ///                files at `paths`.
   static std::shared_ptr<ImageDataset> with_targets(
       std::vector<std::string> paths,
       std::shared_ptr<const ImageTargets> targets,
@@ -60,7 +59,7 @@ class ImageDataset final : public Dataset {
 
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
 
-  /// \throws DataError naming the file that is missing, broken or, without
+  /// \throws DataError naming a file that is missing, damaged or, without
   ///         `options.size`, of another size than the first.
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override;
@@ -71,19 +70,19 @@ class ImageDataset final : public Dataset {
   const std::vector<std::string>& paths() const { return paths_; }
   /// Null: the images are the files at `paths()`.
   const ImageSource* source() const { return source_.get(); }
-  /// The image at `index` as it is stored; in `buffer` if it had to be read.
+  /// Returns the encoded image at `index`, in `buffer` if it had to be read.
   std::span<const uint8_t> encoded(int64_t index, ScratchBuffer& buffer) const;
   const ImageTargets& targets() const { return *targets_; }
-  /// Their class numbers; empty when the targets are no classes.
+  /// Class indices; empty if the targets are not classes.
   const std::vector<int64_t>& labels() const;
   const ImageDatasetOptions& options() const { return options_; }
   /// Height and width of the images in a batch.
   ImageSize image_size() const { return size_; }
-  /// The images that were skipped so far.
+  /// Images skipped so far.
   std::vector<BadImage> bad_images() const { return bad_->all(); }
 
-  /// The same data set with its images read from a pack, made of its `paths()`
-  /// with its `options().decode`.
+  /// Returns this data set with its images read from a pack that was created
+  /// from its `paths()` with its `options().decode`.
   std::shared_ptr<const ImageDataset> with_pack(
       std::shared_ptr<const ImagePack> pack) const;
 
@@ -99,7 +98,7 @@ class ImageDataset final : public Dataset {
       const BatchContext& context,
       uint8_t* slot,
       SamplePlan& plan) const;
-  /// Writes `index`, or what takes its place when it is bad.
+  /// Writes sample `index`, or its replacement if the image is bad.
   void write_readable(
       int64_t index,
       const BatchContext& context,

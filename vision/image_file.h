@@ -8,12 +8,12 @@
 
 namespace tern {
 
-/// Memory that a thread uses again for every image, so that decoding allocates
-/// nothing in steady state. A large buffer is given back when a much smaller
-/// one is asked for: one huge image does not hold its memory for ever.
+/// Memory that a thread reuses for every image, so that decoding allocates
+/// nothing in steady state. A large buffer is freed when a much smaller one is
+/// requested.
 class ScratchBuffer {
  public:
-  /// At least `size` uninitialised bytes, good until the next call.
+  /// Returns at least `size` uninitialised bytes, valid until the next call.
   uint8_t* get(size_t size) {
     constexpr size_t kKept = size_t{64} << 20;
     if (size > size_ || (size_ > kKept && size < size_ / 4)) {
@@ -33,35 +33,34 @@ class ScratchBuffer {
   size_t size_ = 0;
 };
 
-/// The largest encoded image that is read unless a program says otherwise.
+/// Default limit on the size of an image file.
 inline constexpr int64_t kMaxImageBytes = int64_t{256} << 20;
 
-/// Reads a whole image file into `buffer`.
+/// Reads an image file into `buffer`.
 ///
 /// \return  The bytes of the file, in `buffer`.
-/// \throws IoError if the file cannot be opened or read; DataError if it is no
-///         regular file (a folder, a pipe, a device), has more than `max_bytes`
-///         or changes while it is read.
+/// \throws IoError if the file cannot be opened or read; DataError if it is not
+///         a regular file, has more than `max_bytes` bytes or is truncated
+///         while it is read.
 ///
-/// Never blocks on a pipe. Four system calls: open, fstat, read, close.
+/// Never blocks on a pipe.
 std::span<const uint8_t> read_image_file(
     const std::string& path,
     ScratchBuffer& buffer,
     int64_t max_bytes = kMaxImageBytes);
 
-/// Where the encoded images of a data set are when they are no files of their
-/// own. Shared by threads.
+/// A source of encoded images that are not files of their own, such as a tar
+/// shard. Thread-safe.
 class ImageSource {
  public:
   virtual ~ImageSource() = default;
 
-  /// The whole image at `index`, as a file of its own would hold it. Bytes that
-  /// had to be read are in `buffer`.
+  /// Returns the encoded image at `index`, in `buffer` if it had to be read.
   /// \throws DataError, IoError.
   virtual std::span<const uint8_t> read(int64_t index, ScratchBuffer& buffer)
       const = 0;
 
-  /// A text that is another one once the images are others.
+  /// Identifies the images: changes when they change.
   virtual std::string version() const = 0;
 };
 

@@ -237,7 +237,7 @@ Splitter split_by_list(std::vector<std::string> valid) {
       if (!found.contains(name)) {
         throw DataError(
             name,
-            "is in the list of images to check with, but is none of the "
+            "is in the list of validation images, but is not one of the "
             "images. Correct the list.");
       }
     }

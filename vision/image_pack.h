@@ -13,19 +13,19 @@
 
 namespace tern {
 
-/// Decoded images in one file that is mapped into memory. Reading one copies
-/// nothing: the pixels are where the system keeps the file.
+/// Decoded images in one memory-mapped file; reading an image copies nothing.
 ///
 ///   auto pack = ImagePack::open("cache/train.pack");
 ///   PixelView cat = pack->image(0);   // [cat.height, cat.width, 3]
 ///
 /// The file: a header of 96 bytes, the pixels of each image, and at the end an
-/// entry of 24 bytes for each with its place, size and CRC-32. Header and
-/// entries are checked when it is opened, an image when it is first read.
+/// entry of 24 bytes per image with its offset, size and CRC-32. Verifies
+/// header and entries when the pack is opened, an image when it is first read.
 /// Little-endian.
 class ImagePack {
  public:
-  /// \throws IoError, or DataError if the file is no pack, cut or damaged.
+  /// \throws IoError, or DataError if the file is not a pack, truncated or
+  ///         damaged.
   static std::shared_ptr<const ImagePack> open(
       const std::filesystem::path& file);
   ~ImagePack();
@@ -34,13 +34,12 @@ class ImagePack {
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t channels() const { return channels_; }
-  /// What the pack was made of; see ImagePackWriter.
+  /// Identifies the source of the pack; see ImagePackWriter.
   const std::string& key() const { return key_; }
 
-  /// Whether there is an image in this place; one that could not be decoded is
-  /// missing.
+  /// False if the image at this index could not be decoded.
   bool has(int64_t index) const;
-  /// Safe to call from many threads.
+  /// Thread-safe.
   /// \throws DataError if its checksum is wrong.
   PixelView image(int64_t index) const;
 
@@ -60,15 +59,15 @@ class ImagePack {
   int64_t channels_ = 0;
   std::string key_;
   std::vector<Entry> entries_;
-  /// 1 once the image's checksum was found right.
+  /// 1 once the image's checksum has been verified.
   mutable std::vector<std::atomic<uint8_t>> is_checked_;
 };
 
-/// Writes a pack beside its final name and gives it that name once it is whole,
-/// so that a reader sees a whole pack or none.
+/// Writes a pack under a temporary name and renames it when it is complete, so
+/// that readers never see a partial pack.
 class ImagePackWriter {
  public:
-  /// \param key  64 characters that say what the pack is made of.
+  /// \param key  64 characters that identify the source of the pack.
   /// \throws IoError if the file cannot be created.
   ImagePackWriter(
       std::filesystem::path file,
@@ -79,12 +78,12 @@ class ImagePackWriter {
   ImagePackWriter(const ImagePackWriter&) = delete;
   ImagePackWriter& operator=(const ImagePackWriter&) = delete;
 
-  /// Adds [height, width, channels]. Safe to call from many threads, in any
-  /// order; an image that is never added is missing.
+  /// Adds an image [height, width, channels]. Thread-safe, in any order; an
+  /// image that is never added is missing.
   void
   write(int64_t index, int64_t height, int64_t width, const uint8_t* pixels);
 
-  /// Ends the file, waits for the disk and gives it its name.
+  /// Completes the file, syncs it to the disk and renames it.
   void publish();
 
  private:

@@ -1,17 +1,13 @@
 #include "tern/vision/image_predict.h"
 
-#include <cstring>
 #include <memory>
 #include <utility>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <opencv2/imgproc.hpp>
+#include <opencv2/core/mat.hpp>
 
 #include "tern/data/formats/error.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/preprocess.h"
-#include "tern/vision/sample_pixels.h"
 #include "tern/vision/visible_batch.h"
 
 namespace tern {
@@ -41,101 +37,20 @@ const ImageDataset& images_of(const DataBunch& data) {
   return *images;
 }
 
-/// Those of validation, and every image of the size that the model knows.
-ImageDatasetOptions options_for_answers(const ImageDataset& images) {
-  ImageDatasetOptions options = images.options();
-  options.size = images.image_size();
-  options.bad_images = BadImagePolicy::error();
-  return options;
-}
-
-torch::Tensor with_channels(const torch::Tensor& image, int64_t channels) {
-  if (image.size(2) == channels) return image.contiguous();
-  if (image.size(2) == 1) {
-    return image.expand({image.size(0), image.size(1), 3}).contiguous();
-  }
-  // DecodeOptions::channels: OpenCV's weights.
-  static const torch::Tensor weights = torch::tensor({0.299f, 0.587f, 0.114f});
-  return image.to(torch::kFloat)
-      .matmul(weights)
-      .round()
-      .to(torch::kByte)
-      .unsqueeze(2);
-}
-
 }  // namespace
 
 torch::Tensor prepare_image(
     const DataBunch& data,
     const std::filesystem::path& file) {
-  const DataLoader loader = test_loader(data, {file.string()});
-  return loader.dataset().get_batch({0}, {}).inputs[0][0];
+  return ImagePreprocessor(images_of(data)).read(file.string());
 }
 
 torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image) {
-  TORCH_CHECK_VALUE(
-      image.defined() && image.scalar_type() == torch::kByte &&
-          image.numel() > 0 &&
-          (image.dim() == 2 ||
-           (image.dim() == 3 && (image.size(2) == 1 || image.size(2) == 3))),
-      fmt::format(
-          "[prepare_image] the image is {}; expected [H, W] or [H, W, 1 or 3] "
-          "kByte.",
-          image.defined() ? fmt::format(
-                                "[{}] {}",
-                                fmt::join(image.sizes(), ", "),
-                                c10::toString(image.scalar_type()))
-                          : "undefined"));
-  const ImageDatasetOptions options = options_for_answers(images_of(data));
-  const torch::Tensor pixels = with_channels(
-      (image.dim() == 2 ? image.unsqueeze(2) : image).cpu(),
-      options.decode.channels);
-  const ImageSize source = {pixels.size(0), pixels.size(1)};
-  const uint8_t* begin = pixels.const_data_ptr<uint8_t>();
-  SamplePlan plan;
-  SampleRng rng(0, 0, 0);
-  make_plan(
-      options.transforms.valid,
-      options.sizing,
-      source,
-      *options.size,
-      rng,
-      plan);
-  torch::Tensor out = torch::empty(
-      {options.size->height, options.size->width, options.decode.channels},
-      torch::kByte);
-  uint8_t* slot = out.mutable_data_ptr<uint8_t>();
-  sample_pixels(
-      {.pixels = begin,
-       .height = source.height,
-       .width = source.width,
-       .channels = options.decode.channels,
-       .stride = source.width * options.decode.channels,
-       .end = begin + pixels.numel()},
-      plan.warp(),
-      *options.size,
-      slot);
-  plan.finish_pixels({slot, *options.size, options.decode.channels});
-  return out;
+  return ImagePreprocessor(images_of(data)).convert(image);
 }
 
 torch::Tensor prepare_image(const DataBunch& data, const cv::Mat& image) {
-  const cv::Mat bytes = with_8_bits(image, "prepare_image");
-  cv::Mat rgb;
-  if (bytes.channels() == 1) {
-    rgb = bytes.clone();
-  } else {
-    cv::cvtColor(
-        bytes,
-        rgb,
-        bytes.channels() == 3 ? cv::COLOR_BGR2RGB : cv::COLOR_BGRA2RGB);
-  }
-  return prepare_image(
-      data,
-      torch::from_blob(
-          rgb.data,
-          {rgb.rows, rgb.cols, rgb.channels()},
-          torch::kByte));
+  return ImagePreprocessor(images_of(data)).convert(image, "prepare_image");
 }
 
 Prediction predict(Learner& learn, const std::filesystem::path& file) {
@@ -151,7 +66,10 @@ Prediction predict(Learner& learn, const torch::Tensor& image) {
 }
 
 DataLoader test_loader(const DataBunch& data, std::vector<std::string> paths) {
-  const ImageDatasetOptions options = options_for_answers(images_of(data));
+  const ImageDataset& images = images_of(data);
+  ImageDatasetOptions options = images.options();
+  options.size = images.image_size();
+  options.bad_images = BadImagePolicy::error();
   const auto& loader = data.valid ? data.valid : data.train;
   DataLoaderOptions loading = loader->in_order().options();
   const auto count = static_cast<int64_t>(paths.size());

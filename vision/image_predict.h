@@ -16,43 +16,42 @@ class Mat;
 
 namespace tern {
 
-/// An image as the model's data set makes it for validation: decoded, resized
-/// and transformed; [H, W, C] kByte, a sample for `Learner::predict`.
+/// Prepares an image as the data set does in evaluation: decodes, resizes and
+/// transforms it. Returns a sample for `Learner::predict`, [H, W, C] kByte.
 ///
 /// \throws DataError, IoError if the file cannot be read; c10::ValueError if
-///         the data come from no ImageDataset.
+///         the data do not come from an ImageDataset.
 torch::Tensor prepare_image(
     const DataBunch& data,
     const std::filesystem::path& file);
-/// \param image  BGR, BGRA or grey with 8 or 16 bits, as cv::imread gives it.
+/// \param image  BGR, BGRA or grey with 8 or 16 bits, as cv::imread returns it.
 torch::Tensor prepare_image(const DataBunch& data, const cv::Mat& image);
 /// \param image  [H, W] or [H, W, 1 or 3] kByte, RGB, of any size.
 torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image);
 
-/// The model's answer to one image, prepared as for validation.
+/// Predicts one image, prepared as in evaluation.
 ///
-///   Prediction answer = predict(learn, "cat.jpg");
-///   answer.label;   // "cat"
+///   Prediction prediction = predict(learn, "cat.jpg");
+///   prediction.label;   // "cat"
 ///
 /// \throws as `prepare_image`.
 Prediction predict(Learner& learn, const std::filesystem::path& file);
 Prediction predict(Learner& learn, const cv::Mat& image);
 Prediction predict(Learner& learn, const torch::Tensor& image);
 
-/// A loader of images without labels, prepared as for validation. A file that
-/// cannot be read is an error whatever `bad_images` says: another image must
-/// not answer for it.
+/// Creates a loader of images without labels, prepared as in evaluation. A file
+/// that cannot be read is always an error, whatever `bad_images` says.
 DataLoader test_loader(const DataBunch& data, std::vector<std::string> paths);
 
-/// The model's answers to images without labels.
+/// Predictions for images without labels.
 struct ImagePredictions {
   std::vector<std::string> paths;
   torch::Tensor preds;  // [N, ...] kFloat, activated; preds[i] is of paths[i]
-  /// The likeliest class's name of each; empty without class names.
+  /// Name of the most probable class of each; empty without class names.
   std::vector<std::string> labels;
 };
 
-/// Asks for every image below a folder, in the order of their paths.
+/// Predicts every image below a folder, sorted by path.
 /// \throws DataError if there is none.
 ImagePredictions get_preds(
     Learner& learn,

@@ -4,8 +4,8 @@
 
 namespace tern {
 
-/// The height and width of an image, in the order in which tensors have them.
-/// One number is a square: `.size = 128` is `.size = ImageSize{128, 128}`.
+/// Height and width of an image, in the order of tensors. One number is a
+/// square: `.size = 128` is `.size = ImageSize{128, 128}`.
 struct ImageSize {
   int64_t height = 0, width = 0;
 

@@ -11,11 +11,8 @@
 namespace tern {
 
 CategoryTargets::CategoryTargets(std::vector<int64_t> labels)
-    : labels_(std::move(labels)) {}
-
-int64_t CategoryTargets::size() const {
-  return static_cast<int64_t>(labels_.size());
-}
+    : ImageTargets(static_cast<int64_t>(labels.size())),
+      labels_(std::move(labels)) {}
 
 torch::Tensor CategoryTargets::empty(
     int64_t count,
@@ -33,7 +30,10 @@ void CategoryTargets::write(
 }
 
 NumberTargets::NumberTargets(std::vector<float> values, int64_t width)
-    : values_(std::move(values)), width_(width) {
+    : ImageTargets(
+          static_cast<int64_t>(values.size()) / std::max<int64_t>(width, 1)),
+      values_(std::move(values)),
+      width_(width) {
   TORCH_CHECK_VALUE(
       width >= 0 &&
           values_.size() % static_cast<size_t>(std::max<int64_t>(width, 1)) ==
@@ -43,10 +43,6 @@ NumberTargets::NumberTargets(std::vector<float> values, int64_t width)
           "whole number of images.",
           values_.size(),
           width));
-}
-
-int64_t NumberTargets::size() const {
-  return static_cast<int64_t>(values_.size()) / std::max<int64_t>(width_, 1);
 }
 
 torch::Tensor NumberTargets::empty(
@@ -70,11 +66,9 @@ void NumberTargets::write(
 }
 
 MaskTargets::MaskTargets(std::vector<std::string> paths, int64_t classes)
-    : paths_(std::move(paths)), classes_(classes) {}
-
-int64_t MaskTargets::size() const {
-  return static_cast<int64_t>(paths_.size());
-}
+    : ImageTargets(static_cast<int64_t>(paths.size())),
+      paths_(std::move(paths)),
+      classes_(classes) {}
 
 torch::Tensor MaskTargets::empty(
     int64_t count,

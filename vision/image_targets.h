@@ -9,35 +9,39 @@
 
 #include "tern/data/dataset.h"
 #include "tern/vision/image_size.h"
-#include "tern/vision/transforms/sample_plan.h"
+#include "tern/vision/transforms/transform.h"
 
 namespace tern {
 
-/// What the images of a set are to be recognised as. Shared by threads.
+/// The targets of an image data set. Thread-safe.
 class ImageTargets {
  public:
+  /// \param size  Number of images.
+  explicit ImageTargets(int64_t size) : size_(size) {}
   virtual ~ImageTargets() = default;
 
-  /// One for each image.
-  virtual int64_t size() const = 0;
-  /// Memory for the targets of `count` images of size `image`; undefined where
-  /// there are none.
+  int64_t size() const { return size_; }
+  /// Allocates the targets of `count` images of size `image`; undefined if
+  /// there are no targets.
   virtual torch::Tensor
   empty(int64_t count, ImageSize image, const BatchContext& context) const = 0;
-  /// Writes the target of sample `index` into place `slot`.
-  /// \param plan  What becomes of its image; a mask goes the same way.
+  /// Writes the target of sample `index` to position `slot` of a batch.
+  /// \param plan  How its image is transformed; a mask is transformed the same
+  ///              way.
   virtual void write(
       int64_t index,
       const SamplePlan& plan,
       const torch::Tensor& targets,
       int64_t slot) const = 0;
+
+ private:
+  int64_t size_;
 };
 
-/// One class each: [N] kLong.
+/// One class per image: [N] kLong.
 class CategoryTargets final : public ImageTargets {
  public:
   explicit CategoryTargets(std::vector<int64_t> labels);
-  int64_t size() const override;
   torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override;
   void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
       const override;
@@ -48,29 +52,24 @@ class CategoryTargets final : public ImageTargets {
   std::vector<int64_t> labels_;
 };
 
-/// None: batches have no targets.
+/// No targets.
 class NoTargets final : public ImageTargets {
  public:
-  explicit NoTargets(int64_t size) : size_(size) {}
-  int64_t size() const override { return size_; }
+  using ImageTargets::ImageTargets;
   torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override {
     return {};
   }
   void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
       const override {}
-
- private:
-  int64_t size_;
 };
 
-/// Numbers, equally many for each image: [N, width] kFloat, [N] where `width`
-/// is 0. Several classes each are such numbers too, 1 for those that apply.
+/// `width` numbers per image: [N, width] kFloat, or [N] if `width` is 0. Also
+/// multi-label classes, as 0 and 1.
 class NumberTargets final : public ImageTargets {
  public:
   /// \param values  N * max(width, 1), image by image.
-  /// \throws c10::ValueError if they do not divide.
+  /// \throws c10::ValueError if the number of values does not fit.
   NumberTargets(std::vector<float> values, int64_t width);
-  int64_t size() const override;
   torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override;
   void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
       const override;
@@ -80,17 +79,15 @@ class NumberTargets final : public ImageTargets {
   int64_t width_;
 };
 
-/// A PNG with a class number for every pixel: [N, H, W] kLong. Turned, cut and
-/// stretched as the image, each pixel picked from the mask and none mixed; what
-/// lies outside of the image is as its padding says.
+/// A PNG of class indices per image: [N, H, W] kLong. Transformed like the
+/// image with nearest-neighbour sampling; padded like the image.
 class MaskTargets final : public ImageTargets {
  public:
-  /// \param classes  Their number; 0: not checked.
+  /// \param classes  Number of classes; 0: not checked.
   MaskTargets(std::vector<std::string> paths, int64_t classes);
-  int64_t size() const override;
   torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override;
   /// \throws DataError if the mask cannot be read, has another shape than the
-  ///         image, or a number that is no class.
+  ///         image, or contains an invalid index.
   void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
       const override;
 

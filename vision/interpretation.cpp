@@ -1,19 +1,24 @@
 #include "tern/vision/interpretation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "tern/vision/confusion_picture.h"
+#include "tern/vision/drawing.h"
 #include "tern/vision/picture_grid.h"
-#include "tern/vision/save_image.h"
 #include "tern/vision/visible_batch.h"
 
 namespace tern {
 
 namespace {
+
+constexpr int64_t kTop = 44, kBottom = 30, kRight = 20, kLeft = 34;
+constexpr int64_t kNameWidth = 140;
+constexpr Rgb kWhite = {255, 255, 255}, kFull = {8, 69, 148},
+              kFrame = {200, 200, 200};
 
 std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
@@ -28,6 +33,126 @@ std::string probability_text(
   const auto actual = target.item<int64_t>();
   if (actual < 0 || actual >= pred.size(0)) return "";
   return fmt::format(", p {:.2f}", pred[actual].item<double>());
+}
+
+Rgb shade(double share) {
+  Rgb color{};
+  for (size_t i = 0; i < color.size(); ++i) {
+    color[i] = static_cast<uint8_t>(
+        std::lround(kWhite[i] + share * (kFull[i] - kWhite[i])));
+  }
+  return color;
+}
+
+std::string cell_text(int64_t count, double share, bool normalize) {
+  if (!normalize) return fmt::format("{}", count);
+  return count == 0 ? "0" : fmt::format("{:.2f}", share);
+}
+
+/// A cell is the darker the larger its share of the actual class is.
+/// \param counts     [C, C] kLong: rows are actual, columns predicted.
+/// \param names      Of the C classes.
+/// \param normalize  Writes shares instead of counts.
+Page draw_confusion_matrix(
+    const torch::Tensor& counts,
+    const std::vector<std::string>& names,
+    bool normalize) {
+  const int64_t classes = counts.size(0);
+  const int64_t cell = std::clamp<int64_t>(520 / classes, 10, 64);
+  std::vector<std::string> shown;
+  int64_t name_width = 0;
+  for (const std::string& name : names) {
+    shown.push_back(fit_text(name, kNameWidth));
+    name_width = std::max(name_width, Page::text_width(shown.back()));
+  }
+  const int64_t left = kLeft + name_width + 8;
+  const int64_t side = classes * cell;
+  const int64_t names_top = kTop + side + 8;
+  const std::string title = normalize
+                                ? "Confusion matrix, share of the actual class"
+                                : "Confusion matrix";
+  const int64_t title_half = Page::text_width(title, 10) / 2 + 8;
+  const int64_t title_x = std::max(title_half, left + side / 2);
+  const int64_t width = std::max(left + side + kRight, title_x + title_half);
+  const bool is_turned = name_width > cell - 4;
+  const int64_t height = names_top + (is_turned ? name_width : 9) + kBottom;
+
+  const torch::Tensor in_class = counts.sum(1, true).clamp_min(1);
+  const torch::Tensor share = counts.to(torch::kDouble) / in_class;
+  const auto shares = share.accessor<double, 2>();
+  const auto numbers = counts.accessor<int64_t, 2>();
+  Page page(height, width);
+  const auto write = [&](const std::string& text,
+                         int64_t x,
+                         int64_t y,
+                         Anchor anchor,
+                         double size = Page::kTextSize,
+                         Rgb color = kTextColor) {
+    page.text(text, x, y, color, size, anchor);
+  };
+  page.box(left - 1, kTop - 1, side + 2, side + 2, kFrame);
+  for (int64_t row = 0; row < classes; ++row) {
+    for (int64_t column = 0; column < classes; ++column) {
+      const double part = shares[row][column];
+      const int64_t x = left + column * cell, y = kTop + row * cell;
+      page.box(x, y, cell, cell, shade(part));
+      const std::string text = cell_text(numbers[row][column], part, normalize);
+      const double size = cell >= 36 ? 9 : 7;
+      if (Page::text_width(text, size) > cell - 2) continue;
+      write(
+          text,
+          x + cell / 2,
+          y + cell / 2 + static_cast<int64_t>(size / 2),
+          Anchor::middle,
+          size,
+          part > 0.5                  ? kWhite
+          : numbers[row][column] == 0 ? kFrame
+                                      : kTextColor);
+    }
+    // Names that would lie over each other are left out.
+    if (cell < 14) continue;
+    const int64_t middle = row * cell + cell / 2;
+    const std::string& name = shown[static_cast<size_t>(row)];
+    write(name, left - 8, kTop + middle + 4, Anchor::right);
+    write(
+        name,
+        left + middle,
+        names_top + (is_turned ? Page::text_width(name) / 2 : 9),
+        is_turned ? Anchor::upwards : Anchor::middle);
+  }
+  write(title, title_x, 26, Anchor::middle, 10);
+  write("predicted", left + side / 2, height - 10, Anchor::middle, 10);
+  write("actual", 16, kTop + side / 2, Anchor::upwards, 10);
+  return page;
+}
+
+constexpr size_t kPairs = 10;
+
+void add_confusions(
+    HtmlPage& page,
+    const ClassificationInterpretation& interp) {
+  const torch::Tensor& counts = interp.confusion_matrix();
+  std::vector<std::string> names;
+  std::vector<std::vector<double>> values;
+  for (int64_t i = 0; i < counts.size(0); ++i) {
+    names.push_back(class_name(interp.classes(), i));
+    const torch::Tensor row = counts[i].to(torch::kDouble).contiguous();
+    const auto* first = row.const_data_ptr<double>();
+    values.emplace_back(first, first + row.numel());
+  }
+  page.heading("Confusion matrix");
+  page.paragraph("Rows are the actual classes, columns the predicted ones.");
+  page.matrix(names, names, values);
+
+  auto pairs = interp.most_confused();
+  pairs.resize(std::min(pairs.size(), kPairs));
+  if (pairs.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (const Confusion& pair : pairs) {
+    rows.push_back({pair.actual, pair.predicted, std::to_string(pair.count)});
+  }
+  page.subheading("Most confused");
+  page.table({"actual", "predicted", "samples"}, rows);
 }
 
 }  // namespace
@@ -130,7 +255,8 @@ ClassificationInterpretation::ClassificationInterpretation(
   TORCH_CHECK_VALUE(
       predicted.numel() == actual.numel(),
       fmt::format(
-          "[ClassificationInterpretation::from] there are {} answers to {} "
+          "[ClassificationInterpretation::from] there are {} predictions for "
+          "{} "
           "targets; expected one for each.",
           predicted.numel(),
           actual.numel()));
@@ -180,7 +306,7 @@ void ClassificationInterpretation::plot_confusion_matrix(
   for (int64_t i = 0; i < matrix_.size(0); ++i) {
     names.push_back(class_name(classes(), i));
   }
-  const ConfusionPicture picture(matrix_, names, normalize);
+  const Page picture = draw_confusion_matrix(matrix_, names, normalize);
   if (file.extension() == ".svg") {
     picture.save_svg(file);
   } else {
@@ -193,39 +319,6 @@ void ClassificationInterpretation::plot_confusion_matrix(
     save_image(file, picture.pixels());
   }
 }
-
-namespace {
-
-constexpr size_t kPairs = 10;
-
-void add_confusions(
-    HtmlPage& page,
-    const ClassificationInterpretation& interp) {
-  const torch::Tensor& counts = interp.confusion_matrix();
-  std::vector<std::string> names;
-  std::vector<std::vector<double>> values;
-  for (int64_t i = 0; i < counts.size(0); ++i) {
-    names.push_back(class_name(interp.classes(), i));
-    const torch::Tensor row = counts[i].to(torch::kDouble).contiguous();
-    const auto* first = row.const_data_ptr<double>();
-    values.emplace_back(first, first + row.numel());
-  }
-  page.heading("Confusion matrix");
-  page.paragraph("Rows are the actual classes, columns the predicted ones.");
-  page.matrix(names, names, values);
-
-  auto pairs = interp.most_confused();
-  pairs.resize(std::min(pairs.size(), kPairs));
-  if (pairs.empty()) return;
-  std::vector<std::vector<std::string>> rows;
-  for (const Confusion& pair : pairs) {
-    rows.push_back({pair.actual, pair.predicted, std::to_string(pair.count)});
-  }
-  page.subheading("Most confused");
-  page.table({"actual", "predicted", "samples"}, rows);
-}
-
-}  // namespace
 
 ReportSection classification_section(
     const ClassificationInterpretation& interp,

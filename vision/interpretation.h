@@ -14,19 +14,19 @@
 
 namespace tern {
 
-/// A sample and what it costs.
+/// A sample and its loss.
 struct TopLoss {
   int64_t index = 0;  // in the data set
   double loss = 0;
 };
 
-/// What a model answers to a whole split, looked at sample by sample.
-/// The model is asked once, in `from`.
+/// The predictions of a model for a whole split, sample by sample. The model
+/// runs once, in `from`.
 class Interpretation {
  public:
-  /// Asks in the data set's own order, without augmentation.
-  /// \throws c10::ValueError if there is no such data, it has no targets, or
-  ///         the loss has no value for each sample.
+  /// Predicts in the data set's order, without augmentation.
+  /// \throws c10::ValueError if the split does not exist or has no targets, or
+  ///         there is no per-sample loss.
   static Interpretation from(Learner& learn, Split split = Split::valid);
 
   int64_t size() const { return answers_.preds.size(0); }
@@ -37,21 +37,22 @@ class Interpretation {
   const DataBunch& data() const { return data_; }
   const Dataset& dataset() const { return *dataset_; }
 
-  /// The samples with the largest losses, the largest first, or with the
-  /// smallest. \param k  How many; 0: all.
+  /// Returns the samples with the largest losses, largest first, or with the
+  /// smallest.
+  /// \param k  Number of samples; 0: all.
   std::vector<TopLoss> top_losses(int64_t k = 0, bool largest = true) const;
 
-  /// Draws the samples of `top_losses`: prediction, actual class, loss and the
-  /// actual class's probability, and the image's name.
+  /// Plots the samples of `top_losses` with prediction, actual class, loss,
+  /// probability of the actual class, and file name.
   ///
   ///   interp.plot_top_losses("top_losses.png", 9);
   ///
-  /// \throws c10::ValueError if the inputs are no images; IoError.
+  /// \throws c10::ValueError if the inputs are not images; IoError.
   void plot_top_losses(
       const std::filesystem::path& file,
       int64_t k = 9,
       bool largest = true) const;
-  /// That picture: [H, W, 3] kByte.
+  /// Returns that plot as [H, W, 3] kByte.
   torch::Tensor draw_top_losses(int64_t k = 9, bool largest = true) const;
 
  protected:
@@ -63,31 +64,32 @@ class Interpretation {
   Predictions answers_;
 };
 
-/// So many samples of one class were taken for another.
+/// Number of samples of one class that were predicted as another.
 struct Confusion {
   std::string actual, predicted;
   int64_t count = 0;
 };
 
-/// The same for one class each.
+/// Interpretation of a classifier.
 class ClassificationInterpretation final : public Interpretation {
  public:
   /// \throws as Interpretation, and c10::ValueError if the targets are not one
-  ///         class for each sample or pixel.
+  ///         class per sample or pixel.
   static ClassificationInterpretation from(
       Learner& learn,
       Split split = Split::valid);
 
   /// [C, C] kLong: rows are the actual classes, columns the predicted ones.
-  /// Targets that are no class, such as an ignored index, are left out.
+  /// Other targets, such as an ignored index, are not counted.
   const torch::Tensor& confusion_matrix() const { return matrix_; }
 
-  /// The pairs of different classes with at least `min_count` samples, the most
-  /// frequent first.
+  /// Returns the pairs of different classes with at least `min_count` samples,
+  /// most frequent first.
   std::vector<Confusion> most_confused(int64_t min_count = 1) const;
 
-  /// Draws the confusion matrix. \param file  A PNG or, by its suffix, an SVG.
-  /// \param normalize  Shares of the actual class instead of counts.
+  /// Plots the confusion matrix.
+  /// \param file  A PNG or, by its suffix, an SVG.
+  /// \param normalize  Plots fractions of the actual class instead of counts.
   /// \throws c10::ValueError for another suffix; IoError.
   void plot_confusion_matrix(
       const std::filesystem::path& file,
@@ -99,14 +101,13 @@ class ClassificationInterpretation final : public Interpretation {
   torch::Tensor matrix_;
 };
 
-/// What a report on a classifier of images shows beside its curves: the
-/// confusion matrix, the classes that are taken for each other, and the images
-/// with the largest losses.
+/// Section of a report on an image classifier: confusion matrix, most confused
+/// classes, and images with the largest losses.
 ///
 ///   const auto interp = ClassificationInterpretation::from(learn);
 ///   learn.report("run.html", {.sections = {classification_section(interp)}});
 ///
-/// \param top_losses  How many images.
+/// \param top_losses  Number of images.
 ReportSection classification_section(
     const ClassificationInterpretation& interp,
     int64_t top_losses = 9);

@@ -38,8 +38,7 @@ std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
 void tell_of(const std::vector<DuplicateImage>& duplicates) {
   if (duplicates.empty()) return;
   message(fmt::format(
-      "{} of the images to check with are among those to learn from too, such "
-      "as {} = {}",
+      "{} of the validation images are training images too, such as {} = {}",
       duplicates.size(),
       duplicates[0].valid,
       duplicates[0].train));
@@ -59,9 +58,9 @@ std::vector<Split> draw_split(int64_t count, double valid_pct, uint64_t seed) {
   TORCH_CHECK_VALUE(
       valid_count > 0 && valid_count < count,
       fmt::format(
-          "[ImageDataBunch] valid_pct is {}, which of {} images leaves {} to "
-          "check with; expected at least one to check with and one to learn "
-          "from.",
+          "[ImageDataBunch] valid_pct is {}, which of {} images leaves {} for "
+          "validation; expected at least one training and one validation "
+          "image.",
           valid_pct,
           count,
           valid_count));

@@ -20,69 +20,68 @@
 
 namespace tern {
 
-/// For DataBlock and each way of making an ImageDataBunch.
+/// Options of DataBlock and ImageDataBunch.
 struct ImageDataBunchOptions {
-  // ---- Which images ----
+  // ---- Images ----
 
-  /// The folders, under the given one, with images to learn from and to check
-  /// with.
+  /// Folders with training and validation images, inside the given one.
   std::string train = "train", valid = "valid";
-  /// The share of all images, drawn at random, to check with; the folders are
-  /// then put together. Unset: as the folders say, or 0.2 if there are neither.
+  /// Fraction of all images, drawn at random, for validation. Unset: by the
+  /// folders, or 0.2 if there are none.
   std::optional<double> valid_pct = {};
-  /// Key of that draw and of the order of the training images.
+  /// Seed of that split and of the order of the training images.
   uint64_t seed = 42;
-  /// Accepts a class without an image.
+  /// Accepts a class without images.
   bool allow_empty = false;
-  /// Follows symbolic links that lead out of the given folder.
+  /// Follows symbolic links out of the given folder.
   bool links_outside = false;
 
-  // ---- What becomes of them ----
+  // ---- Transforms ----
 
-  /// Size that every image gets: 128 for a square, or ImageSize{height, width}.
-  /// Unset: all images must be of equal size.
+  /// Size of the images in a batch: 128 for a square, or ImageSize{height,
+  /// width}. Unset: all images must have the same size.
   std::optional<ImageSize> size = {};
   /// `decode.channels` is 3 for RGB, 1 for grey.
   DecodeOptions decode = {};
-  /// Subtracted and divided by, on the device. `stats::none()` leaves 0..1,
-  /// as fastai v1 does. ImageNet's are what pretrained models need, and from
-  /// scratch they are no worse: simple_cnn on MNIST_SAMPLE, one epoch, mean of
-  /// 4 seeds, has an accuracy of 0.9665 with them, 0.9648 with none, 0.9639
-  /// with 0.5/0.5 and 0.9701 with MNIST's own.
+  /// Normalisation on the device. `stats::none()` keeps 0..1, as fastai v1
+  /// does. Pretrained models need ImageNet's; from scratch they are no worse:
+  /// simple_cnn on MNIST_SAMPLE, one epoch, mean of 4 seeds, has an accuracy of
+  /// 0.9665 with them, 0.9648 with none, 0.9639 with 0.5/0.5 and 0.9701 with
+  /// MNIST's own.
   ImageStats stats = stats::imagenet();
-  /// Done for each image by the loader's workers; see `get_transforms`.
+  /// Applied to each image by the loader's workers; see `get_transforms`.
   TransformLists transforms = {};
-  /// Done for each training batch on the device instead; see `augment_batch`.
+  /// Applied to each training batch on the device instead; see `augment_batch`.
   Transforms batch_transforms = {};
-  /// How an image gets `size`, and what is seen beyond its edge. As fastai, it
-  /// keeps its proportions; of `ResizeMethod::crop` a transform such as
-  /// `rand_crop` may choose the place, else it is the middle.
+  /// How images are resized to `size`, and how they are padded. With
+  /// `ResizeMethod::crop` a transform such as `rand_crop` may choose the
+  /// position; the default is the centre.
   ResizeMethod resize = ResizeMethod::crop;
   Padding padding = Padding::reflection;
   BadImagePolicy bad_images = BadImagePolicy::error();
-  /// Tells of images to check with that are among those to learn from too, by
-  /// their bytes: a validation that is better than the model. Reads all files
-  /// whose sizes agree; see `duplicate_images`.
+  /// Logs validation images that are training images too, by their bytes: they
+  /// make validation too optimistic. Reads all files of equal size; see
+  /// `duplicate_images`.
   bool report_duplicates = false;
 
-  // ---- How they come ----
+  // ---- Loading ----
 
   int64_t batch_size = 64;
-  /// 0: as `batch_size`.
+  /// 0: `batch_size`.
   int64_t valid_batch_size = 0;
   /// See DataLoaderOptions.
   int64_t workers = -1;
-  /// How long a training waits for a batch before it ends with an error that
-  /// names the image; 0: for ever.
+  /// How long to wait for a batch before failing with an error that names the
+  /// image; 0: no limit.
   std::chrono::milliseconds timeout{0};
-  /// Draws training images so that every class comes equally often. An epoch
-  /// has as many draws as there are images; some come twice, some not at all.
+  /// Draws training images so that every class is equally frequent. An epoch
+  /// has as many draws as there are images; some occur twice, some never.
   bool balance_classes = false;
   /// Unset: `DataBunch::default_device()`.
   std::optional<torch::Device> device = {};
 };
 
-/// Images with their targets.
+/// Images and their targets.
 struct TargetedImages {
   std::vector<std::string> paths;
   std::shared_ptr<const ImageTargets> targets;
@@ -90,16 +89,15 @@ struct TargetedImages {
   std::shared_ptr<const ImageSource> source = nullptr;
 };
 
-/// Data sets and loaders of images that are found, split and labelled.
+/// Creates data sets and loaders of images that are split and labelled.
 DataBunch make_bunch(
     TargetedImages train,
     TargetedImages valid,
     std::vector<std::string> classes,
     const ImageDataBunchOptions& options);
 
-/// Draws `valid_pct` of `count` items to check with.
-/// \throws c10::ValueError if that leaves nothing to check with or to learn
-///         from.
+/// Draws a fraction `valid_pct` of `count` items for validation.
+/// \throws c10::ValueError if that leaves no training or no validation items.
 std::vector<Split> draw_split(int64_t count, double valid_pct, uint64_t seed);
 
 }  // namespace tern

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,7 @@
 
 namespace tern {
 
-/// A line of text under a picture; too long a one is cut in its middle.
+/// A line of text below an image; a long one is shortened in the middle.
 struct CaptionLine {
   std::string text;
   Rgb color = kTextColor;
@@ -23,17 +24,17 @@ struct Picture {
 
 struct PictureGridOptions {
   std::string title = {};
-  /// 0: as many as make it about as wide as high.
+  /// 0: as many as make the plot about square.
   int64_t columns = 0;
-  /// Height and width, in pixels, of the square that each picture fits into.
+  /// Side of the square that each image is fitted into, in pixels.
   int64_t tile = 176;
 };
 
-/// Pictures side by side with their captions on a white page, row by row.
-/// Characters other than ASCII become "?", for OpenCV has no others.
+/// Plots images with captions in a grid on a white page. Non-ASCII characters
+/// become "?", since OpenCV has no others.
 ///
 /// \return [H, W, 3] kByte.
-/// \throws c10::ValueError for no pictures, or a tile below 16 pixels.
+/// \throws c10::ValueError without images, or for a tile below 16 pixels.
 torch::Tensor picture_grid(
     const std::vector<Picture>& pictures,
     const PictureGridOptions& options = {});
@@ -50,5 +51,17 @@ torch::Tensor with_mask(
     const torch::Tensor& image,
     const torch::Tensor& mask,
     int64_t classes = 256);
+
+/// Writes an image as a PNG file, replacing the file, like
+/// torchvision.utils.save_image.
+///
+/// \param image  [H, W] or [1 or 3, H, W] floating, clamped to 0..1; or [H, W]
+///               or [H, W, 1 or 3] kByte. Any device.
+/// \throws c10::ValueError for another shape, type or suffix than .png;
+///         IoError.
+void save_image(const std::filesystem::path& file, const torch::Tensor& image);
+
+/// Returns the bytes of that file.
+std::vector<uint8_t> png_of(const torch::Tensor& image);
 
 }  // namespace tern

@@ -6,11 +6,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <opencv2/imgproc.hpp>
+#include <opencv2/core/mat.hpp>
 #include <torch/utils.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/kernels/load_cuda.h"
+#include "tern/kernels/normalize_images.h"
 #include "tern/kernels/parallel_for.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/vision/image_items.h"
@@ -48,21 +50,6 @@ void convert(Model& model, torch::ScalarType precision) {
       t.tensor.set_data(t.tensor.to(precision));
     }
   }
-}
-
-/// An image of OpenCV as bytes in the colours that the model takes.
-cv::Mat in_colours(const cv::Mat& any, int64_t channels) {
-  const cv::Mat image = with_8_bits(any, "Predictor::predict");
-  if (image.channels() == 1 && channels == 1) return image;
-  const bool has_alpha = image.channels() == 4;
-  const int code = channels == 1
-                       ? (has_alpha ? cv::COLOR_BGRA2GRAY : cv::COLOR_BGR2GRAY)
-                   : image.channels() == 1 ? cv::COLOR_GRAY2RGB
-                   : has_alpha             ? cv::COLOR_BGRA2RGB
-                                           : cv::COLOR_BGR2RGB;
-  cv::Mat converted;
-  cv::cvtColor(image, converted, code);
-  return converted;
 }
 
 /// A call of `answer` for each piece of at most `batch_size` samples.
@@ -103,9 +90,9 @@ struct Predictor::Loaded {
   const ImagePreprocessor& preprocessor() const {
     TORCH_CHECK_VALUE(
         images,
-        "[Predictor] the exported model says not how an image becomes its "
-        "input; expected a floating tensor. Export it with "
-        "ExportOptions::preprocessing to have it take images.");
+        "[Predictor] the exported model does not describe how to prepare an "
+        "image; expected a floating tensor. Export it with "
+        "ExportOptions::preprocessing to predict images.");
     return *images;
   }
 };
@@ -146,16 +133,7 @@ torch::Tensor Predictor::prepare(const fs::path& image) const {
 }
 
 torch::Tensor Predictor::prepare(const cv::Mat& image) const {
-  const ImagePreprocessor& images = loaded_->preprocessor();
-  const int64_t channels = images.what().channels;
-  const cv::Mat pixels = in_colours(image, channels);
-  return images.convert(
-      {.pixels = pixels.data,
-       .height = pixels.rows,
-       .width = pixels.cols,
-       .channels = channels,
-       .stride = static_cast<int64_t>(pixels.step[0]),
-       .end = pixels.dataend});
+  return loaded_->preprocessor().convert(image, "Predictor::predict");
 }
 
 torch::Tensor Predictor::prepare(const torch::Tensor& sample) const {
@@ -165,34 +143,30 @@ torch::Tensor Predictor::prepare(const torch::Tensor& sample) const {
       "input of the model without the batch dimension.");
   if (sample.is_floating_point()) return sample.detach().cpu();
   const ImagePreprocessor& images = loaded_->preprocessor();
-  const int64_t channels = images.what().channels;
+  const int64_t channels = images.channels();
   TORCH_CHECK_VALUE(
       sample.scalar_type() == torch::kByte && sample.dim() == 3 &&
           sample.size(2) == channels && sample.numel() > 0,
       fmt::format(
-          "[Predictor::predict] the sample is [{}] of {}; expected an image "
-          "[H, W, {}] of Byte, or what the model takes as floating numbers.",
-          fmt::join(sample.sizes(), ", "),
-          torch::toString(sample.scalar_type()),
+          "[Predictor::predict] the sample is {}; expected an image [H, W, {}] "
+          "of Byte, or what the model takes as floating numbers.",
+          shapes_of({sample}),
           channels));
-  const torch::Tensor pixels = sample.cpu().contiguous();
-  const auto* first = pixels.const_data_ptr<uint8_t>();
-  return images.convert(
-      {.pixels = first,
-       .height = pixels.size(0),
-       .width = pixels.size(1),
-       .channels = channels,
-       .stride = pixels.size(1) * channels,
-       .end = first + pixels.numel()});
+  return images.convert(sample);
 }
 
 std::vector<Prediction> Predictor::answer(const torch::Tensor& batch) const {
   const torch::NoGradGuard no_grad;
   const PredictorOptions& options = loaded_->options;
   torch::Tensor input = batch.to(options.device);
-  input = input.scalar_type() == torch::kByte
-              ? loaded_->preprocessor().normalize(input, options.precision)
-              : input.to(options.precision);
+  if (input.scalar_type() == torch::kByte) {
+    loaded_->preprocessor();  // fails if there is none
+    const ImagePreprocessing& images = *loaded_->card.preprocessing;
+    input =
+        normalize_images(input, images.mean, images.stddev, options.precision);
+  } else {
+    input = input.to(options.precision);
+  }
   const torch::Tensor outputs =
       activate(loaded_->model.forward({input}).at(0), loaded_->card.activation)
           .cpu();

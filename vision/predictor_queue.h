@@ -16,24 +16,24 @@
 namespace tern {
 
 struct PredictorQueueOptions {
-  /// Samples in one forward pass, at most.
+  /// Maximum number of samples per forward pass.
   int64_t max_batch = 32;
-  /// How long a sample waits for others to come, at most. The pass that is
-  /// running, and those of samples before it, come on top.
+  /// Maximum time that a sample waits for others. Passes that are already
+  /// queued come on top.
   std::chrono::microseconds max_latency = std::chrono::milliseconds(5);
-  /// Samples that wait, at most; `submit` then waits for room.
+  /// Maximum number of waiting samples; `submit` then blocks.
   int64_t max_waiting = 1024;
 };
 
-/// Answers the questions of many threads in batches, which a GPU answers nearly
-/// as fast as one.
+/// Batches the requests of many threads; a GPU predicts a batch nearly as fast
+/// as one sample.
 ///
 ///   PredictorQueue queue(predictor, {.max_batch = 16});
-///   std::future<Prediction> answer = queue.submit("cat.jpg");  // any thread
-///   fmt::print("{}\n", answer.get().label);
+///   std::future<Prediction> future = queue.submit("cat.jpg");  // any thread
+///   fmt::print("{}\n", future.get().label);
 ///
-/// What is wrong with a sample reaches its own future alone. The destructor
-/// answers what was submitted and then returns.
+/// An error reaches only the future of its sample. The destructor completes all
+/// submitted samples.
 class PredictorQueue {
  public:
   /// \throws c10::ValueError for an option out of its range.
@@ -43,12 +43,12 @@ class PredictorQueue {
   ~PredictorQueue();
   PredictorQueue(const PredictorQueue&) = delete;
 
-  /// The image is decoded by the calling thread.
+  /// Decodes the image on the calling thread.
   std::future<Prediction> submit(const std::filesystem::path& image);
   std::future<Prediction> submit(const cv::Mat& image);
   std::future<Prediction> submit(const torch::Tensor& sample);
 
-  /// Forward passes so far.
+  /// Number of forward passes so far.
   int64_t batches() const;
 
  private:

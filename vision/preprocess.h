@@ -8,48 +8,51 @@
 #include <torch/types.h>
 
 #include "tern/data/image_preprocessing.h"
-#include "tern/kernels/warp_image.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/image_stats.h"
 
 namespace tern {
 
-/// An image of OpenCV with 8 bits, its colours as they are; 16 bits are divided
-/// by 257, as those of files are. Shares the memory of one that has 8.
-///
-/// \param where  Who asks, for the error message.
-/// \throws c10::ValueError unless it is grey, BGR or BGRA with 8 or 16 bits.
-cv::Mat with_8_bits(const cv::Mat& image, std::string_view where);
-
-/// What `images`, not for training, and then `normalize` with `stats` do to an
-/// image. Nothing if a transform cannot be described.
+/// Describes what `images`, in evaluation, and then `normalize` with `stats` do
+/// to an image; empty if one of the transforms cannot be described.
 std::optional<ImagePreprocessing> describe_preprocessing(
     const ImageDataset& images,
     const ImageStats& stats);
 
-/// Does it, without a data set. Safe from any number of threads.
+/// Prepares images for a model as in evaluation, without a data set.
+/// Thread-safe.
 class ImagePreprocessor {
  public:
-  /// \throws c10::ValueError for a word that is none of ImagePreprocessing's.
+  /// \throws c10::ValueError for an unknown way to resize or to pad.
   explicit ImagePreprocessor(const ImagePreprocessing& what);
+  /// Does what `images` does in evaluation, for images of any size.
+  explicit ImagePreprocessor(const ImageDataset& images);
 
-  /// An image file as [height, width, channels] kByte.
-  /// \throws IoError, DataError as EncodedImage, or if the model takes one size
-  ///         alone and this is another.
+  /// Returns an image file as [height, width, channels] kByte.
+  /// \throws IoError, DataError as EncodedImage, or if the model takes images
+  /// of
+  ///         one size only and this is another.
   torch::Tensor read(const std::string& path) const;
-  /// The same for pixels, of as many channels as the model takes.
-  torch::Tensor convert(const PixelView& image) const;
-  /// [N, height, width, channels] kByte -> [N, C, H, W], normalised.
-  torch::Tensor normalize(const torch::Tensor& images, torch::ScalarType dtype)
-      const;
+  /// The same for an image of OpenCV: grey, BGR or BGRA with 8 or 16 bits.
+  /// \param where  The caller, for error messages.
+  torch::Tensor convert(const cv::Mat& image, std::string_view where) const;
+  /// The same for [H, W] or [H, W, 1 or 3] kByte, RGB.
+  torch::Tensor convert(const torch::Tensor& image) const;
 
-  const ImagePreprocessing& what() const { return what_; }
+  int64_t channels() const { return decode_.channels; }
 
  private:
-  ImageSize size() const { return {what_.height, what_.width}; }
-  Warp warp_for(ImageSize image, const std::string& path) const;
+  const SamplePlan& plan_for(ImageSize image, const std::string& path) const;
+  template <class Sample>
+  torch::Tensor prepared(
+      ImageSize image,
+      const std::string& path,
+      const Sample& sample) const;
+  torch::Tensor convert_pixels(const cv::Mat& pixels, bool is_rgb) const;
 
-  ImagePreprocessing what_;
+  ImageSize size_;
+  bool is_exact_ = false;  // accepts images of size_ only
+  DecodeOptions decode_;
   TransformOptions sizing_;
   Transforms transforms_;
 };

@@ -10,18 +10,18 @@
 
 namespace tern {
 
-/// Decodes and shrinks every image of a data set once, into one file, and opens
-/// it. An image keeps its proportions and just covers `size`; a smaller one is
-/// not enlarged. Transforms then work on it as they would on the original.
+/// Decodes and shrinks every image of a data set into one file, and opens it.
+/// An image keeps its aspect ratio and just covers `size`; a smaller one is not
+/// enlarged. Transforms work as on the original.
 ///
-/// A file that is there already is used when it was made of the same images (by
-/// path, size and time of change), the same way; else it is made again. Images
-/// are decoded by all cores; `sink` sees the progress, null is `silent()`.
+/// Reuses an existing file if it was created from the same images (by path,
+/// size and modification time) with the same options. Decodes on all cores;
+/// `sink` receives the progress, null is `silent()`.
 ///
-/// An image that cannot be read is an error that names it, or left out where
-/// the data set skips bad images.
+/// An image that cannot be read is an error that names it, or is skipped if the
+/// data set skips bad images.
 ///
-/// \throws IoError if the file cannot be written, DataError for a bad image.
+/// \throws IoError if the file cannot be written; DataError for a bad image.
 std::shared_ptr<const ImagePack> presize_images(
     const ImageDataset& images,
     const std::filesystem::path& file,

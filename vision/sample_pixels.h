@@ -5,23 +5,21 @@
 
 namespace tern {
 
-/// How many pixels of the source, down and across, one pixel of the result
-/// stands for where it stands for the fewest; whole numbers, at least 1.
+/// Returns how many source pixels, down and across, one pixel of the result
+/// covers at least; whole numbers, at least 1.
 ImageSize shrink_factors(const Matrix3& matrix, ImageSize result);
 
-/// The part of a source of `size` that a warp reads, its neighbours included;
+/// Returns the part of a source of `size` that a warp reads, with neighbours;
 /// never empty.
 ImageRegion seen_region(const Warp& warp, ImageSize result, ImageSize size);
 
-/// A warp of an image that was averaged in blocks and then cut: its matrix
-/// leads to the pixels of what is left.
+/// Adapts a warp to an image that was averaged in blocks and then cropped.
 /// \param factors  Height and width of the blocks.
-/// \param offset   The part that is left, in blocks.
+/// \param offset   The cropped part, in blocks.
 Warp shrunk(const Warp& warp, ImageSize factors, ImageRegion offset);
 
-/// `warp_image` for a source of any size: one that is seen at half its size or
-/// less is averaged first, down and across each by a whole number, unless
-/// pixels are picked (`Sampling::nearest`).
+/// `warp_image` for a source of any size: one that shrinks to half or less is
+/// averaged first by whole factors, except for `Sampling::nearest`.
 /// \param out  [size.height, size.width, source.channels].
 void sample_pixels(
     const PixelView& source,

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -11,32 +13,31 @@
 namespace tern {
 
 struct ShowOptions {
-  /// Pictures; fewer where there are fewer.
+  /// Maximum number of images.
   int64_t count = 9;
-  /// 0: about as many as rows.
+  /// 0: about as many columns as rows.
   int64_t columns = 0;
-  /// Pixels of a side of each picture.
+  /// Side of each image, in pixels.
   int64_t tile = 176;
 };
 
-/// Draws the first images of a batch, as the model gets them but for the
-/// normalisation, with their targets below: class, classes, numbers, or the
-/// mask over the image. fastai's show_batch.
+/// Plots the first images of a batch as the model sees them, before
+/// normalisation, with their targets: classes, numbers, or the mask over the
+/// image. fastai's show_batch.
 ///
 ///   show_batch(data, "batch.png");
 ///
-/// \param file  A PNG; replaced.
-/// \throws c10::ValueError if there is no batch or its inputs are no images;
-///         IoError if the file cannot be written.
+/// \param file  A PNG file, which is replaced.
+/// \throws c10::ValueError if there is no batch or its inputs are not images;
+///         IoError.
 void show_batch(
     const DataBunch& data,
     const std::filesystem::path& file,
     Split split = Split::train,
     const ShowOptions& options = {});
 
-/// Draws the first images of a split with target and prediction below, what is
-/// right in green and what is wrong in red; of masks the target's picture and
-/// the prediction's, side by side. fastai's show_results.
+/// Plots images of a split with target and prediction, green if correct and red
+/// if wrong; masks side by side. fastai's show_results.
 void show_results(
     Learner& learn,
     const std::filesystem::path& file,
@@ -44,21 +45,51 @@ void show_results(
     const ShowOptions& options = {});
 
 struct ShowMasksOptions {
-  /// The first so many images of the split.
+  /// Number of images, from the start of the split.
   int64_t count = 4;
   Split split = Split::valid;
 };
 
-/// Draws images, what they show in truth and what the model sees, side by side,
-/// a row for each, with the colours' names below. Pixels that are none of the
-/// model's classes stay as they are.
+/// Plots one row per image: the image, its actual mask and the predicted one,
+/// with a legend of the classes. Pixels of other classes than the model's keep
+/// their colour.
 ///
-/// \param file  A PNG, replaced.
-/// \throws c10::ValueError if the split's data set gives no images [N, H, W, 3]
-///         kByte with masks [N, H, W], or it has none; IoError.
+/// \param file  A PNG file, which is replaced.
+/// \throws c10::ValueError if the split is empty or not of images [N, H, W, 3]
+///         kByte with masks [N, H, W]; IoError.
 void show_masks(
     Learner& learn,
     const std::filesystem::path& file,
     const ShowMasksOptions& options = {});
+
+/// Per-class accuracy and Dice score of a segmentation.
+struct SegmentationReport {
+  struct Row {
+    std::string name;
+    int64_t pixels = 0;   // pixels of the class
+    double accuracy = 0;  // fraction predicted correctly; NaN without pixels
+    /// `2 |A and B| / (|A| + |B|)` of the predicted and the actual region; NaN
+    /// if both are empty.
+    double dice = 0;
+  };
+
+  std::vector<Row> classes;
+  double accuracy = 0;                      // fraction of all pixels
+  double mean_accuracy = 0, mean_dice = 0;  // over the classes that occur
+
+  /// A table with one line per class.
+  std::string to_string() const;
+};
+
+/// Evaluates the model on a split and counts pixels. Targets that are not among
+/// the model's classes (a void class) are not counted.
+///
+///   fmt::print("{}", segmentation_report(learn).to_string());
+///
+/// \throws c10::ValueError if the outputs are not [N, C, H, W] for masks [N, H,
+///         W], or there is no such split.
+SegmentationReport segmentation_report(
+    Learner& learn,
+    Split split = Split::valid);
 
 }  // namespace tern

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/data/error_text.h"
+
 namespace tern {
 
 namespace {
@@ -37,10 +39,9 @@ VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments) {
   TORCH_CHECK_VALUE(
       channels == 1 || channels == 3,
       fmt::format(
-          "[show] the inputs are [{}] {}; expected images, [N, H, W, 1 or 3] "
-          "kByte or [N, 1 or 3, H, W] floating.",
-          fmt::join(images.sizes(), ", "),
-          c10::toString(images.scalar_type())));
+          "[show] the inputs are {}; expected images, [N, H, W, 1 or 3] kByte "
+          "or [N, 1 or 3, H, W] floating.",
+          shapes_of({images})));
   if (!is_bytes(batch)) {
     images = images.to(torch::kFloat);
     const double low = images.min().item<double>();

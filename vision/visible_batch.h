@@ -11,38 +11,38 @@
 
 namespace tern {
 
-/// A batch's images as people see them, and its targets.
+/// The images of a batch as bytes, and its targets.
 struct VisibleBatch {
   torch::Tensor images;   // [N, H, W, 1 or 3] kByte, CPU
-  torch::Tensor targets;  // [N, ...], CPU; undefined where there are none
+  torch::Tensor targets;  // [N, ...], CPU; undefined if there are none
 };
 
-/// Does the batch transforms of `data` for as long as the images are bytes:
-/// what is left out is their normalisation. Floating images are shown as they
-/// are where they lie in 0..1, else between their smallest and largest value.
+/// Applies the batch transforms of `data` that keep the images as bytes, so not
+/// their normalisation. Floating images outside of 0..1 are scaled to their
+/// range.
 ///
-/// \throws c10::ValueError if the inputs are no images.
+/// \throws c10::ValueError if the inputs are not images.
 VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments);
 
-/// What targets of this type and shape are.
+/// Returns the target type of targets of this dtype and shape.
 /// \param targets  [N, ...].
 TargetKind target_kind(
     const torch::Tensor& targets,
     const std::vector<std::string>& classes);
 
-/// Name of a class, its number where it has none.
+/// Returns the name of a class, or its index if it has none.
 std::string class_name(const std::vector<std::string>& classes, int64_t index);
 
-/// A target, or the model's answer in the form of one, in words.
-/// \param target  Of one sample, without N. Not a mask.
+/// Formats a target, or a prediction in the form of one.
+/// \param target  Of one sample, without N; not a mask.
 std::string target_text(
     TargetKind kind,
     const torch::Tensor& target,
     const std::vector<std::string>& classes);
 
-/// The model's answers in the form of targets: the likeliest class, the classes
-/// that are likelier than not, the numbers themselves.
-/// \param preds  [N, ...], activated; of classes [N, C, ...].
+/// Converts predictions to the form of targets: the most probable class, the
+/// classes with a probability above 0.5, or the numbers themselves.
+/// \param preds  [N, ...], activated; for classes [N, C, ...].
 torch::Tensor decoded(TargetKind kind, const torch::Tensor& preds);
 
 }  // namespace tern

@@ -9,27 +9,27 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
 
-#include "tern/learner/weights/architecture.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/weights/architecture.h"
 #include "tern/vision/models/dynamic_unet.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern {
 
 struct VisionOptions {
-  /// A file with weights for the body: see VisionArch::load_pretrained. The
-  /// body then starts frozen. Empty: random weights, nothing frozen.
+  /// File with weights for the body; see VisionArch::load_pretrained. The body
+  /// then starts frozen. Empty: random weights, nothing frozen.
   std::filesystem::path pretrained = {};
-  /// How many numbers the model answers; 0: one for each of `data.classes`.
+  /// Number of outputs; 0: one per class of `data.classes`.
   int64_t outputs = 0;
   int64_t in_channels = 3;
   HeadOptions head = {};
-  /// Without a loss, that of the targets: cross-entropy for one class each,
-  /// binary cross-entropy for several, mean squared error for numbers.
+  /// The default loss depends on the targets: cross-entropy for one class per
+  /// image, binary cross-entropy for several, mean squared error for numbers.
   LearnerOptions learner = {};
 };
 
-/// A network's body, "body", with a new head, "head".
+/// The body of a network, "body", with a new head, "head".
 class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl>,
                         public HasArchitecture {
  public:
@@ -55,17 +55,17 @@ class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl>,
 };
 TORCH_MODULE(VisionModel);
 
-/// The network that VisionModelImpl::architecture has described; see
+/// Builds the network that VisionModelImpl::architecture describes; see
 /// `build_model`.
 /// \throws DataError if its options are not those of a VisionModel,
 ///         c10::ValueError if there is no body of that name.
 VisionModel build_vision_model(const Architecture& architecture);
 
 /// A Learner whose model has a body that may be pretrained, split into three
-/// layer groups: the body's fine and coarse half, and what is new.
+/// layer groups: the first and the second part of the body, and the new layers.
 class VisionLearner final : public Learner {
  public:
-  /// \param first_new  The module with which the new part begins.
+  /// \param first_new  First module of the new layers.
   VisionLearner(
       const DataBunch& data,
       Model model,
@@ -75,8 +75,8 @@ class VisionLearner final : public Learner {
       LearnerOptions options);
 };
 
-/// A Learner for images on a known network: its body, cut before the pooling,
-/// and a new head.
+/// Creates a Learner for images: the body of a known network, cut before the
+/// pooling, with a new head.
 ///
 ///   auto learn = vision_learner(
 ///       data,
@@ -85,9 +85,9 @@ class VisionLearner final : public Learner {
 ///        .learner = {.metrics = {accuracy()}}});
 ///   learn.fine_tune(5);
 ///
-/// With pretrained weights all but the head (and the norms, see
-/// `LearnerOptions::train_bn`) starts frozen, and bytes from a bunch that does
-/// not normalise are normalised as ImageNet's. As fastai v2's vision_learner.
+/// With pretrained weights everything but the head (and BatchNorm, see
+/// `LearnerOptions::train_bn`) starts frozen, and data without normalisation
+/// are normalised with ImageNet's statistics. As fastai v2's vision_learner.
 ///
 /// \throws c10::ValueError if the number of outputs is unknown or the weights
 ///         do not fit; DataError, IoError as `load_weights`.
@@ -96,24 +96,24 @@ VisionLearner vision_learner(
     const VisionArch& arch,
     const VisionOptions& options = {});
 
-/// The number of outputs that a bunch asks for: `given`, or one for each class.
-/// \throws c10::ValueError if there is neither.
+/// Returns `given`, or one output per class of `data` if it is 0.
+/// \throws c10::ValueError if there are no classes either.
 int64_t outputs_for(const DataBunch& data, int64_t given);
 
 struct UnetLearnerOptions {
   /// As VisionOptions::pretrained.
   std::filesystem::path pretrained = {};
-  /// Classes of pixels; 0: as many as `data.classes` names.
+  /// Number of classes; 0: that of `data.classes`.
   int64_t outputs = 0;
   int64_t in_channels = 3;
   bool blur = false;       // see DynamicUnetOptions
   bool last_cross = true;  // see DynamicUnetOptions
-  /// Without a loss, cross-entropy over all pixels.
+  /// The default loss is cross-entropy over all pixels.
   LearnerOptions learner = {};
 };
 
-/// A Learner that says for each pixel what it belongs to: a DynamicUnet on the
-/// body of a known network. The data's targets are masks.
+/// Creates a Learner for segmentation: a DynamicUnet on the body of a known
+/// network. The targets are masks.
 ///
 ///   auto learn = unet_learner(
 ///       streets,
@@ -123,8 +123,8 @@ struct UnetLearnerOptions {
 ///                        nn::CrossEntropyLossOptions().ignore_index(11)),
 ///                    .metrics = {dice()}}});
 ///
-/// Layer groups and freezing are those of `vision_learner`; what is new is the
-/// last group. As fastai v2's unet_learner.
+/// Layer groups and freezing are those of `vision_learner`; the last group is
+/// the decoder. As fastai v2's unet_learner.
 ///
 /// \throws as `vision_learner`.
 VisionLearner unet_learner(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
@@ -19,32 +20,58 @@ bool is_sum(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == text.npos;
 }
 
+std::string without_escapes(std::string_view name) {
+  std::string plain;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '\\' && i + 1 < name.size()) {
+      plain += name[++i] == 'n' ? '\n' : name[i];
+    } else {
+      plain += name[i];
+    }
+  }
+  return plain;
+}
+
 }  // namespace
 
 std::string to_text(const Sha256Sums& sums) {
   std::string text;
-  for (const auto& [name, sum] : sums) text += sum + "  " + name + "\n";
+  for (const auto& [name, sum] : sums) {
+    std::string escaped;
+    for (const char c : name) {
+      escaped += c == '\\' ? "\\\\" : c == '\n' ? "\\n" : std::string(1, c);
+    }
+    text += (escaped == name ? "" : "\\") + sum + "  " + escaped + "\n";
+  }
   return text;
 }
 
 Sha256Sums parse_sha256sums(
     std::span<const uint8_t> bytes,
-    const std::string& path) {
+    const std::string& path,
+    SumNames names) {
   Sha256Sums sums;
   std::string_view rest(
       reinterpret_cast<const char*>(bytes.data()),
       bytes.size());
   for (int64_t number = 1; !rest.empty(); ++number) {
     const size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string_view line = rest.substr(0, end);
+    const bool is_whole = end < rest.size() || names == SumNames::files;
+    std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
+    const bool is_escaped = line.starts_with('\\');
+    if (is_escaped) line.remove_prefix(1);
     const std::string_view sum = line.substr(0, kDigits);
-    const std::string_view name =
-        line.substr(std::min(kDigits + 2, line.size()));
-    const bool is_good = is_sum(sum) && member_name_fault(name) == nullptr &&
-                         name.find('/') == name.npos && line[kDigits] == ' ' &&
+    std::string name(line.substr(std::min(kDigits + 2, line.size())));
+    if (is_escaped) name = without_escapes(name);
+    const bool is_named =
+        names == SumNames::paths
+            ? !name.empty()
+            : member_name_fault(name) == nullptr && name.find('/') == name.npos;
+    const bool is_good = is_whole && is_sum(sum) && is_named &&
+                         line[kDigits] == ' ' &&
                          (line[kDigits + 1] == ' ' || line[kDigits + 1] == '*');
-    if (!is_good || !sums.emplace(name, sum).second) {
+    if (!is_good || !sums.emplace(std::move(name), sum).second) {
       throw DataError(
           path,
           "line " + std::to_string(number) +
@@ -55,8 +82,8 @@ Sha256Sums parse_sha256sums(
   return sums;
 }
 
-Sha256Sums read_sha256sums(const std::filesystem::path& path) {
-  return parse_sha256sums(read_file(path, kMaxSumsBytes), path.string());
+Sha256Sums read_sha256sums(const std::filesystem::path& path, SumNames names) {
+  return parse_sha256sums(read_file(path, kMaxSumsBytes), path.string(), names);
 }
 
 }  // namespace tern

@@ -15,7 +15,6 @@
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/models/matting_base.h"
 #include "tern/vision/models/matting_refine.h"
-#include "tern/vision/models/patches.h"
 
 namespace {
 

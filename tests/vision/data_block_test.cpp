@@ -188,7 +188,9 @@ TEST_F(DataBlockTest, SplitsByFolderListAndFunction) {
   block.split = split_by_list({"9.png"});
   expect_error<DataError>([&] { block.bunch(options_); }, {"9.png", "list"});
   block.split = split_by_func([](const ImageItem&) { return false; });
-  expect_error<DataError>([&] { block.bunch(options_); }, {"check with"});
+  expect_error<DataError>(
+      [&] { block.bunch(options_); },
+      {"one validation image"});
 }
 
 TEST_F(DataBlockTest, SplitsAtRandomInTheSameWayForTheSameSeed) {
@@ -226,7 +228,7 @@ TEST_F(DataBlockTest, NamesTheRowThatIsWrong) {
   };
   std::string error = error_for("name,label,part\na.png,x,0\nb.png,y,1\n");
   has(error, "labels.csv:3");
-  has(error, "'y', which no image to learn from has (x)");
+  has(error, "'y', which no training image has (x)");
   error = error_for("name,label,part\na.png,,0\nb.png,,1\n");
   has(error, "labels.csv:2");
   has(error, "no label");
@@ -258,7 +260,7 @@ TEST_F(DataBlockTest, KeepsClassesThatAreGiven) {
             .classes = {"a", "a"}}
             .bunch(options_);
       },
-      {"'a' is there twice"});
+      {"'a' is duplicated"});
 }
 
 TEST_F(DataBlockTest, TakesListsOfPathsAndLabels) {

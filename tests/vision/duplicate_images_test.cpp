@@ -68,7 +68,8 @@ TEST_F(DuplicateImagesTest, ABunchTellsOfThemWhenAsked) {
   ImageDataBunch::from_folder(temp_.path(), telling);
   set_message_handler(nullptr);
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find("1 of the images"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("1 of the validation images"), std::string::npos)
+      << lines[0];
   EXPECT_NE(lines[0].find("copy.png = "), std::string::npos) << lines[0];
 }
 

@@ -17,8 +17,9 @@
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/learner/weights/export_model.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
+#include "tern/learner/weights/export_model.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
@@ -220,7 +221,7 @@ TEST_F(PredictorTest, RefusesASampleThatIsNone) {
       [&] {
         predictor.predict(torch::zeros({8, 8}, torch::kByte));
       },
-      {"[8, 8] of Byte", "[H, W, 3]"});
+      {"[8, 8] Byte", "[H, W, 3]"});
   expect_error<c10::ValueError>(
       [&] { predictor.predict(torch::Tensor()); },
       {"undefined"});

@@ -1,5 +1,3 @@
-#include "tern/vision/save_image.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
+#include "tern/vision/picture_grid.h"
 
 namespace tern::save_image_test {
 namespace {

@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/one_cycle.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
@@ -15,8 +16,7 @@
 #include "tern/vision/image_targets.h"
 #include "tern/vision/models/backbone.h"
 #include "tern/vision/models/vision_arch.h"
-#include "tern/vision/save_image.h"
-#include "tern/vision/segmentation_report.h"
+#include "tern/vision/picture_grid.h"
 #include "tern/vision/show.h"
 
 namespace tern::vision_learner_test {

@@ -1,14 +1,220 @@
 #include "tern/vision/matting/matting_data.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/vision/matting/tensor_filters.h"
 
 namespace tern {
+
 namespace {
+
+/// What happens to some pictures of a batch: which they are, and to each what.
+template <class Change>
+struct Chosen {
+  std::vector<int64_t> places;
+  std::vector<Change> changes;
+
+  void add(int64_t place, Change change) {
+    places.push_back(place);
+    changes.push_back(std::move(change));
+  }
+
+  /// Replaces the chosen pictures of [N, ...] by `changed(them, places)`.
+  template <class F>
+  void apply(torch::Tensor& pictures, const F& changed) const {
+    if (places.empty()) return;
+    const torch::Tensor on_device = torch::tensor(places).to(pictures.device());
+    pictures = pictures.index_copy(
+        0,
+        on_device,
+        changed(pictures.index_select(0, on_device), on_device));
+  }
+};
+
+struct Shadow {
+  Matrix3 matrix;
+  float opacity = 0;
+};
+
+/// Everything random about a training batch but the noise's own numbers.
+struct ScenePlan {
+  ImageSize size;
+  int64_t shadow_blur = 1;
+  uint64_t noise_seed = 0;
+  Chosen<Shadow> shadows;
+  Chosen<std::pair<float, float>> noises;  // standard deviations of src and bgr
+  Chosen<ColorChange> jitters;
+  Chosen<Matrix3> affines;
+};
+
+ColorChange draw_change(const MattingAugmentOptions& options, SampleRng& rng) {
+  const auto factor = [&] {
+    return rng.uniform(1 - options.jitter, 1 + options.jitter);
+  };
+  const float brightness = factor(), contrast = factor(), saturation = factor();
+  return {
+      .brightness = brightness,
+      .contrast = contrast,
+      .saturation = saturation,
+      .hue = rng.uniform(-options.jitter_hue, options.jitter_hue)};
+}
+
+ScenePlan draw_plan(
+    const MattingAugmentOptions& options,
+    const BatchTransformContext& context,
+    int64_t count,
+    ImageSize size) {
+  ScenePlan plan;
+  // The batch's own numbers: no picture has this place.
+  SampleRng batch_rng = context.rng(count);
+  const auto side = [&](int64_t whole) {
+    constexpr int64_t kMultiple = 4;
+    if (options.min_crop >= 1) return whole;
+    const float share = batch_rng.uniform(options.min_crop, 1);
+    const auto pixels = static_cast<int64_t>(share * static_cast<float>(whole));
+    return std::max(kMultiple, pixels / kMultiple * kMultiple);
+  };
+  plan.size.height = side(size.height);
+  plan.size.width = side(size.width);
+  plan.shadow_blur =
+      options.min_shadow_blur +
+      static_cast<int64_t>(batch_rng.below(static_cast<uint64_t>(
+          options.max_shadow_blur - options.min_shadow_blur + 1)));
+  plan.noise_seed = uint64_t{batch_rng()} << 32 | batch_rng();
+  for (int64_t i = 0; i < count; ++i) {
+    SampleRng rng = context.rng(i);
+    if (rng.uniform() < options.p_shadow) {
+      const float opacity = rng.uniform(0, options.shadow_opacity);
+      plan.shadows.add(
+          i,
+          {draw_affine(options.shadow, plan.size, rng), opacity});
+    }
+    if (rng.uniform() < options.p_noise) {
+      const float src = rng.uniform(0, options.noise);
+      plan.noises.add(i, {src, rng.uniform(0, options.noise)});
+    }
+    if (rng.uniform() < options.p_jitter) {
+      plan.jitters.add(i, draw_change(options, rng));
+    }
+    if (rng.uniform() < options.p_affine) {
+      plan.affines.add(i, draw_affine(options.affine, plan.size, rng));
+    }
+  }
+  return plan;
+}
+
+/// A number for each change, as a factor for pictures.
+template <class Changes, class Number>
+torch::Tensor factors(
+    const Changes& changes,
+    const torch::Tensor& like,
+    const Number& number) {
+  std::vector<float> values;
+  for (const auto& change : changes) values.push_back(number(change));
+  return torch::tensor(values).view({-1, 1, 1, 1}).to(like.options());
+}
+
+void add_shadows(
+    const ScenePlan& plan,
+    const torch::Tensor& pha,
+    torch::Tensor& src) {
+  const std::vector<Shadow>& shadows = plan.shadows.changes;
+  plan.shadows.apply(src, [&](const torch::Tensor& some, const auto& places) {
+    std::vector<Matrix3> matrices;
+    for (const Shadow& shadow : shadows) matrices.push_back(shadow.matrix);
+    const torch::Tensor alpha = pha.index_select(0, places);
+    const torch::Tensor opacity =
+        factors(shadows, alpha, [](const Shadow& s) { return s.opacity; });
+    const torch::Tensor cast = box_blur_batch(
+        warp_batch(alpha * opacity, matrices, Padding::zeros),
+        plan.shadow_blur);
+    return (some - cast).clamp(0, 1);
+  });
+}
+
+/// \param generator  Makes the numbers on the pictures' device.
+void add_noise(
+    const Chosen<std::pair<float, float>>& noises,
+    float std::pair<float, float>::*strength,
+    const at::Generator& generator,
+    torch::Tensor& pictures) {
+  noises.apply(pictures, [&](const torch::Tensor& some, const auto&) {
+    const torch::Tensor deviation =
+        factors(noises.changes, some, [&](const auto& noise) {
+          return noise.*strength;
+        });
+    const torch::Tensor noise =
+        torch::randn(some.sizes(), generator, some.options());
+    return (some + noise * deviation).clamp(0, 1);
+  });
+}
+
+/// A generator of the device's kind, apart from the one that dropout draws
+/// from.
+at::Generator generator_on(torch::Device device, uint64_t seed) {
+  at::Generator generator =
+      at::globalContext().defaultGenerator(device).clone();
+  generator.set_current_seed(seed);
+  return generator;
+}
+
+void check_batch(const Batch& batch) {
+  const auto is_rgb = [](const torch::Tensor& x) {
+    return x.dim() == 4 && x.size(3) == 3 && x.scalar_type() == torch::kByte;
+  };
+  const Tensors &inputs = batch.inputs, &targets = batch.targets;
+  TORCH_CHECK_VALUE(
+      inputs.size() == 2 && targets.size() == 1 && is_rgb(inputs[0]) &&
+          is_rgb(inputs[1]) && inputs[0].sizes() == inputs[1].sizes() &&
+          targets[0].scalar_type() == torch::kByte &&
+          targets[0].sizes() == inputs[0].sizes().slice(0, 3),
+      fmt::format(
+          "[matting_augment] the batch has {} inputs and {} targets, the first "
+          "input [{}]; expected foreground and background, [N, H, W, 3] kByte, "
+          "and alpha, [N, H, W] kByte, as a MattingDataset gives them.",
+          inputs.size(),
+          targets.size(),
+          inputs.empty()
+              ? ""
+              : fmt::format("{}", fmt::join(inputs[0].sizes(), ", "))));
+}
+
+void check_options(const MattingAugmentOptions& o) {
+  for (const auto& [name, share] :
+       std::initializer_list<std::pair<const char*, float>>{
+           {"min_crop", o.min_crop},
+           {"p_shadow", o.p_shadow},
+           {"shadow_opacity", o.shadow_opacity},
+           {"p_noise", o.p_noise},
+           {"noise", o.noise},
+           {"p_jitter", o.p_jitter},
+           {"jitter", o.jitter},
+           {"jitter_hue", o.jitter_hue},
+           {"p_affine", o.p_affine}}) {
+    TORCH_CHECK_VALUE(
+        share >= 0 && share <= 1,
+        fmt::format(
+            "[matting_augment] {} is {}; expected a number from 0 to 1.",
+            name,
+            share));
+  }
+  TORCH_CHECK_VALUE(
+      o.min_shadow_blur >= 1 && o.min_shadow_blur <= o.max_shadow_blur,
+      fmt::format(
+          "[matting_augment] the shadow is averaged over {} to {} pixels; "
+          "expected at least 1, and the lower end first.",
+          o.min_shadow_blur,
+          o.max_shadow_blur));
+  check_affine("matting_augment", o.shadow);
+  check_affine("matting_augment", o.affine);
+}
 
 namespace fs = std::filesystem;
 
@@ -17,7 +223,7 @@ bool is_split(const fs::path& folder) {
          fs::is_directory(folder / "valid");
 }
 
-/// Those to learn from and those to check with.
+/// Training and validation files.
 std::pair<MattingFiles, MattingFiles> find_both(
     const fs::path& pairs,
     const fs::path& backgrounds,
@@ -55,6 +261,40 @@ std::shared_ptr<const Dataset> some_of(
 }
 
 }  // namespace
+
+BatchTransform matting_augment(const MattingAugmentOptions& options) {
+  check_options(options);
+  return [options](Batch& batch, const BatchTransformContext& context) {
+    check_batch(batch);
+    torch::Tensor fgr = from_bytes(batch.inputs[0]);
+    torch::Tensor bgr = from_bytes(batch.inputs[1]);
+    torch::Tensor pha = from_bytes(batch.targets[0].unsqueeze(3));
+    ScenePlan plan;
+    if (context.training) {
+      plan =
+          draw_plan(options, context, fgr.size(0), {fgr.size(2), fgr.size(3)});
+      for (torch::Tensor* x : {&fgr, &bgr, &pha})
+        *x = cover_batch(*x, plan.size);
+    }
+    torch::Tensor src = bgr;
+    add_shadows(plan, pha, src);
+    src = torch::lerp(src, fgr, pha);
+    if (!plan.noises.places.empty()) {
+      const at::Generator generator =
+          generator_on(src.device(), plan.noise_seed);
+      using Noise = std::pair<float, float>;
+      add_noise(plan.noises, &Noise::first, generator, src);
+      add_noise(plan.noises, &Noise::second, generator, bgr);
+    }
+    plan.jitters.apply(bgr, [&](const torch::Tensor& some, const auto&) {
+      return change_colors(some, plan.jitters.changes);
+    });
+    plan.affines.apply(bgr, [&](const torch::Tensor& some, const auto&) {
+      return warp_batch(some, plan.affines.changes, Padding::border);
+    });
+    batch = {{src, bgr}, {pha, fgr}};
+  };
+}
 
 DataBunch matting_data(
     const fs::path& pairs,

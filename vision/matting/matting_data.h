@@ -5,22 +5,75 @@
 #include <optional>
 
 #include "tern/data/data_bunch.h"
-#include "tern/vision/matting/matting_augment.h"
 #include "tern/vision/matting/matting_dataset.h"
+#include "tern/vision/transforms/geometry.h"
 
 namespace tern {
 
+/// Augmentation of training batches of a MattingDataset; the defaults are
+/// BackgroundMattingV2's. Probabilities are per image.
+struct MattingAugmentOptions {
+  /// Minimum height and width of a batch, as a fraction of its images'; both
+  /// are drawn per batch, as multiples of 4. 1: always whole images.
+  float min_crop = 0.5f;
+
+  /// The foreground casts a shadow: its alpha, with up to this opacity,
+  /// transformed and box-blurred over squares of so many pixels.
+  float p_shadow = 0.3f;
+  float shadow_opacity = 0.3f;
+  AffineRanges shadow = {
+      .degrees = {-5, 5},
+      .translate = 0.2f,
+      .scale = {0.5f, 1.5f},
+      .shear = {-5, 5}};
+  int64_t min_shadow_blur = 20, max_shadow_blur = 39;
+
+  /// Gaussian noise of up to this standard deviation on scene and background.
+  float p_noise = 0.4f;
+  float noise = 0.03f;
+
+  /// Colour jitter of the background: its brightness, contrast and saturation
+  /// change by up to this fraction, its hue by up to this fraction of the
+  /// circle.
+  float p_jitter = 0.8f;
+  float jitter = 0.18f, jitter_hue = 0.1f;
+
+  /// Camera motion: an affine transform of the background.
+  float p_affine = 0.3f;
+  AffineRanges affine = {.degrees = {-1, 1}, .translate = 0.01f};
+};
+
+/// Composes batches of a MattingDataset into the inputs and targets of a
+/// matting network:
+///
+///   inputs fgr, bgr [N, H, W, 3] kByte   ->  src, bgr [N, 3, h, w] kFloat
+///   target pha [N, H, W] kByte           ->  pha [N, 1, h, w], fgr [N, 3, h,
+///   w]
+///                                            kFloat
+///
+/// all in 0..1, where `src = fgr * pha + bgr * (1 - pha)`. Crops training
+/// batches to a random size and augments them: shadow, foreground, noise, then
+/// the background alone. Composites others unchanged.
+///
+/// Runs on the device of the batch without synchronising with it. Random
+/// numbers depend only on the run's seed, the epoch and the batch, so that a
+/// resumed training repeats them.
+///
+/// \throws c10::ValueError for an option out of range, and, when it is called,
+///         for any other batch.
+BatchTransform matting_augment(const MattingAugmentOptions& options = {});
+
 struct MattingDataOptions {
-  /// Size and transforms of the pictures.
+  /// Size and transforms of the images.
   MattingDatasetOptions dataset = {};
-  /// What becomes of a batch on the device.
+  /// Augmentation of a batch on the device.
   MattingAugmentOptions augment = {};
-  /// The share of pairs, and of backgrounds, to check with, where a folder has
-  /// no train and valid in it.
+  /// Fraction of pairs, and of backgrounds, for validation, if the folders have
+  /// no train and valid.
   double valid_pct = 0.2;
-  /// The most samples to check with, spread over all; 0: all.
+  /// Maximum number of validation samples, evenly spread; 0: all.
   int64_t valid_samples = 50;
-  /// Key of the split, of the order and of all augmentation.
+  /// Seed of the split, the order and all augmentation.
   uint64_t seed = 42;
   int64_t batch_size = 8;
   /// See DataLoaderOptions.
@@ -29,17 +82,17 @@ struct MattingDataOptions {
   std::optional<torch::Device> device = {};
 };
 
-/// The data of a training in background matting.
+/// Creates the data for training background matting.
 ///
 ///   pairs/{train,valid}/{pha,fgr}/*, or pairs/{pha,fgr}/* split at random;
 ///   backgrounds/{train,valid}/*, or any folder of photographs, likewise.
 ///
 ///   auto data = matting_data("videomatte", "backgrounds", {.batch_size = 8});
 ///
-/// Batches are as `matting_augment` makes them, after the data set's.
-/// \throws DataError as `find_matting_files` and `check_matting_files`, and
-///         when only one of the two folders has train and valid;
-///         c10::ValueError for a bad option.
+/// Batches are those of `matting_augment`.
+/// \throws DataError as `find_matting_files` and `check_matting_files`, and if
+///         only one of the two folders has train and valid; c10::ValueError for
+///         a bad option.
 DataBunch matting_data(
     const std::filesystem::path& pairs,
     const std::filesystem::path& backgrounds,

@@ -130,7 +130,7 @@ void check_pair(const std::string& pha, const std::string& fgr) {
   }
 }
 
-/// Those that are drawn for one side.
+/// The paths of one split.
 std::vector<std::string> drawn_for(
     Split side,
     const std::vector<std::string>& paths,
@@ -140,6 +140,21 @@ std::vector<std::string> drawn_for(
     if (splits[i] == side) drawn.push_back(paths[i]);
   }
   return drawn;
+}
+
+/// A picture of a file, whose bytes are in a buffer of the thread's.
+EncodedImage open_picture(const std::string& path, int64_t channels) {
+  // Two: a foreground and its alpha are open at the same time.
+  static thread_local ScratchBuffer colour, grey;
+  return EncodedImage(
+      read_image_file(path, channels == 1 ? grey : colour),
+      path,
+      {.channels = channels});
+}
+
+template <class Count>
+int64_t wrapped(int64_t index, Count count) {
+  return index % static_cast<int64_t>(count);
 }
 
 }  // namespace
@@ -221,25 +236,6 @@ MattingTransforms matting_transforms(Range pair_scale, Range background_scale) {
   };
   return {with(pair_scale), with(background_scale)};
 }
-
-namespace {
-
-/// A picture of a file, whose bytes are in a buffer of the thread's.
-EncodedImage open_picture(const std::string& path, int64_t channels) {
-  // Two: a foreground and its alpha are open at the same time.
-  static thread_local ScratchBuffer colour, grey;
-  return EncodedImage(
-      read_image_file(path, channels == 1 ? grey : colour),
-      path,
-      {.channels = channels});
-}
-
-template <class Count>
-int64_t wrapped(int64_t index, Count count) {
-  return index % static_cast<int64_t>(count);
-}
-
-}  // namespace
 
 MattingDataset::MattingDataset(
     MattingFiles files,

@@ -1,15 +1,22 @@
 #include "tern/vision/matting/matting_predict.h"
 
+#include <algorithm>
+#include <optional>
+#include <vector>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/utils.h>
 
+#include "tern/data/error_text.h"
 #include "tern/learner/weights/model_card.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/vision/matting/tensor_filters.h"
 #include "tern/vision/models/build_model.h"
+#include "tern/vision/picture_grid.h"
 
 namespace tern {
+
 namespace {
 
 bool is_photograph(const torch::Tensor& image) {
@@ -24,6 +31,29 @@ torch::Tensor padded(const torch::Tensor& x) {
   return torch::replication_pad2d(
       x,
       {0, missing(x.size(3)), 0, missing(x.size(2))});
+}
+
+/// [1 or 3, H, W] in 0..1 -> [H, W, 3] kByte.
+torch::Tensor to_bytes(const torch::Tensor& picture) {
+  return picture.to(torch::kCPU, torch::kFloat)
+      .clamp(0, 1)
+      .mul(255)
+      .round()
+      .to(torch::kByte)
+      .permute({1, 2, 0})
+      .expand({-1, -1, 3})
+      .contiguous();
+}
+
+torch::Tensor green_like(const torch::Tensor& fgr) {
+  return torch::tensor({0.2f, 0.7f, 0.35f}, fgr.options())
+      .view({3, 1, 1})
+      .expand_as(fgr);
+}
+
+/// The third of a MattingBase's outputs, the fifth of a MattingRefine's.
+const torch::Tensor& expected_error(const Tensors& outputs) {
+  return outputs[outputs.size() >= 5 ? 4 : 2];
 }
 
 }  // namespace
@@ -44,21 +74,14 @@ Matte find_matte(
     Model& model,
     const torch::Tensor& src,
     const torch::Tensor& bgr) {
-  const auto shape = [](const torch::Tensor& image) {
-    return image.defined() ? fmt::format(
-                                 "[{}] {}",
-                                 fmt::join(image.sizes(), ", "),
-                                 c10::toString(image.scalar_type()))
-                           : "undefined";
-  };
   TORCH_CHECK_VALUE(
       is_photograph(src) && is_photograph(bgr) && src.sizes() == bgr.sizes(),
       fmt::format(
           "[find_matte] the photograph is {} and that of the background {}; "
           "expected two of one size, [H, W, 3] kByte. Take both from the same "
           "place with the same camera.",
-          shape(src),
-          shape(bgr)));
+          shapes_of({src}),
+          shapes_of({bgr})));
   const torch::NoGradGuard no_grad;
   const torch::Device device = model.parameters().at(0).tensor.device();
   model.eval();
@@ -89,6 +112,70 @@ torch::Tensor place_over(const Matte& matte, const torch::Tensor& background) {
       from_bytes(background.unsqueeze(0).to(matte.fgr.device())),
       {matte.pha.size(0), matte.pha.size(1)});
   return torch::lerp(behind[0], matte.fgr, matte.pha);
+}
+
+torch::Tensor matting_picture(
+    const Batch& batch,
+    const Tensors& outputs,
+    const MattingPictureOptions& options) {
+  TORCH_CHECK_VALUE(
+      batch.inputs.size() == 2 && batch.targets.size() == 2 &&
+          outputs.size() >= 3 && batch.inputs[0].dim() == 4 &&
+          batch.inputs[0].size(0) > 0 &&
+          outputs[1].sizes() == batch.inputs[0].sizes() && options.count > 0,
+      fmt::format(
+          "[matting_picture] the batch has {} inputs and {} targets, the model "
+          "{} outputs, and count is {}; expected two inputs and targets as "
+          "matting_augment makes them, at least the three outputs of a matting "
+          "network, and 1 scene.",
+          batch.inputs.size(),
+          batch.targets.size(),
+          outputs.size(),
+          options.count));
+  std::vector<Picture> pictures;
+  const int64_t count = std::min(options.count, batch.size());
+  for (int64_t i = 0; i < count; ++i) {
+    const torch::Tensor pha = outputs[0][i].detach();
+    const torch::Tensor fgr = outputs[1][i].detach();
+    const auto add = [&](const torch::Tensor& picture, const char* caption) {
+      pictures.push_back({to_bytes(picture.detach()), {{caption}}});
+    };
+    add(batch.inputs[0][i], "scene");
+    add(batch.inputs[1][i], "background");
+    add(batch.targets[0][i], "true alpha");
+    add(pha, "alpha");
+    add(torch::lerp(green_like(fgr), fgr, pha), "over green");
+    add(expected_error(outputs)[i], "expected error");
+  }
+  return picture_grid(
+      pictures,
+      {.title = options.title, .columns = 6, .tile = options.tile});
+}
+
+void show_mattes(
+    Learner& learn,
+    const std::filesystem::path& file,
+    Split split,
+    const MattingPictureOptions& options) {
+  DataBunch& data = learn.data();
+  const DataLoader loader = data.loader(split).in_order();
+  std::optional<Batch> batch = loader.epoch(0).next();
+  TORCH_CHECK_VALUE(
+      batch,
+      fmt::format(
+          "[show_mattes] the {} loader has no batch; expected at least one "
+          "sample.",
+          to_string(split)));
+  *batch = batch->to(data.device);
+  for (const BatchTransform& transform : data.batch_transforms) {
+    transform(*batch, {});
+  }
+  const torch::NoGradGuard no_grad;
+  const bool was_training = learn.model().is_training();
+  learn.model().eval();
+  const Tensors outputs = learn.model().forward(batch->inputs);
+  learn.model().train(was_training);
+  save_image(file, matting_picture(*batch, outputs, options));
 }
 
 }  // namespace tern

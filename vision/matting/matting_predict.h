@@ -1,47 +1,79 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include <torch/types.h>
 
+#include "tern/learner/learner.h"
 #include "tern/learner/model.h"
 
 namespace tern {
 
-/// What was in front in a photograph.
+/// The foreground of an image.
 struct Matte {
-  torch::Tensor pha;  // [H, W] kFloat, how much of a pixel it is, 0..1
-  torch::Tensor fgr;  // [3, H, W] kFloat, its RGB, 0..1
+  torch::Tensor pha;  // [H, W] kFloat, alpha, 0..1
+  torch::Tensor fgr;  // [3, H, W] kFloat, RGB, 0..1
 };
 
-/// The network in a file that `Learner::export_model` wrote of a MattingBase or
-/// a MattingRefine, to answer with.
-/// \throws DataError if the file is none, IoError.
+/// Loads a MattingBase or MattingRefine for inference from a file that
+/// `Learner::export_model` wrote.
+/// \throws DataError if the file is not an exported model; IoError.
 Model load_matting_model(
     const std::filesystem::path& file,
     torch::Device device = torch::kCPU);
 
-/// Finds what stands before a background of which there is a photograph too.
+/// Extracts the foreground from a photograph with a second one of the
+/// background.
 ///
 ///   Model model = load_matting_model("person.safetensors");
 ///   auto matte = find_matte(model, read_image("a.jpg"), read_image("b.jpg"));
 ///   save_image("c.png", place_over(matte, read_image("beach.jpg")));
 ///
-/// \param src, bgr  [H, W, 3] kByte, RGB, of one size and any: with what is in
-///                  front, and without it, from the same place.
-/// \return          On the device of the model, which is in eval mode
-///                  afterwards.
-/// \throws c10::ValueError for pictures of other or different shapes, or
-///         another kind of network.
+/// \param src, bgr  [H, W, 3] kByte, RGB, of the same size: with and without
+///                  the foreground, from the same camera position.
+/// \return          On the device of the model, which is left in eval mode.
+/// \throws c10::ValueError for images of other or different shapes, or another
+///         network.
 Matte find_matte(
     Model& model,
     const torch::Tensor& src,
     const torch::Tensor& bgr);
 
-/// Puts it before another background, which is enlarged or made smaller so that
-/// it covers the picture, and cut.
+/// Composites it onto another background, which is resized to cover the image
+/// and cropped.
 /// \param background  [h, w, 3] kByte of any size.
 /// \return            [3, H, W] kFloat in 0..1, on the matte's device.
 torch::Tensor place_over(const Matte& matte, const torch::Tensor& background);
+
+struct MattingPictureOptions {
+  std::string title = {};
+  /// Number of scenes, from the start of the batch.
+  int64_t count = 3;
+  /// Side of the square that each image is fitted into, in pixels.
+  int64_t tile = 176;
+};
+
+/// Plots one row per scene: the scene and its background, the actual and the
+/// predicted alpha, the foreground over green, and the expected error.
+///
+/// \param batch    From `matting_augment`.
+/// \param outputs  Of a MattingBase or a MattingRefine.
+/// \return         [H, W, 3] kByte.
+/// \throws c10::ValueError for other tensors.
+torch::Tensor matting_picture(
+    const Batch& batch,
+    const Tensors& outputs,
+    const MattingPictureOptions& options = {});
+
+/// The same for the first scenes of a split.
+/// \param file  A PNG file, which is replaced.
+/// \throws c10::ValueError as above, or if the split is empty; IoError.
+void show_mattes(
+    Learner& learn,
+    const std::filesystem::path& file,
+    Split split = Split::valid,
+    const MattingPictureOptions& options = {});
 
 }  // namespace tern

@@ -9,36 +9,35 @@
 
 namespace tern {
 
-// Changes of whole batches of pictures on their device.
+// Operations on batches of images on their device.
 
 /// [N, H, W, C] kByte -> [N, C, H, W] kFloat in 0..1, channels-last.
 torch::Tensor from_bytes(const torch::Tensor& bytes);
 
-/// Resizes pictures so that they cover `size`, bilinearly, and cuts it from
-/// their middle.
+/// Resizes images bilinearly to cover `size` and crops the centre.
 /// \param x  [N, C, H, W] floating.
 torch::Tensor cover_batch(const torch::Tensor& x, ImageSize size);
 
-/// Samples each picture once, bilinearly.
+/// Samples each image once, bilinearly.
 /// \param x         [N, C, H, W] floating.
-/// \param matrices  N, from the pixels of the result to those of the picture.
+/// \param matrices  N, from the pixels of the result to those of the image.
 torch::Tensor warp_batch(
     const torch::Tensor& x,
     const std::vector<Matrix3>& matrices,
     Padding padding);
 
-/// Averages over squares of `size` pixels, and at the edges over what there is
-/// of them.
+/// Averages over squares of `size` pixels, at the edges over their visible
+/// part.
 /// \param x  [N, C, H, W] floating.
 torch::Tensor box_blur_batch(const torch::Tensor& x, int64_t size);
 
-/// What a colour jitter does to one picture, as torchvision's adjust_
-/// functions in this order.
+/// Colour jitter of one image, as torchvision's adjust_ functions in this
+/// order.
 struct ColorChange {
   /// Factors; 1 changes nothing.
   float brightness = 1, contrast = 1, saturation = 1;
-  /// Turns the colours, by this share of the circle, about the grey axis of
-  /// YUV; so a change of colours is one matrix for each picture.
+  /// Rotates the colours by this fraction of the circle about the grey axis of
+  /// YUV, so that a change is one matrix per image.
   float hue = 0;
 };
 

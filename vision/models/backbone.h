@@ -13,15 +13,15 @@
 
 namespace tern {
 
-/// What ends a ConvLayer.
+/// Activation of a ConvLayer.
 enum class LayerEnd { linear, relu, relu6 };
 
 struct ConvLayerOptions {
-  int64_t kernel_size = 3;  // padded by half of what it spans
+  int64_t kernel_size = 3;  // padded by half its span
   int64_t stride = 1;
   int64_t dilation = 1;
   int64_t groups = 1;
-  /// BatchNorm behind the convolution; without it the convolution has a bias.
+  /// BatchNorm after the convolution; without it the convolution has a bias.
   bool norm = true;
   LayerEnd end = LayerEnd::relu;
 };
@@ -46,63 +46,67 @@ class ConvLayerImpl : public torch::nn::Cloneable<ConvLayerImpl> {
 };
 TORCH_MODULE(ConvLayer);
 
-/// Stores the weights of all convolutions channels-last, the layout in which
-/// images leave the loader and which the layers then keep.
+/// Stores the weights of all convolutions channels-last, the layout of the
+/// loader's images.
 void store_channels_last(torch::nn::Module& module);
 
-/// He's initial values for all convolutions and linear layers in a module
-/// (normal with variance 2 / fan_in, or fan_out), biases 0. Norms are left
-/// alone.
+/// Initialises all convolutions and linear layers of a module as He et al.
+/// (normal with variance 2 / fan_in, or fan_out), biases to 0. Does not change
+/// norms.
 void init_kaiming(torch::nn::Module& module, bool by_fan_out = false);
 
-/// How the convolutions of one layer of blocks step and spread.
+/// Stride and dilations of the convolutions of one layer of blocks.
 struct LayerDilation {
-  /// Of the first block.
+  /// Stride of the first block.
   int64_t stride = 1;
-  /// Of the first block, and of those that follow.
+  /// Dilation of the first block, and of the others.
   int64_t first = 1, rest = 1;
 };
 
-/// Keeps a network's features fine: once they are `output_stride` times smaller
-/// than the image, a layer that would halve them again gets stride 1, and the
-/// convolutions behind it are dilated instead, so that they see as far as
-/// before (Chen et al., "Rethinking Atrous Convolution for Semantic Image
-/// Segmentation", 2017). As torchvision's `replace_stride_with_dilation`.
+/// Limits the stride of a network: once the features are `output_stride` times
+/// smaller than the image, further layers get stride 1, and the convolutions
+/// after them are dilated instead, which keeps their receptive field (Chen et
+/// al., "Rethinking Atrous Convolution for Semantic Image Segmentation", 2017).
+/// As torchvision's `replace_stride_with_dilation`.
 class DilationPlan {
  public:
-  /// \param stem_stride  How many times the network has shrunk the image before
-  ///                     its first layer of blocks.
+  /// \param stem_stride  Stride of the network before its first layer of
+  ///                     blocks.
   /// \throws c10::ValueError unless output_stride is 8, 16 or 32.
   DilationPlan(int64_t output_stride, int64_t stem_stride);
 
-  /// For the next layer, which undilated would have this stride.
+  /// Returns the plan for the next layer, which undilated has this stride.
   LayerDilation next(int64_t stride);
 
  private:
   int64_t output_stride_, stride_, dilation_ = 1;
 };
 
-/// What a network for images is without its classifier: stages, each of which
-/// halves height and width; the last ones do not if the network is dilated
-/// instead (see DilationPlan).
+/// A network for images without its classifier: stages, each of which halves
+/// height and width, except the last ones of a dilated network (see
+/// DilationPlan).
 class Backbone {
  public:
   virtual ~Backbone() = default;
 
-  /// Channels after each stage.
+  /// Returns the channels after each stage.
   virtual std::vector<int64_t> stage_channels() const = 0;
-  /// What stage `index` makes of the stage before, or of the images
-  /// [N, in_channels, H, W]: [N, C, H / 2^(index + 1), W / 2^(index + 1)],
-  /// rounded up; in a dilated network no smaller than its output stride says.
+  /// Computes stage `index` from the previous stage, or from the images [N,
+  /// in_channels, H, W]: [N, C, H / 2^(index + 1), W / 2^(index + 1)], rounded
+  /// up; in a dilated network no smaller than its output stride says.
   virtual torch::Tensor stage(size_t index, const torch::Tensor& x) = 0;
 
-  /// What the last stage gives.
+  /// Returns the output of the last stage.
   torch::Tensor features(torch::Tensor x) {
     const size_t count = stage_channels().size();
     for (size_t i = 0; i < count; ++i) x = stage(i, x);
     return x;
   }
-  /// What each stage gives, from fine to coarse.
+  /// Returns the means of the features, [N, C].
+  torch::Tensor means(const torch::Tensor& x) {
+    return torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1);
+  }
+  /// Returns the output of every stage, from fine to coarse.
   Tensors stages(torch::Tensor x) {
     Tensors all;
     const size_t count = stage_channels().size();

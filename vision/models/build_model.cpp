@@ -17,34 +17,9 @@ namespace tern {
 
 namespace {
 
-class Builders {
- public:
-  static Builders& all() {
-    static Builders builders;
-    return builders;
-  }
-
-  ModelBuilder find(const std::string& name) {
-    const std::lock_guard lock(mutex_);
-    const auto at = builders_.find(name);
-    return at == builders_.end() ? nullptr : at->second;
-  }
-
-  bool add(const std::string& name, ModelBuilder builder) {
-    const std::lock_guard lock(mutex_);
-    return builders_.emplace(name, std::move(builder)).second;
-  }
-
-  std::vector<std::string> names() {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::string> names;
-    for (const auto& item : builders_) names.push_back(item.first);
-    return names;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, ModelBuilder> builders_ = {
+struct Builders {
+  std::mutex mutex;
+  std::map<std::string, ModelBuilder> by_name = {
       {"matting_base", build_matting_base},
       {"matting_refine", build_matting_refine},
       {"resnet", build_resnet},
@@ -57,10 +32,21 @@ class Builders {
   };
 };
 
+Builders& builders() {
+  static Builders all;
+  return all;
+}
+
+ModelBuilder find_builder(const std::string& name) {
+  const std::lock_guard lock(builders().mutex);
+  const auto at = builders().by_name.find(name);
+  return at == builders().by_name.end() ? nullptr : at->second;
+}
+
 }  // namespace
 
 Model build_model(const Architecture& architecture) {
-  const ModelBuilder builder = Builders::all().find(architecture.name);
+  const ModelBuilder builder = find_builder(architecture.name);
   TORCH_CHECK_VALUE(
       builder,
       fmt::format(
@@ -76,15 +62,19 @@ void register_architecture(const std::string& name, ModelBuilder builder) {
       !name.empty() && builder,
       "[register_architecture] the name or the builder is empty; expected a "
       "name and a function that makes a Model.");
+  const std::lock_guard lock(builders().mutex);
   TORCH_CHECK_VALUE(
-      Builders::all().add(name, std::move(builder)),
+      builders().by_name.emplace(name, std::move(builder)).second,
       fmt::format(
           "[register_architecture] the name '{}' is taken; choose another.",
           name));
 }
 
 std::vector<std::string> architectures() {
-  return Builders::all().names();
+  const std::lock_guard lock(builders().mutex);
+  std::vector<std::string> names;
+  for (const auto& item : builders().by_name) names.push_back(item.first);
+  return names;
 }
 
 }  // namespace tern

@@ -9,24 +9,24 @@
 
 namespace tern {
 
-/// Builds a network from its description, with weights of its own choosing.
+/// Builds a network from its description, with initial weights.
 using ModelBuilder = std::function<Model(const Architecture&)>;
 
-/// The network that `architecture` describes: one of Tern's, or of those that
+/// Builds the network that `architecture` describes: one of Tern's, or one that
 /// the program has registered.
 ///
 ///   Model model = build_model({"resnet18", R"({"num_classes": 10})"});
 ///
-/// \throws c10::ValueError for a name that nobody has registered, or options
-///         that the network refuses; DataError for options that are not its.
+/// \throws c10::ValueError for an unknown name or invalid options; DataError
+///         for options of another network.
 Model build_model(const Architecture& architecture);
 
-/// Makes a network of one's own known to `build_model`, and so to Predictor.
-/// Before `Predictor::load`; safe from any thread.
+/// Registers a network of your own for `build_model` and Predictor. Call it
+/// before `Predictor::load`. Thread-safe.
 /// \throws c10::ValueError if the name is empty or taken, or `builder` empty.
 void register_architecture(const std::string& name, ModelBuilder builder);
 
-/// The names that `build_model` knows, sorted.
+/// Returns the names that `build_model` knows, sorted.
 std::vector<std::string> architectures();
 
 }  // namespace tern

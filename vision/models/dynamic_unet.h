@@ -17,18 +17,18 @@
 namespace tern {
 
 struct DynamicUnetOptions {
-  /// Classes of pixels.
+  /// Number of classes.
   int64_t outputs = 2;
   int64_t in_channels = 3;
-  /// Averages neighbours after each enlargement, against checkerboards.
+  /// Blurs after each upsampling, against checkerboard artifacts.
   bool blur = false;
-  /// Looks at the image itself once more before the answer.
+  /// Concatenates the image before the last layers.
   bool last_cross = true;
 };
 
-/// Twice the height and width: a 1x1 convolution makes four values of each,
-/// which starts by repeating one (ICNR; Aitken et al., "Checkerboard artifact
-/// free sub-pixel convolution", 2017).
+/// Doubles height and width by a 1x1 convolution and pixel shuffle, initialised
+/// to repeat each value (ICNR; Aitken et al., "Checkerboard artifact free
+/// sub-pixel convolution", 2017).
 class PixelShuffleUpImpl : public torch::nn::Cloneable<PixelShuffleUpImpl> {
  public:
   PixelShuffleUpImpl(int64_t in, int64_t out, bool blur);
@@ -43,11 +43,11 @@ class PixelShuffleUpImpl : public torch::nn::Cloneable<PixelShuffleUpImpl> {
 };
 TORCH_MODULE(PixelShuffleUp);
 
-/// Enlarges coarse features and mixes in those of the body at that size.
+/// Upsamples coarse features and combines them with the body's at that size.
 class UnetBlockImpl : public torch::nn::Cloneable<UnetBlockImpl> {
  public:
-  /// \param coarse, skip  Channels of both.
-  /// \param is_last       Halves the channels of the result.
+  /// \param coarse, skip  Channels of both inputs.
+  /// \param is_last       Halves the output channels.
   UnetBlockImpl(int64_t coarse, int64_t skip, bool is_last, bool blur);
   void reset() override;
   /// [N, coarse, h, w] and [N, skip, H, W] -> [N, out_channels(), H, W].
@@ -64,8 +64,8 @@ class UnetBlockImpl : public torch::nn::Cloneable<UnetBlockImpl> {
 TORCH_MODULE(UnetBlock);
 
 /// A U-Net (Ronneberger et al., 2015) on the body of a classifier: fastai v2's
-/// DynamicUnet with its defaults, so with norms on what comes from the body
-/// alone. Holds no features between calls, unlike fastai's.
+/// DynamicUnet with its defaults: norms only on the features of the body. Keeps
+/// no features between calls, unlike fastai's.
 class DynamicUnetImpl : public torch::nn::Cloneable<DynamicUnetImpl> {
  public:
   /// \throws c10::ValueError unless outputs and in_channels are positive.

@@ -36,6 +36,46 @@ torch::nn::Sequential convolution(
   return layers;
 }
 
+constexpr int64_t kInputs = 6;  // src and bgr
+constexpr int64_t kHidden = 32;
+constexpr int64_t kOutputStride = 16;
+
+constexpr std::array<std::pair<const char*, MattingBackbone>, 3> kBackbones = {
+    {{"mobilenet_v2", MattingBackbone::mobilenet_v2},
+     {"resnet50", MattingBackbone::resnet50},
+     {"resnet101", MattingBackbone::resnet101}}};
+
+VisionBody make_backbone(MattingBackbone backbone) {
+  if (backbone == MattingBackbone::mobilenet_v2) {
+    return VisionBody(mobilenet_v2({.num_classes = 0,
+                                    .in_channels = kInputs,
+                                    .output_stride = kOutputStride,
+                                    .last_convolution = false})
+                          .ptr());
+  }
+  const auto make =
+      backbone == MattingBackbone::resnet50 ? resnet50 : resnet101;
+  return VisionBody(make({.num_classes = 0,
+                          .in_channels = kInputs,
+                          .output_stride = kOutputStride})
+                        .ptr());
+}
+
+MattingDecoder decoder_for(const std::vector<int64_t>& stages) {
+  return MattingDecoder(
+      std::array<int64_t, 5>{256, 128, 64, 48, 1 + 3 + 1 + kHidden},
+      std::array<int64_t, 4>{stages[2], stages[1], stages[0], kInputs});
+}
+
+std::string describe(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined";
+  return fmt::format(
+      "[{}] {} on {}",
+      fmt::join(tensor.sizes(), ", "),
+      c10::toString(tensor.scalar_type()),
+      tensor.device().str());
+}
+
 }  // namespace
 
 AsppImpl::AsppImpl(int64_t in, std::vector<int64_t> rates, int64_t out)
@@ -111,50 +151,6 @@ torch::Tensor MattingDecoderImpl::forward(
   }
   return x;
 }
-
-namespace {
-
-constexpr int64_t kInputs = 6;  // src and bgr
-constexpr int64_t kHidden = 32;
-constexpr int64_t kOutputStride = 16;
-
-constexpr std::array<std::pair<const char*, MattingBackbone>, 3> kBackbones = {
-    {{"mobilenet_v2", MattingBackbone::mobilenet_v2},
-     {"resnet50", MattingBackbone::resnet50},
-     {"resnet101", MattingBackbone::resnet101}}};
-
-VisionBody make_backbone(MattingBackbone backbone) {
-  if (backbone == MattingBackbone::mobilenet_v2) {
-    return VisionBody(mobilenet_v2({.num_classes = 0,
-                                    .in_channels = kInputs,
-                                    .output_stride = kOutputStride,
-                                    .last_convolution = false})
-                          .ptr());
-  }
-  const auto make =
-      backbone == MattingBackbone::resnet50 ? resnet50 : resnet101;
-  return VisionBody(make({.num_classes = 0,
-                          .in_channels = kInputs,
-                          .output_stride = kOutputStride})
-                        .ptr());
-}
-
-MattingDecoder decoder_for(const std::vector<int64_t>& stages) {
-  return MattingDecoder(
-      std::array<int64_t, 5>{256, 128, 64, 48, 1 + 3 + 1 + kHidden},
-      std::array<int64_t, 4>{stages[2], stages[1], stages[0], kInputs});
-}
-
-std::string describe(const torch::Tensor& tensor) {
-  if (!tensor.defined()) return "undefined";
-  return fmt::format(
-      "[{}] {} on {}",
-      fmt::join(tensor.sizes(), ", "),
-      c10::toString(tensor.scalar_type()),
-      tensor.device().str());
-}
-
-}  // namespace
 
 std::string to_string(MattingBackbone backbone) {
   for (const auto& [name, known] : kBackbones) {

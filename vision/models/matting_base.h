@@ -21,18 +21,18 @@
 
 namespace tern {
 
-/// Atrous spatial pyramid pooling: mixes what 3x3 convolutions of several
-/// dilations see, a 1x1 convolution, and the mean of the whole picture (Chen et
-/// al., "Rethinking Atrous Convolution for Semantic Image Segmentation",
-/// section 3.3). torchvision's ASPP, with its names in the state dict: `convs`
-/// and `project`.
+/// Atrous spatial pyramid pooling: combines 3x3 convolutions of several
+/// dilations, a 1x1 convolution and the mean of the image (Chen et al.,
+/// "Rethinking Atrous Convolution for Semantic Image Segmentation", section
+/// 3.3). torchvision's ASPP, with its names in the state dict: `convs` and
+/// `project`.
 class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
  public:
   /// \param rates  Dilations of the 3x3 convolutions.
   AsppImpl(int64_t in, std::vector<int64_t> rates, int64_t out = 256);
   void reset() override;
   /// [N, in, H, W] -> [N, out, H, W].
-  /// \throws c10::ValueError for N = 1 in training: the mean of one picture
+  /// \throws c10::ValueError for N = 1 in training: the mean of one image
   ///         cannot be normalised over the batch.
   torch::Tensor forward(const torch::Tensor& x);
 
@@ -44,13 +44,13 @@ class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
 };
 TORCH_MODULE(Aspp);
 
-/// Enlarges coarse features to the size of the picture in four steps, each a
-/// bilinear resize to a finer map, that map beside it, and a 3x3 convolution
+/// Upsamples coarse features to the size of the image in four steps: a bilinear
+/// resize to a finer map, concatenation with that map, and a 3x3 convolution
 /// (Lin et al., "Real-Time High-Resolution Background Matting", 2021).
 class MattingDecoderImpl : public torch::nn::Cloneable<MattingDecoderImpl> {
  public:
-  /// \param channels  Of the coarse features, and after each step.
-  /// \param skips     Of the finer maps, the coarsest first.
+  /// \param channels  Channels of the coarse features, and after each step.
+  /// \param skips     Channels of the finer maps, the coarsest first.
   MattingDecoderImpl(
       const std::array<int64_t, 5>& channels,
       const std::array<int64_t, 4>& skips);
@@ -67,20 +67,20 @@ class MattingDecoderImpl : public torch::nn::Cloneable<MattingDecoderImpl> {
 };
 TORCH_MODULE(MattingDecoder);
 
-/// What looks at the pictures first.
+/// The encoder of a matting network.
 enum class MattingBackbone { mobilenet_v2, resnet50, resnet101 };
 
 /// "mobilenet_v2" and its like.
 std::string to_string(MattingBackbone backbone);
-/// \throws c10::ValueError listing the names there are. "mobilenetv2", the name
-///         in the paper's program, is one of them.
+/// \throws c10::ValueError listing the valid names. Also accepts "mobilenetv2",
+///         the name in the paper's code.
 MattingBackbone matting_backbone(const std::string& name);
 
-/// What a matting network sees in a picture, all of the picture's size.
+/// Output of a matting network, all of the image's size.
 struct MattingOutput {
-  torch::Tensor pha;  // [N, 1, H, W], how much of a pixel is foreground, 0..1
+  torch::Tensor pha;  // [N, 1, H, W], alpha, 0..1
   torch::Tensor fgr;  // [N, 3, H, W], RGB of the foreground, 0..1
-  torch::Tensor err;  // [N, 1, H, W], how wrong pha may be, 0..1
+  torch::Tensor err;  // [N, 1, H, W], expected error of pha, 0..1
   torch::Tensor hid;  // [N, 32, H, W], features for the refiner, >= 0
 
   /// In the order above, as a Learner's outputs.
@@ -88,14 +88,14 @@ struct MattingOutput {
   operator Tensors() const { return {pha, fgr, err, hid}; }
 };
 
-/// The encoder and decoder that MattingBase and MattingRefine have in common;
-/// "coarse", since the latter shows them a smaller picture.
+/// The encoder and decoder that MattingBase and MattingRefine share; "coarse",
+/// since the latter runs them on a smaller image.
 class CoarseMatting {
  public:
   /// Registers `backbone`, `aspp` and `decoder` with `owner`.
   CoarseMatting(MattingBackbone backbone, torch::nn::Module& owner);
-  /// \param src, bgr  [N, 3, H, W], as `check_matting_inputs` wants them.
-  /// \return `fgr` without what is src's share: it is not in 0..1 yet.
+  /// \param src, bgr  [N, 3, H, W], see `check_matting_inputs`.
+  /// \return `fgr` relative to src, so not in 0..1.
   MattingOutput forward(const torch::Tensor& src, const torch::Tensor& bgr);
 
  private:
@@ -104,7 +104,7 @@ class CoarseMatting {
   MattingDecoder decoder_;
 };
 
-/// \param where  The name of the network, for the sentence.
+/// \param where  Name of the network, for the error message.
 /// \throws c10::ValueError unless src and bgr are floating tensors
 ///         [N, 3, H, W] of one shape, type and device, and none is empty.
 void check_matting_inputs(
@@ -116,10 +116,10 @@ struct MattingBaseOptions {
   MattingBackbone backbone = MattingBackbone::mobilenet_v2;
 };
 
-/// Tells foreground from a background of which there is a picture too: the base
-/// network of Lin et al., "Real-Time High-Resolution Background Matting" (CVPR
-/// 2021), with the names of the paper's program in its state dict, so that
-/// weights go both ways.
+/// Separates the foreground from a background that is known from a second
+/// image: the base network of Lin et al., "Real-Time High-Resolution Background
+/// Matting" (CVPR 2021), with the names of the paper's code in its state dict,
+/// so that weights are portable.
 ///
 ///   MattingBase net(MattingBaseOptions{MattingBackbone::resnet50});
 ///   MattingOutput out = net->forward(src, bgr);
@@ -132,8 +132,8 @@ class MattingBaseImpl : public torch::nn::Cloneable<MattingBaseImpl>,
  public:
   explicit MattingBaseImpl(const MattingBaseOptions& options = {});
   void reset() override;
-  /// \param src, bgr  [N, 3, H, W] floating, RGB in 0..1: pictures, and their
-  ///                  backgrounds without the foreground. Of any size.
+  /// \param src, bgr  [N, 3, H, W] floating, RGB in 0..1: images, and their
+  ///                  backgrounds without the foreground, of any size.
   /// \throws c10::ValueError for other inputs, and for N = 1 in training.
   MattingOutput forward(const torch::Tensor& src, const torch::Tensor& bgr);
   /// "matting_base".
@@ -147,7 +147,7 @@ class MattingBaseImpl : public torch::nn::Cloneable<MattingBaseImpl>,
 };
 TORCH_MODULE(MattingBase);
 
-/// The network that MattingBaseImpl::architecture has described; see
+/// Builds the network that MattingBaseImpl::architecture describes; see
 /// `build_model`.
 /// \throws DataError if its options are not those of a MattingBase,
 ///         c10::ValueError if there is no backbone of that name.

@@ -7,11 +7,19 @@
 
 #include "tern/data/formats/json_fields.h"
 #include "tern/vision/models/backbone.h"
-#include "tern/vision/models/patches.h"
 
 namespace tern {
 
 namespace {
+
+// [N, C, H, W] -> [N, H, W, C], contiguous; no copy if it is channels-last.
+torch::Tensor channels_behind(const torch::Tensor& images) {
+  return images.permute({0, 2, 3, 1}).contiguous();
+}
+
+torch::Tensor channels_second(const torch::Tensor& images) {
+  return images.permute({0, 3, 1, 2});
+}
 
 using torch::Tensor;
 
@@ -35,7 +43,135 @@ Tensor padded(const Tensor& x, int64_t border) {
   return torch::constant_pad_nd(x, {border, border, border, border});
 }
 
+void check(const MattingRefineOptions& options) {
+  TORCH_CHECK_VALUE(
+      options.backbone_scale > 0 && options.backbone_scale <= 0.5,
+      fmt::format(
+          "[MattingRefine] backbone_scale is {}; expected more than 0 and at "
+          "most 0.5, as the refiner's first half works at half the size.",
+          options.backbone_scale));
+  TORCH_CHECK_VALUE(
+      options.sample_pixels >= 16,
+      fmt::format(
+          "[MattingRefine] sample_pixels is {}; expected 16 or more, since it "
+          "refines in squares of 16 pixels.",
+          options.sample_pixels));
+  TORCH_CHECK_VALUE(
+      options.threshold >= 0 && options.threshold <= 1,
+      fmt::format(
+          "[MattingRefine] threshold is {}; expected one in [0, 1], as err is.",
+          options.threshold));
+  TORCH_CHECK_VALUE(
+      options.kernel_size == 1 || options.kernel_size == 3,
+      fmt::format(
+          "[MattingRefine] kernel_size is {}; expected 1 or 3.",
+          options.kernel_size));
+}
+
+void check_size(const MattingRefineOptions& options, const torch::Tensor& src) {
+  const int64_t h = src.size(2), w = src.size(3);
+  TORCH_CHECK_VALUE(
+      h % 4 == 0 && w % 4 == 0,
+      fmt::format(
+          "[MattingRefine] src is {} pixels high and {} wide; expected both "
+          "divisible by 4. Crop or pad the pictures.",
+          h,
+          w));
+  TORCH_CHECK_VALUE(
+      options.mode != RefineMode::sampling || options.sample_pixels <= h * w,
+      fmt::format(
+          "[MattingRefine] sample_pixels is {}, more than the {} of a picture "
+          "of {} by {}; expected at most as many. Lower it, or refine in the "
+          "mode full.",
+          options.sample_pixels,
+          h * w,
+          h,
+          w));
+}
+
+// The size at which the backbone sees a picture.
+std::vector<int64_t> small_size(double scale, const torch::Tensor& src) {
+  const auto h = static_cast<int64_t>(static_cast<double>(src.size(2)) * scale);
+  const auto w = static_cast<int64_t>(static_cast<double>(src.size(3)) * scale);
+  TORCH_CHECK_VALUE(
+      h > 0 && w > 0,
+      fmt::format(
+          "[MattingRefine] a picture of {} by {} has no pixel left at the "
+          "backbone_scale {}; expected larger pictures or a larger scale.",
+          src.size(2),
+          src.size(3),
+          scale));
+  return {h, w};
+}
+
+// What builds a MattingRefine again.
+struct Description {
+  explicit Description(const MattingRefineOptions& given)
+      : options(given),
+        backbone(to_string(given.backbone)),
+        mode(to_string(given.mode)) {}
+
+  JsonFields fields() {
+    return {
+        {"backbone", &backbone},
+        {"backbone_scale", &options.backbone_scale},
+        {"mode", &mode},
+        {"sample_pixels", &options.sample_pixels},
+        {"threshold", &options.threshold},
+        {"prevent_oversampling", &options.prevent_oversampling},
+        {"kernel_size", &options.kernel_size}};
+  }
+
+  MattingRefineOptions options;
+  std::string backbone, mode;
+};
+
 }  // namespace
+
+PatchPlaces patch_places(const torch::Tensor& chosen) {
+  const torch::Tensor at = chosen.nonzero();
+  return {at.select(1, 0), at.select(1, 1), at.select(1, 2)};
+}
+
+torch::Tensor crop_patches(
+    const torch::Tensor& images,
+    const PatchPlaces& places,
+    int64_t side,
+    int64_t border) {
+  const int64_t channels = images.size(1), full = side + 2 * border;
+  const torch::Tensor padded =
+      border == 0
+          ? images
+          : torch::constant_pad_nd(images, {border, border, border, border});
+  // [N, H + 2 * border, w, full * C]: what of each row of pixels belongs to a
+  // patch of that column. A view, in which patches overlap.
+  const torch::Tensor rows = channels_behind(padded).flatten(2).unfold(
+      2,
+      full * channels,
+      side * channels);
+  const torch::Tensor row_numbers = places.row.unsqueeze(1) * side +
+                                    torch::arange(full, places.row.options());
+  const torch::Tensor patches = rows.index(
+      {places.image.unsqueeze(1), row_numbers, places.column.unsqueeze(1)});
+  return channels_second(patches.view({-1, full, full, channels}));
+}
+
+torch::Tensor replace_patches(
+    const torch::Tensor& images,
+    const PatchPlaces& places,
+    const torch::Tensor& patches) {
+  const int64_t side = patches.size(2), channels = images.size(1);
+  const int64_t h = images.size(2) / side, w = images.size(3) / side;
+  const torch::Tensor result = channels_behind(images);
+  torch::Tensor grid =
+      result.view({images.size(0), h, side, w, side * channels})
+          .transpose(2, 3);
+  grid.index_put_(
+      {places.image, places.row, places.column},
+      channels_behind(patches.to(images.scalar_type()))
+          .view({-1, side, side * channels}));
+  return channels_second(result);
+}
 
 std::string to_string(RefineMode mode) {
   for (const auto& [name, known] : kModes) {
@@ -135,93 +271,6 @@ Tensor MattingRefinerImpl::convolve(const Tensor& half, const Tensor& whole) {
 void MattingRefinerImpl::set_options(const MattingRefineOptions& options) {
   options_ = options;
 }
-
-namespace {
-
-void check(const MattingRefineOptions& options) {
-  TORCH_CHECK_VALUE(
-      options.backbone_scale > 0 && options.backbone_scale <= 0.5,
-      fmt::format(
-          "[MattingRefine] backbone_scale is {}; expected more than 0 and at "
-          "most 0.5, as the refiner's first half works at half the size.",
-          options.backbone_scale));
-  TORCH_CHECK_VALUE(
-      options.sample_pixels >= 16,
-      fmt::format(
-          "[MattingRefine] sample_pixels is {}; expected 16 or more, since it "
-          "refines in squares of 16 pixels.",
-          options.sample_pixels));
-  TORCH_CHECK_VALUE(
-      options.threshold >= 0 && options.threshold <= 1,
-      fmt::format(
-          "[MattingRefine] threshold is {}; expected one in [0, 1], as err is.",
-          options.threshold));
-  TORCH_CHECK_VALUE(
-      options.kernel_size == 1 || options.kernel_size == 3,
-      fmt::format(
-          "[MattingRefine] kernel_size is {}; expected 1 or 3.",
-          options.kernel_size));
-}
-
-void check_size(const MattingRefineOptions& options, const torch::Tensor& src) {
-  const int64_t h = src.size(2), w = src.size(3);
-  TORCH_CHECK_VALUE(
-      h % 4 == 0 && w % 4 == 0,
-      fmt::format(
-          "[MattingRefine] src is {} pixels high and {} wide; expected both "
-          "divisible by 4. Crop or pad the pictures.",
-          h,
-          w));
-  TORCH_CHECK_VALUE(
-      options.mode != RefineMode::sampling || options.sample_pixels <= h * w,
-      fmt::format(
-          "[MattingRefine] sample_pixels is {}, more than the {} of a picture "
-          "of {} by {}; expected at most as many. Lower it, or refine in the "
-          "mode full.",
-          options.sample_pixels,
-          h * w,
-          h,
-          w));
-}
-
-// The size at which the backbone sees a picture.
-std::vector<int64_t> small_size(double scale, const torch::Tensor& src) {
-  const auto h = static_cast<int64_t>(static_cast<double>(src.size(2)) * scale);
-  const auto w = static_cast<int64_t>(static_cast<double>(src.size(3)) * scale);
-  TORCH_CHECK_VALUE(
-      h > 0 && w > 0,
-      fmt::format(
-          "[MattingRefine] a picture of {} by {} has no pixel left at the "
-          "backbone_scale {}; expected larger pictures or a larger scale.",
-          src.size(2),
-          src.size(3),
-          scale));
-  return {h, w};
-}
-
-// What builds a MattingRefine again.
-struct Description {
-  explicit Description(const MattingRefineOptions& given)
-      : options(given),
-        backbone(to_string(given.backbone)),
-        mode(to_string(given.mode)) {}
-
-  JsonFields fields() {
-    return {
-        {"backbone", &backbone},
-        {"backbone_scale", &options.backbone_scale},
-        {"mode", &mode},
-        {"sample_pixels", &options.sample_pixels},
-        {"threshold", &options.threshold},
-        {"prevent_oversampling", &options.prevent_oversampling},
-        {"kernel_size", &options.kernel_size}};
-  }
-
-  MattingRefineOptions options;
-  std::string backbone, mode;
-};
-
-}  // namespace
 
 MattingRefineImpl::MattingRefineImpl(const MattingRefineOptions& options)
     : options_(options) {

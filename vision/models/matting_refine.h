@@ -14,55 +14,94 @@
 
 namespace tern {
 
-/// Where a picture is looked at once more at full size.
+/// Squares of the images of a batch, on a grid: entry i is at `row[i]`,
+/// `column[i]` of image `image[i]`.
+struct PatchPlaces {
+  torch::Tensor image, row, column;  // [P] kLong
+
+  int64_t size() const { return image.size(0); }
+};
+
+/// Returns where `chosen` [N, h, w] is not 0. Synchronises with a GPU: the
+/// number of squares determines the shapes that follow.
+PatchPlaces patch_places(const torch::Tensor& chosen);
+
+/// Crops squares from images.
+///
+/// \param images  [N, C, h * side, w * side].
+/// \param places  On the grid [N, h, w], on the device of `images`.
+/// \param border  Margin of a patch around its square; zeros outside of the
+///                image.
+/// \return [P, C, side + 2 * border, side + 2 * border], channels-last.
+///
+/// Copies whole rows of a patch, all channels at once.
+torch::Tensor crop_patches(
+    const torch::Tensor& images,
+    const PatchPlaces& places,
+    int64_t side,
+    int64_t border);
+
+/// Replaces squares of images by patches.
+///
+/// \param images   [N, C, h * side, w * side]; may be modified in place, so not
+///                 a leaf that requires gradients.
+/// \param places   On the grid [N, h, w], each at most once.
+/// \param patches  [P, C, side, side]; converted to the dtype of `images`.
+/// \return as `images`, channels-last.
+torch::Tensor replace_patches(
+    const torch::Tensor& images,
+    const PatchPlaces& places,
+    const torch::Tensor& patches);
+
+/// Where an image is refined at full size.
 enum class RefineMode {
   full,         // everywhere
-  sampling,     // at as many pixels as are asked for, where `err` is largest
+  sampling,     // at a given number of pixels, where `err` is largest
   thresholding  // wherever `err` is above a threshold
 };
 
 /// "full", "sampling" or "thresholding".
 std::string to_string(RefineMode mode);
-/// \throws c10::ValueError listing the names there are.
+/// \throws c10::ValueError listing the valid names.
 RefineMode refine_mode(const std::string& name);
 
 struct MattingRefineOptions {
   MattingBackbone backbone = MattingBackbone::mobilenet_v2;
-  /// By how much pictures are shrunk for the backbone; in (0, 0.5].
+  /// Scale of the images for the backbone; in (0, 0.5].
   double backbone_scale = 0.25;
   RefineMode mode = RefineMode::sampling;
-  /// Of each picture, in sampling; it refines in squares of 16.
+  /// Pixels to refine per image, in sampling; refines squares of 16.
   int64_t sample_pixels = 80000;
-  /// Of err, 0..1, in thresholding.
+  /// Threshold of err, 0..1, in thresholding.
   double threshold = 0.1;
-  /// In sampling, leave out squares with err = 0 even if fewer than
-  /// `sample_pixels` are then refined.
+  /// In sampling, skips squares with err = 0 even if fewer than `sample_pixels`
+  /// are then refined.
   bool prevent_oversampling = true;
-  /// Of the refiner's convolutions: 3 or 1.
+  /// Kernel size of the refiner's convolutions: 3 or 1.
   int64_t kernel_size = 3;
 };
 
-/// What a refiner has made of a batch.
+/// Output of a refiner.
 struct RefinedMatting {
   torch::Tensor pha;  // [N, 1, H, W]
-  torch::Tensor fgr;  // [N, 3, H, W], without what is src's share
-  torch::Tensor ref;  // [N, 1, H / 4, W / 4], 1 where it looked, else 0
+  torch::Tensor fgr;  // [N, 3, H, W], relative to src
+  torch::Tensor ref;  // [N, 1, H / 4, W / 4], 1 where refined, else 0
 };
 
-/// Four small convolutions over squares of a picture, the first two at half its
-/// size. A member of MattingRefine, which checks what it is given.
+/// Four small convolutions over squares of an image, the first two at half its
+/// size. A member of MattingRefine, which checks its inputs.
 class MattingRefinerImpl : public torch::nn::Cloneable<MattingRefinerImpl> {
  public:
   explicit MattingRefinerImpl(const MattingRefineOptions& options);
   void reset() override;
   /// \param src, bgr  [N, 3, H, W], H and W divisible by 4.
-  /// \param coarse    Of any size; `fgr` without src's share.
+  /// \param coarse    Of any size; `fgr` relative to src.
   RefinedMatting forward(
       const torch::Tensor& src,
       const torch::Tensor& bgr,
       const MattingOutput& coarse);
 
-  /// kernel_size stays as it is.
+  /// Does not change kernel_size.
   void set_options(const MattingRefineOptions& options);
 
  private:
@@ -76,15 +115,15 @@ class MattingRefinerImpl : public torch::nn::Cloneable<MattingRefinerImpl> {
 };
 TORCH_MODULE(MattingRefiner);
 
-/// What MattingRefine sees in a picture; h and w are those of the smaller one
-/// that its backbone was shown.
+/// Output of MattingRefine; h and w are the size of the backbone's smaller
+/// image.
 struct MattingRefineOutput {
   torch::Tensor pha;     // [N, 1, H, W], 0..1
   torch::Tensor fgr;     // [N, 3, H, W], RGB, 0..1
   torch::Tensor pha_sm;  // [N, 1, h, w], before the refiner
   torch::Tensor fgr_sm;  // [N, 3, h, w]
-  torch::Tensor err_sm;  // [N, 1, h, w], how wrong pha_sm may be, 0..1
-  torch::Tensor ref_sm;  // [N, 1, H / 4, W / 4], 1 where it was refined, else 0
+  torch::Tensor err_sm;  // [N, 1, h, w], expected error of pha_sm, 0..1
+  torch::Tensor ref_sm;  // [N, 1, H / 4, W / 4], 1 where refined, else 0
 
   /// In the order above, as a Learner's outputs.
   // NOLINTNEXTLINE: implicit on purpose
@@ -93,10 +132,10 @@ struct MattingRefineOutput {
   }
 };
 
-/// MattingBase on a smaller picture, and a refiner that looks again at full
-/// size where the first may be wrong: the whole network of Lin et al.,
-/// "Real-Time High-Resolution Background Matting" (CVPR 2021), with the names
-/// of the paper's program in its state dict.
+/// MattingBase on a smaller image, and a refiner at full size where its error
+/// may be large: the complete network of Lin et al., "Real-Time High-Resolution
+/// Background Matting" (CVPR 2021), with the names of the paper's code in its
+/// state dict.
 ///
 ///   MattingRefine net(MattingRefineOptions{.sample_pixels = 20000});
 ///   MattingRefineOutput out = net->forward(src, bgr);
@@ -114,7 +153,7 @@ class MattingRefineImpl : public torch::nn::Cloneable<MattingRefineImpl>,
   ///         kernel_size that is neither 1 nor 3.
   explicit MattingRefineImpl(const MattingRefineOptions& options = {});
   void reset() override;
-  /// \param src, bgr  [N, 3, H, W] floating, RGB in 0..1: pictures, and their
+  /// \param src, bgr  [N, 3, H, W] floating, RGB in 0..1: images, and their
   ///                  backgrounds without the foreground. H and W are divisible
   ///                  by 4, and in sampling H * W >= sample_pixels.
   /// \throws c10::ValueError for other inputs, and for N = 1 in training.
@@ -125,8 +164,7 @@ class MattingRefineImpl : public torch::nn::Cloneable<MattingRefineImpl>,
   Architecture architecture() const override;
 
   const MattingRefineOptions& options() const { return options_; }
-  /// Chooses anew where to refine, as for pictures of another size than those
-  /// that it was trained with.
+  /// Changes where to refine, as for images of another size than in training.
   /// \throws c10::ValueError as the constructor, or if backbone or kernel_size
   ///         differ: the weights would not fit.
   void set_options(const MattingRefineOptions& options);
@@ -138,10 +176,11 @@ class MattingRefineImpl : public torch::nn::Cloneable<MattingRefineImpl>,
 };
 TORCH_MODULE(MattingRefine);
 
-/// The network that MattingRefineImpl::architecture has described; see
+/// Builds the network that MattingRefineImpl::architecture describes; see
 /// `build_model`.
 /// \throws DataError if its options are not those of a MattingRefine,
-///         c10::ValueError if they name no backbone or mode, or are wrong.
+///         c10::ValueError if the backbone or mode is unknown or an option is
+///         invalid.
 MattingRefine build_matting_refine(const Architecture& architecture);
 
 }  // namespace tern

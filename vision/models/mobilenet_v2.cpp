@@ -146,9 +146,7 @@ torch::Tensor MobileNetV2Impl::stage(size_t index, const torch::Tensor& x) {
 }
 
 torch::Tensor MobileNetV2Impl::forward(const torch::Tensor& x) {
-  const torch::Tensor means =
-      torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1);
-  return classifier_ ? classifier_->forward(means) : means;
+  return classifier_ ? classifier_->forward(means(x)) : means(x);
 }
 
 MobileNetV2 mobilenet_v2(const MobileNetV2Options& options) {

@@ -13,13 +13,13 @@
 namespace tern {
 
 struct MobileNetV2Options {
-  /// 0: no classifier; `forward` then gives the features' means.
+  /// 0: no classifier; `forward` then returns the means of the features.
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
-  /// Before the classifier.
+  /// Dropout before the classifier.
   double dropout = 0.2;
-  /// How many times smaller than the image the features are: 32, or 16 or 8
-  /// with dilated convolutions in the last blocks.
+  /// Stride of the features: 32, or 16 or 8 with dilated convolutions in the
+  /// last blocks.
   int64_t output_stride = 32;
   /// The 1x1 convolution to 1280 channels that ends `features`. Without it,
   /// and without a classifier, the features are the last block's 320.
@@ -45,7 +45,7 @@ class InvertedResidualImpl : public torch::nn::Cloneable<InvertedResidualImpl> {
 };
 TORCH_MODULE(InvertedResidual);
 
-/// The network for small machines of Sandler et al., "MobileNetV2: Inverted
+/// The network for mobile devices of Sandler et al., "MobileNetV2: Inverted
 /// Residuals and Linear Bottlenecks", with torchvision's names in its state
 /// dict and its initial weights' distribution.
 class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl>,

@@ -70,19 +70,18 @@ ResidualBlockImpl::ResidualBlockImpl(
 
 void ResidualBlockImpl::reset() {
   const int64_t out = out_channels();
+  conv1_ = register_module(
+      "conv1",
+      has_bottleneck_ ? conv(in_, width_, 1, 1)
+                      : conv(in_, width_, 3, stride_, dilation_));
+  bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
+  conv2_ = register_module(
+      "conv2",
+      conv(width_, width_, 3, has_bottleneck_ ? stride_ : 1, dilation_));
+  bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
   if (has_bottleneck_) {
-    conv1_ = register_module("conv1", conv(in_, width_, 1, 1));
-    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
-    conv2_ =
-        register_module("conv2", conv(width_, width_, 3, stride_, dilation_));
-    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
     conv3_ = register_module("conv3", conv(width_, out, 1, 1));
     bn3_ = register_module("bn3", torch::nn::BatchNorm2d(out));
-  } else {
-    conv1_ = register_module("conv1", conv(in_, width_, 3, stride_, dilation_));
-    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
-    conv2_ = register_module("conv2", conv(width_, width_, 3, 1, dilation_));
-    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
   }
   if (stride_ != 1 || in_ != out) {
     downsample_ = register_module(
@@ -125,15 +124,16 @@ void ResNetImpl::reset() {
   int64_t channels = 64;
   const std::vector<int64_t>& blocks = shape_.blocks;
   DilationPlan plan(options_.output_stride, /*stem_stride=*/4);
-  const auto layer = [&](size_t index, int64_t width, int64_t stride) {
-    return register_module(
-        fmt::format("layer{}", index + 1),
-        make_layer(channels, width, blocks[index], plan.next(stride)));
-  };
-  layer1_ = layer(0, 64, 1);
-  layer2_ = layer(1, 128, 2);
-  layer3_ = layer(2, 256, 2);
-  layer4_ = layer(3, 512, 2);
+  layers_.clear();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    layers_.push_back(register_module(
+        fmt::format("layer{}", i + 1),
+        make_layer(
+            channels,
+            int64_t{64} << i,
+            blocks[i],
+            plan.next(i == 0 ? 1 : 2))));
+  }
   init_weights();
   if (options_.num_classes > 0) {
     fc_ = register_module(
@@ -178,24 +178,13 @@ std::vector<int64_t> ResNetImpl::stage_channels() const {
 }
 
 torch::Tensor ResNetImpl::stage(size_t index, const torch::Tensor& x) {
-  switch (index) {
-    case 0:
-      return bn1_->forward(conv1_->forward(x)).relu_();
-    case 1:
-      return layer1_->forward(torch::max_pool2d(x, 3, 2, 1));
-    case 2:
-      return layer2_->forward(x);
-    case 3:
-      return layer3_->forward(x);
-    default:
-      return layer4_->forward(x);
-  }
+  if (index == 0) return bn1_->forward(conv1_->forward(x)).relu_();
+  return layers_[index - 1]->forward(
+      index == 1 ? torch::max_pool2d(x, 3, 2, 1) : x);
 }
 
 torch::Tensor ResNetImpl::forward(const torch::Tensor& x) {
-  const torch::Tensor means =
-      torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1);
-  return fc_ ? fc_->forward(means) : means;
+  return fc_ ? fc_->forward(means(x)) : means(x);
 }
 
 Architecture ResNetImpl::architecture() const {

@@ -17,19 +17,19 @@
 namespace tern {
 
 struct ResNetOptions {
-  /// 0: no classifier; `forward` then gives the features' means.
+  /// 0: no classifier; `forward` then returns the means of the features.
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
-  /// The last norm of each block starts at 0, so that the block starts as the
-  /// identity: trains a little better from scratch (Goyal et al., "Accurate,
-  /// Large Minibatch SGD", section 5.1).
+  /// Initialises the last norm of each block to 0, so that the block starts as
+  /// the identity: trains slightly better from scratch (Goyal et al.,
+  /// "Accurate, Large Minibatch SGD", section 5.1).
   bool zero_init_residual = false;
-  /// How many times smaller than the image the features are: 32, or 16 or 8
-  /// with dilated convolutions in the last layers.
+  /// Stride of the features: 32, or 16 or 8 with dilated convolutions in the
+  /// last layers.
   int64_t output_stride = 32;
 };
 
-/// How deep a ResNet is; `resnet18` and its like fill this in.
+/// Depth of a ResNet, such as that of `resnet18`.
 struct ResNetShape {
   std::vector<int64_t> blocks;  // in each of the four layers
   bool has_bottleneck = false;  // 1x1, 3x3, 1x1 instead of two 3x3
@@ -48,7 +48,7 @@ class ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
       int64_t dilation = 1);
   void reset() override;
   torch::Tensor forward(const torch::Tensor& x);
-  /// The norm that ends f.
+  /// The last norm of f.
   torch::nn::BatchNorm2d last_norm() { return has_bottleneck_ ? bn3_ : bn2_; }
   int64_t out_channels() const { return has_bottleneck_ ? 4 * width_ : width_; }
 
@@ -76,7 +76,7 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
 
   std::vector<int64_t> stage_channels() const override;
   torch::Tensor stage(size_t index, const torch::Tensor& x) override;
-  /// "resnet18" and its like, or "resnet" for another shape.
+  /// "resnet18" etc., or "resnet" for another shape.
   Architecture architecture() const override;
 
  private:
@@ -91,8 +91,7 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
   ResNetOptions options_;
   torch::nn::Conv2d conv1_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr};
-  torch::nn::Sequential layer1_{nullptr}, layer2_{nullptr}, layer3_{nullptr},
-      layer4_{nullptr};
+  std::vector<torch::nn::Sequential> layers_;
   torch::nn::Linear fc_{nullptr};
 };
 TORCH_MODULE(ResNet);
@@ -104,7 +103,8 @@ ResNet resnet34(const ResNetOptions& options = {});
 ResNet resnet50(const ResNetOptions& options = {});
 ResNet resnet101(const ResNetOptions& options = {});
 
-/// The network that ResNetImpl::architecture has described; see `build_model`.
+/// Builds the network that ResNetImpl::architecture describes; see
+/// `build_model`.
 /// \throws DataError if its options are not those of a ResNet.
 ResNet build_resnet(const Architecture& architecture);
 

@@ -21,16 +21,16 @@
 namespace tern {
 
 struct HeadOptions {
-  /// Widths of the layers between features and outputs; may be none.
+  /// Widths of the hidden layers; may be empty.
   std::vector<int64_t> hidden = {512};
-  /// Share of values dropped before the last layer; half of it before others.
+  /// Dropout before the last layer; half of it before the others.
   double dropout = 0.5;
-  /// Both the largest and the mean value of each feature; false: the mean.
+  /// Concatenates max and average pooling; false: average pooling only.
   bool concat_pool = true;
 };
 
-/// The largest value of each channel, then the mean of each: [N, C, H, W] ->
-/// [N, 2 * C]. fastai's AdaptiveConcatPool2d with Flatten.
+/// Global max pooling and average pooling, concatenated: [N, C, H, W] -> [N, 2
+/// * C]. fastai's AdaptiveConcatPool2d with Flatten.
 class ConcatPoolImpl : public torch::nn::Cloneable<ConcatPoolImpl> {
  public:
   void reset() override {}
@@ -38,14 +38,13 @@ class ConcatPoolImpl : public torch::nn::Cloneable<ConcatPoolImpl> {
 };
 TORCH_MODULE(ConcatPool);
 
-/// What turns a body's features into answers: pooling, then for each layer
-/// BatchNorm, dropout and a linear layer, with ReLU between. fastai v2's
-/// create_head: its layers, names and initial weights (He's; a linear layer has
-/// no bias, since the norm before it has one).
+/// Creates the head of a classifier: pooling, then BatchNorm, dropout and a
+/// linear layer for each width, with ReLU between. Layers, names and
+/// initialisation are those of fastai v2's create_head (He's; no biases).
 ///
 ///   classifier_head(512, 10)->forward(features);   // [N, 10], logits
 ///
-/// \param features  Channels of [N, features, H, W].
+/// \param features  Channels of the input [N, features, H, W].
 /// \throws c10::ValueError unless all widths are positive and dropout is in
 ///         [0, 1).
 torch::nn::Sequential classifier_head(
@@ -53,7 +52,7 @@ torch::nn::Sequential classifier_head(
     int64_t outputs,
     const HeadOptions& options = {});
 
-/// A network without its classifier, as a module and as what gives features.
+/// A network without its classifier, as a module and as a Backbone.
 struct VisionBody {
   std::shared_ptr<torch::nn::Module> module;
   std::shared_ptr<Backbone> backbone;
@@ -63,8 +62,8 @@ struct VisionBody {
       : module(impl), backbone(impl) {}
 };
 
-/// Which network a model is built on, and where it is cut into layer groups.
-/// Made implicitly from `resnet18` and its like, or from that name:
+/// The network that a model is built on, and its layer groups. Converted
+/// implicitly from `resnet18` etc., or created from its name:
 ///
 ///   VisionArch arch = resnet18;
 ///   VisionArch same("resnet18");
@@ -77,13 +76,13 @@ class VisionArch {
   VisionArch(XResNet (*make)(const XResNetOptions&));
   VisionArch(MobileNetV2 (*make)(const MobileNetV2Options&));
   // NOLINTEND
-  /// \throws c10::ValueError listing the names there are.
+  /// \throws c10::ValueError listing the valid names.
   explicit VisionArch(const std::string& name);
-  /// One's own network.
-  /// \param second_group  The module of it with which the second layer group
-  ///                      begins; empty: the body is one group.
-  /// \param classifier    What names of its classifier's weights begin with;
-  ///                      pretrained files may have them.
+  /// A network of your own.
+  /// \param second_group  First module of the second layer group; empty: the
+  ///                      body is one group.
+  /// \param classifier    Prefix of its classifier's weights, which pretrained
+  ///                      files may contain.
   VisionArch(
       std::string name,
       MakeBody make_body,
@@ -95,17 +94,18 @@ class VisionArch {
   VisionBody make_body(int64_t in_channels) const {
     return make_body_(in_channels);
   }
-  /// Reads weights of this network from a file of any kind that `load_weights`
-  /// knows: torchvision's or fastai's names, or what a vision learner saved.
-  /// The classifier's are left out. A first convolution for 3 channels is
-  /// adapted to others as fastai does: summed for one channel, 0 for further.
-  /// \throws c10::ValueError naming what the file lacks or has too much;
-  ///         DataError, IoError as `load_weights`.
+  /// Loads weights of this network from a file in any format that
+  /// `load_weights` supports, with the names of torchvision, fastai or a vision
+  /// learner. Ignores the classifier's. Adapts a first convolution with 3
+  /// channels to others as fastai does: summed for one channel, 0 for
+  /// additional ones.
+  /// \throws c10::ValueError naming missing and unexpected weights; DataError,
+  ///         IoError as `load_weights`.
   void load_pretrained(
       const VisionBody& body,
       const std::filesystem::path& file) const;
 
-  /// The names that the constructor takes.
+  /// Returns the names that the constructor accepts.
   static std::vector<std::string> names();
 
  private:

@@ -123,9 +123,7 @@ torch::Tensor XResNetImpl::stage(size_t index, const torch::Tensor& x) {
 }
 
 torch::Tensor XResNetImpl::forward(const torch::Tensor& x) {
-  const torch::Tensor means =
-      torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1);
-  return classifier_ ? classifier_->forward(means) : means;
+  return classifier_ ? classifier_->forward(means(x)) : means(x);
 }
 
 XResNet xresnet18(const XResNetOptions& options) {

@@ -15,12 +15,12 @@
 namespace tern {
 
 struct XResNetOptions {
-  /// 0: no classifier; `forward` then gives the features' means.
+  /// 0: no classifier; `forward` then returns the means of the features.
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
 };
 
-/// How deep an XResNet is; `xresnet18` and its like fill this in.
+/// Depth of an XResNet, such as that of `xresnet18`.
 struct XResNetShape {
   std::array<int64_t, 4> blocks = {};  // in each of the four layers
   int64_t expansion = 1;               // 4: bottlenecks
@@ -28,18 +28,18 @@ struct XResNetShape {
 
 struct XResBlockOptions {
   int64_t stride = 1;
-  /// More than 1: a bottleneck, whose ends have that many times more channels.
+  /// More than 1: a bottleneck with that many times more channels at its ends.
   int64_t expansion = 1;
-  /// BatchNorm behind each convolution, that of the last starting at 0.
+  /// BatchNorm after each convolution, the last one initialised to 0.
   bool norm = true;
 };
 
-/// fastai's residual block: `relu(f(x) + shortcut(x))`, where a shortcut that
-/// has to shrink averages before its 1x1 convolution.
+/// fastai's residual block: `relu(f(x) + shortcut(x))`, where a shortcut with a
+/// stride averages before its 1x1 convolution.
 class XResBlockImpl : public torch::nn::Cloneable<XResBlockImpl> {
  public:
-  /// \param in, width  Channels at the start and inside, both still to be
-  ///                   multiplied by the expansion at the ends.
+  /// \param in, width  Channels of the input and inside; at the ends multiplied
+  ///                   by the expansion.
   XResBlockImpl(int64_t in, int64_t width, XResBlockOptions options = {});
   void reset() override;
   torch::Tensor forward(const torch::Tensor& x);
@@ -54,8 +54,7 @@ TORCH_MODULE(XResBlock);
 /// The residual network of He et al., "Bag of Tricks for Image Classification
 /// with Convolutional Neural Networks" (2018), in fastai's form: a stem of
 /// three convolutions, blocks that start as the identity, averaging shortcuts.
-/// Names in its state dict and the distribution of its initial weights are
-/// fastai's.
+/// Names in its state dict and its initialisation are fastai's.
 class XResNetImpl : public torch::nn::Cloneable<XResNetImpl>, public Backbone {
  public:
   XResNetImpl(XResNetShape shape, XResNetOptions options);

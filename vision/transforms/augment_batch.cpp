@@ -4,8 +4,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "tern/data/error_text.h"
 #include "tern/vision/transforms/render_batch.h"
 
 namespace tern {
@@ -17,10 +17,9 @@ void check_images(const torch::Tensor& images) {
       images.scalar_type() == torch::kByte && images.dim() == 4 &&
           (images.size(3) == 1 || images.size(3) == 3),
       fmt::format(
-          "[augment_batch] inputs[0] is [{}] {}; expected [N, H, W, 1 or 3] "
-          "kByte. Put augment_batch before normalize.",
-          fmt::join(images.sizes(), ", "),
-          c10::toString(images.scalar_type())));
+          "[augment_batch] inputs[0] is {}; expected [N, H, W, 1 or 3] kByte. "
+          "Put augment_batch before normalize.",
+          shapes_of({images})));
 }
 
 std::vector<SamplePlan> plans_for(
@@ -83,7 +82,7 @@ BatchTransform augment_batch(
     }
     images = augment_images(
         images.contiguous(),
-        changes_of(plans, {images.size(1), images.size(2)}, images.size(3)),
+        changes_of(plans, images.size(3)),
         used.mean,
         used.stddev,
         to_floats ? context.dtype : torch::kByte);

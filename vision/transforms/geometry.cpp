@@ -1,7 +1,9 @@
 #include "tern/vision/transforms/geometry.h"
 
+#include <algorithm>
 #include <cmath>
-#include <utility>
+
+#include <opencv2/core.hpp>
 
 #include "tern/vision/transforms/drawn.h"
 
@@ -115,45 +117,27 @@ TransformPtr jitter(Range magnitude, float p) {
 
 Matrix3 perspective_matrix(const Points& from, const Points& to) {
   // x' (g x + h y + 1) = a x + b y + c, and so for y': eight equations for the
-  // eight unknown, solved by elimination.
-  double rows[8][9];
+  // eight unknown.
+  cv::Matx<double, 8, 8> equations = cv::Matx<double, 8, 8>::zeros();
+  cv::Vec<double, 8> goals, solution;
   for (int i = 0; i < 4; ++i) {
     const auto [x, y] = from[i];
     for (int axis = 0; axis < 2; ++axis) {
-      double* row = rows[2 * i + axis];
-      const double goal = to[i][axis];
-      for (int k = 0; k < 6; ++k) {
-        const double term = k % 3 == 0 ? x : k % 3 == 1 ? y : 1;
-        row[k] = k / 3 == axis ? term : 0;
-      }
-      row[6] = -goal * x;
-      row[7] = -goal * y;
-      row[8] = goal;
+      const int row = 2 * i + axis;
+      const double goal = goals[row] = to[i][axis];
+      equations(row, 3 * axis) = x;
+      equations(row, 3 * axis + 1) = y;
+      equations(row, 3 * axis + 2) = 1;
+      equations(row, 6) = -goal * x;
+      equations(row, 7) = -goal * y;
     }
   }
-  for (int column = 0; column < 8; ++column) {
-    int pivot = column;
-    for (int row = column + 1; row < 8; ++row) {
-      if (std::fabs(rows[row][column]) > std::fabs(rows[pivot][column])) {
-        pivot = row;
-      }
-    }
-    TORCH_CHECK_VALUE(
-        std::fabs(rows[pivot][column]) > 1e-9,
-        "[perspective_matrix] three of the points lie on a line; expected "
-        "corners of a quadrangle. Use a smaller magnitude.");
-    std::swap(rows[pivot], rows[column]);
-    for (int row = 0; row < 8; ++row) {
-      const double factor = rows[row][column] / rows[column][column];
-      for (int k = column; row != column && k < 9; ++k) {
-        rows[row][k] -= factor * rows[column][k];
-      }
-    }
-  }
+  TORCH_CHECK_VALUE(
+      cv::solve(equations, goals, solution, cv::DECOMP_LU),
+      "[perspective_matrix] three of the points lie on a line; expected "
+      "corners of a quadrangle. Use a smaller magnitude.");
   Matrix3 matrix;
-  for (int k = 0; k < 8; ++k) {
-    matrix.values[k] = rows[k][8] / rows[k][k];
-  }
+  std::copy_n(solution.val, 8, matrix.values.begin());
   return matrix;
 }
 

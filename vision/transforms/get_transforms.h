@@ -4,10 +4,10 @@
 
 namespace tern {
 
-/// fastai's choice for photographs. 0 (for max_zoom: 1) leaves one out.
+/// fastai's defaults for photographs. 0 (for max_zoom: 1) disables a transform.
 struct GetTransformsOptions {
   bool do_flip = true;
-  /// Also upside down and lying, for pictures from above.
+  /// All rotations and flips of a square, for images taken from above.
   bool flip_vert = false;
   /// Degrees.
   float max_rotate = 10;
@@ -16,12 +16,12 @@ struct GetTransformsOptions {
   float max_warp = 0.2f;
   /// Probabilities of warp, rotation and zoom, and of brightness and contrast.
   float p_affine = 0.75f, p_lighting = 0.75f;
-  /// Follow the others, for training only.
+  /// Added after the others, for training only.
   Transforms extra = {};
 };
 
 /// Random crop, flip, symmetric warp, rotation, zoom, brightness and contrast
-/// for training; a crop of the middle for validation. Source: fastai v1,
+/// for training; a centre crop for validation. Source: fastai v1,
 /// vision/transform.py, get_transforms.
 ///
 ///   auto data = ImageDataBunch::from_folder(

@@ -160,8 +160,7 @@ TransformPtr cutout(Range holes, Range length, float p) {
       // The middle lies in the image, the square may reach beyond.
       const auto y = static_cast<int64_t>(rng.below(target.height));
       const auto x = static_cast<int64_t>(rng.below(target.width));
-      plan.erasures.push_back(
-          {.at = {y - side / 2, x - side / 2}, .size = {side, side}});
+      plan.erase(y - side / 2, x - side / 2, side);
     }
   });
 }
@@ -197,8 +196,9 @@ TransformPtr random_erasing(float p, Range area, float min_aspect) {
             static_cast<int64_t>(rng.below(target.height - size.height));
         const auto x =
             static_cast<int64_t>(rng.below(target.width - size.width));
-        plan.erasures.push_back(
-            {.at = {y, x}, .size = size, .noise = true, .noise_key = rng()});
+        PaintedRectangle& rectangle = plan.erase(y, x, size);
+        rectangle.noise = true;
+        rectangle.noise_key = rng();
       });
 }
 

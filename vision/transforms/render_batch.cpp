@@ -6,30 +6,11 @@
 
 #include "tern/kernels/parallel_for.h"
 #include "tern/vision/sample_pixels.h"
-#include "tern/vision/transforms/sample_plan.h"
+#include "tern/vision/transforms/transform.h"
 
 namespace tern {
-namespace {
 
 using Plans = std::vector<SamplePlan>;
-
-/// Within an image of that size.
-PaintedRectangle rectangle_of(const Erasure& erasure, ImageSize size) {
-  const auto within = [](int64_t place, int64_t limit) {
-    return static_cast<int32_t>(std::clamp<int64_t>(place, 0, limit));
-  };
-  const ImageSize at = erasure.at, part = erasure.size;
-  return {
-      .top = within(at.height, size.height),
-      .left = within(at.width, size.width),
-      .bottom = within(at.height + part.height, size.height),
-      .right = within(at.width + part.width, size.width),
-      .noise_key = erasure.noise_key,
-      .noise = erasure.noise,
-      .value = erasure.value};
-}
-
-}  // namespace
 
 Matrix3 in_grid_units(const Matrix3& matrix, double height, double width) {
   const Matrix3 pixels = {
@@ -102,8 +83,7 @@ torch::Tensor sampling_grid(
   return grid;
 }
 
-std::vector<ImageChange>
-changes_of(const Plans& plans, ImageSize size, int64_t channels) {
+std::vector<ImageChange> changes_of(const Plans& plans, int64_t channels) {
   std::vector<ImageChange> changes;
   for (const SamplePlan& plan : plans) {
     TORCH_CHECK_VALUE(
@@ -122,9 +102,7 @@ changes_of(const Plans& plans, ImageSize size, int64_t channels) {
     } else {
       change.table = lighting.table();
     }
-    for (const Erasure& erasure : plan.erasures) {
-      change.rectangles.push_back(rectangle_of(erasure, size));
-    }
+    change.rectangles = plan.erasures;
     changes.push_back(std::move(change));
   }
   return changes;

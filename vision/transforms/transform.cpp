@@ -3,8 +3,71 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tern/kernels/augment_images_math.h"
+#include "tern/kernels/warp_image.h"
+
 namespace tern {
+
 namespace {
+
+/// log(x / (1 - x)) of each byte, x kept off 0 and 1 as by fastai.
+const std::array<float, 256>& logits() {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> all{};
+    for (size_t i = 0; i < all.size(); ++i) {
+      const double x = std::clamp(static_cast<double>(i) / 255, 1e-7, 1 - 1e-7);
+      all[i] = static_cast<float>(std::log(x / (1 - x)));
+    }
+    return all;
+  }();
+  return values;
+}
+
+float sigmoid(float logit) {
+  return 1 / (1 + std::exp(-logit));
+}
+
+/// x in 0..1 with all tones applied.
+float toned(const Lighting& lighting, float x) {
+  for (const auto& tone : lighting.tones) {
+    x = tone(x);
+  }
+  return x;
+}
+
+void mix_colours(const Lighting& lighting, const MutablePixels& image) {
+  const std::array<float, 256>& logit = logits();
+  const bool is_logit =
+      lighting.saturation != 1 || lighting.scale != 1 || lighting.shift != 0;
+  const float keep = lighting.saturation;
+  const int64_t count = image.size.height * image.size.width;
+  uint8_t* pixel = image.pixels;
+  for (int64_t i = 0; i < count; ++i, pixel += 3) {
+    float rgb[3];
+    if (is_logit) {
+      for (int c = 0; c < 3; ++c) {
+        rgb[c] = logit[pixel[c]];
+      }
+      // ITU-R 601-2, as in fastai's grayscale.
+      const float grey = 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
+      for (float& value : rgb) {
+        value = sigmoid(
+            lighting.scale * (value * keep + grey * (1 - keep)) +
+            lighting.shift);
+      }
+    } else {
+      for (int c = 0; c < 3; ++c) {
+        rgb[c] = static_cast<float>(pixel[c]) / 255;
+      }
+    }
+    if (lighting.hue != 0) {
+      turn_circle(lighting.hue, rgb);
+    }
+    for (int c = 0; c < 3; ++c) {
+      pixel[c] = unit_to_byte(toned(lighting, rgb[c]));
+    }
+  }
+}
 
 /// The size, in the image's proportions, that covers or fits into `target`.
 ImageSize proportional(ImageSize image, ImageSize target, bool covers) {
@@ -22,6 +85,144 @@ ImageSize proportional(ImageSize image, ImageSize target, bool covers) {
 }
 
 }  // namespace
+
+void Lighting::clear() {
+  scale = saturation = 1;
+  shift = hue = 0;
+  tones.clear();
+}
+
+std::array<uint8_t, 256> Lighting::table() const {
+  std::array<uint8_t, 256> bytes{};
+  const bool is_logit = scale != 1 || shift != 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const float x = is_logit ? sigmoid(scale * logits()[i] + shift)
+                             : static_cast<float>(i) / 255;
+    bytes[i] = unit_to_byte(toned(*this, x));
+  }
+  return bytes;
+}
+
+void apply_lighting(const Lighting& lighting, const MutablePixels& image) {
+  if (image.channels == 3 && !lighting.is_table()) {
+    mix_colours(lighting, image);
+    return;
+  }
+  const std::array<uint8_t, 256> table = lighting.table();
+  const int64_t count = image.size.height * image.size.width * image.channels;
+  for (int64_t i = 0; i < count; ++i) {
+    image.pixels[i] = table[image.pixels[i]];
+  }
+}
+
+void erase(const PaintedRectangle& rectangle, const MutablePixels& image) {
+  const PaintedRectangle& r = rectangle;
+  const int64_t right = std::min<int64_t>(r.right, image.size.width);
+  const int64_t bottom = std::min<int64_t>(r.bottom, image.size.height);
+  const int64_t bytes = (right - r.left) * image.channels;
+  for (int64_t y = r.top; y < bottom; ++y) {
+    uint8_t* row =
+        image.pixels + (y * image.size.width + r.left) * image.channels;
+    for (int64_t i = 0; i < bytes; ++i) {
+      row[i] =
+          r.noise
+              ? unit_to_byte(0.5f + 0.5f * warp_jitter(r.noise_key, y, i).first)
+              : r.value;
+    }
+  }
+}
+
+PaintedRectangle& SamplePlan::erase(int64_t top, int64_t left, ImageSize size) {
+  const auto within = [](int64_t place, int64_t limit) {
+    return static_cast<int32_t>(std::clamp<int64_t>(place, 0, limit));
+  };
+  erasures.push_back(
+      {.top = within(top, target_.height),
+       .left = within(left, target_.width),
+       .bottom = within(top + size.height, target_.height),
+       .right = within(left + size.width, target_.width)});
+  return erasures.back();
+}
+
+void SamplePlan::begin(ImageSize source, ImageSize target, Padding padding) {
+  source_ = size_ = source;
+  target_ = target;
+  matrix_ = {};
+  padding_ = padding;
+  crop_row_ = crop_column_ = 0.5f;
+  jitter_ = 0;
+  lighting.clear();
+  pixel_functions.clear();
+  erasures.clear();
+}
+
+void SamplePlan::view(const Matrix3& matrix, ImageSize size) {
+  matrix_ = matrix_ * matrix;
+  size_ = size;
+}
+
+void SamplePlan::view_about_centre(const Matrix3& matrix) {
+  const double x = static_cast<double>(size_.width) / 2;
+  const double y = static_cast<double>(size_.height) / 2;
+  view(
+      Matrix3::translation(x, y) * matrix * Matrix3::translation(-x, -y),
+      size_);
+}
+
+void SamplePlan::resize(ImageSize size) {
+  view(
+      Matrix3::scaling(
+          static_cast<double>(size_.width) / static_cast<double>(size.width),
+          static_cast<double>(size_.height) / static_cast<double>(size.height)),
+      size);
+}
+
+void SamplePlan::crop(double top, double left, ImageSize size) {
+  view(Matrix3::translation(left, top), size);
+}
+
+void SamplePlan::jitter(float magnitude, uint32_t key) {
+  jitter_ = magnitude;
+  jitter_key_ = key;
+}
+
+void SamplePlan::finish() {
+  if (size_ == target_) {
+    return;
+  }
+  // Whole pixels: what is only cut stays as it is. Padding is equal on both
+  // sides.
+  const auto offset = [](int64_t size, int64_t target, float position) {
+    const int64_t room = size - target;
+    return room < 0 ? std::floor(static_cast<double>(room) / 2)
+                    : std::round(static_cast<double>(room) * position);
+  };
+  crop(
+      offset(size_.height, target_.height, crop_row_),
+      offset(size_.width, target_.width, crop_column_),
+      target_);
+}
+
+Warp SamplePlan::warp() const {
+  return {
+      .matrix = matrix_,
+      .padding = padding_,
+      .jitter_x = jitter_ * static_cast<float>(source_.width) / 2,
+      .jitter_y = jitter_ * static_cast<float>(source_.height) / 2,
+      .jitter_key = jitter_key_};
+}
+
+void SamplePlan::finish_pixels(const MutablePixels& image) const {
+  if (!lighting.is_identity()) {
+    apply_lighting(lighting, image);
+  }
+  for (const auto& change : pixel_functions) {
+    change(image);
+  }
+  for (const PaintedRectangle& rectangle : erasures) {
+    tern::erase(rectangle, image);
+  }
+}
 
 void make_plan(
     const Transforms& transforms,

@@ -1,22 +1,130 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "tern/data/image_preprocessing.h"
 #include "tern/data/random.h"
-#include "tern/vision/transforms/sample_plan.h"
+#include "tern/kernels/painted_rectangle.h"
+#include "tern/kernels/warp_image.h"
+#include "tern/vision/image_size.h"
 
 namespace tern {
+
+/// 8-bit pixels that a transform may modify: [height, width, channels],
+/// contiguous.
+struct MutablePixels {
+  uint8_t* pixels = nullptr;
+  ImageSize size;
+  int64_t channels = 3;
+};
+
+/// Changes to the colours of an image, brightness in 0..1.
+///
+/// Brightness, contrast and saturation are fastai's: affine in the logits
+/// log(x / (1 - x)), so any number of them is one affine map.
+struct Lighting {
+  /// logit' = scale * mix(logit) + shift, where mix moves every channel
+  /// towards the grey of the pixel: 1 is none, 0 is all grey.
+  float scale = 1, shift = 0, saturation = 1;
+  /// Rotates the hue by this fraction of the circle; after the above.
+  float hue = 0;
+  /// Tone curves from 0..1 to 0..1, applied in order, after the above.
+  std::vector<std::function<float(float)>> tones;
+
+  bool is_identity() const {
+    return is_table() && scale == 1 && shift == 0 && tones.empty();
+  }
+  /// True if every channel depends only on itself, so that a table suffices.
+  bool is_table() const { return saturation == 1 && hue == 0; }
+  /// Returns the table of 256 values, without saturation and hue.
+  std::array<uint8_t, 256> table() const;
+
+  void clear();
+};
+
+/// Changes the colours of an image, by one table where possible. Saturation and
+/// hue do not affect grey images.
+void apply_lighting(const Lighting& lighting, const MutablePixels& image);
+
+/// Fills a rectangle, clipped to the image.
+void erase(const PaintedRectangle& rectangle, const MutablePixels& image);
+
+/// All changes to one sample, determined before any pixel is computed:
+/// transforms write the plan, then the image is sampled once.
+///
+/// Geometry works on a canvas, initially the upright image. Transforms change
+/// what the canvas shows or crop it; together they are one matrix.
+class SamplePlan {
+ public:
+  /// Resets the plan. Keeps its memory, so that a reused plan allocates
+  /// nothing.
+  /// \param source  Size of the image.
+  /// \param target  Size in the batch.
+  void begin(ImageSize source, ImageSize target, Padding padding);
+
+  // ---- Geometry, in pixels of the canvas ----
+
+  ImageSize source() const { return source_; }
+  ImageSize target() const { return target_; }
+  /// The current size of the canvas.
+  ImageSize size() const { return size_; }
+
+  /// Maps each point of the new canvas to `matrix * point` of the current one.
+  /// \param size  Of the new canvas.
+  void view(const Matrix3& matrix, ImageSize size);
+  /// The same about the centre of the canvas, whose size is kept.
+  void view_about_centre(const Matrix3& matrix);
+  /// Stretches the canvas to `size`.
+  void resize(ImageSize size);
+  /// Crops `size` from the canvas at (top, left), with padding outside of it.
+  void crop(double top, double left, ImageSize size);
+  /// Sets the position of the crop to the target: 0 is top or left, 1 bottom or
+  /// right.
+  void set_crop_position(float row, float column) {
+    crop_row_ = row;
+    crop_column_ = column;
+  }
+  /// Moves every pixel at random by up to this fraction of half the image.
+  void jitter(float magnitude, uint32_t key);
+
+  /// Crops or pads the canvas to the target. Called once, after all transforms.
+  void finish();
+
+  /// Returns the map from the result to the source, with padding and jitter.
+  Warp warp() const;
+
+  // ---- Changes to the pixels, in this order ----
+
+  Lighting lighting;
+  /// Other changes; run on the thread that creates the sample.
+  std::vector<std::function<void(const MutablePixels&)>> pixel_functions;
+  std::vector<PaintedRectangle> erasures;
+  /// Adds the part of a rectangle that lies in the target to `erasures`.
+  PaintedRectangle& erase(int64_t top, int64_t left, ImageSize size);
+
+  /// Applies lighting, pixel functions and erasures in place.
+  void finish_pixels(const MutablePixels& image) const;
+
+ private:
+  ImageSize source_, target_, size_;
+  Matrix3 matrix_;
+  Padding padding_ = Padding::reflection;
+  float crop_row_ = 0.5f, crop_column_ = 0.5f;
+  float jitter_ = 0;
+  uint32_t jitter_key_ = 0;
+};
 
 /// A range to draw from, both ends included.
 struct Range {
   float low = 0, high = 0;
 };
 
-/// Something that changes an image at random. It writes down what shall happen
-/// to a sample; the pixels are made later, once for all transforms. One of your
-/// own:
+/// A random change to an image. It writes to the plan of a sample; the pixels
+/// are computed later, once for all transforms. A transform of your own:
 ///
 ///   class Posterize final : public Transform {
 ///    public:
@@ -29,7 +137,7 @@ struct Range {
 ///   };
 ///
 /// `plan` is called from several threads at the same time: keep no mutable
-/// state, and draw from `rng` alone, which depends on nothing but the run's
+/// state, and draw random numbers from `rng` only, which depends on the run's
 /// seed, the epoch and the sample.
 class Transform {
  public:
@@ -37,44 +145,44 @@ class Transform {
 
   virtual void plan(SamplePlan& plan, SampleRng& rng) const = 0;
 
-  /// Whether it brings the canvas to the target itself, as a random resized
+  /// True if it resizes the canvas to the target itself, as a random resized
   /// crop does; the image is then not resized before.
   virtual bool resizes() const { return false; }
 
-  /// Whether it does the same to every image, so that `what` can say it; it
-  /// then does. Of the transforms for images to check with.
+  /// Describes the transform in `what` if it treats every image the same;
+  /// returns false otherwise. For validation transforms.
   virtual bool describe(ImagePreprocessing& /*what*/) const { return false; }
 };
 
 using TransformPtr = std::shared_ptr<const Transform>;
 using Transforms = std::vector<TransformPtr>;
 
-/// Those for images to learn from and to check with; see `get_transforms`.
+/// Transforms for training and validation; see `get_transforms`.
 struct TransformLists {
   Transforms train, valid;
 };
 
-/// How an image gets the size of a batch when no transform does it.
+/// How an image is resized to the size of a batch if no transform does it.
 enum class ResizeMethod {
-  /// Covers the target and is cut.
+  /// Covers the target and is cropped.
   crop,
   /// Fits into the target and is padded.
   pad,
-  /// Is stretched.
+  /// Stretched to the target.
   squish,
-  /// Is cut or padded as it is.
+  /// Cropped or padded without resizing.
   none,
 };
 
-/// What `make_plan` needs to know of a data set.
+/// Options of `make_plan`.
 struct TransformOptions {
   ResizeMethod resize = ResizeMethod::crop;
   Padding padding = Padding::reflection;
 };
 
-/// Plans one sample: resizes, lets every transform in order have its say, and
-/// cuts to the target.
-/// \param source  Height and width of the image, upright.
+/// Plans one sample: resizes it, applies all transforms in order, and crops to
+/// the target.
+/// \param source  Size of the upright image.
 void make_plan(
     const Transforms& transforms,
     const TransformOptions& options,

@@ -25,6 +25,23 @@ TEST(Sha256Sums, ReadsWhatItWritesAndWhatSha256sumDoes) {
   EXPECT_TRUE(parse("").empty());
 }
 
+TEST(Sha256Sums, ReadsPathsWithEscapesWhereTheyMayBe) {
+  const Sha256Sums sums = {{"a/b\\c\nd.png", kSum}, {"e.png", kSum}};
+  const std::string text = to_text(sums);
+  EXPECT_EQ(text, "\\" + kSum + "  a/b\\\\c\\nd.png\n" + kSum + "  e.png\n");
+  const auto parse_paths = [](const std::string& list) {
+    return parse_sha256sums(
+        {reinterpret_cast<const uint8_t*>(list.data()), list.size()},
+        "LIST",
+        SumNames::paths);
+  };
+  EXPECT_EQ(parse_paths(text), sums);
+  expect_error<DataError>([&] { parse(text); }, {"line 1 "});
+  expect_error<DataError>(
+      [&] { parse_paths(text.substr(0, text.size() - 1)); },
+      {"line 2 "});
+}
+
 TEST(Sha256Sums, NamesTheLineThatIsNone) {
   const std::string good = kSum + "  a.tar\n";
   for (const std::string& bad :

@@ -1,11 +1,10 @@
-#include "tern/vision/matting/matting_augment.h"
-
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"
+#include "tern/vision/matting/matting_data.h"
 
 namespace tern::matting_augment_test {
 namespace {

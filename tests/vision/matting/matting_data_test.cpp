@@ -10,7 +10,6 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 #include "tern/tests/vision/matting/scenes.h"
-#include "tern/vision/matting/matting_error.h"
 #include "tern/vision/matting/matting_loss.h"
 
 namespace tern::matting_data_test {

@@ -1,9 +1,8 @@
-#include "tern/vision/matting/matting_error.h"
-
 #include <gtest/gtest.h>
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/matting/fixture.h"
+#include "tern/vision/matting/matting_loss.h"
 
 namespace tern::matting_error_test {
 namespace {

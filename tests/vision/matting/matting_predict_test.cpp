@@ -10,7 +10,6 @@
 #include "tern/vision/decode.h"
 #include "tern/vision/matting/matting_data.h"
 #include "tern/vision/matting/matting_loss.h"
-#include "tern/vision/matting/matting_picture.h"
 
 namespace tern::matting_predict_test {
 namespace {

@@ -1,10 +1,9 @@
-#include "tern/vision/models/patches.h"
-
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/data/batch.h"
+#include "tern/vision/models/matting_refine.h"
 
 namespace tern::patches_test {
 namespace {

@@ -73,12 +73,8 @@ TEST_P(RenderBatch, GivesTheSameInOneLaunchAsByTheLoadersLoops) {
        {Padding::zeros, Padding::border, Padding::reflection}) {
     const auto plans = plans_for(GetParam().transforms, 12, {48, 48}, padding);
     const torch::Tensor a = render_on_cpu(images, plans);
-    const torch::Tensor b = augment_images(
-        images,
-        changes_of(plans, {48, 48}, 3),
-        {},
-        {},
-        torch::kByte);
+    const torch::Tensor b =
+        augment_images(images, changes_of(plans, 3), {}, {}, torch::kByte);
     expect_close(a, b, 2, 0.02);
     // Rounding to bytes before the lighting, which may steepen it.
     expect_close(
@@ -89,12 +85,7 @@ TEST_P(RenderBatch, GivesTheSameInOneLaunchAsByTheLoadersLoops) {
     const torch::Tensor grey = images.slice(3, 0, 1).contiguous();
     expect_close(
         render_on_cpu(grey, plans),
-        augment_images(
-            grey,
-            changes_of(plans, {48, 48}, 1),
-            {},
-            {},
-            torch::kByte),
+        augment_images(grey, changes_of(plans, 1), {}, {}, torch::kByte),
         2,
         0.02);
   }
@@ -194,9 +185,7 @@ TEST(AugmentBatch, SaysThatAFunctionOfPixelsNeedsACpu) {
   plan.begin({4, 4}, {4, 4}, Padding::border);
   plan.pixel_functions.emplace_back([](const MutablePixels&) {});
   expect_error<c10::ValueError>(
-      [&] {
-        changes_of({plan}, {4, 4}, 3);
-      },
+      [&] { changes_of({plan}, 3); },
       {"changes pixels by a function", "to the loader"});
 }
 

@@ -151,7 +151,7 @@ inline torch::Tensor render_with_tensors(
   const ImageSize size = {bytes.size(1), bytes.size(2)};
   for (size_t i = 0; i < plans.size(); ++i) {
     const torch::Tensor image = bytes[static_cast<int64_t>(i)];
-    for (const Erasure& erasure : plans[i].erasures) {
+    for (const PaintedRectangle& erasure : plans[i].erasures) {
       erase(erasure, {image.mutable_data_ptr<uint8_t>(), size, image.size(2)});
     }
   }
