@@ -14,6 +14,8 @@ namespace tern {
 
 namespace {
 
+constexpr double kNearZeroGradient = 1e-8;
+
 // [3] kFloat on the device.
 torch::Tensor stats_of(const torch::Tensor& tensor, double near_zero) {
   const torch::NoGradGuard no_grad;
@@ -40,12 +42,10 @@ ActivationStats::ActivationStats(Options options) : options_(options) {
           "[ActivationStats] every is {}; expected a number of batches >= 1.",
           options.every));
   TORCH_CHECK_VALUE(
-      options.near_zero >= 0 && options.near_zero_gradient >= 0,
+      options.near_zero >= 0,
       fmt::format(
-          "[ActivationStats] near_zero is {} and near_zero_gradient is {}; "
-          "expected numbers >= 0.",
-          options.near_zero,
-          options.near_zero_gradient));
+          "[ActivationStats] near_zero is {}; expected a number >= 0.",
+          options.near_zero));
 }
 
 void ActivationStats::on_train_begin(Learner& learn) {
@@ -87,8 +87,7 @@ void ActivationStats::on_step(Learner& learn) {
   size_t next = 0;
   for (const auto& [name, gradient] : learn.gradients()) {
     while (gradients_.at(next).name != name) ++next;
-    pending_.back().gradients.at(next) =
-        stats_of(gradient, options_.near_zero_gradient);
+    pending_.back().gradients.at(next) = stats_of(gradient, kNearZeroGradient);
   }
 }
 

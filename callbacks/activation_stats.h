@@ -11,33 +11,34 @@
 
 namespace tern {
 
-/// Mean, standard deviation and share of elements near zero of one tensor, over
-/// the training batches that were looked at.
+/// Mean, standard deviation and share of elements near zero of one tensor, for
+/// each training batch that was recorded.
 struct LayerStats {
   std::string name;
   std::vector<int64_t> iterations;
   std::vector<double> mean, std, near_zero;
 };
 
-/// Watches what layers answer and what gradients parameters get: layers that
-/// are dead or blow up show here first.
+/// Records statistics of activations and gradients, where dead or exploding
+/// layers show first.
 ///
 ///   learn.add<ActivationStats>({.every = 5}).fit(1);
 ///   for (const auto& layer : learn.find<ActivationStats>()->activations()) ...
 ///
-/// Activations are those of the children of each Sequential
-/// (`ForwardTaps`); gradients those of each parameter, unscaled, just before
-/// the step. Numbers stay on the device and are read together with the losses,
-/// so that no step waits. fastai v2's ActivationStats, with its bound for near
-/// zero; gradients are Tern's. A second fit adds to what there is.
+/// Activations are the outputs of the children of each Sequential
+/// (`ForwardTaps`); gradients those of each parameter, unscaled, before
+/// clipping; near zero means up to 1e-8 for them. Statistics stay on the device
+/// and are read together with the losses, so that no step waits. fastai v2's
+/// ActivationStats, with its threshold; gradients are Tern's. A second fit adds
+/// to the first.
 class ActivationStats final : public Callback {
  public:
   struct Options {
-    /// Each so many training batches one is looked at; >= 1.
+    /// Records every so many training batches; >= 1.
     int64_t every = 10;
     bool activations = true, gradients = true;
-    /// An activation this close to 0 is near zero, and a gradient.
-    double near_zero = 0.05, near_zero_gradient = 1e-8;
+    /// Activations up to this absolute value are near zero; >= 0.
+    double near_zero = 0.05;
   };
 
   /// \throws c10::ValueError if an option is out of its range.
@@ -53,12 +54,11 @@ class ActivationStats final : public Callback {
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
-  // Gradients as they are before clipping.
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kGradientClip - 1; }
 
  private:
-  // What one batch left on the device.
+  // The statistics of one batch, on the device.
   struct Pending {
     int64_t iteration;
     Tensors activations, gradients;  // [3] each; undefined: not seen

@@ -13,17 +13,17 @@ struct AmpOptions {
   /// kHalf or kBFloat16. Unset: kHalf on CUDA, kBFloat16 on a CPU.
   std::optional<torch::ScalarType> dtype = {};
   /// The loss scale. Unset: GradScaler's defaults with kHalf and no scaling
-  /// with kBFloat16, which has fp32's range. Its `device` is not looked at.
+  /// with kBFloat16, which has fp32's range. Its `device` is ignored.
   std::optional<GradScalerOptions> scaler = {};
   /// Scales all gradients down so that their joint L2 norm is at most this.
   std::optional<double> clip = {};
-  /// The loss sees the outputs in fp32, whatever operations it is made of.
+  /// Converts the outputs to fp32 for the loss, whatever its operations are.
   bool loss_fp32 = true;
   /// False: validation and prediction run in fp32.
   bool amp_in_valid = true;
 };
 
-/// Trains with autocast and a loss scale while the weights stay fp32; what
+/// Trains with autocast and a GradScaler while the weights stay fp32; what
 /// `Learner::to_amp` adds. Forward and loss run inside an AutocastGuard,
 /// backward and step outside.
 class Amp final : public LossScaling {

@@ -1,10 +1,12 @@
 #include "tern/callbacks/averaged_weights.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/callbacks/only_one.h"
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/precision/master_weights.h"
@@ -78,22 +80,26 @@ void AveragedWeights::follow(Learner& learn) {
   }
 }
 
-void AveragedWeights::move_towards_weights(const torch::Tensor& share) {
-  const torch::NoGradGuard no_grad;
-  if (is_empty()) {
-    for (const torch::Tensor& t : followed_) {
-      averages_.push_back(t.to(torch::kFloat, false, /*copy=*/true));
-    }
-    return;
-  }
+// The first time a copy of the weights becomes the averages.
+Tensors AveragedWeights::next_weights() {
   Tensors weights;
   for (const torch::Tensor& t : followed_) {
-    weights.push_back(t.to(torch::kFloat));
+    weights.push_back(t.to(torch::kFloat, false, /*copy=*/is_empty()));
   }
-  if (share.is_cpu()) {
-    at::_foreach_lerp_(averages_, weights, *share.const_data_ptr<double>());
-    return;
-  }
+  if (is_empty()) averages_ = std::exchange(weights, {});
+  return weights;
+}
+
+void AveragedWeights::move_towards_weights(double share) {
+  const torch::NoGradGuard no_grad;
+  const Tensors weights = next_weights();
+  if (!weights.empty()) at::_foreach_lerp_(averages_, weights, share);
+}
+
+void AveragedWeights::move_towards_weights(const torch::Tensor& share) {
+  const torch::NoGradGuard no_grad;
+  const Tensors weights = next_weights();
+  if (weights.empty()) return;
   Tensors moves = at::_foreach_sub(weights, averages_);
   at::_foreach_mul_(moves, share.to(torch::kFloat));
   at::_foreach_add_(averages_, moves);
@@ -149,8 +155,8 @@ void AveragedWeights::load(const StateDict& state) {
 }
 
 void WeightAverage::on_add(Learner& learn) {
-  check_only_one<WeightAverage>(
-      learn,
+  check_only_one(
+      learn.find<WeightAverage>(),
       *this,
       "both put their averages into the model");
 }

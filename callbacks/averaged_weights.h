@@ -11,11 +11,11 @@
 
 namespace tern {
 
-/// A second set of a model's weights, in fp32, that can stand in for the
-/// model's own. What Ema and Swa share.
+/// A second set of a model's weights, in fp32, that can be swapped into the
+/// model. What Ema and Swa share.
 ///
-/// In half precision it follows the fp32 masters, and standing in rounds into
-/// the half weights too. Floating buffers (the running statistics of BatchNorm)
+/// In half precision it follows the fp32 master weights, and swapping in rounds
+/// into the half weights too. Floating buffers (BatchNorm's running statistics)
 /// belong to the set; other buffers stay the model's.
 class AveragedWeights {
  public:
@@ -28,9 +28,9 @@ class AveragedWeights {
   ///         of another model; `stand_in` does so too.
   void follow(Learner& learn);
   /// averages += (weights - averages) * share; the first time a copy.
-  /// \param share  0-dim kDouble, on the CPU or on the weights' device, in
-  /// which
-  ///               case nothing waits for it.
+  void move_towards_weights(double share);
+  /// \param share  0-dim kDouble on the weights' device, which nothing waits
+  /// for.
   void move_towards_weights(const torch::Tensor& share);
 
   /// The model computes with the averages from here on, and with its own
@@ -49,6 +49,7 @@ class AveragedWeights {
   void load(const StateDict& state);
 
  private:
+  Tensors next_weights();
   void check_are_of(const std::vector<ModelTensor>& tensors) const;
 
   std::vector<std::string> names_;

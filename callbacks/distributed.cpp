@@ -8,7 +8,7 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
-#include "tern/callbacks/sharded_optimizer.h"
+#include "tern/callbacks/averaged_weights.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
 #include "tern/learner/distributed/broadcast_state.h"
@@ -156,6 +156,36 @@ void Distributed::broadcast_optimizer(Learner& learn) {
       broadcast_state(*group_, optim::named_state(learn.optimizer(), names));
   if (group_->rank() == 0) return;
   optim::load_named_state(learn.optimizer(), names, state);
+}
+
+void ShardedOptimizer::on_train_begin(Learner& learn) {
+  is_divided_ = false;
+  const auto average = learn.find<WeightAverage>();
+  TORCH_CHECK_VALUE(
+      !average || !master_weights(learn),
+      fmt::format(
+          "[to_distributed] shard_optimizer divides the fp32 weights, all of "
+          "which {} reads at each step; leave one of them out, or train in "
+          "fp32 or with to_amp.",
+          average ? average->name() : ""));
+}
+
+// Once everybody, a checkpoint too, has set up the optimizer.
+void ShardedOptimizer::on_batch_begin(Learner& learn) {
+  if (is_divided_ || !learn.state().training) return;
+  shard_->divide(learn.optimizer(), master_weights(learn));
+  is_divided_ = true;
+}
+
+void ShardedOptimizer::on_train_end(Learner& learn) {
+  if (!shard_->has_released_masters()) return;
+  if (learn.state().failed) return shard_->restore_masters();
+  try {
+    shard_->gather_masters();
+  } catch (...) {
+    shard_->restore_masters();
+    throw;
+  }
 }
 
 Learner& Learner::to_distributed() {

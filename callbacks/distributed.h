@@ -7,6 +7,7 @@
 #include "tern/learner/callback.h"
 #include "tern/learner/distributed/gradient_reducer.h"
 #include "tern/learner/distributed/launch_environment.h"
+#include "tern/learner/distributed/optimizer_shard.h"
 #include "tern/learner/distributed/process_group.h"
 
 namespace tern {
@@ -15,28 +16,27 @@ namespace tern {
 struct DistributedOptions {
   ProcessGroupOptions group = {};
   GradientReducerOptions reducer = {};
-  /// BatchNorm takes its statistics over the batches of all ranks; see
+  /// Computes BatchNorm's statistics over the batches of all ranks; see
   /// learner/distributed/convert_sync_batchnorm.h.
   bool sync_batch_norm = false;
   /// Each rank keeps its part of the optimizer's state and fp32 masters: less
-  /// memory, the same bits; see callbacks/sharded_optimizer.h.
+  /// memory, the same bits; see ShardedOptimizer.
   bool shard_optimizer = false;
 };
 
-/// Averages gradients over the processes that train together; what
-/// `Learner::to_distributed` adds.
+/// Trains with several processes, one rank each, and averages their gradients;
+/// what `Learner::to_distributed` adds.
 ///
 ///   torchrun --no-python --nproc-per-node 2 ./my_program
 ///
-/// Each rank gets its share of every batch, so that the batch size counts for
-/// one rank, as with torch's DistributedDataParallel. Weights begin as those of
-/// rank 0. Validation is shared out too, and its loss and metrics are those of
-/// the whole set, with equal bits on all ranks, so that all take the same
-/// decisions. Rank 0 prints and writes files. A stop or an error of one rank
-/// ends the fit on all.
+/// The batch size is that of one rank, as with torch's DistributedDataParallel.
+/// All ranks start with rank 0's weights. Validation is sharded too; its loss
+/// and metrics are those of the whole set, bit for bit the same on all ranks,
+/// so that all take the same decisions. Rank 0 prints and writes files. A stop
+/// or an error of one rank ends the fit on all.
 ///
-/// Random numbers of LibTorch's generators are keyed by (seed, rank, step), so
-/// that dropout differs between ranks and a resumed training goes on exactly.
+/// LibTorch's generators are seeded by (seed, rank, step), so that dropout
+/// differs between ranks and a resumed training continues exactly.
 class Distributed final : public Callback {
  public:
   Distributed(
@@ -50,7 +50,7 @@ class Distributed final : public Callback {
   void on_train_end(Learner& learn) override;
   void on_load(Learner& learn) override;
   void on_exception(Learner& learn, const std::exception& error) override;
-  /// After those that decide about the step or ask for a stop.
+  /// After those that skip a step or request a stop.
   int order() const override { return callback_order::kLast; }
 
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
@@ -67,6 +67,32 @@ class Distributed final : public Callback {
   std::unique_ptr<GradientReducer> reducer_;
   CommunicationTimes times_;
   bool has_loaded_ = false;  // in this fit
+};
+
+/// Shards the optimizer's state, and the fp32 master weights of `to_fp16` and
+/// `to_bf16`, over the ranks; what `to_distributed({.shard_optimizer = true})`
+/// adds.
+///
+/// The master weights are sharded while a fit runs and complete after it. If a
+/// rank is lost, its part falls back to the 16-bit weights; a checkpoint has
+/// all of them. All ranks have to make the calls that save.
+class ShardedOptimizer final : public Callback {
+ public:
+  explicit ShardedOptimizer(std::shared_ptr<OptimizerShard> shard)
+      : shard_(std::move(shard)) {}
+
+  /// \throws c10::ValueError beside Ema or Swa, which read all master weights
+  /// at
+  ///         each step.
+  void on_train_begin(Learner& learn) override;
+  void on_batch_begin(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  /// Before those that save or load at the end.
+  int order() const override { return callback_order::kFirst; }
+
+ private:
+  std::shared_ptr<OptimizerShard> shard_;
+  bool is_divided_ = false;
 };
 
 }  // namespace tern

@@ -1,9 +1,11 @@
 #include "tern/callbacks/ema.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/saved_value.h"
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -38,7 +40,8 @@ void Ema::on_train_begin(Learner& learn) {
 
 void Ema::forget() {
   weights_.clear();
-  steps_ = torch::zeros({}, torch::kDouble);
+  steps_ = 0;
+  device_steps_.reset();
 }
 
 // The average of other weights says nothing about these.
@@ -47,9 +50,7 @@ void Ema::on_load(Learner& learn) {
   if (learn.is_fitting()) weights_.follow(learn);
 }
 
-// Not on_step_end: a step that is a CUDA graph has passed that already. Where
-// the device alone knows whether the step was made, it counts too: a skipped
-// step moves nothing.
+// Not on_step_end: a step that is a CUDA graph has passed that already.
 void Ema::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training || state.skip_step ||
@@ -57,20 +58,38 @@ void Ema::on_batch_end(Learner& learn) {
     return;
   }
   const torch::NoGradGuard no_grad;
-  torch::Tensor made;
   if (state.step_result == StepResult::unknown) {
-    made = state.step_overflowed.eq(0).to(torch::kDouble);
-    steps_ = steps_.to(made.device(), /*non_blocking=*/true) + made;
-  } else {
-    steps_ = steps_ + 1;
+    follow_on_device(state.step_overflowed);
+    return;
   }
-  torch::Tensor decay = torch::full_like(steps_, options_.decay);
+  steps_ = steps() + 1;
+  device_steps_.reset();
+  const auto n = static_cast<double>(steps_);
+  const double decay = options_.warm_up
+                           ? std::min(options_.decay, (1 + n) / (10 + n))
+                           : options_.decay;
+  weights_.move_towards_weights(1 - decay);
+}
+
+// Where the device alone knows whether the step was made, it counts too: a
+// skipped step moves nothing.
+void Ema::follow_on_device(const torch::Tensor& overflowed) {
+  const torch::Tensor made = overflowed.eq(0).to(torch::kDouble);
+  if (!device_steps_.defined()) {
+    device_steps_ = torch::full({}, steps_, made.options());
+  }
+  device_steps_ = device_steps_ + made;
+  torch::Tensor decay = torch::full_like(device_steps_, options_.decay);
   if (options_.warm_up) {
-    decay = torch::minimum(decay, (1 + steps_) / (10 + steps_));
+    decay = torch::minimum(decay, (1 + device_steps_) / (10 + device_steps_));
   }
-  torch::Tensor share = 1 - decay;
-  if (made.defined()) share = share * made;
-  weights_.move_towards_weights(share);
+  weights_.move_towards_weights((1 - decay) * made);
+}
+
+int64_t Ema::steps() const {
+  return device_steps_.defined()
+             ? static_cast<int64_t>(device_steps_.item<double>())
+             : steps_;
 }
 
 void Ema::on_eval_begin(Learner& learn) {
@@ -92,7 +111,7 @@ void Ema::on_train_end(Learner& learn) {
 StateDict Ema::state_dict() const {
   StateDict state;
   if (weights_.is_empty()) return state;
-  state.insert("steps", steps_.to(torch::kCPU, torch::kLong));
+  state.insert("steps", torch::tensor(steps()));
   weights_.save(state);
   return state;
 }
@@ -102,7 +121,8 @@ void Ema::load_state_dict(const StateDict& state) {
     forget();
     return;
   }
-  steps_ = saved_value("Ema", state, "steps").to(torch::kDouble);
+  steps_ = saved_value("Ema", state, "steps").item<int64_t>();
+  device_steps_.reset();
   weights_.load(state);
 }
 

@@ -10,19 +10,18 @@ namespace tern {
 ///   learn.add<Ema>({.decay = 0.9999}).fit_one_cycle(20);
 ///
 /// After each step that was made: `average += (weight - average) * (1 -
-/// decay)`, in fp32, of the masters under to_fp16. Validation sees the average.
-/// When a fit ends the model keeps the average, to be saved and used; the next
-/// fit goes on with the weights that training had, unless the model's were
-/// changed in between or others were loaded: then with those, and a new
-/// average. fastai has
-/// no such callback; the default decay is Lightning's.
+/// decay)`, in fp32, of the master weights under to_fp16. Validation uses the
+/// average. When a fit ends the model keeps the average, to be saved and used;
+/// the next fit continues with the training weights, unless the model's weights
+/// were changed or loaded in between: then with those, and a new average.
+/// fastai has no such callback; the default decay is Lightning's.
 class Ema final : public WeightAverage {
  public:
   struct Options {
     /// In [0, 1).
     double decay = 0.999;
-    /// A smaller decay at first: step n counts min(decay, (1 + n) / (10 + n)),
-    /// as TensorFlow does.
+    /// A smaller decay at first: step n uses min(decay, (1 + n) / (10 + n)), as
+    /// TensorFlow does.
     bool warm_up = true;
     /// Whether the model keeps the average when a fit ends.
     bool at_end = true;
@@ -32,8 +31,8 @@ class Ema final : public WeightAverage {
   explicit Ema(Options options);
   explicit Ema(double decay = 0.999) : Ema(Options{.decay = decay}) {}
 
-  /// Gives the model the average to compute with until `restore`, and gives it
-  /// its own weights back. Between fits, or both within one event.
+  /// Puts the average into the model until `restore` puts its own weights back.
+  /// Between fits, or both within one event.
   void apply(Learner& learn);
   void restore(Learner& learn);
 
@@ -48,10 +47,14 @@ class Ema final : public WeightAverage {
 
  private:
   void forget();
+  void follow_on_device(const torch::Tensor& overflowed);
+  int64_t steps() const;
 
   Options options_;
-  // 0-dim kDouble; on the device where that alone knows which steps were made.
-  torch::Tensor steps_ = torch::zeros({}, torch::kDouble);
+  int64_t steps_ = 0;
+  // 0-dim kDouble, in place of `steps_` where only the device knows which steps
+  // were made.
+  torch::Tensor device_steps_;
   bool is_evaluating_ = false;  // the average stands in for one pass only
 };
 

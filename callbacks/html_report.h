@@ -7,14 +7,13 @@
 
 namespace tern {
 
-/// Keeps `Learner::report` up to date while a training runs: written after each
-/// epoch, and when a fit ends or fails.
+/// Writes `Learner::report` after each epoch, and when a fit ends or fails.
 ///
 ///   learn.add<HtmlReport>({.file = "run.html"}).fit(10);
 ///
-/// A reader sees the older or the newer page, never half of one. A folder that
-/// cannot be written ends the fit when it starts; a disk that is full, and what
-/// cannot be written later, is told to the sink once, and training goes on.
+/// Replaces the file atomically. A folder that cannot be written ends the fit
+/// when it starts; when the disk is full, or a later write fails, the sink gets
+/// one warning and training continues.
 class HtmlReport final : public Callback {
  public:
   struct Options {
@@ -30,7 +29,6 @@ class HtmlReport final : public Callback {
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
-  /// What the others have made of the epoch is in it.
   CallbackRole role() const override { return CallbackRole::writes; }
   int order() const override { return callback_order::kSaveCheckpoint - 1; }
 

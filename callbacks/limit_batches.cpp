@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/only_one.h"
-#include "tern/callbacks/saved_value.h"
+#include "tern/callbacks/callback_checks.h"
+#include "tern/learner/checkpoint/snapshot.h"
 #include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/report/memory_meter.h"
+#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -70,19 +73,8 @@ void check_batches(const char* where, int64_t batches, int64_t least) {
 
 }  // namespace
 
-std::shared_ptr<DataLoader> first_batches(
-    const DataLoader& loader,
-    int64_t batches) {
-  check_batches("first_batches", batches, 1);
-  return first_samples(
-      loader,
-      batches * loader.options().batch_size,
-      loader.options(),
-      /*always_the_same=*/false);
-}
-
 void SwapLoaders::on_add(Learner& learn) {
-  check_only_one<SwapLoaders>(learn, *this, "both change the loaders");
+  check_only_one(learn.find<SwapLoaders>(), *this, "both change the loaders");
 }
 
 void SwapLoaders::on_train_begin(Learner& learn) {
@@ -154,6 +146,63 @@ StateDict StopAfterNBatches::state_dict() const {
 
 void StopAfterNBatches::load_state_dict(const StateDict& state) {
   done_ = saved_value("StopAfterNBatches", state, "done").item<int64_t>();
+}
+
+void undo(Learner& learn, const std::function<void()>& body) {
+  LearnerSnapshot before(learn);
+  try {
+    body();
+  } catch (...) {
+    before.restore();
+    throw;
+  }
+  before.restore();
+}
+
+void fit_batches(
+    Learner& learn,
+    int64_t batches,
+    const LearningRates& lr,
+    Callbacks extra) {
+  const int64_t per_epoch = std::max<int64_t>(1, learn.batches_per_epoch());
+  extra.insert(extra.begin(), std::make_shared<Trial>());
+  extra.emplace_back(std::make_shared<StopAfterNBatches>(batches));
+  learn.fit((batches + per_epoch - 1) / per_epoch, lr, std::move(extra));
+}
+
+int64_t peak_bytes_of_batches(
+    Learner& learn,
+    int64_t batches,
+    const LearningRates& lr,
+    Callbacks extra) {
+  const MemoryMeter memory(learn.data().device);
+  const int64_t at_first = memory.live_bytes();
+  fit_batches(learn, batches, lr, std::move(extra));
+  return memory.peak_bytes() - at_first;
+}
+
+Learner& Learner::dry_run(int64_t batches) {
+  TORCH_CHECK_VALUE(
+      batches >= 1,
+      fmt::format(
+          "[Learner::dry_run] batches is {}; expected 1 or more.",
+          batches));
+  TORCH_CHECK(
+      !parts_->is_fitting,
+      "[Learner::dry_run] this Learner is training; call dry_run before or "
+      "after fit.");
+  const auto limit = std::make_shared<LimitBatches>(
+      LimitBatches::Options{.train = batches, .valid = batches});
+  undo(*this, [&] {
+    fit(1, {}, {std::make_shared<Trial>(), limit});
+    if (!parts_->data.valid) return;
+    limit->on_train_begin(*this);
+    const std::shared_ptr<void> at_end(nullptr, [&](void*) {
+      limit->on_train_end(*this);
+    });
+    validate();
+  });
+  return *this;
 }
 
 }  // namespace tern

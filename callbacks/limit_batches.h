@@ -1,13 +1,15 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "tern/data/data_bunch.h"
 #include "tern/learner/callback.h"
+#include "tern/learner/learning_rates.h"
 
 namespace tern {
 
-/// Base of callbacks that train on other loaders for the time of a fit.
+/// Base of callbacks that replace the loaders during a fit.
 class SwapLoaders : public Callback {
  public:
   /// \throws c10::ValueError beside another one.
@@ -20,12 +22,12 @@ class SwapLoaders : public Callback {
   /// Changes `data().train` and `data().valid`, which may be null.
   virtual void swap(Learner& learn) const = 0;
 
-  std::shared_ptr<DataLoader> train_, valid_;  // of before, while a fit runs
+  std::shared_ptr<DataLoader> train_, valid_;  // the fit's own
   bool has_swapped_ = false;
 };
 
-/// Makes each epoch short: its first batches only, in the order that it has
-/// anyway. Lightning's limit_train_batches, fastai v2's ShortEpoch.
+/// Shortens each epoch to its first batches, in their usual order. Lightning's
+/// limit_train_batches, fastai v2's ShortEpoch.
 ///
 ///   learn.add<LimitBatches>({.train = 10, .valid = 2}).fit(3);
 class LimitBatches final : public SwapLoaders {
@@ -44,9 +46,9 @@ class LimitBatches final : public SwapLoaders {
   Options options_;
 };
 
-/// Trains and validates on the same few batches, in every epoch: a model that
-/// cannot learn these by heart has an error. Lightning's overfit_batches; the
-/// samples are drawn at random, once, for data is often sorted by class.
+/// Trains and validates on the same few batches in every epoch: a model that
+/// cannot learn these by heart has a bug. Lightning's overfit_batches; the
+/// samples are drawn at random, once, because data is often sorted by class.
 ///
 ///   learn.add<OverfitBatches>(2).fit(50);
 class OverfitBatches final : public SwapLoaders {
@@ -61,8 +63,8 @@ class OverfitBatches final : public SwapLoaders {
 };
 
 /// Ends the fit after some training batches, without validation; fastai v1's,
-/// with its default. The last batch knows that it is the last, so that
-/// GradientAccumulation steps for a group that is not full.
+/// with its default. The stop is set before the last batch, so that
+/// GradientAccumulation steps for an incomplete accumulation window.
 class StopAfterNBatches final : public Callback {
  public:
   /// \throws c10::ValueError if `batches` is below 1.
@@ -78,9 +80,27 @@ class StopAfterNBatches final : public Callback {
   int64_t batches_, done_ = 0;
 };
 
-/// A loader of the first batches of each epoch of `loader`.
-std::shared_ptr<DataLoader> first_batches(
-    const DataLoader& loader,
-    int64_t batches);
+// ---- Trials, for lr_find, plan and their like ----
+
+/// Calls `body`, then restores everything that training changes in `learn`, bit
+/// for bit; after an exception too.
+void undo(Learner& learn, const std::function<void()>& body);
+
+/// Trains on so many batches, over as many epochs as that takes, without
+/// validation; callbacks that watch get no events.
+/// \param extra  Take part in this fit only.
+void fit_batches(
+    Learner& learn,
+    int64_t batches,
+    const LearningRates& lr,
+    Callbacks extra = {});
+
+/// The same; returns the most bytes of tensors that were alive at once, beyond
+/// those that were alive before.
+int64_t peak_bytes_of_batches(
+    Learner& learn,
+    int64_t batches,
+    const LearningRates& lr,
+    Callbacks extra = {});
 
 }  // namespace tern

@@ -15,14 +15,14 @@ class IoError;  // data/formats/error.h
 /// Seconds since 1970.
 double unix_time();
 
-/// A file that a logger adds records to. Once it is open, trouble with the disk
-/// does not end a training: the sink is told once, and what could not be
-/// written is left out, never half written.
+/// A file that a logger appends records to. Once it is open, an error of the
+/// disk does not end the training: the sink gets one warning, and what could
+/// not be written is left out, never half written.
 class LogFile {
  public:
   /// Creates the file and the folders above it.
   /// \param owner   Name of the logger, for messages.
-  /// \param append  Goes on behind what the file holds; else empties it.
+  /// \param append  Keeps what the file holds; else empties it.
   /// \throws IoError if it cannot be opened for writing, DataError if it is a
   ///         pipe or a socket, which could block.
   LogFile(
@@ -31,14 +31,15 @@ class LogFile {
       bool append,
       Sink sink);
 
-  /// Adds all of `bytes` or nothing.
+  /// Appends all of `bytes` or nothing.
   void write(std::string_view bytes);
 
   /// Where the file ends, for a checkpoint: its length and its last bytes.
-  /// Empty if that cannot be said.
+  /// Empty if that cannot be read.
   StateDict place() const;
-  /// Cuts off what was written after `place()` gave this.
-  /// \return false if the file is shorter or another, and stays as it is.
+  /// Truncates the file to `place`.
+  /// \return false if the file is shorter or has other content; then it is
+  ///         unchanged.
   bool go_back_to(const StateDict& place);
 
   bool is_empty() const { return is_empty_; }

@@ -6,7 +6,7 @@
 
 #include <torch/types.h>
 
-#include "tern/callbacks/only_one.h"
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/amp_aware.h"
@@ -44,7 +44,7 @@ void LossScaling::outputs_to_fp32(TrainState& state) {
 }
 
 void LossScaling::on_add(Learner& learn) {
-  check_only_one<LossScaling>(learn, *this, "both scale the loss");
+  check_only_one(learn.find<LossScaling>(), *this, "both scale the loss");
 }
 
 void LossScaling::on_train_begin(Learner& learn) {

@@ -9,19 +9,19 @@
 
 namespace tern {
 
-/// What the 16-bit callbacks share: backward sees the loss times the scale of a
-/// GradScaler, and the optimizer's step goes through the scaler, which skips it
-/// when a gradient overflowed.
+/// Base of the 16-bit callbacks: scales the loss for backward, and makes the
+/// optimizer's step with a GradScaler, which skips it when a gradient
+/// overflowed.
 ///
-/// | event            | what happens                                          |
-/// |------------------|-------------------------------------------------------|
-/// | on_backward_begin| loss_grad is multiplied by the loss scale             |
-/// | the step         | check for overflow, unscale, clip, step or skip, write
-/// | |                  | 16-bit weights | | on_step_end      | the loss scale
-/// moves, once a step that was made       |
+/// | event             | what happens                                         |
+/// |-------------------|------------------------------------------------------|
+/// | on_backward_begin | loss_grad is multiplied by the loss scale            |
+/// | the step          | check for overflow, unscale, clip, step or skip,     |
+/// |                   | write the 16-bit weights                             |
+/// | on_step_end       | the loss scale is updated                            |
 ///
-/// With a fused optimizer (tern::optim) no step waits for the device. While
-/// gradients are accumulated the scale stays as it is.
+/// With a fused optimizer (tern::optim) no step waits for the device. The loss
+/// scale changes at steps only, not while gradients are accumulated.
 class LossScaling : public Callback, public PrecisionPolicy {
  public:
   void unscale(Learner& learn) override;
@@ -45,14 +45,14 @@ class LossScaling : public Callback, public PrecisionPolicy {
   GradScaler& scaler() { return scaler_; }
 
  protected:
-  /// \param fixed_scale  Set again after each step; unset: dynamic.
-  /// \param clip         Largest joint norm of the gradients; unset: any.
+  /// \param fixed_scale  Unset: dynamic.
+  /// \param clip         Largest joint L2 norm of the gradients; unset: any.
   LossScaling(
       const GradScalerOptions& options,
       std::optional<double> fixed_scale,
       std::optional<double> clip);
 
-  /// Gives the loss 16-bit outputs in fp32.
+  /// Converts 16-bit outputs to fp32 for the loss.
   static void outputs_to_fp32(TrainState& state);
 
  private:

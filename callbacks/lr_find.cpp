@@ -7,29 +7,30 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/schedule.h"
-#include "tern/learner/checkpoint/snapshot.h"
+#include "tern/callbacks/limit_batches.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/report/plot.h"
-#include "tern/learner/trial.h"
 
 namespace tern {
 
 namespace {
 
-// Raises the rates batch by batch and keeps the smoothed losses.
+// Raises the learning rates batch by batch and keeps the smoothed losses.
 class LrFinder final : public Callback {
  public:
-  LrFinder(std::vector<Schedule> schedules, const LrFindOptions& options)
-      : schedules_(std::move(schedules)), options_(options) {}
+  LrFinder(
+      std::vector<double> starts,
+      std::vector<double> ends,
+      const LrFindOptions& options)
+      : starts_(std::move(starts)), ends_(std::move(ends)), options_(options) {}
 
   void on_batch_begin(Learner& learn) override {
     const double position = static_cast<double>(found.lrs.size()) /
                             static_cast<double>(options_.num_it);
     std::vector<double> rates;
-    for (const Schedule& schedule : schedules_) {
-      rates.push_back(schedule(position));
+    for (size_t i = 0; i < starts_.size(); ++i) {
+      rates.push_back(starts_[i] * std::pow(ends_[i] / starts_[i], position));
     }
     found.lrs.push_back(rates.back());
     learn.set_hyper_parameter(HyperParameter::lr, rates);
@@ -44,9 +45,7 @@ class LrFinder final : public Callback {
     const double smooth = average_ / (1 - std::pow(kBeta, count));
     found.losses.push_back(smooth);
     best_ = std::min(best_, smooth);
-    const bool diverged =
-        options_.stop_div && (std::isnan(smooth) || smooth > 4 * best_);
-    if (diverged || static_cast<int64_t>(count) >= options_.num_it) {
+    if (options_.stop_div && (std::isnan(smooth) || smooth > 4 * best_)) {
       learn.state().stop_training = true;
     }
   }
@@ -57,7 +56,7 @@ class LrFinder final : public Callback {
   LrFind found;
 
  private:
-  std::vector<Schedule> schedules_;
+  std::vector<double> starts_, ends_;
   LrFindOptions options_;
   double average_ = 0, best_ = std::numeric_limits<double>::infinity();
 };
@@ -122,8 +121,8 @@ std::optional<double> slide(
   return rate;
 }
 
-// Leaves out the first tenth, which knows too little, the last five, which
-// blow up, and what comes after a loss that is no number.
+// Leaves out the first tenth, whose average is not settled, the last five,
+// which diverge, and everything after a loss that is NaN or infinite.
 void suggest(LrFind& found, int64_t num_it) {
   const auto total = static_cast<int64_t>(found.losses.size());
   const int64_t begin = std::min(num_it / 10, total);
@@ -183,29 +182,19 @@ LrFind Learner::lr_find(const LrFindOptions& options) {
       "after fit.");
   const auto starts = options.start.resolve(layer_groups(), 1e-7);
   const auto ends = options.end.resolve(layer_groups(), 10);
-  std::vector<Schedule> schedules;
   for (size_t i = 0; i < starts.size(); ++i) {
     TORCH_CHECK_VALUE(
-        starts[i] < ends[i],
+        starts[i] > 0 && starts[i] < ends[i],
         fmt::format(
             "[Learner::lr_find] start is {} and end is {}; expected a start "
-            "below the end.",
+            "below the end and above 0.",
             starts[i],
             ends[i]));
-    schedules.push_back(schedule::exponential(starts[i], ends[i]));
   }
-  const int64_t batches = batches_per_epoch();
-  const int64_t epochs =
-      batches > 0 ? (options.num_it + batches - 1) / batches : 1;
-  const auto finder = std::make_shared<LrFinder>(schedules, options);
-  LearnerSnapshot before(*this);
-  try {
-    fit(epochs, starts.back(), {std::make_shared<Trial>(), finder});
-  } catch (...) {
-    before.restore();
-    throw;
-  }
-  before.restore();
+  const auto finder = std::make_shared<LrFinder>(starts, ends, options);
+  undo(*this, [&] {
+    fit_batches(*this, options.num_it, starts.back(), {finder});
+  });
   suggest(finder->found, options.num_it);
   return std::move(finder->found);
 }

@@ -12,33 +12,33 @@ struct Plot;  // learner/report/plot.h
 
 /// Options of `Learner::lr_find`; fastai's defaults.
 struct LrFindOptions {
-  /// First and last rate, the first below the last; slices give each layer
-  /// group its own.
+  /// First and last learning rate, the first below the last; slices give each
+  /// layer group its own.
   LearningRates start = 1e-7, end = 10;
   /// Batches to train on; at least 6.
   int64_t num_it = 100;
-  /// End when the smoothed loss is above four times its best.
+  /// Stops when the smoothed loss exceeds four times its best.
   bool stop_div = true;
 };
 
-/// What `Learner::lr_find` saw and suggests. A suggestion is unset when there
-/// were too few finite losses to make it.
+/// The losses that `Learner::lr_find` recorded and its suggestions. A
+/// suggestion is unset when there were too few finite losses.
 struct LrFind {
   /// Of the last layer group, and the smoothed loss, batch by batch.
   std::vector<double> lrs, losses;
 
-  /// In the middle of the longest fall of the loss: the one to take.
+  /// In the middle of the longest fall of the loss: the recommended one.
   std::optional<double> valley;
   /// Where the loss falls fastest.
   std::optional<double> steep;
-  /// A tenth of the rate with the lowest loss.
+  /// A tenth of the learning rate with the lowest loss.
   std::optional<double> minimum;
-  /// The last rate before the slope changes for good.
+  /// The last learning rate before the slope changes for good.
   std::optional<double> slide;
 
-  /// Loss over rate, with the suggestions.
+  /// Loss over learning rate, with the suggestions.
   Plot picture() const;
-  /// Writes it as SVG or PNG, as the file's ending says.
+  /// Writes it as SVG or PNG, chosen by the file's extension.
   /// \throws IoError if the file cannot be written.
   void plot(const std::filesystem::path& file) const;
 };

@@ -1,12 +1,14 @@
 #include "tern/callbacks/mix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/only_one.h"
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -22,12 +24,35 @@ torch::Tensor draw_partners(int64_t size, SampleRng& rng) {
   return partners;
 }
 
-}  // namespace
-
-torch::Tensor Mix::send(const torch::Tensor& host, torch::Device device) {
+// A copy on the device that the host does not wait for.
+torch::Tensor send(const torch::Tensor& host, torch::Device device) {
   return device.is_cuda() ? host.pin_memory().to(device, /*non_blocking=*/true)
                           : host.to(device);
 }
+
+// As [N, 1, ..., 1], to be broadcast over `tensor`, in its dtype.
+torch::Tensor per_sample(
+    const torch::Tensor& values,
+    const torch::Tensor& tensor) {
+  std::vector<int64_t> shape(tensor.dim(), 1);
+  shape[0] = -1;
+  return values.to(tensor.scalar_type()).view(shape);
+}
+
+struct Range {
+  int64_t begin, end;
+};
+
+// `length` around a random centre, cropped to 0..size.
+Range draw_range(int64_t size, double length, SampleRng& rng) {
+  const auto half = std::llround(static_cast<double>(size) * length) / 2;
+  const auto centre = std::llround(rng.uniform() * static_cast<double>(size));
+  return {
+      std::max<int64_t>(centre - half, 0),
+      std::min<int64_t>(centre + half, size)};
+}
+
+}  // namespace
 
 Mix::Mix(const char* name, double alpha, uint64_t seed)
     : alpha_(alpha), seed_(seed) {
@@ -40,7 +65,7 @@ Mix::Mix(const char* name, double alpha, uint64_t seed)
 }
 
 void Mix::on_add(Learner& learn) {
-  check_only_one<Mix>(learn, *this, "mix the batch twice");
+  check_only_one(learn.find<Mix>(), *this, "mix the batch twice");
 }
 
 // Two gamma variates: x / (x + y). Both are 0 where alpha is tiny, and then
@@ -67,12 +92,7 @@ void Mix::on_batch_begin(Learner& learn) {
   for (torch::Tensor& target : batch.targets) {
     torch::Tensor partner = target.index_select(0, partners_);
     if (target.is_floating_point()) {
-      std::vector<int64_t> shape(target.dim(), 1);
-      shape[0] = -1;
-      target = torch::lerp(
-          partner,
-          target,
-          lambdas_.to(target.scalar_type()).view(shape));
+      target = torch::lerp(partner, target, per_sample(lambdas_, target));
     } else {
       has_classes = true;
     }
@@ -95,6 +115,55 @@ void Mix::on_batch_begin(Learner& learn) {
     const torch::Tensor partners = loss.per_sample(outputs, partner_targets);
     return torch::lerp(partners, own, lambdas_.to(own.scalar_type())).mean();
   });
+}
+
+torch::Tensor
+MixUp::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
+  torch::Tensor lambdas = torch::empty(partners.size(0));
+  auto* const lambda = lambdas.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < lambdas.numel(); ++i) {
+    const double drawn = draw_beta(rng);
+    lambda[i] = static_cast<float>(std::max(drawn, 1 - drawn));
+  }
+  lambdas = send(lambdas, partners.device());
+  for (torch::Tensor& input : inputs) {
+    if (!input.is_floating_point()) continue;
+    // From the input, whose memory format the result takes.
+    input = torch::lerp(
+        input,
+        input.index_select(0, partners),
+        per_sample(1 - lambdas, input));
+  }
+  return lambdas;
+}
+
+torch::Tensor
+CutMix::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
+  torch::Tensor& images = inputs[0];
+  TORCH_CHECK_VALUE(
+      images.is_floating_point() && images.dim() >= 3,
+      fmt::format(
+          "[CutMix] the first input is [{}] {}; expected floating images [N, "
+          "..., H, W].",
+          fmt::join(images.sizes(), ", "),
+          c10::toString(images.scalar_type())));
+  const int64_t height = images.size(-2), width = images.size(-1);
+  const double side = std::sqrt(1 - draw_beta(rng));
+  const Range x = draw_range(width, side, rng);
+  const Range y = draw_range(height, side, rng);
+  const auto box = [&](const torch::Tensor& tensor) {
+    return tensor.slice(-2, y.begin, y.end).slice(-1, x.begin, x.end);
+  };
+  // A copy: on a CPU the batch may be the loader's own memory.
+  torch::Tensor mixed = images.clone();
+  box(mixed).copy_(box(images).index_select(0, partners));
+  images = mixed;
+  const auto area = static_cast<double>((x.end - x.begin) * (y.end - y.begin));
+  const double kept = 1 - area / static_cast<double>(width * height);
+  return torch::full(
+      {partners.size(0)},
+      kept,
+      torch::dtype(torch::kFloat).device(partners.device()));
 }
 
 }  // namespace tern

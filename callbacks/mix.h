@@ -6,38 +6,35 @@
 
 namespace tern {
 
-/// What MixUp and CutMix share: each training sample is mixed with another one
-/// of its batch, its partner, and the loss knows both targets:
+/// Base of MixUp and CutMix: mixes each training sample with another one of its
+/// batch, its partner, and gives the loss both targets:
 ///
 ///   loss = mean(lambda * loss(pred, target) +
 ///               (1 - lambda) * loss(pred, partner's target))
 ///
-/// So it is where targets are whole numbers, the indices of classes; floating
-/// targets are mixed as the inputs are (fastai v2's rules). Validation sees
-/// nothing of it. All numbers are drawn from (seed, iteration): a resumed run
-/// draws the same.
+/// That is how class indices (integer targets) are mixed; floating targets are
+/// mixed like the inputs, as in fastai v2. Validation is not changed. All
+/// random numbers are keyed by (seed, iteration), so a resumed run draws the
+/// same.
 class Mix : public Callback {
  public:
-  /// \throws c10::ValueError beside another callback that mixes.
+  /// \throws c10::ValueError beside another Mix.
   void on_add(Learner& learn) override;
-  /// \throws c10::ValueError for class targets when the loss cannot say what
-  ///         each sample costs; `Loss::mean_of` can.
+  /// \throws c10::ValueError for class targets when the loss has no per-sample
+  ///         values; `Loss::mean_of` has.
   void on_batch_begin(Learner& learn) override;
 
-  /// Of the last training batch, on its device: how much of itself each sample
-  /// kept, [N] kFloat in 0..1, and the places of the partners, [N] kLong.
+  /// Of the last training batch, on its device: the share of itself that each
+  /// sample kept, [N] kFloat in 0..1, and its partner's index, [N] kLong.
   const torch::Tensor& lambdas() const { return lambdas_; }
   const torch::Tensor& partners() const { return partners_; }
 
  protected:
-  /// \param seed  0: the Learner's.
-  /// \throws c10::ValueError unless alpha is a finite number > 0.
+  /// \param alpha  Of the beta distribution (alpha, alpha).
+  /// \throws c10::ValueError unless alpha is finite and > 0.
   Mix(const char* name, double alpha, uint64_t seed);
 
-  /// A copy on the device that nobody waits for.
-  static torch::Tensor send(const torch::Tensor& host, torch::Device device);
-
-  /// A number from the beta distribution (alpha, alpha), in 0..1.
+  /// A number from the beta distribution, in 0..1.
   double draw_beta(SampleRng& rng) const;
 
  private:
@@ -50,6 +47,54 @@ class Mix : public Callback {
   double alpha_;
   uint64_t seed_;
   torch::Tensor lambdas_, partners_;
+};
+
+/// Trains on weighted means of two samples (Zhang et al., "mixup: Beyond
+/// Empirical Risk Minimization", 2017).
+///
+///   learn.add<MixUp>(0.4).fit_one_cycle(5);
+///
+/// As fastai v2: draws a lambda for each sample from the beta distribution and
+/// takes the larger of lambda and 1 - lambda; `input = lambda * input +
+/// (1 - lambda) * partner` for every floating input.
+class MixUp final : public Mix {
+ public:
+  struct Options {
+    double alpha = 0.4;
+    /// Key of the random numbers; 0: the Learner's seed.
+    uint64_t seed = 0;
+  };
+
+  explicit MixUp(double alpha = 0.4) : MixUp(Options{.alpha = alpha}) {}
+  explicit MixUp(Options options) : Mix("MixUp", options.alpha, options.seed) {}
+
+ private:
+  torch::Tensor mix(Tensors&, const torch::Tensor&, SampleRng&) override;
+};
+
+/// Trains on images with a box from another image (Yun et al., "CutMix:
+/// Regularization Strategy to Train Strong Classifiers", 2019).
+///
+///   learn.add<CutMix>().fit_one_cycle(5);
+///
+/// As fastai v2: draws one lambda for the batch; a box of 1 - lambda of the
+/// area around a random centre, cropped at the border, comes from the partner;
+/// lambda becomes the share of the area that was kept. The first input must be
+/// floating, [N, ..., H, W].
+class CutMix final : public Mix {
+ public:
+  struct Options {
+    double alpha = 1.0;
+    /// Key of the random numbers; 0: the Learner's seed.
+    uint64_t seed = 0;
+  };
+
+  explicit CutMix(double alpha = 1.0) : CutMix(Options{.alpha = alpha}) {}
+  explicit CutMix(Options options)
+      : Mix("CutMix", options.alpha, options.seed) {}
+
+ private:
+  torch::Tensor mix(Tensors&, const torch::Tensor&, SampleRng&) override;
 };
 
 }  // namespace tern

@@ -1,5 +1,6 @@
 #include "tern/callbacks/monitor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -7,7 +8,6 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/saved_value.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/recorder.h"
 
@@ -102,12 +102,18 @@ void PatientCallback::on_train_begin(Learner& learn) {
 }
 
 void PatientCallback::on_epoch_end(Learner& learn) {
-  // An epoch that somebody ends has no complete numbers.
+  // The values of an epoch that was stopped are incomplete.
   if (learn.state().stop_training) return;
   if (monitor_.improves(monitor_.value(learn))) {
     waited_ = 0;
   } else if (++waited_ >= patience_) {
-    act(learn, waited_);
+    act(learn,
+        fmt::format(
+            "{} did not improve on {:.6f} for {} epoch{}",
+            monitor_.monitored(),
+            monitor_.best(),
+            waited_,
+            waited_ == 1 ? "" : "s"));
     waited_ = 0;
   }
 }
@@ -122,6 +128,53 @@ StateDict PatientCallback::state_dict() const {
 void PatientCallback::load_state_dict(const StateDict& state) {
   monitor_.load(state);
   waited_ = saved_value(name(), state, "waited").item<int64_t>();
+}
+
+EarlyStopping::EarlyStopping(Options options)
+    : PatientCallback(
+          "EarlyStopping",
+          {options.monitor, options.mode, options.min_delta},
+          options.patience) {}
+
+void EarlyStopping::act(Learner& learn, const std::string& reason) {
+  learn.sink().line(fmt::format("EarlyStopping: {}; training ends.", reason));
+  learn.state().stop_training = true;
+}
+
+ReduceLROnPlateau::ReduceLROnPlateau(Options options)
+    : PatientCallback(
+          "ReduceLROnPlateau",
+          {options.monitor, options.mode, options.min_delta},
+          options.patience),
+      factor_(options.factor),
+      min_lr_(options.min_lr) {
+  TORCH_CHECK_VALUE(
+      std::isfinite(factor_) && factor_ > 1 && min_lr_ >= 0,
+      fmt::format(
+          "[ReduceLROnPlateau] factor is {} and min_lr is {}; expected a "
+          "factor > 1, which the learning rates are divided by, and a learning "
+          "rate >= 0.",
+          factor_,
+          min_lr_));
+}
+
+void ReduceLROnPlateau::on_add(Learner& learn) {
+  check_sets_learning_rate_alone(learn, *this);
+}
+
+void ReduceLROnPlateau::act(Learner& learn, const std::string& reason) {
+  auto& groups = learn.optimizer().param_groups();
+  const double last = groups.back().options().get_lr();
+  const double divisor =
+      min_lr_ > 0 ? std::min(factor_, last / min_lr_) : factor_;
+  if (!(divisor > 1)) return;
+  for (auto& group : groups) {
+    group.options().set_lr(group.options().get_lr() / divisor);
+  }
+  learn.sink().line(fmt::format(
+      "ReduceLROnPlateau: {}; the learning rate is {:.3g} now.",
+      reason,
+      last / divisor));
 }
 
 }  // namespace tern

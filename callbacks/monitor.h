@@ -3,41 +3,42 @@
 #include <limits>
 #include <string>
 
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/callback.h"
 
 namespace tern {
 
-/// Which number of an epoch a callback watches, and when it got better.
+/// Which value of an epoch a callback monitors, and what an improvement is.
 struct MonitorOptions {
   /// "train_loss", "valid_loss" or the name of a metric.
   std::string monitor = "valid_loss";
-  /// `by_name` takes losses down and asks a metric which way is better.
+  /// `by_name`: lower is better for losses; a metric says itself which is.
   enum class Mode { by_name, min, max } mode = Mode::by_name;
   /// An improvement is more than this; >= 0.
   double min_delta = 0;
 };
 
-/// The best value of a monitored number so far. Part of EarlyStopping and its
-/// like.
+/// The best value so far of a monitored loss or metric. Part of EarlyStopping,
+/// ReduceLROnPlateau and SaveModel.
 class Monitor {
  public:
   /// \param owner  Name of the callback, for messages.
   /// \throws c10::ValueError if min_delta is not a number >= 0.
   Monitor(std::string owner, MonitorOptions options);
 
-  /// At the start of a fit: finds the number and forgets the best.
+  /// At the start of a fit: forgets the best value.
   /// \throws c10::ValueError that lists the names there are, when there is no
-  ///         number of this name.
+  ///         value of this name.
   void begin(Learner& learn);
 
-  /// The number of the epoch that ends; NaN if it has none. Right after the
+  /// The value of the epoch that ends; NaN if it has none. Right after the
   /// Recorder's on_epoch_end.
   double value(Learner& learn) const;
 
   /// Whether `value` beats the best. NaN never does, and anything else beats
   /// NaN.
   bool is_better(double value) const;
-  /// The same, and it becomes the best then.
+  /// The same, and takes `value` as the best if so.
   bool improves(double value);
 
   double best() const { return best_; }  // NaN before the first
@@ -55,8 +56,8 @@ class Monitor {
   double best_ = std::numeric_limits<double>::quiet_NaN();
 };
 
-/// What EarlyStopping and ReduceLROnPlateau share: they act when a number has
-/// not got better for `patience` epochs.
+/// Base of callbacks that act when a monitored value has not improved for
+/// `patience` epochs. The best value is forgotten at the start of each fit.
 class PatientCallback : public Callback {
  public:
   void on_train_begin(Learner& learn) override;
@@ -66,21 +67,87 @@ class PatientCallback : public Callback {
   void load_state_dict(const StateDict& state) override;
 
  protected:
-  /// \throws c10::ValueError if patience is below 0.
+  /// \throws c10::ValueError if patience or min_delta is below 0.
   PatientCallback(
       const std::string& owner,
       MonitorOptions options,
       int64_t patience);
 
-  const Monitor& monitor() const { return monitor_; }
-
  private:
-  /// Patience is at its end, after `waited` epochs without improvement.
-  virtual void act(Learner& learn, int64_t waited) = 0;
+  /// After `patience` epochs without an improvement.
+  /// \param reason  "valid_loss did not improve on 0.25 for 3 epochs"
+  virtual void act(Learner& learn, const std::string& reason) = 0;
 
   Monitor monitor_;
   int64_t patience_;
   int64_t waited_ = 0;
+};
+
+/// Ends the training when a loss or metric has not improved for some epochs.
+///
+///   learn.add<EarlyStopping>({.monitor = "accuracy", .patience = 3}).fit(50);
+///
+/// Monitor, patience and min_delta are fastai v2's; whether higher is better is
+/// asked of the metric, not guessed from its name.
+class EarlyStopping final : public PatientCallback {
+ public:
+  struct Options {
+    std::string monitor = "valid_loss";
+    MonitorOptions::Mode mode = MonitorOptions::Mode::by_name;
+    double min_delta = 0;
+    /// Epochs in a row without improvement that end the training; 0 as 1.
+    int64_t patience = 1;
+  };
+
+  /// \throws c10::ValueError if patience or min_delta is below 0; at the start
+  ///         of a fit when there is no value of the monitor's name.
+  explicit EarlyStopping(Options options);
+  EarlyStopping() : EarlyStopping(Options{}) {}
+
+  int order() const override { return callback_order::kEarlyStopping; }
+
+ private:
+  void act(Learner& learn, const std::string& reason) override;
+};
+
+/// Divides the learning rates when a loss or metric has not improved for some
+/// epochs.
+///
+///   learn.add<ReduceLROnPlateau>({.patience = 2}).fit(30, {1e-5, 1e-3});
+///
+/// Patience, factor and min_lr are fastai v2's (v1 multiplies by 0.2 and gives
+/// all groups one learning rate). All learning rates are divided by the same
+/// number, so that layer groups keep their ratios. The next fit begins with the
+/// learning rates it is given.
+class ReduceLROnPlateau final : public PatientCallback,
+                                public SetsLearningRate {
+ public:
+  struct Options {
+    std::string monitor = "valid_loss";
+    MonitorOptions::Mode mode = MonitorOptions::Mode::by_name;
+    double min_delta = 0;
+    /// Epochs in a row without improvement before a reduction; 0 as 1.
+    int64_t patience = 1;
+    /// What the learning rates are divided by; > 1.
+    double factor = 10;
+    /// Lower bound of the last layer group's learning rate; >= 0.
+    double min_lr = 0;
+  };
+
+  /// \throws c10::ValueError if an option is out of its range; at the start of
+  ///         a fit when there is no value of the monitor's name.
+  explicit ReduceLROnPlateau(Options options);
+  ReduceLROnPlateau() : ReduceLROnPlateau(Options{}) {}
+
+  /// \throws c10::ValueError beside a scheduler of the learning rate, as
+  ///         fit_one_cycle adds one: it would undo each reduction.
+  void on_add(Learner& learn) override;
+  int order() const override { return callback_order::kPlateau; }
+
+ private:
+  void act(Learner& learn, const std::string& reason) override;
+
+  double factor_, min_lr_;
 };
 
 }  // namespace tern

@@ -17,23 +17,35 @@ namespace {
 
 using Schedules = std::vector<Schedule>;
 
-void check_positive(const char* where, const char* name, double value) {
+void check(
+    bool is_good,
+    const char* where,
+    const char* name,
+    double value,
+    const char* expected) {
   TORCH_CHECK_VALUE(
-      std::isfinite(value) && value > 0,
+      is_good,
       fmt::format(
-          "[Learner::{}] {} is {}; expected a finite number > 0.",
+          "[Learner::{}] {} is {}; expected {}.",
           where,
           name,
-          value));
+          value,
+          expected));
+}
+
+void check_positive(const char* where, const char* name, double value) {
+  const bool is_good = std::isfinite(value) && value > 0;
+  check(is_good, where, name, value, "a finite number > 0");
 }
 
 void check_part(const char* where, double value) {
-  TORCH_CHECK_VALUE(
-      value > 0 && value <= 1,
-      fmt::format(
-          "[Learner::{}] pct_start is {}; expected a part of 1, in (0, 1].",
-          where,
-          value));
+  const bool is_good = value > 0 && value <= 1;
+  check(is_good, where, "pct_start", value, "a part of 1, in (0, 1]");
+}
+
+void check_epochs(const char* name, int64_t epochs) {
+  const auto value = static_cast<double>(epochs);
+  check(epochs >= 0, "fine_tune", name, value, "0 or more");
 }
 
 template <class MakeSchedule>
@@ -49,15 +61,6 @@ Schedules for_each_rate(
 double in_whole_steps(double part, int64_t batches) {
   const double steps = std::max(1.0, static_cast<double>(batches));
   return std::max(1.0, std::floor(part * steps)) / steps;
-}
-
-void check_epochs(const char* name, int64_t epochs) {
-  TORCH_CHECK_VALUE(
-      epochs >= 0,
-      fmt::format(
-          "[Learner::fine_tune] {} is {}; expected 0 or more.",
-          name,
-          epochs));
 }
 
 // More than a count of batches can be trusted with.
@@ -93,17 +96,23 @@ cycle_lengths(int64_t cycles, int64_t cycle_epochs, int64_t cycle_mult) {
   return lengths;
 }
 
-void check_given_once(
-    const char* call,
+// The options with the learning rates that were given before them.
+template <class Options>
+Options with_rates(
+    const char* where,
+    Options options,
+    LearningRates Options::*field,
     const char* name,
-    const LearningRates& in_options) {
+    LearningRates rates) {
   TORCH_CHECK_VALUE(
-      in_options.empty(),
+      (options.*field).empty(),
       fmt::format(
-          "[Learner::{}] the rates were given twice, as an argument and as "
-          "options.{}; leave one of them out.",
-          call,
+          "[Learner::{}] the learning rates were given twice, as an argument "
+          "and as options.{}; leave one of them out.",
+          where,
           name));
+  options.*field = std::move(rates);
+  return options;
 }
 
 Callbacks scheduler(std::vector<ParamScheduler::Scheduled> scheduled) {
@@ -120,10 +129,14 @@ Learner& Learner::fit_one_cycle(
     int64_t epochs,
     LearningRates max_lr,
     const OneCycleOptions& options) {
-  check_given_once("fit_one_cycle", "max_lr", options.max_lr);
-  OneCycleOptions all = options;
-  all.max_lr = std::move(max_lr);
-  return fit_one_cycle(epochs, all);
+  return fit_one_cycle(
+      epochs,
+      with_rates(
+          "fit_one_cycle",
+          options,
+          &OneCycleOptions::max_lr,
+          "max_lr",
+          std::move(max_lr)));
 }
 
 Learner& Learner::fit_one_cycle(
@@ -199,10 +212,14 @@ Learner& Learner::fit_flat_cos(
     int64_t epochs,
     LearningRates lr,
     const FlatCosOptions& options) {
-  check_given_once("fit_flat_cos", "lr", options.lr);
-  FlatCosOptions all = options;
-  all.lr = std::move(lr);
-  return fit_flat_cos(epochs, all);
+  return fit_flat_cos(
+      epochs,
+      with_rates(
+          "fit_flat_cos",
+          options,
+          &FlatCosOptions::lr,
+          "lr",
+          std::move(lr)));
 }
 
 Learner& Learner::fit_flat_cos(int64_t epochs, const FlatCosOptions& options) {
@@ -231,10 +248,15 @@ Learner& Learner::fit_sgdr(
     int64_t cycle_epochs,
     LearningRates max_lr,
     const SgdrOptions& options) {
-  check_given_once("fit_sgdr", "max_lr", options.max_lr);
-  SgdrOptions all = options;
-  all.max_lr = std::move(max_lr);
-  return fit_sgdr(cycles, cycle_epochs, all);
+  return fit_sgdr(
+      cycles,
+      cycle_epochs,
+      with_rates(
+          "fit_sgdr",
+          options,
+          &SgdrOptions::max_lr,
+          "max_lr",
+          std::move(max_lr)));
 }
 
 Learner& Learner::fit_sgdr(

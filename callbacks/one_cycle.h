@@ -7,17 +7,18 @@
 
 namespace tern {
 
-/// First in options that a call takes in the place of learning rates: they have
-/// to name their fields, so that `{1e-5, 1e-3}` goes on meaning two rates.
+/// The first field of options that a call takes in the place of learning rates:
+/// makes callers name the other fields, so that `{1e-5, 1e-3}` still means two
+/// learning rates.
 struct NamedFieldsOnly {
   explicit constexpr NamedFieldsOnly() = default;
 };
 
 /// Options of `Learner::fit_one_cycle`; the defaults are fastai v2's.
 ///
-/// The rate goes on a cosine from max_lr / div up to max_lr in the first
-/// `pct_start` of the training, and down to max_lr / div_final in the rest; the
-/// momentum goes the other way (Smith, "Super-Convergence", 2017).
+/// The learning rate follows a cosine from max_lr / div up to max_lr in the
+/// first `pct_start` of the training, and down to max_lr / div_final in the
+/// rest; momentum moves the other way (Smith, "Super-Convergence", 2017).
 ///
 ///   learn.fit_one_cycle(5, {.max_lr = 1e-2, .pct_start = 0.3});
 struct OneCycleOptions {
@@ -27,9 +28,9 @@ struct OneCycleOptions {
   double div = 25;
   double div_final = 1e5;
   double pct_start = 0.25;
-  /// At the start, at the highest rate, at the end.
+  /// Momentum at the start, at the highest learning rate, at the end.
   std::array<double, 3> moms = {0.95, 0.85, 0.95};
-  /// The rise ends on a whole step, as in fastai v1.
+  /// Rounds the end of the rise to a whole step, as fastai v1.
   bool whole_steps = false;
 
   /// fastai v1's defaults.
@@ -42,7 +43,7 @@ struct OneCycleOptions {
 struct FineTuneOptions {
   int64_t freeze_epochs = 1;
   double base_lr = 2e-3;
-  /// The first layer group learns so many times slower than the last.
+  /// The last layer group's learning rate divided by the first one's.
   double lr_mult = 100;
   double pct_start = 0.3;
   double div = 5;
@@ -53,7 +54,7 @@ struct FlatCosOptions {
   NamedFieldsOnly named_fields_only = NamedFieldsOnly();
   LearningRates lr = {};
   double div_final = 1e5;
-  /// The rate stays flat for this part of the training.
+  /// Part of the training with a constant learning rate.
   double pct_start = 0.75;
 };
 
@@ -62,7 +63,7 @@ struct FlatCosOptions {
 struct SgdrOptions {
   NamedFieldsOnly named_fields_only = NamedFieldsOnly();
   LearningRates max_lr = {};
-  /// Each cycle is so many times longer than the one before.
+  /// Each cycle is so many times as long as the one before.
   int64_t cycle_mult = 2;
 };
 

@@ -2,13 +2,94 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
+#include <utility>
 
 #include <fmt/format.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
 
 namespace tern {
+
+namespace schedule {
+
+Schedule constant(double value) {
+  return [=](double) { return value; };
+}
+
+Schedule linear(double start, double end) {
+  return [=](double position) { return start + position * (end - start); };
+}
+
+Schedule cosine(double start, double end) {
+  return [=](double position) {
+    return start + (1 + std::cos(std::numbers::pi * (1 - position))) *
+                       (end - start) / 2;
+  };
+}
+
+Schedule exponential(double start, double end) {
+  TORCH_CHECK_VALUE(
+      start > 0 && end > 0,
+      fmt::format(
+          "[schedule::exponential] start is {} and end is {}; expected both > "
+          "0.",
+          start,
+          end));
+  return
+      [=](double position) { return start * std::pow(end / start, position); };
+}
+
+Schedule polynomial(double start, double end, double power) {
+  TORCH_CHECK_VALUE(
+      power > 0,
+      fmt::format(
+          "[schedule::polynomial] power is {}; expected a number > 0.",
+          power));
+  return [=](double position) {
+    return start + (end - start) * std::pow(position, power);
+  };
+}
+
+Schedule phases(std::vector<Phase> phases) {
+  double sum = 0;
+  for (const Phase& phase : phases) {
+    TORCH_CHECK_VALUE(
+        phase.part > 0 && phase.schedule,
+        fmt::format(
+            "[schedule::phases] a phase has part {}{}; expected a part > 0 and "
+            "a schedule.",
+            phase.part,
+            phase.schedule ? "" : " and no schedule"));
+    sum += phase.part;
+  }
+  TORCH_CHECK_VALUE(
+      std::abs(sum - 1) < 1e-9,
+      fmt::format(
+          "[schedule::phases] the parts of {} phases add up to {}; expected 1.",
+          phases.size(),
+          sum));
+  return [phases = std::move(phases)](double position) {
+    double begin = 0;
+    size_t i = 0;
+    for (; i + 1 < phases.size() && position >= begin + phases[i].part; ++i) {
+      begin += phases[i].part;
+    }
+    // Rounding may end a phase behind its end, where a rate is below 0.
+    return phases[i].schedule(
+        std::min(1.0, (position - begin) / phases[i].part));
+  };
+}
+
+Schedule combined_cosine(double part, double start, double middle, double end) {
+  if (part >= 1) return cosine(start, middle);
+  return phases(
+      {{part, cosine(start, middle)}, {1 - part, cosine(middle, end)}});
+}
+
+}  // namespace schedule
 
 namespace {
 
@@ -127,11 +208,87 @@ StateDict ParamScheduler::state_dict() const {
 }
 
 void ParamScheduler::load_state_dict(const StateDict& state) {
+  done_ = saved_value("ParamScheduler", state, "done").item<int64_t>();
+}
+
+TorchScheduler::TorchScheduler(Factory factory, Options options)
+    : factory_(std::move(factory)), options_(options) {
   TORCH_CHECK_VALUE(
-      state.contains("done"),
-      "[ParamScheduler] the state says not how many batches are done; expected "
-      "that of a ParamScheduler.");
-  done_ = state["done"].item<int64_t>();
+      factory_,
+      "[TorchScheduler] the factory is empty; give a function that makes a "
+      "scheduler over the optimizer.");
+}
+
+TorchScheduler::~TorchScheduler() = default;
+
+void TorchScheduler::on_add(Learner& learn) {
+  check_sets_learning_rate_alone(learn, *this);
+}
+
+void TorchScheduler::on_train_begin(Learner& learn) {
+  optimizer_ = &learn.optimizer();
+  first_rates_.clear();
+  for (const auto& group : optimizer_->param_groups()) {
+    first_rates_.push_back(group.options().get_lr());
+  }
+  make();
+}
+
+// The first `step` counts the beginning. Python's constructor makes it, that of
+// LibTorch does not, and its schedules would come one epoch late.
+void TorchScheduler::make() {
+  scheduler_ = factory_(*optimizer_);
+  TORCH_CHECK_VALUE(
+      scheduler_,
+      "[TorchScheduler] the factory gave no scheduler; expected one over the "
+      "optimizer that it was given.");
+  scheduler_->step();
+  advances_ = 0;
+}
+
+void TorchScheduler::advance() {
+  scheduler_->step();
+  ++advances_;
+}
+
+void TorchScheduler::on_batch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!options_.per_batch || !state.training) return;
+  const bool stepped =
+      !state.skip_step && state.step_result != StepResult::skipped;
+  if (stepped) advance();
+}
+
+void TorchScheduler::on_epoch_end(Learner&) {
+  if (!options_.per_batch) advance();
+}
+
+void TorchScheduler::on_train_end(Learner&) {
+  scheduler_.reset();
+  optimizer_ = nullptr;
+}
+
+StateDict TorchScheduler::state_dict() const {
+  StateDict state;
+  state.insert("advances", torch::tensor(advances_));
+  return state;
+}
+
+// LibTorch's schedulers cannot be saved: they go the same way again, from the
+// fit's first rates, to the same bits.
+void TorchScheduler::load_state_dict(const StateDict& state) {
+  const int64_t advances =
+      saved_value("TorchScheduler", state, "advances").item<int64_t>();
+  if (!scheduler_) {
+    advances_ = advances;
+    return;
+  }
+  scheduler_.reset();
+  for (size_t i = 0; i < first_rates_.size(); ++i) {
+    optimizer_->param_groups()[i].options().set_lr(first_rates_[i]);
+  }
+  make();
+  while (advances_ < advances) advance();
 }
 
 }  // namespace tern

@@ -1,25 +1,63 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
-#include "tern/callbacks/schedule.h"
-#include "tern/callbacks/sets_learning_rate.h"
+#include <torch/optim/optimizer.h>
+
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/callback.h"
 #include "tern/learner/hyper_parameter.h"
 
+namespace torch::optim {
+class LRScheduler;
+}
+
 namespace tern {
 
-/// Moves hyper-parameters over a fit. `fit_one_cycle` and its like are this
-/// with the right schedules; fastai v2's ParamScheduler.
+/// A hyper-parameter over a training: `schedule(position)`, with position 0 at
+/// the first step and 1 after the last.
+using Schedule = std::function<double(double position)>;
+
+/// fastai's SchedNo, SchedLin, SchedCos, SchedExp, SchedPoly,
+/// combine_scheds and combined_cos.
+namespace schedule {
+
+Schedule constant(double value);
+Schedule linear(double start, double end);
+/// Half a cosine wave from `start` to `end`: slow, fast, slow.
+Schedule cosine(double start, double end);
+/// Geometric. \throws c10::ValueError unless both are > 0.
+Schedule exponential(double start, double end);
+/// `start + (end - start) * position ^ power`, power > 0.
+Schedule polynomial(double start, double end, double power);
+
+/// A part of a training and its schedule.
+struct Phase {
+  double part;  // of the whole, > 0
+  Schedule schedule;
+};
+
+/// One after the other.
+/// \throws c10::ValueError unless the parts are positive and add up to 1.
+Schedule phases(std::vector<Phase> phases);
+
+/// Cosine from `start` to `middle` in the first `part`, then on to `end`.
+Schedule combined_cosine(double part, double start, double middle, double end);
+
+}  // namespace schedule
+
+/// Schedules hyper-parameters over a fit; fastai v2's ParamScheduler.
+/// `fit_one_cycle`, `fit_flat_cos` and `fit_sgdr` use it.
 ///
 ///   learn.fit(5, 1e-3, {std::make_shared<ParamScheduler>(
 ///       HyperParameter::lr, schedule::cosine(1e-3, 0))});
 ///
-/// The value is set before each training batch, from the share of the fit's
-/// batches that is done. A step that was skipped for an overflow does not
-/// count, so a schedule may end a few steps short of its end. (On CUDA with a
-/// fused optimizer only the device knows of the skip, and every batch counts.)
+/// Sets the value before each training batch, from the share of the fit's
+/// batches that is done. A step skipped for an overflow does not count, so a
+/// schedule may stop a few steps before its end. (On CUDA with a fused
+/// optimizer only the device knows of the skip, and every batch counts.)
 class ParamScheduler final : public Callback, public SetsLearningRate {
  public:
   struct Scheduled {
@@ -28,8 +66,8 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
     std::vector<Schedule> schedules;
   };
 
-  /// What to move, for a fit of so many batches. Called once for one batch, and
-  /// at the start of each fit; always for the same hyper-parameters.
+  /// Makes the schedules for a fit of so many batches. Called once with 1, and
+  /// at the start of each fit; has to return the same hyper-parameters.
   using ForBatches = std::function<std::vector<Scheduled>(int64_t batches)>;
 
   explicit ParamScheduler(std::vector<Scheduled> scheduled);
@@ -40,11 +78,12 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
   bool moves(HyperParameter hyper) const;
   bool sets_learning_rate() const override { return moves(HyperParameter::lr); }
 
-  /// \throws c10::ValueError if another scheduler moves the same
-  ///         hyper-parameter, or another callback sets the learning rate too.
+  /// \throws c10::ValueError if another scheduler sets the same
+  ///         hyper-parameter, or another callback the learning rate.
   void on_add(Learner& learn) override;
-  /// \throws c10::ValueError if the number of schedules does not fit the layer
-  ///         groups, or for a value that is below 0 or not finite. So does
+  /// \throws c10::ValueError if the number of schedules does not match the
+  /// layer
+  ///         groups, or for a value that is below 0 or not finite, as
   ///         on_batch_begin.
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
@@ -54,9 +93,57 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
   int order() const override { return callback_order::kScheduler; }
 
  private:
-  ForBatches make_;  // empty: the batches do not matter
+  ForBatches make_;  // empty: the schedules do not depend on the batches
   std::vector<Scheduled> scheduled_;
   int64_t done_ = 0, total_ = 0;  // batches of this fit
+};
+
+/// Runs a learning rate scheduler of LibTorch:
+///
+///   learn.fit(30, 0.1, {std::make_shared<TorchScheduler>([](auto& optimizer) {
+///     return std::make_unique<torch::optim::StepLR>(optimizer, 10, 0.1);
+///   })});
+///
+/// Creates the scheduler when a fit begins, with the fit's learning rates, and
+/// steps it at the end of each epoch, or of each batch whose step was made; the
+/// learning rates are those of Python's scheduler of that name. A step skipped
+/// for an overflow does not count. (On CUDA with a fused optimizer only the
+/// device knows of the skip, and every batch counts.)
+class TorchScheduler final : public Callback, public SetsLearningRate {
+ public:
+  using Factory = std::function<std::unique_ptr<torch::optim::LRScheduler>(
+      torch::optim::Optimizer&)>;
+  struct Options {
+    /// Steps after each batch; else after each epoch, as is usual in PyTorch.
+    bool per_batch = false;
+  };
+
+  explicit TorchScheduler(Factory factory)
+      : TorchScheduler(std::move(factory), {}) {}
+  TorchScheduler(Factory factory, Options options);
+  ~TorchScheduler() override;
+
+  /// \throws c10::ValueError if another callback sets the learning rate too.
+  void on_add(Learner& learn) override;
+  void on_train_begin(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+  /// After those that record the learning rate of the step that was made.
+  int order() const override { return callback_order::kEarlyStopping + 1; }
+
+ private:
+  void make();
+  void advance();
+
+  Factory factory_;
+  Options options_;
+  torch::optim::Optimizer* optimizer_ = nullptr;  // of the running fit
+  std::vector<double> first_rates_;               // by parameter group
+  std::unique_ptr<torch::optim::LRScheduler> scheduler_;
+  int64_t advances_ = 0;  // of this fit
 };
 
 }  // namespace tern

@@ -3,23 +3,21 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <unordered_map>
+#include <unordered_set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include "tern/learner/checkpoint/snapshot.h"
+#include "tern/callbacks/limit_batches.h"
 #include "tern/learner/hyper_parameter.h"
+#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
 #include "tern/learner/precision/master_weights.h"
-#include "tern/learner/report/memory_meter.h"
 #include "tern/learner/report/model_summary.h"
 #include "tern/learner/report/run_facts.h"
-#include "tern/learner/report/training_loop.h"
-#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -30,24 +28,6 @@ constexpr int64_t kWarmUp = 2;
 double milliseconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
-
-// Ends a trial after its batches, and forgets the slow first ones.
-class Measured final : public Callback {
- public:
-  Measured(std::shared_ptr<Profiler> profiler, int64_t batches)
-      : profiler_(std::move(profiler)), batches_(batches) {}
-
-  void on_batch_end(Learner& learn) override {
-    ++done_;
-    if (done_ == kWarmUp) profiler_->restart();
-    if (done_ >= kWarmUp + batches_) learn.state().stop_training = true;
-  }
-  int order() const override { return callback_order::kLast + 1; }
-
- private:
-  std::shared_ptr<Profiler> profiler_;
-  int64_t batches_, done_ = 0;
-};
 
 // Batches that are asked for without pause come as fast as the loader can,
 // once those that it makes ahead are through. Looks for a second at most.
@@ -80,76 +60,79 @@ int64_t bytes_of(const std::vector<ModelTensor>& tensors) {
   return bytes;
 }
 
+// By layer group, as the learning rates are; the optimizer's own groups are
+// finer.
 void add_groups(
     Learner& learn,
     const std::vector<std::vector<ModelTensor>>& layer_groups,
     TrainingPlan& plan) {
-  // By layer group, as the rates are; the optimizer's own groups are finer.
   const auto rates = learn.learning_rates();
-  for (const double rate : rates) plan.groups.push_back({.lr = rate});
-  std::unordered_map<const c10::TensorImpl*, bool> decays;
+  const auto masters = master_weights(learn);
+  std::unordered_set<const c10::TensorImpl*> decayed;
   for (const auto& group : learn.optimizer().param_groups()) {
-    const bool is_decayed = optim::weight_decay(group.options()) > 0;
+    if (optim::weight_decay(group.options()) == 0) continue;
     for (const torch::Tensor& p : group.params()) {
-      decays[p.unsafeGetTensorImpl()] = is_decayed;
+      decayed.insert(p.unsafeGetTensorImpl());
     }
   }
-  for (size_t i = 0; i < layer_groups.size(); ++i) {
-    TrainingPlan::Group& group = plan.groups[i];
-    group.weight_decay = learn.options().weight_decay;
+  for (size_t i = 0; i < rates.size(); ++i) {
+    TrainingPlan::Group group{
+        .lr = rates[i],
+        .weight_decay = learn.options().weight_decay};
     for (const ModelTensor& p : layer_groups[i]) {
       const int64_t count = p.tensor.numel();
-      const torch::Tensor stepped = master_weights(learn)
-                                        ? master_weights(learn)->of(p.tensor)
-                                        : p.tensor;
+      const torch::Tensor stepped = masters ? masters->of(p.tensor) : p.tensor;
       group.parameters += count;
       if (p.tensor.requires_grad()) {
         group.trainable += count;
         plan.gradient_bytes += static_cast<int64_t>(p.tensor.nbytes());
       }
-      if (!decays[stepped.unsafeGetTensorImpl()]) group.without_decay += count;
+      if (!decayed.contains(stepped.unsafeGetTensorImpl())) {
+        group.without_decay += count;
+      }
     }
+    plan.groups.push_back(group);
   }
 }
 
 void add_bytes(Learner& learn, TrainingPlan& plan) {
   plan.weight_bytes =
       bytes_of(learn.model().parameters()) + bytes_of(learn.model().buffers());
-  if (!master_weights(learn)) return;
-  for (const torch::Tensor& master : master_weights(learn)->masters()) {
-    plan.weight_bytes += static_cast<int64_t>(master.nbytes());
+  if (const auto masters = master_weights(learn)) {
+    for (const torch::Tensor& master : masters->masters()) {
+      plan.weight_bytes += static_cast<int64_t>(master.nbytes());
+    }
   }
-}
-
-// 0 for an optimizer whose state nobody can look into.
-int64_t optimizer_bytes(torch::optim::Optimizer& optimizer) {
-  int64_t bytes = 0;
   try {
-    for (const auto& entry :
-         optim::named_state(optimizer, optim::numbered_names(optimizer))) {
-      bytes += static_cast<int64_t>(entry.value().nbytes());
+    const auto names = optim::numbered_names(learn.optimizer());
+    for (const auto& entry : optim::named_state(learn.optimizer(), names)) {
+      plan.optimizer_bytes += static_cast<int64_t>(entry.value().nbytes());
     }
   } catch (const c10::NotImplementedError&) {
-    return 0;
+    plan.optimizer_bytes = 0;  // of an optimizer with a state of its own
   }
-  return bytes;
 }
 
-double milliseconds_of(const TrainingPlan& plan, Phase phase) {
-  return plan.milliseconds[static_cast<size_t>(phase)];
+// The phases of a batch, without its first, slow ones.
+void add_times(const Profiler& profiler, TrainingPlan& plan) {
+  const auto batches =
+      static_cast<double>(std::max<int64_t>(1, profiler.batches()));
+  for (size_t i = 0; i < kPhases; ++i) {
+    plan.milliseconds[i] =
+        1e3 * profiler.seconds(static_cast<Phase>(i)) / batches;
+    plan.step_milliseconds += plan.milliseconds[i];
+  }
 }
 
 void find_problems(Learner& learn, TrainingPlan& plan) {
-  const DataBunch& data = learn.data();
-  const DataLoader& train = *data.train;
-  if (!data.valid) {
+  if (!learn.data().valid) {
     plan.problems.emplace_back(
         "there is no validation data: nothing will show whether the model "
         "generalises");
   }
-  const int64_t used = plan.batches * plan.batch_size;
-  const int64_t left_out = plan.samples - used;
-  if (train.options().drop_last && left_out * 10 > plan.samples) {
+  const int64_t left_out = plan.samples - plan.batches * plan.batch_size;
+  const bool drops = learn.data().train->options().drop_last;
+  if (drops && left_out * 10 > plan.samples) {
     plan.problems.push_back(fmt::format(
         "{} of {} samples of each epoch are left out as a short last batch; "
         "use a smaller batch size",
@@ -164,58 +147,53 @@ void find_problems(Learner& learn, TrainingPlan& plan) {
   }
 }
 
-void advise_workers(TrainingPlan& plan) {
-  const double compute =
-      plan.step_milliseconds - milliseconds_of(plan, Phase::data_wait);
+void advise_workers(TrainingPlan& plan, double compute) {
   if (plan.loader_milliseconds <= compute) return;
   const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  const std::string slow = fmt::format(
+  const double needed =
+      static_cast<double>(std::max<int64_t>(1, plan.workers)) *
+      plan.loader_milliseconds / std::max(compute, 0.01);
+  plan.advice.push_back(fmt::format(
       "the loader needs {:.1f} ms a batch, training {:.1f} ms: it waits for "
-      "data",
+      "data{}",
       plan.loader_milliseconds,
-      compute);
-  if (plan.workers + 1 < cores) {
-    const double needed =
-        static_cast<double>(std::max<int64_t>(1, plan.workers)) *
-        plan.loader_milliseconds / std::max(compute, 0.01);
-    plan.advice.push_back(fmt::format(
-        "{}. Use {} workers (now {})",
-        slow,
-        std::clamp<int64_t>(
-            static_cast<int64_t>(needed) + 1,
-            plan.workers + 1,
-            cores - 1),
-        plan.workers));
-  } else {
-    plan.advice.push_back(fmt::format(
-        "{}, and all {} cores are busy. Make samples cheaper: presize images, "
-        "or augment on the device",
-        slow,
-        cores));
-  }
+      compute,
+      plan.workers + 1 < cores
+          ? fmt::format(
+                ". Use {} workers (now {})",
+                std::clamp<int64_t>(
+                    static_cast<int64_t>(needed) + 1,
+                    plan.workers + 1,
+                    cores - 1),
+                plan.workers)
+          : fmt::format(
+                ", and all {} cores are busy. Make samples cheaper: presize "
+                "images, or augment on the device",
+                cores)));
 }
 
-void advise_batch_size(TrainingPlan& plan) {
-  const double model = milliseconds_of(plan, Phase::forward) +
-                       milliseconds_of(plan, Phase::loss) +
-                       milliseconds_of(plan, Phase::backward);
-  const double step =
-      plan.step_milliseconds - milliseconds_of(plan, Phase::data_wait);
-  if (step < 20 && model < 0.5 * step && plan.samples > 4 * plan.batch_size) {
-    plan.advice.push_back(fmt::format(
-        "the model takes {:.2f} of {:.2f} ms a batch: a larger batch than {} "
-        "wastes less",
-        model,
-        step,
-        plan.batch_size));
+void advise_batch_size(TrainingPlan& plan, double compute) {
+  double model = 0;
+  for (const Phase phase : {Phase::forward, Phase::loss, Phase::backward}) {
+    model += plan.milliseconds[static_cast<size_t>(phase)];
   }
+  if (compute >= 20 || model >= 0.5 * compute ||
+      plan.samples <= 4 * plan.batch_size) {
+    return;
+  }
+  plan.advice.push_back(fmt::format(
+      "the model takes {:.2f} of {:.2f} ms a batch: a larger batch than {} "
+      "wastes less",
+      model,
+      compute,
+      plan.batch_size));
 }
 
-void advise_precision(Learner& learn, TrainingPlan& plan) {
+void advise_precision(TrainingPlan& plan, bool is_cuda) {
   if (plan.precision != "fp32") return;
-  if (learn.data().device.is_cuda()) {
+  if (is_cuda) {
     plan.advice.emplace_back(
-        "computing is in fp32: to_fp16(), to_bf16() or to_amp() are faster on "
+        "training is in fp32: to_fp16(), to_bf16() or to_amp() are faster on "
         "this device");
     return;
   }
@@ -323,46 +301,34 @@ TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
 
   const auto profiler = std::make_shared<Profiler>(
       Profiler::Options{.show = false, .in_trials = true});
-  const int64_t trial = kWarmUp + options.batches;
-  const int64_t epochs =
-      plan.batches > 0 ? (trial + plan.batches - 1) / plan.batches : 1;
+  const auto warm_up = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_batch_end =
+          [profiler, done = int64_t{0}](Learner&) mutable {
+            if (++done == kWarmUp) profiler->restart();
+          },
+      .order = callback_order::kLast + 1});
   const bool had_optimizer = parts_->optimizer != nullptr;
-  LearnerSnapshot before(*this);
-  try {
-    int64_t peak = 0;
-    {
-      const MemoryMeter memory(parts_->data.device);
-      const int64_t at_first = memory.live_bytes();
-      fit(epochs,
-          options.lr,
-          {std::make_shared<Trial>(),
-           profiler,
-           std::make_shared<Measured>(profiler, options.batches)});
-      peak = memory.peak_bytes() - at_first;
-    }
+  undo(*this, [&] {
+    const int64_t peak = peak_bytes_of_batches(
+        *this,
+        kWarmUp + options.batches,
+        options.lr,
+        {profiler, warm_up});
     plan.optimizer = optimizer_text(*this);
     add_groups(*this, parts_->groups, plan);
     add_bytes(*this, plan);
-    plan.optimizer_bytes = optimizer_bytes(optimizer());
     const int64_t made = had_optimizer ? 0 : plan.optimizer_bytes;
     plan.step_bytes = std::max<int64_t>(0, peak - made);
-  } catch (...) {
-    before.restore();
-    throw;
-  }
-  before.restore();
-  const auto batches =
-      static_cast<double>(std::max<int64_t>(1, profiler->batches()));
-  for (size_t i = 0; i < kPhases; ++i) {
-    plan.milliseconds[i] =
-        1e3 * profiler->seconds(static_cast<Phase>(i)) / batches;
-    plan.step_milliseconds += plan.milliseconds[i];
-  }
+  });
+  add_times(*profiler, plan);
   plan.loader_milliseconds = measure_loader(train);
   find_problems(*this, plan);
-  advise_workers(plan);
-  advise_batch_size(plan);
-  advise_precision(*this, plan);
+  const double compute =
+      plan.step_milliseconds -
+      plan.milliseconds[static_cast<size_t>(Phase::data_wait)];
+  advise_workers(plan, compute);
+  advise_batch_size(plan, compute);
+  advise_precision(plan, parts_->data.device.is_cuda());
   return plan;
 }
 

@@ -5,11 +5,14 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <torch/cuda.h>
 #include <torch/types.h>
+// Headers alone: it looks for a tool to load when it is first called.
+#if defined(TERN_WITH_CUDA) && __has_include(<nvtx3/nvToolsExt.h>)
+#define TERN_WITH_NVTX
+#include <nvtx3/nvToolsExt.h>
+#endif
 
-#include "tern/callbacks/nvtx.h"
-#include "tern/callbacks/peak_memory.h"
+#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -27,8 +30,27 @@ constexpr std::array<const char*, kPhases> kNames = {
     "validation",
     "other"};
 
+double mebibytes(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
+
 double seconds_of(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
+}
+
+// Opens and closes a range of this thread that NVIDIA's tools show. Without
+// such a tool a call costs some nanoseconds; in a build without CUDA it does
+// nothing.
+void nvtx_push([[maybe_unused]] const char* name) {
+#ifdef TERN_WITH_NVTX
+  nvtxRangePushA(name);
+#endif
+}
+
+void nvtx_pop() {
+#ifdef TERN_WITH_NVTX
+  nvtxRangePop();
+#endif
 }
 
 }  // namespace
@@ -39,36 +61,35 @@ const char* to_string(Phase phase) {
 
 // The Profiler goes first at each event and this one last: what is between is
 // the time of the callbacks.
-class Profiler::Last final : public Callback {
- public:
-  explicit Last(Profiler& profiler) : profiler_(profiler) {}
-
-  void on_train_begin(Learner& l) override { callbacks(l, Phase::other); }
-  void on_epoch_begin(Learner& l) override { callbacks(l, Phase::data_wait); }
-  void on_batch_begin(Learner& l) override { in_training(l, Phase::forward); }
-  void on_loss_begin(Learner& l) override { in_training(l, Phase::loss); }
-  void on_backward_begin(Learner& l) override { callbacks(l, Phase::backward); }
-  void on_backward_end(Learner& l) override { callbacks(l, Phase::step); }
-  void on_step(Learner& l) override { callbacks(l, Phase::step); }
-  void on_step_end(Learner& l) override { callbacks(l, Phase::step); }
-  void on_batch_end(Learner& l) override { in_training(l, Phase::data_wait); }
-  void on_eval_begin(Learner& l) override { callbacks(l, Phase::validation); }
-  void on_eval_end(Learner& l) override { callbacks(l, Phase::other); }
-  void on_epoch_end(Learner& l) override { callbacks(l, Phase::other); }
-  int order() const override { return callback_order::kLast; }
-  std::string name() const override { return "Profiler (last)"; }
-
- private:
-  void callbacks(Learner& l, Phase next) {
-    profiler_.spent(l, Phase::callbacks);
-    profiler_.enter(next);
-  }
-  void in_training(Learner& l, Phase next) {
-    if (l.state().training) callbacks(l, next);
-  }
-
-  Profiler& profiler_;
-};
+std::shared_ptr<Callback> Profiler::make_last() {
+  const auto then = [this](Phase next) {
+    return [this, next](Learner& learn) {
+      spent(learn, Phase::callbacks);
+      enter(next);
+    };
+  };
+  const auto in_training = [this](Phase next) {
+    return [this, next](Learner& learn) {
+      if (!learn.state().training) return;
+      spent(learn, Phase::callbacks);
+      enter(next);
+    };
+  };
+  return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_train_begin = then(Phase::other),
+      .on_epoch_begin = then(Phase::data_wait),
+      .on_batch_begin = in_training(Phase::forward),
+      .on_loss_begin = in_training(Phase::loss),
+      .on_backward_begin = then(Phase::backward),
+      .on_backward_end = then(Phase::step),
+      .on_step = then(Phase::step),
+      .on_step_end = then(Phase::step),
+      .on_batch_end = in_training(Phase::data_wait),
+      .on_epoch_end = then(Phase::other),
+      .on_eval_begin = then(Phase::validation),
+      .on_eval_end = then(Phase::other),
+      .order = callback_order::kLast});
+}
 
 Profiler::Profiler(Options options) : options_(std::move(options)) {
   TORCH_CHECK_VALUE(
@@ -77,8 +98,6 @@ Profiler::Profiler(Options options) : options_(std::move(options)) {
           "[Profiler] trace_batches is {}; expected a number >= 0.",
           options_.trace_batches));
 }
-
-Profiler::~Profiler() = default;
 
 void Profiler::add(Learner& learn, Phase phase, Clock::time_point end) {
   if (!is_on_) return;
@@ -105,9 +124,6 @@ void Profiler::enter(Phase phase) {
 }
 
 void Profiler::spent(Learner& learn, Phase phase) {
-  if (options_.synchronize && learn.data().device.is_cuda()) {
-    torch::cuda::synchronize();
-  }
   add(learn, phase, Clock::now());
 }
 
@@ -134,7 +150,7 @@ void Profiler::on_train_begin(Learner& learn) {
         "reset the other; remove it, or leave out Profiler's `memory`.");
     memory_ = std::make_unique<MemoryMeter>(learn.data().device);
   }
-  last_ = std::make_shared<Last>(*this);
+  last_ = make_last();
   learn.add(last_);
   is_on_ = true;
   restart();
@@ -208,14 +224,14 @@ void Profiler::show(Learner& learn) const {
       "phase        seconds    share  ms/batch{}",
       options_.memory ? "  peak MiB" : ""));
   for (size_t i = 0; i < kPhases; ++i) {
-    const double mebibytes = static_cast<double>(peak_bytes_[i]) / (1 << 20);
     sink.line(fmt::format(
         "{:<11}{:>9.3f}  {:>5.1f} %  {:>8.3f}{}",
         kNames[i],
         seconds_[i],
         total > 0 ? 100 * seconds_[i] / total : 0,
         batches_ ? 1e3 * seconds_[i] / static_cast<double>(batches_) : 0,
-        options_.memory ? fmt::format("  {:>8.1f}", mebibytes) : ""));
+        options_.memory ? fmt::format("  {:>8.1f}", mebibytes(peak_bytes_[i]))
+                        : ""));
   }
 }
 
@@ -235,6 +251,32 @@ void Profiler::write_trace() {
         i + 1 < spans_.size() ? "," : "");
   }
   trace_->write(json + "]}\n");
+}
+
+void PeakMemory::on_train_begin(Learner& learn) {
+  epochs_.clear();
+  meter_ = std::make_unique<MemoryMeter>(learn.data().device);
+}
+
+void PeakMemory::on_epoch_begin(Learner&) {
+  if (meter_) meter_->reset_peak();
+}
+
+void PeakMemory::on_epoch_end(Learner& learn) {
+  if (!meter_) return;
+  epochs_.push_back(meter_->peak_bytes());
+  learn.state().last_metrics.push_back({"peak_mib", mebibytes(epochs_.back())});
+}
+
+void PeakMemory::on_train_end(Learner& learn) {
+  if (!meter_) return;
+  meter_.reset();
+  if (epochs_.empty()) return;
+  const auto peak = std::max_element(epochs_.begin(), epochs_.end());
+  learn.sink().line(fmt::format(
+      "PeakMemory: {:.1f} MiB at most, in epoch {}",
+      mebibytes(*peak),
+      peak - epochs_.begin()));
 }
 
 }  // namespace tern

@@ -19,16 +19,19 @@ constexpr std::chrono::milliseconds kStopPoll(50);
 
 }  // namespace
 
-void RunControl::pause() {
+void RunControl::request(const std::function<void()>& change) {
   const std::lock_guard lock(mutex_);
-  should_pause_ = true;
+  change();
   has_news_ = true;
+  changed_.notify_all();
+}
+
+void RunControl::pause() {
+  request([&] { should_pause_ = true; });
 }
 
 void RunControl::resume() {
-  const std::lock_guard lock(mutex_);
-  should_pause_ = false;
-  changed_.notify_all();
+  request([&] { should_pause_ = false; });
 }
 
 bool RunControl::pause_requested() const {
@@ -37,24 +40,15 @@ bool RunControl::pause_requested() const {
 }
 
 void RunControl::set_learning_rates(LearningRates lr) {
-  const std::lock_guard lock(mutex_);
-  rates_ = std::move(lr);
-  has_news_ = true;
-  changed_.notify_all();
+  request([&] { rates_ = std::move(lr); });
 }
 
 void RunControl::release_learning_rates() {
-  const std::lock_guard lock(mutex_);
-  rates_ = LearningRates{};
-  has_news_ = true;
-  changed_.notify_all();
+  request([&] { rates_ = LearningRates{}; });
 }
 
 void RunControl::request_checkpoint(std::filesystem::path folder) {
-  const std::lock_guard lock(mutex_);
-  checkpoint_folder_ = std::move(folder);
-  has_news_ = true;
-  changed_.notify_all();
+  request([&] { checkpoint_folder_ = std::move(folder); });
 }
 
 void RunControl::on_train_begin(Learner& learn) {
@@ -82,26 +76,27 @@ void RunControl::on_train_end(Learner&) {
   own_rates_.clear();
 }
 
+template <class T>
+std::optional<T> RunControl::take(std::optional<T>& wish) {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(wish, std::nullopt);
+}
+
 void RunControl::use_rates(Learner& learn) {
-  std::optional<LearningRates> rates;
-  {
-    const std::lock_guard lock(mutex_);
-    rates = std::exchange(rates_, std::nullopt);
-  }
+  const auto rates = take(rates_);
   if (!rates) return;
-  try {
-    if (rates->empty()) {
-      used_rates_.clear();
-      // A schedule sets its own before the next batch.
-      if (!own_rates_.empty()) {
-        learn.set_hyper_parameter(HyperParameter::lr, own_rates_);
-      }
-      own_rates_.clear();
-      return;
+  if (rates->empty()) {
+    // A schedule sets its own before the next batch.
+    if (!own_rates_.empty()) {
+      learn.set_hyper_parameter(HyperParameter::lr, own_rates_);
     }
-    const auto values = rates->resolve(learn.layer_groups(), 0);
+    used_rates_.clear();
+    own_rates_.clear();
+    return;
+  }
+  try {
+    used_rates_ = rates->resolve(learn.layer_groups(), 0);
     if (own_rates_.empty()) own_rates_ = learn.learning_rates();
-    used_rates_ = values;
   } catch (const std::exception& error) {
     learn.sink().warning(fmt::format(
         "RunControl: the learning rates stay as they are. {}",
@@ -110,11 +105,7 @@ void RunControl::use_rates(Learner& learn) {
 }
 
 void RunControl::write_checkpoint(Learner& learn) {
-  std::optional<std::filesystem::path> folder;
-  {
-    const std::lock_guard lock(mutex_);
-    folder = std::exchange(checkpoint_folder_, std::nullopt);
-  }
+  const auto folder = take(checkpoint_folder_);
   if (!folder) return;
   try {
     learn.save_checkpoint(*folder);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -12,7 +13,7 @@
 
 namespace tern {
 
-/// Steers a running fit from another thread: the buttons of an application.
+/// Controls a running fit from another thread: the buttons of an application.
 ///
 ///   auto control = std::make_shared<tern::RunControl>();
 ///   std::thread training([&] { learn.add(control).fit(100); });
@@ -20,33 +21,33 @@ namespace tern {
 ///   control->set_learning_rates(1e-4);
 ///   control->resume();
 ///
-/// What is asked for happens once the step that is being made is complete.
-/// Every function but the events may be called from any thread, also when no
-/// fit runs; then it holds from the next fit on. `learn.request_stop()` ends a
-/// fit, a paused one too. Progress comes to the Learner's sink.
+/// Requests take effect once the current step is complete. Every function but
+/// the events may be called from any thread; while no fit runs, for the next
+/// one. `learn.request_stop()` ends a fit, a paused one too. Progress goes to
+/// the Learner's sink.
 class RunControl final : public Callback {
  public:
-  /// The fit waits before its next batch until `resume`. Validation is not
-  /// held up in the middle.
+  /// The fit waits before its next training batch until `resume`; validation is
+  /// not interrupted.
   void pause();
   void resume();
   /// Whether `resume` has yet to be called.
   bool pause_requested() const;
-  /// Whether the fit stands still now.
+  /// Whether the fit is waiting now.
   bool is_paused() const { return is_paused_; }
 
-  /// These rates hold from the next batch until the fit ends, also in place of
-  /// what a schedule says. A fit whose layer groups they do not fit gets a
-  /// warning in its sink and goes on as before.
+  /// Overrides the learning rates, also those of a schedule, from the next
+  /// batch until the fit ends. If they do not match the fit's layer groups, the
+  /// sink gets a warning and nothing changes.
   void set_learning_rates(LearningRates lr);
-  /// Gives the rates back to the fit's own or its schedule.
+  /// Goes back to the fit's own learning rates or its schedule.
   void release_learning_rates();
 
   /// Writes a checkpoint after the next step, as `Learner::save_checkpoint`;
-  /// also while the fit is paused. What cannot be written is told to the sink,
-  /// and training goes on.
+  /// also while the fit is paused. If that fails, the sink gets a warning and
+  /// training continues.
   void request_checkpoint(std::filesystem::path folder);
-  /// Checkpoints that were written so far.
+  /// Checkpoints written so far.
   int64_t checkpoints_written() const { return checkpoints_; }
 
   void on_train_begin(Learner& learn) override;
@@ -55,11 +56,14 @@ class RunControl final : public Callback {
   void on_train_end(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
-  /// After everyone who has a part in a step.
+  /// After all others.
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveCheckpoint + 1; }
 
  private:
+  void request(const std::function<void()>& change);
+  template <class T>
+  std::optional<T> take(std::optional<T>& wish);
   void use_rates(Learner& learn);
   void write_checkpoint(Learner& learn);
   void wait_while_paused(Learner& learn);
@@ -76,7 +80,7 @@ class RunControl final : public Callback {
   std::atomic<int64_t> checkpoints_ = 0;
   // Of the training thread.
   std::vector<double> used_rates_;  // for each layer group; empty: the fit's
-  std::vector<double> own_rates_;   // what they have replaced
+  std::vector<double> own_rates_;   // those before
 };
 
 }  // namespace tern

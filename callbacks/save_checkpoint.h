@@ -16,26 +16,27 @@ class StopOnSignals;  // callbacks/stop_signals.h
 struct SaveCheckpointOptions {
   /// The run's folder; relative to LearnerOptions::path.
   std::filesystem::path folder = "checkpoints";
-  /// When: at the end of every so many epochs, after every so many batches,
-  /// and when so much time has passed. 0: not for that reason.
+  /// Saves at the end of every so many epochs, after every so many batches, and
+  /// whenever so much time has passed. 0: not for that reason.
   int64_t every_epochs = 1;
   int64_t every_steps = 0;
   std::chrono::seconds every{0};
-  /// How many are kept; older ones are removed once a newer is safe. 0: all.
+  /// How many to keep; older ones are removed once a newer one is complete. 0:
+  /// all.
   int64_t keep = 3;
-  /// Wait until everything is on the disk. Without it a killed program loses
-  /// nothing still, a power cut may take the newest checkpoint.
+  /// Syncs each checkpoint to the disk. Without it a power cut, but not a
+  /// killed program, may lose the newest one.
   bool durable = true;
-  /// Copy the state and write it while training goes on.
+  /// Copies the state and writes it while training continues.
   bool async = true;
-  /// While a fit runs, SIGTERM and SIGINT finish the step, save and end the
-  /// fit as FitResult::interrupted; the program's own handlers are back after
-  /// it. A second signal goes to them at once.
+  /// While a fit runs, SIGTERM and SIGINT finish the step, save and end the fit
+  /// as FitResult::interrupted; afterwards the program's own handlers are back.
+  /// A second signal goes to them at once.
   bool on_signals = false;
 };
 
-/// Saves everything that an exact continuation needs while a training runs, so
-/// that it can be killed at any moment:
+/// Saves checkpoints while a training runs, so that it can be killed at any
+/// moment and resumed exactly:
 ///
 ///   if (learn.has_checkpoint("run")) learn.resume("run");
 ///   learn.add<tern::SaveCheckpoint>({.folder = "run"});
@@ -43,9 +44,8 @@ struct SaveCheckpointOptions {
 ///
 /// `learn.request_stop()` saves too, once the step is finished. A save that
 /// fails ends the training with its error, at the next save or at the end of
-/// fit, never without a word. Weights with a NaN in them are not saved, which
-/// would push out a good checkpoint for one that cannot go on; the sink gets a
-/// warning.
+/// the fit. Weights with a NaN are not saved, so that they do not replace a
+/// good checkpoint; the sink gets a warning.
 class SaveCheckpoint final : public Callback {
  public:
   using Options = SaveCheckpointOptions;
@@ -63,12 +63,11 @@ class SaveCheckpoint final : public Callback {
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   void on_interrupt(Learner& learn) override;
-  /// After everyone else: it saves what they have made of the step.
+  /// After all others.
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveCheckpoint; }
 
-  /// Waits until what was asked for is on the disk. \throws what the writing
-  /// threw.
+  /// Waits until the last checkpoint is written. \throws what writing it threw.
   void wait(Learner& learn);
 
  private:

@@ -8,21 +8,21 @@
 
 namespace tern {
 
-/// Saves the model each time a number gets better, and loads the best when the
-/// fit ends.
+/// Saves the model whenever a loss or metric improves, and loads the best one
+/// when the fit ends.
 ///
 ///   learn.add<SaveModel>({.monitor = "accuracy", .name = "best"}).fit(20);
 ///
 /// Files are those of `Learner::save`, in LearnerOptions::model_dir. As fastai
-/// v2's SaveModelCallback, but: an epoch whose number is NaN is never the best,
-/// and when no epoch was, nothing is loaded, in place of what an older fit left
-/// under the name. With Ema it saves the averages, which validation judges.
-/// With Swa the model ends with the mean, and the best stays in its file.
+/// v2's SaveModelCallback, except: an epoch whose value is NaN is never the
+/// best, and a fit without a best epoch loads nothing. With Ema it saves the
+/// averages, which validation evaluates. With Swa the model ends with the mean,
+/// and the best stays in its file.
 ///
-/// Weights that are not finite are not saved, whatever the monitored number
-/// says, and a save that fails does not end the training: the sink gets one
-/// warning of either, and what was saved before is kept. A last epoch that is
-/// the best and could not be saved stays in the model.
+/// Weights that are not finite are never saved, and a save that fails does not
+/// end the training: the sink gets one warning of either, and what was saved
+/// before is kept. If the last epoch is the best and could not be saved, the
+/// model keeps its weights.
 class SaveModel final : public Callback {
  public:
   struct Options {
@@ -30,23 +30,22 @@ class SaveModel final : public Callback {
     MonitorOptions::Mode mode = MonitorOptions::Mode::by_name;
     double min_delta = 0;
     std::string name = "model";
-    /// Also saves `name_<epoch>` after every so many epochs. 0: never.
+    /// Also saves `name_<epoch>` every so many epochs. 0: never.
     int64_t every_epochs = 0;
-    /// Also keeps the best so many as `name_best_<epoch>`. 0: the best alone,
-    /// as `name`.
+    /// Also keeps this many best epochs as `name_best_<epoch>`.
     int64_t top_k = 0;
-    /// Loads the best at the end of fit; not over the mean of Swa. Of two that
-    /// do, the model ends with the best of the one that was added last.
+    /// Loads the best at the end of the fit, except over the mean of Swa. Of
+    /// several SaveModels the last added decides.
     bool load_best = true;
   };
 
-  /// \throws c10::ValueError for numbers below 0 or an empty name.
+  /// \throws c10::ValueError for a number below 0 or an empty name.
   explicit SaveModel(Options options);
   SaveModel() : SaveModel(Options{}) {}
 
-  /// \throws c10::ValueError beside another one that writes the same name.
+  /// \throws c10::ValueError beside another one of the same name.
   void on_add(Learner& learn) override;
-  /// \throws c10::ValueError when there is no number of the monitor's name,
+  /// \throws c10::ValueError when there is no value of the monitor's name,
   ///         IoError if the folder cannot be written.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
@@ -55,7 +54,7 @@ class SaveModel final : public Callback {
   void load_state_dict(const StateDict& state) override;
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveModel; }
-  /// Whether the last fit has ended with the best model.
+  /// Whether the last fit ended by loading the best model.
   bool has_loaded() const { return has_loaded_; }
 
  private:

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include <fmt/format.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/saved_value.h"
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 
@@ -23,42 +24,40 @@ bool has_batch_norm(const Model& model) {
   });
 }
 
-// One BatchNorm layer whose running statistics become plain means over batches
-// while this lives.
+// Until `end`, the running statistics of the model's BatchNorm layers are plain
+// means over batches; what they were comes back if those are not complete.
 class PlainMeans {
  public:
+  explicit PlainMeans(const Model& model) {
+    using namespace torch::nn;  // NOLINT: local
+    for (const auto& module : model.module()->modules()) {
+      if (auto* bn1 = module->as<BatchNorm1d>()) begin(*bn1);
+      if (auto* bn2 = module->as<BatchNorm2d>()) begin(*bn2);
+      if (auto* bn3 = module->as<BatchNorm3d>()) begin(*bn3);
+    }
+  }
+
+  void end(bool is_complete) {
+    for (const auto& [momentum, was] : momenta_) *momentum = was;
+    if (is_complete) return;
+    for (auto& [buffer, was] : buffers_) buffer.copy_(was);
+  }
+
+ private:
   template <class Impl>
-  explicit PlainMeans(Impl& layer) {
+  void begin(Impl& layer) {
     auto& momentum = layer.options.momentum();
-    reset_ = [&momentum, was = momentum] { momentum = was; };
-    momentum = std::nullopt;
+    momenta_.emplace_back(&momentum, std::exchange(momentum, std::nullopt));
     for (auto& buffer : layer.buffers()) {
-      kept_.emplace_back(buffer, buffer.clone());
+      buffers_.emplace_back(buffer, buffer.clone());
     }
     layer.reset_running_stats();
   }
 
-  void end(bool is_complete) {
-    reset_();
-    if (is_complete) return;
-    for (auto& [buffer, was] : kept_) buffer.copy_(was);
-  }
-
- private:
-  std::function<void()> reset_;
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> kept_;
+  std::vector<std::pair<std::optional<double>*, std::optional<double>>>
+      momenta_;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;
 };
-
-std::vector<PlainMeans> begin_plain_means(const Model& model) {
-  using namespace torch::nn;  // NOLINT: local
-  std::vector<PlainMeans> layers;
-  for (const auto& module : model.module()->modules()) {
-    if (auto* bn1 = module->as<BatchNorm1d>()) layers.emplace_back(*bn1);
-    if (auto* bn2 = module->as<BatchNorm2d>()) layers.emplace_back(*bn2);
-    if (auto* bn3 = module->as<BatchNorm3d>()) layers.emplace_back(*bn3);
-  }
-  return layers;
-}
 
 }  // namespace
 
@@ -69,7 +68,7 @@ void update_batch_norm(Learner& learn) {
       "[update_batch_norm] the model is a TorchScript module, whose BatchNorm "
       "layers cannot be reached; expected a model of nn::Module.");
   const torch::NoGradGuard no_grad;
-  std::vector<PlainMeans> layers = begin_plain_means(learn.model());
+  PlainMeans means(learn.model());
   int64_t batches = 0;
   const auto in_training_mode =
       std::make_shared<LambdaCallback>(LambdaCallbackOptions{
@@ -78,9 +77,7 @@ void update_batch_norm(Learner& learn) {
   learn.add(in_training_mode);
   const auto end = [&] {
     learn.remove(*in_training_mode);
-    const bool is_complete =
-        batches == learn.data().loader(Split::train).size();
-    for (PlainMeans& layer : layers) layer.end(is_complete);
+    means.end(batches == learn.data().loader(Split::train).size());
   };
   try {
     learn.validate(Split::train);
@@ -145,8 +142,7 @@ void Swa::on_epoch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (state.epoch < first_epoch_) return;
   ++averaged_;
-  weights_.move_towards_weights(
-      torch::scalar_tensor(1 / static_cast<double>(averaged_), torch::kDouble));
+  weights_.move_towards_weights(1 / static_cast<double>(averaged_));
 }
 
 void Swa::on_train_end(Learner& learn) {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tern/callbacks/averaged_weights.h"
-#include "tern/callbacks/sets_learning_rate.h"
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/learning_rates.h"
 
 namespace tern {
@@ -15,22 +15,22 @@ namespace tern {
 ///
 ///   learn.add<Swa>({.lr = 1e-2}).fit(20);
 ///
-/// When the fit ends, the running statistics of BatchNorm are computed anew for
+/// When the fit ends, the running statistics of BatchNorm are recomputed for
 /// the mean, by one pass over the training data in training mode, as
-/// `torch.optim.swa_utils.update_bn`. Until then the table shows the weights
-/// that are being trained; `learn.validate()` after the fit shows the mean. The
-/// next fit goes on from the mean and begins a new one. Defaults are
-/// Lightning's; fastai has no such callback.
+/// `torch.optim.swa_utils.update_bn`. Until then the table shows the weights in
+/// training; `learn.validate()` after the fit shows the mean. The next fit
+/// continues from the mean and starts a new one. Defaults are Lightning's;
+/// fastai has no such callback.
 class Swa final : public WeightAverage, public SetsLearningRate {
  public:
   struct Options {
-    /// Share of the epochs before the first that counts, in [0, 1). The last
-    /// epoch always counts.
+    /// Share of the epochs before averaging starts, in [0, 1). The last epoch
+    /// always counts.
     double start = 0.8;
-    /// Rates while it averages, one for each layer group or a slice; unset:
-    /// those that there are.
+    /// Learning rates while averaging, one for each layer group or a slice;
+    /// unset: unchanged.
     std::optional<LearningRates> lr = {};
-    /// Epochs in which the rates go to `lr`, on a cosine; >= 1.
+    /// Epochs in which the learning rates approach `lr`, on a cosine; >= 1.
     int64_t anneal_epochs = 10;
   };
 
@@ -38,15 +38,15 @@ class Swa final : public WeightAverage, public SetsLearningRate {
   explicit Swa(Options options);
   Swa() : Swa(Options{}) {}
 
-  /// \throws c10::ValueError also beside a scheduler of the rate if `lr` is
+  /// \throws c10::ValueError also beside a learning rate scheduler if `lr` is
   ///         set.
   void on_add(Learner& learn) override;
   bool sets_learning_rate() const override { return options_.lr.has_value(); }
-  /// Whether the last fit has ended with the mean in the model.
+  /// Whether the last fit ended with the mean in the model.
   bool has_put_mean_in() const { return has_put_mean_in_; }
 
   /// \throws c10::NotImplementedError for a TorchScript model with BatchNorm,
-  ///         whose statistics cannot be computed anew.
+  ///         whose statistics cannot be recomputed.
   void on_train_begin(Learner& learn) override;
   void on_epoch_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
@@ -56,15 +56,15 @@ class Swa final : public WeightAverage, public SetsLearningRate {
 
  private:
   Options options_;
-  int64_t first_epoch_ = 0;  // that counts
-  int64_t averaged_ = 0;     // epochs that are in the mean
+  int64_t first_epoch_ = 0;  // of the mean
+  int64_t averaged_ = 0;     // epochs in the mean
   bool has_put_mean_in_ = false;
   std::vector<double> start_rates_;
 };
 
-/// Computes the running statistics of the model's BatchNorm layers anew: means
-/// over the training data, each batch counting the same. Leaves them as they
-/// were when the pass does not reach the end of the data.
+/// Recomputes the running statistics of the model's BatchNorm layers: means
+/// over the training data, with equal weight for each batch. Restores them when
+/// the pass does not reach the end of the data.
 void update_batch_norm(Learner& learn);
 
 }  // namespace tern

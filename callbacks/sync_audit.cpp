@@ -12,6 +12,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #endif
 
+#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/report/op_observer.h"
@@ -90,19 +91,6 @@ class SyncAudit::Watch final : public c10::WarningHandler {
   std::optional<OpObserver> observer_;
 };
 
-class SyncAudit::Last final : public Callback {
- public:
-  explicit Last(SyncAudit& audit) : audit_(audit) {}
-  void on_batch_end(Learner&) override {
-    if (audit_.passes_ == 0) audit_.watch_.reset();
-  }
-  int order() const override { return callback_order::kLast + 1; }
-  std::string name() const override { return "SyncAudit (last)"; }
-
- private:
-  SyncAudit& audit_;
-};
-
 SyncAudit::SyncAudit(Options options) : options_(options) {
   TORCH_CHECK_VALUE(
       options_.warm_up >= 0,
@@ -114,13 +102,13 @@ SyncAudit::SyncAudit(Options options) : options_(options) {
 SyncAudit::~SyncAudit() = default;
 
 void SyncAudit::enter(const char* event, const char* part) {
-  if (passes_ > 0) return;
+  if (evaluations_ > 0) return;
   event_ = event;
   part_ = part;
 }
 
 void SyncAudit::found(const Learner& learn, const std::string& what) {
-  if (passes_ > 0) return;
+  if (evaluations_ > 0) return;
   const Callback* const callback = learn.parts().running_callback;
   const std::string where =
       callback ? fmt::format("{} in {}", callback->name(), event_) : part_;
@@ -135,8 +123,13 @@ void SyncAudit::found(const Learner& learn, const std::string& what) {
 
 void SyncAudit::on_train_begin(Learner& learn) {
   findings_.clear();
-  steps_ = seen_ = passes_ = 0;
-  last_ = std::make_shared<Last>(*this);
+  steps_ = seen_ = evaluations_ = 0;
+  last_ = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_batch_end =
+          [this](Learner&) {
+            if (evaluations_ == 0) watch_.reset();
+          },
+      .order = callback_order::kLast + 1});
   learn.add(last_);
 }
 
@@ -148,42 +141,10 @@ void SyncAudit::on_batch_begin(Learner& learn) {
   enter("on_batch_begin", "the model");
 }
 
-void SyncAudit::on_loss_begin(Learner&) {
-  enter("on_loss_begin", "the loss");
-}
-
-void SyncAudit::on_eval_begin(Learner&) {
-  ++passes_;
-}
-
-void SyncAudit::on_eval_end(Learner&) {
-  --passes_;
-}
-
-void SyncAudit::on_backward_begin(Learner&) {
-  enter("on_backward_begin", "backward");
-}
-
-void SyncAudit::on_backward_end(Learner&) {
-  enter("on_backward_end", "backward");
-}
-
-void SyncAudit::on_step(Learner&) {
-  enter("on_step", "the optimizer");
-}
-
-void SyncAudit::on_step_end(Learner&) {
-  enter("on_step_end", "the optimizer");
-}
-
-void SyncAudit::on_batch_end(Learner&) {
-  enter("on_batch_end", "the loop");
-}
-
 void SyncAudit::on_train_end(Learner& learn) {
   watch_.reset();
   if (last_) learn.remove(*std::exchange(last_, nullptr));
-  if (options_.show && !learn.state().failed) show(learn);
+  if (!learn.state().failed) show(learn);
 }
 
 void SyncAudit::show(Learner& learn) const {

@@ -1,7 +1,9 @@
 #include "tern/callbacks/tensorboard.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string_view>
@@ -12,10 +14,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/callbacks/tensorboard_event.h"
 #include "tern/data/formats/image_header.h"
-#include "tern/learner/checkpoint/resume.h"
-#include "tern/learner/recorder.h"
+#include "tern/learner/learner.h"
 
 namespace tern {
 
@@ -23,22 +23,84 @@ namespace {
 
 constexpr size_t kMaxPending = 256 << 10;
 
-// TensorBoard takes the files of a folder in the order of their names.
-std::filesystem::path new_file(const std::filesystem::path& folder) {
-  static std::atomic<int64_t> count = 0;
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  return folder / fmt::format(
-                      "events.out.tfevents.{:010}.{}.{}.{}",
-                      static_cast<int64_t>(unix_time()),
-                      host,
-                      ::getpid(),
-                      count++);
+// ---- Event files: TensorFlow's TFRecord framing around protocol buffers of
+// type tensorflow.Event (tensorflow/core/util/event.proto,
+// tensorflow/core/framework/summary.proto) ----
+
+template <class T>
+std::string little_endian(T value) {
+  static_assert(std::endian::native == std::endian::little);
+  return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-tensorboard::Moment now(int64_t step) {
-  return {unix_time(), step};
+// CRC-32C (Castagnoli), masked as TFRecord masks a checksum that is stored
+// beside its data.
+std::string masked_crc(std::string_view bytes) {
+  static constexpr std::array<uint32_t, 256> kTable = [] {
+    std::array<uint32_t, 256> table{};
+    for (uint32_t i = 0; i < 256; ++i) {
+      uint32_t crc = i;
+      for (int bit = 0; bit < 8; ++bit) {
+        crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
+      }
+      table[i] = crc;
+    }
+    return table;
+  }();
+  uint32_t crc = ~0u;
+  for (const char c : bytes) {
+    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<uint8_t>(c)) & 0xff];
+  }
+  crc = ~crc;
+  return little_endian(((crc >> 15) | (crc << 17)) + 0xa282ead8u);
 }
+
+// A protocol buffer that is being written, field by field.
+class Message {
+ public:
+  Message& integer(int field, int64_t value) {
+    tag(field, 0);
+    varint(static_cast<uint64_t>(value));
+    return *this;
+  }
+  Message& real(int field, double value) {
+    tag(field, 1);
+    bytes_ += little_endian(value);
+    return *this;
+  }
+  Message& real32(int field, float value) {
+    tag(field, 5);
+    bytes_ += little_endian(value);
+    return *this;
+  }
+  Message& bytes(int field, std::string_view value) {
+    tag(field, 2);
+    varint(value.size());
+    bytes_ += value;
+    return *this;
+  }
+  Message& reals(int field, std::span<const double> values) {
+    return bytes(
+        field,
+        {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+  }
+  const std::string& str() const { return bytes_; }
+
+ private:
+  void tag(int field, int wire_type) {
+    varint(static_cast<uint64_t>(field << 3 | wire_type));
+  }
+  void varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) {
+      bytes_ += static_cast<char>(value | 0x80);
+    }
+    bytes_ += static_cast<char>(value);
+  }
+
+  std::string bytes_;
+};
+
+// ---- Histograms ----
 
 // TensorFlow's buckets: 0, and powers of 1.1 from 1e-12 to 1e20 on both sides.
 const std::vector<double>& bucket_limits() {
@@ -57,27 +119,39 @@ const std::vector<double>& bucket_limits() {
   return limits;
 }
 
-// [limits + 4] kDouble on the CPU: how many values lie in each bucket, then
-// min, max, sum and sum of squares. One read from the device.
+// [limits + 4] kDouble on the CPU: how many finite values lie in each bucket,
+// then their min, max, sum and sum of squares. One read from the device.
 torch::Tensor count(const torch::Tensor& values) {
-  const std::vector<double>& limits = bucket_limits();
   const torch::Tensor x = values.detach().flatten().to(torch::kDouble);
-  const torch::Tensor is_number = x.isfinite().to(torch::kDouble);
+  const torch::Tensor is_finite = x.isfinite();
   const torch::Tensor y = x.nan_to_num(0, 0, 0);
   const torch::Tensor edges =
-      torch::tensor(limits, torch::kDouble).to(y.device());
-  torch::Tensor counts =
-      torch::zeros(static_cast<int64_t>(limits.size()), y.options());
-  counts.scatter_add_(0, torch::bucketize(y, edges), is_number);
+      torch::tensor(bucket_limits(), torch::kDouble).to(y.device());
+  const torch::Tensor counts = torch::zeros_like(edges).scatter_add_(
+      0,
+      torch::bucketize(y, edges),
+      is_finite.to(torch::kDouble));
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  const torch::Tensor is_left_out = is_number == 0;
   return torch::cat({counts,
                      torch::stack(
-                         {y.masked_fill(is_left_out, kInf).min(),
-                          y.masked_fill(is_left_out, -kInf).max(),
+                         {torch::where(is_finite, y, kInf).min(),
+                          torch::where(is_finite, y, -kInf).max(),
                           y.sum(),
                           y.square().sum()})})
       .cpu();
+}
+
+// TensorBoard reads the files of a folder in the order of their names.
+std::filesystem::path new_file(const std::filesystem::path& folder) {
+  static std::atomic<int64_t> count = 0;
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return folder / fmt::format(
+                      "events.out.tfevents.{:010}.{}.{}.{}",
+                      static_cast<int64_t>(unix_time()),
+                      host,
+                      ::getpid(),
+                      count++);
 }
 
 }  // namespace
@@ -93,11 +167,11 @@ TensorBoardWriter::TensorBoardWriter(
 
 TensorBoardWriter::TensorBoardWriter(LogFile file) : file_(std::move(file)) {
   if (!file_.is_empty()) return;
-  add(tensorboard::version_event(unix_time()));
+  add_record(Message().real(1, unix_time()).bytes(3, "brain.Event:2").str());
   flush();
 }
 
-std::unique_ptr<TensorBoardWriter> TensorBoardWriter::go_on(
+std::unique_ptr<TensorBoardWriter> TensorBoardWriter::reopen(
     const std::filesystem::path& folder,
     const StateDict& place,
     const Sink& sink) {
@@ -126,8 +200,26 @@ StateDict TensorBoardWriter::place() {
   return place;
 }
 
-void TensorBoardWriter::add(const std::string& event) {
-  pending_ += tensorboard::record(event);
+// Event { wall_time = 1, step = 2, summary = 5 { value = 1 { tag = 1 } } }
+void TensorBoardWriter::add(
+    const std::string& tag,
+    std::string_view value,
+    int64_t step) {
+  std::string tagged = Message().bytes(1, tag).str();
+  tagged += value;
+  add_record(Message()
+                 .real(1, unix_time())
+                 .integer(2, step)
+                 .bytes(5, Message().bytes(1, tagged).str())
+                 .str());
+}
+
+// Its length, the checksum of the length, the event, its checksum.
+void TensorBoardWriter::add_record(std::string_view event) {
+  const std::string length = little_endian<uint64_t>(event.size());
+  pending_ += length + masked_crc(length);
+  pending_ += event;
+  pending_ += masked_crc(event);
   if (pending_.size() >= kMaxPending) flush();
 }
 
@@ -136,13 +228,16 @@ void TensorBoardWriter::flush() {
   pending_.clear();
 }
 
+// Value { simple_value = 2 }
 void TensorBoardWriter::add_scalar(
     const std::string& tag,
     double value,
     int64_t step) {
-  add(tensorboard::scalar_event(now(step), tag, value));
+  add(tag, Message().real32(2, static_cast<float>(value)).str(), step);
 }
 
+// Value { histo = 5 { min = 1, max = 2, num = 3, sum = 4, sum_squares = 5,
+// bucket_limit = 6, bucket = 7 } }
 void TensorBoardWriter::add_histogram(
     const std::string& tag,
     const torch::Tensor& values,
@@ -161,22 +256,23 @@ void TensorBoardWriter::add_histogram(
   size_t begin = 0, end = limits.size();
   while (begin < end && counts[begin] == 0) ++begin;
   while (end > begin && counts[end - 1] == 0) --end;
-  if (begin == end) return;  // NaN and nothing else
+  if (begin == end) return;  // no finite value
   if (begin > 0) --begin;
   double total = 0;
   for (size_t i = begin; i < end; ++i) total += counts[i];
-  add(tensorboard::histogram_event(
-      now(step),
-      tag,
-      {.min = sums[0],
-       .max = sums[1],
-       .count = total,
-       .sum = sums[2],
-       .sum_squares = sums[3],
-       .limits = {limits.data() + begin, end - begin},
-       .counts = {counts + begin, end - begin}}));
+  Message histogram;
+  histogram.real(1, sums[0])
+      .real(2, sums[1])
+      .real(3, total)
+      .real(4, sums[2])
+      .real(5, sums[3])
+      .reals(6, {limits.data() + begin, end - begin})
+      .reals(7, {counts + begin, end - begin});
+  add(tag, Message().bytes(5, histogram.str()).str(), step);
 }
 
+// Value { image = 4 { height = 1, width = 2, colorspace = 3,
+// encoded_image_string = 4 } }
 void TensorBoardWriter::add_image(
     const std::string& tag,
     std::span<const uint8_t> png,
@@ -188,33 +284,38 @@ void TensorBoardWriter::add_image(
   TORCH_CHECK_VALUE(
       bytes.starts_with(kSignature),
       fmt::format(
-          "[TensorBoardWriter::add_image] the {} bytes of \"{}\" are no PNG "
-          "file; expected what encode_png makes.",
+          "[TensorBoardWriter::add_image] the {} bytes of \"{}\" are not a PNG "
+          "file; expected what encode_png returns.",
           png.size(),
           tag));
   const ImageHeader header = read_image_header(png, tag);
-  add(tensorboard::image_event(
-      now(step),
-      tag,
-      bytes,
-      header.width,
-      header.height,
-      header.channels));
+  Message image;
+  image.integer(1, header.height)
+      .integer(2, header.width)
+      .integer(3, header.channels)
+      .bytes(4, bytes);
+  add(tag, Message().bytes(4, image.str()).str(), step);
 }
 
+// Value { tensor = 8 { dtype = 1, tensor_shape = 2 { dim = 2 { size = 1 } },
+// string_val = 8 }, metadata = 9 { plugin_data = 1 { plugin_name = 1 } } }
 void TensorBoardWriter::add_text(
     const std::string& tag,
     const std::string& text,
     int64_t step) {
-  add(tensorboard::text_event(now(step), tag + "/text_summary", text));
-}
-
-TensorBoard::TensorBoard(Options options) : options_(std::move(options)) {
-  TORCH_CHECK_VALUE(
-      options_.every >= 1,
-      fmt::format(
-          "[TensorBoard] every is {}; expected a number of batches >= 1.",
-          options_.every));
+  constexpr int kString = 7;
+  const Message dim = Message().integer(1, 1);
+  Message tensor;
+  tensor.integer(1, kString)
+      .bytes(2, Message().bytes(2, dim.str()).str())
+      .bytes(8, text);
+  const Message plugin = Message().bytes(1, "text");
+  add(tag + "/text_summary",
+      Message()
+          .bytes(8, tensor.str())
+          .bytes(9, Message().bytes(1, plugin.str()).str())
+          .str(),
+      step);
 }
 
 TensorBoardWriter& TensorBoard::writer() {
@@ -225,88 +326,38 @@ TensorBoardWriter& TensorBoard::writer() {
   return *writer_;
 }
 
-void TensorBoard::on_train_begin(Learner& learn) {
-  losses_.begin();
-  const auto resumed = take_resumed_log(learn, *this);
-  if (writer_ && (!resumed || resumed->is_empty())) return;
+void TensorBoard::open(Learner& learn, const StateDict* resumed) {
   writer_.reset();  // what it holds goes before the cut
   const std::filesystem::path folder = learn.options().path / options_.folder;
   const Sink& sink = learn.options().sink;
-  if (resumed) writer_ = TensorBoardWriter::go_on(folder, *resumed, sink);
+  if (resumed) writer_ = TensorBoardWriter::reopen(folder, *resumed, sink);
   if (!writer_) writer_ = std::make_unique<TensorBoardWriter>(folder, sink);
 }
 
-void TensorBoard::on_epoch_begin(Learner& learn) {
-  epochs_.on_epoch_begin(learn);
-}
-
-void TensorBoard::on_batch_begin(Learner& learn) {
-  const TrainState& state = learn.state();
-  if (!state.training) return;
-  if (!writer_) on_train_begin(learn);  // added while the fit ran
-  losses_.on_batch_begin(learn);
-}
-
-void TensorBoard::write_batches(Learner& learn) {
-  losses_.each(learn, [&](const BatchValues& batch) {
-    if (batch.iteration % options_.every) return;
-    const auto add = [&](const char* tag, double value) {
-      writer_->add_scalar(tag, value, batch.iteration);
-    };
-    add("train/loss", batch.loss);
-    add("train/smooth_loss", batch.smooth_loss);
-    add("train/lr", batch.lr);
-    add("train/momentum", batch.momentum);
-  });
-}
-
-void TensorBoard::on_batch_end(Learner& learn) {
-  const TrainState& state = learn.state();
-  if (state.training && writer_) write_batches(learn);
-}
-
-void TensorBoard::on_epoch_end(Learner& learn) {
-  if (!writer_) on_train_begin(learn);
-  epochs_.on_epoch_end(learn);
-  write_news(learn);
-  writer_->flush();
-}
-
-StateDict TensorBoard::log_state(Learner& learn) {
-  if (!writer_) return StateDict();
-  write_news(learn);
-  return writer_->place();
-}
-
-void TensorBoard::write_news(Learner& learn) {
-  write_batches(learn);
-  epochs_.each(learn, [&](const EpochRecord& epoch) {
-    write_epoch(learn, epoch);
-  });
+void TensorBoard::write_batch(const BatchValues& batch) {
+  const auto add = [&](const char* tag, double value) {
+    writer_->add_scalar(tag, value, batch.iteration);
+  };
+  add("train/loss", batch.loss);
+  add("train/smooth_loss", batch.smooth_loss);
+  add("train/lr", batch.lr);
+  add("train/momentum", batch.momentum);
 }
 
 void TensorBoard::write_epoch(Learner& learn, const EpochRecord& epoch) {
-  const TrainState& state = learn.state();
+  const int64_t step = learn.state().iteration;
   const auto add = [&](const std::string& tag, double value) {
-    if (!std::isnan(value)) writer_->add_scalar(tag, value, state.iteration);
+    if (!std::isnan(value)) writer_->add_scalar(tag, value, step);
   };
   add("train/epoch_loss", epoch.train_loss);
   add("valid/loss", epoch.valid_loss);
   for (const MetricValue& metric : epoch.metrics) {
     add("valid/" + metric.name, metric.value);
   }
-  if (options_.histograms) {
-    for (const ModelTensor& parameter : learn.model().parameters()) {
-      writer_->add_histogram(
-          "weights/" + parameter.name,
-          parameter.tensor,
-          state.iteration);
-    }
+  if (!options_.histograms) return;
+  for (const ModelTensor& parameter : learn.model().parameters()) {
+    writer_->add_histogram("weights/" + parameter.name, parameter.tensor, step);
   }
-}
-
-void TensorBoard::on_train_end(Learner&) {
-  if (writer_) writer_->flush();
 }
 
 }  // namespace tern

@@ -2,31 +2,27 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
 #include <torch/types.h>
 
-#include "tern/callbacks/log_file.h"
-#include "tern/callbacks/new_losses.h"
-#include "tern/learner/callback.h"
-#include "tern/learner/recorder.h"
+#include "tern/callbacks/loggers.h"
 
 namespace tern {
 
-/// Writes an event file that TensorBoard shows; needs no TensorFlow.
+/// Writes an event file for TensorBoard; needs no TensorFlow.
 ///
 ///   TensorBoardWriter writer("runs/first");
 ///   writer.add_scalar("loss", 0.5, /*step=*/1);
 ///
-/// Events are gathered in memory and go into the file when there are 256 KiB of
-/// them, at `flush` and at the end. A full disk is told to `sink` once; the
-/// events that do not fit are left out.
+/// Events are buffered and written in blocks of 256 KiB, at `flush` and at the
+/// end. When the disk is full the sink gets one warning, and the events that do
+/// not fit are left out.
 class TensorBoardWriter {
  public:
-  /// Creates a new file in `folder`, which it creates too.
-  /// \param sink  Hears of trouble with the disk; empty: the terminal.
+  /// Creates a new file in `folder`, and the folder.
+  /// \param sink  Receives warnings; empty: the terminal.
   /// \throws IoError if the file cannot be created.
   explicit TensorBoardWriter(
       const std::filesystem::path& folder,
@@ -36,14 +32,14 @@ class TensorBoardWriter {
   TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
 
   void add_scalar(const std::string& tag, double value, int64_t step);
-  /// Distribution of all elements, which must be floating; NaN is left out.
-  /// Reads from the device once.
+  /// The distribution of all finite elements of a floating tensor. Reads from
+  /// the device once.
   void add_histogram(
       const std::string& tag,
       const torch::Tensor& values,
       int64_t step);
-  /// \param png  The bytes of a PNG file, as `encode_png` makes them.
-  /// \throws c10::ValueError if they are not those of a PNG file.
+  /// \param png  The bytes of a PNG file, as `encode_png` returns them.
+  /// \throws c10::ValueError if they are not.
   void
   add_image(const std::string& tag, std::span<const uint8_t> png, int64_t step);
   /// Shown as Markdown.
@@ -55,21 +51,23 @@ class TensorBoardWriter {
  private:
   friend class TensorBoard;
   explicit TensorBoardWriter(LogFile file);
-  // The file that `place` was asked of, cut to what it held then; null if it is
-  // not in the folder, or another.
-  static std::unique_ptr<TensorBoardWriter> go_on(
+  // Reopens the file of `place` and cuts off what was written after it; null if
+  // it is not in the folder, or has other content.
+  static std::unique_ptr<TensorBoardWriter> reopen(
       const std::filesystem::path& folder,
       const StateDict& place,
       const Sink& sink);
-  // Flushes, and says where the file ends.
+  // Flushes; returns the file's name and where it ends.
   StateDict place();
-  void add(const std::string& event);
+  // `value` is a Summary.Value without its tag.
+  void add(const std::string& tag, std::string_view value, int64_t step);
+  void add_record(std::string_view event);
 
   LogFile file_;
   std::string pending_;
 };
 
-/// Writes losses, rates, validation and metrics for TensorBoard.
+/// Writes losses, learning rates, validation and metrics for TensorBoard.
 ///
 ///   learn.add<TensorBoard>("runs/first").fit(10);     // tensorboard --logdir
 ///                                                     //   runs
@@ -77,51 +75,41 @@ class TensorBoardWriter {
 /// Tags: train/loss, train/smooth_loss, train/lr and train/momentum by batch,
 /// train/epoch_loss, valid/loss and valid/METRIC by epoch; with `histograms`
 /// each parameter's weights too. The step is the number of batches trained on.
-/// Batches are written when the Recorder has read their losses, so that no step
-/// waits for the device. Each Learner makes one file; a second fit adds to it,
-/// and so does a resumed training, once what the checkpoint does not know is
-/// cut off. A TensorBoard that has shown that already shows it until it is
-/// started anew.
-class TensorBoard final : public Callback {
+/// Each Learner creates one file; a second fit adds to it, and so does a
+/// resumed training, after cutting off what was written after the checkpoint. A
+/// TensorBoard that is running shows the old events until it is restarted.
+class TensorBoard final : public Logger {
  public:
   struct Options {
     /// Relative to `LearnerOptions::path`.
     std::filesystem::path folder = "runs";
-    /// Each so many training batches one is written; >= 1.
+    /// Writes every so many training batches; >= 1.
     int64_t every = 1;
     /// Histograms of the weights at the end of each epoch.
     bool histograms = false;
   };
 
   /// \throws c10::ValueError if `every` is below 1.
-  explicit TensorBoard(Options options);
+  explicit TensorBoard(Options options)
+      : Logger("TensorBoard", options.every, /*least=*/1),
+        options_(std::move(options)) {}
   explicit TensorBoard(std::filesystem::path folder = "runs")
       : TensorBoard(Options{.folder = std::move(folder)}) {}
 
-  /// For what a program wants to add, from the first fit on.
+  /// For the program's own events, from the first fit on.
   /// \throws c10::Error before it.
   TensorBoardWriter& writer();
 
-  /// \throws IoError if the folder cannot be written.
-  void on_train_begin(Learner& learn) override;
-  void on_epoch_begin(Learner& learn) override;
-  void on_batch_begin(Learner& learn) override;
-  void on_batch_end(Learner& learn) override;
-  void on_epoch_end(Learner& learn) override;
-  void on_train_end(Learner& learn) override;
-  StateDict log_state(Learner& learn) override;
-  CallbackRole role() const override { return CallbackRole::writes; }
-  int order() const override { return callback_order::kLogger; }
-
  private:
-  void write_news(Learner& learn);
-  void write_batches(Learner& learn);
-  void write_epoch(Learner& learn, const EpochRecord& epoch);
+  bool is_open() const override { return writer_ != nullptr; }
+  void open(Learner& learn, const StateDict* resumed) override;
+  void write_batch(const BatchValues& batch) override;
+  void write_epoch(Learner& learn, const EpochRecord& epoch) override;
+  void flush() override { writer_->flush(); }
+  StateDict place() override { return writer_->place(); }
 
   Options options_;
   std::unique_ptr<TensorBoardWriter> writer_;
-  NewLosses losses_;
-  NewEpochs epochs_;
 };
 
 }  // namespace tern

@@ -1,5 +1,6 @@
 #include "tern/callbacks/terminate_on_nan.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -16,28 +17,26 @@ bool is_finite(const torch::Tensor& tensor) {
   return !tensor.is_floating_point() || tensor.isfinite().all().item<bool>();
 }
 
+// The batch's input that is not finite, or "".
 std::string find_input(const TrainState& state) {
   const Tensors& inputs = state.batch_data.inputs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!is_finite(inputs[i])) {
-      return fmt::format(
-          "The batch's input {} is not finite: look at the data.",
-          i);
-    }
-  }
-  return "";
+  const auto bad = std::find_if_not(inputs.begin(), inputs.end(), is_finite);
+  if (bad == inputs.end()) return "";
+  return fmt::format(
+      "The batch's input {} is not finite: check the data.",
+      bad - inputs.begin());
 }
 
-std::string find_weight(Learner& learn) {
+// The parameter that is not finite, or `otherwise`.
+std::string find_weight(Learner& learn, const char* otherwise) {
   for (const ModelTensor& parameter : learn.model().parameters()) {
-    if (!is_finite(parameter.tensor)) {
-      return fmt::format(
-          "Parameter {} is not finite: an earlier step's gradients broke it; "
-          "take a lower learning rate or clip the gradients.",
-          parameter.name);
-    }
+    if (is_finite(parameter.tensor)) continue;
+    return fmt::format(
+        "Parameter {} is not finite: an earlier step's gradients broke it; "
+        "use a lower learning rate or clip the gradients.",
+        parameter.name);
   }
-  return "";
+  return otherwise;
 }
 
 }  // namespace
@@ -47,7 +46,7 @@ void TerminateOnNaN::on_train_begin(Learner&) {
 }
 
 void TerminateOnNaN::on_epoch_begin(Learner& learn) {
-  epoch_first_ = looked_ = learn.recorder().losses_read().size();
+  epoch_first_ = checked_ = learn.recorder().losses_read().size();
 }
 
 void TerminateOnNaN::on_backward_begin(Learner& learn) {
@@ -56,11 +55,11 @@ void TerminateOnNaN::on_backward_begin(Learner& learn) {
   const auto loss = state.loss.item<double>();
   if (std::isfinite(loss)) return;
   std::string cause = find_input(state);
-  if (cause.empty()) cause = find_weight(learn);
   if (cause.empty()) {
-    cause =
+    cause = find_weight(
+        learn,
         "Inputs and weights are finite: model or loss overflow, or divide by "
-        "zero.";
+        "zero.");
   }
   state.skip_step = true;
   terminate(learn, {state.epoch, state.batch, loss, cause});
@@ -77,16 +76,14 @@ void TerminateOnNaN::on_epoch_end(Learner& learn) {
 void TerminateOnNaN::look_at_losses_read(Learner& learn) {
   const TrainState& state = learn.state();
   const std::vector<double>& losses = learn.recorder().losses_read();
-  for (; looked_ < losses.size(); ++looked_) {
-    if (found_ || std::isfinite(losses[looked_])) continue;
-    std::string cause = find_weight(learn);
-    if (cause.empty()) cause = "The weights are finite.";
+  for (; checked_ < losses.size(); ++checked_) {
+    if (found_ || std::isfinite(losses[checked_])) continue;
     terminate(
         learn,
         {state.epoch,
-         static_cast<int64_t>(looked_ - epoch_first_),
-         losses[looked_],
-         cause});
+         static_cast<int64_t>(checked_ - epoch_first_),
+         losses[checked_],
+         find_weight(learn, "The weights are finite.")});
   }
 }
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <tern/data/error_text.h>
 #include <tern/data/formats/file_io.h>
-#include <tern/learner/report/html_text.h>
+#include <tern/learner/report/html_page.h>
 
 namespace tern {
 extern const char* const kExamplesFolder;  // in a file that CMake writes

@@ -8,7 +8,7 @@
 #include <opencv2/imgproc.hpp>
 
 #include "tern/data/formats/file_io.h"
-#include "tern/learner/report/html_text.h"
+#include "tern/learner/report/html_page.h"
 
 namespace tern {
 namespace {

@@ -12,9 +12,10 @@ namespace tern {
 
 struct Plot;  // learner/report/plot.h
 
-/// One HTML file that needs nothing else: style, curves and pictures are in it,
-/// and the browser is told to load nothing from outside. Light or dark as the
-/// reader's system is, for narrow and wide windows. All text is escaped.
+/// A self-contained HTML file: style, plots and images are embedded, and a
+/// Content-Security-Policy forbids loading anything from outside. Follows the
+/// reader's light or dark theme, for narrow and wide windows. All text is
+/// escaped.
 ///
 ///   HtmlPage page("My run");
 ///   page.heading("Results");
@@ -24,24 +25,22 @@ class HtmlPage {
  public:
   explicit HtmlPage(std::string title);
 
-  /// Headings get an anchor, and a place in the list of contents when there are
-  /// three or more.
+  /// Three or more headings get a table of contents.
   void heading(std::string_view text);
   void subheading(std::string_view text);
   void paragraph(std::string_view text);
-  /// Text with line breaks, in letters of one width.
+  /// Text with line breaks, monospaced.
   void preformatted(std::string_view text);
   /// Source code.
   void code(std::string_view text);
-  /// Rows as long as `header`; a column of numbers is set to the right.
+  /// Rows as long as `header`; columns of numbers are right-aligned.
   void table(
       const std::vector<std::string>& header,
       const std::vector<std::vector<std::string>>& rows);
   /// Pairs of names and values.
   void properties(
       const std::vector<std::pair<std::string, std::string>>& values);
-  /// Numbers as shades: `values[row][column]`, 0 or more. For a confusion
-  /// matrix.
+  /// Shaded cells, for a confusion matrix: `values[row][column]`, >= 0.
   void matrix(
       const std::vector<std::string>& row_names,
       const std::vector<std::string>& column_names,
@@ -57,17 +56,22 @@ class HtmlPage {
   /// Side by side where there is room.
   void pictures(const std::vector<Picture>& pictures);
 
-  /// HTML as it is: the caller has escaped what it holds.
+  /// Unescaped HTML.
   void raw(std::string_view html);
 
   std::string to_string() const;
-  /// \throws IoError if the file cannot be written; an older one is kept then.
+  /// Replaces the file atomically.
+  /// \throws IoError if it cannot be written; an older one is kept then.
   void save(const std::filesystem::path& file) const;
 
  private:
   std::string title_, body_;
   std::vector<std::string> headings_;
 };
+
+/// Escapes `text` for HTML, XML and their attributes; control characters and
+/// bytes that are not UTF-8 become U+FFFD.
+std::string html_escape(std::string_view text);
 
 /// RFC 4648.
 std::string base64(std::span<const uint8_t> bytes);

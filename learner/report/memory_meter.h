@@ -10,16 +10,16 @@ class DebugInfoGuard;
 
 namespace tern {
 
-/// Counts the bytes of tensors, as LibTorch's allocator hands them out.
+/// Counts the bytes of tensors that LibTorch's allocator hands out.
 ///
 ///   tern::MemoryMeter meter(learn.data().device);
 ///   learn.fit(1);
 ///   meter.peak_bytes();
 ///
-/// On CUDA these are the caching allocator's figures for the whole device, also
-/// of tensors that were there before. On a CPU it counts what this thread
-/// allocates and frees while the meter lives, backward included; make it before
-/// the model, or the model is left out. One at a time in a thread.
+/// On CUDA these are the caching allocator's figures for the whole device,
+/// including earlier tensors. On a CPU it counts what this thread allocates and
+/// frees while the meter lives, backward included; create it before the model
+/// to include the model. Only one at a time in a thread.
 class MemoryMeter {
  public:
   /// \throws c10::ValueError for a device that is neither CPU nor CUDA.
@@ -29,7 +29,7 @@ class MemoryMeter {
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
   int64_t live_bytes() const;
-  /// The most that was alive at once since the meter was made or `reset_peak`.
+  /// The peak since the meter was created or `reset_peak`.
   int64_t peak_bytes() const;
   void reset_peak();
 

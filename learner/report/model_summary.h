@@ -9,12 +9,12 @@
 
 namespace tern {
 
-/// What one layer of a model is and does.
+/// One layer of a model.
 struct LayerSummary {
   std::string name;  // "layer1.0.conv1"
   std::string kind;  // "Conv2d"; empty in a TorchScript model
-  /// Sizes of its output; empty where they cannot be seen: of a layer without
-  /// parameters that is not in a Sequential.
+  /// Shape of its output; empty for a layer without parameters that is not in a
+  /// Sequential.
   std::vector<int64_t> output;
   int64_t parameters = 0;     // its own, without those of layers in it
   int64_t trainable = 0;      // of these, those that are not frozen
@@ -26,21 +26,21 @@ struct ModelSummary {
   std::vector<LayerSummary> layers;
   std::vector<std::vector<int64_t>> inputs;  // their sizes
   int64_t parameters = 0, trainable = 0;
-  /// Of the whole model, also where no layer could be named.
+  /// Of the whole model, also of operations outside any layer.
   int64_t multiply_adds = 0;
   int64_t parameter_bytes = 0, buffer_bytes = 0;
-  /// What the operations of a forward pass give; backward needs most of it.
+  /// Outputs of the operations of a forward pass; backward needs most of them.
   int64_t activation_bytes = 0;
 
-  /// A table, and the sums.
+  /// A table with the totals.
   std::string to_string() const;
 };
 
-/// Runs `model` once on `inputs`, in eval and without gradients, and looks at
-/// what its layers and operations give. A layer is a module that has parameters
-/// of its own or no modules in it. Attention that is one fused operation counts
-/// no multiply-adds.
-/// \param inputs  On the model's device, in a type that it takes.
+/// Runs `model` once on `inputs`, in eval and without gradients, and records
+/// the outputs of its layers and operations. A layer is a module with
+/// parameters of its own or without submodules. Attention as one fused
+/// operation counts no multiply-adds. \param inputs  On the model's device, in
+/// a dtype that it takes.
 ModelSummary summarize(Model& model, const Tensors& inputs);
 /// "1,234,567".
 std::string with_commas(int64_t number);

@@ -13,41 +13,45 @@ struct Curve {
   std::string label;
   std::vector<double> x, y;
   double opacity = 1;
-  /// Dots that no line joins.
+  /// Draws dots without a line.
   bool dots = false;
+
+  /// Whether any value is finite.
+  bool has_points() const;
 };
 
-/// A picture of curves over one pair of axes.
+/// A plot of curves over one pair of axes.
 struct Plot {
   std::string title, x_label, y_label;
   std::vector<Curve> curves;
-  /// Powers of ten at equal distances; points <= 0 are left out.
+  /// Logarithmic axes; points <= 0 are left out.
   bool log_x = false, log_y = false;
   double width = 720, height = 440;
 };
 
-/// What an SVG is drawn for.
+/// Where an SVG is used.
 enum class SvgUse {
   file,  // by itself, on white
-  page   // inside HTML: in the page's text colour, on its background
+  page   // inside HTML: in the page's colours
 };
 
-/// The plot as an SVG document of `width` by `height` units. Of a curve with
-/// more points than can be told apart, the highest and lowest are drawn.
+/// Returns the plot as an SVG document of `width` by `height` units. Thins out
+/// curves with more points than can be told apart, keeping their extremes.
 std::string to_svg(const Plot& plot, SvgUse use = SvgUse::file);
 
-/// The plot as a PNG file.
+/// Returns the plot as a PNG file.
 /// \param scale  Pixels for each unit of `width` and `height`; 0.25 to 8.
 /// \throws c10::ValueError for another scale, c10::NotImplementedError in a
 /// build
 ///         without TERN_ARCHIVES.
 std::vector<uint8_t> to_png(const Plot& plot, double scale = 2);
 
-/// Writes the plot as SVG or PNG, as the file's ending says; replaces the file.
-/// \throws IoError if it cannot be written, c10::ValueError for another ending.
+/// Writes the plot as SVG or PNG, chosen by the file's extension.
+/// \throws IoError if it cannot be written, c10::ValueError for another
+///         extension.
 void save_plot(const std::filesystem::path& file, const Plot& plot);
 
-/// Writes `to_svg(plot)`, whatever the file is called.
+/// Writes `to_svg(plot)`, whatever the extension.
 void save_svg(const std::filesystem::path& file, const Plot& plot);
 
 }  // namespace tern

@@ -1,12 +1,20 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "tern/learner/report/plot.h"
-#include "tern/learner/report/stroke_font.h"
-
 namespace tern {
+
+struct Plot;  // learner/plot.h
+
+struct Point {
+  double x = 0, y = 0;  // y grows downwards
+};
+
+/// A line through points.
+using Stroke = std::vector<Point>;
 
 /// What a colour is for; `series` and above are those of the curves.
 enum class Ink { text, grid, axis, series };
@@ -33,6 +41,10 @@ struct Drawing {
   std::vector<Line> lines;
   std::vector<Text> texts;
 };
+
+/// How far `text` reaches in a font of `size`. It is ASCII; what is not shows
+/// as question marks.
+double text_width(std::string_view text, double size);
 
 /// Lays the plot out.
 Drawing draw(const Plot& plot);

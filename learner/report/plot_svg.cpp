@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "tern/learner/report/html_text.h"
+#include "tern/learner/report/html_page.h"
 #include "tern/learner/report/plot.h"
 #include "tern/learner/report/plot_drawing.h"
 

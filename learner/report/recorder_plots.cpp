@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "tern/learner/recorder.h"
 #include "tern/learner/report/plot.h"
@@ -28,12 +27,6 @@ Plot batch_plot(std::string title, std::string y_label) {
   return plot;
 }
 
-bool has_number(const std::vector<double>& values) {
-  return std::any_of(values.begin(), values.end(), [](double value) {
-    return std::isfinite(value);
-  });
-}
-
 }  // namespace
 
 Plot Recorder::loss_plot() {
@@ -47,7 +40,7 @@ Plot Recorder::loss_plot() {
     valid.x.push_back(static_cast<double>(epoch_ends_[i]));
     valid.y.push_back(epochs_[i].valid_loss);
   }
-  if (has_number(valid.y)) plot.curves.push_back(std::move(valid));
+  if (valid.has_points()) plot.curves.push_back(std::move(valid));
   return plot;
 }
 

@@ -13,7 +13,6 @@
 #include "tern/learner/report/model_summary.h"
 #include "tern/learner/report/plot.h"
 #include "tern/learner/report/run_facts.h"
-#include "tern/learner/report/training_loop.h"
 
 namespace tern {
 
@@ -77,10 +76,11 @@ void add_epochs(HtmlPage& page, Learner& learner) {
   }
 }
 
-bool has_number(const std::vector<double>& values) {
-  return std::any_of(values.begin(), values.end(), [](double value) {
-    return std::isfinite(value);
-  });
+bool has_points(const Plot& plot) {
+  return std::any_of(
+      plot.curves.begin(),
+      plot.curves.end(),
+      [](const Curve& curve) { return curve.has_points(); });
 }
 
 void add_curves(HtmlPage& page, Recorder& recorder) {
@@ -92,13 +92,11 @@ void add_curves(HtmlPage& page, Recorder& recorder) {
   std::vector<Plot> plots = {
       recorder.loss_plot(),
       recorder.learning_rate_plot()};
-  if (has_number(recorder.momentums())) {
-    plots.push_back(recorder.momentum_plot());
-  }
-  Plot metrics = recorder.metric_plot();
-  if (!metrics.curves.empty()) plots.push_back(std::move(metrics));
-  if (has_number(recorder.loss_scales())) {
-    plots.push_back(recorder.loss_scale_plot());
+  for (Plot plot :
+       {recorder.momentum_plot(),
+        recorder.metric_plot(),
+        recorder.loss_scale_plot()}) {
+    if (has_points(plot)) plots.push_back(std::move(plot));
   }
   for (Plot& plot : plots) {
     plot.width = kPlotWidth;
@@ -108,7 +106,7 @@ void add_curves(HtmlPage& page, Recorder& recorder) {
 }
 
 void add_skipped_steps(HtmlPage& page, Recorder& recorder) {
-  if (!has_number(recorder.loss_scales())) return;
+  if (!has_points(recorder.loss_scale_plot())) return;
   const auto& skips = recorder.skipped_steps();
   page.heading("Skipped steps");
   page.paragraph(fmt::format(

@@ -11,7 +11,7 @@ namespace tern {
 
 class Learner;
 
-/// Adds a part to a report: a heading, and what belongs below it.
+/// Adds a section to a report.
 ///
 ///   [=](HtmlPage& page) {
 ///     page.heading("Confusion matrix");
@@ -22,17 +22,17 @@ using ReportSection = std::function<void(HtmlPage&)>;
 /// Options of `Learner::report`.
 struct ReportOptions {
   std::string title = "Training report";
-  /// Come after the results: what a domain adds, as pictures of top losses.
+  /// Sections of the program, after the results.
   std::vector<ReportSection> sections = {};
-  /// The table of layers takes a forward pass over one batch; it is left out
+  /// The table of layers, which takes a forward pass over one batch; left out
   /// while a fit runs.
   bool layers = true;
-  /// The fit whose on_train_end this is will make no step more.
+  /// Set by HtmlReport in on_train_end: the fit makes no more steps.
   bool fit_has_ended = false;
 };
 
-/// What a Learner has done so far as one page: results, curves, skipped steps,
-/// configuration, the training loop, layers, environment.
+/// Returns a page about a Learner's training so far: results, curves, skipped
+/// steps, configuration, training loop, layers, environment.
 HtmlPage make_report(Learner& learner, const ReportOptions& options = {});
 
 }  // namespace tern

@@ -1,7 +1,9 @@
 #include "tern/learner/report/run_facts.h"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
+#include <optional>
 #include <sys/utsname.h>
 #include <thread>
 #include <typeinfo>
@@ -73,11 +75,40 @@ const char* yes_or_no(bool value) {
   return value ? "yes" : "no";
 }
 
+struct Line {
+  const char* text;  // as it is printed, indented
+  std::optional<Event> event = {};
+};
+
+constexpr std::array kLines = {
+    Line{"on_train_begin", Event::train_begin},
+    Line{"for each epoch"},
+    Line{"  on_epoch_begin", Event::epoch_begin},
+    Line{"  for each training batch"},
+    Line{"    on_batch_begin", Event::batch_begin},
+    Line{"    outputs = model(inputs)"},
+    Line{"    on_loss_begin", Event::loss_begin},
+    Line{"    loss = loss(outputs, targets)"},
+    Line{"    on_backward_begin", Event::backward_begin},
+    Line{"    loss.backward()"},
+    Line{"    on_backward_end", Event::backward_end},
+    Line{"    on_step", Event::step},
+    Line{"    optimizer.step()"},
+    Line{"    on_step_end", Event::step_end},
+    Line{"    zero the gradients"},
+    Line{"    on_batch_end", Event::batch_end},
+    Line{"  on_eval_begin", Event::eval_begin},
+    Line{"  for each validation batch: on_batch_begin, model, on_loss_begin, "
+         "loss, on_batch_end"},
+    Line{"  on_eval_end", Event::eval_end},
+    Line{"  on_epoch_end", Event::epoch_end},
+    Line{"on_train_end", Event::train_end}};
+
 }  // namespace
 
 std::string optimizer_text(Learner& learner) {
   return learner.parts().optimizer ? optim::class_name(learner.optimizer())
-                                   : "made when the first fit begins";
+                                   : "created when the first fit begins";
 }
 
 Facts configuration(Learner& learner) {
@@ -114,7 +145,7 @@ Facts configuration(Learner& learner) {
       {"callbacks", fmt::format("{}", fmt::join(callbacks, ", "))}};
   if (learner.parts().optimizer) {
     facts.emplace_back(
-        "rates now",
+        "learning rates now",
         fmt::format("{:.4g}", fmt::join(learner.learning_rates(), ", ")));
   }
   if (data.train) {
@@ -162,6 +193,29 @@ Facts environment(torch::Device device) {
   }
   facts.emplace_back("compiler", "GCC-compatible " __VERSION__);
   return facts;
+}
+
+std::vector<std::string> training_loop(const Callbacks& callbacks) {
+  std::vector<std::string> lines;
+  for (const Line& line : kLines) {
+    std::vector<std::string> names;
+    for (const CallbackHandle& callback : callbacks) {
+      if (line.event && callback.acts_at(*line.event)) {
+        names.push_back(callback->name());
+      }
+    }
+    lines.push_back(
+        names.empty()
+            ? line.text
+            : fmt::format("{:<26}{}", line.text, fmt::join(names, ", ")));
+  }
+  return lines;
+}
+
+Learner& Learner::show_training_loop() {
+  for (const std::string& line : training_loop(parts_->callbacks))
+    sink().line(line);
+  return *this;
 }
 
 }  // namespace tern

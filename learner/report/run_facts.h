@@ -6,6 +6,8 @@
 
 #include <torch/types.h>
 
+#include "tern/learner/callback.h"
+
 namespace tern {
 
 class Learner;
@@ -13,14 +15,18 @@ class Learner;
 /// Names with values, in the order in which they are shown.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-/// Data, model, optimizer, rates and precision of a Learner.
+/// Data, model, optimizer, learning rates and precision of a Learner.
 Facts configuration(Learner& learner);
 
-/// Versions, processor, device and system that this program runs with. Neither
-/// the user's nor the machine's name is among them.
+/// Versions, processor, device and system that this program runs with, without
+/// the names of the user and the machine.
 Facts environment(torch::Device device);
 
-/// "tern::optim::AdamW", or that it is made when the first fit begins.
+/// "tern::optim::AdamW", or that it is created when the first fit begins.
 std::string optimizer_text(Learner& learner);
+
+/// The loop of `fit` as lines of text: each event with the callbacks that act
+/// there, in the order in which they run.
+std::vector<std::string> training_loop(const Callbacks& callbacks);
 
 }  // namespace tern

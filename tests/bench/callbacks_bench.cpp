@@ -7,12 +7,9 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include "tern/callbacks/csv_logger.h"
-#include "tern/callbacks/early_stopping.h"
-#include "tern/callbacks/json_lines_logger.h"
-#include "tern/callbacks/peak_memory.h"
+#include "tern/callbacks/loggers.h"
+#include "tern/callbacks/monitor.h"
 #include "tern/callbacks/profiler.h"
-#include "tern/callbacks/reduce_lr_on_plateau.h"
 #include "tern/callbacks/tensorboard.h"
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/learner/learner.h"

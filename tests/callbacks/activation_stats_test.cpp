@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/lr_find.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/learner/recorder.h"

@@ -8,8 +8,8 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/csv_logger.h"
-#include "tern/callbacks/gradient_accumulation.h"
+#include "tern/callbacks/gradients.h"
+#include "tern/callbacks/loggers.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/save_checkpoint.h"
 #include "tern/callbacks/save_model.h"

@@ -1,11 +1,9 @@
-#include "tern/callbacks/gradient_accumulation.h"
-
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/amp.h"
-#include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/learner/optim/optimizer_factory.h"

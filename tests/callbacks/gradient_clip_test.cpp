@@ -1,5 +1,3 @@
-#include "tern/callbacks/gradient_clip.h"
-
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -7,6 +5,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/amp.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/optimizer_factory.h"

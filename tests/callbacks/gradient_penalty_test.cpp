@@ -1,5 +1,3 @@
-#include "tern/callbacks/gradient_penalty.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -8,7 +6,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/amp.h"
-#include "tern/callbacks/gradient_accumulation.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"

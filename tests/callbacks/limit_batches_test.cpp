@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/early_stopping.h"
+#include "tern/callbacks/monitor.h"
 #include "tern/callbacks/one_cycle.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"

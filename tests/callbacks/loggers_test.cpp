@@ -1,3 +1,5 @@
+#include "tern/callbacks/loggers.h"
+
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -8,9 +10,6 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/csv_logger.h"
-#include "tern/callbacks/json_lines_logger.h"
-#include "tern/callbacks/json_text.h"
 #include "tern/callbacks/log_file.h"
 #include "tern/callbacks/lr_find.h"
 #include "tern/data/formats/error.h"
@@ -359,13 +358,13 @@ TEST(JsonLinesLogger, TellsHowAFitFailed) {
 }
 
 TEST(JsonText, IsAlwaysJson) {
-  EXPECT_EQ(json_string("a\"b\\c\n\x01"), R"("a\"b\\c\u000a\u0001")");
-  EXPECT_EQ(json_string("\xc3\xa9\xe2\x82\xac"), "\"\xc3\xa9\xe2\x82\xac\"");
+  EXPECT_EQ(json_quoted("a\"b\\c\n\x01"), R"("a\"b\\c\n\u0001")");
+  EXPECT_EQ(json_quoted("\xc3\xa9\xe2\x82\xac"), "\"\xc3\xa9\xe2\x82\xac\"");
   EXPECT_EQ(
-      json_string("\xff"
+      json_quoted("\xff"
                   "a\xc0\xaf"),
-      R"("\ufffda\ufffd\ufffd")");
-  EXPECT_EQ(json_string("\xe2\x82"), R"("\ufffd\ufffd")");
+      "\"\ufffda\ufffd\ufffd\"");
+  EXPECT_EQ(json_quoted("\xe2\x82"), "\"\ufffd\"");
   EXPECT_EQ(json_number(0.1), "0.1");
   EXPECT_EQ(json_number(NAN), "null");
   EXPECT_EQ(json_number(-INFINITY), "null");

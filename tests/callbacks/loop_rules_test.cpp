@@ -8,8 +8,7 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/ema.h"
-#include "tern/callbacks/gradient_accumulation.h"
-#include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/lr_find.h"
 #include "tern/callbacks/mixed_precision.h"

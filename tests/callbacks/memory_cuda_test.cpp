@@ -5,7 +5,7 @@
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/max_batch_size.h"
 #include "tern/callbacks/mixed_precision.h"
-#include "tern/callbacks/peak_memory.h"
+#include "tern/callbacks/profiler.h"
 #include "tern/data/memory.h"
 #include "tern/learner/report/memory_meter.h"
 #include "tern/tests/support/expect_error.h"

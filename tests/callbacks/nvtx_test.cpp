@@ -1,5 +1,3 @@
-#include "tern/callbacks/nvtx.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <dlfcn.h>

@@ -1,9 +1,8 @@
-#include "tern/callbacks/peak_memory.h"
-
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/lr_find.h"
+#include "tern/callbacks/profiler.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/tiny.h"
 

@@ -8,7 +8,6 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/lr_find.h"
-#include "tern/callbacks/peak_memory.h"
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"

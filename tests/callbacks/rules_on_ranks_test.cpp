@@ -9,11 +9,11 @@
 
 #include "tern/callbacks/distributed.h"
 #include "tern/callbacks/ema.h"
-#include "tern/callbacks/gradient_accumulation.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/lr_find.h"
 #include "tern/callbacks/mixed_precision.h"
-#include "tern/callbacks/reduce_lr_on_plateau.h"
+#include "tern/callbacks/monitor.h"
 #include "tern/callbacks/save_checkpoint.h"
 #include "tern/callbacks/save_model.h"
 #include "tern/callbacks/swa.h"

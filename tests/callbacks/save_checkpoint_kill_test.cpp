@@ -14,8 +14,7 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
-#include "tern/callbacks/csv_logger.h"
-#include "tern/callbacks/json_lines_logger.h"
+#include "tern/callbacks/loggers.h"
 #include "tern/callbacks/save_checkpoint.h"
 #include "tern/learner/learner.h"
 #include "tern/tests/support/temp_folder.h"

@@ -1,5 +1,3 @@
-#include "tern/callbacks/sharded_optimizer.h"
-
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -9,8 +7,7 @@
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/distributed.h"
 #include "tern/callbacks/ema.h"
-#include "tern/callbacks/gradient_accumulation.h"
-#include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/lr_find.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/save_checkpoint.h"

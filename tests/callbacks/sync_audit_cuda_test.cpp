@@ -3,7 +3,7 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/ema.h"
-#include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/one_cycle.h"
 #include "tern/learner/graph/step_graph.h"

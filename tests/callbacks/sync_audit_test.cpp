@@ -9,7 +9,7 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/ema.h"
-#include "tern/callbacks/gradient_clip.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/mixed_precision.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/tests/callbacks/audited.h"

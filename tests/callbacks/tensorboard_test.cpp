@@ -8,7 +8,6 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/lr_find.h"
-#include "tern/callbacks/tensorboard_event.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/png_write.h"
 #include "tern/learner/checkpoint/checkpoint.h"
@@ -53,10 +52,10 @@ std::unique_ptr<Learner> learner(
 
 // RFC 3720, B.4, and the value that everybody tests with.
 TEST(TensorBoardEvent, HasTheChecksumOfCastagnoli) {
-  EXPECT_EQ(tensorboard::crc32c("123456789"), 0xe3069283u);
-  EXPECT_EQ(tensorboard::crc32c(std::string(32, '\0')), 0x8a9136aau);
-  EXPECT_EQ(tensorboard::crc32c(std::string(32, '\xff')), 0x62a8ab43u);
-  EXPECT_EQ(tensorboard::crc32c(""), 0u);
+  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
+  EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
+  EXPECT_EQ(crc32c(""), 0u);
 }
 
 TEST(TensorBoardWriter, WritesScalarsTextAndImages) {
@@ -150,7 +149,7 @@ TEST(TensorBoardWriter, RefusesWhatItCannotShow) {
   const std::vector<uint8_t> none = {1, 2, 3};
   expect_error<c10::ValueError>(
       [&] { writer.add_image("x", none, 0); },
-      {"3 bytes of \"x\" are no PNG"});
+      {"3 bytes of \"x\" are not a PNG"});
   expect_error<c10::ValueError>(
       [&] { writer.add_histogram("x", torch::arange(3), 0); },
       {"add_histogram"});

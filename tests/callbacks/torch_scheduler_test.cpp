@@ -1,10 +1,9 @@
-#include "tern/callbacks/torch_scheduler.h"
-
 #include <gtest/gtest.h>
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/param_scheduler.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"

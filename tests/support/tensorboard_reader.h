@@ -9,8 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "tern/callbacks/tensorboard_event.h"
-
 namespace tern::testing_support {
 
 /// A protocol buffer, read: its fields by number, numbers as 8 bytes.
@@ -61,13 +59,24 @@ struct ProtoMessage {
   std::map<int, std::vector<std::string>> fields;
 };
 
+/// CRC-32C (Castagnoli), bit by bit.
+inline uint32_t crc32c(std::string_view bytes) {
+  uint32_t crc = ~0u;
+  for (const char c : bytes) {
+    crc ^= static_cast<uint8_t>(c);
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
+    }
+  }
+  return ~crc;
+}
+
 /// The events of a file, both checksums of each checked.
 inline std::vector<ProtoMessage> read_events(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(stream), {}};
   const auto check = [&](size_t at, size_t size) {
-    const uint32_t crc =
-        tensorboard::crc32c(std::string_view(all).substr(at, size));
+    const uint32_t crc = crc32c(std::string_view(all).substr(at, size));
     const uint32_t masked = ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
     uint32_t stored = 0;
     std::memcpy(&stored, all.substr(at + size, 4).data(), 4);

@@ -23,14 +23,13 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/callbacks/early_stopping.h"
 #include "tern/callbacks/ema.h"
-#include "tern/callbacks/gradient_accumulation.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/lr_find.h"
-#include "tern/callbacks/mixup.h"
+#include "tern/callbacks/mix.h"
+#include "tern/callbacks/monitor.h"
 #include "tern/callbacks/one_cycle.h"
-#include "tern/callbacks/reduce_lr_on_plateau.h"
 #include "tern/callbacks/save_checkpoint.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint/checkpoint.h"

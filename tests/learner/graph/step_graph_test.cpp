@@ -10,11 +10,10 @@
 
 #include "tern/callbacks/amp.h"
 #include "tern/callbacks/ema.h"
-#include "tern/callbacks/gradient_clip.h"
-#include "tern/callbacks/gradient_penalty.h"
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/loss_scaling.h"
+#include "tern/callbacks/mix.h"
 #include "tern/callbacks/mixed_precision.h"
-#include "tern/callbacks/mixup.h"
 #include "tern/callbacks/one_cycle.h"
 #include "tern/callbacks/sync_audit.h"
 #include "tern/callbacks/terminate_on_nan.h"

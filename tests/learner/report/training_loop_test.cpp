@@ -1,9 +1,8 @@
-#include "tern/learner/report/training_loop.h"
-
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "tern/learner/recorder.h"
+#include "tern/learner/report/run_facts.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::training_loop_test {

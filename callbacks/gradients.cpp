@@ -1,0 +1,109 @@
+#include "tern/callbacks/gradients.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/callback_checks.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/precision/clip_grad.h"
+#include "tern/learner/precision/grad_scaler.h"
+
+namespace tern {
+
+GradientAccumulation::GradientAccumulation(Options options)
+    : options_(options) {
+  TORCH_CHECK_VALUE(
+      (options.batches >= 1 && options.samples == 0) ||
+          (options.samples >= 1 && options.batches == 0),
+      fmt::format(
+          "[GradientAccumulation] batches is {} and samples is {}; expected "
+          "one of them >= 1 and the other unset.",
+          options.batches,
+          options.samples));
+}
+
+void GradientAccumulation::on_add(Learner& learn) {
+  check_only_one(
+      learn.find<GradientAccumulation>(),
+      *this,
+      "both accumulate gradients");
+}
+
+void GradientAccumulation::on_train_begin(Learner& learn) {
+  learn.state().accumulation = {
+      .batches = options_.batches,
+      .samples = options_.samples};
+}
+
+GradientClip::GradientClip(double max_norm)
+    : GradientClip(Options{.max_norm = max_norm}) {}
+
+GradientClip::GradientClip(Options options) : options_(options) {
+  const double limit = options.max_value.value_or(options.max_norm);
+  TORCH_CHECK_VALUE(
+      limit > 0,
+      fmt::format(
+          "[GradientClip] {} is {}; expected a number > 0.",
+          options.max_value ? "max_value" : "max_norm",
+          limit));
+}
+
+void GradientClip::on_step(Learner& learn) {
+  learn.gradients();  // unscaled from here on
+  if (options_.max_value) {
+    clip_grad_value_(learn.optimizer(), *options_.max_value);
+  } else {
+    const torch::Tensor norm =
+        clip_grad_norm_(learn.optimizer(), options_.max_norm);
+    // In place: a replayed step writes where the recorded one did.
+    const bool fits = norm_.defined() && norm_.device() == norm.device();
+    norm_ = fits ? norm_.copy_(norm) : norm;
+  }
+}
+
+GradientPenalty::GradientPenalty(double weight) : weight_(weight) {
+  TORCH_CHECK_VALUE(
+      std::isfinite(weight),
+      fmt::format(
+          "[GradientPenalty] weight is {}; expected a finite number.",
+          weight));
+}
+
+void GradientPenalty::on_backward_begin(Learner& learn) {
+  TrainState& state = learn.state();
+  Tensors parameters;
+  for (const ModelTensor& parameter : learn.model().parameters()) {
+    if (parameter.tensor.requires_grad()) {
+      parameters.push_back(parameter.tensor);
+    }
+  }
+  // Scaled on the way back, so that 16-bit gradients do not underflow; the
+  // scale is divided by on the device, which get_scale() would wait for.
+  torch::Tensor loss = state.loss_grad, scale;
+  if (state.scaler) {
+    scale = state.scaler->scale(torch::ones({}, loss.options()));
+    loss = loss * scale;
+  }
+  const Tensors gradients = torch::autograd::grad(
+      {loss},
+      parameters,
+      /*grad_outputs=*/{},
+      /*retain_graph=*/true,
+      /*create_graph=*/true,
+      /*allow_unused=*/true);
+  // vector_norm's gradient at 0 is 0, where that of sqrt would be infinite.
+  Tensors norms;
+  for (const torch::Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    const torch::Tensor fp32 = gradient.to(torch::kFloat);
+    norms.push_back(
+        torch::linalg_vector_norm(scale.defined() ? fp32 / scale : fp32, 2));
+  }
+  state.loss_grad = state.loss_grad +
+                    weight_ * torch::linalg_vector_norm(torch::stack(norms), 2);
+}
+
+}  // namespace tern
