@@ -9,12 +9,10 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
-#include "tern/kernels/augment_images_launch.h"
 #include "tern/kernels/augment_images_math.h"
 #include "tern/kernels/checks.h"
-#include "tern/kernels/dispatch_device.h"
 #include "tern/kernels/normalize_images.h"
-#include "tern/kernels/normalize_images_launch.h"
+#include "tern/kernels/normalize_images_math.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {

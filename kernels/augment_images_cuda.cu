@@ -1,4 +1,3 @@
-#include "tern/kernels/augment_images_launch.h"
 #include "tern/kernels/augment_images_math.h"
 #include "tern/kernels/launch.cuh"
 

@@ -5,10 +5,16 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/types.h>
+#ifdef TERN_WITH_CUDA
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
 
-#include "tern/kernels/element_type.h"
+#include "tern/kernels/element_math.h"
 
-// What the public entries of kernels/ share: checks, and words for them.
+// What the public entries of kernels/ share: checks with their messages, and
+// the choice of a device.
 namespace tern {
 
 /// "[2, 3] kLong on cuda:0", or "undefined".
@@ -48,6 +54,25 @@ inline std::optional<ElementType> element_type(at::ScalarType type) {
     default:
       return std::nullopt;
   }
+}
+
+/// For a device that passed `check_device`: calls `cpu()`, or `cuda(stream)` on
+/// the current stream of `device`, which must return a cudaError_t as an int.
+/// Write `cuda` as a generic lambda (`auto stream`), so that a build without
+/// CUDA needs no such function.
+template <class Cpu, class Cuda>
+void dispatch_device(c10::Device device, const Cpu& cpu, const Cuda& cuda) {
+  if (device.is_cpu()) {
+    cpu();
+    return;
+  }
+#ifdef TERN_WITH_CUDA
+  const c10::cuda::CUDAGuard guard(device);
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
+  C10_CUDA_CHECK(static_cast<cudaError_t>(cuda(stream)));
+#else
+  (void)cuda;
+#endif
 }
 
 }  // namespace tern

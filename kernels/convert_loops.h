@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #endif
 
-#include "tern/kernels/element_type.h"
+#include "tern/kernels/element_math.h"
 
 // Conversions for the `*_loops.cpp` files, each of which is compiled for
 // several instruction sets. Everything here has internal linkage, so that the

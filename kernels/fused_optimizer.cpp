@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <deque>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -12,8 +13,6 @@
 #include <fmt/ranges.h>
 
 #include "tern/kernels/checks.h"
-#include "tern/kernels/dispatch_device.h"
-#include "tern/kernels/fused_optimizer_launch.h"
 #include "tern/kernels/fused_optimizer_math.h"
 
 namespace tern {
@@ -37,35 +36,169 @@ class StepUnpacker {
   StepUnpacker(
       const char* where,
       const OptimizerTensors& tensors,
-      const GradState& grad_state);
+      const GradState& grad_state)
+      : where_(where), tensors_(tensors), device_(torch::kCPU) {
+    check_param(0);
+    device_ = tensors.params[0].device();
+    check_device(where_, device_);
+    check_count("grads", tensors.grads);
+    check_count("steps", tensors.steps);
+    if (!tensors.weights.empty()) {
+      check_count("weights", tensors.weights);
+    }
+    grad_state_.grad_scale = unpack_scalar("grad_scale", grad_state.grad_scale);
+    grad_state_.found_inf = unpack_scalar("found_inf", grad_state.found_inf);
+  }
 
   torch::Device device() const { return device_; }
   const GradStatePointers& grad_state() const { return grad_state_; }
 
   /// \throws c10::ValueError unless `list` has one entry per parameter.
-  void check_count(const char* name, at::TensorList list) const;
+  void check_count(const char* name, at::TensorList list) const {
+    TORCH_CHECK_VALUE(
+        list.size() == tensors_.params.size(),
+        fmt::format(
+            "[{}] {} has {} tensors; expected {}, as many as params. Leave a "
+            "parameter without a gradient out of every list.",
+            where_,
+            name,
+            list.size(),
+            tensors_.params.size()));
+  }
+
   /// \throws c10::ValueError unless `list` is empty; `why` it has to be.
   void check_empty(const char* name, at::TensorList list, const char* why)
-      const;
+      const {
+    TORCH_CHECK_VALUE(
+        list.empty(),
+        fmt::format(
+            "[{}] {} has {} tensors; expected none, because {}. Pass an empty "
+            "list.",
+            where_,
+            name,
+            list.size(),
+            why));
+  }
 
   /// Parameter i with its gradient, weight and step count.
-  StepTensor unpack(size_t i);
+  StepTensor unpack(size_t i) {
+    check_param(i);
+    StepTensor out{};
+    out.param = tensors_.params[i].mutable_data_ptr<float>();
+    out.size = tensors_.params[i].numel();
+    unpack_grad(i, out);
+    if (!tensors_.weights.empty() && tensors_.weights[i].defined()) {
+      unpack_weight(i, out);
+    }
+    const at::Tensor& step = tensors_.steps[i];
+    if (!is_device_scalar(step, device_)) {
+      check_device_scalar(
+          where_,
+          fmt::format("steps[{}]", i).c_str(),
+          step,
+          device_);
+    }
+    out.step = step.mutable_data_ptr<float>();
+    return out;
+  }
+
   /// Entry i of a kFloat list like `params` that the step writes.
-  float* unpack_state(const char* name, at::TensorList list, size_t i) const;
+  float* unpack_state(const char* name, at::TensorList list, size_t i) const {
+    const at::Tensor& state = list[i];
+    const bool has_type = state.defined() && state.scalar_type() == at::kFloat;
+    check_like_param(name, i, state, has_type, "kFloat");
+    return state.mutable_data_ptr<float>();
+  }
 
  private:
   const float* unpack_scalar(
       const char* name,
-      const std::optional<torch::Tensor>& scalar) const;
-  void check_param(size_t i) const;
+      const std::optional<torch::Tensor>& scalar) const {
+    if (!scalar || !scalar->defined()) {
+      return nullptr;
+    }
+    check_device_scalar(where_, name, *scalar, device_);
+    return scalar->const_data_ptr<float>();
+  }
+
+  void check_param(size_t i) const {
+    const at::Tensor& param = tensors_.params[i];
+    const bool is_first = i == 0;  // it decides on the device
+    TORCH_CHECK_VALUE(
+        param.defined() && param.scalar_type() == at::kFloat &&
+            (is_first || param.device() == device_) &&
+            param.is_non_overlapping_and_dense(),
+        fmt::format(
+            "[{}] params[{}] is {}; expected a dense kFloat on {}. Make it "
+            "dense "
+            "with clone(), and call once a device.",
+            where_,
+            i,
+            describe_layout(param),
+            is_first ? "one device" : device_.str()));
+  }
+
   void check_like_param(
       const char* name,
       size_t i,
       const at::Tensor& tensor,
       bool has_type,
-      const char* expected_type) const;
-  void unpack_grad(size_t i, StepTensor& out);
-  void unpack_weight(size_t i, StepTensor& out) const;
+      const char* expected_type) const {
+    const at::Tensor& param = tensors_.params[i];
+    TORCH_CHECK_VALUE(
+        has_type && tensor.device() == device_ && same_layout(param, tensor),
+        fmt::format(
+            "[{}] {}[{}] is {}; expected {} with sizes [{}] and strides [{}] "
+            "on "
+            "{}, as params[{}]. Make it with torch::empty_like(param, dtype).",
+            where_,
+            name,
+            i,
+            describe_layout(tensor),
+            expected_type,
+            fmt::join(param.sizes(), ", "),
+            fmt::join(param.strides(), ", "),
+            device_.str(),
+            i));
+  }
+
+  void unpack_grad(size_t i, StepTensor& out) {
+    const at::Tensor& param = tensors_.params[i];
+    const at::Tensor* grad = &tensors_.grads[i];
+    const auto type =
+        grad->defined() ? element_type(grad->scalar_type()) : std::nullopt;
+    TORCH_CHECK_VALUE(
+        type && type != ElementType::float64 && grad->device() == device_ &&
+            grad->layout() == at::kStrided && grad->sizes() == param.sizes(),
+        fmt::format(
+            "[{}] grads[{}] is {}; expected [{}] kFloat, kHalf or kBFloat16 on "
+            "{}, not sparse. Do {}.",
+            where_,
+            i,
+            describe(*grad),
+            fmt::join(param.sizes(), ", "),
+            device_.str(),
+            grad->defined() ? "convert it first"
+                            : "leave its parameter out of every list"));
+    if (!same_layout(param, *grad)) {
+      const at::NoGradGuard no_grad;
+      copies_.push_back(
+          at::empty_strided(param.sizes(), param.strides(), grad->options()));
+      copies_.back().copy_(*grad);
+      grad = &copies_.back();
+    }
+    out.grad = grad->const_data_ptr();
+    out.grad_type = *type;
+  }
+
+  void unpack_weight(size_t i, StepTensor& out) const {
+    const at::Tensor& weight = tensors_.weights[i];
+    const auto type = weight.scalar_type();
+    const bool has_type = type == at::kHalf || type == at::kBFloat16;
+    check_like_param("weights", i, weight, has_type, "kHalf or kBFloat16");
+    out.weight = weight.mutable_data_ptr();
+    out.weight_type = *element_type(type);
+  }
 
   const char* where_;
   const OptimizerTensors& tensors_;
@@ -75,173 +208,11 @@ class StepUnpacker {
   std::deque<at::Tensor> copies_;
 };
 
-StepUnpacker::StepUnpacker(
-    const char* where,
-    const OptimizerTensors& tensors,
-    const GradState& grad_state)
-    : where_(where), tensors_(tensors), device_(torch::kCPU) {
-  check_param(0);
-  device_ = tensors.params[0].device();
-  check_device(where_, device_);
-  check_count("grads", tensors.grads);
-  check_count("steps", tensors.steps);
-  if (!tensors.weights.empty()) {
-    check_count("weights", tensors.weights);
-  }
-  grad_state_.grad_scale = unpack_scalar("grad_scale", grad_state.grad_scale);
-  grad_state_.found_inf = unpack_scalar("found_inf", grad_state.found_inf);
-}
-
-void StepUnpacker::check_count(const char* name, at::TensorList list) const {
-  TORCH_CHECK_VALUE(
-      list.size() == tensors_.params.size(),
-      fmt::format(
-          "[{}] {} has {} tensors; expected {}, as many as params. Leave a "
-          "parameter without a gradient out of every list.",
-          where_,
-          name,
-          list.size(),
-          tensors_.params.size()));
-}
-
-void StepUnpacker::check_empty(
-    const char* name,
-    at::TensorList list,
-    const char* why) const {
-  TORCH_CHECK_VALUE(
-      list.empty(),
-      fmt::format(
-          "[{}] {} has {} tensors; expected none, because {}. Pass an empty "
-          "list.",
-          where_,
-          name,
-          list.size(),
-          why));
-}
-
-StepTensor StepUnpacker::unpack(size_t i) {
-  check_param(i);
-  StepTensor out{};
-  out.param = tensors_.params[i].mutable_data_ptr<float>();
-  out.size = tensors_.params[i].numel();
-  unpack_grad(i, out);
-  if (!tensors_.weights.empty() && tensors_.weights[i].defined()) {
-    unpack_weight(i, out);
-  }
-  const at::Tensor& step = tensors_.steps[i];
-  if (!is_device_scalar(step, device_)) {
-    check_device_scalar(
-        where_,
-        fmt::format("steps[{}]", i).c_str(),
-        step,
-        device_);
-  }
-  out.step = step.mutable_data_ptr<float>();
-  return out;
-}
-
-float* StepUnpacker::unpack_state(
-    const char* name,
-    at::TensorList list,
-    size_t i) const {
-  const at::Tensor& state = list[i];
-  const bool has_type = state.defined() && state.scalar_type() == at::kFloat;
-  check_like_param(name, i, state, has_type, "kFloat");
-  return state.mutable_data_ptr<float>();
-}
-
-const float* StepUnpacker::unpack_scalar(
-    const char* name,
-    const std::optional<torch::Tensor>& scalar) const {
-  if (!scalar || !scalar->defined()) {
-    return nullptr;
-  }
-  check_device_scalar(where_, name, *scalar, device_);
-  return scalar->const_data_ptr<float>();
-}
-
-void StepUnpacker::check_param(size_t i) const {
-  const at::Tensor& param = tensors_.params[i];
-  const bool is_first = i == 0;  // it decides on the device
-  TORCH_CHECK_VALUE(
-      param.defined() && param.scalar_type() == at::kFloat &&
-          (is_first || param.device() == device_) &&
-          param.is_non_overlapping_and_dense(),
-      fmt::format(
-          "[{}] params[{}] is {}; expected a dense kFloat on {}. Make it dense "
-          "with clone(), and call once a device.",
-          where_,
-          i,
-          describe_layout(param),
-          is_first ? "one device" : device_.str()));
-}
-
-void StepUnpacker::check_like_param(
-    const char* name,
-    size_t i,
-    const at::Tensor& tensor,
-    bool has_type,
-    const char* expected_type) const {
-  const at::Tensor& param = tensors_.params[i];
-  TORCH_CHECK_VALUE(
-      has_type && tensor.device() == device_ && same_layout(param, tensor),
-      fmt::format(
-          "[{}] {}[{}] is {}; expected {} with sizes [{}] and strides [{}] on "
-          "{}, as params[{}]. Make it with torch::empty_like(param, dtype).",
-          where_,
-          name,
-          i,
-          describe_layout(tensor),
-          expected_type,
-          fmt::join(param.sizes(), ", "),
-          fmt::join(param.strides(), ", "),
-          device_.str(),
-          i));
-}
-
-void StepUnpacker::unpack_grad(size_t i, StepTensor& out) {
-  const at::Tensor& param = tensors_.params[i];
-  const at::Tensor* grad = &tensors_.grads[i];
-  const auto type =
-      grad->defined() ? element_type(grad->scalar_type()) : std::nullopt;
-  TORCH_CHECK_VALUE(
-      type && type != ElementType::float64 && grad->device() == device_ &&
-          grad->layout() == at::kStrided && grad->sizes() == param.sizes(),
-      fmt::format(
-          "[{}] grads[{}] is {}; expected [{}] kFloat, kHalf or kBFloat16 on "
-          "{}, not sparse. Do {}.",
-          where_,
-          i,
-          describe(*grad),
-          fmt::join(param.sizes(), ", "),
-          device_.str(),
-          grad->defined() ? "convert it first"
-                          : "leave its parameter out of every list"));
-  if (!same_layout(param, *grad)) {
-    const at::NoGradGuard no_grad;
-    copies_.push_back(
-        at::empty_strided(param.sizes(), param.strides(), grad->options()));
-    copies_.back().copy_(*grad);
-    grad = &copies_.back();
-  }
-  out.grad = grad->const_data_ptr();
-  out.grad_type = *type;
-}
-
-void StepUnpacker::unpack_weight(size_t i, StepTensor& out) const {
-  const at::Tensor& weight = tensors_.weights[i];
-  const auto type = weight.scalar_type();
-  const bool has_type = type == at::kHalf || type == at::kBFloat16;
-  check_like_param("weights", i, weight, has_type, "kHalf or kBFloat16");
-  out.weight = weight.mutable_data_ptr();
-  out.weight_type = *element_type(type);
-}
-
 /// Tells autograd, as an in-place operation of ATen would.
-void bump_versions(at::TensorList list) {
-  for (const at::Tensor& tensor : list) {
-    if (tensor.defined()) {
-      tensor.unsafeGetTensorImpl()->bump_version();
+void bump_versions(std::initializer_list<at::TensorList> lists) {
+  for (const at::TensorList list : lists) {
+    for (const at::Tensor& tensor : list) {
+      if (tensor.defined()) tensor.unsafeGetTensorImpl()->bump_version();
     }
   }
 }
@@ -327,29 +298,16 @@ void fused_sgd_(
             : nullptr;
   }
   const auto count = static_cast<int64_t>(list.size());
+  const GradStatePointers& state = unpacker.grad_state();
   const auto* there =
       args_in<FusedSgdArgs>("fused_sgd_", args_on_device, unpacker.device());
   dispatch_device(
       unpacker.device(),
-      [&] {
-        fused_sgd_cpu(
-            list.data(),
-            count,
-            args_now(args, there),
-            unpacker.grad_state());
-      },
+      [&] { fused_sgd_cpu(list.data(), count, args_now(args, there), state); },
       [&](auto stream) {
-        return fused_sgd_cuda(
-            list.data(),
-            count,
-            args,
-            there,
-            unpacker.grad_state(),
-            stream);
+        return fused_sgd_cuda(list.data(), count, args, there, state, stream);
       });
-  bump_versions(tensors.params);
-  bump_versions(tensors.weights);
-  bump_versions(momentum_buffers);
+  bump_versions({tensors.params, tensors.weights, momentum_buffers});
 }
 
 void fused_adam_(
@@ -392,31 +350,21 @@ void fused_adam_(
             : nullptr;
   }
   const auto count = static_cast<int64_t>(list.size());
+  const GradStatePointers& state = unpacker.grad_state();
   const auto* there =
       args_in<FusedAdamArgs>("fused_adam_", args_on_device, unpacker.device());
   dispatch_device(
       unpacker.device(),
-      [&] {
-        fused_adam_cpu(
-            list.data(),
-            count,
-            args_now(args, there),
-            unpacker.grad_state());
-      },
+      [&] { fused_adam_cpu(list.data(), count, args_now(args, there), state); },
       [&](auto stream) {
-        return fused_adam_cuda(
-            list.data(),
-            count,
-            args,
-            there,
-            unpacker.grad_state(),
-            stream);
+        return fused_adam_cuda(list.data(), count, args, there, state, stream);
       });
-  bump_versions(tensors.params);
-  bump_versions(tensors.weights);
-  bump_versions(exp_avgs);
-  bump_versions(exp_avg_sqs);
-  bump_versions(max_exp_avg_sqs);
+  bump_versions(
+      {tensors.params,
+       tensors.weights,
+       exp_avgs,
+       exp_avg_sqs,
+       max_exp_avg_sqs});
 }
 
 }  // namespace tern

@@ -9,11 +9,11 @@
 namespace tern {
 
 /// The tensors of one fused optimizer step; index i of every list belongs to
-/// parameter i. Sizes agree per index, everything is on one device and dense
-/// (contiguous in any order of dimensions, so channels-last too). Writes as
-/// inside torch::NoGradGuard: autograd sees new versions, no graph.
+/// parameter i. Sizes agree per index; all tensors are on one device and dense
+/// (contiguous in any order of dimensions, such as channels-last). Writes as
+/// under torch::NoGradGuard: autograd sees new versions, but no graph.
 struct OptimizerTensors {
-  /// kFloat. The parameters, or their fp32 masters.
+  /// kFloat: the parameters, or their fp32 master weights.
   at::TensorList params;
   /// kFloat, kHalf or kBFloat16 (may differ per index). Never written. All
   /// defined: leave parameters without a gradient out of the lists. A gradient
@@ -22,13 +22,13 @@ struct OptimizerTensors {
   /// Empty, or one entry per parameter: an undefined tensor, or the kHalf or
   /// kBFloat16 weight that receives the rounded parameter.
   at::TensorList weights;
-  /// 0-dim kFloat: how many steps this parameter has made. Advanced by one
-  /// unless the step is skipped. Each parameter has its own.
+  /// 0-dim kFloat, one per parameter: its steps so far. Incremented unless the
+  /// step is skipped.
   at::TensorList steps;
 };
 
-/// What mixed precision knows about the gradients. Both live on the device of
-/// the parameters, so that nobody waits for them.
+/// The loss scaler's state. Both tensors are on the device of the parameters,
+/// so that a step does not synchronise with the host.
 struct GradState {
   /// 0-dim kFloat; gradients are divided by it. None: already unscaled.
   std::optional<torch::Tensor> grad_scale;
@@ -41,19 +41,19 @@ struct GradState {
 torch::Tensor to_tensor(const FusedSgdArgs& args, torch::Device device);
 torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device);
 
-/// One SGD step over the list in one pass over memory.
+/// Applies one SGD step to all tensors in one pass over memory.
 ///
 /// \param momentum_buffers  kFloat like `params`; empty when momentum is 0. A
 ///                          parameter's first step (`steps[i] == 0`) sets its
 ///                          buffer to the gradient whatever it held before, as
 ///                          torch.optim.SGD does.
-/// \param args_on_device  Undefined, or made by `to_tensor` on the device of
-/// the
-///                        parameters: the kernel takes its numbers from there
-///                        when it runs, and from `args` only whether there is
-///                        momentum. For steps that are recorded and replayed.
+/// \param args_on_device    Undefined, or the result of `to_tensor` on the
+///                          device of the parameters: the kernel reads its
+///                          numbers there when it runs, and uses `args` only to
+///                          know whether there is momentum. For steps that are
+///                          captured and replayed.
 /// \throws c10::ValueError if a size, type, device or layout differs from the
-///         above; nothing has been written then.
+///         above; nothing is written then.
 void fused_sgd_(
     const OptimizerTensors& tensors,
     at::TensorList momentum_buffers,
@@ -61,15 +61,16 @@ void fused_sgd_(
     const GradState& grad_state = {},
     const torch::Tensor& args_on_device = {});
 
-/// One Adam or AdamW step over the list in one pass over memory.
+/// Applies one Adam or AdamW step to all tensors in one pass over memory.
 ///
 /// \param exp_avgs, exp_avg_sqs  kFloat like `params`; the two moments.
 /// \param max_exp_avg_sqs        The same for amsgrad, else empty.
 /// \param args_on_device  As for `fused_sgd_`; `args` says whether amsgrad.
 /// \throws c10::ValueError if a size, type, device or layout differs from the
-///         above; nothing has been written then.
+///         above; nothing is written then.
 ///
-/// With half gradients, masters and weights this moves 28 bytes a parameter.
+/// With half gradients and weights and fp32 master weights this moves 28 bytes
+/// per parameter.
 /// The CPU gives the same bits whatever its instruction set and thread count;
 /// CUDA differs from it by a few units in the last place.
 void fused_adam_(

@@ -1,7 +1,6 @@
 #include <vector>
 
-#include "tern/kernels/fused_optimizer_launch.h"
-#include "tern/kernels/fused_optimizer_loops.h"
+#include "tern/kernels/fused_optimizer_math.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {

@@ -1,4 +1,3 @@
-#include "tern/kernels/fused_optimizer_launch.h"
 #include "tern/kernels/fused_optimizer_math.h"
 #include "tern/kernels/launch.cuh"
 

@@ -1,6 +1,5 @@
-#include "tern/kernels/fused_optimizer_loops.h"
-
 #include "tern/kernels/convert_loops.h"
+#include "tern/kernels/fused_optimizer_math.h"
 
 namespace tern {
 namespace {

@@ -1,12 +1,71 @@
 #pragma once
 
+#include <cstdint>
 #include <math.h>
 
+#include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/element_math.h"
 #include "tern/kernels/fused_optimizer_args.h"
 
-// The update of one element, once for the CPU and the CUDA kernels.
+struct CUstream_st;
+
+// What fused_optimizer.cpp, which knows tensors, hands to the kernels, which
+// know pointers, and the update of one element, once for the CPU and the CUDA
+// kernels. Nothing of LibTorch or CUDA is included.
 namespace tern {
+
+struct StepTensor {
+  float* param;
+  const void* grad;
+  /// nullptr, or the float16 or bfloat16 copy of `param`.
+  void* weight;
+  float* step;
+  int64_t size;
+  ElementType grad_type, weight_type;
+};
+
+struct SgdTensor : StepTensor {
+  float* momentum_buffer;
+};
+
+struct AdamTensor : StepTensor {
+  float *exp_avg, *exp_avg_sq, *max_exp_avg_sq;
+};
+
+/// nullptr: absent. Both on the device of the tensors.
+struct GradStatePointers {
+  const float* grad_scale = nullptr;
+  const float* found_inf = nullptr;
+};
+
+void fused_sgd_cpu(
+    const SgdTensor* tensors,
+    int64_t count,
+    const FusedSgdArgs& args,
+    const GradStatePointers& grad_state);
+void fused_adam_cpu(
+    const AdamTensor* tensors,
+    int64_t count,
+    const FusedAdamArgs& args,
+    const GradStatePointers& grad_state);
+
+/// \param args_on_device  nullptr, or device memory that the kernels read
+///                        instead of `args`.
+/// \return a cudaError_t. The list may be freed when the call returns.
+int fused_sgd_cuda(
+    const SgdTensor* tensors,
+    int64_t count,
+    const FusedSgdArgs& args,
+    const FusedSgdArgs* args_on_device,
+    const GradStatePointers& grad_state,
+    CUstream_st* stream);
+int fused_adam_cuda(
+    const AdamTensor* tensors,
+    int64_t count,
+    const FusedAdamArgs& args,
+    const FusedAdamArgs* args_on_device,
+    const GradStatePointers& grad_state,
+    CUstream_st* stream);
 
 /// The numbers of a step that may have been recorded: those in memory, if there
 /// are any, for the moments that the step was made with.
@@ -124,5 +183,24 @@ TERN_ELEMENT_MATH void adam_update(
 #endif
   param -= step.step_size * (exp_avg / (root * step.denom_factor + step.eps));
 }
+
+/// Elements [begin, end) of one tensor; the gradient is divided by
+/// `grad_scale`.
+struct FusedOptimizerLoops {
+  void (*sgd)(
+      const SgdTensor& tensor,
+      const SgdStep& step,
+      float grad_scale,
+      int64_t begin,
+      int64_t end);
+  void (*adam)(
+      const AdamTensor& tensor,
+      const AdamStep& step,
+      float grad_scale,
+      int64_t begin,
+      int64_t end);
+};
+
+TERN_DECLARE_LOOPS(FusedOptimizerLoops, fused_optimizer_loops)
 
 }  // namespace tern

@@ -4,21 +4,20 @@
 
 namespace tern {
 
-/// Makes CUDA devices usable if the machine has any.
+/// Loads LibTorch's CUDA libraries if the machine has a usable GPU.
 ///
 /// \return torch::cuda::is_available().
 ///
-/// A program of Tern starts with LibTorch's CPU library only, because the CUDA
-/// libraries take a second and 2 GB to load. When there is an NVIDIA driver and
-/// CUDA_VISIBLE_DEVICES does not hide every GPU, this loads them, once.
-/// LibTorch remembers its first answer about CUDA, so that has to happen before
-/// anybody asks for a CUDA device; a program that calls this function anywhere
-/// does it before main. Safe to call from any thread.
+/// A program that uses Tern starts with LibTorch's CPU library only, because
+/// the CUDA libraries take a second and 2 GB to load. If there is an NVIDIA
+/// driver and CUDA_VISIBLE_DEVICES does not hide every GPU, this loads them,
+/// once. LibTorch caches whether CUDA is available, so this must happen before
+/// its first use; a program that calls this function anywhere loads them before
+/// main. Thread-safe.
 bool load_cuda();
 
-/// For a call that takes a device. \param cure  What to do when it is not
-/// there. \throws c10::ValueError for a CUDA device that this machine does not
-/// have.
+/// Checks that a device exists. \param cure  What to do if it does not.
+/// \throws c10::ValueError for a CUDA device that this machine does not have.
 void check_device_exists(
     const char* where,
     c10::Device device,

@@ -9,8 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "tern/kernels/checks.h"
-#include "tern/kernels/dispatch_device.h"
-#include "tern/kernels/normalize_images_launch.h"
+#include "tern/kernels/normalize_images_math.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {
@@ -57,8 +56,8 @@ void check_normalization(
   TORCH_CHECK_VALUE(
       mean.size() == channels && stddev.size() == channels,
       fmt::format(
-          "[{}] {} values of mean and {} of stddev; expected {}, one a channel "
-          "of images {}. Do pass as many.",
+          "[{}] {} values of mean and {} of stddev; expected {}, one per "
+          "channel of images {}. Pass one value per channel.",
           where,
           mean.size(),
           stddev.size(),

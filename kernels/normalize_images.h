@@ -4,8 +4,8 @@
 
 namespace tern {
 
-/// Turns a batch of 8-bit images into normalised floats:
-/// `(image / 255 - mean) / stddev`, channel by channel.
+/// Converts a batch of 8-bit images to normalised floats:
+/// `(image / 255 - mean) / stddev`, per channel.
 ///
 /// \param images  [N, H, W, C] kByte, contiguous, on a CPU or a CUDA device.
 /// \param mean    C values in units of 0..1.
@@ -22,8 +22,8 @@ torch::Tensor normalize_images(
     c10::ArrayRef<double> stddev,
     torch::ScalarType dtype = torch::kFloat);
 
-/// What normalize_images asks of these, for others that normalise [N, H, W, C].
-/// \throws c10::ValueError as it does, in the name of `where`.
+/// Checks the arguments of a normalisation of [N, H, W, C] images.
+/// \throws c10::ValueError as normalize_images, with `where` as its place.
 void check_normalization(
     const char* where,
     const torch::Tensor& images,

@@ -1,5 +1,5 @@
 #include "tern/kernels/convert_loops.h"
-#include "tern/kernels/normalize_images_launch.h"
+#include "tern/kernels/normalize_images_math.h"
 
 namespace tern {
 namespace {

@@ -10,9 +10,8 @@
 #include <fmt/format.h>
 
 #include "tern/kernels/checks.h"
-#include "tern/kernels/dispatch_device.h"
 #include "tern/kernels/parallel_for.h"
-#include "tern/kernels/unscale_and_check_launch.h"
+#include "tern/kernels/unscale_and_check_math.h"
 
 namespace tern {
 namespace {

@@ -1,5 +1,5 @@
 #include "tern/kernels/convert_loops.h"
-#include "tern/kernels/unscale_and_check_launch.h"
+#include "tern/kernels/unscale_and_check_math.h"
 
 namespace tern {
 namespace {

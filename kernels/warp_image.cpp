@@ -1,7 +1,6 @@
 #include "tern/kernels/warp_image.h"
 
-#include "tern/kernels/jitter_hash.h"
-#include "tern/kernels/warp_image_loops.h"
+#include "tern/kernels/element_math.h"
 
 namespace tern {
 

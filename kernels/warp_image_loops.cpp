@@ -1,13 +1,13 @@
-#include "tern/kernels/warp_image_loops.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+
+#include "tern/kernels/warp_image.h"
 #ifdef __SSSE3__
 #include <tmmintrin.h>
 #endif
 
-#include "tern/kernels/jitter_hash.h"
+#include "tern/kernels/element_math.h"
 
 namespace tern {
 namespace {

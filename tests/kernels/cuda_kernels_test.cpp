@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/augment_images_launch.h"
+#include "tern/kernels/augment_images_math.h"
 #include "tern/kernels/checks.h"
 #include "tern/kernels/fused_optimizer.h"
-#include "tern/kernels/fused_optimizer_launch.h"
+#include "tern/kernels/fused_optimizer_math.h"
 #include "tern/kernels/normalize_images.h"
 #include "tern/kernels/unscale_and_check.h"
 #include "tern/tests/kernels/step_lists.h"

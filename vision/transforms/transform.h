@@ -8,7 +8,7 @@
 
 #include "tern/data/image_preprocessing.h"
 #include "tern/data/random.h"
-#include "tern/kernels/painted_rectangle.h"
+#include "tern/kernels/element_math.h"
 #include "tern/kernels/warp_image.h"
 #include "tern/vision/image_size.h"
 

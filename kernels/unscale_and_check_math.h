@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "tern/kernels/cpu_isa.h"
-#include "tern/kernels/element_type.h"
+#include "tern/kernels/element_math.h"
 
 struct CUstream_st;
 
