@@ -40,8 +40,7 @@ void remove_leftovers(const fs::path& target) {
 // Another writer may have taken it for lost before it was locked. A file system
 // without locks (some NFS) keeps what is lost.
 bool lock_and_still_there(const FileHandle& file) {
-  while (::flock(file.fd(), LOCK_EX) != 0 && errno == EINTR) {
-  }
+  lock_file(file);
   struct stat info {};
   return ::fstat(file.fd(), &info) == 0 && info.st_nlink > 0;
 }

@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <utility>
 
 namespace tern {
 
@@ -24,7 +26,12 @@ class DataError : public std::runtime_error {
 /// operating system's reason.
 class IoError : public DataError {
  public:
-  IoError(const std::string& path, const std::string& action, int error);
+  IoError(const std::string& path, const std::string& action, int error)
+      : DataError(
+            path,
+            "cannot " + action + ": " + std::generic_category().message(error) +
+                " (errno " + std::to_string(error) + ")"),
+        error_(error) {}
   int error() const { return error_; }
 
  private:

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <string>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -96,6 +97,14 @@ size_t read_up_to_at(
     const uint64_t at = offset + (bytes.size() - left.size());
     return ::pread(file.fd(), left.data(), left.size(), static_cast<off_t>(at));
   });
+}
+
+bool lock_file(const FileHandle& file) {
+  int result = 0;
+  do {
+    result = ::flock(file.fd(), LOCK_EX);
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
 }
 
 void write_all(

@@ -55,6 +55,10 @@ size_t read_up_to_at(
     std::span<uint8_t> bytes,
     const std::filesystem::path& path);
 
+/// Waits until no other process holds the file's lock, and takes it until the
+/// file is closed. \return false on a file system without locks (some NFS).
+bool lock_file(const FileHandle& file);
+
 /// Writes all of `bytes`, however many calls that takes.
 void write_all(
     const FileHandle& file,

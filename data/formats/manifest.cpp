@@ -46,12 +46,6 @@ std::optional<int64_t> number(std::string_view text) {
   return value;
 }
 
-bool is_hash(std::string_view text) {
-  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
-
 bool is_run(std::string_view text) {
   return !text.empty() && text.size() <= 64 &&
          std::all_of(text.begin(), text.end(), [](char c) {
@@ -70,7 +64,7 @@ bool parse_file(std::string_view line, Manifest& manifest) {
   const auto hash = take(line, ' ');
   const auto size = take(line, ' ');
   const auto bytes = size ? number(*size) : std::nullopt;
-  if (!hash || !is_hash(*hash) || !bytes || !is_file_name(line)) return false;
+  if (!hash || !is_sha256(*hash) || !bytes || !is_file_name(line)) return false;
   const bool is_twice = std::any_of(
       manifest.files.begin(),
       manifest.files.end(),

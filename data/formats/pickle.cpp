@@ -6,7 +6,6 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/load_bytes.h"
-#include "tern/data/formats/pickle_ops.h"
 #include "tern/data/formats/printable.h"
 #include "tern/data/formats/utf8.h"
 

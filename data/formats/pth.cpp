@@ -8,7 +8,6 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/load_bytes.h"
 #include "tern/data/formats/pickle.h"
-#include "tern/data/formats/pth_tensors.h"
 #include "tern/data/formats/zip_archive.h"
 
 namespace tern {

@@ -1,11 +1,10 @@
-#include "tern/data/formats/pth_tensors.h"
-
 #include <algorithm>
 #include <array>
 #include <unordered_set>
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/printable.h"
+#include "tern/data/formats/pth.h"
 
 namespace tern {
 

@@ -4,10 +4,10 @@
 
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/pickle_ops.h"
+#include "tern/data/formats/pickle.h"
 #include "tern/data/formats/pth.h"
 #include "tern/data/formats/utf8.h"
-#include "tern/data/formats/zip_writer.h"
+#include "tern/data/formats/zip_archive.h"
 
 namespace tern {
 

@@ -44,6 +44,11 @@ std::string Sha256::hex_digest() const {
   return text;
 }
 
+bool is_sha256(std::string_view text) {
+  return text.size() == 64 &&
+         text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
 std::string sha256(std::span<const uint8_t> bytes) {
   Sha256 hash;
   hash.update(bytes);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 struct evp_md_ctx_st;  // libcrypto's EVP_MD_CTX
 
@@ -31,6 +32,9 @@ class Sha256 {
   };
   std::unique_ptr<evp_md_ctx_st, Free> hash_;
 };
+
+/// Whether a text is a SHA-256: 64 lower-case hexadecimal digits.
+bool is_sha256(std::string_view text);
 
 /// Hexadecimal SHA-256 of `bytes`.
 std::string sha256(std::span<const uint8_t> bytes);

@@ -6,7 +6,8 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/member_name.h"
+#include "tern/data/formats/printable.h"
+#include "tern/data/formats/sha256.h"
 
 namespace tern {
 
@@ -14,11 +15,6 @@ namespace {
 
 constexpr size_t kDigits = 64;
 constexpr int64_t kMaxSumsBytes = int64_t{1} << 30;
-
-bool is_sum(std::string_view text) {
-  return text.size() == kDigits &&
-         text.find_first_not_of("0123456789abcdef") == text.npos;
-}
 
 std::string without_escapes(std::string_view name) {
   std::string plain;
@@ -68,7 +64,7 @@ Sha256Sums parse_sha256sums(
         names == SumNames::paths
             ? !name.empty()
             : member_name_fault(name) == nullptr && name.find('/') == name.npos;
-    const bool is_good = is_whole && is_sum(sum) && is_named &&
+    const bool is_good = is_whole && is_sha256(sum) && is_named &&
                          line[kDigits] == ' ' &&
                          (line[kDigits + 1] == ' ' || line[kDigits + 1] == '*');
     if (!is_good || !sums.emplace(std::move(name), sum).second) {

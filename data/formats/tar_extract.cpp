@@ -1,14 +1,9 @@
 #include "tern/data/formats/tar_extract.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <array>
 #include <cerrno>
-#include <exception>
 #include <fcntl.h>
-#include <memory>
 #include <string>
-#include <string_view>
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
@@ -22,101 +17,6 @@ namespace tern {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr int64_t kTarBlock = 512;
-
-// One pass over an archive. libarchive takes tar apart; the bytes come through
-// our own reader, which checks gzip's CRC where libarchive does not.
-class TarReader {
- public:
-  TarReader(const fs::path& path, const ExtractOptions& options)
-      : path_(path),
-        progress_(options.progress),
-        total_(file_size(open_regular_file(path), path)),
-        bytes_(path, {.max_bytes = options.max_bytes}),
-        archive_(archive_read_new(), archive_read_free) {
-    if (!archive_) throw std::bad_alloc();
-    archive_read_support_format_tar(archive_.get());
-    // Names stay the bytes that they are, whatever the locale.
-    if (archive_read_open(
-            archive_.get(),
-            this,
-            nullptr,
-            &TarReader::give_bytes,
-            nullptr) != ARCHIVE_OK) {
-      fail();
-    }
-  }
-
-  // The next entry, or null after the last.
-  archive_entry* next() {
-    // Where the entry before ends, with the padding of its last block.
-    const int64_t end =
-        (archive_filter_bytes(archive_.get(), 0) + kTarBlock - 1) / kTarBlock *
-        kTarBlock;
-    archive_entry* entry = nullptr;
-    const int result = archive_read_next_header(archive_.get(), &entry);
-    if (result == ARCHIVE_OK || result == ARCHIVE_WARN) return entry;
-    if (result != ARCHIVE_EOF) fail();
-    // libarchive takes the end of the file for the end of the archive.
-    if (archive_filter_bytes(archive_.get(), 0) < end + kTarBlock) {
-      throw DataError(
-          path_,
-          "has no end-of-archive block; the file is cut off");
-    }
-    // What follows is padding, but for the checksum at the end of a gzip.
-    while (bytes_.read(buffer_) > 0) {
-    }
-    return nullptr;
-  }
-
-  // The next bytes of the current entry; empty at its end.
-  std::span<const uint8_t> read() {
-    const la_ssize_t n =
-        archive_read_data(archive_.get(), data_.data(), data_.size());
-    if (n < 0) fail();
-    return std::span(data_).first(static_cast<size_t>(n));
-  }
-
-  void name_entry(std::string name) { entry_ = std::move(name); }
-
- private:
-  static la_ssize_t give_bytes(archive* archive, void* self, const void** out) {
-    auto& reader = *static_cast<TarReader*>(self);
-    try {
-      const size_t n = reader.bytes_.read(reader.buffer_);
-      if (reader.progress_) {
-        reader.progress_(reader.bytes_.bytes_in(), reader.total_);
-      }
-      *out = reader.buffer_.data();
-      return static_cast<la_ssize_t>(n);
-    } catch (...) {  // may not pass through C; `fail` throws it again
-      reader.error_ = std::current_exception();
-      archive_set_error(archive, EIO, "read failed");
-      return ARCHIVE_FATAL;
-    }
-  }
-
-  [[noreturn]] void fail() {
-    if (error_) std::rethrow_exception(error_);
-    const char* reason = archive_error_string(archive_.get());
-    throw DataError(
-        path_,
-        "is no tar archive, damaged, or cut off (" +
-            std::string(reason != nullptr ? reason : "unknown fault") +
-            (entry_.empty() ? "" : ", at entry " + entry_) +
-            "). Fetch it again");
-  }
-
-  fs::path path_;
-  ByteProgress progress_;
-  int64_t total_;
-  GzipReader bytes_;
-  std::unique_ptr<archive, decltype(&archive_read_free)> archive_;
-  std::array<uint8_t, 1 << 16> buffer_{}, data_{};
-  std::exception_ptr error_;
-  std::string entry_;
-};
 
 void write_entry(TarReader& reader, const fs::path& path) {
   const FileHandle file =
@@ -134,29 +34,25 @@ void extract_tar_into(
     const fs::path& archive,
     const fs::path& folder,
     const ExtractOptions& options) {
-  const auto reader = std::make_unique<TarReader>(archive, options);
+  // libarchive does not check gzip's CRC; this reader does.
+  GzipReader bytes(archive, {.max_bytes = options.max_bytes});
+  const int64_t total = file_size(open_regular_file(archive), archive);
+  TarReader reader(
+      archive.string(),
+      options.max_entries,
+      [&](std::span<uint8_t> buffer) {
+        const size_t n = bytes.read(buffer);
+        if (options.progress) options.progress(bytes.bytes_in(), total);
+        return n;
+      });
   fs::path last_parent = folder;
-  int64_t entries = 0;
-  while (archive_entry* entry = reader->next()) {
-    const std::string name = tar_entry_name(entry);
-    reader->name_entry(printable(name));
-    if (const char* fault = tar_entry_fault(entry, name)) {
-      throw DataError(
-          archive,
-          "entry " + printable(name) + " " + fault +
-              "; only regular files and folders inside the archive's own "
-              "folder are extracted");
-    }
-    if (++entries > options.max_entries) {
-      throw DataError(
-          archive,
-          "holds more than the " + std::to_string(options.max_entries) +
-              " entries that are allowed here");
-    }
-
+  bool is_empty = true;
+  while (const auto entry = reader.next()) {
+    is_empty = false;
     // The folder is ours and holds no links, so names decide where files go.
+    const std::string& name = entry->member.name;
     const fs::path path = (folder / name).lexically_normal();
-    if (archive_entry_filetype(entry) == AE_IFDIR) {
+    if (entry->is_folder) {
       make_folders(path);
       continue;
     }
@@ -165,13 +61,17 @@ void extract_tar_into(
       make_folders(last_parent);
     }
     try {
-      write_entry(*reader, path);
+      write_entry(reader, path);
     } catch (const IoError& error) {
       if (error.error() != EEXIST) throw;
       throw DataError(archive, "entry " + printable(name) + " is there twice");
     }
   }
-  if (entries == 0) throw DataError(archive, "holds no file");
+  if (is_empty) throw DataError(archive, "holds no file");
+  // What follows is padding, but for the checksum at the end of a gzip.
+  std::array<uint8_t, 4096> padding{};
+  while (bytes.read(padding) > 0) {
+  }
 }
 
 void extract_tar(

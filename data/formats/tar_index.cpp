@@ -5,12 +5,10 @@
 #include <archive_entry.h>
 #include <array>
 #include <cerrno>
-#include <exception>
-#include <memory>
 #include <new>
+#include <utility>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/member_name.h"
 #include "tern/data/formats/printable.h"
 
 namespace tern {
@@ -20,92 +18,7 @@ namespace {
 constexpr uint64_t kBlock = 512;
 // tar fills its last record, of 10 KB unless told otherwise.
 constexpr uint64_t kMaxPadding = uint64_t{1} << 20;
-
-// Has libarchive read the headers and jump over what lies between.
-class HeaderReader {
- public:
-  explicit HeaderReader(const ByteFile& file)
-      : file_(file), archive_(archive_read_new(), archive_read_free) {
-    if (!archive_) throw std::bad_alloc();
-    archive_read_support_format_tar(archive_.get());
-    if (archive_read_open2(
-            archive_.get(),
-            this,
-            nullptr,
-            &HeaderReader::give_bytes,
-            &HeaderReader::skip_bytes,
-            nullptr) != ARCHIVE_OK) {
-      fail();
-    }
-  }
-
-  // The next entry, or null after the last.
-  archive_entry* next() {
-    archive_entry* entry = nullptr;
-    const int result = archive_read_next_header(archive_.get(), &entry);
-    if (result == ARCHIVE_OK || result == ARCHIVE_WARN) return entry;
-    if (result != ARCHIVE_EOF) fail();
-    return nullptr;
-  }
-
-  // Where the bytes of the current entry begin.
-  uint64_t position() const {
-    return static_cast<uint64_t>(archive_filter_bytes(archive_.get(), 0));
-  }
-
-  void name_last(const std::string& name) { last_ = name; }
-
-  [[noreturn]] void fail() {
-    if (error_) std::rethrow_exception(error_);
-    const char* reason = archive_error_string(archive_.get());
-    fail(
-        std::string("is no tar archive, damaged or cut off (") +
-        (reason != nullptr ? reason : "unknown fault") + ")");
-  }
-
-  [[noreturn]] void fail(const std::string& fault) const {
-    throw DataError(
-        file_.path(),
-        fault +
-            (last_.empty() ? "; not one file of it is whole"
-                           : "; the last whole file is " + last_) +
-            ". Fetch or write it again");
-  }
-
- private:
-  static la_ssize_t give_bytes(archive* archive, void* self, const void** out) {
-    auto& reader = *static_cast<HeaderReader*>(self);
-    try {
-      const uint64_t left = reader.file_.size() - reader.at_;
-      const size_t n = std::min<uint64_t>(left, reader.buffer_.size());
-      reader.file_.read(reader.at_, std::span(reader.buffer_).first(n));
-      reader.at_ += n;
-      *out = reader.buffer_.data();
-      return static_cast<la_ssize_t>(n);
-    } catch (...) {  // may not pass through C; `fail` throws it again
-      reader.error_ = std::current_exception();
-      archive_set_error(archive, EIO, "read failed");
-      return ARCHIVE_FATAL;
-    }
-  }
-
-  static la_int64_t skip_bytes(archive*, void* self, la_int64_t request) {
-    auto& reader = *static_cast<HeaderReader*>(self);
-    const uint64_t left = reader.file_.size() - reader.at_;
-    const uint64_t n = std::min<uint64_t>(
-        left,
-        request > 0 ? static_cast<uint64_t>(request) : 0);
-    reader.at_ += n;
-    return static_cast<la_int64_t>(n);
-  }
-
-  const ByteFile& file_;
-  uint64_t at_ = 0;
-  std::array<uint8_t, 4096> buffer_{};
-  std::unique_ptr<archive, decltype(&archive_read_free)> archive_;
-  std::exception_ptr error_;
-  std::string last_;
-};
+constexpr size_t kHeaderBuffer = 4096, kBuffer = 1 << 16;
 
 void refuse_compressed(const ByteFile& file) {
   std::array<uint8_t, 4> magic{};
@@ -121,71 +34,16 @@ void refuse_compressed(const ByteFile& file) {
   }
 }
 
-// libarchive takes the end of the file for the end of the archive, and looks
-// at nothing that comes after it.
-void check_end(const HeaderReader& reader, const ByteFile& file, uint64_t end) {
-  if (file.size() < end + kBlock) {
-    reader.fail("has no end-of-archive block, so it is cut off");
-  }
-  const auto is_zero = [](uint8_t byte) { return byte == 0; };
-  const std::vector<uint8_t> rest =
-      file.read(end, std::min(file.size() - end, kMaxPadding));
-  if (file.size() - end > kMaxPadding ||
-      !std::all_of(rest.begin(), rest.end(), is_zero)) {
-    reader.fail(
-        "goes on after the end of its archive, as several that were joined do");
-  }
-}
-
-}  // namespace
-
-std::vector<TarMember> read_tar_index(
-    const ByteFile& file,
-    int64_t max_members) {
-  refuse_compressed(file);
-  const auto reader = std::make_unique<HeaderReader>(file);
-  std::vector<TarMember> members;
-  uint64_t end = 0;
-  int64_t entries = 0;
-  while (archive_entry* entry = reader->next()) {
-    std::string name = tar_entry_name(entry);
-    if (const char* fault = tar_entry_fault(entry, name)) {
-      throw DataError(
-          file.path(),
-          "its entry " + printable(name) + " " + fault +
-              "; expected regular files inside the archive's own folder. Write "
-              "it again without that");
-    }
-    if (++entries > max_members) {
-      throw DataError(
-          file.path(),
-          "holds more than the " + std::to_string(max_members) +
-              " entries that are allowed here. Write more, smaller shards");
-    }
-    const uint64_t begin = reader->position();
-    const auto size = static_cast<uint64_t>(archive_entry_size(entry));
-    if (begin > file.size() || size > file.size() - begin) {
-      reader->fail(
-          "is cut off in its file " + printable(name) + ", of " +
-          std::to_string(size) + " bytes");
-    }
-    end = begin + (size + kBlock - 1) / kBlock * kBlock;
-    reader->name_last(printable(name));
-    if (archive_entry_filetype(entry) == AE_IFREG) {
-      members.push_back({std::move(name), begin, size});
-    }
-  }
-  check_end(*reader, file, end);
-  return members;
-}
-
-std::string tar_entry_name(archive_entry* entry) {
+// The name of an entry as the bytes that it is, whatever the locale.
+std::string name_of(archive_entry* entry) {
   const char* name = archive_entry_pathname(entry);
   if (name == nullptr) name = archive_entry_pathname_utf8(entry);
   return name != nullptr ? name : "";
 }
 
-const char* tar_entry_fault(archive_entry* entry, const std::string& name) {
+// Why an entry is not taken, such as "is a symbolic link"; null if it may be: a
+// regular file or a folder that stays inside.
+const char* fault_of(archive_entry* entry, const std::string& name) {
   if (const char* fault = member_name_fault(name)) return fault;
   if (archive_entry_hardlink(entry) != nullptr) return "is a hard link";
   if (archive_entry_sparse_count(entry) > 0) return "is a sparse file";
@@ -198,6 +56,163 @@ const char* tar_entry_fault(archive_entry* entry, const std::string& name) {
     default:
       return "is a device, a pipe or of an unknown type";
   }
+}
+
+uint64_t end_of(const TarMember& member) {
+  return member.offset + (member.size + kBlock - 1) / kBlock * kBlock;
+}
+
+}  // namespace
+
+void TarReader::Free::operator()(archive* archive) const {
+  archive_read_free(archive);
+}
+
+TarReader::TarReader(
+    std::string path,
+    int64_t max_entries,
+    std::function<size_t(std::span<uint8_t>)> give,
+    std::function<uint64_t(uint64_t)> skip)
+    : path_(std::move(path)),
+      max_entries_(max_entries),
+      give_(std::move(give)),
+      skip_(std::move(skip)),
+      buffer_(skip_ ? kHeaderBuffer : kBuffer),
+      archive_(archive_read_new()) {
+  if (!archive_) throw std::bad_alloc();
+  archive_read_support_format_tar(archive_.get());
+  const auto skip_bytes =
+      [](archive*, void* self, la_int64_t request) -> la_int64_t {
+    auto& reader = *static_cast<TarReader*>(self);
+    return static_cast<la_int64_t>(
+        reader.skip_(static_cast<uint64_t>(std::max<la_int64_t>(request, 0))));
+  };
+  if (archive_read_open2(
+          archive_.get(),
+          this,
+          nullptr,
+          &TarReader::give_bytes,
+          skip_ ? static_cast<archive_skip_callback*>(skip_bytes) : nullptr,
+          nullptr) != ARCHIVE_OK) {
+    fail();
+  }
+}
+
+ssize_t
+TarReader::give_bytes(archive* archive, void* self, const void** bytes) {
+  auto& reader = *static_cast<TarReader*>(self);
+  try {
+    *bytes = reader.buffer_.data();
+    return static_cast<ssize_t>(reader.give_(reader.buffer_));
+  } catch (...) {  // may not pass through C; `fail` throws it again
+    reader.error_ = std::current_exception();
+    archive_set_error(archive, EIO, "read failed");
+    return ARCHIVE_FATAL;
+  }
+}
+
+std::optional<TarReader::Entry> TarReader::next() {
+  const uint64_t end = end_of(at_);
+  if (!at_.name.empty()) last_whole_ = printable(at_.name);
+  archive_entry* entry = nullptr;
+  const int result = archive_read_next_header(archive_.get(), &entry);
+  const auto position =
+      static_cast<uint64_t>(archive_filter_bytes(archive_.get(), 0));
+  if (result == ARCHIVE_EOF) {
+    // libarchive takes the end of the file for the end of the archive.
+    if (position < end + kBlock) {
+      fail("has no end-of-archive block, so it is cut off");
+    }
+    return std::nullopt;
+  }
+  if (result != ARCHIVE_OK && result != ARCHIVE_WARN) fail();
+  at_ = {
+      name_of(entry),
+      position,
+      static_cast<uint64_t>(archive_entry_size(entry))};
+  if (const char* fault = fault_of(entry, at_.name)) {
+    throw DataError(
+        path_,
+        "its entry " + printable(at_.name) + " " + fault +
+            "; expected regular files and folders inside the archive's own "
+            "folder. Write it again without that");
+  }
+  if (++entries_ > max_entries_) {
+    throw DataError(
+        path_,
+        "holds more than the " + std::to_string(max_entries_) +
+            " entries that are allowed here. Write more, smaller archives");
+  }
+  return Entry{at_, archive_entry_filetype(entry) == AE_IFDIR};
+}
+
+std::span<const uint8_t> TarReader::read() {
+  data_.resize(kBuffer);
+  const la_ssize_t n =
+      archive_read_data(archive_.get(), data_.data(), data_.size());
+  if (n < 0) fail();
+  return std::span(data_).first(static_cast<size_t>(n));
+}
+
+void TarReader::fail() const {
+  if (error_) std::rethrow_exception(error_);
+  const char* reason = archive_error_string(archive_.get());
+  fail(
+      std::string("is no tar archive, damaged or cut off (") +
+      (reason != nullptr ? reason : "unknown fault") + ")");
+}
+
+void TarReader::fail(const std::string& fault) const {
+  throw DataError(
+      path_,
+      fault +
+          (last_whole_.empty() ? "; not one file of it is whole"
+                               : "; the last whole file is " + last_whole_) +
+          ". Fetch or write it again");
+}
+
+std::vector<TarMember> read_tar_index(
+    const ByteFile& file,
+    int64_t max_members) {
+  refuse_compressed(file);
+  uint64_t at = 0;
+  TarReader reader(
+      file.path(),
+      max_members,
+      [&](std::span<uint8_t> bytes) {
+        const size_t n = std::min<uint64_t>(file.size() - at, bytes.size());
+        file.read(at, bytes.first(n));
+        at += n;
+        return n;
+      },
+      [&](uint64_t bytes) {
+        const uint64_t n = std::min(file.size() - at, bytes);
+        at += n;
+        return n;
+      });
+  std::vector<TarMember> members;
+  uint64_t end = 0;
+  while (auto entry = reader.next()) {
+    TarMember& member = entry->member;
+    if (member.offset > file.size() ||
+        member.size > file.size() - member.offset) {
+      reader.fail(
+          "is cut off in its file " + printable(member.name) + ", of " +
+          std::to_string(member.size) + " bytes");
+    }
+    end = end_of(member);
+    if (!entry->is_folder) members.push_back(std::move(member));
+  }
+  // libarchive looks at nothing that comes after the archive's end.
+  const std::vector<uint8_t> rest =
+      file.read(end, std::min(file.size() - end, kMaxPadding));
+  const auto is_zero = [](uint8_t byte) { return byte == 0; };
+  if (file.size() - end > kMaxPadding ||
+      !std::all_of(rest.begin(), rest.end(), is_zero)) {
+    reader.fail(
+        "goes on after the end of its archive, as several that were joined do");
+  }
+  return members;
 }
 
 }  // namespace tern

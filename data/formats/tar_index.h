@@ -1,12 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "tern/data/formats/byte_file.h"
 
-struct archive_entry;
+struct archive;
 
 namespace tern {
 
@@ -31,11 +37,52 @@ std::vector<TarMember> read_tar_index(
     const ByteFile& file,
     int64_t max_members = 5'000'000);
 
-/// The name of an entry that libarchive found, as the bytes that it is.
-std::string tar_entry_name(archive_entry* entry);
+/// Goes through the entries of a tar archive, which libarchive parses.
+class TarReader {
+ public:
+  struct Entry {
+    TarMember member;
+    bool is_folder = false;
+  };
 
-/// Why an entry is not taken, such as "is a symbolic link" or "has an absolute
-/// name"; null if it may be: a regular file or a folder that stays inside.
-const char* tar_entry_fault(archive_entry* entry, const std::string& name);
+  /// \param path         For error messages.
+  /// \param max_entries  Most files and folders that it may hold.
+  /// \param give         Fills the span with the next bytes of the archive;
+  ///                     fewer only at its end.
+  /// \param skip         Passes over so many bytes, and returns how many there
+  ///                     were. Null: they are read.
+  TarReader(
+      std::string path,
+      int64_t max_entries,
+      std::function<size_t(std::span<uint8_t>)> give,
+      std::function<uint64_t(uint64_t)> skip = nullptr);
+
+  /// The next file or folder; nothing at the end.
+  /// \throws DataError if the archive is damaged, cut off or over its limit, or
+  ///         the entry is a link, a device, a sparse file, or has a name such
+  ///         as `../x`; what `give` throws.
+  std::optional<Entry> next();
+  /// The next bytes of the entry; empty at its end.
+  std::span<const uint8_t> read();
+  /// Throws a DataError that names the last whole file.
+  [[noreturn]] void fail(const std::string& fault) const;
+
+ private:
+  struct Free {
+    void operator()(archive* archive) const;
+  };
+  static ssize_t give_bytes(archive* archive, void* self, const void** bytes);
+  [[noreturn]] void fail() const;
+
+  std::string path_;
+  int64_t max_entries_, entries_ = 0;
+  std::function<size_t(std::span<uint8_t>)> give_;
+  std::function<uint64_t(uint64_t)> skip_;
+  std::vector<uint8_t> buffer_, data_;
+  std::exception_ptr error_;
+  std::unique_ptr<archive, Free> archive_;
+  TarMember at_;  // the entry that was given last
+  std::string last_whole_;
+};
 
 }  // namespace tern

@@ -7,7 +7,6 @@
 #include <new>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/member_name.h"
 #include "tern/data/formats/printable.h"
 
 namespace tern {

@@ -8,9 +8,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/load_bytes.h"
-#include "tern/data/formats/member_name.h"
 #include "tern/data/formats/printable.h"
-#include "tern/data/formats/zip_records.h"
 
 namespace tern {
 

@@ -1,9 +1,7 @@
-#include "tern/data/formats/zip_writer.h"
-
 #include <algorithm>
 #include <zlib.h>
 
-#include "tern/data/formats/zip_records.h"
+#include "tern/data/formats/zip_archive.h"
 
 namespace tern {
 

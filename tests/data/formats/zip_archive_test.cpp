@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/zip_writer.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 

@@ -1,4 +1,4 @@
-#include "tern/data/formats/tar_samples.h"
+#include "tern/data/formats/tar_shard.h"
 
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
 
-namespace tern::tar_samples_test {
+namespace tern::tar_shard_test {
 namespace {
 
 TarSamples samples_of(const std::vector<std::string>& names) {
@@ -52,4 +52,4 @@ TEST(TarSamples, RefusesHalfSamples) {
 }
 
 }  // namespace
-}  // namespace tern::tar_samples_test
+}  // namespace tern::tar_shard_test
