@@ -8,7 +8,7 @@ namespace tern {
 
 using Tensors = std::vector<torch::Tensor>;
 
-/// What one training step sees.
+/// One batch of samples.
 struct Batch {
   /// inputs[0]: [N, ...]. Images leave the loader as [N, H, W, C] kByte or as
   /// [N, C, H, W] kFloat.
@@ -18,8 +18,8 @@ struct Batch {
   /// N, the number of samples; 0 for a batch without inputs.
   int64_t size() const;
 
-  /// The same batch on `device`. With `non_blocking` a copy from pinned memory
-  /// to a GPU is queued and not waited for.
+  /// Returns the batch on `device`. With `non_blocking`, a copy from pinned
+  /// memory to a GPU is asynchronous.
   Batch to(torch::Device device, bool non_blocking = true) const;
 };
 

@@ -19,71 +19,72 @@ namespace tern {
 struct ImageSize;
 class SinkImpl;
 
-/// Which of a DataBunch's loaders is meant.
+/// Selects a loader of a DataBunch.
 enum class Split { train, valid, test };
 
-/// "train", "valid" or "test".
+/// Returns "train", "valid" or "test".
 const char* to_string(Split split);
 
-/// What a batch transform is told.
+/// Describes the batch that a batch transform gets.
 struct BatchTransformContext {
-  /// Whether the batch is for training, where augmentation belongs.
+  /// True for training, where augmentation applies.
   bool training = false;
-  /// The type in which the model wants its floating inputs.
+  /// The dtype of the model's floating-point inputs.
   torch::ScalarType dtype = torch::kFloat;
-  /// Images stay kByte, for somebody who looks at them.
+  /// Keeps images kByte, to show them.
   bool keeps_bytes = false;
-  /// With the place of a sample in the batch, the key of its randomness: the
-  /// run's seed, how many epochs came before, and the number of the batch.
+  /// The run's seed and the indices of epoch and batch. With the position of a
+  /// sample in the batch they seed its random numbers.
   uint64_t seed = 0;
   int64_t epoch = 0;
   int64_t batch = 0;
 
-  /// The random numbers of the batch's sample number `place`.
+  /// Returns the random number generator of sample `place` of the batch.
   SampleRng rng(int64_t place) const {
     return {seed, epoch, (batch << 24) + place};
   }
 };
 
-/// Changes a whole batch on the device of the model, before any callback sees
-/// it: normalisation, and augmentation that is done per batch.
+/// Transforms a batch on the model's device before any callback sees it:
+/// normalisation and batch augmentation.
 using BatchTransform =
     std::function<void(Batch& batch, const BatchTransformContext& context)>;
 
-/// `normalize_images` on inputs[0] when that is kByte [N, H, W, C].
-/// \param mean, stddev  In units of 0..1, one for each channel.
+/// Returns a transform that applies `normalize_images` to inputs[0] if that is
+/// kByte [N, H, W, C].
+/// \param mean, stddev  In units of 0..1, one per channel.
 BatchTransform normalize(std::vector<double> mean, std::vector<double> stddev);
 
-/// The data of one training: what to learn from, what to check with.
+/// The data of a training: loaders for training, validation and test.
 struct DataBunch {
   std::shared_ptr<DataLoader> train, valid, test;
-  /// Where batches go and models live.
+  /// The device of batches and models.
   torch::Device device = default_device();
-  /// Names of the classes, in the order of their indices; empty when the
-  /// target is not a class.
+  /// Names of the classes by index; empty if targets are not classes.
   std::vector<std::string> classes;
   /// Applied in order to every batch on `device`.
   std::vector<BatchTransform> batch_transforms;
-  /// What happens to an image that is not for training, for the file that
-  /// `Learner::export_model` writes. Unset: nobody can say it, as with a
-  /// transform of one's own. Who changes the transforms changes this too.
+  /// The preprocessing of images at inference, which `Learner::export_model`
+  /// writes into its file. Unset if unknown, as with a custom transform. Keep
+  /// it in step with the transforms.
   std::optional<ImagePreprocessing> preprocessing;
 
-  /// The loader of a split. \throws c10::ValueError when there is none.
+  /// Returns the loader of a split. \throws c10::ValueError if it is not set.
   const DataLoader& loader(Split split) const;
 
-  /// The CUDA device of this process, if there is one, else the CPU: the one
-  /// that torchrun's LOCAL_RANK names, cuda:0 without it.
+  /// Returns the CUDA device of torchrun's LOCAL_RANK, cuda:0 without it, or
+  /// the CPU if there is no CUDA device.
   static torch::Device default_device();
 
-  /// Shrinks every image once and reads it from memory from then on; see
+  /// Resizes every image once and keeps the result in memory; see
   /// vision/presize.h, which defines it.
   DataBunch& presize(
       const std::filesystem::path& folder,
       ImageSize size,
       const std::shared_ptr<SinkImpl>& sink = nullptr);
 
-  /// A bunch from data sets, training shuffled without its short last batch.
+  /// Creates a bunch from data sets. Training is shuffled unless `options` has
+  /// a sampler, and drops its short last batch.
   /// \param valid, test  May be null.
   static DataBunch create(
       std::shared_ptr<const Dataset> train,

@@ -78,6 +78,17 @@ DataLoaderOptions checked(DataLoaderOptions options) {
   return options;
 }
 
+// What the exception that is being handled says.
+std::string current_message() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return message_of(error);
+  } catch (...) {
+    return "the data set threw something that is no std::exception";
+  }
+}
+
 // Turns what a data set threw into a DataError that names the sample, with the
 // original nested in it. `indices` failed together; asking for each alone finds
 // the one to blame. Called inside a handler.
@@ -85,43 +96,32 @@ DataLoaderOptions checked(DataLoaderOptions options) {
     const Dataset& dataset,
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) {
+  const auto blame = [&](int64_t index, bool has_path) {
+    std::throw_with_nested(DataError(
+        has_path ? "" : dataset.describe(index),
+        fmt::format(
+            "{} (sample {} of the data set)",
+            current_message(),
+            index)));
+  };
   for (const int64_t index : indices) {
     try {
       dataset.get_batch(index, context);
-      continue;
     } catch (const DataError& error) {
-      std::throw_with_nested(DataError(
-          error.path().empty() ? dataset.describe(index) : "",
-          fmt::format("{} (sample {} of the data set)", error.what(), index)));
-    } catch (const std::exception& error) {
-      std::throw_with_nested(DataError(
-          dataset.describe(index),
-          fmt::format(
-              "{} (sample {} of the data set)",
-              message_of(error),
-              index)));
+      blame(index, !error.path().empty());
     } catch (...) {
-      std::throw_with_nested(DataError(
-          dataset.describe(index),
-          fmt::format(
-              "the data set threw something that is no std::exception (sample "
-              "{})",
-              index)));
+      blame(index, false);
     }
   }
   // Each sample is fine alone: they do not fit together, or the fault passed.
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    std::throw_with_nested(DataError(
-        "",
-        fmt::format(
-            "{} (a batch of {} samples, the first {}: {})",
-            message_of(error),
-            indices.size(),
-            indices[0],
-            dataset.describe(indices[0]))));
-  }
+  std::throw_with_nested(DataError(
+      "",
+      fmt::format(
+          "{} (a batch of {} samples, the first {}: {})",
+          current_message(),
+          indices.size(),
+          indices[0],
+          dataset.describe(indices[0]))));
 }
 
 // Data are the same whatever the trainer does: its 16-bit guard is not for
@@ -358,6 +358,13 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
   workers->order = sampler_->indices(options_.seed, epoch);
   check_order(workers->order, sampler_->size(), dataset_->size());
   workers->batches = size();
+  const auto wanted = c10::ArrayRef(workers->order)
+                          .slice(std::min<size_t>(
+                              first_batch * options_.batch_size,
+                              workers->order.size()));
+  if (auto opened = dataset_->begin_epoch(wanted, workers->context)) {
+    workers->dataset = std::move(opened);
+  }
   workers->claimed = workers->consumed = first_batch;
   const int64_t threads =
       std::min(options_.workers, workers->batches - first_batch);

@@ -2,77 +2,75 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <utility>
 
-#include "tern/data/batch_iterator.h"
 #include "tern/data/dataset.h"
 #include "tern/data/sampler.h"
 
 namespace tern {
 
 struct DataLoaderOptions {
-  // ---- What a batch is ----
+  // ---- Batches ----
 
   int64_t batch_size = 64;
-  /// A new random order every epoch. Ignored when `sampler` is given.
+  /// Reshuffles every epoch. Ignored if `sampler` is given.
   bool shuffle = false;
-  /// Leaves out the last batch when it is smaller than the others.
+  /// Drops the last batch if it is smaller than the others.
   bool drop_last = false;
-  /// Passed on to the data set: whether it may augment.
+  /// Passed to the data set: true if it may augment.
   bool training = false;
-  /// The order of the samples; null: random or sequential by `shuffle`.
+  /// The order of the samples. Null: random or sequential, by `shuffle`.
   std::shared_ptr<const Sampler> sampler = {};
-  /// Key of all randomness, with the epoch and the sample. Batches are equal
-  /// for any number of workers.
+  /// With the epoch and the sample it seeds all random numbers. Batches are the
+  /// same for any number of workers.
   uint64_t seed = 42;
 
-  // ---- How fast it comes ----
+  // ---- Workers ----
 
-  /// Threads that make batches while others train. 0: the calling thread makes
-  /// each batch when it is asked for. -1: the number of cores less one, 16 at
-  /// most, at least 1.
+  /// Threads that prepare batches in the background. 0: the calling thread
+  /// prepares each batch. -1: the number of cores minus one, from 1 to 16.
   int64_t workers = -1;
-  /// Batches made ahead, for each worker.
+  /// Batches that each worker prefetches.
   int64_t prefetch = 4;
-  /// Page-locked batches, for copies that overlap with computation. Unset: yes
-  /// when there is a CUDA device.
+  /// Page-locked batches, for asynchronous copies to a GPU. Unset: true if
+  /// there is a CUDA device.
   std::optional<bool> pin_memory = {};
-  /// How long `next` waits for a batch before it throws; 0: for ever.
+  /// How long `next` waits for a batch before it throws; 0: no limit.
   std::chrono::milliseconds timeout{0};
 };
 
-/// Cuts a data set into batches and has worker threads make them ahead, in
-/// order.
+/// Loads batches of a data set in order, prefetched by worker threads.
 ///
 ///   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true});
 ///   for (int64_t epoch = 0; epoch < 3; ++epoch) {
 ///     for (const Batch& batch : loader) { ... }
 ///   }
 ///
-/// Each such loop is the next pass: the first is `epoch(0)`, the second
-/// `epoch(1)`, each with a new order if `shuffle` is set. A loop that is left
-/// early ends its worker threads.
+/// Each loop is one pass: the first is `epoch(0)`, the second `epoch(1)`,
+/// reshuffled if `shuffle` is set. Leaving a loop early stops its workers.
 class DataLoader {
  public:
-  /// \throws c10::ValueError for an option out of its range.
+  /// \throws c10::ValueError if an option is out of range.
   explicit DataLoader(
       std::shared_ptr<const Dataset> dataset,
       DataLoaderOptions options = {});
 
-  /// One pass over the data. Owns the worker threads and joins them when it
-  /// goes, also in the middle of an epoch; one that hangs in the data set for
-  /// more than 10 s is left behind.
+  /// One pass over the data. Its destructor joins the worker threads; a thread
+  /// that hangs in the data set for more than 10 s is detached.
   class Epoch {
    public:
     Epoch(Epoch&&) noexcept;
     ~Epoch();
 
-    /// The next batch, or nothing at the end. Rethrows what the data set threw
-    /// as a DataError that names the sample, with the original nested in it
-    /// (`std::rethrow_if_nested`); the pass is over then.
-    /// \param stop  Ends the wait for a worker, with nothing, once it is true.
+    /// Returns the next batch, or nothing at the end. An exception of the data
+    /// set ends the pass: it is rethrown as a DataError that names the sample,
+    /// with the original nested in it (`std::rethrow_if_nested`).
+    /// \param stop  Returns nothing instead of waiting once this is true.
     std::optional<Batch> next(const std::atomic<bool>* stop = nullptr);
 
    private:
@@ -82,24 +80,48 @@ class DataLoader {
     std::shared_ptr<Workers> workers_;
   };
 
-  /// Starts pass number `epoch`, at batch `first_batch` of it.
+  /// An input iterator over the batches of one pass. Copies share the pass, and
+  /// a batch is valid until the iterator advances.
+  class Iterator {
+   public:
+    using value_type = Batch;
+    using difference_type = std::ptrdiff_t;
+
+    explicit Iterator(Epoch pass)
+        : pass_(std::make_shared<Epoch>(std::move(pass))),
+          batch_(pass_->next()) {}
+    const Batch& operator*() const { return *batch_; }
+    Iterator& operator++() {
+      batch_ = pass_->next();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Iterator& it, std::default_sentinel_t) {
+      return !it.batch_;
+    }
+
+   private:
+    std::shared_ptr<Epoch> pass_;
+    std::optional<Batch> batch_;
+  };
+
+  /// Starts pass `epoch` at its batch `first_batch`.
   Epoch epoch(int64_t epoch, int64_t first_batch = 0) const;
 
-  /// Starts the next pass. Only loops count as passes: `epoch` and a Learner's
-  /// fit do not change which one is next.
-  BatchIterator<Epoch> begin() { return BatchIterator(epoch(next_pass_++)); }
+  /// Starts the next pass. Only loops are counted; `epoch` and a Learner's fit
+  /// do not advance it.
+  Iterator begin() { return Iterator(epoch(next_pass_++)); }
   std::default_sentinel_t end() const { return {}; }
 
-  /// The same data once and in order, the last batch too.
-  /// \param augments  Whether the data set may augment, whatever these batches
-  ///                  are for.
+  /// Returns a loader of the same data in order, with the last batch.
+  /// \param augments  True if the data set may augment.
   DataLoader in_order(bool augments = false) const;
 
-  /// Batches an epoch.
+  /// Batches per epoch.
   int64_t size() const;
   const Dataset& dataset() const { return *dataset_; }
   std::shared_ptr<const Dataset> dataset_ptr() const { return dataset_; }
-  /// The options as given, with `workers` and `pin_memory` resolved.
+  /// The options, with `workers` and `pin_memory` resolved.
   const DataLoaderOptions& options() const { return options_; }
   /// The order of the samples.
   const std::shared_ptr<const Sampler>& sampler() const { return sampler_; }

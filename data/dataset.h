@@ -2,55 +2,80 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
-#include "tern/data/buffer_pool.h"
 #include "tern/data/random.h"
 
 namespace tern {
 
-/// What a data set is told about the batch that it makes.
+/// A pool of uninitialised CPU tensors. A tensor is reused once no reference to
+/// it or to a view of it is left, so a loader in steady state allocates
+/// nothing. Thread-safe.
+class BufferPool {
+ public:
+  /// \param pin_memory  Allocates page-locked memory for copies to a GPU, from
+  ///                    LibTorch's caching allocator, which waits for
+  ///                    asynchronous copies.
+  explicit BufferPool(bool pin_memory = false) : pin_memory_(pin_memory) {}
+
+  torch::Tensor empty(c10::IntArrayRef sizes, torch::ScalarType dtype);
+
+ private:
+  bool pin_memory_;
+  std::mutex mutex_;
+  std::vector<torch::Tensor> tensors_;
+};
+
+/// Describes the batch that a Dataset creates.
 struct BatchContext {
-  /// Seed of the run and number of the epoch: with a sample's index they are
-  /// the key of all its randomness.
+  /// Seed of the run and index of the epoch. With the index of a sample they
+  /// seed its random numbers.
   uint64_t seed = 0;
   int64_t epoch = 0;
-  /// Whether the batch is for training, where augmentation belongs.
+  /// True for training, where augmentation applies.
   bool training = false;
-  /// Where batch memory is reused; may be null.
+  /// Pool of reusable batch memory; may be null.
   BufferPool* buffers = nullptr;
 
-  /// An uninitialised CPU tensor to fill, reused from an earlier batch when
-  /// that is possible, pinned when there is a GPU.
+  /// Returns an uninitialised CPU tensor, reused from an earlier batch if
+  /// possible and pinned if there is a GPU.
   torch::Tensor empty(c10::IntArrayRef sizes, torch::ScalarType dtype) const;
-  /// The random numbers of the sample at `index`.
+  /// Returns the random number generator of the sample at `index`.
   SampleRng rng(int64_t index) const { return {seed, epoch, index}; }
 };
 
-/// A set of samples that can be reached by index; the one virtual data set.
+/// A map-style data set: samples that are accessed by index.
 ///
-/// `get_batch` is called from several worker threads at the same time, so an
-/// implementation keeps no mutable state.
+/// `get_batch` is called concurrently from several worker threads, so an
+/// implementation must not keep mutable state.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
   virtual int64_t size() const = 0;
 
-  /// The samples at `indices`, each in 0..size()-1, in that order.
+  /// Returns the samples at `indices`, each in 0..size()-1, in that order.
   virtual Batch get_batch(
       c10::ArrayRef<int64_t> indices,
       const BatchContext& context) const = 0;
 
-  /// Names a sample in an error message: its file, where it has one.
+  /// Names a sample for error messages: its file if it has one.
   virtual std::string describe(int64_t index) const;
+
+  /// Called by a DataLoader at the start of an epoch that reads the samples in
+  /// `order`. Returns the data set to read them from, or null, the default, for
+  /// this one. StreamEpochs overrides it to start a pass over its stream.
+  virtual std::shared_ptr<const Dataset> begin_epoch(
+      c10::ArrayRef<int64_t> order,
+      const BatchContext& context) const;
 };
 
-/// The samples of `source` at `indices`, in that order. Copies no sample.
+/// A view of the samples of `source` at `indices`, in that order.
 ///
 ///   Subset valid(images, {40, 41, 42});
 ///   valid.size();   // 3
@@ -69,8 +94,8 @@ class Subset final : public Dataset {
   std::vector<int64_t> indices_;
 };
 
-/// All samples of the first source, then all of the second, and so on. The
-/// tensors of the sources must have equal types and, but for N, equal shapes.
+/// The concatenation of several data sets. Their tensors must have the same
+/// dtypes and, except for N, the same shapes.
 class Concat final : public Dataset {
  public:
   explicit Concat(std::vector<std::shared_ptr<const Dataset>> sources);
@@ -88,7 +113,7 @@ class Concat final : public Dataset {
   std::vector<int64_t> ends_;  // ends_[k]: samples in the sources 0..k
 };
 
-/// Samples that are the rows of tensors in memory.
+/// A data set of tensors in memory: sample i is row i of each.
 ///
 ///   TensorDataset points({x}, {y});   // x: [1000, 2], y: [1000]
 ///
@@ -104,8 +129,8 @@ class TensorDataset final : public Dataset {
   Tensors inputs_, targets_;
 };
 
-/// Glues batches of single samples together along their first dimension.
-/// \throws c10::ValueError naming the shapes that do not fit together.
+/// Concatenates batches along their first dimension.
+/// \throws c10::ValueError if the shapes or dtypes differ, naming them.
 Batch collate(c10::ArrayRef<Batch> samples, const BatchContext& context = {});
 
 }  // namespace tern

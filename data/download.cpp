@@ -9,7 +9,6 @@
 #include <mutex>
 #include <new>
 #include <span>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
@@ -67,9 +66,7 @@ class PartFile {
   explicit PartFile(fs::path path) : path_(std::move(path)) {
     while (true) {
       file_ = open_file(path_, O_RDWR | O_CREAT | O_NOFOLLOW);
-      // A file system without locks (some NFS) leaves each to itself.
-      while (::flock(file_.fd(), LOCK_EX) != 0 && errno == EINTR) {
-      }
+      lock_file(file_);  // without locks, each process is left to itself
       // The holder before us may have renamed or removed it.
       struct stat mine {
       }, named{};
@@ -160,10 +157,7 @@ class Transfer {
   template <class Value>
   void set(CURLoption option, Value value) {
     if (curl_easy_setopt(curl_.get(), option, value) != CURLE_OK) {
-      throw DownloadError(
-          Kind::refused,
-          url_,
-          "needs a libcurl with HTTPS support");
+      raise(Kind::refused, "needs a libcurl with HTTPS support");
     }
   }
 
@@ -235,13 +229,16 @@ class Transfer {
     }
     size_ += static_cast<int64_t>(bytes.size());
     if (options_.bytes > 0 && size_ > options_.bytes) {
-      throw DownloadError(
+      raise(
           Kind::wrong_content,
-          url_,
           "gave more than the expected " + std::to_string(options_.bytes) +
               " bytes; it is not the file that was asked for");
     }
     part_.append(bytes);
+  }
+
+  [[noreturn]] void raise(Kind kind, const std::string& what) const {
+    throw DownloadError(kind, url_, what);
   }
 
   [[noreturn]] void fail(CURLcode result, long status) {
@@ -255,53 +252,37 @@ class Transfer {
           part_.clear();
           may_pass_ = true;
         }
-        throw DownloadError(
+        raise(
             Kind::refused,
-            url_,
             "the server answered with status " + std::to_string(status) +
                 (status == 404 ? "; there is no such file. Check the URL"
                                : ". Try again later"));
       case CURLE_UNSUPPORTED_PROTOCOL:
       case CURLE_TOO_MANY_REDIRECTS:
-        throw DownloadError(
+        raise(
             Kind::refused,
-            url_,
             "leads on to an address that is not https (" + reason +
                 "), which is refused");
       case CURLE_FILE_COULDNT_READ_FILE:
-        throw DownloadError(
-            Kind::refused,
-            url_,
-            "there is no such file. Check the URL");
+        raise(Kind::refused, "there is no such file. Check the URL");
       case CURLE_RANGE_ERROR:
       case CURLE_BAD_DOWNLOAD_RESUME:
         part_.clear();
         may_pass_ = true;
-        throw DownloadError(
-            Kind::refused,
-            url_,
-            "cannot be continued (" + reason + ")");
-      case CURLE_COULDNT_RESOLVE_HOST:
-      case CURLE_COULDNT_RESOLVE_PROXY:
-      case CURLE_COULDNT_CONNECT:
-        throw DownloadError(
-            Kind::unreachable,
-            url_,
-            "there is no way to the server (" + reason +
-                "). Check the network, and https_proxy if there is a proxy");
+        raise(Kind::refused, "cannot be continued (" + reason + ")");
       case CURLE_PEER_FAILED_VERIFICATION:
       case CURLE_SSL_CACERT_BADFILE:
-        throw DownloadError(
+        raise(
             Kind::unreachable,
-            url_,
             "the server's certificate is not trusted (" + reason +
                 "). Check the clock and the system's certificates "
                 "(ca-certificates)");
       default:
-        may_pass_ = true;
-        throw DownloadError(
+        may_pass_ = result != CURLE_COULDNT_RESOLVE_HOST &&
+                    result != CURLE_COULDNT_RESOLVE_PROXY &&
+                    result != CURLE_COULDNT_CONNECT;
+        raise(
             Kind::unreachable,
-            url_,
             "cannot be reached (" + reason +
                 "). Check the network, and https_proxy if there is a proxy");
     }

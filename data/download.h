@@ -9,15 +9,15 @@
 
 namespace tern {
 
-/// A file could not be fetched.
+/// A file could not be downloaded.
 class DownloadError final : public DataError {
  public:
   enum class Kind {
-    /// No answer: no network, an unknown host, a broken connection.
+    /// No response: no network, an unknown host, a broken connection.
     unreachable,
-    /// The server has no such file or does not give it.
+    /// The server refused or has no such file.
     refused,
-    /// What came is not the file that was asked for.
+    /// The content differs from the requested file.
     wrong_content,
   };
 
@@ -30,35 +30,34 @@ class DownloadError final : public DataError {
 };
 
 struct DownloadOptions {
-  // ---- What must come ----
+  // ---- The expected file ----
 
-  /// SHA-256 that the file must have, 64 lower-case digits. Empty: the content
-  /// is not checked, and an earlier, interrupted download is not continued.
+  /// Expected SHA-256, 64 lower-case digits. Empty: the content is not checked,
+  /// and an interrupted download starts again.
   std::string sha256 = {};
-  /// Size that the file must have, in bytes; 0: unknown.
+  /// Expected size in bytes; 0: unknown.
   int64_t bytes = 0;
 
-  // ---- How it comes ----
+  // ---- The transfer ----
 
-  /// Told the bytes that are there and their total, 0 while that is unknown.
-  /// What it throws stops the download, which a later call continues.
+  /// Called with the bytes downloaded and their total, 0 if unknown. An
+  /// exception stops the download; a later call resumes it.
   std::function<void(int64_t done, int64_t total)> progress = nullptr;
-  /// Further attempts after a failure that may pass by itself.
+  /// Retries after a transient failure.
   int retries = 3;
-  /// Pause before the first further attempt; each next one is twice as long.
+  /// Pause before the first retry; doubles with each.
   double retry_seconds = 0.5;
-  /// Longest wait for a connection, and for the next byte on it.
+  /// Timeout of connecting, and of waiting for the next byte.
   double timeout_seconds = 20;
 };
 
-/// Fetches `url` into `file`, which appears complete and checked or not at
-/// all. Until then the bytes gather in `file` + ".part", which the next call
-/// continues. If `file` has the wanted SHA-256 already, nothing is fetched.
+/// Downloads `url` to `file`, which appears complete and verified or not at
+/// all. Until then its bytes are in `file` + ".part", from which the next call
+/// resumes. Does nothing if `file` already has the expected SHA-256.
 ///
-/// Accepted are https, file, and http on this machine alone; a redirect leads
-/// to https only. Proxies are taken from the environment (`https_proxy`).
-/// Several threads and processes may ask for the same file: one fetches it,
-/// the others wait. Installs no signal handler.
+/// Accepts https, file, and http on localhost; redirects must lead to https.
+/// Reads proxies from the environment (`https_proxy`). Safe for several threads
+/// and processes: one downloads, the others wait. Installs no signal handler.
 ///
 /// \throws DownloadError saying what failed and what to do; IoError if the
 ///         file cannot be written.

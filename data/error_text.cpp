@@ -1,12 +1,30 @@
 #include "tern/data/error_text.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <mutex>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
 namespace tern {
+
+namespace {
+
+struct Hook {
+  std::mutex mutex;
+  MessageHandler handler;
+};
+
+// Never destroyed, so that threads may still speak while the program ends.
+Hook& hook() {
+  static Hook* const hook = new Hook;
+  return *hook;
+}
+
+}  // namespace
 
 std::string message_of(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
@@ -31,6 +49,20 @@ std::string shapes_of(const Tensors& tensors) {
                          : "undefined");
   }
   return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+void set_message_handler(MessageHandler handler) {
+  const std::lock_guard lock(hook().mutex);
+  hook().handler = std::move(handler);
+}
+
+void message(const std::string& line) {
+  const std::lock_guard lock(hook().mutex);
+  if (hook().handler) {
+    hook().handler(line);
+  } else {
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
 }
 
 }  // namespace tern

@@ -1,20 +1,32 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <string>
 
 #include "tern/data/batch.h"
 
 namespace tern {
 
-/// What to show a person of an error: its sentence, without the backtrace that
-/// LibTorch's errors carry.
+/// Returns an error's message without the backtrace of LibTorch's errors.
 std::string message_of(const std::exception& error);
 
-/// The first line of it, to stand within another sentence.
+/// Returns its first line without the full stop, to quote in another message.
 std::string reason_of(const std::exception& error);
 
-/// "[4, 2] Float, [4] Long, undefined".
+/// Returns shapes and dtypes, such as "[4, 2] Float, [4] Long, undefined".
 std::string shapes_of(const Tensors& tensors);
+
+/// Handles one log message, without a newline at its end.
+using MessageHandler = std::function<void(const std::string& line)>;
+
+/// Sets the handler of `message` for the whole program; null restores the
+/// default, which writes to stderr.
+void set_message_handler(MessageHandler handler);
+
+/// Logs one line for the user, such as which data is used or downloaded.
+/// Thread-safe; the handler gets one line at a time and must not call `message`
+/// itself.
+void message(const std::string& line);
 
 }  // namespace tern

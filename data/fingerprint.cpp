@@ -8,6 +8,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/data/stream_dataset.h"
 
 namespace fs = std::filesystem;
 
@@ -60,6 +61,9 @@ std::string fingerprint(const Dataset& dataset) {
   Sha256 hash;
   const int64_t size = dataset.size();
   add(hash, fmt::format("{}\n", size));
+  if (dynamic_cast<const StreamEpochs*>(&dataset)) {
+    return hash.hex_digest().substr(0, 16);  // to read it would use it up
+  }
   bool are_files = size > 0;
   const auto each = [size](int64_t count, const auto& act) {
     count = std::min(count, size);

@@ -6,10 +6,10 @@
 
 namespace tern {
 
-/// 16 hexadecimal digits that tell data sets of equal size apart: a hash of the
-/// names and sizes of up to 64 files, evenly spaced, or, where samples are no
-/// files, of the bytes of up to 8 samples. The folder that a data set lies in
-/// does not count, so that it may move.
+/// Returns 16 hexadecimal digits that identify a data set: a hash of the names
+/// and sizes of up to 64 evenly spaced files, or of up to 8 samples if they are
+/// not files, or of a stream's epoch length. Independent of the parent folder,
+/// so that a data set may move.
 std::string fingerprint(const Dataset& dataset);
 
 }  // namespace tern

@@ -51,14 +51,14 @@ class TorchDataset final : public Dataset {
 
 }  // namespace detail
 
-/// Any data set of torch::data that gives single examples, as a Tern data set.
+/// Wraps a torch::data data set of single examples as a Dataset.
 ///
 ///   auto train = from_torch(torch::data::datasets::MNIST(path));
 ///
-/// \param source  With `get(size_t)` that gives an `Example<>` or a
-///                `TensorExample`, and a known `size()`. Called from worker
-///                threads: its `get` may not change it.
-/// \throws c10::ValueError if its size is unknown, or, in `get_batch`, when
+/// \param source  Has a `get(size_t)` that returns an `Example<>` or a
+///                `TensorExample`, and a known `size()`. `get` is called from
+///                worker threads and must be thread-safe.
+/// \throws c10::ValueError if its size is unknown, or, in `get_batch`, if
 ///         examples have different shapes.
 template <class Source>
 std::shared_ptr<Dataset> from_torch(Source source) {

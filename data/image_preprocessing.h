@@ -7,23 +7,22 @@
 
 namespace tern {
 
-/// What happens to an image between its file and the model when it is not for
-/// training, so that another program can do the same. Colours are RGB.
+/// The preprocessing of an image at inference, so that another program can
+/// reproduce it. Colours are RGB.
 struct ImagePreprocessing {
-  /// Of the image that the model sees.
+  /// Size of the model's input.
   int64_t height = 0, width = 0, channels = 3;
-  /// How it gets that size: "squish" stretches; "crop" covers it and is cut
-  /// from the middle, "centre_crop" after being enlarged by the share `margin`;
-  /// "pad" fits into it; "none" is cut or padded as it is; "exact" must have
+  /// How the image is resized: "squish" stretches; "crop" covers the size and
+  /// crops the centre, "centre_crop" enlarged by the fraction `margin` before;
+  /// "pad" fits inside and pads; "none" only crops or pads; "exact" requires
   /// that size.
   std::string resize = "squish";
   double margin = 0;
-  /// What is seen beyond the edge: "zeros", "border" or "reflection".
+  /// Padding mode: "zeros", "border" or "reflection".
   std::string padding = "reflection";
-  /// Whether the image is turned upright as its EXIF says.
+  /// Applies the EXIF orientation.
   bool exif_orientation = true;
-  /// Values in 0..1 become (value - mean) / stddev; one of each for every
-  /// channel.
+  /// Values in 0..1 become (value - mean) / stddev, per channel.
   std::vector<double> mean, stddev;
 
   friend bool operator==(const ImagePreprocessing&, const ImagePreprocessing&) =

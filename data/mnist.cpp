@@ -1,7 +1,6 @@
 #include "tern/data/mnist.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -58,11 +57,11 @@ IdxDataset::IdxDataset(
     fs::path images,
     fs::path labels,
     const IdxDatasetOptions& options)
-    : path_(std::move(images)), channels_(options.channels) {
+    : path_(std::move(images)) {
   TORCH_CHECK_VALUE(
-      channels_ == 1 || channels_ == 3,
+      options.channels == 1 || options.channels == 3,
       "[IdxDataset] channels is ",
-      channels_,
+      options.channels,
       "; expected 1 (grey) or 3 (grey three times).");
   TORCH_CHECK_VALUE(
       options.classes >= 1 && options.classes <= 256,
@@ -102,24 +101,20 @@ IdxDataset::IdxDataset(
             bad - values.begin(),
             options.classes - 1));
   }
-  labels_ = torch::empty({dims[0]}, torch::kLong);
-  std::copy(values.begin(), values.end(), labels_.mutable_data_ptr<int64_t>());
-  images_ = as_tensor(std::move(image_file));
+  const int64_t count = dims[0], height = dims[1], width = dims[2];
+  torch::Tensor targets = torch::empty({count}, torch::kLong);
+  std::copy(values.begin(), values.end(), targets.mutable_data_ptr<int64_t>());
+  // Grey in three channels is a view: each byte is held once.
+  const torch::Tensor grey = as_tensor(std::move(image_file));
+  rows_ = std::make_unique<TensorDataset>(
+      Tensors{
+          grey.unsqueeze(3).expand({count, height, width, options.channels})},
+      Tensors{std::move(targets)});
 }
 
 Batch IdxDataset::get_batch(
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) const {
-  const auto n = static_cast<int64_t>(indices.size());
-  const int64_t height = images_.size(1), width = images_.size(2);
-  const int64_t pixels = height * width;
-  Batch batch;
-  batch.inputs = {context.empty({n, height, width, channels_}, torch::kByte)};
-  batch.targets = {context.empty({n}, torch::kLong)};
-  const auto* source = images_.const_data_ptr<uint8_t>();
-  const auto* labels = labels_.const_data_ptr<int64_t>();
-  auto* out = batch.inputs[0].mutable_data_ptr<uint8_t>();
-  auto* target = batch.targets[0].mutable_data_ptr<int64_t>();
   for (const int64_t index : indices) {
     TORCH_CHECK_INDEX(
         index >= 0 && index < size(),
@@ -128,18 +123,8 @@ Batch IdxDataset::get_batch(
         "; expected 0..",
         size() - 1,
         ".");
-    const uint8_t* image = source + index * pixels;
-    if (channels_ == 1) {
-      std::memcpy(out, image, static_cast<size_t>(pixels));
-    } else {
-      for (int64_t i = 0; i < pixels; ++i) {
-        out[3 * i] = out[3 * i + 1] = out[3 * i + 2] = image[i];
-      }
-    }
-    out += pixels * channels_;
-    *target++ = labels[index];
   }
-  return batch;
+  return rows_->get_batch(indices, context);
 }
 
 std::string IdxDataset::describe(int64_t index) const {

@@ -1,24 +1,29 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
+
+#include <ATen/core/PhiloxRNGEngine.h>
 
 namespace tern {
 
-/// Random numbers that depend on nothing but their key: (seed, epoch, sample).
-/// However many workers there are, and wherever a run is resumed, a sample gets
-/// the same numbers. Philox 4x32-10 (Salmon et al., "Parallel random numbers:
-/// as easy as 1, 2, 3", SC 2011); usable with the `<random>` distributions,
-/// though `uniform` and `below` give the same values on every platform.
+/// A random number generator keyed by (seed, epoch, sample), so that a sample
+/// gets the same numbers for any number of workers and after a resume. Philox
+/// 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
+/// 2011); usable with the `<random>` distributions, though `uniform` and
+/// `below` give the same values on every platform.
 class SampleRng {
  public:
   using result_type = uint32_t;
   static constexpr result_type min() { return 0; }
   static constexpr result_type max() { return UINT32_MAX; }
 
-  SampleRng(uint64_t seed, int64_t epoch, int64_t sample);
+  SampleRng(uint64_t seed, int64_t epoch, int64_t sample)
+      : engine_(
+            seed,
+            static_cast<uint64_t>(sample),
+            static_cast<uint64_t>(epoch) << 32) {}
 
-  result_type operator()();
+  result_type operator()() { return engine_(); }
 
   /// Uniform in [0, 1), 24 bits.
   float uniform() { return static_cast<float>((*this)() >> 8) * 0x1p-24f; }
@@ -27,13 +32,19 @@ class SampleRng {
     return low + (high - low) * uniform();
   }
   /// Uniform in 0..n-1, without bias. n must be > 0.
-  uint64_t below(uint64_t n);
+  uint64_t below(uint64_t n) {
+    // Rejects the tail that would make small values likelier.
+    const uint64_t limit = UINT64_MAX - UINT64_MAX % n;
+    uint64_t value = 0;
+    do {
+      value = uint64_t{(*this)()} << 32;
+      value |= (*this)();
+    } while (value >= limit);
+    return value % n;
+  }
 
  private:
-  std::array<uint32_t, 2> key_;
-  std::array<uint32_t, 4> counter_;
-  std::array<uint32_t, 4> block_{};
-  int used_ = 4;
+  at::philox_engine engine_;
 };
 
 }  // namespace tern

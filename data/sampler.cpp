@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -13,8 +14,9 @@ namespace tern {
 
 namespace {
 
-// A sample number that no data set has: the key of the order itself.
-constexpr int64_t kOrderKey = -1;
+// Sample numbers that no data set has: the keys of the order itself and of a
+// buffer's draws.
+constexpr int64_t kOrderKey = -1, kBufferKey = -2;
 
 }  // namespace
 
@@ -75,6 +77,45 @@ std::vector<int64_t> WeightedSampler::indices(uint64_t seed, int64_t epoch)
         unit * cumulative_.back());
     index = at - cumulative_.begin();
   }
+  return order;
+}
+
+BufferedSampler::BufferedSampler(
+    std::vector<int64_t> shard_sizes,
+    int64_t buffer)
+    : shard_sizes_(std::move(shard_sizes)), buffer_(buffer) {
+  const auto smallest =
+      std::min_element(shard_sizes_.begin(), shard_sizes_.end());
+  TORCH_CHECK_VALUE(
+      buffer_ >= 1 && (smallest == shard_sizes_.end() || *smallest >= 0),
+      fmt::format(
+          "[BufferedSampler] the buffer is of {} samples; expected 1 or more, "
+          "and no shard with fewer than 0.",
+          buffer_));
+  for (const int64_t size : shard_sizes_) {
+    begins_.push_back(size_);
+    size_ += size;
+  }
+}
+
+std::vector<int64_t> BufferedSampler::indices(uint64_t seed, int64_t epoch)
+    const {
+  SampleRng rng(seed, epoch, kBufferKey);
+  std::vector<int64_t> held, order;
+  order.reserve(static_cast<size_t>(size_));
+  const auto give_one = [&] {
+    std::swap(held[rng.below(held.size())], held.back());
+    order.push_back(held.back());
+    held.pop_back();
+  };
+  const RandomSampler shards(static_cast<int64_t>(shard_sizes_.size()));
+  for (const int64_t shard : shards.indices(seed, epoch)) {
+    for (int64_t i = 0; i < shard_sizes_[shard]; ++i) {
+      held.push_back(begins_[shard] + i);
+      if (static_cast<int64_t>(held.size()) == buffer_) give_one();
+    }
+  }
+  while (!held.empty()) give_one();
   return order;
 }
 

@@ -8,39 +8,38 @@
 
 namespace tern {
 
-/// Whose share of the samples, and how it is cut.
+/// The rank that a ShardedSampler serves, and how batches are divided.
 struct ShardOptions {
   int64_t rank = 0;
   int64_t world_size = 1;
-  /// Samples in a batch of one rank.
+  /// Batch size of one rank.
   int64_t batch_size = 64;
-  /// Leaves out the last batch of all ranks together when it is not full.
+  /// Drops the last global batch if it is not full.
   bool drop_last = false;
-  /// Every rank has as many batches: where the last batch holds fewer samples
-  /// than there are ranks, those that would go empty get its first sample
-  /// again, which `real_samples` does not count.
+  /// Gives every rank the same number of batches: if the last batch has fewer
+  /// samples than there are ranks, ranks without one repeat its first sample,
+  /// which `real_samples` does not count.
   bool equal_batches = true;
 };
 
-/// One rank's share of another sampler's epoch.
+/// The part of another sampler's epoch that one rank reads.
 ///
-/// Batch b of all ranks together holds the samples that batch b of one process
-/// with `world_size` times the batch size would hold, so that both train
-/// alike. Every sample comes once an epoch: a short last batch is divided
-/// evenly. As torch.utils.data.DistributedSampler, which repeats samples to
-/// fill it.
+/// The ranks' batches b together are batch b of a single process with
+/// `world_size` times the batch size. Every sample is read once an epoch, and a
+/// short last batch is divided evenly, where
+/// torch.utils.data.DistributedSampler repeats samples.
 class ShardedSampler final : public Sampler {
  public:
-  /// \throws c10::ValueError for a rank outside the world, a batch size below
-  ///         1, or when nothing would be left for any rank.
+  /// \throws c10::ValueError if the rank or the batch size is out of range, or
+  ///         no rank would have a sample.
   ShardedSampler(std::shared_ptr<const Sampler> whole, ShardOptions options);
 
   int64_t size() const override;
   std::vector<int64_t> indices(uint64_t seed, int64_t epoch) const override;
 
-  /// How many samples batch `batch` holds, of this rank and of all, without
-  /// those that are repeated. The mean over all samples is that over ranks of
-  /// `world_size * of_rank / of_all` times their means.
+  /// Returns the number of samples in batch `batch` of this rank and of all
+  /// ranks, without repeated ones. The mean over all samples is the mean over
+  /// ranks of `world_size * of_rank / of_all` times their means.
   struct RealSamples {
     int64_t of_rank, of_all;
   };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -8,45 +9,74 @@
 
 namespace tern {
 
-/// Which part of a stream is wanted, and what a data set is told about it.
-struct StreamContext {
-  /// Seed of the run and number of the epoch: keys of all randomness.
-  uint64_t seed = 0;
-  int64_t epoch = 0;
-  bool training = false;
-  /// Whose part: the streams of all ranks, and of all lanes of each, together
-  /// give every sample once.
-  int64_t rank = 0, world_size = 1;
-  int64_t lane = 0, lanes = 1;
-};
-
-/// Samples that come one after the other and are not counted: those of a pipe,
-/// a message queue, shards that are not indexed. One with a known size is a
-/// Dataset.
+/// Samples that arrive one after another and are not counted: those of a pipe,
+/// a message queue, or shards without an index. StreamEpochs makes them
+/// trainable.
 class StreamDataset {
  public:
   virtual ~StreamDataset() = default;
 
-  /// One pass over a part. Used by one thread at a time, but for `give_up`.
+  /// One pass over the stream. Used by one thread at a time.
   class Pass {
    public:
     virtual ~Pass() = default;
-    /// The next sample, as a batch of one (N = 1); nothing at the end, also
-    /// when it is asked again.
+    /// Returns the next sample as a batch of one (N = 1), or nothing at the
+    /// end.
     virtual std::optional<Batch> next() = 0;
-    /// Leaves one out, as cheaply as it can. \return false at the end.
+    /// Leaves out one sample: one that another rank trains on, or one from
+    /// before the batch at which training resumes. Override it where that is
+    /// cheaper than `next`, or to do nothing where each rank has a source of
+    /// its own. \return false at the end.
     virtual bool skip() { return next().has_value(); }
-    /// Ends a `next` that waits for something, and all that follow, as soon as
-    /// it can. Called from another thread.
-    virtual void give_up() {}
   };
 
-  /// Begins a pass, which may outlive the data set. What it gives depends on
-  /// the context alone. Called by several threads.
-  virtual std::unique_ptr<Pass> pass(const StreamContext& context) const = 0;
+  /// Begins a pass, which may outlive the data set. For an exact resume its
+  /// samples must depend on the context alone. Thread-safe.
+  virtual std::unique_ptr<Pass> pass(const BatchContext& context) const = 0;
+};
 
-  /// Whether a pass never ends, so that an epoch has to be cut off.
-  virtual bool is_endless() const { return false; }
+/// A stream as a Dataset: an epoch is `samples` of it, so that a DataLoader and
+/// a Learner take it as they take any other.
+///
+///   auto train = std::make_shared<StreamEpochs>(stream, 10'000, decode);
+///   auto data = DataBunch::create(
+///       train,
+///       valid,
+///       {.sampler = std::make_shared<BufferedSampler>({10'000}, 1000)});
+///
+/// Every epoch begins a pass; one that ends early begins again. Samples are
+/// read in order by one worker at a time and decoded by all workers, so the
+/// batches do not depend on the number of workers. A shuffled order keeps in
+/// memory what the stream gives before its turn: at most the sampler's buffer,
+/// or an epoch with `shuffle = true`. Ranks share an epoch: each skips the
+/// samples of the others. Resume skips the samples before its batch.
+class StreamEpochs final : public Dataset {
+ public:
+  /// Turns what `next` gave into the sample to train on. Called from several
+  /// threads; `rng` are the sample's random numbers of this epoch.
+  using Decode = std::function<
+      Batch(const Batch& sample, const BatchContext& context, SampleRng rng)>;
+
+  /// \param samples  The length of an epoch, at least 1.
+  /// \param decode   Null: samples stay as they are.
+  /// \throws c10::ValueError if there is no stream or no sample in an epoch.
+  StreamEpochs(
+      std::shared_ptr<const StreamDataset> stream,
+      int64_t samples,
+      Decode decode = nullptr);
+
+  int64_t size() const override { return samples_; }
+  /// Reads a pass of its own from the start: for a look at a few samples.
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
+      const override;
+  std::shared_ptr<const Dataset> begin_epoch(
+      c10::ArrayRef<int64_t> order,
+      const BatchContext& context) const override;
+
+ private:
+  std::shared_ptr<const StreamDataset> stream_;
+  int64_t samples_;
+  Decode decode_;
 };
 
 }  // namespace tern

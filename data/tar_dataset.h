@@ -11,31 +11,31 @@
 
 namespace tern {
 
-/// Makes the tensors of a sample, as a batch of one (N = 1). `rng` are the
-/// sample's random numbers of this epoch. Called from several threads.
+/// Decodes a sample to a batch of one (N = 1). `rng` is the sample's random
+/// number generator of this epoch. Called from several threads.
 using TarDecoder = std::function<
     Batch(const TarSample& sample, const BatchContext& context, SampleRng rng)>;
 
-/// A decoder of fields by their suffix, see `TarSample::tensor`.
+/// Returns a decoder of fields by their suffix, see `TarSample::tensor`.
 TarDecoder decode_fields(
     std::vector<std::string> inputs,
     std::vector<std::string> targets);
 
 struct TarDatasetOptions {
-  /// What becomes of a sample. Unset: a npy is the input, a cls the target.
+  /// Decodes a sample. Unset: field npy is the input, cls the target.
   TarDecoder decode = nullptr;
   ShardSetOptions shards = {};
 };
 
-/// Tar shards in WebDataset's layout as a data set of known size: every sample
-/// once an epoch, the same batches for any number of workers, equal steps on
-/// all ranks and exact resume come from the DataLoader, as for any data set.
+/// Tar shards in WebDataset's layout as a map-style data set: every sample once
+/// an epoch, the same batches for any number of workers, equal steps on all
+/// ranks and exact resume, as for any data set of a DataLoader.
 ///
 ///   auto points = TarDataset::from({"train-{000..009}.tar"});
 ///   DataLoader loader(points, {.batch_size = 64, .shuffle = true});
 ///
-/// Images are decoded by `ImageDataBunch::from_tar`. For shards of which no
-/// index shall be read, see TarStream.
+/// Images are decoded by `ImageDataBunch::from_tar`; for samples without an
+/// index, such as those of a pipe, see StreamDataset.
 class TarDataset final : public Dataset {
  public:
   /// \throws as `TarShards::open`.

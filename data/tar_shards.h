@@ -1,26 +1,57 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "tern/data/shard_files.h"
 #include "tern/data/tar_sample.h"
 
 namespace tern {
 
-/// The samples of several shards, each reachable by its index: the index of
-/// every shard is read at the start, and the samples are read in place. Safe to
-/// use from several threads.
+/// Options of a set of shards.
+struct ShardSetOptions {
+  /// Fields that every sample must have, such as {"jpg", "cls"}. A sample
+  /// without one is an error that names it.
+  std::vector<std::string> fields = {};
+  /// Skips a shard that is damaged, truncated or missing, with a log message,
+  /// instead of throwing.
+  bool skip_bad_shards = false;
+  /// SHA-256 by file name, from `read_sha256sums`. Verified for downloaded
+  /// shards; one that is not listed is then an error.
+  std::map<std::string, std::string> checksums = {};
+  /// Where downloaded shards are stored; see `cache_folder`.
+  std::filesystem::path cache = {};
+  /// Retries of a download, each after a longer pause.
+  int retries = 3;
+};
+
+/// Expands patterns to the paths or URLs of shards, in order:
+/// "train-{000..009}.tar" gives ten, "{train,extra}.tar" two.
+///
+/// \throws c10::ValueError for an unclosed brace, an invalid range, or if there
+///         is no shard at all.
+std::vector<std::string> expand_shards(
+    const std::vector<std::string>& patterns);
+
+/// Returns the file of a shard: the path itself, or for a URL its download in
+/// the cache, see `download`.
+/// \throws DownloadError, DataError; IoError.
+std::filesystem::path fetch_shard(
+    const std::string& shard,
+    const ShardSetOptions& options);
+
+/// The samples of several shards, accessed by index: opening reads the headers
+/// of every shard, and samples are read in place. Thread-safe.
 class TarShards {
  public:
-  /// \param patterns  See `expand_shards`; URLs are fetched, two at a time.
-  /// \throws DataError for a damaged shard, unless they are skipped and another
-  ///         is good, or a sample that lacks a field; IoError; c10::ValueError.
+  /// \param patterns  See `expand_shards`; URLs are downloaded, two at a time.
+  /// \throws DataError for a damaged shard, unless such are skipped and another
+  ///         is intact, or a sample without a field; IoError; c10::ValueError.
   static std::shared_ptr<const TarShards> open(
       const std::vector<std::string>& patterns,
       const ShardSetOptions& options = {});
@@ -45,13 +76,5 @@ class TarShards {
   mutable std::deque<size_t> open_;    // shards, the one opened first in front
   mutable std::vector<char> is_open_;  // whether a shard is in there
 };
-
-/// Opens one shard and checks its samples.
-/// \param is_given_up  Ends a download once it is true.
-/// \return null, after a message, if it is bad and such are skipped.
-std::shared_ptr<const TarShard> open_shard(
-    const std::string& shard,
-    const ShardSetOptions& options,
-    const std::atomic<bool>* is_given_up = nullptr);
 
 }  // namespace tern

@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <string>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <vector>
 
@@ -15,7 +14,6 @@
 #include "tern/data/formats/gzip.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/formats/staging_folder.h"
-#include "tern/data/source_marker.h"
 
 namespace tern {
 
@@ -73,25 +71,6 @@ std::string identity(const std::vector<fs::path>& archives) {
   }
   return text;
 }
-
-// Held while a data set is made, so that it is made once. A file system
-// without locks leaves each process to itself, which costs time and no harm.
-class Lock {
- public:
-  explicit Lock(const fs::path& path)
-      : file_(open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW)) {
-    int result = 0;
-    do {
-      result = ::flock(file_.fd(), LOCK_EX);
-    } while (result != 0 && errno == EINTR);
-    is_held_ = result == 0;
-  }
-  bool is_held() const { return is_held_; }
-
- private:
-  FileHandle file_;
-  bool is_held_ = false;
-};
 
 bool is_tar(const std::string& name) {
   return name.ends_with(".tar") || name.ends_with(".tgz") ||
@@ -237,9 +216,15 @@ class Untar {
     // `+=`, for GCC 12 warns of `"." + string` (its bug 105651).
     std::string lock_name = ".";
     lock_name += target.filename().string() + ".lock";
-    const Lock lock(target.parent_path() / lock_name);
+    // Held while the data set is made, so that it is made once. A file system
+    // without locks leaves each process to itself, which costs time and no
+    // harm.
+    const FileHandle lock = open_file(
+        target.parent_path() / lock_name,
+        O_RDWR | O_CREAT | O_NOFOLLOW);
+    const bool is_locked = lock_file(lock);
     if (is_whole_data(target, source)) return target;  // made while we waited
-    if (lock.is_held()) StagingFolder::remove_leftovers(target);
+    if (is_locked) StagingFolder::remove_leftovers(target);
     StagingFolder staging(target);
     const Filled filled = fill(staging.path());
     write_source_marker(filled.root, filled.source);

@@ -1,45 +1,111 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <span>
+#include <string_view>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/tar_extract.h"
-#include "tern/data/message.h"
-#include "tern/data/urls.h"
 
 namespace tern {
 
+/// A file of a data set. `.tar`, `.tgz` and `.tar.gz` are extracted, any other
+/// `.gz` is decompressed, other files are kept.
+struct DatasetFile {
+  /// https. The part after the last slash is the file's name.
+  std::string_view url;
+  /// Size in bytes and SHA-256 of the file, both required: nothing is
+  /// downloaded unverified.
+  int64_t bytes = 0;
+  std::string_view sha256;
+
+  constexpr std::string_view name() const {
+    return url.substr(url.rfind('/') + 1);
+  }
+};
+
+/// A data set for `untar_data`.
+struct DatasetUrl {
+  /// Name of its folder.
+  std::string_view name;
+  std::span<const DatasetFile> files;
+};
+
+namespace urls {
+
+namespace detail {
+
+// Size and SHA-256 as in FastAI.jl's registry of the same URLs; the size is
+// also in fastai's own checks.txt.
+inline constexpr DatasetFile kMnistSample[] = {
+    {"https://s3.amazonaws.com/fast-ai-sample/mnist_sample.tgz",
+     3214948,
+     "b373a14f282298aeba0f7dd56b7cdb6c2401063d4f118c39c54982907760bd38"},
+};
+
+// The mirror that torchvision uses; the sums are of the original files.
+inline constexpr DatasetFile kMnist[] = {
+    {"https://ossci-datasets.s3.amazonaws.com/mnist/"
+     "train-images-idx3-ubyte.gz",
+     9912422,
+     "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"},
+    {"https://ossci-datasets.s3.amazonaws.com/mnist/"
+     "train-labels-idx1-ubyte.gz",
+     28881,
+     "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"},
+    {"https://ossci-datasets.s3.amazonaws.com/mnist/"
+     "t10k-images-idx3-ubyte.gz",
+     1648877,
+     "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"},
+    {"https://ossci-datasets.s3.amazonaws.com/mnist/"
+     "t10k-labels-idx1-ubyte.gz",
+     4542,
+     "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"},
+};
+
+}  // namespace detail
+
+/// The digits 3 and 7 of MNIST as fastai packs them:
+/// `{train,valid}/{3,7}/*.png`, 28x28 grey, 12,396 + 2,038; `labels.csv`.
+inline constexpr DatasetUrl mnist_sample{"mnist_sample", detail::kMnistSample};
+
+/// All of MNIST in its own format, for `mnist_dataset`: 60,000 + 10,000.
+inline constexpr DatasetUrl mnist{"mnist", detail::kMnist};
+
+}  // namespace urls
+
 struct UntarOptions {
-  /// Folder with data that is there already; only read. Empty: TERN_DATA from
-  /// the environment, or none.
+  /// Folder with existing data, read only. Empty: TERN_DATA from the
+  /// environment, or none.
   std::filesystem::path data = {};
-  /// Folder in which data sets are kept. Empty: TERN_CACHE, else
+  /// Folder where data sets are stored. Empty: TERN_CACHE, else
   /// XDG_CACHE_HOME/tern/data, else ~/.cache/tern/data.
   std::filesystem::path cache = {};
-  /// Whether a data set that is in neither folder is downloaded.
+  /// Downloads a data set that is in neither folder.
   bool allow_download = true;
-  /// Takes what the user should know. Null: `tern::message`.
+  /// Handles log messages. Null: `tern::message`.
   MessageHandler say = nullptr;
-  /// Told the bytes of a download or of an extraction, and their total.
+  /// Called with the bytes downloaded or extracted, and their total.
   ByteProgress progress = nullptr;
 };
 
-/// The folder of a data set, fetched and extracted if it is not there yet.
-/// It comes from the first of these places that has it:
+/// Returns the folder of a data set, downloaded and extracted if necessary,
+/// from the first of these places that has it:
 ///
-///   1. `data`: its folder as it is, or its archives, in `data` itself or in
-///      its folder there, extracted into the cache. They are trusted: their
-///      checksums are not compared with those of the download.
-///   2. `cache`, at once: in 0.03 ms.
-///   3. Its URLs: downloaded, continued if interrupted, checked by SHA-256.
+///   1. `data`: its folder, or its archives in `data` or in its folder there,
+///      extracted into the cache. Their checksums are not verified.
+///   2. `cache`, in 0.03 ms.
+///   3. Its URLs: downloaded, resumed if interrupted, verified by SHA-256.
 ///
-/// A folder appears in the cache complete or not at all; several processes may
-/// ask for the same one.
+/// A folder appears in the cache complete or not at all. Safe for several
+/// processes.
 ///
 ///   auto path = untar_data(urls::mnist_sample);   // .../mnist_sample
 ///
 /// \throws DownloadError, a DataError, if the data set is in neither folder and
-///         cannot be downloaded; it names the URL, the file that was looked for
-///         and TERN_DATA. DataError if `data` is no folder or an archive is
+///         cannot be downloaded; it names the URL, the expected file and
+///         TERN_DATA. DataError if `data` is not a folder or an archive is
 ///         damaged; IoError.
 std::filesystem::path untar_data(
     const DatasetUrl& dataset,

@@ -21,7 +21,7 @@
 #include <torch/version.h>
 
 #include "tern/data/cache_folder.h"
-#include "tern/data/urls.h"
+#include "tern/data/untar_data.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/tools/blas.h"
 #include "tern/tools/doctor_cuda.h"

@@ -10,11 +10,11 @@
 
 #include <fmt/format.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/formats/sha256sums.h"
-#include "tern/data/message.h"
 #include "tern/vision/for_each_image.h"
 #include "tern/vision/image_file.h"
 #include "tern/vision/image_folder.h"

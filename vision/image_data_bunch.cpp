@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/message.h"
 #include "tern/vision/data_block.h"
 #include "tern/vision/image_folder.h"
 #include "tern/vision/make_bunch.h"

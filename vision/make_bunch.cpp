@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "tern/data/message.h"
+#include "tern/data/error_text.h"
 #include "tern/data/sampler.h"
 #include "tern/vision/bad_images.h"
 #include "tern/vision/image_dataset.h"

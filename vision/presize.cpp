@@ -12,9 +12,9 @@
 
 #include <fmt/format.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/message.h"
 #include "tern/vision/for_each_image.h"
 
 namespace tern {

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tern/data/buffered_sampler.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/sampler.h"
 #include "tern/data/tar_shards.h"
 #include "tern/kernels/parallel_for.h"
 #include "tern/vision/image_data_bunch.h"

@@ -12,7 +12,6 @@
 #include "tern/data/formats/png_write.h"
 #include "tern/data/formats/staging_folder.h"
 #include "tern/data/random.h"
-#include "tern/data/source_marker.h"
 
 namespace tern::examples {
 

@@ -17,6 +17,19 @@ TEST(SampleRng, IsPhilox4x32) {
   EXPECT_EQ(rng(), 0x9b00dbd8u);
 }
 
+TEST(SampleRng, HasSeedEpochAndSampleInTheirWordsOfKeyAndCounter) {
+  SampleRng rng(0x100000002, 3, 0x400000005);
+  for (const uint32_t expected :
+       {0x438dafceu,
+        0xcd41a66eu,
+        0x683275aau,
+        0x7563f39u,
+        0x9b0550feu,
+        0xc00c2dc4u}) {
+    EXPECT_EQ(rng(), expected);
+  }
+}
+
 TEST(SampleRng, DependsOnSeedEpochAndSample) {
   std::set<uint32_t> firsts;
   for (uint64_t seed : {0ull, 1ull, 1ull << 32}) {

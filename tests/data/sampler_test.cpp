@@ -8,8 +8,6 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/data/buffered_sampler.h"
-
 namespace tern::sampler_test {
 namespace {
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/message.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"

@@ -1,4 +1,4 @@
-#include "tern/data/shard_files.h"
+#include "tern/data/tar_shards.h"
 
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 #include "tern/tests/support/http_server.h"
 #include "tern/tests/support/temp_folder.h"
 
-namespace tern::shard_files_test {
+namespace tern::tar_shards_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -80,4 +80,4 @@ TEST(ShardFiles, ChecksTheSumOfWhatItFetches) {
 }
 
 }  // namespace
-}  // namespace tern::shard_files_test
+}  // namespace tern::tar_shards_test

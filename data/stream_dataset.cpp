@@ -1,0 +1,135 @@
+#include "tern/data/stream_dataset.h"
+
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "tern/data/formats/error.h"
+
+namespace tern {
+
+namespace {
+
+// One epoch of a stream, of which the samples in `order` are wanted.
+class StreamEpoch final : public Dataset {
+ public:
+  StreamEpoch(
+      std::shared_ptr<const StreamDataset> stream,
+      StreamEpochs::Decode decode,
+      int64_t samples,
+      c10::ArrayRef<int64_t> order,
+      const BatchContext& context)
+      : stream_(std::move(stream)),
+        decode_(std::move(decode)),
+        context_(context),
+        uses_(static_cast<size_t>(samples)),
+        pass_(stream_->pass(context)) {
+    for (const int64_t index : order) ++uses_.at(index);
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(uses_.size()); }
+
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
+      const override {
+    std::vector<Batch> samples;
+    samples.reserve(indices.size());
+    {
+      const std::lock_guard lock(mutex_);
+      for (const int64_t index : indices) samples.push_back(drawn(index));
+    }
+    for (size_t i = 0; decode_ && i < samples.size(); ++i) {
+      samples[i] = decode_(samples[i], context, context.rng(indices[i]));
+    }
+    Batch batch = collate(samples, context);
+    // Only now: after an error the loader asks again, sample by sample.
+    const std::lock_guard lock(mutex_);
+    for (const int64_t index : indices) {
+      if (--uses_[index] == 0) drawn_.erase(index);
+    }
+    return batch;
+  }
+
+ private:
+  // The sample at `index`. Those before it that are wanted later are kept, so
+  // that workers may come in any order.
+  const Batch& drawn(int64_t index) const {
+    for (; position_ <= index; ++position_) {
+      if (uses_[position_] == 0) {
+        from_pass([&] { return pass_->skip(); });
+      } else {
+        std::optional<Batch> sample;
+        from_pass([&] { return (sample = pass_->next()).has_value(); });
+        if (sample->size() != 1) {
+          throw DataError(
+              describe(position_),
+              fmt::format(
+                  "the stream gave a batch of {}; expected one sample, N = 1",
+                  sample->size()));
+        }
+        drawn_[position_] = *std::move(sample);
+      }
+    }
+    return drawn_.at(index);
+  }
+
+  template <class Take>
+  void from_pass(const Take& take) const {
+    if (take()) return;
+    pass_ = stream_->pass(context_);
+    if (take()) return;
+    throw DataError(
+        "",
+        "[StreamEpochs] a pass over the stream gave no sample; expected one or "
+        "more. Check its source");
+  }
+
+  std::shared_ptr<const StreamDataset> stream_;
+  StreamEpochs::Decode decode_;
+  BatchContext context_;
+  mutable std::mutex mutex_;
+  mutable std::vector<int32_t> uses_;  // how often each is still asked for
+  mutable std::unique_ptr<StreamDataset::Pass> pass_;
+  mutable int64_t position_ = 0;  // of the sample that `pass_` gives next
+  mutable std::unordered_map<int64_t, Batch> drawn_;
+};
+
+}  // namespace
+
+StreamEpochs::StreamEpochs(
+    std::shared_ptr<const StreamDataset> stream,
+    int64_t samples,
+    Decode decode)
+    : stream_(std::move(stream)),
+      samples_(samples),
+      decode_(std::move(decode)) {
+  TORCH_CHECK_VALUE(
+      stream_ && samples_ >= 1,
+      fmt::format(
+          "[StreamEpochs] {} and an epoch of {} samples; expected a stream and "
+          "1 sample or more.",
+          stream_ ? "a stream" : "no stream",
+          samples_));
+}
+
+std::shared_ptr<const Dataset> StreamEpochs::begin_epoch(
+    c10::ArrayRef<int64_t> order,
+    const BatchContext& context) const {
+  return std::make_shared<StreamEpoch>(
+      stream_,
+      decode_,
+      samples_,
+      order,
+      context);
+}
+
+Batch StreamEpochs::get_batch(
+    c10::ArrayRef<int64_t> indices,
+    const BatchContext& context) const {
+  return begin_epoch(indices, context)->get_batch(indices, context);
+}
+
+}  // namespace tern

@@ -1,0 +1,336 @@
+#include "tern/data/stream_dataset.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/callbacks/distributed.h"
+#include "tern/callbacks/save_checkpoint.h"
+#include "tern/data/data_loader.h"
+#include "tern/data/fingerprint.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/sharded_sampler.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/ranks.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+#include "tern/tests/support/weight_bytes.h"
+
+namespace tern::stream_dataset_test {
+namespace {
+
+using namespace testing_support;  // NOLINT: in a test
+using Numbers = std::vector<int64_t>;
+
+/// 0, 1, ..., length - 1, each as a point on a circle with its side as target.
+class Counting final : public StreamDataset {
+ public:
+  explicit Counting(int64_t length, int64_t bad = -1)
+      : length_(length), bad_(bad) {}
+
+  static Batch point(int64_t number) {
+    const auto angle = 2.4f * static_cast<float>(number);
+    const torch::Tensor at =
+        torch::tensor({{std::cos(angle), std::sin(angle)}});
+    return {
+        {at},
+        {(at.sum(1) > 0).to(torch::kLong),
+         torch::full({1}, number, torch::kLong)}};
+  }
+
+  std::unique_ptr<Pass> pass(const BatchContext&) const override {
+    ++passes;
+    return std::make_unique<Count>(*this);
+  }
+
+  mutable std::atomic<int64_t> passes = 0, read = 0, skipped = 0;
+
+ private:
+  class Count final : public Pass {
+   public:
+    explicit Count(const Counting& all) : all_(all) {}
+    std::optional<Batch> next() override {
+      if (next_ == all_.length_) return std::nullopt;
+      if (next_ == all_.bad_) throw std::runtime_error("the pipe broke");
+      ++all_.read;
+      return point(next_++);
+    }
+    bool skip() override {
+      ++all_.skipped;
+      return next_ < all_.length_ && ++next_ > 0;
+    }
+
+   private:
+    const Counting& all_;
+    int64_t next_ = 0;
+  };
+
+  int64_t length_, bad_;
+};
+
+Numbers read(const DataLoader& loader, int64_t first_batch = 0) {
+  Numbers all;
+  auto pass = loader.epoch(0, first_batch);
+  while (const auto batch = pass.next()) {
+    const torch::Tensor& numbers = batch->targets.at(1);
+    const auto* begin = numbers.const_data_ptr<int64_t>();
+    all.insert(all.end(), begin, begin + numbers.numel());
+  }
+  return all;
+}
+
+Numbers numbers_up_to(int64_t count) {
+  return SequentialSampler(count).indices(0, 0);
+}
+
+TEST(StreamEpochs, GivesTheSameBatchesForAnyNumberOfWorkersAndFromAnywhere) {
+  const auto stream = std::make_shared<Counting>(100);
+  const auto epochs = std::make_shared<StreamEpochs>(stream, 50);
+  const std::shared_ptr<const Sampler> orders[] = {
+      std::make_shared<SequentialSampler>(50),
+      std::make_shared<BufferedSampler>(std::vector<int64_t>{50}, 10),
+      std::make_shared<RandomSampler>(50)};
+  for (const auto& order : orders) {
+    const Numbers expected = order->indices(42, 0);
+    for (const int64_t workers : {0, 1, 4}) {
+      const DataLoader loader(
+          epochs,
+          {.batch_size = 4, .sampler = order, .workers = workers});
+      EXPECT_EQ(read(loader), expected);
+      stream->read = stream->skipped = 0;
+      EXPECT_EQ(
+          read(loader, /*first_batch=*/9),
+          Numbers(expected.begin() + 36, expected.end()));
+      EXPECT_EQ(stream->read, 14);
+      EXPECT_LE(stream->skipped, 36);
+    }
+  }
+}
+
+TEST(StreamEpochs, KeepsNoMoreThanTheBuffer) {
+  const auto stream = std::make_shared<Counting>(1000);
+  const DataLoader loader(
+      std::make_shared<StreamEpochs>(stream, 1000),
+      {.batch_size = 4,
+       .sampler = std::make_shared<BufferedSampler>(
+           std::vector<int64_t>{1000},
+           /*buffer=*/20),
+       .workers = 0});
+  auto pass = loader.epoch(0);
+  for (int64_t batch = 1; batch <= 200; ++batch) {
+    pass.next();
+    EXPECT_LE(stream->read, 4 * batch + 20);
+  }
+}
+
+TEST(StreamEpochs, BeginsAgainWhereAPassEndsEarly) {
+  const auto stream = std::make_shared<Counting>(5);
+  const DataLoader loader(
+      std::make_shared<StreamEpochs>(stream, 12),
+      {.batch_size = 4, .workers = 2});
+  EXPECT_EQ(read(loader), (Numbers{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1}));
+  EXPECT_EQ(stream->passes, 3);
+  EXPECT_EQ(read(loader, /*first_batch=*/2), (Numbers{3, 4, 0, 1}));
+  const DataLoader empty(
+      std::make_shared<StreamEpochs>(std::make_shared<Counting>(0), 1),
+      {.workers = 0});
+  expect_error<DataError>([&] { read(empty); }, {"gave no sample"});
+}
+
+TEST(StreamEpochs, ReadsEachSampleOnOneRank) {
+  const auto stream = std::make_shared<Counting>(24);
+  Numbers all;
+  for (const int64_t rank : {0, 1, 2}) {
+    const DataLoader loader(
+        std::make_shared<StreamEpochs>(stream, 24),
+        {.batch_size = 4,
+         .sampler = std::make_shared<ShardedSampler>(
+             std::make_shared<SequentialSampler>(24),
+             ShardOptions{.rank = rank, .world_size = 3, .batch_size = 4}),
+         .workers = 2});
+    const Numbers mine = read(loader);
+    EXPECT_EQ(mine.size(), 8u);
+    EXPECT_EQ(mine.front(), 4 * rank);
+    all.insert(all.end(), mine.begin(), mine.end());
+  }
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, numbers_up_to(24));
+  EXPECT_EQ(stream->read, 24);
+}
+
+TEST(StreamEpochs, DecodesWithTheRandomNumbersOfTheSample) {
+  const auto decode =
+      [](const Batch& sample, const BatchContext& context, SampleRng rng) {
+        EXPECT_TRUE(context.training);
+        return Batch{{torch::full({1, 1}, rng.uniform())}, {sample.targets}};
+      };
+  const auto epochs = std::make_shared<StreamEpochs>(
+      std::make_shared<Counting>(10),
+      10,
+      decode);
+  const auto draw = [&](int64_t workers) {
+    const DataLoader loader(
+        epochs,
+        {.batch_size = 5, .training = true, .workers = workers});
+    auto pass = loader.epoch(3);
+    return torch::cat({pass.next()->inputs[0], pass.next()->inputs[0]});
+  };
+  const torch::Tensor drawn = draw(0);
+  EXPECT_EQ(drawn[7].item<float>(), SampleRng(42, 3, 7).uniform());
+  EXPECT_TRUE(torch::equal(drawn, draw(3)));
+}
+
+TEST(StreamEpochs, NamesTheSampleThatCannotBeReadOrDecoded) {
+  const auto expect = [](std::shared_ptr<const StreamDataset> stream,
+                         StreamEpochs::Decode decode,
+                         const char* message) {
+    for (const int64_t workers : {0, 2}) {
+      const DataLoader loader(
+          std::make_shared<StreamEpochs>(stream, 20, decode),
+          {.batch_size = 4, .workers = workers});
+      auto pass = loader.epoch(0);
+      EXPECT_TRUE(pass.next());
+      expect_error<DataError>([&] { pass.next(); }, {message, "sample 6"});
+      EXPECT_FALSE(pass.next());
+    }
+  };
+  expect(std::make_shared<Counting>(20, /*bad=*/6), nullptr, "the pipe broke");
+  expect(
+      std::make_shared<Counting>(20),
+      [](const Batch& sample, const BatchContext&, SampleRng) {
+        if (sample.targets.at(1).item<int64_t>() == 6) {
+          throw std::runtime_error("no six");
+        }
+        return sample;
+      },
+      "no six");
+}
+
+TEST(StreamEpochs, RefusesAnEpochOfNothingAndASampleThatIsABatch) {
+  expect_error<c10::ValueError>(
+      [] { StreamEpochs(nullptr, 5); },
+      {"no stream", "expected a stream"});
+  expect_error<c10::ValueError>(
+      [] { StreamEpochs(std::make_shared<Counting>(3), 0); },
+      {"an epoch of 0 samples"});
+
+  class Pairs final : public StreamDataset {
+    class Pair final : public Pass {
+      std::optional<Batch> next() override {
+        return Batch{{torch::zeros({2, 3})}, {}};
+      }
+    };
+    std::unique_ptr<Pass> pass(const BatchContext&) const override {
+      return std::make_unique<Pair>();
+    }
+  };
+  const DataLoader loader(
+      std::make_shared<StreamEpochs>(std::make_shared<Pairs>(), 4),
+      {.workers = 0});
+  expect_error<DataError>(
+      [&] { loader.epoch(0).next(); },
+      {"a batch of 2", "N = 1"});
+}
+
+TEST(StreamEpochs, HasAFingerprintThatTakesNoSampleAway) {
+  const auto stream = std::make_shared<Counting>(100);
+  const std::string print = fingerprint(StreamEpochs(stream, 50));
+  EXPECT_EQ(print, fingerprint(StreamEpochs(stream, 50)));
+  EXPECT_NE(print, fingerprint(StreamEpochs(stream, 51)));
+  EXPECT_EQ(stream->passes, 0);
+}
+
+DataBunch stream_data(const std::shared_ptr<const Dataset>& dataset) {
+  DataBunch data;
+  data.train = std::make_shared<DataLoader>(
+      dataset,
+      DataLoaderOptions{
+          .batch_size = 8,
+          .training = true,
+          .sampler = std::make_shared<BufferedSampler>(
+              std::vector<int64_t>{100},
+              /*buffer=*/12),
+          .workers = 2});
+  data.valid = std::make_shared<DataLoader>(
+      dataset,
+      DataLoaderOptions{.batch_size = 8, .workers = 1});
+  data.device = torch::kCPU;
+  return data;
+}
+
+Batch without_number(const Batch& sample, const BatchContext&, SampleRng) {
+  return {sample.inputs, {sample.targets[0]}};
+}
+
+TEST(StreamEpochs, TrainsALearnerToTheBitsOfTheSameDataInMemory) {
+  std::vector<Batch> points;
+  for (int64_t i = 0; i < 100; ++i) points.push_back(Counting::point(i));
+  const Batch all = collate(points);
+  Learner in_memory(
+      stream_data(
+          std::make_shared<TensorDataset>(all.inputs, Tensors{all.targets[0]})),
+      point_net(),
+      quiet());
+  Learner streamed(
+      stream_data(std::make_shared<StreamEpochs>(
+          std::make_shared<Counting>(500),
+          100,
+          without_number)),
+      point_net(),
+      quiet());
+  for (Learner* learn : {&in_memory, &streamed}) learn->fit(3, 1e-2);
+  EXPECT_EQ(streamed.state().iteration, 39);
+  EXPECT_TRUE(bytes_of(streamed) == bytes_of(in_memory));
+}
+
+TEST(StreamEpochs, GoOnInMidEpochBitForBitOnAllRanks) {
+  const TempFolder folder;
+  const auto make = [&](const char* name) {
+    auto learn = std::make_unique<Learner>(
+        stream_data(std::make_shared<StreamEpochs>(
+            std::make_shared<Counting>(70),
+            100,
+            without_number)),
+        point_net(),
+        quiet());
+    learn->to_distributed({.group = {.timeout = std::chrono::seconds(30)}});
+    learn->add<SaveCheckpoint>({.folder = folder / name, .every_steps = 2});
+    return learn;
+  };
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto whole = make("whole");
+    whole->fit(2, 1e-2);
+    EXPECT_EQ(whole->state().iteration, 14);
+    if (whole->is_main_process()) {
+      write_file(folder / "expected", bytes_of(*whole));
+    }
+  });
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto cut = make("cut");
+    cut->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+      if (l.state().training && l.state().iteration == 9) l.request_stop();
+    }});
+    cut->fit(2, 1e-2);
+  });
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto learn = make("cut");
+    learn->resume(folder / "cut");
+    learn->fit(2, 1e-2);
+    EXPECT_EQ(learn->state().iteration, 14);
+    const auto expected = read_file(folder / "expected");
+    EXPECT_TRUE(
+        bytes_of(*learn) == std::string(expected.begin(), expected.end()));
+  });
+}
+
+}  // namespace
+}  // namespace tern::stream_dataset_test
