@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/precision/autocast.h"
 
 namespace tern {
 
@@ -46,13 +46,10 @@ Amp::Amp(torch::Device device, torch::ScalarType dtype, AmpOptions options)
       dtype_(dtype),
       options_(std::move(options)) {}
 
-void Amp::on_batch_begin(Learner& learn) {
-  TrainState& state = learn.state();
-  if (state.training || options_.amp_in_valid) {
-    state.autocast_dtype = dtype_;
-  } else {
-    state.autocast_dtype.reset();
-  }
+void Amp::forward(Learner& learn, c10::function_ref<void()> compute) {
+  if (!learn.state().training && !options_.amp_in_valid) return compute();
+  const AutocastGuard autocast(learn.data().device, dtype_);
+  compute();
 }
 
 std::string Amp::precision_text() const {

@@ -32,7 +32,7 @@ class Amp final : public LossScaling {
   /// \throws c10::ValueError for an option out of its range.
   explicit Amp(torch::Device device, AmpOptions options = {});
 
-  void on_batch_begin(Learner& learn) override;
+  void forward(Learner& learn, c10::function_ref<void()> compute) override;
   void on_loss_begin(Learner& learn) override;
 
   std::string precision_text() const override;

@@ -11,7 +11,6 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/report/memory_meter.h"
-#include "tern/learner/trial.h"
 
 namespace tern {
 

@@ -24,6 +24,9 @@ namespace tern {
 /// scale changes at steps only, not while gradients are accumulated.
 class LossScaling : public Callback, public PrecisionPolicy {
  public:
+  void forward(Learner&, c10::function_ref<void()> compute) override {
+    compute();
+  }
   void unscale(Learner& learn) override;
   void abandon(Learner& learn, bool keeps_gradients) override;
   StepResult step(Learner& learn) override;

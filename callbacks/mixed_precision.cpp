@@ -145,7 +145,6 @@ Learner& Learner::to_fp32() {
     set_master_weights(*this, nullptr);
   }
   parts_->state.input_dtype = torch::kFloat;
-  parts_->state.autocast_dtype.reset();
   return *this;
 }
 

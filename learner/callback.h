@@ -128,6 +128,11 @@ class Callback {
   virtual std::string name() const;
 };
 
+/// Given to a fit as an extra callback, makes it a trial: its effects will be
+/// undone, there is no validation, and callbacks that watch hear nothing of it.
+/// Private to Tern.
+class Trial final : public Callback {};
+
 /// A shared callback that remembers at which events its class acts. A handle
 /// made from a pointer to the base class acts at all of them.
 class CallbackHandle {

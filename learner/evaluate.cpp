@@ -99,42 +99,4 @@ loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
   return result;
 }
 
-Predictions Learner::get_preds(Split split) {
-  const DataLoader& loader = parts_->data.loader(split);
-  return loader.options().training ? get_preds(loader.in_order())
-                                   : get_preds(loader);
-}
-
-Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
-  Tensors preds, targets, losses;
-  loop::evaluate(*parts_, loader, /*with_loss=*/false, [&] {
-    if (!parts_->options.loss && !parts_->host_targets.empty()) {
-      parts_->options.loss = Loss::for_targets(parts_->host_targets);
-    }
-    preds.push_back(
-        activate(parts_->state.outputs.at(0), loop::activation(*parts_)).cpu());
-    if (!parts_->host_targets.empty())
-      targets.push_back(parts_->host_targets[0].clone());
-    if (with_losses) {
-      TORCH_CHECK_VALUE(
-          !parts_->host_targets.empty(),
-          "[Learner::get_preds] the losses are asked for, but the data have no "
-          "targets; leave out with_losses.");
-      parts_->options.loss.check_class_indices(
-          parts_->state.outputs,
-          parts_->host_targets);
-      losses.push_back(parts_->options.loss
-                           .per_sample(
-                               parts_->state.outputs,
-                               parts_->state.batch_data.targets)
-                           .to(torch::kCPU, torch::kFloat));
-    }
-  });
-  Predictions result;
-  if (!preds.empty()) result.preds = torch::cat(preds);
-  if (!targets.empty()) result.targets = torch::cat(targets).cpu();
-  if (!losses.empty()) result.losses = torch::cat(losses);
-  return result;
-}
-
 }  // namespace tern

@@ -24,11 +24,7 @@ int64_t bytes_of(const Model& model) {
 }  // namespace
 
 std::string loop::precision_text(const LearnerParts& l) {
-  for (const auto& callback : l.callbacks) {
-    const auto* const policy =
-        dynamic_cast<const PrecisionPolicy*>(callback.get());
-    if (policy) return policy->precision_text();
-  }
+  if (l.precision) return l.precision->precision_text();
   const auto type = l.model.parameters().front().tensor.scalar_type();
   return type == torch::kFloat ? "fp32" : c10::toString(type);
 }

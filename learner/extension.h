@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include <c10/util/FunctionRef.h>
 #include <torch/types.h>
 
 #include "tern/learner/learning_rates.h"
@@ -30,6 +31,9 @@ class PrecisionPolicy {
   /// for the next batch to add to, get their loss scale back.
   virtual void abandon(Learner& learn, bool keeps_gradients) = 0;
   virtual StepResult step(Learner& learn) = 0;
+  /// Calls `compute`, a forward pass, as it runs in this precision: under
+  /// autocast or as it stands.
+  virtual void forward(Learner& learn, c10::function_ref<void()> compute) = 0;
   /// What multiplies the loss; NaN if nothing does. May wait for the device.
   virtual double loss_scale() const = 0;
   /// The loss scale and the steps skipped in a row, [2] kFloat on the device;

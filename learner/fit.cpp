@@ -1,13 +1,11 @@
 // The one training loop of the project, and the pass over validation data that
 // is the same without backward.
 
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/learner/autocast.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/scopes.h"
 
@@ -126,11 +124,11 @@ void loop::train_step(LearnerParts& l) {
 
 void loop::forward(LearnerParts& l, bool with_loss) {
   TrainState& s = l.state;
-  std::optional<AutocastGuard> autocast;
-  if (s.autocast_dtype) autocast.emplace(l.data.device, s.autocast_dtype);
-  s.outputs = run_model(l, s.batch_data.inputs);
-  run(l, Event::loss_begin);
-  if (with_loss) s.loss_grad = s.loss = compute_loss(l);
+  in_forward_precision(l, [&] {
+    s.outputs = run_model(l, s.batch_data.inputs);
+    run(l, Event::loss_begin);
+    if (with_loss) s.loss_grad = s.loss = compute_loss(l);
+  });
 }
 
 void loop::evaluate(

@@ -41,7 +41,7 @@ struct FlatCosOptions;
 struct OneCycleOptions;
 struct SgdrOptions;
 struct MixedPrecisionOptions;  // callbacks/mixed_precision.h
-struct TtaOptions;             // learner/tta.h
+struct TtaOptions;             // learner/predictions.h
 struct DistributedOptions;     // callbacks/distributed.h
 
 /// Owns model, data and optimizer, and trains.
@@ -102,7 +102,7 @@ class Learner {
   ///                     has a value for each sample.
   Predictions get_preds(const DataLoader& loader, bool with_losses = false);
   /// The mean over several augmented passes, weighted with a plain one;
-  /// learner/tta.h.
+  /// learner/predictions.h.
   Predictions tta(Split split = Split::valid);
   Predictions tta(Split split, const TtaOptions& options);
   /// \param sample  One input without the batch dimension, as the data set

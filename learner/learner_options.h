@@ -9,10 +9,10 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "tern/data/sink.h"
 #include "tern/learner/callback.h"
 #include "tern/learner/loss.h"
 #include "tern/learner/metric.h"
-#include "tern/learner/sink.h"
 
 namespace tern {
 

@@ -50,7 +50,7 @@ struct LearnerParts {
   // Of a 16-bit model its fp32 master weights; null: the model's parameters.
   std::shared_ptr<SteppedWeights> stepped_weights;
 
-  // ---- Who is told; callbacks.cpp ----
+  // ---- Who is told; events.cpp ----
 
   std::shared_ptr<Recorder> recorder;
   Callbacks callbacks;  // in the order in which they run
@@ -63,7 +63,7 @@ struct LearnerParts {
   CopyStream copy_stream;
   StepWindow window;
   double weight = 1;  // of this batch's loss in its step
-  std::shared_ptr<PrecisionPolicy> precision;  // of this fit; null: fp32
+  std::shared_ptr<PrecisionPolicy> precision;  // a callback; null: fp32
   bool has_gradients = false;                  // between backward and the step
   std::shared_ptr<StepRunner> step_runner;     // null: loop::train_step
   bool is_parallel = false;  // several devices compute each batch

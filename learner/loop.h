@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/util/FunctionRef.h>
 #include <torch/types.h>
 
 #include "tern/learner/learner_parts.h"
@@ -30,7 +31,7 @@ void evaluate(
     bool with_loss,
     const std::function<void()>& each);
 
-// ---- callbacks.cpp ----
+// ---- events.cpp ----
 
 /// Whether this event reaches the callback, by its role.
 bool hears(const LearnerParts& l, const CallbackHandle& callback, Event event);
@@ -50,6 +51,9 @@ void end_batch(LearnerParts& l);
 void begin_steps(LearnerParts& l);
 void plan_step(LearnerParts& l);
 void make_step(LearnerParts& l);
+/// Calls `compute` as forward passes of this Learner run: after to_amp under
+/// autocast.
+void in_forward_precision(LearnerParts& l, c10::function_ref<void()> compute);
 Tensors run_model(LearnerParts& l, const Tensors& inputs);
 torch::Tensor compute_loss(LearnerParts& l);
 void weigh_loss(LearnerParts& l);

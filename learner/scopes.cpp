@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "tern/learner/communicator.h"
-#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -73,6 +73,18 @@ loop::fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr) {
   return result;
 }
 
+NoAutocast::NoAutocast(torch::Device device)
+    : device_(device.type()),
+      was_on_(at::autocast::is_autocast_enabled(device_)) {
+  if (was_on_) at::autocast::set_autocast_enabled(device_, false);
+}
+
+NoAutocast::~NoAutocast() {
+  if (!was_on_) return;
+  at::autocast::set_autocast_enabled(device_, true);
+  at::autocast::clear_cache();
+}
+
 FitScope::FitScope(
     LearnerParts& l,
     int64_t epochs,
@@ -80,7 +92,7 @@ FitScope::FitScope(
     Callbacks extra)
     : l_(l),
       extra_(std::move(extra)),
-      no_autocast_(l.data.device, {}, /*enabled=*/false),
+      no_autocast_(l.data.device),
       warnings_(l.self->sink()) {
   TORCH_CHECK_VALUE(
       epochs >= 0,
@@ -123,7 +135,6 @@ FitScope::FitScope(
       l.self->add(callback);
       ++added_;
     }
-    l.precision = l.self->find<PrecisionPolicy>();
   } catch (...) {
     leave();
     l.fit_settings = std::move(settings_before_);
@@ -137,7 +148,6 @@ void FitScope::leave() {
   state.training = false;
   l_.place = Place::outside_epoch;
   l_.first_batch = 0;
-  l_.precision = nullptr;
   l_.has_gradients = false;
   l_.window.close();
   state.loss_grad.reset();
@@ -185,7 +195,7 @@ FitScope::~FitScope() {
 EvalScope::EvalScope(LearnerParts& l)
     : l_(l),
       was_training_(l.model.is_training()),
-      no_autocast_(l.data.device, {}, /*enabled=*/false),
+      no_autocast_(l.data.device),
       warnings_(l.self->sink()) {
   TORCH_CHECK(
       !l.is_fitting || l.fit_thread == std::this_thread::get_id(),

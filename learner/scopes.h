@@ -2,16 +2,44 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
+#include <c10/util/Exception.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/autocast.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/sink_warnings.h"
 
 namespace tern {
+
+/// Autocast that is on around a fit or an evaluation would keep 16-bit copies
+/// of weights that change: off while this lives.
+class NoAutocast {
+ public:
+  explicit NoAutocast(torch::Device device);
+  ~NoAutocast();
+  NoAutocast(const NoAutocast&) = delete;
+
+ private:
+  torch::DeviceType device_;
+  bool was_on_;
+};
+
+/// Sends LibTorch's warnings of this thread to a sink while it lives, each text
+/// once: those of GradScaler too, which uses LibTorch's way to warn.
+class SinkWarnings final : public c10::WarningHandler {
+ public:
+  explicit SinkWarnings(SinkImpl& sink) : sink_(sink), guard_(this) {}
+  void process(const c10::Warning& warning) override {
+    if (told_.insert(warning.msg()).second) sink_.warning(warning.msg());
+  }
+
+ private:
+  SinkImpl& sink_;
+  std::set<std::string> told_;
+  c10::WarningUtils::WarningHandlerGuard guard_;
+};
 
 /// One `fit` from its checks to its on_train_end, which runs after an exception
 /// too. Private to learner/.
@@ -38,8 +66,7 @@ class FitScope {
   size_t added_ = 0;  // of them
   std::map<std::string, std::string> settings_before_;
   bool is_open_ = true;
-  // A guard around fit would keep 16-bit copies of weights that change.
-  AutocastGuard no_autocast_;
+  NoAutocast no_autocast_;
   SinkWarnings warnings_;
 };
 
@@ -72,7 +99,7 @@ class EvalScope {
   std::optional<Step> step_;
   bool is_open_ = true;
   torch::NoGradGuard no_grad_;
-  AutocastGuard no_autocast_;
+  NoAutocast no_autocast_;
   SinkWarnings warnings_;
 };
 

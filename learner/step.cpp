@@ -38,6 +38,12 @@ void loop::end_batch(LearnerParts& l) {
   l.host_targets.clear();
 }
 
+void loop::in_forward_precision(
+    LearnerParts& l,
+    c10::function_ref<void()> compute) {
+  l.precision ? l.precision->forward(*l.self, compute) : compute();
+}
+
 Tensors loop::run_model(LearnerParts& l, const Tensors& inputs) {
   try {
     return l.model.forward(inputs);

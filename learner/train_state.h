@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <limits>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,9 +90,6 @@ struct TrainState {
 
   /// The type in which the model wants its floating inputs.
   torch::ScalarType input_dtype = torch::kFloat;
-  /// The 16-bit type that forward and loss compute in under autocast; unset:
-  /// autocast is off.
-  std::optional<torch::ScalarType> autocast_dtype;
   /// What multiplies `loss_grad` during this fit; null: nothing does.
   GradScaler* scaler = nullptr;
   /// What became of the last step.

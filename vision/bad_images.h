@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/learner/sink.h"
+#include "tern/data/sink.h"
 #include "tern/vision/decode.h"
 
 namespace tern {

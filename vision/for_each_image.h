@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "tern/learner/sink.h"
+#include "tern/data/sink.h"
 
 namespace tern {
 

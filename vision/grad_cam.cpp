@@ -1,7 +1,6 @@
 #include "tern/vision/grad_cam.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,7 +9,7 @@
 #include <torch/autograd.h>
 #include <torch/utils.h>
 
-#include "tern/learner/autocast.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/report/forward_taps.h"
 #include "tern/vision/image_predict.h"
 #include "tern/vision/picture_grid.h"
@@ -135,15 +134,11 @@ GradCam grad_cam(
   const torch::AutoGradMode with_gradients(true);
   LayerAnswer answer(learn.model(), options.layer);
   torch::Tensor logits;
-  {
-    std::optional<AutocastGuard> autocast;
-    if (learn.state().autocast_dtype) {
-      autocast.emplace(learn.data().device, learn.state().autocast_dtype);
-    }
+  loop::in_forward_precision(learn.parts(), [&] {
     // Also a layer whose weights are frozen then has a gradient.
     const torch::Tensor input = prepared(learn, sample).requires_grad_(true);
     logits = learn.model().forward({input}).at(0);
-  }
+  });
   TORCH_CHECK_VALUE(
       logits.dim() == 2 && options.target >= -1 &&
           options.target < logits.size(1),

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tern/data/data_bunch.h"
-#include "tern/learner/sink.h"
+#include "tern/data/sink.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/image_pack.h"
 

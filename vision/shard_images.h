@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/learner/sink.h"
+#include "tern/data/sink.h"
 
 namespace tern {
 

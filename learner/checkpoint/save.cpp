@@ -12,9 +12,9 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/random_id.h"
 #include "tern/learner/checkpoint/training_state.h"
-#include "tern/learner/load_plan.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
+#include "tern/learner/weights/load_plan.h"
 #include "tern/learner/weights/model_weights.h"
 #include "tern/learner/weights/weights.h"
 

@@ -10,7 +10,7 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/cuda.h>
 
-#include "tern/learner/autocast.h"
+#include "tern/learner/precision/autocast.h"
 
 namespace tern::detail {
 

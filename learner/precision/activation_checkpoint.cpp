@@ -12,7 +12,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/utils.h>
 
-#include "tern/learner/autocast.h"
+#include "tern/learner/precision/autocast.h"
 
 namespace tern {
 

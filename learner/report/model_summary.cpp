@@ -10,7 +10,6 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/autocast.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/report/forward_taps.h"
 #include "tern/learner/report/op_observer.h"
@@ -239,13 +238,9 @@ ModelSummary Learner::summary() {
   loop::start_batch(*parts_, std::move(*batch));
   loop::run(*parts_, Event::batch_begin);
   ModelSummary summary;
-  {
-    std::optional<AutocastGuard> autocast;
-    if (parts_->state.autocast_dtype) {
-      autocast.emplace(parts_->data.device, parts_->state.autocast_dtype);
-    }
+  loop::in_forward_precision(*parts_, [&] {
     summary = summarize(parts_->model, parts_->state.batch_data.inputs);
-  }
+  });
   eval.end();
   loop::end_batch(*parts_);
   return summary;

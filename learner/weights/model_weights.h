@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "tern/learner/extension.h"
-#include "tern/learner/load_plan.h"
 #include "tern/learner/model.h"
+#include "tern/learner/weights/load_plan.h"
 
 /// A Learner's weights as files hold them: fp32, by Python's names. Private to
 /// Tern.

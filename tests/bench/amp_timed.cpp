@@ -8,9 +8,9 @@
 #include <torch/utils.h>
 
 #include "tern/data/memory.h"
-#include "tern/learner/autocast.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/precision/autocast.h"
 #include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/bench/checkerboard_net.h"
 #include "tern/tests/bench/measure.h"

@@ -10,11 +10,11 @@
 #include <torch/optim/adam.h>
 #include <torch/types.h>
 
-#include "tern/learner/autocast.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/optimizer_factory.h"
+#include "tern/learner/precision/autocast.h"
 #include "tern/learner/precision/master_weights.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
@@ -250,7 +250,7 @@ TEST(ToAmp, ReplacesToBf16AndTheOtherWayRound) {
   learn.to_bf16().to_amp();
   EXPECT_EQ(learn.model().parameters()[0].tensor.scalar_type(), torch::kFloat);
   learn.to_bf16();
-  EXPECT_FALSE(learn.state().autocast_dtype);
+  EXPECT_FALSE(learn.parts().precision);
   EXPECT_EQ(learn.callbacks().size(), callbacks + 1);
   learn.fit(1);
 }

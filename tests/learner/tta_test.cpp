@@ -1,4 +1,3 @@
-#include "tern/learner/tta.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>

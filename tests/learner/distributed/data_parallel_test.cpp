@@ -12,8 +12,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/autocast.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/precision/autocast.h"
 #include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"

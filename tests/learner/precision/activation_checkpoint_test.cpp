@@ -9,7 +9,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
-#include "tern/learner/autocast.h"
+#include "tern/learner/precision/autocast.h"
 #include "tern/learner/report/memory_meter.h"
 #include "tern/tests/support/expect_error.h"
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/learner/autocast.h"
+#include "tern/learner/precision/autocast.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/models/matting_pictures.h"

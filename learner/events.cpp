@@ -1,8 +1,11 @@
 // Who is told of the loop's events, and in which order.
 
 #include <algorithm>
+#include <array>
+#include <typeinfo>
 
 #include <c10/util/ScopeExit.h>
+#include <c10/util/Type.h>
 #include <fmt/format.h>
 
 #include "tern/data/error_text.h"
@@ -10,6 +13,33 @@
 #include "tern/learner/recorder.h"
 
 namespace tern {
+
+std::string Callback::name() const {
+  const std::string name = c10::demangle(typeid(*this).name());
+  const size_t scope = name.rfind("::", name.find('<'));
+  return scope == std::string::npos ? name : name.substr(scope + 2);
+}
+
+void CallbackHandle::operator()(Event event, Learner& learn) const {
+  static constexpr std::array<void (Callback::*)(Learner&), kEventCount>
+      kMethods = {
+          &Callback::on_train_begin,
+          &Callback::on_epoch_begin,
+          &Callback::on_batch_begin,
+          &Callback::on_loss_begin,
+          &Callback::on_backward_begin,
+          &Callback::on_backward_end,
+          &Callback::on_step,
+          &Callback::on_step_end,
+          &Callback::on_batch_end,
+          &Callback::on_epoch_end,
+          &Callback::on_train_end,
+          &Callback::on_eval_begin,
+          &Callback::on_eval_end,
+          &Callback::on_interrupt,
+          &Callback::on_load};
+  (callback_.get()->*kMethods[static_cast<size_t>(event)])(learn);
+}
 
 Learner& Learner::add(CallbackHandle callback) {
   TORCH_CHECK_VALUE(
@@ -20,6 +50,10 @@ Learner& Learner::add(CallbackHandle callback) {
           parts_->callbacks.end(),
       "[Learner::add] this callback was added already; add it once.");
   callback->on_add(*this);
+  if (auto policy = std::dynamic_pointer_cast<PrecisionPolicy>(
+          static_cast<const std::shared_ptr<Callback>&>(callback))) {
+    parts_->precision = std::move(policy);
+  }
   const auto after = std::upper_bound(
       parts_->callbacks.begin(),
       parts_->callbacks.end(),
@@ -45,6 +79,11 @@ Learner& Learner::remove(const Callback& callback) {
   parts_->callbacks.erase(at);
   if (parts_->running_callback) parts_->removed_callbacks.push_back(removed);
   removed->on_remove(*this);
+  if (parts_->precision ==
+      std::dynamic_pointer_cast<PrecisionPolicy>(
+          static_cast<const std::shared_ptr<Callback>&>(removed))) {
+    parts_->precision = nullptr;
+  }
   if (parts_->step_runner) parts_->step_runner->forget();
   return *this;
 }

@@ -1,4 +1,4 @@
-#include "tern/learner/autocast.h"
+#include "tern/learner/precision/autocast.h"
 
 #include <stdexcept>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "tern/learner/load_plan.h"
+#include "tern/learner/weights/load_plan.h"
 
 #include <algorithm>
 #include <unordered_map>

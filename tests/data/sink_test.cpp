@@ -1,4 +1,4 @@
-#include "tern/learner/sink.h"
+#include "tern/data/sink.h"
 
 #include <csignal>
 #include <string>
