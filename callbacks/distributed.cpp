@@ -8,7 +8,7 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
-#include "tern/callbacks/averaged_weights.h"
+#include "tern/callbacks/averages/averaged_weights.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
 #include "tern/learner/distributed/broadcast_state.h"

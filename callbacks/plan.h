@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/callbacks/profiler.h"
+#include "tern/callbacks/logging/profiler.h"
 #include "tern/learner/learning_rates.h"
 
 namespace tern {

@@ -76,7 +76,7 @@ if(TERN_VISION)
     message(FATAL_ERROR "TERN_VISION needs TERN_ARCHIVES: image folders come as archives.")
   endif()
   find_package(OpenCV 4 REQUIRED COMPONENTS core imgproc imgcodecs)
-  find_package(JPEG REQUIRED)  # libjpeg-turbo, which vision/decode_jpeg.cpp checks
+  find_package(JPEG REQUIRED)  # libjpeg-turbo, which vision/decode/decode_jpeg.cpp checks
 endif()
 if(TERN_EXAMPLES OR (TERN_BENCH AND TERN_VISION))
   find_package(CLI11 REQUIRED)

@@ -45,9 +45,6 @@ endfunction()
 # Small files of one kind are compiled as one: reading LibTorch's headers costs
 # 4 s a file, whatever is in it.
 option(TERN_UNITY "Compile small files of one kind together" ON)
-function(tern_together group)
-  set_source_files_properties(${ARGN} TARGET_DIRECTORY tern PROPERTIES UNITY_GROUP ${group})
-endfunction()
 
 # tern_sources(TARGET GROUP FILES...) adds sources to a target; those of one group
 # are compiled together.

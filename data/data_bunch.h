@@ -77,7 +77,7 @@ struct DataBunch {
   static torch::Device default_device();
 
   /// Resizes every image once and keeps the result in memory; see
-  /// vision/presize.h, which defines it.
+  /// vision/transforms/presize.h, which defines it.
   DataBunch& presize(
       const std::filesystem::path& folder,
       ImageSize size,

@@ -27,7 +27,7 @@ struct LearnerParts;   // learner/learner_parts.h
 struct ExportOptions;  // learner/weights/export_model.h
 struct ResumeOptions;
 struct LoadModelOptions;  // learner/checkpoint/save.h
-struct LrFind;            // callbacks/lr_find.h
+struct LrFind;            // callbacks/schedules/lr_find.h
 struct LrFindOptions;
 struct ModelSummary;  // learner/report/model_summary.h
 struct TrainingPlan;  // callbacks/plan.h
@@ -35,12 +35,12 @@ struct TrainingPlanOptions;
 struct MaxBatchSizeOptions;  // callbacks/max_batch_size.h
 struct ReportOptions;        // learner/report/report.h
 struct CudaGraphOptions;     // learner/graph/step_graph.h
-struct AmpOptions;           // callbacks/amp.h
-struct FineTuneOptions;      // callbacks/one_cycle.h
+struct AmpOptions;           // callbacks/precision/amp.h
+struct FineTuneOptions;      // callbacks/schedules/one_cycle.h
 struct FlatCosOptions;
 struct OneCycleOptions;
 struct SgdrOptions;
-struct MixedPrecisionOptions;  // callbacks/mixed_precision.h
+struct MixedPrecisionOptions;  // callbacks/precision/mixed_precision.h
 struct TtaOptions;             // learner/predictions.h
 struct DistributedOptions;     // callbacks/distributed.h
 
@@ -64,7 +64,7 @@ class Learner {
   /// Trains for `epochs` epochs. The optimizer is created at the first fit and
   /// kept. `extra` callbacks take part in this fit alone.
   Learner& fit(int64_t epochs, LearningRates lr = {}, Callbacks extra = {});
-  /// Trains with a schedule; callbacks/one_cycle.h has the options.
+  /// Trains with a schedule; callbacks/schedules/one_cycle.h has the options.
   Learner& fit_one_cycle(int64_t epochs, LearningRates max_lr = {});
   Learner& fit_one_cycle(int64_t epochs, const OneCycleOptions& options);
   Learner& fit_one_cycle(int64_t, LearningRates, const OneCycleOptions&);
@@ -80,7 +80,7 @@ class Learner {
   Learner& fit_sgdr(int64_t, int64_t cycle_epochs, const SgdrOptions& options);
   Learner& fit_sgdr(int64_t, int64_t, LearningRates, const SgdrOptions&);
   /// Trains a little with growing learning rates, undoes it, and suggests one;
-  /// callbacks/lr_find.h.
+  /// callbacks/schedules/lr_find.h.
   LrFind lr_find();
   LrFind lr_find(const LrFindOptions& options);
   /// Trains and validates on a few batches and undoes it, to find what is wrong
@@ -129,7 +129,7 @@ class Learner {
   // ---- Precision and devices ----
 
   /// Half model, BatchNorm in fp32, fp32 master weights, dynamic loss scale;
-  /// callbacks/mixed_precision.h.
+  /// callbacks/precision/mixed_precision.h.
   Learner& to_fp16();
   Learner& to_fp16(const MixedPrecisionOptions& options);
   /// The same in bfloat16, which needs no loss scale.

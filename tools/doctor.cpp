@@ -20,8 +20,8 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
-#include "tern/data/cache_folder.h"
-#include "tern/data/untar_data.h"
+#include "tern/data/download/cache_folder.h"
+#include "tern/data/download/untar_data.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/tools/blas.h"
 #include "tern/tools/doctor_cuda.h"
@@ -30,7 +30,7 @@
 #include <opencv2/core.hpp>
 #include <opencv2/core/utility.hpp>
 
-#include "tern/vision/decode.h"
+#include "tern/vision/decode/decode.h"
 #endif
 
 namespace fs = std::filesystem;

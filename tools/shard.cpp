@@ -9,8 +9,8 @@
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/printable.h"
-#include "tern/data/tar_shards.h"
-#include "tern/vision/shard_images.h"
+#include "tern/data/shards/tar_shards.h"
+#include "tern/vision/shards/shard_images.h"
 
 namespace tern {
 namespace {

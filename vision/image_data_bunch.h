@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tern/data/data_bunch.h"
-#include "tern/data/tar_shards.h"
+#include "tern/data/shards/tar_shards.h"
 #include "tern/vision/make_bunch.h"
 
 namespace tern {

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/vision/image_file.h"
-#include "tern/vision/image_pack.h"
-#include "tern/vision/sample_pixels.h"
+#include "tern/vision/decode/image_file.h"
+#include "tern/vision/decode/image_pack.h"
+#include "tern/vision/decode/sample_pixels.h"
 
 namespace tern {
 namespace {

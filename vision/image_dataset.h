@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "tern/data/dataset.h"
-#include "tern/vision/bad_images.h"
-#include "tern/vision/decode.h"
-#include "tern/vision/image_file.h"
+#include "tern/vision/decode/bad_images.h"
+#include "tern/vision/decode/decode.h"
+#include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_size.h"
 #include "tern/vision/image_targets.h"
 #include "tern/vision/transforms/transform.h"

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/vision/decode.h"
-#include "tern/vision/image_file.h"
+#include "tern/vision/decode/decode.h"
+#include "tern/vision/decode/image_file.h"
 
 namespace tern {
 

@@ -7,9 +7,9 @@
 
 #include "tern/data/error_text.h"
 #include "tern/data/sampler.h"
-#include "tern/vision/bad_images.h"
+#include "tern/vision/decode/bad_images.h"
 #include "tern/vision/image_dataset.h"
-#include "tern/vision/preprocess.h"
+#include "tern/vision/predict/preprocess.h"
 #include "tern/vision/transforms/augment_batch.h"
 
 namespace tern {

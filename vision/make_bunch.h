@@ -10,9 +10,9 @@
 #include <c10/core/Device.h>
 
 #include "tern/data/data_bunch.h"
-#include "tern/vision/bad_images.h"
-#include "tern/vision/decode.h"
-#include "tern/vision/image_file.h"
+#include "tern/vision/decode/bad_images.h"
+#include "tern/vision/decode/decode.h"
+#include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_size.h"
 #include "tern/vision/image_stats.h"
 #include "tern/vision/image_targets.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tern/data/cache_folder.h"
-#include "tern/data/download.h"
+#include "tern/data/download/cache_folder.h"
+#include "tern/data/download/download.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/png_write.h"
 #include "tern/data/formats/staging_folder.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "tern/data/untar_data.h"
+#include "tern/data/download/untar_data.h"
 
 namespace tern::examples {
 

@@ -7,10 +7,10 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include "tern/callbacks/loggers.h"
+#include "tern/callbacks/logging/loggers.h"
+#include "tern/callbacks/logging/profiler.h"
+#include "tern/callbacks/logging/tensorboard.h"
 #include "tern/callbacks/monitor.h"
-#include "tern/callbacks/profiler.h"
-#include "tern/callbacks/tensorboard.h"
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/learner/learner.h"
 #include "tern/tests/bench/measure.h"

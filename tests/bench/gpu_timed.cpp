@@ -17,8 +17,8 @@
 #include <torch/nn/modules/loss.h>
 #include <torch/utils.h>
 
-#include "tern/callbacks/amp.h"
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
 #include "tern/kernels/augment_images.h"

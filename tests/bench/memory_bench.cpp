@@ -9,8 +9,8 @@
 #include <torch/cuda.h>
 #include <torch/utils.h>
 
-#include "tern/callbacks/amp.h"
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"

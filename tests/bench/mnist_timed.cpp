@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"

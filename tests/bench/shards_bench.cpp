@@ -11,10 +11,10 @@
 
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/tar_write.h"
-#include "tern/data/tar_shards.h"
+#include "tern/data/shards/tar_shards.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/image_data_bunch.h"
-#include "tern/vision/shard_images.h"
+#include "tern/vision/shards/shard_images.h"
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/resize.h"
 

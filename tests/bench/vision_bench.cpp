@@ -12,12 +12,12 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/tests/vision/transforms/render_reference.h"
-#include "tern/vision/decoders.h"
-#include "tern/vision/image_file.h"
+#include "tern/vision/decode/decoders.h"
+#include "tern/vision/decode/image_file.h"
+#include "tern/vision/decode/sample_pixels.h"
 #include "tern/vision/image_folder.h"
-#include "tern/vision/presize.h"
-#include "tern/vision/sample_pixels.h"
 #include "tern/vision/transforms/get_transforms.h"
+#include "tern/vision/transforms/presize.h"
 #include "tern/vision/transforms/resize.h"
 
 namespace {

@@ -17,10 +17,10 @@
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/models/resnet.h"
-#include "tern/vision/presize.h"
 #include "tern/vision/transforms/augment_batch.h"
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/pixels.h"
+#include "tern/vision/transforms/presize.h"
 #include "tern/vision/transforms/resize.h"
 #include "tern/vision/vision_learner.h"
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/sync_audit.h"
+#include "tern/callbacks/logging/sync_audit.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"

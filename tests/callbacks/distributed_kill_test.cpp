@@ -11,7 +11,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/distributed.h"
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/tests/support/own_time.h"
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/tiny.h"

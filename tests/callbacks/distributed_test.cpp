@@ -9,10 +9,10 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/gradients.h"
-#include "tern/callbacks/loggers.h"
-#include "tern/callbacks/mixed_precision.h"
-#include "tern/callbacks/save_checkpoint.h"
-#include "tern/callbacks/save_model.h"
+#include "tern/callbacks/logging/loggers.h"
+#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/callbacks/saving/save_model.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/optimizer_factory.h"

@@ -4,9 +4,9 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/amp.h"
 #include "tern/callbacks/gradients.h"
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"

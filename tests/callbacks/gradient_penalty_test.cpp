@@ -5,8 +5,8 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/amp.h"
 #include "tern/callbacks/gradients.h"
+#include "tern/callbacks/precision/amp.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"

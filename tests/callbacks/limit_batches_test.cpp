@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/monitor.h"
-#include "tern/callbacks/one_cycle.h"
+#include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"

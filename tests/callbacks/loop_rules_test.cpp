@@ -6,14 +6,14 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/amp.h"
-#include "tern/callbacks/ema.h"
+#include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/limit_batches.h"
-#include "tern/callbacks/lr_find.h"
-#include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/plan.h"
-#include "tern/callbacks/save_checkpoint.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/callbacks/schedules/lr_find.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/checkpoint/save.h"

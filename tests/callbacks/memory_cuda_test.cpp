@@ -2,10 +2,10 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/amp.h"
+#include "tern/callbacks/logging/profiler.h"
 #include "tern/callbacks/max_batch_size.h"
-#include "tern/callbacks/mixed_precision.h"
-#include "tern/callbacks/profiler.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/memory.h"
 #include "tern/learner/report/memory_meter.h"
 #include "tern/tests/support/expect_error.h"

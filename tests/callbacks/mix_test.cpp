@@ -6,8 +6,8 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/amp.h"
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/losses/focal.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/lr_find.h"
-#include "tern/callbacks/param_scheduler.h"
+#include "tern/callbacks/schedules/lr_find.h"
+#include "tern/callbacks/schedules/param_scheduler.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/ema.h"
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/averages/ema.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/checkpoint/snapshot.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"

@@ -7,16 +7,16 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/averages/ema.h"
+#include "tern/callbacks/averages/swa.h"
 #include "tern/callbacks/distributed.h"
-#include "tern/callbacks/ema.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/limit_batches.h"
-#include "tern/callbacks/lr_find.h"
-#include "tern/callbacks/mixed_precision.h"
 #include "tern/callbacks/monitor.h"
-#include "tern/callbacks/save_checkpoint.h"
-#include "tern/callbacks/save_model.h"
-#include "tern/callbacks/swa.h"
+#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/callbacks/saving/save_model.h"
+#include "tern/callbacks/schedules/lr_find.h"
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/optimizer_factory.h"

@@ -4,14 +4,14 @@
 #include <torch/optim/adamw.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/amp.h"
+#include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/distributed.h"
-#include "tern/callbacks/ema.h"
 #include "tern/callbacks/gradients.h"
-#include "tern/callbacks/lr_find.h"
-#include "tern/callbacks/mixed_precision.h"
-#include "tern/callbacks/save_checkpoint.h"
-#include "tern/callbacks/save_model.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/callbacks/saving/save_model.h"
+#include "tern/callbacks/schedules/lr_find.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/adamw.h"

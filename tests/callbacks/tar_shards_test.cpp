@@ -10,11 +10,11 @@
 #include <gtest/gtest.h>
 
 #include "tern/callbacks/distributed.h"
-#include "tern/callbacks/save_checkpoint.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/tar_write.h"
 #include "tern/data/sampler.h"
-#include "tern/data/tar_dataset.h"
+#include "tern/data/shards/tar_dataset.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/npy_bytes.h"
 #include "tern/tests/support/ranks.h"

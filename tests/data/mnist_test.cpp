@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/data_loader.h"
+#include "tern/data/download/untar_data.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/untar_data.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/gzip_bytes.h"
 #include "tern/tests/support/temp_folder.h"

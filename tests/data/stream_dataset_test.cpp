@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tern/callbacks/distributed.h"
-#include "tern/callbacks/save_checkpoint.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/data/data_loader.h"
 #include "tern/data/fingerprint.h"
 #include "tern/data/formats/error.h"

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/download.h"
+#include "tern/data/download/download.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/idx.h"
 #include "tern/data/mnist.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/memory.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/error.h"
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/data/untar_data.h"
+#include "tern/data/download/untar_data.h"
 
 /// Defines `folder` as the folder of the real data, named by TERN_DATA. Where
 /// that is unset the test is skipped, and under CI it fails.

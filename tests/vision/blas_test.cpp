@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/vision/decode.h"
+#include "tern/vision/decode/decode.h"
 
 namespace tern::blas_test {
 namespace {

@@ -6,7 +6,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
-#include "tern/vision/bad_images.h"
+#include "tern/vision/decode/bad_images.h"
 
 namespace tern::image_manifest_test {
 namespace {

@@ -7,17 +7,17 @@
 #include <torch/nn/cloneable.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/one_cycle.h"
+#include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/image_targets.h"
+#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/show.h"
 #include "tern/vision/models/backbone.h"
 #include "tern/vision/models/vision_arch.h"
-#include "tern/vision/picture_grid.h"
-#include "tern/vision/show.h"
 
 namespace tern::vision_learner_test {
 namespace {

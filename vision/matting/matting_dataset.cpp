@@ -8,9 +8,9 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/vision/decode.h"
-#include "tern/vision/for_each_image.h"
-#include "tern/vision/image_file.h"
+#include "tern/vision/decode/decode.h"
+#include "tern/vision/decode/for_each_image.h"
+#include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_folder.h"
 #include "tern/vision/make_bunch.h"
 #include "tern/vision/transforms/geometry.h"

@@ -11,9 +11,9 @@
 #include "tern/data/error_text.h"
 #include "tern/learner/weights/model_card.h"
 #include "tern/learner/weights/weights.h"
+#include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/matting/tensor_filters.h"
 #include "tern/vision/models/build_model.h"
-#include "tern/vision/picture_grid.h"
 
 namespace tern {
 

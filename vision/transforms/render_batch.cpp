@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tern/kernels/parallel_for.h"
-#include "tern/vision/sample_pixels.h"
+#include "tern/vision/decode/sample_pixels.h"
 #include "tern/vision/transforms/transform.h"
 
 namespace tern {

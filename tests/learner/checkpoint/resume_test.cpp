@@ -23,14 +23,14 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/callbacks/ema.h"
+#include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/limit_batches.h"
-#include "tern/callbacks/lr_find.h"
 #include "tern/callbacks/mix.h"
 #include "tern/callbacks/monitor.h"
-#include "tern/callbacks/one_cycle.h"
-#include "tern/callbacks/save_checkpoint.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/callbacks/schedules/lr_find.h"
+#include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner.h"

@@ -10,8 +10,8 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/amp.h"
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"

@@ -7,9 +7,9 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/amp.h"
-#include "tern/callbacks/mixed_precision.h"
-#include "tern/callbacks/one_cycle.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/learner/graph/step_graph.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"

@@ -8,14 +8,14 @@
 #include <torch/optim/adam.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/amp.h"
-#include "tern/callbacks/ema.h"
+#include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/gradients.h"
-#include "tern/callbacks/loss_scaling.h"
+#include "tern/callbacks/logging/sync_audit.h"
 #include "tern/callbacks/mix.h"
-#include "tern/callbacks/mixed_precision.h"
-#include "tern/callbacks/one_cycle.h"
-#include "tern/callbacks/sync_audit.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/loss_scaling.h"
+#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/learner/checkpoint/save.h"
 #include "tern/learner/lambda_callback.h"

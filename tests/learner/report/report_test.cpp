@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/html_report.h"
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/logging/html_report.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/metrics/metrics.h"

@@ -12,7 +12,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/script.h>
 
-#include "tern/callbacks/mixed_precision.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"

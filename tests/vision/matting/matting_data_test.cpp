@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/callbacks/save_checkpoint.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/data/formats/error.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"

@@ -7,7 +7,7 @@
 #include "tern/tests/support/tiny.h"
 #include "tern/tests/support/tolerance.h"
 #include "tern/tests/vision/matting/scenes.h"
-#include "tern/vision/decode.h"
+#include "tern/vision/decode/decode.h"
 #include "tern/vision/matting/matting_data.h"
 #include "tern/vision/matting/matting_loss.h"
 

@@ -13,7 +13,7 @@
 
 #include "tern/data/formats/file_io.h"
 #include "tern/tests/support/temp_folder.h"
-#include "tern/vision/picture_grid.h"
+#include "tern/vision/interpret/picture_grid.h"
 
 namespace tern::testing_support {
 

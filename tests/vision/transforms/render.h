@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-#include "tern/vision/sample_pixels.h"
+#include "tern/vision/decode/sample_pixels.h"
 #include "tern/vision/transforms/transform.h"
 
 namespace tern {

@@ -1,0 +1,164 @@
+#include "tern/callbacks/averages/averaged_weights.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/callbacks/callback_checks.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/precision/master_weights.h"
+
+namespace tern {
+
+namespace {
+
+constexpr const char* kAverage = "average.";
+constexpr const char* kOwn = "own.";
+
+// What training moves: masters where there are, parameters, floating buffers.
+std::vector<ModelTensor> trained_tensors(Learner& learn) {
+  std::vector<ModelTensor> tensors = learn.model().parameters();
+  if (master_weights(learn)) {
+    for (ModelTensor& p : tensors)
+      p.tensor = master_weights(learn)->of(p.tensor);
+  }
+  for (ModelTensor& buffer : learn.model().buffers()) {
+    if (buffer.tensor.is_floating_point()) tensors.push_back(std::move(buffer));
+  }
+  return tensors;
+}
+
+// The half weights follow their masters.
+void write(Learner& learn, const Tensors& values) {
+  const torch::NoGradGuard no_grad;
+  const auto tensors = trained_tensors(learn);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensors[i].tensor.copy_(values[i]);
+  }
+  if (master_weights(learn)) master_weights(learn)->copy_masters_to_weights();
+}
+
+}  // namespace
+
+void AveragedWeights::clear() {
+  names_.clear();
+  averages_.clear();
+  own_.clear();
+}
+
+void AveragedWeights::check_are_of(
+    const std::vector<ModelTensor>& tensors) const {
+  bool fits = averages_.size() == tensors.size();
+  for (size_t i = 0; fits && i < tensors.size(); ++i) {
+    fits = names_[i] == tensors[i].name &&
+           averages_[i].sizes() == tensors[i].tensor.sizes();
+  }
+  TORCH_CHECK_VALUE(
+      fits,
+      fmt::format(
+          "[AveragedWeights] the averages, of {} tensors, are those of another "
+          "model; expected the names and shapes of this one's {} tensors. Load "
+          "the state that was saved with this model.",
+          averages_.size(),
+          tensors.size()));
+}
+
+void AveragedWeights::follow(Learner& learn) {
+  const auto tensors = trained_tensors(learn);
+  if (!is_empty()) check_are_of(tensors);
+  names_.clear();
+  followed_.clear();
+  for (const ModelTensor& t : tensors) {
+    names_.push_back(t.name);
+    followed_.push_back(t.tensor.detach());
+  }
+  for (torch::Tensor& average : averages_) {
+    average = average.to(followed_[0].device());
+  }
+}
+
+// The first time a copy of the weights becomes the averages.
+Tensors AveragedWeights::next_weights() {
+  Tensors weights;
+  for (const torch::Tensor& t : followed_) {
+    weights.push_back(t.to(torch::kFloat, false, /*copy=*/is_empty()));
+  }
+  if (is_empty()) averages_ = std::exchange(weights, {});
+  return weights;
+}
+
+void AveragedWeights::move_towards_weights(double share) {
+  const torch::NoGradGuard no_grad;
+  const Tensors weights = next_weights();
+  if (!weights.empty()) at::_foreach_lerp_(averages_, weights, share);
+}
+
+void AveragedWeights::move_towards_weights(const torch::Tensor& share) {
+  const torch::NoGradGuard no_grad;
+  const Tensors weights = next_weights();
+  if (weights.empty()) return;
+  Tensors moves = at::_foreach_sub(weights, averages_);
+  at::_foreach_mul_(moves, share.to(torch::kFloat));
+  at::_foreach_add_(averages_, moves);
+}
+
+void AveragedWeights::stand_in(Learner& learn) {
+  if (is_empty() || stands_in()) return;
+  const auto tensors = trained_tensors(learn);
+  check_are_of(tensors);
+  for (const ModelTensor& t : tensors) {
+    own_.push_back(t.tensor.detach().clone());
+  }
+  write(learn, averages_);
+}
+
+void AveragedWeights::stand_down(Learner& learn) {
+  if (!stands_in()) return;
+  write(learn, own_);
+  own_.clear();
+}
+
+bool AveragedWeights::are_untouched(Learner& learn) const {
+  const auto tensors = trained_tensors(learn);
+  check_are_of(tensors);
+  // Not the buffers, of which each rank has its own.
+  const size_t parameters = learn.model().parameters().size();
+  for (size_t i = 0; i < parameters; ++i) {
+    const torch::Tensor& now = tensors[i].tensor;
+    if (!torch::equal(now, averages_[i].to(now.scalar_type()))) return false;
+  }
+  return true;
+}
+
+void AveragedWeights::save(StateDict& state) const {
+  for (size_t i = 0; i < averages_.size(); ++i) {
+    state.insert(kAverage + names_[i], averages_[i].clone());
+  }
+  for (size_t i = 0; i < own_.size(); ++i) {
+    state.insert(kOwn + names_[i], own_[i].clone());
+  }
+}
+
+void AveragedWeights::load(const StateDict& state) {
+  clear();
+  for (const auto& item : state) {
+    if (item.key().starts_with(kAverage)) {
+      names_.push_back(item.key().substr(std::string(kAverage).size()));
+      averages_.push_back(item.value().clone());
+    } else if (item.key().starts_with(kOwn)) {
+      own_.push_back(item.value().clone());
+    }
+  }
+}
+
+void WeightAverage::on_add(Learner& learn) {
+  check_only_one(
+      learn.find<WeightAverage>(),
+      *this,
+      "both put their averages into the model");
+}
+
+}  // namespace tern

@@ -1,0 +1,129 @@
+#include "tern/callbacks/averages/ema.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/callback_checks.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+Ema::Ema(Options options) : options_(options) {
+  TORCH_CHECK_VALUE(
+      options.decay >= 0 && options.decay < 1,
+      fmt::format(
+          "[Ema] decay is {}; expected a number in [0, 1).",
+          options.decay));
+}
+
+void Ema::apply(Learner& learn) {
+  weights_.stand_in(learn);
+}
+
+void Ema::restore(Learner& learn) {
+  weights_.stand_down(learn);
+}
+
+void Ema::on_train_begin(Learner& learn) {
+  is_evaluating_ = false;
+  if (weights_.stands_in()) {
+    if (weights_.are_untouched(learn)) {
+      weights_.stand_down(learn);
+    } else {
+      forget();
+    }
+  }
+  weights_.follow(learn);
+}
+
+void Ema::forget() {
+  weights_.clear();
+  steps_ = 0;
+  device_steps_.reset();
+}
+
+// The average of other weights says nothing about these.
+void Ema::on_load(Learner& learn) {
+  forget();
+  if (learn.is_fitting()) weights_.follow(learn);
+}
+
+// Not on_step_end: a step that is a CUDA graph has passed that already.
+void Ema::on_batch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!state.training || state.skip_step ||
+      state.step_result == StepResult::skipped) {
+    return;
+  }
+  const torch::NoGradGuard no_grad;
+  if (state.step_result == StepResult::unknown) {
+    follow_on_device(state.step_overflowed);
+    return;
+  }
+  steps_ = steps() + 1;
+  device_steps_.reset();
+  const auto n = static_cast<double>(steps_);
+  const double decay = options_.warm_up
+                           ? std::min(options_.decay, (1 + n) / (10 + n))
+                           : options_.decay;
+  weights_.move_towards_weights(1 - decay);
+}
+
+// Where the device alone knows whether the step was made, it counts too: a
+// skipped step moves nothing.
+void Ema::follow_on_device(const torch::Tensor& overflowed) {
+  const torch::Tensor made = overflowed.eq(0).to(torch::kDouble);
+  if (!device_steps_.defined()) {
+    device_steps_ = torch::full({}, steps_, made.options());
+  }
+  device_steps_ = device_steps_ + made;
+  torch::Tensor decay = torch::full_like(device_steps_, options_.decay);
+  if (options_.warm_up) {
+    decay = torch::minimum(decay, (1 + device_steps_) / (10 + device_steps_));
+  }
+  weights_.move_towards_weights((1 - decay) * made);
+}
+
+int64_t Ema::steps() const {
+  return device_steps_.defined()
+             ? static_cast<int64_t>(device_steps_.item<double>())
+             : steps_;
+}
+
+void Ema::on_eval_begin(Learner& learn) {
+  if (weights_.stands_in()) return;
+  weights_.stand_in(learn);
+  is_evaluating_ = true;
+}
+
+void Ema::on_eval_end(Learner& learn) {
+  if (is_evaluating_) weights_.stand_down(learn);
+  is_evaluating_ = false;
+}
+
+void Ema::on_train_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (options_.at_end && !state.failed) apply(learn);
+}
+
+StateDict Ema::state_dict() const {
+  StateDict state;
+  if (weights_.is_empty()) return state;
+  state.insert("steps", torch::tensor(steps()));
+  weights_.save(state);
+  return state;
+}
+
+void Ema::load_state_dict(const StateDict& state) {
+  if (state.is_empty()) {
+    forget();
+    return;
+  }
+  steps_ = saved_value("Ema", state, "steps").item<int64_t>();
+  device_steps_.reset();
+  weights_.load(state);
+}
+
+}  // namespace tern

@@ -1,0 +1,184 @@
+#include "tern/callbacks/averages/swa.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include <fmt/format.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/callback_checks.h"
+#include "tern/learner/lambda_callback.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+namespace {
+
+bool has_batch_norm(const Model& model) {
+  const auto buffers = model.buffers();
+  return std::any_of(buffers.begin(), buffers.end(), [](const ModelTensor& b) {
+    return b.layer == LayerKind::batch_norm;
+  });
+}
+
+// Until `end`, the running statistics of the model's BatchNorm layers are plain
+// means over batches; what they were comes back if those are not complete.
+class PlainMeans {
+ public:
+  explicit PlainMeans(const Model& model) {
+    using namespace torch::nn;  // NOLINT: local
+    for (const auto& module : model.module()->modules()) {
+      if (auto* bn1 = module->as<BatchNorm1d>()) begin(*bn1);
+      if (auto* bn2 = module->as<BatchNorm2d>()) begin(*bn2);
+      if (auto* bn3 = module->as<BatchNorm3d>()) begin(*bn3);
+    }
+  }
+
+  void end(bool is_complete) {
+    for (const auto& [momentum, was] : momenta_) *momentum = was;
+    if (is_complete) return;
+    for (auto& [buffer, was] : buffers_) buffer.copy_(was);
+  }
+
+ private:
+  template <class Impl>
+  void begin(Impl& layer) {
+    auto& momentum = layer.options.momentum();
+    momenta_.emplace_back(&momentum, std::exchange(momentum, std::nullopt));
+    for (auto& buffer : layer.buffers()) {
+      buffers_.emplace_back(buffer, buffer.clone());
+    }
+    layer.reset_running_stats();
+  }
+
+  std::vector<std::pair<std::optional<double>*, std::optional<double>>>
+      momenta_;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers_;
+};
+
+}  // namespace
+
+void update_batch_norm(Learner& learn) {
+  if (!has_batch_norm(learn.model())) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      learn.model().module(),
+      "[update_batch_norm] the model is a TorchScript module, whose BatchNorm "
+      "layers cannot be reached; expected a model of nn::Module.");
+  const torch::NoGradGuard no_grad;
+  PlainMeans means(learn.model());
+  int64_t batches = 0;
+  const auto in_training_mode =
+      std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+          .on_batch_end = [&](Learner&) { ++batches; },
+          .on_eval_begin = [](Learner& l) { l.model().train(); }});
+  learn.add(in_training_mode);
+  const auto end = [&] {
+    learn.remove(*in_training_mode);
+    means.end(batches == learn.data().loader(Split::train).size());
+  };
+  try {
+    learn.validate(Split::train);
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
+}
+
+Swa::Swa(Options options) : options_(std::move(options)) {
+  TORCH_CHECK_VALUE(
+      options_.start >= 0 && options_.start < 1,
+      fmt::format(
+          "[Swa] start is {}; expected a share of the epochs in [0, 1).",
+          options_.start));
+  TORCH_CHECK_VALUE(
+      options_.anneal_epochs >= 1,
+      fmt::format(
+          "[Swa] anneal_epochs is {}; expected a number of epochs >= 1.",
+          options_.anneal_epochs));
+}
+
+void Swa::on_add(Learner& learn) {
+  WeightAverage::on_add(learn);
+  check_sets_learning_rate_alone(learn, *this);
+}
+
+void Swa::on_train_begin(Learner& learn) {
+  weights_.clear();
+  weights_.follow(learn);
+  averaged_ = 0;
+  has_put_mean_in_ = false;
+  const auto epochs = static_cast<double>(learn.state().epochs);
+  first_epoch_ = static_cast<int64_t>(std::floor(options_.start * epochs));
+  start_rates_.clear();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      learn.model().module() || !has_batch_norm(learn.model()),
+      "[Swa] the model is a TorchScript module with BatchNorm, whose "
+      "statistics cannot be computed for the mean weights; expected a model "
+      "of nn::Module.");
+}
+
+void Swa::on_epoch_begin(Learner& learn) {
+  const int64_t epoch = learn.state().epoch;
+  if (!options_.lr || epoch < first_epoch_) return;
+  const std::vector<double> ends =
+      options_.lr->resolve(learn.layer_groups(), learn.options().lr);
+  if (start_rates_.empty()) start_rates_ = learn.learning_rates();
+  const double done = static_cast<double>(epoch - first_epoch_ + 1) /
+                      static_cast<double>(options_.anneal_epochs);
+  const double share =
+      (1 - std::cos(std::numbers::pi * std::min(1.0, done))) / 2;
+  std::vector<double> rates;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    rates.push_back(start_rates_[i] + share * (ends[i] - start_rates_[i]));
+  }
+  learn.set_hyper_parameter(HyperParameter::lr, rates);
+}
+
+void Swa::on_epoch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (state.epoch < first_epoch_) return;
+  ++averaged_;
+  weights_.move_towards_weights(1 / static_cast<double>(averaged_));
+}
+
+void Swa::on_train_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (state.failed || weights_.is_empty()) return;
+  weights_.stand_in(learn);
+  weights_.forget_own();
+  has_put_mean_in_ = true;
+  update_batch_norm(learn);
+  learn.sink().line(fmt::format(
+      "Swa: the weights are the mean of {} epoch{} now.",
+      averaged_,
+      averaged_ == 1 ? "" : "s"));
+}
+
+StateDict Swa::state_dict() const {
+  StateDict state;
+  if (weights_.is_empty()) return state;
+  state.insert("averaged", torch::tensor(averaged_));
+  state.insert("start_rates", torch::tensor(start_rates_, torch::kDouble));
+  weights_.save(state);
+  return state;
+}
+
+void Swa::load_state_dict(const StateDict& state) {
+  weights_.clear();
+  averaged_ = 0;
+  start_rates_.clear();
+  if (state.is_empty()) return;
+  averaged_ = saved_value("Swa", state, "averaged").item<int64_t>();
+  const torch::Tensor rates =
+      saved_value("Swa", state, "start_rates").to(torch::kCPU, torch::kDouble);
+  start_rates_.assign(
+      rates.const_data_ptr<double>(),
+      rates.const_data_ptr<double>() + rates.numel());
+  weights_.load(state);
+}
+
+}  // namespace tern

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tern/callbacks/averages/averaged_weights.h"
+#include "tern/callbacks/callback_checks.h"
+#include "tern/learner/learning_rates.h"
+
+namespace tern {
+
+/// Stochastic weight averaging: the model ends with the mean of its weights at
+/// the ends of the last epochs (Izmailov et al., "Averaging Weights Leads to
+/// Wider Optima and Better Generalization", 2018).
+///
+///   learn.add<Swa>({.lr = 1e-2}).fit(20);
+///
+/// When the fit ends, the running statistics of BatchNorm are recomputed for
+/// the mean, by one pass over the training data in training mode, as
+/// `torch.optim.swa_utils.update_bn`. Until then the table shows the weights in
+/// training; `learn.validate()` after the fit shows the mean. The next fit
+/// continues from the mean and starts a new one. Defaults are Lightning's;
+/// fastai has no such callback.
+class Swa final : public WeightAverage, public SetsLearningRate {
+ public:
+  struct Options {
+    /// Share of the epochs before averaging starts, in [0, 1). The last epoch
+    /// always counts.
+    double start = 0.8;
+    /// Learning rates while averaging, one for each layer group or a slice;
+    /// unset: unchanged.
+    std::optional<LearningRates> lr = {};
+    /// Epochs in which the learning rates approach `lr`, on a cosine; >= 1.
+    int64_t anneal_epochs = 10;
+  };
+
+  /// \throws c10::ValueError if an option is out of its range.
+  explicit Swa(Options options);
+  Swa() : Swa(Options{}) {}
+
+  /// \throws c10::ValueError also beside a learning rate scheduler if `lr` is
+  ///         set.
+  void on_add(Learner& learn) override;
+  bool sets_learning_rate() const override { return options_.lr.has_value(); }
+  /// Whether the last fit ended with the mean in the model.
+  bool has_put_mean_in() const { return has_put_mean_in_; }
+
+  /// \throws c10::NotImplementedError for a TorchScript model with BatchNorm,
+  ///         whose statistics cannot be recomputed.
+  void on_train_begin(Learner& learn) override;
+  void on_epoch_begin(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+ private:
+  Options options_;
+  int64_t first_epoch_ = 0;  // of the mean
+  int64_t averaged_ = 0;     // epochs in the mean
+  bool has_put_mean_in_ = false;
+  std::vector<double> start_rates_;
+};
+
+/// Recomputes the running statistics of the model's BatchNorm layers: means
+/// over the training data, with equal weight for each batch. Restores them when
+/// the pass does not reach the end of the data.
+void update_batch_norm(Learner& learn);
+
+}  // namespace tern

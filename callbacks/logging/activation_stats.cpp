@@ -1,0 +1,144 @@
+#include "tern/callbacks/logging/activation_stats.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/learner/learner.h"
+#include "tern/learner/precision/master_weights.h"
+#include "tern/learner/recorder.h"
+
+namespace tern {
+
+namespace {
+
+constexpr double kNearZeroGradient = 1e-8;
+
+// [3] kFloat on the device.
+torch::Tensor stats_of(const torch::Tensor& tensor, double near_zero) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = tensor.detach().to(torch::kFloat);
+  return torch::stack(
+      {x.mean(),
+       x.std(/*unbiased=*/false),
+       (x.abs() <= near_zero).to(torch::kFloat).mean()});
+}
+
+void append(LayerStats& layer, int64_t iteration, const float* values) {
+  layer.iterations.push_back(iteration);
+  layer.mean.push_back(values[0]);
+  layer.std.push_back(values[1]);
+  layer.near_zero.push_back(values[2]);
+}
+
+}  // namespace
+
+ActivationStats::ActivationStats(Options options) : options_(options) {
+  TORCH_CHECK_VALUE(
+      options.every >= 1,
+      fmt::format(
+          "[ActivationStats] every is {}; expected a number of batches >= 1.",
+          options.every));
+  TORCH_CHECK_VALUE(
+      options.near_zero >= 0,
+      fmt::format(
+          "[ActivationStats] near_zero is {}; expected a number >= 0.",
+          options.near_zero));
+}
+
+void ActivationStats::on_train_begin(Learner& learn) {
+  is_looking_ = false;
+  pending_.clear();
+  if (options_.activations) {
+    taps_ = std::make_unique<ForwardTaps>(
+        learn.model(),
+        [this](size_t layer, const torch::Tensor& output) {
+          if (!is_looking_ || !output.is_floating_point()) return;
+          pending_.back().activations.at(layer) =
+              stats_of(output, options_.near_zero);
+        });
+  }
+  if (taps_ && activations_.empty()) {
+    for (const std::string& name : taps_->names()) {
+      activations_.push_back({name, {}, {}, {}, {}});
+    }
+  }
+  if (options_.gradients && gradients_.empty()) {
+    for (const ModelTensor& p : learn.model().parameters()) {
+      gradients_.push_back({p.name, {}, {}, {}, {}});
+    }
+  }
+}
+
+void ActivationStats::on_batch_begin(Learner& learn) {
+  const TrainState& state = learn.state();
+  is_looking_ = state.training && state.iteration % options_.every == 0;
+  if (!is_looking_) return;
+  pending_.push_back(
+      {state.iteration,
+       Tensors(activations_.size()),
+       Tensors(gradients_.size())});
+}
+
+void ActivationStats::on_step(Learner& learn) {
+  if (!is_looking_ || gradients_.empty()) return;
+  size_t next = 0;
+  for (const auto& [name, gradient] : learn.gradients()) {
+    while (gradients_.at(next).name != name) ++next;
+    pending_.back().gradients.at(next) = stats_of(gradient, kNearZeroGradient);
+  }
+}
+
+void ActivationStats::on_batch_end(Learner& learn) {
+  is_looking_ = false;
+  const Recorder& recorder = learn.recorder();
+  const bool device_was_read =
+      recorder.losses_read().size() == recorder.learning_rates().size();
+  if (learn.state().training && device_was_read) read();
+}
+
+void ActivationStats::on_epoch_end(Learner&) {
+  read();
+}
+
+// One wait for the device.
+void ActivationStats::read() {
+  Tensors all;
+  for (const Pending& batch : pending_) {
+    for (const auto* stats : {&batch.activations, &batch.gradients}) {
+      for (const torch::Tensor& s : *stats) {
+        if (s.defined()) all.push_back(s);
+      }
+    }
+  }
+  if (!all.empty()) {
+    const torch::Tensor host = torch::stack(all).cpu();
+    const float* at = host.const_data_ptr<float>();
+    const auto take = [&](const Tensors& stats,
+                          std::vector<LayerStats>& layers,
+                          int64_t iteration) {
+      for (size_t i = 0; i < stats.size(); ++i) {
+        if (!stats[i].defined()) continue;
+        append(layers[i], iteration, at);
+        at += 3;
+      }
+    };
+    for (const Pending& batch : pending_) {
+      take(batch.activations, activations_, batch.iteration);
+      take(batch.gradients, gradients_, batch.iteration);
+    }
+  }
+  pending_.clear();
+}
+
+// After an exception the device may be unusable: what it still holds is lost.
+void ActivationStats::on_train_end(Learner& learn) {
+  taps_.reset();
+  is_looking_ = false;
+  if (!learn.state().failed) read();
+  pending_.clear();
+}
+
+}  // namespace tern

@@ -1,0 +1,64 @@
+#include "tern/callbacks/logging/html_report.h"
+
+#include <cerrno>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+namespace {
+
+// Space may come back while the training runs; a wrong folder stays wrong.
+bool is_full(const IoError& error) {
+  return error.error() == ENOSPC || error.error() == EDQUOT ||
+         error.error() == EFBIG;
+}
+
+}  // namespace
+
+HtmlReport::HtmlReport(Options options) : options_(std::move(options)) {
+  TORCH_CHECK_VALUE(
+      !options_.file.empty(),
+      "[HtmlReport] the file's name is empty; give the report a name.");
+  options_.report.layers = false;  // the model is busy
+}
+
+void HtmlReport::write(Learner& learn) const {
+  const std::filesystem::path file = learn.options().path / options_.file;
+  if (file.has_parent_path()) make_folders(file.parent_path());
+  make_report(learn, options_.report).save(file);
+}
+
+void HtmlReport::write_or_tell(Learner& learn, bool is_first) {
+  try {
+    write(learn);
+  } catch (const IoError& error) {
+    if (is_first && !is_full(error)) throw;
+    // The error that ended the fit, this one perhaps, is the one to read.
+    if (learn.state().failed || std::exchange(has_told_, true)) return;
+    learn.sink().warning(fmt::format(
+        "HtmlReport: {}. Training goes on; the report stays as it was.",
+        error.what()));
+  }
+}
+
+void HtmlReport::on_train_begin(Learner& learn) {
+  options_.report.fit_has_ended = false;
+  write_or_tell(learn, /*is_first=*/true);
+}
+
+void HtmlReport::on_epoch_end(Learner& learn) {
+  write_or_tell(learn, /*is_first=*/false);
+}
+
+void HtmlReport::on_train_end(Learner& learn) {
+  options_.report.fit_has_ended = true;
+  write_or_tell(learn, /*is_first=*/false);
+}
+
+}  // namespace tern

@@ -1,0 +1,130 @@
+#include "tern/callbacks/logging/log_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <fcntl.h>
+#include <span>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/data/formats/error.h"
+
+namespace tern {
+
+namespace {
+
+// Non-blocking: a pipe without a reader fails instead of waiting for one.
+constexpr int kFlags = O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK;
+
+// Bytes of a log's end by which it is known again: the times and losses in
+// them are those of no other.
+constexpr int64_t kTail = 64;
+
+}  // namespace
+
+double unix_time() {
+  return std::chrono::duration<double>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+LogFile::LogFile(
+    std::string owner,
+    const std::filesystem::path& path,
+    bool append,
+    Sink sink)
+    : owner_(std::move(owner)), path_(path), sink_(std::move(sink)) {
+  if (path.has_parent_path()) make_folders(path.parent_path());
+  file_ = open_file(path, append ? kFlags : kFlags | O_TRUNC);
+  struct stat status {};
+  if (::fstat(file_.fd(), &status) != 0) {
+    throw IoError(path.string(), "inspect", errno);
+  }
+  if (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode)) {
+    throw DataError(
+        path.string(),
+        "is a pipe or a socket; expected a regular file to log into");
+  }
+  is_empty_ = status.st_size == 0;
+}
+
+void LogFile::write(std::string_view bytes) {
+  int64_t size = -1;
+  try {
+    size = file_size(file_, path_);
+    write_all(
+        file_,
+        {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()},
+        path_);
+    is_empty_ = false;
+  } catch (const IoError& error) {
+    // Takes back the part of the record that got through; a device has none.
+    if (size >= 0) {
+      [[maybe_unused]] const int result = ::ftruncate(file_.fd(), size);
+    }
+    tell(error, "what cannot be written is left out of the log");
+  }
+}
+
+void LogFile::tell(const IoError& error, const char* consequence) {
+  if (std::exchange(has_told_, true)) return;
+  sink_->warning(fmt::format(
+      "{}: {}. Training goes on; {}.",
+      owner_,
+      error.what(),
+      consequence));
+}
+
+// [<= kTail] kByte: what stands before `end`.
+torch::Tensor LogFile::tail(int64_t end) const {
+  const torch::Tensor bytes =
+      torch::empty({std::min(kTail, end)}, torch::kByte);
+  const auto size = static_cast<size_t>(bytes.numel());
+  const size_t read = read_up_to_at(
+      file_,
+      static_cast<uint64_t>(end) - size,
+      {bytes.mutable_data_ptr<uint8_t>(), size},
+      path_);
+  return bytes.narrow(0, 0, static_cast<int64_t>(read));
+}
+
+StateDict LogFile::place() const {
+  StateDict place;
+  try {
+    const int64_t size = file_size(file_, path_);
+    if (size == 0) return place;  // or a device: nothing to know it by
+    const torch::Tensor bytes = tail(size);
+    place.insert("size", torch::scalar_tensor(size, torch::kLong));
+    place.insert("tail", bytes);
+  } catch (const IoError&) {
+    // A checkpoint must not fail for its log: it is added to on resume.
+  }
+  return place;
+}
+
+bool LogFile::go_back_to(const StateDict& place) {
+  const torch::Tensor* const size = place.find("size");
+  const torch::Tensor* const bytes = place.find("tail");
+  if (!size || !bytes) return false;
+  const auto end = size->item<int64_t>();
+  try {
+    if (end <= 0 || end > file_size(file_, path_) ||
+        !torch::equal(tail(end), *bytes)) {
+      return false;
+    }
+    if (::ftruncate(file_.fd(), end) != 0) {
+      throw IoError(path_, "shorten", errno);
+    }
+  } catch (const IoError& error) {
+    tell(error, "the log may hold some records twice");
+    return false;
+  }
+  return true;
+}
+
+}  // namespace tern

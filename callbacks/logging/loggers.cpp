@@ -1,0 +1,249 @@
+#include "tern/callbacks/logging/loggers.h"
+
+#include <cmath>
+#include <fstream>
+#include <typeinfo>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include "tern/data/formats/json_reader.h"
+#include "tern/learner/checkpoint/resume.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+// ---- Logger ----
+
+Logger::Logger(const char* name, int64_t every, int64_t least) : every_(every) {
+  TORCH_CHECK_VALUE(
+      every >= least,
+      fmt::format(
+          "[{}] every is {}; expected a number of batches >= {}.",
+          name,
+          every,
+          least));
+}
+
+void Logger::on_train_begin(Learner& learn) {
+  next_loss_.reset();
+  const auto resumed = take_resumed_log(learn, *this);
+  if (!is_open() || (resumed && !resumed->is_empty())) {
+    open(learn, resumed ? &*resumed : nullptr);
+  }
+  write_fit_begin(learn);
+}
+
+void Logger::on_epoch_begin(Learner& learn) {
+  next_epoch_ = learn.recorder().epochs().size();
+}
+
+// Not in on_train_begin: a resumed fit gets its earlier losses back after that.
+void Logger::on_batch_begin(Learner& learn) {
+  if (!learn.state().training) return;
+  if (!is_open()) on_train_begin(learn);  // added while the fit ran
+  if (!next_loss_) next_loss_ = learn.recorder().losses().size();
+}
+
+void Logger::on_batch_end(Learner& learn) {
+  if (learn.state().training && is_open()) write_batches(learn);
+}
+
+void Logger::on_epoch_end(Learner& learn) {
+  if (!is_open()) on_train_begin(learn);
+  // The epoch that ends is new, for a logger too that was added during it.
+  if (!next_epoch_) next_epoch_ = learn.recorder().epochs().size() - 1;
+  write_news(learn);
+}
+
+void Logger::on_train_end(Learner& learn) {
+  if (!is_open()) return;
+  write_fit_end(learn);
+  flush();
+}
+
+StateDict Logger::log_state(Learner& learn) {
+  if (!is_open()) return StateDict();
+  write_news(learn);
+  return place();
+}
+
+void Logger::write_batches(Learner& learn) {
+  if (!next_loss_ || every_ == 0) return;
+  const Recorder& recorder = learn.recorder();
+  for (size_t& i = *next_loss_; i < recorder.losses_read().size(); ++i) {
+    if (static_cast<int64_t>(i) % every_) continue;
+    write_batch(
+        {static_cast<int64_t>(i),
+         recorder.losses_read()[i],
+         recorder.smooth_losses_read()[i],
+         recorder.learning_rates()[i],
+         recorder.momentums()[i]});
+  }
+  after_batches();
+}
+
+// A checkpoint of an epoch's end may be made before or after the logger's turn.
+void Logger::write_news(Learner& learn) {
+  write_batches(learn);
+  const auto& epochs = learn.recorder().epochs();
+  while (next_epoch_ && *next_epoch_ < epochs.size()) {
+    write_epoch(learn, epochs[(*next_epoch_)++]);
+  }
+  flush();
+}
+
+// ---- FileLogger ----
+
+FileLogger::FileLogger(
+    const char* name,
+    std::filesystem::path file,
+    bool append,
+    int64_t every)
+    : Logger(name, every, /*least=*/0),
+      file_(std::move(file)),
+      append_(append) {}
+
+void FileLogger::on_add(Learner& learn) {
+  for (const auto& callback : learn.callbacks()) {
+    const auto* const other = dynamic_cast<const FileLogger*>(callback.get());
+    TORCH_CHECK_VALUE(
+        !other || typeid(*other) != typeid(*this) ||
+            other->file_.lexically_normal() != file_.lexically_normal(),
+        fmt::format(
+            "[Learner::add] two {} would both write {}; give one of them "
+            "another .file.",
+            name(),
+            file_.string()));
+  }
+}
+
+void FileLogger::open(Learner& learn, const StateDict* resumed) {
+  log_.emplace(
+      name(),
+      learn.options().path / file_,
+      append_ || resumed,
+      learn.options().sink);
+  if (resumed) log_->go_back_to(*resumed);
+}
+
+StateDict FileLogger::place() {
+  return log_->place();
+}
+
+// ---- CSVLogger ----
+
+namespace {
+
+std::string cell(double value) {
+  return std::isnan(value) ? "" : fmt::format("{}", value);
+}
+
+std::string cell(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string row(const std::vector<std::string>& cells) {
+  return fmt::format("{}\n", fmt::join(cells, ","));
+}
+
+std::string first_line(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line + "\n";
+}
+
+}  // namespace
+
+void CSVLogger::open(Learner& learn, const StateDict* resumed) {
+  FileLogger::open(learn, resumed);
+  std::vector<std::string> names = {"epoch", "train_loss", "valid_loss"};
+  for (const Metric& metric : learn.options().metrics) {
+    names.push_back(cell(metric.name()));
+  }
+  names.emplace_back("time");
+  const std::string header = row(names);
+  if (log().is_empty() || first_line(log().path()) != header) {
+    log().write(header);
+  }
+}
+
+void CSVLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
+  std::vector<std::string> cells = {
+      std::to_string(epoch.epoch),
+      cell(epoch.train_loss),
+      cell(epoch.valid_loss)};
+  for (const Metric& metric : learn.options().metrics) {
+    double value = std::nan("");
+    for (const MetricValue& known : epoch.metrics) {
+      if (known.name == metric.name()) value = known.value;
+    }
+    cells.push_back(cell(value));
+  }
+  cells.push_back(fmt::format("{:.3f}", epoch.seconds));
+  log().write(row(cells));
+}
+
+// ---- JsonLinesLogger ----
+
+void JsonLinesLogger::write_fit_begin(Learner& learn) {
+  pending_ += fmt::format(
+      "{{\"event\":\"fit\",\"time\":{:.3f},\"epochs\":{},\"batches\":{}}}\n",
+      unix_time(),
+      learn.state().epochs,
+      learn.batches_per_epoch());
+  flush();
+}
+
+void JsonLinesLogger::write_batch(const BatchValues& batch) {
+  pending_ += fmt::format(
+      "{{\"event\":\"batch\",\"iteration\":{},\"loss\":{},\"smooth_loss\":{},"
+      "\"lr\":{}}}\n",
+      batch.iteration,
+      json_number(batch.loss),
+      json_number(batch.smooth_loss),
+      json_number(batch.lr));
+}
+
+void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
+  std::vector<std::string> metrics;
+  for (const MetricValue& metric : epoch.metrics) {
+    metrics.push_back(
+        json_quoted(metric.name) + ":" + json_number(metric.value));
+  }
+  pending_ += fmt::format(
+      "{{\"event\":\"epoch\",\"epoch\":{},\"iteration\":{},\"train_loss\":{},"
+      "\"valid_loss\":{},\"metrics\":{{{}}},\"seconds\":{:.3f}}}\n",
+      epoch.epoch,
+      learn.state().iteration,
+      json_number(epoch.train_loss),
+      json_number(epoch.valid_loss),
+      fmt::join(metrics, ","),
+      epoch.seconds);
+}
+
+void JsonLinesLogger::write_fit_end(Learner& learn) {
+  pending_ += fmt::format(
+      "{{\"event\":\"end\",\"time\":{:.3f},\"failed\":{}}}\n",
+      unix_time(),
+      learn.state().failed);
+}
+
+void JsonLinesLogger::after_batches() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_flush_ >= std::chrono::seconds(1)) flush();
+}
+
+void JsonLinesLogger::flush() {
+  if (!pending_.empty()) log().write(pending_);
+  pending_.clear();
+  last_flush_ = std::chrono::steady_clock::now();
+}
+
+}  // namespace tern

@@ -1,0 +1,166 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "tern/callbacks/logging/log_file.h"
+#include "tern/learner/callback.h"
+#include "tern/learner/recorder.h"
+
+namespace tern {
+
+/// Base of the loggers: opens the log when a fit begins, or where a resumed
+/// training left it, and passes on what the Recorder has read from the device
+/// since the last look, so that a logger never waits for the device itself.
+/// Epochs count on over all fits of the Learner; a second fit adds to the log.
+class Logger : public Callback {
+ public:
+  /// \throws IoError if the log cannot be written.
+  void on_train_begin(Learner& learn) override;
+  void on_epoch_begin(Learner& learn) override;
+  void on_batch_begin(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  StateDict log_state(Learner& learn) override;
+  CallbackRole role() const override { return CallbackRole::writes; }
+  int order() const override { return callback_order::kLogger; }
+
+ protected:
+  /// The values of a training batch.
+  struct BatchValues {
+    int64_t iteration = 0;  // training batches before it, over all fits
+    double loss = 0, smooth_loss = 0, lr = 0, momentum = 0;
+  };
+
+  /// \param every  Passes on every so many training batches; 0: none.
+  /// \throws c10::ValueError if it is below `least`.
+  Logger(const char* name, int64_t every, int64_t least);
+
+ private:
+  virtual bool is_open() const = 0;
+  /// \param resumed  Where the log ended when the checkpoint was made that the
+  ///                 training goes on from; empty: not known. Null: a new log.
+  virtual void open(Learner& learn, const StateDict* resumed) = 0;
+  virtual void write_fit_begin(Learner&) {}
+  virtual void write_batch(const BatchValues&) {}
+  virtual void write_epoch(Learner& learn, const EpochRecord& epoch) = 0;
+  virtual void write_fit_end(Learner&) {}
+  /// Once those batches are written: may write what is still in memory.
+  virtual void after_batches() {}
+  /// Writes what is still in memory.
+  virtual void flush() {}
+  /// Where the log ends.
+  virtual StateDict place() = 0;
+
+  void write_batches(Learner& learn);
+  void write_news(Learner& learn);
+
+  int64_t every_;
+  // The next of the Recorder's losses and epochs to look at.
+  std::optional<size_t> next_loss_, next_epoch_;
+};
+
+/// A logger of one text file. A full disk does not end the training; the sink
+/// gets one warning.
+class FileLogger : public Logger {
+ public:
+  /// \throws c10::ValueError beside another logger of this class and file.
+  void on_add(Learner& learn) override;
+
+ protected:
+  /// \param file  Relative to `LearnerOptions::path`.
+  FileLogger(
+      const char* name,
+      std::filesystem::path file,
+      bool append,
+      int64_t every);
+
+  void open(Learner& learn, const StateDict* resumed) override;
+  LogFile& log() { return *log_; }
+
+ private:
+  bool is_open() const override { return log_.has_value(); }
+  StateDict place() override;
+
+  std::filesystem::path file_;
+  bool append_;
+  std::optional<LogFile> log_;
+};
+
+/// Writes the table of epochs to a CSV file, a row when an epoch ends.
+///
+///   learn.add<CSVLogger>("history.csv").fit(10);
+///
+///   epoch,train_loss,valid_loss,accuracy,time
+///   0,0.139469,0.115246,0.963199,1.25
+///
+/// As fastai's CSVLogger, with all digits, an empty cell for an unknown value,
+/// and seconds.
+class CSVLogger final : public FileLogger {
+ public:
+  struct Options {
+    /// Relative to `LearnerOptions::path`.
+    std::filesystem::path file = "history.csv";
+    /// Keeps the rows that the file has when the first fit begins.
+    bool append = false;
+  };
+
+  explicit CSVLogger(Options options)
+      : FileLogger("CSVLogger", options.file, options.append, /*every=*/0) {}
+  explicit CSVLogger(std::filesystem::path file = "history.csv")
+      : CSVLogger(Options{.file = std::move(file)}) {}
+
+ private:
+  void open(Learner& learn, const StateDict* resumed) override;
+  void write_epoch(Learner& learn, const EpochRecord& epoch) override;
+};
+
+/// Writes events as lines of JSON, for programs that watch a training.
+///
+///   learn.add<JsonLinesLogger>({.every = 10}).fit(10);
+///
+///   {"event":"fit","time":1700000000.5,"epochs":10,"batches":64}
+///   {"event":"batch","iteration":0,"loss":0.71,"smooth_loss":0.71,"lr":0.003}
+///   {"event":"epoch","epoch":0,"iteration":64,"train_loss":0.14,
+///    "valid_loss":0.12,"metrics":{"accuracy":0.96},"seconds":1.2}
+///   {"event":"end","time":1700000012.0,"failed":false}
+///
+/// Each on a line of its own; numbers with all digits, null for NaN and
+/// infinities. Batches are written once a second.
+class JsonLinesLogger final : public FileLogger {
+ public:
+  struct Options {
+    /// Relative to `LearnerOptions::path`.
+    std::filesystem::path file = "history.jsonl";
+    /// Keeps the lines that the file has when the first fit begins.
+    bool append = false;
+    /// Writes every so many training batches; 0: none.
+    int64_t every = 0;
+  };
+
+  /// \throws c10::ValueError if `every` is below 0.
+  explicit JsonLinesLogger(Options options)
+      : FileLogger(
+            "JsonLinesLogger",
+            options.file,
+            options.append,
+            options.every) {}
+  explicit JsonLinesLogger(std::filesystem::path file = "history.jsonl")
+      : JsonLinesLogger(Options{.file = std::move(file)}) {}
+
+ private:
+  void write_fit_begin(Learner& learn) override;
+  void write_batch(const BatchValues& batch) override;
+  void write_epoch(Learner& learn, const EpochRecord& epoch) override;
+  void write_fit_end(Learner& learn) override;
+  void after_batches() override;
+  void flush() override;
+
+  std::string pending_;  // lines of batches
+  std::chrono::steady_clock::time_point last_flush_;
+};
+
+}  // namespace tern

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tern/callbacks/logging/log_file.h"
+#include "tern/learner/callback.h"
+#include "tern/learner/report/memory_meter.h"
+
+namespace tern {
+
+/// What a training spends its time on.
+enum class Phase {
+  data_wait,   // until the loader returns a batch
+  to_device,   // the copy to the device, and batch transforms
+  forward,     // the model
+  loss,        // the loss function
+  backward,    // loss.backward()
+  step,        // the optimizer, and freeing the gradients
+  callbacks,   // all callbacks together, in training and between epochs
+  validation,  // the whole evaluation
+  other,       // starting the loaders, and the like
+};
+constexpr size_t kPhases = 9;
+
+/// "data wait", "to device", ...
+const char* to_string(Phase phase);
+
+/// Measures the phases of a training, and shows them when a fit ends.
+///
+///   learn.add<Profiler>().fit(1);
+///
+///   Profiler: 64 batches in 1.20 s
+///   phase        seconds    share  ms/batch  peak MiB
+///   data wait      0.012    1.0 %     0.188      17.2
+///   ...
+///
+/// (The last column with `memory`.)
+///
+/// Times are those of the host: kernels of a GPU run asynchronously, and a
+/// phase that waits for them gets their time. A clock is read about 14 times a
+/// batch.
+class Profiler final : public Callback {
+ public:
+  struct Options {
+    /// Set: a file for chrome://tracing or ui.perfetto.dev, written when a fit
+    /// ends. Relative to `LearnerOptions::path`.
+    std::optional<std::filesystem::path> trace = {};
+    /// Batches of each fit that go into the trace; >= 0.
+    int64_t trace_batches = 1000;
+    /// Marks the phases as NVTX ranges, for Nsight Systems. No effect without
+    /// such a tool, or in a build without CUDA.
+    bool nvtx = false;
+    /// Measures the peak memory of tensors in each phase, as `MemoryMeter`
+    /// does; on a GPU for the whole device.
+    bool memory = false;
+    /// Prints the table when a fit ends.
+    bool show = true;
+    /// Measures trials too (lr_find, dry_run, plan).
+    bool in_trials = false;
+  };
+
+  explicit Profiler(Options options);
+  Profiler() : Profiler(Options{}) {}
+
+  /// Of the last fit.
+  double seconds(Phase phase) const {
+    return seconds_[static_cast<size_t>(phase)];
+  }
+  int64_t batches() const { return batches_; }
+  /// The most bytes of tensors alive at once in a phase; 0 without `memory`.
+  int64_t peak_bytes(Phase phase) const {
+    return peak_bytes_[static_cast<size_t>(phase)];
+  }
+  /// Discards what was measured in this fit so far: its first, slow batches.
+  void restart();
+
+  void on_train_begin(Learner& learn) override;
+  void on_epoch_begin(Learner& learn) override;
+  void on_batch_begin(Learner& learn) override;
+  void on_loss_begin(Learner& learn) override;
+  void on_backward_begin(Learner& learn) override;
+  void on_backward_end(Learner& learn) override;
+  void on_step(Learner& learn) override;
+  void on_step_end(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
+  void on_eval_begin(Learner& learn) override;
+  void on_eval_end(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  CallbackRole role() const override {
+    return options_.in_trials ? CallbackRole::trains : CallbackRole::watches;
+  }
+  int order() const override { return callback_order::kFirst; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Span {
+    Phase phase;
+    Clock::time_point begin, end;
+    int64_t epoch, batch;
+  };
+
+  /// The time since the last call was spent on `phase`.
+  void spent(Learner& learn, Phase phase);
+  void add(Learner& learn, Phase phase, Clock::time_point end);
+  std::shared_ptr<Callback> make_last();
+  /// What follows is that phase's, for NVTX.
+  void enter(Phase phase);
+  void show(Learner& learn) const;
+  void write_trace();
+
+  Options options_;
+  std::shared_ptr<Callback> last_;  // gets each event after all others
+  bool is_on_ = false;
+  bool is_in_range_ = false;  // of NVTX
+  Clock::time_point start_, mark_;
+  std::array<double, kPhases> seconds_{};
+  std::array<int64_t, kPhases> peak_bytes_{};
+  std::unique_ptr<MemoryMeter> memory_;  // while a fit runs
+  int64_t batches_ = 0;
+  std::vector<Span> spans_;
+  std::optional<LogFile> trace_;
+};
+
+/// Measures the peak memory of tensors in each epoch, training and validation.
+///
+///   learn.add<PeakMemory>().fit(3);
+///   // PeakMemory: 512.3 MiB at most, in epoch 0
+///
+/// On CUDA it is the caching allocator's figure for the whole device; on a CPU,
+/// what the training thread allocated since the fit began, without the weights
+/// and data of before. JsonLinesLogger and TensorBoard write it as the metric
+/// "peak_mib". As fastai v1's PeakMemMetric, but it asks the allocator instead
+/// of polling in a thread.
+class PeakMemory final : public Callback {
+ public:
+  /// Peak bytes of each epoch of the last fit.
+  const std::vector<int64_t>& epochs() const { return epochs_; }
+
+  void on_train_begin(Learner& learn) override;
+  void on_epoch_begin(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  CallbackRole role() const override { return CallbackRole::watches; }
+  int order() const override { return callback_order::kEpochValues; }
+
+ private:
+  std::unique_ptr<MemoryMeter> meter_;  // while a fit runs
+  std::vector<int64_t> epochs_;
+};
+
+}  // namespace tern

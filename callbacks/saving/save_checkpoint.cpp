@@ -1,0 +1,168 @@
+#include "tern/callbacks/saving/save_checkpoint.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/saving/stop_signals.h"
+#include "tern/learner/checkpoint/resume.h"
+#include "tern/learner/checkpoint/run_lock.h"
+#include "tern/learner/communicator.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
+
+namespace tern {
+
+namespace {
+
+// The name of a tensor of the model with a NaN in it, or "".
+std::string with_nan(const Checkpoint& checkpoint) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& entry : checkpoint.model) {
+    const torch::Tensor& tensor = entry.value();
+    if (tensor.is_floating_point() && tensor.isnan().any().item<bool>()) {
+      return entry.key();
+    }
+  }
+  return "";
+}
+
+// Empty, or what the user should know.
+std::string write_unless_nan(
+    const std::filesystem::path& folder,
+    const Checkpoint& checkpoint,
+    const WriteCheckpointOptions& options) {
+  const std::string bad = with_nan(checkpoint);
+  if (!bad.empty()) {
+    return fmt::format(
+        "no checkpoint of step {}: \"{}\" holds a NaN, the training has "
+        "diverged",
+        checkpoint.step,
+        bad);
+  }
+  write_checkpoint(folder, checkpoint, options);
+  return "";
+}
+
+}  // namespace
+
+SaveCheckpoint::SaveCheckpoint(Options options) : options_(std::move(options)) {
+  TORCH_CHECK_VALUE(
+      options_.every_epochs >= 0 && options_.every_steps >= 0 &&
+          options_.every.count() >= 0 && options_.keep >= 0,
+      fmt::format(
+          "[SaveCheckpoint] every_epochs is {}, every_steps {}, every {} s, "
+          "keep {}; expected numbers >= 0.",
+          options_.every_epochs,
+          options_.every_steps,
+          options_.every.count(),
+          options_.keep));
+  TORCH_CHECK_VALUE(
+      !options_.folder.empty(),
+      "[SaveCheckpoint] the folder's name is empty; give the run a folder.");
+}
+
+SaveCheckpoint::~SaveCheckpoint() = default;
+
+void SaveCheckpoint::on_add(Learner& learn) {
+  if (!options_.on_signals) return;
+  signals_ = std::make_shared<StopOnSignals>();
+  learn.add(signals_);
+}
+
+void SaveCheckpoint::on_remove(Learner& learn) {
+  if (signals_) learn.remove(*signals_);
+}
+
+void SaveCheckpoint::on_train_begin(Learner& learn) {
+  is_due_ = false;
+  last_save_ = std::chrono::steady_clock::now();
+  if (!learn.is_main_process()) return;  // it stops with the one that writes
+  folder_ = learn.options().path / options_.folder;
+  if (!lock_) lock_ = std::make_unique<RunLock>(folder_);
+  remove_unfinished_checkpoints(folder_);
+  for (const auto& step : list_checkpoints(folder_)) {
+    const std::string run = run_of_checkpoint(step);
+    if (run.empty() || run == run_id(learn)) continue;
+    throw CheckpointError(
+        folder_.string(),
+        "the checkpoints here are of another training. Call "
+        "learn.resume(folder) to go on with it, or give this one a folder of "
+        "its own");
+  }
+}
+
+// By the clock of rank 0, where the others have to take part.
+bool SaveCheckpoint::is_time(Learner& learn) const {
+  if (options_.every.count() == 0) return false;
+  const bool is_due =
+      std::chrono::steady_clock::now() - last_save_ >= options_.every;
+  if (!learn.parts().training_shard) return is_due;
+  const torch::Tensor flag =
+      torch::scalar_tensor(is_due && learn.is_main_process(), torch::kInt);
+  learn.communicator()->all_reduce(flag);
+  return flag.item<int>() != 0;
+}
+
+void SaveCheckpoint::on_batch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!state.training) return;
+  is_due_ =
+      is_due_ || is_time(learn) ||
+      (options_.every_steps > 0 && state.iteration % options_.every_steps == 0);
+  // A checkpoint falls between steps.
+  if (!is_due_ || state.accumulating) return;
+  is_due_ = false;
+  save(learn);
+}
+
+void SaveCheckpoint::on_epoch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  const bool is_epoch = options_.every_epochs > 0 &&
+                        (state.epoch + 1) % options_.every_epochs == 0;
+  const bool is_last = state.epoch + 1 == state.epochs || state.stop_training;
+  if (is_epoch || is_last) save(learn);
+}
+
+void SaveCheckpoint::on_interrupt(Learner& learn) {
+  save(learn);
+  wait(learn);
+}
+
+void SaveCheckpoint::save(Learner& learn) {
+  const bool is_main = learn.is_main_process();
+  if (!is_main && !learn.parts().training_shard) return;
+  wait(learn);
+  last_save_ = std::chrono::steady_clock::now();
+  Checkpoint checkpoint = capture_checkpoint(learn);
+  if (!is_main) return;  // it had to give its part
+  auto job = [folder = folder_,
+              options =
+                  WriteCheckpointOptions{
+                      .keep = options_.keep,
+                      .durable = options_.durable},
+              checkpoint = std::move(checkpoint)] {
+    return write_unless_nan(folder, checkpoint, options);
+  };
+  writing_ = std::async(std::launch::async, std::move(job));
+  if (!options_.async) wait(learn);
+}
+
+void SaveCheckpoint::wait(Learner& learn) {
+  if (!writing_.valid()) return;
+  const std::string problem = writing_.get();
+  if (!problem.empty()) learn.sink().warning(problem);
+}
+
+void SaveCheckpoint::on_train_end(Learner& learn) {
+  try {
+    wait(learn);
+  } catch (...) {
+    lock_.reset();
+    throw;
+  }
+  lock_.reset();
+}
+
+}  // namespace tern

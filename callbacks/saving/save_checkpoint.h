@@ -1,0 +1,86 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <memory>
+
+#include "tern/learner/callback.h"
+#include "tern/learner/checkpoint/checkpoint.h"
+
+namespace tern {
+
+class RunLock;        // learner/checkpoint/run_lock.h
+class StopOnSignals;  // callbacks/saving/stop_signals.h
+
+struct SaveCheckpointOptions {
+  /// The run's folder; relative to LearnerOptions::path.
+  std::filesystem::path folder = "checkpoints";
+  /// Saves at the end of every so many epochs, after every so many batches, and
+  /// whenever so much time has passed. 0: not for that reason.
+  int64_t every_epochs = 1;
+  int64_t every_steps = 0;
+  std::chrono::seconds every{0};
+  /// How many to keep; older ones are removed once a newer one is complete. 0:
+  /// all.
+  int64_t keep = 3;
+  /// Syncs each checkpoint to the disk. Without it a power cut, but not a
+  /// killed program, may lose the newest one.
+  bool durable = true;
+  /// Copies the state and writes it while training continues.
+  bool async = true;
+  /// While a fit runs, SIGTERM and SIGINT finish the step, save and end the fit
+  /// as FitResult::interrupted; afterwards the program's own handlers are back.
+  /// A second signal goes to them at once.
+  bool on_signals = false;
+};
+
+/// Saves checkpoints while a training runs, so that it can be killed at any
+/// moment and resumed exactly:
+///
+///   if (learn.has_checkpoint("run")) learn.resume("run");
+///   learn.add<tern::SaveCheckpoint>({.folder = "run"});
+///   learn.fit_one_cycle(10);
+///
+/// `learn.request_stop()` saves too, once the step is finished. A save that
+/// fails ends the training with its error, at the next save or at the end of
+/// the fit. Weights with a NaN are not saved, so that they do not replace a
+/// good checkpoint; the sink gets a warning.
+class SaveCheckpoint final : public Callback {
+ public:
+  using Options = SaveCheckpointOptions;
+
+  explicit SaveCheckpoint(Options options = {});
+  ~SaveCheckpoint() override;
+
+  void on_add(Learner& learn) override;
+  void on_remove(Learner& learn) override;
+  /// \throws IoError if the folder cannot be written, CheckpointError if
+  ///         another program uses it, or if it holds the checkpoints of another
+  ///         training.
+  void on_train_begin(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  void on_interrupt(Learner& learn) override;
+  /// After all others.
+  CallbackRole role() const override { return CallbackRole::watches; }
+  int order() const override { return callback_order::kSaveCheckpoint; }
+
+  /// Waits until the last checkpoint is written. \throws what writing it threw.
+  void wait(Learner& learn);
+
+ private:
+  bool is_time(Learner& learn) const;
+  void save(Learner& learn);
+
+  Options options_;
+  std::filesystem::path folder_;
+  std::unique_ptr<RunLock> lock_;
+  std::shared_ptr<StopOnSignals> signals_;
+  std::future<std::string> writing_;
+  std::chrono::steady_clock::time_point last_save_;
+  bool is_due_ = false;  // once the step is complete
+};
+
+}  // namespace tern

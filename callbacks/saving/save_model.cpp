@@ -1,0 +1,275 @@
+#include "tern/callbacks/saving/save_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/callbacks/averages/ema.h"
+#include "tern/callbacks/averages/swa.h"
+#include "tern/data/formats/atomic_file.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/checkpoint/save.h"
+#include "tern/learner/communicator.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
+
+namespace tern {
+
+namespace {
+
+// What rank 0 says, on every rank: all save and load after the same epoch, also
+// where only rank 0 writes.
+double of_main(Learner& learn, double value) {
+  if (!learn.communicator()) return value;
+  const torch::Tensor said = torch::scalar_tensor(
+      learn.is_main_process() ? value : 0.0,
+      torch::kDouble);
+  learn.communicator()->all_reduce(said);
+  return said.item<double>();
+}
+
+// The name of a tensor that no working model has, or "". A buffer may hold an
+// infinity on purpose, as the mask of an attention does.
+std::string not_finite(Learner& learn) {
+  const torch::NoGradGuard no_grad;
+  std::vector<std::string> names;
+  Tensors are_good;
+  const auto add = [&](const ModelTensor& tensor, const torch::Tensor& good) {
+    names.push_back(tensor.name);
+    are_good.push_back(
+        are_good.empty() ? good : good.to(are_good.front().device()));
+  };
+  for (const ModelTensor& p : learn.model().parameters()) {
+    add(p, p.tensor.isfinite().all());
+  }
+  for (const ModelTensor& b : learn.model().buffers()) {
+    add(b, b.tensor.isnan().any().logical_not());
+  }
+  if (names.empty()) return "";
+  // One wait for the device, for all of them.
+  const torch::Tensor read = torch::stack(are_good).cpu();
+  const bool* const good = read.const_data_ptr<bool>();
+  const auto at = std::find(good, good + names.size(), false) - good;
+  return at < std::ssize(names) ? names[at] : "";
+}
+
+}  // namespace
+
+SaveModel::SaveModel(Options options)
+    : options_(std::move(options)),
+      monitor_(
+          "SaveModel",
+          {options_.monitor, options_.mode, options_.min_delta}) {
+  TORCH_CHECK_VALUE(
+      options_.every_epochs >= 0 && options_.top_k >= 0 &&
+          !options_.name.empty(),
+      fmt::format(
+          "[SaveModel] every_epochs is {}, top_k {} and the name \"{}\"; "
+          "expected numbers >= 0 and a name.",
+          options_.every_epochs,
+          options_.top_k,
+          options_.name));
+}
+
+void SaveModel::on_add(Learner& learn) {
+  const auto file = [](const SaveModel& saver) {
+    return std::filesystem::path(saver.options_.name).lexically_normal();
+  };
+  for (const auto& other : learn.callbacks()) {
+    const auto* const saver = dynamic_cast<const SaveModel*>(other.get());
+    TORCH_CHECK_VALUE(
+        !saver || file(*saver) != file(*this),
+        fmt::format(
+            "[Learner::add] the SaveModel of {} and that of {} would both "
+            "write \"{}\"; give one of them another .name.",
+            saver ? saver->options_.monitor : "",
+            options_.monitor,
+            options_.name));
+  }
+}
+
+void SaveModel::on_train_begin(Learner& learn) {
+  has_loaded_ = false;
+  monitor_.begin(learn);
+  has_saved_ = is_best_unsaved_ = false;
+  has_told_write_ = has_told_diverged_ = false;
+  best_.clear();
+  if (!learn.is_main_process()) return;
+  // A folder that cannot be written is found now, not after an epoch.
+  const std::filesystem::path file =
+      learn.options().path / learn.options().model_dir / options_.name;
+  make_folders(file.parent_path());
+  AtomicFile(file).write("x");
+}
+
+// With Ema, the averages: it is they that validation has judged.
+SaveModel::Outcome SaveModel::save_judged(
+    Learner& learn,
+    const std::string& name) {
+  const auto ema = learn.find<Ema>();
+  if (!ema) return save(learn, name);
+  ema->apply(learn);
+  Outcome outcome{};
+  try {
+    outcome = save(learn, name);
+  } catch (...) {
+    ema->restore(learn);
+    throw;
+  }
+  ema->restore(learn);
+  return outcome;
+}
+
+SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
+  const bool is_main = learn.is_main_process();
+  const std::string bad = is_main ? not_finite(learn) : "";
+  if (of_main(learn, bad.empty() ? 0 : 1) != 0) {
+    if (!std::exchange(has_told_diverged_, true)) {
+      learn.sink().warning(fmt::format(
+          "SaveModel: \"{}\" is not saved after epoch {}: \"{}\" holds values "
+          "that are not finite, the training has diverged. What was saved "
+          "before is kept.",
+          name,
+          learn.state().epoch,
+          bad));
+    }
+    return Outcome::diverged;
+  }
+  bool is_written = true;
+  try {
+    // Other ranks have their part in it, where a training is divided.
+    if (is_main || learn.parts().training_shard) learn.save(name);
+  } catch (const IoError& error) {
+    is_written = false;
+    if (!std::exchange(has_told_write_, true)) {
+      learn.sink().warning(fmt::format(
+          "SaveModel: {}. Training goes on; \"{}\" is not saved after epoch "
+          "{}.",
+          error.what(),
+          name,
+          learn.state().epoch));
+    }
+  }
+  return of_main(learn, is_written ? 1 : 0) != 0 ? Outcome::saved
+                                                 : Outcome::not_written;
+}
+
+void SaveModel::on_epoch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (options_.every_epochs > 0 &&
+      (state.epoch + 1) % options_.every_epochs == 0) {
+    save_judged(learn, fmt::format("{}_{}", options_.name, state.epoch));
+  }
+  const double value = monitor_.value(learn);
+  if (options_.top_k > 0) keep_among_best(learn, value, state.epoch);
+  is_best_unsaved_ = false;
+  if (!monitor_.is_better(value)) return;
+  const Outcome outcome = save_judged(learn, options_.name);
+  is_best_unsaved_ = outcome == Outcome::not_written;
+  if (outcome != Outcome::saved) return;
+  monitor_.improves(value);
+  has_saved_ = true;
+}
+
+std::string SaveModel::name_of_best(int64_t epoch) const {
+  return fmt::format("{}_best_{}", options_.name, epoch);
+}
+
+void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
+  if (std::isnan(value)) return;
+  const auto beats = [this](const auto& a, const auto& b) {
+    return monitor_.higher_is_better() ? a.first > b.first : a.first < b.first;
+  };
+  const std::pair<double, int64_t> entry(value, epoch);
+  const auto at = std::upper_bound(best_.begin(), best_.end(), entry, beats);
+  if (at - best_.begin() >= options_.top_k) return;
+  // Saved before an older one goes.
+  if (save_judged(learn, name_of_best(epoch)) != Outcome::saved) return;
+  best_.insert(at, entry);
+  if (static_cast<int64_t>(best_.size()) <= options_.top_k) return;
+  if (learn.is_main_process()) {
+    remove_saved(learn, name_of_best(best_.back().second));
+  }
+  best_.pop_back();
+}
+
+void SaveModel::on_train_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!options_.load_best || !has_saved_ || state.failed ||
+      state.result != FitResult::completed) {
+    return;
+  }
+  const auto swa = learn.find<Swa>();
+  if (swa && swa->has_put_mean_in()) {
+    learn.sink().line(fmt::format(
+        "SaveModel: the model keeps the mean of Swa; learn.load(\"{}\") gives "
+        "it the best epoch.",
+        options_.name));
+    return;
+  }
+  if (is_best_unsaved_) {
+    learn.sink().warning(fmt::format(
+        "SaveModel: the model keeps the last epoch, which is the best and "
+        "could not be saved; \"{}\" is of an earlier one.",
+        options_.name));
+    return;
+  }
+  has_loaded_ = true;
+  // Of several processes the first, which gives it to the others.
+  if (learn.is_main_process()) load_best(learn);
+}
+
+void SaveModel::load_best(Learner& learn) {
+  try {
+    learn.load(options_.name);
+  } catch (const DataError&) {
+    // The disk may have become full between weights and optimizer.
+    if (!has_told_write_) throw;
+    learn.load(options_.name, {.with_optimizer = false});
+    learn.sink().warning(fmt::format(
+        "SaveModel: the optimizer begins anew, for its state could not be "
+        "saved with the weights of \"{}\".",
+        options_.name));
+  }
+}
+
+StateDict SaveModel::state_dict() const {
+  StateDict state;
+  monitor_.save(state);
+  state.insert("has_saved", torch::scalar_tensor(has_saved_, torch::kLong));
+  std::vector<double> values, epochs;
+  for (const auto& [value, epoch] : best_) {
+    values.push_back(value);
+    epochs.push_back(static_cast<double>(epoch));
+  }
+  state.insert("values", torch::tensor(values, torch::kDouble));
+  state.insert("epochs", torch::tensor(epochs, torch::kDouble));
+  return state;
+}
+
+void SaveModel::load_state_dict(const StateDict& state) {
+  TORCH_CHECK_VALUE(
+      state.contains("has_saved") && state.contains("values") &&
+          state.contains("epochs") &&
+          state["values"].sizes() == state["epochs"].sizes(),
+      "[SaveModel] the state says not what was saved; expected that of a "
+      "SaveModel.");
+  monitor_.load(state);
+  has_saved_ = state["has_saved"].item<int64_t>() != 0;
+  best_.clear();
+  for (int64_t i = 0; i < state["values"].numel(); ++i) {
+    best_.emplace_back(
+        state["values"][i].item<double>(),
+        static_cast<int64_t>(state["epochs"][i].item<double>()));
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,202 @@
+#include "tern/callbacks/schedules/lr_find.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/limit_batches.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/report/plot.h"
+
+namespace tern {
+
+namespace {
+
+// Raises the learning rates batch by batch and keeps the smoothed losses.
+class LrFinder final : public Callback {
+ public:
+  LrFinder(
+      std::vector<double> starts,
+      std::vector<double> ends,
+      const LrFindOptions& options)
+      : starts_(std::move(starts)), ends_(std::move(ends)), options_(options) {}
+
+  void on_batch_begin(Learner& learn) override {
+    const double position = static_cast<double>(found.lrs.size()) /
+                            static_cast<double>(options_.num_it);
+    std::vector<double> rates;
+    for (size_t i = 0; i < starts_.size(); ++i) {
+      rates.push_back(starts_[i] * std::pow(ends_[i] / starts_[i], position));
+    }
+    found.lrs.push_back(rates.back());
+    learn.set_hyper_parameter(HyperParameter::lr, rates);
+  }
+
+  void on_batch_end(Learner& learn) override {
+    constexpr double kBeta = 0.98;
+    const double loss =
+        learn.mean_over_ranks(learn.state().loss.item<double>());
+    average_ = kBeta * average_ + (1 - kBeta) * loss;
+    const auto count = static_cast<double>(found.losses.size() + 1);
+    const double smooth = average_ / (1 - std::pow(kBeta, count));
+    found.losses.push_back(smooth);
+    best_ = std::min(best_, smooth);
+    if (options_.stop_div && (std::isnan(smooth) || smooth > 4 * best_)) {
+      learn.state().stop_training = true;
+    }
+  }
+
+  // After the schedules of others.
+  int order() const override { return callback_order::kScheduler + 1; }
+
+  LrFind found;
+
+ private:
+  std::vector<double> starts_, ends_;
+  LrFindOptions options_;
+  double average_ = 0, best_ = std::numeric_limits<double>::infinity();
+};
+
+// ---- Suggestions, as fastai v2 makes them, on trimmed lists ----
+
+// The longest falling subsequence of losses; a point in its middle third.
+double valley(const std::vector<double>& lrs, const std::vector<double>& y) {
+  std::vector<int64_t> length(y.size(), 1);
+  int64_t end = 0;
+  for (size_t i = 1; i < y.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (y[i] < y[j] && length[i] < length[j] + 1) length[i] = length[j] + 1;
+      if (length[end] < length[i]) end = static_cast<int64_t>(i);
+    }
+  }
+  const int64_t start = end - length[end];
+  const double section = static_cast<double>(end - start) / 3;
+  const int64_t at =
+      start + static_cast<int64_t>(section) + static_cast<int64_t>(section / 2);
+  return lrs[std::clamp<int64_t>(at, 0, static_cast<int64_t>(lrs.size()) - 1)];
+}
+
+double steep(const std::vector<double>& lrs, const std::vector<double>& y) {
+  size_t best = 0;
+  double steepest = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i + 1 < y.size(); ++i) {
+    const double slope =
+        (y[i + 1] - y[i]) / (std::log(lrs[i + 1]) - std::log(lrs[i]));
+    if (slope < steepest) {
+      steepest = slope;
+      best = i;
+    }
+  }
+  return lrs[best];
+}
+
+double minimum(const std::vector<double>& lrs, const std::vector<double>& y) {
+  return lrs[std::min_element(y.begin(), y.end()) - y.begin()] / 10;
+}
+
+// Looks back from the end through a window of 15 for equal slopes.
+std::optional<double> slide(
+    const std::vector<double>& lrs,
+    const std::vector<double>& y) {
+  constexpr int64_t kWindow = 15;
+  constexpr double kThreshold = 0.005;
+  const auto n = static_cast<int64_t>(y.size());
+  if (n <= kWindow) return std::nullopt;
+  std::vector<double> slopes(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t a = std::max<int64_t>(i - 1, 0), b = std::min(i + 1, n - 1);
+    slopes[i] = (y[b] - y[a]) / static_cast<double>(b - a);
+  }
+  int64_t right = n - 1, left = right - kWindow;
+  double rate = lrs[left];
+  while (left >= 0 && std::abs(slopes[right] - slopes[left]) > kThreshold) {
+    rate = lrs[left];
+    --right;
+    --left;
+  }
+  return rate;
+}
+
+// Leaves out the first tenth, whose average is not settled, the last five,
+// which diverge, and everything after a loss that is NaN or infinite.
+void suggest(LrFind& found, int64_t num_it) {
+  const auto total = static_cast<int64_t>(found.losses.size());
+  const int64_t begin = std::min(num_it / 10, total);
+  const int64_t end = std::max(begin, total - 5);
+  std::vector<double> lrs, losses;
+  for (int64_t i = begin; i < end && std::isfinite(found.losses[i]); ++i) {
+    lrs.push_back(found.lrs[i]);
+    losses.push_back(found.losses[i]);
+  }
+  if (losses.size() < 2) return;
+  found.valley = valley(lrs, losses);
+  found.steep = steep(lrs, losses);
+  found.minimum = minimum(lrs, losses);
+  found.slide = slide(lrs, losses);
+}
+
+}  // namespace
+
+Plot LrFind::picture() const {
+  Plot plot;
+  plot.title = "Learning rate finder";
+  plot.x_label = "learning rate";
+  plot.y_label = "loss";
+  plot.log_x = true;
+  plot.curves.push_back({"smoothed loss", lrs, losses});
+  const auto mark = [&](const char* name, const std::optional<double>& lr) {
+    const auto at = lr ? std::find(lrs.begin(), lrs.end(), *lr) : lrs.end();
+    if (at == lrs.end()) return;
+    plot.curves.push_back(
+        {fmt::format("{} {:.2g}", name, *lr),
+         {*lr},
+         {losses[at - lrs.begin()]}});
+  };
+  mark("valley", valley);
+  mark("steep", steep);
+  mark("slide", slide);
+  return plot;
+}
+
+void LrFind::plot(const std::filesystem::path& file) const {
+  save_plot(file, picture());
+}
+
+LrFind Learner::lr_find() {
+  return lr_find(LrFindOptions{});
+}
+
+LrFind Learner::lr_find(const LrFindOptions& options) {
+  TORCH_CHECK_VALUE(
+      options.num_it >= 6,
+      fmt::format(
+          "[Learner::lr_find] num_it is {}; expected at least 6 batches.",
+          options.num_it));
+  TORCH_CHECK(
+      !parts_->is_fitting,
+      "[Learner::lr_find] this Learner is training; call lr_find before or "
+      "after fit.");
+  const auto starts = options.start.resolve(layer_groups(), 1e-7);
+  const auto ends = options.end.resolve(layer_groups(), 10);
+  for (size_t i = 0; i < starts.size(); ++i) {
+    TORCH_CHECK_VALUE(
+        starts[i] > 0 && starts[i] < ends[i],
+        fmt::format(
+            "[Learner::lr_find] start is {} and end is {}; expected a start "
+            "below the end and above 0.",
+            starts[i],
+            ends[i]));
+  }
+  const auto finder = std::make_shared<LrFinder>(starts, ends, options);
+  undo(*this, [&] {
+    fit_batches(*this, options.num_it, starts.back(), {finder});
+  });
+  suggest(finder->found, options.num_it);
+  return std::move(finder->found);
+}
+
+}  // namespace tern

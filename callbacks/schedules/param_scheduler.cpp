@@ -1,0 +1,294 @@
+#include "tern/callbacks/schedules/param_scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include <fmt/format.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
+#include <torch/types.h>
+
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+namespace schedule {
+
+Schedule constant(double value) {
+  return [=](double) { return value; };
+}
+
+Schedule linear(double start, double end) {
+  return [=](double position) { return start + position * (end - start); };
+}
+
+Schedule cosine(double start, double end) {
+  return [=](double position) {
+    return start + (1 + std::cos(std::numbers::pi * (1 - position))) *
+                       (end - start) / 2;
+  };
+}
+
+Schedule exponential(double start, double end) {
+  TORCH_CHECK_VALUE(
+      start > 0 && end > 0,
+      fmt::format(
+          "[schedule::exponential] start is {} and end is {}; expected both > "
+          "0.",
+          start,
+          end));
+  return
+      [=](double position) { return start * std::pow(end / start, position); };
+}
+
+Schedule polynomial(double start, double end, double power) {
+  TORCH_CHECK_VALUE(
+      power > 0,
+      fmt::format(
+          "[schedule::polynomial] power is {}; expected a number > 0.",
+          power));
+  return [=](double position) {
+    return start + (end - start) * std::pow(position, power);
+  };
+}
+
+Schedule phases(std::vector<Phase> phases) {
+  double sum = 0;
+  for (const Phase& phase : phases) {
+    TORCH_CHECK_VALUE(
+        phase.part > 0 && phase.schedule,
+        fmt::format(
+            "[schedule::phases] a phase has part {}{}; expected a part > 0 and "
+            "a schedule.",
+            phase.part,
+            phase.schedule ? "" : " and no schedule"));
+    sum += phase.part;
+  }
+  TORCH_CHECK_VALUE(
+      std::abs(sum - 1) < 1e-9,
+      fmt::format(
+          "[schedule::phases] the parts of {} phases add up to {}; expected 1.",
+          phases.size(),
+          sum));
+  return [phases = std::move(phases)](double position) {
+    double begin = 0;
+    size_t i = 0;
+    for (; i + 1 < phases.size() && position >= begin + phases[i].part; ++i) {
+      begin += phases[i].part;
+    }
+    // Rounding may end a phase behind its end, where a rate is below 0.
+    return phases[i].schedule(
+        std::min(1.0, (position - begin) / phases[i].part));
+  };
+}
+
+Schedule combined_cosine(double part, double start, double middle, double end) {
+  if (part >= 1) return cosine(start, middle);
+  return phases(
+      {{part, cosine(start, middle)}, {1 - part, cosine(middle, end)}});
+}
+
+}  // namespace schedule
+
+namespace {
+
+constexpr int64_t kLookAhead = 100;
+
+double
+value_at(double position, HyperParameter hyper, const Schedule& schedule) {
+  const double value = schedule(position);
+  TORCH_CHECK_VALUE(
+      std::isfinite(value) && value >= 0,
+      fmt::format(
+          "[ParamScheduler] the schedule of {} gives {} at {} of the fit; "
+          "expected a finite number >= 0. Correct the schedule.",
+          to_string(hyper),
+          value,
+          position));
+  return value;
+}
+
+}  // namespace
+
+ParamScheduler::ParamScheduler(std::vector<Scheduled> scheduled)
+    : scheduled_(std::move(scheduled)) {
+  for (const Scheduled& s : scheduled_) {
+    const bool is_complete =
+        !s.schedules.empty() &&
+        std::all_of(s.schedules.begin(), s.schedules.end(), [](const auto& f) {
+          return static_cast<bool>(f);
+        });
+    TORCH_CHECK_VALUE(
+        is_complete,
+        fmt::format(
+            "[ParamScheduler] a schedule of {} is missing; give one for all "
+            "layer groups or one for each.",
+            to_string(s.hyper)));
+  }
+}
+
+ParamScheduler::ParamScheduler(ForBatches make)
+    : ParamScheduler(make(/*batches=*/1)) {
+  make_ = std::move(make);
+}
+
+bool ParamScheduler::moves(HyperParameter hyper) const {
+  return std::any_of(
+      scheduled_.begin(),
+      scheduled_.end(),
+      [&](const Scheduled& s) { return s.hyper == hyper; });
+}
+
+void ParamScheduler::on_add(Learner& learn) {
+  for (const auto& other : learn.callbacks()) {
+    const auto* scheduler = dynamic_cast<ParamScheduler*>(other.get());
+    if (!scheduler) continue;
+    for (const Scheduled& s : scheduled_) {
+      TORCH_CHECK_VALUE(
+          !scheduler->moves(s.hyper),
+          fmt::format(
+              "[ParamScheduler] two schedulers move {}; remove one of them.",
+              to_string(s.hyper)));
+    }
+  }
+  check_sets_learning_rate_alone(learn, *this);
+}
+
+// The loaders may have been changed for this fit: LimitBatches.
+void ParamScheduler::on_train_begin(Learner& learn) {
+  done_ = 0;
+  total_ = learn.state().epochs * learn.batches_per_epoch();
+  if (make_) scheduled_ = make_(total_);
+  const auto groups = static_cast<size_t>(learn.layer_groups());
+  for (const Scheduled& s : scheduled_) {
+    TORCH_CHECK_VALUE(
+        s.schedules.size() == 1 || s.schedules.size() == groups,
+        fmt::format(
+            "[ParamScheduler] {} schedules of {} were given for {} layer "
+            "groups; expected one for all or one for each.",
+            s.schedules.size(),
+            to_string(s.hyper),
+            groups));
+    // Most wrong schedules are found before hours of training.
+    for (int64_t i = 0; i < kLookAhead && total_ > 0; ++i) {
+      for (const Schedule& schedule : s.schedules) {
+        value_at(static_cast<double>(i) / kLookAhead, s.hyper, schedule);
+      }
+    }
+  }
+}
+
+void ParamScheduler::on_batch_begin(Learner& learn) {
+  if (!learn.state().training) return;
+  const double position =
+      static_cast<double>(done_) / static_cast<double>(total_);
+  for (const Scheduled& s : scheduled_) {
+    std::vector<double> values;
+    for (const Schedule& schedule : s.schedules) {
+      values.push_back(value_at(position, s.hyper, schedule));
+    }
+    values.resize(learn.layer_groups(), values[0]);
+    learn.set_hyper_parameter(s.hyper, values);
+  }
+}
+
+void ParamScheduler::on_batch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!state.training) return;
+  const bool overflowed =
+      !state.skip_step && state.step_result == StepResult::skipped;
+  if (!overflowed) ++done_;
+}
+
+StateDict ParamScheduler::state_dict() const {
+  StateDict state;
+  state.insert("done", torch::tensor(done_));
+  return state;
+}
+
+void ParamScheduler::load_state_dict(const StateDict& state) {
+  done_ = saved_value("ParamScheduler", state, "done").item<int64_t>();
+}
+
+TorchScheduler::TorchScheduler(Factory factory, Options options)
+    : factory_(std::move(factory)), options_(options) {
+  TORCH_CHECK_VALUE(
+      factory_,
+      "[TorchScheduler] the factory is empty; give a function that makes a "
+      "scheduler over the optimizer.");
+}
+
+TorchScheduler::~TorchScheduler() = default;
+
+void TorchScheduler::on_add(Learner& learn) {
+  check_sets_learning_rate_alone(learn, *this);
+}
+
+void TorchScheduler::on_train_begin(Learner& learn) {
+  optimizer_ = &learn.optimizer();
+  first_rates_.clear();
+  for (const auto& group : optimizer_->param_groups()) {
+    first_rates_.push_back(group.options().get_lr());
+  }
+  make();
+}
+
+// The first `step` counts the beginning. Python's constructor makes it, that of
+// LibTorch does not, and its schedules would come one epoch late.
+void TorchScheduler::make() {
+  scheduler_ = factory_(*optimizer_);
+  TORCH_CHECK_VALUE(
+      scheduler_,
+      "[TorchScheduler] the factory gave no scheduler; expected one over the "
+      "optimizer that it was given.");
+  scheduler_->step();
+  advances_ = 0;
+}
+
+void TorchScheduler::advance() {
+  scheduler_->step();
+  ++advances_;
+}
+
+void TorchScheduler::on_batch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!options_.per_batch || !state.training) return;
+  const bool stepped =
+      !state.skip_step && state.step_result != StepResult::skipped;
+  if (stepped) advance();
+}
+
+void TorchScheduler::on_epoch_end(Learner&) {
+  if (!options_.per_batch) advance();
+}
+
+void TorchScheduler::on_train_end(Learner&) {
+  scheduler_.reset();
+  optimizer_ = nullptr;
+}
+
+StateDict TorchScheduler::state_dict() const {
+  StateDict state;
+  state.insert("advances", torch::tensor(advances_));
+  return state;
+}
+
+// LibTorch's schedulers cannot be saved: they go the same way again, from the
+// fit's first rates, to the same bits.
+void TorchScheduler::load_state_dict(const StateDict& state) {
+  const int64_t advances =
+      saved_value("TorchScheduler", state, "advances").item<int64_t>();
+  if (!scheduler_) {
+    advances_ = advances;
+    return;
+  }
+  scheduler_.reset();
+  for (size_t i = 0; i < first_rates_.size(); ++i) {
+    optimizer_->param_groups()[i].options().set_lr(first_rates_[i]);
+  }
+  make();
+  while (advances_ < advances) advance();
+}
+
+}  // namespace tern

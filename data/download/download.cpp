@@ -1,0 +1,384 @@
+#include "tern/data/download/download.h"
+
+#include <cerrno>
+#include <chrono>
+#include <curl/curl.h>
+#include <exception>
+#include <fcntl.h>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
+
+namespace tern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Kind = DownloadError::Kind;
+
+enum class Scheme { https, loopback_http, file };
+
+std::string url_part(CURLU* url, CURLUPart part) {
+  char* text = nullptr;
+  if (curl_url_get(url, part, &text, 0) != CURLUE_OK) return "";
+  std::string copy(text);
+  curl_free(text);
+  return copy;
+}
+
+Scheme checked_scheme(const std::string& url) {
+  const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parsed(
+      curl_url(),
+      curl_url_cleanup);
+  if (!parsed) throw std::bad_alloc();
+  if (curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) {
+    throw DownloadError(
+        Kind::refused,
+        url,
+        "is not a URL; expected https://host/path");
+  }
+  const std::string scheme = url_part(parsed.get(), CURLUPART_SCHEME);
+  const std::string host = url_part(parsed.get(), CURLUPART_HOST);
+  if (scheme == "https") return Scheme::https;
+  if (scheme == "file") return Scheme::file;
+  if (scheme == "http" &&
+      (host == "127.0.0.1" || host == "[::1]" || host == "localhost")) {
+    return Scheme::loopback_http;
+  }
+  throw DownloadError(
+      Kind::refused,
+      url,
+      "is not fetched, since " + scheme +
+          " does not protect what it carries; use https");
+}
+
+// The growing `.part` file. Whoever holds its lock is the only one to write.
+class PartFile {
+ public:
+  explicit PartFile(fs::path path) : path_(std::move(path)) {
+    while (true) {
+      file_ = open_file(path_, O_RDWR | O_CREAT | O_NOFOLLOW);
+      lock_file(file_);  // without locks, each process is left to itself
+      // The holder before us may have renamed or removed it.
+      struct stat mine {
+      }, named{};
+      if (::fstat(file_.fd(), &mine) == 0 &&
+          ::stat(path_.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
+          mine.st_dev == named.st_dev) {
+        return;
+      }
+    }
+  }
+
+  int64_t size() const { return file_size(file_, path_); }
+
+  void append(std::span<const uint8_t> bytes) {
+    ::lseek(file_.fd(), 0, SEEK_END);
+    write_all(file_, bytes, path_);
+  }
+
+  void clear() {
+    if (::ftruncate(file_.fd(), 0) != 0) throw IoError(path_, "empty", errno);
+  }
+
+  void remove() { ::unlink(path_.c_str()); }
+
+  std::string sha256() const { return sha256_file(path_); }
+
+  void publish(const fs::path& target) {
+    sync_file(file_, path_);
+    if (::rename(path_.c_str(), target.c_str()) != 0) {
+      throw IoError(target, "rename the finished file to this name", errno);
+    }
+    sync_folder(fs::absolute(target).parent_path());
+  }
+
+ private:
+  fs::path path_;
+  FileHandle file_;
+};
+
+// One request, from the end of the part file on.
+class Transfer {
+ public:
+  Transfer(
+      const std::string& url,
+      Scheme scheme,
+      PartFile& part,
+      const DownloadOptions& options)
+      : url_(url),
+        options_(options),
+        part_(part),
+        offset_(part.size()),
+        curl_(curl_easy_init(), curl_easy_cleanup) {
+    if (!curl_) throw std::bad_alloc();
+    set(CURLOPT_URL, url.c_str());
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_FAILONERROR, 1L);
+    set(CURLOPT_ERRORBUFFER, reason_);
+    set(CURLOPT_USERAGENT, "tern");
+    set(CURLOPT_WRITEFUNCTION, &Transfer::on_bytes);
+    set(CURLOPT_WRITEDATA, this);
+    set(CURLOPT_NOPROGRESS, 0L);
+    set(CURLOPT_XFERINFOFUNCTION, &Transfer::on_progress);
+    set(CURLOPT_XFERINFODATA, this);
+    const auto seconds = static_cast<long>(options.timeout_seconds + 0.999);
+    set(CURLOPT_CONNECTTIMEOUT, seconds);
+    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(CURLOPT_LOW_SPEED_TIME, seconds);
+    set_schemes(scheme);
+    if (offset_ > 0) {
+      set(CURLOPT_RANGE, (std::to_string(offset_) + "-").c_str());
+    }
+  }
+
+  // Returns normally if the server gave all that it wanted to give.
+  void run() {
+    const CURLcode result = curl_easy_perform(curl_.get());
+    if (error_) std::rethrow_exception(error_);
+    if (result == CURLE_OK) return;
+    long status = 0;
+    curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &status);
+    fail(result, status);
+  }
+
+  bool resumed() const { return offset_ > 0; }
+  bool may_pass() const { return may_pass_; }
+
+ private:
+  template <class Value>
+  void set(CURLoption option, Value value) {
+    if (curl_easy_setopt(curl_.get(), option, value) != CURLE_OK) {
+      raise(Kind::refused, "needs a libcurl with HTTPS support");
+    }
+  }
+
+  void set_schemes(Scheme scheme) {
+    const bool is_web = scheme != Scheme::file;
+    set(CURLOPT_FOLLOWLOCATION, is_web ? 1L : 0L);
+    set(CURLOPT_MAXREDIRS, 10L);
+    if (scheme == Scheme::loopback_http) set(CURLOPT_NOPROXY, "*");
+#if LIBCURL_VERSION_NUM >= 0x075500
+    set(CURLOPT_PROTOCOLS_STR,
+        scheme == Scheme::https  ? "https"
+        : scheme == Scheme::file ? "file"
+                                 : "http,https");
+    set(CURLOPT_REDIR_PROTOCOLS_STR, "https");
+#else
+    set(CURLOPT_PROTOCOLS,
+        scheme == Scheme::https  ? CURLPROTO_HTTPS
+        : scheme == Scheme::file ? CURLPROTO_FILE
+                                 : CURLPROTO_HTTP | CURLPROTO_HTTPS);
+    set(CURLOPT_REDIR_PROTOCOLS, CURLPROTO_HTTPS);
+#endif
+  }
+
+  // Exceptions may not pass through C: kept here, thrown again by `run`.
+  template <class Action>
+  bool guarded(Action action) {
+    try {
+      action();
+      return true;
+    } catch (...) {
+      error_ = std::current_exception();
+      return false;
+    }
+  }
+
+  static size_t on_bytes(char* data, size_t, size_t size, void* self) {
+    auto& transfer = *static_cast<Transfer*>(self);
+    const bool is_ok = transfer.guarded([&] {
+      transfer.take({reinterpret_cast<const uint8_t*>(data), size});
+    });
+    return is_ok ? size : 0;
+  }
+
+  static int on_progress(
+      void* self,
+      curl_off_t total,
+      curl_off_t done,
+      curl_off_t,
+      curl_off_t) {
+    auto& transfer = *static_cast<Transfer*>(self);
+    const DownloadOptions& options = transfer.options_;
+    if (!options.progress) return 0;
+    const int64_t all = total > 0 ? total + transfer.offset_ : options.bytes;
+    const bool is_ok = transfer.guarded(
+        [&] { options.progress(done + transfer.offset_, all); });
+    return is_ok ? 0 : 1;
+  }
+
+  void take(std::span<const uint8_t> bytes) {
+    if (!has_begun_) {
+      has_begun_ = true;
+      long status = 0;
+      curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &status);
+      if (offset_ > 0 && status == 200) {  // the server began from the start
+        part_.clear();
+        offset_ = 0;
+      }
+      size_ = offset_;
+    }
+    size_ += static_cast<int64_t>(bytes.size());
+    if (options_.bytes > 0 && size_ > options_.bytes) {
+      raise(
+          Kind::wrong_content,
+          "gave more than the expected " + std::to_string(options_.bytes) +
+              " bytes; it is not the file that was asked for");
+    }
+    part_.append(bytes);
+  }
+
+  [[noreturn]] void raise(Kind kind, const std::string& what) const {
+    throw DownloadError(kind, url_, what);
+  }
+
+  [[noreturn]] void fail(CURLcode result, long status) {
+    const std::string reason =
+        reason_[0] != '\0' ? reason_ : curl_easy_strerror(result);
+    switch (result) {
+      case CURLE_HTTP_RETURNED_ERROR:
+        may_pass_ = status >= 500 || status == 408 || status == 429;
+        // 416: the part file is as long as the file or longer.
+        if (status == 416 && offset_ > 0) {
+          part_.clear();
+          may_pass_ = true;
+        }
+        raise(
+            Kind::refused,
+            "the server answered with status " + std::to_string(status) +
+                (status == 404 ? "; there is no such file. Check the URL"
+                               : ". Try again later"));
+      case CURLE_UNSUPPORTED_PROTOCOL:
+      case CURLE_TOO_MANY_REDIRECTS:
+        raise(
+            Kind::refused,
+            "leads on to an address that is not https (" + reason +
+                "), which is refused");
+      case CURLE_FILE_COULDNT_READ_FILE:
+        raise(Kind::refused, "there is no such file. Check the URL");
+      case CURLE_RANGE_ERROR:
+      case CURLE_BAD_DOWNLOAD_RESUME:
+        part_.clear();
+        may_pass_ = true;
+        raise(Kind::refused, "cannot be continued (" + reason + ")");
+      case CURLE_PEER_FAILED_VERIFICATION:
+      case CURLE_SSL_CACERT_BADFILE:
+        raise(
+            Kind::unreachable,
+            "the server's certificate is not trusted (" + reason +
+                "). Check the clock and the system's certificates "
+                "(ca-certificates)");
+      default:
+        may_pass_ = result != CURLE_COULDNT_RESOLVE_HOST &&
+                    result != CURLE_COULDNT_RESOLVE_PROXY &&
+                    result != CURLE_COULDNT_CONNECT;
+        raise(
+            Kind::unreachable,
+            "cannot be reached (" + reason +
+                "). Check the network, and https_proxy if there is a proxy");
+    }
+  }
+
+  const std::string& url_;
+  const DownloadOptions& options_;
+  PartFile& part_;
+  int64_t offset_, size_ = 0;
+  std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl_;
+  char reason_[CURL_ERROR_SIZE] = {};
+  std::exception_ptr error_;
+  bool has_begun_ = false, may_pass_ = false;
+};
+
+void start_curl() {
+  static std::once_flag once;
+  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+}
+
+bool is_wanted(const fs::path& file, const DownloadOptions& options) {
+  std::error_code error;
+  return !options.sha256.empty() && fs::is_regular_file(file, error) &&
+         sha256_file(file) == options.sha256;
+}
+
+// Why the bytes are not those that were asked for; empty if they are.
+std::string content_fault(
+    const PartFile& part,
+    const DownloadOptions& options) {
+  if (options.bytes > 0 && part.size() != options.bytes) {
+    return "gave " + std::to_string(part.size()) + " bytes; expected " +
+           std::to_string(options.bytes);
+  }
+  if (options.sha256.empty()) return "";
+  const std::string actual = part.sha256();
+  if (actual == options.sha256) return "";
+  return "gave a file with SHA-256 " + actual + "; expected " + options.sha256;
+}
+
+// Fetches until the part file is what was asked for.
+void fill(
+    PartFile& part,
+    const std::string& url,
+    Scheme scheme,
+    const DownloadOptions& options) {
+  double pause = options.retry_seconds;
+  for (int attempt = 0;; ++attempt) {
+    // Without a checksum nothing would tell a mixture of two versions.
+    if (options.sha256.empty()) part.clear();
+    Transfer transfer(url, scheme, part, options);
+    bool may_pass = false;
+    try {
+      transfer.run();
+      const std::string fault = content_fault(part, options);
+      if (fault.empty()) return;
+      throw DownloadError(
+          Kind::wrong_content,
+          url,
+          fault + ". It is damaged or was replaced; nothing of it is kept");
+    } catch (const DownloadError& error) {
+      may_pass = transfer.may_pass();
+      if (error.kind() == Kind::wrong_content) {
+        // What an earlier call left may be of another version of the file.
+        part.clear();
+        may_pass = transfer.resumed();
+      }
+      if (attempt >= options.retries || !may_pass) {
+        if (part.size() == 0) part.remove();
+        throw;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    pause *= 2;
+  }
+}
+
+}  // namespace
+
+void download(
+    const std::string& url,
+    const fs::path& file,
+    const DownloadOptions& options) {
+  const Scheme scheme = checked_scheme(url);
+  if (is_wanted(file, options)) return;
+  start_curl();
+  make_folders(fs::absolute(file).parent_path());
+  PartFile part(file.string() + ".part");
+  if (is_wanted(file, options)) {  // while we waited for the lock
+    part.remove();
+    return;
+  }
+  const bool is_complete = part.size() > 0 && !options.sha256.empty() &&
+                           content_fault(part, options).empty();
+  if (!is_complete) fill(part, url, scheme, options);
+  part.publish(file);
+}
+
+}  // namespace tern

@@ -1,0 +1,284 @@
+#include "tern/data/download/untar_data.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <fcntl.h>
+#include <string>
+#include <sys/stat.h>
+#include <vector>
+
+#include "tern/data/download/cache_folder.h"
+#include "tern/data/download/download.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/gzip.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/data/formats/staging_folder.h"
+
+namespace tern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+fs::path data_folder(const UntarOptions& options) {
+  fs::path folder =
+      !options.data.empty() ? options.data : fs::path(environment("TERN_DATA"));
+  std::error_code error;
+  if (!folder.empty() && !fs::is_directory(folder, error)) {
+    throw DataError(
+        folder,
+        "is no folder; expected the folder with data sets, since TERN_DATA or "
+        "UntarOptions::data names it");
+  }
+  return folder;
+}
+
+bool has_content(const fs::path& folder) {
+  std::error_code error;
+  return fs::is_directory(folder, error) && !fs::is_empty(folder, error);
+}
+
+// The archives of a data set in `folder`; empty unless all are there.
+std::vector<fs::path> archives_in(
+    const fs::path& folder,
+    const DatasetUrl& dataset) {
+  std::vector<fs::path> archives;
+  for (const DatasetFile& file : dataset.files) {
+    const fs::path path = folder / file.name();
+    std::error_code error;
+    if (!fs::is_regular_file(path, error)) return {};
+    archives.push_back(path);
+  }
+  return archives;
+}
+
+// A description of archives that is quick to make and changes with them.
+std::string identity(const std::vector<fs::path>& archives) {
+  std::string text;
+  for (const fs::path& path : archives) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) throw IoError(path, "inspect", errno);
+    text += "archive " + path.filename().string() + ", " +
+            std::to_string(info.st_size) + " bytes, changed at " +
+            std::to_string(info.st_mtim.tv_sec) + "." +
+            std::to_string(info.st_mtim.tv_nsec) + "\n";
+  }
+  return text;
+}
+
+bool is_tar(const std::string& name) {
+  return name.ends_with(".tar") || name.ends_with(".tgz") ||
+         name.ends_with(".tar.gz");
+}
+
+void inflate_file(const fs::path& source, const fs::path& target) {
+  GzipReader reader(source);
+  const FileHandle file =
+      open_file(target, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+  std::vector<uint8_t> buffer(size_t{1} << 18);
+  while (const size_t n = reader.read(buffer)) {
+    write_all(file, std::span(buffer).first(n), target);
+  }
+}
+
+void unpack(
+    const fs::path& archive,
+    const fs::path& folder,
+    const ByteProgress& progress) {
+  const std::string name = archive.filename().string();
+  if (is_tar(name)) {
+    extract_tar_into(archive, folder, {.progress = progress});
+  } else if (name.ends_with(".gz")) {
+    inflate_file(archive, folder / name.substr(0, name.size() - 3));
+  } else {
+    fs::copy_file(archive, folder / name);
+  }
+}
+
+// A data set in a folder that is being made.
+struct Filled {
+  std::string source;  // for the marker
+  fs::path root;
+};
+
+// The data set inside what its archives held: most hold one folder and nothing
+// else.
+fs::path root_of(const fs::path& folder) {
+  std::vector<fs::path> held;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    held.push_back(entry.path());
+  }
+  return held.size() == 1 && fs::is_directory(held[0]) ? held[0] : folder;
+}
+
+class Untar {
+ public:
+  Untar(const DatasetUrl& dataset, const UntarOptions& options)
+      : dataset_(dataset),
+        options_(options),
+        name_(dataset.name),
+        data_(data_folder(options)),
+        cache_(cache_folder(options.cache)) {
+    if (name_.empty() || dataset.files.empty()) {
+      throw DataError(
+          "",
+          "[untar_data] the data set has no name or no files; expected "
+          "one such as urls::mnist_sample.");
+    }
+  }
+
+  fs::path find() {
+    if (!data_.empty()) {
+      for (const fs::path& folder : {data_, data_ / name_}) {
+        const auto archives = archives_in(folder, dataset_);
+        if (!archives.empty()) return from_archives(archives);
+      }
+      if (has_content(data_ / name_)) return data_ / name_;
+    }
+    fs::path target = cache_ / name_;
+    if (is_whole_data(target)) return target;
+    try {
+      return make(target, "", [&](const fs::path& folder) {
+        return download_into(folder);
+      });
+    } catch (const DownloadError& error) {
+      throw DownloadError(
+          error.kind(),
+          error.path(),
+          reason_of(error) + "; or " + advice());
+    }
+  }
+
+ private:
+  fs::path from_archives(const std::vector<fs::path>& archives) {
+    const std::string source = identity(archives);
+    fs::path target = cache_ / name_;
+    if (is_whole_data(target, source)) return target;
+    if (has_content(target)) {
+      // Somebody may be reading what comes from elsewhere: it stays.
+      const std::span bytes(
+          reinterpret_cast<const uint8_t*>(source.data()),
+          source.size());
+      target += "-";
+      target += sha256(bytes).substr(0, 8);
+      if (is_whole_data(target, source)) return target;
+    }
+    return make(target, source, [&](const fs::path& folder) {
+      for (const fs::path& archive : archives) {
+        unpack(archive, folder, options_.progress);
+      }
+      return Filled{source, root_of(folder)};
+    });
+  }
+
+  Filled download_into(const fs::path& folder) {
+    std::string source;
+    for (const DatasetFile& file : dataset_.files) {
+      const std::string url(file.url);
+      const auto refuse = [&](const std::string& reason) {
+        throw DownloadError(DownloadError::Kind::refused, url, reason);
+      };
+      if (!options_.allow_download) {
+        refuse("is not downloaded; set UntarOptions::allow_download");
+      }
+      if (file.sha256.empty() || file.bytes <= 0) {
+        refuse("is not downloaded, since its size and SHA-256 are unknown");
+      }
+      const fs::path archive = cache_ / "archives" / file.name();
+      say("downloading " + url);
+      download(
+          url,
+          archive,
+          {.sha256 = std::string(file.sha256),
+           .bytes = file.bytes,
+           .progress = options_.progress});
+      unpack(archive, folder, nullptr);
+      source +=
+          "downloaded " + url + ", SHA-256 " + std::string(file.sha256) + "\n";
+    }
+    for (const DatasetFile& file : dataset_.files) {
+      std::error_code ignored;
+      fs::remove(cache_ / "archives" / file.name(), ignored);
+    }
+    return {source, root_of(folder)};
+  }
+
+  // Has `fill` put a data set into a folder, which becomes `target`.
+  template <class Fill>
+  fs::path make(const fs::path& target, const std::string& source, Fill fill) {
+    make_folders(target.parent_path());
+    // `+=`, for GCC 12 warns of `"." + string` (its bug 105651).
+    std::string lock_name = ".";
+    lock_name += target.filename().string() + ".lock";
+    // Held while the data set is made, so that it is made once. A file system
+    // without locks leaves each process to itself, which costs time and no
+    // harm.
+    const FileHandle lock = open_file(
+        target.parent_path() / lock_name,
+        O_RDWR | O_CREAT | O_NOFOLLOW);
+    const bool is_locked = lock_file(lock);
+    if (is_whole_data(target, source)) return target;  // made while we waited
+    if (is_locked) StagingFolder::remove_leftovers(target);
+    StagingFolder staging(target);
+    const Filled filled = fill(staging.path());
+    write_source_marker(filled.root, filled.source);
+    if (has_content(target) && !is_whole_data(target)) set_aside(target);
+    staging.publish(filled.root);
+    return target;
+  }
+
+  // Somebody may have put files of their own into the folder: it is kept.
+  void set_aside(const fs::path& folder) const {
+    fs::path aside = folder;
+    for (int i = 1; fs::exists(aside); ++i) {
+      aside = folder.string() + ".incomplete-" + std::to_string(i);
+    }
+    fs::rename(folder, aside);
+    say(folder.string() +
+        " has lost some of its files and is made again; "
+        "what was left is in " +
+        aside.string());
+  }
+
+  void say(const std::string& line) const {
+    const std::string text = name_ + ": " + line;
+    options_.say ? options_.say(text) : message(text);
+  }
+
+  std::string advice() const {
+    const size_t others = dataset_.files.size() - 1;
+    return "set TERN_DATA to a folder that holds " +
+           std::string(dataset_.files[0].name()) +
+           (others > 0 ? " and the " + std::to_string(others) + " others" : "");
+  }
+
+  // The sentence of an error without its URL and its full stop.
+  static std::string reason_of(const DownloadError& error) {
+    std::string text = error.what();
+    if (const std::string prefix = error.path() + ": ";
+        text.starts_with(prefix)) {
+      text.erase(0, prefix.size());
+    }
+    if (text.ends_with('.')) text.pop_back();
+    return text;
+  }
+
+  const DatasetUrl& dataset_;
+  const UntarOptions& options_;
+  std::string name_;
+  fs::path data_, cache_;
+};
+
+}  // namespace
+
+fs::path untar_data(const DatasetUrl& dataset, const UntarOptions& options) {
+  return Untar(dataset, options).find();
+}
+
+}  // namespace tern

@@ -1,0 +1,239 @@
+#include "tern/data/shards/tar_shards.h"
+
+#include <algorithm>
+#include <charconv>
+#include <future>
+#include <optional>
+#include <span>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "tern/data/download/cache_folder.h"
+#include "tern/data/download/download.h"
+#include "tern/data/error_text.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/sha256.h"
+
+namespace tern {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxShards = 1'000'000;
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_good = error == std::errc() && end == text.data() + text.size();
+  return is_good && value >= 0 ? std::optional(value) : std::nullopt;
+}
+
+// "000..009", with as many digits as the first number has; or "train,extra".
+std::vector<std::string> choices(
+    const std::string& inside,
+    const std::string& pattern) {
+  std::vector<std::string> result;
+  if (const size_t dots = inside.find(".."); dots != inside.npos) {
+    const std::string_view text = inside;
+    const auto first = whole_number(text.substr(0, dots));
+    const auto last = whole_number(text.substr(dots + 2));
+    TORCH_CHECK_VALUE(
+        first && last && *first <= *last && *last - *first < kMaxShards,
+        fmt::format(
+            "[expand_shards] {{{}}} in {} is no range; expected two numbers, "
+            "such as {{000..009}}.",
+            inside,
+            pattern));
+    for (int64_t i = *first; i <= *last; ++i) {
+      result.push_back(fmt::format("{:0{}}", i, dots));
+    }
+    return result;
+  }
+  for (size_t begin = 0; begin <= inside.size();) {
+    const size_t end = std::min(inside.find(',', begin), inside.size());
+    result.push_back(inside.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return result;
+}
+
+void expand(
+    const std::string& done,
+    const std::string& rest,
+    const std::string& pattern,
+    std::vector<std::string>& shards) {
+  const size_t open = rest.find('{');
+  if (open == rest.npos) {
+    TORCH_CHECK_VALUE(
+        static_cast<int64_t>(shards.size()) < kMaxShards,
+        fmt::format(
+            "[expand_shards] {} and those before it are more than {} shards; "
+            "expected fewer, larger ones.",
+            pattern,
+            kMaxShards));
+    shards.push_back(done + rest);
+    return;
+  }
+  const size_t close = rest.find('}', open);
+  TORCH_CHECK_VALUE(
+      close != rest.npos,
+      fmt::format(
+          "[expand_shards] {} has a brace without an end; expected a range "
+          "such as {{000..009}}.",
+          pattern));
+  const std::string inside = rest.substr(open + 1, close - open - 1);
+  for (const std::string& choice : choices(inside, pattern)) {
+    expand(
+        done + rest.substr(0, open) + choice,
+        rest.substr(close + 1),
+        pattern,
+        shards);
+  }
+}
+
+// Shards of one name may come from several places.
+fs::path kept_as(const std::string& url, const std::string& name) {
+  const std::span bytes(
+      reinterpret_cast<const uint8_t*>(url.data()),
+      url.size());
+  return fs::path("shards") / sha256(bytes).substr(0, 16) / name;
+}
+
+// Far below the 1024 files that a process may have open by default.
+constexpr size_t kOpenShards = 128;
+
+void check_fields(
+    const std::shared_ptr<const TarShard>& shard,
+    const std::vector<std::string>& fields) {
+  for (int64_t i = 0; i < shard->samples().size(); ++i) {
+    const TarSample sample(shard, i);
+    for (const std::string& field : fields) sample.member(field);
+  }
+}
+
+// Null, after a message, if the shard is bad and such are skipped.
+std::shared_ptr<const TarShard> open_shard(
+    const std::string& shard,
+    const ShardSetOptions& options) {
+  try {
+    auto opened = std::make_shared<TarShard>(fetch_shard(shard, options));
+    check_fields(opened, options.fields);
+    return opened;
+  } catch (const DataError& error) {
+    if (!options.skip_bad_shards) throw;
+    message(fmt::format("left out a shard: {}", error.what()));
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> expand_shards(
+    const std::vector<std::string>& patterns) {
+  std::vector<std::string> shards;
+  for (const std::string& pattern : patterns) {
+    expand("", pattern, pattern, shards);
+  }
+  TORCH_CHECK_VALUE(
+      !shards.empty(),
+      "[expand_shards] there is no shard; expected patterns such as "
+      "\"train-{000..009}.tar\".");
+  return shards;
+}
+
+fs::path fetch_shard(const std::string& shard, const ShardSetOptions& options) {
+  if (shard.find("://") == shard.npos) return shard;
+  std::string name = shard.substr(shard.rfind('/') + 1);
+  name = name.substr(0, name.find_first_of("?#"));
+  const fs::path file =
+      cache_folder(options.cache) / kept_as(shard, name.empty() ? "tar" : name);
+  DownloadOptions fetching;
+  fetching.retries = options.retries;
+  if (!options.checksums.empty()) {
+    const auto sum = options.checksums.find(name);
+    if (sum == options.checksums.end()) {
+      throw DataError(
+          shard,
+          "is not in the list of checksums; expected a line for " + name +
+              ". Fetch the list that belongs to these shards");
+    }
+    fetching.sha256 = sum->second;
+  }
+  std::error_code ignored;
+  const bool is_kept = fs::is_regular_file(file, ignored);
+  if (!is_kept || !fetching.sha256.empty()) download(shard, file, fetching);
+  return file;
+}
+
+std::shared_ptr<const TarShards> TarShards::open(
+    const std::vector<std::string>& patterns,
+    const ShardSetOptions& options) {
+  const std::vector<std::string> names = expand_shards(patterns);
+  std::vector<std::shared_ptr<const TarShard>> found(names.size());
+  const auto open_one = [&](size_t i) {
+    found[i] = open_shard(names[i], options);
+    if (found[i]) found[i]->close();
+  };
+  // Two at a time: a web server is not pleased by more.
+  for (size_t i = 0; i < names.size(); i += 2) {
+    std::future<void> second;
+    if (i + 1 < names.size()) {
+      second = std::async(std::launch::async, open_one, i + 1);
+    }
+    open_one(i);
+    if (second.valid()) second.get();
+  }
+  const std::shared_ptr<TarShards> shards(new TarShards);
+  int64_t end = 0;
+  for (auto& shard : found) {
+    if (!shard) continue;
+    shards->ends_.push_back(end += shard->samples().size());
+    shards->shards_.push_back(std::move(shard));
+  }
+  if (shards->shards_.empty()) {
+    throw DataError(
+        names.front(),
+        fmt::format(
+            "and all other shards, {} in all, are damaged or gone. Fetch them "
+            "again",
+            names.size()));
+  }
+  shards->is_open_.resize(shards->shards_.size());
+  return shards;
+}
+
+void TarShards::keep_open(size_t shard) const {
+  const std::lock_guard lock(mutex_);
+  if (is_open_[shard]) return;
+  is_open_[shard] = true;
+  open_.push_back(shard);
+  if (open_.size() > kOpenShards) {
+    shards_[open_.front()]->close();
+    is_open_[open_.front()] = false;
+    open_.pop_front();
+  }
+}
+
+TarSample TarShards::sample(int64_t index) const {
+  const auto end = std::upper_bound(ends_.begin(), ends_.end(), index);
+  TORCH_CHECK_INDEX(
+      index >= 0 && end != ends_.end(),
+      fmt::format(
+          "[TarShards::sample] index {} is outside; expected 0 to {}.",
+          index,
+          size() - 1));
+  const auto shard = static_cast<size_t>(end - ends_.begin());
+  keep_open(shard);
+  return {shards_[shard], index - (shard > 0 ? ends_[shard - 1] : 0)};
+}
+
+std::vector<int64_t> TarShards::shard_sizes() const {
+  std::vector<int64_t> sizes;
+  for (const auto& shard : shards_) sizes.push_back(shard->samples().size());
+  return sizes;
+}
+
+}  // namespace tern

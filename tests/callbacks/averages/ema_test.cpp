@@ -1,0 +1,212 @@
+#include "tern/callbacks/averages/ema.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/averages/swa.h"
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/schedules/lr_find.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/precision/master_weights.h"
+#include "tern/learner/recorder.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::ema_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+std::unique_ptr<Learner> learner() {
+  return std::make_unique<Learner>(
+      point_data(),
+      point_net(),
+      quiet({.metrics = {accuracy()}}));
+}
+
+// The average of the fp32 weights after each step, by the formula.
+struct Formula : Callback {
+  explicit Formula(double decay) : decay(decay) {}
+  void on_step_end(Learner& l) override {
+    if (l.state().step_result == StepResult::skipped) return;
+    Tensors now;
+    for (const ModelTensor& p : l.model().parameters()) {
+      now.push_back(
+          (master_weights(l) ? master_weights(l)->of(p.tensor) : p.tensor)
+              .detach()
+              .to(torch::kDouble));
+    }
+    ++steps;
+    const double d = std::min(decay, (1.0 + steps) / (10.0 + steps));
+    for (size_t i = 0; i < now.size(); ++i) {
+      average.size() < now.size()
+          ? average.push_back(now[i].clone())
+          : (void)(average[i] = d * average[i] + (1 - d) * now[i]);
+    }
+  }
+  int order() const override { return callback_order::kLast; }
+
+  double decay;
+  int steps = 0;
+  Tensors average;
+};
+
+void expect_close(const Tensors& a, const Tensors& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(
+        a[i].to(torch::kDouble),
+        b[i].to(torch::kDouble),
+        tolerance,
+        tolerance))
+        << i;
+  }
+}
+
+TEST(Ema, LeavesTheAverageInTheModel) {
+  for (const bool is_amp : {false, true}) {
+    const auto learn = learner();
+    if (is_amp) learn->to_amp({.dtype = torch::kHalf});
+    const auto formula = std::make_shared<Formula>(0.9);
+    learn->add<Ema>(0.9).add(formula).add(overflow_at({3})).fit(3);
+    EXPECT_EQ(formula->steps, is_amp ? 23 : 24);
+    if (is_amp) expect_close(parameters_of(*learn), formula->average, 1e-5);
+  }
+}
+
+TEST(Ema, AveragesTheMastersInHalf) {
+  const auto learn = learner();
+  const auto formula = std::make_shared<Formula>(0.9);
+  learn->to_fp16({.force_fp16 = true}).add<Ema>(0.9).add(formula).fit(3);
+  expect_close(parameters_of(*learn), formula->average, 1e-2);
+  expect_close(parameters_of(learn->to_fp32()), formula->average, 1e-5);
+}
+
+TEST(Ema, TrainsAsWithoutItInOneFitAndInTwo) {
+  for (const bool half : {false, true}) {
+    const auto train = [&](bool with, int64_t fits) {
+      const auto learn = learner();
+      if (half) learn->to_fp16({.force_fp16 = true});
+      if (with) learn->add<Ema>({.decay = 0.9});
+      for (int64_t i = 0; i < fits; ++i) {
+        learn->fit(2);
+        learn->validate();
+        learn->get_preds();
+      }
+      if (with) learn->find<Ema>()->restore(*learn);
+      return parameters_of(learn->to_fp32());
+    };
+    EXPECT_TRUE(all_equal(train(true, 1), train(false, 1)));
+    EXPECT_TRUE(all_equal(train(true, 2), train(false, 2)));
+  }
+}
+
+TEST(Ema, IsWhatValidationSees) {
+  const auto learn = learner();
+  learn->add<Ema>(0.9).fit(2);
+  const double shown = learn->recorder().epochs().back().valid_loss;
+  EXPECT_DOUBLE_EQ(learn->validate().loss, shown);
+  // Also when the training weights are back in the model.
+  learn->find<Ema>()->restore(*learn);
+  EXPECT_DOUBLE_EQ(learn->validate().loss, shown);
+  learn->remove(*learn->find<Ema>());
+  EXPECT_NE(learn->validate().loss, shown);
+}
+
+TEST(Ema, GoesOnWithWeightsThatWereLoadedInBetween) {
+  const auto learn = learner();
+  learn->add<Ema>(0.9).fit(2);
+  {
+    const torch::NoGradGuard no_grad;
+    for (ModelTensor& p : learn->model().parameters()) p.tensor.fill_(0.25);
+  }
+  Tensors at_begin;
+  learn->add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+    if (at_begin.empty()) at_begin = parameters_of(l);
+  }});
+  learn->fit(1);
+  EXPECT_EQ(at_begin[0].min().item<float>(), 0.25f);
+}
+
+TEST(Ema, LeavesTheTrainingWeightsAfterAnException) {
+  const auto learn = learner();
+  Tensors last;
+  learn->add<Ema>(0.9).add<LambdaCallback>(
+      {.on_step_end = [&](Learner& l) { last = parameters_of(l); },
+       .on_eval_begin =
+           [](Learner& l) {
+             if (l.state().epoch == 1) throw std::runtime_error("stop");
+           },
+       .order = callback_order::kLast});
+  EXPECT_THROW(learn->fit(3), std::runtime_error);
+  EXPECT_TRUE(all_equal(parameters_of(*learn), last));
+}
+
+TEST(Ema, LeavesNoTraceOfATrial) {
+  const auto train = [](bool find) {
+    const auto learn = learner();
+    learn->add<Ema>(0.9);
+    if (find) learn->lr_find({.num_it = 8});
+    learn->fit(1);
+    if (find) learn->lr_find({.num_it = 8});
+    learn->fit(1);
+    return parameters_of(*learn);
+  };
+  EXPECT_TRUE(all_equal(train(true), train(false)));
+}
+
+TEST(Ema, GoesOnFromItsSavedState) {
+  const auto whole = learner();
+  whole->add<Ema>({.decay = 0.9, .at_end = false}).fit(1);
+  const StateDict saved = whole->find<Ema>()->state_dict();
+  whole->fit(1);
+
+  const auto ema = std::make_shared<Ema>(Ema::Options{.decay = 0.9});
+  ema->load_state_dict(saved);
+  const auto again = learner();
+  again->fit(1);
+  again->add(ema).fit(1);
+  whole->find<Ema>()->apply(*whole);
+  EXPECT_TRUE(all_equal(parameters_of(*whole), parameters_of(*again)));
+  StateDict wrong;
+  wrong.insert("average.x", torch::zeros(1));
+  expect_error<c10::ValueError>(
+      [&] { ema->load_state_dict(wrong); },
+      {"[Ema]", "no \"steps\""});
+}
+
+TEST(Ema, RefusesTheAveragesOfAnotherModel) {
+  const auto learn = learner();
+  learn->add<Ema>({.at_end = false}).fit(1);
+  const auto ema = std::make_shared<Ema>();
+  ema->load_state_dict(learn->find<Ema>()->state_dict());
+  Learner other(
+      point_data(),
+      torch::nn::Sequential(torch::nn::Linear(2, 2)),
+      quiet());
+  other.add(ema);
+  expect_error<c10::ValueError>([&] { other.validate(); }, {"another model"});
+  expect_error<c10::ValueError>(
+      [&] { other.fit(1); },
+      {"of 8 tensors", "this one's 2 tensors"});
+}
+
+TEST(Ema, IsRefusedBesideAnotherAverage) {
+  const auto learn = learner();
+  learn->add<Ema>();
+  expect_error<c10::ValueError>([&] { learn->add<Ema>(); }, {"Ema and Ema"});
+  expect_error<c10::ValueError>([&] { learn->add<Swa>(); }, {"Ema and Swa"});
+}
+
+TEST(Ema, RefusesADecayOutOfItsRange) {
+  for (const double decay : {-0.1, 1.0}) {
+    expect_error<c10::ValueError>([&] { Ema ema(decay); }, {"[Ema] decay is"});
+  }
+}
+
+}  // namespace
+}  // namespace tern::ema_test

@@ -1,0 +1,152 @@
+#include "tern/callbacks/averages/swa.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/schedules/param_scheduler.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/precision/master_weights.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::swa_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+std::unique_ptr<Learner> learner() {
+  return std::make_unique<Learner>(point_data(), point_net(), quiet());
+}
+
+// fp32 weights at the end of each epoch.
+std::shared_ptr<Callback> record(std::vector<Tensors>& epochs) {
+  return std::make_shared<LambdaCallback>(
+      LambdaCallbackOptions{.on_epoch_end = [&](Learner& l) {
+        epochs.emplace_back();
+        for (const ModelTensor& p : l.model().parameters()) {
+          epochs.back().push_back(
+              (master_weights(l) ? master_weights(l)->of(p.tensor) : p.tensor)
+                  .detach()
+                  .clone());
+        }
+      }});
+}
+
+TEST(Swa, EndsWithTheMeanOfTheLastEpochs) {
+  for (const bool half : {false, true}) {
+    const auto learn = learner();
+    if (half) learn->to_fp16({.force_fp16 = true});
+    std::vector<Tensors> epochs;
+    learn->add<Swa>({.start = 0.5}).add(record(epochs)).fit(2).fit(6);
+    const Tensors mean = parameters_of(learn->to_fp32());
+    for (size_t i = 0; i < mean.size(); ++i) {
+      const torch::Tensor expected =
+          (epochs[5][i] + epochs[6][i] + epochs[7][i]) / 3;
+      EXPECT_TRUE(torch::allclose(mean[i], expected, 1e-5, 1e-6)) << i;
+    }
+  }
+}
+
+TEST(Swa, CountsTheLastEpochAtLeast) {
+  const auto learn = learner();
+  std::vector<Tensors> epochs;
+  learn->add<Swa>().add(record(epochs)).fit(1);
+  EXPECT_TRUE(all_equal(parameters_of(*learn), epochs[0]));
+}
+
+// As torch.optim.swa_utils.update_bn: each batch counts the same, unbiased
+// variance.
+TEST(UpdateBatchNorm, MakesTheStatisticsMeansOverTheBatches) {
+  const auto learn = learner();
+  learn->fit(1);
+  update_batch_norm(*learn);
+  auto net = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(
+      learn->model().module());
+  auto batches = learn->data().train->epoch(0);
+  std::vector<torch::Tensor> means, vars;
+  {
+    const torch::NoGradGuard no_grad;
+    auto* linear = net->ptr(0)->as<torch::nn::Linear>();
+    while (auto batch = batches.next()) {
+      const torch::Tensor x = linear->forward(batch->inputs[0]);
+      means.push_back(x.mean(0));
+      vars.push_back(x.var(0));
+    }
+  }
+  auto* bn = net->ptr(1)->as<torch::nn::BatchNorm1d>();
+  EXPECT_TRUE(torch::allclose(
+      bn->running_mean,
+      torch::stack(means).mean(0),
+      1e-4,
+      1e-5));
+  EXPECT_TRUE(
+      torch::allclose(bn->running_var, torch::stack(vars).mean(0), 1e-4, 1e-5));
+  EXPECT_EQ(bn->num_batches_tracked.item<int64_t>(), 8);
+  EXPECT_EQ(bn->options.momentum(), 0.1);
+}
+
+TEST(UpdateBatchNorm, LeavesTheStatisticsOfAPassThatFailed) {
+  const auto learn = learner();
+  learn->fit(1);
+  const torch::Tensor before = learn->model().buffers()[0].tensor.clone();
+  const auto fails = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_batch_end = [](Learner&) { throw std::runtime_error("stop"); }});
+  learn->add(fails);
+  EXPECT_THROW(update_batch_norm(*learn), std::runtime_error);
+  learn->remove(*fails);
+  EXPECT_TRUE(torch::equal(learn->model().buffers()[0].tensor, before));
+  learn->fit(1);
+}
+
+TEST(Swa, TakesTheRatesToItsOwn) {
+  const auto learn = learner();
+  learn->split({"3"});
+  std::vector<std::vector<double>> rates;
+  learn
+      ->add<Swa>(
+          {.start = 0.5, .lr = LearningRates{0.1, 1.0}, .anneal_epochs = 2})
+      .add<LambdaCallback>(
+          {.on_epoch_end =
+               [&](Learner& l) { rates.push_back(l.learning_rates()); }})
+      .fit(6, {0.2, 2.0});
+  EXPECT_EQ(rates[2], (std::vector<double>{0.2, 2.0}));
+  EXPECT_NEAR(rates[3][0], 0.15, 1e-12);
+  EXPECT_NEAR(rates[3][1], 1.5, 1e-12);
+  EXPECT_NEAR(rates[5][1], 1.0, 1e-12);
+  expect_error<c10::ValueError>(
+      [&] { learn->fit_one_cycle(1); },
+      {"Swa and ParamScheduler both set the learning rate"});
+  const auto plain = learner();
+  plain->add<Swa>().fit_one_cycle(2);
+}
+
+TEST(Swa, GoesOnFromItsSavedState) {
+  std::vector<StateDict> saved;
+  const auto save = [&](Learner& l) {
+    saved.push_back(l.find<Swa>()->state_dict());
+  };
+  const auto learn = learner();
+  learn->add<Swa>({.start = 0})
+      .add<LambdaCallback>(
+          {.on_epoch_end = save, .order = callback_order::kLast})
+      .fit(3);
+  const auto swa = std::make_shared<Swa>(Swa::Options{.start = 0});
+  swa->load_state_dict(saved[1]);
+  EXPECT_EQ(swa->state_dict()["averaged"].item<int64_t>(), 2);
+  for (const auto& item : saved[1]) {
+    EXPECT_TRUE(torch::equal(item.value(), swa->state_dict()[item.key()]));
+  }
+}
+
+TEST(Swa, RefusesOptionsOutOfTheirRange) {
+  expect_error<c10::ValueError>([] { Swa swa({.start = 1}); }, {"start is 1"});
+  expect_error<c10::ValueError>(
+      [] { Swa swa({.anneal_epochs = 0}); },
+      {"anneal_epochs is 0"});
+}
+
+}  // namespace
+}  // namespace tern::swa_test

@@ -1,0 +1,341 @@
+#include "tern/callbacks/saving/save_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/averages/ema.h"
+#include "tern/callbacks/averages/swa.h"
+#include "tern/callbacks/schedules/lr_find.h"
+#include "tern/data/formats/error.h"
+#include "tern/learner/checkpoint/checkpoint.h"
+#include "tern/learner/checkpoint/save.h"
+#include "tern/learner/weights/weights.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/scripted.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::save_model_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+namespace fs = std::filesystem;
+
+// Trains one epoch for each loss and keeps the weights of all epochs.
+struct Trained {
+  explicit Trained(
+      const std::vector<double>& losses,
+      SaveModel::Options options = {})
+      : learn(
+            point_data(64, 32),
+            point_net(),
+            {.path = folder.path(), .sink = sink}) {
+    learn.add(scripted_valid_loss(losses))
+        .add<SaveModel>(options)
+        .add<LambdaCallback>(
+            LambdaCallbackOptions{.on_epoch_end = [this](Learner& l) {
+              weights.push_back(parameters_of(l));
+            }});
+  }
+
+  bool has(const std::string& name) const {
+    return fs::exists(folder / "models" / (name + ".safetensors"));
+  }
+
+  // The parameters in the file of the best.
+  Tensors saved() {
+    const StateDict state =
+        load_weights(folder / "models" / "model.safetensors");
+    Tensors tensors;
+    for (const ModelTensor& p : learn.model().parameters()) {
+      tensors.push_back(state[p.name].clone());
+    }
+    return tensors;
+  }
+
+  int64_t mentions(const std::string& words) const {
+    return std::count_if(
+        sink->lines.begin(),
+        sink->lines.end(),
+        [&](const std::string& line) {
+          return line.find(words) != std::string::npos;
+        });
+  }
+
+  TempFolder folder;
+  std::shared_ptr<MemorySink> sink = std::make_shared<MemorySink>();
+  std::vector<Tensors> weights;
+  Learner learn;
+};
+
+TEST(SaveModel, LoadsTheBestEpochAtTheEnd) {
+  Trained t({3, 1, 2});
+  t.learn.fit(3, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[1]));
+  EXPECT_TRUE(t.has("model"));
+}
+
+TEST(SaveModel, NeverTakesANaNForTheBest) {
+  Trained t({NAN, 2, NAN, 3});
+  t.learn.fit(4, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[1]));
+}
+
+TEST(SaveModel, LoadsNothingOfAnEarlierFitWhenNoEpochWasTheBest) {
+  Trained t({1, NAN, NAN});
+  t.learn.fit(1, 1e-2);
+  t.learn.fit(2, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[2]));
+  EXPECT_FALSE(all_equal(parameters_of(t.learn), t.weights[0]));
+}
+
+TEST(SaveModel, ForgetsTheBestAtTheNextFit) {
+  Trained t({1, /* second fit */ 9, 8});
+  t.learn.fit(1, 1e-2);
+  t.learn.fit(2, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[2]));
+}
+
+TEST(SaveModel, KeepsTheLastWeightsOnRequest) {
+  Trained t({1, 2}, {.load_best = false});
+  t.learn.fit(2, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[1]));
+  t.learn.load("model");
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
+}
+
+TEST(SaveModel, SavesEverySoManyEpochs) {
+  Trained t({4, 3, 2, 1}, {.name = "net", .every_epochs = 2});
+  t.learn.fit(4, 1e-2);
+  EXPECT_FALSE(t.has("net_0"));
+  EXPECT_TRUE(t.has("net_1"));
+  EXPECT_FALSE(t.has("net_2"));
+  EXPECT_TRUE(t.has("net_3"));
+}
+
+TEST(SaveModel, KeepsTheBestFew) {
+  Trained t({5, 1, 4, 2, 3}, {.top_k = 2});
+  t.learn.fit(5, 1e-2);
+  for (const int epoch : {0, 2, 4}) {
+    EXPECT_FALSE(t.has("model_best_" + std::to_string(epoch))) << epoch;
+  }
+  EXPECT_TRUE(t.has("model_best_1"));
+  EXPECT_TRUE(t.has("model_best_3"));
+}
+
+TEST(SaveModel, SavesTheAveragesThatValidationHasJudged) {
+  Trained t({1, 2});
+  Tensors judged;
+  t.learn.add<Ema>(0.5).add<LambdaCallback>(
+      LambdaCallbackOptions{.on_batch_end = [&](Learner& l) {
+        if (!l.state().training && l.state().epoch == 0) {
+          judged = parameters_of(l);
+        }
+      }});
+  t.learn.fit(2, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), judged));
+  EXPECT_FALSE(all_equal(t.weights[0], judged));
+}
+
+TEST(SaveModel, LeavesTheMeanOfSwaInTheModelAndSaysSo) {
+  Trained t({1, 2, 3});
+  t.learn.add<Swa>({.start = 0.5}).fit(3, 1e-1);
+  for (size_t i = 0; i < t.weights[0].size(); ++i) {
+    EXPECT_TRUE(torch::allclose(
+        parameters_of(t.learn)[i],
+        (t.weights[1][i] + t.weights[2][i]) / 2,
+        1e-5,
+        1e-6));
+  }
+  ASSERT_EQ(t.mentions("the model keeps the mean of Swa"), 1);
+  EXPECT_FALSE(t.learn.find<SaveModel>()->has_loaded());
+  t.learn.load("model");
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
+}
+
+TEST(SaveModel, LoadsTheBestWhenSwaHasNoMeanYet) {
+  Trained t({1, 2, 3, 4});
+  t.learn.add<Swa>({.start = 0.8})
+      .add<LambdaCallback>(
+          {.on_epoch_end =
+               [](Learner& l) {
+                 if (l.state().epoch == 1) l.state().stop_training = true;
+               }})
+      .fit(4, 1e-1);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
+}
+
+TEST(SaveModel, NeverSavesWeightsThatAreNotFinite) {
+  for (const bool with_ema : {false, true}) {
+    Trained t({3, 2, 1, 4}, {.top_k = 2});
+    if (with_ema) t.learn.add<Ema>(0.5);
+    Tensors best;
+    t.learn
+        .add<LambdaCallback>(
+            {.on_batch_end =
+                 [&](Learner& l) {
+                   const TrainState& s = l.state();
+                   if (s.epoch == 0 || s.batch + 1 < s.batches) return;
+                   if (s.epoch == 1) best = t.saved();
+                   const torch::NoGradGuard no_grad;
+                   l.model().parameters()[0].tensor.fill_(INFINITY);
+                 },
+             .order = callback_order::kAverages - 1})
+        .fit(4, 1e-2);
+    EXPECT_TRUE(all_equal(parameters_of(t.learn), best));
+    ASSERT_EQ(t.sink->warnings.size(), 1u);
+    EXPECT_NE(
+        t.sink->warnings[0].find(
+            "is not saved after epoch 1: \"0.weight\" holds values that are "
+            "not finite"),
+        std::string::npos)
+        << t.sink->warnings[0];
+    EXPECT_TRUE(t.has("model_best_0"));
+    EXPECT_FALSE(t.has("model_best_1"));
+  }
+}
+
+TEST(SaveModel, RefusesAFolderThatCannotBeWrittenBeforeTheFirstStep) {
+  Trained t({1});
+  std::ofstream(t.folder / "models") << "a file";
+  const Tensors before = parameters_of(t.learn);
+  expect_error<IoError>([&] { t.learn.fit(1); }, {"models"});
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), before));
+}
+
+TEST(SaveModel, LeavesNothingOfItsLookAtTheFolder) {
+  Trained t({NAN});
+  t.learn.fit(1);
+  EXPECT_TRUE(fs::is_empty(t.folder / "models"));
+}
+
+// Moves the folder away before an epoch's end and puts it back before another,
+// with a file in its place.
+std::shared_ptr<Callback>
+no_folder(const TempFolder& folder, int64_t from, int64_t until) {
+  const fs::path models = folder / "models", away = folder / "away";
+  return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_epoch_begin =
+          [=](Learner& l) {
+            if (l.state().epoch == from) {
+              fs::rename(models, away);
+              std::ofstream(models) << "a file";
+            } else if (l.state().epoch == until) {
+              fs::remove(models);
+              fs::rename(away, models);
+            }
+          },
+      .on_train_end =
+          [=](Learner&) {
+            if (!fs::exists(away)) return;
+            fs::remove(models);
+            fs::rename(away, models);
+          }});
+}
+
+TEST(SaveModel, WarnsOnceAndGoesOnWhenTheDiskFailsLater) {
+  Trained t({5, 4, 3, 3.5, 6}, {.every_epochs = 1});
+  t.learn.add(no_folder(t.folder, 1, 3)).fit(5, 1e-2);
+  EXPECT_EQ(t.weights.size(), 5u);
+  ASSERT_EQ(t.sink->warnings.size(), 1u);
+  EXPECT_NE(t.sink->warnings[0].find("Training goes on"), std::string::npos);
+  // The best of those that are on the disk.
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[3]));
+}
+
+TEST(SaveModel, KeepsALastEpochThatIsTheBestAndCouldNotBeSaved) {
+  Trained t({5, 6, 4});
+  t.learn.add(no_folder(t.folder, 2, 9)).fit(3, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[2]));
+  ASSERT_EQ(t.sink->warnings.size(), 2u);
+  EXPECT_NE(
+      t.sink->warnings[1].find("the model keeps the last epoch"),
+      std::string::npos);
+}
+
+// As a disk that becomes full between the two files.
+TEST(SaveModel, LoadsTheBestWeightsWithoutAnOptimizerThatIsOfAnotherSave) {
+  Trained t({1, 0, 2});
+  const fs::path file = t.folder / "models" / "model.safetensors";
+  t.learn
+      .add<LambdaCallback>(
+          {.on_epoch_begin =
+               [&](Learner& l) {
+                 if (l.state().epoch != 1) return;
+                 fs::rename(file, t.folder / "kept");
+                 fs::create_directory(file);
+               }})
+      .add<LambdaCallback>(
+          {.on_train_end =
+               [&](Learner&) {
+                 fs::remove(file);
+                 fs::rename(t.folder / "kept", file);
+               }})
+      .fit(3, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
+  EXPECT_NE(
+      t.sink->warnings.back().find("the optimizer begins anew"),
+      std::string::npos);
+}
+
+TEST(SaveModel, IsRefusedBesideAnotherOfTheSameName) {
+  Trained t({1});
+  expect_error<c10::ValueError>(
+      [&] { t.learn.add<SaveModel>({.monitor = "train_loss"}); },
+      {"the SaveModel of valid_loss and that of train_loss",
+       "both write \"model\"",
+       "another .name"});
+  expect_error<c10::ValueError>(
+      [&] { t.learn.add<SaveModel>({.name = "./model"}); },
+      {"both write"});
+  t.learn.add<SaveModel>({.monitor = "train_loss", .name = "other"}).fit(1);
+  EXPECT_TRUE(t.has("other"));
+}
+
+TEST(SaveModel, KnowsTheBestOfBeforeItsResume) {
+  const TempFolder folder;
+  const auto make = [&](std::vector<double> losses) {
+    auto learn = std::make_unique<Learner>(
+        point_data(64, 32),
+        point_net(),
+        quiet({.path = folder.path()}));
+    learn->add(scripted_valid_loss(std::move(losses))).add<SaveModel>();
+    return learn;
+  };
+  const auto first = make({1});
+  Tensors best;
+  first->add(std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_epoch_end =
+          [&](Learner& l) {
+            best = parameters_of(l);
+            l.save_checkpoint(folder / "run");
+            throw std::runtime_error("killed");
+          },
+      .order = callback_order::kSaveCheckpoint}));
+  EXPECT_THROW(first->fit(3, 1e-2), std::runtime_error);
+  const auto second = make({5, 6});
+  second->resume(folder / "run").fit(3, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(*second), best));
+}
+
+TEST(SaveModel, StaysQuietInLrFind) {
+  Trained t(std::vector<double>(100, 1));
+  t.learn.lr_find();
+  EXPECT_FALSE(t.has("model"));
+}
+
+TEST(SaveModel, NamesTheNumbersThereAre) {
+  Trained t({1}, {.monitor = "accurracy"});
+  expect_error<c10::ValueError>(
+      [&] { t.learn.fit(1); },
+      {"accurracy", "valid_loss"});
+  expect_error<c10::ValueError>([] { SaveModel({.top_k = -1}); }, {"top_k -1"});
+}
+
+}  // namespace
+}  // namespace tern::save_model_test

@@ -1,0 +1,256 @@
+#include "tern/callbacks/schedules/one_cycle.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include <gtest/gtest.h>
+#include <torch/optim/adagrad.h>
+
+#include "tern/callbacks/limit_batches.h"
+#include "tern/learner/hyper_parameter.h"
+#include "tern/learner/optim/optimizer_factory.h"
+#include "tern/learner/optim/sgd.h"
+#include "tern/learner/recorder.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tests_folder.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::one_cycle_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+using nlohmann::json;
+
+// Written by one_cycle_fixture.py with fastai.
+const json& fixture() {
+  static const json fixture = json::parse(
+      std::ifstream(in_tests_folder("callbacks/one_cycle_fixture.json")));
+  return fixture;
+}
+
+using Rows = std::vector<std::vector<std::pair<double, double>>>;
+
+// Rate and momentum of each layer group at each step.
+Rows hypers(
+    const std::function<void(Learner&)>& run,
+    OptimizerFactory optimizer = {}) {
+  const auto batches = fixture()["batches"].get<int64_t>();
+  torch::nn::Sequential net(
+      torch::nn::Linear(2, 2),
+      torch::nn::Linear(2, 2),
+      torch::nn::Linear(2, 2));
+  Learner learn(
+      point_data(4 * batches, 0, {.batch_size = 4, .workers = 0}),
+      net,
+      quiet({.optimizer = std::move(optimizer)}));
+  learn.split({"1", "2"});
+  Rows rows;
+  learn.add<LambdaCallback>({.on_step = [&](Learner& l) {
+    rows.emplace_back();
+    for (const auto& group : l.optimizer().param_groups()) {
+      rows.back().emplace_back(
+          group.options().get_lr(),
+          optim::momentum(group.options()));
+    }
+  }});
+  run(learn);
+  return rows;
+}
+
+struct Case {
+  const char* name;
+  void (*run)(Learner&);
+};
+
+class OneCycleTest : public testing::TestWithParam<Case> {};
+
+TEST_P(OneCycleTest, SetsTheValuesOfFastai) {
+  const Rows ours = hypers(GetParam().run);
+  const json& theirs = fixture()[GetParam().name];
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t step = 0; step < ours.size(); ++step) {
+    for (size_t group = 0; group < 3; ++group) {
+      const double lr = theirs[step][group][0].get<double>();
+      const double momentum = theirs[step][group][1].get<double>();
+      EXPECT_NEAR(ours[step][group].first, lr, 1e-12 * lr) << step;
+      EXPECT_NEAR(ours[step][group].second, momentum, 1e-12) << step;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Schedules,
+    OneCycleTest,
+    testing::Values(
+        Case{"one_cycle", [](Learner& l) { l.fit_one_cycle(3, 1e-2); }},
+        Case{
+            "one_cycle_slice",
+            [](Learner& l) {
+              l.fit_one_cycle(
+                  2,
+                  {1e-5, 1e-2},
+                  {.div = 10,
+                   .div_final = 1e3,
+                   .pct_start = 0.4,
+                   .moms = {0.9, 0.8, 0.92}});
+            }},
+        Case{
+            "fine_tune",
+            [](Learner& l) { l.fine_tune(2, {.base_lr = 4e-3}); }}),
+    [](const auto& info) { return info.param.name; });
+
+// Options alone, without a rate before them.
+TEST(Schedules, TakeTheirRatesAmongTheOptionsToo) {
+  using Run = void (*)(Learner&);
+  const std::vector<std::pair<Run, Run>> same = {
+      {[](Learner& l) { l.fit_one_cycle(2, 2e-2, {.pct_start = 0.3}); },
+       [](Learner& l) {
+         l.fit_one_cycle(2, {.max_lr = 2e-2, .pct_start = 0.3});
+       }},
+      {[](Learner& l) {
+         l.fit_one_cycle(2, {1e-5, 2e-2});
+       },
+       [](Learner& l) {
+         l.fit_one_cycle(2, {.max_lr = {1e-5, 2e-2}});
+       }},
+      {[](Learner& l) { l.fit_flat_cos(2, 2e-2, {.pct_start = 0.5}); },
+       [](Learner& l) { l.fit_flat_cos(2, {.lr = 2e-2, .pct_start = 0.5}); }},
+      {[](Learner& l) { l.fit_sgdr(2, 1, 2e-2, {.cycle_mult = 1}); },
+       [](Learner& l) {
+         l.fit_sgdr(2, 1, {.max_lr = 2e-2, .cycle_mult = 1});
+       }}};
+  for (const auto& [one, other] : same) EXPECT_EQ(hypers(one), hypers(other));
+  Learner learn(point_data(), point_net(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_one_cycle(1, 1e-2, {.max_lr = 1e-3}); },
+      {"given twice", "options.max_lr"});
+}
+
+// These leave the momentum alone, which starts at another value in fastai.
+TEST(FitFlatCos, SetsTheRatesOfFastai) {
+  const Rows ours = hypers([](Learner& l) { l.fit_flat_cos(4, 1e-2); });
+  const json& theirs = fixture()["flat_cos"];
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t step = 0; step < ours.size(); ++step) {
+    EXPECT_NEAR(ours[step][2].first, theirs[step][2][0].get<double>(), 1e-14);
+  }
+}
+
+TEST(FitSgdr, SetsTheRatesOfFastai) {
+  const Rows ours = hypers([](Learner& l) { l.fit_sgdr(3, 1, 1e-2); });
+  const json& theirs = fixture()["sgdr"];
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t step = 0; step < ours.size(); ++step) {
+    EXPECT_NEAR(ours[step][2].first, theirs[step][2][0].get<double>(), 1e-14);
+  }
+}
+
+TEST(FitOneCycle, HasThePresetOfFastaiV1) {
+  const auto options = OneCycleOptions::v1();
+  EXPECT_EQ(options.pct_start, 0.3);
+  const Rows rows = hypers(
+      [&](Learner& l) { l.fit_one_cycle(3, 1e-2, OneCycleOptions::v1()); });
+  // 21 steps, so the rise takes 6 whole ones.
+  EXPECT_DOUBLE_EQ(rows[0][0].first, 1e-2 / 25);
+  EXPECT_DOUBLE_EQ(rows[6][0].first, 1e-2);
+  EXPECT_DOUBLE_EQ(rows[6][0].second, 0.85);
+}
+
+TEST(FitOneCycle, CountsTheBatchesThatLimitBatchesLeaves) {
+  const auto rates = [](int64_t samples, bool limited) {
+    Learner learn(point_data(samples, 0), point_net(), quiet());
+    if (limited) learn.add<LimitBatches>({.train = 3});
+    learn.fit_one_cycle(2, 1e-2, OneCycleOptions::v1());
+    return learn.recorder().learning_rates();
+  };
+  const auto limited = rates(8 * 32, true);
+  EXPECT_EQ(limited, rates(3 * 32, false));
+  EXPECT_DOUBLE_EQ(limited.at(1), 1e-2);
+}
+
+TEST(FitOneCycle, MovesTheRateAloneWithoutMomentum) {
+  const Rows rows = hypers(
+      [](Learner& l) { l.fit_one_cycle(1, 1e-2); },
+      optimizer<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1)));
+  EXPECT_EQ(rows.size(), fixture()["batches"].get<size_t>());
+}
+
+TEST(FineTune, TrainsTheLastGroupFirst) {
+  const auto learn = std::make_unique<Learner>(
+      point_data(),
+      point_net(),
+      quiet({.train_bn = false}));
+  learn->split({"3"});
+  std::vector<bool> trained;
+  learn->add<LambdaCallback>({.on_epoch_begin = [&](Learner& l) {
+    trained.push_back(l.model().parameters()[0].tensor.requires_grad());
+  }});
+  learn->fine_tune(2);
+  EXPECT_EQ(trained, (std::vector<bool>{false, true, true}));
+}
+
+TEST(FineTune, HasNoSecondPhaseWhenAStopIsAskedForInTheFirst) {
+  Learner learn(point_data(), point_net(), quiet());
+  int64_t fits = 0;
+  learn.add<LambdaCallback>(
+      {.on_train_begin = [&](Learner&) { ++fits; },
+       .on_batch_end = [](Learner& l) { l.request_stop(); }});
+  learn.fine_tune(2);
+  EXPECT_EQ(fits, 1);
+  EXPECT_EQ(learn.state().result, FitResult::interrupted);
+}
+
+TEST(FineTune, ChecksEverythingBeforeItFreezesOrTrains) {
+  Learner learn(point_data(), point_net(), quiet({.train_bn = false}));
+  learn.split({"3"});
+  const Tensors before = parameters_of(learn);
+  expect_error<c10::ValueError>(
+      [&] { learn.fine_tune(-1); },
+      {"[Learner::fine_tune] epochs is -1"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fine_tune(1, {.freeze_epochs = -1}); },
+      {"[Learner::fine_tune] freeze_epochs is -1"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fine_tune(1, {.pct_start = 2}); },
+      {"[Learner::fine_tune] pct_start is 2"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fine_tune(1, {.div = 0}); },
+      {"[Learner::fine_tune] div is 0"});
+  EXPECT_TRUE(all_equal(parameters_of(learn), before));
+  for (const ModelTensor& p : learn.model().parameters()) {
+    EXPECT_TRUE(p.tensor.requires_grad()) << p.name;
+  }
+}
+
+TEST(FitSgdr, SaysWhichNumberMakesTheCyclesTooLong) {
+  Learner learn(point_data(), point_net(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_sgdr(100, 1); },
+      {"cycles is too large", "cycles is 100", "which cycle 40 exceeds"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_sgdr(2, 1, 1e-2, {.cycle_mult = int64_t{1} << 62}); },
+      {"cycle_mult is too large"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_sgdr(1, int64_t{1} << 62); },
+      {"cycle_epochs is too large"});
+}
+
+TEST(FitOneCycle, RefusesOptionsOutOfRange) {
+  Learner learn(point_data(), point_net(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_one_cycle(1, 1e-2, {.div = 0}); },
+      {"div is 0"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_one_cycle(1, 1e-2, {.pct_start = 1.5}); },
+      {"pct_start is 1.5"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fit_sgdr(0, 1, 1e-2); },
+      {"cycles is 0"});
+  expect_error<c10::ValueError>(
+      [&] { learn.fine_tune(1, {.base_lr = -1}); },
+      {"base_lr is -1"});
+  EXPECT_FALSE(learn.is_fitting());
+}
+
+}  // namespace
+}  // namespace tern::one_cycle_test

@@ -1,0 +1,460 @@
+#include "tern/vision/decode/decode.h"
+
+#include <cstdio>
+#include <jpeglib.h>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+
+#include "tern/data/formats/error.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/vision/test_images.h"
+
+namespace tern::decode_test {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+/// OpenCV's image as ours: RGB or grey, [H, W, C].
+torch::Tensor tensor_of(const cv::Mat& image) {
+  cv::Mat rgb = image;
+  if (image.channels() == 3) {
+    cv::cvtColor(image, rgb, cv::COLOR_BGR2RGB);
+  }
+  return torch::from_blob(
+             rgb.data,
+             {rgb.rows, rgb.cols, rgb.channels()},
+             torch::kByte)
+      .clone();
+}
+
+int64_t largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
+  EXPECT_EQ(a.sizes(), b.sizes());
+  return (a.to(torch::kInt) - b.to(torch::kInt)).abs().max().item<int64_t>();
+}
+
+/// A picture without noise, so that JPEG and WebP keep most of it.
+cv::Mat smooth_image(int height, int width) {
+  cv::Mat image(height, width, CV_8UC3);
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x) {
+      image.at<cv::Vec3b>(y, x) = cv::Vec3b(
+          static_cast<uint8_t>(255 * x / width),
+          static_cast<uint8_t>(255 * y / height),
+          static_cast<uint8_t>(100 + 50 * x / width));
+    }
+  }
+  return image;
+}
+
+Bytes with_orientation(const Bytes& jpeg, uint8_t orientation) {
+  const Bytes app1 = {0xff, 0xe1, 0, 36, 'E', 'x', 'i', 'f', 0, 0,
+                      'M',  'M',  0, 42, 0,   0,   0,   8,   0, 1,
+                      1,    18,   0, 3,  0,   0,   0,   1,   0, orientation,
+                      0,    0,    0, 0,  0,   0,   0,   0};
+  Bytes bytes(jpeg.begin(), jpeg.begin() + 2);
+  bytes.insert(bytes.end(), app1.begin(), app1.end());
+  bytes.insert(bytes.end(), jpeg.begin() + 2, jpeg.end());
+  return bytes;
+}
+
+/// \param pixels  [size, size, 4].
+Bytes cmyk_jpeg(Bytes pixels, int size) {
+  jpeg_compress_struct info{};
+  jpeg_error_mgr errors{};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* data = nullptr;
+  unsigned long length = 0;  // NOLINT: libjpeg's type
+  jpeg_mem_dest(&info, &data, &length);
+  info.image_width = info.image_height = static_cast<JDIMENSION>(size);
+  info.input_components = 4;
+  info.in_color_space = JCS_CMYK;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, 95, TRUE);
+  jpeg_start_compress(&info, TRUE);
+  for (int row = 0; row < size; ++row) {
+    JSAMPROW pointer = pixels.data() + static_cast<size_t>(row) * size * 4;
+    jpeg_write_scanlines(&info, &pointer, 1);
+  }
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  const Bytes bytes(data, data + length);
+  std::free(data);
+  return bytes;
+}
+
+std::string error_for(const Bytes& bytes, const DecodeOptions& options = {}) {
+  return error_of<DataError>([&] { decode_image(bytes, "cat.jpg", options); });
+}
+
+TEST(Decode, EqualsOpenCvForJpeg) {
+  const Bytes bytes = encode(smooth_image(61, 47), ".jpg");
+  EXPECT_TRUE(torch::equal(
+      decode_image(bytes),
+      tensor_of(cv::imdecode(bytes, cv::IMREAD_COLOR))));
+  EXPECT_TRUE(torch::equal(
+      decode_image(bytes, "", {.channels = 1}),
+      tensor_of(cv::imdecode(bytes, cv::IMREAD_GRAYSCALE))));
+}
+
+TEST(Decode, EqualsOpenCvForWebpBmpAndTiff) {
+  for (const char* suffix : {".webp", ".bmp", ".tiff"}) {
+    const Bytes bytes = encode(smooth_image(61, 47), suffix);
+    EXPECT_TRUE(torch::equal(
+        decode_image(bytes),
+        tensor_of(cv::imdecode(bytes, cv::IMREAD_COLOR))))
+        << suffix;
+    EXPECT_LE(
+        largest_difference(
+            decode_image(bytes, "", {.channels = 1}),
+            tensor_of(cv::imdecode(bytes, cv::IMREAD_GRAYSCALE))),
+        1)
+        << suffix;
+  }
+}
+
+TEST(Decode, DropsTheAlphaOfWebpAndTiff) {
+  for (const char* suffix : {".webp", ".tiff"}) {
+    cv::Mat image(9, 7, CV_8UC4, cv::Scalar(10, 20, 30, 255));
+    const Bytes bytes = encode(image, suffix, {cv::IMWRITE_WEBP_QUALITY, 101});
+    EXPECT_EQ(decode_image(bytes).size(2), 3) << suffix;
+  }
+}
+
+TEST(Decode, RepeatsGreyWhenColourIsWanted) {
+  const Bytes bytes = encode(random_image(20, 30, CV_8UC1), ".jpg");
+  const torch::Tensor colour = decode_image(bytes);
+  const torch::Tensor grey = decode_image(bytes, "", {.channels = 1});
+  EXPECT_TRUE(torch::equal(colour, grey.expand({20, 30, 3})));
+}
+
+TEST(Decode, TurnsAJpegUprightLikeOpenCv) {
+  const Bytes plain = encode(smooth_image(24, 40), ".jpg");
+  for (uint8_t orientation = 0; orientation <= 9; ++orientation) {
+    const Bytes bytes = with_orientation(plain, orientation);
+    EXPECT_TRUE(torch::equal(
+        decode_image(bytes),
+        tensor_of(cv::imdecode(bytes, cv::IMREAD_COLOR))))
+        << int{orientation};
+    EXPECT_TRUE(torch::equal(
+        decode_image(bytes, "", {.exif_orientation = false}),
+        decode_image(plain)))
+        << int{orientation};
+  }
+}
+
+TEST(Decode, TurnsUprightAlsoWhenItResizes) {
+  const Bytes plain = encode(smooth_image(240, 400), ".jpg");
+  for (uint8_t orientation = 1; orientation <= 8; ++orientation) {
+    const Bytes bytes = with_orientation(plain, orientation);
+    torch::Tensor resized = torch::empty({30, 20, 3}, torch::kByte);
+    EncodedImage(bytes, "").decode({30, 20}, resized.data_ptr<uint8_t>());
+    cv::Mat expected;
+    cv::resize(
+        cv::imdecode(bytes, cv::IMREAD_COLOR),
+        expected,
+        {20, 30},
+        0,
+        0,
+        cv::INTER_AREA);
+    EXPECT_LE(largest_difference(resized, tensor_of(expected)), 8)
+        << int{orientation};
+  }
+}
+
+TEST(Decode, ResizesToAnySize) {
+  for (const char* suffix : {".jpg", ".png", ".bmp"}) {
+    const Bytes bytes = encode(smooth_image(100, 150), suffix);
+    for (const ImageSize size :
+         {ImageSize{1, 1}, {100, 10}, {10, 150}, {99, 149}, {300, 20}}) {
+      torch::Tensor resized =
+          torch::empty({size.height, size.width, 3}, torch::kByte);
+      EncodedImage(bytes, "").decode(size, resized.data_ptr<uint8_t>());
+      const double mean = resized.to(torch::kFloat).mean().item<double>();
+      EXPECT_NEAR(mean, 126, 20) << suffix << size.height << size.width;
+    }
+  }
+}
+
+TEST(Decode, WorksForImagesOfOneRowOrColumn) {
+  for (const char* suffix : {".jpg", ".png"}) {
+    for (const auto& [height, width] :
+         {std::pair{1, 1}, {1, 10000}, {10000, 1}}) {
+      const Bytes bytes = encode(random_image(height, width), suffix);
+      EXPECT_EQ(
+          decode_image(bytes).sizes(),
+          (std::vector<int64_t>{height, width, 3}));
+    }
+  }
+}
+
+TEST(Decode, TakesCmykAsAdobeWritesIt) {
+  // Inverted: 255 is no ink.
+  const std::vector<std::array<uint8_t, 4>> colours = {
+      {255, 255, 255, 255},
+      {255, 0, 0, 255},
+      {0, 0, 0, 0},
+      {255, 255, 0, 128}};
+  const std::vector<std::array<int, 3>> expected = {
+      {255, 255, 255},
+      {255, 0, 0},
+      {0, 0, 0},
+      {128, 128, 0}};
+  for (size_t i = 0; i < colours.size(); ++i) {
+    Bytes pixels;
+    for (int k = 0; k < 16 * 16; ++k) {
+      pixels.insert(pixels.end(), colours[i].begin(), colours[i].end());
+    }
+    const torch::Tensor image = decode_image(cmyk_jpeg(pixels, 16));
+    for (int c = 0; c < 3; ++c) {
+      EXPECT_NEAR(image[8][8][c].item<int>(), expected[i][c], 3) << i;
+    }
+  }
+}
+
+TEST(Decode, Divides16BitTiffBy257) {
+  const cv::Mat image = random_image(9, 7, CV_16UC1);
+  const torch::Tensor decoded =
+      decode_image(encode(image, ".tiff"), "", {.channels = 1});
+  for (int y = 0; y < 9; ++y) {
+    for (int x = 0; x < 7; ++x) {
+      const int expected =
+          static_cast<int>(image.at<uint16_t>(y, x) / 257.0 + 0.5);
+      EXPECT_EQ(decoded[y][x][0].item<int>(), expected);
+    }
+  }
+}
+
+TEST(Decode, RefusesFloatTiffByName) {
+  const cv::Mat image(4, 4, CV_32FC1, cv::Scalar(0.5));
+  const std::string error = error_for(encode(image, ".tiff"));
+  EXPECT_NE(error.find("floating-point"), std::string::npos) << error;
+}
+
+TEST(Decode, RefusesAJpegThatIsCutAnywhere) {
+  const Bytes bytes = encode(smooth_image(61, 47), ".jpg");
+  for (size_t percent = 0; percent < 100; ++percent) {
+    const size_t size = bytes.size() * percent / 100;
+    const std::string error =
+        error_for({bytes.begin(), bytes.begin() + static_cast<long>(size)});
+    EXPECT_EQ(error.find("cat.jpg: is "), 0) << percent << ": " << error;
+  }
+  // Without its last marker every pixel is there, but who knows.
+  const std::string error = error_for({bytes.begin(), bytes.end() - 2});
+  EXPECT_NE(error.find("truncated"), std::string::npos) << error;
+}
+
+TEST(Decode, AcceptsACutJpegWhenLenient) {
+  Bytes bytes = encode(smooth_image(61, 47), ".jpg");
+  const torch::Tensor whole = decode_image(bytes);
+  bytes.resize(bytes.size() - 200);
+  const torch::Tensor cut = decode_image(bytes, "", {.lenient = true});
+  EXPECT_TRUE(torch::equal(cut[0], whole[0]));
+  EXPECT_FALSE(torch::equal(cut, whole));
+}
+
+TEST(Decode, IgnoresWhatFollowsAJpegOrPng) {
+  for (const char* suffix : {".jpg", ".png"}) {
+    Bytes bytes = encode(smooth_image(61, 47), suffix);
+    const torch::Tensor expected = decode_image(bytes);
+    bytes.insert(bytes.end(), 1000, 0x5a);
+    EXPECT_TRUE(torch::equal(decode_image(bytes), expected)) << suffix;
+  }
+}
+
+TEST(Decode, RefusesEveryCutOfTheOtherFormats) {
+  for (const char* suffix : {".webp", ".bmp"}) {
+    const Bytes bytes = encode(smooth_image(20, 30), suffix);
+    for (size_t size = 0; size < bytes.size(); size += 7) {
+      EXPECT_THROW(decode_image({bytes.data(), size}, "cat.jpg"), DataError)
+          << suffix << size;
+    }
+  }
+}
+
+TEST(Decode, TurnsWhateverOpenCvSaysIntoADataError) {
+  for (const char* suffix : {".webp", ".tiff"}) {
+    const Bytes bytes = encode(random_image(40, 30), suffix);
+    for (size_t at = 0; at < bytes.size(); at += 1 + bytes.size() / 150) {
+      Bytes damaged = bytes;
+      damaged[at] ^= 0x55;
+      try {
+        EXPECT_EQ(decode_image(damaged, "cat.jpg").size(2), 3);
+      } catch (const DataError& error) {
+        EXPECT_EQ(error.path(), "cat.jpg");
+      }
+    }
+  }
+}
+
+TEST(Decode, WritesNothingToStderrForABrokenJpegOrPng) {
+  testing::internal::CaptureStderr();
+  for (const char* suffix : {".jpg", ".png"}) {
+    const Bytes bytes = encode(smooth_image(40, 30), suffix);
+    for (size_t at = 0; at < bytes.size(); ++at) {
+      Bytes damaged = bytes;
+      damaged[at] ^= 0x10;
+      try {
+        decode_image(damaged, "cat.jpg");
+      } catch (const DataError&) {
+        // what the test is not about
+      }
+    }
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(Decode, DecidesByContentAndNotByName) {
+  const TempFolder temp;
+  const Bytes bytes = encode(smooth_image(20, 30), ".png");
+  write_file(temp / "photo.JPG", bytes);
+  EXPECT_TRUE(torch::equal(
+      read_image((temp / "photo.JPG").string()),
+      decode_image(bytes)));
+}
+
+TEST(Decode, RefusesOtherFormatsByName) {
+  const Bytes gif = {'G', 'I', 'F', '8', '9', 'a', 4, 0, 4, 0, 0, 0, 0};
+  EXPECT_EQ(error_for(gif).find("cat.jpg: is a GIF"), 0);
+  // These never reach a decoder.
+  const Bytes jpeg2000 = {0, 0, 0, 12, 'j', 'P', ' ', ' ', '\r', '\n'};
+  const Bytes exr = {0x76, 0x2f, 0x31, 0x01, 2, 0, 0, 0};
+  const Bytes sun = encode(smooth_image(20, 30), ".ras");
+  const Bytes ppm = encode(smooth_image(20, 30), ".ppm");
+  for (const Bytes& bytes : {jpeg2000, exr, sun, ppm}) {
+    EXPECT_EQ(error_for(bytes).find("cat.jpg: is not an image"), 0);
+  }
+}
+
+TEST(Decode, RefusesAPixelBombBeforeItAllocates) {
+  Bytes bytes = encode(smooth_image(8, 8), ".png");
+  // 65536 x 65536 in the header.
+  bytes[16] = bytes[20] = 0;
+  bytes[17] = bytes[21] = 1;
+  bytes[18] = bytes[19] = bytes[22] = bytes[23] = 0;
+  const std::string error = error_for(bytes);
+  EXPECT_NE(error.find("65536 x 65536"), std::string::npos) << error;
+  EXPECT_NE(error.find("max_pixels"), std::string::npos) << error;
+}
+
+TEST(Decode, RefusesAnImpossibleNumberOfChannels) {
+  const Bytes bytes = encode(smooth_image(8, 8), ".png");
+  expect_error<c10::ValueError>(
+      [&] { decode_image(bytes, "", {.channels = 2}); },
+      {"channels is 2"});
+}
+
+torch::Tensor sampled(
+    const Bytes& bytes,
+    const Warp& warp,
+    ImageSize size,
+    const DecodeOptions& options = {}) {
+  torch::Tensor out =
+      torch::empty({size.height, size.width, options.channels}, torch::kByte);
+  EncodedImage(bytes, "cat.jpg", options)
+      .sample(warp, size, out.data_ptr<uint8_t>());
+  return out;
+}
+
+TEST(Decode, DecodesAPartAsTheWholeHasIt) {
+  for (const std::vector<int>& parameters :
+       {std::vector<int>{}, {cv::IMWRITE_JPEG_PROGRESSIVE, 1}}) {
+    const Bytes bytes = encode(random_image(203, 311), ".jpg", parameters);
+    const torch::Tensor whole = decode_image(bytes);
+    for (const auto& [top, left, height, width] :
+         {std::tuple{0, 0, 203, 40},
+          {17, 33, 64, 100},
+          {150, 250, 53, 61},
+          {202, 310, 1, 1},
+          {0, 100, 5, 5}}) {
+      const Warp warp = {.matrix = Matrix3::translation(left, top)};
+      EXPECT_TRUE(torch::equal(
+          sampled(bytes, warp, {height, width}),
+          whole.slice(0, top, top + height).slice(1, left, left + width)))
+          << top << " " << left;
+    }
+  }
+}
+
+TEST(Decode, DecodesAPartSmallerAsTheWholeSmaller) {
+  const Bytes bytes = encode(smooth_image(400, 600), ".jpg");
+  for (const double scale : {1.5, 2.0, 4.5, 9.0, 30.0}) {
+    const auto inner = Matrix3::scaling(scale, scale);
+    const torch::Tensor part = sampled(
+        bytes,
+        {.matrix = Matrix3::translation(60, 40) * inner},
+        {8, 12});
+    for (int64_t y = 0; y < 8; ++y) {
+      for (int64_t x = 0; x < 12; ++x) {
+        const double u = 60 + (static_cast<double>(x) + 0.5) * scale;
+        const double v = 40 + (static_cast<double>(y) + 0.5) * scale;
+        EXPECT_NEAR(part[y][x][2].item<double>(), 255 * u / 600, 3);
+        EXPECT_NEAR(part[y][x][1].item<double>(), 255 * v / 400, 3);
+      }
+    }
+  }
+}
+
+TEST(Decode, FindsACutJpegAlsoBelowThePartItDecodes) {
+  const Bytes bytes = encode(random_image(203, 311), ".jpg");
+  const Warp top_left = {.matrix = Matrix3::translation(3, 3)};
+  for (size_t percent = 50; percent < 100; ++percent) {
+    Bytes cut(
+        bytes.begin(),
+        bytes.begin() + static_cast<long>(bytes.size() * percent / 100));
+    expect_error<DataError>(
+        [&] {
+          sampled(cut, top_left, {20, 20});
+        },
+        {"cat.jpg", "truncated"});
+    EXPECT_NO_THROW(sampled(cut, top_left, {20, 20}, {.lenient = true}));
+  }
+  Bytes followed = bytes;
+  followed.insert(followed.end(), 1000, 0x5a);
+  EXPECT_NO_THROW(sampled(followed, top_left, {20, 20}));
+}
+
+TEST(Decode, RefusesAProgressiveJpegOfEndlessScans) {
+  Bytes bytes =
+      encode(smooth_image(64, 64), ".jpg", {cv::IMWRITE_JPEG_PROGRESSIVE, 1});
+  // The last scan again and again.
+  size_t start = bytes.size() - 2;
+  while (bytes[start] != 0xff || bytes[start + 1] != 0xda) {
+    --start;
+  }
+  const Bytes scan(bytes.begin() + static_cast<long>(start), bytes.end() - 2);
+  bytes.resize(bytes.size() - 2);
+  for (int i = 0; i < 600; ++i) {
+    bytes.insert(bytes.end(), scan.begin(), scan.end());
+  }
+  bytes.insert(bytes.end(), {0xff, 0xd9});
+  EXPECT_NE(
+      error_for(bytes, {.lenient = true}).find("500 scans"),
+      std::string::npos);
+}
+
+TEST(Decode, GivesTheNumbersOfAMaskAsTheyAreStored) {
+  const Bytes grey = encode(random_image(20, 30, CV_8UC1), ".png");
+  EXPECT_TRUE(torch::equal(
+      decode_image(grey, "", {.channels = 1, .indices = true}),
+      tensor_of(cv::imdecode(grey, cv::IMREAD_GRAYSCALE))));
+  const Bytes colour = encode(smooth_image(8, 8), ".png");
+  const Bytes jpeg = encode(smooth_image(8, 8), ".jpg");
+  EXPECT_NE(
+      error_for(colour, {.channels = 1, .indices = true}).find("class numbers"),
+      std::string::npos);
+  EXPECT_NE(
+      error_for(jpeg, {.channels = 1, .indices = true}).find("mask as PNG"),
+      std::string::npos);
+  expect_error<c10::ValueError>(
+      [&] { decode_image(grey, "", {.indices = true}); },
+      {"one channel"});
+}
+
+}  // namespace
+}  // namespace tern::decode_test

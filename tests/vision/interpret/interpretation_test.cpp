@@ -1,0 +1,193 @@
+#include "tern/vision/interpret/interpretation.h"
+
+#include <cmath>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/vision/shades.h"
+#include "tern/vision/decode/decode.h"
+#include "tern/vision/interpret/picture_grid.h"
+
+namespace tern::interpretation_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+std::string name_of(const Interpretation& interp, const TopLoss& top) {
+  return std::filesystem::path(interp.dataset().describe(top.index))
+      .filename()
+      .string();
+}
+
+/// Three classes; the answers are one-hot, class `pred[i]` for sample i.
+Learner learner_with(
+    const std::vector<int64_t>& targets,
+    const std::vector<int64_t>& preds) {
+  const torch::Tensor inputs =
+      torch::one_hot(torch::tensor(preds), 3).to(torch::kFloat) * 5;
+  const auto dataset = std::make_shared<TensorDataset>(
+      Tensors{inputs},
+      Tensors{torch::tensor(targets)});
+  DataBunch data =
+      DataBunch::create(dataset, dataset, {.batch_size = 4, .workers = 0});
+  data.device = torch::kCPU;
+  data.classes = {"a", "b", "<c>"};
+  torch::nn::Sequential net(torch::nn::Linear(3, 3));
+  const torch::NoGradGuard no_grad;
+  net->parameters()[0].copy_(torch::eye(3));
+  net->parameters()[1].zero_();
+  return Learner(data, net, quiet());
+}
+
+TEST(Interpretation, FindsTheSamplesThatCostMost) {
+  const Shades shades;
+  Learner learn(shades.data(), Shades::net(), quiet());
+  const Interpretation interp = Interpretation::from(learn);
+  EXPECT_EQ(interp.size(), 6);
+  const std::vector<TopLoss> top = interp.top_losses(2);
+  ASSERT_EQ(top.size(), 2u);
+  EXPECT_EQ(name_of(interp, top[0]), "250.png");
+  EXPECT_EQ(name_of(interp, top[1]), "120.png");
+  // Two logits that differ by 6 (mean - 1/2).
+  const double difference = 6 * (250. / 255 - 0.5);
+  EXPECT_NEAR(top[0].loss, std::log1p(std::exp(difference)), 1e-4);
+}
+
+TEST(Interpretation, FindsTheSamplesThatCostLeast) {
+  const Shades shades;
+  Learner learn(shades.data(), Shades::net(), quiet());
+  const Interpretation interp = Interpretation::from(learn);
+  const std::vector<TopLoss> top = interp.top_losses(0, /*largest=*/false);
+  EXPECT_EQ(top.size(), 6u);
+  EXPECT_EQ(name_of(interp, top.front()), "10.png");
+  EXPECT_EQ(name_of(interp, top.back()), "250.png");
+}
+
+TEST(Interpretation, LooksAtTrainingDataInOrderAndWhole) {
+  const Shades shades;
+  Learner learn(shades.data(), Shades::net(), quiet());
+  const Interpretation interp = Interpretation::from(learn, Split::train);
+  EXPECT_TRUE(
+      torch::equal(interp.targets(), torch::tensor({0, 0, 0, 1, 1, 1})));
+}
+
+TEST(Interpretation, DrawsTopLossesWithMarks) {
+  const Shades shades;
+  Learner learn(shades.data(), Shades::net(), quiet());
+  const Interpretation interp = Interpretation::from(learn);
+  const auto draw = [&](bool largest) {
+    interp.plot_top_losses(shades / "top.png", 2, largest);
+    return read_image((shades / "top.png").string());
+  };
+  EXPECT_TRUE(has_color(draw(true), kWrongColor));
+  EXPECT_TRUE(has_color(draw(true), {250, 250, 250}));
+  EXPECT_FALSE(has_color(draw(false), kWrongColor));
+  EXPECT_TRUE(has_color(draw(false), {10, 10, 10}));
+}
+
+TEST(Interpretation, SaysWhichLossHasNoValueForASample) {
+  const Shades shades;
+  Learner learn(
+      shades.data(),
+      Shades::net(),
+      quiet({.loss = Loss([](torch::Tensor pred, torch::Tensor) {
+               return pred.sum();
+             })}));
+  expect_error<c10::ValueError>(
+      [&] { Interpretation::from(learn); },
+      {"one number for the whole batch", "mean_of"});
+}
+
+TEST(ClassificationInterpretation, CountsActualAgainstPredicted) {
+  Learner learn = learner_with({0, 0, 0, 1, 1, 2}, {0, 1, 1, 1, 2, 2});
+  const auto interp = ClassificationInterpretation::from(learn);
+  EXPECT_TRUE(torch::equal(
+      interp.confusion_matrix(),
+      torch::tensor({{1, 2, 0}, {0, 1, 1}, {0, 0, 1}})));
+}
+
+TEST(ClassificationInterpretation, ListsTheMostConfusedFirst) {
+  Learner learn = learner_with({0, 0, 0, 1, 1, 2}, {0, 1, 1, 1, 2, 2});
+  const auto interp = ClassificationInterpretation::from(learn);
+  const std::vector<Confusion> pairs = interp.most_confused();
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0].actual, "a");
+  EXPECT_EQ(pairs[0].predicted, "b");
+  EXPECT_EQ(pairs[0].count, 2);
+  EXPECT_EQ(pairs[1].actual, "b");
+  EXPECT_EQ(interp.most_confused(2).size(), 1u);
+}
+
+TEST(ClassificationInterpretation, DrawsTheMatrixAsSvgAndPng) {
+  const TempFolder temp;
+  Learner learn = learner_with({0, 0, 0, 1, 1, 2}, {0, 1, 1, 1, 2, 2});
+  const auto interp = ClassificationInterpretation::from(learn);
+  interp.plot_confusion_matrix(temp / "a.svg");
+  const std::vector<uint8_t> bytes = read_file(temp / "a.svg");
+  const std::string svg(bytes.begin(), bytes.end());
+  for (const char* text : {"predicted", "actual", "&lt;c&gt;", ">2<"}) {
+    EXPECT_NE(svg.find(text), std::string::npos) << text;
+  }
+  interp.plot_confusion_matrix(temp / "a.png", /*normalize=*/true);
+  EXPECT_TRUE(has_color(
+      read_image((temp / "a.png").string()),
+      {8, 69, 148}));  // all of class <c> are right
+  expect_error<c10::ValueError>(
+      [&] { interp.plot_confusion_matrix(temp / "a.gif"); },
+      {"a.gif", ".png or .svg"});
+}
+
+TEST(ClassificationInterpretation, DrawsAnyNumberOfClasses) {
+  const TempFolder temp;
+  for (const int64_t classes : {1, 2, 40, 120}) {
+    const torch::Tensor x = torch::eye(classes);
+    const auto dataset = std::make_shared<TensorDataset>(
+        Tensors{x},
+        Tensors{torch::arange(classes, torch::kLong)});
+    DataBunch data =
+        DataBunch::create(dataset, dataset, {.batch_size = 64, .workers = 0});
+    data.device = torch::kCPU;
+    Learner learn(
+        data,
+        torch::nn::Sequential(torch::nn::Linear(classes, classes)),
+        quiet());
+    const auto interp = ClassificationInterpretation::from(learn);
+    interp.plot_confusion_matrix(temp / "a.png");
+    EXPECT_GE(read_image((temp / "a.png").string()).size(0), 100);
+  }
+}
+
+TEST(ClassificationInterpretation, RefusesNumbers) {
+  const auto dataset = std::make_shared<TensorDataset>(
+      Tensors{torch::rand({4, 2})},
+      Tensors{torch::rand({4, 1})});
+  DataBunch data =
+      DataBunch::create(dataset, dataset, {.batch_size = 4, .workers = 0});
+  data.device = torch::kCPU;
+  Learner learn(data, torch::nn::Sequential(torch::nn::Linear(2, 1)), quiet());
+  expect_error<c10::ValueError>(
+      [&] { ClassificationInterpretation::from(learn); },
+      {"no class numbers", "Interpretation"});
+}
+
+TEST(ClassificationSection, ShowsConfusionsAndTopLossesInAReport) {
+  const Shades shades;
+  Learner learn(shades.data(), Shades::net(), quiet());
+  const auto interp = ClassificationInterpretation::from(learn);
+  ASSERT_FALSE(interp.most_confused().empty());
+  HtmlPage page("Report");
+  classification_section(interp, 2)(page);
+  const std::string html = page.to_string();
+  for (const std::string& word :
+       {std::string("Confusion matrix"),
+        interp.most_confused()[0].actual,
+        std::string("Largest losses"),
+        std::string("data:image/png")}) {
+    EXPECT_NE(html.find(word), std::string::npos) << word;
+  }
+}
+
+}  // namespace
+}  // namespace tern::interpretation_test

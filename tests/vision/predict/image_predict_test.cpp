@@ -1,0 +1,176 @@
+#include "tern/vision/predict/image_predict.h"
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/vision/shades.h"
+#include "tern/vision/decode/decode.h"
+#include "tern/vision/image_dataset.h"
+#include "tern/vision/transforms/get_transforms.h"
+
+namespace tern::image_predict_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+
+TEST(PrepareImage, DoesWhatValidationDoes) {
+  const Shades shades;
+  write_image(shades / "valid/dark/photo.png", 60, 45);
+  for (const ResizeMethod resize :
+       {ResizeMethod::crop, ResizeMethod::pad, ResizeMethod::squish}) {
+    const DataBunch data = shades.data(
+        {.size = ImageSize{20, 20},
+         .transforms = get_transforms(),
+         .resize = resize});
+    const auto& images =
+        dynamic_cast<const ImageDataset&>(data.valid->dataset());
+    for (int64_t i = 0; i < images.size(); ++i) {
+      const torch::Tensor expected = images.get_batch({i}, {}).inputs[0][0];
+      const std::string& path = images.paths()[static_cast<size_t>(i)];
+      EXPECT_TRUE(torch::equal(prepare_image(data, path), expected)) << path;
+      EXPECT_TRUE(torch::equal(prepare_image(data, read_image(path)), expected))
+          << path;
+      EXPECT_TRUE(torch::equal(prepare_image(data, cv::imread(path)), expected))
+          << path;
+    }
+  }
+}
+
+TEST(PrepareImage, TakesTheSizeOfTheDataWhereNoneWasGiven) {
+  const Shades shades;
+  write_image(shades / "other.png", 33, 47);
+  EXPECT_EQ(
+      prepare_image(shades.data(), shades / "other.png").sizes(),
+      (std::vector<int64_t>{20, 20, 3}));
+}
+
+TEST(PrepareImage, LooksIntoPartsOfADataSet) {
+  const Shades shades;
+  write_image(shades / "other.png", 33, 47);
+  DataBunch data = shades.data();
+  const torch::Tensor expected = prepare_image(data, shades / "other.png");
+  const auto part = std::make_shared<Subset>(
+      data.valid->dataset_ptr(),
+      std::vector<int64_t>{0});
+  data.valid = std::make_shared<DataLoader>(std::make_shared<Concat>(
+      std::vector<std::shared_ptr<const Dataset>>{part}));
+  EXPECT_TRUE(
+      torch::equal(prepare_image(data, shades / "other.png"), expected));
+}
+
+TEST(PrepareImage, TakesOpenCvsKindsOfImages) {
+  const Shades shades;
+  const DataBunch data = shades.data();
+  const cv::Mat bgr(20, 20, CV_8UC3, cv::Scalar(10, 20, 30));
+  const auto first = [&](const cv::Mat& mat) {
+    return prepare_image(data, mat)[0][0];
+  };
+  const torch::Tensor rgb = torch::tensor({30, 20, 10}, torch::kByte);
+  EXPECT_TRUE(torch::equal(first(bgr), rgb));
+  const cv::Mat bgra(20, 20, CV_8UC4, cv::Scalar(10, 20, 30, 0));
+  EXPECT_TRUE(torch::equal(first(bgra), rgb));
+  const cv::Mat grey(20, 20, CV_8UC1, cv::Scalar(7));
+  EXPECT_TRUE(torch::equal(first(grey), torch::full({3}, 7, torch::kByte)));
+  // A part of an image, whose rows do not follow each other.
+  const cv::Mat wide(40, 60, CV_8UC3, cv::Scalar(10, 20, 30));
+  EXPECT_TRUE(torch::equal(first(wide(cv::Rect(5, 5, 20, 20))), rgb));
+}
+
+TEST(PrepareImage, DividesOpenCvs16BitsBy257) {
+  const Shades shades;
+  const DataBunch data = shades.data();
+  const auto first = [&](int type, const cv::Scalar& color) {
+    return prepare_image(data, cv::Mat(20, 20, type, color))[0][0];
+  };
+  const auto rgb = [](int r, int g, int b) {
+    return torch::tensor({r, g, b}, torch::kByte);
+  };
+  // Rounded: 51272 is 199.502 of 257, 51271 is 199.498.
+  const cv::Scalar deep(65535, 51272, 51271, 0);
+  EXPECT_TRUE(torch::equal(first(CV_16UC3, deep), rgb(199, 200, 255)));
+  EXPECT_TRUE(torch::equal(first(CV_16UC4, deep), rgb(199, 200, 255)));
+  EXPECT_TRUE(
+      torch::equal(first(CV_16UC1, cv::Scalar(250 * 257)), rgb(250, 250, 250)));
+}
+
+TEST(PrepareImage, GivesGreyToAModelOfGrey) {
+  const Shades shades;
+  const DataBunch data = shades.data({.decode = {.channels = 1}});
+  const torch::Tensor grey = prepare_image(
+      data,
+      torch::tensor({100, 50, 200}, torch::kByte).expand({20, 20, 3}));
+  EXPECT_EQ(grey.sizes(), (std::vector<int64_t>{20, 20, 1}));
+  EXPECT_EQ(grey[0][0][0].item<int64_t>(), 82);  // 29.9 + 29.35 + 22.8
+}
+
+TEST(PrepareImage, SaysWhatIsWrong) {
+  const Shades shades;
+  const DataBunch data = shades.data();
+  expect_error<c10::ValueError>(
+      [&] {
+        prepare_image(data, torch::rand({3, 8, 8}));
+      },
+      {"[3, 8, 8] Float", "kByte"});
+  expect_error<c10::ValueError>(
+      [&] { prepare_image(data, cv::Mat()); },
+      {"cv::Mat is 0 x 0"});
+  expect_error<c10::ValueError>(
+      [&] { prepare_image(data, cv::Mat(4, 4, CV_32FC3)); },
+      {"[prepare_image]", "4 x 4 of CV_32FC3", "8 or 16 bits"});
+  expect_error<IoError>(
+      [&] { prepare_image(data, shades / "none.png"); },
+      {"none.png"});
+  expect_error<c10::ValueError>(
+      [&] { prepare_image(point_data(), shades / "valid/dark/10.png"); },
+      {"no image files", "ImageDataBunch"});
+}
+
+TEST(PredictImage, AnswersForFileMatAndTensor) {
+  const Shades shades;
+  Learner learn(shades.data(), Shades::net(), quiet());
+  const std::filesystem::path file = shades / "valid/light/240.png";
+  EXPECT_EQ(predict(learn, file).label, "light");
+  EXPECT_EQ(predict(learn, cv::imread(file.string())).label, "light");
+  EXPECT_EQ(predict(learn, read_image(file.string())).index, 1);
+  EXPECT_EQ(predict(learn, shades / "valid/dark/10.png").label, "dark");
+}
+
+TEST(PredictImages, AnswerForAFolderInTheOrderOfItsPaths) {
+  const Shades shades;
+  Learner learn(shades.data(), Shades::net(), quiet());
+  const ImagePredictions answers = get_preds(learn, shades / "valid");
+  ASSERT_EQ(answers.paths.size(), 6u);
+  EXPECT_EQ(answers.preds.sizes(), (std::vector<int64_t>{6, 2}));
+  for (size_t i = 0; i < 6; ++i) {
+    const Prediction one = predict(learn, answers.paths[i]);
+    EXPECT_EQ(answers.labels[i], one.label) << answers.paths[i];
+    EXPECT_TRUE(torch::allclose(
+        answers.preds[static_cast<int64_t>(i)],
+        one.probabilities));
+  }
+}
+
+TEST(PredictImages, ABadFileIsNotAnsweredForByAnother) {
+  const Shades shades;
+  Learner learn(
+      shades.data({.bad_images = BadImagePolicy::skip(0.9)}),
+      Shades::net(),
+      quiet());
+  write_file(shades / "valid/dark/bad.png", "no image");
+  expect_error<DataError>(
+      [&] { get_preds(learn, shades / "valid"); },
+      {"bad.png"});
+}
+
+TEST(PredictImages, SayWhereThereIsNoImage) {
+  const Shades shades;
+  Learner learn(shades.data(), Shades::net(), quiet());
+  make_folders(shades / "empty");
+  expect_error<DataError>(
+      [&] { get_preds(learn, shades / "empty"); },
+      {"empty", "no image"});
+}
+
+}  // namespace
+}  // namespace tern::image_predict_test

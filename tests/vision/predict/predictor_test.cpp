@@ -1,0 +1,526 @@
+#include "tern/vision/predict/predictor.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <opencv2/core/check.hpp>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/recorder.h"
+#include "tern/learner/weights/export_model.h"
+#include "tern/learner/weights/weights.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tests_folder.h"
+#include "tern/tests/support/tiny.h"
+#include "tern/tests/vision/test_images.h"
+#include "tern/vision/image_data_bunch.h"
+#include "tern/vision/image_dataset.h"
+#include "tern/vision/models/build_model.h"
+#include "tern/vision/models/mobilenet_v2.h"
+#include "tern/vision/models/resnet.h"
+#include "tern/vision/models/simple_cnn.h"
+#include "tern/vision/predict/image_predict.h"
+#include "tern/vision/transforms/get_transforms.h"
+#include "tern/vision/transforms/pixels.h"
+#include "tern/vision/transforms/resize.h"
+#include "tern/vision/vision_learner.h"
+
+namespace tern::predictor_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_support::quiet;
+
+/// Images of several sizes and formats in two classes, and a net that has seen
+/// them once.
+class PredictorTest : public testing::Test {
+ protected:
+  PredictorTest() {
+    for (int i = 0; i < 12; ++i) {
+      const std::string suffix = i % 3 == 0 ? ".jpg" : ".png";
+      const fs::path path = temp_ / (std::to_string(i) + suffix);
+      write_file(path, encode(random_image(20 + 3 * i, 30 + i), suffix));
+      paths_.push_back(path.string());
+      labels_.push_back(i % 2 ? "dog" : "cat");
+    }
+  }
+
+  DataBunch data(ImageDataBunchOptions options = {}) const {
+    if (!options.size) options.size = ImageSize{16, 16};
+    options.valid_pct = 0.5;
+    options.batch_size = 6;
+    options.workers = 0;
+    options.device = torch::kCPU;
+    return ImageDataBunch::from_lists(paths_, labels_, options);
+  }
+
+  std::unique_ptr<Learner> trained(const DataBunch& data) const {
+    torch::manual_seed(3);
+    auto learn = std::make_unique<Learner>(
+        data,
+        simple_cnn({3, 8, 2}, {.batch_norm = true}),
+        quiet({.metrics = {accuracy()}}));
+    learn->fit(1);
+    return learn;
+  }
+
+  static std::vector<fs::path> valid_paths(Learner& learn) {
+    const auto& images =
+        dynamic_cast<const ImageDataset&>(learn.data().valid->dataset());
+    return {images.paths().begin(), images.paths().end()};
+  }
+
+  /// Expects that a Predictor answers as `get_preds`.
+  void expect_answers_of(Learner& learn, double tolerance = 1e-6) const {
+    learn.export_model(file_);
+    const Predictor predictor = Predictor::load(file_, cpu_);
+    const torch::Tensor expected = learn.get_preds().preds;
+    const std::vector<Prediction> answers =
+        predictor.predict_batch(valid_paths(learn));
+    ASSERT_EQ(static_cast<int64_t>(answers.size()), expected.size(0));
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const torch::Tensor row = expected[static_cast<int64_t>(i)];
+      EXPECT_TRUE(torch::allclose(answers[i].probabilities, row, 0, tolerance));
+      EXPECT_EQ(answers[i].index, row.argmax().item<int64_t>());
+      EXPECT_EQ(answers[i].label, answers[i].index == 0 ? "cat" : "dog");
+    }
+  }
+
+  TempFolder temp_;
+  std::vector<std::string> paths_, labels_;
+  const fs::path file_ = temp_ / "out" / "pets.safetensors";
+  const PredictorOptions cpu_{.device = torch::kCPU};
+};
+
+TEST_F(PredictorTest, AnswersAsTheLearnerHoweverImagesGetTheirSize) {
+  for (const ResizeMethod resize :
+       {ResizeMethod::squish,
+        ResizeMethod::crop,
+        ResizeMethod::pad,
+        ResizeMethod::none}) {
+    SCOPED_TRACE(static_cast<int>(resize));
+    expect_answers_of(*trained(data(
+        {.transforms = get_transforms(),
+         .resize = resize,
+         .padding = Padding::border})));
+  }
+  expect_answers_of(
+      *trained(data({.transforms = {.train = {}, .valid = {centre_crop()}}})));
+}
+
+/// `vision_learner` normalises data that are not as the pretrained body's were.
+TEST_F(PredictorTest, AnswersAsALearnerOnAPretrainedBody) {
+  torch::manual_seed(2);
+  const VisionBody body = VisionArch(mobilenet_v2).make_body(3);
+  // Norms that know their inputs, as a pretrained body's do; else nothing of an
+  // image reaches the head.
+  for (const auto& module : body.module->modules()) {
+    auto* norm = module->as<torch::nn::BatchNorm2d>();
+    if (norm) norm->options.momentum(1);
+  }
+  body.backbone->features(torch::randn({4, 3, 32, 32}));
+  const fs::path weights = temp_ / "body.safetensors";
+  save_safetensors(weights, Model(body.module).state_dict());
+  DataBunch raw = data({.stats = stats::none()});
+  raw.batch_transforms.clear();
+  auto learn = vision_learner(
+      raw,
+      mobilenet_v2,
+      {.pretrained = weights, .head = {.hidden = {8}}, .learner = quiet()});
+  expect_answers_of(learn);
+  const torch::Tensor preds = learn.get_preds().preds;
+  EXPECT_GT((preds[0] - preds[1]).abs().max().item<double>(), 1e-3);
+}
+
+TEST_F(PredictorTest, AnswersAsAGreyLearnerOfOneSize) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < 6; ++i) {
+    paths.push_back((temp_ / ("grey" + std::to_string(i) + ".png")).string());
+    write_file(paths.back(), encode(random_image(14, 12 + 0 * i), ".png"));
+  }
+  const DataBunch data = ImageDataBunch::from_lists(
+      paths,
+      {"a", "b", "a", "b", "a", "b"},
+      {.valid_pct = 0.5,
+       .decode = {.channels = 1},
+       .batch_size = 3,
+       .workers = 0,
+       .device = torch::kCPU});
+  Learner learn(data, simple_cnn({1, 4, 2}), quiet());
+  learn.export_model(file_);
+  const Predictor predictor = Predictor::load(file_, cpu_);
+  const auto answers = predictor.predict_batch(valid_paths(learn));
+  const torch::Tensor expected = learn.get_preds().preds;
+  EXPECT_TRUE(torch::allclose(answers[2].probabilities, expected[2]));
+  expect_error<DataError>(
+      [&] { predictor.predict(fs::path(paths_[0])); },
+      {paths_[0], "20 x 30", "14 x 12"});
+}
+
+TEST_F(PredictorTest, TakesFilesMatsAndTensorsAlike) {
+  auto learn = trained(data());
+  learn->export_model(file_);
+  const Predictor predictor = Predictor::load(file_, cpu_);
+  const std::string path = paths_[1];
+  const torch::Tensor expected = predictor.predict(path).probabilities;
+
+  const cv::Mat bgr = cv::imread(path);
+  EXPECT_TRUE(torch::equal(predictor.predict(bgr).probabilities, expected));
+  cv::Mat wide;
+  cv::copyMakeBorder(bgr, wide, 2, 3, 4, 5, cv::BORDER_CONSTANT);
+  const cv::Mat part = wide(cv::Rect(4, 2, bgr.cols, bgr.rows));
+  EXPECT_TRUE(torch::equal(predictor.predict(part).probabilities, expected));
+
+  const torch::Tensor rgb = read_image(path);
+  EXPECT_TRUE(torch::equal(predictor.predict(rgb).probabilities, expected));
+  EXPECT_TRUE(torch::equal(
+      predictor.predict_batch(rgb.unsqueeze(0))[0].probabilities,
+      expected));
+
+  // The model's own input, as Learner::predict takes it too.
+  const torch::Tensor input = torch::randn({3, 16, 16});
+  EXPECT_TRUE(torch::allclose(
+      predictor.predict(input).probabilities,
+      learn->predict(input).probabilities));
+}
+
+TEST_F(PredictorTest, TakesMatsOf16BitsAsTheirFiles) {
+  auto learn = trained(data());
+  learn->export_model(file_);
+  const Predictor predictor = Predictor::load(file_, cpu_);
+  for (const int type : {CV_16UC1, CV_16UC3, CV_16UC4}) {
+    SCOPED_TRACE(cv::typeToString(type));
+    const std::string path = (temp_ / "deep.png").string();
+    write_file(path, encode(random_image(16, 16, type), ".png"));
+    const cv::Mat deep = cv::imread(path, cv::IMREAD_UNCHANGED);
+    ASSERT_EQ(deep.type(), type);
+    EXPECT_TRUE(torch::equal(predictor.prepare(deep), predictor.prepare(path)));
+    EXPECT_TRUE(torch::allclose(
+        predictor.predict(deep).probabilities,
+        predict(*learn, deep).probabilities));
+  }
+}
+
+TEST_F(PredictorTest, RefusesASampleThatIsNone) {
+  trained(data())->export_model(file_);
+  const Predictor predictor = Predictor::load(file_, cpu_);
+  expect_error<c10::ValueError>(
+      [&] {
+        predictor.predict(torch::zeros({8, 8}, torch::kByte));
+      },
+      {"[8, 8] Byte", "[H, W, 3]"});
+  expect_error<c10::ValueError>(
+      [&] { predictor.predict(torch::Tensor()); },
+      {"undefined"});
+  expect_error<c10::ValueError>(
+      [&] { predictor.predict(cv::Mat(4, 4, CV_32FC3)); },
+      {"[Predictor::predict]", "4 x 4 of CV_32FC3", "8 or 16 bits"});
+  expect_error<c10::ValueError>(
+      [&] { predictor.predict(cv::Mat(4, 4, CV_16UC2)); },
+      {"CV_16UC2", "grey, BGR or BGRA"});
+  expect_error<IoError>(
+      [&] { predictor.predict(temp_ / "none.png"); },
+      {"none.png"});
+}
+
+TEST_F(PredictorTest, EightThreadsGetEqualAnswers) {
+  trained(data())->export_model(file_);
+  const Predictor predictor = Predictor::load(file_, cpu_);
+  std::vector<torch::Tensor> expected;
+  for (const std::string& path : paths_) {
+    expected.push_back(predictor.predict(path).probabilities);
+  }
+  std::atomic<int> differences = 0;
+  std::vector<std::thread> threads;
+  for (size_t first = 0; first < 8; ++first) {
+    threads.emplace_back([&, first] {
+      for (size_t i = 0; i < 3 * paths_.size(); ++i) {
+        const size_t at = (first + i) % paths_.size();
+        const Prediction answer = predictor.predict(paths_[at]);
+        if (!torch::equal(answer.probabilities, expected[at])) ++differences;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(differences, 0);
+}
+
+TEST_F(PredictorTest, AFolderIsAnsweredButForItsBadFiles) {
+  auto learn = trained(data());
+  learn->export_model(file_);
+  write_file(temp_ / "bad.png", "no picture");
+  const Predictor predictor =
+      Predictor::load(file_, {.device = torch::kCPU, .batch_size = 5});
+  const auto files = predictor.predict_folder(temp_.path());
+  ASSERT_EQ(files.size(), paths_.size() + 1);
+  for (const FilePrediction& file : files) {
+    SCOPED_TRACE(file.path);
+    if (file.path.ends_with("bad.png")) {
+      EXPECT_NE(file.error.find("bad.png"), std::string::npos);
+      continue;
+    }
+    EXPECT_EQ(file.error, "");
+    EXPECT_TRUE(torch::allclose(
+        file.prediction.probabilities,
+        predictor.predict(file.path).probabilities));
+  }
+}
+
+TEST_F(PredictorTest, KnowsWhatTheTrainingWas) {
+  auto learn = trained(data());
+  learn->export_model(file_);
+  const ModelCard card = Predictor::load(file_, cpu_).card();
+  EXPECT_EQ(card.classes, (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(card.architecture.name, "simple_cnn");
+  EXPECT_EQ(card.activation, Activation::softmax);
+  EXPECT_EQ(card.preprocessing, learn->data().preprocessing);
+  ASSERT_EQ(card.metrics.size(), 3U);
+  EXPECT_EQ(card.metrics[2].name, "accuracy");
+  EXPECT_EQ(
+      card.metrics[2].value,
+      learn->recorder().epochs().back().metrics[0].value);
+}
+
+TEST_F(PredictorTest, A16BitTrainingLeavesItsFp32Masters) {
+  auto learn = trained(data());
+  learn->to_bf16().fit(1);
+  learn->export_model(file_);
+  const StateDict file = load_weights(file_);
+  for (const auto& item : learn->state_dict()) {
+    EXPECT_TRUE(torch::equal(file[item.key()], item.value())) << item.key();
+  }
+}
+
+TEST_F(PredictorTest, HalfTakesHalfTheBytes) {
+  Learner learn(data(), resnet18({.num_classes = 2}), quiet());
+  learn.export_model(temp_ / "whole.safetensors");
+  learn.export_model(file_, {.half = true});
+  EXPECT_LT(
+      static_cast<double>(fs::file_size(file_)),
+      0.52 * static_cast<double>(fs::file_size(temp_ / "whole.safetensors")));
+}
+
+TEST_F(PredictorTest, HalfWeightsAndLowerPrecisionAnswerNearly) {
+  auto learn = trained(data());
+  learn->export_model(file_);
+  learn->export_model(temp_ / "half.safetensors", {.half = true});
+  const auto answer = [&](const fs::path& file, torch::ScalarType precision) {
+    return Predictor::load(
+               file,
+               {.device = torch::kCPU, .precision = precision})
+        .predict(paths_[0])
+        .probabilities;
+  };
+  const torch::Tensor expected = answer(file_, torch::kFloat);
+  const auto is_near = [&](const torch::Tensor& actual, double tolerance) {
+    return torch::allclose(actual, expected, 0, tolerance);
+  };
+  EXPECT_TRUE(is_near(answer(temp_ / "half.safetensors", torch::kFloat), 2e-3));
+  EXPECT_TRUE(is_near(answer(file_, torch::kBFloat16), 2e-2));
+  expect_error<c10::ValueError>(
+      [&] { answer(file_, torch::kDouble); },
+      {"precision is Double"});
+  expect_error<c10::ValueError>(
+      [&] {
+        Predictor::load(file_, {.device = torch::Device(torch::kCUDA, 99)});
+      },
+      {"cuda:99", "PredictorOptions::device"});
+}
+
+/// Where Python looks too, if the tests of a build are run together.
+TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
+  const char* const shared = std::getenv("TERN_EXPORT_FOLDER");
+  const fs::path folder = shared ? fs::path(shared) : temp_.path() / "python";
+  const std::map<std::string, ImageDataBunchOptions> kinds = {
+      {"squish", {.resize = ResizeMethod::squish}},
+      {"crop", {.transforms = get_transforms(), .resize = ResizeMethod::crop}},
+      {"pad", {.resize = ResizeMethod::pad, .padding = Padding::zeros}},
+      {"none", {.resize = ResizeMethod::none}},
+      {"middle", {.transforms = {.train = {}, .valid = {centre_crop()}}}},
+      {"large", {.size = ImageSize{40, 50}, .resize = ResizeMethod::crop}}};
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    make_folders(folder / "images");
+    fs::copy_file(
+        paths_[i],
+        folder / "images" / fs::path(paths_[i]).filename(),
+        fs::copy_options::overwrite_existing);
+  }
+  const auto write = [&](Learner& learn, const std::string& name) {
+    const fs::path file = folder / (name + ".safetensors");
+    learn.export_model(file, {.python_loader = true});
+    EXPECT_TRUE(fs::exists(folder / (name + ".py")));
+    StateDict expected;
+    for (const FilePrediction& answer :
+         Predictor::load(file, cpu_).predict_folder(folder / "images")) {
+      expected.insert(
+          fs::path(answer.path).filename().string(),
+          answer.prediction.probabilities);
+    }
+    EXPECT_EQ(expected.size(), paths_.size());
+    save_pth(folder / (name + ".pth"), expected);
+  };
+  for (const auto& [name, options] : kinds)
+    write(*trained(data(options)), name);
+  torch::manual_seed(1);
+  // With small logits, though its norms have seen nothing yet.
+  Learner deep(
+      data(),
+      resnet18({.num_classes = 2, .zero_init_residual = true}),
+      quiet());
+  write(deep, "deep");
+  auto tuned = vision_learner(
+      data(),
+      resnet18,
+      {.head = {.hidden = {8}}, .learner = quiet()});
+  write(tuned, "tuned");
+}
+
+struct NamedNetImpl : torch::nn::Module, HasArchitecture {
+  NamedNetImpl() : linear(register_module("linear", torch::nn::Linear(2, 2))) {}
+  Architecture architecture() const override { return {"named_net"}; }
+  torch::Tensor forward(const torch::Tensor& x) { return linear->forward(x); }
+  torch::nn::Linear linear;
+};
+
+TEST_F(PredictorTest, ANetworkOfOnesOwnTravelsByItsRegisteredName) {
+  using testing_support::point_data;
+  Learner learn(point_data(), std::make_shared<NamedNetImpl>(), quiet());
+  learn.export_model(file_);
+  expect_error<c10::ValueError>(
+      [&] { Predictor::load(file_, cpu_); },
+      {"'named_net'", "simple_cnn", "register_architecture"});
+  register_architecture("named_net", [](const Architecture&) {
+    return Model(std::make_shared<NamedNetImpl>());
+  });
+  expect_error<c10::ValueError>(
+      [] { register_architecture("named_net", build_model); },
+      {"named_net", "taken"});
+  const Predictor predictor = Predictor::load(file_, cpu_);
+  const torch::Tensor point = torch::tensor({0.5f, -2.f});
+  EXPECT_TRUE(torch::allclose(
+      predictor.predict(point).probabilities,
+      learn.predict(point).probabilities));
+  expect_error<c10::ValueError>(
+      [&] { predictor.predict(fs::path(paths_[0])); },
+      {"ExportOptions::preprocessing"});
+}
+
+TEST_F(PredictorTest, AModelThatCannotBeBuiltAgainIsNotExported) {
+  Learner learn(
+      testing_support::point_data(),
+      testing_support::point_net(),
+      quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.export_model(file_); },
+      {"HasArchitecture", "export_torchscript"});
+  EXPECT_FALSE(fs::exists(file_));
+}
+
+TEST_F(PredictorTest, AModelWithoutNumbersIsNotExported) {
+  auto learn = trained(data());
+  {
+    const torch::NoGradGuard no_grad;
+    learn->model().parameters()[0].tensor.fill_(NAN);
+  }
+  expect_error<c10::ValueError>(
+      [&] { learn->export_model(file_); },
+      {"0.weight", "not finite"});
+}
+
+TEST_F(PredictorTest, ATransformThatNobodyCanDescribeLeavesImagesOut) {
+  EXPECT_FALSE(
+      data({.transforms = {.train = {}, .valid = {brightness({0.4f, 0.6f})}}})
+          .preprocessing);
+}
+
+/// An exported file with another text in its metadata.
+void export_with(
+    const fs::path& from,
+    const fs::path& to,
+    const std::string& key,
+    const std::string& text) {
+  auto metadata = safetensors_metadata(from);
+  metadata[key] = text;
+  save_safetensors(to, load_weights(from), metadata);
+}
+
+TEST_F(PredictorTest, RefusesWhatIsNoWholeExportedModel) {
+  trained(data())->export_model(file_);
+  const fs::path other = temp_ / "other.safetensors";
+  export_with(file_, other, "tern.model", "2");
+  expect_error<DataError>(
+      [&] { Predictor::load(other, cpu_); },
+      {"version '2'", "reads version 1"});
+  export_with(file_, other, "tern.classes", R"(["dog", "cat"])");
+  expect_error<DataError>(
+      [&] { Predictor::load(other, cpu_); },
+      {"other.safetensors", "checksum"});
+  save_safetensors(other, load_weights(file_));
+  expect_error<DataError>(
+      [&] { Predictor::load(other, cpu_); },
+      {"tern.model", "Learner::export_model"});
+}
+
+/// A file of every version of the format stays readable; golden/write.py made
+/// it, and PyTorch gave the answer.
+TEST_F(PredictorTest, ReadsExportedModelsOfEveryVersion) {
+  const fs::path golden = in_tests_folder("vision/golden");
+  const torch::Tensor input = torch::linspace(-1, 1, 3 * 256).view({3, 16, 16});
+  for (const std::string version : {"1"}) {
+    const Predictor predictor =
+        Predictor::load(golden / ("model_" + version + ".safetensors"), cpu_);
+    const StateDict expected =
+        load_weights(golden / ("answer_" + version + ".safetensors"));
+    EXPECT_TRUE(torch::allclose(
+        predictor.predict(input).probabilities,
+        expected["answer"],
+        1e-4,
+        1e-5));
+    EXPECT_EQ(predictor.card().classes[1], "dög");
+    EXPECT_EQ(predictor.card().preprocessing->height, 16);
+  }
+}
+
+TEST_F(PredictorTest, EveryFlippedBitAndEveryTruncationIsRefused) {
+  Learner learn(data(), simple_cnn({3, 2, 2}), quiet());
+  learn.export_model(file_);
+  const std::vector<uint8_t> whole = read_file(file_);
+  const fs::path damaged = temp_ / "damaged.safetensors";
+  const auto is_refused = [&](const std::vector<uint8_t>& bytes) {
+    write_file(damaged, bytes);
+    try {
+      Predictor::load(damaged, cpu_);
+    } catch (const DataError&) {
+      return true;
+    } catch (const c10::Error&) {
+      return true;  // names of other weights
+    }
+    return false;
+  };
+  ASSERT_FALSE(is_refused(whole));
+  std::vector<uint8_t> bytes = whole;
+  for (size_t bit = 0; bit < 8 * whole.size(); bit += 7) {
+    bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    EXPECT_TRUE(is_refused(bytes)) << "bit " << bit;
+    bytes[bit / 8] = whole[bit / 8];
+  }
+  for (size_t size = 0; size < whole.size(); size += 11) {
+    EXPECT_TRUE(is_refused({whole.begin(), whole.begin() + size})) << size;
+  }
+}
+
+}  // namespace
+}  // namespace tern::predictor_test

@@ -1,0 +1,187 @@
+#include "tern/vision/decode/decode.h"
+
+#include <algorithm>
+#include <string>
+
+#include "tern/data/formats/error.h"
+#include "tern/vision/decode/decoders.h"
+#include "tern/vision/decode/image_file.h"
+#include "tern/vision/decode/sample_pixels.h"
+
+namespace tern {
+namespace {
+
+ImageSize turned(ImageSize size, int orientation) {
+  return orientation >= 5 ? ImageSize{size.width, size.height} : size;
+}
+
+/// From a point of the upright image to the same one of the stored image.
+Matrix3 stored_from_upright(int orientation, ImageSize stored) {
+  const auto width = static_cast<double>(stored.width);
+  const auto height = static_cast<double>(stored.height);
+  switch (orientation) {
+    case 2:
+      return {{-1, 0, width, 0, 1, 0, 0, 0, 1}};
+    case 3:
+      return {{-1, 0, width, 0, -1, height, 0, 0, 1}};
+    case 4:
+      return {{1, 0, 0, 0, -1, height, 0, 0, 1}};
+    case 5:
+      return {{0, 1, 0, 1, 0, 0, 0, 0, 1}};
+    case 6:
+      return {{0, 1, 0, -1, 0, height, 0, 0, 1}};
+    case 7:
+      return {{0, -1, width, -1, 0, height, 0, 0, 1}};
+    case 8:
+      return {{0, -1, width, 1, 0, 0, 0, 0, 1}};
+    default:
+      return {};
+  }
+}
+
+/// The scale at which libjpeg-turbo decodes no smaller than what is needed.
+int jpeg_denominator(ImageSize factors) {
+  const int64_t factor = std::min(factors.height, factors.width);
+  return factor >= 8 ? 8 : factor >= 4 ? 4 : factor >= 2 ? 2 : 1;
+}
+
+}  // namespace
+
+EncodedImage::EncodedImage(
+    std::span<const uint8_t> bytes,
+    std::string_view path,
+    const DecodeOptions& options)
+    : bytes_(bytes),
+      path_(path),
+      options_(options),
+      header_(read_image_header(bytes, path, options.max_pixels)) {
+  TORCH_CHECK_VALUE(
+      options.channels == 1 || options.channels == 3,
+      "[EncodedImage] channels is ",
+      options.channels,
+      "; expected 3 (RGB) or 1 (grey).");
+  if (options.indices) {
+    TORCH_CHECK_VALUE(
+        options.channels == 1,
+        "[EncodedImage] class numbers have one channel; channels is ",
+        options.channels,
+        ". Set it to 1.");
+    if (header_.format != ImageFormat::png) {
+      throw DataError(
+          std::string(path),
+          std::string("is a ") + to_string(header_.format) +
+              " file; expected a mask as PNG, which keeps every number.");
+    }
+  }
+  if (header_.format == ImageFormat::gif) {
+    throw DataError(
+        std::string(path),
+        "is a GIF, which Tern does not read. Convert it to PNG or remove it.");
+  }
+  if (!options.exif_orientation) {
+    header_.orientation = 1;
+  }
+}
+
+ImageSize EncodedImage::size() const {
+  return turned(stored_size(), header_.orientation);
+}
+
+EncodedBytes EncodedImage::encoded() const {
+  return {
+      bytes_,
+      path_,
+      header_,
+      options_.channels,
+      options_.lenient,
+      options_.indices};
+}
+
+void EncodedImage::decode_stored(uint8_t* pixels) const {
+  const auto decode = header_.format == ImageFormat::jpeg  ? decode_jpeg
+                      : header_.format == ImageFormat::png ? decode_png
+                                                           : decode_opencv;
+  decode(encoded(), pixels);
+}
+
+void EncodedImage::decode(ImageSize size, uint8_t* pixels) const {
+  const ImageSize own = this->size();
+  const double across =
+      static_cast<double>(own.width) / static_cast<double>(size.width);
+  const double down =
+      static_cast<double>(own.height) / static_cast<double>(size.height);
+  sample({.matrix = Matrix3::scaling(across, down)}, size, pixels);
+}
+
+void EncodedImage::sample(const Warp& warp, ImageSize size, uint8_t* pixels)
+    const {
+  static thread_local ScratchBuffer buffer;
+  const int64_t channels = options_.channels;
+  const ImageSize stored = stored_size();
+  Warp from_stored = warp;
+  if (header_.orientation != 1) {
+    from_stored.matrix =
+        stored_from_upright(header_.orientation, stored) * warp.matrix;
+    if (header_.orientation >= 5) {
+      std::swap(from_stored.jitter_x, from_stored.jitter_y);
+    }
+  }
+  const bool is_as_stored = from_stored.matrix == Matrix3{} && size == stored &&
+                            warp.jitter_x == 0 && warp.jitter_y == 0;
+  if (is_as_stored) {
+    decode_stored(pixels);
+    return;
+  }
+  ImageRegion part{0, 0, stored.height, stored.width};
+  if (header_.format == ImageFormat::jpeg) {
+    const int denominator =
+        warp.sampling == Sampling::nearest
+            ? 1
+            : jpeg_denominator(shrink_factors(from_stored.matrix, size));
+    const ImageSize factors{denominator, denominator};
+    part = decode_jpeg_region(
+        encoded(),
+        denominator,
+        seen_region(
+            shrunk(from_stored, factors, {}),
+            size,
+            jpeg_scaled_size(stored, denominator)),
+        buffer);
+    from_stored = shrunk(from_stored, factors, part);
+  } else {
+    decode_stored(buffer.get(
+        static_cast<size_t>(stored.height * stored.width * channels)));
+  }
+  const uint8_t* decoded = buffer.data();
+  sample_pixels(
+      {.pixels = decoded,
+       .height = part.height,
+       .width = part.width,
+       .channels = channels,
+       .stride = part.width * channels,
+       .end = decoded + buffer.size()},
+      from_stored,
+      size,
+      pixels);
+}
+
+torch::Tensor decode_image(
+    std::span<const uint8_t> bytes,
+    std::string_view path,
+    const DecodeOptions& options) {
+  const EncodedImage image(bytes, path, options);
+  const ImageSize size = image.size();
+  torch::Tensor pixels =
+      torch::empty({size.height, size.width, options.channels}, torch::kByte);
+  image.decode(size, pixels.mutable_data_ptr<uint8_t>());
+  return pixels;
+}
+
+torch::Tensor read_image(
+    const std::string& path,
+    const DecodeOptions& options) {
+  static thread_local ScratchBuffer buffer;
+  return decode_image(read_image_file(path, buffer), path, options);
+}
+
+}  // namespace tern

@@ -1,0 +1,278 @@
+#include <algorithm>
+#include <csetjmp>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <jpeglib.h>
+#include <string>
+
+#include "tern/data/formats/error.h"
+#include "tern/vision/decode/decoders.h"
+
+#ifndef LIBJPEG_TURBO_VERSION
+#error "Tern needs libjpeg-turbo, not another libjpeg."
+#endif
+
+namespace tern {
+namespace {
+
+/// A decompressor of libjpeg that a thread uses again, with a handler that
+/// keeps the first message instead of printing it and that returns instead of
+/// ending the program.
+struct JpegDecoder {
+  jpeg_decompress_struct info{};
+  jpeg_error_mgr errors{};
+  jpeg_progress_mgr progress{};
+  std::jmp_buf give_up{};
+  char message[JMSG_LENGTH_MAX] = "";
+
+  JpegDecoder();
+  ~JpegDecoder() { jpeg_destroy_decompress(&info); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  /// Between the two no object with a destructor may come to life: an error
+  /// jumps back to `setjmp`.
+  bool
+  start(std::span<const uint8_t> bytes, int denominator, J_COLOR_SPACE colours);
+  bool read(ImageRegion wanted, ImageRegion* decoded, uint8_t* pixels);
+  /// Whether the end marker was read or follows before `end`.
+  bool has_end(const uint8_t* end);
+};
+
+JpegDecoder& decoder_of(j_common_ptr info) {
+  return *static_cast<JpegDecoder*>(info->client_data);
+}
+
+void keep_first_message(j_common_ptr info) {
+  JpegDecoder& decoder = decoder_of(info);
+  if (decoder.message[0] == 0) {
+    info->err->format_message(info, decoder.message);
+  }
+}
+
+[[noreturn]] void on_error(j_common_ptr info) {
+  keep_first_message(info);
+  std::longjmp(decoder_of(info).give_up, 1);
+}
+
+void on_message(j_common_ptr info, int level) {
+  if (level < 0) {  // a warning: something is damaged
+    keep_first_message(info);
+    ++info->err->num_warnings;
+  }
+}
+
+/// A progressive file of a few kilobytes can otherwise keep a core busy for
+/// minutes.
+void on_progress(j_common_ptr info) {
+  constexpr int kMostScans = 500;
+  JpegDecoder& decoder = decoder_of(info);
+  if (info->is_decompressor != 0 &&
+      decoder.info.input_scan_number > kMostScans) {
+    std::snprintf(
+        decoder.message,
+        sizeof decoder.message,
+        "Progressive JPEG image has more than %d scans",
+        kMostScans);
+    std::longjmp(decoder.give_up, 1);
+  }
+}
+
+/// Inside of the pixels' code the end marker cannot occur.
+bool has_end_marker(const uint8_t* begin, const uint8_t* end) {
+  if (end - begin >= 2 && end[-2] == 0xff && end[-1] == 0xd9) {
+    return true;
+  }
+  while (begin < end) {
+    begin = static_cast<const uint8_t*>(
+        std::memchr(begin, 0xff, static_cast<size_t>(end - begin)));
+    if (begin == nullptr || end - begin < 2) {
+      return false;
+    }
+    if (begin[1] == 0xd9) {
+      return true;
+    }
+    ++begin;
+  }
+  return false;
+}
+
+JpegDecoder::JpegDecoder() {
+  info.err = jpeg_std_error(&errors);
+  errors.error_exit = on_error;
+  errors.emit_message = on_message;
+  errors.output_message = keep_first_message;
+  info.client_data = this;
+  if (setjmp(give_up) != 0) {
+    throw std::bad_alloc();
+  }
+  jpeg_create_decompress(&info);
+  progress.progress_monitor = on_progress;
+  info.progress = &progress;
+}
+
+bool JpegDecoder::start(
+    std::span<const uint8_t> bytes,
+    int denominator,
+    J_COLOR_SPACE colours) {
+  message[0] = 0;
+  if (setjmp(give_up) != 0) {
+    return false;
+  }
+  jpeg_abort_decompress(&info);
+  jpeg_mem_src(&info, bytes.data(), bytes.size());
+  jpeg_read_header(&info, TRUE);
+  info.out_color_space = colours;
+  info.scale_num = 1;
+  info.scale_denom = static_cast<unsigned>(denominator);
+  jpeg_start_decompress(&info);
+  return true;
+}
+
+bool JpegDecoder::read(
+    ImageRegion wanted,
+    ImageRegion* decoded,
+    uint8_t* pixels) {
+  if (setjmp(give_up) != 0) {
+    return false;
+  }
+  *decoded = wanted;
+  if (wanted.width != info.output_width) {
+    auto left = static_cast<JDIMENSION>(wanted.left);
+    auto width = static_cast<JDIMENSION>(wanted.width);
+    jpeg_crop_scanline(&info, &left, &width);
+    decoded->left = left;
+    decoded->width = width;
+  }
+  if (wanted.top > 0) {
+    jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(wanted.top));
+  }
+  const size_t stride = static_cast<size_t>(decoded->width) *
+                        static_cast<size_t>(info.output_components);
+  const auto bottom = static_cast<JDIMENSION>(wanted.top + wanted.height);
+  const auto top = static_cast<JDIMENSION>(wanted.top);
+  while (info.output_scanline < bottom) {
+    JSAMPROW rows[4];
+    for (JDIMENSION i = 0; i < 4; ++i) {
+      rows[i] = pixels + stride * (info.output_scanline - top + i);
+    }
+    jpeg_read_scanlines(
+        &info,
+        rows,
+        std::min<JDIMENSION>(4, bottom - info.output_scanline));
+  }
+  if (bottom == info.output_height) {
+    jpeg_finish_decompress(&info);
+  }
+  return true;
+}
+
+[[noreturn]] void fail(std::string_view path, const std::string& reason) {
+  const bool is_short = reason.find("remature end") != std::string::npos;
+  throw DataError(
+      std::string(path),
+      std::string(is_short ? "is truncated" : "is a damaged JPEG file") +
+          " (libjpeg: " + reason +
+          "). Copy the file again, remove it, or set lenient to take what "
+          "there is.");
+}
+
+bool JpegDecoder::has_end(const uint8_t* end) {
+  // Some of what follows the last pixels wanted has been read already.
+  return jpeg_input_complete(&info) != 0 || info.unread_marker == JPEG_EOI ||
+         has_end_marker(info.src->next_input_byte, end);
+}
+
+/// Adobe's CMYK is inverted, so that each value already is a brightness.
+void cmyk_to_pixels(
+    const uint8_t* cmyk,
+    int64_t count,
+    int64_t channels,
+    uint8_t* pixels) {
+  for (int64_t i = 0; i < count; ++i, cmyk += 4, pixels += channels) {
+    uint32_t rgb[3];
+    for (int c = 0; c < 3; ++c) {
+      rgb[c] = (cmyk[c] * cmyk[3] + 127) / 255;
+    }
+    if (channels == 1) {
+      pixels[0] = static_cast<uint8_t>(
+          (rgb[0] * 9798 + rgb[1] * 19235 + rgb[2] * 3735 + 16384) >> 15);
+    } else {
+      for (int c = 0; c < 3; ++c) {
+        pixels[c] = static_cast<uint8_t>(rgb[c]);
+      }
+    }
+  }
+}
+
+/// \param memory  Allocates for the wanted part of a scaled image, some columns
+///                wider: (bytes) -> uint8_t*.
+template <class Memory>
+ImageRegion decode_part(
+    const EncodedBytes& file,
+    int denominator,
+    ImageRegion wanted,
+    const Memory& memory) {
+  static thread_local JpegDecoder decoder;
+  static thread_local ScratchBuffer cmyk;
+  const int64_t channels = file.channels;
+  const bool is_cmyk = file.header.channels == 4;
+  const J_COLOR_SPACE colours = is_cmyk         ? JCS_CMYK
+                                : channels == 1 ? JCS_GRAYSCALE
+                                                : JCS_RGB;
+  if (!decoder.start(file.bytes, denominator, colours)) {
+    fail(file.path, decoder.message);
+  }
+  const ImageSize size = jpeg_scaled_size(file.size(), denominator);
+  if (decoder.info.output_height != size.height ||
+      decoder.info.output_width != size.width) {
+    fail(file.path, "its size is not what its first header says");
+  }
+  // A block is at most 8 x 4 pixels wide, with one on each side.
+  constexpr int64_t kSlack = 64;
+  const int64_t width = std::min(wanted.width + kSlack, size.width);
+  const int64_t count = wanted.height * width;
+  uint8_t* pixels = memory(count * channels);
+  ImageRegion decoded;
+  uint8_t* target = is_cmyk ? cmyk.get(count * 4) : pixels;
+  const bool is_read = decoder.read(wanted, &decoded, target);
+  const bool is_whole = is_read && decoder.errors.num_warnings == 0 &&
+                        decoder.has_end(file.bytes.data() + file.bytes.size());
+  jpeg_abort_decompress(&decoder.info);  // gives its memory back
+  if (!is_read || (!is_whole && !file.lenient)) {
+    fail(
+        file.path,
+        decoder.message[0] != 0 ? decoder.message
+                                : "Premature end of JPEG file");
+  }
+  if (is_cmyk) {
+    cmyk_to_pixels(target, decoded.height * decoded.width, channels, pixels);
+  }
+  return decoded;
+}
+
+}  // namespace
+
+ImageSize jpeg_scaled_size(ImageSize stored, int denominator) {
+  return {
+      (stored.height + denominator - 1) / denominator,
+      (stored.width + denominator - 1) / denominator};
+}
+
+ImageRegion decode_jpeg_region(
+    const EncodedBytes& file,
+    int denominator,
+    ImageRegion wanted,
+    ScratchBuffer& buffer) {
+  return decode_part(file, denominator, wanted, [&](int64_t size) {
+    return buffer.get(static_cast<size_t>(size));
+  });
+}
+
+void decode_jpeg(const EncodedBytes& file, uint8_t* pixels) {
+  const auto [height, width] = file.size();
+  decode_part(file, 1, {0, 0, height, width}, [&](int64_t) { return pixels; });
+}
+
+}  // namespace tern

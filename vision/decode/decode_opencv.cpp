@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <atomic>
+#include <iostream>
+#include <mutex>
+#include <streambuf>
+#include <string>
+
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+
+#include "tern/data/formats/error.h"
+#include "tern/vision/decode/decoders.h"
+
+namespace tern {
+
+namespace {
+
+thread_local std::string* kept = nullptr;
+
+/// Stands in for the buffer of std::cerr.
+class ByThread final : public std::streambuf {
+ public:
+  std::atomic<std::streambuf*> original = nullptr;
+
+ protected:
+  std::streamsize xsputn(const char* text, std::streamsize count) override {
+    if (kept == nullptr) return original.load()->sputn(text, count);
+    constexpr size_t kMost = 4096;
+    const size_t room = kMost - std::min(kept->size(), kMost);
+    kept->append(text, std::min(static_cast<size_t>(count), room));
+    return count;
+  }
+  int_type overflow(int_type c) override {
+    if (traits_type::eq_int_type(c, traits_type::eof())) return 0;
+    const char byte = traits_type::to_char_type(c);
+    return xsputn(&byte, 1) == 1 ? c : traits_type::eof();
+  }
+  int sync() override {
+    return kept == nullptr ? original.load()->pubsync() : 0;
+  }
+};
+
+// Never destroyed: another thread may be writing when the last one leaves.
+ByThread& by_thread() {
+  static auto* const buffer = new ByThread;
+  return *buffer;
+}
+
+std::mutex mutex;
+int64_t living = 0;
+
+/// Images are spread over the workers of the loader; threads of OpenCV under
+/// each of them would only be in each other's way. Once, for the process.
+void use_one_opencv_thread() {
+  static const bool once = [] {
+    cv::setNumThreads(1);
+    return true;
+  }();
+  (void)once;
+}
+
+/// The point of what OpenCV writes: the text after "error: (-2:Name) ".
+std::string reason_in(const std::string& words) {
+  const std::string reason = "OpenCV cannot decode it";
+  const size_t error = words.find("error: (");
+  const size_t begin = words.find(") ", error);
+  if (error == std::string::npos || begin == std::string::npos) return reason;
+  const size_t end = words.find_first_of("\r\n", begin);
+  return reason + ": " + words.substr(begin + 2, end - begin - 2);
+}
+
+[[noreturn]] void fail(const EncodedBytes& file, const std::string& reason) {
+  throw DataError(
+      std::string(file.path),
+      std::string("is a damaged or unusual ") + to_string(file.header.format) +
+          " file (" + reason +
+          "). Convert it to PNG, copy it again or remove it.");
+}
+
+}  // namespace
+
+QuietCerr::QuietCerr() {
+  const std::lock_guard lock(mutex);
+  ByThread& buffer = by_thread();
+  if (std::cerr.rdbuf() != &buffer) {
+    buffer.original = std::cerr.rdbuf();
+    std::cerr.rdbuf(&buffer);
+  }
+  ++living;
+  kept = &text_;
+}
+
+QuietCerr::~QuietCerr() {
+  const std::lock_guard lock(mutex);
+  kept = nullptr;
+  // A program that has replaced the buffer in the meantime keeps its own.
+  if (--living == 0 && std::cerr.rdbuf() == &by_thread()) {
+    std::cerr.rdbuf(by_thread().original);
+  }
+}
+
+void decode_opencv(const EncodedBytes& file, uint8_t* pixels) {
+  use_one_opencv_thread();
+  static thread_local cv::Mat decoded;
+  const bool is_grey = file.channels == 1;
+  try {
+    const cv::Mat encoded(
+        1,
+        static_cast<int>(file.bytes.size()),
+        CV_8U,
+        const_cast<uint8_t*>(file.bytes.data()));
+    const QuietCerr words;
+    cv::imdecode(
+        encoded,
+        cv::IMREAD_ANYDEPTH | cv::IMREAD_IGNORE_ORIENTATION |
+            (is_grey ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR),
+        &decoded);
+    if (decoded.empty()) {
+      fail(file, reason_in(words.text()));
+    }
+    if (ImageSize(decoded.rows, decoded.cols) != file.size() ||
+        decoded.channels() != file.channels) {
+      fail(file, "its size is not what its header says");
+    }
+    if (decoded.depth() == CV_16U) {
+      decoded.convertTo(decoded, CV_8U, 1.0 / 257);
+    } else if (decoded.depth() != CV_8U) {
+      fail(file, "its numbers have neither 8 nor 16 bits");
+    }
+    cv::Mat target(
+        decoded.rows,
+        decoded.cols,
+        is_grey ? CV_8UC1 : CV_8UC3,
+        pixels);
+    if (is_grey) {
+      decoded.copyTo(target);
+    } else {
+      cv::cvtColor(decoded, target, cv::COLOR_BGR2RGB);
+    }
+  } catch (const cv::Exception& error) {
+    fail(file, "OpenCV: " + error.err);
+  }
+}
+
+}  // namespace tern

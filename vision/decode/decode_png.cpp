@@ -1,0 +1,438 @@
+// Tern decodes PNG itself, because cv::imdecode takes about twice as long (it
+// sets up libpng for each image, and libpng inflates with zlib, half as fast as
+// libdeflate), prints what is wrong with a file to stderr instead of telling
+// its caller, and does not return the indices of a palette, which is what masks
+// consist of. Source: PNG specification, third edition.
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <libdeflate.h>
+#include <memory>
+#include <string>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/load_bytes.h"
+#include "tern/data/formats/png_chunks.h"
+#include "tern/vision/decode/decoders.h"
+
+namespace tern {
+namespace {
+
+/// How a PNG stores its pixels.
+struct PngPixels {
+  enum class Colour {
+    grey = 0,
+    rgb = 2,
+    palette = 3,
+    grey_alpha = 4,
+    rgba = 6
+  };
+
+  Colour colour = Colour::grey;  // the numbers are those of the file
+  /// Bits of a sample: 1, 2, 4, 8 or 16.
+  int bit_depth = 8;
+  /// RGB, RGB, ...; missing colours are black.
+  std::array<uint8_t, 256 * 3> palette{};
+  size_t palette_size = 0;
+
+  int64_t samples() const {
+    constexpr int64_t kSamples[] = {1, 0, 3, 1, 2, 0, 4};
+    return kSamples[static_cast<int>(colour)];
+  }
+  /// Bytes of a row of `width` pixels, without its filter byte.
+  size_t row_bytes(int64_t width) const {
+    return static_cast<size_t>((width * samples() * bit_depth + 7) / 8);
+  }
+  /// The distance to the left neighbour that filters use.
+  size_t bytes_per_pixel() const { return row_bytes(1); }
+
+  /// Writes a row as 8-bit grey or RGB.
+  /// \param row       row_bytes(width) bytes, filters undone.
+  /// \param channels  1 or 3.
+  /// \param out       Place of the first pixel; the next is `step` bytes on.
+  void write_row(
+      const uint8_t* row,
+      int64_t width,
+      int64_t channels,
+      uint8_t* out,
+      int64_t step) const;
+};
+
+uint8_t paeth(int left, int above, int corner) {
+  const int to_left = std::abs(above - corner);
+  const int to_above = std::abs(left - corner);
+  const int to_corner = std::abs(left + above - 2 * corner);
+  if (to_left <= to_above && to_left <= to_corner) {
+    return static_cast<uint8_t>(left);
+  }
+  return static_cast<uint8_t>(to_above <= to_corner ? above : corner);
+}
+
+/// The filters that look at the left neighbour, for a distance that the
+/// compiler knows: it then keeps the neighbours in registers.
+template <size_t kPixel>
+void undo_left_filter(
+    uint8_t filter,
+    uint8_t* row,
+    const uint8_t* above,
+    size_t size) {
+  uint8_t left[kPixel] = {};
+  uint8_t corner[kPixel] = {};
+  for (size_t i = 0; i + kPixel <= size; i += kPixel) {
+    for (size_t k = 0; k < kPixel; ++k) {
+      const uint8_t up = above == nullptr ? 0 : above[i + k];
+      const int guess = filter == 1   ? left[k]
+                        : filter == 3 ? (left[k] + up) / 2
+                                      : paeth(left[k], up, corner[k]);
+      left[k] = row[i + k] = static_cast<uint8_t>(row[i + k] + guess);
+      corner[k] = up;
+    }
+  }
+}
+
+uint8_t grey_of(const uint8_t* rgb) {
+  return static_cast<uint8_t>(
+      (rgb[0] * 9798 + rgb[1] * 19235 + rgb[2] * 3735 + 16384) >> 15);
+}
+
+/// 0..65535 to 0..255, rounded: value / 257.
+uint8_t to_byte(uint16_t value) {
+  return static_cast<uint8_t>((value * uint32_t{255} + 32895) >> 16);
+}
+
+void put_grey(uint8_t value, int64_t channels, uint8_t* out) {
+  out[0] = value;
+  if (channels == 3) {
+    out[1] = out[2] = value;
+  }
+}
+
+void put_rgb(const uint8_t* rgb, int64_t channels, uint8_t* out) {
+  if (channels == 3) {
+    out[0] = rgb[0];
+    out[1] = rgb[1];
+    out[2] = rgb[2];
+  } else {
+    out[0] = grey_of(rgb);
+  }
+}
+
+/// Undoes the filter of a row in place.
+/// \param above  The row before, filters undone; null for the first.
+/// \return  False if there is no such filter.
+bool undo_png_filter(
+    uint8_t filter,
+    uint8_t* row,
+    const uint8_t* above,
+    size_t row_bytes,
+    size_t bytes_per_pixel) {
+  if (filter == 0) {
+    return true;
+  }
+  if (filter > 4) {
+    return false;
+  }
+  if (filter == 2) {
+    for (size_t i = 0; above != nullptr && i < row_bytes; ++i) {
+      row[i] = static_cast<uint8_t>(row[i] + above[i]);
+    }
+    return true;
+  }
+  using Undo = void (*)(uint8_t, uint8_t*, const uint8_t*, size_t);
+  constexpr Undo kUndo[] = {
+      nullptr,
+      undo_left_filter<1>,
+      undo_left_filter<2>,
+      undo_left_filter<3>,
+      undo_left_filter<4>,
+      nullptr,
+      undo_left_filter<6>,
+      nullptr,
+      undo_left_filter<8>};
+  kUndo[bytes_per_pixel](filter, row, above, row_bytes);
+  return true;
+}
+
+void PngPixels::write_row(
+    const uint8_t* row,
+    int64_t width,
+    int64_t channels,
+    uint8_t* out,
+    int64_t step) const {
+  const int64_t count = samples();
+  const bool is_coloured = colour == Colour::rgb || colour == Colour::rgba;
+  if (colour == Colour::rgb && bit_depth == 8 && channels == 3 && step == 3) {
+    std::memcpy(out, row, static_cast<size_t>(width) * 3);
+    return;
+  }
+  const auto write = [&](int64_t bytes, auto sample) {
+    const int64_t pixel = bytes * count;
+    if (!is_coloured) {
+      for (int64_t x = 0; x < width; ++x, row += pixel, out += step) {
+        put_grey(sample(row), channels, out);
+      }
+      return;
+    }
+    for (int64_t x = 0; x < width; ++x, row += pixel, out += step) {
+      const uint8_t rgb[3] = {
+          sample(row),
+          sample(row + bytes),
+          sample(row + 2 * bytes)};
+      put_rgb(rgb, channels, out);
+    }
+  };
+  if (bit_depth == 16) {
+    write(2, [](const uint8_t* at) { return to_byte(load_be16(at)); });
+    return;
+  }
+  if (bit_depth == 8 && colour != Colour::palette) {
+    write(1, [](const uint8_t* at) { return *at; });
+    return;
+  }
+  // A palette, or grey of less than a byte: the first pixel in the high bits.
+  const int mask = (1 << bit_depth) - 1;
+  for (int64_t x = 0; x < width; ++x, out += step) {
+    const int64_t bit = x * bit_depth;
+    const int value = row[bit / 8] >> (8 - bit_depth - bit % 8) & mask;
+    if (colour == Colour::palette) {
+      put_rgb(palette.data() + value * 3, channels, out);
+    } else {
+      put_grey(static_cast<uint8_t>(value * 255 / mask), channels, out);
+    }
+  }
+}
+
+[[noreturn]] void fail(std::string_view path, const std::string& what) {
+  throw DataError(
+      std::string(path),
+      "is a damaged PNG file: " + what + ". Copy the file again or remove it.");
+}
+
+struct FreeDecompressor {
+  void operator()(libdeflate_decompressor* decompressor) const {
+    libdeflate_free_decompressor(decompressor);
+  }
+};
+
+libdeflate_decompressor* decompressor() {
+  static thread_local std::unique_ptr<libdeflate_decompressor, FreeDecompressor>
+      instance(libdeflate_alloc_decompressor());
+  if (!instance) {
+    throw std::bad_alloc();
+  }
+  return instance.get();
+}
+
+/// What the chunks say: the kind of the pixels, and where they are.
+struct PngContent {
+  PngPixels pixels;
+  bool interlaced = false;
+  std::span<const uint8_t> compressed;
+};
+
+void read_ihdr(
+    std::span<const uint8_t> ihdr,
+    std::string_view path,
+    PngContent& content) {
+  if (ihdr.size() != 13) {
+    fail(path, "its IHDR chunk has a wrong length");
+  }
+  const int bits = ihdr[8], type = ihdr[9];
+  const bool is_byte_deep = bits == 8 || bits == 16;
+  const bool is_shallow = bits == 1 || bits == 2 || bits == 4;
+  const bool is_known =
+      type == 0   ? is_byte_deep || is_shallow
+      : type == 3 ? bits == 8 || is_shallow
+                  : (type == 2 || type == 4 || type == 6) && is_byte_deep;
+  if (!is_known) {
+    fail(
+        path,
+        "there is no colour type " + std::to_string(type) + " with " +
+            std::to_string(bits) + " bits");
+  }
+  content.pixels.colour = static_cast<PngPixels::Colour>(type);
+  content.pixels.bit_depth = bits;
+  if (ihdr[10] != 0 || ihdr[11] != 0 || ihdr[12] > 1) {
+    fail(path, "its compression, filter or interlace method is unknown");
+  }
+  content.interlaced = ihdr[12] == 1;
+}
+
+/// Checks and sorts the chunks. The compressed pixels of all IDAT chunks are
+/// joined in a buffer of the thread.
+PngContent read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
+  static thread_local ScratchBuffer joined;
+  PngContent content;
+  bool has_idat = false;
+  // All of them together are smaller than the file.
+  uint8_t* const start = joined.get(bytes.size());
+  size_t size = 0;
+  PngChunks chunks(bytes);
+  while (const std::optional<PngChunk> chunk = chunks.next()) {
+    if (!chunk->is_critical()) {
+      continue;
+    }
+    if (libdeflate_crc32(0, chunk->checked.data(), chunk->checked.size()) !=
+        chunk->crc) {
+      fail(path, "the checksum of a chunk is wrong");
+    }
+    switch (chunk->type) {
+      case png_type("IHDR"):
+        read_ihdr(chunk->data, path, content);
+        break;
+      case png_type("PLTE"):
+        if (chunk->data.size() > content.pixels.palette.size()) {
+          fail(path, "its palette has more than 256 colours");
+        }
+        std::memcpy(
+            content.pixels.palette.data(),
+            chunk->data.data(),
+            chunk->data.size());
+        content.pixels.palette_size = chunk->data.size() / 3;
+        break;
+      case png_type("IDAT"):
+        std::memcpy(start + size, chunk->data.data(), chunk->data.size());
+        size += chunk->data.size();
+        has_idat = true;
+        break;
+      case png_type("IEND"):
+        break;
+      default:
+        fail(path, "it has a chunk of an unknown kind");
+    }
+  }
+  if (!chunks.is_complete()) {
+    throw DataError(
+        std::string(path),
+        "is truncated: the PNG file ends before its IEND chunk. Copy the file "
+        "again or remove it.");
+  }
+  if (!has_idat) {
+    fail(path, "it has no pixels (no IDAT chunk)");
+  }
+  if (content.pixels.colour == PngPixels::Colour::palette &&
+      content.pixels.palette_size == 0) {
+    fail(path, "it has no palette");
+  }
+  content.compressed = {start, size};
+  return content;
+}
+
+/// Makes every number of a palette, or of a grey image, mean itself.
+void stand_for_themselves(PngPixels& pixels, std::string_view path) {
+  const bool is_grey = pixels.colour == PngPixels::Colour::grey;
+  if (pixels.bit_depth > 8 ||
+      (!is_grey && pixels.colour != PngPixels::Colour::palette)) {
+    throw DataError(
+        std::string(path),
+        "holds no class numbers: it has colours or 16 bits. Save it as a PNG "
+        "of 8 bits, grey or with a palette.");
+  }
+  if (is_grey && pixels.bit_depth == 8) {
+    return;
+  }
+  pixels.colour = PngPixels::Colour::palette;
+  for (size_t i = 0; i < pixels.palette.size(); ++i) {
+    pixels.palette[i] = static_cast<uint8_t>(i / 3);
+  }
+}
+
+/// Every so many pixels in each direction, from an offset on.
+struct Pass {
+  int64_t x, y, dx, dy;
+  int64_t width(int64_t image) const { return (image - x + dx - 1) / dx; }
+  int64_t height(int64_t image) const { return (image - y + dy - 1) / dy; }
+};
+
+constexpr Pass kWholeImage[] = {{0, 0, 1, 1}};
+constexpr Pass kAdam7[] = {
+    {0, 0, 8, 8},
+    {4, 0, 8, 8},
+    {0, 4, 4, 8},
+    {2, 0, 4, 4},
+    {0, 2, 2, 4},
+    {1, 0, 2, 2},
+    {0, 1, 1, 2}};
+
+/// Undoes the compression. \return `size` bytes in a buffer of the thread.
+uint8_t* inflate(
+    std::span<const uint8_t> compressed,
+    size_t size,
+    std::string_view path) {
+  static thread_local ScratchBuffer buffer;
+  // Deflate makes at most 1032 bytes of one (zlib's technical notes): what
+  // cannot be there is not allocated for.
+  constexpr size_t kMaxRatio = 1032;
+  if (size / kMaxRatio > compressed.size()) {
+    fail(path, "it has less data than its size needs");
+  }
+  uint8_t* rows = buffer.get(size);
+  size_t written = 0;
+  switch (libdeflate_zlib_decompress(
+      decompressor(),
+      compressed.data(),
+      compressed.size(),
+      rows,
+      size,
+      &written)) {
+    case LIBDEFLATE_SUCCESS:
+      break;
+    case LIBDEFLATE_INSUFFICIENT_SPACE:
+      fail(path, "it has more data than its size needs");
+    default:
+      fail(path, "its compressed data are wrong");
+  }
+  if (written != size) {
+    fail(path, "it has less data than its size needs");
+  }
+  return rows;
+}
+
+}  // namespace
+
+void decode_png(const EncodedBytes& file, uint8_t* pixels) {
+  PngContent content = read_chunks(file.bytes, file.path);
+  PngPixels& stored = content.pixels;
+  if (file.indices) {
+    stand_for_themselves(stored, file.path);
+  }
+  const auto [image_height, image_width] = file.size();
+  const std::span<const Pass> passes =
+      content.interlaced ? std::span<const Pass>(kAdam7) : kWholeImage;
+  size_t size = 0;
+  for (const Pass& pass : passes) {
+    const int64_t width = pass.width(image_width);
+    if (width > 0) {
+      size += (1 + stored.row_bytes(width)) * pass.height(image_height);
+    }
+  }
+  uint8_t* row = inflate(content.compressed, size, file.path);
+  for (const Pass& pass : passes) {
+    const int64_t width = pass.width(image_width);
+    if (width <= 0) {
+      continue;
+    }
+    const size_t row_bytes = stored.row_bytes(width);
+    const uint8_t* above = nullptr;
+    for (int64_t y = pass.y; y < image_height; y += pass.dy) {
+      if (!undo_png_filter(
+              row[0],
+              row + 1,
+              above,
+              row_bytes,
+              stored.bytes_per_pixel())) {
+        fail(file.path, "a row has an unknown filter");
+      }
+      above = row + 1;
+      stored.write_row(
+          above,
+          width,
+          file.channels,
+          pixels + (y * image_width + pass.x) * file.channels,
+          pass.dx * file.channels);
+      row += 1 + row_bytes;
+    }
+  }
+}
+
+}  // namespace tern

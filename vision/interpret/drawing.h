@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include <opencv2/core/mat.hpp>
+#include <torch/types.h>
+
+#include "tern/vision/decode/rgb.h"
+
+namespace tern {
+
+/// Where the point of a text lies: at the left end of its base line, in the
+/// middle, at the right end; or in the middle of a text that reads upwards.
+enum class Anchor { left, middle, right, upwards };
+
+/// A white page to draw on; in RGB, like all of Tern's pixels.
+class Page {
+ public:
+  Page(int64_t height, int64_t width);
+
+  /// \param size  Height of a capital letter in pixels.
+  void text(
+      const std::string& text,
+      int64_t x,
+      int64_t y,
+      Rgb color = kTextColor,
+      double size = kTextSize,
+      Anchor anchor = Anchor::left);
+  void box(int64_t x, int64_t y, int64_t width, int64_t height, Rgb color);
+  /// \param image  [H, W, 1 or 3] kByte; stretched to the given size.
+  void image(
+      const torch::Tensor& image,
+      int64_t x,
+      int64_t y,
+      int64_t width,
+      int64_t height);
+
+  /// The page as [H, W, 3] kByte.
+  torch::Tensor pixels() const;
+  /// Writes the page as an SVG file, without its images. \throws IoError.
+  void save_svg(const std::filesystem::path& file) const;
+
+  static constexpr double kTextSize = 9;
+  static int64_t text_width(const std::string& text, double size = kTextSize);
+
+ private:
+  cv::Mat page_;
+  std::string svg_;  // the elements of texts and boxes
+};
+
+/// `text` in ASCII, shortened in the middle to at most `width` pixels.
+std::string fit_text(const std::string& text, int64_t width);
+
+}  // namespace tern

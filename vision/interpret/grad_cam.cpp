@@ -1,0 +1,190 @@
+#include "tern/vision/interpret/grad_cam.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <opencv2/imgproc.hpp>
+#include <torch/autograd.h>
+#include <torch/utils.h>
+
+#include "tern/learner/loop.h"
+#include "tern/learner/report/forward_taps.h"
+#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/visible_batch.h"
+#include "tern/vision/predict/image_predict.h"
+
+namespace tern {
+namespace {
+
+/// The model in eval while it lives.
+class Evaluating {
+ public:
+  explicit Evaluating(Model& model)
+      : model_(model), was_training_(model.is_training()) {
+    model_.eval();
+  }
+  ~Evaluating() { model_.train(was_training_); }
+  Evaluating(const Evaluating&) = delete;
+
+ private:
+  Model& model_;
+  bool was_training_;
+};
+
+/// Keeps the answer of the layer that is asked for.
+class LayerAnswer {
+ public:
+  LayerAnswer(Model& model, std::string wanted)
+      : wanted_(std::move(wanted)),
+        taps_(model, [this](size_t layer, const torch::Tensor& output) {
+          see(layer, output);
+        }) {
+    const auto& names = taps_.names();
+    TORCH_CHECK_VALUE(
+        wanted_.empty() ||
+            std::find(names.begin(), names.end(), wanted_) != names.end(),
+        fmt::format(
+            "[grad_cam] there is no layer \"{}\" that can be looked into; "
+            "expected a child of a torch::nn::Sequential: {}.",
+            wanted_,
+            names.empty() ? "this model has none"
+                          : fmt::format("{}", fmt::join(names, ", "))));
+  }
+
+  const torch::Tensor& output() const {
+    TORCH_CHECK_VALUE(
+        output_.defined(),
+        wanted_.empty()
+            ? "[grad_cam] no layer's answer has 4 x 4 cells or more; use "
+              "larger images, or name a layer."
+            : fmt::format(
+                  "[grad_cam] the answer of layer \"{}\" has no height and "
+                  "width; name a convolution, or a layer before the pooling.",
+                  wanted_));
+    return output_;
+  }
+  const std::string& layer() const { return layer_; }
+
+ private:
+  void see(size_t layer, const torch::Tensor& output) {
+    // fastai's bound: fewer cells show nothing.
+    constexpr int64_t kMinCells = 16;
+    const std::string& name = taps_.names()[layer];
+    const bool is_map = output.dim() == 4;
+    if (wanted_.empty() ? is_map && output.size(2) * output.size(3) >= kMinCells
+                        : is_map && name == wanted_) {
+      output_ = output;
+      layer_ = name;
+    }
+  }
+
+  std::string wanted_, layer_;
+  torch::Tensor output_;
+  ForwardTaps taps_;
+};
+
+torch::Tensor prepared(Learner& learn, const torch::Tensor& sample) {
+  Batch batch = Batch{{sample.unsqueeze(0)}, {}}.to(learn.data().device);
+  for (const BatchTransform& transform : learn.data().batch_transforms) {
+    transform(batch, {.dtype = learn.state().input_dtype});
+  }
+  return batch.inputs.at(0).to(learn.state().input_dtype);
+}
+
+/// The heat over the image, red where it is hottest.
+torch::Tensor painted(const torch::Tensor& image, const torch::Tensor& heat) {
+  const int64_t height = image.size(0), width = image.size(1);
+  cv::Mat cells(
+      static_cast<int>(heat.size(0)),
+      static_cast<int>(heat.size(1)),
+      CV_32F,
+      const_cast<float*>(heat.const_data_ptr<float>()));
+  cv::Mat smooth, bytes, colors, rgb;
+  cv::resize(
+      cells,
+      smooth,
+      {static_cast<int>(width), static_cast<int>(height)},
+      0,
+      0,
+      cv::INTER_CUBIC);
+  smooth.convertTo(bytes, CV_8U, 255);
+  cv::applyColorMap(bytes, colors, cv::COLORMAP_JET);
+  cv::cvtColor(colors, rgb, cv::COLOR_BGR2RGB);
+  const torch::Tensor hot =
+      torch::from_blob(rgb.data, {height, width, 3}, torch::kByte);
+  return (image.to(torch::kFloat) * 0.55 + hot.to(torch::kFloat) * 0.45)
+      .to(torch::kByte);
+}
+
+}  // namespace
+
+GradCam grad_cam(
+    Learner& learn,
+    const torch::Tensor& sample,
+    const GradCamOptions& options) {
+  TORCH_CHECK_VALUE(
+      sample.defined() && sample.dim() == 3,
+      "[grad_cam] the sample is no image; expected one input of the model "
+      "without the batch dimension, [H, W, C] kByte or [C, H, W] floating.");
+  GradCam result;
+  result.prediction = learn.predict(sample);
+  const Evaluating evaluating(learn.model());
+  const torch::AutoGradMode with_gradients(true);
+  LayerAnswer answer(learn.model(), options.layer);
+  torch::Tensor logits;
+  loop::in_forward_precision(learn.parts(), [&] {
+    // Also a layer whose weights are frozen then has a gradient.
+    const torch::Tensor input = prepared(learn, sample).requires_grad_(true);
+    logits = learn.model().forward({input}).at(0);
+  });
+  TORCH_CHECK_VALUE(
+      logits.dim() == 2 && options.target >= -1 &&
+          options.target < logits.size(1),
+      fmt::format(
+          "[grad_cam] the class is {} and the model returns [{}]; expected -1 "
+          "or the number of one of its classes, and [1, classes].",
+          options.target,
+          fmt::join(logits.sizes(), ", ")));
+  result.target =
+      options.target >= 0 ? options.target : logits[0].argmax().item<int64_t>();
+  const torch::Tensor& output = answer.output();
+  const torch::Tensor gradient =
+      torch::autograd::grad({logits[0][result.target]}, {output})
+          .at(0)[0]
+          .to(torch::kFloat);
+  const torch::Tensor weights = gradient.mean({1, 2}, /*keepdim=*/true);
+  const torch::Tensor heat =
+      (output.detach()[0].to(torch::kFloat) * weights).sum(0).relu();
+  result.heat = (heat / heat.max().clamp_min(1e-12)).cpu().contiguous();
+  result.layer = answer.layer();
+  return result;
+}
+
+GradCam plot_grad_cam(
+    Learner& learn,
+    const std::filesystem::path& image,
+    const std::filesystem::path& picture,
+    const GradCamOptions& options) {
+  const torch::Tensor sample = prepare_image(learn.data(), image);
+  GradCam result = grad_cam(learn, sample, options);
+  const torch::Tensor shown =
+      visible_batch(learn.data(), {{sample.unsqueeze(0)}, {}}, false).images[0];
+  const torch::Tensor& probabilities = result.prediction.probabilities;
+  save_image(
+      picture,
+      picture_grid(
+          {{shown,
+            {{image.filename().string()},
+             {class_name(learn.data().classes, result.target)}}},
+           {painted(shown, result.heat),
+            {{fmt::format(
+                 "p {:.2f}",
+                 probabilities[result.target].item<double>())},
+             {"layer " + result.layer}}}},
+          {.columns = 2, .tile = 240}));
+  return result;
+}
+
+}  // namespace tern

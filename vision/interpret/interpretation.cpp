@@ -1,0 +1,333 @@
+#include "tern/vision/interpret/interpretation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tern/vision/interpret/drawing.h"
+#include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/visible_batch.h"
+
+namespace tern {
+
+namespace {
+
+constexpr int64_t kTop = 44, kBottom = 30, kRight = 20, kLeft = 34;
+constexpr int64_t kNameWidth = 140;
+constexpr Rgb kWhite = {255, 255, 255}, kFull = {8, 69, 148},
+              kFrame = {200, 200, 200};
+
+std::string file_name(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
+/// Of the actual class, or of the mask's right pixels; empty for numbers.
+std::string probability_text(
+    TargetKind kind,
+    const torch::Tensor& pred,
+    const torch::Tensor& target) {
+  if (kind != TargetKind::category || pred.dim() != 1) return "";
+  const auto actual = target.item<int64_t>();
+  if (actual < 0 || actual >= pred.size(0)) return "";
+  return fmt::format(", p {:.2f}", pred[actual].item<double>());
+}
+
+Rgb shade(double share) {
+  Rgb color{};
+  for (size_t i = 0; i < color.size(); ++i) {
+    color[i] = static_cast<uint8_t>(
+        std::lround(kWhite[i] + share * (kFull[i] - kWhite[i])));
+  }
+  return color;
+}
+
+std::string cell_text(int64_t count, double share, bool normalize) {
+  if (!normalize) return fmt::format("{}", count);
+  return count == 0 ? "0" : fmt::format("{:.2f}", share);
+}
+
+/// A cell is the darker the larger its share of the actual class is.
+/// \param counts     [C, C] kLong: rows are actual, columns predicted.
+/// \param names      Of the C classes.
+/// \param normalize  Writes shares instead of counts.
+Page draw_confusion_matrix(
+    const torch::Tensor& counts,
+    const std::vector<std::string>& names,
+    bool normalize) {
+  const int64_t classes = counts.size(0);
+  const int64_t cell = std::clamp<int64_t>(520 / classes, 10, 64);
+  std::vector<std::string> shown;
+  int64_t name_width = 0;
+  for (const std::string& name : names) {
+    shown.push_back(fit_text(name, kNameWidth));
+    name_width = std::max(name_width, Page::text_width(shown.back()));
+  }
+  const int64_t left = kLeft + name_width + 8;
+  const int64_t side = classes * cell;
+  const int64_t names_top = kTop + side + 8;
+  const std::string title = normalize
+                                ? "Confusion matrix, share of the actual class"
+                                : "Confusion matrix";
+  const int64_t title_half = Page::text_width(title, 10) / 2 + 8;
+  const int64_t title_x = std::max(title_half, left + side / 2);
+  const int64_t width = std::max(left + side + kRight, title_x + title_half);
+  const bool is_turned = name_width > cell - 4;
+  const int64_t height = names_top + (is_turned ? name_width : 9) + kBottom;
+
+  const torch::Tensor in_class = counts.sum(1, true).clamp_min(1);
+  const torch::Tensor share = counts.to(torch::kDouble) / in_class;
+  const auto shares = share.accessor<double, 2>();
+  const auto numbers = counts.accessor<int64_t, 2>();
+  Page page(height, width);
+  const auto write = [&](const std::string& text,
+                         int64_t x,
+                         int64_t y,
+                         Anchor anchor,
+                         double size = Page::kTextSize,
+                         Rgb color = kTextColor) {
+    page.text(text, x, y, color, size, anchor);
+  };
+  page.box(left - 1, kTop - 1, side + 2, side + 2, kFrame);
+  for (int64_t row = 0; row < classes; ++row) {
+    for (int64_t column = 0; column < classes; ++column) {
+      const double part = shares[row][column];
+      const int64_t x = left + column * cell, y = kTop + row * cell;
+      page.box(x, y, cell, cell, shade(part));
+      const std::string text = cell_text(numbers[row][column], part, normalize);
+      const double size = cell >= 36 ? 9 : 7;
+      if (Page::text_width(text, size) > cell - 2) continue;
+      write(
+          text,
+          x + cell / 2,
+          y + cell / 2 + static_cast<int64_t>(size / 2),
+          Anchor::middle,
+          size,
+          part > 0.5                  ? kWhite
+          : numbers[row][column] == 0 ? kFrame
+                                      : kTextColor);
+    }
+    // Names that would lie over each other are left out.
+    if (cell < 14) continue;
+    const int64_t middle = row * cell + cell / 2;
+    const std::string& name = shown[static_cast<size_t>(row)];
+    write(name, left - 8, kTop + middle + 4, Anchor::right);
+    write(
+        name,
+        left + middle,
+        names_top + (is_turned ? Page::text_width(name) / 2 : 9),
+        is_turned ? Anchor::upwards : Anchor::middle);
+  }
+  write(title, title_x, 26, Anchor::middle, 10);
+  write("predicted", left + side / 2, height - 10, Anchor::middle, 10);
+  write("actual", 16, kTop + side / 2, Anchor::upwards, 10);
+  return page;
+}
+
+constexpr size_t kPairs = 10;
+
+void add_confusions(
+    HtmlPage& page,
+    const ClassificationInterpretation& interp) {
+  const torch::Tensor& counts = interp.confusion_matrix();
+  std::vector<std::string> names;
+  std::vector<std::vector<double>> values;
+  for (int64_t i = 0; i < counts.size(0); ++i) {
+    names.push_back(class_name(interp.classes(), i));
+    const torch::Tensor row = counts[i].to(torch::kDouble).contiguous();
+    const auto* first = row.const_data_ptr<double>();
+    values.emplace_back(first, first + row.numel());
+  }
+  page.heading("Confusion matrix");
+  page.paragraph("Rows are the actual classes, columns the predicted ones.");
+  page.matrix(names, names, values);
+
+  auto pairs = interp.most_confused();
+  pairs.resize(std::min(pairs.size(), kPairs));
+  if (pairs.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (const Confusion& pair : pairs) {
+    rows.push_back({pair.actual, pair.predicted, std::to_string(pair.count)});
+  }
+  page.subheading("Most confused");
+  page.table({"actual", "predicted", "samples"}, rows);
+}
+
+}  // namespace
+
+Interpretation::Interpretation(Learner& learn, Split split)
+    : data_(learn.data()) {
+  const DataLoader loader = data_.loader(split).in_order();
+  dataset_ = loader.dataset_ptr();
+  answers_ = learn.get_preds(loader, /*with_losses=*/true);
+  TORCH_CHECK_VALUE(
+      answers_.preds.defined(),
+      fmt::format(
+          "[Interpretation::from] the {} data have no sample; expected one.",
+          to_string(split)));
+}
+
+Interpretation Interpretation::from(Learner& learn, Split split) {
+  return {learn, split};
+}
+
+std::vector<TopLoss> Interpretation::top_losses(int64_t k, bool largest) const {
+  TORCH_CHECK_VALUE(
+      k >= 0,
+      fmt::format(
+          "[Interpretation::top_losses] k is {}; expected 0 for all, or a "
+          "number of samples.",
+          k));
+  const int64_t count = k == 0 ? size() : std::min(k, size());
+  const torch::Tensor order =
+      torch::argsort(losses(), /*stable=*/true, 0, largest);
+  std::vector<TopLoss> top;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto index = order[i].item<int64_t>();
+    top.push_back({index, losses()[index].item<double>()});
+  }
+  return top;
+}
+
+void Interpretation::plot_top_losses(
+    const std::filesystem::path& file,
+    int64_t k,
+    bool largest) const {
+  save_image(file, draw_top_losses(k, largest));
+}
+
+torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
+  const TargetKind kind = target_kind(targets(), classes());
+  std::vector<Picture> pictures;
+  for (const TopLoss& top : top_losses(k, largest)) {
+    const torch::Tensor image = visible_batch(
+                                    data_,
+                                    dataset_->get_batch({top.index}, {}),
+                                    /*augments=*/false)
+                                    .images[0];
+    const torch::Tensor target = targets()[top.index];
+    const torch::Tensor pred = preds()[top.index];
+    const torch::Tensor answer = decoded(kind, pred.unsqueeze(0))[0];
+    const CaptionLine name = {file_name(dataset_->describe(top.index))};
+    if (kind == TargetKind::mask) {
+      pictures.push_back({with_mask(image, target), {{"actual"}, name}});
+      pictures.push_back(
+          {with_mask(image, answer),
+           {{"prediction"}, {fmt::format("loss {:.3f}", top.loss)}}});
+      continue;
+    }
+    const std::string actual_text = target_text(kind, target, classes());
+    const std::string answer_text = target_text(kind, answer, classes());
+    pictures.push_back(
+        {image,
+         {{answer_text,
+           kind == TargetKind::number   ? kTextColor
+           : answer_text == actual_text ? kRightColor
+                                        : kWrongColor},
+          {actual_text},
+          {fmt::format(
+              "loss {:.2f}{}",
+              top.loss,
+              probability_text(kind, pred, target))},
+          name}});
+  }
+  return picture_grid(
+      pictures,
+      {.title = kind == TargetKind::mask
+                    ? ""
+                    : "prediction / actual / loss, probability / file",
+       .columns = kind == TargetKind::mask ? 4 : 0});
+}
+
+ClassificationInterpretation::ClassificationInterpretation(
+    Learner& learn,
+    Split split)
+    : Interpretation(learn, split) {
+  const TargetKind kind = target_kind(targets(), classes());
+  TORCH_CHECK_VALUE(
+      kind == TargetKind::category || kind == TargetKind::mask,
+      "[ClassificationInterpretation::from] the targets are no class numbers; "
+      "expected one class for each sample or pixel. Use Interpretation.");
+  const torch::Tensor predicted = decoded(kind, preds()).reshape({-1});
+  const torch::Tensor actual = targets().to(torch::kLong).reshape({-1});
+  TORCH_CHECK_VALUE(
+      predicted.numel() == actual.numel(),
+      fmt::format(
+          "[ClassificationInterpretation::from] there are {} predictions for "
+          "{} "
+          "targets; expected one for each.",
+          predicted.numel(),
+          actual.numel()));
+  const int64_t count = std::max<int64_t>(
+      static_cast<int64_t>(classes().size()),
+      preds().dim() > 1 && preds().size(1) > 1 ? preds().size(1) : 2);
+  const torch::Tensor is_class = (actual >= 0).logical_and(actual < count);
+  matrix_ = torch::bincount(
+                (actual * count + predicted).masked_select(is_class),
+                {},
+                count * count)
+                .view({count, count});
+}
+
+ClassificationInterpretation ClassificationInterpretation::from(
+    Learner& learn,
+    Split split) {
+  return {learn, split};
+}
+
+std::vector<Confusion> ClassificationInterpretation::most_confused(
+    int64_t min_count) const {
+  const auto counts = matrix_.accessor<int64_t, 2>();
+  std::vector<Confusion> pairs;
+  for (int64_t actual = 0; actual < counts.size(0); ++actual) {
+    for (int64_t predicted = 0; predicted < counts.size(1); ++predicted) {
+      const int64_t count = counts[actual][predicted];
+      if (actual != predicted && count > 0 && count >= min_count) {
+        pairs.push_back(
+            {class_name(classes(), actual),
+             class_name(classes(), predicted),
+             count});
+      }
+    }
+  }
+  std::stable_sort(
+      pairs.begin(),
+      pairs.end(),
+      [](const auto& a, const auto& b) { return a.count > b.count; });
+  return pairs;
+}
+
+void ClassificationInterpretation::plot_confusion_matrix(
+    const std::filesystem::path& file,
+    bool normalize) const {
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < matrix_.size(0); ++i) {
+    names.push_back(class_name(classes(), i));
+  }
+  const Page picture = draw_confusion_matrix(matrix_, names, normalize);
+  if (file.extension() == ".svg") {
+    picture.save_svg(file);
+  } else {
+    TORCH_CHECK_VALUE(
+        file.extension() == ".png",
+        fmt::format(
+            "[ClassificationInterpretation::plot_confusion_matrix] the file is "
+            "{}; expected a name that ends in .png or .svg.",
+            file.string()));
+    save_image(file, picture.pixels());
+  }
+}
+
+ReportSection classification_section(
+    const ClassificationInterpretation& interp,
+    int64_t top_losses) {
+  return [interp, top_losses](HtmlPage& page) {
+    add_confusions(page, interp);
+    page.heading("Largest losses");
+    page.pictures({{png_of(interp.draw_top_losses(top_losses)), ""}});
+  };
+}
+
+}  // namespace tern

@@ -1,0 +1,203 @@
+#include "tern/vision/interpret/picture_grid.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/data/error_text.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/png_write.h"
+#include "tern/vision/interpret/drawing.h"
+
+namespace tern {
+
+namespace {
+
+// Kelly's colours of greatest contrast, less those near white and black.
+constexpr std::array<std::array<uint8_t, 3>, 16> kColours = {
+    {{0, 103, 165},
+     {243, 195, 0},
+     {190, 0, 50},
+     {135, 86, 146},
+     {243, 132, 0},
+     {0, 136, 86},
+     {161, 202, 241},
+     {194, 178, 128},
+     {230, 143, 172},
+     {101, 69, 34},
+     {141, 182, 0},
+     {96, 78, 151},
+     {246, 166, 0},
+     {179, 68, 108},
+     {220, 211, 0},
+     {226, 88, 34}}};
+
+constexpr int64_t kMargin = 12, kGap = 12, kLine = 17, kTitle = 28;
+
+int64_t columns_of(const PictureGridOptions& options, int64_t count) {
+  const int64_t columns =
+      options.columns > 0 ? options.columns
+                          : static_cast<int64_t>(std::ceil(std::sqrt(count)));
+  return std::min(columns, count);
+}
+
+/// Fits the image into the tile, in the middle, on its lower edge.
+void draw_image(
+    Page& page,
+    const torch::Tensor& image,
+    int64_t x,
+    int64_t y,
+    int64_t tile) {
+  const auto size = static_cast<double>(std::max(image.size(0), image.size(1)));
+  const auto side = [&](int64_t pixels) {
+    return std::max<int64_t>(
+        1,
+        std::llround(
+            static_cast<double>(pixels) * static_cast<double>(tile) / size));
+  };
+  const int64_t height = side(image.size(0)), width = side(image.size(1));
+  page.image(image, x + (tile - width) / 2, y + tile - height, width, height);
+}
+
+std::vector<uint8_t> encoded(
+    const torch::Tensor& image,
+    const std::string& who) {
+  const bool is_floating = image.defined() && image.is_floating_point();
+  const bool is_byte = image.defined() && image.scalar_type() == torch::kByte;
+  const int64_t channels = !image.defined() || image.dim() != 3
+                               ? 1
+                               : image.size(is_floating ? 0 : 2);
+  TORCH_CHECK_VALUE(
+      (is_floating || is_byte) && (image.dim() == 2 || image.dim() == 3) &&
+          (channels == 1 || channels == 3) && image.numel() > 0,
+      fmt::format(
+          "{} the image is {}; expected [H, W] or [1 or 3, H, W] "
+          "floating in 0..1, or [H, W] or [H, W, 1 or 3] kByte.",
+          who,
+          shapes_of({image})));
+  torch::Tensor bytes = image.detach();
+  if (is_floating) {
+    bytes = bytes.to(torch::kFloat).clamp(0, 1).mul(255).round();
+    if (bytes.dim() == 3) bytes = bytes.permute({1, 2, 0});
+  }
+  bytes = bytes.to(torch::kCPU, torch::kByte).contiguous();
+  const std::span<const uint8_t> pixels(
+      bytes.const_data_ptr<uint8_t>(),
+      static_cast<size_t>(bytes.numel()));
+  return encode_png(pixels, bytes.size(1), bytes.size(0), channels);
+}
+
+}  // namespace
+
+torch::Tensor picture_grid(
+    const std::vector<Picture>& pictures,
+    const PictureGridOptions& options) {
+  const int64_t tile = options.tile;
+  TORCH_CHECK_VALUE(
+      !pictures.empty() && tile >= 16,
+      fmt::format(
+          "[picture_grid] there are {} pictures in tiles of {} pixels; "
+          "expected at least one, and 16 pixels.",
+          pictures.size(),
+          tile));
+  size_t lines = 0;
+  for (const Picture& picture : pictures) {
+    TORCH_CHECK_VALUE(
+        picture.image.defined() && picture.image.dim() == 3 &&
+            picture.image.scalar_type() == torch::kByte &&
+            (picture.image.size(2) == 1 || picture.image.size(2) == 3) &&
+            picture.image.numel() > 0,
+        "[picture_grid] a picture is not [H, W, 1 or 3] kByte.");
+    lines = std::max(lines, picture.caption.size());
+  }
+  const auto count = static_cast<int64_t>(pictures.size());
+  const int64_t columns = columns_of(options, count);
+  const int64_t rows = (count + columns - 1) / columns;
+  const int64_t cell_height =
+      tile + static_cast<int64_t>(lines) * kLine + kGap + 2;
+  const int64_t top = kMargin + (options.title.empty() ? 0 : kTitle);
+  const int64_t width = 2 * kMargin + columns * (tile + kGap) - kGap;
+  Page page(top + rows * cell_height, width);
+  if (!options.title.empty()) {
+    page.text(
+        fit_text(options.title, width - 2 * kMargin),
+        kMargin,
+        kMargin + 14,
+        kTextColor,
+        10);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const Picture& picture = pictures[static_cast<size_t>(i)];
+    const int64_t x = kMargin + i % columns * (tile + kGap);
+    int64_t y = top + i / columns * cell_height;
+    draw_image(page, picture.image.cpu(), x, y, tile);
+    y += tile;
+    for (const CaptionLine& line : picture.caption) {
+      y += kLine;
+      page.text(
+          fit_text(line.text, tile + kGap / 2),
+          x + tile / 2,
+          y - 2,
+          line.color,
+          Page::kTextSize,
+          Anchor::middle);
+    }
+  }
+  return page.pixels();
+}
+
+torch::Tensor mask_colours(int64_t classes) {
+  torch::Tensor colours = torch::empty({classes, 3}, torch::kByte);
+  auto* out = colours.data_ptr<uint8_t>();
+  for (int64_t i = 0; i < classes; ++i) {
+    const auto& colour = kColours[i % kColours.size()];
+    // Beyond the table the same colours come darker.
+    const int64_t darker = 1 + i / static_cast<int64_t>(kColours.size());
+    for (int c = 0; c < 3; ++c) {
+      out[3 * i + c] = static_cast<uint8_t>(colour[c] / darker);
+    }
+  }
+  return colours;
+}
+
+torch::Tensor with_mask(
+    const torch::Tensor& image,
+    const torch::Tensor& mask,
+    int64_t classes) {
+  const int64_t height = image.size(0), width = image.size(1);
+  torch::Tensor indices = mask.cpu().to(torch::kLong);
+  if (indices.sizes() != image.sizes().slice(0, 2)) {
+    indices = torch::upsample_nearest2d(
+                  indices.to(torch::kFloat).view({1, 1, mask.size(0), -1}),
+                  {height, width})[0][0]
+                  .to(torch::kLong);
+  }
+  const torch::Tensor known = (indices >= 0).logical_and(indices < classes);
+  const torch::Tensor colours =
+      mask_colours(classes)
+          .index_select(0, indices.clamp(0, classes - 1).flatten())
+          .view({height, width, 3});
+  const torch::Tensor rgb = image.expand({height, width, 3});
+  const torch::Tensor blended =
+      (rgb.to(torch::kInt) + colours.to(torch::kInt)).div(2, "trunc");
+  return torch::where(known.unsqueeze(2), blended.to(torch::kByte), rgb);
+}
+
+std::vector<uint8_t> png_of(const torch::Tensor& image) {
+  return encoded(image, "[png_of]");
+}
+
+void save_image(const std::filesystem::path& file, const torch::Tensor& image) {
+  TORCH_CHECK_VALUE(
+      file.extension() == ".png" || file.extension() == ".PNG",
+      fmt::format(
+          "[save_image] the file is {}; expected a name that ends in .png, "
+          "which is what is written.",
+          file.string()));
+  write_file(file, encoded(image, "[save_image] " + file.string() + ":"));
+}
+
+}  // namespace tern

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "tern/vision/decode/rgb.h"
+
+namespace tern {
+
+/// A line of text below an image; a long one is shortened in the middle.
+struct CaptionLine {
+  std::string text;
+  Rgb color = kTextColor;
+};
+
+struct Picture {
+  torch::Tensor image;  // [H, W, 1 or 3] kByte, CPU
+  std::vector<CaptionLine> caption;
+};
+
+struct PictureGridOptions {
+  std::string title = {};
+  /// 0: as many as make the plot about square.
+  int64_t columns = 0;
+  /// Side of the square that each image is fitted into, in pixels.
+  int64_t tile = 176;
+};
+
+/// Plots images with captions in a grid on a white page. Non-ASCII characters
+/// become "?", since OpenCV has no others.
+///
+/// \return [H, W, 3] kByte.
+/// \throws c10::ValueError without images, or for a tile below 16 pixels.
+torch::Tensor picture_grid(
+    const std::vector<Picture>& pictures,
+    const PictureGridOptions& options = {});
+
+/// Returns a distinct colour for each class, [classes, 3] kByte.
+torch::Tensor mask_colours(int64_t classes);
+
+/// Blends the colours of the classes into an image: [H, W, 3] kByte.
+///
+/// \param image    [H, W, 1 or 3] kByte.
+/// \param mask     Class indices, integers of [h, w]; stretched to the image.
+/// \param classes  Pixels with other indices keep their colour.
+torch::Tensor with_mask(
+    const torch::Tensor& image,
+    const torch::Tensor& mask,
+    int64_t classes = 256);
+
+/// Writes an image as a PNG file, replacing the file, like
+/// torchvision.utils.save_image.
+///
+/// \param image  [H, W] or [1 or 3, H, W] floating, clamped to 0..1; or [H, W]
+///               or [H, W, 1 or 3] kByte. Any device.
+/// \throws c10::ValueError for another shape, type or suffix than .png;
+///         IoError.
+void save_image(const std::filesystem::path& file, const torch::Tensor& image);
+
+/// Returns the bytes of that file.
+std::vector<uint8_t> png_of(const torch::Tensor& image);
+
+}  // namespace tern

@@ -1,0 +1,114 @@
+#include "tern/vision/interpret/visible_batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/data/error_text.h"
+
+namespace tern {
+
+namespace {
+
+bool is_bytes(const Batch& batch) {
+  return batch.inputs.at(0).scalar_type() == torch::kByte;
+}
+
+}  // namespace
+
+VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments) {
+  if (is_bytes(batch) && augments) batch = batch.to(data.device);
+  for (const BatchTransform& transform : data.batch_transforms) {
+    if (!is_bytes(batch) || !augments) break;
+    BatchTransformContext context{
+        .training = true,
+        .seed = data.train->options().seed};
+    Batch usual = batch, next = batch;
+    transform(usual, context);
+    context.keeps_bytes = true;
+    transform(next, context);
+    if (!is_bytes(next)) break;
+    batch = std::move(next);
+    if (!is_bytes(usual)) break;  // what follows is made for floats
+  }
+  torch::Tensor images = batch.inputs[0].detach().cpu();
+  const int64_t channels =
+      images.dim() == 4 ? images.size(is_bytes(batch) ? 3 : 1) : int64_t{0};
+  TORCH_CHECK_VALUE(
+      channels == 1 || channels == 3,
+      fmt::format(
+          "[show] the inputs are {}; expected images, [N, H, W, 1 or 3] kByte "
+          "or [N, 1 or 3, H, W] floating.",
+          shapes_of({images})));
+  if (!is_bytes(batch)) {
+    images = images.to(torch::kFloat);
+    const double low = images.min().item<double>();
+    const double high = images.max().item<double>();
+    if (low < 0 || high > 1) {
+      images = (images - low) / (high > low ? high - low : 1);
+    }
+    images = images.mul(255).round().to(torch::kByte).permute({0, 2, 3, 1});
+  }
+  // Batch memory is used again by the loader.
+  VisibleBatch visible{images.clone(at::MemoryFormat::Contiguous), {}};
+  if (!batch.targets.empty()) visible.targets = batch.targets[0].cpu().clone();
+  return visible;
+}
+
+TargetKind target_kind(
+    const torch::Tensor& targets,
+    const std::vector<std::string>& classes) {
+  if (!targets.is_floating_point()) {
+    return targets.dim() >= 3 ? TargetKind::mask : TargetKind::category;
+  }
+  return targets.dim() == 2 && !classes.empty() &&
+                 targets.size(1) == static_cast<int64_t>(classes.size())
+             ? TargetKind::multi_category
+             : TargetKind::number;
+}
+
+std::string class_name(const std::vector<std::string>& classes, int64_t index) {
+  return index >= 0 && index < static_cast<int64_t>(classes.size())
+             ? classes[static_cast<size_t>(index)]
+             : fmt::format("class {}", index);
+}
+
+std::string target_text(
+    TargetKind kind,
+    const torch::Tensor& target,
+    const std::vector<std::string>& classes) {
+  if (kind == TargetKind::category) {
+    return class_name(classes, target.item<int64_t>());
+  }
+  const torch::Tensor values = target.to(torch::kDouble).cpu().reshape({-1});
+  std::vector<std::string> words;
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    const double value = values[i].item<double>();
+    if (kind == TargetKind::number) {
+      words.push_back(fmt::format("{:.4g}", value));
+    } else if (value > 0.5) {
+      words.push_back(class_name(classes, i));
+    }
+  }
+  return words.empty() ? "(none)" : fmt::format("{}", fmt::join(words, ", "));
+}
+
+torch::Tensor decoded(TargetKind kind, const torch::Tensor& preds) {
+  switch (kind) {
+    case TargetKind::number:
+      return preds;
+    case TargetKind::multi_category:
+      return (preds > 0.5).to(torch::kFloat);
+    default:
+      // One channel alone is the probability of class 1.
+      return preds.dim() == 1 || preds.size(1) == 1
+                 ? (preds.dim() == 1 ? preds : preds.squeeze(1))
+                       .gt(0.5)
+                       .to(torch::kLong)
+                 : preds.argmax(1);
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,112 @@
+#include "tern/vision/predict/image_predict.h"
+
+#include <memory>
+#include <utility>
+
+#include <opencv2/core/mat.hpp>
+
+#include "tern/data/formats/error.h"
+#include "tern/vision/image_dataset.h"
+#include "tern/vision/interpret/visible_batch.h"
+#include "tern/vision/predict/preprocess.h"
+
+namespace tern {
+namespace {
+
+/// The data set itself, or the first one within.
+const ImageDataset* find_images(const Dataset& data) {
+  if (const auto* images = dynamic_cast<const ImageDataset*>(&data)) {
+    return images;
+  }
+  if (const auto* part = dynamic_cast<const Subset*>(&data)) {
+    return find_images(part->source());
+  }
+  const auto* all = dynamic_cast<const Concat*>(&data);
+  return all && !all->sources().empty() ? find_images(*all->sources()[0])
+                                        : nullptr;
+}
+
+const ImageDataset& images_of(const DataBunch& data) {
+  const auto& loader = data.valid ? data.valid : data.train;
+  const auto* images = loader ? find_images(loader->dataset()) : nullptr;
+  TORCH_CHECK_VALUE(
+      images,
+      "[prepare_image] the data are no image files, so there is nothing to say "
+      "how an image is prepared; make them with ImageDataBunch or DataBlock, "
+      "or call Learner::predict with a prepared tensor.");
+  return *images;
+}
+
+}  // namespace
+
+torch::Tensor prepare_image(
+    const DataBunch& data,
+    const std::filesystem::path& file) {
+  return ImagePreprocessor(images_of(data)).read(file.string());
+}
+
+torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image) {
+  return ImagePreprocessor(images_of(data)).convert(image);
+}
+
+torch::Tensor prepare_image(const DataBunch& data, const cv::Mat& image) {
+  return ImagePreprocessor(images_of(data)).convert(image, "prepare_image");
+}
+
+Prediction predict(Learner& learn, const std::filesystem::path& file) {
+  return learn.predict(prepare_image(learn.data(), file));
+}
+
+Prediction predict(Learner& learn, const cv::Mat& image) {
+  return learn.predict(prepare_image(learn.data(), image));
+}
+
+Prediction predict(Learner& learn, const torch::Tensor& image) {
+  return learn.predict(prepare_image(learn.data(), image));
+}
+
+DataLoader test_loader(const DataBunch& data, std::vector<std::string> paths) {
+  const ImageDataset& images = images_of(data);
+  ImageDatasetOptions options = images.options();
+  options.size = images.image_size();
+  options.bad_images = BadImagePolicy::error();
+  const auto& loader = data.valid ? data.valid : data.train;
+  DataLoaderOptions loading = loader->in_order().options();
+  const auto count = static_cast<int64_t>(paths.size());
+  return DataLoader(
+      ImageDataset::with_targets(
+          std::move(paths),
+          std::make_shared<NoTargets>(count),
+          options),
+      loading);
+}
+
+ImagePredictions get_preds(
+    Learner& learn,
+    const std::filesystem::path& folder,
+    const ImageFolderOptions& options) {
+  std::vector<std::string> paths = find_image_files(folder, options);
+  if (paths.empty()) {
+    throw DataError(
+        folder.string(),
+        "has no image at any depth; expected at least one. Check the path.");
+  }
+  return get_preds(learn, std::move(paths));
+}
+
+ImagePredictions get_preds(Learner& learn, std::vector<std::string> paths) {
+  ImagePredictions result;
+  result.preds = learn.get_preds(test_loader(learn.data(), paths)).preds;
+  result.paths = std::move(paths);
+  const std::vector<std::string>& classes = learn.data().classes;
+  if (!classes.empty() && result.preds.defined() && result.preds.dim() == 2) {
+    const torch::Tensor likeliest = decoded(TargetKind::category, result.preds);
+    for (int64_t i = 0; i < likeliest.size(0); ++i) {
+      result.labels.push_back(
+          class_name(classes, likeliest[i].item<int64_t>()));
+    }
+  }
+  return result;
+}
+
+}  // namespace tern

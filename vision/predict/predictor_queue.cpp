@@ -1,0 +1,128 @@
+#include "tern/vision/predict/predictor_queue.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tern {
+
+PredictorQueue::PredictorQueue(
+    Predictor predictor,
+    const PredictorQueueOptions& options)
+    : predictor_(std::move(predictor)), options_(options) {
+  TORCH_CHECK_VALUE(
+      options.max_batch > 0 && options.max_waiting > 0 &&
+          options.max_latency.count() >= 0,
+      fmt::format(
+          "[PredictorQueue] max_batch is {}, max_waiting {} and max_latency {} "
+          "us; expected at least 1, 1 and 0.",
+          options.max_batch,
+          options.max_waiting,
+          options.max_latency.count()));
+  worker_ = std::thread([this] { run(); });
+}
+
+PredictorQueue::~PredictorQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  arrived_.notify_all();
+  worker_.join();
+}
+
+int64_t PredictorQueue::batches() const {
+  const std::lock_guard lock(mutex_);
+  return batches_;
+}
+
+template <class Sample>
+std::future<Prediction> PredictorQueue::enqueue(const Sample& sample) {
+  Item item;
+  std::future<Prediction> answer = item.promise.get_future();
+  try {
+    item.sample = predictor_.prepare(sample);
+  } catch (...) {
+    item.promise.set_exception(std::current_exception());
+    return answer;
+  }
+  std::unique_lock lock(mutex_);
+  const auto limit = static_cast<size_t>(options_.max_waiting);
+  room_.wait(lock, [&] { return waiting_.size() < limit; });
+  item.deadline = Clock::now() + options_.max_latency;
+  waiting_.push_back(std::move(item));
+  lock.unlock();
+  arrived_.notify_one();
+  return answer;
+}
+
+std::future<Prediction> PredictorQueue::submit(
+    const std::filesystem::path& image) {
+  return enqueue(image);
+}
+
+std::future<Prediction> PredictorQueue::submit(const cv::Mat& image) {
+  return enqueue(image);
+}
+
+std::future<Prediction> PredictorQueue::submit(const torch::Tensor& sample) {
+  return enqueue(sample);
+}
+
+// Waits for a full batch, or until the first sample has waited long enough;
+// empty once the queue is closing and nothing is left.
+std::vector<PredictorQueue::Item> PredictorQueue::next_batch() {
+  std::unique_lock lock(mutex_);
+  const auto full = static_cast<size_t>(options_.max_batch);
+  arrived_.wait(lock, [&] { return is_closing_ || !waiting_.empty(); });
+  if (!waiting_.empty()) {
+    arrived_.wait_until(lock, waiting_.front().deadline, [&] {
+      return is_closing_ || waiting_.size() >= full;
+    });
+  }
+  std::vector<Item> items;
+  while (!waiting_.empty() && items.size() < full) {
+    items.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+  if (!items.empty()) ++batches_;
+  lock.unlock();
+  room_.notify_all();
+  return items;
+}
+
+void PredictorQueue::answer(std::vector<Item>& items) {
+  Tensors samples;
+  for (const Item& item : items) samples.push_back(item.sample);
+  std::vector<Prediction> answers;
+  try {
+    answers = predictor_.answer(torch::stack(samples));
+  } catch (...) {
+    if (items.size() == 1) {
+      items[0].promise.set_exception(std::current_exception());
+      return;
+    }
+    // One of them is to blame, or they are of several sizes.
+    for (Item& item : items) {
+      std::vector<Item> alone;
+      alone.push_back(std::move(item));
+      answer(alone);
+    }
+    return;
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    items[i].promise.set_value(std::move(answers[i]));
+  }
+}
+
+void PredictorQueue::run() {
+  while (true) {
+    std::vector<Item> items = next_batch();
+    if (items.empty()) return;
+    answer(items);
+  }
+}
+
+}  // namespace tern

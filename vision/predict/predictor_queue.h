@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tern/vision/predict/predictor.h"
+
+namespace tern {
+
+struct PredictorQueueOptions {
+  /// Maximum number of samples per forward pass.
+  int64_t max_batch = 32;
+  /// Maximum time that a sample waits for others. Passes that are already
+  /// queued come on top.
+  std::chrono::microseconds max_latency = std::chrono::milliseconds(5);
+  /// Maximum number of waiting samples; `submit` then blocks.
+  int64_t max_waiting = 1024;
+};
+
+/// Batches the requests of many threads; a GPU predicts a batch nearly as fast
+/// as one sample.
+///
+///   PredictorQueue queue(predictor, {.max_batch = 16});
+///   std::future<Prediction> future = queue.submit("cat.jpg");  // any thread
+///   fmt::print("{}\n", future.get().label);
+///
+/// An error reaches only the future of its sample. The destructor completes all
+/// submitted samples.
+class PredictorQueue {
+ public:
+  /// \throws c10::ValueError for an option out of its range.
+  explicit PredictorQueue(
+      Predictor predictor,
+      const PredictorQueueOptions& options = {});
+  ~PredictorQueue();
+  PredictorQueue(const PredictorQueue&) = delete;
+
+  /// Decodes the image on the calling thread.
+  std::future<Prediction> submit(const std::filesystem::path& image);
+  std::future<Prediction> submit(const cv::Mat& image);
+  std::future<Prediction> submit(const torch::Tensor& sample);
+
+  /// Number of forward passes so far.
+  int64_t batches() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Item {
+    torch::Tensor sample;
+    std::promise<Prediction> promise;
+    Clock::time_point deadline;
+  };
+
+  template <class Sample>
+  std::future<Prediction> enqueue(const Sample& sample);
+  std::vector<Item> next_batch();
+  void answer(std::vector<Item>& items);
+  void run();
+
+  const Predictor predictor_;
+  const PredictorQueueOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_, room_;
+  std::deque<Item> waiting_;
+  int64_t batches_ = 0;
+  bool is_closing_ = false;
+  std::thread worker_;
+};
+
+}  // namespace tern

@@ -1,0 +1,224 @@
+#include "tern/vision/predict/preprocess.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <opencv2/core/check.hpp>
+#include <opencv2/imgproc.hpp>
+
+#include "tern/data/error_text.h"
+#include "tern/data/formats/error.h"
+#include "tern/vision/decode/image_file.h"
+#include "tern/vision/decode/sample_pixels.h"
+#include "tern/vision/transforms/resize.h"
+
+namespace tern {
+namespace {
+
+constexpr std::array<std::pair<const char*, ResizeMethod>, 4> kResizeNames = {{
+    {"squish", ResizeMethod::squish},
+    {"crop", ResizeMethod::crop},
+    {"pad", ResizeMethod::pad},
+    {"none", ResizeMethod::none},
+}};
+constexpr std::array<std::pair<const char*, Padding>, 3> kPaddingNames = {{
+    {"zeros", Padding::zeros},
+    {"border", Padding::border},
+    {"reflection", Padding::reflection},
+}};
+
+template <class Names, class Value>
+std::string name_of(const Names& names, Value value) {
+  return std::find_if(
+             names.begin(),
+             names.end(),
+             [&](const auto& item) { return item.second == value; })
+      ->first;
+}
+
+template <class Names>
+auto value_of(const Names& names, const std::string& name) {
+  const auto at =
+      std::find_if(names.begin(), names.end(), [&](const auto& item) {
+        return item.first == name;
+      });
+  TORCH_CHECK_VALUE(
+      at != names.end(),
+      fmt::format(
+          "[ImagePreprocessor] '{}' is no way to resize or to pad an image; "
+          "data/image_preprocessing.h has the words.",
+          name));
+  return at->second;
+}
+
+/// 16 bits are divided by 257, as those of files are.
+cv::Mat with_8_bits(const cv::Mat& image, std::string_view where) {
+  TORCH_CHECK_VALUE(
+      !image.empty() && image.dims == 2 &&
+          (image.depth() == CV_8U || image.depth() == CV_16U) &&
+          (image.channels() == 1 || image.channels() == 3 ||
+           image.channels() == 4),
+      fmt::format(
+          "[{}] the cv::Mat is {} x {} of {}; expected grey, BGR or BGRA with "
+          "8 or 16 bits. Use cv::Mat::convertTo with the scale that takes "
+          "white to 255.",
+          where,
+          image.rows,
+          image.cols,
+          cv::typeToString(image.type())));
+  if (image.depth() == CV_8U) return image;
+  cv::Mat bytes;
+  image.convertTo(bytes, CV_8U, 1.0 / 257);
+  return bytes;
+}
+
+/// The colours of grey, BGR, BGRA or, with `is_rgb`, RGB as a model takes them.
+cv::Mat with_channels(const cv::Mat& image, bool is_rgb, int64_t channels) {
+  const bool is_grey = image.channels() == 1, has_alpha = image.channels() == 4;
+  if (image.channels() == channels && (is_grey || is_rgb)) return image;
+  const int code = channels == 1 ? (has_alpha ? cv::COLOR_BGRA2GRAY
+                                    : is_rgb  ? cv::COLOR_RGB2GRAY
+                                              : cv::COLOR_BGR2GRAY)
+                   : is_grey     ? cv::COLOR_GRAY2RGB
+                   : has_alpha   ? cv::COLOR_BGRA2RGB
+                                 : cv::COLOR_BGR2RGB;
+  cv::Mat converted;
+  cv::cvtColor(image, converted, code);
+  return converted;
+}
+
+}  // namespace
+
+std::optional<ImagePreprocessing> describe_preprocessing(
+    const ImageDataset& images,
+    const ImageStats& stats) {
+  const ImageDatasetOptions& options = images.options();
+  ImagePreprocessing what{
+      .height = images.image_size().height,
+      .width = images.image_size().width,
+      .channels = options.decode.channels,
+      .resize =
+          options.size ? name_of(kResizeNames, options.sizing.resize) : "exact",
+      .padding = name_of(kPaddingNames, options.sizing.padding),
+      .exif_orientation = options.decode.exif_orientation,
+      .mean = stats.mean,
+      .stddev = stats.stddev};
+  for (const TransformPtr& transform : options.transforms.valid) {
+    if (!transform->describe(what)) return std::nullopt;
+  }
+  return what;
+}
+
+ImagePreprocessor::ImagePreprocessor(const ImagePreprocessing& what)
+    : size_(what.height, what.width),
+      is_exact_(what.resize == "exact"),
+      decode_{
+          .channels = what.channels,
+          .exif_orientation = what.exif_orientation} {
+  sizing_.padding = value_of(kPaddingNames, what.padding);
+  if (what.resize == "centre_crop") {
+    transforms_ = {centre_crop(static_cast<float>(what.margin))};
+  } else if (!is_exact_) {
+    sizing_.resize = value_of(kResizeNames, what.resize);
+  }
+}
+
+ImagePreprocessor::ImagePreprocessor(const ImageDataset& images)
+    : size_(images.image_size()),
+      decode_(images.options().decode),
+      sizing_(images.options().sizing),
+      transforms_(images.options().transforms.valid) {}
+
+const SamplePlan& ImagePreprocessor::plan_for(
+    ImageSize image,
+    const std::string& path) const {
+  if (is_exact_ && image != size_) {
+    throw DataError(
+        path,
+        fmt::format(
+            "is {} x {} pixels (height x width); the model takes {} x {} "
+            "alone. Resize the image, or train with a `size`.",
+            image.height,
+            image.width,
+            size_.height,
+            size_.width));
+  }
+  static thread_local SamplePlan plan;
+  SampleRng none(0, 0, 0);
+  make_plan(transforms_, sizing_, image, size_, none, plan);
+  return plan;
+}
+
+/// \param sample  Samples the image: (warp, pixels).
+template <class Sample>
+torch::Tensor ImagePreprocessor::prepared(
+    ImageSize image,
+    const std::string& path,
+    const Sample& sample) const {
+  const SamplePlan& plan = plan_for(image, path);
+  torch::Tensor out =
+      torch::empty({size_.height, size_.width, channels()}, torch::kByte);
+  auto* pixels = out.mutable_data_ptr<uint8_t>();
+  sample(plan.warp(), pixels);
+  plan.finish_pixels({pixels, size_, channels()});
+  return out;
+}
+
+torch::Tensor ImagePreprocessor::read(const std::string& path) const {
+  static thread_local ScratchBuffer buffer;
+  const EncodedImage image(read_image_file(path, buffer), path, decode_);
+  return prepared(image.size(), path, [&](const Warp& warp, uint8_t* pixels) {
+    image.sample(warp, size_, pixels);
+  });
+}
+
+torch::Tensor ImagePreprocessor::convert_pixels(const cv::Mat& any, bool is_rgb)
+    const {
+  const cv::Mat image = with_channels(any, is_rgb, channels());
+  return prepared(
+      {image.rows, image.cols},
+      "the image",
+      [&](const Warp& warp, uint8_t* pixels) {
+        sample_pixels(
+            {.pixels = image.data,
+             .height = image.rows,
+             .width = image.cols,
+             .channels = channels(),
+             .stride = static_cast<int64_t>(image.step[0]),
+             .end = image.dataend},
+            warp,
+            size_,
+            pixels);
+      });
+}
+
+torch::Tensor ImagePreprocessor::convert(
+    const cv::Mat& image,
+    std::string_view where) const {
+  return convert_pixels(with_8_bits(image, where), /*is_rgb=*/false);
+}
+
+torch::Tensor ImagePreprocessor::convert(const torch::Tensor& image) const {
+  TORCH_CHECK_VALUE(
+      image.defined() && image.scalar_type() == torch::kByte &&
+          image.numel() > 0 &&
+          (image.dim() == 2 ||
+           (image.dim() == 3 && (image.size(2) == 1 || image.size(2) == 3))),
+      fmt::format(
+          "[prepare_image] the image is {}; expected [H, W] or [H, W, 1 or 3] "
+          "kByte.",
+          shapes_of({image})));
+  const torch::Tensor pixels = image.cpu().contiguous();
+  const bool is_rgb = image.dim() == 3 && image.size(2) == 3;
+  return convert_pixels(
+      cv::Mat(
+          static_cast<int>(image.size(0)),
+          static_cast<int>(image.size(1)),
+          is_rgb ? CV_8UC3 : CV_8UC1,
+          pixels.data_ptr()),
+      is_rgb);
+}
+
+}  // namespace tern

@@ -1,0 +1,180 @@
+#include "tern/vision/transforms/presize.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <sys/stat.h>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tern/data/error_text.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/vision/decode/for_each_image.h"
+
+namespace tern {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Says what a pack is made of: the same text, the same pack.
+std::string key_of(const ImageDataset& images, ImageSize size) {
+  const DecodeOptions& decode = images.options().decode;
+  Sha256 hash;
+  const auto add = [&](const std::string& text) {
+    hash.update(
+        {reinterpret_cast<const uint8_t*>(text.data()), text.size() + 1});
+  };
+  add(fmt::format(
+      "1 {} {} {} {} {}",
+      size.height,
+      size.width,
+      decode.channels,
+      decode.exif_orientation,
+      decode.lenient));
+  if (images.source() != nullptr) add(images.source()->version());
+  for (const std::string& path : images.paths()) {
+    struct stat status {};
+    add(path);
+    if (::stat(path.c_str(), &status) == 0) {
+      add(fmt::format(
+          "{} {}.{}",
+          status.st_size,
+          status.st_mtim.tv_sec,
+          status.st_mtim.tv_nsec));
+    }
+  }
+  return hash.hex_digest();
+}
+
+/// The image's proportions, just covering `size`; never enlarged.
+ImageSize covering(ImageSize image, ImageSize size) {
+  const double scale = std::max(
+      static_cast<double>(size.height) / static_cast<double>(image.height),
+      static_cast<double>(size.width) / static_cast<double>(image.width));
+  if (scale >= 1) {
+    return image;
+  }
+  const auto scaled = [&](int64_t length) {
+    return std::max<int64_t>(
+        1,
+        std::llround(static_cast<double>(length) * scale));
+  };
+  return {scaled(image.height), scaled(image.width)};
+}
+
+void add_image(
+    const ImageDataset& images,
+    int64_t index,
+    ImageSize size,
+    ImagePackWriter& writer) {
+  static thread_local ScratchBuffer file, pixels;
+  const DecodeOptions& decode = images.options().decode;
+  const std::string& path = images.paths()[static_cast<size_t>(index)];
+  const EncodedImage image(images.encoded(index, file), path, decode);
+  const ImageSize covered = covering(image.size(), size);
+  uint8_t* decoded = pixels.get(
+      static_cast<size_t>(covered.height * covered.width * decode.channels));
+  image.decode(covered, decoded);
+  writer.write(index, covered.height, covered.width, decoded);
+}
+
+std::shared_ptr<const ImagePack> open_if_current(
+    const fs::path& file,
+    const std::string& key) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) {
+    return nullptr;
+  }
+  try {
+    auto pack = ImagePack::open(file);
+    return pack->key() == key ? pack : nullptr;
+  } catch (const DataError& error) {
+    message(std::string(error.what()) + " It is made again.");
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const ImagePack> presize_images(
+    const ImageDataset& images,
+    const fs::path& file,
+    ImageSize size,
+    const Sink& sink) {
+  TORCH_CHECK_VALUE(
+      size.height > 0 && size.width > 0,
+      fmt::format(
+          "[presize] size is {} x {}; expected at least 1 x 1.",
+          size.height,
+          size.width));
+  const std::string key = key_of(images, size);
+  if (auto pack = open_if_current(file, key)) {
+    return pack;
+  }
+  ImagePackWriter writer(
+      file,
+      images.size(),
+      images.options().decode.channels,
+      key);
+  BadImageList bad;
+  const BadImagePolicy& policy = images.options().bad_images;
+  for_each_image(
+      images.size(),
+      [&](int64_t index) {
+        try {
+          add_image(images, index, size, writer);
+        } catch (const DataError& error) {
+          // The pack's own file may fail too.
+          const auto& path = images.paths()[static_cast<size_t>(index)];
+          if (!policy.skips || error.path() != path) {
+            throw;
+          }
+          bad.add(
+              index,
+              {path, error.what()},
+              images.size(),
+              policy.max_fraction);
+        }
+      },
+      "presize",
+      sink);
+  writer.publish();
+  return ImagePack::open(file);
+}
+
+DataBunch&
+DataBunch::presize(const fs::path& folder, ImageSize size, const Sink& sink) {
+  for (const auto& [split, loader] :
+       {std::pair{Split::train, &train},
+        {Split::valid, &valid},
+        {Split::test, &test}}) {
+    if (!*loader) {
+      continue;
+    }
+    const auto* images =
+        dynamic_cast<const ImageDataset*>(&(*loader)->dataset());
+    TORCH_CHECK_VALUE(
+        images != nullptr,
+        fmt::format(
+            "[DataBunch::presize] the {} data set is no ImageDataset; expected "
+            "one, as ImageDataBunch makes it.",
+            to_string(split)));
+    const auto pack = presize_images(
+        *images,
+        folder / fmt::format("{}.pack", to_string(split)),
+        size,
+        sink);
+    *loader = std::make_shared<DataLoader>(
+        images->with_pack(pack),
+        (*loader)->options());
+  }
+  return *this;
+}
+
+}  // namespace tern

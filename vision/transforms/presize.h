@@ -1,0 +1,38 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "tern/data/data_bunch.h"
+#include "tern/data/sink.h"
+#include "tern/vision/decode/image_pack.h"
+#include "tern/vision/image_dataset.h"
+
+namespace tern {
+
+/// Decodes and shrinks every image of a data set into one file, and opens it.
+/// An image keeps its aspect ratio and just covers `size`; a smaller one is not
+/// enlarged. Transforms work as on the original.
+///
+/// Reuses an existing file if it was created from the same images (by path,
+/// size and modification time) with the same options. Decodes on all cores;
+/// `sink` receives the progress, null is `silent()`.
+///
+/// An image that cannot be read is an error that names it, or is skipped if the
+/// data set skips bad images.
+///
+/// \throws IoError if the file cannot be written; DataError for a bad image.
+std::shared_ptr<const ImagePack> presize_images(
+    const ImageDataset& images,
+    const std::filesystem::path& file,
+    ImageSize size,
+    const Sink& sink = nullptr);
+
+// `DataBunch::presize(folder, size, sink)` does this for its train, valid and
+// test images, as folder/train.pack and so on, and reads them from there:
+//
+//   data.presize("cache", 160);
+//
+// It throws c10::ValueError where a loader's data set is no ImageDataset.
+
+}  // namespace tern
