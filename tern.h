@@ -55,7 +55,7 @@
 #include "tern/learner/precision/clip_grad.h"
 #include "tern/learner/precision/grad_scaler.h"
 #include "tern/learner/recorder.h"
-#include "tern/learner/report/forward_taps.h"
+#include "tern/learner/report/forward_hooks.h"
 #include "tern/learner/report/memory_meter.h"
 #include "tern/learner/report/model_summary.h"
 #include "tern/learner/report/plot.h"

@@ -61,7 +61,7 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
   TORCH_CHECK_VALUE(
       !parts_->groups[0].empty(),
       "[Learner] the model has no parameters; expected something to train.");
-  for (Metric& metric : parts_->options.metrics) metric = metric.anew();
+  for (Metric& metric : parts_->options.metrics) metric = metric.fresh_copy();
   add(parts_->recorder);
   add<ProgressPrinter>();
   for (const auto& callback : parts_->options.callbacks) add(callback);

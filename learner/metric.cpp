@@ -68,7 +68,7 @@ Metric::Metric(std::string name, Function fn, bool higher_is_better) {
       higher_is_better);
 }
 
-Metric Metric::anew() const {
+Metric Metric::fresh_copy() const {
   if (!copy_) return *this;
   Metric result = *this;
   result.impl_ = copy_(*impl_);

@@ -129,7 +129,7 @@ class Metric {
 
   /// A metric of the same kind that has counted nothing yet; this one where
   /// its MetricImpl cannot be copied.
-  Metric anew() const;
+  Metric fresh_copy() const;
 
  private:
   std::shared_ptr<MetricImpl> impl_;

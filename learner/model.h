@@ -188,7 +188,7 @@ class Model {
   ///
   ///   LoadReport report = model.load_state_dict(
   ///       load_weights("resnet18.pth"),
-  ///       {.strict = false, .skip_mis_shaped = true});
+  ///       {.strict = false, .ignore_mismatched_sizes = true});
   ///   fmt::print("{}\n", report.to_string());
   ///
   /// \throws c10::ValueError listing what is missing, unexpected or mis-shaped

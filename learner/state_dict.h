@@ -26,7 +26,7 @@ struct LoadOptions {
 
   /// Leave out tensors of the wrong shape, as of a head for 1000 classes in a
   /// model for 10, and load the rest.
-  bool skip_mis_shaped = false;
+  bool ignore_mismatched_sizes = false;
 };
 
 /// What became of the names of a state dict.
@@ -45,11 +45,11 @@ struct LoadReport {
   std::vector<std::string> unexpected;
   /// Names of both with another shape, or a type that cannot be converted
   /// without loss of meaning, such as float to integer.
-  std::vector<Mismatch> mis_shaped;
+  std::vector<Mismatch> mismatched;
 
   /// Whether every name was on both sides, and fit.
   bool is_complete() const {
-    return missing.empty() && unexpected.empty() && mis_shaped.empty();
+    return missing.empty() && unexpected.empty() && mismatched.empty();
   }
   /// One sentence with the first names of each kind.
   std::string to_string() const;

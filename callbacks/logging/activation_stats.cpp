@@ -52,7 +52,7 @@ void ActivationStats::on_train_begin(Learner& learn) {
   is_looking_ = false;
   pending_.clear();
   if (options_.activations) {
-    taps_ = std::make_unique<ForwardTaps>(
+    taps_ = std::make_unique<ForwardHooks>(
         learn.model(),
         [this](size_t layer, const torch::Tensor& output) {
           if (!is_looking_ || !output.is_floating_point()) return;

@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/callback.h"
-#include "tern/learner/report/forward_taps.h"
+#include "tern/learner/report/forward_hooks.h"
 
 namespace tern {
 
@@ -26,7 +26,7 @@ struct LayerStats {
 ///   for (const auto& layer : learn.find<ActivationStats>()->activations()) ...
 ///
 /// Activations are the outputs of the children of each Sequential
-/// (`ForwardTaps`); gradients those of each parameter, unscaled, before
+/// (`ForwardHooks`); gradients those of each parameter, unscaled, before
 /// clipping; near zero means up to 1e-8 for them. Statistics stay on the device
 /// and are read together with the losses, so that no step waits. fastai v2's
 /// ActivationStats, with its threshold; gradients are Tern's. A second fit adds
@@ -66,7 +66,7 @@ class ActivationStats final : public Callback {
   void read();
 
   Options options_;
-  std::unique_ptr<ForwardTaps> taps_;
+  std::unique_ptr<ForwardHooks> taps_;
   bool is_looking_ = false;
   std::vector<Pending> pending_;
   std::vector<LayerStats> activations_, gradients_;

@@ -15,7 +15,7 @@
 #include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/report/op_observer.h"
+#include "tern/learner/report/op_hook.h"
 
 namespace tern {
 
@@ -47,7 +47,7 @@ class SyncAudit::Watch final : public c10::WarningHandler {
         others_(c10::WarningUtils::get_warning_handler()),
         guard_(this) {
     if (!is_cpu) return;
-    observer_.emplace([this](const OpObserver::Op& op) {
+    observer_.emplace([this](const OpHook::Op& op) {
       const std::string_view name = op.name;
       if (std::find(kReading.begin(), kReading.end(), name) != kReading.end()) {
         audit_.found(learn_, op.name);
@@ -88,7 +88,7 @@ class SyncAudit::Watch final : public c10::WarningHandler {
   c10::WarningHandler* others_;
   c10::WarningUtils::WarningHandlerGuard guard_;
   WaitWarnings warnings_;
-  std::optional<OpObserver> observer_;
+  std::optional<OpHook> observer_;
 };
 
 SyncAudit::SyncAudit(Options options) : options_(options) {

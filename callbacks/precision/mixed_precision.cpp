@@ -22,7 +22,7 @@ GradScalerOptions scaler_options(
   scaler.device = torch::kCPU;
   scaler.enabled = dtype == torch::kHalf;
   scaler.init_scale = options.loss_scale.value_or(options.init_scale);
-  scaler.growth_interval = options.max_noskip;
+  scaler.growth_interval = options.growth_interval;
   scaler.min_scale = options.loss_scale ? 0 : 1;
   scaler.max_scale = options.max_scale;
   return scaler;
@@ -39,7 +39,7 @@ void check(const MixedPrecisionOptions& options) {
   };
   positive("loss_scale", options.loss_scale.value_or(1));
   positive("init_scale", options.init_scale);
-  positive("max_noskip", static_cast<double>(options.max_noskip));
+  positive("growth_interval", static_cast<double>(options.growth_interval));
   positive("max_scale", options.max_scale);
   positive("clip", options.clip.value_or(1));
 }

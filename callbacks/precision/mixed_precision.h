@@ -20,7 +20,7 @@ struct MixedPrecisionOptions {
   /// silently loses small gradients, so start high.
   double init_scale = 65536;
   /// Steps without overflow before the scale doubles; an overflow halves it.
-  int64_t max_noskip = 1000;
+  int64_t growth_interval = 1000;
   /// Upper bound of the scale; the lower bound is 1.
   double max_scale = 16777216;
 

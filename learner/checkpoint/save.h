@@ -12,8 +12,8 @@ class Learner;
 
 /// How `Learner::load` reads what `Learner::save` wrote.
 struct LoadModelOptions {
-  /// Which names may differ; for a new head `{.strict = false, .skip_mis_shaped
-  /// = true}`.
+  /// Which names may differ; for a new head `{.strict = false,
+  /// .ignore_mismatched_sizes = true}`.
   LoadOptions weights = {};
   /// Take up the optimizer's moments, rates and steps too. Without it the
   /// optimizer begins anew.

@@ -110,7 +110,7 @@ LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
     plan = plan_load(
         load_targets(learner),
         state,
-        {.strict = false, .skip_mis_shaped = true});
+        {.strict = false, .ignore_mismatched_sizes = true});
   } catch (const c10::ValueError&) {
     refuse("none of its tensors has a name and shape of this one's");
   }

@@ -1,8 +1,10 @@
 #pragma once
 
-#include "tern/learner/precision/grad_scaler.h"
+#include <cstdint>
 
 namespace tern {
+
+struct GradScalerOptions;
 
 // Private to GradScaler. Each throws a c10::ValueError that names the option.
 

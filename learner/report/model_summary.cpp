@@ -11,8 +11,8 @@
 #include <torch/utils.h>
 
 #include "tern/learner/loop.h"
-#include "tern/learner/report/forward_taps.h"
-#include "tern/learner/report/op_observer.h"
+#include "tern/learner/report/forward_hooks.h"
+#include "tern/learner/report/op_hook.h"
 #include "tern/learner/scopes.h"
 
 namespace tern {
@@ -93,7 +93,7 @@ class Summarizer {
 
   void forward(const Tensors& inputs) {
     find_shapes(inputs);
-    const OpObserver observer([this](const OpObserver::Op& op) { see(op); });
+    const OpHook observer([this](const OpHook::Op& op) { see(op); });
     model_.forward(inputs);
   }
 
@@ -101,7 +101,7 @@ class Summarizer {
   // all take and give one tensor.
   void find_shapes(const Tensors& inputs) {
     std::vector<std::string> names;
-    const ForwardTaps taps(
+    const ForwardHooks taps(
         model_,
         [&](size_t layer, const torch::Tensor& output) {
           const auto at = index_.find(names[layer]);
@@ -117,7 +117,7 @@ class Summarizer {
   }
 
   // Operations inside another one come before it.
-  void see(const OpObserver::Op& op) {
+  void see(const OpHook::Op& op) {
     inner_multiply_adds_ += multiply_adds(op);
     if (op.depth > 0) return;
     const int64_t work = std::exchange(inner_multiply_adds_, 0);
@@ -135,7 +135,7 @@ class Summarizer {
   }
 
   // A view and what is written in place are in memory already.
-  void add_outputs(const OpObserver::Op& op) {
+  void add_outputs(const OpHook::Op& op) {
     for (const torch::Tensor& output : op.outputs) {
       const bool is_new = std::none_of(
           op.inputs.begin(),

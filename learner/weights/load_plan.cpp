@@ -106,7 +106,7 @@ LoadPlan match_names(
       plan.targets.push_back(item.tensor);
       plan.values.push_back(value);
     } else {
-      plan.report.mis_shaped.push_back(
+      plan.report.mismatched.push_back(
           {item.name,
            value.defined() ? shape_and_type(value) : "an undefined tensor",
            shape_and_type(item.tensor)});
@@ -138,8 +138,8 @@ void check_report(const LoadReport& report, const LoadOptions& options) {
       "{.strict = false} leaves what is missing as it is");
   add(options.strict && !report.unexpected.empty() && report.loaded > 0,
       "{.strict = false} passes over what is unexpected");
-  add(!options.skip_mis_shaped && !report.mis_shaped.empty(),
-      "{.skip_mis_shaped = true} leaves what does not fit as it is");
+  add(!options.ignore_mismatched_sizes && !report.mismatched.empty(),
+      "{.ignore_mismatched_sizes = true} leaves what does not fit as it is");
   add(report.loaded == 0 && !report.is_complete(),
       "check the prefix of the names, and that it is this model's file");
   TORCH_CHECK_VALUE(
@@ -163,11 +163,11 @@ std::string LoadReport::to_string() const {
   if (!unexpected.empty()) {
     parts.push_back(count_and_names(unexpected, "unexpected", safe));
   }
-  if (!mis_shaped.empty()) {
+  if (!mismatched.empty()) {
     const auto text = [](const Mismatch& m) {
       return printable(m.name) + " is " + m.given + " and not " + m.expected;
     };
-    parts.push_back(count_and_names(mis_shaped, "mis-shaped", text));
+    parts.push_back(count_and_names(mismatched, "mis-shaped", text));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }

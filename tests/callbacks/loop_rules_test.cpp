@@ -383,7 +383,7 @@ TEST(LoopRules, EmaForgetsTheAverageOfWeightsThatWereReplacedWithinAFit) {
 // Every part that a checkpoint holds is put back after a trial too.
 TEST(LoopRules, ATrialLeavesEveryPartOfACheckpointAsItWas) {
   Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
-  learn.to_fp16({.init_scale = 64, .max_noskip = 3, .force_fp16 = true});
+  learn.to_fp16({.init_scale = 64, .growth_interval = 3, .force_fp16 = true});
   learn.add<Ema>({.decay = 0.9}).add<GradientAccumulation>({.batches = 3});
   learn.fit(1, 1e-2);
   const Checkpoint before = capture_checkpoint(learn);

@@ -97,7 +97,7 @@ TEST(Metric, NeverWaitsForTheDeviceBeforeSomebodyReads) {
 TEST(Metric, BeginsAnewWithoutTouchingTheOtherOne) {
   Metric metric = accuracy();
   metric.update({torch::eye(2)}, {torch::arange(2)});
-  const Metric other = metric.anew();
+  const Metric other = metric.fresh_copy();
   EXPECT_TRUE(std::isnan(other.compute().item<double>()));
   EXPECT_EQ(metric.compute().item<double>(), 1);
   EXPECT_EQ(other.name(), "accuracy");

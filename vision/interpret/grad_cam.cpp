@@ -10,7 +10,7 @@
 #include <torch/utils.h>
 
 #include "tern/learner/loop.h"
-#include "tern/learner/report/forward_taps.h"
+#include "tern/learner/report/forward_hooks.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/visible_batch.h"
 #include "tern/vision/predict/image_predict.h"
@@ -82,7 +82,7 @@ class LayerAnswer {
 
   std::string wanted_, layer_;
   torch::Tensor output_;
-  ForwardTaps taps_;
+  ForwardHooks taps_;
 };
 
 torch::Tensor prepared(Learner& learn, const torch::Tensor& sample) {

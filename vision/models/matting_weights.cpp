@@ -114,7 +114,7 @@ LoadReport load_matting_weights(
   check_parts(names_of(state), names_of(given), file.string());
   return model.load_state_dict(
       given,
-      {.strict = false, .skip_mis_shaped = is_deeplab});
+      {.strict = false, .ignore_mismatched_sizes = is_deeplab});
 }
 
 }  // namespace tern

@@ -170,7 +170,7 @@ void VisionArch::load_pretrained(
   Model model(body.module);
   const ModelTensor first = model.parameters().at(0);
   StateDict state;
-  LoadOptions options{.strict = false, .skip_mis_shaped = true};
+  LoadOptions options{.strict = false, .ignore_mismatched_sizes = true};
   for (const auto& item : load_weights(file)) {
     std::string name = item.key();
     if (name.starts_with("module.")) name = name.substr(7);

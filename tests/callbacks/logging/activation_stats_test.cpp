@@ -148,13 +148,13 @@ struct Block : torch::nn::Module {
   torch::nn::Sequential inner{nullptr};
 };
 
-TEST(ForwardTaps, ReachSequentialsInsideOfModules) {
+TEST(ForwardHooks, ReachSequentialsInsideOfModules) {
   torch::nn::Sequential net(std::make_shared<Block>(), torch::nn::Linear(3, 1));
   const auto x = torch::randn({2, 3});
   const auto expected = net->forward(x);
   std::vector<size_t> order;
   {
-    ForwardTaps taps(net, [&](size_t layer, const torch::Tensor&) {
+    ForwardHooks taps(net, [&](size_t layer, const torch::Tensor&) {
       order.push_back(layer);
     });
     EXPECT_EQ(

@@ -184,7 +184,7 @@ TEST(MixedPrecision, AnOverflowInTheVeryFirstStepsLeavesNoTrace) {
 
 TEST(MixedPrecision, TheDynamicScaleGrowsAfterCleanStepsUpToItsLimit) {
   Learner learn(point_data(256, 0), point_net(), quiet());
-  learn.to_fp16(fp16({.init_scale = 4, .max_noskip = 3, .max_scale = 16}));
+  learn.to_fp16(fp16({.init_scale = 4, .growth_interval = 3, .max_scale = 16}));
   learn.fit(1);  // 8 clean steps: grows after 3 and 6
   EXPECT_EQ(scale_of(learn), 16);
   learn.fit(2);
@@ -418,7 +418,7 @@ TEST(MixedPrecision, ASkippedStepDoesNotDecayWeights) {
 
 TEST(MixedPrecision, ASkipThatAnotherCallbackAsksForIsNoOverflow) {
   Learner learn(point_data(64, 0), point_net(), quiet());
-  learn.to_fp16(fp16({.init_scale = 4, .max_noskip = 1}));
+  learn.to_fp16(fp16({.init_scale = 4, .growth_interval = 1}));
   learn.add<LambdaCallback>(
       {.on_step = [](Learner& l) { l.state().skip_step = true; }});
   learn.fit(1);

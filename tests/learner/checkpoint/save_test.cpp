@@ -219,10 +219,10 @@ TEST(Load, TakesABodyIntoAModelWithAnotherHead) {
   const torch::Tensor head = wider.state_dict()["3.weight"].clone();
   expect_error<c10::ValueError>(
       [&] { wider.load("net", {.with_optimizer = false}); },
-      {"net.safetensors: ", "3.weight", "skip_mis_shaped"});
+      {"net.safetensors: ", "3.weight", "ignore_mismatched_sizes"});
   wider.load(
       "net",
-      {.weights = {.strict = false, .skip_mis_shaped = true},
+      {.weights = {.strict = false, .ignore_mismatched_sizes = true},
        .with_optimizer = false});
   EXPECT_TRUE(torch::equal(
       wider.state_dict()["0.weight"],

@@ -43,7 +43,7 @@ void train_and_report(const std::filesystem::path& file) {
   DataBunch data = point_data();
   data.classes = {"<below>", "above & beyond"};
   Learner learn(data, point_net(), quiet({.metrics = {accuracy()}}));
-  learn.to_fp16({.init_scale = 4096, .max_noskip = 6, .force_fp16 = true});
+  learn.to_fp16({.init_scale = 4096, .growth_interval = 6, .force_fp16 = true});
   learn.add(overflow_at({1, 3, 20}));
   learn.fit_one_cycle(6, 0.1);
   const ReportSection section = [&](HtmlPage& page) {

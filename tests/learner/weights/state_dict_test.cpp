@@ -94,7 +94,7 @@ TEST(StateDict, ListsWhatIsWrongAndLeavesTheModelAsItWas) {
        "1 mis-shaped ('0.weight' is [5, 2] Float and not [16, 2] Float)",
        "Nothing was loaded",
        "{.strict = false}",
-       "{.skip_mis_shaped = true}"});
+       "{.ignore_mismatched_sizes = true}"});
   EXPECT_TRUE(same_state(model.state_dict(), before));
   // Not strict still means that shapes fit, as in Python.
   expect_error<c10::ValueError>(
@@ -124,13 +124,13 @@ TEST(StateDict, LoadsTheBodyWhereTheHeadDiffers) {
   Model from = net(1000), to = net(10);
   const StateDict before = copy_of(to.state_dict());
   const LoadReport report =
-      to.load_state_dict(from.state_dict(), {.skip_mis_shaped = true});
+      to.load_state_dict(from.state_dict(), {.ignore_mismatched_sizes = true});
   EXPECT_EQ(report.loaded, 2);
-  ASSERT_EQ(report.mis_shaped.size(), 2u);
-  EXPECT_EQ(report.mis_shaped[0].name, "1.weight");
-  EXPECT_EQ(report.mis_shaped[0].given, "[1000, 8] Float");
-  EXPECT_EQ(report.mis_shaped[0].expected, "[10, 8] Float");
-  EXPECT_EQ(report.mis_shaped[1].name, "1.bias");
+  ASSERT_EQ(report.mismatched.size(), 2u);
+  EXPECT_EQ(report.mismatched[0].name, "1.weight");
+  EXPECT_EQ(report.mismatched[0].given, "[1000, 8] Float");
+  EXPECT_EQ(report.mismatched[0].expected, "[10, 8] Float");
+  EXPECT_EQ(report.mismatched[1].name, "1.bias");
   const StateDict after = to.state_dict();
   EXPECT_TRUE(torch::equal(after["0.weight"], from.state_dict()["0.weight"]));
   EXPECT_TRUE(torch::equal(after["1.weight"], before["1.weight"]));

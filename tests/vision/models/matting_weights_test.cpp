@@ -117,7 +117,7 @@ TEST(MattingWeights, OfADeepLabV3GiveBackboneAndAspp) {
   const StateDict before = state_of(model);
   const LoadReport report =
       load_matting_weights(model, temp / "deeplab.safetensors");
-  EXPECT_EQ(report.mis_shaped.size(), 1);
+  EXPECT_EQ(report.mismatched.size(), 1);
   const StateDict after = state_of(model);
   EXPECT_TRUE(shares_weights(before, after, "backbone.features.0.0.weight"));
   EXPECT_TRUE(shares_weights(before, after, "decoder.conv1.weight"));

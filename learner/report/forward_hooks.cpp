@@ -1,4 +1,4 @@
-#include "tern/learner/report/forward_taps.h"
+#include "tern/learner/report/forward_hooks.h"
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -13,7 +13,7 @@ class Tap final : public torch::nn::Module {
  public:
   Tap(torch::nn::AnyModule original,
       size_t layer,
-      std::shared_ptr<ForwardTaps::Function> function)
+      std::shared_ptr<ForwardHooks::Function> function)
       : original_(std::move(original)),
         layer_(layer),
         function_(std::move(function)) {}
@@ -27,12 +27,12 @@ class Tap final : public torch::nn::Module {
  private:
   torch::nn::AnyModule original_;
   size_t layer_;
-  std::shared_ptr<ForwardTaps::Function> function_;
+  std::shared_ptr<ForwardHooks::Function> function_;
 };
 
 }  // namespace
 
-ForwardTaps::ForwardTaps(const Model& model, Function function) {
+ForwardHooks::ForwardHooks(const Model& model, Function function) {
   const std::shared_ptr<torch::nn::Module> root = model.module();
   if (!root) return;
   const auto shared = std::make_shared<Function>(std::move(function));
@@ -52,7 +52,7 @@ ForwardTaps::ForwardTaps(const Model& model, Function function) {
   }
 }
 
-ForwardTaps::~ForwardTaps() {
+ForwardHooks::~ForwardHooks() {
   for (Place& place : places_) *place.child = std::move(place.original);
 }
 

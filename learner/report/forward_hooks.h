@@ -14,24 +14,24 @@ namespace tern {
 /// Sees what the layers of a model answer: forward hooks, which LibTorch's C++
 /// modules lack.
 ///
-///   ForwardTaps taps(model, [](size_t layer, const torch::Tensor& output) {
+///   ForwardHooks hooks(model, [](size_t layer, const torch::Tensor& output) {
 ///     ...
 ///   });
 ///
 /// Taps sit behind the children of every `torch::nn::Sequential` in the model,
 /// at any depth; a ResNet has them behind its blocks. Such a child must take
 /// and give one tensor. Names, parameters and the state dict stay as they are.
-/// The model may not be cloned while taps are in it.
-class ForwardTaps {
+/// The model may not be cloned while hooks are in it.
+class ForwardHooks {
  public:
   using Function = std::function<void(size_t layer, const torch::Tensor&)>;
 
   /// A TorchScript model, or one without a Sequential, has no layers to tap.
-  ForwardTaps(const Model& model, Function function);
-  /// Takes the taps out.
-  ~ForwardTaps();
-  ForwardTaps(const ForwardTaps&) = delete;
-  ForwardTaps& operator=(const ForwardTaps&) = delete;
+  ForwardHooks(const Model& model, Function function);
+  /// Removes the hooks.
+  ~ForwardHooks();
+  ForwardHooks(const ForwardHooks&) = delete;
+  ForwardHooks& operator=(const ForwardHooks&) = delete;
 
   /// Names of the layers, as "layer1.0".
   const std::vector<std::string>& names() const { return names_; }

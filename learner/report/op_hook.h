@@ -11,7 +11,7 @@ namespace tern {
 
 /// Sees the operations that this thread calls while it lives, each after it was
 /// made. One at a time in a thread.
-class OpObserver {
+class OpHook {
  public:
   struct Op {
     const char* name;  // "aten::linear"
@@ -23,10 +23,10 @@ class OpObserver {
   /// May call no operation.
   using Function = std::function<void(const Op&)>;
 
-  explicit OpObserver(Function function);
-  ~OpObserver();
-  OpObserver(const OpObserver&) = delete;
-  OpObserver& operator=(const OpObserver&) = delete;
+  explicit OpHook(Function function);
+  ~OpHook();
+  OpHook(const OpHook&) = delete;
+  OpHook& operator=(const OpHook&) = delete;
 
  private:
   at::CallbackHandle handle_;
@@ -34,6 +34,6 @@ class OpObserver {
 
 /// Multiply-adds of a convolution or matrix product; 0 for other operations,
 /// and for those that are made of such.
-int64_t multiply_adds(const OpObserver::Op& op);
+int64_t multiply_adds(const OpHook::Op& op);
 
 }  // namespace tern

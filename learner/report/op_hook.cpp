@@ -1,4 +1,4 @@
-#include "tern/learner/report/op_observer.h"
+#include "tern/learner/report/op_hook.h"
 
 #include <memory>
 #include <string_view>
@@ -9,7 +9,7 @@ namespace tern {
 namespace {
 
 struct Observed {
-  OpObserver::Function function;
+  OpHook::Function function;
   int64_t depth = 0;
 };
 
@@ -43,7 +43,7 @@ std::vector<torch::Tensor> tensors_of(const Values& values) {
 
 }  // namespace
 
-OpObserver::OpObserver(Function function) {
+OpHook::OpHook(Function function) {
   observed() = {std::move(function), 0};
   handle_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(
@@ -57,7 +57,7 @@ OpObserver::OpObserver(Function function) {
           [](const at::RecordFunction& function, at::ObserverContext* context) {
             Observed& now = observed();
             --now.depth;
-            const OpObserver::Op op = {
+            const OpHook::Op op = {
                 function.name(),
                 now.depth,
                 std::move(static_cast<Begun*>(context)->inputs),
@@ -69,12 +69,12 @@ OpObserver::OpObserver(Function function) {
           .scopes({at::RecordScope::FUNCTION}));
 }
 
-OpObserver::~OpObserver() {
+OpHook::~OpHook() {
   at::removeCallback(handle_);
   observed() = {};
 }
 
-int64_t multiply_adds(const OpObserver::Op& op) {
+int64_t multiply_adds(const OpHook::Op& op) {
   const std::string_view name = op.name;
   if (op.outputs.empty()) return 0;
   const torch::Tensor& output = op.outputs[0];
