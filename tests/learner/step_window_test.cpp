@@ -1,0 +1,109 @@
+#include "tern/learner/step_window.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tern::step_window_test {
+namespace {
+
+using Samples = StepWindow::Samples;
+
+// What one sample of each batch weighs in the step, once gradients are averaged
+// over ranks: the same for all if the window is right.
+std::vector<double> weights_of_samples(
+    StepWindow& window,
+    const std::vector<Samples>& batches,
+    int64_t world_size) {
+  std::vector<double> weights;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    const double weight = window.add(batches[i], i + 1 == batches.size());
+    weights.push_back(
+        weight / static_cast<double>(batches[i].of_rank * world_size));
+  }
+  EXPECT_TRUE(window.is_complete());
+  EXPECT_FALSE(window.is_open());
+  for (double& weight : weights) weight *= window.correction();
+  return weights;
+}
+
+void expect_all(const std::vector<double>& weights, double expected) {
+  for (const double weight : weights) EXPECT_DOUBLE_EQ(weight, expected);
+}
+
+TEST(StepWindow, IsOneBatchUnlessToldOtherwise) {
+  StepWindow window;
+  window.begin({}, /*batch_size=*/16, /*world_size=*/1);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_DOUBLE_EQ(window.add({16, 16}, /*is_last=*/false), 1);
+    EXPECT_TRUE(window.is_complete());
+    EXPECT_DOUBLE_EQ(window.correction(), 1);
+  }
+}
+
+TEST(StepWindow, WeighsUnevenBatchesOfTwoRanksBySamples) {
+  StepWindow first, second;
+  first.begin({}, 16, 2);
+  second.begin({}, 16, 2);
+  expect_all(weights_of_samples(first, {{16, 27}}, 2), 1.0 / 27);
+  expect_all(weights_of_samples(second, {{11, 27}}, 2), 1.0 / 27);
+}
+
+TEST(StepWindow, CompletesAfterSoManyBatchesAndBeginsAgain) {
+  StepWindow window;
+  window.begin({.batches = 3}, 16, 1);
+  for (int step = 0; step < 2; ++step) {
+    for (const bool completes : {false, false, true}) {
+      EXPECT_DOUBLE_EQ(window.add({16, 16}, false), 1.0 / 3);
+      EXPECT_EQ(window.is_complete(), completes);
+      EXPECT_EQ(window.is_open(), !completes);
+    }
+    EXPECT_DOUBLE_EQ(window.correction(), 1);
+  }
+}
+
+TEST(StepWindow, CompletesAsSoonAsSoManySamplesAreThere) {
+  StepWindow window;
+  window.begin({.batches = 0, .samples = 32}, 12, 1);
+  window.add({12, 12}, false);
+  window.add({12, 12}, false);
+  EXPECT_TRUE(window.is_open());
+  window.add({12, 12}, false);
+  EXPECT_TRUE(window.is_complete());
+  EXPECT_DOUBLE_EQ(window.correction(), 32.0 / 36);
+}
+
+TEST(StepWindow, WeighsEachSampleOfAShortTailTheSameOnEveryRank) {
+  StepWindow first, second;
+  first.begin({.batches = 3}, 16, 2);
+  second.begin({.batches = 3}, 16, 2);
+  // 59 samples in two batches, where three of 32 make a whole window.
+  expect_all(weights_of_samples(first, {{16, 32}, {14, 27}}, 2), 1.0 / 59);
+  expect_all(weights_of_samples(second, {{16, 32}, {13, 27}}, 2), 1.0 / 59);
+}
+
+TEST(StepWindow, GoesOnWhereACheckpointWasMade) {
+  StepWindow whole, resumed;
+  whole.begin({.batches = 3}, 16, 1);
+  whole.add({16, 16}, false);
+  whole.add({16, 16}, false);
+  resumed.begin({.batches = 3}, 16, 1);
+  resumed.restore(whole.batches(), whole.samples());
+  EXPECT_TRUE(resumed.is_open());
+  EXPECT_DOUBLE_EQ(resumed.add({9, 9}, true), whole.add({9, 9}, true));
+  EXPECT_DOUBLE_EQ(resumed.correction(), whole.correction());
+  EXPECT_TRUE(resumed.is_complete());
+}
+
+TEST(StepWindow, ForgetsWhatAnEpochThatWasEndedHasAccumulated) {
+  StepWindow window;
+  window.begin({.batches = 2}, 16, 1);
+  window.add({16, 16}, false);
+  window.close();
+  EXPECT_FALSE(window.is_open());
+  window.add({16, 16}, false);
+  EXPECT_TRUE(window.is_open()) << "the next window is two batches again";
+}
+
+}  // namespace
+}  // namespace tern::step_window_test
