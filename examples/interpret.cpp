@@ -91,7 +91,7 @@ int main(int argc, char** argv) try {
   fmt::print("accuracy {:.4f}, with tta {:.4f}\n", plain, augmented);
 
   // A file and a folder that have no labels.
-  const tern::Prediction one = tern::predict(learn, file);
+  const tern::Prediction one = learn.predict(file);
   const tern::ImagePredictions all =
       tern::get_preds(learn, std::filesystem::path(file).parent_path());
   const auto same = std::count(all.labels.begin(), all.labels.end(), one.label);

@@ -41,7 +41,6 @@ struct FlatCosOptions;
 struct OneCycleOptions;
 struct SgdrOptions;
 struct MixedPrecisionOptions;  // callbacks/precision/mixed_precision.h
-struct TtaOptions;             // learner/predictions.h
 struct DistributedOptions;     // callbacks/distributed.h
 
 /// Owns model, data and optimizer, and trains.
@@ -50,8 +49,7 @@ struct DistributedOptions;     // callbacks/distributed.h
 ///   learn.to_fp16().fit(1);
 ///
 /// All calls but `request_stop` come from one thread. When a call throws, the
-/// Learner stays usable: weights are those of the last complete step. It can be
-/// moved between calls.
+/// Learner stays usable: weights are those of the last complete step.
 class Learner {
  public:
   Learner(DataBunch data, Model model, LearnerOptions options = {});
@@ -103,11 +101,14 @@ class Learner {
   Predictions get_preds(const DataLoader& loader, bool with_losses = false);
   /// The mean over several augmented passes, weighted with a plain one;
   /// learner/predictions.h.
-  Predictions tta(Split split = Split::valid);
-  Predictions tta(Split split, const TtaOptions& options);
-  /// \param sample  One input without the batch dimension, as the data set
-  ///                gives it: [H, W, C] kByte or [C, H, W] floating.
+  Predictions tta(Split split = Split::valid, const TtaOptions& options = {});
+  /// Predicts one sample: a tensor as the data set gives it, without the batch
+  /// dimension ([H, W, C] kByte or [C, H, W] floating); or an image file or a
+  /// cv::Mat (BGR), prepared as the data set does;
+  /// vision/predict/image_predict.h.
   Prediction predict(const torch::Tensor& sample);
+  Prediction predict(const std::filesystem::path& image_file);
+  Prediction predict(const cv::Mat& image);
 
   // ---- Reports ----
 
@@ -158,9 +159,8 @@ class Learner {
   bool is_main_process() const;
   /// Training batches of an epoch, of this process.
   int64_t batches_per_epoch();
-  /// The mean over all ranks of a number that each has; `value` in a single
-  /// process. All ranks call it together. For callbacks that decide by a number
-  /// of their own.
+  /// The mean over all ranks, which call it together, of a number that each
+  /// has; for callbacks that decide by a number of their own.
   double mean_over_ranks(double value);
 
   // ---- Saving ----
@@ -178,8 +178,8 @@ class Learner {
   ///         fit; the Learner then is as it was.
   Learner& load(const std::string& name);
   Learner& load(const std::string& name, const LoadModelOptions& options);
-  /// Writes all that an exact continuation needs to `folder / step_<n>`.
-  /// Between fits, or from a callback's on_batch_end or on_epoch_end.
+  /// Writes all that an exact continuation needs to `folder / step_<n>`;
+  /// between fits, or from a callback's on_batch_end or on_epoch_end.
   void save_checkpoint(const std::filesystem::path& folder);
   /// Whether `folder` holds something that `resume` would try.
   bool has_checkpoint(const std::filesystem::path& folder) const;

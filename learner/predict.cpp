@@ -103,10 +103,6 @@ Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
   return result;
 }
 
-Predictions Learner::tta(Split split) {
-  return tta(split, TtaOptions{});
-}
-
 Predictions Learner::tta(Split split, const TtaOptions& options) {
   TORCH_CHECK_VALUE(
       options.n > 0 && options.beta >= 0 && options.beta <= 1,

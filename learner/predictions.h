@@ -8,6 +8,10 @@
 
 #include "tern/learner/train_state.h"
 
+namespace cv {
+class Mat;
+}
+
 namespace tern {
 
 /// Result of a pass over validation data.

@@ -53,16 +53,12 @@ torch::Tensor prepare_image(const DataBunch& data, const cv::Mat& image) {
   return ImagePreprocessor(images_of(data)).convert(image, "prepare_image");
 }
 
-Prediction predict(Learner& learn, const std::filesystem::path& file) {
-  return learn.predict(prepare_image(learn.data(), file));
+Prediction Learner::predict(const std::filesystem::path& image_file) {
+  return predict(prepare_image(data(), image_file));
 }
 
-Prediction predict(Learner& learn, const cv::Mat& image) {
-  return learn.predict(prepare_image(learn.data(), image));
-}
-
-Prediction predict(Learner& learn, const torch::Tensor& image) {
-  return learn.predict(prepare_image(learn.data(), image));
+Prediction Learner::predict(const cv::Mat& image) {
+  return predict(prepare_image(data(), image));
 }
 
 DataLoader test_loader(const DataBunch& data, std::vector<std::string> paths) {

@@ -10,14 +10,11 @@
 #include "tern/learner/learner.h"
 #include "tern/vision/image_folder.h"
 
-namespace cv {
-class Mat;
-}
-
 namespace tern {
 
 /// Prepares an image as the data set does in evaluation: decodes, resizes and
-/// transforms it. Returns a sample for `Learner::predict`, [H, W, C] kByte.
+/// transforms it. Returns a sample for `Learner::predict`, [H, W, C] kByte;
+/// `learn.predict("cat.jpg")` and `learn.predict(mat)` call it.
 ///
 /// \throws DataError, IoError if the file cannot be read; c10::ValueError if
 ///         the data do not come from an ImageDataset.
@@ -28,16 +25,6 @@ torch::Tensor prepare_image(
 torch::Tensor prepare_image(const DataBunch& data, const cv::Mat& image);
 /// \param image  [H, W] or [H, W, 1 or 3] kByte, RGB, of any size.
 torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image);
-
-/// Predicts one image, prepared as in evaluation.
-///
-///   Prediction prediction = predict(learn, "cat.jpg");
-///   prediction.label;   // "cat"
-///
-/// \throws as `prepare_image`.
-Prediction predict(Learner& learn, const std::filesystem::path& file);
-Prediction predict(Learner& learn, const cv::Mat& image);
-Prediction predict(Learner& learn, const torch::Tensor& image);
 
 /// Creates a loader of images without labels, prepared as in evaluation. A file
 /// that cannot be read is always an error, whatever `bad_images` says.

@@ -130,10 +130,13 @@ TEST(PredictImage, AnswersForFileMatAndTensor) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());
   const std::filesystem::path file = shades / "valid/light/240.png";
-  EXPECT_EQ(predict(learn, file).label, "light");
-  EXPECT_EQ(predict(learn, cv::imread(file.string())).label, "light");
-  EXPECT_EQ(predict(learn, read_image(file.string())).index, 1);
-  EXPECT_EQ(predict(learn, shades / "valid/dark/10.png").label, "dark");
+  EXPECT_EQ(learn.predict(file).label, "light");
+  EXPECT_EQ(learn.predict(cv::imread(file.string())).label, "light");
+  EXPECT_EQ(
+      learn.predict(prepare_image(learn.data(), read_image(file.string())))
+          .index,
+      1);
+  EXPECT_EQ(learn.predict(shades / "valid/dark/10.png").label, "dark");
 }
 
 TEST(PredictImages, AnswerForAFolderInTheOrderOfItsPaths) {
@@ -143,7 +146,7 @@ TEST(PredictImages, AnswerForAFolderInTheOrderOfItsPaths) {
   ASSERT_EQ(answers.paths.size(), 6u);
   EXPECT_EQ(answers.preds.sizes(), (std::vector<int64_t>{6, 2}));
   for (size_t i = 0; i < 6; ++i) {
-    const Prediction one = predict(learn, answers.paths[i]);
+    const Prediction one = learn.predict(answers.paths[i]);
     EXPECT_EQ(answers.labels[i], one.label) << answers.paths[i];
     EXPECT_TRUE(torch::allclose(
         answers.preds[static_cast<int64_t>(i)],

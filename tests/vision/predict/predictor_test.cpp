@@ -210,7 +210,7 @@ TEST_F(PredictorTest, TakesMatsOf16BitsAsTheirFiles) {
     EXPECT_TRUE(torch::equal(predictor.prepare(deep), predictor.prepare(path)));
     EXPECT_TRUE(torch::allclose(
         predictor.predict(deep).probabilities,
-        predict(*learn, deep).probabilities));
+        learn->predict(deep).probabilities));
   }
 }
 
