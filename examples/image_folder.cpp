@@ -49,7 +49,9 @@ tern::DataBunch read_data(const Settings& s) {
   return data;
 }
 
-tern::VisionLearner make_learner(const tern::DataBunch& data, Settings s) {
+tern::VisionLearner make_learner(
+    const tern::DataBunch& data,
+    const Settings& s) {
   return tern::vision_learner(
       data,
       tern::VisionArch(s.arch),

@@ -108,7 +108,7 @@ class CSVLogger final : public FileLogger {
     bool append = false;
   };
 
-  explicit CSVLogger(Options options)
+  explicit CSVLogger(const Options& options)
       : FileLogger("CSVLogger", options.file, options.append, /*every=*/0) {}
   explicit CSVLogger(std::filesystem::path file = "history.csv")
       : CSVLogger(Options{.file = std::move(file)}) {}
@@ -142,7 +142,7 @@ class JsonLinesLogger final : public FileLogger {
   };
 
   /// \throws c10::ValueError if `every` is below 0.
-  explicit JsonLinesLogger(Options options)
+  explicit JsonLinesLogger(const Options& options)
       : FileLogger(
             "JsonLinesLogger",
             options.file,
