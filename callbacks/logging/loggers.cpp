@@ -213,6 +213,7 @@ void JsonLinesLogger::write_batch(const BatchValues& batch) {
 
 void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
   std::vector<std::string> metrics;
+  metrics.reserve(epoch.metrics.size());
   for (const MetricValue& metric : epoch.metrics) {
     metrics.push_back(
         json_quoted(metric.name) + ":" + json_number(metric.value));
