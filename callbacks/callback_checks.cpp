@@ -1,11 +1,48 @@
 #include "tern/callbacks/callback_checks.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 
 namespace tern {
+
+void check_at_least(
+    const char* where,
+    const char* name,
+    double value,
+    double least) {
+  TORCH_CHECK_VALUE(
+      value >= least,
+      fmt::format(
+          "[{}] {} is {}; expected a number >= {}.",
+          where,
+          name,
+          value,
+          least));
+}
+
+void check_positive(const char* where, const char* name, double value) {
+  TORCH_CHECK_VALUE(
+      std::isfinite(value) && value > 0,
+      fmt::format(
+          "[{}] {} is {}; expected a finite number > 0.",
+          where,
+          name,
+          value));
+}
+
+void check_not_fitting(const Learner& learn, const char* where) {
+  TORCH_CHECK(
+      !learn.parts().state.is_fitting,
+      fmt::format(
+          "[{}] this cannot be called while fit runs; call it before or "
+          "after.",
+          where));
+}
 
 void check_sets_learning_rate_alone(
     const Learner& learn,
@@ -48,10 +85,21 @@ const torch::Tensor& saved_value(
   TORCH_CHECK_VALUE(
       value,
       fmt::format(
-          "[{0}] the saved state has no \"{1}\"; expected that of a {0}.",
+          "[{0}] the saved state has no \"{1}\"; expected that of a {0}. "
+          "Resume with the callbacks that the checkpoint was written with.",
           owner,
           name));
   return *value;
+}
+
+std::vector<double> saved_numbers(
+    const std::string& owner,
+    const StateDict& state,
+    const std::string& name) {
+  const torch::Tensor values =
+      saved_value(owner, state, name).to(torch::kCPU, torch::kDouble);
+  const double* const data = values.const_data_ptr<double>();
+  return {data, data + values.numel()};
 }
 
 }  // namespace tern

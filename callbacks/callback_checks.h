@@ -1,11 +1,34 @@
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tern/learner/callback.h"
 
 namespace tern {
+
+/// For a number among the options of `where`, a callback or a call.
+/// \throws c10::ValueError unless it is >= `least`; finite and > 0.
+void check_at_least(
+    const char* where,
+    const char* name,
+    double value,
+    double least);
+template <std::integral Int>
+void check_at_least(
+    const char* where,
+    const char* name,
+    Int value,
+    double least) {
+  check_at_least(where, name, static_cast<double>(value), least);
+}
+void check_positive(const char* where, const char* name, double value);
+
+/// For a call that trains by itself or changes what a fit works with.
+/// \throws c10::Error while a fit runs.
+void check_not_fitting(const Learner& learn, const char* where);
 
 /// A callback that sets learning rates. Two of them would overwrite each other.
 class SetsLearningRate {
@@ -32,6 +55,11 @@ void check_only_one(
 /// `state[name]`, for load_state_dict.
 /// \throws c10::ValueError that names `owner` if it is missing.
 const torch::Tensor& saved_value(
+    const std::string& owner,
+    const StateDict& state,
+    const std::string& name);
+/// The same of numbers that were saved as a tensor of kDouble.
+std::vector<double> saved_numbers(
     const std::string& owner,
     const StateDict& state,
     const std::string& name);

@@ -11,8 +11,8 @@
 #include "tern/callbacks/averages/averaged_weights.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
-#include "tern/learner/distributed/broadcast_state.h"
-#include "tern/learner/distributed/convert_sync_batchnorm.h"
+#include "tern/learner/distributed/optimizer_shard.h"
+#include "tern/learner/distributed/sync_batch_norm.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
@@ -80,8 +80,8 @@ void Distributed::broadcast_weights(Learner& learn) {
   for (const ModelTensor& p : learn.model().parameters()) {
     weights.push_back(p.tensor.detach());
   }
-  if (master_weights(learn)) {
-    for (const torch::Tensor& master : master_weights(learn)->masters()) {
+  if (const auto masters = master_weights(learn)) {
+    for (const torch::Tensor& master : masters->masters()) {
       weights.push_back(master.detach());
     }
   }
@@ -199,7 +199,7 @@ Learner& Learner::to_distributed(const DistributedOptions& options) {
   group_options.device = parts_->data.device;
   auto group = ProcessGroup::connect(environment, group_options);
   loop::set_communicator(*parts_, group);
-  if (!is_main_process()) parts_->options.sink = silent();
+  if (!group->is_main_process()) parts_->options.sink = silent();
   if (options.sync_batch_norm) convert_sync_batchnorm(parts_->model, group);
   if (options.shard_optimizer) {
     const auto shard = std::make_shared<OptimizerShard>(group);

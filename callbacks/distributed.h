@@ -17,7 +17,7 @@ struct DistributedOptions {
   ProcessGroupOptions group = {};
   GradientReducerOptions reducer = {};
   /// Computes BatchNorm's statistics over the batches of all ranks; see
-  /// learner/distributed/convert_sync_batchnorm.h.
+  /// learner/distributed/sync_batch_norm.h.
   bool sync_batch_norm = false;
   /// Each rank keeps its part of the optimizer's state and fp32 masters: less
   /// memory, the same bits; see ShardedOptimizer.

@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
-#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/precision/clip_grad.h"
 #include "tern/learner/precision/grad_scaler.h"
 
@@ -52,7 +52,7 @@ GradientClip::GradientClip(Options options) : options_(options) {
 }
 
 void GradientClip::on_step(Learner& learn) {
-  learn.gradients();  // unscaled from here on
+  loop::unscale_gradients(learn.parts());
   if (options_.max_value) {
     clip_grad_value_(learn.optimizer(), *options_.max_value);
   } else {

@@ -6,10 +6,8 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
-#include "tern/learner/checkpoint/snapshot.h"
-#include "tern/learner/communicator.h"
-#include "tern/learner/learner.h"
-#include "tern/learner/learner_parts.h"
+#include "tern/learner/checkpoint/undo.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/report/memory_meter.h"
 
 namespace tern {
@@ -55,19 +53,8 @@ std::shared_ptr<DataLoader> first_samples(
 // Samples in so many batches of all ranks together.
 int64_t
 samples_in(const Learner& learn, const DataLoader& loader, int64_t batches) {
-  const auto& communicator = learn.communicator();
   return batches * loader.options().batch_size *
-         (communicator ? communicator->world_size() : 1);
-}
-
-void check_batches(const char* where, int64_t batches, int64_t least) {
-  TORCH_CHECK_VALUE(
-      batches >= least,
-      fmt::format(
-          "[{}] {} batches were asked for; expected {} or more.",
-          where,
-          batches,
-          least));
+         learn.communicator().world_size();
 }
 
 }  // namespace
@@ -92,7 +79,8 @@ void SwapLoaders::on_train_end(Learner& learn) {
 }
 
 LimitBatches::LimitBatches(Options options) : options_(options) {
-  check_batches("LimitBatches", std::min(options.train, options.valid), 0);
+  check_at_least("LimitBatches", "train", options.train, 0);
+  check_at_least("LimitBatches", "valid", options.valid, 0);
 }
 
 void LimitBatches::swap(Learner& learn) const {
@@ -109,7 +97,7 @@ void LimitBatches::swap(Learner& learn) const {
 }
 
 OverfitBatches::OverfitBatches(int64_t batches) : batches_(batches) {
-  check_batches("OverfitBatches", batches, 1);
+  check_at_least("OverfitBatches", "batches", batches, 1);
 }
 
 void OverfitBatches::swap(Learner& learn) const {
@@ -125,7 +113,7 @@ void OverfitBatches::swap(Learner& learn) const {
 }
 
 StopAfterNBatches::StopAfterNBatches(int64_t batches) : batches_(batches) {
-  check_batches("StopAfterNBatches", batches, 1);
+  check_at_least("StopAfterNBatches", "batches", batches, 1);
 }
 
 void StopAfterNBatches::on_batch_begin(Learner& learn) {
@@ -147,23 +135,13 @@ void StopAfterNBatches::load_state_dict(const StateDict& state) {
   done_ = saved_value("StopAfterNBatches", state, "done").item<int64_t>();
 }
 
-void undo(Learner& learn, const std::function<void()>& body) {
-  LearnerSnapshot before(learn);
-  try {
-    body();
-  } catch (...) {
-    before.restore();
-    throw;
-  }
-  before.restore();
-}
-
 void fit_batches(
     Learner& learn,
     int64_t batches,
     const LearningRates& lr,
     Callbacks extra) {
-  const int64_t per_epoch = std::max<int64_t>(1, learn.batches_per_epoch());
+  const int64_t per_epoch =
+      std::max<int64_t>(1, loop::training_loader(learn.parts()).size());
   extra.insert(extra.begin(), std::make_shared<Trial>());
   extra.emplace_back(std::make_shared<StopAfterNBatches>(batches));
   learn.fit((batches + per_epoch - 1) / per_epoch, lr, std::move(extra));
@@ -181,15 +159,8 @@ int64_t peak_bytes_of_batches(
 }
 
 Learner& Learner::dry_run(int64_t batches) {
-  TORCH_CHECK_VALUE(
-      batches >= 1,
-      fmt::format(
-          "[Learner::dry_run] batches is {}; expected 1 or more.",
-          batches));
-  TORCH_CHECK(
-      !parts_->is_fitting,
-      "[Learner::dry_run] this Learner is training; call dry_run before or "
-      "after fit.");
+  check_at_least("Learner::dry_run", "batches", batches, 1);
+  check_not_fitting(*this, "Learner::dry_run");
   const auto limit = std::make_shared<LimitBatches>(
       LimitBatches::Options{.train = batches, .valid = batches});
   undo(*this, [&] {

@@ -1,11 +1,10 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "tern/data/data_bunch.h"
 #include "tern/learner/callback.h"
-#include "tern/learner/learning_rates.h"
+#include "tern/learner/hyper_parameter.h"
 
 namespace tern {
 
@@ -81,10 +80,6 @@ class StopAfterNBatches final : public Callback {
 };
 
 // ---- Trials, for lr_find, plan and their like ----
-
-/// Calls `body`, then restores everything that training changes in `learn`, bit
-/// for bit; after an exception too.
-void undo(Learner& learn, const std::function<void()>& body);
 
 /// Trains on so many batches, over as many epochs as that takes, without
 /// validation; callbacks that watch get no events.

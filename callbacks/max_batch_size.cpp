@@ -10,8 +10,10 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/data/memory.h"
+#include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/report/model_summary.h"
@@ -96,31 +98,24 @@ class BatchSizes {
 
 }  // namespace
 
-int64_t Learner::max_batch_size() {
-  return max_batch_size(MaxBatchSizeOptions{});
-}
-
-int64_t Learner::max_batch_size(const MaxBatchSizeOptions& options) {
-  TORCH_CHECK_VALUE(
-      options.first >= 0 && options.most >= 0 && options.memory_limit >= 0,
-      fmt::format(
-          "[Learner::max_batch_size] first is {}, most is {}, memory_limit is "
-          "{}; expected no negative number.",
-          options.first,
-          options.most,
-          options.memory_limit));
+int64_t max_batch_size(Learner& learn, const MaxBatchSizeOptions& options) {
+  const LearnerParts& l = learn.parts();
+  const char* const where = "max_batch_size";
+  check_at_least(where, "first", options.first, 0);
+  check_at_least(where, "most", options.most, 0);
+  check_at_least(where, "memory_limit", options.memory_limit, 0);
   TORCH_CHECK(
-      !parts_->is_fitting && !parts_->communicator,
-      "[Learner::max_batch_size] this Learner is training, or shares its "
+      !l.state.is_fitting && !l.communicator,
+      "[max_batch_size] this Learner is training, or shares its "
       "batches with other processes; call it before fit and to_distributed.");
-  const DataLoader& train = parts_->data.loader(Split::train);
+  const DataLoader& train = l.data.loader(Split::train);
   const int64_t samples = train.sampler()->size();
   const int64_t most = options.most ? std::min(options.most, samples) : samples;
   int64_t size = std::clamp<int64_t>(
       options.first ? options.first : train.options().batch_size,
       1,
       most);
-  BatchSizes sizes(*this, options.memory_limit);
+  BatchSizes sizes(learn, options.memory_limit);
   // Doubles what fits or halves what does not, then looks in between; to 5 %,
   // for what only just fits today may not tomorrow.
   int64_t fits = 0, fails = most + 1;
@@ -129,11 +124,11 @@ int64_t Learner::max_batch_size(const MaxBatchSizeOptions& options) {
     TORCH_CHECK_VALUE(
         fails > 1,
         fmt::format(
-            "[Learner::max_batch_size] not even one sample fits into the "
+            "[max_batch_size] not even one sample fits into the "
             "memory of {}, of which {} are free. Use a smaller model, smaller "
             "images, 16 bits or ActivationCheckpoint.",
-            parts_->data.device.str(),
-            bytes_text(available_memory(parts_->data.device))));
+            l.data.device.str(),
+            bytes_text(available_memory(l.data.device))));
     size = fails > most ? std::min(most, 2 * fits)
            : fits == 0  ? fails / 2
                         : fits + (fails - fits) / 2;

@@ -4,7 +4,9 @@
 
 namespace tern {
 
-/// Options of `Learner::max_batch_size`. During the search a copy of weights
+class Learner;
+
+/// Options of `max_batch_size`. During the search a copy of weights
 /// and buffers lies beside them on the device, so it finds slightly less than
 /// there is room for.
 struct MaxBatchSizeOptions {
@@ -17,5 +19,10 @@ struct MaxBatchSizeOptions {
   /// ends the program instead of refusing.
   int64_t memory_limit = 0;
 };
+
+/// The largest batch size whose training step fits into memory, found by trials
+/// that are undone; to 5 %.
+/// \throws c10::ValueError if not even one sample fits.
+int64_t max_batch_size(Learner& learn, const MaxBatchSizeOptions& options = {});
 
 }  // namespace tern

@@ -56,12 +56,7 @@ Range draw_range(int64_t size, double length, SampleRng& rng) {
 
 Mix::Mix(const char* name, double alpha, uint64_t seed)
     : alpha_(alpha), seed_(seed) {
-  TORCH_CHECK_VALUE(
-      std::isfinite(alpha) && alpha > 0,
-      fmt::format(
-          "[{}] alpha is {}; expected a finite number > 0.",
-          name,
-          alpha));
+  check_positive(name, "alpha", alpha);
 }
 
 void Mix::on_add(Learner& learn) {

@@ -15,39 +15,31 @@ namespace tern {
 
 Monitor::Monitor(std::string owner, MonitorOptions options)
     : owner_(std::move(owner)), options_(std::move(options)) {
-  TORCH_CHECK_VALUE(
-      options_.min_delta >= 0,
-      fmt::format(
-          "[{}] min_delta is {}; expected a number >= 0.",
-          owner_,
-          options_.min_delta));
+  check_at_least(owner_.c_str(), "min_delta", options_.min_delta, 0);
 }
 
 void Monitor::begin(Learner& learn) {
   best_ = std::numeric_limits<double>::quiet_NaN();
   std::vector<std::string> names = {"train_loss"};
-  if (learn.data().valid) names.emplace_back("valid_loss");
-  bool is_known = options_.monitor == "train_loss" ||
-                  (options_.monitor == "valid_loss" && learn.data().valid);
-  higher_is_better_ = false;
-  for (const Metric& metric : learn.options().metrics) {
-    if (!learn.data().valid) break;  // metrics are of the validation data
-    names.push_back(metric.name());
-    if (metric.name() != options_.monitor) continue;
-    is_known = true;
-    higher_is_better_ = metric.higher_is_better();
+  higher_is_better_ = options_.mode == MonitorOptions::Mode::max;
+  if (learn.data().valid) {  // metrics are of it too
+    names.emplace_back("valid_loss");
+    for (const Metric& metric : learn.options().metrics) {
+      names.push_back(metric.name());
+      if (metric.name() == options_.monitor &&
+          options_.mode == MonitorOptions::Mode::by_name) {
+        higher_is_better_ = metric.higher_is_better();
+      }
+    }
   }
   TORCH_CHECK_VALUE(
-      is_known,
+      std::find(names.begin(), names.end(), options_.monitor) != names.end(),
       fmt::format(
           "[{}] there is no \"{}\" to monitor; this training has {}. Name one "
           "of these, or add the metric or the validation data.",
           owner_,
           options_.monitor,
           fmt::join(names, ", ")));
-  if (options_.mode != MonitorOptions::Mode::by_name) {
-    higher_is_better_ = options_.mode == MonitorOptions::Mode::max;
-  }
 }
 
 double Monitor::value(Learner& learn) const {
@@ -88,12 +80,7 @@ PatientCallback::PatientCallback(
     MonitorOptions options,
     int64_t patience)
     : monitor_(owner, std::move(options)), patience_(patience) {
-  TORCH_CHECK_VALUE(
-      patience >= 0,
-      fmt::format(
-          "[{}] patience is {}; expected a number of epochs >= 0.",
-          owner,
-          patience));
+  check_at_least(owner.c_str(), "patience", patience, 0);
 }
 
 void PatientCallback::on_train_begin(Learner& learn) {
@@ -137,7 +124,8 @@ EarlyStopping::EarlyStopping(Options options)
           options.patience) {}
 
 void EarlyStopping::act(Learner& learn, const std::string& reason) {
-  learn.sink().line(fmt::format("EarlyStopping: {}; training ends.", reason));
+  learn.options().sink->line(
+      fmt::format("EarlyStopping: {}; training ends.", reason));
   learn.state().stop_training = true;
 }
 
@@ -171,7 +159,7 @@ void ReduceLROnPlateau::act(Learner& learn, const std::string& reason) {
   for (auto& group : groups) {
     group.options().set_lr(group.options().get_lr() / divisor);
   }
-  learn.sink().line(fmt::format(
+  learn.options().sink->line(fmt::format(
       "ReduceLROnPlateau: {}; the learning rate is {:.3g} now.",
       reason,
       last / divisor));

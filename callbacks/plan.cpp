@@ -9,9 +9,11 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/limit_batches.h"
+#include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/hyper_parameter.h"
-#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
@@ -277,17 +279,9 @@ TrainingPlan Learner::plan() {
 }
 
 TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
-  TORCH_CHECK_VALUE(
-      options.batches >= 1 && options.epochs >= 0,
-      fmt::format(
-          "[Learner::plan] batches is {}, epochs is {}; expected at least 1 "
-          "batch and no negative epochs.",
-          options.batches,
-          options.epochs));
-  TORCH_CHECK(
-      !parts_->is_fitting,
-      "[Learner::plan] this Learner is training; call plan before or after "
-      "fit.");
+  check_at_least("Learner::plan", "batches", options.batches, 1);
+  check_at_least("Learner::plan", "epochs", options.epochs, 0);
+  check_not_fitting(*this, "Learner::plan");
   const DataLoader& train = parts_->data.loader(Split::train);
   TrainingPlan plan;
   plan.device = parts_->data.device.str();
@@ -295,7 +289,7 @@ TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
   plan.epochs = options.epochs;
   plan.samples = train.dataset().size();
   plan.batch_size = train.options().batch_size;
-  plan.batches = batches_per_epoch();
+  plan.batches = loop::training_loader(*parts_).size();
   plan.workers = train.options().workers;
   plan.loop = training_loop(parts_->callbacks);
 

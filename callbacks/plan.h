@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tern/callbacks/logging/profiler.h"
-#include "tern/learner/learning_rates.h"
+#include "tern/learner/hyper_parameter.h"
 
 namespace tern {
 

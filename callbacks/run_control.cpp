@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/callback_checks.h"
 #include "tern/data/error_text.h"
-#include "tern/learner/learner.h"
-#include "tern/learner/learner_parts.h"
+#include "tern/learner/loop.h"
 
 namespace tern {
 
@@ -16,6 +16,17 @@ namespace {
 
 // request_stop may come from a signal handler, which can notify nobody.
 constexpr std::chrono::milliseconds kStopPoll(50);
+
+// A request that cannot be met does not end the training.
+template <class Act>
+void or_warn(Learner& learn, const char* consequence, const Act& act) {
+  try {
+    act();
+  } catch (const std::exception& error) {
+    learn.options().sink->warning(
+        fmt::format("RunControl: {}. {}", consequence, message_of(error)));
+  }
+}
 
 }  // namespace
 
@@ -59,7 +70,7 @@ void RunControl::on_train_begin(Learner& learn) {
 void RunControl::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training || used_rates_.empty()) return;
-  learn.set_hyper_parameter(HyperParameter::lr, used_rates_);
+  loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, used_rates_);
 }
 
 void RunControl::on_batch_end(Learner& learn) {
@@ -88,33 +99,25 @@ void RunControl::use_rates(Learner& learn) {
   if (rates->empty()) {
     // A schedule sets its own before the next batch.
     if (!own_rates_.empty()) {
-      learn.set_hyper_parameter(HyperParameter::lr, own_rates_);
+      loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, own_rates_);
     }
     used_rates_.clear();
     own_rates_.clear();
     return;
   }
-  try {
-    used_rates_ = rates->resolve(learn.layer_groups(), 0);
+  or_warn(learn, "the learning rates stay as they are", [&] {
+    used_rates_ = rates->resolve(learn.parts().layer_groups(), 0);
     if (own_rates_.empty()) own_rates_ = learn.learning_rates();
-  } catch (const std::exception& error) {
-    learn.sink().warning(fmt::format(
-        "RunControl: the learning rates stay as they are. {}",
-        message_of(error)));
-  }
+  });
 }
 
 void RunControl::write_checkpoint(Learner& learn) {
   const auto folder = take(checkpoint_folder_);
   if (!folder) return;
-  try {
+  or_warn(learn, "no checkpoint was written, training goes on", [&] {
     learn.save_checkpoint(*folder);
     ++checkpoints_;
-  } catch (const std::exception& error) {
-    learn.sink().warning(fmt::format(
-        "RunControl: no checkpoint was written, training goes on. {}",
-        message_of(error)));
-  }
+  });
 }
 
 void RunControl::wait_while_paused(Learner& learn) {
@@ -140,14 +143,11 @@ StateDict RunControl::state_dict() const {
 }
 
 void RunControl::load_state_dict(const StateDict& state) {
-  const auto column = [&](const char* name) {
-    const torch::Tensor* const values = state.find(name);
-    if (!values) return std::vector<double>();
-    const auto* const data = values->const_data_ptr<double>();
-    return std::vector<double>(data, data + values->numel());
-  };
-  used_rates_ = column("rates");
-  own_rates_ = column("own rates");
+  used_rates_.clear();
+  own_rates_.clear();
+  if (state.is_empty()) return;
+  used_rates_ = saved_numbers("RunControl", state, "rates");
+  own_rates_ = saved_numbers("RunControl", state, "own rates");
 }
 
 }  // namespace tern

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tern/learner/callback.h"
-#include "tern/learner/learning_rates.h"
+#include "tern/learner/hyper_parameter.h"
 
 namespace tern {
 

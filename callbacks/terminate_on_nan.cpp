@@ -88,7 +88,7 @@ void TerminateOnNaN::look_at_losses_read(Learner& learn) {
 }
 
 void TerminateOnNaN::terminate(Learner& learn, Found found) {
-  learn.sink().warning(fmt::format(
+  learn.options().sink->warning(fmt::format(
       "TerminateOnNaN: the loss is {} in batch {} of epoch {}. {} Training "
       "ends.",
       found.loss,

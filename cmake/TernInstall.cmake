@@ -7,10 +7,8 @@ endif()
 
 set(tern_package ${CMAKE_INSTALL_LIBDIR}/cmake/tern)
 set(tern_targets tern_fmt tern_torch tern_formats tern)
-set(tern_folders kernels data learner callbacks)
 if(TERN_VISION)
   list(APPEND tern_targets tern_vision)
-  list(APPEND tern_folders vision)
 endif()
 
 target_compile_features(tern_formats PUBLIC cxx_std_20)
@@ -25,9 +23,10 @@ foreach(module tern_cuda_graph tern_nccl)
   endif()
 endforeach()
 install(EXPORT ternTargets NAMESPACE tern:: DESTINATION ${tern_package})
-install(FILES tern.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tern)
-install(DIRECTORY ${tern_folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tern
-  FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")
+  set(include \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")
+  set(has_vision ${TERN_VISION})")
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake)
 
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/ternConfig.cmake.in ${PROJECT_BINARY_DIR}/ternConfig.cmake

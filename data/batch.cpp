@@ -1,6 +1,22 @@
 #include "tern/data/batch.h"
 
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 namespace tern {
+
+namespace {
+
+// Calls `act` for each tensor of a batch.
+template <class B, class Act>
+void for_each_tensor(B& batch, const Act& act) {
+  for (auto* const list : {&batch.inputs, &batch.targets}) {
+    for (auto& tensor : *list) act(tensor);
+  }
+}
+
+}  // namespace
 
 int64_t Batch::size() const {
   return inputs.empty() || inputs[0].dim() == 0 ? 0 : inputs[0].size(0);
@@ -8,13 +24,39 @@ int64_t Batch::size() const {
 
 Batch Batch::to(torch::Device device, bool non_blocking) const {
   Batch moved = *this;
-  for (Tensors* list : {&moved.inputs, &moved.targets}) {
-    for (torch::Tensor& tensor : *list) {
-      // Even to do nothing, to() goes through the dispatcher.
-      if (device.is_cpu() && tensor.is_cpu()) continue;
-      tensor = tensor.to(device, non_blocking);
-    }
+  for_each_tensor(moved, [&](torch::Tensor& tensor) {
+    // Even to do nothing, to() goes through the dispatcher.
+    if (device.is_cpu() && tensor.is_cpu()) return;
+    tensor = tensor.to(device, non_blocking);
+  });
+  return moved;
+}
+
+Batch CopyStream::to(torch::Device device, const Batch& batch) {
+  bool is_dense = true;
+  for_each_tensor(batch, [&](const torch::Tensor& tensor) {
+    is_dense = is_dense && tensor.has_storage();
+  });
+  if (!device.is_cuda() || !is_dense) return batch.to(device);
+  const c10::impl::VirtualGuardImpl cuda(device.type());
+  if (!device.has_index()) device = cuda.getDevice();
+  const c10::Stream computing = cuda.getStream(device);
+  if (!stream_ || stream_->device() != device) {
+    stream_ = cuda.getStreamFromGlobalPool(device);
   }
+  Batch moved;
+  {
+    const c10::StreamGuard copying(*stream_);
+    moved = batch.to(device);
+  }
+  c10::Event is_there(device.type());
+  is_there.record(*stream_);
+  is_there.block(computing);
+  // Their memory belongs to the copying stream, which must not write there
+  // again before the computing one has read it.
+  for_each_tensor(moved, [&](const torch::Tensor& tensor) {
+    cuda.recordDataPtrOnStream(tensor.storage().data_ptr(), computing);
+  });
   return moved;
 }
 

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/load_cuda.h"
-#include "tern/kernels/normalize_images.h"
 
 namespace tern {
 

@@ -7,9 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
-#include <torch/nn/modules/container/sequential.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -124,24 +123,6 @@ std::string current_message() {
           dataset.describe(indices[0]))));
 }
 
-// Data are the same whatever the trainer does: its 16-bit guard is not for
-// them.
-class WithoutAutocast {
- public:
-  ~WithoutAutocast() {
-    at::autocast::set_autocast_enabled(at::kCPU, cpu_);
-    at::autocast::set_autocast_enabled(at::kCUDA, cuda_);
-  }
-
- private:
-  static bool switch_off(at::DeviceType device) {
-    const bool was_on = at::autocast::is_autocast_enabled(device);
-    at::autocast::set_autocast_enabled(device, false);
-    return was_on;
-  }
-  bool cpu_ = switch_off(at::kCPU), cuda_ = switch_off(at::kCUDA);
-};
-
 }  // namespace
 
 // The batches of one epoch. Workers claim batch numbers in order and put each
@@ -194,7 +175,8 @@ struct DataLoader::Epoch::Workers {
   Batch make(int64_t batch) const {
     // Without workers this is the caller's thread, which may be in a guard.
     const torch::NoGradGuard no_grad;
-    const WithoutAutocast no_autocast;
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(
+        c10::autocast_dispatch_keyset);
     const int64_t begin = batch * options.batch_size;
     const int64_t end = std::min<int64_t>(
         begin + options.batch_size,

@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/json_fields.h"
+#include "tern/data/formats/json.h"
 
 namespace tern {
 

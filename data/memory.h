@@ -24,9 +24,9 @@ int64_t available_memory(torch::Device device);
 std::string bytes_text(int64_t bytes);
 
 /// Has the C library keep the memory that training on a CPU frees and wants
-/// again at every step. Left to itself glibc gives large blocks back and takes
-/// them anew, page by page, which costs a small net a third of its time and one
-/// with large activations two thirds.
+/// again at every step. By default glibc returns large blocks to the system and
+/// requests them again, page by page, which costs a small net a third of its
+/// time and one with large activations two thirds.
 ///
 /// Once a process, by the first Learner on a CPU. From then on freed memory
 /// stays with the process, also when blocks no longer fit together; the end of

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/idx.h"
+#include "tern/data/formats/samples/idx.h"
 
 namespace tern {
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace tern {
@@ -77,6 +78,58 @@ class BufferedSampler final : public Sampler {
  private:
   std::vector<int64_t> shard_sizes_, begins_;
   int64_t buffer_, size_ = 0;
+};
+
+/// The rank that a ShardedSampler serves, and how batches are divided.
+struct ShardOptions {
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  /// Batch size of one rank.
+  int64_t batch_size = 64;
+  /// Drops the last global batch if it is not full.
+  bool drop_last = false;
+  /// Gives every rank the same number of batches: if the last batch has fewer
+  /// samples than there are ranks, ranks without one repeat its first sample,
+  /// which `real_samples` does not count.
+  bool equal_batches = true;
+};
+
+/// The part of another sampler's epoch that one rank reads.
+///
+/// The ranks' batches b together are batch b of a single process with
+/// `world_size` times the batch size. Every sample is read once an epoch, and a
+/// short last batch is divided evenly, where
+/// torch.utils.data.DistributedSampler repeats samples.
+class ShardedSampler final : public Sampler {
+ public:
+  /// \throws c10::ValueError if the rank or the batch size is out of range, or
+  ///         no rank would have a sample.
+  ShardedSampler(std::shared_ptr<const Sampler> whole, ShardOptions options);
+
+  int64_t size() const override;
+  std::vector<int64_t> indices(uint64_t seed, int64_t epoch) const override;
+
+  /// Returns the number of samples in batch `batch` of this rank and of all
+  /// ranks, without repeated ones. The mean over all samples is the mean over
+  /// ranks of `world_size * of_rank / of_all` times their means.
+  struct RealSamples {
+    int64_t of_rank, of_all;
+  };
+  RealSamples real_samples(int64_t batch) const;
+
+  const ShardOptions& options() const { return options_; }
+
+ private:
+  // Of the last batch, which may be short.
+  int64_t tail() const { return samples_ % global_batch(); }
+  int64_t global_batch() const {
+    return options_.batch_size * options_.world_size;
+  }
+  int64_t share_of_tail(int64_t rank) const;
+
+  std::shared_ptr<const Sampler> whole_;
+  ShardOptions options_;
+  int64_t samples_;  // an epoch, of all ranks
 };
 
 }  // namespace tern

@@ -65,9 +65,9 @@ int main(int argc, char** argv) {
       .add<tern::ActivationStats>({.every = 20})
       .add<tern::CSVLogger>("history.csv")
       .add<tern::TensorBoard>("runs")  // tensorboard --logdir runs
-      .add<tern::Profiler>({.trace = "trace.json"})
-      .show_training_loop()
-      .fit(8, 0.3);
+      .add<tern::Profiler>({.trace = "trace.json"});
+  tern::show_training_loop(learn);
+  learn.fit(8, 0.3);
 
   note.text("# What they leave behind");
   // After the fit the model holds the averaged weights.

@@ -47,10 +47,7 @@ int main(int argc, char** argv) try {
   learn.to_bf16();
 
   note.text("# Go on, or begin; and save on the way");
-  if (learn.has_checkpoint(folder)) {
-    learn.resume(folder);
-    fmt::print("going on from {}\n", folder);
-  }
+  learn.resume(folder, {.if_exists = true});
   learn.add<tern::SaveCheckpoint>(
       {.folder = folder, .every_steps = every, .on_signals = true});
   if (stop_after > 0) {

@@ -55,15 +55,15 @@ int main(int argc, char** argv) try {
 
   note.text("# Training that goes on after a crash");
   learn.add<tern::SaveCheckpoint>({.folder = run, .on_signals = true});
-  if (learn.has_checkpoint(run)) learn.resume(run);
+  learn.resume(run, {.if_exists = true});
   learn.fit_one_cycle(epochs, 1e-2);
 
   // Every rank has these numbers, of the whole validation set.
   const tern::Validation valid = learn.validate();
-  if (!learn.is_main_process()) return 0;
+  if (!learn.communicator().is_main_process()) return 0;
   fmt::print(
       "{} processes: validation loss {:.4f}, accuracy {:.4f}\n",
-      learn.communicator() ? learn.communicator()->world_size() : 1,
+      learn.communicator().world_size(),
       valid.loss,
       valid.metrics[0].value);
   return valid.metrics[0].value > 0.9 ? 0 : 1;

@@ -69,10 +69,11 @@ tern::VisionLearner make_learner(
 void write_report(tern::Learner& learn, const Settings& s, const char* name) {
   const auto interp = tern::ClassificationInterpretation::from(learn);
   const fs::path file = s.out / name;
-  learn.report(
-      file,
+  tern::make_report(
+      learn,
       {.title = s.arch + " on " + s.folder,
-       .sections = {tern::classification_section(interp)}});
+       .sections = {tern::classification_section(interp)}})
+      .save(file);
   fmt::print("{}\n", file.string());
 }
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 #include <tern/callbacks/distributed.h>
-#include <tern/data/formats/png_write.h>
+#include <tern/data/formats/samples/png.h>
 #include <tern/learner/optim/optimizer_factory.h>
 
 #include "options.h"
@@ -29,7 +29,8 @@ void log_pictures(Learner& learn, int64_t interval) {
     const TrainState& state = l.state();
     const bool is_due =
         state.training ? state.iteration % interval == 0 : state.batch == 0;
-    if (!is_due || !l.is_fitting() || !l.is_main_process()) return;
+    if (!is_due || !l.state().is_fitting || !l.communicator().is_main_process())
+      return;
     const torch::Tensor picture =
         matting_picture(state.batch_data, state.outputs);
     const std::span<const uint8_t> pixels(
@@ -45,7 +46,7 @@ void log_pictures(Learner& learn, int64_t interval) {
 /// Means over the pictures that it does not learn from.
 void print_errors(Learner& learn, const char* when) {
   const Validation valid = learn.validate();
-  if (!learn.is_main_process()) return;
+  if (!learn.communicator().is_main_process()) return;
   fmt::print("{}:", when);
   for (const MetricValue& error : valid.metrics) {
     fmt::print(" {} {:.4f}", error.name, error.value);
@@ -123,10 +124,8 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
   learn.to_distributed({.sync_batch_norm = true});
   learn.add<TensorBoard>({.folder = log, .every = loss_interval});
   log_pictures(learn, images_interval);
-  if (learn.has_checkpoint(checkpoints)) {
-    learn.resume(checkpoints);
-    fmt::print("going on from {}\n", checkpoints.string());
-  } else {
+  learn.resume(checkpoints, {.if_exists = true});
+  if (!has_checkpoint(checkpoints)) {
     print_errors(learn, "before training");
     show_mattes(learn, log / "before.png");
   }
@@ -145,7 +144,7 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
     return;
   }
   print_errors(learn, "after training");
-  if (!learn.is_main_process()) return;
+  if (!learn.communicator().is_main_process()) return;
   const fs::path network = checkpoints / (name + ".safetensors");
   learn.export_model(network);
   show_mattes(learn, log / "after.png");

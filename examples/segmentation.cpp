@@ -94,7 +94,7 @@ int main(int argc, char** argv) try {
   note.text("# How well");
   const auto report = tern::segmentation_report(learn);
   fmt::print("\n{}", report.to_string());
-  tern::show_masks(learn, picture, {.count = 3});
+  tern::show_results(learn, picture, tern::Split::valid, {.count = 3});
   note.pictures({picture});
   fmt::print("photograph, truth and prediction are in {}\n", picture);
   return 0;

@@ -67,6 +67,7 @@ int main(int argc, char** argv) try {
   std::ranges::sort(train);
   std::ranges::sort(valid);
 
+  tern::seed_everything(0);
   // Everything else is as for a folder: transforms, workers, several processes,
   // checkpoints in the middle of an epoch.
   auto images =

@@ -5,22 +5,6 @@
 #include <fmt/ranges.h>
 
 namespace tern {
-namespace {
-
-bool same_order(const at::Tensor& a, const at::Tensor& b) {
-  const auto sizes = a.sizes();
-  const auto a_strides = a.strides(), b_strides = b.strides();
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    // The stride of a dimension of one element says nothing.
-    if (sizes[i] > 1 && a_strides[i] != b_strides[i]) {
-      return false;
-    }
-  }
-  return true;
-}
-
-}  // namespace
-
 std::string describe(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return "undefined";
@@ -30,16 +14,6 @@ std::string describe(const at::Tensor& tensor) {
       fmt::join(tensor.sizes(), ", "),
       c10::toString(tensor.scalar_type()),
       tensor.device().str());
-}
-
-bool same_layout(const at::Tensor& a, const at::Tensor& b) {
-  if (a.sizes() != b.sizes()) {
-    return false;
-  }
-  if (a.is_contiguous() && b.is_contiguous()) {
-    return true;
-  }
-  return a.is_non_overlapping_and_dense() && same_order(a, b);
 }
 
 void check_device_scalar(

@@ -11,7 +11,7 @@
 #include <c10/cuda/CUDAStream.h>
 #endif
 
-#include "tern/kernels/element_math.h"
+#include "tern/kernels/kernel_args.h"
 
 // What the public entries of kernels/ share: checks with their messages, and
 // the choice of a device.
@@ -19,10 +19,6 @@ namespace tern {
 
 /// "[2, 3] kLong on cuda:0", or "undefined".
 std::string describe(const at::Tensor& tensor);
-
-/// Whether one walk over memory visits the same elements of both: equal sizes,
-/// no gaps or overlaps, and the same order of dimensions.
-bool same_layout(const at::Tensor& a, const at::Tensor& b);
 
 inline bool is_device_scalar(const at::Tensor& tensor, torch::Device device) {
   return tensor.defined() && tensor.numel() == 1 &&

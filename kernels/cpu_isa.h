@@ -1,12 +1,16 @@
 #pragma once
 
+#include <cstdint>
+
+#include "tern/kernels/kernel_args.h"
+
 namespace tern {
 
-/// What the inner loops were compiled for. The binary holds all of them, so
-/// it runs on every x86-64 and is fast on a new one.
+/// Instruction sets of the inner loops. The binary holds all of them, so it
+/// runs on every x86-64 and is fast on a new one.
 enum class CpuIsa { baseline, avx2, avx512 };
 
-/// The widest that this processor and this build have.
+/// The widest that this processor has.
 CpuIsa best_cpu_isa();
 
 /// The one in use: the best, unless TERN_CPU_ISA=baseline|avx2|avx512 in the
@@ -17,29 +21,52 @@ CpuIsa cpu_isa();
 /// best that it has.
 void set_cpu_isa(CpuIsa isa);
 
-}  // namespace tern
+/// Marks an inner loop and the functions that it calls: they become part of
+/// `on_cpu_isa<loop>` and are compiled as it is.
+#define TERN_CPU_LOOP static inline __attribute__((always_inline))
 
-// A `<name>_loops.cpp` is compiled once an instruction set, into the namespace
-// of that name, and defines there one table of functions `<name>_loops`.
-#ifdef TERN_X86_LOOPS
-#define TERN_DECLARE_LOOPS(Type, name) \
-  namespace baseline {                 \
-  extern const Type name;              \
-  }                                    \
-  namespace avx2 {                     \
-  extern const Type name;              \
-  }                                    \
-  namespace avx512 {                   \
-  extern const Type name;              \
-  }
-#define TERN_SELECT_LOOPS(name)                               \
-  (::tern::cpu_isa() == ::tern::CpuIsa::avx512 ? avx512::name \
-   : ::tern::cpu_isa() == ::tern::CpuIsa::avx2 ? avx2::name   \
-                                               : baseline::name)
+// No FMA, which rounds once where the baseline rounds twice. Every processor
+// with AVX2 has F16C, and every one with AVX-512 BW has F and VL.
+#define TERN_AVX2 __attribute__((target("avx2,f16c")))
+#ifdef __clang__
+#define TERN_AVX512 \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c")))
 #else
-#define TERN_DECLARE_LOOPS(Type, name) \
-  namespace baseline {                 \
-  extern const Type name;              \
-  }
-#define TERN_SELECT_LOOPS(name) (baseline::name)
+#define TERN_AVX512                                     \
+  __attribute__((                                       \
+      target("avx512f,avx512bw,avx512dq,avx512vl,f16c," \
+             "prefer-vector-width=512")))
 #endif
+
+template <auto kLoop>
+struct CpuLoop;
+
+template <class Result, class... Args, Result (*kLoop)(Args...)>
+struct CpuLoop<kLoop> {
+  static Result run(Args... args) {
+#ifdef __x86_64__
+    const CpuIsa isa = cpu_isa();
+    if (isa == CpuIsa::avx512) return avx512(args...);
+    if (isa == CpuIsa::avx2) return avx2(args...);
+#endif
+    return kLoop(args...);
+  }
+
+#ifdef __x86_64__
+  TERN_AVX2 static Result avx2(Args... args) { return kLoop(args...); }
+  TERN_AVX512 static Result avx512(Args... args) { return kLoop(args...); }
+#endif
+};
+
+/// `on_cpu_isa<loop>(arguments...)` runs `loop`, a TERN_CPU_LOOP, compiled for
+/// the instruction set in use. It costs some nanoseconds: give it a block of
+/// elements.
+template <auto kLoop>
+constexpr auto on_cpu_isa = &CpuLoop<kLoop>::run;
+
+/// Converts `size` elements of float32, float16 or bfloat16.
+void to_floats(const void* src, ElementType type, float* dst, int64_t size);
+/// The other way, rounded to nearest, ties to even; a NaN stays one.
+void from_floats(const float* src, void* dst, ElementType type, int64_t size);
+
+}  // namespace tern

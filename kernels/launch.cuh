@@ -6,7 +6,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "tern/kernels/element_math.h"
+#include "tern/kernels/kernel_args.h"
 
 // What the kernels share: a list of tensors as kernel argument, vectors of 16
 // bytes, and conversions.

@@ -1,8 +1,8 @@
 #include <torch/library.h>
 
-#include "tern/kernels/fused_optimizer.h"
-#include "tern/kernels/normalize_images.h"
-#include "tern/kernels/unscale_and_check.h"
+#include "tern/kernels/images/normalize_images.h"
+#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/unscale_and_check.h"
 
 // The kernels as torch.ops.tern.*, in a library of their own (libtern_ops.so):
 //   torch.ops.load_library("libtern_ops.so")
@@ -32,17 +32,15 @@ void fused_sgd_op(
     bool decoupled_weight_decay,
     const std::optional<torch::Tensor>& grad_scale,
     const std::optional<torch::Tensor>& found_inf) {
-  FusedSgdArgs args;
-  args.lr = lr;
-  args.momentum = momentum;
-  args.dampening = dampening;
-  args.weight_decay = weight_decay;
-  args.nesterov = nesterov;
-  args.decoupled_weight_decay = decoupled_weight_decay;
   fused_sgd_(
       {params, grads, weights, steps},
       momentum_buffers,
-      args,
+      {.lr = lr,
+       .momentum = momentum,
+       .dampening = dampening,
+       .weight_decay = weight_decay,
+       .nesterov = nesterov,
+       .decoupled_weight_decay = decoupled_weight_decay},
       {grad_scale, found_inf});
 }
 
@@ -63,20 +61,18 @@ void fused_adam_op(
     bool decoupled_weight_decay,
     const std::optional<torch::Tensor>& grad_scale,
     const std::optional<torch::Tensor>& found_inf) {
-  FusedAdamArgs args;
-  args.lr = lr;
-  args.beta1 = beta1;
-  args.beta2 = beta2;
-  args.eps = eps;
-  args.weight_decay = weight_decay;
-  args.amsgrad = amsgrad;
-  args.decoupled_weight_decay = decoupled_weight_decay;
   fused_adam_(
       {params, grads, weights, steps},
       exp_avgs,
       exp_avg_sqs,
       max_exp_avg_sqs,
-      args,
+      {.lr = lr,
+       .beta1 = beta1,
+       .beta2 = beta2,
+       .eps = eps,
+       .weight_decay = weight_decay,
+       .amsgrad = amsgrad,
+       .decoupled_weight_decay = decoupled_weight_decay},
       {grad_scale, found_inf});
 }
 

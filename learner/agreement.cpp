@@ -4,13 +4,21 @@
 #include <torch/types.h>
 
 #include "tern/data/formats/sha256.h"
-#include "tern/data/sharded_sampler.h"
-#include "tern/learner/communicator.h"
+#include "tern/data/sampler.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
 
 namespace {
+
+class SingleProcess final : public Communicator {
+ public:
+  int64_t rank() const override { return 0; }
+  int64_t world_size() const override { return 1; }
+  void all_reduce(const torch::Tensor&) override {}
+  void broadcast(const Tensors&, int64_t) override {}
+  void check_equal(const std::string&, const std::string&) override {}
+};
 
 std::shared_ptr<DataLoader> make_shard(
     const DataLoader& loader,
@@ -30,15 +38,23 @@ std::shared_ptr<DataLoader> make_shard(
 
 }  // namespace
 
-bool Learner::is_main_process() const {
-  return !parts_->communicator || parts_->communicator->rank() == 0;
+double Communicator::mean(double value) {
+  if (world_size() == 1) return value;
+  const torch::Tensor sum = torch::scalar_tensor(value, torch::kDouble);
+  all_reduce(sum);
+  return sum.item<double>() / static_cast<double>(world_size());
+}
+
+Communicator& Learner::communicator() const {
+  static SingleProcess alone;
+  return parts_->communicator ? *parts_->communicator : alone;
 }
 
 void loop::set_communicator(
     LearnerParts& l,
     std::shared_ptr<Communicator> communicator) {
   TORCH_CHECK_VALUE(
-      communicator && !l.communicator && !l.is_fitting,
+      communicator && !l.communicator && !l.state.is_fitting,
       "[Learner::to_distributed] the communicator is null, set already or "
       "comes while fit runs; set it once, before the first fit.");
   l.communicator = std::move(communicator);
@@ -47,10 +63,6 @@ void loop::set_communicator(
 const DataLoader& loop::training_loader(LearnerParts& l) {
   const DataLoader& whole = l.data.loader(Split::train);
   return l.communicator ? shard_of(l, whole, /*equal_batches=*/true) : whole;
-}
-
-int64_t Learner::batches_per_epoch() {
-  return loop::training_loader(*parts_).size();
 }
 
 const DataLoader&
@@ -72,8 +84,6 @@ loop::shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches) {
   }
   return *shard;
 }
-
-// ---- What is the same on all ranks ----
 
 // A rank that has found another checkpoint than the others would train, or skip
 // fits, alone.
@@ -109,7 +119,7 @@ void loop::agree(LearnerParts& l) {
   if (!l.communicator) return;
   TrainState& s = l.state;
   auto& groups = l.self->optimizer().param_groups();
-  const bool is_main = l.self->is_main_process();
+  const bool is_main = l.self->communicator().is_main_process();
   std::vector<double> said = {
       s.skip_step ? 1.0 : 0,
       s.skip_zero_grad ? 1.0 : 0,
@@ -152,14 +162,6 @@ void loop::add_up_over_ranks(LearnerParts& l, const torch::Tensor& sums) {
   };
   all_reduce(sums);
   for (Metric& metric : l.options.metrics) metric.sync(all_reduce);
-}
-
-double Learner::mean_over_ranks(double value) {
-  if (!parts_->communicator) return value;
-  const torch::Tensor sum = torch::scalar_tensor(value, torch::kDouble);
-  parts_->communicator->all_reduce(sum);
-  return sum.item<double>() /
-         static_cast<double>(parts_->communicator->world_size());
 }
 
 // Running statistics differ between ranks while they train, which nobody sees:

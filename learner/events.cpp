@@ -50,9 +50,8 @@ Learner& Learner::add(CallbackHandle callback) {
           parts_->callbacks.end(),
       "[Learner::add] this callback was added already; add it once.");
   callback->on_add(*this);
-  if (auto policy = std::dynamic_pointer_cast<PrecisionPolicy>(
-          static_cast<const std::shared_ptr<Callback>&>(callback))) {
-    parts_->precision = std::move(policy);
+  if (auto* const policy = dynamic_cast<PrecisionPolicy*>(callback.get())) {
+    parts_->precision = policy;
   }
   const auto after = std::upper_bound(
       parts_->callbacks.begin(),
@@ -79,11 +78,8 @@ Learner& Learner::remove(const Callback& callback) {
   parts_->callbacks.erase(at);
   if (parts_->running_callback) parts_->removed_callbacks.push_back(removed);
   removed->on_remove(*this);
-  if (parts_->precision ==
-      std::dynamic_pointer_cast<PrecisionPolicy>(
-          static_cast<const std::shared_ptr<Callback>&>(removed))) {
-    parts_->precision = nullptr;
-  }
+  auto* const policy = dynamic_cast<PrecisionPolicy*>(removed.get());
+  if (policy && policy == parts_->precision) parts_->precision = nullptr;
   if (parts_->step_runner) parts_->step_runner->forget();
   return *this;
 }
@@ -99,7 +95,7 @@ bool loop::hears(
     case CallbackRole::watches:
       return !l.state.is_trial;
     case CallbackRole::writes:
-      return !l.state.is_trial && l.self->is_main_process();
+      return !l.state.is_trial && l.self->communicator().is_main_process();
   }
   return true;
 }
@@ -138,7 +134,7 @@ std::exception_ptr loop::run_all(LearnerParts& l, Event event, bool failed) {
       if (!failed && !first) {
         first = std::current_exception();
       } else {
-        l.self->sink().warning(fmt::format(
+        l.self->options().sink->warning(fmt::format(
             "{} failed too, at the end: {}",
             callback->name(),
             message_of(error)));

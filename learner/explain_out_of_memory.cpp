@@ -50,7 +50,8 @@ void loop::explain_out_of_memory(
       fmt::format(
           "[Learner] out of memory on {}, in {} of a {}, {}. Weights and "
           "gradients take {}; {} are free. Use a smaller batch size, of which "
-          "max_batch_size() finds the largest; GradientAccumulation keeps the "
+          "max_batch_size(learn) finds the largest; GradientAccumulation keeps "
+          "the "
           "steps as they are. {}ActivationCheckpoint gives time for memory. "
           "LibTorch: {}",
           l.data.device.str(),

@@ -6,11 +6,12 @@
 #include <c10/util/FunctionRef.h>
 #include <torch/types.h>
 
-#include "tern/learner/learning_rates.h"
+#include "tern/data/batch.h"
+#include "tern/learner/hyper_parameter.h"
 #include "tern/learner/state_dict.h"
 
 /// What the folders beside the core put into a Learner; the core knows them by
-/// these interfaces alone. Private to Tern but for StepResult.
+/// these interfaces alone. Private to Tern but for StepResult and Communicator.
 namespace tern {
 
 class Learner;
@@ -80,6 +81,31 @@ class Continuation {
   /// \param in_epoch  Called after on_epoch_begin, the second time for a
   ///                  checkpoint that was made in the middle of an epoch.
   virtual void put_back(Learner& learn, bool in_epoch) = 0;
+};
+
+/// The processes that train together, as the core sees them: ProcessGroup of
+/// learner/distributed/, or this process alone. Every call but `rank`,
+/// `world_size` and `is_main_process` is made by all ranks in the same order.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int64_t rank() const = 0;
+  virtual int64_t world_size() const = 0;
+  /// Replaces the tensor by the sum over ranks, in place, with the same bits on
+  /// all of them. A CPU tensor never touches the device.
+  virtual void all_reduce(const torch::Tensor& tensor) = 0;
+  /// All ranks' tensors become those of rank `root`, in place.
+  virtual void broadcast(const Tensors& tensors, int64_t root = 0) = 0;
+  /// Throws, on all ranks, unless all gave the same value; says who has what.
+  virtual void check_equal(
+      const std::string& what,
+      const std::string& value) = 0;
+
+  /// True for the process that prints and writes files: rank 0.
+  bool is_main_process() const { return rank() == 0; }
+  /// The mean over all ranks of a number that each has; for callbacks that
+  /// decide by a number of their own.
+  double mean(double value);
 };
 
 /// How the state that ranks have divided among them comes together:

@@ -1,6 +1,6 @@
 #include "tern/learner/hyper_parameter.h"
 
-#include <optional>
+#include <cmath>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -11,6 +11,53 @@
 #include <torch/optim/sgd.h>
 
 namespace tern {
+
+LearningRates LearningRates::per_group(std::vector<double> rates) {
+  LearningRates result;
+  result.rates_ = std::move(rates);
+  return result;
+}
+
+LearningRates LearningRates::up_to(double last) {
+  LearningRates result(last);
+  result.is_up_to_ = true;
+  return result;
+}
+
+std::vector<double> LearningRates::resolve(int64_t groups, double default_lr)
+    const {
+  std::vector<double> rates = rates_;
+  if (rates.empty()) {
+    rates.assign(groups, default_lr);
+  } else if (is_up_to_) {
+    rates.assign(groups, rates_[0] / 10);
+    rates.back() = rates_[0];
+  } else if (rates.size() == 1) {
+    rates.assign(groups, rates_[0]);
+  } else if (is_slice_) {
+    rates.assign(groups, rates_[1]);
+    for (int64_t i = 0; i + 1 < groups; ++i) {
+      const double part = static_cast<double>(i) / (groups - 1);
+      rates[i] = rates_[0] * std::pow(rates_[1] / rates_[0], part);
+    }
+  }
+  TORCH_CHECK_VALUE(
+      static_cast<int64_t>(rates.size()) == groups,
+      fmt::format(
+          "[LearningRates] {} rates were given for {} layer groups; expected "
+          "one for all, a slice {{first, last}}, or one for each group.",
+          rates.size(),
+          groups));
+  for (const double rate : rates) {
+    TORCH_CHECK_VALUE(
+        std::isfinite(rate) && rate >= 0,
+        fmt::format(
+            "[LearningRates] a rate is {}; expected a finite number >= 0 (and "
+            "> 0 in a slice).",
+            rate));
+  }
+  return rates;
+}
 
 std::string to_string(HyperParameter hyper) {
   switch (hyper) {
@@ -32,59 +79,48 @@ namespace {
 
 using torch::optim::OptimizerOptions;
 
-// Calls `visitor` with the first of `Types` that `options` is.
-template <class... Types, class Visitor>
-bool visit(OptimizerOptions& options, const Visitor& visitor) {
+// `get` of the options as the first of `Types` that they are, or null.
+template <class... Types, class Get>
+double* find(const OptimizerOptions& options, const Get& get) {
+  // LibTorch's options overload one name for reading and writing.
+  auto& writable = const_cast<OptimizerOptions&>(options);
+  double* found = nullptr;
   const auto try_one = [&](auto* typed) {
-    if (typed) visitor(*typed);
-    return typed != nullptr;
+    return typed && (found = get(*typed));
   };
-  return (try_one(dynamic_cast<Types*>(&options)) || ...);
+  (try_one(dynamic_cast<Types*>(&writable)) || ...);
+  return found;
 }
 
-// LibTorch's options overload one name for reading and writing.
-template <class Visitor>
-bool visit_momentum(OptimizerOptions& options, const Visitor& visitor) {
+double* find_momentum(const OptimizerOptions& options) {
   using namespace torch::optim;
-  const auto beta1 = [&visitor](auto& adam) {
-    visitor(std::get<0>(adam.betas()));
-  };
-  return visit<SGDOptions, RMSpropOptions>(
-             options,
-             [&](auto& typed) { visitor(typed.momentum()); }) ||
-         visit<AdamOptions, AdamWOptions>(options, beta1);
+  const auto momentum = [](auto& typed) { return &typed.momentum(); };
+  const auto beta1 = [](auto& adam) { return &std::get<0>(adam.betas()); };
+  double* const found = find<SGDOptions, RMSpropOptions>(options, momentum);
+  return found ? found : find<AdamOptions, AdamWOptions>(options, beta1);
 }
 
-template <class Visitor>
-bool visit_weight_decay(OptimizerOptions& options, const Visitor& visitor) {
+double* find_weight_decay(const OptimizerOptions& options) {
   using namespace torch::optim;
-  return visit<
+  return find<
       SGDOptions,
       AdamOptions,
       AdamWOptions,
       RMSpropOptions,
-      AdagradOptions>(options, [&](auto& typed) {
-    visitor(typed.weight_decay());
+      AdagradOptions>(options, [](auto& typed) {
+    return &typed.weight_decay();
   });
-}
-
-// The visitors take mutable references; reading changes nothing.
-OptimizerOptions& mutable_options(const OptimizerOptions& options) {
-  return const_cast<OptimizerOptions&>(options);
 }
 
 }  // namespace
 
 double momentum(const OptimizerOptions& options) {
-  double result = 0;
-  visit_momentum(mutable_options(options), [&](double& value) {
-    result = value;
-  });
-  return result;
+  const double* const found = find_momentum(options);
+  return found ? *found : 0;
 }
 
 bool has_momentum(const OptimizerOptions& options) {
-  return visit_momentum(mutable_options(options), [](double&) {});
+  return find_momentum(options) != nullptr;
 }
 
 void set_momentum(OptimizerOptions& options, double value) {
@@ -93,10 +129,10 @@ void set_momentum(OptimizerOptions& options, double value) {
       fmt::format(
           "[set_momentum] momentum is {}; expected 0 <= momentum < 1.",
           value));
-  const bool is_set =
-      visit_momentum(options, [&](double& target) { target = value; });
+  double* const found = find_momentum(options);
+  if (found) *found = value;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      is_set || value == 0,
+      found || value == 0,
       fmt::format(
           "[set_momentum] momentum {} for an optimizer that has none; expected "
           "SGD, RMSprop, Adam or AdamW. Ask has_momentum() first.",
@@ -104,15 +140,12 @@ void set_momentum(OptimizerOptions& options, double value) {
 }
 
 double weight_decay(const OptimizerOptions& options) {
-  double result = 0;
-  visit_weight_decay(mutable_options(options), [&](double& value) {
-    result = value;
-  });
-  return result;
+  const double* const found = find_weight_decay(options);
+  return found ? *found : 0;
 }
 
 bool has_weight_decay(const OptimizerOptions& options) {
-  return visit_weight_decay(mutable_options(options), [](double&) {});
+  return find_weight_decay(options) != nullptr;
 }
 
 void set_weight_decay(OptimizerOptions& options, double value) {
@@ -121,10 +154,10 @@ void set_weight_decay(OptimizerOptions& options, double value) {
       fmt::format(
           "[set_weight_decay] weight_decay is {}; expected >= 0.",
           value));
-  const bool is_set =
-      visit_weight_decay(options, [&](double& target) { target = value; });
+  double* const found = find_weight_decay(options);
+  if (found) *found = value;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      is_set || value == 0,
+      found || value == 0,
       fmt::format(
           "[set_weight_decay] weight_decay {} for an optimizer that has none; "
           "expected SGD, Adam, AdamW, RMSprop or Adagrad. Set "

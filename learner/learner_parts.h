@@ -12,14 +12,13 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
-#include "tern/data/copy_stream.h"
+#include "tern/data/batch.h"
 #include "tern/learner/extension.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/step_window.h"
 
 namespace tern {
 
-class Communicator;
 class Recorder;
 
 /// Where in a fit a checkpoint falls.
@@ -62,10 +61,10 @@ struct LearnerParts {
   Tensors host_targets;  // of this batch, before the transfer
   CopyStream copy_stream;
   StepWindow window;
-  double weight = 1;  // of this batch's loss in its step
-  std::shared_ptr<PrecisionPolicy> precision;  // a callback; null: fp32
-  bool has_gradients = false;                  // between backward and the step
-  std::shared_ptr<StepRunner> step_runner;     // null: loop::train_step
+  double weight = 1;                        // of this batch's loss in its step
+  PrecisionPolicy* precision = nullptr;     // one of the callbacks; null: fp32
+  bool has_gradients = false;               // between backward and the step
+  std::shared_ptr<StepRunner> step_runner;  // null: loop::train_step
   bool is_parallel = false;  // several devices compute each batch
 
   // ---- Where the training is; fit.cpp, checkpoints ----
@@ -90,8 +89,7 @@ struct LearnerParts {
 
   // ---- Who runs it, and stops ----
 
-  std::thread::id fit_thread;  // while fit runs
-  std::atomic<bool> is_fitting = false;
+  std::atomic<std::thread::id> fit_thread;  // none unless fit runs
   std::atomic<bool> stop_requested = false;
   std::atomic<bool> stop_wanted = false;  // on this rank, before all agree
 
@@ -101,6 +99,8 @@ struct LearnerParts {
   std::shared_ptr<TrainingShard> training_shard;
   // By what is divided, which a shard keeps, and for training or not.
   std::map<std::pair<const Sampler*, bool>, std::shared_ptr<DataLoader>> shards;
+
+  int64_t layer_groups() const { return static_cast<int64_t>(groups.size()); }
 
   LearnerParts(DataBunch data, Model model, LearnerOptions options);
   ~LearnerParts();

@@ -3,23 +3,120 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include <c10/util/Exception.h>
 #include <c10/util/FunctionRef.h>
 #include <torch/types.h>
+#include <torch/utils.h>
 
 #include "tern/learner/learner_parts.h"
 
-/// The steps of the training loop, which learner/fit.cpp puts in order. Private
-/// to Tern.
+/// The steps of the training loop, which learner/fit.cpp puts in order, and the
+/// scopes in which they run. Private to Tern.
+namespace tern {
+
+/// Autocast that is on around a fit or an evaluation would keep 16-bit copies
+/// of weights that change: off while this lives.
+class NoAutocast {
+ public:
+  explicit NoAutocast(torch::Device device);
+  ~NoAutocast();
+  NoAutocast(const NoAutocast&) = delete;
+
+ private:
+  torch::DeviceType device_;
+  bool was_on_;
+};
+
+/// Sends LibTorch's warnings of this thread to a sink while it lives, each text
+/// once: those of GradScaler too, which uses LibTorch's way to warn.
+class SinkWarnings final : public c10::WarningHandler {
+ public:
+  explicit SinkWarnings(SinkImpl& sink) : sink_(sink), guard_(this) {}
+  void process(const c10::Warning& warning) override {
+    if (told_.insert(warning.msg()).second) sink_.warning(warning.msg());
+  }
+
+ private:
+  SinkImpl& sink_;
+  std::set<std::string> told_;
+  c10::WarningUtils::WarningHandlerGuard guard_;
+};
+
+/// One `fit` from its checks to its on_train_end, which runs after an exception
+/// too.
+class FitScope {
+ public:
+  FitScope(
+      LearnerParts& l,
+      int64_t epochs,
+      const LearningRates& lr,
+      Callbacks extra);
+  ~FitScope();
+  FitScope(const FitScope&) = delete;
+
+  /// Calls `train`, then every on_train_end, and throws what the first of them
+  /// threw.
+  void run(c10::function_ref<void()> train);
+
+ private:
+  void end();
+  std::exception_ptr run_train_end(bool failed);
+  void leave();
+
+  LearnerParts& l_;
+  Callbacks extra_;
+  size_t added_ = 0;  // of them
+  std::map<std::string, std::string> settings_before_;
+  bool is_open_ = true;
+  NoAutocast no_autocast_;
+  SinkWarnings warnings_;
+};
+
+/// A pass without training: no gradients, the model in eval, put back after. So
+/// is the training step that a callback makes it in.
+class EvalScope {
+ public:
+  explicit EvalScope(LearnerParts& l);
+  ~EvalScope();
+  EvalScope(const EvalScope&) = delete;
+
+  /// The ordinary end. Throws what the first on_eval_end threw.
+  void end();
+
+ private:
+  struct Step {
+    int64_t batch, batches;
+    Batch batch_data;
+    Tensors outputs, host_targets;
+    torch::Tensor loss, loss_grad;
+    Loss batch_loss;
+  };
+
+  void keep_step();
+  void put_step_back();
+  std::exception_ptr leave(bool failed);
+
+  LearnerParts& l_;
+  bool was_training_;
+  std::optional<Step> step_;
+  bool is_open_ = true;
+  torch::NoGradGuard no_grad_;
+  NoAutocast no_autocast_;
+  SinkWarnings warnings_;
+};
+
+}  // namespace tern
+
 namespace tern::loop {
 
 // ---- fit.cpp ----
 
-void train_epochs(LearnerParts& l, int64_t epochs);
-/// Puts back what `Learner::resume` has read, if it has.
-void go_on(LearnerParts& l, bool in_epoch);
+void train_epochs(LearnerParts& l);
 void train_one_epoch(LearnerParts& l);
 /// Forward, backward and the optimizer's step on the batch that is there.
 void train_step(LearnerParts& l);
@@ -46,11 +143,29 @@ void state_was_replaced(LearnerParts& l);
 
 // ---- step.cpp ----
 
+/// Whether a resumed training had completed this fit already.
+bool was_done_before(LearnerParts& l, int64_t epochs, const LearningRates& lr);
+/// After on_train_begin.
+void begin_training(LearnerParts& l);
+bool has_next_epoch(const LearnerParts& l);
+/// After on_epoch_begin.
+void begin_epoch(LearnerParts& l);
+DataLoader::Epoch begin_batches(LearnerParts& l);
+void end_batches(LearnerParts& l);
+DataLoader::Epoch begin_pass(LearnerParts& l, const DataLoader& loader);
+/// Before on_epoch_end, which an epoch that a stop cut off does not have.
+bool completes_epoch(LearnerParts& l);
+/// After on_epoch_end.
+void end_epoch(LearnerParts& l);
+
+/// Nothing at the end, or when the fit has to stop: then `stop_training` is
+/// set.
+std::optional<Batch> next_batch(LearnerParts& l, DataLoader::Epoch& batches);
 void start_batch(LearnerParts& l, Batch batch);
-void end_batch(LearnerParts& l);
-void begin_steps(LearnerParts& l);
-void plan_step(LearnerParts& l);
+/// `train_step`, or what runs in its place.
 void make_step(LearnerParts& l);
+void end_batch(LearnerParts& l);
+void clear_batch(LearnerParts& l);
 /// Calls `compute` as forward passes of this Learner run: after to_amp under
 /// autocast.
 void in_forward_precision(LearnerParts& l, c10::function_ref<void()> compute);
@@ -58,8 +173,19 @@ Tensors run_model(LearnerParts& l, const Tensors& inputs);
 torch::Tensor compute_loss(LearnerParts& l);
 void weigh_loss(LearnerParts& l);
 void complete_gradients(LearnerParts& l);
+/// Gives the tensors that the optimizer steps their true gradients.
+void unscale_gradients(LearnerParts& l);
 void step(LearnerParts& l);
 void zero_grad(LearnerParts& l);
+
+// ---- parts.cpp ----
+
+/// Sets one for each layer group. Groups that are spared weight decay go on
+/// without it.
+void set_hyper_parameter(
+    LearnerParts& l,
+    HyperParameter hyper,
+    const std::vector<double>& values);
 
 // ---- evaluate.cpp, predict.cpp ----
 

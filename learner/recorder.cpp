@@ -98,7 +98,7 @@ void Recorder::on_epoch_begin(Learner&) {
 void Recorder::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training) return;
-  const auto& precision = learn.parts().precision;
+  const PrecisionPolicy* const precision = learn.parts().precision;
   if (state.loss.is_cpu() && state.loss.scalar_type() == torch::kFloat) {
     // Kept, the small tensor would sit between blocks that the next step wants
     // back in one piece.
@@ -127,7 +127,7 @@ void Recorder::on_epoch_end(Learner& learn) {
   const TrainState& state = learn.state();
   epochs_.push_back(
       {static_cast<int64_t>(epochs_.size()),
-       learn.mean_over_ranks(count_ ? smooth_losses_.back() : std::nan("")),
+       learn.communicator().mean(count_ ? smooth_losses_.back() : std::nan("")),
        state.valid_loss,
        state.last_metrics,
        time.count()});
@@ -166,22 +166,26 @@ std::vector<double> column(const StateDict& state, const std::string& name) {
 
 // Metrics are columns "metric <name>"; an epoch without one has a NaN there.
 StateDict Recorder::state_dict() const {
-  std::vector<double> numbers, train, valid, seconds, ends;
+  std::vector<double> numbers, train, valid, seconds, ends, skips;
   for (const EpochRecord& epoch : epochs_) {
     numbers.push_back(static_cast<double>(epoch.epoch));
     train.push_back(epoch.train_loss);
     valid.push_back(epoch.valid_loss);
     seconds.push_back(epoch.seconds);
   }
-  for (const int64_t end : epoch_ends_)
+  for (const int64_t end : epoch_ends_) {
     ends.push_back(static_cast<double>(end));
+  }
+  for (const int64_t batch : skips_) {
+    skips.push_back(static_cast<double>(batch));
+  }
   StateDict state;
   state.insert("losses", column(losses_));
   state.insert("smooth_losses", column(smooth_losses_));
   state.insert("lrs", column(lrs_));
   state.insert("momentums", column(momentums_));
   state.insert("loss_scales", column(scales_));
-  state.insert("skipped_steps", torch::tensor(skips_, torch::kLong));
+  state.insert("skipped_steps", column(skips));
   state.insert("average", column({average_, static_cast<double>(count_)}));
   state.insert("epochs", column(numbers));
   state.insert("epoch_ends", column(ends));
@@ -202,24 +206,16 @@ StateDict Recorder::state_dict() const {
   return state;
 }
 
-// Checkpoints of Tern before 0.2 have none.
-void Recorder::load_scales(Recorder& loaded, const StateDict& state) {
-  loaded.scales_ = state.contains("loss_scales")
-                       ? column(state, "loss_scales")
-                       : std::vector<double>(loaded.losses_.size(), NAN);
-  if (const torch::Tensor* const skips = state.find("skipped_steps")) {
-    const auto* const data = skips->const_data_ptr<int64_t>();
-    loaded.skips_ = {data, data + skips->numel()};
-  }
-}
-
 void Recorder::load_state_dict(const StateDict& state) {
   Recorder loaded;
   loaded.losses_ = column(state, "losses");
   loaded.smooth_losses_ = column(state, "smooth_losses");
   loaded.lrs_ = column(state, "lrs");
   loaded.momentums_ = column(state, "momentums");
-  load_scales(loaded, state);
+  loaded.scales_ = column(state, "loss_scales");
+  for (const double batch : column(state, "skipped_steps")) {
+    loaded.skips_.push_back(static_cast<int64_t>(batch));
+  }
   const auto average = column(state, "average");
   loaded.average_ = average.at(0);
   loaded.count_ = static_cast<int64_t>(average.at(1));

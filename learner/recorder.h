@@ -28,7 +28,7 @@ class Recorder final : public Callback {
  public:
   /// Training loss of each batch.
   const std::vector<double>& losses();
-  /// The same, smoothed: exponential average with 0.98, debiased, begun anew
+  /// The same, smoothed: exponential average with 0.98, debiased, restarted
   /// with each fit.
   const std::vector<double>& smooth_losses();
   /// Those of the above that were read already: never waits.
@@ -89,7 +89,6 @@ class Recorder final : public Callback {
   void record(double loss);
   void flush_scales(int64_t first_batch);
   void record_scale(int64_t batch, double scale, bool was_skipped);
-  static void load_scales(Recorder& loaded, const StateDict& state);
 
   std::vector<torch::Tensor> pending_;
   std::vector<PendingScale> pending_scales_;

@@ -1,5 +1,3 @@
-#include "tern/learner/scopes.h"
-
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tern/learner/communicator.h"
+#include "tern/learner/loop.h"
 
 namespace tern {
 
@@ -55,7 +53,7 @@ std::map<std::string, std::string> loop::data_settings(LearnerParts& l) {
   return {
       {"samples", std::to_string(train.dataset().size())},
       {"batch size", std::to_string(train.options().batch_size)},
-      {"batches", std::to_string(l.self->batches_per_epoch())},
+      {"batches", std::to_string(training_loader(l).size())},
       {"loader's seed", std::to_string(train.options().seed)},
       {"processes", std::to_string(processes)},
       {"classes", fmt::format("{}", fmt::join(l.data.classes, ", "))}};
@@ -64,8 +62,7 @@ std::map<std::string, std::string> loop::data_settings(LearnerParts& l) {
 std::map<std::string, std::string>
 loop::fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr) {
   auto result = data_settings(l);
-  const std::vector<double> rates =
-      lr.resolve(l.self->layer_groups(), l.options.lr);
+  const std::vector<double> rates = lr.resolve(l.layer_groups(), l.options.lr);
   result.insert(
       {{"epochs", std::to_string(epochs)},
        {"learning rates", fmt::format("{}", fmt::join(rates, ", "))},
@@ -93,12 +90,12 @@ FitScope::FitScope(
     : l_(l),
       extra_(std::move(extra)),
       no_autocast_(l.data.device),
-      warnings_(l.self->sink()) {
+      warnings_(*l.options.sink) {
   TORCH_CHECK_VALUE(
       epochs >= 0,
       fmt::format("[Learner::fit] epochs is {}; expected 0 or more.", epochs));
   TORCH_CHECK(
-      !l.is_fitting,
+      !l.state.is_fitting,
       "[Learner::fit] this Learner is training already; call fit after the "
       "running one has returned.");
   TORCH_CHECK(
@@ -129,7 +126,7 @@ FitScope::FitScope(
   state.accumulation = {};
   l.stop_requested = l.stop_wanted = false;
   l.fit_thread = std::this_thread::get_id();
-  l.is_fitting = true;
+  state.is_fitting = true;
   try {
     for (const auto& callback : extra_) {
       l.self->add(callback);
@@ -151,9 +148,10 @@ void FitScope::leave() {
   l_.has_gradients = false;
   l_.window.close();
   state.loss_grad.reset();
-  loop::end_batch(l_);
+  loop::clear_batch(l_);
   if (l_.step_runner) l_.step_runner->end(*l_.self);
-  l_.is_fitting = false;
+  state.is_fitting = false;
+  l_.fit_thread = std::thread::id();
   is_open_ = false;
 }
 
@@ -162,6 +160,21 @@ std::exception_ptr FitScope::run_train_end(bool failed) {
   state.failed = failed;
   if (failed) state.result = FitResult::failed;
   return loop::run_all(l_, Event::train_end, failed);
+}
+
+void FitScope::run(c10::function_ref<void()> train) {
+  try {
+    train();
+  } catch (const std::exception& error) {
+    loop::run_exception(l_, error);
+    loop::explain_out_of_memory(
+        l_,
+        error,
+        l_.state.loss_grad.defined() ? "the backward pass"
+                                     : "the optimizer's step");
+    throw;
+  }
+  end();
 }
 
 void FitScope::end() {
@@ -188,7 +201,8 @@ FitScope::~FitScope() {
     leave();
     l_.fit_settings = std::move(settings_before_);
   } catch (...) {
-    l_.is_fitting = false;
+    l_.state.is_fitting = false;
+    l_.fit_thread = std::thread::id();
   }
 }
 
@@ -196,9 +210,11 @@ EvalScope::EvalScope(LearnerParts& l)
     : l_(l),
       was_training_(l.model.is_training()),
       no_autocast_(l.data.device),
-      warnings_(l.self->sink()) {
+      warnings_(*l.options.sink) {
+  const std::thread::id fit_thread = l.fit_thread;
   TORCH_CHECK(
-      !l.is_fitting || l.fit_thread == std::this_thread::get_id(),
+      fit_thread == std::thread::id() ||
+          fit_thread == std::this_thread::get_id(),
       "[Learner] validate, get_preds and predict were called from another "
       "thread than the running fit's; call them from a callback, or after fit "
       "has returned.");

@@ -1,16 +1,103 @@
-// The parts of one training step, which learner/fit.cpp puts in order.
+// What the loop does between its events, in the order of learner/fit.cpp.
 
 #include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/data/error_text.h"
-#include "tern/learner/communicator.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
 
+// ---- A fit and its epochs ----
+
+namespace {
+
+// After on_train_begin, and once more after on_epoch_begin when the checkpoint
+// was made in the middle of an epoch: what callbacks set up there is replaced.
+void go_on(LearnerParts& l, bool in_epoch) {
+  if (l.continuation && !l.state.is_trial) {
+    l.continuation->put_back(*l.self, in_epoch);
+  }
+}
+
+}  // namespace
+
+bool loop::was_done_before(
+    LearnerParts& l,
+    int64_t epochs,
+    const LearningRates& lr) {
+  check_common_begin(l);
+  return l.continuation && l.continuation->was_done_before(*l.self, epochs, lr);
+}
+
+void loop::begin_training(LearnerParts& l) {
+  go_on(l, /*in_epoch=*/false);
+  check_common_start(l);
+  if (l.step_runner) l.step_runner->begin(*l.self);
+}
+
+bool loop::has_next_epoch(const LearnerParts& l) {
+  return l.state.epoch < l.state.epochs && !l.state.stop_training &&
+         !l.stop_requested;
+}
+
+void loop::begin_epoch(LearnerParts& l) {
+  begin_window(l);
+  if (l.first_batch > 0) go_on(l, /*in_epoch=*/true);
+  l.place = Place::in_epoch;
+}
+
+DataLoader::Epoch loop::begin_batches(LearnerParts& l) {
+  const DataLoader& train = training_loader(l);
+  l.state.batch = l.batches_done = std::exchange(l.first_batch, 0);
+  l.state.batches = train.size();
+  l.state.stop_epoch = false;
+  l.state.training = true;
+  l.model.train();
+  return train.epoch(l.epochs_begun++, l.batches_done);
+}
+
+// What a window that was ended from outside has accumulated goes nowhere.
+void loop::end_batches(LearnerParts& l) {
+  if (l.window.is_open()) zero_grad(l);
+  l.window.close();
+}
+
+DataLoader::Epoch loop::begin_pass(LearnerParts& l, const DataLoader& loader) {
+  l.state.batches = loader.size();
+  return loader.epoch(l.augmented_pass.value_or(0));
+}
+
+bool loop::completes_epoch(LearnerParts& l) {
+  if (l.stop_requested) return false;
+  l.place = Place::at_epoch_end;
+  return true;
+}
+
+void loop::end_epoch(LearnerParts& l) {
+  agree(l);
+  l.place = Place::outside_epoch;
+}
+
+// ---- A batch ----
+
+std::optional<Batch> loop::next_batch(
+    LearnerParts& l,
+    DataLoader::Epoch& batches) {
+  TrainState& s = l.state;
+  // A step that has begun is completed: a stop falls between steps.
+  const bool can_stop = s.is_fitting && !(s.training && l.window.is_open());
+  if (!can_stop) return batches.next();
+  std::optional<Batch> batch;
+  if (!l.stop_requested) batch = batches.next(&l.stop_requested);
+  // Also when the loader was waited for in vain.
+  if (!batch && l.stop_requested) s.stop_training = true;
+  return batch;
+}
+
 void loop::start_batch(LearnerParts& l, Batch batch) {
+  if (l.state.training) l.state.skip_step = l.state.skip_zero_grad = false;
   l.state.batch_arrived = std::chrono::steady_clock::now();
   l.state.batch_loss = {};
   l.host_targets = batch.targets;
@@ -31,8 +118,15 @@ void loop::start_batch(LearnerParts& l, Batch batch) {
   }
 }
 
-// Before the next batch is made: it takes the same memory, still in the cache.
 void loop::end_batch(LearnerParts& l) {
+  agree(l);
+  if (l.stop_requested && !l.window.is_open()) l.state.stop_training = true;
+  clear_batch(l);
+  ++l.state.batch;
+}
+
+// Before the next batch is made: it takes the same memory, still in the cache.
+void loop::clear_batch(LearnerParts& l) {
   l.state.outputs.clear();
   l.state.batch_data = {};
   l.host_targets.clear();
@@ -83,8 +177,7 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
   return loss;
 }
 
-// Whether this batch completes a step, and what it weighs in it.
-void loop::plan_step(LearnerParts& l) {
+void loop::make_step(LearnerParts& l) {
   TrainState& s = l.state;
   // All have to know alike whether this batch is the last.
   if (s.accumulation.batches != 1) agree(l);
@@ -93,14 +186,9 @@ void loop::plan_step(LearnerParts& l) {
   l.weight = l.window.add(samples_of_batch(l), is_last);
   s.accumulating = !l.window.is_complete();
   if (s.accumulating) s.skip_step = s.skip_zero_grad = true;
-}
-
-void loop::begin_steps(LearnerParts& l) {
-  if (l.step_runner) l.step_runner->begin(*l.self);
-}
-
-void loop::make_step(LearnerParts& l) {
   l.step_runner ? l.step_runner->step(*l.self) : train_step(l);
+  ++s.iteration;
+  ++l.batches_done;
 }
 
 // After on_backward_begin, which may put another loss in its place.
@@ -109,6 +197,8 @@ void loop::weigh_loss(LearnerParts& l) {
 }
 
 void loop::complete_gradients(LearnerParts& l) {
+  l.state.loss = l.state.loss.detach();
+  l.state.loss_grad.reset();
   l.has_gradients = true;
   if (l.state.accumulating || l.window.correction() == 1) return;
   Tensors gradients;
@@ -132,8 +222,8 @@ std::vector<NamedGradient> Learner::gradients() {
   if (parts_->precision && is_partial) {
     const torch::Tensor record = parts_->precision->loss_scale_record();
     if (record.defined()) scale = record[0];
-  } else if (parts_->precision) {
-    parts_->precision->unscale(*this);
+  } else {
+    loop::unscale_gradients(*parts_);
   }
   std::vector<NamedGradient> result;
   for (const ModelTensor& p : parts_->model.parameters()) {
@@ -149,6 +239,10 @@ std::vector<NamedGradient> Learner::gradients() {
     result.push_back({p.name, gradient});
   }
   return result;
+}
+
+void loop::unscale_gradients(LearnerParts& l) {
+  if (l.precision) l.precision->unscale(*l.self);
 }
 
 void loop::step(LearnerParts& l) {
@@ -174,6 +268,47 @@ void loop::zero_grad(LearnerParts& l) {
     }
   }
   if (l.stepped_weights) l.stepped_weights->zero_grad();
+}
+
+// ---- The window of batches that make one step ----
+
+void StepWindow::begin(
+    const Accumulation& accumulation,
+    int64_t batch_size,
+    int64_t world_size) {
+  accumulation_ = accumulation;
+  world_size_ = world_size;
+  full_ =
+      world_size * (accumulation.samples ? accumulation.samples
+                                         : accumulation.batches * batch_size);
+  close();
+  is_complete_ = true;
+}
+
+double StepWindow::add(const Samples& samples, bool is_last) {
+  const auto share = static_cast<double>(samples.of_rank * world_size_);
+  correction_ = 1;
+  if (accumulation_.batches == 1) {
+    is_complete_ = true;
+    return share / static_cast<double>(samples.of_all);
+  }
+  ++batches_;
+  samples_ += samples.of_all;
+  const bool is_full = accumulation_.samples
+                           ? samples_ >= full_
+                           : batches_ >= accumulation_.batches;
+  is_complete_ = is_full || is_last;
+  if (is_complete_) {
+    correction_ = static_cast<double>(full_) / static_cast<double>(samples_);
+    close();
+  }
+  return share / static_cast<double>(full_);
+}
+
+void StepWindow::restore(int64_t batches, int64_t samples) {
+  batches_ = batches;
+  samples_ = samples;
+  is_complete_ = batches == 0;
 }
 
 }  // namespace tern

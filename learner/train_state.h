@@ -43,12 +43,13 @@ enum class FitResult {
 struct TrainState {
   // ---- Where we are; the loop writes ----
 
-  int64_t epoch = 0;      // of this fit, from 0
-  int64_t epochs = 0;     // of this fit
-  int64_t batch = 0;      // of this epoch, from 0
-  int64_t batches = 0;    // of this epoch
-  int64_t iteration = 0;  // training batches since the Learner was made
-  bool training = false;  // false: validation or prediction
+  int64_t epoch = 0;        // of this fit, from 0
+  int64_t epochs = 0;       // of this fit
+  int64_t batch = 0;        // of this epoch, from 0
+  int64_t batches = 0;      // of this epoch
+  int64_t iteration = 0;    // training batches since the Learner was made
+  bool training = false;    // false: validation or prediction
+  bool is_fitting = false;  // also while a fit validates
 
   /// When the loader handed this batch over.
   std::chrono::steady_clock::time_point batch_arrived;

@@ -13,21 +13,18 @@
 #include <fmt/ranges.h>
 
 #include "tern/data/error_text.h"
-#include "tern/data/formats/byte_file.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/printable.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/formats/weight_file.h"
+#include "tern/data/formats/text.h"
+#include "tern/data/formats/weights/safetensors.h"
+#include "tern/data/formats/weights/weight_file.h"
 #include "tern/learner/weights/weights.h"
 
 namespace tern {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_safetensors_file(const fs::path& path) {
-  return weight_format(ByteFile(path)) == WeightFormat::safetensors;
-}
 
 void convert(const fs::path& in, const fs::path& out, const std::string& key) {
   constexpr std::array kPth = {".pth", ".pt", ".th", ".bin"};
@@ -46,7 +43,7 @@ void convert(const fs::path& in, const fs::path& out, const std::string& key) {
   } else {
     // Python's libraries look for the format.
     std::map<std::string, std::string> metadata = {{"format", "pt"}};
-    if (is_safetensors_file(in)) metadata = safetensors_metadata(in);
+    if (is_safetensors(ByteFile(in))) metadata = safetensors_metadata(in);
     save_safetensors(out, state, metadata, {.checksum = true});
   }
   fmt::print("{} tensors written to {}\n", state.size(), out.string());

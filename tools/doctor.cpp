@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
+#include <memory>
 #include <set>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,9 +22,9 @@
 
 #include "tern/data/download/cache_folder.h"
 #include "tern/data/download/untar_data.h"
+#include "tern/data/memory.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/tools/blas.h"
-#include "tern/tools/doctor_cuda.h"
 
 #ifdef TERN_HAS_VISION
 #include <opencv2/core.hpp>
@@ -92,28 +92,10 @@ std::string cpu_model() {
   return "unknown";
 }
 
-std::string cpu_features() {
-  std::vector<std::string> features;
-#ifdef __x86_64__
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2")) features.emplace_back("avx2");
-  if (__builtin_cpu_supports("fma")) features.emplace_back("fma");
-  if (__builtin_cpu_supports("avx512f")) features.emplace_back("avx512f");
-  if (__builtin_cpu_supports("avx512vnni")) features.emplace_back("avx512vnni");
-  if (__builtin_cpu_supports("avx512bf16")) features.emplace_back("avx512bf16");
-#endif
-  return fmt::format("{}", fmt::join(features, " "));
-}
-
 void report_cpu() {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   line("cpu", fmt::format("{}, {} cores", cpu_model(), cores));
-  line(
-      "features",
-      fmt::format(
-          "{}; LibTorch uses {}",
-          cpu_features(),
-          at::get_cpu_capability()));
+  line("features", "LibTorch uses " + at::get_cpu_capability());
   const char* variable = std::getenv("OMP_NUM_THREADS");
   line(
       "threads",
@@ -122,10 +104,6 @@ void report_cpu() {
           at::get_num_threads(),
           at::get_num_interop_threads(),
           variable ? fmt::format(", OMP_NUM_THREADS={}", variable) : ""));
-  for (const char* name : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) {
-    const char* value = std::getenv(name);
-    if (value) line("waiting", fmt::format("{}={}", name, value));
-  }
   if (at::get_num_threads() > cores) {
     problem(fmt::format(
         "An operation uses {} threads on {} cores, which is slower than one "
@@ -203,34 +181,56 @@ void report_duplicates() {
 
 // ---- The GPU ----
 
-void report_cuda() {
-  const CudaReport report = ask_cuda_driver();
-  if (!report.has_driver) {
-    line("gpu", report.has_gpu ? "without a driver" : "none; the CPU is used");
-    if (report.has_gpu) {
-      problem(
-          "There is an NVIDIA GPU but no driver: install driver 580 or newer "
-          "from your distribution, then restart.");
+bool pci_bus_has_nvidia_gpu() {
+  const auto first_word = [](const fs::path& path) {
+    std::string word;
+    std::ifstream(path) >> word;
+    return word;
+  };
+  std::error_code none;
+  for (const auto& device :
+       fs::directory_iterator("/sys/bus/pci/devices", none)) {
+    // Class 03xxxx is a display controller; data centre GPUs are 0302xx.
+    if (first_word(device.path() / "vendor") == "0x10de" &&
+        first_word(device.path() / "class").starts_with("0x03")) {
+      return true;
     }
-    return;
   }
-  line(
-      "driver",
-      fmt::format(
-          "runs CUDA up to {}.{}",
-          report.driver_version / 1000,
-          report.driver_version % 1000 / 10));
-  for (const std::string& device : report.devices) line("gpu", device);
-  if (report.driver_version < 13000) {
+  return false;
+}
+
+void report_cuda() {
+  const std::unique_ptr<std::FILE, decltype(&pclose)> smi(
+      popen(
+          "nvidia-smi --query-gpu=driver_version,name,memory.total "
+          "--format=csv,noheader 2>&1",
+          "r"),
+      pclose);
+  // "580.65.06, NVIDIA H200, 143771 MiB"
+  std::vector<std::string> gpus;
+  std::string words;
+  for (char text[256]; smi && std::fgets(text, sizeof text, smi.get());) {
+    words += text;
+    if (std::atoi(text) > 0) gpus.emplace_back(text, std::strcspn(text, "\n"));
+  }
+  for (const std::string& gpu : gpus) line("gpu", "driver " + gpu);
+  const bool is_usable = load_cuda();
+  if (is_usable && gpus.empty())
+    line("gpu", "one that nvidia-smi does not see");
+  if (is_usable) return;
+  if (gpus.empty() && !pci_bus_has_nvidia_gpu()) {
+    line("gpu", "none; the CPU is used");
+  } else if (gpus.empty()) {
+    problem(fmt::format(
+        "There is an NVIDIA GPU but no driver that starts ({}): install driver "
+        "580 or newer from your distribution, then restart; start a container "
+        "with --gpus all.",
+        words.substr(0, words.find('\n'))));
+  } else if (std::atoi(gpus[0].c_str()) < 580) {
     problem(
         "The NVIDIA driver is too old for LibTorch's CUDA 13: install driver "
         "580 or newer. Until then Tern trains on the CPU.");
-  } else if (!report.error.empty()) {
-    problem(fmt::format(
-        "The NVIDIA driver does not start ({}): see nvidia-smi; in a "
-        "container, start it with --gpus all.",
-        report.error));
-  } else if (!report.devices.empty() && !load_cuda()) {
+  } else {
     problem(
         "The driver shows a GPU that LibTorch cannot use: see the warning "
         "above, and run ./dev build after rm -rf ~/.cache/tern/torch-2.11.0.");
@@ -240,22 +240,10 @@ void report_cuda() {
 // ---- Memory, disk, data ----
 
 void report_memory() {
-  std::map<std::string, double> gigabytes;
-  std::ifstream info("/proc/meminfo");
-  for (std::string text; std::getline(info, text);) {
-    std::istringstream words(text);
-    std::string name;
-    double kilobytes = 0;
-    words >> name >> kilobytes;
-    gigabytes[name] = kilobytes / (1 << 20);
-  }
-  const double available = gigabytes["MemAvailable:"];
-  line(
-      "memory",
-      fmt::format(
-          "{:.1f} GB available of {:.1f}",
-          available,
-          gigabytes["MemTotal:"]));
+  constexpr double kGigabyte = 1 << 30;
+  const double available =
+      static_cast<double>(available_memory(torch::kCPU)) / kGigabyte;
+  line("memory", fmt::format("{:.1f} GB available", available));
   if (available < 2) {
     problem(
         "Less than 2 GB of memory are free, too little to compile a file that "

@@ -320,27 +320,21 @@ install_clang_format() {
 
 # The wheels beside torch that the tests read our files with.
 install_test_tools() {
-  [ -z "${TERN_PYTHON:-}" ] || return 0
-  holds "$torch_env" tests "${test_wheels[@]}" || alone install_test_wheels
+  [ -n "${TERN_PYTHON:-}" ] ||
+    use_wheels "$torch_env" tests 1 "${test_wheels[@]}"
 }
 
-install_test_wheels() {
-  ! holds "$torch_env" tests "${test_wheels[@]}" || return 0
-  say "Installing ${test_wheels[*]} into $torch_env"
-  pip_install "$torch_env" "${test_wheels[@]}"
-  stamp "$torch_env" tests "${test_wheels[@]}"
-}
+install_peers() { use_wheels "$cache/peers" wheels 12 "${peer_wheels[@]}"; }
 
-install_peers() {
-  holds "$cache/peers" wheels "${peer_wheels[@]}" || alone install_peer_wheels
-}
+# use_wheels ENV STAMP GIGABYTES WHEEL... : in ENV, unless the stamp says so.
+use_wheels() { holds "$1" "$2" "${@:4}" || alone install_wheels "$@"; }
 
-install_peer_wheels() {
-  ! holds "$cache/peers" wheels "${peer_wheels[@]}" || return 0
-  say "Installing ${peer_wheels[*]} into $cache/peers (some minutes)"
-  need_space 12
-  pip_install "$cache/peers" "${peer_wheels[@]}"
-  stamp "$cache/peers" wheels "${peer_wheels[@]}"
+install_wheels() {
+  ! holds "$1" "$2" "${@:4}" || return 0
+  say "Installing ${*:4} into $1"
+  need_space "$3"
+  pip_install "$1" "${@:4}"
+  stamp "$1" "$2" "${@:4}"
 }
 
 # What can be said before anything is installed.

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "tern/data/error_text.h"
-#include "tern/data/formats/printable.h"
+#include "tern/data/formats/text.h"
 #include "tern/data/shards/tar_shards.h"
 #include "tern/vision/shards/shard_images.h"
 

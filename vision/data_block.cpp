@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <utility>
@@ -9,13 +11,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
-#include "tern/vision/make_bunch.h"
+#include "tern/data/sampler.h"
+#include "tern/vision/predict/preprocess.h"
 
 namespace tern {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// An item with its labels, in training or in validation.
 struct Labelled {
@@ -124,7 +126,7 @@ class ClassMap {
 
 using Images = const std::vector<Labelled>&;
 
-std::shared_ptr<const ImageTargets> categories(
+torch::Tensor categories(
     Images images,
     const std::vector<std::string>& classes) {
   const ClassMap map(classes);
@@ -132,23 +134,24 @@ std::shared_ptr<const ImageTargets> categories(
   for (const Labelled& image : images) {
     labels.push_back(map.number(*image.item, single(image)));
   }
-  return std::make_shared<CategoryTargets>(std::move(labels));
+  return torch::tensor(labels);
 }
 
-std::shared_ptr<const ImageTargets> multi_categories(
+torch::Tensor multi_categories(
     Images images,
     const std::vector<std::string>& classes) {
   const ClassMap map(classes);
-  std::vector<float> values(images.size() * classes.size());
-  for (size_t i = 0; i < images.size(); ++i) {
-    for (const std::string& label : images[i].labels) {
-      const int64_t number = map.number(*images[i].item, label);
-      values[i * classes.size() + static_cast<size_t>(number)] = 1;
+  const auto width = static_cast<int64_t>(classes.size());
+  torch::Tensor values =
+      torch::zeros({static_cast<int64_t>(images.size()), width});
+  float* row = values.mutable_data_ptr<float>();
+  for (const Labelled& image : images) {
+    for (const std::string& label : image.labels) {
+      row[map.number(*image.item, label)] = 1;
     }
+    row += width;
   }
-  return std::make_shared<NumberTargets>(
-      std::move(values),
-      static_cast<int64_t>(classes.size()));
+  return values;
 }
 
 float number_of(const ImageItem& item, const std::string& text) {
@@ -164,7 +167,7 @@ float number_of(const ImageItem& item, const std::string& text) {
 }
 
 /// \param width  Labels of the first image, which all must have.
-std::shared_ptr<const ImageTargets> numbers(Images images, size_t width) {
+torch::Tensor numbers(Images images, size_t width) {
   std::vector<float> values;
   for (const Labelled& image : images) {
     if (image.labels.size() != width || width == 0) {
@@ -178,24 +181,47 @@ std::shared_ptr<const ImageTargets> numbers(Images images, size_t width) {
       values.push_back(number_of(*image.item, label));
     }
   }
-  return std::make_shared<NumberTargets>(
-      std::move(values),
-      width == 1 ? 0 : static_cast<int64_t>(width));
+  const torch::Tensor all = torch::tensor(values);
+  return width == 1 ? all : all.view({-1, static_cast<int64_t>(width)});
 }
 
-std::shared_ptr<const ImageTargets> masks(Images images, size_t classes) {
+std::vector<std::string> mask_files(Images images) {
   std::vector<std::string> paths;
   for (const Labelled& image : images) {
     paths.push_back(single(image));
     std::error_code ignored;
-    if (!fs::is_regular_file(paths.back(), ignored)) {
+    if (!std::filesystem::is_regular_file(paths.back(), ignored)) {
       image.item->fail(
           fmt::format("has the mask {}, which is no file.", paths.back()));
     }
   }
-  return std::make_shared<MaskTargets>(
-      std::move(paths),
-      static_cast<int64_t>(classes));
+  return paths;
+}
+
+/// Every class comes equally often.
+std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
+  const torch::Tensor labels = images.target_values();
+  TORCH_CHECK_VALUE(
+      labels.defined() && labels.scalar_type() == torch::kLong &&
+          labels.numel() > 0,
+      "[ImageDataBunch] balance_classes needs one class for each image; these "
+      "have other targets, or there is none. Leave it off.");
+  const torch::Tensor weights = torch::bincount(labels)
+                                    .to(torch::kDouble)
+                                    .reciprocal()
+                                    .index_select(0, labels);
+  const auto* first = weights.const_data_ptr<double>();
+  return std::make_shared<WeightedSampler>(
+      std::vector<double>(first, first + weights.numel()));
+}
+
+void tell_of(const std::vector<DuplicateImage>& duplicates) {
+  if (duplicates.empty()) return;
+  message(fmt::format(
+      "{} of the validation images are training images too, such as {} = {}",
+      duplicates.size(),
+      duplicates[0].valid,
+      duplicates[0].train));
 }
 
 }  // namespace
@@ -209,24 +235,27 @@ DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
     names = classes_of(parts.train);
   }
   const size_t width = parts.train[0].labels.size();
+  const auto targets_of = [&](Images images) -> torch::Tensor {
+    switch (target) {
+      case TargetKind::category:
+        return categories(images, names);
+      case TargetKind::multi_category:
+        return multi_categories(images, names);
+      default:
+        return numbers(images, width);
+    }
+  };
   const auto targeted = [&](Images images) {
     TargetedImages part;
     for (const Labelled& image : images) {
       part.paths.push_back(image.item->path);
     }
-    switch (target) {
-      case TargetKind::category:
-        part.targets = categories(images, names);
-        break;
-      case TargetKind::multi_category:
-        part.targets = multi_categories(images, names);
-        break;
-      case TargetKind::number:
-        part.targets = numbers(images, width);
-        break;
-      case TargetKind::mask:
-        part.targets = masks(images, names.size());
-        break;
+    if (target == TargetKind::mask) {
+      part.targets = std::make_shared<MaskTargets>(
+          mask_files(images),
+          static_cast<int64_t>(names.size()));
+    } else {
+      part.targets = std::make_shared<TensorTargets>(targets_of(images));
     }
     return part;
   };
@@ -237,6 +266,57 @@ DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
       std::move(valid),
       std::move(names),
       options);
+}
+
+DataBunch make_bunch(
+    TargetedImages train,
+    TargetedImages valid,
+    std::vector<std::string> classes,
+    const ImageDataBunchOptions& options) {
+  const ImageDatasetOptions dataset_options = {
+      .size = options.size,
+      .decode = options.decode,
+      .transforms = options.transforms,
+      .sizing = {.resize = options.resize, .padding = options.padding},
+      .bad_images = options.bad_images};
+  if (options.report_duplicates) {
+    tell_of(duplicate_images(train.paths, valid.paths));
+  }
+  const auto train_images = ImageDataset::with_targets(
+      std::move(train.paths),
+      std::move(train.targets),
+      dataset_options,
+      std::move(train.source));
+  const auto valid_images = ImageDataset::with_targets(
+      std::move(valid.paths),
+      std::move(valid.targets),
+      dataset_options,
+      std::move(valid.source));
+
+  DataBunch data;
+  data.classes = std::move(classes);
+  data.device = options.device.value_or(data.device);
+  DataLoaderOptions loading;
+  loading.seed = options.seed;
+  loading.workers = options.workers;
+  loading.timeout = options.timeout;
+  loading.batch_size = options.valid_batch_size != 0 ? options.valid_batch_size
+                                                     : options.batch_size;
+  data.valid = std::make_shared<DataLoader>(valid_images, loading);
+  loading.batch_size = options.batch_size;
+  loading.shuffle = loading.training = true;
+  loading.drop_last = train_images->size() >= options.batch_size;
+  if (options.balance_classes) {
+    loading.sampler = balanced(*train_images);
+  }
+  data.train = std::make_shared<DataLoader>(train_images, loading);
+  const ImageStats stats = options.stats.with_channels(options.decode.channels);
+  data.batch_transforms.push_back(
+      options.batch_transforms.empty()
+          ? normalize(stats.mean, stats.stddev)
+          : augment_batch(options.batch_transforms, options.padding, stats));
+  data.preprocessing = describe_preprocessing(*valid_images, stats);
+  return data;
 }
 
 }  // namespace tern

@@ -10,9 +10,7 @@
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
-#include "tern/vision/data_block.h"
 #include "tern/vision/image_folder.h"
-#include "tern/vision/make_bunch.h"
 
 namespace tern {
 namespace {
@@ -132,7 +130,7 @@ DataBunch ImageDataBunch::from_folder(
   const auto targeted = [](ImageFolder& part) -> TargetedImages {
     return {
         std::move(part.paths),
-        std::make_shared<CategoryTargets>(std::move(part.labels))};
+        std::make_shared<TensorTargets>(torch::tensor(part.labels))};
   };
   return make_bunch(
       targeted(images.train),

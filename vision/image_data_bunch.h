@@ -7,7 +7,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/data/shards/tar_shards.h"
-#include "tern/vision/make_bunch.h"
+#include "tern/vision/data_block.h"
 
 namespace tern {
 

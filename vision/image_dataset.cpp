@@ -1,11 +1,12 @@
 #include "tern/vision/image_dataset.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/vision/decode/image_file.h"
 #include "tern/vision/decode/image_pack.h"
 #include "tern/vision/decode/sample_pixels.h"
 
@@ -20,6 +21,99 @@ ScratchBuffer& thread_buffer() {
 
 }  // namespace
 
+TensorTargets::TensorTargets(const torch::Tensor& values)
+    : ImageTargets(values.size(0)), values_(values.contiguous()) {}
+
+torch::Tensor TensorTargets::empty(
+    int64_t count,
+    ImageSize,
+    const BatchContext& context) const {
+  std::vector<int64_t> shape = values_.sizes().vec();
+  shape[0] = count;
+  return context.empty(shape, values_.scalar_type());
+}
+
+void TensorTargets::write(
+    int64_t index,
+    const SamplePlan&,
+    const torch::Tensor& targets,
+    int64_t slot) const {
+  const size_t bytes = values_.nbytes() / static_cast<size_t>(size());
+  std::memcpy(
+      static_cast<char*>(targets.mutable_data_ptr()) + bytes * slot,
+      static_cast<const char*>(values_.const_data_ptr()) + bytes * index,
+      bytes);
+}
+
+MaskTargets::MaskTargets(std::vector<std::string> paths, int64_t classes)
+    : ImageTargets(static_cast<int64_t>(paths.size())),
+      paths_(std::move(paths)),
+      classes_(classes) {}
+
+torch::Tensor MaskTargets::empty(
+    int64_t count,
+    ImageSize image,
+    const BatchContext& context) const {
+  return context.empty({count, image.height, image.width}, torch::kLong);
+}
+
+void MaskTargets::write(
+    int64_t index,
+    const SamplePlan& plan,
+    const torch::Tensor& targets,
+    int64_t slot) const {
+  static thread_local ScratchBuffer file, picked;
+  const std::string& path = paths_[index];
+  const EncodedImage mask(
+      read_image_file(path, file),
+      path,
+      {.channels = 1, .indices = true});
+  const ImageSize from = mask.size(), image = plan.source();
+  // A presized image is smaller than its mask, but for rounding of one shape.
+  const int64_t difference =
+      std::abs(from.height * image.width - from.width * image.height);
+  if (difference > std::max(from.height, from.width)) {
+    throw DataError(
+        path,
+        fmt::format(
+            "is a mask of {} x {} pixels (height x width) for an image of {} x "
+            "{}; expected the same shape. Was the image turned by its EXIF?",
+            from.height,
+            from.width,
+            image.height,
+            image.width));
+  }
+  Warp warp = plan.warp();
+  warp.sampling = Sampling::nearest;
+  const double across =
+      static_cast<double>(from.width) / static_cast<double>(image.width);
+  const double down =
+      static_cast<double>(from.height) / static_cast<double>(image.height);
+  if (from != image) {
+    warp.matrix = Matrix3::scaling(across, down) * warp.matrix;
+    warp.jitter_x *= static_cast<float>(across);
+    warp.jitter_y *= static_cast<float>(down);
+  }
+  const ImageSize size = {targets.size(1), targets.size(2)};
+  const int64_t count = size.height * size.width;
+  uint8_t* numbers = picked.get(static_cast<size_t>(count));
+  mask.sample(warp, size, numbers);
+  const uint8_t highest = *std::max_element(numbers, numbers + count);
+  if (classes_ > 0 && highest >= classes_) {
+    throw DataError(
+        path,
+        fmt::format(
+            "has the class number {}; expected 0 to {}. Add classes, or "
+            "correct the mask.",
+            highest,
+            classes_ - 1));
+  }
+  std::copy_n(
+      numbers,
+      count,
+      targets.mutable_data_ptr<int64_t>() + slot * count);
+}
+
 ImageDataset::ImageDataset(
     std::vector<std::string> paths,
     std::shared_ptr<const ImageTargets> targets,
@@ -30,10 +124,7 @@ ImageDataset::ImageDataset(
       source_(std::move(source)),
       options_(options) {
   TORCH_CHECK_VALUE(
-      targets_,
-      "[ImageDataset] the targets are null; give some.");
-  TORCH_CHECK_VALUE(
-      size() == targets_->size(),
+      !targets_ || size() == targets_->size(),
       fmt::format(
           "[ImageDataset] there are {} paths and {} labels; expected one label "
           "for each path.",
@@ -80,7 +171,7 @@ ImageDataset::ImageDataset(
     const ImageDatasetOptions& options)
     : ImageDataset(
           std::move(paths),
-          std::make_shared<CategoryTargets>(std::move(labels)),
+          std::make_shared<TensorTargets>(torch::tensor(labels)),
           nullptr,
           options) {}
 
@@ -103,10 +194,16 @@ std::span<const uint8_t> ImageDataset::encoded(
                  : read_image_file(paths_.at(index), buffer);
 }
 
-const std::vector<int64_t>& ImageDataset::labels() const {
-  static const std::vector<int64_t> none;
-  const auto* classes = dynamic_cast<const CategoryTargets*>(targets_.get());
-  return classes == nullptr ? none : classes->labels();
+torch::Tensor ImageDataset::target_values() const {
+  const auto* rows = dynamic_cast<const TensorTargets*>(targets_.get());
+  return rows ? rows->values() : torch::Tensor();
+}
+
+std::vector<int64_t> ImageDataset::labels() const {
+  const torch::Tensor values = target_values();
+  if (!values.defined() || values.scalar_type() != torch::kLong) return {};
+  const auto* first = values.const_data_ptr<int64_t>();
+  return {first, first + values.numel()};
 }
 
 std::shared_ptr<const ImageDataset> ImageDataset::with_pack(
@@ -177,7 +274,7 @@ void ImageDataset::write_readable(
        candidate = static_cast<int64_t>(rng.below(size()))) {
     try {
       write_sample(candidate, context, slot, plan);
-      targets_->write(candidate, plan, targets, place);
+      if (targets_) targets_->write(candidate, plan, targets, place);
       return;
     } catch (const DataError& error) {
       if (!options_.bad_images.skips) {
@@ -202,7 +299,8 @@ Batch ImageDataset::get_batch(
   const int64_t channels = options_.decode.channels;
   torch::Tensor images =
       context.empty({count, size_.height, size_.width, channels}, torch::kByte);
-  const torch::Tensor targets = targets_->empty(count, size_, context);
+  const torch::Tensor targets =
+      targets_ ? targets_->empty(count, size_, context) : torch::Tensor();
   uint8_t* slot = images.mutable_data_ptr<uint8_t>();
   for (int64_t i = 0; i < count; ++i) {
     write_readable(indices[i], context, slot, targets, i);

@@ -7,17 +7,74 @@
 #include <string>
 #include <vector>
 
+#include <torch/types.h>
+
 #include "tern/data/dataset.h"
 #include "tern/vision/decode/bad_images.h"
 #include "tern/vision/decode/decode.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_size.h"
-#include "tern/vision/image_targets.h"
 #include "tern/vision/transforms/transform.h"
 
 namespace tern {
 
 class ImagePack;
+
+/// The targets of an image data set. Thread-safe.
+class ImageTargets {
+ public:
+  /// \param size  Number of images.
+  explicit ImageTargets(int64_t size) : size_(size) {}
+  virtual ~ImageTargets() = default;
+
+  int64_t size() const { return size_; }
+  /// Allocates the targets of `count` images of size `image`.
+  virtual torch::Tensor
+  empty(int64_t count, ImageSize image, const BatchContext& context) const = 0;
+  /// Writes the target of sample `index` to position `slot` of a batch.
+  /// \param plan  How its image is transformed; a mask is transformed the same
+  ///              way.
+  virtual void write(
+      int64_t index,
+      const SamplePlan& plan,
+      const torch::Tensor& targets,
+      int64_t slot) const = 0;
+
+ private:
+  int64_t size_;
+};
+
+/// Rows of a tensor: classes, [N] kLong, or numbers, [N] or [N, k] kFloat. Also
+/// multi-label classes, as 0 and 1.
+class TensorTargets final : public ImageTargets {
+ public:
+  explicit TensorTargets(const torch::Tensor& values);
+  torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override;
+  void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
+      const override;
+
+  const torch::Tensor& values() const { return values_; }
+
+ private:
+  torch::Tensor values_;
+};
+
+/// A PNG of class indices per image: [N, H, W] kLong. Transformed like the
+/// image with nearest-neighbour sampling; padded like the image.
+class MaskTargets final : public ImageTargets {
+ public:
+  /// \param classes  Number of classes; 0: not checked.
+  MaskTargets(std::vector<std::string> paths, int64_t classes);
+  torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override;
+  /// \throws DataError if the mask cannot be read, has another shape than the
+  ///         image, or contains an invalid index.
+  void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
+      const override;
+
+ private:
+  std::vector<std::string> paths_;
+  int64_t classes_;
+};
 
 struct ImageDatasetOptions {
   /// Size of the images in a batch: 128 for a square, or ImageSize{height,
@@ -49,8 +106,9 @@ class ImageDataset final : public Dataset {
       const ImageDatasetOptions& options = {});
 
   /// Creates a data set with targets of any type.
-  /// \param source  Reads the images; `paths` are then names only. Null: the
-  ///                files at `paths`.
+  /// \param targets  Null: none.
+  /// \param source   Reads the images; `paths` are then names only. Null: the
+  ///                 files at `paths`.
   static std::shared_ptr<ImageDataset> with_targets(
       std::vector<std::string> paths,
       std::shared_ptr<const ImageTargets> targets,
@@ -72,9 +130,10 @@ class ImageDataset final : public Dataset {
   const ImageSource* source() const { return source_.get(); }
   /// Returns the encoded image at `index`, in `buffer` if it had to be read.
   std::span<const uint8_t> encoded(int64_t index, ScratchBuffer& buffer) const;
-  const ImageTargets& targets() const { return *targets_; }
+  /// The values of TensorTargets; undefined for others.
+  torch::Tensor target_values() const;
   /// Class indices; empty if the targets are not classes.
-  const std::vector<int64_t>& labels() const;
+  std::vector<int64_t> labels() const;
   const ImageDatasetOptions& options() const { return options_; }
   /// Height and width of the images in a batch.
   ImageSize image_size() const { return size_; }
@@ -107,8 +166,8 @@ class ImageDataset final : public Dataset {
       int64_t place) const;
 
   std::vector<std::string> paths_;
-  std::shared_ptr<const ImageTargets> targets_;
-  std::shared_ptr<const ImageSource> source_;  // null: the files at paths_
+  std::shared_ptr<const ImageTargets> targets_;  // null: none
+  std::shared_ptr<const ImageSource> source_;    // null: the files at paths_
   ImageDatasetOptions options_;
   ImageSize size_;
   std::shared_ptr<const ImagePack> pack_;

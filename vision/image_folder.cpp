@@ -2,12 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <dirent.h>
-#include <fcntl.h>
 #include <map>
-#include <memory>
 #include <set>
-#include <string_view>
 #include <sys/stat.h>
 #include <utility>
 
@@ -21,43 +17,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using FolderId = std::pair<dev_t, ino_t>;
-
-struct CloseFolder {
-  void operator()(DIR* folder) const { ::closedir(folder); }
-};
-
-bool has_suffix(
-    std::string_view name,
-    const std::vector<std::string>& suffixes) {
-  const auto is_end = [&](std::string_view suffix) {
-    return name.size() >= suffix.size() &&
-           std::equal(
-               suffix.begin(),
-               suffix.end(),
-               name.end() - static_cast<std::ptrdiff_t>(suffix.size()),
-               [](char expected, char found) {
-                 const bool is_upper = found >= 'A' && found <= 'Z';
-                 return expected == (is_upper ? found - 'A' + 'a' : found);
-               });
-  };
-  return std::any_of(suffixes.begin(), suffixes.end(), is_end);
-}
-
 /// Visits folders, each once, and collects the images in them.
 class Scanner {
  public:
   Scanner(const fs::path& root, const ImageFolderOptions& options)
-      : options_(options) {
-    std::error_code ignored;
-    boundary_ = fs::canonical(
-                    options.boundary.empty() ? root : options.boundary,
-                    ignored)
-                    .string();
-  }
+      : options_(options),
+        boundary_(
+            real_path(options.boundary.empty() ? root : options.boundary)) {}
 
   /// Marks a folder as visited. \return False if it was already.
-  bool visit(const std::string& folder) {
+  bool visit(const fs::path& folder) {
     struct stat status {};
     if (::stat(folder.c_str(), &status) != 0) {
       throw IoError(folder, "look at the folder", errno);
@@ -66,11 +35,11 @@ class Scanner {
   }
 
   /// The folders directly in `root` that are not hidden, sorted.
-  std::vector<std::string> class_names(const std::string& root) {
+  std::vector<std::string> class_names(const fs::path& root) {
     std::vector<std::string> names;
-    for_each_entry(root, [&](const char* name, unsigned char, mode_t mode) {
-      if (S_ISDIR(mode)) {
-        names.emplace_back(name);
+    for_each_entry(root, [&](const fs::directory_entry& entry) {
+      if (entry.is_directory()) {
+        names.push_back(entry.path().filename().string());
       }
     });
     std::sort(names.begin(), names.end());
@@ -78,107 +47,89 @@ class Scanner {
   }
 
   /// Adds the images in `folder` and, unless visited, in the folders in it.
-  void collect(const std::string& folder, std::vector<std::string>& paths) {
+  void collect(const fs::path& folder, std::vector<std::string>& paths) {
     // A list instead of recursion: folders may be nested without end.
-    std::vector<std::string> folders = {folder};
+    std::vector<fs::path> folders = {folder};
     while (!folders.empty()) {
-      const std::string current = std::move(folders.back());
+      const fs::path current = std::move(folders.back());
       folders.pop_back();
-      for_each_entry(
-          current,
-          [&](const char* name, unsigned char, mode_t mode) {
-            const bool is_image = has_suffix(name, options_.suffixes);
-            if (!is_image && !S_ISDIR(mode)) {
-              return;
-            }
-            std::string path = current + '/' + name;
-            if (is_image && !S_ISREG(mode)) {
-              throw DataError(
-                  path,
-                  fmt::format(
-                      "is {}, but has the name of an image. Remove or rename "
-                      "it.",
-                      S_ISDIR(mode) ? "a folder" : "a pipe or a device"));
-            }
-            if (is_image) {
-              paths.push_back(std::move(path));
-            } else if (visit(path)) {
-              folders.push_back(std::move(path));
-            }
-          });
+      for_each_entry(current, [&](const fs::directory_entry& entry) {
+        const fs::path& path = entry.path();
+        if (!has_suffix(path)) {
+          if (entry.is_directory() && visit(path)) folders.push_back(path);
+          return;
+        }
+        if (!entry.is_regular_file()) {
+          throw DataError(
+              path.string(),
+              fmt::format(
+                  "is {}, but has the name of an image. Remove or rename it.",
+                  entry.is_directory() ? "a folder" : "a pipe or a device"));
+        }
+        paths.push_back(path.string());
+      });
     }
   }
 
   std::vector<std::string> dangling_links;
 
  private:
-  /// Calls `use(name, type, mode)` for all that is not hidden, with links
-  /// followed.
-  template <class Use>
-  void for_each_entry(const std::string& folder, const Use& use) {
-    const std::unique_ptr<DIR, CloseFolder> entries(::opendir(folder.c_str()));
-    if (!entries) {
-      throw IoError(folder, "open the folder", errno);
-    }
-    errno = 0;
-    while (const dirent* entry = ::readdir(entries.get())) {
-      if (entry->d_name[0] != '.') {
-        mode_t mode = DTTOIF(entry->d_type);
-        const bool is_known =
-            entry->d_type != DT_LNK && entry->d_type != DT_UNKNOWN;
-        if (is_known || follow(folder, entry->d_name, entries.get(), mode)) {
-          use(entry->d_name, entry->d_type, mode);
-        }
-      }
-      errno = 0;
-    }
-    if (errno != 0) {
-      throw IoError(folder, "read the folder", errno);
-    }
+  static fs::path real_path(const fs::path& path) {
+    std::error_code error;
+    fs::path real = fs::canonical(path, error);
+    if (error) throw IoError(path, "look at the folder", error.value());
+    return real;
   }
 
-  /// What a link, or an entry of unknown kind, is. \return False if it leads
-  /// nowhere.
-  bool follow(
-      const std::string& folder,
-      const char* name,
-      DIR* entries,
-      mode_t& mode) {
-    struct stat status {};
-    const std::string path = folder + '/' + name;
-    if (::fstatat(::dirfd(entries), name, &status, 0) != 0) {
-      dangling_links.push_back(path);
+  bool has_suffix(const fs::path& path) const {
+    return std::find(
+               options_.suffixes.begin(),
+               options_.suffixes.end(),
+               lower_suffix(path)) != options_.suffixes.end();
+  }
+
+  /// Calls `use(entry)` for all that is not hidden and leads somewhere. An
+  /// entry knows its kind without looking at the file, unless it is a link.
+  template <class Use>
+  void for_each_entry(const fs::path& folder, const Use& use) {
+    std::error_code error;
+    fs::directory_iterator at(folder, error);
+    for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+      const bool is_hidden = at->path().filename().native()[0] == '.';
+      if (!is_hidden && leads_somewhere(*at)) use(*at);
+    }
+    if (error) throw IoError(folder, "read the folder", error.value());
+  }
+
+  bool leads_somewhere(const fs::directory_entry& entry) {
+    if (!entry.is_symlink()) return true;
+    std::error_code error;
+    if (!entry.exists(error)) {
+      dangling_links.push_back(entry.path().string());
       return false;
     }
-    mode = status.st_mode;
-    std::error_code error;
-    if (!options_.links_outside && fs::is_symlink(path, error)) {
-      const std::string target = fs::canonical(path, error).string();
-      const bool is_inside =
-          target.compare(0, boundary_.size(), boundary_) == 0 &&
-          (target.size() == boundary_.size() || boundary_ == "/" ||
-           target[boundary_.size()] == '/');
-      if (!is_inside) {
-        throw DataError(
-            path,
-            fmt::format(
-                "is a link to {}, outside of {}. Set links_outside to follow "
-                "it, or remove it.",
-                target,
-                boundary_));
-      }
+    const fs::path target = real_path(entry.path());
+    const fs::path from_boundary = target.lexically_relative(boundary_);
+    if (!options_.links_outside && *from_boundary.begin() == "..") {
+      throw DataError(
+          entry.path().string(),
+          fmt::format(
+              "is a link to {}, outside of {}. Set links_outside to follow it, "
+              "or remove it.",
+              target.string(),
+              boundary_.string()));
     }
     return true;
   }
 
   const ImageFolderOptions& options_;
-  std::string boundary_;
-  std::set<FolderId> visited_;
+  fs::path boundary_;
+  std::set<std::pair<dev_t, ino_t>> visited_;
 };
 
 /// The label of each class folder found.
 std::map<std::string, int64_t> labels_of(
-    const std::string& root,
+    const fs::path& root,
     const std::vector<std::string>& found,
     const std::vector<std::string>& classes) {
   std::map<std::string, int64_t> labels;
@@ -188,7 +139,7 @@ std::map<std::string, int64_t> labels_of(
   for (const std::string& name : found) {
     if (!labels.contains(name)) {
       throw DataError(
-          root + '/' + name,
+          (root / name).string(),
           fmt::format(
               "is a class that the training images do not have ({}). Add "
               "training images of it, or remove the folder.",
@@ -229,40 +180,47 @@ const std::vector<std::string>& image_suffixes() {
   return suffixes;
 }
 
+std::string lower_suffix(const fs::path& path) {
+  std::string suffix = path.extension().string();
+  std::transform(suffix.begin(), suffix.end(), suffix.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return suffix;
+}
+
 ImageFolder scan_image_folder(
     const fs::path& root,
     const ImageFolderOptions& options) {
-  const std::string folder = root.string();
   check_is_folder(root, "a folder of images for each class");
   Scanner scanner(root, options);
-  const std::vector<std::string> found = scanner.class_names(folder);
+  const std::vector<std::string> found = scanner.class_names(root);
   if (found.empty()) {
     throw DataError(
-        folder,
-        "has no folders in it; expected one for each class, as in " + folder +
-            "/cat/1.jpg.");
+        root.string(),
+        "has no folders in it; expected one for each class, as in " +
+            (root / "cat/1.jpg").string() + ".");
   }
   ImageFolder images;
   images.classes = options.classes.empty() ? found : options.classes;
-  const auto labels = labels_of(folder, found, images.classes);
+  const auto labels = labels_of(root, found, images.classes);
 
   // All of them before any is scanned: a link in one class to another must not
   // give the other's images a wrong label.
-  scanner.visit(folder);
+  scanner.visit(root);
   for (const std::string& name : found) {
-    if (!scanner.visit(folder + '/' + name)) {
+    if (!scanner.visit(root / name)) {
       throw DataError(
-          folder + '/' + name,
+          (root / name).string(),
           "is a link to a folder that is a class already, or to the folder of "
           "all classes. Remove it.");
     }
   }
   for (const std::string& name : found) {
     const size_t first = images.paths.size();
-    scanner.collect(folder + '/' + name, images.paths);
+    scanner.collect(root / name, images.paths);
     if (images.paths.size() == first && !options.allow_empty) {
       throw DataError(
-          folder + '/' + name,
+          (root / name).string(),
           fmt::format(
               "has no images ({}). Add images, remove the folder, or set "
               "allow_empty.",
@@ -283,8 +241,8 @@ std::vector<std::string> find_image_files(
   check_is_folder(root, "images");
   Scanner scanner(root, options);
   std::vector<std::string> paths;
-  scanner.visit(root.string());
-  scanner.collect(root.string(), paths);
+  scanner.visit(root);
+  scanner.collect(root, paths);
   std::sort(paths.begin(), paths.end());
   return paths;
 }

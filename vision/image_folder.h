@@ -11,6 +11,9 @@ namespace tern {
 /// is detected from the content when a file is read.
 const std::vector<std::string>& image_suffixes();
 
+/// Returns the suffix of a file in lower case, such as ".jpg".
+std::string lower_suffix(const std::filesystem::path& path);
+
 struct ImageFolderOptions {
   /// Class names in the order of their indices, as of the training set: indices
   /// then stay the same if a folder is missing, and an unknown folder is an

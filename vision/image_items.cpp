@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/vision/make_bunch.h"
+#include "tern/data/sampler.h"
 
 namespace tern {
 
@@ -192,6 +192,36 @@ bool truth_of(const ImageItem& item, const std::string& column) {
 }
 
 }  // namespace
+
+std::vector<Split> draw_split(int64_t count, double valid_pct, uint64_t seed) {
+  TORCH_CHECK_VALUE(
+      valid_pct > 0 && valid_pct < 1,
+      fmt::format(
+          "[ImageDataBunch] valid_pct is {}; expected a share between 0 and 1, "
+          "such as 0.2.",
+          valid_pct));
+  const auto valid_count =
+      static_cast<int64_t>(valid_pct * static_cast<double>(count));
+  TORCH_CHECK_VALUE(
+      valid_count > 0 && valid_count < count,
+      fmt::format(
+          "[ImageDataBunch] valid_pct is {}, which of {} images leaves {} for "
+          "validation; expected at least one training and one validation "
+          "image.",
+          valid_pct,
+          count,
+          valid_count));
+  // An epoch that no training has: the split and the order of the training
+  // images are then unrelated, though their seed is one.
+  constexpr int64_t kSplitEpoch = -1;
+  std::vector<Split> splits(static_cast<size_t>(count), Split::train);
+  const std::vector<int64_t> order =
+      RandomSampler(count).indices(seed, kSplitEpoch);
+  for (int64_t i = 0; i < valid_count; ++i) {
+    splits[static_cast<size_t>(order[i])] = Split::valid;
+  }
+  return splits;
+}
 
 Splitter split_at_random(double valid_pct, uint64_t seed) {
   return [=](const ImageItems& items) {

@@ -65,8 +65,11 @@ Labeller label_from_column(
 /// Assigns each item to `train` or `valid`.
 using Splitter = std::function<std::vector<Split>(const ImageItems&)>;
 
-/// Draws a fraction `valid_pct` of the items for validation, determined by the
-/// seed.
+/// Draws a fraction `valid_pct` of `count` items for validation.
+/// \throws c10::ValueError if that leaves no training or no validation items.
+std::vector<Split> draw_split(int64_t count, double valid_pct, uint64_t seed);
+
+/// As `draw_split`.
 Splitter split_at_random(double valid_pct = 0.2, uint64_t seed = 42);
 /// By the folder: the last of the two names in the path decides.
 Splitter split_by_folder(

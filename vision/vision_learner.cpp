@@ -5,10 +5,9 @@
 #include <fmt/format.h>
 #include <torch/nn/modules/loss.h>
 
-#include "tern/data/formats/json_fields.h"
+#include "tern/data/formats/json.h"
 #include "tern/vision/image_dataset.h"
-#include "tern/vision/image_stats.h"
-#include "tern/vision/image_targets.h"
+#include "tern/vision/transforms/augment_batch.h"
 
 namespace tern {
 
@@ -31,7 +30,9 @@ bool has_class_vectors(const DataBunch& data) {
   if (data.classes.empty() || !data.train) return false;
   const auto* images =
       dynamic_cast<const ImageDataset*>(&data.train->dataset());
-  return images && dynamic_cast<const NumberTargets*>(&images->targets());
+  const torch::Tensor values =
+      images ? images->target_values() : torch::Tensor();
+  return values.defined() && values.is_floating_point();
 }
 
 LearnerOptions with_loss(LearnerOptions options, const DataBunch& data) {

@@ -21,9 +21,8 @@ constexpr const char* kOwn = "own.";
 // What training moves: masters where there are, parameters, floating buffers.
 std::vector<ModelTensor> trained_tensors(Learner& learn) {
   std::vector<ModelTensor> tensors = learn.model().parameters();
-  if (master_weights(learn)) {
-    for (ModelTensor& p : tensors)
-      p.tensor = master_weights(learn)->of(p.tensor);
+  if (const auto masters = master_weights(learn)) {
+    for (ModelTensor& p : tensors) p.tensor = masters->of(p.tensor);
   }
   for (ModelTensor& buffer : learn.model().buffers()) {
     if (buffer.tensor.is_floating_point()) tensors.push_back(std::move(buffer));
@@ -38,18 +37,20 @@ void write(Learner& learn, const Tensors& values) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     tensors[i].tensor.copy_(values[i]);
   }
-  if (master_weights(learn)) master_weights(learn)->copy_masters_to_weights();
+  if (const auto masters = master_weights(learn)) {
+    masters->copy_masters_to_weights();
+  }
 }
 
 }  // namespace
 
-void AveragedWeights::clear() {
+void WeightAverage::clear_averages() {
   names_.clear();
   averages_.clear();
   own_.clear();
 }
 
-void AveragedWeights::check_are_of(
+void WeightAverage::check_are_of(
     const std::vector<ModelTensor>& tensors) const {
   bool fits = averages_.size() == tensors.size();
   for (size_t i = 0; fits && i < tensors.size(); ++i) {
@@ -59,16 +60,16 @@ void AveragedWeights::check_are_of(
   TORCH_CHECK_VALUE(
       fits,
       fmt::format(
-          "[AveragedWeights] the averages, of {} tensors, are those of another "
+          "[WeightAverage] the averages, of {} tensors, are those of another "
           "model; expected the names and shapes of this one's {} tensors. Load "
           "the state that was saved with this model.",
           averages_.size(),
           tensors.size()));
 }
 
-void AveragedWeights::follow(Learner& learn) {
+void WeightAverage::follow(Learner& learn) {
   const auto tensors = trained_tensors(learn);
-  if (!is_empty()) check_are_of(tensors);
+  if (has_averages()) check_are_of(tensors);
   names_.clear();
   followed_.clear();
   for (const ModelTensor& t : tensors) {
@@ -81,22 +82,22 @@ void AveragedWeights::follow(Learner& learn) {
 }
 
 // The first time a copy of the weights becomes the averages.
-Tensors AveragedWeights::next_weights() {
+Tensors WeightAverage::next_weights() {
   Tensors weights;
   for (const torch::Tensor& t : followed_) {
-    weights.push_back(t.to(torch::kFloat, false, /*copy=*/is_empty()));
+    weights.push_back(t.to(torch::kFloat, false, /*copy=*/!has_averages()));
   }
-  if (is_empty()) averages_ = std::exchange(weights, {});
+  if (!has_averages()) averages_ = std::exchange(weights, {});
   return weights;
 }
 
-void AveragedWeights::move_towards_weights(double share) {
+void WeightAverage::move_towards_weights(double share) {
   const torch::NoGradGuard no_grad;
   const Tensors weights = next_weights();
   if (!weights.empty()) at::_foreach_lerp_(averages_, weights, share);
 }
 
-void AveragedWeights::move_towards_weights(const torch::Tensor& share) {
+void WeightAverage::move_towards_weights(const torch::Tensor& share) {
   const torch::NoGradGuard no_grad;
   const Tensors weights = next_weights();
   if (weights.empty()) return;
@@ -105,8 +106,8 @@ void AveragedWeights::move_towards_weights(const torch::Tensor& share) {
   at::_foreach_add_(averages_, moves);
 }
 
-void AveragedWeights::stand_in(Learner& learn) {
-  if (is_empty() || stands_in()) return;
+void WeightAverage::swap_in(Learner& learn) {
+  if (!has_averages() || is_swapped_in()) return;
   const auto tensors = trained_tensors(learn);
   check_are_of(tensors);
   for (const ModelTensor& t : tensors) {
@@ -115,13 +116,13 @@ void AveragedWeights::stand_in(Learner& learn) {
   write(learn, averages_);
 }
 
-void AveragedWeights::stand_down(Learner& learn) {
-  if (!stands_in()) return;
+void WeightAverage::swap_out(Learner& learn) {
+  if (!is_swapped_in()) return;
   write(learn, own_);
   own_.clear();
 }
 
-bool AveragedWeights::are_untouched(Learner& learn) const {
+bool WeightAverage::are_untouched(Learner& learn) const {
   const auto tensors = trained_tensors(learn);
   check_are_of(tensors);
   // Not the buffers, of which each rank has its own.
@@ -133,7 +134,7 @@ bool AveragedWeights::are_untouched(Learner& learn) const {
   return true;
 }
 
-void AveragedWeights::save(StateDict& state) const {
+void WeightAverage::save_averages(StateDict& state) const {
   for (size_t i = 0; i < averages_.size(); ++i) {
     state.insert(kAverage + names_[i], averages_[i].clone());
   }
@@ -142,8 +143,8 @@ void AveragedWeights::save(StateDict& state) const {
   }
 }
 
-void AveragedWeights::load(const StateDict& state) {
-  clear();
+void WeightAverage::load_averages(const StateDict& state) {
+  clear_averages();
   for (const auto& item : state) {
     if (item.key().starts_with(kAverage)) {
       names_.push_back(item.key().substr(std::string(kAverage).size()));

@@ -11,53 +11,12 @@
 
 namespace tern {
 
-/// A second set of a model's weights, in fp32, that can be swapped into the
-/// model. What Ema and Swa share.
+/// Base of the callbacks that average weights, Ema and Swa: keeps a second set
+/// of the model's weights, in fp32, and swaps it into the model.
 ///
 /// In half precision it follows the fp32 master weights, and swapping in rounds
 /// into the half weights too. Floating buffers (BatchNorm's running statistics)
 /// belong to the set; other buffers stay the model's.
-class AveragedWeights {
- public:
-  bool is_empty() const { return averages_.empty(); }
-  void clear();
-
-  /// At the start of a fit: finds the weights that `move_towards_weights`
-  /// reads.
-  /// \throws c10::ValueError if there are averages already and they are those
-  ///         of another model; `stand_in` does so too.
-  void follow(Learner& learn);
-  /// averages += (weights - averages) * share; the first time a copy.
-  void move_towards_weights(double share);
-  /// \param share  0-dim kDouble on the weights' device, which nothing waits
-  /// for.
-  void move_towards_weights(const torch::Tensor& share);
-
-  /// The model computes with the averages from here on, and with its own
-  /// weights again after `stand_down`.
-  void stand_in(Learner& learn);
-  void stand_down(Learner& learn);
-  bool stands_in() const { return !own_.empty(); }
-  /// While they stand in: whether the model's parameters still are the
-  /// averages, bit for bit.
-  bool are_untouched(Learner& learn) const;
-  /// The model keeps what it holds for good.
-  void forget_own() { own_.clear(); }
-
-  /// Copies by the names "average.NAME" and, while they stand in, "own.NAME".
-  void save(StateDict& state) const;
-  void load(const StateDict& state);
-
- private:
-  Tensors next_weights();
-  void check_are_of(const std::vector<ModelTensor>& tensors) const;
-
-  std::vector<std::string> names_;
-  Tensors averages_, own_;
-  Tensors followed_;  // the model's own tensors
-};
-
-/// Base of the callbacks that average weights.
 class WeightAverage : public Callback {
  public:
   /// \throws c10::ValueError beside another callback that averages weights.
@@ -66,7 +25,42 @@ class WeightAverage : public Callback {
   int order() const override { return callback_order::kAverages; }
 
  protected:
-  AveragedWeights weights_;
+  bool has_averages() const { return !averages_.empty(); }
+  void clear_averages();
+
+  /// At the start of a fit: finds the weights that `move_towards_weights`
+  /// reads.
+  /// \throws c10::ValueError if there are averages already and they are those
+  ///         of another model; `swap_in` does so too.
+  void follow(Learner& learn);
+  /// averages += (weights - averages) * share; the first time a copy.
+  void move_towards_weights(double share);
+  /// \param share  0-dim kDouble on the weights' device, which nothing waits
+  ///               for.
+  void move_towards_weights(const torch::Tensor& share);
+
+  /// The model computes with the averages from here on, and with its own
+  /// weights again after `swap_out`.
+  void swap_in(Learner& learn);
+  void swap_out(Learner& learn);
+  bool is_swapped_in() const { return !own_.empty(); }
+  /// While they are in: whether the model's parameters still are the averages,
+  /// bit for bit.
+  bool are_untouched(Learner& learn) const;
+  /// The model keeps what it holds for good.
+  void forget_own() { own_.clear(); }
+
+  /// Copies by the names "average.NAME" and, while swapped in, "own.NAME".
+  void save_averages(StateDict& state) const;
+  void load_averages(const StateDict& state);
+
+ private:
+  Tensors next_weights();
+  void check_are_of(const std::vector<ModelTensor>& tensors) const;
+
+  std::vector<std::string> names_;
+  Tensors averages_, own_;
+  Tensors followed_;  // the model's own tensors
 };
 
 }  // namespace tern

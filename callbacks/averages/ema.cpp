@@ -19,27 +19,27 @@ Ema::Ema(Options options) : options_(options) {
 }
 
 void Ema::apply(Learner& learn) {
-  weights_.stand_in(learn);
+  swap_in(learn);
 }
 
 void Ema::restore(Learner& learn) {
-  weights_.stand_down(learn);
+  swap_out(learn);
 }
 
 void Ema::on_train_begin(Learner& learn) {
   is_evaluating_ = false;
-  if (weights_.stands_in()) {
-    if (weights_.are_untouched(learn)) {
-      weights_.stand_down(learn);
+  if (is_swapped_in()) {
+    if (are_untouched(learn)) {
+      swap_out(learn);
     } else {
       forget();
     }
   }
-  weights_.follow(learn);
+  follow(learn);
 }
 
 void Ema::forget() {
-  weights_.clear();
+  clear_averages();
   steps_ = 0;
   device_steps_.reset();
 }
@@ -47,7 +47,7 @@ void Ema::forget() {
 // The average of other weights says nothing about these.
 void Ema::on_load(Learner& learn) {
   forget();
-  if (learn.is_fitting()) weights_.follow(learn);
+  if (learn.state().is_fitting) follow(learn);
 }
 
 // Not on_step_end: a step that is a CUDA graph has passed that already.
@@ -68,7 +68,7 @@ void Ema::on_batch_end(Learner& learn) {
   const double decay = options_.warm_up
                            ? std::min(options_.decay, (1 + n) / (10 + n))
                            : options_.decay;
-  weights_.move_towards_weights(1 - decay);
+  move_towards_weights(1 - decay);
 }
 
 // Where the device alone knows whether the step was made, it counts too: a
@@ -83,7 +83,7 @@ void Ema::follow_on_device(const torch::Tensor& overflowed) {
   if (options_.warm_up) {
     decay = torch::minimum(decay, (1 + device_steps_) / (10 + device_steps_));
   }
-  weights_.move_towards_weights((1 - decay) * made);
+  move_towards_weights((1 - decay) * made);
 }
 
 int64_t Ema::steps() const {
@@ -93,13 +93,13 @@ int64_t Ema::steps() const {
 }
 
 void Ema::on_eval_begin(Learner& learn) {
-  if (weights_.stands_in()) return;
-  weights_.stand_in(learn);
+  if (is_swapped_in()) return;
+  swap_in(learn);
   is_evaluating_ = true;
 }
 
 void Ema::on_eval_end(Learner& learn) {
-  if (is_evaluating_) weights_.stand_down(learn);
+  if (is_evaluating_) swap_out(learn);
   is_evaluating_ = false;
 }
 
@@ -110,9 +110,9 @@ void Ema::on_train_end(Learner& learn) {
 
 StateDict Ema::state_dict() const {
   StateDict state;
-  if (weights_.is_empty()) return state;
+  if (!has_averages()) return state;
   state.insert("steps", torch::tensor(steps()));
-  weights_.save(state);
+  save_averages(state);
   return state;
 }
 
@@ -123,7 +123,7 @@ void Ema::load_state_dict(const StateDict& state) {
   }
   steps_ = saved_value("Ema", state, "steps").item<int64_t>();
   device_steps_.reset();
-  weights_.load(state);
+  load_averages(state);
 }
 
 }  // namespace tern

@@ -10,8 +10,8 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
-#include "tern/learner/lambda_callback.h"
-#include "tern/learner/learner.h"
+#include "tern/callbacks/lambda_callback.h"
+#include "tern/learner/loop.h"
 
 namespace tern {
 
@@ -94,11 +94,7 @@ Swa::Swa(Options options) : options_(std::move(options)) {
       fmt::format(
           "[Swa] start is {}; expected a share of the epochs in [0, 1).",
           options_.start));
-  TORCH_CHECK_VALUE(
-      options_.anneal_epochs >= 1,
-      fmt::format(
-          "[Swa] anneal_epochs is {}; expected a number of epochs >= 1.",
-          options_.anneal_epochs));
+  check_at_least("Swa", "anneal_epochs", options_.anneal_epochs, 1);
 }
 
 void Swa::on_add(Learner& learn) {
@@ -107,8 +103,8 @@ void Swa::on_add(Learner& learn) {
 }
 
 void Swa::on_train_begin(Learner& learn) {
-  weights_.clear();
-  weights_.follow(learn);
+  clear_averages();
+  follow(learn);
   averaged_ = 0;
   has_put_mean_in_ = false;
   const auto epochs = static_cast<double>(learn.state().epochs);
@@ -125,7 +121,7 @@ void Swa::on_epoch_begin(Learner& learn) {
   const int64_t epoch = learn.state().epoch;
   if (!options_.lr || epoch < first_epoch_) return;
   const std::vector<double> ends =
-      options_.lr->resolve(learn.layer_groups(), learn.options().lr);
+      options_.lr->resolve(learn.parts().layer_groups(), learn.options().lr);
   if (start_rates_.empty()) start_rates_ = learn.learning_rates();
   const double done = static_cast<double>(epoch - first_epoch_ + 1) /
                       static_cast<double>(options_.anneal_epochs);
@@ -135,24 +131,24 @@ void Swa::on_epoch_begin(Learner& learn) {
   for (size_t i = 0; i < ends.size(); ++i) {
     rates.push_back(start_rates_[i] + share * (ends[i] - start_rates_[i]));
   }
-  learn.set_hyper_parameter(HyperParameter::lr, rates);
+  loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, rates);
 }
 
 void Swa::on_epoch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (state.epoch < first_epoch_) return;
   ++averaged_;
-  weights_.move_towards_weights(1 / static_cast<double>(averaged_));
+  move_towards_weights(1 / static_cast<double>(averaged_));
 }
 
 void Swa::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.failed || weights_.is_empty()) return;
-  weights_.stand_in(learn);
-  weights_.forget_own();
+  if (state.failed || !has_averages()) return;
+  swap_in(learn);
+  forget_own();
   has_put_mean_in_ = true;
   update_batch_norm(learn);
-  learn.sink().line(fmt::format(
+  learn.options().sink->line(fmt::format(
       "Swa: the weights are the mean of {} epoch{} now.",
       averaged_,
       averaged_ == 1 ? "" : "s"));
@@ -160,25 +156,21 @@ void Swa::on_train_end(Learner& learn) {
 
 StateDict Swa::state_dict() const {
   StateDict state;
-  if (weights_.is_empty()) return state;
+  if (!has_averages()) return state;
   state.insert("averaged", torch::tensor(averaged_));
   state.insert("start_rates", torch::tensor(start_rates_, torch::kDouble));
-  weights_.save(state);
+  save_averages(state);
   return state;
 }
 
 void Swa::load_state_dict(const StateDict& state) {
-  weights_.clear();
+  clear_averages();
   averaged_ = 0;
   start_rates_.clear();
   if (state.is_empty()) return;
   averaged_ = saved_value("Swa", state, "averaged").item<int64_t>();
-  const torch::Tensor rates =
-      saved_value("Swa", state, "start_rates").to(torch::kCPU, torch::kDouble);
-  start_rates_.assign(
-      rates.const_data_ptr<double>(),
-      rates.const_data_ptr<double>() + rates.numel());
-  weights_.load(state);
+  start_rates_ = saved_numbers("Swa", state, "start_rates");
+  load_averages(state);
 }
 
 }  // namespace tern

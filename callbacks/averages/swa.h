@@ -5,7 +5,7 @@
 
 #include "tern/callbacks/averages/averaged_weights.h"
 #include "tern/callbacks/callback_checks.h"
-#include "tern/learner/learning_rates.h"
+#include "tern/learner/hyper_parameter.h"
 
 namespace tern {
 

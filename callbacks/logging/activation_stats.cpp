@@ -1,11 +1,9 @@
 #include "tern/callbacks/logging/activation_stats.h"
 
-#include <cmath>
-
-#include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/precision/master_weights.h"
 #include "tern/learner/recorder.h"
@@ -26,26 +24,11 @@ torch::Tensor stats_of(const torch::Tensor& tensor, double near_zero) {
        (x.abs() <= near_zero).to(torch::kFloat).mean()});
 }
 
-void append(LayerStats& layer, int64_t iteration, const float* values) {
-  layer.iterations.push_back(iteration);
-  layer.mean.push_back(values[0]);
-  layer.std.push_back(values[1]);
-  layer.near_zero.push_back(values[2]);
-}
-
 }  // namespace
 
 ActivationStats::ActivationStats(Options options) : options_(options) {
-  TORCH_CHECK_VALUE(
-      options.every >= 1,
-      fmt::format(
-          "[ActivationStats] every is {}; expected a number of batches >= 1.",
-          options.every));
-  TORCH_CHECK_VALUE(
-      options.near_zero >= 0,
-      fmt::format(
-          "[ActivationStats] near_zero is {}; expected a number >= 0.",
-          options.near_zero));
+  check_at_least("ActivationStats", "every", options.every, 1);
+  check_at_least("ActivationStats", "near_zero", options.near_zero, 0);
 }
 
 void ActivationStats::on_train_begin(Learner& learn) {
@@ -54,9 +37,9 @@ void ActivationStats::on_train_begin(Learner& learn) {
   if (options_.activations) {
     taps_ = std::make_unique<ForwardHooks>(
         learn.model(),
-        [this](size_t layer, const torch::Tensor& output) {
+        [this, &learn](size_t layer, const torch::Tensor& output) {
           if (!is_looking_ || !output.is_floating_point()) return;
-          pending_.back().activations.at(layer) =
+          pending_[{learn.state().iteration, &activations_.at(layer)}] =
               stats_of(output, options_.near_zero);
         });
   }
@@ -75,11 +58,6 @@ void ActivationStats::on_train_begin(Learner& learn) {
 void ActivationStats::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
   is_looking_ = state.training && state.iteration % options_.every == 0;
-  if (!is_looking_) return;
-  pending_.push_back(
-      {state.iteration,
-       Tensors(activations_.size()),
-       Tensors(gradients_.size())});
 }
 
 void ActivationStats::on_step(Learner& learn) {
@@ -87,7 +65,8 @@ void ActivationStats::on_step(Learner& learn) {
   size_t next = 0;
   for (const auto& [name, gradient] : learn.gradients()) {
     while (gradients_.at(next).name != name) ++next;
-    pending_.back().gradients.at(next) = stats_of(gradient, kNearZeroGradient);
+    pending_[{learn.state().iteration, &gradients_.at(next)}] =
+        stats_of(gradient, kNearZeroGradient);
   }
 }
 
@@ -105,30 +84,17 @@ void ActivationStats::on_epoch_end(Learner&) {
 
 // One wait for the device.
 void ActivationStats::read() {
-  Tensors all;
-  for (const Pending& batch : pending_) {
-    for (const auto* stats : {&batch.activations, &batch.gradients}) {
-      for (const torch::Tensor& s : *stats) {
-        if (s.defined()) all.push_back(s);
-      }
-    }
-  }
-  if (!all.empty()) {
-    const torch::Tensor host = torch::stack(all).cpu();
-    const float* at = host.const_data_ptr<float>();
-    const auto take = [&](const Tensors& stats,
-                          std::vector<LayerStats>& layers,
-                          int64_t iteration) {
-      for (size_t i = 0; i < stats.size(); ++i) {
-        if (!stats[i].defined()) continue;
-        append(layers[i], iteration, at);
-        at += 3;
-      }
-    };
-    for (const Pending& batch : pending_) {
-      take(batch.activations, activations_, batch.iteration);
-      take(batch.gradients, gradients_, batch.iteration);
-    }
+  if (pending_.empty()) return;
+  Tensors stats;
+  for (const auto& [place, tensor] : pending_) stats.push_back(tensor);
+  const torch::Tensor host = torch::stack(stats).cpu();
+  const float* at = host.const_data_ptr<float>();
+  for (const auto& [place, tensor] : pending_) {
+    const auto& [iteration, layer] = place;
+    layer->iterations.push_back(iteration);
+    layer->mean.push_back(*at++);
+    layer->std.push_back(*at++);
+    layer->near_zero.push_back(*at++);
   }
   pending_.clear();
 }

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/types.h>
@@ -58,18 +60,14 @@ class ActivationStats final : public Callback {
   int order() const override { return callback_order::kGradientClip - 1; }
 
  private:
-  // The statistics of one batch, on the device.
-  struct Pending {
-    int64_t iteration;
-    Tensors activations, gradients;  // [3] each; undefined: not seen
-  };
   void read();
 
   Options options_;
   std::unique_ptr<ForwardHooks> taps_;
   bool is_looking_ = false;
-  std::vector<Pending> pending_;
   std::vector<LayerStats> activations_, gradients_;
+  // By iteration and layer, [3] each, on the device; read with the losses.
+  std::map<std::pair<int64_t, LayerStats*>, torch::Tensor> pending_;
 };
 
 }  // namespace tern

@@ -41,7 +41,7 @@ void HtmlReport::write_or_tell(Learner& learn, bool is_first) {
     if (is_first && !is_full(error)) throw;
     // The error that ended the fit, this one perhaps, is the one to read.
     if (learn.state().failed || std::exchange(has_told_, true)) return;
-    learn.sink().warning(fmt::format(
+    learn.options().sink->warning(fmt::format(
         "HtmlReport: {}. Training goes on; the report stays as it was.",
         error.what()));
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <fcntl.h>
 #include <span>
 #include <sys/stat.h>
@@ -24,6 +23,15 @@ constexpr int kFlags = O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK;
 // Bytes of a log's end by which it is known again: the times and losses in
 // them are those of no other.
 constexpr int64_t kTail = 64;
+
+constexpr size_t kMaxPending = 256 << 10;
+
+torch::Tensor bytes_of(const std::string& text) {
+  const torch::Tensor bytes =
+      torch::empty({static_cast<int64_t>(text.size())}, torch::kByte);
+  std::copy(text.begin(), text.end(), bytes.mutable_data_ptr<uint8_t>());
+  return bytes;
+}
 
 }  // namespace
 
@@ -71,6 +79,19 @@ void LogFile::write(std::string_view bytes) {
   }
 }
 
+void LogFile::add(std::string_view record) {
+  pending_ += record;
+  const auto age = std::chrono::steady_clock::now() - last_flush_;
+  if (pending_.size() >= kMaxPending || age >= std::chrono::seconds(1)) {
+    flush();
+  }
+}
+
+void LogFile::flush() {
+  if (!pending_.empty()) write(std::exchange(pending_, {}));
+  last_flush_ = std::chrono::steady_clock::now();
+}
+
 void LogFile::tell(const IoError& error, const char* consequence) {
   if (std::exchange(has_told_, true)) return;
   sink_->warning(fmt::format(
@@ -93,7 +114,8 @@ torch::Tensor LogFile::tail(int64_t end) const {
   return bytes.narrow(0, 0, static_cast<int64_t>(read));
 }
 
-StateDict LogFile::place() const {
+StateDict LogFile::place() {
+  flush();
   StateDict place;
   try {
     const int64_t size = file_size(file_, path_);
@@ -101,6 +123,7 @@ StateDict LogFile::place() const {
     const torch::Tensor bytes = tail(size);
     place.insert("size", torch::scalar_tensor(size, torch::kLong));
     place.insert("tail", bytes);
+    place.insert("file", bytes_of(path_.filename()));
   } catch (const IoError&) {
     // A checkpoint must not fail for its log: it is added to on resume.
   }

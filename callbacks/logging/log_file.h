@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -17,7 +18,7 @@ double unix_time();
 
 /// A file that a logger appends records to. Once it is open, an error of the
 /// disk does not end the training: the sink gets one warning, and what could
-/// not be written is left out, never half written.
+/// not be written is left out, never half written. It is flushed at the end.
 class LogFile {
  public:
   /// Creates the file and the folders above it.
@@ -31,12 +32,19 @@ class LogFile {
       bool append,
       Sink sink);
 
+  ~LogFile() { flush(); }
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+
   /// Appends all of `bytes` or nothing.
   void write(std::string_view bytes);
+  /// The same, but once a second, in blocks of up to 256 KiB, and at `flush`.
+  void add(std::string_view record);
+  void flush();
 
-  /// Where the file ends, for a checkpoint: its length and its last bytes.
-  /// Empty if that cannot be read.
-  StateDict place() const;
+  /// Flushes; returns where the file ends, for a checkpoint: its name, its
+  /// length and its last bytes. Empty if that cannot be read.
+  StateDict place();
   /// Truncates the file to `place`.
   /// \return false if the file is shorter or has other content; then it is
   ///         unchanged.
@@ -53,6 +61,8 @@ class LogFile {
   std::filesystem::path path_;
   Sink sink_;
   FileHandle file_;
+  std::string pending_;
+  std::chrono::steady_clock::time_point last_flush_;
   bool is_empty_ = true;
   bool has_told_ = false;
 };

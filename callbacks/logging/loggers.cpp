@@ -9,31 +9,28 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include "tern/data/formats/json_reader.h"
+#include "tern/callbacks/callback_checks.h"
+#include "tern/data/formats/json.h"
 #include "tern/learner/checkpoint/resume.h"
-#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 
 namespace tern {
 
 // ---- Logger ----
 
 Logger::Logger(const char* name, int64_t every, int64_t least) : every_(every) {
-  TORCH_CHECK_VALUE(
-      every >= least,
-      fmt::format(
-          "[{}] every is {}; expected a number of batches >= {}.",
-          name,
-          every,
-          least));
+  check_at_least(name, "every", every, least);
 }
 
 void Logger::on_train_begin(Learner& learn) {
   next_loss_.reset();
   const auto resumed = take_resumed_log(learn, *this);
-  if (!is_open() || (resumed && !resumed->is_empty())) {
-    open(learn, resumed ? &*resumed : nullptr);
+  if (!log_ || (resumed && !resumed->is_empty())) {
+    log_.reset();  // what it holds goes before the cut
+    log_ = open(learn, resumed ? &*resumed : nullptr);
   }
   write_fit_begin(learn);
+  log_->flush();
 }
 
 void Logger::on_epoch_begin(Learner& learn) {
@@ -43,31 +40,31 @@ void Logger::on_epoch_begin(Learner& learn) {
 // Not in on_train_begin: a resumed fit gets its earlier losses back after that.
 void Logger::on_batch_begin(Learner& learn) {
   if (!learn.state().training) return;
-  if (!is_open()) on_train_begin(learn);  // added while the fit ran
+  if (!log_) on_train_begin(learn);  // added while the fit ran
   if (!next_loss_) next_loss_ = learn.recorder().losses().size();
 }
 
 void Logger::on_batch_end(Learner& learn) {
-  if (learn.state().training && is_open()) write_batches(learn);
+  if (learn.state().training && log_) write_batches(learn);
 }
 
 void Logger::on_epoch_end(Learner& learn) {
-  if (!is_open()) on_train_begin(learn);
+  if (!log_) on_train_begin(learn);
   // The epoch that ends is new, for a logger too that was added during it.
   if (!next_epoch_) next_epoch_ = learn.recorder().epochs().size() - 1;
   write_news(learn);
 }
 
 void Logger::on_train_end(Learner& learn) {
-  if (!is_open()) return;
+  if (!log_) return;
   write_fit_end(learn);
-  flush();
+  log_->flush();
 }
 
 StateDict Logger::log_state(Learner& learn) {
-  if (!is_open()) return StateDict();
+  if (!log_) return StateDict();
   write_news(learn);
-  return place();
+  return log_->place();
 }
 
 void Logger::write_batches(Learner& learn) {
@@ -82,7 +79,6 @@ void Logger::write_batches(Learner& learn) {
          recorder.learning_rates()[i],
          recorder.momentums()[i]});
   }
-  after_batches();
 }
 
 // A checkpoint of an epoch's end may be made before or after the logger's turn.
@@ -92,7 +88,7 @@ void Logger::write_news(Learner& learn) {
   while (next_epoch_ && *next_epoch_ < epochs.size()) {
     write_epoch(learn, epochs[(*next_epoch_)++]);
   }
-  flush();
+  log_->flush();
 }
 
 // ---- FileLogger ----
@@ -120,17 +116,16 @@ void FileLogger::on_add(Learner& learn) {
   }
 }
 
-void FileLogger::open(Learner& learn, const StateDict* resumed) {
-  log_.emplace(
+std::shared_ptr<LogFile> FileLogger::open(
+    Learner& learn,
+    const StateDict* resumed) {
+  auto log = std::make_shared<LogFile>(
       name(),
       learn.options().path / file_,
       append_ || resumed,
       learn.options().sink);
-  if (resumed) log_->go_back_to(*resumed);
-}
-
-StateDict FileLogger::place() {
-  return log_->place();
+  if (resumed) log->go_back_to(*resumed);
+  return log;
 }
 
 // ---- CSVLogger ----
@@ -161,17 +156,20 @@ std::string first_line(const std::filesystem::path& file) {
 
 }  // namespace
 
-void CSVLogger::open(Learner& learn, const StateDict* resumed) {
-  FileLogger::open(learn, resumed);
+std::shared_ptr<LogFile> CSVLogger::open(
+    Learner& learn,
+    const StateDict* resumed) {
+  auto log = FileLogger::open(learn, resumed);
   std::vector<std::string> names = {"epoch", "train_loss", "valid_loss"};
   for (const Metric& metric : learn.options().metrics) {
     names.push_back(cell(metric.name()));
   }
   names.emplace_back("time");
   const std::string header = row(names);
-  if (log().is_empty() || first_line(log().path()) != header) {
-    log().write(header);
+  if (log->is_empty() || first_line(log->path()) != header) {
+    log->write(header);
   }
+  return log;
 }
 
 void CSVLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
@@ -187,28 +185,27 @@ void CSVLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
     cells.push_back(cell(value));
   }
   cells.push_back(fmt::format("{:.3f}", epoch.seconds));
-  log().write(row(cells));
+  log().add(row(cells));
 }
 
 // ---- JsonLinesLogger ----
 
 void JsonLinesLogger::write_fit_begin(Learner& learn) {
-  pending_ += fmt::format(
+  log().add(fmt::format(
       "{{\"event\":\"fit\",\"time\":{:.3f},\"epochs\":{},\"batches\":{}}}\n",
       unix_time(),
       learn.state().epochs,
-      learn.batches_per_epoch());
-  flush();
+      loop::training_loader(learn.parts()).size()));
 }
 
 void JsonLinesLogger::write_batch(const BatchValues& batch) {
-  pending_ += fmt::format(
+  log().add(fmt::format(
       "{{\"event\":\"batch\",\"iteration\":{},\"loss\":{},\"smooth_loss\":{},"
       "\"lr\":{}}}\n",
       batch.iteration,
       json_number(batch.loss),
       json_number(batch.smooth_loss),
-      json_number(batch.lr));
+      json_number(batch.lr)));
 }
 
 void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
@@ -218,7 +215,7 @@ void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
     metrics.push_back(
         json_quoted(metric.name) + ":" + json_number(metric.value));
   }
-  pending_ += fmt::format(
+  log().add(fmt::format(
       "{{\"event\":\"epoch\",\"epoch\":{},\"iteration\":{},\"train_loss\":{},"
       "\"valid_loss\":{},\"metrics\":{{{}}},\"seconds\":{:.3f}}}\n",
       epoch.epoch,
@@ -226,25 +223,14 @@ void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
       json_number(epoch.train_loss),
       json_number(epoch.valid_loss),
       fmt::join(metrics, ","),
-      epoch.seconds);
+      epoch.seconds));
 }
 
 void JsonLinesLogger::write_fit_end(Learner& learn) {
-  pending_ += fmt::format(
+  log().add(fmt::format(
       "{{\"event\":\"end\",\"time\":{:.3f},\"failed\":{}}}\n",
       unix_time(),
-      learn.state().failed);
-}
-
-void JsonLinesLogger::after_batches() {
-  const auto now = std::chrono::steady_clock::now();
-  if (now - last_flush_ >= std::chrono::seconds(1)) flush();
-}
-
-void JsonLinesLogger::flush() {
-  if (!pending_.empty()) log().write(pending_);
-  pending_.clear();
-  last_flush_ = std::chrono::steady_clock::now();
+      learn.state().failed));
 }
 
 }  // namespace tern

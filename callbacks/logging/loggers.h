@@ -1,7 +1,7 @@
 #pragma once
 
-#include <chrono>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -39,26 +39,24 @@ class Logger : public Callback {
   /// \throws c10::ValueError if it is below `least`.
   Logger(const char* name, int64_t every, int64_t least);
 
+  LogFile& log() { return *log_; }
+
  private:
-  virtual bool is_open() const = 0;
   /// \param resumed  Where the log ended when the checkpoint was made that the
   ///                 training goes on from; empty: not known. Null: a new log.
-  virtual void open(Learner& learn, const StateDict* resumed) = 0;
+  virtual std::shared_ptr<LogFile> open(
+      Learner& learn,
+      const StateDict* resumed) = 0;
   virtual void write_fit_begin(Learner&) {}
   virtual void write_batch(const BatchValues&) {}
   virtual void write_epoch(Learner& learn, const EpochRecord& epoch) = 0;
   virtual void write_fit_end(Learner&) {}
-  /// Once those batches are written: may write what is still in memory.
-  virtual void after_batches() {}
-  /// Writes what is still in memory.
-  virtual void flush() {}
-  /// Where the log ends.
-  virtual StateDict place() = 0;
 
   void write_batches(Learner& learn);
   void write_news(Learner& learn);
 
   int64_t every_;
+  std::shared_ptr<LogFile> log_;
   // The next of the Recorder's losses and epochs to look at.
   std::optional<size_t> next_loss_, next_epoch_;
 };
@@ -78,16 +76,12 @@ class FileLogger : public Logger {
       bool append,
       int64_t every);
 
-  void open(Learner& learn, const StateDict* resumed) override;
-  LogFile& log() { return *log_; }
+  std::shared_ptr<LogFile> open(Learner& learn, const StateDict* resumed)
+      override;
 
  private:
-  bool is_open() const override { return log_.has_value(); }
-  StateDict place() override;
-
   std::filesystem::path file_;
   bool append_;
-  std::optional<LogFile> log_;
 };
 
 /// Writes the table of epochs to a CSV file, a row when an epoch ends.
@@ -114,7 +108,8 @@ class CSVLogger final : public FileLogger {
       : CSVLogger(Options{.file = std::move(file)}) {}
 
  private:
-  void open(Learner& learn, const StateDict* resumed) override;
+  std::shared_ptr<LogFile> open(Learner& learn, const StateDict* resumed)
+      override;
   void write_epoch(Learner& learn, const EpochRecord& epoch) override;
 };
 
@@ -156,11 +151,6 @@ class JsonLinesLogger final : public FileLogger {
   void write_batch(const BatchValues& batch) override;
   void write_epoch(Learner& learn, const EpochRecord& epoch) override;
   void write_fit_end(Learner& learn) override;
-  void after_batches() override;
-  void flush() override;
-
-  std::string pending_;  // lines of batches
-  std::chrono::steady_clock::time_point last_flush_;
 };
 
 }  // namespace tern

@@ -12,7 +12,8 @@
 #include <nvtx3/nvToolsExt.h>
 #endif
 
-#include "tern/learner/lambda_callback.h"
+#include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -29,6 +30,29 @@ constexpr std::array<const char*, kPhases> kNames = {
     "callbacks",
     "validation",
     "other"};
+
+// What ends with an event, what follows it, and whether it is one of training
+// alone: a pass without training is one phase.
+struct Moment {
+  Phase before, after;
+  bool of_training = false;
+};
+
+constexpr std::array<Moment, 13> kMoments = {{
+    {Phase::other, Phase::other},              // train_begin
+    {Phase::other, Phase::data_wait},          // epoch_begin
+    {Phase::to_device, Phase::forward, true},  // batch_begin
+    {Phase::forward, Phase::loss, true},       // loss_begin
+    {Phase::loss, Phase::backward},            // backward_begin
+    {Phase::backward, Phase::step},            // backward_end
+    {Phase::other, Phase::step},               // step
+    {Phase::step, Phase::step},                // step_end
+    {Phase::step, Phase::data_wait, true},     // batch_end
+    {Phase::other, Phase::other},              // epoch_end
+    {Phase::other, Phase::other},              // train_end
+    {Phase::other, Phase::validation},         // eval_begin
+    {Phase::validation, Phase::other},         // eval_end
+}};
 
 double mebibytes(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
@@ -59,47 +83,11 @@ const char* to_string(Phase phase) {
   return kNames.at(static_cast<size_t>(phase));
 }
 
-// The Profiler goes first at each event and this one last: what is between is
-// the time of the callbacks.
-std::shared_ptr<Callback> Profiler::make_last() {
-  const auto then = [this](Phase next) {
-    return [this, next](Learner& learn) {
-      spent(learn, Phase::callbacks);
-      enter(next);
-    };
-  };
-  const auto in_training = [this](Phase next) {
-    return [this, next](Learner& learn) {
-      if (!learn.state().training) return;
-      spent(learn, Phase::callbacks);
-      enter(next);
-    };
-  };
-  return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
-      .on_train_begin = then(Phase::other),
-      .on_epoch_begin = then(Phase::data_wait),
-      .on_batch_begin = in_training(Phase::forward),
-      .on_loss_begin = in_training(Phase::loss),
-      .on_backward_begin = then(Phase::backward),
-      .on_backward_end = then(Phase::step),
-      .on_step = then(Phase::step),
-      .on_step_end = then(Phase::step),
-      .on_batch_end = in_training(Phase::data_wait),
-      .on_epoch_end = then(Phase::other),
-      .on_eval_begin = then(Phase::validation),
-      .on_eval_end = then(Phase::other),
-      .order = callback_order::kLast});
-}
-
 Profiler::Profiler(Options options) : options_(std::move(options)) {
-  TORCH_CHECK_VALUE(
-      options_.trace_batches >= 0,
-      fmt::format(
-          "[Profiler] trace_batches is {}; expected a number >= 0.",
-          options_.trace_batches));
+  check_at_least("Profiler", "trace_batches", options_.trace_batches, 0);
 }
 
-void Profiler::add(Learner& learn, Phase phase, Clock::time_point end) {
+void Profiler::spent(Learner& learn, Phase phase, Clock::time_point end) {
   if (!is_on_) return;
   seconds_[static_cast<size_t>(phase)] += seconds_of(end - mark_);
   if (memory_) {
@@ -123,8 +111,22 @@ void Profiler::enter(Phase phase) {
   is_in_range_ = true;
 }
 
-void Profiler::spent(Learner& learn, Phase phase) {
-  add(learn, phase, Clock::now());
+void Profiler::begins(Learner& learn, Event event) {
+  const Moment& moment = kMoments[static_cast<size_t>(event)];
+  if (moment.of_training && !learn.state().training) return;
+  if (event == Event::batch_begin) {
+    spent(learn, Phase::data_wait, learn.state().batch_arrived);
+  }
+  spent(learn, moment.before);
+  if (event == Event::batch_end) ++batches_;
+}
+
+// What is between is the time of the callbacks.
+void Profiler::ends(Learner& learn, Event event) {
+  const Moment& moment = kMoments[static_cast<size_t>(event)];
+  if (moment.of_training && !learn.state().training) return;
+  spent(learn, Phase::callbacks);
+  enter(moment.after);
 }
 
 void Profiler::restart() {
@@ -150,58 +152,26 @@ void Profiler::on_train_begin(Learner& learn) {
         "reset the other; remove it, or leave out Profiler's `memory`.");
     memory_ = std::make_unique<MemoryMeter>(learn.data().device);
   }
-  last_ = make_last();
+  const auto then = [this](Event event) {
+    return [this, event](Learner& l) { ends(l, event); };
+  };
+  last_ = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_train_begin = then(Event::train_begin),
+      .on_epoch_begin = then(Event::epoch_begin),
+      .on_batch_begin = then(Event::batch_begin),
+      .on_loss_begin = then(Event::loss_begin),
+      .on_backward_begin = then(Event::backward_begin),
+      .on_backward_end = then(Event::backward_end),
+      .on_step = then(Event::step),
+      .on_step_end = then(Event::step_end),
+      .on_batch_end = then(Event::batch_end),
+      .on_epoch_end = then(Event::epoch_end),
+      .on_eval_begin = then(Event::eval_begin),
+      .on_eval_end = then(Event::eval_end),
+      .order = callback_order::kLast});
   learn.add(last_);
   is_on_ = true;
   restart();
-}
-
-void Profiler::on_epoch_begin(Learner& learn) {
-  spent(learn, Phase::other);
-}
-
-void Profiler::on_batch_begin(Learner& learn) {
-  if (!learn.state().training) return;
-  add(learn, Phase::data_wait, learn.state().batch_arrived);
-  spent(learn, Phase::to_device);
-}
-
-void Profiler::on_loss_begin(Learner& learn) {
-  if (learn.state().training) spent(learn, Phase::forward);
-}
-
-void Profiler::on_backward_begin(Learner& learn) {
-  spent(learn, Phase::loss);
-}
-
-void Profiler::on_backward_end(Learner& learn) {
-  spent(learn, Phase::backward);
-}
-
-void Profiler::on_step(Learner& learn) {
-  spent(learn, Phase::other);
-}
-
-void Profiler::on_step_end(Learner& learn) {
-  spent(learn, Phase::step);
-}
-
-void Profiler::on_batch_end(Learner& learn) {
-  if (!learn.state().training) return;
-  spent(learn, Phase::step);
-  ++batches_;
-}
-
-void Profiler::on_eval_begin(Learner& learn) {
-  spent(learn, Phase::other);
-}
-
-void Profiler::on_eval_end(Learner& learn) {
-  spent(learn, Phase::validation);
-}
-
-void Profiler::on_epoch_end(Learner& learn) {
-  spent(learn, Phase::other);
 }
 
 void Profiler::on_train_end(Learner& learn) {
@@ -218,7 +188,7 @@ void Profiler::on_train_end(Learner& learn) {
 
 void Profiler::show(Learner& learn) const {
   const double total = seconds_of(mark_ - start_);
-  SinkImpl& sink = learn.sink();
+  SinkImpl& sink = *learn.options().sink;
   sink.line(fmt::format("Profiler: {} batches in {:.2f} s", batches_, total));
   sink.line(fmt::format(
       "phase        seconds    share  ms/batch{}",
@@ -273,7 +243,7 @@ void PeakMemory::on_train_end(Learner& learn) {
   meter_.reset();
   if (epochs_.empty()) return;
   const auto peak = std::max_element(epochs_.begin(), epochs_.end());
-  learn.sink().line(fmt::format(
+  learn.options().sink->line(fmt::format(
       "PeakMemory: {:.1f} MiB at most, in epoch {}",
       mebibytes(*peak),
       peak - epochs_.begin()));

@@ -80,17 +80,19 @@ class Profiler final : public Callback {
   void restart();
 
   void on_train_begin(Learner& learn) override;
-  void on_epoch_begin(Learner& learn) override;
-  void on_batch_begin(Learner& learn) override;
-  void on_loss_begin(Learner& learn) override;
-  void on_backward_begin(Learner& learn) override;
-  void on_backward_end(Learner& learn) override;
-  void on_step(Learner& learn) override;
-  void on_step_end(Learner& learn) override;
-  void on_batch_end(Learner& learn) override;
-  void on_eval_begin(Learner& learn) override;
-  void on_eval_end(Learner& learn) override;
-  void on_epoch_end(Learner& learn) override;
+  void on_epoch_begin(Learner& l) override { begins(l, Event::epoch_begin); }
+  void on_batch_begin(Learner& l) override { begins(l, Event::batch_begin); }
+  void on_loss_begin(Learner& l) override { begins(l, Event::loss_begin); }
+  void on_backward_begin(Learner& l) override {
+    begins(l, Event::backward_begin);
+  }
+  void on_backward_end(Learner& l) override { begins(l, Event::backward_end); }
+  void on_step(Learner& l) override { begins(l, Event::step); }
+  void on_step_end(Learner& l) override { begins(l, Event::step_end); }
+  void on_batch_end(Learner& l) override { begins(l, Event::batch_end); }
+  void on_eval_begin(Learner& l) override { begins(l, Event::eval_begin); }
+  void on_eval_end(Learner& l) override { begins(l, Event::eval_end); }
+  void on_epoch_end(Learner& l) override { begins(l, Event::epoch_end); }
   void on_train_end(Learner& learn) override;
   CallbackRole role() const override {
     return options_.in_trials ? CallbackRole::trains : CallbackRole::watches;
@@ -105,11 +107,12 @@ class Profiler final : public Callback {
     int64_t epoch, batch;
   };
 
-  /// The time since the last call was spent on `phase`.
-  void spent(Learner& learn, Phase phase);
-  void add(Learner& learn, Phase phase, Clock::time_point end);
-  std::shared_ptr<Callback> make_last();
-  /// What follows is that phase's, for NVTX.
+  // Before and after the other callbacks of an event.
+  void begins(Learner& learn, Event event);
+  void ends(Learner& learn, Event event);
+  // The time since the last call was spent on `phase`.
+  void spent(Learner& learn, Phase phase, Clock::time_point end = Clock::now());
+  // What follows is that phase's, for NVTX.
   void enter(Phase phase);
   void show(Learner& learn) const;
   void write_trace();

@@ -12,7 +12,8 @@
 #include <c10/cuda/CUDAFunctions.h>
 #endif
 
-#include "tern/learner/lambda_callback.h"
+#include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/report/op_hook.h"
@@ -92,11 +93,7 @@ class SyncAudit::Watch final : public c10::WarningHandler {
 };
 
 SyncAudit::SyncAudit(Options options) : options_(options) {
-  TORCH_CHECK_VALUE(
-      options_.warm_up >= 0,
-      fmt::format(
-          "[SyncAudit] warm_up is {}; expected a number >= 0.",
-          options_.warm_up));
+  check_at_least("SyncAudit", "warm_up", options_.warm_up, 0);
 }
 
 SyncAudit::~SyncAudit() = default;
@@ -149,19 +146,19 @@ void SyncAudit::on_train_end(Learner& learn) {
 
 void SyncAudit::show(Learner& learn) const {
   if (steps_ == 0) {
-    learn.sink().line(fmt::format(
+    learn.options().sink->line(fmt::format(
         "SyncAudit: nothing was watched, the fit had no more than the {} steps "
         "of warm_up",
         options_.warm_up));
     return;
   }
-  learn.sink().line(fmt::format(
+  learn.options().sink->line(fmt::format(
       "SyncAudit: {} steps, {}",
       steps_,
       findings_.empty() ? "nothing waits for the device"
                         : "where the host waits for the device:"));
   for (const Finding& finding : findings_) {
-    learn.sink().line(fmt::format(
+    learn.options().sink->line(fmt::format(
         "{}: {}, {} times",
         finding.where,
         finding.what,

@@ -14,14 +14,12 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/data/formats/image_header.h"
+#include "tern/data/formats/samples/image_header.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
 
 namespace {
-
-constexpr size_t kMaxPending = 256 << 10;
 
 // ---- Event files: TensorFlow's TFRecord framing around protocol buffers of
 // type tensorflow.Event (tensorflow/core/util/event.proto,
@@ -154,50 +152,40 @@ std::filesystem::path new_file(const std::filesystem::path& folder) {
                       count++);
 }
 
-}  // namespace
-
-TensorBoardWriter::TensorBoardWriter(
+// The file of a checkpoint's log, without what was written after it; null if it
+// is not in the folder, or has other content.
+std::shared_ptr<LogFile> reopened(
     const std::filesystem::path& folder,
-    Sink sink)
-    : TensorBoardWriter(LogFile(
-          "TensorBoard",
-          new_file(folder),
-          /*append=*/false,
-          sink ? std::move(sink) : terminal())) {}
-
-TensorBoardWriter::TensorBoardWriter(LogFile file) : file_(std::move(file)) {
-  if (!file_.is_empty()) return;
-  add_record(Message().real(1, unix_time()).bytes(3, "brain.Event:2").str());
-  flush();
-}
-
-std::unique_ptr<TensorBoardWriter> TensorBoardWriter::reopen(
-    const std::filesystem::path& folder,
-    const StateDict& place,
+    const StateDict* place,
     const Sink& sink) {
-  const torch::Tensor* const name = place.find("file");
+  const torch::Tensor* const name = place ? place->find("file") : nullptr;
   if (!name) return nullptr;
   const uint8_t* const bytes = name->const_data_ptr<uint8_t>();
   const std::filesystem::path saved(std::string(bytes, bytes + name->numel()));
   const std::filesystem::path path = folder / saved.filename();
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return nullptr;
-  LogFile file("TensorBoard", path, /*append=*/true, sink);
-  if (!file.go_back_to(place)) return nullptr;
-  return std::unique_ptr<TensorBoardWriter>(
-      new TensorBoardWriter(std::move(file)));
+  auto file =
+      std::make_shared<LogFile>("TensorBoard", path, /*append=*/true, sink);
+  return file->go_back_to(*place) ? file : nullptr;
 }
 
-StateDict TensorBoardWriter::place() {
+}  // namespace
+
+TensorBoardWriter::TensorBoardWriter(
+    const std::filesystem::path& folder,
+    Sink sink)
+    : TensorBoardWriter(std::make_shared<LogFile>(
+          "TensorBoard",
+          new_file(folder),
+          /*append=*/false,
+          sink ? std::move(sink) : terminal())) {}
+
+TensorBoardWriter::TensorBoardWriter(std::shared_ptr<LogFile> file)
+    : file_(std::move(file)) {
+  if (!file_->is_empty()) return;
+  add_record(Message().real(1, unix_time()).bytes(3, "brain.Event:2").str());
   flush();
-  StateDict place = file_.place();
-  if (place.is_empty()) return place;
-  const std::string name = file().filename();
-  const torch::Tensor bytes =
-      torch::empty({static_cast<int64_t>(name.size())}, torch::kByte);
-  std::copy(name.begin(), name.end(), bytes.mutable_data_ptr<uint8_t>());
-  place.insert("file", bytes);
-  return place;
 }
 
 // Event { wall_time = 1, step = 2, summary = 5 { value = 1 { tag = 1 } } }
@@ -216,16 +204,11 @@ void TensorBoardWriter::add(
 
 // Its length, the checksum of the length, the event, its checksum.
 void TensorBoardWriter::add_record(std::string_view event) {
-  const std::string length = little_endian<uint64_t>(event.size());
-  pending_ += length + masked_crc(length);
-  pending_ += event;
-  pending_ += masked_crc(event);
-  if (pending_.size() >= kMaxPending) flush();
-}
-
-void TensorBoardWriter::flush() {
-  if (!pending_.empty()) file_.write(pending_);
-  pending_.clear();
+  std::string record = little_endian<uint64_t>(event.size());
+  record += masked_crc(record);
+  record += event;
+  record += masked_crc(event);
+  file_->add(record);
 }
 
 // Value { simple_value = 2 }
@@ -326,12 +309,18 @@ TensorBoardWriter& TensorBoard::writer() {
   return *writer_;
 }
 
-void TensorBoard::open(Learner& learn, const StateDict* resumed) {
-  writer_.reset();  // what it holds goes before the cut
+std::shared_ptr<LogFile> TensorBoard::open(
+    Learner& learn,
+    const StateDict* resumed) {
+  writer_.reset();
   const std::filesystem::path folder = learn.options().path / options_.folder;
   const Sink& sink = learn.options().sink;
-  if (resumed) writer_ = TensorBoardWriter::reopen(folder, *resumed, sink);
-  if (!writer_) writer_ = std::make_unique<TensorBoardWriter>(folder, sink);
+  if (auto file = reopened(folder, resumed, sink)) {
+    writer_.reset(new TensorBoardWriter(std::move(file)));
+  } else {
+    writer_ = std::make_unique<TensorBoardWriter>(folder, sink);
+  }
+  return writer_->file_;
 }
 
 void TensorBoard::write_batch(const BatchValues& batch) {

@@ -16,9 +16,9 @@ namespace tern {
 ///   TensorBoardWriter writer("runs/first");
 ///   writer.add_scalar("loss", 0.5, /*step=*/1);
 ///
-/// Events are buffered and written in blocks of 256 KiB, at `flush` and at the
-/// end. When the disk is full the sink gets one warning, and the events that do
-/// not fit are left out.
+/// Events are buffered and written once a second, in blocks of up to 256 KiB,
+/// at `flush` and at the end. When the disk is full the sink gets one warning,
+/// and the events that do not fit are left out.
 class TensorBoardWriter {
  public:
   /// Creates a new file in `folder`, and the folder.
@@ -27,9 +27,6 @@ class TensorBoardWriter {
   explicit TensorBoardWriter(
       const std::filesystem::path& folder,
       Sink sink = {});
-  ~TensorBoardWriter() { flush(); }
-  TensorBoardWriter(const TensorBoardWriter&) = delete;
-  TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
 
   void add_scalar(const std::string& tag, double value, int64_t step);
   /// The distribution of all finite elements of a floating tensor. Reads from
@@ -45,26 +42,17 @@ class TensorBoardWriter {
   /// Shown as Markdown.
   void add_text(const std::string& tag, const std::string& text, int64_t step);
 
-  void flush();
-  const std::filesystem::path& file() const { return file_.path(); }
+  void flush() { file_->flush(); }
+  const std::filesystem::path& file() const { return file_->path(); }
 
  private:
   friend class TensorBoard;
-  explicit TensorBoardWriter(LogFile file);
-  // Reopens the file of `place` and cuts off what was written after it; null if
-  // it is not in the folder, or has other content.
-  static std::unique_ptr<TensorBoardWriter> reopen(
-      const std::filesystem::path& folder,
-      const StateDict& place,
-      const Sink& sink);
-  // Flushes; returns the file's name and where it ends.
-  StateDict place();
+  explicit TensorBoardWriter(std::shared_ptr<LogFile> file);
   // `value` is a Summary.Value without its tag.
   void add(const std::string& tag, std::string_view value, int64_t step);
   void add_record(std::string_view event);
 
-  LogFile file_;
-  std::string pending_;
+  std::shared_ptr<LogFile> file_;
 };
 
 /// Writes losses, learning rates, validation and metrics for TensorBoard.
@@ -101,12 +89,10 @@ class TensorBoard final : public Logger {
   TensorBoardWriter& writer();
 
  private:
-  bool is_open() const override { return writer_ != nullptr; }
-  void open(Learner& learn, const StateDict* resumed) override;
+  std::shared_ptr<LogFile> open(Learner& learn, const StateDict* resumed)
+      override;
   void write_batch(const BatchValues& batch) override;
   void write_epoch(Learner& learn, const EpochRecord& epoch) override;
-  void flush() override { writer_->flush(); }
-  StateDict place() override { return writer_->place(); }
 
   Options options_;
   std::unique_ptr<TensorBoardWriter> writer_;

@@ -30,19 +30,15 @@ class Amp final : public LossScaling {
  public:
   /// \param device  That of the model.
   /// \throws c10::ValueError for an option out of its range.
-  explicit Amp(torch::Device device, AmpOptions options = {});
+  explicit Amp(torch::Device device, const AmpOptions& options = {});
 
   void forward(Learner& learn, c10::function_ref<void()> compute) override;
-  void on_loss_begin(Learner& learn) override;
-
   std::string precision_text() const override;
-  torch::ScalarType dtype() const { return dtype_; }
 
  private:
-  Amp(torch::Device device, torch::ScalarType dtype, AmpOptions options);
+  static Settings settings_for(torch::Device device, const AmpOptions& options);
 
-  torch::ScalarType dtype_;
-  AmpOptions options_;
+  bool amp_in_valid_;
 };
 
 }  // namespace tern

@@ -4,12 +4,13 @@
 #include <cmath>
 #include <utility>
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/optim/amp_aware.h"
+#include "tern/learner/optim/fused_optimizer.h"
 #include "tern/learner/precision/clip_grad.h"
 #include "tern/learner/precision/master_weights.h"
 
@@ -29,14 +30,20 @@ bool are_on_one_device(const AmpAware& optimizer) {
 
 }  // namespace
 
-LossScaling::LossScaling(
-    const GradScalerOptions& options,
-    std::optional<double> fixed_scale,
-    std::optional<double> clip)
-    : scaler_(options), fixed_scale_(fixed_scale), clip_(clip) {}
+LossScaling::LossScaling(const char* where, const Settings& settings)
+    : scaler_(settings.scaler), settings_(settings) {
+  TORCH_CHECK_VALUE(
+      settings.dtype == torch::kHalf || settings.dtype == torch::kBFloat16,
+      fmt::format(
+          "[{}] dtype is {}; expected kHalf or kBFloat16.",
+          where,
+          c10::toString(settings.dtype)));
+  check_positive(where, "clip", settings.clip.value_or(1));
+}
 
-void LossScaling::outputs_to_fp32(TrainState& state) {
-  for (torch::Tensor& output : state.outputs) {
+void LossScaling::on_loss_begin(Learner& learn) {
+  if (!settings_.loss_fp32) return;
+  for (torch::Tensor& output : learn.state().outputs) {
     if (c10::isReducedFloatingType(output.scalar_type())) {
       output = output.to(torch::kFloat);
     }
@@ -52,12 +59,11 @@ void LossScaling::on_train_begin(Learner& learn) {
   scaler_.forget(learn.optimizer());
   is_unscaled_ = false;
   if (scaler_.is_enabled()) learn.state().scaler = &scaler_;
-  if (!master_weights(learn)) return;
+  const auto masters = master_weights(learn);
+  if (!masters) return;
   // The optimizer may have been made since the last fit.
   if (auto* fused = dynamic_cast<AmpAware*>(&learn.optimizer())) {
-    fused->set_weights(
-        master_weights(learn)->masters(),
-        master_weights(learn)->weights());
+    fused->set_weights(masters->masters(), masters->weights());
   }
 }
 
@@ -72,8 +78,8 @@ void LossScaling::unscale(Learner& learn) {
   torch::optim::Optimizer& optimizer = learn.optimizer();
   if (auto* fused = dynamic_cast<AmpAware*>(&optimizer)) {
     fused->move_gradients_to_masters();
-  } else if (master_weights(learn)) {
-    master_weights(learn)->copy_gradients_to_masters();
+  } else if (const auto masters = master_weights(learn)) {
+    masters->copy_gradients_to_masters();
   }
   scaler_.unscale_(optimizer);
   is_unscaled_ = true;
@@ -83,7 +89,9 @@ void LossScaling::abandon(Learner& learn, bool keeps_gradients) {
   scaler_.forget(learn.optimizer());
   if (!std::exchange(is_unscaled_, false) || !keeps_gradients) return;
   const torch::NoGradGuard no_grad;
-  if (master_weights(learn)) master_weights(learn)->move_gradients_to_weights();
+  if (const auto masters = master_weights(learn)) {
+    masters->move_gradients_to_weights();
+  }
   for (const ModelTensor& p : learn.model().parameters()) {
     torch::Tensor gradient = p.tensor.grad();
     if (!gradient.defined() || !scaler_.is_enabled()) continue;
@@ -103,28 +111,28 @@ StepResult LossScaling::read_on_cpu(
 StepResult LossScaling::step(Learner& learn) {
   torch::optim::Optimizer& optimizer = learn.optimizer();
   auto* const fused = dynamic_cast<AmpAware*>(&optimizer);
-  const bool writes_weights = fused != nullptr;
-  // With masters the bits are nobody's but Tern's; without them, PyTorch's.
-  const bool clips_at_once = clip_ && fused && master_weights(learn) &&
+  const auto masters = master_weights(learn);
+  const bool has_to_copy = masters && !fused;
+  // Only without master weights must the result match PyTorch's bit for bit.
+  const bool clips_at_once = settings_.clip && fused && masters &&
                              !is_unscaled_ && are_on_one_device(*fused);
   if (clips_at_once) {
     // the scaler does
-  } else if (clip_) {
+  } else if (settings_.clip) {
     unscale(learn);
-    clip_grad_norm_(optimizer, *clip_);
-  } else if (master_weights(learn) && !writes_weights) {
+    clip_grad_norm_(optimizer, *settings_.clip);
+  } else if (has_to_copy) {
     unscale(learn);
   }
-  StepResult result = clips_at_once ? scaler_.step_clipped(optimizer, *clip_)
-                                    : scaler_.step(optimizer);
+  StepResult result = clips_at_once
+                          ? scaler_.step_clipped(optimizer, *settings_.clip)
+                          : scaler_.step(optimizer);
   learn.state().step_overflowed.reset();
   if (result == StepResult::unknown) result = read_on_cpu(optimizer);
   if (result == StepResult::unknown) {
     learn.state().step_overflowed = scaler_.found_inf(optimizer);
   }
-  if (master_weights(learn) && !writes_weights) {
-    master_weights(learn)->copy_masters_to_weights();
-  }
+  if (has_to_copy) masters->copy_masters_to_weights();
   is_unscaled_ = false;
   return result;
 }
@@ -138,8 +146,8 @@ torch::Tensor LossScaling::loss_scale_record() const {
 }
 
 void LossScaling::on_step_end(Learner&) {
-  if (fixed_scale_) {
-    scaler_.update(*fixed_scale_);
+  if (settings_.fixed_scale) {
+    scaler_.update(*settings_.fixed_scale);
   } else {
     scaler_.update();
   }
@@ -167,17 +175,18 @@ StateDict LossScaling::state_dict() const {
 void LossScaling::load_state_dict(const StateDict& state) {
   if (!scaler_.is_enabled()) return;
   TORCH_CHECK_VALUE(
-      state.contains("scale") && state.contains("_growth_tracker") &&
-          state.contains("growth_factor") && state.contains("backoff_factor") &&
-          state.contains("growth_interval"),
+      state.contains("scale"),
       "[LossScaling] the state holds no loss scale; it was saved by a training "
       "without one. Use it with the precision that it was saved in.");
+  const auto saved = [&](const char* name) {
+    return saved_value("LossScaling", state, name);
+  };
   scaler_.load_state_dict(
-      {.scale = state["scale"].item<double>(),
-       .growth_factor = state["growth_factor"].item<double>(),
-       .backoff_factor = state["backoff_factor"].item<double>(),
-       .growth_interval = state["growth_interval"].item<int64_t>(),
-       .growth_tracker = state["_growth_tracker"].item<int64_t>()});
+      {.scale = saved("scale").item<double>(),
+       .growth_factor = saved("growth_factor").item<double>(),
+       .backoff_factor = saved("backoff_factor").item<double>(),
+       .growth_interval = saved("growth_interval").item<int64_t>(),
+       .growth_tracker = saved("_growth_tracker").item<int64_t>()});
 }
 
 }  // namespace tern

@@ -15,6 +15,7 @@ namespace tern {
 ///
 /// | event             | what happens                                         |
 /// |-------------------|------------------------------------------------------|
+/// | on_loss_begin     | outputs become fp32                                  |
 /// | on_backward_begin | loss_grad is multiplied by the loss scale            |
 /// | the step          | check for overflow, unscale, clip, step or skip,     |
 /// |                   | write the 16-bit weights                             |
@@ -36,6 +37,7 @@ class LossScaling : public Callback, public PrecisionPolicy {
   /// \throws c10::ValueError beside another one.
   void on_add(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
+  void on_loss_begin(Learner& learn) override;
   void on_backward_begin(Learner& learn) override;
   void on_step_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
@@ -46,23 +48,24 @@ class LossScaling : public Callback, public PrecisionPolicy {
 
   /// Disabled when there is no loss scale: in bfloat16.
   GradScaler& scaler() { return scaler_; }
+  torch::ScalarType dtype() const { return settings_.dtype; }
 
  protected:
-  /// \param fixed_scale  Unset: dynamic.
-  /// \param clip         Largest joint L2 norm of the gradients; unset: any.
-  LossScaling(
-      const GradScalerOptions& options,
-      std::optional<double> fixed_scale,
-      std::optional<double> clip);
-
-  /// Converts 16-bit outputs to fp32 for the loss.
-  static void outputs_to_fp32(TrainState& state);
+  struct Settings {
+    torch::ScalarType dtype;  // kHalf or kBFloat16
+    GradScalerOptions scaler = {};
+    std::optional<double> fixed_scale = {};  // unset: dynamic
+    std::optional<double> clip = {};  // largest joint L2 norm of the gradients
+    bool loss_fp32 = true;            // converts 16-bit outputs for the loss
+  };
+  /// \throws c10::ValueError for another dtype, or a clip that is not > 0.
+  LossScaling(const char* where, const Settings& settings);
 
  private:
   StepResult read_on_cpu(const torch::optim::Optimizer& optimizer) const;
 
   GradScaler scaler_;
-  std::optional<double> fixed_scale_, clip_;
+  Settings settings_;
   bool is_unscaled_ = false;
 };
 

@@ -1,81 +1,55 @@
 #include "tern/callbacks/precision/mixed_precision.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/optim/amp_aware.h"
+#include "tern/learner/optim/fused_optimizer.h"
 #include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 
-namespace {
-
-GradScalerOptions scaler_options(
+LossScaling::Settings MixedPrecision::settings_for(
     torch::ScalarType dtype,
     const MixedPrecisionOptions& options) {
+  const char* const where = "MixedPrecision";
+  check_positive(where, "loss_scale", options.loss_scale.value_or(1));
+  check_positive(where, "init_scale", options.init_scale);
+  check_positive(where, "growth_interval", options.growth_interval);
+  check_positive(where, "max_scale", options.max_scale);
   GradScalerOptions scaler;
-  // The scale lives where the loss is; this only says not to ask for a GPU.
+  // The scale lives where the loss is; kCPU skips the check for a GPU.
   scaler.device = torch::kCPU;
   scaler.enabled = dtype == torch::kHalf;
   scaler.init_scale = options.loss_scale.value_or(options.init_scale);
   scaler.growth_interval = options.growth_interval;
   scaler.min_scale = options.loss_scale ? 0 : 1;
   scaler.max_scale = options.max_scale;
-  return scaler;
+  return {
+      .dtype = dtype,
+      .scaler = scaler,
+      .fixed_scale = options.loss_scale,
+      .clip = options.clip,
+      .loss_fp32 = options.loss_fp32};
 }
-
-void check(const MixedPrecisionOptions& options) {
-  const auto positive = [](const char* name, double value) {
-    TORCH_CHECK_VALUE(
-        std::isfinite(value) && value > 0,
-        fmt::format(
-            "[MixedPrecision] {} is {}; expected a finite number > 0.",
-            name,
-            value));
-  };
-  positive("loss_scale", options.loss_scale.value_or(1));
-  positive("init_scale", options.init_scale);
-  positive("growth_interval", static_cast<double>(options.growth_interval));
-  positive("max_scale", options.max_scale);
-  positive("clip", options.clip.value_or(1));
-}
-
-}  // namespace
 
 MixedPrecision::MixedPrecision(
     torch::ScalarType dtype,
-    MixedPrecisionOptions options)
-    : LossScaling(
-          (check(options), scaler_options(dtype, options)),
-          options.loss_scale,
-          options.clip),
-      dtype_(dtype),
-      options_(std::move(options)) {
-  TORCH_CHECK_VALUE(
-      dtype == torch::kHalf || dtype == torch::kBFloat16,
-      fmt::format(
-          "[MixedPrecision] dtype is {}; expected kHalf or kBFloat16.",
-          c10::toString(dtype)));
-}
+    const MixedPrecisionOptions& options)
+    : LossScaling("MixedPrecision", settings_for(dtype, options)) {}
 
 void MixedPrecision::on_batch_begin(Learner& learn) {
   for (torch::Tensor& input : learn.state().batch_data.inputs) {
-    if (input.is_floating_point()) input = input.to(dtype_);
+    if (input.is_floating_point()) input = input.to(dtype());
   }
 }
 
 std::string MixedPrecision::precision_text() const {
   return fmt::format(
       "{} model, fp32 masters",
-      dtype_ == torch::kHalf ? "fp16" : "bf16");
-}
-
-void MixedPrecision::on_loss_begin(Learner& learn) {
-  if (options_.loss_fp32) outputs_to_fp32(learn.state());
+      dtype() == torch::kHalf ? "fp16" : "bf16");
 }
 
 namespace {
@@ -113,7 +87,7 @@ Learner& Learner::to_fp16() {
 
 Learner& Learner::to_fp16(const MixedPrecisionOptions& options) {
   if (parts_->data.device.is_cpu() && !options.force_fp16) {
-    sink().line(fmt::format(
+    parts_->options.sink->line(fmt::format(
         "to_fp16: on a CPU this trains in bfloat16, because fp16 is far slower "
         "there than fp32; {{.force_fp16 = true}} insists.{}",
         computes_in_bfloat16()
@@ -132,10 +106,7 @@ Learner& Learner::to_bf16() {
 }
 
 Learner& Learner::to_fp32() {
-  TORCH_CHECK(
-      !parts_->is_fitting,
-      "[Learner] the precision cannot change while fit runs; call it before or "
-      "after.");
+  check_not_fitting(*this, "Learner::to_fp32");
   if (const auto callback = find<LossScaling>()) remove(*callback);
   if (const auto masters = master_weights(*this)) {
     if (auto* fused = dynamic_cast<AmpAware*>(parts_->optimizer.get())) {

@@ -38,25 +38,22 @@ struct MixedPrecisionOptions {
 
 /// Trains a half or bfloat16 model with fp32 master weights; what
 /// `Learner::to_fp16` and `to_bf16` add. Converts floating inputs to half in
-/// on_batch_begin and outputs to fp32 in on_loss_begin; LossScaling does the
-/// rest.
+/// on_batch_begin; LossScaling does the rest.
 class MixedPrecision final : public LossScaling {
  public:
   /// \param dtype  kHalf or kBFloat16.
   /// \throws c10::ValueError for an option out of its range.
   explicit MixedPrecision(
       torch::ScalarType dtype,
-      MixedPrecisionOptions options = {});
+      const MixedPrecisionOptions& options = {});
 
   void on_batch_begin(Learner& learn) override;
-  void on_loss_begin(Learner& learn) override;
-
   std::string precision_text() const override;
-  torch::ScalarType dtype() const { return dtype_; }
 
  private:
-  torch::ScalarType dtype_;
-  MixedPrecisionOptions options_;
+  static Settings settings_for(
+      torch::ScalarType dtype,
+      const MixedPrecisionOptions& options);
 };
 
 }  // namespace tern

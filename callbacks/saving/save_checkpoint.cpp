@@ -1,20 +1,92 @@
 #include "tern/callbacks/saving/save_checkpoint.h"
 
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstddef>
 #include <utility>
 
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/saving/stop_signals.h"
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/checkpoint/resume.h"
-#include "tern/learner/checkpoint/run_lock.h"
-#include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
 
 namespace {
+
+// ---- Signals ----
+
+constexpr std::array<int, 2> kSignals = {SIGTERM, SIGINT};
+
+// A signal handler reaches nothing but globals.
+std::atomic<Learner*> g_learner = nullptr;
+std::atomic<int> g_count = 0;
+std::array<struct sigaction, kSignals.size()> g_before;
+
+static_assert(std::atomic<Learner*>::is_always_lock_free);
+
+void restore_handlers() {
+  for (size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], &g_before[i], nullptr);
+  }
+}
+
+// Nothing here but atomics, sigaction and raise, all of which may be called
+// from a handler.
+void on_signal(int signal) {
+  if (g_count.fetch_add(1) == 0) {
+    if (Learner* const learner = g_learner) learner->request_stop();
+    return;
+  }
+  restore_handlers();
+  ::raise(signal);
+}
+
+// Has SIGTERM and SIGINT stop each fit, trials too, as `request_stop` does. A
+// signal that came in one fit stops the later ones at once; what the program
+// had set for them is back after the fit, and already when a second one comes.
+// One at a time: while there is another, this one does nothing.
+class StopOnSignals final : public Callback {
+ public:
+  ~StopOnSignals() override { release(); }
+
+  void on_train_begin(Learner& learn) override {
+    release();
+    Learner* none = nullptr;
+    is_mine_ = g_learner.compare_exchange_strong(none, &learn);
+    if (is_mine_) take();
+    if (came_) learn.request_stop();
+  }
+  void on_train_end(Learner&) override { release(); }
+  int order() const override { return callback_order::kFirst; }
+
+ private:
+  static void take() {
+    g_count = 0;
+    struct sigaction action = {};
+    action.sa_handler = on_signal;
+    ::sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART;
+    for (size_t i = 0; i < kSignals.size(); ++i) {
+      ::sigaction(kSignals[i], &action, &g_before[i]);
+    }
+  }
+  void release() {
+    if (!std::exchange(is_mine_, false)) return;
+    came_ = came_ || g_count > 0;
+    if (g_count < 2) restore_handlers();
+    g_learner = nullptr;
+  }
+
+  bool is_mine_ = false;
+  bool came_ = false;
+};
+
+// ---- Writing ----
 
 // The name of a tensor of the model with a NaN in it, or "".
 std::string with_nan(const Checkpoint& checkpoint) {
@@ -48,16 +120,11 @@ std::string write_unless_nan(
 }  // namespace
 
 SaveCheckpoint::SaveCheckpoint(Options options) : options_(std::move(options)) {
-  TORCH_CHECK_VALUE(
-      options_.every_epochs >= 0 && options_.every_steps >= 0 &&
-          options_.every.count() >= 0 && options_.keep >= 0,
-      fmt::format(
-          "[SaveCheckpoint] every_epochs is {}, every_steps {}, every {} s, "
-          "keep {}; expected numbers >= 0.",
-          options_.every_epochs,
-          options_.every_steps,
-          options_.every.count(),
-          options_.keep));
+  const char* const where = "SaveCheckpoint";
+  check_at_least(where, "every_epochs", options_.every_epochs, 0);
+  check_at_least(where, "every_steps", options_.every_steps, 0);
+  check_at_least(where, "every", options_.every.count(), 0);
+  check_at_least(where, "keep", options_.keep, 0);
   TORCH_CHECK_VALUE(
       !options_.folder.empty(),
       "[SaveCheckpoint] the folder's name is empty; give the run a folder.");
@@ -67,8 +134,9 @@ SaveCheckpoint::~SaveCheckpoint() = default;
 
 void SaveCheckpoint::on_add(Learner& learn) {
   if (!options_.on_signals) return;
-  signals_ = std::make_shared<StopOnSignals>();
-  learn.add(signals_);
+  const auto signals = std::make_shared<StopOnSignals>();
+  signals_ = signals;
+  learn.add(signals);
 }
 
 void SaveCheckpoint::on_remove(Learner& learn) {
@@ -78,7 +146,8 @@ void SaveCheckpoint::on_remove(Learner& learn) {
 void SaveCheckpoint::on_train_begin(Learner& learn) {
   is_due_ = false;
   last_save_ = std::chrono::steady_clock::now();
-  if (!learn.is_main_process()) return;  // it stops with the one that writes
+  if (!learn.communicator().is_main_process())
+    return;  // it stops with the one that writes
   folder_ = learn.options().path / options_.folder;
   if (!lock_) lock_ = std::make_unique<RunLock>(folder_);
   remove_unfinished_checkpoints(folder_);
@@ -99,9 +168,10 @@ bool SaveCheckpoint::is_time(Learner& learn) const {
   const bool is_due =
       std::chrono::steady_clock::now() - last_save_ >= options_.every;
   if (!learn.parts().training_shard) return is_due;
-  const torch::Tensor flag =
-      torch::scalar_tensor(is_due && learn.is_main_process(), torch::kInt);
-  learn.communicator()->all_reduce(flag);
+  const torch::Tensor flag = torch::scalar_tensor(
+      is_due && learn.communicator().is_main_process(),
+      torch::kInt);
+  learn.communicator().all_reduce(flag);
   return flag.item<int>() != 0;
 }
 
@@ -131,7 +201,7 @@ void SaveCheckpoint::on_interrupt(Learner& learn) {
 }
 
 void SaveCheckpoint::save(Learner& learn) {
-  const bool is_main = learn.is_main_process();
+  const bool is_main = learn.communicator().is_main_process();
   if (!is_main && !learn.parts().training_shard) return;
   wait(learn);
   last_save_ = std::chrono::steady_clock::now();
@@ -152,7 +222,7 @@ void SaveCheckpoint::save(Learner& learn) {
 void SaveCheckpoint::wait(Learner& learn) {
   if (!writing_.valid()) return;
   const std::string problem = writing_.get();
-  if (!problem.empty()) learn.sink().warning(problem);
+  if (!problem.empty()) learn.options().sink->warning(problem);
 }
 
 void SaveCheckpoint::on_train_end(Learner& learn) {

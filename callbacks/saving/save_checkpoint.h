@@ -10,9 +10,6 @@
 
 namespace tern {
 
-class RunLock;        // learner/checkpoint/run_lock.h
-class StopOnSignals;  // callbacks/saving/stop_signals.h
-
 struct SaveCheckpointOptions {
   /// The run's folder; relative to LearnerOptions::path.
   std::filesystem::path folder = "checkpoints";
@@ -38,7 +35,7 @@ struct SaveCheckpointOptions {
 /// Saves checkpoints while a training runs, so that it can be killed at any
 /// moment and resumed exactly:
 ///
-///   if (learn.has_checkpoint("run")) learn.resume("run");
+///   learn.resume("run", {.if_exists = true});
 ///   learn.add<tern::SaveCheckpoint>({.folder = "run"});
 ///   learn.fit_one_cycle(10);
 ///
@@ -77,7 +74,7 @@ class SaveCheckpoint final : public Callback {
   Options options_;
   std::filesystem::path folder_;
   std::unique_ptr<RunLock> lock_;
-  std::shared_ptr<StopOnSignals> signals_;
+  std::shared_ptr<Callback> signals_;  // with `on_signals`
   std::future<std::string> writing_;
   std::chrono::steady_clock::time_point last_save_;
   bool is_due_ = false;  // once the step is complete

@@ -17,7 +17,6 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint/save.h"
-#include "tern/learner/communicator.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 
@@ -28,11 +27,8 @@ namespace {
 // What rank 0 says, on every rank: all save and load after the same epoch, also
 // where only rank 0 writes.
 double of_main(Learner& learn, double value) {
-  if (!learn.communicator()) return value;
-  const torch::Tensor said = torch::scalar_tensor(
-      learn.is_main_process() ? value : 0.0,
-      torch::kDouble);
-  learn.communicator()->all_reduce(said);
+  const torch::Tensor said = torch::scalar_tensor(value, torch::kDouble);
+  learn.communicator().broadcast({said});
   return said.item<double>();
 }
 
@@ -68,15 +64,11 @@ SaveModel::SaveModel(Options options)
       monitor_(
           "SaveModel",
           {options_.monitor, options_.mode, options_.min_delta}) {
+  check_at_least("SaveModel", "every_epochs", options_.every_epochs, 0);
+  check_at_least("SaveModel", "top_k", options_.top_k, 0);
   TORCH_CHECK_VALUE(
-      options_.every_epochs >= 0 && options_.top_k >= 0 &&
-          !options_.name.empty(),
-      fmt::format(
-          "[SaveModel] every_epochs is {}, top_k {} and the name \"{}\"; "
-          "expected numbers >= 0 and a name.",
-          options_.every_epochs,
-          options_.top_k,
-          options_.name));
+      !options_.name.empty(),
+      "[SaveModel] the name is empty; expected one such as \"best\".");
 }
 
 void SaveModel::on_add(Learner& learn) {
@@ -102,7 +94,7 @@ void SaveModel::on_train_begin(Learner& learn) {
   has_saved_ = is_best_unsaved_ = false;
   has_told_write_ = has_told_diverged_ = false;
   best_.clear();
-  if (!learn.is_main_process()) return;
+  if (!learn.communicator().is_main_process()) return;
   // A folder that cannot be written is found now, not after an epoch.
   const std::filesystem::path file =
       learn.options().path / learn.options().model_dir / options_.name;
@@ -129,11 +121,11 @@ SaveModel::Outcome SaveModel::save_judged(
 }
 
 SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
-  const bool is_main = learn.is_main_process();
+  const bool is_main = learn.communicator().is_main_process();
   const std::string bad = is_main ? not_finite(learn) : "";
   if (of_main(learn, bad.empty() ? 0 : 1) != 0) {
     if (!std::exchange(has_told_diverged_, true)) {
-      learn.sink().warning(fmt::format(
+      learn.options().sink->warning(fmt::format(
           "SaveModel: \"{}\" is not saved after epoch {}: \"{}\" holds values "
           "that are not finite, the training has diverged. What was saved "
           "before is kept.",
@@ -150,7 +142,7 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
   } catch (const IoError& error) {
     is_written = false;
     if (!std::exchange(has_told_write_, true)) {
-      learn.sink().warning(fmt::format(
+      learn.options().sink->warning(fmt::format(
           "SaveModel: {}. Training goes on; \"{}\" is not saved after epoch "
           "{}.",
           error.what(),
@@ -195,7 +187,7 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
   if (save_judged(learn, name_of_best(epoch)) != Outcome::saved) return;
   best_.insert(at, entry);
   if (static_cast<int64_t>(best_.size()) <= options_.top_k) return;
-  if (learn.is_main_process()) {
+  if (learn.communicator().is_main_process()) {
     remove_saved(learn, name_of_best(best_.back().second));
   }
   best_.pop_back();
@@ -209,14 +201,14 @@ void SaveModel::on_train_end(Learner& learn) {
   }
   const auto swa = learn.find<Swa>();
   if (swa && swa->has_put_mean_in()) {
-    learn.sink().line(fmt::format(
+    learn.options().sink->line(fmt::format(
         "SaveModel: the model keeps the mean of Swa; learn.load(\"{}\") gives "
         "it the best epoch.",
         options_.name));
     return;
   }
   if (is_best_unsaved_) {
-    learn.sink().warning(fmt::format(
+    learn.options().sink->warning(fmt::format(
         "SaveModel: the model keeps the last epoch, which is the best and "
         "could not be saved; \"{}\" is of an earlier one.",
         options_.name));
@@ -224,7 +216,7 @@ void SaveModel::on_train_end(Learner& learn) {
   }
   has_loaded_ = true;
   // Of several processes the first, which gives it to the others.
-  if (learn.is_main_process()) load_best(learn);
+  if (learn.communicator().is_main_process()) load_best(learn);
 }
 
 void SaveModel::load_best(Learner& learn) {
@@ -234,9 +226,9 @@ void SaveModel::load_best(Learner& learn) {
     // The disk may have become full between weights and optimizer.
     if (!has_told_write_) throw;
     learn.load(options_.name, {.with_optimizer = false});
-    learn.sink().warning(fmt::format(
-        "SaveModel: the optimizer begins anew, for its state could not be "
-        "saved with the weights of \"{}\".",
+    learn.options().sink->warning(fmt::format(
+        "SaveModel: the optimizer starts with a new state: its own could not "
+        "be saved with the weights of \"{}\".",
         options_.name));
   }
 }
@@ -256,19 +248,18 @@ StateDict SaveModel::state_dict() const {
 }
 
 void SaveModel::load_state_dict(const StateDict& state) {
+  const auto values = saved_numbers("SaveModel", state, "values");
+  const auto epochs = saved_numbers("SaveModel", state, "epochs");
   TORCH_CHECK_VALUE(
-      state.contains("has_saved") && state.contains("values") &&
-          state.contains("epochs") &&
-          state["values"].sizes() == state["epochs"].sizes(),
-      "[SaveModel] the state says not what was saved; expected that of a "
-      "SaveModel.");
+      values.size() == epochs.size(),
+      "[SaveModel] the saved state has other values than epochs; expected "
+      "that of a SaveModel.");
+  has_saved_ =
+      saved_value("SaveModel", state, "has_saved").item<int64_t>() != 0;
   monitor_.load(state);
-  has_saved_ = state["has_saved"].item<int64_t>() != 0;
   best_.clear();
-  for (int64_t i = 0; i < state["values"].numel(); ++i) {
-    best_.emplace_back(
-        state["values"][i].item<double>(),
-        static_cast<int64_t>(state["epochs"][i].item<double>()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    best_.emplace_back(values[i], static_cast<int64_t>(epochs[i]));
   }
 }
 

@@ -7,9 +7,10 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/limit_batches.h"
-#include "tern/learner/learner.h"
-#include "tern/learner/learner_parts.h"
+#include "tern/learner/checkpoint/undo.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/report/plot.h"
 
 namespace tern {
@@ -33,13 +34,13 @@ class LrFinder final : public Callback {
       rates.push_back(starts_[i] * std::pow(ends_[i] / starts_[i], position));
     }
     found.lrs.push_back(rates.back());
-    learn.set_hyper_parameter(HyperParameter::lr, rates);
+    loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, rates);
   }
 
   void on_batch_end(Learner& learn) override {
     constexpr double kBeta = 0.98;
     const double loss =
-        learn.mean_over_ranks(learn.state().loss.item<double>());
+        learn.communicator().mean(learn.state().loss.item<double>());
     average_ = kBeta * average_ + (1 - kBeta) * loss;
     const auto count = static_cast<double>(found.losses.size() + 1);
     const double smooth = average_ / (1 - std::pow(kBeta, count));
@@ -171,17 +172,10 @@ LrFind Learner::lr_find() {
 }
 
 LrFind Learner::lr_find(const LrFindOptions& options) {
-  TORCH_CHECK_VALUE(
-      options.num_it >= 6,
-      fmt::format(
-          "[Learner::lr_find] num_it is {}; expected at least 6 batches.",
-          options.num_it));
-  TORCH_CHECK(
-      !parts_->is_fitting,
-      "[Learner::lr_find] this Learner is training; call lr_find before or "
-      "after fit.");
-  const auto starts = options.start.resolve(layer_groups(), 1e-7);
-  const auto ends = options.end.resolve(layer_groups(), 10);
+  check_at_least("Learner::lr_find", "num_it", options.num_it, 6);
+  check_not_fitting(*this, "Learner::lr_find");
+  const auto starts = options.start.resolve(parts_->layer_groups(), 1e-7);
+  const auto ends = options.end.resolve(parts_->layer_groups(), 10);
   for (size_t i = 0; i < starts.size(); ++i) {
     TORCH_CHECK_VALUE(
         starts[i] > 0 && starts[i] < ends[i],

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "tern/learner/learning_rates.h"
+#include "tern/learner/hyper_parameter.h"
 
 namespace tern {
 

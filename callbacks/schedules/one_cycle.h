@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
-#include "tern/learner/learning_rates.h"
+#include "tern/callbacks/schedules/param_scheduler.h"
+#include "tern/learner/hyper_parameter.h"
 
 namespace tern {
 
@@ -49,22 +51,28 @@ struct FineTuneOptions {
   double div = 5;
 };
 
-/// Options of `Learner::fit_flat_cos`; fastai v2's defaults.
+/// fastai v2's defaults.
 struct FlatCosOptions {
-  NamedFieldsOnly named_fields_only = NamedFieldsOnly();
-  LearningRates lr = {};
   double div_final = 1e5;
   /// Part of the training with a constant learning rate.
   double pct_start = 0.75;
 };
 
-/// Options of `Learner::fit_sgdr`: warm restarts (Loshchilov and Hutter,
-/// "SGDR", 2016).
+/// fastai's fit_flat_cos: the fit's learning rates, then half a cosine down.
+///
+///   learn.fit(5, 1e-3, {tern::flat_cos()});
+std::shared_ptr<ParamScheduler> flat_cos(const FlatCosOptions& options = {});
+
 struct SgdrOptions {
-  NamedFieldsOnly named_fields_only = NamedFieldsOnly();
-  LearningRates max_lr = {};
+  int64_t cycles = 1;
   /// Each cycle is so many times as long as the one before.
   int64_t cycle_mult = 2;
 };
+
+/// fastai's fit_sgdr: cosines from the fit's learning rates down to 0, with
+/// warm restarts (Loshchilov and Hutter, "SGDR", 2016).
+///
+///   learn.fit(7, 1e-2, {tern::sgdr({.cycles = 3})});  // 1 + 2 + 4 epochs
+std::shared_ptr<ParamScheduler> sgdr(const SgdrOptions& options);
 
 }  // namespace tern

@@ -9,7 +9,7 @@
 #include <torch/optim/schedulers/lr_scheduler.h>
 #include <torch/types.h>
 
-#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 
 namespace tern {
 
@@ -43,11 +43,7 @@ Schedule exponential(double start, double end) {
 }
 
 Schedule polynomial(double start, double end, double power) {
-  TORCH_CHECK_VALUE(
-      power > 0,
-      fmt::format(
-          "[schedule::polynomial] power is {}; expected a number > 0.",
-          power));
+  check_positive("schedule::polynomial", "power", power);
   return [=](double position) {
     return start + (end - start) * std::pow(position, power);
   };
@@ -125,6 +121,12 @@ ParamScheduler::ParamScheduler(std::vector<Scheduled> scheduled)
             "[ParamScheduler] a schedule of {} is missing; give one for all "
             "layer groups or one for each.",
             to_string(s.hyper)));
+    TORCH_CHECK_VALUE(
+        !s.is_factor || s.hyper == HyperParameter::lr,
+        fmt::format(
+            "[ParamScheduler] is_factor is set for {}; a fit is given learning "
+            "rates only. Schedule its values.",
+            to_string(s.hyper)));
   }
 }
 
@@ -158,9 +160,10 @@ void ParamScheduler::on_add(Learner& learn) {
 // The loaders may have been changed for this fit: LimitBatches.
 void ParamScheduler::on_train_begin(Learner& learn) {
   done_ = 0;
-  total_ = learn.state().epochs * learn.batches_per_epoch();
+  total_ = learn.state().epochs * loop::training_loader(learn.parts()).size();
   if (make_) scheduled_ = make_(total_);
-  const auto groups = static_cast<size_t>(learn.layer_groups());
+  first_rates_ = learn.learning_rates();
+  const auto groups = learn.parts().groups.size();
   for (const Scheduled& s : scheduled_) {
     TORCH_CHECK_VALUE(
         s.schedules.size() == 1 || s.schedules.size() == groups,
@@ -188,8 +191,11 @@ void ParamScheduler::on_batch_begin(Learner& learn) {
     for (const Schedule& schedule : s.schedules) {
       values.push_back(value_at(position, s.hyper, schedule));
     }
-    values.resize(learn.layer_groups(), values[0]);
-    learn.set_hyper_parameter(s.hyper, values);
+    values.resize(learn.parts().groups.size(), values[0]);
+    for (size_t i = 0; s.is_factor && i < values.size(); ++i) {
+      values[i] *= first_rates_[i];
+    }
+    loop::set_hyper_parameter(learn.parts(), s.hyper, values);
   }
 }
 

@@ -49,7 +49,7 @@ Schedule combined_cosine(double part, double start, double middle, double end);
 }  // namespace schedule
 
 /// Schedules hyper-parameters over a fit; fastai v2's ParamScheduler.
-/// `fit_one_cycle`, `fit_flat_cos` and `fit_sgdr` use it.
+/// `fit_one_cycle`, `flat_cos` and `sgdr` use it.
 ///
 ///   learn.fit(5, 1e-3, {std::make_shared<ParamScheduler>(
 ///       HyperParameter::lr, schedule::cosine(1e-3, 0))});
@@ -64,6 +64,9 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
     HyperParameter hyper;
     /// One for each layer group, or one for all.
     std::vector<Schedule> schedules;
+    /// Of the learning rate: what the rates that the fit was given are
+    /// multiplied by.
+    bool is_factor = false;
   };
 
   /// Makes the schedules for a fit of so many batches. Called once with 1, and
@@ -95,7 +98,8 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
  private:
   ForBatches make_;  // empty: the schedules do not depend on the batches
   std::vector<Scheduled> scheduled_;
-  int64_t done_ = 0, total_ = 0;  // batches of this fit
+  std::vector<double> first_rates_;  // of this fit, by layer group
+  int64_t done_ = 0, total_ = 0;     // batches of this fit
 };
 
 /// Runs a learning rate scheduler of LibTorch:

@@ -24,8 +24,6 @@ namespace {
 
 using Kind = DownloadError::Kind;
 
-enum class Scheme { https, loopback_http, file };
-
 std::string url_part(CURLU* url, CURLUPart part) {
   char* text = nullptr;
   if (curl_url_get(url, part, &text, 0) != CURLUE_OK) return "";
@@ -34,7 +32,9 @@ std::string url_part(CURLU* url, CURLUPart part) {
   return copy;
 }
 
-Scheme checked_scheme(const std::string& url) {
+// Whether a URL, which has to be of a scheme that is allowed, leads to a server
+// on this machine.
+bool is_loopback(const std::string& url) {
   const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parsed(
       curl_url(),
       curl_url_cleanup);
@@ -47,17 +47,17 @@ Scheme checked_scheme(const std::string& url) {
   }
   const std::string scheme = url_part(parsed.get(), CURLUPART_SCHEME);
   const std::string host = url_part(parsed.get(), CURLUPART_HOST);
-  if (scheme == "https") return Scheme::https;
-  if (scheme == "file") return Scheme::file;
-  if (scheme == "http" &&
-      (host == "127.0.0.1" || host == "[::1]" || host == "localhost")) {
-    return Scheme::loopback_http;
+  const bool is_local =
+      host == "127.0.0.1" || host == "[::1]" || host == "localhost";
+  if (scheme != "https" && scheme != "file" &&
+      !(scheme == "http" && is_local)) {
+    throw DownloadError(
+        Kind::refused,
+        url,
+        "is not fetched, since " + scheme +
+            " does not protect what it carries; use https");
   }
-  throw DownloadError(
-      Kind::refused,
-      url,
-      "is not fetched, since " + scheme +
-          " does not protect what it carries; use https");
+  return is_local;
 }
 
 // The growing `.part` file. Whoever holds its lock is the only one to write.
@@ -68,10 +68,9 @@ class PartFile {
       file_ = open_file(path_, O_RDWR | O_CREAT | O_NOFOLLOW);
       lock_file(file_);  // without locks, each process is left to itself
       // The holder before us may have renamed or removed it.
-      struct stat mine {
-      }, named{};
-      if (::fstat(file_.fd(), &mine) == 0 &&
-          ::stat(path_.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
+      const struct stat mine = file_status(file_, path_);
+      struct stat named {};
+      if (::stat(path_.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
           mine.st_dev == named.st_dev) {
         return;
       }
@@ -111,7 +110,6 @@ class Transfer {
  public:
   Transfer(
       const std::string& url,
-      Scheme scheme,
       PartFile& part,
       const DownloadOptions& options)
       : url_(url),
@@ -134,7 +132,10 @@ class Transfer {
     set(CURLOPT_CONNECTTIMEOUT, seconds);
     set(CURLOPT_LOW_SPEED_LIMIT, 1L);
     set(CURLOPT_LOW_SPEED_TIME, seconds);
-    set_schemes(scheme);
+    set(CURLOPT_FOLLOWLOCATION, 1L);
+    set(CURLOPT_MAXREDIRS, 10L);
+    set(CURLOPT_REDIR_PROTOCOLS_STR, "https");
+    if (is_loopback(url)) set(CURLOPT_NOPROXY, "*");
     if (offset_ > 0) {
       set(CURLOPT_RANGE, (std::to_string(offset_) + "-").c_str());
     }
@@ -159,26 +160,6 @@ class Transfer {
     if (curl_easy_setopt(curl_.get(), option, value) != CURLE_OK) {
       raise(Kind::refused, "needs a libcurl with HTTPS support");
     }
-  }
-
-  void set_schemes(Scheme scheme) {
-    const bool is_web = scheme != Scheme::file;
-    set(CURLOPT_FOLLOWLOCATION, is_web ? 1L : 0L);
-    set(CURLOPT_MAXREDIRS, 10L);
-    if (scheme == Scheme::loopback_http) set(CURLOPT_NOPROXY, "*");
-#if LIBCURL_VERSION_NUM >= 0x075500
-    set(CURLOPT_PROTOCOLS_STR,
-        scheme == Scheme::https  ? "https"
-        : scheme == Scheme::file ? "file"
-                                 : "http,https");
-    set(CURLOPT_REDIR_PROTOCOLS_STR, "https");
-#else
-    set(CURLOPT_PROTOCOLS,
-        scheme == Scheme::https  ? CURLPROTO_HTTPS
-        : scheme == Scheme::file ? CURLPROTO_FILE
-                                 : CURLPROTO_HTTP | CURLPROTO_HTTPS);
-    set(CURLOPT_REDIR_PROTOCOLS, CURLPROTO_HTTPS);
-#endif
   }
 
   // Exceptions may not pass through C: kept here, thrown again by `run`.
@@ -327,13 +308,12 @@ std::string content_fault(
 void fill(
     PartFile& part,
     const std::string& url,
-    Scheme scheme,
     const DownloadOptions& options) {
   double pause = options.retry_seconds;
   for (int attempt = 0;; ++attempt) {
     // Without a checksum nothing would tell a mixture of two versions.
     if (options.sha256.empty()) part.clear();
-    Transfer transfer(url, scheme, part, options);
+    Transfer transfer(url, part, options);
     bool may_pass = false;
     try {
       transfer.run();
@@ -366,7 +346,7 @@ void download(
     const std::string& url,
     const fs::path& file,
     const DownloadOptions& options) {
-  const Scheme scheme = checked_scheme(url);
+  is_loopback(url);  // refuses other schemes, before anything is written
   if (is_wanted(file, options)) return;
   start_curl();
   make_folders(fs::absolute(file).parent_path());
@@ -377,7 +357,7 @@ void download(
   }
   const bool is_complete = part.size() > 0 && !options.sha256.empty() &&
                            content_fault(part, options).empty();
-  if (!is_complete) fill(part, url, scheme, options);
+  if (!is_complete) fill(part, url, options);
   part.publish(file);
 }
 

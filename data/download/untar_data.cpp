@@ -9,11 +9,11 @@
 
 #include "tern/data/download/cache_folder.h"
 #include "tern/data/download/download.h"
+#include "tern/data/formats/archives/gzip.h"
+#include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/gzip.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/formats/staging_folder.h"
 
 namespace tern {
 
@@ -78,7 +78,7 @@ bool is_tar(const std::string& name) {
 }
 
 void inflate_file(const fs::path& source, const fs::path& target) {
-  GzipReader reader(source);
+  GzipReader reader{ByteFile(source)};
   const FileHandle file =
       open_file(target, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
   std::vector<uint8_t> buffer(size_t{1} << 18);
@@ -93,7 +93,7 @@ void unpack(
     const ByteProgress& progress) {
   const std::string name = archive.filename().string();
   if (is_tar(name)) {
-    extract_tar_into(archive, folder, {.progress = progress});
+    extract_tar(archive, folder, {.progress = progress});
   } else if (name.ends_with(".gz")) {
     inflate_file(archive, folder / name.substr(0, name.size() - 3));
   } else {
@@ -151,7 +151,7 @@ class Untar {
       throw DownloadError(
           error.kind(),
           error.path(),
-          reason_of(error) + "; or " + advice());
+          reason_without_url(error) + "; or " + advice());
     }
   }
 
@@ -162,11 +162,8 @@ class Untar {
     if (is_whole_data(target, source)) return target;
     if (has_content(target)) {
       // Somebody may be reading what comes from elsewhere: it stays.
-      const std::span bytes(
-          reinterpret_cast<const uint8_t*>(source.data()),
-          source.size());
       target += "-";
-      target += sha256(bytes).substr(0, 8);
+      target += sha256(as_bytes(source)).substr(0, 8);
       if (is_whole_data(target, source)) return target;
     }
     return make(target, source, [&](const fs::path& folder) {
@@ -258,15 +255,10 @@ class Untar {
            (others > 0 ? " and the " + std::to_string(others) + " others" : "");
   }
 
-  // The sentence of an error without its URL and its full stop.
-  static std::string reason_of(const DownloadError& error) {
-    std::string text = error.what();
-    if (const std::string prefix = error.path() + ": ";
-        text.starts_with(prefix)) {
-      text.erase(0, prefix.size());
-    }
-    if (text.ends_with('.')) text.pop_back();
-    return text;
+  // The sentence of an error without its URL.
+  static std::string reason_without_url(const DownloadError& error) {
+    const std::string text = reason_of(error), prefix = error.path() + ": ";
+    return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
   }
 
   const DatasetUrl& dataset_;

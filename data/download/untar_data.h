@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "tern/data/error_text.h"
-#include "tern/data/formats/tar_extract.h"
+#include "tern/data/formats/archives/tar_read.h"
 
 namespace tern {
 

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
+#include <random>
 #include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -10,7 +11,6 @@
 #include <unistd.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/random_id.h"
 
 namespace tern {
 
@@ -20,45 +20,63 @@ namespace {
 
 constexpr size_t kWorthStarting = size_t{1} << 20;
 
+fs::path folder_of(const fs::path& target) {
+  return fs::absolute(target).parent_path();
+}
+
+// What the names begin with that stand beside `target` while it is made.
+std::string temp_prefix(const fs::path& target) {
+  constexpr size_t kMaxStem = 200;  // a name has at most 255 bytes
+  std::string prefix = ".";         // `+=`, for GCC 12 warns of `"." + string`
+  prefix += target.filename().string().substr(0, kMaxStem) + ".tmp-";
+  return prefix;
+}
+
+fs::path temp_name_beside(const fs::path& target) {
+  return folder_of(target) / (temp_prefix(target) + random_id());
+}
+
+// Calls `act(path)` for what earlier writers left beside `target`.
+template <class Act>
+void for_each_leftover(const fs::path& target, const Act& act) {
+  std::error_code error;
+  const std::string prefix = temp_prefix(target);
+  for (fs::directory_iterator at(folder_of(target), error), end;
+       at != end && !error;
+       at.increment(error)) {
+    if (at->path().filename().string().starts_with(prefix)) act(at->path());
+  }
+}
+
 // A writer holds a lock on its file, so a file that can be locked has lost its
 // writer.
-void remove_leftovers(const fs::path& target) {
-  std::error_code error;
-  const fs::path folder = fs::absolute(target).parent_path();
-  const std::string prefix = temp_prefix(target);
-  for (fs::directory_iterator at(folder, error), end; at != end && !error;
-       at.increment(error)) {
-    if (!at->path().filename().string().starts_with(prefix)) continue;
-    const FileHandle file(
-        ::open(at->path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-    if (file.is_open() && ::flock(file.fd(), LOCK_EX | LOCK_NB) == 0) {
-      ::unlink(at->path().c_str());
-    }
+void remove_if_lost(const fs::path& path) {
+  const FileHandle file(
+      ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (file.is_open() && ::flock(file.fd(), LOCK_EX | LOCK_NB) == 0) {
+    ::unlink(path.c_str());
   }
 }
 
 // Another writer may have taken it for lost before it was locked. A file system
 // without locks (some NFS) keeps what is lost.
-bool lock_and_still_there(const FileHandle& file) {
+bool lock_and_still_there(const FileHandle& file, const fs::path& target) {
   lock_file(file);
-  struct stat info {};
-  return ::fstat(file.fd(), &info) == 0 && info.st_nlink > 0;
+  return file_status(file, target).st_nlink > 0;
 }
 
 }  // namespace
 
 AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
-  remove_leftovers(target_);
+  for_each_leftover(target_, remove_if_lost);
   do {
     path_ = temp_name_beside(target_);
     try {
       file_ = open_file(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
     } catch (const IoError& error) {
-      path_.clear();
-      if (error.error() == EEXIST) continue;
       throw IoError(target_, "create a file beside this one", error.error());
     }
-  } while (path_.empty() || !lock_and_still_there(file_));
+  } while (!lock_and_still_there(file_, target_));
 }
 
 AtomicFile::~AtomicFile() {
@@ -79,10 +97,6 @@ void AtomicFile::write(std::span<const uint8_t> bytes) {
   is_synced_ = false;
 }
 
-void AtomicFile::write(std::string_view text) {
-  write(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
-}
-
 void AtomicFile::sync() {
   if (!is_synced_) sync_file(file_, target_);
   is_synced_ = true;
@@ -94,19 +108,42 @@ void AtomicFile::commit(bool durable) {
     throw IoError(target_, "rename the finished file to this name", errno);
   }
   path_.clear();
-  if (durable) sync_folder(fs::absolute(target_).parent_path());
+  if (durable) sync_folder(folder_of(target_));
 }
 
-std::string temp_prefix(const fs::path& target) {
-  constexpr size_t kMaxStem = 200;  // a name has at most 255 bytes
-  std::string prefix = ".";         // `+=`, for GCC 12 warns of `"." + string`
-  prefix += target.filename().string().substr(0, kMaxStem) + ".tmp-";
-  return prefix;
+StagingFolder::StagingFolder(fs::path target) : target_(std::move(target)) {
+  make_folders(folder_of(target_));
+  path_ = temp_name_beside(target_);
+  if (::mkdir(path_.c_str(), 0755) != 0) {
+    throw IoError(path_, "create this folder", errno);
+  }
 }
 
-fs::path temp_name_beside(const fs::path& target) {
-  return fs::absolute(target).parent_path() /
-         (temp_prefix(target) + random_id());
+StagingFolder::~StagingFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+bool StagingFolder::publish(const fs::path& content) {
+  if (::rename(content.c_str(), target_.c_str()) != 0) {
+    if (errno == EEXIST || errno == ENOTEMPTY) return false;
+    throw IoError(target_, "rename the finished folder to this name", errno);
+  }
+  return true;
+}
+
+void StagingFolder::remove_leftovers(const fs::path& target) {
+  for_each_leftover(target, [](const fs::path& path) {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  });
+}
+
+std::string random_id() {
+  std::random_device random;
+  char text[17];
+  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+  return text;
 }
 
 }  // namespace tern

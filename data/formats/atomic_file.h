@@ -28,7 +28,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::span<const uint8_t> bytes);
-  void write(std::string_view text);
+  void write(std::string_view text) { write(as_bytes(text)); }
   /// Bytes written so far.
   uint64_t size() const { return size_; }
 
@@ -46,10 +46,41 @@ class AtomicFile {
   bool is_synced_ = false;
 };
 
-/// What the names begin with that stand beside `target` while it is made.
-std::string temp_prefix(const std::filesystem::path& target);
+/// A new folder beside `target` that becomes `target` in one step once it is
+/// complete, and is removed when it never gets that far. A reader therefore
+/// sees a whole folder or none. It does not wait for the disk, which takes
+/// minutes on a busy one: after a power cut, files may be missing or short.
+///
+///   StagingFolder staging(cache / "digits");
+///   write_file(staging.path() / "labels.csv", text);
+///   staging.publish();
+class StagingFolder {
+ public:
+  /// Creates the folder, and the parents of `target`. \throws IoError.
+  explicit StagingFolder(std::filesystem::path target);
+  ~StagingFolder();
+  StagingFolder(const StagingFolder&) = delete;
+  StagingFolder& operator=(const StagingFolder&) = delete;
 
-/// A random path beside `target` for something that will be renamed to it.
-std::filesystem::path temp_name_beside(const std::filesystem::path& target);
+  const std::filesystem::path& path() const { return path_; }
+
+  /// Renames the folder to `target`.
+  /// \return false if `target` exists by now with something in it: another
+  ///         process was first, and its folder stays.
+  bool publish() { return publish(path_); }
+  /// The same, with a folder inside `path()` in its place.
+  bool publish(const std::filesystem::path& content);
+
+  /// Removes what killed processes left beside `target`. Only while no other
+  /// process can be filling a folder for the same target.
+  static void remove_leftovers(const std::filesystem::path& target);
+
+ private:
+  std::filesystem::path target_, path_;
+};
+
+/// 16 hexadecimal digits from the system's source of randomness: a name that
+/// nobody else has.
+std::string random_id();
 
 }  // namespace tern

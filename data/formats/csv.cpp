@@ -19,9 +19,7 @@ class CsvReader {
   bool next(std::vector<std::string>& row) {
     do {
       row.clear();
-      if (at_ == text_.size()) {
-        return false;
-      }
+      if (at_ == text_.size()) return false;
       row_line_ = line_;
       do {
         row.push_back(cell());
@@ -48,14 +46,10 @@ class CsvReader {
   }
 
   std::string cell() {
-    if (take('"')) {
-      return quoted_cell();
-    }
+    if (take('"')) return quoted_cell();
     const size_t begin = at_;
-    while (at_ < text_.size() && text_[at_] != delimiter_ &&
-           text_[at_] != '\n' && text_[at_] != '\r') {
-      ++at_;
-    }
+    const char ends[] = {delimiter_, '\n', '\r', '\0'};
+    at_ = std::min(text_.find_first_of(ends, begin), text_.size());
     return std::string(text_.substr(begin, at_ - begin));
   }
 
@@ -67,9 +61,7 @@ class CsvReader {
       }
       if (text_[at_] == '"') {
         ++at_;
-        if (at_ == text_.size() || text_[at_] != '"') {
-          return cell;
-        }
+        if (at_ == text_.size() || text_[at_] != '"') return cell;
       }
       line_ += text_[at_] == '\n' ? 1 : 0;
       cell += text_[at_];
@@ -108,12 +100,8 @@ size_t CsvTable::column(std::string_view name) const {
 
 CsvTable
 parse_csv(std::span<const uint8_t> bytes, std::string path, char delimiter) {
-  std::string_view text(
-      reinterpret_cast<const char*>(bytes.data()),
-      bytes.size());
-  if (text.starts_with("\xef\xbb\xbf")) {
-    text.remove_prefix(3);
-  }
+  std::string_view text = as_text(bytes);
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   CsvTable table{.path = std::move(path)};
   CsvReader reader(text, table.path, delimiter);
   if (const size_t zero = text.find('\0'); zero != text.npos) {

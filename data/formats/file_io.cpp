@@ -1,9 +1,10 @@
 #include "tern/data/formats/file_io.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
-#include <string>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -12,23 +13,15 @@
 
 namespace tern {
 
-FileHandle::~FileHandle() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-FileHandle open_file(const std::filesystem::path& path, int flags) {
-  int fd = -1;
-  do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
-  } while (fd < 0 && errno == EINTR);
-  if (fd < 0) {
-    const bool creates = (flags & O_CREAT) != 0;
-    throw IoError(path, creates ? "create this file" : "open", errno);
-  }
-  return FileHandle(fd);
-}
-
 namespace {
+
+// The result of a call of the system, made again when a signal comes between.
+template <class Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
 
 const char* kind_of(mode_t mode) {
   return S_ISDIR(mode)    ? "a folder"
@@ -36,29 +29,6 @@ const char* kind_of(mode_t mode) {
          : S_ISSOCK(mode) ? "a socket"
                           : "a device";
 }
-
-}  // namespace
-
-FileHandle open_regular_file(const std::filesystem::path& path) {
-  FileHandle file = open_file(path, O_RDONLY | O_NONBLOCK);
-  struct stat info {};
-  if (::fstat(file.fd(), &info) != 0) throw IoError(path, "inspect", errno);
-  if (!S_ISREG(info.st_mode)) {
-    throw DataError(
-        path,
-        std::string("is ") + kind_of(info.st_mode) +
-            "; expected a file. Remove or rename it, or give another path.");
-  }
-  return file;
-}
-
-int64_t file_size(const FileHandle& file, const std::filesystem::path& path) {
-  struct stat info {};
-  if (::fstat(file.fd(), &info) != 0) throw IoError(path, "inspect", errno);
-  return info.st_size;
-}
-
-namespace {
 
 // Calls `read_some(bytes left)` until all are read or the file ends.
 template <class ReadSome>
@@ -68,8 +38,8 @@ size_t read_until_full(
     const ReadSome& read_some) {
   size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t n = read_some(bytes.subspan(done));
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n =
+        uninterrupted([&] { return read_some(bytes.subspan(done)); });
     if (n < 0) throw IoError(path, "read", errno);
     if (n == 0) break;
     done += static_cast<size_t>(n);
@@ -78,6 +48,44 @@ size_t read_until_full(
 }
 
 }  // namespace
+
+FileHandle::~FileHandle() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+FileHandle open_file(const std::filesystem::path& path, int flags) {
+  const int fd = uninterrupted(
+      [&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0644); });
+  if (fd < 0) {
+    const bool creates = (flags & O_CREAT) != 0;
+    throw IoError(path, creates ? "create this file" : "open", errno);
+  }
+  return FileHandle(fd);
+}
+
+struct stat file_status(
+    const FileHandle& file,
+    const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(file.fd(), &status) != 0) throw IoError(path, "inspect", errno);
+  return status;
+}
+
+FileHandle open_regular_file(const std::filesystem::path& path) {
+  FileHandle file = open_file(path, O_RDONLY | O_NONBLOCK);
+  const mode_t mode = file_status(file, path).st_mode;
+  if (!S_ISREG(mode)) {
+    throw DataError(
+        path,
+        std::string("is ") + kind_of(mode) +
+            "; expected a file. Remove or rename it, or give another path.");
+  }
+  return file;
+}
+
+int64_t file_size(const FileHandle& file, const std::filesystem::path& path) {
+  return file_status(file, path).st_size;
+}
 
 size_t read_up_to(
     const FileHandle& file,
@@ -100,11 +108,7 @@ size_t read_up_to_at(
 }
 
 bool lock_file(const FileHandle& file) {
-  int result = 0;
-  do {
-    result = ::flock(file.fd(), LOCK_EX);
-  } while (result != 0 && errno == EINTR);
-  return result == 0;
+  return uninterrupted([&] { return ::flock(file.fd(), LOCK_EX); }) == 0;
 }
 
 void write_all(
@@ -112,8 +116,8 @@ void write_all(
     std::span<const uint8_t> bytes,
     const std::filesystem::path& path) {
   while (!bytes.empty()) {
-    const ssize_t n = ::write(file.fd(), bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n = uninterrupted(
+        [&] { return ::write(file.fd(), bytes.data(), bytes.size()); });
     if (n < 0) throw IoError(path, "write", errno);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
@@ -149,16 +153,59 @@ void write_file(
   write_all(open_file(path, O_WRONLY | O_CREAT | O_TRUNC), bytes, path);
 }
 
-void write_file(const std::filesystem::path& path, std::string_view text) {
-  write_file(
-      path,
-      std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
-}
-
 void make_folders(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw IoError(folder, "create this folder", error.value());
+}
+
+ByteFile::ByteFile(const std::filesystem::path& path)
+    : path_(path.string()),
+      file_(std::make_shared<FileHandle>(open_regular_file(path))),
+      size_(static_cast<uint64_t>(file_size(*file_, path))) {}
+
+ByteFile::ByteFile(std::span<const uint8_t> bytes, std::string path)
+    : path_(std::move(path)), bytes_(bytes), size_(bytes.size()) {}
+
+void ByteFile::read(uint64_t offset, std::span<uint8_t> bytes) const {
+  size_t got = 0;
+  if (file_) {
+    got = read_up_to_at(*file_, offset, bytes, path_);
+  } else if (offset <= size_) {
+    got = std::min<uint64_t>(bytes.size(), size_ - offset);
+    std::copy_n(bytes_.begin() + offset, got, bytes.begin());
+  }
+  if (got < bytes.size()) throw_end(offset + got, bytes.size() - got);
+}
+
+void ByteFile::throw_end(uint64_t offset, uint64_t expected) const {
+  throw DataError(
+      path_,
+      "ends at byte " + std::to_string(offset) + "; expected " +
+          std::to_string(expected) +
+          " more. The file is cut off, or another program changes it");
+}
+
+std::vector<uint8_t> ByteFile::read(uint64_t offset, uint64_t size) const {
+  // Before memory is taken for what is not there.
+  if (offset > size_ || size > size_ - offset) throw_end(size_, size);
+  std::vector<uint8_t> bytes(size);
+  read(offset, bytes);
+  return bytes;
+}
+
+std::shared_ptr<uint8_t> ByteFile::map() const {
+  void* const at = ::mmap(
+      nullptr,
+      size_,
+      PROT_READ | PROT_WRITE,
+      MAP_PRIVATE,
+      file_->fd(),
+      0);
+  if (at == MAP_FAILED) throw IoError(path_, "map into memory", errno);
+  return {static_cast<uint8_t*>(at), [size = size_](uint8_t* bytes) {
+            ::munmap(bytes, size);
+          }};
 }
 
 }  // namespace tern

@@ -3,10 +3,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <utility>
 #include <vector>
+
+#include "tern/data/formats/bytes.h"
 
 namespace tern {
 
@@ -37,7 +42,12 @@ FileHandle open_file(const std::filesystem::path& path, int flags);
 /// \throws IoError if it cannot be opened, DataError if it is no regular file.
 FileHandle open_regular_file(const std::filesystem::path& path);
 
-/// Size in bytes. `path` is for the error message only, here and below.
+/// fstat(2). `path` is for the error message only, here and below.
+struct stat file_status(
+    const FileHandle& file,
+    const std::filesystem::path& path);
+
+/// Size in bytes.
 int64_t file_size(const FileHandle& file, const std::filesystem::path& path);
 
 /// Reads up to `bytes.size()` bytes; fewer only at the end of the file, so 0
@@ -82,9 +92,44 @@ std::vector<uint8_t> read_file(
 void write_file(
     const std::filesystem::path& path,
     std::span<const uint8_t> bytes);
-void write_file(const std::filesystem::path& path, std::string_view text);
+inline void write_file(
+    const std::filesystem::path& path,
+    std::string_view text) {
+  write_file(path, as_bytes(text));
+}
 
 /// Creates a folder and those above it. \throws IoError.
 void make_folders(const std::filesystem::path& folder);
+
+/// Bytes that are read at any place: of a regular file, or in memory. Copies
+/// share the file. May be read from several threads.
+class ByteFile {
+ public:
+  /// \throws IoError if the file cannot be opened, DataError if it is a folder,
+  ///         a pipe or a device.
+  explicit ByteFile(const std::filesystem::path& path);
+  /// Views `bytes`. `path` is for error messages.
+  ByteFile(std::span<const uint8_t> bytes, std::string path);
+
+  uint64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+  /// Fills `bytes` from `offset` on.
+  /// \throws DataError if there are fewer; IoError.
+  void read(uint64_t offset, std::span<uint8_t> bytes) const;
+  std::vector<uint8_t> read(uint64_t offset, uint64_t size) const;
+
+  /// The whole file in memory, unmapped with the last copy of the pointer.
+  /// Writing to it leaves the file alone. Only for a file that is not empty.
+  std::shared_ptr<uint8_t> map() const;
+
+ private:
+  [[noreturn]] void throw_end(uint64_t offset, uint64_t expected) const;
+
+  std::string path_;
+  std::shared_ptr<const FileHandle> file_;  // null: in memory
+  std::span<const uint8_t> bytes_;
+  uint64_t size_ = 0;
+};
 
 }  // namespace tern

@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/npy.h"
-#include "tern/data/formats/printable.h"
+#include "tern/data/formats/samples/npy.h"
+#include "tern/data/formats/text.h"
 
 namespace tern {
 

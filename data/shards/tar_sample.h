@@ -9,7 +9,7 @@
 
 #include <torch/types.h>
 
-#include "tern/data/formats/tar_shard.h"
+#include "tern/data/formats/archives/tar_shard.h"
 
 namespace tern {
 

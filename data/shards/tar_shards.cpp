@@ -4,7 +4,7 @@
 #include <charconv>
 #include <future>
 #include <optional>
-#include <span>
+#include <utility>
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 #include "tern/data/download/cache_folder.h"
 #include "tern/data/download/download.h"
 #include "tern/data/error_text.h"
+#include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
 
@@ -96,10 +97,7 @@ void expand(
 
 // Shards of one name may come from several places.
 fs::path kept_as(const std::string& url, const std::string& name) {
-  const std::span bytes(
-      reinterpret_cast<const uint8_t*>(url.data()),
-      url.size());
-  return fs::path("shards") / sha256(bytes).substr(0, 16) / name;
+  return fs::path("shards") / sha256(as_bytes(url)).substr(0, 16) / name;
 }
 
 // Far below the 1024 files that a process may have open by default.
@@ -234,6 +232,54 @@ std::vector<int64_t> TarShards::shard_sizes() const {
   std::vector<int64_t> sizes;
   for (const auto& shard : shards_) sizes.push_back(shard->samples().size());
   return sizes;
+}
+
+TarDecoder decode_fields(
+    std::vector<std::string> inputs,
+    std::vector<std::string> targets) {
+  return [inputs = std::move(inputs), targets = std::move(targets)](
+             const TarSample& sample,
+             const BatchContext&,
+             SampleRng) {
+    Batch batch;
+    for (const std::string& field : inputs) {
+      batch.inputs.push_back(sample.tensor(field));
+    }
+    for (const std::string& field : targets) {
+      batch.targets.push_back(sample.tensor(field));
+    }
+    return batch;
+  };
+}
+
+TarDataset::TarDataset(
+    std::shared_ptr<const TarShards> shards,
+    TarDecoder decode)
+    : shards_(std::move(shards)), decode_(std::move(decode)) {}
+
+std::shared_ptr<const TarDataset> TarDataset::from(
+    const std::vector<std::string>& shards,
+    TarDatasetOptions options) {
+  if (!options.decode) options.decode = decode_fields({"npy"}, {"cls"});
+  return std::shared_ptr<const TarDataset>(new TarDataset(
+      TarShards::open(shards, options.shards),
+      std::move(options.decode)));
+}
+
+Batch TarDataset::get_batch(
+    c10::ArrayRef<int64_t> indices,
+    const BatchContext& context) const {
+  std::vector<Batch> samples;
+  samples.reserve(indices.size());
+  for (const int64_t index : indices) {
+    samples.push_back(
+        decode_(shards_->sample(index), context, context.rng(index)));
+  }
+  return collate(samples, context);
+}
+
+std::string TarDataset::describe(int64_t index) const {
+  return shards_->sample(index).describe();
 }
 
 }  // namespace tern

@@ -127,6 +127,7 @@ int main(int argc, char** argv) try {
   fmt::print("{}\n", is_same ? "They are the same." : "They differ.");
 
   note.text("# Training on it");
+  tern::seed_everything(0);
   // A buffer of 1000 images shuffles the stream.
   auto data = tern::DataBunch::create(
       images,

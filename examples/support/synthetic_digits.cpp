@@ -8,9 +8,9 @@
 
 #include "tern/data/download/cache_folder.h"
 #include "tern/data/download/download.h"
+#include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/png_write.h"
-#include "tern/data/formats/staging_folder.h"
+#include "tern/data/formats/samples/png.h"
 #include "tern/data/random.h"
 
 namespace tern::examples {

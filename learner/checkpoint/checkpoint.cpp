@@ -6,20 +6,22 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <fcntl.h>
 #include <future>
 #include <iterator>
 #include <optional>
+#include <string>
+#include <sys/file.h>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "tern/data/formats/atomic_file.h"
-#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/manifest.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/formats/staging_folder.h"
 #include "tern/learner/weights/weights.h"
 
 namespace fs = std::filesystem;
@@ -184,6 +186,19 @@ void prune(const fs::path& folder, const Checkpoint& newest, int64_t keep) {
   }
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string holder(const FileHandle& file, const std::filesystem::path& path) {
+  std::array<uint8_t, 512> bytes{};
+  const size_t size = read_up_to(file, bytes, path);
+  const std::string text(bytes.begin(), bytes.begin() + size);
+  return text.empty() ? "another program" : text.substr(0, text.find('\n'));
+}
+
 }  // namespace
 
 std::vector<fs::path> list_checkpoints(const fs::path& folder) {
@@ -274,6 +289,32 @@ Checkpoint read_checkpoint(
                 "none of its {} checkpoints is whole; the newest: {}",
                 problems.size(),
                 problems.front()));
+}
+
+RunLock::RunLock(const std::filesystem::path& folder) {
+  make_folders(folder);
+  const std::filesystem::path path = folder / ".lock";
+  file_ = open_file(path, O_RDWR | O_CREAT);
+  if (::flock(file_.fd(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) {
+      throw IoError(path.string(), "lock this file", errno);
+    }
+    throw CheckpointError(
+        folder.string(),
+        fmt::format(
+            "{} writes checkpoints here already; wait for it, or give this "
+            "training a folder of its own",
+            holder(file_, path)));
+  }
+  if (::ftruncate(file_.fd(), 0) != 0) {
+    throw IoError(path.string(), "write this file", errno);
+  }
+  const std::string text =
+      fmt::format("process {} on {}\n", ::getpid(), host_name());
+  write_all(
+      file_,
+      {reinterpret_cast<const uint8_t*>(text.data()), text.size()},
+      path);
 }
 
 }  // namespace tern

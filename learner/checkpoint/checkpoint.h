@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/learner/state_dict.h"
 
 namespace tern {
@@ -17,11 +18,7 @@ class CheckpointError : public DataError {
   using DataError::DataError;
 };
 
-/// Whether `folder` holds something that `Learner::resume` would try: for
-/// programs that go on when they are started again.
-///
-///   if (learn.has_checkpoint("run")) learn.resume("run");
-///   learn.add<tern::SaveCheckpoint>({.folder = "run"}).fit_one_cycle(10);
+/// Whether `folder` holds something that `Learner::resume` would try.
 bool has_checkpoint(const std::filesystem::path& folder);
 
 struct ResumeOptions {
@@ -29,6 +26,12 @@ struct ResumeOptions {
   /// the number of epochs are others than when the checkpoint was written. The
   /// result then is not that of an uninterrupted training.
   bool allow_change = false;
+  /// Do nothing where the folder holds nothing to go on from: for programs that
+  /// go on when they are started again.
+  ///
+  ///   learn.resume("run", {.if_exists = true});
+  ///   learn.add<tern::SaveCheckpoint>({.folder = "run"}).fit_one_cycle(10);
+  bool if_exists = false;
 };
 
 /// All that an exact continuation needs of a Learner.
@@ -81,5 +84,17 @@ std::string run_of_checkpoint(const std::filesystem::path& step);
 /// The names of the checkpoints in a run's folder, the newest first.
 std::vector<std::filesystem::path> list_checkpoints(
     const std::filesystem::path& folder);
+
+/// Keeps other programs from writing checkpoints into a folder. The system
+/// gives it up when the program ends, however it ends.
+class RunLock {
+ public:
+  /// Creates the folder. \throws CheckpointError naming the holder if another
+  /// program, or another Learner of this one, has it; IoError.
+  explicit RunLock(const std::filesystem::path& folder);
+
+ private:
+  FileHandle file_;
+};
 
 }  // namespace tern

@@ -1,16 +1,113 @@
+// A Learner as a checkpoint, and the way back into its fits.
+
 #include "tern/learner/checkpoint/resume.h"
+
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/types.h>
 
-#include "tern/data/formats/random_id.h"
-#include "tern/learner/checkpoint/checkpoint_settings.h"
+#include "tern/data/fingerprint.h"
+#include "tern/data/formats/atomic_file.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/optim/named_state.h"
+#include "tern/learner/precision/master_weights.h"
+#include "tern/learner/weights/model_weights.h"
 
 namespace tern {
 
 namespace {
+
+// ---- What a training is, in words: a continuation has to agree ----
+
+using Settings = std::map<std::string, std::string>;
+
+constexpr const char* kUsedBatches = "batches in an epoch";
+constexpr const char* kFingerprint = "fingerprint of the data";
+
+// Data, optimizer and precision; without a fit.
+Settings training_settings(Learner& learner) {
+  const auto masters = master_weights(learner);
+  const auto dataset = learner.data().loader(Split::train).dataset_ptr();
+  if (learner.parts().fingerprint.first != dataset) {
+    learner.parts().fingerprint = {dataset, fingerprint(*dataset)};
+  }
+  Settings result = loop::data_settings(learner.parts());
+  result.insert(
+      {{kFingerprint, learner.parts().fingerprint.second},
+       {"optimizer", optim::class_name(learner.optimizer())},
+       {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}});
+  return result;
+}
+
+// Also what a callback such as LimitBatches leaves of the batches.
+Settings running_fit_settings(Learner& learner) {
+  Settings result = learner.parts().fit_settings;
+  result[kUsedBatches] =
+      std::to_string(loop::training_loader(learner.parts()).size());
+  return result;
+}
+
+// With those of the fit that runs or ran last.
+Settings all_settings(Learner& learner) {
+  Settings result = training_settings(learner);
+  Settings of_fit = learner.parts().fit_settings;
+  // Those of a running fit were taken before callbacks changed the loaders.
+  if (learner.state().is_fitting) {
+    of_fit = running_fit_settings(learner);
+    std::swap(result, of_fit);
+  }
+  result.merge(of_fit);
+  return result;
+}
+
+// Where `now` is not what the checkpoint has, as sentences.
+std::vector<std::string> differences(
+    const Settings& now,
+    const Checkpoint& checkpoint) {
+  // Older checkpoints do not say these; the number of batches tells.
+  static const std::set<std::string> kNew = {
+      "processes",
+      kUsedBatches,
+      kFingerprint};
+  std::vector<std::string> result;
+  for (const auto& [name, value] : now) {
+    const auto saved = checkpoint.settings.find(name);
+    const bool is_known = saved != checkpoint.settings.end();
+    if (!is_known && kNew.contains(name)) continue;
+    const std::string before = is_known ? saved->second : "not known";
+    if (before != value) {
+      result.push_back(fmt::format("{} was {}, is {}", name, before, value));
+    }
+  }
+  return result;
+}
+
+// Callbacks that only the checkpoint or only the Learner has.
+std::vector<std::string> callback_differences(
+    Learner& learner,
+    const Checkpoint& checkpoint) {
+  constexpr std::string_view kCallbacks = "callbacks/";
+  std::set<std::string> saved;  // "callbacks/EarlyStopping 0"
+  for (const auto& entry : checkpoint.training) {
+    const std::string& key = entry.key();
+    if (!key.starts_with(kCallbacks)) continue;
+    saved.insert(key.substr(0, key.find('/', kCallbacks.size())));
+  }
+  std::vector<std::string> result;
+  for (const auto& [name, callback] : named_callbacks(learner)) {
+    if (saved.erase(name) == 0 && !callback->state_dict().is_empty()) {
+      result.push_back(fmt::format("{} was not there", name));
+    }
+  }
+  for (const std::string& name : saved) {
+    result.push_back(fmt::format("{} is not there", name));
+  }
+  return result;
+}
 
 void check_differences(
     const std::vector<std::string>& differences,
@@ -25,13 +122,63 @@ void check_differences(
           fmt::join(differences, "; ")));
 }
 
+// ---- To a checkpoint ----
+
+constexpr const char* kLogs = "logs";
+
+void put_under(
+    StateDict& all,
+    const std::string& prefix,
+    const StateDict& state) {
+  for (const auto& entry : state) {
+    const torch::Tensor& tensor = entry.value();
+    all.insert(
+        prefix.empty() ? entry.key() : prefix + "/" + entry.key(),
+        tensor.detach().to(
+            tensor.options().device(torch::kCPU),
+            /*non_blocking=*/false,
+            /*copy=*/true));
+  }
+}
+
+// Copies everything to the CPU; nothing of it changes with the Learner.
+Checkpoint capture_state(Learner& learner) {
+  const torch::NoGradGuard no_grad;
+  TORCH_CHECK(
+      !learner.parts().communicator || !learner.parts().window.is_open(),
+      "[Learner::save_checkpoint] gradients are being accumulated, of which "
+      "each rank has its own part; call it while state().accumulating is "
+      "false.");
+  const WholeMasters whole(learner);
+  Checkpoint result;
+  result.run = learner.parts().run_id;
+  result.step = learner.state().iteration;
+  result.settings = all_settings(learner);
+  for (const StatePart& part : state_parts(learner)) {
+    StateDict& to = part.name == "model"       ? result.model
+                    : part.name == "optimizer" ? result.optimizer
+                                               : result.training;
+    put_under(to, part.has_own_file() ? "" : part.name, part.capture());
+  }
+  if (learner.state().is_trial) return result;
+  for (const auto& [name, callback] : named_callbacks(learner)) {
+    put_under(
+        result.training,
+        kLogs + ("/" + name),
+        callback->log_state(learner));
+  }
+  return result;
+}
+
+// ---- From a checkpoint ----
+
 class ResumePlan final : public Continuation {
  public:
   /// \param skips_fits  The program makes the fits again that were complete.
   ResumePlan(Checkpoint checkpoint, bool allow_change, bool skips_fits)
       : checkpoint_(std::move(checkpoint)), allow_change_(allow_change) {
     if (skips_fits) {
-      fits_to_skip_ = checkpoint_.training["fits"].item<int64_t>();
+      fits_to_skip_ = saved_integer(checkpoint_.training, "fits");
     }
   }
 
@@ -43,8 +190,9 @@ class ResumePlan final : public Continuation {
       Learner& learner,
       int64_t epochs,
       const LearningRates& lr) override {
-    const auto progress = saved_progress(checkpoint_);
-    const bool is_between_fits = progress.epoch == 0 && progress.batch == 0;
+    const bool is_between_fits =
+        saved_integer(checkpoint_.training, "epoch") == 0 &&
+        saved_integer(checkpoint_.training, "batch") == 0;
     if (fits_to_skip_ > 0) {
       if (is_between_fits && fits_to_skip_ == 1) {
         // One that was made before any fit has none of its settings.
@@ -94,7 +242,15 @@ class ResumePlan final : public Continuation {
 std::optional<StateDict> take_resumed_log(
     Learner& learner,
     const Callback& callback) {
-  return take_saved_log(learner, callback);
+  std::optional<StateDict>& all = learner.parts().resumed_logs;
+  if (!all) return std::nullopt;
+  for (const auto& [name, known] : named_callbacks(learner)) {
+    if (known != &callback) continue;
+    StateDict taken = entries_under(*all, name);
+    for (const auto& entry : taken) all->erase(name + "/" + entry.key());
+    return taken;
+  }
+  return StateDict();
 }
 
 const std::string& run_id(Learner& learner) {
@@ -108,7 +264,7 @@ Checkpoint capture_checkpoint(Learner& learner) {
   // Resumed, and not yet as far as the checkpoint: that is still the place.
   const auto* const plan =
       dynamic_cast<const ResumePlan*>(learner.parts().continuation.get());
-  if (plan && !plan->is_applied() && !learner.is_fitting()) {
+  if (plan && !plan->is_applied() && !learner.state().is_fitting) {
     return plan->checkpoint();
   }
   return capture_state(learner);
@@ -118,33 +274,36 @@ void Learner::save_checkpoint(const std::filesystem::path& folder) {
   write_checkpoint(parts_->options.path / folder, capture_checkpoint(*this));
 }
 
-bool Learner::has_checkpoint(const std::filesystem::path& folder) const {
-  return tern::has_checkpoint(parts_->options.path / folder);
-}
-
 Learner& Learner::resume(const std::filesystem::path& folder) {
   return resume(folder, {});
 }
 
 Learner& Learner::resume(
-    const std::filesystem::path& folder,
+    const std::filesystem::path& name,
     const ResumeOptions& options) {
   TORCH_CHECK(
-      !parts_->is_fitting,
+      !parts_->state.is_fitting,
       "[Learner::resume] this Learner is training; resume before fit.");
+  const std::filesystem::path folder = parts_->options.path / name;
+  if (options.if_exists && !has_checkpoint(folder)) return *this;
   std::vector<std::string> problems;
-  Checkpoint checkpoint =
-      read_checkpoint(parts_->options.path / folder, problems);
+  Checkpoint checkpoint = read_checkpoint(folder, problems);
   for (const std::string& problem : problems) {
-    sink().warning(
+    parts_->options.sink->warning(
         fmt::format("{}; an older checkpoint is used instead", problem));
   }
   check_differences(
       differences(training_settings(*this), checkpoint),
       options.allow_change);
   apply_model(*this, checkpoint);
+  if (communicator().is_main_process()) {
+    parts_->options.sink->line(fmt::format(
+        "Going on from {}, after {} batches.",
+        folder.string(),
+        checkpoint.step));
+  }
   parts_->run_id = checkpoint.run;
-  parts_->resumed_logs = saved_logs(checkpoint);
+  parts_->resumed_logs = entries_under(checkpoint.training, kLogs);
   parts_->continuation = std::make_unique<ResumePlan>(
       std::move(checkpoint),
       options.allow_change,

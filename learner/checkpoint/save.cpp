@@ -10,11 +10,9 @@
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/random_id.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
-#include "tern/learner/weights/load_plan.h"
 #include "tern/learner/weights/model_weights.h"
 #include "tern/learner/weights/weights.h"
 
@@ -92,7 +90,7 @@ void Learner::save(const std::string& name) {
   const WholeMasters whole(*this);
   const StateDict optimizer = optimizer_state(*this);
   // It had to give the others its part.
-  if (parts_->training_shard && !is_main_process()) return;
+  if (parts_->training_shard && !communicator().is_main_process()) return;
   make_folders(file.parent_path());
   const std::string pair = random_id();
   const fs::path beside = optimizer_file(file);

@@ -15,8 +15,8 @@ struct LoadModelOptions {
   /// Which names may differ; for a new head `{.strict = false,
   /// .ignore_mismatched_sizes = true}`.
   LoadOptions weights = {};
-  /// Take up the optimizer's moments, rates and steps too. Without it the
-  /// optimizer begins anew.
+  /// Load the optimizer's moments, rates and steps too. Without it the
+  /// optimizer starts with a new state.
   bool with_optimizer = true;
 };
 

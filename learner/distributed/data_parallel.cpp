@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include <ATen/ThreadLocalState.h>
 #include <fmt/format.h>
@@ -9,12 +10,18 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/cuda.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
+#include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/precision/autocast.h"
 
-namespace tern::detail {
+namespace tern {
 
 namespace {
+
+using Devices = std::vector<torch::Device>;
 
 /// Backward of "the replicas use the parameter": adds up their gradients, in
 /// order, on the parameter's device.
@@ -37,12 +44,12 @@ struct AddReplicaGradients final : torch::autograd::Node {
   torch::Device device;
 };
 
-}  // namespace
-
-Modules replicate(
+/// `module` itself for its own device, clones for the other places. Gradients
+/// of the clones are added up, in order, into those of `module`.
+std::vector<std::shared_ptr<torch::nn::Module>> replicate(
     const std::shared_ptr<torch::nn::Module>& module,
-    const std::vector<torch::Device>& devices) {
-  Modules replicas = {module};
+    const Devices& devices) {
+  std::vector<std::shared_ptr<torch::nn::Module>> replicas = {module};
   const torch::NoGradGuard no_grad;
   for (size_t i = 1; i < devices.size(); ++i) {
     replicas.push_back(module->clone(devices[i]));
@@ -61,7 +68,134 @@ Modules replicate(
   return replicas;
 }
 
-void run_together(std::vector<std::function<void()>> jobs) {
+Devices all_cuda_devices() {
+  Devices devices;
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  for (int i = 0; i < count; ++i) {
+    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(i));
+  }
+  return devices;
+}
+
+void check_devices(const torch::nn::Module& module, const Devices& devices) {
+  TORCH_CHECK_VALUE(
+      !devices.empty(),
+      "[data_parallel] there is no CUDA device; name the devices to use, for "
+      "example {torch::kCPU}.");
+  for (const torch::Tensor& parameter : module.parameters()) {
+    TORCH_CHECK_VALUE(
+        parameter.device() == devices[0],
+        fmt::format(
+            "[data_parallel] the module has a parameter on {}, and the first "
+            "device is {}; call module->to({}) first.",
+            parameter.device().str(),
+            devices[0].str(),
+            devices[0].str()));
+  }
+}
+
+void check_can_be_split(const torch::Tensor& input) {
+  TORCH_CHECK_VALUE(
+      input.defined() && input.dim() > 0 && input.size(0) > 0,
+      "[data_parallel] the input is undefined, 0-dim or empty; expected "
+      "[N, ...] with N >= 1.");
+}
+
+// The inputs of each replica, on its device; fewer than there are devices for
+// a small batch.
+std::vector<Tensors>
+split(const Tensors& inputs, const Devices& devices, int64_t dim) {
+  std::vector<Tensors> parts;
+  for (const torch::Tensor& input : inputs) {
+    check_can_be_split(input);
+    TORCH_CHECK_VALUE(
+        input.size(0) == inputs[0].size(0),
+        fmt::format(
+            "[data_parallel] one input has {} samples and another {}; expected "
+            "as many in each.",
+            inputs[0].size(0),
+            input.size(0)));
+    const Tensors chunks =
+        input.chunk(static_cast<int64_t>(devices.size()), dim);
+    parts.resize(chunks.size());
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      parts[i].push_back(chunks[i].to(devices[i], /*non_blocking=*/true));
+    }
+  }
+  return parts;
+}
+
+Tensors join(
+    const std::vector<Tensors>& of_replicas,
+    torch::Device device,
+    int64_t dim) {
+  Tensors joined;
+  for (size_t k = 0; k < of_replicas[0].size(); ++k) {
+    Tensors pieces;
+    for (const Tensors& outputs : of_replicas) {
+      TORCH_CHECK_VALUE(
+          outputs.at(k).dim() > 0,
+          "[data_parallel] the model answers with a 0-dim tensor; expected "
+          "[N, ...]. Compute the loss outside the model.");
+      pieces.push_back(outputs[k].to(device, /*non_blocking=*/true));
+    }
+    joined.push_back(pieces.size() == 1 ? pieces[0] : torch::cat(pieces, dim));
+  }
+  return joined;
+}
+
+Tensors forward_on(
+    Devices devices,
+    const Model& model,
+    const Tensors& inputs,
+    int64_t dim) {
+  const std::vector<Tensors> parts = split(inputs, devices, dim);
+  devices.resize(parts.size(), devices[0]);
+  const auto replicas = replicate(model.module(), devices);
+  std::vector<Tensors> outputs(parts.size());
+  std::vector<std::function<void()>> jobs;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    jobs.emplace_back([&, i] {
+      outputs[i] = model.with_module(replicas[i]).impl()->forward(parts[i]);
+    });
+  }
+  detail::run_together(std::move(jobs));
+  return join(outputs, devices[0], dim);
+}
+
+class ParallelModel final : public ModelImpl {
+ public:
+  ParallelModel(Model model, std::vector<torch::Device> devices)
+      : model_(std::move(model)), devices_(std::move(devices)) {}
+
+  Tensors forward(const Tensors& inputs) override {
+    return forward_on(devices_, model_, inputs, /*dim=*/0);
+  }
+
+  std::vector<ModelTensor> parameters() const override {
+    return model_.parameters();
+  }
+  std::vector<ModelTensor> buffers() const override { return model_.buffers(); }
+  std::vector<ModelTensor> state() const override { return model_.state(); }
+  void train(bool on) override { model_.train(on); }
+  bool is_training() const override { return model_.is_training(); }
+  void to(torch::Device device) override { model_.to(device); }
+  std::shared_ptr<torch::nn::Module> module() const override {
+    return model_.module();
+  }
+  std::shared_ptr<ModelImpl> with_module(
+      const std::shared_ptr<torch::nn::Module>& module) const override {
+    return model_.with_module(module).impl();
+  }
+
+ private:
+  Model model_;
+  std::vector<torch::Device> devices_;
+};
+
+}  // namespace
+
+void detail::run_together(std::vector<std::function<void()>> jobs) {
   std::vector<std::exception_ptr> errors(jobs.size());
   const auto run = [&](size_t i) {
     try {
@@ -86,39 +220,41 @@ void run_together(std::vector<std::function<void()>> jobs) {
   }
 }
 
-std::vector<torch::Device> all_cuda_devices() {
-  std::vector<torch::Device> devices;
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  for (int i = 0; i < count; ++i) {
-    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(i));
-  }
-  return devices;
+torch::Tensor detail::data_parallel(
+    const Model& model,
+    const torch::Tensor& input,
+    const std::optional<std::vector<torch::Device>>& devices,
+    int64_t dim) {
+  const Devices places = devices ? *devices : all_cuda_devices();
+  check_devices(*model.module(), places);
+  return forward_on(places, model, {input}, dim).at(0);
 }
 
-void check_devices(
-    const torch::nn::Module& module,
-    const std::vector<torch::Device>& devices) {
-  TORCH_CHECK_VALUE(
-      !devices.empty(),
-      "[data_parallel] there is no CUDA device; name the devices to use, for "
-      "example {torch::kCPU}.");
-  for (const torch::Tensor& parameter : module.parameters()) {
-    TORCH_CHECK_VALUE(
-        parameter.device() == devices[0],
-        fmt::format(
-            "[data_parallel] the module has a parameter on {}, and the first "
-            "device is {}; call module->to({}) first.",
-            parameter.device().str(),
-            devices[0].str(),
-            devices[0].str()));
-  }
+Model parallel_model(const Model& model, std::vector<torch::Device> devices) {
+  const auto module = model.module();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      module,
+      "[to_parallel] a TorchScript module cannot be replicated; expected a "
+      "model written in C++.");
+  check_devices(*module, devices);
+  // Not a parallel model in a parallel model.
+  Model plain = model.with_module(module);
+  return Model(
+      std::make_shared<ParallelModel>(std::move(plain), std::move(devices)));
 }
 
-void check_can_be_split(const torch::Tensor& input) {
-  TORCH_CHECK_VALUE(
-      input.defined() && input.dim() > 0 && input.size(0) > 0,
-      "[data_parallel] the input is undefined, 0-dim or empty; expected "
-      "[N, ...] with N >= 1.");
+Learner& Learner::to_parallel() {
+  return to_parallel(all_cuda_devices());
 }
 
-}  // namespace tern::detail
+Learner& Learner::to_parallel(const std::vector<torch::Device>& devices) {
+  TORCH_CHECK(
+      !parts_->state.is_fitting,
+      "[Learner::to_parallel] this Learner is training; call it before or "
+      "after fit.");
+  parts_->model = parallel_model(parts_->model, devices);
+  parts_->is_parallel = devices.size() > 1;
+  return *this;
+}
+
+}  // namespace tern

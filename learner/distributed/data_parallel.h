@@ -5,37 +5,25 @@
 #include <optional>
 #include <vector>
 
-#include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
+#include "tern/learner/model.h"
 
 namespace tern {
 
 namespace detail {
 
-using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
-
-/// `module` itself for its own device, clones for the other places. Gradients
-/// of the clones are added up, in order, into those of `module`.
-Modules replicate(
-    const std::shared_ptr<torch::nn::Module>& module,
-    const std::vector<torch::Device>& devices);
-
 /// Runs all at once, one thread each, in the autocast and gradient mode of the
 /// caller. Waits for all, then throws what the first one in order threw.
 void run_together(std::vector<std::function<void()>> jobs);
 
-std::vector<torch::Device> all_cuda_devices();
-
-/// \throws c10::ValueError if there is none, or the module is not on the first.
-void check_devices(
-    const torch::nn::Module& module,
-    const std::vector<torch::Device>& devices);
-
-/// \throws c10::ValueError unless the input is [N, ...] with N >= 1.
-void check_can_be_split(const torch::Tensor& input);
+torch::Tensor data_parallel(
+    const Model& model,
+    const torch::Tensor& input,
+    const std::optional<std::vector<torch::Device>>& devices,
+    int64_t dim);
 
 }  // namespace detail
 
@@ -91,24 +79,7 @@ torch::Tensor data_parallel(
     const torch::Tensor& input,
     const std::optional<std::vector<torch::Device>>& devices = {},
     int64_t dim = 0) {
-  detail::check_can_be_split(input);
-  std::vector<torch::Device> places =
-      devices ? *devices : detail::all_cuda_devices();
-  detail::check_devices(*module, places);
-  Tensors parts = input.chunk(static_cast<int64_t>(places.size()), dim);
-  places.resize(parts.size(), places[0]);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    parts[i] = parts[i].to(places[i], /*non_blocking=*/true);
-  }
-  std::vector<std::shared_ptr<M>> replicas;
-  for (const auto& replica : detail::replicate(module, places)) {
-    replicas.push_back(std::dynamic_pointer_cast<M>(replica));
-  }
-  Tensors outputs = parallel_apply(replicas, parts);
-  for (torch::Tensor& output : outputs) {
-    output = output.to(places[0], /*non_blocking=*/true);
-  }
-  return torch::cat(outputs, dim);
+  return detail::data_parallel(module, input, devices, dim);
 }
 
 template <class Impl>
@@ -119,5 +90,24 @@ torch::Tensor data_parallel(
     int64_t dim = 0) {
   return data_parallel(module.ptr(), input, devices, dim);
 }
+
+/// The model, computing each batch on several devices at once: inputs are split
+/// along their first dimension, a replica answers each part in a thread of its
+/// own, in the caller's autocast and gradient mode, and the answers are joined
+/// on the first device. `data_parallel` for every model that the Learner knows;
+/// what `Learner::to_parallel` does.
+///
+/// Parameters, buffers, names and `module()` are the model's own. Buffers are
+/// kept from the first replica: BatchNorm sees its part of the batch alone. A
+/// model that was made so already gets other devices.
+///
+/// \param model    Implements clone(), as all that derive from
+///                 torch::nn::Cloneable do. Its forward takes tensors
+///                 [N, ...] and gives such.
+/// \param devices  The first one is the model's. A device may be named twice,
+///                 a CPU too.
+/// \throws c10::ValueError if there is no device, or the model is not on the
+///         first; c10::NotImplementedError for a TorchScript module.
+Model parallel_model(const Model& model, std::vector<torch::Device> devices);
 
 }  // namespace tern

@@ -72,7 +72,7 @@ class CompressHook final : public ::c10d::CppCommHookInterface<Group> {
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(
       ::c10d::GradBucket& bucket) override {
-    const torch::Tensor gradients = bucket.getBuffer();
+    const torch::Tensor& gradients = bucket.getBuffer();
     Tensors message = {
         gradients.to(dtype_, /*non_blocking=*/false, /*copy=*/true)
             .div_(state_->getSize())};
@@ -105,8 +105,8 @@ GradientReducer::GradientReducer(
   group_->broadcast(values);
 
   // All in one bucket at first: after one backward the Reducer knows in which
-  // order gradients come and cuts them anew. It cannot when parameters may be
-  // missing.
+  // order gradients come and rebuilds its buckets. It cannot when parameters
+  // may be missing.
   const auto cap = static_cast<size_t>(options.bucket_megabytes) << 20;
   const std::vector<bool> no_sparse(parameters_.size(), false);
   const std::vector<size_t> limits =

@@ -1,11 +1,11 @@
-// libtern_nccl.so; nccl_group.cpp opens it.
+// libtern_nccl.so; backends.cpp opens it.
 
 #include <cstdlib>
 #include <type_traits>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "tern/learner/distributed/nccl_group.h"
+#include "tern/learner/distributed/backends.h"
 
 extern "C" void tern_make_nccl_group(
     const c10::intrusive_ptr<c10d::Store>& store,

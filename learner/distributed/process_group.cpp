@@ -12,13 +12,12 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/types.h>
 
 #include "tern/data/error_text.h"
 #include "tern/kernels/load_cuda.h"
-#include "tern/learner/distributed/gloo_group.h"
-#include "tern/learner/distributed/nccl_group.h"
-#include "tern/learner/distributed/within.h"
+#include "tern/learner/distributed/backends.h"
 
 namespace tern {
 
@@ -26,7 +25,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxText = 1 << 20;
+constexpr size_t kMaxText = 16 << 20;
+// Of tensors that are sent together, as in torch.nn.parallel.
+constexpr size_t kBroadcastBytes = 250 << 20;
 // Who leaves with an error tells it before its connections close, also where a
 // busy machine takes its time; the others look for it kLooks times,
 // kNewsPatience at least, and wait for an answer a part of the group's timeout.
@@ -68,24 +69,6 @@ std::string to_text(const std::vector<uint8_t>& bytes) {
 
 std::string error_key(int64_t rank) {
   return fmt::format("error/{}", rank);
-}
-
-// One tensor for each type and device, so that few messages go out.
-std::vector<Tensors> by_type(const Tensors& tensors) {
-  std::vector<Tensors> groups;
-  for (const torch::Tensor& tensor : tensors) {
-    const auto group =
-        std::find_if(groups.begin(), groups.end(), [&](const Tensors& g) {
-          return g[0].scalar_type() == tensor.scalar_type() &&
-                 g[0].device() == tensor.device();
-        });
-    if (group == groups.end()) {
-      groups.push_back({tensor});
-    } else {
-      group->push_back(tensor);
-    }
-  }
-  return groups;
 }
 
 }  // namespace
@@ -220,25 +203,14 @@ void ProcessGroup::all_take_part(const char* what, const F& f) {
 }
 
 void ProcessGroup::broadcast(const Tensors& tensors, int64_t root) {
+  if (tensors.empty()) return;
   const torch::NoGradGuard no_grad;
-  ::c10d::BroadcastOptions options;
-  options.rootRank = root;
   all_take_part("broadcast", [&] {
-    for (const Tensors& group : by_type(tensors)) {
-      Tensors flat;
-      for (const torch::Tensor& tensor : group) {
-        flat.push_back(tensor.reshape({-1}));
-      }
-      Tensors message = {torch::cat(flat)};
-      c10d().broadcast(message, options)->wait();
-      if (rank() == root) continue;
-      int64_t begin = 0;
-      for (const torch::Tensor& tensor : group) {
-        const auto values = message[0].narrow(0, begin, tensor.numel());
-        torch::Tensor(tensor).copy_(values.view(tensor.sizes()));
-        begin += tensor.numel();
-      }
-    }
+    ::c10d::broadcast_coalesced(
+        c10::intrusive_ptr<::c10d::ProcessGroup>::reclaim_copy(&c10d()),
+        tensors,
+        kBroadcastBytes,
+        static_cast<int>(root));
   });
 }
 
@@ -246,15 +218,6 @@ void ProcessGroup::all_reduce(const torch::Tensor& tensor) {
   all_take_part("all_reduce", [&] {
     Tensors message = {tensor};
     c10d().allreduce(message)->wait();
-  });
-}
-
-void ProcessGroup::all_reduce_max(const torch::Tensor& tensor) {
-  ::c10d::AllreduceOptions options;
-  options.reduceOp = ::c10d::ReduceOp::MAX;
-  all_take_part("all_reduce_max", [&] {
-    Tensors message = {tensor};
-    c10d().allreduce(message, options)->wait();
   });
 }
 
@@ -268,29 +231,19 @@ std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
           kMaxText));
   std::vector<std::string> all;
   all_take_part("all_gather", [&] {
-    const auto longest =
-        torch::tensor({static_cast<int64_t>(text.size())}, torch::kLong);
-    const auto size = longest.clone();
-    all_reduce_max(longest);
-    // The size first, then the text, filled up to the longest.
-    auto mine = torch::zeros({8 + longest.item<int64_t>()}, torch::kByte);
-    auto* const bytes = mine.mutable_data_ptr<uint8_t>();
-    std::memcpy(bytes, size.const_data_ptr<int64_t>(), 8);
-    std::copy(text.begin(), text.end(), bytes + 8);
-    std::vector<Tensors> received(1);
+    // Each rank fills its row; the sum over ranks then is what all have.
+    const auto size = static_cast<int64_t>(text.size());
+    const auto sizes = torch::zeros({world_size()}, torch::kLong);
+    sizes[rank()].fill_(size);
+    all_reduce(sizes);
+    const auto texts =
+        torch::zeros({world_size(), sizes.max().item<int64_t>()}, torch::kByte);
+    std::memcpy(texts[rank()].mutable_data_ptr(), text.data(), text.size());
+    if (texts.numel() > 0) all_reduce(texts);
     for (int64_t i = 0; i < world_size(); ++i) {
-      received[0].push_back(torch::empty_like(mine));
-    }
-    Tensors message = {mine};
-    c10d().allgather(received, message)->wait();
-    for (const torch::Tensor& tensor : received[0]) {
-      const auto* const data = tensor.const_data_ptr<uint8_t>();
-      int64_t length = 0;
-      std::memcpy(&length, data, 8);
-      TORCH_CHECK(
-          length >= 0 && length + 8 <= tensor.numel(),
-          "a rank has sent what is no text");
-      all.emplace_back(data + 8, data + 8 + length);
+      all.emplace_back(
+          static_cast<const char*>(texts[i].const_data_ptr()),
+          sizes[i].item<int64_t>());
     }
   });
   return all;

@@ -10,8 +10,8 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
-#include "tern/learner/communicator.h"
 #include "tern/learner/distributed/launch_environment.h"
+#include "tern/learner/extension.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -55,16 +55,13 @@ class ProcessGroup final : public Communicator {
 
   int64_t rank() const override { return environment_.rank; }
   int64_t world_size() const override { return environment_.world_size; }
-  const LaunchEnvironment& environment() const { return environment_; }
   const ProcessGroupOptions& options() const { return options_; }
 
   /// All ranks' tensors become those of rank `root`, in place. Any mix of
   /// types and devices; sent together.
   void broadcast(const Tensors& tensors, int64_t root = 0) override;
   void all_reduce(const torch::Tensor& tensor) override;
-  /// The largest over all ranks, in place.
-  void all_reduce_max(const torch::Tensor& tensor);
-  /// What every rank gave, in order of rank. At most 1 MiB each.
+  /// What every rank gave, in order of rank. At most 16 MiB each.
   std::vector<std::string> all_gather(const std::string& text);
   void barrier();
 

@@ -1,4 +1,4 @@
-// libtern_cuda_graph.so; cuda_graph.cpp opens it.
+// libtern_cuda_graph.so; step_graph.cpp opens it.
 
 #include <optional>
 #include <type_traits>
@@ -10,7 +10,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "tern/learner/graph/cuda_graph.h"
+#include "tern/learner/graph/device_graph.h"
 
 namespace tern {
 namespace {

@@ -9,7 +9,7 @@
 #include <torch/types.h>
 
 #include "tern/data/error_text.h"
-#include "tern/learner/graph/cuda_graph.h"
+#include "tern/kernels/load_cuda.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/fused_optimizer.h"
 #include "tern/learner/precision/grad_scaler.h"
@@ -51,6 +51,15 @@ void copy(const Tensors& from, const Tensors& to) {
 }
 
 }  // namespace
+
+std::unique_ptr<DeviceGraph> make_cuda_graph(torch::Device device) {
+  static const auto make = reinterpret_cast<NewCudaGraph>(open_module(
+      "libtern_cuda_graph.so",
+      "TERN_CUDA_GRAPH_LIBRARY",
+      "a CUDA graph",
+      kNewCudaGraph));
+  return std::unique_ptr<DeviceGraph>(make(device));
+}
 
 StepGraph::StepGraph(
     const CudaGraphOptions& options,
@@ -100,7 +109,7 @@ std::string StepGraph::obstacle(Learner& learn) const {
     return "the optimizer computes with rates of the host; take one of "
            "tern::optim";
   }
-  if (learn.communicator()) return "several processes train together";
+  if (learn.parts().communicator) return "several processes train together";
   if (learn.parts().is_parallel) return "several devices compute each batch";
   for (const Event event : kRecorded) {
     for (const CallbackHandle& callback : learn.callbacks()) {
@@ -119,7 +128,7 @@ std::string StepGraph::obstacle(Learner& learn) const {
 
 void StepGraph::say(Learner& learn, const std::string& text) {
   if (said_.insert(text).second) {
-    learn.sink().line("to_cuda_graph: " + text + ".");
+    learn.options().sink->line("to_cuda_graph: " + text + ".");
   }
 }
 
@@ -255,7 +264,7 @@ std::shared_ptr<StepGraph> step_graph(const Learner& learn) {
 
 void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph) {
   TORCH_CHECK(
-      !learn.is_fitting(),
+      !learn.state().is_fitting,
       "[Learner] the training step cannot become a graph, or none, while fit "
       "runs; call it before or after.");
   learn.parts().step_runner = std::move(graph);

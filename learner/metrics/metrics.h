@@ -1,7 +1,95 @@
 #pragma once
 
-/// Every metric that comes with Tern.
+#include <functional>
+#include <string>
 
-#include "tern/learner/metrics/accuracy.h"
-#include "tern/learner/metrics/f_beta.h"
-#include "tern/learner/metrics/regression.h"
+#include "tern/learner/metric.h"
+
+namespace tern {
+
+// ---- Classifiers ----
+
+/// Share of samples (or pixels) whose likeliest class is the true one.
+/// Outputs [N, C, ...] (or [N, ..., C]) scores, targets [N, ...] classes.
+Metric accuracy();
+
+/// 1 - accuracy.
+Metric error_rate();
+
+/// Share of samples whose true class is among the `k` likeliest.
+/// \param k  >= 1; the model needs at least as many classes.
+Metric top_k_accuracy(int64_t k = 5);
+
+/// Share of right answers where a sample has several labels: outputs and
+/// targets are both [N, L], targets 0 or 1.
+/// \param threshold  In 0..1; an answer above it says yes.
+/// \param sigmoid    Outputs are logits, not probabilities.
+Metric accuracy_multi(double threshold = 0.5, bool sigmoid = true);
+
+// Precision, recall and their kin, exact over the whole set. Outputs are
+// [N, C, ...] scores, or [N] or [N, 1, ...] logits of a binary classifier;
+// targets are class numbers, and those outside 0..C-1 are left out.
+
+/// How the values of the classes become one.
+enum class Average {
+  automatic,  ///< binary with two classes, else macro
+  binary,     ///< that of class 1
+  macro,      ///< mean over the classes; 0 for a class that never comes up
+  micro,      ///< all samples in one pot
+  weighted,   ///< mean over the classes, weighted by their samples
+};
+
+/// Share of right answers among the samples that were called a class.
+Metric precision(Average average = Average::automatic);
+
+/// Share of a class's samples that were found.
+Metric recall(Average average = Average::automatic);
+
+/// Harmonic mean of precision and recall, recall counting `beta` times as much.
+/// \param beta  > 0.
+Metric f_beta(double beta = 2, Average average = Average::automatic);
+
+/// f_beta with beta 1.
+Metric f1(Average average = Average::automatic);
+
+/// Overlap of predicted and true region, `2 |A and B| / (|A| + |B|)`, counted
+/// over the whole set: of class 1 with two classes, else the mean over those
+/// classes that come up. 1 when nothing is there and nothing was seen.
+Metric dice();
+
+/// A metric that follows from the confusion matrix of the whole set, which is
+/// counted on the device in kLong.
+class ConfusionMetric final : public MetricImpl {
+ public:
+  /// \param matrix  [C, C] kDouble: rows are true classes, columns predicted.
+  /// \return        0-dim kDouble.
+  using Formula = std::function<torch::Tensor(const torch::Tensor& matrix)>;
+
+  ConfusionMetric(std::string name, Formula formula);
+
+  std::string name() const override { return name_; }
+  bool higher_is_better() const override { return true; }
+  void reset() override { counts_.reset(); }
+  void update(const Tensors& outputs, const Tensors& targets) override;
+  torch::Tensor compute() const override;
+  void sync(const AllReduce& all_reduce) override;
+
+ private:
+  std::string name_;
+  Formula formula_;
+  torch::Tensor counts_;  // [C, C] kLong
+};
+
+// ---- Regression ----
+
+/// Mean squared error over all elements. Outputs and targets have one shape;
+/// dimensions of size 1 may be missing in the targets.
+Metric mse();
+
+/// Mean absolute error.
+Metric mae();
+
+/// Root of the mean squared error of the whole set, not a mean of roots.
+Metric rmse();
+
+}  // namespace tern

@@ -36,19 +36,26 @@ std::optional<torch::Tensor> on(
                                     : scalar->to(device, /*non_blocking=*/true);
 }
 
+/// The numbers of a group as its kernel takes them from memory.
+template <class Args>
+torch::Tensor rates_of(const Args& args, torch::Device device) {
+  return std::visit([&](const auto& a) { return to_tensor(a, device); }, args);
+}
+
+/// How many moments a step keeps.
+template <class Args>
+size_t moments_of(const Args& args) {
+  if (const auto* sgd = std::get_if<FusedSgdArgs>(&args)) {
+    return sgd->momentum == 0 ? 0 : 1;
+  }
+  return std::get<FusedAdamArgs>(args).amsgrad ? 3 : 2;
+}
+
 std::optional<torch::Tensor> if_defined(const torch::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
 }  // namespace
-
-OptimizerTensors FusedOptimizer::TensorLists::kernel_tensors() const {
-  return {
-      .params = first(params, size),
-      .grads = first(grads, size),
-      .weights = has_weights ? first(weights, size) : at::TensorList(),
-      .steps = first(steps, size)};
-}
 
 FusedOptimizer::FusedOptimizer(
     std::string name,
@@ -66,6 +73,13 @@ FusedOptimizer::FusedOptimizer(
 void FusedOptimizer::check_option(bool is_valid, const std::string& message)
     const {
   TORCH_CHECK_VALUE(is_valid, fmt::format("[{}] {}", name_, message));
+}
+
+void FusedOptimizer::check_not_negative(const char* option, double value)
+    const {
+  check_option(
+      value >= 0,
+      fmt::format("{} is {}; expected >= 0.", option, value));
 }
 
 void FusedOptimizer::check_param(const torch::Tensor& param) const {
@@ -118,14 +132,14 @@ void FusedOptimizer::step_all(const GradState& grad_state) {
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     for (auto& [device, lists] : lists_[group]) {
       if (lists.size != 0) {
-        const auto& options = param_groups_[group].options();
+        const Args args = args_of(param_groups_[group].options());
         if (rates_on_device_ && !lists.rates.defined()) {
-          lists.rates = rates_of(options, device);
+          lists.rates = rates_of(args, device);
         }
-        lists.moments = moments_of(options);
+        lists.moments_run = moments_of(args);
         run_kernel(
             lists,
-            options,
+            args,
             {.grad_scale = on(device, grad_state.grad_scale),
              .found_inf = on(device, grad_state.found_inf)});
       }
@@ -134,6 +148,34 @@ void FusedOptimizer::step_all(const GradState& grad_state) {
     }
   }
   if (shard_ && shard_->after_step) shard_->after_step();
+}
+
+void FusedOptimizer::run_kernel(
+    const TensorLists& lists,
+    const Args& args,
+    const GradState& grad_state) const {
+  const OptimizerTensors tensors = {
+      .params = first(lists.params, lists.size),
+      .grads = first(lists.grads, lists.size),
+      .weights = lists.has_weights ? first(lists.weights, lists.size)
+                                   : at::TensorList(),
+      .steps = first(lists.steps, lists.size)};
+  const auto moments = [&](size_t k) {
+    return k < lists.moments_run ? first(lists.moments[k], lists.size)
+                                 : at::TensorList();
+  };
+  if (const auto* sgd = std::get_if<FusedSgdArgs>(&args)) {
+    fused_sgd_(tensors, moments(0), *sgd, grad_state, lists.rates);
+  } else {
+    fused_adam_(
+        tensors,
+        moments(0),
+        moments(1),
+        moments(2),
+        std::get<FusedAdamArgs>(args),
+        grad_state,
+        lists.rates);
+  }
 }
 
 void FusedOptimizer::rates_on_device(bool on) {
@@ -146,14 +188,12 @@ void FusedOptimizer::rates_on_device(bool on) {
 bool FusedOptimizer::write_rates() {
   bool as_recorded = false, all_fit = true;
   for (size_t group = 0; group < lists_.size(); ++group) {
-    const auto& options = param_groups_[group].options();
+    const Args args = args_of(param_groups_[group].options());
     for (auto& [device, lists] : lists_[group]) {
       if (!lists.rates.defined()) continue;
       as_recorded = true;
-      all_fit = all_fit && lists.moments == moments_of(options);
-      lists.rates.copy_(
-          rates_of(options, torch::kCPU),
-          /*non_blocking=*/true);
+      all_fit = all_fit && lists.moments_run == moments_of(args);
+      lists.rates.copy_(rates_of(args, torch::kCPU), /*non_blocking=*/true);
     }
   }
   return as_recorded && all_fit;
@@ -177,45 +217,55 @@ void FusedOptimizer::collect(size_t group) {
     lists.has_weights = false;
     lists.size = 0;
   }
+  const size_t moments = moments_of(args_of(param_groups_[group].options()));
   for (const torch::Tensor& param : param_groups_[group].params()) {
     const bool is_mine =
         !shard_ || shard_->params.contains(param.unsafeGetTensorImpl());
-    if (is_mine && gradient(param).defined()) collect(group, param);
+    if (is_mine && gradient(param).defined()) collect(group, param, moments);
   }
 }
 
-void FusedOptimizer::collect(size_t group, const torch::Tensor& param) {
+void FusedOptimizer::collect(
+    size_t group,
+    const torch::Tensor& param,
+    size_t moments) {
   const torch::Tensor& grad = gradient(param);
   check_option(
       grad.layout() == torch::kStrided,
       "a gradient is sparse; expected a dense one. Make the embedding with "
       "sparse(false), or train it with torch::optim.");
-  FusedParamState& state = state_of(param);
-  const Buffers buffers =
-      prepare_buffers(state, param, param_groups_[group].options());
-
+  FusedParamState& state = state_of(param, moments);
   TensorLists& lists = lists_for(group, param.device());
   const size_t i = lists.size++;
   put(lists.params, i, param);
   put(lists.grads, i, grad);
   put(lists.weights, i, weight(param));
   put(lists.steps, i, state.step);
-  for (size_t k = 0; k < buffers.size(); ++k) {
-    put(lists.buffers[k], i, buffers[k]);
+  for (size_t k = 0; k < moments; ++k) {
+    put(lists.moments[k], i, state.moments[k]);
   }
   if (lists.weights[i].defined()) lists.has_weights = true;
 }
 
-FusedParamState& FusedOptimizer::state_of(const torch::Tensor& param) {
-  const auto found = state_.find(param.unsafeGetTensorImpl());
-  if (found != state_.end()) {
-    return static_cast<FusedParamState&>(*found->second);
+FusedParamState& FusedOptimizer::state_of(
+    const torch::Tensor& param,
+    size_t moments) {
+  c10::TensorImpl* const impl = param.unsafeGetTensorImpl();
+  if (state_.count(impl) == 0) {
+    check_param(param);
+    state_[impl] = new_state();
   }
-  check_param(param);
-  auto made = new_state();
-  made->step = torch::zeros({}, param.options().requires_grad(false));
-  FusedParamState& state = *made;
-  state_[param.unsafeGetTensorImpl()] = std::move(made);
+  auto& state = static_cast<FusedParamState&>(*state_.at(impl));
+  const bool is_first = moments > 0 && !state.moments[0].defined();
+  if (!state.step.defined() || is_first) {
+    // SGD's first step sets the moment to the gradient, also when momentum
+    // begins late; the kernel tells by the count.
+    state.step = torch::zeros({}, param.options().requires_grad(false));
+  }
+  for (size_t k = 0; k < moments; ++k) {
+    torch::Tensor& moment = state.moments[k];
+    if (!moment.defined()) moment = torch::zeros_like(param);
+  }
   return state;
 }
 

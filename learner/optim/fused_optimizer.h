@@ -8,17 +8,97 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
+#include <torch/optim/serialize.h>
 #include <torch/types.h>
 
-#include "tern/kernels/fused_optimizer.h"
-#include "tern/learner/optim/amp_aware.h"
-#include "tern/learner/optim/decoupled_weight_decay.h"
-#include "tern/learner/optim/fused_param_state.h"
+#include "tern/kernels/optim/fused_optimizer.h"
+
+namespace tern {
+
+/// An optimizer that reads scaled gradients itself and obeys an overflow flag
+/// on the device, so that no step waits for the host. `GradScaler::step` finds
+/// it by `dynamic_cast`; `tern::optim::{SGD, Adam, AdamW}` implement it.
+///
+/// Master form: the optimizer owns fp32 masters and the model computes with
+/// their rounded half or bfloat16 twins, the weights. Gradients then arrive at
+/// the weights, and every step writes the new masters, rounded, into them.
+class AmpAware {
+ public:
+  virtual ~AmpAware() = default;
+
+  /// One step. Nothing changes, not even a step count, when `found_inf` is set.
+  ///
+  /// \param grad_scale  0-dim kFloat: gradients are divided by it. Undefined:
+  ///                    they are already unscaled.
+  /// \param found_inf   0-dim kFloat: anything but 0 skips the step. Undefined:
+  ///                    never skip.
+  virtual void step_amp(
+      const torch::Tensor& grad_scale,
+      const torch::Tensor& found_inf) = 0;
+
+  /// The gradients that the next step reads, defined ones only. A master with
+  /// a gradient of its own is read from there, else from its weight.
+  virtual std::vector<torch::Tensor> gradients() const = 0;
+
+  /// Begins the master form: parameter `masters[i]` of this optimizer gets its
+  /// gradient from `weights[i]`, and a step writes `weights[i]`. Empty lists
+  /// end it.
+  ///
+  /// \param masters  kFloat, each one a parameter of this optimizer.
+  /// \param weights  kHalf or kBFloat16, shape and strides of the master.
+  /// \throws c10::ValueError if the lists disagree.
+  virtual void set_weights(
+      const std::vector<torch::Tensor>& masters,
+      const std::vector<torch::Tensor>& weights) = 0;
+
+  /// Moves every weight's gradient into a fp32 gradient of its master, so that
+  /// `GradScaler::unscale_`, clipping and logging see fp32. Costs one more pass
+  /// over the gradients; does nothing without the master form.
+  virtual void move_gradients_to_masters() = 0;
+};
+
+}  // namespace tern
 
 namespace tern::optim {
+
+/// An optimizer that can decay weights directly, as AdamW and fastai do.
+class DecoupledWeightDecay {
+ public:
+  virtual ~DecoupledWeightDecay() = default;
+
+  /// How the groups' `weight_decay` acts. true: `param *= 1 - lr *
+  /// weight_decay` for every parameter with a gradient, before the step. false:
+  /// the optimizer's own way.
+  virtual void decoupled_weight_decay(bool on) = 0;
+};
+
+/// What a fused optimizer remembers of one parameter: tensors alone, on the
+/// device of the parameter, so that a skipped step needs no word to the host.
+class FusedParamState : public torch::optim::OptimizerParamState {
+ public:
+  /// 0-dim kFloat: how many steps were made (not counting skipped ones).
+  torch::Tensor step;
+  /// Like the parameter; undefined while unused.
+  std::array<torch::Tensor, 3> moments;
+
+  /// Every tensor by PyTorch's name, `step` first.
+  std::vector<std::pair<std::string, torch::Tensor*>> tensors();
+
+  /// Reads what a Tern or a `torch::optim` optimizer of the same name wrote.
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+
+ protected:
+  explicit FusedParamState(std::vector<std::string> names)
+      : names_(std::move(names)) {}
+
+ private:
+  std::vector<std::string> names_;  // of the moments
+};
 
 /// What `SGD`, `Adam` and `AdamW` have in common: a group's parameters go
 /// through one fused kernel, in one pass over memory, and neither allocate nor
@@ -84,19 +164,8 @@ class FusedOptimizer : public torch::optim::Optimizer,
   void load(torch::serialize::InputArchive& archive) final;
 
  protected:
-  using Buffers = std::array<torch::Tensor, 3>;
-
-  /// The tensors of one group on one device; index i of each belongs together.
-  struct TensorLists {
-    OptimizerTensors kernel_tensors() const;
-
-    std::vector<torch::Tensor> params, grads, weights, steps;
-    std::array<std::vector<torch::Tensor>, 3> buffers;  // Buffers, turned
-    bool has_weights = false;
-    size_t size = 0;
-    torch::Tensor rates;  // what the kernel reads; undefined: the options
-    size_t moments = 0;   // that the kernel was run with
-  };
+  /// What a step does, besides its tensors.
+  using Args = std::variant<FusedSgdArgs, FusedAdamArgs>;
 
   /// \param name  For errors, e.g. "tern::optim::Adam".
   FusedOptimizer(
@@ -107,34 +176,33 @@ class FusedOptimizer : public torch::optim::Optimizer,
 
   /// \throws c10::ValueError "[name] message" unless `is_valid`.
   void check_option(bool is_valid, const std::string& message) const;
+  void check_not_negative(const char* option, double value) const;
 
  private:
-  /// Makes the moments that a step with `options` needs and `state` lacks, and
-  /// returns them in the order in which the kernel takes them.
-  virtual Buffers prepare_buffers(
-      FusedParamState& state,
-      const torch::Tensor& param,
-      const torch::optim::OptimizerOptions& options) const = 0;
-  /// The numbers of a group as its kernel takes them from memory.
-  virtual torch::Tensor rates_of(
-      const torch::optim::OptimizerOptions& options,
-      torch::Device device) const = 0;
-  /// How many moments a step with `options` keeps.
-  virtual size_t moments_of(
-      const torch::optim::OptimizerOptions& options) const = 0;
-  virtual void run_kernel(
-      const TensorLists& lists,
-      const torch::optim::OptimizerOptions& options,
-      const GradState& grad_state) const = 0;
+  /// The tensors of one group on one device; index i of each belongs together.
+  struct TensorLists {
+    std::vector<torch::Tensor> params, grads, weights, steps;
+    std::array<std::vector<torch::Tensor>, 3> moments;
+    bool has_weights = false;
+    size_t size = 0;
+    torch::Tensor rates;     // what the kernel reads; undefined: the options
+    size_t moments_run = 0;  // that the kernel was run with
+  };
+
+  virtual Args args_of(const torch::optim::OptimizerOptions& options) const = 0;
   /// LibTorch's archive of groups and state; typed, so left to the subclass.
   virtual void write(torch::serialize::OutputArchive& archive) const = 0;
   virtual void read(torch::serialize::InputArchive& archive) = 0;
 
   void check_param(const torch::Tensor& param) const;
   void step_all(const GradState& grad_state);
+  void run_kernel(
+      const TensorLists& lists,
+      const Args& args,
+      const GradState& grad_state) const;
   void collect(size_t group);
-  void collect(size_t group, const torch::Tensor& param);
-  FusedParamState& state_of(const torch::Tensor& param);
+  void collect(size_t group, const torch::Tensor& param, size_t moments);
+  FusedParamState& state_of(const torch::Tensor& param, size_t moments);
   const torch::Tensor& weight(const torch::Tensor& param) const;
   const torch::Tensor& gradient(const torch::Tensor& param) const;
   TensorLists& lists_for(size_t group, torch::Device device);
@@ -148,6 +216,38 @@ class FusedOptimizer : public torch::optim::Optimizer,
   /// Kept from step to step, so that a step allocates nothing: by group, then
   /// one for each device.
   std::vector<std::vector<std::pair<torch::Device, TensorLists>>> lists_;
+};
+
+/// A fused optimizer whose archives are those of LibTorch's optimizer with the
+/// same options. \tparam State  A FusedParamState.
+template <class State, class OptionsOfGroup>
+class FusedOptimizerOf : public FusedOptimizer {
+ public:
+  using Options = OptionsOfGroup;
+
+  std::unique_ptr<FusedParamState> new_state() const final {
+    return std::make_unique<State>();
+  }
+
+ protected:
+  FusedOptimizerOf(
+      const char* name,
+      const Groups& groups,
+      const Options& defaults,
+      bool decoupled_weight_decay)
+      : FusedOptimizer(
+            name,
+            groups,
+            std::make_unique<Options>(defaults),
+            decoupled_weight_decay) {}
+
+ private:
+  void write(torch::serialize::OutputArchive& archive) const final {
+    torch::optim::serialize<State, Options>(archive, *this);
+  }
+  void read(torch::serialize::InputArchive& archive) final {
+    torch::optim::serialize<State, Options>(archive, *this);
+  }
 };
 
 }  // namespace tern::optim

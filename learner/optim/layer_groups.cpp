@@ -6,8 +6,7 @@
 
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/optim/adamw.h"
-#include "tern/learner/optim/decoupled_weight_decay.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
 
 namespace tern {
@@ -92,10 +91,6 @@ void make_optimizer(LearnerParts& l) {
 
 }  // namespace
 
-int64_t Learner::layer_groups() const {
-  return static_cast<int64_t>(parts_->groups.size());
-}
-
 Learner& Learner::split(const std::vector<std::string>& first_modules) {
   TORCH_CHECK_VALUE(
       !parts_->optimizer,
@@ -138,7 +133,7 @@ Learner& Learner::unfreeze() {
 }
 
 Learner& Learner::freeze_to(int64_t group) {
-  const int64_t groups = layer_groups();
+  const auto groups = parts_->layer_groups();
   TORCH_CHECK_INDEX(
       group >= -groups && group < groups,
       fmt::format(
@@ -162,12 +157,6 @@ Learner& Learner::freeze_to(int64_t group) {
   return *this;
 }
 
-void Learner::set_learning_rates(const LearningRates& lr) {
-  set_hyper_parameter(
-      HyperParameter::lr,
-      lr.resolve(layer_groups(), parts_->options.lr));
-}
-
 std::vector<double> Learner::learning_rates() {
   std::vector<double> rates(parts_->groups.size());
   auto& param_groups = optimizer().param_groups();
@@ -176,36 +165,6 @@ std::vector<double> Learner::learning_rates() {
         param_groups[i].options().get_lr();
   }
   return rates;
-}
-
-void Learner::set_hyper_parameter(
-    HyperParameter hyper,
-    const std::vector<double>& values) {
-  TORCH_CHECK_VALUE(
-      values.size() == parts_->groups.size(),
-      fmt::format(
-          "[Learner::set_hyper_parameter] {} values of {} were given for {} "
-          "layer groups; expected one for each.",
-          values.size(),
-          to_string(hyper),
-          parts_->groups.size()));
-  auto& param_groups = optimizer().param_groups();
-  for (size_t i = 0; i < param_groups.size(); ++i) {
-    const ParamGroupKind& kind = parts_->param_group_kinds[i];
-    const double value = values[kind.layer_group];
-    torch::optim::OptimizerOptions& options = param_groups[i].options();
-    switch (hyper) {
-      case HyperParameter::lr:
-        options.set_lr(value);
-        break;
-      case HyperParameter::momentum:
-        optim::set_momentum(options, value);
-        break;
-      case HyperParameter::weight_decay:
-        optim::set_weight_decay(options, kind.spares_decay ? 0 : value);
-        break;
-    }
-  }
 }
 
 torch::optim::Optimizer& Learner::optimizer() {

@@ -87,26 +87,24 @@ std::vector<Field> fields(OptimizerParamState& state) {
       "Adagrad.");
 }
 
-std::unique_ptr<OptimizerParamState> make_state(Optimizer& optimizer) {
+template <class Options, class State>
+std::unique_ptr<OptimizerParamState> state_for(const Optimizer& optimizer) {
+  const bool fits = dynamic_cast<const Options*>(&optimizer.defaults());
+  return fits ? std::make_unique<State>() : nullptr;
+}
+
+std::unique_ptr<OptimizerParamState> make_state(const Optimizer& optimizer) {
   using namespace torch::optim;
-  if (auto* fused = dynamic_cast<FusedOptimizer*>(&optimizer)) {
+  if (auto* fused = dynamic_cast<const FusedOptimizer*>(&optimizer)) {
     return fused->new_state();
   }
-  const auto& defaults = optimizer.defaults();
-  if (dynamic_cast<const AdamOptions*>(&defaults)) {
-    return std::make_unique<torch::optim::AdamParamState>();
-  }
-  if (dynamic_cast<const AdamWOptions*>(&defaults)) {
-    return std::make_unique<AdamWParamState>();
-  }
-  if (dynamic_cast<const SGDOptions*>(&defaults)) {
-    return std::make_unique<torch::optim::SGDParamState>();
-  }
-  if (dynamic_cast<const RMSpropOptions*>(&defaults)) {
-    return std::make_unique<RMSpropParamState>();
-  }
-  if (dynamic_cast<const AdagradOptions*>(&defaults)) {
-    return std::make_unique<AdagradParamState>();
+  for (const auto make :
+       {state_for<AdamOptions, torch::optim::AdamParamState>,
+        state_for<AdamWOptions, AdamWParamState>,
+        state_for<SGDOptions, torch::optim::SGDParamState>,
+        state_for<RMSpropOptions, RMSpropParamState>,
+        state_for<AdagradOptions, AdagradParamState>}) {
+    if (auto state = make(optimizer)) return state;
   }
   return nullptr;
 }

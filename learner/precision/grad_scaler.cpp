@@ -1,37 +1,22 @@
 #include "tern/learner/precision/grad_scaler.h"
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
-#include <torch/cuda.h>
 #include <torch/optim/lbfgs.h>
 
-#include "tern/kernels/unscale_and_check.h"
-#include "tern/learner/optim/amp_aware.h"
+#include "tern/kernels/optim/unscale_and_check.h"
+#include "tern/learner/optim/fused_optimizer.h"
 #include "tern/learner/precision/clip_grad.h"
-#include "tern/learner/precision/grad_scaler_checks.h"
 
 namespace tern {
 
 namespace {
 
 constexpr int64_t kSkipsToWarn = 50;
-
-bool can_be_enabled(const GradScalerOptions& options) {
-  if (!options.enabled) return false;
-  check_options(options);
-  if (options.device != torch::kCUDA || torch::cuda::is_available()) {
-    return true;
-  }
-  TORCH_WARN_ONCE(
-      "[GradScaler] there is no CUDA device, so the scaler is disabled. For "
-      "training on a CPU set .device = torch::kCPU.");
-  return false;
-}
 
 // The memory of a gradient, whatever its layout.
 torch::Tensor dense_part(const torch::Tensor& grad) {
@@ -62,21 +47,10 @@ torch::Tensor times(const torch::Tensor& output, const torch::Tensor& scale) {
 
 }  // namespace
 
-GradScaler::GradScaler(const GradScalerOptions& options)
-    : options_(options),
-      enabled_(can_be_enabled(options)),
-      initial_{static_cast<float>(options.init_scale), 0, 0} {}
-
 // ---- One iteration ----
 
 torch::Tensor GradScaler::scale(const torch::Tensor& output) {
-  if (!enabled_) return output;
-  TORCH_CHECK_TYPE(
-      output.defined(),
-      "[GradScaler::scale] an output is undefined; outputs must be a Tensor or "
-      "an iterable of Tensors.");
-  if (!packed_.defined()) create_tensors(output.device());
-  return times(output, scale_on(output.device()));
+  return enabled_ ? scale(Tensors{output})[0] : output;
 }
 
 Tensors GradScaler::scale(const Tensors& outputs) {
@@ -195,16 +169,12 @@ StepResult GradScaler::step_clipped(
 void GradScaler::update() {
   if (!enabled_) return;
   check_scaled("update");
-  std::vector<torch::Tensor> flags;
-  for (const auto& [optimizer, record] : records_) {
-    for (const auto& [device, flag] : record.found_inf) flags.push_back(flag);
-  }
+  const torch::Tensor found = combine_all();
   TORCH_CHECK(
-      !flags.empty(),
+      found.defined(),
       "[GradScaler] No inf checks were recorded prior to update. Call step() "
       "before update().");
   const torch::NoGradGuard no_grad;
-  torch::Tensor found = combine(flags);
   at::_amp_update_scale_(
       scale_,
       growth_tracker_,
@@ -216,39 +186,6 @@ void GradScaler::update() {
     scale_.clamp_(options_.min_scale, options_.max_scale);
   }
   count_skips(found);
-  records_.clear();
-}
-
-void GradScaler::update(double new_scale) {
-  if (!enabled_) return;
-  check_scaled("update");
-  check_scale("new_scale should be a positive number, but", new_scale);
-  // Made where it is wanted: a CUDA graph may not read the host's memory later.
-  set_scale(torch::full({}, new_scale, scale_.options()));
-}
-
-void GradScaler::update(const torch::Tensor& new_scale) {
-  if (!enabled_) return;
-  check_scaled("update");
-  TORCH_CHECK_VALUE(
-      new_scale.defined() && new_scale.numel() == 1 &&
-          new_scale.is_floating_point() && !new_scale.requires_grad() &&
-          new_scale.device().type() == scale_.device().type(),
-      fmt::format(
-          "[GradScaler] new_scale should be a number or a 1-element floating "
-          "tensor on {} with requires_grad=false.",
-          scale_.device().str()));
-  set_scale(new_scale.reshape({}));
-}
-
-void GradScaler::set_scale(const torch::Tensor& new_scale) {
-  const torch::NoGradGuard no_grad;
-  scale_.copy_(new_scale, /*non_blocking=*/true);
-  std::vector<torch::Tensor> flags;
-  for (const auto& [optimizer, record] : records_) {
-    for (const auto& [device, flag] : record.found_inf) flags.push_back(flag);
-  }
-  if (!flags.empty()) count_skips(combine(flags));
   records_.clear();
 }
 
@@ -310,19 +247,20 @@ torch::Tensor GradScaler::found_inf(
   return combine(record->second);
 }
 
-torch::Tensor GradScaler::combine(const Record& record) const {
-  std::vector<torch::Tensor> flags;
-  for (const auto& [device, flag] : record.found_inf) flags.push_back(flag);
-  return combine(flags);
-}
-
-torch::Tensor GradScaler::combine(
-    const std::vector<torch::Tensor>& flags) const {
+torch::Tensor GradScaler::combine(const Record& record, torch::Tensor found)
+    const {
   // The largest, not the sum: two overflows are still one.
-  torch::Tensor found;
-  for (const torch::Tensor& flag : flags) {
+  for (const auto& [device, flag] : record.found_inf) {
     const auto here = flag.to(scale_.device(), /*non_blocking=*/true);
     found = found.defined() ? torch::maximum(found, here) : here;
+  }
+  return found;
+}
+
+torch::Tensor GradScaler::combine_all() const {
+  torch::Tensor found;
+  for (const auto& [optimizer, record] : records_) {
+    found = combine(record, found);
   }
   return found;
 }
@@ -411,27 +349,6 @@ int64_t GradScaler::consecutive_skips() const {
 torch::Tensor GradScaler::record() const {
   if (!enabled_ || !packed_.defined()) return {};
   return torch::stack({scale_, skips_});
-}
-
-// ---- Options ----
-
-void GradScaler::set_growth_factor(double factor) {
-  check_factors(factor, options_.backoff_factor, options_.growth_interval);
-  options_.growth_factor = factor;
-}
-
-void GradScaler::set_backoff_factor(double factor) {
-  check_factors(options_.growth_factor, factor, options_.growth_interval);
-  options_.backoff_factor = factor;
-}
-
-void GradScaler::set_growth_interval(int64_t interval) {
-  check_factors(options_.growth_factor, options_.backoff_factor, interval);
-  options_.growth_interval = interval;
-  // `update` compares for equality: a tracker beyond would never grow again.
-  initial_.growth_tracker = static_cast<int32_t>(
-      std::min<int64_t>(initial_.growth_tracker, interval - 1));
-  if (growth_tracker_.defined()) growth_tracker_.clamp_max_(interval - 1);
 }
 
 }  // namespace tern

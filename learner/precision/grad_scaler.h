@@ -178,8 +178,8 @@ class GradScaler {
       torch::optim::Optimizer& optimizer,
       Record& record,
       bool unscale);
-  torch::Tensor combine(const std::vector<torch::Tensor>& flags) const;
-  torch::Tensor combine(const Record& record) const;
+  torch::Tensor combine(const Record& record, torch::Tensor found = {}) const;
+  torch::Tensor combine_all() const;
   void set_scale(const torch::Tensor& new_scale);
   void count_skips(const torch::Tensor& found);
   void warn_of_skips(int64_t skips) const;

@@ -1,15 +1,17 @@
-// How a GradScaler checks its options, is saved and restored.
+// How a GradScaler checks its options, and is set, saved and restored.
 
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
+#include <torch/cuda.h>
 #include <torch/serialize/archive.h>
 
 #include "tern/learner/precision/grad_scaler.h"
-#include "tern/learner/precision/grad_scaler_checks.h"
 
 namespace tern {
+
+namespace {
 
 void check_factors(double growth, double backoff, int64_t interval) {
   TORCH_CHECK_VALUE(
@@ -56,6 +58,74 @@ void check_options(const GradScalerOptions& options) {
           "min_scale <= max_scale.",
           options.min_scale,
           options.max_scale));
+}
+
+bool can_be_enabled(const GradScalerOptions& options) {
+  if (!options.enabled) return false;
+  check_options(options);
+  if (options.device != torch::kCUDA || torch::cuda::is_available()) {
+    return true;
+  }
+  TORCH_WARN_ONCE(
+      "[GradScaler] there is no CUDA device, so the scaler is disabled. For "
+      "training on a CPU set .device = torch::kCPU.");
+  return false;
+}
+
+}  // namespace
+
+GradScaler::GradScaler(const GradScalerOptions& options)
+    : options_(options),
+      enabled_(can_be_enabled(options)),
+      initial_{static_cast<float>(options.init_scale), 0, 0} {}
+
+void GradScaler::set_growth_factor(double factor) {
+  check_factors(factor, options_.backoff_factor, options_.growth_interval);
+  options_.growth_factor = factor;
+}
+
+void GradScaler::set_backoff_factor(double factor) {
+  check_factors(options_.growth_factor, factor, options_.growth_interval);
+  options_.backoff_factor = factor;
+}
+
+void GradScaler::set_growth_interval(int64_t interval) {
+  check_factors(options_.growth_factor, options_.backoff_factor, interval);
+  options_.growth_interval = interval;
+  // `update` compares for equality: a tracker beyond would never grow again.
+  initial_.growth_tracker = static_cast<int32_t>(
+      std::min<int64_t>(initial_.growth_tracker, interval - 1));
+  if (growth_tracker_.defined()) growth_tracker_.clamp_max_(interval - 1);
+}
+
+void GradScaler::update(double new_scale) {
+  if (!enabled_) return;
+  check_scaled("update");
+  check_scale("new_scale should be a positive number, but", new_scale);
+  // Made where it is wanted: a CUDA graph may not read the host's memory later.
+  set_scale(torch::full({}, new_scale, scale_.options()));
+}
+
+void GradScaler::update(const torch::Tensor& new_scale) {
+  if (!enabled_) return;
+  check_scaled("update");
+  TORCH_CHECK_VALUE(
+      new_scale.defined() && new_scale.numel() == 1 &&
+          new_scale.is_floating_point() && !new_scale.requires_grad() &&
+          new_scale.device().type() == scale_.device().type(),
+      fmt::format(
+          "[GradScaler] new_scale should be a number or a 1-element floating "
+          "tensor on {} with requires_grad=false.",
+          scale_.device().str()));
+  set_scale(new_scale.reshape({}));
+}
+
+void GradScaler::set_scale(const torch::Tensor& new_scale) {
+  const torch::NoGradGuard no_grad;
+  scale_.copy_(new_scale, /*non_blocking=*/true);
+  const torch::Tensor found = combine_all();
+  if (found.defined()) count_skips(found);
+  records_.clear();
 }
 
 GradScalerState GradScaler::state_dict() const {

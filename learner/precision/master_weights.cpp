@@ -1,10 +1,13 @@
 #include "tern/learner/precision/master_weights.h"
 
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/optim/rebind.h"
 
 namespace tern {
 
@@ -18,6 +21,53 @@ bool converts(const ModelTensor& item) {
 torch::Tensor
 view_at(const torch::Tensor& flat, int64_t offset, const torch::Tensor& like) {
   return flat.as_strided(like.sizes(), like.strides(), offset);
+}
+
+using Replacements = std::unordered_map<c10::TensorImpl*, torch::Tensor>;
+
+Replacements check_lists(
+    const torch::optim::Optimizer& optimizer,
+    const std::vector<torch::Tensor>& from,
+    const std::vector<torch::Tensor>& to) {
+  TORCH_CHECK_VALUE(
+      from.size() == to.size(),
+      fmt::format(
+          "[rebind_parameters] {} old and {} new parameters; expected as many.",
+          from.size(),
+          to.size()));
+  Replacements by_old;
+  for (size_t i = 0; i < from.size(); ++i) {
+    TORCH_CHECK_VALUE(
+        from[i].sizes() == to[i].sizes(),
+        fmt::format(
+            "[rebind_parameters] parameter {} has shape [{}], its replacement "
+            "[{}]; expected the same.",
+            i,
+            fmt::join(from[i].sizes(), ", "),
+            fmt::join(to[i].sizes(), ", ")));
+    const bool is_new =
+        by_old.emplace(from[i].unsafeGetTensorImpl(), to[i]).second;
+    TORCH_CHECK_VALUE(
+        is_new,
+        fmt::format(
+            "[rebind_parameters] parameter {} is in the list twice; expected "
+            "each once.",
+            i));
+  }
+  size_t owned = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& param : group.params()) {
+      owned += by_old.count(param.unsafeGetTensorImpl());
+    }
+  }
+  TORCH_CHECK_VALUE(
+      owned == from.size(),
+      fmt::format(
+          "[rebind_parameters] the optimizer owns {} of {} parameters; "
+          "expected all. Add the missing ones with add_param_group() instead.",
+          owned,
+          from.size()));
+  return by_old;
 }
 
 }  // namespace
@@ -108,6 +158,34 @@ void MasterWeights::restore() {
   }
 }
 
+void rebind_parameters(
+    torch::optim::Optimizer& optimizer,
+    const std::vector<torch::Tensor>& from,
+    const std::vector<torch::Tensor>& to) {
+  const Replacements by_old = check_lists(optimizer, from, to);
+  auto& state = optimizer.state();
+  // All are taken out before the first goes in: the lists may overlap.
+  std::vector<std::unique_ptr<torch::optim::OptimizerParamState>> moved;
+  for (const torch::Tensor& param : from) {
+    const auto found = state.find(param.unsafeGetTensorImpl());
+    if (found == state.end()) {
+      moved.push_back(nullptr);
+      continue;
+    }
+    moved.push_back(std::move(found->second));
+    state.erase(found);
+  }
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (moved[i]) state[to[i].unsafeGetTensorImpl()] = std::move(moved[i]);
+  }
+  for (auto& group : optimizer.param_groups()) {
+    for (torch::Tensor& param : group.params()) {
+      const auto found = by_old.find(param.unsafeGetTensorImpl());
+      if (found != by_old.end()) param = found->second;
+    }
+  }
+}
+
 std::shared_ptr<MasterWeights> master_weights(const Learner& learn) {
   return std::dynamic_pointer_cast<MasterWeights>(
       learn.parts().stepped_weights);
@@ -119,13 +197,10 @@ void set_master_weights(
   torch::optim::Optimizer* const optimizer = learn.parts().optimizer.get();
   const auto before = master_weights(learn);
   if (optimizer && before) {
-    optim::rebind_parameters(*optimizer, before->masters(), before->weights());
+    rebind_parameters(*optimizer, before->masters(), before->weights());
   }
   if (optimizer && masters) {
-    optim::rebind_parameters(
-        *optimizer,
-        masters->weights(),
-        masters->masters());
+    rebind_parameters(*optimizer, masters->weights(), masters->masters());
   }
   learn.parts().stepped_weights = std::move(masters);
 }

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "tern/data/formats/atomic_file.h"
-#include "tern/data/formats/utf8.h"
+#include "tern/data/formats/text.h"
 #include "tern/learner/report/plot.h"
 
 namespace tern {

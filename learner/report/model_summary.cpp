@@ -13,7 +13,6 @@
 #include "tern/learner/loop.h"
 #include "tern/learner/report/forward_hooks.h"
 #include "tern/learner/report/op_hook.h"
-#include "tern/learner/scopes.h"
 
 namespace tern {
 

@@ -289,17 +289,9 @@ bool Curve::has_points() const {
 }
 
 uint32_t color_of(Ink ink, size_t series) {
-  switch (ink) {
-    case Ink::text:
-      return 0x333333;
-    case Ink::grid:
-      return 0xDDDDDD;
-    case Ink::axis:
-      return 0x999999;
-    case Ink::series:
-      break;
-  }
-  return kColors[series % kColors.size()];
+  constexpr std::array<uint32_t, 3> kInks = {0x333333, 0xDDDDDD, 0x999999};
+  return ink == Ink::series ? kColors[series % kColors.size()]
+                            : kInks[static_cast<size_t>(ink)];
 }
 
 Drawing draw(const Plot& plot) {
@@ -315,10 +307,6 @@ void save_plot(const std::filesystem::path& file, const Plot& plot) {
           ".png.",
           file.string()));
   if (ending == ".png") return write_file(file, to_png(plot));
-  save_svg(file, plot);
-}
-
-void save_svg(const std::filesystem::path& file, const Plot& plot) {
   write_file(file, to_svg(plot));
 }
 

@@ -51,7 +51,4 @@ std::vector<uint8_t> to_png(const Plot& plot, double scale = 2);
 ///         extension.
 void save_plot(const std::filesystem::path& file, const Plot& plot);
 
-/// Writes `to_svg(plot)`, whatever the extension.
-void save_svg(const std::filesystem::path& file, const Plot& plot);
-
 }  // namespace tern

@@ -28,7 +28,7 @@ struct Drawing {
     size_t series = 0;
     double opacity = 1;
   };
-  enum class Anchor { start, middle, end };
+  enum class Anchor { start, middle, end };  // of the text at its place
   struct Text {
     std::string text;
     Point at;  // on the baseline

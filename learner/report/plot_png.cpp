@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #ifdef TERN_WITH_ARCHIVES
-#include "tern/data/formats/png_write.h"
+#include "tern/data/formats/samples/png.h"
 #endif
 #include "tern/learner/report/plot.h"
 #include "tern/learner/report/plot_drawing.h"
@@ -245,9 +245,7 @@ class Canvas {
 
 void draw_text(Canvas& canvas, const Drawing::Text& text, double scale) {
   const double width = text_width(text.text, text.size);
-  const double shift = text.anchor == Drawing::Anchor::start    ? 0
-                       : text.anchor == Drawing::Anchor::middle ? -width / 2
-                                                                : -width;
+  const double shift = -width * static_cast<int>(text.anchor) / 2;
   for (Stroke stroke : text_strokes(text.text, text.size)) {
     for (Point& p : stroke) {
       const double along = p.x + shift;

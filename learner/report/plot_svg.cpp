@@ -1,3 +1,5 @@
+#include <array>
+
 #include <fmt/format.h>
 
 #include "tern/learner/report/html_page.h"
@@ -32,17 +34,8 @@ std::string path(const Stroke& points) {
   return points.size() == 1 ? d + "h0" : d;
 }
 
-const char* name_of(Drawing::Anchor anchor) {
-  switch (anchor) {
-    case Drawing::Anchor::start:
-      return "start";
-    case Drawing::Anchor::middle:
-      return "middle";
-    case Drawing::Anchor::end:
-      break;
-  }
-  return "end";
-}
+// By Drawing::Anchor.
+constexpr std::array kAnchors = {"start", "middle", "end"};
 
 }  // namespace
 
@@ -82,7 +75,7 @@ std::string to_svg(const Plot& plot, SvgUse use) {
     svg += fmt::format(
         "<text {} text-anchor=\"{}\" font-size=\"{}\" fill=\"{}\">{}</text>\n",
         place,
-        name_of(text.anchor),
+        kAnchors[static_cast<size_t>(text.anchor)],
         text.size,
         color,
         html_escape(text.text));

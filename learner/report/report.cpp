@@ -166,7 +166,7 @@ void add_overview(HtmlPage& page, Learner& learner, bool is_running) {
 HtmlPage make_report(Learner& learner, const ReportOptions& options) {
   HtmlPage page(options.title);
   Recorder& recorder = learner.recorder();
-  const bool is_running = learner.is_fitting() && !options.fit_has_ended;
+  const bool is_running = learner.state().is_fitting && !options.fit_has_ended;
   add_overview(page, learner, is_running);
   add_epochs(page, learner);
   add_curves(page, recorder);
@@ -177,7 +177,7 @@ HtmlPage make_report(Learner& learner, const ReportOptions& options) {
   page.heading("Training loop");
   page.preformatted(
       fmt::format("{}", fmt::join(training_loop(learner.callbacks()), "\n")));
-  if (options.layers && !learner.is_fitting()) {
+  if (options.layers && !learner.state().is_fitting) {
     page.heading("Layers");
     page.preformatted(learner.summary().to_string());
   }
@@ -186,14 +186,10 @@ HtmlPage make_report(Learner& learner, const ReportOptions& options) {
   return page;
 }
 
-void Learner::report(const std::filesystem::path& file) {
-  report(file, ReportOptions{});
-}
-
-void Learner::report(
-    const std::filesystem::path& file,
-    const ReportOptions& options) {
-  make_report(*this, options).save(file);
+void show_training_loop(const Learner& learner) {
+  for (const std::string& line : training_loop(learner.callbacks())) {
+    learner.options().sink->line(line);
+  }
 }
 
 }  // namespace tern

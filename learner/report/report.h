@@ -19,7 +19,7 @@ class Learner;
 ///   }
 using ReportSection = std::function<void(HtmlPage&)>;
 
-/// Options of `Learner::report`.
+/// Options of `make_report`.
 struct ReportOptions {
   std::string title = "Training report";
   /// Sections of the program, after the results.
@@ -31,8 +31,14 @@ struct ReportOptions {
   bool fit_has_ended = false;
 };
 
-/// Returns a page about a Learner's training so far: results, curves, skipped
-/// steps, configuration, training loop, layers, environment.
+/// A page about a Learner's training so far: results, curves, skipped steps,
+/// configuration, training loop, layers, environment.
+///
+///   make_report(learn).save("run.html");
 HtmlPage make_report(Learner& learner, const ReportOptions& options = {});
+
+/// Prints each event of the training loop with the callbacks that act there, in
+/// the order in which they run.
+void show_training_loop(const Learner& learner);
 
 }  // namespace tern

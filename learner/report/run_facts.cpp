@@ -128,7 +128,7 @@ Facts configuration(Learner& learner) {
            "{}, {} trained, in {} layer groups",
            with_commas(count_parameters(learner.model(), false)),
            with_commas(count_parameters(learner.model(), true)),
-           learner.layer_groups())},
+           learner.parts().layer_groups())},
       {"training data", describe(data.train.get())},
       {"validation data", describe(data.valid.get())},
       {"precision", loop::precision_text(learner.parts())},
@@ -210,12 +210,6 @@ std::vector<std::string> training_loop(const Callbacks& callbacks) {
             : fmt::format("{:<26}{}", line.text, fmt::join(names, ", ")));
   }
   return lines;
-}
-
-Learner& Learner::show_training_loop() {
-  for (const std::string& line : training_loop(parts_->callbacks))
-    sink().line(line);
-  return *this;
 }
 
 }  // namespace tern

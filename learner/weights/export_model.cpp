@@ -1,17 +1,19 @@
 #include "tern/learner/weights/export_model.h"
 
 #include <limits>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <tern_python_loader.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/weights/model_card.h"
 #include "tern/learner/weights/model_weights.h"
-#include "tern/learner/weights/python_loader.h"
 #include "tern/learner/weights/weights.h"
 
 namespace tern {
@@ -92,7 +94,11 @@ void Learner::export_model(
   const auto metadata = to_metadata(card_of(*this, options));
   const StateDict weights = weights_of(*this, options.half);
   if (path.has_parent_path()) make_folders(path.parent_path());
-  if (options.python_loader) write_python_loader(path);
+  if (options.python_loader) {
+    AtomicFile file(std::filesystem::path(path).replace_extension(".py"));
+    file.write(std::string_view(kPythonLoader));
+    file.commit();
+  }
   save_safetensors(path, weights, metadata, {.checksum = true});
 }
 

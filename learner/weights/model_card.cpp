@@ -6,12 +6,11 @@
 #include <fmt/format.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/json_fields.h"
-#include "tern/data/formats/json_reader.h"
-#include "tern/data/formats/printable.h"
-#include "tern/data/formats/safetensors.h"
+#include "tern/data/formats/json.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/formats/utf8.h"
+#include "tern/data/formats/text.h"
+#include "tern/data/formats/weights/safetensors.h"
+#include "tern/learner/model.h"
 
 namespace tern {
 
@@ -110,6 +109,13 @@ std::string names_json(const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+std::optional<Architecture> architecture_of(const Model& model) {
+  const auto* module =
+      dynamic_cast<const HasArchitecture*>(model.module().get());
+  if (module == nullptr) return std::nullopt;
+  return module->architecture();
+}
 
 std::map<std::string, std::string> to_metadata(const ModelCard& card) {
   check_names(card.classes);

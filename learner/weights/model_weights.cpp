@@ -1,11 +1,215 @@
 #include "tern/learner/weights/model_weights.h"
 
-#include <torch/types.h>
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
+#include <c10/core/ScalarType.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/data/formats/text.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/precision/master_weights.h"
 
 namespace tern {
+
+namespace {
+
+// What PyTorch's wrappers put before every name: DataParallel, torch.compile.
+constexpr const char* kWrappers[] = {"module.", "_orig_mod."};
+constexpr size_t kNamesShown = 5;
+
+std::string shape_and_type(const torch::Tensor& tensor) {
+  return fmt::format(
+      "[{}] {}",
+      fmt::join(tensor.sizes(), ", "),
+      c10::toString(tensor.scalar_type()));
+}
+
+// "2 missing (fc.weight, fc.bias)"
+template <class Names, class Text>
+std::string
+count_and_names(const Names& names, const char* what, const Text& text) {
+  std::vector<std::string> shown;
+  for (const auto& name : names) {
+    if (shown.size() == kNamesShown) {
+      shown.emplace_back("...");
+      break;
+    }
+    shown.push_back(text(name));
+  }
+  return fmt::format("{} {} ({})", names.size(), what, fmt::join(shown, ", "));
+}
+
+bool begins_with_wrapper(
+    const StateDict& state,
+    const std::string& wrapper,
+    const std::vector<ModelTensor>& model) {
+  const auto has = [&](const std::string& name) {
+    return name.starts_with(wrapper);
+  };
+  return !state.is_empty() &&
+         std::all_of(
+             state.begin(),
+             state.end(),
+             [&](const auto& item) { return has(item.key()); }) &&
+         std::none_of(model.begin(), model.end(), [&](const ModelTensor& item) {
+           return has(item.name);
+         });
+}
+
+std::string prefix_of(
+    const StateDict& state,
+    const std::string& wanted,
+    const std::vector<ModelTensor>& model) {
+  if (!wanted.empty()) return wanted;
+  for (const char* wrapper : kWrappers) {
+    if (begins_with_wrapper(state, wrapper, model)) return wrapper;
+  }
+  return "";
+}
+
+bool fits(const torch::Tensor& given, const torch::Tensor& target) {
+  return given.defined() && given.sizes() == target.sizes() &&
+         c10::canCast(given.scalar_type(), target.scalar_type());
+}
+
+// Whether a model is whole without this tensor of a state dict: PyTorch before
+// 0.4 did not count batches, and Python's BatchNorm forgives it too.
+bool may_be_missing(const ModelTensor& item) {
+  return item.layer != LayerKind::other &&
+         item.name.ends_with("num_batches_tracked");
+}
+
+LoadPlan match_names(
+    const std::vector<ModelTensor>& model,
+    const StateDict& state,
+    const std::string& prefix) {
+  std::unordered_map<std::string, const torch::Tensor*> given;
+  for (const auto& item : state) {
+    if (!item.key().starts_with(prefix)) continue;
+    given[item.key().substr(prefix.size())] = &item.value();
+  }
+
+  LoadPlan plan;
+  std::unordered_set<std::string> known;
+  std::unordered_set<c10::TensorImpl*> reached;
+  for (const ModelTensor& item : model) {
+    known.insert(item.name);
+    const auto found = given.find(item.name);
+    if (found == given.end()) continue;
+    const torch::Tensor& value = *found->second;
+    reached.insert(item.tensor.unsafeGetTensorImpl());
+    if (fits(value, item.tensor)) {
+      plan.targets.push_back(item.tensor);
+      plan.values.push_back(value);
+    } else {
+      plan.report.mismatched.push_back(
+          {item.name,
+           value.defined() ? shape_and_type(value) : "an undefined tensor",
+           shape_and_type(item.tensor)});
+    }
+  }
+  plan.report.loaded = static_cast<int64_t>(plan.targets.size());
+  for (const ModelTensor& item : model) {
+    if (given.count(item.name) == 0 && !may_be_missing(item) &&
+        reached.count(item.tensor.unsafeGetTensorImpl()) == 0) {
+      plan.report.missing.push_back(item.name);
+    }
+  }
+  for (const auto& item : state) {
+    if (!item.key().starts_with(prefix)) continue;
+    std::string name = item.key().substr(prefix.size());
+    if (known.count(name) == 0) {
+      plan.report.unexpected.push_back(std::move(name));
+    }
+  }
+  return plan;
+}
+
+void check_report(const LoadReport& report, const LoadOptions& options) {
+  std::string cure;
+  const auto add = [&](bool wrong, const char* advice) {
+    if (wrong) cure += (cure.empty() ? "" : ", ") + std::string(advice);
+  };
+  add(options.strict && !report.missing.empty() && report.loaded > 0,
+      "{.strict = false} leaves what is missing as it is");
+  add(options.strict && !report.unexpected.empty() && report.loaded > 0,
+      "{.strict = false} passes over what is unexpected");
+  add(!options.ignore_mismatched_sizes && !report.mismatched.empty(),
+      "{.ignore_mismatched_sizes = true} leaves what does not fit as it is");
+  add(report.loaded == 0 && !report.is_complete(),
+      "check the prefix of the names, and that it is this model's file");
+  TORCH_CHECK_VALUE(
+      cure.empty(),
+      fmt::format(
+          "[Model::load_state_dict] {}; expected the names and shapes of the "
+          "model. Nothing was loaded; {}.",
+          report.to_string(),
+          cure));
+}
+
+}  // namespace
+
+std::string LoadReport::to_string() const {
+  // Names may come from a file that nobody trusts.
+  const auto safe = [](const std::string& name) { return printable(name); };
+  std::vector<std::string> parts = {fmt::format("{} loaded", loaded)};
+  if (!missing.empty()) {
+    parts.push_back(count_and_names(missing, "missing", safe));
+  }
+  if (!unexpected.empty()) {
+    parts.push_back(count_and_names(unexpected, "unexpected", safe));
+  }
+  if (!mismatched.empty()) {
+    const auto text = [](const Mismatch& m) {
+      return printable(m.name) + " is " + m.given + " and not " + m.expected;
+    };
+    parts.push_back(count_and_names(mismatched, "mis-shaped", text));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+StateDict Model::state_dict() const {
+  StateDict state;
+  for (const ModelTensor& item : impl_->state()) {
+    state.insert(item.name, item.tensor.detach());
+  }
+  return state;
+}
+
+LoadPlan plan_load(
+    const std::vector<ModelTensor>& model,
+    const StateDict& state,
+    const LoadOptions& options) {
+  const torch::NoGradGuard no_grad;
+  LoadPlan plan =
+      match_names(model, state, prefix_of(state, options.prefix, model));
+  check_report(plan.report, options);
+  // What can still fail, for want of memory, before the first is written.
+  for (size_t i = 0; i < plan.values.size(); ++i) {
+    plan.values[i] = plan.values[i].to(plan.targets[i].options());
+  }
+  return plan;
+}
+
+void LoadPlan::apply() const {
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < values.size(); ++i) targets[i].copy_(values[i]);
+}
+
+LoadReport Model::load_state_dict(
+    const StateDict& state,
+    const LoadOptions& options) {
+  LoadPlan plan = plan_load(impl_->state(), state, options);
+  plan.apply();
+  return std::move(plan.report);
+}
+
+// ---- A Learner's weights ----
 
 std::vector<ModelTensor> load_targets(const Learner& learner) {
   std::vector<ModelTensor> targets = learner.parts().model.state();

@@ -2,15 +2,30 @@
 
 #include <vector>
 
+#include "tern/data/batch.h"
 #include "tern/learner/extension.h"
 #include "tern/learner/model.h"
-#include "tern/learner/weights/load_plan.h"
+#include "tern/learner/state_dict.h"
 
 /// A Learner's weights as files hold them: fp32, by Python's names. Private to
 /// Tern.
 namespace tern {
 
 class Learner;
+
+/// What of a state dict goes where, checked and not done yet.
+struct LoadPlan {
+  Tensors targets, values;  // of one type and device each
+  LoadReport report;
+
+  void apply() const;
+};
+
+/// \throws c10::ValueError as Model::load_state_dict.
+LoadPlan plan_load(
+    const std::vector<ModelTensor>& model,
+    const StateDict& state,
+    const LoadOptions& options);
 
 /// Parameters (the fp32 masters of a 16-bit model) and buffers; 16-bit buffers
 /// as fp32 copies, all else in the model's own memory.

@@ -10,8 +10,8 @@
 #include <torch/script.h>
 
 #include "tern/data/formats/atomic_file.h"
-#include "tern/data/formats/byte_file.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 
@@ -172,15 +172,16 @@ Model load_torchscript_trusted(const std::filesystem::path& path) {
   }
 }
 
-void Learner::export_torchscript(
+void export_torchscript(
+    Learner& learn,
     const std::filesystem::path& path,
     const Tensors& example_inputs) {
-  const Fp32Mode fp32(*this);
+  const Fp32Mode fp32(learn);
   Tensors inputs;
   for (const torch::Tensor& input : example_inputs) {
-    inputs.push_back(input.to(parts_->data.device));
+    inputs.push_back(input.to(learn.data().device));
   }
-  tern::export_torchscript(parts_->model, path, inputs);
+  export_torchscript(learn.model(), path, inputs);
 }
 
 }  // namespace tern

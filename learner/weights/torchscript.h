@@ -7,6 +7,8 @@
 
 namespace tern {
 
+class Learner;
+
 /// Writes what the model computes, traced with an example, as TorchScript:
 /// Python's `torch.jit.load(path)` and torch::jit::load give it back, with the
 /// same names in its state dict, in eval mode. The name gets the whole file or
@@ -23,6 +25,11 @@ namespace tern {
 ///         already, or the trace gives other outputs than the model; IoError.
 void export_torchscript(
     Model model,
+    const std::filesystem::path& path,
+    const Tensors& example_inputs);
+/// The same of a Learner's model, in fp32 whatever the precision is now.
+void export_torchscript(
+    Learner& learn,
     const std::filesystem::path& path,
     const Tensors& example_inputs);
 

@@ -17,13 +17,13 @@
 #include <torch/utils.h>
 
 #include "tern/data/formats/atomic_file.h"
-#include "tern/data/formats/byte_file.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/printable.h"
-#include "tern/data/formats/pth.h"
-#include "tern/data/formats/safetensors.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/formats/weight_file.h"
+#include "tern/data/formats/text.h"
+#include "tern/data/formats/weights/pth.h"
+#include "tern/data/formats/weights/safetensors.h"
+#include "tern/data/formats/weights/weight_file.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {

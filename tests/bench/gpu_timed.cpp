@@ -17,14 +17,14 @@
 #include <torch/nn/modules/loss.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
-#include "tern/kernels/augment_images.h"
+#include "tern/kernels/images/augment_images.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/learner/graph/step_graph.h"
-#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"

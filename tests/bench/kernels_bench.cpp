@@ -11,10 +11,10 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/kernels/fused_optimizer.h"
-#include "tern/kernels/normalize_images.h"
+#include "tern/kernels/images/normalize_images.h"
+#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/unscale_and_check.h"
 #include "tern/kernels/parallel_for.h"
-#include "tern/kernels/unscale_and_check.h"
 #include "tern/tests/bench/measure.h"
 
 namespace {

@@ -14,9 +14,9 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
-#include "tern/learner/lambda_callback.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/tests/bench/measure.h"
 
 namespace {

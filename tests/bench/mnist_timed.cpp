@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/precision/mixed_precision.h"
-#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"

@@ -9,10 +9,10 @@
 #include <torch/utils.h>
 
 #include "tern/callbacks/distributed.h"
-#include "tern/learner/lambda_callback.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/optim/fused_param_state.h"
+#include "tern/learner/optim/fused_optimizer.h"
 #include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/launch.h"
 #include "tern/vision/models/resnet.h"
@@ -54,11 +54,11 @@ void measure(bool in_bf16, bool is_divided) {
       {.on_batch_end = [&](Learner&) { kept = kept_bytes(learn); },
        .order = callback_order::kLast + 1});
   learn.fit(1);
-  if (!learn.is_main_process()) return;
+  if (!learn.communicator().is_main_process()) return;
   fmt::print(
       "| {} | {} | {:.0f} MiB |\n",
       in_bf16 ? "`to_bf16()`" : "fp32",
-      is_divided ? learn.communicator()->world_size() : 1,
+      is_divided ? learn.communicator().world_size() : 1,
       static_cast<double>(kept) / (1 << 20));
   std::fflush(stdout);
 }

@@ -9,14 +9,14 @@
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
+#include "tern/data/formats/archives/tar_write.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/tar_write.h"
 #include "tern/data/shards/tar_shards.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/shards/shard_images.h"
+#include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
-#include "tern/vision/transforms/resize.h"
 
 namespace {
 

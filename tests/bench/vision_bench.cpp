@@ -16,9 +16,9 @@
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/decode/sample_pixels.h"
 #include "tern/vision/image_folder.h"
+#include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/presize.h"
-#include "tern/vision/transforms/resize.h"
 
 namespace {
 

@@ -9,19 +9,19 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/limit_batches.h"
-#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/losses/label_smoothing.h"
+#include "tern/learner/losses/losses.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/transforms/augment_batch.h"
+#include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/pixels.h"
 #include "tern/vision/transforms/presize.h"
-#include "tern/vision/transforms/resize.h"
 #include "tern/vision/vision_learner.h"
 
 namespace {

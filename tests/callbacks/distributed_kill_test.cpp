@@ -57,7 +57,7 @@ TEST(RankKill, IsKnownToTheOthersWithinFiveSeconds) {
           } catch (const DistributedError&) {
             EXPECT_LT(time.seconds() - last_step, 5);
           }
-          EXPECT_FALSE(learn.is_fitting());
+          EXPECT_FALSE(learn.state().is_fitting);
         });
     EXPECT_EQ(ends, expected) << "kill " << kill << " of rank " << victim
                               << " after " << delay.count() << " ms";

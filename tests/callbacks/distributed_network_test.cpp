@@ -92,13 +92,13 @@ std::vector<int> train_and_cut(const Network& network) {
     learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
       last_step = time.seconds();
       if (l.state().training && l.state().iteration == 20 &&
-          l.is_main_process()) {
+          l.communicator().is_main_process()) {
         network.cut_off(1);
       }
     }});
     EXPECT_THROW(learn.fit(100000, 1e-2), DistributedError);
     EXPECT_GE(learn.state().iteration, 20);
-    EXPECT_FALSE(learn.is_fitting());
+    EXPECT_FALSE(learn.state().is_fitting);
     const auto most = std::chrono::duration<double>(kTimeout) * 1.1;
     if (time.seconds() - last_step > most.count()) ::_exit(kTooLate);
   });
@@ -130,7 +130,7 @@ TEST(Network, ACableThatIsBackBeforeTheTimeoutCostsNothingButTime) {
     std::thread mends;
     learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
       if (!l.state().training || l.state().iteration != 20) return;
-      if (!l.is_main_process()) return;
+      if (!l.communicator().is_main_process()) return;
       network.cut_off(1);
       mends = std::thread([&] {
         std::this_thread::sleep_for(std::chrono::seconds(1));

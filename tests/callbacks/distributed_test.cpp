@@ -250,7 +250,7 @@ TEST(Distributed, TellsAllRanksOfTheErrorOfOne) {
           {"rank 1 ended with", "cat.jpg", "is no image"});
     }
     EXPECT_LT(waited.seconds(), 5);
-    EXPECT_FALSE(learn.is_fitting());
+    EXPECT_FALSE(learn.state().is_fitting);
   });
 }
 
@@ -314,7 +314,7 @@ TEST(Distributed, GoesOnFromACheckpointBitForBit) {
     const auto whole = make(folder / "whole");
     whole->fit(3, 1e-2);
     expect_equal_on_all(*whole, bytes_of(*whole));
-    if (whole->is_main_process()) {
+    if (whole->communicator().is_main_process()) {
       write_file(folder / "expected", bytes_of(*whole));
     }
   });
@@ -384,7 +384,7 @@ TEST(Distributed, GoesOnEqualWhenTheBestModelCannotBeSaved) {
     learn.to_distributed(kQuick);
     learn.add(scripted_valid_loss({3})).add<SaveModel>();
     learn.add<LambdaCallback>({.on_epoch_begin = [&](Learner& l) {
-      if (!l.is_main_process()) return;
+      if (!l.communicator().is_main_process()) return;
       fs::rename(models, away);
       write_file(models, "a file");
     }});
@@ -416,7 +416,7 @@ TEST(Distributed, ChangesNothingInASingleProcess) {
     Learner learn(data_of(16), point_net(), quiet());
     learn.to_distributed();
     EXPECT_EQ(learn.find<Distributed>(), nullptr);
-    EXPECT_TRUE(learn.is_main_process());
+    EXPECT_TRUE(learn.communicator().is_main_process());
     learn.fit(1, 1e-2);
     EXPECT_EQ(learn.state().iteration, 16);
   });

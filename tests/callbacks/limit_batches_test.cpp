@@ -133,13 +133,13 @@ TEST(DryRun, FindsWhatIsWrongWithTheValidationData) {
 TEST(LimitBatches, RefusesNumbersOutOfTheirRange) {
   expect_error<c10::ValueError>(
       [] { LimitBatches callback({.train = -1}); },
-      {"-1 batches"});
+      {"train is -1"});
   expect_error<c10::ValueError>(
       [] { OverfitBatches callback(0); },
-      {"[OverfitBatches] 0 batches"});
+      {"[OverfitBatches] batches is 0"});
   expect_error<c10::ValueError>(
       [] { StopAfterNBatches callback(0); },
-      {"[StopAfterNBatches] 0 batches"});
+      {"[StopAfterNBatches] batches is 0"});
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>([&] { learn.dry_run(0); }, {"batches is 0"});
   learn.add<OverfitBatches>();

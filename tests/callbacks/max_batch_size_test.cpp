@@ -37,7 +37,7 @@ TEST(MaxBatchSize, IsFoundFromAboveAndFromBelow) {
     for (const int64_t first : {0, 1, 7, 256}) {
       Learner learn(point_data(), plain_net(), quiet());
       learn.add(room_for(room));
-      const int64_t found = learn.max_batch_size({.first = first});
+      const int64_t found = max_batch_size(learn, {.first = first});
       EXPECT_LE(found, room);
       EXPECT_GE(found, room - std::max<int64_t>(1, room / 20))
           << room << " from " << first;
@@ -49,9 +49,9 @@ TEST(MaxBatchSize, IsAllDataWhereThatFitsAndNoMoreThanWasAskedFor) {
   int64_t trials = 0;
   Learner learn(point_data(), point_net(), quiet());
   learn.add(room_for(1000, &trials));
-  EXPECT_EQ(learn.max_batch_size(), 256);
+  EXPECT_EQ(max_batch_size(learn), 256);
   EXPECT_EQ(trials, 2 * 4) << "32, 64, 128, 256; two steps each";
-  EXPECT_EQ(learn.max_batch_size({.most = 100}), 100);
+  EXPECT_EQ(max_batch_size(learn, {.most = 100}), 100);
 }
 
 TEST(MaxBatchSize, LeavesTheTrainingAsItWas) {
@@ -60,7 +60,7 @@ TEST(MaxBatchSize, LeavesTheTrainingAsItWas) {
     learn->to_bf16().fit(1);
     if (asks) {
       learn->add(room_for(70));
-      EXPECT_GE(learn->max_batch_size(), 66);
+      EXPECT_GE(max_batch_size(*learn), 66);
       EXPECT_EQ(learn->data().train->options().batch_size, 32);
       EXPECT_EQ(learn->recorder().losses().size(), 8u);
     }
@@ -85,12 +85,12 @@ TEST(MaxBatchSize, KeepsToALimitOfBytesWithoutTryingWhatWouldPassIt) {
   // 64 kB for each of the layer's outputs and their gradients, and little else.
   const int64_t limit = 16 << 20;
   const int64_t found =
-      learn.max_batch_size({.first = 8, .memory_limit = limit});
+      max_batch_size(learn, {.first = 8, .memory_limit = limit});
   EXPECT_GE(found, 40);
   EXPECT_LE(found, 128);
   EXPECT_LE(largest, found * 2) << "tried what could not fit";
   const int64_t from_above =
-      learn.max_batch_size({.first = 256, .memory_limit = limit});
+      max_batch_size(learn, {.first = 256, .memory_limit = limit});
   EXPECT_NEAR(from_above, found, std::max<int64_t>(2, found / 10));
 }
 
@@ -99,17 +99,15 @@ TEST(MaxBatchSize, PassesOtherErrorsOnAndRefusesWhatMakesNoSense) {
   const auto broken = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
       .on_step = [](Learner&) { throw std::runtime_error("a fault"); }});
   learn.add(broken);
-  expect_error<std::runtime_error>(
-      [&] { learn.max_batch_size(); },
-      {"a fault"});
+  expect_error<std::runtime_error>([&] { max_batch_size(learn); }, {"a fault"});
   EXPECT_EQ(learn.data().train->options().batch_size, 32);
   learn.remove(*broken);
   expect_error<c10::ValueError>(
-      [&] { learn.max_batch_size({.first = -1}); },
+      [&] { max_batch_size(learn, {.first = -1}); },
       {"first is -1"});
   learn.add(room_for(0));
   expect_error<c10::ValueError>(
-      [&] { learn.max_batch_size(); },
+      [&] { max_batch_size(learn); },
       {"not even one sample", "cpu"});
 }
 

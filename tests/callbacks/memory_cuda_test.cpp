@@ -85,7 +85,7 @@ TEST_F(MemoryCudaTest, TooLittleIsASentenceAndTheLearnerStaysUsable) {
       [&] { learn.fit(1); },
       {"in the forward pass of a batch of 32 samples",
        "are free",
-       "max_batch_size()"});
+       "max_batch_size(learn)"});
   hungry->is_hungry = false;
   learn.fit(2, 1e-2);
   EXPECT_LT(learn.validate().loss, 0.7);
@@ -106,7 +106,7 @@ TEST_F(MemoryCudaTest, TheLargestBatchIsFoundWhereTheDeviceSaysNo) {
   {
     Learner learn(data_on_device(samples), wide(), quiet());
     const Tensors before = parameters_of(learn);
-    found = learn.max_batch_size();
+    found = max_batch_size(learn);
     EXPECT_TRUE(all_equal(parameters_of(learn), before));
   }
   EXPECT_LT(found, room);

@@ -8,7 +8,7 @@
 
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
-#include "tern/learner/losses/focal.h"
+#include "tern/learner/losses/losses.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/mixing.h"

@@ -11,7 +11,6 @@
 
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/precision/mixed_precision.h"
-#include "tern/learner/checkpoint/snapshot.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
@@ -154,7 +153,7 @@ TEST(Plan, ChecksItsOptions) {
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
       [&] { learn.plan({.batches = 0}); },
-      {"batches is 0", "at least 1"});
+      {"batches is 0", "expected a number >= 1"});
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
@@ -199,7 +199,7 @@ TEST(ShardedOptimizer, KeepsMastersOfItsPartAloneWhileFitRuns) {
     EXPECT_EQ(all, 2 * 16 + 16 + 16 * 2 + 2);
     const auto sum = torch::tensor({elements});
     EXPECT_LT(elements, all);
-    learn->communicator()->all_reduce(sum);
+    learn->communicator().all_reduce(sum);
     EXPECT_EQ(sum.item<int64_t>(), all);
     learn->to_fp32();
     EXPECT_EQ(parameters_of(*learn)[0].scalar_type(), torch::kFloat);
@@ -235,7 +235,7 @@ TEST(ShardedOptimizer, KeepsHalfOfMastersAndMomentsOnEachOfTwoRanks) {
     const int64_t of_all = bytes;
     divided->fit(1, 1e-3);
     const auto sum = torch::tensor({bytes});
-    divided->communicator()->all_reduce(sum);
+    divided->communicator().all_reduce(sum);
     EXPECT_EQ(sum.item<int64_t>(), of_all);
     EXPECT_NEAR(static_cast<double>(bytes) / of_all, 0.5, 0.1);
   });

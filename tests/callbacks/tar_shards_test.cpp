@@ -1,5 +1,7 @@
 // Training on tar shards: several processes, a resume in mid-epoch, a shard
 // that vanishes.
+#include "tern/data/shards/tar_shards.h"
+
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -10,17 +12,15 @@
 #include <gtest/gtest.h>
 
 #include "tern/callbacks/distributed.h"
-#include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/data/formats/archives/tar_write.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/tar_write.h"
 #include "tern/data/sampler.h"
-#include "tern/data/shards/tar_dataset.h"
+#include "tern/tests/support/exact_resume.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/npy_bytes.h"
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
-#include "tern/tests/support/weight_bytes.h"
 
 namespace tern::tar_shards_test {
 namespace {
@@ -69,39 +69,15 @@ DataBunch points_in(const fs::path& folder) {
 TEST(TarShards, GoOnInMidEpochBitForBitOnAllRanks) {
   const TempFolder folder;
   write_points(folder.path());
-  const auto make = [&](const char* name) {
+  const auto make = [&] {
     auto learn = std::make_unique<Learner>(
         points_in(folder.path()),
         point_net(),
         quiet());
     learn->to_distributed(kQuick);
-    learn->add<SaveCheckpoint>({.folder = folder / name, .every_steps = 2});
     return learn;
   };
-  expect_ranks(2, [&](const LaunchEnvironment&) {
-    const auto whole = make("whole");
-    whole->fit(2, 1e-2);
-    EXPECT_EQ(whole->state().iteration, 14);  // 7 steps an epoch on each rank
-    if (whole->is_main_process()) {
-      write_file(folder / "expected", bytes_of(*whole));
-    }
-  });
-  expect_ranks(2, [&](const LaunchEnvironment&) {
-    const auto cut = make("cut");
-    cut->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
-      if (l.state().training && l.state().iteration == 9) l.request_stop();
-    }});
-    cut->fit(2, 1e-2);
-  });
-  expect_ranks(2, [&](const LaunchEnvironment&) {
-    const auto learn = make("cut");
-    learn->resume(folder / "cut");
-    learn->fit(2, 1e-2);
-    EXPECT_EQ(learn->state().iteration, 14);
-    const auto expected = read_file(folder / "expected");
-    EXPECT_TRUE(
-        bytes_of(*learn) == std::string(expected.begin(), expected.end()));
-  });
+  expect_exact_resume_on_ranks(folder, make);
 }
 
 TEST(TarShards, TellAllRanksOfAShardThatVanishedOnOne) {

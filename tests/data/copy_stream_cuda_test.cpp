@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/data/copy_stream.h"
+#include "tern/data/batch.h"
 #include "tern/tests/support/gpu_test.h"
 
 namespace tern::copy_stream_cuda_test {

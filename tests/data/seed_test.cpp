@@ -1,10 +1,10 @@
-#include "tern/data/seed.h"
-
 #include <cstdlib>
 
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
+
+#include "tern/data/random.h"
 
 namespace tern::seed_test {
 namespace {

@@ -1,10 +1,9 @@
-#include "tern/data/sharded_sampler.h"
-
 #include <algorithm>
 #include <numeric>
 
 #include <gtest/gtest.h>
 
+#include "tern/data/sampler.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::sharded_sampler_test {

@@ -13,12 +13,11 @@
 #include <gtest/gtest.h>
 
 #include "tern/callbacks/distributed.h"
-#include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/data/data_loader.h"
 #include "tern/data/fingerprint.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/file_io.h"
-#include "tern/data/sharded_sampler.h"
+#include "tern/data/sampler.h"
+#include "tern/tests/support/exact_resume.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/temp_folder.h"
@@ -294,7 +293,7 @@ TEST(StreamEpochs, TrainsALearnerToTheBitsOfTheSameDataInMemory) {
 
 TEST(StreamEpochs, GoOnInMidEpochBitForBitOnAllRanks) {
   const TempFolder folder;
-  const auto make = [&](const char* name) {
+  const auto make = [] {
     auto learn = std::make_unique<Learner>(
         stream_data(std::make_shared<StreamEpochs>(
             std::make_shared<Counting>(70),
@@ -303,33 +302,9 @@ TEST(StreamEpochs, GoOnInMidEpochBitForBitOnAllRanks) {
         point_net(),
         quiet());
     learn->to_distributed({.group = {.timeout = std::chrono::seconds(30)}});
-    learn->add<SaveCheckpoint>({.folder = folder / name, .every_steps = 2});
     return learn;
   };
-  expect_ranks(2, [&](const LaunchEnvironment&) {
-    const auto whole = make("whole");
-    whole->fit(2, 1e-2);
-    EXPECT_EQ(whole->state().iteration, 14);
-    if (whole->is_main_process()) {
-      write_file(folder / "expected", bytes_of(*whole));
-    }
-  });
-  expect_ranks(2, [&](const LaunchEnvironment&) {
-    const auto cut = make("cut");
-    cut->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
-      if (l.state().training && l.state().iteration == 9) l.request_stop();
-    }});
-    cut->fit(2, 1e-2);
-  });
-  expect_ranks(2, [&](const LaunchEnvironment&) {
-    const auto learn = make("cut");
-    learn->resume(folder / "cut");
-    learn->fit(2, 1e-2);
-    EXPECT_EQ(learn->state().iteration, 14);
-    const auto expected = read_file(folder / "expected");
-    EXPECT_TRUE(
-        bytes_of(*learn) == std::string(expected.begin(), expected.end()));
-  });
+  expect_exact_resume_on_ranks(folder, make);
 }
 
 }  // namespace

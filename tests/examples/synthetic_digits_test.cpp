@@ -10,7 +10,7 @@
 
 #include "tern/data/download/download.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/idx.h"
+#include "tern/data/formats/samples/idx.h"
 #include "tern/data/mnist.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/http_server.h"

@@ -5,29 +5,25 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
-#include "tern/data/formats/byte_file.h"
+#include "tern/data/formats/archives/gzip.h"
+#include "tern/data/formats/archives/tar_read.h"
+#include "tern/data/formats/archives/tar_shard.h"
+#include "tern/data/formats/archives/zip_archive.h"
 #include "tern/data/formats/csv.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/exif.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/gzip.h"
-#include "tern/data/formats/idx.h"
-#include "tern/data/formats/image_header.h"
-#include "tern/data/formats/json_reader.h"
+#include "tern/data/formats/json.h"
 #include "tern/data/formats/manifest.h"
-#include "tern/data/formats/npy.h"
-#include "tern/data/formats/pickle.h"
-#include "tern/data/formats/pth.h"
-#include "tern/data/formats/safetensors.h"
+#include "tern/data/formats/samples/idx.h"
+#include "tern/data/formats/samples/image_header.h"
+#include "tern/data/formats/samples/npy.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/formats/sha256sums.h"
-#include "tern/data/formats/tar_extract.h"
-#include "tern/data/formats/tar_shard.h"
-#include "tern/data/formats/weight_file.h"
-#include "tern/data/formats/zip_archive.h"
+#include "tern/data/formats/weights/pickle.h"
+#include "tern/data/formats/weights/pth.h"
+#include "tern/data/formats/weights/safetensors.h"
+#include "tern/data/formats/weights/weight_file.h"
 #include "tern/tests/support/temp_folder.h"
 
 namespace tern::fuzz {
@@ -82,7 +78,7 @@ void fuzz_safetensors(Bytes bytes) {
       again.resize(again.size() + storage.size);
     }
     const StoredWeights reread =
-        read_safetensors_header(ByteFile(again, kPath), {1 << 30});
+        read_safetensors_header(ByteFile(again, kPath), 1 << 30);
     promise(reread.metadata == weights.metadata);
     promise(reread.tensors.size() == weights.tensors.size());
     for (size_t i = 0; i < weights.tensors.size(); ++i) {
@@ -103,23 +99,21 @@ void fuzz_pth(Bytes bytes) {
 // The pickle alone, as if a zip archive held it.
 void fuzz_pickle(Bytes bytes) {
   run([&] {
-    const Pickle pickle = parse_pickle(bytes, torch_names(), kPath);
+    const Pickle pickle = parse_pickle(bytes, is_torch_name, kPath);
     promise(pickle.size() <= bytes.size());
-    std::vector<std::string> keys;
-    std::unordered_map<std::string_view, size_t> index;
-    std::vector<StoredBytes> storages;
     for (const Pickle::Value& value : pickle.values()) {
       for (const Pickle::Id id : value.items) {
         promise(id < pickle.values().size());
       }
-      if (value.kind != Pickle::Kind::persistent) continue;
-      const StorageRef ref = storage_ref(pickle, value, kPath);
-      index.emplace(ref.key, storages.size());
-      storages.push_back({.begin = 0, .size = ref.size});
     }
-    const Pickle::Value& dict = choose_state_dict(pickle, "", kPath);
+    StorageIndex index;
+    std::vector<StoredBytes> storages;
+    for (const auto& [key, storage] : storages_in(pickle, kPath)) {
+      index.emplace(key, storages.size());
+      storages.push_back({.begin = 0, .size = storage.size});
+    }
     for (const StoredTensor& tensor :
-         tensors_of(pickle, dict, index, storages, kPath)) {
+         state_dict_in(pickle, "", index, storages, kPath)) {
       promise(view_fault(tensor, storages[tensor.storage].size).empty());
     }
   });
@@ -149,8 +143,7 @@ void read_number(JsonReader& json) {
     promise(again == value || (again != again && value != value));
   });
   run([&] { JsonReader(begin).boolean(); });
-  run([&] { JsonReader(begin).signed_integer(); });
-  promise(json.integer() >= 0);
+  json.integer();
 }
 
 // Any JSON, by a reader that takes what comes.
@@ -174,9 +167,7 @@ void fuzz_json(Bytes bytes) {
   if (bytes.empty()) return;
   run([&] {
     const auto rest = bytes.subspan(1);
-    JsonReader json(
-        {reinterpret_cast<const char*>(rest.data()), rest.size()},
-        kPath);
+    JsonReader json(as_text(rest), kPath);
     read_value(json, bytes[0] % 4);
     json.end();
   });
@@ -199,7 +190,7 @@ void fuzz_idx(Bytes bytes) {
 
 void fuzz_gzip(Bytes bytes) {
   run([&] {
-    promise(gunzip(bytes, kPath, {.max_bytes = 1 << 20}).size() <= 1 << 20);
+    promise(gunzip(ByteFile(bytes, kPath), 1 << 20).size() <= 1 << 20);
   });
 }
 
@@ -214,9 +205,7 @@ void fuzz_manifest(Bytes bytes) {
     std::string text(bytes.begin(), bytes.end());
     const std::string hash = sha256(bytes);
     text += "end " + hash + "\n";
-    const Manifest manifest = parse_manifest(
-        {reinterpret_cast<const uint8_t*>(text.data()), text.size()},
-        kPath);
+    const Manifest manifest = parse_manifest(as_bytes(text), kPath);
     promise(to_text(manifest) == text);
     for (const Manifest::File& file : manifest.files) {
       promise(file.size >= 0 && file.sha256.size() == 64);
@@ -251,7 +240,7 @@ void fuzz_tar(Bytes bytes) {
   write_file(temp / "a.tar", bytes);
   fs::create_directory(temp / "out");
   run([&] {
-    extract_tar_into(
+    extract_tar(
         temp / "a.tar",
         temp / "out",
         {.max_entries = 100, .max_bytes = 1 << 20});
@@ -305,10 +294,7 @@ void fuzz_sha256sums(Bytes bytes) {
   run([&] {
     const Sha256Sums sums = parse_sha256sums(bytes, kPath);
     const std::string text = to_text(sums);
-    promise(
-        parse_sha256sums(
-            {reinterpret_cast<const uint8_t*>(text.data()), text.size()},
-            kPath) == sums);
+    promise(parse_sha256sums(as_bytes(text), kPath) == sums);
     for (const auto& [name, sum] : sums) {
       promise(sum.size() == 64 && name.find('/') == std::string::npos);
     }

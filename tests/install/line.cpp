@@ -10,6 +10,6 @@ int main() {
   auto learn = tern::Learner(
       tern::DataBunch::create(points, points, {.batch_size = 16}),
       torch::nn::Linear(1, 1));
-  learn.fit(8, 0.1);
+  learn.fit_one_cycle(8, {.max_lr = 0.1});
   return learn.validate().loss < 0.05 ? 0 : 1;
 }

@@ -14,6 +14,10 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${folder}/first)
 # A package that is moved has to stay whole.
 file(RENAME ${folder}/first ${folder}/prefix)
 
+if(EXISTS ${folder}/prefix/include/tern/learner/loop.h)
+  message(FATAL_ERROR "learner/loop.h is private, and installed")
+endif()
+
 file(GLOB_RECURSE files ${folder}/prefix/*.cmake)
 foreach(file IN LISTS files)
   file(STRINGS ${file} lines REGEX "${BUILD}|${TORCH}")

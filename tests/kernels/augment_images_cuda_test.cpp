@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/augment_images.h"
+#include "tern/kernels/images/augment_images.h"
 #include "tern/tests/support/gpu_test.h"
 
 namespace tern::augment_images_cuda_test {

@@ -1,9 +1,9 @@
-#include "tern/kernels/augment_images.h"
+#include "tern/kernels/images/augment_images.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/normalize_images.h"
+#include "tern/kernels/images/normalize_images.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"
 

@@ -4,22 +4,22 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/augment_images_math.h"
 #include "tern/kernels/checks.h"
-#include "tern/kernels/fused_optimizer.h"
-#include "tern/kernels/fused_optimizer_math.h"
-#include "tern/kernels/normalize_images.h"
-#include "tern/kernels/unscale_and_check.h"
+#include "tern/kernels/images/augment_images_math.h"
+#include "tern/kernels/images/normalize_images.h"
+#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/fused_optimizer_math.h"
+#include "tern/kernels/optim/unscale_and_check.h"
 #include "tern/tests/kernels/step_lists.h"
 #include "tern/tests/support/tolerance.h"
 
 // In front of the kernels: it says what their words mean.
 #include "tern/tests/kernels/cuda_on_cpu.h"
 // These definitions come before those of the library, which stay unused.
-#include "tern/kernels/augment_images_cuda.cu"
-#include "tern/kernels/fused_optimizer_cuda.cu"
-#include "tern/kernels/normalize_images_cuda.cu"
-#include "tern/kernels/unscale_and_check_cuda.cu"
+#include "tern/kernels/images/augment_images_cuda.cu"
+#include "tern/kernels/images/normalize_images_cuda.cu"
+#include "tern/kernels/optim/fused_optimizer_cuda.cu"
+#include "tern/kernels/optim/unscale_and_check_cuda.cu"
 
 // What the CUDA kernels compute, on any machine: bit for bit what those of the
 // CPU do.
@@ -68,15 +68,15 @@ void adam(
   std::vector<AdamTensor> list;
   for (size_t i = 0; i < lists.params.size(); ++i) {
     AdamTensor& out = list.emplace_back(step_tensor<AdamTensor>(lists, i));
-    out.exp_avg = lists.exp_avgs[i].data_ptr<float>();
-    out.exp_avg_sq = lists.exp_avg_sqs[i].data_ptr<float>();
+    out.states[0] = lists.exp_avgs[i].data_ptr<float>();
+    out.states[1] = lists.exp_avg_sqs[i].data_ptr<float>();
     if (args.amsgrad) {
-      out.max_exp_avg_sq = lists.max_exp_avg_sqs[i].data_ptr<float>();
+      out.states[2] = lists.max_exp_avg_sqs[i].data_ptr<float>();
     }
   }
   const auto count = static_cast<int64_t>(list.size());
   ASSERT_EQ(
-      fused_adam_cuda(
+      fused_step_cuda(
           list.data(),
           count,
           args,
@@ -94,16 +94,16 @@ void sgd(
   for (size_t i = 0; i < lists.params.size(); ++i) {
     SgdTensor& out = list.emplace_back(step_tensor<SgdTensor>(lists, i));
     if (args.momentum != 0) {
-      out.momentum_buffer = lists.momentum_buffers[i].data_ptr<float>();
+      out.states[0] = lists.momentum_buffers[i].data_ptr<float>();
     }
   }
   const auto count = static_cast<int64_t>(list.size());
   ASSERT_EQ(
-      fused_sgd_cuda(
+      fused_step_cuda(
           list.data(),
           count,
           args,
-          nullptr,
+          static_cast<const FusedSgdArgs*>(nullptr),
           state.pointers(),
           nullptr),
       cudaSuccess);
@@ -296,16 +296,12 @@ TEST(CudaKernels, NormalizeIsThatOfTheCpu) {
               torch::randint(0, 256, {size + skipped}, torch::kByte);
           const auto images = room.narrow(0, skipped, size).view(sizes);
           std::vector<double> mean, stddev;
-          std::vector<float> scale, offset;
+          std::vector<float> scale(channels), offset(channels);
           for (int64_t c = 0; c < channels; ++c) {
             mean.push_back(0.4 + 0.001 * static_cast<double>(c));
             stddev.push_back(0.2 + 0.001 * static_cast<double>(c));
-            set_normalize_factors(
-                mean.back(),
-                stddev.back(),
-                scale.emplace_back(),
-                offset.emplace_back());
           }
+          set_normalize_factors(mean, stddev, scale.data(), offset.data());
           const auto actual = torch::empty(sizes, dtype);
           const NormalizeArgs args = {
               .images = images.data_ptr<uint8_t>(),

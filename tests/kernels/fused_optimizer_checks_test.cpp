@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/fused_optimizer.h"
+#include "tern/kernels/optim/fused_optimizer.h"
 #include "tern/tests/kernels/step_lists.h"
 
 namespace tern::test::fused_optimizer_checks_test {

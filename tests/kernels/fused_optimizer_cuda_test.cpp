@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/fused_optimizer.h"
+#include "tern/kernels/optim/fused_optimizer.h"
 #include "tern/tests/kernels/reference.h"
 #include "tern/tests/kernels/step_lists.h"
 #include "tern/tests/support/gpu_test.h"

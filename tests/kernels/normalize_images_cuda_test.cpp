@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/normalize_images.h"
+#include "tern/kernels/images/normalize_images.h"
 #include "tern/tests/kernels/reference.h"
 #include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tolerance.h"

@@ -1,4 +1,4 @@
-#include "tern/kernels/normalize_images.h"
+#include "tern/kernels/images/normalize_images.h"
 
 #include <limits>
 

@@ -1,11 +1,10 @@
-#include "tern/kernels/open_module.h"
-
 #include <cmath>
 #include <cstdlib>
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include "tern/kernels/load_cuda.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::open_module_test {

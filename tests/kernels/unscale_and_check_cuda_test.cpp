@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/unscale_and_check.h"
+#include "tern/kernels/optim/unscale_and_check.h"
 #include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tolerance.h"
 

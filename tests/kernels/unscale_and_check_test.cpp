@@ -1,4 +1,4 @@
-#include "tern/kernels/unscale_and_check.h"
+#include "tern/kernels/optim/unscale_and_check.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "tern/kernels/warp_image.h"
+#include "tern/kernels/images/warp_image.h"
 
 #include <cmath>
 #include <vector>

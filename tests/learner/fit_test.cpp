@@ -11,8 +11,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/data/formats/error.h"
-#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/optimizer_factory.h"
@@ -277,7 +277,7 @@ TEST_P(ThrowingEventTest, EndsFitRunsOnTrainEndAndLeavesTheLearnerUsable) {
     EXPECT_EQ(error.what(), "from " + GetParam());
   }
   EXPECT_EQ(train_ends, 1);
-  EXPECT_FALSE(learn.is_fitting());
+  EXPECT_FALSE(learn.state().is_fitting);
   for (const ModelTensor& p : learn.model().parameters()) {
     EXPECT_FALSE(p.tensor.grad().defined());
   }
@@ -357,7 +357,7 @@ TEST(Fit, ACallbackMayRefuseToBeAdded) {
       learn.fit(1, {}, {std::make_shared<Only>()}),
       std::runtime_error);
   EXPECT_EQ(learn.callbacks().size(), callbacks);
-  EXPECT_FALSE(learn.is_fitting());
+  EXPECT_FALSE(learn.state().is_fitting);
   learn.fit(1);
 }
 

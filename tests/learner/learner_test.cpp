@@ -16,7 +16,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/metrics/metrics.h"
-#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
@@ -131,7 +131,7 @@ TEST(Learner, NamesAMetricThatDoesNotFitTheOutputs) {
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
       {"top_5_accuracy", "2 classes"});
-  EXPECT_FALSE(learn.is_fitting());
+  EXPECT_FALSE(learn.state().is_fitting);
 }
 
 TEST(Learner, RefusesWhatCannotBeTrained) {
@@ -347,7 +347,7 @@ TEST(Learner, TellsAWarningOfLibTorchOnceAFit) {
 TEST(Learner, DoesNotTrainInTheMiddleOfAValidation) {
   Learner learn(point_data(), point_net(), quiet());
   learn.add<LambdaCallback>({.on_eval_begin = [](Learner& l) {
-    if (!l.is_fitting()) l.fit(1);
+    if (!l.state().is_fitting) l.fit(1);
   }});
   expect_error<c10::Error>(
       [&] { learn.validate(); },

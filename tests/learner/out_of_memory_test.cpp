@@ -46,7 +46,7 @@ TEST(OutOfMemory, IsASentenceWithSizesAndAdviceAndTheLearnerStaysUsable) {
       {"out of memory on cpu, in the forward pass of a batch of 32 samples "
        "([32, 2] Float), fp32",
        "are free",
-       "max_batch_size()",
+       "max_batch_size(learn)",
        "to_bf16()",
        "can't allocate memory"});
   expect_error<c10::OutOfMemoryError>(

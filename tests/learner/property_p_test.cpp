@@ -16,7 +16,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/precision/clip_grad.h"
 #include "tern/learner/precision/grad_scaler.h"

@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/error.h"
-#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/report/plot.h"

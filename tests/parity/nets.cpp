@@ -14,7 +14,6 @@
 #include <torch/optim/sgd.h>
 
 #include "tern/learner/optim/adam.h"
-#include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/parity/fixture.h"
 

@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
+#include "tern/data/formats/archives/zip_archive.h"
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/zip_archive.h"
 #include "tern/learner/model.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/parity/weight_net.h"

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "tern/data/formats/tar_write.h"
+#include "tern/data/formats/archives/tar_write.h"
 
 namespace tern {
 

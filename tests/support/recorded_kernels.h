@@ -5,8 +5,8 @@
 #include <ATen/core/stack.h>
 #include <torch/types.h>
 
-#include "tern/kernels/fused_optimizer.h"
-#include "tern/kernels/unscale_and_check.h"
+#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/unscale_and_check.h"
 
 namespace tern::testing_support {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "tern/learner/lambda_callback.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/learner.h"
 
 namespace tern::testing_support {

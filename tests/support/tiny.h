@@ -16,8 +16,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/data/data_bunch.h"
-#include "tern/learner/lambda_callback.h"
 #include "tern/learner/learner.h"
 
 namespace tern::testing_support {

@@ -28,7 +28,7 @@ const std::vector<std::string>& paths_of(const DataLoader& loader) {
   return dynamic_cast<const ImageDataset&>(loader.dataset()).paths();
 }
 
-const std::vector<int64_t>& labels_of(const DataLoader& loader) {
+std::vector<int64_t> labels_of(const DataLoader& loader) {
   return dynamic_cast<const ImageDataset&>(loader.dataset()).labels();
 }
 

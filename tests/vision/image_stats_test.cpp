@@ -1,9 +1,8 @@
-#include "tern/vision/image_stats.h"
-
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include "tern/tests/support/expect_error.h"
+#include "tern/vision/transforms/augment_batch.h"
 
 namespace tern::image_stats_test {
 namespace {

@@ -8,12 +8,12 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/schedules/one_cycle.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/vision/image_dataset.h"
-#include "tern/vision/image_targets.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/show.h"
 #include "tern/vision/models/backbone.h"
@@ -97,7 +97,7 @@ std::vector<std::string> learning(Learner& learn) {
 TEST(VisionLearner, HasThreeLayerGroupsWhateverTheNetwork) {
   const auto first_of_group = [](const VisionArch& arch, int64_t group) {
     auto learn = vision_learner(squares(false), arch, {.learner = quiet()});
-    EXPECT_EQ(learn.layer_groups(), 3) << arch.name();
+    EXPECT_EQ(learn.parts().layer_groups(), 3) << arch.name();
     EXPECT_EQ(learn.model().state().back().name, "head.8.weight");
     return learning(learn.freeze_to(group)).front();
   };
@@ -186,9 +186,8 @@ TEST(VisionLearner, AsksForEachOfSeveralClasses) {
   DataBunch data = DataBunch::create(
       ImageDataset::with_targets(
           paths,
-          std::make_shared<NumberTargets>(
-              std::vector<float>{1, 0, 1, 1},
-              /*width=*/2)),
+          std::make_shared<TensorTargets>(
+              torch::tensor({{1.f, 0.f}, {1.f, 1.f}}))),
       nullptr,
       {.batch_size = 2, .workers = 0});
   data.device = torch::kCPU;
@@ -211,7 +210,7 @@ UnetLearnerOptions unet_options() {
 
 TEST(UnetLearner, LearnsAMask) {
   auto learn = unet_learner(squares(true), tiny(), unet_options());
-  EXPECT_EQ(learn.layer_groups(), 3);
+  EXPECT_EQ(learn.parts().layer_groups(), 3);
   learn.fit_one_cycle(6, 5e-3);
   EXPECT_GE(learn.validate().metrics[0].value, 0.9);
 }
@@ -246,20 +245,12 @@ TEST(SegmentationReport, LeavesOutPixelsOfNoClass) {
   EXPECT_DOUBLE_EQ(report.mean_accuracy, report.accuracy);
 }
 
-TEST(ShowMasks, DrawsImageTruthAndPredictionSideBySide) {
+TEST(ShowResults, DrawsTheMasksOfAUnet) {
   const TempFolder temp;
   auto learn = unet_learner(squares(true), tiny(), unet_options());
-  show_masks(learn, temp / "masks.png", {.count = 2});
+  show_results(learn, temp / "masks.png", Split::valid, {.count = 2});
   EXPECT_TRUE(std::filesystem::exists(temp / "masks.png"));
   EXPECT_EQ(mask_colours(20).sizes().vec(), (std::vector<int64_t>{20, 3}));
-}
-
-TEST(ShowMasks, NeedsMasks) {
-  const TempFolder temp;
-  auto learn = vision_learner(squares(false), tiny(), {.learner = quiet()});
-  expect_error<c10::ValueError>(
-      [&] { show_masks(learn, temp / "masks.png"); },
-      {"[show_masks]", "with a mask"});
 }
 
 }  // namespace

@@ -14,8 +14,6 @@
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/formats/sha256sums.h"
-#include "tern/vision/decode/for_each_image.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_folder.h"
 
@@ -116,97 +114,84 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> hashes_of(const std::vector<std::string>& paths) {
+/// The SHA-256 of each file that is `wanted(i)`; the others' stay empty.
+template <class Wanted>
+std::vector<std::string> hashes_of(
+    const std::vector<std::string>& paths,
+    const Wanted& wanted) {
   std::vector<std::string> hashes(paths.size());
   for_each_image(
       static_cast<int64_t>(paths.size()),
       [&](int64_t index) {
         const auto i = static_cast<size_t>(index);
-        hashes[i] = sha256_file(paths[i]);
+        if (wanted(i)) hashes[i] = sha256_file(paths[i]);
       },
       "hash");
   return hashes;
 }
 
-std::string relative_to(const fs::path& folder, const std::string& path) {
-  return fs::path(path).lexically_relative(folder).string();
+/// The images below a folder, by their paths relative to it.
+Sha256Sums sums_of(const fs::path& folder) {
+  const std::vector<std::string> paths = find_image_files(folder);
+  const auto hashes = hashes_of(paths, [](size_t) { return true; });
+  Sha256Sums sums;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    sums[fs::path(paths[i]).lexically_relative(folder).string()] = hashes[i];
+  }
+  return sums;
 }
 
-struct FileIdentity {
-  std::pair<dev_t, ino_t> file;
-  int64_t size = 0;
-  std::string hash;  // where it was needed
-};
-
-std::vector<FileIdentity> identities_of(const std::vector<std::string>& paths) {
-  std::vector<FileIdentity> files;
-  for (const std::string& path : paths) {
-    struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) {
-      throw IoError(path, "look at the image", errno);
+std::vector<struct stat> look_at(const std::vector<std::string>& paths) {
+  std::vector<struct stat> files(paths.size());
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (::stat(paths[i].c_str(), &files[i]) != 0) {
+      throw IoError(paths[i], "look at the image", errno);
     }
-    files.push_back({{info.st_dev, info.st_ino}, info.st_size, {}});
   }
   return files;
 }
 
-std::set<int64_t> sizes_of(const std::vector<FileIdentity>& files) {
-  std::set<int64_t> sizes;
-  for (const FileIdentity& file : files) sizes.insert(file.size);
-  return sizes;
-}
-
-void hash_those_of(
-    const std::set<int64_t>& sizes,
+/// The hashes of the files that are as large as one of `others`.
+std::vector<std::string> hashes_if_alike(
     const std::vector<std::string>& paths,
-    std::vector<FileIdentity>& files) {
-  for_each_image(
-      static_cast<int64_t>(paths.size()),
-      [&](int64_t i) {
-        const auto index = static_cast<size_t>(i);
-        if (sizes.count(files[index].size) != 0) {
-          files[index].hash = sha256_file(paths[index]);
-        }
-      },
-      "compare");
+    const std::vector<struct stat>& files,
+    const std::vector<struct stat>& others) {
+  std::set<int64_t> sizes;
+  for (const struct stat& file : others) sizes.insert(file.st_size);
+  return hashes_of(paths, [&](size_t i) {
+    return sizes.contains(files[i].st_size);
+  });
 }
 
 }  // namespace
 
 int64_t write_image_manifest(const fs::path& folder, const fs::path& manifest) {
-  const std::vector<std::string> paths = find_image_files(folder);
-  const std::vector<std::string> hashes = hashes_of(paths);
-  Sha256Sums sums;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    sums[relative_to(folder, paths[i])] = hashes[i];
-  }
+  const Sha256Sums sums = sums_of(folder);
   AtomicFile file(manifest);
   file.write(to_text(sums));
   file.commit();
-  return static_cast<int64_t>(paths.size());
+  return static_cast<int64_t>(sums.size());
 }
 
 std::vector<BadImage> check_image_manifest(
     const fs::path& folder,
     const fs::path& manifest) {
-  Sha256Sums expected = read_sha256sums(manifest, SumNames::paths);
-  const std::vector<std::string> paths = find_image_files(folder);
-  const std::vector<std::string> hashes = hashes_of(paths);
+  const Sha256Sums expected = read_sha256sums(manifest, SumNames::paths);
+  const Sha256Sums found = sums_of(folder);
   std::vector<BadImage> bad;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    const auto listed = expected.find(relative_to(folder, paths[i]));
+  const auto add = [&](const std::string& name, const char* reason) {
+    bad.push_back({(folder / name).string(), reason});
+  };
+  for (const auto& [name, hash] : found) {
+    const auto listed = expected.find(name);
     if (listed == expected.end()) {
-      bad.push_back({paths[i], "is not in the manifest"});
-      continue;
+      add(name, "is not in the manifest");
+    } else if (listed->second != hash) {
+      add(name, "has other bytes than when the manifest was written");
     }
-    if (listed->second != hashes[i]) {
-      bad.push_back(
-          {paths[i], "has other bytes than when the manifest was written"});
-    }
-    expected.erase(listed);
   }
   for (const auto& [name, hash] : expected) {
-    bad.push_back({(folder / name).string(), "is missing"});
+    if (!found.contains(name)) add(name, "is missing");
   }
   std::sort(bad.begin(), bad.end(), [](const auto& a, const auto& b) {
     return a.path < b.path;
@@ -217,23 +202,22 @@ std::vector<BadImage> check_image_manifest(
 std::vector<DuplicateImage> duplicate_images(
     const std::vector<std::string>& train,
     const std::vector<std::string>& valid) {
-  std::vector<FileIdentity> to_learn = identities_of(train);
-  std::vector<FileIdentity> to_check = identities_of(valid);
-  hash_those_of(sizes_of(to_check), train, to_learn);
-  hash_those_of(sizes_of(to_learn), valid, to_check);
+  const auto train_files = look_at(train), valid_files = look_at(valid);
+  const auto train_hashes = hashes_if_alike(train, train_files, valid_files);
+  const auto valid_hashes = hashes_if_alike(valid, valid_files, train_files);
   std::map<std::string, size_t> by_hash;
   std::set<std::pair<dev_t, ino_t>> known;
-  for (size_t i = 0; i < to_learn.size(); ++i) {
-    known.insert(to_learn[i].file);
-    if (!to_learn[i].hash.empty()) by_hash.emplace(to_learn[i].hash, i);
+  for (size_t i = 0; i < train.size(); ++i) {
+    known.emplace(train_files[i].st_dev, train_files[i].st_ino);
+    if (!train_hashes[i].empty()) by_hash.emplace(train_hashes[i], i);
   }
   std::vector<DuplicateImage> duplicates;
-  for (size_t i = 0; i < to_check.size(); ++i) {
-    const auto same = by_hash.find(to_check[i].hash);
-    if (same != by_hash.end()) {
-      duplicates.push_back(
-          {valid[i], train[same->second], known.count(to_check[i].file) != 0});
-    }
+  for (size_t i = 0; i < valid.size(); ++i) {
+    const auto same = by_hash.find(valid_hashes[i]);
+    if (same == by_hash.end()) continue;
+    const bool is_link =
+        known.contains({valid_files[i].st_dev, valid_files[i].st_ino});
+    duplicates.push_back({valid[i], train[same->second], is_link});
   }
   return duplicates;
 }

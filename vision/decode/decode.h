@@ -7,8 +7,8 @@
 
 #include <torch/types.h>
 
-#include "tern/data/formats/image_header.h"
-#include "tern/kernels/warp_image.h"
+#include "tern/data/formats/samples/image_header.h"
+#include "tern/kernels/images/warp_image.h"
 #include "tern/vision/image_size.h"
 
 namespace tern {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "tern/data/formats/image_header.h"
+#include "tern/data/formats/samples/image_header.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_size.h"
 

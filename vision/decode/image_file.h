@@ -2,9 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+
+#include "tern/data/sink.h"
 
 namespace tern {
 
@@ -63,5 +66,16 @@ class ImageSource {
   /// Identifies the images: changes when they change.
   virtual std::string version() const = 0;
 };
+
+/// Calls `action(index)` for 0..count-1 on all cores, or on `workers` threads,
+/// and reports progress to `sink`, which may be null. Rethrows the first
+/// exception once all threads have stopped.
+/// \param task  Its name in the progress line.
+void for_each_image(
+    int64_t count,
+    const std::function<void(int64_t index)>& action,
+    const char* task,
+    const Sink& sink = nullptr,
+    int64_t workers = -1);
 
 }  // namespace tern

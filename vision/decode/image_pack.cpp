@@ -1,18 +1,15 @@
 #include "tern/vision/decode/image_pack.h"
 
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <libdeflate.h>
 #include <span>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 
 namespace tern {
 
@@ -21,11 +18,21 @@ static_assert(std::endian::native == std::endian::little);
 namespace {
 
 constexpr char kMagic[9] = "TERNPACK";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kKeyLength = 64;
 
 uint32_t crc_of(const void* bytes, size_t size) {
   return libdeflate_crc32(0, bytes, size);
+}
+
+template <class T>
+std::span<const uint8_t> bytes_of(const T* first, size_t count) {
+  return {reinterpret_cast<const uint8_t*>(first), count * sizeof(T)};
+}
+
+const std::filesystem::path& with_folder(const std::filesystem::path& file) {
+  make_folders(file.parent_path());
+  return file;
 }
 
 [[noreturn]] void fail(const std::filesystem::path& file, const char* what) {
@@ -36,98 +43,64 @@ uint32_t crc_of(const void* bytes, size_t size) {
           what));
 }
 
-void write_at(
-    const FileHandle& file,
-    std::span<const uint8_t> bytes,
-    uint64_t offset,
-    const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(
-        file.fd(),
-        bytes.data(),
-        bytes.size(),
-        static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) {
-      continue;
-    }
-    if (count <= 0) {
-      throw IoError(path, "write the image pack", errno);
-    }
-    bytes = bytes.subspan(static_cast<size_t>(count));
-    offset += static_cast<uint64_t>(count);
-  }
-}
-
 }  // namespace
 
-struct ImagePack::Header {
-  char magic[8];
-  uint32_t version, channels;
-  uint64_t count;
+struct ImagePack::Footer {
   char key[kKeyLength];
-  uint32_t entries_crc;
+  uint64_t count;
+  char magic[8];
+  uint32_t version, channels, entries_crc;
   /// Of all before it.
   uint32_t crc;
 };
 
 std::shared_ptr<const ImagePack> ImagePack::open(
     const std::filesystem::path& file) {
-  static_assert(sizeof(Header) == 96 && sizeof(Entry) == 24);
-  const FileHandle handle = open_regular_file(file);
-  const auto length = static_cast<size_t>(file_size(handle, file));
-  if (length < sizeof(Header)) {
-    fail(file, "it is shorter than its header");
-  }
-  void* bytes = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, handle.fd(), 0);
-  if (bytes == MAP_FAILED) {
-    throw IoError(file, "map into memory", errno);
+  static_assert(sizeof(Footer) == 96 && sizeof(Entry) == 24);
+  const ByteFile bytes(file);
+  if (bytes.size() < sizeof(Footer)) {
+    fail(file, "it is shorter than its footer");
   }
   const std::shared_ptr<ImagePack> pack(new ImagePack);
   pack->file_ = file;
-  pack->bytes_ = static_cast<const uint8_t*>(bytes);
-  pack->length_ = length;
+  pack->bytes_ = bytes.map();
+  pack->length_ = bytes.size();
 
-  Header header;
-  std::memcpy(&header, bytes, sizeof header);
-  if (std::memcmp(header.magic, kMagic, sizeof header.magic) != 0 ||
-      header.version != kVersion) {
-    fail(file, "it does not start as one");
+  Footer footer;
+  const size_t room = bytes.size() - sizeof(Footer);
+  std::memcpy(&footer, pack->bytes_.get() + room, sizeof footer);
+  if (std::memcmp(footer.magic, kMagic, sizeof footer.magic) != 0 ||
+      footer.version != kVersion) {
+    fail(file, "it does not end as one");
   }
-  if (crc_of(&header, offsetof(Header, crc)) != header.crc ||
-      (header.channels != 1 && header.channels != 3)) {
-    fail(file, "its header's checksum is wrong");
+  if (crc_of(&footer, offsetof(Footer, crc)) != footer.crc ||
+      (footer.channels != 1 && footer.channels != 3)) {
+    fail(file, "its footer's checksum is wrong");
   }
-  const size_t room = length - sizeof(Header);
-  if (header.count > room / sizeof(Entry)) {
-    fail(file, "it is shorter than its header says");
+  if (footer.count > room / sizeof(Entry)) {
+    fail(file, "it is shorter than its footer says");
   }
-  const size_t entries_size = header.count * sizeof(Entry);
-  const uint8_t* entries = pack->bytes_ + length - entries_size;
-  if (crc_of(entries, entries_size) != header.entries_crc) {
+  const size_t entries_size = footer.count * sizeof(Entry);
+  const uint64_t pixels_size = room - entries_size;
+  const uint8_t* entries = pack->bytes_.get() + pixels_size;
+  if (crc_of(entries, entries_size) != footer.entries_crc) {
     fail(file, "the checksum of its entries is wrong");
   }
-  pack->entries_.resize(header.count);
+  pack->entries_.resize(footer.count);
   if (entries_size > 0) {
     std::memcpy(pack->entries_.data(), entries, entries_size);
   }
   for (const Entry& entry : pack->entries_) {
     const uint64_t size =
-        uint64_t{entry.height} * entry.width * header.channels;
-    const uint64_t limit = length - entries_size;
-    if (entry.offset > limit || size > limit - entry.offset) {
+        uint64_t{entry.height} * entry.width * footer.channels;
+    if (entry.offset > pixels_size || size > pixels_size - entry.offset) {
       fail(file, "an image lies outside of it");
     }
   }
-  pack->channels_ = header.channels;
-  pack->key_.assign(header.key, kKeyLength);
-  pack->is_checked_ = std::vector<std::atomic<uint8_t>>(header.count);
+  pack->channels_ = footer.channels;
+  pack->key_.assign(footer.key, kKeyLength);
+  pack->is_checked_ = std::vector<std::atomic<uint8_t>>(footer.count);
   return pack;
-}
-
-ImagePack::~ImagePack() {
-  if (bytes_ != nullptr) {
-    ::munmap(const_cast<uint8_t*>(bytes_), length_);
-  }
 }
 
 bool ImagePack::has(int64_t index) const {
@@ -136,7 +109,7 @@ bool ImagePack::has(int64_t index) const {
 
 PixelView ImagePack::image(int64_t index) const {
   const Entry& entry = entries_.at(static_cast<size_t>(index));
-  const uint8_t* pixels = bytes_ + entry.offset;
+  const uint8_t* pixels = bytes_.get() + entry.offset;
   const int64_t stride = int64_t{entry.width} * channels_;
   std::atomic<uint8_t>& is_checked = is_checked_[static_cast<size_t>(index)];
   if (is_checked.load(std::memory_order_relaxed) == 0) {
@@ -152,30 +125,19 @@ PixelView ImagePack::image(int64_t index) const {
       .width = entry.width,
       .channels = channels_,
       .stride = stride,
-      .end = bytes_ + length_};
+      .end = bytes_.get() + length_};
 }
 
 ImagePackWriter::ImagePackWriter(
-    std::filesystem::path file,
+    const std::filesystem::path& file,
     int64_t count,
     int64_t channels,
     std::string key)
-    : file_(std::move(file)),
+    : file_(with_folder(file)),
       channels_(channels),
       key_(std::move(key)),
-      entries_(static_cast<size_t>(count)),
-      end_(sizeof(ImagePack::Header)) {
+      entries_(static_cast<size_t>(count)) {
   key_.resize(kKeyLength, ' ');
-  make_folders(file_.parent_path());
-  temporary_ = file_;
-  temporary_ += fmt::format(".{}.tmp", ::getpid());
-  handle_ = open_file(temporary_, O_RDWR | O_CREAT | O_TRUNC);
-}
-
-ImagePackWriter::~ImagePackWriter() {
-  if (handle_.is_open()) {
-    ::unlink(temporary_.c_str());
-  }
 }
 
 void ImagePackWriter::write(
@@ -184,42 +146,30 @@ void ImagePackWriter::write(
     int64_t width,
     const uint8_t* pixels) {
   const auto size = static_cast<size_t>(height * width * channels_);
-  constexpr uint64_t kAlignment = 64;
-  const uint64_t room = (size + kAlignment - 1) / kAlignment * kAlignment;
-  const uint64_t offset = end_.fetch_add(room);
-  write_at(handle_, {pixels, size}, offset, temporary_);
+  const uint32_t crc = crc_of(pixels, size);
+  const std::lock_guard lock(mutex_);
   entries_.at(static_cast<size_t>(index)) = {
-      offset,
+      file_.size(),
       static_cast<uint32_t>(height),
       static_cast<uint32_t>(width),
-      crc_of(pixels, size),
+      crc,
       0};
+  file_.write({pixels, size});
 }
 
 void ImagePackWriter::publish() {
-  ImagePack::Header header{};
-  std::memcpy(header.magic, kMagic, sizeof header.magic);
-  header.version = kVersion;
-  header.channels = static_cast<uint32_t>(channels_);
-  header.count = entries_.size();
-  std::memcpy(header.key, key_.data(), kKeyLength);
-  const std::span<const uint8_t> entries(
-      reinterpret_cast<const uint8_t*>(entries_.data()),
-      entries_.size() * sizeof(ImagePack::Entry));
-  header.entries_crc = crc_of(entries.data(), entries.size());
-  header.crc = crc_of(&header, offsetof(ImagePack::Header, crc));
-  write_at(handle_, entries, end_, temporary_);
-  write_at(
-      handle_,
-      {reinterpret_cast<const uint8_t*>(&header), sizeof header},
-      0,
-      temporary_);
-  sync_file(handle_, temporary_);
-  if (::rename(temporary_.c_str(), file_.c_str()) != 0) {
-    throw IoError(file_, "rename the finished image pack to this name", errno);
-  }
-  handle_ = FileHandle();
-  sync_folder(file_.parent_path().empty() ? "." : file_.parent_path());
+  ImagePack::Footer footer{};
+  std::memcpy(footer.key, key_.data(), kKeyLength);
+  footer.count = entries_.size();
+  std::memcpy(footer.magic, kMagic, sizeof footer.magic);
+  footer.version = kVersion;
+  footer.channels = static_cast<uint32_t>(channels_);
+  const auto entries = bytes_of(entries_.data(), entries_.size());
+  footer.entries_crc = crc_of(entries.data(), entries.size());
+  footer.crc = crc_of(&footer, offsetof(ImagePack::Footer, crc));
+  file_.write(entries);
+  file_.write(bytes_of(&footer, 1));
+  file_.commit();
 }
 
 }  // namespace tern

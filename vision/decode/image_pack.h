@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "tern/data/formats/file_io.h"
-#include "tern/kernels/warp_image.h"
+#include "tern/data/formats/atomic_file.h"
+#include "tern/kernels/images/warp_image.h"
 
 namespace tern {
 
@@ -18,9 +19,9 @@ namespace tern {
 ///   auto pack = ImagePack::open("cache/train.pack");
 ///   PixelView cat = pack->image(0);   // [cat.height, cat.width, 3]
 ///
-/// The file: a header of 96 bytes, the pixels of each image, and at the end an
-/// entry of 24 bytes per image with its offset, size and CRC-32. Verifies
-/// header and entries when the pack is opened, an image when it is first read.
+/// The file: the pixels of each image, an entry of 24 bytes per image with its
+/// offset, size and CRC-32, and a footer of 96 bytes. Verifies footer and
+/// entries when the pack is opened, an image when it is first read.
 /// Little-endian.
 class ImagePack {
  public:
@@ -28,9 +29,6 @@ class ImagePack {
   ///         damaged.
   static std::shared_ptr<const ImagePack> open(
       const std::filesystem::path& file);
-  ~ImagePack();
-  ImagePack(const ImagePack&) = delete;
-  ImagePack& operator=(const ImagePack&) = delete;
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t channels() const { return channels_; }
@@ -49,12 +47,12 @@ class ImagePack {
     uint64_t offset;
     uint32_t height, width, crc, unused;
   };
-  struct Header;
+  struct Footer;
 
   ImagePack() = default;
 
   std::filesystem::path file_;
-  const uint8_t* bytes_ = nullptr;
+  std::shared_ptr<const uint8_t> bytes_;
   size_t length_ = 0;
   int64_t channels_ = 0;
   std::string key_;
@@ -63,20 +61,17 @@ class ImagePack {
   mutable std::vector<std::atomic<uint8_t>> is_checked_;
 };
 
-/// Writes a pack under a temporary name and renames it when it is complete, so
-/// that readers never see a partial pack.
+/// Writes a pack, which gets its name when it is complete: readers never see a
+/// partial one.
 class ImagePackWriter {
  public:
   /// \param key  64 characters that identify the source of the pack.
   /// \throws IoError if the file cannot be created.
   ImagePackWriter(
-      std::filesystem::path file,
+      const std::filesystem::path& file,
       int64_t count,
       int64_t channels,
       std::string key);
-  ~ImagePackWriter();
-  ImagePackWriter(const ImagePackWriter&) = delete;
-  ImagePackWriter& operator=(const ImagePackWriter&) = delete;
 
   /// Adds an image [height, width, channels]. Thread-safe, in any order; an
   /// image that is never added is missing.
@@ -87,12 +82,11 @@ class ImagePackWriter {
   void publish();
 
  private:
-  std::filesystem::path file_, temporary_;
-  FileHandle handle_;
+  std::mutex mutex_;
+  AtomicFile file_;
   int64_t channels_;
   std::string key_;
   std::vector<ImagePack::Entry> entries_;
-  std::atomic<uint64_t> end_;
 };
 
 }  // namespace tern

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tern/kernels/warp_image.h"
+#include "tern/kernels/images/warp_image.h"
 #include "tern/vision/image_size.h"
 
 namespace tern {

@@ -1,8 +1,6 @@
 #include "tern/vision/interpret/drawing.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include <fmt/format.h>
 #include <opencv2/imgproc.hpp>
@@ -29,10 +27,6 @@ cv::Point point(int64_t x, int64_t y) {
 // OpenCV's letters are 21 units high at scale 1.
 double scale_of(double size) {
   return size / 21;
-}
-
-int thickness_of(double size) {
-  return size >= 18 ? 2 : 1;
 }
 
 std::string ascii(const std::string& text) {
@@ -65,7 +59,7 @@ void put_text(
       kFont,
       scale_of(size),
       scalar(color),
-      thickness_of(size),
+      /*thickness=*/1,
       cv::LINE_AA);
 }
 
@@ -78,37 +72,10 @@ cv::Mat mat_of(const torch::Tensor& image) {
       const_cast<uint8_t*>(image.const_data_ptr<uint8_t>())};
 }
 
-/// [H, W, C] stretched to another size: averaged where it shrinks, pixels as
-/// squares where it grows by three or more.
-torch::Tensor
-stretched(const torch::Tensor& image, int64_t height, int64_t width) {
-  const torch::Tensor source = image.contiguous();
-  const double factor = std::min(
-      static_cast<double>(height) / static_cast<double>(source.size(0)),
-      static_cast<double>(width) / static_cast<double>(source.size(1)));
-  torch::Tensor out =
-      torch::empty({height, width, source.size(2)}, torch::kByte);
-  cv::Mat target = mat_of(out);
-  cv::resize(
-      mat_of(source),
-      target,
-      target.size(),
-      0,
-      0,
-      factor >= 3  ? cv::INTER_NEAREST
-      : factor > 1 ? cv::INTER_CUBIC
-                   : cv::INTER_AREA);
-  return out;
-}
-
 }  // namespace
 
 Page::Page(int64_t height, int64_t width)
-    : page_(
-          static_cast<int>(height),
-          static_cast<int>(width),
-          CV_8UC3,
-          cv::Scalar(255, 255, 255)) {}
+    : pixels_(torch::full({height, width, 3}, 255, torch::kByte)) {}
 
 int64_t Page::text_width(const std::string& text, double size) {
   int below = 0;
@@ -116,7 +83,7 @@ int64_t Page::text_width(const std::string& text, double size) {
              ascii(text),
              kFont,
              scale_of(size),
-             thickness_of(size),
+             /*thickness=*/1,
              &below)
       .width;
 }
@@ -150,24 +117,24 @@ void Page::text(
     const int64_t before = anchor == Anchor::middle  ? width / 2
                            : anchor == Anchor::right ? width
                                                      : 0;
-    put_text(page_, text, point(x - before, y), color, size);
+    put_text(mat_of(pixels_), text, point(x - before, y), color, size);
     return;
   }
   const auto height = static_cast<int64_t>(size * 1.6);
   const Page lying(height, width + 2);
   put_text(
-      lying.page_,
+      mat_of(lying.pixels_),
       text,
       point(1, static_cast<int64_t>(size * 1.2)),
       color,
       size);
-  cv::Mat turned;
-  cv::rotate(lying.page_, turned, cv::ROTATE_90_COUNTERCLOCKWISE);
+  cv::Mat page = mat_of(pixels_), turned;
+  cv::rotate(mat_of(lying.pixels_), turned, cv::ROTATE_90_COUNTERCLOCKWISE);
   const cv::Rect place(
       point(x - height / 2, y - (width + 2) / 2),
       turned.size());
-  const cv::Rect seen = place & cv::Rect({0, 0}, page_.size());
-  if (!seen.empty()) turned(seen - place.tl()).copyTo(page_(seen));
+  const cv::Rect seen = place & cv::Rect({0, 0}, page.size());
+  if (!seen.empty()) turned(seen - place.tl()).copyTo(page(seen));
 }
 
 void Page::box(int64_t x, int64_t y, int64_t width, int64_t height, Rgb color) {
@@ -179,7 +146,7 @@ void Page::box(int64_t x, int64_t y, int64_t width, int64_t height, Rgb color) {
       height,
       hex(color));
   cv::rectangle(
-      page_,
+      mat_of(pixels_),
       cv::Rect(point(x, y), point(x + width, y + height)),
       scalar(color),
       cv::FILLED);
@@ -191,23 +158,23 @@ void Page::image(
     int64_t y,
     int64_t width,
     int64_t height) {
-  const torch::Tensor scaled = stretched(image, height, width);
-  cv::Mat place = page_(cv::Rect(point(x, y), point(x + width, y + height)));
-  if (scaled.size(2) == 1) {
-    cv::cvtColor(mat_of(scaled), place, cv::COLOR_GRAY2RGB);
-  } else {
-    mat_of(scaled).copyTo(place);
-  }
-}
-
-torch::Tensor Page::pixels() const {
-  torch::Tensor pixels =
-      torch::empty({page_.rows, page_.cols, 3}, torch::kByte);
-  std::memcpy(
-      pixels.mutable_data_ptr<uint8_t>(),
-      page_.data,
-      static_cast<size_t>(pixels.numel()));
-  return pixels;
+  const torch::Tensor source = image.contiguous();
+  const double factor = std::min(
+      static_cast<double>(height) / static_cast<double>(source.size(0)),
+      static_cast<double>(width) / static_cast<double>(source.size(1)));
+  const cv::Rect place(point(x, y), point(x + width, y + height));
+  cv::Mat scaled;
+  cv::resize(
+      mat_of(source),
+      scaled,
+      place.size(),
+      0,
+      0,
+      factor >= 3  ? cv::INTER_NEAREST
+      : factor > 1 ? cv::INTER_CUBIC
+                   : cv::INTER_AREA);
+  if (scaled.channels() == 1) cv::cvtColor(scaled, scaled, cv::COLOR_GRAY2RGB);
+  scaled.copyTo(mat_of(pixels_)(place));
 }
 
 void Page::save_svg(const std::filesystem::path& file) const {
@@ -217,8 +184,8 @@ void Page::save_svg(const std::filesystem::path& file) const {
           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" "
           "width=\"{0}\" height=\"{1}\" font-family=\"sans-serif\">\n"
           "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{2}</svg>\n",
-          page_.cols,
-          page_.rows,
+          pixels_.size(1),
+          pixels_.size(0),
           svg_));
 }
 

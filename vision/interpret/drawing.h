@@ -1,15 +1,19 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 
-#include <opencv2/core/mat.hpp>
 #include <torch/types.h>
 
-#include "tern/vision/decode/rgb.h"
-
 namespace tern {
+
+/// Red, green, blue.
+using Rgb = std::array<uint8_t, 3>;
+
+inline constexpr Rgb kTextColor = {34, 34, 34}, kRightColor = {0, 120, 60},
+                     kWrongColor = {200, 30, 30};
 
 /// Where the point of a text lies: at the left end of its base line, in the
 /// middle, at the right end; or in the middle of a text that reads upwards.
@@ -29,7 +33,9 @@ class Page {
       double size = kTextSize,
       Anchor anchor = Anchor::left);
   void box(int64_t x, int64_t y, int64_t width, int64_t height, Rgb color);
-  /// \param image  [H, W, 1 or 3] kByte; stretched to the given size.
+  /// \param image  [H, W, 1 or 3] kByte; stretched to the given size: averaged
+  ///               where it shrinks, pixels as squares where it grows by three
+  ///               or more.
   void image(
       const torch::Tensor& image,
       int64_t x,
@@ -37,8 +43,8 @@ class Page {
       int64_t width,
       int64_t height);
 
-  /// The page as [H, W, 3] kByte.
-  torch::Tensor pixels() const;
+  /// The page, [H, W, 3] kByte.
+  const torch::Tensor& pixels() const { return pixels_; }
   /// Writes the page as an SVG file, without its images. \throws IoError.
   void save_svg(const std::filesystem::path& file) const;
 
@@ -46,7 +52,7 @@ class Page {
   static int64_t text_width(const std::string& text, double size = kTextSize);
 
  private:
-  cv::Mat page_;
+  torch::Tensor pixels_;
   std::string svg_;  // the elements of texts and boxes
 };
 

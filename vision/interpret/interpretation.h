@@ -105,7 +105,8 @@ class ClassificationInterpretation final : public Interpretation {
 /// classes, and images with the largest losses.
 ///
 ///   const auto interp = ClassificationInterpretation::from(learn);
-///   learn.report("run.html", {.sections = {classification_section(interp)}});
+///   make_report(learn, {.sections = {classification_section(interp)}})
+///       .save("run.html");
 ///
 /// \param top_losses  Number of images.
 ReportSection classification_section(

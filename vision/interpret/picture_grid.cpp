@@ -9,8 +9,7 @@
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/formats/png_write.h"
-#include "tern/vision/interpret/drawing.h"
+#include "tern/data/formats/samples/png.h"
 
 namespace tern {
 
@@ -36,6 +35,7 @@ constexpr std::array<std::array<uint8_t, 3>, 16> kColours = {
      {226, 88, 34}}};
 
 constexpr int64_t kMargin = 12, kGap = 12, kLine = 17, kTitle = 28;
+constexpr int64_t kSwatch = 14, kLegendLine = 24;
 
 int64_t columns_of(const PictureGridOptions& options, int64_t count) {
   const int64_t columns =
@@ -61,6 +61,19 @@ void draw_image(
   const int64_t height = side(image.size(0)), width = side(image.size(1));
   page.image(image, x + (tile - width) / 2, y + tile - height, width, height);
 }
+
+/// The names of a legend in rows of `columns`, each `width` wide.
+struct LegendLayout {
+  LegendLayout(const std::vector<CaptionLine>& legend, int64_t page_width) {
+    for (const CaptionLine& line : legend) {
+      width = std::max(width, Page::text_width(line.text) + 3 * kSwatch);
+    }
+    columns = std::max<int64_t>(1, page_width / width);
+    rows = (static_cast<int64_t>(legend.size()) + columns - 1) / columns;
+  }
+
+  int64_t width = 3 * kSwatch, columns = 1, rows = 0;
+};
 
 std::vector<uint8_t> encoded(
     const torch::Tensor& image,
@@ -120,7 +133,9 @@ torch::Tensor picture_grid(
       tile + static_cast<int64_t>(lines) * kLine + kGap + 2;
   const int64_t top = kMargin + (options.title.empty() ? 0 : kTitle);
   const int64_t width = 2 * kMargin + columns * (tile + kGap) - kGap;
-  Page page(top + rows * cell_height, width);
+  const LegendLayout legend(options.legend, width - 2 * kMargin);
+  const int64_t bottom = top + rows * cell_height;
+  Page page(bottom + legend.rows * kLegendLine, width);
   if (!options.title.empty()) {
     page.text(
         fit_text(options.title, width - 2 * kMargin),
@@ -145,6 +160,13 @@ torch::Tensor picture_grid(
           Page::kTextSize,
           Anchor::middle);
     }
+  }
+  for (size_t i = 0; i < options.legend.size(); ++i) {
+    const auto place = static_cast<int64_t>(i);
+    const int64_t x = kMargin + place % legend.columns * legend.width;
+    const int64_t y = bottom + place / legend.columns * kLegendLine;
+    page.box(x, y, kSwatch, kSwatch, options.legend[i].color);
+    page.text(options.legend[i].text, x + kSwatch + 6, y + kSwatch - 3);
   }
   return page.pixels();
 }

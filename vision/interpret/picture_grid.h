@@ -7,7 +7,7 @@
 
 #include <torch/types.h>
 
-#include "tern/vision/decode/rgb.h"
+#include "tern/vision/interpret/drawing.h"
 
 namespace tern {
 
@@ -28,6 +28,8 @@ struct PictureGridOptions {
   int64_t columns = 0;
   /// Side of the square that each image is fitted into, in pixels.
   int64_t tile = 176;
+  /// Names below the images, each beside a square of its colour.
+  std::vector<CaptionLine> legend = {};
 };
 
 /// Plots images with captions in a grid on a white page. Non-ASCII characters

@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "tern/learner/lambda_callback.h"
-#include "tern/learner/metrics/confusion_metric.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/metrics/metrics.h"
 #include "tern/vision/interpret/drawing.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/visible_batch.h"
@@ -34,15 +34,48 @@ void check(const ShowOptions& options) {
 void save_grid(
     const std::filesystem::path& file,
     const std::vector<Picture>& pictures,
-    std::string title,
+    PictureGridOptions grid,
     const ShowOptions& options) {
-  save_image(
-      file,
-      picture_grid(
-          pictures,
-          {.title = std::move(title),
-           .columns = options.columns,
-           .tile = options.tile}));
+  grid.columns = options.columns;
+  grid.tile = options.tile;
+  save_image(file, picture_grid(pictures, grid));
+}
+
+/// The names of the classes in the colours of their masks.
+std::vector<CaptionLine> class_colours(
+    const std::vector<std::string>& names,
+    int64_t classes) {
+  const torch::Tensor colours = mask_colours(classes);
+  std::vector<CaptionLine> legend;
+  for (size_t i = 0; i < std::min<size_t>(names.size(), classes); ++i) {
+    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
+    legend.push_back({names[i], {colour[0], colour[1], colour[2]}});
+  }
+  return legend;
+}
+
+/// Image, actual mask and predicted mask, one after the other.
+std::vector<Picture> mask_rows(
+    const torch::Tensor& images,
+    const torch::Tensor& targets,
+    const torch::Tensor& preds,
+    int64_t classes) {
+  std::vector<Picture> pictures;
+  for (int64_t i = 0; i < images.size(0); ++i) {
+    const torch::Tensor known =
+        (targets[i] >= 0).logical_and(targets[i] < classes);
+    const torch::Tensor right =
+        (preds[i] == targets[i]).masked_select(known).to(torch::kFloat).mean();
+    pictures.push_back({images[i], {{"image"}}});
+    pictures.push_back(
+        {with_mask(images[i], targets[i], classes), {{"target"}}});
+    pictures.push_back(
+        {with_mask(images[i], preds[i], classes),
+         {{fmt::format(
+             "prediction, {:.0f} % right",
+             100 * right.item<double>())}}});
+  }
+  return pictures;
 }
 
 /// [C, C] kDouble: rows are true classes, columns predicted.
@@ -52,18 +85,10 @@ torch::Tensor count_pixels(Learner& learn, Split split) {
     counts = m.cpu();
     return m.sum();
   });
-  const auto count = std::make_shared<LambdaCallback>(
-      LambdaCallbackOptions{.on_batch_end = [&](Learner& l) {
-        confusion.update(l.state().outputs, l.state().batch_data.targets);
-      }});
-  learn.add(count);
-  try {
-    learn.validate(split);
-  } catch (...) {
-    learn.remove(*count);
-    throw;
-  }
-  learn.remove(*count);
+  LearnerParts& l = learn.parts();
+  loop::evaluate(l, l.data.loader(split), /*with_loss=*/false, [&] {
+    confusion.update(l.state.outputs, l.state.batch_data.targets);
+  });
   confusion.compute();
   return counts;
 }
@@ -103,7 +128,7 @@ void show_batch(
           {target_text(kind, visible.targets[i], data.classes)});
     }
   }
-  save_grid(file, pictures, "", options);
+  save_grid(file, pictures, {}, options);
 }
 
 void show_results(
@@ -143,20 +168,19 @@ void show_results(
                           : data.classes.empty() ? TargetKind::number
                                                  : TargetKind::category;
   const torch::Tensor preds = decoded(kind, answers.preds);
+  ShowOptions layout = options;
+  if (kind == TargetKind::mask) {
+    layout.columns = 3;
+    const int64_t classes = std::max<int64_t>(answers.preds.size(1), 2);
+    save_grid(
+        file,
+        mask_rows(visible.images, answers.targets, preds, classes),
+        {.legend = class_colours(data.classes, classes)},
+        layout);
+    return;
+  }
   std::vector<Picture> pictures;
   for (int64_t i = 0; i < count; ++i) {
-    if (kind == TargetKind::mask) {
-      const torch::Tensor right =
-          (preds[i] == answers.targets[i]).to(torch::kFloat).mean();
-      pictures.push_back(
-          {with_mask(visible.images[i], answers.targets[i]), {{"target"}}});
-      pictures.push_back(
-          {with_mask(visible.images[i], preds[i]),
-           {{fmt::format(
-               "prediction, {:.0f} % right",
-               100 * right.item<double>())}}});
-      continue;
-    }
     const std::string answer = target_text(kind, preds[i], data.classes);
     Picture picture{visible.images[i], {}};
     Rgb color = kTextColor;
@@ -171,83 +195,11 @@ void show_results(
     picture.caption.push_back({answer, color});
     pictures.push_back(std::move(picture));
   }
-  ShowOptions layout = options;
-  if (kind == TargetKind::mask && layout.columns == 0) {
-    layout.columns = count > 3 ? 4 : 2;
-  }
   save_grid(
       file,
       pictures,
-      !has_targets || kind == TargetKind::mask ? "" : "target / prediction",
+      {.title = has_targets ? "target / prediction" : ""},
       layout);
-}
-
-void show_masks(
-    Learner& learn,
-    const std::filesystem::path& file,
-    const ShowMasksOptions& options) {
-  constexpr int64_t kSpace = 6, kLegendLine = 26, kSwatch = 16;
-  constexpr int64_t kSmallest = 240;  // height below which images are enlarged
-  const Dataset& dataset = learn.data().loader(options.split).dataset();
-  std::vector<int64_t> indices(static_cast<size_t>(
-      std::clamp<int64_t>(options.count, 0, dataset.size())));
-  std::iota(indices.begin(), indices.end(), 0);
-  const Batch batch = dataset.get_batch(indices, {});
-  TORCH_CHECK_VALUE(
-      !indices.empty() && batch.inputs.size() == 1 &&
-          batch.targets.size() == 1 && batch.targets[0].dim() == 3 &&
-          batch.inputs[0].scalar_type() == torch::kByte &&
-          batch.inputs[0].size(3) == 3,
-      fmt::format(
-          "[show_masks] count is {}, and the {} data have {} samples; expected "
-          "at least one colour image with a mask.",
-          options.count,
-          to_string(options.split),
-          dataset.size()));
-  const torch::Tensor& images = batch.inputs[0];
-  Tensors predicted;
-  int64_t classes = 0;
-  for (const torch::Tensor& image : images.unbind()) {
-    const torch::Tensor scores = learn.predict(image).probabilities;
-    classes = scores.size(0);
-    predicted.push_back(scores.argmax(0));
-  }
-  std::vector<std::string> names = learn.data().classes;
-  names.resize(std::min(names.size(), static_cast<size_t>(classes)));
-
-  const int64_t times = std::max<int64_t>(1, kSmallest / images.size(1));
-  const int64_t height = times * images.size(1), width = times * images.size(2);
-  const int64_t page_width = 3 * width + 2 * kSpace;
-  int64_t name_width = 3 * kSwatch;
-  for (const std::string& name : names) {
-    name_width = std::max(name_width, Page::text_width(name) + 3 * kSwatch);
-  }
-  const int64_t columns = std::max<int64_t>(1, page_width / name_width);
-  const auto count = static_cast<int64_t>(names.size());
-  const int64_t legend = images.size(0) * (height + kSpace);
-  Page page(legend + (count + columns - 1) / columns * kLegendLine, page_width);
-  for (int64_t i = 0; i < images.size(0); ++i) {
-    const auto draw = [&](int64_t column, const torch::Tensor& image) {
-      page.image(
-          image,
-          column * (width + kSpace),
-          i * (height + kSpace),
-          width,
-          height);
-    };
-    draw(0, images[i]);
-    draw(1, with_mask(images[i], batch.targets[0][i], classes));
-    draw(2, with_mask(images[i], predicted[static_cast<size_t>(i)], classes));
-  }
-  const torch::Tensor colours = mask_colours(classes);
-  for (int64_t i = 0; i < count; ++i) {
-    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
-    const int64_t x = i % columns * name_width;
-    const int64_t y = legend + i / columns * kLegendLine;
-    page.box(x, y, kSwatch, kSwatch, {colour[0], colour[1], colour[2]});
-    page.text(names[static_cast<size_t>(i)], x + kSwatch + 6, y + kSwatch - 3);
-  }
-  save_image(file, page.pixels());
 }
 
 SegmentationReport segmentation_report(Learner& learn, Split split) {

@@ -37,30 +37,17 @@ void show_batch(
     const ShowOptions& options = {});
 
 /// Plots images of a split with target and prediction, green if correct and red
-/// if wrong; masks side by side. fastai's show_results.
+/// if wrong; for masks a row each: the image, its actual mask and the predicted
+/// one, with a legend of the classes. Pixels of other classes than the model's
+/// keep their colour. fastai's show_results.
+///
+/// \throws c10::ValueError if there is no sample or the inputs are not images;
+///         IoError.
 void show_results(
     Learner& learn,
     const std::filesystem::path& file,
     Split split = Split::valid,
     const ShowOptions& options = {});
-
-struct ShowMasksOptions {
-  /// Number of images, from the start of the split.
-  int64_t count = 4;
-  Split split = Split::valid;
-};
-
-/// Plots one row per image: the image, its actual mask and the predicted one,
-/// with a legend of the classes. Pixels of other classes than the model's keep
-/// their colour.
-///
-/// \param file  A PNG file, which is replaced.
-/// \throws c10::ValueError if the split is empty or not of images [N, H, W, 3]
-///         kByte with masks [N, H, W]; IoError.
-void show_masks(
-    Learner& learn,
-    const std::filesystem::path& file,
-    const ShowMasksOptions& options = {});
 
 /// Per-class accuracy and Dice score of a segmentation.
 struct SegmentationReport {

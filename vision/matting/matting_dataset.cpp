@@ -1,6 +1,7 @@
 #include "tern/vision/matting/matting_dataset.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,10 +10,9 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/vision/decode/decode.h"
-#include "tern/vision/decode/for_each_image.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_folder.h"
-#include "tern/vision/make_bunch.h"
+#include "tern/vision/image_items.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/pixels.h"
 
@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The pictures of a folder; there must be some.
 std::vector<std::string> pictures_in(const fs::path& folder, const char* what) {
   std::vector<std::string> paths = find_image_files(folder);
   if (paths.empty()) {
@@ -33,50 +32,43 @@ std::vector<std::string> pictures_in(const fs::path& folder, const char* what) {
   return paths;
 }
 
-/// "a/b.png" of folder/a/b.png, without the suffix.
-std::string name_in(const fs::path& folder, const std::string& path) {
-  return fs::path(path).lexically_relative(folder).replace_extension().string();
-}
+/// The pictures of a folder by their names in it, "a/b" for folder/a/b.png.
+using PicturesByName = std::map<std::string, std::string>;
 
-/// The first of `paths` whose name none of `others` has; empty: none.
-std::string first_alone(
-    const std::vector<std::string>& paths,
-    const fs::path& folder,
-    const std::vector<std::string>& others,
-    const fs::path& other_folder) {
-  std::vector<std::string> names;
-  for (const std::string& other : others) {
-    names.push_back(name_in(other_folder, other));
+PicturesByName named_pictures_in(const fs::path& folder, const char* what) {
+  PicturesByName pictures;
+  for (std::string& path : pictures_in(folder, what)) {
+    const std::string name =
+        fs::path(path).lexically_relative(folder).replace_extension().string();
+    const auto [at, is_new] = pictures.emplace(name, path);
+    if (!is_new) {
+      throw DataError(
+          path,
+          fmt::format(
+              "has the name of {}; expected one picture of each name, whatever "
+              "its suffix. Rename or remove one.",
+              at->second));
+    }
   }
-  std::sort(names.begin(), names.end());
-  const auto alone =
-      std::find_if(paths.begin(), paths.end(), [&](const std::string& path) {
-        return !std::binary_search(
-            names.begin(),
-            names.end(),
-            name_in(folder, path));
-      });
-  return alone == paths.end() ? "" : *alone;
+  return pictures;
 }
 
 void check_partners(
-    const std::vector<std::string>& paths,
-    const fs::path& folder,
-    const std::vector<std::string>& others,
+    const PicturesByName& pictures,
+    const PicturesByName& others,
     const fs::path& other_folder) {
-  const std::string alone = first_alone(paths, folder, others, other_folder);
-  if (alone.empty()) return;
-  throw DataError(
-      alone,
-      fmt::format(
-          "has no partner in {}: there are {} alphas and foregrounds in {} and "
-          "{} in {}. Expected two pictures of each name, such as pha/1.png "
-          "and fgr/1.jpg; add the missing one or remove this one.",
-          other_folder.string(),
-          paths.size(),
-          folder.string(),
-          others.size(),
-          other_folder.string()));
+  for (const auto& [name, path] : pictures) {
+    if (others.contains(name)) continue;
+    throw DataError(
+        path,
+        fmt::format(
+            "has no partner in {}: there are {} pictures here and {} in it. "
+            "Expected two of each name, such as pha/1.png and fgr/1.jpg; add "
+            "the missing one or remove this one.",
+            other_folder.string(),
+            pictures.size(),
+            others.size()));
+  }
 }
 
 /// What the start of a file tells, or all of it where that is too little.
@@ -162,21 +154,17 @@ int64_t wrapped(int64_t index, Count count) {
 MattingFiles find_matting_files(
     const fs::path& pairs,
     const fs::path& backgrounds) {
-  const fs::path pha = pairs / "pha", fgr = pairs / "fgr";
-  MattingFiles files{
-      .pha = pictures_in(pha, "grey pictures of alpha"),
-      .fgr = pictures_in(fgr, "photographs of foregrounds"),
-      .bgr = pictures_in(backgrounds, "photographs of backgrounds")};
-  check_partners(files.pha, pha, files.fgr, fgr);
-  check_partners(files.fgr, fgr, files.pha, pha);
-  // Suffixes take part in the order that they were found in.
-  const auto by_name = [](const fs::path& folder) {
-    return [folder](const std::string& a, const std::string& b) {
-      return name_in(folder, a) < name_in(folder, b);
-    };
-  };
-  std::sort(files.pha.begin(), files.pha.end(), by_name(pha));
-  std::sort(files.fgr.begin(), files.fgr.end(), by_name(fgr));
+  const auto pha = named_pictures_in(pairs / "pha", "grey pictures of alpha");
+  const auto fgr =
+      named_pictures_in(pairs / "fgr", "photographs of foregrounds");
+  check_partners(pha, fgr, pairs / "fgr");
+  check_partners(fgr, pha, pairs / "pha");
+  MattingFiles files;
+  files.bgr = pictures_in(backgrounds, "photographs of backgrounds");
+  for (const auto& [name, path] : pha) {
+    files.pha.push_back(path);
+    files.fgr.push_back(fgr.at(name));
+  }
   return files;
 }
 

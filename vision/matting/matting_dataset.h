@@ -26,8 +26,8 @@ struct MattingFiles {
 ///
 ///   MattingFiles files = find_matting_files("alphamatting27", "streets");
 ///
-/// \throws DataError if a folder is missing or has no image, or if an image in
-///         pha or fgr has no partner in the other; IoError.
+/// \throws DataError if a folder is missing or has no image, if an image in pha
+///         or fgr has no partner in the other, or if two share a name; IoError.
 MattingFiles find_matting_files(
     const std::filesystem::path& pairs,
     const std::filesystem::path& backgrounds);

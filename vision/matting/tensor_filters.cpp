@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "tern/vision/transforms/render_batch.h"
+#include "tern/vision/transforms/augment_batch.h"
 
 namespace tern {
 namespace {
@@ -36,19 +36,13 @@ torch::Tensor from_bytes(const torch::Tensor& bytes) {
 torch::Tensor cover_batch(const torch::Tensor& x, ImageSize size) {
   const ImageSize from = {x.size(2), x.size(3)};
   if (from == size) return x;
-  const double scale = std::max(
-      static_cast<double>(size.height) / static_cast<double>(from.height),
-      static_cast<double>(size.width) / static_cast<double>(from.width));
-  const auto scaled = [&](int64_t pixels, int64_t least) {
-    return std::max<int64_t>(
-        least,
-        std::llround(static_cast<double>(pixels) * scale));
-  };
-  const int64_t height = scaled(from.height, size.height);
-  const int64_t width = scaled(from.width, size.width);
-  return torch::upsample_bilinear2d(x, {height, width}, /*align_corners=*/false)
-      .narrow(2, (height - size.height) / 2, size.height)
-      .narrow(3, (width - size.width) / 2, size.width);
+  const ImageSize large = proportional(from, size);
+  return torch::upsample_bilinear2d(
+             x,
+             {large.height, large.width},
+             /*align_corners=*/false)
+      .narrow(2, (large.height - size.height) / 2, size.height)
+      .narrow(3, (large.width - size.width) / 2, size.width);
 }
 
 torch::Tensor warp_batch(

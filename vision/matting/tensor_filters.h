@@ -4,7 +4,7 @@
 
 #include <torch/types.h>
 
-#include "tern/kernels/warp_image.h"
+#include "tern/kernels/images/warp_image.h"
 #include "tern/vision/image_size.h"
 
 namespace tern {

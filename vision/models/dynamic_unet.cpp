@@ -36,57 +36,79 @@ torch::Tensor in_size_of(const torch::Tensor& like, const torch::Tensor& x) {
 
 }  // namespace
 
-PixelShuffleUpImpl::PixelShuffleUpImpl(int64_t in, int64_t out, bool blur)
-    : in_(in), out_(out), blur_(blur) {
-  reset();
-}
+// Doubles height and width by a 1x1 convolution and pixel shuffle, initialised
+// to repeat each value (ICNR; Aitken et al., "Checkerboard artifact free
+// sub-pixel convolution", 2017): [N, in, H, W] -> [N, out, 2 * H, 2 * W].
+class PixelShuffleUpImpl : public torch::nn::Cloneable<PixelShuffleUpImpl> {
+ public:
+  PixelShuffleUpImpl(int64_t in, int64_t out, bool blur)
+      : in_(in), out_(out), blur_(blur) {
+    reset();
+  }
 
-void PixelShuffleUpImpl::reset() {
-  conv_ = register_module("0", without_norm(in_, 4 * out_, 1));
-  init_kaiming(*conv_);
-  const torch::NoGradGuard no_grad;
-  torch::Tensor one = torch::empty({out_, in_, 1, 1});
-  torch::nn::init::kaiming_normal_(one);
-  conv_->conv()->weight.copy_(one.repeat_interleave(4, 0));
-}
+  void reset() override {
+    conv_ = register_module("0", without_norm(in_, 4 * out_, 1));
+    init_kaiming(*conv_);
+    const torch::NoGradGuard no_grad;
+    torch::Tensor one = torch::empty({out_, in_, 1, 1});
+    torch::nn::init::kaiming_normal_(one);
+    conv_->conv()->weight.copy_(one.repeat_interleave(4, 0));
+  }
 
-torch::Tensor PixelShuffleUpImpl::forward(const torch::Tensor& x) {
-  const torch::Tensor y = torch::pixel_shuffle(conv_->forward(x), 2);
-  if (!blur_) return y;
-  return torch::avg_pool2d(torch::replication_pad2d(y, {1, 0, 1, 0}), 2, 1);
-}
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = torch::pixel_shuffle(conv_->forward(x), 2);
+    if (!blur_) return y;
+    return torch::avg_pool2d(torch::replication_pad2d(y, {1, 0, 1, 0}), 2, 1);
+  }
 
-UnetBlockImpl::UnetBlockImpl(
-    int64_t coarse,
-    int64_t skip,
-    bool is_last,
-    bool blur)
-    : coarse_(coarse), skip_(skip), is_last_(is_last), blur_(blur) {
-  reset();
-}
+ private:
+  int64_t in_, out_;
+  bool blur_;
+  ConvLayer conv_{nullptr};
+};
 
-int64_t UnetBlockImpl::out_channels() const {
-  const int64_t both = coarse_ / 2 + skip_;
-  return is_last_ ? both / 2 : both;
-}
+// Upsamples coarse features and combines them with the body's at that size:
+// [N, coarse, h, w] and [N, skip, H, W] -> [N, out_channels(), H, W].
+class UnetBlockImpl : public torch::nn::Cloneable<UnetBlockImpl> {
+ public:
+  // The last one halves its output channels.
+  UnetBlockImpl(int64_t coarse, int64_t skip, bool is_last, bool blur)
+      : coarse_(coarse), skip_(skip), is_last_(is_last), blur_(blur) {
+    reset();
+  }
 
-void UnetBlockImpl::reset() {
-  up_ = register_module("shuf", PixelShuffleUp(coarse_, coarse_ / 2, blur_));
-  norm_ = register_module("bn", norm_of(skip_));
-  const int64_t out = out_channels();
-  conv1_ = register_module("conv1", without_norm(coarse_ / 2 + skip_, out));
-  conv2_ = register_module("conv2", without_norm(out, out));
-  init_kaiming(*conv1_);
-  init_kaiming(*conv2_);
-}
+  int64_t out_channels() const {
+    const int64_t both = coarse_ / 2 + skip_;
+    return is_last_ ? both / 2 : both;
+  }
 
-torch::Tensor UnetBlockImpl::forward(
-    const torch::Tensor& coarse,
-    const torch::Tensor& skip) {
-  const torch::Tensor enlarged = in_size_of(skip, up_->forward(coarse));
-  return conv2_->forward(
-      conv1_->forward(torch::cat({enlarged, norm_->forward(skip)}, 1).relu_()));
-}
+  void reset() override {
+    const int64_t out = out_channels();
+    up_ = register_module(
+        "shuf",
+        std::make_shared<PixelShuffleUpImpl>(coarse_, coarse_ / 2, blur_));
+    norm_ = register_module("bn", norm_of(skip_));
+    conv1_ = register_module("conv1", without_norm(coarse_ / 2 + skip_, out));
+    conv2_ = register_module("conv2", without_norm(out, out));
+    init_kaiming(*conv1_);
+    init_kaiming(*conv2_);
+  }
+
+  torch::Tensor forward(
+      const torch::Tensor& coarse,
+      const torch::Tensor& skip) {
+    const torch::Tensor enlarged = in_size_of(skip, up_->forward(coarse));
+    return conv2_->forward(conv1_->forward(
+        torch::cat({enlarged, norm_->forward(skip)}, 1).relu_()));
+  }
+
+ private:
+  int64_t coarse_, skip_;
+  bool is_last_, blur_;
+  std::shared_ptr<PixelShuffleUpImpl> up_;
+  torch::nn::BatchNorm2d norm_{nullptr};
+  ConvLayer conv1_{nullptr}, conv2_{nullptr};
+};
 
 DynamicUnetImpl::DynamicUnetImpl(VisionArch arch, DynamicUnetOptions options)
     : arch_(std::move(arch)), options_(options) {
@@ -114,11 +136,17 @@ void DynamicUnetImpl::reset() {
   init_kaiming(*middle_);
   ups_.clear();
   for (size_t i = stages.size() - 1; i-- > 0;) {
-    UnetBlock up(channels, stages[i], /*is_last=*/i == 0, options_.blur);
+    const auto up = std::make_shared<UnetBlockImpl>(
+        channels,
+        stages[i],
+        /*is_last=*/i == 0,
+        options_.blur);
     channels = up->out_channels();
     ups_.push_back(register_module("up" + std::to_string(ups_.size()), up));
   }
-  last_up_ = register_module("shuf", PixelShuffleUp(channels, channels, false));
+  last_up_ = register_module(
+      "shuf",
+      std::make_shared<PixelShuffleUpImpl>(channels, channels, false));
   if (options_.last_cross) {
     channels += options_.in_channels;
     cross_ = register_module(

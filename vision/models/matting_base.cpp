@@ -7,13 +7,15 @@
 #include <fmt/ranges.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/pooling.h>
 #include <torch/utils.h>
 
 #include "tern/data/batch.h"
-#include "tern/data/formats/json_fields.h"
+#include "tern/data/formats/json.h"
 #include "tern/vision/models/backbone.h"
 
 namespace tern {
@@ -21,6 +23,7 @@ namespace tern {
 namespace {
 
 constexpr double kDropout = 0.5;
+constexpr int64_t kAsppWidth = 256;
 
 // Behind `layers`. A dilation of 0 stands for a 1x1 convolution.
 torch::nn::Sequential convolution(
@@ -61,12 +64,6 @@ VisionBody make_backbone(MattingBackbone backbone) {
                         .ptr());
 }
 
-MattingDecoder decoder_for(const std::vector<int64_t>& stages) {
-  return MattingDecoder(
-      std::array<int64_t, 5>{256, 128, 64, 48, 1 + 3 + 1 + kHidden},
-      std::array<int64_t, 4>{stages[2], stages[1], stages[0], kInputs});
-}
-
 std::string describe(const torch::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
   return fmt::format(
@@ -78,79 +75,101 @@ std::string describe(const torch::Tensor& tensor) {
 
 }  // namespace
 
-AsppImpl::AsppImpl(int64_t in, std::vector<int64_t> rates, int64_t out)
-    : in_(in), out_(out), rates_(std::move(rates)) {
-  reset();
-}
+// Atrous spatial pyramid pooling: combines 3x3 convolutions of several
+// dilations, a 1x1 convolution and the mean of the image (Chen et al.,
+// "Rethinking Atrous Convolution for Semantic Image Segmentation",
+// section 3.3). torchvision's ASPP, with its names in the state dict. [N, in,
+// H, W] -> [N, 256, H, W].
+class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
+ public:
+  explicit AsppImpl(int64_t in) : in_(in) { reset(); }
 
-void AsppImpl::reset() {
-  convs_ = register_module("convs", torch::nn::ModuleList());
-  convs_->push_back(convolution(in_, out_));
-  for (const int64_t rate : rates_) {
-    convs_->push_back(convolution(in_, out_, rate));
+  void reset() override {
+    convs_ = register_module("convs", torch::nn::ModuleList());
+    convs_->push_back(convolution(in_, kAsppWidth));
+    for (const int64_t rate : {3, 6, 9}) {
+      convs_->push_back(convolution(in_, kAsppWidth, rate));
+    }
+    const torch::nn::Sequential mean(torch::nn::AdaptiveAvgPool2d(1));
+    convs_->push_back(convolution(in_, kAsppWidth, 0, mean));
+    torch::nn::Sequential project = convolution(
+        static_cast<int64_t>(convs_->size()) * kAsppWidth,
+        kAsppWidth);
+    project->push_back(torch::nn::Dropout(kDropout));
+    project_ = register_module("project", project);
   }
-  const torch::nn::Sequential mean(torch::nn::AdaptiveAvgPool2d(1));
-  convs_->push_back(convolution(in_, out_, 0, mean));
-  torch::nn::Sequential project =
-      convolution(static_cast<int64_t>(convs_->size()) * out_, out_);
-  project->push_back(torch::nn::Dropout(kDropout));
-  project_ = register_module("project", project);
-}
 
-torch::Tensor AsppImpl::forward(const torch::Tensor& x) {
-  TORCH_CHECK_VALUE(
-      x.size(0) > 1 || !is_training(),
-      "[Aspp] a batch of one picture came in training; expected two or more, "
-      "since the mean of a picture is normalised over the batch. Give larger "
-      "batches, with drop_last for the last one.");
-  Tensors seen;
-  for (const auto& conv : *convs_) {
-    seen.push_back(conv->as<torch::nn::Sequential>()->forward(x));
+  torch::Tensor forward(const torch::Tensor& x) {
+    TORCH_CHECK_VALUE(
+        x.size(0) > 1 || !is_training(),
+        "[Aspp] a batch of one picture came in training; expected two or more, "
+        "since the mean of a picture is normalised over the batch. Give larger "
+        "batches, with drop_last for the last one.");
+    Tensors seen;
+    for (const auto& conv : *convs_) {
+      seen.push_back(conv->as<torch::nn::Sequential>()->forward(x));
+    }
+    seen.back() = seen.back()
+                      .expand({-1, -1, x.size(2), x.size(3)})
+                      .contiguous(torch::MemoryFormat::ChannelsLast);
+    return project_->forward(torch::cat(seen, 1));
   }
-  seen.back() = seen.back()
-                    .expand({-1, -1, x.size(2), x.size(3)})
-                    .contiguous(torch::MemoryFormat::ChannelsLast);
-  return project_->forward(torch::cat(seen, 1));
-}
 
-MattingDecoderImpl::MattingDecoderImpl(
-    const std::array<int64_t, 5>& channels,
-    const std::array<int64_t, 4>& skips)
-    : channels_(channels), skips_(skips) {
-  reset();
-}
+ private:
+  int64_t in_;
+  torch::nn::ModuleList convs_{nullptr};
+  torch::nn::Sequential project_{nullptr};
+};
 
-void MattingDecoderImpl::reset() {
-  for (size_t i = 0; i < convs_.size(); ++i) {
-    const bool is_last = i + 1 == convs_.size();
-    convs_[i] = register_module(
-        fmt::format("conv{}", i + 1),
-        torch::nn::Conv2d(torch::nn::Conv2dOptions(
-                              channels_[i] + skips_[i],
-                              channels_[i + 1],
-                              3)
-                              .padding(1)
-                              .bias(is_last)));
-    if (is_last) continue;
-    norms_[i] = register_module(
-        fmt::format("bn{}", i + 1),
-        torch::nn::BatchNorm2d(channels_[i + 1]));
+// Upsamples coarse features to the size of the image in four steps: a bilinear
+// resize to a finer map, concatenation with that map, and a 3x3 convolution
+// (Lin et al., "Real-Time High-Resolution Background Matting", 2021).
+class MattingDecoderImpl : public torch::nn::Cloneable<MattingDecoderImpl> {
+ public:
+  // \param skips  Channels of the finer maps, the coarsest first.
+  explicit MattingDecoderImpl(const std::array<int64_t, 4>& skips)
+      : skips_(skips) {
+    reset();
   }
-}
 
-torch::Tensor MattingDecoderImpl::forward(
-    torch::Tensor x,
-    const Tensors& skips) {
-  for (size_t i = 0; i < convs_.size(); ++i) {
-    x = torch::upsample_bilinear2d(
-        x,
-        skips[i].sizes().slice(2),
-        /*align_corners=*/false);
-    x = convs_[i]->forward(torch::cat({x, skips[i]}, 1));
-    if (i < norms_.size()) x = norms_[i]->forward(x).relu_();
+  void reset() override {
+    constexpr std::array<int64_t, 5> kChannels =
+        {kAsppWidth, 128, 64, 48, 1 + 3 + 1 + kHidden};
+    for (size_t i = 0; i < convs_.size(); ++i) {
+      const bool is_last = i + 1 == convs_.size();
+      convs_[i] = register_module(
+          fmt::format("conv{}", i + 1),
+          torch::nn::Conv2d(torch::nn::Conv2dOptions(
+                                kChannels[i] + skips_[i],
+                                kChannels[i + 1],
+                                3)
+                                .padding(1)
+                                .bias(is_last)));
+      if (is_last) continue;
+      norms_[i] = register_module(
+          fmt::format("bn{}", i + 1),
+          torch::nn::BatchNorm2d(kChannels[i + 1]));
+    }
   }
-  return x;
-}
+
+  // As large as the last of the four maps.
+  torch::Tensor forward(torch::Tensor x, const Tensors& skips) {
+    for (size_t i = 0; i < convs_.size(); ++i) {
+      x = torch::upsample_bilinear2d(
+          x,
+          skips[i].sizes().slice(2),
+          /*align_corners=*/false);
+      x = convs_[i]->forward(torch::cat({x, skips[i]}, 1));
+      if (i < norms_.size()) x = norms_[i]->forward(x).relu_();
+    }
+    return x;
+  }
+
+ private:
+  std::array<int64_t, 4> skips_;
+  std::array<torch::nn::Conv2d, 4> convs_{nullptr, nullptr, nullptr, nullptr};
+  std::array<torch::nn::BatchNorm2d, 3> norms_{nullptr, nullptr, nullptr};
+};
 
 std::string to_string(MattingBackbone backbone) {
   for (const auto& [name, known] : kBackbones) {
@@ -175,11 +194,11 @@ MattingBackbone matting_backbone(const std::string& name) {
 }
 
 CoarseMatting::CoarseMatting(MattingBackbone backbone, torch::nn::Module& owner)
-    : backbone_(make_backbone(backbone)),
-      aspp_(
-          backbone_.backbone->stage_channels().back(),
-          std::vector<int64_t>{3, 6, 9}),
-      decoder_(decoder_for(backbone_.backbone->stage_channels())) {
+    : backbone_(make_backbone(backbone)) {
+  const std::vector<int64_t> stages = backbone_.backbone->stage_channels();
+  aspp_ = std::make_shared<AsppImpl>(stages.back());
+  decoder_ = std::make_shared<MattingDecoderImpl>(
+      std::array<int64_t, 4>{stages[2], stages[1], stages[0], kInputs});
   owner.register_module("backbone", backbone_.module);
   owner.register_module("aspp", aspp_);
   owner.register_module("decoder", decoder_);

@@ -1,17 +1,11 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <torch/nn/cloneable.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
@@ -21,51 +15,8 @@
 
 namespace tern {
 
-/// Atrous spatial pyramid pooling: combines 3x3 convolutions of several
-/// dilations, a 1x1 convolution and the mean of the image (Chen et al.,
-/// "Rethinking Atrous Convolution for Semantic Image Segmentation", section
-/// 3.3). torchvision's ASPP, with its names in the state dict: `convs` and
-/// `project`.
-class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
- public:
-  /// \param rates  Dilations of the 3x3 convolutions.
-  AsppImpl(int64_t in, std::vector<int64_t> rates, int64_t out = 256);
-  void reset() override;
-  /// [N, in, H, W] -> [N, out, H, W].
-  /// \throws c10::ValueError for N = 1 in training: the mean of one image
-  ///         cannot be normalised over the batch.
-  torch::Tensor forward(const torch::Tensor& x);
-
- private:
-  int64_t in_, out_;
-  std::vector<int64_t> rates_;
-  torch::nn::ModuleList convs_{nullptr};
-  torch::nn::Sequential project_{nullptr};
-};
-TORCH_MODULE(Aspp);
-
-/// Upsamples coarse features to the size of the image in four steps: a bilinear
-/// resize to a finer map, concatenation with that map, and a 3x3 convolution
-/// (Lin et al., "Real-Time High-Resolution Background Matting", 2021).
-class MattingDecoderImpl : public torch::nn::Cloneable<MattingDecoderImpl> {
- public:
-  /// \param channels  Channels of the coarse features, and after each step.
-  /// \param skips     Channels of the finer maps, the coarsest first.
-  MattingDecoderImpl(
-      const std::array<int64_t, 5>& channels,
-      const std::array<int64_t, 4>& skips);
-  void reset() override;
-  /// [N, channels[0], h, w] and four maps -> [N, channels[4], H, W], as large
-  /// as the last map.
-  torch::Tensor forward(torch::Tensor x, const Tensors& skips);
-
- private:
-  std::array<int64_t, 5> channels_;
-  std::array<int64_t, 4> skips_;
-  std::array<torch::nn::Conv2d, 4> convs_{nullptr, nullptr, nullptr, nullptr};
-  std::array<torch::nn::BatchNorm2d, 3> norms_{nullptr, nullptr, nullptr};
-};
-TORCH_MODULE(MattingDecoder);
+class AsppImpl;
+class MattingDecoderImpl;
 
 /// The encoder of a matting network.
 enum class MattingBackbone { mobilenet_v2, resnet50, resnet101 };
@@ -88,8 +39,8 @@ struct MattingOutput {
   operator Tensors() const { return {pha, fgr, err, hid}; }
 };
 
-/// The encoder and decoder that MattingBase and MattingRefine share; "coarse",
-/// since the latter runs them on a smaller image.
+/// The encoder, ASPP and decoder that MattingBase and MattingRefine share;
+/// "coarse", since the latter runs them on a smaller image.
 class CoarseMatting {
  public:
   /// Registers `backbone`, `aspp` and `decoder` with `owner`.
@@ -100,8 +51,8 @@ class CoarseMatting {
 
  private:
   VisionBody backbone_;
-  Aspp aspp_;
-  MattingDecoder decoder_;
+  std::shared_ptr<AsppImpl> aspp_;
+  std::shared_ptr<MattingDecoderImpl> decoder_;
 };
 
 /// \param where  Name of the network, for the error message.

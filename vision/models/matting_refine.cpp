@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "tern/data/formats/json_fields.h"
+#include "tern/data/formats/json.h"
 #include "tern/vision/models/backbone.h"
 
 namespace tern {
@@ -104,6 +104,22 @@ std::vector<int64_t> small_size(double scale, const torch::Tensor& src) {
   return {h, w};
 }
 
+// [N, 1, h, w] -> the same, 1 at the squares to refine.
+Tensor choose(const Tensor& err, const MattingRefineOptions& options) {
+  if (options.mode == RefineMode::thresholding) {
+    return err.gt(options.threshold).to(err.scalar_type());
+  }
+  const Tensor flat = err.flatten(1);
+  const Tensor largest = std::get<1>(flat.topk(
+      options.sample_pixels / (kSquare * kSquare),
+      1,
+      /*largest=*/true,
+      /*sorted=*/false));
+  Tensor chosen = torch::zeros_like(flat).scatter_(1, largest, 1);
+  if (options.prevent_oversampling) chosen.mul_(flat.gt(0));
+  return chosen.view_as(err);
+}
+
 // What builds a MattingRefine again.
 struct Description {
   explicit Description(const MattingRefineOptions& given)
@@ -192,85 +208,80 @@ RefineMode refine_mode(const std::string& name) {
           name));
 }
 
-MattingRefinerImpl::MattingRefinerImpl(const MattingRefineOptions& options)
-    : options_(options) {
-  reset();
-}
+// Four small convolutions over squares of an image, the first two at half its
+// size. MattingRefine checks the inputs.
+class MattingRefinerImpl : public torch::nn::Cloneable<MattingRefinerImpl> {
+ public:
+  explicit MattingRefinerImpl(int64_t kernel_size) : kernel_size_(kernel_size) {
+    reset();
+  }
 
-void MattingRefinerImpl::reset() {
-  const auto conv = [&](int64_t in, int64_t out, bool bias) {
-    return torch::nn::Conv2d(
-        torch::nn::Conv2dOptions(in, out, options_.kernel_size).bias(bias));
-  };
-  conv1_ = register_module("conv1", conv(32 + 1 + 3 + 6, 24, false));
-  bn1_ = register_module("bn1", torch::nn::BatchNorm2d(24));
-  conv2_ = register_module("conv2", conv(24, 16, false));
-  bn2_ = register_module("bn2", torch::nn::BatchNorm2d(16));
-  conv3_ = register_module("conv3", conv(16 + 6, 12, false));
-  bn3_ = register_module("bn3", torch::nn::BatchNorm2d(12));
-  conv4_ = register_module("conv4", conv(12, 1 + 3, true));
-}
+  void reset() override {
+    const auto conv = [&](int64_t in, int64_t out, bool bias) {
+      return torch::nn::Conv2d(
+          torch::nn::Conv2dOptions(in, out, kernel_size_).bias(bias));
+    };
+    conv1_ = register_module("conv1", conv(32 + 1 + 3 + 6, 24, false));
+    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(24));
+    conv2_ = register_module("conv2", conv(24, 16, false));
+    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(16));
+    conv3_ = register_module("conv3", conv(16 + 6, 12, false));
+    bn3_ = register_module("bn3", torch::nn::BatchNorm2d(12));
+    conv4_ = register_module("conv4", conv(12, 1 + 3, true));
+  }
 
-RefinedMatting MattingRefinerImpl::forward(
-    const Tensor& src,
-    const Tensor& bgr,
-    const MattingOutput& coarse) {
-  const int64_t h = src.size(2), w = src.size(3);
-  const Tensor images = joined({src, bgr});
-  const Tensor half = joined(
-      {resized(joined({coarse.hid, coarse.pha, coarse.fgr}), h / 2, w / 2),
-       resized(images, h / 2, w / 2)});
-  // What two convolutions at each size take away.
-  const int64_t half_border = options_.kernel_size == 3 ? 3 : 0;
-  const int64_t border = options_.kernel_size == 3 ? 2 : 0;
-  Tensor ref, seen;
-  if (options_.mode == RefineMode::full) {
-    ref =
-        torch::ones({src.size(0), 1, h / kSquare, w / kSquare}, src.options());
-    seen = convolve(padded(half, half_border), padded(images, border));
-  } else {
-    ref = choose(resized(coarse.err.detach(), h / kSquare, w / kSquare));
-    seen = resized(joined({coarse.pha, coarse.fgr}), h, w);
-    const PatchPlaces places = patch_places(ref.squeeze(1));
-    if (places.size() > 0) {
-      const Tensor patches = convolve(
-          crop_patches(half, places, kSquare / 2, half_border),
-          crop_patches(images, places, kSquare, border));
-      seen = replace_patches(seen, places, patches);
+  // Only pha, fgr and ref_sm; fgr, as that of `coarse`, is relative to src.
+  MattingRefineOutput forward(
+      const Tensor& src,
+      const Tensor& bgr,
+      const MattingOutput& coarse,
+      const MattingRefineOptions& options) {
+    const int64_t h = src.size(2), w = src.size(3);
+    const Tensor images = joined({src, bgr});
+    const Tensor half = joined(
+        {resized(joined({coarse.hid, coarse.pha, coarse.fgr}), h / 2, w / 2),
+         resized(images, h / 2, w / 2)});
+    // What two convolutions at each size take away.
+    const int64_t half_border = kernel_size_ == 3 ? 3 : 0;
+    const int64_t border = kernel_size_ == 3 ? 2 : 0;
+    Tensor ref, seen;
+    if (options.mode == RefineMode::full) {
+      ref = torch::ones(
+          {src.size(0), 1, h / kSquare, w / kSquare},
+          src.options());
+      seen = convolve(padded(half, half_border), padded(images, border));
+    } else {
+      ref = choose(
+          resized(coarse.err.detach(), h / kSquare, w / kSquare),
+          options);
+      seen = resized(joined({coarse.pha, coarse.fgr}), h, w);
+      const PatchPlaces places = patch_places(ref.squeeze(1));
+      if (places.size() > 0) {
+        const Tensor patches = convolve(
+            crop_patches(half, places, kSquare / 2, half_border),
+            crop_patches(images, places, kSquare, border));
+        seen = replace_patches(seen, places, patches);
+      }
     }
+    return {seen.narrow(1, 0, 1), seen.narrow(1, 1, 3), {}, {}, {}, ref};
   }
-  return {seen.narrow(1, 0, 1), seen.narrow(1, 1, 3), ref};
-}
 
-// [N, 1, h, w] -> the same, 1 at the squares to refine.
-Tensor MattingRefinerImpl::choose(const Tensor& err) const {
-  if (options_.mode == RefineMode::thresholding) {
-    return err.gt(options_.threshold).to(err.scalar_type());
+ private:
+  // [P, 42, h, w] at half size and [P, 6, H, W] -> [P, 4, ...], smaller by what
+  // the convolutions take.
+  Tensor convolve(const Tensor& half, const Tensor& whole) {
+    Tensor x = bn1_->forward(conv1_->forward(half)).relu_();
+    x = bn2_->forward(conv2_->forward(x)).relu_();
+    x = torch::upsample_nearest2d(x, whole.sizes().slice(2));
+    x = conv3_->forward(torch::cat({x, whole}, 1));
+    return conv4_->forward(bn3_->forward(x).relu_());
   }
-  const Tensor flat = err.flatten(1);
-  const Tensor largest = std::get<1>(flat.topk(
-      options_.sample_pixels / (kSquare * kSquare),
-      1,
-      /*largest=*/true,
-      /*sorted=*/false));
-  Tensor chosen = torch::zeros_like(flat).scatter_(1, largest, 1);
-  if (options_.prevent_oversampling) chosen.mul_(flat.gt(0));
-  return chosen.view_as(err);
-}
 
-// [P, 42, h, w] at half size and [P, 6, H, W] -> [P, 4, ...], smaller by what
-// the convolutions take.
-Tensor MattingRefinerImpl::convolve(const Tensor& half, const Tensor& whole) {
-  Tensor x = bn1_->forward(conv1_->forward(half)).relu_();
-  x = bn2_->forward(conv2_->forward(x)).relu_();
-  x = torch::upsample_nearest2d(x, whole.sizes().slice(2));
-  x = conv3_->forward(torch::cat({x, whole}, 1));
-  return conv4_->forward(bn3_->forward(x).relu_());
-}
-
-void MattingRefinerImpl::set_options(const MattingRefineOptions& options) {
-  options_ = options;
-}
+  int64_t kernel_size_;
+  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr},
+      conv4_{nullptr};
+  torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
+};
 
 MattingRefineImpl::MattingRefineImpl(const MattingRefineOptions& options)
     : options_(options) {
@@ -280,7 +291,9 @@ MattingRefineImpl::MattingRefineImpl(const MattingRefineOptions& options)
 
 void MattingRefineImpl::reset() {
   coarse_.emplace(options_.backbone, *this);
-  refiner_ = register_module("refiner", MattingRefiner(options_));
+  refiner_ = register_module(
+      "refiner",
+      std::make_shared<MattingRefinerImpl>(options_.kernel_size));
   store_channels_last(*this);
 }
 
@@ -293,14 +306,15 @@ MattingRefineOutput MattingRefineImpl::forward(
   const torch::Tensor src_sm = torch::upsample_bilinear2d(src, size, false);
   const torch::Tensor bgr_sm = torch::upsample_bilinear2d(bgr, size, false);
   const MattingOutput coarse = coarse_->forward(src_sm, bgr_sm);
-  const RefinedMatting refined = refiner_->forward(src, bgr, coarse);
+  const MattingRefineOutput refined =
+      refiner_->forward(src, bgr, coarse, options_);
   return {
       refined.pha.clamp(0, 1),
       (refined.fgr + src).clamp(0, 1),
       coarse.pha,
       (coarse.fgr + src_sm).clamp(0, 1),
       coarse.err,
-      refined.ref};
+      refined.ref_sm};
 }
 
 Architecture MattingRefineImpl::architecture() const {
@@ -320,7 +334,6 @@ void MattingRefineImpl::set_options(const MattingRefineOptions& options) {
           to_string(options_.backbone),
           options_.kernel_size));
   options_ = options;
-  refiner_->set_options(options);
 }
 
 MattingRefine build_matting_refine(const Architecture& architecture) {

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include <torch/nn/cloneable.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
@@ -81,39 +81,7 @@ struct MattingRefineOptions {
   int64_t kernel_size = 3;
 };
 
-/// Output of a refiner.
-struct RefinedMatting {
-  torch::Tensor pha;  // [N, 1, H, W]
-  torch::Tensor fgr;  // [N, 3, H, W], relative to src
-  torch::Tensor ref;  // [N, 1, H / 4, W / 4], 1 where refined, else 0
-};
-
-/// Four small convolutions over squares of an image, the first two at half its
-/// size. A member of MattingRefine, which checks its inputs.
-class MattingRefinerImpl : public torch::nn::Cloneable<MattingRefinerImpl> {
- public:
-  explicit MattingRefinerImpl(const MattingRefineOptions& options);
-  void reset() override;
-  /// \param src, bgr  [N, 3, H, W], H and W divisible by 4.
-  /// \param coarse    Of any size; `fgr` relative to src.
-  RefinedMatting forward(
-      const torch::Tensor& src,
-      const torch::Tensor& bgr,
-      const MattingOutput& coarse);
-
-  /// Does not change kernel_size.
-  void set_options(const MattingRefineOptions& options);
-
- private:
-  torch::Tensor choose(const torch::Tensor& err) const;
-  torch::Tensor convolve(const torch::Tensor& half, const torch::Tensor& whole);
-
-  MattingRefineOptions options_;
-  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr},
-      conv4_{nullptr};
-  torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
-};
-TORCH_MODULE(MattingRefiner);
+class MattingRefinerImpl;
 
 /// Output of MattingRefine; h and w are the size of the backbone's smaller
 /// image.
@@ -172,7 +140,7 @@ class MattingRefineImpl : public torch::nn::Cloneable<MattingRefineImpl>,
  private:
   MattingRefineOptions options_;
   std::optional<CoarseMatting> coarse_;
-  MattingRefiner refiner_{nullptr};
+  std::shared_ptr<MattingRefinerImpl> refiner_;
 };
 TORCH_MODULE(MattingRefine);
 

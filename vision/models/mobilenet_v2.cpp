@@ -7,8 +7,6 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include "tern/vision/models/backbone.h"
-
 namespace tern {
 
 namespace {
@@ -30,49 +28,61 @@ constexpr int64_t kFeatures = 1280;
 // network.
 constexpr std::array<size_t, 5> kStages = {0, 2, 4, 7, 14};
 
-}  // namespace
-
-InvertedResidualImpl::InvertedResidualImpl(
-    int64_t in,
-    int64_t out,
-    int64_t stride,
-    int64_t expansion,
-    int64_t dilation)
-    : in_(in),
-      out_(out),
-      stride_(stride),
-      expansion_(expansion),
-      dilation_(dilation) {
-  reset();
+ConvLayer pointwise(int64_t in, int64_t out) {
+  return ConvLayer(
+      in,
+      out,
+      ConvLayerOptions{.kernel_size = 1, .end = LayerEnd::relu6});
 }
 
-void InvertedResidualImpl::reset() {
-  const int64_t wide = in_ * expansion_;
-  torch::nn::Sequential conv;
-  if (expansion_ != 1) {
-    conv->push_back(ConvLayer(
-        in_,
-        wide,
-        ConvLayerOptions{.kernel_size = 1, .end = LayerEnd::relu6}));
+// Widens by 1x1, filters each channel by 3x3, narrows by 1x1; adds its input
+// where shapes allow.
+class InvertedResidualImpl : public torch::nn::Cloneable<InvertedResidualImpl> {
+ public:
+  InvertedResidualImpl(
+      int64_t in,
+      int64_t out,
+      int64_t stride,
+      int64_t expansion,
+      int64_t dilation)
+      : in_(in),
+        out_(out),
+        stride_(stride),
+        expansion_(expansion),
+        dilation_(dilation) {
+    reset();
   }
-  conv->push_back(ConvLayer(
-      wide,
-      wide,
-      ConvLayerOptions{
-          .stride = stride_,
-          .dilation = dilation_,
-          .groups = wide,
-          .end = LayerEnd::relu6}));
-  conv->push_back(
-      torch::nn::Conv2d(torch::nn::Conv2dOptions(wide, out_, 1).bias(false)));
-  conv->push_back(torch::nn::BatchNorm2d(out_));
-  conv_ = register_module("conv", conv);
-}
 
-torch::Tensor InvertedResidualImpl::forward(const torch::Tensor& x) {
-  const torch::Tensor y = conv_->forward(x);
-  return stride_ == 1 && in_ == out_ ? x + y : y;
-}
+  void reset() override {
+    const int64_t wide = in_ * expansion_;
+    torch::nn::Sequential conv;
+    if (expansion_ != 1) conv->push_back(pointwise(in_, wide));
+    conv->push_back(ConvLayer(
+        wide,
+        wide,
+        ConvLayerOptions{
+            .stride = stride_,
+            .dilation = dilation_,
+            .groups = wide,
+            .end = LayerEnd::relu6}));
+    conv->push_back(
+        torch::nn::Conv2d(torch::nn::Conv2dOptions(wide, out_, 1).bias(false)));
+    conv->push_back(torch::nn::BatchNorm2d(out_));
+    conv_ = register_module("conv", conv);
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = conv_->forward(x);
+    return stride_ == 1 && in_ == out_ ? x + y : y;
+  }
+
+ private:
+  int64_t in_, out_, stride_, expansion_, dilation_;
+  torch::nn::Sequential conv_{nullptr};
+};
+TORCH_MODULE(InvertedResidual);
+
+}  // namespace
 
 MobileNetV2Impl::MobileNetV2Impl(const MobileNetV2Options& options)
     : options_(options) {
@@ -112,10 +122,7 @@ void MobileNetV2Impl::reset() {
     }
   }
   if (options_.last_convolution) {
-    features->push_back(ConvLayer(
-        channels,
-        kFeatures,
-        ConvLayerOptions{.kernel_size = 1, .end = LayerEnd::relu6}));
+    features->push_back(pointwise(channels, kFeatures));
   }
   features_ = register_module("features", features);
   init_kaiming(*features_, /*by_fan_out=*/true);

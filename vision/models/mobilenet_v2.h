@@ -26,25 +26,6 @@ struct MobileNetV2Options {
   bool last_convolution = true;
 };
 
-/// Widens by 1x1, filters each channel by 3x3, narrows by 1x1; adds its input
-/// where shapes allow. A member of MobileNetV2.
-class InvertedResidualImpl : public torch::nn::Cloneable<InvertedResidualImpl> {
- public:
-  InvertedResidualImpl(
-      int64_t in,
-      int64_t out,
-      int64_t stride,
-      int64_t expansion,
-      int64_t dilation = 1);
-  void reset() override;
-  torch::Tensor forward(const torch::Tensor& x);
-
- private:
-  int64_t in_, out_, stride_, expansion_, dilation_;
-  torch::nn::Sequential conv_{nullptr};
-};
-TORCH_MODULE(InvertedResidual);
-
 /// The network for mobile devices of Sandler et al., "MobileNetV2: Inverted
 /// Residuals and Linear Bottlenecks", with torchvision's names in its state
 /// dict and its initial weights' distribution.

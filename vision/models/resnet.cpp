@@ -2,18 +2,21 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/nn/init.h>
+#include <torch/nn/modules/pooling.h>
 
-#include "tern/data/formats/json_fields.h"
-#include "tern/vision/models/backbone.h"
+#include "tern/data/formats/json.h"
 
 namespace tern {
 
 namespace {
+
+constexpr int64_t kWidth = 64;  // of the stem and the first layer
 
 const std::array<std::pair<const char*, ResNetShape>, 4> kShapes = {{
     {"resnet18", {{2, 2, 2, 2}, false}},
@@ -38,6 +41,27 @@ JsonFields fields_of(ResNetShape& shape, ResNetOptions& options) {
   return fields;
 }
 
+void check(
+    const char* name,
+    const std::vector<int64_t>& blocks,
+    int64_t num_classes,
+    int64_t in_channels) {
+  TORCH_CHECK_VALUE(
+      num_classes >= 0 && in_channels > 0,
+      fmt::format(
+          "[{}] num_classes is {} and in_channels is {}; expected at least 0 "
+          "and at least 1.",
+          name,
+          num_classes,
+          in_channels));
+  TORCH_CHECK_VALUE(
+      blocks.size() == 4 && *std::min_element(blocks.begin(), blocks.end()) > 0,
+      fmt::format(
+          "[{}] blocks is {{{}}}; expected 4 positive numbers.",
+          name,
+          fmt::join(blocks, ", ")));
+}
+
 // Without a bias: the norm that follows has one.
 torch::nn::Conv2d conv(
     int64_t in,
@@ -52,139 +76,124 @@ torch::nn::Conv2d conv(
                                .bias(false));
 }
 
+struct BlockOptions {
+  int64_t stride = 1, dilation = 1;
+  bool has_bottleneck = false, zero_init = false;
+};
+
+// torchvision's residual block: `relu(f(x) + downsample(x))`.
+class ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
+ public:
+  ResidualBlockImpl(int64_t in, int64_t width, BlockOptions options)
+      : in_(in), width_(width), options_(options) {
+    reset();
+  }
+
+  void reset() override {
+    const auto [stride, dilation, has_bottleneck, zero_init] = options_;
+    const int64_t out = has_bottleneck ? 4 * width_ : width_;
+    conv1_ = register_module(
+        "conv1",
+        has_bottleneck ? conv(in_, width_, 1, 1)
+                       : conv(in_, width_, 3, stride, dilation));
+    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
+    conv2_ = register_module(
+        "conv2",
+        conv(width_, width_, 3, has_bottleneck ? stride : 1, dilation));
+    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
+    if (has_bottleneck) {
+      conv3_ = register_module("conv3", conv(width_, out, 1, 1));
+      bn3_ = register_module("bn3", torch::nn::BatchNorm2d(out));
+    }
+    if (zero_init) {
+      torch::nn::init::zeros_((has_bottleneck ? bn3_ : bn2_)->weight);
+    }
+    if (stride != 1 || in_ != out) {
+      downsample_ = register_module(
+          "downsample",
+          torch::nn::Sequential(
+              conv(in_, out, 1, stride),
+              torch::nn::BatchNorm2d(out)));
+    }
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    torch::Tensor y = bn1_->forward(conv1_->forward(x)).relu_();
+    y = bn2_->forward(conv2_->forward(y));
+    if (conv3_) y = bn3_->forward(conv3_->forward(y.relu_()));
+    y += downsample_ ? downsample_->forward(x) : x;
+    return y.relu_();
+  }
+
+ private:
+  int64_t in_, width_;
+  BlockOptions options_;
+  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
+  torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
+  torch::nn::Sequential downsample_{nullptr};
+};
+TORCH_MODULE(ResidualBlock);
+
 }  // namespace
 
-ResidualBlockImpl::ResidualBlockImpl(
-    int64_t in,
-    int64_t width,
-    int64_t stride,
-    bool has_bottleneck,
-    int64_t dilation)
-    : in_(in),
-      width_(width),
-      stride_(stride),
-      has_bottleneck_(has_bottleneck),
-      dilation_(dilation) {
-  reset();
+torch::Tensor ResidualNetwork::forward(const torch::Tensor& x) {
+  return classifier_ ? classifier_->forward(means(x)) : means(x);
 }
 
-void ResidualBlockImpl::reset() {
-  const int64_t out = out_channels();
-  conv1_ = register_module(
-      "conv1",
-      has_bottleneck_ ? conv(in_, width_, 1, 1)
-                      : conv(in_, width_, 3, stride_, dilation_));
-  bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
-  conv2_ = register_module(
-      "conv2",
-      conv(width_, width_, 3, has_bottleneck_ ? stride_ : 1, dilation_));
-  bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
-  if (has_bottleneck_) {
-    conv3_ = register_module("conv3", conv(width_, out, 1, 1));
-    bn3_ = register_module("bn3", torch::nn::BatchNorm2d(out));
-  }
-  if (stride_ != 1 || in_ != out) {
-    downsample_ = register_module(
-        "downsample",
-        torch::nn::Sequential(
-            conv(in_, out, 1, stride_),
-            torch::nn::BatchNorm2d(out)));
-  }
+std::vector<int64_t> ResidualNetwork::stage_channels() const {
+  std::vector<int64_t> channels = {kWidth};
+  for (int i = 0; i < 4; ++i) channels.push_back((kWidth << i) * expansion_);
+  return channels;
 }
 
-torch::Tensor ResidualBlockImpl::forward(const torch::Tensor& x) {
-  torch::Tensor y = bn1_->forward(conv1_->forward(x)).relu_();
-  y = bn2_->forward(conv2_->forward(y));
-  if (has_bottleneck_) y = bn3_->forward(conv3_->forward(y.relu_()));
-  y += downsample_ ? downsample_->forward(x) : x;
-  return y.relu_();
+torch::Tensor ResidualNetwork::stage(size_t index, const torch::Tensor& x) {
+  if (index == 0) return stem(x);
+  return layers_[index - 1]->forward(
+      index == 1 ? torch::max_pool2d(x, 3, 2, 1) : x);
 }
 
 ResNetImpl::ResNetImpl(ResNetShape shape, ResNetOptions options)
-    : shape_(std::move(shape)), options_(options) {
-  TORCH_CHECK_VALUE(
-      options.num_classes >= 0 && options.in_channels > 0,
-      fmt::format(
-          "[ResNet] num_classes is {} and in_channels is {}; expected at "
-          "least 0 and at least 1.",
-          options.num_classes,
-          options.in_channels));
-  const std::vector<int64_t>& blocks = shape_.blocks;
-  TORCH_CHECK_VALUE(
-      blocks.size() == 4 && *std::min_element(blocks.begin(), blocks.end()) > 0,
-      fmt::format(
-          "[ResNet] blocks is {{{}}}; expected 4 positive numbers.",
-          fmt::join(blocks, ", ")));
+    : ResidualNetwork(shape.has_bottleneck ? 4 : 1),
+      shape_(std::move(shape)),
+      options_(options) {
+  check("ResNet", shape_.blocks, options.num_classes, options.in_channels);
   reset();
 }
 
 void ResNetImpl::reset() {
-  conv1_ = register_module("conv1", conv(options_.in_channels, 64, 7, 2));
-  bn1_ = register_module("bn1", torch::nn::BatchNorm2d(64));
-  int64_t channels = 64;
-  const std::vector<int64_t>& blocks = shape_.blocks;
+  conv1_ = register_module("conv1", conv(options_.in_channels, kWidth, 7, 2));
+  bn1_ = register_module("bn1", torch::nn::BatchNorm2d(kWidth));
+  int64_t channels = kWidth;
   DilationPlan plan(options_.output_stride, /*stem_stride=*/4);
   layers_.clear();
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    layers_.push_back(register_module(
-        fmt::format("layer{}", i + 1),
-        make_layer(
-            channels,
-            int64_t{64} << i,
-            blocks[i],
-            plan.next(i == 0 ? 1 : 2))));
+  for (size_t i = 0; i < 4; ++i) {
+    const LayerDilation dilation = plan.next(i == 0 ? 1 : 2);
+    torch::nn::Sequential layer;
+    for (int64_t block = 0; block < shape_.blocks[i]; ++block) {
+      const bool is_first = block == 0;
+      layer->push_back(ResidualBlock(
+          channels,
+          kWidth << i,
+          BlockOptions{
+              .stride = is_first ? dilation.stride : 1,
+              .dilation = is_first ? dilation.first : dilation.rest,
+              .has_bottleneck = shape_.has_bottleneck,
+              .zero_init = options_.zero_init_residual}));
+      channels = (kWidth << i) * expansion_;
+    }
+    layers_.push_back(register_module(fmt::format("layer{}", i + 1), layer));
   }
-  init_weights();
+  init_kaiming(*this, /*by_fan_out=*/true);
+  store_channels_last(*this);
   if (options_.num_classes > 0) {
-    fc_ = register_module(
+    classifier_ = register_module(
         "fc",
         torch::nn::Linear(channels, options_.num_classes));
   }
 }
 
-torch::nn::Sequential ResNetImpl::make_layer(
-    int64_t& channels,
-    int64_t width,
-    int64_t blocks,
-    const LayerDilation& dilation) {
-  torch::nn::Sequential layer;
-  for (int64_t i = 0; i < blocks; ++i) {
-    ResidualBlock block(
-        channels,
-        width,
-        i == 0 ? dilation.stride : 1,
-        shape_.has_bottleneck,
-        i == 0 ? dilation.first : dilation.rest);
-    channels = block->out_channels();
-    layer->push_back(block);
-  }
-  return layer;
-}
-
-void ResNetImpl::init_weights() {
-  init_kaiming(*this, /*by_fan_out=*/true);
-  store_channels_last(*this);
-  if (!options_.zero_init_residual) return;
-  for (const auto& module : modules(/*include_self=*/false)) {
-    if (auto* block = module->as<ResidualBlock>()) {
-      torch::nn::init::zeros_(block->last_norm()->weight);
-    }
-  }
-}
-
-std::vector<int64_t> ResNetImpl::stage_channels() const {
-  const int64_t e = shape_.has_bottleneck ? 4 : 1;
-  return {64, 64 * e, 128 * e, 256 * e, 512 * e};
-}
-
-torch::Tensor ResNetImpl::stage(size_t index, const torch::Tensor& x) {
-  if (index == 0) return bn1_->forward(conv1_->forward(x)).relu_();
-  return layers_[index - 1]->forward(
-      index == 1 ? torch::max_pool2d(x, 3, 2, 1) : x);
-}
-
-torch::Tensor ResNetImpl::forward(const torch::Tensor& x) {
-  return fc_ ? fc_->forward(means(x)) : means(x);
+torch::Tensor ResNetImpl::stem(const torch::Tensor& x) {
+  return bn1_->forward(conv1_->forward(x)).relu_();
 }
 
 Architecture ResNetImpl::architecture() const {
@@ -224,6 +233,118 @@ ResNet resnet50(const ResNetOptions& options) {
 
 ResNet resnet101(const ResNetOptions& options) {
   return ResNet(kShapes[3].second, options);
+}
+
+XResNetImpl::XResNetImpl(XResNetShape shape, XResNetOptions options)
+    : ResidualNetwork(shape.expansion),
+      shape_(std::move(shape)),
+      options_(options) {
+  check("XResNet", shape_.blocks, options.num_classes, options.in_channels);
+  reset();
+}
+
+void XResNetImpl::reset() {
+  stem_.clear();
+  layers_.clear();
+  const std::array<int64_t, 4> stem = {options_.in_channels, 32, 32, kWidth};
+  for (size_t i = 0; i < 3; ++i) {
+    stem_.push_back(register_module(
+        std::to_string(i),
+        ConvLayer(
+            stem[i],
+            stem[i + 1],
+            ConvLayerOptions{.stride = i == 0 ? 2 : 1})));
+  }
+  int64_t channels = kWidth / expansion_;
+  for (size_t i = 0; i < 4; ++i) {
+    torch::nn::Sequential layer;
+    for (int64_t block = 0; block < shape_.blocks[i]; ++block) {
+      layer->push_back(XResBlock(
+          channels,
+          kWidth << i,
+          XResBlockOptions{
+              .stride = block == 0 && i > 0 ? 2 : 1,
+              .expansion = expansion_}));
+      channels = kWidth << i;
+    }
+    // fastai's numbers; 3 is the pooling behind the stem.
+    layers_.push_back(register_module(std::to_string(4 + i), layer));
+  }
+  if (options_.num_classes > 0) {
+    classifier_ = register_module(
+        "11",
+        torch::nn::Linear(channels * expansion_, options_.num_classes));
+  }
+  init_kaiming(*this);
+  store_channels_last(*this);
+}
+
+torch::Tensor XResNetImpl::stem(const torch::Tensor& x) {
+  return stem_[2]->forward(stem_[1]->forward(stem_[0]->forward(x)));
+}
+
+XResNet xresnet18(const XResNetOptions& options) {
+  return XResNet(XResNetShape{{2, 2, 2, 2}, 1}, options);
+}
+
+XResNet xresnet34(const XResNetOptions& options) {
+  return XResNet(XResNetShape{{3, 4, 6, 3}, 1}, options);
+}
+
+XResNet xresnet50(const XResNetOptions& options) {
+  return XResNet(XResNetShape{{3, 4, 6, 3}, 4}, options);
+}
+
+XResBlockImpl::XResBlockImpl(
+    int64_t in,
+    int64_t width,
+    XResBlockOptions options)
+    : in_(in), width_(width), options_(options) {
+  reset();
+}
+
+void XResBlockImpl::reset() {
+  const auto [stride, expansion, norm] = options_;
+  const int64_t in = in_ * expansion, out = width_ * expansion;
+  torch::nn::Sequential convpath, idpath;
+  const auto layer = [norm = norm](
+                         int64_t from,
+                         int64_t to,
+                         int64_t kernel_size,
+                         int64_t step,
+                         LayerEnd end) {
+    return ConvLayer(
+        from,
+        to,
+        ConvLayerOptions{
+            .kernel_size = kernel_size,
+            .stride = step,
+            .norm = norm,
+            .end = end});
+  };
+  if (expansion == 1) {
+    convpath->push_back(layer(in, width_, 3, stride, LayerEnd::relu));
+  } else {
+    convpath->push_back(layer(in, width_, 1, 1, LayerEnd::relu));
+    convpath->push_back(layer(width_, width_, 3, stride, LayerEnd::relu));
+  }
+  ConvLayer last =
+      layer(width_, out, expansion == 1 ? 3 : 1, 1, LayerEnd::linear);
+  if (norm) torch::nn::init::zeros_(last->norm()->weight);
+  convpath->push_back(last);
+  if (stride != 1) {
+    idpath->push_back(torch::nn::AvgPool2d(
+        torch::nn::AvgPool2dOptions(stride).ceil_mode(true)));
+  }
+  if (in != out) idpath->push_back(layer(in, out, 1, 1, LayerEnd::linear));
+  convpath_ = register_module("convpath", convpath);
+  idpath_ = register_module("idpath", idpath);
+}
+
+torch::Tensor XResBlockImpl::forward(const torch::Tensor& x) {
+  torch::Tensor y = convpath_->forward(x);
+  y += idpath_->is_empty() ? x : idpath_->forward(x);
+  return y.relu_();
 }
 
 }  // namespace tern

@@ -16,6 +16,26 @@
 
 namespace tern {
 
+/// What ResNet and XResNet share: a stem, four layers of residual blocks, with
+/// a pooling before the first, and a classifier.
+class ResidualNetwork : public Backbone {
+ public:
+  /// [N, in_channels, H, W] -> [N, num_classes], logits.
+  torch::Tensor forward(const torch::Tensor& x);
+
+  std::vector<int64_t> stage_channels() const override;
+  torch::Tensor stage(size_t index, const torch::Tensor& x) override;
+
+ protected:
+  /// \param expansion  Of the channels at the ends of a block.
+  explicit ResidualNetwork(int64_t expansion) : expansion_(expansion) {}
+  virtual torch::Tensor stem(const torch::Tensor& x) = 0;
+
+  int64_t expansion_;
+  std::vector<torch::nn::Sequential> layers_;
+  torch::nn::Linear classifier_{nullptr};  // null: returns means
+};
+
 struct ResNetOptions {
   /// 0: no classifier; `forward` then returns the means of the features.
   int64_t num_classes = 1000;
@@ -37,62 +57,25 @@ struct ResNetShape {
   friend bool operator==(const ResNetShape&, const ResNetShape&) = default;
 };
 
-/// One residual block: `relu(f(x) + downsample(x))`. A member of ResNet.
-class ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
- public:
-  ResidualBlockImpl(
-      int64_t in,
-      int64_t width,
-      int64_t stride,
-      bool has_bottleneck,
-      int64_t dilation = 1);
-  void reset() override;
-  torch::Tensor forward(const torch::Tensor& x);
-  /// The last norm of f.
-  torch::nn::BatchNorm2d last_norm() { return has_bottleneck_ ? bn3_ : bn2_; }
-  int64_t out_channels() const { return has_bottleneck_ ? 4 * width_ : width_; }
-
- private:
-  int64_t in_, width_, stride_;
-  bool has_bottleneck_;
-  int64_t dilation_;
-  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
-  torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
-  torch::nn::Sequential downsample_{nullptr};
-};
-TORCH_MODULE(ResidualBlock);
-
 /// The residual network of He et al., "Deep Residual Learning", in
 /// torchvision's form (v1.5: a bottleneck strides in its 3x3 convolution), with
 /// torchvision's names in its state dict and its initial weights' distribution.
 class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
-                   public Backbone,
+                   public ResidualNetwork,
                    public HasArchitecture {
  public:
   ResNetImpl(ResNetShape shape, ResNetOptions options);
   void reset() override;
-  /// [N, in_channels, H, W] -> [N, num_classes], logits.
-  torch::Tensor forward(const torch::Tensor& x);
-
-  std::vector<int64_t> stage_channels() const override;
-  torch::Tensor stage(size_t index, const torch::Tensor& x) override;
   /// "resnet18" etc., or "resnet" for another shape.
   Architecture architecture() const override;
 
  private:
-  torch::nn::Sequential make_layer(
-      int64_t& channels,
-      int64_t width,
-      int64_t blocks,
-      const LayerDilation& dilation);
-  void init_weights();
+  torch::Tensor stem(const torch::Tensor& x) override;
 
   ResNetShape shape_;
   ResNetOptions options_;
   torch::nn::Conv2d conv1_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr};
-  std::vector<torch::nn::Sequential> layers_;
-  torch::nn::Linear fc_{nullptr};
 };
 TORCH_MODULE(ResNet);
 
@@ -107,5 +90,66 @@ ResNet resnet101(const ResNetOptions& options = {});
 /// `build_model`.
 /// \throws DataError if its options are not those of a ResNet.
 ResNet build_resnet(const Architecture& architecture);
+
+struct XResNetOptions {
+  /// 0: no classifier; `forward` then returns the means of the features.
+  int64_t num_classes = 1000;
+  int64_t in_channels = 3;
+};
+
+/// Depth of an XResNet, such as that of `xresnet18`.
+struct XResNetShape {
+  std::vector<int64_t> blocks;  // in each of the four layers
+  int64_t expansion = 1;        // 4: bottlenecks
+};
+
+/// The residual network of He et al., "Bag of Tricks for Image Classification
+/// with Convolutional Neural Networks" (2018), in fastai's form: a stem of
+/// three convolutions, blocks that start as the identity, averaging shortcuts.
+/// Names in its state dict and its initialisation are fastai's.
+class XResNetImpl : public torch::nn::Cloneable<XResNetImpl>,
+                    public ResidualNetwork {
+ public:
+  XResNetImpl(XResNetShape shape, XResNetOptions options);
+  void reset() override;
+
+ private:
+  torch::Tensor stem(const torch::Tensor& x) override;
+
+  XResNetShape shape_;
+  XResNetOptions options_;
+  std::vector<ConvLayer> stem_;
+};
+TORCH_MODULE(XResNet);
+
+/// \throws c10::ValueError unless num_classes >= 0 and in_channels > 0.
+XResNet xresnet18(const XResNetOptions& options = {});
+XResNet xresnet34(const XResNetOptions& options = {});
+XResNet xresnet50(const XResNetOptions& options = {});
+
+struct XResBlockOptions {
+  int64_t stride = 1;
+  /// More than 1: a bottleneck with that many times more channels at its ends.
+  int64_t expansion = 1;
+  /// BatchNorm after each convolution, the last one initialised to 0.
+  bool norm = true;
+};
+
+/// The block of an XResNet: `relu(f(x) + shortcut(x))`, where a shortcut with a
+/// stride averages before its 1x1 convolution.
+class XResBlockImpl : public torch::nn::Cloneable<XResBlockImpl> {
+ public:
+  /// \param in, width  Channels of the input and inside; at the ends multiplied
+  ///                   by the expansion.
+  XResBlockImpl(int64_t in, int64_t width, XResBlockOptions options = {});
+  void reset() override;
+  torch::Tensor forward(const torch::Tensor& x);
+
+ private:
+  int64_t in_, width_;
+  XResBlockOptions options_;
+  torch::nn::Sequential convpath_{nullptr}, idpath_{nullptr};
+};
+TORCH_MODULE(XResBlock);
 
 }  // namespace tern

@@ -11,7 +11,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
-#include "tern/data/formats/json_fields.h"
+#include "tern/data/formats/json.h"
 
 namespace tern {
 namespace {

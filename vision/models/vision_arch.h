@@ -16,7 +16,6 @@
 #include "tern/vision/models/backbone.h"
 #include "tern/vision/models/mobilenet_v2.h"
 #include "tern/vision/models/resnet.h"
-#include "tern/vision/models/xresnet.h"
 
 namespace tern {
 

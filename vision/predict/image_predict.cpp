@@ -1,6 +1,5 @@
 #include "tern/vision/predict/image_predict.h"
 
-#include <memory>
 #include <utility>
 
 #include <opencv2/core/mat.hpp>
@@ -37,6 +36,19 @@ const ImageDataset& images_of(const DataBunch& data) {
   return *images;
 }
 
+/// A loader of images without labels.
+DataLoader test_loader(const DataBunch& data, std::vector<std::string> paths) {
+  const ImageDataset& images = images_of(data);
+  ImageDatasetOptions options = images.options();
+  options.size = images.image_size();
+  options.bad_images = BadImagePolicy::error();
+  const auto& loader = data.valid ? data.valid : data.train;
+  DataLoaderOptions loading = loader->in_order().options();
+  return DataLoader(
+      ImageDataset::with_targets(std::move(paths), nullptr, options),
+      loading);
+}
+
 }  // namespace
 
 torch::Tensor prepare_image(
@@ -59,22 +71,6 @@ Prediction Learner::predict(const std::filesystem::path& image_file) {
 
 Prediction Learner::predict(const cv::Mat& image) {
   return predict(prepare_image(data(), image));
-}
-
-DataLoader test_loader(const DataBunch& data, std::vector<std::string> paths) {
-  const ImageDataset& images = images_of(data);
-  ImageDatasetOptions options = images.options();
-  options.size = images.image_size();
-  options.bad_images = BadImagePolicy::error();
-  const auto& loader = data.valid ? data.valid : data.train;
-  DataLoaderOptions loading = loader->in_order().options();
-  const auto count = static_cast<int64_t>(paths.size());
-  return DataLoader(
-      ImageDataset::with_targets(
-          std::move(paths),
-          std::make_shared<NoTargets>(count),
-          options),
-      loading);
 }
 
 ImagePredictions get_preds(

@@ -6,7 +6,6 @@
 
 #include <torch/types.h>
 
-#include "tern/data/data_loader.h"
 #include "tern/learner/learner.h"
 #include "tern/vision/image_folder.h"
 
@@ -26,10 +25,6 @@ torch::Tensor prepare_image(const DataBunch& data, const cv::Mat& image);
 /// \param image  [H, W] or [H, W, 1 or 3] kByte, RGB, of any size.
 torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image);
 
-/// Creates a loader of images without labels, prepared as in evaluation. A file
-/// that cannot be read is always an error, whatever `bad_images` says.
-DataLoader test_loader(const DataBunch& data, std::vector<std::string> paths);
-
 /// Predictions for images without labels.
 struct ImagePredictions {
   std::vector<std::string> paths;
@@ -38,8 +33,10 @@ struct ImagePredictions {
   std::vector<std::string> labels;
 };
 
-/// Predicts every image below a folder, sorted by path.
-/// \throws DataError if there is none.
+/// Predicts every image below a folder, sorted by path, or every image of a
+/// list, prepared as in evaluation.
+/// \throws DataError if there is none, or one cannot be read, whatever
+///         `bad_images` says.
 ImagePredictions get_preds(
     Learner& learn,
     const std::filesystem::path& folder,

@@ -11,8 +11,8 @@
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
+#include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/load_cuda.h"
-#include "tern/kernels/normalize_images.h"
 #include "tern/kernels/parallel_for.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/vision/image_items.h"
@@ -52,22 +52,21 @@ void convert(Model& model, torch::ScalarType precision) {
   }
 }
 
-/// A call of `answer` for each piece of at most `batch_size` samples.
-template <class Prepared, class Each>
-void in_batches(
+/// Answers any number of prepared samples, `batch_size` at a time.
+std::vector<Prediction> answer_all(
     const Predictor& predictor,
-    const Prepared& prepared,
-    const Each& each) {
+    const Tensors& prepared) {
   const auto size = static_cast<size_t>(predictor.options().batch_size);
+  std::vector<Prediction> answers;
   for (size_t begin = 0; begin < prepared.size(); begin += size) {
-    const size_t end = std::min(prepared.size(), begin + size);
-    const Tensors batch(
-        prepared.begin() + static_cast<std::ptrdiff_t>(begin),
-        prepared.begin() + static_cast<std::ptrdiff_t>(end));
+    const at::TensorList batch = at::TensorList(prepared).slice(
+        begin,
+        std::min(size, prepared.size() - begin));
     for (Prediction& answer : predictor.answer(torch::stack(batch))) {
-      each(std::move(answer));
+      answers.push_back(std::move(answer));
     }
   }
+  return answers;
 }
 
 /// `f(i)` for each of `count` files, by all cores.
@@ -200,15 +199,11 @@ Prediction Predictor::predict(const torch::Tensor& sample) const {
 
 std::vector<Prediction> Predictor::predict_batch(
     const std::vector<fs::path>& images) const {
-  std::vector<Prediction> answers;
   Tensors prepared(images.size());
   for_each_file(images.size(), [&](size_t i) {
     prepared[i] = prepare(images[i]);
   });
-  in_batches(*this, prepared, [&](Prediction answer) {
-    answers.push_back(std::move(answer));
-  });
-  return answers;
+  return answer_all(*this, prepared);
 }
 
 std::vector<Prediction> Predictor::predict_batch(
@@ -217,15 +212,11 @@ std::vector<Prediction> Predictor::predict_batch(
       samples.defined() && samples.dim() > 1,
       "[Predictor::predict_batch] the samples are undefined or have no batch "
       "dimension; expected [N, ...].");
-  std::vector<Prediction> answers;
   Tensors prepared;
   for (const torch::Tensor& sample : samples.unbind()) {
     prepared.push_back(prepare(sample));
   }
-  in_batches(*this, prepared, [&](Prediction answer) {
-    answers.push_back(std::move(answer));
-  });
-  return answers;
+  return answer_all(*this, prepared);
 }
 
 std::vector<FilePrediction> Predictor::predict_folder(
@@ -235,9 +226,6 @@ std::vector<FilePrediction> Predictor::predict_folder(
     files.push_back({.path = item.path});
   }
   loaded_->preprocessor();  // fails once, not for each file
-  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
-    return a.path < b.path;
-  });
   Tensors prepared(files.size());
   for_each_file(files.size(), [&](size_t i) {
     try {
@@ -248,10 +236,10 @@ std::vector<FilePrediction> Predictor::predict_folder(
   });
   std::erase_if(prepared, [](const torch::Tensor& t) { return !t.defined(); });
   auto file = files.begin();
-  in_batches(*this, prepared, [&](Prediction answer) {
+  for (Prediction& answer : answer_all(*this, prepared)) {
     while (!file->error.empty()) ++file;
     (file++)->prediction = std::move(answer);
-  });
+  }
   return files;
 }
 

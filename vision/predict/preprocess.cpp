@@ -12,7 +12,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/decode/sample_pixels.h"
-#include "tern/vision/transforms/resize.h"
+#include "tern/vision/transforms/geometry.h"
 
 namespace tern {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "tern/data/image_preprocessing.h"
 #include "tern/vision/image_dataset.h"
-#include "tern/vision/image_stats.h"
+#include "tern/vision/transforms/augment_batch.h"
 
 namespace tern {
 

@@ -7,13 +7,11 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/data/formats/archives/tar_write.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/formats/sha256sums.h"
-#include "tern/data/formats/tar_write.h"
 #include "tern/data/sampler.h"
-#include "tern/vision/decode/for_each_image.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_folder.h"
 
@@ -77,14 +75,6 @@ std::vector<PlannedShard> plan_shards(
   return shards;
 }
 
-std::string suffix_of(const fs::path& path) {
-  std::string suffix = path.extension().string();
-  std::transform(suffix.begin(), suffix.end(), suffix.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return suffix;
-}
-
 /// \return Its SHA-256.
 std::string write_shard(
     const fs::path& file,
@@ -100,7 +90,7 @@ std::string write_shard(
     // The number keeps keys apart, whatever the files are called.
     const std::string key =
         fmt::format("{}/{:08}", images.classes[static_cast<size_t>(label)], i);
-    shard.add(key + suffix_of(path), read_image_file(path, buffer));
+    shard.add(key + lower_suffix(path), read_image_file(path, buffer));
     shard.add(key + ".cls", std::to_string(label));
   }
   return shard.finish();

@@ -16,7 +16,6 @@
 #include "tern/kernels/parallel_for.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_data_bunch.h"
-#include "tern/vision/make_bunch.h"
 #include "tern/vision/shards/shard_images.h"
 
 namespace tern {
@@ -122,7 +121,7 @@ TargetedImages images_of(
     images.paths.push_back(shards->sample(sample).describe());
     chosen.push_back(labels[static_cast<size_t>(sample)]);
   }
-  images.targets = std::make_shared<CategoryTargets>(std::move(chosen));
+  images.targets = std::make_shared<TensorTargets>(torch::tensor(chosen));
   images.source =
       std::make_shared<TarImages>(shards, std::move(samples), tar.image);
   return images;

@@ -1,16 +1,39 @@
 #include "tern/vision/transforms/augment_batch.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "tern/data/error_text.h"
-#include "tern/vision/transforms/render_batch.h"
+#include "tern/kernels/parallel_for.h"
+#include "tern/vision/decode/sample_pixels.h"
 
 namespace tern {
 
 namespace {
+
+using Plans = std::vector<SamplePlan>;
+
+std::vector<double> spread(
+    const std::vector<double>& values,
+    int64_t channels) {
+  const auto count = static_cast<int64_t>(values.size());
+  if (count == channels) {
+    return values;
+  }
+  TORCH_CHECK_VALUE(
+      count == 1 || channels == 1,
+      fmt::format(
+          "[ImageStats] there are {} values for {} channels; expected one for "
+          "each, or one for all.",
+          count,
+          channels));
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) /
+                      static_cast<double>(count);
+  return std::vector<double>(channels, mean);
+}
 
 void check_images(const torch::Tensor& images) {
   TORCH_CHECK_VALUE(
@@ -22,13 +45,13 @@ void check_images(const torch::Tensor& images) {
           shapes_of({images})));
 }
 
-std::vector<SamplePlan> plans_for(
+Plans plans_for(
     const Transforms& transforms,
     const torch::Tensor& images,
     const BatchTransformContext& context,
     Padding padding) {
   const ImageSize size = {images.size(1), images.size(2)};
-  std::vector<SamplePlan> plans(static_cast<size_t>(images.size(0)));
+  Plans plans(static_cast<size_t>(images.size(0)));
   for (size_t i = 0; i < plans.size(); ++i) {
     SampleRng rng = context.rng(static_cast<int64_t>(i));
     make_plan(
@@ -43,6 +66,37 @@ std::vector<SamplePlan> plans_for(
 }
 
 }  // namespace
+
+ImageStats ImageStats::with_channels(int64_t channels) const {
+  TORCH_CHECK_VALUE(
+      !mean.empty() && mean.size() == stddev.size(),
+      fmt::format(
+          "[ImageStats] mean has {} values and stddev has {}; expected as many "
+          "of each, and at least one.",
+          mean.size(),
+          stddev.size()));
+  return {spread(mean, channels), spread(stddev, channels)};
+}
+
+namespace stats {
+
+ImageStats imagenet() {
+  return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+}
+
+ImageStats cifar() {
+  return {{0.491, 0.482, 0.447}, {0.247, 0.243, 0.261}};
+}
+
+ImageStats mnist() {
+  return {{0.131}, {0.308}};
+}
+
+ImageStats none() {
+  return {{0.0}, {1.0}};
+}
+
+}  // namespace stats
 
 BatchTransform augment_batch(
     Transforms transforms,
@@ -87,6 +141,146 @@ BatchTransform augment_batch(
         used.stddev,
         to_floats ? context.dtype : torch::kByte);
   };
+}
+
+Matrix3 in_grid_units(const Matrix3& matrix, double height, double width) {
+  const Matrix3 pixels = {
+      {width / 2, 0, width / 2, 0, height / 2, height / 2, 0, 0, 1}};
+  const Matrix3 units = {{2 / width, 0, -1, 0, 2 / height, -1, 0, 0, 1}};
+  return units * matrix * pixels;
+}
+
+int64_t grid_padding(Padding padding) {
+  switch (padding) {
+    case Padding::zeros:
+      return 0;
+    case Padding::border:
+      return 1;
+    case Padding::reflection:
+      return 2;
+  }
+  return 0;
+}
+
+torch::Tensor sampling_grid(
+    const Plans& plans,
+    int64_t height,
+    int64_t width,
+    torch::Device device) {
+  const auto count = static_cast<int64_t>(plans.size());
+  torch::Tensor matrices = torch::empty({count, 3, 3});
+  float* values = matrices.mutable_data_ptr<float>();
+  for (const SamplePlan& plan : plans) {
+    const Matrix3 matrix = in_grid_units(
+        plan.warp().matrix,
+        static_cast<double>(height),
+        static_cast<double>(width));
+    values = std::copy(matrix.values.begin(), matrix.values.end(), values);
+  }
+  const auto centres = [&](int64_t size) {
+    return (torch::arange(
+                size,
+                torch::TensorOptions(device).dtype(torch::kFloat)) *
+                2 +
+            1) /
+               size -
+           1;
+  };
+  const torch::Tensor x = centres(width).expand({height, width});
+  const torch::Tensor y = centres(height).view({-1, 1}).expand({height, width});
+  const torch::Tensor points =
+      torch::stack({x, y, torch::ones_like(x)}, -1).view({1, -1, 3});
+  const torch::Tensor mapped =
+      torch::matmul(points, matrices.to(device).transpose(1, 2));
+  torch::Tensor grid = (mapped.slice(2, 0, 2) / mapped.slice(2, 2, 3))
+                           .view({count, height, width, 2});
+  if (std::any_of(plans.begin(), plans.end(), [](const SamplePlan& plan) {
+        return plan.warp().jitter_x != 0 || plan.warp().jitter_y != 0;
+      })) {
+    torch::Tensor shifts = torch::zeros({count, height, width, 2});
+    float* shift = shifts.mutable_data_ptr<float>();
+    for (const SamplePlan& plan : plans) {
+      const Warp warp = plan.warp();
+      for (int64_t row = 0; row < height; ++row) {
+        for (int64_t at = 0; at < width; ++at, shift += 2) {
+          const auto [across, down] = warp_jitter(warp.jitter_key, row, at);
+          shift[0] = across * warp.jitter_x * 2 / static_cast<float>(width);
+          shift[1] = down * warp.jitter_y * 2 / static_cast<float>(height);
+        }
+      }
+    }
+    grid = grid + shifts.to(device);
+  }
+  return grid;
+}
+
+std::vector<ImageChange> changes_of(const Plans& plans, int64_t channels) {
+  std::vector<ImageChange> changes;
+  for (const SamplePlan& plan : plans) {
+    TORCH_CHECK_VALUE(
+        plan.pixel_functions.empty(),
+        "[augment_batch] a transform changes pixels by a function, which runs "
+        "on a CPU alone. Give it to the loader instead, as `transforms`.");
+    const Lighting& lighting = plan.lighting;
+    ImageChange change{.warp = plan.warp()};
+    change.mixes_colours = channels == 3 && !lighting.is_table();
+    if (change.mixes_colours) {
+      change.scale = lighting.scale;
+      change.shift = lighting.shift;
+      change.saturation = lighting.saturation;
+      change.hue = lighting.hue;
+      change.table = Lighting{.tones = lighting.tones}.table();
+    } else {
+      change.table = lighting.table();
+    }
+    change.rectangles = plan.erasures;
+    changes.push_back(std::move(change));
+  }
+  return changes;
+}
+
+torch::Tensor render_on_cpu(const torch::Tensor& images, const Plans& plans) {
+  const torch::Tensor source = images.contiguous();
+  torch::Tensor rendered = torch::empty_like(source);
+  const ImageSize size = {source.size(1), source.size(2)};
+  const int64_t channels = source.size(3);
+  const int64_t bytes = size.height * size.width * channels;
+  const uint8_t* from = source.const_data_ptr<uint8_t>();
+  uint8_t* to = rendered.mutable_data_ptr<uint8_t>();
+  const auto count = static_cast<int64_t>(plans.size());
+  parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const SamplePlan& plan = plans[static_cast<size_t>(i)];
+      sample_pixels(
+          {.pixels = from + i * bytes,
+           .height = size.height,
+           .width = size.width,
+           .channels = channels,
+           .stride = size.width * channels,
+           .end = from + count * bytes},
+          plan.warp(),
+          size,
+          to + i * bytes);
+      plan.finish_pixels({to + i * bytes, size, channels});
+    }
+  });
+  return rendered;
+}
+
+torch::Tensor render_masks(const torch::Tensor& masks, const Plans& plans) {
+  if (plans.empty()) {
+    return masks;
+  }
+  // Numbers up to 2^24 are exact in float.
+  return at::grid_sampler(
+             masks.unsqueeze(1).to(torch::kFloat),
+             sampling_grid(plans, masks.size(1), masks.size(2), masks.device()),
+             /*interpolation_mode=*/1,
+             grid_padding(plans[0].warp().padding),
+             /*align_corners=*/false)
+      .squeeze(1)
+      .round()
+      .to(torch::kLong);
 }
 
 }  // namespace tern

@@ -1,12 +1,36 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <vector>
+
+#include <torch/types.h>
 
 #include "tern/data/data_bunch.h"
-#include "tern/vision/image_stats.h"
+#include "tern/kernels/images/augment_images.h"
 #include "tern/vision/transforms/transform.h"
 
 namespace tern {
+
+/// Mean and standard deviation of pixel values in 0..1: one of each per
+/// channel, or one for all channels.
+struct ImageStats {
+  std::vector<double> mean, stddev;
+
+  /// Returns one value per channel. Values of colours are averaged for grey.
+  ImageStats with_channels(int64_t channels) const;
+};
+
+namespace stats {
+
+/// The values of torchvision's pretrained models and of fastai.
+ImageStats imagenet();
+ImageStats cifar();
+ImageStats mnist();
+/// No normalisation: values stay in 0..1.
+ImageStats none();
+
+}  // namespace stats
 
 /// Applies `transforms` to every training batch on its device, with separate
 /// random numbers per sample: to inputs[0], [N, H, W, 1 or 3] kByte, and to
@@ -29,5 +53,41 @@ BatchTransform augment_batch(
     Transforms transforms,
     Padding padding = Padding::reflection,
     std::optional<ImageStats> stats = {});
+
+// ---- Its parts ----
+
+/// Converts a matrix between pixels of images of one size to the units of
+/// grid_sample without aligned corners, where an image spans -1 to 1.
+Matrix3 in_grid_units(const Matrix3& matrix, double height, double width);
+/// Returns at::grid_sampler's number of a padding.
+int64_t grid_padding(Padding padding);
+
+/// Renders one plan per image of [N, H, W, 1 or 3] kByte on the CPU with the
+/// loader's code; returns the same shape.
+torch::Tensor render_on_cpu(
+    const torch::Tensor& images,
+    const std::vector<SamplePlan>& plans);
+
+/// Converts plans for `augment_images`, one launch on a GPU, which does not
+/// smooth an image that shrinks to less than half and rounds to bytes before
+/// tones.
+/// \throws c10::ValueError if a plan has pixel functions, which need a CPU.
+std::vector<ImageChange> changes_of(
+    const std::vector<SamplePlan>& plans,
+    int64_t channels);
+
+/// Returns the source position of each pixel for at::grid_sampler: [N, H, W, 2]
+/// kFloat on `device`.
+torch::Tensor sampling_grid(
+    const std::vector<SamplePlan>& plans,
+    int64_t height,
+    int64_t width,
+    torch::Device device);
+
+/// Renders masks, [N, H, W] kLong, on their device with nearest-neighbour
+/// sampling.
+torch::Tensor render_masks(
+    const torch::Tensor& masks,
+    const std::vector<SamplePlan>& plans);
 
 }  // namespace tern

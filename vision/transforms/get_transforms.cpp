@@ -2,7 +2,6 @@
 
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/pixels.h"
-#include "tern/vision/transforms/resize.h"
 
 namespace tern {
 

@@ -1,21 +1,14 @@
 #include "tern/vision/transforms/presize.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <exception>
-#include <limits>
-#include <mutex>
 #include <sys/stat.h>
-#include <thread>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/vision/decode/for_each_image.h"
+#include "tern/vision/decode/image_file.h"
 
 namespace tern {
 namespace {
@@ -52,22 +45,6 @@ std::string key_of(const ImageDataset& images, ImageSize size) {
   return hash.hex_digest();
 }
 
-/// The image's proportions, just covering `size`; never enlarged.
-ImageSize covering(ImageSize image, ImageSize size) {
-  const double scale = std::max(
-      static_cast<double>(size.height) / static_cast<double>(image.height),
-      static_cast<double>(size.width) / static_cast<double>(image.width));
-  if (scale >= 1) {
-    return image;
-  }
-  const auto scaled = [&](int64_t length) {
-    return std::max<int64_t>(
-        1,
-        std::llround(static_cast<double>(length) * scale));
-  };
-  return {scaled(image.height), scaled(image.width)};
-}
-
 void add_image(
     const ImageDataset& images,
     int64_t index,
@@ -77,7 +54,10 @@ void add_image(
   const DecodeOptions& decode = images.options().decode;
   const std::string& path = images.paths()[static_cast<size_t>(index)];
   const EncodedImage image(images.encoded(index, file), path, decode);
-  const ImageSize covered = covering(image.size(), size);
+  const ImageSize own = image.size(), covering = proportional(own, size);
+  const ImageSize covered = {// never enlarged
+                             std::min(own.height, covering.height),
+                             std::min(own.width, covering.width)};
   uint8_t* decoded = pixels.get(
       static_cast<size_t>(covered.height * covered.width * decode.channels));
   image.decode(covered, decoded);

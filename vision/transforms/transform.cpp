@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tern/kernels/augment_images_math.h"
-#include "tern/kernels/warp_image.h"
+#include "tern/kernels/images/augment_images_math.h"
+#include "tern/kernels/images/warp_image.h"
 
 namespace tern {
 
@@ -67,21 +67,6 @@ void mix_colours(const Lighting& lighting, const MutablePixels& image) {
       pixel[c] = unit_to_byte(toned(lighting, rgb[c]));
     }
   }
-}
-
-/// The size, in the image's proportions, that covers or fits into `target`.
-ImageSize proportional(ImageSize image, ImageSize target, bool covers) {
-  const double across =
-      static_cast<double>(target.width) / static_cast<double>(image.width);
-  const double down =
-      static_cast<double>(target.height) / static_cast<double>(image.height);
-  const double scale = covers ? std::max(across, down) : std::min(across, down);
-  const auto scaled = [&](int64_t size) {
-    return std::max<int64_t>(
-        1,
-        std::llround(static_cast<double>(size) * scale));
-  };
-  return {scaled(image.height), scaled(image.width)};
 }
 
 }  // namespace
@@ -222,6 +207,20 @@ void SamplePlan::finish_pixels(const MutablePixels& image) const {
   for (const PaintedRectangle& rectangle : erasures) {
     tern::erase(rectangle, image);
   }
+}
+
+ImageSize proportional(ImageSize image, ImageSize target, bool covers) {
+  const double across =
+      static_cast<double>(target.width) / static_cast<double>(image.width);
+  const double down =
+      static_cast<double>(target.height) / static_cast<double>(image.height);
+  const double scale = covers ? std::max(across, down) : std::min(across, down);
+  const auto scaled = [&](int64_t size) {
+    return std::max<int64_t>(
+        1,
+        std::llround(static_cast<double>(size) * scale));
+  };
+  return {scaled(image.height), scaled(image.width)};
 }
 
 void make_plan(

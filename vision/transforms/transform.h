@@ -8,8 +8,8 @@
 
 #include "tern/data/image_preprocessing.h"
 #include "tern/data/random.h"
-#include "tern/kernels/element_math.h"
-#include "tern/kernels/warp_image.h"
+#include "tern/kernels/images/warp_image.h"
+#include "tern/kernels/kernel_args.h"
 #include "tern/vision/image_size.h"
 
 namespace tern {
@@ -179,6 +179,10 @@ struct TransformOptions {
   ResizeMethod resize = ResizeMethod::crop;
   Padding padding = Padding::reflection;
 };
+
+/// Returns the size, in the proportions of `image`, that just covers `target`,
+/// or the one that fits into it.
+ImageSize proportional(ImageSize image, ImageSize target, bool covers = true);
 
 /// Plans one sample: resizes it, applies all transforms in order, and crops to
 /// the target.

@@ -13,7 +13,7 @@
 #include "tern/callbacks/logging/log_file.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/json_reader.h"
+#include "tern/data/formats/json.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"

@@ -9,7 +9,7 @@
 
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/png_write.h"
+#include "tern/data/formats/samples/png.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"

@@ -12,7 +12,7 @@
 
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/metrics/metrics.h"
-#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/precision/autocast.h"
 #include "tern/learner/precision/master_weights.h"
@@ -269,6 +269,20 @@ TEST(ToAmp, LeavesAutocastOffWhenACallbackThrowsInTheGuard) {
   EXPECT_FALSE(autocast_is_on());
   throws = false;
   learn.fit(1);
+}
+
+TEST(Fit, LeavesNoOldWeightsInTheAutocastCacheOfTheCaller) {
+  Learner learn(point_data(), point_net(), quiet());
+  const torch::Tensor x = torch::randn({4, 2});
+  learn.model().eval();
+  const AutocastGuard autocast(torch::kCPU, torch::kBFloat16);
+  const torch::Tensor before = learn.model().forward({x})[0];
+  learn.fit(1, 0.1);
+  learn.model().eval();
+  const torch::Tensor after = learn.model().forward({x})[0];
+  at::autocast::clear_cache();
+  EXPECT_FALSE(torch::equal(before, after));
+  EXPECT_TRUE(torch::equal(after, learn.model().forward({x})[0]));
 }
 
 TEST(ToAmp, CarriesItsScaleInItsState) {

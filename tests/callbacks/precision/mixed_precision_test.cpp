@@ -16,11 +16,11 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/lambda_callback.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/metrics/metrics.h"
-#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/precision/master_weights.h"

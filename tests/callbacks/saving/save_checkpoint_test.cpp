@@ -139,7 +139,7 @@ TEST(SaveCheckpoint, TellsOfAFailedSaveAtTheLatestAtTheEndOfFit) {
         write_file(run.folder / "run", std::string_view("in the way"));
       }});
   EXPECT_THROW(run.learn.fit(1, 1e-2), IoError);
-  EXPECT_FALSE(run.learn.is_fitting());
+  EXPECT_FALSE(run.learn.state().is_fitting);
 }
 
 TEST(SaveCheckpoint, KeepsTheLastGoodOneWhenWeightsBecomeNaN) {
@@ -334,7 +334,7 @@ TEST(SaveCheckpoint, ASignalInLrFindStopsTheFitAfterIt) {
 TEST(SaveCheckpoint, RejectsNegativeNumbersAndAnEmptyName) {
   expect_error<c10::ValueError>(
       [] { SaveCheckpoint({.every_steps = -1}); },
-      {"every_steps -1"});
+      {"every_steps is -1"});
   expect_error<c10::ValueError>(
       [] { SaveCheckpoint({.folder = ""}); },
       {"folder"});

@@ -279,7 +279,7 @@ TEST(SaveModel, LoadsTheBestWeightsWithoutAnOptimizerThatIsOfAnotherSave) {
       .fit(3, 1e-2);
   EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
   EXPECT_NE(
-      t.sink->warnings.back().find("the optimizer begins anew"),
+      t.sink->warnings.back().find("the optimizer starts with a new state"),
       std::string::npos);
 }
 
@@ -334,7 +334,9 @@ TEST(SaveModel, NamesTheNumbersThereAre) {
   expect_error<c10::ValueError>(
       [&] { t.learn.fit(1); },
       {"accurracy", "valid_loss"});
-  expect_error<c10::ValueError>([] { SaveModel({.top_k = -1}); }, {"top_k -1"});
+  expect_error<c10::ValueError>(
+      [] { SaveModel({.top_k = -1}); },
+      {"top_k is -1"});
 }
 
 }  // namespace

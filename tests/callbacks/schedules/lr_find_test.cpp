@@ -191,7 +191,7 @@ TEST(LrFind, RefusesAnEmptyLoaderAndLeavesTheLearnerUsable) {
       [&] { learn.lr_find(); },
       {"the train loader has no batch", "16 samples, batch size 32"});
   EXPECT_TRUE(all_equal(parameters_of(learn), before));
-  EXPECT_FALSE(learn.is_fitting());
+  EXPECT_FALSE(learn.state().is_fitting);
   learn.validate();
 }
 

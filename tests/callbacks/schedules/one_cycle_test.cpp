@@ -113,12 +113,7 @@ TEST(Schedules, TakeTheirRatesAmongTheOptionsToo) {
        [](Learner& l) {
          l.fit_one_cycle(2, {.max_lr = {1e-5, 2e-2}});
        }},
-      {[](Learner& l) { l.fit_flat_cos(2, 2e-2, {.pct_start = 0.5}); },
-       [](Learner& l) { l.fit_flat_cos(2, {.lr = 2e-2, .pct_start = 0.5}); }},
-      {[](Learner& l) { l.fit_sgdr(2, 1, 2e-2, {.cycle_mult = 1}); },
-       [](Learner& l) {
-         l.fit_sgdr(2, 1, {.max_lr = 2e-2, .cycle_mult = 1});
-       }}};
+  };
   for (const auto& [one, other] : same) EXPECT_EQ(hypers(one), hypers(other));
   Learner learn(point_data(), point_net(), quiet());
   expect_error<c10::ValueError>(
@@ -127,8 +122,8 @@ TEST(Schedules, TakeTheirRatesAmongTheOptionsToo) {
 }
 
 // These leave the momentum alone, which starts at another value in fastai.
-TEST(FitFlatCos, SetsTheRatesOfFastai) {
-  const Rows ours = hypers([](Learner& l) { l.fit_flat_cos(4, 1e-2); });
+TEST(FlatCos, SetsTheRatesOfFastai) {
+  const Rows ours = hypers([](Learner& l) { l.fit(4, 1e-2, {flat_cos()}); });
   const json& theirs = fixture()["flat_cos"];
   ASSERT_EQ(ours.size(), theirs.size());
   for (size_t step = 0; step < ours.size(); ++step) {
@@ -136,8 +131,9 @@ TEST(FitFlatCos, SetsTheRatesOfFastai) {
   }
 }
 
-TEST(FitSgdr, SetsTheRatesOfFastai) {
-  const Rows ours = hypers([](Learner& l) { l.fit_sgdr(3, 1, 1e-2); });
+TEST(Sgdr, SetsTheRatesOfFastai) {
+  const Rows ours =
+      hypers([](Learner& l) { l.fit(7, 1e-2, {sgdr({.cycles = 3})}); });
   const json& theirs = fixture()["sgdr"];
   ASSERT_EQ(ours.size(), theirs.size());
   for (size_t step = 0; step < ours.size(); ++step) {
@@ -222,17 +218,26 @@ TEST(FineTune, ChecksEverythingBeforeItFreezesOrTrains) {
   }
 }
 
-TEST(FitSgdr, SaysWhichNumberMakesTheCyclesTooLong) {
+TEST(Sgdr, RefusesCyclesThatNoFitCanDivide) {
+  expect_error<c10::ValueError>(
+      [] { sgdr({.cycles = 0}); },
+      {"[sgdr] cycles is 0"});
+  expect_error<c10::ValueError>(
+      [] { sgdr({.cycles = 2000}); },
+      {"cycles is 2000 and cycle_mult 2", "inf times"});
+}
+
+TEST(Schedules, MultiplyTheRatesOfEachLayerGroup) {
   Learner learn(point_data(), point_net(), quiet());
+  learn.split({"3"});
+  learn.fit(1, {1e-3, 1e-1}, {flat_cos({.pct_start = 1})});
+  EXPECT_EQ(learn.learning_rates(), (std::vector<double>{1e-3, 1e-1}));
   expect_error<c10::ValueError>(
-      [&] { learn.fit_sgdr(100, 1); },
-      {"cycles is too large", "cycles is 100", "which cycle 40 exceeds"});
-  expect_error<c10::ValueError>(
-      [&] { learn.fit_sgdr(2, 1, 1e-2, {.cycle_mult = int64_t{1} << 62}); },
-      {"cycle_mult is too large"});
-  expect_error<c10::ValueError>(
-      [&] { learn.fit_sgdr(1, int64_t{1} << 62); },
-      {"cycle_epochs is too large"});
+      [] {
+        ParamScheduler(
+            {{HyperParameter::momentum, {schedule::constant(1)}, true}});
+      },
+      {"is_factor", "momentum"});
 }
 
 TEST(FitOneCycle, RefusesOptionsOutOfRange) {
@@ -244,12 +249,12 @@ TEST(FitOneCycle, RefusesOptionsOutOfRange) {
       [&] { learn.fit_one_cycle(1, 1e-2, {.pct_start = 1.5}); },
       {"pct_start is 1.5"});
   expect_error<c10::ValueError>(
-      [&] { learn.fit_sgdr(0, 1, 1e-2); },
-      {"cycles is 0"});
+      [] { flat_cos({.div_final = 0}); },
+      {"[flat_cos] div_final is 0"});
   expect_error<c10::ValueError>(
       [&] { learn.fine_tune(1, {.base_lr = -1}); },
       {"base_lr is -1"});
-  EXPECT_FALSE(learn.is_fitting());
+  EXPECT_FALSE(learn.state().is_fitting);
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "tern/data/shards/tar_dataset.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -14,7 +12,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/sampler.h"
-#include "tern/data/sharded_sampler.h"
+#include "tern/data/shards/tar_shards.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/npy_bytes.h"
 #include "tern/tests/support/number_shards.h"

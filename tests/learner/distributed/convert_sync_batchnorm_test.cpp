@@ -1,5 +1,3 @@
-#include "tern/learner/distributed/convert_sync_batchnorm.h"
-
 #include <gtest/gtest.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -8,6 +6,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/distributed/sync_batch_norm.h"
 #include "tern/learner/precision/autocast.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"

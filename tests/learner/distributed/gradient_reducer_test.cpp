@@ -11,7 +11,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"

@@ -1,5 +1,3 @@
-#include "tern/learner/distributed/nccl_group.h"
-
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -8,6 +6,7 @@
 #include <torch/types.h>
 
 #include "tern/kernels/load_cuda.h"
+#include "tern/learner/distributed/backends.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::nccl_group_test {

@@ -1,5 +1,3 @@
-#include "tern/learner/distributed/parallel_model.h"
-
 #include <memory>
 #include <mutex>
 #include <set>
@@ -12,6 +10,7 @@
 
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/learner/distributed/data_parallel.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"

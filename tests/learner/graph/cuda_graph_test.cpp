@@ -1,11 +1,10 @@
-#include "tern/learner/graph/cuda_graph.h"
-
 #include <cstdlib>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "tern/kernels/load_cuda.h"
+#include "tern/learner/graph/device_graph.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::cuda_graph_test {

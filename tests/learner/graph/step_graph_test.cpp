@@ -10,6 +10,7 @@
 
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/gradients.h"
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/logging/sync_audit.h"
 #include "tern/callbacks/mix.h"
 #include "tern/callbacks/precision/amp.h"
@@ -18,10 +19,8 @@
 #include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/callbacks/terminate_on_nan.h"
 #include "tern/learner/checkpoint/save.h"
-#include "tern/learner/lambda_callback.h"
-#include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
@@ -198,7 +197,8 @@ INSTANTIATE_TEST_SUITE_P(
                       .on_batch_begin =
                           [](Learner& l) {
                             const bool late = l.state().iteration >= 10;
-                            l.set_hyper_parameter(
+                            loop::set_hyper_parameter(
+                                l.parts(),
                                 HyperParameter::momentum,
                                 {late ? 0.9 : 0.0});
                           },
@@ -314,7 +314,10 @@ TEST(StepGraph, MovesTheLoadedMomentsAfterALoadInTheFit) {
 class UnreadScaling final : public LossScaling {
  public:
   UnreadScaling()
-      : LossScaling({.device = torch::kCPU, .init_scale = 512}, {}, {}) {}
+      : LossScaling(
+            "UnreadScaling",
+            {.dtype = torch::kHalf,
+             .scaler = {.device = torch::kCPU, .init_scale = 512}}) {}
   StepResult step(Learner& learn) override {
     LossScaling::step(learn);
     learn.state().step_overflowed = scaler().found_inf(learn.optimizer());

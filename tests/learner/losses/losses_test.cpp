@@ -1,3 +1,5 @@
+#include "tern/learner/losses/losses.h"
+
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -5,8 +7,6 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/learner/losses/focal.h"
-#include "tern/learner/losses/label_smoothing.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tests_folder.h"
 

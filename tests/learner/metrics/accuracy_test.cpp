@@ -1,5 +1,3 @@
-#include "tern/learner/metrics/accuracy.h"
-
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>

@@ -1,8 +1,7 @@
-#include "tern/learner/metrics/f_beta.h"
-
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/learner/metrics/metrics.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::f_beta_test {

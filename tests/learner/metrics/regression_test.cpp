@@ -1,5 +1,3 @@
-#include "tern/learner/metrics/regression.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>

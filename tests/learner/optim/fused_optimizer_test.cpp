@@ -12,7 +12,6 @@
 
 #include "tern/data/batch.h"
 #include "tern/learner/optim/adam.h"
-#include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"

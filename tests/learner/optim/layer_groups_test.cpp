@@ -5,7 +5,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/hyper_parameter.h"
-#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
@@ -26,7 +26,7 @@ std::vector<double> rates(Learner& learn) {
 // point_net: "0" Linear, "1" BatchNorm, "3" Linear.
 TEST(LayerGroups, ASliceGivesEachGroupItsRate) {
   Learner learn(point_data(), point_net(), quiet());
-  EXPECT_EQ(learn.split({"1", "3"}).layer_groups(), 3);
+  EXPECT_EQ(learn.split({"1", "3"}).parts().layer_groups(), 3);
   learn.fit(0, {1e-4, 1e-2});
   const std::vector<double> expected = {1e-4, 1e-3, 1e-2};
   const std::vector<double> got = rates(learn);
@@ -91,7 +91,7 @@ TEST(LayerGroups, SplitNamesTheModuleItCannotFind) {
       },
       {"\"1\" is named twice"});
   expect_error<c10::ValueError>([&] { learn.split({"3", "1"}); }, {"\"1\""});
-  EXPECT_EQ(learn.layer_groups(), 1);
+  EXPECT_EQ(learn.parts().layer_groups(), 1);
   EXPECT_THROW(learn.freeze_to(1), c10::IndexError);
   learn.optimizer();
   EXPECT_THROW(learn.split({"3"}), c10::ValueError);
@@ -123,9 +123,15 @@ TEST(LayerGroups, TrueWeightDecayShrinksWeightsWithEveryOptimizer) {
 TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
   Learner learn(point_data(), point_net(), quiet({.bn_weight_decay = false}));
   learn.split({"3"});
-  learn.set_hyper_parameter(HyperParameter::lr, {0.1, 0.2});
-  learn.set_hyper_parameter(HyperParameter::momentum, {0.5, 0.6});
-  learn.set_hyper_parameter(HyperParameter::weight_decay, {0.3, 0.4});
+  loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, {0.1, 0.2});
+  loop::set_hyper_parameter(
+      learn.parts(),
+      HyperParameter::momentum,
+      {0.5, 0.6});
+  loop::set_hyper_parameter(
+      learn.parts(),
+      HyperParameter::weight_decay,
+      {0.3, 0.4});
   EXPECT_TRUE(
       optim::has_momentum(learn.optimizer().param_groups().at(0).options()));
   // Each layer group is two parameter groups: the second is spared decay.
@@ -138,7 +144,9 @@ TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
   EXPECT_EQ(optim::weight_decay(groups[1].options()), 0);
   EXPECT_EQ(learn.learning_rates(), (std::vector<double>{0.1, 0.2}));
   expect_error<c10::ValueError>(
-      [&] { learn.set_hyper_parameter(HyperParameter::lr, {1}); },
+      [&] {
+        loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, {1});
+      },
       {"1 values of lr", "2 layer groups"});
 }
 

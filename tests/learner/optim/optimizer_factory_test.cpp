@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/hyper_parameter.h"
-#include "tern/learner/optim/adamw.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
 
 namespace tern::optimizer_factory_test {

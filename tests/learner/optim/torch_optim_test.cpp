@@ -12,7 +12,6 @@
 #include <torch/types.h>
 
 #include "tern/learner/optim/adam.h"
-#include "tern/learner/optim/adamw.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/learner/optim/torch_optim_fixture.h"

@@ -50,8 +50,8 @@ TEST_F(GradScalerAmpAware, SkipsOnTheDeviceAndLeavesGradientsAlone) {
   EXPECT_TRUE(bit_equal(p.grad(), vector({INFINITY, 4, 4})));
   const auto& state = static_cast<optim::AdamParamState&>(
       *adam.state().at(p.unsafeGetTensorImpl()));
-  EXPECT_TRUE(bit_equal(state.exp_avg, torch::zeros({3})));
-  EXPECT_TRUE(bit_equal(state.exp_avg_sq, torch::zeros({3})));
+  EXPECT_TRUE(bit_equal(state.moments[0], torch::zeros({3})));
+  EXPECT_TRUE(bit_equal(state.moments[1], torch::zeros({3})));
   EXPECT_EQ(state.step.item<float>(), 0);
   EXPECT_EQ(scaler.get_scale(), 2);
   EXPECT_EQ(scaler.consecutive_skips(), 1);

@@ -53,7 +53,8 @@ void train_and_report(const std::filesystem::path& file) {
     picture.title = "a picture";
     page.pictures({{to_png(picture, 0.5), "predicted <below>"}});
   };
-  learn.report(file, {.title = "Points & more", .sections = {section}});
+  make_report(learn, {.title = "Points & more", .sections = {section}})
+      .save(file);
 }
 
 TEST(Report, ShowsResultsCurvesConfigurationAndEnvironment) {

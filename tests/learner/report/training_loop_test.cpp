@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/recorder.h"
+#include "tern/learner/report/report.h"
 #include "tern/learner/report/run_facts.h"
 #include "tern/tests/support/tiny.h"
 
@@ -56,7 +57,8 @@ TEST(TrainingLoop, FindsWhoActs) {
 TEST(TrainingLoop, IsShownInOrder) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
-  learn.add<Derived>().show_training_loop();
+  learn.add<Derived>();
+  show_training_loop(learn);
   std::string text;
   for (const std::string& line : sink->lines) text += line + "\n";
   EXPECT_EQ(text, R"(on_train_begin            Recorder, ProgressPrinter

@@ -107,7 +107,7 @@ TEST(TorchScript, TakesAndGivesSeveralTensors) {
 TEST(TorchScript, ALoadedModelGoesOnLearning) {
   const TempFolder temp;
   Learner first(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
-  first.export_torchscript(temp / "a.pt", {torch::randn({4, 2})});
+  export_torchscript(first, temp / "a.pt", {torch::randn({4, 2})});
   Learner second(
       point_data(),
       load_torchscript_trusted(temp / "a.pt"),
@@ -122,7 +122,7 @@ TEST(TorchScript, A16BitTrainingIsExportedInFp32AndGoesOn) {
   learn.to_bf16().fit(1);
   const torch::Tensor input = torch::randn({4, 2});
   const torch::Tensor before = learn.model().parameters()[0].tensor.clone();
-  learn.export_torchscript(temp / "a.pt", {input});
+  export_torchscript(learn, temp / "a.pt", {input});
   EXPECT_TRUE(torch::equal(learn.model().parameters()[0].tensor, before));
 
   Model loaded = load_torchscript_trusted(temp / "a.pt");
@@ -142,7 +142,7 @@ struct DiceImpl : torch::nn::Module {
 TEST(TorchScript, SaysWhatALoadedModelCannotTake) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet());
-  learn.export_torchscript(temp / "net.pt", {torch::ones({1, 2})});
+  export_torchscript(learn, temp / "net.pt", {torch::ones({1, 2})});
   Model loaded = load_torchscript_trusted(temp / "net.pt");
   expect_error<c10::ValueError>(
       [&] {

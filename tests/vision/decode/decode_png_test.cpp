@@ -9,7 +9,7 @@
 #include <opencv2/imgcodecs.hpp>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/png_chunks.h"
+#include "tern/data/formats/samples/png.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/decode/decode.h"

@@ -68,18 +68,7 @@ TEST(ImagePack, FindsEveryFlippedBitAndEveryCut) {
     }
   };
   EXPECT_NO_THROW(use());
-  // Between the images are bytes that mean nothing: header, pixels, entries.
-  std::vector<size_t> meaningful;
-  for (size_t i = 0; i < 96 + 60; ++i) {
-    meaningful.push_back(i);
-  }
-  for (size_t i = 0; i < 18; ++i) {
-    meaningful.push_back(96 + 64 + i);
-  }
-  for (size_t i = bytes.size() - 72; i < bytes.size(); ++i) {
-    meaningful.push_back(i);
-  }
-  for (const size_t at : meaningful) {
+  for (size_t at = 0; at < bytes.size(); ++at) {
     Bytes damaged = bytes;
     damaged[at] ^= 0x20;
     write_file(file, damaged);

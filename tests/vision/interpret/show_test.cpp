@@ -92,7 +92,7 @@ TEST(ShowResults, MarksWhatIsRightAndWhatIsWrong) {
   EXPECT_FALSE(has_color(picture(shades / "train.png"), kWrongColor));
 }
 
-TEST(ShowResults, DrawsMasksAsPairs) {
+TEST(ShowResults, DrawsImageTargetAndPredictedMaskSideBySide) {
   const TempFolder temp;
   for (int i = 0; i < 4; ++i) {
     const std::string name = std::to_string(i) + ".png";
@@ -121,7 +121,12 @@ TEST(ShowResults, DrawsMasksAsPairs) {
   show_results(learn, temp / "results.png", Split::valid, {.count = 2});
   const torch::Tensor page = picture(temp / "results.png");
   EXPECT_NEAR(page.size(0), 2 * 210, 40);
-  EXPECT_NEAR(page.size(1), 2 * 190, 40);
+  EXPECT_NEAR(page.size(1), 3 * 190, 40);
+  const torch::Tensor colours = mask_colours(2);  // of the legend
+  for (int i = 0; i < 2; ++i) {
+    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
+    EXPECT_TRUE(has_color(page, {colour[0], colour[1], colour[2]})) << i;
+  }
 }
 
 TEST(TargetText, TellsKindsOfTargetsApart) {

@@ -37,12 +37,20 @@ TEST(MattingFiles, NamesAPictureWithoutPartner) {
   fs::remove(scenes / "pairs/fgr/2.png");
   expect_error<DataError>(
       [&] { find_matting_files(scenes.pairs(), scenes.backgrounds()); },
-      {"pha/2.png", "has no partner", "there are 4", "and 3 in"});
+      {"pha/2.png", "has no partner", "there are 4", "and 3 in it"});
   scenes.write("pairs/fgr/2.png", Scenes::colours(Scenes::disc(22)));
   fs::remove(scenes / "pairs/pha/0.png");
   expect_error<DataError>(
       [&] { find_matting_files(scenes.pairs(), scenes.backgrounds()); },
       {"fgr/0.png", "has no partner"});
+}
+
+TEST(MattingFiles, NamesTwoPicturesOfOneName) {
+  const Scenes scenes;
+  scenes.write("pairs/pha/2.webp", Scenes::disc(22));
+  expect_error<DataError>(
+      [&] { find_matting_files(scenes.pairs(), scenes.backgrounds()); },
+      {"pha/2.webp", "has the name of", "pha/2.png"});
 }
 
 TEST(MattingFiles, SaysWhenAFolderIsEmptyOrMissing) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/precision/autocast.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
@@ -40,7 +41,7 @@ TEST(MattingBase, TrainsInALearnerWithARateForEachPart) {
   MattingBase net;
   Learner learn = matting_learner(net, 32);
   learn.split({"aspp", "decoder"});
-  ASSERT_EQ(learn.layer_groups(), 3);
+  ASSERT_EQ(learn.parts().layer_groups(), 3);
   const StateDict before = [&] {
     StateDict copies;
     for (const auto& item : learn.model().state_dict()) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/models/matting_pictures.h"
@@ -122,7 +123,7 @@ TEST(MattingRefine, TrainsInALearnerInEachPrecision) {
     MattingRefine net = net_with({.sample_pixels = 1024});
     Learner learn = matting_learner(net, 128);
     learn.split({"aspp", "decoder", "refiner"});
-    ASSERT_EQ(learn.layer_groups(), 4);
+    ASSERT_EQ(learn.parts().layer_groups(), 4);
     if (precision == std::string("amp")) learn.to_amp();
     if (precision == std::string("bf16")) learn.to_bf16();
     const Tensor before = net->named_parameters()["refiner.conv1.weight"]

@@ -155,11 +155,15 @@ TEST(MobileNetV2, StartsAsTorchvisions) {
 }
 
 TEST(DynamicUnet, StartsToEnlargeByRepeating) {
-  PixelShuffleUp up(8, 4, /*blur=*/false);
-  const auto y = up->forward(torch::rand({1, 8, 3, 3}));
-  const auto once = y.slice(2, 0, 6, 2).slice(3, 0, 6, 2);
-  EXPECT_TRUE(
-      torch::allclose(y, once.repeat_interleave(2, 2).repeat_interleave(2, 3)));
+  const DynamicUnet unet(resnet18, DynamicUnetOptions{.outputs = 2});
+  const StateDict state = Model(unet).state_dict();
+  for (const char* up : {"shuf.0.0", "up0.shuf.0.0", "up3.shuf.0.0"}) {
+    // Pixel shuffling makes a square of each four channels in a row.
+    const torch::Tensor weight = state[std::string(up) + ".weight"];
+    const torch::Tensor once = weight.slice(0, 0, weight.size(0), 4);
+    EXPECT_TRUE(torch::equal(weight, once.repeat_interleave(4, 0))) << up;
+    EXPECT_EQ(state[std::string(up) + ".bias"].count_nonzero().item<int>(), 0);
+  }
 }
 
 TEST(DynamicUnet, TakesOtherNetworksAndGivesTheSizeOfTheImage) {

@@ -33,9 +33,9 @@
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"
 #include "tern/vision/predict/image_predict.h"
+#include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/pixels.h"
-#include "tern/vision/transforms/resize.h"
 #include "tern/vision/vision_learner.h"
 
 namespace tern::predictor_test {

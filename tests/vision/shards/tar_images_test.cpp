@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tern/data/formats/archives/tar_write.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/tar_write.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"

@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/augment_images.h"
+#include "tern/kernels/images/augment_images.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/transforms/render.h"
 #include "tern/tests/vision/transforms/render_reference.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/pixels.h"
-#include "tern/vision/transforms/render_batch.h"
 
 namespace tern::augment_batch_test {
 namespace {

@@ -11,7 +11,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/image_data_bunch.h"
-#include "tern/vision/transforms/resize.h"
+#include "tern/vision/transforms/geometry.h"
 
 namespace tern::presize_test {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "tern/vision/transforms/render_batch.h"
+#include "tern/vision/transforms/augment_batch.h"
 
 // Renders plans with ATen's operations on the CPU: the reference that the fast
 // implementations are compared with.

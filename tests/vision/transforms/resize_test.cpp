@@ -1,5 +1,3 @@
-#include "tern/vision/transforms/resize.h"
-
 #include <cmath>
 #include <set>
 
@@ -7,6 +5,7 @@
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/transforms/render.h"
+#include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/pixels.h"
 

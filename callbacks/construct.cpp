@@ -1,0 +1,56 @@
+// A Learner from its data, its model and the callbacks that each one has.
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/callbacks/logging/progress_printer.h"
+#include "tern/data/memory.h"
+#include "tern/kernels/load_cuda.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/recorder.h"
+
+namespace tern {
+
+Learner::Learner(DataBunch data, Model model, LearnerOptions options)
+    : parts_(std::make_unique<LearnerParts>(
+          std::move(data),
+          std::move(model),
+          std::move(options))) {
+  parts_->self = this;
+  if (!parts_->options.sink) parts_->options.sink = terminal();
+  TORCH_CHECK_VALUE(
+      parts_->options.lr >= 0 && std::isfinite(parts_->options.lr) &&
+          parts_->options.weight_decay >= 0 &&
+          std::isfinite(parts_->options.weight_decay),
+      fmt::format(
+          "[Learner] lr is {} and weight_decay is {}; expected finite numbers "
+          ">= 0.",
+          parts_->options.lr,
+          parts_->options.weight_decay));
+  if (parts_->options.seed) torch::manual_seed(parts_->options.seed);
+  if (parts_->data.device.is_cpu()) keep_freed_memory();
+  for (const BatchTransform& transform : parts_->data.batch_transforms) {
+    TORCH_CHECK_VALUE(
+        transform,
+        "[Learner] an entry of DataBunch::batch_transforms is an empty "
+        "function; leave it out.");
+  }
+  check_device_exists(
+      "Learner",
+      parts_->data.device,
+      "set DataBunch::device to one that is there, or to the CPU");
+  parts_->model.to(parts_->data.device);
+  parts_->groups = {parts_->model.parameters()};
+  TORCH_CHECK_VALUE(
+      !parts_->groups[0].empty(),
+      "[Learner] the model has no parameters; expected something to train.");
+  for (Metric& metric : parts_->options.metrics) metric = metric.fresh_copy();
+  add(parts_->recorder);
+  add<ProgressPrinter>();
+  for (const auto& callback : parts_->options.callbacks) add(callback);
+}
+
+}  // namespace tern

@@ -1,0 +1,95 @@
+#include "tern/data/formats/archives/tar_write.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <cerrno>
+#include <exception>
+#include <new>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/text.h"
+
+namespace tern {
+
+TarWriter::TarWriter(const std::filesystem::path& path)
+    : path_(path.string()), file_(path), archive_(archive_write_new()) {
+  if (!archive_) throw std::bad_alloc();
+  // GNU's format keeps long names as the bytes that they are.
+  check(archive_write_set_format_gnutar(archive_.get()));
+  constexpr int kBufferBytes = 1 << 20;
+  check(archive_write_set_bytes_per_block(archive_.get(), kBufferBytes));
+  check(archive_write_set_bytes_in_last_block(archive_.get(), 1));
+  check(archive_write_open(
+      archive_.get(),
+      this,
+      nullptr,
+      &TarWriter::take_bytes,
+      nullptr));
+}
+
+TarWriter::~TarWriter() {
+  // Freeing an open archive ends it, which would write.
+  if (archive_) archive_write_fail(archive_.get());
+}
+
+void TarWriter::Free::operator()(archive* archive) const {
+  archive_write_free(archive);
+}
+
+ssize_t TarWriter::take_bytes(
+    archive* archive,
+    void* self,
+    const void* bytes,
+    size_t size) {
+  auto& writer = *static_cast<TarWriter*>(self);
+  try {
+    const std::span part(static_cast<const uint8_t*>(bytes), size);
+    writer.file_.write(part);
+    writer.hash_.update(part);
+    return static_cast<ssize_t>(size);
+  } catch (...) {  // may not pass through C; `check` throws it again
+    writer.error_ = std::current_exception();
+    archive_set_error(archive, EIO, "write failed");
+    return -1;
+  }
+}
+
+void TarWriter::check(int result) {
+  if (error_) std::rethrow_exception(error_);
+  if (result == ARCHIVE_OK || result == ARCHIVE_WARN) return;
+  const char* reason = archive_error_string(archive_.get());
+  throw DataError(
+      path_,
+      std::string("cannot be written as a tar archive: ") +
+          (reason != nullptr ? reason : "unknown fault"));
+}
+
+void TarWriter::add(const std::string& name, std::span<const uint8_t> bytes) {
+  if (const char* fault = member_name_fault(name)) {
+    throw DataError(
+        path_,
+        "would get a file " + printable(name) + ", which " + fault +
+            "; expected a name inside the archive's own folder");
+  }
+  const std::unique_ptr<archive_entry, decltype(&archive_entry_free)> entry(
+      archive_entry_new(),
+      archive_entry_free);
+  if (!entry) throw std::bad_alloc();
+  archive_entry_set_pathname(entry.get(), name.c_str());
+  archive_entry_set_filetype(entry.get(), AE_IFREG);
+  archive_entry_set_perm(entry.get(), 0644);
+  archive_entry_set_mtime(entry.get(), 0, 0);
+  archive_entry_set_size(entry.get(), static_cast<la_int64_t>(bytes.size()));
+  check(archive_write_header(archive_.get(), entry.get()));
+  const la_ssize_t written =
+      archive_write_data(archive_.get(), bytes.data(), bytes.size());
+  if (written != static_cast<la_ssize_t>(bytes.size())) check(ARCHIVE_FATAL);
+}
+
+std::string TarWriter::finish() {
+  check(archive_write_close(archive_.get()));
+  file_.commit();
+  return hash_.hex_digest();
+}
+
+}  // namespace tern

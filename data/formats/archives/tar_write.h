@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+
+#include "tern/data/formats/atomic_file.h"
+#include "tern/data/formats/sha256.h"
+
+struct archive;
+
+namespace tern {
+
+/// Writes a tar archive of regular files, which appears whole or not at all.
+/// The same files give the same bytes: no times, owners or modes are kept.
+///
+///   TarWriter shard("train-000000.tar");
+///   shard.add("0001.jpg", image);
+///   shard.add("0001.cls", "7");
+///   shard.finish();   // its SHA-256
+class TarWriter {
+ public:
+  /// \throws IoError if the file cannot be created.
+  explicit TarWriter(const std::filesystem::path& path);
+  ~TarWriter();
+  TarWriter(const TarWriter&) = delete;
+  TarWriter& operator=(const TarWriter&) = delete;
+
+  /// \throws DataError for a name that no shard may hold, such as `../x`;
+  ///         IoError if the disk is full.
+  void add(const std::string& name, std::span<const uint8_t> bytes);
+  void add(const std::string& name, std::string_view text) {
+    add(name, as_bytes(text));
+  }
+
+  /// Bytes of the archive so far.
+  uint64_t size() const { return file_.size(); }
+
+  /// Ends the archive and gives it its name.
+  /// \return Its SHA-256, 64 lower-case digits.
+  std::string finish();
+
+ private:
+  struct Free {
+    void operator()(archive* archive) const;
+  };
+  static ssize_t
+  take_bytes(archive* archive, void* self, const void* bytes, size_t size);
+  void check(int result);
+
+  std::string path_;
+  AtomicFile file_;
+  Sha256 hash_;
+  std::exception_ptr error_;
+  std::unique_ptr<archive, Free> archive_;
+};
+
+}  // namespace tern

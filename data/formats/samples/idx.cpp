@@ -1,0 +1,89 @@
+#include "tern/data/formats/samples/idx.h"
+
+#include "tern/data/formats/archives/gzip.h"
+#include "tern/data/formats/bytes.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/text.h"
+
+namespace tern {
+
+namespace {
+
+constexpr uint8_t kUnsignedByte = 0x08;
+constexpr int64_t kMaxValues = int64_t{1} << 40;
+
+void check_magic(std::span<const uint8_t> bytes, const std::string& path) {
+  if (bytes.size() < 4) {
+    throw DataError(
+        path,
+        "has " + std::to_string(bytes.size()) +
+            " bytes; expected an IDX file, which has at least 8");
+  }
+  if (bytes[0] != 0 || bytes[1] != 0) {
+    throw DataError(
+        path,
+        "begins with the bytes " + hex_digits(as_text(bytes.first(4))) +
+            "; expected 000008, the start of an IDX file of unsigned bytes");
+  }
+  if (bytes[2] != kUnsignedByte) {
+    throw DataError(
+        path,
+        "is an IDX file of type " + std::to_string(bytes[2]) +
+            "; expected type 8 (unsigned byte). Convert it first");
+  }
+  if (bytes[3] == 0) {
+    throw DataError(path, "has 0 dimensions; expected at least 1");
+  }
+}
+
+}  // namespace
+
+IdxArray parse_idx(std::span<const uint8_t> bytes, const std::string& path) {
+  check_magic(bytes, path);
+  const size_t rank = bytes[3];
+  const size_t header = 4 + 4 * rank;
+  if (bytes.size() < header) {
+    throw DataError(
+        path,
+        "has " + std::to_string(bytes.size()) +
+            " bytes; expected a header of " + std::to_string(header) +
+            " for its " + std::to_string(rank) +
+            " dimensions. The file is cut off");
+  }
+
+  IdxArray array;
+  int64_t count = 1;
+  std::string shape;
+  for (size_t i = 0; i < rank; ++i) {
+    const int64_t dim = load_be32(&bytes[4 + 4 * i]);
+    array.dims.push_back(dim);
+    shape += (i == 0 ? "" : ", ") + std::to_string(dim);
+    // A zero further on must not hide a product that is too large.
+    if (__builtin_mul_overflow(count, dim, &count) || count > kMaxValues) {
+      throw DataError(
+          path,
+          "says that its shape begins with [" + shape +
+              "], which is more than 2^40 values; the header is damaged");
+    }
+  }
+
+  array.values = bytes.subspan(header);
+  const auto actual = static_cast<int64_t>(array.values.size());
+  if (actual != count) {
+    throw DataError(
+        path,
+        "has " + std::to_string(actual) + " values; its shape [" + shape +
+            "] expects " + std::to_string(count) +
+            (actual < count ? ". The file is cut off" : ""));
+  }
+  return array;
+}
+
+IdxFile read_idx(const std::filesystem::path& path, int64_t max_bytes) {
+  IdxFile file;
+  file.bytes = gunzip(ByteFile(path), max_bytes);
+  file.array = parse_idx(file.bytes, path.string());
+  return file;
+}
+
+}  // namespace tern

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tern {
+
+/// A name from a file in quotes, fit for a terminal: control characters are
+/// spelt out, and what is beyond 200 bytes is left out.
+std::string printable(std::string_view name);
+
+/// Why an archive may not hold a file of this name, such as "has an absolute
+/// name"; null if it may: a relative name that stays in its folder.
+const char* member_name_fault(std::string_view name);
+
+/// Whether `text` is UTF-8: no overlong form, no surrogate, none above
+/// U+10FFFF.
+bool is_utf8(std::string_view text);
+
+/// "c3a9": two lower-case hexadecimal digits for each byte.
+std::string hex_digits(std::string_view bytes);
+
+}  // namespace tern

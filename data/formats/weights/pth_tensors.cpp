@@ -1,0 +1,340 @@
+#include <algorithm>
+#include <unordered_set>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/text.h"
+#include "tern/data/formats/weights/pth.h"
+
+namespace tern {
+
+namespace {
+
+using Id = Pickle::Id;
+using Kind = Pickle::Kind;
+using Value = Pickle::Value;
+
+// Those of tensors have a number at their end, those of parameters too or not.
+constexpr std::string_view kRebuildTensor = "torch._utils._rebuild_tensor";
+constexpr std::string_view kRebuildTensorV3 = "torch._utils._rebuild_tensor_v3";
+constexpr std::string_view kRebuildParameter =
+    "torch._utils._rebuild_parameter";
+constexpr std::string_view kRebuildFromType =
+    "torch._tensor._rebuild_from_type_v2";
+constexpr std::string_view kSize = "torch.Size";
+constexpr std::string_view kUntypedStorage = "torch.storage.UntypedStorage";
+
+// Besides the types of storages and of elements.
+constexpr std::string_view kNames[] = {
+    kRebuildTensor,
+    "torch._utils._rebuild_tensor_v2",
+    kRebuildTensorV3,
+    kRebuildParameter,
+    "torch._utils._rebuild_parameter_with_state",
+    kRebuildFromType,
+    kSize,
+    kUntypedStorage,
+    "torch.Tensor",
+    "torch.nn.parameter.Parameter",
+    "torch.device"};
+
+std::string_view without_torch(std::string_view name) {
+  constexpr std::string_view kTorch = "torch.";
+  return name.starts_with(kTorch) ? name.substr(kTorch.size()) : name;
+}
+
+// What `torch.save` puts into a pickle for a storage.
+struct StorageRef {
+  std::string_view key, type;
+  PickledStorage whole;
+  // The legacy format has storages that are parts of others: of `key`.
+  uint64_t view_begin = 0, view_size = 0;
+};
+
+// Takes the values of one pickle for what `torch.save` meant by them.
+class Decoder {
+ public:
+  Decoder(const Pickle& pickle, const std::string& path)
+      : pickle_(pickle), path_(path) {}
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(path_, what + "; expected what torch.save writes");
+  }
+
+  bool is_tensor(const Value& value) const {
+    const std::string_view name = called(value);
+    return name.starts_with(kRebuildTensor) ||
+           name.starts_with(kRebuildParameter) || name == kRebuildFromType;
+  }
+
+  StorageRef storage(const Value& persistent) const {
+    const auto expect = [&](bool is_so) {
+      if (!is_so) fail("holds a damaged storage");
+    };
+    expect(persistent.kind == Kind::persistent);
+    // ("storage", type, key, device, elements[, view])
+    const Value& id = item(persistent, 0);
+    expect(id.kind == Kind::tuple && id.items.size() >= 5);
+    const Value &type = item(id, 1), &key = item(id, 2);
+    expect(
+        item(id, 0).text == "storage" && type.kind == Kind::global &&
+        key.kind == Kind::string);
+    StorageRef ref{.key = key.text, .type = type.text};
+    if (type.text != kUntypedStorage) {
+      const auto stored = type_of_storage(without_torch(type.text));
+      expect(stored.has_value());
+      ref.whole.element_bytes = info_of(*stored).bytes;
+    }
+    const uint64_t bytes = ref.whole.element_bytes;
+    ref.whole.size = ref.view_size = elements(item(id, 4)) * bytes;
+    if (id.items.size() > 5 && item(id, 5).kind != Kind::none) {
+      const Value& view = item(id, 5);  // (key, first element, elements)
+      ref.view_begin = elements(item(view, 1)) * bytes;
+      ref.view_size = elements(item(view, 2)) * bytes;
+      expect(
+          ref.view_begin <= ref.whole.size &&
+          ref.view_size <= ref.whole.size - ref.view_begin);
+    }
+    return ref;
+  }
+
+  StoredTensor tensor(
+      const std::string& name,
+      const Value& value,
+      const StorageIndex& index,
+      const std::vector<StoredBytes>& storages) const {
+    const auto [how, arguments] = unwrap(value);
+    const StorageRef ref = storage(item(*arguments, 0));
+    const auto at = index.find(ref.key);
+    if (at == index.end()) fail("lacks the storage of a tensor");
+    // v3 names the type of the elements; before, it was the storage's.
+    const bool is_v3 = how == kRebuildTensorV3;
+    const std::string_view type_name =
+        is_v3 ? item(*arguments, 6).text : ref.type;
+    const auto type = is_v3 ? type_of_dtype(without_torch(type_name))
+                            : type_of_storage(without_torch(type_name));
+    if (!type) {
+      fail(
+          "holds the tensor " + printable(name) + " of the type " +
+          printable(type_name));
+    }
+    StoredTensor tensor{
+        .name = name,
+        .type = *type,
+        .shape = integers(item(*arguments, 2)),
+        .strides = integers(item(*arguments, 3)),
+        .storage = at->second,
+        .offset = integer(item(*arguments, 1))};
+    std::string fault = view_fault(tensor, ref.view_size);
+    if (fault.empty()) {
+      tensor.offset +=
+          static_cast<int64_t>(ref.view_begin / info_of(*type).bytes);
+      fault = view_fault(tensor, storages[tensor.storage].size);
+    }
+    if (!fault.empty()) {
+      fail("holds the tensor " + printable(name) + ", which " + fault);
+    }
+    return tensor;
+  }
+
+ private:
+  const Value& item(const Value& value, size_t i) const {
+    if (i >= value.items.size()) fail("holds a tensor that lacks a part");
+    return pickle_[value.items[i]];
+  }
+
+  int64_t integer(const Value& value) const {
+    if (value.kind != Kind::integer) {
+      fail("holds a tensor with a size that is no integer");
+    }
+    return value.integer;
+  }
+
+  uint64_t elements(const Value& value) const {
+    const int64_t count = integer(value);
+    if (count < 0 || count > int64_t{1} << 44) {
+      fail("holds a storage of " + std::to_string(count) + " elements");
+    }
+    return static_cast<uint64_t>(count);
+  }
+
+  // A tuple of integers, or torch.Size of one.
+  std::vector<int64_t> integers(const Value& value) const {
+    const bool is_size = called(value) == kSize;
+    const Value& tuple = is_size ? item(item(value, 1), 0) : value;
+    if (tuple.kind != Kind::tuple && tuple.kind != Kind::list) {
+      fail("holds a tensor whose sizes are no tuple");
+    }
+    if (tuple.items.size() > 64) fail("holds a tensor of over 64 dimensions");
+    std::vector<int64_t> numbers;
+    for (const Id id : tuple.items) numbers.push_back(integer(pickle_[id]));
+    return numbers;
+  }
+
+  // The name of what a call calls.
+  std::string_view called(const Value& call) const {
+    return call.kind == Kind::call ? item(call, 0).text : std::string_view();
+  }
+
+  // The _rebuild_tensor inside the wrappers of a parameter or of a subclass,
+  // and its arguments.
+  std::pair<std::string_view, const Value*> unwrap(const Value& tensor) const {
+    std::string_view name = called(tensor);
+    const Value* arguments = &item(tensor, 1);
+    for (int wrappers = 0; wrappers < 8 && !name.empty(); ++wrappers) {
+      if (name.starts_with(kRebuildTensor)) return {name, arguments};
+      const Value& inner = item(*arguments, 0);
+      if (name == kRebuildFromType) {  // (function, type, arguments, state)
+        name = inner.text;
+        arguments = &item(*arguments, 2);
+      } else if (!name.starts_with(kRebuildParameter)) {
+        break;
+      } else {
+        name = called(inner);
+        if (!name.empty()) arguments = &item(inner, 1);
+      }
+    }
+    fail("holds a tensor made in an unknown way");
+  }
+
+  const Pickle& pickle_;
+  const std::string& path_;
+};
+
+// A dictionary of tensors in what was saved.
+struct Found {
+  std::string key;
+  const Value* dict;
+  size_t tensors;
+  bool is_whole;  // nothing but tensors in it
+};
+
+// The outermost dictionary, those in it and those in these.
+class Finder {
+ public:
+  std::vector<Found> found;
+
+  Finder(const Pickle& pickle, const Decoder& decoder)
+      : pickle_(pickle), decoder_(decoder) {
+    visit("", pickle.root_id(), 0);
+  }
+
+  // "'model' (10 tensors), 'ema' (10 tensors)"
+  std::string list() const {
+    std::string list;
+    for (size_t i = 0; i < found.size() && i < 10; ++i) {
+      list += (i == 0 ? "" : ", ") + printable(found[i].key) + " (" +
+              std::to_string(found[i].tensors) + " tensors)";
+    }
+    return list + (found.size() > 10 ? ", ..." : "");
+  }
+
+ private:
+  void visit(const std::string& key, Id id, int depth) {
+    const Value& dict = pickle_[id];
+    if (dict.kind != Kind::dict || !seen_.insert(id).second) return;
+    size_t tensors = 0;
+    for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
+      const Value& name = pickle_[dict.items[i]];
+      if (name.kind != Kind::string) continue;
+      tensors += decoder_.is_tensor(pickle_[dict.items[i + 1]]);
+      if (depth == 2) continue;
+      visit(
+          key + (key.empty() ? "" : "/") + std::string(name.text),
+          dict.items[i + 1],
+          depth + 1);
+    }
+    if (tensors > 0) {
+      found.push_back(
+          {key.empty() ? "/" : key,
+           &dict,
+           tensors,
+           2 * tensors == dict.items.size()});
+    }
+  }
+
+  const Pickle& pickle_;
+  const Decoder& decoder_;
+  std::unordered_set<Id> seen_;
+};
+
+const Value& choose_state_dict(
+    const Pickle& pickle,
+    const Decoder& decoder,
+    const std::string& key,
+    const std::string& path) {
+  const Finder finder(pickle, decoder);
+  const std::vector<Found>& found = finder.found;
+  if (found.empty()) {
+    throw DataError(
+        path,
+        "holds no dictionary of tensors; expected what "
+        "torch.save(model.state_dict(), path) writes");
+  }
+  // A checkpoint may have a tensor or two beside its one state dict.
+  const auto is_whole = [](const Found& one) { return one.is_whole; };
+  const bool has_one_whole =
+      std::count_if(found.begin(), found.end(), is_whole) == 1;
+  for (const Found& one : found) {
+    if (key.empty() ? found.size() == 1 || (has_one_whole && one.is_whole)
+                    : one.key == key) {
+      return *one.dict;
+    }
+  }
+  throw DataError(
+      path,
+      key.empty() ? "holds several dictionaries of tensors: " + finder.list() +
+                        ". Name one as the key"
+                  : "holds no dictionary of tensors " + printable(key) +
+                        "; expected one of " + finder.list());
+}
+
+}  // namespace
+
+bool is_torch_name(std::string_view name) {
+  const std::string_view type = without_torch(name);
+  return std::find(std::begin(kNames), std::end(kNames), name) !=
+             std::end(kNames) ||
+         (type.size() < name.size() &&
+          (type_of_storage(type) || type_of_dtype(type)));
+}
+
+std::unordered_map<std::string_view, PickledStorage> storages_in(
+    const Pickle& pickle,
+    const std::string& path) {
+  const Decoder decoder(pickle, path);
+  std::unordered_map<std::string_view, PickledStorage> storages;
+  for (const Value& value : pickle.values()) {
+    if (value.kind != Kind::persistent) continue;
+    const StorageRef ref = decoder.storage(value);
+    const auto [at, is_new] = storages.emplace(ref.key, ref.whole);
+    if (at->second.size != ref.whole.size) {
+      throw DataError(path, "gives a storage two sizes; the file is damaged");
+    }
+  }
+  return storages;
+}
+
+std::vector<StoredTensor> state_dict_in(
+    const Pickle& pickle,
+    const std::string& key,
+    const StorageIndex& index,
+    const std::vector<StoredBytes>& storages,
+    const std::string& path) {
+  const Decoder decoder(pickle, path);
+  const Value& dict = choose_state_dict(pickle, decoder, key, path);
+  std::vector<StoredTensor> tensors;
+  std::unordered_set<std::string_view> names;
+  for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
+    const Value& name = pickle[dict.items[i]];
+    const Value& value = pickle[dict.items[i + 1]];
+    if (name.kind != Kind::string || !decoder.is_tensor(value)) continue;
+    if (!names.insert(name.text).second) {
+      decoder.fail("holds the tensor " + printable(name.text) + " twice");
+    }
+    tensors.push_back(
+        decoder.tensor(std::string(name.text), value, index, storages));
+  }
+  return tensors;
+}
+
+}  // namespace tern

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/weights/stored_tensor.h"
+
+namespace tern {
+
+/// The tensors of a file in any of the formats, which its content tells.
+/// \param key  As in `read_pth`.
+/// \throws DataError as `read_safetensors_header` and `read_pth`; if it is
+///         something else, saying what, where that is known; and if there is a
+///         key for a safetensors file, which has no dictionaries.
+StoredWeights read_weight_header(
+    const ByteFile& file,
+    const std::string& key = "");
+
+/// Reads a storage and checks its CRC-32 if it has one.
+/// \param bytes  As many as the storage has.
+/// \throws DataError if the checksum is wrong or the file ends; IoError.
+void read_storage(
+    const ByteFile& file,
+    const StoredBytes& storage,
+    std::span<uint8_t> bytes);
+
+/// The same for a storage that is in memory already.
+void check_storage(
+    const ByteFile& file,
+    const StoredBytes& storage,
+    std::span<const uint8_t> bytes);
+
+}  // namespace tern

@@ -1,0 +1,364 @@
+#include "tern/kernels/images/warp_image.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include "tern/kernels/cpu_isa.h"
+
+namespace tern {
+namespace {
+
+constexpr int kColumns = 256;  // of a block, whose coordinates stay in L1
+
+/// For a row's block of pixels: where its four neighbours begin and how they
+/// are weighed.
+struct Taps {
+  alignas(64) float x[kColumns], y[kColumns];
+  alignas(64) int32_t offset[kColumns];
+  /// The weights of the left and right, upper and lower neighbour in 1/256, as
+  /// the low and high half of a word.
+  alignas(64) uint32_t weight_x[kColumns], weight_y[kColumns];
+};
+
+/// Where the pixels of row `row` from `first` on lie in the source, counted
+/// from the centre of its first pixel.
+TERN_CPU_LOOP void
+locate(const Warp& warp, int64_t row, int64_t first, int count, Taps& t) {
+  const auto& m = warp.matrix.values;
+  const double y = static_cast<double>(row) + 0.5;
+  const double x = static_cast<double>(first) + 0.5;
+  // Starts are rounded once, so that the error does not grow with the row.
+  const auto start_x = static_cast<float>(m[0] * x + m[1] * y + m[2]);
+  const auto start_y = static_cast<float>(m[3] * x + m[4] * y + m[5]);
+  const auto step_x = static_cast<float>(m[0]);
+  const auto step_y = static_cast<float>(m[3]);
+  for (int i = 0; i < count; ++i) {
+    t.x[i] = start_x + step_x * static_cast<float>(i);
+    t.y[i] = start_y + step_y * static_cast<float>(i);
+  }
+  if (!warp.matrix.is_affine() || m[8] != 1) {
+    const auto start_w = static_cast<float>(m[6] * x + m[7] * y + m[8]);
+    const auto step_w = static_cast<float>(m[6]);
+    for (int i = 0; i < count; ++i) {
+      const float w = 1 / (start_w + step_w * static_cast<float>(i));
+      t.x[i] *= w;
+      t.y[i] *= w;
+    }
+  }
+  if (warp.jitter_x != 0 || warp.jitter_y != 0) {
+    for (int i = 0; i < count; ++i) {
+      const uint32_t bits = hash_of(
+          warp.jitter_key,
+          static_cast<uint32_t>(row),
+          static_cast<uint32_t>(first + i));
+      t.x[i] += jitter_of(bits) * warp.jitter_x;
+      t.y[i] += jitter_of(bits >> 16) * warp.jitter_y;
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    t.x[i] -= 0.5f;
+    t.y[i] -= 0.5f;
+  }
+}
+
+/// Takes coordinates into 0..size-1, by reflection at the edges first. What is
+/// no number, or too large for one, becomes 0.
+TERN_CPU_LOOP void
+keep_inside(float* at, int count, int64_t size, bool reflect) {
+  const auto span = static_cast<float>(size);
+  const float last = span - 1;
+  if (reflect) {
+    for (int i = 0; i < count; ++i) {
+      // Mirrored at -0.5 and size - 0.5, with a period of twice the size.
+      const float shifted = at[i] + 0.5f;
+      const float turns = std::floor(shifted / (2 * span));
+      const float in_period = shifted - turns * 2 * span;
+      at[i] = span - std::fabs(in_period - span) - 0.5f;
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    const float value = at[i];
+    at[i] = value > 0 ? (value < last ? value : last) : 0.f;
+  }
+}
+
+TERN_CPU_LOOP void weigh(const PixelView& source, int count, Taps& t) {
+  const auto last_x = static_cast<int32_t>(std::max<int64_t>(source.width, 2));
+  const auto last_y = static_cast<int32_t>(std::max<int64_t>(source.height, 2));
+  const auto stride = static_cast<int32_t>(source.stride);
+  const auto channels = static_cast<int32_t>(source.channels);
+  for (int i = 0; i < count; ++i) {
+    const int32_t x = std::min(static_cast<int32_t>(t.x[i]), last_x - 2);
+    const int32_t y = std::min(static_cast<int32_t>(t.y[i]), last_y - 2);
+    const auto right =
+        static_cast<uint32_t>((t.x[i] - static_cast<float>(x)) * 256 + 0.5f);
+    const auto lower =
+        static_cast<uint32_t>((t.y[i] - static_cast<float>(y)) * 256 + 0.5f);
+    t.offset[i] = y * stride + x * channels;
+    t.weight_x[i] = (256 - right) | right << 16;
+    t.weight_y[i] = (256 - lower) | lower << 16;
+  }
+}
+
+/// One pixel from its four neighbours; the definition of the arithmetic.
+TERN_CPU_LOOP void blend(
+    const uint8_t* from,
+    int64_t channels,
+    int64_t right,
+    int64_t lower,
+    uint32_t weight_x,
+    uint32_t weight_y,
+    uint8_t* to) {
+  const uint32_t left_x = weight_x & 0xffff, right_x = weight_x >> 16;
+  const uint32_t upper_y = weight_y & 0xffff, lower_y = weight_y >> 16;
+  for (int64_t c = 0; c < channels; ++c) {
+    const uint32_t upper = (from[c] * left_x + from[c + right] * right_x) >> 1;
+    const uint32_t below =
+        (from[c + lower] * left_x + from[c + lower + right] * right_x) >> 1;
+    to[c] =
+        static_cast<uint8_t>((upper * upper_y + below * lower_y + 16384) >> 15);
+  }
+}
+
+TERN_CPU_LOOP void blend_row(
+    const PixelView& source,
+    int first,
+    int count,
+    const Taps& __restrict t,
+    uint8_t* __restrict to) {
+  const int64_t channels = source.channels;
+  const int64_t right = source.width > 1 ? channels : 0;
+  const int64_t lower = source.height > 1 ? source.stride : 0;
+  for (int i = first; i < count; ++i) {
+    blend(
+        source.pixels + t.offset[i],
+        channels,
+        right,
+        lower,
+        t.weight_x[i],
+        t.weight_y[i],
+        to + i * channels);
+  }
+}
+
+#ifdef __x86_64__
+
+/// `blend_row` for three channels: all of a pixel at once. Reads 8 bytes of
+/// each row and writes 4.
+TERN_AVX2 void
+blend_rgb_row(const PixelView& source, int count, const Taps& t, uint8_t* to) {
+  // RGBRGB to words RR GG BB: left and right neighbour side by side.
+  const __m128i pairs =
+      _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
+  // The lowest byte of each word.
+  const __m128i lowest = _mm_setr_epi32(0x0c080400, -1, -1, -1);
+  const __m128i half = _mm_set1_epi32(16384);
+  const int64_t lower = source.height > 1 ? source.stride : 0;
+  const int64_t readable = source.end - source.pixels - lower - 8;
+  // The last pixel is not written with a byte too many.
+  for (int i = 0; i < count - 1; ++i) {
+    const uint8_t* from = source.pixels + t.offset[i];
+    if (t.offset[i] > readable) {
+      blend(from, 3, 3, lower, t.weight_x[i], t.weight_y[i], to + i * 3);
+      continue;
+    }
+    const __m128i wx = _mm_set1_epi32(static_cast<int>(t.weight_x[i]));
+    const __m128i wy = _mm_set1_epi32(static_cast<int>(t.weight_y[i]));
+    const __m128i above = _mm_shuffle_epi8(
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)),
+        pairs);
+    const __m128i below = _mm_shuffle_epi8(
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + lower)),
+        pairs);
+    const __m128i both = _mm_or_si128(
+        _mm_srli_epi32(_mm_madd_epi16(above, wx), 1),
+        _mm_slli_epi32(_mm_srli_epi32(_mm_madd_epi16(below, wx), 1), 16));
+    const __m128i sums = _mm_add_epi32(_mm_madd_epi16(both, wy), half);
+    const int packed =
+        _mm_cvtsi128_si32(_mm_shuffle_epi8(_mm_srli_epi32(sums, 15), lowest));
+    std::memcpy(to + i * 3, &packed, 4);
+  }
+  blend_row(source, count - 1, count, t, to);
+}
+
+#endif
+
+/// What an integer can hold; no number becomes the lowest.
+TERN_CPU_LOOP float bounded(float value) {
+  constexpr float kLimit = 1e9f;
+  return value > -kLimit ? (value < kLimit ? value : kLimit) : -kLimit;
+}
+
+/// With black outside: neighbours that do not exist count as 0.
+TERN_CPU_LOOP void blend_row_on_black(
+    const PixelView& source,
+    int count,
+    const Taps& __restrict t,
+    uint8_t* __restrict to) {
+  const auto value = [&](int64_t y, int64_t x, int64_t c) -> uint32_t {
+    const bool is_inside =
+        x >= 0 && y >= 0 && x < source.width && y < source.height;
+    return is_inside
+               ? source.pixels[y * source.stride + x * source.channels + c]
+               : 0;
+  };
+  for (int i = 0; i < count; ++i) {
+    const float at_x = bounded(t.x[i]), at_y = bounded(t.y[i]);
+    const float floor_x = std::floor(at_x), floor_y = std::floor(at_y);
+    const auto x = static_cast<int64_t>(floor_x);
+    const auto y = static_cast<int64_t>(floor_y);
+    const auto right = static_cast<uint32_t>((at_x - floor_x) * 256 + 0.5f);
+    const auto lower = static_cast<uint32_t>((at_y - floor_y) * 256 + 0.5f);
+    for (int64_t c = 0; c < source.channels; ++c) {
+      const uint32_t upper_sum =
+          (value(y, x, c) * (256 - right) + value(y, x + 1, c) * right) >> 1;
+      const uint32_t lower_sum = (value(y + 1, x, c) * (256 - right) +
+                                  value(y + 1, x + 1, c) * right) >>
+                                 1;
+      *to++ = static_cast<uint8_t>(
+          (upper_sum * (256 - lower) + lower_sum * lower + 16384) >> 15);
+    }
+  }
+}
+
+TERN_CPU_LOOP void pick_row(
+    const PixelView& source,
+    bool on_black,
+    int count,
+    const Taps& t,
+    uint8_t* to) {
+  const auto last_x = static_cast<float>(source.width - 1);
+  const auto last_y = static_cast<float>(source.height - 1);
+  const int64_t channels = source.channels;
+  for (int i = 0; i < count; ++i, to += channels) {
+    const float x = std::floor(t.x[i] + 0.5f), y = std::floor(t.y[i] + 0.5f);
+    if (on_black && !(x >= 0 && y >= 0 && x <= last_x && y <= last_y)) {
+      std::memset(to, 0, static_cast<size_t>(channels));
+      continue;
+    }
+    const uint8_t* from = source.pixels +
+                          static_cast<int64_t>(y) * source.stride +
+                          static_cast<int64_t>(x) * channels;
+    for (int64_t c = 0; c < channels; ++c) {
+      to[c] = from[c];
+    }
+  }
+}
+
+void sample_row(
+    const PixelView& source,
+    const Warp& warp,
+    int count,
+    Taps& t,
+    uint8_t* to) {
+  const bool on_black = warp.padding == Padding::zeros;
+  if (!on_black) {
+    const bool reflect = warp.padding == Padding::reflection;
+    on_cpu_isa<keep_inside>(t.x, count, source.width, reflect);
+    on_cpu_isa<keep_inside>(t.y, count, source.height, reflect);
+  }
+  if (warp.sampling == Sampling::nearest) {
+    return on_cpu_isa<pick_row>(source, on_black, count, t, to);
+  }
+  if (on_black) return on_cpu_isa<blend_row_on_black>(source, count, t, to);
+  on_cpu_isa<weigh>(source, count, t);
+#ifdef __x86_64__
+  const bool is_rgb = source.channels == 3 && source.width > 1;
+  if (is_rgb && cpu_isa() != CpuIsa::baseline) {
+    return blend_rgb_row(source, count, t, to);
+  }
+#endif
+  on_cpu_isa<blend_row>(source, 0, count, t, to);
+}
+
+/// The sums of one block row, column by column; `sums` holds a row.
+TERN_CPU_LOOP void add_rows(
+    const uint8_t* __restrict pixels,
+    int64_t count,
+    uint32_t* __restrict sums) {
+  for (int64_t i = 0; i < count; ++i) {
+    sums[i] += pixels[i];
+  }
+}
+
+TERN_CPU_LOOP void shrink_rows(
+    const PixelView& source,
+    int64_t down,
+    int64_t across,
+    uint8_t* __restrict out) {
+  constexpr int64_t kBlock = 3072;  // bytes of a row at a time, and its sums
+  alignas(64) uint32_t sums[kBlock];
+  const int64_t channels = source.channels;
+  const int64_t columns = (source.width + across - 1) / across;
+  // Whole blocks of `across` columns, unless one alone is longer.
+  const int64_t step = std::max<int64_t>(1, kBlock / (across * channels));
+  for (int64_t top = 0; top < source.height; top += down) {
+    const int64_t rows = std::min(down, source.height - top);
+    for (int64_t column = 0; column < columns; column += step) {
+      const int64_t first = column * across;
+      const int64_t last = std::min(source.width, (column + step) * across);
+      const int64_t count = std::min((last - first) * channels, kBlock);
+      std::fill(sums, sums + count, 0u);
+      for (int64_t row = top; row < top + rows; ++row) {
+        add_rows(
+            source.pixels + row * source.stride + first * channels,
+            count,
+            sums);
+      }
+      const uint32_t* sum = sums;
+      for (int64_t x = first; x < last; x += across) {
+        const int64_t width = std::min({across, last - x, count / channels});
+        const auto area = static_cast<uint32_t>(rows * width);
+        for (int64_t c = 0; c < channels; ++c) {
+          uint32_t total = area / 2;
+          for (int64_t i = 0; i < width; ++i) {
+            total += sum[i * channels + c];
+          }
+          *out++ = static_cast<uint8_t>(total / area);
+        }
+        sum += width * channels;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void warp_image(
+    const PixelView& source,
+    const Warp& warp,
+    int64_t height,
+    int64_t width,
+    uint8_t* out) {
+  Taps taps;
+  for (int64_t row = 0; row < height; ++row) {
+    for (int64_t first = 0; first < width; first += kColumns) {
+      const int count =
+          static_cast<int>(std::min<int64_t>(kColumns, width - first));
+      on_cpu_isa<locate>(warp, row, first, count, taps);
+      sample_row(source, warp, count, taps, out);
+      out += count * source.channels;
+    }
+  }
+}
+
+void shrink_by_area(
+    const PixelView& source,
+    int64_t down,
+    int64_t across,
+    uint8_t* out) {
+  on_cpu_isa<shrink_rows>(source, down, across, out);
+}
+
+std::pair<float, float> warp_jitter(uint32_t key, int64_t y, int64_t x) {
+  const uint32_t bits =
+      hash_of(key, static_cast<uint32_t>(y), static_cast<uint32_t>(x));
+  return {jitter_of(bits), jitter_of(bits >> 16)};
+}
+
+}  // namespace tern

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstdint>
+
+struct CUstream_st;
+
+// What the kernels' public headers, their CPU code and their CUDA files share,
+// and what the first two, which know tensors, hand to the last, which know
+// pointers. Nothing of LibTorch or CUDA is included. The macro marks arithmetic
+// of both; it has internal linkage, because each side compiles its own.
+#ifdef __CUDACC__
+#define TERN_ELEMENT_MATH static __host__ __device__ __forceinline__
+#else
+#define TERN_ELEMENT_MATH static inline __attribute__((always_inline))
+#endif
+
+namespace tern {
+
+/// c10::ScalarType for the files that include nothing of LibTorch.
+enum class ElementType : int32_t { float32, float64, float16, bfloat16 };
+
+constexpr int64_t size_in_bytes(ElementType type) {
+  switch (type) {
+    case ElementType::float64:
+      return 8;
+    case ElementType::float32:
+      return 4;
+    default:
+      return 2;
+  }
+}
+
+// ---- Optimizers ----
+
+struct FusedSgdArgs {
+  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;
+  /// false: L2, added to the gradient. true: `param *= 1 - lr * weight_decay`.
+  bool decoupled_weight_decay = false;
+};
+
+struct FusedAdamArgs {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool amsgrad = false;
+  /// false: Adam, L2 added to the gradient. true: AdamW.
+  bool decoupled_weight_decay = false;
+};
+
+struct GradTensor {
+  void* data;
+  int64_t size;
+  ElementType type;
+};
+
+/// `inv_scale` nullptr: check only, `data` is not written.
+/// \return a cudaError_t. The list may be freed when the call returns.
+int unscale_and_check_cuda(
+    const GradTensor* grads,
+    int64_t count,
+    const float* inv_scale,
+    float* found_inf,
+    CUstream_st* stream);
+
+// ---- Images ----
+
+/// Padding mode beyond the edge of an image: black, its outermost pixels, or
+/// the image mirrored at the edge.
+enum class Padding { zeros, border, reflection };
+
+/// A rectangle of an image that is erased.
+struct PaintedRectangle {
+  int32_t top = 0, left = 0, bottom = 0, right = 0;
+  uint32_t noise_key = 0;
+  /// Random bytes instead of `value`.
+  bool noise = false;
+  uint8_t value = 0;
+};
+
+/// A hash of three numbers, for random shifts without a generator's state.
+TERN_ELEMENT_MATH uint32_t hash_of(uint32_t key, uint32_t y, uint32_t x) {
+  uint32_t h = key ^ (x * 0x9E3779B9u) ^ (y * 0x85EBCA6Bu);
+  h = (h ^ (h >> 16)) * 0x7FEB352Du;
+  h = (h ^ (h >> 15)) * 0x846CA68Bu;
+  return h ^ (h >> 16);
+}
+
+/// 16 bits to -1..1.
+TERN_ELEMENT_MATH float jitter_of(uint32_t bits) {
+  return static_cast<float>(static_cast<int32_t>(bits & 0xffff) - 32768) /
+         32768.f;
+}
+
+/// `out[i] = in[i] * scale[c] + offset[c]`, c = i % channels.
+struct NormalizeArgs {
+  const uint8_t* images;
+  void* out;
+  ElementType out_type;
+  int64_t size;
+  int64_t channels;
+  /// On the host.
+  const float *scale, *offset;
+};
+
+/// The CUDA kernel carries the channels in its arguments.
+constexpr int64_t kMaxCudaChannels = 256;
+
+/// \return a cudaError_t. `scale` and `offset` may be freed when it returns.
+int normalize_images_cuda(const NormalizeArgs& args, CUstream_st* stream);
+
+}  // namespace tern

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <optional>
+
+#include <torch/types.h>
+
+#include "tern/kernels/kernel_args.h"
+
+namespace tern {
+
+/// The tensors of one fused optimizer step; index i of every list belongs to
+/// parameter i. Sizes agree per index; all tensors are on one device and dense
+/// (contiguous in any order of dimensions, such as channels-last). Writes as
+/// under torch::NoGradGuard: autograd sees new versions, but no graph.
+struct OptimizerTensors {
+  /// kFloat: the parameters, or their fp32 master weights.
+  at::TensorList params;
+  /// kFloat, kHalf or kBFloat16 (may differ per index). Never written. All
+  /// defined: leave parameters without a gradient out of the lists. A gradient
+  /// whose strides differ from its parameter's costs a copy.
+  at::TensorList grads;
+  /// Empty, or one entry per parameter: an undefined tensor, or the kHalf or
+  /// kBFloat16 weight that receives the rounded parameter.
+  at::TensorList weights;
+  /// 0-dim kFloat, one per parameter: its steps so far. Incremented unless the
+  /// step is skipped.
+  at::TensorList steps;
+};
+
+/// The loss scaler's state. Both tensors are on the device of the parameters,
+/// so that a step does not synchronise with the host.
+struct GradState {
+  /// 0-dim kFloat; gradients are divided by it. None: already unscaled.
+  std::optional<torch::Tensor> grad_scale;
+  /// 0-dim kFloat; anything but 0 skips the step: parameters, weights,
+  /// moments, step counts and weight decay stay bit for bit as they were.
+  std::optional<torch::Tensor> found_inf;
+};
+
+/// The bytes of a kernel's arguments on `device`, for `args_on_device` below.
+torch::Tensor to_tensor(const FusedSgdArgs& args, torch::Device device);
+torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device);
+
+/// Applies one SGD step to all tensors in one pass over memory.
+///
+/// \param momentum_buffers  kFloat like `params`; empty when momentum is 0. A
+///                          parameter's first step (`steps[i] == 0`) sets its
+///                          buffer to the gradient whatever it held before, as
+///                          torch.optim.SGD does.
+/// \param args_on_device    Undefined, or the result of `to_tensor` on the
+///                          device of the parameters: the kernel reads its
+///                          numbers there when it runs, and uses `args` only to
+///                          know whether there is momentum. For steps that are
+///                          captured and replayed.
+/// \throws c10::ValueError if a size, type, device or layout differs from the
+///         above; nothing is written then.
+void fused_sgd_(
+    const OptimizerTensors& tensors,
+    at::TensorList momentum_buffers,
+    const FusedSgdArgs& args,
+    const GradState& grad_state = {},
+    const torch::Tensor& args_on_device = {});
+
+/// Applies one Adam or AdamW step to all tensors in one pass over memory.
+///
+/// \param exp_avgs, exp_avg_sqs  kFloat like `params`; the two moments.
+/// \param max_exp_avg_sqs        The same for amsgrad, else empty.
+/// \param args_on_device  As for `fused_sgd_`; `args` says whether amsgrad.
+/// \throws c10::ValueError if a size, type, device or layout differs from the
+///         above; nothing is written then.
+///
+/// With half gradients and weights and fp32 master weights this moves 28 bytes
+/// per parameter.
+/// The CPU gives the same bits whatever its instruction set and thread count;
+/// CUDA differs from it by a few units in the last place.
+void fused_adam_(
+    const OptimizerTensors& tensors,
+    at::TensorList exp_avgs,
+    at::TensorList exp_avg_sqs,
+    at::TensorList max_exp_avg_sqs,
+    const FusedAdamArgs& args,
+    const GradState& grad_state = {},
+    const torch::Tensor& args_on_device = {});
+
+}  // namespace tern

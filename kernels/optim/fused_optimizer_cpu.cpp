@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+#include <vector>
+
+#include "tern/kernels/cpu_isa.h"
+#include "tern/kernels/optim/fused_optimizer_math.h"
+#include "tern/kernels/parallel_for.h"
+
+namespace tern {
+namespace {
+
+// Gradients are converted and unscaled, and weights rounded, a block at a
+// time: one loop for all types, and a block of every list stays in L1.
+constexpr int64_t kStepBlock = 1024;
+
+/// 1 / scale if that is exact (a power of two, as loss scales are), else 0.
+float exact_inverse(float scale) {
+  const bool is_power_of_two =
+      (std::bit_cast<uint32_t>(scale) & 0x007FFFFFU) == 0;
+  const float inverse = 1 / scale;
+  const bool is_normal =
+      inverse >= 0x1p-126f && inverse <= 0x1p126f && scale >= 0x1p-126f;
+  return is_power_of_two && is_normal ? inverse : 0;
+}
+
+TERN_CPU_LOOP void divide(float* __restrict values, int64_t size, float by) {
+  for (int64_t i = 0; i < size; ++i) values[i] /= by;
+}
+
+struct Grad {
+  const float* data;
+  float factor;  // times this: the unscaled gradient
+};
+
+/// The gradient: in place if it is float already, else in `buffer`.
+Grad read_grad(
+    const StepTensor& tensor,
+    float grad_scale,
+    int64_t begin,
+    int64_t size,
+    float* buffer) {
+  const void* grad = static_cast<const char*>(tensor.grad) +
+                     begin * size_in_bytes(tensor.grad_type);
+  const float inverse = exact_inverse(grad_scale);
+  if (inverse != 0 && tensor.grad_type == ElementType::float32) {
+    return {static_cast<const float*>(grad), inverse};
+  }
+  to_floats(grad, tensor.grad_type, buffer, size);
+  if (inverse != 0) return {buffer, inverse};
+  on_cpu_isa<divide>(buffer, size, grad_scale);
+  return {buffer, 1};
+}
+
+void write_weight(const StepTensor& tensor, int64_t begin, int64_t size) {
+  if (!tensor.weight) return;
+  void* const weight = static_cast<char*>(tensor.weight) +
+                       begin * size_in_bytes(tensor.weight_type);
+  from_floats(tensor.param + begin, weight, tensor.weight_type, size);
+}
+
+/// A block of one tensor, of whose states kStates are in use. A plain step,
+/// without the rarer options, is compiled by itself.
+template <int kStates, bool kIsPlain, class Step>
+TERN_CPU_LOOP void update_block(
+    Step step,
+    const float* __restrict grad,
+    float factor,
+    float* __restrict param,
+    float* __restrict state0,
+    float* __restrict state1,
+    float* __restrict state2,
+    int64_t size) {
+  constexpr bool kIsSgd = std::is_same_v<Step, SgdStep>;
+  if constexpr (kIsSgd) {
+    step.has_momentum = kStates == 1;
+    if (kIsPlain) step.is_first = step.nesterov = false;
+  } else {
+    step.amsgrad = kStates == 3;
+  }
+  if (kIsPlain) step.l2 = false;
+  for (int64_t i = 0; i < size; ++i) {
+    float states[kIsSgd ? 1 : 3];
+    if constexpr (kStates > 0) states[0] = state0[i];
+    if constexpr (kStates > 1) states[1] = state1[i];
+    if constexpr (kStates > 2) states[2] = state2[i];
+    update(step, grad[i] * factor, param[i], states);
+    if constexpr (kStates > 0) state0[i] = states[0];
+    if constexpr (kStates > 1) state1[i] = states[1];
+    if constexpr (kStates > 2) state2[i] = states[2];
+  }
+}
+
+template <int kStates, class Tensor, class Step>
+void update_elements(
+    const Tensor& tensor,
+    const Step& step,
+    bool is_plain,
+    const Grad& grad,
+    int64_t begin,
+    int64_t size) {
+  const auto block = is_plain ? on_cpu_isa<update_block<kStates, true, Step>>
+                              : on_cpu_isa<update_block<kStates, false, Step>>;
+  float* states[3] = {};
+  for (int k = 0; k < kStates; ++k) states[k] = tensor.states[k] + begin;
+  block(
+      step,
+      grad.data,
+      grad.factor,
+      tensor.param + begin,
+      states[0],
+      states[1],
+      states[2],
+      size);
+}
+
+void update_elements(
+    const SgdTensor& tensor,
+    const SgdStep& step,
+    const Grad& grad,
+    int64_t begin,
+    int64_t size) {
+  const bool is_plain = !step.is_first && !step.nesterov && !step.l2;
+  const auto update = step.has_momentum
+                          ? update_elements<1, SgdTensor, SgdStep>
+                          : update_elements<0, SgdTensor, SgdStep>;
+  update(tensor, step, is_plain, grad, begin, size);
+}
+
+void update_elements(
+    const AdamTensor& tensor,
+    const AdamStep& step,
+    const Grad& grad,
+    int64_t begin,
+    int64_t size) {
+  const auto update = step.amsgrad ? update_elements<3, AdamTensor, AdamStep>
+                                   : update_elements<2, AdamTensor, AdamStep>;
+  update(tensor, step, !step.l2, grad, begin, size);
+}
+
+}  // namespace
+
+template <class Tensor, class Args>
+void fused_step_cpu(
+    const Tensor* tensors,
+    int64_t count,
+    const Args& args,
+    const GradStatePointers& grad_state) {
+  if (grad_state.found_inf && *grad_state.found_inf != 0) return;
+  const float grad_scale = grad_state.grad_scale ? *grad_state.grad_scale : 1;
+  std::vector<int64_t> sizes(count);
+  std::vector<decltype(make_step(args, 0.0f))> steps(count);
+  for (int64_t i = 0; i < count; ++i) {
+    sizes[i] = tensors[i].size;
+    // Parameters nearly always march in step: compute the powers once.
+    const bool as_before = i > 0 && *tensors[i].step == *tensors[i - 1].step;
+    steps[i] = as_before ? steps[i - 1] : make_step(args, *tensors[i].step);
+  }
+  parallel_elements(sizes, [&](size_t i, int64_t begin, int64_t end) {
+    alignas(64) float buffer[kStepBlock];
+    for (int64_t at = begin; at < end; at += kStepBlock) {
+      const int64_t size = std::min(kStepBlock, end - at);
+      const Grad grad = read_grad(tensors[i], grad_scale, at, size, buffer);
+      update_elements(tensors[i], steps[i], grad, at, size);
+      write_weight(tensors[i], at, size);
+    }
+  });
+  for (int64_t i = 0; i < count; ++i) *tensors[i].step += 1;
+}
+
+template void fused_step_cpu(
+    const SgdTensor*,
+    int64_t,
+    const FusedSgdArgs&,
+    const GradStatePointers&);
+template void fused_step_cpu(
+    const AdamTensor*,
+    int64_t,
+    const FusedAdamArgs&,
+    const GradStatePointers&);
+
+}  // namespace tern

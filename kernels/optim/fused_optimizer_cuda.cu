@@ -1,0 +1,219 @@
+#include "tern/kernels/launch.cuh"
+#include "tern/kernels/optim/fused_optimizer_math.h"
+
+namespace tern {
+namespace {
+
+constexpr int kWidth = 4;
+
+__device__ bool is_skipped(const GradStatePointers& state) {
+  return state.found_inf && *state.found_inf != 0;
+}
+
+template <class Tensor>
+constexpr int kStates = sizeof(Tensor::states) / sizeof(float*);
+
+/// One block's part of one tensor.
+struct Chunk {
+  int64_t begin, end;
+  float grad_scale;
+};
+
+/// kWidth elements from `i` on: all reads, the arithmetic, all writes.
+template <class Grad, class Weight, int kPack, class Tensor, class Step>
+__device__ __forceinline__ void update_pack(
+    const Tensor& tensor,
+    const Step& step,
+    float grad_scale,
+    int64_t i) {
+  constexpr int kCount = kStates<Tensor>;
+  const auto grad = load<kPack>(static_cast<const Grad*>(tensor.grad) + i);
+  auto param = load<kPack>(tensor.param + i);
+  Pack<float, kPack> states[kCount];
+#pragma unroll
+  for (int s = 0; s < kCount; ++s) {
+    if (float* state = tensor.states[s]) {
+      states[s] = load<kPack>(state + i);
+    }
+  }
+  Pack<Weight, kPack> weight;
+#pragma unroll
+  for (int j = 0; j < kPack; ++j) {
+    float values[kCount];
+#pragma unroll
+    for (int s = 0; s < kCount; ++s) {
+      values[s] = states[s].values[j];
+    }
+    // Dividing by 1 changes nothing; true division, as the contract says.
+    const float unscaled = __fdiv_rn(to_float(grad.values[j]), grad_scale);
+    update(step, unscaled, param.values[j], values);
+#pragma unroll
+    for (int s = 0; s < kCount; ++s) {
+      states[s].values[j] = values[s];
+    }
+    weight.values[j] = from_float<Weight>(param.values[j]);
+  }
+  store<kPack>(tensor.param + i, param);
+#pragma unroll
+  for (int s = 0; s < kCount; ++s) {
+    if (float* state = tensor.states[s]) {
+      store<kPack>(state + i, states[s]);
+    }
+  }
+  if (tensor.weight) {
+    store<kPack>(static_cast<Weight*>(tensor.weight) + i, weight);
+  }
+}
+
+template <class Tensor>
+__device__ bool is_vectorizable(const Tensor& tensor) {
+  // Chunks begin at multiples of kWidth, so the bases decide.
+  bool aligned =
+      is_aligned(tensor.param, sizeof(float), kWidth) &&
+      is_aligned(tensor.grad, size_in_bytes(tensor.grad_type), kWidth) &&
+      is_aligned(tensor.weight, size_in_bytes(tensor.weight_type), kWidth);
+  for (int s = 0; s < kStates<Tensor>; ++s) {
+    aligned = aligned && is_aligned(tensor.states[s], sizeof(float), kWidth);
+  }
+  return aligned;
+}
+
+template <class Grad, class Weight, class Tensor, class Step>
+__device__ void
+update_chunk(const Tensor& tensor, const Step& step, const Chunk& chunk) {
+  int64_t scalar_begin = chunk.begin;
+  if (is_vectorizable(tensor)) {
+    scalar_begin = chunk.end - chunk.end % kWidth;
+    for (int64_t i = chunk.begin + int64_t{kWidth} * threadIdx.x;
+         i < scalar_begin;
+         i += int64_t{kWidth} * kThreads) {
+      update_pack<Grad, Weight, kWidth>(tensor, step, chunk.grad_scale, i);
+    }
+  }
+  for (int64_t i = scalar_begin + threadIdx.x; i < chunk.end; i += kThreads) {
+    update_pack<Grad, Weight, 1>(tensor, step, chunk.grad_scale, i);
+  }
+}
+
+/// Absent weights travel as floats that are not stored.
+template <class Grad, class Tensor, class Step>
+__device__ void
+dispatch_weight(const Tensor& tensor, const Step& step, const Chunk& chunk) {
+  if (!tensor.weight) {
+    update_chunk<Grad, float>(tensor, step, chunk);
+  } else if (tensor.weight_type == ElementType::float16) {
+    update_chunk<Grad, __half>(tensor, step, chunk);
+  } else {
+    update_chunk<Grad, __nv_bfloat16>(tensor, step, chunk);
+  }
+}
+
+template <class Tensor, class Args>
+__global__ void __launch_bounds__(kThreads) step_kernel(
+    const __grid_constant__ TensorTable<Tensor> table,
+    const Args args,
+    const Args* __restrict__ args_on_device,
+    const GradStatePointers state) {
+  if (is_skipped(state)) {
+    return;
+  }
+  const int index = table.find(blockIdx.x);
+  const Tensor& tensor = table.records[index];
+  // Two powers in double: once a block, not once a thread.
+  __shared__ decltype(make_step(args, 0.0f)) step;
+  if (threadIdx.x == 0) {
+    step = make_step(args_now(args, args_on_device), *tensor.step);
+  }
+  __syncthreads();
+  Chunk chunk;
+  chunk.begin = (blockIdx.x - table.first_block[index]) * kChunk;
+  chunk.end = min(chunk.begin + kChunk, tensor.size);
+  chunk.grad_scale = state.grad_scale ? *state.grad_scale : 1.0f;
+  switch (tensor.grad_type) {
+    case ElementType::float16:
+      dispatch_weight<__half>(tensor, step, chunk);
+      break;
+    case ElementType::bfloat16:
+      dispatch_weight<__nv_bfloat16>(tensor, step, chunk);
+      break;
+    default:
+      dispatch_weight<float>(tensor, step, chunk);
+      break;
+  }
+}
+
+/// The step counts, one "tensor" of one element each.
+struct StepCount {
+  float* step;
+  int64_t size;
+};
+
+/// Runs behind the update on the same stream, because every block of a tensor
+/// reads its count. Here a thread takes a record, not a block.
+__global__ void advance_kernel(
+    const __grid_constant__ TensorTable<StepCount> table,
+    const GradStatePointers state) {
+  if (is_skipped(state)) {
+    return;
+  }
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < table.count) {
+    *table.records[i].step += 1;
+  }
+}
+
+}  // namespace
+
+template <class Tensor, class Args>
+int fused_step_cuda(
+    const Tensor* tensors,
+    int64_t count,
+    const Args& args,
+    const Args* args_on_device,
+    const GradStatePointers& state,
+    CUstream_st* stream) {
+  cudaError_t status =
+      for_each_table(tensors, count, [&](const auto& table, int32_t blocks) {
+        return launch(
+            step_kernel<Tensor, Args>,
+            blocks,
+            stream,
+            table,
+            args,
+            args_on_device,
+            state);
+      });
+  if (status != cudaSuccess) {
+    return status;
+  }
+  constexpr int64_t kCapacity = TensorTable<StepCount>::kCapacity;
+  TensorTable<StepCount> table;
+  for (int64_t first = 0; first < count && status == cudaSuccess;
+       first += kCapacity) {
+    const int64_t here = count - first < kCapacity ? count - first : kCapacity;
+    table.count = static_cast<int32_t>(here);
+    for (int64_t i = 0; i < here; ++i) {
+      table.records[i] = {tensors[first + i].step, 1};
+    }
+    const int64_t blocks = (here + kThreads - 1) / kThreads;
+    status = launch(advance_kernel, blocks, stream, table, state);
+  }
+  return status;
+}
+
+template int fused_step_cuda(
+    const SgdTensor*,
+    int64_t,
+    const FusedSgdArgs&,
+    const FusedSgdArgs*,
+    const GradStatePointers&,
+    CUstream_st*);
+template int fused_step_cuda(
+    const AdamTensor*,
+    int64_t,
+    const FusedAdamArgs&,
+    const FusedAdamArgs*,
+    const GradStatePointers&,
+    CUstream_st*);
+
+}  // namespace tern

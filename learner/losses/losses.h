@@ -1,0 +1,41 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include "tern/learner/loss.h"
+
+namespace tern {
+
+/// Cross-entropy against targets that are not quite sure: a share `eps` of
+/// each is spread over all C classes (Szegedy et al., "Rethinking the Inception
+/// Architecture", 2015).
+///
+///   .loss = tern::label_smoothing_cross_entropy()
+///
+///   (1 - eps) * -log p[target] + eps * mean over classes of -log p
+///
+/// fastai's LabelSmoothingCrossEntropy and PyTorch's label_smoothing.
+/// \param eps  In [0, 1]; fastai's default.
+/// \throws c10::ValueError otherwise.
+Loss label_smoothing_cross_entropy(double eps = 0.1);
+
+struct FocalLossOptions {
+  /// 0 is cross-entropy; the larger, the less do easy samples count; >= 0.
+  double gamma = 2;
+  /// One for each class, [C] kFloat; undefined: all 1.
+  torch::Tensor weight = {};
+};
+
+/// Cross-entropy that looks away from what is learnt already (Lin et al.,
+/// "Focal Loss for Dense Object Detection", 2017).
+///
+///   .loss = tern::focal_loss({.gamma = 1})
+///
+///   ce = weight[target] * -log p[target];  mean of (1 - exp(-ce))^gamma * ce
+///
+/// fastai v2's FocalLoss, with its default. Predictions are [N, C, ...],
+/// targets [N, ...] kLong.
+/// \throws c10::ValueError unless gamma is a finite number >= 0.
+Loss focal_loss(FocalLossOptions options = {});
+
+}  // namespace tern

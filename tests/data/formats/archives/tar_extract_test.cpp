@@ -1,0 +1,238 @@
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/archives/tar_read.h"
+#include "tern/data/formats/atomic_file.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/gzip_bytes.h"
+#include "tern/tests/support/tar_bytes.h"
+#include "tern/tests/support/temp_folder.h"
+
+namespace tern::tar_extract_test {
+namespace {
+
+namespace fs = std::filesystem;
+using Bytes = std::vector<uint8_t>;
+
+std::string text_of(const fs::path& path) {
+  const Bytes bytes = read_file(path);
+  return {bytes.begin(), bytes.end()};
+}
+
+// An archive with a file in a folder that has no entry of its own, a file
+// that ends in a whole block of zeros, and one with an empty last block.
+Bytes small_tar() {
+  return TarBytes()
+      .add("data/", "", '5')
+      .add("data/train/3/1.txt", "one")
+      .add("./data/zeros.bin", std::string(1024, '\0'))
+      .add("data/labels.csv", std::string(600, 'x'))
+      .finish()
+      .bytes;
+}
+
+// As a program does that wants all or nothing.
+void extract_staged(
+    const fs::path& archive,
+    const fs::path& folder,
+    const ExtractOptions& options = {}) {
+  StagingFolder staging(folder);
+  extract_tar(archive, staging.path(), options);
+  staging.publish();
+}
+
+void extract_bytes(
+    const TempFolder& temp,
+    const Bytes& bytes,
+    const ExtractOptions& options = {}) {
+  write_file(temp / "a.tar", bytes);
+  extract_staged(temp / "a.tar", temp / "out", options);
+}
+
+TEST(TarExtract, WritesFilesAndFolders) {
+  for (const Bytes& bytes : {small_tar(), gzip_bytes(small_tar())}) {
+    const TempFolder temp;
+    extract_bytes(temp, bytes);
+    EXPECT_EQ(text_of(temp / "out/data/train/3/1.txt"), "one");
+    EXPECT_EQ(text_of(temp / "out/data/labels.csv"), std::string(600, 'x'));
+    EXPECT_EQ(fs::file_size(temp / "out/data/zeros.bin"), 1024u);
+    EXPECT_EQ(temp.entries(), 8);  // a.tar, out, data, train, 3, three files
+  }
+}
+
+TEST(TarExtract, LeavesNothingOfATruncatedArchive) {
+  const TempFolder temp;
+  const Bytes whole = small_tar();
+  // The end of each block and a byte to either side; one empty block is
+  // enough of an end.
+  std::vector<size_t> sizes{0, 1};
+  for (size_t end = 512; end + 512 < whole.size(); end += 512) {
+    sizes.insert(sizes.end(), {end - 1, end, end + 1});
+  }
+  for (const size_t size : sizes) {
+    write_file(temp / "a.tar", std::span(whole).first(size));
+    EXPECT_THROW(extract_staged(temp / "a.tar", temp / "out"), DataError)
+        << size << " bytes";
+    EXPECT_EQ(temp.entries(), 1) << size << " bytes";
+  }
+}
+
+TEST(TarExtract, LeavesNothingOfATruncatedGzip) {
+  const TempFolder temp;
+  const Bytes whole = gzip_bytes(small_tar());
+  for (size_t size = 0; size < whole.size(); size += 5) {
+    write_file(temp / "a.tgz", std::span(whole).first(size));
+    EXPECT_THROW(extract_staged(temp / "a.tgz", temp / "out"), DataError)
+        << size << " bytes";
+    EXPECT_EQ(temp.entries(), 1) << size << " bytes";
+  }
+}
+
+TEST(TarExtract, NeverWritesOtherBytesAfterOneFlippedBitOfAGzip) {
+  const Bytes whole = gzip_bytes(small_tar());
+  int refused = 0, tried = 0;
+  for (size_t bit = 80; bit < 8 * whole.size(); bit += 37, ++tried) {
+    const TempFolder temp;
+    Bytes flipped = whole;
+    flipped[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    try {  // deflate has a few bits that nobody reads
+      extract_bytes(temp, flipped);
+      EXPECT_EQ(text_of(temp / "out/data/train/3/1.txt"), "one");
+      EXPECT_EQ(text_of(temp / "out/data/labels.csv"), std::string(600, 'x'));
+    } catch (const DataError&) {
+      EXPECT_EQ(temp.entries(), 1);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, tried * 9 / 10);
+}
+
+TEST(TarExtract, SurvivesEveryByteOfAHeader) {
+  const TempFolder temp;
+  const Bytes whole =
+      TarBytes().add("a.txt", "content").add("b.txt", "b").finish().bytes;
+  for (size_t at = 0; at<512; at += at % 100> 20 ? 9 : 1) {
+    for (const int value : {0x39, 0xff}) {
+      Bytes changed = whole;
+      changed[at] = static_cast<uint8_t>(value);
+      if (at < 148 || at >= 156) {  // with a checksum that is right again
+        char header[512];
+        std::copy_n(changed.begin(), 512, header);
+        const Bytes fixed = TarBytes().add_raw(header, "").bytes;
+        std::copy(fixed.begin(), fixed.end(), changed.begin());
+      }
+      write_file(temp / "a.tar", changed);
+      fs::create_directory(temp / "out");
+      try {
+        extract_tar(temp / "a.tar", temp / "out", {.max_bytes = 1 << 20});
+      } catch (const DataError&) {
+      }
+      EXPECT_LE(temp.entries(), 5) << at << " " << value;
+      fs::remove_all(temp / "out");
+    }
+  }
+}
+
+struct BadEntry {
+  const char* name;
+  char type;
+  const char* link;
+  const char* words;
+};
+
+TEST(TarExtract, RefusesEntriesThatCouldLeaveTheFolder) {
+  const std::vector<BadEntry> cases = {
+      {"../tern-x", '0', "", "'../tern-x' has a name that leaves the folder"},
+      {"a/../../tern-x", '0', "", "leaves the folder"},
+      {"..", '5', "", "leaves the folder"},
+      {"/tmp/tern-x", '0', "", "absolute name"},
+      {"C:/x", '0', "", "drive letter"},
+      {"..\\x", '0', "", "backslash"},
+      {"link", '2', "/etc", "is a symbolic link"},
+      {"link", '2', "x", "is a symbolic link"},
+      {"link", '1', "ok.txt", "is a hard link"},
+      {"null", '3', "", "is a device"},
+      {"disk", '4', "", "is a device"},
+      {"pipe", '6', "", "is a device, a pipe"},
+      {"bell\a", '2', "x", "'bell\\x07'"},
+      {"ok.txt", '0', "", "'ok.txt' is there twice"},
+  };
+  for (const BadEntry& c : cases) {
+    const TempFolder temp;
+    TarBytes tar;
+    tar.add("ok.txt", "ok").add(c.name, "", c.type, c.link).finish();
+    expect_error<DataError>([&] { extract_bytes(temp, tar.bytes); }, {c.words});
+    expect_error<DataError>(
+        [&] { extract_bytes(temp, tar.bytes); },
+        {"a.tar: "});
+    EXPECT_EQ(temp.entries(), 1) << c.name;
+    EXPECT_FALSE(fs::exists(temp.path().parent_path() / "tern-x"));
+  }
+}
+
+TEST(TarExtract, RefusesFilesThatAreNoTar) {
+  for (const Bytes& bytes :
+       {Bytes{}, Bytes(100, 'x'), Bytes(5000, 'x'), Bytes(5000, 0)}) {
+    const TempFolder temp;
+    EXPECT_THROW(extract_bytes(temp, bytes), DataError);
+    EXPECT_EQ(temp.entries(), 1);
+  }
+}
+
+TEST(TarExtract, HoldsTheLimits) {
+  const TempFolder temp;
+  expect_error<DataError>(
+      [&] { extract_bytes(temp, small_tar(), {.max_entries = 2}); },
+      {"more than the 2 entries"});
+  expect_error<DataError>(
+      [&] { extract_bytes(temp, small_tar(), {.max_bytes = 3000}); },
+      {"more than the 3000 bytes"});
+  EXPECT_EQ(temp.entries(), 1);
+}
+
+TEST(TarExtract, LeavesAFolderThatExistsAlone) {
+  const TempFolder temp;
+  fs::create_directory(temp / "out");
+  write_file(temp / "out/mine.txt", "mine");
+  extract_bytes(temp, small_tar());
+  EXPECT_EQ(temp.entries(), 3);
+}
+
+TEST(TarExtract, GivesOneWholeFolderToManyAtOnce) {
+  const TempFolder temp;
+  write_file(temp / "a.tar", small_tar());
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] { extract_staged(temp / "a.tar", temp / "out"); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(text_of(temp / "out/data/train/3/1.txt"), "one");
+  EXPECT_EQ(temp.entries(), 8);
+}
+
+TEST(TarExtract, TellsHowFarItIsAndStopsWhenTold) {
+  const TempFolder temp;
+  int64_t last = 0, last_total = 0;
+  extract_bytes(temp, small_tar(), {.progress = [&](int64_t n, int64_t total) {
+                  last = n, last_total = total;
+                }});
+  EXPECT_EQ(last, static_cast<int64_t>(small_tar().size()));
+  EXPECT_EQ(last_total, last);
+
+  const TempFolder other;
+  const ExtractOptions stop{
+      .progress = [](int64_t, int64_t) { throw std::runtime_error("stop"); }};
+  EXPECT_EQ(
+      error_of<std::runtime_error>(
+          [&] { extract_bytes(other, small_tar(), stop); }),
+      "stop");
+  EXPECT_EQ(other.entries(), 1);
+}
+
+}  // namespace
+}  // namespace tern::tar_extract_test

@@ -1,0 +1,55 @@
+#include "tern/data/formats/archives/tar_shard.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/tests/support/expect_error.h"
+
+namespace tern::tar_shard_test {
+namespace {
+
+TarSamples samples_of(const std::vector<std::string>& names) {
+  std::vector<TarMember> members;
+  for (const std::string& name : names) members.push_back({name, 0, 0});
+  return {std::move(members), "a.tar"};
+}
+
+TEST(TarSamples, PartsANameAtTheFirstDotOfItsBase) {
+  EXPECT_EQ(sample_key("cat/0012.seg.png"), "cat/0012");
+  EXPECT_EQ(sample_field("cat/0012.seg.png"), "seg.png");
+  EXPECT_EQ(sample_key("v1.2/0012.jpg"), "v1.2/0012");
+  EXPECT_EQ(sample_field("v1.2/0012.jpg"), "jpg");
+  for (const char* none : {"README", "a/.hidden.jpg", "x.", "v1.2/name"}) {
+    EXPECT_EQ(sample_field(none), "") << none;
+  }
+}
+
+TEST(TarSamples, PutsFilesOfOneKeyTogether) {
+  const TarSamples samples = samples_of(
+      {"README", "1.jpg", "1.cls", "._1.jpg", "2.cls", "2.JPG", "a/2.cls"});
+  ASSERT_EQ(samples.size(), 3);
+  EXPECT_EQ(samples[0].size(), 2u);
+  EXPECT_EQ(samples[1][1].name, "2.JPG");
+  EXPECT_EQ(samples[2].size(), 1u);
+  EXPECT_TRUE(is_same_field("JPG", "jpg"));
+  EXPECT_FALSE(is_same_field("jpg", "jpeg"));
+}
+
+TEST(TarSamples, RefusesHalfSamples) {
+  expect_error<DataError>(
+      [] {
+        samples_of({"1.jpg", "2.jpg", "1.cls"});
+      },
+      {"a.tar", "sample '1' do not stand together", "1.cls", "--sort=name"});
+  expect_error<DataError>(
+      [] {
+        samples_of({"1.jpg", "1.cls", "1.JPG"});
+      },
+      {"'1.JPG' twice"});
+}
+
+}  // namespace
+}  // namespace tern::tar_shard_test

@@ -1,0 +1,244 @@
+#include "tern/data/formats/json.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/text.h"
+#include "tern/tests/support/expect_error.h"
+
+namespace tern::json_test {
+namespace {
+
+std::string read_string(const std::string& text) {
+  JsonReader json(text, "a.json");
+  const std::string value = json.string();
+  json.end();
+  return value;
+}
+
+int64_t read_integer(const std::string& text) {
+  JsonReader json(text, "a.json");
+  const int64_t value = json.integer();
+  json.end();
+  return value;
+}
+
+// Reads {"KEY": [INTEGER, ...], ...}.
+std::vector<int64_t> read_lists(const std::string& text) {
+  JsonReader json(text, "a.json");
+  std::vector<int64_t> numbers;
+  std::string key;
+  json.begin_object();
+  while (json.next_key(key)) {
+    json.begin_array();
+    while (json.next_element()) numbers.push_back(json.integer());
+  }
+  json.end();
+  return numbers;
+}
+
+TEST(JsonReader, ReadsObjectsArraysStringsAndIntegers) {
+  EXPECT_EQ(
+      read_lists(
+          " {\"a\" : [ 1 ,2],\n\t\"b\":[], \"\":[9223372036854775807]} "),
+      (std::vector<int64_t>{1, 2, 9223372036854775807}));
+  EXPECT_EQ(read_lists("{}"), std::vector<int64_t>{});
+}
+
+TEST(JsonReader, UnderstandsEveryEscape) {
+  EXPECT_EQ(read_string(R"("\"\\\/\b\f\n\r\t")"), "\"\\/\b\f\n\r\t");
+  EXPECT_EQ(read_string(R"("\u0041\u00e9\u6F22\ud83d\ude00")"), "Aé漢😀");
+  EXPECT_EQ(read_string(R"("\u0000")"), std::string(1, '\0'));
+}
+
+TEST(JsonReader, AQuotedTextReadsBackAsItself) {
+  std::string text = "é漢😀\"\\/";
+  for (char c = 0; c < 0x20; ++c) text += c;
+  EXPECT_EQ(read_string(json_quoted(text)), text);
+}
+
+TEST(JsonReader, RefusesWhatIsNoJson) {
+  for (const char* text :
+       {"",
+        "{",
+        "{\"a\"",
+        "{\"a\":",
+        "{\"a\":[1",
+        "{\"a\":[1}",
+        "{\"a\":[1,]}",
+        "{\"a\":[1],}",
+        "{,}",
+        "{\"a\" [1]}",
+        "{\"a\":[1] \"b\":[2]}",
+        "{a:[1]}",
+        "{}x",
+        "[1]",
+        "{\"a\":[01]}",
+        "{\"a\":[1.0]}",
+        "{\"a\":[1e3]}",
+        "{\"a\":[+1]}",
+        "{\"a\":[\"1\"]}",
+        "{\"a\":[null]}",
+        "{\"a\":{}}",
+        "{\"a\":[NaN]}",
+        "{\"a\":[9223372036854775808]}"}) {
+    expect_error<DataError>([&] { read_lists(text); }, {"a.json", "JSON"});
+  }
+  expect_error<DataError>(
+      [] { read_lists(std::string("{}\0x", 4)); },
+      {"a.json", "JSON", "byte 2"});
+  for (const char* text :
+       {R"("a)",
+        R"("\x")",
+        R"("\)",
+        R"("\u12")",
+        R"("\ud800")",
+        R"("\udc00")",
+        R"("\ud800\u0041")",
+        "\"a\nb\"",
+        "'a'"}) {
+    EXPECT_THROW(read_string(text), DataError) << text;
+  }
+  EXPECT_EQ(read_integer("0"), 0);
+}
+
+TEST(JsonReader, NamesAKeyThatIsThereTwice) {
+  expect_error<DataError>(
+      [] { read_lists("{\"a\":[1],\"b\":[2],\"\\u0061\":[3]}"); },
+      {"'a'", "twice"});
+}
+
+TEST(JsonReader, DepthCostsNothing) {
+  const std::string deep(1'000'000, '[');
+  expect_error<DataError>(
+      [&] { read_lists("{\"a\":" + deep); },
+      {"expected a whole number"});
+  const std::string nested = std::string(64, '[') + "1" + std::string(64, ']');
+  JsonReader allowed(nested, "a.json");
+  for (int i = 0; i < 64; ++i) allowed.begin_array();
+  EXPECT_EQ(allowed.integer(), 1);
+  expect_error<DataError>(
+      [&] {
+        JsonReader json("[" + nested + "]", "a.json");
+        for (int i = 0; i < 65; ++i) json.begin_array();
+      },
+      {"64 levels"});
+}
+
+TEST(JsonReader, SaysWhichKeysLeadToTheFault) {
+  JsonReader json(R"({"a": {"b": "c"}})", "a.json");
+  std::string key;
+  json.begin_object();
+  json.next_key(key);
+  json.begin_object();
+  json.next_key(key);
+  expect_error<DataError>(
+      [&] { json.number(); },
+      {"at 'a', 'b': expected a number"});
+}
+
+TEST(Utf8, KnowsWellFormedText) {
+  for (const char* text : {"", "a", "é", "漢", "😀", "\U0010FFFF"}) {
+    EXPECT_TRUE(is_utf8(text)) << text;
+  }
+  for (const char* text :
+       {"\x80",
+        "\xc3",
+        "\xc0\x80",
+        "\xc1\xbf",
+        "\xe0\x80\x80",
+        "\xe6\xbc",
+        "\xed\xa0\x80",
+        "\xf0\x80\x80\x80",
+        "\xf4\x90\x80\x80",
+        "\xf5\x80",
+        "\xff",
+        "a\xc3z"}) {
+    EXPECT_FALSE(is_utf8(text)) << text;
+  }
+}
+
+struct Options {
+  bool deep = false;
+  int64_t width = 8;
+  double rate = 0.5;
+  std::string name = "net";
+  std::vector<int64_t> sizes = {1, 2};
+  std::vector<double> mean = {};
+  std::vector<std::string> words = {"a"};
+
+  friend bool operator==(const Options&, const Options&) = default;
+};
+
+JsonFields fields_of(Options& options) {
+  return {
+      {"deep", &options.deep},
+      {"width", &options.width},
+      {"rate", &options.rate},
+      {"name", &options.name},
+      {"sizes", &options.sizes},
+      {"mean", &options.mean},
+      {"words", &options.words}};
+}
+
+TEST(JsonFields, AreWrittenAsOneObject) {
+  Options options;
+  EXPECT_EQ(
+      to_json(fields_of(options)),
+      R"({"deep": false, "width": 8, "rate": 0.5, "name": "net", )"
+      R"("sizes": [1, 2], "mean": [], "words": ["a"]})");
+}
+
+TEST(JsonFields, AreReadAsTheyWereWritten) {
+  Options options{
+      .deep = true,
+      .width = -3,
+      .rate = 0.1,
+      .name = "\"é\n",
+      .sizes = {},
+      .mean = {0.485, 1e-300, -0.0},
+      .words = {"", "b"}};
+  Options read;
+  read_json(to_json(fields_of(options)), fields_of(read), "a.json");
+  EXPECT_EQ(read, options);
+}
+
+TEST(JsonFields, KeepWhatTheTextDoesNotName) {
+  Options read{.width = 5};
+  read_json(R"({"deep": true})", fields_of(read), "a.json");
+  EXPECT_TRUE(read.deep);
+  EXPECT_EQ(read.width, 5);
+}
+
+TEST(JsonFields, RefuseWhatTheyAreNot) {
+  Options read;
+  const auto refuse = [&](const char* text, std::string_view word) {
+    expect_error<DataError>(
+        [&] { read_json(text, fields_of(read), "a.json"); },
+        {"a.json", word});
+  };
+  refuse(R"({"depth": 3})", "'depth' is not known");
+  refuse(R"({"width": 1.5})", "whole number");
+  refuse(R"({"width": true})", "whole number");
+  refuse(R"({"deep": 1})", "true or false");
+  refuse(R"({"rate": "1"})", "expected a number");
+  refuse(R"({"rate": 1e999})", "a double can hold");
+  refuse(R"({"width": 1} {})", "the end");
+}
+
+TEST(JsonNumber, ReadsBackAsTheSameDouble) {
+  for (const double value :
+       {0.0, 1.0, -1.5, 0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308}) {
+    EXPECT_EQ(JsonReader(json_number(value), "a").number(), value);
+  }
+  EXPECT_EQ(json_number(std::numeric_limits<double>::infinity()), "null");
+  EXPECT_TRUE(std::isnan(JsonReader("null", "a").number()));
+}
+
+}  // namespace
+}  // namespace tern::json_test
