@@ -13,52 +13,52 @@
 
 namespace tern {
 
-Monitor::Monitor(std::string owner, MonitorOptions options)
-    : owner_(std::move(owner)), options_(std::move(options)) {
-  check_at_least(owner_.c_str(), "min_delta", options_.min_delta, 0);
+Monitor::Monitor(std::string owner, std::string monitored, double min_delta)
+    : owner_(std::move(owner)),
+      monitored_(std::move(monitored)),
+      min_delta_(min_delta) {
+  check_at_least(owner_.c_str(), "min_delta", min_delta, 0);
 }
 
 void Monitor::begin(Learner& learn) {
   best_ = std::numeric_limits<double>::quiet_NaN();
   std::vector<std::string> names = {"train_loss"};
-  higher_is_better_ = options_.mode == MonitorOptions::Mode::max;
+  higher_is_better_ = false;
   if (learn.data().valid) {  // metrics are of it too
     names.emplace_back("valid_loss");
     for (const Metric& metric : learn.options().metrics) {
       names.push_back(metric.name());
-      if (metric.name() == options_.monitor &&
-          options_.mode == MonitorOptions::Mode::by_name) {
+      if (metric.name() == monitored_) {
         higher_is_better_ = metric.higher_is_better();
       }
     }
   }
   TORCH_CHECK_VALUE(
-      std::find(names.begin(), names.end(), options_.monitor) != names.end(),
+      std::find(names.begin(), names.end(), monitored_) != names.end(),
       fmt::format(
           "[{}] there is no \"{}\" to monitor; this training has {}. Name one "
           "of these, or add the metric or the validation data.",
           owner_,
-          options_.monitor,
+          monitored_,
           fmt::join(names, ", ")));
 }
 
 double Monitor::value(Learner& learn) const {
   const TrainState& state = learn.state();
-  if (options_.monitor == "valid_loss") return state.valid_loss;
-  if (options_.monitor == "train_loss") {
+  if (monitored_ == "valid_loss") return state.valid_loss;
+  if (monitored_ == "train_loss") {
     return learn.recorder().epochs().back().train_loss;
   }
   for (const MetricValue& metric : state.last_metrics) {
-    if (metric.name == options_.monitor) return metric.value;
+    if (metric.name == monitored_) return metric.value;
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
 
 bool Monitor::is_better(double value) const {
   if (std::isnan(value)) return false;
-  return std::isnan(best_) ||
-         (higher_is_better_ ? value - options_.min_delta > best_
-                            : value + options_.min_delta < best_);
+  return std::isnan(best_) || (higher_is_better_ ? value - min_delta_ > best_
+                                                 : value + min_delta_ < best_);
 }
 
 bool Monitor::improves(double value) {
@@ -75,12 +75,9 @@ void Monitor::load(const StateDict& state) {
   best_ = saved_value(owner_, state, "best").item<double>();
 }
 
-PatientCallback::PatientCallback(
-    const std::string& owner,
-    MonitorOptions options,
-    int64_t patience)
-    : monitor_(owner, std::move(options)), patience_(patience) {
-  check_at_least(owner.c_str(), "patience", patience, 0);
+PatientCallback::PatientCallback(Monitor monitor, int64_t patience)
+    : monitor_(std::move(monitor)), patience_(patience) {
+  check_at_least(monitor_.owner().c_str(), "patience", patience, 0);
 }
 
 void PatientCallback::on_train_begin(Learner& learn) {
@@ -119,8 +116,7 @@ void PatientCallback::load_state_dict(const StateDict& state) {
 
 EarlyStopping::EarlyStopping(Options options)
     : PatientCallback(
-          "EarlyStopping",
-          {options.monitor, options.mode, options.min_delta},
+          {"EarlyStopping", options.monitor, options.min_delta},
           options.patience) {}
 
 void EarlyStopping::act(Learner& learn, const std::string& reason) {
@@ -131,8 +127,7 @@ void EarlyStopping::act(Learner& learn, const std::string& reason) {
 
 ReduceLROnPlateau::ReduceLROnPlateau(Options options)
     : PatientCallback(
-          "ReduceLROnPlateau",
-          {options.monitor, options.mode, options.min_delta},
+          {"ReduceLROnPlateau", options.monitor, options.min_delta},
           options.patience),
       factor_(options.factor),
       min_lr_(options.min_lr) {
@@ -147,7 +142,7 @@ ReduceLROnPlateau::ReduceLROnPlateau(Options options)
 }
 
 void ReduceLROnPlateau::on_add(Learner& learn) {
-  check_sets_learning_rate_alone(learn, *this);
+  check_sets_alone(learn, *this);
 }
 
 void ReduceLROnPlateau::act(Learner& learn, const std::string& reason) {

@@ -8,23 +8,16 @@
 
 namespace tern {
 
-/// Which value of an epoch a callback monitors, and what an improvement is.
-struct MonitorOptions {
-  /// "train_loss", "valid_loss" or the name of a metric.
-  std::string monitor = "valid_loss";
-  /// `by_name`: lower is better for losses; a metric says itself which is.
-  enum class Mode { by_name, min, max } mode = Mode::by_name;
-  /// An improvement is more than this; >= 0.
-  double min_delta = 0;
-};
-
-/// The best value so far of a monitored loss or metric. Part of EarlyStopping,
+/// The best value so far of a monitored loss or metric. Lower is better for
+/// losses; a metric says itself which is. Part of EarlyStopping,
 /// ReduceLROnPlateau and SaveModel.
 class Monitor {
  public:
-  /// \param owner  Name of the callback, for messages.
+  /// \param owner      Name of the callback, for messages.
+  /// \param monitored  "train_loss", "valid_loss" or the name of a metric.
+  /// \param min_delta  An improvement is more than this.
   /// \throws c10::ValueError if min_delta is not a number >= 0.
-  Monitor(std::string owner, MonitorOptions options);
+  Monitor(std::string owner, std::string monitored, double min_delta);
 
   /// At the start of a fit: forgets the best value.
   /// \throws c10::ValueError that lists the names there are, when there is no
@@ -43,15 +36,16 @@ class Monitor {
 
   double best() const { return best_; }  // NaN before the first
   bool higher_is_better() const { return higher_is_better_; }
-  const std::string& monitored() const { return options_.monitor; }
+  const std::string& owner() const { return owner_; }
+  const std::string& monitored() const { return monitored_; }
 
   /// Adds "best" to the state, and takes it from there.
   void save(StateDict& state) const;
   void load(const StateDict& state);
 
  private:
-  std::string owner_;
-  MonitorOptions options_;
+  std::string owner_, monitored_;
+  double min_delta_;
   bool higher_is_better_ = false;
   double best_ = std::numeric_limits<double>::quiet_NaN();
 };
@@ -67,11 +61,8 @@ class PatientCallback : public Callback {
   void load_state_dict(const StateDict& state) override;
 
  protected:
-  /// \throws c10::ValueError if patience or min_delta is below 0.
-  PatientCallback(
-      const std::string& owner,
-      MonitorOptions options,
-      int64_t patience);
+  /// \throws c10::ValueError if patience is below 0.
+  PatientCallback(Monitor monitor, int64_t patience);
 
  private:
   /// After `patience` epochs without an improvement.
@@ -93,7 +84,6 @@ class EarlyStopping final : public PatientCallback {
  public:
   struct Options {
     std::string monitor = "valid_loss";
-    MonitorOptions::Mode mode = MonitorOptions::Mode::by_name;
     double min_delta = 0;
     /// Epochs in a row without improvement that end the training; 0 as 1.
     int64_t patience = 1;
@@ -120,11 +110,10 @@ class EarlyStopping final : public PatientCallback {
 /// number, so that layer groups keep their ratios. The next fit begins with the
 /// learning rates it is given.
 class ReduceLROnPlateau final : public PatientCallback,
-                                public SetsLearningRate {
+                                public SetsHyperParameter {
  public:
   struct Options {
     std::string monitor = "valid_loss";
-    MonitorOptions::Mode mode = MonitorOptions::Mode::by_name;
     double min_delta = 0;
     /// Epochs in a row without improvement before a reduction; 0 as 1.
     int64_t patience = 1;

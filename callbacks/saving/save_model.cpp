@@ -61,9 +61,7 @@ std::string not_finite(Learner& learn) {
 
 SaveModel::SaveModel(Options options)
     : options_(std::move(options)),
-      monitor_(
-          "SaveModel",
-          {options_.monitor, options_.mode, options_.min_delta}) {
+      monitor_("SaveModel", options_.monitor, options_.min_delta) {
   check_at_least("SaveModel", "every_epochs", options_.every_epochs, 0);
   check_at_least("SaveModel", "top_k", options_.top_k, 0);
   TORCH_CHECK_VALUE(

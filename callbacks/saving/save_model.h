@@ -27,7 +27,6 @@ class SaveModel final : public Callback {
  public:
   struct Options {
     std::string monitor = "valid_loss";
-    MonitorOptions::Mode mode = MonitorOptions::Mode::by_name;
     double min_delta = 0;
     std::string name = "model";
     /// Also saves `name_<epoch>` every so many epochs. 0: never.
