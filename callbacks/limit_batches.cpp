@@ -38,78 +38,57 @@ class FirstSamples final : public Sampler {
   bool always_the_same_;
 };
 
-std::shared_ptr<DataLoader> first_samples(
-    const DataLoader& loader,
-    int64_t samples,
-    DataLoaderOptions options,
-    bool always_the_same) {
-  options.sampler = std::make_shared<FirstSamples>(
-      loader.sampler(),
-      samples,
-      always_the_same);
-  return std::make_shared<DataLoader>(loader.dataset_ptr(), options);
-}
-
-// Samples in so many batches of all ranks together.
-int64_t
-samples_in(const Learner& learn, const DataLoader& loader, int64_t batches) {
-  return batches * loader.options().batch_size *
-         learn.communicator().world_size();
-}
-
 }  // namespace
 
-void SwapLoaders::on_add(Learner& learn) {
-  check_only_one(learn.find<SwapLoaders>(), *this, "both change the loaders");
-}
-
-void SwapLoaders::on_train_begin(Learner& learn) {
-  DataBunch& data = learn.data();
-  train_ = data.train;
-  valid_ = data.valid;
-  has_swapped_ = true;
-  swap(learn);
-}
-
-void SwapLoaders::on_train_end(Learner& learn) {
-  if (!has_swapped_) return;
-  learn.data().train = std::move(train_);
-  learn.data().valid = std::move(valid_);
-  has_swapped_ = false;
-}
-
-LimitBatches::LimitBatches(Options options) : options_(options) {
+LimitBatches::LimitBatches(Options options)
+    : LimitBatches(options, /*overfits=*/false) {
   check_at_least("LimitBatches", "train", options.train, 0);
   check_at_least("LimitBatches", "valid", options.valid, 0);
 }
 
-void LimitBatches::swap(Learner& learn) const {
-  const auto limit = [&](std::shared_ptr<DataLoader>& loader, int64_t batches) {
-    if (!loader || batches == 0) return;
-    loader = first_samples(
-        *loader,
-        samples_in(learn, *loader, batches),
-        loader->options(),
-        /*always_the_same=*/false);
-  };
-  limit(learn.data().train, options_.train);
-  limit(learn.data().valid, options_.valid);
+void LimitBatches::on_add(Learner& learn) {
+  check_only_one(learn.find<LimitBatches>(), *this, "both change the loaders");
 }
 
-OverfitBatches::OverfitBatches(int64_t batches) : batches_(batches) {
-  check_at_least("OverfitBatches", "batches", batches, 1);
-}
-
-void OverfitBatches::swap(Learner& learn) const {
+void LimitBatches::on_train_begin(Learner& learn) {
   DataBunch& data = learn.data();
-  const DataLoader all = *data.train;
-  DataLoaderOptions options = all.options();
-  options.drop_last = false;
-  const int64_t samples = samples_in(learn, all, batches_);
-  data.train = first_samples(all, samples, options, /*always_the_same=*/true);
-  if (!data.valid) return;
-  options.training = false;
-  data.valid = first_samples(all, samples, options, /*always_the_same=*/true);
+  train_ = data.train;
+  valid_ = data.valid;
+  // So many batches of all ranks together.
+  const auto first = [&](const DataLoader& all,
+                         int64_t batches,
+                         DataLoaderOptions options) {
+    options.sampler = std::make_shared<FirstSamples>(
+        all.sampler(),
+        batches * all.options().batch_size * learn.communicator().world_size(),
+        /*always_the_same=*/overfits_);
+    return std::make_shared<DataLoader>(all.dataset_ptr(), options);
+  };
+  if (overfits_) {
+    DataLoaderOptions options = train_->options();
+    options.drop_last = false;
+    data.train = first(*train_, options_.train, options);
+    options.training = false;
+    if (valid_) data.valid = first(*train_, options_.train, options);
+    return;
+  }
+  if (options_.train > 0) {
+    data.train = first(*train_, options_.train, train_->options());
+  }
+  if (valid_ && options_.valid > 0) {
+    data.valid = first(*valid_, options_.valid, valid_->options());
+  }
+}
+
+void LimitBatches::on_train_end(Learner& learn) {
+  if (!train_) return;
+  learn.data().train = std::move(train_);
+  learn.data().valid = std::move(valid_);
+}
+
+OverfitBatches::OverfitBatches(int64_t batches)
+    : LimitBatches({.train = batches}, /*overfits=*/true) {
+  check_at_least("OverfitBatches", "batches", batches, 1);
 }
 
 StopAfterNBatches::StopAfterNBatches(int64_t batches) : batches_(batches) {
@@ -126,9 +105,7 @@ void StopAfterNBatches::on_batch_end(Learner& learn) {
 }
 
 StateDict StopAfterNBatches::state_dict() const {
-  StateDict state;
-  state.insert("done", torch::tensor(done_));
-  return state;
+  return {{"done", torch::tensor(done_)}};
 }
 
 void StopAfterNBatches::load_state_dict(const StateDict& state) {

@@ -8,28 +8,11 @@
 
 namespace tern {
 
-/// Base of callbacks that replace the loaders during a fit.
-class SwapLoaders : public Callback {
- public:
-  /// \throws c10::ValueError beside another one.
-  void on_add(Learner& learn) override;
-  void on_train_begin(Learner& learn) override;
-  void on_train_end(Learner& learn) override;
-  int order() const override { return callback_order::kLoaders; }
-
- private:
-  /// Changes `data().train` and `data().valid`, which may be null.
-  virtual void swap(Learner& learn) const = 0;
-
-  std::shared_ptr<DataLoader> train_, valid_;  // the fit's own
-  bool has_swapped_ = false;
-};
-
 /// Shortens each epoch to its first batches, in their usual order. Lightning's
 /// limit_train_batches, fastai v2's ShortEpoch.
 ///
 ///   learn.add<LimitBatches>({.train = 10, .valid = 2}).fit(3);
-class LimitBatches final : public SwapLoaders {
+class LimitBatches : public Callback {
  public:
   struct Options {
     /// Batches an epoch; 0: all.
@@ -39,10 +22,21 @@ class LimitBatches final : public SwapLoaders {
   /// \throws c10::ValueError if a number is below 0.
   explicit LimitBatches(Options options);
 
- private:
-  void swap(Learner& learn) const override;
+  /// \throws c10::ValueError beside another one, or OverfitBatches.
+  void on_add(Learner& learn) override;
+  void on_train_begin(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+  int order() const override { return callback_order::kLoaders; }
 
+ protected:
+  /// \param overfits  As OverfitBatches, on `options.train` batches.
+  LimitBatches(Options options, bool overfits)
+      : options_(options), overfits_(overfits) {}
+
+ private:
   Options options_;
+  bool overfits_;
+  std::shared_ptr<DataLoader> train_, valid_;  // the fit's own, while it runs
 };
 
 /// Trains and validates on the same few batches in every epoch: a model that
@@ -50,15 +44,10 @@ class LimitBatches final : public SwapLoaders {
 /// samples are drawn at random, once, because data is often sorted by class.
 ///
 ///   learn.add<OverfitBatches>(2).fit(50);
-class OverfitBatches final : public SwapLoaders {
+class OverfitBatches final : public LimitBatches {
  public:
   /// \throws c10::ValueError if `batches` is below 1.
   explicit OverfitBatches(int64_t batches = 1);
-
- private:
-  void swap(Learner& learn) const override;
-
-  int64_t batches_;
 };
 
 /// Ends the fit after some training batches, without validation; fastai v1's,
