@@ -44,23 +44,23 @@ void check_not_fitting(const Learner& learn, const char* where) {
           where));
 }
 
-void check_sets_learning_rate_alone(
-    const Learner& learn,
-    const Callback& callback) {
-  const auto sets = [](const Callback& c) {
-    const auto* setter = dynamic_cast<const SetsLearningRate*>(&c);
-    return setter && setter->sets_learning_rate();
+void check_sets_alone(const Learner& learn, const Callback& callback) {
+  const auto sets = [](const Callback& c, HyperParameter hyper) {
+    const auto* setter = dynamic_cast<const SetsHyperParameter*>(&c);
+    return setter && setter->sets(hyper);
   };
-  if (!sets(callback)) return;
-  for (const auto& other : learn.callbacks()) {
-    TORCH_CHECK_VALUE(
-        !sets(*other),
-        fmt::format(
-            "[Learner::add] {} and {} both set the learning rate and would "
-            "overwrite each other; remove one of them, or fit with a constant "
-            "learning rate.",
-            other->name(),
-            callback.name()));
+  using enum HyperParameter;
+  for (const HyperParameter hyper : {lr, momentum, weight_decay}) {
+    for (const auto& other : learn.callbacks()) {
+      TORCH_CHECK_VALUE(
+          !sets(*other, hyper) || !sets(callback, hyper),
+          fmt::format(
+              "[Learner::add] {} and {} both set the {} and would overwrite "
+              "each other; remove one of them, or fit with a constant value.",
+              other->name(),
+              callback.name(),
+              hyper == lr ? "learning rate" : to_string(hyper)));
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tern/learner/callback.h"
+#include "tern/learner/hyper_parameter.h"
 
 namespace tern {
 
@@ -30,18 +31,20 @@ void check_positive(const char* where, const char* name, double value);
 /// \throws c10::Error while a fit runs.
 void check_not_fitting(const Learner& learn, const char* where);
 
-/// A callback that sets learning rates. Two of them would overwrite each other.
-class SetsLearningRate {
+/// A callback that sets hyper-parameters. Two of them would overwrite each
+/// other.
+class SetsHyperParameter {
  public:
-  virtual ~SetsLearningRate() = default;
-  virtual bool sets_learning_rate() const { return true; }
+  virtual ~SetsHyperParameter() = default;
+  virtual bool sets(HyperParameter hyper) const {
+    return hyper == HyperParameter::lr;
+  }
 };
 
 /// For on_add of such a callback.
-/// \throws c10::ValueError that names both if `learn` has one already.
-void check_sets_learning_rate_alone(
-    const Learner& learn,
-    const Callback& callback);
+/// \throws c10::ValueError that names both if one that `learn` has sets the
+///         same.
+void check_sets_alone(const Learner& learn, const Callback& callback);
 
 /// For on_add of a callback of which a Learner can have only one.
 /// \param other  One that it has already; null: none.

@@ -99,7 +99,7 @@ Swa::Swa(Options options) : options_(std::move(options)) {
 
 void Swa::on_add(Learner& learn) {
   WeightAverage::on_add(learn);
-  check_sets_learning_rate_alone(learn, *this);
+  check_sets_alone(learn, *this);
 }
 
 void Swa::on_train_begin(Learner& learn) {
@@ -144,7 +144,7 @@ void Swa::on_epoch_end(Learner& learn) {
 void Swa::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (state.failed || !has_averages()) return;
-  swap_in(learn);
+  apply(learn);
   forget_own();
   has_put_mean_in_ = true;
   update_batch_norm(learn);

@@ -21,7 +21,7 @@ namespace tern {
 /// training; `learn.validate()` after the fit shows the mean. The next fit
 /// continues from the mean and starts a new one. Defaults are Lightning's;
 /// fastai has no such callback.
-class Swa final : public WeightAverage, public SetsLearningRate {
+class Swa final : public WeightAverage, public SetsHyperParameter {
  public:
   struct Options {
     /// Share of the epochs before averaging starts, in [0, 1). The last epoch
@@ -41,7 +41,9 @@ class Swa final : public WeightAverage, public SetsLearningRate {
   /// \throws c10::ValueError also beside a learning rate scheduler if `lr` is
   ///         set.
   void on_add(Learner& learn) override;
-  bool sets_learning_rate() const override { return options_.lr.has_value(); }
+  bool sets(HyperParameter hyper) const override {
+    return options_.lr && hyper == HyperParameter::lr;
+  }
   /// Whether the last fit ended with the mean in the model.
   bool has_put_mean_in() const { return has_put_mean_in_; }
 

@@ -135,7 +135,7 @@ ParamScheduler::ParamScheduler(ForBatches make)
   make_ = std::move(make);
 }
 
-bool ParamScheduler::moves(HyperParameter hyper) const {
+bool ParamScheduler::sets(HyperParameter hyper) const {
   return std::any_of(
       scheduled_.begin(),
       scheduled_.end(),
@@ -143,18 +143,7 @@ bool ParamScheduler::moves(HyperParameter hyper) const {
 }
 
 void ParamScheduler::on_add(Learner& learn) {
-  for (const auto& other : learn.callbacks()) {
-    const auto* scheduler = dynamic_cast<ParamScheduler*>(other.get());
-    if (!scheduler) continue;
-    for (const Scheduled& s : scheduled_) {
-      TORCH_CHECK_VALUE(
-          !scheduler->moves(s.hyper),
-          fmt::format(
-              "[ParamScheduler] two schedulers move {}; remove one of them.",
-              to_string(s.hyper)));
-    }
-  }
-  check_sets_learning_rate_alone(learn, *this);
+  check_sets_alone(learn, *this);
 }
 
 // The loaders may have been changed for this fit: LimitBatches.
@@ -208,9 +197,7 @@ void ParamScheduler::on_batch_end(Learner& learn) {
 }
 
 StateDict ParamScheduler::state_dict() const {
-  StateDict state;
-  state.insert("done", torch::tensor(done_));
-  return state;
+  return {{"done", torch::tensor(done_)}};
 }
 
 void ParamScheduler::load_state_dict(const StateDict& state) {
@@ -228,7 +215,7 @@ TorchScheduler::TorchScheduler(Factory factory, Options options)
 TorchScheduler::~TorchScheduler() = default;
 
 void TorchScheduler::on_add(Learner& learn) {
-  check_sets_learning_rate_alone(learn, *this);
+  check_sets_alone(learn, *this);
 }
 
 void TorchScheduler::on_train_begin(Learner& learn) {
@@ -275,9 +262,7 @@ void TorchScheduler::on_train_end(Learner&) {
 }
 
 StateDict TorchScheduler::state_dict() const {
-  StateDict state;
-  state.insert("advances", torch::tensor(advances_));
-  return state;
+  return {{"advances", torch::tensor(advances_)}};
 }
 
 // LibTorch's schedulers cannot be saved: they go the same way again, from the

@@ -58,7 +58,7 @@ Schedule combined_cosine(double part, double start, double middle, double end);
 /// batches that is done. A step skipped for an overflow does not count, so a
 /// schedule may stop a few steps before its end. (On CUDA with a fused
 /// optimizer only the device knows of the skip, and every batch counts.)
-class ParamScheduler final : public Callback, public SetsLearningRate {
+class ParamScheduler final : public Callback, public SetsHyperParameter {
  public:
   struct Scheduled {
     HyperParameter hyper;
@@ -78,11 +78,8 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
   ParamScheduler(HyperParameter hyper, Schedule schedule)
       : ParamScheduler({{hyper, {std::move(schedule)}}}) {}
 
-  bool moves(HyperParameter hyper) const;
-  bool sets_learning_rate() const override { return moves(HyperParameter::lr); }
-
-  /// \throws c10::ValueError if another scheduler sets the same
-  ///         hyper-parameter, or another callback the learning rate.
+  bool sets(HyperParameter hyper) const override;
+  /// \throws c10::ValueError if another callback sets the same hyper-parameter.
   void on_add(Learner& learn) override;
   /// \throws c10::ValueError if the number of schedules does not match the
   /// layer
@@ -113,7 +110,7 @@ class ParamScheduler final : public Callback, public SetsLearningRate {
 /// learning rates are those of Python's scheduler of that name. A step skipped
 /// for an overflow does not count. (On CUDA with a fused optimizer only the
 /// device knows of the skip, and every batch counts.)
-class TorchScheduler final : public Callback, public SetsLearningRate {
+class TorchScheduler final : public Callback, public SetsHyperParameter {
  public:
   using Factory = std::function<std::unique_ptr<torch::optim::LRScheduler>(
       torch::optim::Optimizer&)>;

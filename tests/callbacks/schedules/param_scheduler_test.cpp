@@ -230,7 +230,7 @@ TEST(ParamScheduler, RefusesTwoForOneHyperParameter) {
   learn->add(linear(HyperParameter::lr, 1, 0));
   expect_error<c10::ValueError>(
       [&] { learn->fit(1, 1.0, {linear(HyperParameter::lr, 0, 1)}); },
-      {"two schedulers move lr"});
+      {"both set the learning rate"});
   learn->fit(1, 1.0, {linear(HyperParameter::momentum, 0.9, 0.8)});
 }
 
