@@ -59,14 +59,9 @@ class Mix : public Callback {
 /// (1 - lambda) * partner` for every floating input.
 class MixUp final : public Mix {
  public:
-  struct Options {
-    double alpha = 0.4;
-    /// Key of the random numbers; 0: the Learner's seed.
-    uint64_t seed = 0;
-  };
-
-  explicit MixUp(double alpha = 0.4) : MixUp(Options{.alpha = alpha}) {}
-  explicit MixUp(Options options) : Mix("MixUp", options.alpha, options.seed) {}
+  /// \param seed  Key of the random numbers; 0: the Learner's seed.
+  explicit MixUp(double alpha = 0.4, uint64_t seed = 0)
+      : Mix("MixUp", alpha, seed) {}
 
  private:
   torch::Tensor mix(Tensors&, const torch::Tensor&, SampleRng&) override;
@@ -83,15 +78,9 @@ class MixUp final : public Mix {
 /// floating, [N, ..., H, W].
 class CutMix final : public Mix {
  public:
-  struct Options {
-    double alpha = 1.0;
-    /// Key of the random numbers; 0: the Learner's seed.
-    uint64_t seed = 0;
-  };
-
-  explicit CutMix(double alpha = 1.0) : CutMix(Options{.alpha = alpha}) {}
-  explicit CutMix(Options options)
-      : Mix("CutMix", options.alpha, options.seed) {}
+  /// \param seed  As MixUp's.
+  explicit CutMix(double alpha = 1.0, uint64_t seed = 0)
+      : Mix("CutMix", alpha, seed) {}
 
  private:
   torch::Tensor mix(Tensors&, const torch::Tensor&, SampleRng&) override;

@@ -90,7 +90,7 @@ TEST(MixUp, MixesFloatingTargetsThemselves) {
 TEST(MixUp, IsAFunctionOfItsSeed) {
   const auto train = [](uint64_t seed) {
     Learner learn(picture_data(), picture_net(), quiet());
-    learn.add<MixUp>({.seed = seed}).fit(2);
+    learn.add<MixUp>(0.4, seed).fit(2);
     return parameters_of(learn);
   };
   EXPECT_TRUE(all_equal(train(1), train(1)));
