@@ -45,11 +45,6 @@ void RunControl::resume() {
   request([&] { should_pause_ = false; });
 }
 
-bool RunControl::pause_requested() const {
-  const std::lock_guard lock(mutex_);
-  return should_pause_;
-}
-
 void RunControl::set_learning_rates(LearningRates lr) {
   request([&] { rates_ = std::move(lr); });
 }
@@ -135,11 +130,10 @@ void RunControl::wait_while_paused(Learner& learn) {
 }
 
 StateDict RunControl::state_dict() const {
-  StateDict state;
-  if (used_rates_.empty()) return state;
-  state.insert("rates", torch::tensor(used_rates_, torch::kDouble));
-  state.insert("own rates", torch::tensor(own_rates_, torch::kDouble));
-  return state;
+  if (used_rates_.empty()) return StateDict();
+  return {
+      {"rates", torch::tensor(used_rates_, torch::kDouble)},
+      {"own rates", torch::tensor(own_rates_, torch::kDouble)}};
 }
 
 void RunControl::load_state_dict(const StateDict& state) {

@@ -31,8 +31,6 @@ class RunControl final : public Callback {
   /// not interrupted.
   void pause();
   void resume();
-  /// Whether `resume` has yet to be called.
-  bool pause_requested() const;
   /// Whether the fit is waiting now.
   bool is_paused() const { return is_paused_; }
 
@@ -68,7 +66,7 @@ class RunControl final : public Callback {
   void write_checkpoint(Learner& learn);
   void wait_while_paused(Learner& learn);
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
   bool should_pause_ = false;

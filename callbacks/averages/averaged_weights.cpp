@@ -106,7 +106,7 @@ void WeightAverage::move_towards_weights(const torch::Tensor& share) {
   at::_foreach_add_(averages_, moves);
 }
 
-void WeightAverage::swap_in(Learner& learn) {
+void WeightAverage::apply(Learner& learn) {
   if (!has_averages() || is_swapped_in()) return;
   const auto tensors = trained_tensors(learn);
   check_are_of(tensors);
@@ -116,7 +116,7 @@ void WeightAverage::swap_in(Learner& learn) {
   write(learn, averages_);
 }
 
-void WeightAverage::swap_out(Learner& learn) {
+void WeightAverage::restore(Learner& learn) {
   if (!is_swapped_in()) return;
   write(learn, own_);
   own_.clear();

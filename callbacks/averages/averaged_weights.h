@@ -31,7 +31,7 @@ class WeightAverage : public Callback {
   /// At the start of a fit: finds the weights that `move_towards_weights`
   /// reads.
   /// \throws c10::ValueError if there are averages already and they are those
-  ///         of another model; `swap_in` does so too.
+  ///         of another model; `apply` does so too.
   void follow(Learner& learn);
   /// averages += (weights - averages) * share; the first time a copy.
   void move_towards_weights(double share);
@@ -39,10 +39,10 @@ class WeightAverage : public Callback {
   ///               for.
   void move_towards_weights(const torch::Tensor& share);
 
-  /// The model computes with the averages from here on, and with its own
-  /// weights again after `swap_out`.
-  void swap_in(Learner& learn);
-  void swap_out(Learner& learn);
+  /// Puts the averages into the model until `restore` puts its own weights
+  /// back. Between fits, or both within one event.
+  void apply(Learner& learn);
+  void restore(Learner& learn);
   bool is_swapped_in() const { return !own_.empty(); }
   /// While they are in: whether the model's parameters still are the averages,
   /// bit for bit.

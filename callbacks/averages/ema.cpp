@@ -18,19 +18,11 @@ Ema::Ema(Options options) : options_(options) {
           options.decay));
 }
 
-void Ema::apply(Learner& learn) {
-  swap_in(learn);
-}
-
-void Ema::restore(Learner& learn) {
-  swap_out(learn);
-}
-
 void Ema::on_train_begin(Learner& learn) {
   is_evaluating_ = false;
   if (is_swapped_in()) {
     if (are_untouched(learn)) {
-      swap_out(learn);
+      restore(learn);
     } else {
       forget();
     }
@@ -94,12 +86,12 @@ int64_t Ema::steps() const {
 
 void Ema::on_eval_begin(Learner& learn) {
   if (is_swapped_in()) return;
-  swap_in(learn);
+  apply(learn);
   is_evaluating_ = true;
 }
 
 void Ema::on_eval_end(Learner& learn) {
-  if (is_evaluating_) swap_out(learn);
+  if (is_evaluating_) restore(learn);
   is_evaluating_ = false;
 }
 

@@ -31,10 +31,8 @@ class Ema final : public WeightAverage {
   explicit Ema(Options options);
   explicit Ema(double decay = 0.999) : Ema(Options{.decay = decay}) {}
 
-  /// Puts the average into the model until `restore` puts its own weights back.
-  /// Between fits, or both within one event.
-  void apply(Learner& learn);
-  void restore(Learner& learn);
+  using WeightAverage::apply;
+  using WeightAverage::restore;
 
   void on_train_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
