@@ -142,7 +142,7 @@ void suggest(LrFind& found, int64_t num_it) {
 
 }  // namespace
 
-Plot LrFind::picture() const {
+void LrFind::plot(const std::filesystem::path& file) const {
   Plot plot;
   plot.title = "Learning rate finder";
   plot.x_label = "learning rate";
@@ -160,11 +160,7 @@ Plot LrFind::picture() const {
   mark("valley", valley);
   mark("steep", steep);
   mark("slide", slide);
-  return plot;
-}
-
-void LrFind::plot(const std::filesystem::path& file) const {
-  save_plot(file, picture());
+  save_plot(file, plot);
 }
 
 LrFind Learner::lr_find() {

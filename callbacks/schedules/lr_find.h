@@ -8,8 +8,6 @@
 
 namespace tern {
 
-struct Plot;  // learner/report/plot.h
-
 /// Options of `Learner::lr_find`; fastai's defaults.
 struct LrFindOptions {
   /// First and last learning rate, the first below the last; slices give each
@@ -36,9 +34,8 @@ struct LrFind {
   /// The last learning rate before the slope changes for good.
   std::optional<double> slide;
 
-  /// Loss over learning rate, with the suggestions.
-  Plot picture() const;
-  /// Writes it as SVG or PNG, chosen by the file's extension.
+  /// Draws loss over learning rate, with the suggestions, as SVG or PNG by the
+  /// file's extension.
   /// \throws IoError if the file cannot be written.
   void plot(const std::filesystem::path& file) const;
 };

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <torch/optim/schedulers/lr_scheduler.h>
 #include <torch/types.h>
 
 #include "tern/learner/loop.h"
@@ -110,13 +109,9 @@ value_at(double position, HyperParameter hyper, const Schedule& schedule) {
 ParamScheduler::ParamScheduler(std::vector<Scheduled> scheduled)
     : scheduled_(std::move(scheduled)) {
   for (const Scheduled& s : scheduled_) {
-    const bool is_complete =
-        !s.schedules.empty() &&
-        std::all_of(s.schedules.begin(), s.schedules.end(), [](const auto& f) {
-          return static_cast<bool>(f);
-        });
     TORCH_CHECK_VALUE(
-        is_complete,
+        !s.schedules.empty() &&
+            std::ranges::none_of(s.schedules, std::logical_not<>()),
         fmt::format(
             "[ParamScheduler] a schedule of {} is missing; give one for all "
             "layer groups or one for each.",
@@ -136,10 +131,7 @@ ParamScheduler::ParamScheduler(ForBatches make)
 }
 
 bool ParamScheduler::sets(HyperParameter hyper) const {
-  return std::any_of(
-      scheduled_.begin(),
-      scheduled_.end(),
-      [&](const Scheduled& s) { return s.hyper == hyper; });
+  return std::ranges::count(scheduled_, hyper, &Scheduled::hyper) > 0;
 }
 
 void ParamScheduler::on_add(Learner& learn) {
@@ -211,8 +203,6 @@ TorchScheduler::TorchScheduler(Factory factory, Options options)
       "[TorchScheduler] the factory is empty; give a function that makes a "
       "scheduler over the optimizer.");
 }
-
-TorchScheduler::~TorchScheduler() = default;
 
 void TorchScheduler::on_add(Learner& learn) {
   check_sets_alone(learn, *this);

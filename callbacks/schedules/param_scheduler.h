@@ -5,14 +5,11 @@
 #include <vector>
 
 #include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/learner/callback.h"
 #include "tern/learner/hyper_parameter.h"
-
-namespace torch::optim {
-class LRScheduler;
-}
 
 namespace tern {
 
@@ -122,7 +119,6 @@ class TorchScheduler final : public Callback, public SetsHyperParameter {
   explicit TorchScheduler(Factory factory)
       : TorchScheduler(std::move(factory), {}) {}
   TorchScheduler(Factory factory, Options options);
-  ~TorchScheduler() override;
 
   /// \throws c10::ValueError if another callback sets the learning rate too.
   void on_add(Learner& learn) override;
