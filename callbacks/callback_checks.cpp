@@ -1,9 +1,12 @@
 #include "tern/callbacks/callback_checks.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <torch/types.h>
+#include <torch/utils.h>
 
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
@@ -75,6 +78,26 @@ void check_only_one(
           other ? other->name() : "",
           callback.name(),
           why));
+}
+
+std::string broken_tensor(
+    const std::vector<ModelTensor>& parameters,
+    const std::vector<ModelTensor>& buffers) {
+  const torch::NoGradGuard no_grad;
+  std::vector<std::string> names;
+  Tensors are_good;
+  const auto add = [&](const ModelTensor& tensor, const torch::Tensor& good) {
+    names.push_back(tensor.name);
+    are_good.push_back(
+        are_good.empty() ? good : good.to(are_good.front().device()));
+  };
+  for (const ModelTensor& p : parameters) add(p, p.tensor.isfinite().all());
+  for (const ModelTensor& b : buffers) add(b, ~b.tensor.isnan().any());
+  if (names.empty()) return "";
+  const torch::Tensor read = torch::stack(are_good).cpu();
+  const bool* const good = read.const_data_ptr<bool>();
+  const auto at = std::find(good, good + names.size(), false) - good;
+  return at < std::ssize(names) ? names[at] : "";
 }
 
 const torch::Tensor& saved_value(

@@ -7,6 +7,7 @@
 
 #include "tern/learner/callback.h"
 #include "tern/learner/hyper_parameter.h"
+#include "tern/learner/model.h"
 
 namespace tern {
 
@@ -54,6 +55,13 @@ void check_only_one(
     const std::shared_ptr<Callback>& other,
     const Callback& callback,
     const char* why);
+
+/// The name of the first tensor that no working model has, or "": a parameter
+/// that is not finite, or a buffer with a NaN. (It may hold an infinity on
+/// purpose, as the mask of an attention does.) Waits for the device once.
+std::string broken_tensor(
+    const std::vector<ModelTensor>& parameters,
+    const std::vector<ModelTensor>& buffers);
 
 /// `state[name]`, for load_state_dict.
 /// \throws c10::ValueError that names `owner` if it is missing.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/callback_checks.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/recorder.h"
 
@@ -29,14 +30,12 @@ std::string find_input(const TrainState& state) {
 
 // The parameter that is not finite, or `otherwise`.
 std::string find_weight(Learner& learn, const char* otherwise) {
-  for (const ModelTensor& parameter : learn.model().parameters()) {
-    if (is_finite(parameter.tensor)) continue;
-    return fmt::format(
-        "Parameter {} is not finite: an earlier step's gradients broke it; "
-        "use a lower learning rate or clip the gradients.",
-        parameter.name);
-  }
-  return otherwise;
+  const std::string bad = broken_tensor(learn.model().parameters(), {});
+  if (bad.empty()) return otherwise;
+  return fmt::format(
+      "Parameter {} is not finite: an earlier step's gradients broke it; "
+      "use a lower learning rate or clip the gradients.",
+      bad);
 }
 
 }  // namespace

@@ -88,24 +88,16 @@ class StopOnSignals final : public Callback {
 
 // ---- Writing ----
 
-// The name of a tensor of the model with a NaN in it, or "".
-std::string with_nan(const Checkpoint& checkpoint) {
-  const torch::NoGradGuard no_grad;
-  for (const auto& entry : checkpoint.model) {
-    const torch::Tensor& tensor = entry.value();
-    if (tensor.is_floating_point() && tensor.isnan().any().item<bool>()) {
-      return entry.key();
-    }
-  }
-  return "";
-}
-
 // Empty, or what the user should know.
 std::string write_unless_nan(
     const std::filesystem::path& folder,
     const Checkpoint& checkpoint,
     const WriteCheckpointOptions& options) {
-  const std::string bad = with_nan(checkpoint);
+  std::vector<ModelTensor> tensors;
+  for (const auto& entry : checkpoint.model) {
+    tensors.push_back({entry.key(), entry.value()});
+  }
+  const std::string bad = broken_tensor({}, tensors);
   if (!bad.empty()) {
     return fmt::format(
         "no checkpoint of step {}: \"{}\" holds a NaN, the training has "
@@ -129,8 +121,6 @@ SaveCheckpoint::SaveCheckpoint(Options options) : options_(std::move(options)) {
       !options_.folder.empty(),
       "[SaveCheckpoint] the folder's name is empty; give the run a folder.");
 }
-
-SaveCheckpoint::~SaveCheckpoint() = default;
 
 void SaveCheckpoint::on_add(Learner& learn) {
   if (!options_.on_signals) return;
@@ -207,16 +197,14 @@ void SaveCheckpoint::save(Learner& learn) {
   last_save_ = std::chrono::steady_clock::now();
   Checkpoint checkpoint = capture_checkpoint(learn);
   if (!is_main) return;  // it had to give its part
-  auto job = [folder = folder_,
-              options =
-                  WriteCheckpointOptions{
-                      .keep = options_.keep,
-                      .durable = options_.durable},
-              checkpoint = std::move(checkpoint)] {
-    return write_unless_nan(folder, checkpoint, options);
-  };
-  writing_ = std::async(std::launch::async, std::move(job));
-  if (!options_.async) wait(learn);
+  writing_ = std::async(
+      std::launch::async,
+      write_unless_nan,
+      folder_,
+      std::move(checkpoint),
+      WriteCheckpointOptions{
+          .keep = options_.keep,
+          .durable = options_.durable});
 }
 
 void SaveCheckpoint::wait(Learner& learn) {

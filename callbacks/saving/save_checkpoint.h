@@ -24,8 +24,6 @@ struct SaveCheckpointOptions {
   /// Syncs each checkpoint to the disk. Without it a power cut, but not a
   /// killed program, may lose the newest one.
   bool durable = true;
-  /// Copies the state and writes it while training continues.
-  bool async = true;
   /// While a fit runs, SIGTERM and SIGINT finish the step, save and end the fit
   /// as FitResult::interrupted; afterwards the program's own handlers are back.
   /// A second signal goes to them at once.
@@ -39,6 +37,7 @@ struct SaveCheckpointOptions {
 ///   learn.add<tern::SaveCheckpoint>({.folder = "run"});
 ///   learn.fit_one_cycle(10);
 ///
+/// A save copies the state, which is written while training continues.
 /// `learn.request_stop()` saves too, once the step is finished. A save that
 /// fails ends the training with its error, at the next save or at the end of
 /// the fit. Weights with a NaN are not saved, so that they do not replace a
@@ -48,7 +47,6 @@ class SaveCheckpoint final : public Callback {
   using Options = SaveCheckpointOptions;
 
   explicit SaveCheckpoint(Options options = {});
-  ~SaveCheckpoint() override;
 
   void on_add(Learner& learn) override;
   void on_remove(Learner& learn) override;

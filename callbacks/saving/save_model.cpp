@@ -32,31 +32,6 @@ double of_main(Learner& learn, double value) {
   return said.item<double>();
 }
 
-// The name of a tensor that no working model has, or "". A buffer may hold an
-// infinity on purpose, as the mask of an attention does.
-std::string not_finite(Learner& learn) {
-  const torch::NoGradGuard no_grad;
-  std::vector<std::string> names;
-  Tensors are_good;
-  const auto add = [&](const ModelTensor& tensor, const torch::Tensor& good) {
-    names.push_back(tensor.name);
-    are_good.push_back(
-        are_good.empty() ? good : good.to(are_good.front().device()));
-  };
-  for (const ModelTensor& p : learn.model().parameters()) {
-    add(p, p.tensor.isfinite().all());
-  }
-  for (const ModelTensor& b : learn.model().buffers()) {
-    add(b, b.tensor.isnan().any().logical_not());
-  }
-  if (names.empty()) return "";
-  // One wait for the device, for all of them.
-  const torch::Tensor read = torch::stack(are_good).cpu();
-  const bool* const good = read.const_data_ptr<bool>();
-  const auto at = std::find(good, good + names.size(), false) - good;
-  return at < std::ssize(names) ? names[at] : "";
-}
-
 }  // namespace
 
 SaveModel::SaveModel(Options options)
@@ -120,7 +95,10 @@ SaveModel::Outcome SaveModel::save_judged(
 
 SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
   const bool is_main = learn.communicator().is_main_process();
-  const std::string bad = is_main ? not_finite(learn) : "";
+  const std::string bad =
+      is_main
+          ? broken_tensor(learn.model().parameters(), learn.model().buffers())
+          : "";
   if (of_main(learn, bad.empty() ? 0 : 1) != 0) {
     if (!std::exchange(has_told_diverged_, true)) {
       learn.options().sink->warning(fmt::format(
