@@ -34,24 +34,19 @@ ActivationStats::ActivationStats(Options options) : options_(options) {
 void ActivationStats::on_train_begin(Learner& learn) {
   is_looking_ = false;
   pending_.clear();
-  if (options_.activations) {
-    taps_ = std::make_unique<ForwardHooks>(
-        learn.model(),
-        [this, &learn](size_t layer, const torch::Tensor& output) {
-          if (!is_looking_ || !output.is_floating_point()) return;
-          pending_[{learn.state().iteration, &activations_.at(layer)}] =
-              stats_of(output, options_.near_zero);
-        });
+  taps_ = std::make_unique<ForwardHooks>(
+      learn.model(),
+      [this, &learn](size_t layer, const torch::Tensor& output) {
+        if (!is_looking_ || !output.is_floating_point()) return;
+        pending_[{learn.state().iteration, &activations_.at(layer)}] =
+            stats_of(output, options_.near_zero);
+      });
+  if (!gradients_.empty()) return;  // a second fit adds to the first
+  for (const std::string& name : taps_->names()) {
+    activations_.push_back({name, {}, {}, {}, {}});
   }
-  if (taps_ && activations_.empty()) {
-    for (const std::string& name : taps_->names()) {
-      activations_.push_back({name, {}, {}, {}, {}});
-    }
-  }
-  if (options_.gradients && gradients_.empty()) {
-    for (const ModelTensor& p : learn.model().parameters()) {
-      gradients_.push_back({p.name, {}, {}, {}, {}});
-    }
+  for (const ModelTensor& p : learn.model().parameters()) {
+    gradients_.push_back({p.name, {}, {}, {}, {}});
   }
 }
 
@@ -61,7 +56,7 @@ void ActivationStats::on_batch_begin(Learner& learn) {
 }
 
 void ActivationStats::on_step(Learner& learn) {
-  if (!is_looking_ || gradients_.empty()) return;
+  if (!is_looking_) return;
   size_t next = 0;
   for (const auto& [name, gradient] : learn.gradients()) {
     while (gradients_.at(next).name != name) ++next;

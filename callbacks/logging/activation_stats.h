@@ -38,7 +38,6 @@ class ActivationStats final : public Callback {
   struct Options {
     /// Records every so many training batches; >= 1.
     int64_t every = 10;
-    bool activations = true, gradients = true;
     /// Activations up to this absolute value are near zero; >= 0.
     double near_zero = 0.05;
   };
@@ -63,7 +62,7 @@ class ActivationStats final : public Callback {
   void read();
 
   Options options_;
-  std::unique_ptr<ForwardHooks> taps_;
+  std::unique_ptr<ForwardHooks> taps_;  // while a fit runs
   bool is_looking_ = false;
   std::vector<LayerStats> activations_, gradients_;
   // By iteration and layer, [3] each, on the device; read with the losses.

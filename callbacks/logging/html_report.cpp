@@ -28,15 +28,11 @@ HtmlReport::HtmlReport(Options options) : options_(std::move(options)) {
   options_.report.layers = false;  // the model is busy
 }
 
-void HtmlReport::write(Learner& learn) const {
-  const std::filesystem::path file = learn.options().path / options_.file;
-  if (file.has_parent_path()) make_folders(file.parent_path());
-  make_report(learn, options_.report).save(file);
-}
-
 void HtmlReport::write_or_tell(Learner& learn, bool is_first) {
+  const std::filesystem::path file = learn.options().path / options_.file;
   try {
-    write(learn);
+    if (file.has_parent_path()) make_folders(file.parent_path());
+    make_report(learn, options_.report).save(file);
   } catch (const IoError& error) {
     if (is_first && !is_full(error)) throw;
     // The error that ended the fit, this one perhaps, is the one to read.

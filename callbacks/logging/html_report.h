@@ -33,7 +33,6 @@ class HtmlReport final : public Callback {
   int order() const override { return callback_order::kSaveCheckpoint - 1; }
 
  private:
-  void write(Learner& learn) const;
   void write_or_tell(Learner& learn, bool is_first);
 
   Options options_;

@@ -10,6 +10,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/logging/progress_printer.h"
 #include "tern/data/formats/json.h"
 #include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/loop.h"
@@ -132,10 +133,6 @@ std::shared_ptr<LogFile> FileLogger::open(
 
 namespace {
 
-std::string cell(double value) {
-  return std::isnan(value) ? "" : fmt::format("{}", value);
-}
-
 std::string cell(const std::string& text) {
   if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -160,9 +157,9 @@ std::shared_ptr<LogFile> CSVLogger::open(
     Learner& learn,
     const StateDict* resumed) {
   auto log = FileLogger::open(learn, resumed);
-  std::vector<std::string> names = {"epoch", "train_loss", "valid_loss"};
-  for (const Metric& metric : learn.options().metrics) {
-    names.push_back(cell(metric.name()));
+  std::vector<std::string> names = {"epoch"};
+  for (const auto& value : table_values(learn, {})) {
+    names.push_back(cell(value.name));
   }
   names.emplace_back("time");
   const std::string header = row(names);
@@ -173,16 +170,9 @@ std::shared_ptr<LogFile> CSVLogger::open(
 }
 
 void CSVLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
-  std::vector<std::string> cells = {
-      std::to_string(epoch.epoch),
-      cell(epoch.train_loss),
-      cell(epoch.valid_loss)};
-  for (const Metric& metric : learn.options().metrics) {
-    double value = std::nan("");
-    for (const MetricValue& known : epoch.metrics) {
-      if (known.name == metric.name()) value = known.value;
-    }
-    cells.push_back(cell(value));
+  std::vector<std::string> cells = {std::to_string(epoch.epoch)};
+  for (const auto& [name, value] : table_values(learn, epoch)) {
+    cells.push_back(std::isnan(value) ? "" : fmt::format("{}", value));
   }
   cells.push_back(fmt::format("{:.3f}", epoch.seconds));
   log().add(row(cells));

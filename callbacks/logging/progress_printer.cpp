@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "tern/learner/learner.h"
-#include "tern/learner/recorder.h"
 
 namespace tern {
 
@@ -15,10 +14,6 @@ constexpr std::chrono::milliseconds kRedraw(200);
 
 double seconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
-}
-
-std::string number(double value) {
-  return std::isnan(value) ? "#na#" : fmt::format("{:.6f}", value);
 }
 
 }  // namespace
@@ -33,10 +28,9 @@ std::string ProgressPrinter::row(const std::vector<std::string>& cells) const {
 }
 
 void ProgressPrinter::on_train_begin(Learner& learn) {
-  std::vector<std::string> names = {"epoch", "train_loss", "valid_loss"};
-  for (const Metric& metric : learn.options().metrics)
-    names.push_back(metric.name());
-  names.push_back("time");
+  std::vector<std::string> names = {"epoch"};
+  for (const auto& value : table_values(learn, {})) names.push_back(value.name);
+  names.emplace_back("time");
   if (learn.options().sparkline) names.push_back("losses");
   widths_.clear();
   for (const std::string& name : names) {
@@ -80,16 +74,9 @@ void ProgressPrinter::on_batch_end(Learner& learn) {
 
 void ProgressPrinter::on_epoch_end(Learner& learn) {
   const EpochRecord& epoch = learn.recorder().epochs().back();
-  std::vector<std::string> cells = {
-      std::to_string(learn.state().epoch),
-      number(epoch.train_loss),
-      number(epoch.valid_loss)};
-  for (const Metric& metric : learn.options().metrics) {
-    std::string cell = "#na#";
-    for (const MetricValue& value : epoch.metrics) {
-      if (value.name == metric.name()) cell = number(value.value);
-    }
-    cells.push_back(cell);
+  std::vector<std::string> cells = {std::to_string(learn.state().epoch)};
+  for (const auto& [name, value] : table_values(learn, epoch)) {
+    cells.push_back(std::isnan(value) ? "#na#" : fmt::format("{:.6f}", value));
   }
   const auto whole = static_cast<int64_t>(epoch.seconds);
   cells.push_back(fmt::format("{:02}:{:02}", whole / 60, whole % 60));
@@ -100,6 +87,21 @@ void ProgressPrinter::on_epoch_end(Learner& learn) {
     losses_before_ = losses.size();
   }
   learn.options().sink->line(row(cells));
+}
+
+std::vector<MetricValue> table_values(
+    const Learner& learn,
+    const EpochRecord& epoch) {
+  std::vector<MetricValue> values = {
+      {"train_loss", epoch.train_loss},
+      {"valid_loss", epoch.valid_loss}};
+  for (const Metric& metric : learn.options().metrics) {
+    const auto known =
+        std::ranges::find(epoch.metrics, metric.name(), &MetricValue::name);
+    values.push_back(
+        known == epoch.metrics.end() ? MetricValue{metric.name()} : *known);
+  }
+  return values;
 }
 
 std::string sparkline(const std::vector<double>& values, size_t width) {

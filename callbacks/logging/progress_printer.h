@@ -5,8 +5,15 @@
 #include <vector>
 
 #include "tern/learner/callback.h"
+#include "tern/learner/recorder.h"
 
 namespace tern {
+
+/// What tables show of an epoch: train_loss, valid_loss and each metric of the
+/// Learner; NaN for what it has not.
+std::vector<MetricValue> table_values(
+    const Learner& learn,
+    const EpochRecord& epoch);
 
 /// "▁▃▅█": one block for each value, or for the mean of its neighbours where
 /// there are more than `width`; a space for what is not finite. UTF-8.
