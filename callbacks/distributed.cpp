@@ -1,5 +1,6 @@
 #include "tern/callbacks/distributed.h"
 
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,13 +31,48 @@ Tensors trained_parameters(Learner& learn) {
   return result;
 }
 
-std::string names_of_callbacks(const Learner& learn) {
-  std::vector<std::string> names;
-  for (const auto& callback : learn.callbacks()) {
-    names.push_back(callback->name());
+class ShardedOptimizer final : public Callback {
+ public:
+  explicit ShardedOptimizer(std::shared_ptr<OptimizerShard> shard)
+      : shard_(std::move(shard)) {}
+
+  void on_train_begin(Learner& learn) override {
+    is_divided_ = false;
+    const auto average = learn.find<WeightAverage>();
+    TORCH_CHECK_VALUE(
+        !average || !master_weights(learn),
+        fmt::format(
+            "[to_distributed] shard_optimizer divides the fp32 weights, all of "
+            "which {} reads at each step; leave one of them out, or train in "
+            "fp32 or with to_amp.",
+            average ? average->name() : ""));
   }
-  return fmt::format("{}", fmt::join(names, ", "));
-}
+
+  // Once everybody, a checkpoint too, has set up the optimizer.
+  void on_batch_begin(Learner& learn) override {
+    if (is_divided_ || !learn.state().training) return;
+    shard_->divide(learn.optimizer(), master_weights(learn));
+    is_divided_ = true;
+  }
+
+  void on_train_end(Learner& learn) override {
+    if (!shard_->has_released_masters()) return;
+    if (learn.state().failed) return shard_->restore_masters();
+    try {
+      shard_->gather_masters();
+    } catch (...) {
+      shard_->restore_masters();
+      throw;
+    }
+  }
+
+  // Before those that save or load at the end.
+  int order() const override { return callback_order::kFirst; }
+
+ private:
+  std::shared_ptr<OptimizerShard> shard_;
+  bool is_divided_ = false;
+};
 
 }  // namespace
 
@@ -62,7 +98,11 @@ void Distributed::check_equal(Learner& learn) {
   group_->check_equal(
       "learning rates",
       fmt::format("{}", fmt::join(learn.learning_rates(), ", ")));
-  group_->check_equal("list of callbacks", names_of_callbacks(learn));
+  const auto names = learn.callbacks() |
+                     std::views::transform([](auto& c) { return c->name(); });
+  group_->check_equal(
+      "list of callbacks",
+      fmt::to_string(fmt::join(names, ", ")));
 }
 
 void Distributed::on_train_begin(Learner& learn) {
@@ -156,36 +196,6 @@ void Distributed::broadcast_optimizer(Learner& learn) {
       broadcast_state(*group_, optim::named_state(learn.optimizer(), names));
   if (group_->rank() == 0) return;
   optim::load_named_state(learn.optimizer(), names, state);
-}
-
-void ShardedOptimizer::on_train_begin(Learner& learn) {
-  is_divided_ = false;
-  const auto average = learn.find<WeightAverage>();
-  TORCH_CHECK_VALUE(
-      !average || !master_weights(learn),
-      fmt::format(
-          "[to_distributed] shard_optimizer divides the fp32 weights, all of "
-          "which {} reads at each step; leave one of them out, or train in "
-          "fp32 or with to_amp.",
-          average ? average->name() : ""));
-}
-
-// Once everybody, a checkpoint too, has set up the optimizer.
-void ShardedOptimizer::on_batch_begin(Learner& learn) {
-  if (is_divided_ || !learn.state().training) return;
-  shard_->divide(learn.optimizer(), master_weights(learn));
-  is_divided_ = true;
-}
-
-void ShardedOptimizer::on_train_end(Learner& learn) {
-  if (!shard_->has_released_masters()) return;
-  if (learn.state().failed) return shard_->restore_masters();
-  try {
-    shard_->gather_masters();
-  } catch (...) {
-    shard_->restore_masters();
-    throw;
-  }
 }
 
 Learner& Learner::to_distributed() {

@@ -7,7 +7,6 @@
 #include "tern/learner/callback.h"
 #include "tern/learner/distributed/gradient_reducer.h"
 #include "tern/learner/distributed/launch_environment.h"
-#include "tern/learner/distributed/optimizer_shard.h"
 #include "tern/learner/distributed/process_group.h"
 
 namespace tern {
@@ -19,8 +18,13 @@ struct DistributedOptions {
   /// Computes BatchNorm's statistics over the batches of all ranks; see
   /// learner/distributed/sync_batch_norm.h.
   bool sync_batch_norm = false;
-  /// Each rank keeps its part of the optimizer's state and fp32 masters: less
-  /// memory, the same bits; see ShardedOptimizer.
+  /// Shards the optimizer's state, and the fp32 master weights of `to_fp16` and
+  /// `to_bf16`, over the ranks: less memory, the same bits. Not beside Ema or
+  /// Swa, which read all master weights at each step.
+  ///
+  /// The master weights are sharded while a fit runs and complete after it. If
+  /// a rank is lost, its part falls back to the 16-bit weights; a checkpoint
+  /// has all of them. All ranks have to make the calls that save.
   bool shard_optimizer = false;
 };
 
@@ -67,32 +71,6 @@ class Distributed final : public Callback {
   std::unique_ptr<GradientReducer> reducer_;
   CommunicationTimes times_;
   bool has_loaded_ = false;  // in this fit
-};
-
-/// Shards the optimizer's state, and the fp32 master weights of `to_fp16` and
-/// `to_bf16`, over the ranks; what `to_distributed({.shard_optimizer = true})`
-/// adds.
-///
-/// The master weights are sharded while a fit runs and complete after it. If a
-/// rank is lost, its part falls back to the 16-bit weights; a checkpoint has
-/// all of them. All ranks have to make the calls that save.
-class ShardedOptimizer final : public Callback {
- public:
-  explicit ShardedOptimizer(std::shared_ptr<OptimizerShard> shard)
-      : shard_(std::move(shard)) {}
-
-  /// \throws c10::ValueError beside Ema or Swa, which read all master weights
-  /// at
-  ///         each step.
-  void on_train_begin(Learner& learn) override;
-  void on_batch_begin(Learner& learn) override;
-  void on_train_end(Learner& learn) override;
-  /// Before those that save or load at the end.
-  int order() const override { return callback_order::kFirst; }
-
- private:
-  std::shared_ptr<OptimizerShard> shard_;
-  bool is_divided_ = false;
 };
 
 }  // namespace tern
