@@ -2,16 +2,15 @@
 
 #include <torch/types.h>
 
+#include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/precision/autocast.h"
 
 namespace tern {
 
-Amp::Amp(torch::Device device, const AmpOptions& options)
-    : LossScaling("to_amp", settings_for(device, options)),
-      amp_in_valid_(options.amp_in_valid) {}
+namespace {
 
-LossScaling::Settings Amp::settings_for(
+LossScaling::Settings settings_of(
     torch::Device device,
     const AmpOptions& options) {
   const torch::ScalarType dtype = options.dtype.value_or(
@@ -26,15 +25,26 @@ LossScaling::Settings Amp::settings_for(
       .loss_fp32 = options.loss_fp32};
 }
 
-void Amp::forward(Learner& learn, c10::function_ref<void()> compute) {
-  if (!learn.state().training && !amp_in_valid_) return compute();
-  const AutocastGuard autocast(learn.data().device, dtype());
-  compute();
-}
+class Amp final : public LossScaling {
+ public:
+  Amp(torch::Device device, const AmpOptions& options)
+      : LossScaling("to_amp", settings_of(device, options)),
+        amp_in_valid_(options.amp_in_valid) {}
 
-std::string Amp::precision_text() const {
-  return "autocast, fp32 weights";
-}
+  void forward(Learner& learn, c10::function_ref<void()> compute) override {
+    if (!learn.state().training && !amp_in_valid_) return compute();
+    const AutocastGuard autocast(learn.data().device, dtype());
+    compute();
+  }
+  std::string precision_text() const override {
+    return "autocast, fp32 weights";
+  }
+
+ private:
+  bool amp_in_valid_;
+};
+
+}  // namespace
 
 Learner& Learner::to_amp() {
   return to_amp(AmpOptions{});

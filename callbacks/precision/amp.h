@@ -4,11 +4,13 @@
 
 #include <torch/types.h>
 
-#include "tern/callbacks/precision/loss_scaling.h"
+#include "tern/learner/precision/grad_scaler.h"
 
 namespace tern {
 
-/// Options of `Learner::to_amp`; the defaults are those of `torch.amp`.
+/// Options of `Learner::to_amp`, which trains with autocast and a GradScaler
+/// while the weights stay fp32: forward and loss run inside an AutocastGuard,
+/// backward and step outside. The defaults are those of `torch.amp`.
 struct AmpOptions {
   /// kHalf or kBFloat16. Unset: kHalf on CUDA, kBFloat16 on a CPU.
   std::optional<torch::ScalarType> dtype = {};
@@ -21,24 +23,6 @@ struct AmpOptions {
   bool loss_fp32 = true;
   /// False: validation and prediction run in fp32.
   bool amp_in_valid = true;
-};
-
-/// Trains with autocast and a GradScaler while the weights stay fp32; what
-/// `Learner::to_amp` adds. Forward and loss run inside an AutocastGuard,
-/// backward and step outside.
-class Amp final : public LossScaling {
- public:
-  /// \param device  That of the model.
-  /// \throws c10::ValueError for an option out of its range.
-  explicit Amp(torch::Device device, const AmpOptions& options = {});
-
-  void forward(Learner& learn, c10::function_ref<void()> compute) override;
-  std::string precision_text() const override;
-
- private:
-  static Settings settings_for(torch::Device device, const AmpOptions& options);
-
-  bool amp_in_valid_;
 };
 
 }  // namespace tern

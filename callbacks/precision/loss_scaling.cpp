@@ -158,18 +158,14 @@ void LossScaling::on_train_end(Learner& learn) {
 }
 
 StateDict LossScaling::state_dict() const {
-  StateDict state;
-  if (!scaler_.is_enabled()) return state;
+  if (!scaler_.is_enabled()) return StateDict();
   const GradScalerState now = scaler_.state_dict();
-  const auto put = [&](const char* name, auto value) {
-    state.insert(name, torch::tensor(value));
-  };
-  put("scale", now.scale);
-  put("growth_factor", now.growth_factor);
-  put("backoff_factor", now.backoff_factor);
-  put("growth_interval", now.growth_interval);
-  put("_growth_tracker", now.growth_tracker);
-  return state;
+  return {
+      {"scale", torch::tensor(now.scale)},
+      {"growth_factor", torch::tensor(now.growth_factor)},
+      {"backoff_factor", torch::tensor(now.backoff_factor)},
+      {"growth_interval", torch::tensor(now.growth_interval)},
+      {"_growth_tracker", torch::tensor(now.growth_tracker)}};
 }
 
 void LossScaling::load_state_dict(const StateDict& state) {

@@ -25,6 +25,14 @@ namespace tern {
 /// scale changes at steps only, not while gradients are accumulated.
 class LossScaling : public Callback, public PrecisionPolicy {
  public:
+  struct Settings {
+    torch::ScalarType dtype;  // kHalf or kBFloat16
+    GradScalerOptions scaler = {};
+    std::optional<double> fixed_scale = {};  // unset: dynamic
+    std::optional<double> clip = {};  // largest joint L2 norm of the gradients
+    bool loss_fp32 = true;            // converts 16-bit outputs for the loss
+  };
+
   void forward(Learner&, c10::function_ref<void()> compute) override {
     compute();
   }
@@ -51,13 +59,6 @@ class LossScaling : public Callback, public PrecisionPolicy {
   torch::ScalarType dtype() const { return settings_.dtype; }
 
  protected:
-  struct Settings {
-    torch::ScalarType dtype;  // kHalf or kBFloat16
-    GradScalerOptions scaler = {};
-    std::optional<double> fixed_scale = {};  // unset: dynamic
-    std::optional<double> clip = {};  // largest joint L2 norm of the gradients
-    bool loss_fp32 = true;            // converts 16-bit outputs for the loss
-  };
   /// \throws c10::ValueError for another dtype, or a clip that is not > 0.
   LossScaling(const char* where, const Settings& settings);
 

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/fused_optimizer.h"
@@ -11,7 +12,9 @@
 
 namespace tern {
 
-LossScaling::Settings MixedPrecision::settings_for(
+namespace {
+
+LossScaling::Settings settings_of(
     torch::ScalarType dtype,
     const MixedPrecisionOptions& options) {
   const char* const where = "MixedPrecision";
@@ -35,24 +38,23 @@ LossScaling::Settings MixedPrecision::settings_for(
       .loss_fp32 = options.loss_fp32};
 }
 
-MixedPrecision::MixedPrecision(
-    torch::ScalarType dtype,
-    const MixedPrecisionOptions& options)
-    : LossScaling("MixedPrecision", settings_for(dtype, options)) {}
+// Converts floating inputs too; LossScaling does the rest.
+class MixedPrecision final : public LossScaling {
+ public:
+  MixedPrecision(torch::ScalarType dtype, const MixedPrecisionOptions& options)
+      : LossScaling("MixedPrecision", settings_of(dtype, options)) {}
 
-void MixedPrecision::on_batch_begin(Learner& learn) {
-  for (torch::Tensor& input : learn.state().batch_data.inputs) {
-    if (input.is_floating_point()) input = input.to(dtype());
+  void on_batch_begin(Learner& learn) override {
+    for (torch::Tensor& input : learn.state().batch_data.inputs) {
+      if (input.is_floating_point()) input = input.to(dtype());
+    }
   }
-}
-
-std::string MixedPrecision::precision_text() const {
-  return fmt::format(
-      "{} model, fp32 masters",
-      dtype() == torch::kHalf ? "fp16" : "bf16");
-}
-
-namespace {
+  std::string precision_text() const override {
+    return fmt::format(
+        "{} model, fp32 masters",
+        dtype() == torch::kHalf ? "fp16" : "bf16");
+  }
+};
 
 bool computes_in_bfloat16() {
 #if defined(__x86_64__)

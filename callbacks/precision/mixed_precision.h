@@ -1,15 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
-
-#include <torch/types.h>
-
-#include "tern/callbacks/precision/loss_scaling.h"
 
 namespace tern {
 
-/// Options of `Learner::to_fp16`; names and defaults of fastai v1's, where it
-/// has them.
+/// Options of `Learner::to_fp16`, which trains a half or bfloat16 model with
+/// fp32 master weights and converts floating inputs; names and defaults of
+/// fastai v1's, where it has them.
 struct MixedPrecisionOptions {
   // ---- Loss scale (bfloat16 uses none) ----
 
@@ -34,26 +32,6 @@ struct MixedPrecisionOptions {
   /// On a CPU, to_fp16 uses bfloat16, because fp16 convolutions are 50 to 100
   /// times slower there than fp32 ones. True insists on fp16.
   bool force_fp16 = false;
-};
-
-/// Trains a half or bfloat16 model with fp32 master weights; what
-/// `Learner::to_fp16` and `to_bf16` add. Converts floating inputs to half in
-/// on_batch_begin; LossScaling does the rest.
-class MixedPrecision final : public LossScaling {
- public:
-  /// \param dtype  kHalf or kBFloat16.
-  /// \throws c10::ValueError for an option out of its range.
-  explicit MixedPrecision(
-      torch::ScalarType dtype,
-      const MixedPrecisionOptions& options = {});
-
-  void on_batch_begin(Learner& learn) override;
-  std::string precision_text() const override;
-
- private:
-  static Settings settings_for(
-      torch::ScalarType dtype,
-      const MixedPrecisionOptions& options);
 };
 
 }  // namespace tern

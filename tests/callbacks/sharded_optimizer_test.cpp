@@ -8,6 +8,7 @@
 #include "tern/callbacks/distributed.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/saving/save_model.h"

@@ -10,6 +10,7 @@
 #include <torch/optim/adam.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/adam.h"
@@ -25,11 +26,8 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-Amp& amp_of(Learner& learn) {
-  for (const auto& callback : learn.callbacks()) {
-    if (auto* found = dynamic_cast<Amp*>(callback.get())) return *found;
-  }
-  throw std::logic_error("no Amp");
+LossScaling& amp_of(const Learner& learn) {
+  return *learn.find<LossScaling>();
 }
 
 const AmpOptions kHalf = {.dtype = torch::kHalf};
@@ -250,7 +248,6 @@ TEST(ToAmp, ReplacesToBf16AndTheOtherWayRound) {
   learn.to_bf16().to_amp();
   EXPECT_EQ(learn.model().parameters()[0].tensor.scalar_type(), torch::kFloat);
   learn.to_bf16();
-  EXPECT_EQ(learn.find<Amp>(), nullptr);
   EXPECT_EQ(
       learn.parts().precision->precision_text(),
       "bf16 model, fp32 masters");
@@ -292,14 +289,16 @@ TEST(ToAmp, CarriesItsScaleInItsState) {
   const StateDict state = amp_of(learn).state_dict();
   EXPECT_EQ(state.keys().size(), 5u);
 
-  Amp other(torch::kCPU, kHalf);
+  Learner other_learner(point_data(), point_net(), quiet());
+  LossScaling& other = amp_of(other_learner.to_amp(kHalf));
   other.load_state_dict(state);
   EXPECT_EQ(other.scaler().get_scale(), 32768);
   EXPECT_EQ(
       other.scaler().growth_tracker(),
       amp_of(learn).scaler().growth_tracker());
 
-  Amp without_scale(torch::kCPU);
+  Learner bf16(point_data(), point_net(), quiet());
+  const LossScaling& without_scale = amp_of(bf16.to_amp());
   EXPECT_TRUE(without_scale.state_dict().is_empty());
   expect_error<c10::ValueError>(
       [&] { other.load_state_dict(without_scale.state_dict()); },

@@ -17,6 +17,7 @@
 #include <torch/utils.h>
 
 #include "tern/callbacks/lambda_callback.h"
+#include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/metrics/metrics.h"
@@ -39,13 +40,8 @@ MixedPrecisionOptions fp16(MixedPrecisionOptions options = {}) {
   return options;
 }
 
-MixedPrecision& precision_of(Learner& learn) {
-  for (const auto& callback : learn.callbacks()) {
-    if (auto* found = dynamic_cast<MixedPrecision*>(callback.get())) {
-      return *found;
-    }
-  }
-  throw std::logic_error("no MixedPrecision");
+LossScaling& precision_of(const Learner& learn) {
+  return *learn.find<LossScaling>();
 }
 
 double scale_of(Learner& learn) {
@@ -451,7 +447,6 @@ TEST(MixedPrecision, RefusesOptionsOutOfRange) {
       [&] { learn.to_fp16(fp16({.clip = -1.0})); },
       {"clip is -1"});
   EXPECT_EQ(master_weights(learn), nullptr);
-  EXPECT_THROW(MixedPrecision{torch::kDouble}, c10::ValueError);
   learn.add<LambdaCallback>(
       {.on_epoch_begin = [](Learner& l) { l.to_bf16(); }});
   expect_error<c10::Error>([&] { learn.fit(1); }, {"while fit runs"});
