@@ -27,10 +27,6 @@ namespace {
 
 constexpr int64_t kWarmUp = 2;
 
-double milliseconds(std::chrono::steady_clock::duration time) {
-  return std::chrono::duration<double, std::milli>(time).count();
-}
-
 // Batches that are asked for without pause come as fast as the loader can,
 // once those that it makes ahead are through. Looks for a second at most.
 double measure_loader(const DataLoader& loader) {
@@ -49,17 +45,9 @@ double measure_loader(const DataLoader& loader) {
       break;
     }
   }
-  return batches > 1
-             ? milliseconds(last - first) / static_cast<double>(batches - 1)
-             : milliseconds(last - start);
-}
-
-int64_t bytes_of(const std::vector<ModelTensor>& tensors) {
-  int64_t bytes = 0;
-  for (const ModelTensor& t : tensors) {
-    bytes += static_cast<int64_t>(t.tensor.nbytes());
-  }
-  return bytes;
+  const std::chrono::duration<double, std::milli> time =
+      batches > 1 ? (last - first) / (batches - 1) : last - start;
+  return time.count();
 }
 
 // By layer group, as the learning rates are; the optimizer's own groups are
@@ -98,12 +86,13 @@ void add_groups(
 }
 
 void add_bytes(Learner& learn, TrainingPlan& plan) {
-  plan.weight_bytes =
-      bytes_of(learn.model().parameters()) + bytes_of(learn.model().buffers());
+  const auto add_weight = [&](const torch::Tensor& tensor) {
+    plan.weight_bytes += static_cast<int64_t>(tensor.nbytes());
+  };
+  for (const auto& p : learn.model().parameters()) add_weight(p.tensor);
+  for (const auto& b : learn.model().buffers()) add_weight(b.tensor);
   if (const auto masters = master_weights(learn)) {
-    for (const torch::Tensor& master : masters->masters()) {
-      plan.weight_bytes += static_cast<int64_t>(master.nbytes());
-    }
+    std::ranges::for_each(masters->masters(), add_weight);
   }
   try {
     const auto names = optim::numbered_names(learn.optimizer());

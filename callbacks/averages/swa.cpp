@@ -17,11 +17,20 @@ namespace tern {
 
 namespace {
 
-bool has_batch_norm(const Model& model) {
-  const auto buffers = model.buffers();
-  return std::any_of(buffers.begin(), buffers.end(), [](const ModelTensor& b) {
-    return b.layer == LayerKind::batch_norm;
-  });
+// Whether it has BatchNorm, whose statistics are of its weights.
+bool needs_statistics(const char* where, const Model& model) {
+  const bool has_batch_norm = std::ranges::count(
+                                  model.buffers(),
+                                  LayerKind::batch_norm,
+                                  &ModelTensor::layer) > 0;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      model.module() || !has_batch_norm,
+      fmt::format(
+          "[{}] the model is a TorchScript module with BatchNorm, whose "
+          "statistics cannot be computed for the mean weights; expected a "
+          "model of nn::Module.",
+          where));
+  return has_batch_norm;
 }
 
 // Until `end`, the running statistics of the model's BatchNorm layers are plain
@@ -62,11 +71,7 @@ class PlainMeans {
 }  // namespace
 
 void update_batch_norm(Learner& learn) {
-  if (!has_batch_norm(learn.model())) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      learn.model().module(),
-      "[update_batch_norm] the model is a TorchScript module, whose BatchNorm "
-      "layers cannot be reached; expected a model of nn::Module.");
+  if (!needs_statistics("update_batch_norm", learn.model())) return;
   const torch::NoGradGuard no_grad;
   PlainMeans means(learn.model());
   int64_t batches = 0;
@@ -110,11 +115,7 @@ void Swa::on_train_begin(Learner& learn) {
   const auto epochs = static_cast<double>(learn.state().epochs);
   first_epoch_ = static_cast<int64_t>(std::floor(options_.start * epochs));
   start_rates_.clear();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      learn.model().module() || !has_batch_norm(learn.model()),
-      "[Swa] the model is a TorchScript module with BatchNorm, whose "
-      "statistics cannot be computed for the mean weights; expected a model "
-      "of nn::Module.");
+  needs_statistics("Swa", learn.model());
 }
 
 void Swa::on_epoch_begin(Learner& learn) {

@@ -214,13 +214,8 @@ void SaveCheckpoint::wait(Learner& learn) {
 }
 
 void SaveCheckpoint::on_train_end(Learner& learn) {
-  try {
-    wait(learn);
-  } catch (...) {
-    lock_.reset();
-    throw;
-  }
-  lock_.reset();
+  const auto lock = std::move(lock_);  // given up also when `wait` throws
+  wait(learn);
 }
 
 }  // namespace tern
