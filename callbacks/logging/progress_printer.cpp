@@ -1,5 +1,6 @@
 #include "tern/callbacks/logging/progress_printer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <torch/types.h>
-#include <torch/utils.h>
 
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/averages/swa.h"
