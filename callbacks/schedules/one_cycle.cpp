@@ -27,6 +27,15 @@ double in_whole_steps(double part, int64_t batches) {
   return std::max(1.0, std::floor(part * steps)) / steps;
 }
 
+// fastai's combined_cos: from `start` to `middle` in the first `part`, then on
+// to `end`.
+Schedule combined_cosine(double part, double start, double middle, double end) {
+  if (part >= 1) return schedule::cosine(start, middle);
+  return schedule::phases(
+      {{part, schedule::cosine(start, middle)},
+       {1 - part, schedule::cosine(middle, end)}});
+}
+
 // The fit's learning rates times `factor`.
 std::shared_ptr<ParamScheduler> of_rate(Schedule factor) {
   return std::make_shared<ParamScheduler>(
@@ -73,17 +82,13 @@ Learner& Learner::fit_one_cycle(
                             : options.pct_start;
     std::vector<ParamScheduler::Scheduled> scheduled = {
         {HyperParameter::lr,
-         {schedule::combined_cosine(
-             part,
-             1 / options.div,
-             1,
-             1 / options.div_final)},
+         {combined_cosine(part, 1 / options.div, 1, 1 / options.div_final)},
          /*is_factor=*/true}};
     if (moves_momentum) {
       const auto& moms = options.moms;
       scheduled.push_back(
           {HyperParameter::momentum,
-           {schedule::combined_cosine(part, moms[0], moms[1], moms[2])}});
+           {combined_cosine(part, moms[0], moms[1], moms[2])}});
     }
     return scheduled;
   };
@@ -124,10 +129,8 @@ Learner& Learner::fine_tune(int64_t epochs, const FineTuneOptions& options) {
 std::shared_ptr<ParamScheduler> flat_cos(const FlatCosOptions& options) {
   check_positive("flat_cos", "div_final", options.div_final);
   check_part("flat_cos", options.pct_start);
-  if (options.pct_start == 1) return of_rate(schedule::constant(1));
-  return of_rate(schedule::phases(
-      {{options.pct_start, schedule::constant(1)},
-       {1 - options.pct_start, schedule::cosine(1, 1 / options.div_final)}}));
+  return of_rate(
+      combined_cosine(options.pct_start, 1, 1, 1 / options.div_final));
 }
 
 std::shared_ptr<ParamScheduler> sgdr(const SgdrOptions& options) {

@@ -78,12 +78,6 @@ Schedule phases(std::vector<Phase> phases) {
   };
 }
 
-Schedule combined_cosine(double part, double start, double middle, double end) {
-  if (part >= 1) return cosine(start, middle);
-  return phases(
-      {{part, cosine(start, middle)}, {1 - part, cosine(middle, end)}});
-}
-
 }  // namespace schedule
 
 namespace {

@@ -17,8 +17,8 @@ namespace tern {
 /// the first step and 1 after the last.
 using Schedule = std::function<double(double position)>;
 
-/// fastai's SchedNo, SchedLin, SchedCos, SchedExp, SchedPoly,
-/// combine_scheds and combined_cos.
+/// fastai's SchedNo, SchedLin, SchedCos, SchedExp, SchedPoly and
+/// combine_scheds.
 namespace schedule {
 
 Schedule constant(double value);
@@ -39,9 +39,6 @@ struct Phase {
 /// One after the other.
 /// \throws c10::ValueError unless the parts are positive and add up to 1.
 Schedule phases(std::vector<Phase> phases);
-
-/// Cosine from `start` to `middle` in the first `part`, then on to `end`.
-Schedule combined_cosine(double part, double start, double middle, double end);
 
 }  // namespace schedule
 
