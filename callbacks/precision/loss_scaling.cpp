@@ -20,12 +20,9 @@ namespace {
 
 bool are_on_one_device(const AmpAware& optimizer) {
   const Tensors gradients = optimizer.gradients();
-  return std::all_of(
-      gradients.begin(),
-      gradients.end(),
-      [&](const torch::Tensor& g) {
-        return g.device() == gradients[0].device();
-      });
+  return std::ranges::all_of(gradients, [&](const torch::Tensor& g) {
+    return g.device() == gradients[0].device();
+  });
 }
 
 }  // namespace
