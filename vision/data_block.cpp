@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -91,32 +92,29 @@ class ClassMap {
  public:
   explicit ClassMap(const std::vector<std::string>& classes)
       : classes_(classes) {
-    for (size_t i = 0; i < classes.size(); ++i) {
+    for (const std::string& name : classes) {
       TORCH_CHECK_VALUE(
-          numbers_.emplace(classes[i], static_cast<int64_t>(i)).second,
+          numbers_.emplace(name, std::ssize(numbers_)).second,
           fmt::format(
               "[DataBlock] the class '{}' is duplicated; expected different "
               "names.",
-              classes[i]));
+              name));
     }
   }
 
   int64_t number(const ImageItem& item, const std::string& label) const {
-    const auto at = numbers_.find(label);
-    if (at == numbers_.end()) {
-      constexpr size_t kNamed = 20;
-      const auto end =
-          classes_.begin() +
-          static_cast<std::ptrdiff_t>(std::min(classes_.size(), kNamed));
-      item.fail(fmt::format(
-          "has the label '{}', which no training image has ({}{}). "
-          "Correct the label, add training images of it, or give the "
-          "classes.",
-          label,
-          fmt::join(classes_.begin(), end, ", "),
-          classes_.size() > kNamed ? ", ..." : ""));
+    if (const auto at = numbers_.find(label); at != numbers_.end()) {
+      return at->second;
     }
-    return at->second;
+    constexpr size_t kNamed = 20;
+    item.fail(fmt::format(
+        "has the label '{}', which no training image has ({}{}). Correct the "
+        "label, add training images of it, or give the classes.",
+        label,
+        fmt::join(
+            std::span(classes_).first(std::min(classes_.size(), kNamed)),
+            ", "),
+        classes_.size() > kNamed ? ", ..." : ""));
   }
 
  private:
@@ -141,9 +139,8 @@ torch::Tensor multi_categories(
     Images images,
     const std::vector<std::string>& classes) {
   const ClassMap map(classes);
-  const auto width = static_cast<int64_t>(classes.size());
-  torch::Tensor values =
-      torch::zeros({static_cast<int64_t>(images.size()), width});
+  const int64_t width = std::ssize(classes);
+  torch::Tensor values = torch::zeros({std::ssize(images), width});
   float* row = values.mutable_data_ptr<float>();
   for (const Labelled& image : images) {
     for (const std::string& label : image.labels) {
@@ -234,28 +231,23 @@ DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
   if (has_classes && names.empty()) {
     names = classes_of(parts.train);
   }
-  const size_t width = parts.train[0].labels.size();
-  const auto targets_of = [&](Images images) -> torch::Tensor {
-    switch (target) {
-      case TargetKind::category:
-        return categories(images, names);
-      case TargetKind::multi_category:
-        return multi_categories(images, names);
-      default:
-        return numbers(images, width);
+  const auto targets_of =
+      [&](Images images) -> std::shared_ptr<const ImageTargets> {
+    if (target == TargetKind::mask) {
+      return std::make_shared<MaskTargets>(
+          mask_files(images),
+          std::ssize(names));
     }
+    return std::make_shared<TensorTargets>(
+        target == TargetKind::category ? categories(images, names)
+        : target == TargetKind::multi_category
+            ? multi_categories(images, names)
+            : numbers(images, parts.train[0].labels.size()));
   };
   const auto targeted = [&](Images images) {
-    TargetedImages part;
+    TargetedImages part{.targets = targets_of(images)};
     for (const Labelled& image : images) {
       part.paths.push_back(image.item->path);
-    }
-    if (target == TargetKind::mask) {
-      part.targets = std::make_shared<MaskTargets>(
-          mask_files(images),
-          static_cast<int64_t>(names.size()));
-    } else {
-      part.targets = std::make_shared<TensorTargets>(targets_of(images));
     }
     return part;
   };
@@ -282,16 +274,10 @@ DataBunch make_bunch(
   if (options.report_duplicates) {
     tell_of(duplicate_images(train.paths, valid.paths));
   }
-  const auto train_images = ImageDataset::with_targets(
-      std::move(train.paths),
-      std::move(train.targets),
-      dataset_options,
-      std::move(train.source));
-  const auto valid_images = ImageDataset::with_targets(
-      std::move(valid.paths),
-      std::move(valid.targets),
-      dataset_options,
-      std::move(valid.source));
+  const auto train_images =
+      std::make_shared<ImageDataset>(std::move(train), dataset_options);
+  const auto valid_images =
+      std::make_shared<ImageDataset>(std::move(valid), dataset_options);
 
   DataBunch data;
   data.classes = std::move(classes);
@@ -300,8 +286,8 @@ DataBunch make_bunch(
   loading.seed = options.seed;
   loading.workers = options.workers;
   loading.timeout = options.timeout;
-  loading.batch_size = options.valid_batch_size != 0 ? options.valid_batch_size
-                                                     : options.batch_size;
+  loading.batch_size =
+      options.valid_batch_size ? options.valid_batch_size : options.batch_size;
   data.valid = std::make_shared<DataLoader>(valid_images, loading);
   loading.batch_size = options.batch_size;
   loading.shuffle = loading.training = true;

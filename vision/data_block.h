@@ -115,14 +115,6 @@ struct DataBlock {
   DataBunch bunch(const ImageDataBunchOptions& options = {}) const;
 };
 
-/// Images and their targets.
-struct TargetedImages {
-  std::vector<std::string> paths;
-  std::shared_ptr<const ImageTargets> targets;
-  /// Null: `paths` are files.
-  std::shared_ptr<const ImageSource> source = nullptr;
-};
-
 /// Creates data sets and loaders of images that are split and labelled.
 DataBunch make_bunch(
     TargetedImages train,

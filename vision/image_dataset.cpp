@@ -64,10 +64,8 @@ void MaskTargets::write(
     int64_t slot) const {
   static thread_local ScratchBuffer file, picked;
   const std::string& path = paths_[index];
-  const EncodedImage mask(
-      read_image_file(path, file),
-      path,
-      {.channels = 1, .indices = true});
+  const auto bytes = read_image_file(path, file);
+  const EncodedImage mask(bytes, path, {.channels = 1, .indices = true});
   const ImageSize from = mask.size(), image = plan.source();
   // A presized image is smaller than its mask, but for rounding of one shape.
   const int64_t difference =
@@ -85,11 +83,8 @@ void MaskTargets::write(
   }
   Warp warp = plan.warp();
   warp.sampling = Sampling::nearest;
-  const double across =
-      static_cast<double>(from.width) / static_cast<double>(image.width);
-  const double down =
-      static_cast<double>(from.height) / static_cast<double>(image.height);
   if (from != image) {
+    const auto [down, across] = pixels_per_pixel(from, image);
     warp.matrix = Matrix3::scaling(across, down) * warp.matrix;
     warp.jitter_x *= static_cast<float>(across);
     warp.jitter_y *= static_cast<float>(down);
@@ -108,28 +103,22 @@ void MaskTargets::write(
             highest,
             classes_ - 1));
   }
-  std::copy_n(
-      numbers,
-      count,
-      targets.mutable_data_ptr<int64_t>() + slot * count);
+  auto* out = targets.mutable_data_ptr<int64_t>();
+  std::copy_n(numbers, count, out + slot * count);
 }
 
 ImageDataset::ImageDataset(
-    std::vector<std::string> paths,
-    std::shared_ptr<const ImageTargets> targets,
-    std::shared_ptr<const ImageSource> source,
+    TargetedImages images,
     const ImageDatasetOptions& options)
-    : paths_(std::move(paths)),
-      targets_(std::move(targets)),
-      source_(std::move(source)),
-      options_(options) {
+    : images_(std::move(images)), options_(options) {
+  const ImageTargets* targets = images_.targets.get();
   TORCH_CHECK_VALUE(
-      !targets_ || size() == targets_->size(),
+      !targets || size() == targets->size(),
       fmt::format(
           "[ImageDataset] there are {} paths and {} labels; expected one label "
           "for each path.",
           size(),
-          targets_->size()));
+          targets->size()));
   const double share = options_.bad_images.max_fraction;
   TORCH_CHECK_VALUE(
       share >= 0 && share <= 1,
@@ -137,31 +126,14 @@ ImageDataset::ImageDataset(
           "[ImageDataset] max_fraction of bad images is {}; expected a share "
           "from 0 to 1.",
           share));
-  for (const Transforms* list :
-       {&options_.transforms.train, &options_.transforms.valid}) {
-    for (const TransformPtr& transform : *list) {
-      TORCH_CHECK_VALUE(
-          transform,
-          "[ImageDataset] a transform is null; leave it out instead.");
-    }
-  }
+  check_transforms("ImageDataset", options_.transforms.train);
+  check_transforms("ImageDataset", options_.transforms.valid);
   if (options_.size) {
     size_ = *options_.size;
-    TORCH_CHECK_VALUE(
-        size_.height > 0 && size_.width > 0 &&
-            size_.height <= kMaxPixels / size_.width,
-        fmt::format(
-            "[ImageDataset] size is {} x {}; expected a height and a width of "
-            "at least 1 and at most {} pixels in all.",
-            size_.height,
-            size_.width,
-            kMaxPixels));
-  } else if (!paths_.empty()) {
-    size_ = EncodedImage(
-                encoded(0, thread_buffer()),
-                paths_.front(),
-                options_.decode)
-                .size();
+    check_size("ImageDataset", size_);
+  } else if (size() > 0) {
+    const auto bytes = encoded(0, thread_buffer());
+    size_ = EncodedImage(bytes, paths().front(), options_.decode).size();
   }
 }
 
@@ -170,32 +142,19 @@ ImageDataset::ImageDataset(
     std::vector<int64_t> labels,
     const ImageDatasetOptions& options)
     : ImageDataset(
-          std::move(paths),
-          std::make_shared<TensorTargets>(torch::tensor(labels)),
-          nullptr,
+          {std::move(paths),
+           std::make_shared<TensorTargets>(torch::tensor(labels))},
           options) {}
-
-std::shared_ptr<ImageDataset> ImageDataset::with_targets(
-    std::vector<std::string> paths,
-    std::shared_ptr<const ImageTargets> targets,
-    const ImageDatasetOptions& options,
-    std::shared_ptr<const ImageSource> source) {
-  return std::shared_ptr<ImageDataset>(new ImageDataset(
-      std::move(paths),
-      std::move(targets),
-      std::move(source),
-      options));
-}
 
 std::span<const uint8_t> ImageDataset::encoded(
     int64_t index,
     ScratchBuffer& buffer) const {
-  return source_ ? source_->read(index, buffer)
-                 : read_image_file(paths_.at(index), buffer);
+  return source() ? source()->read(index, buffer)
+                  : read_image_file(paths().at(index), buffer);
 }
 
 torch::Tensor ImageDataset::target_values() const {
-  const auto* rows = dynamic_cast<const TensorTargets*>(targets_.get());
+  const auto* rows = dynamic_cast<const TensorTargets*>(images_.targets.get());
   return rows ? rows->values() : torch::Tensor();
 }
 
@@ -225,7 +184,7 @@ void ImageDataset::write_sample(
     const BatchContext& context,
     uint8_t* slot,
     SamplePlan& plan) const {
-  const std::string& path = paths_.at(index);
+  const std::string& path = paths().at(index);
   const Transforms& transforms =
       context.training ? options_.transforms.train : options_.transforms.valid;
   SampleRng rng = context.rng(index);
@@ -239,7 +198,7 @@ void ImageDataset::write_sample(
               "them all.",
               image.height,
               image.width,
-              paths_.front(),
+              paths().front(),
               size_.height,
               size_.width));
     }
@@ -250,10 +209,8 @@ void ImageDataset::write_sample(
     make_plan_for({image.height, image.width});
     sample_pixels(image, plan.warp(), size_, slot);
   } else {
-    const EncodedImage image(
-        encoded(index, thread_buffer()),
-        path,
-        options_.decode);
+    const auto bytes = encoded(index, thread_buffer());
+    const EncodedImage image(bytes, path, options_.decode);
     make_plan_for(image.size());
     image.sample(plan.warp(), size_, slot);
   }
@@ -274,20 +231,17 @@ void ImageDataset::write_readable(
        candidate = static_cast<int64_t>(rng.below(size()))) {
     try {
       write_sample(candidate, context, slot, plan);
-      if (targets_) targets_->write(candidate, plan, targets, place);
+      if (images_.targets) {
+        images_.targets->write(candidate, plan, targets, place);
+      }
       return;
     } catch (const DataError& error) {
-      if (!options_.bad_images.skips) {
-        throw;
-      }
-      bad_->add(
-          candidate,
-          {paths_[candidate], error.what()},
-          size(),
-          options_.bad_images.max_fraction);
-      if (bad_->all().size() == paths_.size()) {
-        throw;  // there is none that could take its place
-      }
+      const BadImagePolicy& policy = options_.bad_images;
+      if (!policy.skips) throw;
+      const BadImage bad = {paths()[candidate], error.what()};
+      bad_->add(candidate, bad, size(), policy.max_fraction);
+      // There is none that could take its place.
+      if (std::ssize(bad_->all()) == size()) throw;
     }
   }
 }
@@ -299,8 +253,8 @@ Batch ImageDataset::get_batch(
   const int64_t channels = options_.decode.channels;
   torch::Tensor images =
       context.empty({count, size_.height, size_.width, channels}, torch::kByte);
-  const torch::Tensor targets =
-      targets_ ? targets_->empty(count, size_, context) : torch::Tensor();
+  torch::Tensor targets;
+  if (images_.targets) targets = images_.targets->empty(count, size_, context);
   uint8_t* slot = images.mutable_data_ptr<uint8_t>();
   for (int64_t i = 0; i < count; ++i) {
     write_readable(indices[i], context, slot, targets, i);
@@ -310,7 +264,7 @@ Batch ImageDataset::get_batch(
 }
 
 std::string ImageDataset::describe(int64_t index) const {
-  return paths_.at(index);
+  return paths().at(index);
 }
 
 }  // namespace tern

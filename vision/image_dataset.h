@@ -76,6 +76,15 @@ class MaskTargets final : public ImageTargets {
   int64_t classes_;
 };
 
+/// Images and their targets.
+struct TargetedImages {
+  std::vector<std::string> paths = {};
+  /// Null: none.
+  std::shared_ptr<const ImageTargets> targets = nullptr;
+  /// Reads the images; `paths` are then names only. Null: the files at `paths`.
+  std::shared_ptr<const ImageSource> source = nullptr;
+};
+
 struct ImageDatasetOptions {
   /// Size of the images in a batch: 128 for a square, or ImageSize{height,
   /// width}. Unset: all images must have the size of the first.
@@ -105,17 +114,12 @@ class ImageDataset final : public Dataset {
       std::vector<int64_t> labels,
       const ImageDatasetOptions& options = {});
 
-  /// Creates a data set with targets of any type.
-  /// \param targets  Null: none.
-  /// \param source   Reads the images; `paths` are then names only. Null: the
-  ///                 files at `paths`.
-  static std::shared_ptr<ImageDataset> with_targets(
-      std::vector<std::string> paths,
-      std::shared_ptr<const ImageTargets> targets,
-      const ImageDatasetOptions& options = {},
-      std::shared_ptr<const ImageSource> source = nullptr);
+  /// The same with targets of any type.
+  explicit ImageDataset(
+      TargetedImages images,
+      const ImageDatasetOptions& options = {});
 
-  int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
+  int64_t size() const override { return std::ssize(images_.paths); }
 
   /// \throws DataError naming a file that is missing, damaged or, without
   ///         `options.size`, of another size than the first.
@@ -125,9 +129,9 @@ class ImageDataset final : public Dataset {
   /// The path of the image.
   std::string describe(int64_t index) const override;
 
-  const std::vector<std::string>& paths() const { return paths_; }
+  const std::vector<std::string>& paths() const { return images_.paths; }
   /// Null: the images are the files at `paths()`.
-  const ImageSource* source() const { return source_.get(); }
+  const ImageSource* source() const { return images_.source.get(); }
   /// Returns the encoded image at `index`, in `buffer` if it had to be read.
   std::span<const uint8_t> encoded(int64_t index, ScratchBuffer& buffer) const;
   /// The values of TensorTargets; undefined for others.
@@ -146,12 +150,6 @@ class ImageDataset final : public Dataset {
       std::shared_ptr<const ImagePack> pack) const;
 
  private:
-  ImageDataset(
-      std::vector<std::string> paths,
-      std::shared_ptr<const ImageTargets> targets,
-      std::shared_ptr<const ImageSource> source,
-      const ImageDatasetOptions& options);
-
   void write_sample(
       int64_t index,
       const BatchContext& context,
@@ -165,9 +163,7 @@ class ImageDataset final : public Dataset {
       const torch::Tensor& targets,
       int64_t place) const;
 
-  std::vector<std::string> paths_;
-  std::shared_ptr<const ImageTargets> targets_;  // null: none
-  std::shared_ptr<const ImageSource> source_;    // null: the files at paths_
+  TargetedImages images_;
   ImageDatasetOptions options_;
   ImageSize size_;
   std::shared_ptr<const ImagePack> pack_;

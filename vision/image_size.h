@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 namespace tern {
 
@@ -17,6 +18,14 @@ struct ImageSize {
 
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
+
+/// Returns how many pixels of an image of size `a` one of `b` covers, down and
+/// across, where one is stretched to the other.
+inline std::pair<double, double> pixels_per_pixel(ImageSize a, ImageSize b) {
+  return {
+      static_cast<double>(a.height) / static_cast<double>(b.height),
+      static_cast<double>(a.width) / static_cast<double>(b.width)};
+}
 
 /// A rectangle of an image, in pixels.
 struct ImageRegion {

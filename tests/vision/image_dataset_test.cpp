@@ -110,13 +110,13 @@ TEST(ImageDataset, NeedsOneLabelForEachPath) {
 TEST(ImageDataset, NeedsASizeAboveZero) {
   expect_error<c10::ValueError>(
       [&] {
-        ImageDataset({}, {}, {.size = ImageSize{0, 5}});
+        ImageDataset(TargetedImages{}, {.size = ImageSize{0, 5}});
       },
       {"size is 0 x 5"});
 }
 
 TEST(ImageDataset, MayBeEmpty) {
-  EXPECT_EQ(ImageDataset({}, {}).size(), 0);
+  EXPECT_EQ(ImageDataset(TargetedImages{}).size(), 0);
 }
 
 /// Paths of `count` images, of which those in `bad` are broken.
@@ -231,13 +231,14 @@ TEST(ImageDataset, TurnsMasksWithTheirImages) {
   const cv::Mat mask = random_image(30, 40, CV_8UC1) / 64;
   write_file(temp / "mask.png", encode(mask, ".png"));
   write_file(temp / "image.png", encode(mask * 60, ".png"));
-  const auto images = ImageDataset::with_targets(
-      {(temp / "image.png").string()},
-      std::make_shared<MaskTargets>(
-          std::vector<std::string>{(temp / "mask.png").string()},
-          5),
+  const ImageDataset images(
+      TargetedImages{
+          {(temp / "image.png").string()},
+          std::make_shared<MaskTargets>(
+              std::vector<std::string>{(temp / "mask.png").string()},
+              5)},
       {.size = ImageSize{30, 40}, .transforms = {{flip_lr(1)}, {}}});
-  const Batch batch = images->get_batch({0}, {.training = true});
+  const Batch batch = images.get_batch({0}, {.training = true});
   ASSERT_EQ(batch.targets[0].sizes(), (std::vector<int64_t>{1, 30, 40}));
   EXPECT_TRUE(torch::equal(
       batch.targets[0] * 60,
@@ -253,13 +254,12 @@ TEST(ImageDataset, NamesAMaskOfAnotherShapeOrWithoutSuchAClass) {
       encode(cv::Mat(30, 40, CV_8UC1, cv::Scalar(7)), ".png"));
   for (const auto& [name, word] :
        {std::pair{"shape.png", "30 x 30"}, {"class.png", "class number 7"}}) {
-    const auto images = ImageDataset::with_targets(
+    const ImageDataset images(TargetedImages{
         {(temp / "image.png").string()},
         std::make_shared<MaskTargets>(
             std::vector<std::string>{(temp / name).string()},
-            5),
-        {});
-    expect_error<DataError>([&] { images->get_batch({0}, {}); }, {name, word});
+            5)});
+    expect_error<DataError>([&] { images.get_batch({0}, {}); }, {name, word});
   }
 }
 

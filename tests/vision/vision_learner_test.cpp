@@ -184,10 +184,10 @@ TEST(VisionLearner, AsksForEachOfSeveralClasses) {
     save_image(paths.back(), torch::rand({3, 32, 32}));
   }
   DataBunch data = DataBunch::create(
-      ImageDataset::with_targets(
+      std::make_shared<ImageDataset>(TargetedImages{
           paths,
           std::make_shared<TensorTargets>(
-              torch::tensor({{1.f, 0.f}, {1.f, 1.f}}))),
+              torch::tensor({{1.f, 0.f}, {1.f, 1.f}}))}),
       nullptr,
       {.batch_size = 2, .workers = 0});
   data.device = torch::kCPU;

@@ -105,11 +105,7 @@ void EncodedImage::decode_stored(uint8_t* pixels) const {
 }
 
 void EncodedImage::decode(ImageSize size, uint8_t* pixels) const {
-  const ImageSize own = this->size();
-  const double across =
-      static_cast<double>(own.width) / static_cast<double>(size.width);
-  const double down =
-      static_cast<double>(own.height) / static_cast<double>(size.height);
+  const auto [down, across] = pixels_per_pixel(this->size(), size);
   sample({.matrix = Matrix3::scaling(across, down)}, size, pixels);
 }
 

@@ -229,13 +229,9 @@ MattingDataset::MattingDataset(
     MattingFiles files,
     MattingDatasetOptions options)
     : files_(std::move(files)), options_(std::move(options)) {
-  TORCH_CHECK_VALUE(
-      options_.size.height > 0 && options_.size.width > 0,
-      fmt::format(
-          "[MattingDataset] size is {} x {}; expected a height and a width of "
-          "at least 1.",
-          options_.size.height,
-          options_.size.width));
+  check_size("MattingDataset", options_.size);
+  check_transforms("MattingDataset", options_.transforms.pair);
+  check_transforms("MattingDataset", options_.transforms.background);
   check_matting_files(files_);
 }
 

@@ -43,10 +43,9 @@ DataLoader test_loader(const DataBunch& data, std::vector<std::string> paths) {
   options.size = images.image_size();
   options.bad_images = BadImagePolicy::error();
   const auto& loader = data.valid ? data.valid : data.train;
-  DataLoaderOptions loading = loader->in_order().options();
   return DataLoader(
-      ImageDataset::with_targets(std::move(paths), nullptr, options),
-      loading);
+      std::make_shared<ImageDataset>(TargetedImages{std::move(paths)}, options),
+      loader->in_order().options());
 }
 
 }  // namespace

@@ -102,11 +102,7 @@ BatchTransform augment_batch(
     Transforms transforms,
     Padding padding,
     std::optional<ImageStats> stats) {
-  for (const TransformPtr& transform : transforms) {
-    TORCH_CHECK_VALUE(
-        transform,
-        "[augment_batch] a transform is null; leave it out instead.");
-  }
+  check_transforms("augment_batch", transforms);
   return [transforms = std::move(transforms),
           stats = std::move(stats),
           padding](Batch& batch, const BatchTransformContext& context) {

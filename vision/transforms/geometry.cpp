@@ -83,12 +83,8 @@ class CentreCrop final : public Transform {
   void plan(SamplePlan& plan, SampleRng& rng) const override {
     rng.uniform();
     const ImageSize image = plan.size(), target = plan.target();
-    const double scale =
-        (1 + margin_) * std::max(
-                            static_cast<double>(target.height) /
-                                static_cast<double>(image.height),
-                            static_cast<double>(target.width) /
-                                static_cast<double>(image.width));
+    const auto [down, across] = pixels_per_pixel(target, image);
+    const double scale = (1 + margin_) * std::max(down, across);
     const auto scaled = [&](int64_t size, int64_t least) {
       return std::max<int64_t>(
           least,

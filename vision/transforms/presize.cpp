@@ -52,14 +52,14 @@ void add_image(
     ImagePackWriter& writer) {
   static thread_local ScratchBuffer file, pixels;
   const DecodeOptions& decode = images.options().decode;
-  const std::string& path = images.paths()[static_cast<size_t>(index)];
-  const EncodedImage image(images.encoded(index, file), path, decode);
-  const ImageSize own = image.size(), covering = proportional(own, size);
-  const ImageSize covered = {// never enlarged
-                             std::min(own.height, covering.height),
-                             std::min(own.width, covering.width)};
-  uint8_t* decoded = pixels.get(
-      static_cast<size_t>(covered.height * covered.width * decode.channels));
+  const auto bytes = images.encoded(index, file);
+  const EncodedImage image(bytes, images.paths()[index], decode);
+  const ImageSize own = image.size();
+  ImageSize covered = proportional(own, size);
+  covered.height = std::min(own.height, covered.height);  // never enlarged
+  covered.width = std::min(own.width, covered.width);
+  uint8_t* decoded =
+      pixels.get(covered.height * covered.width * decode.channels);
   image.decode(covered, decoded);
   writer.write(index, covered.height, covered.width, decoded);
 }
@@ -68,9 +68,7 @@ std::shared_ptr<const ImagePack> open_if_current(
     const fs::path& file,
     const std::string& key) {
   std::error_code ignored;
-  if (!fs::exists(file, ignored)) {
-    return nullptr;
-  }
+  if (!fs::exists(file, ignored)) return nullptr;
   try {
     auto pack = ImagePack::open(file);
     return pack->key() == key ? pack : nullptr;
@@ -87,21 +85,11 @@ std::shared_ptr<const ImagePack> presize_images(
     const fs::path& file,
     ImageSize size,
     const Sink& sink) {
-  TORCH_CHECK_VALUE(
-      size.height > 0 && size.width > 0,
-      fmt::format(
-          "[presize] size is {} x {}; expected at least 1 x 1.",
-          size.height,
-          size.width));
+  check_size("presize", size);
   const std::string key = key_of(images, size);
-  if (auto pack = open_if_current(file, key)) {
-    return pack;
-  }
-  ImagePackWriter writer(
-      file,
-      images.size(),
-      images.options().decode.channels,
-      key);
+  if (auto pack = open_if_current(file, key)) return pack;
+  const int64_t channels = images.options().decode.channels;
+  ImagePackWriter writer(file, images.size(), channels, key);
   BadImageList bad;
   const BadImagePolicy& policy = images.options().bad_images;
   for_each_image(
@@ -111,15 +99,10 @@ std::shared_ptr<const ImagePack> presize_images(
           add_image(images, index, size, writer);
         } catch (const DataError& error) {
           // The pack's own file may fail too.
-          const auto& path = images.paths()[static_cast<size_t>(index)];
-          if (!policy.skips || error.path() != path) {
-            throw;
-          }
-          bad.add(
-              index,
-              {path, error.what()},
-              images.size(),
-              policy.max_fraction);
+          const auto& path = images.paths()[index];
+          if (!policy.skips || error.path() != path) throw;
+          const BadImage image = {path, error.what()};
+          bad.add(index, image, images.size(), policy.max_fraction);
         }
       },
       "presize",
@@ -134,9 +117,7 @@ DataBunch::presize(const fs::path& folder, ImageSize size, const Sink& sink) {
        {std::pair{Split::train, &train},
         {Split::valid, &valid},
         {Split::test, &test}}) {
-    if (!*loader) {
-      continue;
-    }
+    if (!*loader) continue;
     const auto* images =
         dynamic_cast<const ImageDataset*>(&(*loader)->dataset());
     TORCH_CHECK_VALUE(

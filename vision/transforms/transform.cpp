@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "tern/data/formats/samples/image_header.h"
 #include "tern/kernels/images/augment_images_math.h"
 #include "tern/kernels/images/warp_image.h"
 
@@ -155,11 +159,8 @@ void SamplePlan::view_about_centre(const Matrix3& matrix) {
 }
 
 void SamplePlan::resize(ImageSize size) {
-  view(
-      Matrix3::scaling(
-          static_cast<double>(size_.width) / static_cast<double>(size.width),
-          static_cast<double>(size_.height) / static_cast<double>(size.height)),
-      size);
+  const auto [down, across] = pixels_per_pixel(size_, size);
+  view(Matrix3::scaling(across, down), size);
 }
 
 void SamplePlan::crop(double top, double left, ImageSize size) {
@@ -209,11 +210,29 @@ void SamplePlan::finish_pixels(const MutablePixels& image) const {
   }
 }
 
+void check_transforms(const char* where, const Transforms& transforms) {
+  for (const TransformPtr& transform : transforms) {
+    TORCH_CHECK_VALUE(
+        transform,
+        fmt::format("[{}] a transform is null; leave it out instead.", where));
+  }
+}
+
+void check_size(const char* where, ImageSize size) {
+  TORCH_CHECK_VALUE(
+      size.height > 0 && size.width > 0 &&
+          size.height <= kMaxPixels / size.width,
+      fmt::format(
+          "[{}] size is {} x {}; expected a height and a width of at least 1 "
+          "and at most {} pixels in all.",
+          where,
+          size.height,
+          size.width,
+          kMaxPixels));
+}
+
 ImageSize proportional(ImageSize image, ImageSize target, bool covers) {
-  const double across =
-      static_cast<double>(target.width) / static_cast<double>(image.width);
-  const double down =
-      static_cast<double>(target.height) / static_cast<double>(image.height);
+  const auto [down, across] = pixels_per_pixel(target, image);
   const double scale = covers ? std::max(across, down) : std::min(across, down);
   const auto scaled = [&](int64_t size) {
     return std::max<int64_t>(

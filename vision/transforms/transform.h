@@ -180,6 +180,12 @@ struct TransformOptions {
   Padding padding = Padding::reflection;
 };
 
+/// \throws c10::ValueError if a transform is null. \param where  The caller.
+void check_transforms(const char* where, const Transforms& transforms);
+/// \throws c10::ValueError unless both sides are at least 1 and there are at
+///         most `kMaxPixels`.
+void check_size(const char* where, ImageSize size);
+
 /// Returns the size, in the proportions of `image`, that just covers `target`,
 /// or the one that fits into it.
 ImageSize proportional(ImageSize image, ImageSize target, bool covers = true);
