@@ -64,8 +64,8 @@ void decode_bare(const ImageDataset& images, const BatchContext& context) {
   for (int64_t i = 0; i < images.size(); ++i) {
     const std::string& path = images.paths()[static_cast<size_t>(i)];
     const auto bytes = read_image_file(path, file);
-    const ImageHeader header = read_image_header(bytes, path);
-    const ImageSize size = {header.height, header.width};
+    const EncodedImage image(bytes, path);
+    const ImageSize size = image.stored_size();
     SampleRng rng = context.rng(i);
     make_plan(images.options().transforms.train, {}, size, kSize, rng, plan);
     const ImageSize factors = shrink_factors(plan.warp().matrix, kSize);
@@ -76,7 +76,7 @@ void decode_bare(const ImageDataset& images, const BatchContext& context) {
                                          : 1;
     const ImageSize scaled = jpeg_scaled_size(size, denominator);
     decode_jpeg_region(
-        {bytes, path, header},
+        image,
         denominator,
         {0, 0, scaled.height, scaled.width},
         pixels);

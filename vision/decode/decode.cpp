@@ -11,10 +11,6 @@
 namespace tern {
 namespace {
 
-ImageSize turned(ImageSize size, int orientation) {
-  return orientation >= 5 ? ImageSize{size.width, size.height} : size;
-}
-
 /// From a point of the upright image to the same one of the stored image.
 Matrix3 stored_from_upright(int orientation, ImageSize stored) {
   const auto width = static_cast<double>(stored.width);
@@ -78,30 +74,14 @@ EncodedImage::EncodedImage(
         std::string(path),
         "is a GIF, which Tern does not read. Convert it to PNG or remove it.");
   }
-  if (!options.exif_orientation) {
-    header_.orientation = 1;
-  }
-}
-
-ImageSize EncodedImage::size() const {
-  return turned(stored_size(), header_.orientation);
-}
-
-EncodedBytes EncodedImage::encoded() const {
-  return {
-      bytes_,
-      path_,
-      header_,
-      options_.channels,
-      options_.lenient,
-      options_.indices};
+  if (!options.exif_orientation) header_.orientation = 1;
 }
 
 void EncodedImage::decode_stored(uint8_t* pixels) const {
   const auto decode = header_.format == ImageFormat::jpeg  ? decode_jpeg
                       : header_.format == ImageFormat::png ? decode_png
                                                            : decode_opencv;
-  decode(encoded(), pixels);
+  decode(*this, pixels);
 }
 
 void EncodedImage::decode(ImageSize size, uint8_t* pixels) const {
@@ -122,9 +102,8 @@ void EncodedImage::sample(const Warp& warp, ImageSize size, uint8_t* pixels)
       std::swap(from_stored.jitter_x, from_stored.jitter_y);
     }
   }
-  const bool is_as_stored = from_stored.matrix == Matrix3{} && size == stored &&
-                            warp.jitter_x == 0 && warp.jitter_y == 0;
-  if (is_as_stored) {
+  if (from_stored.matrix == Matrix3{} && size == stored && warp.jitter_x == 0 &&
+      warp.jitter_y == 0) {
     decode_stored(pixels);
     return;
   }
@@ -134,31 +113,22 @@ void EncodedImage::sample(const Warp& warp, ImageSize size, uint8_t* pixels)
         warp.sampling == Sampling::nearest
             ? 1
             : jpeg_denominator(shrink_factors(from_stored.matrix, size));
-    const ImageSize factors{denominator, denominator};
-    part = decode_jpeg_region(
-        encoded(),
-        denominator,
-        seen_region(
-            shrunk(from_stored, factors, {}),
-            size,
-            jpeg_scaled_size(stored, denominator)),
-        buffer);
+    const ImageSize factors = denominator;
+    const ImageRegion wanted = seen_region(
+        shrunk(from_stored, factors, {}),
+        size,
+        jpeg_scaled_size(stored, denominator));
+    part = decode_jpeg_region(*this, denominator, wanted, buffer);
     from_stored = shrunk(from_stored, factors, part);
   } else {
-    decode_stored(buffer.get(
-        static_cast<size_t>(stored.height * stored.width * channels)));
+    decode_stored(buffer.get(stored.height * stored.width * channels));
   }
-  const uint8_t* decoded = buffer.data();
-  sample_pixels(
-      {.pixels = decoded,
-       .height = part.height,
-       .width = part.width,
-       .channels = channels,
-       .stride = part.width * channels,
-       .end = decoded + buffer.size()},
-      from_stored,
-      size,
-      pixels);
+  const PixelView decoded = view_of(
+      buffer.data(),
+      {part.height, part.width},
+      channels,
+      buffer.data() + buffer.size());
+  sample_pixels(decoded, from_stored, size, pixels);
 }
 
 torch::Tensor decode_image(

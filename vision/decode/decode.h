@@ -13,8 +13,6 @@
 
 namespace tern {
 
-struct EncodedBytes;
-
 struct DecodeOptions {
   /// 3: RGB, grey is repeated. 1: grey, 0.299 R + 0.587 G + 0.114 B as in
   /// OpenCV.
@@ -29,6 +27,13 @@ struct DecodeOptions {
   /// indices. Needs one channel.
   bool indices = false;
 };
+
+/// Returns the size of an image after the EXIF orientation is applied.
+inline ImageSize upright_size(const ImageHeader& header) {
+  const bool lies = header.orientation >= 5;
+  return lies ? ImageSize{header.width, header.height}
+              : ImageSize{header.height, header.width};
+}
 
 /// An image file in memory with a valid header. A view: bytes and path must
 /// outlive it.
@@ -50,8 +55,14 @@ class EncodedImage {
       std::string_view path,
       const DecodeOptions& options = {});
 
+  std::span<const uint8_t> bytes() const { return bytes_; }
+  std::string_view path() const { return path_; }
+  const ImageHeader& header() const { return header_; }
+  const DecodeOptions& options() const { return options_; }
   /// Height and width after the EXIF orientation is applied.
-  ImageSize size() const;
+  ImageSize size() const { return upright_size(header_); }
+  /// The same before.
+  ImageSize stored_size() const { return {header_.height, header_.width}; }
 
   /// Decodes into `pixels`, [size.height, size.width, channels], contiguous.
   /// With a `size` other than `size()` the image is stretched to it.
@@ -72,9 +83,6 @@ class EncodedImage {
   void sample(const Warp& warp, ImageSize size, uint8_t* pixels) const;
 
  private:
-  /// Size before the EXIF orientation is applied.
-  ImageSize stored_size() const { return {header_.height, header_.width}; }
-  EncodedBytes encoded() const;
   /// The whole image as stored.
   void decode_stored(uint8_t* pixels) const;
 

@@ -191,17 +191,14 @@ void cmyk_to_pixels(
     int64_t channels,
     uint8_t* pixels) {
   for (int64_t i = 0; i < count; ++i, cmyk += 4, pixels += channels) {
-    uint32_t rgb[3];
+    uint8_t rgb[3];
     for (int c = 0; c < 3; ++c) {
-      rgb[c] = (cmyk[c] * cmyk[3] + 127) / 255;
+      rgb[c] = static_cast<uint8_t>((cmyk[c] * cmyk[3] + 127) / 255);
     }
     if (channels == 1) {
-      pixels[0] = static_cast<uint8_t>(
-          (rgb[0] * 9798 + rgb[1] * 19235 + rgb[2] * 3735 + 16384) >> 15);
+      pixels[0] = grey_of(rgb);
     } else {
-      for (int c = 0; c < 3; ++c) {
-        pixels[c] = static_cast<uint8_t>(rgb[c]);
-      }
+      std::copy_n(rgb, 3, pixels);
     }
   }
 }
@@ -210,24 +207,24 @@ void cmyk_to_pixels(
 ///                wider: (bytes) -> uint8_t*.
 template <class Memory>
 ImageRegion decode_part(
-    const EncodedBytes& file,
+    const EncodedImage& file,
     int denominator,
     ImageRegion wanted,
     const Memory& memory) {
   static thread_local JpegDecoder decoder;
   static thread_local ScratchBuffer cmyk;
-  const int64_t channels = file.channels;
-  const bool is_cmyk = file.header.channels == 4;
+  const int64_t channels = file.options().channels;
+  const bool is_cmyk = file.header().channels == 4;
   const J_COLOR_SPACE colours = is_cmyk         ? JCS_CMYK
                                 : channels == 1 ? JCS_GRAYSCALE
                                                 : JCS_RGB;
-  if (!decoder.start(file.bytes, denominator, colours)) {
-    fail(file.path, decoder.message);
+  if (!decoder.start(file.bytes(), denominator, colours)) {
+    fail(file.path(), decoder.message);
   }
-  const ImageSize size = jpeg_scaled_size(file.size(), denominator);
+  const ImageSize size = jpeg_scaled_size(file.stored_size(), denominator);
   if (decoder.info.output_height != size.height ||
       decoder.info.output_width != size.width) {
-    fail(file.path, "its size is not what its first header says");
+    fail(file.path(), "its size is not what its first header says");
   }
   // A block is at most 8 x 4 pixels wide, with one on each side.
   constexpr int64_t kSlack = 64;
@@ -237,14 +234,15 @@ ImageRegion decode_part(
   ImageRegion decoded;
   uint8_t* target = is_cmyk ? cmyk.get(count * 4) : pixels;
   const bool is_read = decoder.read(wanted, &decoded, target);
-  const bool is_whole = is_read && decoder.errors.num_warnings == 0 &&
-                        decoder.has_end(file.bytes.data() + file.bytes.size());
+  const bool is_whole =
+      is_read && decoder.errors.num_warnings == 0 &&
+      decoder.has_end(file.bytes().data() + file.bytes().size());
   jpeg_abort_decompress(&decoder.info);  // gives its memory back
-  if (!is_read || (!is_whole && !file.lenient)) {
+  if (!is_read || (!is_whole && !file.options().lenient)) {
+    const bool has_reason = decoder.message[0] != 0;
     fail(
-        file.path,
-        decoder.message[0] != 0 ? decoder.message
-                                : "Premature end of JPEG file");
+        file.path(),
+        has_reason ? decoder.message : "Premature end of JPEG file");
   }
   if (is_cmyk) {
     cmyk_to_pixels(target, decoded.height * decoded.width, channels, pixels);
@@ -261,17 +259,17 @@ ImageSize jpeg_scaled_size(ImageSize stored, int denominator) {
 }
 
 ImageRegion decode_jpeg_region(
-    const EncodedBytes& file,
+    const EncodedImage& file,
     int denominator,
     ImageRegion wanted,
     ScratchBuffer& buffer) {
   return decode_part(file, denominator, wanted, [&](int64_t size) {
-    return buffer.get(static_cast<size_t>(size));
+    return buffer.get(size);
   });
 }
 
-void decode_jpeg(const EncodedBytes& file, uint8_t* pixels) {
-  const auto [height, width] = file.size();
+void decode_jpeg(const EncodedImage& file, uint8_t* pixels) {
+  const auto [height, width] = file.stored_size();
   decode_part(file, 1, {0, 0, height, width}, [&](int64_t) { return pixels; });
 }
 

@@ -69,11 +69,11 @@ std::string reason_in(const std::string& words) {
   return reason + ": " + words.substr(begin + 2, end - begin - 2);
 }
 
-[[noreturn]] void fail(const EncodedBytes& file, const std::string& reason) {
+[[noreturn]] void fail(const EncodedImage& file, const std::string& reason) {
   throw DataError(
-      std::string(file.path),
-      std::string("is a damaged or unusual ") + to_string(file.header.format) +
-          " file (" + reason +
+      std::string(file.path()),
+      std::string("is a damaged or unusual ") +
+          to_string(file.header().format) + " file (" + reason +
           "). Convert it to PNG, copy it again or remove it.");
 }
 
@@ -99,16 +99,16 @@ QuietCerr::~QuietCerr() {
   }
 }
 
-void decode_opencv(const EncodedBytes& file, uint8_t* pixels) {
+void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
   use_one_opencv_thread();
   static thread_local cv::Mat decoded;
-  const bool is_grey = file.channels == 1;
+  const bool is_grey = file.options().channels == 1;
   try {
     const cv::Mat encoded(
         1,
-        static_cast<int>(file.bytes.size()),
+        static_cast<int>(file.bytes().size()),
         CV_8U,
-        const_cast<uint8_t*>(file.bytes.data()));
+        const_cast<uint8_t*>(file.bytes().data()));
     const QuietCerr words;
     cv::imdecode(
         encoded,
@@ -118,8 +118,8 @@ void decode_opencv(const EncodedBytes& file, uint8_t* pixels) {
     if (decoded.empty()) {
       fail(file, reason_in(words.text()));
     }
-    if (ImageSize(decoded.rows, decoded.cols) != file.size() ||
-        decoded.channels() != file.channels) {
+    if (ImageSize(decoded.rows, decoded.cols) != file.stored_size() ||
+        decoded.channels() != file.options().channels) {
       fail(file, "its size is not what its header says");
     }
     if (decoded.depth() == CV_16U) {

@@ -82,11 +82,6 @@ void undo_left_filter(
   }
 }
 
-uint8_t grey_of(const uint8_t* rgb) {
-  return static_cast<uint8_t>(
-      (rgb[0] * 9798 + rgb[1] * 19235 + rgb[2] * 3735 + 16384) >> 15);
-}
-
 /// 0..65535 to 0..255, rounded: value / 257.
 uint8_t to_byte(uint16_t value) {
   return static_cast<uint8_t>((value * uint32_t{255} + 32895) >> 16);
@@ -101,9 +96,7 @@ void put_grey(uint8_t value, int64_t channels, uint8_t* out) {
 
 void put_rgb(const uint8_t* rgb, int64_t channels, uint8_t* out) {
   if (channels == 3) {
-    out[0] = rgb[0];
-    out[1] = rgb[1];
-    out[2] = rgb[2];
+    std::copy_n(rgb, 3, out);
   } else {
     out[0] = grey_of(rgb);
   }
@@ -118,12 +111,8 @@ bool undo_png_filter(
     const uint8_t* above,
     size_t row_bytes,
     size_t bytes_per_pixel) {
-  if (filter == 0) {
-    return true;
-  }
-  if (filter > 4) {
-    return false;
-  }
+  if (filter == 0) return true;
+  if (filter > 4) return false;
   if (filter == 2) {
     for (size_t i = 0; above != nullptr && i < row_bytes; ++i) {
       row[i] = static_cast<uint8_t>(row[i] + above[i]);
@@ -208,18 +197,11 @@ void write_row(
       "is a damaged PNG file: " + what + ". Copy the file again or remove it.");
 }
 
-struct FreeDecompressor {
-  void operator()(libdeflate_decompressor* decompressor) const {
-    libdeflate_free_decompressor(decompressor);
-  }
-};
-
 libdeflate_decompressor* decompressor() {
-  static thread_local std::unique_ptr<libdeflate_decompressor, FreeDecompressor>
-      instance(libdeflate_alloc_decompressor());
-  if (!instance) {
-    throw std::bad_alloc();
-  }
+  static thread_local const std::shared_ptr<libdeflate_decompressor> instance(
+      libdeflate_alloc_decompressor(),
+      libdeflate_free_decompressor);
+  if (!instance) throw std::bad_alloc();
   return instance.get();
 }
 
@@ -259,9 +241,7 @@ Png read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
   size_t size = 0;
   PngChunks chunks(bytes);
   while (const std::optional<PngChunk> chunk = chunks.next()) {
-    if (!chunk->is_critical()) {
-      continue;
-    }
+    if (!chunk->is_critical()) continue;
     if (libdeflate_crc32(0, chunk->checked.data(), chunk->checked.size()) !=
         chunk->crc) {
       fail(path, "the checksum of a chunk is wrong");
@@ -313,9 +293,7 @@ void stand_for_themselves(Png& png, std::string_view path) {
         "holds no class numbers: it has colours or 16 bits. Save it as a PNG "
         "of 8 bits, grey or with a palette.");
   }
-  if (is_grey && png.bit_depth == 8) {
-    return;
-  }
+  if (is_grey && png.bit_depth == 8) return;
   png.colour = Png::Colour::palette;
   for (size_t i = 0; i < png.palette.size(); ++i) {
     png.palette[i] = static_cast<uint8_t>(i / 3);
@@ -375,10 +353,11 @@ uint8_t* inflate(
 
 }  // namespace
 
-void decode_png(const EncodedBytes& file, uint8_t* pixels) {
-  Png png = read_chunks(file.bytes, file.path);
-  if (file.indices) stand_for_themselves(png, file.path);
-  const auto [image_height, image_width] = file.size();
+void decode_png(const EncodedImage& file, uint8_t* pixels) {
+  Png png = read_chunks(file.bytes(), file.path());
+  if (file.options().indices) stand_for_themselves(png, file.path());
+  const auto [image_height, image_width] = file.stored_size();
+  const int64_t channels = file.options().channels;
   const std::span<const Pass> passes =
       png.interlaced ? std::span<const Pass>(kAdam7) : kWholeImage;
   size_t size = 0;
@@ -388,12 +367,10 @@ void decode_png(const EncodedBytes& file, uint8_t* pixels) {
       size += (1 + png.row_bytes(width)) * pass.height(image_height);
     }
   }
-  uint8_t* row = inflate(png.compressed, size, file.path);
+  uint8_t* row = inflate(png.compressed, size, file.path());
   for (const Pass& pass : passes) {
     const int64_t width = pass.width(image_width);
-    if (width <= 0) {
-      continue;
-    }
+    if (width <= 0) continue;
     const size_t row_bytes = png.row_bytes(width);
     const uint8_t* above = nullptr;
     for (int64_t y = pass.y; y < image_height; y += pass.dy) {
@@ -403,16 +380,16 @@ void decode_png(const EncodedBytes& file, uint8_t* pixels) {
               above,
               row_bytes,
               png.bytes_per_pixel())) {
-        fail(file.path, "a row has an unknown filter");
+        fail(file.path(), "a row has an unknown filter");
       }
       above = row + 1;
       write_row(
           png,
           above,
           width,
-          file.channels,
-          pixels + (y * image_width + pass.x) * file.channels,
-          pass.dx * file.channels);
+          channels,
+          pixels + (y * image_width + pass.x) * channels,
+          pass.dx * channels);
       row += 1 + row_bytes;
     }
   }

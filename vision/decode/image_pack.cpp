@@ -10,6 +10,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/vision/decode/sample_pixels.h"
 
 namespace tern {
 
@@ -104,28 +105,21 @@ std::shared_ptr<const ImagePack> ImagePack::open(
 }
 
 bool ImagePack::has(int64_t index) const {
-  return entries_.at(static_cast<size_t>(index)).height != 0;
+  return entries_.at(index).height != 0;
 }
 
 PixelView ImagePack::image(int64_t index) const {
-  const Entry& entry = entries_.at(static_cast<size_t>(index));
+  const Entry& entry = entries_.at(index);
   const uint8_t* pixels = bytes_.get() + entry.offset;
-  const int64_t stride = int64_t{entry.width} * channels_;
-  std::atomic<uint8_t>& is_checked = is_checked_[static_cast<size_t>(index)];
+  const ImageSize size = {entry.height, entry.width};
+  std::atomic<uint8_t>& is_checked = is_checked_[index];
   if (is_checked.load(std::memory_order_relaxed) == 0) {
-    if (crc_of(pixels, static_cast<size_t>(stride) * entry.height) !=
-        entry.crc) {
+    if (crc_of(pixels, size.height * size.width * channels_) != entry.crc) {
       fail(file_, "the checksum of an image is wrong");
     }
     is_checked.store(1, std::memory_order_relaxed);
   }
-  return {
-      .pixels = pixels,
-      .height = entry.height,
-      .width = entry.width,
-      .channels = channels_,
-      .stride = stride,
-      .end = bytes_.get() + length_};
+  return view_of(pixels, size, channels_, bytes_.get() + length_);
 }
 
 ImagePackWriter::ImagePackWriter(
@@ -148,12 +142,11 @@ void ImagePackWriter::write(
   const auto size = static_cast<size_t>(height * width * channels_);
   const uint32_t crc = crc_of(pixels, size);
   const std::lock_guard lock(mutex_);
-  entries_.at(static_cast<size_t>(index)) = {
-      file_.size(),
-      static_cast<uint32_t>(height),
-      static_cast<uint32_t>(width),
-      crc,
-      0};
+  ImagePack::Entry& entry = entries_.at(index);
+  entry.offset = file_.size();
+  entry.height = static_cast<uint32_t>(height);
+  entry.width = static_cast<uint32_t>(width);
+  entry.crc = crc;
   file_.write({pixels, size});
 }
 

@@ -18,6 +18,17 @@ ImageRegion seen_region(const Warp& warp, ImageSize result, ImageSize size);
 /// \param offset   The cropped part, in blocks.
 Warp shrunk(const Warp& warp, ImageSize factors, ImageRegion offset);
 
+/// Views pixels of `size`, contiguous.
+/// \param end  One past the last byte that may be read.
+inline PixelView view_of(
+    const uint8_t* pixels,
+    ImageSize size,
+    int64_t channels,
+    const uint8_t* end) {
+  const auto [height, width] = size;
+  return {pixels, height, width, channels, width * channels, end};
+}
+
 /// `warp_image` for a source of any size: one that shrinks to half or less is
 /// averaged first by whole factors, except for `Sampling::nearest`.
 /// \param out  [size.height, size.width, source.channels].

@@ -85,13 +85,6 @@ ImageHeader header_of(const std::string& path) {
   }
 }
 
-/// Upright, as pictures are decoded.
-ImageSize upright_size(const ImageHeader& header) {
-  const bool lies = header.orientation >= 5;
-  return lies ? ImageSize{header.width, header.height}
-              : ImageSize{header.height, header.width};
-}
-
 bool has_colours(const std::string& path) {
   const torch::Tensor image = read_image(path);
   const torch::Tensor first = image.slice(2, 0, 1);

@@ -246,17 +246,10 @@ torch::Tensor render_on_cpu(const torch::Tensor& images, const Plans& plans) {
   const auto count = static_cast<int64_t>(plans.size());
   parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const SamplePlan& plan = plans[static_cast<size_t>(i)];
-      sample_pixels(
-          {.pixels = from + i * bytes,
-           .height = size.height,
-           .width = size.width,
-           .channels = channels,
-           .stride = size.width * channels,
-           .end = from + count * bytes},
-          plan.warp(),
-          size,
-          to + i * bytes);
+      const SamplePlan& plan = plans[i];
+      const PixelView image =
+          view_of(from + i * bytes, size, channels, from + count * bytes);
+      sample_pixels(image, plan.warp(), size, to + i * bytes);
       plan.finish_pixels({to + i * bytes, size, channels});
     }
   });
