@@ -33,57 +33,30 @@ class Evaluating {
   bool was_training_;
 };
 
-/// Keeps the answer of the layer that is asked for.
-class LayerAnswer {
- public:
-  LayerAnswer(Model& model, std::string wanted)
-      : wanted_(std::move(wanted)),
-        taps_(model, [this](size_t layer, const torch::Tensor& output) {
-          see(layer, output);
-        }) {
-    const auto& names = taps_.names();
-    TORCH_CHECK_VALUE(
-        wanted_.empty() ||
-            std::find(names.begin(), names.end(), wanted_) != names.end(),
-        fmt::format(
-            "[grad_cam] there is no layer \"{}\" that can be looked into; "
-            "expected a child of a torch::nn::Sequential: {}.",
-            wanted_,
-            names.empty() ? "this model has none"
-                          : fmt::format("{}", fmt::join(names, ", "))));
-  }
+void check_layer(
+    const std::vector<std::string>& names,
+    const std::string& wanted) {
+  TORCH_CHECK_VALUE(
+      wanted.empty() || std::ranges::count(names, wanted) > 0,
+      fmt::format(
+          "[grad_cam] there is no layer \"{}\" that can be looked into; "
+          "expected a child of a torch::nn::Sequential: {}.",
+          wanted,
+          names.empty() ? "this model has none"
+                        : fmt::format("{}", fmt::join(names, ", "))));
+}
 
-  const torch::Tensor& output() const {
-    TORCH_CHECK_VALUE(
-        output_.defined(),
-        wanted_.empty()
-            ? "[grad_cam] no layer's answer has 4 x 4 cells or more; use "
-              "larger images, or name a layer."
-            : fmt::format(
-                  "[grad_cam] the answer of layer \"{}\" has no height and "
-                  "width; name a convolution, or a layer before the pooling.",
-                  wanted_));
-    return output_;
-  }
-  const std::string& layer() const { return layer_; }
-
- private:
-  void see(size_t layer, const torch::Tensor& output) {
-    // fastai's bound: fewer cells show nothing.
-    constexpr int64_t kMinCells = 16;
-    const std::string& name = taps_.names()[layer];
-    const bool is_map = output.dim() == 4;
-    if (wanted_.empty() ? is_map && output.size(2) * output.size(3) >= kMinCells
-                        : is_map && name == wanted_) {
-      output_ = output;
-      layer_ = name;
-    }
-  }
-
-  std::string wanted_, layer_;
-  torch::Tensor output_;
-  ForwardHooks taps_;
-};
+void check_output(const torch::Tensor& output, const std::string& wanted) {
+  TORCH_CHECK_VALUE(
+      output.defined(),
+      wanted.empty()
+          ? "[grad_cam] no layer's answer has 4 x 4 cells or more; use larger "
+            "images, or name a layer."
+          : fmt::format(
+                "[grad_cam] the answer of layer \"{}\" has no height and "
+                "width; name a convolution, or a layer before the pooling.",
+                wanted));
+}
 
 torch::Tensor prepared(Learner& learn, const torch::Tensor& sample) {
   Batch batch = Batch{{sample.unsqueeze(0)}, {}}.to(learn.data().device);
@@ -132,8 +105,21 @@ GradCam grad_cam(
   result.prediction = learn.predict(sample);
   const Evaluating evaluating(learn.model());
   const torch::AutoGradMode with_gradients(true);
-  LayerAnswer answer(learn.model(), options.layer);
-  torch::Tensor logits;
+  torch::Tensor output, logits;
+  const ForwardHooks hooks(
+      learn.model(),
+      [&](size_t layer, const torch::Tensor& seen) {
+        // fastai's bound: fewer cells show nothing.
+        constexpr int64_t kMinCells = 16;
+        if (seen.dim() != 4) return;
+        const std::string& name = hooks.names()[layer];
+        if (options.layer.empty() ? seen.size(2) * seen.size(3) >= kMinCells
+                                  : name == options.layer) {
+          output = seen;
+          result.layer = name;
+        }
+      });
+  check_layer(hooks.names(), options.layer);
   loop::in_forward_precision(learn.parts(), [&] {
     // Also a layer whose weights are frozen then has a gradient.
     const torch::Tensor input = prepared(learn, sample).requires_grad_(true);
@@ -149,7 +135,7 @@ GradCam grad_cam(
           fmt::join(logits.sizes(), ", ")));
   result.target =
       options.target >= 0 ? options.target : logits[0].argmax().item<int64_t>();
-  const torch::Tensor& output = answer.output();
+  check_output(output, options.layer);
   const torch::Tensor gradient =
       torch::autograd::grad({logits[0][result.target]}, {output})
           .at(0)[0]
@@ -158,7 +144,6 @@ GradCam grad_cam(
   const torch::Tensor heat =
       (output.detach()[0].to(torch::kFloat) * weights).sum(0).relu();
   result.heat = (heat / heat.max().clamp_min(1e-12)).cpu().contiguous();
-  result.layer = answer.layer();
   return result;
 }
 

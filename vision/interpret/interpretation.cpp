@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -126,16 +127,23 @@ Page draw_confusion_matrix(
   return page;
 }
 
+std::vector<std::string> class_names(
+    const std::vector<std::string>& classes,
+    int64_t count) {
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < count; ++i) names.push_back(class_name(classes, i));
+  return names;
+}
+
 constexpr size_t kPairs = 10;
 
 void add_confusions(
     HtmlPage& page,
     const ClassificationInterpretation& interp) {
   const torch::Tensor& counts = interp.confusion_matrix();
-  std::vector<std::string> names;
+  const auto names = class_names(interp.classes(), counts.size(0));
   std::vector<std::vector<double>> values;
   for (int64_t i = 0; i < counts.size(0); ++i) {
-    names.push_back(class_name(interp.classes(), i));
     const torch::Tensor row = counts[i].to(torch::kDouble).contiguous();
     const auto* first = row.const_data_ptr<double>();
     values.emplace_back(first, first + row.numel());
@@ -169,10 +177,6 @@ Interpretation::Interpretation(Learner& learn, Split split)
           to_string(split)));
 }
 
-Interpretation Interpretation::from(Learner& learn, Split split) {
-  return {learn, split};
-}
-
 std::vector<TopLoss> Interpretation::top_losses(int64_t k, bool largest) const {
   TORCH_CHECK_VALUE(
       k >= 0,
@@ -202,11 +206,9 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
   const TargetKind kind = target_kind(targets(), classes());
   std::vector<Picture> pictures;
   for (const TopLoss& top : top_losses(k, largest)) {
-    const torch::Tensor image = visible_batch(
-                                    data_,
-                                    dataset_->get_batch({top.index}, {}),
-                                    /*augments=*/false)
-                                    .images[0];
+    Batch batch = dataset_->get_batch({top.index}, {});
+    const torch::Tensor image =
+        visible_batch(data_, std::move(batch), /*augments=*/false).images[0];
     const torch::Tensor target = targets()[top.index];
     const torch::Tensor pred = preds()[top.index];
     const torch::Tensor answer = decoded(kind, pred.unsqueeze(0))[0];
@@ -220,17 +222,15 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
     }
     const std::string actual_text = target_text(kind, target, classes());
     const std::string answer_text = target_text(kind, answer, classes());
+    const std::string loss_text = fmt::format(
+        "loss {:.2f}{}",
+        top.loss,
+        probability_text(kind, pred, target));
     pictures.push_back(
         {image,
-         {{answer_text,
-           kind == TargetKind::number   ? kTextColor
-           : answer_text == actual_text ? kRightColor
-                                        : kWrongColor},
+         {{answer_text, answer_color(kind, answer_text == actual_text)},
           {actual_text},
-          {fmt::format(
-              "loss {:.2f}{}",
-              top.loss,
-              probability_text(kind, pred, target))},
+          {loss_text},
           name}});
   }
   return picture_grid(
@@ -256,8 +256,7 @@ ClassificationInterpretation::ClassificationInterpretation(
       predicted.numel() == actual.numel(),
       fmt::format(
           "[ClassificationInterpretation::from] there are {} predictions for "
-          "{} "
-          "targets; expected one for each.",
+          "{} targets; expected one for each.",
           predicted.numel(),
           actual.numel()));
   const int64_t count = std::max<int64_t>(
@@ -269,12 +268,6 @@ ClassificationInterpretation::ClassificationInterpretation(
                 {},
                 count * count)
                 .view({count, count});
-}
-
-ClassificationInterpretation ClassificationInterpretation::from(
-    Learner& learn,
-    Split split) {
-  return {learn, split};
 }
 
 std::vector<Confusion> ClassificationInterpretation::most_confused(
@@ -292,20 +285,14 @@ std::vector<Confusion> ClassificationInterpretation::most_confused(
       }
     }
   }
-  std::stable_sort(
-      pairs.begin(),
-      pairs.end(),
-      [](const auto& a, const auto& b) { return a.count > b.count; });
+  std::ranges::stable_sort(pairs, std::greater(), &Confusion::count);
   return pairs;
 }
 
 void ClassificationInterpretation::plot_confusion_matrix(
     const std::filesystem::path& file,
     bool normalize) const {
-  std::vector<std::string> names;
-  for (int64_t i = 0; i < matrix_.size(0); ++i) {
-    names.push_back(class_name(classes(), i));
-  }
+  const auto names = class_names(classes(), matrix_.size(0));
   const Page picture = draw_confusion_matrix(matrix_, names, normalize);
   if (file.extension() == ".svg") {
     picture.save_svg(file);

@@ -27,7 +27,9 @@ class Interpretation {
   /// Predicts in the data set's order, without augmentation.
   /// \throws c10::ValueError if the split does not exist or has no targets, or
   ///         there is no per-sample loss.
-  static Interpretation from(Learner& learn, Split split = Split::valid);
+  static Interpretation from(Learner& learn, Split split = Split::valid) {
+    return {learn, split};
+  }
 
   int64_t size() const { return answers_.preds.size(0); }
   const torch::Tensor& preds() const { return answers_.preds; }
@@ -77,7 +79,9 @@ class ClassificationInterpretation final : public Interpretation {
   ///         class per sample or pixel.
   static ClassificationInterpretation from(
       Learner& learn,
-      Split split = Split::valid);
+      Split split = Split::valid) {
+    return {learn, split};
+  }
 
   /// [C, C] kLong: rows are the actual classes, columns the predicted ones.
   /// Other targets, such as an ignored index, are not counted.

@@ -75,9 +75,9 @@ struct LegendLayout {
   int64_t width = 3 * kSwatch, columns = 1, rows = 0;
 };
 
-std::vector<uint8_t> encoded(
-    const torch::Tensor& image,
-    const std::string& who) {
+}  // namespace
+
+torch::Tensor image_bytes(const torch::Tensor& image, const std::string& who) {
   const bool is_floating = image.defined() && image.is_floating_point();
   const bool is_byte = image.defined() && image.scalar_type() == torch::kByte;
   const int64_t channels = !image.defined() || image.dim() != 3
@@ -96,14 +96,10 @@ std::vector<uint8_t> encoded(
     bytes = bytes.to(torch::kFloat).clamp(0, 1).mul(255).round();
     if (bytes.dim() == 3) bytes = bytes.permute({1, 2, 0});
   }
-  bytes = bytes.to(torch::kCPU, torch::kByte).contiguous();
-  const std::span<const uint8_t> pixels(
-      bytes.const_data_ptr<uint8_t>(),
-      static_cast<size_t>(bytes.numel()));
-  return encode_png(pixels, bytes.size(1), bytes.size(0), channels);
+  return bytes.to(torch::kCPU, torch::kByte)
+      .contiguous()
+      .view({bytes.size(0), bytes.size(1), channels});
 }
-
-}  // namespace
 
 torch::Tensor picture_grid(
     const std::vector<Picture>& pictures,
@@ -208,8 +204,14 @@ torch::Tensor with_mask(
   return torch::where(known.unsqueeze(2), blended.to(torch::kByte), rgb);
 }
 
-std::vector<uint8_t> png_of(const torch::Tensor& image) {
-  return encoded(image, "[png_of]");
+std::vector<uint8_t> png_of(
+    const torch::Tensor& image,
+    const std::string& who) {
+  const torch::Tensor bytes = image_bytes(image, who);
+  const std::span<const uint8_t> pixels(
+      bytes.const_data_ptr<uint8_t>(),
+      static_cast<size_t>(bytes.numel()));
+  return encode_png(pixels, bytes.size(1), bytes.size(0), bytes.size(2));
 }
 
 void save_image(const std::filesystem::path& file, const torch::Tensor& image) {
@@ -219,7 +221,7 @@ void save_image(const std::filesystem::path& file, const torch::Tensor& image) {
           "[save_image] the file is {}; expected a name that ends in .png, "
           "which is what is written.",
           file.string()));
-  write_file(file, encoded(image, "[save_image] " + file.string() + ":"));
+  write_file(file, png_of(image, "[save_image] " + file.string() + ":"));
 }
 
 }  // namespace tern

@@ -63,7 +63,11 @@ torch::Tensor with_mask(
 ///         IoError.
 void save_image(const std::filesystem::path& file, const torch::Tensor& image);
 
-/// Returns the bytes of that file.
-std::vector<uint8_t> png_of(const torch::Tensor& image);
+/// Returns the bytes of that file. \param who  The caller, for error messages.
+std::vector<uint8_t> png_of(
+    const torch::Tensor& image,
+    const std::string& who = "[png_of]");
+/// Returns its pixels: [H, W, 1 or 3] kByte, on the CPU.
+torch::Tensor image_bytes(const torch::Tensor& image, const std::string& who);
 
 }  // namespace tern

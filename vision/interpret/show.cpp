@@ -4,12 +4,12 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "tern/data/sampler.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/vision/interpret/drawing.h"
@@ -145,10 +145,10 @@ void show_results(
       fmt::format(
           "[show_results] the {} data have no sample; expected one.",
           to_string(split)));
-  std::vector<int64_t> indices(static_cast<size_t>(count));
+  std::vector<int64_t> indices;
   // Spread over the whole set, which is often sorted by class.
   for (int64_t i = 0; i < count; ++i) {
-    indices[static_cast<size_t>(i)] = i * all.dataset().size() / count;
+    indices.push_back(i * all.dataset().size() / count);
   }
   DataLoaderOptions loading = all.options();
   loading.workers = 0;
@@ -156,12 +156,10 @@ void show_results(
       std::make_shared<Subset>(all.dataset_ptr(), std::move(indices)),
       loading);
   const Predictions answers = learn.get_preds(some);
-  std::vector<int64_t> places(static_cast<size_t>(count));
-  std::iota(places.begin(), places.end(), 0);
-  const VisibleBatch visible = visible_batch(
-      data,
-      some.dataset().get_batch(places, {}),
-      /*augments=*/false);
+  const auto places = SequentialSampler(count).indices(0, 0);
+  Batch batch = some.dataset().get_batch(places, {});
+  const VisibleBatch visible =
+      visible_batch(data, std::move(batch), /*augments=*/false);
   const bool has_targets = answers.targets.defined();
   const TargetKind kind = has_targets
                               ? target_kind(answers.targets, data.classes)
@@ -188,9 +186,7 @@ void show_results(
       const std::string target =
           target_text(kind, answers.targets[i], data.classes);
       picture.caption.push_back({target});
-      if (kind != TargetKind::number) {
-        color = answer == target ? kRightColor : kWrongColor;
-      }
+      color = answer_color(kind, answer == target);
     }
     picture.caption.push_back({answer, color});
     pictures.push_back(std::move(picture));
@@ -212,7 +208,7 @@ SegmentationReport segmentation_report(Learner& learn, Split split) {
     const auto at = [i](const torch::Tensor& t) { return t[i].item<double>(); };
     const double hit = at(counts.diagonal());
     SegmentationReport::Row row{
-        i < static_cast<int64_t>(names.size()) ? names[i] : std::to_string(i),
+        i < std::ssize(names) ? names[i] : std::to_string(i),
         static_cast<int64_t>(at(actual)),
         ratio(hit, at(actual)),
         ratio(2 * hit, at(actual) + at(found))};

@@ -70,9 +70,14 @@ TargetKind target_kind(
 }
 
 std::string class_name(const std::vector<std::string>& classes, int64_t index) {
-  return index >= 0 && index < static_cast<int64_t>(classes.size())
-             ? classes[static_cast<size_t>(index)]
+  return index >= 0 && index < std::ssize(classes)
+             ? classes[index]
              : fmt::format("class {}", index);
+}
+
+Rgb answer_color(TargetKind kind, bool is_right) {
+  if (kind == TargetKind::number) return kTextColor;
+  return is_right ? kRightColor : kWrongColor;
 }
 
 std::string target_text(
@@ -102,12 +107,11 @@ torch::Tensor decoded(TargetKind kind, const torch::Tensor& preds) {
     case TargetKind::multi_category:
       return (preds > 0.5).to(torch::kFloat);
     default:
+      if (preds.dim() > 1 && preds.size(1) > 1) return preds.argmax(1);
       // One channel alone is the probability of class 1.
-      return preds.dim() == 1 || preds.size(1) == 1
-                 ? (preds.dim() == 1 ? preds : preds.squeeze(1))
-                       .gt(0.5)
-                       .to(torch::kLong)
-                 : preds.argmax(1);
+      return (preds.dim() == 1 ? preds : preds.squeeze(1))
+          .gt(0.5)
+          .to(torch::kLong);
   }
 }
 

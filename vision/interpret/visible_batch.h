@@ -8,6 +8,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/vision/data_block.h"
+#include "tern/vision/interpret/drawing.h"
 
 namespace tern {
 
@@ -32,6 +33,10 @@ TargetKind target_kind(
 
 /// Returns the name of a class, or its index if it has none.
 std::string class_name(const std::vector<std::string>& classes, int64_t index);
+
+/// Returns the colour of a prediction's text: green or red, neutral for
+/// numbers.
+Rgb answer_color(TargetKind kind, bool is_right);
 
 /// Formats a target, or a prediction in the form of one.
 /// \param target  Of one sample, without N; not a mask.

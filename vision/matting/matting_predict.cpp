@@ -9,8 +9,6 @@
 #include <torch/utils.h>
 
 #include "tern/data/error_text.h"
-#include "tern/learner/weights/model_card.h"
-#include "tern/learner/weights/weights.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/matting/tensor_filters.h"
 #include "tern/vision/models/build_model.h"
@@ -33,18 +31,6 @@ torch::Tensor padded(const torch::Tensor& x) {
       {0, missing(x.size(3)), 0, missing(x.size(2))});
 }
 
-/// [1 or 3, H, W] in 0..1 -> [H, W, 3] kByte.
-torch::Tensor to_bytes(const torch::Tensor& picture) {
-  return picture.to(torch::kCPU, torch::kFloat)
-      .clamp(0, 1)
-      .mul(255)
-      .round()
-      .to(torch::kByte)
-      .permute({1, 2, 0})
-      .expand({-1, -1, 3})
-      .contiguous();
-}
-
 torch::Tensor green_like(const torch::Tensor& fgr) {
   return torch::tensor({0.2f, 0.7f, 0.35f}, fgr.options())
       .view({3, 1, 1})
@@ -61,12 +47,8 @@ const torch::Tensor& expected_error(const Tensors& outputs) {
 Model load_matting_model(
     const std::filesystem::path& file,
     torch::Device device) {
-  const ModelCard card =
-      parse_model_card(safetensors_metadata(file), file.string());
-  Model model = build_model(card.architecture);
-  model.load_state_dict(load_weights(file));
+  Model model = load_exported(file).first;
   model.to(device);
-  model.eval();
   return model;
 }
 
@@ -106,8 +88,7 @@ torch::Tensor place_over(const Matte& matte, const torch::Tensor& background) {
   TORCH_CHECK_VALUE(
       is_photograph(background),
       "[place_over] the background is no [H, W, 3] kByte; expected a "
-      "photograph "
-      "as read_image gives it.");
+      "photograph as read_image gives it.");
   const torch::Tensor behind = cover_batch(
       from_bytes(background.unsqueeze(0).to(matte.fgr.device())),
       {matte.pha.size(0), matte.pha.size(1)});
@@ -138,7 +119,8 @@ torch::Tensor matting_picture(
     const torch::Tensor pha = outputs[0][i].detach();
     const torch::Tensor fgr = outputs[1][i].detach();
     const auto add = [&](const torch::Tensor& picture, const char* caption) {
-      pictures.push_back({to_bytes(picture.detach()), {{caption}}});
+      pictures.push_back(
+          {image_bytes(picture, "[matting_picture]"), {{caption}}});
     };
     add(batch.inputs[0][i], "scene");
     add(batch.inputs[1][i], "background");

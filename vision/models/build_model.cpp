@@ -2,11 +2,13 @@
 
 #include <map>
 #include <mutex>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/learner/weights/weights.h"
 #include "tern/vision/models/matting_base.h"
 #include "tern/vision/models/matting_refine.h"
 #include "tern/vision/models/resnet.h"
@@ -17,9 +19,11 @@ namespace tern {
 
 namespace {
 
-struct Builders {
-  std::mutex mutex;
-  std::map<std::string, ModelBuilder> by_name = {
+std::mutex mutex;
+
+// Guarded by `mutex`.
+std::map<std::string, ModelBuilder>& builders() {
+  static std::map<std::string, ModelBuilder> by_name = {
       {"matting_base", build_matting_base},
       {"matting_refine", build_matting_refine},
       {"resnet", build_resnet},
@@ -30,31 +34,34 @@ struct Builders {
       {"simple_cnn", build_simple_cnn},
       {"vision_model", build_vision_model},
   };
-};
-
-Builders& builders() {
-  static Builders all;
-  return all;
+  return by_name;
 }
 
 ModelBuilder find_builder(const std::string& name) {
-  const std::lock_guard lock(builders().mutex);
-  const auto at = builders().by_name.find(name);
-  return at == builders().by_name.end() ? nullptr : at->second;
+  const std::lock_guard lock(mutex);
+  const auto at = builders().find(name);
+  TORCH_CHECK_VALUE(
+      at != builders().end(),
+      fmt::format(
+          "[build_model] there is no architecture '{}'; expected one of {}. "
+          "Call register_architecture for a network of your own.",
+          name,
+          fmt::join(std::views::keys(builders()), ", ")));
+  return at->second;
 }
 
 }  // namespace
 
 Model build_model(const Architecture& architecture) {
-  const ModelBuilder builder = find_builder(architecture.name);
-  TORCH_CHECK_VALUE(
-      builder,
-      fmt::format(
-          "[build_model] there is no architecture '{}'; expected one of {}. "
-          "Call register_architecture for a network of your own.",
-          architecture.name,
-          fmt::join(architectures(), ", ")));
-  return builder(architecture);
+  return find_builder(architecture.name)(architecture);
+}
+
+std::pair<Model, ModelCard> load_exported(const std::filesystem::path& file) {
+  ModelCard card = parse_model_card(safetensors_metadata(file), file.string());
+  Model model = build_model(card.architecture);
+  model.load_state_dict(load_weights(file));
+  model.eval();
+  return {std::move(model), std::move(card)};
 }
 
 void register_architecture(const std::string& name, ModelBuilder builder) {
@@ -62,19 +69,12 @@ void register_architecture(const std::string& name, ModelBuilder builder) {
       !name.empty() && builder,
       "[register_architecture] the name or the builder is empty; expected a "
       "name and a function that makes a Model.");
-  const std::lock_guard lock(builders().mutex);
+  const std::lock_guard lock(mutex);
   TORCH_CHECK_VALUE(
-      builders().by_name.emplace(name, std::move(builder)).second,
+      builders().emplace(name, std::move(builder)).second,
       fmt::format(
           "[register_architecture] the name '{}' is taken; choose another.",
           name));
-}
-
-std::vector<std::string> architectures() {
-  const std::lock_guard lock(builders().mutex);
-  std::vector<std::string> names;
-  for (const auto& item : builders().by_name) names.push_back(item.first);
-  return names;
 }
 
 }  // namespace tern

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "tern/learner/model.h"
 #include "tern/learner/weights/architecture.h"
+#include "tern/learner/weights/model_card.h"
 
 namespace tern {
 
@@ -21,12 +23,15 @@ using ModelBuilder = std::function<Model(const Architecture&)>;
 ///         for options of another network.
 Model build_model(const Architecture& architecture);
 
+/// Builds the network of a file that `Learner::export_model` wrote, with its
+/// weights, in eval mode.
+/// \throws as `build_model`; DataError if the file is not an exported model;
+///         IoError.
+std::pair<Model, ModelCard> load_exported(const std::filesystem::path& file);
+
 /// Registers a network of your own for `build_model` and Predictor. Call it
 /// before `Predictor::load`. Thread-safe.
 /// \throws c10::ValueError if the name is empty or taken, or `builder` empty.
 void register_architecture(const std::string& name, ModelBuilder builder);
-
-/// Returns the names that `build_model` knows, sorted.
-std::vector<std::string> architectures();
 
 }  // namespace tern

@@ -16,6 +16,7 @@
 
 #include "tern/data/batch.h"
 #include "tern/data/formats/json.h"
+#include "tern/vision/enum_names.h"
 #include "tern/vision/models/backbone.h"
 
 namespace tern {
@@ -43,7 +44,7 @@ constexpr int64_t kInputs = 6;  // src and bgr
 constexpr int64_t kHidden = 32;
 constexpr int64_t kOutputStride = 16;
 
-constexpr std::array<std::pair<const char*, MattingBackbone>, 3> kBackbones = {
+constexpr EnumNames<MattingBackbone, 3> kBackbones = {
     {{"mobilenet_v2", MattingBackbone::mobilenet_v2},
      {"resnet50", MattingBackbone::resnet50},
      {"resnet101", MattingBackbone::resnet101}}};
@@ -172,25 +173,12 @@ class MattingDecoderImpl : public torch::nn::Cloneable<MattingDecoderImpl> {
 };
 
 std::string to_string(MattingBackbone backbone) {
-  for (const auto& [name, known] : kBackbones) {
-    if (known == backbone) return name;
-  }
-  return "unknown";
+  return name_of(kBackbones, backbone);
 }
 
 MattingBackbone matting_backbone(const std::string& name) {
-  std::vector<std::string> names;
-  for (const auto& [known, backbone] : kBackbones) {
-    if (known == name) return backbone;
-    names.emplace_back(known);
-  }
   if (name == "mobilenetv2") return MattingBackbone::mobilenet_v2;
-  throw c10::ValueError(
-      {__func__, __FILE__, __LINE__},
-      fmt::format(
-          "[matting_backbone] there is no backbone \"{}\"; expected one of {}.",
-          name,
-          fmt::join(names, ", ")));
+  return value_of(kBackbones, name, "[matting_backbone] there is no backbone");
 }
 
 CoarseMatting::CoarseMatting(MattingBackbone backbone, torch::nn::Module& owner)

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "tern/data/formats/json.h"
+#include "tern/vision/enum_names.h"
 #include "tern/vision/models/backbone.h"
 
 namespace tern {
@@ -23,7 +24,7 @@ torch::Tensor channels_second(const torch::Tensor& images) {
 
 using torch::Tensor;
 
-constexpr std::array<std::pair<const char*, RefineMode>, 3> kModes = {
+constexpr EnumNames<RefineMode, 3> kModes = {
     {{"full", RefineMode::full},
      {"sampling", RefineMode::sampling},
      {"thresholding", RefineMode::thresholding}}};
@@ -40,6 +41,7 @@ Tensor joined(const Tensors& parts) {
 }
 
 Tensor padded(const Tensor& x, int64_t border) {
+  if (border == 0) return x;
   return torch::constant_pad_nd(x, {border, border, border, border});
 }
 
@@ -91,8 +93,10 @@ void check_size(const MattingRefineOptions& options, const torch::Tensor& src) {
 
 // The size at which the backbone sees a picture.
 std::vector<int64_t> small_size(double scale, const torch::Tensor& src) {
-  const auto h = static_cast<int64_t>(static_cast<double>(src.size(2)) * scale);
-  const auto w = static_cast<int64_t>(static_cast<double>(src.size(3)) * scale);
+  const auto small = [&](int64_t size) {
+    return static_cast<int64_t>(static_cast<double>(size) * scale);
+  };
+  const int64_t h = small(src.size(2)), w = small(src.size(3));
   TORCH_CHECK_VALUE(
       h > 0 && w > 0,
       fmt::format(
@@ -155,16 +159,11 @@ torch::Tensor crop_patches(
     int64_t side,
     int64_t border) {
   const int64_t channels = images.size(1), full = side + 2 * border;
-  const torch::Tensor padded =
-      border == 0
-          ? images
-          : torch::constant_pad_nd(images, {border, border, border, border});
   // [N, H + 2 * border, w, full * C]: what of each row of pixels belongs to a
   // patch of that column. A view, in which patches overlap.
-  const torch::Tensor rows = channels_behind(padded).flatten(2).unfold(
-      2,
-      full * channels,
-      side * channels);
+  const torch::Tensor rows = channels_behind(padded(images, border))
+                                 .flatten(2)
+                                 .unfold(2, full * channels, side * channels);
   const torch::Tensor row_numbers = places.row.unsqueeze(1) * side +
                                     torch::arange(full, places.row.options());
   const torch::Tensor patches = rows.index(
@@ -190,22 +189,11 @@ torch::Tensor replace_patches(
 }
 
 std::string to_string(RefineMode mode) {
-  for (const auto& [name, known] : kModes) {
-    if (known == mode) return name;
-  }
-  return "unknown";
+  return name_of(kModes, mode);
 }
 
 RefineMode refine_mode(const std::string& name) {
-  for (const auto& [known, mode] : kModes) {
-    if (known == name) return mode;
-  }
-  throw c10::ValueError(
-      {__func__, __FILE__, __LINE__},
-      fmt::format(
-          "[refine_mode] there is no mode \"{}\"; expected full, sampling or "
-          "thresholding.",
-          name));
+  return value_of(kModes, name, "[refine_mode] there is no mode");
 }
 
 // Four small convolutions over squares of an image, the first two at half its
@@ -246,14 +234,11 @@ class MattingRefinerImpl : public torch::nn::Cloneable<MattingRefinerImpl> {
     const int64_t border = kernel_size_ == 3 ? 2 : 0;
     Tensor ref, seen;
     if (options.mode == RefineMode::full) {
-      ref = torch::ones(
-          {src.size(0), 1, h / kSquare, w / kSquare},
-          src.options());
+      ref = src.new_ones({src.size(0), 1, h / kSquare, w / kSquare});
       seen = convolve(padded(half, half_border), padded(images, border));
     } else {
-      ref = choose(
-          resized(coarse.err.detach(), h / kSquare, w / kSquare),
-          options);
+      const Tensor err = coarse.err.detach();
+      ref = choose(resized(err, h / kSquare, w / kSquare), options);
       seen = resized(joined({coarse.pha, coarse.fgr}), h, w);
       const PatchPlaces places = patch_places(ref.squeeze(1));
       if (places.size() > 0) {

@@ -1,6 +1,7 @@
 #include "tern/vision/predict/predictor.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -14,7 +15,6 @@
 #include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
-#include "tern/learner/weights/weights.h"
 #include "tern/vision/image_items.h"
 #include "tern/vision/models/build_model.h"
 #include "tern/vision/predict/preprocess.h"
@@ -59,22 +59,20 @@ std::vector<Prediction> answer_all(
   const auto size = static_cast<size_t>(predictor.options().batch_size);
   std::vector<Prediction> answers;
   for (size_t begin = 0; begin < prepared.size(); begin += size) {
-    const at::TensorList batch = at::TensorList(prepared).slice(
-        begin,
-        std::min(size, prepared.size() - begin));
-    for (Prediction& answer : predictor.answer(torch::stack(batch))) {
-      answers.push_back(std::move(answer));
-    }
+    const size_t count = std::min(size, prepared.size() - begin);
+    const auto batch = at::TensorList(prepared).slice(begin, count);
+    std::ranges::move(
+        predictor.answer(torch::stack(batch)),
+        std::back_inserter(answers));
   }
   return answers;
 }
 
 /// `f(i)` for each of `count` files, by all cores.
 template <class F>
-void for_each_file(size_t count, const F& f) {
-  const auto end = static_cast<int64_t>(count);
-  parallel_for(0, end, 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) f(static_cast<size_t>(i));
+void for_each_file(int64_t count, const F& f) {
+  parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) f(i);
   });
 }
 
@@ -103,10 +101,7 @@ Predictor Predictor::load(
     const fs::path& path,
     const PredictorOptions& options) {
   check(options);
-  ModelCard card = parse_model_card(safetensors_metadata(path), path.string());
-  Model model = build_model(card.architecture);
-  model.load_state_dict(load_weights(path));
-  model.eval();
+  auto [model, card] = load_exported(path);
   const torch::NoGradGuard no_grad;
   for (const ModelTensor& t : model.parameters()) {
     torch::Tensor(t.tensor).requires_grad_(false);
@@ -176,8 +171,8 @@ std::vector<Prediction> Predictor::answer(const torch::Tensor& batch) const {
     answer.probabilities = outputs[i].clone();
     if (!classes.empty() && answer.probabilities.dim() == 1) {
       answer.index = answer.probabilities.argmax().item<int64_t>();
-      if (answer.index < static_cast<int64_t>(classes.size())) {
-        answer.label = classes[static_cast<size_t>(answer.index)];
+      if (answer.index < std::ssize(classes)) {
+        answer.label = classes[answer.index];
       }
     }
     answers.push_back(std::move(answer));
@@ -200,7 +195,7 @@ Prediction Predictor::predict(const torch::Tensor& sample) const {
 std::vector<Prediction> Predictor::predict_batch(
     const std::vector<fs::path>& images) const {
   Tensors prepared(images.size());
-  for_each_file(images.size(), [&](size_t i) {
+  for_each_file(std::ssize(images), [&](int64_t i) {
     prepared[i] = prepare(images[i]);
   });
   return answer_all(*this, prepared);
@@ -227,7 +222,7 @@ std::vector<FilePrediction> Predictor::predict_folder(
   }
   loaded_->preprocessor();  // fails once, not for each file
   Tensors prepared(files.size());
-  for_each_file(files.size(), [&](size_t i) {
+  for_each_file(std::ssize(files), [&](int64_t i) {
     try {
       prepared[i] = prepare(fs::path(files[i].path));
     } catch (const DataError& error) {

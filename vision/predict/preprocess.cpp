@@ -1,9 +1,5 @@
 #include "tern/vision/predict/preprocess.h"
 
-#include <algorithm>
-#include <array>
-#include <utility>
-
 #include <fmt/format.h>
 #include <opencv2/core/check.hpp>
 #include <opencv2/imgproc.hpp>
@@ -12,46 +8,23 @@
 #include "tern/data/formats/error.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/decode/sample_pixels.h"
+#include "tern/vision/enum_names.h"
 #include "tern/vision/transforms/geometry.h"
 
 namespace tern {
 namespace {
 
-constexpr std::array<std::pair<const char*, ResizeMethod>, 4> kResizeNames = {{
+constexpr EnumNames<ResizeMethod, 4> kResizeNames = {{
     {"squish", ResizeMethod::squish},
     {"crop", ResizeMethod::crop},
     {"pad", ResizeMethod::pad},
     {"none", ResizeMethod::none},
 }};
-constexpr std::array<std::pair<const char*, Padding>, 3> kPaddingNames = {{
+constexpr EnumNames<Padding, 3> kPaddingNames = {{
     {"zeros", Padding::zeros},
     {"border", Padding::border},
     {"reflection", Padding::reflection},
 }};
-
-template <class Names, class Value>
-std::string name_of(const Names& names, Value value) {
-  return std::find_if(
-             names.begin(),
-             names.end(),
-             [&](const auto& item) { return item.second == value; })
-      ->first;
-}
-
-template <class Names>
-auto value_of(const Names& names, const std::string& name) {
-  const auto at =
-      std::find_if(names.begin(), names.end(), [&](const auto& item) {
-        return item.first == name;
-      });
-  TORCH_CHECK_VALUE(
-      at != names.end(),
-      fmt::format(
-          "[ImagePreprocessor] '{}' is no way to resize or to pad an image; "
-          "data/image_preprocessing.h has the words.",
-          name));
-  return at->second;
-}
 
 /// 16 bits are divided by 257, as those of files are.
 cv::Mat with_8_bits(const cv::Mat& image, std::string_view where) {
@@ -117,11 +90,17 @@ ImagePreprocessor::ImagePreprocessor(const ImagePreprocessing& what)
       decode_{
           .channels = what.channels,
           .exif_orientation = what.exif_orientation} {
-  sizing_.padding = value_of(kPaddingNames, what.padding);
+  sizing_.padding = value_of(
+      kPaddingNames,
+      what.padding,
+      "[ImagePreprocessor] there is no padding mode");
   if (what.resize == "centre_crop") {
     transforms_ = {centre_crop(static_cast<float>(what.margin))};
   } else if (!is_exact_) {
-    sizing_.resize = value_of(kResizeNames, what.resize);
+    sizing_.resize = value_of(
+        kResizeNames,
+        what.resize,
+        "[ImagePreprocessor] there is no resize method");
   }
 }
 
