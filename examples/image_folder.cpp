@@ -49,9 +49,7 @@ tern::DataBunch read_data(const Settings& s) {
   return data;
 }
 
-tern::VisionLearner make_learner(
-    const tern::DataBunch& data,
-    const Settings& s) {
+tern::Learner make_learner(const tern::DataBunch& data, const Settings& s) {
   return tern::vision_learner(
       data,
       tern::VisionArch(s.arch),

@@ -27,7 +27,6 @@
 #include "tern/vision/models/dynamic_unet.h"
 #include "tern/vision/models/matting_base.h"
 #include "tern/vision/models/matting_refine.h"
-#include "tern/vision/models/matting_weights.h"
 #include "tern/vision/models/mobilenet_v2.h"
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"

@@ -42,21 +42,59 @@ LearnerOptions with_loss(LearnerOptions options, const DataBunch& data) {
   return options;
 }
 
-// What builds a VisionModel again.
-struct Description {
-  std::string body;
-  int64_t in_channels = 3, outputs = 0;
-  HeadOptions head = {};
-};
+// One output per class unless a number is given.
+int64_t outputs_for(const DataBunch& data, int64_t given) {
+  const int64_t outputs = given != 0 ? given : std::ssize(data.classes);
+  TORCH_CHECK_VALUE(
+      outputs > 0,
+      fmt::format(
+          "[vision_learner] outputs is {} and the data name {} classes; "
+          "expected a number of outputs. Set .outputs, for numbers to predict "
+          "how many there are.",
+          given,
+          data.classes.size()));
+  return outputs;
+}
 
-JsonFields fields_of(Description& what) {
+// \param first_new   First module of the new layers.
+// \param make_model  From the number of outputs.
+template <class Options, class MakeModel>
+Learner learner_on_body(
+    const DataBunch& data,
+    const VisionArch& arch,
+    const Options& options,
+    const std::string& first_new,
+    const MakeModel& make_model) {
+  if (options.learner.seed != 0) torch::manual_seed(options.learner.seed);
+  const auto model = make_model(outputs_for(data, options.outputs));
+  const bool is_pretrained = !options.pretrained.empty();
+  if (is_pretrained) arch.load_pretrained(model->body(), options.pretrained);
+  Learner learn(
+      normalised(data, is_pretrained),
+      model,
+      with_loss(options.learner, data));
+  std::vector<std::string> groups = {first_new};
+  if (!arch.second_group().empty()) {
+    groups.insert(groups.begin(), "body." + arch.second_group());
+  }
+  learn.split(groups);
+  if (is_pretrained) learn.freeze();
+  return learn;
+}
+
+// What builds a VisionModel again.
+JsonFields fields_of(
+    std::string& body,
+    int64_t& in_channels,
+    int64_t& outputs,
+    HeadOptions& head) {
   return {
-      {"body", &what.body},
-      {"in_channels", &what.in_channels},
-      {"outputs", &what.outputs},
-      {"hidden", &what.head.hidden},
-      {"dropout", &what.head.dropout},
-      {"concat_pool", &what.head.concat_pool}};
+      {"body", &body},
+      {"in_channels", &in_channels},
+      {"outputs", &outputs},
+      {"hidden", &head.hidden},
+      {"dropout", &head.dropout},
+      {"concat_pool", &head.concat_pool}};
 }
 
 }  // namespace
@@ -89,90 +127,45 @@ torch::Tensor VisionModelImpl::forward(const torch::Tensor& x) {
 }
 
 Architecture VisionModelImpl::architecture() const {
-  Description now{arch_.name(), in_channels_, outputs_, head_options_};
-  return {"vision_model", to_json(fields_of(now))};
+  std::string body = arch_.name();
+  int64_t in_channels = in_channels_, outputs = outputs_;
+  HeadOptions head = head_options_;
+  return {"vision_model", to_json(fields_of(body, in_channels, outputs, head))};
 }
 
 VisionModel build_vision_model(const Architecture& architecture) {
-  Description now;
+  std::string body;
+  int64_t in_channels = 3, outputs = 0;
+  HeadOptions head;
   read_json(
       architecture.options,
-      fields_of(now),
+      fields_of(body, in_channels, outputs, head),
       "the options of " + architecture.name);
-  return VisionModel(
-      VisionArch(now.body),
-      now.in_channels,
-      now.outputs,
-      now.head);
+  return VisionModel(VisionArch(body), in_channels, outputs, head);
 }
 
-VisionLearner::VisionLearner(
-    const DataBunch& data,
-    Model model,
-    const VisionArch& arch,
-    const std::string& first_new,
-    bool is_pretrained,
-    LearnerOptions options)
-    : Learner(
-          normalised(data, is_pretrained),
-          std::move(model),
-          with_loss(std::move(options), data)) {
-  std::vector<std::string> groups = {first_new};
-  if (!arch.second_group().empty()) {
-    groups.insert(groups.begin(), "body." + arch.second_group());
-  }
-  split(groups);
-  if (is_pretrained) freeze();
-}
-
-VisionLearner vision_learner(
+Learner vision_learner(
     const DataBunch& data,
     const VisionArch& arch,
     const VisionOptions& options) {
-  if (options.learner.seed != 0) torch::manual_seed(options.learner.seed);
-  const VisionModel model(
-      arch,
-      options.in_channels,
-      outputs_for(data, options.outputs),
-      options.head);
-  const bool is_pretrained = !options.pretrained.empty();
-  if (is_pretrained) {
-    arch.load_pretrained(model->body(), options.pretrained);
-  }
-  return {data, model, arch, "head", is_pretrained, options.learner};
+  return learner_on_body(data, arch, options, "head", [&](int64_t outputs) {
+    return VisionModel(arch, options.in_channels, outputs, options.head);
+  });
 }
 
-int64_t outputs_for(const DataBunch& data, int64_t given) {
-  const int64_t outputs =
-      given != 0 ? given : static_cast<int64_t>(data.classes.size());
-  TORCH_CHECK_VALUE(
-      outputs > 0,
-      fmt::format(
-          "[vision_learner] outputs is {} and the data name {} classes; "
-          "expected a number of outputs. Set .outputs, for numbers to predict "
-          "how many there are.",
-          given,
-          data.classes.size()));
-  return outputs;
-}
-
-VisionLearner unet_learner(
+Learner unet_learner(
     const DataBunch& data,
     const VisionArch& arch,
     const UnetLearnerOptions& options) {
-  if (options.learner.seed != 0) torch::manual_seed(options.learner.seed);
-  const DynamicUnet model(
-      arch,
-      DynamicUnetOptions{
-          .outputs = outputs_for(data, options.outputs),
-          .in_channels = options.in_channels,
-          .blur = options.blur,
-          .last_cross = options.last_cross});
-  const bool is_pretrained = !options.pretrained.empty();
-  if (is_pretrained) {
-    arch.load_pretrained(model->body(), options.pretrained);
-  }
-  return {data, model, arch, "bn", is_pretrained, options.learner};
+  return learner_on_body(data, arch, options, "bn", [&](int64_t outputs) {
+    return DynamicUnet(
+        arch,
+        DynamicUnetOptions{
+            .outputs = outputs,
+            .in_channels = options.in_channels,
+            .blur = options.blur,
+            .last_cross = options.last_cross});
+  });
 }
 
 }  // namespace tern

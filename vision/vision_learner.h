@@ -55,28 +55,12 @@ class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl>,
 };
 TORCH_MODULE(VisionModel);
 
-/// Builds the network that VisionModelImpl::architecture describes; see
-/// `build_model`.
-/// \throws DataError if its options are not those of a VisionModel,
-///         c10::ValueError if there is no body of that name.
+/// Builds what VisionModelImpl::architecture describes; see `build_model`.
 VisionModel build_vision_model(const Architecture& architecture);
 
-/// A Learner whose model has a body that may be pretrained, split into three
-/// layer groups: the first and the second part of the body, and the new layers.
-class VisionLearner final : public Learner {
- public:
-  /// \param first_new  First module of the new layers.
-  VisionLearner(
-      const DataBunch& data,
-      Model model,
-      const VisionArch& arch,
-      const std::string& first_new,
-      bool is_pretrained,
-      LearnerOptions options);
-};
-
 /// Creates a Learner for images: the body of a known network, cut before the
-/// pooling, with a new head.
+/// pooling, with a new head, in three layer groups: the first and the second
+/// part of the body, and the new layers.
 ///
 ///   auto learn = vision_learner(
 ///       data,
@@ -91,14 +75,10 @@ class VisionLearner final : public Learner {
 ///
 /// \throws c10::ValueError if the number of outputs is unknown or the weights
 ///         do not fit; DataError, IoError as `load_weights`.
-VisionLearner vision_learner(
+Learner vision_learner(
     const DataBunch& data,
     const VisionArch& arch,
     const VisionOptions& options = {});
-
-/// Returns `given`, or one output per class of `data` if it is 0.
-/// \throws c10::ValueError if there are no classes either.
-int64_t outputs_for(const DataBunch& data, int64_t given);
 
 struct UnetLearnerOptions {
   /// As VisionOptions::pretrained.
@@ -127,7 +107,7 @@ struct UnetLearnerOptions {
 /// the decoder. As fastai v2's unet_learner.
 ///
 /// \throws as `vision_learner`.
-VisionLearner unet_learner(
+Learner unet_learner(
     const DataBunch& data,
     const VisionArch& arch,
     const UnetLearnerOptions& options = {});

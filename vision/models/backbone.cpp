@@ -69,23 +69,25 @@ void init_kaiming(torch::nn::Module& module, bool by_fan_out) {
   }
 }
 
-DilationPlan::DilationPlan(int64_t output_stride, int64_t stem_stride)
-    : output_stride_(output_stride), stride_(stem_stride) {
+std::vector<LayerDilation> dilate_layers(
+    int64_t output_stride,
+    int64_t stem_stride,
+    const std::vector<int64_t>& strides) {
   TORCH_CHECK_VALUE(
       output_stride == 8 || output_stride == 16 || output_stride == 32,
       fmt::format(
-          "[DilationPlan] output_stride is {}; expected 8, 16 or 32.",
+          "[dilate_layers] output_stride is {}; expected 8, 16 or 32.",
           output_stride));
-}
-
-LayerDilation DilationPlan::next(int64_t stride) {
-  const int64_t before = dilation_;
-  if (stride_ * stride <= output_stride_) {
-    stride_ *= stride;
-    return {stride, before, before};
+  std::vector<LayerDilation> layers;
+  int64_t reached = stem_stride, dilation = 1;
+  for (const int64_t stride : strides) {
+    const bool strides_on = reached * stride <= output_stride;
+    LayerDilation layer{.stride = strides_on ? stride : 1, .first = dilation};
+    (strides_on ? reached : dilation) *= stride;
+    layer.rest = dilation;
+    layers.push_back(layer);
   }
-  dilation_ *= stride;
-  return {1, before, dilation_};
+  return layers;
 }
 
 }  // namespace tern

@@ -68,23 +68,17 @@ struct LayerDilation {
 /// after them are dilated instead, which keeps their receptive field (Chen et
 /// al., "Rethinking Atrous Convolution for Semantic Image Segmentation", 2017).
 /// As torchvision's `replace_stride_with_dilation`.
-class DilationPlan {
- public:
-  /// \param stem_stride  Stride of the network before its first layer of
-  ///                     blocks.
-  /// \throws c10::ValueError unless output_stride is 8, 16 or 32.
-  DilationPlan(int64_t output_stride, int64_t stem_stride);
-
-  /// Returns the plan for the next layer, which undilated has this stride.
-  LayerDilation next(int64_t stride);
-
- private:
-  int64_t output_stride_, stride_, dilation_ = 1;
-};
+/// \param stem_stride  Stride of the network before its first layer of blocks.
+/// \param strides      Of the layers, undilated.
+/// \throws c10::ValueError unless output_stride is 8, 16 or 32.
+std::vector<LayerDilation> dilate_layers(
+    int64_t output_stride,
+    int64_t stem_stride,
+    const std::vector<int64_t>& strides);
 
 /// A network for images without its classifier: stages, each of which halves
 /// height and width, except the last ones of a dilated network (see
-/// DilationPlan).
+/// `dilate_layers`).
 class Backbone {
  public:
   virtual ~Backbone() = default;

@@ -125,26 +125,19 @@ Tensor choose(const Tensor& err, const MattingRefineOptions& options) {
 }
 
 // What builds a MattingRefine again.
-struct Description {
-  explicit Description(const MattingRefineOptions& given)
-      : options(given),
-        backbone(to_string(given.backbone)),
-        mode(to_string(given.mode)) {}
-
-  JsonFields fields() {
-    return {
-        {"backbone", &backbone},
-        {"backbone_scale", &options.backbone_scale},
-        {"mode", &mode},
-        {"sample_pixels", &options.sample_pixels},
-        {"threshold", &options.threshold},
-        {"prevent_oversampling", &options.prevent_oversampling},
-        {"kernel_size", &options.kernel_size}};
-  }
-
-  MattingRefineOptions options;
-  std::string backbone, mode;
-};
+JsonFields fields_of(
+    MattingRefineOptions& options,
+    std::string& backbone,
+    std::string& mode) {
+  return {
+      {"backbone", &backbone},
+      {"backbone_scale", &options.backbone_scale},
+      {"mode", &mode},
+      {"sample_pixels", &options.sample_pixels},
+      {"threshold", &options.threshold},
+      {"prevent_oversampling", &options.prevent_oversampling},
+      {"kernel_size", &options.kernel_size}};
+}
 
 }  // namespace
 
@@ -303,7 +296,10 @@ MattingRefineOutput MattingRefineImpl::forward(
 }
 
 Architecture MattingRefineImpl::architecture() const {
-  return {"matting_refine", to_json(Description(options_).fields())};
+  MattingRefineOptions options = options_;
+  std::string backbone = to_string(options.backbone);
+  std::string mode = to_string(options.mode);
+  return {"matting_refine", to_json(fields_of(options, backbone, mode))};
 }
 
 void MattingRefineImpl::set_options(const MattingRefineOptions& options) {
@@ -322,14 +318,16 @@ void MattingRefineImpl::set_options(const MattingRefineOptions& options) {
 }
 
 MattingRefine build_matting_refine(const Architecture& architecture) {
-  Description described{MattingRefineOptions()};
+  MattingRefineOptions options;
+  std::string backbone = to_string(options.backbone);
+  std::string mode = to_string(options.mode);
   read_json(
       architecture.options,
-      described.fields(),
+      fields_of(options, backbone, mode),
       "the options of " + architecture.name);
-  described.options.backbone = matting_backbone(described.backbone);
-  described.options.mode = refine_mode(described.mode);
-  return MattingRefine(described.options);
+  options.backbone = matting_backbone(backbone);
+  options.mode = refine_mode(mode);
+  return MattingRefine(options);
 }
 
 }  // namespace tern

@@ -144,11 +144,7 @@ class MattingRefineImpl : public torch::nn::Cloneable<MattingRefineImpl>,
 };
 TORCH_MODULE(MattingRefine);
 
-/// Builds the network that MattingRefineImpl::architecture describes; see
-/// `build_model`.
-/// \throws DataError if its options are not those of a MattingRefine,
-///         c10::ValueError if the backbone or mode is unknown or an option is
-///         invalid.
+/// Builds what MattingRefineImpl::architecture describes; see `build_model`.
 MattingRefine build_matting_refine(const Architecture& architecture);
 
 }  // namespace tern

@@ -1,5 +1,3 @@
-#include "tern/vision/models/matting_weights.h"
-
 #include <optional>
 #include <set>
 #include <string>

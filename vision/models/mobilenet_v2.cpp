@@ -108,16 +108,20 @@ void MobileNetV2Impl::reset() {
       options_.in_channels,
       channels,
       ConvLayerOptions{.stride = 2, .end = LayerEnd::relu6}));
-  DilationPlan plan(options_.output_stride, /*stem_stride=*/2);
-  for (const BlockShape& shape : kBlocks) {
-    const LayerDilation layer = plan.next(shape.stride);
+  std::vector<int64_t> strides;
+  for (const BlockShape& shape : kBlocks) strides.push_back(shape.stride);
+  const auto dilations =
+      dilate_layers(options_.output_stride, /*stem_stride=*/2, strides);
+  for (size_t layer = 0; layer < kBlocks.size(); ++layer) {
+    const BlockShape& shape = kBlocks[layer];
+    const auto [stride, first, rest] = dilations[layer];
     for (int64_t i = 0; i < shape.count; ++i) {
       features->push_back(InvertedResidual(
           channels,
           shape.channels,
-          i == 0 ? layer.stride : 1,
+          i == 0 ? stride : 1,
           shape.expansion,
-          i == 0 ? layer.first : layer.rest));
+          i == 0 ? first : rest));
       channels = shape.channels;
     }
   }

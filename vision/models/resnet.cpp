@@ -41,11 +41,7 @@ JsonFields fields_of(ResNetShape& shape, ResNetOptions& options) {
   return fields;
 }
 
-void check(
-    const char* name,
-    const std::vector<int64_t>& blocks,
-    int64_t num_classes,
-    int64_t in_channels) {
+void check(const char* name, int64_t num_classes, int64_t in_channels) {
   TORCH_CHECK_VALUE(
       num_classes >= 0 && in_channels > 0,
       fmt::format(
@@ -54,12 +50,6 @@ void check(
           name,
           num_classes,
           in_channels));
-  TORCH_CHECK_VALUE(
-      blocks.size() == 4 && *std::min_element(blocks.begin(), blocks.end()) > 0,
-      fmt::format(
-          "[{}] blocks is {{{}}}; expected 4 positive numbers.",
-          name,
-          fmt::join(blocks, ", ")));
 }
 
 // Without a bias: the norm that follows has one.
@@ -136,6 +126,15 @@ TORCH_MODULE(ResidualBlock);
 
 }  // namespace
 
+ResidualNetwork::ResidualNetwork(ResNetShape shape)
+    : shape_(std::move(shape)), expansion_(shape_.has_bottleneck ? 4 : 1) {
+  TORCH_CHECK_VALUE(
+      shape_.blocks.size() == 4 && std::ranges::min(shape_.blocks) > 0,
+      fmt::format(
+          "[ResNet] blocks is {{{}}}; expected 4 positive numbers.",
+          fmt::join(shape_.blocks, ", ")));
+}
+
 torch::Tensor ResidualNetwork::forward(const torch::Tensor& x) {
   return classifier_ ? classifier_->forward(means(x)) : means(x);
 }
@@ -153,10 +152,8 @@ torch::Tensor ResidualNetwork::stage(size_t index, const torch::Tensor& x) {
 }
 
 ResNetImpl::ResNetImpl(ResNetShape shape, ResNetOptions options)
-    : ResidualNetwork(shape.has_bottleneck ? 4 : 1),
-      shape_(std::move(shape)),
-      options_(options) {
-  check("ResNet", shape_.blocks, options.num_classes, options.in_channels);
+    : ResidualNetwork(std::move(shape)), options_(options) {
+  check("ResNet", options.num_classes, options.in_channels);
   reset();
 }
 
@@ -164,10 +161,11 @@ void ResNetImpl::reset() {
   conv1_ = register_module("conv1", conv(options_.in_channels, kWidth, 7, 2));
   bn1_ = register_module("bn1", torch::nn::BatchNorm2d(kWidth));
   int64_t channels = kWidth;
-  DilationPlan plan(options_.output_stride, /*stem_stride=*/4);
+  const auto dilations =
+      dilate_layers(options_.output_stride, /*stem_stride=*/4, {1, 2, 2, 2});
   layers_.clear();
   for (size_t i = 0; i < 4; ++i) {
-    const LayerDilation dilation = plan.next(i == 0 ? 1 : 2);
+    const auto [stride, first, rest] = dilations[i];
     torch::nn::Sequential layer;
     for (int64_t block = 0; block < shape_.blocks[i]; ++block) {
       const bool is_first = block == 0;
@@ -175,8 +173,8 @@ void ResNetImpl::reset() {
           channels,
           kWidth << i,
           BlockOptions{
-              .stride = is_first ? dilation.stride : 1,
-              .dilation = is_first ? dilation.first : dilation.rest,
+              .stride = is_first ? stride : 1,
+              .dilation = is_first ? first : rest,
               .has_bottleneck = shape_.has_bottleneck,
               .zero_init = options_.zero_init_residual}));
       channels = (kWidth << i) * expansion_;
@@ -235,11 +233,9 @@ ResNet resnet101(const ResNetOptions& options) {
   return ResNet(kShapes[3].second, options);
 }
 
-XResNetImpl::XResNetImpl(XResNetShape shape, XResNetOptions options)
-    : ResidualNetwork(shape.expansion),
-      shape_(std::move(shape)),
-      options_(options) {
-  check("XResNet", shape_.blocks, options.num_classes, options.in_channels);
+XResNetImpl::XResNetImpl(ResNetShape shape, XResNetOptions options)
+    : ResidualNetwork(std::move(shape)), options_(options) {
+  check("XResNet", options.num_classes, options.in_channels);
   reset();
 }
 
@@ -284,15 +280,15 @@ torch::Tensor XResNetImpl::stem(const torch::Tensor& x) {
 }
 
 XResNet xresnet18(const XResNetOptions& options) {
-  return XResNet(XResNetShape{{2, 2, 2, 2}, 1}, options);
+  return XResNet(kShapes[0].second, options);
 }
 
 XResNet xresnet34(const XResNetOptions& options) {
-  return XResNet(XResNetShape{{3, 4, 6, 3}, 1}, options);
+  return XResNet(kShapes[1].second, options);
 }
 
 XResNet xresnet50(const XResNetOptions& options) {
-  return XResNet(XResNetShape{{3, 4, 6, 3}, 4}, options);
+  return XResNet(kShapes[2].second, options);
 }
 
 XResBlockImpl::XResBlockImpl(

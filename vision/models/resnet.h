@@ -16,6 +16,14 @@
 
 namespace tern {
 
+/// Depth of a ResNet or an XResNet, such as that of `resnet18`.
+struct ResNetShape {
+  std::vector<int64_t> blocks;  // in each of the four layers
+  bool has_bottleneck = false;  // 1x1, 3x3, 1x1 instead of two 3x3
+
+  friend bool operator==(const ResNetShape&, const ResNetShape&) = default;
+};
+
 /// What ResNet and XResNet share: a stem, four layers of residual blocks, with
 /// a pooling before the first, and a classifier.
 class ResidualNetwork : public Backbone {
@@ -27,11 +35,11 @@ class ResidualNetwork : public Backbone {
   torch::Tensor stage(size_t index, const torch::Tensor& x) override;
 
  protected:
-  /// \param expansion  Of the channels at the ends of a block.
-  explicit ResidualNetwork(int64_t expansion) : expansion_(expansion) {}
+  explicit ResidualNetwork(ResNetShape shape);
   virtual torch::Tensor stem(const torch::Tensor& x) = 0;
 
-  int64_t expansion_;
+  ResNetShape shape_;
+  int64_t expansion_;  // of the channels at the ends of a block
   std::vector<torch::nn::Sequential> layers_;
   torch::nn::Linear classifier_{nullptr};  // null: returns means
 };
@@ -49,14 +57,6 @@ struct ResNetOptions {
   int64_t output_stride = 32;
 };
 
-/// Depth of a ResNet, such as that of `resnet18`.
-struct ResNetShape {
-  std::vector<int64_t> blocks;  // in each of the four layers
-  bool has_bottleneck = false;  // 1x1, 3x3, 1x1 instead of two 3x3
-
-  friend bool operator==(const ResNetShape&, const ResNetShape&) = default;
-};
-
 /// The residual network of He et al., "Deep Residual Learning", in
 /// torchvision's form (v1.5: a bottleneck strides in its 3x3 convolution), with
 /// torchvision's names in its state dict and its initial weights' distribution.
@@ -72,7 +72,6 @@ class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
  private:
   torch::Tensor stem(const torch::Tensor& x) override;
 
-  ResNetShape shape_;
   ResNetOptions options_;
   torch::nn::Conv2d conv1_{nullptr};
   torch::nn::BatchNorm2d bn1_{nullptr};
@@ -86,21 +85,13 @@ ResNet resnet34(const ResNetOptions& options = {});
 ResNet resnet50(const ResNetOptions& options = {});
 ResNet resnet101(const ResNetOptions& options = {});
 
-/// Builds the network that ResNetImpl::architecture describes; see
-/// `build_model`.
-/// \throws DataError if its options are not those of a ResNet.
+/// Builds what ResNetImpl::architecture describes; see `build_model`.
 ResNet build_resnet(const Architecture& architecture);
 
 struct XResNetOptions {
   /// 0: no classifier; `forward` then returns the means of the features.
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
-};
-
-/// Depth of an XResNet, such as that of `xresnet18`.
-struct XResNetShape {
-  std::vector<int64_t> blocks;  // in each of the four layers
-  int64_t expansion = 1;        // 4: bottlenecks
 };
 
 /// The residual network of He et al., "Bag of Tricks for Image Classification
@@ -110,13 +101,12 @@ struct XResNetShape {
 class XResNetImpl : public torch::nn::Cloneable<XResNetImpl>,
                     public ResidualNetwork {
  public:
-  XResNetImpl(XResNetShape shape, XResNetOptions options);
+  XResNetImpl(ResNetShape shape, XResNetOptions options);
   void reset() override;
 
  private:
   torch::Tensor stem(const torch::Tensor& x) override;
 
-  XResNetShape shape_;
   XResNetOptions options_;
   std::vector<ConvLayer> stem_;
 };

@@ -40,9 +40,8 @@ torch::nn::Sequential simple_cnn(
     const std::vector<int64_t>& channels,
     const SimpleCnnOptions& options = {});
 
-/// Builds the network that the module of `simple_cnn`, a HasArchitecture,
-/// describes; see `build_model`.
-/// \throws DataError if its options are not those of a simple_cnn.
+/// Builds what the module of `simple_cnn`, a HasArchitecture, describes; see
+/// `build_model`.
 torch::nn::Sequential build_simple_cnn(const Architecture& architecture);
 
 }  // namespace tern

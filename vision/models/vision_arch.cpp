@@ -1,6 +1,7 @@
 #include "tern/vision/models/vision_arch.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -75,32 +76,24 @@ VisionArch::MakeBody without_classifier(Net (*make)(const Options&)) {
   };
 }
 
-const std::vector<std::pair<std::string, VisionArch>>& known() {
-  static const std::vector<std::pair<std::string, VisionArch>> all = {
-      {"resnet18", resnet18},
-      {"resnet34", resnet34},
-      {"resnet50", resnet50},
-      {"resnet101", resnet101},
-      {"xresnet18", xresnet18},
-      {"xresnet34", xresnet34},
-      {"xresnet50", xresnet50},
-      {"mobilenet_v2", mobilenet_v2}};
-  return all;
-}
-
 const VisionArch& named(const std::string& name) {
-  const auto& all = known();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const auto& entry) {
-        return entry.first == name;
-      });
+  static const std::vector<VisionArch> known = {
+      resnet18,
+      resnet34,
+      resnet50,
+      resnet101,
+      xresnet18,
+      xresnet34,
+      xresnet50,
+      mobilenet_v2};
+  const auto at = std::ranges::find(known, name, &VisionArch::name);
   TORCH_CHECK_VALUE(
-      found != all.end(),
+      at != known.end(),
       fmt::format(
           "[VisionArch] there is no network \"{}\"; expected one of {}.",
           name,
-          fmt::join(VisionArch::names(), ", ")));
-  return found->second;
+          fmt::join(std::views::transform(known, &VisionArch::name), ", ")));
+  return *at;
 }
 
 std::string name_of(ResNet (*make)(const ResNetOptions&)) {
@@ -157,12 +150,6 @@ VisionArch::VisionArch(
       make_body_(std::move(make_body)),
       second_group_(std::move(second_group)),
       classifier_(std::move(classifier)) {}
-
-std::vector<std::string> VisionArch::names() {
-  std::vector<std::string> names;
-  for (const auto& [name, arch] : known()) names.push_back(name);
-  return names;
-}
 
 void VisionArch::load_pretrained(
     const VisionBody& body,

@@ -104,9 +104,6 @@ class VisionArch {
       const VisionBody& body,
       const std::filesystem::path& file) const;
 
-  /// Returns the names that the constructor accepts.
-  static std::vector<std::string> names();
-
  private:
   std::string name_;
   MakeBody make_body_;

@@ -1,4 +1,3 @@
-#include "tern/vision/models/matting_weights.h"
 
 #include <gtest/gtest.h>
 
