@@ -1,6 +1,7 @@
 #include "tern/vision/image_data_bunch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -33,7 +34,7 @@ std::string folders_in(const fs::path& path) {
       names.push_back(entry.path().filename().string());
     }
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -58,27 +59,17 @@ ImageFolder scan(
   return images;
 }
 
-void append(ImageFolder& images, const ImageFolder& more) {
-  images.paths.insert(images.paths.end(), more.paths.begin(), more.paths.end());
-  images.labels.insert(
-      images.labels.end(),
-      more.labels.begin(),
-      more.labels.end());
-}
-
 /// Draws `valid_pct` of the images for validation; both parts stay in order.
 TrainAndValid
 split_images(const ImageFolder& images, double valid_pct, uint64_t seed) {
-  const auto count = static_cast<int64_t>(images.paths.size());
-  const std::vector<Split> splits = draw_split(count, valid_pct, seed);
-  TrainAndValid parts;
-  parts.train.classes = parts.valid.classes = images.classes;
-  for (size_t i = 0; i < images.paths.size(); ++i) {
-    ImageFolder& part = splits[i] == Split::valid ? parts.valid : parts.train;
-    part.paths.push_back(images.paths[i]);
-    part.labels.push_back(images.labels[i]);
-  }
-  return parts;
+  const auto indices = draw_split(std::ssize(images.paths), valid_pct, seed);
+  const auto part = [&](const std::vector<int64_t>& chosen) {
+    return ImageFolder{
+        .classes = images.classes,
+        .paths = select(images.paths, chosen),
+        .labels = select(images.labels, chosen)};
+  };
+  return {part(indices.train), part(indices.valid)};
 }
 
 TrainAndValid find_images(
@@ -103,8 +94,7 @@ TrainAndValid find_images(
         fmt::format(
             "there is no such folder, though there is {}. Set `{}` to the name "
             "of the folder that is meant (there are: {}), or valid_pct to "
-            "split "
-            "at random.",
+            "split at random.",
             (has_train ? train : valid).string(),
             has_train ? "valid" : "train",
             folders_in(path)));
@@ -116,9 +106,15 @@ TrainAndValid find_images(
   }
   ImageFolder images = scan(has_train ? train : path, path, options);
   if (has_train && has_valid) {
-    append(images, scan(valid, path, options, images.classes));
+    const ImageFolder more = scan(valid, path, options, images.classes);
+    std::ranges::copy(more.paths, std::back_inserter(images.paths));
+    std::ranges::copy(more.labels, std::back_inserter(images.labels));
   }
   return split_images(images, options.valid_pct.value_or(0.2), options.seed);
+}
+
+Splitter random_split(const ImageDataBunchOptions& options) {
+  return split_at_random(options.valid_pct.value_or(0.2), options.seed);
 }
 
 }  // namespace
@@ -149,10 +145,8 @@ DataBunch ImageDataBunch::from_csv(
           path / csv.file,
           csv.path_column,
           csv.suffix),
-      .split =
-          csv.valid_column.empty()
-              ? split_at_random(options.valid_pct.value_or(0.2), options.seed)
-              : split_by_column(csv.valid_column)};
+      .split = csv.valid_column.empty() ? random_split(options)
+                                        : split_by_column(csv.valid_column)};
   std::string label_column = csv.label_column;
   if (label_column.empty() && !block.items.empty()) {
     const CsvTable& table = *block.items[0].table;
@@ -176,7 +170,7 @@ DataBunch ImageDataBunch::from_name_re(
   const DataBlock block{
       .items =
           items_from_folder(path, {.links_outside = options.links_outside}),
-      .split = split_at_random(options.valid_pct.value_or(0.2), options.seed),
+      .split = random_split(options),
       .label = label_from_re(pattern)};
   return block.bunch(options);
 }
@@ -196,7 +190,7 @@ DataBunch ImageDataBunch::from_lists(
   table->path = "the list of labels";
   table->columns = {"label"};
   DataBlock block{
-      .split = split_at_random(options.valid_pct.value_or(0.2), options.seed),
+      .split = random_split(options),
       .label = label_from_column({"label"})};
   for (size_t i = 0; i < paths.size(); ++i) {
     table->rows.push_back({labels[i]});

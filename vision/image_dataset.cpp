@@ -46,7 +46,7 @@ void TensorTargets::write(
 }
 
 MaskTargets::MaskTargets(std::vector<std::string> paths, int64_t classes)
-    : ImageTargets(static_cast<int64_t>(paths.size())),
+    : ImageTargets(std::ssize(paths)),
       paths_(std::move(paths)),
       classes_(classes) {}
 
@@ -91,7 +91,7 @@ void MaskTargets::write(
   }
   const ImageSize size = {targets.size(1), targets.size(2)};
   const int64_t count = size.height * size.width;
-  uint8_t* numbers = picked.get(static_cast<size_t>(count));
+  uint8_t* numbers = picked.get(count);
   mask.sample(warp, size, numbers);
   const uint8_t highest = *std::max_element(numbers, numbers + count);
   if (classes_ > 0 && highest >= classes_) {
@@ -249,7 +249,7 @@ void ImageDataset::write_readable(
 Batch ImageDataset::get_batch(
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) const {
-  const auto count = static_cast<int64_t>(indices.size());
+  const int64_t count = std::ssize(indices);
   const int64_t channels = options_.decode.channels;
   torch::Tensor images =
       context.empty({count, size_.height, size_.width, channels}, torch::kByte);

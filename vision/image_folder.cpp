@@ -42,7 +42,7 @@ class Scanner {
         names.push_back(entry.path().filename().string());
       }
     });
-    std::sort(names.begin(), names.end());
+    std::ranges::sort(names);
     return names;
   }
 
@@ -82,10 +82,7 @@ class Scanner {
   }
 
   bool has_suffix(const fs::path& path) const {
-    return std::find(
-               options_.suffixes.begin(),
-               options_.suffixes.end(),
-               lower_suffix(path)) != options_.suffixes.end();
+    return std::ranges::count(options_.suffixes, lower_suffix(path)) > 0;
   }
 
   /// Calls `use(entry)` for all that is not hidden and leads somewhere. An
@@ -180,12 +177,15 @@ const std::vector<std::string>& image_suffixes() {
   return suffixes;
 }
 
+std::string lower_case(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c += 'a' - 'A';
+  }
+  return text;
+}
+
 std::string lower_suffix(const fs::path& path) {
-  std::string suffix = path.extension().string();
-  std::transform(suffix.begin(), suffix.end(), suffix.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return suffix;
+  return lower_case(path.extension().string());
 }
 
 ImageFolder scan_image_folder(
@@ -216,9 +216,9 @@ ImageFolder scan_image_folder(
     }
   }
   for (const std::string& name : found) {
-    const size_t first = images.paths.size();
+    const int64_t first = std::ssize(images.paths);
     scanner.collect(root / name, images.paths);
-    if (images.paths.size() == first && !options.allow_empty) {
+    if (std::ssize(images.paths) == first && !options.allow_empty) {
       throw DataError(
           (root / name).string(),
           fmt::format(
@@ -226,9 +226,7 @@ ImageFolder scan_image_folder(
               "allow_empty.",
               fmt::join(options.suffixes, ", ")));
     }
-    std::sort(
-        images.paths.begin() + static_cast<std::ptrdiff_t>(first),
-        images.paths.end());
+    std::sort(images.paths.begin() + first, images.paths.end());
     images.labels.resize(images.paths.size(), labels.at(name));
   }
   images.dangling_links = std::move(scanner.dangling_links);
@@ -243,7 +241,7 @@ std::vector<std::string> find_image_files(
   std::vector<std::string> paths;
   scanner.visit(root);
   scanner.collect(root, paths);
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   return paths;
 }
 

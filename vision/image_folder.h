@@ -11,6 +11,8 @@ namespace tern {
 /// is detected from the content when a file is read.
 const std::vector<std::string>& image_suffixes();
 
+/// Returns a text in lower case; only A to Z change.
+std::string lower_case(std::string text);
 /// Returns the suffix of a file in lower case, such as ".jpg".
 std::string lower_suffix(const std::filesystem::path& path);
 
@@ -32,13 +34,13 @@ struct ImageFolderOptions {
 
 /// The images below a folder, labelled by the name of their folder.
 struct ImageFolder {
-  std::vector<std::string> classes;
+  std::vector<std::string> classes = {};
   /// Sorted by class, then by name (bytewise).
-  std::vector<std::string> paths;
+  std::vector<std::string> paths = {};
   /// labels[i] is the index in `classes` of paths[i].
-  std::vector<int64_t> labels;
+  std::vector<int64_t> labels = {};
   /// Broken links, which are skipped.
-  std::vector<std::string> dangling_links;
+  std::vector<std::string> dangling_links = {};
 };
 
 /// Finds the images of `root/CLASS/**`.

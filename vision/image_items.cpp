@@ -154,15 +154,11 @@ bool lies_in_valid(
     const ImageItem& item,
     const std::string& train,
     const std::string& valid) {
-  const fs::path folder = fs::path(item.path).parent_path();
-  std::vector<std::string> names;
-  for (const fs::path& part : folder) {
-    names.push_back(part.string());
-  }
-  for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    if (*name == valid || *name == train) {
-      return *name == valid;
-    }
+  for (fs::path folder = fs::path(item.path).parent_path();
+       folder.has_relative_path();
+       folder = folder.parent_path()) {
+    const std::string name = folder.filename().string();
+    if (name == valid || name == train) return name == valid;
   }
   item.fail(fmt::format(
       "lies in neither of the folders {} and {}. Name the folders that "
@@ -172,18 +168,12 @@ bool lies_in_valid(
 }
 
 bool truth_of(const ImageItem& item, const std::string& column) {
-  std::string word = item.cell(column);
-  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a')
-                                : static_cast<char>(c);
-  });
-  if (word == "1" || word == "true" || word == "valid" ||
-      word == "validation") {
-    return true;
-  }
-  if (word.empty() || word == "0" || word == "false" || word == "train") {
-    return false;
-  }
+  const std::string word = lower_case(item.cell(column));
+  const auto is_one_of = [&](std::initializer_list<const char*> words) {
+    return std::ranges::count(words, word) > 0;
+  };
+  if (is_one_of({"1", "true", "valid", "validation"})) return true;
+  if (is_one_of({"", "0", "false", "train"})) return false;
   item.fail(fmt::format(
       "has '{}' in the column {}; expected 1, true or valid, or 0, false "
       "or train.",
@@ -193,7 +183,7 @@ bool truth_of(const ImageItem& item, const std::string& column) {
 
 }  // namespace
 
-std::vector<Split> draw_split(int64_t count, double valid_pct, uint64_t seed) {
+SplitIndices draw_split(int64_t count, double valid_pct, uint64_t seed) {
   TORCH_CHECK_VALUE(
       valid_pct > 0 && valid_pct < 1,
       fmt::format(
@@ -214,18 +204,20 @@ std::vector<Split> draw_split(int64_t count, double valid_pct, uint64_t seed) {
   // An epoch that no training has: the split and the order of the training
   // images are then unrelated, though their seed is one.
   constexpr int64_t kSplitEpoch = -1;
-  std::vector<Split> splits(static_cast<size_t>(count), Split::train);
-  const std::vector<int64_t> order =
-      RandomSampler(count).indices(seed, kSplitEpoch);
-  for (int64_t i = 0; i < valid_count; ++i) {
-    splits[static_cast<size_t>(order[i])] = Split::valid;
-  }
-  return splits;
+  const auto order = RandomSampler(count).indices(seed, kSplitEpoch);
+  const auto middle = order.begin() + valid_count;
+  SplitIndices split{{middle, order.end()}, {order.begin(), middle}};
+  std::ranges::sort(split.train);
+  std::ranges::sort(split.valid);
+  return split;
 }
 
 Splitter split_at_random(double valid_pct, uint64_t seed) {
   return [=](const ImageItems& items) {
-    return draw_split(static_cast<int64_t>(items.size()), valid_pct, seed);
+    std::vector<Split> splits(items.size(), Split::train);
+    const auto drawn = draw_split(std::ssize(items), valid_pct, seed);
+    for (const int64_t i : drawn.valid) splits[i] = Split::valid;
+    return splits;
   };
 }
 
@@ -255,9 +247,7 @@ Splitter split_by_list(std::vector<std::string> valid) {
       for (size_t at = 0; at != std::string::npos && !is_valid;) {
         const std::string end = item.path.substr(at);
         is_valid = wanted.contains(end);
-        if (is_valid) {
-          found.insert(end);
-        }
+        if (is_valid) found.insert(end);
         at = item.path.find('/', at);
         at += at == std::string::npos ? 0 : 1;
       }

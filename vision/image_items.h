@@ -65,9 +65,24 @@ Labeller label_from_column(
 /// Assigns each item to `train` or `valid`.
 using Splitter = std::function<std::vector<Split>(const ImageItems&)>;
 
+/// Positions of training and of validation items, in order.
+struct SplitIndices {
+  std::vector<int64_t> train, valid;
+};
+
 /// Draws a fraction `valid_pct` of `count` items for validation.
 /// \throws c10::ValueError if that leaves no training or no validation items.
-std::vector<Split> draw_split(int64_t count, double valid_pct, uint64_t seed);
+SplitIndices draw_split(int64_t count, double valid_pct, uint64_t seed);
+
+/// Returns the values at some positions.
+template <class T>
+std::vector<T> select(
+    const std::vector<T>& values,
+    const std::vector<int64_t>& indices) {
+  std::vector<T> chosen;
+  for (const int64_t index : indices) chosen.push_back(values[index]);
+  return chosen;
+}
 
 /// As `draw_split`.
 Splitter split_at_random(double valid_pct = 0.2, uint64_t seed = 42);

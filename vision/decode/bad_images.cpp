@@ -67,10 +67,10 @@ ImageReport verify_images(
     const VerifyImagesOptions& options) {
   std::vector<std::string> reasons(paths.size());
   for_each_image(
-      static_cast<int64_t>(paths.size()),
+      std::ssize(paths),
       [&](int64_t index) {
         static thread_local ScratchBuffer file, pixels;
-        const std::string& path = paths[static_cast<size_t>(index)];
+        const std::string& path = paths[index];
         try {
           const EncodedImage image(
               read_image_file(path, file),
@@ -82,13 +82,13 @@ ImageReport verify_images(
               pixels.get(static_cast<size_t>(
                   size.height * size.width * options.decode.channels)));
         } catch (const DataError& error) {
-          reasons[static_cast<size_t>(index)] = error.what();
+          reasons[index] = error.what();
         }
       },
       "verify",
       options.sink,
       options.workers);
-  ImageReport report{.checked = static_cast<int64_t>(paths.size())};
+  ImageReport report{.checked = std::ssize(paths)};
   for (size_t i = 0; i < paths.size(); ++i) {
     if (reasons[i].empty()) {
       continue;
@@ -121,7 +121,7 @@ std::vector<std::string> hashes_of(
     const Wanted& wanted) {
   std::vector<std::string> hashes(paths.size());
   for_each_image(
-      static_cast<int64_t>(paths.size()),
+      std::ssize(paths),
       [&](int64_t index) {
         const auto i = static_cast<size_t>(index);
         if (wanted(i)) hashes[i] = sha256_file(paths[i]);
@@ -170,7 +170,7 @@ int64_t write_image_manifest(const fs::path& folder, const fs::path& manifest) {
   AtomicFile file(manifest);
   file.write(to_text(sums));
   file.commit();
-  return static_cast<int64_t>(sums.size());
+  return std::ssize(sums);
 }
 
 std::vector<BadImage> check_image_manifest(
@@ -193,9 +193,7 @@ std::vector<BadImage> check_image_manifest(
   for (const auto& [name, hash] : expected) {
     if (!found.contains(name)) add(name, "is missing");
   }
-  std::sort(bad.begin(), bad.end(), [](const auto& a, const auto& b) {
-    return a.path < b.path;
-  });
+  std::ranges::sort(bad, {}, &BadImage::path);
   return bad;
 }
 

@@ -30,7 +30,7 @@ class ImagePack {
   static std::shared_ptr<const ImagePack> open(
       const std::filesystem::path& file);
 
-  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+  int64_t size() const { return std::ssize(entries_); }
   int64_t channels() const { return channels_; }
   /// Identifies the source of the pack; see ImagePackWriter.
   const std::string& key() const { return key_; }

@@ -143,8 +143,7 @@ void sample_pixels(
   blocks.height = (part.height + factors.height - 1) / factors.height;
   blocks.width = (part.width + factors.width - 1) / factors.width;
   blocks.stride = blocks.width * source.channels;
-  uint8_t* averaged =
-      buffer.get(static_cast<size_t>(blocks.height * blocks.stride));
+  uint8_t* averaged = buffer.get(blocks.height * blocks.stride);
   // Whole blocks, unless the source itself ends within one.
   part.height = std::min(
       blocks.height * factors.height,

@@ -113,7 +113,7 @@ Page draw_confusion_matrix(
     // Names that would lie over each other are left out.
     if (cell < 14) continue;
     const int64_t middle = row * cell + cell / 2;
-    const std::string& name = shown[static_cast<size_t>(row)];
+    const std::string& name = shown[row];
     write(name, left - 8, kTop + middle + 4, Anchor::right);
     write(
         name,
@@ -260,7 +260,7 @@ ClassificationInterpretation::ClassificationInterpretation(
           predicted.numel(),
           actual.numel()));
   const int64_t count = std::max<int64_t>(
-      static_cast<int64_t>(classes().size()),
+      std::ssize(classes()),
       preds().dim() > 1 && preds().size(1) > 1 ? preds().size(1) : 2);
   const torch::Tensor is_class = (actual >= 0).logical_and(actual < count);
   matrix_ = torch::bincount(

@@ -69,7 +69,7 @@ struct LegendLayout {
       width = std::max(width, Page::text_width(line.text) + 3 * kSwatch);
     }
     columns = std::max<int64_t>(1, page_width / width);
-    rows = (static_cast<int64_t>(legend.size()) + columns - 1) / columns;
+    rows = (std::ssize(legend) + columns - 1) / columns;
   }
 
   int64_t width = 3 * kSwatch, columns = 1, rows = 0;
@@ -122,7 +122,7 @@ torch::Tensor picture_grid(
         "[picture_grid] a picture is not [H, W, 1 or 3] kByte.");
     lines = std::max(lines, picture.caption.size());
   }
-  const auto count = static_cast<int64_t>(pictures.size());
+  const int64_t count = std::ssize(pictures);
   const int64_t columns = columns_of(options, count);
   const int64_t rows = (count + columns - 1) / columns;
   const int64_t cell_height =
@@ -141,7 +141,7 @@ torch::Tensor picture_grid(
         10);
   }
   for (int64_t i = 0; i < count; ++i) {
-    const Picture& picture = pictures[static_cast<size_t>(i)];
+    const Picture& picture = pictures[i];
     const int64_t x = kMargin + i % columns * (tile + kGap);
     int64_t y = top + i / columns * cell_height;
     draw_image(page, picture.image.cpu(), x, y, tile);
@@ -173,7 +173,7 @@ torch::Tensor mask_colours(int64_t classes) {
   for (int64_t i = 0; i < classes; ++i) {
     const auto& colour = kColours[i % kColours.size()];
     // Beyond the table the same colours come darker.
-    const int64_t darker = 1 + i / static_cast<int64_t>(kColours.size());
+    const int64_t darker = 1 + i / std::ssize(kColours);
     for (int c = 0; c < 3; ++c) {
       out[3 * i + c] = static_cast<uint8_t>(colour[c] / darker);
     }

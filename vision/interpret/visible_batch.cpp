@@ -64,7 +64,7 @@ TargetKind target_kind(
     return targets.dim() >= 3 ? TargetKind::mask : TargetKind::category;
   }
   return targets.dim() == 2 && !classes.empty() &&
-                 targets.size(1) == static_cast<int64_t>(classes.size())
+                 targets.size(1) == std::ssize(classes)
              ? TargetKind::multi_category
              : TargetKind::number;
 }

@@ -115,18 +115,6 @@ void check_pair(const std::string& pha, const std::string& fgr) {
   }
 }
 
-/// The paths of one split.
-std::vector<std::string> drawn_for(
-    Split side,
-    const std::vector<std::string>& paths,
-    const std::vector<Split>& splits) {
-  std::vector<std::string> drawn;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    if (splits[i] == side) drawn.push_back(paths[i]);
-  }
-  return drawn;
-}
-
 /// A picture of a file, whose bytes are in a buffer of the thread's.
 EncodedImage open_picture(const std::string& path, int64_t channels) {
   // Two: a foreground and its alpha are open at the same time.
@@ -168,14 +156,14 @@ void check_matting_files(const MattingFiles& files) {
         "",
         fmt::format(
             "[MattingDataset] there are {} alphas, {} foregrounds and {} "
-            "backgrounds; expected "
-            "as many alphas as foregrounds, and at least one of each.",
+            "backgrounds; expected as many alphas as foregrounds, and at least "
+            "one of each.",
             files.pha.size(),
             files.fgr.size(),
             files.bgr.size()));
   }
   for_each_image(
-      static_cast<int64_t>(files.pha.size()),
+      std::ssize(files.pha),
       [&](int64_t i) { check_pair(files.pha[i], files.fgr[i]); },
       "check");
 }
@@ -184,18 +172,15 @@ std::pair<MattingFiles, MattingFiles> split_matting_files(
     const MattingFiles& files,
     double valid_pct,
     uint64_t seed) {
-  const auto count = [](const std::vector<std::string>& paths) {
-    return static_cast<int64_t>(paths.size());
-  };
-  const auto pairs = draw_split(count(files.pha), valid_pct, seed);
-  const auto backgrounds = draw_split(count(files.bgr), valid_pct, seed);
-  const auto side = [&](Split split) {
+  const auto pairs = draw_split(std::ssize(files.pha), valid_pct, seed);
+  const auto bgr = draw_split(std::ssize(files.bgr), valid_pct, seed);
+  const auto side = [&](const auto& of_pairs, const auto& of_backgrounds) {
     return MattingFiles{
-        .pha = drawn_for(split, files.pha, pairs),
-        .fgr = drawn_for(split, files.fgr, pairs),
-        .bgr = drawn_for(split, files.bgr, backgrounds)};
+        .pha = select(files.pha, of_pairs),
+        .fgr = select(files.fgr, of_pairs),
+        .bgr = select(files.bgr, of_backgrounds)};
   };
-  return {side(Split::train), side(Split::valid)};
+  return {side(pairs.train, bgr.train), side(pairs.valid, bgr.valid)};
 }
 
 MattingTransforms matting_transforms(Range pair_scale, Range background_scale) {
@@ -286,24 +271,20 @@ void MattingDataset::write_background(
 Batch MattingDataset::get_batch(
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) const {
-  const auto count = static_cast<int64_t>(indices.size());
+  const int64_t count = std::ssize(indices);
   const auto [height, width] = options_.size;
-  const torch::Tensor fgr =
-      context.empty({count, height, width, 3}, torch::kByte);
-  const torch::Tensor bgr =
-      context.empty({count, height, width, 3}, torch::kByte);
+  const std::vector<int64_t> shape = {count, height, width, 3};
+  const torch::Tensor fgr = context.empty(shape, torch::kByte);
+  const torch::Tensor bgr = context.empty(shape, torch::kByte);
   const torch::Tensor pha = context.empty({count, height, width}, torch::kByte);
+  auto* fgr_out = fgr.mutable_data_ptr<uint8_t>();
+  auto* bgr_out = bgr.mutable_data_ptr<uint8_t>();
+  auto* pha_out = pha.mutable_data_ptr<uint8_t>();
   const int64_t pixels = height * width;
   for (int64_t i = 0; i < count; ++i) {
-    write_pair(
-        indices[i],
-        context,
-        fgr.mutable_data_ptr<uint8_t>() + i * pixels * 3,
-        pha.mutable_data_ptr<uint8_t>() + i * pixels);
-    write_background(
-        indices[i],
-        context,
-        bgr.mutable_data_ptr<uint8_t>() + i * pixels * 3);
+    const int64_t first = i * pixels;
+    write_pair(indices[i], context, fgr_out + 3 * first, pha_out + first);
+    write_background(indices[i], context, bgr_out + 3 * first);
   }
   return {{fgr, bgr}, {pha}};
 }

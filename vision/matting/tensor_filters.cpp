@@ -49,14 +49,11 @@ torch::Tensor warp_batch(
     const torch::Tensor& x,
     const std::vector<Matrix3>& matrices,
     Padding padding) {
-  const auto count = static_cast<int64_t>(matrices.size());
+  const int64_t count = std::ssize(matrices);
   torch::Tensor maps = torch::empty({count, 2, 3});
   float* values = maps.mutable_data_ptr<float>();
   for (const Matrix3& matrix : matrices) {
-    const Matrix3 units = in_grid_units(
-        matrix,
-        static_cast<double>(x.size(2)),
-        static_cast<double>(x.size(3)));
+    const Matrix3 units = in_grid_units(matrix, {x.size(2), x.size(3)});
     values = std::copy_n(units.values.begin(), 6, values);
   }
   const torch::Tensor grid = torch::affine_grid_generator(
@@ -93,7 +90,7 @@ torch::Tensor box_blur_batch(const torch::Tensor& x, int64_t size) {
 torch::Tensor change_colors(
     const torch::Tensor& x,
     const std::vector<ColorChange>& changes) {
-  const auto count = static_cast<int64_t>(changes.size());
+  const int64_t count = std::ssize(changes);
   torch::Tensor numbers = torch::empty({count, 10});
   float* value = numbers.mutable_data_ptr<float>();
   for (const ColorChange& change : changes) {

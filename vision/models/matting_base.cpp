@@ -93,9 +93,8 @@ class AsppImpl : public torch::nn::Cloneable<AsppImpl> {
     }
     const torch::nn::Sequential mean(torch::nn::AdaptiveAvgPool2d(1));
     convs_->push_back(convolution(in_, kAsppWidth, 0, mean));
-    torch::nn::Sequential project = convolution(
-        static_cast<int64_t>(convs_->size()) * kAsppWidth,
-        kAsppWidth);
+    torch::nn::Sequential project =
+        convolution(std::ssize(*convs_) * kAsppWidth, kAsppWidth);
     project->push_back(torch::nn::Dropout(kDropout));
     project_ = register_module("project", project);
   }

@@ -60,15 +60,9 @@ std::vector<int64_t> values_for(
     const std::vector<int64_t>& given,
     size_t count,
     int64_t otherwise) {
-  if (given.empty()) {
-    return std::vector<int64_t>(count, otherwise);
-  }
-  const bool is_positive =
-      std::all_of(given.begin(), given.end(), [](int64_t value) {
-        return value > 0;
-      });
+  if (given.empty()) return std::vector<int64_t>(count, otherwise);
   TORCH_CHECK_VALUE(
-      given.size() == count && is_positive,
+      given.size() == count && std::ranges::min(given) > 0,
       fmt::format(
           "[simple_cnn] {} is {{{}}}; expected {} positive values, one for "
           "each convolution, or none.",
@@ -95,12 +89,8 @@ convolution(int64_t in, int64_t out, int64_t kernel_size, int64_t stride) {
 torch::nn::Sequential simple_cnn(
     const std::vector<int64_t>& channels,
     const SimpleCnnOptions& options) {
-  const bool is_positive =
-      std::all_of(channels.begin(), channels.end(), [](int64_t value) {
-        return value > 0;
-      });
   TORCH_CHECK_VALUE(
-      channels.size() >= 2 && is_positive,
+      channels.size() >= 2 && std::ranges::min(channels) > 0,
       fmt::format(
           "[simple_cnn] channels is {{{}}}; expected two positive values or "
           "more: those of the image, then those after each convolution.",

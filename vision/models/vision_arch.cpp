@@ -31,8 +31,8 @@ classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
   widths.insert(widths.end(), options.hidden.begin(), options.hidden.end());
   widths.push_back(outputs);
   TORCH_CHECK_VALUE(
-      *std::min_element(widths.begin(), widths.end()) > 0 &&
-          options.dropout >= 0 && options.dropout < 1,
+      std::ranges::min(widths) > 0 && options.dropout >= 0 &&
+          options.dropout < 1,
       fmt::format(
           "[classifier_head] the widths are {{{}}} and dropout is {}; expected "
           "positive widths and a share in [0, 1).",

@@ -59,8 +59,8 @@ std::vector<PlannedShard> plan_shards(
     const ShardImagesOptions& options) {
   std::vector<PlannedShard> shards;
   int64_t bytes = 0;
-  for (int64_t i = 0; i < static_cast<int64_t>(order.size()); ++i) {
-    const auto& path = paths[static_cast<size_t>(order[i])];
+  for (int64_t i = 0; i < std::ssize(order); ++i) {
+    const auto& path = paths[order[i]];
     const int64_t size = file_size(open_regular_file(path), path);
     const bool is_full = shards.empty() ||
                          i - shards.back().begin == options.max_samples ||
@@ -84,12 +84,11 @@ std::string write_shard(
   static thread_local ScratchBuffer buffer;
   TarWriter shard(file);
   for (int64_t i = planned.begin; i < planned.end; ++i) {
-    const auto image = static_cast<size_t>(order[static_cast<size_t>(i)]);
+    const auto image = static_cast<size_t>(order[i]);
     const std::string& path = images.paths[image];
     const int64_t label = images.labels[image];
     // The number keeps keys apart, whatever the files are called.
-    const std::string key =
-        fmt::format("{}/{:08}", images.classes[static_cast<size_t>(label)], i);
+    const std::string key = fmt::format("{}/{:08}", images.classes[label], i);
     shard.add(key + lower_suffix(path), read_image_file(path, buffer));
     shard.add(key + ".cls", std::to_string(label));
   }
@@ -150,7 +149,7 @@ ShardedImages shard_images(
   make_folders(out);
   refuse_overwriting(out, options.name);
 
-  const auto count = static_cast<int64_t>(images.paths.size());
+  const int64_t count = std::ssize(images.paths);
   const std::vector<int64_t> order =
       options.shuffle ? RandomSampler(count).indices(options.seed, 0)
                       : SequentialSampler(count).indices(0, 0);
@@ -164,7 +163,7 @@ ShardedImages shard_images(
     result.shards.push_back(out / fmt::format("{}-{:06}.tar", options.name, i));
   }
   for_each_image(
-      static_cast<int64_t>(plan.size()),
+      std::ssize(plan),
       [&](int64_t i) {
         const auto shard = static_cast<size_t>(i);
         hashes[shard] =
@@ -195,9 +194,9 @@ int64_t verify_shards(const fs::path& folder, const Sink& sink) {
       sums.begin(),
       sums.end());
   for_each_image(
-      static_cast<int64_t>(files.size()),
+      std::ssize(files),
       [&](int64_t i) {
-        const auto& [name, sum] = files[static_cast<size_t>(i)];
+        const auto& [name, sum] = files[i];
         const fs::path file = folder / name;
         const std::string found = sha256_file(file);
         if (found != sum) {
@@ -212,7 +211,7 @@ int64_t verify_shards(const fs::path& folder, const Sink& sink) {
       },
       "verify",
       sink);
-  return static_cast<int64_t>(files.size());
+  return std::ssize(files);
 }
 
 }  // namespace tern

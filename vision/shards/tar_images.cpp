@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -85,9 +84,8 @@ class TarImages final : public ImageSource {
 /// The class of each sample, all of which have an image.
 std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
   constexpr int64_t kMaxClasses = 1'000'000;
-  const int64_t limit = tar.classes.empty()
-                            ? kMaxClasses
-                            : static_cast<int64_t>(tar.classes.size());
+  const int64_t limit =
+      tar.classes.empty() ? kMaxClasses : std::ssize(tar.classes);
   std::vector<int64_t> labels(static_cast<size_t>(shards.size()));
   parallel_for(0, shards.size(), 256, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -103,7 +101,7 @@ std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
                 label,
                 limit - 1));
       }
-      labels[static_cast<size_t>(i)] = label;
+      labels[i] = label;
     }
   });
   return labels;
@@ -116,26 +114,19 @@ TargetedImages images_of(
     std::vector<int64_t> samples,
     const ImageTar& tar) {
   TargetedImages images;
-  std::vector<int64_t> chosen;
   for (const int64_t sample : samples) {
     images.paths.push_back(shards->sample(sample).describe());
-    chosen.push_back(labels[static_cast<size_t>(sample)]);
   }
-  images.targets = std::make_shared<TensorTargets>(torch::tensor(chosen));
+  images.targets =
+      std::make_shared<TensorTargets>(torch::tensor(select(labels, samples)));
   images.source =
       std::make_shared<TarImages>(shards, std::move(samples), tar.image);
   return images;
 }
 
-std::vector<int64_t> all_of(const TarShards& shards) {
-  std::vector<int64_t> samples(static_cast<size_t>(shards.size()));
-  std::iota(samples.begin(), samples.end(), int64_t{0});
-  return samples;
-}
-
 std::vector<std::string> names_up_to(const std::vector<int64_t>& labels) {
   std::vector<std::string> names;
-  const int64_t last = *std::max_element(labels.begin(), labels.end());
+  const int64_t last = std::ranges::max(labels);
   for (int64_t i = 0; i <= last; ++i) names.push_back(std::to_string(i));
   return names;
 }
@@ -190,27 +181,21 @@ DataBunch ImageDataBunch::from_tar(
   const std::vector<int64_t> labels = read_labels(*shards, known);
   if (known.classes.empty()) known.classes = names_up_to(labels);
 
-  std::vector<int64_t> train_samples = all_of(*shards);
+  std::vector<int64_t> train_samples;
   TargetedImages valid_images;
   if (!valid.empty()) {
     const auto valid_shards = TarShards::open(valid, tar.shards);
+    train_samples = SequentialSampler(shards->size()).indices(0, 0);
     valid_images = images_of(
         valid_shards,
         read_labels(*valid_shards, known),
-        all_of(*valid_shards),
+        SequentialSampler(valid_shards->size()).indices(0, 0),
         known);
   } else {
-    const std::vector<Split> splits = draw_split(
-        shards->size(),
-        options.valid_pct.value_or(0.2),
-        options.seed);
-    std::vector<int64_t> valid_samples;
-    train_samples.clear();
-    for (int64_t i = 0; i < shards->size(); ++i) {
-      const bool is_valid = splits[static_cast<size_t>(i)] == Split::valid;
-      (is_valid ? valid_samples : train_samples).push_back(i);
-    }
-    valid_images = images_of(shards, labels, std::move(valid_samples), known);
+    const double valid_pct = options.valid_pct.value_or(0.2);
+    SplitIndices drawn = draw_split(shards->size(), valid_pct, options.seed);
+    train_samples = std::move(drawn.train);
+    valid_images = images_of(shards, labels, std::move(drawn.valid), known);
   }
   std::vector<int64_t> sizes = count_by_shard(*shards, train_samples);
   DataBunch data = make_bunch(

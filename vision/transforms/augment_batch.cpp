@@ -19,10 +19,8 @@ using Plans = std::vector<SamplePlan>;
 std::vector<double> spread(
     const std::vector<double>& values,
     int64_t channels) {
-  const auto count = static_cast<int64_t>(values.size());
-  if (count == channels) {
-    return values;
-  }
+  const int64_t count = std::ssize(values);
+  if (count == channels) return values;
   TORCH_CHECK_VALUE(
       count == 1 || channels == 1,
       fmt::format(
@@ -139,23 +137,13 @@ BatchTransform augment_batch(
   };
 }
 
-Matrix3 in_grid_units(const Matrix3& matrix, double height, double width) {
-  const Matrix3 pixels = {
-      {width / 2, 0, width / 2, 0, height / 2, height / 2, 0, 0, 1}};
-  const Matrix3 units = {{2 / width, 0, -1, 0, 2 / height, -1, 0, 0, 1}};
-  return units * matrix * pixels;
+Matrix3 in_grid_units(const Matrix3& matrix, ImageSize size) {
+  return units_of_pixels(size) * matrix * pixels_of_units(size);
 }
 
 int64_t grid_padding(Padding padding) {
-  switch (padding) {
-    case Padding::zeros:
-      return 0;
-    case Padding::border:
-      return 1;
-    case Padding::reflection:
-      return 2;
-  }
-  return 0;
+  static_assert(static_cast<int>(Padding::border) == 1);
+  return static_cast<int64_t>(padding);
 }
 
 torch::Tensor sampling_grid(
@@ -163,24 +151,16 @@ torch::Tensor sampling_grid(
     int64_t height,
     int64_t width,
     torch::Device device) {
-  const auto count = static_cast<int64_t>(plans.size());
+  const int64_t count = std::ssize(plans);
   torch::Tensor matrices = torch::empty({count, 3, 3});
   float* values = matrices.mutable_data_ptr<float>();
   for (const SamplePlan& plan : plans) {
-    const Matrix3 matrix = in_grid_units(
-        plan.warp().matrix,
-        static_cast<double>(height),
-        static_cast<double>(width));
+    const Matrix3 matrix = in_grid_units(plan.warp().matrix, {height, width});
     values = std::copy(matrix.values.begin(), matrix.values.end(), values);
   }
+  const auto options = torch::TensorOptions(device).dtype(torch::kFloat);
   const auto centres = [&](int64_t size) {
-    return (torch::arange(
-                size,
-                torch::TensorOptions(device).dtype(torch::kFloat)) *
-                2 +
-            1) /
-               size -
-           1;
+    return (torch::arange(size, options) * 2 + 1) / size - 1;
   };
   const torch::Tensor x = centres(width).expand({height, width});
   const torch::Tensor y = centres(height).view({-1, 1}).expand({height, width});
@@ -190,7 +170,7 @@ torch::Tensor sampling_grid(
       torch::matmul(points, matrices.to(device).transpose(1, 2));
   torch::Tensor grid = (mapped.slice(2, 0, 2) / mapped.slice(2, 2, 3))
                            .view({count, height, width, 2});
-  if (std::any_of(plans.begin(), plans.end(), [](const SamplePlan& plan) {
+  if (std::ranges::any_of(plans, [](const SamplePlan& plan) {
         return plan.warp().jitter_x != 0 || plan.warp().jitter_y != 0;
       })) {
     torch::Tensor shifts = torch::zeros({count, height, width, 2});
@@ -243,7 +223,7 @@ torch::Tensor render_on_cpu(const torch::Tensor& images, const Plans& plans) {
   const int64_t bytes = size.height * size.width * channels;
   const uint8_t* from = source.const_data_ptr<uint8_t>();
   uint8_t* to = rendered.mutable_data_ptr<uint8_t>();
-  const auto count = static_cast<int64_t>(plans.size());
+  const int64_t count = std::ssize(plans);
   parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const SamplePlan& plan = plans[i];
@@ -257,9 +237,7 @@ torch::Tensor render_on_cpu(const torch::Tensor& images, const Plans& plans) {
 }
 
 torch::Tensor render_masks(const torch::Tensor& masks, const Plans& plans) {
-  if (plans.empty()) {
-    return masks;
-  }
+  if (plans.empty()) return masks;
   // Numbers up to 2^24 are exact in float.
   return at::grid_sampler(
              masks.unsqueeze(1).to(torch::kFloat),

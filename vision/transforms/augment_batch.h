@@ -58,7 +58,7 @@ BatchTransform augment_batch(
 
 /// Converts a matrix between pixels of images of one size to the units of
 /// grid_sample without aligned corners, where an image spans -1 to 1.
-Matrix3 in_grid_units(const Matrix3& matrix, double height, double width);
+Matrix3 in_grid_units(const Matrix3& matrix, ImageSize size);
 /// Returns at::grid_sampler's number of a padding.
 int64_t grid_padding(Padding padding);
 

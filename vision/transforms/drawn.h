@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -10,38 +11,56 @@
 
 namespace tern {
 
+/// Describes a transform that treats every image the same.
+using Describe = std::function<void(ImagePreprocessing&)>;
+
 /// A transform that does `action(plan, rng)` with probability `p`.
 template <class Action>
 class Drawn final : public Transform {
  public:
-  Drawn(float p, Action action, bool resizes)
-      : p_(p), action_(std::move(action)), resizes_(resizes) {}
+  Drawn(float p, Action action, bool resizes, Describe describe)
+      : p_(p),
+        action_(std::move(action)),
+        resizes_(resizes),
+        describe_(std::move(describe)) {}
 
   void plan(SamplePlan& plan, SampleRng& rng) const override {
     // Drawn in any case, so that p changes no other transform's numbers.
-    if (rng.uniform() < p_) {
-      action_(plan, rng);
-    }
+    if (rng.uniform() < p_) action_(plan, rng);
   }
   bool resizes() const override { return resizes_; }
+  bool describe(ImagePreprocessing& what) const override {
+    if (describe_) describe_(what);
+    return static_cast<bool>(describe_);
+  }
 
  private:
   float p_;
   Action action_;
   bool resizes_;
+  Describe describe_;
 };
 
-/// \param name  For the error message.
+/// \param name      For the error message.
+/// \param describe  Null: it cannot be described.
 template <class Action>
-TransformPtr
-drawn(const char* name, float p, Action action, bool resizes = false) {
+TransformPtr drawn(
+    const char* name,
+    float p,
+    Action action,
+    bool resizes = false,
+    Describe describe = nullptr) {
   TORCH_CHECK_VALUE(
       p >= 0 && p <= 1,
       fmt::format(
           "[{}] p is {}; expected a probability from 0 to 1.",
           name,
           p));
-  return std::make_shared<const Drawn<Action>>(p, std::move(action), resizes);
+  return std::make_shared<const Drawn<Action>>(
+      p,
+      std::move(action),
+      resizes,
+      std::move(describe));
 }
 
 /// \param above  What the low end must be larger than.
@@ -61,20 +80,10 @@ inline float draw(Range range, SampleRng& rng) {
   return rng.uniform(range.low, range.high);
 }
 
-/// From -1..1 in both directions to the pixels of the canvas.
-inline Matrix3 pixels_of_unit(ImageSize size) {
-  const double x = static_cast<double>(size.width) / 2;
-  const double y = static_cast<double>(size.height) / 2;
-  return {{x, 0, x, 0, y, y, 0, 0, 1}};
-}
-
 /// Shows `matrix`, which is given in units of half the canvas about its middle.
 inline void view_in_units(SamplePlan& plan, const Matrix3& matrix) {
   const ImageSize size = plan.size();
-  const double x = 2 / static_cast<double>(size.width);
-  const double y = 2 / static_cast<double>(size.height);
-  const Matrix3 units = {{x, 0, -1, 0, y, -1, 0, 0, 1}};
-  plan.view(pixels_of_unit(size) * matrix * units, size);
+  plan.view(pixels_of_units(size) * matrix * units_of_pixels(size), size);
 }
 
 }  // namespace tern

@@ -66,45 +66,6 @@ Part random_part(ImageSize image, Range scale, Range ratio, SampleRng& rng) {
   return middle_part(image, ratio);
 }
 
-// Numbers are drawn as by the transforms at random, so that those of the
-// transforms that follow are the same.
-class MiddleCrop final : public Transform {
- public:
-  void plan(SamplePlan&, SampleRng& rng) const override {
-    for (int i = 0; i < 3; ++i) rng.uniform();
-  }
-  bool describe(ImagePreprocessing&) const override { return true; }
-};
-
-class CentreCrop final : public Transform {
- public:
-  explicit CentreCrop(float margin) : margin_(margin) {}
-
-  void plan(SamplePlan& plan, SampleRng& rng) const override {
-    rng.uniform();
-    const ImageSize image = plan.size(), target = plan.target();
-    const auto [down, across] = pixels_per_pixel(target, image);
-    const double scale = (1 + margin_) * std::max(down, across);
-    const auto scaled = [&](int64_t size, int64_t least) {
-      return std::max<int64_t>(
-          least,
-          std::llround(static_cast<double>(size) * scale));
-    };
-    plan.resize(
-        {scaled(image.height, target.height),
-         scaled(image.width, target.width)});
-  }
-  bool resizes() const override { return true; }
-  bool describe(ImagePreprocessing& what) const override {
-    what.resize = "centre_crop";
-    what.margin = margin_;
-    return true;
-  }
-
- private:
-  float margin_;
-};
-
 }  // namespace
 
 TransformPtr flip_lr(float p) {
@@ -263,11 +224,13 @@ TransformPtr random_affine(const AffineRanges& ranges, float p) {
 }
 
 TransformPtr rand_crop(bool is_random) {
-  if (!is_random) return std::make_shared<const MiddleCrop>();
-  return drawn("rand_crop", 1, [](SamplePlan& plan, SampleRng& rng) {
+  const auto crop = [is_random](SamplePlan& plan, SampleRng& rng) {
+    // Drawn in any case, so that transforms that follow draw the same numbers.
     const float row = rng.uniform(), column = rng.uniform();
-    plan.set_crop_position(row, column);
-  });
+    if (is_random) plan.set_crop_position(row, column);
+  };
+  const Describe centre = [](ImagePreprocessing&) {};
+  return drawn("rand_crop", 1, crop, false, is_random ? nullptr : centre);
 }
 
 TransformPtr random_resized_crop(Range scale, Range ratio, float p) {
@@ -300,7 +263,23 @@ TransformPtr centre_crop(float margin) {
   TORCH_CHECK_VALUE(
       margin >= 0,
       fmt::format("[centre_crop] margin is {}; expected 0 or more.", margin));
-  return std::make_shared<const CentreCrop>(margin);
+  const auto cover = [margin](SamplePlan& plan, SampleRng&) {
+    const ImageSize image = plan.size(), target = plan.target();
+    const auto [down, across] = pixels_per_pixel(target, image);
+    const double scale = (1 + margin) * std::max(down, across);
+    const auto scaled = [&](int64_t size, int64_t least) {
+      const double exact = static_cast<double>(size) * scale;
+      return std::max<int64_t>(least, std::llround(exact));
+    };
+    plan.resize(
+        {scaled(image.height, target.height),
+         scaled(image.width, target.width)});
+  };
+  const auto describe = [margin](ImagePreprocessing& what) {
+    what.resize = "centre_crop";
+    what.margin = margin;
+  };
+  return drawn("centre_crop", 1, cover, /*resizes=*/true, describe);
 }
 
 }  // namespace tern

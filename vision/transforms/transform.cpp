@@ -210,6 +210,18 @@ void SamplePlan::finish_pixels(const MutablePixels& image) const {
   }
 }
 
+Matrix3 pixels_of_units(ImageSize size) {
+  const double x = static_cast<double>(size.width) / 2;
+  const double y = static_cast<double>(size.height) / 2;
+  return {{x, 0, x, 0, y, y, 0, 0, 1}};
+}
+
+Matrix3 units_of_pixels(ImageSize size) {
+  const double x = 2 / static_cast<double>(size.width);
+  const double y = 2 / static_cast<double>(size.height);
+  return {{x, 0, -1, 0, y, -1, 0, 0, 1}};
+}
+
 void check_transforms(const char* where, const Transforms& transforms) {
   for (const TransformPtr& transform : transforms) {
     TORCH_CHECK_VALUE(
@@ -250,23 +262,15 @@ void make_plan(
     SampleRng& rng,
     SamplePlan& plan) {
   plan.begin(source, target, options.padding);
-  const bool is_resized = std::any_of(
-      transforms.begin(),
-      transforms.end(),
+  const bool is_resized = std::ranges::any_of(
+      transforms,
       [](const TransformPtr& transform) { return transform->resizes(); });
-  if (!is_resized && source != target) {
-    switch (options.resize) {
-      case ResizeMethod::squish:
-        plan.resize(target);
-        break;
-      case ResizeMethod::crop:
-      case ResizeMethod::pad:
-        plan.resize(
-            proportional(source, target, options.resize == ResizeMethod::crop));
-        break;
-      case ResizeMethod::none:
-        break;
-    }
+  const ResizeMethod resize = options.resize;
+  if (!is_resized && source != target && resize != ResizeMethod::none) {
+    const bool covers = resize == ResizeMethod::crop;
+    plan.resize(
+        resize == ResizeMethod::squish ? target
+                                       : proportional(source, target, covers));
   }
   for (const TransformPtr& transform : transforms) {
     transform->plan(plan, rng);

@@ -180,6 +180,11 @@ struct TransformOptions {
   Padding padding = Padding::reflection;
 };
 
+/// Returns the matrix from -1..1 in both directions to the pixels of an image,
+/// and its inverse.
+Matrix3 pixels_of_units(ImageSize size);
+Matrix3 units_of_pixels(ImageSize size);
+
 /// \throws c10::ValueError if a transform is null. \param where  The caller.
 void check_transforms(const char* where, const Transforms& transforms);
 /// \throws c10::ValueError unless both sides are at least 1 and there are at
