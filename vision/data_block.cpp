@@ -5,8 +5,8 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <ranges>
 #include <set>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -87,50 +87,46 @@ std::vector<std::string> classes_of(const std::vector<Labelled>& images) {
   return {names.begin(), names.end()};
 }
 
-/// The numbers of the classes.
-class ClassMap {
- public:
-  explicit ClassMap(const std::vector<std::string>& classes)
-      : classes_(classes) {
-    for (const std::string& name : classes) {
-      TORCH_CHECK_VALUE(
-          numbers_.emplace(name, std::ssize(numbers_)).second,
-          fmt::format(
-              "[DataBlock] the class '{}' is duplicated; expected different "
-              "names.",
-              name));
-    }
-  }
+using ClassNumbers = std::map<std::string, int64_t>;
 
-  int64_t number(const ImageItem& item, const std::string& label) const {
-    if (const auto at = numbers_.find(label); at != numbers_.end()) {
-      return at->second;
-    }
-    constexpr size_t kNamed = 20;
-    item.fail(fmt::format(
-        "has the label '{}', which no training image has ({}{}). Correct the "
-        "label, add training images of it, or give the classes.",
-        label,
-        fmt::join(
-            std::span(classes_).first(std::min(classes_.size(), kNamed)),
-            ", "),
-        classes_.size() > kNamed ? ", ..." : ""));
+ClassNumbers numbers_of(const std::vector<std::string>& classes) {
+  ClassNumbers numbers;
+  for (const std::string& name : classes) {
+    TORCH_CHECK_VALUE(
+        numbers.emplace(name, std::ssize(numbers)).second,
+        fmt::format(
+            "[DataBlock] the class '{}' is duplicated; expected different "
+            "names.",
+            name));
   }
+  return numbers;
+}
 
- private:
-  const std::vector<std::string>& classes_;
-  std::map<std::string, int64_t> numbers_;
-};
+int64_t class_of(
+    const ClassNumbers& numbers,
+    const ImageItem& item,
+    const std::string& label) {
+  if (const auto at = numbers.find(label); at != numbers.end()) {
+    return at->second;
+  }
+  constexpr size_t kNamed = 20;
+  item.fail(fmt::format(
+      "has the label '{}', which no training image has ({}{}). Correct the "
+      "label, add training images of it, or give the classes.",
+      label,
+      fmt::join(std::views::keys(numbers) | std::views::take(kNamed), ", "),
+      numbers.size() > kNamed ? ", ..." : ""));
+}
 
 using Images = const std::vector<Labelled>&;
 
 torch::Tensor categories(
     Images images,
     const std::vector<std::string>& classes) {
-  const ClassMap map(classes);
+  const ClassNumbers numbers = numbers_of(classes);
   std::vector<int64_t> labels;
   for (const Labelled& image : images) {
-    labels.push_back(map.number(*image.item, single(image)));
+    labels.push_back(class_of(numbers, *image.item, single(image)));
   }
   return torch::tensor(labels);
 }
@@ -138,13 +134,13 @@ torch::Tensor categories(
 torch::Tensor multi_categories(
     Images images,
     const std::vector<std::string>& classes) {
-  const ClassMap map(classes);
+  const ClassNumbers numbers = numbers_of(classes);
   const int64_t width = std::ssize(classes);
   torch::Tensor values = torch::zeros({std::ssize(images), width});
   float* row = values.mutable_data_ptr<float>();
   for (const Labelled& image : images) {
     for (const std::string& label : image.labels) {
-      row[map.number(*image.item, label)] = 1;
+      row[class_of(numbers, *image.item, label)] = 1;
     }
     row += width;
   }

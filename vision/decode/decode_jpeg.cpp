@@ -16,69 +16,6 @@
 namespace tern {
 namespace {
 
-/// A decompressor of libjpeg that a thread uses again, with a handler that
-/// keeps the first message instead of printing it and that returns instead of
-/// ending the program.
-struct JpegDecoder {
-  jpeg_decompress_struct info{};
-  jpeg_error_mgr errors{};
-  jpeg_progress_mgr progress{};
-  std::jmp_buf give_up{};
-  char message[JMSG_LENGTH_MAX] = "";
-
-  JpegDecoder();
-  ~JpegDecoder() { jpeg_destroy_decompress(&info); }
-  JpegDecoder(const JpegDecoder&) = delete;
-  JpegDecoder& operator=(const JpegDecoder&) = delete;
-
-  /// Between the two no object with a destructor may come to life: an error
-  /// jumps back to `setjmp`.
-  bool
-  start(std::span<const uint8_t> bytes, int denominator, J_COLOR_SPACE colours);
-  bool read(ImageRegion wanted, ImageRegion* decoded, uint8_t* pixels);
-  /// Whether the end marker was read or follows before `end`.
-  bool has_end(const uint8_t* end);
-};
-
-JpegDecoder& decoder_of(j_common_ptr info) {
-  return *static_cast<JpegDecoder*>(info->client_data);
-}
-
-void keep_first_message(j_common_ptr info) {
-  JpegDecoder& decoder = decoder_of(info);
-  if (decoder.message[0] == 0) {
-    info->err->format_message(info, decoder.message);
-  }
-}
-
-[[noreturn]] void on_error(j_common_ptr info) {
-  keep_first_message(info);
-  std::longjmp(decoder_of(info).give_up, 1);
-}
-
-void on_message(j_common_ptr info, int level) {
-  if (level < 0) {  // a warning: something is damaged
-    keep_first_message(info);
-    ++info->err->num_warnings;
-  }
-}
-
-/// A progressive file of a few kilobytes can otherwise keep a core busy for
-/// minutes.
-void on_progress(j_common_ptr info) {
-  constexpr int kMostScans = 500;
-  JpegDecoder& decoder = decoder_of(info);
-  if (info->is_decompressor != 0 &&
-      decoder.info.input_scan_number > kMostScans) {
-    std::snprintf(
-        decoder.message,
-        sizeof decoder.message,
-        "Progressive JPEG image has more than %d scans",
-        kMostScans);
-    std::longjmp(decoder.give_up, 1);
-  }
-}
-
 /// Inside of the pixels' code the end marker cannot occur.
 bool has_end_marker(const uint8_t* begin, const uint8_t* end) {
   if (end - begin >= 2 && end[-2] == 0xff && end[-1] == 0xd9) {
@@ -98,75 +35,134 @@ bool has_end_marker(const uint8_t* begin, const uint8_t* end) {
   return false;
 }
 
-JpegDecoder::JpegDecoder() {
-  info.err = jpeg_std_error(&errors);
-  errors.error_exit = on_error;
-  errors.emit_message = on_message;
-  errors.output_message = keep_first_message;
-  info.client_data = this;
-  if (setjmp(give_up) != 0) {
-    throw std::bad_alloc();
-  }
-  jpeg_create_decompress(&info);
-  progress.progress_monitor = on_progress;
-  info.progress = &progress;
-}
+/// A decompressor of libjpeg that a thread uses again, with a handler that
+/// keeps the first message instead of printing it and that returns instead of
+/// ending the program.
+struct JpegDecoder {
+  jpeg_decompress_struct info{};
+  jpeg_error_mgr errors{};
+  jpeg_progress_mgr progress{};
+  std::jmp_buf give_up{};
+  char message[JMSG_LENGTH_MAX] = "";
 
-bool JpegDecoder::start(
-    std::span<const uint8_t> bytes,
-    int denominator,
-    J_COLOR_SPACE colours) {
-  message[0] = 0;
-  if (setjmp(give_up) != 0) {
-    return false;
-  }
-  jpeg_abort_decompress(&info);
-  jpeg_mem_src(&info, bytes.data(), bytes.size());
-  jpeg_read_header(&info, TRUE);
-  info.out_color_space = colours;
-  info.scale_num = 1;
-  info.scale_denom = static_cast<unsigned>(denominator);
-  jpeg_start_decompress(&info);
-  return true;
-}
-
-bool JpegDecoder::read(
-    ImageRegion wanted,
-    ImageRegion* decoded,
-    uint8_t* pixels) {
-  if (setjmp(give_up) != 0) {
-    return false;
-  }
-  *decoded = wanted;
-  if (wanted.width != info.output_width) {
-    auto left = static_cast<JDIMENSION>(wanted.left);
-    auto width = static_cast<JDIMENSION>(wanted.width);
-    jpeg_crop_scanline(&info, &left, &width);
-    decoded->left = left;
-    decoded->width = width;
-  }
-  if (wanted.top > 0) {
-    jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(wanted.top));
-  }
-  const size_t stride = static_cast<size_t>(decoded->width) *
-                        static_cast<size_t>(info.output_components);
-  const auto bottom = static_cast<JDIMENSION>(wanted.top + wanted.height);
-  const auto top = static_cast<JDIMENSION>(wanted.top);
-  while (info.output_scanline < bottom) {
-    JSAMPROW rows[4];
-    for (JDIMENSION i = 0; i < 4; ++i) {
-      rows[i] = pixels + stride * (info.output_scanline - top + i);
+  JpegDecoder() {
+    info.err = jpeg_std_error(&errors);
+    errors.error_exit = on_error;
+    errors.emit_message = on_message;
+    errors.output_message = keep_first_message;
+    info.client_data = this;
+    if (setjmp(give_up) != 0) {
+      throw std::bad_alloc();
     }
-    jpeg_read_scanlines(
-        &info,
-        rows,
-        std::min<JDIMENSION>(4, bottom - info.output_scanline));
+    jpeg_create_decompress(&info);
+    progress.progress_monitor = on_progress;
+    info.progress = &progress;
   }
-  if (bottom == info.output_height) {
-    jpeg_finish_decompress(&info);
+  ~JpegDecoder() { jpeg_destroy_decompress(&info); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  /// Between this and `read` no object with a destructor may come to life: an
+  /// error jumps back to `setjmp`.
+  bool start(
+      std::span<const uint8_t> bytes,
+      int denominator,
+      J_COLOR_SPACE colours) {
+    message[0] = 0;
+    if (setjmp(give_up) != 0) {
+      return false;
+    }
+    jpeg_abort_decompress(&info);
+    jpeg_mem_src(&info, bytes.data(), bytes.size());
+    jpeg_read_header(&info, TRUE);
+    info.out_color_space = colours;
+    info.scale_num = 1;
+    info.scale_denom = static_cast<unsigned>(denominator);
+    jpeg_start_decompress(&info);
+    return true;
   }
-  return true;
-}
+
+  bool read(ImageRegion wanted, ImageRegion* decoded, uint8_t* pixels) {
+    if (setjmp(give_up) != 0) {
+      return false;
+    }
+    *decoded = wanted;
+    if (wanted.width != info.output_width) {
+      auto left = static_cast<JDIMENSION>(wanted.left);
+      auto width = static_cast<JDIMENSION>(wanted.width);
+      jpeg_crop_scanline(&info, &left, &width);
+      decoded->left = left;
+      decoded->width = width;
+    }
+    if (wanted.top > 0) {
+      jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(wanted.top));
+    }
+    const size_t stride = static_cast<size_t>(decoded->width) *
+                          static_cast<size_t>(info.output_components);
+    const auto bottom = static_cast<JDIMENSION>(wanted.top + wanted.height);
+    const auto top = static_cast<JDIMENSION>(wanted.top);
+    while (info.output_scanline < bottom) {
+      JSAMPROW rows[4];
+      for (JDIMENSION i = 0; i < 4; ++i) {
+        rows[i] = pixels + stride * (info.output_scanline - top + i);
+      }
+      jpeg_read_scanlines(
+          &info,
+          rows,
+          std::min<JDIMENSION>(4, bottom - info.output_scanline));
+    }
+    if (bottom == info.output_height) {
+      jpeg_finish_decompress(&info);
+    }
+    return true;
+  }
+
+  /// Whether the end marker was read or follows before `end`.
+  bool has_end(const uint8_t* end) {
+    // Some of what follows the last pixels wanted has been read already.
+    return jpeg_input_complete(&info) != 0 || info.unread_marker == JPEG_EOI ||
+           has_end_marker(info.src->next_input_byte, end);
+  }
+
+  static JpegDecoder& decoder_of(j_common_ptr info) {
+    return *static_cast<JpegDecoder*>(info->client_data);
+  }
+
+  static void keep_first_message(j_common_ptr info) {
+    JpegDecoder& decoder = decoder_of(info);
+    if (decoder.message[0] == 0) {
+      info->err->format_message(info, decoder.message);
+    }
+  }
+
+  [[noreturn]] static void on_error(j_common_ptr info) {
+    keep_first_message(info);
+    std::longjmp(decoder_of(info).give_up, 1);
+  }
+
+  static void on_message(j_common_ptr info, int level) {
+    if (level < 0) {  // a warning: something is damaged
+      keep_first_message(info);
+      ++info->err->num_warnings;
+    }
+  }
+
+  /// A progressive file of a few kilobytes can otherwise keep a core busy for
+  /// minutes.
+  static void on_progress(j_common_ptr info) {
+    constexpr int kMostScans = 500;
+    JpegDecoder& decoder = decoder_of(info);
+    if (info->is_decompressor != 0 &&
+        decoder.info.input_scan_number > kMostScans) {
+      std::snprintf(
+          decoder.message,
+          sizeof decoder.message,
+          "Progressive JPEG image has more than %d scans",
+          kMostScans);
+      std::longjmp(decoder.give_up, 1);
+    }
+  }
+};
 
 [[noreturn]] void fail(std::string_view path, const std::string& reason) {
   const bool is_short = reason.find("remature end") != std::string::npos;
@@ -176,12 +172,6 @@ bool JpegDecoder::read(
           " (libjpeg: " + reason +
           "). Copy the file again, remove it, or set lenient to take what "
           "there is.");
-}
-
-bool JpegDecoder::has_end(const uint8_t* end) {
-  // Some of what follows the last pixels wanted has been read already.
-  return jpeg_input_complete(&info) != 0 || info.unread_marker == JPEG_EOI ||
-         has_end_marker(info.src->next_input_byte, end);
 }
 
 /// Adobe's CMYK is inverted, so that each value already is a brightness.

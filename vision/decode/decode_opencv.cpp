@@ -49,16 +49,6 @@ ByThread& by_thread() {
 std::mutex mutex;
 int64_t living = 0;
 
-/// Images are spread over the workers of the loader; threads of OpenCV under
-/// each of them would only be in each other's way. Once, for the process.
-void use_one_opencv_thread() {
-  static const bool once = [] {
-    cv::setNumThreads(1);
-    return true;
-  }();
-  (void)once;
-}
-
 /// The point of what OpenCV writes: the text after "error: (-2:Name) ".
 std::string reason_in(const std::string& words) {
   const std::string reason = "OpenCV cannot decode it";
@@ -100,7 +90,10 @@ QuietCerr::~QuietCerr() {
 }
 
 void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
-  use_one_opencv_thread();
+  // Images are spread over the workers of the loader; threads of OpenCV under
+  // each of them would only be in each other's way.
+  static std::once_flag once;
+  std::call_once(once, [] { cv::setNumThreads(1); });
   static thread_local cv::Mat decoded;
   const bool is_grey = file.options().channels == 1;
   try {

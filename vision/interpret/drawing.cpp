@@ -92,9 +92,9 @@ void Page::text(
     const std::string& text,
     int64_t x,
     int64_t y,
-    Rgb color,
+    Anchor anchor,
     double size,
-    Anchor anchor) {
+    Rgb color) {
   const bool is_turned = anchor == Anchor::upwards;
   svg_ += fmt::format(
       "<text {} text-anchor=\"{}\" font-size=\"{:.1f}\" fill=\"{}\">{}"

@@ -29,9 +29,9 @@ class Page {
       const std::string& text,
       int64_t x,
       int64_t y,
-      Rgb color = kTextColor,
+      Anchor anchor = Anchor::left,
       double size = kTextSize,
-      Anchor anchor = Anchor::left);
+      Rgb color = kTextColor);
   void box(int64_t x, int64_t y, int64_t width, int64_t height, Rgb color);
   /// \param image  [H, W, 1 or 3] kByte; stretched to the given size: averaged
   ///               where it shrinks, pixels as squares where it grows by three

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <opencv2/imgproc.hpp>
@@ -17,21 +18,6 @@
 
 namespace tern {
 namespace {
-
-/// The model in eval while it lives.
-class Evaluating {
- public:
-  explicit Evaluating(Model& model)
-      : model_(model), was_training_(model.is_training()) {
-    model_.eval();
-  }
-  ~Evaluating() { model_.train(was_training_); }
-  Evaluating(const Evaluating&) = delete;
-
- private:
-  Model& model_;
-  bool was_training_;
-};
 
 void check_layer(
     const std::vector<std::string>& names,
@@ -103,7 +89,10 @@ GradCam grad_cam(
       "without the batch dimension, [H, W, C] kByte or [C, H, W] floating.");
   GradCam result;
   result.prediction = learn.predict(sample);
-  const Evaluating evaluating(learn.model());
+  const bool was_training = learn.model().is_training();
+  const auto restore =
+      c10::make_scope_exit([&] { learn.model().train(was_training); });
+  learn.model().eval();
   const torch::AutoGradMode with_gradients(true);
   torch::Tensor output, logits;
   const ForwardHooks hooks(

@@ -83,14 +83,6 @@ Page draw_confusion_matrix(
   const auto shares = share.accessor<double, 2>();
   const auto numbers = counts.accessor<int64_t, 2>();
   Page page(height, width);
-  const auto write = [&](const std::string& text,
-                         int64_t x,
-                         int64_t y,
-                         Anchor anchor,
-                         double size = Page::kTextSize,
-                         Rgb color = kTextColor) {
-    page.text(text, x, y, color, size, anchor);
-  };
   page.box(left - 1, kTop - 1, side + 2, side + 2, kFrame);
   for (int64_t row = 0; row < classes; ++row) {
     for (int64_t column = 0; column < classes; ++column) {
@@ -100,7 +92,7 @@ Page draw_confusion_matrix(
       const std::string text = cell_text(numbers[row][column], part, normalize);
       const double size = cell >= 36 ? 9 : 7;
       if (Page::text_width(text, size) > cell - 2) continue;
-      write(
+      page.text(
           text,
           x + cell / 2,
           y + cell / 2 + static_cast<int64_t>(size / 2),
@@ -114,16 +106,16 @@ Page draw_confusion_matrix(
     if (cell < 14) continue;
     const int64_t middle = row * cell + cell / 2;
     const std::string& name = shown[row];
-    write(name, left - 8, kTop + middle + 4, Anchor::right);
-    write(
+    page.text(name, left - 8, kTop + middle + 4, Anchor::right);
+    page.text(
         name,
         left + middle,
         names_top + (is_turned ? Page::text_width(name) / 2 : 9),
         is_turned ? Anchor::upwards : Anchor::middle);
   }
-  write(title, title_x, 26, Anchor::middle, 10);
-  write("predicted", left + side / 2, height - 10, Anchor::middle, 10);
-  write("actual", 16, kTop + side / 2, Anchor::upwards, 10);
+  page.text(title, title_x, 26, Anchor::middle, 10);
+  page.text("predicted", left + side / 2, height - 10, Anchor::middle, 10);
+  page.text("actual", 16, kTop + side / 2, Anchor::upwards, 10);
   return page;
 }
 

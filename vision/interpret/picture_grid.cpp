@@ -137,7 +137,7 @@ torch::Tensor picture_grid(
         fit_text(options.title, width - 2 * kMargin),
         kMargin,
         kMargin + 14,
-        kTextColor,
+        Anchor::left,
         10);
   }
   for (int64_t i = 0; i < count; ++i) {
@@ -152,9 +152,9 @@ torch::Tensor picture_grid(
           fit_text(line.text, tile + kGap / 2),
           x + tile / 2,
           y - 2,
-          line.color,
+          Anchor::middle,
           Page::kTextSize,
-          Anchor::middle);
+          line.color);
     }
   }
   for (size_t i = 0; i < options.legend.size(); ++i) {

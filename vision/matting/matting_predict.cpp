@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/utils.h>
@@ -154,9 +155,10 @@ void show_mattes(
   }
   const torch::NoGradGuard no_grad;
   const bool was_training = learn.model().is_training();
+  const auto restore =
+      c10::make_scope_exit([&] { learn.model().train(was_training); });
   learn.model().eval();
   const Tensors outputs = learn.model().forward(batch->inputs);
-  learn.model().train(was_training);
   save_image(file, matting_picture(*batch, outputs, options));
 }
 

@@ -48,12 +48,6 @@ JsonFields fields_of(
       {"last_relu", &options.last_relu}};
 }
 
-Architecture architecture_of(
-    std::vector<int64_t> channels,
-    SimpleCnnOptions options) {
-  return {"simple_cnn", to_json(fields_of(channels, options))};
-}
-
 /// The values for `count` convolutions, all `otherwise` if none are given.
 std::vector<int64_t> values_for(
     const char* name,
@@ -99,8 +93,11 @@ torch::nn::Sequential simple_cnn(
   const auto kernel_sizes =
       values_for("kernel_sizes", options.kernel_sizes, count, 3);
   const auto strides = values_for("strides", options.strides, count, 2);
+  auto given = channels;
+  auto given_options = options;
   const std::shared_ptr<torch::nn::SequentialImpl> named =
-      std::make_shared<SimpleCnnImpl>(architecture_of(channels, options));
+      std::make_shared<SimpleCnnImpl>(
+          Architecture{"simple_cnn", to_json(fields_of(given, given_options))});
   torch::nn::Sequential model(named);
   for (size_t i = 0; i < count; ++i) {
     const bool is_last = i + 1 == count;

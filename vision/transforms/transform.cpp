@@ -33,9 +33,7 @@ float sigmoid(float logit) {
 
 /// x in 0..1 with all tones applied.
 float toned(const Lighting& lighting, float x) {
-  for (const auto& tone : lighting.tones) {
-    x = tone(x);
-  }
+  for (const auto& tone : lighting.tones) x = tone(x);
   return x;
 }
 
@@ -64,9 +62,7 @@ void mix_colours(const Lighting& lighting, const MutablePixels& image) {
         rgb[c] = static_cast<float>(pixel[c]) / 255;
       }
     }
-    if (lighting.hue != 0) {
-      turn_circle(lighting.hue, rgb);
-    }
+    if (lighting.hue != 0) turn_circle(lighting.hue, rgb);
     for (int c = 0; c < 3; ++c) {
       pixel[c] = unit_to_byte(toned(lighting, rgb[c]));
     }
@@ -74,12 +70,6 @@ void mix_colours(const Lighting& lighting, const MutablePixels& image) {
 }
 
 }  // namespace
-
-void Lighting::clear() {
-  scale = saturation = 1;
-  shift = hue = 0;
-  tones.clear();
-}
 
 std::array<uint8_t, 256> Lighting::table() const {
   std::array<uint8_t, 256> bytes{};
@@ -140,14 +130,9 @@ void SamplePlan::begin(ImageSize source, ImageSize target, Padding padding) {
   padding_ = padding;
   crop_row_ = crop_column_ = 0.5f;
   jitter_ = 0;
-  lighting.clear();
+  lighting = {};
   pixel_functions.clear();
   erasures.clear();
-}
-
-void SamplePlan::view(const Matrix3& matrix, ImageSize size) {
-  matrix_ = matrix_ * matrix;
-  size_ = size;
 }
 
 void SamplePlan::view_about_centre(const Matrix3& matrix) {
@@ -163,19 +148,8 @@ void SamplePlan::resize(ImageSize size) {
   view(Matrix3::scaling(across, down), size);
 }
 
-void SamplePlan::crop(double top, double left, ImageSize size) {
-  view(Matrix3::translation(left, top), size);
-}
-
-void SamplePlan::jitter(float magnitude, uint32_t key) {
-  jitter_ = magnitude;
-  jitter_key_ = key;
-}
-
 void SamplePlan::finish() {
-  if (size_ == target_) {
-    return;
-  }
+  if (size_ == target_) return;
   // Whole pixels: what is only cut stays as it is. Padding is equal on both
   // sides.
   const auto offset = [](int64_t size, int64_t target, float position) {
@@ -199,12 +173,8 @@ Warp SamplePlan::warp() const {
 }
 
 void SamplePlan::finish_pixels(const MutablePixels& image) const {
-  if (!lighting.is_identity()) {
-    apply_lighting(lighting, image);
-  }
-  for (const auto& change : pixel_functions) {
-    change(image);
-  }
+  if (!lighting.is_identity()) apply_lighting(lighting, image);
+  for (const auto& change : pixel_functions) change(image);
   for (const PaintedRectangle& rectangle : erasures) {
     tern::erase(rectangle, image);
   }

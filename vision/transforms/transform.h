@@ -42,8 +42,6 @@ struct Lighting {
   bool is_table() const { return saturation == 1 && hue == 0; }
   /// Returns the table of 256 values, without saturation and hue.
   std::array<uint8_t, 256> table() const;
-
-  void clear();
 };
 
 /// Changes the colours of an image, by one table where possible. Saturation and
@@ -75,13 +73,18 @@ class SamplePlan {
 
   /// Maps each point of the new canvas to `matrix * point` of the current one.
   /// \param size  Of the new canvas.
-  void view(const Matrix3& matrix, ImageSize size);
+  void view(const Matrix3& matrix, ImageSize size) {
+    matrix_ = matrix_ * matrix;
+    size_ = size;
+  }
   /// The same about the centre of the canvas, whose size is kept.
   void view_about_centre(const Matrix3& matrix);
   /// Stretches the canvas to `size`.
   void resize(ImageSize size);
   /// Crops `size` from the canvas at (top, left), with padding outside of it.
-  void crop(double top, double left, ImageSize size);
+  void crop(double top, double left, ImageSize size) {
+    view(Matrix3::translation(left, top), size);
+  }
   /// Sets the position of the crop to the target: 0 is top or left, 1 bottom or
   /// right.
   void set_crop_position(float row, float column) {
@@ -89,7 +92,10 @@ class SamplePlan {
     crop_column_ = column;
   }
   /// Moves every pixel at random by up to this fraction of half the image.
-  void jitter(float magnitude, uint32_t key);
+  void jitter(float magnitude, uint32_t key) {
+    jitter_ = magnitude;
+    jitter_key_ = key;
+  }
 
   /// Crops or pads the canvas to the target. Called once, after all transforms.
   void finish();
