@@ -45,11 +45,6 @@ void TensorTargets::write(
       bytes);
 }
 
-MaskTargets::MaskTargets(std::vector<std::string> paths, int64_t classes)
-    : ImageTargets(std::ssize(paths)),
-      paths_(std::move(paths)),
-      classes_(classes) {}
-
 torch::Tensor MaskTargets::empty(
     int64_t count,
     ImageSize image,
@@ -261,10 +256,6 @@ Batch ImageDataset::get_batch(
     slot += size_.height * size_.width * channels;
   }
   return {{images}, targets.defined() ? Tensors{targets} : Tensors{}};
-}
-
-std::string ImageDataset::describe(int64_t index) const {
-  return paths().at(index);
 }
 
 }  // namespace tern

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/types.h>
@@ -64,7 +65,10 @@ class TensorTargets final : public ImageTargets {
 class MaskTargets final : public ImageTargets {
  public:
   /// \param classes  Number of classes; 0: not checked.
-  MaskTargets(std::vector<std::string> paths, int64_t classes);
+  MaskTargets(std::vector<std::string> paths, int64_t classes)
+      : ImageTargets(std::ssize(paths)),
+        paths_(std::move(paths)),
+        classes_(classes) {}
   torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override;
   /// \throws DataError if the mask cannot be read, has another shape than the
   ///         image, or contains an invalid index.
@@ -127,7 +131,9 @@ class ImageDataset final : public Dataset {
       const override;
 
   /// The path of the image.
-  std::string describe(int64_t index) const override;
+  std::string describe(int64_t index) const override {
+    return paths().at(index);
+  }
 
   const std::vector<std::string>& paths() const { return images_.paths; }
   /// Null: the images are the files at `paths()`.

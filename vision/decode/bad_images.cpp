@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <ranges>
 #include <set>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,11 +31,8 @@ void BadImageList::add(
   if (count > max_fraction * static_cast<double>(total)) {
     std::string list;
     constexpr size_t kNamed = 10;
-    size_t named = 0;
-    for (const auto& [unused, bad] : images_) {
-      if (named++ < kNamed) {
-        list += "\n  " + bad.reason;
-      }
+    for (const auto& [unused, bad] : images_ | std::views::take(kNamed)) {
+      list += "\n  " + bad.reason;
     }
     throw DataError(
         at->second.path,
@@ -46,20 +44,15 @@ void BadImageList::add(
             total,
             max_fraction,
             list,
-            named > kNamed ? "\n  ..." : ""));
+            images_.size() > kNamed ? "\n  ..." : ""));
   }
-  if (is_new) {
-    message(at->second.reason + " Skipped.");
-  }
+  if (is_new) message(at->second.reason + " Skipped.");
 }
 
 std::vector<BadImage> BadImageList::all() const {
   const std::lock_guard lock(mutex_);
-  std::vector<BadImage> images;
-  for (const auto& [unused, image] : images_) {
-    images.push_back(image);
-  }
-  return images;
+  const auto images = std::views::values(images_);
+  return {images.begin(), images.end()};
 }
 
 ImageReport verify_images(
@@ -72,15 +65,11 @@ ImageReport verify_images(
         static thread_local ScratchBuffer file, pixels;
         const std::string& path = paths[index];
         try {
-          const EncodedImage image(
-              read_image_file(path, file),
-              path,
-              options.decode);
+          const auto bytes = read_image_file(path, file);
+          const EncodedImage image(bytes, path, options.decode);
           const ImageSize size = image.size();
-          image.decode(
-              size,
-              pixels.get(static_cast<size_t>(
-                  size.height * size.width * options.decode.channels)));
+          const int64_t channels = options.decode.channels;
+          image.decode(size, pixels.get(size.height * size.width * channels));
         } catch (const DataError& error) {
           reasons[index] = error.what();
         }
@@ -90,9 +79,7 @@ ImageReport verify_images(
       options.workers);
   ImageReport report{.checked = std::ssize(paths)};
   for (size_t i = 0; i < paths.size(); ++i) {
-    if (reasons[i].empty()) {
-      continue;
-    }
+    if (reasons[i].empty()) continue;
     report.bad.push_back({paths[i], reasons[i]});
     if (options.remove) {
       if (::unlink(paths[i].c_str()) != 0 && errno != ENOENT) {

@@ -14,10 +14,7 @@ namespace {
 constexpr int kFont = cv::FONT_HERSHEY_SIMPLEX;
 
 cv::Scalar scalar(Rgb color) {
-  return {
-      static_cast<double>(color[0]),
-      static_cast<double>(color[1]),
-      static_cast<double>(color[2])};
+  return cv::Scalar(color[0], color[1], color[2]);
 }
 
 cv::Point point(int64_t x, int64_t y) {

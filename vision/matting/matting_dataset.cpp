@@ -213,10 +213,6 @@ MattingDataset::MattingDataset(
   check_matting_files(files_);
 }
 
-int64_t MattingDataset::size() const {
-  return static_cast<int64_t>(std::max(files_.pha.size(), files_.bgr.size()));
-}
-
 void MattingDataset::write_pair(
     int64_t index,
     const BatchContext& context,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -87,14 +88,14 @@ class MattingDataset final : public Dataset {
       MattingFiles files,
       MattingDatasetOptions options = {});
 
-  int64_t size() const override;
+  int64_t size() const override {
+    return std::max(std::ssize(files_.pha), std::ssize(files_.bgr));
+  }
   /// \throws DataError naming a file that is missing or damaged.
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override;
   /// The path of the alpha.
   std::string describe(int64_t index) const override;
-
-  const MattingFiles& files() const { return files_; }
 
  private:
   void write_pair(

@@ -45,9 +45,8 @@ std::optional<MattingBackbone> backbone_of(const std::set<std::string>& names) {
 }
 
 std::set<std::string> names_of(const StateDict& state) {
-  std::set<std::string> names;
-  for (const auto& item : state) names.insert(item.key());
-  return names;
+  const std::vector<std::string> names = state.keys();
+  return {names.begin(), names.end()};
 }
 
 void check_backbone(

@@ -4,8 +4,8 @@
 
 #include <opencv2/core/mat.hpp>
 
-#include "tern/data/formats/error.h"
 #include "tern/vision/image_dataset.h"
+#include "tern/vision/image_items.h"
 #include "tern/vision/interpret/visible_batch.h"
 #include "tern/vision/predict/preprocess.h"
 
@@ -76,11 +76,9 @@ ImagePredictions get_preds(
     Learner& learn,
     const std::filesystem::path& folder,
     const ImageFolderOptions& options) {
-  std::vector<std::string> paths = find_image_files(folder, options);
-  if (paths.empty()) {
-    throw DataError(
-        folder.string(),
-        "has no image at any depth; expected at least one. Check the path.");
+  std::vector<std::string> paths;
+  for (ImageItem& item : items_from_folder(folder, options)) {
+    paths.push_back(std::move(item.path));
   }
   return get_preds(learn, std::move(paths));
 }

@@ -110,9 +110,12 @@ ImagePreprocessor::ImagePreprocessor(const ImageDataset& images)
       sizing_(images.options().sizing),
       transforms_(images.options().transforms.valid) {}
 
-const SamplePlan& ImagePreprocessor::plan_for(
+/// \param sample  Samples the image: (warp, pixels).
+template <class Sample>
+torch::Tensor ImagePreprocessor::prepared(
     ImageSize image,
-    const std::string& path) const {
+    const std::string& path,
+    const Sample& sample) const {
   if (is_exact_ && image != size_) {
     throw DataError(
         path,
@@ -127,16 +130,6 @@ const SamplePlan& ImagePreprocessor::plan_for(
   static thread_local SamplePlan plan;
   SampleRng none(0, 0, 0);
   make_plan(transforms_, sizing_, image, size_, none, plan);
-  return plan;
-}
-
-/// \param sample  Samples the image: (warp, pixels).
-template <class Sample>
-torch::Tensor ImagePreprocessor::prepared(
-    ImageSize image,
-    const std::string& path,
-    const Sample& sample) const {
-  const SamplePlan& plan = plan_for(image, path);
   torch::Tensor out =
       torch::empty({size_.height, size_.width, channels()}, torch::kByte);
   auto* pixels = out.mutable_data_ptr<uint8_t>();
@@ -156,21 +149,17 @@ torch::Tensor ImagePreprocessor::read(const std::string& path) const {
 torch::Tensor ImagePreprocessor::convert_pixels(const cv::Mat& any, bool is_rgb)
     const {
   const cv::Mat image = with_channels(any, is_rgb, channels());
-  return prepared(
-      {image.rows, image.cols},
-      "the image",
-      [&](const Warp& warp, uint8_t* pixels) {
-        sample_pixels(
-            {.pixels = image.data,
-             .height = image.rows,
-             .width = image.cols,
-             .channels = channels(),
-             .stride = static_cast<int64_t>(image.step[0]),
-             .end = image.dataend},
-            warp,
-            size_,
-            pixels);
-      });
+  const PixelView view = {
+      image.data,
+      image.rows,
+      image.cols,
+      channels(),
+      static_cast<int64_t>(image.step[0]),
+      image.dataend};
+  const ImageSize size = {image.rows, image.cols};
+  return prepared(size, "the image", [&](const Warp& warp, uint8_t* pixels) {
+    sample_pixels(view, warp, size_, pixels);
+  });
 }
 
 torch::Tensor ImagePreprocessor::convert(

@@ -30,8 +30,7 @@ class ImagePreprocessor {
 
   /// Returns an image file as [height, width, channels] kByte.
   /// \throws IoError, DataError as EncodedImage, or if the model takes images
-  /// of
-  ///         one size only and this is another.
+  ///         of one size only and this is another.
   torch::Tensor read(const std::string& path) const;
   /// The same for an image of OpenCV: grey, BGR or BGRA with 8 or 16 bits.
   /// \param where  The caller, for error messages.
@@ -42,7 +41,6 @@ class ImagePreprocessor {
   int64_t channels() const { return decode_.channels; }
 
  private:
-  const SamplePlan& plan_for(ImageSize image, const std::string& path) const;
   template <class Sample>
   torch::Tensor prepared(
       ImageSize image,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,13 +23,12 @@ std::vector<std::string> read_class_list(const std::filesystem::path& file) {
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return {};
   const std::vector<uint8_t> bytes = read_file(file, kMaxBytes);
+  std::istringstream lines(std::string(bytes.begin(), bytes.end()));
   std::vector<std::string> classes;
   std::set<std::string> seen;
-  for (auto begin = bytes.begin(); begin != bytes.end();) {
-    const auto end = std::find(begin, bytes.end(), '\n');
-    classes.emplace_back(begin, end);
-    begin = end == bytes.end() ? end : end + 1;
-    if (classes.back().empty() || !seen.insert(classes.back()).second) {
+  for (std::string line; std::getline(lines, line);) {
+    classes.push_back(line);
+    if (line.empty() || !seen.insert(line).second) {
       throw DataError(
           file.string(),
           fmt::format(
