@@ -82,7 +82,7 @@ class Scanner {
   }
 
   bool has_suffix(const fs::path& path) const {
-    return std::ranges::count(options_.suffixes, lower_suffix(path)) > 0;
+    return std::ranges::count(image_suffixes(), lower_suffix(path)) > 0;
   }
 
   /// Calls `use(entry)` for all that is not hidden and leads somewhere. An
@@ -224,7 +224,7 @@ ImageFolder scan_image_folder(
           fmt::format(
               "has no images ({}). Add images, remove the folder, or set "
               "allow_empty.",
-              fmt::join(options.suffixes, ", ")));
+              fmt::join(image_suffixes(), ", ")));
     }
     std::sort(images.paths.begin() + first, images.paths.end());
     images.labels.resize(images.paths.size(), labels.at(name));

@@ -23,9 +23,6 @@ struct ImageFolderOptions {
   std::vector<std::string> classes = {};
   /// Accepts a class without images.
   bool allow_empty = false;
-  /// Suffixes of the files to find, in lower case with the dot; matched
-  /// case-insensitively.
-  std::vector<std::string> suffixes = image_suffixes();
   /// Follows symbolic links out of `boundary`.
   bool links_outside = false;
   /// Folder that links may point into; empty: the folder that is scanned.
@@ -61,7 +58,7 @@ ImageFolder scan_image_folder(
     const ImageFolderOptions& options = {});
 
 /// Returns the images at any depth below a folder, sorted by path. Uses only
-/// the options `suffixes`, `links_outside` and `boundary`.
+/// the options `links_outside` and `boundary`.
 /// \throws as `scan_image_folder`.
 std::vector<std::string> find_image_files(
     const std::filesystem::path& root,

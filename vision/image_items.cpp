@@ -51,7 +51,7 @@ ImageItems items_from_folder(
   if (items.empty()) {
     throw DataError(
         folder.string(),
-        fmt::format("has no images ({}).", fmt::join(options.suffixes, ", ")));
+        fmt::format("has no images ({}).", fmt::join(image_suffixes(), ", ")));
   }
   return items;
 }

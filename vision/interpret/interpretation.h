@@ -36,7 +36,6 @@ class Interpretation {
   const torch::Tensor& targets() const { return answers_.targets; }
   const torch::Tensor& losses() const { return answers_.losses; }
   const std::vector<std::string>& classes() const { return data_.classes; }
-  const DataBunch& data() const { return data_; }
   const Dataset& dataset() const { return *dataset_; }
 
   /// Returns the samples with the largest losses, largest first, or with the

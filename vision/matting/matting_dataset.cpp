@@ -125,11 +125,6 @@ EncodedImage open_picture(const std::string& path, int64_t channels) {
       {.channels = channels});
 }
 
-template <class Count>
-int64_t wrapped(int64_t index, Count count) {
-  return index % static_cast<int64_t>(count);
-}
-
 }  // namespace
 
 MattingFiles find_matting_files(
@@ -219,7 +214,7 @@ void MattingDataset::write_pair(
     uint8_t* fgr,
     uint8_t* pha) const {
   static thread_local SamplePlan plan;
-  const int64_t pair = wrapped(index, files_.pha.size());
+  const int64_t pair = index % std::ssize(files_.pha);
   const EncodedImage colours = open_picture(files_.fgr[pair], 3);
   const EncodedImage alpha = open_picture(files_.pha[pair], 1);
   const bool trains = context.training;
@@ -250,7 +245,7 @@ void MattingDataset::write_background(
   // Numbers of its own, whatever happens to the pair.
   constexpr uint64_t kBackgroundKey = 0x1f0a'66d3'9be4'27c5;
   const int64_t shift = context.training ? context.epoch : 0;
-  const int64_t place = wrapped(index + shift, files_.bgr.size());
+  const int64_t place = (index + shift) % std::ssize(files_.bgr);
   const EncodedImage image = open_picture(files_.bgr[place], 3);
   SampleRng rng(context.seed ^ kBackgroundKey, context.epoch, index);
   make_plan(
@@ -283,10 +278,6 @@ Batch MattingDataset::get_batch(
     write_background(indices[i], context, bgr_out + 3 * first);
   }
   return {{fgr, bgr}, {pha}};
-}
-
-std::string MattingDataset::describe(int64_t index) const {
-  return files_.pha[wrapped(index, files_.pha.size())];
 }
 
 }  // namespace tern

@@ -95,7 +95,9 @@ class MattingDataset final : public Dataset {
   Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
       const override;
   /// The path of the alpha.
-  std::string describe(int64_t index) const override;
+  std::string describe(int64_t index) const override {
+    return files_.pha[index % std::ssize(files_.pha)];
+  }
 
  private:
   void write_pair(

@@ -220,12 +220,8 @@ torch::Tensor alpha_sad(const torch::Tensor& pha, const torch::Tensor& truth) {
 
 torch::Tensor alpha_mse(const torch::Tensor& pha, const torch::Tensor& truth) {
   check("alpha_mse", pha, truth);
-  return (pha - truth)
-      .square()
-      .mean(
-          {1, 2, 3},
-          /*keepdim=*/false,
-          torch::kDouble);
+  const torch::Tensor squares = (pha - truth).square();
+  return squares.mean({1, 2, 3}, /*keepdim=*/false, torch::kDouble);
 }
 
 torch::Tensor alpha_gradient_error(

@@ -99,7 +99,7 @@ torch::Tensor place_over(const Matte& matte, const torch::Tensor& background) {
 torch::Tensor matting_picture(
     const Batch& batch,
     const Tensors& outputs,
-    const MattingPictureOptions& options) {
+    const ShowOptions& options) {
   TORCH_CHECK_VALUE(
       batch.inputs.size() == 2 && batch.targets.size() == 2 &&
           outputs.size() >= 3 && batch.inputs[0].dim() == 4 &&
@@ -130,16 +130,14 @@ torch::Tensor matting_picture(
     add(torch::lerp(green_like(fgr), fgr, pha), "over green");
     add(expected_error(outputs)[i], "expected error");
   }
-  return picture_grid(
-      pictures,
-      {.title = options.title, .columns = 6, .tile = options.tile});
+  return picture_grid(pictures, {.columns = 6, .tile = options.tile});
 }
 
 void show_mattes(
     Learner& learn,
     const std::filesystem::path& file,
     Split split,
-    const MattingPictureOptions& options) {
+    const ShowOptions& options) {
   DataBunch& data = learn.data();
   const DataLoader loader = data.loader(split).in_order();
   std::optional<Batch> batch = loader.epoch(0).next();

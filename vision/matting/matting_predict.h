@@ -1,13 +1,12 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
-#include <string>
 
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
 #include "tern/learner/model.h"
+#include "tern/vision/interpret/show.h"
 
 namespace tern {
 
@@ -47,25 +46,20 @@ Matte find_matte(
 /// \return            [3, H, W] kFloat in 0..1, on the matte's device.
 torch::Tensor place_over(const Matte& matte, const torch::Tensor& background);
 
-struct MattingPictureOptions {
-  std::string title = {};
-  /// Number of scenes, from the start of the batch.
-  int64_t count = 3;
-  /// Side of the square that each image is fitted into, in pixels.
-  int64_t tile = 176;
-};
-
 /// Plots one row per scene: the scene and its background, the actual and the
 /// predicted alpha, the foreground over green, and the expected error.
 ///
 /// \param batch    From `matting_augment`.
 /// \param outputs  Of a MattingBase or a MattingRefine.
+/// \param options  `count` scenes from the start of the batch; `columns` does
+/// not
+///                 apply.
 /// \return         [H, W, 3] kByte.
 /// \throws c10::ValueError for other tensors.
 torch::Tensor matting_picture(
     const Batch& batch,
     const Tensors& outputs,
-    const MattingPictureOptions& options = {});
+    const ShowOptions& options = {.count = 3});
 
 /// The same for the first scenes of a split.
 /// \param file  A PNG file, which is replaced.
@@ -74,6 +68,6 @@ void show_mattes(
     Learner& learn,
     const std::filesystem::path& file,
     Split split = Split::valid,
-    const MattingPictureOptions& options = {});
+    const ShowOptions& options = {.count = 3});
 
 }  // namespace tern

@@ -16,34 +16,28 @@ using Points = std::array<std::array<double, 2>, 4>;
 /// Upper left, lower left, upper right, lower right.
 constexpr Points kCorners = {{{-1, -1}, {-1, 1}, {1, -1}, {1, 1}}};
 
-struct Part {
-  int64_t top = 0, left = 0;
-  ImageSize size;
-};
-
 /// The largest part in the middle whose width over height is in `ratio`.
-Part middle_part(ImageSize image, Range ratio) {
-  const double shape =
-      static_cast<double>(image.width) / static_cast<double>(image.height);
-  Part part{.size = image};
-  if (shape < ratio.low) {
-    part.size.height = std::clamp<int64_t>(
-        std::llround(static_cast<double>(image.width) / ratio.low),
-        1,
-        image.height);
-  } else if (shape > ratio.high) {
-    part.size.width = std::clamp<int64_t>(
-        std::llround(static_cast<double>(image.height) * ratio.high),
-        1,
-        image.width);
+ImageRegion middle_part(ImageSize image, Range ratio) {
+  const auto height = static_cast<double>(image.height);
+  const auto width = static_cast<double>(image.width);
+  ImageSize size = image;
+  if (width / height < ratio.low) {
+    const int64_t wanted = std::llround(width / ratio.low);
+    size.height = std::clamp<int64_t>(wanted, 1, image.height);
+  } else if (width / height > ratio.high) {
+    const int64_t wanted = std::llround(height * ratio.high);
+    size.width = std::clamp<int64_t>(wanted, 1, image.width);
   }
-  part.top = (image.height - part.size.height) / 2;
-  part.left = (image.width - part.size.width) / 2;
-  return part;
+  return {
+      (image.height - size.height) / 2,
+      (image.width - size.width) / 2,
+      size.height,
+      size.width};
 }
 
 /// As torchvision.transforms.RandomResizedCrop.get_params.
-Part random_part(ImageSize image, Range scale, Range ratio, SampleRng& rng) {
+ImageRegion
+random_part(ImageSize image, Range scale, Range ratio, SampleRng& rng) {
   const auto area = static_cast<double>(image.height * image.width);
   const float low = std::log(ratio.low), high = std::log(ratio.high);
   for (int attempt = 0; attempt < 10; ++attempt) {
@@ -60,7 +54,8 @@ Part random_part(ImageSize image, Range scale, Range ratio, SampleRng& rng) {
             double{rng.uniform()} * static_cast<double>(room + 1));
       };
       const int64_t top = place(image.height - size.height);
-      return {top, place(image.width - size.width), size};
+      const int64_t left = place(image.width - size.width);
+      return {top, left, size.height, size.width};
     }
   }
   return middle_part(image, ratio);
@@ -247,13 +242,13 @@ TransformPtr random_resized_crop(Range scale, Range ratio, float p) {
       1,
       [scale, ratio, p](SamplePlan& plan, SampleRng& rng) {
         const bool is_random = rng.uniform() < p;
-        const Part part = is_random
-                              ? random_part(plan.size(), scale, ratio, rng)
-                              : middle_part(plan.size(), ratio);
+        const auto [top, left, height, width] =
+            is_random ? random_part(plan.size(), scale, ratio, rng)
+                      : middle_part(plan.size(), ratio);
         plan.crop(
-            static_cast<double>(part.top),
-            static_cast<double>(part.left),
-            part.size);
+            static_cast<double>(top),
+            static_cast<double>(left),
+            {height, width});
         plan.resize(plan.target());
       },
       /*resizes=*/true);
