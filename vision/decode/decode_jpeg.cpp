@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tern/data/formats/error.h"
+#include "tern/vision/decode/decode.h"
 #include "tern/vision/decode/decoders.h"
 
 #ifndef LIBJPEG_TURBO_VERSION

@@ -9,6 +9,7 @@
 #include <opencv2/imgproc.hpp>
 
 #include "tern/data/formats/error.h"
+#include "tern/vision/decode/decode.h"
 #include "tern/vision/decode/decoders.h"
 
 namespace tern {

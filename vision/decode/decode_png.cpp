@@ -15,6 +15,7 @@
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/samples/png.h"
+#include "tern/vision/decode/decode.h"
 #include "tern/vision/decode/decoders.h"
 
 namespace tern {

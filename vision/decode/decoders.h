@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <string>
 
-#include "tern/vision/decode/decode.h"
 #include "tern/vision/decode/image_file.h"
+#include "tern/vision/image_size.h"
 #include "tern/vision/image_size.h"
 
 namespace tern {
+
+class EncodedImage;
 
 // The decoders write [height, width, options().channels] as stored, without
 // applying the EXIF orientation. They throw DataError if the file is truncated
