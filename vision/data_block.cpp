@@ -1,6 +1,5 @@
 #include "tern/vision/data_block.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>

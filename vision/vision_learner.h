@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
 
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/container/sequential.h>

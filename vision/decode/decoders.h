@@ -5,7 +5,6 @@
 
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_size.h"
-#include "tern/vision/image_size.h"
 
 namespace tern {
 

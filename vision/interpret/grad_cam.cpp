@@ -1,7 +1,6 @@
 #include "tern/vision/interpret/grad_cam.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <c10/util/ScopeExit.h>
 #include <fmt/format.h>

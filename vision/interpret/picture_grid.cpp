@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/file_io.h"

@@ -1,6 +1,5 @@
 #include "tern/vision/interpret/visible_batch.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>

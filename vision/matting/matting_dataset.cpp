@@ -1,6 +1,5 @@
 #include "tern/vision/matting/matting_dataset.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 

@@ -6,7 +6,6 @@
 
 #include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/utils.h>
 
 #include "tern/data/error_text.h"

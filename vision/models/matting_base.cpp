@@ -1,7 +1,6 @@
 #include "tern/vision/models/matting_base.h"
 
 #include <array>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,7 +11,6 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/pooling.h>
-#include <torch/utils.h>
 
 #include "tern/data/batch.h"
 #include "tern/data/formats/json.h"

@@ -1,8 +1,5 @@
 #include "tern/vision/models/matting_refine.h"
 
-#include <array>
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "tern/data/formats/json.h"

@@ -3,7 +3,6 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "tern/learner/weights/weights.h"
 #include "tern/vision/models/matting_base.h"

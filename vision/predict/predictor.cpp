@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <opencv2/core/mat.hpp>
 #include <torch/utils.h>
 

@@ -1,6 +1,5 @@
 #include "tern/vision/predict/predictor_queue.h"
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "tern/vision/shards/shard_images.h"
 
-#include <algorithm>
 #include <set>
 #include <sstream>
 #include <utility>

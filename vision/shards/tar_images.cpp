@@ -1,7 +1,6 @@
 // ImageDataBunch::from_tar: images in tar shards as a source of an
 // ImageDataset.
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
