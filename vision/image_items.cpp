@@ -238,23 +238,20 @@ Splitter split_by_folder(const std::string& train, const std::string& valid) {
 
 Splitter split_by_list(std::vector<std::string> valid) {
   return [valid = std::move(valid)](const ImageItems& items) {
-    std::unordered_set<std::string> wanted(valid.begin(), valid.end());
-    std::unordered_set<std::string> found;
+    const std::unordered_set<std::string> wanted(valid.begin(), valid.end());
+    std::unordered_set<std::string> missing = wanted;
     std::vector<Split> splits;
     for (const ImageItem& item : items) {
       // The path, and what follows each of its slashes.
-      bool is_valid = false;
-      for (size_t at = 0; at != std::string::npos && !is_valid;) {
-        const std::string end = item.path.substr(at);
-        is_valid = wanted.contains(end);
-        if (is_valid) found.insert(end);
-        at = item.path.find('/', at);
-        at += at == std::string::npos ? 0 : 1;
+      std::string end = item.path;
+      while (!wanted.contains(end) && end.find('/') != end.npos) {
+        end.erase(0, end.find('/') + 1);
       }
-      splits.push_back(is_valid ? Split::valid : Split::train);
+      missing.erase(end);
+      splits.push_back(wanted.contains(end) ? Split::valid : Split::train);
     }
     for (const std::string& name : valid) {
-      if (!found.contains(name)) {
+      if (missing.contains(name)) {
         throw DataError(
             name,
             "is in the list of validation images, but is not one of the "

@@ -83,18 +83,16 @@ ScenePlan draw_plan(
   };
   plan.size.height = side(size.height);
   plan.size.width = side(size.width);
+  const int64_t blurs = options.max_shadow_blur - options.min_shadow_blur + 1;
   plan.shadow_blur =
-      options.min_shadow_blur +
-      static_cast<int64_t>(batch_rng.below(static_cast<uint64_t>(
-          options.max_shadow_blur - options.min_shadow_blur + 1)));
+      options.min_shadow_blur + static_cast<int64_t>(batch_rng.below(blurs));
   plan.noise_seed = uint64_t{batch_rng()} << 32 | batch_rng();
   for (int64_t i = 0; i < count; ++i) {
     SampleRng rng = context.rng(i);
     if (rng.uniform() < options.p_shadow) {
       const float opacity = rng.uniform(0, options.shadow_opacity);
-      plan.shadows.add(
-          i,
-          {draw_affine(options.shadow, plan.size, rng), opacity});
+      const Matrix3 matrix = draw_affine(options.shadow, plan.size, rng);
+      plan.shadows.add(i, {matrix, opacity});
     }
     if (rng.uniform() < options.p_noise) {
       const float src = rng.uniform(0, options.noise);

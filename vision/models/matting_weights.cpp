@@ -48,7 +48,7 @@ std::set<std::string> names_of(const StateDict& state) {
   return {names.begin(), names.end()};
 }
 
-void check_backbone(
+void check(
     const std::set<std::string>& wanted,
     const std::set<std::string>& given,
     const std::string& file) {
@@ -66,13 +66,8 @@ void check_backbone(
           file,
           theirs ? to_string(*theirs) : "no matting backbone",
           to_string(*ours)));
-}
-
-// A part that the file knows must be there as a whole, and the backbone always.
-void check_parts(
-    const std::set<std::string>& wanted,
-    const std::set<std::string>& given,
-    const std::string& file) {
+  // A part that the file knows must be there as a whole, and the backbone
+  // always.
   std::set<std::string> parts = {"backbone"};
   for (const std::string& name : given) parts.insert(part_of(name));
   for (const std::string& name : wanted) {
@@ -106,8 +101,7 @@ LoadReport load_matting_weights(
       given.insert(name, item.value());
     }
   }
-  check_backbone(names_of(state), names_of(given), file.string());
-  check_parts(names_of(state), names_of(given), file.string());
+  check(names_of(state), names_of(given), file.string());
   return model.load_state_dict(
       given,
       {.strict = false, .ignore_mismatched_sizes = is_deeplab});

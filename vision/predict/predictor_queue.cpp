@@ -20,7 +20,11 @@ PredictorQueue::PredictorQueue(
           options.max_batch,
           options.max_waiting,
           options.max_latency.count()));
-  worker_ = std::thread([this] { run(); });
+  worker_ = std::thread([this] {
+    for (auto items = next_batch(); !items.empty(); items = next_batch()) {
+      answer(items);
+    }
+  });
 }
 
 PredictorQueue::~PredictorQueue() {
@@ -113,14 +117,6 @@ void PredictorQueue::answer(std::vector<Item>& items) {
   }
   for (size_t i = 0; i < items.size(); ++i) {
     items[i].promise.set_value(std::move(answers[i]));
-  }
-}
-
-void PredictorQueue::run() {
-  while (true) {
-    std::vector<Item> items = next_batch();
-    if (items.empty()) return;
-    answer(items);
   }
 }
 

@@ -62,7 +62,6 @@ class PredictorQueue {
   std::future<Prediction> enqueue(const Sample& sample);
   std::vector<Item> next_batch();
   void answer(std::vector<Item>& items);
-  void run();
 
   const Predictor predictor_;
   const PredictorQueueOptions options_;

@@ -146,16 +146,6 @@ std::vector<int64_t> count_by_shard(
   return counts;
 }
 
-void mix_neighbours(
-    DataBunch& data,
-    std::vector<int64_t> shard_sizes,
-    int64_t buffer) {
-  DataLoaderOptions loading = data.train->options();
-  loading.sampler =
-      std::make_shared<BufferedSampler>(std::move(shard_sizes), buffer);
-  data.train = std::make_shared<DataLoader>(data.train->dataset_ptr(), loading);
-}
-
 }  // namespace
 
 DataBunch ImageDataBunch::from_tar(
@@ -203,7 +193,11 @@ DataBunch ImageDataBunch::from_tar(
       known.classes,
       options);
   if (tar.shuffle_buffer > 0) {
-    mix_neighbours(data, std::move(sizes), tar.shuffle_buffer);
+    DataLoaderOptions loading = data.train->options();
+    loading.sampler =
+        std::make_shared<BufferedSampler>(std::move(sizes), tar.shuffle_buffer);
+    data.train =
+        std::make_shared<DataLoader>(data.train->dataset_ptr(), loading);
   }
   return data;
 }
