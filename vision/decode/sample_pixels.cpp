@@ -33,11 +33,13 @@ struct Span {
   double low, high;
 };
 
-/// The pixels that lie in a span, with a margin for neighbours and rounding.
-std::pair<int64_t, int64_t> seen(Span span, int64_t size, Padding padding) {
+/// The pixels that lie in a span, with a margin for jitter, neighbours and
+/// rounding.
+std::pair<int64_t, int64_t>
+seen(Span span, double jitter, int64_t size, Padding padding) {
   constexpr double kMargin = 2;
   const auto length = static_cast<double>(size);
-  double low = span.low - kMargin, high = span.high + kMargin;
+  double low = span.low - jitter - kMargin, high = span.high + jitter + kMargin;
   if (!(low > -1e9 && high < 1e9)) {
     return {0, size};
   }
@@ -46,12 +48,8 @@ std::pair<int64_t, int64_t> seen(Span span, int64_t size, Padding padding) {
     if (below > length || above > length) {
       return {0, size};
     }
-    if (below > 0) {
-      high = std::max(high, below);
-    }
-    if (above > 0) {
-      low = std::min(low, length - above);
-    }
+    if (below > 0) high = std::max(high, below);
+    if (above > 0) low = std::min(low, length - above);
   }
   const auto first =
       static_cast<int64_t>(std::floor(std::clamp(low, 0.0, length - 1)));
@@ -92,14 +90,8 @@ ImageRegion seen_region(const Warp& warp, ImageSize result, ImageSize size) {
     x = {std::min(x.low, u), std::max(x.high, u)};
     y = {std::min(y.low, v), std::max(y.high, v)};
   }
-  const auto [left, width] = seen(
-      {x.low - warp.jitter_x, x.high + warp.jitter_x},
-      size.width,
-      warp.padding);
-  const auto [top, height] = seen(
-      {y.low - warp.jitter_y, y.high + warp.jitter_y},
-      size.height,
-      warp.padding);
+  const auto [left, width] = seen(x, warp.jitter_x, size.width, warp.padding);
+  const auto [top, height] = seen(y, warp.jitter_y, size.height, warp.padding);
   return {top, left, height, width};
 }
 
