@@ -6,8 +6,8 @@
 
 #include <ATen/Context.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/vision/matting/tensor_filters.h"
 
@@ -174,14 +174,11 @@ void check_batch(const Batch& batch) {
           targets[0].scalar_type() == torch::kByte &&
           targets[0].sizes() == inputs[0].sizes().slice(0, 3),
       fmt::format(
-          "[matting_augment] the batch has {} inputs and {} targets, the first "
-          "input [{}]; expected foreground and background, [N, H, W, 3] kByte, "
-          "and alpha, [N, H, W] kByte, as a MattingDataset gives them.",
-          inputs.size(),
-          targets.size(),
-          inputs.empty()
-              ? ""
-              : fmt::format("{}", fmt::join(inputs[0].sizes(), ", "))));
+          "[matting_augment] the inputs are {} and the targets {}; expected "
+          "foreground and background, [N, H, W, 3] kByte, and alpha, [N, H, W] "
+          "kByte, as a MattingDataset gives them.",
+          shapes_of(inputs),
+          shapes_of(targets)));
 }
 
 void check_options(const MattingAugmentOptions& o) {
@@ -226,16 +223,16 @@ std::pair<MattingFiles, MattingFiles> find_both(
     const fs::path& pairs,
     const fs::path& backgrounds,
     const MattingDataOptions& options) {
-  if (is_split(pairs) != is_split(backgrounds)) {
-    const fs::path& whole = is_split(pairs) ? backgrounds : pairs;
+  const bool has_both = is_split(pairs);
+  if (has_both != is_split(backgrounds)) {
     throw DataError(
-        whole.string(),
+        (has_both ? backgrounds : pairs).string(),
         fmt::format(
             "has no folders train and valid, and {} has; expected them in both "
             "or in neither.",
-            (is_split(pairs) ? pairs : backgrounds).string()));
+            (has_both ? pairs : backgrounds).string()));
   }
-  if (!is_split(pairs)) {
+  if (!has_both) {
     return split_matting_files(
         find_matting_files(pairs, backgrounds),
         options.valid_pct,
