@@ -174,11 +174,12 @@ void check_batch(const Batch& batch) {
           targets[0].scalar_type() == torch::kByte &&
           targets[0].sizes() == inputs[0].sizes().slice(0, 3),
       fmt::format(
-          "[matting_augment] the inputs are {} and the targets {}; expected "
-          "foreground and background, [N, H, W, 3] kByte, and alpha, [N, H, W] "
-          "kByte, as a MattingDataset gives them.",
-          shapes_of(inputs),
-          shapes_of(targets)));
+          "[matting_augment] the batch has {} inputs and {} targets, with the "
+          "inputs {}; expected foreground and background, [N, H, W, 3] kByte, "
+          "and alpha, [N, H, W] kByte, as a MattingDataset gives them.",
+          inputs.size(),
+          targets.size(),
+          shapes_of(inputs)));
 }
 
 void check_options(const MattingAugmentOptions& o) {
