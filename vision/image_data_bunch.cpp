@@ -75,6 +75,15 @@ split_images(const ImageFolder& images, double valid_pct, uint64_t seed) {
 TrainAndValid find_images(
     const fs::path& path,
     const ImageDataBunchOptions& options) {
+  if (!is_folder(path)) {
+    throw DataError(
+        path.string(),
+        fmt::format(
+            "there is no such folder; expected one with the folders {} and {}, "
+            "or with a folder of images for each class. Check the path.",
+            options.train,
+            options.valid));
+  }
   const fs::path train = path / options.train;
   const fs::path valid = path / options.valid;
   const bool has_train = is_folder(train);
