@@ -21,9 +21,9 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/formats/text.h"
-#include "tern/data/formats/weights/pth.h"
 #include "tern/data/formats/weights/safetensors.h"
 #include "tern/data/formats/weights/weight_file.h"
+#include "tern/data/pth_write.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {

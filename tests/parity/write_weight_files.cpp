@@ -9,6 +9,7 @@
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/parity/weight_net.h"
 #include "tern/tests/support/state_dicts.h"
+#include "tern/tests/support/zip_writer.h"
 
 namespace tern {
 namespace {

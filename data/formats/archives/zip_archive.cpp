@@ -14,6 +14,32 @@ namespace tern {
 
 namespace {
 
+// The records of a zip archive: a header before each entry, a table of
+// contents with a row for each, and the end. Source: PKWARE's APPNOTE.TXT,
+// sections 4.3 to 4.5.
+namespace zip {
+
+constexpr uint32_t kHeaderSignature = 0x04034b50;
+constexpr uint32_t kRowSignature = 0x02014b50;
+constexpr uint32_t kEnd64Signature = 0x06064b50;
+constexpr uint32_t kLocatorSignature = 0x07064b50;
+constexpr uint32_t kEndSignature = 0x06054b50;
+
+// Sizes without names, extra fields and comments.
+constexpr uint64_t kHeaderBytes = 30;
+constexpr uint64_t kRowBytes = 46;
+constexpr uint64_t kEnd64Bytes = 56;
+constexpr uint64_t kLocatorBytes = 20;
+constexpr uint64_t kEndBytes = 22;
+
+constexpr uint32_t kEncrypted = 1;  // a flag of an entry
+
+// Stands for a number that the zip64 extra field holds.
+constexpr uint32_t kIn64 = 0xffffffff;
+constexpr uint16_t kZip64Field = 0x0001;
+
+}  // namespace zip
+
 using Bytes = std::span<const uint8_t>;
 
 constexpr uint64_t kMaxTable = uint64_t{64} << 20;

@@ -2,12 +2,9 @@
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/file_io.h"
 
 namespace tern {
@@ -43,68 +40,6 @@ class ZipArchive {
  private:
   ByteFile file_;
   std::map<std::string, ZipEntry> entries_;
-};
-
-/// The records of a zip archive: a header before each entry, a table of
-/// contents with a row for each, and the end. Source: PKWARE's APPNOTE.TXT,
-/// sections 4.3 to 4.5.
-namespace zip {
-
-inline constexpr uint32_t kHeaderSignature = 0x04034b50;
-inline constexpr uint32_t kRowSignature = 0x02014b50;
-inline constexpr uint32_t kEnd64Signature = 0x06064b50;
-inline constexpr uint32_t kLocatorSignature = 0x07064b50;
-inline constexpr uint32_t kEndSignature = 0x06054b50;
-
-/// Sizes without names, extra fields and comments.
-inline constexpr uint64_t kHeaderBytes = 30;
-inline constexpr uint64_t kRowBytes = 46;
-inline constexpr uint64_t kEnd64Bytes = 56;
-inline constexpr uint64_t kLocatorBytes = 20;
-inline constexpr uint64_t kEndBytes = 22;
-
-/// Flags of an entry.
-inline constexpr uint32_t kEncrypted = 1;
-inline constexpr uint32_t kUtf8Name = 1 << 11;
-
-/// Stands for a number that the zip64 extra field holds.
-inline constexpr uint32_t kIn64 = 0xffffffff;
-inline constexpr uint16_t kZip64Field = 0x0001;
-
-}  // namespace zip
-
-/// Writes a zip archive of stored files, front to back.
-class ZipWriter {
- public:
-  /// \param zip64_from  Sizes and offsets from here on are written as zip64;
-  ///     other than the format's own limit only in tests.
-  explicit ZipWriter(AtomicFile& file, uint64_t zip64_from = 0xffffffff)
-      : file_(file), zip64_from_(zip64_from) {}
-
-  /// Adds a file whose bytes begin at a multiple of `alignment`, so that they
-  /// can be mapped.
-  void add(
-      const std::string& name,
-      std::span<const uint8_t> bytes,
-      uint64_t alignment = 1);
-  void add(const std::string& name, std::string_view text) {
-    add(name, as_bytes(text));
-  }
-
-  /// Writes the table of contents.
-  void finish();
-
- private:
-  struct Entry {
-    std::string name;
-    uint64_t header, size;
-    uint32_t crc32;
-  };
-  void add_row(const Entry& entry, std::string& table) const;
-
-  AtomicFile& file_;
-  uint64_t zip64_from_;
-  std::vector<Entry> entries_;
 };
 
 }  // namespace tern

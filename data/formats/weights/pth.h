@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -28,18 +26,6 @@ bool is_pth(const ByteFile& file);
 ///     mentions a name outside the allow-list, holds a tensor that reaches
 ///     beyond its storage, or has no or several dictionaries for `key`.
 StoredWeights read_pth(const ByteFile& file, const std::string& key = "");
-
-/// Writes what Python's `torch.load(path, weights_only=True)` gives back as an
-/// OrderedDict.
-///
-/// \param tensors  Views of `storages`.
-/// \param durable  Wait until the file is on the disk.
-/// \throws DataError if a name is not UTF-8; IoError.
-void write_pth(
-    const std::filesystem::path& path,
-    const std::vector<StoredTensor>& tensors,
-    const std::vector<std::span<const uint8_t>>& storages,
-    bool durable);
 
 // ---- The steps of read_pth ----
 

@@ -9,6 +9,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/zip_writer.h"
 
 namespace tern::zip_archive_test {
 namespace {

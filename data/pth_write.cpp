@@ -1,19 +1,17 @@
-#include <cstddef>
+#include "tern/data/pth_write.h"
+
+#include <caffe2/serialize/inline_container.h>
+#include <exception>
 #include <string>
 #include <string_view>
 
-#include "tern/data/formats/archives/zip_archive.h"
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/text.h"
-#include "tern/data/formats/weights/pickle.h"
-#include "tern/data/formats/weights/pth.h"
 
 namespace tern {
 
 namespace {
-
-constexpr uint64_t kAlignment = 64;  // as torch.save has it
 
 // Operations of a pickle, by the names of CPython's Lib/pickletools.py.
 constexpr uint8_t kProto = 0x80, kNewFalse = 0x89, kLong1 = 0x8a, kBinInt = 'J',
@@ -128,14 +126,25 @@ void write_pth(
     pickle.add(tensor, storages[tensor.storage].size());
   }
   AtomicFile file(path);
-  ZipWriter zip(file);
-  zip.add("archive/data.pkl", pickle.finish());
-  zip.add("archive/byteorder", "little");
+  std::exception_ptr error;  // may not pass through the writer's C
+  const auto write = [&](const void* bytes, size_t size) {
+    try {
+      if (!error) file.write({static_cast<const uint8_t*>(bytes), size});
+    } catch (...) {
+      error = std::current_exception();
+    }
+    return size;
+  };
+  caffe2::serialize::PyTorchStreamWriter zip(write);
+  const std::string program = pickle.finish();
+  zip.writeRecord("data.pkl", program.data(), program.size());
   for (size_t i = 0; i < storages.size(); ++i) {
-    zip.add("archive/data/" + std::to_string(i), storages[i], kAlignment);
+    const std::string key = "data/" + std::to_string(i);
+    zip.writeRecord(key, storages[i].data(), storages[i].size());
   }
-  zip.add("archive/version", "3\n");
-  zip.finish();
+  zip.writeRecord("byteorder", "little", 6);
+  zip.writeEndOfFile();
+  if (error) std::rethrow_exception(error);
   file.commit(durable);
 }
 

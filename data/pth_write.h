@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "tern/data/formats/weights/stored_tensor.h"
+
+namespace tern {
+
+/// Writes what Python's `torch.load(path, weights_only=True)` gives back as an
+/// OrderedDict.
+///
+/// \param tensors  Views of `storages`.
+/// \param durable  Wait until the file is on the disk.
+/// \throws DataError if a name is not UTF-8; IoError.
+void write_pth(
+    const std::filesystem::path& path,
+    const std::vector<StoredTensor>& tensors,
+    const std::vector<std::span<const uint8_t>>& storages,
+    bool durable);
+
+}  // namespace tern
