@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include "tern/data/error_text.h"
 
 namespace tern {
 
@@ -14,19 +15,20 @@ torch::Tensor BufferPool::empty(
   if (pin_memory_) {
     return torch::empty(sizes, options.pinned_memory(true));
   }
+  const auto is_free = [](const torch::Tensor& tensor) {
+    return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+  };
   const std::lock_guard lock(mutex_);
   for (const torch::Tensor& tensor : tensors_) {
-    const bool is_free =
-        tensor.use_count() == 1 && tensor.storage().use_count() == 1;
-    if (is_free && tensor.scalar_type() == dtype && tensor.sizes() == sizes) {
+    if (is_free(tensor) && tensor.scalar_type() == dtype &&
+        tensor.sizes() == sizes) {
       return tensor;
     }
   }
   // Buffers of other shapes (an epoch's short last batch) go when they are
   // free, so that the pool never outgrows what is in use.
   std::erase_if(tensors_, [&](const torch::Tensor& tensor) {
-    return tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
-           tensors_.size() > 64;
+    return is_free(tensor) && tensors_.size() > 64;
   });
   tensors_.push_back(torch::empty(sizes, options));
   return tensors_.back();
@@ -40,12 +42,6 @@ torch::Tensor BatchContext::empty(
 
 std::string Dataset::describe(int64_t index) const {
   return fmt::format("sample {}", index);
-}
-
-std::shared_ptr<const Dataset> Dataset::begin_epoch(
-    c10::ArrayRef<int64_t>,
-    const BatchContext&) const {
-  return nullptr;
 }
 
 Subset::Subset(
@@ -150,11 +146,9 @@ TensorDataset::TensorDataset(Tensors inputs, Tensors targets)
           tensor.defined() && tensor.dim() > 0 &&
               tensor.size(0) == inputs_[0].size(0),
           fmt::format(
-              "[TensorDataset] a tensor has shape [{}]; expected {} rows as in "
+              "[TensorDataset] a tensor is {}; expected {} rows as in "
               "inputs[0].",
-              tensor.defined()
-                  ? fmt::format("{}", fmt::join(tensor.sizes(), ", "))
-                  : "undefined",
+              shapes_of({tensor}),
               inputs_[0].dim() > 0 ? inputs_[0].size(0) : 0));
     }
   }
@@ -181,12 +175,9 @@ Batch TensorDataset::get_batch(
     torch::index_select_out(selected, tensor, 0, rows);
     return selected;
   };
-  Batch batch;
-  for (const torch::Tensor& tensor : inputs_) {
-    batch.inputs.push_back(select(tensor));
-  }
-  for (const torch::Tensor& tensor : targets_) {
-    batch.targets.push_back(select(tensor));
+  Batch batch{inputs_, targets_};
+  for (Tensors* const list : {&batch.inputs, &batch.targets}) {
+    for (torch::Tensor& tensor : *list) tensor = select(tensor);
   }
   return batch;
 }
@@ -214,13 +205,11 @@ torch::Tensor concatenate(
         part.dim() > 0 && part.sizes().slice(1) == first.sizes().slice(1) &&
             part.scalar_type() == first.scalar_type(),
         fmt::format(
-            "[collate] a sample is [{}] {} where the first is [{}] {}; "
+            "[collate] a sample is {} where the first is {}; "
             "expected equal types and, after the first dimension, equal "
             "shapes. Resize the samples to one size.",
-            fmt::join(part.sizes(), ", "),
-            c10::toString(part.scalar_type()),
-            fmt::join(first.sizes(), ", "),
-            c10::toString(first.scalar_type())));
+            shapes_of({part}),
+            shapes_of({first})));
     rows += part.size(0);
     parts.push_back(part);
   }
@@ -236,11 +225,10 @@ torch::Tensor concatenate(
 Batch collate(c10::ArrayRef<Batch> samples, const BatchContext& context) {
   Batch batch;
   if (samples.empty()) return batch;
-  for (size_t i = 0; i < samples[0].inputs.size(); ++i) {
-    batch.inputs.push_back(concatenate(samples, &Batch::inputs, i, context));
-  }
-  for (size_t i = 0; i < samples[0].targets.size(); ++i) {
-    batch.targets.push_back(concatenate(samples, &Batch::targets, i, context));
+  for (const auto list : {&Batch::inputs, &Batch::targets}) {
+    for (size_t i = 0; i < (samples[0].*list).size(); ++i) {
+      (batch.*list).push_back(concatenate(samples, list, i, context));
+    }
   }
   return batch;
 }

@@ -71,8 +71,10 @@ class Dataset {
   /// `order`. Returns the data set to read them from, or null, the default, for
   /// this one. StreamEpochs overrides it to start a pass over its stream.
   virtual std::shared_ptr<const Dataset> begin_epoch(
-      c10::ArrayRef<int64_t> order,
-      const BatchContext& context) const;
+      c10::ArrayRef<int64_t> /*order*/,
+      const BatchContext& /*context*/) const {
+    return nullptr;
+  }
 };
 
 /// A view of the samples of `source` at `indices`, in that order.

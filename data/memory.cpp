@@ -83,11 +83,13 @@ bool is_out_of_memory(const std::exception& error) {
 }
 
 void give_back_unused_memory(torch::Device device) {
-  if (device.is_cpu()) {
-    give_back_freed_memory();
-  } else {
+  if (!device.is_cpu()) {
     c10::getDeviceAllocator(device.type())->emptyCache();
+    return;
   }
+#ifdef __GLIBC__
+  if (keeps_freed_memory) malloc_trim(0);
+#endif
 }
 
 int64_t available_memory(torch::Device device) {
@@ -130,12 +132,6 @@ void keep_freed_memory() {
     mallopt(M_TRIM_THRESHOLD, -1);
     keeps_freed_memory = true;
   });
-#endif
-}
-
-void give_back_freed_memory() {
-#ifdef __GLIBC__
-  if (keeps_freed_memory) malloc_trim(0);
 #endif
 }
 

@@ -12,7 +12,8 @@ namespace tern {
 /// memory to give.
 bool is_out_of_memory(const std::exception& error);
 
-/// Gives the system, or CUDA, what the allocator keeps and nobody uses.
+/// Gives the system, or CUDA, what the allocator keeps and nobody uses: on a
+/// CPU what `keep_freed_memory` kept.
 void give_back_unused_memory(torch::Device device);
 
 /// Bytes that tensors on `device` may still take: what is free on the GPU, and
@@ -34,8 +35,5 @@ std::string bytes_text(int64_t bytes);
 /// sets a MALLOC_ variable or GLIBC_TUNABLES, or where the C library is
 /// another.
 void keep_freed_memory();
-
-/// Gives the system what `keep_freed_memory` kept and nobody uses.
-void give_back_freed_memory();
 
 }  // namespace tern

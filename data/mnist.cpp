@@ -53,22 +53,8 @@ fs::path find_file(const fs::path& folder, const std::string& name) {
 
 }  // namespace
 
-IdxDataset::IdxDataset(
-    fs::path images,
-    fs::path labels,
-    const IdxDatasetOptions& options)
+IdxDataset::IdxDataset(fs::path images, const fs::path& labels, int64_t classes)
     : path_(std::move(images)) {
-  TORCH_CHECK_VALUE(
-      options.channels == 1 || options.channels == 3,
-      "[IdxDataset] channels is ",
-      options.channels,
-      "; expected 1 (grey) or 3 (grey three times).");
-  TORCH_CHECK_VALUE(
-      options.classes >= 1 && options.classes <= 256,
-      "[IdxDataset] classes is ",
-      options.classes,
-      "; expected 1..256.");
-
   const IdxFile label_file = read_shape(labels, 1, "[size]");
   IdxFile image_file = read_shape(path_, 3, "[size, height, width]");
   const auto& dims = image_file.array.dims;
@@ -90,7 +76,7 @@ IdxDataset::IdxDataset(
 
   const auto values = label_file.array.values;
   const auto bad = std::find_if(values.begin(), values.end(), [&](uint8_t v) {
-    return v >= options.classes;
+    return v >= classes;
   });
   if (bad != values.end()) {
     throw DataError(
@@ -99,16 +85,12 @@ IdxDataset::IdxDataset(
             "has the label {} at {}; expected 0..{}",
             *bad,
             bad - values.begin(),
-            options.classes - 1));
+            classes - 1));
   }
-  const int64_t count = dims[0], height = dims[1], width = dims[2];
-  torch::Tensor targets = torch::empty({count}, torch::kLong);
+  torch::Tensor targets = torch::empty({dims[0]}, torch::kLong);
   std::copy(values.begin(), values.end(), targets.mutable_data_ptr<int64_t>());
-  // Grey in three channels is a view: each byte is held once.
-  const torch::Tensor grey = as_tensor(std::move(image_file));
   rows_ = std::make_unique<TensorDataset>(
-      Tensors{
-          grey.unsqueeze(3).expand({count, height, width, options.channels})},
+      Tensors{as_tensor(std::move(image_file)).unsqueeze(3)},
       Tensors{std::move(targets)});
 }
 
@@ -133,13 +115,12 @@ std::string IdxDataset::describe(int64_t index) const {
 
 std::shared_ptr<const IdxDataset> mnist_dataset(
     const fs::path& folder,
-    bool train,
-    const IdxDatasetOptions& options) {
+    bool train) {
   const std::string part = train ? "train" : "t10k";
   // One after the other, so that the error names the first that is missing.
   const fs::path images = find_file(folder, part + "-images-idx3-ubyte");
   const fs::path labels = find_file(folder, part + "-labels-idx1-ubyte");
-  return std::make_shared<IdxDataset>(images, labels, options);
+  return std::make_shared<IdxDataset>(images, labels);
 }
 
 DataBunch mnist_data(

@@ -8,26 +8,19 @@
 
 namespace tern {
 
-struct IdxDatasetOptions {
-  /// 1: greyscale. 3: greyscale repeated in three channels, for RGB models.
-  int64_t channels = 1;
-  /// Labels must be in 0..classes-1.
-  int64_t classes = 10;
-};
-
 /// Greyscale images and labels from a pair of IDX files, held in memory. A
-/// batch has inputs[0]: [N, H, W, channels] kByte and targets[0]: [N] kLong.
+/// batch has inputs[0]: [N, H, W, 1] kByte and targets[0]: [N] kLong.
 class IdxDataset final : public Dataset {
  public:
   /// \param images  IDX of shape [size, H, W], plain or gzipped.
   /// \param labels  IDX of shape [size], plain or gzipped.
+  /// \param classes  Labels must be in 0..classes-1.
   /// \throws DataError if a file is damaged or has another shape, the counts
-  ///         differ, or a label is out of range; IoError; c10::ValueError if an
-  ///         option is out of range.
+  ///         differ, or a label is out of range; IoError.
   IdxDataset(
       std::filesystem::path images,
-      std::filesystem::path labels,
-      const IdxDatasetOptions& options = {});
+      const std::filesystem::path& labels,
+      int64_t classes = 10);
 
   int64_t size() const override { return rows_->size(); }
   /// \throws c10::IndexError for an index outside 0..size()-1.
@@ -49,8 +42,7 @@ class IdxDataset final : public Dataset {
 /// \throws DataError as IdxDataset, also if a file is missing.
 std::shared_ptr<const IdxDataset> mnist_dataset(
     const std::filesystem::path& folder,
-    bool train,
-    const IdxDatasetOptions& options = {});
+    bool train);
 
 /// Returns training and validation data of that folder as [N, 1, 28, 28],
 /// normalised with MNIST's mean and standard deviation.

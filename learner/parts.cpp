@@ -21,7 +21,7 @@ LearnerParts::~LearnerParts() {
   const bool is_cpu = data.device.is_cpu();
   optimizer.reset();
   stepped_weights.reset();
-  if (is_cpu) give_back_freed_memory();
+  if (is_cpu) give_back_unused_memory(torch::kCPU);
 }
 
 Learner::~Learner() = default;

@@ -198,11 +198,9 @@ std::string json_number(double value) {
 
 namespace {
 
-std::string text_of(bool value) {
-  return value ? "true" : "false";
-}
-std::string text_of(int64_t value) {
-  return std::to_string(value);
+template <class T>  // bool or int64_t
+std::string text_of(T value) {
+  return Json(value).dump();
 }
 std::string text_of(double value) {
   return json_number(value);

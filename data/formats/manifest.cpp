@@ -1,11 +1,13 @@
 #include "tern/data/formats/manifest.h"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/data/formats/text.h"
 
 namespace tern {
 
@@ -15,29 +17,20 @@ constexpr char kMagic[] = "tern-checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr size_t kMaxBytes = 1 << 20;
 
-bool is_run(const std::string& text) {
-  return !text.empty() && text.size() <= 64 &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z');
-         });
-}
-
-bool is_file_name(const std::string& text) {
-  return !text.empty() && text != "." && text != ".." && text.size() <= 255 &&
-         text.find_first_of(std::string("/\0", 2)) == text.npos;
-}
-
 // Whether the values are a checkpoint's, each file there once.
 bool makes_sense(const Manifest& manifest) {
-  std::vector<std::string> names;
-  for (const Manifest::File& file : manifest.files) {
-    if (!is_sha256(file.sha256) || file.size < 0) return false;
-    if (!is_file_name(file.name)) return false;
-    names.push_back(file.name);
+  std::set<std::string> names;
+  for (const auto& [name, size, sha256] : manifest.files) {
+    if (!is_sha256(sha256) || size < 0 || name == "." || name.size() > 255 ||
+        name.find('/') != name.npos || member_name_fault(name) != nullptr ||
+        !names.insert(name).second) {
+      return false;
+    }
   }
-  std::sort(names.begin(), names.end());
-  return is_run(manifest.run) && manifest.step >= 0 &&
-         std::adjacent_find(names.begin(), names.end()) == names.end();
+  const std::string& run = manifest.run;
+  constexpr const char* kLetters = "0123456789abcdefghijklmnopqrstuvwxyz";
+  return !run.empty() && run.size() <= 64 && manifest.step >= 0 &&
+         run.find_first_not_of(kLetters) == run.npos;
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ torch::ScalarType npy_type(const NpyArray& array) {
 TarSample::TarSample(std::shared_ptr<const TarShard> shard, int64_t index)
     : shard_(std::move(shard)),
       index_(index),
-      members_(shard_->samples()[index]) {}
+      members_(shard_->samples().at(index)) {}
 
 std::string_view TarSample::key() const {
   return sample_key(members_.front().name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <future>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -106,7 +107,7 @@ constexpr size_t kOpenShards = 128;
 void check_fields(
     const std::shared_ptr<const TarShard>& shard,
     const std::vector<std::string>& fields) {
-  for (int64_t i = 0; i < shard->samples().size(); ++i) {
+  for (int64_t i = 0; i < std::ssize(shard->samples()); ++i) {
     const TarSample sample(shard, i);
     for (const std::string& field : fields) sample.member(field);
   }
@@ -188,7 +189,7 @@ std::shared_ptr<const TarShards> TarShards::open(
   int64_t end = 0;
   for (auto& shard : found) {
     if (!shard) continue;
-    shards->ends_.push_back(end += shard->samples().size());
+    shards->ends_.push_back(end += std::ssize(shard->samples()));
     shards->shards_.push_back(std::move(shard));
   }
   if (shards->shards_.empty()) {
@@ -230,7 +231,8 @@ TarSample TarShards::sample(int64_t index) const {
 
 std::vector<int64_t> TarShards::shard_sizes() const {
   std::vector<int64_t> sizes;
-  for (const auto& shard : shards_) sizes.push_back(shard->samples().size());
+  for (const auto& shard : shards_)
+    sizes.push_back(std::ssize(shard->samples()));
   return sizes;
 }
 

@@ -269,11 +269,10 @@ void fuzz_tar_index(Bytes bytes) {
       promise(member.offset <= bytes.size());
       promise(member.size <= bytes.size() - member.offset);
     }
-    const TarSamples samples(std::move(members), kPath);
-    for (int64_t i = 0; i < samples.size(); ++i) {
-      promise(!samples[i].empty());
-      const std::string_view key = sample_key(samples[i].front().name);
-      for (const TarMember& member : samples[i]) {
+    for (const auto& sample : tar_samples(members, kPath)) {
+      promise(!sample.empty());
+      const std::string_view key = sample_key(sample.front().name);
+      for (const TarMember& member : sample) {
         promise(sample_key(member.name) == key);
         promise(!sample_field(member.name).empty());
       }

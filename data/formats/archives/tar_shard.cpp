@@ -29,8 +29,9 @@ char lower(char c) {
 TarShard::TarShard(std::filesystem::path path) : path_(std::move(path)) {
   // Before the index: a change while it is read is then found too.
   stamp_ = stamp_of(*file());
-  samples_ = TarSamples(read_tar_index(ByteFile(path_)), path_.string());
-  if (samples_.size() == 0) {
+  members_ = read_tar_index(ByteFile(path_));
+  samples_ = tar_samples(members_, path_.string());
+  if (samples_.empty()) {
     throw DataError(
         path_.string(),
         "holds no sample; expected files such as 0001.jpg and 0001.cls. Leave "
@@ -68,7 +69,7 @@ void TarShard::close() const {
 
 std::string TarShard::describe(int64_t sample) const {
   return path_.string() + ", sample " +
-         printable(sample_key(samples_[sample].front().name));
+         printable(sample_key(samples_.at(sample).front().name));
 }
 
 void TarShard::read(const TarMember& member, std::span<uint8_t> bytes) const {
@@ -101,47 +102,40 @@ bool is_same_field(std::string_view a, std::string_view b) {
   });
 }
 
-TarSamples::TarSamples(std::vector<TarMember> members, const std::string& path)
-    : members_(std::move(members)) {
-  std::erase_if(members_, [](const TarMember& member) {
+std::vector<std::span<const TarMember>> tar_samples(
+    std::vector<TarMember>& members,
+    const std::string& path) {
+  std::erase_if(members, [](const TarMember& member) {
     return sample_field(member.name).empty();
   });
+  std::vector<std::span<const TarMember>> samples;
   std::unordered_set<std::string_view> keys;
-  std::string_view last;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const std::string_view name = members_[i].name;
-    const std::string_view key = sample_key(name);
-    if (begins_.empty() || key != last) {
-      if (!keys.insert(key).second) {
-        throw DataError(
-            path,
-            "the files of its sample " + printable(key) +
-                " do not stand together; " + printable(name) +
-                " comes after others. Write it with its files sorted by name, "
-                "as `tar --sort=name` does");
-      }
-      begins_.push_back(static_cast<uint32_t>(i));
-      last = key;
-      continue;
+  for (size_t i = 0; i < members.size();) {
+    const std::string_view key = sample_key(members[i].name);
+    if (!keys.insert(key).second) {
+      throw DataError(
+          path,
+          "the files of its sample " + printable(key) +
+              " do not stand together; " + printable(members[i].name) +
+              " comes after others. Write it with its files sorted by name, "
+              "as `tar --sort=name` does");
     }
-    for (size_t other = begins_.back(); other < i; ++other) {
-      if (is_same_field(
-              sample_field(members_[other].name),
-              sample_field(name))) {
-        throw DataError(
-            path,
-            "its sample " + printable(key) + " has " + printable(name) +
-                " twice. Write it with one file of each name");
+    const size_t begin = i;
+    for (; i < members.size() && sample_key(members[i].name) == key; ++i) {
+      const std::string_view field = sample_field(members[i].name);
+      for (size_t other = begin; other < i; ++other) {
+        if (is_same_field(sample_field(members[other].name), field)) {
+          throw DataError(
+              path,
+              "its sample " + printable(key) + " has " +
+                  printable(members[i].name) +
+                  " twice. Write it with one file of each name");
+        }
       }
     }
+    samples.push_back(std::span(members).subspan(begin, i - begin));
   }
-}
-
-std::span<const TarMember> TarSamples::operator[](int64_t index) const {
-  const auto i = static_cast<size_t>(index);
-  const size_t begin = begins_.at(i);
-  const size_t end = i + 1 < begins_.size() ? begins_[i + 1] : members_.size();
-  return std::span(members_).subspan(begin, end - begin);
+  return samples;
 }
 
 }  // namespace tern

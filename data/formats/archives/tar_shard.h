@@ -26,34 +26,29 @@ std::string_view sample_field(std::string_view name);
 /// Whether two names of fields are the same: case does not count.
 bool is_same_field(std::string_view a, std::string_view b);
 
-/// The files of a shard in WebDataset's layout, sample by sample.
-class TarSamples {
- public:
-  /// \param path  Of the archive, for messages.
-  /// \throws DataError if files of a sample do not stand together, or a sample
-  ///         has a field twice: half a sample would be taken for a whole one.
-  TarSamples(std::vector<TarMember> members, const std::string& path);
-  TarSamples() = default;
-
-  int64_t size() const { return static_cast<int64_t>(begins_.size()); }
-  std::span<const TarMember> operator[](int64_t index) const;
-
- private:
-  std::vector<TarMember> members_;
-  std::vector<uint32_t> begins_;  // of each sample, in members_
-};
+/// The files of a shard in WebDataset's layout, sample by sample, as views of
+/// `members`, which loses those that belong to none.
+/// \param path  Of the archive, for messages.
+/// \throws DataError if files of a sample do not stand together, or a sample
+///         has a field twice: half a sample would be taken for a whole one.
+std::vector<std::span<const TarMember>> tar_samples(
+    std::vector<TarMember>& members,
+    const std::string& path);
 
 /// A tar archive of samples that is read in place. Safe to read from several
 /// threads.
 class TarShard {
  public:
   /// Reads the archive's index.
-  /// \throws DataError as `read_tar_index` and TarSamples, and for an archive
+  /// \throws DataError as `read_tar_index` and `tar_samples`, or for an archive
   ///         without a sample; IoError.
   explicit TarShard(std::filesystem::path path);
+  TarShard(const TarShard&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  const TarSamples& samples() const { return samples_; }
+  const std::vector<std::span<const TarMember>>& samples() const {
+    return samples_;
+  }
   /// Size and time of the file, for whoever keeps what was made of it.
   std::string version() const;
   /// "train-000003.tar, sample 'cat/0012'"
@@ -77,7 +72,8 @@ class TarShard {
   std::shared_ptr<const FileHandle> file() const;
 
   std::filesystem::path path_;
-  TarSamples samples_;
+  std::vector<TarMember> members_;
+  std::vector<std::span<const TarMember>> samples_;
   Stamp stamp_{};
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const FileHandle> file_;  // null: closed

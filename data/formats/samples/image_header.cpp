@@ -114,26 +114,6 @@ struct HeaderReader {
     return std::to_string(header.width) + " x " + std::to_string(header.height);
   }
 
-  ImageFormat find_format() const {
-    const auto starts = [&](std::string_view text) {
-      return has_text(bytes, 0, text);
-    };
-    if (starts("\xff\xd8\xff")) return ImageFormat::jpeg;
-    if (starts(as_text(kPngSignature))) return ImageFormat::png;
-    if (starts("RIFF") && has_text(bytes, 8, "WEBP")) return ImageFormat::webp;
-    if (starts("BM")) return ImageFormat::bmp;
-    if (starts("II*\0"sv) || starts("MM\0*"sv)) return ImageFormat::tiff;
-    if (starts("GIF87a") || starts("GIF89a")) return ImageFormat::gif;
-    const std::string start =
-        hex_digits(as_text(bytes.first(std::min<size_t>(bytes.size(), 8))));
-    fail(
-        (bytes.empty()
-             ? "is empty, not an image."
-             : "is not an image: it starts with the bytes " + start + ".") +
-        " Tern reads JPEG, PNG, WebP, BMP and TIFF; convert or remove the "
-        "file.");
-  }
-
   /// Walks the segments up to the frame header (ITU-T T.81, annex B).
   void read_jpeg() {
     size_t at = 2;
@@ -296,21 +276,36 @@ struct HeaderReader {
   }
 
   void read() {
-    header.format = find_format();
-    switch (header.format) {
-      case ImageFormat::jpeg:
-        return read_jpeg();
-      case ImageFormat::png:
-        return read_png();
-      case ImageFormat::webp:
-        return read_webp();
-      case ImageFormat::bmp:
-        return read_bmp();
-      case ImageFormat::tiff:
-        return read_tiff();
-      case ImageFormat::gif:
-        return read_gif();
+    struct Kind {
+      std::string_view start;
+      ImageFormat format;
+      void (HeaderReader::*read)();
+    };
+    const Kind kinds[] = {
+        {"\xff\xd8\xff", ImageFormat::jpeg, &HeaderReader::read_jpeg},
+        {as_text(kPngSignature), ImageFormat::png, &HeaderReader::read_png},
+        {"RIFF", ImageFormat::webp, &HeaderReader::read_webp},
+        {"BM", ImageFormat::bmp, &HeaderReader::read_bmp},
+        {"II*\0"sv, ImageFormat::tiff, &HeaderReader::read_tiff},
+        {"MM\0*"sv, ImageFormat::tiff, &HeaderReader::read_tiff},
+        {"GIF87a", ImageFormat::gif, &HeaderReader::read_gif},
+        {"GIF89a", ImageFormat::gif, &HeaderReader::read_gif}};
+    for (const auto& [start, format, read_it] : kinds) {
+      // RIFF holds sound as well.
+      if (!has_text(bytes, 0, start) ||
+          (start == "RIFF" && !has_text(bytes, 8, "WEBP"))) {
+        continue;
+      }
+      header.format = format;
+      return (this->*read_it)();
     }
+    const auto start = bytes.first(std::min<size_t>(bytes.size(), 8));
+    fail(
+        (bytes.empty() ? "is empty, not an image."
+                       : "is not an image: it starts with the bytes " +
+                             hex_digits(as_text(start)) + ".") +
+        " Tern reads JPEG, PNG, WebP, BMP and TIFF; convert or remove the "
+        "file.");
   }
 };
 

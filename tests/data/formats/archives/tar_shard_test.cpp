@@ -11,10 +11,17 @@
 namespace tern::tar_shard_test {
 namespace {
 
-TarSamples samples_of(const std::vector<std::string>& names) {
+using Samples = std::vector<std::vector<std::string>>;
+
+Samples samples_of(const std::vector<std::string>& names) {
   std::vector<TarMember> members;
   for (const std::string& name : names) members.push_back({name, 0, 0});
-  return {std::move(members), "a.tar"};
+  Samples samples;
+  for (const auto& sample : tar_samples(members, "a.tar")) {
+    samples.emplace_back();
+    for (const TarMember& m : sample) samples.back().push_back(m.name);
+  }
+  return samples;
 }
 
 TEST(TarSamples, PartsANameAtTheFirstDotOfItsBase) {
@@ -28,12 +35,11 @@ TEST(TarSamples, PartsANameAtTheFirstDotOfItsBase) {
 }
 
 TEST(TarSamples, PutsFilesOfOneKeyTogether) {
-  const TarSamples samples = samples_of(
+  const Samples samples = samples_of(
       {"README", "1.jpg", "1.cls", "._1.jpg", "2.cls", "2.JPG", "a/2.cls"});
-  ASSERT_EQ(samples.size(), 3);
-  EXPECT_EQ(samples[0].size(), 2u);
-  EXPECT_EQ(samples[1][1].name, "2.JPG");
-  EXPECT_EQ(samples[2].size(), 1u);
+  EXPECT_EQ(
+      samples,
+      (Samples{{"1.jpg", "1.cls"}, {"2.cls", "2.JPG"}, {"a/2.cls"}}));
   EXPECT_TRUE(is_same_field("JPG", "jpg"));
   EXPECT_FALSE(is_same_field("jpg", "jpeg"));
 }
