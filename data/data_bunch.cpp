@@ -10,15 +10,8 @@
 namespace tern {
 
 const char* to_string(Split split) {
-  switch (split) {
-    case Split::train:
-      return "train";
-    case Split::valid:
-      return "valid";
-    case Split::test:
-      return "test";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"train", "valid", "test"};
+  return kNames[static_cast<size_t>(split)];
 }
 
 BatchTransform normalize(std::vector<double> mean, std::vector<double> stddev) {

@@ -349,18 +349,15 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
   }
   workers->claimed = workers->consumed = first_batch;
   const int64_t threads =
-      std::min(options_.workers, workers->batches - first_batch);
-  if (threads > 0) {
-    workers->ring.resize(threads * options_.prefetch);
-    Epoch pass(workers);  // joins those that run when one cannot be started
-    for (int64_t i = 0; i < threads; ++i) {
-      workers->threads.emplace_back([workers] { workers->work(); });
-      const std::lock_guard lock(workers->mutex);
-      ++workers->working;
-    }
-    return pass;
+      std::clamp<int64_t>(workers->batches - first_batch, 0, options_.workers);
+  workers->ring.resize(threads * options_.prefetch);
+  Epoch pass(workers);  // joins those that run when one cannot be started
+  for (int64_t i = 0; i < threads; ++i) {
+    workers->threads.emplace_back([workers] { workers->work(); });
+    const std::lock_guard lock(workers->mutex);
+    ++workers->working;
   }
-  return Epoch(workers);
+  return pass;
 }
 
 }  // namespace tern

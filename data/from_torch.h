@@ -31,21 +31,17 @@ class TorchDataset final : public Dataset {
     std::vector<Batch> samples;
     samples.reserve(indices.size());
     for (const int64_t index : indices) {
-      samples.push_back(as_batch(source_->get(static_cast<size_t>(index))));
+      const auto example = source_->get(static_cast<size_t>(index));
+      Batch& sample = samples.emplace_back();
+      sample.inputs.push_back(example.data.unsqueeze(0));
+      if constexpr (requires { example.target.unsqueeze(0); }) {
+        sample.targets.push_back(example.target.unsqueeze(0));
+      }
     }
     return collate(samples, context);
   }
 
  private:
-  static Batch as_batch(const torch::data::Example<>& example) {
-    return {{example.data.unsqueeze(0)}, {example.target.unsqueeze(0)}};
-  }
-  static Batch as_batch(
-      const torch::data::Example<torch::Tensor, torch::data::example::NoTarget>&
-          example) {
-    return {{example.data.unsqueeze(0)}, {}};
-  }
-
   std::shared_ptr<Source> source_;  // LibTorch's `get` is not const
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
+#include <set>
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/json.h"
@@ -24,30 +24,21 @@ JsonFields fields_of(ImagePreprocessing& what) {
       {"stddev", &what.stddev}};
 }
 
-bool is_one_of(
-    const std::string& text,
-    std::initializer_list<const char*> choices) {
-  return std::find(choices.begin(), choices.end(), text) != choices.end();
-}
-
-bool is_finite(double value) {
-  return std::isfinite(value);
-}
-
 bool makes_sense(const ImagePreprocessing& what) {
   constexpr int64_t kMaxSide = 1 << 16;
+  const std::set<std::string> resizes =
+      {"squish", "crop", "centre_crop", "pad", "none", "exact"};
+  const std::set<std::string> paddings = {"zeros", "border", "reflection"};
+  const auto is_finite = [](double value) { return std::isfinite(value); };
   const auto channels = static_cast<size_t>(what.channels);
   return what.height > 0 && what.height <= kMaxSide && what.width > 0 &&
          what.width <= kMaxSide && (what.channels == 1 || what.channels == 3) &&
-         is_one_of(
-             what.resize,
-             {"squish", "crop", "centre_crop", "pad", "none", "exact"}) &&
-         is_one_of(what.padding, {"zeros", "border", "reflection"}) &&
+         resizes.contains(what.resize) && paddings.contains(what.padding) &&
          what.margin >= 0 && what.margin <= 100 &&
          what.mean.size() == channels && what.stddev.size() == channels &&
          std::all_of(what.mean.begin(), what.mean.end(), is_finite) &&
          std::all_of(what.stddev.begin(), what.stddev.end(), [](double value) {
-           return is_finite(value) && value > 0;
+           return std::isfinite(value) && value > 0;
          });
 }
 

@@ -28,8 +28,7 @@ std::vector<int64_t> SequentialSampler::indices(uint64_t, int64_t) const {
 
 std::vector<int64_t> RandomSampler::indices(uint64_t seed, int64_t epoch)
     const {
-  std::vector<int64_t> order(size_);
-  std::iota(order.begin(), order.end(), int64_t{0});
+  std::vector<int64_t> order = SequentialSampler(size_).indices(seed, epoch);
   SampleRng rng(seed, epoch, kOrderKey);
   for (int64_t i = size_ - 1; i > 0; --i) {
     std::swap(order[i], order[rng.below(i + 1)]);

@@ -101,11 +101,6 @@ class TerminalSink final : public SinkImpl {
   std::mutex mutex_;
 };
 
-class SilentSink final : public SinkImpl {
- public:
-  void line(const std::string&) override {}
-};
-
 }  // namespace
 
 Sink terminal(std::FILE* stream) {
@@ -113,6 +108,9 @@ Sink terminal(std::FILE* stream) {
 }
 
 Sink silent() {
+  struct SilentSink final : SinkImpl {
+    void line(const std::string&) override {}
+  };
   return std::make_shared<SilentSink>();
 }
 

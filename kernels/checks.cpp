@@ -20,14 +20,16 @@ void check_device_scalar(
     const char* where,
     const char* name,
     const at::Tensor& tensor,
-    torch::Device device) {
+    torch::Device device,
+    std::optional<size_t> index) {
   TORCH_CHECK_VALUE(
-      is_device_scalar(tensor, device),
+      tensor.defined() && tensor.numel() == 1 &&
+          tensor.scalar_type() == at::kFloat && tensor.device() == device,
       fmt::format(
           "[{0}] {1} is {2}; expected one kFloat on {3}. Make it with "
           "torch::full({{}}, value, torch::Device(\"{3}\")).",
           where,
-          name,
+          index ? fmt::format("{}[{}]", name, *index) : name,
           describe(tensor),
           device.str()));
 }

@@ -20,17 +20,14 @@ namespace tern {
 /// "[2, 3] kLong on cuda:0", or "undefined".
 std::string describe(const at::Tensor& tensor);
 
-inline bool is_device_scalar(const at::Tensor& tensor, torch::Device device) {
-  return tensor.defined() && tensor.numel() == 1 &&
-         tensor.scalar_type() == at::kFloat && tensor.device() == device;
-}
-
+/// \param index  Of `tensor` in the list `name`, if that is one.
 /// \throws c10::ValueError unless `tensor` is one kFloat on `device`.
 void check_device_scalar(
     const char* where,
     const char* name,
     const at::Tensor& tensor,
-    torch::Device device);
+    torch::Device device,
+    std::optional<size_t> index = {});
 
 /// \throws c10::NotImplementedError unless `device` is a CPU or a CUDA device
 /// that this build has kernels for.

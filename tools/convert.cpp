@@ -2,7 +2,6 @@
 // them. Nothing of a file is ever run.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -73,9 +72,8 @@ std::string hash_in_name(const fs::path& path) {
   const size_t dash = stem.rfind('-');
   if (dash == stem.npos || stem.size() - dash < 9) return "";
   const std::string digits = stem.substr(dash + 1);
-  const bool is_hex = std::all_of(digits.begin(), digits.end(), [](char c) {
-    return std::isxdigit(static_cast<unsigned char>(c)) && !std::isupper(c);
-  });
+  const bool is_hex =
+      digits.find_first_not_of("0123456789abcdef") == digits.npos;
   return is_hex ? digits : "";
 }
 

@@ -1,11 +1,8 @@
 #include "tern/data/download/cache_folder.h"
 
-#include <array>
 #include <cstdlib>
-#include <fcntl.h>
+#include <fstream>
 #include <sstream>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
@@ -24,16 +21,9 @@ constexpr char kHolds[] = "holds ";
 
 // Another one after each start of the machine; empty where there is none.
 std::string boot_id() {
-  try {
-    const auto path = "/proc/sys/kernel/random/boot_id";
-    const FileHandle file = open_file(path, O_RDONLY);
-    std::array<uint8_t, 64> bytes{};
-    const size_t n = read_up_to(file, bytes, path);
-    const std::string text(bytes.begin(), bytes.begin() + n);
-    return text.substr(0, text.find('\n'));
-  } catch (const DataError&) {
-    return "";
-  }
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
 }
 
 // "3 files, 1200 bytes" below `path`, which may be a file.
@@ -78,13 +68,6 @@ bool still_holds(const fs::path& folder, const std::string& line, bool count) {
   } catch (const fs::filesystem_error&) {
     return false;
   }
-}
-
-// In one step, so that another process never reads half a marker.
-void replace_marker(const fs::path& folder, const std::string& text) {
-  AtomicFile marker(folder / kName);
-  marker.write(text);
-  marker.commit(/*durable=*/false);
 }
 
 }  // namespace
@@ -140,7 +123,10 @@ bool is_whole_data(const fs::path& folder, const std::string& source) {
   }
   if (is_new_start) {
     try {
-      replace_marker(folder, marker.substr(0, boot + 1) + now);
+      // In one step, so that another process never reads half a marker.
+      AtomicFile file(folder / kName);
+      file.write(marker.substr(0, boot + 1) + now);
+      file.commit(/*durable=*/false);
     } catch (const std::exception&) {
       // A cache that cannot be written is counted at each call.
     }

@@ -6,7 +6,6 @@
 #include <exception>
 #include <fcntl.h>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <span>
 #include <sys/stat.h>
@@ -279,11 +278,6 @@ class Transfer {
   bool has_begun_ = false, may_pass_ = false;
 };
 
-void start_curl() {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-}
-
 bool is_wanted(const fs::path& file, const DownloadOptions& options) {
   std::error_code error;
   return !options.sha256.empty() && fs::is_regular_file(file, error) &&
@@ -348,7 +342,8 @@ void download(
     const DownloadOptions& options) {
   is_loopback(url);  // refuses other schemes, before anything is written
   if (is_wanted(file, options)) return;
-  start_curl();
+  [[maybe_unused]] static const CURLcode started =
+      curl_global_init(CURL_GLOBAL_DEFAULT);
   make_folders(fs::absolute(file).parent_path());
   PartFile part(file.string() + ".part");
   if (is_wanted(file, options)) {  // while we waited for the lock

@@ -37,11 +37,7 @@ std::string without_escapes(std::string_view name) {
 
 }  // namespace
 
-void Sha256::Free::operator()(evp_md_ctx_st* hash) const {
-  EVP_MD_CTX_free(hash);
-}
-
-Sha256::Sha256() : hash_(EVP_MD_CTX_new()) {
+Sha256::Sha256() : hash_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
   check(hash_ && EVP_DigestInit_ex(hash_.get(), EVP_sha256(), nullptr));
 }
 

@@ -28,10 +28,7 @@ class Sha256 {
   std::string hex_digest() const;
 
  private:
-  struct Free {
-    void operator()(evp_md_ctx_st* hash) const;
-  };
-  std::unique_ptr<evp_md_ctx_st, Free> hash_;
+  std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> hash_;
 };
 
 /// Whether a text is a SHA-256: 64 lower-case hexadecimal digits.

@@ -1,6 +1,7 @@
 #include "tern/data/shards/tar_sample.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cstring>
 #include <optional>
@@ -20,27 +21,18 @@ namespace {
 constexpr uint64_t kMaxFieldBytes = uint64_t{4} << 30;
 
 torch::ScalarType npy_type(const NpyArray& array) {
-  const int64_t bytes = array.item_bytes;
-  switch (array.kind) {
-    case 'b':
-      return torch::kBool;
-    case 'i':
-      return bytes == 1   ? torch::kChar
-             : bytes == 2 ? torch::kShort
-             : bytes == 4 ? torch::kInt
-                          : torch::kLong;
-    case 'u':
-      return bytes == 1   ? torch::kByte
-             : bytes == 2 ? torch::kUInt16
-             : bytes == 4 ? torch::kUInt32
-                          : torch::kUInt64;
-    case 'c':
-      return bytes == 8 ? torch::kComplexFloat : torch::kComplexDouble;
-    default:
-      return bytes == 2   ? torch::kHalf
-             : bytes == 4 ? torch::kFloat
-                          : torch::kDouble;
-  }
+  // By the power of two of an element's bytes.
+  constexpr torch::ScalarType
+      kSigned[] = {torch::kChar, torch::kShort, torch::kInt, torch::kLong},
+      kUnsigned[] =
+          {torch::kByte, torch::kUInt16, torch::kUInt32, torch::kUInt64},
+      kReal[] = {torch::kHalf, torch::kHalf, torch::kFloat, torch::kDouble};
+  const int power = std::countr_zero(static_cast<uint64_t>(array.item_bytes));
+  if (array.kind == 'b') return torch::kBool;
+  if (array.kind == 'i') return kSigned[power];
+  if (array.kind == 'u') return kUnsigned[power];
+  if (array.kind == 'f') return kReal[power];
+  return power == 3 ? torch::kComplexFloat : torch::kComplexDouble;
 }
 
 }  // namespace

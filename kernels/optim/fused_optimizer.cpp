@@ -110,13 +110,7 @@ class StepUnpacker {
       unpack_weight(i, out);
     }
     const at::Tensor& step = tensors_.steps[i];
-    if (!is_device_scalar(step, device_)) {
-      check_device_scalar(
-          where_,
-          fmt::format("steps[{}]", i).c_str(),
-          step,
-          device_);
-    }
+    check_device_scalar(where_, "steps", step, device_, i);
     out.step = step.mutable_data_ptr<float>();
     return out;
   }

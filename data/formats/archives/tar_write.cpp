@@ -12,7 +12,9 @@
 namespace tern {
 
 TarWriter::TarWriter(const std::filesystem::path& path)
-    : path_(path.string()), file_(path), archive_(archive_write_new()) {
+    : path_(path.string()),
+      file_(path),
+      archive_(archive_write_new(), archive_write_free) {
   if (!archive_) throw std::bad_alloc();
   // GNU's format keeps long names as the bytes that they are.
   check(archive_write_set_format_gnutar(archive_.get()));
@@ -30,10 +32,6 @@ TarWriter::TarWriter(const std::filesystem::path& path)
 TarWriter::~TarWriter() {
   // Freeing an open archive ends it, which would write.
   if (archive_) archive_write_fail(archive_.get());
-}
-
-void TarWriter::Free::operator()(archive* archive) const {
-  archive_write_free(archive);
 }
 
 ssize_t TarWriter::take_bytes(

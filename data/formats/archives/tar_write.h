@@ -46,9 +46,6 @@ class TarWriter {
   std::string finish();
 
  private:
-  struct Free {
-    void operator()(archive* archive) const;
-  };
   static ssize_t
   take_bytes(archive* archive, void* self, const void* bytes, size_t size);
   void check(int result);
@@ -57,7 +54,7 @@ class TarWriter {
   AtomicFile file_;
   Sha256 hash_;
   std::exception_ptr error_;
-  std::unique_ptr<archive, Free> archive_;
+  std::unique_ptr<archive, int (*)(archive*)> archive_;
 };
 
 }  // namespace tern

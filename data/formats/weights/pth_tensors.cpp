@@ -80,7 +80,8 @@ class Decoder {
         key.kind == Kind::string);
     StorageRef ref{.key = key.text, .type = type.text};
     if (type.text != kUntypedStorage) {
-      const auto stored = type_of_storage(without_torch(type.text));
+      const auto stored =
+          type_named(&StoredTypeInfo::storage, without_torch(type.text));
       expect(stored.has_value());
       ref.whole.element_bytes = info_of(*stored).bytes;
     }
@@ -110,8 +111,9 @@ class Decoder {
     const bool is_v3 = how == kRebuildTensorV3;
     const std::string_view type_name =
         is_v3 ? item(*arguments, 6).text : ref.type;
-    const auto type = is_v3 ? type_of_dtype(without_torch(type_name))
-                            : type_of_storage(without_torch(type_name));
+    const auto type = type_named(
+        is_v3 ? &StoredTypeInfo::dtype : &StoredTypeInfo::storage,
+        without_torch(type_name));
     if (!type) {
       fail(
           "holds the tensor " + printable(name) + " of the type " +
@@ -295,7 +297,8 @@ bool is_torch_name(std::string_view name) {
   return std::find(std::begin(kNames), std::end(kNames), name) !=
              std::end(kNames) ||
          (type.size() < name.size() &&
-          (type_of_storage(type) || type_of_dtype(type)));
+          (type_named(&StoredTypeInfo::storage, type) ||
+           type_named(&StoredTypeInfo::dtype, type)));
 }
 
 std::unordered_map<std::string_view, PickledStorage> storages_in(

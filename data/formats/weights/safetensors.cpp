@@ -37,7 +37,8 @@ void read_entry(JsonReader& json, StoredTensor& tensor, StoredBytes& storage) {
   const auto fail = [&](const std::string& what) {
     json.fail(printable(tensor.name) + " " + what);
   };
-  const std::optional<StoredType> type = type_of_safetensors(type_name);
+  const std::optional<StoredType> type =
+      type_named(&StoredTypeInfo::safetensors, type_name);
   if (!type)
     fail("has the type " + printable(type_name) + ", which is unknown");
   if (offsets.size() != 2 || offsets[0] < 0 || offsets[0] > offsets[1]) {

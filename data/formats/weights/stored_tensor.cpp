@@ -30,31 +30,19 @@ constexpr std::array<StoredTypeInfo, 17> kTypes = {{
     {StoredType::complex128, 16, "", "ComplexDoubleStorage", "complex128"},
 }};
 
-std::optional<StoredType> find(
-    std::string_view StoredTypeInfo::*field,
-    std::string_view name) {
-  for (const StoredTypeInfo& info : kTypes) {
-    if (info.*field == name && !name.empty()) return info.type;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 const StoredTypeInfo& info_of(StoredType type) {
   return kTypes[static_cast<size_t>(type)];
 }
 
-std::optional<StoredType> type_of_safetensors(std::string_view name) {
-  return find(&StoredTypeInfo::safetensors, name);
-}
-
-std::optional<StoredType> type_of_storage(std::string_view name) {
-  return find(&StoredTypeInfo::storage, name);
-}
-
-std::optional<StoredType> type_of_dtype(std::string_view name) {
-  return find(&StoredTypeInfo::dtype, name);
+std::optional<StoredType> type_named(
+    std::string_view StoredTypeInfo::*format,
+    std::string_view name) {
+  for (const StoredTypeInfo& info : kTypes) {
+    if (info.*format == name && !name.empty()) return info.type;
+  }
+  return std::nullopt;
 }
 
 std::optional<int64_t> element_count(const std::vector<int64_t>& shape) {

@@ -41,10 +41,11 @@ struct StoredTypeInfo {
 };
 
 const StoredTypeInfo& info_of(StoredType type);
-/// The type that one of the formats calls so.
-std::optional<StoredType> type_of_safetensors(std::string_view name);
-std::optional<StoredType> type_of_storage(std::string_view name);
-std::optional<StoredType> type_of_dtype(std::string_view name);
+/// The type that a format calls so:
+/// `type_named(&StoredTypeInfo::safetensors, "F32")`.
+std::optional<StoredType> type_named(
+    std::string_view StoredTypeInfo::*format,
+    std::string_view name);
 
 /// A tensor of a weight file.
 struct StoredTensor {
