@@ -210,62 +210,51 @@ struct Found {
   bool is_whole;  // nothing but tensors in it
 };
 
+// "'model' (10 tensors), 'ema' (10 tensors)"
+std::string list_of(const std::vector<Found>& found) {
+  std::string list;
+  for (size_t i = 0; i < found.size() && i < 10; ++i) {
+    list += (i == 0 ? "" : ", ") + printable(found[i].key) + " (" +
+            std::to_string(found[i].tensors) + " tensors)";
+  }
+  return list + (found.size() > 10 ? ", ..." : "");
+}
+
 // The outermost dictionary, those in it and those in these.
-class Finder {
- public:
+std::vector<Found> find_dicts(const Pickle& pickle, const Decoder& decoder) {
   std::vector<Found> found;
-
-  Finder(const Pickle& pickle, const Decoder& decoder)
-      : pickle_(pickle), decoder_(decoder) {
-    visit("", pickle.root_id(), 0);
-  }
-
-  // "'model' (10 tensors), 'ema' (10 tensors)"
-  std::string list() const {
-    std::string list;
-    for (size_t i = 0; i < found.size() && i < 10; ++i) {
-      list += (i == 0 ? "" : ", ") + printable(found[i].key) + " (" +
-              std::to_string(found[i].tensors) + " tensors)";
-    }
-    return list + (found.size() > 10 ? ", ..." : "");
-  }
-
- private:
-  void visit(const std::string& key, Id id, int depth) {
-    const Value& dict = pickle_[id];
-    if (dict.kind != Kind::dict || !seen_.insert(id).second) return;
+  std::unordered_set<Id> seen;
+  const auto visit =
+      [&](const std::string& key, Id id, int depth, const auto& visit) -> void {
+    const Value& dict = pickle[id];
+    if (dict.kind != Kind::dict || !seen.insert(id).second) return;
     size_t tensors = 0;
     for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
-      const Value& name = pickle_[dict.items[i]];
+      const Value& name = pickle[dict.items[i]];
       if (name.kind != Kind::string) continue;
-      tensors += decoder_.is_tensor(pickle_[dict.items[i + 1]]);
+      tensors += decoder.is_tensor(pickle[dict.items[i + 1]]);
       if (depth == 2) continue;
+      const std::string inner = key + (key.empty() ? "" : "/");
       visit(
-          key + (key.empty() ? "" : "/") + std::string(name.text),
+          inner + std::string(name.text),
           dict.items[i + 1],
-          depth + 1);
+          depth + 1,
+          visit);
     }
-    if (tensors > 0) {
-      found.push_back(
-          {key.empty() ? "/" : key,
-           &dict,
-           tensors,
-           2 * tensors == dict.items.size()});
-    }
-  }
-
-  const Pickle& pickle_;
-  const Decoder& decoder_;
-  std::unordered_set<Id> seen_;
-};
+    const bool is_whole = 2 * tensors == dict.items.size();
+    if (tensors == 0) return;
+    found.push_back({key.empty() ? "/" : key, &dict, tensors, is_whole});
+  };
+  visit("", pickle.root_id(), 0, visit);
+  return found;
+}
 
 const Value& choose_state_dict(
     const Pickle& pickle,
     const Decoder& decoder,
     const std::string& key,
     const std::string& path) {
-  const Finder finder(pickle, decoder);
-  const std::vector<Found>& found = finder.found;
+  const std::vector<Found> found = find_dicts(pickle, decoder);
   if (found.empty()) {
     throw DataError(
         path,
@@ -284,10 +273,10 @@ const Value& choose_state_dict(
   }
   throw DataError(
       path,
-      key.empty() ? "holds several dictionaries of tensors: " + finder.list() +
+      key.empty() ? "holds several dictionaries of tensors: " + list_of(found) +
                         ". Name one as the key"
                   : "holds no dictionary of tensors " + printable(key) +
-                        "; expected one of " + finder.list());
+                        "; expected one of " + list_of(found));
 }
 
 }  // namespace
