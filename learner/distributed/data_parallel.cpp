@@ -1,6 +1,7 @@
 #include "tern/learner/distributed/data_parallel.h"
 
 #include <exception>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -94,20 +95,15 @@ void check_devices(const torch::nn::Module& module, const Devices& devices) {
   }
 }
 
-void check_can_be_split(const torch::Tensor& input) {
-  TORCH_CHECK_VALUE(
-      input.defined() && input.dim() > 0 && input.size(0) > 0,
-      "[data_parallel] the input is undefined, 0-dim or empty; expected "
-      "[N, ...] with N >= 1.");
-}
-
 // The inputs of each replica, on its device; fewer than there are devices for
 // a small batch.
-std::vector<Tensors>
-split(const Tensors& inputs, const Devices& devices, int64_t dim) {
+std::vector<Tensors> split(const Tensors& inputs, const Devices& devices) {
   std::vector<Tensors> parts;
   for (const torch::Tensor& input : inputs) {
-    check_can_be_split(input);
+    TORCH_CHECK_VALUE(
+        input.defined() && input.dim() > 0 && input.size(0) > 0,
+        "[data_parallel] the input is undefined, 0-dim or empty; expected "
+        "[N, ...] with N >= 1.");
     TORCH_CHECK_VALUE(
         input.size(0) == inputs[0].size(0),
         fmt::format(
@@ -115,8 +111,7 @@ split(const Tensors& inputs, const Devices& devices, int64_t dim) {
             "as many in each.",
             inputs[0].size(0),
             input.size(0)));
-    const Tensors chunks =
-        input.chunk(static_cast<int64_t>(devices.size()), dim);
+    const Tensors chunks = input.chunk(static_cast<int64_t>(devices.size()));
     parts.resize(chunks.size());
     for (size_t i = 0; i < chunks.size(); ++i) {
       parts[i].push_back(chunks[i].to(devices[i], /*non_blocking=*/true));
@@ -125,10 +120,7 @@ split(const Tensors& inputs, const Devices& devices, int64_t dim) {
   return parts;
 }
 
-Tensors join(
-    const std::vector<Tensors>& of_replicas,
-    torch::Device device,
-    int64_t dim) {
+Tensors join(const std::vector<Tensors>& of_replicas, torch::Device device) {
   Tensors joined;
   for (size_t k = 0; k < of_replicas[0].size(); ++k) {
     Tensors pieces;
@@ -139,17 +131,41 @@ Tensors join(
           "[N, ...]. Compute the loss outside the model.");
       pieces.push_back(outputs[k].to(device, /*non_blocking=*/true));
     }
-    joined.push_back(pieces.size() == 1 ? pieces[0] : torch::cat(pieces, dim));
+    joined.push_back(pieces.size() == 1 ? pieces[0] : torch::cat(pieces));
   }
   return joined;
 }
 
-Tensors forward_on(
-    Devices devices,
-    const Model& model,
-    const Tensors& inputs,
-    int64_t dim) {
-  const std::vector<Tensors> parts = split(inputs, devices, dim);
+// Runs all at once, one thread each, in the autocast and gradient mode of the
+// caller; LibTorch's parallel_apply leaves autocast behind in all threads but
+// the caller's. Waits for all, then throws what the first one in order threw.
+void run_together(const std::vector<std::function<void()>>& jobs) {
+  std::vector<std::exception_ptr> errors(jobs.size());
+  const auto run = [&](size_t i) {
+    try {
+      jobs[i]();
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
+  {
+    const at::ThreadLocalState caller;  // among others, its gradient mode
+    std::vector<std::jthread> threads;
+    for (size_t i = 1; i < jobs.size(); ++i) {
+      threads.emplace_back(amp::wrap([&, i] {
+        const at::ThreadLocalStateGuard as_in_caller(caller);
+        run(i);
+      }));
+    }
+    if (!jobs.empty()) run(0);
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+Tensors forward_on(Devices devices, const Model& model, const Tensors& inputs) {
+  const std::vector<Tensors> parts = split(inputs, devices);
   devices.resize(parts.size(), devices[0]);
   const auto replicas = replicate(model.module(), devices);
   std::vector<Tensors> outputs(parts.size());
@@ -159,8 +175,8 @@ Tensors forward_on(
       outputs[i] = model.with_module(replicas[i]).impl()->forward(parts[i]);
     });
   }
-  detail::run_together(std::move(jobs));
-  return join(outputs, devices[0], dim);
+  run_together(jobs);
+  return join(outputs, devices[0]);
 }
 
 class ParallelModel final : public ModelImpl {
@@ -169,7 +185,7 @@ class ParallelModel final : public ModelImpl {
       : model_(std::move(model)), devices_(std::move(devices)) {}
 
   Tensors forward(const Tensors& inputs) override {
-    return forward_on(devices_, model_, inputs, /*dim=*/0);
+    return forward_on(devices_, model_, inputs);
   }
 
   std::vector<ModelTensor> parameters() const override {
@@ -195,39 +211,13 @@ class ParallelModel final : public ModelImpl {
 
 }  // namespace
 
-void detail::run_together(std::vector<std::function<void()>> jobs) {
-  std::vector<std::exception_ptr> errors(jobs.size());
-  const auto run = [&](size_t i) {
-    try {
-      jobs[i]();
-    } catch (...) {
-      errors[i] = std::current_exception();
-    }
-  };
-  {
-    const at::ThreadLocalState caller;  // among others, its gradient mode
-    std::vector<std::jthread> threads;
-    for (size_t i = 1; i < jobs.size(); ++i) {
-      threads.emplace_back(amp::wrap([&, i] {
-        const at::ThreadLocalStateGuard as_in_caller(caller);
-        run(i);
-      }));
-    }
-    if (!jobs.empty()) run(0);
-  }
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-}
-
 torch::Tensor detail::data_parallel(
     const Model& model,
     const torch::Tensor& input,
-    const std::optional<std::vector<torch::Device>>& devices,
-    int64_t dim) {
+    const std::optional<std::vector<torch::Device>>& devices) {
   const Devices places = devices ? *devices : all_cuda_devices();
   check_devices(*model.module(), places);
-  return forward_on(places, model, {input}, dim).at(0);
+  return forward_on(places, model, {input}).at(0);
 }
 
 Model parallel_model(const Model& model, std::vector<torch::Device> devices) {

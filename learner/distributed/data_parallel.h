@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -15,45 +14,12 @@ namespace tern {
 
 namespace detail {
 
-/// Runs all at once, one thread each, in the autocast and gradient mode of the
-/// caller. Waits for all, then throws what the first one in order threw.
-void run_together(std::vector<std::function<void()>> jobs);
-
 torch::Tensor data_parallel(
     const Model& model,
     const torch::Tensor& input,
-    const std::optional<std::vector<torch::Device>>& devices,
-    int64_t dim);
+    const std::optional<std::vector<torch::Device>>& devices);
 
 }  // namespace detail
-
-/// Calls `modules[i]->forward(inputs[i])` at the same time, one thread each, in
-/// the caller's autocast and gradient mode: every replica computes in the same
-/// types. (LibTorch's own parallel_apply leaves autocast behind in all threads
-/// but the caller's, so that under bf16 replica 0 answers in bf16 and replica 1
-/// in float.)
-///
-/// \return what each forward returned, in order.
-/// \throws what the first failing forward threw, once all have ended.
-template <class M>
-Tensors parallel_apply(
-    const std::vector<std::shared_ptr<M>>& modules,
-    const Tensors& inputs) {
-  TORCH_CHECK_VALUE(
-      modules.size() == inputs.size(),
-      "[parallel_apply] there are ",
-      modules.size(),
-      " modules and ",
-      inputs.size(),
-      " inputs; expected as many of both.");
-  Tensors outputs(modules.size());
-  std::vector<std::function<void()>> jobs;
-  for (size_t i = 0; i < modules.size(); ++i) {
-    jobs.emplace_back([&, i] { outputs[i] = modules[i]->forward(inputs[i]); });
-  }
-  detail::run_together(std::move(jobs));
-  return outputs;
-}
 
 /// Computes one batch on several devices: splits `input`, runs a replica of
 /// `module` on each part at the same time, and joins the outputs. Gradients
@@ -71,24 +37,21 @@ Tensors parallel_apply(
 /// \param input    [N, ...]; N >= 1. Fewer samples than devices leave the last
 ///                 devices without work.
 /// \param devices  The first one is the module's. Unset: all CUDA devices.
-/// \param dim      The dimension that is split and joined.
 /// \return the joined output, on the first device.
 template <class M>
 torch::Tensor data_parallel(
     const std::shared_ptr<M>& module,
     const torch::Tensor& input,
-    const std::optional<std::vector<torch::Device>>& devices = {},
-    int64_t dim = 0) {
-  return detail::data_parallel(module, input, devices, dim);
+    const std::optional<std::vector<torch::Device>>& devices = {}) {
+  return detail::data_parallel(module, input, devices);
 }
 
 template <class Impl>
 torch::Tensor data_parallel(
     const torch::nn::ModuleHolder<Impl>& module,
     const torch::Tensor& input,
-    const std::optional<std::vector<torch::Device>>& devices = {},
-    int64_t dim = 0) {
-  return data_parallel(module.ptr(), input, devices, dim);
+    const std::optional<std::vector<torch::Device>>& devices = {}) {
+  return data_parallel(module.ptr(), input, devices);
 }
 
 /// The model, computing each batch on several devices at once: inputs are split
