@@ -4,7 +4,6 @@
 
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/precision/master_weights.h"
-#include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::rebind_test {
@@ -47,27 +46,6 @@ TEST(RebindParameters, MaySwapTwoParameters) {
   rebind_parameters(optimizer, {a, b}, {b, a});
   EXPECT_EQ(optimizer.state().at(b.unsafeGetTensorImpl()).get(), state_of_a);
   EXPECT_TRUE(optimizer.param_groups()[0].params()[0].is_same(b));
-}
-
-TEST(RebindParameters, RefusesListsThatDisagree) {
-  const auto a = torch::ones({1}).requires_grad_();
-  const auto other = torch::ones({1});
-  optim::Adam optimizer({a});
-  using Error = c10::ValueError;
-  expect_error<Error>(
-      [&] { rebind_parameters(optimizer, {a}, {}); },
-      {"1 old and 0 new"});
-  expect_error<Error>(
-      [&] { rebind_parameters(optimizer, {other}, {a}); },
-      {"owns 0 of 1"});
-  expect_error<Error>(
-      [&] { rebind_parameters(optimizer, {a}, {torch::ones({2})}); },
-      {"[1]", "[2]"});
-  expect_error<Error>(
-      [&] {
-        rebind_parameters(optimizer, {a, a}, {other, other});
-      },
-      {"twice"});
 }
 
 }  // namespace
