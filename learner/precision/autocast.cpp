@@ -81,34 +81,27 @@ namespace {
 constexpr const char* kEnabled = "tern_autocast_enabled";
 constexpr const char* kDtype = "tern_autocast_dtype";
 
-AutocastState::OfDevice state_of(torch::DeviceType device) {
-  return {
-      at::autocast::is_autocast_enabled(device),
-      at::autocast::get_autocast_dtype(device)};
-}
-
-AutocastState::OfDevice saved_state(
-    const torch::autograd::AutogradContext& ctx) {
-  const auto enabled = ctx.saved_data.find(kEnabled);
+torch::jit::IValue saved(
+    const torch::autograd::AutogradContext& ctx,
+    const char* key) {
+  const auto found = ctx.saved_data.find(key);
   TORCH_CHECK(
-      enabled != ctx.saved_data.end(),
+      found != ctx.saved_data.end(),
       "[amp::BackwardGuard] forward has not noted how autocast was set; call "
       "amp::save_autocast(ctx, device) in forward.");
-  return {
-      enabled->second.toBool(),
-      static_cast<torch::ScalarType>(ctx.saved_data.at(kDtype).toInt())};
+  return found->second;
 }
 
 }  // namespace
 
-AutocastState AutocastState::current() {
-  return {state_of(torch::kCPU), state_of(torch::kCUDA)};
-}
+AutocastState::AutocastState(torch::DeviceType device)
+    : enabled(at::autocast::is_autocast_enabled(device)),
+      dtype(at::autocast::get_autocast_dtype(device)) {}
 
 void save_autocast(
     torch::autograd::AutogradContext* ctx,
     torch::Device device) {
-  const AutocastState::OfDevice state = state_of(device.type());
+  const AutocastState state(device.type());
   ctx->saved_data[kEnabled] = state.enabled;
   ctx->saved_data[kDtype] = static_cast<int64_t>(state.dtype);
 }
@@ -118,8 +111,8 @@ BackwardGuard::BackwardGuard(
     torch::Device device)
     : guard_(
           device,
-          saved_state(*ctx).dtype,
-          saved_state(*ctx).enabled,
+          static_cast<torch::ScalarType>(saved(*ctx, kDtype).toInt()),
+          saved(*ctx, kEnabled).toBool(),
           at::autocast::is_autocast_cache_enabled()) {}
 
 CastInputs::CastInputs(torch::Device device, torch::ScalarType dtype)

@@ -59,40 +59,28 @@ class AutocastGuard {
 
 namespace amp {
 
-/// Autocast as it is set in one thread, for CPU and CUDA.
+/// How autocast is set in the calling thread, for one type of device.
 struct AutocastState {
-  struct OfDevice {
-    bool enabled = false;
-    torch::ScalarType dtype = torch::kFloat;
-  };
-  OfDevice cpu, cuda;
+  explicit AutocastState(torch::DeviceType device);
 
-  /// That of the calling thread.
-  static AutocastState current();
-};
-
-/// Sets a captured state while it lives, without the cache of weights.
-class AutocastStateGuard {
- public:
-  explicit AutocastStateGuard(const AutocastState& state)
-      : cpu_(torch::kCPU, state.cpu.dtype, state.cpu.enabled, false),
-        cuda_(torch::kCUDA, state.cuda.dtype, state.cuda.enabled, false) {}
-
- private:
-  AutocastGuard cpu_, cuda_;
+  bool enabled;
+  torch::ScalarType dtype;
 };
 
 /// Carries the autocast state of here and now into whatever thread calls the
-/// result.
+/// result, without the cache of weights.
 ///
 ///   std::thread worker(tern::amp::wrap([&] { y = net->forward(x); }));
 template <class F>
 auto wrap(F function) {
-  return [ state = AutocastState::current(), function = std::move(function) ](
-             auto&&... arguments) mutable -> decltype(auto)
-           requires std::invocable<F&, decltype(arguments)...>
-  {
-    const AutocastStateGuard guard(state);
+  return [
+    cpu = AutocastState(torch::kCPU),
+    cuda = AutocastState(torch::kCUDA),
+    function = std::move(function)
+  ](auto&&... arguments) mutable
+         -> decltype(auto) requires std::invocable<F&, decltype(arguments)...> {
+    const AutocastGuard on_cpu(torch::kCPU, cpu.dtype, cpu.enabled, false);
+    const AutocastGuard on_cuda(torch::kCUDA, cuda.dtype, cuda.enabled, false);
     return function(std::forward<decltype(arguments)>(arguments)...);
   };
 }

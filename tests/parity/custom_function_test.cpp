@@ -21,7 +21,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 bool is_autocast_on() {
-  return amp::AutocastState::current().cpu.enabled;
+  return amp::AutocastState(torch::kCPU).enabled;
 }
 
 /// \param cast  The type of cast_inputs, if any.
