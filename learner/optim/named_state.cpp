@@ -1,6 +1,5 @@
 #include "tern/learner/optim/named_state.h"
 
-#include <functional>
 #include <memory>
 #include <typeinfo>
 #include <utility>
@@ -29,24 +28,14 @@ using torch::optim::OptimizerParamState;
 // that LibTorch keeps on the host.
 struct Field {
   std::string name;
-  torch::Tensor* tensor = nullptr;
-  std::function<int64_t()> get = {};
-  std::function<void(int64_t)> set = {};
+  torch::Tensor* tensor;
+  int64_t* steps = nullptr;
 };
-
-template <class State>
-Field step_of(State& state) {
-  return {
-      "step",
-      nullptr,
-      [&state] { return state.step(); },
-      [&state](int64_t value) { state.step(value); }};
-}
 
 template <class State>
 std::vector<Field> adam_fields(State& state) {
   return {
-      step_of(state),
+      {"step", nullptr, &state.step()},
       {"exp_avg", &state.exp_avg()},
       {"exp_avg_sq", &state.exp_avg_sq()},
       {"max_exp_avg_sq", &state.max_exp_avg_sq()}};
@@ -72,13 +61,13 @@ std::vector<Field> fields(OptimizerParamState& state) {
   }
   if (auto* rmsprop = dynamic_cast<RMSpropParamState*>(&state)) {
     return {
-        step_of(*rmsprop),
+        {"step", nullptr, &rmsprop->step()},
         {"square_avg", &rmsprop->square_avg()},
         {"momentum_buffer", &rmsprop->momentum_buffer()},
         {"grad_avg", &rmsprop->grad_avg()}};
   }
   if (auto* adagrad = dynamic_cast<AdagradParamState*>(&state)) {
-    return {step_of(*adagrad), {"sum", &adagrad->sum()}};
+    return {{"step", nullptr, &adagrad->step()}, {"sum", &adagrad->sum()}};
   }
   TORCH_CHECK_NOT_IMPLEMENTED(
       false,
@@ -160,7 +149,7 @@ void read_state(
     is_there = true;
     ++used;
     if (!field.tensor) {
-      field.set(value->item<int64_t>());
+      *field.steps = value->item<int64_t>();
       continue;
     }
     TORCH_CHECK_VALUE(
@@ -216,7 +205,7 @@ StateDict named_state(Optimizer& optimizer, const ParameterNames& names) {
       for (const Field& field : fields(*found->second)) {
         const std::string key = name + "/" + field.name;
         if (!field.tensor) {
-          result.insert(key, torch::scalar_tensor(field.get(), torch::kLong));
+          result.insert(key, torch::scalar_tensor(*field.steps, torch::kLong));
         } else if (field.tensor->defined()) {
           result.insert(key, *field.tensor);
         }
