@@ -19,8 +19,6 @@ torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm) {
   return ((norm + 1e-6).reciprocal() * max_norm).clamp_max(1.0);
 }
 
-namespace {
-
 Tensors gradients_of(const Tensors& parameters) {
   Tensors gradients;
   for (const torch::Tensor& parameter : parameters) {
@@ -29,15 +27,13 @@ Tensors gradients_of(const Tensors& parameters) {
   return gradients;
 }
 
-Tensors parameters_of(torch::optim::Optimizer& optimizer) {
+Tensors parameters_of(const torch::optim::Optimizer& optimizer) {
   Tensors all;
   for (const auto& group : optimizer.param_groups()) {
     all.insert(all.end(), group.params().begin(), group.params().end());
   }
   return all;
 }
-
-}  // namespace
 
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
   TORCH_CHECK_VALUE(

@@ -26,17 +26,11 @@ torch::Tensor dense_part(const torch::Tensor& grad) {
                                             : grad._values();
 }
 
-std::vector<torch::Tensor> gradients_of(torch::optim::Optimizer& optimizer) {
-  if (const auto* amp_aware = dynamic_cast<AmpAware*>(&optimizer)) {
-    return amp_aware->gradients();
+Tensors gradients_read_by(torch::optim::Optimizer& optimizer) {
+  if (const auto* fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
+    return fused->gradients();
   }
-  std::vector<torch::Tensor> grads;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const torch::Tensor& param : group.params()) {
-      if (param.grad().defined()) grads.push_back(param.grad());
-    }
-  }
-  return grads;
+  return gradients_of(parameters_of(optimizer));
 }
 
 torch::Tensor times(const torch::Tensor& output, const torch::Tensor& scale) {
@@ -65,7 +59,9 @@ Tensors GradScaler::scale(const Tensors& outputs) {
         "or an iterable of Tensors.");
     if (!packed_.defined()) create_tensors(output.device());
     torch::Tensor& scale = scales[output.device()];
-    if (!scale.defined()) scale = scale_on(output.device());
+    if (!scale.defined()) {
+      scale = scale_.to(output.device(), /*non_blocking=*/true);
+    }
     scaled.push_back(times(output, scale));
   }
   return scaled;
@@ -103,20 +99,19 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
       record.stage != Stage::stepped,
       "[GradScaler] step() has already been called since the last update(). "
       "Call update() once an iteration, after every optimizer's step().");
-  auto* amp_aware = dynamic_cast<AmpAware*>(&optimizer);
+  auto* const fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer);
   const bool is_scaled = record.stage == Stage::ready;
   if (is_scaled) {
-    check_gradients(optimizer, record, /*unscale=*/amp_aware == nullptr);
+    check_gradients(optimizer, record, /*unscale=*/fused == nullptr);
   }
   TORCH_CHECK(
       !record.found_inf.empty(),
       "[GradScaler] No inf checks were recorded for this optimizer: none of "
-      "its "
-      "parameters has a gradient. Call backward() before step().");
+      "its parameters has a gradient. Call backward() before step().");
   const torch::Tensor found = combine(record);
   StepResult result = StepResult::unknown;
-  if (amp_aware) {
-    amp_aware->step_amp(is_scaled ? scale_ : torch::Tensor(), found);
+  if (fused) {
+    fused->step_amp(is_scaled ? scale_ : torch::Tensor(), found);
   } else if (found.item<float>() != 0) {
     result = StepResult::skipped;
   } else {
@@ -130,9 +125,9 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
 StepResult GradScaler::step_clipped(
     torch::optim::Optimizer& optimizer,
     double max_norm) {
-  auto* amp_aware = dynamic_cast<AmpAware*>(&optimizer);
+  auto* const fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer);
   TORCH_CHECK_VALUE(
-      amp_aware,
+      fused,
       "[GradScaler] step_clipped: the optimizer does not read scaled gradients "
       "itself; call unscale_, clip_grad_norm_ and step, or take one of "
       "tern::optim.");
@@ -142,14 +137,14 @@ StepResult GradScaler::step_clipped(
           "[GradScaler] step_clipped: max_norm is {}; expected a number > 0.",
           max_norm));
   const torch::NoGradGuard no_grad;
-  const Tensors gradients = amp_aware->gradients();
+  const Tensors gradients = fused->gradients();
   TORCH_CHECK(
       !enabled_ || !gradients.empty(),
       "[GradScaler] step_clipped: no parameter has a gradient, so there is "
       "nothing to step. Call it after backward().");
   const torch::Tensor norm = joint_norm(gradients);
   if (!enabled_) {
-    amp_aware->step_amp(clip_coefficient(norm, max_norm).reciprocal(), {});
+    fused->step_amp(clip_coefficient(norm, max_norm).reciprocal(), {});
     return StepResult::stepped;
   }
   check_scaled("step_clipped");
@@ -160,7 +155,7 @@ StepResult GradScaler::step_clipped(
       "Call it alone, between backward() and update().");
   const torch::Tensor found = norm.isfinite().logical_not().to(torch::kFloat);
   const torch::Tensor scale = scale_.to(norm.device(), /*non_blocking=*/true);
-  amp_aware->step_amp(scale / clip_coefficient(norm / scale, max_norm), found);
+  fused->step_amp(scale / clip_coefficient(norm / scale, max_norm), found);
   record.found_inf[norm.device()] = found;
   record.stage = Stage::stepped;
   return StepResult::unknown;
@@ -211,7 +206,7 @@ void GradScaler::check_gradients(
   const torch::NoGradGuard no_grad;
   std::unordered_map<torch::Device, std::vector<torch::Tensor>> by_device;
   // Walks all before changing any, so that an error changes none.
-  for (const torch::Tensor& grad : gradients_of(optimizer)) {
+  for (const torch::Tensor& grad : gradients_read_by(optimizer)) {
     TORCH_CHECK_VALUE(
         !unscale || grad.scalar_type() != torch::kHalf,
         "[GradScaler] Attempting to unscale FP16 gradients. Small ones would "
@@ -320,10 +315,6 @@ void GradScaler::create_tensors(torch::Device device) {
         {},
         torch::TensorOptions(torch::kFloat).pinned_memory(true));
   }
-}
-
-torch::Tensor GradScaler::scale_on(torch::Device device) const {
-  return scale_.to(device, /*non_blocking=*/true);
 }
 
 GradScaler::Values GradScaler::values() const {
