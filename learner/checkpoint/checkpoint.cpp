@@ -10,9 +10,7 @@
 #include <charconv>
 #include <fcntl.h>
 #include <future>
-#include <iterator>
 #include <optional>
-#include <string>
 #include <sys/file.h>
 #include <unistd.h>
 #include <utility>
@@ -20,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "tern/data/formats/atomic_file.h"
+#include "tern/data/formats/bytes.h"
 #include "tern/data/formats/manifest.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/learner/weights/weights.h"
@@ -78,11 +77,7 @@ Manifest verify(const fs::path& folder) {
     }
   }
   for (const char* name : {kModel, kOptimizer, kTraining}) {
-    const bool is_listed = std::any_of(
-        manifest.files.begin(),
-        manifest.files.end(),
-        [name](const auto& file) { return file.name == name; });
-    if (!is_listed) {
+    if (std::ranges::count(manifest.files, name, &Manifest::File::name) == 0) {
       throw DataError(
           (folder / kManifest).string(),
           fmt::format("the manifest does not name {}", name));
@@ -92,15 +87,14 @@ Manifest verify(const fs::path& folder) {
 }
 
 Checkpoint read_step(const fs::path& folder) {
-  Manifest manifest = verify(folder);
-  Checkpoint checkpoint;
-  checkpoint.run = std::move(manifest.run);
-  checkpoint.step = manifest.step;
-  checkpoint.model = load_weights(folder / kModel);
-  checkpoint.optimizer = load_weights(folder / kOptimizer);
-  checkpoint.training = load_weights(folder / kTraining);
-  checkpoint.settings = safetensors_metadata(folder / kTraining);
-  return checkpoint;
+  const Manifest manifest = verify(folder);
+  return {
+      .run = manifest.run,
+      .step = manifest.step,
+      .model = load_weights(folder / kModel),
+      .optimizer = load_weights(folder / kOptimizer),
+      .training = load_weights(folder / kTraining),
+      .settings = safetensors_metadata(folder / kTraining)};
 }
 
 void write_files(
@@ -163,10 +157,7 @@ void put_aside(const fs::path& folder) {
   if (!fs::exists(folder, error)) return;
   for (int i = 1;; ++i) {
     const fs::path aside = folder.string() + fmt::format(".damaged-{}", i);
-    if (fs::exists(aside, error)) continue;
-    fs::rename(folder, aside, error);
-    if (error) throw IoError(folder.string(), "rename", error.value());
-    return;
+    if (!fs::exists(aside, error)) return move_to_name(folder, aside);
   }
 }
 
@@ -262,8 +253,6 @@ Checkpoint read_checkpoint(
   if (fs::exists(folder / kManifest, error)) {
     try {
       return read_step(folder);
-    } catch (const CheckpointError&) {
-      throw;
     } catch (const DataError& fault) {
       throw CheckpointError(
           "",
@@ -311,10 +300,7 @@ RunLock::RunLock(const std::filesystem::path& folder) {
   }
   const std::string text =
       fmt::format("process {} on {}\n", ::getpid(), host_name());
-  write_all(
-      file_,
-      {reinterpret_cast<const uint8_t*>(text.data()), text.size()},
-      path);
+  write_all(file_, as_bytes(text), path);
 }
 
 }  // namespace tern

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/types.h>
 
 #include "tern/data/fingerprint.h"
 #include "tern/data/formats/atomic_file.h"

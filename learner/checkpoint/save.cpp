@@ -4,7 +4,6 @@
 #include "tern/learner/checkpoint/save.h"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/atomic_file.h"
@@ -42,32 +41,28 @@ fs::path optimizer_file(fs::path file) {
 // The optimizer's state that was saved with the weights of `file`.
 StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   const fs::path path = optimizer_file(file);
-  const char* const cure =
-      "; load with {.with_optimizer = false} to begin with a new optimizer";
-  std::error_code error;
-  if (!fs::exists(path, error)) {
+  const auto check = [&](bool is_good, const std::string& reason) {
+    if (is_good) return;
     throw DataError(
         path.string(),
-        std::string("the optimizer's state is missing") + cure);
-  }
+        reason +
+            "; load with {.with_optimizer = false} to begin with a new "
+            "optimizer");
+  };
+  std::error_code error;
+  check(fs::exists(path, error), "the optimizer's state is missing");
   auto of_weights = safetensors_metadata(file);
   auto of_optimizer = safetensors_metadata(path);
-  if (of_weights[kPairKey] != of_optimizer[kPairKey]) {
-    throw DataError(
-        path.string(),
-        std::string("the optimizer's state is of another save than the "
-                    "weights; a program was stopped between the two") +
-            cure);
-  }
-  if (of_optimizer[kKindKey] != kind) {
-    throw DataError(
-        path.string(),
-        fmt::format(
-            "the state is of a {}, the Learner has a {}{}",
-            of_optimizer[kKindKey],
-            kind,
-            cure));
-  }
+  check(
+      of_weights[kPairKey] == of_optimizer[kPairKey],
+      "the optimizer's state is of another save than the weights; a program "
+      "was stopped between the two");
+  check(
+      of_optimizer[kKindKey] == kind,
+      fmt::format(
+          "the state is of a {}, the Learner has a {}",
+          of_optimizer[kKindKey],
+          kind));
   return load_weights(path);
 }
 

@@ -1,6 +1,5 @@
 #include "tern/learner/checkpoint/training_state.h"
 
-#include <algorithm>
 #include <map>
 
 #include <ATen/Context.h>

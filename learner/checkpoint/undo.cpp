@@ -1,11 +1,11 @@
 #include "tern/learner/checkpoint/undo.h"
 
 #include <map>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/serialize.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -25,86 +25,78 @@ StateDict copies(const StateDict& state) {
   return result;
 }
 
-// The parts of a Learner's state, copied where they lie.
-class Snapshot {
- public:
-  explicit Snapshot(Learner& learner)
-      : learner_(learner),
-        had_optimizer_(learner.parts().optimizer != nullptr),
-        state_(learner.state()),
-        fit_settings_(learner.parts().fit_settings),
-        resume_(std::move(learner.parts().continuation)) {
-    for (const StatePart& part : state_parts(learner)) {
-      if (part.name == "optimizer" && !had_optimizer_) continue;
-      try {
-        parts_[part.name] = copies(part.capture());
-      } catch (const c10::NotImplementedError&) {
-        // An optimizer that no checkpoint could hold is kept as LibTorch
-        // writes it.
-        if (part.name != "optimizer") throw;
-        std::ostringstream bytes;
-        torch::save(learner.optimizer(), bytes);
-        optimizer_bytes_ = bytes.str();
-      }
-    }
-  }
-  ~Snapshot() {
-    if (resume_) learner_.parts().continuation = std::move(resume_);
-  }
-  Snapshot(const Snapshot&) = delete;
-
-  void restore() {
-    const torch::NoGradGuard no_grad;
-    restore_optimizer();
-    bool is_told = false;
-    for (const StatePart& part : state_parts(learner_)) {
-      // Before callbacks get back what they had made from the weights.
-      if (!part.has_own_file() && !std::exchange(is_told, true)) {
-        loop::state_was_replaced(learner_.parts());
-      }
-      const auto saved = parts_.find(part.name);
-      if (saved == parts_.end() || saved->second.is_empty()) continue;
-      part.restore(saved->second);
-    }
-    learner_.parts().state = state_;
-    learner_.parts().first_batch = 0;
-    learner_.parts().fit_settings = fit_settings_;
-  }
-
- private:
-  void restore_optimizer() {
-    if (!had_optimizer_) {
-      learner_.parts().optimizer.reset();
-    } else if (!optimizer_bytes_.empty()) {
-      std::istringstream bytes(optimizer_bytes_);
-      // Loading leaves alone what was not saved.
-      learner_.optimizer().state().clear();
-      torch::load(learner_.optimizer(), bytes);
-    }
-  }
-
-  Learner& learner_;
-  std::map<std::string, StateDict> parts_;
-  bool had_optimizer_;
-  std::string optimizer_bytes_;  // of one that has no part
+// What training changes in a Learner, copied where it lies.
+struct Snapshot {
   // Set by each fit, so that no checkpoint needs it.
-  TrainState state_;
-  std::map<std::string, std::string> fit_settings_;
-  // Out of the Learner meanwhile: it is for the fits that count.
-  std::unique_ptr<Continuation> resume_;
+  TrainState state;
+  std::map<std::string, std::string> fit_settings;
+  bool has_optimizer;
+  std::map<std::string, StateDict> parts = {};
+  std::string optimizer_bytes = {};  // of one that has no part
 };
+
+Snapshot snapshot_of(Learner& learner) {
+  const LearnerParts& l = learner.parts();
+  Snapshot result{l.state, l.fit_settings, l.optimizer != nullptr};
+  for (const StatePart& part : state_parts(learner)) {
+    if (part.name == "optimizer" && !result.has_optimizer) continue;
+    try {
+      result.parts[part.name] = copies(part.capture());
+    } catch (const c10::NotImplementedError&) {
+      // An optimizer that no checkpoint could hold is kept as LibTorch writes
+      // it.
+      if (part.name != "optimizer") throw;
+      std::ostringstream bytes;
+      torch::save(learner.optimizer(), bytes);
+      result.optimizer_bytes = bytes.str();
+    }
+  }
+  return result;
+}
+
+void restore(Learner& learner, const Snapshot& before) {
+  const torch::NoGradGuard no_grad;
+  LearnerParts& l = learner.parts();
+  if (!before.has_optimizer) {
+    l.optimizer.reset();
+  } else if (!before.optimizer_bytes.empty()) {
+    std::istringstream bytes(before.optimizer_bytes);
+    // Loading leaves alone what was not saved.
+    learner.optimizer().state().clear();
+    torch::load(learner.optimizer(), bytes);
+  }
+  bool is_told = false;
+  for (const StatePart& part : state_parts(learner)) {
+    // Before callbacks get back what they had made from the weights.
+    if (!part.has_own_file() && !std::exchange(is_told, true)) {
+      loop::state_was_replaced(l);
+    }
+    const auto saved = before.parts.find(part.name);
+    if (saved == before.parts.end() || saved->second.is_empty()) continue;
+    part.restore(saved->second);
+  }
+  l.state = before.state;
+  l.first_batch = 0;
+  l.fit_settings = before.fit_settings;
+}
 
 }  // namespace
 
 void undo(Learner& learn, const std::function<void()>& body) {
-  Snapshot before(learn);
+  // Out of the Learner meanwhile: it is for the fits that count.
+  auto& continuation = learn.parts().continuation;
+  const auto put_back = c10::make_scope_exit(
+      [&continuation, kept = std::move(continuation)]() mutable {
+        if (kept) continuation = std::move(kept);
+      });
+  const Snapshot before = snapshot_of(learn);
   try {
     body();
   } catch (...) {
-    before.restore();
+    restore(learn, before);
     throw;
   }
-  before.restore();
+  restore(learn, before);
 }
 
 }  // namespace tern

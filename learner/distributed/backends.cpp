@@ -6,8 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>

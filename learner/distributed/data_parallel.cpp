@@ -12,7 +12,6 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/cuda.h>
 #include <torch/nn/module.h>
-#include <torch/types.h>
 
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
@@ -78,12 +77,16 @@ Devices all_cuda_devices() {
   return devices;
 }
 
-void check_devices(const torch::nn::Module& module, const Devices& devices) {
+void check(const Model& model, const Devices& devices) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      model.module(),
+      "[data_parallel] a TorchScript module cannot be replicated; expected a "
+      "model written in C++.");
   TORCH_CHECK_VALUE(
       !devices.empty(),
       "[data_parallel] there is no CUDA device; name the devices to use, for "
       "example {torch::kCPU}.");
-  for (const torch::Tensor& parameter : module.parameters()) {
+  for (const torch::Tensor& parameter : model.module()->parameters()) {
     TORCH_CHECK_VALUE(
         parameter.device() == devices[0],
         fmt::format(
@@ -164,28 +167,25 @@ void run_together(const std::vector<std::function<void()>>& jobs) {
   }
 }
 
-Tensors forward_on(Devices devices, const Model& model, const Tensors& inputs) {
-  const std::vector<Tensors> parts = split(inputs, devices);
-  devices.resize(parts.size(), devices[0]);
-  const auto replicas = replicate(model.module(), devices);
-  std::vector<Tensors> outputs(parts.size());
-  std::vector<std::function<void()>> jobs;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    jobs.emplace_back([&, i] {
-      outputs[i] = model.with_module(replicas[i]).impl()->forward(parts[i]);
-    });
-  }
-  run_together(jobs);
-  return join(outputs, devices[0]);
-}
-
 class ParallelModel final : public ModelImpl {
  public:
-  ParallelModel(Model model, std::vector<torch::Device> devices)
+  ParallelModel(Model model, Devices devices)
       : model_(std::move(model)), devices_(std::move(devices)) {}
 
   Tensors forward(const Tensors& inputs) override {
-    return forward_on(devices_, model_, inputs);
+    const std::vector<Tensors> parts = split(inputs, devices_);
+    Devices devices = devices_;
+    devices.resize(parts.size(), devices[0]);
+    const auto replicas = replicate(model_.module(), devices);
+    std::vector<Tensors> outputs(parts.size());
+    std::vector<std::function<void()>> jobs;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      jobs.emplace_back([&, i] {
+        outputs[i] = model_.with_module(replicas[i]).impl()->forward(parts[i]);
+      });
+    }
+    run_together(jobs);
+    return join(outputs, devices[0]);
   }
 
   std::vector<ModelTensor> parameters() const override {
@@ -206,29 +206,25 @@ class ParallelModel final : public ModelImpl {
 
  private:
   Model model_;
-  std::vector<torch::Device> devices_;
+  Devices devices_;
 };
 
 }  // namespace
 
-torch::Tensor detail::data_parallel(
+torch::Tensor data_parallel(
     const Model& model,
     const torch::Tensor& input,
     const std::optional<std::vector<torch::Device>>& devices) {
-  const Devices places = devices ? *devices : all_cuda_devices();
-  check_devices(*model.module(), places);
-  return forward_on(places, model, {input}).at(0);
+  return parallel_model(model, devices ? *devices : all_cuda_devices())
+      .impl()
+      ->forward({input})
+      .at(0);
 }
 
 Model parallel_model(const Model& model, std::vector<torch::Device> devices) {
-  const auto module = model.module();
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      module,
-      "[to_parallel] a TorchScript module cannot be replicated; expected a "
-      "model written in C++.");
-  check_devices(*module, devices);
+  check(model, devices);
   // Not a parallel model in a parallel model.
-  Model plain = model.with_module(module);
+  Model plain = model.with_module(model.module());
   return Model(
       std::make_shared<ParallelModel>(std::move(plain), std::move(devices)));
 }

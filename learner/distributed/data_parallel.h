@@ -1,29 +1,17 @@
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <vector>
 
-#include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
-#include "tern/data/batch.h"
 #include "tern/learner/model.h"
 
 namespace tern {
 
-namespace detail {
-
-torch::Tensor data_parallel(
-    const Model& model,
-    const torch::Tensor& input,
-    const std::optional<std::vector<torch::Device>>& devices);
-
-}  // namespace detail
-
 /// Computes one batch on several devices: splits `input`, runs a replica of
-/// `module` on each part at the same time, and joins the outputs. Gradients
-/// come back to `module`, added up in the order of the devices. PyTorch's
+/// `model` on each part at the same time, and joins the outputs. Gradients
+/// come back to `model`, added up in the order of the devices. PyTorch's
 /// `nn.parallel.data_parallel`, in one process.
 ///
 ///   tern::AutocastGuard autocast(torch::kCUDA);
@@ -32,27 +20,17 @@ torch::Tensor data_parallel(
 /// Buffers (BatchNorm's statistics) are kept from the first replica, as in
 /// Python. A device may be named twice, a CPU too.
 ///
-/// \param module   Holder of, or shared_ptr to, a module with
-///                 forward(Tensor) -> Tensor that implements clone().
+/// \param model    Holder of, or shared_ptr to, a module that implements
+///                 clone(), with forward(Tensor) -> Tensor.
 /// \param input    [N, ...]; N >= 1. Fewer samples than devices leave the last
 ///                 devices without work.
-/// \param devices  The first one is the module's. Unset: all CUDA devices.
+/// \param devices  The first one is the model's. Unset: all CUDA devices.
 /// \return the joined output, on the first device.
-template <class M>
+/// \throws as parallel_model.
 torch::Tensor data_parallel(
-    const std::shared_ptr<M>& module,
+    const Model& model,
     const torch::Tensor& input,
-    const std::optional<std::vector<torch::Device>>& devices = {}) {
-  return detail::data_parallel(module, input, devices);
-}
-
-template <class Impl>
-torch::Tensor data_parallel(
-    const torch::nn::ModuleHolder<Impl>& module,
-    const torch::Tensor& input,
-    const std::optional<std::vector<torch::Device>>& devices = {}) {
-  return data_parallel(module.ptr(), input, devices);
-}
+    const std::optional<std::vector<torch::Device>>& devices = {});
 
 /// The model, computing each batch on several devices at once: inputs are split
 /// along their first dimension, a replica answers each part in a thread of its

@@ -1,6 +1,7 @@
 #include "tern/learner/distributed/optimizer_shard.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -9,7 +10,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/types.h>
 
 #include "tern/learner/optim/fused_optimizer.h"
 #include "tern/learner/precision/master_weights.h"
@@ -82,12 +82,12 @@ std::vector<int64_t> OptimizerShard::owners(
     int64_t world_size) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return sizes[a] > sizes[b];
+  std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) {
+    return sizes[i];
   });
   std::vector<int64_t> loads(world_size, 0), result(sizes.size());
   for (const size_t i : order) {
-    const auto least = std::min_element(loads.begin(), loads.end());
+    const auto least = std::ranges::min_element(loads);
     result[i] = least - loads.begin();
     *least += sizes[i];
   }

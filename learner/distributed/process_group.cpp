@@ -13,7 +13,6 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torch/types.h>
 
 #include "tern/data/error_text.h"
 #include "tern/kernels/load_cuda.h"
@@ -57,14 +56,6 @@ c10::intrusive_ptr<::c10d::Store> connect_store(
       c10::make_intrusive<::c10d::TCPStore>(
           environment.master_address,
           options));
-}
-
-std::vector<uint8_t> to_bytes(const std::string& text) {
-  return {text.begin(), text.end()};
-}
-
-std::string to_text(const std::vector<uint8_t>& bytes) {
-  return {bytes.begin(), bytes.end()};
 }
 
 std::string error_key(int64_t rank) {
@@ -288,7 +279,7 @@ void ProcessGroup::tell_error(const std::string& text) noexcept {
       [key = error_key(rank()),
        news = fmt::format("rank {} ended with: {}", rank(), text)
                   .substr(0, kMaxText)](::c10d::Store& store) {
-        store.set(key, to_bytes(news));
+        store.set(key, news);
         return news;
       });
 }
@@ -302,7 +293,7 @@ std::optional<std::string> ProcessGroup::error_of_others() noexcept {
         do {
           for (int64_t other = 0; other < size; ++other) {
             if (other != me && store.check({error_key(other)})) {
-              return to_text(store.get(error_key(other)));
+              return store.get_to_str(error_key(other));
             }
           }
           std::this_thread::sleep_for(milliseconds(20));

@@ -13,7 +13,6 @@
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
-#include <torch/types.h>
 
 namespace tern {
 

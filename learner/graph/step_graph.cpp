@@ -5,8 +5,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <torch/types.h>
 
 #include "tern/data/error_text.h"
 #include "tern/kernels/load_cuda.h"
@@ -27,11 +25,9 @@ constexpr std::array kRecorded = {
     Event::step_end};
 
 bool are_alike(const Tensors& a, const Tensors& b) {
-  return std::equal(
-      a.begin(),
-      a.end(),
-      b.begin(),
-      b.end(),
+  return std::ranges::equal(
+      a,
+      b,
       [](const torch::Tensor& x, const torch::Tensor& y) {
         return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
                x.device() == y.device();
@@ -48,6 +44,11 @@ void copy(const Tensors& from, const Tensors& to) {
   for (size_t i = 0; i < from.size(); ++i) {
     to[i].copy_(from[i], /*non_blocking=*/true);
   }
+}
+
+// Null if it computes with rates of the host.
+optim::FusedOptimizer* fused(Learner& learn) {
+  return dynamic_cast<optim::FusedOptimizer*>(&learn.optimizer());
 }
 
 }  // namespace
@@ -78,9 +79,7 @@ void StepGraph::begin(Learner& learn) {
   replayed_ = 0;
   forget();
   graph_ = make_(device_);
-  if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(&learn.optimizer())) {
-    fused->rates_on_device(true);
-  }
+  if (auto* const optimizer = fused(learn)) optimizer->rates_on_device(true);
 }
 
 void StepGraph::give_up(Learner& learn, const std::string& why) {
@@ -92,9 +91,7 @@ void StepGraph::end(Learner& learn) {
   forget();
   graph_.reset();
   if (!learn.parts().optimizer) return;
-  if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(&learn.optimizer())) {
-    fused->rates_on_device(false);
-  }
+  if (auto* const optimizer = fused(learn)) optimizer->rates_on_device(false);
 }
 
 void StepGraph::forget() {
@@ -105,7 +102,7 @@ void StepGraph::forget() {
 }
 
 std::string StepGraph::obstacle(Learner& learn) const {
-  if (!dynamic_cast<optim::FusedOptimizer*>(&learn.optimizer())) {
+  if (!fused(learn)) {
     return "the optimizer computes with rates of the host; take one of "
            "tern::optim";
   }
@@ -147,8 +144,7 @@ void StepGraph::step(Learner& learn) {
         "a callback leaves out the optimizer's step of some batches");
     return loop::train_step(learn.parts());
   }
-  auto& optimizer = static_cast<optim::FusedOptimizer&>(learn.optimizer());
-  if (!optimizer.write_rates() && !results_.empty()) forget();
+  if (!fused(learn)->write_rates() && !results_.empty()) forget();
   if (state.batch_loss) {
     say(learn,
         "a callback has replaced the loss, so this step is not replayed");

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <torch/nn/modules/loss.h>
-#include <torch/types.h>
 
 namespace tern {
 

@@ -4,7 +4,6 @@
 #include <limits>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/serialize/archive.h>
-#include <torch/types.h>
 
 namespace tern::optim {
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include "tern/learner/hyper_parameter.h"
@@ -21,18 +20,13 @@ torch::Tensor stepped(const LearnerParts& l, const torch::Tensor& parameter) {
 bool has_groups(
     const torch::optim::Optimizer& optimizer,
     const std::vector<torch::optim::OptimizerParamGroup>& groups) {
-  const auto& made = optimizer.param_groups();
-  return std::equal(
-      made.begin(),
-      made.end(),
-      groups.begin(),
-      groups.end(),
+  return std::ranges::equal(
+      optimizer.param_groups(),
+      groups,
       [](const auto& a, const auto& b) {
-        return std::equal(
-            a.params().begin(),
-            a.params().end(),
-            b.params().begin(),
-            b.params().end(),
+        return std::ranges::equal(
+            a.params(),
+            b.params(),
             [](const auto& p, const auto& q) { return p.is_same(q); });
       });
 }

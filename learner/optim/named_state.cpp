@@ -3,7 +3,6 @@
 #include <memory>
 #include <typeinfo>
 #include <utility>
-#include <vector>
 
 #include <c10/util/Type.h>
 #include <fmt/format.h>

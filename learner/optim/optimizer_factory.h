@@ -1,11 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
@@ -30,16 +30,11 @@ class WithDecoupledWeightDecay final : public Base,
   torch::Tensor step(
       torch::optim::Optimizer::LossClosure closure = nullptr) override {
     if (!is_decoupled_) return Base::step(std::move(closure));
-    // The step must not decay too; the guard puts the values back even when it
-    // throws.
-    struct Restore {
-      ~Restore() {
-        for (auto& [options, decay] : decays) {
-          set_weight_decay(*options, decay);
-        }
-      }
-      std::vector<std::pair<torch::optim::OptimizerOptions*, double>> decays;
-    } restore;
+    // The step must not decay too; the values come back even when it throws.
+    std::vector<std::pair<torch::optim::OptimizerOptions*, double>> decays;
+    const auto restore = c10::make_scope_exit([&] {
+      for (auto& [options, decay] : decays) set_weight_decay(*options, decay);
+    });
     const torch::NoGradGuard no_grad;
     for (auto& group : this->param_groups()) {
       const double decay = weight_decay(group.options());
@@ -48,7 +43,7 @@ class WithDecoupledWeightDecay final : public Base,
       for (torch::Tensor& param : group.params()) {
         if (param.grad().defined()) param.mul_(factor);
       }
-      restore.decays.emplace_back(&group.options(), decay);
+      decays.emplace_back(&group.options(), decay);
       set_weight_decay(group.options(), 0);
     }
     return Base::step(std::move(closure));

@@ -6,6 +6,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -35,34 +36,6 @@ void set_random_state(torch::Device device, const Tensor& state) {
   generator.set_state(state);
 }
 
-// Everything as it was in forward, until it is destroyed.
-class AsInForward {
- public:
-  AsInForward(
-      torch::nn::Module& module,
-      torch::Device device,
-      const Tensor& random)
-      : device_(device), random_(random_state(device)) {
-    set_random_state(device, random);
-    for (const Tensor& buffer : module.buffers()) {
-      buffers_.emplace_back(buffer, buffer.clone());
-    }
-  }
-  ~AsInForward() {
-    // Not as a change: what the graph has saved of a BatchNorm stays valid.
-    const at::AutoDispatchBelowADInplaceOrView untracked;
-    for (auto& [buffer, before] : buffers_) buffer.copy_(before);
-    set_random_state(device_, random_);
-  }
-  AsInForward(const AsInForward&) = delete;
-  AsInForward& operator=(const AsInForward&) = delete;
-
- private:
-  torch::Device device_;
-  Tensor random_;
-  std::vector<std::pair<Tensor, Tensor>> buffers_;
-};
-
 // What backward needs beside the input.
 struct Kept final : torch::CustomClassHolder {
   Kept(
@@ -79,6 +52,25 @@ struct Kept final : torch::CustomClassHolder {
   Tensor random;
   bool input_has_grad;
 };
+
+// With everything as it was in the first forward, and put back after.
+Tensor forward_again(const Kept& kept, AutogradContext* ctx, const Tensor& x) {
+  const Tensor random = random_state(x.device());
+  std::vector<std::pair<Tensor, Tensor>> buffers;
+  for (const Tensor& buffer : kept.module->buffers()) {
+    buffers.emplace_back(buffer, buffer.clone());
+  }
+  const auto restore = c10::make_scope_exit([&] {
+    // Not as a change: what the graph has saved of a BatchNorm stays valid.
+    const at::AutoDispatchBelowADInplaceOrView untracked;
+    for (auto& [buffer, before] : buffers) buffer.copy_(before);
+    set_random_state(x.device(), random);
+  });
+  set_random_state(x.device(), kept.random);
+  const amp::BackwardGuard autocast(ctx, x.device());
+  const torch::AutoGradMode with_grad(true);
+  return kept.forward(*kept.module, x);
+}
 
 // `anchor`, any tensor with a gradient, makes autograd come back to a module
 // whose input has none.
@@ -104,13 +96,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
         ctx->saved_data["kept"].toCapsule());
     const Tensor x = ctx->get_saved_variables()[0].detach().requires_grad_(
         kept->input_has_grad);
-    Tensor y;
-    {
-      const AsInForward state(*kept->module, x.device(), kept->random);
-      const amp::BackwardGuard autocast(ctx, x.device());
-      const torch::AutoGradMode with_grad(true);
-      y = kept->forward(*kept->module, x);
-    }
+    const Tensor y = forward_again(*kept, ctx, x);
     torch::autograd::backward({y}, {grads[0]});
     return {Tensor(), x.grad(), Tensor()};
   }

@@ -3,7 +3,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>

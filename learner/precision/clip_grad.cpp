@@ -1,7 +1,6 @@
 #include "tern/learner/precision/clip_grad.h"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 #include <torch/utils.h>
 
 namespace tern {

@@ -2,8 +2,6 @@
 
 #include <bit>
 #include <cmath>
-#include <unordered_map>
-#include <utility>
 
 #include <fmt/format.h>
 #include <torch/optim/lbfgs.h>

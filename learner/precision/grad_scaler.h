@@ -2,9 +2,7 @@
 
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>

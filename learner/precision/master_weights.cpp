@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/learner/learner_parts.h"
@@ -119,8 +118,8 @@ void rebind_parameters(
   std::vector<std::unique_ptr<torch::optim::OptimizerParamState>> moved;
   for (size_t i = 0; i < from.size(); ++i) {
     by_old[from[i].unsafeGetTensorImpl()] = to[i];
-    auto node = state.extract(from[i].unsafeGetTensorImpl());
-    moved.push_back(node ? std::move(node.mapped()) : nullptr);
+    moved.push_back(std::move(state[from[i].unsafeGetTensorImpl()]));
+    state.erase(from[i].unsafeGetTensorImpl());
   }
   for (size_t i = 0; i < to.size(); ++i) {
     if (moved[i]) state[to[i].unsafeGetTensorImpl()] = std::move(moved[i]);

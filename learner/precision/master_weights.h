@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <unordered_map>
-#include <vector>
 
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>

@@ -2,7 +2,6 @@
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
-#include <torch/types.h>
 
 namespace tern {
 

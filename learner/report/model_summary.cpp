@@ -1,9 +1,9 @@
 #include "tern/learner/report/model_summary.h"
 
 #include <algorithm>
-#include <optional>
 #include <unordered_map>
 
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/nn/module.h>
@@ -57,15 +57,16 @@ class Summarizer {
 
   ModelSummary run(const Tensors& inputs) {
     const torch::NoGradGuard no_grad;
-    const bool was_training = model_.is_training();
+    const auto restore =
+        c10::make_scope_exit([&, was_training = model_.is_training()] {
+          model_.train(was_training);
+        });
     model_.eval();
-    try {
-      forward(inputs);
-    } catch (...) {
-      model_.train(was_training);
-      throw;
+    find_shapes(inputs);
+    {
+      const OpHook observer([this](const OpHook::Op& op) { see(op); });
+      model_.forward(inputs);
     }
-    model_.train(was_training);
     for (const torch::Tensor& input : inputs) {
       summary_.inputs.push_back(input.sizes().vec());
     }
@@ -88,12 +89,6 @@ class Summarizer {
     summary_.trainable += learns;
     summary_.parameter_bytes += static_cast<int64_t>(parameter.tensor.nbytes());
     owners_[parameter.tensor.storage().unsafeGetStorageImpl()] = at->second;
-  }
-
-  void forward(const Tensors& inputs) {
-    find_shapes(inputs);
-    const OpHook observer([this](const OpHook::Op& op) { see(op); });
-    model_.forward(inputs);
   }
 
   // Layers without parameters show in a Sequential alone, and there only where
@@ -136,13 +131,10 @@ class Summarizer {
   // A view and what is written in place are in memory already.
   void add_outputs(const OpHook::Op& op) {
     for (const torch::Tensor& output : op.outputs) {
-      const bool is_new = std::none_of(
-          op.inputs.begin(),
-          op.inputs.end(),
-          [&](const torch::Tensor& input) {
-            return input.is_alias_of(output);
-          });
-      if (is_new) {
+      const bool is_old = std::ranges::any_of(
+          op.inputs,
+          [&](const torch::Tensor& t) { return t.is_alias_of(output); });
+      if (!is_old) {
         summary_.activation_bytes += static_cast<int64_t>(output.nbytes());
       }
     }

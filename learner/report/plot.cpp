@@ -283,9 +283,7 @@ class Layout {
 }  // namespace
 
 bool Curve::has_points() const {
-  return std::any_of(y.begin(), y.end(), [](double v) {
-    return std::isfinite(v);
-  });
+  return std::ranges::any_of(y, [](double v) { return std::isfinite(v); });
 }
 
 uint32_t color_of(Ink ink, size_t series) {

@@ -20,11 +20,7 @@ Curve over_batches(
 }
 
 Plot batch_plot(std::string title, std::string y_label) {
-  Plot plot;
-  plot.title = std::move(title);
-  plot.x_label = "batches";
-  plot.y_label = std::move(y_label);
-  return plot;
+  return {std::move(title), "batches", std::move(y_label), {}};
 }
 
 }  // namespace
@@ -60,10 +56,7 @@ Plot Recorder::metric_plot() {
   Plot plot = batch_plot("Metrics", "");
   for (size_t i = 0; i < epochs_.size(); ++i) {
     for (const MetricValue& metric : epochs_[i].metrics) {
-      auto curve = std::find_if(
-          plot.curves.begin(),
-          plot.curves.end(),
-          [&](const Curve& c) { return c.label == metric.name; });
+      auto curve = std::ranges::find(plot.curves, metric.name, &Curve::label);
       if (curve == plot.curves.end()) {
         curve = plot.curves.insert(curve, Curve{metric.name, {}, {}});
       }

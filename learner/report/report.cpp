@@ -43,7 +43,7 @@ void add_epochs(HtmlPage& page, Learner& learner) {
   std::vector<std::string> names;
   for (const EpochRecord& epoch : epochs) {
     for (const MetricValue& metric : epoch.metrics) {
-      if (std::find(names.begin(), names.end(), metric.name) == names.end()) {
+      if (std::ranges::count(names, metric.name) == 0) {
         names.push_back(metric.name);
       }
     }
@@ -59,10 +59,8 @@ void add_epochs(HtmlPage& page, Learner& learner) {
         number(epoch.train_loss),
         number(epoch.valid_loss)};
     for (const std::string& name : names) {
-      const auto metric = std::find_if(
-          epoch.metrics.begin(),
-          epoch.metrics.end(),
-          [&](const MetricValue& value) { return value.name == name; });
+      const auto metric =
+          std::ranges::find(epoch.metrics, name, &MetricValue::name);
       row.push_back(
           metric == epoch.metrics.end() ? "#na#" : number(metric->value));
     }
@@ -77,10 +75,7 @@ void add_epochs(HtmlPage& page, Learner& learner) {
 }
 
 bool has_points(const Plot& plot) {
-  return std::any_of(
-      plot.curves.begin(),
-      plot.curves.end(),
-      [](const Curve& curve) { return curve.has_points(); });
+  return std::ranges::any_of(plot.curves, &Curve::has_points);
 }
 
 void add_curves(HtmlPage& page, Recorder& recorder) {

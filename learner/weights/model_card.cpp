@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/json.h"
 #include "tern/data/formats/sha256.h"
@@ -27,11 +28,8 @@ constexpr std::array<std::pair<const char*, Activation>, 4> kActivations = {{
 }};
 
 const char* name_of(Activation activation) {
-  return std::find_if(
-             kActivations.begin(),
-             kActivations.end(),
-             [&](const auto& item) { return item.second == activation; })
-      ->first;
+  using Item = std::pair<const char*, Activation>;
+  return std::ranges::find(kActivations, activation, &Item::second)->first;
 }
 
 Activation parse_activation(const std::string& name, const std::string& path) {
@@ -45,9 +43,7 @@ Activation parse_activation(const std::string& name, const std::string& path) {
 std::string checksum(const std::map<std::string, std::string>& metadata) {
   Sha256 hash;
   const auto add = [&](const std::string& text) {
-    const std::string framed = std::to_string(text.size()) + ":" + text;
-    hash.update(
-        {reinterpret_cast<const uint8_t*>(framed.data()), framed.size()});
+    hash.update(as_bytes(std::to_string(text.size()) + ":" + text));
   };
   for (const auto& [key, text] : metadata) {
     if (key == kChecksum || key == kSafetensorsChecksum) continue;

@@ -41,24 +41,13 @@ class JitModel final : public ModelImpl {
   }
 
   std::vector<ModelTensor> parameters() const override {
-    return collect([](const torch::jit::Module& module) {
-      return module.named_parameters(/*recurse=*/false);
-    });
+    return once_each(tensors(/*parameters=*/true, /*buffers=*/false));
   }
-
   std::vector<ModelTensor> buffers() const override {
-    return collect([](const torch::jit::Module& module) {
-      return module.named_buffers(/*recurse=*/false);
-    });
+    return once_each(tensors(/*parameters=*/false, /*buffers=*/true));
   }
-
   std::vector<ModelTensor> state() const override {
-    std::vector<ModelTensor> tensors;
-    each_module([&](const std::string& prefix, const torch::jit::Module& m) {
-      add_tensors(prefix, m, m.named_parameters(/*recurse=*/false), tensors);
-      add_tensors(prefix, m, m.named_buffers(/*recurse=*/false), tensors);
-    });
-    return tensors;
+    return tensors(/*parameters=*/true, /*buffers=*/true);
   }
 
   void train(bool on) override { module_.train(on); }
@@ -90,31 +79,23 @@ class JitModel final : public ModelImpl {
                                                   : LayerKind::other;
   }
 
-  // The root first, each module before those in it.
-  template <class Visit>
-  void each_module(const Visit& visit) const {
-    for (const auto& module : module_.named_modules()) {
-      visit(module.name.empty() ? "" : module.name + ".", module.value);
+  // Of the root first, of each module before those in it.
+  std::vector<ModelTensor> tensors(bool parameters, bool buffers) const {
+    std::vector<ModelTensor> result;
+    for (const auto& [name, module] : module_.named_modules()) {
+      const std::string prefix = name.empty() ? "" : name + ".";
+      const auto add = [&, kind = kind_of(module)](const auto& items) {
+        for (const auto& item : items) {
+          result.push_back({prefix + item.name, item.value, kind});
+        }
+      };
+      if (parameters) add(module.named_parameters(/*recurse=*/false));
+      if (buffers) add(module.named_buffers(/*recurse=*/false));
     }
+    return result;
   }
 
-  template <class Items>
-  static void add_tensors(
-      const std::string& prefix,
-      const torch::jit::Module& module,
-      const Items& items,
-      std::vector<ModelTensor>& tensors) {
-    for (const auto& item : items) {
-      tensors.push_back({prefix + item.name, item.value, kind_of(module)});
-    }
-  }
-
-  template <class Get>
-  std::vector<ModelTensor> collect(const Get& get) const {
-    std::vector<ModelTensor> tensors;
-    each_module([&](const std::string& prefix, const torch::jit::Module& m) {
-      add_tensors(prefix, m, get(m), tensors);
-    });
+  static std::vector<ModelTensor> once_each(std::vector<ModelTensor> tensors) {
     std::unordered_set<c10::TensorImpl*> seen;
     std::erase_if(tensors, [&](const ModelTensor& item) {
       return !seen.insert(item.tensor.unsafeGetTensorImpl()).second;

@@ -1,7 +1,6 @@
 #include "tern/learner/weights/model_weights.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 
 #include <c10/core/ScalarType.h>
@@ -51,14 +50,8 @@ bool begins_with_wrapper(
   const auto has = [&](const std::string& name) {
     return name.starts_with(wrapper);
   };
-  return !state.is_empty() &&
-         std::all_of(
-             state.begin(),
-             state.end(),
-             [&](const auto& item) { return has(item.key()); }) &&
-         std::none_of(model.begin(), model.end(), [&](const ModelTensor& item) {
-           return has(item.name);
-         });
+  return !state.is_empty() && std::ranges::all_of(state.keys(), has) &&
+         std::ranges::none_of(model, has, &ModelTensor::name);
 }
 
 std::string prefix_of(
@@ -88,10 +81,10 @@ LoadPlan match_names(
     const std::vector<ModelTensor>& model,
     const StateDict& state,
     const std::string& prefix) {
-  std::unordered_map<std::string, const torch::Tensor*> given;
+  StateDict given;
   for (const auto& item : state) {
     if (!item.key().starts_with(prefix)) continue;
-    given[item.key().substr(prefix.size())] = &item.value();
+    given.insert(item.key().substr(prefix.size()), item.value());
   }
 
   LoadPlan plan;
@@ -99,33 +92,28 @@ LoadPlan match_names(
   std::unordered_set<c10::TensorImpl*> reached;
   for (const ModelTensor& item : model) {
     known.insert(item.name);
-    const auto found = given.find(item.name);
-    if (found == given.end()) continue;
-    const torch::Tensor& value = *found->second;
+    const torch::Tensor* const value = given.find(item.name);
+    if (!value) continue;
     reached.insert(item.tensor.unsafeGetTensorImpl());
-    if (fits(value, item.tensor)) {
+    if (fits(*value, item.tensor)) {
       plan.targets.push_back(item.tensor);
-      plan.values.push_back(value);
+      plan.values.push_back(*value);
     } else {
       plan.report.mismatched.push_back(
           {item.name,
-           value.defined() ? shape_and_type(value) : "an undefined tensor",
+           value->defined() ? shape_and_type(*value) : "an undefined tensor",
            shape_and_type(item.tensor)});
     }
   }
   plan.report.loaded = static_cast<int64_t>(plan.targets.size());
   for (const ModelTensor& item : model) {
-    if (given.count(item.name) == 0 && !may_be_missing(item) &&
-        reached.count(item.tensor.unsafeGetTensorImpl()) == 0) {
+    if (!given.contains(item.name) && !may_be_missing(item) &&
+        !reached.contains(item.tensor.unsafeGetTensorImpl())) {
       plan.report.missing.push_back(item.name);
     }
   }
-  for (const auto& item : state) {
-    if (!item.key().starts_with(prefix)) continue;
-    std::string name = item.key().substr(prefix.size());
-    if (known.count(name) == 0) {
-      plan.report.unexpected.push_back(std::move(name));
-    }
+  for (const std::string& name : given.keys()) {
+    if (!known.contains(name)) plan.report.unexpected.push_back(name);
   }
   return plan;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/script.h>
@@ -95,44 +96,6 @@ void check_same(const Tensors& expected, const Tensors& traced) {
       "random, or counts its calls, out of it.");
 }
 
-// The model in eval mode, then as it was.
-class EvalMode {
- public:
-  explicit EvalMode(Model& model)
-      : model_(model), was_training_(model.is_training()) {
-    model.eval();
-  }
-  ~EvalMode() { model_.train(was_training_); }
-  EvalMode(const EvalMode&) = delete;
-
- private:
-  Model& model_;
-  bool was_training_;
-};
-
-// Has a 16-bit model compute in fp32 with its masters, then as it did.
-class Fp32Mode {
- public:
-  explicit Fp32Mode(Learner& learn) {
-    StateDict exact = learn.state_dict();
-    for (ModelTensor& t : learn.model().state()) {
-      const torch::Tensor* const value = exact.find(t.name);
-      if (value == nullptr || value->scalar_type() == t.tensor.scalar_type()) {
-        continue;
-      }
-      kept_.emplace_back(t.tensor, t.tensor.data());
-      t.tensor.set_data(value->detach());
-    }
-  }
-  ~Fp32Mode() {
-    for (auto& [tensor, data] : kept_) tensor.set_data(data);
-  }
-  Fp32Mode(const Fp32Mode&) = delete;
-
- private:
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> kept_;
-};
-
 }  // namespace
 
 void export_torchscript(
@@ -145,7 +108,9 @@ void export_torchscript(
       "TorchScript already; expected a batch and a module of C++. "
       "torch::jit::Module::save writes one of TorchScript.");
   const torch::NoGradGuard no_grad;
-  const EvalMode eval(model);
+  const auto restore = c10::make_scope_exit(
+      [&, was_training = model.is_training()] { model.train(was_training); });
+  model.eval();
   const Tensors expected = model.forward(example_inputs);
   jit::Module traced =
       mirror(*model.module(), std::make_shared<jit::CompilationUnit>());
@@ -176,7 +141,20 @@ void export_torchscript(
     Learner& learn,
     const std::filesystem::path& path,
     const Tensors& example_inputs) {
-  const Fp32Mode fp32(learn);
+  // A 16-bit model computes in fp32 with its masters, then as it did.
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> kept;
+  const auto restore = c10::make_scope_exit([&] {
+    for (auto& [tensor, data] : kept) tensor.set_data(data);
+  });
+  const StateDict exact = learn.state_dict();
+  for (ModelTensor& t : learn.model().state()) {
+    const torch::Tensor* const value = exact.find(t.name);
+    if (value == nullptr || value->scalar_type() == t.tensor.scalar_type()) {
+      continue;
+    }
+    kept.emplace_back(t.tensor, t.tensor.data());
+    t.tensor.set_data(value->detach());
+  }
   Tensors inputs;
   for (const torch::Tensor& input : example_inputs) {
     inputs.push_back(input.to(learn.data().device));

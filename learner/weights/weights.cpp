@@ -9,14 +9,15 @@
 #include <span>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/data/batch.h"
 #include "tern/data/formats/atomic_file.h"
+#include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
@@ -148,8 +149,8 @@ void check_sha256(
   if (expected == weights.metadata.end()) return;
   std::vector<size_t> order(storages.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return weights.storages[a].begin < weights.storages[b].begin;
+  std::ranges::sort(order, {}, [&](size_t i) {
+    return weights.storages[i].begin;
   });
   Sha256 hash;
   for (const size_t i : order) hash.update(bytes_of(storages[i]));
@@ -252,9 +253,7 @@ int64_t SafetensorsImage::size() const {
 
 std::string SafetensorsImage::sha256() const {
   Sha256 hash;
-  hash.update(std::span(
-      reinterpret_cast<const uint8_t*>(header_.data()),
-      header_.size()));
+  hash.update(as_bytes(header_));
   for (const torch::Tensor& tensor : tensors_) hash.update(bytes_of(tensor));
   return hash.hex_digest();
 }

@@ -59,6 +59,7 @@ TEST(DataParallel, GivesTheOutputAndGradientsOfOneDevice) {
 
 TEST(DataParallel, AnswersInOneTypeUnderAutocast) {
   auto module = net();
+  const auto x = torch::randn({6, 4});
   {
     const AutocastGuard guard(torch::kCPU);
     EXPECT_EQ(data_parallel(module, x, kThree).scalar_type(), torch::kBFloat16);
