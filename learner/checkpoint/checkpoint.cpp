@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <fcntl.h>
+#include <functional>
 #include <future>
 #include <optional>
 #include <sys/file.h>
@@ -193,19 +194,16 @@ std::string holder(const FileHandle& file, const std::filesystem::path& path) {
 }  // namespace
 
 std::vector<fs::path> list_checkpoints(const fs::path& folder) {
-  std::vector<std::pair<int64_t, fs::path>> found;
+  std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error)) {
-    const auto step = step_of(at->path());
-    if (step && fs::is_directory(at->path())) {
-      found.emplace_back(*step, at->path());
+    if (step_of(at->path()) && fs::is_directory(at->path())) {
+      found.push_back(at->path());
     }
   }
-  std::sort(found.begin(), found.end(), std::greater<>());
-  std::vector<fs::path> paths;
-  for (auto& [step, path] : found) paths.push_back(std::move(path));
-  return paths;
+  std::ranges::sort(found, std::greater<>(), step_of);
+  return found;
 }
 
 std::string run_of_checkpoint(const fs::path& step) {

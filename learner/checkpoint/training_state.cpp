@@ -182,27 +182,23 @@ void load_optimizer_state(Learner& learner, const StateDict& state) {
 std::vector<StatePart> state_parts(Learner& learner) {
   LearnerParts& l = learner.parts();
   l.recorder->flush();  // its state is what has been read
-  std::vector<StatePart> parts;
-  parts.push_back(
+  std::vector<StatePart> parts = {
       {"model",
        [&learner] { return learner.state_dict(); },
        [&learner](const StateDict& state) {
          apply(plan_of_whole_model(learner, state), learner);
-       }});
-  parts.push_back(
+       }},
       {"optimizer",
        [&learner] { return optimizer_state(learner); },
        [&learner](const StateDict& state) {
          load_optimizer_state(learner, state);
-       }});
-  parts.push_back(
+       }},
       {"",
        [&l] { return progress(l); },
-       [&l](const StateDict& state) { restore_progress(l, state); }});
-  parts.push_back(
+       [&l](const StateDict& state) { restore_progress(l, state); }},
       {"gradients",
        [&l] { return gradients(l.model); },
-       [&l](const StateDict& state) { restore_gradients(l.model, state); }});
+       [&l](const StateDict& state) { restore_gradients(l.model, state); }}};
   for (const auto& [name, callback] : named_callbacks(learner)) {
     parts.push_back(
         {name,

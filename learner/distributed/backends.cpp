@@ -260,30 +260,26 @@ class GlooGroup final : public ::c10d::Backend {
 }  // namespace
 
 c10::intrusive_ptr<::c10d::Backend> make_gloo_group(
-    const c10::intrusive_ptr<::c10d::Store>& store,
-    int rank,
-    int world_size,
-    milliseconds timeout,
+    const Member& member,
     const std::string& master_address) {
-  const auto options = Gloo::Options::create(timeout);
+  const auto options = Gloo::Options::create(member.timeout);
   options->devices = {make_device(master_address)};
   options->threads = 2;
-  return c10::make_intrusive<GlooGroup>(
-      c10::make_intrusive<Gloo>(store, rank, world_size, options));
+  return c10::make_intrusive<GlooGroup>(c10::make_intrusive<Gloo>(
+      member.store,
+      member.rank,
+      member.world_size,
+      options));
 }
 
-c10::intrusive_ptr<::c10d::Backend> make_nccl_group(
-    const c10::intrusive_ptr<::c10d::Store>& store,
-    int rank,
-    int world_size,
-    std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<::c10d::Backend> make_nccl_group(const Member& member) {
   static const auto make = reinterpret_cast<MakeNcclGroup>(open_module(
       "libtern_nccl.so",
       "TERN_NCCL_LIBRARY",
       "training on several GPUs",
       kMakeNcclGroup));
   c10::intrusive_ptr<::c10d::Backend> group;
-  make(store, rank, world_size, timeout, group);
+  make(member, group);
   return group;
 }
 

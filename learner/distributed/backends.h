@@ -17,6 +17,13 @@ class Store;
 
 namespace tern {
 
+/// One rank of a group.
+struct Member {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank, world_size;
+  std::chrono::milliseconds timeout;
+};
+
 /// PyTorch's Gloo group over all ranks of a store, for CPU tensors, in which
 /// every operation ends with an error soon after a rank's process has ended.
 /// Gloo alone tells only those that exchange data with that rank, and not even
@@ -32,10 +39,7 @@ namespace tern {
 /// \param master_address  A loopback address: listens to this machine alone.
 /// \throws what Gloo throws when the others do not come within the timeout.
 c10::intrusive_ptr<c10d::Backend> make_gloo_group(
-    const c10::intrusive_ptr<c10d::Store>& store,
-    int rank,
-    int world_size,
-    std::chrono::milliseconds timeout,
+    const Member& member,
     const std::string& master_address);
 
 /// PyTorch's NCCL group over all ranks of a store, for tensors on this
@@ -47,20 +51,12 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_group(
 /// TERN_NCCL_LIBRARY names, from where the dynamic loader looks, or from where
 /// Tern was built or installed.
 /// \throws c10::Error if there is no such library; what NCCL throws.
-c10::intrusive_ptr<c10d::Backend> make_nccl_group(
-    const c10::intrusive_ptr<c10d::Store>& store,
-    int rank,
-    int world_size,
-    std::chrono::milliseconds timeout);
+c10::intrusive_ptr<c10d::Backend> make_nccl_group(const Member& member);
 
 /// The one function of libtern_nccl.so.
 constexpr const char* kMakeNcclGroup = "tern_make_nccl_group";
-using MakeNcclGroup = void (*)(
-    const c10::intrusive_ptr<c10d::Store>& store,
-    int rank,
-    int world_size,
-    std::chrono::milliseconds timeout,
-    c10::intrusive_ptr<c10d::Backend>& result);
+using MakeNcclGroup =
+    void (*)(const Member& member, c10::intrusive_ptr<c10d::Backend>& result);
 
 /// What `f` returns, or nothing if it throws or takes longer than `patience`:
 /// it then goes on in a thread of its own and nobody hears of it. For what may

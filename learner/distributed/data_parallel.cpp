@@ -70,9 +70,8 @@ std::vector<std::shared_ptr<torch::nn::Module>> replicate(
 
 Devices all_cuda_devices() {
   Devices devices;
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  for (int i = 0; i < count; ++i) {
-    devices.emplace_back(torch::kCUDA, static_cast<c10::DeviceIndex>(i));
+  for (c10::DeviceIndex i = 0; i < torch::cuda::device_count(); ++i) {
+    devices.emplace_back(torch::kCUDA, i);
   }
   return devices;
 }

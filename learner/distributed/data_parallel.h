@@ -35,18 +35,16 @@ torch::Tensor data_parallel(
 /// The model, computing each batch on several devices at once: inputs are split
 /// along their first dimension, a replica answers each part in a thread of its
 /// own, in the caller's autocast and gradient mode, and the answers are joined
-/// on the first device. `data_parallel` for every model that the Learner knows;
-/// what `Learner::to_parallel` does.
+/// on the first device. What `Learner::to_parallel` does.
 ///
-/// Parameters, buffers, names and `module()` are the model's own. Buffers are
-/// kept from the first replica: BatchNorm sees its part of the batch alone. A
-/// model that was made so already gets other devices.
+/// Parameters, buffers, names and `module()` are the model's own; BatchNorm
+/// sees its part of the batch alone. A model that was made so already gets
+/// other devices.
 ///
 /// \param model    Implements clone(), as all that derive from
 ///                 torch::nn::Cloneable do. Its forward takes tensors
 ///                 [N, ...] and gives such.
-/// \param devices  The first one is the model's. A device may be named twice,
-///                 a CPU too.
+/// \param devices  As for data_parallel.
 /// \throws c10::ValueError if there is no device, or the model is not on the
 ///         first; c10::NotImplementedError for a TorchScript module.
 Model parallel_model(const Model& model, std::vector<torch::Device> devices);

@@ -8,10 +8,7 @@
 #include "tern/learner/distributed/backends.h"
 
 extern "C" void tern_make_nccl_group(
-    const c10::intrusive_ptr<c10d::Store>& store,
-    int rank,
-    int world_size,
-    std::chrono::milliseconds timeout,
+    const tern::Member& member,
     c10::intrusive_ptr<c10d::Backend>& result) {
   // By default its watchdog, and who watches that, end the whole program when a
   // rank has gone. So operations are given up instead; Distributed learns of it
@@ -19,11 +16,11 @@ extern "C" void tern_make_nccl_group(
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", /*overwrite=*/0);
   ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/0);
   const auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = timeout;
+  options->timeout = member.timeout;
   result = c10::make_intrusive<c10d::ProcessGroupNCCL>(
-      store,
-      rank,
-      world_size,
+      member.store,
+      member.rank,
+      member.world_size,
       options);
 }
 

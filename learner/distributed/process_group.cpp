@@ -95,19 +95,18 @@ ProcessGroup::ProcessGroup(
     LaunchEnvironment environment,
     const ProcessGroupOptions& options)
     : environment_(std::move(environment)), options_(options) {
-  const auto rank = static_cast<int>(this->rank());
-  const auto size = static_cast<int>(world_size());
   ignore_broken_pipes();
   try {
-    const auto store = connect_store(environment_, options.timeout);
-    const auto gloo = make_gloo_group(
-        store,
-        rank,
-        size,
-        options.timeout,
-        environment_.master_address);
-    const auto group =
-        c10::make_intrusive<::c10d::ProcessGroup>(store, rank, size);
+    const Member me = {
+        connect_store(environment_, options.timeout),
+        static_cast<int>(rank()),
+        static_cast<int>(world_size()),
+        options.timeout};
+    const auto gloo = make_gloo_group(me, environment_.master_address);
+    const auto group = c10::make_intrusive<::c10d::ProcessGroup>(
+        me.store,
+        me.rank,
+        me.world_size);
     constexpr auto kGloo = ::c10d::ProcessGroup::BackendType::GLOO;
     group->setBackend(torch::kCPU, kGloo, gloo);
     group->setDefaultBackend(kGloo);
@@ -117,19 +116,19 @@ ProcessGroup::ProcessGroup(
         group->setBackend(
             torch::kCUDA,
             ::c10d::ProcessGroup::BackendType::NCCL,
-            make_nccl_group(store, rank, size, options.timeout));
+            make_nccl_group(me));
       } catch (...) {
         gloo->abort();
         throw;
       }
     }
-    connection_ = std::make_unique<Connection>(Connection{store, group});
+    connection_ = std::make_unique<Connection>(Connection{me.store, group});
   } catch (const std::exception& error) {
     throw DistributedError(fmt::format(
         "[ProcessGroup::connect] rank {} of {} found no way to the others "
         "through {}:{} within {} ms: {} Check that all {} processes run, that "
         "the port is free and that the address can be reached.",
-        this->rank(),
+        rank(),
         world_size(),
         environment_.master_address,
         environment_.master_port,

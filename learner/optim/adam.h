@@ -48,7 +48,7 @@ class Adam final : public AdamBase<torch::optim::AdamOptions> {
             groups,
             defaults,
             /*decoupled_weight_decay=*/false) {}
-  explicit Adam(std::vector<torch::Tensor> params, const Options& defaults = {})
+  explicit Adam(Tensors params, const Options& defaults = {})
       : Adam({torch::optim::OptimizerParamGroup(std::move(params))}, defaults) {
   }
 };
@@ -66,9 +66,7 @@ class AdamW final : public AdamBase<torch::optim::AdamWOptions> {
             groups,
             defaults,
             /*decoupled_weight_decay=*/true) {}
-  explicit AdamW(
-      std::vector<torch::Tensor> params,
-      const Options& defaults = {})
+  explicit AdamW(Tensors params, const Options& defaults = {})
       : AdamW(
             {torch::optim::OptimizerParamGroup(std::move(params))},
             defaults) {}

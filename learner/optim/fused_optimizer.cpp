@@ -11,10 +11,7 @@ namespace {
 constexpr const char* kDecoupledKey = "decoupled_weight_decay";
 
 // Entry `i` of `list` becomes `tensor`; an entry that already is costs nothing.
-void put(
-    std::vector<torch::Tensor>& list,
-    size_t i,
-    const torch::Tensor& tensor) {
+void put(Tensors& list, size_t i, const torch::Tensor& tensor) {
   if (i == list.size()) {
     list.push_back(tensor);
   } else if (!list[i].is_same(tensor)) {
@@ -22,7 +19,7 @@ void put(
   }
 }
 
-at::TensorList first(const std::vector<torch::Tensor>& list, size_t count) {
+at::TensorList first(const Tensors& list, size_t count) {
   return {list.data(), std::min(count, list.size())};
 }
 
@@ -279,8 +276,8 @@ const torch::Tensor& FusedOptimizer::gradient(
   return source.defined() ? source.grad() : own;
 }
 
-std::vector<torch::Tensor> FusedOptimizer::gradients() const {
-  std::vector<torch::Tensor> all;
+Tensors FusedOptimizer::gradients() const {
+  Tensors all;
   for (const auto& group : param_groups_) {
     for (const torch::Tensor& param : group.params()) {
       const torch::Tensor& grad = gradient(param);
@@ -291,8 +288,8 @@ std::vector<torch::Tensor> FusedOptimizer::gradients() const {
 }
 
 void FusedOptimizer::set_weights(
-    const std::vector<torch::Tensor>& masters,
-    const std::vector<torch::Tensor>& weights) {
+    const Tensors& masters,
+    const Tensors& weights) {
   check_option(
       masters.size() == weights.size(),
       fmt::format(

@@ -15,6 +15,7 @@
 #include <torch/optim/serialize.h>
 #include <torch/types.h>
 
+#include "tern/data/batch.h"
 #include "tern/kernels/optim/fused_optimizer.h"
 
 namespace tern::optim {
@@ -86,7 +87,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
 
   /// The gradients that the next step reads, defined ones only. A master with
   /// a gradient of its own is read from there, else from its weight.
-  std::vector<torch::Tensor> gradients() const;
+  Tensors gradients() const;
 
   /// Begins the master form: parameter `masters[i]` of this optimizer gets its
   /// gradient from `weights[i]`, and a step writes `weights[i]`. Empty lists
@@ -95,9 +96,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
   /// \param masters  kFloat, each one a parameter of this optimizer.
   /// \param weights  kHalf or kBFloat16, shape and strides of the master.
   /// \throws c10::ValueError if the lists disagree.
-  void set_weights(
-      const std::vector<torch::Tensor>& masters,
-      const std::vector<torch::Tensor>& weights);
+  void set_weights(const Tensors& masters, const Tensors& weights);
 
   /// Moves every weight's gradient into a fp32 gradient of its master, so that
   /// `GradScaler::unscale_`, clipping and logging see fp32. Costs one more pass
@@ -154,8 +153,8 @@ class FusedOptimizer : public torch::optim::Optimizer,
  private:
   /// The tensors of one group on one device; index i of each belongs together.
   struct TensorLists {
-    std::vector<torch::Tensor> params, grads, weights, steps;
-    std::array<std::vector<torch::Tensor>, 3> moments;
+    Tensors params, grads, weights, steps;
+    std::array<Tensors, 3> moments;
     bool has_weights = false;
     size_t size = 0;
     torch::Tensor rates;     // what the kernel reads; undefined: the options

@@ -22,9 +22,7 @@ class SGD final
     : public FusedOptimizerOf<SGDParamState, torch::optim::SGDOptions> {
  public:
   explicit SGD(const Groups& groups, const Options& defaults = {1e-3});
-  explicit SGD(
-      std::vector<torch::Tensor> params,
-      const Options& defaults = {1e-3})
+  explicit SGD(Tensors params, const Options& defaults = {1e-3})
       : SGD({torch::optim::OptimizerParamGroup(std::move(params))}, defaults) {}
 
  private:

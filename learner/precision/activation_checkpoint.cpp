@@ -38,19 +38,10 @@ void set_random_state(torch::Device device, const Tensor& state) {
 
 // What backward needs beside the input.
 struct Kept final : torch::CustomClassHolder {
-  Kept(
-      std::shared_ptr<torch::nn::Module> used,
-      ActivationCheckpointImpl::Forward function,
-      const Tensor& x)
-      : module(std::move(used)),
-        forward(std::move(function)),
-        random(random_state(x.device())),
-        input_has_grad(x.requires_grad()) {}
-
   std::shared_ptr<torch::nn::Module> module;
   ActivationCheckpointImpl::Forward forward;
   Tensor random;
-  bool input_has_grad;
+  bool input_has_grad = false;
 };
 
 // With everything as it was in the first forward, and put back after.
@@ -141,10 +132,12 @@ torch::Tensor ActivationCheckpointImpl::forward(const torch::Tensor& x) {
   if (!is_trained || !torch::GradMode::is_enabled()) {
     return forward_(*module_, x);
   }
-  return Recompute::apply(
-      c10::make_intrusive<Kept>(module_, forward_, x),
-      x,
-      anchor.defined() ? anchor : x);
+  const auto kept = c10::make_intrusive<Kept>();
+  kept->module = module_;
+  kept->forward = forward_;
+  kept->random = random_state(x.device());
+  kept->input_has_grad = x.requires_grad();
+  return Recompute::apply(kept, x, anchor.defined() ? anchor : x);
 }
 
 void ActivationCheckpointImpl::train(bool on) {

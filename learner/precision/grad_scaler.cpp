@@ -202,7 +202,7 @@ void GradScaler::check_gradients(
     Record& record,
     bool unscale) {
   const torch::NoGradGuard no_grad;
-  std::unordered_map<torch::Device, std::vector<torch::Tensor>> by_device;
+  std::unordered_map<torch::Device, Tensors> by_device;
   // Walks all before changing any, so that an error changes none.
   for (const torch::Tensor& grad : gradients_read_by(optimizer)) {
     TORCH_CHECK_VALUE(

@@ -30,6 +30,7 @@ MasterWeights::MasterWeights(
   const torch::NoGradGuard no_grad;
   int64_t total = 0;
   for (const ModelTensor& item : model.parameters()) {
+    item.tensor.mutable_grad().reset();
     if (!converts(item)) continue;
     index_[item.tensor.unsafeGetTensorImpl()] = weights_.size();
     weights_.push_back(item.tensor);
@@ -50,11 +51,7 @@ MasterWeights::MasterWeights(
       master = view;
     }
     masters_.push_back(master);
-    weight.mutable_grad().reset();
     weight.set_data(master.to(dtype));
-  }
-  for (const ModelTensor& item : model.parameters()) {
-    if (!converts(item)) item.tensor.mutable_grad().reset();
   }
   for (ModelTensor& item : model.buffers()) {
     if (!converts(item)) continue;
@@ -71,11 +68,8 @@ torch::Tensor MasterWeights::of(const torch::Tensor& parameter) const {
 void MasterWeights::copy_gradients_to_masters() {
   for (size_t i = 0; i < weights_.size(); ++i) {
     const torch::Tensor& grad = weights_[i].grad();
-    if (grad.defined()) {
-      masters_[i].mutable_grad() = grad.to(torch::kFloat);
-    } else {
-      masters_[i].mutable_grad().reset();
-    }
+    masters_[i].mutable_grad() =
+        grad.defined() ? grad.to(torch::kFloat) : torch::Tensor();
   }
 }
 

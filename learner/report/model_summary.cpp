@@ -1,6 +1,7 @@
 #include "tern/learner/report/model_summary.h"
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
 
 #include <c10/util/ScopeExit.h>
@@ -40,6 +41,27 @@ std::vector<LayerSummary> layers_of(const Model& model) {
     }
   }
   return layers;
+}
+
+// Of a convolution or matrix product; 0 for other operations, and for those
+// that are made of such.
+int64_t multiply_adds(const OpHook::Op& op) {
+  const std::string_view name = op.name;
+  if (op.outputs.empty()) return 0;
+  const torch::Tensor& output = op.outputs[0];
+  if (name == "aten::convolution" && op.inputs.size() >= 2) {
+    const torch::Tensor &input = op.inputs[0], &weight = op.inputs[1];
+    // Of a transposed one each input goes through the weight of its channel.
+    const bool is_transposed =
+        weight.size(0) == input.size(1) && weight.size(0) != output.size(1);
+    return (is_transposed ? input : output).numel() * weight.numel() /
+           weight.size(0);
+  }
+  const size_t first = name == "aten::addmm" || name == "aten::baddbmm" ? 1 : 0;
+  const bool is_product = first == 1 || name == "aten::mm" ||
+                          name == "aten::bmm" || name == "aten::mv";
+  if (!is_product || op.inputs.size() < first + 2) return 0;
+  return output.numel() * op.inputs[first].size(-1);
 }
 
 class Summarizer {

@@ -1,7 +1,6 @@
 #include "tern/learner/report/op_hook.h"
 
 #include <memory>
-#include <string_view>
 #include <utility>
 
 namespace tern {
@@ -15,7 +14,7 @@ struct Observed {
 
 // The inputs of an operation can be read when it begins alone.
 struct Begun final : at::ObserverContext {
-  std::vector<torch::Tensor> inputs;
+  Tensors inputs;
 };
 
 // A callback of LibTorch may capture nothing.
@@ -24,19 +23,18 @@ Observed& observed() {
   return observed;
 }
 
-void collect(const c10::IValue& value, std::vector<torch::Tensor>& tensors) {
+void collect(const c10::IValue& value, Tensors& tensors) {
   if (value.isTensor()) {
     if (value.toTensor().defined()) tensors.push_back(value.toTensor());
   } else if (value.isTensorList()) {
-    for (const torch::Tensor& tensor : value.toTensorVector()) {
-      tensors.push_back(tensor);
-    }
+    const Tensors list = value.toTensorVector();
+    tensors.insert(tensors.end(), list.begin(), list.end());
   }
 }
 
 template <class Values>
-std::vector<torch::Tensor> tensors_of(const Values& values) {
-  std::vector<torch::Tensor> tensors;
+Tensors tensors_of(const Values& values) {
+  Tensors tensors;
   for (const c10::IValue& value : values) collect(value, tensors);
   return tensors;
 }
@@ -72,25 +70,6 @@ OpHook::OpHook(Function function) {
 OpHook::~OpHook() {
   at::removeCallback(handle_);
   observed() = {};
-}
-
-int64_t multiply_adds(const OpHook::Op& op) {
-  const std::string_view name = op.name;
-  if (op.outputs.empty()) return 0;
-  const torch::Tensor& output = op.outputs[0];
-  if (name == "aten::convolution" && op.inputs.size() >= 2) {
-    const torch::Tensor &input = op.inputs[0], &weight = op.inputs[1];
-    // Of a transposed one each input goes through the weight of its channel.
-    const bool is_transposed =
-        weight.size(0) == input.size(1) && weight.size(0) != output.size(1);
-    return (is_transposed ? input : output).numel() * weight.numel() /
-           weight.size(0);
-  }
-  const size_t first = name == "aten::addmm" || name == "aten::baddbmm" ? 1 : 0;
-  const bool is_product = first == 1 || name == "aten::mm" ||
-                          name == "aten::bmm" || name == "aten::mv";
-  if (!is_product || op.inputs.size() < first + 2) return 0;
-  return output.numel() * op.inputs[first].size(-1);
 }
 
 }  // namespace tern

@@ -2,10 +2,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 #include <ATen/record_function.h>
 #include <torch/types.h>
+
+#include "tern/data/batch.h"
 
 namespace tern {
 
@@ -18,7 +19,7 @@ class OpHook {
     /// How many operations it is made inside of.
     int64_t depth;
     /// All tensors, those of lists too.
-    std::vector<torch::Tensor> inputs, outputs;
+    Tensors inputs, outputs;
   };
   /// May call no operation.
   using Function = std::function<void(const Op&)>;
@@ -31,9 +32,5 @@ class OpHook {
  private:
   at::CallbackHandle handle_;
 };
-
-/// Multiply-adds of a convolution or matrix product; 0 for other operations,
-/// and for those that are made of such.
-int64_t multiply_adds(const OpHook::Op& op);
 
 }  // namespace tern

@@ -42,8 +42,7 @@ std::string to_svg(const Plot& plot, SvgUse use = SvgUse::file);
 /// Returns the plot as a PNG file.
 /// \param scale  Pixels for each unit of `width` and `height`; 0.25 to 8.
 /// \throws c10::ValueError for another scale, c10::NotImplementedError in a
-/// build
-///         without TERN_ARCHIVES.
+///         build without TERN_ARCHIVES.
 std::vector<uint8_t> to_png(const Plot& plot, double scale = 2);
 
 /// Writes the plot as SVG or PNG, chosen by the file's extension.

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
@@ -65,12 +67,12 @@ void check_names(const std::vector<std::string>& classes) {
 }
 
 std::string metrics_json(const std::vector<MetricValue>& metrics) {
-  std::string text;
-  for (const MetricValue& metric : metrics) {
-    text += (text.empty() ? "" : ", ") + json_quoted(metric.name) + ": " +
-            json_number(metric.value);
-  }
-  return "{" + text + "}";
+  const auto entry = [](const MetricValue& metric) {
+    return json_quoted(metric.name) + ": " + json_number(metric.value);
+  };
+  return fmt::format(
+      "{{{}}}",
+      fmt::join(metrics | std::views::transform(entry), ", "));
 }
 
 std::vector<MetricValue> parse_metrics(
@@ -97,11 +99,9 @@ std::vector<std::string> parse_names(
 }
 
 std::string names_json(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + json_quoted(name);
-  }
-  return "[" + text + "]";
+  return fmt::format(
+      "[{}]",
+      fmt::join(names | std::views::transform(json_quoted), ", "));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tern/learner/weights/model_weights.h"
 
 #include <algorithm>
+#include <ranges>
 #include <unordered_set>
 
 #include <c10/core/ScalarType.h>
@@ -26,21 +27,6 @@ std::string shape_and_type(const torch::Tensor& tensor) {
       "[{}] {}",
       fmt::join(tensor.sizes(), ", "),
       c10::toString(tensor.scalar_type()));
-}
-
-// "2 missing (fc.weight, fc.bias)"
-template <class Names, class Text>
-std::string
-count_and_names(const Names& names, const char* what, const Text& text) {
-  std::vector<std::string> shown;
-  for (const auto& name : names) {
-    if (shown.size() == kNamesShown) {
-      shown.emplace_back("...");
-      break;
-    }
-    shown.push_back(text(name));
-  }
-  return fmt::format("{} {} ({})", names.size(), what, fmt::join(shown, ", "));
 }
 
 bool begins_with_wrapper(
@@ -143,22 +129,26 @@ void check_report(const LoadReport& report, const LoadOptions& options) {
 }  // namespace
 
 std::string LoadReport::to_string() const {
+  std::string all = fmt::format("{} loaded", loaded);
+  // ", 2 missing (fc.weight, fc.bias)"
+  const auto add = [&](const auto& names, const char* what, const auto& text) {
+    if (names.empty()) return;
+    std::vector<std::string> shown;
+    for (const auto& name : names | std::views::take(kNamesShown)) {
+      shown.push_back(text(name));
+    }
+    if (shown.size() < names.size()) shown.emplace_back("...");
+    all +=
+        fmt::format(", {} {} ({})", names.size(), what, fmt::join(shown, ", "));
+  };
   // Names may come from a file that nobody trusts.
   const auto safe = [](const std::string& name) { return printable(name); };
-  std::vector<std::string> parts = {fmt::format("{} loaded", loaded)};
-  if (!missing.empty()) {
-    parts.push_back(count_and_names(missing, "missing", safe));
-  }
-  if (!unexpected.empty()) {
-    parts.push_back(count_and_names(unexpected, "unexpected", safe));
-  }
-  if (!mismatched.empty()) {
-    const auto text = [](const Mismatch& m) {
-      return printable(m.name) + " is " + m.given + " and not " + m.expected;
-    };
-    parts.push_back(count_and_names(mismatched, "mis-shaped", text));
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
+  add(missing, "missing", safe);
+  add(unexpected, "unexpected", safe);
+  add(mismatched, "mis-shaped", [](const Mismatch& m) {
+    return printable(m.name) + " is " + m.given + " and not " + m.expected;
+  });
+  return all;
 }
 
 StateDict Model::state_dict() const {

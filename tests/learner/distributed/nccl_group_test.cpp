@@ -14,10 +14,10 @@ namespace {
 
 const auto make = [] {
   make_nccl_group(
-      c10::make_intrusive<::c10d::HashStore>(),
-      0,
-      1,
-      std::chrono::seconds(5));
+      {c10::make_intrusive<::c10d::HashStore>(),
+       0,
+       1,
+       std::chrono::seconds(5)});
 };
 
 // One test, since what was found once is kept.
