@@ -109,14 +109,9 @@ void OptimizerShard::divide(
           masters->weights()[i];
     }
   }
-  Tensors params;
+  const Tensors params = optim::parameters_of(optimizer);
   std::vector<int64_t> sizes;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const torch::Tensor& param : group.params()) {
-      params.push_back(param);
-      sizes.push_back(param.numel());
-    }
-  }
+  for (const torch::Tensor& param : params) sizes.push_back(param.numel());
 
   const int64_t ranks = group_->world_size();
   const std::vector<int64_t> owner = owners(sizes, ranks);

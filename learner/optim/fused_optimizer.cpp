@@ -48,6 +48,14 @@ size_t moments_of(const Args& args) {
 
 }  // namespace
 
+Tensors parameters_of(const torch::optim::Optimizer& optimizer) {
+  Tensors all;
+  for (const auto& group : optimizer.param_groups()) {
+    all.insert(all.end(), group.params().begin(), group.params().end());
+  }
+  return all;
+}
+
 FusedOptimizer::FusedOptimizer(
     std::string name,
     const Groups& groups,
@@ -56,9 +64,7 @@ FusedOptimizer::FusedOptimizer(
     : Optimizer(groups, std::move(defaults)),
       name_(std::move(name)),
       decoupled_weight_decay_(decoupled_weight_decay) {
-  for (const auto& group : param_groups_) {
-    for (const torch::Tensor& param : group.params()) check_param(param);
-  }
+  for (const torch::Tensor& param : parameters_of(*this)) check_param(param);
 }
 
 void FusedOptimizer::check_option(bool is_valid, const std::string& message)
@@ -185,11 +191,9 @@ void FusedOptimizer::set_shard(std::optional<Shard> shard) {
   shard_ = std::move(shard);
   lists_.clear();
   if (!shard_) return;
-  for (const auto& group : param_groups_) {
-    for (const torch::Tensor& param : group.params()) {
-      c10::TensorImpl* const impl = param.unsafeGetTensorImpl();
-      if (!shard_->params.contains(impl)) state_.erase(impl);
-    }
+  for (const torch::Tensor& param : parameters_of(*this)) {
+    c10::TensorImpl* const impl = param.unsafeGetTensorImpl();
+    if (!shard_->params.contains(impl)) state_.erase(impl);
   }
 }
 
@@ -278,11 +282,9 @@ const torch::Tensor& FusedOptimizer::gradient(
 
 Tensors FusedOptimizer::gradients() const {
   Tensors all;
-  for (const auto& group : param_groups_) {
-    for (const torch::Tensor& param : group.params()) {
-      const torch::Tensor& grad = gradient(param);
-      if (grad.defined()) all.push_back(grad);
-    }
+  for (const torch::Tensor& param : parameters_of(*this)) {
+    const torch::Tensor& grad = gradient(param);
+    if (grad.defined()) all.push_back(grad);
   }
   return all;
 }
@@ -322,13 +324,11 @@ void FusedOptimizer::set_weights(
 }
 
 void FusedOptimizer::move_gradients_to_masters() {
-  for (const auto& group : param_groups_) {
-    for (const torch::Tensor& param : group.params()) {
-      const torch::Tensor& source = weight(param);
-      if (!source.defined() || !source.grad().defined()) continue;
-      param.mutable_grad() = source.grad().to(torch::kFloat);
-      source.mutable_grad().reset();
-    }
+  for (const torch::Tensor& param : parameters_of(*this)) {
+    const torch::Tensor& source = weight(param);
+    if (!source.defined() || !source.grad().defined()) continue;
+    param.mutable_grad() = source.grad().to(torch::kFloat);
+    source.mutable_grad().reset();
   }
 }
 
@@ -344,14 +344,12 @@ void FusedOptimizer::load(torch::serialize::InputArchive& archive) {
   if (archive.try_read(kDecoupledKey, decoupled)) {
     decoupled_weight_decay_ = decoupled.toBool();
   }
-  for (const auto& group : param_groups_) {
-    for (const torch::Tensor& param : group.params()) {
-      const auto found = state_.find(param.unsafeGetTensorImpl());
-      if (found == state_.end()) continue;
-      auto& state = static_cast<FusedParamState&>(*found->second);
-      for (auto& [key, tensor] : state.tensors()) {
-        if (tensor->defined()) *tensor = tensor->to(param.device());
-      }
+  for (const torch::Tensor& param : parameters_of(*this)) {
+    const auto found = state_.find(param.unsafeGetTensorImpl());
+    if (found == state_.end()) continue;
+    auto& state = static_cast<FusedParamState&>(*found->second);
+    for (auto& [key, tensor] : state.tensors()) {
+      if (tensor->defined()) *tensor = tensor->to(param.device());
     }
   }
 }

@@ -20,6 +20,9 @@
 
 namespace tern::optim {
 
+/// The parameters of all groups.
+Tensors parameters_of(const torch::optim::Optimizer& optimizer);
+
 /// An optimizer that can decay weights directly, as AdamW and fastai do.
 class DecoupledWeightDecay {
  public:

@@ -180,10 +180,8 @@ std::string class_name(const torch::optim::Optimizer& optimizer) {
 
 ParameterNames numbered_names(const Optimizer& optimizer) {
   ParameterNames names;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const torch::Tensor& param : group.params()) {
-      names.emplace(param.unsafeGetTensorImpl(), std::to_string(names.size()));
-    }
+  for (const torch::Tensor& param : parameters_of(optimizer)) {
+    names.emplace(param.unsafeGetTensorImpl(), std::to_string(names.size()));
   }
   return names;
 }

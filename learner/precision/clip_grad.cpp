@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
+#include "tern/learner/optim/fused_optimizer.h"
+
 namespace tern {
 
 torch::Tensor joint_norm(const Tensors& tensors) {
@@ -26,14 +28,6 @@ Tensors gradients_of(const Tensors& parameters) {
   return gradients;
 }
 
-Tensors parameters_of(const torch::optim::Optimizer& optimizer) {
-  Tensors all;
-  for (const auto& group : optimizer.param_groups()) {
-    all.insert(all.end(), group.params().begin(), group.params().end());
-  }
-  return all;
-}
-
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
   TORCH_CHECK_VALUE(
       max_norm > 0,
@@ -52,7 +46,7 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
 torch::Tensor clip_grad_norm_(
     torch::optim::Optimizer& optimizer,
     double max_norm) {
-  return clip_grad_norm_(parameters_of(optimizer), max_norm);
+  return clip_grad_norm_(optim::parameters_of(optimizer), max_norm);
 }
 
 void clip_grad_value_(const Tensors& parameters, double max_value) {
@@ -69,7 +63,7 @@ void clip_grad_value_(const Tensors& parameters, double max_value) {
 }
 
 void clip_grad_value_(torch::optim::Optimizer& optimizer, double max_value) {
-  clip_grad_value_(parameters_of(optimizer), max_value);
+  clip_grad_value_(optim::parameters_of(optimizer), max_value);
 }
 
 }  // namespace tern

@@ -9,8 +9,6 @@ namespace tern {
 
 /// The gradients of those parameters that have one.
 Tensors gradients_of(const Tensors& parameters);
-/// Those of all groups.
-Tensors parameters_of(const torch::optim::Optimizer& optimizer);
 
 /// Joint L2 norm of all tensors, in kFloat; nobody waits for it.
 /// \param tensors  Defined, dense, floating, on one device; may be empty.

@@ -28,7 +28,7 @@ Tensors gradients_read_by(torch::optim::Optimizer& optimizer) {
   if (const auto* fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
     return fused->gradients();
   }
-  return gradients_of(parameters_of(optimizer));
+  return gradients_of(optim::parameters_of(optimizer));
 }
 
 torch::Tensor times(const torch::Tensor& output, const torch::Tensor& scale) {

@@ -12,29 +12,28 @@ class Tap final : public torch::nn::Module {
  public:
   Tap(torch::nn::AnyModule original,
       size_t layer,
-      std::shared_ptr<ForwardHooks::Function> function)
+      ForwardHooks::Function function)
       : original_(std::move(original)),
         layer_(layer),
         function_(std::move(function)) {}
 
   torch::Tensor forward(torch::Tensor x) {
     torch::Tensor y = original_.forward<torch::Tensor>(std::move(x));
-    (*function_)(layer_, y);
+    function_(layer_, y);
     return y;
   }
 
  private:
   torch::nn::AnyModule original_;
   size_t layer_;
-  std::shared_ptr<ForwardHooks::Function> function_;
+  ForwardHooks::Function function_;
 };
 
 }  // namespace
 
-ForwardHooks::ForwardHooks(const Model& model, Function function) {
+ForwardHooks::ForwardHooks(const Model& model, const Function& function) {
   const std::shared_ptr<torch::nn::Module> root = model.module();
   if (!root) return;
-  const auto shared = std::make_shared<Function>(std::move(function));
   for (const auto& item : root->named_modules()) {
     const auto sequential =
         std::dynamic_pointer_cast<torch::nn::SequentialImpl>(item.value());
@@ -46,7 +45,7 @@ ForwardHooks::ForwardHooks(const Model& model, Function function) {
       names_.push_back(item.key().empty() ? key : item.key() + "." + key);
       places_.push_back({sequential, &child, child});
       child = torch::nn::AnyModule(
-          std::make_shared<Tap>(child, places_.size() - 1, shared));
+          std::make_shared<Tap>(child, places_.size() - 1, function));
     }
   }
 }

@@ -27,7 +27,7 @@ class ForwardHooks {
   using Function = std::function<void(size_t layer, const torch::Tensor&)>;
 
   /// A TorchScript model, or one without a Sequential, has no layers to tap.
-  ForwardHooks(const Model& model, Function function);
+  ForwardHooks(const Model& model, const Function& function);
   /// Removes the hooks.
   ~ForwardHooks();
   ForwardHooks(const ForwardHooks&) = delete;

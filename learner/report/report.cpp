@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ranges>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -110,10 +111,8 @@ void add_skipped_steps(HtmlPage& page, Recorder& recorder) {
       recorder.losses().size(),
       skips.empty() ? "; the loss scale was never too high" : ""));
   if (skips.empty()) return;
-  std::vector<std::string> batches;  // counted as the curves count them
-  for (size_t i = 0; i < std::min<size_t>(skips.size(), 50); ++i) {
-    batches.push_back(std::to_string(skips[i] + 1));
-  }
+  std::vector<int64_t> batches;  // counted as the curves count them
+  for (const int64_t i : skips | std::views::take(50)) batches.push_back(i + 1);
   page.paragraph(fmt::format(
       "Batches {}{}.",
       fmt::join(batches, ", "),

@@ -1,9 +1,9 @@
 #include "tern/learner/report/run_facts.h"
 
-#include <algorithm>
 #include <array>
 #include <fstream>
 #include <optional>
+#include <ranges>
 #include <sys/utsname.h>
 #include <thread>
 #include <typeinfo>
@@ -154,17 +154,14 @@ Facts configuration(Learner& learner) {
         std::to_string(data.train->options().seed));
   }
   if (!data.classes.empty()) {
-    const size_t shown = std::min<size_t>(data.classes.size(), 20);
+    constexpr size_t kShown = 20;
     facts.emplace_back(
         "classes",
         fmt::format(
             "{}: {}{}",
             data.classes.size(),
-            fmt::join(
-                data.classes.begin(),
-                data.classes.begin() + static_cast<int64_t>(shown),
-                ", "),
-            shown < data.classes.size() ? ", ..." : ""));
+            fmt::join(data.classes | std::views::take(kShown), ", "),
+            kShown < data.classes.size() ? ", ..." : ""));
   }
   return facts;
 }

@@ -42,13 +42,10 @@ ModelCard card_of(Learner& learn, const ExportOptions& options) {
                                              : learn.data().preprocessing};
   if (!learn.recorder().epochs().empty()) {
     const EpochRecord& last = learn.recorder().epochs().back();
-    card.metrics = {
-        {"train_loss", last.train_loss},
-        {"valid_loss", last.valid_loss}};
+    card.metrics = last.metrics;
     card.metrics.insert(
-        card.metrics.end(),
-        last.metrics.begin(),
-        last.metrics.end());
+        card.metrics.begin(),
+        {{"train_loss", last.train_loss}, {"valid_loss", last.valid_loss}});
   }
   return card;
 }

@@ -29,24 +29,19 @@ std::string shape_and_type(const torch::Tensor& tensor) {
       c10::toString(tensor.scalar_type()));
 }
 
-bool begins_with_wrapper(
-    const StateDict& state,
-    const std::string& wrapper,
-    const std::vector<ModelTensor>& model) {
-  const auto has = [&](const std::string& name) {
-    return name.starts_with(wrapper);
-  };
-  return !state.is_empty() && std::ranges::all_of(state.keys(), has) &&
-         std::ranges::none_of(model, has, &ModelTensor::name);
-}
-
 std::string prefix_of(
     const StateDict& state,
     const std::string& wanted,
     const std::vector<ModelTensor>& model) {
-  if (!wanted.empty()) return wanted;
-  for (const char* wrapper : kWrappers) {
-    if (begins_with_wrapper(state, wrapper, model)) return wrapper;
+  if (!wanted.empty() || state.is_empty()) return wanted;
+  for (const std::string wrapper : kWrappers) {
+    const auto has = [&](const std::string& name) {
+      return name.starts_with(wrapper);
+    };
+    if (std::ranges::all_of(state.keys(), has) &&
+        std::ranges::none_of(model, has, &ModelTensor::name)) {
+      return wrapper;
+    }
   }
   return "";
 }
