@@ -12,10 +12,6 @@ namespace tern {
 
 namespace {
 
-torch::Tensor stepped(const LearnerParts& l, const torch::Tensor& parameter) {
-  return l.stepped_weights ? l.stepped_weights->of(parameter) : parameter;
-}
-
 // Whether it steps these parameters, in these groups.
 bool has_groups(
     const torch::optim::Optimizer& optimizer,
@@ -44,9 +40,9 @@ std::vector<torch::optim::OptimizerParamGroup> make_param_groups(
       for (const ModelTensor& p : l.groups[i]) {
         const bool is_apart = !l.options.bn_weight_decay &&
                               (p.layer != LayerKind::other || p.is_bias());
-        if (is_apart == spares_decay) {
-          params.push_back(stepped(l, p.tensor));
-        }
+        if (is_apart != spares_decay) continue;
+        params.push_back(
+            l.stepped_weights ? l.stepped_weights->of(p.tensor) : p.tensor);
       }
       if (params.empty()) continue;
       param_groups.emplace_back(std::move(params));

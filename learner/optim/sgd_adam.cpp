@@ -17,8 +17,8 @@ std::vector<std::pair<std::string, torch::Tensor*>> FusedParamState::tensors() {
 }
 
 void FusedParamState::serialize(torch::serialize::InputArchive& archive) {
-  double host_step = 0;
-  bool has_host_step = false;
+  // torch::optim::SGD counts nothing, but a buffer tells of a step.
+  double host_step = 1;
   torch::Tensor like;
   for (auto& [name, tensor] : tensors()) {
     c10::IValue value;
@@ -28,15 +28,10 @@ void FusedParamState::serialize(torch::serialize::InputArchive& archive) {
       if (tensor != &step) like = *tensor;
     } else {  // torch::optim::Adam counts on the host
       host_step = static_cast<double>(value.toInt());
-      has_host_step = true;
     }
   }
   if (step.defined() || !like.defined()) return;
-  // torch::optim::SGD counts nothing, but a buffer tells of a step.
-  step = torch::full(
-      {},
-      has_host_step ? host_step : 1.0,
-      like.options().dtype(torch::kFloat));
+  step = torch::full({}, host_step, like.options().dtype(torch::kFloat));
 }
 
 void FusedParamState::serialize(

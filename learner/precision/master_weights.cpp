@@ -14,12 +14,6 @@ bool converts(const ModelTensor& item) {
   return item.tensor.is_floating_point() && item.layer != LayerKind::batch_norm;
 }
 
-// A view of `flat` at `offset` with the strides of `like`, which is dense.
-torch::Tensor
-view_at(const torch::Tensor& flat, int64_t offset, const torch::Tensor& like) {
-  return flat.as_strided(like.sizes(), like.strides(), offset);
-}
-
 }  // namespace
 
 MasterWeights::MasterWeights(
@@ -45,7 +39,8 @@ MasterWeights::MasterWeights(
     // The old fp32 storage itself becomes the master: no bit is lost.
     torch::Tensor master = weight.detach().to(torch::kFloat);
     if (block.defined() && master.is_non_overlapping_and_dense()) {
-      torch::Tensor view = view_at(block, offset, master);
+      const torch::Tensor view =
+          block.as_strided(master.sizes(), master.strides(), offset);
       offset += master.numel();
       view.copy_(master);
       master = view;

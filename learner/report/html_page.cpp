@@ -173,19 +173,17 @@ void HtmlPage::table(
       if (!is_number(row[i])) numbers[i] = false;
     }
   }
-  std::string html = "<div class=\"scroll\"><table><thead><tr>";
-  for (size_t i = 0; i < header.size(); ++i) {
-    html += cell("th", header[i], numbers[i]);
-  }
-  html += "</tr></thead><tbody>\n";
-  for (const auto& row : rows) {
-    html += "<tr>";
-    for (size_t i = 0; i < row.size(); ++i) {
-      html += cell("td", row[i], numbers[i]);
+  const auto line = [&](const char* tag, const auto& cells) {
+    std::string html;
+    for (size_t i = 0; i < cells.size(); ++i) {
+      html += cell(tag, cells[i], numbers[i]);
     }
-    html += "</tr>\n";
-  }
-  raw(html + "</tbody></table></div>\n");
+    return "<tr>" + html + "</tr>";
+  };
+  raw("<div class=\"scroll\"><table><thead>" + line("th", header) +
+      "</thead><tbody>\n");
+  for (const auto& row : rows) raw(line("td", row) + "\n");
+  raw("</tbody></table></div>\n");
 }
 
 void HtmlPage::properties(

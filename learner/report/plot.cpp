@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -265,10 +266,8 @@ class Layout {
         if (line[end].y < line[low].y) low = end;
         if (line[end].y > line[high].y) high = end;
       }
-      std::array<size_t, 4> kept = {begin, low, high, end - 1};
-      std::sort(kept.begin(), kept.end());
-      for (size_t i = 0; i < kept.size(); ++i) {
-        if (i == 0 || kept[i] != kept[i - 1]) result.push_back(line[kept[i]]);
+      for (const size_t i : std::set{begin, low, high, end - 1}) {
+        result.push_back(line[i]);
       }
     }
     return result;
