@@ -317,6 +317,20 @@ DataLoader DataLoader::in_order(bool augments) const {
   return DataLoader(dataset_, options);
 }
 
+DataLoader
+DataLoader::shard(int64_t rank, int64_t world_size, bool equal_batches) const {
+  DataLoaderOptions options = options_;
+  options.sampler = std::make_shared<ShardedSampler>(
+      sampler_,
+      ShardOptions{
+          .rank = rank,
+          .world_size = world_size,
+          .batch_size = options_.batch_size,
+          .drop_last = options_.drop_last,
+          .equal_batches = equal_batches});
+  return DataLoader(dataset_, options);
+}
+
 int64_t DataLoader::size() const {
   const int64_t samples = sampler_->size();
   return options_.drop_last

@@ -116,6 +116,9 @@ class DataLoader {
   /// Returns a loader of the same data in order, with the last batch.
   /// \param augments  True if the data set may augment.
   DataLoader in_order(bool augments = false) const;
+  /// Returns a loader of one rank's part of the data, in the same order; the
+  /// batch size is that of each rank. See ShardedSampler.
+  DataLoader shard(int64_t rank, int64_t world_size, bool equal_batches) const;
 
   /// Batches per epoch.
   int64_t size() const;

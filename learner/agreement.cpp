@@ -20,22 +20,6 @@ class SingleProcess final : public Communicator {
   void check_equal(const std::string&, const std::string&) override {}
 };
 
-std::shared_ptr<DataLoader> make_shard(
-    const DataLoader& loader,
-    const Communicator& ranks,
-    bool equal_batches) {
-  DataLoaderOptions options = loader.options();
-  options.sampler = std::make_shared<ShardedSampler>(
-      loader.sampler(),
-      ShardOptions{
-          .rank = ranks.rank(),
-          .world_size = ranks.world_size(),
-          .batch_size = options.batch_size,
-          .drop_last = options.drop_last,
-          .equal_batches = equal_batches});
-  return std::make_shared<DataLoader>(loader.dataset_ptr(), options);
-}
-
 }  // namespace
 
 double Communicator::mean(double value) {
@@ -80,7 +64,10 @@ loop::shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches) {
             "for each at least.",
             loader.sampler()->size(),
             l.communicator->world_size()));
-    shard = make_shard(loader, *l.communicator, equal_batches);
+    shard = std::make_shared<DataLoader>(loader.shard(
+        l.communicator->rank(),
+        l.communicator->world_size(),
+        equal_batches));
   }
   return *shard;
 }
@@ -181,15 +168,11 @@ void loop::begin_window(LearnerParts& l) {
       l.communicator ? l.communicator->world_size() : 1);
 }
 
-StepWindow::Samples loop::samples_of_batch(LearnerParts& l) {
-  if (!l.communicator) {
-    const int64_t samples = l.state.batch_data.size();
-    return {samples, samples};
-  }
-  const auto samples =
-      static_cast<const ShardedSampler&>(*training_loader(l).sampler())
-          .real_samples(l.state.batch);
-  return {samples.of_rank, samples.of_all};
+ShardedSampler::RealSamples loop::samples_of_batch(LearnerParts& l) {
+  const int64_t samples = l.state.batch_data.size();
+  if (!l.communicator) return {samples, samples};
+  return static_cast<const ShardedSampler&>(*training_loader(l).sampler())
+      .real_samples(l.state.batch);
 }
 
 }  // namespace tern

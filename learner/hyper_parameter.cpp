@@ -112,6 +112,18 @@ double* find_weight_decay(const OptimizerOptions& options) {
   });
 }
 
+// For a number that is in range.
+void set(double* found, double value, const char* name, const char* cure) {
+  if (found) *found = value;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      found || value == 0,
+      fmt::format(
+          "[set_{0}] {0} {1} for an optimizer that has none; expected {2}.",
+          name,
+          value,
+          cure));
+}
+
 }  // namespace
 
 double momentum(const OptimizerOptions& options) {
@@ -129,23 +141,15 @@ void set_momentum(OptimizerOptions& options, double value) {
       fmt::format(
           "[set_momentum] momentum is {}; expected 0 <= momentum < 1.",
           value));
-  double* const found = find_momentum(options);
-  if (found) *found = value;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      found || value == 0,
-      fmt::format(
-          "[set_momentum] momentum {} for an optimizer that has none; expected "
-          "SGD, RMSprop, Adam or AdamW. Ask has_momentum() first.",
-          value));
+  set(find_momentum(options),
+      value,
+      "momentum",
+      "SGD, RMSprop, Adam or AdamW. Ask has_momentum() first");
 }
 
 double weight_decay(const OptimizerOptions& options) {
   const double* const found = find_weight_decay(options);
   return found ? *found : 0;
-}
-
-bool has_weight_decay(const OptimizerOptions& options) {
-  return find_weight_decay(options) != nullptr;
 }
 
 void set_weight_decay(OptimizerOptions& options, double value) {
@@ -154,16 +158,11 @@ void set_weight_decay(OptimizerOptions& options, double value) {
       fmt::format(
           "[set_weight_decay] weight_decay is {}; expected >= 0.",
           value));
-  double* const found = find_weight_decay(options);
-  if (found) *found = value;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      found || value == 0,
-      fmt::format(
-          "[set_weight_decay] weight_decay {} for an optimizer that has none; "
-          "expected SGD, Adam, AdamW, RMSprop or Adagrad. Set "
-          "LearnerOptions::weight_decay to 0, or ask has_weight_decay() "
-          "first.",
-          value));
+  set(find_weight_decay(options),
+      value,
+      "weight_decay",
+      "SGD, Adam, AdamW, RMSprop or Adagrad. Set "
+      "LearnerOptions::weight_decay to 0");
 }
 
 }  // namespace tern::optim

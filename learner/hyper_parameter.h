@@ -71,9 +71,6 @@ void set_momentum(torch::optim::OptimizerOptions& options, double value);
 /// 0 for an optimizer without weight decay.
 double weight_decay(const torch::optim::OptimizerOptions& options);
 
-/// Whether `set_weight_decay` can be called.
-bool has_weight_decay(const torch::optim::OptimizerOptions& options);
-
 /// \throws c10::ValueError for a negative value.
 /// \throws c10::NotImplementedError for an optimizer without weight decay,
 ///         unless the value is 0.

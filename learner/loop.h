@@ -90,6 +90,7 @@ class EvalScope {
 
  private:
   struct Step {
+    bool training;
     int64_t batch, batches;
     Batch batch_data;
     Tensors outputs, host_targets;
@@ -97,8 +98,7 @@ class EvalScope {
     Loss batch_loss;
   };
 
-  void keep_step();
-  void put_step_back();
+  void swap_step();
   std::exception_ptr leave(bool failed);
 
   LearnerParts& l_;
@@ -187,14 +187,13 @@ void set_hyper_parameter(
     HyperParameter hyper,
     const std::vector<double>& values);
 
-// ---- evaluate.cpp, predict.cpp ----
+// ---- evaluate.cpp ----
 
 void forget_validation(LearnerParts& l);
 void validate_after_epoch(LearnerParts& l);
 /// The loss and every metric over all batches.
 /// \param is_common  All ranks evaluate together, each its share.
 Validation evaluate_metrics(LearnerParts& l, Split split, bool is_common);
-Activation activation(LearnerParts& l);
 
 // ---- scopes.cpp ----
 
@@ -222,7 +221,7 @@ void agree_to_stop_validation(LearnerParts& l, const DataLoader& whole);
 void add_up_over_ranks(LearnerParts& l, const torch::Tensor& sums);
 void share_buffers(LearnerParts& l);
 void begin_window(LearnerParts& l);
-StepWindow::Samples samples_of_batch(LearnerParts& l);
+ShardedSampler::RealSamples samples_of_batch(LearnerParts& l);
 
 // ---- explain_out_of_memory.cpp ----
 

@@ -11,18 +11,6 @@
 
 namespace tern {
 
-namespace {
-
-template <class Holder>
-auto call(Holder loss) {
-  return
-      [loss](const torch::Tensor& pred, const torch::Tensor& target) mutable {
-        return detail::forward(loss, pred, target);
-      };
-}
-
-}  // namespace
-
 namespace detail {
 
 torch::Tensor paired_target(
@@ -36,28 +24,6 @@ torch::Tensor paired_target(
 }
 
 }  // namespace detail
-
-Loss::Loss(torch::nn::CrossEntropyLoss loss) : Loss(call(loss)) {
-  values_ = detail::without_reduction(loss);
-  activation(Activation::softmax);
-  target_is_class(loss->options.ignore_index());
-}
-
-Loss::Loss(torch::nn::NLLLoss loss) : Loss(call(loss)) {
-  values_ = detail::without_reduction(loss);
-  activation(Activation::exp);
-  target_is_class(loss->options.ignore_index());
-}
-
-Loss::Loss(torch::nn::BCEWithLogitsLoss loss) : Loss(call(loss)) {
-  values_ = detail::without_reduction(loss);
-  activation_ = Activation::sigmoid;
-}
-
-Loss::Loss(torch::nn::BCELoss loss) : Loss(call(loss)) {
-  values_ = detail::without_reduction(loss);
-  is_bce_of_probabilities_ = true;
-}
 
 void Loss::check_autocast(torch::Device device) const {
   TORCH_CHECK_VALUE(

@@ -85,17 +85,12 @@ class Loss {
 
   Loss() = default;
 
-  Loss(torch::nn::CrossEntropyLoss loss);   // NOLINT: implicit on purpose
-  Loss(torch::nn::NLLLoss loss);            // NOLINT
-  Loss(torch::nn::BCEWithLogitsLoss loss);  // NOLINT
-  Loss(torch::nn::BCELoss loss);            // NOLINT
-
-  /// Any other loss module with forward(pred, target).
+  /// Any loss module with forward(pred, target).
   template <class Impl>
     requires requires(Impl& loss, torch::Tensor t) {
       { loss.forward(t, t) } -> std::convertible_to<torch::Tensor>;
     }
-  Loss(torch::nn::ModuleHolder<Impl> loss)  // NOLINT
+  Loss(torch::nn::ModuleHolder<Impl> loss)  // NOLINT: implicit on purpose
       : Loss([loss](
                  const torch::Tensor& pred,
                  const torch::Tensor& target) mutable {
@@ -104,6 +99,16 @@ class Loss {
     if constexpr (requires { loss->options.reduction(torch::kNone); }) {
       values_ = detail::without_reduction(loss);
     }
+    if constexpr (std::same_as<Impl, torch::nn::CrossEntropyLossImpl>) {
+      activation(Activation::softmax);
+      target_is_class(loss->options.ignore_index());
+    } else if constexpr (std::same_as<Impl, torch::nn::NLLLossImpl>) {
+      activation(Activation::exp);
+      target_is_class(loss->options.ignore_index());
+    } else if constexpr (std::same_as<Impl, torch::nn::BCEWithLogitsLossImpl>) {
+      activation(Activation::sigmoid);
+    }
+    is_bce_of_probabilities_ = std::same_as<Impl, torch::nn::BCELossImpl>;
   }
 
   template <class F>

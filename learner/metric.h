@@ -56,33 +56,6 @@ torch::Tensor in_shape_of(
     const torch::Tensor& pred,
     const torch::Tensor& target);
 
-/// Base of metrics that are a sum over elements divided by their number. The
-/// sum stays on the device, in kDouble, and so does a number that only the
-/// device knows.
-class MeanMetric : public MetricImpl {
- public:
-  MeanMetric(std::string name, bool higher_is_better);
-
-  std::string name() const override { return name_; }
-  bool higher_is_better() const override { return higher_is_better_; }
-  void reset() override;
-  torch::Tensor compute() const override;
-  void sync(const AllReduce& all_reduce) override;
-
- protected:
-  /// \param sum  0-dim, any type; the sum over `count` elements.
-  void add(const torch::Tensor& sum, int64_t count);
-  /// \param count  0-dim, an integer on the same device.
-  void add(const torch::Tensor& sum, const torch::Tensor& count);
-
- private:
-  std::string name_;
-  bool higher_is_better_;
-  torch::Tensor sum_;  // 0-dim kDouble
-  int64_t count_ = 0;
-  torch::Tensor more_;  // 0-dim kDouble, to be added to count_; or undefined
-};
-
 /// Holds a MetricImpl; copies share it. A Learner counts in a copy of its own,
 /// so that Learners made from the same options do not count into one.
 ///
@@ -109,7 +82,7 @@ class Metric {
     }
   }
 
-  /// The mean of a function over all samples.
+  /// The mean of a function over all samples; learner/metrics/mean_metric.cpp.
   ///
   /// \param fn  Gets the first output and the first target, gives [N, ...] (one
   ///            value a sample) or a 0-dim tensor, the batch's mean, which
@@ -124,8 +97,6 @@ class Metric {
   void update(const Tensors& outputs, const Tensors& targets);
   torch::Tensor compute() const;
   void sync(const AllReduce& all_reduce) { impl_->sync(all_reduce); }
-
-  MetricImpl& impl() { return *impl_; }
 
   /// A metric of the same kind that has counted nothing yet; this one where
   /// its MetricImpl cannot be copied.

@@ -218,7 +218,8 @@ EvalScope::EvalScope(LearnerParts& l)
       "[Learner] validate, get_preds and predict were called from another "
       "thread than the running fit's; call them from a callback, or after fit "
       "has returned.");
-  keep_step();
+  if (l.state.training && !l.state.batch_data.inputs.empty()) step_ = Step{};
+  swap_step();
   ++l_.evaluations;
   l_.model.eval();
   l_.state.training = false;
@@ -232,32 +233,18 @@ EvalScope::EvalScope(LearnerParts& l)
   }
 }
 
-void EvalScope::keep_step() {
-  TrainState& state = l_.state;
-  if (!state.training || state.batch_data.inputs.empty()) return;
-  step_.emplace(Step{
-      state.batch,
-      state.batches,
-      std::exchange(state.batch_data, {}),
-      std::exchange(state.outputs, {}),
-      std::exchange(l_.host_targets, {}),
-      std::exchange(state.loss, {}),
-      std::exchange(state.loss_grad, {}),
-      std::exchange(state.batch_loss, {})});
-}
-
-void EvalScope::put_step_back() {
+void EvalScope::swap_step() {
   if (!step_) return;
   TrainState& state = l_.state;
-  state.training = true;
-  state.batch = step_->batch;
-  state.batches = step_->batches;
-  state.batch_data = std::move(step_->batch_data);
-  state.outputs = std::move(step_->outputs);
-  l_.host_targets = std::move(step_->host_targets);
-  state.loss = std::move(step_->loss);
-  state.loss_grad = std::move(step_->loss_grad);
-  state.batch_loss = std::move(step_->batch_loss);
+  std::swap(state.training, step_->training);
+  std::swap(state.batch, step_->batch);
+  std::swap(state.batches, step_->batches);
+  std::swap(state.batch_data, step_->batch_data);
+  std::swap(state.outputs, step_->outputs);
+  std::swap(l_.host_targets, step_->host_targets);
+  std::swap(state.loss, step_->loss);
+  std::swap(state.loss_grad, step_->loss_grad);
+  std::swap(state.batch_loss, step_->batch_loss);
 }
 
 std::exception_ptr EvalScope::leave(bool failed) {
@@ -267,7 +254,7 @@ std::exception_ptr EvalScope::leave(bool failed) {
   l_.model.train(was_training_);
   l_.state.outputs.clear();
   l_.state.batch_data = {};
-  put_step_back();
+  swap_step();
   return error;
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "tern/data/sampler.h"
+
 namespace tern {
 
 /// How many batches make one step; both 0 or 1 batch: each makes its own.
@@ -16,10 +18,6 @@ struct Accumulation {
 /// learner/.
 class StepWindow {
  public:
-  struct Samples {
-    int64_t of_rank, of_all;
-  };
-
   /// At the begin of an epoch.
   /// \param batch_size  Of one rank.
   void begin(
@@ -30,7 +28,7 @@ class StepWindow {
   /// Counts a batch in.
   /// \param is_last  The window ends with this batch, full or not.
   /// \return what to multiply the mean loss of this rank's batch by.
-  double add(const Samples& samples, bool is_last);
+  double add(const ShardedSampler::RealSamples& samples, bool is_last);
 
   /// Whether the batch that was added last completes the window.
   bool is_complete() const { return is_complete_; }

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/learner/metrics/mean_metric.h"
+
 namespace tern {
 
 namespace {

@@ -7,7 +7,7 @@
 namespace tern::step_window_test {
 namespace {
 
-using Samples = StepWindow::Samples;
+using Samples = ShardedSampler::RealSamples;
 
 // What one sample of each batch weighs in the step, once gradients are averaged
 // over ranks: the same for all if the window is right.

@@ -1,0 +1,115 @@
+// What the Recorder has kept, as tensors by name.
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "tern/learner/recorder.h"
+
+namespace tern {
+
+namespace {
+
+torch::Tensor column(const std::vector<double>& values) {
+  return torch::tensor(values, torch::kDouble);
+}
+
+std::vector<double> column(const StateDict& state, const std::string& name) {
+  const torch::Tensor* const values = state.find(name);
+  TORCH_CHECK_VALUE(
+      values && values->dim() == 1 && values->scalar_type() == torch::kDouble,
+      fmt::format(
+          "[Recorder] the state does not hold \"{}\"; expected that of a "
+          "Recorder.",
+          name));
+  const auto* const data = values->const_data_ptr<double>();
+  return {data, data + values->numel()};
+}
+
+}  // namespace
+
+// Metrics are columns "metric <name>"; an epoch without one has a NaN there.
+StateDict Recorder::state_dict() const {
+  std::vector<double> numbers, train, valid, seconds, ends, skips;
+  for (const EpochRecord& epoch : epochs_) {
+    numbers.push_back(static_cast<double>(epoch.epoch));
+    train.push_back(epoch.train_loss);
+    valid.push_back(epoch.valid_loss);
+    seconds.push_back(epoch.seconds);
+  }
+  for (const int64_t end : epoch_ends_) {
+    ends.push_back(static_cast<double>(end));
+  }
+  for (const int64_t batch : skips_) {
+    skips.push_back(static_cast<double>(batch));
+  }
+  StateDict state;
+  state.insert("losses", column(losses_));
+  state.insert("smooth_losses", column(smooth_losses_));
+  state.insert("lrs", column(lrs_));
+  state.insert("momentums", column(momentums_));
+  state.insert("loss_scales", column(scales_));
+  state.insert("skipped_steps", column(skips));
+  state.insert("average", column({average_, static_cast<double>(count_)}));
+  state.insert("epochs", column(numbers));
+  state.insert("epoch_ends", column(ends));
+  state.insert("train_loss", column(train));
+  state.insert("valid_loss", column(valid));
+  state.insert("seconds", column(seconds));
+  for (size_t i = 0; i < epochs_.size(); ++i) {
+    for (const MetricValue& metric : epochs_[i].metrics) {
+      const std::string name = "metric " + metric.name;
+      if (!state.contains(name)) {
+        state.insert(
+            name,
+            column(std::vector<double>(epochs_.size(), std::nan(""))));
+      }
+      state[name].mutable_data_ptr<double>()[i] = metric.value;
+    }
+  }
+  return state;
+}
+
+void Recorder::load_state_dict(const StateDict& state) {
+  Recorder loaded;
+  loaded.losses_ = column(state, "losses");
+  loaded.smooth_losses_ = column(state, "smooth_losses");
+  loaded.lrs_ = column(state, "lrs");
+  loaded.momentums_ = column(state, "momentums");
+  loaded.scales_ = column(state, "loss_scales");
+  for (const double batch : column(state, "skipped_steps")) {
+    loaded.skips_.push_back(static_cast<int64_t>(batch));
+  }
+  const auto average = column(state, "average");
+  loaded.average_ = average.at(0);
+  loaded.count_ = static_cast<int64_t>(average.at(1));
+  const auto numbers = column(state, "epochs");
+  const auto train = column(state, "train_loss");
+  const auto valid = column(state, "valid_loss");
+  const auto seconds = column(state, "seconds");
+  for (const double end : column(state, "epoch_ends")) {
+    loaded.epoch_ends_.push_back(static_cast<int64_t>(end));
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    loaded.epochs_.push_back(
+        {static_cast<int64_t>(numbers[i]),
+         train.at(i),
+         valid.at(i),
+         {},
+         seconds.at(i)});
+  }
+  const std::string prefix = "metric ";
+  for (const auto& entry : state) {
+    if (!entry.key().starts_with(prefix)) continue;
+    const auto values = column(state, entry.key());
+    for (size_t i = 0; i < loaded.epochs_.size(); ++i) {
+      loaded.epochs_[i].metrics.push_back(
+          {entry.key().substr(prefix.size()), values.at(i)});
+    }
+  }
+  loaded.epoch_start_ = epoch_start_;
+  *this = std::move(loaded);
+}
+
+}  // namespace tern
