@@ -36,6 +36,8 @@ find_package(nlohmann_json REQUIRED)
 if(TERN_ARCHIVES)
   find_package(LibArchive REQUIRED)
   find_package(CURL REQUIRED)
+  find_package(PkgConfig REQUIRED)
+  pkg_check_modules(RSVG REQUIRED IMPORTED_TARGET librsvg-2.0)
 endif()
 if(TERN_DISTRIBUTED)
   find_path(GLOO_INCLUDE_DIR gloo/transport/device.h REQUIRED)  # libgloo-dev

@@ -6,9 +6,9 @@
 torch_version=2.11.0
 packages=(
   build-essential clang-16 lld-16 cmake ninja-build ccache git python3-venv
-  libopencv-dev libjpeg-dev libarchive-dev libcurl4-openssl-dev
-  libdeflate-dev libssl-dev zlib1g-dev libcli11-dev nlohmann-json3-dev libgtest-dev libbenchmark-dev
-  libgloo-dev
+  libopencv-dev libjpeg-dev libarchive-dev libcurl4-openssl-dev librsvg2-dev
+  fonts-dejavu-core libdeflate-dev libssl-dev zlib1g-dev libcli11-dev
+  nlohmann-json3-dev libgtest-dev libbenchmark-dev libgloo-dev
 )
 # A browser for the pages that the tests read; Ubuntu's is no package.
 test_packages=()

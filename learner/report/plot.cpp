@@ -26,6 +26,15 @@ constexpr double kColumn = 0.5;
 constexpr std::array<uint32_t, kSeriesColors> kColors =
     {0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7, 0xE69F00, 0x56B4E9};
 
+// About, in any sans-serif font: of UTF-8, which continues letters with bytes
+// 10xxxxxx.
+double text_width(const std::string& text, double size) {
+  const auto letters = std::count_if(text.begin(), text.end(), [](char c) {
+    return (c & 0xC0) != 0x80;
+  });
+  return 0.6 * size * static_cast<double>(letters);
+}
+
 using Line = Drawing::Line;
 using Text = Drawing::Text;
 using Anchor = Drawing::Anchor;

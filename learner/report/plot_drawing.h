@@ -2,12 +2,11 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace tern {
 
-struct Plot;  // learner/plot.h
+struct Plot;  // learner/report/plot.h
 
 struct Point {
   double x = 0, y = 0;  // y grows downwards
@@ -19,7 +18,7 @@ using Stroke = std::vector<Point>;
 /// What a colour is for; `series` and above are those of the curves.
 enum class Ink { text, grid, axis, series };
 
-/// A plot as lines and words at their places, for SVG and PNG alike.
+/// A plot as lines and words at their places.
 struct Drawing {
   struct Line {
     Stroke points;  // a single one is a dot
@@ -41,10 +40,6 @@ struct Drawing {
   std::vector<Line> lines;
   std::vector<Text> texts;
 };
-
-/// How far `text` reaches in a font of `size`. It is ASCII; what is not shows
-/// as question marks.
-double text_width(std::string_view text, double size);
 
 /// Lays the plot out.
 Drawing draw(const Plot& plot);
