@@ -180,8 +180,8 @@ void zero_grad(LearnerParts& l);
 
 // ---- parts.cpp ----
 
-/// Sets one for each layer group. Groups that are spared weight decay go on
-/// without it.
+/// Sets one value for each layer group. Parameters without weight decay keep
+/// none.
 void set_hyper_parameter(
     LearnerParts& l,
     HyperParameter hyper,

@@ -91,7 +91,7 @@ std::optional<Batch> loop::next_batch(
   if (!can_stop) return batches.next();
   std::optional<Batch> batch;
   if (!l.stop_requested) batch = batches.next(&l.stop_requested);
-  // Also when the loader was waited for in vain.
+  // Also when the stop came while it waited for the loader.
   if (!batch && l.stop_requested) s.stop_training = true;
   return batch;
 }

@@ -18,7 +18,7 @@ struct Accumulation {
 /// learner/.
 class StepWindow {
  public:
-  /// At the begin of an epoch.
+  /// At the start of an epoch.
   /// \param batch_size  Of one rank.
   void begin(
       const Accumulation& accumulation,

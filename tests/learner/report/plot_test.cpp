@@ -127,6 +127,14 @@ TEST(Plot, IsAPngOfTheSameSizeWithWordsInIt) {
   expect_error<c10::ValueError>([&] { to_png(plot, 0); }, {"0.25 to 8"});
 }
 
+TEST(Plot, DrawsLettersOfOtherLanguagesInAPng) {
+  const auto png_of = [](const char* title) {
+    return to_png({.title = title});
+  };
+  EXPECT_NE(png_of("h\u00F6her"), png_of("h\u00FCher"));
+  EXPECT_NE(png_of("\u03B1"), png_of("\u03B2"));
+}
+
 TEST(Plot, IsSavedInTheFormatThatTheNameAsksFor) {
   const TempFolder temp;
   save_plot(temp / "a.svg", {});
