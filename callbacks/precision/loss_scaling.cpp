@@ -18,7 +18,7 @@ namespace tern {
 
 namespace {
 
-bool are_on_one_device(const optim::FusedOptimizer& optimizer) {
+bool are_on_one_device(const AmpAware& optimizer) {
   const Tensors gradients = optimizer.gradients();
   return std::ranges::all_of(gradients, [&](const torch::Tensor& g) {
     return g.device() == gradients[0].device();
@@ -59,7 +59,7 @@ void LossScaling::on_train_begin(Learner& learn) {
   const auto masters = master_weights(learn);
   if (!masters) return;
   // The optimizer may have been made since the last fit.
-  if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(&learn.optimizer())) {
+  if (auto* fused = dynamic_cast<AmpAware*>(&learn.optimizer())) {
     fused->set_weights(masters->masters(), masters->weights());
   }
 }
@@ -73,7 +73,7 @@ void LossScaling::on_backward_begin(Learner& learn) {
 void LossScaling::unscale(Learner& learn) {
   if (is_unscaled_) return;
   torch::optim::Optimizer& optimizer = learn.optimizer();
-  if (auto* fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
+  if (auto* fused = dynamic_cast<AmpAware*>(&optimizer)) {
     fused->move_gradients_to_masters();
   } else if (const auto masters = master_weights(learn)) {
     masters->copy_gradients_to_masters();
@@ -107,7 +107,7 @@ StepResult LossScaling::read_on_cpu(
 
 StepResult LossScaling::step(Learner& learn) {
   torch::optim::Optimizer& optimizer = learn.optimizer();
-  auto* const fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer);
+  auto* const fused = dynamic_cast<AmpAware*>(&optimizer);
   const auto masters = master_weights(learn);
   const bool has_to_copy = masters && !fused;
   // Only without master weights must the result match PyTorch's bit for bit.

@@ -111,8 +111,7 @@ Learner& Learner::to_fp32() {
   check_not_fitting(*this, "Learner::to_fp32");
   if (const auto callback = find<LossScaling>()) remove(*callback);
   if (const auto masters = master_weights(*this)) {
-    if (auto* fused =
-            dynamic_cast<optim::FusedOptimizer*>(parts_->optimizer.get())) {
+    if (auto* fused = dynamic_cast<AmpAware*>(parts_->optimizer.get())) {
       fused->set_weights({}, {});
     }
     masters->restore();

@@ -23,12 +23,13 @@ at::TensorList first(const Tensors& list, size_t count) {
   return {list.data(), std::min(count, list.size())};
 }
 
-// `scalar` on `device`, if it is defined.
+// `scalar` on `device`; the same tensor if it is there.
 std::optional<torch::Tensor> on(
     torch::Device device,
-    const torch::Tensor& scalar) {
-  if (!scalar.defined()) return std::nullopt;
-  return scalar.to(device, /*non_blocking=*/true);
+    const std::optional<torch::Tensor>& scalar) {
+  if (!scalar || !scalar->defined()) return std::nullopt;
+  return scalar->device() == device ? scalar
+                                    : scalar->to(device, /*non_blocking=*/true);
 }
 
 /// The numbers of a group as its kernel takes them from memory.
@@ -44,6 +45,10 @@ size_t moments_of(const Args& args) {
     return sgd->momentum == 0 ? 0 : 1;
   }
   return std::get<FusedAdamArgs>(args).amsgrad ? 3 : 2;
+}
+
+std::optional<torch::Tensor> if_defined(const torch::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
 }  // namespace
@@ -106,13 +111,22 @@ torch::Tensor FusedOptimizer::step(LossClosure closure) {
     const at::AutoGradMode enable_grad(true);
     loss = closure();
   }
-  step_amp({}, {});
+  step_all({.grad_scale = if_defined(grad_scale_), .found_inf = {}});
   return loss;
 }
 
 void FusedOptimizer::step_amp(
     const torch::Tensor& grad_scale,
     const torch::Tensor& found_inf) {
+  torch::Tensor scale = grad_scale;
+  if (scale.defined() && grad_scale_.defined()) {
+    scale = scale * grad_scale_.to(scale.device(), /*non_blocking=*/true);
+  }
+  step_all(
+      {.grad_scale = if_defined(scale), .found_inf = if_defined(found_inf)});
+}
+
+void FusedOptimizer::step_all(const GradState& grad_state) {
   const torch::NoGradGuard no_grad;
   lists_.resize(param_groups_.size());
   // Every group is checked before the first is written.
@@ -128,8 +142,8 @@ void FusedOptimizer::step_amp(
         run_kernel(
             lists,
             args,
-            {.grad_scale = on(device, grad_scale),
-             .found_inf = on(device, found_inf)});
+            {.grad_scale = on(device, grad_state.grad_scale),
+             .found_inf = on(device, grad_state.found_inf)});
       }
       // Kept gradients would stay in memory during the next forward pass.
       lists.grads.clear();

@@ -18,6 +18,50 @@
 #include "tern/data/batch.h"
 #include "tern/kernels/optim/fused_optimizer.h"
 
+namespace tern {
+
+/// An optimizer that reads scaled gradients itself and obeys an overflow flag
+/// on the device, so that no step waits for the host. `GradScaler::step` finds
+/// it by `dynamic_cast`; `tern::optim::{SGD, Adam, AdamW}` implement it.
+///
+/// Master form: the optimizer owns fp32 masters and the model computes with
+/// their rounded half or bfloat16 twins, the weights. Gradients then arrive at
+/// the weights, and every step writes the new masters, rounded, into them.
+class AmpAware {
+ public:
+  virtual ~AmpAware() = default;
+
+  /// One step. Nothing changes, not even a step count, when `found_inf` is set.
+  ///
+  /// \param grad_scale  0-dim kFloat: gradients are divided by it. Undefined:
+  ///                    they are already unscaled.
+  /// \param found_inf   0-dim kFloat: anything but 0 skips the step. Undefined:
+  ///                    never skip.
+  virtual void step_amp(
+      const torch::Tensor& grad_scale,
+      const torch::Tensor& found_inf) = 0;
+
+  /// The gradients that the next step reads, defined ones only. A master with
+  /// a gradient of its own is read from there, else from its weight.
+  virtual Tensors gradients() const = 0;
+
+  /// Begins the master form: parameter `masters[i]` of this optimizer gets its
+  /// gradient from `weights[i]`, and a step writes `weights[i]`. Empty lists
+  /// end it.
+  ///
+  /// \param masters  kFloat, each one a parameter of this optimizer.
+  /// \param weights  kHalf or kBFloat16, shape and strides of the master.
+  /// \throws c10::ValueError if the lists disagree.
+  virtual void set_weights(const Tensors& masters, const Tensors& weights) = 0;
+
+  /// Moves every weight's gradient into a fp32 gradient of its master, so that
+  /// `GradScaler::unscale_`, clipping and logging see fp32. Costs one more pass
+  /// over the gradients; does nothing without the master form.
+  virtual void move_gradients_to_masters() = 0;
+};
+
+}  // namespace tern
+
 namespace tern::optim {
 
 /// The parameters of all groups.
@@ -30,7 +74,7 @@ class DecoupledWeightDecay {
 
   /// How the groups' `weight_decay` acts. true: `param *= 1 - lr *
   /// weight_decay` for every parameter with a gradient, before the step. false:
-  /// the optimizer's own way, for SGD and Adam added to the gradient (L2).
+  /// the optimizer's own way.
   virtual void decoupled_weight_decay(bool on) = 0;
 };
 
@@ -65,50 +109,31 @@ class FusedParamState : public torch::optim::OptimizerParamState {
 /// Parameters are kFloat; gradients kFloat, kHalf or kBFloat16. A parameter
 /// without gradient is left as it is. Sparse gradients and kDouble parameters
 /// are refused: take the optimizer of the same name from `torch::optim`.
-///
-/// It reads scaled gradients itself and obeys an overflow flag on the device,
-/// so that no step waits for the host; `GradScaler::step` knows it.
-///
-/// Master form: the optimizer owns fp32 masters and the model computes with
-/// their rounded half or bfloat16 twins, the weights. Gradients then arrive at
-/// the weights, and every step writes the new masters, rounded, into them.
 class FusedOptimizer : public torch::optim::Optimizer,
+                       public AmpAware,
                        public DecoupledWeightDecay {
  public:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
   torch::Tensor step(LossClosure closure = nullptr) final;
-  /// One step. Nothing changes, not even a step count, when `found_inf` is set.
-  ///
-  /// \param grad_scale  0-dim kFloat: gradients are divided by it. Undefined:
-  ///                    they are already unscaled.
-  /// \param found_inf   0-dim kFloat: anything but 0 skips the step. Undefined:
-  ///                    never skip.
-  void step_amp(
-      const torch::Tensor& grad_scale,
-      const torch::Tensor& found_inf);
+  void step_amp(const torch::Tensor& grad_scale, const torch::Tensor& found_inf)
+      final;
 
-  /// The gradients that the next step reads, defined ones only. A master with
-  /// a gradient of its own is read from there, else from its weight.
-  Tensors gradients() const;
+  Tensors gradients() const final;
+  void set_weights(const Tensors& masters, const Tensors& weights) final;
+  void move_gradients_to_masters() final;
 
-  /// Begins the master form: parameter `masters[i]` of this optimizer gets its
-  /// gradient from `weights[i]`, and a step writes `weights[i]`. Empty lists
-  /// end it.
-  ///
-  /// \param masters  kFloat, each one a parameter of this optimizer.
-  /// \param weights  kHalf or kBFloat16, shape and strides of the master.
-  /// \throws c10::ValueError if the lists disagree.
-  void set_weights(const Tensors& masters, const Tensors& weights);
-
-  /// Moves every weight's gradient into a fp32 gradient of its master, so that
-  /// `GradScaler::unscale_`, clipping and logging see fp32. Costs one more pass
-  /// over the gradients; does nothing without the master form.
-  void move_gradients_to_masters();
-
-  /// As in DecoupledWeightDecay; saved with the optimizer.
+  /// How `weight_decay` acts. true: `param *= 1 - lr * weight_decay`, as AdamW
+  /// and fastai. false: it is added to the gradient (L2), as torch's SGD and
+  /// Adam. Saved with the optimizer.
   void decoupled_weight_decay(bool on) final { decoupled_weight_decay_ = on; }
   bool decoupled_weight_decay() const { return decoupled_weight_decay_; }
+
+  /// A factor that the gradients carry besides the scaler's, for instance the
+  /// number of accumulated batches: gradients are divided by both. 0-dim
+  /// kFloat; undefined (the default) for none. Ignored after `unscale_`.
+  void grad_scale(torch::Tensor factor) { grad_scale_ = std::move(factor); }
+  const torch::Tensor& grad_scale() const { return grad_scale_; }
 
   /// One rank's part of the parameters, in ZeRO-1.
   struct Shard {
@@ -170,6 +195,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
   virtual void read(torch::serialize::InputArchive& archive) = 0;
 
   void check_param(const torch::Tensor& param) const;
+  void step_all(const GradState& grad_state);
   void run_kernel(
       const TensorLists& lists,
       const Args& args,
@@ -183,6 +209,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
 
   std::string name_;
   bool decoupled_weight_decay_;
+  torch::Tensor grad_scale_;
   std::unordered_map<c10::TensorImpl*, torch::Tensor> weights_;  // by master
   std::optional<Shard> shard_;
   bool rates_on_device_ = false;

@@ -25,8 +25,8 @@ torch::Tensor dense_part(const torch::Tensor& grad) {
 }
 
 Tensors gradients_read_by(torch::optim::Optimizer& optimizer) {
-  if (const auto* fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer)) {
-    return fused->gradients();
+  if (const auto* amp_aware = dynamic_cast<AmpAware*>(&optimizer)) {
+    return amp_aware->gradients();
   }
   return gradients_of(optim::parameters_of(optimizer));
 }
@@ -57,9 +57,7 @@ Tensors GradScaler::scale(const Tensors& outputs) {
         "or an iterable of Tensors.");
     if (!packed_.defined()) create_tensors(output.device());
     torch::Tensor& scale = scales[output.device()];
-    if (!scale.defined()) {
-      scale = scale_.to(output.device(), /*non_blocking=*/true);
-    }
+    if (!scale.defined()) scale = scale_on(output.device());
     scaled.push_back(times(output, scale));
   }
   return scaled;
@@ -97,19 +95,20 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
       record.stage != Stage::stepped,
       "[GradScaler] step() has already been called since the last update(). "
       "Call update() once an iteration, after every optimizer's step().");
-  auto* const fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer);
+  auto* amp_aware = dynamic_cast<AmpAware*>(&optimizer);
   const bool is_scaled = record.stage == Stage::ready;
   if (is_scaled) {
-    check_gradients(optimizer, record, /*unscale=*/fused == nullptr);
+    check_gradients(optimizer, record, /*unscale=*/amp_aware == nullptr);
   }
   TORCH_CHECK(
       !record.found_inf.empty(),
       "[GradScaler] No inf checks were recorded for this optimizer: none of "
-      "its parameters has a gradient. Call backward() before step().");
+      "its "
+      "parameters has a gradient. Call backward() before step().");
   const torch::Tensor found = combine(record);
   StepResult result = StepResult::unknown;
-  if (fused) {
-    fused->step_amp(is_scaled ? scale_ : torch::Tensor(), found);
+  if (amp_aware) {
+    amp_aware->step_amp(is_scaled ? scale_ : torch::Tensor(), found);
   } else if (found.item<float>() != 0) {
     result = StepResult::skipped;
   } else {
@@ -123,9 +122,9 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
 StepResult GradScaler::step_clipped(
     torch::optim::Optimizer& optimizer,
     double max_norm) {
-  auto* const fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer);
+  auto* amp_aware = dynamic_cast<AmpAware*>(&optimizer);
   TORCH_CHECK_VALUE(
-      fused,
+      amp_aware,
       "[GradScaler] step_clipped: the optimizer does not read scaled gradients "
       "itself; call unscale_, clip_grad_norm_ and step, or take one of "
       "tern::optim.");
@@ -135,14 +134,14 @@ StepResult GradScaler::step_clipped(
           "[GradScaler] step_clipped: max_norm is {}; expected a number > 0.",
           max_norm));
   const torch::NoGradGuard no_grad;
-  const Tensors gradients = fused->gradients();
+  const Tensors gradients = amp_aware->gradients();
   TORCH_CHECK(
       !enabled_ || !gradients.empty(),
       "[GradScaler] step_clipped: no parameter has a gradient, so there is "
       "nothing to step. Call it after backward().");
   const torch::Tensor norm = joint_norm(gradients);
   if (!enabled_) {
-    fused->step_amp(clip_coefficient(norm, max_norm).reciprocal(), {});
+    amp_aware->step_amp(clip_coefficient(norm, max_norm).reciprocal(), {});
     return StepResult::stepped;
   }
   check_scaled("step_clipped");
@@ -153,7 +152,7 @@ StepResult GradScaler::step_clipped(
       "Call it alone, between backward() and update().");
   const torch::Tensor found = norm.isfinite().logical_not().to(torch::kFloat);
   const torch::Tensor scale = scale_.to(norm.device(), /*non_blocking=*/true);
-  fused->step_amp(scale / clip_coefficient(norm / scale, max_norm), found);
+  amp_aware->step_amp(scale / clip_coefficient(norm / scale, max_norm), found);
   record.found_inf[norm.device()] = found;
   record.stage = Stage::stepped;
   return StepResult::unknown;
@@ -313,6 +312,10 @@ void GradScaler::create_tensors(torch::Device device) {
         {},
         torch::TensorOptions(torch::kFloat).pinned_memory(true));
   }
+}
+
+torch::Tensor GradScaler::scale_on(torch::Device device) const {
+  return scale_.to(device, /*non_blocking=*/true);
 }
 
 GradScaler::Values GradScaler::values() const {

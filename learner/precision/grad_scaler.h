@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <tuple>
 #include <unordered_map>
 
 #include <torch/optim/optimizer.h>
@@ -62,7 +63,7 @@ struct GradScalerState {
 ///   }
 ///
 /// Waits for the device once in `step` of an ordinary optimizer and in the
-/// getters of scale, tracker and skips; nowhere with one of tern::optim.
+/// getters of scale, tracker and skips; nowhere with an `AmpAware` one.
 /// Not thread-safe.
 class GradScaler {
  public:
@@ -77,6 +78,11 @@ class GradScaler {
   /// first, since the default scale would overflow them by itself.
   torch::Tensor scale(const torch::Tensor& output);
   Tensors scale(const Tensors& outputs);
+  /// Any nesting of vectors and tuples keeps its structure.
+  template <class T>
+  std::vector<T> scale(const std::vector<T>& outputs);
+  template <class... T>
+  std::tuple<T...> scale(const std::tuple<T...>& outputs);
 
   /// Divides the gradients by the scale in place and notes whether one is not
   /// finite; for whoever reads or clips gradients before `step`.
@@ -90,14 +96,15 @@ class GradScaler {
   ///         or for LBFGS, which needs a closure.
   StepResult step(torch::optim::Optimizer& optimizer);
 
-  /// `step` of an optimizer of tern::optim with the joint norm of its gradients
-  /// brought down to `max_norm`. That norm, read from the scaled gradients, is
-  /// the check for overflow too, and the step divides by scale and clipping at
-  /// once: nothing is written but by the optimizer. With `unscale_`,
-  /// `clip_grad_norm_` and `step` the last bits may differ.
+  /// `step` of an AmpAware optimizer (tern::optim) with the joint norm of its
+  /// gradients brought down to `max_norm`. That norm, read from the scaled
+  /// gradients, is the check for overflow too, and the step divides by scale
+  /// and clipping at once: nothing is written but by the optimizer. A factor of
+  /// the optimizer's own (FusedOptimizer::grad_scale) counts as norm. With
+  /// `unscale_`, `clip_grad_norm_` and `step` the last bits may differ.
   /// \param max_norm  > 0. A disabled scaler clips all the same.
   /// \throws as `step`; c10::Error after `unscale_`; c10::ValueError for an
-  ///         optimizer of another kind.
+  ///         optimizer that is not AmpAware.
   StepResult step_clipped(torch::optim::Optimizer& optimizer, double max_norm);
 
   /// Moves the scale, once an iteration however many optimizers stepped.
@@ -145,6 +152,10 @@ class GradScaler {
   GradScalerState state_dict() const;
   /// \throws c10::ValueError if `state` is empty or out of range.
   void load_state_dict(const GradScalerState& state);
+  /// Under PyTorch's names: scale, growth_factor, backoff_factor,
+  /// growth_interval, _growth_tracker.
+  void save(torch::serialize::OutputArchive& archive) const;
+  void load(torch::serialize::InputArchive& archive);
 
  private:
   enum class Stage { ready, unscaled, stepped };
@@ -171,6 +182,7 @@ class GradScaler {
   void count_skips(const torch::Tensor& found);
   void warn_of_skips(int64_t skips) const;
   void create_tensors(torch::Device device);
+  torch::Tensor scale_on(torch::Device device) const;
   Values values() const;
 
   GradScalerOptions options_;
@@ -186,5 +198,20 @@ class GradScaler {
   mutable bool has_warned_ = false;
   std::unordered_map<const torch::optim::Optimizer*, Record> records_;
 };
+
+template <class T>
+std::vector<T> GradScaler::scale(const std::vector<T>& outputs) {
+  std::vector<T> scaled;
+  scaled.reserve(outputs.size());
+  for (const T& output : outputs) scaled.push_back(scale(output));
+  return scaled;
+}
+
+template <class... T>
+std::tuple<T...> GradScaler::scale(const std::tuple<T...>& outputs) {
+  return std::apply(
+      [this](const T&... output) { return std::tuple<T...>{scale(output)...}; },
+      outputs);
+}
 
 }  // namespace tern

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <torch/cuda.h>
+#include <torch/serialize/archive.h>
 
 #include "tern/learner/precision/grad_scaler.h"
 
@@ -19,11 +20,14 @@ void check_factors(double growth, double backoff, int64_t interval) {
           "[GradScaler] growth_factor is {}; the growth factor must be > 1.0.",
           growth));
   TORCH_CHECK_VALUE(
-      0 < backoff && backoff < 1,
+      backoff < 1,
       fmt::format(
-          "[GradScaler] backoff_factor is {}; the backoff factor must be < 1.0 "
-          "and > 0.",
+          "[GradScaler] backoff_factor is {}; the backoff factor must be < "
+          "1.0.",
           backoff));
+  TORCH_CHECK_VALUE(
+      backoff > 0,
+      fmt::format("[GradScaler] backoff_factor is {}; expected > 0.", backoff));
   TORCH_CHECK_VALUE(
       interval >= 1,
       fmt::format(
@@ -41,8 +45,7 @@ void check_scale(const char* name, double scale) {
           scale));
 }
 
-bool can_be_enabled(const GradScalerOptions& options) {
-  if (!options.enabled) return false;
+void check_options(const GradScalerOptions& options) {
   check_factors(
       options.growth_factor,
       options.backoff_factor,
@@ -55,6 +58,11 @@ bool can_be_enabled(const GradScalerOptions& options) {
           "min_scale <= max_scale.",
           options.min_scale,
           options.max_scale));
+}
+
+bool can_be_enabled(const GradScalerOptions& options) {
+  if (!options.enabled) return false;
+  check_options(options);
   if (options.device != torch::kCUDA || torch::cuda::is_available()) {
     return true;
   }
@@ -162,6 +170,39 @@ void GradScaler::load_state_dict(const GradScalerState& state) {
     growth_tracker_.fill_(initial_.growth_tracker);
     skips_.zero_();
   }
+}
+
+void GradScaler::save(torch::serialize::OutputArchive& archive) const {
+  for (const auto& [optimizer, record] : records_) {
+    TORCH_CHECK(
+        record.stage == Stage::ready,
+        "[GradScaler] save() in the middle of an iteration; a GradScaler may "
+        "only be saved before scale() or after update().");
+  }
+  const GradScalerState state = state_dict();
+  if (state.empty()) return;
+  archive.write("scale", c10::IValue(state.scale));
+  archive.write("growth_factor", c10::IValue(state.growth_factor));
+  archive.write("backoff_factor", c10::IValue(state.backoff_factor));
+  archive.write("growth_interval", c10::IValue(state.growth_interval));
+  archive.write("_growth_tracker", c10::IValue(state.growth_tracker));
+}
+
+void GradScaler::load(torch::serialize::InputArchive& archive) {
+  GradScalerState state;
+  c10::IValue value;
+  if (archive.try_read("scale", value)) {
+    state.scale = value.toDouble();
+    archive.read("growth_factor", value);
+    state.growth_factor = value.toDouble();
+    archive.read("backoff_factor", value);
+    state.backoff_factor = value.toDouble();
+    archive.read("growth_interval", value);
+    state.growth_interval = value.toInt();
+    archive.read("_growth_tracker", value);
+    state.growth_tracker = value.toInt();
+  }
+  load_state_dict(state);
 }
 
 }  // namespace tern

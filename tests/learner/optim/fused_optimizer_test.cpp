@@ -230,14 +230,17 @@ TEST(FusedOptimizer, DecaysTheWeightDirectlyWhenAsked) {
   EXPECT_FLOAT_EQ(p.item<float>(), 2 * .95f * .95f);
 }
 
-TEST(FusedOptimizer, DividesByTheScaleItIsGiven) {
+TEST(FusedOptimizer, DividesByItsOwnScaleToo) {
   const auto p = param({0});
   optim::SGD optimizer({p}, SGDOptions(1));
+  optimizer.grad_scale(torch::tensor(4.f));
   set_grad(p, {64});
+  optimizer.step();
+  EXPECT_EQ(p.item<float>(), -16);
   optimizer.step_amp(torch::tensor(2.f), {});
-  EXPECT_EQ(p.item<float>(), -32);
+  EXPECT_EQ(p.item<float>(), -16 - 8);
   optimizer.step_amp({}, {});  // already unscaled
-  EXPECT_EQ(p.item<float>(), -32 - 64);
+  EXPECT_EQ(p.item<float>(), -16 - 8 - 64);
 }
 
 template <class Optimizer>

@@ -119,6 +119,13 @@ TEST_F(GradScalerAmpAware, ClippingSaysWhatItCannotDo) {
       {"after unscale_()"});
 }
 
+TEST_F(GradScalerAmpAware, MultipliesTheOptimizersOwnScale) {
+  optimizer.grad_scale(torch::tensor(2.f));
+  scaler.scale(p.sum()).backward();
+  scaler.step(optimizer);
+  EXPECT_TRUE(bit_equal(p, vector({.5, 1.5, 2.5})));
+}
+
 TEST_F(GradScalerAmpAware, KeepsTheOrderOfCalls) {
   scaler.scale(p.sum()).backward();
   scaler.step(optimizer);

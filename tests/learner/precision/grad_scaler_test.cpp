@@ -2,12 +2,14 @@
 
 #include <cmath>
 #include <optional>
+#include <sstream>
 
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 #include <torch/types.h>
 
 #include "tern/tests/support/expect_error.h"
@@ -296,12 +298,17 @@ TEST_F(GradScalerTest, InvertsTheScaleInDoubleAndRoundsOnce) {
 
 // ---- Outputs and gradients of all kinds ----
 
-TEST_F(GradScalerTest, ScalesSeveralOutputs) {
+TEST_F(GradScalerTest, KeepsTheStructureOfNestedOutputs) {
   GradScaler eight(cpu(8));
   const auto t = torch::ones({});
-  const Tensors scaled = eight.scale({t, t});
-  ASSERT_EQ(scaled.size(), 2);
-  EXPECT_EQ(scaled[1].item<float>(), 8);
+  const auto nested =
+      eight.scale(std::make_tuple(t, std::vector<Tensors>{{t, t}, {t}}));
+  const auto& [first, rest] = nested;
+  EXPECT_EQ(first.item<float>(), 8);
+  ASSERT_EQ(rest.size(), 2);
+  EXPECT_EQ(rest[0][1].item<float>(), 8);
+  EXPECT_EQ(rest[1][0].item<float>(), 8);
+  EXPECT_EQ(eight.scale({t, t}).size(), 2);
   expect_error<c10::TypeError>(
       [&] { eight.scale(torch::Tensor()); },
       {"outputs must be a Tensor"});
@@ -531,6 +538,30 @@ TEST_F(GradScalerTest, StillGrowsWhenTheTrackerIsBeyondTheInterval) {
   scaler.update();
   scaler.set_growth_interval(1);
   EXPECT_EQ(scaler.growth_tracker(), 0);
+}
+
+TEST_F(GradScalerTest, GoesThroughAnArchive) {
+  backward();
+  scaler.step(optimizer);
+  scaler.update();
+  std::stringstream stream;
+  torch::serialize::OutputArchive out;
+  scaler.save(out);
+  out.save_to(stream);
+  torch::serialize::InputArchive in;
+  in.load_from(stream);
+  EXPECT_EQ(in.keys().size(), 5);
+  GradScaler other(cpu(1024));
+  other.load(in);
+  EXPECT_EQ(other.get_scale(), 4);
+  EXPECT_EQ(other.growth_tracker(), 1);
+
+  backward();
+  scaler.unscale_(optimizer);
+  torch::serialize::OutputArchive early;
+  expect_error<c10::Error>(
+      [&] { scaler.save(early); },
+      {"middle of an iteration"});
 }
 
 // ---- Disabled ----
