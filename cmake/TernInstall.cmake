@@ -24,7 +24,7 @@ foreach(module tern_cuda_graph tern_nccl)
 endforeach()
 install(EXPORT ternTargets NAMESPACE tern:: DESTINATION ${tern_package})
 install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")
-  set(include \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\")
+  cmake_path(APPEND CMAKE_INSTALL_PREFIX \"${CMAKE_INSTALL_INCLUDEDIR}\" OUTPUT_VARIABLE include)
   set(has_vision ${TERN_VISION})")
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake)
 

@@ -103,11 +103,10 @@ class Callback {
   virtual StateDict state_dict() const { return StateDict(); }
   virtual void load_state_dict(const StateDict&) {}
 
-  /// For logs, when a checkpoint is made: writes what they still hold in memory
-  /// and says where the file ends, for `take_resumed_log` of
-  /// learner/checkpoint/resume.h. Unlike `state_dict`, it is no part of the
-  /// training: a resumed one may have other loggers, and a checkpoint without
-  /// it is as good.
+  /// For loggers, when a checkpoint is made: flushes the log and returns its
+  /// position, so that a resumed run continues it without gaps or repeats; see
+  /// take_resumed_log of learner/checkpoint/resume.h. Unlike `state_dict` it is
+  /// not part of the training: a resumed run may have other loggers.
   virtual StateDict log_state(Learner&) { return StateDict(); }
 
   virtual CallbackRole role() const { return CallbackRole::trains; }
@@ -116,9 +115,9 @@ class Callback {
   /// does; asked when the callback is added.
   virtual bool acts_at(Event) const { return true; }
 
-  /// Whether what it does from on_loss_begin to on_step_end asks the device for
-  /// the same work in each step, and nothing of the host: a CUDA graph then
-  /// replays it with the step, without a call. See learner/graph/step_graph.h.
+  /// True if from on_loss_begin to on_step_end the callback launches the same
+  /// kernels every step and never synchronizes with the host: a CUDA graph then
+  /// replays them without a call. See learner/graph/step_graph.h.
   virtual bool can_be_replayed() const { return false; }
 
   /// Callbacks run in ascending order; equal ones as they were added.

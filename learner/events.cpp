@@ -66,9 +66,9 @@ Learner& Learner::add(CallbackHandle callback) {
 Learner& Learner::remove(const Callback& callback) {
   TORCH_CHECK_VALUE(
       &callback != parts_->recorder.get(),
-      "[Learner::remove] the Recorder cannot be removed: others read what it "
-      "measures. Remove the ProgressPrinter for a Learner that prints "
-      "nothing, or use silent().");
+      "[Learner::remove] the Recorder cannot be removed: other callbacks read "
+      "what it measures. For a Learner that prints nothing set .sink = "
+      "silent().");
   const auto at = std::find_if(
       parts_->callbacks.begin(),
       parts_->callbacks.end(),

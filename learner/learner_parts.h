@@ -93,7 +93,7 @@ struct LearnerParts {
   std::atomic<bool> stop_requested = false;
   std::atomic<bool> stop_wanted = false;  // on this rank, before all agree
 
-  // ---- Several processes; communicator.cpp ----
+  // ---- Several processes; agreement.cpp ----
 
   std::shared_ptr<Communicator> communicator;
   std::shared_ptr<TrainingShard> training_shard;

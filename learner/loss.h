@@ -142,9 +142,8 @@ class Loss {
   torch::Tensor operator()(const Tensors& outputs, const Tensors& targets)
       const;
 
-  /// A loss that is the mean of `values(pred, target)`: [N, ...], a number for
-  /// each sample or each pixel. The way for a loss of one's own to know what
-  /// each sample costs, as MixUp wants to.
+  /// A loss that is the mean of `values(pred, target)`: [N, ...], one for each
+  /// sample or pixel. Gives a custom loss per-sample values, which MixUp needs.
   static Loss mean_of(Values values);
 
   /// What each sample costs, [N]: the mean over all its numbers. Without
@@ -180,7 +179,7 @@ class Loss {
   static void check_one(const Tensors& outputs, const Tensors& targets);
 
   std::function<torch::Tensor(const Tensors&, const Tensors&)> function_;
-  Values values_;  // empty: nobody knows what a sample costs
+  Values values_;  // empty: no per-sample loss
   Activation activation_ = Activation::none;
   bool target_is_class_ = false;
   bool is_bce_of_probabilities_ = false;

@@ -252,8 +252,7 @@ std::exception_ptr EvalScope::leave(bool failed) {
   --l_.evaluations;
   std::exception_ptr error = loop::run_all(l_, Event::eval_end, failed);
   l_.model.train(was_training_);
-  l_.state.outputs.clear();
-  l_.state.batch_data = {};
+  loop::clear_batch(l_);
   swap_step();
   return error;
 }

@@ -230,6 +230,11 @@ void report_cuda() {
     problem(
         "The NVIDIA driver is too old for LibTorch's CUDA 13: install driver "
         "580 or newer. Until then Tern trains on the CPU.");
+  } else if (const char* seen = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    problem(fmt::format(
+        "LibTorch cannot use a GPU while CUDA_VISIBLE_DEVICES is \"{}\"; unset "
+        "it, or name the GPUs to use, as 0.",
+        seen));
   } else {
     problem(
         "The driver shows a GPU that LibTorch cannot use: see the warning "

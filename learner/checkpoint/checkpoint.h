@@ -26,8 +26,8 @@ struct ResumeOptions {
   /// the number of epochs are others than when the checkpoint was written. The
   /// result then is not that of an uninterrupted training.
   bool allow_change = false;
-  /// Do nothing where the folder holds nothing to go on from: for programs that
-  /// go on when they are started again.
+  /// Do nothing if the folder holds no checkpoint, so that the same command
+  /// starts and restarts a run.
   ///
   ///   learn.resume("run", {.if_exists = true});
   ///   learn.add<tern::SaveCheckpoint>({.folder = "run"}).fit_one_cycle(10);

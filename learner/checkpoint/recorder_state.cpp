@@ -15,16 +15,18 @@ torch::Tensor column(const std::vector<double>& values) {
   return torch::tensor(values, torch::kDouble);
 }
 
+// Older checkpoints have skipped_steps in kLong.
 std::vector<double> column(const StateDict& state, const std::string& name) {
   const torch::Tensor* const values = state.find(name);
   TORCH_CHECK_VALUE(
-      values && values->dim() == 1 && values->scalar_type() == torch::kDouble,
+      values && values->dim() == 1,
       fmt::format(
           "[Recorder] the state does not hold \"{}\"; expected that of a "
           "Recorder.",
           name));
-  const auto* const data = values->const_data_ptr<double>();
-  return {data, data + values->numel()};
+  const torch::Tensor numbers = values->to(torch::kDouble).contiguous();
+  const auto* const data = numbers.const_data_ptr<double>();
+  return {data, data + numbers.numel()};
 }
 
 }  // namespace

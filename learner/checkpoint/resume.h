@@ -13,9 +13,9 @@ namespace tern {
 class Callback;
 class Learner;
 
-/// The `log_state` of this callback when the checkpoint was made that the
-/// training goes on from. It is given once, then and for checkpoints that have
-/// none it is empty: the log is added to. Nothing if this is no resumed fit.
+/// Returns this callback's log_state from the checkpoint that the running fit
+/// was resumed from: once, and empty afterwards or if the checkpoint has none.
+/// Nothing if the fit was not resumed.
 std::optional<StateDict> take_resumed_log(
     Learner& learner,
     const Callback& callback);

@@ -59,8 +59,9 @@ using MakeNcclGroup =
     void (*)(const Member& member, c10::intrusive_ptr<c10d::Backend>& result);
 
 /// What `f` returns, or nothing if it throws or takes longer than `patience`:
-/// it then goes on in a thread of its own and nobody hears of it. For what may
-/// wait for another machine without end; `f` owns all that it uses.
+/// on timeout it keeps running in a detached thread and its result is
+/// discarded. For calls that may wait for another machine without end; `f` owns
+/// all that it uses.
 template <class F>
 auto within(std::chrono::milliseconds patience, F f) noexcept
     -> std::optional<std::invoke_result_t<F&>> {

@@ -172,6 +172,7 @@ class ParallelModel final : public ModelImpl {
       : model_(std::move(model)), devices_(std::move(devices)) {}
 
   Tensors forward(const Tensors& inputs) override {
+    if (inputs.empty()) return model_.forward(inputs);
     const std::vector<Tensors> parts = split(inputs, devices_);
     Devices devices = devices_;
     devices.resize(parts.size(), devices[0]);

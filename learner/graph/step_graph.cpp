@@ -261,8 +261,8 @@ std::shared_ptr<StepGraph> step_graph(const Learner& learn) {
 void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph) {
   TORCH_CHECK(
       !learn.state().is_fitting,
-      "[Learner] the training step cannot become a graph, or none, while fit "
-      "runs; call it before or after.");
+      "[Learner] to_cuda_graph cannot be called while fit is running; call it "
+      "before or after.");
   learn.parts().step_runner = std::move(graph);
 }
 

@@ -25,12 +25,11 @@ struct CudaGraphOptions {
 /// schedules go on working; step counts, loss scale and dropout's random
 /// numbers are on the device anyway.
 ///
-/// A step that cannot be replayed is made as without a graph, with the same
-/// result, and the sink is told why, once a fit: a batch of another shape, a
-/// loss that a callback has replaced (MixUp), a callback that acts within the
-/// step and is no `Callback::can_be_replayed`, an optimizer that is none of
-/// tern::optim, several devices or processes, an operation that waits for the
-/// device.
+/// A step that cannot be replayed runs eagerly, with the same result; the
+/// reason is logged once per fit: a batch of another shape, a loss that a
+/// callback has replaced (MixUp), a callback that acts within the step and is
+/// no `Callback::can_be_replayed`, an optimizer that is none of tern::optim,
+/// several devices or processes, an operation that waits for the device.
 ///
 /// What the model's C++ code decides by other things than tensors is decided
 /// when the step is recorded. After a replay `state().outputs` is memory that

@@ -236,7 +236,11 @@ torch::Tensor dice_of(const torch::Tensor& matrix) {
         torch::ones_like(size[1]));
   }
   const torch::Tensor comes_up = (size > 0).to(torch::kDouble);
-  return ratio(2 * all.hits, size).sum() / comes_up.sum();
+  const torch::Tensor classes = comes_up.sum();
+  return torch::where(
+      classes > 0,
+      ratio(2 * all.hits, size).sum() / classes,
+      torch::ones_like(classes));
 }
 
 }  // namespace

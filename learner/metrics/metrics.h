@@ -22,7 +22,7 @@ Metric top_k_accuracy(int64_t k = 5);
 
 /// Share of right answers where a sample has several labels: outputs and
 /// targets are both [N, L], targets 0 or 1.
-/// \param threshold  In 0..1; an answer above it says yes.
+/// \param threshold  In 0..1; probabilities above it count as positive.
 /// \param sigmoid    Outputs are logits, not probabilities.
 Metric accuracy_multi(double threshold = 0.5, bool sigmoid = true);
 
@@ -54,7 +54,7 @@ Metric f1(Average average = Average::automatic);
 
 /// Overlap of predicted and true region, `2 |A and B| / (|A| + |B|)`, counted
 /// over the whole set: of class 1 with two classes, else the mean over those
-/// classes that come up. 1 when nothing is there and nothing was seen.
+/// classes that come up. 1 if no class is present or predicted.
 Metric dice();
 
 /// A metric that follows from the confusion matrix of the whole set, which is

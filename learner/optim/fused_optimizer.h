@@ -150,7 +150,8 @@ class FusedOptimizer : public torch::optim::Optimizer,
   /// the other numbers of their group from memory on the device, as
   /// `write_rates` left them there. false: from the groups again.
   void rates_on_device(bool on);
-  /// Brings what the groups hold now to the device; nobody waits for it.
+  /// Copies the groups' current hyper-parameters to the device without
+  /// synchronizing.
   /// \return whether a step that was recorded before can take them: its tensors
   ///         are those of now, and so are the moments that it keeps.
   bool write_rates();

@@ -77,8 +77,9 @@ auto wrap(F function) {
     cpu = AutocastState(torch::kCPU),
     cuda = AutocastState(torch::kCUDA),
     function = std::move(function)
-  ](auto&&... arguments) mutable
-         -> decltype(auto) requires std::invocable<F&, decltype(arguments)...> {
+  ](auto&&... arguments) mutable -> decltype(auto)
+           requires std::invocable<F&, decltype(arguments)...>
+  {
     const AutocastGuard on_cpu(torch::kCPU, cpu.dtype, cpu.enabled, false);
     const AutocastGuard on_cuda(torch::kCUDA, cuda.dtype, cuda.enabled, false);
     return function(std::forward<decltype(arguments)>(arguments)...);

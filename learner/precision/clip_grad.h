@@ -10,7 +10,7 @@ namespace tern {
 /// The gradients of those parameters that have one.
 Tensors gradients_of(const Tensors& parameters);
 
-/// Joint L2 norm of all tensors, in kFloat; nobody waits for it.
+/// Joint L2 norm of all tensors, in kFloat; does not synchronize.
 /// \param tensors  Defined, dense, floating, on one device; may be empty.
 /// \return 0-dim kFloat on their device; infinite or NaN if an element is.
 torch::Tensor joint_norm(const Tensors& tensors);

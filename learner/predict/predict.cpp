@@ -116,9 +116,8 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
   Predictions result = get_preds(loader.in_order());
   TORCH_CHECK_VALUE(
       result.preds.defined() && result.preds.dim() <= 2,
-      "[Learner::tta] the model answers for every pixel, and those of "
-      "augmented images do not lie over each other, or there is no data; use "
-      "get_preds.");
+      "[Learner::tta] the split is empty or the outputs are per pixel, and "
+      "pixels of augmented images do not match; use get_preds.");
   const DataLoader augmented = loader.in_order(/*augments=*/true);
   torch::Tensor sum, largest;
   for (int64_t pass = 0; pass < options.n; ++pass) {

@@ -255,7 +255,6 @@ ModelSummary Learner::summary() {
     summary = summarize(parts_->model, parts_->state.batch_data.inputs);
   });
   eval.end();
-  loop::end_batch(*parts_);
   return summary;
 }
 

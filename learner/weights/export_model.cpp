@@ -66,9 +66,8 @@ StateDict weights_of(const Learner& learn, bool half) {
           torch::isfinite(tensor).all().item<bool>(),
           fmt::format(
               "[Learner::export_model] the tensor {} has values that are not "
-              "finite; expected a model that can answer. Load an earlier "
-              "state, and look for the batch that did it with "
-              "TerminateOnNaN.",
+              "finite; expected finite weights. Load an earlier state, and "
+              "find the batch that caused it with TerminateOnNaN.",
               t.name));
       if (half && t.layer != LayerKind::batch_norm && fits_half(tensor)) {
         tensor = tensor.to(torch::kHalf);

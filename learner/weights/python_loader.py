@@ -71,7 +71,7 @@ def build_model(name, options):
     except (ValueError, TypeError, NotImplementedError) as error:
         raise SystemExit(
             f"torchvision has no {name} with the options {options}; use "
-            "Tern's Predictor, or Learner::export_torchscript."
+            "Tern's Predictor, or tern::export_torchscript."
         ) from error
     if channels != 3:
         first = model.conv1
@@ -105,7 +105,7 @@ class VisionModel(torch.nn.Module):
         else:
             raise SystemExit(
                 f"torchvision has no {body} for {in_channels} channels; use "
-                "Tern's Predictor, or Learner::export_torchscript."
+                "Tern's Predictor, or tern::export_torchscript."
             )
         widths = [2 * features if concat_pool else features, *hidden, outputs]
         layers = [torch.nn.Identity(), torch.nn.Identity()]

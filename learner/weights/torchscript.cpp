@@ -91,9 +91,10 @@ void check_same(const Tensors& expected, const Tensors& traced) {
   }
   TORCH_CHECK_VALUE(
       is_same,
-      "[export_torchscript] the trace answers the example otherwise than the "
-      "model; expected a forward that does the same each time. Take what is "
-      "random, or counts its calls, out of it.");
+      "[export_torchscript] the traced module's output differs from the "
+      "model's; expected a deterministic forward. Take out of it what is "
+      "random "
+      "or counts its calls.");
 }
 
 }  // namespace
