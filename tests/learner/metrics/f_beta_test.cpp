@@ -89,6 +89,12 @@ TEST(Dice, IsOneWhenNothingIsThereAndNothingWasSeen) {
           scores({0, 0, 0, 0}, 2),
           torch::zeros(4, torch::kLong)),
       1);
+  EXPECT_EQ(
+      by_batches(
+          dice(),
+          scores({0, 1, 2, 0}, 3),
+          torch::full({4}, -100, torch::kLong)),
+      1);
 }
 
 TEST(FBeta, SaysWhatIsWrong) {

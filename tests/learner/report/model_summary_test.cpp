@@ -8,6 +8,7 @@
 #include <torch/nn/modules/pooling.h>
 #include <torch/types.h>
 
+#include "tern/learner/recorder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::model_summary_test {
@@ -108,6 +109,22 @@ TEST(ModelSummary, CountsWhatIsFrozenAndPrintsATable) {
   }
   learn.fit(1);
   learn.to_fp16().summary();  // takes what the loop would give the model
+}
+
+TEST(ModelSummary, LeavesTheStepOfAFitAsItWas) {
+  struct Summarizes : Callback {
+    void on_batch_end(Learner& learn) override {
+      if (!learn.state().training) return;
+      const int64_t batch = learn.state().batch;
+      const torch::Tensor inputs = learn.state().batch_data.inputs.at(0);
+      EXPECT_EQ(learn.summary().inputs, (std::vector<Sizes>{{32, 2}}));
+      EXPECT_EQ(learn.state().batch, batch);
+      EXPECT_TRUE(learn.state().batch_data.inputs.at(0).is_same(inputs));
+    }
+  };
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<Summarizes>().fit(1);
+  EXPECT_EQ(learn.recorder().losses().size(), learn.data().train->size());
 }
 
 TEST(ModelSummary, SaysWhatIsWrongWithTheModel) {
