@@ -9,6 +9,9 @@
 namespace tern {
 namespace {
 
+constexpr size_t kMaxColumns = 10'000;
+constexpr int64_t kMaxBytes = int64_t{256} << 20;
+
 /// Takes a table apart, cell by cell.
 class CsvReader {
  public:
@@ -22,6 +25,9 @@ class CsvReader {
       if (at_ == text_.size()) return false;
       row_line_ = line_;
       do {
+        if (row.size() == kMaxColumns) {
+          fail(row_line_, "there are more than 10,000 cells");
+        }
         row.push_back(cell());
       } while (take(delimiter_));
       end_line();
@@ -130,8 +136,7 @@ parse_csv(std::span<const uint8_t> bytes, std::string path, char delimiter) {
 }
 
 CsvTable read_csv(const std::filesystem::path& path, char delimiter) {
-  constexpr int64_t kMostBytes = int64_t{1} << 30;
-  return parse_csv(read_file(path, kMostBytes), path.string(), delimiter);
+  return parse_csv(read_file(path, kMaxBytes), path.string(), delimiter);
 }
 
 }  // namespace tern

@@ -194,12 +194,14 @@ std::vector<uint8_t> ByteFile::read(uint64_t offset, uint64_t size) const {
   return bytes;
 }
 
-std::shared_ptr<uint8_t> ByteFile::map() const {
+std::shared_ptr<uint8_t> ByteFile::map(bool is_writable) const {
+  // Private pages count against memory even before they are written, shared
+  // ones do not: a file may be larger than memory.
   void* const at = ::mmap(
       nullptr,
       size_,
-      PROT_READ | PROT_WRITE,
-      MAP_PRIVATE,
+      is_writable ? PROT_READ | PROT_WRITE : PROT_READ,
+      is_writable ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED,
       file_->fd(),
       0);
   if (at == MAP_FAILED) throw IoError(path_, "map into memory", errno);

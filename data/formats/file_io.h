@@ -120,8 +120,9 @@ class ByteFile {
   std::vector<uint8_t> read(uint64_t offset, uint64_t size) const;
 
   /// The whole file in memory, unmapped with the last copy of the pointer.
-  /// Writing to it leaves the file alone. Only for a file that is not empty.
-  std::shared_ptr<uint8_t> map() const;
+  /// Only for a file that is not empty.
+  /// \param is_writable  Writing to the memory leaves the file alone.
+  std::shared_ptr<uint8_t> map(bool is_writable = false) const;
 
  private:
   [[noreturn]] void throw_end(uint64_t offset, uint64_t expected) const;

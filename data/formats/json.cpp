@@ -18,6 +18,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxLevels = 64;
+// Of 16 MB, which a header may have, 2 bytes a value would become 300 MB.
+constexpr size_t kMaxTokens = 2'000'000;
 
 }  // namespace
 
@@ -34,6 +36,10 @@ class JsonReader::Parser final : public nlohmann::json_sax<Json> {
   std::vector<Token> tokens;
 
   bool add(char kind, Json value = Json::value_t::discarded) {
+    if (tokens.size() == kMaxTokens) {
+      kind = '!';
+      value = "has more than two million values";
+    }
     tokens.push_back({kind, std::move(value)});
     return kind != '!';
   }

@@ -107,7 +107,7 @@ Tensors map_storages(
     const ByteFile& file,
     const StoredWeights& weights,
     const std::vector<size_t>& needed) {
-  const std::shared_ptr<uint8_t> mapped = file.map();
+  const std::shared_ptr<uint8_t> mapped = file.map(/*is_writable=*/true);
   const std::vector<size_t> alignment = alignments(weights);
   Tensors storages(weights.storages.size());
   for (const size_t i : needed) {

@@ -72,8 +72,11 @@ std::shared_ptr<const ImagePack> open_if_current(
   try {
     auto pack = ImagePack::open(file);
     return pack->key() == key ? pack : nullptr;
-  } catch (const DataError& error) {
-    message(std::string(error.what()) + " It is made again.");
+  } catch (const DataError&) {
+    message(
+        file.string() +
+        ": this image pack is damaged, or of another version; it is made "
+        "again.");
     return nullptr;
   }
 }

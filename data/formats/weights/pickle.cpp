@@ -13,6 +13,8 @@ namespace tern {
 namespace {
 
 constexpr size_t kMaxValues = 1'000'000;
+// Copies of one list count each time.
+constexpr size_t kMaxItems = 10'000'000;
 constexpr size_t kMaxMarks = 64;
 constexpr size_t kMaxName = 200;
 
@@ -99,6 +101,7 @@ class PickleParser {
     if (pickle_.values_.size() == kMaxValues) {
       fail("it has more than a million values");
     }
+    count_items(value.items.size());
     pickle_.values_.push_back(std::move(value));
     push(static_cast<Id>(pickle_.values_.size() - 1));
   }
@@ -175,6 +178,11 @@ class PickleParser {
       fail("it adds to what is no such container");
     }
     container.items.insert(container.items.end(), items.begin(), items.end());
+    count_items(items.size());
+  }
+  void count_items(size_t more) {
+    items_ += more;
+    if (items_ > kMaxItems) fail("its lists have more than 10 million items");
   }
 
   void push_global(std::string_view module, std::string_view name) {
@@ -362,7 +370,7 @@ class PickleParser {
   std::span<const uint8_t> bytes_;
   const std::function<bool(std::string_view)>& is_allowed_;
   const std::string& path_;
-  size_t at_ = 0;
+  size_t at_ = 0, items_ = 0;
   Pickle pickle_;
   std::vector<Id> stack_;
   std::vector<size_t> marks_;

@@ -232,8 +232,12 @@ std::vector<Found> find_dicts(const Pickle& pickle, const Decoder& decoder) {
     for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
       const Value& name = pickle[dict.items[i]];
       if (name.kind != Kind::string) continue;
-      tensors += decoder.is_tensor(pickle[dict.items[i + 1]]);
-      if (depth == 2) continue;
+      const Value& value = pickle[dict.items[i + 1]];
+      tensors += decoder.is_tensor(value);
+      // A name that nobody would give as a key could be copied very often.
+      if (depth == 2 || value.kind != Kind::dict || name.text.size() > 200) {
+        continue;
+      }
       const std::string inner = key + (key.empty() ? "" : "/");
       visit(
           inner + std::string(name.text),

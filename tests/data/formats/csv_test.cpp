@@ -61,6 +61,9 @@ TEST(Csv, NamesTheLineThatIsWrong) {
       [] { parse(std::string("a\nb\0c", 5)); },
       {"labels.csv:2", "zero byte"});
   expect_error<DataError>([] { parse(""); }, {"labels.csv", "is empty"});
+  expect_error<DataError>(
+      [] { parse(std::string(20'000, ',')); },
+      {"labels.csv:1", "10,000 cells"});
 }
 
 TEST(Csv, NamesTheColumnsThereAre) {

@@ -130,6 +130,14 @@ TEST(JsonReader, DepthCostsNothing) {
       {"64 levels"});
 }
 
+TEST(JsonReader, RefusesMoreValuesThanMemoryShouldHold) {
+  std::string text = "{\"a\":[0";
+  for (int i = 0; i < 2'000'000; ++i) text += ",0";
+  expect_error<DataError>(
+      [&] { read_lists(text + "]}"); },
+      {"a.json", "two million values"});
+}
+
 TEST(JsonReader, SaysWhichKeysLeadToTheFault) {
   JsonReader json(R"({"a": {"b": "c"}})", "a.json");
   std::string key;

@@ -236,5 +236,18 @@ TEST(Pickle, TakesAValueThatHoldsItself) {
   EXPECT_EQ(parsed.root().items.at(0), parsed.pickle.root_id());
 }
 
+TEST(Pickle, RefusesAFewBytesThatBecomeMany) {
+  std::string pairs;
+  for (int i = 0; i < 5'000; ++i) pairs += "NN\x86";
+  std::string calls;
+  for (int i = 0; i < 1'001; ++i) calls += "h\x01h\x02\x85R0";
+  refuses(
+      "\x80\x02"
+      "ccollections\nOrderedDict\nq\x01"
+      "]q\x02(" +
+          pairs + "e" + calls + "N.",
+      {"10 million items"});
+}
+
 }  // namespace
 }  // namespace tern::pickle_test
