@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/stream_dataset.h"
@@ -19,7 +20,7 @@ namespace {
 constexpr int64_t kFiles = 64, kSamples = 8;
 
 void add(Sha256& hash, const std::string& text) {
-  hash.update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  hash.update(as_bytes(text));
 }
 
 // Of a file, its name within its folder and its size.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/data/formats/bytes.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/sampler.h"
 #include "tern/learner/loop.h"
@@ -96,9 +97,7 @@ void loop::check_common_start(LearnerParts& l) {
     const torch::Tensor hash = at::hash_tensor(p.tensor.detach());
     text += fmt::format("{:x} ", hash.view(torch::kLong).item<int64_t>());
   }
-  l.communicator->check_equal(
-      "hash of the weights",
-      sha256({reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+  l.communicator->check_equal("hash of the weights", sha256(as_bytes(text)));
 }
 
 // What one rank wants, all do; rates are those of rank 0.

@@ -135,7 +135,8 @@ torch::Tensor multi_categories(
     const std::vector<std::string>& classes) {
   const ClassNumbers numbers = numbers_of(classes);
   const int64_t width = std::ssize(classes);
-  torch::Tensor values = torch::zeros({std::ssize(images), width});
+  torch::Tensor values =
+      torch::zeros({std::ssize(images), width}, torch::kFloat);
   float* row = values.mutable_data_ptr<float>();
   for (const Labelled& image : images) {
     for (const std::string& label : image.labels) {
@@ -173,7 +174,7 @@ torch::Tensor numbers(Images images, size_t width) {
       values.push_back(number_of(*image.item, label));
     }
   }
-  const torch::Tensor all = torch::tensor(values);
+  const torch::Tensor all = torch::tensor(values, torch::kFloat);
   return width == 1 ? all : all.view({-1, static_cast<int64_t>(width)});
 }
 

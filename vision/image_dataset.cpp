@@ -153,13 +153,6 @@ torch::Tensor ImageDataset::target_values() const {
   return rows ? rows->values() : torch::Tensor();
 }
 
-std::vector<int64_t> ImageDataset::labels() const {
-  const torch::Tensor values = target_values();
-  if (!values.defined() || values.scalar_type() != torch::kLong) return {};
-  const auto* first = values.const_data_ptr<int64_t>();
-  return {first, first + values.numel()};
-}
-
 std::shared_ptr<const ImageDataset> ImageDataset::with_pack(
     std::shared_ptr<const ImagePack> pack) const {
   TORCH_CHECK_VALUE(

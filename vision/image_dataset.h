@@ -142,8 +142,6 @@ class ImageDataset final : public Dataset {
   std::span<const uint8_t> encoded(int64_t index, ScratchBuffer& buffer) const;
   /// The values of TensorTargets; undefined for others.
   torch::Tensor target_values() const;
-  /// Class indices; empty if the targets are not classes.
-  std::vector<int64_t> labels() const;
   const ImageDatasetOptions& options() const { return options_; }
   /// Height and width of the images in a batch.
   ImageSize image_size() const { return size_; }

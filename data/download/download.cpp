@@ -31,9 +31,9 @@ std::string url_part(CURLU* url, CURLUPart part) {
   return copy;
 }
 
-// Whether a URL, which has to be of a scheme that is allowed, leads to a server
-// on this machine.
-bool is_loopback(const std::string& url) {
+// Whether a URL leads to a server on this machine.
+// \throws DownloadError unless it is https, or http to this machine.
+bool check_url(const std::string& url) {
   const std::unique_ptr<CURLU, decltype(&curl_url_cleanup)> parsed(
       curl_url(),
       curl_url_cleanup);
@@ -134,7 +134,7 @@ class Transfer {
     set(CURLOPT_FOLLOWLOCATION, 1L);
     set(CURLOPT_MAXREDIRS, 10L);
     set(CURLOPT_REDIR_PROTOCOLS_STR, "https");
-    if (is_loopback(url)) set(CURLOPT_NOPROXY, "*");
+    if (check_url(url)) set(CURLOPT_NOPROXY, "*");
     if (offset_ > 0) {
       set(CURLOPT_RANGE, (std::to_string(offset_) + "-").c_str());
     }
@@ -340,7 +340,7 @@ void download(
     const std::string& url,
     const fs::path& file,
     const DownloadOptions& options) {
-  is_loopback(url);  // refuses other schemes, before anything is written
+  check_url(url);  // before anything is written
   if (is_wanted(file, options)) return;
   [[maybe_unused]] static const CURLcode started =
       curl_global_init(CURL_GLOBAL_DEFAULT);

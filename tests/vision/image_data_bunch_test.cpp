@@ -29,7 +29,10 @@ const std::vector<std::string>& paths_of(const DataLoader& loader) {
 }
 
 std::vector<int64_t> labels_of(const DataLoader& loader) {
-  return dynamic_cast<const ImageDataset&>(loader.dataset()).labels();
+  const torch::Tensor values =
+      dynamic_cast<const ImageDataset&>(loader.dataset()).target_values();
+  const auto* const first = values.const_data_ptr<int64_t>();
+  return {first, first + values.numel()};
 }
 
 std::string error_for(

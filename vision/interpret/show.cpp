@@ -69,11 +69,12 @@ std::vector<Picture> mask_rows(
     pictures.push_back({images[i], {{"image"}}});
     pictures.push_back(
         {with_mask(images[i], targets[i], classes), {{"target"}}});
+    const double share = right.item<double>();  // NaN: all pixels are void
     pictures.push_back(
         {with_mask(images[i], preds[i], classes),
-         {{fmt::format(
-             "prediction, {:.0f} % right",
-             100 * right.item<double>())}}});
+         {{std::isnan(share)
+               ? std::string("prediction")
+               : fmt::format("prediction, {:.0f} % right", 100 * share)}}});
   }
   return pictures;
 }
@@ -90,6 +91,12 @@ torch::Tensor count_pixels(Learner& learn, Split split) {
     confusion.update(l.state.outputs, l.state.batch_data.targets);
   });
   confusion.compute();
+  TORCH_CHECK_VALUE(
+      counts.defined(),
+      fmt::format(
+          "[segmentation_report] the {} loader has no batch; expected at least "
+          "one sample.",
+          to_string(split)));
   return counts;
 }
 

@@ -15,7 +15,7 @@ namespace tern {
 struct ShowOptions {
   /// Maximum number of images.
   int64_t count = 9;
-  /// 0: about as many columns as rows.
+  /// 0: about as many columns as rows. Results with masks always have 3.
   int64_t columns = 0;
   /// Side of each image, in pixels.
   int64_t tile = 176;
