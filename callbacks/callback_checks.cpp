@@ -4,10 +4,10 @@
 #include <cmath>
 #include <iterator>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 
@@ -18,32 +18,29 @@ void check_at_least(
     const char* name,
     double value,
     double least) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       value >= least,
-      fmt::format(
-          "[{}] {} is {}; expected a number >= {}.",
-          where,
-          name,
-          value,
-          least));
+      "[{}] {} is {}; expected a number >= {}.",
+      where,
+      name,
+      value,
+      least);
 }
 
 void check_positive(const char* where, const char* name, double value) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       std::isfinite(value) && value > 0,
-      fmt::format(
-          "[{}] {} is {}; expected a finite number > 0.",
-          where,
-          name,
-          value));
+      "[{}] {} is {}; expected a finite number > 0.",
+      where,
+      name,
+      value);
 }
 
 void check_not_fitting(const Learner& learn, const char* where) {
   TORCH_CHECK(
       !learn.parts().state.is_fitting,
       fmt::format(
-          "[{}] this cannot be called while fit runs; call it before or "
-          "after.",
+          "[{}] this cannot be called while fit runs; call it before or after.",
           where));
 }
 
@@ -55,14 +52,13 @@ void check_sets_alone(const Learner& learn, const Callback& callback) {
   using enum HyperParameter;
   for (const HyperParameter hyper : {lr, momentum, weight_decay}) {
     for (const auto& other : learn.callbacks()) {
-      TORCH_CHECK_VALUE(
+      TERN_CHECK_VALUE(
           !sets(*other, hyper) || !sets(callback, hyper),
-          fmt::format(
-              "[Learner::add] {} and {} both set the {} and would overwrite "
-              "each other; remove one of them, or fit with a constant value.",
-              other->name(),
-              callback.name(),
-              hyper == lr ? "learning rate" : to_string(hyper)));
+          "[Learner::add] {} and {} both set the {} and would overwrite "
+          "each other; remove one of them, or fit with a constant value.",
+          other->name(),
+          callback.name(),
+          hyper == lr ? "learning rate" : to_string(hyper));
     }
   }
 }
@@ -71,13 +67,12 @@ void check_only_one(
     const std::shared_ptr<Callback>& other,
     const Callback& callback,
     const char* why) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !other,
-      fmt::format(
-          "[Learner::add] {} and {} would {}; remove one of them.",
-          other ? other->name() : "",
-          callback.name(),
-          why));
+      "[Learner::add] {} and {} would {}; remove one of them.",
+      other ? other->name() : "",
+      callback.name(),
+      why);
 }
 
 std::string broken_tensor(
@@ -105,13 +100,12 @@ const torch::Tensor& saved_value(
     const StateDict& state,
     const std::string& name) {
   const torch::Tensor* value = state.find(name);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       value,
-      fmt::format(
-          "[{0}] the saved state has no \"{1}\"; expected that of a {0}. "
-          "Resume with the callbacks that the checkpoint was written with.",
-          owner,
-          name));
+      "[{0}] the saved state has no \"{1}\"; expected that of a {0}. "
+      "Resume with the callbacks that the checkpoint was written with.",
+      owner,
+      name);
   return *value;
 }
 

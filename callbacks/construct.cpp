@@ -2,12 +2,12 @@
 
 #include <cmath>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/callbacks/logging/progress_printer.h"
 #include "tern/data/memory.h"
+#include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/recorder.h"
@@ -21,15 +21,14 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
           std::move(options))) {
   parts_->self = this;
   if (!parts_->options.sink) parts_->options.sink = terminal();
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       parts_->options.lr >= 0 && std::isfinite(parts_->options.lr) &&
           parts_->options.weight_decay >= 0 &&
           std::isfinite(parts_->options.weight_decay),
-      fmt::format(
-          "[Learner] lr is {} and weight_decay is {}; expected finite numbers "
-          ">= 0.",
-          parts_->options.lr,
-          parts_->options.weight_decay));
+      "[Learner] lr is {} and weight_decay is {}; expected finite numbers "
+      ">= 0.",
+      parts_->options.lr,
+      parts_->options.weight_decay);
   if (parts_->options.seed) torch::manual_seed(parts_->options.seed);
   if (parts_->data.device.is_cpu()) keep_freed_memory();
   for (const BatchTransform& transform : parts_->data.batch_transforms) {

@@ -3,7 +3,6 @@
 #include <ranges>
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -12,6 +11,7 @@
 #include "tern/callbacks/averages/averaged_weights.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/distributed/optimizer_shard.h"
 #include "tern/learner/distributed/sync_batch_norm.h"
 #include "tern/learner/learner.h"
@@ -39,13 +39,12 @@ class ShardedOptimizer final : public Callback {
   void on_train_begin(Learner& learn) override {
     is_divided_ = false;
     const auto average = learn.find<WeightAverage>();
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         !average || !master_weights(learn),
-        fmt::format(
-            "[to_distributed] shard_optimizer divides the fp32 weights, all of "
-            "which {} reads at each step; leave one of them out, or train in "
-            "fp32 or with to_amp.",
-            average ? average->name() : ""));
+        "[to_distributed] shard_optimizer divides the fp32 weights, all of "
+        "which {} reads at each step; leave one of them out, or train in "
+        "fp32 or with to_amp.",
+        average ? average->name() : "");
   }
 
   // Once everybody, a checkpoint too, has set up the optimizer.

@@ -2,11 +2,11 @@
 
 #include <cmath>
 
-#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/precision/clip_grad.h"
 #include "tern/learner/precision/grad_scaler.h"
@@ -15,14 +15,13 @@ namespace tern {
 
 GradientAccumulation::GradientAccumulation(Options options)
     : options_(options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       (options.batches >= 1 && options.samples == 0) ||
           (options.samples >= 1 && options.batches == 0),
-      fmt::format(
-          "[GradientAccumulation] batches is {} and samples is {}; expected "
-          "one of them >= 1 and the other unset.",
-          options.batches,
-          options.samples));
+      "[GradientAccumulation] batches is {} and samples is {}; expected "
+      "one of them >= 1 and the other unset.",
+      options.batches,
+      options.samples);
 }
 
 void GradientAccumulation::on_add(Learner& learn) {
@@ -43,12 +42,11 @@ GradientClip::GradientClip(double max_norm)
 
 GradientClip::GradientClip(Options options) : options_(options) {
   const double limit = options.max_value.value_or(options.max_norm);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       limit > 0,
-      fmt::format(
-          "[GradientClip] {} is {}; expected a number > 0.",
-          options.max_value ? "max_value" : "max_norm",
-          limit));
+      "[GradientClip] {} is {}; expected a number > 0.",
+      options.max_value ? "max_value" : "max_norm",
+      limit);
 }
 
 void GradientClip::on_step(Learner& learn) {
@@ -65,11 +63,10 @@ void GradientClip::on_step(Learner& learn) {
 }
 
 GradientPenalty::GradientPenalty(double weight) : weight_(weight) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       std::isfinite(weight),
-      fmt::format(
-          "[GradientPenalty] weight is {}; expected a finite number.",
-          weight));
+      "[GradientPenalty] weight is {}; expected a finite number.",
+      weight);
 }
 
 void GradientPenalty::on_backward_begin(Learner& learn) {

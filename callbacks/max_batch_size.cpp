@@ -7,12 +7,12 @@
 #include <optional>
 #include <vector>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/limit_batches.h"
 #include "tern/data/memory.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
@@ -121,14 +121,13 @@ int64_t max_batch_size(Learner& learn, const MaxBatchSizeOptions& options) {
   int64_t fits = 0, fails = most + 1;
   while (fails - fits > std::max<int64_t>(1, fits / 20)) {
     (sizes.fits(size) ? fits : fails) = size;
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         fails > 1,
-        fmt::format(
-            "[max_batch_size] not even one sample fits into the "
-            "memory of {}, of which {} are free. Use a smaller model, smaller "
-            "images, 16 bits or ActivationCheckpoint.",
-            l.data.device.str(),
-            bytes_text(available_memory(l.data.device))));
+        "[max_batch_size] not even one sample fits into the "
+        "memory of {}, of which {} are free. Use a smaller model, smaller "
+        "images, 16 bits or ActivationCheckpoint.",
+        l.data.device.str(),
+        bytes_text(available_memory(l.data.device)));
     size = fails > most ? std::min(most, 2 * fits)
            : fits == 0  ? fails / 2
                         : fits + (fails - fits) / 2;

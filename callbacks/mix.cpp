@@ -4,11 +4,11 @@
 #include <cmath>
 #include <random>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -95,13 +95,12 @@ void Mix::on_batch_begin(Learner& learn) {
   }
   if (!has_classes) return;
   const Loss& given = learn.options().loss;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !given || given.has_per_sample(),
-      fmt::format(
-          "[{}] the loss gives one number for the whole batch, so two targets "
-          "cannot be mixed in it; expected a loss module of LibTorch, or "
-          "Loss::mean_of(values).",
-          name()));
+      "[{}] the loss gives one number for the whole batch, so two targets "
+      "cannot be mixed in it; expected a loss module of LibTorch, or "
+      "Loss::mean_of(values).",
+      name());
   state.batch_loss = Loss([this, &learn, partner_targets](
                               const Tensors& outputs,
                               const Tensors& targets) {
@@ -135,13 +134,12 @@ MixUp::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
 torch::Tensor
 CutMix::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
   torch::Tensor& images = inputs[0];
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       images.is_floating_point() && images.dim() >= 3,
-      fmt::format(
-          "[CutMix] the first input is [{}] {}; expected floating images [N, "
-          "..., H, W].",
-          fmt::join(images.sizes(), ", "),
-          c10::toString(images.scalar_type())));
+      "[CutMix] the first input is [{}] {}; expected floating images [N, "
+      "..., H, W].",
+      fmt::join(images.sizes(), ", "),
+      c10::toString(images.scalar_type()));
   const int64_t height = images.size(-2), width = images.size(-1);
   const double side = std::sqrt(1 - draw_beta(rng));
   const Range x = draw_range(width, side, rng);

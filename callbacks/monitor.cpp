@@ -4,10 +4,10 @@
 #include <cmath>
 #include <vector>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/recorder.h"
 
@@ -33,14 +33,13 @@ void Monitor::begin(Learner& learn) {
       }
     }
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       std::find(names.begin(), names.end(), monitored_) != names.end(),
-      fmt::format(
-          "[{}] there is no \"{}\" to monitor; this training has {}. Name one "
-          "of these, or add the metric or the validation data.",
-          owner_,
-          monitored_,
-          fmt::join(names, ", ")));
+      "[{}] there is no \"{}\" to monitor; this training has {}. Name one "
+      "of these, or add the metric or the validation data.",
+      owner_,
+      monitored_,
+      fmt::join(names, ", "));
 }
 
 double Monitor::value(Learner& learn) const {
@@ -131,14 +130,12 @@ ReduceLROnPlateau::ReduceLROnPlateau(Options options)
           options.patience),
       factor_(options.factor),
       min_lr_(options.min_lr) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       std::isfinite(factor_) && factor_ > 1 && min_lr_ >= 0,
-      fmt::format(
-          "[ReduceLROnPlateau] factor is {} and min_lr is {}; expected a "
-          "factor > 1, which the learning rates are divided by, and a learning "
-          "rate >= 0.",
-          factor_,
-          min_lr_));
+      "[ReduceLROnPlateau] factor is {} and min_lr is {}; expected a factor > "
+      "1, which the learning rates are divided by, and a learning rate >= 0.",
+      factor_,
+      min_lr_);
 }
 
 void ReduceLROnPlateau::on_add(Learner& learn) {

@@ -2,8 +2,7 @@
 
 #include <cstdlib>
 
-#include <fmt/format.h>
-
+#include "tern/kernels/check.h"
 #include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/load_cuda.h"
 
@@ -15,13 +14,12 @@ const char* to_string(Split split) {
 }
 
 BatchTransform normalize(std::vector<double> mean, std::vector<double> stddev) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !mean.empty() && mean.size() == stddev.size(),
-      fmt::format(
-          "[normalize] mean has {} values and stddev has {}; expected one of "
-          "each for every channel.",
-          mean.size(),
-          stddev.size()));
+      "[normalize] mean has {} values and stddev has {}; expected one of "
+      "each for every channel.",
+      mean.size(),
+      stddev.size());
   return [mean = std::move(mean), stddev = std::move(stddev)](
              Batch& batch,
              const BatchTransformContext& context) {
@@ -36,12 +34,11 @@ const DataLoader& DataBunch::loader(Split split) const {
   const auto& loader = split == Split::train   ? train
                        : split == Split::valid ? valid
                                                : test;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       loader,
-      fmt::format(
-          "[DataBunch] there is no {} loader; set DataBunch::{} first.",
-          to_string(split),
-          to_string(split)));
+      "[DataBunch] there is no {} loader; set DataBunch::{} first.",
+      to_string(split),
+      to_string(split));
   return *loader;
 }
 

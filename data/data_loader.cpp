@@ -8,12 +8,12 @@
 #include <vector>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
+#include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
 
@@ -26,13 +26,12 @@ void check_order(
     const std::vector<int64_t>& order,
     int64_t expected,
     int64_t samples) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       static_cast<int64_t>(order.size()) == expected,
-      fmt::format(
-          "[DataLoader] the sampler gave {} indices where its size() is {}; "
-          "expected as many.",
-          order.size(),
-          expected));
+      "[DataLoader] the sampler gave {} indices where its size() is {}; "
+      "expected as many.",
+      order.size(),
+      expected);
   const auto wrong = std::find_if(order.begin(), order.end(), [&](int64_t i) {
     return i < 0 || i >= samples;
   });
@@ -47,28 +46,23 @@ void check_order(
 }
 
 DataLoaderOptions checked(DataLoaderOptions options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.batch_size > 0,
-      fmt::format(
-          "[DataLoader] batch_size is {}; expected 1 or more.",
-          options.batch_size));
-  TORCH_CHECK_VALUE(
+      "[DataLoader] batch_size is {}; expected 1 or more.",
+      options.batch_size);
+  TERN_CHECK_VALUE(
       options.workers >= -1,
-      fmt::format(
-          "[DataLoader] workers is {}; expected a number of threads, 0 for the "
-          "calling thread or -1 for a number that suits the machine.",
-          options.workers));
-  TORCH_CHECK_VALUE(
+      "[DataLoader] workers is {}; expected a number of threads, 0 for the "
+      "calling thread or -1 for a number that suits the machine.",
+      options.workers);
+  TERN_CHECK_VALUE(
       options.prefetch > 0,
-      fmt::format(
-          "[DataLoader] prefetch is {}; expected 1 batch or more for each "
-          "worker.",
-          options.prefetch));
-  TORCH_CHECK_VALUE(
+      "[DataLoader] prefetch is {}; expected 1 batch or more for each worker.",
+      options.prefetch);
+  TERN_CHECK_VALUE(
       options.timeout.count() >= 0,
-      fmt::format(
-          "[DataLoader] timeout is {} ms; expected 0, for ever, or more.",
-          options.timeout.count()));
+      "[DataLoader] timeout is {} ms; expected 0, for ever, or more.",
+      options.timeout.count());
   if (options.workers == -1) {
     const int64_t cores = std::thread::hardware_concurrency();
     options.workers = std::clamp<int64_t>(cores - 1, 1, 16);
@@ -339,13 +333,12 @@ int64_t DataLoader::size() const {
 }
 
 DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       epoch >= 0 && first_batch >= 0,
-      fmt::format(
-          "[DataLoader::epoch] epoch is {} and first_batch is {}; expected 0 "
-          "or more.",
-          epoch,
-          first_batch));
+      "[DataLoader::epoch] epoch is {} and first_batch is {}; expected 0 "
+      "or more.",
+      epoch,
+      first_batch);
   auto workers = std::make_shared<Epoch::Workers>();
   workers->dataset = dataset_;
   workers->buffers = buffers_;

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "tern/data/error_text.h"
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -142,14 +141,12 @@ TensorDataset::TensorDataset(Tensors inputs, Tensors targets)
       "[TensorDataset] there is no input tensor; expected at least one.");
   for (const Tensors* list : {&inputs_, &targets_}) {
     for (const torch::Tensor& tensor : *list) {
-      TORCH_CHECK_VALUE(
+      TERN_CHECK_VALUE(
           tensor.defined() && tensor.dim() > 0 &&
               tensor.size(0) == inputs_[0].size(0),
-          fmt::format(
-              "[TensorDataset] a tensor is {}; expected {} rows as in "
-              "inputs[0].",
-              shapes_of({tensor}),
-              inputs_[0].dim() > 0 ? inputs_[0].size(0) : 0));
+          "[TensorDataset] a tensor is {}; expected {} rows as in inputs[0].",
+          shapes_of({tensor}),
+          inputs_[0].dim() > 0 ? inputs_[0].size(0) : 0);
     }
   }
 }
@@ -192,24 +189,22 @@ torch::Tensor concatenate(
   Tensors parts;
   int64_t rows = 0;
   for (const Batch& sample : samples) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         (sample.*list).size() == (samples[0].*list).size(),
-        fmt::format(
-            "[collate] a sample has {} tensors where the first has {}; "
-            "expected the same number in every sample.",
-            (sample.*list).size(),
-            (samples[0].*list).size()));
+        "[collate] a sample has {} tensors where the first has {}; "
+        "expected the same number in every sample.",
+        (sample.*list).size(),
+        (samples[0].*list).size());
     const torch::Tensor& part = (sample.*list)[position];
     const torch::Tensor& first = (samples[0].*list)[position];
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         part.dim() > 0 && part.sizes().slice(1) == first.sizes().slice(1) &&
             part.scalar_type() == first.scalar_type(),
-        fmt::format(
-            "[collate] a sample is {} where the first is {}; "
-            "expected equal types and, after the first dimension, equal "
-            "shapes. Resize the samples to one size.",
-            shapes_of({part}),
-            shapes_of({first})));
+        "[collate] a sample is {} where the first is {}; "
+        "expected equal types and, after the first dimension, equal "
+        "shapes. Resize the samples to one size.",
+        shapes_of({part}),
+        shapes_of({first}));
     rows += part.size(0);
     parts.push_back(part);
   }

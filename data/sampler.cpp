@@ -6,9 +6,9 @@
 #include <utility>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
 #include "tern/data/random.h"
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -41,20 +41,17 @@ WeightedSampler::WeightedSampler(
     int64_t num_samples)
     : num_samples_(
           num_samples ? num_samples : static_cast<int64_t>(weights.size())) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       num_samples >= 0,
-      fmt::format(
-          "[WeightedSampler] num_samples is {}; expected 0 or more.",
-          num_samples));
+      "[WeightedSampler] num_samples is {}; expected 0 or more.",
+      num_samples);
   double sum = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         std::isfinite(weights[i]) && weights[i] >= 0,
-        fmt::format(
-            "[WeightedSampler] weights[{}] is {}; expected a finite number "
-            ">= 0.",
-            i,
-            weights[i]));
+        "[WeightedSampler] weights[{}] is {}; expected a finite number >= 0.",
+        i,
+        weights[i]);
     cumulative_.push_back(sum += weights[i]);
   }
   TORCH_CHECK_VALUE(
@@ -85,12 +82,11 @@ BufferedSampler::BufferedSampler(
     : shard_sizes_(std::move(shard_sizes)), buffer_(buffer) {
   const auto smallest =
       std::min_element(shard_sizes_.begin(), shard_sizes_.end());
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       buffer_ >= 1 && (smallest == shard_sizes_.end() || *smallest >= 0),
-      fmt::format(
-          "[BufferedSampler] the buffer is of {} samples; expected 1 or more, "
-          "and no shard with fewer than 0.",
-          buffer_));
+      "[BufferedSampler] the buffer is of {} samples; expected 1 or more, "
+      "and no shard with fewer than 0.",
+      buffer_);
   for (const int64_t size : shard_sizes_) {
     begins_.push_back(size_);
     size_ += size;
@@ -125,25 +121,23 @@ ShardedSampler::ShardedSampler(
   TORCH_CHECK_VALUE(
       whole_,
       "[ShardedSampler] the sampler to share out is null; give a sampler.");
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.world_size >= 1 && options.rank >= 0 &&
           options.rank < options.world_size && options.batch_size >= 1,
-      fmt::format(
-          "[ShardedSampler] rank {} of {} with batches of {}; expected a rank "
-          "in 0..world_size - 1 and a batch size of 1 or more.",
-          options.rank,
-          options.world_size,
-          options.batch_size));
+      "[ShardedSampler] rank {} of {} with batches of {}; expected a rank "
+      "in 0..world_size - 1 and a batch size of 1 or more.",
+      options.rank,
+      options.world_size,
+      options.batch_size);
   samples_ = whole_->size();
   if (options.drop_last) samples_ -= tail();
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       samples_ > 0,
-      fmt::format(
-          "[ShardedSampler] {} samples make no full batch of {} for {} ranks; "
-          "use a smaller batch size, fewer processes or more data.",
-          whole_->size(),
-          options.batch_size,
-          options.world_size));
+      "[ShardedSampler] {} samples make no full batch of {} for {} ranks; "
+      "use a smaller batch size, fewer processes or more data.",
+      whole_->size(),
+      options.batch_size,
+      options.world_size);
 }
 
 int64_t ShardedSampler::share_of_tail(int64_t rank) const {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -106,13 +106,12 @@ StreamEpochs::StreamEpochs(
     : stream_(std::move(stream)),
       samples_(samples),
       decode_(std::move(decode)) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       stream_ && samples_ >= 1,
-      fmt::format(
-          "[StreamEpochs] {} and an epoch of {} samples; expected a stream and "
-          "1 sample or more.",
-          stream_ ? "a stream" : "no stream",
-          samples_));
+      "[StreamEpochs] {} and an epoch of {} samples; expected a stream and "
+      "1 sample or more.",
+      stream_ ? "a stream" : "no stream",
+      samples_);
 }
 
 std::shared_ptr<const Dataset> StreamEpochs::begin_epoch(

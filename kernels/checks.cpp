@@ -1,8 +1,9 @@
 #include "tern/kernels/checks.h"
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 std::string describe(const at::Tensor& tensor) {
@@ -22,16 +23,15 @@ void check_device_scalar(
     const at::Tensor& tensor,
     torch::Device device,
     std::optional<size_t> index) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       tensor.defined() && tensor.numel() == 1 &&
           tensor.scalar_type() == at::kFloat && tensor.device() == device,
-      fmt::format(
-          "[{0}] {1} is {2}; expected one kFloat on {3}. Make it with "
-          "torch::full({{}}, value, torch::Device(\"{3}\")).",
-          where,
-          index ? fmt::format("{}[{}]", name, *index) : name,
-          describe(tensor),
-          device.str()));
+      "[{0}] {1} is {2}; expected one kFloat on {3}. Make it with "
+      "torch::full({{}}, value, torch::Device(\"{3}\")).",
+      where,
+      index ? fmt::format("{}[{}]", name, *index) : name,
+      describe(tensor),
+      device.str());
 }
 
 void check_device(const char* where, torch::Device device) {

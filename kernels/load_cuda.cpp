@@ -10,9 +10,10 @@
 #include <vector>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/cuda.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 namespace {
@@ -84,15 +85,14 @@ void check_device_exists(
   if (!device.is_cuda()) return;
   const auto devices =
       load_cuda() ? static_cast<int64_t>(torch::cuda::device_count()) : 0;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       std::max<int64_t>(device.index(), 0) < devices,
-      fmt::format(
-          "[{}] the device is {}, and this machine has {} CUDA devices that "
-          "can be used; {}.",
-          where,
-          device.str(),
-          devices,
-          cure));
+      "[{}] the device is {}, and this machine has {} CUDA devices that "
+      "can be used; {}.",
+      where,
+      device.str(),
+      devices,
+      cure);
 }
 
 // Folders, in files that CMake writes.

@@ -1,11 +1,11 @@
 // What is the same on all ranks: the start, decisions, shares of the data.
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/sampler.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -57,14 +57,13 @@ loop::shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches) {
       shard && shard->dataset_ptr() == loader.dataset_ptr() &&
       shard->options().batch_size == loader.options().batch_size;
   if (!is_same) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         equal_batches ||
             loader.sampler()->size() >= l.communicator->world_size(),
-        fmt::format(
-            "[Learner::validate] {} samples for {} processes; expected one "
-            "for each at least.",
-            loader.sampler()->size(),
-            l.communicator->world_size()));
+        "[Learner::validate] {} samples for {} processes; expected one "
+        "for each at least.",
+        loader.sampler()->size(),
+        l.communicator->world_size());
     shard = std::make_shared<DataLoader>(loader.shard(
         l.communicator->rank(),
         l.communicator->world_size(),

@@ -2,10 +2,10 @@
 
 #include <limits>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -73,12 +73,11 @@ loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
     }
     if (is_common) agree_to_stop_validation(l, whole);
   });
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !losses.empty() || l.state.stop_training,
-      fmt::format(
-          "[Learner::validate] the {} loader has no batch; expected at least "
-          "one sample.",
-          to_string(split)));
+      "[Learner::validate] the {} loader has no batch; expected at least "
+      "one sample.",
+      to_string(split));
   Validation result;
   if (losses.empty()) return result;
   // One wait for the device: the losses of all batches and every metric.

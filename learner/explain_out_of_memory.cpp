@@ -51,9 +51,8 @@ void loop::explain_out_of_memory(
           "[Learner] out of memory on {}, in {} of a {}, {}. Weights and "
           "gradients take {}; {} are free. Use a smaller batch size, of which "
           "max_batch_size(learn) finds the largest; GradientAccumulation keeps "
-          "the "
-          "steps as they are. {}ActivationCheckpoint gives time for memory. "
-          "LibTorch: {}",
+          "the steps as they are. {}ActivationCheckpoint gives time for "
+          "memory. LibTorch: {}",
           l.data.device.str(),
           part_of_step,
           batch,

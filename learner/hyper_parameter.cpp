@@ -3,12 +3,13 @@
 #include <cmath>
 #include <tuple>
 
-#include <fmt/format.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -41,20 +42,18 @@ std::vector<double> LearningRates::resolve(int64_t groups, double default_lr)
       rates[i] = rates_[0] * std::pow(rates_[1] / rates_[0], part);
     }
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       static_cast<int64_t>(rates.size()) == groups,
-      fmt::format(
-          "[LearningRates] {} rates were given for {} layer groups; expected "
-          "one for all, a slice {{first, last}}, or one for each group.",
-          rates.size(),
-          groups));
+      "[LearningRates] {} rates were given for {} layer groups; expected "
+      "one for all, a slice {{first, last}}, or one for each group.",
+      rates.size(),
+      groups);
   for (const double rate : rates) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         std::isfinite(rate) && rate >= 0,
-        fmt::format(
-            "[LearningRates] a rate is {}; expected a finite number >= 0 (and "
-            "> 0 in a slice).",
-            rate));
+        "[LearningRates] a rate is {}; expected a finite number >= 0 (and "
+        "> 0 in a slice).",
+        rate);
   }
   return rates;
 }
@@ -136,11 +135,10 @@ bool has_momentum(const OptimizerOptions& options) {
 }
 
 void set_momentum(OptimizerOptions& options, double value) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       0 <= value && value < 1,
-      fmt::format(
-          "[set_momentum] momentum is {}; expected 0 <= momentum < 1.",
-          value));
+      "[set_momentum] momentum is {}; expected 0 <= momentum < 1.",
+      value);
   set(find_momentum(options),
       value,
       "momentum",
@@ -153,11 +151,10 @@ double weight_decay(const OptimizerOptions& options) {
 }
 
 void set_weight_decay(OptimizerOptions& options, double value) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       value >= 0,
-      fmt::format(
-          "[set_weight_decay] weight_decay is {}; expected >= 0.",
-          value));
+      "[set_weight_decay] weight_decay is {}; expected >= 0.",
+      value);
   set(find_weight_decay(options),
       value,
       "weight_decay",

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/nn/modules/loss.h>
 #include <torch/types.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/metric.h"
 
 namespace tern {
@@ -64,58 +64,52 @@ torch::Tensor Loss::per_sample(const Tensors& outputs, const Tensors& targets)
       "expected a loss module of LibTorch, or Loss::mean_of(values).");
   check_one(outputs, targets);
   torch::Tensor values = values_(outputs[0], targets[0]);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       values.dim() > 0 && values.size(0) == outputs[0].size(0),
-      fmt::format(
-          "[Loss::per_sample] the loss has values of shape [{}] for {} "
-          "samples; expected [N, ...].",
-          fmt::join(values.sizes(), ", "),
-          outputs[0].size(0)));
+      "[Loss::per_sample] the loss has values of shape [{}] for {} "
+      "samples; expected [N, ...].",
+      fmt::join(values.sizes(), ", "),
+      outputs[0].size(0));
   return values.dim() == 1 ? values : values.flatten(1).mean(1);
 }
 
 Loss Loss::for_targets(const Tensors& targets) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       targets.size() == 1,
-      fmt::format(
-          "[Loss] no loss was given and the batch has {} targets; expected "
-          "one. "
-          "Set LearnerOptions::loss.",
-          targets.size()));
+      "[Loss] no loss was given and the batch has {} targets; expected one. "
+      "Set LearnerOptions::loss.",
+      targets.size());
   if (targets[0].scalar_type() == torch::kLong) {
     return torch::nn::CrossEntropyLoss();
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       targets[0].is_floating_point(),
-      fmt::format(
-          "[Loss] no loss was given and the targets are k{}; expected kLong "
-          "for classes or floating numbers. Convert them with "
-          ".to(torch::kLong) in the data set, or set LearnerOptions::loss.",
-          c10::toString(targets[0].scalar_type())));
+      "[Loss] no loss was given and the targets are k{}; expected kLong "
+      "for classes or floating numbers. Convert them with "
+      ".to(torch::kLong) in the data set, or set LearnerOptions::loss.",
+      c10::toString(targets[0].scalar_type()));
   return torch::nn::MSELoss();
 }
 
 void Loss::check_one(const Tensors& outputs, const Tensors& targets) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       outputs.size() == 1 && targets.size() == 1,
-      fmt::format(
-          "[Loss] the model gave {} outputs and the batch has {} targets; "
-          "expected one of each for a loss of (pred, target). Give a loss of "
-          "(const Tensors& outputs, const Tensors& targets).",
-          outputs.size(),
-          targets.size()));
+      "[Loss] the model gave {} outputs and the batch has {} targets; "
+      "expected one of each for a loss of (pred, target). Give a loss of "
+      "(const Tensors& outputs, const Tensors& targets).",
+      outputs.size(),
+      targets.size());
 }
 
 torch::Tensor Loss::operator()(const Tensors& outputs, const Tensors& targets)
     const {
   torch::Tensor loss = function_(outputs, targets);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       loss.defined() && loss.numel() == 1,
-      fmt::format(
-          "[Loss] the loss has shape [{}]; expected one number. Reduce it, for "
-          "example with .mean().",
-          loss.defined() ? fmt::format("{}", fmt::join(loss.sizes(), ", "))
-                         : "undefined"));
+      "[Loss] the loss has shape [{}]; expected one number. Reduce it, for "
+      "example with .mean().",
+      loss.defined() ? fmt::format("{}", fmt::join(loss.sizes(), ", "))
+                     : "undefined");
   return loss.dim() == 0 ? loss : loss.squeeze();
 }
 

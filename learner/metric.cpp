@@ -1,7 +1,8 @@
 #include "tern/learner/metric.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -23,16 +24,14 @@ Metric Metric::fresh_copy() const {
 }
 
 void Metric::update(const Tensors& outputs, const Tensors& targets) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !outputs.empty() && outputs[0].defined() && !targets.empty() &&
           targets[0].defined(),
-      fmt::format(
-          "[{}] {} outputs and {} targets; expected at least one defined "
-          "tensor "
-          "of each. Leave metrics out for data without targets.",
-          name(),
-          outputs.size(),
-          targets.size()));
+      "[{}] {} outputs and {} targets; expected at least one defined tensor of "
+      "each. Leave metrics out for data without targets.",
+      name(),
+      outputs.size(),
+      targets.size());
   const torch::NoGradGuard no_grad;
   impl_->update(outputs, targets);
 }
@@ -47,14 +46,13 @@ torch::Tensor in_shape_of(
     const torch::Tensor& pred,
     const torch::Tensor& target) {
   if (pred.sizes() == target.sizes()) return target;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       pred.squeeze().sizes() == target.squeeze().sizes(),
-      fmt::format(
-          "[{}] outputs have shape [{}], targets [{}]; expected the same. "
-          "Reshape the targets in the data set.",
-          asker,
-          fmt::join(pred.sizes(), ", "),
-          fmt::join(target.sizes(), ", ")));
+      "[{}] outputs have shape [{}], targets [{}]; expected the same. "
+      "Reshape the targets in the data set.",
+      asker,
+      fmt::join(pred.sizes(), ", "),
+      fmt::join(target.sizes(), ", "));
   return target.reshape(pred.sizes());
 }
 

@@ -1,10 +1,10 @@
 // What a Learner is made of, and who has it.
 
-#include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/data/memory.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/recorder.h"
@@ -44,14 +44,13 @@ void loop::set_hyper_parameter(
     LearnerParts& l,
     HyperParameter hyper,
     const std::vector<double>& values) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       values.size() == l.groups.size(),
-      fmt::format(
-          "[set_hyper_parameter] {} values of {} were given for {} "
-          "layer groups; expected one for each.",
-          values.size(),
-          to_string(hyper),
-          l.groups.size()));
+      "[set_hyper_parameter] {} values of {} were given for {} "
+      "layer groups; expected one for each.",
+      values.size(),
+      to_string(hyper),
+      l.groups.size());
   auto& param_groups = l.self->optimizer().param_groups();
   for (size_t i = 0; i < param_groups.size(); ++i) {
     const ParamGroupKind& kind = l.param_group_kinds[i];

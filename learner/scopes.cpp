@@ -2,9 +2,9 @@
 #include <utility>
 
 #include <ATen/autocast_mode.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -15,26 +15,24 @@ void check_has_batches(
     const char* name,
     const DataLoader& loader,
     const char* other_cure) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       loader.size() > 0,
-      fmt::format(
-          "[Learner::fit] the {} loader has no batch: {} samples, batch size "
-          "{}{}. Use a smaller batch size or more data{}.",
-          name,
-          loader.dataset().size(),
-          loader.options().batch_size,
-          loader.options().drop_last ? ", the short last batch left out" : "",
-          other_cure));
+      "[Learner::fit] the {} loader has no batch: {} samples, batch size "
+      "{}{}. Use a smaller batch size or more data{}.",
+      name,
+      loader.dataset().size(),
+      loader.options().batch_size,
+      loader.options().drop_last ? ", the short last batch left out" : "",
+      other_cure);
 }
 
 void check_trainable(const LearnerParts& l) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       loop::trained_parameters(l) > 0,
-      fmt::format(
-          "[Learner::fit] none of the model's {} parameters requires a "
-          "gradient, so nothing can be learnt. Call unfreeze(); for a "
-          "TorchScript module it sets requires_grad on its parameters.",
-          l.model.parameters().size()));
+      "[Learner::fit] none of the model's {} parameters requires a "
+      "gradient, so nothing can be learnt. Call unfreeze(); for a "
+      "TorchScript module it sets requires_grad on its parameters.",
+      l.model.parameters().size());
 }
 
 }  // namespace
@@ -91,9 +89,10 @@ FitScope::FitScope(
       extra_(std::move(extra)),
       no_autocast_(l.data.device),
       warnings_(*l.options.sink) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       epochs >= 0,
-      fmt::format("[Learner::fit] epochs is {}; expected 0 or more.", epochs));
+      "[Learner::fit] epochs is {}; expected 0 or more.",
+      epochs);
   TORCH_CHECK(
       !l.state.is_fitting,
       "[Learner::fit] this Learner is training already; call fit after the "

@@ -8,12 +8,12 @@
 #include <set>
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/sampler.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/predict/preprocess.h"
 
 namespace tern {
@@ -35,13 +35,12 @@ Parts split_and_label(const DataBlock& block) {
       "[DataBlock] there are no items, or no splitter or labeller; expected "
       "all three.");
   const std::vector<Split> splits = block.split(block.items);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       splits.size() == block.items.size(),
-      fmt::format(
-          "[DataBlock] the splitter returned {} splits for {} items; expected "
-          "one per item.",
-          splits.size(),
-          block.items.size()));
+      "[DataBlock] the splitter returned {} splits for {} items; expected "
+      "one per item.",
+      splits.size(),
+      block.items.size());
   Parts parts;
   for (size_t i = 0; i < splits.size(); ++i) {
     const ImageItem& item = block.items[i];
@@ -55,8 +54,7 @@ Parts split_and_label(const DataBlock& block) {
           block.items[0].where(),
           fmt::format(
               "this and the {} other images all ended up in one split; "
-              "expected "
-              "at least one {} image. Correct the split.",
+              "expected at least one {} image. Correct the split.",
               splits.size() - 1,
               name));
     }
@@ -91,12 +89,10 @@ using ClassNumbers = std::map<std::string, int64_t>;
 ClassNumbers numbers_of(const std::vector<std::string>& classes) {
   ClassNumbers numbers;
   for (const std::string& name : classes) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         numbers.emplace(name, std::ssize(numbers)).second,
-        fmt::format(
-            "[DataBlock] the class '{}' is duplicated; expected different "
-            "names.",
-            name));
+        "[DataBlock] the class '{}' is duplicated; expected different names.",
+        name);
   }
   return numbers;
 }

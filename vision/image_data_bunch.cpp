@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/image_folder.h"
 
 namespace tern {
@@ -179,13 +179,12 @@ DataBunch ImageDataBunch::from_lists(
     const std::vector<std::string>& paths,
     const std::vector<std::string>& labels,
     const ImageDataBunchOptions& options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       paths.size() == labels.size(),
-      fmt::format(
-          "[ImageDataBunch::from_lists] there are {} paths and {} labels; "
-          "expected one label for each path.",
-          paths.size(),
-          labels.size()));
+      "[ImageDataBunch::from_lists] there are {} paths and {} labels; "
+      "expected one label for each path.",
+      paths.size(),
+      labels.size());
   auto table = std::make_shared<CsvTable>();
   table->path = "the list of labels";
   table->columns = {"label"};

@@ -4,9 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "tern/data/formats/error.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/decode/image_pack.h"
 #include "tern/vision/decode/sample_pixels.h"
 
@@ -107,20 +106,18 @@ ImageDataset::ImageDataset(
     const ImageDatasetOptions& options)
     : images_(std::move(images)), options_(options) {
   const ImageTargets* targets = images_.targets.get();
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !targets || size() == targets->size(),
-      fmt::format(
-          "[ImageDataset] there are {} paths and {} labels; expected one label "
-          "for each path.",
-          size(),
-          targets->size()));
+      "[ImageDataset] there are {} paths and {} labels; expected one label "
+      "for each path.",
+      size(),
+      targets->size());
   const double share = options_.bad_images.max_fraction;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       share >= 0 && share <= 1,
-      fmt::format(
-          "[ImageDataset] max_fraction of bad images is {}; expected a share "
-          "from 0 to 1.",
-          share));
+      "[ImageDataset] max_fraction of bad images is {}; expected a share "
+      "from 0 to 1.",
+      share);
   check_transforms("ImageDataset", options_.transforms.train);
   check_transforms("ImageDataset", options_.transforms.valid);
   if (options_.size) {
@@ -155,13 +152,12 @@ torch::Tensor ImageDataset::target_values() const {
 
 std::shared_ptr<const ImageDataset> ImageDataset::with_pack(
     std::shared_ptr<const ImagePack> pack) const {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       pack && pack->size() == size(),
-      fmt::format(
-          "[ImageDataset::with_pack] the pack has {} images; expected {}, one "
-          "for each path.",
-          pack ? pack->size() : 0,
-          size()));
+      "[ImageDataset::with_pack] the pack has {} images; expected {}, one "
+      "for each path.",
+      pack ? pack->size() : 0,
+      size());
   auto copy = std::make_shared<ImageDataset>(*this);
   copy->pack_ = std::move(pack);
   return copy;

@@ -6,11 +6,11 @@
 #include <unordered_set>
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "tern/data/formats/error.h"
 #include "tern/data/sampler.h"
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -97,20 +97,18 @@ Labeller label_from_re(const std::string& pattern) {
   try {
     compiled = std::regex(pattern);
   } catch (const std::regex_error& error) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         false,
-        fmt::format(
-            "[label_from_re] '{}' is no regular expression: {}. Expected one "
-            "in ECMAScript's grammar.",
-            pattern,
-            error.what()));
+        "[label_from_re] '{}' is no regular expression: {}. Expected one "
+        "in ECMAScript's grammar.",
+        pattern,
+        error.what());
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       compiled.mark_count() > 0,
-      fmt::format(
-          "[label_from_re] '{}' has no group; expected parentheses around the "
-          "label, as in ([^/]+)_\\d+.jpg$.",
-          pattern));
+      "[label_from_re] '{}' has no group; expected parentheses around the "
+      "label, as in ([^/]+)_\\d+.jpg$.",
+      pattern);
   return label_from_func(
       [compiled = std::move(compiled), pattern](const ImageItem& item) {
         std::smatch found;
@@ -184,23 +182,20 @@ bool truth_of(const ImageItem& item, const std::string& column) {
 }  // namespace
 
 SplitIndices draw_split(int64_t count, double valid_pct, uint64_t seed) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       valid_pct > 0 && valid_pct < 1,
-      fmt::format(
-          "[ImageDataBunch] valid_pct is {}; expected a share between 0 and 1, "
-          "such as 0.2.",
-          valid_pct));
+      "[ImageDataBunch] valid_pct is {}; expected a share between 0 and 1, "
+      "such as 0.2.",
+      valid_pct);
   const auto valid_count =
       static_cast<int64_t>(valid_pct * static_cast<double>(count));
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       valid_count > 0 && valid_count < count,
-      fmt::format(
-          "[ImageDataBunch] valid_pct is {}, which of {} images leaves {} for "
-          "validation; expected at least one training and one validation "
-          "image.",
-          valid_pct,
-          count,
-          valid_count));
+      "[ImageDataBunch] valid_pct is {}, which of {} images leaves {} for "
+      "validation; expected at least one training and one validation image.",
+      valid_pct,
+      count,
+      valid_count);
   // An epoch that no training has: the split and the order of the training
   // images are then unrelated, though their seed is one.
   constexpr int64_t kSplitEpoch = -1;

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include <fmt/format.h>
 #include <torch/nn/modules/loss.h>
 
 #include "tern/data/formats/json.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/transforms/augment_batch.h"
 
@@ -45,14 +45,13 @@ LearnerOptions with_loss(LearnerOptions options, const DataBunch& data) {
 // One output per class unless a number is given.
 int64_t outputs_for(const DataBunch& data, int64_t given) {
   const int64_t outputs = given != 0 ? given : std::ssize(data.classes);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       outputs > 0,
-      fmt::format(
-          "[vision_learner] outputs is {} and the data name {} classes; "
-          "expected a number of outputs. Set .outputs, for numbers to predict "
-          "how many there are.",
-          given,
-          data.classes.size()));
+      "[vision_learner] outputs is {} and the data name {} classes; "
+      "expected a number of outputs. Set .outputs, for numbers to predict "
+      "how many there are.",
+      given,
+      data.classes.size());
   return outputs;
 }
 

@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/precision/master_weights.h"
@@ -57,14 +57,13 @@ void WeightAverage::check_are_of(
     fits = names_[i] == tensors[i].name &&
            averages_[i].sizes() == tensors[i].tensor.sizes();
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       fits,
-      fmt::format(
-          "[WeightAverage] the averages, of {} tensors, are those of another "
-          "model; expected the names and shapes of this one's {} tensors. Load "
-          "the state that was saved with this model.",
-          averages_.size(),
-          tensors.size()));
+      "[WeightAverage] the averages, of {} tensors, are those of another "
+      "model; expected the names and shapes of this one's {} tensors. Load "
+      "the state that was saved with this model.",
+      averages_.size(),
+      tensors.size());
 }
 
 void WeightAverage::follow(Learner& learn) {

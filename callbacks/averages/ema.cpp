@@ -2,20 +2,19 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
 
 Ema::Ema(Options options) : options_(options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.decay >= 0 && options.decay < 1,
-      fmt::format(
-          "[Ema] decay is {}; expected a number in [0, 1).",
-          options.decay));
+      "[Ema] decay is {}; expected a number in [0, 1).",
+      options.decay);
 }
 
 void Ema::on_train_begin(Learner& learn) {

@@ -5,12 +5,12 @@
 #include <numbers>
 #include <utility>
 
-#include <fmt/format.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/lambda_callback.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -94,11 +94,10 @@ void update_batch_norm(Learner& learn) {
 }
 
 Swa::Swa(Options options) : options_(std::move(options)) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options_.start >= 0 && options_.start < 1,
-      fmt::format(
-          "[Swa] start is {}; expected a share of the epochs in [0, 1).",
-          options_.start));
+      "[Swa] start is {}; expected a share of the epochs in [0, 1).",
+      options_.start);
   check_at_least("Swa", "anneal_epochs", options_.anneal_epochs, 1);
 }
 

@@ -5,13 +5,13 @@
 #include <typeinfo>
 #include <vector>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/logging/progress_printer.h"
 #include "tern/data/formats/json.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/loop.h"
 
@@ -106,14 +106,13 @@ FileLogger::FileLogger(
 void FileLogger::on_add(Learner& learn) {
   for (const auto& callback : learn.callbacks()) {
     const auto* const other = dynamic_cast<const FileLogger*>(callback.get());
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         !other || typeid(*other) != typeid(*this) ||
             other->file_.lexically_normal() != file_.lexically_normal(),
-        fmt::format(
-            "[Learner::add] two {} would both write {}; give one of them "
-            "another .file.",
-            name(),
-            file_.string()));
+        "[Learner::add] two {} would both write {}; give one of them "
+        "another .file.",
+        name(),
+        file_.string());
   }
 }
 

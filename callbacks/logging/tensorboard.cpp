@@ -10,11 +10,11 @@
 #include <unistd.h>
 #include <vector>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/data/formats/samples/image_header.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 
 namespace tern {
@@ -225,12 +225,11 @@ void TensorBoardWriter::add_histogram(
     const std::string& tag,
     const torch::Tensor& values,
     int64_t step) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       values.defined() && values.is_floating_point() && values.numel() > 0,
-      fmt::format(
-          "[TensorBoardWriter::add_histogram] \"{}\" has no values or none "
-          "that are floating; expected at least one.",
-          tag));
+      "[TensorBoardWriter::add_histogram] \"{}\" has no values or none "
+      "that are floating; expected at least one.",
+      tag);
   const std::vector<double>& limits = bucket_limits();
   const torch::Tensor read = count(values);
   const double* const counts = read.const_data_ptr<double>();
@@ -264,13 +263,12 @@ void TensorBoardWriter::add_image(
   const std::string_view bytes(
       reinterpret_cast<const char*>(png.data()),
       png.size());
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       bytes.starts_with(kSignature),
-      fmt::format(
-          "[TensorBoardWriter::add_image] the {} bytes of \"{}\" are not a PNG "
-          "file; expected what encode_png returns.",
-          png.size(),
-          tag));
+      "[TensorBoardWriter::add_image] the {} bytes of \"{}\" are not a PNG "
+      "file; expected what encode_png returns.",
+      png.size(),
+      tag);
   const ImageHeader header = read_image_header(png, tag);
   Message image;
   image.integer(1, header.height)

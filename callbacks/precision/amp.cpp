@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/precision/autocast.h"
@@ -51,6 +52,7 @@ Learner& Learner::to_amp() {
 }
 
 Learner& Learner::to_amp(const AmpOptions& options) {
+  check_not_fitting(*this, "Learner::to_amp");
   const auto callback = std::make_shared<Amp>(parts_->data.device, options);
   to_fp32();
   parts_->options.loss.check_autocast(parts_->data.device);

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/fused_optimizer.h"
@@ -29,12 +29,11 @@ bool are_on_one_device(const AmpAware& optimizer) {
 
 LossScaling::LossScaling(const char* where, const Settings& settings)
     : scaler_(settings.scaler), settings_(settings) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       settings.dtype == torch::kHalf || settings.dtype == torch::kBFloat16,
-      fmt::format(
-          "[{}] dtype is {}; expected kHalf or kBFloat16.",
-          where,
-          c10::toString(settings.dtype)));
+      "[{}] dtype is {}; expected kHalf or kBFloat16.",
+      where,
+      c10::toString(settings.dtype));
   check_positive(where, "clip", settings.clip.value_or(1));
 }
 

@@ -88,6 +88,7 @@ Learner& Learner::to_fp16() {
 }
 
 Learner& Learner::to_fp16(const MixedPrecisionOptions& options) {
+  check_not_fitting(*this, "Learner::to_fp16");
   if (parts_->data.device.is_cpu() && !options.force_fp16) {
     parts_->options.sink->line(fmt::format(
         "to_fp16: on a CPU this trains in bfloat16, because fp16 is far slower "
@@ -103,6 +104,7 @@ Learner& Learner::to_fp16(const MixedPrecisionOptions& options) {
 }
 
 Learner& Learner::to_bf16() {
+  check_not_fitting(*this, "Learner::to_bf16");
   convert(*this, torch::kBFloat16, {});
   return *this;
 }

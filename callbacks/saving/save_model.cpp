@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/averages/ema.h"
@@ -14,6 +13,7 @@
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/save.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
@@ -48,14 +48,13 @@ void SaveModel::on_add(Learner& learn) {
   };
   for (const auto& other : learn.callbacks()) {
     const auto* const saver = dynamic_cast<const SaveModel*>(other.get());
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         !saver || file(*saver) != file(*this),
-        fmt::format(
-            "[Learner::add] the SaveModel of {} and that of {} would both "
-            "write \"{}\"; give one of them another .name.",
-            saver ? saver->options_.monitor : "",
-            options_.monitor,
-            options_.name));
+        "[Learner::add] the SaveModel of {} and that of {} would both "
+        "write \"{}\"; give one of them another .name.",
+        saver ? saver->options_.monitor : "",
+        options_.monitor,
+        options_.name);
   }
 }
 

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <limits>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/limit_batches.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/report/plot.h"
@@ -173,13 +173,12 @@ LrFind Learner::lr_find(const LrFindOptions& options) {
   const auto starts = options.start.resolve(parts_->layer_groups(), 1e-7);
   const auto ends = options.end.resolve(parts_->layer_groups(), 10);
   for (size_t i = 0; i < starts.size(); ++i) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         starts[i] > 0 && starts[i] < ends[i],
-        fmt::format(
-            "[Learner::lr_find] start is {} and end is {}; expected a start "
-            "below the end and above 0.",
-            starts[i],
-            ends[i]));
+        "[Learner::lr_find] start is {} and end is {}; expected a start "
+        "below the end and above 0.",
+        starts[i],
+        ends[i]);
   }
   const auto finder = std::make_shared<LrFinder>(starts, ends, options);
   undo(*this, [&] {

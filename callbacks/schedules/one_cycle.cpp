@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
-
 #include "tern/callbacks/callback_checks.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/learner_parts.h"
 
 namespace tern {
@@ -13,12 +12,11 @@ namespace tern {
 namespace {
 
 void check_part(const char* where, double value) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       value > 0 && value <= 1,
-      fmt::format(
-          "[{}] pct_start is {}; expected a part of 1, in (0, 1].",
-          where,
-          value));
+      "[{}] pct_start is {}; expected a part of 1, in (0, 1].",
+      where,
+      value);
 }
 
 // The part that ends on a whole step, the first one at least.
@@ -135,21 +133,21 @@ std::shared_ptr<ParamScheduler> flat_cos(const FlatCosOptions& options) {
 
 std::shared_ptr<ParamScheduler> sgdr(const SgdrOptions& options) {
   const auto mult = static_cast<double>(options.cycle_mult);
+  const auto count = static_cast<double>(options.cycles);
+  TERN_CHECK_VALUE(
+      count >= 1 && count <= 1000 && mult >= 1 &&
+          std::isfinite(std::pow(mult, count)),
+      "[sgdr] cycles is {} and cycle_mult {}; expected 1 to 1000 cycles, each "
+      "at least as long as the one before and the last one finite.",
+      options.cycles,
+      options.cycle_mult);
   std::vector<schedule::Phase> cycles;
   double sum = 0;
-  for (int64_t i = 0; i < options.cycles && std::isfinite(sum); ++i) {
+  for (int64_t i = 0; i < options.cycles; ++i) {
     const double length = std::pow(mult, static_cast<double>(i));
     cycles.push_back({length, schedule::cosine(1, 0)});
     sum += length;
   }
-  TORCH_CHECK_VALUE(
-      options.cycles >= 1 && options.cycle_mult >= 1 && std::isfinite(sum),
-      fmt::format(
-          "[sgdr] cycles is {} and cycle_mult {}; expected both to be >= 1, "
-          "and no cycle {} times as long as the first.",
-          options.cycles,
-          options.cycle_mult,
-          sum));
   for (schedule::Phase& cycle : cycles) cycle.part /= sum;
   return of_rate(schedule::phases(std::move(cycles)));
 }

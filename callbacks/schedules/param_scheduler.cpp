@@ -5,9 +5,9 @@
 #include <numbers>
 #include <utility>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -30,13 +30,11 @@ Schedule cosine(double start, double end) {
 }
 
 Schedule exponential(double start, double end) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       start > 0 && end > 0,
-      fmt::format(
-          "[schedule::exponential] start is {} and end is {}; expected both > "
-          "0.",
-          start,
-          end));
+      "[schedule::exponential] start is {} and end is {}; expected both > 0.",
+      start,
+      end);
   return
       [=](double position) { return start * std::pow(end / start, position); };
 }
@@ -51,21 +49,19 @@ Schedule polynomial(double start, double end, double power) {
 Schedule phases(std::vector<Phase> phases) {
   double sum = 0;
   for (const Phase& phase : phases) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         phase.part > 0 && phase.schedule,
-        fmt::format(
-            "[schedule::phases] a phase has part {}{}; expected a part > 0 and "
-            "a schedule.",
-            phase.part,
-            phase.schedule ? "" : " and no schedule"));
+        "[schedule::phases] a phase has part {}{}; expected a part > 0 and "
+        "a schedule.",
+        phase.part,
+        phase.schedule ? "" : " and no schedule");
     sum += phase.part;
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       std::abs(sum - 1) < 1e-9,
-      fmt::format(
-          "[schedule::phases] the parts of {} phases add up to {}; expected 1.",
-          phases.size(),
-          sum));
+      "[schedule::phases] the parts of {} phases add up to {}; expected 1.",
+      phases.size(),
+      sum);
   return [phases = std::move(phases)](double position) {
     double begin = 0;
     size_t i = 0;
@@ -87,14 +83,13 @@ constexpr int64_t kLookAhead = 100;
 double
 value_at(double position, HyperParameter hyper, const Schedule& schedule) {
   const double value = schedule(position);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       std::isfinite(value) && value >= 0,
-      fmt::format(
-          "[ParamScheduler] the schedule of {} gives {} at {} of the fit; "
-          "expected a finite number >= 0. Correct the schedule.",
-          to_string(hyper),
-          value,
-          position));
+      "[ParamScheduler] the schedule of {} gives {} at {} of the fit; "
+      "expected a finite number >= 0. Correct the schedule.",
+      to_string(hyper),
+      value,
+      position);
   return value;
 }
 
@@ -103,19 +98,17 @@ value_at(double position, HyperParameter hyper, const Schedule& schedule) {
 ParamScheduler::ParamScheduler(std::vector<Scheduled> scheduled)
     : scheduled_(std::move(scheduled)) {
   for (const Scheduled& s : scheduled_) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         !s.schedules.empty() &&
             std::ranges::none_of(s.schedules, std::logical_not<>()),
-        fmt::format(
-            "[ParamScheduler] a schedule of {} is missing; give one for all "
-            "layer groups or one for each.",
-            to_string(s.hyper)));
-    TORCH_CHECK_VALUE(
+        "[ParamScheduler] a schedule of {} is missing; give one for all "
+        "layer groups or one for each.",
+        to_string(s.hyper));
+    TERN_CHECK_VALUE(
         !s.is_factor || s.hyper == HyperParameter::lr,
-        fmt::format(
-            "[ParamScheduler] is_factor is set for {}; a fit is given learning "
-            "rates only. Schedule its values.",
-            to_string(s.hyper)));
+        "[ParamScheduler] is_factor is set for {}; a fit is given learning "
+        "rates only. Schedule its values.",
+        to_string(s.hyper));
   }
 }
 
@@ -140,14 +133,13 @@ void ParamScheduler::on_train_begin(Learner& learn) {
   first_rates_ = learn.learning_rates();
   const auto groups = learn.parts().groups.size();
   for (const Scheduled& s : scheduled_) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         s.schedules.size() == 1 || s.schedules.size() == groups,
-        fmt::format(
-            "[ParamScheduler] {} schedules of {} were given for {} layer "
-            "groups; expected one for all or one for each.",
-            s.schedules.size(),
-            to_string(s.hyper),
-            groups));
+        "[ParamScheduler] {} schedules of {} were given for {} layer "
+        "groups; expected one for all or one for each.",
+        s.schedules.size(),
+        to_string(s.hyper),
+        groups);
     // Most wrong schedules are found before hours of training.
     for (int64_t i = 0; i < kLookAhead && total_ > 0; ++i) {
       for (const Schedule& schedule : s.schedules) {

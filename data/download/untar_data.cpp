@@ -238,8 +238,7 @@ class Untar {
     }
     fs::rename(folder, aside);
     say(folder.string() +
-        " has lost some of its files and is made again; "
-        "what was left is in " +
+        " has lost some of its files and is made again; what was left is in " +
         aside.string());
   }
 

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
 #include "tern/data/download/cache_folder.h"
 #include "tern/data/download/download.h"
@@ -16,6 +15,7 @@
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -42,13 +42,12 @@ std::vector<std::string> choices(
     const std::string_view text = inside;
     const auto first = whole_number(text.substr(0, dots));
     const auto last = whole_number(text.substr(dots + 2));
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         first && last && *first <= *last && *last - *first < kMaxShards,
-        fmt::format(
-            "[expand_shards] {{{}}} in {} is no range; expected two numbers, "
-            "such as {{000..009}}.",
-            inside,
-            pattern));
+        "[expand_shards] {{{}}} in {} is no range; expected two numbers, "
+        "such as {{000..009}}.",
+        inside,
+        pattern);
     for (int64_t i = *first; i <= *last; ++i) {
       result.push_back(fmt::format("{:0{}}", i, dots));
     }
@@ -69,23 +68,21 @@ void expand(
     std::vector<std::string>& shards) {
   const size_t open = rest.find('{');
   if (open == rest.npos) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         static_cast<int64_t>(shards.size()) < kMaxShards,
-        fmt::format(
-            "[expand_shards] {} and those before it are more than {} shards; "
-            "expected fewer, larger ones.",
-            pattern,
-            kMaxShards));
+        "[expand_shards] {} and those before it are more than {} shards; "
+        "expected fewer, larger ones.",
+        pattern,
+        kMaxShards);
     shards.push_back(done + rest);
     return;
   }
   const size_t close = rest.find('}', open);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       close != rest.npos,
-      fmt::format(
-          "[expand_shards] {} has a brace without an end; expected a range "
-          "such as {{000..009}}.",
-          pattern));
+      "[expand_shards] {} has a brace without an end; expected a range "
+      "such as {{000..009}}.",
+      pattern);
   const std::string inside = rest.substr(open + 1, close - open - 1);
   for (const std::string& choice : choices(inside, pattern)) {
     expand(

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include <ATen/ops/empty.h>
-#include <fmt/format.h>
 
+#include "tern/kernels/check.h"
 #include "tern/kernels/checks.h"
 #include "tern/kernels/images/augment_images_math.h"
 #include "tern/kernels/images/normalize_images.h"
@@ -18,29 +18,26 @@ namespace tern {
 namespace {
 
 void check_images(const torch::Tensor& images, size_t changes) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       images.defined() && images.dim() == 4 &&
           images.scalar_type() == at::kByte && images.is_contiguous() &&
           (images.size(3) == 1 || images.size(3) == 3),
-      fmt::format(
-          "[augment_images] images is {}; expected contiguous [N, H, W, 1 or "
-          "3] kByte.",
-          describe(images)));
-  TORCH_CHECK_VALUE(
+      "[augment_images] images is {}; expected contiguous [N, H, W, 1 or "
+      "3] kByte.",
+      describe(images));
+  TERN_CHECK_VALUE(
       changes == static_cast<size_t>(images.size(0)),
-      fmt::format(
-          "[augment_images] there are {} changes for images {}; expected one "
-          "for each image.",
-          changes,
-          describe(images)));
+      "[augment_images] there are {} changes for images {}; expected one "
+      "for each image.",
+      changes,
+      describe(images));
   constexpr int64_t kMaxPixels = int64_t{1} << 30;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       images.size(1) * images.size(2) <= kMaxPixels &&
           images.numel() / images.size(3) <= kMaxPixels,
-      fmt::format(
-          "[augment_images] images is {}; expected at most 2^30 pixels. Make "
-          "the batch smaller.",
-          describe(images)));
+      "[augment_images] images is {}; expected at most 2^30 pixels. Make "
+      "the batch smaller.",
+      describe(images));
 }
 
 AugmentRecord record_of(const ImageChange& change, size_t first_rectangle) {

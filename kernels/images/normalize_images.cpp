@@ -5,9 +5,9 @@
 #include <vector>
 
 #include <ATen/ops/empty.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/kernels/check.h"
 #include "tern/kernels/checks.h"
 #include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/parallel_for.h"
@@ -72,42 +72,38 @@ void check_normalization(
     c10::ArrayRef<double> stddev,
     torch::ScalarType dtype) {
   const auto channels = static_cast<size_t>(images.size(3));
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       mean.size() == channels && stddev.size() == channels,
-      fmt::format(
-          "[{}] {} values of mean and {} of stddev; expected {}, one per "
-          "channel of images {}. Pass one value per channel.",
-          where,
-          mean.size(),
-          stddev.size(),
-          channels,
-          describe(images)));
-  TORCH_CHECK_VALUE(
+      "[{}] {} values of mean and {} of stddev; expected {}, one per "
+      "channel of images {}. Pass one value per channel.",
+      where,
+      mean.size(),
+      stddev.size(),
+      channels,
+      describe(images));
+  TERN_CHECK_VALUE(
       std::all_of(
           mean.begin(),
           mean.end(),
           [](double v) { return std::isfinite(v); }),
-      fmt::format(
-          "[{}] mean is [{}]; expected finite values, in units of 0..1.",
-          where,
-          fmt::join(mean, ", ")));
-  TORCH_CHECK_VALUE(
+      "[{}] mean is [{}]; expected finite values, in units of 0..1.",
+      where,
+      fmt::join(mean, ", "));
+  TERN_CHECK_VALUE(
       std::all_of(
           stddev.begin(),
           stddev.end(),
           [](double v) { return std::isfinite(v) && v > 0; }),
-      fmt::format(
-          "[{}] stddev is [{}]; expected values > 0, in units of 0..1. Use 1 "
-          "for a channel that does not vary.",
-          where,
-          fmt::join(stddev, ", ")));
-  TORCH_CHECK_VALUE(
+      "[{}] stddev is [{}]; expected values > 0, in units of 0..1. Use 1 "
+      "for a channel that does not vary.",
+      where,
+      fmt::join(stddev, ", "));
+  TERN_CHECK_VALUE(
       dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16,
-      fmt::format(
-          "[{}] dtype is k{}; expected kFloat, kHalf or kBFloat16. Convert the "
-          "result for other types.",
-          where,
-          c10::toString(dtype)));
+      "[{}] dtype is k{}; expected kFloat, kHalf or kBFloat16. Convert the "
+      "result for other types.",
+      where,
+      c10::toString(dtype));
 }
 
 void set_normalize_factors(
@@ -126,25 +122,22 @@ torch::Tensor normalize_images(
     c10::ArrayRef<double> mean,
     c10::ArrayRef<double> stddev,
     torch::ScalarType dtype) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       images.defined() && images.dim() == 4 &&
           images.scalar_type() == at::kByte && images.is_contiguous(),
-      fmt::format(
-          "[normalize_images] images is {}{}; expected contiguous [N, H, W, C] "
-          "kByte. Permute it to channels last and call contiguous().",
-          describe(images),
-          images.defined() && !images.is_contiguous() ? ", not contiguous"
-                                                      : ""));
+      "[normalize_images] images is {}{}; expected contiguous [N, H, W, C] "
+      "kByte. Permute it to channels last and call contiguous().",
+      describe(images),
+      images.defined() && !images.is_contiguous() ? ", not contiguous" : "");
   check_normalization("normalize_images", images, mean, stddev, dtype);
   check_device("normalize_images", images.device());
   const int64_t channels = images.size(3);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       images.is_cpu() || channels <= kMaxCudaChannels,
-      fmt::format(
-          "[normalize_images] images is {}; expected at most {} channels on a "
-          "CUDA device. Normalise slices of the channels.",
-          describe(images),
-          kMaxCudaChannels));
+      "[normalize_images] images is {}; expected at most {} channels on a "
+      "CUDA device. Normalise slices of the channels.",
+      describe(images),
+      kMaxCudaChannels);
 
   std::vector<float> scale(channels), offset(channels);
   set_normalize_factors(mean, stddev, scale.data(), offset.data());

@@ -9,9 +9,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/kernels/check.h"
 #include "tern/kernels/checks.h"
 #include "tern/kernels/optim/fused_optimizer_math.h"
 
@@ -75,28 +75,26 @@ class StepUnpacker {
 
   /// \throws c10::ValueError unless `list` has one entry per parameter.
   void check_count(const char* name, at::TensorList list) const {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         list.size() == tensors_.params.size(),
-        fmt::format(
-            "[{}] {} has {} tensors; expected {}, as many as params. Leave a "
-            "parameter without a gradient out of every list.",
-            where_,
-            name,
-            list.size(),
-            tensors_.params.size()));
+        "[{}] {} has {} tensors; expected {}, as many as params. Leave a "
+        "parameter without a gradient out of every list.",
+        where_,
+        name,
+        list.size(),
+        tensors_.params.size());
   }
 
   void check_count(const StateList& states) const {
     if (states.is_used) return check_count(states.name, states.list);
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         states.list.empty(),
-        fmt::format(
-            "[{}] {} has {} tensors; expected none, because {}. Pass an empty "
-            "list.",
-            where_,
-            states.name,
-            states.list.size(),
-            states.why_unused));
+        "[{}] {} has {} tensors; expected none, because {}. Pass an empty "
+        "list.",
+        where_,
+        states.name,
+        states.list.size(),
+        states.why_unused);
   }
 
   /// Parameter i with its gradient, weight and step count.
@@ -138,18 +136,16 @@ class StepUnpacker {
   void check_param(size_t i) const {
     const at::Tensor& param = tensors_.params[i];
     const bool is_first = i == 0;  // it decides on the device
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         param.defined() && param.scalar_type() == at::kFloat &&
             (is_first || param.device() == device_) &&
             param.is_non_overlapping_and_dense(),
-        fmt::format(
-            "[{}] params[{}] is {}; expected a dense kFloat on {}. Make it "
-            "dense "
-            "with clone(), and call once a device.",
-            where_,
-            i,
-            describe_layout(param),
-            is_first ? "one device" : device_.str()));
+        "[{}] params[{}] is {}; expected a dense kFloat on {}. Make it dense "
+        "with clone(), and call once a device.",
+        where_,
+        i,
+        describe_layout(param),
+        is_first ? "one device" : device_.str());
   }
 
   void check_like_param(
@@ -159,21 +155,19 @@ class StepUnpacker {
       bool has_type,
       const char* expected_type) const {
     const at::Tensor& param = tensors_.params[i];
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         has_type && tensor.device() == device_ && same_layout(param, tensor),
-        fmt::format(
-            "[{}] {}[{}] is {}; expected {} with sizes [{}] and strides [{}] "
-            "on "
-            "{}, as params[{}]. Make it with torch::empty_like(param, dtype).",
-            where_,
-            name,
-            i,
-            describe_layout(tensor),
-            expected_type,
-            fmt::join(param.sizes(), ", "),
-            fmt::join(param.strides(), ", "),
-            device_.str(),
-            i));
+        "[{}] {}[{}] is {}; expected {} with sizes [{}] and strides [{}] on "
+        "{}, as params[{}]. Make it with torch::empty_like(param, dtype).",
+        where_,
+        name,
+        i,
+        describe_layout(tensor),
+        expected_type,
+        fmt::join(param.sizes(), ", "),
+        fmt::join(param.strides(), ", "),
+        device_.str(),
+        i);
   }
 
   void unpack_grad(size_t i, StepTensor& out) {
@@ -181,19 +175,18 @@ class StepUnpacker {
     const at::Tensor* grad = &tensors_.grads[i];
     const auto type =
         grad->defined() ? element_type(grad->scalar_type()) : std::nullopt;
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         type && type != ElementType::float64 && grad->device() == device_ &&
             grad->layout() == at::kStrided && grad->sizes() == param.sizes(),
-        fmt::format(
-            "[{}] grads[{}] is {}; expected [{}] kFloat, kHalf or kBFloat16 on "
-            "{}, not sparse. Do {}.",
-            where_,
-            i,
-            describe(*grad),
-            fmt::join(param.sizes(), ", "),
-            device_.str(),
-            grad->defined() ? "convert it first"
-                            : "leave its parameter out of every list"));
+        "[{}] grads[{}] is {}; expected [{}] kFloat, kHalf or kBFloat16 on "
+        "{}, not sparse. Do {}.",
+        where_,
+        i,
+        describe(*grad),
+        fmt::join(param.sizes(), ", "),
+        device_.str(),
+        grad->defined() ? "convert it first"
+                        : "leave its parameter out of every list");
     if (!same_layout(param, *grad)) {
       const at::NoGradGuard no_grad;
       copies_.push_back(
@@ -241,18 +234,17 @@ template <class Args>
 const Args*
 args_in(const char* where, const torch::Tensor& tensor, torch::Device device) {
   if (!tensor.defined()) return nullptr;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       tensor.scalar_type() == torch::kByte && tensor.is_contiguous() &&
           tensor.numel() == sizeof(Args) && tensor.device() == device,
-      fmt::format(
-          "[{}] args_on_device is {} {} on {}; expected {} bytes on {}, as "
-          "to_tensor makes them of the same arguments.",
-          where,
-          tensor.numel(),
-          c10::toString(tensor.scalar_type()),
-          tensor.device().str(),
-          sizeof(Args),
-          device.str()));
+      "[{}] args_on_device is {} {} on {}; expected {} bytes on {}, as "
+      "to_tensor makes them of the same arguments.",
+      where,
+      tensor.numel(),
+      c10::toString(tensor.scalar_type()),
+      tensor.device().str(),
+      sizeof(Args),
+      device.str());
   return static_cast<const Args*>(tensor.const_data_ptr());
 }
 

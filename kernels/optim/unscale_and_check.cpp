@@ -10,8 +10,8 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
-#include <fmt/format.h>
 
+#include "tern/kernels/check.h"
 #include "tern/kernels/checks.h"
 #include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/parallel_for.h"
@@ -117,27 +117,24 @@ void check_grad(
     const at::Tensor& grad,
     torch::Device device,
     bool is_written) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       grad.defined() && element_type(grad.scalar_type()) &&
           grad.device() == device && grad.layout() == at::kStrided,
-      fmt::format(
-          "[{}] grads[{}] is {}; expected kFloat, kDouble, kHalf or kBFloat16 "
-          "on {}, not sparse. Leave undefined ones out, and pass the _values() "
-          "of a sparse one.",
-          where,
-          i,
-          describe(grad),
-          device.str()));
-  TORCH_CHECK_VALUE(
+      "[{}] grads[{}] is {}; expected kFloat, kDouble, kHalf or kBFloat16 "
+      "on {}, not sparse. Leave undefined ones out, and pass the _values() "
+      "of a sparse one.",
+      where,
+      i,
+      describe(grad),
+      device.str());
+  TERN_CHECK_VALUE(
       !is_written || grad.is_non_overlapping_and_dense() ||
           at::has_internal_overlap(grad) != at::MemOverlap::Yes,
-      fmt::format(
-          "[{}] grads[{}] is {}, expanded; expected memory of its own for "
-          "every "
-          "element. Clone it first.",
-          where,
-          i,
-          describe(grad)));
+      "[{}] grads[{}] is {}, expanded; expected memory of its own for every "
+      "element. Clone it first.",
+      where,
+      i,
+      describe(grad));
 }
 
 /// `inv_scale` nullptr: only checks.
@@ -146,12 +143,11 @@ void run(
     at::TensorList grads,
     const at::Tensor* inv_scale,
     const at::Tensor& found_inf) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       found_inf.defined(),
-      fmt::format(
-          "[{}] found_inf is undefined; expected one kFloat. Make it with "
-          "torch::zeros({{}}, device).",
-          where));
+      "[{}] found_inf is undefined; expected one kFloat. Make it with "
+      "torch::zeros({{}}, device).",
+      where);
   const torch::Device device = found_inf.device();
   check_device(where, device);
   check_device_scalar(where, "found_inf", found_inf, device);

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/recorder.h"
 
 namespace tern {
@@ -18,12 +18,10 @@ torch::Tensor column(const std::vector<double>& values) {
 // Older checkpoints have skipped_steps in kLong.
 std::vector<double> column(const StateDict& state, const std::string& name) {
   const torch::Tensor* const values = state.find(name);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       values && values->dim() == 1,
-      fmt::format(
-          "[Recorder] the state does not hold \"{}\"; expected that of a "
-          "Recorder.",
-          name));
+      "[Recorder] the state does not hold \"{}\"; expected that of a Recorder.",
+      name);
   const torch::Tensor numbers = values->to(torch::kDouble).contiguous();
   const auto* const data = numbers.const_data_ptr<double>();
   return {data, data + numbers.numel()};

@@ -3,10 +3,10 @@
 #include <map>
 
 #include <ATen/Context.h>
-#include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/types.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
 #include "tern/learner/precision/master_weights.h"
@@ -135,12 +135,11 @@ void restore_progress(LearnerParts& l, const StateDict& saved) {
 
 int64_t saved_integer(const StateDict& state, const std::string& name) {
   const torch::Tensor* const value = state.find(name);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       value && value->numel() == 1,
-      fmt::format(
-          "[Learner::resume] the checkpoint does not hold \"{}\"; expected one "
-          "that SaveCheckpoint wrote.",
-          name));
+      "[Learner::resume] the checkpoint does not hold \"{}\"; expected one "
+      "that SaveCheckpoint wrote.",
+      name);
   return value->item<int64_t>();
 }
 

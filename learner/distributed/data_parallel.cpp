@@ -6,13 +6,13 @@
 #include <utility>
 
 #include <ATen/ThreadLocalState.h>
-#include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/cuda.h>
 #include <torch/nn/module.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/precision/autocast.h"
@@ -86,14 +86,13 @@ void check(const Model& model, const Devices& devices) {
       "[data_parallel] there is no CUDA device; name the devices to use, for "
       "example {torch::kCPU}.");
   for (const torch::Tensor& parameter : model.module()->parameters()) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         parameter.device() == devices[0],
-        fmt::format(
-            "[data_parallel] the module has a parameter on {}, and the first "
-            "device is {}; call module->to({}) first.",
-            parameter.device().str(),
-            devices[0].str(),
-            devices[0].str()));
+        "[data_parallel] the module has a parameter on {}, and the first "
+        "device is {}; call module->to({}) first.",
+        parameter.device().str(),
+        devices[0].str(),
+        devices[0].str());
   }
 }
 
@@ -106,13 +105,12 @@ std::vector<Tensors> split(const Tensors& inputs, const Devices& devices) {
         input.defined() && input.dim() > 0 && input.size(0) > 0,
         "[data_parallel] the input is undefined, 0-dim or empty; expected "
         "[N, ...] with N >= 1.");
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         input.size(0) == inputs[0].size(0),
-        fmt::format(
-            "[data_parallel] one input has {} samples and another {}; expected "
-            "as many in each.",
-            inputs[0].size(0),
-            input.size(0)));
+        "[data_parallel] one input has {} samples and another {}; expected "
+        "as many in each.",
+        inputs[0].size(0),
+        input.size(0));
     const Tensors chunks = input.chunk(static_cast<int64_t>(devices.size()));
     parts.resize(chunks.size());
     for (size_t i = 0; i < chunks.size(); ++i) {

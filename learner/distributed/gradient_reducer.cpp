@@ -7,11 +7,12 @@
 #include <limits>
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -40,24 +41,21 @@ void check(const Tensors& parameters, const GradientReducerOptions& options) {
       "[GradientReducer] there is no parameter; expected those of a model "
       "that require a gradient.");
   for (size_t i = 0; i < parameters.size(); ++i) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         parameters[i].defined() && parameters[i].requires_grad(),
-        fmt::format(
-            "[GradientReducer] parameter {} requires no gradient; leave frozen "
-            "parameters out.",
-            i));
+        "[GradientReducer] parameter {} requires no gradient; leave frozen "
+        "parameters out.",
+        i);
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.bucket_megabytes >= 1,
-      fmt::format(
-          "[GradientReducer] bucket_megabytes is {}; expected 1 or more.",
-          options.bucket_megabytes));
-  TORCH_CHECK_VALUE(
+      "[GradientReducer] bucket_megabytes is {}; expected 1 or more.",
+      options.bucket_megabytes);
+  TERN_CHECK_VALUE(
       !options.compress_to || options.compress_to == torch::kHalf ||
           options.compress_to == torch::kBFloat16,
-      fmt::format(
-          "[GradientReducer] compress_to is {}; expected kHalf or kBFloat16.",
-          c10::toString(*options.compress_to)));
+      "[GradientReducer] compress_to is {}; expected kHalf or kBFloat16.",
+      c10::toString(*options.compress_to));
 }
 
 using Group = c10::intrusive_ptr<::c10d::ProcessGroup>;

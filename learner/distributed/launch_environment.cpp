@@ -6,8 +6,9 @@
 #include <string_view>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 #include <torch/types.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -30,16 +31,15 @@ int64_t number(const char* name, int64_t least, int64_t most) {
   int64_t value = 0;
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       error == std::errc() && at == end && value >= least && value <= most,
-      fmt::format(
-          "[LaunchEnvironment] the variable {} is \"{}\"; expected a number in "
-          "{}..{}: {}",
-          name,
-          text,
-          least,
-          most,
-          kCure));
+      "[LaunchEnvironment] the variable {} is \"{}\"; expected a number in "
+      "{}..{}: {}",
+      name,
+      text,
+      least,
+      most,
+      kCure);
   return value;
 }
 
@@ -52,13 +52,12 @@ LaunchEnvironment LaunchEnvironment::read() {
     (variable(name) ? present : missing) = name;
   }
   if (!present) return result;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !missing,
-      fmt::format(
-          "[LaunchEnvironment] the variable {} is set but {} is not: {}",
-          present,
-          missing,
-          kCure));
+      "[LaunchEnvironment] the variable {} is set but {} is not: {}",
+      present,
+      missing,
+      kCure);
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   result.world_size = number("WORLD_SIZE", 1, kMost);
   result.rank = number("RANK", 0, result.world_size - 1);

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <c10/core/DeviceGuard.h>
-#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -15,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "tern/data/error_text.h"
+#include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/learner/distributed/backends.h"
 
@@ -72,17 +72,15 @@ struct ProcessGroup::Connection {
 std::shared_ptr<ProcessGroup> ProcessGroup::connect(
     const LaunchEnvironment& environment,
     const ProcessGroupOptions& options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.timeout.count() > 0,
-      fmt::format(
-          "[ProcessGroup::connect] the timeout is {} ms; expected more than 0.",
-          options.timeout.count()));
-  TORCH_CHECK_VALUE(
+      "[ProcessGroup::connect] the timeout is {} ms; expected more than 0.",
+      options.timeout.count());
+  TERN_CHECK_VALUE(
       options.device.is_cpu() || options.device.is_cuda(),
-      fmt::format(
-          "[ProcessGroup::connect] the device is {}; expected a CPU or a CUDA "
-          "device.",
-          options.device.str()));
+      "[ProcessGroup::connect] the device is {}; expected a CPU or a CUDA "
+      "device.",
+      options.device.str());
   check_device_exists(
       "ProcessGroup::connect",
       options.device,
@@ -212,13 +210,11 @@ void ProcessGroup::all_reduce(const torch::Tensor& tensor) {
 }
 
 std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       text.size() <= kMaxText,
-      fmt::format(
-          "[ProcessGroup::all_gather] the text has {} bytes; expected at most "
-          "{}.",
-          text.size(),
-          kMaxText));
+      "[ProcessGroup::all_gather] the text has {} bytes; expected at most {}.",
+      text.size(),
+      kMaxText);
   std::vector<std::string> all;
   const auto add_up = [this](const torch::Tensor& tensor) {
     Tensors message = {tensor};

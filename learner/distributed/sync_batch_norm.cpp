@@ -9,10 +9,11 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <c10/core/GradMode.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -187,16 +188,15 @@ torch::Tensor sync_batch_norm(
     double momentum,
     double eps,
     const std::shared_ptr<Communicator>& ranks) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       ranks && input.defined() && input.is_floating_point() &&
           input.dim() >= 2 && input.numel() > 0,
-      fmt::format(
-          "[sync_batch_norm] the input is [{}] and the ranks are {}; expected "
-          "a floating [N, C, ...] with a value for each channel on every rank, "
-          "and a process group.",
-          input.defined() ? fmt::format("{}", fmt::join(input.sizes(), ", "))
-                          : "undefined",
-          ranks ? "there" : "null"));
+      "[sync_batch_norm] the input is [{}] and the ranks are {}; expected "
+      "a floating [N, C, ...] with a value for each channel on every rank, "
+      "and a process group.",
+      input.defined() ? fmt::format("{}", fmt::join(input.sizes(), ", "))
+                      : "undefined",
+      ranks ? "there" : "null");
   const Statistics statistics = joint_statistics(input, *ranks);
   move_running(running_mean, statistics.mean, momentum);
   move_running(
@@ -213,12 +213,11 @@ torch::Tensor sync_batch_norm(
 }
 
 void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       input.dim() >= 2 && input.size(1) == options.num_features(),
-      fmt::format(
-          "[SyncBatchNorm] the input is [{}]; expected [N, {}, ...].",
-          fmt::join(input.sizes(), ", "),
-          options.num_features()));
+      "[SyncBatchNorm] the input is [{}]; expected [N, {}, ...].",
+      fmt::join(input.sizes(), ", "),
+      options.num_features());
 }
 
 double SyncBatchNormImpl::step_momentum() {
@@ -366,13 +365,12 @@ void convert_if_is(
     const std::shared_ptr<Communicator>& ranks) {
   auto* const norm = module.as<Norm>();
   if (!norm) return;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       norm->running_mean.defined(),
-      fmt::format(
-          "[convert_sync_batchnorm] \"{}\" keeps no running statistics, so "
-          "that validation, which ranks do at their own pace, would need the "
-          "others too; make it with track_running_stats(true).",
-          name));
+      "[convert_sync_batchnorm] \"{}\" keeps no running statistics, so "
+      "that validation, which ranks do at their own pace, would need the "
+      "others too; make it with track_running_stats(true).",
+      name);
   convert(norm->running_mean, ranks);
 }
 

@@ -4,9 +4,8 @@
 #include <array>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "tern/data/error_text.h"
+#include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/fused_optimizer.h"
@@ -67,11 +66,10 @@ StepGraph::StepGraph(
     torch::Device device,
     MakeDeviceGraph make)
     : options_(options), device_(device), make_(std::move(make)) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.warm_up_steps >= 1,
-      fmt::format(
-          "[Learner::to_cuda_graph] warm_up_steps is {}; expected 1 or more.",
-          options.warm_up_steps));
+      "[Learner::to_cuda_graph] warm_up_steps is {}; expected 1 or more.",
+      options.warm_up_steps);
 }
 
 void StepGraph::begin(Learner& learn) {
@@ -236,13 +234,12 @@ Learner& Learner::to_cuda_graph() {
 }
 
 Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       parts_->data.device.is_cuda(),
-      fmt::format(
-          "[Learner::to_cuda_graph] the data are on {}; a CUDA graph needs a "
-          "CUDA device. Leave the call out, or train on a GPU: "
-          "data.device = torch::kCUDA.",
-          parts_->data.device.str()));
+      "[Learner::to_cuda_graph] the data are on {}; a CUDA graph needs a "
+      "CUDA device. Leave the call out, or train on a GPU: "
+      "data.device = torch::kCUDA.",
+      parts_->data.device.str());
   make_cuda_graph(
       parts_->data.device);  // now, not at the first fit, if it is missing
   set_step_graph(

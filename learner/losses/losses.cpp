@@ -2,28 +2,26 @@
 
 #include <cmath>
 
-#include <fmt/format.h>
 #include <torch/nn/modules/loss.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
 Loss label_smoothing_cross_entropy(double eps) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       eps >= 0 && eps <= 1,
-      fmt::format(
-          "[label_smoothing_cross_entropy] eps is {}; expected a share in "
-          "0..1.",
-          eps));
+      "[label_smoothing_cross_entropy] eps is {}; expected a share in 0..1.",
+      eps);
   return torch::nn::CrossEntropyLoss(
       torch::nn::CrossEntropyLossOptions().label_smoothing(eps));
 }
 
 Loss focal_loss(FocalLossOptions options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       std::isfinite(options.gamma) && options.gamma >= 0,
-      fmt::format(
-          "[focal_loss] gamma is {}; expected a finite number >= 0.",
-          options.gamma));
+      "[focal_loss] gamma is {}; expected a finite number >= 0.",
+      options.gamma);
   Loss loss = Loss::mean_of([options](
                                 const torch::Tensor& pred,
                                 const torch::Tensor& target) mutable {

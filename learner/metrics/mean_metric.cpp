@@ -4,8 +4,9 @@
 #include <limits>
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -66,18 +67,15 @@ class FunctionMetric final : public MeanMetric {
     const int64_t samples = pred.dim() == 0 ? 1 : pred.size(0);
     const torch::Tensor values = fn_(pred, targets[0]);
     const bool is_mean = values.defined() && values.dim() == 0;
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         is_mean || (values.defined() && values.size(0) == samples),
-        fmt::format(
-            "[{}] the function gave {} for {} samples; expected [{}] or a "
-            "0-dim "
-            "mean. Reduce over every dimension but the first.",
-            name(),
-            values.defined()
-                ? fmt::format("[{}]", fmt::join(values.sizes(), ", "))
-                : "an undefined tensor",
-            samples,
-            samples));
+        "[{}] the function gave {} for {} samples; expected [{}] or a 0-dim "
+        "mean. Reduce over every dimension but the first.",
+        name(),
+        values.defined() ? fmt::format("[{}]", fmt::join(values.sizes(), ", "))
+                         : "an undefined tensor",
+        samples,
+        samples);
     if (is_mean) {
       add(values.to(torch::kDouble) * static_cast<double>(samples), samples);
     } else {
@@ -92,12 +90,11 @@ class FunctionMetric final : public MeanMetric {
 }  // namespace
 
 Metric::Metric(std::string name, Function fn, bool higher_is_better) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !name.empty() && fn,
-      fmt::format(
-          "[Metric] name is \"{}\" and the function is {}; expected both.",
-          name,
-          fn ? "set" : "empty"));
+      "[Metric] name is \"{}\" and the function is {}; expected both.",
+      name,
+      fn ? "set" : "empty");
   *this = std::make_shared<FunctionMetric>(
       std::move(name),
       std::move(fn),

@@ -5,9 +5,9 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/metrics/mean_metric.h"
 
 namespace tern {
@@ -33,15 +33,13 @@ std::optional<int64_t> class_dim(
 }
 
 void check_class_type(const std::string& metric, const torch::Tensor& target) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !target.is_floating_point() && !target.is_complex(),
-      fmt::format(
-          "[{}] targets {} are {}; expected class numbers. Use "
-          "target.argmax(1) for one-hot targets, accuracy_multi() for several "
-          "labels a sample.",
-          metric,
-          shape(target),
-          c10::toString(target.scalar_type())));
+      "[{}] targets {} are {}; expected class numbers. Use target.argmax(1) "
+      "for one-hot targets, accuracy_multi() for several labels a sample.",
+      metric,
+      shape(target),
+      c10::toString(target.scalar_type()));
 }
 
 struct ClassScores {
@@ -60,14 +58,13 @@ ClassScores class_scores(
                            target.size(1) == 1 && pred.size(1) != 1;
   const torch::Tensor classes = has_channel ? target.squeeze(1) : target;
   const std::optional<int64_t> dim = class_dim(pred, classes);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       dim,
-      fmt::format(
-          "[{}] outputs have shape {}, targets {}; expected [N, C, ...] and "
-          "[N, ...]. Give one score a class and one class number a sample.",
-          metric,
-          shape(pred),
-          shape(target)));
+      "[{}] outputs have shape {}, targets {}; expected [N, C, ...] and "
+      "[N, ...]. Give one score a class and one class number a sample.",
+      metric,
+      shape(pred),
+      shape(target));
   const bool is_double = pred.scalar_type() == torch::kDouble;
   return {
       pred.to(is_double ? torch::kDouble : torch::kFloat)
@@ -209,13 +206,11 @@ torch::Tensor averaged(
 // beta2 is the square of beta: 0 gives precision, infinity recall.
 Metric from_beta(std::string name, double beta2, Average average) {
   const auto formula = [beta2, average, name](const torch::Tensor& matrix) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         average != Average::binary || matrix.size(0) == 2,
-        fmt::format(
-            "[{}] Average::binary with {} classes; expected 2. Use "
-            "Average::macro.",
-            name,
-            matrix.size(0)));
+        "[{}] Average::binary with {} classes; expected 2. Use Average::macro.",
+        name,
+        matrix.size(0));
     const Counts all = counts(matrix, average);
     const torch::Tensor by_class =
         std::isinf(beta2)
@@ -254,21 +249,18 @@ Metric error_rate() {
 }
 
 Metric top_k_accuracy(int64_t k) {
-  TORCH_CHECK_VALUE(
-      k >= 1,
-      fmt::format("[top_k_accuracy] k is {}; expected >= 1.", k));
+  TERN_CHECK_VALUE(k >= 1, "[top_k_accuracy] k is {}; expected >= 1.", k);
   const std::string name = fmt::format("top_{}_accuracy", k);
   const auto count = [=](const torch::Tensor& pred,
                          const torch::Tensor& target) -> SumAndCount {
     const auto [scores, targets] = class_scores(name, pred, target);
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         scores.size(-1) >= k,
-        fmt::format(
-            "[{}] the model has {} classes; expected at least {}. Take a "
-            "smaller k.",
-            name,
-            scores.size(-1),
-            k));
+        "[{}] the model has {} classes; expected at least {}. Take a "
+        "smaller k.",
+        name,
+        scores.size(-1),
+        k);
     const torch::Tensor best = std::get<1>(scores.topk(k, -1));
     const torch::Tensor hits = best == targets.unsqueeze(-1);
     return {hits.sum(), is_class(targets, scores.size(-1)).sum()};
@@ -277,11 +269,10 @@ Metric top_k_accuracy(int64_t k) {
 }
 
 Metric accuracy_multi(double threshold, bool sigmoid) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       0 <= threshold && threshold <= 1,
-      fmt::format(
-          "[accuracy_multi] threshold is {}; expected 0..1, a probability.",
-          threshold));
+      "[accuracy_multi] threshold is {}; expected 0..1, a probability.",
+      threshold);
   const auto count = [=](const torch::Tensor& outputs,
                          const torch::Tensor& targets) -> SumAndCount {
     const torch::Tensor target =
@@ -303,9 +294,10 @@ Metric recall(Average average) {
 }
 
 Metric f_beta(double beta, Average average) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       beta > 0 && std::isfinite(beta),
-      fmt::format("[f_beta] beta is {}; expected a finite number > 0.", beta));
+      "[f_beta] beta is {}; expected a finite number > 0.",
+      beta);
   return from_beta(fmt::format("f{:g}", beta), beta * beta, average);
 }
 
@@ -326,14 +318,13 @@ void ConfusionMetric::update(const Tensors& outputs, const Tensors& targets) {
   if (!counts_.defined()) {
     counts_ = torch::zeros({classes, classes}, target.options());
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       counts_.size(0) == classes,
-      fmt::format(
-          "[{}] this batch has {} classes, the ones before had {}; expected "
-          "one number. Call reset() between models.",
-          name_,
-          classes,
-          counts_.size(0)));
+      "[{}] this batch has {} classes, the ones before had {}; expected "
+      "one number. Call reset() between models.",
+      name_,
+      classes,
+      counts_.size(0));
   // bincount would wait for the device to learn the largest class.
   const torch::Tensor cell = target.clamp(0, classes - 1) * classes + pred;
   const torch::Tensor counts = is_class(target, classes).to(torch::kLong);
@@ -341,12 +332,11 @@ void ConfusionMetric::update(const Tensors& outputs, const Tensors& targets) {
 }
 
 void ConfusionMetric::sync(const AllReduce& all_reduce) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       counts_.defined(),
-      fmt::format(
-          "[{}] this process has seen no batch, so that it knows no classes; "
-          "use fewer processes or more data.",
-          name_));
+      "[{}] this process has seen no batch, so that it knows no classes; "
+      "use fewer processes or more data.",
+      name_);
   all_reduce(counts_);
 }
 

@@ -1,8 +1,9 @@
 #include "tern/learner/optim/fused_optimizer.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/serialize/archive.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern::optim {
 
@@ -74,7 +75,7 @@ FusedOptimizer::FusedOptimizer(
 
 void FusedOptimizer::check_option(bool is_valid, const std::string& message)
     const {
-  TORCH_CHECK_VALUE(is_valid, fmt::format("[{}] {}", name_, message));
+  TERN_CHECK_VALUE(is_valid, "[{}] {}", name_, message);
 }
 
 void FusedOptimizer::check_not_negative(const char* option, double value)

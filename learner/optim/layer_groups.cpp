@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/adam.h"
@@ -87,12 +87,11 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
       "[Learner::split] the optimizer exists already; expected split before "
       "the first fit.");
   for (size_t i = 1; i < first_modules.size(); ++i) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         first_modules[i] != first_modules[i - 1],
-        fmt::format(
-            "[Learner::split] module \"{}\" is named twice; expected names in "
-            "their order, each once.",
-            first_modules[i]));
+        "[Learner::split] module \"{}\" is named twice; expected names in "
+        "their order, each once.",
+        first_modules[i]);
   }
   std::vector<std::vector<ModelTensor>> groups(1);
   size_t next = 0;
@@ -104,13 +103,12 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
     }
     groups.back().push_back(parameter);
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       next == first_modules.size(),
-      fmt::format(
-          "[Learner::split] no parameter of module \"{}\" comes after those of "
-          "the modules before it; expected names of modules in their order, as "
-          "in \"layer3\".",
-          first_modules[std::min(next, first_modules.size() - 1)]));
+      "[Learner::split] no parameter of module \"{}\" comes after those of "
+      "the modules before it; expected names of modules in their order, as "
+      "in \"layer3\".",
+      first_modules[std::min(next, first_modules.size() - 1)]);
   parts_->groups = std::move(groups);
   return *this;
 }

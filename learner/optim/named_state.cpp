@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <c10/util/Type.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -13,6 +12,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/optim/fused_optimizer.h"
 
@@ -101,12 +101,11 @@ const std::string& name_of(
     const ParameterNames& names,
     const torch::Tensor& param) {
   const auto found = names.find(param.unsafeGetTensorImpl());
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       found != names.end(),
-      fmt::format(
-          "[named_state] the optimizer owns a parameter of shape [{}] that is "
-          "not one of the model's; expected a name for each.",
-          fmt::join(param.sizes(), ", ")));
+      "[named_state] the optimizer owns a parameter of shape [{}] that is "
+      "not one of the model's; expected a name for each.",
+      fmt::join(param.sizes(), ", "));
   return found->second;
 }
 
@@ -151,14 +150,13 @@ void read_state(
       *field.steps = value->item<int64_t>();
       continue;
     }
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         value->dim() == 0 || value->sizes() == param.sizes(),
-        fmt::format(
-            "[load_named_state] \"{}\" has shape [{}], its parameter [{}]; "
-            "expected the state of the same model.",
-            key,
-            fmt::join(value->sizes(), ", "),
-            fmt::join(param.sizes(), ", ")));
+        "[load_named_state] \"{}\" has shape [{}], its parameter [{}]; "
+        "expected the state of the same model.",
+        key,
+        fmt::join(value->sizes(), ", "),
+        fmt::join(param.sizes(), ", "));
     // As the step would make it, so that the fused kernels find one layout.
     *field.tensor =
         value->dim() == 0
@@ -225,14 +223,13 @@ void load_named_state(
     for (const Hyper& hyper : kHypers) {
       const std::string key = fmt::format("{}/{}", i, hyper.name);
       const torch::Tensor* const value = state.find(key);
-      TORCH_CHECK_VALUE(
+      TERN_CHECK_VALUE(
           value,
-          fmt::format(
-              "[load_named_state] \"{}\" is missing; the state is of an "
-              "optimizer with fewer parameter groups than {}. Split the model "
-              "as it was when the state was saved.",
-              key,
-              groups.size()));
+          "[load_named_state] \"{}\" is missing; the state is of an "
+          "optimizer with fewer parameter groups than {}. Split the model "
+          "as it was when the state was saved.",
+          key,
+          groups.size());
       values.push_back(value->item<double>());
       ++used;
     }
@@ -240,14 +237,13 @@ void load_named_state(
       read_state(optimizer, param, name_of(names, param), state, made, used);
     }
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       used == state.size(),
-      fmt::format(
-          "[load_named_state] {} of {} entries have no place in this "
-          "optimizer; expected the state of the same kind of optimizer over "
-          "the same parameters.",
-          state.size() - used,
-          state.size()));
+      "[load_named_state] {} of {} entries have no place in this "
+      "optimizer; expected the state of the same kind of optimizer over "
+      "the same parameters.",
+      state.size() - used,
+      state.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     for (size_t k = 0; k < std::size(kHypers); ++k) {
       kHypers[k].set(groups[i].options(), values[i * std::size(kHypers) + k]);

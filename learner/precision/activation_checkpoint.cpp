@@ -7,12 +7,12 @@
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/ScopeExit.h>
-#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/utils.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/precision/autocast.h"
 
 namespace tern {
@@ -113,14 +113,13 @@ ActivationCheckpointImpl::ActivationCheckpointImpl(
       module_ && forward_,
       "[ActivationCheckpoint] there is no module; give it one that is made of "
       "others.");
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       module_->parameters(/*recurse=*/false).empty() &&
           module_->buffers(/*recurse=*/false).empty(),
-      fmt::format(
-          "[ActivationCheckpoint] {} has parameters or buffers of its own; "
-          "expected a module made of others, as a Sequential is. Put it into "
-          "one, together with its neighbours.",
-          module_->name()));
+      "[ActivationCheckpoint] {} has parameters or buffers of its own; "
+      "expected a module made of others, as a Sequential is. Put it into "
+      "one, together with its neighbours.",
+      module_->name());
   for (const auto& child : module_->named_children()) {
     register_module(child.key(), child.value());
   }

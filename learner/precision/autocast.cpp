@@ -1,30 +1,29 @@
 #include "tern/learner/precision/autocast.h"
 
 #include <ATen/autocast_mode.h>
-#include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/cuda.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
 namespace {
 
 torch::DeviceType checked(torch::Device device) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       device.is_cpu() || device.is_cuda(),
-      fmt::format(
-          "[AutocastGuard] the device is {}; expected CPU or CUDA.",
-          device.str()));
+      "[AutocastGuard] the device is {}; expected CPU or CUDA.",
+      device.str());
   return device.type();
 }
 
 torch::ScalarType checked(torch::ScalarType dtype, bool enabled) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !enabled || dtype == torch::kHalf || dtype == torch::kBFloat16,
-      fmt::format(
-          "[AutocastGuard] dtype is {}; expected kHalf or kBFloat16. For "
-          "training in another type convert the model instead.",
-          c10::toString(dtype)));
+      "[AutocastGuard] dtype is {}; expected kHalf or kBFloat16. For "
+      "training in another type convert the model instead.",
+      c10::toString(dtype));
   return dtype;
 }
 
@@ -125,11 +124,10 @@ CastInputs::CastInputs(torch::Device device, torch::ScalarType dtype)
           {},
           /*enabled=*/false,
           at::autocast::is_autocast_cache_enabled()) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       c10::isFloatingType(dtype),
-      fmt::format(
-          "[amp::CastInputs] dtype is {}; expected a floating type.",
-          c10::toString(dtype)));
+      "[amp::CastInputs] dtype is {}; expected a floating type.",
+      c10::toString(dtype));
 }
 
 torch::Tensor CastInputs::operator()(const torch::Tensor& tensor) const {

@@ -1,8 +1,8 @@
 #include "tern/learner/precision/clip_grad.h"
 
-#include <fmt/format.h>
 #include <torch/utils.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/optim/fused_optimizer.h"
 
 namespace tern {
@@ -29,11 +29,10 @@ Tensors gradients_of(const Tensors& parameters) {
 }
 
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       max_norm > 0,
-      fmt::format(
-          "[clip_grad_norm_] max_norm is {}; expected a number > 0.",
-          max_norm));
+      "[clip_grad_norm_] max_norm is {}; expected a number > 0.",
+      max_norm);
   const torch::NoGradGuard no_grad;
   const Tensors grads = gradients_of(parameters);
   const torch::Tensor norm = joint_norm(grads);
@@ -50,11 +49,10 @@ torch::Tensor clip_grad_norm_(
 }
 
 void clip_grad_value_(const Tensors& parameters, double max_value) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       max_value > 0,
-      fmt::format(
-          "[clip_grad_value_] max_value is {}; expected a number > 0.",
-          max_value));
+      "[clip_grad_value_] max_value is {}; expected a number > 0.",
+      max_value);
   const torch::NoGradGuard no_grad;
   const Tensors grads = gradients_of(parameters);
   if (grads.empty()) return;

@@ -3,9 +3,9 @@
 #include <bit>
 #include <cmath>
 
-#include <fmt/format.h>
 #include <torch/optim/lbfgs.h>
 
+#include "tern/kernels/check.h"
 #include "tern/kernels/optim/unscale_and_check.h"
 #include "tern/learner/optim/fused_optimizer.h"
 #include "tern/learner/precision/clip_grad.h"
@@ -103,8 +103,7 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
   TORCH_CHECK(
       !record.found_inf.empty(),
       "[GradScaler] No inf checks were recorded for this optimizer: none of "
-      "its "
-      "parameters has a gradient. Call backward() before step().");
+      "its parameters has a gradient. Call backward() before step().");
   const torch::Tensor found = combine(record);
   StepResult result = StepResult::unknown;
   if (amp_aware) {
@@ -128,11 +127,10 @@ StepResult GradScaler::step_clipped(
       "[GradScaler] step_clipped: the optimizer does not read scaled gradients "
       "itself; call unscale_, clip_grad_norm_ and step, or take one of "
       "tern::optim.");
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       max_norm > 0,
-      fmt::format(
-          "[GradScaler] step_clipped: max_norm is {}; expected a number > 0.",
-          max_norm));
+      "[GradScaler] step_clipped: max_norm is {}; expected a number > 0.",
+      max_norm);
   const torch::NoGradGuard no_grad;
   const Tensors gradients = amp_aware->gradients();
   TORCH_CHECK(

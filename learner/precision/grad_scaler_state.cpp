@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/serialize/archive.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/precision/grad_scaler.h"
 
 namespace tern {
@@ -14,35 +14,31 @@ namespace tern {
 namespace {
 
 void check_factors(double growth, double backoff, int64_t interval) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       growth > 1,
-      fmt::format(
-          "[GradScaler] growth_factor is {}; the growth factor must be > 1.0.",
-          growth));
-  TORCH_CHECK_VALUE(
+      "[GradScaler] growth_factor is {}; the growth factor must be > 1.0.",
+      growth);
+  TERN_CHECK_VALUE(
       backoff < 1,
-      fmt::format(
-          "[GradScaler] backoff_factor is {}; the backoff factor must be < "
-          "1.0.",
-          backoff));
-  TORCH_CHECK_VALUE(
+      "[GradScaler] backoff_factor is {}; the backoff factor must be < 1.0.",
+      backoff);
+  TERN_CHECK_VALUE(
       backoff > 0,
-      fmt::format("[GradScaler] backoff_factor is {}; expected > 0.", backoff));
-  TORCH_CHECK_VALUE(
+      "[GradScaler] backoff_factor is {}; expected > 0.",
+      backoff);
+  TERN_CHECK_VALUE(
       interval >= 1,
-      fmt::format(
-          "[GradScaler] growth_interval is {}; expected >= 1. For a scale that "
-          "never grows take a huge one.",
-          interval));
+      "[GradScaler] growth_interval is {}; expected >= 1. For a scale that "
+      "never grows take a huge one.",
+      interval);
 }
 
 void check_scale(const char* name, double scale) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       std::isfinite(static_cast<float>(scale)) && static_cast<float>(scale) > 0,
-      fmt::format(
-          "[GradScaler] {} is {}; expected a finite float > 0.",
-          name,
-          scale));
+      "[GradScaler] {} is {}; expected a finite float > 0.",
+      name,
+      scale);
 }
 
 void check_options(const GradScalerOptions& options) {
@@ -51,13 +47,12 @@ void check_options(const GradScalerOptions& options) {
       options.backoff_factor,
       options.growth_interval);
   check_scale("init_scale", options.init_scale);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       0 <= options.min_scale && options.min_scale <= options.max_scale,
-      fmt::format(
-          "[GradScaler] min_scale is {} and max_scale {}; expected 0 <= "
-          "min_scale <= max_scale.",
-          options.min_scale,
-          options.max_scale));
+      "[GradScaler] min_scale is {} and max_scale {}; expected 0 <= "
+      "min_scale <= max_scale.",
+      options.min_scale,
+      options.max_scale);
 }
 
 bool can_be_enabled(const GradScalerOptions& options) {
@@ -109,14 +104,13 @@ void GradScaler::update(double new_scale) {
 void GradScaler::update(const torch::Tensor& new_scale) {
   if (!enabled_) return;
   check_scaled("update");
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       new_scale.defined() && new_scale.numel() == 1 &&
           new_scale.is_floating_point() && !new_scale.requires_grad() &&
           new_scale.device().type() == scale_.device().type(),
-      fmt::format(
-          "[GradScaler] new_scale should be a number or a 1-element floating "
-          "tensor on {} with requires_grad=false.",
-          scale_.device().str()));
+      "[GradScaler] new_scale should be a number or a 1-element floating "
+      "tensor on {} with requires_grad=false.",
+      scale_.device().str());
   set_scale(new_scale.reshape({}));
 }
 
@@ -150,11 +144,10 @@ void GradScaler::load_state_dict(const GradScalerState& state) {
       state.backoff_factor,
       state.growth_interval);
   check_scale("the saved scale", state.scale);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       state.growth_tracker >= 0,
-      fmt::format(
-          "[GradScaler] the saved growth_tracker is {}; expected >= 0.",
-          state.growth_tracker));
+      "[GradScaler] the saved growth_tracker is {}; expected >= 0.",
+      state.growth_tracker);
   options_.growth_factor = state.growth_factor;
   options_.backoff_factor = state.backoff_factor;
   options_.growth_interval = state.growth_interval;

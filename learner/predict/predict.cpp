@@ -1,8 +1,8 @@
 // Learner::predict, get_preds and tta: passes that keep the answers.
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -105,13 +105,12 @@ Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
 }
 
 Predictions Learner::tta(Split split, const TtaOptions& options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.n > 0 && options.beta >= 0 && options.beta <= 1,
-      fmt::format(
-          "[Learner::tta] n is {} and beta is {}; expected at least one pass "
-          "and a weight from 0 to 1.",
-          options.n,
-          options.beta));
+      "[Learner::tta] n is {} and beta is {}; expected at least one pass "
+      "and a weight from 0 to 1.",
+      options.n,
+      options.beta);
   const DataLoader& loader = parts_->data.loader(split);
   Predictions result = get_preds(loader.in_order());
   TORCH_CHECK_VALUE(

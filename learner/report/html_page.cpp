@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/text.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/report/plot.h"
 
 namespace tern {
@@ -162,13 +162,12 @@ void HtmlPage::table(
     const std::vector<std::vector<std::string>>& rows) {
   std::vector<bool> numbers(header.size(), !rows.empty());
   for (const auto& row : rows) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         row.size() == header.size(),
-        fmt::format(
-            "[HtmlPage::table] a row has {} cells; expected {}, one for each "
-            "name in the header.",
-            row.size(),
-            header.size()));
+        "[HtmlPage::table] a row has {} cells; expected {}, one for each "
+        "name in the header.",
+        row.size(),
+        header.size());
     for (size_t i = 0; i < row.size(); ++i) {
       if (!is_number(row[i])) numbers[i] = false;
     }
@@ -200,24 +199,22 @@ void HtmlPage::matrix(
     const std::vector<std::string>& column_names,
     const std::vector<std::vector<double>>& values) {
   double most = 0;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       values.size() == row_names.size(),
-      fmt::format(
-          "[HtmlPage::matrix] there are {} rows and {} names; expected a name "
-          "for each.",
-          values.size(),
-          row_names.size()));
+      "[HtmlPage::matrix] there are {} rows and {} names; expected a name "
+      "for each.",
+      values.size(),
+      row_names.size());
   std::string html =
       "<div class=\"scroll\"><table class=\"matrix\"><tr><th></th>";
   for (const std::string& name : column_names) html += cell("th", name, false);
   html += "</tr>\n";
   for (const auto& row : values) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         row.size() == column_names.size(),
-        fmt::format(
-            "[HtmlPage::matrix] a row has {} values; expected {}.",
-            row.size(),
-            column_names.size()));
+        "[HtmlPage::matrix] a row has {} values; expected {}.",
+        row.size(),
+        column_names.size());
     for (const double value : row) {
       if (std::isfinite(value)) most = std::max(most, value);
     }

@@ -9,7 +9,8 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Logging.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
-#include <fmt/format.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -51,11 +52,10 @@ class MemoryMeter::CpuCounter final : public c10::MemoryReportingInfoBase {
 };
 
 MemoryMeter::MemoryMeter(torch::Device device) : device_(device) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       device.is_cpu() || device.is_cuda(),
-      fmt::format(
-          "[MemoryMeter] the device is {}; expected CPU or CUDA.",
-          device.str()));
+      "[MemoryMeter] the device is {}; expected CPU or CUDA.",
+      device.str());
   if (device.is_cuda()) {
     at::globalContext().lazyInitDevice(device.type());
     reset_peak();

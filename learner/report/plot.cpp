@@ -7,9 +7,9 @@
 #include <set>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
 #include "tern/data/formats/file_io.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/report/plot_drawing.h"
 
 namespace tern {
@@ -306,12 +306,10 @@ Drawing draw(const Plot& plot) {
 
 void save_plot(const std::filesystem::path& file, const Plot& plot) {
   const std::string ending = file.extension().string();
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       ending == ".svg" || ending == ".png",
-      fmt::format(
-          "[save_plot] the file is {}; expected a name that ends in .svg or "
-          ".png.",
-          file.string()));
+      "[save_plot] the file is {}; expected a name that ends in .svg or .png.",
+      file.string());
   if (ending == ".png") return write_file(file, to_png(plot));
   write_file(file, to_svg(plot));
 }

@@ -5,11 +5,11 @@
 #include <memory>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 #ifdef TERN_WITH_ARCHIVES
 #include <librsvg/rsvg.h>
 #endif
 
+#include "tern/kernels/check.h"
 #include "tern/learner/report/plot.h"
 
 namespace tern {
@@ -85,9 +85,10 @@ std::vector<uint8_t> render(const std::string&, int64_t, int64_t) {
 }  // namespace
 
 std::vector<uint8_t> to_png(const Plot& plot, double scale) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       scale >= 0.25 && scale <= 8,
-      fmt::format("[to_png] scale is {}; expected 0.25 to 8.", scale));
+      "[to_png] scale is {}; expected 0.25 to 8.",
+      scale);
   return render(
       to_svg(plot),
       std::lround(plot.width * scale),

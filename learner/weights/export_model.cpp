@@ -3,13 +3,13 @@
 #include <limits>
 #include <string_view>
 
-#include <fmt/format.h>
 #include <tern_python_loader.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/weights/model_card.h"
@@ -62,13 +62,12 @@ StateDict weights_of(const Learner& learn, bool half) {
   for (const ModelTensor& t : fp32_tensors(learn)) {
     torch::Tensor tensor = t.tensor.detach();
     if (tensor.is_floating_point()) {
-      TORCH_CHECK_VALUE(
+      TERN_CHECK_VALUE(
           torch::isfinite(tensor).all().item<bool>(),
-          fmt::format(
-              "[Learner::export_model] the tensor {} has values that are not "
-              "finite; expected finite weights. Load an earlier state, and "
-              "find the batch that caused it with TerminateOnNaN.",
-              t.name));
+          "[Learner::export_model] the tensor {} has values that are not "
+          "finite; expected finite weights. Load an earlier state, and "
+          "find the batch that caused it with TerminateOnNaN.",
+          t.name);
       if (half && t.layer != LayerKind::batch_norm && fits_half(tensor)) {
         tensor = tensor.to(torch::kHalf);
       }

@@ -4,7 +4,6 @@
 #include <array>
 #include <ranges>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "tern/data/formats/bytes.h"
@@ -13,6 +12,7 @@
 #include "tern/data/formats/sha256.h"
 #include "tern/data/formats/text.h"
 #include "tern/data/formats/weights/safetensors.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/model.h"
 
 namespace tern {
@@ -57,12 +57,11 @@ std::string checksum(const std::map<std::string, std::string>& metadata) {
 
 void check_names(const std::vector<std::string>& classes) {
   for (const std::string& name : classes) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         is_utf8(name),
-        fmt::format(
-            "[Learner::export_model] the class {} has a name that is not "
-            "UTF-8; rename it in DataBunch::classes.",
-            printable(name)));
+        "[Learner::export_model] the class {} has a name that is not "
+        "UTF-8; rename it in DataBunch::classes.",
+        printable(name));
   }
 }
 

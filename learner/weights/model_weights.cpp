@@ -5,12 +5,12 @@
 #include <unordered_set>
 
 #include <c10/core/ScalarType.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/data/formats/text.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/precision/master_weights.h"
 
@@ -112,13 +112,12 @@ void check_report(const LoadReport& report, const LoadOptions& options) {
       "{.ignore_mismatched_sizes = true} leaves what does not fit as it is");
   add(report.loaded == 0 && !report.is_complete(),
       "check the prefix of the names, and that it is this model's file");
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       cure.empty(),
-      fmt::format(
-          "[Model::load_state_dict] {}; expected the names and shapes of the "
-          "model. Nothing was loaded; {}.",
-          report.to_string(),
-          cure));
+      "[Model::load_state_dict] {}; expected the names and shapes of the "
+      "model. Nothing was loaded; {}.",
+      report.to_string(),
+      cure);
 }
 
 }  // namespace

@@ -93,8 +93,7 @@ void check_same(const Tensors& expected, const Tensors& traced) {
       is_same,
       "[export_torchscript] the traced module's output differs from the "
       "model's; expected a deterministic forward. Take out of it what is "
-      "random "
-      "or counts its calls.");
+      "random or counts its calls.");
 }
 
 }  // namespace

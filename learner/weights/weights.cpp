@@ -11,7 +11,6 @@
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
-#include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -25,6 +24,7 @@
 #include "tern/data/formats/weights/safetensors.h"
 #include "tern/data/formats/weights/weight_file.h"
 #include "tern/data/pth_write.h"
+#include "tern/kernels/check.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {
@@ -186,14 +186,13 @@ std::vector<StoredTensor> describe(const StateDict& state, const char* where) {
     const torch::Tensor& tensor = item.value();
     const auto type =
         tensor.defined() ? stored_type(tensor.scalar_type()) : std::nullopt;
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         type && tensor.layout() == torch::kStrided && !tensor.is_meta(),
-        fmt::format(
-            "[{}] the tensor {} is {}; expected a defined, dense tensor of "
-            "numbers. Leave it out or convert it first.",
-            where,
-            printable(item.key()),
-            tensor.defined() ? tensor.toString() : "undefined"));
+        "[{}] the tensor {} is {}; expected a defined, dense tensor of "
+        "numbers. Leave it out or convert it first.",
+        where,
+        printable(item.key()),
+        tensor.defined() ? tensor.toString() : "undefined");
     tensors.push_back(
         {.name = item.key(), .type = *type, .shape = tensor.sizes().vec()});
   }

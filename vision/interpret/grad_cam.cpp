@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include <c10/util/ScopeExit.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <opencv2/imgproc.hpp>
 #include <torch/autograd.h>
 #include <torch/utils.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/report/forward_hooks.h"
 #include "tern/vision/interpret/picture_grid.h"
@@ -21,14 +21,13 @@ namespace {
 void check_layer(
     const std::vector<std::string>& names,
     const std::string& wanted) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       wanted.empty() || std::ranges::count(names, wanted) > 0,
-      fmt::format(
-          "[grad_cam] there is no layer \"{}\" that can be looked into; "
-          "expected a child of a torch::nn::Sequential: {}.",
-          wanted,
-          names.empty() ? "this model has none"
-                        : fmt::format("{}", fmt::join(names, ", "))));
+      "[grad_cam] there is no layer \"{}\" that can be looked into; "
+      "expected a child of a torch::nn::Sequential: {}.",
+      wanted,
+      names.empty() ? "this model has none"
+                    : fmt::format("{}", fmt::join(names, ", ")));
 }
 
 void check_output(const torch::Tensor& output, const std::string& wanted) {
@@ -113,14 +112,13 @@ GradCam grad_cam(
     const torch::Tensor input = prepared(learn, sample).requires_grad_(true);
     logits = learn.model().forward({input}).at(0);
   });
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       logits.dim() == 2 && options.target >= -1 &&
           options.target < logits.size(1),
-      fmt::format(
-          "[grad_cam] the class is {} and the model returns [{}]; expected -1 "
-          "or the number of one of its classes, and [1, classes].",
-          options.target,
-          fmt::join(logits.sizes(), ", ")));
+      "[grad_cam] the class is {} and the model returns [{}]; expected -1 "
+      "or the number of one of its classes, and [1, classes].",
+      options.target,
+      fmt::join(logits.sizes(), ", "));
   result.target =
       options.target >= 0 ? options.target : logits[0].argmax().item<int64_t>();
   check_output(output, options.layer);

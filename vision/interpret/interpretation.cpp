@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
+#include "tern/kernels/check.h"
 #include "tern/vision/interpret/drawing.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/visible_batch.h"
@@ -162,20 +161,18 @@ Interpretation::Interpretation(Learner& learn, Split split)
   const DataLoader loader = data_.loader(split).in_order();
   dataset_ = loader.dataset_ptr();
   answers_ = learn.get_preds(loader, /*with_losses=*/true);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       answers_.preds.defined(),
-      fmt::format(
-          "[Interpretation::from] the {} data have no sample; expected one.",
-          to_string(split)));
+      "[Interpretation::from] the {} data have no sample; expected one.",
+      to_string(split));
 }
 
 std::vector<TopLoss> Interpretation::top_losses(int64_t k, bool largest) const {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       k >= 0,
-      fmt::format(
-          "[Interpretation::top_losses] k is {}; expected 0 for all, or a "
-          "number of samples.",
-          k));
+      "[Interpretation::top_losses] k is {}; expected 0 for all, or a "
+      "number of samples.",
+      k);
   const int64_t count = k == 0 ? size() : std::min(k, size());
   const torch::Tensor order =
       torch::argsort(losses(), /*stable=*/true, 0, largest);
@@ -244,13 +241,12 @@ ClassificationInterpretation::ClassificationInterpretation(
       "expected one class for each sample or pixel. Use Interpretation.");
   const torch::Tensor predicted = decoded(kind, preds()).reshape({-1});
   const torch::Tensor actual = targets().to(torch::kLong).reshape({-1});
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       predicted.numel() == actual.numel(),
-      fmt::format(
-          "[ClassificationInterpretation::from] there are {} predictions for "
-          "{} targets; expected one for each.",
-          predicted.numel(),
-          actual.numel()));
+      "[ClassificationInterpretation::from] there are {} predictions for "
+      "{} targets; expected one for each.",
+      predicted.numel(),
+      actual.numel());
   const int64_t count = std::max<int64_t>(
       std::ssize(classes()),
       preds().dim() > 1 && preds().size(1) > 1 ? preds().size(1) : 2);
@@ -289,12 +285,11 @@ void ClassificationInterpretation::plot_confusion_matrix(
   if (file.extension() == ".svg") {
     picture.save_svg(file);
   } else {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         file.extension() == ".png",
-        fmt::format(
-            "[ClassificationInterpretation::plot_confusion_matrix] the file is "
-            "{}; expected a name that ends in .png or .svg.",
-            file.string()));
+        "[ClassificationInterpretation::plot_confusion_matrix] the file is "
+        "{}; expected a name that ends in .png or .svg.",
+        file.string());
     save_image(file, picture.pixels());
   }
 }

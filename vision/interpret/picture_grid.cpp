@@ -4,11 +4,10 @@
 #include <array>
 #include <cmath>
 
-#include <fmt/format.h>
-
 #include "tern/data/error_text.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/samples/png.h"
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -82,14 +81,13 @@ torch::Tensor image_bytes(const torch::Tensor& image, const std::string& who) {
   const int64_t channels = !image.defined() || image.dim() != 3
                                ? 1
                                : image.size(is_floating ? 0 : 2);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       (is_floating || is_byte) && (image.dim() == 2 || image.dim() == 3) &&
           (channels == 1 || channels == 3) && image.numel() > 0,
-      fmt::format(
-          "{} the image is {}; expected [H, W] or [1 or 3, H, W] "
-          "floating in 0..1, or [H, W] or [H, W, 1 or 3] kByte.",
-          who,
-          shapes_of({image})));
+      "{} the image is {}; expected [H, W] or [1 or 3, H, W] "
+      "floating in 0..1, or [H, W] or [H, W, 1 or 3] kByte.",
+      who,
+      shapes_of({image}));
   torch::Tensor bytes = image.detach();
   if (is_floating) {
     bytes = bytes.to(torch::kFloat).clamp(0, 1).mul(255).round();
@@ -104,13 +102,12 @@ torch::Tensor picture_grid(
     const std::vector<Picture>& pictures,
     const PictureGridOptions& options) {
   const int64_t tile = options.tile;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !pictures.empty() && tile >= 16,
-      fmt::format(
-          "[picture_grid] there are {} pictures in tiles of {} pixels; "
-          "expected at least one, and 16 pixels.",
-          pictures.size(),
-          tile));
+      "[picture_grid] there are {} pictures in tiles of {} pixels; "
+      "expected at least one, and 16 pixels.",
+      pictures.size(),
+      tile);
   size_t lines = 0;
   for (const Picture& picture : pictures) {
     TORCH_CHECK_VALUE(
@@ -214,12 +211,11 @@ std::vector<uint8_t> png_of(
 }
 
 void save_image(const std::filesystem::path& file, const torch::Tensor& image) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       file.extension() == ".png" || file.extension() == ".PNG",
-      fmt::format(
-          "[save_image] the file is {}; expected a name that ends in .png, "
-          "which is what is written.",
-          file.string()));
+      "[save_image] the file is {}; expected a name that ends in .png, "
+      "which is what is written.",
+      file.string());
   write_file(file, png_of(image, "[save_image] " + file.string() + ":"));
 }
 

@@ -7,9 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "tern/data/sampler.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/vision/interpret/drawing.h"
@@ -21,14 +20,13 @@ namespace tern {
 namespace {
 
 void check(const ShowOptions& options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.count > 0 && options.columns >= 0 && options.tile >= 16,
-      fmt::format(
-          "[show] count is {}, columns {} and tile {}; expected at least one "
-          "picture, no negative number of columns and 16 pixels.",
-          options.count,
-          options.columns,
-          options.tile));
+      "[show] count is {}, columns {} and tile {}; expected at least one "
+      "picture, no negative number of columns and 16 pixels.",
+      options.count,
+      options.columns,
+      options.tile);
 }
 
 void save_grid(
@@ -91,12 +89,11 @@ torch::Tensor count_pixels(Learner& learn, Split split) {
     confusion.update(l.state.outputs, l.state.batch_data.targets);
   });
   confusion.compute();
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       counts.defined(),
-      fmt::format(
-          "[segmentation_report] the {} loader has no batch; expected at least "
-          "one sample.",
-          to_string(split)));
+      "[segmentation_report] the {} loader has no batch; expected at least "
+      "one sample.",
+      to_string(split));
   return counts;
 }
 
@@ -115,11 +112,10 @@ void show_batch(
   const DataLoader& loader = data.loader(split);
   auto batches = loader.epoch(0);
   std::optional<Batch> batch = batches.next();
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       batch,
-      fmt::format(
-          "[show_batch] the {} loader has no batch; expected one.",
-          to_string(split)));
+      "[show_batch] the {} loader has no batch; expected one.",
+      to_string(split));
   const VisibleBatch visible =
       visible_batch(data, std::move(*batch), loader.options().training);
   const int64_t count = std::min(options.count, visible.images.size(0));
@@ -147,11 +143,10 @@ void show_results(
   const DataBunch& data = learn.data();
   const DataLoader all = data.loader(split).in_order();
   const int64_t count = std::min(options.count, all.dataset().size());
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       count > 0,
-      fmt::format(
-          "[show_results] the {} data have no sample; expected one.",
-          to_string(split)));
+      "[show_results] the {} data have no sample; expected one.",
+      to_string(split));
   std::vector<int64_t> indices;
   // Spread over the whole set, which is often sorted by class.
   for (int64_t i = 0; i < count; ++i) {

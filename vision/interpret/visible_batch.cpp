@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "tern/data/error_text.h"
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -35,12 +35,11 @@ VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments) {
   torch::Tensor images = batch.inputs[0].detach().cpu();
   const int64_t channels =
       images.dim() == 4 ? images.size(is_bytes(batch) ? 3 : 1) : int64_t{0};
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       channels == 1 || channels == 3,
-      fmt::format(
-          "[show] the inputs are {}; expected images, [N, H, W, 1 or 3] kByte "
-          "or [N, 1 or 3, H, W] floating.",
-          shapes_of({images})));
+      "[show] the inputs are {}; expected images, [N, H, W, 1 or 3] kByte "
+      "or [N, 1 or 3, H, W] floating.",
+      shapes_of({images}));
   if (!is_bytes(batch)) {
     images = images.to(torch::kFloat);
     const double low = images.min().item<double>();

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include <ATen/Context.h>
-#include <fmt/format.h>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/matting/tensor_filters.h"
 
 namespace tern {
@@ -168,18 +168,17 @@ void check_batch(const Batch& batch) {
     return x.dim() == 4 && x.size(3) == 3 && x.scalar_type() == torch::kByte;
   };
   const Tensors &inputs = batch.inputs, &targets = batch.targets;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       inputs.size() == 2 && targets.size() == 1 && is_rgb(inputs[0]) &&
           is_rgb(inputs[1]) && inputs[0].sizes() == inputs[1].sizes() &&
           targets[0].scalar_type() == torch::kByte &&
           targets[0].sizes() == inputs[0].sizes().slice(0, 3),
-      fmt::format(
-          "[matting_augment] the batch has {} inputs and {} targets, with the "
-          "inputs {}; expected foreground and background, [N, H, W, 3] kByte, "
-          "and alpha, [N, H, W] kByte, as a MattingDataset gives them.",
-          inputs.size(),
-          targets.size(),
-          shapes_of(inputs)));
+      "[matting_augment] the batch has {} inputs and {} targets, with the "
+      "inputs {}; expected foreground and background, [N, H, W, 3] kByte, "
+      "and alpha, [N, H, W] kByte, as a MattingDataset gives them.",
+      inputs.size(),
+      targets.size(),
+      shapes_of(inputs));
 }
 
 void check_options(const MattingAugmentOptions& o) {
@@ -194,20 +193,18 @@ void check_options(const MattingAugmentOptions& o) {
            {"jitter", o.jitter},
            {"jitter_hue", o.jitter_hue},
            {"p_affine", o.p_affine}}) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         share >= 0 && share <= 1,
-        fmt::format(
-            "[matting_augment] {} is {}; expected a number from 0 to 1.",
-            name,
-            share));
+        "[matting_augment] {} is {}; expected a number from 0 to 1.",
+        name,
+        share);
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       o.min_shadow_blur >= 1 && o.min_shadow_blur <= o.max_shadow_blur,
-      fmt::format(
-          "[matting_augment] the shadow is averaged over {} to {} pixels; "
-          "expected at least 1, and the lower end first.",
-          o.min_shadow_blur,
-          o.max_shadow_blur));
+      "[matting_augment] the shadow is averaged over {} to {} pixels; "
+      "expected at least 1, and the lower end first.",
+      o.min_shadow_blur,
+      o.max_shadow_blur);
   check_affine("matting_augment", o.shadow);
   check_affine("matting_augment", o.affine);
 }
@@ -296,11 +293,10 @@ DataBunch matting_data(
     const fs::path& pairs,
     const fs::path& backgrounds,
     const MattingDataOptions& options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.valid_samples >= 0,
-      fmt::format(
-          "[matting_data] valid_samples is {}; expected 0, for all, or more.",
-          options.valid_samples));
+      "[matting_data] valid_samples is {}; expected 0, for all, or more.",
+      options.valid_samples);
   auto [train, valid] = find_both(pairs, backgrounds, options);
   DataBunch data = DataBunch::create(
       std::make_shared<MattingDataset>(std::move(train), options.dataset),

@@ -2,12 +2,12 @@
 
 #include <cmath>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <opencv2/core.hpp>
 #include <opencv2/imgproc.hpp>
 
 #include "tern/data/error_text.h"
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -33,18 +33,17 @@ void check(
            (i >= full ||
             outputs[i].sizes() == targets[channels[i] == 1 ? 0 : 1].sizes());
   }
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       fits,
-      fmt::format(
-          "[{}] the outputs are {} and the targets {}; expected pictures of {} "
-          "channels, the first {} of the size of the targets, and as targets "
-          "alpha [N, 1, H, W] and foreground [N, 3, H, W]. Use matting_data, "
-          "and the network that belongs to the loss.",
-          name,
-          shapes_of(outputs),
-          shapes_of(targets),
-          fmt::join(channels, ", "),
-          full));
+      "[{}] the outputs are {} and the targets {}; expected pictures of {} "
+      "channels, the first {} of the size of the targets, and as targets "
+      "alpha [N, 1, H, W] and foreground [N, 3, H, W]. Use matting_data, "
+      "and the network that belongs to the loss.",
+      name,
+      shapes_of(outputs),
+      shapes_of(targets),
+      fmt::join(channels, ", "),
+      full);
 }
 
 torch::Tensor resized(const torch::Tensor& x, const torch::Tensor& like) {
@@ -72,13 +71,12 @@ void check(
     const char* name,
     const torch::Tensor& pha,
     const torch::Tensor& truth) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       pha.dim() == 4 && pha.size(1) == 1 && pha.sizes() == truth.sizes() &&
           pha.is_floating_point() && truth.is_floating_point(),
-      fmt::format(
-          "[{}] the alphas are {}; expected two of [N, 1, H, W] floating.",
-          name,
-          shapes_of({pha, truth})));
+      "[{}] the alphas are {}; expected two of [N, 1, H, W] floating.",
+      name,
+      shapes_of({pha, truth}));
 }
 
 torch::Tensor sum_of_each(const torch::Tensor& x) {
@@ -192,11 +190,10 @@ torch::Tensor matting_refine_loss(
 // Sums of shifted pictures and no convolution, which autocast would compute in
 // 16 bits.
 torch::Tensor sobel(const torch::Tensor& x) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       x.dim() == 4 && x.is_floating_point(),
-      fmt::format(
-          "[sobel] x is {}; expected [N, C, H, W] floating.",
-          shapes_of({x})));
+      "[sobel] x is {}; expected [N, C, H, W] floating.",
+      shapes_of({x}));
   const torch::Tensor padded = torch::replication_pad2d(x, {1, 1, 1, 1});
   const auto shifted = [&](const torch::Tensor& t, int64_t dim, int64_t by) {
     return t.slice(dim, by, by + x.size(dim));

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include <c10/util/ScopeExit.h>
-#include <fmt/format.h>
 #include <torch/utils.h>
 
 #include "tern/data/error_text.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/matting/tensor_filters.h"
 #include "tern/vision/models/build_model.h"
@@ -56,26 +56,24 @@ Matte find_matte(
     Model& model,
     const torch::Tensor& src,
     const torch::Tensor& bgr) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       is_photograph(src) && is_photograph(bgr) && src.sizes() == bgr.sizes(),
-      fmt::format(
-          "[find_matte] the photograph is {} and that of the background {}; "
-          "expected two of one size, [H, W, 3] kByte. Take both from the same "
-          "place with the same camera.",
-          shapes_of({src}),
-          shapes_of({bgr})));
+      "[find_matte] the photograph is {} and that of the background {}; "
+      "expected two of one size, [H, W, 3] kByte. Take both from the same "
+      "place with the same camera.",
+      shapes_of({src}),
+      shapes_of({bgr}));
   const torch::NoGradGuard no_grad;
   const torch::Device device = model.parameters().at(0).tensor.device();
   model.eval();
   const Tensors outputs = model.forward(
       {padded(from_bytes(src.unsqueeze(0).to(device))),
        padded(from_bytes(bgr.unsqueeze(0).to(device)))});
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       outputs.size() >= 3,
-      fmt::format(
-          "[find_matte] the model has {} outputs; expected a MattingBase or a "
-          "MattingRefine.",
-          outputs.size()));
+      "[find_matte] the model has {} outputs; expected a MattingBase or a "
+      "MattingRefine.",
+      outputs.size());
   const auto cut = [&](const torch::Tensor& x) {
     return x.slice(2, 0, src.size(0))
         .slice(3, 0, src.size(1))
@@ -99,20 +97,19 @@ torch::Tensor matting_picture(
     const Batch& batch,
     const Tensors& outputs,
     const ShowOptions& options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       batch.inputs.size() == 2 && batch.targets.size() == 2 &&
           outputs.size() >= 3 && batch.inputs[0].dim() == 4 &&
           batch.inputs[0].size(0) > 0 &&
           outputs[1].sizes() == batch.inputs[0].sizes() && options.count > 0,
-      fmt::format(
-          "[matting_picture] the batch has {} inputs and {} targets, the model "
-          "{} outputs, and count is {}; expected two inputs and targets as "
-          "matting_augment makes them, at least the three outputs of a matting "
-          "network, and 1 scene.",
-          batch.inputs.size(),
-          batch.targets.size(),
-          outputs.size(),
-          options.count));
+      "[matting_picture] the batch has {} inputs and {} targets, the model "
+      "{} outputs, and count is {}; expected two inputs and targets as "
+      "matting_augment makes them, at least the three outputs of a matting "
+      "network, and 1 scene.",
+      batch.inputs.size(),
+      batch.targets.size(),
+      outputs.size(),
+      options.count);
   std::vector<Picture> pictures;
   const int64_t count = std::min(options.count, batch.size());
   for (int64_t i = 0; i < count; ++i) {
@@ -140,12 +137,10 @@ void show_mattes(
   DataBunch& data = learn.data();
   const DataLoader loader = data.loader(split).in_order();
   std::optional<Batch> batch = loader.epoch(0).next();
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       batch,
-      fmt::format(
-          "[show_mattes] the {} loader has no batch; expected at least one "
-          "sample.",
-          to_string(split)));
+      "[show_mattes] the {} loader has no batch; expected at least one sample.",
+      to_string(split));
   *batch = batch->to(data.device);
   for (const BatchTransform& transform : data.batch_transforms) {
     transform(*batch, {});

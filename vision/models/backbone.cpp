@@ -1,9 +1,10 @@
 #include "tern/vision/models/backbone.h"
 
-#include <fmt/format.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -73,11 +74,10 @@ std::vector<LayerDilation> dilate_layers(
     int64_t output_stride,
     int64_t stem_stride,
     const std::vector<int64_t>& strides) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       output_stride == 8 || output_stride == 16 || output_stride == 32,
-      fmt::format(
-          "[dilate_layers] output_stride is {}; expected 8, 16 or 32.",
-          output_stride));
+      "[dilate_layers] output_stride is {}; expected 8, 16 or 32.",
+      output_stride);
   std::vector<LayerDilation> layers;
   int64_t reached = stem_stride, dilation = 1;
   for (const int64_t stride : strides) {

@@ -5,9 +5,9 @@
 #include <ranges>
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/vision/models/matting_base.h"
 #include "tern/vision/models/matting_refine.h"
@@ -40,13 +40,12 @@ std::map<std::string, ModelBuilder>& builders() {
 ModelBuilder find_builder(const std::string& name) {
   const std::lock_guard lock(mutex);
   const auto at = builders().find(name);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       at != builders().end(),
-      fmt::format(
-          "[build_model] there is no architecture '{}'; expected one of {}. "
-          "Call register_architecture for a network of your own.",
-          name,
-          fmt::join(std::views::keys(builders()), ", ")));
+      "[build_model] there is no architecture '{}'; expected one of {}. "
+      "Call register_architecture for a network of your own.",
+      name,
+      fmt::join(std::views::keys(builders()), ", "));
   return at->second;
 }
 
@@ -70,11 +69,10 @@ void register_architecture(const std::string& name, ModelBuilder builder) {
       "[register_architecture] the name or the builder is empty; expected a "
       "name and a function that makes a Model.");
   const std::lock_guard lock(mutex);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       builders().emplace(name, std::move(builder)).second,
-      fmt::format(
-          "[register_architecture] the name '{}' is taken; choose another.",
-          name));
+      "[register_architecture] the name '{}' is taken; choose another.",
+      name);
 }
 
 }  // namespace tern

@@ -3,8 +3,9 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
 #include <torch/nn/init.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -112,13 +113,12 @@ class UnetBlockImpl : public torch::nn::Cloneable<UnetBlockImpl> {
 
 DynamicUnetImpl::DynamicUnetImpl(VisionArch arch, DynamicUnetOptions options)
     : arch_(std::move(arch)), options_(options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.outputs > 0 && options.in_channels > 0,
-      fmt::format(
-          "[DynamicUnet] outputs is {} and in_channels is {}; expected both "
-          "positive.",
-          options.outputs,
-          options.in_channels));
+      "[DynamicUnet] outputs is {} and in_channels is {}; expected both "
+      "positive.",
+      options.outputs,
+      options.in_channels);
   reset();
 }
 

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -14,6 +13,7 @@
 
 #include "tern/data/batch.h"
 #include "tern/data/formats/json.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/enum_names.h"
 #include "tern/vision/models/backbone.h"
 
@@ -215,15 +215,14 @@ void check_matting_inputs(
                         src.is_floating_point() && bgr.sizes() == src.sizes() &&
                         bgr.scalar_type() == src.scalar_type() &&
                         bgr.device() == src.device();
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       is_right,
-      fmt::format(
-          "[{}] src is {} and bgr is {}; expected two batches [N, 3, H, W] of "
-          "one shape, floating type and device, RGB in 0..1. Give each picture "
-          "with its background.",
-          where,
-          describe(src),
-          describe(bgr)));
+      "[{}] src is {} and bgr is {}; expected two batches [N, 3, H, W] of "
+      "one shape, floating type and device, RGB in 0..1. Give each picture "
+      "with its background.",
+      where,
+      describe(src),
+      describe(bgr));
 }
 
 MattingBaseImpl::MattingBaseImpl(const MattingBaseOptions& options)

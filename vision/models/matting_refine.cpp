@@ -1,8 +1,7 @@
 #include "tern/vision/models/matting_refine.h"
 
-#include <fmt/format.h>
-
 #include "tern/data/formats/json.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/enum_names.h"
 #include "tern/vision/models/backbone.h"
 
@@ -43,49 +42,43 @@ Tensor padded(const Tensor& x, int64_t border) {
 }
 
 void check(const MattingRefineOptions& options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.backbone_scale > 0 && options.backbone_scale <= 0.5,
-      fmt::format(
-          "[MattingRefine] backbone_scale is {}; expected more than 0 and at "
-          "most 0.5, as the refiner's first half works at half the size.",
-          options.backbone_scale));
-  TORCH_CHECK_VALUE(
+      "[MattingRefine] backbone_scale is {}; expected more than 0 and at "
+      "most 0.5, as the refiner's first half works at half the size.",
+      options.backbone_scale);
+  TERN_CHECK_VALUE(
       options.sample_pixels >= 16,
-      fmt::format(
-          "[MattingRefine] sample_pixels is {}; expected 16 or more, since it "
-          "refines in squares of 16 pixels.",
-          options.sample_pixels));
-  TORCH_CHECK_VALUE(
+      "[MattingRefine] sample_pixels is {}; expected 16 or more, since it "
+      "refines in squares of 16 pixels.",
+      options.sample_pixels);
+  TERN_CHECK_VALUE(
       options.threshold >= 0 && options.threshold <= 1,
-      fmt::format(
-          "[MattingRefine] threshold is {}; expected one in [0, 1], as err is.",
-          options.threshold));
-  TORCH_CHECK_VALUE(
+      "[MattingRefine] threshold is {}; expected one in [0, 1], as err is.",
+      options.threshold);
+  TERN_CHECK_VALUE(
       options.kernel_size == 1 || options.kernel_size == 3,
-      fmt::format(
-          "[MattingRefine] kernel_size is {}; expected 1 or 3.",
-          options.kernel_size));
+      "[MattingRefine] kernel_size is {}; expected 1 or 3.",
+      options.kernel_size);
 }
 
 void check_size(const MattingRefineOptions& options, const torch::Tensor& src) {
   const int64_t h = src.size(2), w = src.size(3);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       h % 4 == 0 && w % 4 == 0,
-      fmt::format(
-          "[MattingRefine] src is {} pixels high and {} wide; expected both "
-          "divisible by 4. Crop or pad the pictures.",
-          h,
-          w));
-  TORCH_CHECK_VALUE(
+      "[MattingRefine] src is {} pixels high and {} wide; expected both "
+      "divisible by 4. Crop or pad the pictures.",
+      h,
+      w);
+  TERN_CHECK_VALUE(
       options.mode != RefineMode::sampling || options.sample_pixels <= h * w,
-      fmt::format(
-          "[MattingRefine] sample_pixels is {}, more than the {} of a picture "
-          "of {} by {}; expected at most as many. Lower it, or refine in the "
-          "mode full.",
-          options.sample_pixels,
-          h * w,
-          h,
-          w));
+      "[MattingRefine] sample_pixels is {}, more than the {} of a picture "
+      "of {} by {}; expected at most as many. Lower it, or refine in the "
+      "mode full.",
+      options.sample_pixels,
+      h * w,
+      h,
+      w);
 }
 
 // The size at which the backbone sees a picture.
@@ -94,14 +87,13 @@ std::vector<int64_t> small_size(double scale, const torch::Tensor& src) {
     return static_cast<int64_t>(static_cast<double>(size) * scale);
   };
   const int64_t h = small(src.size(2)), w = small(src.size(3));
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       h > 0 && w > 0,
-      fmt::format(
-          "[MattingRefine] a picture of {} by {} has no pixel left at the "
-          "backbone_scale {}; expected larger pictures or a larger scale.",
-          src.size(2),
-          src.size(3),
-          scale));
+      "[MattingRefine] a picture of {} by {} has no pixel left at the "
+      "backbone_scale {}; expected larger pictures or a larger scale.",
+      src.size(2),
+      src.size(3),
+      scale);
   return {h, w};
 }
 
@@ -301,16 +293,15 @@ Architecture MattingRefineImpl::architecture() const {
 
 void MattingRefineImpl::set_options(const MattingRefineOptions& options) {
   check(options);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.backbone == options_.backbone &&
           options.kernel_size == options_.kernel_size,
-      fmt::format(
-          "[MattingRefine::set_options] backbone is {} and kernel_size {}; "
-          "expected {} and {}, those of the weights. Build another network.",
-          to_string(options.backbone),
-          options.kernel_size,
-          to_string(options_.backbone),
-          options_.kernel_size));
+      "[MattingRefine::set_options] backbone is {} and kernel_size {}; "
+      "expected {} and {}, those of the weights. Build another network.",
+      to_string(options.backbone),
+      options.kernel_size,
+      to_string(options_.backbone),
+      options_.kernel_size);
   options_ = options;
 }
 

@@ -2,8 +2,7 @@
 #include <set>
 #include <string>
 
-#include <fmt/format.h>
-
+#include "tern/kernels/check.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/vision/models/matting_base.h"
 
@@ -57,30 +56,28 @@ void check(
       ours,
       "[load_matting_weights] the model has no matting backbone; expected a "
       "MattingBase or MattingRefine.");
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       theirs == ours,
-      fmt::format(
-          "[load_matting_weights] {} has weights of {}, and the model is built "
-          "on {}; expected the same. Build the network with the backbone of "
-          "the file, or give another file.",
-          file,
-          theirs ? to_string(*theirs) : "no matting backbone",
-          to_string(*ours)));
+      "[load_matting_weights] {} has weights of {}, and the model is built "
+      "on {}; expected the same. Build the network with the backbone of "
+      "the file, or give another file.",
+      file,
+      theirs ? to_string(*theirs) : "no matting backbone",
+      to_string(*ours));
   // A part that the file knows must be there as a whole, and the backbone
   // always.
   std::set<std::string> parts = {"backbone"};
   for (const std::string& name : given) parts.insert(part_of(name));
   for (const std::string& name : wanted) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         given.contains(name) || !parts.contains(part_of(name)) ||
             name.ends_with("num_batches_tracked"),
-        fmt::format(
-            "[load_matting_weights] {} has no \"{}\", though it has other "
-            "weights of \"{}\"; expected all of them. The file may be cut off, "
-            "or of another network.",
-            file,
-            name,
-            part_of(name)));
+        "[load_matting_weights] {} has no \"{}\", though it has other "
+        "weights of \"{}\"; expected all of them. The file may be cut off, "
+        "or of another network.",
+        file,
+        name,
+        part_of(name));
   }
 }
 

@@ -2,10 +2,11 @@
 
 #include <array>
 
-#include <fmt/format.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -86,15 +87,14 @@ TORCH_MODULE(InvertedResidual);
 
 MobileNetV2Impl::MobileNetV2Impl(const MobileNetV2Options& options)
     : options_(options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.num_classes >= 0 && options.in_channels > 0 &&
           options.dropout >= 0 && options.dropout < 1,
-      fmt::format(
-          "[mobilenet_v2] num_classes is {}, in_channels is {}, dropout is {}; "
-          "expected at least 0, at least 1, and a share in [0, 1).",
-          options.num_classes,
-          options.in_channels,
-          options.dropout));
+      "[mobilenet_v2] num_classes is {}, in_channels is {}, dropout is {}; "
+      "expected at least 0, at least 1, and a share in [0, 1).",
+      options.num_classes,
+      options.in_channels,
+      options.dropout);
   TORCH_CHECK_VALUE(
       options.num_classes == 0 || options.last_convolution,
       "[mobilenet_v2] last_convolution is false in a network with a "

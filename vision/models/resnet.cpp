@@ -5,12 +5,12 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/pooling.h>
 
 #include "tern/data/formats/json.h"
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -43,15 +43,14 @@ JsonFields fields_of(ResNetShape& shape, ResNetOptions& options) {
 
 // Upper bounds too: the numbers may come from a file.
 void check(const char* name, int64_t num_classes, int64_t in_channels) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       num_classes >= 0 && num_classes <= 1'000'000 && in_channels > 0 &&
           in_channels <= 10'000,
-      fmt::format(
-          "[{}] num_classes is {} and in_channels is {}; expected 0 to "
-          "1,000,000 and 1 to 10,000.",
-          name,
-          num_classes,
-          in_channels));
+      "[{}] num_classes is {} and in_channels is {}; expected 0 to "
+      "1,000,000 and 1 to 10,000.",
+      name,
+      num_classes,
+      in_channels);
 }
 
 // Without a bias: the norm that follows has one.
@@ -130,12 +129,11 @@ TORCH_MODULE(ResidualBlock);
 
 ResidualNetwork::ResidualNetwork(ResNetShape shape)
     : shape_(std::move(shape)), expansion_(shape_.has_bottleneck ? 4 : 1) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       shape_.blocks.size() == 4 && std::ranges::min(shape_.blocks) > 0 &&
           std::ranges::max(shape_.blocks) <= 1000,
-      fmt::format(
-          "[ResNet] blocks is {{{}}}; expected 4 numbers from 1 to 1000.",
-          fmt::join(shape_.blocks, ", ")));
+      "[ResNet] blocks is {{{}}}; expected 4 numbers from 1 to 1000.",
+      fmt::join(shape_.blocks, ", "));
 }
 
 torch::Tensor ResidualNetwork::forward(const torch::Tensor& x) {

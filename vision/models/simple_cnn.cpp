@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/activation.h>
@@ -12,6 +11,7 @@
 #include <torch/nn/modules/pooling.h>
 
 #include "tern/data/formats/json.h"
+#include "tern/kernels/check.h"
 
 namespace tern {
 namespace {
@@ -55,14 +55,13 @@ std::vector<int64_t> values_for(
     size_t count,
     int64_t otherwise) {
   if (given.empty()) return std::vector<int64_t>(count, otherwise);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       given.size() == count && std::ranges::min(given) > 0,
-      fmt::format(
-          "[simple_cnn] {} is {{{}}}; expected {} positive values, one for "
-          "each convolution, or none.",
-          name,
-          fmt::join(given, ", "),
-          count));
+      "[simple_cnn] {} is {{{}}}; expected {} positive values, one for "
+      "each convolution, or none.",
+      name,
+      fmt::join(given, ", "),
+      count);
   return given;
 }
 
@@ -83,12 +82,11 @@ convolution(int64_t in, int64_t out, int64_t kernel_size, int64_t stride) {
 torch::nn::Sequential simple_cnn(
     const std::vector<int64_t>& channels,
     const SimpleCnnOptions& options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       channels.size() >= 2 && std::ranges::min(channels) > 0,
-      fmt::format(
-          "[simple_cnn] channels is {{{}}}; expected two positive values or "
-          "more: those of the image, then those after each convolution.",
-          fmt::join(channels, ", ")));
+      "[simple_cnn] channels is {{{}}}; expected two positive values or "
+      "more: those of the image, then those after each convolution.",
+      fmt::join(channels, ", "));
   const size_t count = channels.size() - 1;
   const auto kernel_sizes =
       values_for("kernel_sizes", options.kernel_sizes, count, 3);

@@ -4,7 +4,6 @@
 #include <ranges>
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/activation.h>
@@ -13,6 +12,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/model.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/vision/models/backbone.h"
@@ -30,14 +30,13 @@ classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
   std::vector<int64_t> widths = {options.concat_pool ? 2 * features : features};
   widths.insert(widths.end(), options.hidden.begin(), options.hidden.end());
   widths.push_back(outputs);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       std::ranges::min(widths) > 0 && options.dropout >= 0 &&
           options.dropout < 1,
-      fmt::format(
-          "[classifier_head] the widths are {{{}}} and dropout is {}; expected "
-          "positive widths and a share in [0, 1).",
-          fmt::join(widths, ", "),
-          options.dropout));
+      "[classifier_head] the widths are {{{}}} and dropout is {}; expected "
+      "positive widths and a share in [0, 1).",
+      fmt::join(widths, ", "),
+      options.dropout);
   torch::nn::Sequential head;
   if (options.concat_pool) {
     head->push_back(ConcatPool());
@@ -87,12 +86,11 @@ const VisionArch& named(const std::string& name) {
       xresnet50,
       mobilenet_v2};
   const auto at = std::ranges::find(known, name, &VisionArch::name);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       at != known.end(),
-      fmt::format(
-          "[VisionArch] there is no network \"{}\"; expected one of {}.",
-          name,
-          fmt::join(std::views::transform(known, &VisionArch::name), ", ")));
+      "[VisionArch] there is no network \"{}\"; expected one of {}.",
+      name,
+      fmt::join(std::views::transform(known, &VisionArch::name), ", "));
   return *at;
 }
 
@@ -171,15 +169,13 @@ void VisionArch::load_pretrained(
     state.insert(name, tensor);
   }
   const LoadReport report = model.load_state_dict(state, options);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       report.is_complete(),
-      fmt::format(
-          "[VisionArch] {} is no file of weights for {}: {} Give weights of "
-          "that network, as torchvision, fastai or a vision learner saves "
-          "them.",
-          file.string(),
-          name_,
-          report.to_string()));
+      "[VisionArch] {} is no file of weights for {}: {} Give weights of that "
+      "network, as torchvision, fastai or a vision learner saves them.",
+      file.string(),
+      name_,
+      report.to_string());
 }
 
 }  // namespace tern

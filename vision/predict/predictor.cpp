@@ -5,12 +5,12 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
 #include <opencv2/core/mat.hpp>
 #include <torch/utils.h>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
+#include "tern/kernels/check.h"
 #include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
@@ -28,18 +28,15 @@ void check(const PredictorOptions& options) {
       "Predictor::load",
       options.device,
       "set PredictorOptions::device to one that is there, or to the CPU");
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.precision == torch::kFloat || options.precision == torch::kHalf ||
           options.precision == torch::kBFloat16,
-      fmt::format(
-          "[Predictor::load] precision is {}; expected kFloat, kBFloat16 or "
-          "kHalf.",
-          torch::toString(options.precision)));
-  TORCH_CHECK_VALUE(
+      "[Predictor::load] precision is {}; expected kFloat, kBFloat16 or kHalf.",
+      torch::toString(options.precision));
+  TERN_CHECK_VALUE(
       options.batch_size > 0,
-      fmt::format(
-          "[Predictor::load] batch_size is {}; expected at least 1.",
-          options.batch_size));
+      "[Predictor::load] batch_size is {}; expected at least 1.",
+      options.batch_size);
 }
 
 /// Batch normalisation apart, as to_fp16 does.
@@ -137,14 +134,13 @@ torch::Tensor Predictor::prepare(const torch::Tensor& sample) const {
   if (sample.is_floating_point()) return sample.detach().cpu();
   const ImagePreprocessor& images = loaded_->preprocessor();
   const int64_t channels = images.channels();
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       sample.scalar_type() == torch::kByte && sample.dim() == 3 &&
           sample.size(2) == channels && sample.numel() > 0,
-      fmt::format(
-          "[Predictor::predict] the sample is {}; expected an image [H, W, {}] "
-          "of Byte, or what the model takes as floating numbers.",
-          shapes_of({sample}),
-          channels));
+      "[Predictor::predict] the sample is {}; expected an image [H, W, {}] "
+      "of Byte, or what the model takes as floating numbers.",
+      shapes_of({sample}),
+      channels);
   return images.convert(sample);
 }
 

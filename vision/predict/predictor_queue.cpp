@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include <fmt/format.h>
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -11,15 +11,14 @@ PredictorQueue::PredictorQueue(
     Predictor predictor,
     const PredictorQueueOptions& options)
     : predictor_(std::move(predictor)), options_(options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.max_batch > 0 && options.max_waiting > 0 &&
           options.max_latency.count() >= 0,
-      fmt::format(
-          "[PredictorQueue] max_batch is {}, max_waiting {} and max_latency {} "
-          "us; expected at least 1, 1 and 0.",
-          options.max_batch,
-          options.max_waiting,
-          options.max_latency.count()));
+      "[PredictorQueue] max_batch is {}, max_waiting {} and max_latency {} "
+      "us; expected at least 1, 1 and 0.",
+      options.max_batch,
+      options.max_waiting,
+      options.max_latency.count());
   worker_ = std::thread([this] {
     for (auto items = next_batch(); !items.empty(); items = next_batch()) {
       answer(items);

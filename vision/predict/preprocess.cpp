@@ -1,11 +1,11 @@
 #include "tern/vision/predict/preprocess.h"
 
-#include <fmt/format.h>
 #include <opencv2/core/check.hpp>
 #include <opencv2/imgproc.hpp>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/decode/sample_pixels.h"
 #include "tern/vision/enum_names.h"
@@ -28,19 +28,17 @@ constexpr EnumNames<Padding, 3> kPaddingNames = {{
 
 /// 16 bits are divided by 257, as those of files are.
 cv::Mat with_8_bits(const cv::Mat& image, std::string_view where) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !image.empty() && image.dims == 2 &&
           (image.depth() == CV_8U || image.depth() == CV_16U) &&
           (image.channels() == 1 || image.channels() == 3 ||
            image.channels() == 4),
-      fmt::format(
-          "[{}] the cv::Mat is {} x {} of {}; expected grey, BGR or BGRA with "
-          "8 or 16 bits. Use cv::Mat::convertTo with the scale that takes "
-          "white to 255.",
-          where,
-          image.rows,
-          image.cols,
-          cv::typeToString(image.type())));
+      "[{}] the cv::Mat is {} x {} of {}; expected grey, BGR or BGRA with 8 or "
+      "16 bits. Use cv::Mat::convertTo with the scale that takes white to 255.",
+      where,
+      image.rows,
+      image.cols,
+      cv::typeToString(image.type()));
   if (image.depth() == CV_8U) return image;
   cv::Mat bytes;
   image.convertTo(bytes, CV_8U, 1.0 / 257);
@@ -169,15 +167,14 @@ torch::Tensor ImagePreprocessor::convert(
 }
 
 torch::Tensor ImagePreprocessor::convert(const torch::Tensor& image) const {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       image.defined() && image.scalar_type() == torch::kByte &&
           image.numel() > 0 &&
           (image.dim() == 2 ||
            (image.dim() == 3 && (image.size(2) == 1 || image.size(2) == 3))),
-      fmt::format(
-          "[prepare_image] the image is {}; expected [H, W] or [H, W, 1 or 3] "
-          "kByte.",
-          shapes_of({image})));
+      "[prepare_image] the image is {}; expected [H, W] or [H, W, 1 or 3] "
+      "kByte.",
+      shapes_of({image}));
   const torch::Tensor pixels = image.cpu().contiguous();
   const bool is_rgb = image.dim() == 3 && image.size(2) == 3;
   return convert_pixels(

@@ -4,7 +4,6 @@
 #include <sstream>
 #include <utility>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/data/formats/archives/tar_write.h"
@@ -12,6 +11,7 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/sampler.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/image_folder.h"
 
@@ -95,20 +95,17 @@ std::string write_shard(
 }
 
 void check(const ShardImagesOptions& options) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       options.max_samples >= 1 && options.max_bytes >= 1,
-      fmt::format(
-          "[shard_images] max_samples is {} and max_bytes {}; expected 1 or "
-          "more.",
-          options.max_samples,
-          options.max_bytes));
-  TORCH_CHECK_VALUE(
+      "[shard_images] max_samples is {} and max_bytes {}; expected 1 or more.",
+      options.max_samples,
+      options.max_bytes);
+  TERN_CHECK_VALUE(
       !options.name.empty() && options.name[0] != '.' &&
           options.name.find_first_of("/\\\n") == options.name.npos,
-      fmt::format(
-          "[shard_images] the shards' name is \"{}\"; expected the beginning "
-          "of a file name, such as train.",
-          options.name));
+      "[shard_images] the shards' name is \"{}\"; expected the beginning "
+      "of a file name, such as train.",
+      options.name);
 }
 
 Sha256Sums sums_in(const fs::path& folder) {

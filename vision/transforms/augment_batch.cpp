@@ -4,9 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "tern/data/error_text.h"
+#include "tern/kernels/check.h"
 #include "tern/kernels/parallel_for.h"
 #include "tern/vision/decode/sample_pixels.h"
 
@@ -21,26 +20,24 @@ std::vector<double> spread(
     int64_t channels) {
   const int64_t count = std::ssize(values);
   if (count == channels) return values;
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       count == 1 || channels == 1,
-      fmt::format(
-          "[ImageStats] there are {} values for {} channels; expected one for "
-          "each, or one for all.",
-          count,
-          channels));
+      "[ImageStats] there are {} values for {} channels; expected one for "
+      "each, or one for all.",
+      count,
+      channels);
   const double mean = std::accumulate(values.begin(), values.end(), 0.0) /
                       static_cast<double>(count);
   return std::vector<double>(channels, mean);
 }
 
 void check_images(const torch::Tensor& images) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       images.scalar_type() == torch::kByte && images.dim() == 4 &&
           (images.size(3) == 1 || images.size(3) == 3),
-      fmt::format(
-          "[augment_batch] inputs[0] is {}; expected [N, H, W, 1 or 3] kByte. "
-          "Put augment_batch before normalize.",
-          shapes_of({images})));
+      "[augment_batch] inputs[0] is {}; expected [N, H, W, 1 or 3] kByte. "
+      "Put augment_batch before normalize.",
+      shapes_of({images}));
 }
 
 Plans plans_for(
@@ -66,13 +63,12 @@ Plans plans_for(
 }  // namespace
 
 ImageStats ImageStats::with_channels(int64_t channels) const {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       !mean.empty() && mean.size() == stddev.size(),
-      fmt::format(
-          "[ImageStats] mean has {} values and stddev has {}; expected as many "
-          "of each, and at least one.",
-          mean.size(),
-          stddev.size()));
+      "[ImageStats] mean has {} values and stddev has {}; expected as many "
+      "of each, and at least one.",
+      mean.size(),
+      stddev.size());
   return {spread(mean, channels), spread(stddev, channels)};
 }
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
+#include "tern/kernels/check.h"
 #include "tern/vision/transforms/transform.h"
 
 namespace tern {
@@ -50,12 +50,11 @@ TransformPtr drawn(
     Action action,
     bool resizes = false,
     Describe describe = nullptr) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       p >= 0 && p <= 1,
-      fmt::format(
-          "[{}] p is {}; expected a probability from 0 to 1.",
-          name,
-          p));
+      "[{}] p is {}; expected a probability from 0 to 1.",
+      name,
+      p);
   return std::make_shared<const Drawn<Action>>(
       p,
       std::move(action),
@@ -65,14 +64,13 @@ TransformPtr drawn(
 
 /// \param above  What the low end must be larger than.
 inline Range checked(const char* name, Range range, float above = -3.4e38f) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       range.low <= range.high && range.low > above,
-      fmt::format(
-          "[{}] the range is {} to {}; expected the lower end first{}.",
-          name,
-          range.low,
-          range.high,
-          above > -3e38f ? fmt::format(" and above {}", above) : ""));
+      "[{}] the range is {} to {}; expected the lower end first{}.",
+      name,
+      range.low,
+      range.high,
+      above > -3e38f ? fmt::format(" and above {}", above) : "");
   return range;
 }
 

@@ -5,6 +5,7 @@
 
 #include <opencv2/core.hpp>
 
+#include "tern/kernels/check.h"
 #include "tern/vision/transforms/drawn.h"
 
 namespace tern {
@@ -231,12 +232,11 @@ TransformPtr rand_crop(bool is_random) {
 TransformPtr random_resized_crop(Range scale, Range ratio, float p) {
   checked("random_resized_crop", scale, 0);
   checked("random_resized_crop", ratio, 0);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       scale.high <= 1,
-      fmt::format(
-          "[random_resized_crop] scale goes up to {}; expected at most 1, the "
-          "whole image.",
-          scale.high));
+      "[random_resized_crop] scale goes up to {}; expected at most 1, the "
+      "whole image.",
+      scale.high);
   return drawn(
       "random_resized_crop",
       1,
@@ -255,9 +255,10 @@ TransformPtr random_resized_crop(Range scale, Range ratio, float p) {
 }
 
 TransformPtr centre_crop(float margin) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       margin >= 0,
-      fmt::format("[centre_crop] margin is {}; expected 0 or more.", margin));
+      "[centre_crop] margin is {}; expected 0 or more.",
+      margin);
   const auto cover = [margin](SamplePlan& plan, SampleRng&) {
     const ImageSize image = plan.size(), target = plan.target();
     const auto [down, across] = pixels_per_pixel(target, image);

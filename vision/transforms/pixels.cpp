@@ -5,18 +5,17 @@
 #include <opencv2/core.hpp>
 #include <opencv2/imgproc.hpp>
 
+#include "tern/kernels/check.h"
 #include "tern/vision/transforms/drawn.h"
 
 namespace tern {
 
 TransformPtr brightness(Range change, float p) {
   checked("brightness", change, 0);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       change.high < 1,
-      fmt::format(
-          "[brightness] the range ends at {}; expected below 1, which is "
-          "white.",
-          change.high));
+      "[brightness] the range ends at {}; expected below 1, which is white.",
+      change.high);
   return drawn("brightness", p, [change](SamplePlan& plan, SampleRng& rng) {
     const float to = draw(change, rng);
     plan.lighting.shift += std::log(to / (1 - to));
@@ -33,9 +32,10 @@ TransformPtr contrast(Range scale, float p) {
 }
 
 TransformPtr saturation(float max, float p) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       max >= 0 && max < 1,
-      fmt::format("[saturation] max is {}; expected 0 to below 1.", max));
+      "[saturation] max is {}; expected 0 to below 1.",
+      max);
   const float range = -std::log(1 - max);
   return drawn("saturation", p, [range](SamplePlan& plan, SampleRng& rng) {
     plan.lighting.saturation *= std::exp(rng.uniform(-range, range));
@@ -43,11 +43,10 @@ TransformPtr saturation(float max, float p) {
 }
 
 TransformPtr hue(float max, float p) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       max >= 0 && max <= 0.5f,
-      fmt::format(
-          "[hue] max is {}; expected 0 to 0.5, half of the circle.",
-          max));
+      "[hue] max is {}; expected 0 to 0.5, half of the circle.",
+      max);
   return drawn("hue", p, [max](SamplePlan& plan, SampleRng& rng) {
     plan.lighting.hue += rng.uniform(-max, max);
   });
@@ -55,11 +54,10 @@ TransformPtr hue(float max, float p) {
 
 TransformPtr channel_order(std::array<int, 3> order) {
   for (const int channel : order) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         channel >= 0 && channel < 3,
-        fmt::format(
-            "[channel_order] there is no channel {}; expected 0, 1 or 2.",
-            channel));
+        "[channel_order] there is no channel {}; expected 0, 1 or 2.",
+        channel);
   }
   return drawn("channel_order", 1, [order](SamplePlan& plan, SampleRng&) {
     plan.pixel_functions.emplace_back([order](const MutablePixels& image) {
@@ -110,11 +108,10 @@ cv::Mat as_mat(const MutablePixels& image) {
 }  // namespace
 
 TransformPtr box_blur(int max_radius, float p) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       max_radius >= 1,
-      fmt::format(
-          "[box_blur] max_radius is {}; expected at least 1 pixel.",
-          max_radius));
+      "[box_blur] max_radius is {}; expected at least 1 pixel.",
+      max_radius);
   return drawn("box_blur", p, [max_radius](SamplePlan& plan, SampleRng& rng) {
     const int radius = 1 + static_cast<int>(rng.below(max_radius));
     plan.pixel_functions.emplace_back([radius](const MutablePixels& image) {
@@ -167,15 +164,13 @@ TransformPtr cutout(Range holes, Range length, float p) {
 
 TransformPtr random_erasing(float p, Range area, float min_aspect) {
   checked("random_erasing", area);
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       area.low >= 0 && area.high <= 1 && min_aspect > 0 && min_aspect <= 1,
-      fmt::format(
-          "[random_erasing] area is {} to {} and min_aspect {}; expected "
-          "shares of the image from 0 to 1, and an aspect above 0 and at most "
-          "1.",
-          area.low,
-          area.high,
-          min_aspect));
+      "[random_erasing] area is {} to {} and min_aspect {}; expected shares of "
+      "the image from 0 to 1, and an aspect above 0 and at most 1.",
+      area.low,
+      area.high,
+      min_aspect);
   return drawn(
       "random_erasing",
       p,

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <sys/stat.h>
 
-#include <fmt/format.h>
-
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/decode/image_file.h"
 
 namespace tern {
@@ -123,12 +122,11 @@ DataBunch::presize(const fs::path& folder, ImageSize size, const Sink& sink) {
     if (!*loader) continue;
     const auto* images =
         dynamic_cast<const ImageDataset*>(&(*loader)->dataset());
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         images != nullptr,
-        fmt::format(
-            "[DataBunch::presize] the {} data set is no ImageDataset; expected "
-            "one, as ImageDataBunch makes it.",
-            to_string(split)));
+        "[DataBunch::presize] the {} data set is no ImageDataset; expected "
+        "one, as ImageDataBunch makes it.",
+        to_string(split));
     const auto pack = presize_images(
         *images,
         folder / fmt::format("{}.pack", to_string(split)),

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include <c10/util/Exception.h>
-#include <fmt/format.h>
 
 #include "tern/data/formats/samples/image_header.h"
+#include "tern/kernels/check.h"
 #include "tern/kernels/images/augment_images_math.h"
 #include "tern/kernels/images/warp_image.h"
 
@@ -194,23 +194,23 @@ Matrix3 units_of_pixels(ImageSize size) {
 
 void check_transforms(const char* where, const Transforms& transforms) {
   for (const TransformPtr& transform : transforms) {
-    TORCH_CHECK_VALUE(
+    TERN_CHECK_VALUE(
         transform,
-        fmt::format("[{}] a transform is null; leave it out instead.", where));
+        "[{}] a transform is null; leave it out instead.",
+        where);
   }
 }
 
 void check_size(const char* where, ImageSize size) {
-  TORCH_CHECK_VALUE(
+  TERN_CHECK_VALUE(
       size.height > 0 && size.width > 0 &&
           size.height <= kMaxPixels / size.width,
-      fmt::format(
-          "[{}] size is {} x {}; expected a height and a width of at least 1 "
-          "and at most {} pixels in all.",
-          where,
-          size.height,
-          size.width,
-          kMaxPixels));
+      "[{}] size is {} x {}; expected a height and a width of at least 1 "
+      "and at most {} pixels in all.",
+      where,
+      size.height,
+      size.width,
+      kMaxPixels);
 }
 
 ImageSize proportional(ImageSize image, ImageSize target, bool covers) {

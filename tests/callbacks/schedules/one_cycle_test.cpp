@@ -224,7 +224,10 @@ TEST(Sgdr, RefusesCyclesThatNoFitCanDivide) {
       {"[sgdr] cycles is 0"});
   expect_error<c10::ValueError>(
       [] { sgdr({.cycles = 2000}); },
-      {"cycles is 2000 and cycle_mult 2", "inf times"});
+      {"cycles is 2000 and cycle_mult 2", "1 to 1000 cycles"});
+  expect_error<c10::ValueError>(
+      [] { sgdr({.cycles = 900, .cycle_mult = 9}); },
+      {"cycle_mult 9", "last one finite"});
 }
 
 TEST(Schedules, MultiplyTheRatesOfEachLayerGroup) {
