@@ -38,6 +38,8 @@ if(TERN_ARCHIVES)
   find_package(CURL 7.85 REQUIRED)
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(RSVG REQUIRED IMPORTED_TARGET librsvg-2.0)
+  # -pthread would be another setting than that of the precompiled header.
+  set_property(TARGET PkgConfig::RSVG PROPERTY INTERFACE_COMPILE_OPTIONS "")
 endif()
 if(TERN_DISTRIBUTED)
   find_path(GLOO_INCLUDE_DIR gloo/transport/device.h REQUIRED)  # libgloo-dev

@@ -10,7 +10,7 @@ namespace tern {
 namespace {
 
 constexpr size_t kMaxColumns = 10'000;
-constexpr int64_t kMaxBytes = int64_t{256} << 20;
+constexpr int64_t kMaxTableBytes = int64_t{256} << 20;
 
 /// Takes a table apart, cell by cell.
 class CsvReader {
@@ -136,7 +136,7 @@ parse_csv(std::span<const uint8_t> bytes, std::string path, char delimiter) {
 }
 
 CsvTable read_csv(const std::filesystem::path& path, char delimiter) {
-  return parse_csv(read_file(path, kMaxBytes), path.string(), delimiter);
+  return parse_csv(read_file(path, kMaxTableBytes), path.string(), delimiter);
 }
 
 }  // namespace tern

@@ -139,7 +139,7 @@ TEST_F(TtaTest, RefusesAnswersForEveryPixel) {
       {.batch_size = 2, .workers = 0});
   data.device = torch::kCPU;
   Learner learn(data, identity(), quiet());
-  expect_error<c10::ValueError>([&] { learn.tta(); }, {"every pixel"});
+  expect_error<c10::ValueError>([&] { learn.tta(); }, {"per pixel"});
 }
 
 TEST_F(TtaTest, SaysWhatEachSampleCostsWhenAsked) {

@@ -422,7 +422,7 @@ TEST(StepGraph, RefusesWhatItCannotDo) {
       {"warm_up_steps is 0"});
   learn.add<LambdaCallback>(LambdaCallbackOptions{
       .on_batch_end = [](Learner& l) { set_step_graph(l, nullptr); }});
-  expect_error<c10::Error>([&] { learn.fit(1); }, {"while fit runs"});
+  expect_error<c10::Error>([&] { learn.fit(1); }, {"while fit is running"});
 }
 
 TEST(RecordedGraph, ReplaysOnTheMemoryThatWasRecorded) {

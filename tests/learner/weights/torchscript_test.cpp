@@ -164,7 +164,7 @@ TEST(TorchScript, RefusesWhatATraceCannotHold) {
             temp / "a.pt",
             {torch::zeros({2})});
       },
-      {"does the same each time"});
+      {"deterministic forward"});
   expect_error<c10::ValueError>(
       [&] { export_torchscript(point_net(), temp / "a.pt", {}); },
       {"no example input"});
