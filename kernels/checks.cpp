@@ -7,9 +7,7 @@
 
 namespace tern {
 std::string describe(const at::Tensor& tensor) {
-  if (!tensor.defined()) {
-    return "undefined";
-  }
+  if (!tensor.defined()) return "undefined";
   return fmt::format(
       "[{}] k{} on {}",
       fmt::join(tensor.sizes(), ", "),

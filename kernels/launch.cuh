@@ -84,9 +84,7 @@ for_each_table(const Record* records, int64_t count, const Start& start) {
   };
   for (int64_t i = 0; i < count && status == cudaSuccess; ++i) {
     const int64_t blocks = block_count(records[i].size);
-    if (blocks == 0) {
-      continue;
-    }
+    if (blocks == 0) continue;
     if (blocks > kMaxBlocks) {
       return cudaErrorInvalidValue;  // 2^45 elements: no memory holds them
     }
@@ -99,9 +97,7 @@ for_each_table(const Record* records, int64_t count, const Start& start) {
         static_cast<int32_t>(table.first_block[table.count] + blocks);
     ++table.count;
   }
-  if (status == cudaSuccess && table.count > 0) {
-    flush();
-  }
+  if (status == cudaSuccess && table.count > 0) flush();
   return status;
 }
 

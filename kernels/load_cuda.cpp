@@ -19,14 +19,10 @@ namespace tern {
 namespace {
 
 bool has_driver() {
-  if (access("/dev/nvidiactl", F_OK) == 0) {
-    return true;
-  }
+  if (access("/dev/nvidiactl", F_OK) == 0) return true;
   // WSL and Tegra have the driver's library but not this device file.
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (!driver) {
-    return false;
-  }
+  if (!driver) return false;
   dlclose(driver);
   return true;
 }
@@ -40,17 +36,13 @@ bool hides_all_gpus() {
 std::filesystem::path cuda_library() {
   Dl_info info{};
   const auto address = reinterpret_cast<void*>(&torch::cuda::is_available);
-  if (dladdr(address, &info) == 0 || !info.dli_fname) {
-    return {};
-  }
+  if (dladdr(address, &info) == 0 || !info.dli_fname) return {};
   return std::filesystem::path(info.dli_fname).parent_path() /
          "libtorch_cuda.so";
 }
 
 bool load_once() {
-  if (!has_driver() || hides_all_gpus()) {
-    return false;
-  }
+  if (!has_driver() || hides_all_gpus()) return false;
   const std::filesystem::path library = cuda_library();
   std::error_code ignored;
   if (!std::filesystem::exists(library, ignored)) {

@@ -55,9 +55,7 @@ void parallel_elements(const std::vector<int64_t>& sizes, const F& f) {
         for (; i < sizes.size() && starts[i] < range_end; ++i) {
           const int64_t begin = position_in(i, range_begin);
           const int64_t end = position_in(i, range_end);
-          if (begin < end) {
-            f(i, begin, end);
-          }
+          if (begin < end) f(i, begin, end);
         }
       });
 }

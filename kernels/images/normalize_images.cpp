@@ -145,9 +145,7 @@ torch::Tensor normalize_images(
       {images.size(0), channels, images.size(1), images.size(2)},
       images.options().dtype(dtype).memory_format(
           at::MemoryFormat::ChannelsLast));
-  if (images.numel() == 0) {
-    return out;
-  }
+  if (images.numel() == 0) return out;
   NormalizeArgs args{};
   args.images = images.const_data_ptr<uint8_t>();
   args.out = out.mutable_data_ptr();

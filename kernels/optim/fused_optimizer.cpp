@@ -19,9 +19,7 @@ namespace tern {
 namespace {
 
 std::string describe_layout(const at::Tensor& tensor) {
-  if (!tensor.defined()) {
-    return "undefined";
-  }
+  if (!tensor.defined()) return "undefined";
   return fmt::format(
       "{} with strides [{}]",
       describe(tensor),
@@ -63,9 +61,7 @@ class StepUnpacker {
     check_device(where_, device_);
     check_count("grads", tensors.grads);
     check_count("steps", tensors.steps);
-    if (!tensors.weights.empty()) {
-      check_count("weights", tensors.weights);
-    }
+    if (!tensors.weights.empty()) check_count("weights", tensors.weights);
     grad_state_.grad_scale = unpack_scalar("grad_scale", grad_state.grad_scale);
     grad_state_.found_inf = unpack_scalar("found_inf", grad_state.found_inf);
   }
@@ -126,9 +122,7 @@ class StepUnpacker {
   const float* unpack_scalar(
       const char* name,
       const std::optional<torch::Tensor>& scalar) const {
-    if (!scalar || !scalar->defined()) {
-      return nullptr;
-    }
+    if (!scalar || !scalar->defined()) return nullptr;
     check_device_scalar(where_, name, *scalar, device_);
     return scalar->const_data_ptr<float>();
   }

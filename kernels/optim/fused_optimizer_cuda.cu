@@ -32,9 +32,7 @@ __device__ __forceinline__ void update_pack(
   Pack<float, kPack> states[kCount];
 #pragma unroll
   for (int s = 0; s < kCount; ++s) {
-    if (float* state = tensor.states[s]) {
-      states[s] = load<kPack>(state + i);
-    }
+    if (float* state = tensor.states[s]) states[s] = load<kPack>(state + i);
   }
   Pack<Weight, kPack> weight;
 #pragma unroll
@@ -56,9 +54,7 @@ __device__ __forceinline__ void update_pack(
   store<kPack>(tensor.param + i, param);
 #pragma unroll
   for (int s = 0; s < kCount; ++s) {
-    if (float* state = tensor.states[s]) {
-      store<kPack>(state + i, states[s]);
-    }
+    if (float* state = tensor.states[s]) store<kPack>(state + i, states[s]);
   }
   if (tensor.weight) {
     store<kPack>(static_cast<Weight*>(tensor.weight) + i, weight);
@@ -114,9 +110,7 @@ __global__ void __launch_bounds__(kThreads) step_kernel(
     const Args args,
     const Args* __restrict__ args_on_device,
     const GradStatePointers state) {
-  if (is_skipped(state)) {
-    return;
-  }
+  if (is_skipped(state)) return;
   const int index = table.find(blockIdx.x);
   const Tensor& tensor = table.records[index];
   // Two powers in double: once a block, not once a thread.
@@ -153,13 +147,9 @@ struct StepCount {
 __global__ void advance_kernel(
     const __grid_constant__ TensorTable<StepCount> table,
     const GradStatePointers state) {
-  if (is_skipped(state)) {
-    return;
-  }
+  if (is_skipped(state)) return;
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < table.count) {
-    *table.records[i].step += 1;
-  }
+  if (i < table.count) *table.records[i].step += 1;
 }
 
 }  // namespace
@@ -183,9 +173,7 @@ int fused_step_cuda(
             args_on_device,
             state);
       });
-  if (status != cudaSuccess) {
-    return status;
-  }
+  if (status != cudaSuccess) return status;
   constexpr int64_t kCapacity = TensorTable<StepCount>::kCapacity;
   TensorTable<StepCount> table;
   for (int64_t first = 0; first < count && status == cudaSuccess;

@@ -99,9 +99,7 @@ TERN_ELEMENT_MATH void
 update(const SgdStep& step, float grad, float& param, float (&states)[1]) {
   float& momentum_buffer = states[0];
   param *= step.decay_factor;
-  if (step.l2) {
-    grad += step.weight_decay * param;
-  }
+  if (step.l2) grad += step.weight_decay * param;
   if (step.has_momentum) {
     const float moved = step.is_first ? grad
                                       : step.momentum * momentum_buffer +
@@ -147,9 +145,7 @@ update(const AdamStep& step, float grad, float& param, float (&states)[3]) {
   float &exp_avg = states[0], &exp_avg_sq = states[1],
         &max_exp_avg_sq = states[2];
   param *= step.decay_factor;
-  if (step.l2) {
-    grad += step.weight_decay * param;
-  }
+  if (step.l2) grad += step.weight_decay * param;
   exp_avg = step.beta1 * exp_avg + step.gradient_share * grad;
   exp_avg_sq = step.beta2 * exp_avg_sq + step.square_share * grad * grad;
   float square = exp_avg_sq;

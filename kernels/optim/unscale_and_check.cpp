@@ -151,9 +151,7 @@ void run(
   const torch::Device device = found_inf.device();
   check_device(where, device);
   check_device_scalar(where, "found_inf", found_inf, device);
-  if (inv_scale) {
-    check_device_scalar(where, "inv_scale", *inv_scale, device);
-  }
+  if (inv_scale) check_device_scalar(where, "inv_scale", *inv_scale, device);
   for (size_t i = 0; i < grads.size(); ++i) {
     check_grad(where, i, grads[i], device, inv_scale != nullptr);
   }
@@ -169,9 +167,7 @@ void run(
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // grad, dense copy
   for (size_t i = 0; i < grads.size(); ++i) {
     const bool is_dense = grads[i].is_non_overlapping_and_dense();
-    if (!is_dense) {
-      copies.emplace_back(grads[i], grads[i].contiguous());
-    }
+    if (!is_dense) copies.emplace_back(grads[i], grads[i].contiguous());
     const at::Tensor& grad = is_dense ? grads[i] : copies.back().second;
     list[i].data = inv_scale ? grad.mutable_data_ptr()
                              : const_cast<void*>(grad.const_data_ptr());
@@ -194,9 +190,7 @@ void run(
             stream);
       });
   found_inf.unsafeGetTensorImpl()->bump_version();
-  if (!inv_scale) {
-    return;
-  }
+  if (!inv_scale) return;
   for (const auto& [grad, copy] : copies) {
     grad.copy_(copy);
   }

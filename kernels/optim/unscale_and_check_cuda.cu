@@ -32,9 +32,7 @@ __device__ __forceinline__ bool visit(T* at, bool is_written, float factor) {
     found |= !isfinite(value);
     pack.values[j] = from_math<T>(value * factor);
   }
-  if (is_written) {
-    store<kWidth>(at, pack);
-  }
+  if (is_written) store<kWidth>(at, pack);
   return found;
 }
 

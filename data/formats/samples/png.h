@@ -57,9 +57,7 @@ class PngChunks {
     }
     const uint8_t* chunk = bytes_.data() + offset_;
     const size_t length = load_be32(chunk);
-    if (length > bytes_.size() - offset_ - kFrame) {
-      return std::nullopt;
-    }
+    if (length > bytes_.size() - offset_ - kFrame) return std::nullopt;
     offset_ += kFrame + length;
     const uint32_t type = load_be32(chunk + 4);
     is_complete_ = type == png_type("IEND");
