@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <iterator>
 #include <mutex>
 #include <thread>
 #include <vector>

@@ -57,10 +57,6 @@ Subset::Subset(
   }
 }
 
-int64_t Subset::size() const {
-  return static_cast<int64_t>(indices_.size());
-}
-
 Batch Subset::get_batch(
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) const {
@@ -84,10 +80,6 @@ Concat::Concat(std::vector<std::shared_ptr<const Dataset>> sources)
     end += source->size();
     ends_.push_back(end);
   }
-}
-
-int64_t Concat::size() const {
-  return ends_.empty() ? 0 : ends_.back();
 }
 
 std::pair<size_t, int64_t> Concat::locate(int64_t index) const {
@@ -147,10 +139,6 @@ TensorDataset::TensorDataset(Tensors inputs, Tensors targets)
           inputs_[0].dim() > 0 ? inputs_[0].size(0) : 0);
     }
   }
-}
-
-int64_t TensorDataset::size() const {
-  return inputs_[0].size(0);
 }
 
 Batch TensorDataset::get_batch(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -86,7 +87,7 @@ class Dataset {
 class Subset final : public Dataset {
  public:
   Subset(std::shared_ptr<const Dataset> source, std::vector<int64_t> indices);
-  int64_t size() const override;
+  int64_t size() const override { return std::ssize(indices_); }
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
   std::string describe(int64_t index) const override;
   const Dataset& source() const { return *source_; }
@@ -101,7 +102,7 @@ class Subset final : public Dataset {
 class Concat final : public Dataset {
  public:
   explicit Concat(std::vector<std::shared_ptr<const Dataset>> sources);
-  int64_t size() const override;
+  int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
   std::string describe(int64_t index) const override;
   const std::vector<std::shared_ptr<const Dataset>>& sources() const {
@@ -124,7 +125,7 @@ class Concat final : public Dataset {
 class TensorDataset final : public Dataset {
  public:
   TensorDataset(Tensors inputs, Tensors targets);
-  int64_t size() const override;
+  int64_t size() const override { return inputs_[0].size(0); }
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
 
  private:

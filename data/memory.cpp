@@ -8,7 +8,6 @@
 #include <limits>
 #include <mutex>
 #include <new>
-#include <string>
 #include <string_view>
 
 #ifdef __GLIBC__
@@ -18,9 +17,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "tern/data/error_text.h"
 
 namespace tern {
 

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <c10/util/Exception.h>
 
 #include "tern/data/formats/error.h"
 #include "tern/kernels/check.h"

@@ -1,6 +1,5 @@
 #include "tern/kernels/parallel_for.h"
 
-#include <algorithm>
 #include <atomic>
 #include <exception>
 

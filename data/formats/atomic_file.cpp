@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <random>
-#include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <system_error>

@@ -4,7 +4,6 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
-#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

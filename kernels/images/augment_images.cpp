@@ -1,12 +1,10 @@
 #include "tern/kernels/images/augment_images.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <type_traits>
-#include <utility>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include "tern/kernels/check.h"
 #include "tern/kernels/checks.h"
@@ -75,27 +73,27 @@ class PackedChanges {
           change.rectangles.begin(),
           change.rectangles.end());
     }
-    rectangles_at_ = records.size() * sizeof(AugmentRecord);
-    tables_at_ = rectangles_at_ + rectangles.size() * sizeof(PaintedRectangle);
-    const size_t size = tables_at_ + changes.size() * kTable;
-    torch::Tensor packed = at::empty(
-        {static_cast<int64_t>(size)},
-        at::TensorOptions(at::kByte).pinned_memory(device.is_cuda()));
-    auto* const to = packed.mutable_data_ptr<uint8_t>();
-    std::memcpy(to, records.data(), rectangles_at_);
-    if (!rectangles.empty()) {
-      std::memcpy(
-          to + rectangles_at_,
-          rectangles.data(),
-          tables_at_ - rectangles_at_);
+    std::vector<uint8_t> bytes;
+    const auto append = [&bytes](const void* from, size_t size) {
+      const auto* const begin = static_cast<const uint8_t*>(from);
+      bytes.insert(bytes.end(), begin, begin + size);
+      return bytes.size();
+    };
+    rectangles_at_ =
+        append(records.data(), records.size() * sizeof(AugmentRecord));
+    tables_at_ = append(
+        rectangles.data(),
+        rectangles.size() * sizeof(PaintedRectangle));
+    for (const ImageChange& change : changes) {
+      append(change.table.data(), change.table.size());
     }
-    for (size_t i = 0; i < changes.size(); ++i) {
-      std::memcpy(
-          to + tables_at_ + i * kTable,
-          changes[i].table.data(),
-          kTable);
-    }
-    bytes_ = packed.to(device, /*non_blocking=*/true);
+    const torch::Tensor packed = at::from_blob(
+        bytes.data(),
+        {static_cast<int64_t>(bytes.size())},
+        at::kByte);
+    bytes_ = device.is_cuda()
+                 ? packed.pin_memory().to(device, /*non_blocking=*/true)
+                 : packed.clone();
   }
 
   const AugmentRecord* records() const { return at<AugmentRecord>(0); }
@@ -105,8 +103,6 @@ class PackedChanges {
   const uint8_t* tables() const { return at<uint8_t>(tables_at_); }
 
  private:
-  static constexpr size_t kTable = 256;
-
   template <class T>
   const T* at(size_t place) const {
     return reinterpret_cast<const T*>(bytes_.const_data_ptr<uint8_t>() + place);
@@ -175,8 +171,9 @@ torch::Tensor augment_images(
   check_images(images, changes.size());
   check_device("augment_images", images.device());
   const bool to_bytes = dtype == at::kByte;
-  if (!to_bytes)
+  if (!to_bytes) {
     check_normalization("augment_images", images, mean, stddev, dtype);
+  }
 
   AugmentArgs args{};
   args.to_bytes = to_bytes;

@@ -78,6 +78,33 @@ TERN_ELEMENT_MATH AxisTap axis_tap(float at, int32_t size, Padding padding) {
   return tap;
 }
 
+/// Channel `c` of the pixel between the four that two taps name. \param stride
+/// Bytes from one row to the next.
+TERN_ELEMENT_MATH uint8_t blend_taps(
+    const uint8_t* image,
+    int64_t stride,
+    int32_t channels,
+    int32_t height,
+    int32_t width,
+    const AxisTap& down,
+    const AxisTap& across,
+    int32_t c) {
+  const auto value = [&](int32_t row, int32_t column) -> uint32_t {
+    const bool is_inside =
+        row >= 0 && column >= 0 && row < height && column < width;
+    return is_inside ? image[row * stride + int64_t{column} * channels + c] : 0;
+  };
+  const auto blended = [&](int32_t row) {
+    return (value(row, across.first) * (256 - across.weight) +
+            value(row, across.second) * across.weight) >>
+           1;
+  };
+  return static_cast<uint8_t>(
+      (blended(down.first) * (256 - down.weight) +
+       blended(down.second) * down.weight + 16384) >>
+      15);
+}
+
 TERN_ELEMENT_MATH uint8_t unit_to_byte(float value) {
   const float kept = value > 0 ? (value < 1 ? value : 1.f) : 0.f;
   return static_cast<uint8_t>(kept * 255 + 0.5f);
@@ -154,23 +181,16 @@ TERN_ELEMENT_MATH void augment_pixel(
   }
   const AxisTap across = axis_tap(at_x - 0.5f, args.width, record.padding);
   const AxisTap down = axis_tap(at_y - 0.5f, args.height, record.padding);
-  const auto value = [&](int32_t row, int32_t column, int c) -> uint32_t {
-    const bool is_inside =
-        row >= 0 && column >= 0 && row < args.height && column < args.width;
-    return is_inside
-               ? image[(int64_t{row} * args.width + column) * kChannels + c]
-               : 0;
-  };
   for (int c = 0; c < kChannels; ++c) {
-    const auto blended = [&](int32_t row) {
-      return (value(row, across.first, c) * (256 - across.weight) +
-              value(row, across.second, c) * across.weight) >>
-             1;
-    };
-    pixel[c] = static_cast<uint8_t>(
-        (blended(down.first) * (256 - down.weight) +
-         blended(down.second) * down.weight + 16384) >>
-        15);
+    pixel[c] = blend_taps(
+        image,
+        int64_t{args.width} * kChannels,
+        kChannels,
+        args.height,
+        args.width,
+        down,
+        across,
+        c);
   }
   if constexpr (kChannels == 3) {
     if (record.mixes_colours) mix_pixel(record, pixel);

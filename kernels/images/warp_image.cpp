@@ -1,7 +1,6 @@
 #include "tern/kernels/images/warp_image.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #ifdef __x86_64__
@@ -9,6 +8,7 @@
 #endif
 
 #include "tern/kernels/cpu_isa.h"
+#include "tern/kernels/images/augment_images_math.h"
 
 namespace tern {
 namespace {
@@ -188,40 +188,28 @@ blend_rgb_row(const PixelView& source, int count, const Taps& t, uint8_t* to) {
 
 #endif
 
-/// What an integer can hold; no number becomes the lowest.
-TERN_CPU_LOOP float bounded(float value) {
-  constexpr float kLimit = 1e9f;
-  return value > -kLimit ? (value < kLimit ? value : kLimit) : -kLimit;
-}
-
 /// With black outside: neighbours that do not exist count as 0.
 TERN_CPU_LOOP void blend_row_on_black(
     const PixelView& source,
     int count,
     const Taps& __restrict t,
     uint8_t* __restrict to) {
-  const auto value = [&](int64_t y, int64_t x, int64_t c) -> uint32_t {
-    const bool is_inside =
-        x >= 0 && y >= 0 && x < source.width && y < source.height;
-    return is_inside
-               ? source.pixels[y * source.stride + x * source.channels + c]
-               : 0;
-  };
+  const auto channels = static_cast<int32_t>(source.channels);
+  const auto height = static_cast<int32_t>(source.height);
+  const auto width = static_cast<int32_t>(source.width);
   for (int i = 0; i < count; ++i) {
-    const float at_x = bounded(t.x[i]), at_y = bounded(t.y[i]);
-    const float floor_x = std::floor(at_x), floor_y = std::floor(at_y);
-    const auto x = static_cast<int64_t>(floor_x);
-    const auto y = static_cast<int64_t>(floor_y);
-    const auto right = static_cast<uint32_t>((at_x - floor_x) * 256 + 0.5f);
-    const auto lower = static_cast<uint32_t>((at_y - floor_y) * 256 + 0.5f);
-    for (int64_t c = 0; c < source.channels; ++c) {
-      const uint32_t upper_sum =
-          (value(y, x, c) * (256 - right) + value(y, x + 1, c) * right) >> 1;
-      const uint32_t lower_sum = (value(y + 1, x, c) * (256 - right) +
-                                  value(y + 1, x + 1, c) * right) >>
-                                 1;
-      *to++ = static_cast<uint8_t>(
-          (upper_sum * (256 - lower) + lower_sum * lower + 16384) >> 15);
+    const AxisTap across = axis_tap(t.x[i], width, Padding::zeros);
+    const AxisTap down = axis_tap(t.y[i], height, Padding::zeros);
+    for (int32_t c = 0; c < channels; ++c) {
+      *to++ = blend_taps(
+          source.pixels,
+          source.stride,
+          channels,
+          height,
+          width,
+          down,
+          across,
+          c);
     }
   }
 }

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <deque>
 #include <initializer_list>
-#include <optional>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>

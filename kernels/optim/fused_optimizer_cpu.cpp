@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <type_traits>
 #include <vector>
 
@@ -91,19 +92,35 @@ TERN_CPU_LOOP void update_block(
   }
 }
 
-template <int kStates, class Tensor, class Step>
+template <int kStates, class Step>
+auto block_with(bool is_plain) {
+  return is_plain ? on_cpu_isa<update_block<kStates, true, Step>>
+                  : on_cpu_isa<update_block<kStates, false, Step>>;
+}
+
+auto block_of(const SgdStep& step) {
+  const bool is_plain = !step.is_first && !step.nesterov && !step.l2;
+  return step.has_momentum ? block_with<1, SgdStep>(is_plain)
+                           : block_with<0, SgdStep>(is_plain);
+}
+
+auto block_of(const AdamStep& step) {
+  return step.amsgrad ? block_with<3, AdamStep>(!step.l2)
+                      : block_with<2, AdamStep>(!step.l2);
+}
+
+template <class Tensor, class Step>
 void update_elements(
     const Tensor& tensor,
     const Step& step,
-    bool is_plain,
     const Grad& grad,
     int64_t begin,
     int64_t size) {
-  const auto block = is_plain ? on_cpu_isa<update_block<kStates, true, Step>>
-                              : on_cpu_isa<update_block<kStates, false, Step>>;
   float* states[3] = {};
-  for (int k = 0; k < kStates; ++k) states[k] = tensor.states[k] + begin;
-  block(
+  for (size_t k = 0; k < std::size(tensor.states); ++k) {
+    if (tensor.states[k]) states[k] = tensor.states[k] + begin;
+  }
+  block_of(step)(
       step,
       grad.data,
       grad.factor,
@@ -112,30 +129,6 @@ void update_elements(
       states[1],
       states[2],
       size);
-}
-
-void update_elements(
-    const SgdTensor& tensor,
-    const SgdStep& step,
-    const Grad& grad,
-    int64_t begin,
-    int64_t size) {
-  const bool is_plain = !step.is_first && !step.nesterov && !step.l2;
-  const auto update = step.has_momentum
-                          ? update_elements<1, SgdTensor, SgdStep>
-                          : update_elements<0, SgdTensor, SgdStep>;
-  update(tensor, step, is_plain, grad, begin, size);
-}
-
-void update_elements(
-    const AdamTensor& tensor,
-    const AdamStep& step,
-    const Grad& grad,
-    int64_t begin,
-    int64_t size) {
-  const auto update = step.amsgrad ? update_elements<3, AdamTensor, AdamStep>
-                                   : update_elements<2, AdamTensor, AdamStep>;
-  update(tensor, step, !step.l2, grad, begin, size);
 }
 
 }  // namespace

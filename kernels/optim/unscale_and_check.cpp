@@ -44,19 +44,24 @@ TERN_CPU_LOOP void multiply(float* __restrict data, int64_t size, float by) {
   for (int64_t i = 0; i < size; ++i) data[i] *= by;
 }
 
-bool check(void* data, ElementType type, int64_t size) {
+template <bool kScales>
+bool visit(void* data, ElementType type, int64_t size, float factor) {
   switch (type) {
     case ElementType::float32:
-      return on_cpu_isa<has_non_finite<int32_t, 0x7F800000>>(data, size, 1);
-    case ElementType::float64:
-      return on_cpu_isa<has_non_finite<int64_t, 0x7FF0000000000000>>(
+      return on_cpu_isa<has_non_finite<int32_t, 0x7F800000, float, kScales>>(
           data,
           size,
-          1);
+          factor);
+    case ElementType::float64:
+      return on_cpu_isa<
+          has_non_finite<int64_t, 0x7FF0000000000000, double, kScales>>(
+          data,
+          size,
+          factor);
     case ElementType::float16:
-      return on_cpu_isa<has_non_finite<int16_t, 0x7C00>>(data, size, 1);
+      return on_cpu_isa<has_non_finite<int16_t, 0x7C00>>(data, size, factor);
     case ElementType::bfloat16:
-      return on_cpu_isa<has_non_finite<int16_t, 0x7F80>>(data, size, 1);
+      return on_cpu_isa<has_non_finite<int16_t, 0x7F80>>(data, size, factor);
   }
   __builtin_unreachable();
 }
@@ -66,20 +71,8 @@ bool unscale_and_check(
     ElementType type,
     int64_t size,
     float factor) {
-  if (type == ElementType::float32) {
-    return on_cpu_isa<has_non_finite<int32_t, 0x7F800000, float, true>>(
-        data,
-        size,
-        factor);
-  }
-  if (type == ElementType::float64) {
-    return on_cpu_isa<
-        has_non_finite<int64_t, 0x7FF0000000000000, double, true>>(
-        data,
-        size,
-        factor);
-  }
-  const bool found = check(data, type, size);
+  const bool found = visit<true>(data, type, size, factor);
+  if (size_in_bytes(type) > 2) return found;  // scaled on the way
   alignas(64) float buffer[kBlock];
   to_floats(data, type, buffer, size);
   on_cpu_isa<multiply>(buffer, size, factor);
@@ -103,7 +96,7 @@ void unscale_and_check_cpu(
       const int64_t size = std::min(kBlock, end - at);
       void* const data =
           static_cast<char*>(grads[i].data) + at * size_in_bytes(type);
-      here |= only_check ? check(data, type, size)
+      here |= only_check ? visit<false>(data, type, size, 1)
                          : unscale_and_check(data, type, size, *inv_scale);
     }
     if (here) found.store(true, std::memory_order_relaxed);

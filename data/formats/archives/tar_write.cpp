@@ -3,7 +3,6 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <cerrno>
-#include <exception>
 #include <new>
 
 #include "tern/data/formats/error.h"

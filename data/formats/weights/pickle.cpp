@@ -115,18 +115,12 @@ class PickleParser {
     push({.kind = Kind::integer, .integer = integer});
   }
   // Little-endian two's complement of any size.
-  void push_long(std::string_view text) {
-    if (text.size() > 8) {
-      push_text(Kind::big_integer, text);
-      return;
-    }
-    uint64_t number = 0;
-    for (size_t i = text.size(); i-- > 0;) {
-      number = number << 8 | static_cast<uint8_t>(text[i]);
-    }
-    const auto unused = static_cast<int>(64 - 8 * text.size());
+  void push_long(uint64_t size) {
+    if (size > 8) return push_text(Kind::big_integer, take_text(size));
+    const auto unused = static_cast<int>(64 - 8 * size);
+    const uint64_t number = take_number(size);
     push_integer(
-        text.empty() ? 0 : static_cast<int64_t>(number << unused) >> unused);
+        size == 0 ? 0 : static_cast<int64_t>(number << unused) >> unused);
   }
 
   Id pop() {
@@ -272,9 +266,9 @@ class PickleParser {
       case 'M':  // BININT2
         return push_integer(static_cast<int64_t>(take_number(2)));
       case 0x8a:  // LONG1
-        return push_long(take_text(take_number(1)));
+        return push_long(take_number(1));
       case 0x8b:  // LONG4
-        return push_long(take_text(take_number(4)));
+        return push_long(take_number(4));
       case 'G': {  // BINFLOAT
         const uint64_t high = load_be32(take(4).data());
         const uint64_t bits = high << 32 | load_be32(take(4).data());

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
-#include <unordered_map>
 
 #include "tern/data/formats/archives/zip_archive.h"
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/weights/pickle.h"
 
 namespace tern {
 
