@@ -87,18 +87,6 @@ halves_to_floats_avx2(const uint16_t* src, float* dst, int64_t size) {
   convert<half_to_float>(src + i, dst + i, size - i);
 }
 
-TERN_AVX512 void
-halves_to_floats_avx512(const uint16_t* src, float* dst, int64_t size) {
-  int64_t i = 0;
-  for (; i + 16 <= size; i += 16) {
-    const void* from = src + i;
-    _mm512_storeu_ps(
-        dst + i,
-        _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(from))));
-  }
-  convert<half_to_float>(src + i, dst + i, size - i);
-}
-
 TERN_AVX2 void
 floats_to_halves_avx2(const float* src, uint16_t* dst, int64_t size) {
   int64_t i = 0;
@@ -126,9 +114,10 @@ floats_to_halves_avx512(const float* src, uint16_t* dst, int64_t size) {
 
 void halves_to_floats(const uint16_t* src, float* dst, int64_t size) {
 #ifdef __x86_64__
-  const CpuIsa isa = cpu_isa();
-  if (isa == CpuIsa::avx512) return halves_to_floats_avx512(src, dst, size);
-  if (isa == CpuIsa::avx2) return halves_to_floats_avx2(src, dst, size);
+  // Wider vectors are no faster here.
+  if (cpu_isa() != CpuIsa::baseline) {
+    return halves_to_floats_avx2(src, dst, size);
+  }
 #endif
   convert<half_to_float>(src, dst, size);
 }

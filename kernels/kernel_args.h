@@ -20,14 +20,7 @@ namespace tern {
 enum class ElementType : int32_t { float32, float64, float16, bfloat16 };
 
 constexpr int64_t size_in_bytes(ElementType type) {
-  switch (type) {
-    case ElementType::float64:
-      return 8;
-    case ElementType::float32:
-      return 4;
-    default:
-      return 2;
-  }
+  return type == ElementType::float64 ? 8 : type == ElementType::float32 ? 4 : 2;
 }
 
 // ---- Optimizers ----

@@ -21,14 +21,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
-
 fs::path data_folder(const UntarOptions& options) {
-  fs::path folder =
-      !options.data.empty() ? options.data : fs::path(environment("TERN_DATA"));
+  fs::path folder = options.data;
+  const char* const named = std::getenv("TERN_DATA");
+  if (folder.empty() && named != nullptr) folder = named;
   std::error_code error;
   if (!folder.empty() && !fs::is_directory(folder, error)) {
     throw DataError(

@@ -137,10 +137,6 @@ bool JsonReader::next_key(std::string& key) {
   return true;
 }
 
-void JsonReader::begin_array() {
-  step_over('[');
-}
-
 bool JsonReader::next_element() {
   if (next().kind != ']') return true;
   ++at_;

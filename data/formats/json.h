@@ -30,7 +30,7 @@ class JsonReader {
   void begin_object();
   /// The next key of the object; false at the object's end.
   bool next_key(std::string& key);
-  void begin_array();
+  void begin_array() { step_over('['); }
   /// Whether another element comes; false at the array's end.
   bool next_element();
   std::string string();

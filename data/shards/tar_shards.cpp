@@ -197,18 +197,15 @@ std::shared_ptr<const TarShards> TarShards::open(
             "again",
             names.size()));
   }
-  shards->is_open_.resize(shards->shards_.size());
   return shards;
 }
 
 void TarShards::keep_open(size_t shard) const {
   const std::lock_guard lock(mutex_);
-  if (is_open_[shard]) return;
-  is_open_[shard] = true;
+  if (std::find(open_.begin(), open_.end(), shard) != open_.end()) return;
   open_.push_back(shard);
   if (open_.size() > kOpenShards) {
     shards_[open_.front()]->close();
-    is_open_[open_.front()] = false;
     open_.pop_front();
   }
 }

@@ -75,8 +75,7 @@ class TarShards {
   std::vector<std::shared_ptr<const TarShard>> shards_;
   std::vector<int64_t> ends_;  // ends_[k]: samples of the shards 0..k
   mutable std::mutex mutex_;
-  mutable std::deque<size_t> open_;    // shards, the one opened first in front
-  mutable std::vector<char> is_open_;  // whether a shard is in there
+  mutable std::deque<size_t> open_;  // shards, the one opened first in front
 };
 
 /// Decodes a sample to a batch of one (N = 1). `rng` is the sample's random

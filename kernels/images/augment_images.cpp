@@ -40,11 +40,7 @@ void check_images(const torch::Tensor& images, size_t changes) {
 
 AugmentRecord record_of(const ImageChange& change, size_t first_rectangle) {
   AugmentRecord record{};
-  std::transform(
-      change.warp.matrix.values.begin(),
-      change.warp.matrix.values.end(),
-      record.matrix,
-      [](double value) { return static_cast<float>(value); });
+  std::ranges::copy(change.warp.matrix.values, record.matrix);
   record.jitter_x = change.warp.jitter_x;
   record.jitter_y = change.warp.jitter_y;
   record.jitter_key = change.warp.jitter_key;

@@ -82,17 +82,13 @@ void check_normalization(
       channels,
       describe(images));
   TERN_CHECK_VALUE(
-      std::all_of(
-          mean.begin(),
-          mean.end(),
-          [](double v) { return std::isfinite(v); }),
+      std::ranges::all_of(mean, [](double v) { return std::isfinite(v); }),
       "[{}] mean is [{}]; expected finite values, in units of 0..1.",
       where,
       fmt::join(mean, ", "));
   TERN_CHECK_VALUE(
-      std::all_of(
-          stddev.begin(),
-          stddev.end(),
+      std::ranges::all_of(
+          stddev,
           [](double v) { return std::isfinite(v) && v > 0; }),
       "[{}] stddev is [{}]; expected values > 0, in units of 0..1. Use 1 "
       "for a channel that does not vary.",

@@ -112,14 +112,11 @@ size_t GzipReader::inflate_some(std::span<uint8_t> bytes) {
 // After a member: nothing, zeros that a tape or a block device added, or
 // another member.
 void GzipReader::expect_end_or_next_member() {
-  while (true) {
-    while (!input_.empty() && input_[0] == 0) input_ = input_.subspan(1);
-    if (!input_.empty()) break;
-    refill();
-    if (input_.empty()) {
-      is_over_ = true;
-      return;
-    }
+  while (input_.empty() || input_[0] == 0) {
+    if (input_.empty()) refill();
+    is_over_ = input_.empty();
+    if (is_over_) return;
+    if (input_[0] == 0) input_ = input_.subspan(1);
   }
   if (input_[0] != 0x1f) {
     throw DataError(

@@ -1,5 +1,7 @@
 #include "tern/data/formats/samples/idx.h"
 
+#include <algorithm>
+
 #include "tern/data/formats/archives/gzip.h"
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
@@ -13,26 +15,14 @@ constexpr uint8_t kUnsignedByte = 0x08;
 constexpr int64_t kMaxValues = int64_t{1} << 40;
 
 void check_magic(std::span<const uint8_t> bytes, const std::string& path) {
-  if (bytes.size() < 4) {
+  const auto magic = bytes.first(std::min<size_t>(4, bytes.size()));
+  if (magic.size() < 4 || magic[0] != 0 || magic[1] != 0 ||
+      magic[2] != kUnsignedByte || magic[3] == 0) {
     throw DataError(
         path,
-        "has " + std::to_string(bytes.size()) +
-            " bytes; expected an IDX file, which has at least 8");
-  }
-  if (bytes[0] != 0 || bytes[1] != 0) {
-    throw DataError(
-        path,
-        "begins with the bytes " + hex_digits(as_text(bytes.first(4))) +
-            "; expected 000008, the start of an IDX file of unsigned bytes");
-  }
-  if (bytes[2] != kUnsignedByte) {
-    throw DataError(
-        path,
-        "is an IDX file of type " + std::to_string(bytes[2]) +
-            "; expected type 8 (unsigned byte). Convert it first");
-  }
-  if (bytes[3] == 0) {
-    throw DataError(path, "has 0 dimensions; expected at least 1");
+        "begins with the bytes " + hex_digits(as_text(magic)) +
+            "; expected 000008 and the number of dimensions, the start of an "
+            "IDX file of unsigned bytes. Fetch or convert it");
   }
 }
 
