@@ -18,7 +18,6 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-
 namespace tern {
 
 namespace {

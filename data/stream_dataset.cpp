@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-
 #include "tern/data/formats/error.h"
 #include "tern/kernels/check.h"
 

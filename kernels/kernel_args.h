@@ -20,7 +20,9 @@ namespace tern {
 enum class ElementType : int32_t { float32, float64, float16, bfloat16 };
 
 constexpr int64_t size_in_bytes(ElementType type) {
-  return type == ElementType::float64 ? 8 : type == ElementType::float32 ? 4 : 2;
+  return type == ElementType::float64   ? 8
+         : type == ElementType::float32 ? 4
+                                        : 2;
 }
 
 // ---- Optimizers ----

@@ -77,9 +77,8 @@ class PackedChanges {
     };
     rectangles_at_ =
         append(records.data(), records.size() * sizeof(AugmentRecord));
-    tables_at_ = append(
-        rectangles.data(),
-        rectangles.size() * sizeof(PaintedRectangle));
+    tables_at_ =
+        append(rectangles.data(), rectangles.size() * sizeof(PaintedRectangle));
     for (const ImageChange& change : changes) {
       append(change.table.data(), change.table.size());
     }

@@ -1,6 +1,6 @@
 #include "tern/data/formats/archives/tar_shard.h"
 
-#include <algorithm>
+#include <strings.h>
 #include <unordered_set>
 #include <utility>
 
@@ -18,10 +18,6 @@ size_t first_dot(std::string_view name) {
   const size_t dot = name.find('.', base);
   const bool is_field = dot != name.npos && dot > base && dot + 1 < name.size();
   return is_field ? dot : name.npos;
-}
-
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
 }  // namespace
@@ -97,9 +93,8 @@ std::string_view sample_field(std::string_view name) {
 }
 
 bool is_same_field(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
-    return lower(x) == lower(y);
-  });
+  return a.size() == b.size() &&
+         ::strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
 std::vector<std::span<const TarMember>> tar_samples(

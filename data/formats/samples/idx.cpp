@@ -20,7 +20,9 @@ void check_magic(std::span<const uint8_t> bytes, const std::string& path) {
       magic[2] != kUnsignedByte || magic[3] == 0) {
     throw DataError(
         path,
-        "begins with the bytes " + hex_digits(as_text(magic)) +
+        (magic.empty()
+             ? "is empty"
+             : "begins with the bytes " + hex_digits(as_text(magic))) +
             "; expected 000008 and the number of dimensions, the start of an "
             "IDX file of unsigned bytes. Fetch or convert it");
   }

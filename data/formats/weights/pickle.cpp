@@ -222,19 +222,16 @@ class PickleParser {
     Value dict{.kind = Kind::dict};
     if (!arguments.items.empty()) {
       const Value& pairs = pickle_.values_[arguments.items[0]];
-      if (arguments.items.size() > 1 || pairs.kind != Kind::list) {
-        fail("an OrderedDict of something else than a list of pairs");
-      }
+      const auto expect = [&](bool is_so) {
+        if (!is_so) fail("an OrderedDict of no list of pairs");
+      };
+      expect(arguments.items.size() == 1 && pairs.kind == Kind::list);
       for (const Id id : pairs.items) {
         const Value& pair = pickle_.values_[id];
-        if ((pair.kind != Kind::list && pair.kind != Kind::tuple) ||
-            pair.items.size() != 2) {
-          fail("an OrderedDict of something else than a list of pairs");
-        }
-        dict.items.insert(
-            dict.items.end(),
-            pair.items.begin(),
-            pair.items.end());
+        expect(pair.kind == Kind::list || pair.kind == Kind::tuple);
+        expect(pair.items.size() == 2);
+        dict.items.push_back(pair.items[0]);
+        dict.items.push_back(pair.items[1]);
       }
     }
     push(std::move(dict));

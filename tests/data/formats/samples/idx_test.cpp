@@ -45,12 +45,12 @@ struct BadCase {
 
 TEST(Idx, RefusesWhatIsNotAnIdxFileOfBytes) {
   const std::vector<BadCase> cases = {
-      {"has 0 bytes", {}},
+      {"is empty; expected 000008", {}},
       {"begins with the bytes 89504e47", {0x89, 'P', 'N', 'G', 1, 2}},
-      {"type 13", {0, 0, 13, 1, 0, 0, 0, 1, 0, 0, 0, 0}},
-      {"type 9", {0, 0, 9, 1, 0, 0, 0, 1, 0}},
-      {"type 7", {0, 0, 7, 1, 0, 0, 0, 1, 0}},
-      {"0 dimensions", {0, 0, 8, 0, 1}},
+      {"00000d01; expected 000008", {0, 0, 13, 1, 0, 0, 0, 1, 0, 0, 0, 0}},
+      {"00000901", {0, 0, 9, 1, 0, 0, 0, 1, 0}},
+      {"00000701", {0, 0, 7, 1, 0, 0, 0, 1, 0}},
+      {"00000800", {0, 0, 8, 0, 1}},
       {"expected a header of 1024", {0, 0, 8, 255, 0, 0, 0, 1}},
       {"expects 1", {0, 0, 8, 1, 0, 0, 0, 1, 5, 5}},
       {"more than 2^40",
