@@ -106,11 +106,11 @@ torch::Tensor LogFile::tail(int64_t end) const {
   const torch::Tensor bytes =
       torch::empty({std::min(kTail, end)}, torch::kByte);
   const auto size = static_cast<size_t>(bytes.numel());
-  const size_t read = read_up_to_at(
+  const size_t read = read_up_to(
       file_,
-      static_cast<uint64_t>(end) - size,
       {bytes.mutable_data_ptr<uint8_t>(), size},
-      path_);
+      path_,
+      static_cast<uint64_t>(end) - size);
   return bytes.narrow(0, 0, static_cast<int64_t>(read));
 }
 

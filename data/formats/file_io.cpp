@@ -29,23 +29,6 @@ const char* kind_of(mode_t mode) {
                           : "a device";
 }
 
-// Calls `read_some(bytes left)` until all are read or the file ends.
-template <class ReadSome>
-size_t read_until_full(
-    std::span<uint8_t> bytes,
-    const std::filesystem::path& path,
-    const ReadSome& read_some) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n =
-        uninterrupted([&] { return read_some(bytes.subspan(done)); });
-    if (n < 0) throw IoError(path, "read", errno);
-    if (n == 0) break;
-    done += static_cast<size_t>(n);
-  }
-  return done;
-}
-
 }  // namespace
 
 FileHandle::~FileHandle() {
@@ -89,21 +72,19 @@ int64_t file_size(const FileHandle& file, const std::filesystem::path& path) {
 size_t read_up_to(
     const FileHandle& file,
     std::span<uint8_t> bytes,
-    const std::filesystem::path& path) {
-  return read_until_full(bytes, path, [&](std::span<uint8_t> left) {
-    return ::read(file.fd(), left.data(), left.size());
-  });
-}
-
-size_t read_up_to_at(
-    const FileHandle& file,
-    uint64_t offset,
-    std::span<uint8_t> bytes,
-    const std::filesystem::path& path) {
-  return read_until_full(bytes, path, [&](std::span<uint8_t> left) {
-    const uint64_t at = offset + (bytes.size() - left.size());
-    return ::pread(file.fd(), left.data(), left.size(), static_cast<off_t>(at));
-  });
+    const std::filesystem::path& path,
+    uint64_t offset) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const auto left = bytes.subspan(done);
+    const auto at = static_cast<off_t>(offset + done);
+    const ssize_t n = uninterrupted(
+        [&] { return ::pread(file.fd(), left.data(), left.size(), at); });
+    if (n < 0) throw IoError(path, "read", errno);
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
 }
 
 bool lock_file(const FileHandle& file) {
@@ -169,7 +150,7 @@ ByteFile::ByteFile(std::span<const uint8_t> bytes, std::string path)
 void ByteFile::read(uint64_t offset, std::span<uint8_t> bytes) const {
   size_t got = 0;
   if (file_) {
-    got = read_up_to_at(*file_, offset, bytes, path_);
+    got = read_up_to(*file_, bytes, path_, offset);
   } else if (offset <= size_) {
     got = std::min<uint64_t>(bytes.size(), size_ - offset);
     std::copy_n(bytes_.begin() + offset, got, bytes.begin());

@@ -50,20 +50,14 @@ struct stat file_status(
 /// Size in bytes.
 int64_t file_size(const FileHandle& file, const std::filesystem::path& path);
 
-/// Reads up to `bytes.size()` bytes; fewer only at the end of the file, so 0
-/// means that there is nothing left.
+/// Reads up to `bytes.size()` bytes from `offset` on, wherever the file stands;
+/// fewer only at the end of the file, so 0 means that there is nothing left.
+/// Callable from several threads.
 size_t read_up_to(
     const FileHandle& file,
     std::span<uint8_t> bytes,
-    const std::filesystem::path& path);
-
-/// The same from `offset` on, wherever the file stands. Callable from several
-/// threads.
-size_t read_up_to_at(
-    const FileHandle& file,
-    uint64_t offset,
-    std::span<uint8_t> bytes,
-    const std::filesystem::path& path);
+    const std::filesystem::path& path,
+    uint64_t offset = 0);
 
 /// Waits until no other process holds the file's lock, and takes it until the
 /// file is closed. \return false on a file system without locks (some NFS).

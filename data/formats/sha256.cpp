@@ -68,8 +68,10 @@ std::string sha256_file(const std::filesystem::path& path) {
   const FileHandle file = open_regular_file(path);
   std::vector<uint8_t> buffer(size_t{1} << 18);
   Sha256 hash;
-  while (const size_t n = read_up_to(file, buffer, path)) {
+  uint64_t at = 0;
+  while (const size_t n = read_up_to(file, buffer, path, at)) {
     hash.update(std::span(buffer).first(n));
+    at += n;
   }
   return hash.hex_digest();
 }

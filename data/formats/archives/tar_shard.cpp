@@ -72,7 +72,7 @@ void TarShard::read(const TarMember& member, std::span<uint8_t> bytes) const {
   const std::shared_ptr<const FileHandle> open = file();
   const bool is_same = stamp_of(*open) == stamp_;
   if (!is_same ||
-      read_up_to_at(*open, member.offset, bytes.first(member.size), path_) !=
+      read_up_to(*open, bytes.first(member.size), path_, member.offset) !=
           member.size) {
     throw DataError(
         path_.string(),
