@@ -82,9 +82,7 @@ void LogFile::write(std::string_view bytes) {
 void LogFile::add(std::string_view record) {
   pending_ += record;
   const auto age = std::chrono::steady_clock::now() - last_flush_;
-  if (pending_.size() >= kMaxPending || age >= std::chrono::seconds(1)) {
-    flush();
-  }
+  if (pending_.size() >= kMaxPending || age >= std::chrono::seconds(1)) flush();
 }
 
 void LogFile::flush() {

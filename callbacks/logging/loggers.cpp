@@ -162,9 +162,7 @@ std::shared_ptr<LogFile> CSVLogger::open(
   }
   names.emplace_back("time");
   const std::string header = row(names);
-  if (log->is_empty() || first_line(log->path()) != header) {
-    log->write(header);
-  }
+  if (log->is_empty() || first_line(log->path()) != header) log->write(header);
   return log;
 }
 

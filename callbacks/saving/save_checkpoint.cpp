@@ -136,8 +136,8 @@ void SaveCheckpoint::on_remove(Learner& learn) {
 void SaveCheckpoint::on_train_begin(Learner& learn) {
   is_due_ = false;
   last_save_ = std::chrono::steady_clock::now();
-  if (!learn.communicator().is_main_process())
-    return;  // it stops with the one that writes
+  // Other ranks stop with the one that writes.
+  if (!learn.communicator().is_main_process()) return;
   folder_ = learn.options().path / options_.folder;
   if (!lock_) lock_ = std::make_unique<RunLock>(folder_);
   remove_unfinished_checkpoints(folder_);

@@ -176,9 +176,7 @@ class ResumePlan final : public Continuation {
   /// \param skips_fits  The program makes the fits again that were complete.
   ResumePlan(Checkpoint checkpoint, bool allow_change, bool skips_fits)
       : checkpoint_(std::move(checkpoint)), allow_change_(allow_change) {
-    if (skips_fits) {
-      fits_to_skip_ = saved_integer(checkpoint_.training, "fits");
-    }
+    if (skips_fits) fits_to_skip_ = saved_integer(checkpoint_.training, "fits");
   }
 
   std::string checkpoint_name() const override {

@@ -48,9 +48,7 @@ int64_t number(const char* name, int64_t least, int64_t most) {
 LaunchEnvironment LaunchEnvironment::read() {
   LaunchEnvironment result;
   const char *present = nullptr, *missing = nullptr;
-  for (const char* name : kNeeded) {
-    (variable(name) ? present : missing) = name;
-  }
+  for (const char* name : kNeeded) (variable(name) ? present : missing) = name;
   if (!present) return result;
   TERN_CHECK_VALUE(
       !missing,

@@ -250,9 +250,7 @@ void load_named_state(
     }
   }
   optimizer.state().clear();
-  for (auto& [param, fresh] : made) {
-    optimizer.state()[param] = std::move(fresh);
-  }
+  for (auto& [param, fresh] : made) optimizer.state()[param] = std::move(fresh);
 }
 
 }  // namespace tern::optim

@@ -1,5 +1,6 @@
 // Learner::predict, get_preds and tta: passes that keep the answers.
 
+#include <c10/util/ScopeExit.h>
 #include <torch/types.h>
 
 #include "tern/kernels/check.h"
@@ -20,19 +21,6 @@ void choose_loss(LearnerParts& l) {
     return;
   }
 }
-
-// While it lives, batch transforms augment though the model does not train.
-class AugmentedPass {
- public:
-  AugmentedPass(LearnerParts& l, int64_t pass) : l_(l) {
-    l_.augmented_pass = pass;
-  }
-  ~AugmentedPass() { l_.augmented_pass.reset(); }
-  AugmentedPass(const AugmentedPass&) = delete;
-
- private:
-  LearnerParts& l_;
-};
 
 // Before the first batch with a target, class names tell what is learnt, or the
 // target of some sample.
@@ -80,8 +68,9 @@ Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
     }
     preds.push_back(
         activate(parts_->state.outputs.at(0), activation_of(*parts_)).cpu());
-    if (!parts_->host_targets.empty())
+    if (!parts_->host_targets.empty()) {
       targets.push_back(parts_->host_targets[0].clone());
+    }
     if (with_losses) {
       TORCH_CHECK_VALUE(
           !parts_->host_targets.empty(),
@@ -120,7 +109,10 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
   const DataLoader augmented = loader.in_order(/*augments=*/true);
   torch::Tensor sum, largest;
   for (int64_t pass = 0; pass < options.n; ++pass) {
-    const AugmentedPass augments(*parts_, pass);
+    // Batch transforms augment though the model does not train.
+    parts_->augmented_pass = pass;
+    const auto end =
+        c10::make_scope_exit([&] { parts_->augmented_pass.reset(); });
     const torch::Tensor preds = get_preds(augmented).preds;
     sum = pass == 0 ? preds : sum + preds;
     largest = pass == 0 ? preds : torch::maximum(largest, preds);
