@@ -1,5 +1,8 @@
 #pragma once
 
+#include <type_traits>
+#include <utility>
+
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
@@ -15,18 +18,23 @@ struct AdamParamState final : FusedParamState {
   }
 };
 
-/// Adam and AdamW but for the options type and how weight decay acts.
+/// Adam and AdamW, which differ in the options type and how weight decay acts.
 /// \tparam AdamOptions  torch::optim::AdamOptions or AdamWOptions.
 template <class AdamOptions>
 class AdamBase : public FusedOptimizerOf<AdamParamState, AdamOptions> {
- protected:
-  AdamBase(
-      const char* name,
+ public:
+  explicit AdamBase(
       const FusedOptimizer::Groups& groups,
-      const AdamOptions& defaults,
-      bool decoupled_weight_decay);
+      const AdamOptions& defaults = {});
+  explicit AdamBase(Tensors params, const AdamOptions& defaults = {})
+      : AdamBase(
+            {torch::optim::OptimizerParamGroup(std::move(params))},
+            defaults) {}
 
  private:
+  static constexpr bool kIsAdamW =
+      std::is_same_v<AdamOptions, torch::optim::AdamWOptions>;
+
   FusedOptimizer::Args args_of(
       const torch::optim::OptimizerOptions& options) const final;
 };
@@ -42,15 +50,7 @@ extern template class AdamBase<torch::optim::AdamWOptions>;
 ///       net->parameters(), torch::optim::AdamOptions(1e-3).weight_decay(0.1));
 class Adam final : public AdamBase<torch::optim::AdamOptions> {
  public:
-  explicit Adam(const Groups& groups, const Options& defaults = {})
-      : AdamBase(
-            "tern::optim::Adam",
-            groups,
-            defaults,
-            /*decoupled_weight_decay=*/false) {}
-  explicit Adam(Tensors params, const Options& defaults = {})
-      : Adam({torch::optim::OptimizerParamGroup(std::move(params))}, defaults) {
-  }
+  using AdamBase::AdamBase;
 };
 
 /// AdamW in one fused kernel; computes what `torch.optim.AdamW` does.
@@ -60,16 +60,7 @@ class Adam final : public AdamBase<torch::optim::AdamOptions> {
 ///       torch::optim::AdamWOptions(1e-3).weight_decay(0.1));
 class AdamW final : public AdamBase<torch::optim::AdamWOptions> {
  public:
-  explicit AdamW(const Groups& groups, const Options& defaults = {})
-      : AdamBase(
-            "tern::optim::AdamW",
-            groups,
-            defaults,
-            /*decoupled_weight_decay=*/true) {}
-  explicit AdamW(Tensors params, const Options& defaults = {})
-      : AdamW(
-            {torch::optim::OptimizerParamGroup(std::move(params))},
-            defaults) {}
+  using AdamBase::AdamBase;
 };
 
 }  // namespace tern::optim

@@ -73,37 +73,34 @@ FusedOptimizer::FusedOptimizer(
   for (const torch::Tensor& param : parameters_of(*this)) check_param(param);
 }
 
-void FusedOptimizer::check_option(bool is_valid, const std::string& message)
-    const {
-  TERN_CHECK_VALUE(is_valid, "[{}] {}", name_, message);
-}
-
 void FusedOptimizer::check_not_negative(const char* option, double value)
     const {
-  check_option(
+  TERN_CHECK_VALUE(
       value >= 0,
-      fmt::format("{} is {}; expected >= 0.", option, value));
+      "[{}] {} is {}; expected >= 0.",
+      name_,
+      option,
+      value);
 }
 
 void FusedOptimizer::check_param(const torch::Tensor& param) const {
-  const auto shape = fmt::format("[{}]", fmt::join(param.sizes(), ", "));
-  check_option(
+  TERN_CHECK_VALUE(
       param.scalar_type() == torch::kFloat,
-      fmt::format(
-          "a parameter {} is {}; expected Float. {}",
-          shape,
-          c10::toString(param.scalar_type()),
-          param.scalar_type() == torch::kDouble
-              ? fmt::format("For Double use torch{}.", name_.substr(4))
-              : "Give it fp32 masters and call set_weights(), as "
-                "Learner::to_fp16() does."));
-  check_option(
+      "[{}] a parameter {} is {}; expected Float. {}",
+      name_,
+      param.sizes(),
+      c10::toString(param.scalar_type()),
+      param.scalar_type() == torch::kDouble
+          ? fmt::format("For Double use torch{}.", name_.substr(4))
+          : "Give it fp32 masters and call set_weights(), as "
+            "Learner::to_fp16() does.");
+  TERN_CHECK_VALUE(
       param.layout() == torch::kStrided && param.is_non_overlapping_and_dense(),
-      fmt::format(
-          "a parameter {} with strides [{}] is not dense; expected memory of "
-          "its own without gaps. Make it with clone().",
-          shape,
-          fmt::join(param.strides(), ", ")));
+      "[{}] a parameter {} with strides {} is not dense; expected memory of "
+      "its own without gaps. Make it with clone().",
+      name_,
+      param.sizes(),
+      param.strides());
 }
 
 torch::Tensor FusedOptimizer::step(LossClosure closure) {
@@ -231,10 +228,11 @@ void FusedOptimizer::collect(
     const torch::Tensor& param,
     size_t moments) {
   const torch::Tensor& grad = gradient(param);
-  check_option(
+  TERN_CHECK_VALUE(
       grad.layout() == torch::kStrided,
-      "a gradient is sparse; expected a dense one. Make the embedding with "
-      "sparse(false), or train it with torch::optim.");
+      "[{}] a gradient is sparse; expected a dense one. Make the embedding "
+      "with sparse(false), or train it with torch::optim.",
+      name_);
   FusedParamState& state = state_of(param, moments);
   TensorLists& lists = lists_for(group, param.device());
   const size_t i = lists.size++;
@@ -307,31 +305,30 @@ Tensors FusedOptimizer::gradients() const {
 void FusedOptimizer::set_weights(
     const Tensors& masters,
     const Tensors& weights) {
-  check_option(
+  TERN_CHECK_VALUE(
       masters.size() == weights.size(),
-      fmt::format(
-          "set_weights: {} masters and {} weights; expected one weight for "
-          "each master.",
-          masters.size(),
-          weights.size()));
+      "[{}] set_weights: {} masters and {} weights; expected one weight for "
+      "each master.",
+      name_,
+      masters.size(),
+      weights.size());
   std::unordered_map<c10::TensorImpl*, torch::Tensor> by_master;
   for (size_t i = 0; i < masters.size(); ++i) {
     const torch::Tensor& master = masters[i];
     const torch::Tensor& weight = weights[i];
-    check_option(
+    TERN_CHECK_VALUE(
         master.sizes() == weight.sizes() &&
             master.device() == weight.device() &&
-            (weight.scalar_type() == torch::kHalf ||
-             weight.scalar_type() == torch::kBFloat16),
-        fmt::format(
-            "set_weights: weight {} is [{}] {} on {}; expected [{}] Half or "
-            "BFloat16 on {}, as its master.",
-            i,
-            fmt::join(weight.sizes(), ", "),
-            c10::toString(weight.scalar_type()),
-            weight.device().str(),
-            fmt::join(master.sizes(), ", "),
-            master.device().str()));
+            c10::isReducedFloatingType(weight.scalar_type()),
+        "[{}] set_weights: weight {} is {} {} on {}; expected {} Half or "
+        "BFloat16 on {}, as its master.",
+        name_,
+        i,
+        weight.sizes(),
+        c10::toString(weight.scalar_type()),
+        weight.device().str(),
+        master.sizes(),
+        master.device().str());
     by_master[master.unsafeGetTensorImpl()] = weight;
   }
   weights_ = std::move(by_master);

@@ -175,8 +175,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
       std::unique_ptr<torch::optim::OptimizerOptions> defaults,
       bool decoupled_weight_decay);
 
-  /// \throws c10::ValueError "[name] message" unless `is_valid`.
-  void check_option(bool is_valid, const std::string& message) const;
+  const std::string& name() const { return name_; }
   void check_not_negative(const char* option, double value) const;
 
  private:

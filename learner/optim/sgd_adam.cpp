@@ -1,8 +1,8 @@
 // What the fused optimizers differ in: their options and what they remember.
 
-#include <fmt/format.h>
 #include <torch/serialize/archive.h>
 
+#include "tern/kernels/check.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
 
@@ -52,14 +52,14 @@ SGD::SGD(const Groups& groups, const Options& defaults)
     check_not_negative("lr", options.lr());
     check_not_negative("momentum", options.momentum());
     check_not_negative("weight_decay", options.weight_decay());
-    check_option(
+    TERN_CHECK_VALUE(
         !options.nesterov() ||
             (options.momentum() > 0 && options.dampening() == 0),
-        fmt::format(
-            "nesterov with momentum {} and dampening {}; expected momentum > 0 "
-            "and dampening 0.",
-            options.momentum(),
-            options.dampening()));
+        "[{}] nesterov with momentum {} and dampening {}; expected momentum > "
+        "0 and dampening 0.",
+        name(),
+        options.momentum(),
+        options.dampening());
   }
 }
 
@@ -76,27 +76,25 @@ SGD::Args SGD::args_of(const torch::optim::OptimizerOptions& of_group) const {
 
 template <class AdamOptions>
 AdamBase<AdamOptions>::AdamBase(
-    const char* name,
     const FusedOptimizer::Groups& groups,
-    const AdamOptions& defaults,
-    bool decoupled_weight_decay)
+    const AdamOptions& defaults)
     : FusedOptimizerOf<AdamParamState, AdamOptions>(
-          name,
+          kIsAdamW ? "tern::optim::AdamW" : "tern::optim::Adam",
           groups,
           defaults,
-          decoupled_weight_decay) {
+          /*decoupled_weight_decay=*/kIsAdamW) {
   for (const auto& group : this->param_groups()) {
     const auto& options = static_cast<const AdamOptions&>(group.options());
     const auto [beta1, beta2] = options.betas();
     this->check_not_negative("lr", options.lr());
     this->check_not_negative("eps", options.eps());
     this->check_not_negative("weight_decay", options.weight_decay());
-    this->check_option(
+    TERN_CHECK_VALUE(
         0 <= beta1 && beta1 < 1 && 0 <= beta2 && beta2 < 1,
-        fmt::format(
-            "betas are ({}, {}); expected both in [0, 1).",
-            beta1,
-            beta2));
+        "[{}] betas are ({}, {}); expected both in [0, 1).",
+        this->name(),
+        beta1,
+        beta2);
   }
 }
 

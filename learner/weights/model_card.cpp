@@ -65,13 +65,10 @@ void check_names(const std::vector<std::string>& classes) {
   }
 }
 
-std::string metrics_json(const std::vector<MetricValue>& metrics) {
-  const auto entry = [](const MetricValue& metric) {
-    return json_quoted(metric.name) + ": " + json_number(metric.value);
-  };
-  return fmt::format(
-      "{{{}}}",
-      fmt::join(metrics | std::views::transform(entry), ", "));
+std::string metrics_json(std::vector<MetricValue> metrics) {
+  JsonFields fields;
+  for (auto& [name, value] : metrics) fields.emplace_back(name, &value);
+  return to_json(fields);
 }
 
 std::vector<MetricValue> parse_metrics(
