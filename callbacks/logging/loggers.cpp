@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <ranges>
 #include <typeinfo>
 #include <vector>
 
@@ -196,12 +197,9 @@ void JsonLinesLogger::write_batch(const BatchValues& batch) {
 }
 
 void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
-  std::vector<std::string> metrics;
-  metrics.reserve(epoch.metrics.size());
-  for (const MetricValue& metric : epoch.metrics) {
-    metrics.push_back(
-        json_quoted(metric.name) + ":" + json_number(metric.value));
-  }
+  const auto entry = [](const MetricValue& metric) {
+    return json_quoted(metric.name) + ":" + json_number(metric.value);
+  };
   log().add(fmt::format(
       "{{\"event\":\"epoch\",\"epoch\":{},\"iteration\":{},\"train_loss\":{},"
       "\"valid_loss\":{},\"metrics\":{{{}}},\"seconds\":{:.3f}}}\n",
@@ -209,7 +207,7 @@ void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
       learn.state().iteration,
       json_number(epoch.train_loss),
       json_number(epoch.valid_loss),
-      fmt::join(metrics, ","),
+      fmt::join(epoch.metrics | std::views::transform(entry), ","),
       epoch.seconds));
 }
 

@@ -61,13 +61,8 @@ class Message {
     varint(static_cast<uint64_t>(value));
     return *this;
   }
-  Message& real(int field, double value) {
-    tag(field, 1);
-    bytes_ += little_endian(value);
-    return *this;
-  }
-  Message& real32(int field, float value) {
-    tag(field, 5);
+  Message& real(int field, std::floating_point auto value) {
+    tag(field, sizeof value == sizeof(double) ? 1 : 5);
     bytes_ += little_endian(value);
     return *this;
   }
@@ -216,7 +211,7 @@ void TensorBoardWriter::add_scalar(
     const std::string& tag,
     double value,
     int64_t step) {
-  add(tag, Message().real32(2, static_cast<float>(value)).str(), step);
+  add(tag, Message().real(2, static_cast<float>(value)).str(), step);
 }
 
 // Value { histo = 5 { min = 1, max = 2, num = 3, sum = 4, sum_squares = 5,

@@ -155,13 +155,11 @@ void LossScaling::on_train_end(Learner& learn) {
 
 StateDict LossScaling::state_dict() const {
   if (!scaler_.is_enabled()) return StateDict();
-  const GradScalerState now = scaler_.state_dict();
-  return {
-      {"scale", torch::tensor(now.scale)},
-      {"growth_factor", torch::tensor(now.growth_factor)},
-      {"backoff_factor", torch::tensor(now.backoff_factor)},
-      {"growth_interval", torch::tensor(now.growth_interval)},
-      {"_growth_tracker", torch::tensor(now.growth_tracker)}};
+  StateDict result;
+  scaler_.state_dict().for_each([&](const char* name, auto field) {
+    result.insert(name, torch::tensor(field));
+  });
+  return result;
 }
 
 void LossScaling::load_state_dict(const StateDict& state) {
@@ -170,15 +168,12 @@ void LossScaling::load_state_dict(const StateDict& state) {
       state.contains("scale"),
       "[LossScaling] the state holds no loss scale; it was saved by a training "
       "without one. Use it with the precision that it was saved in.");
-  const auto saved = [&](const char* name) {
-    return saved_value("LossScaling", state, name);
-  };
-  scaler_.load_state_dict(
-      {.scale = saved("scale").item<double>(),
-       .growth_factor = saved("growth_factor").item<double>(),
-       .backoff_factor = saved("backoff_factor").item<double>(),
-       .growth_interval = saved("growth_interval").item<int64_t>(),
-       .growth_tracker = saved("_growth_tracker").item<int64_t>()});
+  GradScalerState saved;
+  saved.for_each([&](const char* name, auto& field) {
+    field = saved_value("LossScaling", state, name)
+                .item<std::decay_t<decltype(field)>>();
+  });
+  scaler_.load_state_dict(saved);
 }
 
 }  // namespace tern

@@ -1,6 +1,7 @@
 // What the Recorder has kept, as tensors by name.
 
 #include <cmath>
+#include <ranges>
 
 #include <torch/types.h>
 
@@ -11,7 +12,12 @@ namespace tern {
 
 namespace {
 
-torch::Tensor column(const std::vector<double>& values) {
+template <class Numbers>
+torch::Tensor column(const Numbers& numbers) {
+  std::vector<double> values;
+  for (const auto number : numbers) {
+    values.push_back(static_cast<double>(number));
+  }
   return torch::tensor(values, torch::kDouble);
 }
 
@@ -27,36 +33,33 @@ std::vector<double> column(const StateDict& state, const std::string& name) {
   return {data, data + numbers.numel()};
 }
 
+std::vector<int64_t> integers(const StateDict& state, const std::string& name) {
+  const std::vector<double> numbers = column(state, name);
+  return {numbers.begin(), numbers.end()};
+}
+
 }  // namespace
 
 // Metrics are columns "metric <name>"; an epoch without one has a NaN there.
 StateDict Recorder::state_dict() const {
-  std::vector<double> numbers, train, valid, seconds, ends, skips;
-  for (const EpochRecord& epoch : epochs_) {
-    numbers.push_back(static_cast<double>(epoch.epoch));
-    train.push_back(epoch.train_loss);
-    valid.push_back(epoch.valid_loss);
-    seconds.push_back(epoch.seconds);
-  }
-  for (const int64_t end : epoch_ends_) {
-    ends.push_back(static_cast<double>(end));
-  }
-  for (const int64_t batch : skips_) {
-    skips.push_back(static_cast<double>(batch));
-  }
+  const auto of_epochs = [&](auto field) {
+    return column(epochs_ | std::views::transform(field));
+  };
   StateDict state;
   state.insert("losses", column(losses_));
   state.insert("smooth_losses", column(smooth_losses_));
   state.insert("lrs", column(lrs_));
   state.insert("momentums", column(momentums_));
   state.insert("loss_scales", column(scales_));
-  state.insert("skipped_steps", column(skips));
-  state.insert("average", column({average_, static_cast<double>(count_)}));
-  state.insert("epochs", column(numbers));
-  state.insert("epoch_ends", column(ends));
-  state.insert("train_loss", column(train));
-  state.insert("valid_loss", column(valid));
-  state.insert("seconds", column(seconds));
+  state.insert("skipped_steps", column(skips_));
+  state.insert(
+      "average",
+      torch::tensor({average_, static_cast<double>(count_)}, torch::kDouble));
+  state.insert("epochs", of_epochs(&EpochRecord::epoch));
+  state.insert("epoch_ends", column(epoch_ends_));
+  state.insert("train_loss", of_epochs(&EpochRecord::train_loss));
+  state.insert("valid_loss", of_epochs(&EpochRecord::valid_loss));
+  state.insert("seconds", of_epochs(&EpochRecord::seconds));
   for (size_t i = 0; i < epochs_.size(); ++i) {
     for (const MetricValue& metric : epochs_[i].metrics) {
       const std::string name = "metric " + metric.name;
@@ -78,9 +81,7 @@ void Recorder::load_state_dict(const StateDict& state) {
   loaded.lrs_ = column(state, "lrs");
   loaded.momentums_ = column(state, "momentums");
   loaded.scales_ = column(state, "loss_scales");
-  for (const double batch : column(state, "skipped_steps")) {
-    loaded.skips_.push_back(static_cast<int64_t>(batch));
-  }
+  loaded.skips_ = integers(state, "skipped_steps");
   const auto average = column(state, "average");
   loaded.average_ = average.at(0);
   loaded.count_ = static_cast<int64_t>(average.at(1));
@@ -88,9 +89,7 @@ void Recorder::load_state_dict(const StateDict& state) {
   const auto train = column(state, "train_loss");
   const auto valid = column(state, "valid_loss");
   const auto seconds = column(state, "seconds");
-  for (const double end : column(state, "epoch_ends")) {
-    loaded.epoch_ends_.push_back(static_cast<int64_t>(end));
-  }
+  loaded.epoch_ends_ = integers(state, "epoch_ends");
   for (size_t i = 0; i < numbers.size(); ++i) {
     loaded.epochs_.push_back(
         {static_cast<int64_t>(numbers[i]),

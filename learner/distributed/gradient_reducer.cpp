@@ -90,34 +90,30 @@ class CompressHook final : public ::c10d::CppCommHookInterface<Group> {
 
 GradientReducer::GradientReducer(
     std::shared_ptr<ProcessGroup> group,
-    Tensors parameters,
+    const Tensors& parameters,
     const GradientReducerOptions& options)
-    : group_(std::move(group)),
-      parameters_(std::move(parameters)),
-      find_unused_(options.find_unused_parameters) {
-  check(parameters_, options);
-  group_->check_equal("model", listed(parameters_));
+    : group_(std::move(group)), find_unused_(options.find_unused_parameters) {
+  check(parameters, options);
+  group_->check_equal("model", listed(parameters));
   Tensors values;
-  for (const torch::Tensor& p : parameters_) values.push_back(p.detach());
+  for (const torch::Tensor& p : parameters) values.push_back(p.detach());
   group_->broadcast(values);
 
   // All in one bucket at first: after one backward the Reducer knows in which
   // order gradients come and rebuilds its buckets. It cannot when parameters
   // may be missing.
   const auto cap = static_cast<size_t>(options.bucket_megabytes) << 20;
-  const std::vector<bool> no_sparse(parameters_.size(), false);
+  const std::vector<bool> no_sparse(parameters.size(), false);
   const std::vector<size_t> limits =
       find_unused_
           ? std::vector<size_t>{::c10d::kDefaultFirstBucketBytes, cap}
           : std::vector<size_t>{std::numeric_limits<size_t>::max() / 2};
-  auto buckets = std::get<0>(::c10d::compute_bucket_assignment_by_size(
-      parameters_,
-      limits,
-      no_sparse));
+  auto buckets = std::get<0>(
+      ::c10d::compute_bucket_assignment_by_size(parameters, limits, no_sparse));
   std::reverse(buckets.begin(), buckets.end());
   const auto connected = Group::reclaim_copy(&group_->c10d());
   auto reducer = std::make_shared<::c10d::Reducer>(
-      parameters_,
+      parameters,
       std::move(buckets),
       connected,
       no_sparse,

@@ -53,7 +53,7 @@ class GradientReducer {
   ///         option is out of its range.
   GradientReducer(
       std::shared_ptr<ProcessGroup> group,
-      Tensors parameters,
+      const Tensors& parameters,
       const GradientReducerOptions& options = {});
   /// Backward is on its own again.
   ~GradientReducer();
@@ -62,14 +62,12 @@ class GradientReducer {
   void before_forward();
   void before_backward(const Tensors& outputs);
 
-  const Tensors& parameters() const { return parameters_; }
   /// Of the steps so far; zeros before the second.
   CommunicationTimes times() const;
 
  private:
   struct Impl;
   std::shared_ptr<ProcessGroup> group_;
-  Tensors parameters_;
   bool find_unused_;
   std::unique_ptr<Impl> impl_;
 };

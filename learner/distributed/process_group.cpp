@@ -216,8 +216,7 @@ std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
       text.size(),
       kMaxText);
   std::vector<std::string> all;
-  const auto add_up = [this](const torch::Tensor& tensor) {
-    Tensors message = {tensor};
+  const auto add_up = [this](Tensors message) {
     c10d().allreduce(message)->wait();
   };
   all_take_part("all_gather", [&] {
@@ -225,13 +224,13 @@ std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
     const auto size = static_cast<int64_t>(text.size());
     const auto sizes = torch::zeros({world_size()}, torch::kLong);
     sizes[rank()].fill_(size);
-    add_up(sizes);
+    add_up({sizes});
     const auto texts =
         torch::zeros({world_size(), sizes.max().item<int64_t>()}, torch::kByte);
     if (!text.empty()) {
       std::memcpy(texts[rank()].mutable_data_ptr(), text.data(), text.size());
     }
-    if (texts.numel() > 0) add_up(texts);
+    if (texts.numel() > 0) add_up({texts});
     for (int64_t i = 0; i < world_size(); ++i) {
       all.emplace_back(
           static_cast<const char*>(texts[i].const_data_ptr()),

@@ -48,6 +48,15 @@ struct GradScalerState {
   int64_t growth_tracker = 0;  // clean steps since the scale changed
 
   bool empty() const { return growth_interval == 0; }
+  /// Calls `f(name, field)` with PyTorch's name of each field.
+  template <class F>
+  void for_each(const F& f) {
+    f("scale", scale);
+    f("growth_factor", growth_factor);
+    f("backoff_factor", backoff_factor);
+    f("growth_interval", growth_interval);
+    f("_growth_tracker", growth_tracker);
+  }
 };
 
 /// Scales losses so that small gradients survive half precision, and skips the
@@ -152,8 +161,7 @@ class GradScaler {
   GradScalerState state_dict() const;
   /// \throws c10::ValueError if `state` is empty or out of range.
   void load_state_dict(const GradScalerState& state);
-  /// Under PyTorch's names: scale, growth_factor, backoff_factor,
-  /// growth_interval, _growth_tracker.
+  /// Under PyTorch's names.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
 

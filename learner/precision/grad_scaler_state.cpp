@@ -172,28 +172,21 @@ void GradScaler::save(torch::serialize::OutputArchive& archive) const {
         "[GradScaler] save() in the middle of an iteration; a GradScaler may "
         "only be saved before scale() or after update().");
   }
-  const GradScalerState state = state_dict();
+  GradScalerState state = state_dict();
   if (state.empty()) return;
-  archive.write("scale", c10::IValue(state.scale));
-  archive.write("growth_factor", c10::IValue(state.growth_factor));
-  archive.write("backoff_factor", c10::IValue(state.backoff_factor));
-  archive.write("growth_interval", c10::IValue(state.growth_interval));
-  archive.write("_growth_tracker", c10::IValue(state.growth_tracker));
+  state.for_each([&](const char* name, auto& field) {
+    archive.write(name, c10::IValue(field));
+  });
 }
 
 void GradScaler::load(torch::serialize::InputArchive& archive) {
   GradScalerState state;
   c10::IValue value;
   if (archive.try_read("scale", value)) {
-    state.scale = value.toDouble();
-    archive.read("growth_factor", value);
-    state.growth_factor = value.toDouble();
-    archive.read("backoff_factor", value);
-    state.backoff_factor = value.toDouble();
-    archive.read("growth_interval", value);
-    state.growth_interval = value.toInt();
-    archive.read("_growth_tracker", value);
-    state.growth_tracker = value.toInt();
+    state.for_each([&](const char* name, auto& field) {
+      archive.read(name, value);
+      field = value.to<std::decay_t<decltype(field)>>();
+    });
   }
   load_state_dict(state);
 }

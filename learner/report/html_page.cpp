@@ -87,6 +87,9 @@ size_t character(std::string_view text) {
 }  // namespace
 
 std::string html_escape(std::string_view text) {
+  constexpr std::string_view kSpecial = "<>&\"'";
+  constexpr const char* kEscaped[] =
+      {"&lt;", "&gt;", "&amp;", "&quot;", "&#39;"};
   std::string out;
   while (!text.empty()) {
     const size_t length = character(text);
@@ -95,16 +98,8 @@ std::string html_escape(std::string_view text) {
         static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
     if (length == 0 || is_control || c == 0x7f) {
       out += "\xef\xbf\xbd";
-    } else if (c == '<') {
-      out += "&lt;";
-    } else if (c == '>') {
-      out += "&gt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else if (c == '"') {
-      out += "&quot;";
-    } else if (c == '\'') {
-      out += "&#39;";
+    } else if (const size_t at = kSpecial.find(c); at != kSpecial.npos) {
+      out += kEscaped[at];
     } else {
       out += text.substr(0, length);
     }

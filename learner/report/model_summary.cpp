@@ -178,14 +178,7 @@ ModelSummary summarize(Model& model, const Tensors& inputs) {
 }
 
 std::string with_commas(int64_t number) {
-  const std::string digits = std::to_string(number);
-  const size_t first = number < 0 ? 1 : 0;
-  std::string text;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > first && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
+  return fmt::to_string(fmt::group_digits(number));
 }
 
 std::string ModelSummary::to_string() const {

@@ -114,13 +114,10 @@ std::string optimizer_text(Learner& learner) {
 Facts configuration(Learner& learner) {
   const LearnerOptions& options = learner.options();
   const DataBunch& data = learner.data();
-  std::vector<std::string> metrics, callbacks;
-  for (const Metric& metric : learner.options().metrics) {
-    metrics.push_back(metric.name());
-  }
-  for (const auto& callback : learner.callbacks()) {
-    callbacks.push_back(callback->name());
-  }
+  const auto metrics = options.metrics | std::views::transform(&Metric::name);
+  const auto callbacks =
+      learner.callbacks() |
+      std::views::transform([](const auto& c) { return c->name(); });
   Facts facts = {
       {"model", model_name(learner.model())},
       {"parameters",
