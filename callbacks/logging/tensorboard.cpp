@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <concepts>
 #include <limits>
 #include <string_view>
 #include <unistd.h>

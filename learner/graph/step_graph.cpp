@@ -130,16 +130,12 @@ void StepGraph::say(Learner& learn, const std::string& text) {
 void StepGraph::step(Learner& learn) {
   TrainState& state = learn.parts().state;
   if (!graph_) return loop::train_step(learn.parts());
-  if (results_.empty()) {
-    if (const std::string why = obstacle(learn); !why.empty()) {
-      give_up(learn, why);
-      return loop::train_step(learn.parts());
-    }
+  std::string why = results_.empty() ? obstacle(learn) : "";
+  if (why.empty() && (state.skip_step || state.skip_zero_grad)) {
+    why = "a callback leaves out the optimizer's step of some batches";
   }
-  if (state.skip_step || state.skip_zero_grad) {
-    give_up(
-        learn,
-        "a callback leaves out the optimizer's step of some batches");
+  if (!why.empty()) {
+    give_up(learn, why);
     return loop::train_step(learn.parts());
   }
   if (!fused(learn)->write_rates() && !results_.empty()) forget();
