@@ -220,9 +220,7 @@ DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
   std::vector<std::string> names = classes;
   const bool has_classes =
       target == TargetKind::category || target == TargetKind::multi_category;
-  if (has_classes && names.empty()) {
-    names = classes_of(parts.train);
-  }
+  if (has_classes && names.empty()) names = classes_of(parts.train);
   const auto targets_of =
       [&](Images images) -> std::shared_ptr<const ImageTargets> {
     if (target == TargetKind::mask) {
@@ -238,9 +236,7 @@ DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
   };
   const auto targeted = [&](Images images) {
     TargetedImages part{.targets = targets_of(images)};
-    for (const Labelled& image : images) {
-      part.paths.push_back(image.item->path);
-    }
+    for (const Labelled& image : images) part.paths.push_back(image.item->path);
     return part;
   };
   TargetedImages train = targeted(parts.train);
@@ -284,9 +280,7 @@ DataBunch make_bunch(
   loading.batch_size = options.batch_size;
   loading.shuffle = loading.training = true;
   loading.drop_last = train_images->size() >= options.batch_size;
-  if (options.balance_classes) {
-    loading.sampler = balanced(*train_images);
-  }
+  if (options.balance_classes) loading.sampler = balanced(*train_images);
   data.train = std::make_shared<DataLoader>(train_images, loading);
   const ImageStats stats = options.stats.with_channels(options.decode.channels);
   data.batch_transforms.push_back(

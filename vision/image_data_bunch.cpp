@@ -30,9 +30,7 @@ bool is_folder(const fs::path& path) {
 std::string folders_in(const fs::path& path) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    if (entry.is_directory()) {
-      names.push_back(entry.path().filename().string());
-    }
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
   }
   std::ranges::sort(names);
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));

@@ -135,9 +135,7 @@ Labeller label_from_column(
       }
       for (size_t begin = 0; begin <= cell.size();) {
         const size_t end = std::min(cell.find(delimiter, begin), cell.size());
-        if (end > begin) {
-          labels.push_back(cell.substr(begin, end - begin));
-        }
+        if (end > begin) labels.push_back(cell.substr(begin, end - begin));
         begin = end + delimiter.size();
       }
     }

@@ -19,18 +19,12 @@ namespace {
 
 /// Inside of the pixels' code the end marker cannot occur.
 bool has_end_marker(const uint8_t* begin, const uint8_t* end) {
-  if (end - begin >= 2 && end[-2] == 0xff && end[-1] == 0xd9) {
-    return true;
-  }
+  if (end - begin >= 2 && end[-2] == 0xff && end[-1] == 0xd9) return true;
   while (begin < end) {
     begin = static_cast<const uint8_t*>(
         std::memchr(begin, 0xff, static_cast<size_t>(end - begin)));
-    if (begin == nullptr || end - begin < 2) {
-      return false;
-    }
-    if (begin[1] == 0xd9) {
-      return true;
-    }
+    if (begin == nullptr || end - begin < 2) return false;
+    if (begin[1] == 0xd9) return true;
     ++begin;
   }
   return false;
@@ -52,9 +46,7 @@ struct JpegDecoder {
     errors.emit_message = on_message;
     errors.output_message = keep_first_message;
     info.client_data = this;
-    if (setjmp(give_up) != 0) {
-      throw std::bad_alloc();
-    }
+    if (setjmp(give_up) != 0) throw std::bad_alloc();
     jpeg_create_decompress(&info);
     progress.progress_monitor = on_progress;
     info.progress = &progress;
@@ -70,9 +62,7 @@ struct JpegDecoder {
       int denominator,
       J_COLOR_SPACE colours) {
     message[0] = 0;
-    if (setjmp(give_up) != 0) {
-      return false;
-    }
+    if (setjmp(give_up) != 0) return false;
     jpeg_abort_decompress(&info);
     jpeg_mem_src(&info, bytes.data(), bytes.size());
     jpeg_read_header(&info, TRUE);
@@ -84,9 +74,7 @@ struct JpegDecoder {
   }
 
   bool read(ImageRegion wanted, ImageRegion* decoded, uint8_t* pixels) {
-    if (setjmp(give_up) != 0) {
-      return false;
-    }
+    if (setjmp(give_up) != 0) return false;
     *decoded = wanted;
     if (wanted.width != info.output_width) {
       auto left = static_cast<JDIMENSION>(wanted.left);
@@ -112,9 +100,7 @@ struct JpegDecoder {
           rows,
           std::min<JDIMENSION>(4, bottom - info.output_scanline));
     }
-    if (bottom == info.output_height) {
-      jpeg_finish_decompress(&info);
-    }
+    if (bottom == info.output_height) jpeg_finish_decompress(&info);
     return true;
   }
 

@@ -109,9 +109,7 @@ void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
         cv::IMREAD_ANYDEPTH | cv::IMREAD_IGNORE_ORIENTATION |
             (is_grey ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR),
         &decoded);
-    if (decoded.empty()) {
-      fail(file, reason_in(words.text()));
-    }
+    if (decoded.empty()) fail(file, reason_in(words.text()));
     if (ImageSize(decoded.rows, decoded.cols) != file.stored_size() ||
         decoded.channels() != file.options().channels) {
       fail(file, "its size is not what its header says");

@@ -90,9 +90,7 @@ uint8_t to_byte(uint16_t value) {
 
 void put_grey(uint8_t value, int64_t channels, uint8_t* out) {
   out[0] = value;
-  if (channels == 3) {
-    out[1] = out[2] = value;
-  }
+  if (channels == 3) out[1] = out[2] = value;
 }
 
 void put_rgb(const uint8_t* rgb, int64_t channels, uint8_t* out) {
@@ -207,9 +205,7 @@ libdeflate_decompressor* decompressor() {
 }
 
 void read_ihdr(std::span<const uint8_t> ihdr, std::string_view path, Png& png) {
-  if (ihdr.size() != 13) {
-    fail(path, "its IHDR chunk has a wrong length");
-  }
+  if (ihdr.size() != 13) fail(path, "its IHDR chunk has a wrong length");
   const int bits = ihdr[8], type = ihdr[9];
   const bool is_byte_deep = bits == 8 || bits == 16;
   const bool is_shallow = bits == 1 || bits == 2 || bits == 4;
@@ -275,9 +271,7 @@ Png read_chunks(std::span<const uint8_t> bytes, std::string_view path) {
         "is truncated: the PNG file ends before its IEND chunk. Copy the file "
         "again or remove it.");
   }
-  if (!has_idat) {
-    fail(path, "it has no pixels (no IDAT chunk)");
-  }
+  if (!has_idat) fail(path, "it has no pixels (no IDAT chunk)");
   if (png.colour == Png::Colour::palette && !png.has_palette) {
     fail(path, "it has no palette");
   }
@@ -346,9 +340,7 @@ uint8_t* inflate(
     default:
       fail(path, "its compressed data are wrong");
   }
-  if (written != size) {
-    fail(path, "it has less data than its size needs");
-  }
+  if (written != size) fail(path, "it has less data than its size needs");
   return rows;
 }
 

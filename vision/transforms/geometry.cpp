@@ -128,9 +128,7 @@ TransformPtr symmetric_warp(Range magnitude, float p) {
       p,
       [magnitude](SamplePlan& plan, SampleRng& rng) {
         double m[4];
-        for (double& value : m) {
-          value = draw(magnitude, rng);
-        }
+        for (double& value : m) value = draw(magnitude, rng);
         const Points seen = {
             {{-1 - m[3], -1 - m[1]},
              {-1 - m[2], 1 + m[1]},

@@ -66,9 +66,7 @@ TransformPtr channel_order(std::array<int, 3> order) {
       for (int64_t i = 0; i < count; ++i) {
         uint8_t* pixel = image.pixels + i * 3;
         const uint8_t from[3] = {pixel[0], pixel[1], pixel[2]};
-        for (int c = 0; c < 3; ++c) {
-          pixel[c] = from[order[c]];
-        }
+        for (int c = 0; c < 3; ++c) pixel[c] = from[order[c]];
       }
     });
   });

@@ -47,9 +47,7 @@ void mix_colours(const Lighting& lighting, const MutablePixels& image) {
   for (int64_t i = 0; i < count; ++i, pixel += 3) {
     float rgb[3];
     if (is_logit) {
-      for (int c = 0; c < 3; ++c) {
-        rgb[c] = logit[pixel[c]];
-      }
+      for (int c = 0; c < 3; ++c) rgb[c] = logit[pixel[c]];
       // ITU-R 601-2, as in fastai's grayscale.
       const float grey = 0.2989f * rgb[0] + 0.5870f * rgb[1] + 0.1140f * rgb[2];
       for (float& value : rgb) {
@@ -58,9 +56,7 @@ void mix_colours(const Lighting& lighting, const MutablePixels& image) {
             lighting.shift);
       }
     } else {
-      for (int c = 0; c < 3; ++c) {
-        rgb[c] = static_cast<float>(pixel[c]) / 255;
-      }
+      for (int c = 0; c < 3; ++c) rgb[c] = static_cast<float>(pixel[c]) / 255;
     }
     if (lighting.hue != 0) turn_circle(lighting.hue, rgb);
     for (int c = 0; c < 3; ++c) {
@@ -89,9 +85,7 @@ void apply_lighting(const Lighting& lighting, const MutablePixels& image) {
   }
   const std::array<uint8_t, 256> table = lighting.table();
   const int64_t count = image.size.height * image.size.width * image.channels;
-  for (int64_t i = 0; i < count; ++i) {
-    image.pixels[i] = table[image.pixels[i]];
-  }
+  for (int64_t i = 0; i < count; ++i) image.pixels[i] = table[image.pixels[i]];
 }
 
 void erase(const PaintedRectangle& rectangle, const MutablePixels& image) {
@@ -242,9 +236,7 @@ void make_plan(
         resize == ResizeMethod::squish ? target
                                        : proportional(source, target, covers));
   }
-  for (const TransformPtr& transform : transforms) {
-    transform->plan(plan, rng);
-  }
+  for (const TransformPtr& transform : transforms) transform->plan(plan, rng);
   plan.finish();
 }
 
