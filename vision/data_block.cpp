@@ -52,11 +52,10 @@ Parts split_and_label(const DataBlock& block) {
     if (part->empty()) {
       throw DataError(
           block.items[0].where(),
-          fmt::format(
-              "this and the {} other images all ended up in one split; "
-              "expected at least one {} image. Correct the split.",
-              splits.size() - 1,
-              name));
+          "this and the {} other images all ended up in one split; "
+          "expected at least one {} image. Correct the split.",
+          splits.size() - 1,
+          name);
     }
   }
   return parts;
@@ -64,14 +63,13 @@ Parts split_and_label(const DataBlock& block) {
 
 /// The only label of an image.
 const std::string& single(const Labelled& image) {
-  if (image.labels.size() != 1 || image.labels[0].empty()) {
+  if (image.labels.size() > 1) {
     image.item->fail(
-        image.labels.size() > 1
-            ? fmt::format(
-                  "has {} labels; expected one. Set target to multi_category "
-                  "or number.",
-                  image.labels.size())
-            : "has no label; expected one.");
+        "has {} labels; expected one. Set target to multi_category or number.",
+        image.labels.size());
+  }
+  if (image.labels.empty() || image.labels[0].empty()) {
+    image.item->fail("has no label; expected one.");
   }
   return image.labels[0];
 }
@@ -105,12 +103,12 @@ int64_t class_of(
     return at->second;
   }
   constexpr size_t kNamed = 20;
-  item.fail(fmt::format(
+  item.fail(
       "has the label '{}', which no training image has ({}{}). Correct the "
       "label, add training images of it, or give the classes.",
       label,
       fmt::join(std::views::keys(numbers) | std::views::take(kNamed), ", "),
-      numbers.size() > kNamed ? ", ..." : ""));
+      numbers.size() > kNamed ? ", ..." : "");
 }
 
 using Images = const std::vector<Labelled>&;
@@ -148,9 +146,9 @@ float number_of(const ImageItem& item, const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end || !std::isfinite(value)) {
-    item.fail(fmt::format(
+    item.fail(
         "has the label '{}'; expected a finite number such as 1.5.",
-        text));
+        text);
   }
   return value;
 }
@@ -160,11 +158,11 @@ torch::Tensor numbers(Images images, size_t width) {
   std::vector<float> values;
   for (const Labelled& image : images) {
     if (image.labels.size() != width || width == 0) {
-      image.item->fail(fmt::format(
+      image.item->fail(
           "has {} numbers where the first image has {}; expected equally "
           "many, and at least one.",
           image.labels.size(),
-          width));
+          width);
     }
     for (const std::string& label : image.labels) {
       values.push_back(number_of(*image.item, label));
@@ -180,8 +178,7 @@ std::vector<std::string> mask_files(Images images) {
     paths.push_back(single(image));
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(paths.back(), ignored)) {
-      image.item->fail(
-          fmt::format("has the mask {}, which is no file.", paths.back()));
+      image.item->fail("has the mask {}, which is no file.", paths.back());
     }
   }
   return paths;

@@ -76,11 +76,10 @@ TrainAndValid find_images(
   if (!is_folder(path)) {
     throw DataError(
         path.string(),
-        fmt::format(
-            "there is no such folder; expected one with the folders {} and {}, "
-            "or with a folder of images for each class. Check the path.",
-            options.train,
-            options.valid));
+        "there is no such folder; expected one with the folders {} and {}, "
+        "or with a folder of images for each class. Check the path.",
+        options.train,
+        options.valid);
   }
   const fs::path train = path / options.train;
   const fs::path valid = path / options.valid;
@@ -89,13 +88,12 @@ TrainAndValid find_images(
   if (!options.valid_pct && has_train != has_valid) {
     throw DataError(
         (has_train ? valid : train).string(),
-        fmt::format(
-            "there is no such folder, though there is {}. Set `{}` to the name "
-            "of the folder that is meant (there are: {}), or valid_pct to "
-            "split at random.",
-            (has_train ? train : valid).string(),
-            has_train ? "valid" : "train",
-            folders_in(path)));
+        "there is no such folder, though there is {}. Set `{}` to the name "
+        "of the folder that is meant (there are: {}), or valid_pct to "
+        "split at random.",
+        (has_train ? train : valid).string(),
+        has_train ? "valid" : "train",
+        folders_in(path));
   }
   if (!options.valid_pct && has_train) {
     ImageFolder train_images = scan(train, path, options);

@@ -67,13 +67,12 @@ void MaskTargets::write(
   if (difference > std::max(from.height, from.width)) {
     throw DataError(
         path,
-        fmt::format(
-            "is a mask of {} x {} pixels (height x width) for an image of {} x "
-            "{}; expected the same shape. Was the image turned by its EXIF?",
-            from.height,
-            from.width,
-            image.height,
-            image.width));
+        "is a mask of {} x {} pixels (height x width) for an image of {} x "
+        "{}; expected the same shape. Was the image turned by its EXIF?",
+        from.height,
+        from.width,
+        image.height,
+        image.width);
   }
   Warp warp = plan.warp();
   warp.sampling = Sampling::nearest;
@@ -91,11 +90,10 @@ void MaskTargets::write(
   if (classes_ > 0 && highest >= classes_) {
     throw DataError(
         path,
-        fmt::format(
-            "has the class number {}; expected 0 to {}. Add classes, or "
-            "correct the mask.",
-            highest,
-            classes_ - 1));
+        "has the class number {}; expected 0 to {}. Add classes, or "
+        "correct the mask.",
+        highest,
+        classes_ - 1);
   }
   auto* out = targets.mutable_data_ptr<int64_t>();
   std::copy_n(numbers, count, out + slot * count);
@@ -176,15 +174,13 @@ void ImageDataset::write_sample(
     if (!options_.size && image != size_) {
       throw DataError(
           path,
-          fmt::format(
-              "is {} x {} pixels (height x width), but {} is {} x {}, and "
-              "images of one batch must be of equal size. Set `size` to resize "
-              "them all.",
-              image.height,
-              image.width,
-              paths().front(),
-              size_.height,
-              size_.width));
+          "is {} x {} pixels (height x width), but {} is {} x {}, and images "
+          "of one batch must be of equal size. Set `size` to resize them all.",
+          image.height,
+          image.width,
+          paths().front(),
+          size_.height,
+          size_.width);
     }
     make_plan(transforms, options_.sizing, image, size_, rng, plan);
   };

@@ -62,9 +62,8 @@ class Scanner {
         if (!entry.is_regular_file()) {
           throw DataError(
               path.string(),
-              fmt::format(
-                  "is {}, but has the name of an image. Remove or rename it.",
-                  entry.is_directory() ? "a folder" : "a pipe or a device"));
+              "is {}, but has the name of an image. Remove or rename it.",
+              entry.is_directory() ? "a folder" : "a pipe or a device");
         }
         paths.push_back(path.string());
       });
@@ -110,11 +109,10 @@ class Scanner {
     if (!options_.links_outside && *from_boundary.begin() == "..") {
       throw DataError(
           entry.path().string(),
-          fmt::format(
-              "is a link to {}, outside of {}. Set links_outside to follow it, "
-              "or remove it.",
-              target.string(),
-              boundary_.string()));
+          "is a link to {}, outside of {}. Set links_outside to follow it, "
+          "or remove it.",
+          target.string(),
+          boundary_.string());
     }
     return true;
   }
@@ -137,10 +135,9 @@ std::map<std::string, int64_t> labels_of(
     if (!labels.contains(name)) {
       throw DataError(
           (root / name).string(),
-          fmt::format(
-              "is a class that the training images do not have ({}). Add "
-              "training images of it, or remove the folder.",
-              fmt::join(classes, ", ")));
+          "is a class that the training images do not have ({}). Add "
+          "training images of it, or remove the folder.",
+          fmt::join(classes, ", "));
     }
   }
   return labels;
@@ -221,10 +218,9 @@ ImageFolder scan_image_folder(
     if (std::ssize(images.paths) == first && !options.allow_empty) {
       throw DataError(
           (root / name).string(),
-          fmt::format(
-              "has no images ({}). Add images, remove the folder, or set "
-              "allow_empty.",
-              fmt::join(image_suffixes(), ", ")));
+          "has no images ({}). Add images, remove the folder, or set "
+          "allow_empty.",
+          fmt::join(image_suffixes(), ", "));
     }
     std::sort(images.paths.begin() + first, images.paths.end());
     images.labels.resize(images.paths.size(), labels.at(name));

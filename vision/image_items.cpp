@@ -16,18 +16,12 @@ namespace tern {
 
 namespace fs = std::filesystem;
 
-void ImageItem::fail(const std::string& what) const {
-  throw DataError(where(), what);
-}
-
 const std::string& ImageItem::cell(std::string_view column) const {
   if (!table) {
     throw DataError(
         path,
-        fmt::format(
-            "has no column '{}': it did not come from a table. Use "
-            "items_from_csv.",
-            column));
+        "has no column '{}': it did not come from a table. Use items_from_csv.",
+        column);
   }
   return table->rows.at(row).at(table->column(column));
 }
@@ -51,7 +45,8 @@ ImageItems items_from_folder(
   if (items.empty()) {
     throw DataError(
         folder.string(),
-        fmt::format("has no images ({}).", fmt::join(image_suffixes(), ", ")));
+        "has no images ({}).",
+        fmt::join(image_suffixes(), ", "));
   }
   return items;
 }
@@ -113,10 +108,10 @@ Labeller label_from_re(const std::string& pattern) {
       [compiled = std::move(compiled), pattern](const ImageItem& item) {
         std::smatch found;
         if (!std::regex_search(item.path, found, compiled)) {
-          item.fail(fmt::format(
+          item.fail(
               "does not match {}, so it has no label. Correct the "
               "expression, or remove the file.",
-              pattern));
+              pattern);
         }
         return found[1].str();
       });
@@ -156,11 +151,11 @@ bool lies_in_valid(
     const std::string name = folder.filename().string();
     if (name == valid || name == train) return name == valid;
   }
-  item.fail(fmt::format(
+  item.fail(
       "lies in neither of the folders {} and {}. Name the folders that "
       "are meant, or split in another way.",
       train,
-      valid));
+      valid);
 }
 
 bool truth_of(const ImageItem& item, const std::string& column) {
@@ -170,11 +165,11 @@ bool truth_of(const ImageItem& item, const std::string& column) {
   };
   if (is_one_of({"1", "true", "valid", "validation"})) return true;
   if (is_one_of({"", "0", "false", "train"})) return false;
-  item.fail(fmt::format(
+  item.fail(
       "has '{}' in the column {}; expected 1, true or valid, or 0, false "
       "or train.",
       word,
-      column));
+      column);
 }
 
 }  // namespace

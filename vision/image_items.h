@@ -10,6 +10,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/data/formats/csv.h"
+#include "tern/data/formats/error.h"
 #include "tern/vision/image_folder.h"
 
 namespace tern {
@@ -26,8 +27,12 @@ struct ImageItem {
   const std::string& cell(std::string_view column) const;
   /// Returns file and line, or the path, for error messages.
   std::string where() const;
-  /// \throws DataError "where: what".
-  [[noreturn]] void fail(const std::string& what) const;
+  /// \throws DataError "where: what", with `what` of `fmt::format`.
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> what, Args&&... args)
+      const {
+    throw DataError(where(), fmt::format(what, std::forward<Args>(args)...));
+  }
 };
 using ImageItems = std::vector<ImageItem>;
 

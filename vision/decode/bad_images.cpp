@@ -36,15 +36,14 @@ void BadImageList::add(
     }
     throw DataError(
         at->second.path,
-        fmt::format(
-            "is one of {} bad images among {}, more than the share of {} that "
-            "may be skipped. Repair or remove them (verify_images lists all), "
-            "or raise max_fraction.{}{}",
-            images_.size(),
-            total,
-            max_fraction,
-            list,
-            images_.size() > kNamed ? "\n  ..." : ""));
+        "is one of {} bad images among {}, more than the share of {} that "
+        "may be skipped. Repair or remove them (verify_images lists all), "
+        "or raise max_fraction.{}{}",
+        images_.size(),
+        total,
+        max_fraction,
+        list,
+        images_.size() > kNamed ? "\n  ..." : "");
   }
   if (is_new) message(at->second.reason + " Skipped.");
 }

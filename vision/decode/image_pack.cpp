@@ -39,7 +39,8 @@ const std::filesystem::path& with_folder(const std::filesystem::path& file) {
 [[noreturn]] void fail(const std::filesystem::path& file, const char* what) {
   throw DataError(
       file.string(),
-      fmt::format("is a damaged image pack: {}. Remove it.", what));
+      "is a damaged image pack: {}. Remove it.",
+      what);
 }
 
 }  // namespace

@@ -225,10 +225,9 @@ std::pair<MattingFiles, MattingFiles> find_both(
   if (has_both != is_split(backgrounds)) {
     throw DataError(
         (has_both ? backgrounds : pairs).string(),
-        fmt::format(
-            "has no folders train and valid, and {} has; expected them in both "
-            "or in neither.",
-            (has_both ? pairs : backgrounds).string()));
+        "has no folders train and valid, and {} has; expected them in both "
+        "or in neither.",
+        (has_both ? pairs : backgrounds).string());
   }
   if (!has_both) {
     return split_matting_files(

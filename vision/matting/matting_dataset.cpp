@@ -26,7 +26,8 @@ std::vector<std::string> pictures_in(const fs::path& folder, const char* what) {
   if (paths.empty()) {
     throw DataError(
         folder.string(),
-        fmt::format("has no picture; expected {} in it.", what));
+        "has no picture; expected {} in it.",
+        what);
   }
   return paths;
 }
@@ -43,10 +44,9 @@ PicturesByName named_pictures_in(const fs::path& folder, const char* what) {
     if (!is_new) {
       throw DataError(
           path,
-          fmt::format(
-              "has the name of {}; expected one picture of each name, whatever "
-              "its suffix. Rename or remove one.",
-              at->second));
+          "has the name of {}; expected one picture of each name, whatever "
+          "its suffix. Rename or remove one.",
+          at->second);
     }
   }
   return pictures;
@@ -60,13 +60,12 @@ void check_partners(
     if (others.contains(name)) continue;
     throw DataError(
         path,
-        fmt::format(
-            "has no partner in {}: there are {} pictures here and {} in it. "
-            "Expected two of each name, such as pha/1.png and fgr/1.jpg; add "
-            "the missing one or remove this one.",
-            other_folder.string(),
-            pictures.size(),
-            others.size()));
+        "has no partner in {}: there are {} pictures here and {} in it. "
+        "Expected two of each name, such as pha/1.png and fgr/1.jpg; add "
+        "the missing one or remove this one.",
+        other_folder.string(),
+        pictures.size(),
+        others.size());
   }
 }
 
@@ -97,14 +96,13 @@ void check_pair(const std::string& pha, const std::string& fgr) {
   if (alpha != colours) {
     throw DataError(
         pha,
-        fmt::format(
-            "is an alpha of {} x {} pixels (height x width), but the "
-            "foreground {} has {} x {}; expected equal sizes.",
-            alpha.height,
-            alpha.width,
-            fgr,
-            colours.height,
-            colours.width));
+        "is an alpha of {} x {} pixels (height x width), but the "
+        "foreground {} has {} x {}; expected equal sizes.",
+        alpha.height,
+        alpha.width,
+        fgr,
+        colours.height,
+        colours.width);
   }
   if (header.channels != 1 && header.channels != 2 && has_colours(pha)) {
     throw DataError(
@@ -148,13 +146,12 @@ void check_matting_files(const MattingFiles& files) {
       files.bgr.empty()) {
     throw DataError(
         "",
-        fmt::format(
-            "[MattingDataset] there are {} alphas, {} foregrounds and {} "
-            "backgrounds; expected as many alphas as foregrounds, and at least "
-            "one of each.",
-            files.pha.size(),
-            files.fgr.size(),
-            files.bgr.size()));
+        "[MattingDataset] there are {} alphas, {} foregrounds and {} "
+        "backgrounds; expected as many alphas as foregrounds, and at least "
+        "one of each.",
+        files.pha.size(),
+        files.fgr.size(),
+        files.bgr.size());
   }
   for_each_image(
       std::ssize(files.pha),

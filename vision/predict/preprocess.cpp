@@ -117,13 +117,12 @@ torch::Tensor ImagePreprocessor::prepared(
   if (is_exact_ && image != size_) {
     throw DataError(
         path,
-        fmt::format(
-            "is {} x {} pixels (height x width); the model takes {} x {} "
-            "alone. Resize the image, or train with a `size`.",
-            image.height,
-            image.width,
-            size_.height,
-            size_.width));
+        "is {} x {} pixels (height x width); the model takes {} x {} "
+        "alone. Resize the image, or train with a `size`.",
+        image.height,
+        image.width,
+        size_.height,
+        size_.width);
   }
   static thread_local SamplePlan plan;
   SampleRng none(0, 0, 0);

@@ -30,11 +30,9 @@ std::vector<std::string> read_class_list(const std::filesystem::path& file) {
     if (line.empty() || !seen.insert(line).second) {
       throw DataError(
           file.string(),
-          fmt::format(
-              "line {} is empty or the name of a class that came before; "
-              "expected one name a line. Remove the line, or write the shards "
-              "again",
-              classes.size()));
+          "line {} is empty or the name of a class that came before; expected "
+          "one name a line. Remove the line, or write the shards again",
+          classes.size());
     }
   }
   return classes;
@@ -198,11 +196,10 @@ int64_t verify_shards(const fs::path& folder, const Sink& sink) {
         if (found != sum) {
           throw DataError(
               file.string(),
-              fmt::format(
-                  "has the SHA-256 {}; {} expects {}. Fetch or write it again",
-                  found,
-                  kSumsName,
-                  sum));
+              "has the SHA-256 {}; {} expects {}. Fetch or write it again",
+              found,
+              kSumsName,
+              sum);
         }
       },
       "verify",

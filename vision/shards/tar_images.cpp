@@ -27,10 +27,9 @@ const TarMember& image_member(
   }
   throw DataError(
       sample.describe(),
-      fmt::format(
-          "has no image; expected a field named {}. Write the shard with one, "
-          "or set ImageTar::image",
-          fmt::join(fields, ", ")));
+      "has no image; expected a field named {}. Write the shard with one, "
+      "or set ImageTar::image",
+      fmt::join(fields, ", "));
 }
 
 /// The images of some samples.
@@ -52,11 +51,9 @@ class TarImages final : public ImageSource {
     if (member.size > static_cast<uint64_t>(kMaxImageBytes)) {
       throw DataError(
           sample.describe(),
-          fmt::format(
-              "has {} bytes, more than the limit of {} for an image. Leave it "
-              "out.",
-              member.size,
-              kMaxImageBytes));
+          "has {} bytes, more than the limit of {} for an image. Leave it out.",
+          member.size,
+          kMaxImageBytes);
     }
     // As for files: a set of small images keeps one buffer.
     const std::span<uint8_t> bytes(
@@ -94,11 +91,10 @@ std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
       if (label < 0 || label >= limit) {
         throw DataError(
             sample.describe(),
-            fmt::format(
-                "is of class {}; expected a number from 0 to {}. Write the "
-                "shard with others, or name all classes",
-                label,
-                limit - 1));
+            "is of class {}; expected a number from 0 to {}. Write the "
+            "shard with others, or name all classes",
+            label,
+            limit - 1);
       }
       labels[i] = label;
     }
