@@ -9,8 +9,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "tern/data/error_text.h"
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"

@@ -15,24 +15,16 @@ namespace {
 Matrix3 stored_from_upright(int orientation, ImageSize stored) {
   const auto width = static_cast<double>(stored.width);
   const auto height = static_cast<double>(stored.height);
-  switch (orientation) {
-    case 2:
-      return {{-1, 0, width, 0, 1, 0, 0, 0, 1}};
-    case 3:
-      return {{-1, 0, width, 0, -1, height, 0, 0, 1}};
-    case 4:
-      return {{1, 0, 0, 0, -1, height, 0, 0, 1}};
-    case 5:
-      return {{0, 1, 0, 1, 0, 0, 0, 0, 1}};
-    case 6:
-      return {{0, 1, 0, -1, 0, height, 0, 0, 1}};
-    case 7:
-      return {{0, -1, width, -1, 0, height, 0, 0, 1}};
-    case 8:
-      return {{0, -1, width, 1, 0, 0, 0, 0, 1}};
-    default:
-      return {};
-  }
+  const Matrix3 by_orientation[] = {
+      {},
+      {{-1, 0, width, 0, 1, 0, 0, 0, 1}},
+      {{-1, 0, width, 0, -1, height, 0, 0, 1}},
+      {{1, 0, 0, 0, -1, height, 0, 0, 1}},
+      {{0, 1, 0, 1, 0, 0, 0, 0, 1}},
+      {{0, 1, 0, -1, 0, height, 0, 0, 1}},
+      {{0, -1, width, -1, 0, height, 0, 0, 1}},
+      {{0, -1, width, 1, 0, 0, 0, 0, 1}}};
+  return by_orientation[orientation - 1];
 }
 
 /// The scale at which libjpeg-turbo decodes no smaller than what is needed.

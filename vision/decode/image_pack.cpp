@@ -6,8 +6,6 @@
 #include <span>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/vision/decode/sample_pixels.h"

@@ -109,15 +109,7 @@ torch::Tensor picture_grid(
       pictures.size(),
       tile);
   size_t lines = 0;
-  for (const Picture& picture : pictures) {
-    TORCH_CHECK_VALUE(
-        picture.image.defined() && picture.image.dim() == 3 &&
-            picture.image.scalar_type() == torch::kByte &&
-            (picture.image.size(2) == 1 || picture.image.size(2) == 3) &&
-            picture.image.numel() > 0,
-        "[picture_grid] a picture is not [H, W, 1 or 3] kByte.");
-    lines = std::max(lines, picture.caption.size());
-  }
+  for (const Picture& p : pictures) lines = std::max(lines, p.caption.size());
   const int64_t count = std::ssize(pictures);
   const int64_t columns = columns_of(options, count);
   const int64_t rows = (count + columns - 1) / columns;
@@ -140,7 +132,7 @@ torch::Tensor picture_grid(
     const Picture& picture = pictures[i];
     const int64_t x = kMargin + i % columns * (tile + kGap);
     int64_t y = top + i / columns * cell_height;
-    draw_image(page, picture.image.cpu(), x, y, tile);
+    draw_image(page, image_bytes(picture.image, "[picture_grid]"), x, y, tile);
     y += tile;
     for (const CaptionLine& line : picture.caption) {
       y += kLine;

@@ -18,7 +18,7 @@ struct CaptionLine {
 };
 
 struct Picture {
-  torch::Tensor image;  // [H, W, 1 or 3] kByte, CPU
+  torch::Tensor image;  // as of save_image
   std::vector<CaptionLine> caption;
 };
 

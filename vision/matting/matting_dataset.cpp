@@ -3,7 +3,6 @@
 #include <map>
 #include <utility>
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/data/formats/error.h"

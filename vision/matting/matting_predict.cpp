@@ -116,8 +116,7 @@ torch::Tensor matting_picture(
     const torch::Tensor pha = outputs[0][i].detach();
     const torch::Tensor fgr = outputs[1][i].detach();
     const auto add = [&](const torch::Tensor& picture, const char* caption) {
-      pictures.push_back(
-          {image_bytes(picture, "[matting_picture]"), {{caption}}});
+      pictures.push_back({picture, {{caption}}});
     };
     add(batch.inputs[0][i], "scene");
     add(batch.inputs[1][i], "background");

@@ -175,18 +175,6 @@ std::vector<Prediction> Predictor::answer(const torch::Tensor& batch) const {
   return answers;
 }
 
-Prediction Predictor::predict(const fs::path& image) const {
-  return answer(prepare(image).unsqueeze(0))[0];
-}
-
-Prediction Predictor::predict(const cv::Mat& image) const {
-  return answer(prepare(image).unsqueeze(0))[0];
-}
-
-Prediction Predictor::predict(const torch::Tensor& sample) const {
-  return answer(prepare(sample).unsqueeze(0))[0];
-}
-
 std::vector<Prediction> Predictor::predict_batch(
     const std::vector<fs::path>& images) const {
   Tensors prepared(images.size());

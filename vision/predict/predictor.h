@@ -58,9 +58,10 @@ class Predictor {
 
   /// \throws DataError for a bad image; c10::ValueError for any other sample,
   ///         or an image if the file does not describe how to prepare one.
-  Prediction predict(const std::filesystem::path& image) const;
-  Prediction predict(const cv::Mat& image) const;
-  Prediction predict(const torch::Tensor& sample) const;
+  template <class Sample>
+  Prediction predict(const Sample& sample) const {
+    return answer(prepare(sample).unsqueeze(0))[0];
+  }
 
   /// Returns one prediction per file, in order; decodes files on all cores.
   /// \throws as `predict`, for the first bad file.

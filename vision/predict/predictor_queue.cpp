@@ -40,12 +40,12 @@ int64_t PredictorQueue::batches() const {
   return batches_;
 }
 
-template <class Sample>
-std::future<Prediction> PredictorQueue::enqueue(const Sample& sample) {
+std::future<Prediction> PredictorQueue::enqueue(
+    c10::function_ref<torch::Tensor()> prepare) {
   Item item;
   std::future<Prediction> answer = item.promise.get_future();
   try {
-    item.sample = predictor_.prepare(sample);
+    item.sample = prepare();
   } catch (...) {
     item.promise.set_exception(std::current_exception());
     return answer;
@@ -58,19 +58,6 @@ std::future<Prediction> PredictorQueue::enqueue(const Sample& sample) {
   lock.unlock();
   arrived_.notify_one();
   return answer;
-}
-
-std::future<Prediction> PredictorQueue::submit(
-    const std::filesystem::path& image) {
-  return enqueue(image);
-}
-
-std::future<Prediction> PredictorQueue::submit(const cv::Mat& image) {
-  return enqueue(image);
-}
-
-std::future<Prediction> PredictorQueue::submit(const torch::Tensor& sample) {
-  return enqueue(sample);
 }
 
 // Waits for a full batch, or until the first sample has waited long enough;

@@ -4,11 +4,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <filesystem>
 #include <future>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include <c10/util/FunctionRef.h>
 
 #include "tern/vision/predict/predictor.h"
 
@@ -42,10 +43,12 @@ class PredictorQueue {
   ~PredictorQueue();
   PredictorQueue(const PredictorQueue&) = delete;
 
-  /// Decodes the image on the calling thread.
-  std::future<Prediction> submit(const std::filesystem::path& image);
-  std::future<Prediction> submit(const cv::Mat& image);
-  std::future<Prediction> submit(const torch::Tensor& sample);
+  /// Takes a sample as `Predictor::predict` does; decodes an image on the
+  /// calling thread.
+  template <class Sample>
+  std::future<Prediction> submit(const Sample& sample) {
+    return enqueue([&] { return predictor_.prepare(sample); });
+  }
 
   /// Number of forward passes so far.
   int64_t batches() const;
@@ -58,8 +61,7 @@ class PredictorQueue {
     Clock::time_point deadline;
   };
 
-  template <class Sample>
-  std::future<Prediction> enqueue(const Sample& sample);
+  std::future<Prediction> enqueue(c10::function_ref<torch::Tensor()> prepare);
   std::vector<Item> next_batch();
   void answer(std::vector<Item>& items);
 
