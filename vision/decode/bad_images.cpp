@@ -5,7 +5,6 @@
 #include <map>
 #include <ranges>
 #include <set>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -125,25 +124,20 @@ Sha256Sums sums_of(const fs::path& folder) {
   return sums;
 }
 
-std::vector<struct stat> look_at(const std::vector<std::string>& paths) {
-  std::vector<struct stat> files(paths.size());
-  for (size_t i = 0; i < paths.size(); ++i) {
-    if (::stat(paths[i].c_str(), &files[i]) != 0) {
-      throw IoError(paths[i], "look at the image", errno);
-    }
-  }
-  return files;
-}
-
 /// The hashes of the files that are as large as one of `others`.
 std::vector<std::string> hashes_if_alike(
     const std::vector<std::string>& paths,
-    const std::vector<struct stat>& files,
-    const std::vector<struct stat>& others) {
-  std::set<int64_t> sizes;
-  for (const struct stat& file : others) sizes.insert(file.st_size);
+    const std::vector<std::string>& others) {
+  const auto size_of = [](const std::string& path) {
+    std::error_code error;
+    const auto size = fs::file_size(path, error);
+    if (error) throw IoError(path, "look at the image", error.value());
+    return size;
+  };
+  std::set<uintmax_t> sizes;
+  for (const std::string& path : others) sizes.insert(size_of(path));
   return hashes_of(paths, [&](size_t i) {
-    return sizes.contains(files[i].st_size);
+    return sizes.contains(size_of(paths[i]));
   });
 }
 
@@ -184,22 +178,20 @@ std::vector<BadImage> check_image_manifest(
 std::vector<DuplicateImage> duplicate_images(
     const std::vector<std::string>& train,
     const std::vector<std::string>& valid) {
-  const auto train_files = look_at(train), valid_files = look_at(valid);
-  const auto train_hashes = hashes_if_alike(train, train_files, valid_files);
-  const auto valid_hashes = hashes_if_alike(valid, valid_files, train_files);
+  const auto train_hashes = hashes_if_alike(train, valid);
+  const auto valid_hashes = hashes_if_alike(valid, train);
   std::map<std::string, size_t> by_hash;
-  std::set<std::pair<dev_t, ino_t>> known;
   for (size_t i = 0; i < train.size(); ++i) {
-    known.emplace(train_files[i].st_dev, train_files[i].st_ino);
     if (!train_hashes[i].empty()) by_hash.emplace(train_hashes[i], i);
   }
   std::vector<DuplicateImage> duplicates;
   for (size_t i = 0; i < valid.size(); ++i) {
     const auto same = by_hash.find(valid_hashes[i]);
     if (same == by_hash.end()) continue;
-    const bool is_link =
-        known.contains({valid_files[i].st_dev, valid_files[i].st_ino});
-    duplicates.push_back({valid[i], train[same->second], is_link});
+    const std::string& twin = train[same->second];
+    std::error_code ignored;
+    const bool is_link = fs::equivalent(valid[i], twin, ignored);
+    duplicates.push_back({valid[i], twin, is_link});
   }
   return duplicates;
 }

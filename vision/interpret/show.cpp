@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -95,10 +94,6 @@ torch::Tensor count_pixels(Learner& learn, Split split) {
       "one sample.",
       to_string(split));
   return counts;
-}
-
-double ratio(double over, double under) {
-  return under > 0 ? over / under : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace
@@ -202,32 +197,22 @@ void show_results(
 
 SegmentationReport segmentation_report(Learner& learn, Split split) {
   const torch::Tensor counts = count_pixels(learn, split);
-  const torch::Tensor actual = counts.sum(1), found = counts.sum(0);
+  const torch::Tensor hits = counts.diagonal(), actual = counts.sum(1);
+  // NaN where a class has no pixels.
+  const torch::Tensor accuracies = hits / actual;
+  const torch::Tensor dices = 2 * hits / (actual + counts.sum(0));
   const auto& names = learn.data().classes;
   SegmentationReport report;
-  double hits = 0, present = 0, seen = 0;
   for (int64_t i = 0; i < counts.size(0); ++i) {
-    const auto at = [i](const torch::Tensor& t) { return t[i].item<double>(); };
-    const double hit = at(counts.diagonal());
-    SegmentationReport::Row row{
-        i < std::ssize(names) ? names[i] : std::to_string(i),
-        static_cast<int64_t>(at(actual)),
-        ratio(hit, at(actual)),
-        ratio(2 * hit, at(actual) + at(found))};
-    hits += hit;
-    if (!std::isnan(row.accuracy)) {
-      report.mean_accuracy += row.accuracy;
-      ++present;
-    }
-    if (!std::isnan(row.dice)) {
-      report.mean_dice += row.dice;
-      ++seen;
-    }
-    report.classes.push_back(std::move(row));
+    report.classes.push_back(
+        {i < std::ssize(names) ? names[i] : std::to_string(i),
+         static_cast<int64_t>(actual[i].item<double>()),
+         accuracies[i].item<double>(),
+         dices[i].item<double>()});
   }
-  report.accuracy = ratio(hits, counts.sum().item<double>());
-  report.mean_accuracy = ratio(report.mean_accuracy, present);
-  report.mean_dice = ratio(report.mean_dice, seen);
+  report.accuracy = (hits.sum() / counts.sum()).item<double>();
+  report.mean_accuracy = accuracies.nanmean().item<double>();
+  report.mean_dice = dices.nanmean().item<double>();
   return report;
 }
 
