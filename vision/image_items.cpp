@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <ranges>
 #include <regex>
 #include <unordered_set>
 #include <utility>
@@ -128,10 +129,8 @@ Labeller label_from_column(
         labels.push_back(cell);
         continue;
       }
-      for (size_t begin = 0; begin <= cell.size();) {
-        const size_t end = std::min(cell.find(delimiter, begin), cell.size());
-        if (end > begin) labels.push_back(cell.substr(begin, end - begin));
-        begin = end + delimiter.size();
+      for (const auto label : std::views::split(cell, delimiter)) {
+        if (!label.empty()) labels.emplace_back(label.begin(), label.end());
       }
     }
     return labels;

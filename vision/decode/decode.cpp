@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tern/data/formats/error.h"
+#include "tern/kernels/check.h"
 #include "tern/vision/decode/decoders.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/decode/sample_pixels.h"
@@ -43,23 +44,16 @@ EncodedImage::EncodedImage(
       path_(path),
       options_(options),
       header_(read_image_header(bytes, path, options.max_pixels)) {
-  TORCH_CHECK_VALUE(
-      options.channels == 1 || options.channels == 3,
-      "[EncodedImage] channels is ",
-      options.channels,
-      "; expected 3 (RGB) or 1 (grey).");
-  if (options.indices) {
-    TORCH_CHECK_VALUE(
-        options.channels == 1,
-        "[EncodedImage] class numbers have one channel; channels is ",
-        options.channels,
-        ". Set it to 1.");
-    if (header_.format != ImageFormat::png) {
-      throw DataError(
-          std::string(path),
-          std::string("is a ") + to_string(header_.format) +
-              " file; expected a mask as PNG, which keeps every number.");
-    }
+  TERN_CHECK_VALUE(
+      options.channels == 1 || (options.channels == 3 && !options.indices),
+      "[EncodedImage] channels is {}; expected 3 (RGB) or 1 (grey, or class "
+      "numbers).",
+      options.channels);
+  if (options.indices && header_.format != ImageFormat::png) {
+    throw DataError(
+        std::string(path),
+        "is a {} file; expected a mask as PNG, which keeps every number.",
+        to_string(header_.format));
   }
   if (header_.format == ImageFormat::gif) {
     throw DataError(

@@ -101,10 +101,6 @@ std::shared_ptr<const ImagePack> ImagePack::open(
   return pack;
 }
 
-bool ImagePack::has(int64_t index) const {
-  return entries_.at(index).height != 0;
-}
-
 PixelView ImagePack::image(int64_t index) const {
   const Entry& entry = entries_.at(index);
   const uint8_t* pixels = bytes_.get() + entry.offset;

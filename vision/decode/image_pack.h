@@ -36,7 +36,7 @@ class ImagePack {
   const std::string& key() const { return key_; }
 
   /// False if the image at this index could not be decoded.
-  bool has(int64_t index) const;
+  bool has(int64_t index) const { return entries_.at(index).height != 0; }
   /// Thread-safe.
   /// \throws DataError if its checksum is wrong.
   PixelView image(int64_t index) const;

@@ -72,26 +72,6 @@ ImageStats ImageStats::with_channels(int64_t channels) const {
   return {spread(mean, channels), spread(stddev, channels)};
 }
 
-namespace stats {
-
-ImageStats imagenet() {
-  return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
-}
-
-ImageStats cifar() {
-  return {{0.491, 0.482, 0.447}, {0.247, 0.243, 0.261}};
-}
-
-ImageStats mnist() {
-  return {{0.131}, {0.308}};
-}
-
-ImageStats none() {
-  return {{0.0}, {1.0}};
-}
-
-}  // namespace stats
-
 BatchTransform augment_batch(
     Transforms transforms,
     Padding padding,
@@ -131,15 +111,6 @@ BatchTransform augment_batch(
         used.stddev,
         to_floats ? context.dtype : torch::kByte);
   };
-}
-
-Matrix3 in_grid_units(const Matrix3& matrix, ImageSize size) {
-  return units_of_pixels(size) * matrix * pixels_of_units(size);
-}
-
-int64_t grid_padding(Padding padding) {
-  static_assert(static_cast<int>(Padding::border) == 1);
-  return static_cast<int64_t>(padding);
 }
 
 torch::Tensor sampling_grid(

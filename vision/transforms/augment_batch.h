@@ -24,11 +24,19 @@ struct ImageStats {
 namespace stats {
 
 /// The values of torchvision's pretrained models and of fastai.
-ImageStats imagenet();
-ImageStats cifar();
-ImageStats mnist();
+inline ImageStats imagenet() {
+  return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+}
+inline ImageStats cifar() {
+  return {{0.491, 0.482, 0.447}, {0.247, 0.243, 0.261}};
+}
+inline ImageStats mnist() {
+  return {{0.131}, {0.308}};
+}
 /// No normalisation: values stay in 0..1.
-ImageStats none();
+inline ImageStats none() {
+  return {{0.0}, {1.0}};
+}
 
 }  // namespace stats
 
@@ -58,9 +66,14 @@ BatchTransform augment_batch(
 
 /// Converts a matrix between pixels of images of one size to the units of
 /// grid_sample without aligned corners, where an image spans -1 to 1.
-Matrix3 in_grid_units(const Matrix3& matrix, ImageSize size);
+inline Matrix3 in_grid_units(const Matrix3& matrix, ImageSize size) {
+  return units_of_pixels(size) * matrix * pixels_of_units(size);
+}
 /// Returns at::grid_sampler's number of a padding.
-int64_t grid_padding(Padding padding);
+inline int64_t grid_padding(Padding padding) {
+  static_assert(static_cast<int>(Padding::border) == 1);
+  return static_cast<int64_t>(padding);
+}
 
 /// Renders one plan per image of [N, H, W, 1 or 3] kByte on the CPU with the
 /// loader's code; returns the same shape.
