@@ -18,7 +18,8 @@ class DataError : public std::runtime_error {
         path_(std::move(path)) {}
   /// The same, with a reason of `fmt::format`.
   template <class... Args>
-  requires(sizeof...(Args) > 0) DataError(
+    requires(sizeof...(Args) > 0)
+  DataError(
       std::string path,
       fmt::format_string<Args...> reason,
       Args&&... args)

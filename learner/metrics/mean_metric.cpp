@@ -1,6 +1,8 @@
 #include "tern/learner/metrics/mean_metric.h"
 
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -8,23 +10,84 @@
 
 namespace tern {
 
-void MeanOf::update(const Tensors& outputs, const Tensors& targets) {
-  const auto [sum, count] = function_(outputs[0], targets[0]);
-  const torch::Tensor batch =
-      torch::stack({sum.to(torch::kDouble), count.to(torch::kDouble)});
-  sums_ = sums_.defined() ? sums_ + batch : batch;
+MeanMetric::MeanMetric(std::string name, bool higher_is_better)
+    : name_(std::move(name)), higher_is_better_(higher_is_better) {}
+
+void MeanMetric::reset() {
+  sum_.reset();
+  more_.reset();
+  count_ = 0;
 }
 
-torch::Tensor MeanOf::compute() const {
-  if (!sums_.defined()) return torch::full({}, std::nan(""), torch::kDouble);
-  return sums_[0] / sums_[1];
+torch::Tensor MeanMetric::compute() const {
+  if (more_.defined()) return sum_ / (more_ + static_cast<double>(count_));
+  if (count_ == 0) {
+    return torch::full(
+        {},
+        std::numeric_limits<double>::quiet_NaN(),
+        torch::kDouble);
+  }
+  return sum_ / static_cast<double>(count_);
 }
 
-void MeanOf::sync(const AllReduce& all_reduce) {
-  // A copy: what compute() has given does not change.
-  sums_ = sums_.defined() ? sums_.clone() : torch::zeros({2}, torch::kDouble);
-  all_reduce(sums_);
+void MeanMetric::sync(const AllReduce& all_reduce) {
+  torch::Tensor sums = torch::zeros(
+      {2},
+      sum_.defined() ? sum_.options() : torch::TensorOptions(torch::kDouble));
+  if (sum_.defined()) sums[0] = sum_;
+  sums[1] = static_cast<double>(count_);
+  if (more_.defined()) sums[1] += more_;
+  all_reduce(sums);
+  sum_ = sums[0];
+  more_.reset();
+  count_ = std::lround(sums[1].item<double>());
 }
+
+void MeanMetric::add(const torch::Tensor& sum, int64_t count) {
+  const torch::Tensor exact = sum.to(torch::kDouble);
+  sum_ = sum_.defined() ? sum_ + exact : exact;
+  count_ += count;
+}
+
+void MeanMetric::add(const torch::Tensor& sum, const torch::Tensor& count) {
+  add(sum, 0);
+  const torch::Tensor exact = count.to(torch::kDouble);
+  more_ = more_.defined() ? more_ + exact : exact;
+}
+
+namespace {
+
+class FunctionMetric final : public MeanMetric {
+ public:
+  FunctionMetric(std::string name, Metric::Function fn, bool higher_is_better)
+      : MeanMetric(std::move(name), higher_is_better), fn_(std::move(fn)) {}
+
+  void update(const Tensors& outputs, const Tensors& targets) override {
+    const torch::Tensor& pred = outputs[0];
+    const int64_t samples = pred.dim() == 0 ? 1 : pred.size(0);
+    const torch::Tensor values = fn_(pred, targets[0]);
+    const bool is_mean = values.defined() && values.dim() == 0;
+    TERN_CHECK_VALUE(
+        is_mean || (values.defined() && values.size(0) == samples),
+        "[{}] the function gave {} for {} samples; expected [{}] or a 0-dim "
+        "mean. Reduce over every dimension but the first.",
+        name(),
+        values.defined() ? fmt::format("[{}]", fmt::join(values.sizes(), ", "))
+                         : "an undefined tensor",
+        samples,
+        samples);
+    if (is_mean) {
+      add(values.to(torch::kDouble) * static_cast<double>(samples), samples);
+    } else {
+      add(values.sum(torch::kDouble), values.numel());
+    }
+  }
+
+ private:
+  Metric::Function fn_;
+};
+
+}  // namespace
 
 Metric::Metric(std::string name, Function fn, bool higher_is_better) {
   TERN_CHECK_VALUE(
@@ -32,25 +95,10 @@ Metric::Metric(std::string name, Function fn, bool higher_is_better) {
       "[Metric] name is \"{}\" and the function is {}; expected both.",
       name,
       fn ? "set" : "empty");
-  const auto count = [name, fn = std::move(fn)](
-                         const torch::Tensor& pred,
-                         const torch::Tensor& target) -> SumAndCount {
-    const int64_t samples = pred.dim() == 0 ? 1 : pred.size(0);
-    const torch::Tensor values = fn(pred, target);
-    const bool is_mean = values.defined() && values.dim() == 0;
-    TERN_CHECK_VALUE(
-        is_mean || (values.defined() && values.size(0) == samples),
-        "[{}] the function gave {} for {} samples; expected [{}] or a 0-dim "
-        "mean. Reduce over every dimension but the first.",
-        name,
-        values.defined() ? fmt::format("[{}]", fmt::join(values.sizes(), ", "))
-                         : "an undefined tensor",
-        samples,
-        samples);
-    if (!is_mean) return {values.sum(torch::kDouble), values.numel()};
-    return {values.to(torch::kDouble) * static_cast<double>(samples), samples};
-  };
-  *this = std::make_shared<MeanOf>(std::move(name), higher_is_better, count);
+  *this = std::make_shared<FunctionMetric>(
+      std::move(name),
+      std::move(fn),
+      higher_is_better);
 }
 
 }  // namespace tern
