@@ -43,6 +43,7 @@
 #include "tern/learner/graph/step_graph.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/losses/losses.h"
+#include "tern/learner/metrics/mean_metric.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"

@@ -206,9 +206,7 @@ void loop::complete_gradients(LearnerParts& l) {
     if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
   }
   const torch::NoGradGuard no_grad;
-  if (!gradients.empty()) {
-    at::_foreach_mul_(gradients, l.window.correction());
-  }
+  if (!gradients.empty()) at::_foreach_mul_(gradients, l.window.correction());
 }
 
 void loop::unscale_gradients(LearnerParts& l) {

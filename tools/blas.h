@@ -13,9 +13,7 @@ namespace tern::tools {
 inline std::string blas_library() {
   void* sgemm = dlsym(RTLD_DEFAULT, "sgemm_");
   Dl_info info{};
-  if (!sgemm || dladdr(sgemm, &info) == 0 || !info.dli_fname) {
-    return "";
-  }
+  if (!sgemm || dladdr(sgemm, &info) == 0 || !info.dli_fname) return "";
   return info.dli_fname;
 }
 

@@ -85,9 +85,7 @@ void report_versions() {
 std::string cpu_model() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string text; std::getline(info, text);) {
-    if (text.starts_with("model name")) {
-      return text.substr(text.find(':') + 2);
-    }
+    if (text.starts_with("model name")) return text.substr(text.find(':') + 2);
   }
   return "unknown";
 }

@@ -40,14 +40,10 @@ seen(Span span, double jitter, int64_t size, Padding padding) {
   constexpr double kMargin = 2;
   const auto length = static_cast<double>(size);
   double low = span.low - jitter - kMargin, high = span.high + jitter + kMargin;
-  if (!(low > -1e9 && high < 1e9)) {
-    return {0, size};
-  }
+  if (!(low > -1e9 && high < 1e9)) return {0, size};
   if (padding == Padding::reflection) {
     const double below = -low, above = high - length;
-    if (below > length || above > length) {
-      return {0, size};
-    }
+    if (below > length || above > length) return {0, size};
     if (below > 0) high = std::max(high, below);
     if (above > 0) low = std::min(low, length - above);
   }
@@ -65,9 +61,7 @@ ImageSize shrink_factors(const Matrix3& matrix, ImageSize result) {
   double across = 1e6, down = 1e6;
   for (const auto& [x, y] : marks_of(result)) {
     const double w = depth(matrix, x, y);
-    if (w <= 0) {
-      return {1, 1};
-    }
+    if (w <= 0) return {1, 1};
     const auto [u, v] = matrix.apply(x, y);
     // The derivatives of u and v in the directions of the result.
     across = std::min(across, std::hypot(m[0] - u * m[6], m[1] - u * m[7]) / w);

@@ -23,9 +23,7 @@ void ConvLayerImpl::reset() {
               .dilation(options_.dilation)
               .groups(options_.groups)
               .bias(!options_.norm)));
-  if (options_.norm) {
-    norm_ = register_module("1", torch::nn::BatchNorm2d(out_));
-  }
+  if (options_.norm) norm_ = register_module("1", torch::nn::BatchNorm2d(out_));
 }
 
 torch::Tensor ConvLayerImpl::forward(const torch::Tensor& x) {

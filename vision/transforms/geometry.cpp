@@ -74,9 +74,7 @@ TransformPtr dihedral(float p) {
   return drawn("dihedral", p, [](SamplePlan& plan, SampleRng& rng) {
     const uint64_t way = rng.below(8);
     Matrix3 matrix = Matrix3::scaling(way & 1 ? -1 : 1, way & 2 ? -1 : 1);
-    if ((way & 4) != 0) {
-      matrix = matrix * Matrix3{{0, 1, 0, 1, 0, 0, 0, 0, 1}};
-    }
+    if ((way & 4) != 0) matrix = matrix * Matrix3{{0, 1, 0, 1, 0, 0, 0, 0, 1}};
     view_in_units(plan, matrix);
   });
 }
