@@ -3,8 +3,12 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "tern/data/batch.h"
+#include "tern/data/formats/error.h"
 
 namespace tern {
 
@@ -16,6 +20,17 @@ std::string reason_of(const std::exception& error);
 
 /// Returns shapes and dtypes, such as "[4, 2] Float, [4] Long, undefined".
 std::string shapes_of(const Tensors& tensors);
+
+/// Throws a DataError about a file or sample with a reason of `fmt::format`.
+template <class... Args>
+[[noreturn]] void throw_data_error(
+    std::string path,
+    fmt::format_string<Args...> reason,
+    Args&&... args) {
+  throw DataError(
+      std::move(path),
+      fmt::format(reason, std::forward<Args>(args)...));
+}
 
 /// Handles one log message, without a newline at its end.
 using MessageHandler = std::function<void(const std::string& line)>;

@@ -11,7 +11,6 @@
 #include <fmt/ranges.h>
 
 #include "tern/data/error_text.h"
-#include "tern/data/formats/error.h"
 #include "tern/data/sampler.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/predict/preprocess.h"
@@ -50,7 +49,7 @@ Parts split_and_label(const DataBlock& block) {
   for (const auto& [part, name] :
        {std::pair{&parts.train, "training"}, {&parts.valid, "validation"}}) {
     if (part->empty()) {
-      throw DataError(
+      throw_data_error(
           block.items[0].where(),
           "this and the {} other images all ended up in one split; "
           "expected at least one {} image. Correct the split.",

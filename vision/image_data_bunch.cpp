@@ -74,7 +74,7 @@ TrainAndValid find_images(
     const fs::path& path,
     const ImageDataBunchOptions& options) {
   if (!is_folder(path)) {
-    throw DataError(
+    throw_data_error(
         path.string(),
         "there is no such folder; expected one with the folders {} and {}, "
         "or with a folder of images for each class. Check the path.",
@@ -86,7 +86,7 @@ TrainAndValid find_images(
   const bool has_train = is_folder(train);
   const bool has_valid = is_folder(valid);
   if (!options.valid_pct && has_train != has_valid) {
-    throw DataError(
+    throw_data_error(
         (has_train ? valid : train).string(),
         "there is no such folder, though there is {}. Set `{}` to the name "
         "of the folder that is meant (there are: {}), or valid_pct to "

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/decode/image_pack.h"
@@ -65,7 +66,7 @@ void MaskTargets::write(
   const int64_t difference =
       std::abs(from.height * image.width - from.width * image.height);
   if (difference > std::max(from.height, from.width)) {
-    throw DataError(
+    throw_data_error(
         path,
         "is a mask of {} x {} pixels (height x width) for an image of {} x "
         "{}; expected the same shape. Was the image turned by its EXIF?",
@@ -88,7 +89,7 @@ void MaskTargets::write(
   mask.sample(warp, size, numbers);
   const uint8_t highest = *std::max_element(numbers, numbers + count);
   if (classes_ > 0 && highest >= classes_) {
-    throw DataError(
+    throw_data_error(
         path,
         "has the class number {}; expected 0 to {}. Add classes, or "
         "correct the mask.",
@@ -172,7 +173,7 @@ void ImageDataset::write_sample(
   SampleRng rng = context.rng(index);
   const auto make_plan_for = [&](ImageSize image) {
     if (!options_.size && image != size_) {
-      throw DataError(
+      throw_data_error(
           path,
           "is {} x {} pixels (height x width), but {} is {} x {}, and images "
           "of one batch must be of equal size. Set `size` to resize them all.",

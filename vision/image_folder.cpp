@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 
 namespace tern {
@@ -60,7 +61,7 @@ class Scanner {
           return;
         }
         if (!entry.is_regular_file()) {
-          throw DataError(
+          throw_data_error(
               path.string(),
               "is {}, but has the name of an image. Remove or rename it.",
               entry.is_directory() ? "a folder" : "a pipe or a device");
@@ -107,7 +108,7 @@ class Scanner {
     const fs::path target = real_path(entry.path());
     const fs::path from_boundary = target.lexically_relative(boundary_);
     if (!options_.links_outside && *from_boundary.begin() == "..") {
-      throw DataError(
+      throw_data_error(
           entry.path().string(),
           "is a link to {}, outside of {}. Set links_outside to follow it, "
           "or remove it.",
@@ -133,7 +134,7 @@ std::map<std::string, int64_t> labels_of(
   }
   for (const std::string& name : found) {
     if (!labels.contains(name)) {
-      throw DataError(
+      throw_data_error(
           (root / name).string(),
           "is a class that the training images do not have ({}). Add "
           "training images of it, or remove the folder.",
@@ -216,7 +217,7 @@ ImageFolder scan_image_folder(
     const int64_t first = std::ssize(images.paths);
     scanner.collect(root / name, images.paths);
     if (std::ssize(images.paths) == first && !options.allow_empty) {
-      throw DataError(
+      throw_data_error(
           (root / name).string(),
           "has no images ({}). Add images, remove the folder, or set "
           "allow_empty.",

@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/sampler.h"
 #include "tern/kernels/check.h"
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 
 const std::string& ImageItem::cell(std::string_view column) const {
   if (!table) {
-    throw DataError(
+    throw_data_error(
         path,
         "has no column '{}': it did not come from a table. Use items_from_csv.",
         column);
@@ -44,7 +45,7 @@ ImageItems items_from_folder(
     items.push_back({std::move(path)});
   }
   if (items.empty()) {
-    throw DataError(
+    throw_data_error(
         folder.string(),
         "has no images ({}).",
         fmt::join(image_suffixes(), ", "));

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tern/data/data_bunch.h"
+#include "tern/data/error_text.h"
 #include "tern/data/formats/csv.h"
-#include "tern/data/formats/error.h"
 #include "tern/vision/image_folder.h"
 
 namespace tern {
@@ -31,7 +31,7 @@ struct ImageItem {
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> what, Args&&... args)
       const {
-    throw DataError(where(), fmt::format(what, std::forward<Args>(args)...));
+    throw_data_error(where(), what, std::forward<Args>(args)...);
   }
 };
 using ImageItems = std::vector<ImageItem>;

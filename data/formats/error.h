@@ -5,8 +5,6 @@
 #include <system_error>
 #include <utility>
 
-#include <fmt/format.h>
-
 namespace tern {
 
 /// Something is wrong with a file or a sample, not with the program.
@@ -16,16 +14,6 @@ class DataError : public std::runtime_error {
   DataError(std::string path, const std::string& reason)
       : std::runtime_error(path.empty() ? reason : path + ": " + reason),
         path_(std::move(path)) {}
-  /// The same, with a reason of `fmt::format`.
-  template <class... Args>
-    requires(sizeof...(Args) > 0)
-  DataError(
-      std::string path,
-      fmt::format_string<Args...> reason,
-      Args&&... args)
-      : DataError(
-            std::move(path),
-            fmt::format(reason, std::forward<Args>(args)...)) {}
 
   /// The file, folder or URL; empty when the data came from memory.
   const std::string& path() const { return path_; }

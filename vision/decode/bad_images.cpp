@@ -31,7 +31,7 @@ void BadImageList::add(
     for (const auto& [unused, bad] : images_ | std::views::take(kNamed)) {
       list += "\n  " + bad.reason;
     }
-    throw DataError(
+    throw_data_error(
         at->second.path,
         "is one of {} bad images among {}, more than the share of {} that "
         "may be skipped. Repair or remove them (verify_images lists all), "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/decode/decoders.h"
@@ -46,11 +47,12 @@ EncodedImage::EncodedImage(
       header_(read_image_header(bytes, path, options.max_pixels)) {
   TERN_CHECK_VALUE(
       options.channels == 1 || (options.channels == 3 && !options.indices),
-      "[EncodedImage] channels is {}; expected 3 (RGB) or 1 (grey, or class "
-      "numbers).",
+      "[EncodedImage] channels is {}; expected 3 (RGB), or one channel for "
+      "grey or "
+      "class numbers.",
       options.channels);
   if (options.indices && header_.format != ImageFormat::png) {
-    throw DataError(
+    throw_data_error(
         std::string(path),
         "is a {} file; expected a mask as PNG, which keeps every number.",
         to_string(header_.format));

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "tern/data/formats/error.h"
+#include "tern/data/error_text.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/vision/decode/sample_pixels.h"
 
@@ -35,7 +35,7 @@ const std::filesystem::path& with_folder(const std::filesystem::path& file) {
 }
 
 [[noreturn]] void fail(const std::filesystem::path& file, const char* what) {
-  throw DataError(
+  throw_data_error(
       file.string(),
       "is a damaged image pack: {}. Remove it.",
       what);

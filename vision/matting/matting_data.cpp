@@ -7,7 +7,6 @@
 #include <ATen/Context.h>
 
 #include "tern/data/error_text.h"
-#include "tern/data/formats/error.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/matting/tensor_filters.h"
 
@@ -223,7 +222,7 @@ std::pair<MattingFiles, MattingFiles> find_both(
     const MattingDataOptions& options) {
   const bool has_both = is_split(pairs);
   if (has_both != is_split(backgrounds)) {
-    throw DataError(
+    throw_data_error(
         (has_both ? backgrounds : pairs).string(),
         "has no folders train and valid, and {} has; expected them in both "
         "or in neither.",

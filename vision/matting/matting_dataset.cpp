@@ -5,6 +5,7 @@
 
 #include <torch/types.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/vision/decode/decode.h"
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 std::vector<std::string> pictures_in(const fs::path& folder, const char* what) {
   std::vector<std::string> paths = find_image_files(folder);
   if (paths.empty()) {
-    throw DataError(
+    throw_data_error(
         folder.string(),
         "has no picture; expected {} in it.",
         what);
@@ -41,7 +42,7 @@ PicturesByName named_pictures_in(const fs::path& folder, const char* what) {
         fs::path(path).lexically_relative(folder).replace_extension().string();
     const auto [at, is_new] = pictures.emplace(name, path);
     if (!is_new) {
-      throw DataError(
+      throw_data_error(
           path,
           "has the name of {}; expected one picture of each name, whatever "
           "its suffix. Rename or remove one.",
@@ -57,7 +58,7 @@ void check_partners(
     const fs::path& other_folder) {
   for (const auto& [name, path] : pictures) {
     if (others.contains(name)) continue;
-    throw DataError(
+    throw_data_error(
         path,
         "has no partner in {}: there are {} pictures here and {} in it. "
         "Expected two of each name, such as pha/1.png and fgr/1.jpg; add "
@@ -93,7 +94,7 @@ void check_pair(const std::string& pha, const std::string& fgr) {
   const ImageSize alpha = upright_size(header);
   const ImageSize colours = upright_size(header_of(fgr));
   if (alpha != colours) {
-    throw DataError(
+    throw_data_error(
         pha,
         "is an alpha of {} x {} pixels (height x width), but the "
         "foreground {} has {} x {}; expected equal sizes.",
@@ -143,7 +144,7 @@ MattingFiles find_matting_files(
 void check_matting_files(const MattingFiles& files) {
   if (files.pha.size() != files.fgr.size() || files.pha.empty() ||
       files.bgr.empty()) {
-    throw DataError(
+    throw_data_error(
         "",
         "[MattingDataset] there are {} alphas, {} foregrounds and {} "
         "backgrounds; expected as many alphas as foregrounds, and at least "

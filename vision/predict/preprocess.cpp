@@ -4,7 +4,6 @@
 #include <opencv2/imgproc.hpp>
 
 #include "tern/data/error_text.h"
-#include "tern/data/formats/error.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/decode/sample_pixels.h"
@@ -115,7 +114,7 @@ torch::Tensor ImagePreprocessor::prepared(
     const std::string& path,
     const Sample& sample) const {
   if (is_exact_ && image != size_) {
-    throw DataError(
+    throw_data_error(
         path,
         "is {} x {} pixels (height x width); the model takes {} x {} "
         "alone. Resize the image, or train with a `size`.",

@@ -6,6 +6,7 @@
 
 #include <torch/types.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/archives/tar_write.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
@@ -28,7 +29,7 @@ std::vector<std::string> read_class_list(const std::filesystem::path& file) {
   for (std::string line; std::getline(lines, line);) {
     classes.push_back(line);
     if (line.empty() || !seen.insert(line).second) {
-      throw DataError(
+      throw_data_error(
           file.string(),
           "line {} is empty or the name of a class that came before; expected "
           "one name a line. Remove the line, or write the shards again",
@@ -194,7 +195,7 @@ int64_t verify_shards(const fs::path& folder, const Sink& sink) {
         const fs::path file = folder / name;
         const std::string found = sha256_file(file);
         if (found != sum) {
-          throw DataError(
+          throw_data_error(
               file.string(),
               "has the SHA-256 {}; {} expects {}. Fetch or write it again",
               found,

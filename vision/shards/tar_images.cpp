@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tern/data/formats/error.h"
+#include "tern/data/error_text.h"
 #include "tern/data/sampler.h"
 #include "tern/data/shards/tar_shards.h"
 #include "tern/kernels/parallel_for.h"
@@ -25,7 +25,7 @@ const TarMember& image_member(
   for (const std::string& field : fields) {
     if (const TarMember* const member = sample.find(field)) return *member;
   }
-  throw DataError(
+  throw_data_error(
       sample.describe(),
       "has no image; expected a field named {}. Write the shard with one, "
       "or set ImageTar::image",
@@ -49,7 +49,7 @@ class TarImages final : public ImageSource {
         shards_->sample(samples_.at(static_cast<size_t>(index)));
     const TarMember& member = image_member(sample, fields_);
     if (member.size > static_cast<uint64_t>(kMaxImageBytes)) {
-      throw DataError(
+      throw_data_error(
           sample.describe(),
           "has {} bytes, more than the limit of {} for an image. Leave it out.",
           member.size,
@@ -89,7 +89,7 @@ std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
       image_member(sample, tar.image);
       const int64_t label = sample.integer(tar.label);
       if (label < 0 || label >= limit) {
-        throw DataError(
+        throw_data_error(
             sample.describe(),
             "is of class {}; expected a number from 0 to {}. Write the "
             "shard with others, or name all classes",
