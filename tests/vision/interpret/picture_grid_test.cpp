@@ -77,9 +77,9 @@ TEST(PictureGrid, RefusesWhatIsNoPicture) {
   expect_error<c10::ValueError>([] { picture_grid({}); }, {"0 pictures"});
   expect_error<c10::ValueError>(
       [] {
-        picture_grid({{torch::rand({3, 8, 8}), {}}});
+        picture_grid({{torch::rand({5, 8, 8}), {}}});
       },
-      {"[H, W, 1 or 3] kByte"});
+      {"[picture_grid]", "[H, W, 1 or 3] kByte"});
   expect_error<c10::ValueError>(
       [] {
         picture_grid({{plain(4, 4, 0), {}}}, {.tile = 3});
