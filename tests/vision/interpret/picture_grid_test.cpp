@@ -17,6 +17,7 @@ torch::Tensor plain(int64_t height, int64_t width, int value, int64_t c = 3) {
 
 TEST(PictureGrid, PutsPicturesInRowsAndColumns) {
   std::vector<Picture> pictures;
+  pictures.reserve(5);
   for (int i = 0; i < 5; ++i) pictures.push_back({plain(8, 8, 40 * i), {}});
   const torch::Tensor page = picture_grid(pictures, {.columns = 3, .tile = 40});
   EXPECT_EQ(page.size(2), 3);
