@@ -74,15 +74,21 @@ def build_model(name, options):
             "Tern's Predictor, or tern::export_torchscript."
         ) from error
     if channels != 3:
-        first = model.conv1
-        model.conv1 = torch.nn.Conv2d(
+        name, first = next(
+            (name, module)
+            for name, module in model.named_modules()
+            if isinstance(module, torch.nn.Conv2d)
+        )
+        parent, _, last = name.rpartition(".")
+        conv = torch.nn.Conv2d(
             channels,
             first.out_channels,
             first.kernel_size,
             first.stride,
             first.padding,
-            bias=False,
+            bias=first.bias is not None,
         )
+        setattr(model.get_submodule(parent), last, conv)
     return model
 
 
@@ -93,20 +99,15 @@ class VisionModel(torch.nn.Module):
         self, body, in_channels, outputs, hidden, dropout, concat_pool
     ):
         super().__init__()
-        if body.startswith("resnet"):
-            self.body = build_model(body, {"in_channels": in_channels})
-            self.body.fc = torch.nn.Identity()
-            self.body.avgpool = torch.nn.Identity()
-            features = 512 if body in ("resnet18", "resnet34") else 2048
-        elif body == "mobilenet_v2" and in_channels == 3:
-            self.body = build_model(body, {})
-            self.body.classifier = torch.nn.Identity()
-            features = 1280
-        else:
-            raise SystemExit(
-                f"torchvision has no {body} for {in_channels} channels; use "
-                "Tern's Predictor, or tern::export_torchscript."
-            )
+        self.body = build_model(body, {"in_channels": in_channels})
+        last = "fc" if hasattr(self.body, "fc") else "classifier"
+        features = next(
+            module.in_features
+            for module in getattr(self.body, last).modules()
+            if isinstance(module, torch.nn.Linear)
+        )
+        setattr(self.body, last, torch.nn.Identity())
+        self.body.avgpool = torch.nn.Identity()
         widths = [2 * features if concat_pool else features, *hidden, outputs]
         layers = [torch.nn.Identity(), torch.nn.Identity()]
         self.concat_pool = concat_pool
@@ -122,7 +123,8 @@ class VisionModel(torch.nn.Module):
 
     def features(self, x):
         if hasattr(self.body, "features"):
-            return self.body.features(x)
+            x = self.body.features(x)
+            return x.relu() if type(self.body).__name__ == "DenseNet" else x
         for name, module in self.body.named_children():
             x = module(x)
         return x

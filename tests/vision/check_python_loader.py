@@ -16,7 +16,7 @@ except ImportError as error:
 
 folder = pathlib.Path(sys.argv[1])
 models = sorted(folder.glob("*.safetensors"))
-assert len(models) == 8, models
+assert len(models) == 11, models
 for path in models:
     spec = importlib.util.spec_from_file_location(
         path.stem, path.with_suffix(".py")
@@ -31,4 +31,4 @@ for path in models:
         # Pixels may differ by 1 of 255: Tern's bilinear weights have 8 bits.
         worst = (answer - expected[name]).abs().max().item()
         assert worst < 2e-3, (path.stem, name, answer, expected[name])
-        print(f"{path.stem:8} {name:8} differs by {worst:.1e}")
+        print(f"{path.stem:18} {name:8} differs by {worst:.1e}")

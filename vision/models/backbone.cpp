@@ -1,5 +1,8 @@
 #include "tern/vision/models/backbone.h"
 
+#include <utility>
+
+#include <fmt/ranges.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
@@ -23,19 +26,39 @@ void ConvLayerImpl::reset() {
               .dilation(options_.dilation)
               .groups(options_.groups)
               .bias(!options_.norm)));
-  if (options_.norm) norm_ = register_module("1", torch::nn::BatchNorm2d(out_));
+  if (options_.norm) {
+    norm_ = register_module(
+        "1",
+        torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(out_)
+                                   .eps(options_.eps)
+                                   .momentum(options_.momentum)));
+  }
 }
 
 torch::Tensor ConvLayerImpl::forward(const torch::Tensor& x) {
   torch::Tensor y = conv_->forward(x);
   if (norm_) y = norm_->forward(y);
-  switch (options_.end) {
+  return activate(std::move(y), options_.end);
+}
+
+torch::Tensor activate(torch::Tensor y, LayerEnd end) {
+  // The backward of some needs what was before: in place it would be copied.
+  const bool is_learning = torch::GradMode::is_enabled() && y.requires_grad();
+  switch (end) {
     case LayerEnd::linear:
       return y;
     case LayerEnd::relu:
       return y.relu_();
     case LayerEnd::relu6:
       return torch::hardtanh_(y, 0, 6);
+    case LayerEnd::silu:
+      return is_learning ? torch::silu(y) : torch::silu_(y);
+    case LayerEnd::hard_swish:
+      return is_learning ? torch::hardswish(y) : torch::hardswish_(y);
+    case LayerEnd::sigmoid:
+      return y.sigmoid_();
+    case LayerEnd::hard_sigmoid:
+      return is_learning ? torch::hardsigmoid(y) : torch::hardsigmoid_(y);
   }
   return y;
 }
@@ -66,6 +89,45 @@ void init_kaiming(torch::nn::Module& module, bool by_fan_out) {
       init(linear->weight, linear->bias);
     }
   }
+}
+
+void check_network(
+    const char* where,
+    int64_t num_classes,
+    int64_t in_channels,
+    double dropout,
+    double stochastic_depth) {
+  TERN_CHECK_VALUE(
+      num_classes >= 0 && num_classes <= 1'000'000 && in_channels > 0 &&
+          in_channels <= 10'000,
+      "[{}] num_classes is {} and in_channels is {}; expected 0 to "
+      "1,000,000 and 1 to 10,000.",
+      where,
+      num_classes,
+      in_channels);
+  TERN_CHECK_VALUE(
+      dropout >= 0 && dropout < 1 && stochastic_depth >= 0 &&
+          stochastic_depth < 1,
+      "[{}] dropout is {} and stochastic_depth is {}; expected shares in "
+      "[0, 1).",
+      where,
+      dropout,
+      stochastic_depth);
+}
+
+void check_sizes(
+    const char* where,
+    const char* what,
+    c10::ArrayRef<int64_t> sizes,
+    int64_t most) {
+  TERN_CHECK_VALUE(
+      sizes.size() == 4 && std::ranges::min(sizes) > 0 &&
+          std::ranges::max(sizes) <= most,
+      "[{}] {} is {{{}}}; expected 4 numbers from 1 to {}.",
+      where,
+      what,
+      fmt::join(sizes, ", "),
+      most);
 }
 
 std::vector<LayerDilation> dilate_layers(

@@ -14,7 +14,18 @@
 namespace tern {
 
 /// Activation of a ConvLayer.
-enum class LayerEnd { linear, relu, relu6 };
+enum class LayerEnd {
+  linear,
+  relu,
+  relu6,
+  silu,
+  hard_swish,
+  sigmoid,
+  hard_sigmoid
+};
+
+/// Applies the activation. May change `y`, as a layer's own result.
+torch::Tensor activate(torch::Tensor y, LayerEnd end);
 
 struct ConvLayerOptions {
   int64_t kernel_size = 3;  // padded by half its span
@@ -24,10 +35,11 @@ struct ConvLayerOptions {
   /// BatchNorm after the convolution; without it the convolution has a bias.
   bool norm = true;
   LayerEnd end = LayerEnd::relu;
+  double eps = 1e-5, momentum = 0.1;  // of the norm
 };
 
-/// Convolution, BatchNorm, ReLU, under the names "0" and "1" that they have in
-/// torchvision's Conv2dNormActivation and fastai's ConvLayer.
+/// Convolution, BatchNorm, activation, under the names "0" and "1" that they
+/// have in torchvision's Conv2dNormActivation and fastai's ConvLayer.
 class ConvLayerImpl : public torch::nn::Cloneable<ConvLayerImpl> {
  public:
   ConvLayerImpl(int64_t in, int64_t out, ConvLayerOptions options = {});
@@ -76,9 +88,27 @@ std::vector<LayerDilation> dilate_layers(
     int64_t stem_stride,
     const std::vector<int64_t>& strides);
 
+/// Checks what the options of networks have in common, with upper bounds: the
+/// numbers may come from a file.
+/// \throws c10::ValueError unless num_classes is 0 to 1,000,000, in_channels 1
+///         to 10,000, and the others are in [0, 1). `where` is for the message.
+void check_network(
+    const char* where,
+    int64_t num_classes,
+    int64_t in_channels,
+    double dropout = 0,
+    double stochastic_depth = 0);
+/// \throws c10::ValueError unless `sizes`, called `what`, are four numbers from
+///         1 to `most`.
+void check_sizes(
+    const char* where,
+    const char* what,
+    c10::ArrayRef<int64_t> sizes,
+    int64_t most = 1000);
+
 /// A network for images without its classifier: stages, each of which halves
 /// height and width, except the last ones of a dilated network (see
-/// `dilate_layers`).
+/// `dilate_layers`), and the first of a ConvNeXt, which divides them by four.
 class Backbone {
  public:
   virtual ~Backbone() = default;
@@ -87,7 +117,8 @@ class Backbone {
   virtual std::vector<int64_t> stage_channels() const = 0;
   /// Computes stage `index` from the previous stage, or from the images [N,
   /// in_channels, H, W]: [N, C, H / 2^(index + 1), W / 2^(index + 1)], rounded
-  /// up; in a dilated network no smaller than its output stride says.
+  /// up (down by DenseNet and ConvNeXt); in a dilated network no smaller than
+  /// its output stride says.
   virtual torch::Tensor stage(size_t index, const torch::Tensor& x) = 0;
 
   /// Returns the output of the last stage.

@@ -31,6 +31,9 @@ std::map<std::string, ModelBuilder>& builders() {
       {"resnet34", build_resnet},
       {"resnet50", build_resnet},
       {"resnet101", build_resnet},
+      {"resnet152", build_resnet},
+      {"resnext50_32x4d", build_resnet},
+      {"wide_resnet50_2", build_resnet},
       {"simple_cnn", build_simple_cnn},
       {"vision_model", build_vision_model},
   };

@@ -25,9 +25,6 @@ constexpr std::array<BlockShape, 7> kBlocks = {
      {6, 160, 3, 2},
      {6, 320, 1, 1}}};
 constexpr int64_t kFeatures = 1280;
-// Layers of `features` at which the stages begin; the last one ends the
-// network.
-constexpr std::array<size_t, 5> kStages = {0, 2, 4, 7, 14};
 
 ConvLayer pointwise(int64_t in, int64_t out) {
   return ConvLayer(
@@ -87,11 +84,8 @@ TORCH_MODULE(InvertedResidual);
 
 MobileNetV2Impl::MobileNetV2Impl(const MobileNetV2Options& options)
     : options_(options) {
-  TERN_CHECK_VALUE(
-      options.num_classes >= 0 && options.in_channels > 0 &&
-          options.dropout >= 0 && options.dropout < 1,
-      "[mobilenet_v2] num_classes is {}, in_channels is {}, dropout is {}; "
-      "expected at least 0, at least 1, and a share in [0, 1).",
+  check_network(
+      "mobilenet_v2",
       options.num_classes,
       options.in_channels,
       options.dropout);
@@ -103,11 +97,15 @@ MobileNetV2Impl::MobileNetV2Impl(const MobileNetV2Options& options)
 }
 
 void MobileNetV2Impl::reset() {
+  clear();
+  const auto end = LayerEnd::relu6;
   int64_t channels = 32;
-  torch::nn::Sequential features(ConvLayer(
-      options_.in_channels,
+  add(ConvLayer(
+          options_.in_channels,
+          channels,
+          ConvLayerOptions{.stride = 2, .end = end}),
       channels,
-      ConvLayerOptions{.stride = 2, .end = LayerEnd::relu6}));
+      /*stride=*/2);
   std::vector<int64_t> strides;
   for (const BlockShape& shape : kBlocks) strides.push_back(shape.stride);
   const auto dilations =
@@ -116,48 +114,31 @@ void MobileNetV2Impl::reset() {
     const BlockShape& shape = kBlocks[layer];
     const auto [stride, first, rest] = dilations[layer];
     for (int64_t i = 0; i < shape.count; ++i) {
-      features->push_back(InvertedResidual(
-          channels,
+      add(InvertedResidual(
+              channels,
+              shape.channels,
+              i == 0 ? stride : 1,
+              shape.expansion,
+              i == 0 ? first : rest),
           shape.channels,
-          i == 0 ? stride : 1,
-          shape.expansion,
-          i == 0 ? first : rest));
+          i == 0 ? shape.stride : 1);
       channels = shape.channels;
     }
   }
   if (options_.last_convolution) {
-    features->push_back(pointwise(channels, kFeatures));
+    add(pointwise(channels, kFeatures), kFeatures);
   }
-  features_ = register_module("features", features);
+  register_module("features", features_);
   init_kaiming(*features_, /*by_fan_out=*/true);
   if (options_.num_classes > 0) {
     torch::nn::Linear linear(kFeatures, options_.num_classes);
     torch::nn::init::normal_(linear->weight, 0, 0.01);
     torch::nn::init::zeros_(linear->bias);
-    classifier_ = register_module(
+    classifier_ = torch::nn::AnyModule(register_module(
         "classifier",
-        torch::nn::Sequential(torch::nn::Dropout(options_.dropout), linear));
+        Layers(torch::nn::Dropout(options_.dropout), linear)));
   }
   store_channels_last(*this);
-}
-
-std::vector<int64_t> MobileNetV2Impl::stage_channels() const {
-  const int64_t last = options_.last_convolution ? kFeatures : 320;
-  return {16, 24, 32, 96, last};
-}
-
-torch::Tensor MobileNetV2Impl::stage(size_t index, const torch::Tensor& x) {
-  torch::Tensor y = x;
-  const size_t end =
-      index + 1 < kStages.size() ? kStages[index + 1] : features_->size();
-  for (size_t i = kStages[index]; i < end; ++i) {
-    y = (features_->begin() + static_cast<int64_t>(i))->forward(y);
-  }
-  return y;
-}
-
-torch::Tensor MobileNetV2Impl::forward(const torch::Tensor& x) {
-  return classifier_ ? classifier_->forward(means(x)) : means(x);
 }
 
 MobileNetV2 mobilenet_v2(const MobileNetV2Options& options) {

@@ -1,14 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include <torch/nn/cloneable.h>
-#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
-#include <torch/types.h>
 
-#include "tern/vision/models/backbone.h"
+#include "tern/vision/models/layers.h"
 
 namespace tern {
 
@@ -30,19 +27,16 @@ struct MobileNetV2Options {
 /// Residuals and Linear Bottlenecks", with torchvision's names in its state
 /// dict and its initial weights' distribution.
 class MobileNetV2Impl : public torch::nn::Cloneable<MobileNetV2Impl>,
-                        public Backbone {
+                        public FeatureNetwork {
  public:
+  static constexpr const char* kSecondGroup = "features.7";
+  static constexpr const char* kClassifier = "classifier.";
+
   explicit MobileNetV2Impl(const MobileNetV2Options& options);
   void reset() override;
-  /// [N, in_channels, H, W] -> [N, num_classes], logits.
-  torch::Tensor forward(const torch::Tensor& x);
-
-  std::vector<int64_t> stage_channels() const override;
-  torch::Tensor stage(size_t index, const torch::Tensor& x) override;
 
  private:
   MobileNetV2Options options_;
-  torch::nn::Sequential features_{nullptr}, classifier_{nullptr};
 };
 TORCH_MODULE(MobileNetV2);
 

@@ -1,6 +1,5 @@
 #include "tern/vision/models/resnet.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -18,11 +17,14 @@ namespace {
 
 constexpr int64_t kWidth = 64;  // of the stem and the first layer
 
-const std::array<std::pair<const char*, ResNetShape>, 4> kShapes = {{
+const std::array<std::pair<const char*, ResNetShape>, 7> kShapes = {{
     {"resnet18", {{2, 2, 2, 2}, false}},
     {"resnet34", {{3, 4, 6, 3}, false}},
     {"resnet50", {{3, 4, 6, 3}, true}},
     {"resnet101", {{3, 4, 23, 3}, true}},
+    {"resnet152", {{3, 8, 36, 3}, true}},
+    {"resnext50_32x4d", {{3, 4, 6, 3}, true, 32, 4}},
+    {"wide_resnet50_2", {{3, 4, 6, 3}, true, 1, 128}},
 }};
 
 JsonFields fields_of(ResNetOptions& options) {
@@ -38,19 +40,9 @@ JsonFields fields_of(ResNetShape& shape, ResNetOptions& options) {
   JsonFields fields = fields_of(options);
   fields.emplace_back("blocks", &shape.blocks);
   fields.emplace_back("has_bottleneck", &shape.has_bottleneck);
+  fields.emplace_back("groups", &shape.groups);
+  fields.emplace_back("width_per_group", &shape.width_per_group);
   return fields;
-}
-
-// Upper bounds too: the numbers may come from a file.
-void check(const char* name, int64_t num_classes, int64_t in_channels) {
-  TERN_CHECK_VALUE(
-      num_classes >= 0 && num_classes <= 1'000'000 && in_channels > 0 &&
-          in_channels <= 10'000,
-      "[{}] num_classes is {} and in_channels is {}; expected 0 to "
-      "1,000,000 and 1 to 10,000.",
-      name,
-      num_classes,
-      in_channels);
 }
 
 // Without a bias: the norm that follows has one.
@@ -59,16 +51,19 @@ torch::nn::Conv2d conv(
     int64_t out,
     int64_t kernel_size,
     int64_t stride,
-    int64_t dilation = 1) {
+    int64_t dilation = 1,
+    int64_t groups = 1) {
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel_size)
                                .stride(stride)
                                .padding(dilation * (kernel_size / 2))
                                .dilation(dilation)
+                               .groups(groups)
                                .bias(false));
 }
 
 struct BlockOptions {
   int64_t stride = 1, dilation = 1;
+  int64_t groups = 1, inner = 0;  // groups and channels of a bottleneck's 3x3
   bool has_bottleneck = false, zero_init = false;
 };
 
@@ -81,19 +76,22 @@ class ResidualBlockImpl : public torch::nn::Cloneable<ResidualBlockImpl> {
   }
 
   void reset() override {
-    const auto [stride, dilation, has_bottleneck, zero_init] = options_;
+    const auto& [stride, dilation, groups, inner, has_bottleneck, zero_init] =
+        options_;
     const int64_t out = has_bottleneck ? 4 * width_ : width_;
+    const int64_t middle = has_bottleneck ? inner : width_;
     conv1_ = register_module(
         "conv1",
-        has_bottleneck ? conv(in_, width_, 1, 1)
-                       : conv(in_, width_, 3, stride, dilation));
-    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(width_));
+        has_bottleneck ? conv(in_, middle, 1, 1)
+                       : conv(in_, middle, 3, stride, dilation));
+    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(middle));
+    const int64_t stride2 = has_bottleneck ? stride : 1;
     conv2_ = register_module(
         "conv2",
-        conv(width_, width_, 3, has_bottleneck ? stride : 1, dilation));
-    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(width_));
+        conv(middle, middle, 3, stride2, dilation, groups));
+    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(middle));
     if (has_bottleneck) {
-      conv3_ = register_module("conv3", conv(width_, out, 1, 1));
+      conv3_ = register_module("conv3", conv(middle, out, 1, 1));
       bn3_ = register_module("bn3", torch::nn::BatchNorm2d(out));
     }
     if (zero_init) {
@@ -127,13 +125,9 @@ TORCH_MODULE(ResidualBlock);
 
 }  // namespace
 
-ResidualNetwork::ResidualNetwork(ResNetShape shape)
+ResidualNetwork::ResidualNetwork(const char* name, ResNetShape shape)
     : shape_(std::move(shape)), expansion_(shape_.has_bottleneck ? 4 : 1) {
-  TERN_CHECK_VALUE(
-      shape_.blocks.size() == 4 && std::ranges::min(shape_.blocks) > 0 &&
-          std::ranges::max(shape_.blocks) <= 1000,
-      "[ResNet] blocks is {{{}}}; expected 4 numbers from 1 to 1000.",
-      fmt::join(shape_.blocks, ", "));
+  check_sizes(name, "blocks", shape_.blocks);
 }
 
 torch::Tensor ResidualNetwork::forward(const torch::Tensor& x) {
@@ -153,8 +147,17 @@ torch::Tensor ResidualNetwork::stage(size_t index, const torch::Tensor& x) {
 }
 
 ResNetImpl::ResNetImpl(ResNetShape shape, ResNetOptions options)
-    : ResidualNetwork(std::move(shape)), options_(options) {
-  check("ResNet", options.num_classes, options.in_channels);
+    : ResidualNetwork("ResNet", std::move(shape)), options_(options) {
+  check_network("ResNet", options.num_classes, options.in_channels);
+  const auto& [blocks, has_bottleneck, groups, width] = shape_;
+  TERN_CHECK_VALUE(
+      has_bottleneck
+          ? groups > 0 && groups <= 1024 && width > 0 && width <= 1024
+          : groups == 1 && width == kWidth,
+      "[ResNet] groups is {} and width_per_group is {}; expected numbers from "
+      "1 to 1024, and 1 and 64 without bottlenecks.",
+      groups,
+      width);
   reset();
 }
 
@@ -176,6 +179,8 @@ void ResNetImpl::reset() {
           BlockOptions{
               .stride = is_first ? stride : 1,
               .dilation = is_first ? first : rest,
+              .groups = shape_.groups,
+              .inner = ((shape_.width_per_group * shape_.groups) << i),
               .has_bottleneck = shape_.has_bottleneck,
               .zero_init = options_.zero_init_residual}));
       channels = (kWidth << i) * expansion_;
@@ -234,9 +239,21 @@ ResNet resnet101(const ResNetOptions& options) {
   return ResNet(kShapes[3].second, options);
 }
 
+ResNet resnet152(const ResNetOptions& options) {
+  return ResNet(kShapes[4].second, options);
+}
+
+ResNet resnext50_32x4d(const ResNetOptions& options) {
+  return ResNet(kShapes[5].second, options);
+}
+
+ResNet wide_resnet50_2(const ResNetOptions& options) {
+  return ResNet(kShapes[6].second, options);
+}
+
 XResNetImpl::XResNetImpl(ResNetShape shape, XResNetOptions options)
-    : ResidualNetwork(std::move(shape)), options_(options) {
-  check("XResNet", options.num_classes, options.in_channels);
+    : ResidualNetwork("XResNet", std::move(shape)), options_(options) {
+  check_network("XResNet", options.num_classes, options.in_channels);
   reset();
 }
 

@@ -20,6 +20,9 @@ namespace tern {
 struct ResNetShape {
   std::vector<int64_t> blocks;  // in each of the four layers
   bool has_bottleneck = false;  // 1x1, 3x3, 1x1 instead of two 3x3
+  /// Of the 3x3 convolutions of a ResNet's bottlenecks: groups, and the width
+  /// of each in the first layer.
+  int64_t groups = 1, width_per_group = 64;
 
   friend bool operator==(const ResNetShape&, const ResNetShape&) = default;
 };
@@ -35,7 +38,7 @@ class ResidualNetwork : public Backbone {
   torch::Tensor stage(size_t index, const torch::Tensor& x) override;
 
  protected:
-  explicit ResidualNetwork(ResNetShape shape);
+  ResidualNetwork(const char* name, ResNetShape shape);
   virtual torch::Tensor stem(const torch::Tensor& x) = 0;
 
   ResNetShape shape_;
@@ -60,10 +63,16 @@ struct ResNetOptions {
 /// The residual network of He et al., "Deep Residual Learning", in
 /// torchvision's form (v1.5: a bottleneck strides in its 3x3 convolution), with
 /// torchvision's names in its state dict and its initial weights' distribution.
+/// With groups it is a ResNeXt (Xie et al., "Aggregated Residual
+/// Transformations for Deep Neural Networks", 2017), with a larger width a Wide
+/// ResNet (Zagoruyko and Komodakis, 2016).
 class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
                    public ResidualNetwork,
                    public HasArchitecture {
  public:
+  static constexpr const char* kSecondGroup = "layer3";
+  static constexpr const char* kClassifier = "fc.";
+
   ResNetImpl(ResNetShape shape, ResNetOptions options);
   void reset() override;
   /// "resnet18" etc., or "resnet" for another shape.
@@ -84,6 +93,9 @@ ResNet resnet18(const ResNetOptions& options = {});
 ResNet resnet34(const ResNetOptions& options = {});
 ResNet resnet50(const ResNetOptions& options = {});
 ResNet resnet101(const ResNetOptions& options = {});
+ResNet resnet152(const ResNetOptions& options = {});
+ResNet resnext50_32x4d(const ResNetOptions& options = {});
+ResNet wide_resnet50_2(const ResNetOptions& options = {});
 
 /// Builds what ResNetImpl::architecture describes; see `build_model`.
 ResNet build_resnet(const Architecture& architecture);
@@ -101,6 +113,9 @@ struct XResNetOptions {
 class XResNetImpl : public torch::nn::Cloneable<XResNetImpl>,
                     public ResidualNetwork {
  public:
+  static constexpr const char* kSecondGroup = "4";
+  static constexpr const char* kClassifier = "11.";
+
   XResNetImpl(ResNetShape shape, XResNetOptions options);
   void reset() override;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <regex>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -65,52 +66,68 @@ classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
 
 namespace {
 
-template <class Options, class Net>
-VisionArch::MakeBody without_classifier(Net (*make)(const Options&)) {
-  return [make](int64_t in_channels) {
-    Options options;
-    options.num_classes = 0;
-    options.in_channels = in_channels;
-    return VisionBody(make(options).ptr());
-  };
+// A network's function by name; its type is known to `arch` alone.
+struct KnownNetwork {
+  std::string name;
+  void (*make)();
+  VisionArch (*arch)();
+};
+
+template <auto make>
+KnownNetwork known_as(const char* name) {
+  return {name, reinterpret_cast<void (*)()>(make), [] {
+            return VisionArch(make);
+          }};
 }
 
-const VisionArch& named(const std::string& name) {
-  static const std::vector<VisionArch> known = {
-      resnet18,
-      resnet34,
-      resnet50,
-      resnet101,
-      xresnet18,
-      xresnet34,
-      xresnet50,
-      mobilenet_v2};
-  const auto at = std::ranges::find(known, name, &VisionArch::name);
+const std::vector<KnownNetwork>& known() {
+  static const std::vector<KnownNetwork> all = {
+      known_as<resnet18>("resnet18"),
+      known_as<resnet34>("resnet34"),
+      known_as<resnet50>("resnet50"),
+      known_as<resnet101>("resnet101"),
+      known_as<resnet152>("resnet152"),
+      known_as<resnext50_32x4d>("resnext50_32x4d"),
+      known_as<wide_resnet50_2>("wide_resnet50_2"),
+      known_as<xresnet18>("xresnet18"),
+      known_as<xresnet34>("xresnet34"),
+      known_as<xresnet50>("xresnet50"),
+      known_as<densenet121>("densenet121"),
+      known_as<mobilenet_v2>("mobilenet_v2"),
+      known_as<mobilenet_v3_small>("mobilenet_v3_small"),
+      known_as<mobilenet_v3_large>("mobilenet_v3_large"),
+      known_as<efficientnet_b0>("efficientnet_b0"),
+      known_as<efficientnet_b1>("efficientnet_b1"),
+      known_as<efficientnet_b2>("efficientnet_b2"),
+      known_as<efficientnet_b3>("efficientnet_b3"),
+      known_as<regnet_y_400mf>("regnet_y_400mf"),
+      known_as<regnet_y_8gf>("regnet_y_8gf"),
+      known_as<convnext_tiny>("convnext_tiny"),
+      known_as<convnext_small>("convnext_small"),
+      known_as<convnext_base>("convnext_base")};
+  return all;
+}
+
+VisionArch named(const std::string& name) {
+  const auto& all = known();
+  const auto at = std::ranges::find(all, name, &KnownNetwork::name);
   TERN_CHECK_VALUE(
-      at != known.end(),
+      at != all.end(),
       "[VisionArch] there is no network \"{}\"; expected one of {}.",
       name,
-      fmt::join(std::views::transform(known, &VisionArch::name), ", "));
-  return *at;
-}
-
-std::string name_of(ResNet (*make)(const ResNetOptions&)) {
-  return make == resnet18    ? "resnet18"
-         : make == resnet34  ? "resnet34"
-         : make == resnet50  ? "resnet50"
-         : make == resnet101 ? "resnet101"
-                             : "this ResNet";
-}
-
-std::string name_of(XResNet (*make)(const XResNetOptions&)) {
-  return make == xresnet18   ? "xresnet18"
-         : make == xresnet34 ? "xresnet34"
-         : make == xresnet50 ? "xresnet50"
-                             : "this XResNet";
+      fmt::join(std::views::transform(all, &KnownNetwork::name), ", "));
+  return at->arch();
 }
 
 // What a vision learner calls its parts.
 constexpr const char* kBody = "body.";
+
+// torchvision's file of a DenseNet has names from before PyTorch 0.4, such as
+// "denselayer1.norm.1.weight" for "denselayer1.norm1.weight".
+std::string today(const std::string& name) {
+  static const std::regex old(R"((denselayer\d+\.(?:norm|conv))\.([12]\.))");
+  return std::regex_replace(name, old, "$1$2");
+}
 
 // fastai's rule for images of other channels than those that were learnt from.
 torch::Tensor for_channels(const torch::Tensor& weight, int64_t channels) {
@@ -124,18 +141,12 @@ torch::Tensor for_channels(const torch::Tensor& weight, int64_t channels) {
 
 }  // namespace
 
-VisionArch::VisionArch(ResNet (*make)(const ResNetOptions&))
-    : VisionArch(name_of(make), without_classifier(make), "layer3", "fc.") {}
-
-VisionArch::VisionArch(XResNet (*make)(const XResNetOptions&))
-    : VisionArch(name_of(make), without_classifier(make), "4", "11.") {}
-
-VisionArch::VisionArch(MobileNetV2 (*make)(const MobileNetV2Options&))
-    : VisionArch(
-          "mobilenet_v2",
-          without_classifier(make),
-          "features.7",
-          "classifier.") {}
+std::string VisionArch::name_of(Function make) {
+  for (const KnownNetwork& network : known()) {
+    if (network.make == make) return network.name;
+  }
+  return "a network of your own";
+}
 
 VisionArch::VisionArch(const std::string& name) : VisionArch(named(name)) {}
 
@@ -161,6 +172,7 @@ void VisionArch::load_pretrained(
     if (name.starts_with("module.")) name = name.substr(7);
     if (name.starts_with(kBody)) options.prefix = kBody;
     if (name.starts_with(classifier_)) continue;
+    name = today(name);
     torch::Tensor tensor = item.value();
     if (name.ends_with(first.name) && tensor.dim() == 4 &&
         tensor.size(1) == 3 && first.tensor.size(1) != 3) {

@@ -14,7 +14,12 @@
 #include <torch/types.h>
 
 #include "tern/vision/models/backbone.h"
+#include "tern/vision/models/convnext.h"
+#include "tern/vision/models/densenet.h"
+#include "tern/vision/models/efficientnet.h"
 #include "tern/vision/models/mobilenet_v2.h"
+#include "tern/vision/models/mobilenet_v3.h"
+#include "tern/vision/models/regnet.h"
 #include "tern/vision/models/resnet.h"
 
 namespace tern {
@@ -70,11 +75,20 @@ class VisionArch {
  public:
   using MakeBody = std::function<VisionBody(int64_t in_channels)>;
 
-  // NOLINTBEGIN: implicit on purpose
-  VisionArch(ResNet (*make)(const ResNetOptions&));
-  VisionArch(XResNet (*make)(const XResNetOptions&));
-  VisionArch(MobileNetV2 (*make)(const MobileNetV2Options&));
-  // NOLINTEND
+  /// Of `make`, such as `resnet18`, or a function of your own that returns one
+  /// of Tern's networks, with `num_classes` and `in_channels` as asked.
+  template <class Net, class Options>
+  VisionArch(Net (*make)(const Options&))  // NOLINT: implicit on purpose
+      : VisionArch(
+            name_of(reinterpret_cast<Function>(make)),
+            [make](int64_t in_channels) {
+              Options options;
+              options.num_classes = 0;
+              options.in_channels = in_channels;
+              return VisionBody(make(options).ptr());
+            },
+            Net::Impl::kSecondGroup,
+            Net::Impl::kClassifier) {}
   /// \throws c10::ValueError listing the valid names.
   explicit VisionArch(const std::string& name);
   /// A network of your own.
@@ -105,6 +119,9 @@ class VisionArch {
       const std::filesystem::path& file) const;
 
  private:
+  using Function = void (*)();
+  static std::string name_of(Function make);
+
   std::string name_;
   MakeBody make_body_;
   std::string second_group_, classifier_;

@@ -60,6 +60,19 @@ TEST(ResNet, IsBuiltAgainWithItsDilation) {
       architecture_of(model));
 }
 
+TEST(ResNet, IsBuiltAgainWithItsGroups) {
+  const Model model =
+      ResNet(ResNetShape{{1, 1, 1, 1}, true, 8, 4}, ResNetOptions{});
+  const Model again = build_model(*architecture_of(model));
+  EXPECT_EQ(architecture_of(again), architecture_of(model));
+  EXPECT_EQ(
+      again.state_dict()["layer2.0.conv2.weight"].sizes().vec(),
+      (std::vector<int64_t>{64, 8, 3, 3}));
+  EXPECT_EQ(
+      architecture_of(resnext50_32x4d({.num_classes = 2}))->name,
+      "resnext50_32x4d");
+}
+
 TEST(ResNet, RefusesNegativeSizes) {
   expect_error<c10::ValueError>(
       [] { resnet18({.num_classes = -1}); },
@@ -70,6 +83,11 @@ TEST(ResNet, RefusesNegativeSizes) {
   expect_error<c10::ValueError>(
       [] { resnet50({.output_stride = 4}); },
       {"output_stride is 4; expected 8, 16 or 32"});
+  expect_error<c10::ValueError>(
+      [] {
+        ResNet(ResNetShape{{1, 1, 1, 1}, false, 8}, ResNetOptions{});
+      },
+      {"[ResNet] groups is 8 and width_per_group is 64"});
   expect_error<c10::ValueError>(
       [] { mobilenet_v2({.last_convolution = false}); },
       {"last_convolution is false"});

@@ -386,6 +386,14 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
       resnet18,
       {.head = {.hidden = {8}}, .learner = quiet()});
   write(tuned, "tuned");
+  for (const char* body :
+       {"densenet121", "mobilenet_v3_small", "regnet_y_400mf"}) {
+    auto learn = vision_learner(
+        data({.size = ImageSize{32, 32}}),
+        VisionArch(body),
+        {.head = {.hidden = {8}}, .learner = quiet()});
+    write(learn, body);
+  }
 }
 
 struct NamedNetImpl : torch::nn::Module, HasArchitecture {

@@ -1,0 +1,199 @@
+"""Writes what torchvision's networks call their weights, and what they answer
+and learn, in eval and train mode, at two sizes.
+
+python networks_fixture.py FILE           one small network a family, in full:
+                                          the live test
+python networks_fixture.py FILE --all     so all networks; then
+    TERN_NETWORKS=FILE vision_models_test --file=vision/models/networks_parity
+python networks_fixture.py FILE --short   networks_fixture.json: some of the
+                                          numbers, of larger networks the names
+
+It needs torchvision, which ./dev bench peers installs.
+"""
+import json
+import math
+import sys
+import zlib
+
+import torch
+import torchvision
+
+SMALL = (
+    "densenet121",
+    "efficientnet_b0",
+    "mobilenet_v3_small",
+    "regnet_y_400mf",
+    "small_convnext",
+    "small_resnext",
+)
+LARGE = (
+    "convnext_base",
+    "convnext_small",
+    "convnext_tiny",
+    "efficientnet_b1",
+    "efficientnet_b2",
+    "efficientnet_b3",
+    "mobilenet_v3_large",
+    "regnet_y_8gf",
+    "resnet152",
+    "resnext50_32x4d",
+    "wide_resnet50_2",
+)
+SIZES = ((2, 3, 64, 48), (1, 3, 75, 101))
+
+
+def numbers(count):
+    """In -1..1 and as if at random, the same in C++."""
+    bits = 0xFFFFFFFF
+    h = torch.arange(1, count + 1, dtype=torch.int64) * 2654435761 & bits
+    h = (h ^ (h >> 15)) * 1103515245 & bits
+    h = (h ^ (h >> 13)) * 1540483477 & bits
+    return (h ^ (h >> 16)).double() / 2**31 - 1
+
+
+POOL = numbers(1000003)
+
+
+def some(shape, index):
+    """Tensor number `index` of these numbers."""
+    count = math.prod(shape)
+    begin = index * 7919 % len(POOL)
+    repeats = (begin + count) // len(POOL) + 1
+    return POOL.repeat(repeats)[begin : begin + count].reshape(shape)
+
+
+def fill(model):
+    with torch.no_grad():
+        for index, (name, tensor) in enumerate(model.state_dict().items()):
+            if not tensor.is_floating_point():
+                continue
+            values = some(tensor.shape, index)
+            if tensor.dim() > 1:
+                fan_in = tensor.numel() / tensor.shape[0]
+                values = values * math.sqrt(6 / fan_in)
+            elif name.endswith(("weight", "running_var")):
+                values = 1 + 0.3 * values
+            else:
+                values = 0.3 * values
+            tensor.copy_(values)
+
+
+def small_convnext(num_classes, stochastic_depth_prob=0.3):
+    config = torchvision.models.convnext.CNBlockConfig
+    return torchvision.models.ConvNeXt(
+        [
+            config(24, 48, 2),
+            config(48, 96, 2),
+            config(96, 192, 3),
+            config(192, None, 2),
+        ],
+        stochastic_depth_prob=stochastic_depth_prob,
+        num_classes=num_classes,
+    )
+
+
+def small_resnext(num_classes):
+    return torchvision.models.ResNet(
+        torchvision.models.resnet.Bottleneck,
+        [1, 2, 1, 1],
+        num_classes=num_classes,
+        groups=8,
+        width_per_group=4,
+    )
+
+
+def build(name, drops, filled=True):
+    options = {"num_classes": 10}
+    if not drops and name.startswith(("efficientnet", "mobilenet")):
+        options["dropout"] = 0
+    if not drops and ("efficientnet" in name or "convnext" in name):
+        options["stochastic_depth_prob"] = 0
+    # Without initial weights, but where the widths are computed by torch.
+    with torch.device("cpu" if name.startswith("regnet") else "meta"):
+        make = globals().get(name) or getattr(torchvision.models, name)
+        model = make(**options)
+    if filled:
+        model = model.to_empty(device="cpu")
+        fill(model)
+    return model
+
+
+def products(tensors):
+    """Of each tensor its length, and how far it goes along other numbers."""
+    return [
+        [t.norm().item(), (t * some(t.shape, i + 1000)).sum().item()]
+        for i, t in enumerate(tensors)
+    ]
+
+
+def short(value):
+    """With digits enough."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, list):
+        return [short(v) for v in value]
+    return value
+
+
+def learn(model, x):
+    """Answers, and gradients of their weighted sum, in train mode."""
+    model.train()
+    y = model(x)
+    (y * some(y.shape, 5).to(y.dtype)).sum().backward()
+    return y.flatten().tolist()
+
+
+def names(model):
+    tensors = [f"{k} {list(v.shape)}" for k, v in model.state_dict().items()]
+    return {"names": zlib.crc32("\n".join(tensors).encode())}
+
+
+def record(name, is_short):
+    images = [some(shape, 3) for shape in SIZES]
+    model = build(name, drops=False)
+    entry = names(model)
+    last = torch.channels_last
+    floats = [x.float().contiguous(memory_format=last) for x in images]
+    with torch.no_grad():
+        model.eval()
+        entry["eval"] = [model(x).flatten().tolist() for x in floats]
+    if not is_short:
+        # Norms of few pixels enlarge what is rounded: as Tern stores them, on
+        # this machine, whose random numbers are the same too.
+        model.to(memory_format=last).train()
+        with torch.no_grad():
+            entry["train"] = [model(x).flatten().tolist() for x in floats]
+        model = build(name, drops=True)
+        entry["seed"] = 9
+        torch.manual_seed(9)
+    model.double()
+    entry["learnt"] = [learn(model, x) for x in images]
+    entry["gradients"] = products([p.grad for p in model.parameters()])
+    entry["buffers"] = products(
+        [b for n, b in model.named_buffers() if "running" in n]
+    )
+    if is_short:
+        # Of many every so manyth.
+        for key in ("gradients", "buffers"):
+            entry[key] = entry[key][:: max(1, len(entry[key]) // 16)]
+    return {key: short(value) for key, value in entry.items()}
+
+
+def main():
+    torch.set_num_threads(1)
+    is_short = "--short" in sys.argv
+    networks = {name: record(name, is_short) for name in SMALL}
+    for name in LARGE:
+        if "--all" in sys.argv:
+            networks[name] = record(name, is_short)
+        elif is_short:
+            networks[name] = names(build(name, drops=True, filled=False))
+    with open(sys.argv[1], "w") as file:
+        json.dump(
+            {"torchvision": torchvision.__version__, "networks": networks},
+            file,
+            separators=(",", ":"),
+        )
+
+
+main()

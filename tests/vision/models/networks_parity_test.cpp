@@ -1,0 +1,260 @@
+// The networks beside torchvision's: names, answers in eval and train mode at
+// two sizes, gradients and running statistics.
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/learner/model.h"
+#include "tern/tests/support/tests_folder.h"
+#include "tern/vision/models/vision_arch.h"
+
+namespace tern::networks_parity_test {
+namespace {
+
+// What networks_fixture.py wrote, once or now.
+const nlohmann::json& networks() {
+  static const char* live = std::getenv("TERN_NETWORKS");
+  static const auto fixture = nlohmann::json::parse(std::ifstream(
+      live ? live : in_tests_folder("vision/models/networks_fixture.json")));
+  return fixture["networks"];
+}
+
+ConvNeXt small_convnext(const ConvNeXtOptions& options) {
+  return ConvNeXt(ConvNeXtShape{{24, 48, 96, 192}, {2, 2, 3, 2}, 0.3}, options);
+}
+
+ResNet small_resnext(const ResNetOptions& options) {
+  return ResNet(ResNetShape{{1, 2, 1, 1}, true, 8, 4}, options);
+}
+
+template <auto make>
+Model network(bool drops) {
+  auto options = [&]<class Net, class Options>(Net (*)(const Options&)) {
+    return Options();
+  }(make);
+  options.num_classes = 10;
+  if constexpr (requires { options.dropout; }) {
+    if (!drops) options.dropout = 0;
+  }
+  if constexpr (requires { options.stochastic_depth; }) {
+    if (!drops) options.stochastic_depth = 0;
+  }
+  return make(options);
+}
+
+Model make(const std::string& name, bool drops) {
+  static const std::map<std::string, Model (*)(bool)> all = {
+      {"convnext_base", network<convnext_base>},
+      {"convnext_small", network<convnext_small>},
+      {"convnext_tiny", network<convnext_tiny>},
+      {"densenet121", network<densenet121>},
+      {"efficientnet_b0", network<efficientnet_b0>},
+      {"efficientnet_b1", network<efficientnet_b1>},
+      {"efficientnet_b2", network<efficientnet_b2>},
+      {"efficientnet_b3", network<efficientnet_b3>},
+      {"mobilenet_v3_large", network<mobilenet_v3_large>},
+      {"mobilenet_v3_small", network<mobilenet_v3_small>},
+      {"regnet_y_400mf", network<regnet_y_400mf>},
+      {"regnet_y_8gf", network<regnet_y_8gf>},
+      {"resnet152", network<resnet152>},
+      {"resnext50_32x4d", network<resnext50_32x4d>},
+      {"small_convnext", network<small_convnext>},
+      {"small_resnext", network<small_resnext>},
+      {"wide_resnet50_2", network<wide_resnet50_2>}};
+  return all.at(name)(drops);
+}
+
+// In -1..1 and as if at random, as networks_fixture.py makes them.
+torch::Tensor numbers(int64_t count) {
+  const auto mixed = [](const torch::Tensor& x, int64_t shift, int64_t factor) {
+    return ((x ^ x.bitwise_right_shift(shift)) * factor)
+        .bitwise_and(0xFFFFFFFF);
+  };
+  torch::Tensor h = (torch::arange(1, count + 1, torch::kLong) * 2654435761)
+                        .bitwise_and(0xFFFFFFFF);
+  h = mixed(mixed(h, 15, 1103515245), 13, 1540483477);
+  h = h ^ h.bitwise_right_shift(16);
+  return h.to(torch::kDouble) / 2147483648.0 - 1;
+}
+
+torch::Tensor some(c10::IntArrayRef shape, int64_t index) {
+  static const torch::Tensor pool = numbers(1000003);
+  const int64_t count = c10::multiply_integers(shape);
+  const int64_t begin = index * 7919 % pool.numel();
+  const int64_t repeats = (begin + count) / pool.numel() + 1;
+  return pool.repeat({repeats}).narrow(0, begin, count).reshape(shape);
+}
+
+void fill(const Model& model) {
+  const torch::NoGradGuard no_grad;
+  int64_t index = 0;
+  for (const ModelTensor& item : model.state()) {
+    const int64_t now = index++;
+    torch::Tensor tensor = item.tensor;
+    if (!tensor.is_floating_point()) continue;
+    torch::Tensor values = some(tensor.sizes(), now);
+    if (tensor.dim() > 1) {
+      values *= std::sqrt(
+          6 * static_cast<double>(tensor.size(0)) /
+          static_cast<double>(tensor.numel()));
+    } else {
+      values *= 0.3;
+      if (item.name.ends_with("weight") || item.name.ends_with("running_var")) {
+        values += 1;
+      }
+    }
+    tensor.copy_(values);
+  }
+}
+
+Model filled(const std::string& name, bool drops) {
+  const Model model = make(name, drops);
+  fill(model);
+  return model;
+}
+
+std::vector<torch::Tensor> images() {
+  return {some({2, 3, 64, 48}, 3), some({1, 3, 75, 101}, 3)};
+}
+
+// How far the answer is from Python's, over the largest number there.
+double error_of(const torch::Tensor& y, const nlohmann::json& expected) {
+  const auto numbers =
+      torch::tensor(expected.get<std::vector<double>>(), torch::kDouble);
+  const auto error =
+      (y.detach().to(torch::kDouble).flatten() - numbers).abs().max();
+  return (error / numbers.abs().max()).item<double>();
+}
+
+// The answer in train mode, after backward from its weighted sum.
+torch::Tensor learn(Model model, const torch::Tensor& x) {
+  model.train();
+  torch::Tensor y = model.forward({x})[0];
+  (y * some(y.sizes(), 5).to(y.dtype())).sum().backward();
+  return y;
+}
+
+// The largest error of the tensors' lengths and directions; of a tensor that
+// is all but zero, over those of others.
+double error_of_all(const Tensors& tensors, const nlohmann::json& expected) {
+  const size_t step = expected.size() == tensors.size()
+                          ? 1
+                          : std::max<size_t>(1, tensors.size() / 16);
+  double worst = 0, longest = 0;
+  for (const auto& item : expected) {
+    longest = std::max(longest, item[0].get<double>());
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const torch::Tensor& t = tensors.at(i * step);
+    const double length = expected[i][0].get<double>();
+    const double along =
+        (t * some(t.sizes(), static_cast<int64_t>(i * step) + 1000))
+            .sum()
+            .item<double>();
+    const double over = std::max(length, longest * 1e-9);
+    worst = std::max(
+        {worst,
+         std::abs(t.norm().item<double>() - length) / over,
+         std::abs(along - expected[i][1].get<double>()) / over});
+  }
+  return worst;
+}
+
+uint32_t crc32(const std::string& text) {
+  uint32_t crc = ~0U;
+  for (const char c : text) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int i = 0; i < 8; ++i) crc = crc >> 1 ^ ((crc & 1) * 0xEDB88320U);
+  }
+  return ~crc;
+}
+
+class NetworksTest : public testing::TestWithParam<std::string> {
+ protected:
+  const nlohmann::json& python_ = networks()[GetParam()];
+};
+
+class NetworksNamesTest : public NetworksTest {};
+
+TEST_P(NetworksNamesTest, AreTorchvisions) {
+  std::vector<std::string> tensors;
+  for (const ModelTensor& item : make(GetParam(), /*drops=*/true).state()) {
+    tensors.push_back(fmt::format(
+        "{} [{}]",
+        item.name,
+        fmt::join(item.tensor.sizes(), ", ")));
+  }
+  const std::string all = fmt::format("{}", fmt::join(tensors, "\n"));
+  EXPECT_EQ(crc32(all), python_["names"].get<uint32_t>()) << all;
+}
+
+TEST_P(NetworksTest, AnswerAsTorchvisions) {
+  const torch::NoGradGuard no_grad;
+  Model model = filled(GetParam(), /*drops=*/false);
+  for (const std::string mode : {"eval", "train"}) {
+    if (!python_.contains(mode)) continue;  // live alone
+    model.train(mode == "train");
+    for (size_t i = 0; i < images().size(); ++i) {
+      const torch::Tensor x =
+          images()[i]
+              .to(torch::kFloat)
+              .contiguous(torch::MemoryFormat::ChannelsLast);
+      EXPECT_LE(error_of(model.forward({x})[0], python_[mode][i]), 1e-5);
+    }
+  }
+}
+
+TEST_P(NetworksTest, LearnAsTorchvisions) {
+  const bool is_live = python_.contains("seed");
+  Model model = filled(GetParam(), /*drops=*/is_live);
+  model.module()->to(torch::kDouble);
+  if (is_live) torch::manual_seed(python_["seed"].get<uint64_t>());
+  for (size_t i = 0; i < images().size(); ++i) {
+    const torch::Tensor y = learn(model, images()[i]);
+    EXPECT_LE(error_of(y, python_["learnt"][i]), 1e-7);
+  }
+  Tensors gradients, statistics;
+  for (const ModelTensor& item : model.parameters()) {
+    gradients.push_back(item.tensor.grad());
+  }
+  for (const ModelTensor& item : model.buffers()) {
+    if (item.name.find("running") != std::string::npos) {
+      statistics.push_back(item.tensor);
+    }
+  }
+  EXPECT_LE(error_of_all(gradients, python_["gradients"]), 1e-6);
+  EXPECT_LE(error_of_all(statistics, python_["buffers"]), 1e-7);
+}
+
+// Those of which this much is known.
+std::vector<std::string> networks_with(const char* what) {
+  std::vector<std::string> names;
+  for (const auto& item : networks().items()) {
+    if (item.value().contains(what)) names.push_back(item.key());
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    NetworksNamesTest,
+    testing::ValuesIn(networks_with("names")),
+    [](const auto& info) { return info.param; });
+
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    NetworksTest,
+    testing::ValuesIn(networks_with("learnt")),
+    [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tern::networks_parity_test

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/pimpl.h>
+
+#include "tern/vision/models/layers.h"
+
+namespace tern {
+
+struct DenseNetOptions {
+  /// 0: no classifier; `forward` then returns the means of the features.
+  int64_t num_classes = 1000;
+  int64_t in_channels = 3;
+};
+
+/// Size of a DenseNet, such as that of `densenet121`.
+struct DenseNetShape {
+  std::array<int64_t, 4> blocks;  // layers in each of the dense blocks
+  int64_t growth = 32;            // channels that each layer adds
+};
+
+/// The network of Huang et al., "Densely Connected Convolutional Networks"
+/// (2017), with torchvision's names in its state dict and its initial weights'
+/// distribution. An image has at least 32 x 32 pixels.
+class DenseNetImpl : public torch::nn::Cloneable<DenseNetImpl>,
+                     public FeatureNetwork {
+ public:
+  static constexpr const char* kSecondGroup = "features.transition2";
+  static constexpr const char* kClassifier = "classifier.";
+
+  /// \throws c10::ValueError unless the numbers of the shape are positive, and
+  ///         as `densenet121`.
+  DenseNetImpl(const DenseNetShape& shape, const DenseNetOptions& options);
+  void reset() override;
+
+ private:
+  DenseNetShape shape_;
+  DenseNetOptions options_;
+};
+TORCH_MODULE(DenseNet);
+
+/// \throws c10::ValueError unless num_classes >= 0 and in_channels > 0.
+DenseNet densenet121(const DenseNetOptions& options = {});
+
+}  // namespace tern

@@ -1,0 +1,80 @@
+#include "tern/vision/models/layers.h"
+
+namespace tern {
+
+torch::Tensor LayersImpl::forward(const torch::Tensor& x) {
+  return SequentialImpl::forward(x);
+}
+
+std::shared_ptr<torch::nn::Module> LayersImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  const auto copy = std::make_shared<LayersImpl>();
+  auto layer = begin();
+  for (const auto& child : named_children()) {
+    copy->push_back(child.key(), (layer++)->clone(device));
+  }
+  return copy;
+}
+
+SqueezeExcitationImpl::SqueezeExcitationImpl(
+    int64_t channels,
+    int64_t squeezed,
+    LayerEnd middle,
+    LayerEnd gate)
+    : channels_(channels), squeezed_(squeezed), middle_(middle), gate_(gate) {
+  reset();
+}
+
+void SqueezeExcitationImpl::reset() {
+  const auto pointwise = [](int64_t in, int64_t out) {
+    return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 1));
+  };
+  fc1_ = register_module("fc1", pointwise(channels_, squeezed_));
+  fc2_ = register_module("fc2", pointwise(squeezed_, channels_));
+}
+
+torch::Tensor SqueezeExcitationImpl::forward(const torch::Tensor& x) {
+  const torch::Tensor means = torch::adaptive_avg_pool2d(x, {1, 1});
+  const torch::Tensor squeezed = activate(fc1_->forward(means), middle_);
+  return x * activate(fc2_->forward(squeezed), gate_);
+}
+
+torch::Tensor
+stochastic_depth(const torch::Tensor& branch, double p, bool is_training) {
+  if (p == 0 || !is_training) return branch;
+  std::vector<int64_t> one_each(branch.dim(), 1);
+  one_each[0] = branch.size(0);
+  const torch::Tensor kept = torch::empty(one_each, branch.options());
+  return branch * kept.bernoulli_(1 - p).div_(1 - p);
+}
+
+torch::Tensor FeatureNetwork::forward(const torch::Tensor& x) {
+  const torch::Tensor y = means(x);
+  return classifier_.is_empty() ? y : classifier_.forward(y);
+}
+
+torch::Tensor FeatureNetwork::stage(size_t index, const torch::Tensor& x) {
+  torch::Tensor y = x;
+  for (size_t i = index == 0 ? 0 : ends_[index - 1]; i < ends_[index]; ++i) {
+    y = (features_->begin() + static_cast<int64_t>(i))->forward(y);
+  }
+  return y;
+}
+
+void FeatureNetwork::clear() {
+  features_ = Layers();
+  classifier_ = {};
+  channels_.clear();
+  ends_.clear();
+}
+
+void FeatureNetwork::appended(int64_t channels, int64_t stride) {
+  if (stride > 1) {
+    channels_.emplace_back();
+    ends_.emplace_back();
+  }
+  channels_.back() = channels;
+  ends_.back() = features_->size();
+}
+
+}  // namespace tern
