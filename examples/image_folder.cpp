@@ -25,7 +25,12 @@ struct Settings {
   fs::path out = "model", pretrained, presize;
   int64_t size = 128, epochs = 5, batch_size = 64;
   double lr = 3e-3;
+  bool published = false;
   uint64_t seed = 42;
+
+  tern::Pretrained weights() const {
+    return published ? tern::Pretrained(true) : pretrained;
+  }
 };
 
 tern::DataBunch read_data(const Settings& s) {
@@ -52,8 +57,8 @@ tern::DataBunch read_data(const Settings& s) {
 tern::Learner make_learner(const tern::DataBunch& data, const Settings& s) {
   return tern::vision_learner(
       data,
-      tern::VisionArch(s.arch),
-      {.pretrained = s.pretrained,
+      s.arch,
+      {.pretrained = s.weights(),
        .learner = {
            .loss = tern::label_smoothing_cross_entropy(),
            .metrics = {tern::accuracy()},
@@ -79,7 +84,7 @@ int train(const Settings& s) {
   auto learn = make_learner(read_data(s), s);
   if (s.precision == "fp16") learn.to_fp16();
   if (s.precision == "bf16") learn.to_bf16();
-  if (s.pretrained.empty()) {
+  if (!s.weights()) {
     learn.fit_one_cycle(s.epochs, s.lr);
   } else {
     learn.fine_tune(s.epochs);
@@ -128,7 +133,7 @@ int main(int argc, char** argv) try {
     command->fallthrough()->add_option("folder", s.folder)->required();
   }
   asking->add_option("files", files)->required();
-  app.add_option("--arch", s.arch, "resnet18, xresnet18, mobilenet_v2, ...");
+  app.add_option("--arch", s.arch, "resnet18, convnext_tiny, swin_t, ...");
   app.add_number("--size", s.size, 8, 4096, "height and width in pixels");
   app.add_option("--out", s.out, "where the model is");
   app.add_number("--epochs", s.epochs, 1, 10'000, "passes over the data");
@@ -136,6 +141,7 @@ int main(int argc, char** argv) try {
   app.add_number("--batch-size", s.batch_size, 1, 65536);
   app.add_choice("--precision", s.precision, {"fp32", "fp16", "bf16"});
   app.add_option("--pretrained", s.pretrained, ".pth or .safetensors");
+  app.add_flag("--published", s.published, "the network's ImageNet weights");
   app.add_option("--presize", s.presize, "folder for shrunk photographs");
   app.add_number("--seed", s.seed, 0, UINT32_MAX);
   app.read(argc, argv);

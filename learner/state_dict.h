@@ -46,6 +46,8 @@ struct LoadReport {
   /// Names of both with another shape, or a type that cannot be converted
   /// without loss of meaning, such as float to integer.
   std::vector<Mismatch> mismatched;
+  /// Names given that are left out on purpose, see VisionArch::load_pretrained.
+  std::vector<std::string> skipped;
 
   /// Whether every name was on both sides, and fit.
   bool is_complete() const {

@@ -65,21 +65,9 @@ void list(const fs::path& path, const std::string& key) {
   fmt::print("{} tensors, {} elements\n", weights.tensors.size(), elements);
 }
 
-// The first digits of the file's SHA-256 in its name, as in PyTorch's
-// "resnet18-f37072fd.pth"; empty if there are none.
-std::string hash_in_name(const fs::path& path) {
-  const std::string stem = path.stem().string();
-  const size_t dash = stem.rfind('-');
-  if (dash == stem.npos || stem.size() - dash < 9) return "";
-  const std::string digits = stem.substr(dash + 1);
-  const bool is_hex =
-      digits.find_first_not_of("0123456789abcdef") == digits.npos;
-  return is_hex ? digits : "";
-}
-
 void verify(const fs::path& path, const std::string& key) {
   const std::string hash = sha256_file(path);
-  const std::string expected = hash_in_name(path);
+  const std::string expected = sha256_in_name(path);
   if (!hash.starts_with(expected)) {
     throw DataError(
         path.string(),

@@ -55,6 +55,20 @@ int64_t outputs_for(const DataBunch& data, int64_t given) {
   return outputs;
 }
 
+// Fetches weights where they are published, with the Learner's progress line.
+void load(
+    const VisionArch& arch,
+    const VisionBody& body,
+    const Pretrained& pretrained,
+    const Sink& sink) {
+  if (!pretrained) return;
+  const std::filesystem::path file =
+      pretrained.is_published()
+          ? fetch_weights(arch.published(), reporting_to(sink))
+          : pretrained.file();
+  arch.load_pretrained(body, file);
+}
+
 // \param first_new   First module of the new layers.
 // \param make_model  From the number of outputs.
 template <class Options, class MakeModel>
@@ -66,8 +80,8 @@ Learner learner_on_body(
     const MakeModel& make_model) {
   if (options.learner.seed != 0) torch::manual_seed(options.learner.seed);
   const auto model = make_model(outputs_for(data, options.outputs));
-  const bool is_pretrained = !options.pretrained.empty();
-  if (is_pretrained) arch.load_pretrained(model->body(), options.pretrained);
+  load(arch, model->body(), options.pretrained, options.learner.sink);
+  const bool is_pretrained = bool{options.pretrained};
   Learner learn(
       normalised(data, is_pretrained),
       model,
@@ -113,12 +127,14 @@ VisionModelImpl::VisionModelImpl(
 void VisionModelImpl::reset() {
   body_ = arch_.make_body(in_channels_);
   register_module("body", body_->module);
+  HeadOptions head = head_options_;
+  head.pool = body_->backbone->has_maps();
   head_ = register_module(
       "head",
       classifier_head(
           body_->backbone->stage_channels().back(),
           outputs_,
-          head_options_));
+          head));
 }
 
 torch::Tensor VisionModelImpl::forward(const torch::Tensor& x) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 
 #include <torch/nn/cloneable.h>
@@ -11,14 +10,16 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/weights/architecture.h"
 #include "tern/vision/models/dynamic_unet.h"
+#include "tern/vision/models/pretrained.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern {
 
 struct VisionOptions {
-  /// File with weights for the body; see VisionArch::load_pretrained. The body
-  /// then starts frozen. Empty: random weights, nothing frozen.
-  std::filesystem::path pretrained = {};
+  /// Weights for the body, which then starts frozen: `true` for those that the
+  /// network's authors publish, see `published_weights` and `fetch_weights`, or
+  /// a file, see VisionArch::load_pretrained. Without, nothing is frozen.
+  Pretrained pretrained = {};
   /// Number of outputs; 0: one per class of `data.classes`.
   int64_t outputs = 0;
   int64_t in_channels = 3;
@@ -63,17 +64,17 @@ VisionModel build_vision_model(const Architecture& architecture);
 ///
 ///   auto learn = vision_learner(
 ///       data,
-///       resnet18,
-///       {.pretrained = "resnet18.pth",
-///        .learner = {.metrics = {accuracy()}}});
+///       "convnext_tiny",
+///       {.pretrained = true, .learner = {.metrics = {accuracy()}}});
 ///   learn.fine_tune(5);
 ///
 /// With pretrained weights everything but the head (and BatchNorm, see
 /// `LearnerOptions::train_bn`) starts frozen, and data without normalisation
 /// are normalised with ImageNet's statistics. As fastai v2's vision_learner.
 ///
-/// \throws c10::ValueError if the number of outputs is unknown or the weights
-///         do not fit; DataError, IoError as `load_weights`.
+/// \throws c10::ValueError if the number of outputs is unknown, there are no
+///         such weights or they do not fit; DataError, IoError as
+///         `load_weights` and `fetch_weights`.
 Learner vision_learner(
     const DataBunch& data,
     const VisionArch& arch,
@@ -81,7 +82,7 @@ Learner vision_learner(
 
 struct UnetLearnerOptions {
   /// As VisionOptions::pretrained.
-  std::filesystem::path pretrained = {};
+  Pretrained pretrained = {};
   /// Number of classes; 0: that of `data.classes`.
   int64_t outputs = 0;
   int64_t in_channels = 3;

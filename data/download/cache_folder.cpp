@@ -72,18 +72,19 @@ bool still_holds(const fs::path& folder, const std::string& line, bool count) {
 
 }  // namespace
 
-std::filesystem::path cache_folder(const std::filesystem::path& given) {
-  const auto environment = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::filesystem::path(value != nullptr ? value : "");
-  };
+std::string environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+fs::path cache_folder(const fs::path& given) {
   if (!given.empty()) return given;
   if (const auto path = environment("TERN_CACHE"); !path.empty()) return path;
   if (const auto path = environment("XDG_CACHE_HOME"); !path.empty()) {
-    return path / "tern/data";
+    return fs::path(path) / "tern/data";
   }
   if (const auto path = environment("HOME"); !path.empty()) {
-    return path / ".cache/tern/data";
+    return fs::path(path) / ".cache/tern/data";
   }
   throw DataError(
       "",

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 namespace tern {
+
+/// Value of an environment variable; empty if it is not set.
+std::string environment(const char* name);
 
 /// Where fetched data is kept: `given`, or if that is empty TERN_CACHE, else
 /// XDG_CACHE_HOME/tern/data, else ~/.cache/tern/data.

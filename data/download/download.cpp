@@ -12,6 +12,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "tern/data/error_text.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
 
@@ -281,7 +282,7 @@ class Transfer {
 bool is_wanted(const fs::path& file, const DownloadOptions& options) {
   std::error_code error;
   return !options.sha256.empty() && fs::is_regular_file(file, error) &&
-         sha256_file(file) == options.sha256;
+         sha256_file(file).starts_with(options.sha256);
 }
 
 // Why the bytes are not those that were asked for; empty if they are.
@@ -294,8 +295,10 @@ std::string content_fault(
   }
   if (options.sha256.empty()) return "";
   const std::string actual = part.sha256();
-  if (actual == options.sha256) return "";
-  return "gave a file with SHA-256 " + actual + "; expected " + options.sha256;
+  if (actual.starts_with(options.sha256)) return "";
+  const bool is_whole = is_sha256(options.sha256);
+  return "gave a file with SHA-256 " + actual + "; expected " +
+         (is_whole ? "" : "one that begins with ") + options.sha256;
 }
 
 // Fetches until the part file is what was asked for.
@@ -335,6 +338,13 @@ void fill(
 }
 
 }  // namespace
+
+DownloadError DownloadError::or_else(const std::string& advice) const {
+  std::string reason = reason_of(*this);
+  const std::string prefix = path() + ": ";
+  if (reason.starts_with(prefix)) reason.erase(0, prefix.size());
+  return {kind_, path(), reason + "; or " + advice};
+}
 
 void download(
     const std::string& url,

@@ -25,6 +25,9 @@ class DownloadError final : public DataError {
       : DataError(url, reason), kind_(kind) {}
   Kind kind() const { return kind_; }
 
+  /// The same error with "; or " and what else would help at its end.
+  DownloadError or_else(const std::string& advice) const;
+
  private:
   Kind kind_;
 };
@@ -32,8 +35,9 @@ class DownloadError final : public DataError {
 struct DownloadOptions {
   // ---- The expected file ----
 
-  /// Expected SHA-256, 64 lower-case digits. Empty: the content is not checked,
-  /// and an interrupted download starts again.
+  /// Expected SHA-256, 64 lower-case digits or, at least 8, its first ones.
+  /// Empty: the content is not checked, and an interrupted download starts
+  /// again.
   std::string sha256 = {};
   /// Expected size in bytes; 0: unknown.
   int64_t bytes = 0;

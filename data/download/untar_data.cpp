@@ -1,7 +1,6 @@
 #include "tern/data/download/untar_data.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <fcntl.h>
 #include <string>
 #include <sys/stat.h>
@@ -144,10 +143,7 @@ class Untar {
         return download_into(folder);
       });
     } catch (const DownloadError& error) {
-      throw DownloadError(
-          error.kind(),
-          error.path(),
-          reason_without_url(error) + "; or " + advice());
+      throw error.or_else(advice());
     }
   }
 
@@ -248,12 +244,6 @@ class Untar {
     return "set TERN_DATA to a folder that holds " +
            std::string(dataset_.files[0].name()) +
            (others > 0 ? " and the " + std::to_string(others) + " others" : "");
-  }
-
-  // The sentence of an error without its URL.
-  static std::string reason_without_url(const DownloadError& error) {
-    const std::string text = reason_of(error), prefix = error.path() + ": ";
-    return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
   }
 
   const DatasetUrl& dataset_;

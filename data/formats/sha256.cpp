@@ -23,6 +23,10 @@ void check(int result) {
 constexpr size_t kHashDigits = 64;
 constexpr int64_t kMaxSumsBytes = int64_t{1} << 30;
 
+bool is_hex(std::string_view text) {
+  return text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
 std::string without_escapes(std::string_view name) {
   std::string plain;
   for (size_t i = 0; i < name.size(); ++i) {
@@ -54,8 +58,18 @@ std::string Sha256::hex_digest() const {
 }
 
 bool is_sha256(std::string_view text) {
-  return text.size() == 64 &&
-         text.find_first_not_of("0123456789abcdef") == text.npos;
+  return text.size() == kHashDigits && is_hex(text);
+}
+
+std::string sha256_in_name(const std::filesystem::path& path) {
+  constexpr size_t kLeastDigits = 8;
+  const std::string stem = path.stem().string();
+  const size_t dash = stem.rfind('-');
+  if (dash == stem.npos) return "";
+  const std::string digits = stem.substr(dash + 1);
+  const bool is_hash = digits.size() >= kLeastDigits &&
+                       digits.size() <= kHashDigits && is_hex(digits);
+  return is_hash ? digits : "";
 }
 
 std::string sha256(std::span<const uint8_t> bytes) {

@@ -41,6 +41,10 @@ std::string sha256(std::span<const uint8_t> bytes);
 /// \throws IoError, or DataError if it is no regular file.
 std::string sha256_file(const std::filesystem::path& path);
 
+/// The first digits of a file's SHA-256 in its name, 8 or more, as PyTorch puts
+/// them there: "f37072fd" of "resnet18-f37072fd.pth". Empty if there are none.
+std::string sha256_in_name(const std::filesystem::path& path);
+
 // ---- Lists of sums ----
 
 /// SHA-256 sums by file name; 64 lower-case digits each.

@@ -142,6 +142,7 @@ std::string LoadReport::to_string() const {
   add(mismatched, "mis-shaped", [](const Mismatch& m) {
     return printable(m.name) + " is " + m.given + " and not " + m.expected;
   });
+  add(skipped, "skipped", safe);
   return all;
 }
 

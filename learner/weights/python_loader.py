@@ -100,7 +100,9 @@ class VisionModel(torch.nn.Module):
     ):
         super().__init__()
         self.body = build_model(body, {"in_channels": in_channels})
-        last = "fc" if hasattr(self.body, "fc") else "classifier"
+        names = ("fc", "classifier", "head", "heads")
+        last = next(name for name in names if hasattr(self.body, name))
+        self.has_maps = last != "heads"  # a ViT has none
         features = next(
             module.in_features
             for module in getattr(self.body, last).modules()
@@ -108,9 +110,10 @@ class VisionModel(torch.nn.Module):
         )
         setattr(self.body, last, torch.nn.Identity())
         self.body.avgpool = torch.nn.Identity()
-        widths = [2 * features if concat_pool else features, *hidden, outputs]
-        layers = [torch.nn.Identity(), torch.nn.Identity()]
-        self.concat_pool = concat_pool
+        self.concat_pool = concat_pool and self.has_maps
+        features *= 2 if self.concat_pool else 1
+        widths = [features, *hidden, outputs]
+        layers = [torch.nn.Identity() for _ in range(2 * self.has_maps)]
         for i, (width, following) in enumerate(zip(widths, widths[1:])):
             is_last = i + 2 == len(widths)
             layers.append(torch.nn.BatchNorm1d(width))
@@ -124,12 +127,34 @@ class VisionModel(torch.nn.Module):
     def features(self, x):
         if hasattr(self.body, "features"):
             x = self.body.features(x)
-            return x.relu() if type(self.body).__name__ == "DenseNet" else x
+            kind = type(self.body).__name__
+            if kind == "SwinTransformer":
+                return self.body.permute(self.body.norm(x))
+            return x.relu() if kind == "DenseNet" else x
         for name, module in self.body.named_children():
             x = module(x)
         return x
 
+    def class_token(self, x):
+        """A ViT's, for images of any size."""
+        x = self.body.conv_proj(x)
+        token = self.body.class_token.expand(len(x), -1, -1)
+        positions = self.body.encoder.pos_embedding
+        size = tuple(x.shape[2:])
+        side = math.isqrt(positions.shape[1] - 1)
+        if size != (side, side):
+            grid = positions[:, 1:].unflatten(1, (side, side))
+            grid = F.interpolate(
+                grid.permute(0, 3, 1, 2), size, mode="bicubic", antialias=True
+            )
+            grid = grid.flatten(2).transpose(1, 2)
+            positions = torch.cat([positions[:, :1], grid], 1)
+        x = torch.cat([token, x.flatten(2).transpose(1, 2)], 1) + positions
+        return self.body.encoder.ln(self.body.encoder.layers(x))[:, 0]
+
     def forward(self, x):
+        if not self.has_maps:
+            return self.head(self.class_token(x))
         x = self.features(x)
         mean = x.mean((2, 3))
         if self.concat_pool:

@@ -32,3 +32,29 @@ for path in models:
         worst = (answer - expected[name]).abs().max().item()
         assert worst < 2e-3, (path.stem, name, answer, expected[name])
         print(f"{path.stem:18} {name:8} differs by {worst:.1e}")
+
+# The bodies of transformers, whose files would be large: small ones of them
+# beside torchvision's own answers.
+vision = torchvision.models
+transformers = {
+    "vit": lambda: vision.VisionTransformer(64, 16, 2, 4, 64, 256),
+    "swin": lambda: vision.SwinTransformer(
+        [4, 4], 24, [2, 2, 2, 2], [2, 4, 6, 8], [7, 7]
+    ),
+}
+for name, make in transformers.items():
+    torch.manual_seed(1)
+    net = make().eval()
+    program.build_model = lambda name, options: net
+    x = torch.rand(2, 3, 64, 64)
+    last = net.heads if name == "vit" else net.head
+    features = []
+    last.register_forward_pre_hook(lambda _, given: features.extend(given))
+    with torch.inference_mode():
+        net(x)
+        model = program.VisionModel(name, 3, 2, [], 0, True).eval()
+        model.head = torch.nn.Identity()
+        answer = model(x)
+    if name == "swin":  # after the largest values of the maps
+        answer = answer[:, features[0].shape[1] :]
+    torch.testing.assert_close(answer, features[0], atol=1e-5, rtol=0)

@@ -121,6 +121,10 @@ class Backbone {
   /// its output stride says.
   virtual torch::Tensor stage(size_t index, const torch::Tensor& x) = 0;
 
+  /// Whether stages are maps of features. Those of a ViT are not: it has one
+  /// stage, which looks at the image as a whole, [N, C].
+  virtual bool has_maps() const { return true; }
+
   /// Returns the output of the last stage.
   torch::Tensor features(torch::Tensor x) {
     const size_t count = stage_channels().size();
@@ -129,6 +133,7 @@ class Backbone {
   }
   /// Returns the means of the features, [N, C].
   torch::Tensor means(const torch::Tensor& x) {
+    if (!has_maps()) return features(x);
     return torch::adaptive_avg_pool2d(features(x), {1, 1}).flatten(1);
   }
   /// Returns the output of every stage, from fine to coarse.

@@ -84,7 +84,7 @@ ConvNeXtImpl::ConvNeXtImpl(
 }
 
 void ConvNeXtImpl::reset() {
-  clear();
+  clear(/*least_side=*/32);
   const auto& [channels, blocks, stochastic_depth] = shape_;
   const int64_t count = std::accumulate(blocks.begin(), blocks.end(), 0L);
   const double rise =

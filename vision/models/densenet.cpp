@@ -95,7 +95,7 @@ DenseNetImpl::DenseNetImpl(
 }
 
 void DenseNetImpl::reset() {
-  clear();
+  clear(/*least_side=*/29);
   int64_t channels = 2 * shape_.growth;
   const auto conv = dense_conv(options_.in_channels, channels, 7, 2);
   const auto pool =

@@ -124,6 +124,11 @@ DynamicUnetImpl::DynamicUnetImpl(VisionArch arch, DynamicUnetOptions options)
 
 void DynamicUnetImpl::reset() {
   body_ = arch_.make_body(options_.in_channels);
+  TERN_CHECK_VALUE(
+      body_->backbone->has_maps(),
+      "[DynamicUnet] {} has no maps of features, of several sizes; "
+      "expected a network with them, such as resnet34 or swin_t.",
+      arch_.name());
   register_module("body", body_->module);
   const std::vector<int64_t> stages = body_->backbone->stage_channels();
   int64_t channels = stages.back();

@@ -1,5 +1,11 @@
 #include "tern/vision/models/layers.h"
 
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "tern/kernels/check.h"
+
 namespace tern {
 
 torch::Tensor LayersImpl::forward(const torch::Tensor& x) {
@@ -9,11 +15,31 @@ torch::Tensor LayersImpl::forward(const torch::Tensor& x) {
 std::shared_ptr<torch::nn::Module> LayersImpl::clone(
     const std::optional<torch::Device>& device) const {
   const auto copy = std::make_shared<LayersImpl>();
+  for (const auto& own : named_parameters(/*recurse=*/false)) {
+    const torch::Tensor value = own.value().detach().clone();
+    copy->register_parameter(own.key(), device ? value.to(*device) : value);
+  }
   auto layer = begin();
   for (const auto& child : named_children()) {
     copy->push_back(child.key(), (layer++)->clone(device));
   }
   return copy;
+}
+
+void register_part(
+    torch::nn::Module& whole,
+    const std::string& name,
+    const std::shared_ptr<torch::nn::Module>& part) {
+  if (!name.empty()) {
+    whole.register_module(name, part);
+    return;
+  }
+  for (const auto& item : part->named_parameters(/*recurse=*/false)) {
+    whole.register_parameter(item.key(), item.value());
+  }
+  for (const auto& item : part->named_children()) {
+    whole.register_module(item.key(), item.value());
+  }
 }
 
 SqueezeExcitationImpl::SqueezeExcitationImpl(
@@ -54,6 +80,15 @@ torch::Tensor FeatureNetwork::forward(const torch::Tensor& x) {
 }
 
 torch::Tensor FeatureNetwork::stage(size_t index, const torch::Tensor& x) {
+  if (index == 0) {
+    TERN_CHECK_VALUE(
+        x.dim() == 4 && std::min(x.size(2), x.size(3)) >= least_side_,
+        "[Backbone::stage] the images are [{}]; this network expects [N, C, H, "
+        "W] with H and W of at least {} pixels. Enlarge them, or take a "
+        "network such as resnet18.",
+        fmt::join(x.sizes(), ", "),
+        least_side_);
+  }
   torch::Tensor y = x;
   for (size_t i = index == 0 ? 0 : ends_[index - 1]; i < ends_[index]; ++i) {
     y = (features_->begin() + static_cast<int64_t>(i))->forward(y);
@@ -61,7 +96,8 @@ torch::Tensor FeatureNetwork::stage(size_t index, const torch::Tensor& x) {
   return y;
 }
 
-void FeatureNetwork::clear() {
+void FeatureNetwork::clear(int64_t least_side) {
+  least_side_ = least_side;
   features_ = Layers();
   classifier_ = {};
   channels_.clear();

@@ -20,8 +20,8 @@
 
 namespace tern {
 
-/// A Sequential that may be part of another one, and whose clones keep the
-/// names of its modules.
+/// A Sequential that may be part of another one and may have parameters of its
+/// own, and whose clones keep the names of its modules.
 class LayersImpl : public torch::nn::SequentialImpl {
  public:
   using SequentialImpl::SequentialImpl;
@@ -30,6 +30,13 @@ class LayersImpl : public torch::nn::SequentialImpl {
       const std::optional<torch::Device>& device = std::nullopt) const override;
 };
 TORCH_MODULE(Layers);
+
+/// Registers a part of a module under a name; without one, the part's own parts
+/// in its place.
+void register_part(
+    torch::nn::Module& whole,
+    const std::string& name,
+    const std::shared_ptr<torch::nn::Module>& part);
 
 /// Multiplies each channel by a gate in 0..1, which two 1x1 convolutions "fc1"
 /// and "fc2" compute from the means of all channels (Hu et al.,
@@ -61,8 +68,8 @@ TORCH_MODULE(SqueezeExcitation);
 torch::Tensor
 stochastic_depth(const torch::Tensor& branch, double p, bool is_training);
 
-/// LayerNorm or Linear over the channels of [N, C, H, W], which costs nothing
-/// more where these are stored channels-last.
+/// LayerNorm or Linear over the channels of [N, C, H, W], or another module of
+/// [N, H, W, C], which costs nothing more where maps are stored channels-last.
 template <class Base>
 class OverChannelsImpl : public Base {
  public:
@@ -89,6 +96,7 @@ class FeatureNetwork : public Backbone {
  public:
   /// [N, in_channels, H, W] -> [N, num_classes], logits; without a classifier
   /// the means of the features.
+  /// \throws c10::ValueError if the images are too small for the network.
   torch::Tensor forward(const torch::Tensor& x);
 
   std::vector<int64_t> stage_channels() const override { return channels_; }
@@ -96,7 +104,9 @@ class FeatureNetwork : public Backbone {
 
  protected:
   /// Begins anew with no layers, in `reset`.
-  void clear();
+  /// \param least_side  Pixels that H and W need for the last stage to have
+  /// any.
+  void clear(int64_t least_side = 1);
   /// Appends a layer to `features_`, under this name or its number. One with a
   /// stride begins a stage.
   template <class Layer>
@@ -116,6 +126,7 @@ class FeatureNetwork : public Backbone {
  private:
   void appended(int64_t channels, int64_t stride);
 
+  int64_t least_side_ = 1;
   std::vector<int64_t> channels_;
   std::vector<size_t> ends_;  // of the stages in `features_`
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <ranges>
-#include <regex>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -14,9 +13,8 @@
 #include <torch/nn/modules/pooling.h>
 
 #include "tern/kernels/check.h"
-#include "tern/learner/model.h"
-#include "tern/learner/weights/weights.h"
 #include "tern/vision/models/backbone.h"
+#include "tern/vision/models/pretrained.h"
 
 namespace tern {
 
@@ -28,7 +26,8 @@ torch::Tensor ConcatPoolImpl::forward(const torch::Tensor& x) {
 
 torch::nn::Sequential
 classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
-  std::vector<int64_t> widths = {options.concat_pool ? 2 * features : features};
+  const bool is_doubled = options.pool && options.concat_pool;
+  std::vector<int64_t> widths = {is_doubled ? 2 * features : features};
   widths.insert(widths.end(), options.hidden.begin(), options.hidden.end());
   widths.push_back(outputs);
   TERN_CHECK_VALUE(
@@ -39,12 +38,12 @@ classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
       fmt::join(widths, ", "),
       options.dropout);
   torch::nn::Sequential head;
-  if (options.concat_pool) {
+  if (is_doubled) {
     head->push_back(ConcatPool());
-  } else {
+  } else if (options.pool) {
     head->push_back(torch::nn::AdaptiveAvgPool2d(1));
   }
-  head->push_back(torch::nn::Flatten());
+  if (options.pool) head->push_back(torch::nn::Flatten());
   for (size_t i = 0; i + 1 < widths.size(); ++i) {
     const bool is_last = i + 2 == widths.size();
     torch::nn::BatchNorm1d norm(widths[i]);
@@ -104,7 +103,11 @@ const std::vector<KnownNetwork>& known() {
       known_as<regnet_y_8gf>("regnet_y_8gf"),
       known_as<convnext_tiny>("convnext_tiny"),
       known_as<convnext_small>("convnext_small"),
-      known_as<convnext_base>("convnext_base")};
+      known_as<convnext_base>("convnext_base"),
+      known_as<vit_b_16>("vit_b_16"),
+      known_as<vit_b_32>("vit_b_32"),
+      known_as<vit_s_16>("vit_s_16"),
+      known_as<swin_t>("swin_t")};
   return all;
 }
 
@@ -117,26 +120,6 @@ VisionArch named(const std::string& name) {
       name,
       fmt::join(std::views::transform(all, &KnownNetwork::name), ", "));
   return at->arch();
-}
-
-// What a vision learner calls its parts.
-constexpr const char* kBody = "body.";
-
-// torchvision's file of a DenseNet has names from before PyTorch 0.4, such as
-// "denselayer1.norm.1.weight" for "denselayer1.norm1.weight".
-std::string today(const std::string& name) {
-  static const std::regex old(R"((denselayer\d+\.(?:norm|conv))\.([12]\.))");
-  return std::regex_replace(name, old, "$1$2");
-}
-
-// fastai's rule for images of other channels than those that were learnt from.
-torch::Tensor for_channels(const torch::Tensor& weight, int64_t channels) {
-  if (channels == 1) return weight.sum(1, /*keepdim=*/true);
-  if (channels == 2) return weight.narrow(1, 0, 2) * 1.5;
-  torch::Tensor wider = weight.new_zeros(
-      {weight.size(0), channels, weight.size(2), weight.size(3)});
-  wider.narrow(1, 0, weight.size(1)).copy_(weight);
-  return wider;
 }
 
 }  // namespace
@@ -154,40 +137,16 @@ VisionArch::VisionArch(
     std::string name,
     MakeBody make_body,
     std::string second_group,
-    std::string classifier)
+    std::string classifier,
+    std::optional<PublishedWeights> published)
     : name_(std::move(name)),
       make_body_(std::move(make_body)),
       second_group_(std::move(second_group)),
-      classifier_(std::move(classifier)) {}
+      classifier_(std::move(classifier)),
+      published_(std::move(published)) {}
 
-void VisionArch::load_pretrained(
-    const VisionBody& body,
-    const std::filesystem::path& file) const {
-  Model model(body.module);
-  const ModelTensor first = model.parameters().at(0);
-  StateDict state;
-  LoadOptions options{.strict = false, .ignore_mismatched_sizes = true};
-  for (const auto& item : load_weights(file)) {
-    std::string name = item.key();
-    if (name.starts_with("module.")) name = name.substr(7);
-    if (name.starts_with(kBody)) options.prefix = kBody;
-    if (name.starts_with(classifier_)) continue;
-    name = today(name);
-    torch::Tensor tensor = item.value();
-    if (name.ends_with(first.name) && tensor.dim() == 4 &&
-        tensor.size(1) == 3 && first.tensor.size(1) != 3) {
-      tensor = for_channels(tensor, first.tensor.size(1));
-    }
-    state.insert(name, tensor);
-  }
-  const LoadReport report = model.load_state_dict(state, options);
-  TERN_CHECK_VALUE(
-      report.is_complete(),
-      "[VisionArch] {} is no file of weights for {}: {} Give weights of that "
-      "network, as torchvision, fastai or a vision learner saves them.",
-      file.string(),
-      name_,
-      report.to_string());
+PublishedWeights VisionArch::published() const {
+  return published_ ? *published_ : published_weights(name_);
 }
 
 }  // namespace tern

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include "tern/data/download/fetch_weights.h"
+#include "tern/learner/model.h"
 #include "tern/vision/models/backbone.h"
 #include "tern/vision/models/convnext.h"
 #include "tern/vision/models/densenet.h"
@@ -21,6 +24,8 @@
 #include "tern/vision/models/mobilenet_v3.h"
 #include "tern/vision/models/regnet.h"
 #include "tern/vision/models/resnet.h"
+#include "tern/vision/models/swin.h"
+#include "tern/vision/models/vit.h"
 
 namespace tern {
 
@@ -31,6 +36,9 @@ struct HeadOptions {
   double dropout = 0.5;
   /// Concatenates max and average pooling; false: average pooling only.
   bool concat_pool = true;
+  /// False: without pooling, for features [N, C]. `vision_learner` decides this
+  /// by itself.
+  bool pool = true;
 };
 
 /// Global max pooling and average pooling, concatenated: [N, C, H, W] -> [N, 2
@@ -48,7 +56,8 @@ TORCH_MODULE(ConcatPool);
 ///
 ///   classifier_head(512, 10)->forward(features);   // [N, 10], logits
 ///
-/// \param features  Channels of the input [N, features, H, W].
+/// \param features  Channels of the input [N, features, H, W], or [N, features]
+///                  without pooling.
 /// \throws c10::ValueError unless all widths are positive and dropout is in
 ///         [0, 1).
 torch::nn::Sequential classifier_head(
@@ -67,10 +76,10 @@ struct VisionBody {
 };
 
 /// The network that a model is built on, and its layer groups. Converted
-/// implicitly from `resnet18` etc., or created from its name:
+/// implicitly from `resnet18` etc., or from its name:
 ///
 ///   VisionArch arch = resnet18;
-///   VisionArch same("resnet18");
+///   VisionArch same = "resnet18";
 class VisionArch {
  public:
   using MakeBody = std::function<VisionBody(int64_t in_channels)>;
@@ -89,34 +98,56 @@ class VisionArch {
             },
             Net::Impl::kSecondGroup,
             Net::Impl::kClassifier) {}
+  // NOLINTBEGIN: implicit on purpose
   /// \throws c10::ValueError listing the valid names.
-  explicit VisionArch(const std::string& name);
+  VisionArch(const std::string& name);
+  VisionArch(const char* name) : VisionArch(std::string(name)) {}
+  // NOLINTEND
   /// A network of your own.
   /// \param second_group  First module of the second layer group; empty: the
   ///                      body is one group.
   /// \param classifier    Prefix of its classifier's weights, which pretrained
   ///                      files may contain.
+  /// \param published     Its weights, for `{.pretrained = true}`; none: those
+  ///                      that `published_weights` knows by its name.
   VisionArch(
       std::string name,
       MakeBody make_body,
       std::string second_group,
-      std::string classifier);
+      std::string classifier,
+      std::optional<PublishedWeights> published = std::nullopt);
 
   const std::string& name() const { return name_; }
+  /// Prefix of a classifier's weights.
+  const std::string& classifier() const { return classifier_; }
+  /// \throws c10::ValueError if there are none.
+  PublishedWeights published() const;
   const std::string& second_group() const { return second_group_; }
   VisionBody make_body(int64_t in_channels) const {
     return make_body_(in_channels);
   }
   /// Loads weights of this network from a file in any format that
-  /// `load_weights` supports, with the names of torchvision, fastai or a vision
-  /// learner. Ignores the classifier's. Adapts a first convolution with 3
-  /// channels to others as fastai does: summed for one channel, 0 for
-  /// additional ones.
-  /// \throws c10::ValueError naming missing and unexpected weights; DataError,
-  ///         IoError as `load_weights`.
-  void load_pretrained(
+  /// `load_weights` supports, with the names of torchvision, timm, fastai or a
+  /// vision learner. A ViT's position embeddings are interpolated to its image
+  /// size. Adapts a first convolution with 3 channels to others as fastai does:
+  /// summed for one channel, 0 for additional ones.
+  ///
+  ///   auto net = vit_b_16({.num_classes = 0, .image_size = 384});
+  ///   auto report = VisionArch(vit_b_16).load_pretrained(net, "vit.pth");
+  ///   report.skipped;   // {"heads.head.weight", "heads.head.bias"}
+  ///
+  /// \param model  The network or its body. A classifier's weights are skipped
+  ///               if it has none.
+  /// \return       What was loaded and what was skipped; nothing is missing.
+  /// \throws c10::ValueError naming missing, unexpected and mis-shaped weights,
+  ///         of which none is loaded; DataError, IoError as `load_weights`.
+  LoadReport load_pretrained(Model model, const std::filesystem::path& file)
+      const;
+  LoadReport load_pretrained(
       const VisionBody& body,
-      const std::filesystem::path& file) const;
+      const std::filesystem::path& file) const {
+    return load_pretrained(Model(body.module), file);
+  }
 
  private:
   using Function = void (*)();
@@ -125,6 +156,7 @@ class VisionArch {
   std::string name_;
   MakeBody make_body_;
   std::string second_group_, classifier_;
+  std::optional<PublishedWeights> published_;
 };
 
 }  // namespace tern

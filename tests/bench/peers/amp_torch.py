@@ -1,23 +1,10 @@
 """What tests/bench/amp_timed.cpp does, in Python PyTorch."""
 import argparse
 import json
-import statistics
-import time
 
 import torch
 import torchvision
-
-WARM_UP = 2
-
-
-def median_seconds(steps, step):
-    times = []
-    for i in range(-WARM_UP, steps):
-        start = time.perf_counter()
-        step()
-        if i >= 0:
-            times.append(time.perf_counter() - start)
-    return statistics.median(times)
+from measure import median_seconds
 
 
 def train(steps, loss_of_batch, optimizer):

@@ -3,29 +3,15 @@ with the networks of tests/vision/models/matting_net.py."""
 import argparse
 import json
 import pathlib
-import resource
-import statistics
 import sys
-import time
 
 import torch
+from measure import median_seconds, peak_megabytes
 from torch.nn import functional as F
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "vision" / "models"))
 from matting_net import MattingBase, MattingRefine, crop, replace  # noqa: E402
-
-WARM_UP = 2
-
-
-def median_seconds(steps, step):
-    times = []
-    for i in range(-WARM_UP, steps):
-        begin = time.perf_counter()
-        step()
-        if i >= 0:
-            times.append(time.perf_counter() - begin)
-    return statistics.median(times)
 
 
 def train(model, n, side, bf16, steps):
@@ -86,8 +72,7 @@ def main():
         seconds = patches(steps)
     report = {
         "step_seconds": seconds,
-        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        / 1024,
+        "peak_megabytes": peak_megabytes(),
     }
     with open(arguments.json, "w") as file:
         json.dump(report, file)

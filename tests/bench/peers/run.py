@@ -194,6 +194,33 @@ COMPARISONS = [
             ),
         ]
     ),
+    *(
+        Comparison(
+            name=f"network_{net}",
+            title=f"{net}, 4 images of 224 px in fp32, channels-last; a step "
+            "is forward, backward and fused AdamW",
+            peer="torchvision",
+            peer_program="networks_torch.py",
+            tern_program="tests/bench/networks_timed",
+            options=["--net", net],
+            rows=[
+                Row("evaluation_seconds", "evaluation", goal=1),
+                Row("evaluation_megabytes", "its memory", goal=1, unit="MB"),
+                Row("step_seconds", "a training step", goal=1),
+                Row("peak_megabytes", "its memory", goal=1, unit="MB"),
+            ],
+        )
+        for net in (
+            "convnext_tiny",
+            "densenet121",
+            "efficientnet_b0",
+            "mobilenet_v3_large",
+            "regnet_y_400mf",
+            "resnext50_32x4d",
+            "swin_t",
+            "vit_b_32",
+        )
+    ),
     Comparison(
         name="clothing",
         title="The recipe of docs/vision.md, from random weights: clothes, "

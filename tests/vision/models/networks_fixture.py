@@ -8,7 +8,8 @@ python networks_fixture.py FILE --all     so all networks; then
 python networks_fixture.py FILE --short   networks_fixture.json: some of the
                                           numbers, of larger networks the names
 
-It needs torchvision, which ./dev bench peers installs.
+It needs torchvision, which ./dev bench peers installs; and for the networks
+that torchvision has not, timm, without which they are left out.
 """
 import json
 import math
@@ -18,6 +19,11 @@ import zlib
 import torch
 import torchvision
 
+try:
+    import timm
+except ImportError:
+    timm = None
+
 SMALL = (
     "densenet121",
     "efficientnet_b0",
@@ -25,6 +31,10 @@ SMALL = (
     "regnet_y_400mf",
     "small_convnext",
     "small_resnext",
+    "small_swin",
+    "small_timm_vit",
+    "small_vit_64",
+    "small_vit_96",
 )
 LARGE = (
     "convnext_base",
@@ -37,9 +47,22 @@ LARGE = (
     "regnet_y_8gf",
     "resnet152",
     "resnext50_32x4d",
+    "swin_t",
+    "vit_b_16",
+    "vit_b_32",
+    "vit_s_16",
     "wide_resnet50_2",
 )
-SIZES = ((2, 3, 64, 48), (1, 3, 75, 101))
+OF_TIMM = "small_timm_vit", "vit_s_16"
+
+
+def sizes(name):
+    if name in OF_TIMM:  # the second one wants other position embeddings
+        return (2, 3, 64, 64), (1, 3, 96, 64)
+    if "vit" in name:  # has them for this size alone
+        side = 96 if name == "small_vit_96" else 64
+        return (2, 3, side, side), (1, 3, side, side)
+    return (2, 3, 64, 48), (1, 3, 75, 101)
 
 
 def numbers(count):
@@ -102,18 +125,58 @@ def small_resnext(num_classes):
     )
 
 
+def small_swin(num_classes):
+    return torchvision.models.SwinTransformer(
+        [4, 4],
+        24,
+        [2, 2, 2, 2],
+        [2, 4, 6, 8],
+        [7, 7],
+        stochastic_depth_prob=0.2,
+        num_classes=num_classes,
+    )
+
+
+def small_vit_64(num_classes, image_size=64):
+    return torchvision.models.VisionTransformer(
+        image_size, 16, 2, 4, 64, 256, num_classes=num_classes
+    )
+
+
+def small_vit_96(num_classes):
+    return small_vit_64(num_classes, 96)
+
+
+def vit_s_16(num_classes, **options):
+    return timm.create_model(
+        "vit_small_patch16_224",
+        img_size=64,
+        dynamic_img_size=True,
+        num_classes=num_classes,
+        **options,
+    )
+
+
+def small_timm_vit(num_classes):
+    return vit_s_16(num_classes, embed_dim=64, depth=2, num_heads=4)
+
+
 def build(name, drops, filled=True):
     options = {"num_classes": 10}
     if not drops and name.startswith(("efficientnet", "mobilenet")):
         options["dropout"] = 0
-    if not drops and ("efficientnet" in name or "convnext" in name):
-        options["stochastic_depth_prob"] = 0
-    # Without initial weights, but where the widths are computed by torch.
-    with torch.device("cpu" if name.startswith("regnet") else "meta"):
+    if name.startswith("vit_b"):
+        options["image_size"] = 64
+    # Without initial weights, but where torch computes widths or indices.
+    computes = name in OF_TIMM or "swin" in name or "regnet" in name
+    with torch.device("cpu" if computes else "meta"):
         make = globals().get(name) or getattr(torchvision.models, name)
         model = make(**options)
+    for module in model.modules():
+        if not drops and isinstance(module, torchvision.ops.StochasticDepth):
+            module.p = 0
     if filled:
-        model = model.to_empty(device="cpu")
+        model = model if computes else model.to_empty(device="cpu")
         fill(model)
     return model
 
@@ -149,7 +212,7 @@ def names(model):
 
 
 def record(name, is_short):
-    images = [some(shape, 3) for shape in SIZES]
+    images = [some(shape, 3) for shape in sizes(name)]
     model = build(name, drops=False)
     entry = names(model)
     last = torch.channels_last
@@ -182,8 +245,12 @@ def record(name, is_short):
 def main():
     torch.set_num_threads(1)
     is_short = "--short" in sys.argv
-    networks = {name: record(name, is_short) for name in SMALL}
-    for name in LARGE:
+    small, large = (
+        [name for name in family if timm or name not in OF_TIMM]
+        for family in (SMALL, LARGE)
+    )
+    networks = {name: record(name, is_short) for name in small}
+    for name in large:
         if "--all" in sys.argv:
             networks[name] = record(name, is_short)
         elif is_short:

@@ -36,6 +36,23 @@ ResNet small_resnext(const ResNetOptions& options) {
   return ResNet(ResNetShape{{1, 2, 1, 1}, true, 8, 4}, options);
 }
 
+Swin small_swin(const SwinOptions& options) {
+  return Swin(SwinShape{24, {2, 2, 2, 2}, {2, 4, 6, 8}}, options);
+}
+
+constexpr ViTShape kSmallViT{.width = 64, .depth = 2, .heads = 4};
+ViT small_vit_64(const ViTOptions& options) {
+  return ViT(kSmallViT, options);
+}
+ViT small_vit_96(const ViTOptions& given) {
+  ViTOptions options = given;
+  options.image_size = 96;
+  return ViT(kSmallViT, options);
+}
+TimmViT small_timm_vit(const ViTOptions& options) {
+  return TimmViT(kSmallViT, options);
+}
+
 template <auto make>
 Model network(bool drops) {
   auto options = [&]<class Net, class Options>(Net (*)(const Options&)) {
@@ -48,6 +65,7 @@ Model network(bool drops) {
   if constexpr (requires { options.stochastic_depth; }) {
     if (!drops) options.stochastic_depth = 0;
   }
+  if constexpr (requires { options.image_size; }) options.image_size = 64;
   return make(options);
 }
 
@@ -69,6 +87,14 @@ Model make(const std::string& name, bool drops) {
       {"resnext50_32x4d", network<resnext50_32x4d>},
       {"small_convnext", network<small_convnext>},
       {"small_resnext", network<small_resnext>},
+      {"small_swin", network<small_swin>},
+      {"small_timm_vit", network<small_timm_vit>},
+      {"small_vit_64", network<small_vit_64>},
+      {"small_vit_96", network<small_vit_96>},
+      {"swin_t", network<swin_t>},
+      {"vit_b_16", network<vit_b_16>},
+      {"vit_b_32", network<vit_b_32>},
+      {"vit_s_16", network<vit_s_16>},
       {"wide_resnet50_2", network<wide_resnet50_2>}};
   return all.at(name)(drops);
 }
@@ -122,7 +148,14 @@ Model filled(const std::string& name, bool drops) {
   return model;
 }
 
-std::vector<torch::Tensor> images() {
+std::vector<torch::Tensor> images(const std::string& name) {
+  if (name == "small_timm_vit" || name == "vit_s_16") {
+    return {some({2, 3, 64, 64}, 3), some({1, 3, 96, 64}, 3)};
+  }
+  if (name.find("vit") != std::string::npos) {
+    const int64_t side = name == "small_vit_96" ? 96 : 64;
+    return {some({2, 3, side, side}, 3), some({1, 3, side, side}, 3)};
+  }
   return {some({2, 3, 64, 48}, 3), some({1, 3, 75, 101}, 3)};
 }
 
@@ -181,6 +214,7 @@ uint32_t crc32(const std::string& text) {
 class NetworksTest : public testing::TestWithParam<std::string> {
  protected:
   const nlohmann::json& python_ = networks()[GetParam()];
+  const std::vector<torch::Tensor> images_ = images(GetParam());
 };
 
 class NetworksNamesTest : public NetworksTest {};
@@ -203,9 +237,9 @@ TEST_P(NetworksTest, AnswerAsTorchvisions) {
   for (const std::string mode : {"eval", "train"}) {
     if (!python_.contains(mode)) continue;  // live alone
     model.train(mode == "train");
-    for (size_t i = 0; i < images().size(); ++i) {
+    for (size_t i = 0; i < images_.size(); ++i) {
       const torch::Tensor x =
-          images()[i]
+          images_[i]
               .to(torch::kFloat)
               .contiguous(torch::MemoryFormat::ChannelsLast);
       EXPECT_LE(error_of(model.forward({x})[0], python_[mode][i]), 1e-5);
@@ -218,8 +252,8 @@ TEST_P(NetworksTest, LearnAsTorchvisions) {
   Model model = filled(GetParam(), /*drops=*/is_live);
   model.module()->to(torch::kDouble);
   if (is_live) torch::manual_seed(python_["seed"].get<uint64_t>());
-  for (size_t i = 0; i < images().size(); ++i) {
-    const torch::Tensor y = learn(model, images()[i]);
+  for (size_t i = 0; i < images_.size(); ++i) {
+    const torch::Tensor y = learn(model, images_[i]);
     EXPECT_LE(error_of(y, python_["learnt"][i]), 1e-7);
   }
   Tensors gradients, statistics;

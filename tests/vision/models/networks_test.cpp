@@ -32,19 +32,39 @@ RegNet regnet(const RegNetOptions& options) {
 DenseNet densenet(const DenseNetOptions& options) {
   return DenseNet(DenseNetShape{{2, 1, 2, 1}, 8}, options);
 }
+// Seven blocks, as many as it takes to split them as those of vit_b_16.
+constexpr ViTShape kSmallViT{.patch = 8, .width = 32, .depth = 7, .heads = 2};
+ViT vit(const ViTOptions& options) {
+  return ViT(kSmallViT, options);
+}
+TimmViT timm_vit(const ViTOptions& options) {
+  return TimmViT(kSmallViT, options);
+}
+Swin swin(const SwinOptions& options) {
+  return Swin(SwinShape{16, {1, 1, 2, 1}, {1, 2, 2, 4}}, options);
+}
+
 struct Family {
   const char* name;
   VisionArch arch;
   std::vector<int64_t> channels;  // after each stage
 };
 
-std::vector<Family> families() {
+std::vector<Family> families_with_maps() {
   return {
       {"convnext", convnext, {8, 16, 24, 32}},
       {"efficientnet", efficientnet, {8, 8, 16, 32, 320}},
       {"regnet", regnet, {32, 16, 24, 32, 48}},
       {"densenet", densenet, {16, 32, 24, 28, 22}},
-      {"mobilenet_v3", mobilenet_v3_small, {16, 16, 24, 48, 576}}};
+      {"mobilenet_v3", mobilenet_v3_small, {16, 16, 24, 48, 576}},
+      {"swin", swin, {16, 32, 64, 128}}};
+}
+
+std::vector<Family> families() {
+  std::vector<Family> all = families_with_maps();
+  all.push_back({"vit", vit, {32}});
+  all.push_back({"timm_vit", timm_vit, {32}});
+  return all;
 }
 
 DataBunch halves(int64_t size) {
@@ -73,8 +93,9 @@ Learner learner(const Family& family, int64_t size) {
 }
 
 class FamilyTest : public testing::TestWithParam<Family> {};
+class MapsTest : public FamilyTest {};
 
-TEST_P(FamilyTest, GivesFeaturesChannelsLastAndTheirMeans) {
+TEST_P(MapsTest, GivesFeaturesChannelsLastAndTheirMeans) {
   const torch::NoGradGuard no_grad;
   const VisionBody body = GetParam().arch.make_body(4);
   body.module->eval();
@@ -143,7 +164,7 @@ TEST_P(FamilyTest, LearnsInEveryPrecisionInThreeGroups) {
   }
 }
 
-TEST_P(FamilyTest, AnswersForEachPixelInAUnet) {
+TEST_P(MapsTest, AnswersForEachPixelInAUnet) {
   const torch::NoGradGuard no_grad;
   DynamicUnet unet(GetParam().arch, DynamicUnetOptions{.outputs = 2});
   EXPECT_EQ(
@@ -151,7 +172,7 @@ TEST_P(FamilyTest, AnswersForEachPixelInAUnet) {
       (std::vector<int64_t>{2, 2, 75, 64}));
 }
 
-TEST_P(FamilyTest, ShowsWhereItLooks) {
+TEST_P(MapsTest, ShowsWhereItLooks) {
   auto learn = learner(GetParam(), 128);
   const GradCam cam =
       grad_cam(learn, torch::randint(256, {128, 128, 3}, torch::kByte));
@@ -163,6 +184,11 @@ INSTANTIATE_TEST_SUITE_P(
     All,
     FamilyTest,
     testing::ValuesIn(families()),
+    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    MapsTest,
+    testing::ValuesIn(families_with_maps()),
     [](const auto& info) { return info.param.name; });
 
 TEST(VisionArch, KnowsNetworksByValueAndByName) {
@@ -181,7 +207,11 @@ TEST(VisionArch, KnowsNetworksByValueAndByName) {
       {regnet_y_8gf, "regnet_y_8gf"},
       {convnext_tiny, "convnext_tiny"},
       {convnext_small, "convnext_small"},
-      {convnext_base, "convnext_base"}};
+      {convnext_base, "convnext_base"},
+      {vit_b_16, "vit_b_16"},
+      {vit_b_32, "vit_b_32"},
+      {vit_s_16, "vit_s_16"},
+      {swin_t, "swin_t"}};
   for (const auto& [arch, name] : all) {
     EXPECT_EQ(arch.name(), name);
     EXPECT_EQ(VisionArch(name).second_group(), arch.second_group());
@@ -300,6 +330,25 @@ TEST(Networks, SayWhatTheyNeed) {
   expect_error<c10::ValueError>(
       [] { densenet121({.num_classes = 2'000'000'000}); },
       {"[DenseNet] num_classes is 2000000000", "0 to 1,000,000"});
+}
+
+TEST(Networks, RefuseImagesThatAreTooSmall) {
+  const torch::NoGradGuard no_grad;
+  const auto refuses = [](Model net, int64_t least) {
+    net.eval();
+    const auto answer = [&](int64_t side) {
+      return net.forward({torch::rand({1, 3, side, 64})})[0];
+    };
+    EXPECT_TRUE(answer(least).isfinite().all().item<bool>());
+    expect_error<c10::ValueError>(
+        [&] { answer(least - 1); },
+        {fmt::format("images are [1, 3, {}, 64]", least - 1),
+         fmt::format("at least {} pixels", least),
+         "Enlarge them"});
+  };
+  refuses(convnext({}), 32);
+  refuses(densenet({}), 29);
+  refuses(swin({}), 4);
 }
 
 TEST(StochasticDepth, DropsSamplesAndKeepsTheMean) {

@@ -1,0 +1,181 @@
+#include "tern/data/download/fetch_weights.h"
+
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "tern/data/download/cache_folder.h"
+#include "tern/data/download/download.h"
+#include "tern/data/formats/atomic_file.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/sha256.h"
+
+namespace tern {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// What a file's SHA-256 has to begin with.
+struct ExpectedHash {
+  std::string digits;  // empty: nobody knows
+  fs::path source;     // the list that has all of them; empty: the name
+};
+
+fs::path list_of(const fs::path& file) {
+  return file.string() + ".sha256";
+}
+
+ExpectedHash expected_hash(const fs::path& file) {
+  const fs::path list = list_of(file);
+  std::error_code error;
+  if (!fs::exists(list, error)) return {sha256_in_name(file), {}};
+  const Sha256Sums sums = read_sha256sums(list);
+  const auto found = sums.find(file.filename().string());
+  if (found == sums.end()) {
+    throw DataError(
+        list,
+        "has no sum of " + file.filename().string() +
+            "; remove it, and the next download writes it anew");
+  }
+  return {found->second, list};
+}
+
+fs::path given_folder(const FetchWeightsOptions& options) {
+  fs::path folder = options.folder;
+  if (folder.empty()) folder = environment("TERN_WEIGHTS");
+  std::error_code error;
+  if (!folder.empty() && !fs::is_directory(folder, error)) {
+    throw DataError(
+        folder,
+        "is no folder; expected the folder with files of weights, since "
+        "TERN_WEIGHTS or FetchWeightsOptions::folder names it");
+  }
+  return folder;
+}
+
+bool is_there(const fs::path& file) {
+  std::error_code error;
+  return fs::is_regular_file(file, error);
+}
+
+// Bytes become a progress line of megabytes, a few times a second.
+class ProgressLine {
+ public:
+  explicit ProgressLine(Sink sink) : sink_(std::move(sink)) {}
+
+  void operator()(int64_t done, int64_t total) {
+    const auto now = Clock::now();
+    if (first_ < 0) first_ = done, begin_ = now;
+    if (now - last_ < std::chrono::milliseconds(200) && done < total) return;
+    last_ = now;
+    const double seconds = std::chrono::duration<double>(now - begin_).count();
+    const auto fetched = static_cast<double>(done - first_);
+    constexpr int64_t kMegabyte = 1'000'000;
+    sink_->progress(
+        {.batch = done / kMegabyte,
+         .batches = total / kMegabyte,
+         .smooth_loss = std::nan(""),
+         .seconds = seconds,
+         .eta_seconds =
+             fetched > 0 ? seconds / fetched * static_cast<double>(total - done)
+                         : 0,
+         .task = "MB of weights"});
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Sink sink_;
+  int64_t first_ = -1;  // bytes that an earlier call left
+  Clock::time_point begin_, last_;
+};
+
+}  // namespace
+
+FetchWeightsOptions reporting_to(Sink sink) {
+  if (!sink) sink = terminal();
+  return {
+      .say = [sink](const std::string& line) { sink->line(line); },
+      .progress = ProgressLine(sink)};
+}
+
+std::string verify_weights(const fs::path& file) {
+  const ExpectedHash expected = expected_hash(file);
+  std::string hash = sha256_file(file);
+  if (!hash.starts_with(expected.digits)) {
+    const std::string source =
+        expected.source.empty() ? "its name" : expected.source.string();
+    throw DataError(
+        file,
+        "has the SHA-256 " + hash + "; " + source +
+            " expects it to begin with " + expected.digits +
+            ". The file is damaged or another one; remove it and fetch it "
+            "again");
+  }
+  return hash;
+}
+
+fs::path download_weights(
+    const PublishedWeights& weights,
+    const fs::path& folder,
+    const FetchWeightsOptions& options) {
+  const fs::path file = folder / weights.file_name();
+  const auto say = [&](const std::string& line) {
+    options.say ? options.say(line) : message(line);
+  };
+  const ExpectedHash expected = expected_hash(file);
+  if (is_there(file)) {
+    if (sha256_file(file).starts_with(expected.digits)) return file;
+    say(file.string() + " is damaged and fetched again");
+  }
+  say("downloading " + weights.url);
+  try {
+    download(
+        weights.url,
+        file,
+        {.sha256 = expected.digits, .progress = options.progress});
+  } catch (const DownloadError& error) {
+    const bool is_replaced = !expected.source.empty() &&
+                             error.kind() == DownloadError::Kind::wrong_content;
+    throw error.or_else(
+        is_replaced
+            ? "remove " + expected.source.string() +
+                  " if its authors have replaced the file"
+            : "set TERN_WEIGHTS to a folder that holds " + weights.file_name());
+  }
+  if (expected.source.empty()) {
+    AtomicFile list(list_of(file));
+    list.write(to_text({{weights.file_name(), sha256_file(file)}}));
+    list.commit();
+  }
+  return file;
+}
+
+fs::path weights_path(
+    const PublishedWeights& weights,
+    const FetchWeightsOptions& options) {
+  const fs::path folder = given_folder(options);
+  return (folder.empty() ? cache_folder(options.cache) / "weights" : folder) /
+         weights.file_name();
+}
+
+fs::path fetch_weights(
+    const PublishedWeights& weights,
+    const FetchWeightsOptions& options) {
+  fs::path file = weights_path(weights, options);
+  if (given_folder(options).empty()) {
+    return download_weights(weights, file.parent_path(), options);
+  }
+  if (!is_there(file)) {
+    throw DataError(
+        file,
+        "there is no such file, and nothing is downloaded as long as "
+        "TERN_WEIGHTS or FetchWeightsOptions::folder names a folder; put " +
+            weights.url + " there, as `tern-weights fetch` does");
+  }
+  verify_weights(file);
+  return file;
+}
+
+}  // namespace tern

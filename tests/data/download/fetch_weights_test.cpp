@@ -1,0 +1,195 @@
+#include "tern/data/download/fetch_weights.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/data/download/download.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/http_server.h"
+#include "tern/tests/support/temp_folder.h"
+
+namespace tern::fetch_weights_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  const auto bytes = read_file(path);
+  return {bytes.begin(), bytes.end()};
+}
+
+// "net-DIGITS.pth" on a server in the test, and folders for it.
+class FetchWeightsTest : public testing::Test {
+ protected:
+  FetchWeightsTest()
+      : server_([this](const HttpServer::Request& request) {
+          if (!is_up_) return HttpServer::response("404 Not Found", "", "");
+          std::string reply = HttpServer::range(body_, request.offset);
+          if (cut_ > 0) reply.resize(reply.size() - cut_);
+          return reply;
+        }) {
+    body_ = std::string(200'000, 'w') + "eights";
+    hash_ = sha256(as_bytes(body_));
+    weights_.url = server_.url("/net-" + hash_.substr(0, 8) + ".pth");
+    fs::create_directory(temp_ / "folder");
+  }
+
+  fs::path fetch() { return fetch_weights(weights_, options_); }
+  fs::path cached() const {
+    return temp_ / "cache/weights" / weights_.file_name();
+  }
+  fs::path list() const { return cached().string() + ".sha256"; }
+  fs::path given() const { return temp_ / "folder" / weights_.file_name(); }
+
+  TempFolder temp_;
+  bool is_up_ = true;
+  size_t cut_ = 0;
+  std::string body_, hash_, said_;
+  HttpServer server_;
+  PublishedWeights weights_;
+  FetchWeightsOptions options_{
+      .cache = temp_ / "cache",
+      .say = [this](const std::string& line) { said_ += line + "\n"; }};
+};
+
+TEST_F(FetchWeightsTest, DownloadsOnceAndWritesTheWholeHashDown) {
+  int64_t last = 0;
+  options_.progress = [&](int64_t done, int64_t) { last = done; };
+  EXPECT_EQ(fetch(), cached());
+  EXPECT_EQ(text_of(cached()), body_);
+  EXPECT_EQ(last, static_cast<int64_t>(body_.size()));
+  EXPECT_EQ(text_of(list()), hash_ + "  " + weights_.file_name() + "\n");
+  EXPECT_NE(said_.find("downloading " + weights_.url), std::string::npos);
+
+  said_.clear();
+  EXPECT_EQ(fetch(), cached());
+  EXPECT_EQ(server_.requests().size(), 1u);
+  EXPECT_EQ(said_, "");
+  EXPECT_EQ(verify_weights(cached()), hash_);
+}
+
+TEST_F(FetchWeightsTest, GoesOnWhereItWasInterrupted) {
+  cut_ = 100'000;
+  options_.progress = [](int64_t done, int64_t) {
+    if (done > 50'000) throw std::runtime_error("enough");
+  };
+  EXPECT_THROW(fetch(), std::runtime_error);
+  const auto part = fs::file_size(cached().string() + ".part");
+  EXPECT_GT(part, 0u);
+  EXPECT_FALSE(fs::exists(cached()));
+
+  cut_ = 0;
+  options_.progress = nullptr;
+  fetch();
+  EXPECT_EQ(server_.requests().back().offset, part);
+  EXPECT_EQ(text_of(cached()), body_);
+}
+
+TEST_F(FetchWeightsTest, RefusesWhatDoesNotBeginAsTheNameSays) {
+  body_[7] ^= 1;
+  expect_error<DownloadError>(
+      [&] { fetch(); },
+      {weights_.url,
+       "expected one that begins with " + hash_.substr(0, 8),
+       "set TERN_WEIGHTS to a folder that holds " + weights_.file_name()});
+  EXPECT_FALSE(fs::exists(cached()));
+  EXPECT_FALSE(fs::exists(list()));
+}
+
+TEST_F(FetchWeightsTest, ALaterDownloadAgreesWithTheFirst) {
+  weights_.url = server_.url("/net.pth");  // nothing in the name
+  fetch();
+  EXPECT_EQ(text_of(list()), hash_ + "  net.pth\n");
+  fs::remove(cached());
+  body_ += "of tomorrow";
+  expect_error<DownloadError>(
+      [&] { fetch(); },
+      {"expected " + hash_,
+       "remove " + list().string() + " if its authors have replaced the file"});
+  fs::remove(list());
+  fetch();
+  EXPECT_EQ(text_of(cached()), body_);
+}
+
+TEST_F(FetchWeightsTest, FetchesADamagedFileAgain) {
+  fetch();
+  write_file(cached(), std::string_view("half of i"));
+  EXPECT_EQ(text_of(fetch()), body_);
+  EXPECT_NE(said_.find("is damaged and fetched again"), std::string::npos);
+}
+
+TEST_F(FetchWeightsTest, SaysWhatToDoWhereNothingCanBeFetched) {
+  is_up_ = false;
+  expect_error<DownloadError>(
+      [&] { fetch(); },
+      {"status 404", "or set TERN_WEIGHTS to a folder"});
+}
+
+TEST_F(FetchWeightsTest, TakesAFolderWithoutANetwork) {
+  options_.folder = temp_ / "folder";
+  expect_error<DataError>(
+      [&] { fetch(); },
+      {given().string(), "there is no such file", "put " + weights_.url});
+  write_file(given(), body_);
+  EXPECT_EQ(fetch(), given());
+  write_file(given(), std::string_view("another"));
+  expect_error<DataError>(
+      [&] { fetch(); },
+      {given().string(),
+       "its name expects it to begin with " + hash_.substr(0, 8),
+       "fetch it again"});
+  options_.folder = temp_ / "none";
+  expect_error<DataError>([&] { fetch(); }, {"is no folder", "TERN_WEIGHTS"});
+  EXPECT_TRUE(server_.requests().empty());
+}
+
+TEST_F(FetchWeightsTest, ReadsTheFolderFromTheEnvironment) {
+  ::setenv("TERN_WEIGHTS", (temp_ / "folder").c_str(), 1);
+  write_file(given(), body_);
+  EXPECT_EQ(fetch(), given());
+  EXPECT_EQ(weights_path(weights_, options_), given());
+  ::unsetenv("TERN_WEIGHTS");
+  EXPECT_EQ(weights_path(weights_, options_), cached());
+}
+
+TEST_F(FetchWeightsTest, ReportsAListOfSomethingElse) {
+  fetch();
+  write_file(list(), hash_ + "  other.pth\n");
+  expect_error<DataError>(
+      [&] { fetch(); },
+      {list().string(), "has no sum of " + weights_.file_name()});
+}
+
+TEST_F(FetchWeightsTest, ShowsMegabytesInAProgressLine) {
+  struct Lines final : SinkImpl {
+    void line(const std::string& text) override { said += text; }
+    void progress(const Progress& now) override { last = now; }
+    std::string said;
+    Progress last;
+  };
+  const auto lines = std::make_shared<Lines>();
+  const FetchWeightsOptions options = reporting_to(lines);
+  options.say("downloading");
+  options.progress(1'000'000, 5'000'000);
+  options.progress(5'000'000, 5'000'000);
+  EXPECT_EQ(lines->said, "downloading");
+  EXPECT_EQ(lines->last.batch, 5);
+  EXPECT_EQ(lines->last.batches, 5);
+  EXPECT_STREQ(lines->last.task, "MB of weights");
+}
+
+TEST(Sha256InName, IsThatOfPyTorchsNames) {
+  EXPECT_EQ(sha256_in_name("resnet18-f37072fd.pth"), "f37072fd");
+  EXPECT_EQ(sha256_in_name("a/b-0123456789ab.safetensors"), "0123456789ab");
+  EXPECT_EQ(sha256_in_name("resnet18-f37072f.pth"), "");
+  EXPECT_EQ(sha256_in_name("resnet18-F37072FD.pth"), "");
+  EXPECT_EQ(sha256_in_name("resnet18.pth"), "");
+}
+
+}  // namespace
+}  // namespace tern::fetch_weights_test

@@ -1,0 +1,115 @@
+// tern-weights: the weights that networks begin with, as {.pretrained = true}
+// takes them.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "tern/data/download/fetch_weights.h"
+#include "tern/data/error_text.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/sink.h"
+#include "tern/learner/model.h"
+#include "tern/vision/models/pretrained.h"
+#include "tern/vision/models/vision_arch.h"
+
+namespace tern {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& file) {
+  std::error_code error;
+  return fs::is_regular_file(file, error);
+}
+
+void list(const FetchWeightsOptions& options) {
+  for (const std::string& name : networks_with_weights()) {
+    const PublishedWeights weights = published_weights(name);
+    const fs::path file = weights_path(weights, options);
+    fmt::print(
+        "{:<20} {:<40} {}\n",
+        name,
+        weights.file_name(),
+        is_there(file) ? file.string() : "-");
+  }
+}
+
+void fetch(
+    const std::vector<std::string>& names,
+    const FetchWeightsOptions& options) {
+  for (const std::string& name : names) {
+    const PublishedWeights weights = published_weights(name);
+    const fs::path folder = weights_path(weights, options).parent_path();
+    const fs::path file = download_weights(weights, folder, options);
+    fmt::print("{}: {}\n", name, file.string());
+  }
+}
+
+// Checks the sum, and that the network can be loaded.
+void verify(const std::string& name, const fs::path& file) {
+  const std::string hash = verify_weights(file);
+  const VisionArch arch(name);
+  const LoadReport report = arch.load_pretrained(arch.make_body(3), file);
+  fmt::print("{}: SHA-256 {}, {}\n", name, hash, report.to_string());
+}
+
+// Says of each file what is wrong with it. Returns whether all are right.
+bool verify_all(
+    std::vector<std::string> names,
+    const FetchWeightsOptions& options) {
+  const bool is_all = names.empty();
+  if (is_all) names = networks_with_weights();
+  bool is_right = true;
+  for (const std::string& name : names) {
+    const fs::path file = weights_path(published_weights(name), options);
+    if (is_all && !is_there(file)) continue;
+    try {
+      verify(name, file);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "{}: {}\n", name, message_of(error));
+      is_right = false;
+    }
+  }
+  return is_right;
+}
+
+}  // namespace
+}  // namespace tern
+
+int main(int argc, char** argv) try {
+  std::vector<std::string> names;
+  std::string folder;
+  CLI::App app{"Fetches and checks the published weights of networks"};
+  const auto command = [&](const char* name, const char* what) {
+    CLI::App* made = app.add_subcommand(name, what);
+    made->add_option(
+        "--folder",
+        folder,
+        "where the files are; else TERN_WEIGHTS, else the cache");
+    return made;
+  };
+  auto* list = command("list", "networks, their files, and which are here");
+  auto* fetch = command("fetch", "downloads weights, or goes on with it");
+  auto* verify = command("verify", "checks sums, and loads the networks");
+  fetch->add_option("names", names, "such as convnext_tiny")->required();
+  verify->add_option("names", names, "none: of all weights that are here");
+  app.require_subcommand(1);
+  CLI11_PARSE(app, argc, argv);
+
+  tern::FetchWeightsOptions options =
+      tern::reporting_to(tern::terminal(stderr));
+  if (!folder.empty()) {
+    if (fetch->parsed()) tern::make_folders(folder);
+    options.folder = folder;
+  }
+  if (list->parsed()) tern::list(options);
+  if (fetch->parsed()) tern::fetch(names, options);
+  if (verify->parsed()) return tern::verify_all(names, options) ? 0 : 1;
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}

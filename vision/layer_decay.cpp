@@ -1,0 +1,97 @@
+#include "tern/vision/layer_decay.h"
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include "tern/kernels/check.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/vision/models/backbone.h"
+
+namespace tern {
+
+namespace {
+
+using Module = std::shared_ptr<torch::nn::Module>;
+
+// The name of the network in the model, empty if it is the model itself; null
+// module if there is none.
+std::pair<std::string, Module> find_backbone(const Module& model) {
+  if (model) {
+    for (const auto& item : model->named_modules()) {
+      if (std::dynamic_pointer_cast<Backbone>(item.value())) {
+        return {item.key(), item.value()};
+      }
+    }
+  }
+  return {};
+}
+
+// Appends the names of the blocks: of modules with modules in them that are no
+// mere sequence.
+void find_blocks(
+    const Module& module,
+    const std::string& prefix,
+    std::vector<std::string>& names) {
+  for (const auto& child : module->named_children()) {
+    const std::string name = prefix + child.key();
+    if (std::dynamic_pointer_cast<torch::nn::SequentialImpl>(child.value())) {
+      find_blocks(child.value(), name + ".", names);
+    } else if (!child.value()->children().empty()) {
+      names.push_back(name);
+    }
+  }
+}
+
+// Whether each group but the first begins with the module that is named.
+bool begin_with(
+    const std::vector<std::vector<ModelTensor>>& groups,
+    const std::vector<std::string>& starts) {
+  if (groups.size() != starts.size() + 1) return false;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    if (!groups[i + 1].front().name.starts_with(starts[i] + ".")) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+LearningRates layer_decay(Learner& learn, double lr, double decay) {
+  TERN_CHECK_VALUE(
+      std::isfinite(lr) && lr > 0 && decay > 0 && decay <= 1,
+      "[layer_decay] lr is {} and decay is {}; expected a positive learning "
+      "rate and a factor above 0 and up to 1.",
+      lr,
+      decay);
+  const auto [name, backbone] = find_backbone(learn.model().module());
+  TORCH_CHECK_VALUE(
+      backbone,
+      "[layer_decay] the model holds no Backbone; expected one of Tern's "
+      "networks. For another, call Learner::split and give a learning rate "
+      "per group.");
+  std::vector<std::string> starts;
+  find_blocks(backbone, name.empty() ? "" : name + ".", starts);
+  // The last group stays; its first module is that of its first parameter.
+  const auto& groups = learn.parts().groups;
+  if (groups.size() > 1) {
+    const std::string& head = groups.back().front().name;
+    starts.push_back(head.substr(0, head.rfind('.')));
+  }
+  // A block that begins the network begins the first group.
+  const std::string& first = groups.front().front().name;
+  if (!starts.empty() && first.starts_with(starts[0] + ".")) {
+    starts.erase(starts.begin());
+  }
+  if (!begin_with(groups, starts)) learn.split(starts);
+  std::vector<double> rates(starts.size() + 1, lr);
+  for (size_t i = rates.size() - 1; i > 0; --i) rates[i - 1] = rates[i] * decay;
+  return LearningRates::per_group(std::move(rates));
+}
+
+}  // namespace tern

@@ -1,0 +1,127 @@
+#include "tern/vision/models/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include <ATen/ops/_upsample_bicubic2d_aa.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <fmt/ranges.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/dropout.h>
+
+#include "tern/kernels/check.h"
+
+namespace tern {
+
+torch::Tensor attend(
+    const torch::Tensor& qkv,
+    int64_t heads,
+    const torch::Tensor& bias,
+    double dropout) {
+  // [..., T, 3, heads, C / heads], and each of the three [..., heads, T, C /
+  // heads].
+  const torch::Tensor split = qkv.unflatten(-1, {3, heads, -1});
+  const auto part = [&](int64_t index) {
+    return split.select(-3, index).transpose(-3, -2);
+  };
+  const torch::Tensor y = at::scaled_dot_product_attention(
+      part(0),
+      part(1),
+      part(2),
+      bias.defined() ? std::make_optional(bias) : std::nullopt,
+      dropout);
+  return y.transpose(-3, -2).flatten(-2);
+}
+
+void SelfAttentionImpl::reset() {
+  const int64_t width = options_.width;
+  const torch::nn::Linear qkv(width, 3 * width), out(width, width);
+  torch::nn::init::xavier_uniform_(qkv->weight);
+  torch::nn::init::zeros_(qkv->bias);
+  torch::nn::init::zeros_(out->bias);
+  if (options_.has_timm_names) {
+    qkv_ = register_module("qkv", qkv);
+  } else {
+    weight_ = register_parameter("in_proj_weight", qkv->weight);
+    bias_ = register_parameter("in_proj_bias", qkv->bias);
+  }
+  out_ = register_module(options_.has_timm_names ? "proj" : "out_proj", out);
+}
+
+torch::Tensor SelfAttentionImpl::forward(const torch::Tensor& x) {
+  const torch::Tensor qkv =
+      qkv_ ? qkv_->forward(x) : torch::linear(x, weight_, bias_);
+  const double dropout = is_training() ? options_.dropout : 0;
+  return out_->forward(attend(qkv, options_.heads, {}, dropout));
+}
+
+void TransformerBlockImpl::reset() {
+  const auto norm = [this] {
+    return torch::nn::LayerNorm(
+        torch::nn::LayerNormOptions({options.width}).eps(options.eps));
+  };
+  const auto linear = [](int64_t in, int64_t out) {
+    torch::nn::Linear layer(in, out);
+    torch::nn::init::xavier_uniform_(layer->weight);
+    torch::nn::init::normal_(layer->bias, 0, 1e-6);
+    return layer;
+  };
+  const int64_t wide = 4 * options.width;
+  norm1_ = register_module(options.norm1, norm());
+  attention_ = options.attention();
+  register_module(options.attention_name, attention_.ptr());
+  norm2_ = register_module(options.norm2, norm());
+  mlp_ = register_module("mlp", Layers());
+  mlp_->push_back(std::string(options.linear1), linear(options.width, wide));
+  mlp_->push_back("1", torch::nn::GELU());
+  mlp_->push_back("2", torch::nn::Dropout(options.dropout));
+  mlp_->push_back(std::string(options.linear2), linear(wide, options.width));
+  mlp_->push_back("4", torch::nn::Dropout(options.dropout));
+}
+
+torch::Tensor TransformerBlockImpl::forward(const torch::Tensor& x) {
+  const auto added = [this](const torch::Tensor& branch) {
+    return stochastic_depth(branch, options.drop, is_training());
+  };
+  const torch::Tensor mixed = torch::dropout(
+      attention_.forward(norm1_->forward(x)),
+      options.dropout,
+      is_training());
+  const torch::Tensor y = x + added(mixed);
+  // As rows: maps of features are [N, C, H, W] alone, see `grad_cam`.
+  const torch::Tensor rows = norm2_->forward(y).flatten(0, -2);
+  return y + added(mlp_->forward(rows).view_as(y));
+}
+
+torch::Tensor resize_positions(
+    const torch::Tensor& positions,
+    int64_t height,
+    int64_t width) {
+  const int64_t patches = positions.dim() == 3 ? positions.size(1) - 1 : -1;
+  const auto side = std::lround(std::sqrt(std::max<double>(patches, 0)));
+  TERN_CHECK_VALUE(
+      side > 0 && side * side == patches,
+      "[resize_positions] the position embeddings are [{}]; expected [1, 1 "
+      "+ n * n, C], of a class token and n rows of n patches.",
+      fmt::join(positions.sizes(), ", "));
+  if (height == side && width == side) return positions;
+  const auto type = positions.scalar_type() == torch::kDouble ? torch::kDouble
+                                                              : torch::kFloat;
+  const torch::Tensor square = positions.slice(1, 1)
+                                   .to(type)
+                                   .reshape({1, side, side, -1})
+                                   .permute({0, 3, 1, 2});
+  const torch::Tensor resized = at::_upsample_bicubic2d_aa(
+      square,
+      {height, width},
+      /*align_corners=*/false);
+  return torch::cat(
+      {positions.slice(1, 0, 1),
+       resized.flatten(2).transpose(1, 2).to(positions.scalar_type())},
+      1);
+}
+
+}  // namespace tern

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include "tern/vision/models/layers.h"
+
+namespace tern {
+
+/// Multi-head attention of tokens among themselves, by PyTorch's
+/// `scaled_dot_product_attention` (Vaswani et al., "Attention Is All You Need",
+/// 2017).
+///
+/// \param qkv      [..., T, 3 * C]: queries, keys and values of all heads.
+/// \param heads    Divides C.
+/// \param bias     Added to the logits, can be expanded to [..., heads, T, T];
+///                 of the type of `qkv`. May be undefined.
+/// \param dropout  Share of the attention that is dropped.
+/// \return         [..., T, C]
+torch::Tensor attend(
+    const torch::Tensor& qkv,
+    int64_t heads,
+    const torch::Tensor& bias = {},
+    double dropout = 0);
+
+struct SelfAttentionOptions {
+  int64_t width, heads;
+  double dropout = 0;  // of the attention
+  /// "qkv" and "proj" as in timm, or "in_proj_weight", "in_proj_bias" and
+  /// "out_proj" as in PyTorch's MultiheadAttention.
+  bool has_timm_names = false;
+};
+
+/// `attend` between two linear layers: [N, T, width] -> the same shape.
+class SelfAttentionImpl : public torch::nn::Cloneable<SelfAttentionImpl> {
+ public:
+  explicit SelfAttentionImpl(const SelfAttentionOptions& options)
+      : options_(options) {
+    reset();
+  }
+  void reset() override;
+  torch::Tensor forward(const torch::Tensor& x);
+
+ private:
+  SelfAttentionOptions options_;
+  torch::Tensor weight_, bias_;  // PyTorch's qkv
+  torch::nn::Linear qkv_{nullptr}, out_{nullptr};
+};
+TORCH_MODULE(SelfAttention);
+
+struct TransformerBlockOptions {
+  int64_t width;
+  /// Makes the attention: [..., width] -> the same shape.
+  std::function<torch::nn::AnyModule()> attention;
+  double eps = 1e-5;   // of the norms
+  double dropout = 0;  // behind linear layers
+  double drop = 0;     // see `stochastic_depth`
+  std::string norm1 = "norm1", attention_name = "attn", norm2 = "norm2";
+  std::string linear1 = "0", linear2 = "3";  // within "mlp"
+};
+
+/// Attention, then a perceptron four times as wide inside, each normalised
+/// before and added to its input: [..., width] -> the same shape.
+class TransformerBlockImpl : public torch::nn::Cloneable<TransformerBlockImpl> {
+ public:
+  explicit TransformerBlockImpl(const TransformerBlockOptions& options)
+      : options(options) {
+    reset();
+  }
+  void reset() override;
+  torch::Tensor forward(const torch::Tensor& x);
+
+  TransformerBlockOptions options;
+
+ private:
+  torch::nn::LayerNorm norm1_{nullptr}, norm2_{nullptr};
+  torch::nn::AnyModule attention_;
+  Layers mlp_{nullptr};
+};
+TORCH_MODULE(TransformerBlock);
+
+/// Interpolates a ViT's position embeddings as timm does, bicubically and with
+/// anti-aliasing; the class token's stays.
+///
+///   resize_positions(state["encoder.pos_embedding"], 24, 24);   // for 384 px
+///
+/// \param positions      [1, 1 + n * n, C], of n x n patches row by row.
+/// \param height, width  Patches of the image.
+/// \return               [1, 1 + height * width, C] of the same type
+/// \throws c10::ValueError if `positions` is not of a square of patches.
+torch::Tensor
+resize_positions(const torch::Tensor& positions, int64_t height, int64_t width);
+
+}  // namespace tern

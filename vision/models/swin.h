@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include "tern/vision/models/layers.h"
+
+namespace tern {
+
+struct SwinOptions {
+  /// 0: no classifier; `forward` then returns the means of the features.
+  int64_t num_classes = 1000;
+  int64_t in_channels = 3;
+  /// Dropout behind linear layers, and within the attention.
+  double dropout = 0, attention_dropout = 0;
+  /// Share of the samples for which the last block is dropped in training, see
+  /// `stochastic_depth`; from 0 for the first block it rises block by block.
+  double stochastic_depth = 0.2;
+};
+
+/// Size of a Swin Transformer, such as that of `swin_t`.
+struct SwinShape {
+  int64_t width = 96;  // of the first stage; doubles with each
+  std::array<int64_t, 4> blocks = {2, 2, 6, 2}, heads = {3, 6, 12, 24};
+};
+
+/// The transformer of Liu et al., "Swin Transformer: Hierarchical Vision
+/// Transformer using Shifted Windows" (2021): attention within windows of 7 x 7
+/// cells, shifted by half a window in every other block. Names in its state
+/// dict and its initial weights' distribution are torchvision's.
+///
+/// As a Backbone it has four stages, which divide the image by 4 (rounded
+/// down), 8, 16 and 32 (rounded up).
+class SwinImpl : public torch::nn::Cloneable<SwinImpl>, public FeatureNetwork {
+ public:
+  static constexpr const char* kSecondGroup = "features.4";
+  static constexpr const char* kClassifier = "head.";
+
+  /// \throws c10::ValueError as `swin_t`, or for an invalid shape.
+  SwinImpl(const SwinShape& shape, const SwinOptions& options);
+  void reset() override;
+  torch::Tensor stage(size_t index, const torch::Tensor& x) override;
+
+ private:
+  SwinShape shape_;
+  SwinOptions options_;
+  LayerNorm2d norm_{nullptr};  // ends the last stage
+};
+TORCH_MODULE(Swin);
+
+/// \throws c10::ValueError unless num_classes >= 0, in_channels > 0 and the
+///         other options are in [0, 1).
+Swin swin_t(const SwinOptions& options = {});
+
+}  // namespace tern

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include "tern/vision/models/layers.h"
+
+namespace tern {
+
+struct ViTOptions {
+  /// 0: no classifier; `forward` then returns the class token, [N, width].
+  int64_t num_classes = 1000;
+  int64_t in_channels = 3;
+  /// Height and width that there are position embeddings for. For images of
+  /// another size they are interpolated.
+  int64_t image_size = 224;
+  /// Dropout behind linear layers and position embeddings, and within the
+  /// attention.
+  double dropout = 0, attention_dropout = 0;
+  /// Share of the samples for which the last block is dropped in training, see
+  /// `stochastic_depth`; from 0 for the first block it rises block by block.
+  double stochastic_depth = 0;
+};
+
+/// Size of a ViT, such as that of `vit_b_16`.
+struct ViTShape {
+  int64_t patch = 16;  // pixels a side
+  int64_t width = 768, depth = 12, heads = 12;
+};
+
+/// Whose names a ViT has in its state dict, and whose initial weights'
+/// distribution.
+enum class ViTNaming { torchvision, timm };
+
+/// The transformer of Dosovitskiy et al., "An Image is Worth 16x16 Words"
+/// (2021): patches of the image and a class token pass through blocks of
+/// attention and perceptron; the classifier sees the class token.
+///
+/// As a Backbone it has no maps, see `Backbone::has_maps`.
+template <ViTNaming naming>
+class VisionTransformerImpl
+    : public torch::nn::Cloneable<VisionTransformerImpl<naming>>,
+      public Backbone {
+ public:
+  static constexpr bool kIsTimm = naming == ViTNaming::timm;
+  static constexpr const char* kSecondGroup =
+      kIsTimm ? "blocks.6" : "encoder.layers.encoder_layer_6";
+  static constexpr const char* kClassifier = kIsTimm ? "head." : "heads.";
+
+  /// \throws c10::ValueError as `vit_b_16`, or for an invalid shape.
+  VisionTransformerImpl(const ViTShape& shape, const ViTOptions& options);
+  void reset() override;
+  /// [N, in_channels, H, W] -> [N, num_classes], logits.
+  /// \throws c10::ValueError unless H and W are multiples of the patch.
+  torch::Tensor forward(const torch::Tensor& images);
+
+  std::vector<int64_t> stage_channels() const override {
+    return {shape_.width};
+  }
+  bool has_maps() const override { return false; }
+  /// Returns the class token, [N, width].
+  torch::Tensor stage(size_t index, const torch::Tensor& images) override;
+
+ private:
+  Layers make_blocks() const;
+
+  ViTShape shape_;
+  ViTOptions options_;
+  torch::Tensor token_;
+  Layers patches_{nullptr}, encoder_{nullptr}, head_{nullptr};
+};
+
+using ViTImpl = VisionTransformerImpl<ViTNaming::torchvision>;
+using TimmViTImpl = VisionTransformerImpl<ViTNaming::timm>;
+TORCH_MODULE(ViT);
+TORCH_MODULE(TimmViT);
+
+/// torchvision's.
+/// \throws c10::ValueError unless num_classes >= 0, in_channels > 0, image_size
+///         is a positive multiple of the patch, and the other options are in
+///         [0, 1).
+ViT vit_b_16(const ViTOptions& options = {});
+ViT vit_b_32(const ViTOptions& options = {});
+/// timm's vit_small_patch16_224, of width 384 with 6 heads. \throws as above.
+TimmViT vit_s_16(const ViTOptions& options = {});
+
+}  // namespace tern
