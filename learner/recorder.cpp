@@ -87,6 +87,7 @@ void Recorder::record(double loss) {
 void Recorder::on_train_begin(Learner& learn) {
   average_ = 0;
   count_ = 0;
+  fit_begins_.push_back(std::ssize(lrs_));
   learn.state().smooth_loss.reset();
 }
 

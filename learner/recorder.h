@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "tern/learner/callback.h"
@@ -46,13 +47,15 @@ class Recorder final : public Callback {
   /// Epochs of all fits, in order.
   const std::vector<EpochRecord>& epochs() const { return epochs_; }
 
-  // ---- Pictures, over batches; learner/report/recorder_plots.cpp ----
+  // ---- Pictures, over batches with a mark where a fit begins;
+  //      learner/report/recorder_plots.cpp ----
 
-  /// Raw and smoothed training loss, and the validation loss of each epoch.
+  /// Training loss, raw and smoothed over all fits, and the validation loss of
+  /// each epoch.
   Plot loss_plot();
   Plot learning_rate_plot();
   Plot momentum_plot();
-  /// The metrics of each epoch.
+  /// The metrics over epochs.
   Plot metric_plot();
   /// The loss scale, logarithmic, with a dot at each skipped step.
   Plot loss_scale_plot();
@@ -86,6 +89,7 @@ class Recorder final : public Callback {
     bool has_stepped;
   };
 
+  Plot batch_plot(const std::string& title, const std::string& y_label);
   void record(double loss);
   void flush_scales(int64_t first_batch);
   void record_scale(int64_t batch, double scale, bool was_skipped);
@@ -94,6 +98,7 @@ class Recorder final : public Callback {
   std::vector<PendingScale> pending_scales_;
   std::vector<double> losses_, smooth_losses_, lrs_, momentums_, scales_;
   std::vector<int64_t> skips_;
+  std::vector<int64_t> fit_begins_;  // losses recorded when each fit began
   std::vector<int64_t> epoch_ends_;  // losses recorded when epochs_[i] ended
   double average_ = 0;               // of this fit, not debiased
   int64_t count_ = 0;                // losses in average_

@@ -62,6 +62,10 @@ class LrFinder final : public Callback {
   double average_ = 0, best_ = std::numeric_limits<double>::infinity();
 };
 
+// So many losses at the end diverge, and would press the others together in the
+// plot; fastai's skip_end.
+constexpr int64_t kSkipEnd = 5;
+
 // ---- Suggestions, as fastai v2 makes them, on trimmed lists ----
 
 // The longest falling subsequence of losses; a point in its middle third.
@@ -122,12 +126,12 @@ std::optional<double> slide(
   return rate;
 }
 
-// Leaves out the first tenth, whose average is not settled, the last five,
+// Leaves out the first tenth, whose average is not settled, the last ones,
 // which diverge, and everything after a loss that is NaN or infinite.
 void suggest(LrFind& found, int64_t num_it) {
   const auto total = static_cast<int64_t>(found.losses.size());
   const int64_t begin = std::min(num_it / 10, total);
-  const int64_t end = std::max(begin, total - 5);
+  const int64_t end = std::max(begin, total - kSkipEnd);
   std::vector<double> lrs, losses;
   for (int64_t i = begin; i < end && std::isfinite(found.losses[i]); ++i) {
     lrs.push_back(found.lrs[i]);
@@ -148,7 +152,11 @@ void LrFind::plot(const std::filesystem::path& file) const {
   plot.x_label = "learning rate";
   plot.y_label = "loss";
   plot.log_x = true;
-  plot.curves.push_back({"smoothed loss", lrs, losses});
+  const int64_t left_out = std::ssize(losses) > kSkipEnd ? kSkipEnd : 0;
+  plot.curves.push_back(
+      {"smoothed loss",
+       {lrs.begin(), lrs.end() - left_out},
+       {losses.begin(), losses.end() - left_out}});
   const auto mark = [&](const char* name, const std::optional<double>& lr) {
     const auto at = lr ? std::find(lrs.begin(), lrs.end(), *lr) : lrs.end();
     if (at == lrs.end()) return;

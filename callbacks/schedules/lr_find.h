@@ -34,9 +34,9 @@ struct LrFind {
   /// The last learning rate before the slope changes for good.
   std::optional<double> slide;
 
-  /// Draws loss over learning rate, with the suggestions, as SVG or PNG by the
-  /// file's extension.
-  /// \throws IoError if the file cannot be written.
+  /// Draws loss over learning rate without the last five, which diverge, and
+  /// the suggestions, as SVG or PNG by the file's extension. \throws IoError if
+  /// the file cannot be written.
   void plot(const std::filesystem::path& file) const;
 };
 

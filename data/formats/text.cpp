@@ -1,5 +1,6 @@
 #include "tern/data/formats/text.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <filesystem>
@@ -55,6 +56,14 @@ bool is_utf8(std::string_view text) {
     i += 1 + more;
   }
   return true;
+}
+
+size_t utf8_length(std::string_view text) {
+  for (size_t length = 1; length <= std::min<size_t>(4, text.size());
+       ++length) {
+    if (is_utf8(text.substr(0, length))) return length;
+  }
+  return 0;
 }
 
 std::string hex_digits(std::string_view bytes) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,9 @@ const char* member_name_fault(std::string_view name);
 /// Whether `text` is UTF-8: no overlong form, no surrogate, none above
 /// U+10FFFF.
 bool is_utf8(std::string_view text);
+
+/// Bytes of the character that `text` begins with; 0 if it is not UTF-8.
+size_t utf8_length(std::string_view text);
 
 /// "c3a9": two lower-case hexadecimal digits for each byte.
 std::string hex_digits(std::string_view bytes);

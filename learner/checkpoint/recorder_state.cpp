@@ -55,6 +55,7 @@ StateDict Recorder::state_dict() const {
   state.insert(
       "average",
       torch::tensor({average_, static_cast<double>(count_)}, torch::kDouble));
+  state.insert("fit_begins", column(fit_begins_));
   state.insert("epochs", of_epochs(&EpochRecord::epoch));
   state.insert("epoch_ends", column(epoch_ends_));
   state.insert("train_loss", of_epochs(&EpochRecord::train_loss));
@@ -82,6 +83,10 @@ void Recorder::load_state_dict(const StateDict& state) {
   loaded.momentums_ = column(state, "momentums");
   loaded.scales_ = column(state, "loss_scales");
   loaded.skips_ = integers(state, "skipped_steps");
+  // Older checkpoints lack them.
+  if (state.contains("fit_begins")) {
+    loaded.fit_begins_ = integers(state, "fit_begins");
+  }
   const auto average = column(state, "average");
   loaded.average_ = average.at(0);
   loaded.count_ = static_cast<int64_t>(average.at(1));

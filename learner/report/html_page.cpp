@@ -75,15 +75,6 @@ std::string cell(const char* tag, const std::string& text, bool number) {
       html_escape(text));
 }
 
-// Bytes of the character that `text` begins with; 0 if it is no UTF-8.
-size_t character(std::string_view text) {
-  for (size_t length = 1; length <= std::min<size_t>(4, text.size());
-       ++length) {
-    if (is_utf8(text.substr(0, length))) return length;
-  }
-  return 0;
-}
-
 }  // namespace
 
 std::string html_escape(std::string_view text) {
@@ -92,7 +83,7 @@ std::string html_escape(std::string_view text) {
       {"&lt;", "&gt;", "&amp;", "&quot;", "&#39;"};
   std::string out;
   while (!text.empty()) {
-    const size_t length = character(text);
+    const size_t length = utf8_length(text);
     const char c = text[0];
     const bool is_control =
         static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
@@ -219,9 +210,10 @@ void HtmlPage::matrix(
     for (const double value : values[i]) {
       const double share = std::isfinite(value) && most > 0 ? value / most : 0;
       html += fmt::format(
-          "<td style=\"background:rgba(var(--shade),{:.2f})\">{:.4g}</td>",
+          "<td style=\"background:rgba(var(--shade),{:.2f})\">{}</td>",
           0.75 * std::sqrt(std::max(0.0, share)),
-          value);
+          value == std::round(value) ? fmt::format("{:.0f}", value)
+                                     : fmt::format("{:.4g}", value));
     }
     html += "</tr>\n";
   }

@@ -16,9 +16,11 @@ namespace tern {
 
 namespace {
 
-constexpr double kLeft = 76, kRight = 24, kTop = 44, kBottom = 56;
+constexpr double kRight = 24, kTop = 44, kBottom = 56;
 constexpr double kFont = 13, kTitleFont = 16;
-constexpr double kLegendRow = 20;
+constexpr double kLegendRow = 20, kLegendKey = 30, kLegendGap = 18;
+// Beyond it the dots of a curve would touch.
+constexpr size_t kMaxMarkers = 60;
 // Columns of a line, in units, in which only the extremes are drawn.
 constexpr double kColumn = 0.5;
 
@@ -26,18 +28,7 @@ constexpr double kColumn = 0.5;
 constexpr std::array<uint32_t, kSeriesColors> kColors =
     {0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7, 0xE69F00, 0x56B4E9};
 
-// About, in any sans-serif font: of UTF-8, which continues letters with bytes
-// 10xxxxxx.
-double text_width(const std::string& text, double size) {
-  const auto letters = std::count_if(text.begin(), text.end(), [](char c) {
-    return (c & 0xC0) != 0x80;
-  });
-  return 0.6 * size * static_cast<double>(letters);
-}
-
 using Line = Drawing::Line;
-using Text = Drawing::Text;
-using Anchor = Drawing::Anchor;
 
 // One axis of a plot: its range in round numbers, and its labels. On a
 // logarithmic one, positions are exponents of ten.
@@ -55,14 +46,21 @@ class PlotAxis {
     low_ = std::min(low_, value);
     high_ = std::max(high_, value);
   }
-  // Once all is included: widens to round numbers about `ticks` apart.
-  void finish(int ticks);
+  // Once all is included: widens to round numbers, about `ticks` of them.
+  void finish(int ticks, bool whole_numbers = false);
 
   struct Tick {
     double position;  // 0 at the low end of the axis, 1 at the high end
     std::string label;
   };
   const std::vector<Tick>& ticks() const { return ticks_; }
+  double widest_label() const {
+    double width = 0;
+    for (const Tick& tick : ticks_) {
+      width = std::max(width, text_width(tick.label, kFont));
+    }
+    return width;
+  }
   // In 0..1.
   double position(double value) const {
     if (is_log_) value = std::log10(value);
@@ -81,7 +79,7 @@ class PlotAxis {
 };
 
 // Round numbers are 1, 2 or 5 times a power of ten apart.
-void PlotAxis::finish(int ticks) {
+void PlotAxis::finish(int ticks, bool whole_numbers) {
   if (!(low_ <= high_)) low_ = 0, high_ = 1;
   if (is_log_) {
     finish_log(ticks);
@@ -91,13 +89,14 @@ void PlotAxis::finish(int ticks) {
   const double least = std::max(1e-300, 1e-9 * std::abs(high_));
   if (high_ - low_ < least) {
     const double room = high_ == 0 ? 1 : std::abs(high_) / 2;
-    low_ -= room;
-    high_ += room;
+    low_ -= whole_numbers ? 0 : room;
+    high_ += whole_numbers ? 1 : room;
   }
   const double raw = (high_ - low_) / ticks;
   const double power = std::pow(10, std::floor(std::log10(raw)));
   const double lead = raw / power;
   step_ = power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
+  if (whole_numbers) step_ = std::max(step_, 1.0);
   const double first = std::floor(low_ / step_ + 1e-9);
   const double last = std::ceil(high_ / step_ - 1e-9);
   low_ = first * step_;
@@ -145,9 +144,10 @@ class Layout {
         y_(plot.log_y) {}
 
   Drawing make() {
-    add_title_and_legend();
     find_ranges();
+    add_title_and_legend();
     add_axes();
+    for (const double mark : plot_.marks) add_mark(mark);
     for (size_t i = 0; i < plot_.curves.size(); ++i) add_curve(i);
     return std::move(drawing_);
   }
@@ -161,46 +161,69 @@ class Layout {
     return std::min(curve.x.size(), curve.y.size());
   }
 
-  double right() const { return plot_.width - kRight; }
+  double right() const { return right_; }
   double bottom() const { return plot_.height - kBottom; }
   double px(double position) const {
-    return kLeft + position * (right() - kLeft);
+    return left_ + position * (right() - left_);
   }
   double py(double position) const {
     return bottom() - position * (bottom() - top_);
   }
 
   void add(Line line) { drawing_.lines.push_back(std::move(line)); }
-  void add(Text text) { drawing_.texts.push_back(std::move(text)); }
+  void add(SvgText text) { drawing_.texts.push_back(std::move(text)); }
+
+  // On one line, shortened where there is no room.
+  static std::string
+  fitted(const std::string& text, double width, double font) {
+    return wrap_text(text, width, font, 1).front();
+  }
 
   // The legend runs in rows under the title, where no curve can be.
   void add_title_and_legend() {
-    add(Text{
-        plot_.title,
-        {(kLeft + right()) / 2, 26},
+    add(SvgText{
+        fitted(plot_.title, plot_.width - 2 * kRight, kTitleFont),
+        plot_.width / 2,
+        26,
         kTitleFont,
         Anchor::middle});
-    double x = kLeft, y = kTop + 2;
+    double x = left_, y = kTop + 2;
     bool is_empty = true;
-    for (size_t i = 0; i < plot_.curves.size(); ++i) {
-      const Curve& curve = plot_.curves[i];
-      if (curve.label.empty()) continue;
-      const double width = 30 + text_width(curve.label, kFont) + 18;
-      if (!is_empty && x + width - 18 > right()) {
-        x = kLeft;
+    const auto entry = [&](const std::string& name, Line key, bool is_dot) {
+      if (name.empty()) return;
+      const std::string label =
+          fitted(name, right() - left_ - kLegendKey, kFont);
+      const double width = kLegendKey + text_width(label, kFont);
+      if (!is_empty && x + width > right()) {
+        x = left_;
         y += kLegendRow;
       }
-      Line key{{{x, y}, {x + 22, y}}, 3, Ink::series, i, curve.opacity};
-      if (is_dot(curve)) {
-        key.points = {{x + 11, y}};
-        key.width = 7;
-      }
+      key.points = {{x, y}, {x + 22, y}};
+      if (is_dot) key.points = {{x + 11, y}};
+      key.width = is_dot ? 7 : key.width;
       add(std::move(key));
-      add(Text{curve.label, {x + 30, y + 4.5}, kFont});
-      x += width;
+      add(SvgText{label, x + kLegendKey, y + 4.5, kFont});
+      x += width + kLegendGap;
       is_empty = false;
+    };
+    for (size_t i = 0; i < plot_.curves.size(); ++i) {
+      const Curve& curve = plot_.curves[i];
+      entry(curve.label, {{}, 3, Ink::series, i, curve.opacity}, is_dot(curve));
     }
+    if (!plot_.marks.empty()) entry(plot_.marks_label, mark_line({}), false);
     top_ = is_empty ? kTop : y + 18;
+  }
+
+  static Line mark_line(Stroke points) {
+    Line line{std::move(points), 1.2, Ink::axis};
+    line.dashed = true;
+    return line;
+  }
+
+  void add_mark(double x) {
+    const double at = x_.can_show(x) ? x_.position(x) : -1;
+    if (!(at >= 0 && at <= 1)) return;
+    add(mark_line({{px(at), top_}, {px(at), bottom()}}));
   }
 
   static bool is_dot(const Curve& curve) {
@@ -215,30 +238,35 @@ class Layout {
         y_.include(curve.y[i]);
       }
     }
-    x_.finish(plot_.width < 600 ? 5 : 8);
+    x_.finish(plot_.width < 600 ? 5 : 8, plot_.whole_x);
     y_.finish(6);
+    // The title of the y axis stands left of the widest label.
+    left_ = (plot_.y_label.empty() ? 12 : 34) + y_.widest_label() + 8;
+    right_ = plot_.width - std::max(kRight, 6 + x_.widest_label() / 2);
   }
 
   void add_axes() {
     for (const PlotAxis::Tick& tick : y_.ticks()) {
       const double y = py(tick.position);
-      add(Line{{{kLeft, y}, {right(), y}}, 1, Ink::grid});
-      add(Text{tick.label, {kLeft - 8, y + 4.5}, kFont, Anchor::end});
+      add(Line{{{left_, y}, {right(), y}}, 1, Ink::grid});
+      add(SvgText{tick.label, left_ - 8, y + 4.5, kFont, Anchor::end});
     }
     for (const PlotAxis::Tick& tick : x_.ticks()) {
       const double x = px(tick.position);
       add(Line{{{x, bottom()}, {x, bottom() + 5}}, 1, Ink::axis});
-      add(Text{tick.label, {x, bottom() + 20}, kFont, Anchor::middle});
+      add(SvgText{tick.label, x, bottom() + 20, kFont, Anchor::middle});
     }
-    add(Line{{{kLeft, bottom()}, {right(), bottom()}}, 1, Ink::axis});
-    add(Text{
+    add(Line{{{left_, bottom()}, {right(), bottom()}}, 1, Ink::axis});
+    add(SvgText{
         plot_.x_label,
-        {(kLeft + right()) / 2, plot_.height - 14},
+        (left_ + right()) / 2,
+        plot_.height - 14,
         kFont,
         Anchor::middle});
-    add(Text{
+    add(SvgText{
         plot_.y_label,
-        {18, (top_ + bottom()) / 2},
+        18,
+        (top_ + bottom()) / 2,
         kFont,
         Anchor::middle,
         /*upwards=*/true});
@@ -251,6 +279,11 @@ class Layout {
       if (run.empty()) return;
       const double width = run.size() == 1 ? 7 : 1.8;
       add(Line{thinned(run), width, Ink::series, index, curve.opacity});
+      if (curve.markers && run.size() > 1 && run.size() <= kMaxMarkers) {
+        for (const Point& point : run) {
+          add(Line{{point}, 6, Ink::series, index, curve.opacity});
+        }
+      }
       run.clear();
     };
     for (size_t i = 0; i < points(curve); ++i) {
@@ -285,7 +318,7 @@ class Layout {
   const Plot& plot_;
   Drawing drawing_;
   PlotAxis x_, y_;
-  double top_ = kTop;
+  double left_ = 0, right_ = 0, top_ = kTop;
 };
 
 }  // namespace

@@ -15,6 +15,8 @@ struct Curve {
   double opacity = 1;
   /// Draws dots without a line.
   bool dots = false;
+  /// Draws a dot at each of the points on the line too, where there is room.
+  bool markers = false;
 
   /// Whether any value is finite.
   bool has_points() const;
@@ -26,6 +28,12 @@ struct Plot {
   std::vector<Curve> curves;
   /// Logarithmic axes; points <= 0 are left out.
   bool log_x = false, log_y = false;
+  /// Labels the x axis with whole numbers alone.
+  bool whole_x = false;
+  /// Places on the x axis with a dashed line each, and what the legend says of
+  /// them.
+  std::vector<double> marks = {};
+  std::string marks_label = {};
   double width = 720, height = 440;
 };
 

@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
+
+#include "tern/learner/report/svg.h"
 
 namespace tern {
 
@@ -26,19 +27,11 @@ struct Drawing {
     Ink ink = Ink::axis;
     size_t series = 0;
     double opacity = 1;
+    bool dashed = false;
   };
-  enum class Anchor { start, middle, end };  // of the text at its place
-  struct Text {
-    std::string text;
-    Point at;  // on the baseline
-    double size = 13;
-    Anchor anchor = Anchor::start;
-    bool upwards = false;  // turned by 90 degrees, to be read from the right
-  };
-
   double width, height;
   std::vector<Line> lines;
-  std::vector<Text> texts;
+  std::vector<SvgText> texts;
 };
 
 /// Lays the plot out.

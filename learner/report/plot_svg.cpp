@@ -1,8 +1,9 @@
-#include <array>
+#include <cmath>
 
 #include <fmt/format.h>
 
-#include "tern/learner/report/html_page.h"
+#include "tern/data/formats/samples/png.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/report/plot.h"
 #include "tern/learner/report/plot_drawing.h"
 
@@ -34,53 +35,40 @@ std::string path(const Stroke& points) {
   return points.size() == 1 ? d + "h0" : d;
 }
 
-// By Drawing::Anchor.
-constexpr std::array kAnchors = {"start", "middle", "end"};
-
 }  // namespace
 
 std::string to_svg(const Plot& plot, SvgUse use) {
   const Drawing drawing = draw(plot);
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" "
-      "width=\"{0}\" height=\"{1}\" role=\"img\" aria-label=\"{2}\" "
-      "font-family=\"sans-serif\" fill=\"none\" stroke-linejoin=\"round\" "
-      "stroke-linecap=\"round\">\n",
-      drawing.width,
-      drawing.height,
-      html_escape(plot.title));
-  if (use == SvgUse::file) {
-    svg += "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
-  }
+  std::string elements;
   for (const Drawing::Line& line : drawing.lines) {
     const bool is_curve = line.ink == Ink::series;
-    svg += fmt::format(
-        "<path{} d=\"{}\" stroke-width=\"{}\" stroke=\"{}\"{}/>\n",
+    elements += fmt::format(
+        "<path{} d=\"{}\" stroke-width=\"{}\" stroke=\"{}\"{}{}/>\n",
         is_curve ? " class=\"curve\"" : "",
         path(line.points),
         line.width,
         paint(line.ink, line.series, use),
-        line.opacity < 1 ? fmt::format(" opacity=\"{}\"", line.opacity) : "");
+        line.opacity < 1 ? fmt::format(" opacity=\"{}\"", line.opacity) : "",
+        line.dashed ? " stroke-dasharray=\"5 5\"" : "");
   }
   const std::string color = paint(Ink::text, 0, use);
-  for (const Drawing::Text& text : drawing.texts) {
-    if (text.text.empty()) continue;
-    const std::string place =
-        text.upwards
-            ? fmt::format(
-                  "transform=\"translate({:.1f} {:.1f}) rotate(-90)\"",
-                  text.at.x,
-                  text.at.y)
-            : fmt::format("x=\"{:.1f}\" y=\"{:.1f}\"", text.at.x, text.at.y);
-    svg += fmt::format(
-        "<text {} text-anchor=\"{}\" font-size=\"{}\" fill=\"{}\">{}</text>\n",
-        place,
-        kAnchors[static_cast<size_t>(text.anchor)],
-        text.size,
-        color,
-        html_escape(text.text));
-  }
-  return svg + "</svg>\n";
+  for (const SvgText& text : drawing.texts) elements += svg_text(text, color);
+  return svg_document(
+      drawing.width,
+      drawing.height,
+      plot.title,
+      use == SvgUse::file,
+      elements);
+}
+
+std::vector<uint8_t> to_png(const Plot& plot, double scale) {
+  TERN_CHECK_VALUE(
+      scale >= 0.25 && scale <= 8,
+      "[to_png] scale is {}; expected 0.25 to 8.",
+      scale);
+  const int64_t width = std::lround(plot.width * scale);
+  const int64_t height = std::lround(plot.height * scale);
+  return encode_png(render_svg(to_svg(plot), width, height), width, height, 3);
 }
 
 }  // namespace tern

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "tern/learner/recorder.h"
 #include "tern/learner/report/plot.h"
@@ -19,19 +20,46 @@ Curve over_batches(
   return curve;
 }
 
-Plot batch_plot(std::string title, std::string y_label) {
-  return {std::move(title), "batches", std::move(y_label), {}};
+// As the Recorder smooths a fit's losses, but over all fits: it does not jump
+// where one begins.
+std::vector<double> smoothed(const std::vector<double>& losses) {
+  constexpr double kBeta = 0.98;
+  double average = 0, weight = 0;
+  std::vector<double> result;
+  for (const double loss : losses) {
+    if (std::isfinite(loss)) {
+      average = kBeta * average + (1 - kBeta) * loss;
+      weight = kBeta * weight + (1 - kBeta);
+    }
+    result.push_back(std::isfinite(loss) ? average / weight : loss);
+  }
+  return result;
 }
 
 }  // namespace
+
+// Marks where each fit after the first begins.
+Plot Recorder::batch_plot(
+    const std::string& title,
+    const std::string& y_label) {
+  Plot plot{.title = title, .x_label = "batches", .y_label = y_label};
+  plot.whole_x = true;
+  plot.marks_label = "a fit begins";
+  for (const int64_t batches : fit_begins_) {
+    if (batches > 0 && batches < std::ssize(lrs_)) {
+      plot.marks.push_back(static_cast<double>(batches + 1));
+    }
+  }
+  return plot;
+}
 
 Plot Recorder::loss_plot() {
   flush();
   Plot plot = batch_plot("Losses", "loss");
   plot.curves = {
       over_batches("train, each batch", losses_, 0.35),
-      over_batches("train, smoothed", smooth_losses_)};
-  Curve valid{"valid", {}, {}};
+      over_batches("train, smoothed", smoothed(losses_))};
+  Curve valid{.label = "valid", .markers = true};
   for (size_t i = 0; i < epochs_.size(); ++i) {
     valid.x.push_back(static_cast<double>(epoch_ends_[i]));
     valid.y.push_back(epochs_[i].valid_loss);
@@ -53,14 +81,16 @@ Plot Recorder::momentum_plot() {
 }
 
 Plot Recorder::metric_plot() {
-  Plot plot = batch_plot("Metrics", "");
+  Plot plot{.title = "Metrics", .x_label = "epoch", .whole_x = true};
   for (size_t i = 0; i < epochs_.size(); ++i) {
     for (const MetricValue& metric : epochs_[i].metrics) {
       auto curve = std::ranges::find(plot.curves, metric.name, &Curve::label);
       if (curve == plot.curves.end()) {
-        curve = plot.curves.insert(curve, Curve{metric.name, {}, {}});
+        curve = plot.curves.insert(
+            curve,
+            Curve{.label = metric.name, .markers = true});
       }
-      curve->x.push_back(static_cast<double>(epoch_ends_[i]));
+      curve->x.push_back(static_cast<double>(epochs_[i].epoch));
       curve->y.push_back(metric.value);
     }
   }

@@ -112,6 +112,33 @@ TEST(Recorder, KeepsTheLossScaleAndWhichStepsWereSkipped) {
   learn.recorder().plot_loss_scales(temp / "scale.svg");
 }
 
+TEST(Recorder, MarksWhereAFitBeginsAndSmoothsAcrossIt) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.fit(4).fit(1);
+  Recorder& recorder = learn.recorder();
+  EXPECT_EQ(recorder.learning_rate_plot().marks, std::vector<double>{33});
+  const Plot plot = recorder.loss_plot();
+  EXPECT_EQ(plot.marks, std::vector<double>{33});
+  const std::vector<double>& smooth = plot.curves.at(1).y;
+  // The average of 32 batches is hardly moved by one more.
+  EXPECT_NEAR(
+      smooth[32] - smooth[31],
+      (recorder.losses()[32] - smooth[31]) * 0.02 / (1 - std::pow(0.98, 33)),
+      1e-12);
+
+  Recorder loaded;
+  StateDict state = recorder.state_dict();
+  loaded.load_state_dict(state);
+  EXPECT_EQ(loaded.loss_plot().marks, plot.marks);
+  // Older checkpoints do not say.
+  StateDict older;
+  for (const auto& entry : state) {
+    if (entry.key() != "fit_begins") older.insert(entry.key(), entry.value());
+  }
+  loaded.load_state_dict(older);
+  EXPECT_TRUE(loaded.loss_plot().marks.empty());
+}
+
 TEST(Recorder, DrawsRatesMomentumAndMetrics) {
   const TempFolder temp;
   Learner learn(
@@ -126,7 +153,8 @@ TEST(Recorder, DrawsRatesMomentumAndMetrics) {
   const Plot metrics = recorder.metric_plot();
   ASSERT_EQ(metrics.curves.size(), 2u);
   EXPECT_EQ(metrics.curves[0].label, "accuracy");
-  EXPECT_EQ(metrics.curves[0].x, (std::vector<double>{8, 16, 24}));
+  EXPECT_EQ(metrics.curves[0].x, (std::vector<double>{0, 1, 2}));
+  EXPECT_TRUE(metrics.curves[0].markers);
   recorder.plot_learning_rates(temp / "lr.png");
   recorder.plot_momentums(temp / "momentum.svg");
   recorder.plot_metrics(temp / "metrics.svg");

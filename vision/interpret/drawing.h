@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include <torch/types.h>
+
+#include "tern/learner/report/svg.h"
 
 namespace tern {
 
@@ -15,24 +18,17 @@ using Rgb = std::array<uint8_t, 3>;
 inline constexpr Rgb kTextColor = {34, 34, 34}, kRightColor = {0, 120, 60},
                      kWrongColor = {200, 30, 30};
 
-/// Where the point of a text lies: at the left end of its base line, in the
-/// middle, at the right end; or in the middle of a text that reads upwards.
-enum class Anchor { left, middle, right, upwards };
+/// Of fonts, in pixels.
+inline constexpr double kTextSize = 12, kTitleSize = 14;
 
 /// A white page to draw on; in RGB, like all of Tern's pixels.
 class Page {
  public:
-  Page(int64_t height, int64_t width);
+  Page(int64_t height, int64_t width) : height_(height), width_(width) {}
 
-  /// \param size  Height of a capital letter in pixels.
-  void text(
-      const std::string& text,
-      int64_t x,
-      int64_t y,
-      Anchor anchor = Anchor::left,
-      double size = kTextSize,
-      Rgb color = kTextColor);
+  void text(const SvgText& text, Rgb color = kTextColor);
   void box(int64_t x, int64_t y, int64_t width, int64_t height, Rgb color);
+  /// Above all texts and boxes.
   /// \param image  [H, W, 1 or 3] kByte; stretched to the given size: averaged
   ///               where it shrinks, pixels as squares where it grows by three
   ///               or more.
@@ -43,20 +39,22 @@ class Page {
       int64_t width,
       int64_t height);
 
-  /// The page, [H, W, 3] kByte.
-  const torch::Tensor& pixels() const { return pixels_; }
+  /// Draws the page: [H, W, 3] kByte.
+  /// \param scale  Pixels for each unit of height and width.
+  torch::Tensor pixels(int64_t scale = 1) const;
   /// Writes the page as an SVG file, without its images. \throws IoError.
   void save_svg(const std::filesystem::path& file) const;
 
-  static constexpr double kTextSize = 9;
-  static int64_t text_width(const std::string& text, double size = kTextSize);
-
  private:
-  torch::Tensor pixels_;
-  std::string svg_;  // the elements of texts and boxes
-};
+  struct Image {
+    torch::Tensor pixels;
+    int64_t x, y, width, height;
+  };
+  std::string svg() const;
 
-/// `text` in ASCII, shortened in the middle to at most `width` pixels.
-std::string fit_text(const std::string& text, int64_t width);
+  int64_t height_, width_;
+  std::string elements_;  // texts and boxes, in SVG
+  std::vector<Image> images_;
+};
 
 }  // namespace tern

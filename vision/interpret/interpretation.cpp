@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,11 @@ namespace tern {
 
 namespace {
 
-constexpr int64_t kTop = 44, kBottom = 30, kRight = 20, kLeft = 34;
-constexpr int64_t kNameWidth = 140;
+constexpr int64_t kTop = 44, kBottom = 34, kRight = 20, kLeft = 34;
+constexpr double kSmallFont = 10;
+constexpr double kNameWidth = 140;
+// Of more classes the matrix would be too large if each cell had its number.
+constexpr int64_t kMaxNumbered = 60;
 constexpr Rgb kWhite = {255, 255, 255}, kFull = {8, 69, 148},
               kFrame = {200, 200, 200};
 
@@ -24,7 +28,7 @@ std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }
 
-/// Of the actual class, or of the mask's right pixels; empty for numbers.
+/// Of the actual class; empty where there is not one.
 std::string probability_text(
     TargetKind kind,
     const torch::Tensor& pred,
@@ -49,7 +53,13 @@ std::string cell_text(int64_t count, double share, bool normalize) {
   return count == 0 ? "0" : fmt::format("{:.2f}", share);
 }
 
-/// A cell is the darker the larger its share of the actual class is.
+/// One channel alone is the probability of class 1.
+int64_t class_count(const torch::Tensor& preds) {
+  return preds.dim() > 1 && preds.size(1) > 1 ? preds.size(1) : 2;
+}
+
+/// A cell is the darker the larger its share of the actual class is, and as
+/// wide as the longest number.
 /// \param counts     [C, C] kLong: rows are actual, columns predicted.
 /// \param names      Of the C classes.
 /// \param normalize  Writes shares instead of counts.
@@ -58,63 +68,95 @@ Page draw_confusion_matrix(
     const std::vector<std::string>& names,
     bool normalize) {
   const int64_t classes = counts.size(0);
-  const int64_t cell = std::clamp<int64_t>(520 / classes, 10, 64);
+  const bool is_numbered = classes <= kMaxNumbered;
+  const double font = classes <= 14 ? kTextSize : kSmallFont;
+  const std::string longest =
+      normalize ? "0.00" : std::to_string(counts.max().item<int64_t>());
+  const auto number_width =
+      is_numbered ? std::llround(text_width(longest, font)) + 8 : 0;
+  const int64_t cell = std::max<int64_t>(
+      std::clamp<int64_t>(520 / classes, 10, 64),
+      number_width);
   std::vector<std::string> shown;
-  int64_t name_width = 0;
+  double name_width = 0;
   for (const std::string& name : names) {
-    shown.push_back(fit_text(name, kNameWidth));
-    name_width = std::max(name_width, Page::text_width(shown.back()));
+    shown.push_back(wrap_text(name, kNameWidth, kTextSize, 1).front());
+    name_width = std::max(name_width, text_width(shown.back(), kTextSize));
   }
-  const int64_t left = kLeft + name_width + 8;
+  const int64_t left = kLeft + std::llround(name_width) + 8;
   const int64_t side = classes * cell;
   const int64_t names_top = kTop + side + 8;
   const std::string title = normalize
                                 ? "Confusion matrix, share of the actual class"
                                 : "Confusion matrix";
-  const int64_t title_half = Page::text_width(title, 10) / 2 + 8;
+  const int64_t title_half =
+      std::llround(text_width(title, kTitleSize) / 2) + 8;
   const int64_t title_x = std::max(title_half, left + side / 2);
   const int64_t width = std::max(left + side + kRight, title_x + title_half);
-  const bool is_turned = name_width > cell - 4;
-  const int64_t height = names_top + (is_turned ? name_width : 9) + kBottom;
+  const bool is_turned = name_width > static_cast<double>(cell - 4);
+  const int64_t height =
+      names_top + kBottom + (is_turned ? std::llround(name_width) : 9);
 
   const torch::Tensor in_class = counts.sum(1, true).clamp_min(1);
   const torch::Tensor share = counts.to(torch::kDouble) / in_class;
   const auto shares = share.accessor<double, 2>();
   const auto numbers = counts.accessor<int64_t, 2>();
   Page page(height, width);
+  const auto write = [&](std::string text,
+                         int64_t x,
+                         int64_t y,
+                         double size,
+                         Anchor anchor = Anchor::middle,
+                         bool upwards = false,
+                         Rgb color = kTextColor) {
+    page.text(
+        {std::move(text),
+         static_cast<double>(x),
+         static_cast<double>(y),
+         size,
+         anchor,
+         upwards},
+        color);
+  };
   page.box(left - 1, kTop - 1, side + 2, side + 2, kFrame);
+  page.box(left, kTop, side, side, kWhite);
   for (int64_t row = 0; row < classes; ++row) {
+    const int64_t middle = row * cell + cell / 2;
     for (int64_t column = 0; column < classes; ++column) {
+      const int64_t count = numbers[row][column];
       const double part = shares[row][column];
       const int64_t x = left + column * cell, y = kTop + row * cell;
-      page.box(x, y, cell, cell, shade(part));
-      const std::string text = cell_text(numbers[row][column], part, normalize);
-      const double size = cell >= 36 ? 9 : 7;
-      if (Page::text_width(text, size) > cell - 2) continue;
-      page.text(
-          text,
+      if (count > 0) page.box(x, y, cell, cell, shade(part));
+      if (!is_numbered) continue;
+      write(
+          cell_text(count, part, normalize),
           x + cell / 2,
-          y + cell / 2 + static_cast<int64_t>(size / 2),
+          kTop + middle + 4,
+          font,
           Anchor::middle,
-          size,
-          part > 0.5                  ? kWhite
-          : numbers[row][column] == 0 ? kFrame
-                                      : kTextColor);
+          false,
+          part > 0.5   ? kWhite
+          : count == 0 ? kFrame
+                       : kTextColor);
     }
     // Names that would lie over each other are left out.
     if (cell < 14) continue;
-    const int64_t middle = row * cell + cell / 2;
-    const std::string& name = shown[row];
-    page.text(name, left - 8, kTop + middle + 4, Anchor::right);
-    page.text(
-        name,
-        left + middle,
-        names_top + (is_turned ? Page::text_width(name) / 2 : 9),
-        is_turned ? Anchor::upwards : Anchor::middle);
+    write(shown[row], left - 8, kTop + middle + 4, kTextSize, Anchor::end);
+    if (is_turned) {
+      write(
+          shown[row],
+          left + middle + 4,
+          names_top,
+          kTextSize,
+          Anchor::end,
+          /*upwards=*/true);
+    } else {
+      write(shown[row], left + middle, names_top + 9, kTextSize);
+    }
   }
-  page.text(title, title_x, 26, Anchor::middle, 10);
-  page.text("predicted", left + side / 2, height - 10, Anchor::middle, 10);
-  page.text("actual", 16, kTop + side / 2, Anchor::upwards, 10);
+  write(title, title_x, 26, kTitleSize);
+  write("predicted", left + side / 2, height - 10, kTitleSize);
+  write("actual", 20, kTop + side / 2, kTitleSize, Anchor::middle, true);
   return page;
 }
 
@@ -194,6 +236,7 @@ void Interpretation::plot_top_losses(
 torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
   const TargetKind kind = target_kind(targets(), classes());
   std::vector<Picture> pictures;
+  Tensors masks;
   for (const TopLoss& top : top_losses(k, largest)) {
     Batch batch = dataset_->get_batch({top.index}, {});
     const torch::Tensor image =
@@ -203,10 +246,11 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
     const torch::Tensor answer = decoded(kind, pred.unsqueeze(0))[0];
     const CaptionLine name = {file_name(dataset_->describe(top.index))};
     if (kind == TargetKind::mask) {
-      pictures.push_back({with_mask(image, target), {{"actual"}, name}});
-      pictures.push_back(
-          {with_mask(image, answer),
-           {{"prediction"}, {fmt::format("loss {:.3f}", top.loss)}}});
+      auto row = mask_pictures(image, target, answer, class_count(preds()));
+      row.front().caption = {name};
+      row.back().caption.push_back({fmt::format("loss {:.3f}", top.loss)});
+      std::ranges::move(row, std::back_inserter(pictures));
+      masks.insert(masks.end(), {target, answer});
       continue;
     }
     const std::string actual_text = target_text(kind, target, classes());
@@ -217,17 +261,22 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
         probability_text(kind, pred, target));
     pictures.push_back(
         {image,
-         {{answer_text, answer_color(kind, answer_text == actual_text)},
-          {actual_text},
+         {{actual_text},
+          {answer_text, answer_color(kind, answer_text == actual_text)},
           {loss_text},
           name}});
   }
+  if (kind == TargetKind::mask) {
+    return picture_grid(
+        pictures,
+        {.columns = 3,
+         .legend = mask_legend(masks, classes(), class_count(preds()))});
+  }
   return picture_grid(
       pictures,
-      {.title = kind == TargetKind::mask
-                    ? ""
-                    : "prediction / actual / loss, probability / file",
-       .columns = kind == TargetKind::mask ? 4 : 0});
+      {.title = fmt::format(
+           "target / prediction / loss{} / file",
+           kind == TargetKind::category ? ", probability of the target" : "")});
 }
 
 ClassificationInterpretation::ClassificationInterpretation(
@@ -247,9 +296,8 @@ ClassificationInterpretation::ClassificationInterpretation(
       "{} targets; expected one for each.",
       predicted.numel(),
       actual.numel());
-  const int64_t count = std::max<int64_t>(
-      std::ssize(classes()),
-      preds().dim() > 1 && preds().size(1) > 1 ? preds().size(1) : 2);
+  // What is no class of the model, such as a void pixel's, counts nowhere.
+  const int64_t count = class_count(preds());
   const torch::Tensor is_class = (actual >= 0).logical_and(actual < count);
   matrix_ = torch::bincount(
                 (actual * count + predicted).masked_select(is_class),
@@ -290,7 +338,7 @@ void ClassificationInterpretation::plot_confusion_matrix(
         "[ClassificationInterpretation::plot_confusion_matrix] the file is "
         "{}; expected a name that ends in .png or .svg.",
         file.string());
-    save_image(file, picture.pixels());
+    save_image(file, picture.pixels(/*scale=*/2));
   }
 }
 

@@ -43,8 +43,8 @@ class Interpretation {
   /// \param k  Number of samples; 0: all.
   std::vector<TopLoss> top_losses(int64_t k = 0, bool largest = true) const;
 
-  /// Plots the samples of `top_losses` with prediction, actual class, loss,
-  /// probability of the actual class, and file name.
+  /// Plots the samples of `top_losses` with target, prediction, loss,
+  /// probability of the target, and file name; of masks as show_results does.
   ///
   ///   interp.plot_top_losses("top_losses.png", 9);
   ///
@@ -82,15 +82,16 @@ class ClassificationInterpretation final : public Interpretation {
     return {learn, split};
   }
 
-  /// [C, C] kLong: rows are the actual classes, columns the predicted ones.
-  /// Other targets, such as an ignored index, are not counted.
+  /// [C, C] kLong: rows are the actual classes, columns the predicted ones, of
+  /// the model's C outputs. Other targets, such as void pixels, are not
+  /// counted.
   const torch::Tensor& confusion_matrix() const { return matrix_; }
 
   /// Returns the pairs of different classes with at least `min_count` samples,
   /// most frequent first.
   std::vector<Confusion> most_confused(int64_t min_count = 1) const;
 
-  /// Plots the confusion matrix.
+  /// Plots the confusion matrix; with numbers in the cells up to 60 classes.
   /// \param file  A PNG or, by its suffix, an SVG.
   /// \param normalize  Plots fractions of the actual class instead of counts.
   /// \throws c10::ValueError for another suffix; IoError.

@@ -32,8 +32,9 @@ constexpr std::array<std::array<uint8_t, 3>, 16> kColours = {
      {220, 211, 0},
      {226, 88, 34}}};
 
-constexpr int64_t kMargin = 12, kGap = 12, kLine = 17, kTitle = 28;
+constexpr int64_t kMargin = 14, kGap = 14, kLine = 16, kTitleLine = 20;
 constexpr int64_t kSwatch = 14, kLegendLine = 24;
+constexpr size_t kMaxLines = 3;
 
 int64_t columns_of(const PictureGridOptions& options, int64_t count) {
   const int64_t columns =
@@ -42,30 +43,40 @@ int64_t columns_of(const PictureGridOptions& options, int64_t count) {
   return std::min(columns, count);
 }
 
-/// Fits the image into the tile, in the middle, on its lower edge.
-void draw_image(
-    Page& page,
-    const torch::Tensor& image,
-    int64_t x,
-    int64_t y,
-    int64_t tile) {
-  const auto size = static_cast<double>(std::max(image.size(0), image.size(1)));
+/// Height and width of an image that is fitted into the tile.
+std::array<int64_t, 2> fitted(const torch::Tensor& image, int64_t tile) {
+  const int64_t longest = std::max(image.size(0), image.size(1));
   const auto side = [&](int64_t pixels) {
-    return std::max<int64_t>(
-        1,
-        std::llround(
-            static_cast<double>(pixels) * static_cast<double>(tile) / size));
+    return std::max<int64_t>(1, (pixels * tile + longest / 2) / longest);
   };
-  const int64_t height = side(image.size(0)), width = side(image.size(1));
-  page.image(image, x + (tile - width) / 2, y + tile - height, width, height);
+  return {side(image.size(0)), side(image.size(1))};
+}
+
+/// The caption's lines, each at most `width` wide.
+std::vector<CaptionLine> wrapped(
+    const std::vector<CaptionLine>& caption,
+    int64_t width) {
+  std::vector<CaptionLine> lines;
+  for (const CaptionLine& line : caption) {
+    for (std::string& part : wrap_text(
+             line.text,
+             static_cast<double>(width),
+             kTextSize,
+             kMaxLines)) {
+      lines.push_back({std::move(part), line.color});
+    }
+  }
+  return lines;
 }
 
 /// The names of a legend in rows of `columns`, each `width` wide.
 struct LegendLayout {
   LegendLayout(const std::vector<CaptionLine>& legend, int64_t page_width) {
     for (const CaptionLine& line : legend) {
-      width = std::max(width, Page::text_width(line.text) + 3 * kSwatch);
+      const double name = text_width(line.text, kTextSize);
+      width = std::max<int64_t>(width, std::llround(name) + 3 * kSwatch);
     }
+    width = std::min(width, page_width);
     columns = std::max<int64_t>(1, page_width / width);
     rows = (std::ssize(legend) + columns - 1) / columns;
   }
@@ -108,49 +119,74 @@ torch::Tensor picture_grid(
       "expected at least one, and 16 pixels.",
       pictures.size(),
       tile);
-  size_t lines = 0;
-  for (const Picture& p : pictures) lines = std::max(lines, p.caption.size());
   const int64_t count = std::ssize(pictures);
   const int64_t columns = columns_of(options, count);
-  const int64_t rows = (count + columns - 1) / columns;
-  const int64_t cell_height =
-      tile + static_cast<int64_t>(lines) * kLine + kGap + 2;
-  const int64_t top = kMargin + (options.title.empty() ? 0 : kTitle);
   const int64_t width = 2 * kMargin + columns * (tile + kGap) - kGap;
-  const LegendLayout legend(options.legend, width - 2 * kMargin);
-  const int64_t bottom = top + rows * cell_height;
-  Page page(bottom + legend.rows * kLegendLine, width);
+  const int64_t inner = width - 2 * kMargin;
+  std::vector<std::string> title;
   if (!options.title.empty()) {
+    title = wrap_text(
+        options.title,
+        static_cast<double>(inner),
+        kTitleSize,
+        kMaxLines);
+  }
+  Tensors images;
+  std::vector<std::vector<CaptionLine>> captions;
+  for (const Picture& picture : pictures) {
+    images.push_back(image_bytes(picture.image, "[picture_grid]"));
+    captions.push_back(wrapped(picture.caption, tile));
+  }
+  // Where the captions of each row begin, and below the last one the legend.
+  std::vector<int64_t> caption_tops;
+  int64_t bottom = kMargin + std::ssize(title) * kTitleLine;
+  for (int64_t i = 0; i < count; i += columns) {
+    int64_t height = 0, lines = 0;
+    for (int64_t j = i; j < std::min(i + columns, count); ++j) {
+      height = std::max(height, fitted(images[j], tile)[0]);
+      lines = std::max(lines, std::ssize(captions[j]));
+    }
+    caption_tops.push_back(bottom + height);
+    bottom += height + lines * kLine + kGap;
+  }
+  const LegendLayout legend(options.legend, inner);
+  Page page(bottom + legend.rows * kLegendLine, width);
+  for (size_t i = 0; i < title.size(); ++i) {
+    const auto line = static_cast<double>(i);
     page.text(
-        fit_text(options.title, width - 2 * kMargin),
-        kMargin,
-        kMargin + 14,
-        Anchor::left,
-        10);
+        {title[i], kMargin, kMargin + 12 + line * kTitleLine, kTitleSize});
   }
   for (int64_t i = 0; i < count; ++i) {
-    const Picture& picture = pictures[i];
     const int64_t x = kMargin + i % columns * (tile + kGap);
-    int64_t y = top + i / columns * cell_height;
-    draw_image(page, image_bytes(picture.image, "[picture_grid]"), x, y, tile);
-    y += tile;
-    for (const CaptionLine& line : picture.caption) {
+    int64_t y = caption_tops[i / columns];
+    const auto [rows, across] = fitted(images[i], tile);
+    page.image(images[i], x + (tile - across) / 2, y - rows, across, rows);
+    for (const CaptionLine& line : captions[i]) {
       y += kLine;
       page.text(
-          fit_text(line.text, tile + kGap / 2),
-          x + tile / 2,
-          y - 2,
-          Anchor::middle,
-          Page::kTextSize,
+          {line.text,
+           static_cast<double>(x) + static_cast<double>(tile) / 2,
+           static_cast<double>(y) - 2,
+           kTextSize,
+           Anchor::middle},
           line.color);
     }
   }
-  for (size_t i = 0; i < options.legend.size(); ++i) {
-    const auto place = static_cast<int64_t>(i);
-    const int64_t x = kMargin + place % legend.columns * legend.width;
-    const int64_t y = bottom + place / legend.columns * kLegendLine;
-    page.box(x, y, kSwatch, kSwatch, options.legend[i].color);
-    page.text(options.legend[i].text, x + kSwatch + 6, y + kSwatch - 3);
+  for (int64_t i = 0; i < std::ssize(options.legend); ++i) {
+    const CaptionLine& name = options.legend[i];
+    const int64_t x = kMargin + i % legend.columns * legend.width;
+    const int64_t y = bottom + i / legend.columns * kLegendLine;
+    page.box(x, y, kSwatch, kSwatch, name.color);
+    page.text(
+        {wrap_text(
+             name.text,
+             static_cast<double>(legend.width - 2 * kSwatch),
+             kTextSize,
+             1)
+             .front(),
+         static_cast<double>(x + kSwatch + 6),
+         static_cast<double>(y + kSwatch - 3),
+         kTextSize});
   }
   return page.pixels();
 }

@@ -11,7 +11,7 @@
 
 namespace tern {
 
-/// A line of text below an image; a long one is shortened in the middle.
+/// Text below an image, in UTF-8; a long one is broken into up to three lines.
 struct CaptionLine {
   std::string text;
   Rgb color = kTextColor;
@@ -32,8 +32,7 @@ struct PictureGridOptions {
   std::vector<CaptionLine> legend = {};
 };
 
-/// Plots images with captions in a grid on a white page. Non-ASCII characters
-/// become "?", since OpenCV has no others.
+/// Plots images with captions in a grid on a white page.
 ///
 /// \return [H, W, 3] kByte.
 /// \throws c10::ValueError without images, or for a tile below 16 pixels.

@@ -18,6 +18,13 @@ namespace tern {
 
 namespace {
 
+// As many classes as a mask's bytes tell apart.
+constexpr int64_t kIndices = 256;
+
+void append(std::vector<Picture>& pictures, std::vector<Picture> more) {
+  std::ranges::move(more, std::back_inserter(pictures));
+}
+
 void check(const ShowOptions& options) {
   TERN_CHECK_VALUE(
       options.count > 0 && options.columns >= 0 && options.tile >= 16,
@@ -36,44 +43,6 @@ void save_grid(
   grid.columns = options.columns;
   grid.tile = options.tile;
   save_image(file, picture_grid(pictures, grid));
-}
-
-/// The names of the classes in the colours of their masks.
-std::vector<CaptionLine> class_colours(
-    const std::vector<std::string>& names,
-    int64_t classes) {
-  const torch::Tensor colours = mask_colours(classes);
-  std::vector<CaptionLine> legend;
-  for (size_t i = 0; i < std::min<size_t>(names.size(), classes); ++i) {
-    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
-    legend.push_back({names[i], {colour[0], colour[1], colour[2]}});
-  }
-  return legend;
-}
-
-/// Image, actual mask and predicted mask, one after the other.
-std::vector<Picture> mask_rows(
-    const torch::Tensor& images,
-    const torch::Tensor& targets,
-    const torch::Tensor& preds,
-    int64_t classes) {
-  std::vector<Picture> pictures;
-  for (int64_t i = 0; i < images.size(0); ++i) {
-    const torch::Tensor known =
-        (targets[i] >= 0).logical_and(targets[i] < classes);
-    const torch::Tensor right =
-        (preds[i] == targets[i]).masked_select(known).to(torch::kFloat).mean();
-    pictures.push_back({images[i], {{"image"}}});
-    pictures.push_back(
-        {with_mask(images[i], targets[i], classes), {{"target"}}});
-    const double share = right.item<double>();  // NaN: all pixels are void
-    pictures.push_back(
-        {with_mask(images[i], preds[i], classes),
-         {{std::isnan(share)
-               ? std::string("prediction")
-               : fmt::format("prediction, {:.0f} % right", 100 * share)}}});
-  }
-  return pictures;
 }
 
 /// [C, C] kDouble: rows are true classes, columns predicted.
@@ -114,14 +83,32 @@ void show_batch(
   const VisibleBatch visible =
       visible_batch(data, std::move(*batch), loader.options().training);
   const int64_t count = std::min(options.count, visible.images.size(0));
+  const TargetKind kind = visible.targets.defined()
+                              ? target_kind(visible.targets, data.classes)
+                              : TargetKind::number;
   std::vector<Picture> pictures;
+  if (kind == TargetKind::mask) {
+    const torch::Tensor masks = visible.targets.narrow(0, 0, count);
+    for (int64_t i = 0; i < count; ++i) {
+      append(
+          pictures,
+          mask_pictures(visible.images[i], masks[i], {}, kIndices));
+    }
+    ShowOptions layout = options;
+    layout.columns =
+        2 * (options.columns > 0
+                 ? options.columns
+                 : std::max(1L, std::lround(std::sqrt(count / 2))));
+    save_grid(
+        file,
+        pictures,
+        {.legend = mask_legend({masks}, data.classes, kIndices)},
+        layout);
+    return;
+  }
   for (int64_t i = 0; i < count; ++i) {
     pictures.push_back({visible.images[i], {}});
-    if (!visible.targets.defined()) continue;
-    const TargetKind kind = target_kind(visible.targets, data.classes);
-    if (kind == TargetKind::mask) {
-      pictures.back().image = with_mask(visible.images[i], visible.targets[i]);
-    } else {
+    if (visible.targets.defined()) {
       pictures.back().caption.push_back(
           {target_text(kind, visible.targets[i], data.classes)});
     }
@@ -163,18 +150,28 @@ void show_results(
                           : data.classes.empty() ? TargetKind::number
                                                  : TargetKind::category;
   const torch::Tensor preds = decoded(kind, answers.preds);
-  ShowOptions layout = options;
+  std::vector<Picture> pictures;
   if (kind == TargetKind::mask) {
+    ShowOptions layout = options;
     layout.columns = 3;
     const int64_t classes = std::max<int64_t>(answers.preds.size(1), 2);
+    for (int64_t i = 0; i < count; ++i) {
+      append(
+          pictures,
+          mask_pictures(
+              visible.images[i],
+              answers.targets[i],
+              preds[i],
+              classes));
+    }
     save_grid(
         file,
-        mask_rows(visible.images, answers.targets, preds, classes),
-        {.legend = class_colours(data.classes, classes)},
+        pictures,
+        {.legend =
+             mask_legend({answers.targets, preds}, data.classes, classes)},
         layout);
     return;
   }
-  std::vector<Picture> pictures;
   for (int64_t i = 0; i < count; ++i) {
     const std::string answer = target_text(kind, preds[i], data.classes);
     Picture picture{visible.images[i], {}};
@@ -192,7 +189,7 @@ void show_results(
       file,
       pictures,
       {.title = has_targets ? "target / prediction" : ""},
-      layout);
+      options);
 }
 
 SegmentationReport segmentation_report(Learner& learn, Split split) {

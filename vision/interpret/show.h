@@ -15,15 +15,16 @@ namespace tern {
 struct ShowOptions {
   /// Maximum number of images.
   int64_t count = 9;
-  /// 0: about as many columns as rows. Results with masks always have 3.
+  /// 0: about as many columns as rows. Of samples with masks, each of which has
+  /// an image for its target too; results with masks always have 3.
   int64_t columns = 0;
   /// Side of each image, in pixels.
   int64_t tile = 176;
 };
 
 /// Plots the first images of a batch as the model sees them, before
-/// normalisation, with their targets: classes, numbers, or the mask over the
-/// image. fastai's show_batch.
+/// normalisation, with their targets: classes, numbers, or beside it the image
+/// with its mask, and a legend of the classes. fastai's show_batch.
 ///
 ///   show_batch(data, "batch.png");
 ///

@@ -113,4 +113,46 @@ torch::Tensor decoded(TargetKind kind, const torch::Tensor& preds) {
   }
 }
 
+std::vector<Picture> mask_pictures(
+    const torch::Tensor& image,
+    const torch::Tensor& target,
+    const torch::Tensor& pred,
+    int64_t classes) {
+  std::vector<Picture> pictures = {
+      {image, {{"image"}}},
+      {with_mask(image, target, classes), {{"target"}}}};
+  if (!pred.defined()) return pictures;
+  const torch::Tensor known = (target >= 0).logical_and(target < classes);
+  const double share = (pred == target)
+                           .masked_select(known)
+                           .to(torch::kDouble)
+                           .mean()
+                           .item<double>();  // NaN: no pixel is known
+  pictures.push_back(
+      {with_mask(image, pred, classes),
+       {{std::isnan(share)
+             ? std::string("prediction")
+             : fmt::format("prediction, {:.0f} % right", 100 * share)}}});
+  return pictures;
+}
+
+std::vector<CaptionLine> mask_legend(
+    const Tensors& masks,
+    const std::vector<std::string>& names,
+    int64_t classes) {
+  torch::Tensor occurs = torch::zeros({classes}, torch::kBool);
+  for (const torch::Tensor& mask : masks) {
+    const torch::Tensor known = (mask >= 0).logical_and(mask < classes);
+    occurs.index_fill_(0, mask.masked_select(known).to(torch::kLong), true);
+  }
+  const torch::Tensor colours = mask_colours(classes);
+  std::vector<CaptionLine> legend;
+  for (int64_t i = 0; i < classes; ++i) {
+    if (!occurs[i].item<bool>()) continue;
+    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
+    legend.push_back({class_name(names, i), {colour[0], colour[1], colour[2]}});
+  }
+  return legend;
+}
+
 }  // namespace tern

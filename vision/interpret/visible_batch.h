@@ -8,7 +8,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/vision/data_block.h"
-#include "tern/vision/interpret/drawing.h"
+#include "tern/vision/interpret/picture_grid.h"
 
 namespace tern {
 
@@ -49,5 +49,23 @@ std::string target_text(
 /// classes with a probability above 0.5, or the numbers themselves.
 /// \param preds  [N, ...], activated; for classes [N, C, ...].
 torch::Tensor decoded(TargetKind kind, const torch::Tensor& preds);
+
+/// The images of one sample with a mask, side by side: the plain image, the
+/// target over it and, unless it is undefined, the prediction over it, whose
+/// caption has the share of right pixels among those of a known class.
+/// \param image         [H, W, 1 or 3] kByte.
+/// \param target, pred  [h, w] integers.
+/// \param classes       Pixels of others keep their colour.
+std::vector<Picture> mask_pictures(
+    const torch::Tensor& image,
+    const torch::Tensor& target,
+    const torch::Tensor& pred,
+    int64_t classes);
+
+/// Returns the classes that occur in `masks` with their colours there.
+std::vector<CaptionLine> mask_legend(
+    const Tensors& masks,
+    const std::vector<std::string>& names,
+    int64_t classes);
 
 }  // namespace tern

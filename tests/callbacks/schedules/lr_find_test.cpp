@@ -184,6 +184,20 @@ TEST(LrFind, DrawsItselfWithItsSuggestions) {
   }
 }
 
+TEST(LrFind, LeavesTheExplosionOutOfItsPlot) {
+  const TempFolder folder;
+  LrFind found;
+  for (int i = 0; i < 20; ++i) {
+    found.lrs.push_back(std::pow(10, -6 + 0.25 * i));
+    found.losses.push_back(i < 15 ? 2 - 0.1 * i : 800);
+  }
+  found.plot(folder / "lr.svg");
+  std::stringstream svg;
+  svg << std::ifstream(folder / "lr.svg").rdbuf();
+  EXPECT_EQ(svg.str().find(">800<"), std::string::npos);
+  EXPECT_NE(svg.str().find(">2.0<"), std::string::npos);
+}
+
 TEST(LrFind, RefusesAnEmptyLoaderAndLeavesTheLearnerUsable) {
   Learner learn(point_data(16), point_net(), quiet());  // less than a batch
   const Tensors before = parameters_of(learn);

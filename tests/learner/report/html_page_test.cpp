@@ -46,6 +46,15 @@ TEST(HtmlPage, EscapesAllTextThatItIsGiven) {
   EXPECT_NE(html.find("<nav>"), std::string::npos);
 }
 
+TEST(HtmlPage, WritesCountsOfAMatrixWithAllTheirDigits) {
+  HtmlPage page("a");
+  page.matrix({"a"}, {"a", "b", "c"}, {{1'234'567, 0.123456, 0}});
+  const std::string html = page.to_string();
+  for (const char* cell : {">1234567<", ">0.1235<", ">0<"}) {
+    EXPECT_NE(html.find(cell), std::string::npos) << cell;
+  }
+}
+
 TEST(HtmlPage, LoadsNothingFromOutside) {
   HtmlPage page("a");
   page.plot({});

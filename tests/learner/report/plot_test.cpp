@@ -7,6 +7,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/learner/report/svg.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 
@@ -54,10 +55,10 @@ TEST(Plot, PutsPowersOfTenAtEqualDistances) {
   for (const char* tick : {"1e-04", "1e-02", "1e+00"}) {
     EXPECT_NE(svg.find(tick), std::string::npos) << tick;
   }
-  // From 76 to 696; the point at 0 has no place.
-  EXPECT_NE(svg.find("M76.0"), std::string::npos);
-  EXPECT_NE(svg.find("L386.0"), std::string::npos);
-  EXPECT_NE(svg.find("L696.0"), std::string::npos);
+  // The point at 0 has no place.
+  EXPECT_NE(svg.find("M58.4"), std::string::npos);
+  EXPECT_NE(svg.find("L376.8"), std::string::npos);
+  EXPECT_NE(svg.find("L695.1"), std::string::npos);
 }
 
 TEST(Plot, TakesNothingAndConstantsAndEscapesText) {
@@ -108,6 +109,49 @@ TEST(Plot, TakesItsColoursFromThePageItIsIn) {
   EXPECT_NE(svg.find("currentColor"), std::string::npos);
   EXPECT_NE(svg.find("var(--series-0"), std::string::npos);
   EXPECT_EQ(svg.find("white"), std::string::npos);
+}
+
+// Of the text with this label in the SVG.
+double x_of(const std::string& svg, const std::string& label) {
+  const size_t end = svg.find(">" + label + "<");
+  const size_t begin = svg.rfind("<text x=\"", end);
+  return end == std::string::npos || begin == std::string::npos
+             ? NAN
+             : std::stod(svg.substr(begin + 9));
+}
+
+TEST(Plot, LeavesRoomBetweenLabelsOfAnyWidthAndTheTitleOfTheAxis) {
+  constexpr double kTitleEnds = 22;
+  for (const double value : {1., 250'000., 1e-7}) {
+    Plot plot{"", "", "loss", {{"", {0, 1}, {0, value}}}};
+    const std::string svg = to_svg(plot);
+    const std::string label = value == 1         ? "0.8"
+                              : value == 250'000 ? "250000"
+                                                 : "1e-07";
+    EXPECT_GT(x_of(svg, label) - text_width(label, 13), kTitleEnds + 8)
+        << label;
+  }
+}
+
+TEST(Plot, LabelsEpochsWithWholeNumbersAlone) {
+  Plot plot{.curves = {{"", {0, 1, 2}, {5, 6, 7}}}};
+  EXPECT_NE(to_svg(plot).find(">0.5<"), std::string::npos);
+  plot.whole_x = true;
+  EXPECT_EQ(to_svg(plot).find(">0.5<"), std::string::npos);
+  plot.curves[0].x = {0};  // the first epoch alone
+  EXPECT_EQ(to_svg(plot).find(">-1<"), std::string::npos);
+}
+
+TEST(Plot, DrawsMarkersOnALineAndMarksAcrossThePlot) {
+  Plot plot{.curves = {{"a", {0, 1, 2}, {5, 6, 7}}}};
+  EXPECT_EQ(count(to_svg(plot), "h0"), 0u);
+  plot.curves[0].markers = true;
+  EXPECT_EQ(count(to_svg(plot), "h0"), 3u);
+  plot.marks = {1, 99};  // one outside of the axis
+  plot.marks_label = "a fit begins";
+  const std::string svg = to_svg(plot);
+  EXPECT_EQ(count(svg, "stroke-dasharray"), 2u);  // and one in the legend
+  EXPECT_EQ(count(svg, "a fit begins"), 1u);
 }
 
 uint32_t big_endian(const std::vector<uint8_t>& bytes, size_t at) {

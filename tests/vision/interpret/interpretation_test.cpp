@@ -4,6 +4,8 @@
 #include <sstream>
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/loss.h>
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/shades.h"
@@ -21,24 +23,33 @@ std::string name_of(const Interpretation& interp, const TopLoss& top) {
       .string();
 }
 
-/// Three classes; the answers are one-hot, class `pred[i]` for sample i.
+/// Three outputs; the answers are one-hot, class `pred[i]` for sample i. Target
+/// 3 is ignored.
 Learner learner_with(
     const std::vector<int64_t>& targets,
-    const std::vector<int64_t>& preds) {
+    const std::vector<int64_t>& preds,
+    std::vector<std::string> classes = {"a", "b", "<c>"}) {
   const torch::Tensor inputs =
       torch::one_hot(torch::tensor(preds), 3).to(torch::kFloat) * 5;
   const auto dataset = std::make_shared<TensorDataset>(
       Tensors{inputs},
       Tensors{torch::tensor(targets)});
   DataBunch data =
-      DataBunch::create(dataset, dataset, {.batch_size = 4, .workers = 0});
+      DataBunch::create(dataset, dataset, {.batch_size = 4096, .workers = 0});
   data.device = torch::kCPU;
-  data.classes = {"a", "b", "<c>"};
+  data.classes = std::move(classes);
   torch::nn::Sequential net(torch::nn::Linear(3, 3));
   const torch::NoGradGuard no_grad;
   net->parameters()[0].copy_(torch::eye(3));
   net->parameters()[1].zero_();
-  return Learner(data, net, quiet());
+  const torch::nn::CrossEntropyLoss loss(
+      torch::nn::CrossEntropyLossOptions().ignore_index(3));
+  return Learner(data, net, quiet({.loss = loss}));
+}
+
+std::string text_of(const std::filesystem::path& file) {
+  const std::vector<uint8_t> bytes = read_file(file);
+  return {bytes.begin(), bytes.end()};
 }
 
 TEST(Interpretation, FindsTheSamplesThatCostMost) {
@@ -87,6 +98,28 @@ TEST(Interpretation, DrawsTopLossesWithMarks) {
   EXPECT_TRUE(has_color(draw(false), {10, 10, 10}));
 }
 
+TEST(Interpretation, DrawsImageTargetAndPredictionOfMasks) {
+  const TempFolder temp;
+  const auto dataset = std::make_shared<TensorDataset>(
+      Tensors{torch::rand({2, 3, 8, 8})},
+      Tensors{torch::ones({2, 8, 8}, torch::kLong)});
+  DataBunch data =
+      DataBunch::create(dataset, dataset, {.batch_size = 2, .workers = 0});
+  data.device = torch::kCPU;
+  data.classes = {"sky", "road"};
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 2, 1));
+  const torch::NoGradGuard no_grad;
+  net->parameters()[1].copy_(torch::tensor({9.f, -9.f}));
+  Learner learn(data, net, quiet());
+  const torch::Tensor page = Interpretation::from(learn).draw_top_losses(2);
+  EXPECT_NEAR(page.size(1), 3 * 190, 20);
+  const torch::Tensor colours = mask_colours(2);  // of the legend
+  for (int i = 0; i < 2; ++i) {
+    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
+    EXPECT_TRUE(has_color(page, {colour[0], colour[1], colour[2]})) << i;
+  }
+}
+
 TEST(Interpretation, SaysWhichLossHasNoValueForASample) {
   const Shades shades;
   Learner learn(
@@ -125,8 +158,7 @@ TEST(ClassificationInterpretation, DrawsTheMatrixAsSvgAndPng) {
   Learner learn = learner_with({0, 0, 0, 1, 1, 2}, {0, 1, 1, 1, 2, 2});
   const auto interp = ClassificationInterpretation::from(learn);
   interp.plot_confusion_matrix(temp / "a.svg");
-  const std::vector<uint8_t> bytes = read_file(temp / "a.svg");
-  const std::string svg(bytes.begin(), bytes.end());
+  const std::string svg = text_of(temp / "a.svg");
   for (const char* text : {"predicted", "actual", "&lt;c&gt;", ">2<"}) {
     EXPECT_NE(svg.find(text), std::string::npos) << text;
   }
@@ -137,6 +169,39 @@ TEST(ClassificationInterpretation, DrawsTheMatrixAsSvgAndPng) {
   expect_error<c10::ValueError>(
       [&] { interp.plot_confusion_matrix(temp / "a.gif"); },
       {"a.gif", ".png or .svg"});
+}
+
+TEST(ClassificationInterpretation, CountsAnIgnoredClassNowhere) {
+  Learner learn =
+      learner_with({0, 3, 1, 3}, {0, 1, 2, 2}, {"a", "b", "c", "void"});
+  const auto interp = ClassificationInterpretation::from(learn);
+  EXPECT_TRUE(torch::equal(
+      interp.confusion_matrix(),
+      torch::tensor({{1, 0, 0}, {0, 0, 1}, {0, 0, 0}})));
+  EXPECT_EQ(interp.most_confused().size(), 1u);
+  const TempFolder temp;
+  interp.plot_confusion_matrix(temp / "a.svg");
+  EXPECT_EQ(text_of(temp / "a.svg").find("void"), std::string::npos);
+}
+
+TEST(ClassificationInterpretation, WritesCountsOfAnyNumberOfDigits) {
+  const TempFolder temp;
+  Learner learn = learner_with(
+      std::vector<int64_t>(123'456, 1),
+      std::vector<int64_t>(123'456, 1));
+  const auto interp = ClassificationInterpretation::from(learn);
+  interp.plot_confusion_matrix(temp / "a.svg");
+  EXPECT_NE(text_of(temp / "a.svg").find(">123456<"), std::string::npos);
+}
+
+TEST(ClassificationInterpretation, WritesNamesInAnyLanguage) {
+  const TempFolder temp;
+  Learner learn = learner_with({0, 1, 2}, {0, 1, 2}, {"Grün", "日本", "قطة"});
+  ClassificationInterpretation::from(learn).plot_confusion_matrix(
+      temp / "a.svg");
+  for (const char* name : {">Grün<", ">日本<", ">قطة<"}) {
+    EXPECT_NE(text_of(temp / "a.svg").find(name), std::string::npos) << name;
+  }
 }
 
 TEST(ClassificationInterpretation, DrawsAnyNumberOfClasses) {

@@ -60,18 +60,31 @@ TEST(PictureGrid, WritesCaptionsInTheirColours) {
   EXPECT_TRUE(has_color(page, kWrongColor));
 }
 
-TEST(PictureGrid, CutsTextThatIsTooLongInItsMiddle) {
-  const std::string text = "photographs/jackets/0123456789abcdef-front.jpeg";
-  const std::string cut = fit_text(text, 120);
-  EXPECT_LE(Page::text_width(cut), 120);
-  EXPECT_EQ(cut.substr(0, 5), "photo");
-  EXPECT_NE(cut.find(".."), std::string::npos);
-  EXPECT_EQ(cut.substr(cut.size() - 4), "jpeg");
-  EXPECT_EQ(fit_text("short", 120), "short");
+TEST(PictureGrid, BreaksALongCaptionIntoLinesWithinItsTile) {
+  const auto page = [](const std::string& text) {
+    return picture_grid({{plain(8, 8, 0), {{text}}}}, {.tile = 100});
+  };
+  const torch::Tensor short_one = page("short");
+  const torch::Tensor long_one = page("photographs/jackets/front_view.jpeg");
+  EXPECT_EQ(long_one.size(1), short_one.size(1));
+  EXPECT_GT(long_one.size(0), short_one.size(0) + 20);
+  // The margins stay white.
+  EXPECT_EQ(long_one.narrow(1, 0, 8).min().item<int>(), 255);
+  EXPECT_EQ(long_one.narrow(1, long_one.size(1) - 8, 8).min().item<int>(), 255);
 }
 
-TEST(PictureGrid, WritesAMarkForWhatIsNoAscii) {
-  EXPECT_EQ(fit_text("M\xc3\xbctze \xf0\x9f\x91\x92\n\xff", 500), "M?tze ???");
+TEST(PictureGrid, WritesLettersOfOtherLanguages) {
+  const auto page = [](const std::string& text) {
+    return picture_grid({{plain(8, 8, 0), {{text}}}}, {});
+  };
+  EXPECT_FALSE(torch::equal(page("höher"), page("hüher")));
+  EXPECT_FALSE(torch::equal(page("α"), page("β")));
+}
+
+TEST(PictureGrid, LeavesNoRoomAboveWideImages) {
+  const torch::Tensor page =
+      picture_grid({{plain(10, 100, 0), {}}, {plain(20, 100, 0), {}}}, {});
+  EXPECT_LT(page.size(0), 100);
 }
 
 TEST(PictureGrid, RefusesWhatIsNoPicture) {

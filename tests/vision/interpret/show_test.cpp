@@ -113,20 +113,49 @@ TEST(ShowResults, DrawsImageTargetAndPredictedMaskSideBySide) {
           .target = TargetKind::mask,
           .classes = {"sky", "road"}}
           .bunch({.batch_size = 2, .workers = 0, .device = torch::kCPU});
-  show_batch(data, temp / "batch.png");
+  const torch::Tensor colours = mask_colours(2);
+  const auto has_legend = [&](const torch::Tensor& page, int i) {
+    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
+    return has_color(page, {colour[0], colour[1], colour[2]});
+  };
+  show_batch(
+      data,
+      temp / "batch.png",
+      Split::valid,
+      {.count = 2, .columns = 1});
+  // The plain image beside its mask.
+  EXPECT_NEAR(picture(temp / "batch.png").size(1), 2 * 190, 40);
   Learner learn(
       data,
       torch::nn::Sequential(torch::nn::Conv2d(3, 2, 1)),
       quiet());
   show_results(learn, temp / "results.png", Split::valid, {.count = 2});
   const torch::Tensor page = picture(temp / "results.png");
-  EXPECT_NEAR(page.size(0), 2 * 210, 40);
+  EXPECT_NEAR(page.size(0), 2 * 170, 60);
   EXPECT_NEAR(page.size(1), 3 * 190, 40);
-  const torch::Tensor colours = mask_colours(2);  // of the legend
-  for (int i = 0; i < 2; ++i) {
-    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
-    EXPECT_TRUE(has_color(page, {colour[0], colour[1], colour[2]})) << i;
-  }
+  EXPECT_TRUE(has_legend(page, 0));
+  EXPECT_TRUE(has_legend(page, 1));
+}
+
+TEST(MaskLegend, ListsTheClassesThatOccur) {
+  const torch::Tensor mask = torch::tensor({{0, 2}, {255, 2}});
+  const auto legend = mask_legend({mask}, {"sky", "road", "Bäume"}, 11);
+  ASSERT_EQ(legend.size(), 2u);
+  EXPECT_EQ(legend[0].text, "sky");
+  EXPECT_EQ(legend[1].text, "Bäume");
+}
+
+TEST(MaskPictures, CountWhatIsRightAmongKnownClasses) {
+  const torch::Tensor image = torch::zeros({2, 2, 3}, torch::kByte);
+  const torch::Tensor target = torch::tensor({{0, 1}, {1, 11}});
+  const auto row = mask_pictures(image, target, torch::ones_like(target), 2);
+  ASSERT_EQ(row.size(), 3u);
+  EXPECT_TRUE(torch::equal(row[0].image, image));
+  EXPECT_EQ(row[1].caption.at(0).text, "target");
+  EXPECT_EQ(row[2].caption.at(0).text, "prediction, 67 % right");
+  // A void pixel shows the photograph.
+  EXPECT_EQ(row[1].image[1][1].sum().item<int>(), 0);
+  EXPECT_EQ(mask_pictures(image, target, {}, 2).size(), 2u);
 }
 
 TEST(TargetText, TellsKindsOfTargetsApart) {

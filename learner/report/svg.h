@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tern {
+
+/// Where the point of a text lies on its base line.
+enum class Anchor { start, middle, end };
+
+/// A line of text in an SVG.
+struct SvgText {
+  std::string text;
+  double x = 0, y = 0;
+  double size = 13;  // of the font, in the SVG's units
+  Anchor anchor = Anchor::start;
+  bool upwards = false;  // turned by 90 degrees, to be read from the right
+};
+
+/// Returns the text as an SVG element; "" without text.
+/// \param color  As SVG writes it.
+std::string svg_text(const SvgText& text, std::string_view color);
+
+/// Returns an SVG document of these elements, in a sans-serif font.
+/// \param label  Read to those who do not see the image.
+std::string svg_document(
+    double width,
+    double height,
+    std::string_view label,
+    bool is_on_white,
+    std::string_view elements);
+
+/// Estimates the width of UTF-8 text, in units of `size`, that a wide sans-serif
+/// font gives it. Layout so does not depend on the fonts of the machine.
+double text_width(std::string_view text, double size);
+
+/// Breaks text into lines of at most `width`: behind a space, hyphen, slash,
+/// comma or underscore, else between any two characters.
+/// \param max_lines  >= 1. "…" stands for the middle of what is too long for the
+///                   last.
+/// \return           At least one line.
+std::vector<std::string> wrap_text(
+    std::string_view text,
+    double width,
+    double size,
+    size_t max_lines);
+
+/// Draws an SVG document, with the fonts of the machine.
+/// \return [height, width, 3] bytes, RGB.
+/// \throws c10::NotImplementedError in a build without TERN_ARCHIVES.
+std::vector<uint8_t>
+render_svg(const std::string& svg, int64_t width, int64_t height);
+
+}  // namespace tern
