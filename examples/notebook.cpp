@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <tern/data/error_text.h>
@@ -61,6 +63,18 @@ bool defines(const std::string& line, std::string_view name) {
          line[after] == (is_class ? ' ' : '(');
 }
 
+// A call of the Notebook, or the program's exit code: no part of what the page
+// tells.
+bool is_own_call(const std::string& line) {
+  return line.substr(std::min(line.find_first_not_of(' '), line.size()))
+      .starts_with("note.");
+}
+
+bool is_exit_code(const std::string& line) {
+  return line.starts_with("  return ") &&
+         (line.ends_with(" 0;") || line.ends_with("? 0 : 1;"));
+}
+
 bool begins_cell(const std::string& line) {
   return line.find("note.text(") != std::string::npos ||
          line.find("note.definition(") != std::string::npos;
@@ -79,6 +93,41 @@ std::string joined(std::vector<std::string> lines) {
     text += (is_blank(line) ? "" : line.substr(indent)) + "\n";
   }
   return text;
+}
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+// What a program printed: tables of epochs as tables, the rest as it is.
+void add_output(HtmlPage& page, const std::string& printed) {
+  std::istringstream stream(printed);
+  std::string text;
+  std::vector<std::string> header;
+  std::vector<std::vector<std::string>> rows;
+  const auto flush = [&] {
+    if (!rows.empty()) page.table(header, rows);
+    if (!text.empty()) page.preformatted(text);
+    rows.clear();
+    text.clear();
+  };
+  for (std::string line; std::getline(stream, line);) {
+    std::vector<std::string> words = words_of(line);
+    const bool is_header =
+        words.size() > 2 && words[0] == "epoch" && words[1] == "train_loss";
+    if (is_header) {
+      flush();
+      header = std::move(words);
+    } else if (!header.empty() && words.size() == header.size()) {
+      rows.push_back(std::move(words));
+    } else {
+      if (!header.empty()) flush();
+      header.clear();
+      text += line + "\n";
+    }
+  }
+  flush();
 }
 
 // What stands between pairs of `mark` gets the tag.
@@ -220,7 +269,11 @@ void Notebook::show_code_after(size_t line) {
   for (size_t i = first; i < lines_.size(); ++i) {
     const std::string& code = lines_[i];
     if (begins_cell(code) || code.starts_with("}")) break;
-    cell.push_back(code);
+    if (is_own_call(code)) {
+      while (i < lines_.size() && !lines_[i].ends_with(");")) ++i;
+    } else if (!is_exit_code(code)) {
+      cell.push_back(code);
+    }
   }
   const std::string code = joined(cell);
   if (!code.empty()) page_.code(code);
@@ -228,7 +281,7 @@ void Notebook::show_code_after(size_t line) {
 
 void Notebook::flush_output() {
   const std::string printed = output_ ? output_->take() : "";
-  if (!printed.empty()) page_.preformatted(printed);
+  add_output(page_, printed);
 }
 
 void Notebook::text(std::string_view markdown, Place place) {
@@ -289,7 +342,7 @@ void write_page(
     return line.starts_with("//");
   });
   page.code(joined(lines));
-  page.preformatted(text_of(output));
+  add_output(page, text_of(output));
   for (const fs::path& plot : plots) {
     page.raw(fmt::format(
         "<figure><img alt=\"{}\" "

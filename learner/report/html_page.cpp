@@ -19,12 +19,15 @@ constexpr const char* kHtmlStyle = R"css(
   --text: #1f2328; --soft: #59636e; --back: #ffffff; --panel: #f6f8fa;
   --rule: #d1d9e0; --grid: #e4e8ec; --accent: #0072B2; --shade: 0, 114, 178;
   --series-0: #0072B2; --series-1: #D55E00; --series-2: #009E73;
-  --series-3: #CC79A7; --series-4: #B87E00; --series-5: #3A9BD0; }
+  --series-3: #CC79A7; --series-4: #B87E00; --series-5: #3A9BD0;
+  --keyword: #cf222e; --string: #0a5c36; --number: #0550ae; }
 @media (prefers-color-scheme: dark) { :root {
   --text: #e6edf3; --soft: #9198a1; --back: #0d1117; --panel: #161b22;
   --rule: #3d444d; --grid: #262c34; --accent: #58b0e8; --shade: 88, 176, 232;
   --series-0: #58b0e8; --series-1: #ff8a3d; --series-2: #2fc795;
-  --series-3: #e39cc4; --series-4: #f0b429; --series-5: #8fd0f5; } }
+  --series-3: #e39cc4; --series-4: #f0b429; --series-5: #8fd0f5;
+  --keyword: #ff7b72; --string: #7ee2a8; --number: #79c0ff; }
+  figure img { filter: brightness(.88); } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 84rem; padding: 1.5rem clamp(1rem, 4vw, 3rem) 4rem;
   background: var(--back); color: var(--text);
@@ -50,6 +53,8 @@ pre { margin: .7rem 0; padding: .8rem 1rem; overflow-x: auto; border-radius: 6px
   font: .84rem/1.5 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
   border: 1px solid var(--rule); }
 pre.code { background: var(--panel); border-left: 3px solid var(--accent); }
+.c { color: var(--soft); font-style: italic; } .k, .p { color: var(--keyword); }
+.s { color: var(--string); } .n { color: var(--number); }
 code { font: .88em ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
   background: var(--panel); padding: .1em .3em; border-radius: 4px; }
 .plots { display: grid; gap: 1rem; margin: .8rem 0;
@@ -140,7 +145,7 @@ void HtmlPage::preformatted(std::string_view text) {
 }
 
 void HtmlPage::code(std::string_view text) {
-  raw(fmt::format("<pre class=\"code\">{}</pre>\n", html_escape(text)));
+  raw(fmt::format("<pre class=\"code\">{}</pre>\n", highlight_cpp(text)));
 }
 
 void HtmlPage::table(

@@ -31,7 +31,7 @@ class HtmlPage {
   void paragraph(std::string_view text);
   /// Text with line breaks, monospaced.
   void preformatted(std::string_view text);
-  /// Source code.
+  /// C++, highlighted.
   void code(std::string_view text);
   /// Rows as long as `header`; columns of numbers are right-aligned.
   void table(
@@ -72,6 +72,10 @@ class HtmlPage {
 /// Escapes `text` for HTML, XML and their attributes; control characters and
 /// bytes that are not UTF-8 become U+FFFD.
 std::string html_escape(std::string_view text);
+
+/// Marks comments, strings, numbers, keywords and directives of C++ with spans
+/// of the classes c, s, n, k and p; the rest is escaped.
+std::string highlight_cpp(std::string_view code);
 
 /// RFC 4648.
 std::string base64(std::span<const uint8_t> bytes);

@@ -70,12 +70,11 @@ std::string shortened(std::string_view text, double ems) {
 std::string svg_text(const SvgText& text, std::string_view color) {
   if (text.text.empty()) return "";
   const std::string place =
-      text.upwards
-          ? fmt::format(
-                "transform=\"translate({:.1f} {:.1f}) rotate(-90)\"",
-                text.x,
-                text.y)
-          : fmt::format("x=\"{:.1f}\" y=\"{:.1f}\"", text.x, text.y);
+      text.upwards ? fmt::format(
+                         "transform=\"translate({:.1f} {:.1f}) rotate(-90)\"",
+                         text.x,
+                         text.y)
+                   : fmt::format("x=\"{:.1f}\" y=\"{:.1f}\"", text.x, text.y);
   return fmt::format(
       "<text {} text-anchor=\"{}\" font-size=\"{}\" fill=\"{}\">{}</text>\n",
       place,
@@ -114,11 +113,8 @@ double text_width(std::string_view text, double size) {
   return width * size;
 }
 
-std::vector<std::string> wrap_text(
-    std::string_view text,
-    double width,
-    double size,
-    size_t max_lines) {
+std::vector<std::string>
+wrap_text(std::string_view text, double width, double size, size_t max_lines) {
   std::vector<std::string> lines;
   while (text_width(text, size) > width && lines.size() + 1 < max_lines) {
     size_t end = 0, good = 0;
@@ -130,6 +126,7 @@ std::vector<std::string> wrap_text(
       end += next.size();
       if (is_one_of(next[0], " -/,_")) good = end;
     }
+    if (end == text.size()) break;  // one character, wider than a line
     if (good > 0) end = good;
     lines.emplace_back(text.substr(0, end));
     text.remove_prefix(end);

@@ -32,20 +32,19 @@ std::string svg_document(
     bool is_on_white,
     std::string_view elements);
 
-/// Estimates the width of UTF-8 text, in units of `size`, that a wide sans-serif
-/// font gives it. Layout so does not depend on the fonts of the machine.
+/// Estimates the width of UTF-8 text, in units of `size`, that a wide
+/// sans-serif font gives it. Layout so does not depend on the fonts of the
+/// machine.
 double text_width(std::string_view text, double size);
 
 /// Breaks text into lines of at most `width`: behind a space, hyphen, slash,
 /// comma or underscore, else between any two characters.
-/// \param max_lines  >= 1. "…" stands for the middle of what is too long for the
+/// \param max_lines  >= 1. "…" stands for the middle of what is too long for
+/// the
 ///                   last.
 /// \return           At least one line.
-std::vector<std::string> wrap_text(
-    std::string_view text,
-    double width,
-    double size,
-    size_t max_lines);
+std::vector<std::string>
+wrap_text(std::string_view text, double width, double size, size_t max_lines);
 
 /// Draws an SVG document, with the fonts of the machine.
 /// \return [height, width, 3] bytes, RGB.

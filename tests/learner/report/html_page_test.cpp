@@ -46,6 +46,30 @@ TEST(HtmlPage, EscapesAllTextThatItIsGiven) {
   EXPECT_NE(html.find("<nav>"), std::string::npos);
 }
 
+TEST(HighlightCpp, MarksCommentsStringsNumbersKeywordsAndDirectives) {
+  EXPECT_EQ(
+      highlight_cpp("#include <a>\nreturn f(1'000, 2e-3f);  // <b>\n"),
+      "<span class=\"p\">#include &lt;a&gt;</span>\n"
+      "<span class=\"k\">return</span> f(<span class=\"n\">1&#39;000</span>, "
+      "<span class=\"n\">2e-3f</span>);  "
+      "<span class=\"c\">// &lt;b&gt;</span>\n");
+  EXPECT_EQ(
+      highlight_cpp("\"a\\\"b // c\" + returned"),
+      "<span class=\"s\">&quot;a\\&quot;b // c&quot;</span> + returned");
+  EXPECT_EQ(
+      highlight_cpp("R\"x(\")x\"/*\n*/'\\''"),
+      "<span class=\"s\">R&quot;x(&quot;)x&quot;</span>"
+      "<span class=\"c\">/*\n*/</span>"
+      "<span class=\"s\">&#39;\\&#39;&#39;</span>");
+}
+
+TEST(HighlightCpp, TakesCodeThatEndsTooEarly) {
+  for (const char* code :
+       {"\"a", "'", "R\"", "R\"x(", "/*", "//", "1", "\"\\"}) {
+    EXPECT_NE(highlight_cpp(code).find("</span>"), std::string::npos) << code;
+  }
+}
+
 TEST(HtmlPage, WritesCountsOfAMatrixWithAllTheirDigits) {
   HtmlPage page("a");
   page.matrix({"a"}, {"a", "b", "c"}, {{1'234'567, 0.123456, 0}});

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/error.h"
@@ -21,6 +22,15 @@ size_t count(const std::string& text, const std::string& part) {
     ++n;
   }
   return n;
+}
+
+// Of the text with this label in the SVG.
+double x_of(const std::string& svg, const std::string& label) {
+  const size_t end = svg.find(">" + label + "<");
+  const size_t begin = svg.rfind("<text x=\"", end);
+  return end == std::string::npos || begin == std::string::npos
+             ? NAN
+             : std::stod(svg.substr(begin + 9));
 }
 
 TEST(Plot, DrawsALineForEachCurveWithLabelsAndRoundTicks) {
@@ -52,13 +62,11 @@ TEST(Plot, PutsPowersOfTenAtEqualDistances) {
        .y_label = "loss",
        .curves = {{"loss", {0, 1e-4, 1e-2, 1}, {9, 1, 2, 3}}},
        .log_x = true});
-  for (const char* tick : {"1e-04", "1e-02", "1e+00"}) {
-    EXPECT_NE(svg.find(tick), std::string::npos) << tick;
-  }
+  const double left = x_of(svg, "1e-04"), right = x_of(svg, "1e+00");
+  EXPECT_NEAR(x_of(svg, "1e-02"), (left + right) / 2, 0.1);
   // The point at 0 has no place.
-  EXPECT_NE(svg.find("M58.4"), std::string::npos);
-  EXPECT_NE(svg.find("L376.8"), std::string::npos);
-  EXPECT_NE(svg.find("L695.1"), std::string::npos);
+  EXPECT_NE(svg.find(fmt::format("d=\"M{:.1f} ", left)), std::string::npos);
+  EXPECT_NE(svg.find(fmt::format("L{:.1f} ", right)), std::string::npos);
 }
 
 TEST(Plot, TakesNothingAndConstantsAndEscapesText) {
@@ -109,15 +117,6 @@ TEST(Plot, TakesItsColoursFromThePageItIsIn) {
   EXPECT_NE(svg.find("currentColor"), std::string::npos);
   EXPECT_NE(svg.find("var(--series-0"), std::string::npos);
   EXPECT_EQ(svg.find("white"), std::string::npos);
-}
-
-// Of the text with this label in the SVG.
-double x_of(const std::string& svg, const std::string& label) {
-  const size_t end = svg.find(">" + label + "<");
-  const size_t begin = svg.rfind("<text x=\"", end);
-  return end == std::string::npos || begin == std::string::npos
-             ? NAN
-             : std::stod(svg.substr(begin + 9));
 }
 
 TEST(Plot, LeavesRoomBetweenLabelsOfAnyWidthAndTheTitleOfTheAxis) {
