@@ -23,7 +23,8 @@ namespace tern::examples {
 ///   fmt::print("{}\n", y);
 ///
 /// The file's first comment opens the page; the code after a `text` follows it
-/// as a cell, and what the program printed there follows the code.
+/// as a cell, without calls of the Notebook and the exit code, and what the
+/// program printed there follows the code, epochs as a table.
 ///
 /// The page is written to the folder that TERN_PAGES names, with an index of
 /// all pages there; without it the program just runs and prints.

@@ -13,7 +13,8 @@
 #
 # With -DMAKE_PAGE=build/examples/make_page -DTITLE=... -DSOURCE=examples/mnist.cpp
 # it makes a page of what the program printed and drew, in TERN_PAGES or else in
-# page/. The page has to match the regular expression EXPECTED.
+# page/. The page, PAGE.html, has to match the regular expression EXPECTED, and not
+# UNEXPECTED.
 string(REPLACE "|" ";" patterns "${PATTERNS}")
 string(REPLACE "|" ";" commands "${COMMANDS}")
 if(ARCHIVE AND NOT DEFINED ENV{TERN_DATA})
@@ -50,6 +51,9 @@ if(FIND_DATA)
   set(ENV{TERN_CACHE} ${cache})
 endif()
 
+if(PAGE AND NOT DEFINED ENV{TERN_PAGES})
+  set(ENV{TERN_PAGES} ${CMAKE_CURRENT_BINARY_DIR}/page)
+endif()
 foreach(command IN LISTS commands)
   separate_arguments(arguments UNIX_COMMAND "${command}")
   execute_process(COMMAND ${PROGRAM} ${arguments}
@@ -58,15 +62,16 @@ foreach(command IN LISTS commands)
 endforeach()
 
 if(MAKE_PAGE)
-  if(NOT DEFINED ENV{TERN_PAGES})
-    set(ENV{TERN_PAGES} ${CMAKE_CURRENT_BINARY_DIR}/page)
-  endif()
   file(WRITE printed.txt "${output}")
   file(GLOB plots *.svg)
   execute_process(COMMAND ${MAKE_PAGE} ${TITLE} ${SOURCE} printed.txt ${plots} COMMAND_ERROR_IS_FATAL ANY)
-  cmake_path(GET SOURCE STEM name)
-  file(READ $ENV{TERN_PAGES}/${name}.html page)
+endif()
+if(PAGE)
+  file(READ $ENV{TERN_PAGES}/${PAGE}.html page)
   if(NOT page MATCHES "${EXPECTED}")
-    message(FATAL_ERROR "$ENV{TERN_PAGES}/${name}.html does not match ${EXPECTED}")
+    message(FATAL_ERROR "$ENV{TERN_PAGES}/${PAGE}.html does not match ${EXPECTED}")
+  endif()
+  if(UNEXPECTED AND page MATCHES "${UNEXPECTED}")
+    message(FATAL_ERROR "$ENV{TERN_PAGES}/${PAGE}.html has ${CMAKE_MATCH_0}")
   endif()
 endif()

@@ -11,19 +11,69 @@ namespace tern {
 namespace {
 
 constexpr std::array<std::string_view, 63> kKeywords = {
-    "auto",     "bool",       "break",    "case",          "catch",
-    "char",     "class",      "const",    "const_cast",    "constexpr",
-    "continue", "default",    "delete",   "do",            "double",
-    "else",     "enum",       "explicit", "extern",        "false",
-    "final",    "float",      "for",      "friend",        "if",
-    "inline",   "int",        "int32_t",  "int64_t",       "long",
-    "mutable",  "namespace",  "new",      "noexcept",      "nullptr",
-    "operator", "override",   "private",  "protected",     "public",
-    "requires", "return",     "short",    "signed",        "size_t",
-    "sizeof",   "static",     "struct",   "static_assert", "static_cast",
-    "switch",   "template",   "this",     "throw",         "true",
-    "try",      "typename",   "uint8_t",  "unsigned",      "using",
-    "virtual",  "void",       "while"};
+    "auto",
+    "bool",
+    "break",
+    "case",
+    "catch",
+    "char",
+    "class",
+    "const",
+    "const_cast",
+    "constexpr",
+    "continue",
+    "default",
+    "delete",
+    "do",
+    "double",
+    "else",
+    "enum",
+    "explicit",
+    "extern",
+    "false",
+    "final",
+    "float",
+    "for",
+    "friend",
+    "if",
+    "inline",
+    "int",
+    "int32_t",
+    "int64_t",
+    "long",
+    "mutable",
+    "namespace",
+    "new",
+    "noexcept",
+    "nullptr",
+    "operator",
+    "override",
+    "private",
+    "protected",
+    "public",
+    "requires",
+    "return",
+    "short",
+    "signed",
+    "size_t",
+    "sizeof",
+    "static",
+    "struct",
+    "static_assert",
+    "static_cast",
+    "switch",
+    "template",
+    "this",
+    "throw",
+    "true",
+    "try",
+    "typename",
+    "uint8_t",
+    "unsigned",
+    "using",
+    "virtual",
+    "void",
+    "while"};
 
 bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
@@ -60,7 +110,8 @@ struct Token {
 
 Token first_token(std::string_view text, bool begins_line) {
   const char c = text[0];
-  if (text.starts_with("//")) return {std::min(text.find('\n'), text.size()), "c"};
+  if (text.starts_with("//"))
+    return {std::min(text.find('\n'), text.size()), "c"};
   if (text.starts_with("/*")) return {behind(text, "*/", 2), "c"};
   if (c == '#' && begins_line) {
     return {std::min(text.find('\n'), text.size()), "p"};
