@@ -6,7 +6,6 @@
 #include <c10/util/Exception.h>
 
 #include "tern/data/formats/atomic_file.h"
-#include "tern/data/formats/text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/report/plot.h"
 
@@ -81,28 +80,6 @@ std::string cell(const char* tag, const std::string& text, bool number) {
 }
 
 }  // namespace
-
-std::string html_escape(std::string_view text) {
-  constexpr std::string_view kSpecial = "<>&\"'";
-  constexpr const char* kEscaped[] =
-      {"&lt;", "&gt;", "&amp;", "&quot;", "&#39;"};
-  std::string out;
-  while (!text.empty()) {
-    const size_t length = utf8_length(text);
-    const char c = text[0];
-    const bool is_control =
-        static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
-    if (length == 0 || is_control || c == 0x7f) {
-      out += "\xef\xbf\xbd";
-    } else if (const size_t at = kSpecial.find(c); at != kSpecial.npos) {
-      out += kEscaped[at];
-    } else {
-      out += text.substr(0, length);
-    }
-    text.remove_prefix(std::max<size_t>(length, 1));
-  }
-  return out;
-}
 
 std::string base64(std::span<const uint8_t> bytes) {
   constexpr std::string_view kDigits =

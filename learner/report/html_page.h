@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "tern/learner/report/html_text.h"
+
 namespace tern {
 
 struct Plot;  // learner/report/plot.h
@@ -68,14 +70,6 @@ class HtmlPage {
   std::string title_, body_;
   std::vector<std::string> headings_;
 };
-
-/// Escapes `text` for HTML, XML and their attributes; control characters and
-/// bytes that are not UTF-8 become U+FFFD.
-std::string html_escape(std::string_view text);
-
-/// Marks comments, strings, numbers, keywords and directives of C++ with spans
-/// of the classes c, s, n, k and p; the rest is escaped.
-std::string highlight_cpp(std::string_view code);
 
 /// RFC 4648.
 std::string base64(std::span<const uint8_t> bytes);

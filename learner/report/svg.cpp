@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "tern/data/formats/text.h"
-#include "tern/learner/report/html_page.h"
+#include "tern/learner/report/html_text.h"
 
 namespace tern {
 

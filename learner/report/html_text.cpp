@@ -1,79 +1,24 @@
+#include "tern/learner/report/html_text.h"
+
 #include <algorithm>
-#include <array>
 #include <cctype>
 
 #include <fmt/format.h>
 
-#include "tern/learner/report/html_page.h"
+#include "tern/data/formats/text.h"
 
 namespace tern {
 
 namespace {
 
-constexpr std::array<std::string_view, 63> kKeywords = {
-    "auto",
-    "bool",
-    "break",
-    "case",
-    "catch",
-    "char",
-    "class",
-    "const",
-    "const_cast",
-    "constexpr",
-    "continue",
-    "default",
-    "delete",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "explicit",
-    "extern",
-    "false",
-    "final",
-    "float",
-    "for",
-    "friend",
-    "if",
-    "inline",
-    "int",
-    "int32_t",
-    "int64_t",
-    "long",
-    "mutable",
-    "namespace",
-    "new",
-    "noexcept",
-    "nullptr",
-    "operator",
-    "override",
-    "private",
-    "protected",
-    "public",
-    "requires",
-    "return",
-    "short",
-    "signed",
-    "size_t",
-    "sizeof",
-    "static",
-    "struct",
-    "static_assert",
-    "static_cast",
-    "switch",
-    "template",
-    "this",
-    "throw",
-    "true",
-    "try",
-    "typename",
-    "uint8_t",
-    "unsigned",
-    "using",
-    "virtual",
-    "void",
-    "while"};
+constexpr std::string_view kKeywords =
+    " auto bool break case catch char class const const_cast constexpr "
+    "continue default delete do double else enum explicit extern false "
+    "final float for friend if inline int int32_t int64_t long mutable "
+    "namespace new noexcept nullptr operator override private protected "
+    "public requires return short signed size_t sizeof static struct "
+    "static_assert static_cast switch template this throw true try "
+    "typename uint8_t unsigned using virtual void while ";
 
 bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
@@ -129,11 +74,34 @@ Token first_token(std::string_view text, bool begins_line) {
     ++end;
   }
   const bool is_keyword =
-      std::ranges::find(kKeywords, text.substr(0, end)) != kKeywords.end();
+      kKeywords.find(fmt::format(" {} ", text.substr(0, end))) !=
+      kKeywords.npos;
   return {end, is_number ? "n" : is_keyword ? "k" : nullptr};
 }
 
 }  // namespace
+
+std::string html_escape(std::string_view text) {
+  constexpr std::string_view kSpecial = "<>&\"'";
+  constexpr const char* kEscaped[] =
+      {"&lt;", "&gt;", "&amp;", "&quot;", "&#39;"};
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const char c = text[0];
+    const bool is_control =
+        static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
+    if (length == 0 || is_control || c == 0x7f) {
+      out += "\xef\xbf\xbd";
+    } else if (const size_t at = kSpecial.find(c); at != kSpecial.npos) {
+      out += kEscaped[at];
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return out;
+}
 
 std::string highlight_cpp(std::string_view code) {
   std::string html;
