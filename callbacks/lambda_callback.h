@@ -27,21 +27,11 @@ class LambdaCallback final : public Callback {
   explicit LambdaCallback(LambdaCallbackOptions options)
       : on_(std::move(options)) {}
 
-  void on_train_begin(Learner& l) override { on_.on_train_begin(l); }
-  void on_epoch_begin(Learner& l) override { on_.on_epoch_begin(l); }
-  void on_batch_begin(Learner& l) override { on_.on_batch_begin(l); }
-  void on_loss_begin(Learner& l) override { on_.on_loss_begin(l); }
-  void on_backward_begin(Learner& l) override { on_.on_backward_begin(l); }
-  void on_backward_end(Learner& l) override { on_.on_backward_end(l); }
-  void on_step(Learner& l) override { on_.on_step(l); }
-  void on_step_end(Learner& l) override { on_.on_step_end(l); }
-  void on_batch_end(Learner& l) override { on_.on_batch_end(l); }
-  void on_epoch_end(Learner& l) override { on_.on_epoch_end(l); }
-  void on_train_end(Learner& l) override { on_.on_train_end(l); }
-  void on_eval_begin(Learner& l) override { on_.on_eval_begin(l); }
-  void on_eval_end(Learner& l) override { on_.on_eval_end(l); }
-  void on_interrupt(Learner& l) override { on_.on_interrupt(l); }
-  void on_load(Learner& l) override { on_.on_load(l); }
+#define TERN_CALLS(event) \
+  void event(Learner& learn) override { on_.event(learn); }
+  TERN_EVENTS(TERN_CALLS)
+#undef TERN_CALLS
+
   bool acts_at(Event event) const override {
     return static_cast<bool>(on_.*kFunctions[static_cast<size_t>(event)]);
   }
@@ -52,21 +42,10 @@ class LambdaCallback final : public Callback {
       LambdaCallbackOptions::Function LambdaCallbackOptions::*,
       kEventCount>
       kFunctions = {
-          &LambdaCallbackOptions::on_train_begin,
-          &LambdaCallbackOptions::on_epoch_begin,
-          &LambdaCallbackOptions::on_batch_begin,
-          &LambdaCallbackOptions::on_loss_begin,
-          &LambdaCallbackOptions::on_backward_begin,
-          &LambdaCallbackOptions::on_backward_end,
-          &LambdaCallbackOptions::on_step,
-          &LambdaCallbackOptions::on_step_end,
-          &LambdaCallbackOptions::on_batch_end,
-          &LambdaCallbackOptions::on_epoch_end,
-          &LambdaCallbackOptions::on_train_end,
-          &LambdaCallbackOptions::on_eval_begin,
-          &LambdaCallbackOptions::on_eval_end,
-          &LambdaCallbackOptions::on_interrupt,
-          &LambdaCallbackOptions::on_load};
+#define TERN_FUNCTION(event) &LambdaCallbackOptions::event,
+          TERN_EVENTS(TERN_FUNCTION)
+#undef TERN_FUNCTION
+      };
 
   LambdaCallbackOptions on_;
 };

@@ -3,6 +3,9 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/ranges.h>
+
+#include "tern/kernels/check.h"
 
 namespace tern {
 
@@ -58,6 +61,21 @@ Batch CopyStream::to(torch::Device device, const Batch& batch) {
     cuda.recordDataPtrOnStream(tensor.storage().data_ptr(), computing);
   });
   return moved;
+}
+
+torch::Tensor in_shape_of(
+    const std::string& asker,
+    const torch::Tensor& pred,
+    const torch::Tensor& target) {
+  if (pred.sizes() == target.sizes()) return target;
+  TERN_CHECK_VALUE(
+      pred.squeeze().sizes() == target.squeeze().sizes(),
+      "[{}] outputs have shape [{}], targets [{}]; expected the same. "
+      "Reshape the targets in the data set.",
+      asker,
+      fmt::join(pred.sizes(), ", "),
+      fmt::join(target.sizes(), ", "));
+  return target.reshape(pred.sizes());
 }
 
 }  // namespace tern

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <c10/core/Stream.h>
@@ -24,6 +25,14 @@ struct Batch {
   /// memory to a GPU is asynchronous.
   Batch to(torch::Device device, bool non_blocking = true) const;
 };
+
+/// `target` in the shape of `pred`, where they differ in dimensions of size 1.
+/// \param asker  Its name, for errors.
+/// \throws c10::ValueError if they differ in more.
+torch::Tensor in_shape_of(
+    const std::string& asker,
+    const torch::Tensor& pred,
+    const torch::Tensor& target);
 
 /// Takes batches to a GPU on a stream of its own, so that they travel while
 /// the GPU still computes with the batch before; from page-locked memory, as

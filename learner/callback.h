@@ -141,6 +141,14 @@ class CallbackHandle {
     requires std::is_base_of_v<Callback, C>
   CallbackHandle(std::shared_ptr<C> callback)  // NOLINT: implicit on purpose
       : events_(overridden_events<C>()), callback_(std::move(callback)) {}
+  template <class C>
+    requires std::is_base_of_v<Callback, C>
+  CallbackHandle(const C&) {  // NOLINT: as above
+    static_assert(
+        !sizeof(C),
+        "[Callback] expected a shared callback: learn.add<C>(...) or, in a "
+        "list, std::make_shared<C>(...)");
+  }
 
   Callback* get() const { return callback_.get(); }
   Callback* operator->() const { return callback_.get(); }
@@ -162,12 +170,23 @@ class CallbackHandle {
  private:
   template <class C>
   static EventSet overridden_events();
+  template <class C>
+  static void is_called(void (C::*event)(Learner&));
 
   EventSet events_;
   std::shared_ptr<Callback> callback_;
 };
 
 using Callbacks = std::vector<CallbackHandle>;
+
+// Callback's methods of the events, in their order.
+// clang-format off
+#define TERN_EVENTS(X)                                                   \
+  X(on_train_begin) X(on_epoch_begin) X(on_batch_begin) X(on_loss_begin) \
+  X(on_backward_begin) X(on_backward_end) X(on_step) X(on_step_end)      \
+  X(on_batch_end) X(on_epoch_end) X(on_train_end) X(on_eval_begin)       \
+  X(on_eval_end) X(on_interrupt) X(on_load)
+// clang-format on
 
 // `&C::on_step` has Callback's type only where no class between C and Callback
 // overrides it; where it cannot be named (a private override), C acts there.
@@ -176,32 +195,35 @@ EventSet CallbackHandle::overridden_events() {
   using Base = void (Callback::*)(Learner&);
   EventSet events;
   size_t next = 0;
-  const auto note = [&](bool acts) { events[next++] = acts; };
-#define TERN_OVERRIDES(event)                               \
-  note([]<class T>(std::type_identity<T>) {                 \
-    if constexpr (std::is_same_v<T, Callback>) return true; \
-    if constexpr (requires { &T::event; }) {                \
-      return !std::is_same_v<decltype(&T::event), Base>;    \
-    }                                                       \
-    return true;                                            \
-  }(std::type_identity<C>()))
-  TERN_OVERRIDES(on_train_begin);
-  TERN_OVERRIDES(on_epoch_begin);
-  TERN_OVERRIDES(on_batch_begin);
-  TERN_OVERRIDES(on_loss_begin);
-  TERN_OVERRIDES(on_backward_begin);
-  TERN_OVERRIDES(on_backward_end);
-  TERN_OVERRIDES(on_step);
-  TERN_OVERRIDES(on_step_end);
-  TERN_OVERRIDES(on_batch_end);
-  TERN_OVERRIDES(on_epoch_end);
-  TERN_OVERRIDES(on_train_end);
-  TERN_OVERRIDES(on_eval_begin);
-  TERN_OVERRIDES(on_eval_end);
-  TERN_OVERRIDES(on_interrupt);
-  TERN_OVERRIDES(on_load);
+#define TERN_OVERRIDES(event)                                                \
+  events[next++] = []<class T>(std::type_identity<T>) {                      \
+    if constexpr (!std::is_same_v<T, Callback> && requires { &T::event; }) { \
+      static_assert(                                                         \
+          requires { is_called(&T::event); },                                \
+          "[Callback] the loop cannot call " #event ": write void " #event   \
+          "(tern::Learner& learn) override");                                \
+      return !std::is_same_v<decltype(&T::event), Base>;                     \
+    }                                                                        \
+    return true;                                                             \
+  }(std::type_identity<C>());
+  TERN_EVENTS(TERN_OVERRIDES)
 #undef TERN_OVERRIDES
   return events;
+}
+
+/// A callback for `Learner::add`.
+template <class C, class... A>
+CallbackHandle make_callback(A&&... arguments) {
+  static_assert(
+      std::is_base_of_v<Callback, C>,
+      "[Learner::add] this is no callback; derive it from tern::Callback");
+  static_assert(
+      std::is_constructible_v<C, A...>,
+      "[Learner::add] the callback takes other arguments; its options stand in "
+      "braces, by name: learn.add<C>({.field = value})");
+  if constexpr (std::is_constructible_v<C, A...>) {
+    return std::make_shared<C>(std::forward<A>(arguments)...);
+  }
 }
 
 /// Where the callbacks of Tern itself stand. A callback that rewrites gradients

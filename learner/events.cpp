@@ -23,21 +23,10 @@ std::string Callback::name() const {
 void CallbackHandle::operator()(Event event, Learner& learn) const {
   static constexpr std::array<void (Callback::*)(Learner&), kEventCount>
       kMethods = {
-          &Callback::on_train_begin,
-          &Callback::on_epoch_begin,
-          &Callback::on_batch_begin,
-          &Callback::on_loss_begin,
-          &Callback::on_backward_begin,
-          &Callback::on_backward_end,
-          &Callback::on_step,
-          &Callback::on_step_end,
-          &Callback::on_batch_end,
-          &Callback::on_epoch_end,
-          &Callback::on_train_end,
-          &Callback::on_eval_begin,
-          &Callback::on_eval_end,
-          &Callback::on_interrupt,
-          &Callback::on_load};
+#define TERN_METHOD(event) &Callback::event,
+          TERN_EVENTS(TERN_METHOD)
+#undef TERN_METHOD
+      };
   (callback_.get()->*kMethods[static_cast<size_t>(event)])(learn);
 }
 

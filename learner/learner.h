@@ -49,9 +49,9 @@ struct DistributedOptions;     // callbacks/distributed.h
 /// Learner is usable; its weights are those of the last complete step.
 class Learner {
  public:
-  Learner(DataBunch data, Model model, LearnerOptions options = {});
-  ~Learner();
   Learner(Learner&& other) noexcept;
+  Learner(DataBunch, Model, LearnerOptions = {});  // typo? LearnerOptions{...}
+  ~Learner();
   Learner& operator=(Learner&& other) noexcept;
 
   // ---- Training ----
@@ -64,7 +64,7 @@ class Learner {
   Learner& fit_one_cycle(int64_t epochs, Rates max_lr) {
     return one_cycle_at(epochs, std::move(max_lr));
   }
-  Learner& fit_one_cycle(int64_t epochs, const OneCycleOptions& options);
+  Learner& fit_one_cycle(int64_t, const OneCycleOptions&);  // typo? Type{...}
   Learner& fit_one_cycle(int64_t, LearningRates, const OneCycleOptions&);
   /// Trains the last layer group for some epochs, then all.
   Learner& fine_tune(int64_t epochs);
@@ -180,13 +180,13 @@ class Learner {
   // ---- Callbacks ----
 
   Learner& add(CallbackHandle callback);
+  template <class C>
+  Learner& add(typename C::Options options) {  // typo? Write C::Options{...}
+    return add(std::make_shared<C>(std::move(options)));
+  }
   template <class C, class... A>
   Learner& add(A&&... arguments) {
-    return add(std::make_shared<C>(std::forward<A>(arguments)...));
-  }
-  template <class C>
-  Learner& add(typename C::Options options) {
-    return add(std::make_shared<C>(std::move(options)));
+    return add(make_callback<C>(std::forward<A>(arguments)...));
   }
   /// Removes a callback; nothing happens if it is not there.
   Learner& remove(const Callback& callback);

@@ -136,6 +136,20 @@ class Loss {
   Loss(F loss)  // NOLINT
       : function_(std::move(loss)) {}
 
+  template <class F>
+    requires(
+        !std::derived_from<F, Loss> &&
+        !torch::detail::is_module_holder<F>::value &&
+        !std::is_invocable_v<F&, torch::Tensor, torch::Tensor> &&
+        !std::is_invocable_v<F&, const Tensors&, const Tensors&>)
+  Loss(const F&) {  // NOLINT
+    static_assert(
+        !sizeof(F),
+        "[Loss] expected a module as torch::nn::MSELoss(), not its Impl, or a "
+        "function that returns a tensor from a tensor of predictions and one "
+        "of targets, or from all outputs and all targets (const Tensors&)");
+  }
+
   /// \return 0-dim.
   /// \throws c10::ValueError when the loss is no scalar, or when there is not
   ///         one output and one target for a loss of two tensors.

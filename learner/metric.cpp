@@ -1,6 +1,6 @@
 #include "tern/learner/metric.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "tern/kernels/check.h"
 
@@ -39,21 +39,6 @@ void Metric::update(const Tensors& outputs, const Tensors& targets) {
 torch::Tensor Metric::compute() const {
   const torch::NoGradGuard no_grad;
   return impl_->compute();
-}
-
-torch::Tensor in_shape_of(
-    const std::string& asker,
-    const torch::Tensor& pred,
-    const torch::Tensor& target) {
-  if (pred.sizes() == target.sizes()) return target;
-  TERN_CHECK_VALUE(
-      pred.squeeze().sizes() == target.squeeze().sizes(),
-      "[{}] outputs have shape [{}], targets [{}]; expected the same. "
-      "Reshape the targets in the data set.",
-      asker,
-      fmt::join(pred.sizes(), ", "),
-      fmt::join(target.sizes(), ", "));
-  return target.reshape(pred.sizes());
 }
 
 }  // namespace tern

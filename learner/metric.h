@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 
@@ -48,14 +49,6 @@ class MetricImpl {
   virtual void sync(const AllReduce& all_reduce);
 };
 
-/// `target` in the shape of `pred`, where they differ in dimensions of size 1.
-/// \param asker  Its name, for errors.
-/// \throws c10::ValueError if they differ in more.
-torch::Tensor in_shape_of(
-    const std::string& asker,
-    const torch::Tensor& pred,
-    const torch::Tensor& target);
-
 /// Holds a MetricImpl; copies share it. A Learner counts in a copy of its own,
 /// so that Learners made from the same options do not count into one.
 ///
@@ -80,6 +73,16 @@ class Metric {
         };
       }
     }
+  }
+
+  template <class T>
+    requires std::is_function_v<T> || std::derived_from<T, MetricImpl> ||
+             std::is_invocable_v<const T&, torch::Tensor, torch::Tensor>
+  Metric(const T&) {  // NOLINT: as above
+    static_assert(
+        !sizeof(T*),
+        "[Metric] expected a metric: tern::accuracy() with its parentheses, "
+        "std::make_shared<YourMetric>(), or tern::Metric(\"name\", function)");
   }
 
   /// The mean of a function over all samples; learner/metrics/mean_metric.cpp.

@@ -149,6 +149,15 @@ class Model {
   Model(std::shared_ptr<M> module)
       : impl_(std::make_shared<detail::NnModelOf<M>>(std::move(module))) {}
 
+  template <class M>
+    requires std::is_base_of_v<torch::nn::Module, M>
+  Model(const M&) {  // NOLINT: as above
+    static_assert(
+        !sizeof(M),
+        "[Model] expected a shared module: std::make_shared<Net>(...), or Net "
+        "declared by TORCH_MODULE(Net) after a struct NetImpl");
+  }
+
   Model(const torch::jit::Module& module);  // NOLINT: implicit on purpose
   /// \throws c10::ValueError for a null pointer.
   explicit Model(std::shared_ptr<ModelImpl> impl);

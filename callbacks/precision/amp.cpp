@@ -18,7 +18,7 @@ LossScaling::Settings settings_of(
       device.is_cuda() ? torch::kHalf : torch::kBFloat16);
   GradScalerOptions scaler = options.scaler.value_or(
       GradScalerOptions{.enabled = dtype == torch::kHalf});
-  scaler.device = device.type();
+  scaler.device = device;
   return {
       .dtype = dtype,
       .scaler = scaler,

@@ -15,8 +15,8 @@ namespace tern {
 
 struct GradScalerOptions {
   /// Where the losses will be. kCUDA on a machine without: warns once, and the
-  /// scaler is disabled.
-  torch::DeviceType device = torch::kCUDA;
+  /// scaler is disabled. A device or its type, of which the type counts.
+  torch::Device device = torch::kCUDA;
 
   // ---- How the scale moves ----
 

@@ -58,7 +58,7 @@ void check_options(const GradScalerOptions& options) {
 bool can_be_enabled(const GradScalerOptions& options) {
   if (!options.enabled) return false;
   check_options(options);
-  if (options.device != torch::kCUDA || torch::cuda::is_available()) {
+  if (!options.device.is_cuda() || torch::cuda::is_available()) {
     return true;
   }
   TORCH_WARN_ONCE(
