@@ -1,7 +1,29 @@
 #pragma once
 
-/// What a program that trains needs: `#include "tern/tern.h"`. A program that
-/// includes the headers it uses compiles faster.
+/// What a program that trains needs, LibTorch's common layers and optimizers
+/// too: `#include "tern/tern.h"`. A program that includes the headers it uses
+/// compiles faster.
+
+#include <fmt/format.h>
+#include <torch/nn/functional/activation.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/modules/pooling.h>
+#include <torch/nn/modules/rnn.h>
+#include <torch/nn/modules/transformer.h>
+#include <torch/nn/modules/upsampling.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/averages/swa.h"
@@ -31,6 +53,7 @@
 #include "tern/data/data_bunch.h"
 #include "tern/data/error_text.h"
 #include "tern/data/from_torch.h"
+#include "tern/data/memory.h"
 #include "tern/data/random.h"
 #include "tern/data/sampler.h"
 #include "tern/data/stream_dataset.h"

@@ -78,6 +78,18 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
   set_tests_properties(documents PROPERTIES TIMEOUT 600)
 endif()
 
+# The tables of metrics and of options.
+if(TERN_PYTHON)
+  add_test(NAME tables COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/tables.py ${PROJECT_SOURCE_DIR})
+endif()
+
+# The likeliest mistakes, and what GCC and Clang say of them.
+if(TERN_TESTS AND TERN_PYTHON AND CMAKE_EXPORT_COMPILE_COMMANDS)
+  add_test(NAME mistakes COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/mistakes.py
+    ${PROJECT_BINARY_DIR} g++ clang++-16)
+  set_tests_properties(mistakes PROPERTIES TIMEOUT 600)
+endif()
+
 # The page that ./dev gpu writes, on machines without a GPU too.
 if(TERN_TESTS AND TERN_PYTHON)
   add_test(NAME bench/gpu_page COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/bench/peers/gpu_test.py)
