@@ -1,9 +1,11 @@
 """Compiles every C++ block of the documents.
 
 documents.py BUILD_FOLDER ROOT
+documents.py --programs FILE ROOT    writes the programs, to be compiled and run
 
 A block with `int main()` is a program: it has the headers that it shows and no
-others. Any other block is a fragment: it stands behind `#include
+others. One that shows none is made of all blocks of its page, in their order.
+Any other block is a fragment: it stands behind `#include
 <tern/tern.h>` and the headers that it shows, inside a function, and knows the
 names of the blocks before it on its page. What a page does not show is in a
 comment, which is compiled as one more block:
@@ -101,10 +103,22 @@ def fragments(blocks):
     return lines + ["}" * len(blocks), "}", "}"]
 
 
-def program(block):
+def program(blocks):
     """Its main is a function like any other in a namespace."""
-    name = name_of(block.page, block.line)
-    return [f"namespace {name} {{", *block.body(), "}"]
+    name = name_of(blocks[-1].page, blocks[-1].line)
+    body = [line for block in blocks for line in block.body()]
+    return [f"namespace {name} {{", *body, "}"]
+
+
+def programs(blocks):
+    """The blocks of each program of a page."""
+    for block in blocks:
+        if block.is_program():
+            yield [block] if block.includes() else blocks
+
+
+def includes_of(blocks):
+    return frozenset(line for block in blocks for line in block.includes())
 
 
 def by_includes(pages):
@@ -113,14 +127,12 @@ def by_includes(pages):
     """
     groups = collections.defaultdict(list)
     for blocks in pages:
-        rest = [block for block in blocks if not block.is_program()]
-        for block in blocks:
-            if block.is_program():
-                key = frozenset(block.includes())
-                groups[key] += program(block)
+        rest = list(blocks)
+        for parts in programs(blocks):
+            groups[includes_of(parts)] += program(parts)
+            rest = [block for block in rest if block not in parts]
         if rest:
-            shown = {line for block in rest for line in block.includes()}
-            groups[frozenset(shown | {UMBRELLA})] += fragments(rest)
+            groups[includes_of(rest) | {UMBRELLA}] += fragments(rest)
     return groups
 
 
@@ -147,14 +159,43 @@ def compile_one(build, file, includes, lines):
     return done.returncode == 0
 
 
-def main():
-    build, root = (pathlib.Path(name).resolve() for name in sys.argv[1:])
+def pages_of(root):
     pages = []
     for pattern in "*.md", "docs/**/*.md", "examples/**/*.md":
         for file in sorted(root.glob(pattern)):
             page = str(file.relative_to(root))
             if blocks := blocks_of(page, file.read_text()):
                 pages.append(blocks)
+    return pages
+
+
+def write_programs(file, root):
+    """One program of all of them but README's, which examples/ has: it says
+    which of them fails."""
+    parts = [
+        one
+        for blocks in pages_of(root)
+        for one in programs(blocks)
+        if one[0].page != "README.md"
+    ]
+    lines = sorted({line for one in parts for line in includes_of(one)})
+    for one in parts:
+        lines += program(one)
+    lines += ["int main() {", "  int failures = 0;"]
+    for one in parts:
+        name = name_of(one[-1].page, one[-1].line)
+        lines.append(f'  fmt::print("{one[-1].page}:{one[-1].line}\\n");')
+        lines.append(f"  failures += {name}::main() != 0;")
+    lines += [f"  return failures == 0 && {len(parts)} > 1 ? 0 : 1;", "}", ""]
+    file.write_text("\n".join(lines))
+    return 0
+
+
+def main():
+    if sys.argv[1] == "--programs":
+        return write_programs(*map(pathlib.Path, sys.argv[2:]))
+    build, root = (pathlib.Path(name).resolve() for name in sys.argv[1:])
+    pages = pages_of(root)
     count = sum(block.is_shown for blocks in pages for block in blocks)
     if count == 0:
         sys.exit(f"{root}: no document has a C++ block; expected the folder of "

@@ -76,6 +76,17 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
   add_test(NAME documents COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/documents.py
     ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
   set_tests_properties(documents PROPERTIES TIMEOUT 600)
+  # And those that are programs are run.
+  set(programs ${PROJECT_BINARY_DIR}/generated/document_programs.cpp)
+  file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
+  add_custom_command(OUTPUT ${programs} DEPENDS ${CMAKE_CURRENT_LIST_DIR}/documents.py ${pages}
+    COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/documents.py --programs ${programs} ${PROJECT_SOURCE_DIR})
+  add_executable(document_programs ${programs})
+  target_link_libraries(document_programs PRIVATE tern_vision)
+  target_precompile_headers(document_programs REUSE_FROM tern_documents)
+  add_test(NAME documents/programs COMMAND document_programs)
+  set_tests_properties(documents/programs PROPERTIES ENVIRONMENT OMP_NUM_THREADS=1
+    WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/generated)
 endif()
 
 # The tables of metrics and of options.
