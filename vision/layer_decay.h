@@ -8,8 +8,8 @@ class Learner;
 
 /// Splits the network below the last layer group, such as the head of a
 /// `vision_learner`, into a layer group per block, and returns learning rates
-/// that fall by `decay` from each group to the one before it: lr * decay^(last -
-/// i). What lies between two blocks belongs to the earlier one. Layer-wise
+/// that fall by `decay` from each group to the one before it: lr * decay^(last
+/// - i). What lies between two blocks belongs to the earlier one. Layer-wise
 /// decay as in BEiT, MAE and timm's `layer_decay` (Clark et al., "ELECTRA",
 /// 2020).
 ///
@@ -21,7 +21,8 @@ class Learner;
 /// What is frozen stays so. A further call returns other rates for the same
 /// groups.
 ///
-/// \throws c10::ValueError unless lr > 0 and decay is in (0, 1], the model holds
+/// \throws c10::ValueError unless lr > 0 and decay is in (0, 1], the model
+/// holds
 ///         one of Tern's networks or a Backbone of your own, and no fit has
 ///         made the optimizer for other groups.
 LearningRates layer_decay(Learner& learn, double lr, double decay = 0.75);

@@ -50,6 +50,44 @@ ModelCard card_of(Learner& learn, const ExportOptions& options) {
   return card;
 }
 
+// Whether the Python program builds a network of this name.
+bool is_in_python(const std::string& network) {
+  const std::string_view program = kPythonLoader;
+  const size_t begin = program.find("NETWORKS = (");
+  return program.substr(begin, program.find(')', begin) - begin)
+             .find('"' + network + '"') != std::string_view::npos;
+}
+
+// The program would fail when it is run.
+void check_python_loader(const ModelCard& card) {
+  TORCH_CHECK_VALUE(
+      card.preprocessing,
+      "[Learner::export_model] python_loader is set, but nothing says how an "
+      "image becomes an input; set ExportOptions::preprocessing, or leave "
+      "python_loader out.");
+  std::string network = card.architecture.name;
+  std::string options = card.architecture.options;
+  if (network == "vision_model") {
+    const std::string body = "\"body\": \"";
+    options.erase(0, options.find(body) + body.size());
+    network = options.substr(0, options.find('"'));
+  }
+  const auto has = [&](const char* text) {
+    return options.find(text) != std::string::npos;
+  };
+  const bool is_dilated =  // of torchvision's basic blocks none is
+      (network == "resnet18" || network == "resnet34") &&
+      (has("\"output_stride\": 8") || has("\"output_stride\": 16"));
+  TERN_CHECK_VALUE(
+      is_in_python(network) && !has("\"num_classes\": 0,") && !is_dilated,
+      "[Learner::export_model] python_loader is set, but torchvision has no "
+      "{} with {}; expected one of its networks as a classifier, or "
+      "simple_cnn. Leave python_loader out, or write a TorchScript file for "
+      "Python with export_torchscript.",
+      network,
+      card.architecture.options);
+}
+
 bool fits_half(const torch::Tensor& tensor) {
   return tensor.numel() == 0 ||
          tensor.abs().max().item<double>() <=
@@ -86,7 +124,9 @@ void Learner::export_model(const std::filesystem::path& path) {
 void Learner::export_model(
     const std::filesystem::path& path,
     const ExportOptions& options) {
-  const auto metadata = to_metadata(card_of(*this, options));
+  const ModelCard card = card_of(*this, options);
+  if (options.python_loader) check_python_loader(card);
+  const auto metadata = to_metadata(card);
   const StateDict weights = weights_of(*this, options.half);
   if (path.has_parent_path()) make_folders(path.parent_path());
   if (options.python_loader) {

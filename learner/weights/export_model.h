@@ -15,7 +15,9 @@ struct ExportOptions {
   /// hold stay fp32.
   bool half = false;
   /// Writes a Python program beside the file, `path` with the ending .py, that
-  /// gives the same answers with torch and torchvision.
+  /// gives the same answers with torch and torchvision. For torchvision's
+  /// networks, alone or under vision_learner's head, and simple_cnn; of others
+  /// it is a c10::ValueError, and nothing is written.
   bool python_loader = false;
   /// What happens to an image before the model; unset: as the DataBunch says.
   std::optional<ImagePreprocessing> preprocessing = {};

@@ -16,6 +16,17 @@ import torch
 import torch.nn.functional as F
 from PIL import Image, ImageOps
 
+# simple_cnn, and what torchvision has by these names.
+# fmt: off
+NETWORKS = (
+    "simple_cnn", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152",
+    "resnext50_32x4d", "wide_resnet50_2", "mobilenet_v2", "mobilenet_v3_small",
+    "mobilenet_v3_large", "densenet121", "efficientnet_b0", "efficientnet_b1",
+    "efficientnet_b2", "efficientnet_b3", "regnet_y_400mf", "regnet_y_8gf",
+    "convnext_tiny", "convnext_small", "convnext_base", "vit_b_16", "vit_b_32",
+    "swin_t",
+)
+# fmt: on
 TYPES = {
     "F64": torch.float64,
     "F32": torch.float32,

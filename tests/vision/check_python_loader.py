@@ -9,7 +9,7 @@ import sys
 
 try:
     import torch
-    import torchvision  # noqa: F401
+    import torchvision
 except ImportError as error:
     print(f"SKIPPED: this Python cannot import torchvision ({error})")
     sys.exit(77)
@@ -32,6 +32,9 @@ for path in models:
         worst = (answer - expected[name]).abs().max().item()
         assert worst < 2e-3, (path.stem, name, answer, expected[name])
         print(f"{path.stem:18} {name:8} differs by {worst:.1e}")
+
+missing = set(program.NETWORKS) - set(torchvision.models.list_models())
+assert missing == {"simple_cnn"}, missing
 
 # The bodies of transformers, whose files would be large: small ones of them
 # beside torchvision's own answers.

@@ -26,7 +26,9 @@ DataBunch noise(int64_t size) {
 }
 
 ViT vit(const ViTOptions& options) {
-  return ViT(ViTShape{.patch = 8, .width = 16, .depth = 7, .heads = 2}, options);
+  return ViT(
+      ViTShape{.patch = 8, .width = 16, .depth = 7, .heads = 2},
+      options);
 }
 ConvNeXt convnext(const ConvNeXtOptions& options) {
   return ConvNeXt(ConvNeXtShape{{8, 8, 8, 8}, {1, 1, 2, 1}, 0}, options);

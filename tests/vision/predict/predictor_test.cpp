@@ -396,6 +396,26 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
   }
 }
 
+// Before: programs that failed when they were run.
+TEST_F(PredictorTest, WritesNoPythonForWhatItCannotBuild) {
+  const auto refuses = [&](Learner&& learn, const char* network) {
+    expect_error<c10::ValueError>(
+        [&] { learn.export_model(file_, {.python_loader = true}); },
+        {network, "torchvision", "export_torchscript"});
+    EXPECT_FALSE(fs::exists(file_));
+    EXPECT_FALSE(fs::exists(fs::path(file_).replace_extension(".py")));
+  };
+  refuses(vision_learner(data(), xresnet18, {.learner = quiet()}), "xresnet18");
+  refuses(
+      Learner(data(), resnet18({.output_stride = 8}), quiet()),
+      "\"output_stride\": 8");
+  refuses(Learner(data(), resnet18({.num_classes = 0}), quiet()), "resnet18");
+  Learner points(testing_support::point_data(), simple_cnn({3, 2}), quiet());
+  expect_error<c10::ValueError>(
+      [&] { points.export_model(file_, {.python_loader = true}); },
+      {"how an image becomes an input", "ExportOptions::preprocessing"});
+}
+
 struct NamedNetImpl : torch::nn::Module, HasArchitecture {
   NamedNetImpl() : linear(register_module("linear", torch::nn::Linear(2, 2))) {}
   Architecture architecture() const override { return {"named_net"}; }
