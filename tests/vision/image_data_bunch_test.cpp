@@ -12,6 +12,7 @@
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/image_dataset.h"
+#include "tern/vision/image_items.h"
 
 namespace tern::image_data_bunch_test {
 namespace {
@@ -53,6 +54,33 @@ TEST(ImageDataBunch, TakesTheFoldersTrainAndValid) {
   EXPECT_EQ(data.train->dataset().size(), 7);
   // Label 1 although valid has no 3.
   EXPECT_EQ(labels_of(*data.valid), (std::vector<int64_t>{1, 1}));
+}
+
+TEST(ImageDataBunch, FollowsLinksThatStayInTheDataSetsFolder) {
+  const TempFolder temp;
+  write_class(temp / "pets/images", 4);
+  write_class(temp / "pets/dogs", 2);
+  for (const char* const name : {"train/cat", "valid/cat"}) {
+    fs::create_directories(temp / "pets" / name);
+  }
+  fs::create_symlink("../../images/0.png", temp / "pets/train/cat/a.png");
+  fs::create_symlink("a.png", temp / "pets/train/cat/b.png");
+  fs::create_symlink(temp / "pets/images/2.png", temp / "pets/valid/cat/c.png");
+  fs::create_directory_symlink("../dogs", temp / "pets/train/dog");
+  fs::create_directory_symlink("pets", temp / "here");
+  for (const char* const folder : {"pets", "here"}) {
+    const DataBunch data =
+        ImageDataBunch::from_folder(temp / folder, {.batch_size = 1});
+    EXPECT_EQ(labels_of(*data.train), (std::vector<int64_t>{0, 0, 1, 1}));
+    EXPECT_EQ(labels_of(*data.valid), std::vector<int64_t>{0});
+  }
+  const auto from_items = [&](const ImageFolderOptions& options) {
+    return items_from_folder(temp / "pets/train", options).size();
+  };
+  EXPECT_EQ(from_items({.boundary = temp / "pets"}), 4);
+  expect_error<DataError>(
+      [&] { from_items({}); },
+      {"is a link to", "outside of", "boundary", "links_outside"});
 }
 
 TEST(ImageDataBunch, TakesOneNumberForASquare) {
