@@ -3,7 +3,7 @@
 # `include`, `has_vision`.
 cmake_policy(VERSION 3.25)
 set(roots tern.h learner/autocast.h learner/grad_scaler.h data/download/download.h data/formats/weights/safetensors.h
-  learner/distributed/sync_batch_norm.h vision/matting/matting_predict.h)
+  learner/report/html_page.h learner/distributed/sync_batch_norm.h vision/matting/matting_predict.h)
 set(public "")
 while(roots)
   list(POP_FRONT roots header)

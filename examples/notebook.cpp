@@ -1,6 +1,7 @@
 #include "notebook.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -9,12 +10,9 @@
 
 #include <fmt/format.h>
 #include <tern/data/error_text.h>
+#include <tern/data/formats/error.h>
 #include <tern/data/formats/file_io.h>
 #include <tern/learner/report/html_page.h>
-
-namespace tern {
-extern const char* const kExamplesFolder;  // in a file that CMake writes
-}
 
 namespace tern::examples {
 
@@ -39,13 +37,17 @@ std::string text_of(const fs::path& file) {
   return {bytes.begin(), bytes.end()};
 }
 
-// The compiler may have been given a path from the build folder.
+// The compiler may have been given a path from the build folder, which the
+// program is in.
 fs::path source_file(const char* compiled_as) {
-  const std::string path = compiled_as;
-  const std::string folder = "examples/";
-  const size_t at = path.rfind(folder);
-  return fs::path(kExamplesFolder) /
-         (at == std::string::npos ? path : path.substr(at + folder.size()));
+  std::error_code error;
+  fs::path folder = fs::read_symlink("/proc/self/exe", error);
+  while (folder != folder.root_path()) {
+    folder = folder.parent_path();
+    const fs::path file = folder / compiled_as;
+    if (fs::exists(file, error)) return file;
+  }
+  throw IoError(compiled_as, "find the program's source", ENOENT);
 }
 
 bool is_blank(const std::string& line) {
@@ -237,9 +239,9 @@ void save_page(const HtmlPage& page, const fs::path& folder, fs::path name) {
 
 Notebook::Notebook(std::string title, Place place)
     : folder_(pages_folder()), page_(std::move(title)) {
+  if (folder_.empty()) return;
   const fs::path source = source_file(place.file_name());
   name_ = source.stem();
-  if (folder_.empty()) return;
   lines_ = lines_of(source);
   begin_page(page_, lines_);
   show_code_after(place.line());

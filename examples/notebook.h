@@ -26,12 +26,15 @@ namespace tern::examples {
 /// as a cell, without calls of the Notebook and the exit code, and what the
 /// program printed there follows the code, epochs as a table.
 ///
-/// The page is written to the folder that TERN_PAGES names, with an index of
-/// all pages there; without it the program just runs and prints.
+/// A program of your own includes <tern/examples/notebook.h> and links
+/// tern::notebook. The page is written to the folder that TERN_PAGES names,
+/// with an index of all pages there; without it the program just runs and
+/// prints.
 class Notebook {
  public:
   using Place = std::source_location;
 
+  /// \throws IoError if there is to be a page and the source is not found.
   explicit Notebook(std::string title, Place place = Place::current());
   /// Writes the page. Trouble with the disk is told on stderr.
   ~Notebook();

@@ -27,11 +27,12 @@ add_test(NAME dev COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/tools/dev_test.sh)
 set_tests_properties(dev PROPERTIES TIMEOUT 300)
 
 # Nobody builds it: it tells editors how to compile what this build leaves out.
-add_library(tern_left_out_files OBJECT EXCLUDE_FROM_ALL fuzz/main.cpp install/images.cpp install/line.cpp)
+add_library(tern_left_out_files OBJECT EXCLUDE_FROM_ALL fuzz/main.cpp install/images.cpp install/line.cpp install/page.cpp)
 if(TERN_DISTRIBUTED)
   target_sources(tern_left_out_files PRIVATE ../callbacks/without_distributed.cpp)
 endif()
-target_link_libraries(tern_left_out_files PRIVATE tern tern_warnings $<TARGET_NAME_IF_EXISTS:tern_vision>)
+target_link_libraries(tern_left_out_files PRIVATE tern tern_warnings $<TARGET_NAME_IF_EXISTS:tern_vision>
+  $<TARGET_NAME_IF_EXISTS:tern_notebook>)
 if(CMAKE_EXPORT_COMPILE_COMMANDS AND TERN_VISION AND TERN_EXAMPLES AND TARGET tern_nccl AND json)
   add_test(NAME compile_commands COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR}
     -DBUILD=${CMAKE_BINARY_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/compile_commands.cmake)

@@ -1,6 +1,5 @@
 // Learns the line y = 2x + 1.
 #include <tern/tern.h>
-#include <torch/nn/modules/linear.h>
 
 int main() {
   const auto x = torch::linspace(-1, 1, 256).unsqueeze(1);
