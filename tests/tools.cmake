@@ -79,7 +79,7 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
   set_tests_properties(documents PROPERTIES TIMEOUT 600)
   # And those that are programs are run.
   set(programs ${PROJECT_BINARY_DIR}/generated/document_programs.cpp)
-  file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
+  file(GLOB pages ${PROJECT_SOURCE_DIR}/docs/*.md)
   add_custom_command(OUTPUT ${programs} DEPENDS ${CMAKE_CURRENT_LIST_DIR}/documents.py ${pages}
     COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/documents.py --programs ${programs} ${PROJECT_SOURCE_DIR})
   add_executable(document_programs ${programs})
