@@ -28,6 +28,8 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 # sm_80 also runs on 8.6 and 8.9; PTX of 9.0 covers what comes after.
 set(TORCH_CUDA_ARCH_LIST "7.5;8.0;9.0+PTX" CACHE STRING "GPU generations that the kernels are compiled for")
 
+# A project that adds Tern as a subdirectory links these too.
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 find_package(Threads REQUIRED)
 find_package(Torch 2.11 REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
@@ -37,7 +39,7 @@ if(TERN_ARCHIVES)
   find_package(LibArchive REQUIRED)
   find_package(CURL 7.85 REQUIRED)
   find_package(PkgConfig REQUIRED)
-  pkg_check_modules(RSVG REQUIRED IMPORTED_TARGET librsvg-2.0)
+  pkg_check_modules(RSVG REQUIRED IMPORTED_TARGET GLOBAL librsvg-2.0)
   # -pthread would be another setting than that of the precompiled header.
   set_property(TARGET PkgConfig::RSVG PROPERTY INTERFACE_COMPILE_OPTIONS "")
 endif()
@@ -62,6 +64,7 @@ target_include_directories(tern_torch SYSTEM INTERFACE "$<BUILD_INTERFACE:${TORC
 # when there is a driver. PUBLIC, so that every program names libtorch_cpu
 # itself and no other library's BLAS can step in front of it.
 target_link_libraries(tern_torch INTERFACE tern_fmt torch_cpu_library c10 Threads::Threads)
+target_compile_features(tern_torch INTERFACE cxx_std_20)
 # LibTorch's symbols are named as GCC names them; Clang does otherwise since 18.
 target_compile_options(tern_torch INTERFACE
   "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>>:-fclang-abi-compat=17>")

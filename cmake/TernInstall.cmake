@@ -11,9 +11,6 @@ if(TERN_VISION)
   list(APPEND tern_targets tern_vision)
 endif()
 
-target_compile_features(tern_formats PUBLIC cxx_std_20)
-target_compile_features(tern_torch INTERFACE cxx_std_20)
-
 install(TARGETS ${tern_targets} EXPORT ternTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -70,6 +70,18 @@ add_test(NAME install
     -P ${CMAKE_CURRENT_LIST_DIR}/install/run.cmake)
 set_tests_properties(install PROPERTIES LABELS install TIMEOUT 600)
 
+# A project that brings Tern along, by FetchContent or add_subdirectory, is
+# generated; its link line has Tern's libraries and LibTorch's.
+add_test(NAME subdirectory
+  COMMAND ${CMAKE_COMMAND}
+    -DBUILD=${PROJECT_BINARY_DIR}/tests/subdirectory
+    -DTERN=${PROJECT_SOURCE_DIR}
+    -DCXX=${CMAKE_CXX_COMPILER}
+    -DTORCH=${Torch_DIR}
+    -DVISION=${TERN_VISION}
+    -P ${CMAKE_CURRENT_LIST_DIR}/install/subdirectory/run.cmake)
+set_tests_properties(subdirectory PROPERTIES TIMEOUT ${TERN_TEST_TIMEOUT})
+
 # The C++ blocks of the documents, as tern_documents.cpp is compiled: with tern.h
 # alone in the precompiled header, so that a block shows what else it includes.
 if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EXPORT_COMPILE_COMMANDS)

@@ -163,8 +163,11 @@ void check_sha256(
 }
 
 torch::Tensor view_of(const torch::Tensor& bytes, const StoredTensor& tensor) {
-  return torch::empty({0}, scalar_type(tensor.type))
-      .set_(bytes.storage(), tensor.offset, tensor.shape, tensor.strides);
+  torch::Tensor view =
+      torch::empty({0}, scalar_type(tensor.type))
+          .set_(bytes.storage(), tensor.offset, tensor.shape, tensor.strides);
+  if (tensor.conj) view = view.conj();
+  return tensor.neg ? view._neg_view() : view;
 }
 
 // ---- Writing ----

@@ -68,9 +68,8 @@ int main(int argc, char** argv) {
   tern::keep_freed_memory();  // as the Learner does on a CPU
   torch::manual_seed(1);
   tern::Model model = kNetworks.at(net)();
-  const Tensor images =
-      torch::rand({kImages, 3, kSide, kSide})
-          .contiguous(torch::MemoryFormat::ChannelsLast);
+  const Tensor images = torch::rand({kImages, 3, kSide, kSide})
+                            .contiguous(torch::MemoryFormat::ChannelsLast);
   // The peak is one of the process: evaluation goes first.
   const double evaluation = evaluate(model, images, steps);
   const double evaluation_megabytes = tern::bench::peak_megabytes();

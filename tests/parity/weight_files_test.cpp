@@ -177,6 +177,37 @@ TEST(WeightFiles, AsksForAKeyWhereThereAreSeveralStateDicts) {
       {"safetensors", "key"});
 }
 
+TEST(WeightFiles, SeesDictionariesAtEveryDepth) {
+  expect_error<DataError>(
+      [] { load_weights(file("deep.pth")); },
+      {"several", "'a/b/c' (20 tensors)", "'ema' (7 tensors)"});
+  EXPECT_TRUE(same_state(
+      load_weights(file("deep.pth"), {.key = "a/b/c"}),
+      types_state()));
+}
+
+TEST(WeightFiles, ReadsWhatStandsForAConjugateOrANegative) {
+  for (const char* name : {"lazy.pth", "lazy_legacy.pth"}) {
+    for (const bool memory_map : {false, true}) {
+      const StateDict state =
+          load_weights(file(name), {.memory_map = memory_map});
+      const torch::Tensor real = torch::arange(4.f), ones = torch::ones({4});
+      EXPECT_TRUE(state["z"].equal(torch::complex(real, ones))) << name;
+      EXPECT_TRUE(state["conj"].equal(torch::complex(real, -ones))) << name;
+      EXPECT_TRUE(state["neg"].equal(-ones)) << name;
+      EXPECT_TRUE(state["conj"].is_alias_of(state["z"]));
+    }
+  }
+}
+
+TEST(WeightFiles, ReadsTheModelOfFastaisLearnerSave) {
+  Model model = WeightNet();
+  const StateDict state = load_weights(file("fastai.pth"));
+  EXPECT_TRUE(model.load_state_dict(state).is_complete());
+  EXPECT_EQ(state.keys(), load_weights(file("net.pth")).keys());
+  EXPECT_EQ(state["body.1.num_batches_tracked"].item<int64_t>(), 2);
+}
+
 TEST(WeightFiles, RefusesNamesThatWeightsDoNotNeedAndRunsNoCode) {
   for (const char* name : {"canary.pth", "canary_legacy.pth"}) {
     expect_error<DataError>(

@@ -17,7 +17,8 @@ struct DecodeOptions {
   /// 3: RGB, grey is repeated. 1: grey, 0.299 R + 0.587 G + 0.114 B as in
   /// OpenCV.
   int64_t channels = 3;
-  /// Applies the EXIF orientation, like cv::IMREAD_COLOR; fastai does not.
+  /// Applies the EXIF orientation, like cv::IMREAD_COLOR; fastai does so for
+  /// TIFF alone.
   bool exif_orientation = true;
   /// Accepts a truncated or damaged JPEG; missing pixels are grey.
   bool lenient = false;
@@ -44,7 +45,9 @@ inline ImageSize upright_size(const ImageHeader& header) {
 ///
 /// Reads JPEG, PNG, WebP, BMP and TIFF, detected by content. Drops alpha,
 /// applies palettes, divides 16-bit values by 257 and reads CMYK as Adobe
-/// writes it (inverted).
+/// writes it (inverted). PNG has checksums, which are verified; in the other
+/// formats damage that a decoder can decode gives wrong pixels: see
+/// `write_image_manifest`.
 class EncodedImage {
  public:
   /// \param bytes  The whole file.

@@ -2,8 +2,10 @@
 #include <atomic>
 #include <iostream>
 #include <mutex>
+#include <span>
 #include <streambuf>
 #include <string>
+#include <vector>
 
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
@@ -98,11 +100,17 @@ void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
   static thread_local cv::Mat decoded;
   const bool is_grey = file.options().channels == 1;
   try {
+    std::span<const uint8_t> bytes = file.bytes();
+    std::vector<uint8_t> as_stored;
+    if (file.header().format == ImageFormat::tiff) {
+      as_stored = tiff_as_stored(bytes);
+      if (!as_stored.empty()) bytes = as_stored;
+    }
     const cv::Mat encoded(
         1,
-        static_cast<int>(file.bytes().size()),
+        static_cast<int>(bytes.size()),
         CV_8U,
-        const_cast<uint8_t*>(file.bytes().data()));
+        const_cast<uint8_t*>(bytes.data()));
     const QuietCerr words;
     cv::imdecode(
         encoded,

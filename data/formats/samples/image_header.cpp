@@ -30,7 +30,7 @@ class TiffTags {
  public:
   static constexpr uint16_t kWidth = 256, kHeight = 257;
   static constexpr uint16_t kOrientation = 274, kSamplesPerPixel = 277;
-  static constexpr uint16_t kSampleFormat = 339;
+  static constexpr uint16_t kExtraSamples = 338, kSampleFormat = 339;
 
   explicit TiffTags(Bytes bytes)
       : bytes_(bytes), is_big_endian_(has_text(bytes, 0, "MM\0*"sv)) {
@@ -51,22 +51,41 @@ class TiffTags {
   /// Whether the bytes start as a TIFF does.
   bool is_tiff() const { return is_tiff_; }
 
-  /// The first value of a tag of type BYTE, SHORT or LONG; `otherwise` if it is
-  /// absent, of another type or outside the bytes.
-  uint32_t value(uint16_t tag, uint32_t otherwise) const {
+  /// Where the first value of a tag of type BYTE, SHORT or LONG stands; of 0
+  /// bytes if it is absent, of another type or outside the bytes.
+  struct Place {
+    size_t at = 0, bytes = 0;
+  };
+  Place find(uint16_t tag) const {
     for (size_t i = 0; i < count_; ++i) {
       const size_t entry = entries_ + i * kEntryBytes;
       if (load16(entry) != tag) continue;
       const uint32_t type = load16(entry + 2);  // 1 BYTE, 3 SHORT, 4 LONG
-      const uint64_t size = type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
-      const uint64_t total = size * load32(entry + 4);
-      if (total == 0) return otherwise;
+      const size_t size = type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
+      const uint64_t total = uint64_t{size} * load32(entry + 4);
+      if (total == 0) return {};
       // Up to four bytes stand in the entry itself, more somewhere else.
       const size_t at = total <= 4 ? entry + 8 : load32(entry + 8);
-      if (at > bytes_.size() || bytes_.size() - at < size) return otherwise;
-      return size == 1 ? bytes_[at] : size == 2 ? load16(at) : load32(at);
+      if (at > bytes_.size() || bytes_.size() - at < size) return {};
+      return {at, size};
     }
-    return otherwise;
+    return {};
+  }
+
+  /// That value, or `otherwise`.
+  uint32_t value(uint16_t tag, uint32_t otherwise) const {
+    const auto [at, size] = find(tag);
+    if (size == 0) return otherwise;
+    return size == 1 ? bytes_[at] : size == 2 ? load16(at) : load32(at);
+  }
+
+  /// Makes the value of a tag 1 in a copy of the bytes, if it is another.
+  void set_to_one(uint16_t tag, std::vector<uint8_t>& copy) const {
+    if (value(tag, 1) == 1) return;
+    if (copy.empty()) copy.assign(bytes_.begin(), bytes_.end());
+    const auto [at, size] = find(tag);
+    std::fill_n(copy.begin() + static_cast<std::ptrdiff_t>(at), size, 0);
+    copy[is_big_endian_ ? at + size - 1 : at] = 1;
   }
 
   int orientation() const {
@@ -319,6 +338,14 @@ const char* to_string(ImageFormat format) {
 
 int exif_orientation(std::span<const uint8_t> bytes) {
   return TiffTags(bytes).orientation();
+}
+
+std::vector<uint8_t> tiff_as_stored(std::span<const uint8_t> bytes) {
+  const TiffTags tags(bytes);
+  std::vector<uint8_t> copy;
+  tags.set_to_one(TiffTags::kOrientation, copy);
+  tags.set_to_one(TiffTags::kExtraSamples, copy);
+  return copy;
 }
 
 ImageHeader read_image_header(

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace tern {
 
@@ -33,6 +34,11 @@ inline constexpr int64_t kMaxPixels = 178'956'970;
 /// when the block is damaged or says nothing.
 /// \param bytes  An EXIF block from its "II" or "MM" on.
 int exif_orientation(std::span<const uint8_t> bytes);
+
+/// A copy of a TIFF file that libtiff neither turns upright nor multiplies by
+/// its alpha: of orientation 1, with alpha that says it was multiplied already.
+/// Empty if `bytes` need no change.
+std::vector<uint8_t> tiff_as_stored(std::span<const uint8_t> bytes);
 
 /// Reads the header of an image without decoding or allocating anything; costs
 /// well under a microsecond.

@@ -324,7 +324,8 @@ class PickleParser {
       }
       case 0x93:  // STACK_GLOBAL
         return push_stack_global();
-      case 'R':  // REDUCE
+      case 'R':   // REDUCE
+      case 0x81:  // NEWOBJ: of a class
         return push_call();
       case 'b':  // BUILD
         return drop_state();

@@ -20,11 +20,12 @@ bool is_pth(const ByteFile& file);
 /// order. Entries that are no tensors are left out. No code of the file is run.
 ///
 /// \param key  Which dictionary: "state_dict", "ema/model" for one in another,
-///     "/" for the outermost. Empty: the outermost, or the one inside it, that
-///     alone has tensors in it.
+///     "/" for the outermost. Empty: the one that alone has tensors in it, or
+///     alone has nothing else and more of them than any other.
 /// \throws DataError if the file is damaged or cut off, is a TorchScript file,
-///     mentions a name outside the allow-list, holds a tensor that reaches
-///     beyond its storage, or has no or several dictionaries for `key`.
+///     nests dictionaries more than 16 deep, mentions a name outside the
+///     allow-list, holds a tensor that reaches beyond its storage, or has no or
+///     several dictionaries for `key`.
 StoredWeights read_pth(const ByteFile& file, const std::string& key = "");
 
 // ---- The steps of read_pth ----

@@ -35,7 +35,16 @@ constexpr std::string_view kNames[] = {
     kUntypedStorage,
     "torch.Tensor",
     "torch.nn.parameter.Parameter",
-    "torch.device"};
+    "torch.device",
+    // What stands beside the weights in fastai's Learner.save.
+    "fastcore.foundation.L",
+    "numpy.dtype",
+    "numpy.core.multiarray.scalar",
+    "numpy._core.multiarray.scalar",
+    "_codecs.encode"};
+
+// Deeper than any checkpoint; each level makes the keys longer.
+constexpr int kMaxDepth = 16;
 
 std::string_view without_torch(std::string_view name) {
   constexpr std::string_view kTorch = "torch.";
@@ -126,6 +135,17 @@ class Decoder {
         .strides = integers(item(*arguments, 3)),
         .storage = at->second,
         .offset = integer(item(*arguments, 1))};
+    // In PyTorch's own words; a tensor of which neither is true has none.
+    const size_t metadata = is_v3 ? 7 : 6;
+    if (metadata < arguments->items.size()) {
+      const Value& said = item(*arguments, metadata);
+      tensor.conj = is_true(said, "conj");
+      tensor.neg = is_true(said, "neg");
+      if ((tensor.conj && *type < StoredType::complex64) ||
+          (tensor.neg && *type < StoredType::float16)) {
+        fail("holds the conjugate or negative of a tensor that has none");
+      }
+    }
     std::string fault = view_fault(tensor, ref.view_size);
     if (fault.empty()) {
       tensor.offset +=
@@ -142,6 +162,11 @@ class Decoder {
   const Value& item(const Value& value, size_t i) const {
     if (i >= value.items.size()) fail("holds a tensor that lacks a part");
     return pickle_[value.items[i]];
+  }
+
+  bool is_true(const Value& dict, std::string_view key) const {
+    const Value* const value = pickle_.find(dict, key);
+    return value != nullptr && value->integer != 0;
   }
 
   int64_t integer(const Value& value) const {
@@ -220,7 +245,8 @@ std::string list_of(const std::vector<Found>& found) {
   return list + (found.size() > 10 ? ", ..." : "");
 }
 
-// The outermost dictionary, those in it and those in these.
+// The outermost dictionary and those in it, under keys that are strings: an
+// optimizer's are under numbers and in lists.
 std::vector<Found> find_dicts(const Pickle& pickle, const Decoder& decoder) {
   std::vector<Found> found;
   std::unordered_set<Id> seen;
@@ -235,8 +261,11 @@ std::vector<Found> find_dicts(const Pickle& pickle, const Decoder& decoder) {
       const Value& value = pickle[dict.items[i + 1]];
       tensors += decoder.is_tensor(value);
       // A name that nobody would give as a key could be copied very often.
-      if (depth == 2 || value.kind != Kind::dict || name.text.size() > 200) {
-        continue;
+      if (value.kind != Kind::dict || name.text.size() > 200) continue;
+      if (depth == kMaxDepth) {
+        decoder.fail(
+            "nests dictionaries more than " + std::to_string(kMaxDepth) +
+            " deep");
       }
       const std::string inner = key + (key.empty() ? "" : "/");
       visit(
@@ -266,14 +295,14 @@ const Value& choose_state_dict(
         "torch.save(model.state_dict(), path) writes");
   }
   // A checkpoint may have a tensor or two beside its one state dict.
-  const auto is_whole = [](const Found& one) { return one.is_whole; };
-  const bool has_one_whole =
-      std::count_if(found.begin(), found.end(), is_whole) == 1;
+  const auto stands_out = [&](const Found& one) {
+    return std::ranges::all_of(found, [&](const Found& other) {
+      return other.dict == one.dict ||
+             (one.is_whole && !other.is_whole && other.tensors < one.tensors);
+    });
+  };
   for (const Found& one : found) {
-    if (key.empty() ? found.size() == 1 || (has_one_whole && one.is_whole)
-                    : one.key == key) {
-      return *one.dict;
-    }
+    if (key.empty() ? stands_out(one) : one.key == key) return *one.dict;
   }
   throw DataError(
       path,

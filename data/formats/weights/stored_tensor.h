@@ -55,6 +55,7 @@ struct StoredTensor {
   std::vector<int64_t> strides = {};  // in elements
   size_t storage = 0;                 // which one holds it
   int64_t offset = 0;                 // of its first element there, in elements
+  bool conj = false, neg = false;     // stands for the conjugate, the negative
 };
 
 /// A run of bytes of a weight file that one tensor or several views hold.

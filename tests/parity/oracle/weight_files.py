@@ -101,18 +101,41 @@ def write(out: pathlib.Path) -> None:
     torch.save(checkpoint, out / "checkpoint_legacy.pth", **legacy)
     torch.save({"ema": {"model": wrapped}, "epoch": 1}, out / "wrapped.pth")
     torch.save({"model": types(), "ema": layout()}, out / "two.pth")
+    deep = {"a": {"b": {"c": types()}}, "ema": layout()}
+    torch.save(deep, out / "deep.pth")
+    z = torch.complex(torch.arange(4.0), torch.ones(4))
+    lazy = {"z": z, "conj": z.conj(), "neg": torch._neg_view(torch.ones(4))}
+    torch.save(lazy, out / "lazy.pth")
+    torch.save(lazy, out / "lazy_legacy.pth", **legacy)
     torch.save(torch.ones(2), out / "tensor.pth")
     torch.save({"a": torch.ones(2), "b": Canary()}, out / "canary.pth")
     torch.save([Canary()], out / "canary_legacy.pth", **legacy)
     args = argparse.Namespace(lr=0.1)
     torch.save({"args": args, "model": types()}, out / "namespace.pth")
     torch.jit.script(torch.nn.Linear(2, 2)).save(out / "script.pt")
+    if importlib.util.find_spec("fastai"):
+        write_fastai(out)
     if importlib.util.find_spec("safetensors"):
         from safetensors.torch import save_file
 
         # The format has no complex128.
         known = {k: v for k, v in types().items() if k != "complex128"}
         save_file(known, out / "types.safetensors", {"format": "pt"})
+
+
+def write_fastai(out: pathlib.Path) -> None:
+    """Learner.save: the model, and an optimizer with NumPy's numbers."""
+    from fastai.callback import progress, schedule  # noqa: F401: methods of Learner
+    from fastai.basics import DataLoaders, Learner, MSELossFlat
+
+    rows = [(torch.ones(3, 4, 4), torch.ones(2))] * 4
+    torch.manual_seed(1)
+    learn = Learner(
+        DataLoaders.from_dsets(rows, rows, bs=2), Net(), loss_func=MSELossFlat()
+    )
+    with learn.no_bar(), learn.no_logging():
+        learn.fit_one_cycle(1)
+    learn.save((out / "fastai").absolute())
 
 
 def has_no_storage_class(tensor: torch.Tensor) -> bool:

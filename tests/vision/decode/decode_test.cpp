@@ -1,5 +1,6 @@
 #include "tern/vision/decode/decode.h"
 
+#include <array>
 #include <cstdio>
 #include <jpeglib.h>
 #include <string>
@@ -123,6 +124,69 @@ TEST(Decode, DropsTheAlphaOfWebpAndTiff) {
     cv::Mat image(9, 7, CV_8UC4, cv::Scalar(10, 20, 30, 255));
     const Bytes bytes = encode(image, suffix, {cv::IMWRITE_WEBP_QUALITY, 101});
     EXPECT_EQ(decode_image(bytes).size(2), 3) << suffix;
+  }
+}
+
+// A TIFF of one strip, uncompressed, little-endian.
+Bytes tiff(const cv::Mat& rgb, uint16_t orientation, uint16_t alpha = 0) {
+  const auto samples = static_cast<uint16_t>(rgb.channels());
+  std::string text("II*\0\x08\0\0\0", 8);
+  const auto number = [&](uint32_t value, int size) {
+    for (int i = 0; i < size; ++i) text += static_cast<char>(value >> 8 * i);
+  };
+  const std::vector<std::array<uint32_t, 3>> tags = {
+      {256, 1, static_cast<uint32_t>(rgb.cols)},
+      {257, 1, static_cast<uint32_t>(rgb.rows)},
+      {258, 1, 8},
+      {259, 1, 1},
+      {262, 1, samples == 1 ? 1u : 2u},
+      {273, 1, 200},
+      {274, 1, orientation},
+      {277, 1, samples},
+      {278, 1, static_cast<uint32_t>(rgb.rows)},
+      {279, 1, static_cast<uint32_t>(rgb.total() * rgb.elemSize())},
+      {284, 1, 1},
+      {338, 1, alpha}};
+  const size_t count = tags.size() - (samples < 4);
+  number(static_cast<uint32_t>(count), 2);
+  for (size_t i = 0; i < count; ++i) {
+    number(tags[i][0], 2);
+    number(tags[i][0] == 258 ? 3 : 4, 2);
+    number(tags[i][1], 4);
+    number(tags[i][2], 4);
+  }
+  text.resize(200);
+  Bytes bytes(text.begin(), text.end());
+  bytes.insert(bytes.end(), rgb.datastart, rgb.dataend);
+  return bytes;
+}
+
+TEST(Decode, TurnsATiffUprightOnceAndOnlyIfWanted) {
+  for (const int type : {CV_8UC1, CV_8UC3, CV_8UC4}) {
+    const cv::Mat stored = random_image(5, 7, type);
+    cv::Mat colour = stored;
+    if (type == CV_8UC1) cv::cvtColor(stored, colour, cv::COLOR_GRAY2RGB);
+    if (type == CV_8UC4) cv::cvtColor(stored, colour, cv::COLOR_RGBA2RGB);
+    const torch::Tensor as_stored =
+        torch::from_blob(colour.data, {5, 7, 3}, torch::kByte).clone();
+    const torch::Tensor turned = as_stored.transpose(0, 1);
+    const std::vector<torch::Tensor> upright = {
+        as_stored,
+        as_stored.flip({1}),
+        as_stored.flip({0, 1}),
+        as_stored.flip({0}),
+        turned,
+        turned.flip({1}),
+        turned.flip({0, 1}),
+        turned.flip({0})};
+    for (uint16_t orientation = 1; orientation <= 8; ++orientation) {
+      const Bytes bytes = tiff(stored, orientation, 2);
+      EXPECT_TRUE(decode_image(bytes).equal(upright[orientation - 1]))
+          << orientation << " of type " << type;
+      EXPECT_TRUE(
+          decode_image(bytes, "", {.exif_orientation = false}).equal(as_stored))
+          << orientation << " of type " << type;
+    }
   }
 }
 

@@ -208,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"call_without_tuple", body("ctorch\nSize\nNR."), "calls"},
         Case{"build_on_list", body("]}b."), "attributes"},
         Case{"instance", body("(ios\nsystem\n."), "operation 105"},
-        Case{"object", body("ctorch\nSize\n)\x81."), "operation 129"},
+        Case{"object", body("ctorch\nSize\n)}\x92."), "operation 146"},
         Case{"extension", body("\x82\x01."), "operation 130"},
         Case{"text_integer", body("I1\n."), "operation 73"},
         Case{"persistent_text", body("Pa\n."), "operation 80"},

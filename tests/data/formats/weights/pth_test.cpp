@@ -171,6 +171,48 @@ TEST(Pth, RefusesATensorThatIsThereTwice) {
       {"'w'", "twice"});
 }
 
+// {"a": {"a": ... {"a": {"w": TENSOR}}}}
+std::string nested(int depth) {
+  PickleBytes object;
+  for (int i = 0; i < depth; ++i) object.op('}').string("a");
+  object.op('}').string("w").tensor("0", 6, 0, {6}, {1}).op('s');
+  for (int i = 0; i < depth; ++i) object.op('s');
+  return legacy_file(object.finish(), {6});
+}
+
+TEST(Pth, SeesDictionariesSixteenDeepAndRefusesDeeperOnes) {
+  EXPECT_EQ(read(nested(16)).tensors.size(), 1u);
+  EXPECT_EQ(read(nested(3), "a/a/a").tensors.size(), 1u);
+  expect_error<DataError>([] { read(nested(17)); }, {"16 deep"});
+}
+
+// A dictionary of tensors "w0", "w1", ..., and a number where it is not whole.
+PickleBytes& add_dict(
+    PickleBytes& object,
+    const std::string& key,
+    int tensors,
+    bool is_whole) {
+  object.string(key).op('}');
+  for (int i = 0; i < tensors; ++i) {
+    object.string("w" + std::to_string(i));
+    object.tensor("0", 6, 0, {6}, {1}).op('s');
+  }
+  if (!is_whole) object.string("epoch").integer(3).op('s');
+  return object.op('s');
+}
+
+TEST(Pth, TakesADictionaryUnaskedOnlyIfItIsWholeAndTheLargest) {
+  const auto read_two = [](int whole, int other) {
+    PickleBytes object;
+    object.op('}');
+    add_dict(object, "ema", whole, true);
+    add_dict(object, "model", other, false);
+    return read(legacy_file(object.finish(), {6}));
+  };
+  EXPECT_EQ(read_two(2, 1).tensors.size(), 2u);
+  expect_error<DataError>([&] { read_two(2, 2); }, {"several", "'model'"});
+}
+
 TEST(Pth, ADictionaryInItselfEndsTheSearch) {
   const std::string object = PickleBytes()
                                  .op('}')
