@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/ordered_dict.h>
@@ -10,7 +11,16 @@
 namespace tern {
 
 /// Tensors by name.
-using StateDict = torch::OrderedDict<std::string, torch::Tensor>;
+struct StateDict : torch::OrderedDict<std::string, torch::Tensor> {
+  using OrderedDict::OrderedDict;
+  StateDict() = default;
+  StateDict(OrderedDict tensors)  // NOLINT: implicit on purpose
+      : OrderedDict(std::move(tensors)) {}
+
+  /// Read from a file without checksums: a flipped bit there is a wrong value
+  /// that nothing notices.
+  bool unverified = false;
+};
 
 /// How a state dict is put into a model.
 struct LoadOptions {
@@ -48,6 +58,8 @@ struct LoadReport {
   std::vector<Mismatch> mismatched;
   /// Names given that are left out on purpose, see VisionArch::load_pretrained.
   std::vector<std::string> skipped;
+  /// As StateDict::unverified.
+  bool unverified = false;
 
   /// Whether every name was on both sides, and fit.
   bool is_complete() const {

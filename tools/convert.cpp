@@ -25,7 +25,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void convert(const fs::path& in, const fs::path& out, const std::string& key) {
+void convert(
+    const fs::path& in,
+    const fs::path& out,
+    const std::string& key,
+    bool sum) {
   constexpr std::array kPth = {".pth", ".pt", ".th", ".bin"};
   const std::string kind = out.extension().string();
   const bool is_pth = std::find(kPth.begin(), kPth.end(), kind) != kPth.end();
@@ -38,12 +42,16 @@ void convert(const fs::path& in, const fs::path& out, const std::string& key) {
   }
   const StateDict state = load_weights(in, {.key = key});
   if (is_pth) {
-    save_pth(out, state);
+    save_pth(out, state, {.sha256_file = sum});
   } else {
     // Python's libraries look for the format.
     std::map<std::string, std::string> metadata = {{"format", "pt"}};
     if (is_safetensors(ByteFile(in))) metadata = safetensors_metadata(in);
-    save_safetensors(out, state, metadata, {.checksum = true});
+    save_safetensors(
+        out,
+        state,
+        metadata,
+        {.checksum = true, .sha256_file = sum});
   }
   fmt::print("{} tensors written to {}\n", state.size(), out.string());
 }
@@ -84,8 +92,9 @@ void verify(const fs::path& path, const std::string& key) {
   fmt::print("SHA-256 {}\n", hash);
   if (!expected.empty()) fmt::print("as its name says\n");
   fmt::print(
-      "{} tensors read, {} values that are not finite\n",
+      "{} tensors read{}, {} values that are not finite\n",
       state.size(),
+      state.unverified ? " from a file without checksums" : "",
       not_finite);
 }
 
@@ -94,11 +103,13 @@ void verify(const fs::path& path, const std::string& key) {
 
 int main(int argc, char** argv) try {
   std::string in, out, file, key;
+  bool sum = false;
   CLI::App app{
       "Converts weight files between safetensors and torch.save's .pth"};
   app.add_option("in", in, "file to read, whatever its format");
   app.add_option("out", out, "file to write: .safetensors or .pth");
   app.add_option("--key", key, "which dictionary of a checkpoint");
+  app.add_flag("--sha256", sum, "also write OUT.sha256, for sha256sum -c");
   auto* list = app.add_subcommand("list", "names, types and shapes of a file");
   auto* verify = app.add_subcommand("verify", "reads all, checks every sum");
   for (CLI::App* command : {list, verify}) {
@@ -116,7 +127,7 @@ int main(int argc, char** argv) try {
     fmt::print(stderr, "error: expected two files\n{}", app.help());
     return 1;
   } else {
-    tern::convert(in, out, key);
+    tern::convert(in, out, key, sum);
   }
   return 0;
 } catch (const std::exception& error) {

@@ -24,7 +24,8 @@ struct ShardSetOptions {
   /// instead of throwing.
   bool skip_bad_shards = false;
   /// SHA-256 by file name, from `read_sha256sums`. Verified for downloaded
-  /// shards; one that is not listed is then an error.
+  /// shards; one that is not listed is then an error. A tar has no checksum of
+  /// the files in it: for shards on the disk, `verify_shards` or sha256sum -c.
   std::map<std::string, std::string> checksums = {};
   /// Where downloaded shards are stored; see `cache_folder`.
   std::filesystem::path cache = {};

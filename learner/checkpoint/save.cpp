@@ -94,9 +94,11 @@ void Learner::save(const std::string& name) {
   SafetensorsImage(
       optimizer,
       {{kPairKey, pair}, {kKindKey, optim::class_name(this->optimizer())}},
-      beside)
+      beside,
+      /*checksum=*/true)
       .write(of_optimizer);
-  SafetensorsImage(state_dict(), {{kPairKey, pair}}, file).write(of_weights);
+  SafetensorsImage(state_dict(), {{kPairKey, pair}}, file, /*checksum=*/true)
+      .write(of_weights);
   // A full disk leaves both old files.
   of_weights.sync();
   of_optimizer.sync();

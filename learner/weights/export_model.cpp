@@ -134,7 +134,11 @@ void Learner::export_model(
     file.write(std::string_view(kPythonLoader));
     file.commit();
   }
-  save_safetensors(path, weights, metadata, {.checksum = true});
+  save_safetensors(
+      path,
+      weights,
+      metadata,
+      {.checksum = true, .sha256_file = options.sha256_file});
 }
 
 }  // namespace tern

@@ -19,6 +19,8 @@ struct ExportOptions {
   /// networks, alone or under vision_learner's head, and simple_cnn; of others
   /// it is a c10::ValueError, and nothing is written.
   bool python_loader = false;
+  /// Writes `path`.sha256 beside it, for `sha256sum -c`; see `load_weights`.
+  bool sha256_file = false;
   /// What happens to an image before the model; unset: as the DataBunch says.
   std::optional<ImagePreprocessing> preprocessing = {};
 };

@@ -143,6 +143,7 @@ std::string LoadReport::to_string() const {
     return printable(m.name) + " is " + m.given + " and not " + m.expected;
   });
   add(skipped, "skipped", safe);
+  if (unverified) all += ", from a file without checksums";
   return all;
 }
 
@@ -161,6 +162,7 @@ LoadPlan plan_load(
   const torch::NoGradGuard no_grad;
   LoadPlan plan =
       match_names(model, state, prefix_of(state, options.prefix, model));
+  plan.report.unverified = state.unverified;
   check_report(plan.report, options);
   // What can still fail, for want of memory, before the first is written.
   for (size_t i = 0; i < plan.values.size(); ++i) {

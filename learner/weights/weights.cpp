@@ -140,6 +140,53 @@ void check_bools(
   }
 }
 
+std::filesystem::path sum_file(std::filesystem::path path) {
+  return path += ".sha256";
+}
+
+// Compares the file with the sum that the caller or the list beside it gives;
+// false if there is none.
+bool check_whole(const std::filesystem::path& path, std::string expected) {
+  std::error_code error;
+  if (expected.empty()) {
+    if (!std::filesystem::exists(sum_file(path), error)) return false;
+    const Sha256Sums sums = read_sha256sums(sum_file(path));
+    const auto sum = sums.find(path.filename().string());
+    if (sum == sums.end()) {
+      throw DataError(
+          sum_file(path),
+          "does not list " + printable(path.filename().string()) +
+              "; write it again with sha256sum, or remove it");
+    }
+    expected = sum->second;
+  }
+  TERN_CHECK_VALUE(
+      is_sha256(expected),
+      "[load_weights] the SHA-256 is {}; expected 64 lower-case hexadecimal "
+      "digits, as sha256sum prints them.",
+      printable(expected));
+  const std::string found = sha256_file(path);
+  if (found != expected) {
+    throw DataError(
+        path,
+        "has the SHA-256 " + found + "; expected " + expected +
+            ". The file is damaged or another one; fetch or save it again");
+  }
+  return true;
+}
+
+// Before a file is saved: its old sum would refuse the new one.
+void remove_sum(const std::filesystem::path& path) {
+  std::error_code ignored;
+  std::filesystem::remove(sum_file(path), ignored);
+}
+
+void write_sum(const std::filesystem::path& path, bool durable) {
+  AtomicFile file(sum_file(path));
+  file.write(to_text({{path.filename().string(), sha256_file(path)}}));
+  file.commit(durable);
+}
+
 // What a safetensors file says of itself.
 void check_sha256(
     const ByteFile& file,
@@ -209,6 +256,7 @@ StateDict load_weights(
     const LoadWeightsOptions& options) {
   const torch::NoGradGuard no_grad;
   const ByteFile file(path);
+  const bool is_whole = check_whole(path, options.sha256);
   const StoredWeights weights = read_weight_header(file, options.key);
   std::vector<size_t> needed;
   for (const StoredTensor& tensor : weights.tensors) {
@@ -223,6 +271,11 @@ StateDict load_weights(
   check_bools(file, weights, storages);
   check_sha256(file, weights, storages);
   StateDict state;
+  state.unverified = !is_whole &&
+                     !weights.metadata.contains(kSafetensorsChecksum) &&
+                     std::ranges::any_of(needed, [&](size_t i) {
+                       return !weights.storages[i].crc32;
+                     });
   for (const StoredTensor& tensor : weights.tensors) {
     state.insert(tensor.name, view_of(storages[tensor.storage], tensor));
   }
@@ -277,8 +330,10 @@ void save_safetensors(
     const StateDict& state,
     const std::map<std::string, std::string>& metadata,
     const SaveWeightsOptions& options) {
-  SafetensorsImage(state, metadata, path, options.checksum)
-      .write(path, options.durable);
+  const SafetensorsImage image(state, metadata, path, options.checksum);
+  remove_sum(path);
+  image.write(path, options.durable);
+  if (options.sha256_file) write_sum(path, options.durable);
 }
 
 void save_pth(
@@ -311,7 +366,9 @@ void save_pth(
     storages.push_back(bytes_of(plain));
     dense.push_back(std::move(plain));
   }
+  remove_sum(path);
   write_pth(path, tensors, storages, options.durable);
+  if (options.sha256_file) write_sum(path, options.durable);
 }
 
 std::map<std::string, std::string> safetensors_metadata(

@@ -21,6 +21,10 @@ struct LoadWeightsOptions {
   /// nothing is read until it is used. A program that uses them when another
   /// has cut the file off ends with SIGBUS; by default the bytes are read.
   bool memory_map = false;
+
+  /// The SHA-256 that the file must have, 64 hexadecimal digits. Empty: that of
+  /// the file `path`.sha256, if there is one (`sha256sum FILE > FILE.sha256`).
+  std::string sha256 = {};
 };
 
 /// The tensors of a weight file, on the CPU. What the file is, is known by its
@@ -30,6 +34,10 @@ struct LoadWeightsOptions {
 ///
 ///   StateDict state = load_weights("resnet18.safetensors");
 ///   model.load_state_dict(state, {.strict = false});
+///
+/// Every checksum that there is, is verified. The legacy format has none, nor
+/// has safetensors but for Tern's own: a flipped bit of a value then goes
+/// unnoticed, unless the file's SHA-256 is known, and `unverified` says so.
 ///
 /// Tensors keep type and strides; those that shared memory when a `.pth` was
 /// saved share it again. Entries of a dictionary that are no tensors (an epoch
@@ -49,6 +57,9 @@ struct SaveWeightsOptions {
   /// Put the SHA-256 of the tensors into a safetensors file's metadata (as
   /// "tern.sha256"); `load_weights` then refuses the file if a bit differs.
   bool checksum = false;
+  /// Writes `path`.sha256, which `sha256sum -c` and `load_weights` read. A
+  /// save without it removes one of an earlier save.
+  bool sha256_file = false;
 };
 
 /// A safetensors file in memory, for who wants to hash it beside writing it.

@@ -89,9 +89,11 @@ LoadReport load_matting_weights(
   const StateDict state = model.state_dict();
   std::set<std::string> parts;
   for (const auto& item : state) parts.insert(part_of(item.key()));
+  const StateDict read = load_weights(file);
   StateDict given;
+  given.unverified = read.unverified;
   bool is_deeplab = false;
-  for (const auto& item : load_weights(file)) {
+  for (const auto& item : read) {
     const std::string name = our_name(item.key());
     is_deeplab |= item.key().find(kDeepLabAspp) != std::string::npos;
     if (parts.contains(part_of(name)) && !given.contains(name)) {

@@ -8,16 +8,20 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/learner/model.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/state_dicts.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/test_data.h"
+#include "tern/tests/support/tests_folder.h"
 
 namespace tern::weights_test {
 namespace {
@@ -166,6 +170,77 @@ TEST(Weights, AChecksumRefusesEveryChangedBitOfTheTensors) {
   }
 }
 
+TEST(Weights, ASha256OfTheCallerRefusesEveryChangedBit) {
+  const TempFolder temp;
+  const fs::path path = temp / "a";
+  for (const bool is_pth : {false, true}) {
+    is_pth ? save_pth(path, small_state())
+           : save_safetensors(path, small_state());
+    const std::string sum = sha256_file(path);
+    EXPECT_TRUE(same_state(load_weights(path, {.sha256 = sum}), small_state()));
+    std::vector<uint8_t> bytes = read_file(path);
+    for (size_t i = 0; i < bytes.size(); i += 7) {
+      bytes[i] ^= 1;
+      write_file(path, bytes);
+      expect_error<DataError>(
+          [&] { load_weights(path, {.sha256 = sum}); },
+          {"SHA-256", sum});
+      bytes[i] ^= 1;
+    }
+  }
+  expect_error<c10::ValueError>(
+      [&] { load_weights(path, {.sha256 = "ABC"}); },
+      {"64 lower-case"});
+}
+
+TEST(Weights, ASumBesideTheFileIsSha256sumsAndIsLookedAt) {
+  const TempFolder temp;
+  for (const char* name : {"a.safetensors", "a.pth"}) {
+    const fs::path path = temp / name,
+                   sum = temp / (name + std::string(".sha256"));
+    const auto save = [&](bool sha256_file) {
+      const SaveWeightsOptions options{.sha256_file = sha256_file};
+      path.extension() == ".pth"
+          ? save_pth(path, small_state(), options)
+          : save_safetensors(path, small_state(), {}, options);
+    };
+    save(true);
+    const std::vector<uint8_t> line = read_file(sum);
+    EXPECT_EQ(as_text(line), sha256_file(path) + "  " + name + "\n");
+    EXPECT_FALSE(load_weights(path).unverified);
+    std::vector<uint8_t> bytes = read_file(path);
+    bytes.back() ^= 1;
+    write_file(path, bytes);
+    expect_error<DataError>([&] { load_weights(path); }, {name, "SHA-256"});
+    save(false);  // the old sum would refuse it
+    EXPECT_FALSE(fs::exists(sum));
+    EXPECT_TRUE(same_state(load_weights(path), small_state()));
+    write_file(sum, to_text({{"b", sha256_file(path)}}));
+    expect_error<DataError>([&] { load_weights(path); }, {"does not list"});
+  }
+}
+
+TEST(Weights, SaysWhichFilesHaveNoChecksums) {
+  const TempFolder temp;
+  const fs::path path = temp / "a";
+  const auto report = [&] {
+    Model model = torch::nn::Linear(2, 1);
+    return model.load_state_dict(load_weights(path));
+  };
+  const StateDict state = Model(torch::nn::Linear(2, 1)).state_dict();
+  save_safetensors(path, state);
+  EXPECT_TRUE(report().unverified);
+  EXPECT_EQ(report().to_string(), "2 loaded, from a file without checksums");
+  save_safetensors(path, state, {}, {.checksum = true});
+  EXPECT_FALSE(report().unverified);
+  save_pth(path, state);
+  EXPECT_FALSE(report().unverified);
+  EXPECT_EQ(report().to_string(), "2 loaded");
+  EXPECT_TRUE(
+      load_weights(in_tests_folder("parity/fixtures/weights/types_legacy.pth"))
+          .unverified);
+}
+
 TEST(Weights, SaysWhatAFileIsThatHoldsNoWeights) {
   const TempFolder temp;
   const fs::path path = temp / "a";
@@ -282,6 +357,15 @@ TEST_P(WeightFormats, FlippedBitsNeverDoMoreThanChangeValues) {
     refused += is_refused(temp / "flipped", bytes);
   }
   EXPECT_GT(refused, GetParam().has_checksum ? kFlips / 3 : kFlips / 10);
+  if (!GetParam().has_checksum) return;
+  // A file with checksums gives the values that were saved, or none.
+  for (size_t bit = 0; bit < 8 * whole.size(); bit += 3) {
+    std::vector<uint8_t> bytes = whole;
+    bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    if (is_refused(temp / "flipped", bytes)) continue;
+    EXPECT_TRUE(same_state(load_weights(temp / "flipped"), small_state()))
+        << "bit " << bit;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
