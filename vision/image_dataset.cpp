@@ -184,16 +184,18 @@ void ImageDataset::write_sample(
           size_.width);
     }
     make_plan(transforms, options_.sizing, image, size_, rng, plan);
+    Warp warp = plan.warp();
+    warp.antialias = !context.training;
+    return warp;
   };
   if (pack_ && pack_->has(index)) {
     const PixelView image = pack_->image(index);
-    make_plan_for({image.height, image.width});
-    sample_pixels(image, plan.warp(), size_, slot);
+    const Warp warp = make_plan_for({image.height, image.width});
+    sample_pixels(image, warp, size_, slot);
   } else {
     const auto bytes = encoded(index, thread_buffer());
     const EncodedImage image(bytes, path, options_.decode);
-    make_plan_for(image.size());
-    image.sample(plan.warp(), size_, slot);
+    image.sample(make_plan_for(image.size()), size_, slot);
   }
   plan.finish_pixels({slot, size_, options_.decode.channels});
 }

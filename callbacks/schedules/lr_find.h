@@ -15,7 +15,9 @@ struct LrFindOptions {
   LearningRates start = 1e-7, end = 10;
   /// Batches to train on; at least 6.
   int64_t num_it = 100;
-  /// Stops when the smoothed loss exceeds four times its best.
+  /// Stops when the smoothed loss exceeds four times its best or is NaN, after
+  /// which fastai trains on to the end. Neither counts what comes after a NaN;
+  /// here nor what comes after an infinite loss.
   bool stop_div = true;
 };
 

@@ -74,6 +74,9 @@ struct Warp {
   Matrix3 matrix = {};
   Padding padding = Padding::reflection;
   Sampling sampling = Sampling::bilinear;
+  /// Weighs all pixels that one of the result covers, as Pillow does, if the
+  /// warp `only_resizes`: twice the work where it shrinks. As in evaluation.
+  bool antialias = false;
   /// Random shift of every point, up to so many pixels of the source.
   float jitter_x = 0, jitter_y = 0;
   /// Seed of these shifts.

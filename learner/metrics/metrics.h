@@ -34,9 +34,11 @@ Metric accuracy_multi(double threshold = 0.5, bool sigmoid = true);
 enum class Average {
   automatic,  ///< binary with two classes, else macro
   binary,     ///< that of class 1
-  macro,      ///< mean over the classes; 0 for a class that never comes up
-  micro,      ///< all samples in one pot
-  weighted,   ///< mean over the classes, weighted by their samples
+  /// Mean over the classes of the model; 0 for one that never comes up, which
+  /// fastai's, by sklearn, leaves out.
+  macro,
+  micro,     ///< all samples in one pot
+  weighted,  ///< mean over the classes, weighted by their samples
 };
 
 /// Share of right answers among the samples that were called a class.

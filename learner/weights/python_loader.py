@@ -193,11 +193,6 @@ def simple_cnn(channels, kernel_sizes, strides, batch_norm, last_relu):
     return torch.nn.Sequential(*layers)
 
 
-def whole(factor):
-    """By how much pixels are averaged before they are sampled."""
-    return max(1, int(factor + 1e-6))
-
-
 def nearest(x):
     """Rounds halves up, which Python's round does not."""
     return math.floor(x + 0.5)
@@ -217,26 +212,29 @@ class Preprocessing:
             stored = image.size
         else:
             stored = image.size[::-1]
-        scale, start = self.view(stored)
+        size, first = self.view(stored)
         if image.format == "JPEG":
             # Decoded at a half, a quarter or an eighth where that will do.
-            factor = min(whole(scale[0]), whole(scale[1]))
-            by = next(d for d in (8, 4, 2, 1) if factor >= d)
+            factor = min(s / r for s, r in zip(stored, size)) + 1e-6
+            enough = ((40, 8), (24, 4), (16, 2), (0, 1))
+            by = next(d for least, d in enough if int(factor) >= least)
             image.draft(None, (image.width // by, image.height // by))
-            scale = [s / by for s in scale]
-            start = [s / by for s in start]
         if turned:
             image = ImageOps.exif_transpose(image)
         image = image.convert("L" if self.what["channels"] == 1 else "RGB")
         pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
         pixels = pixels.view(image.height, image.width, -1).permute(2, 0, 1)
-        pixels = self.sample(pixels[None].float(), scale, start)
+        # As Pillow's resize, which rounds in between.
+        pixels = F.interpolate(
+            pixels[None].double(), size, mode="bilinear", antialias=True
+        )
+        pixels = self.crop((pixels[0] + 0.5).floor().float(), first)
         mean = torch.tensor(self.what["mean"]).view(-1, 1, 1)
         stddev = torch.tensor(self.what["stddev"]).view(-1, 1, 1)
-        return (pixels[0] / 255 - mean) / stddev
+        return (pixels / 255 - mean) / stddev
 
     def view(self, source):
-        """Pixels of the file for each of the result, and the first one."""
+        """The size that the image is resized to, and what is cut of that."""
         target, resize = self.size, self.what["resize"]
         if resize == "exact" and tuple(source) != tuple(target):
             raise SystemExit(
@@ -256,32 +254,22 @@ class Preprocessing:
                 size = [
                     max(t, nearest(s * ratio)) for s, t in zip(source, target)
                 ]
-        scale = [s / r for s, r in zip(source, size)]
         room = [r - t for r, t in zip(size, target)]
-        first = [nearest(r / 2) if r >= 0 else r // 2 for r in room]
-        return scale, [f * s for f, s in zip(first, scale)]
+        return size, [nearest(r / 2) if r >= 0 else r // 2 for r in room]
 
-    def sample(self, pixels, scale, start):
-        """Averages whole blocks, then interpolates between two pixels."""
-        factors = [whole(s) for s in scale]
-        if max(factors) > 1:
-            pixels = F.avg_pool2d(
-                pixels, factors, ceil_mode=True, count_include_pad=False
-            )
-            pixels = (pixels + 0.5).floor()
-        at = []
+    def crop(self, pixels, first):
+        """The target from `first` on; outside is what the padding says."""
         for axis, target in enumerate(self.size):
-            centre = torch.arange(target, dtype=torch.float64) + 0.5
-            source = (centre * scale[axis] + start[axis]) / factors[axis]
-            at.append(2 * source / pixels.shape[2 + axis] - 1)
-        y, x = torch.meshgrid(*at, indexing="ij")
-        pixels = F.grid_sample(
-            pixels.double(),
-            torch.stack([x, y], -1)[None],
-            padding_mode=self.what["padding"],
-            align_corners=False,
-        )
-        return (pixels + 0.5).floor().float()
+            size = pixels.shape[1 + axis]
+            at = torch.arange(target) + first[axis]
+            outside = (at < 0) | (at >= size)
+            if self.what["padding"] == "reflection":
+                at = at % (2 * size)
+                at = torch.where(at < size, at, 2 * size - 1 - at)
+            pixels = pixels.index_select(1 + axis, at.clamp(0, size - 1))
+            if self.what["padding"] == "zeros":
+                pixels.index_fill_(1 + axis, outside.nonzero().flatten(), 0)
+        return pixels
 
 
 class Predictor:

@@ -95,6 +95,59 @@ std::string rate(double seconds) {
   return fmt::format("{:.0f}/s", static_cast<double>(kImages) / seconds);
 }
 
+/// Reads each file at the size that covers the batch's, as evaluation does.
+void resize_files(const ImageDataset& images, bool antialias) {
+  static ScratchBuffer file;
+  std::vector<uint8_t> pixels(3 * kSize.height * kSize.width);
+  for (const std::string& path : images.paths()) {
+    const EncodedImage image(read_image_file(path, file), path);
+    const auto [down, across] = pixels_per_pixel(image.size(), kSize);
+    const double least = std::min(down, across);
+    image.sample(
+        {.matrix = Matrix3::scaling(least, least), .antialias = antialias},
+        kSize,
+        pixels.data());
+  }
+}
+
+void resize_pixels(const torch::Tensor& image, bool antialias) {
+  std::vector<uint8_t> pixels(3 * kSize.height * kSize.width);
+  const auto* data = image.const_data_ptr<uint8_t>();
+  const ImageSize size = {image.size(0), image.size(1)};
+  const auto [down, across] = pixels_per_pixel(size, kSize);
+  for (int i = 0; i < 100; ++i) {
+    sample_pixels(
+        view_of(data, size, 3, data + image.numel()),
+        {.matrix = Matrix3::scaling(across, down), .antialias = antialias},
+        kSize,
+        pixels.data());
+  }
+}
+
+/// What Pillow's antialiasing costs beside averaging by whole factors.
+bool antialiasing(const ImageDataset& images) {
+  const auto files = bench::measure(
+      [&] { resize_files(images, true); },
+      [&] { resize_files(images, false); },
+      7);
+  bool good = bench::report(
+      "resize_128_antialiased_vs_averaged",
+      rate(files.ours),
+      rate(files.theirs),
+      files.ratio,
+      0.6);
+  const torch::Tensor image = torch::randint(256, {533, 400, 3}, torch::kByte);
+  const auto pixels = bench::measure(
+      [&] { resize_pixels(image, true); },
+      [&] { resize_pixels(image, false); },
+      7);
+  good &= bench::report_times(
+      "resize_pixels_128_antialiased_vs_averaged",
+      pixels,
+      1);
+  return good;
+}
+
 bool augmentation() {
   const torch::Tensor images =
       torch::randint(256, {kBatch, 224, 224, 3}, torch::kByte);
@@ -155,6 +208,7 @@ int main(int argc, char** argv) {
       fmt::format("{}/s", kGoal),
       per_second / kGoal,
       1);
+  good &= antialiasing(images);
   good &= augmentation();
   std::error_code ignored;
   fs::remove_all(scratch, ignored);

@@ -28,7 +28,7 @@ for path in models:
     names = list(expected)
     answers = predictor.predict([folder / "images" / name for name in names])
     for name, answer in zip(names, answers):
-        # Pixels may differ by 1 of 255: Tern's bilinear weights have 8 bits.
+        # Pixels may differ by 1 of 255: Tern's weights have 14 bits.
         worst = (answer - expected[name]).abs().max().item()
         assert worst < 2e-3, (path.stem, name, answer, expected[name])
         print(f"{path.stem:18} {name:8} differs by {worst:.1e}")

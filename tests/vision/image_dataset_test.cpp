@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <torch/nn/functional/upsampling.h>
 
 #include "tern/data/data_loader.h"
 #include "tern/data/error_text.h"
@@ -12,6 +13,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
+#include "tern/vision/decode/decode.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/pixels.h"
@@ -61,6 +63,49 @@ TEST(ImageDataset, SqueezesAllImagesIntoTheSize) {
   EXPECT_EQ(
       images.get_batch({0, 1}, {}).inputs[0].sizes(),
       (std::vector<int64_t>{2, 16, 12, 3}));
+}
+
+TEST(ImageDataset, EvaluationResizesAsPillowDoes) {
+  namespace F = torch::nn::functional;
+  const TempFolder temp;
+  for (const char* suffix : {".png", ".jpg"}) {
+    const std::string path = (temp / (std::string("a") + suffix)).string();
+    write_file(path, encode(random_image(260, 390), suffix));
+    // Shrunk by 3.25, cropped to the middle; enlarged and padded with black.
+    for (const bool is_crop : {true, false}) {
+      const int64_t side = is_crop ? 80 : 450;
+      const ImageDataset images(
+          {path},
+          {0},
+          {.size = ImageSize{side, side},
+           .sizing = {
+               .resize = is_crop ? ResizeMethod::crop : ResizeMethod::pad,
+               .padding = Padding::zeros}});
+      const ImageSize resized =
+          is_crop ? ImageSize{80, 120} : ImageSize{300, 450};
+      const torch::Tensor whole =
+          F::interpolate(
+              read_image(path).permute({2, 0, 1}).unsqueeze(0).to(
+                  torch::kDouble),
+              F::InterpolateFuncOptions()
+                  .size(std::vector<int64_t>{resized.height, resized.width})
+                  .mode(torch::kBilinear)
+                  .align_corners(false)
+                  .antialias(true))[0]
+              .permute({1, 2, 0});
+      torch::Tensor expected = torch::zeros({side, side, 3}, torch::kDouble);
+      if (is_crop) {
+        expected = whole.slice(1, 20, 100);
+      } else {
+        expected.slice(0, 75, 375).copy_(whole);
+      }
+      const torch::Tensor sample = images.get_batch({0}, {}).inputs[0][0];
+      EXPECT_LE(
+          (sample.to(torch::kDouble) - expected).abs().max().item<double>(),
+          1)
+          << suffix << " to " << side;
+    }
+  }
 }
 
 TEST(ImageDataset, NamesBothFilesWhenSizesDiffer) {

@@ -29,9 +29,12 @@ Matrix3 stored_from_upright(int orientation, ImageSize stored) {
   return by_orientation[orientation - 1];
 }
 
-/// The scale at which libjpeg-turbo decodes no smaller than what is needed.
-int jpeg_denominator(ImageSize factors) {
+/// The scale at which libjpeg-turbo decodes no smaller than what is needed; or,
+/// to resize as if all had been decoded, to within 1 even of noise.
+int jpeg_denominator(ImageSize factors, bool antialias) {
   const int64_t factor = std::min(factors.height, factors.width);
+  if (antialias)
+    return factor >= 40 ? 8 : factor >= 24 ? 4 : factor >= 16 ? 2 : 1;
   return factor >= 8 ? 8 : factor >= 4 ? 4 : factor >= 2 ? 2 : 1;
 }
 
@@ -73,7 +76,10 @@ void EncodedImage::decode_stored(uint8_t* pixels) const {
 
 void EncodedImage::decode(ImageSize size, uint8_t* pixels) const {
   const auto [down, across] = pixels_per_pixel(this->size(), size);
-  sample({.matrix = Matrix3::scaling(across, down)}, size, pixels);
+  sample(
+      {.matrix = Matrix3::scaling(across, down), .antialias = true},
+      size,
+      pixels);
 }
 
 void EncodedImage::sample(const Warp& warp, ImageSize size, uint8_t* pixels)
@@ -96,10 +102,11 @@ void EncodedImage::sample(const Warp& warp, ImageSize size, uint8_t* pixels)
   }
   ImageRegion part{0, 0, stored.height, stored.width};
   if (header_.format == ImageFormat::jpeg) {
-    const int denominator =
-        warp.sampling == Sampling::nearest
-            ? 1
-            : jpeg_denominator(shrink_factors(from_stored.matrix, size));
+    const int denominator = warp.sampling == Sampling::nearest
+                                ? 1
+                                : jpeg_denominator(
+                                      shrink_factors(from_stored.matrix, size),
+                                      is_antialiased(from_stored));
     const ImageSize factors = denominator;
     const ImageRegion wanted = seen_region(
         shrunk(from_stored, factors, {}),

@@ -68,7 +68,8 @@ class EncodedImage {
   ImageSize stored_size() const { return {header_.height, header_.width}; }
 
   /// Decodes into `pixels`, [size.height, size.width, channels], contiguous.
-  /// With a `size` other than `size()` the image is stretched to it.
+  /// With a `size` other than `size()` the image is stretched to it, within 1
+  /// of Pillow's BILINEAR.
   /// \throws DataError if the image is truncated or damaged; the contents of
   ///         `pixels` are then undefined.
   ///
@@ -81,8 +82,9 @@ class EncodedImage {
   ///         a JPEG without its end marker is an error.
   ///
   /// Bilinear. An image that shrinks to half or less is averaged first; a JPEG
-  /// is decoded at 1/2, 1/4 or 1/8, and only its visible part. Allocates
-  /// nothing in steady state.
+  /// is decoded at 1/2, 1/4 or 1/8, and only its visible part. With
+  /// `warp.antialias` within 1 of Pillow's BILINEAR. Allocates nothing in
+  /// steady state.
   void sample(const Warp& warp, ImageSize size, uint8_t* pixels) const;
 
  private:

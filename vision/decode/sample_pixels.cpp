@@ -33,13 +33,12 @@ struct Span {
   double low, high;
 };
 
-/// The pixels that lie in a span, with a margin for jitter, neighbours and
-/// rounding.
+/// The pixels that lie in a span, with `around` it, neighbours and rounding.
 std::pair<int64_t, int64_t>
-seen(Span span, double jitter, int64_t size, Padding padding) {
+seen(Span span, double around, int64_t size, Padding padding) {
   constexpr double kMargin = 2;
   const auto length = static_cast<double>(size);
-  double low = span.low - jitter - kMargin, high = span.high + jitter + kMargin;
+  double low = span.low - around - kMargin, high = span.high + around + kMargin;
   if (!(low > -1e9 && high < 1e9)) return {0, size};
   if (padding == Padding::reflection) {
     const double below = -low, above = high - length;
@@ -84,8 +83,13 @@ ImageRegion seen_region(const Warp& warp, ImageSize result, ImageSize size) {
     x = {std::min(x.low, u), std::max(x.high, u)};
     y = {std::min(y.low, v), std::max(y.high, v)};
   }
-  const auto [left, width] = seen(x, warp.jitter_x, size.width, warp.padding);
-  const auto [top, height] = seen(y, warp.jitter_y, size.height, warp.padding);
+  double across = warp.jitter_x, down = warp.jitter_y;
+  if (is_antialiased(warp)) {  // a pixel of the result, on either side
+    across = (x.high - x.low) / static_cast<double>(result.width);
+    down = (y.high - y.low) / static_cast<double>(result.height);
+  }
+  const auto [left, width] = seen(x, across, size.width, warp.padding);
+  const auto [top, height] = seen(y, down, size.height, warp.padding);
   return {top, left, height, width};
 }
 
@@ -107,6 +111,9 @@ void sample_pixels(
     const Warp& warp,
     ImageSize size,
     uint8_t* out) {
+  if (is_antialiased(warp)) {
+    return resize_image(source, warp, size.height, size.width, out);
+  }
   static thread_local ScratchBuffer buffer;
   const ImageSize factors = warp.sampling == Sampling::nearest
                                 ? ImageSize{1, 1}

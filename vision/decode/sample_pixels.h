@@ -1,9 +1,15 @@
 #pragma once
 
+#include "tern/kernels/images/resize_image.h"
 #include "tern/kernels/images/warp_image.h"
 #include "tern/vision/image_size.h"
 
 namespace tern {
+
+/// Whether `resize_image` is what a warp asks for.
+inline bool is_antialiased(const Warp& warp) {
+  return warp.antialias && only_resizes(warp);
+}
 
 /// Returns how many source pixels, down and across, one pixel of the result
 /// covers at least; whole numbers, at least 1.
@@ -29,6 +35,7 @@ inline PixelView view_of(
   return {pixels, height, width, channels, width * channels, end};
 }
 
+/// `resize_image` for a warp with `antialias` that only resizes. Else
 /// `warp_image` for a source of any size: one that shrinks to half or less is
 /// averaged first by whole factors, except for `Sampling::nearest`.
 /// \param out  [size.height, size.width, source.channels].

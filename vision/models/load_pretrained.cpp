@@ -100,12 +100,14 @@ torch::Tensor shaped(
 LoadReport VisionArch::load_pretrained(
     Model model,
     const std::filesystem::path& file) const {
-  auto [given, skipped] = without_prefixes(load_weights(file));
+  const StateDict read = load_weights(file);
+  auto [given, skipped] = without_prefixes(read);
   const std::vector<ModelTensor> wanted = model.state();
   std::unordered_map<std::string, const ModelTensor*> by_name;
   const ModelTensor* first_convolution = nullptr;
   bool has_classifier = false;
   StateDict state;
+  state.unverified = read.unverified;
   std::vector<std::string> wanted_names;
   for (const ModelTensor& item : wanted) {
     wanted_names.push_back(item.name);

@@ -129,7 +129,9 @@ torch::Tensor ImagePreprocessor::prepared(
   torch::Tensor out =
       torch::empty({size_.height, size_.width, channels()}, torch::kByte);
   auto* pixels = out.mutable_data_ptr<uint8_t>();
-  sample(plan.warp(), pixels);
+  Warp warp = plan.warp();
+  warp.antialias = true;
+  sample(warp, pixels);
   plan.finish_pixels({pixels, size_, channels()});
   return out;
 }

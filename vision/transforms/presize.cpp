@@ -23,7 +23,7 @@ std::string key_of(const ImageDataset& images, ImageSize size) {
         {reinterpret_cast<const uint8_t*>(text.data()), text.size() + 1});
   };
   add(fmt::format(
-      "1 {} {} {} {} {}",
+      "2 {} {} {} {} {}",
       size.height,
       size.width,
       decode.channels,

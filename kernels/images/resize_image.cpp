@@ -1,0 +1,281 @@
+#include "tern/kernels/images/resize_image.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#include "tern/kernels/cpu_isa.h"
+
+namespace tern {
+namespace {
+
+// Weights of a pixel add up to 2^14; a column's mean has 7 bits of fraction, so
+// that both are 16-bit words with a sign.
+constexpr int kWeightBits = 14, kFractionBits = 7;
+
+/// Along one side, which pixels of the source each pixel of the result weighs.
+struct SideWeights {
+  /// `count` pixels from `first` on, 0 for black outside; their weights from
+  /// `weights[i * stride]` on, then zeros.
+  std::vector<int64_t> first, count;
+  std::vector<int16_t> weights;
+  int64_t stride = 0;
+  /// All that are weighed.
+  int64_t begin = 0, end = 0;
+};
+
+/// Where the middle of a pixel lies in a side of `size` pixels; negative for
+/// black outside.
+double inside(double middle, double half, double size, Padding padding) {
+  if (middle >= 0 && middle < size) return middle;
+  if (padding == Padding::zeros) return -1;
+  if (padding == Padding::reflection) {
+    const double in_period = middle - std::floor(middle / (2 * size)) * 2 * size;
+    middle = size - std::fabs(in_period - size);
+  }
+  half = std::min(half, size / 2);
+  return middle > half ? std::min(middle, size - half) : half;
+}
+
+/// \param scale, start  Pixel i of the result has its middle at
+///                      scale * (i + 0.5) + start.
+void weigh_side(
+    double scale,
+    double start,
+    int64_t source,
+    int64_t result,
+    Padding padding,
+    SideWeights& side) {
+  const double radius = std::max(1.0, std::fabs(scale));
+  const auto size = static_cast<double>(source);
+  // Two more, for the ends and to make it even.
+  side.stride =
+      (std::min(source, static_cast<int64_t>(2 * radius) + 2) + 2) & ~1;
+  side.first.assign(static_cast<size_t>(result), 0);
+  side.count.assign(static_cast<size_t>(result), 0);
+  side.weights.assign(static_cast<size_t>(result * side.stride), 0);
+  side.begin = source;
+  side.end = 0;
+  for (int64_t i = 0; i < result; ++i) {
+    const double middle = inside(
+        scale * (static_cast<double>(i) + 0.5) + start,
+        std::fabs(scale) / 2,
+        size,
+        padding);
+    if (middle < 0) continue;
+    const auto first = static_cast<int64_t>(
+        std::clamp(std::floor(middle - radius + 0.5), 0.0, size - 1));
+    const auto last = static_cast<int64_t>(std::clamp(
+        std::floor(middle + radius + 0.5),
+        static_cast<double>(first + 1),
+        size));
+    const auto weight = [&](int64_t k) {
+      const double distance = static_cast<double>(k) + 0.5 - middle;
+      return std::max(1e-9, 1 - std::fabs(distance) / radius);
+    };
+    double total = 0, so_far = 0;
+    for (int64_t k = first; k < last; ++k) total += weight(k);
+    int64_t given = 0;
+    int16_t* to = side.weights.data() + i * side.stride;
+    // Rounded sums, so that the weights add up.
+    for (int64_t k = first; k < last; ++k) {
+      so_far += weight(k);
+      const int64_t sum = std::llround(so_far / total * (1 << kWeightBits));
+      *to++ = static_cast<int16_t>(sum - given);
+      given = sum;
+    }
+    side.first[static_cast<size_t>(i)] = first;
+    side.count[static_cast<size_t>(i)] = last - first;
+    side.begin = std::min(side.begin, first);
+    side.end = std::max(side.end, last);
+  }
+}
+
+/// The means of `count` bytes of rows, column by column.
+TERN_CPU_LOOP void mean_of_rows(
+    const uint8_t* first_row,
+    int64_t stride,
+    const int16_t* weights,
+    int64_t rows,
+    int64_t count,
+    int16_t* __restrict means) {
+  constexpr int64_t kBlock = 1024;
+  alignas(64) int32_t sums[kBlock];
+  constexpr int kShift = kWeightBits - kFractionBits;
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t n = std::min(kBlock, count - first);
+    for (int64_t i = 0; i < n; ++i) sums[i] = 1 << (kShift - 1);
+    for (int64_t row = 0; row < rows; ++row) {
+      const uint8_t* __restrict from = first_row + row * stride + first;
+      const int32_t weight = weights[row];
+      for (int64_t i = 0; i < n; ++i) sums[i] += weight * from[i];
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      means[first + i] = static_cast<int16_t>(sums[i] >> kShift);
+    }
+  }
+}
+
+constexpr int32_t kHalf = 1 << (kWeightBits + kFractionBits - 1);
+
+/// One row of the result from the means of columns, from `side.begin` on; the
+/// definition of the arithmetic.
+TERN_CPU_LOOP void mix_row(
+    const int16_t* means,
+    int64_t channels,
+    const SideWeights& side,
+    int64_t first,
+    int64_t width,
+    uint8_t* out) {
+  for (int64_t i = first; i < width; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const int16_t* from = means + (side.first[at] - side.begin) * channels;
+    const int16_t* weights = side.weights.data() + i * side.stride;
+    for (int64_t c = 0; c < channels; ++c) {
+      int32_t sum = kHalf;
+      for (int64_t k = 0; k < side.count[at]; ++k) {
+        sum += weights[k] * from[k * channels + c];
+      }
+      out[i * channels + c] =
+          static_cast<uint8_t>(sum >> (kWeightBits + kFractionBits));
+    }
+  }
+}
+
+#ifdef __x86_64__
+
+/// `mix_row` for three channels: all of a pixel, and two pixels, at once. Reads
+/// up to 4 words, and writes a byte, too many.
+TERN_AVX2 void mix_rgb_row(
+    const int16_t* means,
+    const SideWeights& side,
+    int64_t width,
+    uint8_t* out) {
+  // RGBRGB to RR GG BB.
+  const __m128i pairs =
+      _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1);
+  const __m128i lowest = _mm_setr_epi32(0x0c080400, -1, -1, -1);
+  for (int64_t i = 0; i + 1 < width; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const int16_t* from = means + (side.first[at] - side.begin) * 3;
+    const int16_t* weights = side.weights.data() + i * side.stride;
+    __m128i sum = _mm_set1_epi32(kHalf);
+    for (int64_t k = 0; k < side.count[at]; k += 2) {
+      int32_t both = 0;
+      __builtin_memcpy(&both, weights + k, 4);
+      const __m128i pixels =
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k * 3));
+      sum = _mm_add_epi32(
+          sum,
+          _mm_madd_epi16(
+              _mm_shuffle_epi8(pixels, pairs),
+              _mm_set1_epi32(both)));
+    }
+    const int packed = _mm_cvtsi128_si32(_mm_shuffle_epi8(
+        _mm_srli_epi32(sum, kWeightBits + kFractionBits),
+        lowest));
+    __builtin_memcpy(out + i * 3, &packed, 4);
+  }
+  // The last pixel is not written with a byte too many.
+  mix_row(means, 3, side, std::max<int64_t>(width - 1, 0), width, out);
+}
+
+#endif
+
+/// \param down, across  Scale and start of rows and columns.
+void resize_sides(
+    const PixelView& source,
+    std::pair<double, double> down,
+    std::pair<double, double> across,
+    Padding padding,
+    int64_t height,
+    int64_t width,
+    uint8_t* out) {
+  static thread_local SideWeights rows, columns;
+  static thread_local std::vector<int16_t> means;
+  weigh_side(down.first, down.second, source.height, height, padding, rows);
+  weigh_side(across.first, across.second, source.width, width, padding, columns);
+  const int64_t channels = source.channels;
+  const int64_t count =
+      std::max<int64_t>(columns.end - columns.begin, 0) * channels;
+  means.assign(static_cast<size_t>(count + 8), 0);
+#ifdef __x86_64__
+  const bool is_rgb = channels == 3 && cpu_isa() != CpuIsa::baseline;
+#else
+  const bool is_rgb = false;
+#endif
+  for (int64_t y = 0; y < height; ++y, out += width * channels) {
+    const auto at = static_cast<size_t>(y);
+    if (rows.count[at] == 0) {
+      std::fill_n(out, width * channels, uint8_t{0});
+      continue;
+    }
+    on_cpu_isa<mean_of_rows>(
+        source.pixels + rows.first[at] * source.stride +
+            columns.begin * channels,
+        source.stride,
+        rows.weights.data() + y * rows.stride,
+        rows.count[at],
+        count,
+        means.data());
+#ifdef __x86_64__
+    if (is_rgb) {
+      mix_rgb_row(means.data(), columns, width, out);
+      continue;
+    }
+#endif
+    on_cpu_isa<mix_row>(means.data(), channels, columns, 0, width, out);
+  }
+}
+
+}  // namespace
+
+bool only_resizes(const Warp& warp) {
+  const auto& m = warp.matrix.values;
+  return warp.matrix.is_affine() && m[8] == 1 &&
+         warp.sampling == Sampling::bilinear && warp.jitter_x == 0 &&
+         warp.jitter_y == 0 &&
+         ((m[1] == 0 && m[3] == 0) || (m[0] == 0 && m[4] == 0));
+}
+
+void resize_image(
+    const PixelView& source,
+    const Warp& warp,
+    int64_t height,
+    int64_t width,
+    uint8_t* out) {
+  const auto& m = warp.matrix.values;
+  if (m[1] == 0 && m[3] == 0) {
+    return resize_sides(
+        source,
+        {m[4], m[5]},
+        {m[0], m[2]},
+        warp.padding,
+        height,
+        width,
+        out);
+  }
+  // Rows of the result are columns of the source.
+  std::vector<uint8_t> lying(
+      static_cast<size_t>(height * width * source.channels));
+  resize_sides(
+      source,
+      {m[3], m[5]},
+      {m[1], m[2]},
+      warp.padding,
+      width,
+      height,
+      lying.data());
+  const uint8_t* from = lying.data();
+  for (int64_t x = 0; x < width; ++x) {
+    for (int64_t y = 0; y < height; ++y, from += source.channels) {
+      std::copy_n(from, source.channels, out + (y * width + x) * source.channels);
+    }
+  }
+}
+
+}  // namespace tern
