@@ -162,6 +162,14 @@ std::shared_ptr<const ImageDataset> ImageDataset::with_pack(
   return copy;
 }
 
+std::shared_ptr<const ImageDataset> ImageDataset::with_size(
+    ImageSize size) const {
+  check_size("ImageDataset::with_size", size);
+  auto copy = std::make_shared<ImageDataset>(*this);
+  copy->options_.size = copy->size_ = size;
+  return copy;
+}
+
 void ImageDataset::write_sample(
     int64_t index,
     const BatchContext& context,

@@ -152,6 +152,9 @@ class ImageDataset final : public Dataset {
   /// from its `paths()` with its `options().decode`.
   std::shared_ptr<const ImageDataset> with_pack(
       std::shared_ptr<const ImagePack> pack) const;
+  /// Returns this data set with images of another size in its batches.
+  /// \throws c10::ValueError for an invalid size.
+  std::shared_ptr<const ImageDataset> with_size(ImageSize size) const;
 
  private:
   void write_sample(

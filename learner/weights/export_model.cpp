@@ -12,6 +12,7 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/recorder.h"
+#include "tern/learner/weights/lora.h"
 #include "tern/learner/weights/model_card.h"
 #include "tern/learner/weights/model_weights.h"
 #include "tern/learner/weights/weights.h"
@@ -127,6 +128,7 @@ void Learner::export_model(
   const ModelCard card = card_of(*this, options);
   if (options.python_loader) check_python_loader(card);
   const auto metadata = to_metadata(card);
+  const MergedLora merged(model());
   const StateDict weights = weights_of(*this, options.half);
   if (path.has_parent_path()) make_folders(path.parent_path());
   if (options.python_loader) {

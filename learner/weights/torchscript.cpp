@@ -15,6 +15,7 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/weights/lora.h"
 
 namespace tern {
 
@@ -111,6 +112,7 @@ void export_torchscript(
   const auto restore = c10::make_scope_exit(
       [&, was_training = model.is_training()] { model.train(was_training); });
   model.eval();
+  const MergedLora merged(model);
   const Tensors expected = model.forward(example_inputs);
   jit::Module traced =
       mirror(*model.module(), std::make_shared<jit::CompilationUnit>());
@@ -141,6 +143,7 @@ void export_torchscript(
     Learner& learn,
     const std::filesystem::path& path,
     const Tensors& example_inputs) {
+  const MergedLora merged(learn.model());
   // A 16-bit model computes in fp32 with its masters, then as it did.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> kept;
   const auto restore = c10::make_scope_exit([&] {

@@ -60,11 +60,14 @@ double train(tern::Model& model, const Tensor& images, int steps) {
 int main(int argc, char** argv) {
   std::string net, json;
   int steps = 5;
+  bool is_cpu_time = false;
   CLI::App app{"Times evaluation and training of a network"};
   app.add_option("--net", net)->required()->check(CLI::IsMember(kNetworks));
   app.add_option("--steps", steps);
   app.add_option("--json", json)->required();
+  app.add_flag("--cpu-time", is_cpu_time);
   CLI11_PARSE(app, argc, argv);
+  if (is_cpu_time) tern::bench::used_clock = CLOCK_PROCESS_CPUTIME_ID;
   tern::keep_freed_memory();  // as the Learner does on a CPU
   torch::manual_seed(1);
   tern::Model model = kNetworks.at(net)();

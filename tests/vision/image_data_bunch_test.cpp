@@ -13,6 +13,7 @@
 #include "tern/tests/vision/test_images.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/image_items.h"
+#include "tern/vision/transforms/presize.h"
 
 namespace tern::image_data_bunch_test {
 namespace {
@@ -210,6 +211,37 @@ TEST(ImageDataBunch, NamesAClassThatOnlyValidHas) {
   EXPECT_NE(
       error_for(temp.path()).find("valid/b: is a class"),
       std::string::npos);
+}
+
+TEST(SetImageSize, ChangesFurtherBatches) {
+  const TempFolder temp;
+  write_class(temp / "train/a", 2);
+  write_class(temp / "valid/a", 2);
+  DataBunch data = ImageDataBunch::from_folder(
+      temp.path(),
+      {.size = 8, .batch_size = 2, .workers = 0});
+  const auto sizes = [&](Split split) {
+    return data.loader(split).epoch(0).next()->inputs[0].sizes().vec();
+  };
+  EXPECT_EQ(sizes(Split::train), (std::vector<int64_t>{2, 8, 8, 3}));
+  set_image_size(data, ImageSize{12, 16});
+  EXPECT_EQ(sizes(Split::train), (std::vector<int64_t>{2, 12, 16, 3}));
+  EXPECT_EQ(sizes(Split::valid), (std::vector<int64_t>{2, 12, 16, 3}));
+  ASSERT_TRUE(data.preprocessing);
+  EXPECT_EQ(data.preprocessing->height, 12);
+  EXPECT_EQ(data.preprocessing->width, 16);
+  EXPECT_EQ(labels_of(*data.train), (std::vector<int64_t>{0, 0}));
+
+  expect_error<c10::ValueError>(
+      [&] { set_image_size(data, -1); },
+      {"ImageDataset::with_size"});
+  const auto numbers = std::make_shared<TensorDataset>(
+      Tensors{torch::zeros({2, 3})},
+      Tensors{torch::zeros({2})});
+  DataBunch other = DataBunch::create(numbers, nullptr, {.workers = 0});
+  expect_error<c10::ValueError>(
+      [&] { set_image_size(other, 8); },
+      {"[set_image_size] the train data set is no ImageDataset"});
 }
 
 TEST(ImageDataBunch, NormalizesOnTheDevice) {

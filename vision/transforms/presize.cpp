@@ -1,6 +1,7 @@
 #include "tern/vision/transforms/presize.h"
 
 #include <algorithm>
+#include <functional>
 #include <sys/stat.h>
 
 #include "tern/data/error_text.h"
@@ -80,6 +81,32 @@ std::shared_ptr<const ImagePack> open_if_current(
   }
 }
 
+// Puts what `change` makes of each split's images in their place.
+void change_images(
+    DataBunch& data,
+    const char* where,
+    const std::function<
+        std::shared_ptr<const ImageDataset>(const ImageDataset&, Split)>&
+        change) {
+  for (const auto& [split, loader] :
+       {std::pair{Split::train, &data.train},
+        {Split::valid, &data.valid},
+        {Split::test, &data.test}}) {
+    if (!*loader) continue;
+    const auto* images =
+        dynamic_cast<const ImageDataset*>(&(*loader)->dataset());
+    TERN_CHECK_VALUE(
+        images != nullptr,
+        "[{}] the {} data set is no ImageDataset; expected one, as "
+        "ImageDataBunch makes it.",
+        where,
+        to_string(split));
+    *loader = std::make_shared<DataLoader>(
+        change(*images, split),
+        (*loader)->options());
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const ImagePack> presize_images(
@@ -115,28 +142,27 @@ std::shared_ptr<const ImagePack> presize_images(
 
 DataBunch&
 DataBunch::presize(const fs::path& folder, ImageSize size, const Sink& sink) {
-  for (const auto& [split, loader] :
-       {std::pair{Split::train, &train},
-        {Split::valid, &valid},
-        {Split::test, &test}}) {
-    if (!*loader) continue;
-    const auto* images =
-        dynamic_cast<const ImageDataset*>(&(*loader)->dataset());
-    TERN_CHECK_VALUE(
-        images != nullptr,
-        "[DataBunch::presize] the {} data set is no ImageDataset; expected "
-        "one, as ImageDataBunch makes it.",
-        to_string(split));
-    const auto pack = presize_images(
-        *images,
-        folder / fmt::format("{}.pack", to_string(split)),
-        size,
-        sink);
-    *loader = std::make_shared<DataLoader>(
-        images->with_pack(pack),
-        (*loader)->options());
-  }
+  change_images(
+      *this,
+      "DataBunch::presize",
+      [&](const ImageDataset& images, Split split) {
+        return images.with_pack(presize_images(
+            images,
+            folder / fmt::format("{}.pack", to_string(split)),
+            size,
+            sink));
+      });
   return *this;
+}
+
+void set_image_size(DataBunch& data, ImageSize size) {
+  change_images(data, "set_image_size", [&](const ImageDataset& images, Split) {
+    return images.with_size(size);
+  });
+  if (data.preprocessing) {
+    data.preprocessing->height = size.height;
+    data.preprocessing->width = size.width;
+  }
 }
 
 }  // namespace tern

@@ -35,4 +35,16 @@ std::shared_ptr<const ImagePack> presize_images(
 //
 // It throws c10::ValueError where a loader's data set is no ImageDataset.
 
+/// Lets further batches have images of another size: progressive resizing, as a
+/// network learns faster from small images and is then finished on larger ones.
+/// All else stays, a presized cache and batch transforms too.
+///
+///   learn.fit_one_cycle(4);               // from 96 pixels
+///   set_image_size(learn.data(), 160);
+///   learn.fit_one_cycle(2);
+///
+/// \throws c10::ValueError for an invalid size, or where a loader's data set is
+///         no ImageDataset.
+void set_image_size(DataBunch& data, ImageSize size);
+
 }  // namespace tern

@@ -32,6 +32,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--net", required=True)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--json", required=True)
     arguments = parser.parse_args()
     torch.manual_seed(1)

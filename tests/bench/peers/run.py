@@ -51,6 +51,7 @@ class Comparison:
     network: tuple = ()
     is_warm: bool = False  # each process warms itself up, so no round does
     is_long: bool = False  # is_warm, and runs only when it is named
+    has_cpu_time: bool = False  # both programs know --cpu-time
 
 
 # From the first message of a step to the last answer; c10d::Logger's clocks.
@@ -209,6 +210,8 @@ COMPARISONS = [
                 Row("step_seconds", "a training step", goal=1),
                 Row("peak_megabytes", "its memory", goal=1, unit="MB"),
             ],
+            is_warm=True,
+            has_cpu_time=True,
         )
         for net in (
             "convnext_tiny",
@@ -429,7 +432,14 @@ def cpu():
     return platform.machine()
 
 
-def facts(comparison, rounds, command):
+def compiler(build):
+    """What a build folder's programs were compiled with."""
+    cache = (build / "CMakeCache.txt").read_text()
+    path = re.search(r"CMAKE_CXX_COMPILER:\w+=(.*)", cache).group(1)
+    return output(path, "--version").partition("\n")[0]
+
+
+def facts(comparison, rounds, command, build):
     """What a reader needs to take the numbers again."""
     gpus = output(
         "sh", "-c", "nvidia-smi --query-gpu=name --format=csv,noheader 2>&-"
@@ -442,9 +452,10 @@ def facts(comparison, rounds, command):
         f"{cpu()}, {os.cpu_count()} cores, {gpus or 'no GPU'}; "
         f"{', '.join(versions)}, Python {platform.python_version()}; "
         f"Tern at {commit}{' with local changes' if changed else ''}, "
-        f"{output('g++', '--version').partition(chr(10))[0]}. "
+        f"{compiler(build)}. "
         f"Median of {rounds} rounds in turn, smallest and largest in brackets: "
-        f"`{command} {comparison.name} --rounds {rounds}`"
+        f"`{command} {comparison.name} --rounds {rounds}"
+        f"{' --cpu-time' * ('--cpu-time' in comparison.options)}`"
     )
 
 
@@ -474,12 +485,18 @@ def compare(comparisons, page, command, arguments):
         is_named = comparison.name in arguments.names
         if not is_named and (arguments.names or comparison.is_long):
             continue
+        if arguments.cpu_time:
+            if not comparison.has_cpu_time:
+                sys.exit(f"{comparison.name} does not know --cpu-time.")
+            os.environ["OMP_NUM_THREADS"] = "1"
+            comparison.options.append("--cpu-time")
+            comparison.title += "; one thread, its time on the processor"
         build = arguments.build.resolve()
         tern, peer = measure(comparison, build, arguments.rounds)
         lines = [
             f"### {comparison.title}",
             "",
-            facts(comparison, arguments.rounds, command),
+            facts(comparison, arguments.rounds, command, build),
             "",
             *table(comparison, tern, peer),
         ]
@@ -494,6 +511,12 @@ def parser_for(comparisons, command, build):
         "names", nargs="*", metavar="NAME", choices=[[], *names], help=str(names)
     )
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="where there is load: one thread, and its time on the processor "
+        "(network_*)",
+    )
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / build)
     return parser
 

@@ -1,0 +1,284 @@
+#include "tern/learner/weights/lora.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include <c10/util/ScopeExit.h>
+#include <fmt/ranges.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
+
+#include "tern/kernels/check.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
+
+namespace tern {
+
+namespace {
+
+// The weight that a layer's forward reads; null for other modules.
+torch::Tensor* weight_of(torch::nn::Module& module) {
+  using namespace torch::nn;  // NOLINT: local, the list is long
+  if (auto* linear = module.as<LinearImpl>()) return &linear->weight;
+  if (auto* conv = module.as<Conv1dImpl>()) return &conv->weight;
+  if (auto* conv = module.as<Conv2dImpl>()) return &conv->weight;
+  if (auto* conv = module.as<Conv3dImpl>()) return &conv->weight;
+  return nullptr;
+}
+
+bool is_within(const std::string& name, const std::string& module) {
+  return name == module || name.starts_with(module + ".");
+}
+
+bool is_in_any(
+    const std::string& name,
+    const std::vector<std::string>& modules) {
+  return std::ranges::any_of(modules, [&](const std::string& module) {
+    return is_within(name, module);
+  });
+}
+
+bool is_target(const std::string& name, const LoraOptions& options) {
+  if (options.targets.empty()) return !is_in_any(name, options.train);
+  return std::ranges::any_of(options.targets, [&](const std::string& target) {
+    return name == target || name.ends_with("." + target);
+  });
+}
+
+struct Adapter {
+  std::string name;  // of the layer
+  torch::Tensor* weight;
+  torch::Tensor base, a, b;
+
+  torch::Tensor product() const {
+    return b.flatten(1).matmul(a.flatten(1)).view(base.sizes());
+  }
+};
+
+Adapter make_adapter(
+    const std::string& name,
+    torch::Tensor* weight,
+    int64_t rank) {
+  std::vector<int64_t> a = weight->sizes().vec(), b(weight->dim(), 1);
+  b[0] = a[0];
+  a[0] = b[1] = rank;
+  Adapter adapter{name, weight, *weight, torch::empty(a, weight->options()), {}};
+  torch::nn::init::kaiming_uniform_(adapter.a, std::sqrt(5));
+  adapter.b = torch::zeros(b, weight->options());
+  adapter.a.requires_grad_();
+  adapter.b.requires_grad_();
+  return adapter;
+}
+
+class LoraModel final : public ModelImpl {
+ public:
+  LoraModel(Model inner, const LoraOptions& options)
+      : inner_(std::move(inner)),
+        train_(options.train),
+        scale_(options.alpha / static_cast<double>(options.rank)) {
+    for (const auto& item : inner_.module()->named_modules()) {
+      torch::Tensor* const weight = weight_of(*item.value());
+      if (weight && is_target(item.key(), options)) {
+        adapters_.push_back(make_adapter(item.key(), weight, options.rank));
+      }
+    }
+    TERN_CHECK_VALUE(
+        !adapters_.empty(),
+        "[add_lora] none of the targets \"{}\" is a linear or convolution "
+        "layer; expected the names of such layers.",
+        fmt::join(options.targets, "\", \""));
+    for (const ModelTensor& item : inner_.parameters()) {
+      item.tensor.requires_grad_(is_in_any(item.name, train_));
+      if (!item.tensor.requires_grad()) item.tensor.mutable_grad().reset();
+    }
+  }
+
+  Tensors forward(const Tensors& inputs) override {
+    if (is_merged_) return inner_.forward(inputs);
+    const auto restore = c10::make_scope_exit([&] {
+      for (Adapter& adapter : adapters_) *adapter.weight = adapter.base;
+    });
+    for (Adapter& adapter : adapters_) {
+      const torch::Tensor product = scale_ * adapter.product();
+      *adapter.weight = adapter.base + product.to(adapter.base.scalar_type());
+    }
+    return inner_.forward(inputs);
+  }
+
+  std::vector<ModelTensor> parameters() const override {
+    std::vector<ModelTensor> all;
+    for (const Adapter& adapter : adapters_) {
+      all.push_back({adapter.name + ".lora_A.weight", adapter.a});
+      all.push_back({adapter.name + ".lora_B.weight", adapter.b});
+    }
+    for (const ModelTensor& item : inner_.parameters()) {
+      if (is_in_any(item.name, train_)) all.push_back(item);
+    }
+    return all;
+  }
+  // Frozen weights too: devices and types go with them, and nothing else.
+  std::vector<ModelTensor> buffers() const override {
+    std::vector<ModelTensor> all = inner_.buffers();
+    for (const ModelTensor& item : inner_.parameters()) {
+      if (!is_in_any(item.name, train_)) all.push_back(item);
+    }
+    return all;
+  }
+  std::vector<ModelTensor> state() const override {
+    if (is_merged_) return inner_.state();
+    std::vector<ModelTensor> all = parameters();
+    for (const ModelTensor& item : inner_.buffers()) {
+      if (is_in_any(item.name, train_)) all.push_back(item);
+    }
+    return all;
+  }
+
+  void train(bool on) override {
+    inner_.train(on);
+    for (const auto& item : inner_.module()->named_modules()) {
+      const bool is_norm = item.value()->as<torch::nn::BatchNorm1d>() ||
+                           item.value()->as<torch::nn::BatchNorm2d>() ||
+                           item.value()->as<torch::nn::BatchNorm3d>();
+      if (is_norm && !is_in_any(item.key(), train_)) item.value()->eval();
+    }
+  }
+  bool is_training() const override { return inner_.is_training(); }
+  void to(torch::Device device) override {
+    inner_.to(device);
+    for (Adapter& adapter : adapters_) {
+      adapter.a.set_data(adapter.a.to(device));
+      adapter.b.set_data(adapter.b.to(device));
+    }
+  }
+  std::shared_ptr<torch::nn::Module> module() const override {
+    return inner_.module();
+  }
+
+  bool is_merged() const { return is_merged_; }
+  const Model& inner() const { return inner_; }
+  const std::vector<Adapter>& adapters() const { return adapters_; }
+
+  /// Puts the adapters into the weights. \return  The weights before.
+  Tensors merge() {
+    const torch::NoGradGuard no_grad;
+    Tensors before;
+    for (Adapter& adapter : adapters_) {
+      before.push_back(adapter.base.detach());
+      adapter.base.set_data(
+          adapter.base.to(torch::kFloat) +
+          scale_ * adapter.product().to(torch::kFloat));
+    }
+    is_merged_ = true;
+    return before;
+  }
+  void unmerge(const Tensors& before) {
+    for (size_t i = 0; i < adapters_.size(); ++i) {
+      adapters_[i].base.set_data(before[i]);
+    }
+    is_merged_ = false;
+  }
+
+ private:
+  Model inner_;
+  std::vector<std::string> train_;
+  double scale_;
+  std::vector<Adapter> adapters_;
+  bool is_merged_ = false;
+};
+
+// Each of `names` has to be a module's, or for targets what one ends in.
+void check_names(
+    const Model& model,
+    const char* what,
+    const std::vector<std::string>& names,
+    bool is_end_enough) {
+  const std::vector<std::string> known = model.module()->named_modules().keys();
+  for (const std::string& name : names) {
+    TERN_CHECK_VALUE(
+        std::ranges::any_of(
+            known,
+            [&](const std::string& module) {
+              return module == name ||
+                     (is_end_enough && module.ends_with("." + name));
+            }),
+        "[add_lora] there is no module \"{}\" of `{}`; expected the names of "
+        "modules, such as \"{}\".",
+        name,
+        what,
+        known.back());
+  }
+}
+
+std::shared_ptr<LoraModel> lora_of(const Model& model) {
+  return std::dynamic_pointer_cast<LoraModel>(model.impl());
+}
+
+}  // namespace
+
+Model add_lora(const Model& model, const LoraOptions& options) {
+  TORCH_CHECK_VALUE(
+      model.module() && !lora_of(model),
+      "[add_lora] the model is TorchScript or has adapters already; expected "
+      "a module of C++. merge_lora ends the first ones.");
+  TERN_CHECK_VALUE(
+      options.rank > 0 && std::isfinite(options.alpha),
+      "[add_lora] rank is {} and alpha is {}; expected a rank of at least 1 and "
+      "a finite alpha.",
+      options.rank,
+      options.alpha);
+  check_names(model, "targets", options.targets, /*is_end_enough=*/true);
+  check_names(model, "train", options.train, /*is_end_enough=*/false);
+  const auto lora = std::make_shared<LoraModel>(model, options);
+  lora->train(model.is_training());
+  return Model(lora);
+}
+
+Learner& add_lora(Learner& learn, const LoraOptions& options) {
+  LearnerParts& parts = learn.parts();
+  TORCH_CHECK_VALUE(
+      !parts.optimizer && !parts.stepped_weights,
+      "[add_lora] the Learner has an optimizer or 16-bit weights; expected "
+      "add_lora before the first fit and before to_fp16 or to_bf16.");
+  LoraOptions all = options;
+  if (all.train.empty() && parts.groups.size() > 1) {
+    std::set<std::string> modules;
+    for (const ModelTensor& item : parts.groups.back()) {
+      modules.insert(item.name.substr(0, item.name.rfind('.')));
+    }
+    all.train.assign(modules.begin(), modules.end());
+  }
+  parts.model = add_lora(parts.model, all);
+  return learn.split({});
+}
+
+Model merge_lora(const Model& model) {
+  const auto lora = lora_of(model);
+  if (!lora) return model;
+  const Tensors before = lora->merge();
+  for (size_t i = 0; i < before.size(); ++i) {
+    torch::Tensor weight = lora->adapters()[i].base;
+    weight.set_data(weight.to(before[i].scalar_type()));
+  }
+  for (const ModelTensor& item : lora->inner().parameters()) {
+    item.tensor.requires_grad_();
+  }
+  return lora->inner();
+}
+
+MergedLora::MergedLora(const Model& model) {
+  const auto lora = lora_of(model);
+  if (!lora || lora->is_merged()) return;
+  model_ = lora;
+  before_ = lora->merge();
+}
+
+MergedLora::~MergedLora() {
+  if (model_) static_cast<LoraModel&>(*model_).unmerge(before_);
+}
+
+}  // namespace tern

@@ -1,0 +1,292 @@
+#include "tern/learner/weights/lora.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
+
+#include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/precision/master_weights.h"
+#include "tern/learner/recorder.h"
+#include "tern/learner/weights/architecture.h"
+#include "tern/learner/weights/export_model.h"
+#include "tern/learner/weights/torchscript.h"
+#include "tern/learner/weights/weights.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+
+namespace tern::lora_test {
+namespace {
+
+namespace nn = torch::nn;
+
+struct NetImpl : nn::Module, HasArchitecture {
+  explicit NetImpl(int64_t width = 8)
+      : conv(nn::Conv2dOptions(3, width, 3).stride(2).padding(1)),
+        norm(width),
+        wide(width, 4 * width),
+        fc(4 * width, 2) {
+    register_module("conv", conv);
+    register_module("norm", norm);
+    register_module("wide", wide);
+    register_module("fc", fc);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = norm->forward(conv->forward(x)).relu();
+    return fc->forward(wide->forward(y.mean({2, 3})).relu());
+  }
+  Architecture architecture() const override { return {"lora_net"}; }
+
+  nn::Conv2d conv;
+  nn::BatchNorm2d norm;
+  nn::Linear wide, fc;
+};
+TORCH_MODULE(Net);
+
+torch::Tensor tensor(const Model& model, const std::string& name) {
+  for (const ModelTensor& item : model.parameters()) {
+    if (item.name == name) return item.tensor;
+  }
+  return {};
+}
+
+std::vector<std::string> names_of(const Model& model) {
+  std::vector<std::string> names;
+  for (const ModelTensor& item : model.state()) names.push_back(item.name);
+  return names;
+}
+
+// As after some training: B is not 0.
+void perturb(const Model& model) {
+  const torch::NoGradGuard no_grad;
+  for (const ModelTensor& item : model.parameters()) {
+    torch::Tensor t = item.tensor;
+    if (item.name.ends_with("lora_B.weight")) t.normal_(0, 0.3);
+  }
+}
+
+DataBunch dark_and_light() {
+  torch::manual_seed(3);
+  const torch::Tensor labels = torch::arange(16) % 2;
+  const torch::Tensor images =
+      torch::rand({16, 3, 8, 8}) + labels.view({16, 1, 1, 1});
+  const auto dataset =
+      std::make_shared<TensorDataset>(Tensors{images}, Tensors{labels});
+  DataBunch data =
+      DataBunch::create(dataset, dataset, {.batch_size = 8, .workers = 0});
+  data.device = torch::kCPU;
+  data.classes = {"dark", "light"};
+  return data;
+}
+
+Learner learner(const Model& model, const TempFolder& temp) {
+  return {
+      dark_and_light(),
+      model,
+      {.loss = nn::CrossEntropyLoss(),
+       .path = temp.path(),
+       .seed = 5,
+       .sink = silent()}};
+}
+
+TEST(Lora, IsPeftsFormula) {
+  torch::manual_seed(0);
+  nn::Conv2d conv(nn::Conv2dOptions(6, 5, 3).stride(2).padding(1));
+  nn::Linear linear(6, 5);
+  const torch::NoGradGuard no_grad;
+  {
+    Model model = add_lora(linear, {.rank = 3, .alpha = 12});
+    perturb(model);
+    const auto x = torch::randn({7, 6});
+    const torch::Tensor a = tensor(model, ".lora_A.weight");
+    const torch::Tensor b = tensor(model, ".lora_B.weight");
+    ASSERT_EQ(a.sizes().vec(), (std::vector<int64_t>{3, 6}));
+    const torch::Tensor expected =
+        linear->forward(x) + 4 * torch::linear(torch::linear(x, a), b);
+    EXPECT_LE(
+        (model.forward({x})[0] - expected).abs().max().item<double>(),
+        1e-6 * expected.abs().max().item<double>());
+  }
+  Model model = add_lora(conv, {.rank = 2, .alpha = 1});
+  perturb(model);
+  const auto x = torch::randn({2, 6, 9, 9});
+  const torch::Tensor inner =
+      torch::conv2d(x, tensor(model, ".lora_A.weight"), {}, 2, 1);
+  const torch::Tensor expected =
+      conv->forward(x) +
+      0.5 * torch::conv2d(inner, tensor(model, ".lora_B.weight"));
+  EXPECT_LE(
+      (model.forward({x})[0] - expected).abs().max().item<double>(),
+      1e-6 * expected.abs().max().item<double>());
+}
+
+TEST(Lora, ChangesNothingAtFirst) {
+  Net net;
+  net->eval();
+  const auto x = torch::rand({2, 3, 8, 8});
+  const torch::Tensor before = net->forward(x);
+  EXPECT_TRUE(torch::equal(add_lora(net).forward({x})[0], before));
+}
+
+TEST(Lora, LetsAdaptersLearnAlone) {
+  const TempFolder temp;
+  torch::manual_seed(1);
+  Net net;
+  StateDict before;
+  for (const auto& item : Model(net).state_dict()) {
+    before.insert(item.key(), item.value().clone());
+  }
+  auto learn = learner(
+      add_lora(net, {.rank = 2, .targets = {"conv", "wide"}, .train = {"fc"}}),
+      temp);
+  EXPECT_EQ(
+      names_of(learn.model()),
+      (std::vector<std::string>{
+          "conv.lora_A.weight",
+          "conv.lora_B.weight",
+          "wide.lora_A.weight",
+          "wide.lora_B.weight",
+          "fc.weight",
+          "fc.bias"}));
+  learn.fit(6, 3e-2);
+  const auto losses = learn.recorder().losses();
+  EXPECT_LT(losses.back(), losses.front());
+  for (const auto& item : Model(net).state_dict()) {
+    EXPECT_EQ(
+        torch::equal(item.value(), before[item.key()]),
+        !item.key().starts_with("fc."))
+        << item.key();
+  }
+
+  learn.save("adapters");
+  const StateDict saved = load_weights(temp / "models/adapters.safetensors");
+  EXPECT_EQ(saved.size(), 6u);
+  EXPECT_GT(saved["conv.lora_B.weight"].abs().max().item<float>(), 0);
+}
+
+TEST(Lora, ComesBackFromItsCheckpoint) {
+  const TempFolder temp;
+  torch::manual_seed(1);
+  Net net;
+  auto learn = learner(add_lora(net, {.rank = 2}), temp);
+  learn.fit(2, 1e-2);
+  learn.save("adapters");
+  const auto x = torch::rand({2, 3, 8, 8});
+  const auto answer = [&] {
+    learn.model().eval();
+    return learn.model().forward({x})[0].detach();
+  };
+  const torch::Tensor expected = answer();
+  learn.fit(1, 1e-1);
+  EXPECT_FALSE(torch::allclose(answer(), expected));
+  learn.load("adapters");
+  EXPECT_TRUE(torch::equal(answer(), expected));
+}
+
+TEST(Lora, KeepsNoMastersOfFrozenWeights) {
+  const TempFolder temp;
+  Net net(64);
+  auto learn = learner(
+      add_lora(net, {.rank = 1, .targets = {"wide"}, .train = {"fc"}}),
+      temp);
+  learn.to_bf16();
+  learn.fit(2, 1e-2);
+  EXPECT_EQ(net->wide->weight.scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(master_weights(learn)->masters().size(), 4u);
+  // What the optimizer steps, and keeps moments of.
+  int64_t stepped = 0, all = 0;
+  for (const auto& group : learn.optimizer().param_groups()) {
+    for (const torch::Tensor& p : group.params()) stepped += p.numel();
+  }
+  for (const torch::Tensor& p : net->parameters()) all += p.numel();
+  EXPECT_LE(static_cast<double>(stepped), 0.05 * static_cast<double>(all));
+  EXPECT_EQ(learn.optimizer().state().size(), 4u);
+
+  learn.export_model(temp / "net.safetensors");
+  export_torchscript(learn, temp / "net.pt", {torch::rand({2, 3, 8, 8})});
+  Net plain(64);
+  Model again(plain);
+  again.load_state_dict(load_weights(temp / "net.safetensors"));
+  plain->eval();
+  const auto x = torch::rand({2, 3, 8, 8});
+  EXPECT_TRUE(torch::allclose(
+      load_torchscript_trusted(temp / "net.pt").forward({x})[0],
+      plain->forward(x),
+      1e-5,
+      1e-6));
+  EXPECT_EQ(net->wide->weight.scalar_type(), torch::kBFloat16);
+}
+
+TEST(Lora, IsMergedInWhatIsExported) {
+  const TempFolder temp;
+  torch::manual_seed(1);
+  Net net;
+  auto learn = learner(add_lora(net, {.rank = 2}), temp);
+  perturb(learn.model());
+  learn.model().eval();
+  const auto x = torch::rand({2, 3, 8, 8});
+  const torch::Tensor expected = learn.model().forward({x})[0].detach();
+  learn.export_model(temp / "net.safetensors");
+  Net plain;
+  Model again(plain);
+  again.load_state_dict(load_weights(temp / "net.safetensors"));
+  plain->eval();
+  EXPECT_TRUE(torch::allclose(plain->forward(x), expected, 1e-5, 1e-6));
+
+  export_torchscript(learn.model(), temp / "net.pt", {x});
+  EXPECT_TRUE(torch::allclose(
+      load_torchscript_trusted(temp / "net.pt").forward({x})[0],
+      expected,
+      1e-5,
+      1e-6));
+  // The Learner's own model goes on with its adapters.
+  EXPECT_TRUE(torch::equal(learn.model().forward({x})[0], expected));
+  EXPECT_EQ(names_of(learn.model())[0], "conv.lora_A.weight");
+
+  const Model merged = merge_lora(learn.model());
+  EXPECT_EQ(merged.module(), net.ptr());
+  EXPECT_TRUE(torch::allclose(net->forward(x), expected, 1e-5, 1e-6));
+  EXPECT_TRUE(net->wide->weight.requires_grad());
+}
+
+TEST(Lora, TrainsTheLastLayerGroupOfALearnerAsItIs) {
+  const TempFolder temp;
+  Net net;
+  auto learn = learner(net, temp);
+  learn.split({"wide", "fc"}).freeze();
+  add_lora(learn, {.rank = 2});
+  EXPECT_EQ(learn.parts().layer_groups(), 1);
+  const std::vector<std::string> names = names_of(learn.model());
+  EXPECT_EQ(names.size(), 6u);
+  EXPECT_EQ(names.back(), "fc.bias");
+  learn.fit(1);
+  expect_error<c10::ValueError>(
+      [&] { add_lora(learn); },
+      {"[add_lora] the Learner has an optimizer", "before the first fit"});
+}
+
+TEST(Lora, SaysWhatItNeeds) {
+  Net net;
+  expect_error<c10::ValueError>(
+      [&] { add_lora(net, {.rank = 0}); },
+      {"[add_lora] rank is 0"});
+  expect_error<c10::ValueError>(
+      [&] { add_lora(net, {.targets = {"qkv"}}); },
+      {"there is no module \"qkv\" of `targets`", "\"fc\""});
+  expect_error<c10::ValueError>(
+      [&] { add_lora(net, {.targets = {"norm"}}); },
+      {"none of the targets \"norm\" is a linear or convolution layer"});
+  EXPECT_TRUE(net->wide->weight.requires_grad());
+  const Model adapted = add_lora(net);
+  expect_error<c10::ValueError>(
+      [&] { add_lora(adapted); },
+      {"has adapters already", "merge_lora"});
+}
+
+}  // namespace
+}  // namespace tern::lora_test
