@@ -60,14 +60,17 @@ struct Adapter {
   }
 };
 
-Adapter make_adapter(
-    const std::string& name,
-    torch::Tensor* weight,
-    int64_t rank) {
+Adapter
+make_adapter(const std::string& name, torch::Tensor* weight, int64_t rank) {
   std::vector<int64_t> a = weight->sizes().vec(), b(weight->dim(), 1);
   b[0] = a[0];
   a[0] = b[1] = rank;
-  Adapter adapter{name, weight, *weight, torch::empty(a, weight->options()), {}};
+  Adapter adapter{
+      name,
+      weight,
+      *weight,
+      torch::empty(a, weight->options()),
+      {}};
   torch::nn::init::kaiming_uniform_(adapter.a, std::sqrt(5));
   adapter.b = torch::zeros(b, weight->options());
   adapter.a.requires_grad_();
@@ -227,7 +230,8 @@ Model add_lora(const Model& model, const LoraOptions& options) {
       "a module of C++. merge_lora ends the first ones.");
   TERN_CHECK_VALUE(
       options.rank > 0 && std::isfinite(options.alpha),
-      "[add_lora] rank is {} and alpha is {}; expected a rank of at least 1 and "
+      "[add_lora] rank is {} and alpha is {}; expected a rank of at least 1 "
+      "and "
       "a finite alpha.",
       options.rank,
       options.alpha);

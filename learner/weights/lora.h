@@ -18,8 +18,8 @@ struct LoraOptions {
   /// B * A is multiplied by alpha / rank.
   double alpha = 8;
   /// Linear and convolution layers that get adapters, by name or, as in PEFT,
-  /// by what their names end in: "qkv" is each layer "blocks.0.attn.qkv". Empty:
-  /// all of them outside `train`.
+  /// by what their names end in: "qkv" is each layer "blocks.0.attn.qkv".
+  /// Empty: all of them outside `train`.
   std::vector<std::string> targets = {};
   /// Modules that learn as they are, such as "head".
   std::vector<std::string> train = {};
@@ -32,7 +32,8 @@ struct LoraOptions {
 /// weight", [rank, in] or [rank, in, kh, kw], and "fc.lora_B.weight", [out,
 /// rank] or [out, rank, 1, 1], 0 at first.
 ///
-///   Learner learn(data, add_lora(net, {.rank = 8, .targets = {"qkv", "proj"}}));
+///   Learner learn(data, add_lora(net, {.rank = 8, .targets = {"qkv",
+///   "proj"}}));
 ///
 /// The adapters and what is in `train` are all that the model shows as its
 /// parameters and in its state dict: the optimizer, master weights and

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ATen/ops/_upsample_bicubic2d_aa.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -21,19 +22,33 @@ torch::Tensor attend(
     int64_t heads,
     const torch::Tensor& bias,
     double dropout) {
-  // [..., T, 3, heads, C / heads], and each of the three [..., heads, T, C /
+  // Of four dimensions: for more, PyTorch has no fused kernel.
+  const c10::IntArrayRef rows = qkv.sizes().slice(0, qkv.dim() - 2);
+  const int64_t tokens = qkv.size(-2);
+  // [rows, T, 3, heads, C / heads], and each of the three [rows, heads, T, C /
   // heads].
-  const torch::Tensor split = qkv.unflatten(-1, {3, heads, -1});
+  const torch::Tensor split =
+      qkv.reshape({-1, tokens, 3, heads, qkv.size(-1) / (3 * heads)});
   const auto part = [&](int64_t index) {
-    return split.select(-3, index).transpose(-3, -2);
+    return split.select(2, index).transpose(1, 2);
   };
+  std::optional<torch::Tensor> mask;
+  if (bias.defined()) {
+    std::vector<int64_t> sizes(rows.begin(), rows.end());
+    sizes.insert(sizes.end(), {heads, tokens, tokens});
+    const bool is_common = bias.numel() == heads * tokens * tokens;
+    mask = (is_common ? bias : bias.expand(sizes))
+               .reshape({-1, heads, tokens, tokens});
+  }
   const torch::Tensor y = at::scaled_dot_product_attention(
       part(0),
       part(1),
       part(2),
-      bias.defined() ? std::make_optional(bias) : std::nullopt,
+      mask,
       dropout);
-  return y.transpose(-3, -2).flatten(-2);
+  std::vector<int64_t> sizes = qkv.sizes().vec();
+  sizes.back() /= 3;
+  return y.transpose(1, 2).reshape(sizes);
 }
 
 void SelfAttentionImpl::reset() {
