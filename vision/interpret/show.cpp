@@ -18,9 +18,6 @@ namespace tern {
 
 namespace {
 
-// As many classes as a mask's bytes tell apart.
-constexpr int64_t kIndices = 256;
-
 void append(std::vector<Picture>& pictures, std::vector<Picture> more) {
   std::ranges::move(more, std::back_inserter(pictures));
 }
@@ -89,10 +86,11 @@ void show_batch(
   std::vector<Picture> pictures;
   if (kind == TargetKind::mask) {
     const torch::Tensor masks = visible.targets.narrow(0, 0, count);
+    // Without names, as many as bytes tell apart.
+    const int64_t classes =
+        data.classes.empty() ? 256 : std::ssize(data.classes);
     for (int64_t i = 0; i < count; ++i) {
-      append(
-          pictures,
-          mask_pictures(visible.images[i], masks[i], {}, kIndices));
+      append(pictures, mask_pictures(visible.images[i], masks[i], {}, classes));
     }
     ShowOptions layout = options;
     layout.columns =
@@ -102,7 +100,7 @@ void show_batch(
     save_grid(
         file,
         pictures,
-        {.legend = mask_legend({masks}, data.classes, kIndices)},
+        {.legend = mask_legend({masks}, data.classes, classes)},
         layout);
     return;
   }

@@ -24,7 +24,8 @@ struct ShowOptions {
 
 /// Plots the first images of a batch as the model sees them, before
 /// normalisation, with their targets: classes, numbers, or beside it the image
-/// with its mask, and a legend of the classes. fastai's show_batch.
+/// with its mask, and a legend of the classes; pixels of a class without a name
+/// keep their colour. fastai's show_batch.
 ///
 ///   show_batch(data, "batch.png");
 ///
