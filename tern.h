@@ -40,6 +40,7 @@
 #include "tern/callbacks/max_batch_size.h"
 #include "tern/callbacks/mix.h"
 #include "tern/callbacks/monitor.h"
+#include "tern/callbacks/multi_optimizer.h"
 #include "tern/callbacks/plan.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,6 +45,7 @@ struct LearnerParts {
   LearnerOptions options;
   TrainState state;
   std::vector<std::vector<ModelTensor>> groups;  // parameters by layer group
+  std::vector<double> own_lr;  // of each layer group; empty: options.lr
   std::unique_ptr<torch::optim::Optimizer> optimizer;  // layer_groups.cpp
   std::vector<ParamGroupKind> param_group_kinds;       // of its groups
   // Of a 16-bit model its fp32 master weights; null: the model's parameters.
@@ -65,6 +67,8 @@ struct LearnerParts {
   PrecisionPolicy* precision = nullptr;     // one of the callbacks; null: fp32
   bool has_gradients = false;               // between backward and the step
   std::shared_ptr<StepRunner> step_runner;  // null: loop::train_step
+  // While one of several optimizers steps, of MultiOptimizer: its loss.
+  std::function<torch::Tensor(const Batch&)> part_loss;
   bool is_parallel = false;  // several devices compute each batch
 
   // ---- Where the training is; fit.cpp, checkpoints ----
@@ -101,6 +105,8 @@ struct LearnerParts {
   std::map<std::pair<const Sampler*, bool>, std::shared_ptr<DataLoader>> shards;
 
   int64_t layer_groups() const { return static_cast<int64_t>(groups.size()); }
+  /// One for each layer group.
+  std::vector<double> resolve(const LearningRates& lr) const;
 
   LearnerParts(DataBunch data, Model model, LearnerOptions options);
   ~LearnerParts();

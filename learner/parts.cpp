@@ -24,6 +24,11 @@ LearnerParts::~LearnerParts() {
   if (is_cpu) give_back_unused_memory(torch::kCPU);
 }
 
+std::vector<double> LearnerParts::resolve(const LearningRates& lr) const {
+  if (lr.empty() && !own_lr.empty()) return own_lr;
+  return lr.resolve(layer_groups(), options.lr);
+}
+
 Learner::~Learner() = default;
 
 Learner::Learner(Learner&& other) noexcept : parts_(std::move(other.parts_)) {
@@ -71,11 +76,7 @@ void loop::set_hyper_parameter(
 }
 
 void Learner::set_learning_rates(const LearningRates& lr) {
-  const auto groups = parts_->layer_groups();
-  loop::set_hyper_parameter(
-      *parts_,
-      HyperParameter::lr,
-      lr.resolve(groups, parts_->options.lr));
+  loop::set_hyper_parameter(*parts_, HyperParameter::lr, parts_->resolve(lr));
 }
 
 const Callbacks& Learner::callbacks() const {

@@ -60,7 +60,7 @@ std::map<std::string, std::string> loop::data_settings(LearnerParts& l) {
 std::map<std::string, std::string>
 loop::fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr) {
   auto result = data_settings(l);
-  const std::vector<double> rates = lr.resolve(l.layer_groups(), l.options.lr);
+  const std::vector<double> rates = l.resolve(lr);
   result.insert(
       {{"epochs", std::to_string(epochs)},
        {"learning rates", fmt::format("{}", fmt::join(rates, ", "))},

@@ -139,6 +139,7 @@ void loop::in_forward_precision(
 }
 
 Tensors loop::run_model(LearnerParts& l, const Tensors& inputs) {
+  if (l.part_loss && l.state.training) return {};  // runs what it needs
   try {
     return l.model.forward(inputs);
   } catch (const c10::Error& error) {
@@ -148,6 +149,7 @@ Tensors loop::run_model(LearnerParts& l, const Tensors& inputs) {
 }
 
 torch::Tensor loop::compute_loss(LearnerParts& l) {
+  if (l.part_loss && l.state.training) return l.part_loss(l.state.batch_data);
   const Tensors& targets = l.state.batch_data.targets;
   if (!l.options.loss) l.options.loss = Loss::for_targets(targets);
   l.options.loss.check_class_indices(l.state.outputs, l.host_targets);
@@ -226,7 +228,7 @@ void loop::step(LearnerParts& l) {
     l.self->optimizer().step();
     s.step_result = StepResult::stepped;
   }
-  run(l, Event::step_end);
+  if (!l.part_loss) run(l, Event::step_end);
 }
 
 void loop::zero_grad(LearnerParts& l) {

@@ -52,7 +52,7 @@ void LossScaling::on_add(Learner& learn) {
 
 void LossScaling::on_train_begin(Learner& learn) {
   // A fit that ended by an exception may have left a step half done.
-  scaler_.forget(learn.optimizer());
+  scaler_.forget_all();
   is_unscaled_ = false;
   if (scaler_.is_enabled()) learn.state().scaler = &scaler_;
   const auto masters = master_weights(learn);

@@ -72,8 +72,9 @@ Learner& Learner::fit_one_cycle(
   check_positive("Learner::fit_one_cycle", "div", options.div);
   check_positive("Learner::fit_one_cycle", "div_final", options.div_final);
   check_part("Learner::fit_one_cycle", options.pct_start);
-  const bool moves_momentum =
-      optim::has_momentum(optimizer().param_groups().at(0).options());
+  const bool moves_momentum = std::ranges::all_of(
+      optimizer().param_groups(),
+      [](const auto& group) { return optim::has_momentum(group.options()); });
   const auto one_cycle = [=](int64_t batches) {
     const double part = options.whole_steps
                             ? in_whole_steps(options.pct_start, batches)

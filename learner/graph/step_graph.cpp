@@ -256,6 +256,10 @@ void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph) {
       !learn.state().is_fitting,
       "[Learner] to_cuda_graph cannot be called while fit is running; call it "
       "before or after.");
+  TORCH_CHECK_VALUE(
+      !learn.parts().step_runner || step_graph(learn),
+      "[Learner] to_cuda_graph cannot record the steps of MultiOptimizer; "
+      "leave one of the two out.");
   learn.parts().step_runner = std::move(graph);
 }
 

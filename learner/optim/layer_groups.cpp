@@ -55,10 +55,7 @@ std::vector<torch::optim::OptimizerParamGroup> make_param_groups(
 // The optimizer exists from here on; all but learning rates is set once.
 void make_optimizer(LearnerParts& l) {
   const auto groups = make_param_groups(l);
-  if (!l.options.optimizer) {
-    l.options.optimizer = optimizer<optim::AdamW>(
-        torch::optim::AdamWOptions().betas({0.9, 0.99}));
-  }
+  if (!l.options.optimizer) l.options.optimizer = default_optimizer();
   auto made = l.options.optimizer(groups);
   TORCH_CHECK_VALUE(
       made && has_groups(*made, groups),
@@ -81,11 +78,17 @@ void make_optimizer(LearnerParts& l) {
 
 }  // namespace
 
+OptimizerFactory default_optimizer() {
+  return optimizer<optim::AdamW>(
+      torch::optim::AdamWOptions().betas({0.9, 0.99}));
+}
+
 Learner& Learner::split(const std::vector<std::string>& first_modules) {
   TORCH_CHECK_VALUE(
-      !parts_->optimizer,
-      "[Learner::split] the optimizer exists already; expected split before "
-      "the first fit.");
+      !parts_->optimizer && parts_->own_lr.empty(),
+      "[Learner::split] the optimizer exists already, or the parts of "
+      "MultiOptimizer are the layer groups; expected split before the first "
+      "fit, without MultiOptimizer.");
   for (size_t i = 1; i < first_modules.size(); ++i) {
     TERN_CHECK_VALUE(
         first_modules[i] != first_modules[i - 1],

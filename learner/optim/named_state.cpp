@@ -14,6 +14,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/hyper_parameter.h"
+#include "tern/learner/optim/combined_optimizer.h"
 #include "tern/learner/optim/fused_optimizer.h"
 
 namespace tern::optim {
@@ -131,7 +132,7 @@ using Made = std::vector<
 
 // Reads one parameter's state; `used` counts the entries that had a place.
 void read_state(
-    Optimizer& optimizer,
+    const Optimizer& optimizer,
     const torch::Tensor& param,
     const std::string& name,
     const StateDict& state,
@@ -173,6 +174,11 @@ void read_state(
 }  // namespace
 
 std::string class_name(const torch::optim::Optimizer& optimizer) {
+  if (const auto* all = dynamic_cast<const CombinedOptimizer*>(&optimizer)) {
+    std::vector<std::string> names;
+    for (const auto& one : all->all()) names.push_back(class_name(*one));
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
   return c10::demangle(typeid(optimizer).name());
 }
 
@@ -215,6 +221,7 @@ void load_named_state(
     const ParameterNames& names,
     const StateDict& state) {
   const torch::NoGradGuard no_grad;
+  const auto* const combined = dynamic_cast<CombinedOptimizer*>(&optimizer);
   auto& groups = optimizer.param_groups();
   Made made;
   std::vector<double> values;
@@ -233,8 +240,9 @@ void load_named_state(
       values.push_back(value->item<double>());
       ++used;
     }
+    const Optimizer& owner = combined ? combined->of_group(i) : optimizer;
     for (const torch::Tensor& param : groups[i].params()) {
-      read_state(optimizer, param, name_of(names, param), state, made, used);
+      read_state(owner, param, name_of(names, param), state, made, used);
     }
   }
   TERN_CHECK_VALUE(

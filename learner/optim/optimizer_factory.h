@@ -84,4 +84,7 @@ OptimizerFactory optimizer(Options... options) {
       };
 }
 
+/// The fused `optim::AdamW` with fastai's betas (0.9, 0.99).
+OptimizerFactory default_optimizer();
+
 }  // namespace tern

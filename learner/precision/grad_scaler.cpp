@@ -7,6 +7,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/kernels/optim/unscale_and_check.h"
+#include "tern/learner/optim/combined_optimizer.h"
 #include "tern/learner/optim/fused_optimizer.h"
 #include "tern/learner/precision/clip_grad.h"
 
@@ -29,6 +30,14 @@ Tensors gradients_read_by(torch::optim::Optimizer& optimizer) {
     return amp_aware->gradients();
   }
   return gradients_of(optim::parameters_of(optimizer));
+}
+
+// Of several in one each steps by itself, with an overflow flag of its own.
+const torch::optim::Optimizer* stepping(
+    const torch::optim::Optimizer& optimizer) {
+  const auto* const combined =
+      dynamic_cast<const optim::CombinedOptimizer*>(&optimizer);
+  return combined ? &combined->active() : &optimizer;
 }
 
 torch::Tensor times(const torch::Tensor& output, const torch::Tensor& scale) {
@@ -66,7 +75,7 @@ Tensors GradScaler::scale(const Tensors& outputs) {
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!enabled_) return;
   check_scaled("unscale_");
-  Record& record = records_[&optimizer];
+  Record& record = records_[stepping(optimizer)];
   TORCH_CHECK(
       record.stage != Stage::unscaled,
       "[GradScaler] unscale_() has already been called on this optimizer since "
@@ -90,7 +99,7 @@ StepResult GradScaler::step(torch::optim::Optimizer& optimizer) {
       "is not currently supported if GradScaler is enabled. Train in fp32 or "
       "bfloat16, with .enabled = false.");
   check_scaled("step");
-  Record& record = records_[&optimizer];
+  Record& record = records_[stepping(optimizer)];
   TORCH_CHECK(
       record.stage != Stage::stepped,
       "[GradScaler] step() has already been called since the last update(). "
@@ -143,7 +152,7 @@ StepResult GradScaler::step_clipped(
     return StepResult::stepped;
   }
   check_scaled("step_clipped");
-  Record& record = records_[&optimizer];
+  Record& record = records_[stepping(optimizer)];
   TORCH_CHECK(
       record.stage == Stage::ready,
       "[GradScaler] step_clipped() is being called after unscale_() or step(). "
@@ -180,7 +189,11 @@ void GradScaler::update() {
 }
 
 void GradScaler::forget(const torch::optim::Optimizer& optimizer) {
-  records_.erase(&optimizer);
+  records_.erase(stepping(optimizer));
+}
+
+void GradScaler::forget_all() {
+  records_.clear();
 }
 
 void GradScaler::check_scaled(const char* method) const {
@@ -229,7 +242,7 @@ void GradScaler::check_gradients(
 
 torch::Tensor GradScaler::found_inf(
     const torch::optim::Optimizer& optimizer) const {
-  const auto record = records_.find(&optimizer);
+  const auto record = records_.find(stepping(optimizer));
   TORCH_CHECK(
       record != records_.end() && !record->second.found_inf.empty(),
       "[GradScaler] No inf checks were recorded for this optimizer. Call "

@@ -129,6 +129,8 @@ class GradScaler {
   void watch_skips();
   /// Drops what is known of an optimizer that dies before `update`.
   void forget(const torch::optim::Optimizer& optimizer);
+  /// The same of all, of an iteration that ended by an exception.
+  void forget_all();
 
   // ---- Asking ----
 

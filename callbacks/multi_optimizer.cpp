@@ -1,0 +1,324 @@
+#include "tern/callbacks/multi_optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include <c10/util/ScopeExit.h>
+#include <fmt/ranges.h>
+
+#include "tern/callbacks/callback_checks.h"
+#include "tern/data/error_text.h"
+#include "tern/kernels/check.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/optim/combined_optimizer.h"
+#include "tern/learner/optim/optimizer_factory.h"
+
+namespace tern {
+
+namespace {
+
+using Part = MultiOptimizer::Part;
+using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+
+void check(const MultiOptimizer::Options& options) {
+  std::set<std::string> names;
+  TORCH_CHECK_VALUE(
+      !options.parts.empty(),
+      "[MultiOptimizer] there is no part; expected one for each optimizer.");
+  for (const Part& part : options.parts) {
+    TERN_CHECK_VALUE(
+        !part.name.empty() && names.insert(part.name).second,
+        "[MultiOptimizer] a part is called \"{}\"; expected a name that no "
+        "other part has.",
+        part.name);
+    TERN_CHECK_VALUE(
+        part.loss,
+        "[MultiOptimizer] part \"{}\" has no loss; expected a function of the "
+        "batch.",
+        part.name);
+    TERN_CHECK_VALUE(
+        !part.lr || (std::isfinite(*part.lr) && *part.lr >= 0),
+        "[MultiOptimizer] lr of part \"{}\" is {}; expected a finite number "
+        ">= 0.",
+        part.name,
+        *part.lr);
+    TERN_CHECK_VALUE(
+        part.steps == 1 || (part.steps > 1 && options.alternate),
+        "[MultiOptimizer] steps of part \"{}\" is {}; expected 1, or more "
+        "with .alternate = true.",
+        part.name,
+        part.steps);
+  }
+}
+
+// The parameters of each part.
+std::vector<std::vector<ModelTensor>> divide(
+    const Model& model,
+    const std::vector<Part>& parts) {
+  std::vector<std::vector<ModelTensor>> groups(parts.size());
+  std::set<std::string> found;
+  for (const ModelTensor& p : model.parameters()) {
+    const Part* owner = nullptr;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      for (const std::string& module : parts[i].modules) {
+        if (p.name != module && !p.name.starts_with(module + ".")) continue;
+        found.insert(module);
+        if (owner == &parts[i]) continue;
+        TERN_CHECK_VALUE(
+            !owner,
+            "[MultiOptimizer] parameter \"{}\" is in the parts \"{}\" and "
+            "\"{}\"; expected one optimizer for it.",
+            p.name,
+            owner->name,
+            parts[i].name);
+        owner = &parts[i];
+        groups[i].push_back(p);
+      }
+    }
+    TERN_CHECK_VALUE(
+        owner || !p.tensor.requires_grad(),
+        "[MultiOptimizer] parameter \"{}\" is in no part; name its module in "
+        "one, or call requires_grad_(false) on it if nothing trains it.",
+        p.name);
+  }
+  for (const Part& part : parts) {
+    for (const std::string& module : part.modules) {
+      TERN_CHECK_VALUE(
+          found.contains(module),
+          "[MultiOptimizer] part \"{}\" names \"{}\", of which the model has "
+          "no parameter; expected modules as in \"{}\".",
+          part.name,
+          module,
+          model.parameters()[0].name);
+    }
+  }
+  return groups;
+}
+
+torch::Tensor
+loss_of(LearnerParts& l, const Part& part, const Batch& batch) {
+  torch::Tensor loss;
+  try {
+    loss = part.loss(batch);
+  } catch (const c10::Error& error) {
+    loop::explain_out_of_memory(l, error, "the loss of a part");
+    const std::string reason = reason_of(error);
+    if (reason.starts_with('[')) throw;  // a sentence already
+    C10_THROW_ERROR(
+        ValueError,
+        fmt::format(
+            "[MultiOptimizer] the loss of part \"{}\" failed on a batch with "
+            "inputs {} and targets {}: {}",
+            part.name,
+            shapes_of(batch.inputs),
+            shapes_of(batch.targets),
+            reason));
+  }
+  TERN_CHECK_VALUE(
+      loss.defined() && loss.dim() == 0 && loss.requires_grad(),
+      "[MultiOptimizer] the loss of part \"{}\" {}; expected one number, "
+      "computed by the part's modules without detach or NoGradGuard.",
+      part.name,
+      !loss.defined()   ? "is undefined"
+      : loss.dim() != 0 ? fmt::format("has {} dimensions", loss.dim())
+                        : "requires no gradient");
+  return loss;
+}
+
+bool is_trained(const std::vector<ModelTensor>& parameters) {
+  return std::ranges::any_of(parameters, [](const ModelTensor& p) {
+    return p.tensor.requires_grad();
+  });
+}
+
+}  // namespace
+
+class MultiOptimizer::Runner final : public StepRunner {
+ public:
+  explicit Runner(Options options) : options_(std::move(options)) {
+    for (Part& part : options_.parts) {
+      if (part.modules.empty()) part.modules = {part.name};
+    }
+    check(options_);
+  }
+
+  void begin(Learner&) override {}
+  void end(Learner&) override {}
+  void forget() override {}
+
+  void attach(LearnerParts& l) {
+    l.groups = divide(l.model, options_.parts);
+    learners_ = std::exchange(l.options.optimizer, {});
+    l.options.optimizer = [this, &l](const Groups& groups) {
+      return make_optimizer(l, groups);
+    };
+    for (const Part& part : options_.parts) {
+      l.own_lr.push_back(part.lr.value_or(l.options.lr));
+    }
+  }
+
+  void detach(LearnerParts& l) {
+    l.groups = {l.model.parameters()};
+    l.own_lr.clear();
+    l.options.optimizer = learners_;
+    l.optimizer.reset();
+    l.step_runner.reset();
+  }
+
+  void step(Learner& learn) override {
+    LearnerParts& l = learn.parts();
+    TrainState& s = l.state;
+    TORCH_CHECK_VALUE(
+        !s.batch_loss && !s.skip_zero_grad,
+        "[MultiOptimizer] a callback has replaced the loss of this batch, as "
+        "MixUp and CutMix do, or keeps its gradients for the next one; "
+        "expected the parts' own losses and a step each. Remove that "
+        "callback.");
+    const bool is_left_out = s.skip_step;
+    bool has_stepped = false;
+    StepResult result = StepResult::skipped;
+    torch::Tensor loss, overflowed;
+    for (const size_t i : parts_on_this_batch(l)) {
+      s.skip_step = is_left_out;
+      step_part(l, i);
+      loss = loss.defined() ? loss + s.loss : s.loss;
+      if (s.skip_step) continue;
+      has_stepped = true;
+      if (s.step_result == StepResult::stepped) {
+        result = StepResult::stepped;
+      } else if (
+          s.step_result == StepResult::unknown &&
+          result != StepResult::stepped) {
+        result = StepResult::unknown;
+        overflowed = overflowed.defined()
+                         ? torch::minimum(overflowed, s.step_overflowed)
+                         : s.step_overflowed;
+      }
+    }
+    s.loss = loss;
+    s.skip_step = !has_stepped;
+    if (!has_stepped) return;
+    s.step_result = result;
+    s.step_overflowed = result == StepResult::unknown ? overflowed : Tensor();
+    loop::run(l, Event::step_end);
+  }
+
+  int64_t turn = 0;  // batches of this fit
+
+ private:
+  using Tensor = torch::Tensor;
+
+  std::unique_ptr<torch::optim::Optimizer> make_optimizer(
+      const LearnerParts& l,
+      const Groups& groups) const {
+    optim::CombinedOptimizer::Optimizers made;
+    for (size_t i = 0; i < options_.parts.size(); ++i) {
+      Groups its;
+      for (size_t j = 0; j < groups.size(); ++j) {
+        const auto part = static_cast<size_t>(l.param_group_kinds[j].layer_group);
+        if (part == i) its.push_back(groups[j]);
+      }
+      const Part& part = options_.parts[i];
+      made.push_back(
+          part.optimizer ? part.optimizer(its)
+          : learners_    ? learners_(its)
+                         : default_optimizer()(its));
+      TERN_CHECK_VALUE(
+          made.back(),
+          "[MultiOptimizer] the optimizer factory of part \"{}\" gave none.",
+          part.name);
+    }
+    return optim::CombinedOptimizer::combine(std::move(made));
+  }
+
+  std::vector<size_t> parts_on_this_batch(const LearnerParts& l) {
+    std::vector<size_t> trained, turns;
+    for (size_t i = 0; i < l.groups.size(); ++i) {
+      if (!is_trained(l.groups[i])) continue;
+      trained.push_back(i);
+      turns.insert(turns.end(), options_.parts[i].steps, i);
+    }
+    TORCH_CHECK_VALUE(
+        !trained.empty(),
+        "[MultiOptimizer] the parameters of all parts are frozen; call "
+        "unfreeze().");
+    const int64_t now = turn++;
+    if (!options_.alternate) return trained;
+    return {turns[now % static_cast<int64_t>(turns.size())]};
+  }
+
+  void step_part(LearnerParts& l, size_t part) {
+    Tensors others;
+    for (size_t i = 0; i < l.groups.size(); ++i) {
+      for (const ModelTensor& p : l.groups[i]) {
+        if (i != part && p.tensor.requires_grad()) others.push_back(p.tensor);
+      }
+    }
+    for (torch::Tensor& other : others) other.requires_grad_(false);
+    const auto put_back = c10::make_scope_exit([&] {
+      l.part_loss = {};
+      for (torch::Tensor& other : others) other.requires_grad_(true);
+    });
+    l.part_loss = [&](const Batch& batch) {
+      return loss_of(l, options_.parts[part], batch);
+    };
+    dynamic_cast<optim::CombinedOptimizer&>(l.self->optimizer())
+        .activate(part);
+    loop::train_step(l);
+  }
+
+  Options options_;
+  OptimizerFactory learners_;  // the Learner's own
+};
+
+MultiOptimizer::MultiOptimizer(Options options)
+    : runner_(std::make_shared<Runner>(std::move(options))) {}
+
+MultiOptimizer::~MultiOptimizer() = default;
+
+void MultiOptimizer::on_add(Learner& learn) {
+  LearnerParts& l = learn.parts();
+  TORCH_CHECK_VALUE(
+      !l.optimizer,
+      "[MultiOptimizer] the Learner's optimizer exists already; add "
+      "MultiOptimizer before the first fit, once.");
+  TORCH_CHECK_VALUE(
+      !l.step_runner,
+      "[MultiOptimizer] another callback or to_cuda_graph runs the steps of "
+      "this Learner; leave one of the two out.");
+  runner_->attach(l);
+  l.step_runner = runner_;
+}
+
+void MultiOptimizer::on_remove(Learner& learn) {
+  check_not_fitting(learn, "MultiOptimizer::on_remove");
+  runner_->detach(learn.parts());
+}
+
+void MultiOptimizer::on_train_begin(Learner& learn) {
+  const LearnerParts& l = learn.parts();
+  const Accumulation& accumulation = l.state.accumulation;
+  TORCH_CHECK_VALUE(
+      accumulation.batches <= 1 && accumulation.samples == 0,
+      "[MultiOptimizer] cannot accumulate gradients; remove "
+      "GradientAccumulation and take larger batches.");
+  TORCH_CHECK_VALUE(
+      !l.communicator && !l.is_parallel,
+      "[MultiOptimizer] trains on one device in one process, for its losses "
+      "call modules that to_parallel and to_distributed do not see; leave "
+      "that call out.");
+  runner_->turn = 0;
+}
+
+StateDict MultiOptimizer::state_dict() const {
+  return {{"turn", torch::tensor(runner_->turn)}};
+}
+
+void MultiOptimizer::load_state_dict(const StateDict& state) {
+  runner_->turn =
+      saved_value("MultiOptimizer", state, "turn").item<int64_t>();
+}
+
+}  // namespace tern

@@ -1,0 +1,110 @@
+// A generative adversarial network: a generator that turns noise into digits,
+// and a discriminator that tells them from real ones. Each has an optimizer and
+// a loss of its own. Draws what the generator has learnt in gan_digits.png.
+#include <fmt/format.h>
+#include <tern/tern.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include "notebook.h"
+#include "options.h"
+#include "support/synthetic_digits.h"
+
+namespace nn = torch::nn;
+
+struct GanImpl : nn::Module {
+  nn::Sequential generator = register_module(
+      "generator",
+      nn::Sequential(
+          nn::Linear(64, 256),
+          nn::BatchNorm1d(256),
+          nn::LeakyReLU(),
+          nn::Linear(256, 784),
+          nn::Tanh()));
+  nn::Sequential discriminator = register_module(
+      "discriminator",
+      nn::Sequential(
+          nn::Linear(784, 256),
+          nn::LeakyReLU(),
+          nn::Linear(256, 1)));
+
+  // Noise [N, 64] becomes images [N, 1, 28, 28] in -1..1.
+  torch::Tensor forward(const torch::Tensor& noise) {
+    return generator->forward(noise).view({-1, 1, 28, 28});
+  }
+  // The loss of taking images for real (1) or generated (0).
+  torch::Tensor judge(const torch::Tensor& images, double real) {
+    const torch::Tensor logits = discriminator->forward(images.flatten(1));
+    return torch::binary_cross_entropy_with_logits(
+        logits,
+        torch::full_like(logits, real));
+  }
+};
+TORCH_MODULE(Gan);
+
+int main(int argc, char** argv) try {
+  int64_t epochs = 20, batches = 0;
+  tern::examples::Options app("Trains a generator of handwritten digits");
+  app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
+  app.add_number("--batches", batches, 0, 10'000, "of an epoch; 0: all");
+  app.read(argc, argv);
+
+  tern::examples::Notebook note("A generative adversarial network");
+  note.text("# Two networks in one module");
+  note.definition("GanImpl");
+  note.text("# Real digits, in -1..1");
+  tern::seed_everything(1);
+  auto data = tern::mnist_data(
+      tern::examples::mnist_or_digits(tern::urls::mnist),
+      {.batch_size = 128});
+  data.batch_transforms = {tern::normalize({0.5}, {0.5})};
+  data.valid = nullptr;
+  Gan gan;
+  tern::Learner learn(data, gan, {.weight_decay = 0});
+
+  note.text("# A loss and an optimizer for each");
+  const auto fakes = [&](const torch::Tensor& real) {
+    return gan->forward(torch::randn({real.size(0), 64}, real.options()));
+  };
+  const auto discriminator_loss = [&](const tern::Batch& batch) {
+    const torch::Tensor& real = batch.inputs[0];
+    return gan->judge(real, 1) + gan->judge(fakes(real).detach(), 0);
+  };
+  const auto generator_loss = [&](const tern::Batch& batch) {
+    return gan->judge(fakes(batch.inputs[0]), 1);
+  };
+  const auto adam = tern::optimizer<tern::optim::Adam>(
+      torch::optim::AdamOptions().betas({0.5, 0.999}));
+  learn.add<tern::MultiOptimizer>(
+      {.parts = {
+           {.name = "discriminator",
+            .loss = discriminator_loss,
+            .optimizer = adam,
+            .lr = 2e-4},
+           {.name = "generator",
+            .loss = generator_loss,
+            .optimizer = adam,
+            .lr = 2e-4}}});
+
+  note.text("# Mixed precision, one loss scale");
+  learn.add<tern::LimitBatches>({.train = batches});
+  learn.to_amp().fit(epochs);
+
+  note.text("# What the generator has learnt");
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor digits = fakes(torch::empty({40, 1}, data.device));
+  tern::save_image(
+      "gan_digits.png",
+      (digits.view({4, 10, 28, 28}).transpose(1, 2).reshape({112, 280}) + 1) /
+          2);
+  note.pictures({"gan_digits.png"});
+  // Noise is grey, a digit mostly black.
+  const double white = (digits.mean().item<double>() + 1) / 2;
+  fmt::print("white: {:.2f} of an image; in MNIST 0.13\n", white);
+  return white < 0.25 ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}
