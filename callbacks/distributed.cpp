@@ -23,10 +23,23 @@ namespace tern {
 
 namespace {
 
-Tensors trained_parameters(Learner& learn) {
+Tensors trained(const std::vector<ModelTensor>& parameters) {
   Tensors result;
-  for (const ModelTensor& p : learn.model().parameters()) {
+  for (const ModelTensor& p : parameters) {
     if (p.tensor.requires_grad()) result.push_back(p.tensor);
+  }
+  return result;
+}
+
+// The parameters that get their gradients in one backward: all, or those of
+// one part of MultiOptimizer.
+std::vector<Tensors> trained_together(Learner& learn) {
+  const LearnerParts& l = learn.parts();
+  if (l.own_lr.empty()) return {trained(l.model.parameters())};
+  std::vector<Tensors> result;
+  for (const auto& group : l.groups) {
+    Tensors parameters = trained(group);
+    if (!parameters.empty()) result.push_back(std::move(parameters));
   }
   return result;
 }
@@ -107,10 +120,12 @@ void Distributed::check_equal(Learner& learn) {
 void Distributed::on_train_begin(Learner& learn) {
   has_loaded_ = false;
   check_equal(learn);
-  reducer_ = std::make_unique<GradientReducer>(
-      group_,
-      trained_parameters(learn),
-      options_);
+  reducers_.clear();
+  for (const Tensors& parameters : trained_together(learn)) {
+    reducers_.emplace_back(
+        parameters.at(0),
+        std::make_unique<GradientReducer>(group_, parameters, options_));
+  }
   broadcast_weights(learn);
 }
 
@@ -143,8 +158,12 @@ void Distributed::on_batch_begin(Learner& learn) {
 void Distributed::on_backward_begin(Learner& learn) {
   TrainState& state = learn.state();
   if (state.accumulating) return;
-  reducer_->before_forward();
-  reducer_->before_backward({state.loss_grad});
+  for (const auto& [parameter, reducer] : reducers_) {
+    const bool has_turn = reducers_.size() == 1 || parameter.requires_grad();
+    if (!has_turn) continue;
+    reducer->before_forward();
+    reducer->before_backward({state.loss_grad});
+  }
 }
 
 void Distributed::on_load(Learner&) {
@@ -175,8 +194,16 @@ void Distributed::on_exception(Learner&, const std::exception& error) {
 }
 
 void Distributed::on_train_end(Learner& learn) {
-  if (reducer_ && !learn.state().failed) times_ = reducer_->times();
-  reducer_.reset();
+  if (!learn.state().failed) {
+    times_ = {};
+    for (const auto& [parameter, reducer] : reducers_) {
+      const CommunicationTimes times = reducer->times();
+      times_.backward += times.backward;
+      times_.communication += times.communication;
+      times_.hidden += times.hidden;
+    }
+  }
+  reducers_.clear();
   if (learn.state().failed) return;
   broadcast_weights(learn);
   // SaveModel of rank 0 may have gone back to the best epoch.

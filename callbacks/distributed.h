@@ -3,6 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/types.h>
 
 #include "tern/learner/callback.h"
 #include "tern/learner/distributed/gradient_reducer.h"
@@ -68,7 +72,9 @@ class Distributed final : public Callback {
 
   std::shared_ptr<ProcessGroup> group_;
   GradientReducerOptions options_;
-  std::unique_ptr<GradientReducer> reducer_;
+  // Of each backward of a step, by a parameter that requires a gradient in it.
+  std::vector<std::pair<torch::Tensor, std::unique_ptr<GradientReducer>>>
+      reducers_;
   CommunicationTimes times_;
   bool has_loaded_ = false;  // in this fit
 };

@@ -97,8 +97,7 @@ std::vector<std::vector<ModelTensor>> divide(
   return groups;
 }
 
-torch::Tensor
-loss_of(LearnerParts& l, const Part& part, const Batch& batch) {
+torch::Tensor loss_of(LearnerParts& l, const Part& part, const Batch& batch) {
   torch::Tensor loss;
   try {
     loss = part.loss(batch);
@@ -217,7 +216,8 @@ class MultiOptimizer::Runner final : public StepRunner {
     for (size_t i = 0; i < options_.parts.size(); ++i) {
       Groups its;
       for (size_t j = 0; j < groups.size(); ++j) {
-        const auto part = static_cast<size_t>(l.param_group_kinds[j].layer_group);
+        const auto part =
+            static_cast<size_t>(l.param_group_kinds[j].layer_group);
         if (part == i) its.push_back(groups[j]);
       }
       const Part& part = options_.parts[i];
@@ -264,8 +264,7 @@ class MultiOptimizer::Runner final : public StepRunner {
     l.part_loss = [&](const Batch& batch) {
       return loss_of(l, options_.parts[part], batch);
     };
-    dynamic_cast<optim::CombinedOptimizer&>(l.self->optimizer())
-        .activate(part);
+    dynamic_cast<optim::CombinedOptimizer&>(l.self->optimizer()).activate(part);
     loop::train_step(l);
   }
 
@@ -305,10 +304,10 @@ void MultiOptimizer::on_train_begin(Learner& learn) {
       "[MultiOptimizer] cannot accumulate gradients; remove "
       "GradientAccumulation and take larger batches.");
   TORCH_CHECK_VALUE(
-      !l.communicator && !l.is_parallel,
-      "[MultiOptimizer] trains on one device in one process, for its losses "
-      "call modules that to_parallel and to_distributed do not see; leave "
-      "that call out.");
+      !l.is_parallel && !l.training_shard,
+      "[MultiOptimizer] its losses call modules that to_parallel does not see, "
+      "and its optimizers are not divided among ranks; leave to_parallel or "
+      ".shard_optimizer out.");
   runner_->turn = 0;
 }
 
@@ -317,8 +316,7 @@ StateDict MultiOptimizer::state_dict() const {
 }
 
 void MultiOptimizer::load_state_dict(const StateDict& state) {
-  runner_->turn =
-      saved_value("MultiOptimizer", state, "turn").item<int64_t>();
+  runner_->turn = saved_value("MultiOptimizer", state, "turn").item<int64_t>();
 }
 
 }  // namespace tern

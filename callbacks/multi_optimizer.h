@@ -72,8 +72,8 @@ class MultiOptimizer final : public Callback {
   /// of the model, or beside `to_cuda_graph`.
   void on_add(Learner& learn) override;
   void on_remove(Learner& learn) override;
-  /// \throws c10::ValueError beside GradientAccumulation, `to_distributed` and
-  ///         `to_parallel`.
+  /// \throws c10::ValueError beside GradientAccumulation, `to_parallel` and
+  ///         `to_distributed({.shard_optimizer = true})`.
   void on_train_begin(Learner& learn) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;

@@ -28,9 +28,8 @@ class AmpAwareOptimizers final : public CombinedOptimizer, public AmpAware {
   explicit AmpAwareOptimizers(Optimizers optimizers)
       : CombinedOptimizer(std::move(optimizers)) {}
 
-  void step_amp(
-      const torch::Tensor& grad_scale,
-      const torch::Tensor& found_inf) override {
+  void step_amp(const torch::Tensor& grad_scale, const torch::Tensor& found_inf)
+      override {
     with_active([&](Optimizer& optimizer) {
       amp_aware(optimizer).step_amp(grad_scale, found_inf);
     });
@@ -117,9 +116,8 @@ void CombinedOptimizer::with_each(Work work) {
 
 torch::Tensor CombinedOptimizer::step(LossClosure closure) {
   torch::Tensor loss;
-  with_active([&](Optimizer& optimizer) {
-    loss = optimizer.step(std::move(closure));
-  });
+  with_active(
+      [&](Optimizer& optimizer) { loss = optimizer.step(std::move(closure)); });
   return loss;
 }
 

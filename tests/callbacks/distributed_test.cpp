@@ -10,6 +10,7 @@
 
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/logging/loggers.h"
+#include "tern/callbacks/multi_optimizer.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/saving/save_model.h"
@@ -96,6 +97,41 @@ TEST(Distributed, TrainsAsOneProcessWithTheWholeBatch) {
     }
     expect_equal_on_all(learn, bytes_of(learn));
   });
+}
+
+// Two layers that pull at each other, in turns or in one step.
+std::unique_ptr<Learner> two_parts(DataBunch data, bool alternate) {
+  const auto net = plain_net();
+  const auto loss_times = [net](double factor) {
+    return [net, factor](const Batch& batch) mutable {
+      const torch::Tensor x = net->forward(batch.inputs[0]);
+      return factor * torch::cross_entropy_loss(x, batch.targets[0]);
+    };
+  };
+  auto learn = std::make_unique<Learner>(std::move(data), net, with_sgd());
+  learn->add<MultiOptimizer>(
+      {.parts =
+           {{.name = "first", .loss = loss_times(2), .modules = {"0"}},
+            {.name = "last", .loss = loss_times(-0.1), .modules = {"2"}}},
+       .alternate = alternate});
+  return learn;
+}
+
+TEST(Distributed, TrainsPartsWithTheirOwnOptimizersAsOneProcess) {
+  for (const bool alternate : {false, true}) {
+    expect_ranks(2, [&](const LaunchEnvironment&) {
+      const auto alone = two_parts(data_of(32), alternate);
+      const auto learn = two_parts(data_of(16), alternate);
+      learn->to_distributed(kQuick);
+      for (Learner* each : {alone.get(), learn.get()}) {
+        each->fit(1, 0.1);
+        each->freeze_to(1);
+        each->fit(1, 0.1);
+      }
+      expect_near(*learn, *alone, 1e-5, 1e-6);
+      expect_equal_on_all(*learn, bytes_of(*learn));
+    });
+  }
 }
 
 TEST(Distributed, KeepsRanksEqualInEveryPrecision) {

@@ -77,17 +77,19 @@ Gan tiny_gan() {
 
 const auto kAdam = optimizer<torch::optim::Adam>(
     torch::optim::AdamOptions().betas({0.5, 0.999}));
-const auto kFusedAdam = optimizer<optim::Adam>(
-    torch::optim::AdamOptions().betas({0.5, 0.999}));
+const auto kFusedAdam =
+    optimizer<optim::Adam>(torch::optim::AdamOptions().betas({0.5, 0.999}));
 const auto kRmsprop = optimizer<torch::optim::RMSprop>();
 constexpr double kCriticLr = 4e-3, kGeneratorLr = 1e-3;
 
-MultiOptimizer::Options
-parts_of(Gan gan, const OptimizerFactory& optimizer = kAdam) {
+MultiOptimizer::Options parts_of(
+    Gan gan,
+    const OptimizerFactory& optimizer = kAdam) {
   return {
       .parts = {
           {.name = "critic",
-           .loss = [gan](const Batch& b) mutable { return gan->critic_loss(b); },
+           .loss =
+               [gan](const Batch& b) mutable { return gan->critic_loss(b); },
            .optimizer = optimizer,
            .lr = kCriticLr},
           {.name = "generator",
@@ -424,8 +426,8 @@ TEST(MultiOptimizer, GivesFrozenPartsNoTurn) {
     auto options = parts_of(gan);
     options.alternate = alternate;
     int64_t calls = 0;
-    options.parts[1].loss = [&calls, loss = options.parts[1].loss](
-                                const Batch& batch) {
+    options.parts[1].loss = [&calls,
+                             loss = options.parts[1].loss](const Batch& batch) {
       ++calls;
       return loss(batch);
     };
@@ -607,9 +609,7 @@ TEST(MultiOptimizer, SaysWhichPartsLossIsNone) {
         [&] { learner_of(gan, options)->fit(1); },
         {"part \"generator\"", words});
   };
-  expect_refused(
-      [](const Batch&) { return torch::Tensor(); },
-      "is undefined");
+  expect_refused([](const Batch&) { return torch::Tensor(); }, "is undefined");
   expect_refused(
       [&](const Batch& b) { return gan->fakes(b); },
       "has 2 dimensions");
