@@ -170,10 +170,9 @@ class MultiOptimizer::Runner final : public StepRunner {
     LearnerParts& l = learn.parts();
     TrainState& s = l.state;
     TORCH_CHECK_VALUE(
-        !s.batch_loss && !s.skip_zero_grad,
+        !s.batch_loss,
         "[MultiOptimizer] a callback has replaced the loss of this batch, as "
-        "MixUp and CutMix do, or keeps its gradients for the next one; "
-        "expected the parts' own losses and a step each. Remove that "
+        "MixUp and CutMix do; expected the parts' own losses. Remove that "
         "callback.");
     const bool is_left_out = s.skip_step;
     bool has_stepped = false;
@@ -182,6 +181,10 @@ class MultiOptimizer::Runner final : public StepRunner {
     for (const size_t i : parts_on_this_batch(l)) {
       s.skip_step = is_left_out;
       step_part(l, i);
+      TORCH_CHECK_VALUE(
+          !s.skip_zero_grad,
+          "[MultiOptimizer] a callback keeps the gradients of this batch by "
+          "skip_zero_grad; expected a step for each. Remove that callback.");
       loss = loss.defined() ? loss + s.loss : s.loss;
       if (s.skip_step) continue;
       has_stepped = true;

@@ -101,7 +101,7 @@ TEST(Distributed, TrainsAsOneProcessWithTheWholeBatch) {
 
 // Two layers that pull at each other, in turns or in one step.
 std::unique_ptr<Learner> two_parts(DataBunch data, bool alternate) {
-  const auto net = plain_net();
+  torch::nn::Sequential net = plain_net();
   const auto loss_times = [net](double factor) {
     return [net, factor](const Batch& batch) mutable {
       const torch::Tensor x = net->forward(batch.inputs[0]);

@@ -372,6 +372,58 @@ TEST(MultiOptimizer, StepsNoPartThatACallbackLeavesOut) {
       before->generator->parameters()[0]));
 }
 
+// A precision whose steps end as they are told to, with a flag on the device.
+struct Scripted final : Callback, PrecisionPolicy {
+  explicit Scripted(std::vector<StepResult> results, std::vector<float> flags)
+      : results(std::move(results)), flags(std::move(flags)) {}
+  void unscale(Learner&) override {}
+  void abandon(Learner&, bool) override {}
+  StepResult step(Learner& learn) override {
+    learn.state().step_overflowed = torch::tensor(flags[next]);
+    return results[next++];
+  }
+  void forward(Learner&, c10::function_ref<void()> compute) override {
+    compute();
+  }
+  double loss_scale() const override { return 1; }
+  torch::Tensor loss_scale_record() const override { return {}; }
+  std::string precision_text() const override { return "scripted"; }
+
+  std::vector<StepResult> results;
+  std::vector<float> flags;
+  size_t next = 0;
+};
+
+TEST(MultiOptimizer, HasSkippedABatchIfAllPartsHave) {
+  using enum StepResult;
+  struct Case {
+    std::vector<StepResult> results;
+    std::vector<float> flags;
+    StepResult expected;
+    float flag;
+  };
+  const Case cases[] = {
+      {{skipped, skipped}, {1, 1}, skipped, 0},
+      {{skipped, stepped}, {1, 0}, stepped, 0},
+      {{stepped, unknown}, {0, 1}, stepped, 0},
+      {{unknown, unknown}, {1, 0}, unknown, 0},
+      {{unknown, unknown}, {1, 1}, unknown, 1},
+      {{skipped, unknown}, {1, 1}, unknown, 1}};
+  for (const Case& c : cases) {
+    const auto learn = learner_of(tiny_gan());
+    learn->add<Scripted>(c.results, c.flags);
+    learn->add<LambdaCallback>({.on_step_end = [&](Learner& l) {
+      EXPECT_EQ(l.state().step_result, c.expected);
+      EXPECT_EQ(l.state().step_overflowed.defined(), c.expected == unknown);
+      if (c.expected == unknown) {
+        EXPECT_EQ(l.state().step_overflowed.item<float>(), c.flag);
+      }
+      l.state().stop_training = true;
+    }});
+    learn->fit(1);
+  }
+}
+
 TEST(MultiOptimizer, RecordsTheSumOfTheLosses) {
   Gan gan = tiny_gan();
   auto options = parts_of(gan);
@@ -641,6 +693,13 @@ TEST(MultiOptimizer, RefusesWhatItCannotWorkWith) {
       },
       "cannot accumulate gradients");
   expect_refused([](Learner& l) { l.add<MixUp>(); }, "MixUp");
+  expect_refused(
+      [](Learner& l) {
+        l.add<LambdaCallback>({.on_step = [](Learner& learn) {
+          learn.state().skip_zero_grad = true;
+        }});
+      },
+      "skip_zero_grad");
   expect_refused(
       [](Learner& l) { l.parts().is_parallel = true; },
       "to_parallel");
