@@ -31,9 +31,9 @@ namespace tern {
 /// skips the step of that part only, and the scale is updated once a batch.
 ///
 /// on_loss_begin to on_step come for each part, with that part's
-/// `learn.gradients()`; on_step_end once a batch. `state().loss` is the sum of
-/// the losses on the batch, and each is logged as "critic_loss". Validation
-/// and predictions are the model's own forward pass and the Learner's loss.
+/// `learn.gradients()`; on_step_end once a batch. The training loss is the sum
+/// of the parts' losses on the batch. Validation and predictions are the
+/// model's own forward pass and the Learner's loss.
 ///
 /// The parts are the layer groups, in their order: `fit(3, {1e-4, 4e-4})` gives
 /// them learning rates, `fit(3)` each its own, schedules scale these,
@@ -41,7 +41,7 @@ namespace tern {
 class MultiOptimizer final : public Callback {
  public:
   struct Part {
-    /// Unique; "critic_loss" is what the loss of "critic" is logged as.
+    /// Unique, for messages; also the default of `modules`.
     std::string name;
     /// The part's loss, 0-dim, of a batch as the model would get it: on the
     /// device, after `to_fp16` with 16-bit inputs.
