@@ -12,6 +12,7 @@
 
 #include "tern/data/data_loader.h"
 #include "tern/data/image_preprocessing.h"
+#include "tern/data/output_info.h"
 #include "tern/data/random.h"
 
 namespace tern {
@@ -62,6 +63,12 @@ struct DataBunch {
   torch::Device device = default_device();
   /// Names of the classes by index; empty if targets are not classes.
   std::vector<std::string> classes;
+  /// What each output of the model predicts; its threshold may be changed. For
+  /// outputs that are not described, the loss and `classes` tell.
+  ///
+  ///   data.outputs = {{.kind = TargetKind::category, .names = {"cat", "dog"}},
+  ///                   {.kind = TargetKind::number, .names = {"age"}}};
+  std::vector<OutputInfo> outputs;
   /// Applied in order to every batch on `device`.
   std::vector<BatchTransform> batch_transforms;
   /// The preprocessing of images at inference, which `Learner::export_model`

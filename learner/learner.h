@@ -90,9 +90,9 @@ class Learner {
   /// The mean of augmented passes and a plain one; learner/predictions.h.
   Predictions tta(Split split = Split::valid, const TtaOptions& options = {});
   /// Predicts one sample: a tensor as the data set gives it ([H, W, C] kByte or
-  /// [C, H, W] floating), or an image file or a cv::Mat (BGR), prepared as the
-  /// data set does; vision/predict/image_predict.h.
-  Prediction predict(const torch::Tensor& sample);
+  /// [C, H, W] floating), or Tensors for a model of several inputs; or an image
+  /// file or a cv::Mat (BGR), prepared; vision/predict/image_predict.h.
+  Prediction predict(at::TensorList inputs);
   Prediction predict(const std::filesystem::path& image_file);
   Prediction predict(const cv::Mat& image);
   /// The model's layers, shapes, operations; learner/report/model_summary.h.

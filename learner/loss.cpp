@@ -73,7 +73,9 @@ torch::Tensor Loss::per_sample(const Tensors& outputs, const Tensors& targets)
   return values.dim() == 1 ? values : values.flatten(1).mean(1);
 }
 
-Loss Loss::for_targets(const Tensors& targets) {
+Loss Loss::for_targets(
+    const Tensors& targets,
+    const std::vector<OutputInfo>& outputs) {
   TERN_CHECK_VALUE(
       targets.size() == 1,
       "[Loss] no loss was given and the batch has {} targets; expected one. "
@@ -88,6 +90,9 @@ Loss Loss::for_targets(const Tensors& targets) {
       "for classes or floating numbers. Convert them with "
       ".to(torch::kLong) in the data set, or set LearnerOptions::loss.",
       c10::toString(targets[0].scalar_type()));
+  if (!outputs.empty() && outputs[0].kind == TargetKind::multi_category) {
+    return torch::nn::BCEWithLogitsLoss();
+  }
   return torch::nn::MSELoss();
 }
 

@@ -10,12 +10,9 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
+#include "tern/data/output_info.h"
 
 namespace tern {
-
-/// What turns raw outputs into what a person reads, and belongs to a loss:
-/// probabilities for cross-entropy, the plain numbers for a regression.
-enum class Activation { none, softmax, sigmoid, exp };
 
 namespace detail {
 
@@ -170,8 +167,17 @@ class Loss {
 
   explicit operator bool() const { return static_cast<bool>(function_); }
 
-  /// The loss that suits targets of this type.
-  static Loss for_targets(const Tensors& targets);
+  /// The loss that suits targets of this type; of several categories, as
+  /// `DataBunch::outputs` says, BCEWithLogitsLoss.
+  static Loss for_targets(
+      const Tensors& targets,
+      const std::vector<OutputInfo>& outputs = {});
+
+  /// Whether the loss compares probabilities of several classes, each with 0 or
+  /// 1: a binary cross-entropy.
+  bool is_multi_category() const {
+    return is_bce_of_probabilities_ || activation_ == Activation::sigmoid;
+  }
 
   Activation activation() const { return activation_; }
   Loss& activation(Activation activation);

@@ -6,6 +6,7 @@
 
 #include <torch/types.h>
 
+#include "tern/data/output_info.h"
 #include "tern/learner/train_state.h"
 
 namespace cv {
@@ -32,11 +33,17 @@ struct NamedGradient {
   torch::Tensor gradient;  // kFloat
 };
 
-/// The model's answers to a whole data set, in its order, on the CPU.
+/// The model's answers to a whole data set, in its order, on the CPU. `decode`
+/// (learner/predict/decode.h) says what one of them means.
 struct Predictions {
   torch::Tensor preds;    // [N, ...] kFloat, with the loss's activation applied
   torch::Tensor targets;  // [N, ...]; undefined if the data has none
   torch::Tensor losses;   // [N] kFloat; undefined unless asked for
+  /// All outputs of the model and all targets; `preds` and `targets` are the
+  /// first. A further output that cannot be joined over batches, such as a
+  /// scalar, is undefined.
+  Tensors outputs, all_targets;
+  std::vector<OutputInfo> info;  // what the outputs predict
 };
 
 /// Options of `Learner::tta`; fastai v2's defaults. fastai v1 has `beta` 0.4
@@ -51,11 +58,20 @@ struct TtaOptions {
   bool use_max = false;
 };
 
-/// The model's answer to one sample.
+/// The model's answer to one sample; of several outputs, to the first.
 struct Prediction {
-  std::string label;            // name of the likeliest class; may be empty
-  int64_t index = -1;           // its index; -1 when there are no classes
+  /// As a person reads it: the likeliest class, the classes above the
+  /// threshold, the numbers; empty for a mask.
+  std::string label;
+  int64_t index = -1;  // of the likeliest class; -1 unless there is one
   torch::Tensor probabilities;  // one sample's answer, activated, on the CPU
+  TargetKind kind = TargetKind::category;
+  std::vector<std::string> labels;  // the class, or those above the threshold
+  std::vector<int64_t> indices;     // of these classes
+  std::vector<double> numbers;      // of a regression
+  torch::Tensor mask;               // [H, W] kLong, the class of each pixel
+  /// The answer of each output, the first included; empty in these.
+  std::vector<Prediction> outputs;
 };
 
 }  // namespace tern

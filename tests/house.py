@@ -46,7 +46,7 @@ MAY_INCLUDE = {
     "learner/optim": CORE,
     "learner/precision": CORE | {"learner/optim"},
     "learner/predict": CORE,
-    "learner/weights": CORE | {"learner/precision"},
+    "learner/weights": CORE | {"learner/precision", "learner/predict"},
     "learner/checkpoint": CORE | {"learner/optim", "learner/precision", "learner/weights"},
     "learner/distributed": CORE | {"learner/optim", "learner/precision"},
     "learner/graph": CORE | {"learner/optim", "learner/precision"},

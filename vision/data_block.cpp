@@ -237,11 +237,12 @@ DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
   };
   TargetedImages train = targeted(parts.train);
   TargetedImages valid = targeted(parts.valid);
-  return make_bunch(
-      std::move(train),
-      std::move(valid),
-      std::move(names),
-      options);
+  OutputInfo output{.kind = target};
+  if (target == TargetKind::number) std::swap(output.names, names);
+  DataBunch data =
+      make_bunch(std::move(train), std::move(valid), std::move(names), options);
+  data.outputs = {std::move(output)};
+  return data;
 }
 
 DataBunch make_bunch(

@@ -73,18 +73,6 @@ struct ImageDataBunchOptions {
   std::optional<torch::Device> device = {};
 };
 
-/// Target type: how labels are interpreted.
-enum class TargetKind {
-  /// One class per image: [N] kLong.
-  category,
-  /// Any number of classes per image: [N, classes] kFloat, 0 or 1.
-  multi_category,
-  /// One or k numbers per image: [N] or [N, k] kFloat.
-  number,
-  /// Path of a PNG of class indices: [N, H, W] kLong.
-  mask,
-};
-
 /// Describes an image dataset: the items, the split into training and
 /// validation images, the labels.
 ///
@@ -103,6 +91,7 @@ struct DataBlock {
   TargetKind target = TargetKind::category;
   /// Class names in the order of their indices; empty: those of the training
   /// images, sorted. For masks the names only; empty: indices are not checked.
+  /// For numbers their names, which may be empty.
   std::vector<std::string> classes = {};
 
   /// \throws DataError naming the file or row, for a label that is missing, not

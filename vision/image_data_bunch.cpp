@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -113,6 +114,30 @@ Splitter random_split(const ImageDataBunchOptions& options) {
   return split_at_random(options.valid_pct.value_or(0.2), options.seed);
 }
 
+DataBlock block_of_lists(
+    const std::vector<std::string>& paths,
+    const std::vector<std::string>& labels,
+    const ImageDataBunchOptions& options) {
+  TERN_CHECK_VALUE(
+      paths.size() == labels.size(),
+      "[ImageDataBunch::from_lists] there are {} paths and {} labels; "
+      "expected one label for each path.",
+      paths.size(),
+      labels.size());
+  auto table = std::make_shared<CsvTable>();
+  table->path = "the list of labels";
+  table->columns = {"label"};
+  DataBlock block{
+      .split = random_split(options),
+      .label = label_from_column({"label"})};
+  for (size_t i = 0; i < paths.size(); ++i) {
+    table->rows.push_back({labels[i]});
+    table->lines.push_back(i + 1);
+    block.items.push_back({paths[i], table, i});
+  }
+  return block;
+}
+
 }  // namespace
 
 DataBunch ImageDataBunch::from_folder(
@@ -154,8 +179,9 @@ DataBunch ImageDataBunch::from_csv(
     label_column = table.columns[1];
   }
   block.label = label_from_column({label_column}, csv.label_delimiter);
-  block.target = csv.label_delimiter.empty() ? TargetKind::category
-                                             : TargetKind::multi_category;
+  block.target = csv.target.value_or(
+      csv.label_delimiter.empty() ? TargetKind::category
+                                  : TargetKind::multi_category);
   return block.bunch(options);
 }
 
@@ -175,22 +201,25 @@ DataBunch ImageDataBunch::from_lists(
     const std::vector<std::string>& paths,
     const std::vector<std::string>& labels,
     const ImageDataBunchOptions& options) {
-  TERN_CHECK_VALUE(
-      paths.size() == labels.size(),
-      "[ImageDataBunch::from_lists] there are {} paths and {} labels; "
-      "expected one label for each path.",
-      paths.size(),
-      labels.size());
-  auto table = std::make_shared<CsvTable>();
-  table->path = "the list of labels";
-  table->columns = {"label"};
-  DataBlock block{
-      .split = random_split(options),
-      .label = label_from_column({"label"})};
-  for (size_t i = 0; i < paths.size(); ++i) {
-    table->rows.push_back({labels[i]});
-    table->lines.push_back(i + 1);
-    block.items.push_back({paths[i], table, i});
+  return block_of_lists(paths, labels, options).bunch(options);
+}
+
+DataBunch ImageDataBunch::from_numbers(
+    const std::vector<std::string>& paths,
+    const std::vector<double>& numbers,
+    bool are_classes,
+    const ImageDataBunchOptions& options) {
+  const auto texts = [](const auto& values) {
+    std::vector<std::string> labels;
+    for (const double value : values)
+      labels.push_back(fmt::format("{}", value));
+    return labels;
+  };
+  DataBlock block = block_of_lists(paths, texts(numbers), options);
+  if (are_classes) {
+    block.classes = texts(std::set<double>(numbers.begin(), numbers.end()));
+  } else {
+    block.target = TargetKind::number;
   }
   return block.bunch(options);
 }

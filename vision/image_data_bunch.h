@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tern/data/data_bunch.h"
@@ -25,6 +27,9 @@ struct ImageCsv {
   std::string valid_column = "";
   /// Appended to each path, such as ".jpg".
   std::string suffix = "";
+  /// Unset: category, or multi_category with a `label_delimiter`, which
+  /// separates several numbers too.
+  std::optional<TargetKind> target = {};
 };
 
 /// Fields of tar shards of images.
@@ -82,11 +87,21 @@ struct ImageDataBunch {
       const std::string& pattern,
       const ImageDataBunchOptions& options = {});
 
-  /// Files with one label each, split at random.
+  /// Files with one label each, split at random. Whole numbers are classes, in
+  /// their order; floating ones are numbers to predict, TargetKind::number.
   static DataBunch from_lists(
       const std::vector<std::string>& paths,
       const std::vector<std::string>& labels,
       const ImageDataBunchOptions& options = {});
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  static DataBunch from_lists(
+      const std::vector<std::string>& paths,
+      const std::vector<Number>& labels,
+      const ImageDataBunchOptions& options = {}) {
+    const std::vector<double> numbers(labels.begin(), labels.end());
+    return from_numbers(paths, numbers, std::is_integral_v<Number>, options);
+  }
 
   /// Images in tar shards in WebDataset's layout, read in place: 0001.jpg and
   /// 0001.cls are one sample.
@@ -103,6 +118,13 @@ struct ImageDataBunch {
       const std::vector<std::string>& valid,
       const ImageTar& tar = {},
       const ImageDataBunchOptions& options = {});
+
+ private:
+  static DataBunch from_numbers(
+      const std::vector<std::string>& paths,
+      const std::vector<double>& numbers,
+      bool are_classes,
+      const ImageDataBunchOptions& options);
 };
 
 }  // namespace tern

@@ -83,6 +83,23 @@ Labeller label_from_func(std::function<std::string(const ImageItem&)> label) {
   };
 }
 
+Labeller label_from_func(std::function<double(const ImageItem&)> number) {
+  return label_from_func([number = std::move(number)](const ImageItem& item) {
+    return std::vector<double>{number(item)};
+  });
+}
+
+Labeller label_from_func(
+    std::function<std::vector<double>(const ImageItem&)> numbers) {
+  return [numbers = std::move(numbers)](const ImageItem& item) {
+    std::vector<std::string> labels;
+    for (const double number : numbers(item)) {
+      labels.push_back(fmt::format("{}", number));
+    }
+    return labels;
+  };
+}
+
 Labeller label_from_folder() {
   return label_from_func([](const ImageItem& item) {
     return fs::path(item.path).parent_path().filename().string();

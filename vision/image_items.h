@@ -60,6 +60,10 @@ Labeller label_from_folder();
 /// path.
 Labeller label_from_re(const std::string& pattern);
 Labeller label_from_func(std::function<std::string(const ImageItem&)> label);
+/// For `TargetKind::number`: one number for each image, or several.
+Labeller label_from_func(std::function<double(const ImageItem&)> number);
+Labeller label_from_func(
+    std::function<std::vector<double>(const ImageItem&)> numbers);
 /// The cells of the item's row in these columns.
 /// \param delimiter  Separator of several labels in a cell, such as " "; empty:
 ///                   one label.

@@ -5,6 +5,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/predict/decode.h"
 
 namespace tern {
 
@@ -16,40 +17,78 @@ void choose_loss(LearnerParts& l) {
     const Tensors targets = loader->dataset().get_batch({0}, {}).targets;
     if (targets.size() == 1 && (targets[0].scalar_type() == torch::kLong ||
                                 targets[0].is_floating_point())) {
-      l.options.loss = Loss::for_targets(targets);
+      l.options.loss = Loss::for_targets(targets, l.data.outputs);
     }
     return;
   }
 }
 
-// Before the first batch with a target, class names tell what is learnt, or the
-// target of some sample.
-Activation activation_of(LearnerParts& l) {
-  if (!l.options.loss && !l.data.classes.empty()) return Activation::softmax;
-  if (!l.options.loss) choose_loss(l);
-  return l.options.loss ? l.options.loss.activation() : Activation::none;
+// Before the first batch with a target, the data's description or class names
+// tell what is learnt, or the target of some sample.
+Tensors activated(LearnerParts& l) {
+  const bool is_known = !l.data.classes.empty() || !l.data.outputs.empty();
+  if (!l.options.loss && !is_known && l.host_targets.empty()) choose_loss(l);
+  return activate(l.state.outputs, output_info(l.data, l.options.loss));
+}
+
+Tensors on_cpu(Tensors tensors) {
+  for (torch::Tensor& tensor : tensors) tensor = tensor.cpu();
+  return tensors;
+}
+
+torch::Tensor mixed(
+    const torch::Tensor& plain,
+    const Tensors& augmented,
+    const TtaOptions& options) {
+  torch::Tensor sum = augmented[0], largest = augmented[0];
+  for (size_t i = 1; i < augmented.size(); ++i) {
+    sum = sum + augmented[i];
+    largest = torch::maximum(largest, augmented[i]);
+  }
+  if (options.use_max) return torch::maximum(largest, plain);
+  return torch::lerp(sum / static_cast<double>(options.n), plain, options.beta);
+}
+
+/// Joins each output, or target, over all batches.
+Tensors join(const std::vector<Tensors>& batches) {
+  Tensors joined;
+  for (size_t i = 0; !batches.empty() && i < batches[0].size(); ++i) {
+    Tensors parts;
+    bool fits = true;
+    for (const Tensors& batch : batches) {
+      parts.push_back(batch.at(i));
+      const auto sizes = parts.back().sizes(), first = parts[0].sizes();
+      fits = fits && !sizes.empty() && sizes.slice(1) == first.slice(1);
+    }
+    joined.push_back(fits || i == 0 ? torch::cat(parts) : torch::Tensor());
+  }
+  return joined;
 }
 
 }  // namespace
 
-Prediction Learner::predict(const torch::Tensor& sample) {
+Prediction Learner::predict(at::TensorList inputs) {
+  Batch batch;
+  for (const torch::Tensor& input : inputs) {
+    TORCH_CHECK_VALUE(
+        input.defined() && (input.dim() > 0 || inputs.size() > 1),
+        "[Learner::predict] the sample is undefined or 0-dim; expected one "
+        "input of the model without the batch dimension.");
+    batch.inputs.push_back(input.unsqueeze(0));
+  }
   TORCH_CHECK_VALUE(
-      sample.defined() && sample.dim() > 0,
-      "[Learner::predict] the sample is undefined or 0-dim; expected one input "
-      "of the model without the batch dimension.");
+      !inputs.empty(),
+      "[Learner::predict] there is no input; expected those of one sample.");
   EvalScope eval(*parts_);
-  loop::start_batch(*parts_, {{sample.unsqueeze(0)}, {}});
+  loop::start_batch(*parts_, std::move(batch));
   loop::run(*parts_, Event::batch_begin);
   loop::forward(*parts_, /*with_loss=*/false);
-  Prediction prediction;
-  prediction.probabilities =
-      activate(parts_->state.outputs.at(0), activation_of(*parts_))[0].cpu();
-  if (!parts_->data.classes.empty() && prediction.probabilities.dim() == 1) {
-    prediction.index = prediction.probabilities.argmax().item<int64_t>();
-    if (prediction.index < static_cast<int64_t>(parts_->data.classes.size())) {
-      prediction.label = parts_->data.classes[prediction.index];
-    }
+  Tensors sample;
+  for (const torch::Tensor& output : activated(*parts_)) {
+    sample.push_back((output.dim() > 0 ? output[0] : output).cpu());
   }
+  const LearnerParts& l = *parts_;
+  Prediction prediction = decode(sample, output_info(l.data, l.options.loss));
   eval.end();
   return prediction;
 }
@@ -61,15 +100,18 @@ Predictions Learner::get_preds(Split split) {
 }
 
 Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
-  Tensors preds, targets, losses;
+  std::vector<Tensors> outputs, targets;
+  Tensors losses;
   loop::evaluate(*parts_, loader, /*with_loss=*/false, [&] {
-    if (!parts_->options.loss && !parts_->host_targets.empty()) {
-      parts_->options.loss = Loss::for_targets(parts_->host_targets);
+    const Tensors& host_targets = parts_->host_targets;
+    if (!parts_->options.loss && host_targets.size() == 1) {
+      parts_->options.loss =
+          Loss::for_targets(host_targets, parts_->data.outputs);
     }
-    preds.push_back(
-        activate(parts_->state.outputs.at(0), activation_of(*parts_)).cpu());
-    if (!parts_->host_targets.empty()) {
-      targets.push_back(parts_->host_targets[0].clone());
+    outputs.push_back(on_cpu(activated(*parts_)));
+    targets.emplace_back();
+    for (const torch::Tensor& target : host_targets) {
+      targets.back().push_back(target.cpu().clone());
     }
     if (with_losses) {
       TORCH_CHECK_VALUE(
@@ -86,10 +128,13 @@ Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
                            .to(torch::kCPU, torch::kFloat));
     }
   });
-  Predictions result;
-  if (!preds.empty()) result.preds = torch::cat(preds);
-  if (!targets.empty()) result.targets = torch::cat(targets).cpu();
+  Predictions result{
+      .outputs = join(outputs),
+      .all_targets = join(targets),
+      .info = output_info(parts_->data, parts_->options.loss)};
   if (!losses.empty()) result.losses = torch::cat(losses);
+  if (!result.outputs.empty()) result.preds = result.outputs[0];
+  if (!result.all_targets.empty()) result.targets = result.all_targets[0];
   return result;
 }
 
@@ -103,25 +148,30 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
   const DataLoader& loader = parts_->data.loader(split);
   Predictions result = get_preds(loader.in_order());
   TORCH_CHECK_VALUE(
-      result.preds.defined() && result.preds.dim() <= 2,
-      "[Learner::tta] the split is empty or the outputs are per pixel, and "
-      "pixels of augmented images do not match; use get_preds.");
+      result.preds.defined(),
+      "[Learner::tta] the split is empty; expected at least one sample.");
+  for (const torch::Tensor& output : result.outputs) {
+    TORCH_CHECK_VALUE(
+        !output.defined() || output.dim() <= 2,
+        "[Learner::tta] the outputs are per pixel, and pixels of augmented "
+        "images do not match; use get_preds.");
+  }
   const DataLoader augmented = loader.in_order(/*augments=*/true);
-  torch::Tensor sum, largest;
+  std::vector<Tensors> passes;
   for (int64_t pass = 0; pass < options.n; ++pass) {
     // Batch transforms augment though the model does not train.
     parts_->augmented_pass = pass;
     const auto end =
         c10::make_scope_exit([&] { parts_->augmented_pass.reset(); });
-    const torch::Tensor preds = get_preds(augmented).preds;
-    sum = pass == 0 ? preds : sum + preds;
-    largest = pass == 0 ? preds : torch::maximum(largest, preds);
+    passes.push_back(get_preds(augmented).outputs);
   }
-  result.preds = options.use_max ? torch::maximum(largest, result.preds)
-                                 : torch::lerp(
-                                       sum / static_cast<double>(options.n),
-                                       result.preds,
-                                       options.beta);
+  for (size_t i = 0; i < result.outputs.size(); ++i) {
+    torch::Tensor& plain = result.outputs[i];
+    Tensors augmented_ones;
+    for (const Tensors& pass : passes) augmented_ones.push_back(pass.at(i));
+    if (plain.defined()) plain = mixed(plain, augmented_ones, options);
+  }
+  result.preds = result.outputs[0];
   return result;
 }
 

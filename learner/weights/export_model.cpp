@@ -11,6 +11,7 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/predict/decode.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/weights/lora.h"
 #include "tern/learner/weights/model_card.h"
@@ -30,15 +31,13 @@ ModelCard card_of(Learner& learn, const ExportOptions& options) {
       "again; expected a module that is a HasArchitecture. Derive it from "
       "tern::HasArchitecture and call register_architecture, or use "
       "export_torchscript, which needs neither.");
-  const Loss& loss = learn.options().loss;
-  const std::vector<std::string>& classes = learn.data().classes;
+  const std::vector<OutputInfo> outputs =
+      output_info(learn.data(), learn.options().loss);
   ModelCard card{
       .architecture = *architecture,
-      .classes = classes,
-      // Before the first batch with a target, class names tell what is learnt.
-      .activation = loss              ? loss.activation()
-                    : classes.empty() ? Activation::none
-                                      : Activation::softmax,
+      .classes = learn.data().classes,
+      .activation = *outputs[0].activation,
+      .outputs = outputs,
       .preprocessing = options.preprocessing ? options.preprocessing
                                              : learn.data().preprocessing};
   if (!learn.recorder().epochs().empty()) {

@@ -29,16 +29,33 @@ constexpr std::array<std::pair<const char*, Activation>, 4> kActivations = {{
     {"exp", Activation::exp},
 }};
 
-const char* name_of(Activation activation) {
-  using Item = std::pair<const char*, Activation>;
-  return std::ranges::find(kActivations, activation, &Item::second)->first;
+constexpr std::array<std::pair<const char*, TargetKind>, 4> kKinds = {{
+    {"category", TargetKind::category},
+    {"multi_category", TargetKind::multi_category},
+    {"number", TargetKind::number},
+    {"mask", TargetKind::mask},
+}};
+
+template <class Value, size_t count>
+const char* name_of(
+    const std::array<std::pair<const char*, Value>, count>& all,
+    Value value) {
+  using Item = std::pair<const char*, Value>;
+  return std::ranges::find(all, value, &Item::second)->first;
 }
 
-Activation parse_activation(const std::string& name, const std::string& path) {
-  for (const auto& [known, activation] : kActivations) {
-    if (name == known) return activation;
+template <class Value, size_t count>
+Value value_of(
+    const std::array<std::pair<const char*, Value>, count>& all,
+    const std::string& name,
+    const char* what,
+    const std::string& path) {
+  for (const auto& [known, value] : all) {
+    if (name == known) return value;
   }
-  throw DataError(path, "has the unknown activation " + printable(name));
+  throw DataError(
+      path,
+      fmt::format("has the unknown {} {}", what, printable(name)));
 }
 
 // Of all the metadata, but for the two checksums.
@@ -100,6 +117,56 @@ std::string names_json(const std::vector<std::string>& names) {
       fmt::join(names | std::views::transform(json_quoted), ", "));
 }
 
+/// An output's description as texts and numbers.
+struct OutputFields {
+  std::string kind, activation;
+  std::vector<std::string> names;
+  double threshold = 0.5;
+
+  JsonFields fields() {
+    return {
+        {"kind", &kind},
+        {"names", &names},
+        {"threshold", &threshold},
+        {"activation", &activation}};
+  }
+};
+
+std::string outputs_json(const std::vector<OutputInfo>& outputs) {
+  std::vector<std::string> texts;
+  for (const OutputInfo& output : outputs) {
+    check_names(output.names);
+    OutputFields text{
+        .kind = name_of(kKinds, output.kind),
+        .activation =
+            name_of(kActivations, output.activation.value_or(Activation::none)),
+        .names = output.names,
+        .threshold = output.threshold};
+    texts.push_back(to_json(text.fields()));
+  }
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+std::vector<OutputInfo> parse_outputs(
+    const std::string& text,
+    const std::string& path) {
+  JsonReader json(text, path);
+  std::vector<OutputInfo> outputs;
+  json.begin_array();
+  while (json.next_element()) {
+    OutputFields read;
+    read_json(json, read.fields());
+    outputs.push_back(
+        {.kind = value_of(kKinds, read.kind, "kind of output", path),
+         .names = std::move(read.names),
+         .threshold = read.threshold,
+         .activation =
+             value_of(kActivations, read.activation, "activation", path)});
+  }
+  json.end();
+  return outputs;
+}
+
 }  // namespace
 
 std::optional<Architecture> architecture_of(const Model& model) {
@@ -117,7 +184,8 @@ std::map<std::string, std::string> to_metadata(const ModelCard& card) {
       {"tern.architecture", card.architecture.name},
       {"tern.options", card.architecture.options},
       {"tern.classes", names_json(card.classes)},
-      {"tern.activation", name_of(card.activation)},
+      {"tern.activation", name_of(kActivations, card.activation)},
+      {"tern.outputs", outputs_json(card.outputs)},
       {"tern.metrics", metrics_json(card.metrics)}};
   if (card.preprocessing) {
     metadata["tern.preprocessing"] = to_json(*card.preprocessing);
@@ -159,8 +227,20 @@ ModelCard parse_model_card(
   ModelCard card{
       .architecture = {text("architecture"), text("options")},
       .classes = parse_names(text("classes"), path),
-      .activation = parse_activation(text("activation"), path),
+      .activation =
+          value_of(kActivations, text("activation"), "activation", path),
       .metrics = parse_metrics(text("metrics"), path)};
+  if (metadata.count("tern.outputs") != 0) {
+    card.outputs = parse_outputs(text("outputs"), path);
+  } else {  // as written before outputs were described
+    card.outputs = {
+        {.kind = card.activation == Activation::sigmoid
+                     ? TargetKind::multi_category
+                 : card.classes.empty() ? TargetKind::number
+                                        : TargetKind::category,
+         .names = card.classes,
+         .activation = card.activation}};
+  }
   if (metadata.count("tern.preprocessing") != 0) {
     card.preprocessing = parse_image_preprocessing(text("preprocessing"), path);
   }

@@ -19,6 +19,9 @@ struct ModelCard {
   std::vector<std::string> classes = {};
   /// What turns outputs into what a person reads.
   Activation activation = Activation::none;
+  /// What each output predicts, with names and activation: of the first the
+  /// two above.
+  std::vector<OutputInfo> outputs = {};
   /// Unset: the model takes tensors alone, no images.
   std::optional<ImagePreprocessing> preprocessing = {};
   /// Losses and metrics of the last epoch of training.

@@ -273,7 +273,7 @@ class Preprocessing:
 
 
 class Predictor:
-    """Tern's Predictor: `classes`, and the probabilities of images."""
+    """Tern's Predictor: `classes`, `output`, the probabilities of images."""
 
     def __init__(self, path):
         state, metadata = read_safetensors(path)
@@ -284,6 +284,7 @@ class Predictor:
         self.model.load_state_dict(state)
         self.model.eval()
         self.activation = ACTIVATIONS[metadata["tern.activation"]]
+        self.output = json.loads(metadata["tern.outputs"])[0]
         what = metadata.get("tern.preprocessing")
         self.preprocessing = Preprocessing(json.loads(what)) if what else None
 
@@ -295,16 +296,24 @@ class Predictor:
         batch = torch.stack([self.preprocessing(path) for path in paths])
         return self.activation(self.model(batch))
 
+    def text(self, answer):
+        """An answer in words: the class, those above the threshold, numbers."""
+        names, kind = self.output["names"], self.output["kind"]
+        if kind == "category" and len(names) == len(answer):
+            shown = [int(answer.argmax())]
+        elif kind == "multi_category" and len(names) == len(answer):
+            above = answer > self.output["threshold"]
+            shown = above.nonzero().flatten().tolist()
+        else:
+            return str(answer.tolist())
+        words = [f"{names[i]} ({answer[i]:.4f})" for i in shown]
+        return ", ".join(words) or "none"
+
 
 def main():
     predictor = Predictor(pathlib.Path(__file__).with_suffix(".safetensors"))
     for path in sys.argv[1:]:
-        answer = predictor.predict([path])[0]
-        if predictor.classes:
-            best = int(answer.argmax())
-            print(f"{path}: {predictor.classes[best]} ({answer[best]:.4f})")
-        else:
-            print(f"{path}: {answer.tolist()}")
+        print(f"{path}: {predictor.text(predictor.predict([path])[0])}")
 
 
 if __name__ == "__main__":

@@ -67,12 +67,6 @@ TargetKind target_kind(
              : TargetKind::number;
 }
 
-std::string class_name(const std::vector<std::string>& classes, int64_t index) {
-  return index >= 0 && index < std::ssize(classes)
-             ? classes[index]
-             : fmt::format("class {}", index);
-}
-
 Rgb answer_color(TargetKind kind, bool is_right) {
   if (kind == TargetKind::number) return kTextColor;
   return is_right ? kRightColor : kWrongColor;
@@ -96,21 +90,6 @@ std::string target_text(
     }
   }
   return words.empty() ? "(none)" : fmt::format("{}", fmt::join(words, ", "));
-}
-
-torch::Tensor decoded(TargetKind kind, const torch::Tensor& preds) {
-  switch (kind) {
-    case TargetKind::number:
-      return preds;
-    case TargetKind::multi_category:
-      return (preds > 0.5).to(torch::kFloat);
-    default:
-      if (preds.dim() > 1 && preds.size(1) > 1) return preds.argmax(1);
-      // One channel alone is the probability of class 1.
-      return (preds.dim() == 1 ? preds : preds.squeeze(1))
-          .gt(0.5)
-          .to(torch::kLong);
-  }
 }
 
 std::vector<Picture> mask_pictures(

@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/data/data_bunch.h"
-#include "tern/vision/data_block.h"
+#include "tern/learner/predict/decode.h"
 #include "tern/vision/interpret/picture_grid.h"
 
 namespace tern {
@@ -31,9 +31,6 @@ TargetKind target_kind(
     const torch::Tensor& targets,
     const std::vector<std::string>& classes);
 
-/// Returns the name of a class, or its index if it has none.
-std::string class_name(const std::vector<std::string>& classes, int64_t index);
-
 /// Returns the colour of a prediction's text: green or red, neutral for
 /// numbers.
 Rgb answer_color(TargetKind kind, bool is_right);
@@ -44,11 +41,6 @@ std::string target_text(
     TargetKind kind,
     const torch::Tensor& target,
     const std::vector<std::string>& classes);
-
-/// Converts predictions to the form of targets: the most probable class, the
-/// classes with a probability above 0.5, or the numbers themselves.
-/// \param preds  [N, ...], activated; for classes [N, C, ...].
-torch::Tensor decoded(TargetKind kind, const torch::Tensor& preds);
 
 /// The images of one sample with a mask, side by side: the plain image, the
 /// target over it and, unless it is undefined, the prediction over it, whose

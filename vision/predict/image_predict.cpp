@@ -4,9 +4,9 @@
 
 #include <opencv2/core/mat.hpp>
 
+#include "tern/learner/predict/decode.h"
 #include "tern/vision/image_dataset.h"
 #include "tern/vision/image_items.h"
-#include "tern/vision/interpret/visible_batch.h"
 #include "tern/vision/predict/preprocess.h"
 
 namespace tern {
@@ -85,15 +85,12 @@ ImagePredictions get_preds(
 
 ImagePredictions get_preds(Learner& learn, std::vector<std::string> paths) {
   ImagePredictions result;
-  result.preds = learn.get_preds(test_loader(learn.data(), paths)).preds;
+  const Predictions all = learn.get_preds(test_loader(learn.data(), paths));
+  result.preds = all.preds;
   result.paths = std::move(paths);
-  const std::vector<std::string>& classes = learn.data().classes;
-  if (!classes.empty() && result.preds.defined() && result.preds.dim() == 2) {
-    const torch::Tensor likeliest = decoded(TargetKind::category, result.preds);
-    for (int64_t i = 0; i < likeliest.size(0); ++i) {
-      result.labels.push_back(
-          class_name(classes, likeliest[i].item<int64_t>()));
-    }
+  for (int64_t i = 0; i < std::ssize(result.paths); ++i) {
+    result.predictions.push_back(decode(all, i));
+    result.labels.push_back(result.predictions.back().label);
   }
   return result;
 }

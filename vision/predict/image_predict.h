@@ -29,8 +29,8 @@ torch::Tensor prepare_image(const DataBunch& data, const torch::Tensor& image);
 struct ImagePredictions {
   std::vector<std::string> paths;
   torch::Tensor preds;  // [N, ...] kFloat, activated; preds[i] is of paths[i]
-  /// Name of the most probable class of each; empty without class names.
-  std::vector<std::string> labels;
+  std::vector<Prediction> predictions;  // what each of them means
+  std::vector<std::string> labels;      // their `label`
 };
 
 /// Predicts every image below a folder, sorted by path, or every image of a

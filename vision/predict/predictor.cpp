@@ -14,6 +14,7 @@
 #include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
+#include "tern/learner/predict/decode.h"
 #include "tern/vision/image_items.h"
 #include "tern/vision/models/build_model.h"
 #include "tern/vision/predict/preprocess.h"
@@ -48,25 +49,8 @@ void convert(Model& model, torch::ScalarType precision) {
   }
 }
 
-/// Answers any number of prepared samples, `batch_size` at a time.
-std::vector<Prediction> answer_all(
-    const Predictor& predictor,
-    const Tensors& prepared) {
-  const auto size = static_cast<size_t>(predictor.options().batch_size);
-  std::vector<Prediction> answers;
-  for (size_t begin = 0; begin < prepared.size(); begin += size) {
-    const size_t count = std::min(size, prepared.size() - begin);
-    const auto batch = at::TensorList(prepared).slice(begin, count);
-    std::ranges::move(
-        predictor.answer(torch::stack(batch)),
-        std::back_inserter(answers));
-  }
-  return answers;
-}
-
-/// `f(i)` for each of `count` files, by all cores.
 template <class F>
-void for_each_file(int64_t count, const F& f) {
+void for_each_sample(int64_t count, const F& f) {
   parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) f(i);
   });
@@ -144,44 +128,94 @@ torch::Tensor Predictor::prepare(const torch::Tensor& sample) const {
   return images.convert(sample);
 }
 
-std::vector<Prediction> Predictor::answer(const torch::Tensor& batch) const {
+Tensors Predictor::prepare(const Tensors& inputs) const {
+  Tensors prepared;
+  for (const torch::Tensor& input : inputs) {
+    TORCH_CHECK_VALUE(
+        input.defined(),
+        "[Predictor::predict] an input is undefined; expected those of one "
+        "sample without the batch dimension.");
+    prepared.push_back(
+        prepared.empty() ? prepare(input) : input.detach().cpu());
+  }
+  return prepared;
+}
+
+std::vector<Prediction> Predictor::answer(at::TensorList batch) const {
   const torch::NoGradGuard no_grad;
   const PredictorOptions& options = loaded_->options;
-  torch::Tensor input = batch.to(options.device);
-  if (input.scalar_type() == torch::kByte) {
-    loaded_->preprocessor();  // fails if there is none
-    const ImagePreprocessing& images = *loaded_->card.preprocessing;
-    input =
-        normalize_images(input, images.mean, images.stddev, options.precision);
-  } else {
-    input = input.to(options.precision);
-  }
-  const torch::Tensor outputs =
-      activate(loaded_->model.forward({input}).at(0), loaded_->card.activation)
-          .cpu();
-  const std::vector<std::string>& classes = loaded_->card.classes;
-  std::vector<Prediction> answers;
-  for (int64_t i = 0; i < outputs.size(0); ++i) {
-    Prediction answer;
-    answer.probabilities = outputs[i].clone();
-    if (!classes.empty() && answer.probabilities.dim() == 1) {
-      answer.index = answer.probabilities.argmax().item<int64_t>();
-      if (answer.index < std::ssize(classes)) {
-        answer.label = classes[answer.index];
-      }
+  Tensors inputs;
+  for (const torch::Tensor& part : batch) {
+    torch::Tensor input = part.to(options.device);
+    if (inputs.empty() && input.scalar_type() == torch::kByte) {
+      loaded_->preprocessor();  // fails if there is none
+      const ImagePreprocessing& images = *loaded_->card.preprocessing;
+      input = normalize_images(
+          input,
+          images.mean,
+          images.stddev,
+          options.precision);
+    } else if (input.is_floating_point()) {
+      input = input.to(options.precision);
     }
-    answers.push_back(std::move(answer));
+    inputs.push_back(std::move(input));
+  }
+  const Tensors outputs =
+      activate(loaded_->model.forward(inputs), loaded_->card.outputs);
+  std::vector<Tensors> samples(batch[0].size(0));
+  for (const torch::Tensor& output : outputs) {
+    const torch::Tensor on_cpu = output.cpu();
+    for (size_t i = 0; i < samples.size(); ++i) {
+      const bool is_of_samples =
+          on_cpu.dim() > 0 && on_cpu.size(0) == std::ssize(samples);
+      samples[i].push_back(
+          is_of_samples ? on_cpu[static_cast<int64_t>(i)].clone()
+                        : torch::Tensor());
+    }
+  }
+  std::vector<Prediction> answers;
+  for (const Tensors& sample : samples) {
+    answers.push_back(decode(sample, loaded_->card.outputs));
   }
   return answers;
 }
 
-std::vector<Prediction> Predictor::predict_batch(
-    const std::vector<fs::path>& images) const {
-  Tensors prepared(images.size());
-  for_each_file(std::ssize(images), [&](int64_t i) {
-    prepared[i] = prepare(images[i]);
-  });
-  return answer_all(*this, prepared);
+std::vector<Prediction> Predictor::answer(
+    const std::vector<Tensors>& samples) const {
+  Tensors batch;
+  for (size_t input = 0; !samples.empty() && input < samples[0].size();
+       ++input) {
+    Tensors parts;
+    for (const Tensors& sample : samples) {
+      TERN_CHECK_VALUE(
+          sample.size() == samples[0].size() &&
+              sample[input].sizes() == samples[0][input].sizes(),
+          "[Predictor] one sample is {}, another {}; expected inputs of equal "
+          "sizes in a batch. Predict samples of other sizes one by one.",
+          shapes_of(samples[0]),
+          shapes_of(sample));
+      parts.push_back(sample[input]);
+    }
+    batch.push_back(torch::stack(parts));
+  }
+  return answer(batch);
+}
+
+std::vector<Prediction> Predictor::answer_all(
+    int64_t count,
+    c10::function_ref<Tensors(int64_t)> prepare) const {
+  std::vector<Tensors> prepared(count);
+  for_each_sample(count, [&](int64_t i) { prepared[i] = prepare(i); });
+  std::vector<Prediction> answers;
+  for (int64_t begin = 0; begin < count; begin += options().batch_size) {
+    const int64_t end = std::min(begin + options().batch_size, count);
+    std::ranges::move(
+        answer(std::vector<Tensors>(
+            prepared.begin() + begin,
+            prepared.begin() + end)),
+        std::back_inserter(answers));
+  }
+  return answers;
 }
 
 std::vector<Prediction> Predictor::predict_batch(
@@ -190,11 +224,7 @@ std::vector<Prediction> Predictor::predict_batch(
       samples.defined() && samples.dim() > 1,
       "[Predictor::predict_batch] the samples are undefined or have no batch "
       "dimension; expected [N, ...].");
-  Tensors prepared;
-  for (const torch::Tensor& sample : samples.unbind()) {
-    prepared.push_back(prepare(sample));
-  }
-  return answer_all(*this, prepared);
+  return predict_batch(samples.unbind());
 }
 
 std::vector<FilePrediction> Predictor::predict_folder(
@@ -205,7 +235,7 @@ std::vector<FilePrediction> Predictor::predict_folder(
   }
   loaded_->preprocessor();  // fails once, not for each file
   Tensors prepared(files.size());
-  for_each_file(std::ssize(files), [&](int64_t i) {
+  for_each_sample(std::ssize(files), [&](int64_t i) {
     try {
       prepared[i] = prepare(fs::path(files[i].path));
     } catch (const DataError& error) {
@@ -214,7 +244,9 @@ std::vector<FilePrediction> Predictor::predict_folder(
   });
   std::erase_if(prepared, [](const torch::Tensor& t) { return !t.defined(); });
   auto file = files.begin();
-  for (Prediction& answer : answer_all(*this, prepared)) {
+  for (Prediction& answer : answer_all(
+           std::ssize(prepared),
+           [&](int64_t i) -> Tensors { return {prepared[i]}; })) {
     while (!file->error.empty()) ++file;
     (file++)->prediction = std::move(answer);
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/util/FunctionRef.h>
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
@@ -45,8 +46,10 @@ struct FilePrediction {
 /// PredictorQueue batches the requests of many threads.
 ///
 /// A sample is an image file; a cv::Mat, 8 or 16 bits, BGR, BGRA or grey, of
-/// any size; a tensor [H, W, C] kByte, RGB, of any size; or a floating tensor
-/// without the batch dimension, which is passed to the model unchanged.
+/// any size; a tensor [H, W, C] kByte, RGB, of any size; a floating tensor
+/// without the batch dimension, which is passed to the model unchanged; or
+/// Tensors, the inputs of a model that has several: the first as above, the
+/// others passed unchanged.
 class Predictor {
  public:
   /// \throws DataError if the file is damaged, not an exported model or of a
@@ -60,13 +63,25 @@ class Predictor {
   ///         or an image if the file does not describe how to prepare one.
   template <class Sample>
   Prediction predict(const Sample& sample) const {
-    return answer(prepare(sample).unsqueeze(0))[0];
+    return answer(std::vector{Tensors{prepare(sample)}})[0];
   }
 
-  /// Returns one prediction per file, in order; decodes files on all cores.
-  /// \throws as `predict`, for the first bad file.
+  /// Returns one prediction per sample, in order; prepares them on all cores.
+  /// \param samples  Paths, cv::Mats or tensors, as for `predict`.
+  /// \throws as `predict`, for the first bad sample; c10::ValueError if
+  ///         floating tensors differ in size.
+  template <class Sample>
   std::vector<Prediction> predict_batch(
-      const std::vector<std::filesystem::path>& images) const;
+      const std::vector<Sample>& samples) const {
+    return answer_all(std::ssize(samples), [&](int64_t i) {
+      return Tensors{prepare(samples[i])};
+    });
+  }
+  /// The same, for `predict_batch({"cat.jpg", "dog.jpg"})`.
+  std::vector<Prediction> predict_batch(
+      const std::vector<std::filesystem::path>& images) const {
+    return predict_batch<std::filesystem::path>(images);
+  }
   /// \param samples  [N, ...]: N samples as above, of one size.
   std::vector<Prediction> predict_batch(const torch::Tensor& samples) const;
   /// Predicts all images below a folder, sorted by path. A bad image does not
@@ -85,11 +100,20 @@ class Predictor {
   torch::Tensor prepare(const std::filesystem::path& image) const;
   torch::Tensor prepare(const cv::Mat& image) const;
   torch::Tensor prepare(const torch::Tensor& sample) const;
-  /// \param batch  [N, ...] of prepared samples.
-  std::vector<Prediction> answer(const torch::Tensor& batch) const;
+  /// Prepares the inputs of one sample for a model that has several.
+  Tensors prepare(const Tensors& inputs) const;
+  /// \param batch  [N, ...] of prepared samples, for each input of the model.
+  std::vector<Prediction> answer(at::TensorList batch) const;
+  /// Answers prepared samples, each a list of inputs, in one forward pass.
+  /// \throws c10::ValueError if their sizes differ.
+  std::vector<Prediction> answer(const std::vector<Tensors>& samples) const;
 
  private:
   struct Loaded;
+  /// Prepares samples in parallel and answers `batch_size` at a time.
+  std::vector<Prediction> answer_all(
+      int64_t count,
+      c10::function_ref<Tensors(int64_t)> prepare) const;
   explicit Predictor(std::shared_ptr<const Loaded> loaded);
 
   std::shared_ptr<const Loaded> loaded_;

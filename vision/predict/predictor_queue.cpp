@@ -41,7 +41,7 @@ int64_t PredictorQueue::batches() const {
 }
 
 std::future<Prediction> PredictorQueue::enqueue(
-    c10::function_ref<torch::Tensor()> prepare) {
+    c10::function_ref<Tensors()> prepare) {
   Item item;
   std::future<Prediction> answer = item.promise.get_future();
   try {
@@ -83,11 +83,11 @@ std::vector<PredictorQueue::Item> PredictorQueue::next_batch() {
 }
 
 void PredictorQueue::answer(std::vector<Item>& items) {
-  Tensors samples;
+  std::vector<Tensors> samples;
   for (const Item& item : items) samples.push_back(item.sample);
   std::vector<Prediction> answers;
   try {
-    answers = predictor_.answer(torch::stack(samples));
+    answers = predictor_.answer(samples);
   } catch (...) {
     if (items.size() == 1) {
       items[0].promise.set_exception(std::current_exception());
