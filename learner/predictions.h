@@ -69,7 +69,8 @@ struct Prediction {
   std::vector<std::string> labels;  // the class, or those above the threshold
   std::vector<int64_t> indices;     // of these classes
   std::vector<double> numbers;      // of a regression
-  torch::Tensor mask;               // [H, W] kLong, the class of each pixel
+  torch::Tensor mask;  // [H, W] kLong, the class of each pixel; [C, H, W] of 0
+                       // and 1 where each class has a sigmoid of its own
   /// The answer of each output, the first included; empty in these.
   std::vector<Prediction> outputs;
 };

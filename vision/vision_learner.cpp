@@ -6,6 +6,7 @@
 
 #include "tern/data/formats/json.h"
 #include "tern/kernels/check.h"
+#include "tern/vision/image_dataset.h"
 #include "tern/vision/transforms/augment_batch.h"
 
 namespace tern {
@@ -24,11 +25,18 @@ DataBunch normalised(DataBunch data, bool is_pretrained) {
   return data;
 }
 
+// Several classes each: numbers, and yet classes are named.
+bool has_class_vectors(const DataBunch& data) {
+  if (data.classes.empty() || !data.train) return false;
+  const auto* images =
+      dynamic_cast<const ImageDataset*>(&data.train->dataset());
+  const torch::Tensor values =
+      images ? images->target_values() : torch::Tensor();
+  return values.defined() && values.is_floating_point();
+}
+
 LearnerOptions with_loss(LearnerOptions options, const DataBunch& data) {
-  const bool is_multi_category =
-      !data.outputs.empty() &&
-      data.outputs[0].kind == TargetKind::multi_category;
-  if (!options.loss && is_multi_category) {
+  if (!options.loss && has_class_vectors(data)) {
     options.loss = torch::nn::BCEWithLogitsLoss();
   }
   return options;

@@ -46,9 +46,10 @@ TargetKind kind_of(const torch::Tensor& output, const OutputInfo& info) {
                                                        : info.kind;
 }
 
-/// Per pixel each class by itself.
-bool is_overlapping(TargetKind kind, const OutputInfo& info) {
-  return kind == TargetKind::mask && info.activation == Activation::sigmoid;
+/// Per pixel any number of classes.
+bool is_overlapping(const torch::Tensor& output, const OutputInfo& info) {
+  return output.dim() > 1 && output.size(0) > 1 &&
+         info.activation == Activation::sigmoid;
 }
 
 /// The probability of a class; one output alone is that of the second of two.
@@ -91,12 +92,10 @@ Prediction decode_output(const torch::Tensor& output, const OutputInfo& info) {
   }
   const torch::Tensor batch =
       output.dim() > 1 ? output.unsqueeze(0) : output.reshape({1, -1});
+  const TargetKind form =
+      is_overlapping(output, info) ? TargetKind::multi_category : answer.kind;
   const torch::Tensor found =
-      decoded(is_overlapping(answer.kind, info) ? TargetKind::multi_category
-                                                : answer.kind,
-              batch,
-              info.threshold)[0]
-          .to(torch::kLong);
+      decoded(form, batch, info.threshold)[0].to(torch::kLong);
   if (answer.kind == TargetKind::mask) {
     answer.mask = found;
   } else if (answer.kind == TargetKind::category) {
@@ -146,9 +145,7 @@ std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss) {
   return info;
 }
 
-Tensors activate(
-    const Tensors& outputs,
-    const std::vector<OutputInfo>& info) {
+Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info) {
   Tensors activated;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Activation activation =
@@ -158,9 +155,7 @@ Tensors activate(
   return activated;
 }
 
-Prediction decode(
-    const Tensors& outputs,
-    const std::vector<OutputInfo>& info) {
+Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info) {
   std::vector<Prediction> answers;
   for (size_t i = 0; i < outputs.size(); ++i) {
     answers.push_back(decode_output(outputs[i], info_at(info, i)));

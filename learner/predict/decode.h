@@ -19,9 +19,7 @@ std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss);
 
 /// Applies each output's activation, in kFloat. Outputs beyond `info` are
 /// numbers.
-Tensors activate(
-    const Tensors& outputs,
-    const std::vector<OutputInfo>& info);
+Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info);
 
 /// Says what a model's answer to one sample means.
 ///
@@ -30,9 +28,7 @@ Tensors activate(
 ///
 /// \param outputs  Activated, without the batch dimension.
 /// \param info     Outputs beyond it are numbers.
-Prediction decode(
-    const Tensors& outputs,
-    const std::vector<OutputInfo>& info);
+Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info);
 /// The same for sample `index` of a whole set. \throws c10::IndexError if there
 /// is none.
 Prediction decode(const Predictions& answers, int64_t index);
@@ -40,10 +36,8 @@ Prediction decode(const Predictions& answers, int64_t index);
 /// Converts predictions to the form of targets: the most probable class, the
 /// classes with a probability above the threshold, or the numbers themselves.
 /// \param preds  [N, ...], activated; for classes [N, C, ...].
-torch::Tensor decoded(
-    TargetKind kind,
-    const torch::Tensor& preds,
-    double threshold = 0.5);
+torch::Tensor
+decoded(TargetKind kind, const torch::Tensor& preds, double threshold = 0.5);
 
 /// Returns the name of a class, or its index if it has none.
 std::string class_name(const std::vector<std::string>& classes, int64_t index);

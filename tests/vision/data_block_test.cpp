@@ -134,6 +134,32 @@ TEST_F(DataBlockTest, MakesNumbersOfOneOrMoreColumns) {
       torch::tensor({1.5f, -3.f})));
 }
 
+TEST_F(DataBlockTest, TakesNumbersOfAFunctionAsTheyAre) {
+  for (const char* name : {"1.png", "2.png", "3.png"}) {
+    write(name);
+  }
+  const auto number_of = [](const ImageItem& item) {
+    return std::stod(std::filesystem::path(item.path).stem()) / 3;
+  };
+  DataBlock block{
+      .items = items_from_folder(temp_.path()),
+      .split = split_by_list({"3.png"}),
+      .label = label_from_func(number_of),
+      .target = TargetKind::number,
+      .classes = {"thirds"}};
+  const DataBunch one = block.bunch(options_);
+  EXPECT_TRUE(
+      torch::equal(targets_of(one.train), torch::tensor({1 / 3.f, 2 / 3.f})));
+  EXPECT_TRUE(one.classes.empty());
+  EXPECT_EQ(one.outputs.at(0).names, std::vector<std::string>{"thirds"});
+  block.label = label_from_func([&](const ImageItem& item) {
+    return std::vector<double>{number_of(item), 1e-9};
+  });
+  EXPECT_TRUE(torch::equal(
+      targets_of(block.bunch(options_).valid),
+      torch::tensor({1.f, 1e-9f}).view({1, 2})));
+}
+
 TEST_F(DataBlockTest, FindsTheMaskOfEachImage) {
   for (const char* name : {"images/a.png", "images/b.png"}) {
     write(name);

@@ -84,6 +84,59 @@ TEST(ImageDataBunch, FollowsLinksThatStayInTheDataSetsFolder) {
       {"is a link to", "outside of", "boundary", "links_outside"});
 }
 
+TEST(ImageDataBunch, TakesNumbersAsNumbers) {
+  const TempFolder temp;
+  std::vector<std::string> paths;
+  for (int i = 0; i < 4; ++i) {
+    paths.push_back((temp / (std::to_string(i) + ".png")).string());
+    write_image(paths.back());
+  }
+  const DataBunch data = ImageDataBunch::from_lists(
+      paths,
+      std::vector<double>{1.5, -2, 0.1, 40},
+      {.valid_pct = 0.25});
+  EXPECT_TRUE(data.classes.empty());
+  EXPECT_EQ(data.outputs.at(0).kind, TargetKind::number);
+  const auto& train = dynamic_cast<const ImageDataset&>(data.train->dataset());
+  for (int64_t i = 0; i < train.size(); ++i) {
+    const char name = train.paths()[i].at(train.paths()[i].size() - 5);
+    const float expected[] = {1.5f, -2, 0.1f, 40};
+    EXPECT_EQ(train.target_values()[i].item<float>(), expected[name - '0']);
+  }
+}
+
+TEST(ImageDataBunch, OrdersClassesThatAreNumbersAsNumbers) {
+  const TempFolder temp;
+  std::vector<std::string> paths;
+  for (int i = 0; i < 6; ++i) {
+    paths.push_back((temp / (std::to_string(i) + ".png")).string());
+    write_image(paths.back());
+  }
+  const DataBunch data = ImageDataBunch::from_lists(
+      paths,
+      std::vector<int>{10, 9, 100, 10, 9, 100},
+      {.valid_pct = 0.34});
+  EXPECT_EQ(data.classes, (std::vector<std::string>{"9", "10", "100"}));
+  EXPECT_EQ(data.outputs.at(0).kind, TargetKind::category);
+}
+
+TEST(ImageDataBunch, TakesNumbersOfATable) {
+  const TempFolder temp;
+  std::string table = "file,age\n";
+  for (int i = 0; i < 4; ++i) {
+    write_image(temp / (std::to_string(i) + ".png"));
+    table += fmt::format("{}.png,{}.5 {}\n", i, i, -i);
+  }
+  write_file(temp / "labels.csv", table);
+  const DataBunch data = ImageDataBunch::from_csv(
+      temp.path(),
+      {.label_delimiter = " ", .target = TargetKind::number},
+      {.valid_pct = 0.25});
+  const auto& train = dynamic_cast<const ImageDataset&>(data.train->dataset());
+  EXPECT_EQ(train.target_values().sizes(), (std::vector<int64_t>{3, 2}));
+  EXPECT_EQ(data.outputs.at(0).kind, TargetKind::number);
+}
+
 TEST(ImageDataBunch, TakesOneNumberForASquare) {
   const TempFolder temp;
   write_class(temp / "train/a", 2);

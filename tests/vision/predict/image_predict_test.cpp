@@ -1,6 +1,8 @@
 #include "tern/vision/predict/image_predict.h"
 
 #include <gtest/gtest.h>
+#include <opencv2/imgproc.hpp>
+#include <torch/nn/modules/loss.h>
 
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
@@ -35,6 +37,46 @@ TEST(PrepareImage, DoesWhatValidationDoes) {
           << path;
     }
   }
+}
+
+/// What a photograph is like: large shapes in colour, and fine detail.
+cv::Mat photograph() {
+  const auto noise = [](int type, double sigma, double contrast) {
+    cv::Mat image(400, 533, type);
+    cv::RNG(1).fill(image, cv::RNG::UNIFORM, 0, 256);
+    cv::GaussianBlur(image, image, {}, sigma);
+    cv::Mat wide;
+    image.convertTo(wide, CV_32F, contrast, 128 * (0.5 - contrast));
+    return wide;
+  };
+  cv::Mat detail;
+  cv::cvtColor(noise(CV_8UC1, 1.5, 1), detail, cv::COLOR_GRAY2BGR);
+  cv::Mat bytes;
+  cv::Mat(noise(CV_8UC3, 8, 12) + detail).convertTo(bytes, CV_8U);
+  return bytes;
+}
+
+// A file is decoded at 1/2, 1/4 or 1/8, an image of OpenCV is averaged.
+TEST(PrepareImage, OfAJpegAndOfItsPixelsDifferByLessThanOneOf255) {
+  const Shades shades;
+  const std::filesystem::path file = shades / "photo.jpg";
+  write_file(
+      file,
+      encode(photograph(), ".jpg", {cv::IMWRITE_JPEG_QUALITY, 90}));
+  for (const int64_t size : {190, 128, 96, 64, 56, 40, 16}) {
+    const DataBunch data =
+        shades.data({.size = size, .resize = ResizeMethod::crop});
+    const torch::Tensor of_file = prepare_image(data, file);
+    const torch::Tensor difference =
+        of_file.to(torch::kFloat) - prepare_image(data, cv::imread(file));
+    EXPECT_LT(difference.abs().mean().item<double>(), 0.6) << size;
+    EXPECT_LT(difference.abs().max().item<double>(), 10) << size;
+    EXPECT_GT(of_file.to(torch::kFloat).std().item<double>(), 10) << size;
+  }
+  const DataBunch large = shades.data({.size = 230});
+  EXPECT_TRUE(torch::equal(
+      prepare_image(large, file),
+      prepare_image(large, cv::imread(file))));
 }
 
 TEST(PrepareImage, TakesTheSizeOfTheDataWhereNoneWasGiven) {
@@ -152,6 +194,24 @@ TEST(PredictImages, AnswerForAFolderInTheOrderOfItsPaths) {
         answers.preds[static_cast<int64_t>(i)],
         one.probabilities));
   }
+}
+
+TEST(PredictImages, OfSeveralClassesNameThoseAboveTheThreshold) {
+  const Shades shades;
+  DataBunch data = shades.data();
+  data.outputs = {{.kind = TargetKind::multi_category, .threshold = 0.2}};
+  Learner learn(
+      data,
+      Shades::net(),
+      quiet({.loss = torch::nn::BCEWithLogitsLoss()}));
+  const std::filesystem::path file = shades / "valid/light/240.png";
+  // Logits of 1.5 - 3 * 0.94 and the opposite.
+  EXPECT_EQ(learn.predict(file).label, "dark, light");
+  learn.data().outputs[0].threshold = 0.5;
+  EXPECT_EQ(learn.predict(file).label, "light");
+  const ImagePredictions answers = get_preds(learn, shades / "valid/light");
+  EXPECT_EQ(answers.predictions[2].labels, std::vector<std::string>{"light"});
+  EXPECT_EQ(answers.labels[2], "light");
 }
 
 TEST(PredictImages, ABadFileIsNotAnsweredForByAnother) {

@@ -13,6 +13,7 @@
 #include <opencv2/imgproc.hpp>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/loss.h>
 
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/error.h"
@@ -33,6 +34,7 @@
 #include "tern/vision/models/resnet.h"
 #include "tern/vision/models/simple_cnn.h"
 #include "tern/vision/predict/image_predict.h"
+#include "tern/vision/predict/predictor_queue.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/pixels.h"
@@ -416,6 +418,133 @@ TEST_F(PredictorTest, WritesNoPythonForWhatItCannotBuild) {
       {"how an image becomes an input", "ExportOptions::preprocessing"});
 }
 
+TEST_F(PredictorTest, TakesListsOfPathsMatsAndTensors) {
+  trained(data())->export_model(file_);
+  const Predictor predictor =
+      Predictor::load(file_, {.device = torch::kCPU, .batch_size = 5});
+  std::vector<cv::Mat> mats;
+  Tensors tensors;
+  for (const std::string& path : paths_) {
+    mats.push_back(cv::imread(path));
+    tensors.push_back(read_image(path));
+  }
+  const auto of_paths = predictor.predict_batch(paths_);
+  const auto of_mats = predictor.predict_batch(mats);
+  const auto of_tensors = predictor.predict_batch(tensors);
+  ASSERT_EQ(of_mats.size(), paths_.size());
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    const torch::Tensor mat = of_mats[i].probabilities;
+    EXPECT_TRUE(torch::equal(mat, of_tensors[i].probabilities)) << paths_[i];
+    if (!paths_[i].ends_with("jpg")) {
+      EXPECT_TRUE(torch::equal(mat, of_paths[i].probabilities)) << paths_[i];
+    }
+  }
+  EXPECT_EQ(predictor.predict_batch({paths_[0], paths_[1]}).size(), 2u);
+  expect_error<c10::ValueError>(
+      [&] {
+        predictor.predict_batch(
+            Tensors{torch::zeros({3, 16, 16}), torch::zeros({3, 16, 20})});
+      },
+      {"[3, 16, 20]", "equal sizes"});
+}
+
+TEST_F(PredictorTest, NamesSeveralClassesByTheThresholdOfTheFile) {
+  DataBunch bunch = data();
+  bunch.outputs = {{.kind = TargetKind::multi_category, .threshold = 0.3}};
+  torch::manual_seed(3);
+  Learner learn(
+      bunch,
+      simple_cnn({3, 8, 2}),
+      quiet({.loss = torch::nn::BCEWithLogitsLoss()}));
+  for (const double threshold : {0.0, 0.3, 0.5, 1.0}) {
+    learn.data().outputs[0].threshold = threshold;
+    learn.export_model(file_);
+    const Predictor predictor = Predictor::load(file_, cpu_);
+    EXPECT_EQ(predictor.card().outputs[0].threshold, threshold);
+    const Prediction answer = predictor.predict(paths_[1]);
+    EXPECT_EQ(answer.kind, TargetKind::multi_category);
+    EXPECT_EQ(answer.labels, learn.predict(paths_[1]).labels);
+    if (threshold == 0) EXPECT_EQ(answer.label, "cat, dog");
+    if (threshold == 1) EXPECT_EQ(answer.label, "");
+  }
+}
+
+TEST_F(PredictorTest, AnswersWithNumbers) {
+  std::vector<float> ages;
+  for (size_t i = 0; i < paths_.size(); ++i) ages.push_back(0.5f * i);
+  DataBunch bunch = ImageDataBunch::from_lists(
+      paths_,
+      ages,
+      {.size = 16, .batch_size = 6, .workers = 0, .device = torch::kCPU});
+  bunch.outputs[0].names = {"age"};
+  Learner learn(bunch, simple_cnn({3, 8, 1}), quiet());
+  learn.fit(1);
+  learn.export_model(file_);
+  const Predictor predictor = Predictor::load(file_, cpu_);
+  const Prediction answer = predictor.predict(paths_[1]);
+  EXPECT_EQ(answer.kind, TargetKind::number);
+  ASSERT_EQ(answer.numbers.size(), 1u);
+  EXPECT_EQ(answer.numbers[0], answer.probabilities[0].item<double>());
+  EXPECT_EQ(answer.numbers, learn.predict(paths_[1]).numbers);
+  EXPECT_EQ(answer.label, fmt::format("age {:.4g}", answer.numbers[0]));
+}
+
+/// An image and a number come in, a class and a number go out.
+struct TwoHeadsImpl : torch::nn::Module, HasArchitecture {
+  Architecture architecture() const override { return {"two_heads", "{}"}; }
+  std::tuple<torch::Tensor, torch::Tensor> forward(
+      const torch::Tensor& image,
+      const torch::Tensor& number) {
+    const torch::Tensor mean = image.mean({1, 2, 3});
+    return {
+        torch::stack({mean * scale, -mean}, 1),
+        (number + mean).unsqueeze(1)};
+  }
+  torch::Tensor scale = register_parameter("scale", torch::ones({1}));
+};
+
+TEST_F(PredictorTest, AnswersForSeveralInputsWithSeveralOutputs) {
+  register_architecture("two_heads", [](const Architecture&) {
+    return Model(std::make_shared<TwoHeadsImpl>());
+  });
+  DataBunch bunch = data();
+  bunch.outputs = {
+      {.kind = TargetKind::category},
+      {.kind = TargetKind::number, .names = {"age"}}};
+  const auto loss = [](const Tensors& outputs, const Tensors&) {
+    return outputs[1].mean();
+  };
+  Learner learn(
+      bunch,
+      std::make_shared<TwoHeadsImpl>(),
+      quiet({.loss = Loss(loss).activation(Activation::softmax)}));
+  learn.export_model(file_);
+  const Predictor predictor = Predictor::load(file_, cpu_);
+  std::vector<Tensors> samples;
+  for (const std::string& path : {paths_[1], paths_[2]}) {
+    samples.push_back({prepare_image(learn.data(), path), torch::tensor(0.5f)});
+  }
+  const auto answers = predictor.predict_batch(samples);
+  PredictorQueue queue(predictor);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const Prediction expected = learn.predict(samples[i]);
+    for (const Prediction& answer :
+         {answers[i],
+          predictor.predict(samples[i]),
+          queue.submit(samples[i]).get()}) {
+      ASSERT_EQ(answer.outputs.size(), 2u);
+      EXPECT_TRUE(
+          torch::allclose(answer.probabilities, expected.probabilities));
+      EXPECT_EQ(answer.label, expected.label);
+      EXPECT_NEAR(
+          answer.outputs[1].numbers.at(0),
+          expected.outputs[1].numbers.at(0),
+          1e-5);
+      EXPECT_TRUE(answer.outputs[1].label.starts_with("age "));
+    }
+  }
+}
+
 struct NamedNetImpl : torch::nn::Module, HasArchitecture {
   NamedNetImpl() : linear(register_module("linear", torch::nn::Linear(2, 2))) {}
   Architecture architecture() const override { return {"named_net"}; }
@@ -518,6 +647,7 @@ TEST_F(PredictorTest, ReadsExportedModelsOfEveryVersion) {
         1e-4,
         1e-5));
     EXPECT_EQ(predictor.card().classes[1], "dög");
+    EXPECT_EQ(predictor.predict(input).labels.size(), 1u);
     EXPECT_EQ(predictor.card().preprocessing->height, 16);
   }
 }
