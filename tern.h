@@ -76,6 +76,7 @@
 #include "tern/learner/precision/autocast.h"
 #include "tern/learner/precision/clip_grad.h"
 #include "tern/learner/precision/grad_scaler.h"
+#include "tern/learner/predict/decode.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/report/forward_hooks.h"
 #include "tern/learner/report/memory_meter.h"

@@ -87,10 +87,9 @@ int main(int argc, char** argv) try {
     }
     const tern::Prediction one = predictor.predict(files.front().path);
     fmt::print(
-        "{} is a {}, by {:.1f} %\n",
+        "{} is a {}\n",
         std::filesystem::path(files.front().path).filename().string(),
-        one.label,
-        100 * one.probabilities.max().item<double>());
+        tern::to_string(one));
   }
   const double accuracy = static_cast<double>(right) / static_cast<double>(all);
   fmt::print("{} of {} files are right: {:.4f}\n", right, all, accuracy);

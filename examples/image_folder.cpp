@@ -106,9 +106,7 @@ int predict(const Settings& s, const std::vector<std::string>& files) {
   auto learn = make_learner(read_data(s), s);
   learn.load("weights");
   for (const auto& file : files) {
-    const tern::Prediction answer = learn.predict(file);
-    const auto share = answer.probabilities.max().item<float>();
-    fmt::print("{}: {} ({:.3f})\n", file, answer.label, share);
+    fmt::print("{}: {}\n", file, tern::to_string(learn.predict(file)));
   }
   return 0;
 }

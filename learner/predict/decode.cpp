@@ -115,9 +115,8 @@ std::string text_of(const Prediction& answer) {
     return fmt::format("mask of {}", fmt::join(answer.mask.sizes(), " x "));
   }
   if (answer.kind == TargetKind::number) {
-    return answer.probabilities.defined() && answer.numbers.empty()
-               ? shapes_of({answer.probabilities})
-               : answer.label;
+    return answer.numbers.empty() ? shapes_of({answer.probabilities})
+                                  : answer.label;
   }
   std::vector<std::string> words;
   for (size_t i = 0; i < answer.labels.size(); ++i) {

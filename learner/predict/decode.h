@@ -42,7 +42,7 @@ decoded(TargetKind kind, const torch::Tensor& preds, double threshold = 0.5);
 /// Returns the name of a class, or its index if it has none.
 std::string class_name(const std::vector<std::string>& classes, int64_t index);
 
-/// Returns an answer in words: "cat (0.973)", "haze (0.91), road (0.63)",
+/// Returns an answer in words: "cat (0.973)", "haze (0.912), road (0.634)",
 /// "age 41.2"; those of several outputs with semicolons between.
 std::string to_string(const Prediction& prediction);
 

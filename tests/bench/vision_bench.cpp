@@ -69,11 +69,8 @@ void decode_bare(const ImageDataset& images, const BatchContext& context) {
     SampleRng rng = context.rng(i);
     make_plan(images.options().transforms.train, {}, size, kSize, rng, plan);
     const ImageSize factors = shrink_factors(plan.warp().matrix, kSize);
-    const auto least = std::min(factors.height, factors.width);
-    const int denominator = least >= 8   ? 8
-                            : least >= 4 ? 4
-                            : least >= 2 ? 2
-                                         : 1;
+    const int denominator =
+        static_cast<int>(std::min({factors.height, factors.width, int64_t{8}}));
     const ImageSize scaled = jpeg_scaled_size(size, denominator);
     decode_jpeg_region(
         image,

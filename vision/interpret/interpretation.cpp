@@ -118,7 +118,8 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
         visible_batch(data_, std::move(batch), /*augments=*/false).images[0];
     const torch::Tensor target = targets()[top.index];
     const torch::Tensor pred = preds()[top.index];
-    const torch::Tensor answer = decoded(kind, pred.unsqueeze(0))[0];
+    const torch::Tensor answer =
+        decoded(kind, pred.unsqueeze(0), answers_.info[0].threshold)[0];
     const CaptionLine name = {file_name(dataset_->describe(top.index))};
     if (kind == TargetKind::mask) {
       auto row = mask_pictures(image, target, answer, class_count(preds()));

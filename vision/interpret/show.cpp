@@ -143,11 +143,10 @@ void show_results(
   const VisibleBatch visible =
       visible_batch(data, std::move(batch), /*augments=*/false);
   const bool has_targets = answers.targets.defined();
-  const TargetKind kind = has_targets
-                              ? target_kind(answers.targets, data.classes)
-                          : data.classes.empty() ? TargetKind::number
-                                                 : TargetKind::category;
-  const torch::Tensor preds = decoded(kind, answers.preds);
+  const OutputInfo& output = answers.info[0];
+  const TargetKind kind =
+      has_targets ? target_kind(answers.targets, data.classes) : output.kind;
+  const torch::Tensor preds = decoded(kind, answers.preds, output.threshold);
   std::vector<Picture> pictures;
   if (kind == TargetKind::mask) {
     ShowOptions layout = options;

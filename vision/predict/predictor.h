@@ -63,7 +63,7 @@ class Predictor {
   ///         or an image if the file does not describe how to prepare one.
   template <class Sample>
   Prediction predict(const Sample& sample) const {
-    return answer(std::vector{Tensors{prepare(sample)}})[0];
+    return answer(std::vector<Tensors>(1, Tensors{prepare(sample)}))[0];
   }
 
   /// Returns one prediction per sample, in order; prepares them on all cores.
