@@ -63,7 +63,7 @@ TEST(PrepareImage, OfAJpegAndOfItsPixelsDifferByLessThanOneOf255) {
   write_file(
       file,
       encode(photograph(), ".jpg", {cv::IMWRITE_JPEG_QUALITY, 90}));
-  for (const int64_t size : {190, 128, 96, 64, 56, 40, 16}) {
+  for (const int64_t size : {230, 190, 128, 96, 64, 56, 40, 16}) {
     const DataBunch data =
         shades.data({.size = size, .resize = ResizeMethod::crop});
     const torch::Tensor of_file = prepare_image(data, file);
@@ -73,10 +73,6 @@ TEST(PrepareImage, OfAJpegAndOfItsPixelsDifferByLessThanOneOf255) {
     EXPECT_LT(difference.abs().max().item<double>(), 10) << size;
     EXPECT_GT(of_file.to(torch::kFloat).std().item<double>(), 10) << size;
   }
-  const DataBunch large = shades.data({.size = 230});
-  EXPECT_TRUE(torch::equal(
-      prepare_image(large, file),
-      prepare_image(large, cv::imread(file))));
 }
 
 TEST(PrepareImage, TakesTheSizeOfTheDataWhereNoneWasGiven) {
