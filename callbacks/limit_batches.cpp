@@ -132,6 +132,10 @@ int64_t peak_bytes_of_batches(
   const MemoryMeter memory(learn.data().device);
   const int64_t at_first = memory.live_bytes();
   fit_batches(learn, batches, lr, std::move(extra));
+  TORCH_CHECK(
+      learn.state().result != FitResult::interrupted,
+      "[Learner] a stop was requested, so nothing was measured; "
+      "state().result = FitResult::completed allows training again.");
   return memory.peak_bytes() - at_first;
 }
 
@@ -142,7 +146,8 @@ Learner& Learner::dry_run(int64_t batches) {
       LimitBatches::Options{.train = batches, .valid = batches});
   undo(*this, [&] {
     fit(1, {}, {std::make_shared<Trial>(), limit});
-    if (!parts_->data.valid) return;
+    const bool is_stopped = parts_->state.result == FitResult::interrupted;
+    if (is_stopped || !parts_->data.valid) return;
     limit->on_train_begin(*this);
     const std::shared_ptr<void> at_end(nullptr, [&](void*) {
       limit->on_train_end(*this);

@@ -11,7 +11,7 @@
 namespace tern {
 
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
-  if (loop::was_done_before(*parts_, epochs, lr)) return *this;
+  if (loop::has_no_work(*parts_, epochs, lr)) return *this;
   FitScope fit(*parts_, epochs, lr, std::move(extra));
   fit.run([this] { loop::train_epochs(*parts_); });
   return *this;

@@ -75,7 +75,7 @@ class Learner {
   /// Trains and validates on a few batches, to find mistakes, and undoes it.
   Learner& dry_run(int64_t batches = 1);
   /// Ends the running fit, as FitResult::interrupted, after the step it is
-  /// making. Safe from any thread and from a signal handler.
+  /// making, and later ones at once; from any thread and from signal handlers.
   void request_stop();
 
   // ---- Evaluation, predictions, reports ----

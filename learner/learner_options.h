@@ -44,6 +44,8 @@ struct LearnerOptions {
   bool bn_weight_decay = true;
   /// Normalisation layers of frozen groups go on learning.
   bool train_bn = true;
+  /// freeze and unfreeze clear the optimizer's state, as fastai v2's.
+  bool freeze_clears_optimizer = true;
 
   // ---- Where things go ----
 

@@ -63,9 +63,10 @@ struct LearnerParts {
   Tensors host_targets;  // of this batch, before the transfer
   CopyStream copy_stream;
   StepWindow window;
-  double weight = 1;                        // of this batch's loss in its step
-  PrecisionPolicy* precision = nullptr;     // one of the callbacks; null: fp32
-  bool has_gradients = false;               // between backward and the step
+  double weight = 1;                     // of this batch's loss in its step
+  PrecisionPolicy* precision = nullptr;  // one of the callbacks; null: fp32
+  bool has_gradients = false;            // between backward and the step
+  Tensors gradients_aside;  // with a loss scale, of each parameter in `groups`
   std::shared_ptr<StepRunner> step_runner;  // null: loop::train_step
   // While one of several optimizers steps, of MultiOptimizer: its loss.
   std::function<torch::Tensor(const Batch&)> part_loss;

@@ -143,8 +143,9 @@ void state_was_replaced(LearnerParts& l);
 
 // ---- step.cpp ----
 
-/// Whether a resumed training had completed this fit already.
-bool was_done_before(LearnerParts& l, int64_t epochs, const LearningRates& lr);
+/// Whether a stop was requested before, or a resumed training had completed
+/// this fit already.
+bool has_no_work(LearnerParts& l, int64_t epochs, const LearningRates& lr);
 /// After on_train_begin.
 void begin_training(LearnerParts& l);
 bool has_next_epoch(const LearnerParts& l);
@@ -173,6 +174,9 @@ Tensors run_model(LearnerParts& l, const Tensors& inputs);
 torch::Tensor compute_loss(LearnerParts& l);
 void weigh_loss(LearnerParts& l);
 void complete_gradients(LearnerParts& l);
+/// While callbacks run, gradients with a loss scale are not at the parameters,
+/// so that their `grad()` is true or undefined. The device has no part in it.
+void set_gradients_aside(LearnerParts& l, bool aside);
 /// Gives the tensors that the optimizer steps their true gradients.
 void unscale_gradients(LearnerParts& l);
 void step(LearnerParts& l);

@@ -123,7 +123,6 @@ FitScope::FitScope(
         return dynamic_cast<const Trial*>(callback.get()) != nullptr;
       });
   state.accumulation = {};
-  l.stop_requested = l.stop_wanted = false;
   l.fit_thread = std::this_thread::get_id();
   state.is_fitting = true;
   try {
@@ -185,6 +184,14 @@ void FitScope::end() {
   if (!l_.state.is_trial) {
     ++l_.fits_done;
     l_.resumed_logs.reset();
+    if (l_.state.result == FitResult::interrupted) {
+      l_.options.sink->line(
+          fmt::format("Stopped on request at step {}.", l_.state.iteration));
+    }
+  }
+  // From here on the result stops later fits.
+  if (l_.state.result == FitResult::interrupted) {
+    l_.stop_requested = l_.stop_wanted = false;
   }
   loop::zero_grad(l_);
   leave();

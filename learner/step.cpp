@@ -23,10 +23,21 @@ void go_on(LearnerParts& l, bool in_epoch) {
 
 }  // namespace
 
-bool loop::was_done_before(
+// A stop means the program: what it goes on to train would be another course
+// than that of the same program without a stop.
+bool loop::has_no_work(
     LearnerParts& l,
     int64_t epochs,
     const LearningRates& lr) {
+  FitResult& result = l.state.result;
+  const bool is_new = !l.state.is_fitting && l.stop_requested.exchange(false);
+  if (is_new || result == FitResult::interrupted) {
+    result = FitResult::interrupted;
+    l.options.sink->line(
+        "Not training: a stop was requested. state().result = "
+        "FitResult::completed allows it again.");
+    return true;
+  }
   check_common_begin(l);
   return l.continuation && l.continuation->was_done_before(*l.self, epochs, lr);
 }
@@ -44,7 +55,7 @@ bool loop::has_next_epoch(const LearnerParts& l) {
 
 void loop::begin_epoch(LearnerParts& l) {
   begin_window(l);
-  if (l.first_batch > 0) go_on(l, /*in_epoch=*/true);
+  go_on(l, /*in_epoch=*/true);  // if it is not there yet
   l.place = Place::in_epoch;
 }
 
@@ -197,6 +208,7 @@ void loop::make_step(LearnerParts& l) {
 
 // After on_backward_begin, which may put another loss in its place.
 void loop::weigh_loss(LearnerParts& l) {
+  set_gradients_aside(l, false);  // backward adds to those of its window
   if (l.weight != 1) l.state.loss_grad = l.state.loss_grad * l.weight;
 }
 
@@ -204,24 +216,42 @@ void loop::complete_gradients(LearnerParts& l) {
   l.state.loss = l.state.loss.detach();
   l.state.loss_grad.reset();
   l.has_gradients = true;
-  if (l.state.accumulating || l.window.correction() == 1) return;
-  Tensors gradients;
-  for (const ModelTensor& p : l.model.parameters()) {
-    if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
+  if (!l.state.accumulating && l.window.correction() != 1) {
+    Tensors gradients;
+    for (const ModelTensor& p : l.model.parameters()) {
+      if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
+    }
+    const torch::NoGradGuard no_grad;
+    if (!gradients.empty()) at::_foreach_mul_(gradients, l.window.correction());
   }
-  const torch::NoGradGuard no_grad;
-  if (!gradients.empty()) at::_foreach_mul_(gradients, l.window.correction());
+  set_gradients_aside(l, true);
+}
+
+void loop::set_gradients_aside(LearnerParts& l, bool aside) {
+  if (l.gradients_aside.empty() != aside || (aside && !l.state.scaler)) return;
+  const Tensors kept = std::exchange(l.gradients_aside, {});
+  size_t next = 0;
+  for (const auto& group : l.groups) {
+    for (const ModelTensor& p : group) {
+      torch::Tensor& own = p.tensor.mutable_grad();
+      if (aside) l.gradients_aside.push_back(own);
+      own = aside ? torch::Tensor() : kept[next++];
+    }
+  }
 }
 
 void loop::unscale_gradients(LearnerParts& l) {
+  set_gradients_aside(l, false);
   if (l.precision) l.precision->unscale(*l.self);
 }
 
 void loop::step(LearnerParts& l) {
   TrainState& s = l.state;
   l.has_gradients = false;
+  set_gradients_aside(l, false);
   if (s.skip_step) {
     if (l.precision) l.precision->abandon(*l.self, s.skip_zero_grad);
+    set_gradients_aside(l, true);
     return;
   }
   if (l.precision) {
@@ -230,10 +260,12 @@ void loop::step(LearnerParts& l) {
     l.self->optimizer().step();
     s.step_result = StepResult::stepped;
   }
+  set_gradients_aside(l, true);
   if (!l.part_loss) run(l, Event::step_end);
 }
 
 void loop::zero_grad(LearnerParts& l) {
+  l.gradients_aside.clear();
   for (const auto& group : l.groups) {
     for (const ModelTensor& parameter : group) {
       parameter.tensor.mutable_grad().reset();

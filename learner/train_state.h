@@ -103,7 +103,8 @@ struct TrainState {
   /// on_train_end.
   bool failed = false;
   /// How this fit, or the last one, ended; the loop writes it before
-  /// on_train_end.
+  /// on_train_end. While it is `interrupted`, calls that train return at once;
+  /// a program that wants to go on all the same sets it to `completed`.
   FitResult result = FitResult::completed;
 
   // ---- Results; the Recorder and the loop write ----

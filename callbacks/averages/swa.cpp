@@ -70,8 +70,8 @@ class PlainMeans {
 
 }  // namespace
 
-void update_batch_norm(Learner& learn) {
-  if (!needs_statistics("update_batch_norm", learn.model())) return;
+bool update_batch_norm(Learner& learn) {
+  if (!needs_statistics("update_batch_norm", learn.model())) return true;
   const torch::NoGradGuard no_grad;
   PlainMeans means(learn.model());
   int64_t batches = 0;
@@ -82,7 +82,10 @@ void update_batch_norm(Learner& learn) {
   learn.add(in_training_mode);
   const auto end = [&] {
     learn.remove(*in_training_mode);
-    means.end(batches == learn.data().loader(Split::train).size());
+    const bool is_complete =
+        batches == learn.data().loader(Split::train).size();
+    means.end(is_complete);
+    return is_complete;
   };
   try {
     learn.validate(Split::train);
@@ -90,7 +93,7 @@ void update_batch_norm(Learner& learn) {
     end();
     throw;
   }
-  end();
+  return end();
 }
 
 Swa::Swa(Options options) : options_(std::move(options)) {
@@ -142,12 +145,16 @@ void Swa::on_epoch_end(Learner& learn) {
 }
 
 void Swa::on_train_end(Learner& learn) {
-  const TrainState& state = learn.state();
-  if (state.failed || !has_averages()) return;
+  TrainState& state = learn.state();
+  if (state.result != FitResult::completed || !has_averages()) return;
   apply(learn);
+  if (!update_batch_norm(learn)) {  // a stop cut the pass off
+    restore(learn);
+    state.result = FitResult::interrupted;
+    return;
+  }
   forget_own();
   has_put_mean_in_ = true;
-  update_batch_norm(learn);
   learn.options().sink->line(fmt::format(
       "Swa: the weights are the mean of {} epoch{} now.",
       averaged_,
@@ -156,7 +163,8 @@ void Swa::on_train_end(Learner& learn) {
 
 StateDict Swa::state_dict() const {
   StateDict state;
-  if (!has_averages()) return state;
+  // The rates are on their way before the first epoch has been averaged.
+  if (!has_averages() && start_rates_.empty()) return state;
   state.insert("averaged", torch::tensor(averaged_));
   state.insert("start_rates", torch::tensor(start_rates_, torch::kDouble));
   save_averages(state);

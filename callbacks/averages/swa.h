@@ -67,6 +67,7 @@ class Swa final : public WeightAverage, public SetsHyperParameter {
 /// Recomputes the running statistics of the model's BatchNorm layers: means
 /// over the training data, with equal weight for each batch. Restores them when
 /// the pass does not reach the end of the data.
-void update_batch_norm(Learner& learn);
+/// \return whether it did, or there are none of these layers.
+bool update_batch_norm(Learner& learn);
 
 }  // namespace tern

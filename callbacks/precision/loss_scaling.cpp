@@ -75,7 +75,7 @@ void LossScaling::unscale(Learner& learn) {
   if (auto* fused = dynamic_cast<AmpAware*>(&optimizer)) {
     fused->move_gradients_to_masters();
   } else if (const auto masters = master_weights(learn)) {
-    masters->copy_gradients_to_masters();
+    masters->move_gradients_to_masters();
   }
   scaler_.unscale_(optimizer);
   is_unscaled_ = true;

@@ -46,10 +46,10 @@ void on_signal(int signal) {
   ::raise(signal);
 }
 
-// Has SIGTERM and SIGINT stop each fit, trials too, as `request_stop` does. A
-// signal that came in one fit stops the later ones at once; what the program
-// had set for them is back after the fit, and already when a second one comes.
-// One at a time: while there is another, this one does nothing.
+// Has SIGTERM and SIGINT stop each fit, trials too, as `request_stop` does.
+// What the program had set for them is back after the fit, and already when a
+// second one comes. One at a time: while there is another, this one does
+// nothing.
 class StopOnSignals final : public Callback {
  public:
   ~StopOnSignals() override { release(); }
@@ -59,7 +59,6 @@ class StopOnSignals final : public Callback {
     Learner* none = nullptr;
     is_mine_ = g_learner.compare_exchange_strong(none, &learn);
     if (is_mine_) take();
-    if (came_) learn.request_stop();
   }
   void on_train_end(Learner&) override { release(); }
   int order() const override { return callback_order::kFirst; }
@@ -77,13 +76,11 @@ class StopOnSignals final : public Callback {
   }
   void release() {
     if (!std::exchange(is_mine_, false)) return;
-    came_ = came_ || g_count > 0;
     if (g_count < 2) restore_handlers();
     g_learner = nullptr;
   }
 
   bool is_mine_ = false;
-  bool came_ = false;
 };
 
 // ---- Writing ----
@@ -187,7 +184,13 @@ void SaveCheckpoint::on_epoch_end(Learner& learn) {
 
 void SaveCheckpoint::on_interrupt(Learner& learn) {
   save(learn);
-  wait(learn);
+  if (wait(learn)) {
+    learn.options().sink->line(fmt::format(
+        "SaveCheckpoint: saved {}; started again with resume(\"{}\"), the "
+        "program goes on from there.",
+        (folder_ / fmt::format("step_{}", learn.state().iteration)).string(),
+        options_.folder.string()));
+  }
 }
 
 void SaveCheckpoint::save(Learner& learn) {
@@ -207,10 +210,11 @@ void SaveCheckpoint::save(Learner& learn) {
           .durable = options_.durable});
 }
 
-void SaveCheckpoint::wait(Learner& learn) {
-  if (!writing_.valid()) return;
+bool SaveCheckpoint::wait(Learner& learn) {
+  if (!writing_.valid()) return false;
   const std::string problem = writing_.get();
   if (!problem.empty()) learn.options().sink->warning(problem);
+  return problem.empty();
 }
 
 void SaveCheckpoint::on_train_end(Learner& learn) {

@@ -63,7 +63,8 @@ class SaveCheckpoint final : public Callback {
   int order() const override { return callback_order::kSaveCheckpoint; }
 
   /// Waits until the last checkpoint is written. \throws what writing it threw.
-  void wait(Learner& learn);
+  /// \return whether there was one to wait for, and it is on the disk now.
+  bool wait(Learner& learn);
 
  private:
   bool is_time(Learner& learn) const;

@@ -142,6 +142,12 @@ void SaveModel::on_epoch_end(Learner& learn) {
   if (outcome != Outcome::saved) return;
   monitor_.improves(value);
   has_saved_ = true;
+  learn.options().sink->line(fmt::format(
+      "SaveModel: epoch {} is the best so far, with {} {:.6f}; saved \"{}\".",
+      state.epoch,
+      options_.monitor,
+      value,
+      options_.name));
 }
 
 std::string SaveModel::name_of_best(int64_t epoch) const {
@@ -190,6 +196,11 @@ void SaveModel::on_train_end(Learner& learn) {
   has_loaded_ = true;
   // Of several processes the first, which gives it to the others.
   if (learn.communicator().is_main_process()) load_best(learn);
+  learn.options().sink->line(fmt::format(
+      "SaveModel: loaded \"{}\", the best epoch, with {} {:.6f}.",
+      options_.name,
+      options_.monitor,
+      monitor_.best()));
 }
 
 void SaveModel::load_best(Learner& learn) {

@@ -63,14 +63,19 @@ Schedule phases(std::vector<Phase> phases) {
       phases.size(),
       sum);
   return [phases = std::move(phases)](double position) {
+    // A step at which a phase begins must not fall to the one before because
+    // the sum of the parts was rounded: far less than a step, far more than
+    // that.
+    constexpr double kRounding = 1e-12;
     double begin = 0;
     size_t i = 0;
-    for (; i + 1 < phases.size() && position >= begin + phases[i].part; ++i) {
+    for (; i + 1 < phases.size() &&
+           position >= begin + phases[i].part - kRounding;
+         ++i) {
       begin += phases[i].part;
     }
-    // Rounding may end a phase behind its end, where a rate is below 0.
     return phases[i].schedule(
-        std::min(1.0, (position - begin) / phases[i].part));
+        std::clamp((position - begin) / phases[i].part, 0.0, 1.0));
   };
 }
 

@@ -95,7 +95,8 @@ Checkpoint read_step(const fs::path& folder) {
       .model = load_weights(folder / kModel),
       .optimizer = load_weights(folder / kOptimizer),
       .training = load_weights(folder / kTraining),
-      .settings = safetensors_metadata(folder / kTraining)};
+      .settings = safetensors_metadata(folder / kTraining),
+      .folder = folder};
 }
 
 void write_files(

@@ -44,6 +44,7 @@ struct Checkpoint {
   StateDict training;   // place in the data, random numbers, callbacks, ...
   /// What has to be equal in the program that goes on, in words.
   std::map<std::string, std::string> settings;
+  std::filesystem::path folder = {};  // that it was read from
 };
 
 struct WriteCheckpointOptions {

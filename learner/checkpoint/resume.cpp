@@ -188,8 +188,7 @@ class ResumePlan final : public Continuation {
       int64_t epochs,
       const LearningRates& lr) override {
     const bool is_between_fits =
-        saved_integer(checkpoint_.training, "epoch") == 0 &&
-        saved_integer(checkpoint_.training, "batch") == 0;
+        number("in_fit") == 0 && number("epoch") == 0 && number("batch") == 0;
     if (fits_to_skip_ > 0) {
       if (is_between_fits && fits_to_skip_ == 1) {
         // One that was made before any fit has none of its settings.
@@ -197,17 +196,23 @@ class ResumePlan final : public Continuation {
           const auto now = loop::fit_settings(learner.parts(), epochs, lr);
           check_differences(differences(now, checkpoint_), allow_change_);
         }
+        // What the program has done to the Learner since `resume`, such as
+        // freeze or load, it did before this fit in the first place too.
+        apply_model(learner, checkpoint_);
         apply_training(learner, checkpoint_);
         is_applied_ = true;
       }
       --fits_to_skip_;
+      learner.options().sink->line(fmt::format(
+          "This fit was complete before step {}.",
+          checkpoint_.step));
       learner.state().result = FitResult::completed;
       return true;
     }
     if (!is_between_fits) return false;
     // This one begins as any other does, with the callbacks that are there now.
     const auto self = std::move(learner.parts().continuation);
-    apply_training(learner, checkpoint_);
+    if (!is_applied_) apply_training(learner, checkpoint_);
     return false;
   }
 
@@ -219,8 +224,8 @@ class ResumePlan final : public Continuation {
     check_differences(changes, allow_change_);
     apply_model(learner, checkpoint_);
     apply_training(learner, checkpoint_);
-    const bool is_complete = in_epoch || learner.parts().first_batch == 0;
-    if (is_complete) learner.parts().continuation.reset();
+    const bool has_more = number("in_epoch") != 0 || number("batch") > 0;
+    if (in_epoch || !has_more) learner.parts().continuation.reset();
   }
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
@@ -228,6 +233,13 @@ class ResumePlan final : public Continuation {
   bool is_applied() const { return is_applied_; }
 
  private:
+  // 0 if an older checkpoint does not say it.
+  int64_t number(const char* name) const {
+    return checkpoint_.training.contains(name)
+               ? saved_integer(checkpoint_.training, name)
+               : 0;
+  }
+
   Checkpoint checkpoint_;
   int64_t fits_to_skip_ = 0;  // complete when the checkpoint was written
   bool allow_change_;
@@ -261,9 +273,13 @@ Checkpoint capture_checkpoint(Learner& learner) {
   // Resumed, and not yet as far as the checkpoint: that is still the place.
   const auto* const plan =
       dynamic_cast<const ResumePlan*>(learner.parts().continuation.get());
-  if (plan && !plan->is_applied() && !learner.state().is_fitting) {
-    return plan->checkpoint();
-  }
+  if (plan && !plan->is_applied()) return plan->checkpoint();
+  TORCH_CHECK(
+      learner.state().is_fitting ||
+          learner.state().result != FitResult::interrupted,
+      "[Learner::save_checkpoint] the last fit was stopped in the middle, and "
+      "what its callbacks knew of it is gone; call save_checkpoint in "
+      "on_interrupt, or add SaveCheckpoint, which does.");
   return capture_state(learner);
 }
 
@@ -295,9 +311,9 @@ Learner& Learner::resume(
   apply_model(*this, checkpoint);
   if (communicator().is_main_process()) {
     parts_->options.sink->line(fmt::format(
-        "Going on from {}, after {} batches.",
-        folder.string(),
-        checkpoint.step));
+        "Going on at step {} from {}.",
+        checkpoint.step,
+        checkpoint.folder.string()));
   }
   parts_->run_id = checkpoint.run;
   parts_->resumed_logs = entries_under(checkpoint.training, kLogs);

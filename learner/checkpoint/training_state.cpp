@@ -79,20 +79,24 @@ void restore_random_state(const StateDict& state) {
   }
 }
 
-StateDict gradients(const Model& model) {
+StateDict gradients(LearnerParts& l) {
   StateDict state;
-  for (const ModelTensor& p : model.parameters()) {
+  loop::set_gradients_aside(l, false);
+  for (const ModelTensor& p : l.model.parameters()) {
     if (p.tensor.grad().defined()) state.insert(p.name, p.tensor.grad());
   }
+  loop::set_gradients_aside(l, true);
   return state;
 }
 
-void restore_gradients(const Model& model, const StateDict& state) {
-  for (const ModelTensor& p : model.parameters()) {
+void restore_gradients(LearnerParts& l, const StateDict& state) {
+  loop::set_gradients_aside(l, false);
+  for (const ModelTensor& p : l.model.parameters()) {
     if (const torch::Tensor* const grad = state.find(p.name)) {
       p.tensor.mutable_grad() = torch::empty_like(p.tensor).copy_(*grad);
     }
   }
+  loop::set_gradients_aside(l, true);
 }
 
 StateDict progress(const LearnerParts& l) {
@@ -103,6 +107,8 @@ StateDict progress(const LearnerParts& l) {
   const bool stops = l.state.stop_training && !l.stop_requested;
   const std::vector<std::pair<const char*, int64_t>> numbers = {
       {"fits", l.fits_done},
+      {"in_fit", l.state.is_fitting ? 1 : 0},
+      {"in_epoch", in_epoch ? 1 : 0},
       {"epoch", l.state.is_fitting ? l.state.epoch + at_end : 0},
       {"batch", in_epoch ? l.batches_done : 0},
       {"epochs_begun", l.epochs_begun - in_epoch},
@@ -196,8 +202,8 @@ std::vector<StatePart> state_parts(Learner& learner) {
        [&l] { return progress(l); },
        [&l](const StateDict& state) { restore_progress(l, state); }},
       {"gradients",
-       [&l] { return gradients(l.model); },
-       [&l](const StateDict& state) { restore_gradients(l.model, state); }}};
+       [&l] { return gradients(l); },
+       [&l](const StateDict& state) { restore_gradients(l, state); }}};
   for (const auto& [name, callback] : named_callbacks(learner)) {
     parts.push_back(
         {name,

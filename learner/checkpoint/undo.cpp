@@ -75,7 +75,10 @@ void restore(Learner& learner, const Snapshot& before) {
     if (saved == before.parts.end() || saved->second.is_empty()) continue;
     part.restore(saved->second);
   }
+  const FitResult result = l.state.result;
   l.state = before.state;
+  // A stop means the program, not the trial alone.
+  if (result == FitResult::interrupted) l.state.result = result;
   l.first_batch = 0;
   l.fit_settings = before.fit_settings;
 }

@@ -134,6 +134,7 @@ Learner& Learner::freeze_to(int64_t group) {
           groups,
           -groups,
           groups - 1));
+  loop::set_gradients_aside(*parts_, false);
   const int64_t first_trained = group < 0 ? groups + group : group;
   for (int64_t i = 0; i < groups; ++i) {
     for (ModelTensor& parameter : parts_->groups[i]) {
@@ -143,6 +144,10 @@ Learner& Learner::freeze_to(int64_t group) {
       parameter.tensor.requires_grad_(learns);
       if (!learns) parameter.tensor.mutable_grad().reset();
     }
+  }
+  loop::set_gradients_aside(*parts_, true);
+  if (parts_->optimizer && parts_->options.freeze_clears_optimizer) {
+    parts_->optimizer->state().clear();
   }
   if (parts_->step_runner) parts_->step_runner->forget();
   return *this;

@@ -12,19 +12,19 @@ std::vector<NamedGradient> Learner::gradients() {
       "callback's on_backward_end or on_step.");
   const torch::NoGradGuard no_grad;
   const bool is_partial = parts_->state.skip_step;
+  // Those aside still have their loss scale.
+  const bool is_scaled = is_partial && !parts_->gradients_aside.empty();
   torch::Tensor scale;
-  if (parts_->precision && is_partial) {
-    const torch::Tensor record = parts_->precision->loss_scale_record();
-    if (record.defined()) scale = record[0];
-  } else {
-    loop::unscale_gradients(*parts_);
-  }
+  if (is_scaled) scale = parts_->precision->loss_scale_record()[0];
+  if (is_scaled) loop::set_gradients_aside(*parts_, false);
+  if (!is_partial) loop::unscale_gradients(*parts_);
   std::vector<NamedGradient> result;
   for (const ModelTensor& p : parts_->model.parameters()) {
-    const torch::Tensor stepped = parts_->stepped_weights && !is_partial
+    const torch::Tensor stepped = parts_->stepped_weights
                                       ? parts_->stepped_weights->of(p.tensor)
                                       : p.tensor;
     torch::Tensor gradient = stepped.grad();
+    if (!gradient.defined() && is_partial) gradient = p.tensor.grad();
     if (!gradient.defined()) continue;
     if (is_partial) {
       gradient = gradient.to(torch::kFloat, false, /*copy=*/true);
@@ -32,6 +32,7 @@ std::vector<NamedGradient> Learner::gradients() {
     }
     result.push_back({p.name, gradient});
   }
+  if (is_scaled) loop::set_gradients_aside(*parts_, true);
   return result;
 }
 

@@ -60,9 +60,10 @@ torch::Tensor MasterWeights::of(const torch::Tensor& parameter) const {
   return at == index_.end() ? parameter : masters_[at->second];
 }
 
-void MasterWeights::copy_gradients_to_masters() {
+void MasterWeights::move_gradients_to_masters() {
   for (size_t i = 0; i < weights_.size(); ++i) {
-    const torch::Tensor& grad = weights_[i].grad();
+    const torch::Tensor grad =
+        std::exchange(weights_[i].mutable_grad(), torch::Tensor());
     masters_[i].mutable_grad() =
         grad.defined() ? grad.to(torch::kFloat) : torch::Tensor();
   }

@@ -31,9 +31,9 @@ class MasterWeights final : public SteppedWeights {
   const Tensors& masters() const { return masters_; }
   torch::Tensor of(const torch::Tensor& parameter) const override;
 
-  /// For an optimizer that knows nothing of masters: fp32 copies of the
-  /// weights' gradients, still scaled, become the masters' gradients.
-  void copy_gradients_to_masters();
+  /// For an optimizer that knows nothing of masters: the weights' gradients, in
+  /// fp32 and still scaled, become the masters'.
+  void move_gradients_to_masters();
   /// The other way: the masters' gradients become those of the weights, in
   /// their type.
   void move_gradients_to_weights();

@@ -121,6 +121,64 @@ TEST_P(InEveryPrecision, ACallbackSeesUnscaledFp32GradientsByName) {
   }
 }
 
+// Of a parameter's own `grad()`: the largest value, or -1 if there is none.
+double largest_grad(Learner& learn) {
+  double largest = -1;
+  for (const ModelTensor& p : learn.model().parameters()) {
+    if (!p.tensor.grad().defined()) continue;
+    largest = std::max(largest, p.tensor.grad().abs().max().item<double>());
+  }
+  return largest;
+}
+
+// With a loss scale of 1,024 or more a gradient would be far above 10.
+TEST_P(InEveryPrecision, TheGradOfAParameterIsNeverScaled) {
+  const bool is_scaled = std::string(GetParam().name) != "fp32" &&
+                         std::string(GetParam().name) != "bf16";
+  for (const bool accumulates : {false, true}) {
+    for (const bool is_fused : {true, false}) {
+      Learner learn(
+          point_data(),
+          point_net(),
+          quiet(
+              {.optimizer = is_fused ? OptimizerFactory()
+                                     : optimizer<torch::optim::SGD>(
+                                           torch::optim::SGDOptions(0.1))}));
+      GetParam().set_up(learn);
+      if (accumulates) learn.add<GradientAccumulation>({.batches = 3});
+      const auto look = [](Learner& l) { EXPECT_LT(largest_grad(l), 10); };
+      int64_t seen = 0, steps = 0;
+      learn.add<LambdaCallback>(
+          {.on_batch_begin = look,
+           .on_loss_begin = look,
+           .on_backward_begin = look,
+           .on_backward_end =
+               [&](Learner& l) {
+                 look(l);
+                 if (largest_grad(l) >= 0) ++seen;
+               },
+           .on_step = look,
+           .on_step_end = look,
+           .on_batch_end = look});
+      learn.add<LambdaCallback>(
+          {.on_step =
+               [&](Learner& l) {
+                 for (const NamedGradient& g : l.gradients()) {
+                   EXPECT_LT(g.gradient.abs().max().item<double>(), 10);
+                 }
+                 look(l);
+                 ++steps;
+               },
+           .order = 1});
+      const Tensors before = parameters_of(learn);
+      learn.fit(1, 0.1);
+      EXPECT_EQ(seen, is_scaled ? 0 : 8);
+      EXPECT_EQ(steps, accumulates ? 3 : 8);
+      EXPECT_FALSE(all_equal(parameters_of(learn), before));
+    }
+  }
+}
+
 TEST_P(InEveryPrecision, TheOptimizerStepsWithWhatACallbackWrites) {
   const auto learn = learner();
   learn->add<LambdaCallback>({.on_step = [](Learner& l) {

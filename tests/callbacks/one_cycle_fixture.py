@@ -58,6 +58,21 @@ def hypers(run):
     return record.rows
 
 
+def fine_tune_weights():
+    """One batch an epoch, so that the order of samples does not count."""
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 3), torch.randn(8, 3)
+    loader = DataLoader(TensorDataset(x, y), bs=8)
+    model = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(2)))
+    weights = lambda: [p.detach().flatten().tolist() for p in model.parameters()]
+    result = {"x": x.flatten().tolist(), "y": y.flatten().tolist(), "begin": weights()}
+    learn = Learner(DataLoaders(loader, loader), model, loss_func=MSELossFlat(), splitter=groups, wd=1e-2)
+    learn.remove_cb(ProgressCallback)
+    with learn.no_logging():
+        learn.fine_tune(6, base_lr=4e-2, freeze_epochs=4)
+    return result | {"end": weights()}
+
+
 def main():
     # fastai rounds positions to float, which is off by 1e-8: here to double.
     schedule.tensor = lambda parts: torch.tensor(list(parts)).double()
@@ -78,6 +93,7 @@ def main():
     }
     fixture = {"fastai": fastai.__version__, "batches": BATCHES}
     fixture |= {name: hypers(run) for name, run in runs.items()}
+    fixture["fine_tune_weights"] = fine_tune_weights()
     json.dump(fixture, sys.stdout, separators=(",", ":"))
     print()
 

@@ -73,6 +73,23 @@ struct Trained {
   Learner learn;
 };
 
+TEST(SaveModel, SaysWhichEpochIsTheBestAndThatItWasLoaded) {
+  Trained run({3, 1, 2});
+  run.learn.fit(3, 1e-2);
+  EXPECT_EQ(run.mentions("SaveModel: epoch 0 is the best so far"), 1);
+  EXPECT_EQ(
+      run.mentions(
+          "SaveModel: epoch 1 is the best so far, with valid_loss 1.000000; "
+          "saved \"model\"."),
+      1);
+  EXPECT_EQ(run.mentions("SaveModel: epoch 2"), 0);
+  EXPECT_EQ(
+      run.mentions(
+          "SaveModel: loaded \"model\", the best epoch, with valid_loss "
+          "1.000000."),
+      1);
+}
+
 TEST(SaveModel, LoadsTheBestEpochAtTheEnd) {
   Trained t({3, 1, 2});
   t.learn.fit(3, 1e-2);

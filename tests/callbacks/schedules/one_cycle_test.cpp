@@ -2,9 +2,11 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include <gtest/gtest.h>
 #include <torch/optim/adagrad.h>
+#include <torch/optim/adamw.h>
 
 #include "tern/callbacks/limit_batches.h"
 #include "tern/learner/hyper_parameter.h"
@@ -139,6 +141,81 @@ TEST(Sgdr, SetsTheRatesOfFastai) {
   for (size_t step = 0; step < ours.size(); ++step) {
     EXPECT_NEAR(ours[step][2].first, theirs[step][2][0].get<double>(), 1e-14);
   }
+}
+
+// A restart that rounding moved by one step was a step with a rate of 0: of one
+// batch an epoch, a whole epoch.
+TEST(Sgdr, RestartsOnTheStepOfEachCyclesBegin) {
+  for (const int64_t mult : {1, 2, 3}) {
+    for (const int64_t cycles : {1, 2, 3, 5, 7, 9}) {
+      if (mult > 1 && cycles > 5) continue;
+      for (const int64_t batches : {1, 3}) {
+        int64_t epochs = 0;
+        std::set<int64_t> restarts;
+        for (int64_t i = 0, length = 1; i < cycles; ++i, length *= mult) {
+          restarts.insert(epochs * batches);
+          epochs += length;
+        }
+        Learner learn(
+            point_data(2 * batches, 0, {.batch_size = 2, .workers = 0}),
+            torch::nn::Sequential(torch::nn::Linear(2, 2)),
+            quiet());
+        learn.fit(epochs, 1e-2, {sgdr({.cycles = cycles, .cycle_mult = mult})});
+        const auto rates = learn.recorder().learning_rates();
+        ASSERT_EQ(rates.size(), static_cast<size_t>(epochs * batches));
+        for (int64_t step = 0; step < epochs * batches; ++step) {
+          EXPECT_EQ(rates[step] > 1e-2 * (1 - 1e-9), restarts.contains(step))
+              << mult << " " << cycles << " " << batches << " " << step;
+          EXPECT_GT(rates[step], 1e-6);
+        }
+      }
+    }
+  }
+}
+
+// The weights of fastai after each step of fine_tune, which begins both of its
+// fits with a new state of the optimizer.
+TEST(FineTune, EndsWithTheWeightsOfFastai) {
+  const json& theirs = fixture()["fine_tune_weights"];
+  const auto tensor = [](const json& rows) {
+    const auto flat = rows.get<std::vector<double>>();
+    return torch::tensor(flat, torch::kDouble).to(torch::kFloat);
+  };
+  const auto train = [&](bool clears) {
+    torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Linear(3, 3));
+    const torch::NoGradGuard no_grad;
+    size_t i = 0;
+    for (torch::Tensor& p : net->parameters()) {
+      p.copy_(tensor(theirs["begin"][i++]).view_as(p));
+    }
+    const torch::Tensor x = tensor(theirs["x"]).view({-1, 3});
+    const torch::Tensor y = tensor(theirs["y"]).view({-1, 3});
+    DataBunch data = DataBunch::create(
+        std::make_shared<TensorDataset>(Tensors{x}, Tensors{y}),
+        nullptr,
+        {.batch_size = x.size(0), .workers = 0});
+    data.device = torch::kCPU;
+    const at::AutoGradMode with_grad(true);
+    Learner learn(
+        data,
+        net,
+        quiet(
+            {.optimizer = optimizer<torch::optim::AdamW>(
+                 torch::optim::AdamWOptions().betas({0.9, 0.99}).eps(1e-5)),
+             .freeze_clears_optimizer = clears}));
+    learn.split({"1"}).fine_tune(6, {.freeze_epochs = 4, .base_lr = 4e-2});
+    double difference = 0;
+    const Tensors after = parameters_of(learn);
+    for (i = 0; i < after.size(); ++i) {
+      const torch::Tensor expected = tensor(theirs["end"][i]);
+      difference = std::max(
+          difference,
+          (after[i].flatten() - expected).abs().max().item<double>());
+    }
+    return difference;
+  };
+  EXPECT_LT(train(/*clears=*/true), 1e-5);
+  EXPECT_GT(train(/*clears=*/false), 1e-3);
 }
 
 TEST(FitOneCycle, HasThePresetOfFastaiV1) {

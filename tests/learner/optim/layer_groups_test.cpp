@@ -57,6 +57,23 @@ TEST(LayerGroups, FreezeKeepsAllButTheLastGroupAndTheNormsStill) {
   EXPECT_FALSE(torch::equal(before[0], parameters_of(learn)[0]));
 }
 
+TEST(LayerGroups, FreezingClearsTheOptimizersStateAsFastaiUnlessAskedNotTo) {
+  for (const bool clears : {true, false}) {
+    Learner learn(
+        point_data(),
+        point_net(),
+        quiet({.freeze_clears_optimizer = clears}));
+    learn.split({"3"}).fit(1);
+    EXPECT_EQ(learn.optimizer().state().size(), 6u);
+    for (const auto& change :
+         {&Learner::freeze, &Learner::unfreeze, &Learner::freeze}) {
+      (learn.*change)();
+      EXPECT_EQ(learn.optimizer().state().empty(), clears);
+      learn.fit(1);
+    }
+  }
+}
+
 TEST(LayerGroups, FrozenNormsStopLearningWhenAskedTo) {
   Learner learn(point_data(), point_net(), quiet({.train_bn = false}));
   learn.split({"1", "3"}).freeze_to(2);

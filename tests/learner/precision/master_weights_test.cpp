@@ -32,7 +32,7 @@ TEST(MasterWeights, GradientsGoToTheMastersAndMastersToTheWeights) {
   MasterWeights masters(net, torch::kHalf);
   torch::Tensor weight = masters.weights()[0];
   weight.mutable_grad() = torch::full_like(weight, 3);
-  masters.copy_gradients_to_masters();
+  masters.move_gradients_to_masters();
   EXPECT_EQ(masters.masters()[0].grad().scalar_type(), torch::kFloat);
   EXPECT_EQ(masters.masters()[0].grad().min().item<float>(), 3.f);
   EXPECT_FALSE(masters.masters()[1].grad().defined());
