@@ -38,7 +38,9 @@ struct AmpOptions;        // callbacks/precision/amp.h
 struct FineTuneOptions;   // callbacks/schedules/one_cycle.h
 struct OneCycleOptions;
 struct MixedPrecisionOptions;  // callbacks/precision/mixed_precision.h
-struct DistributedOptions;     // callbacks/distributed.h
+struct PrecisionAudit;         // callbacks/precision/precision_audit.h
+struct PrecisionAuditOptions;
+struct DistributedOptions;  // callbacks/distributed.h
 
 /// Owns model, data and optimizer, and trains.
 ///
@@ -100,6 +102,10 @@ class Learner {
   /// What `fit` will do, measured on steps that are undone; callbacks/plan.h.
   TrainingPlan plan();
   TrainingPlan plan(const TrainingPlanOptions& options);
+  /// Whether it trains in 16 bits, and what stands in the way;
+  /// callbacks/precision/precision_audit.h.
+  PrecisionAudit audit_precision();
+  PrecisionAudit audit_precision(const PrecisionAuditOptions& options);
 
   // ---- Precision and devices ----
 
@@ -109,6 +115,7 @@ class Learner {
   Learner& to_fp16(const MixedPrecisionOptions& options);
   /// The same in bfloat16, which needs no loss scale.
   Learner& to_bf16();
+  Learner& to_bf16(const MixedPrecisionOptions& options);
   /// Autocast and a loss scale; the weights stay fp32. As `torch.amp`.
   Learner& to_amp();
   Learner& to_amp(const AmpOptions& options);

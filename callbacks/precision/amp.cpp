@@ -23,7 +23,8 @@ LossScaling::Settings settings_of(
       .dtype = dtype,
       .scaler = scaler,
       .clip = options.clip,
-      .loss_fp32 = options.loss_fp32};
+      .loss_fp32 = options.loss_fp32,
+      .keep_fp32 = options.keep_fp32};
 }
 
 class Amp final : public LossScaling {
@@ -35,7 +36,7 @@ class Amp final : public LossScaling {
   void forward(Learner& learn, c10::function_ref<void()> compute) override {
     if (!learn.state().training && !amp_in_valid_) return compute();
     const AutocastGuard autocast(learn.data().device, dtype());
-    compute();
+    LossScaling::forward(learn, compute);
   }
   std::string precision_text() const override {
     return "autocast, fp32 weights";

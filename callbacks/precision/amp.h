@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -23,6 +25,8 @@ struct AmpOptions {
   bool loss_fp32 = true;
   /// False: validation and prediction run in fp32.
   bool amp_in_valid = true;
+  /// As MixedPrecisionOptions::keep_fp32.
+  std::vector<std::string> keep_fp32 = {};
 };
 
 }  // namespace tern

@@ -28,7 +28,7 @@ bool are_on_one_device(const AmpAware& optimizer) {
 }  // namespace
 
 LossScaling::LossScaling(const char* where, const Settings& settings)
-    : scaler_(settings.scaler), settings_(settings) {
+    : scaler_(settings.scaler), where_(where), settings_(settings) {
   TERN_CHECK_VALUE(
       settings.dtype == torch::kHalf || settings.dtype == torch::kBFloat16,
       "[{}] dtype is {}; expected kHalf or kBFloat16.",
@@ -48,6 +48,19 @@ void LossScaling::on_loss_begin(Learner& learn) {
 
 void LossScaling::on_add(Learner& learn) {
   check_only_one(learn.find<LossScaling>(), *this, "both scale the loss");
+  if (settings_.keep_fp32.empty()) return;
+  TERN_CHECK_VALUE(
+      !learn.parts().is_parallel,
+      "[{}] keep_fp32 names layers, and the model computes on several devices; "
+      "expected one. Use to_distributed with a process for each.",
+      where_);
+  kept_ = kept_parameters(learn.model(), settings_.keep_fp32, where_);
+}
+
+void LossScaling::forward(Learner&, c10::function_ref<void()> compute) {
+  if (settings_.keep_fp32.empty()) return compute();
+  const KeepFp32Guard guard(kept_);
+  compute();
 }
 
 void LossScaling::on_train_begin(Learner& learn) {

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "tern/learner/callback.h"
 #include "tern/learner/extension.h"
 #include "tern/learner/precision/grad_scaler.h"
+#include "tern/learner/precision/keep_fp32.h"
 #include "tern/learner/train_state.h"
 
 namespace tern {
@@ -31,18 +34,19 @@ class LossScaling : public Callback, public PrecisionPolicy {
     std::optional<double> fixed_scale = {};  // unset: dynamic
     std::optional<double> clip = {};  // largest joint L2 norm of the gradients
     bool loss_fp32 = true;            // converts 16-bit outputs for the loss
+    std::vector<std::string> keep_fp32 = {};
   };
 
-  void forward(Learner&, c10::function_ref<void()> compute) override {
-    compute();
-  }
+  /// With the kept layers in fp32.
+  void forward(Learner& learn, c10::function_ref<void()> compute) override;
   void unscale(Learner& learn) override;
   void abandon(Learner& learn, bool keeps_gradients) override;
   StepResult step(Learner& learn) override;
   double loss_scale() const override;
   torch::Tensor loss_scale_record() const override;
 
-  /// \throws c10::ValueError beside another one.
+  /// \throws c10::ValueError beside another one, or if `keep_fp32` names a
+  ///         module that the model has not.
   void on_add(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_loss_begin(Learner& learn) override;
@@ -62,11 +66,16 @@ class LossScaling : public Callback, public PrecisionPolicy {
   /// \throws c10::ValueError for another dtype, or a clip that is not > 0.
   LossScaling(const char* where, const Settings& settings);
 
+  const Settings& settings() const { return settings_; }
+  const KeptParameters& kept() const { return kept_; }
+
  private:
   StepResult read_on_cpu(const torch::optim::Optimizer& optimizer) const;
 
   GradScaler scaler_;
+  const char* where_;
   Settings settings_;
+  KeptParameters kept_;
   bool is_unscaled_ = false;
 };
 

@@ -1,5 +1,7 @@
 #include "tern/callbacks/precision/mixed_precision.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <torch/types.h>
 
@@ -35,26 +37,9 @@ LossScaling::Settings settings_of(
       .scaler = scaler,
       .fixed_scale = options.loss_scale,
       .clip = options.clip,
-      .loss_fp32 = options.loss_fp32};
+      .loss_fp32 = options.loss_fp32,
+      .keep_fp32 = options.keep_fp32};
 }
-
-// Converts floating inputs too; LossScaling does the rest.
-class MixedPrecision final : public LossScaling {
- public:
-  MixedPrecision(torch::ScalarType dtype, const MixedPrecisionOptions& options)
-      : LossScaling("MixedPrecision", settings_of(dtype, options)) {}
-
-  void on_batch_begin(Learner& learn) override {
-    for (torch::Tensor& input : learn.state().batch_data.inputs) {
-      if (input.is_floating_point()) input = input.to(dtype());
-    }
-  }
-  std::string precision_text() const override {
-    return fmt::format(
-        "{} model, fp32 masters",
-        dtype() == torch::kHalf ? "fp16" : "bf16");
-  }
-};
 
 bool computes_in_bfloat16() {
 #if defined(__x86_64__)
@@ -65,23 +50,52 @@ bool computes_in_bfloat16() {
 #endif
 }
 
-void convert(
-    Learner& learn,
+}  // namespace
+
+MixedPrecision::MixedPrecision(
     torch::ScalarType dtype,
-    const MixedPrecisionOptions& options) {
-  const auto callback = std::make_shared<MixedPrecision>(dtype, options);
-  learn.to_fp32();
+    const MixedPrecisionOptions& options)
+    : LossScaling("MixedPrecision", settings_of(dtype, options)),
+      has_flat_masters_(options.flat_master),
+      converts_inputs_(
+          std::ranges::find(options.keep_fp32, "input") ==
+          options.keep_fp32.end()) {}
+
+void MixedPrecision::on_add(Learner& learn) {
+  LossScaling::on_add(learn);
   set_master_weights(
       learn,
       std::make_shared<MasterWeights>(
           learn.model(),
-          dtype,
-          options.flat_master));
-  learn.state().input_dtype = dtype;
-  learn.add(callback);
+          dtype(),
+          has_flat_masters_,
+          kept()));
+  if (converts_inputs_) learn.state().input_dtype = dtype();
 }
 
-}  // namespace
+void MixedPrecision::on_remove(Learner& learn) {
+  LearnerParts& l = learn.parts();
+  if (auto* fused = dynamic_cast<AmpAware*>(l.optimizer.get())) {
+    fused->set_weights({}, {});
+  }
+  master_weights(learn)->restore();
+  set_master_weights(learn, nullptr);
+  l.state.input_dtype = torch::kFloat;
+}
+
+void MixedPrecision::on_batch_begin(Learner& learn) {
+  if (!converts_inputs_) return;
+  for (torch::Tensor& input : learn.state().batch_data.inputs) {
+    if (input.is_floating_point()) input = input.to(dtype());
+  }
+}
+
+std::string MixedPrecision::precision_text() const {
+  return fmt::format(
+      "{} model, fp32 masters{}",
+      dtype() == torch::kHalf ? "fp16" : "bf16",
+      kept().empty() ? "" : ", some layers in fp32");
+}
 
 Learner& Learner::to_fp16() {
   return to_fp16(MixedPrecisionOptions{});
@@ -96,30 +110,26 @@ Learner& Learner::to_fp16(const MixedPrecisionOptions& options) {
         computes_in_bfloat16()
             ? ""
             : " This processor has no bfloat16 instructions: fp32 is faster."));
-    convert(*this, torch::kBFloat16, options);
-  } else {
-    convert(*this, torch::kHalf, options);
+    return to_bf16(options);
   }
-  return *this;
+  const auto callback = std::make_shared<MixedPrecision>(torch::kHalf, options);
+  return to_fp32().add(callback);
 }
 
 Learner& Learner::to_bf16() {
+  return to_bf16(MixedPrecisionOptions{});
+}
+
+Learner& Learner::to_bf16(const MixedPrecisionOptions& options) {
   check_not_fitting(*this, "Learner::to_bf16");
-  convert(*this, torch::kBFloat16, {});
-  return *this;
+  const auto callback =
+      std::make_shared<MixedPrecision>(torch::kBFloat16, options);
+  return to_fp32().add(callback);
 }
 
 Learner& Learner::to_fp32() {
   check_not_fitting(*this, "Learner::to_fp32");
   if (const auto callback = find<LossScaling>()) remove(*callback);
-  if (const auto masters = master_weights(*this)) {
-    if (auto* fused = dynamic_cast<AmpAware*>(parts_->optimizer.get())) {
-      fused->set_weights({}, {});
-    }
-    masters->restore();
-    set_master_weights(*this, nullptr);
-  }
-  parts_->state.input_dtype = torch::kFloat;
   return *this;
 }
 

@@ -2,6 +2,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
+
+#include "tern/callbacks/precision/loss_scaling.h"
 
 namespace tern {
 
@@ -32,6 +36,35 @@ struct MixedPrecisionOptions {
   /// On a CPU, to_fp16 uses bfloat16, because fp16 convolutions are 50 to 100
   /// times slower there than fp32 ones. True insists on fp16.
   bool force_fp16 = false;
+
+  /// Modules whose weights stay fp32 and that compute in fp32, by their names
+  /// in the state dict ("head", with all that is in it) or globs of them
+  /// ("layer*.norm"); `learn.audit_precision()` says which. What they are given
+  /// is converted to fp32, and their results stay so until the next 16-bit
+  /// layer. "input": the model's inputs are not converted.
+  std::vector<std::string> keep_fp32 = {};
+};
+
+/// What `Learner::to_fp16` and `to_bf16` add. By itself, it converts the model
+/// when it is added, and gives it back its fp32 weights when it is removed.
+///
+///   Learner(data, model, {.callbacks = {
+///       std::make_shared<MixedPrecision>(torch::kHalf)}});
+class MixedPrecision final : public LossScaling {
+ public:
+  /// \param dtype  kHalf or kBFloat16, on any device.
+  /// \throws c10::ValueError for another dtype, or options out of range.
+  explicit MixedPrecision(
+      torch::ScalarType dtype = torch::kHalf,
+      const MixedPrecisionOptions& options = {});
+
+  void on_add(Learner& learn) override;
+  void on_remove(Learner& learn) override;
+  void on_batch_begin(Learner& learn) override;
+  std::string precision_text() const override;
+
+ private:
+  bool has_flat_masters_, converts_inputs_;
 };
 
 }  // namespace tern

@@ -14,6 +14,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/precision/autocast.h"
+#include "tern/learner/precision/keep_fp32.h"
 
 namespace tern {
 
@@ -42,6 +43,7 @@ struct Kept final : torch::CustomClassHolder {
   ActivationCheckpointImpl::Forward forward;
   Tensor random;
   bool input_has_grad = false;
+  const KeptParameters* kept_fp32 = KeepFp32Guard::current();
 };
 
 // With everything as it was in the first forward, and put back after.
@@ -59,6 +61,8 @@ Tensor forward_again(const Kept& kept, AutogradContext* ctx, const Tensor& x) {
   });
   set_random_state(x.device(), kept.random);
   const amp::BackwardGuard autocast(ctx, x.device());
+  std::optional<KeepFp32Guard> fp32;
+  if (kept.kept_fp32) fp32.emplace(*kept.kept_fp32);
   const torch::AutoGradMode with_grad(true);
   return kept.forward(*kept.module, x);
 }

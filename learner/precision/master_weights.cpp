@@ -10,8 +10,10 @@ namespace tern {
 
 namespace {
 
-bool converts(const ModelTensor& item) {
-  return item.tensor.is_floating_point() && item.layer != LayerKind::batch_norm;
+bool converts(const ModelTensor& item, const KeptParameters& kept) {
+  return item.tensor.is_floating_point() &&
+         item.layer != LayerKind::batch_norm &&
+         !kept.contains(item.tensor.unsafeGetTensorImpl());
 }
 
 }  // namespace
@@ -19,13 +21,14 @@ bool converts(const ModelTensor& item) {
 MasterWeights::MasterWeights(
     const Model& model,
     torch::ScalarType dtype,
-    bool flat)
+    bool flat,
+    const KeptParameters& kept)
     : dtype_(dtype) {
   const torch::NoGradGuard no_grad;
   int64_t total = 0;
   for (const ModelTensor& item : model.parameters()) {
     item.tensor.mutable_grad().reset();
-    if (!converts(item)) continue;
+    if (!converts(item, kept)) continue;
     index_[item.tensor.unsafeGetTensorImpl()] = weights_.size();
     weights_.push_back(item.tensor);
     total += item.tensor.numel();
@@ -49,7 +52,7 @@ MasterWeights::MasterWeights(
     weight.set_data(master.to(dtype));
   }
   for (ModelTensor& item : model.buffers()) {
-    if (!converts(item)) continue;
+    if (!converts(item, kept)) continue;
     item.tensor.set_data(item.tensor.to(dtype));
     buffers_.push_back(item.tensor);
   }

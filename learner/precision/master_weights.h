@@ -8,6 +8,7 @@
 
 #include "tern/learner/extension.h"
 #include "tern/learner/model.h"
+#include "tern/learner/precision/keep_fp32.h"
 
 namespace tern {
 
@@ -15,7 +16,8 @@ namespace tern {
 ///
 /// The optimizer owns the masters; forward and backward use the low-precision
 /// weights, whose gradients go to the masters and which are copied back from
-/// them. Parameters that stayed fp32 (BatchNorm) are their own masters.
+/// them. Parameters that stayed fp32 (BatchNorm, kept layers) are their own
+/// masters.
 class MasterWeights final : public SteppedWeights {
  public:
   /// Converts floating parameters and buffers of `model` to `dtype`, but for
@@ -23,7 +25,12 @@ class MasterWeights final : public SteppedWeights {
   /// Gradients are dropped: they have the old type.
   ///
   /// \param flat  Keep the masters in one block of memory.
-  MasterWeights(const Model& model, torch::ScalarType dtype, bool flat = false);
+  /// \param kept  Tensors that are not converted.
+  MasterWeights(
+      const Model& model,
+      torch::ScalarType dtype,
+      bool flat = false,
+      const KeptParameters& kept = {});
 
   torch::ScalarType dtype() const { return dtype_; }
   /// Parameters with a master of their own, and these masters.

@@ -1,0 +1,555 @@
+#include "tern/callbacks/precision/precision_audit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/callbacks/callback_checks.h"
+#include "tern/callbacks/limit_batches.h"
+#include "tern/kernels/check.h"
+#include "tern/learner/checkpoint/undo.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/precision/precision_probe.h"
+#include "tern/learner/report/plot.h"
+
+namespace tern {
+
+namespace {
+
+// One pass in fp32, one step, and these for each type: ten.
+constexpr int64_t kRounds = 4;
+constexpr double kBadError = 0.5;
+constexpr double kManyLost = 0.1;
+
+struct Limits {
+  torch::ScalarType dtype;
+  double largest;            // finite
+  int64_t smallest_normal;   // binary exponents
+  int64_t smallest;          // what rounds to more than 0
+};
+constexpr Limits kHalf = {torch::kHalf, 65504, -14, -25};
+constexpr Limits kBFloat16 = {torch::kBFloat16, 3.38e38, -126, -134};
+
+std::string module_name(const PrecisionProbe& probe, int64_t module) {
+  return module < 0 ? "input" : probe.modules()[module];
+}
+
+double power_of_two_below(double number) {
+  return std::exp2(std::floor(std::log2(number)));
+}
+
+// Gradients of the weights, in fp32 and without the loss scale, by module.
+using Gradients = std::map<std::string, Tensors>;
+
+class Audit final : public Callback {
+ public:
+  void on_batch_begin(Learner& learn) override {
+    LearnerParts& l = learn.parts();
+    if (!l.state.training || !result.modules.empty()) return;
+    const torch::Device device = l.data.device;
+    const auto random = [&]() -> at::Generator {
+      return at::globalContext().defaultGenerator(device);
+    }();
+    random_ = random.get_state();
+    inputs_ = l.state.batch_data.inputs;
+    PrecisionProbe plain(l.model, inputs_, {}, nullptr);
+    const Gradients gradients = backward(l, plain, 1);
+    note_plain(l, plain, gradients);
+    if (result.problems.empty()) {
+      result.fp16 = try_type(l, plain, gradients, kHalf);
+      result.bf16 = try_type(l, plain, gradients, kBFloat16);
+    }
+    set_random(l);
+    l.state.outputs.clear();
+  }
+
+  void on_step(Learner& learn) override {
+    if (!before_.empty()) return;
+    for (const ModelTensor& p : learn.model().parameters()) {
+      before_.push_back(p.tensor.detach().clone());
+    }
+  }
+
+  void on_step_end(Learner& learn) override {
+    const torch::NoGradGuard no_grad;
+    size_t i = 0;
+    std::map<std::string, std::array<double, 3>> lost;  // fp16, bf16, of
+    for (const ModelTensor& p : learn.model().parameters()) {
+      const torch::Tensor& old = before_[i++];
+      const torch::Tensor moved = p.tensor.detach() != old;
+      auto& counts = lost[owner_of(p.name)];
+      counts[2] += moved.sum().item<double>();
+      size_t type = 0;
+      for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
+        counts[type++] +=
+            (moved & (p.tensor.detach().to(dtype) == old.to(dtype)))
+                .sum()
+                .item<double>();
+      }
+    }
+    for (ModuleAudit& module : result.modules) {
+      const auto& counts = lost[module.name];
+      if (counts[2] == 0) continue;
+      module.fp16.update_lost = counts[0] / counts[2];
+      module.bf16.update_lost = counts[1] / counts[2];
+      result.fp16.needs_masters |= module.fp16.update_lost > kManyLost;
+      result.bf16.needs_masters |= module.bf16.update_lost > kManyLost;
+    }
+  }
+
+  int order() const override { return callback_order::kLast; }
+
+  PrecisionAudit result;
+
+ private:
+  static std::string owner_of(const std::string& parameter) {
+    const size_t dot = parameter.rfind('.');
+    return dot == std::string::npos ? parameter : parameter.substr(0, dot);
+  }
+
+  void set_random(LearnerParts& l) {
+    at::Generator generator =
+        at::globalContext().defaultGenerator(l.data.device);
+    generator.set_state(random_);
+  }
+
+  Gradients backward(LearnerParts& l, PrecisionProbe& probe, double scale) {
+    set_random(l);
+    loop::zero_grad(l);
+    l.state.batch_data.inputs = inputs_;
+    l.state.outputs = probe.end(loop::run_model(l, inputs_));
+    const torch::Tensor loss = loop::compute_loss(l);
+    l.state.loss = loss.detach();
+    (loss * scale).backward();
+    Gradients gradients;
+    for (const ModelTensor& p : l.model.parameters()) {
+      if (!p.tensor.grad().defined()) continue;
+      gradients[owner_of(p.name)].push_back(
+          p.tensor.grad().detach().to(torch::kDouble) / scale);
+    }
+    loop::zero_grad(l);
+    return gradients;
+  }
+
+  ModuleAudit& module(const std::string& name) {
+    const auto at = std::ranges::find(result.modules, name, &ModuleAudit::name);
+    if (at != result.modules.end()) return *at;
+    return result.modules.emplace_back(ModuleAudit{.name = name});
+  }
+
+  void note_plain(
+      LearnerParts& l,
+      const PrecisionProbe& plain,
+      const Gradients& gradients) {
+    for (const torch::Tensor& input : inputs_) {
+      if (!input.is_floating_point()) continue;
+      const torch::Tensor bad = ~input.flatten(1).isfinite().all(1);
+      if (!bad.any().item<bool>()) continue;
+      result.problems.push_back(fmt::format(
+          "sample {} of the batch has an input that is NaN or infinite",
+          bad.nonzero()[0].item<int64_t>()));
+    }
+    for (const ProbedOp& op : plain.ops()) {
+      ModuleAudit& own = module(module_name(plain, op.module));
+      const Magnitudes output(op.output);
+      own.largest_output = std::max(own.largest_output, output.largest);
+      own.largest_gradient =
+          std::max(own.largest_gradient, op.gradient.largest);
+      const auto worst = [](double& share, double other) {
+        share = std::max(share, other);
+      };
+      worst(own.fp16.output_tiny, output.share_below(kHalf.smallest_normal));
+      worst(own.bf16.output_tiny, output.share_below(kBFloat16.smallest_normal));
+      if (result.problems.empty() &&
+          !op.output.isfinite().all().item<bool>()) {
+        result.problems.push_back(fmt::format(
+            "{} in {} is not finite in fp32 already", op.name, own.name));
+      }
+    }
+    for (const auto& [name, all] : gradients) {
+      for (const torch::Tensor& gradient : all) {
+        const Magnitudes size(gradient);
+        ModuleAudit& own = module(name);
+        own.largest_gradient = std::max(own.largest_gradient, size.largest);
+        magnitudes_[name].push_back(size);
+        if (result.problems.empty() &&
+            !gradient.isfinite().all().item<bool>()) {
+          result.problems.push_back(fmt::format(
+              "the gradient of {} is not finite in fp32 already", name));
+        }
+      }
+    }
+    for (const ProbedOp& op : plain.ops()) {
+      if (op.gradient.largest == 0) continue;
+      magnitudes_[module_name(plain, op.module)].push_back(op.gradient);
+    }
+    if (!l.state.loss.isfinite().all().item<bool>() &&
+        result.problems.empty()) {
+      result.problems.emplace_back("the loss is not finite in fp32 already");
+    }
+  }
+
+  // The range of loss scales, from the largest gradient, and from the smallest
+  // typical one, which must stay some bits above what is lost.
+  void choose_scale(TypeAudit& type, const Limits& limits) const {
+    double largest = 0, from = 0;
+    for (const auto& [name, all] : magnitudes_) {
+      for (const Magnitudes& gradient : all) {
+        if (gradient.largest == 0) continue;
+        largest = std::max(largest, gradient.largest);
+        from = std::max(
+            from,
+            std::exp2(limits.smallest + 5) / gradient.root_mean_square);
+      }
+    }
+    if (largest == 0 || limits.dtype != torch::kHalf) return;
+    type.safe_scale_from = power_of_two_below(from) * 2;
+    type.safe_scale_to = power_of_two_below(limits.largest / largest);
+    const double most = type.safe_scale_to / 4;
+    type.loss_scale = std::min(
+        most, std::max(MixedPrecisionOptions().init_scale, type.safe_scale_from));
+  }
+
+  TypeAudit try_type(
+      LearnerParts& l,
+      const PrecisionProbe& plain,
+      const Gradients& gradients,
+      const Limits& limits) {
+    TypeAudit type;
+    choose_scale(type, limits);
+    const bool is_half = limits.dtype == torch::kHalf;
+    const int64_t scale_bits = std::ilogb(type.loss_scale);
+    for (const auto& [name, all] : magnitudes_) {
+      ModuleAudit& own = module(name);
+      double& tiny = (is_half ? own.fp16 : own.bf16).gradient_tiny;
+      for (const Magnitudes& gradient : all) {
+        tiny = std::max(
+            tiny, gradient.share_below(limits.smallest_normal - scale_bits));
+      }
+    }
+    std::set<std::string> kept;
+    for (int64_t round = 0; round < kRounds; ++round) {
+      std::vector<std::string> names(kept.begin(), kept.end());
+      PrecisionProbe probe(
+          l.model,
+          inputs_,
+          PrecisionProbe::Rounding{
+              .dtype = limits.dtype,
+              .kept = kept_parameters(l.model, names, "audit_precision"),
+              .keeps_inputs = kept.contains("input")},
+          &plain);
+      const Gradients own = backward(l, probe, type.loss_scale);
+      const size_t before = kept.size();
+      const bool is_first = round == 0;
+      type.is_sound = find_faults(plain, probe, own, gradients, is_half, is_first, kept);
+      if (type.is_sound || kept.size() == before) break;
+    }
+    type.keep_fp32.assign(kept.begin(), kept.end());
+    return type;
+  }
+
+  // Adds the modules to `kept` in which something goes wrong first.
+  bool find_faults(
+      const PrecisionProbe& plain,
+      const PrecisionProbe& probe,
+      const Gradients& own,
+      const Gradients& gradients,
+      bool is_half,
+      bool is_first,
+      std::set<std::string>& kept) {
+    bool is_sound = true;
+    const auto in_type = [&](const std::string& name) -> ModuleAudit::InType& {
+      ModuleAudit& found = module(name);
+      return is_half ? found.fp16 : found.bf16;
+    };
+    const auto blame = [&](const std::string& name, const std::string& fault) {
+      is_sound = false;
+      if (kept.insert(name).second) in_type(name).fault = fault;
+    };
+    if (probe.inputs_overflow()) blame("input", "overflows");
+    for (const ProbedOp& op : probe.ops()) {
+      const std::string name = module_name(plain, op.module);
+      if (is_first) {
+        auto& figures = in_type(name);
+        figures.output_overflow = std::max(figures.output_overflow, op.overflow);
+        figures.output_error = std::max(figures.output_error, op.error);
+      }
+      if (!op.is_first_bad) continue;
+      blame(
+          module_name(plain, op.blamed),
+          op.overflow > 0
+              ? op.name + " overflows"
+              : fmt::format("{} is {:.0f} % wrong", op.name, 100 * op.error));
+    }
+    // A bad gradient spoils those of all modules before it.
+    std::string last_bad, fault;
+    for (const std::string& name : plain.modules()) {
+      const auto right = gradients.find(name), seen = own.find(name);
+      if (right == gradients.end() || seen == own.end()) continue;
+      double difference = 0, size = 0;
+      for (size_t i = 0; i < right->second.size(); ++i) {
+        difference += (seen->second[i] - right->second[i]).square().sum().item<double>();
+        size += right->second[i].square().sum().item<double>();
+      }
+      if (size == 0) continue;
+      const double error = std::sqrt(difference / size);
+      if (is_first) in_type(name).gradient_error = error;
+      if (error <= kBadError) continue;
+      last_bad = name;
+      fault = std::isfinite(error)
+                  ? fmt::format("its gradient is {:.0f} % wrong", 100 * error)
+                  : "its gradient overflows";
+    }
+    if (is_sound && !last_bad.empty()) blame(last_bad, fault);
+    return is_sound;
+  }
+
+  torch::Tensor random_;
+  Tensors inputs_, before_;
+  std::map<std::string, std::vector<Magnitudes>> magnitudes_;
+};
+
+void recommend(PrecisionAudit& audit, bool is_cpu) {
+  if (!audit.problems.empty()) {
+    audit.reason = "fp32 is not sound itself: " + audit.problems[0];
+    return;
+  }
+  // Where most layers would stay fp32 nothing is won.
+  const auto price = [&](const TypeAudit& type) {
+    return type.is_sound && 2 * type.keep_fp32.size() <= audit.modules.size()
+               ? type.keep_fp32.size()
+               : audit.modules.size() + 1;
+  };
+  const size_t half = price(audit.fp16), brain = price(audit.bf16);
+  if (std::min(half, brain) > audit.modules.size()) {
+    audit.reason = "too much goes wrong in 16 bits of either type";
+    return;
+  }
+  // Processors compute in bfloat16 alone.
+  const bool takes_half = half < brain || (half == brain && !is_cpu);
+  const TypeAudit& type = takes_half ? audit.fp16 : audit.bf16;
+  audit.precision = takes_half ? Precision::fp16 : Precision::bf16;
+  audit.options.keep_fp32 = type.keep_fp32;
+  if (takes_half) {
+    if (type.loss_scale >= 1 && type.loss_scale <= audit.options.max_scale) {
+      audit.options.init_scale = type.loss_scale;
+    } else {
+      audit.options.loss_scale = type.loss_scale;
+    }
+    audit.options.force_fp16 = true;
+  }
+  audit.reason =
+      type.keep_fp32.empty()
+          ? "nothing goes wrong"
+          : fmt::format(
+                "nothing goes wrong with {} in fp32",
+                fmt::join(type.keep_fp32, ", "));
+}
+
+std::string call_of(const PrecisionAudit& audit) {
+  if (audit.precision == Precision::fp32) return "to_fp32()";
+  std::vector<std::string> options;
+  if (audit.precision == Precision::fp16) {
+    const auto& scale = audit.options.loss_scale;
+    options.push_back(
+        scale ? fmt::format(".loss_scale = {:g}", *scale)
+              : fmt::format(".init_scale = {:g}", audit.options.init_scale));
+  }
+  if (!audit.options.keep_fp32.empty()) {
+    options.push_back(fmt::format(
+        ".keep_fp32 = {{\"{}\"}}",
+        fmt::join(audit.options.keep_fp32, "\", \"")));
+  }
+  return fmt::format(
+      "{}({})",
+      audit.precision == Precision::fp16 ? "to_fp16" : "to_bf16",
+      options.empty() ? "" : fmt::format("{{{}}}", fmt::join(options, ", ")));
+}
+
+const std::vector<std::string> kHeader = {
+    "module",      "largest output", "largest gradient", "type",
+    "overflow",    "tiny outputs",   "tiny gradients",   "lost updates",
+    "output error", "gradient error", "fault"};
+
+std::vector<std::vector<std::string>> rows_of(const PrecisionAudit& audit) {
+  std::vector<std::vector<std::string>> rows;
+  for (const ModuleAudit& module : audit.modules) {
+    const std::pair<const char*, const ModuleAudit::InType&> types[] = {
+        {"fp16", module.fp16}, {"bf16", module.bf16}};
+    for (const auto& [type, in] : types) {
+      const bool is_first = &in == &module.fp16;
+      std::vector<std::string> row = {
+          is_first ? module.name : "",
+          is_first ? fmt::format("{:.3g}", module.largest_output) : "",
+          is_first ? fmt::format("{:.3g}", module.largest_gradient) : "",
+          type};
+      for (const double share :
+           {in.output_overflow, in.output_tiny, in.gradient_tiny,
+            in.update_lost, in.output_error, in.gradient_error}) {
+        row.push_back(
+            std::isfinite(share) ? fmt::format("{:.3g} %", 100 * share)
+                                 : "not finite");
+      }
+      row.push_back(in.fault);
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+std::vector<std::string> summary_of(const PrecisionAudit& audit) {
+  std::vector<std::string> lines;
+  for (const std::string& problem : audit.problems) {
+    lines.push_back("problem: " + problem + ".");
+  }
+  if (audit.problems.empty()) {
+    lines.push_back(
+        audit.fp16.safe_scale_from <= audit.fp16.safe_scale_to
+            ? fmt::format(
+                  "fp16: loss scales from {:g} to {:g} are safe; the first "
+                  "overflow comes above.",
+                  audit.fp16.safe_scale_from,
+                  audit.fp16.safe_scale_to)
+            : fmt::format(
+                  "fp16: no loss scale is safe for all layers: some need {:g}, "
+                  "others overflow above {:g}.",
+                  audit.fp16.safe_scale_from,
+                  audit.fp16.safe_scale_to));
+    for (const auto& [name, type] :
+         {std::pair{"fp16", &audit.fp16}, std::pair{"bf16", &audit.bf16}}) {
+      if (!type->needs_masters) continue;
+      lines.push_back(fmt::format(
+          "{}: master weights are needed, or updates are lost; to_{} has them.",
+          name,
+          name));
+    }
+  }
+  lines.push_back(
+      fmt::format("recommended: {}: {}.", call_of(audit), audit.reason));
+  return lines;
+}
+
+}  // namespace
+
+Learner& PrecisionAudit::apply(Learner& learn) const {
+  switch (precision) {
+    case Precision::fp16:
+      return learn.to_fp16(options);
+    case Precision::bf16:
+      return learn.to_bf16(options);
+    case Precision::fp32:
+      break;
+  }
+  return learn.to_fp32();
+}
+
+std::string PrecisionAudit::to_string() const {
+  auto rows = rows_of(*this);
+  rows.insert(rows.begin(), kHeader);
+  std::vector<size_t> widths(kHeader.size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const bool is_text = i == 0 || i == 3 || i + 1 == row.size();
+      line += is_text ? fmt::format("{:<{}}  ", row[i], widths[i])
+                      : fmt::format("{:>{}}  ", row[i], widths[i]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text + fmt::format("{}\n", fmt::join(summary_of(*this), "\n"));
+}
+
+std::string PrecisionAudit::to_json() const {
+  using Json = nlohmann::ordered_json;
+  Json all = {{"modules", Json::array()}, {"problems", problems}};
+  const auto in_type = [](const ModuleAudit::InType& in) {
+    return Json{
+        {"output_overflow", in.output_overflow},
+        {"output_tiny", in.output_tiny},
+        {"gradient_tiny", in.gradient_tiny},
+        {"update_lost", in.update_lost},
+        {"output_error", in.output_error},
+        {"gradient_error", in.gradient_error},
+        {"fault", in.fault}};
+  };
+  for (const ModuleAudit& module : modules) {
+    all["modules"].push_back(
+        {{"name", module.name},
+         {"largest_output", module.largest_output},
+         {"largest_gradient", module.largest_gradient},
+         {"fp16", in_type(module.fp16)},
+         {"bf16", in_type(module.bf16)}});
+  }
+  const auto whole = [](const TypeAudit& type) {
+    return Json{
+        {"safe_scale_from", type.safe_scale_from},
+        {"safe_scale_to", type.safe_scale_to},
+        {"loss_scale", type.loss_scale},
+        {"needs_masters", type.needs_masters},
+        {"keep_fp32", type.keep_fp32},
+        {"is_sound", type.is_sound}};
+  };
+  all["fp16"] = whole(fp16);
+  all["bf16"] = whole(bf16);
+  all["recommendation"] = {{"call", call_of(*this)}, {"reason", reason}};
+  return all.dump(2);
+}
+
+ReportSection PrecisionAudit::section() const {
+  return [audit = *this](HtmlPage& page) {
+    page.heading("Precision");
+    for (const std::string& line : summary_of(audit)) page.paragraph(line);
+    Plot plot{.title = "Magnitudes by depth", .x_label = "module", .log_y = true};
+    Curve outputs{.label = "largest output"}, gradients{.label = "largest gradient"};
+    for (size_t i = 0; i < audit.modules.size(); ++i) {
+      for (Curve* curve : {&outputs, &gradients}) {
+        curve->x.push_back(static_cast<double>(i));
+      }
+      outputs.y.push_back(audit.modules[i].largest_output);
+      gradients.y.push_back(audit.modules[i].largest_gradient);
+    }
+    const double last = static_cast<double>(audit.modules.size()) - 1;
+    Curve limit{.label = "fp16's largest", .x = {0, last}, .y = {65504, 65504}};
+    plot.curves = {outputs, gradients, limit};
+    page.plot(plot);
+    page.table(kHeader, rows_of(audit));
+  };
+}
+
+PrecisionAudit Learner::audit_precision() {
+  return audit_precision(PrecisionAuditOptions{});
+}
+
+PrecisionAudit Learner::audit_precision(const PrecisionAuditOptions& options) {
+  const char* const where = "Learner::audit_precision";
+  check_not_fitting(*this, where);
+  TERN_CHECK_VALUE(
+      !parts_->precision && !parts_->is_parallel && !parts_->communicator,
+      "[{}] this Learner computes in {}, or on several devices; expected one in "
+      "fp32 on one device. Call it before to_fp16, to_parallel and the like, or "
+      "to_fp32() first.",
+      where,
+      loop::precision_text(*parts_));
+  const auto audit = std::make_shared<Audit>();
+  undo(*this, [&] { fit_batches(*this, 1, options.lr, {audit}); });
+  recommend(audit->result, parts_->data.device.is_cpu());
+  return std::move(audit->result);
+}
+
+}  // namespace tern
