@@ -211,6 +211,7 @@ torch::Tensor PrecisionProbe::rounded(
     const c10::impl::ExcludeDispatchKeyGuard unwatched(kProbeKey);
     result = tensor.to(rounding_->dtype).to(torch::kFloat);
     version = tensor._version();
+    alive_.push_back(tensor);
   }
   return result;
 }
