@@ -9,7 +9,6 @@
 #include <ATen/Context.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -19,7 +18,6 @@
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/precision/precision_probe.h"
-#include "tern/learner/report/plot.h"
 
 namespace tern {
 
@@ -32,9 +30,9 @@ constexpr double kManyLost = 0.1;
 
 struct Limits {
   torch::ScalarType dtype;
-  double largest;            // finite
-  int64_t smallest_normal;   // binary exponents
-  int64_t smallest;          // what rounds to more than 0
+  double largest;           // finite
+  int64_t smallest_normal;  // binary exponents
+  int64_t smallest;         // what rounds to more than 0
 };
 constexpr Limits kHalf = {torch::kHalf, 65504, -14, -25};
 constexpr Limits kBFloat16 = {torch::kBFloat16, 3.38e38, -126, -134};
@@ -168,11 +166,14 @@ class Audit final : public Callback {
         share = std::max(share, other);
       };
       worst(own.fp16.output_tiny, output.share_below(kHalf.smallest_normal));
-      worst(own.bf16.output_tiny, output.share_below(kBFloat16.smallest_normal));
-      if (result.problems.empty() &&
-          !op.output.isfinite().all().item<bool>()) {
+      worst(
+          own.bf16.output_tiny,
+          output.share_below(kBFloat16.smallest_normal));
+      if (result.problems.empty() && !op.output.isfinite().all().item<bool>()) {
         result.problems.push_back(fmt::format(
-            "{} in {} is not finite in fp32 already", op.name, own.name));
+            "{} in {} is not finite in fp32 already",
+            op.name,
+            own.name));
       }
     }
     for (const auto& [name, all] : gradients) {
@@ -184,7 +185,8 @@ class Audit final : public Callback {
         if (result.problems.empty() &&
             !gradient.isfinite().all().item<bool>()) {
           result.problems.push_back(fmt::format(
-              "the gradient of {} is not finite in fp32 already", name));
+              "the gradient of {} is not finite in fp32 already",
+              name));
         }
       }
     }
@@ -216,7 +218,8 @@ class Audit final : public Callback {
     type.safe_scale_to = power_of_two_below(limits.largest / largest);
     const double most = type.safe_scale_to / 4;
     type.loss_scale = std::min(
-        most, std::max(MixedPrecisionOptions().init_scale, type.safe_scale_from));
+        most,
+        std::max(MixedPrecisionOptions().init_scale, type.safe_scale_from));
   }
 
   TypeAudit try_type(
@@ -233,7 +236,8 @@ class Audit final : public Callback {
       double& tiny = (is_half ? own.fp16 : own.bf16).gradient_tiny;
       for (const Magnitudes& gradient : all) {
         tiny = std::max(
-            tiny, gradient.share_below(limits.smallest_normal - scale_bits));
+            tiny,
+            gradient.share_below(limits.smallest_normal - scale_bits));
       }
     }
     std::set<std::string> kept;
@@ -250,7 +254,8 @@ class Audit final : public Callback {
       const Gradients own = backward(l, probe, type.loss_scale);
       const size_t before = kept.size();
       const bool is_first = round == 0;
-      type.is_sound = find_faults(plain, probe, own, gradients, is_half, is_first, kept);
+      type.is_sound =
+          find_faults(plain, probe, own, gradients, is_half, is_first, kept);
       if (type.is_sound || kept.size() == before) break;
     }
     type.keep_fp32.assign(kept.begin(), kept.end());
@@ -280,7 +285,8 @@ class Audit final : public Callback {
       const std::string name = module_name(plain, op.module);
       if (is_first) {
         auto& figures = in_type(name);
-        figures.output_overflow = std::max(figures.output_overflow, op.overflow);
+        figures.output_overflow =
+            std::max(figures.output_overflow, op.overflow);
         figures.output_error = std::max(figures.output_error, op.error);
       }
       if (!op.is_first_bad) continue;
@@ -297,7 +303,8 @@ class Audit final : public Callback {
       if (right == gradients.end() || seen == own.end()) continue;
       double difference = 0, size = 0;
       for (size_t i = 0; i < right->second.size(); ++i) {
-        difference += (seen->second[i] - right->second[i]).square().sum().item<double>();
+        difference +=
+            (seen->second[i] - right->second[i]).square().sum().item<double>();
         size += right->second[i].square().sum().item<double>();
       }
       if (size == 0) continue;
@@ -347,190 +354,14 @@ void recommend(PrecisionAudit& audit, bool is_cpu) {
     }
     audit.options.force_fp16 = true;
   }
-  audit.reason =
-      type.keep_fp32.empty()
-          ? "nothing goes wrong"
-          : fmt::format(
-                "nothing goes wrong with {} in fp32",
-                fmt::join(type.keep_fp32, ", "));
-}
-
-std::string call_of(const PrecisionAudit& audit) {
-  if (audit.precision == Precision::fp32) return "to_fp32()";
-  std::vector<std::string> options;
-  if (audit.precision == Precision::fp16) {
-    const auto& scale = audit.options.loss_scale;
-    options.push_back(
-        scale ? fmt::format(".loss_scale = {:g}", *scale)
-              : fmt::format(".init_scale = {:g}", audit.options.init_scale));
-  }
-  if (!audit.options.keep_fp32.empty()) {
-    options.push_back(fmt::format(
-        ".keep_fp32 = {{\"{}\"}}",
-        fmt::join(audit.options.keep_fp32, "\", \"")));
-  }
-  return fmt::format(
-      "{}({})",
-      audit.precision == Precision::fp16 ? "to_fp16" : "to_bf16",
-      options.empty() ? "" : fmt::format("{{{}}}", fmt::join(options, ", ")));
-}
-
-const std::vector<std::string> kHeader = {
-    "module",      "largest output", "largest gradient", "type",
-    "overflow",    "tiny outputs",   "tiny gradients",   "lost updates",
-    "output error", "gradient error", "fault"};
-
-std::vector<std::vector<std::string>> rows_of(const PrecisionAudit& audit) {
-  std::vector<std::vector<std::string>> rows;
-  for (const ModuleAudit& module : audit.modules) {
-    const std::pair<const char*, const ModuleAudit::InType&> types[] = {
-        {"fp16", module.fp16}, {"bf16", module.bf16}};
-    for (const auto& [type, in] : types) {
-      const bool is_first = &in == &module.fp16;
-      std::vector<std::string> row = {
-          is_first ? module.name : "",
-          is_first ? fmt::format("{:.3g}", module.largest_output) : "",
-          is_first ? fmt::format("{:.3g}", module.largest_gradient) : "",
-          type};
-      for (const double share :
-           {in.output_overflow, in.output_tiny, in.gradient_tiny,
-            in.update_lost, in.output_error, in.gradient_error}) {
-        row.push_back(
-            std::isfinite(share) ? fmt::format("{:.3g} %", 100 * share)
-                                 : "not finite");
-      }
-      row.push_back(in.fault);
-      rows.push_back(std::move(row));
-    }
-  }
-  return rows;
-}
-
-std::vector<std::string> summary_of(const PrecisionAudit& audit) {
-  std::vector<std::string> lines;
-  for (const std::string& problem : audit.problems) {
-    lines.push_back("problem: " + problem + ".");
-  }
-  if (audit.problems.empty()) {
-    lines.push_back(
-        audit.fp16.safe_scale_from <= audit.fp16.safe_scale_to
-            ? fmt::format(
-                  "fp16: loss scales from {:g} to {:g} are safe; the first "
-                  "overflow comes above.",
-                  audit.fp16.safe_scale_from,
-                  audit.fp16.safe_scale_to)
-            : fmt::format(
-                  "fp16: no loss scale is safe for all layers: some need {:g}, "
-                  "others overflow above {:g}.",
-                  audit.fp16.safe_scale_from,
-                  audit.fp16.safe_scale_to));
-    for (const auto& [name, type] :
-         {std::pair{"fp16", &audit.fp16}, std::pair{"bf16", &audit.bf16}}) {
-      if (!type->needs_masters) continue;
-      lines.push_back(fmt::format(
-          "{}: master weights are needed, or updates are lost; to_{} has them.",
-          name,
-          name));
-    }
-  }
-  lines.push_back(
-      fmt::format("recommended: {}: {}.", call_of(audit), audit.reason));
-  return lines;
+  audit.reason = type.keep_fp32.empty()
+                     ? "nothing goes wrong"
+                     : fmt::format(
+                           "nothing goes wrong with {} in fp32",
+                           fmt::join(type.keep_fp32, ", "));
 }
 
 }  // namespace
-
-Learner& PrecisionAudit::apply(Learner& learn) const {
-  switch (precision) {
-    case Precision::fp16:
-      return learn.to_fp16(options);
-    case Precision::bf16:
-      return learn.to_bf16(options);
-    case Precision::fp32:
-      break;
-  }
-  return learn.to_fp32();
-}
-
-std::string PrecisionAudit::to_string() const {
-  auto rows = rows_of(*this);
-  rows.insert(rows.begin(), kHeader);
-  std::vector<size_t> widths(kHeader.size());
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
-    }
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const bool is_text = i == 0 || i == 3 || i + 1 == row.size();
-      line += is_text ? fmt::format("{:<{}}  ", row[i], widths[i])
-                      : fmt::format("{:>{}}  ", row[i], widths[i]);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text + fmt::format("{}\n", fmt::join(summary_of(*this), "\n"));
-}
-
-std::string PrecisionAudit::to_json() const {
-  using Json = nlohmann::ordered_json;
-  Json all = {{"modules", Json::array()}, {"problems", problems}};
-  const auto in_type = [](const ModuleAudit::InType& in) {
-    return Json{
-        {"output_overflow", in.output_overflow},
-        {"output_tiny", in.output_tiny},
-        {"gradient_tiny", in.gradient_tiny},
-        {"update_lost", in.update_lost},
-        {"output_error", in.output_error},
-        {"gradient_error", in.gradient_error},
-        {"fault", in.fault}};
-  };
-  for (const ModuleAudit& module : modules) {
-    all["modules"].push_back(
-        {{"name", module.name},
-         {"largest_output", module.largest_output},
-         {"largest_gradient", module.largest_gradient},
-         {"fp16", in_type(module.fp16)},
-         {"bf16", in_type(module.bf16)}});
-  }
-  const auto whole = [](const TypeAudit& type) {
-    return Json{
-        {"safe_scale_from", type.safe_scale_from},
-        {"safe_scale_to", type.safe_scale_to},
-        {"loss_scale", type.loss_scale},
-        {"needs_masters", type.needs_masters},
-        {"keep_fp32", type.keep_fp32},
-        {"is_sound", type.is_sound}};
-  };
-  all["fp16"] = whole(fp16);
-  all["bf16"] = whole(bf16);
-  all["recommendation"] = {{"call", call_of(*this)}, {"reason", reason}};
-  return all.dump(2);
-}
-
-ReportSection PrecisionAudit::section() const {
-  return [audit = *this](HtmlPage& page) {
-    page.heading("Precision");
-    for (const std::string& line : summary_of(audit)) page.paragraph(line);
-    Plot plot{.title = "Magnitudes by depth", .x_label = "module", .log_y = true};
-    Curve outputs{.label = "largest output"}, gradients{.label = "largest gradient"};
-    for (size_t i = 0; i < audit.modules.size(); ++i) {
-      for (Curve* curve : {&outputs, &gradients}) {
-        curve->x.push_back(static_cast<double>(i));
-      }
-      outputs.y.push_back(audit.modules[i].largest_output);
-      gradients.y.push_back(audit.modules[i].largest_gradient);
-    }
-    const double last = static_cast<double>(audit.modules.size()) - 1;
-    Curve limit{.label = "fp16's largest", .x = {0, last}, .y = {65504, 65504}};
-    plot.curves = {outputs, gradients, limit};
-    page.plot(plot);
-    page.table(kHeader, rows_of(audit));
-  };
-}
 
 PrecisionAudit Learner::audit_precision() {
   return audit_precision(PrecisionAuditOptions{});
@@ -541,8 +372,10 @@ PrecisionAudit Learner::audit_precision(const PrecisionAuditOptions& options) {
   check_not_fitting(*this, where);
   TERN_CHECK_VALUE(
       !parts_->precision && !parts_->is_parallel && !parts_->communicator,
-      "[{}] this Learner computes in {}, or on several devices; expected one in "
-      "fp32 on one device. Call it before to_fp16, to_parallel and the like, or "
+      "[{}] this Learner computes in {}, or on several devices; expected one "
+      "in "
+      "fp32 on one device. Call it before to_fp16, to_parallel and the like, "
+      "or "
       "to_fp32() first.",
       where,
       loop::precision_text(*parts_));

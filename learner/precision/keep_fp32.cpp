@@ -1,9 +1,8 @@
 #include "tern/learner/precision/keep_fp32.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <array>
+#include <fnmatch.h>
 #include <memory>
 #include <optional>
 #include <set>
@@ -95,15 +94,45 @@ void in_one_type(
 }
 
 constexpr std::array kWithWeights = {
-    "linear", "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d",
-    "conv3d.padding", "conv_transpose1d", "conv_transpose2d.input",
-    "conv_transpose3d.input", "convolution", "layer_norm", "group_norm",
-    "rms_norm", "prelu", "bilinear", "addmm", "addbmm", "baddbmm", "lstm.input",
-    "lstm.data", "gru.input", "gru.data", "rnn_tanh.input", "rnn_tanh.data",
-    "rnn_relu.input", "rnn_relu.data", "lstm_cell", "gru_cell", "rnn_tanh_cell",
+    "linear",
+    "conv1d",
+    "conv1d.padding",
+    "conv2d",
+    "conv2d.padding",
+    "conv3d",
+    "conv3d.padding",
+    "conv_transpose1d",
+    "conv_transpose2d.input",
+    "conv_transpose3d.input",
+    "convolution",
+    "layer_norm",
+    "group_norm",
+    "rms_norm",
+    "prelu",
+    "bilinear",
+    "addmm",
+    "addbmm",
+    "baddbmm",
+    "lstm.input",
+    "lstm.data",
+    "gru.input",
+    "gru.data",
+    "rnn_tanh.input",
+    "rnn_tanh.data",
+    "rnn_relu.input",
+    "rnn_relu.data",
+    "lstm_cell",
+    "gru_cell",
+    "rnn_tanh_cell",
     "rnn_relu_cell"};
 constexpr std::array kOfActivations = {
-    "matmul", "mm", "bmm", "mv", "dot", "scaled_dot_product_attention", "cdist",
+    "matmul",
+    "mm",
+    "bmm",
+    "mv",
+    "dot",
+    "scaled_dot_product_attention",
+    "cdist",
     "cosine_similarity"};
 constexpr std::array kWithStatistics = {"batch_norm", "instance_norm"};
 
@@ -111,10 +140,18 @@ constexpr std::array kWithStatistics = {"batch_norm", "instance_norm"};
 void register_once() {
   static const auto libraries = [] {
     auto fallback = std::make_unique<torch::Library>(
-        torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+        torch::Library::IMPL,
+        "_",
+        kKey,
+        __FILE__,
+        __LINE__);
     fallback->fallback(torch::CppFunction::makeFallthrough());
     auto aten = std::make_unique<torch::Library>(
-        torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+        torch::Library::IMPL,
+        "aten",
+        kKey,
+        __FILE__,
+        __LINE__);
     const auto add = [&](const auto& names, auto&& function) {
       for (const char* name : names) aten->impl(name, function());
     };

@@ -13,7 +13,8 @@ namespace tern {
 namespace {
 
 // Above autograd, so that rounding has a gradient, and above autocast.
-constexpr c10::DispatchKey kProbeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+constexpr c10::DispatchKey kProbeKey =
+    c10::DispatchKey::TESTING_ONLY_GenericMode;
 constexpr double kBadError = 0.5;
 
 thread_local PrecisionProbe* probe_here = nullptr;
@@ -35,7 +36,11 @@ void watch(
 void set_watching(bool on) {
   static const auto library = [] {
     auto made = std::make_unique<torch::Library>(
-        torch::Library::IMPL, "_", kProbeKey, __FILE__, __LINE__);
+        torch::Library::IMPL,
+        "_",
+        kProbeKey,
+        __FILE__,
+        __LINE__);
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
     return made;
   }();
@@ -80,14 +85,18 @@ bool asks_for_fp32(
 Magnitudes::Magnitudes(const torch::Tensor& numbers) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor size = numbers.detach().to(torch::kFloat).abs();
-  const torch::Tensor nonzero = size.masked_select((size > 0) & size.isfinite());
+  const torch::Tensor nonzero =
+      size.masked_select((size > 0) & size.isfinite());
   if (nonzero.numel() == 0) return;
   largest = nonzero.max().item<double>();
-  root_mean_square =
-      std::sqrt(nonzero.to(torch::kDouble).square().sum().item<double>() /
-                static_cast<double>(nonzero.numel()));
+  root_mean_square = std::sqrt(
+      nonzero.to(torch::kDouble).square().sum().item<double>() /
+      static_cast<double>(nonzero.numel()));
   const torch::Tensor bins = torch::histc(
-      nonzero.cpu().log2().floor() + 0.5, kBins, -kZero, kBins - kZero);
+      nonzero.cpu().log2().floor() + 0.5,
+      kBins,
+      -kZero,
+      kBins - kZero);
   const float* const count = bins.const_data_ptr<float>();
   counts.assign(count, count + kBins);
 }
@@ -113,7 +122,7 @@ PrecisionProbe::PrecisionProbe(
     const bool is_kept = rounding_ && rounding_->kept.contains(impl);
     const size_t dot = item.name.rfind('.');
     origins_[impl] = {
-        .weight_of = !is_weight                  ? ""
+        .weight_of = !is_weight                 ? ""
                      : dot == std::string::npos ? item.name
                                                 : item.name.substr(0, dot),
         .is_kept = is_kept,
@@ -180,8 +189,8 @@ PrecisionProbe::Operands PrecisionProbe::look_at(
     is_promoted |= origin.is_fp32 && origin.promotes && tensor.dim() > 0;
     if (origin.weight_of.empty()) {
       if (reference_ && tensor.numel() > 0) {
-        all.largest = std::max(
-            all.largest, tensor.detach().abs().max().item<double>());
+        all.largest =
+            std::max(all.largest, tensor.detach().abs().max().item<double>());
       }
       return;
     }
@@ -192,9 +201,8 @@ PrecisionProbe::Operands PrecisionProbe::look_at(
   });
   const std::string& name = operation.operator_name().name;
   const bool is_layer = all.has_weights && computes_in_type_of_weights(name);
-  all.result.is_fp32 =
-      all.result.is_kept || asks_for_fp32(operation, stack) ||
-      (is_promoted && !is_layer);
+  all.result.is_fp32 = all.result.is_kept || asks_for_fp32(operation, stack) ||
+                       (is_promoted && !is_layer);
   return all;
 }
 
@@ -256,8 +264,8 @@ void PrecisionProbe::run(
   }
   const c10::impl::ExcludeDispatchKeyGuard unwatched(kProbeKey);
   operation.redispatchBoxed(keys, stack);
-  const auto results =
-      at::ArrayRef<c10::IValue>(*stack).slice(stack->size() - schema.returns().size());
+  const auto results = at::ArrayRef<c10::IValue>(*stack).slice(
+      stack->size() - schema.returns().size());
   bool is_first = !is_view || converts;
   for_each_fp32(results, [&](const torch::Tensor& output) {
     alive_.push_back(output);
@@ -265,7 +273,8 @@ void PrecisionProbe::run(
       origins_[output.unsafeGetTensorImpl()] = source;
       return;
     }
-    if (std::exchange(is_first, false)) note_output(operation, output, operands);
+    if (std::exchange(is_first, false))
+      note_output(operation, output, operands);
     Origin origin = operands.result;
     origin.is_kept = false;
     origins_[output.unsafeGetTensorImpl()] = origin;
@@ -313,8 +322,7 @@ void PrecisionProbe::compare(
   }
   const torch::Tensor right = plain.output.isfinite();
   const torch::Tensor both = op.output.isfinite() & right;
-  op.overflow =
-      (right & ~both).to(torch::kFloat).mean().item<double>();
+  op.overflow = (right & ~both).to(torch::kFloat).mean().item<double>();
   const auto norm_of = [&](const torch::Tensor& t) {
     return t.masked_fill(~both, 0).to(torch::kDouble).norm().item<double>();
   };

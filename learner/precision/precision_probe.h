@@ -34,9 +34,9 @@ struct ProbedOp {
   int64_t version = 0;       // of it; another one: it was written into later
   Magnitudes gradient = {};  // of the loss by the output
   // Of a pass in 16 bits, beside the same operation in fp32:
-  double overflow = 0;  // share of outputs that are finite there alone
-  double error = 0;     // |16 bits - fp32| / |fp32|
-  int64_t blamed = -1;  // the module to keep in fp32, if it is bad
+  double overflow = 0;        // share of outputs that are finite there alone
+  double error = 0;           // |16 bits - fp32| / |fp32|
+  int64_t blamed = -1;        // the module to keep in fp32, if it is bad
   bool is_first_bad = false;  // bad, while what it was given is not
 };
 

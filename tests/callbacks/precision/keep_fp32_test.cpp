@@ -92,7 +92,8 @@ TEST(KeepFp32, EveryKindOfLayerTakesWhatTheLayerBeforeItGives) {
       register_module("head", head);
     }
     Tensor forward(const Tensor& x) {
-      Tensor y = layers->forward(x.reshape({-1, 1, 1, 2}).expand({-1, 1, 4, 2}));
+      Tensor y =
+          layers->forward(x.reshape({-1, 1, 1, 2}).expand({-1, 1, 4, 2}));
       y = norm(y.flatten(2).transpose(1, 2));
       y = std::get<0>(lstm(y));
       return head(torch::matmul(y.transpose(1, 2), y).flatten(1));
@@ -108,8 +109,15 @@ TEST(KeepFp32, EveryKindOfLayerTakesWhatTheLayerBeforeItGives) {
     nn::Linear head{36, 2};
   };
   for (const char* kept :
-       {"layers.0", "layers.1", "layers.2", "layers.3", "layers.4", "layers",
-        "norm", "lstm", "head"}) {
+       {"layers.0",
+        "layers.1",
+        "layers.2",
+        "layers.3",
+        "layers.4",
+        "layers",
+        "norm",
+        "lstm",
+        "head"}) {
     const auto net = std::make_shared<Impl>();
     Learner learn(point_data(64, 0), net, quiet());
     learn.to_fp16(keep({kept})).fit(1);
@@ -149,7 +157,8 @@ TEST(MixedPrecisionCallback, ConvertsTheModelWhenItIsAddedAndBackWhenRemoved) {
     LearnerOptions options = quiet();
     if (as_callback) {
       options.callbacks = {std::make_shared<MixedPrecision>(
-          kHalf, MixedPrecisionOptions{.clip = 1.0})};
+          kHalf,
+          MixedPrecisionOptions{.clip = 1.0})};
     }
     Learner learn(point_data(), point_net(), options);
     if (!as_callback) learn.to_fp16({.clip = 1.0, .force_fp16 = true});

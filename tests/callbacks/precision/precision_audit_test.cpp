@@ -1,9 +1,9 @@
 #include "tern/callbacks/precision/precision_audit.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/loss.h>
@@ -104,7 +104,10 @@ void expect_cured(
   EXPECT_TRUE(audit.fp16.is_sound);
   const auto trained = [&](bool in_half, std::vector<std::string> kept) {
     return losses_of(
-        make(), some_data(scale), options_with({}, lr), [&](Learner& l) {
+        make(),
+        some_data(scale),
+        options_with({}, lr),
+        [&](Learner& l) {
           if (!in_half) return;
           l.to_fp16(
               {.loss_scale = audit.fp16.loss_scale,
@@ -114,7 +117,8 @@ void expect_cured(
   };
   const auto plain = trained(false, {});
   EXPECT_LT(
-      largest_difference(trained(true, audit.fp16.keep_fp32), plain), 0.02);
+      largest_difference(trained(true, audit.fp16.keep_fp32), plain),
+      0.02);
 }
 
 std::function<Model()> net(NetImpl::Fault fault, double first_scale = 1) {
@@ -128,58 +132,69 @@ std::function<Model()> net(NetImpl::Fault fault, double first_scale = 1) {
 
 TEST(PrecisionAudit, FindsWhatOverflowsInHalfAndItsListCuresIt) {
   expect_cured("activations beyond 65504", net([](const Tensor& x) {
-    return (x * 1e5).relu() * 1e-5;
-  }));
+                 return (x * 1e5).relu() * 1e-5;
+               }));
   expect_cured("a sum of squares", net([](const Tensor& x) {
-    return x / (x * 300).pow(2).sum(1, true).sqrt() * 300;
-  }));
+                 return x / (x * 300).pow(2).sum(1, true).sqrt() * 300;
+               }));
   expect_cured("an exp", net([](const Tensor& x) {
-    return (x + 12).exp() * 1e-5;
-  }));
-  expect_cured("a variance over a long axis", net([](const Tensor& x) {
-    const Tensor y = x.repeat({1, 64}) * 100 + 200;
-    const Tensor mean = y.mean(1, true);
-    return (x * 100 + 200 - mean) /
-           (y.square().sum(1, true) / 1024. - mean.square() + 1).sqrt();
-  }));
+                 return (x + 12).exp() * 1e-5;
+               }));
+  expect_cured(
+      "a variance over a long axis",
+      net([](const Tensor& x) {
+        const Tensor y = x.repeat({1, 64}) * 100 + 200;
+        const Tensor mean = y.mean(1, true);
+        return (x * 100 + 200 - mean) /
+               (y.square().sum(1, true) / 1024. - mean.square() + 1).sqrt();
+      }));
   expect_cured("a cumulative sum", net([](const Tensor& x) {
-    return (x.repeat({1, 256}).abs() * 50).cumsum(1).narrow(1, 4000, kWidth) *
-           1e-5;
-  }));
+                 return (x.repeat({1, 256}).abs() * 50)
+                            .cumsum(1)
+                            .narrow(1, 4000, kWidth) *
+                        1e-5;
+               }));
   expect_cured("a division by little", net([](const Tensor& x) {
-    return (x.relu().square() + 1e-6).reciprocal() * 1e-6;
-  }));
-  expect_cured("a product of activations", net([](const Tensor& x) {
-    const Tensor y = (x * 100).unsqueeze(2);
-    return torch::matmul(y, y.transpose(1, 2)).mean(2) * 1e-4;
-  }, 4));
+                 return (x.relu().square() + 1e-6).reciprocal() * 1e-6;
+               }));
+  expect_cured(
+      "a product of activations",
+      net(
+          [](const Tensor& x) {
+            const Tensor y = (x * 100).unsqueeze(2);
+            return torch::matmul(y, y.transpose(1, 2)).mean(2) * 1e-4;
+          },
+          4));
   expect_cured("a power", net([](const Tensor& x) {
-    return (x * 4).pow(8) * 1e-6;
-  }));
+                 return (x * 4).pow(8) * 1e-6;
+               }));
 }
 
 TEST(PrecisionAudit, FindsWhatIsLostInHalfAndItsListCuresIt) {
   expect_cured("a softmax with a mask of -1e9", net([](const Tensor& x) {
-    const Tensor mask = torch::arange(x.size(0)).remainder(2).unsqueeze(1) > 0;
-    return x.masked_fill(mask, -1e9).softmax(1) * x;
-  }));
+                 const Tensor mask =
+                     torch::arange(x.size(0)).remainder(2).unsqueeze(1) > 0;
+                 return x.masked_fill(mask, -1e9).softmax(1) * x;
+               }));
   expect_cured("a normalisation with eps 1e-8", net([](const Tensor& x) {
-    const Tensor y = x * (torch::arange(x.size(0)) > 4).unsqueeze(1);
-    const Tensor centred = y - y.mean(1, true);
-    return centred * (centred.square().mean(1, true) + 1e-8).rsqrt();
-  }));
+                 const Tensor y =
+                     x * (torch::arange(x.size(0)) > 4).unsqueeze(1);
+                 const Tensor centred = y - y.mean(1, true);
+                 return centred *
+                        (centred.square().mean(1, true) + 1e-8).rsqrt();
+               }));
   expect_cured("a tanh that saturates", net([](const Tensor& x) {
-    return (x + 8).tanh();
-  }));
+                 return (x + 8).tanh();
+               }));
   expect_cured("a log of a sigmoid", net([](const Tensor& x) {
-    return (x - 20).sigmoid().log() * 0.1;
-  }));
+                 return (x - 20).sigmoid().log() * 0.1;
+               }));
   expect_cured("a log with eps 1e-8", net([](const Tensor& x) {
-    return (x.relu() + 1e-8).log() * 0.1;
-  }));
+                 return (x.relu() + 1e-8).log() * 0.1;
+               }));
   expect_cured("a difference of large numbers", net([](const Tensor& x) {
-    return (x + 4000) - 4000;
-  }));
+                 return (x + 4000) - 4000;
+               }));
 }
 
 TEST(PrecisionAudit, FindsInputsThatHalfCannotHold) {
@@ -223,14 +238,15 @@ TEST(PrecisionAudit, ALossOfAnotherSizeOnlyMovesTheLossScale) {
     EXPECT_TRUE(audit.fp16.keep_fp32.empty());
     EXPECT_LE(audit.fp16.safe_scale_from, audit.fp16.loss_scale);
     EXPECT_LE(audit.fp16.loss_scale, audit.fp16.safe_scale_to);
-    const auto plain = losses_of(make(), some_data(), options_with(loss), [&](Learner& l) {
-      l.parts().options.lr = 1e-2 / factor;
-    });
-    const auto scaled = losses_of(make(), some_data(), options_with(loss), [&](Learner& l) {
-      l.parts().options.lr = 1e-2 / factor;
-      l.to_fp16(
-          {.loss_scale = audit.fp16.loss_scale, .force_fp16 = true});
-    });
+    const auto plain =
+        losses_of(make(), some_data(), options_with(loss), [&](Learner& l) {
+          l.parts().options.lr = 1e-2 / factor;
+        });
+    const auto scaled =
+        losses_of(make(), some_data(), options_with(loss), [&](Learner& l) {
+          l.parts().options.lr = 1e-2 / factor;
+          l.to_fp16({.loss_scale = audit.fp16.loss_scale, .force_fp16 = true});
+        });
     EXPECT_LT(largest_difference(scaled, plain), 0.02);
   }
 }
@@ -257,13 +273,16 @@ TEST(PrecisionAudit, SaysThatRareRowsOfAnEmbeddingNeedMasters) {
   const Tensor x = torch::randint(0, 4, {64, 6}, generator).square() * 11;
   DataBunch data = DataBunch::create(
       std::make_shared<TensorDataset>(
-          Tensors{x}, Tensors{(x.sum(1) > 100).to(torch::kLong)}),
+          Tensors{x},
+          Tensors{(x.sum(1) > 100).to(torch::kLong)}),
       nullptr,
       {.batch_size = 32, .workers = 0});
   data.device = torch::kCPU;
   torch::manual_seed(1);
   nn::Sequential model(
-      nn::Embedding(1000, 8), nn::Flatten(), nn::Linear(48, 2));
+      nn::Embedding(1000, 8),
+      nn::Flatten(),
+      nn::Linear(48, 2));
   Learner learn(data, model, quiet({.lr = 1e-4}));
   const PrecisionAudit audit = learn.audit_precision();
   SCOPED_TRACE(audit.to_string());
@@ -279,7 +298,8 @@ TEST(PrecisionAudit, BlamesTheDataForANaNOfOneSample) {
   x[3][1] = NAN;
   data.train = std::make_shared<DataLoader>(
       std::make_shared<TensorDataset>(
-          Tensors{x}, Tensors{torch::zeros({32}, torch::kLong)}),
+          Tensors{x},
+          Tensors{torch::zeros({32}, torch::kLong)}),
       DataLoaderOptions{.batch_size = 32, .shuffle = false, .workers = 0});
   Learner learn(data, net([](const Tensor& y) { return y; })(), options_with());
   const PrecisionAudit audit = learn.audit_precision();
@@ -337,16 +357,18 @@ TEST(PrecisionAudit, ItsRecommendationIsAValueThatCanBeApplied) {
   EXPECT_TRUE(audit.options.keep_fp32.empty());
   audit.apply(learn);
   EXPECT_EQ(
-      learn.model().parameters()[0].tensor.scalar_type(), torch::kBFloat16);
+      learn.model().parameters()[0].tensor.scalar_type(),
+      torch::kBFloat16);
   expect_error<c10::ValueError>(
       [&] { learn.audit_precision(); },
       {"bf16 model, fp32 masters", "to_fp32() first"});
 }
 
 TEST(PrecisionAudit, PrintsATableAndJson) {
-  Learner learn(some_data(), net([](const Tensor& x) {
-                  return (x + 12).exp() * 1e-5;
-                })(), options_with());
+  Learner learn(
+      some_data(),
+      net([](const Tensor& x) { return (x + 12).exp() * 1e-5; })(),
+      options_with());
   const PrecisionAudit audit = learn.audit_precision();
   const std::string text = audit.to_string();
   EXPECT_NE(text.find("exp overflows"), std::string::npos) << text;

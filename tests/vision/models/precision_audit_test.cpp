@@ -17,7 +17,11 @@ namespace {
 using namespace testing_support;  // NOLINT
 using torch::Tensor;
 
-void expect_sound(const Model& model, Tensors inputs, Tensors targets, Loss loss = {}) {
+void expect_sound(
+    const Model& model,
+    Tensors inputs,
+    Tensors targets,
+    Loss loss = {}) {
   DataBunch data = DataBunch::create(
       std::make_shared<TensorDataset>(std::move(inputs), std::move(targets)),
       nullptr,
@@ -40,7 +44,9 @@ TEST(PrecisionAuditOfNetworks, BlamesNothingInThoseThatTrainIn16Bits) {
   };
   const Tensor labels = torch::arange(8).remainder(3);
   expect_sound(
-      simple_cnn({3, 16, 16, 3}, {.batch_norm = true}), {photos(8, 28)}, {labels});
+      simple_cnn({3, 16, 16, 3}, {.batch_norm = true}),
+      {photos(8, 28)},
+      {labels});
   expect_sound(resnet18({.num_classes = 3}), {photos(8, 64)}, {labels});
   expect_sound(
       DynamicUnet(VisionArch("resnet18"), DynamicUnetOptions{.outputs = 3}),
