@@ -44,6 +44,7 @@
 #include "tern/callbacks/plan.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/precision/precision_audit.h"
 #include "tern/callbacks/run_control.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/saving/save_model.h"

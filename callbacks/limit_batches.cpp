@@ -139,9 +139,9 @@ int64_t peak_bytes_of_batches(
   return memory.peak_bytes() - at_first;
 }
 
-Learner& Learner::dry_run(int64_t batches) {
-  check_at_least("Learner::dry_run", "batches", batches, 1);
-  check_not_fitting(*this, "Learner::dry_run");
+void dry_run(Learner& learn, int64_t batches) {
+  check_at_least("dry_run", "batches", batches, 1);
+  check_not_fitting(learn, "dry_run");
   const auto limit = std::make_shared<LimitBatches>(
       LimitBatches::Options{.train = batches, .valid = batches});
   undo(*this, [&] {
@@ -149,12 +149,15 @@ Learner& Learner::dry_run(int64_t batches) {
     const bool is_stopped = parts_->state.result == FitResult::interrupted;
     if (is_stopped || !parts_->data.valid) return;
     limit->on_train_begin(*this);
+  undo(learn, [&] {
+    learn.fit(1, {}, {std::make_shared<Trial>(), limit});
+    if (!learn.data().valid) return;
+    limit->on_train_begin(learn);
     const std::shared_ptr<void> at_end(nullptr, [&](void*) {
-      limit->on_train_end(*this);
+      limit->on_train_end(learn);
     });
-    validate();
+    learn.validate();
   });
-  return *this;
 }
 
 }  // namespace tern

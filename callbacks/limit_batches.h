@@ -70,6 +70,11 @@ class StopAfterNBatches final : public Callback {
 
 // ---- Trials, for lr_find, plan and their like ----
 
+/// Trains and validates on a few batches, to find mistakes, and undoes it;
+/// Lightning's fast_dev_run.
+/// \throws c10::ValueError if `batches` is below 1.
+void dry_run(Learner& learn, int64_t batches = 1);
+
 /// Trains on so many batches, over as many epochs as that takes, without
 /// validation; callbacks that watch get no events.
 /// \param extra  Take part in this fit only.

@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   note.text("# First a dry run");
   // A few batches of training and validation, undone again: finds a wrong
   // shape or a label out of range before the long run does.
-  learn.dry_run(2);
+  tern::dry_run(learn, 2);
 
   note.text("# Then the training, with eight helpers");
   learn.add<tern::Ema>(0.99)

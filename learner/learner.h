@@ -74,8 +74,6 @@ class Learner {
   /// Tries learning rates and suggests one; callbacks/schedules/lr_find.h.
   LrFind lr_find();
   LrFind lr_find(const LrFindOptions& options);
-  /// Trains and validates on a few batches, to find mistakes, and undoes it.
-  Learner& dry_run(int64_t batches = 1);
   /// Ends the running fit, as FitResult::interrupted, after the step it is
   /// making, and later ones at once; from any thread and from signal handlers.
   void request_stop();

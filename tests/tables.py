@@ -21,6 +21,7 @@ CALLS = {
     "MaxBatchSizeOptions": "max_batch_size",
     "MixedPrecisionOptions": "to_fp16",
     "OneCycleOptions": "fit_one_cycle",
+    "PrecisionAuditOptions": "audit_precision",
     "SgdrOptions": "sgdr",
     "TrainingPlanOptions": "plan",
 }

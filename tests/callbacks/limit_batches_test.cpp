@@ -101,9 +101,9 @@ TEST(DryRun, LeavesNoTrace) {
   const auto train = [](bool dry) {
     Learner learn(point_data(), point_net(), quiet());
     learn.add<EarlyStopping>();
-    if (dry) learn.dry_run(2);
+    if (dry) dry_run(learn, 2);
     learn.fit(1);
-    if (dry) learn.dry_run();
+    if (dry) dry_run(learn);
     learn.fit(1);
     EXPECT_EQ(learn.recorder().losses().size(), 16u);
     EXPECT_EQ(learn.data().train->size(), 8);
@@ -115,7 +115,7 @@ TEST(DryRun, LeavesNoTrace) {
 TEST(DryRun, TrainsAndValidatesOnFewBatches) {
   Learner learn(point_data(), point_net(), quiet());
   Counts counts;
-  learn.add(count(counts)).dry_run(2);
+  dry_run(learn.add(count(counts)), 2);
   EXPECT_EQ(counts.train, 2);
   EXPECT_EQ(counts.valid, 2);
 }
@@ -126,7 +126,7 @@ TEST(DryRun, FindsWhatIsWrongWithTheValidationData) {
       Tensors{torch::zeros({40, 3})},
       Tensors{torch::zeros({40}, torch::kLong)}));
   Learner learn(data, point_net(), quiet());
-  expect_error<c10::ValueError>([&] { learn.dry_run(); }, {"[40, 3]"});
+  expect_error<c10::ValueError>([&] { dry_run(learn); }, {"[40, 3]"});
   EXPECT_EQ(learn.data().valid, data.valid);
 }
 
@@ -141,7 +141,7 @@ TEST(LimitBatches, RefusesNumbersOutOfTheirRange) {
       [] { StopAfterNBatches callback(0); },
       {"[StopAfterNBatches] batches is 0"});
   Learner learn(point_data(), point_net(), quiet());
-  expect_error<c10::ValueError>([&] { learn.dry_run(0); }, {"batches is 0"});
+  expect_error<c10::ValueError>([&] { dry_run(learn, 0); }, {"batches is 0"});
   learn.add<OverfitBatches>();
   expect_error<c10::ValueError>(
       [&] { learn.add<LimitBatches>({.train = 1}); },

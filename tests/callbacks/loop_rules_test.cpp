@@ -363,7 +363,7 @@ TEST(LoopRules, WhoWatchesHearsNothingOfTrials) {
     learn.add(heard);
     learn.lr_find({.num_it = 10});
     learn.plan();
-    learn.dry_run();
+    dry_run(learn);
     EXPECT_EQ(heard->events > 0, role == CallbackRole::trains);
     heard->events = 0;
     learn.fit(1);
@@ -380,7 +380,7 @@ TEST(LoopRules, ACallbackCanAskForMetricsByNameInEveryEpoch) {
   }});
   learn.lr_find({.num_it = 10});
   learn.plan();
-  learn.dry_run();
+  dry_run(learn);
   EXPECT_GE(seen.size(), 3U);
   for (const double value : seen) EXPECT_TRUE(std::isnan(value));
   seen.clear();
@@ -447,7 +447,7 @@ TEST(LoopRules, ATrialLeavesEveryPartOfACheckpointAsItWas) {
   const Checkpoint before = capture_checkpoint(learn);
   learn.lr_find({.num_it = 10});
   learn.plan();
-  learn.dry_run();
+  dry_run(learn);
   const Checkpoint after = capture_checkpoint(learn);
   EXPECT_EQ(after.settings, before.settings);
   const auto expect_same = [](const StateDict& a, const StateDict& b) {

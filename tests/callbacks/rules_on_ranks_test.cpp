@@ -362,7 +362,7 @@ TEST(RulesOnRanks, LimitsOfAnEpochCountTheBatchesOfARank) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     Learner learn(data_of(16), plain_net(), with_sgd());
     learn.to_distributed(kQuick);
-    learn.dry_run();
+    dry_run(learn);
     EXPECT_EQ(learn.state().iteration, 0);
     learn.fit(
         2,

@@ -2,6 +2,7 @@
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/schedules/param_scheduler.h"
 #include "tern/learner/recorder.h"
@@ -88,7 +89,7 @@ TEST(TorchScheduler, GoesOnAfterAResumeToTheSameBits) {
 
 TEST(TorchScheduler, LeavesNoTraceInATrial) {
   Learner learn(point_data(), point_net(), quiet());
-  learn.add(halving(1, true)).dry_run();
+  dry_run(learn.add(halving(1, true)));
   learn.fit(1, 0.8);
   EXPECT_EQ(learn.recorder().learning_rates()[0], 0.8);
 }

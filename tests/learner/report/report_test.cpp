@@ -10,6 +10,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/logging/html_report.h"
+#include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
@@ -225,7 +226,7 @@ TEST(HtmlReport, LeavesTheWordToTheErrorThatEndedTheFit) {
 TEST(HtmlReport, WritesNothingInATrial) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
-  learn.add<HtmlReport>().dry_run();
+  dry_run(learn.add<HtmlReport>());
   EXPECT_EQ(temp.entries(), 0);
 }
 

@@ -1,0 +1,53 @@
+// Will this network train in 16 bits, and if not, which part of it is to blame?
+// The audit of a network that does, and of one that divides by small variances.
+#include <fmt/format.h>
+#include <tern/tern.h>
+
+#include "notebook.h"
+#include "options.h"
+#include "support/synthetic_digits.h"
+
+// Normalises each image by its own variance; the 1e-8 is 0 in half, and images
+// have constant patches.
+struct NormalisedImpl : torch::nn::Module {
+  NormalisedImpl() {
+    first = register_module(
+        "first",
+        torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 16, 3).stride(2)));
+    head = register_module("head", tern::simple_cnn({16, 16, 2}));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = first->forward(x).relu();
+    const torch::Tensor centred = y - y.mean({2, 3}, /*keepdim=*/true);
+    const torch::Tensor variance = centred.square().mean({2, 3}, true);
+    return head->forward(centred / (variance + 1e-8).sqrt());
+  }
+  torch::nn::Conv2d first{nullptr};
+  torch::nn::Sequential head{nullptr};
+};
+TORCH_MODULE(Normalised);
+
+int main(int argc, char** argv) {
+  tern::examples::Options("Asks two networks whether they train in 16 bits")
+      .read(argc, argv);
+  tern::examples::Notebook note("Which precision?");
+  note.text("# Data, and a network that has no trouble");
+  tern::seed_everything(42);
+  auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
+  auto data = tern::ImageDataBunch::from_folder(path);
+  auto learn = tern::Learner(data, tern::simple_cnn({3, 16, 16, 2}));
+  tern::PrecisionAudit audit = learn.audit_precision();
+  fmt::print("{}", audit.to_string());
+
+  note.text("# A network that normalises by hand");
+  note.definition("Normalised");
+  auto normalised = tern::Learner(
+      data,
+      Normalised(),
+      {.metrics = {tern::accuracy()}});
+  audit = normalised.audit_precision();
+  fmt::print("{}", audit.to_string());
+
+  note.text("# Train as it recommends");
+  audit.apply(normalised).fit(1);
+}
