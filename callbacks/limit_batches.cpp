@@ -144,14 +144,10 @@ void dry_run(Learner& learn, int64_t batches) {
   check_not_fitting(learn, "dry_run");
   const auto limit = std::make_shared<LimitBatches>(
       LimitBatches::Options{.train = batches, .valid = batches});
-  undo(*this, [&] {
-    fit(1, {}, {std::make_shared<Trial>(), limit});
-    const bool is_stopped = parts_->state.result == FitResult::interrupted;
-    if (is_stopped || !parts_->data.valid) return;
-    limit->on_train_begin(*this);
   undo(learn, [&] {
     learn.fit(1, {}, {std::make_shared<Trial>(), limit});
-    if (!learn.data().valid) return;
+    const bool is_stopped = learn.state().result == FitResult::interrupted;
+    if (is_stopped || !learn.data().valid) return;
     limit->on_train_begin(learn);
     const std::shared_ptr<void> at_end(nullptr, [&](void*) {
       limit->on_train_end(learn);
