@@ -82,7 +82,11 @@ if(TERN_VISION)
   if(NOT TERN_ARCHIVES)
     message(FATAL_ERROR "TERN_VISION needs TERN_ARCHIVES: image folders come as archives.")
   endif()
-  find_package(OpenCV 4 REQUIRED COMPONENTS core imgproc imgcodecs)
+  set(opencv core imgproc imgcodecs)
+  if(TERN_EXAMPLES)
+    list(APPEND opencv calib3d features2d videoio)  # of matting_predict
+  endif()
+  find_package(OpenCV 4 REQUIRED COMPONENTS ${opencv})
   find_package(JPEG REQUIRED)  # libjpeg-turbo, which vision/decode/decode_jpeg.cpp checks
 endif()
 if(TERN_EXAMPLES OR (TERN_BENCH AND TERN_VISION))

@@ -5,6 +5,7 @@
 //   matting_predict --model-checkpoint checkpoint/base/base.safetensors
 //     --images-src me.jpg --images-bgr room.jpg --target-bgr beach.jpg
 //     --output-dir out
+//   matting_predict ... --video-src me.mp4 --video-bgr room.jpg
 //
 // The pictures lie in out/com, out/pha and out/fgr, in the same folders below
 // them as the frames. Where the true alphas are known, --images-pha, it says
@@ -12,13 +13,16 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <tern/tern.h>
 
+#include "matting_video.h"
 #include "notebook.h"
 #include "options.h"
 
@@ -64,6 +68,34 @@ read(const std::vector<std::string>& paths, size_t i, int64_t channels = 3) {
   return tern::read_image(path, {.channels = channels});
 }
 
+/// Each frame and its background, which the loader's workers read.
+class Photographs final : public tern::Dataset {
+ public:
+  Photographs(
+      std::vector<std::string> frames,
+      std::vector<std::string> backgrounds,
+      bool align)
+      : frames_(std::move(frames)),
+        backgrounds_(std::move(backgrounds)),
+        align_(align) {}
+
+  int64_t size() const override { return std::ssize(frames_); }
+  std::string describe(int64_t index) const override { return frames_[index]; }
+  tern::Batch get_batch(
+      c10::ArrayRef<int64_t> indices,
+      const tern::BatchContext&) const override {
+    const auto i = static_cast<size_t>(indices[0]);
+    const torch::Tensor src = read(frames_, i), bgr = read(backgrounds_, i);
+    const torch::Tensor seen =
+        align_ ? tern::examples::align_background(src, bgr) : bgr;
+    return {{src.unsqueeze(0), seen.unsqueeze(0)}, {}};
+  }
+
+ private:
+  std::vector<std::string> frames_, backgrounds_;
+  bool align_;
+};
+
 void check_count(
     const std::vector<std::string>& paths,
     size_t frames,
@@ -77,82 +109,244 @@ void check_count(
           frames));
 }
 
-/// A network of one's own, or with the weights of the paper's program.
-tern::Model network(
-    const fs::path& file,
-    const std::string& type,
-    const std::string& arch) {
-  if (type.empty()) return tern::load_matting_model(file);
-  const tern::MattingBackbone backbone = tern::matting_backbone(arch);
-  tern::Model model = tern::MattingBase(tern::MattingBaseOptions{backbone});
-  if (type == "refine") {
-    model =
-        tern::MattingRefine(tern::MattingRefineOptions{.backbone = backbone});
+/// Options of the network that were given; else they are as in the file, or as
+/// in the paper's program.
+struct NetworkOptions {
+  std::string type = {}, backbone = "resnet50", mode = "sampling";
+  tern::MattingRefineOptions given{.threshold = 0.7};
+  const CLI::Option *scale_option = nullptr, *mode_option = nullptr,
+                    *pixels_option = nullptr, *threshold_option = nullptr,
+                    *kernel_option = nullptr;
+
+  void add_to(tern::examples::Options& app) {
+    app.add_choice(
+        "--model-type",
+        type,
+        {"base", "refine", "mattingbase", "mattingrefine"},
+        "of weights that do not say it");
+    app.add_choice(
+        "--model-backbone",
+        backbone,
+        {"resnet101", "resnet50", "mobilenetv2"},
+        "of weights that do not say it");
+    scale_option = app.add_number(
+        "--model-backbone-scale",
+        given.backbone_scale,
+        0.01,
+        0.5,
+        "of the picture that the base network sees");
+    mode_option = app.add_choice(
+        "--model-refine-mode",
+        mode,
+        {"full", "sampling", "thresholding"});
+    pixels_option = app.add_number(
+        "--model-refine-sample-pixels",
+        given.sample_pixels,
+        16,
+        100'000'000);
+    threshold_option =
+        app.add_number("--model-refine-threshold", given.threshold, 0, 1);
+    kernel_option = app.add_choice(
+        "--model-refine-kernel-size",
+        given.kernel_size,
+        {"1", "3"});
   }
-  tern::load_matting_weights(model, file);
-  return model;
+
+  tern::MattingRefineOptions over(tern::MattingRefineOptions options) const {
+    if (*scale_option) options.backbone_scale = given.backbone_scale;
+    if (*mode_option) options.mode = tern::refine_mode(mode);
+    if (*pixels_option) options.sample_pixels = given.sample_pixels;
+    if (*threshold_option) options.threshold = given.threshold;
+    if (*kernel_option) options.kernel_size = given.kernel_size;
+    return options;
+  }
+
+  /// A network of one's own, or with the weights of the paper's program.
+  tern::Model load(const fs::path& file) const {
+    if (type.empty()) {
+      tern::Model model = tern::load_matting_model(file);
+      if (auto refine = std::dynamic_pointer_cast<tern::MattingRefineImpl>(
+              model.module())) {
+        refine->set_options(over(refine->options()));
+      }
+      return model;
+    }
+    const tern::MattingBackbone arch = tern::matting_backbone(backbone);
+    tern::Model model = tern::MattingBase(tern::MattingBaseOptions{arch});
+    if (type.ends_with("refine")) {
+      model = tern::MattingRefine(over({.backbone = arch, .threshold = 0.7}));
+    }
+    tern::load_matting_weights(model, file);
+    return model;
+  }
+};
+
+/// The background of a video's frame: of its size, or aligned with it.
+torch::Tensor background_of(
+    const torch::Tensor& frame,
+    const torch::Tensor& background,
+    bool align) {
+  return align ? tern::examples::align_background(frame, background)
+               : tern::examples::resized(
+                     background,
+                     {frame.size(0), frame.size(1)});
 }
 
+/// Where the results go: a picture for each frame, or a video.
+class Output {
+ public:
+  Output(fs::path folder, std::vector<std::string> kinds, bool is_video)
+      : folder_(std::move(folder)), kinds_(std::move(kinds)) {
+    is_video_ = is_video;
+  }
+
+  /// \param name  Of the frame's picture.
+  void write(
+      const tern::Matte& matte,
+      const torch::Tensor& behind,
+      const fs::path& name,
+      double rate) {
+    for (const std::string& kind : kinds_) {
+      const torch::Tensor image = kind == "com"   ? place_over(matte, behind)
+                                  : kind == "pha" ? matte.pha
+                                  : kind == "fgr" ? matte.fgr
+                                  : kind == "err" ? matte.err
+                                                  : matte.ref;
+      TORCH_CHECK_VALUE(
+          image.defined(),
+          "--output-types has ref, which only the refining network gives.");
+      if (is_video_) {
+        const fs::path file = folder_ / (kind + ".mp4");
+        videos_.try_emplace(kind, file, rate).first->second.write(image);
+      } else {
+        const fs::path file = folder_ / kind / name;
+        fs::create_directories(file.parent_path());
+        tern::save_image(file, image);
+        if (pictures_.size() < 2) pictures_.push_back(file);
+      }
+    }
+  }
+
+  const std::vector<fs::path>& pictures() const { return pictures_; }
+
+ private:
+  fs::path folder_;
+  std::vector<std::string> kinds_;
+  bool is_video_ = false;
+  std::map<std::string, tern::examples::VideoWriter> videos_;
+  std::vector<fs::path> pictures_;
+};
+
 int main(int argc, char** argv) try {
-  fs::path checkpoint, src, bgr, target, pha, out = "out";
-  std::string type, backbone = "resnet50";
-  bool amp = false;
+  fs::path checkpoint, src, bgr, target, target_of_video, pha, video;
+  fs::path out = "out";
+  NetworkOptions network;
+  std::string device_name, format;
+  std::vector<std::string> types = {"com", "pha", "fgr"};
+  std::vector<std::string> resize;
+  int64_t workers = 8;
+  bool amp = false, align = false;
   tern::examples::Options app(
       "Puts what is in front before another background");
   app.add_option("--model-checkpoint", checkpoint)->required();
-  app.add_choice(
-      "--model-type",
-      type,
-      {"base", "refine"},
-      "of weights that do not say it");
-  app.add_choice(
-      "--model-backbone",
-      backbone,
-      {"resnet101", "resnet50", "mobilenetv2"},
-      "of weights that do not say it");
-  app.add_option("--images-src", src, "a photograph or a folder")->required();
-  app.add_option("--images-bgr", bgr, "without what is in front")->required();
+  network.add_to(app);
+  auto* images =
+      app.add_option("--images-src", src, "a photograph or a folder");
+  app.add_option("--video-src", video, "a video")->excludes(images);
+  app.add_option("--images-bgr", bgr, "without what is in front");
+  app.add_option("--video-bgr", bgr, "the same for a video: a photograph");
   app.add_option("--target-bgr", target, "the new background; else green");
+  app.add_option("--video-target-bgr", target_of_video, "a video of it");
+  app.add_option("--video-resize", resize, "width and height")
+      ->expected(2)
+      ->check(CLI::PositiveNumber);
   app.add_option("--images-pha", pha, "true alphas, to compare with");
+  app.add_flag(
+      "--preprocess-alignment",
+      align,
+      "move the background to where the frame was taken from");
   app.add_option("--output-dir", out);
+  app.add_option("--output-types", types)
+      ->check(CLI::IsMember({"com", "pha", "fgr", "err", "ref"}));
+  app.add_choice(
+      "--output-format",
+      format,
+      {"video", "image_sequences"},
+      "of a video: else a video");
+  app.add_choice("--device", device_name, {"cpu", "cuda"});
+  app.add_number("--num-workers", workers, 0, 64, "which read photographs");
   app.add_flag("--amp", amp, "compute in 16 bits");
   app.read(argc, argv);
+  TORCH_CHECK_VALUE(
+      (!src.empty() || !video.empty()) && !bgr.empty(),
+      "There is nothing to look at; expected --images-src and --images-bgr, or "
+      "--video-src and --video-bgr.");
 
   tern::examples::Notebook note("Background matting: another background");
   note.text("# A network from a file, and photographs");
-  const torch::Device device = tern::DataBunch::default_device();
-  tern::Model model = network(checkpoint, type, backbone);
+  const torch::Device device = device_name.empty()
+                                   ? tern::DataBunch::default_device()
+                                   : torch::Device(device_name);
+  tern::Model model = network.load(checkpoint);
   model.to(device);
-  const auto frames = photographs(src), backgrounds = photographs(bgr);
-  const std::vector<fs::path> names = names_of(frames, src);
-  check_count(backgrounds, frames.size(), "--images-bgr");
-  const auto truths =
-      pha.empty() ? std::vector<std::string>() : photographs(pha);
-  if (!truths.empty()) check_count(truths, frames.size(), "--images-pha");
-  const torch::Tensor behind =
-      target.empty()
-          ? torch::tensor({51, 178, 89}, torch::kByte).view({1, 1, 3})
-          : tern::read_image(target.string());
+  const bool is_video = !video.empty();
+  const auto backgrounds = photographs(bgr);
+  std::vector<std::string> frames, truths;
+  std::vector<fs::path> names;
+  std::optional<tern::examples::VideoReader> frames_of_video, target_video;
+  std::optional<tern::DataLoader::Epoch> loaded;
+  double rate = 25;
+  if (is_video) {
+    std::optional<tern::ImageSize> size;
+    if (!resize.empty())
+      size = tern::ImageSize{std::stoll(resize[1]), std::stoll(resize[0])};
+    rate = frames_of_video.emplace(video, size).rate();
+    check_count(backgrounds, 1, "--video-bgr");
+  } else {
+    frames = photographs(src);
+    names = names_of(frames, src);
+    check_count(backgrounds, frames.size(), "--images-bgr");
+    if (!pha.empty()) truths = photographs(pha);
+    if (!truths.empty()) check_count(truths, frames.size(), "--images-pha");
+    loaded.emplace(
+        tern::DataLoader(
+            std::make_shared<Photographs>(frames, backgrounds, align),
+            {.batch_size = 1, .workers = workers})
+            .epoch(0));
+  }
+  torch::Tensor behind =
+      torch::tensor({51, 178, 89}, torch::kByte).view({1, 1, 3});
+  if (!target.empty()) behind = tern::read_image(target.string());
+  if (!target_of_video.empty()) target_video.emplace(target_of_video);
+  const torch::Tensor background =
+      is_video ? tern::read_image(backgrounds[0]) : torch::Tensor();
+  // The next frame and its background.
+  const auto next = [&]() -> std::optional<tern::Batch> {
+    if (!is_video) return loaded->next();
+    const auto frame = frames_of_video->next();
+    if (!frame) return {};
+    const torch::Tensor seen = background_of(*frame, background, align);
+    return tern::Batch{{frame->unsqueeze(0), seen.unsqueeze(0)}, {}};
+  };
 
   note.text("# Each photograph");
   std::vector<tern::Metric> errors = tern::matting_metrics();
   const auto begin = std::chrono::steady_clock::now();
-  for (size_t i = 0; i < frames.size(); ++i) {
+  Output output(out, types, format.empty() ? is_video : format == "video");
+  size_t count = 0;
+  for (; const auto pair = next(); ++count) {
+    if (target_video) behind = target_video->next().value_or(behind);
     std::optional<tern::AutocastGuard> autocast;
     if (amp) autocast.emplace(device);
     const tern::Matte matte =
-        tern::find_matte(model, read(frames, i), read(backgrounds, i));
+        tern::find_matte(model, pair->inputs[0][0], pair->inputs[1][0]);
     autocast.reset();
-    const auto file = [&](const char* kind) {
-      const fs::path path = out / kind / names[i];
-      fs::create_directories(path.parent_path());
-      return path;
-    };
-    tern::save_image(file("com"), tern::place_over(matte, behind));
-    tern::save_image(file("pha"), matte.pha);
-    tern::save_image(file("fgr"), matte.fgr);
+    const fs::path name =
+        is_video ? fs::path(fmt::format("{:05}.png", count)) : names[count];
+    output.write(matte, behind, name, rate);
     if (truths.empty()) continue;
-    const torch::Tensor truth = read(truths, i, 1).permute({2, 0, 1}) / 255.f;
+    const torch::Tensor truth =
+        read(truths, count, 1).permute({2, 0, 1}) / 255.f;
     for (tern::Metric& error : errors) {
       error.update(
           {matte.pha.cpu().view({1, 1, truth.size(1), truth.size(2)})},
@@ -163,14 +357,14 @@ int main(int argc, char** argv) try {
       std::chrono::steady_clock::now() - begin;
   fmt::print(
       "{} pictures in {:.1f} s, in {}\n",
-      frames.size(),
+      count,
       took.count(),
       out.string());
   for (const tern::Metric& error : errors) {
     if (truths.empty()) break;
     fmt::print("{} {:.5f}\n", error.name(), error.compute().item<double>());
   }
-  note.pictures({out / "com" / names[0], out / "pha" / names[0]});
+  note.pictures(output.pictures());
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -23,7 +23,7 @@ int main(int argc, char** argv) try {
       .epochs = 1,
       .images_interval = 1000,
       .checkpoint_interval = 2000};
-  tern::MattingRefineOptions refine;
+  tern::MattingRefineOptions refine{.threshold = 0.7};
   std::string checkpoint, mode = tern::to_string(refine.mode);
   tern::examples::Options app("Trains both parts of background matting");
   run.add_options(app);
@@ -46,7 +46,7 @@ int main(int argc, char** argv) try {
       refine.sample_pixels,
       16,
       100'000'000);
-  app.add_number("--model-refine-threshold", refine.threshold, 0, 1);
+  app.add_number("--model-refine-thresholding", refine.threshold, 0, 1);
   app.add_choice("--model-refine-kernel-size", refine.kernel_size, {"1", "3"});
   app.read(argc, argv);
 

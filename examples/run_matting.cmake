@@ -39,6 +39,38 @@ if(NOT written STREQUAL expected)
   message(FATAL_ERROR "matting_predict has written ${written}; expected ${expected}.")
 endif()
 
+# The folder as a video, and the video again, with other options of the network.
+set(predict ${PROGRAMS}/matting_predict --model-checkpoint checkpoint/refine/refine.safetensors
+  --device cpu --images-bgr ${first})
+execute_process(
+  COMMAND ${predict} --images-src frames --num-workers 2 --output-format video --output-types fgr --output-dir video
+  COMMAND_ERROR_IS_FATAL ANY)
+execute_process(
+  COMMAND ${predict} --video-src video/fgr.mp4 --video-resize 128 96 --output-types com pha err ref
+    --model-refine-mode thresholding --model-refine-threshold 0.01 --model-backbone-scale 0.5 --output-dir resized
+  COMMAND_ERROR_IS_FATAL ANY)
+execute_process(
+  COMMAND ${predict} --video-src resized/com.mp4 --output-types err ref --output-format image_sequences
+    --output-dir resized
+  COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB_RECURSE written RELATIVE ${CMAKE_CURRENT_BINARY_DIR}/resized resized/*)
+set(expected com.mp4)
+foreach(kind err ref)
+  list(APPEND expected ${kind}.mp4 ${kind}/00000.png ${kind}/00001.png ${kind}/00002.png)
+endforeach()
+list(APPEND expected pha.mp4)
+list(SORT expected)
+list(SORT written)
+if(NOT written STREQUAL expected)
+  message(FATAL_ERROR "matting_predict has written ${written}; expected ${expected}.")
+endif()
+execute_process(
+  COMMAND ${predict} --images-src frames --model-refine-kernel-size 1 --output-dir again
+  RESULT_VARIABLE code ERROR_VARIABLE error)
+if(code EQUAL 0 OR NOT error MATCHES "kernel_size 1")
+  message(FATAL_ERROR "Weights of another kernel: exit code ${code}\n${error}")
+endif()
+
 # Both would be out/com/me.png.
 configure_file(${first} ${CMAKE_CURRENT_BINARY_DIR}/frames/me.PNG COPYONLY)
 execute_process(

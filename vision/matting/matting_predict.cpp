@@ -77,9 +77,17 @@ Matte find_matte(
   const auto cut = [&](const torch::Tensor& x) {
     return x.slice(2, 0, src.size(0))
         .slice(3, 0, src.size(1))
-        .to(torch::kFloat);
+        .to(torch::kFloat)[0];
   };
-  return {cut(outputs[0])[0][0], cut(outputs[1])[0]};
+  const auto size = outputs[0].sizes().slice(2);
+  Matte matte{
+      cut(outputs[0])[0],
+      cut(outputs[1]),
+      cut(torch::upsample_bilinear2d(expected_error(outputs), size, false))[0]};
+  if (outputs.size() >= 6) {
+    matte.ref = cut(torch::upsample_nearest2d(outputs[5], size))[0];
+  }
+  return matte;
 }
 
 torch::Tensor place_over(const Matte& matte, const torch::Tensor& background) {

@@ -12,8 +12,11 @@ namespace tern {
 
 /// The foreground of an image.
 struct Matte {
-  torch::Tensor pha;  // [H, W] kFloat, alpha, 0..1
-  torch::Tensor fgr;  // [3, H, W] kFloat, RGB, 0..1
+  torch::Tensor pha;       // [H, W] kFloat, alpha, 0..1
+  torch::Tensor fgr;       // [3, H, W] kFloat, RGB, 0..1
+  torch::Tensor err = {};  // [H, W] kFloat, expected error of alpha, 0..1
+  // [H, W] kFloat, 1 where refined, else 0; undefined of a MattingBase.
+  torch::Tensor ref = {};
 };
 
 /// Loads a MattingBase or MattingRefine for inference from a file that

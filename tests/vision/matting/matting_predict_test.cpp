@@ -32,6 +32,20 @@ struct DifferenceImpl : torch::nn::Module {
 };
 TORCH_MODULE(Difference);
 
+/// With the outputs of a MattingRefine: the upper left square is refined.
+struct RefinedImpl : DifferenceImpl {
+  std::vector<torch::Tensor> forward(
+      const torch::Tensor& src,
+      const torch::Tensor& bgr) {
+    auto outputs = DifferenceImpl::forward(src, bgr);
+    const torch::Tensor small = torch::full({1, 1, 4, 3}, 0.25);
+    torch::Tensor ref = torch::zeros({1, 1, 4, 3});
+    ref[0][0][0][0] = 1;
+    return {outputs[0], outputs[1], small, small, small, ref};
+  }
+};
+TORCH_MODULE(Refined);
+
 torch::Tensor plain(int64_t height, int64_t width, int value) {
   return torch::full({height, width, 3}, value, torch::kByte);
 }
@@ -53,6 +67,18 @@ TEST(MattingPredict, FindsWhatIsInFrontInAPictureOfAnySize) {
       matte.fgr,
       photos.src.permute({2, 0, 1}).to(torch::kFloat) / 255,
       {0, 1e-6}));
+}
+
+TEST(MattingPredict, GivesErrorAndRefinedSquaresInTheSizeOfThePicture) {
+  const Photographs photos;
+  Model model = Refined();
+  const Matte matte = find_matte(model, photos.src, photos.bgr);
+  EXPECT_TRUE(matte.err.equal(torch::full({13, 10}, 0.25)));
+  torch::Tensor ref = torch::zeros({13, 10});
+  ref.slice(0, 0, 4).slice(1, 0, 4).fill_(1);
+  EXPECT_TRUE(matte.ref.equal(ref));
+  Model base = Difference();
+  EXPECT_FALSE(find_matte(base, photos.src, photos.bgr).ref.defined());
 }
 
 TEST(MattingPredict, PutsItBeforeABackgroundOfAnySize) {
