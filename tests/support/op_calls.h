@@ -16,14 +16,19 @@ namespace tern::test {
 ///   casts.count();  // 1
 class OpCalls {
  public:
-  explicit OpCalls(const char* name) {
+  /// \param overload  Of one more operation: "aten::to.dtype_layout".
+  explicit OpCalls(const char* name, const char* overload = "") {
     state().name = name;
+    state().overload = overload;
     state().count = 0;
     handle_ = at::addGlobalCallback(
         at::RecordFunctionCallback(
             [](const at::RecordFunction& function)
                 -> std::unique_ptr<at::ObserverContext> {
-              if (!std::strcmp(function.name(), state().name)) ++state().count;
+              const auto full = function.operator_name();
+              state().count +=
+                  !std::strcmp(function.name(), state().name) ||
+                  (full && c10::toString(*full) == state().overload);
               return nullptr;
             })
             .scopes({at::RecordScope::FUNCTION}));
@@ -36,7 +41,7 @@ class OpCalls {
 
  private:
   struct State {
-    const char* name = "";
+    const char *name = "", *overload = "";
     std::atomic<int> count = 0;
   };
   // The callback may capture nothing.
@@ -48,11 +53,11 @@ class OpCalls {
   at::CallbackHandle handle_;
 };
 
-/// Counts how often a value is read from a tensor into the program, which on a
-/// GPU waits for the device.
+/// Counts how often a value is read from a tensor into the program, by `item()`
+/// or `cpu()`, which on a GPU waits for the device.
 class HostReads : public OpCalls {
  public:
-  HostReads() : OpCalls("aten::_local_scalar_dense") {}
+  HostReads() : OpCalls("aten::_local_scalar_dense", "aten::to.dtype_layout") {}
 };
 
 }  // namespace tern::test

@@ -436,6 +436,15 @@ TEST(MixedPrecision, PredictsWithTheHalfModel) {
   learn.to_fp16(fp16()).fit(5, 1e-2);
   EXPECT_EQ(learn.predict(torch::tensor({2.f, 2.f})).label, "above");
   EXPECT_EQ(learn.get_preds().preds.scalar_type(), torch::kFloat);
+  // Not with the masters: only the half weights of the last layer are cleared.
+  const torch::NoGradGuard no_grad;
+  for (const ModelTensor& p : learn.model().parameters()) {
+    if (!p.name.starts_with("3.")) continue;
+    EXPECT_EQ(p.tensor.scalar_type(), torch::kHalf);
+    p.tensor.detach().zero_();
+  }
+  EXPECT_TRUE(
+      torch::equal(learn.get_preds().preds, torch::full({100, 2}, 0.5f)));
 }
 
 TEST(MixedPrecision, RefusesOptionsOutOfRange) {

@@ -68,10 +68,20 @@ TEST(SaveCheckpoint, SavesEverySoManySteps) {
 TEST(SaveCheckpoint, SavesAgainInASecondFit) {
   Training run({.keep = 0});
   run.learn.fit(1, 1e-2);
+  const Tensors first = parameters_of(run.learn);
   run.learn.fit(1, 1e-2);
   EXPECT_EQ(
       names(run.folder / "run"),
       (std::vector<std::string>{"step_16", "step_8"}));
+  const Tensors second = parameters_of(run.learn);
+  EXPECT_FALSE(torch::equal(first[0], second[0]));
+  for (const auto& [name, weights] :
+       {std::pair{"step_8", first}, {"step_16", second}}) {
+    std::vector<std::string> problems;
+    const Checkpoint saved =
+        read_checkpoint(run.folder / "run" / name, problems);
+    EXPECT_TRUE(torch::equal(saved.model["0.weight"], weights[0])) << name;
+  }
 }
 
 TEST(SaveCheckpoint, WritesTheStepThatItWasAskedForWhileWeightsGoOnChanging) {
