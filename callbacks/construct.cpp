@@ -1,5 +1,7 @@
-// A Learner from its data, its model and the callbacks that each one has.
+// A Learner from its data, its model and its callbacks, and how these come and
+// go.
 
+#include <algorithm>
 #include <cmath>
 
 #include <torch/types.h>
@@ -50,6 +52,49 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
   add(parts_->recorder);
   add<ProgressPrinter>();
   for (const auto& callback : parts_->options.callbacks) add(callback);
+}
+
+Learner& Learner::add(CallbackHandle callback) {
+  TORCH_CHECK_VALUE(
+      static_cast<bool>(callback),
+      "[Learner::add] the callback is null; give a callback.");
+  TORCH_CHECK_VALUE(
+      std::find(parts_->callbacks.begin(), parts_->callbacks.end(), callback) ==
+          parts_->callbacks.end(),
+      "[Learner::add] this callback was added already; add it once.");
+  callback->on_add(*this);
+  if (auto* const policy = dynamic_cast<PrecisionPolicy*>(callback.get())) {
+    parts_->precision = policy;
+  }
+  const auto after = std::upper_bound(
+      parts_->callbacks.begin(),
+      parts_->callbacks.end(),
+      callback,
+      [](const auto& a, const auto& b) { return a->order() < b->order(); });
+  parts_->callbacks.insert(after, std::move(callback));
+  if (parts_->step_runner) parts_->step_runner->forget();
+  return *this;
+}
+
+Learner& Learner::remove(const Callback& callback) {
+  TORCH_CHECK_VALUE(
+      &callback != parts_->recorder.get(),
+      "[Learner::remove] the Recorder cannot be removed: other callbacks read "
+      "what it measures. For a Learner that prints nothing set .sink = "
+      "silent().");
+  const auto at = std::find_if(
+      parts_->callbacks.begin(),
+      parts_->callbacks.end(),
+      [&](const auto& other) { return other.get() == &callback; });
+  if (at == parts_->callbacks.end()) return *this;
+  const CallbackHandle removed = *at;
+  parts_->callbacks.erase(at);
+  if (parts_->running_callback) parts_->removed_callbacks.push_back(removed);
+  removed->on_remove(*this);
+  auto* const policy = dynamic_cast<PrecisionPolicy*>(removed.get());
+  if (policy && policy == parts_->precision) parts_->precision = nullptr;
+  if (parts_->step_runner) parts_->step_runner->forget();
+  return *this;
 }
 
 }  // namespace tern

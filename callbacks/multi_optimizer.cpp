@@ -181,6 +181,7 @@ class MultiOptimizer::Runner final : public StepRunner {
     for (const size_t i : parts_on_this_batch(l)) {
       s.skip_step = is_left_out;
       step_part(l, i);
+      learn.log(options_.parts[i].name + "_loss", s.loss);
       TORCH_CHECK_VALUE(
           !s.skip_zero_grad,
           "[MultiOptimizer] a callback keeps the gradients of this batch by "

@@ -29,8 +29,7 @@ cv::Mat mat_of(const torch::Tensor& image) {
 }  // namespace
 
 torch::Tensor resized(const torch::Tensor& image, ImageSize size) {
-  torch::Tensor out =
-      torch::empty({size.height, size.width, 3}, torch::kByte);
+  torch::Tensor out = torch::empty({size.height, size.width, 3}, torch::kByte);
   cv::Mat target = mat_of(out);
   cv::resize(mat_of(image), target, target.size(), 0, 0, cv::INTER_AREA);
   return out;
@@ -44,11 +43,8 @@ torch::Tensor align_background(
   std::vector<cv::KeyPoint> of_scene, of_background;
   cv::Mat scene_features, background_features;
   detector->detectAndCompute(scene, {}, of_scene, scene_features);
-  detector->detectAndCompute(
-      background,
-      {},
-      of_background,
-      background_features);
+  detector
+      ->detectAndCompute(background, {}, of_background, background_features);
   std::vector<cv::DMatch> matches;
   if (!scene_features.empty() && !background_features.empty()) {
     cv::BFMatcher(cv::NORM_HAMMING)

@@ -41,10 +41,8 @@ int main(int argc, char** argv) {
 
   note.text("# A network that normalises by hand");
   note.definition("Normalised");
-  auto normalised = tern::Learner(
-      data,
-      Normalised(),
-      {.metrics = {tern::accuracy()}});
+  auto normalised =
+      tern::Learner(data, Normalised(), {.metrics = {tern::accuracy()}});
   audit = normalised.audit_precision();
   fmt::print("{}", audit.to_string());
 

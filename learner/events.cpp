@@ -10,7 +10,6 @@
 
 #include "tern/data/error_text.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/recorder.h"
 
 namespace tern {
 
@@ -28,49 +27,6 @@ void CallbackHandle::operator()(Event event, Learner& learn) const {
 #undef TERN_METHOD
       };
   (callback_.get()->*kMethods[static_cast<size_t>(event)])(learn);
-}
-
-Learner& Learner::add(CallbackHandle callback) {
-  TORCH_CHECK_VALUE(
-      static_cast<bool>(callback),
-      "[Learner::add] the callback is null; give a callback.");
-  TORCH_CHECK_VALUE(
-      std::find(parts_->callbacks.begin(), parts_->callbacks.end(), callback) ==
-          parts_->callbacks.end(),
-      "[Learner::add] this callback was added already; add it once.");
-  callback->on_add(*this);
-  if (auto* const policy = dynamic_cast<PrecisionPolicy*>(callback.get())) {
-    parts_->precision = policy;
-  }
-  const auto after = std::upper_bound(
-      parts_->callbacks.begin(),
-      parts_->callbacks.end(),
-      callback,
-      [](const auto& a, const auto& b) { return a->order() < b->order(); });
-  parts_->callbacks.insert(after, std::move(callback));
-  if (parts_->step_runner) parts_->step_runner->forget();
-  return *this;
-}
-
-Learner& Learner::remove(const Callback& callback) {
-  TORCH_CHECK_VALUE(
-      &callback != parts_->recorder.get(),
-      "[Learner::remove] the Recorder cannot be removed: other callbacks read "
-      "what it measures. For a Learner that prints nothing set .sink = "
-      "silent().");
-  const auto at = std::find_if(
-      parts_->callbacks.begin(),
-      parts_->callbacks.end(),
-      [&](const auto& other) { return other.get() == &callback; });
-  if (at == parts_->callbacks.end()) return *this;
-  const CallbackHandle removed = *at;
-  parts_->callbacks.erase(at);
-  if (parts_->running_callback) parts_->removed_callbacks.push_back(removed);
-  removed->on_remove(*this);
-  auto* const policy = dynamic_cast<PrecisionPolicy*>(removed.get());
-  if (policy && policy == parts_->precision) parts_->precision = nullptr;
-  if (parts_->step_runner) parts_->step_runner->forget();
-  return *this;
 }
 
 bool loop::hears(

@@ -84,14 +84,12 @@ class Learner {
   Validation validate(Split split = Split::valid);
   /// Predictions for a split; of the training data in order, not augmented.
   Predictions get_preds(Split split = Split::valid);
-  /// The same for any data that the model takes; `with_losses` needs a loss
-  /// that has a value for each sample.
+  /// For any data; `with_losses` needs a loss with a value for each sample.
   Predictions get_preds(const DataLoader& loader, bool with_losses = false);
   /// The mean of augmented passes and a plain one; learner/predictions.h.
   Predictions tta(Split split = Split::valid, const TtaOptions& options = {});
-  /// Predicts one sample: a tensor as the data set gives it ([H, W, C] kByte or
-  /// [C, H, W] floating), or Tensors for a model of several inputs; or an image
-  /// file or a cv::Mat (BGR), prepared; vision/predict/image_predict.h.
+  /// Predicts one sample as the data set gives it, Tensors where there are
+  /// several inputs; or an image, prepared: vision/predict/image_predict.h.
   Prediction predict(at::TensorList inputs);
   Prediction predict(const std::filesystem::path& image_file);
   Prediction predict(const cv::Mat& image);
@@ -100,8 +98,7 @@ class Learner {
   /// What `fit` will do, measured on steps that are undone; callbacks/plan.h.
   TrainingPlan plan();
   TrainingPlan plan(const TrainingPlanOptions& options);
-  /// Whether it trains in 16 bits, and what stands in the way;
-  /// callbacks/precision/precision_audit.h.
+  /// Whether it trains in 16 bits; callbacks/precision/precision_audit.h.
   PrecisionAudit audit_precision();
   PrecisionAudit audit_precision(const PrecisionAuditOptions& options);
 
@@ -173,12 +170,10 @@ class Learner {
   std::vector<double> learning_rates();
   /// The gradients of the step that is being made, by the parameters' names:
   /// fp32, unscaled, averaged over ranks, from on_backward_end to on_step. The
-  /// optimizer steps with what is written into them. Where the batch makes no
-  /// step they are copies of what this rank has accumulated so far.
+  /// optimizer steps with what is written into them; copies without a step.
   std::vector<NamedGradient> gradients();
-  /// Adds a number of a callback to the epoch's metrics, for tables, logs,
-  /// plots and monitors: the mean of those logged in training or validation
-  /// batches, or the one of on_epoch_end. learner/recorder.h says more.
+  /// Adds a number of a callback to the epoch's metrics: the mean over batches,
+  /// or that of on_epoch_end; learner/recorder.h.
   void log(const std::string& name, double value);
   void log(const std::string& name, const torch::Tensor& value);
 

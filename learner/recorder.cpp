@@ -1,6 +1,5 @@
 #include "tern/learner/recorder.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include <torch/types.h>
@@ -29,21 +28,6 @@ const std::vector<double>& Recorder::smooth_losses() {
   return smooth_losses_;
 }
 
-const std::vector<LoggedValues>& Recorder::logged() {
-  flush();
-  return logged_;
-}
-
-const std::vector<double>& Recorder::loss_scales() {
-  flush();
-  return scales_;
-}
-
-const std::vector<int64_t>& Recorder::skipped_steps() {
-  flush();
-  return skips_;
-}
-
 void Recorder::flush() {
   read_logged();
   if (pending_.empty()) return;
@@ -55,32 +39,6 @@ void Recorder::flush() {
     record(values.const_data_ptr<double>()[i]);
   }
   flush_scales(first_batch);
-}
-
-void Recorder::flush_scales(int64_t first_batch) {
-  Tensors known;
-  for (const PendingScale& pending : pending_scales_) {
-    if (pending.record.defined()) known.push_back(pending.record);
-  }
-  const torch::Tensor read =
-      known.empty() ? torch::Tensor() : torch::stack(known).cpu();
-  const float* next = known.empty() ? nullptr : read.const_data_ptr<float>();
-  for (size_t i = 0; i < pending_scales_.size(); ++i) {
-    const PendingScale& pending = pending_scales_[i];
-    const int64_t batch = first_batch + static_cast<int64_t>(i);
-    if (pending.record.defined()) {
-      record_scale(batch, next[0], pending.has_stepped && next[1] > 0);
-      next += 2;
-    } else {
-      record_scale(batch, std::nan(""), false);
-    }
-  }
-  pending_scales_.clear();
-}
-
-void Recorder::record_scale(int64_t batch, double scale, bool was_skipped) {
-  scales_.push_back(scale);
-  if (was_skipped) skips_.push_back(batch);
 }
 
 void Recorder::record(double loss) {
@@ -160,13 +118,7 @@ void Recorder::on_train_end(Learner& learn) {
   const size_t read = losses_.size();
   lrs_.resize(read);
   momentums_.resize(read);
-  pending_logged_.clear();
-  for (LoggedValues& values : logged_) {
-    const auto lost =
-        std::ranges::lower_bound(values.batches, static_cast<int64_t>(read));
-    values.batches.erase(lost, values.batches.end());
-    values.values.resize(values.batches.size());
-  }
+  forget_logged_from(static_cast<int64_t>(read));
 }
 
 }  // namespace tern

@@ -136,6 +136,7 @@ class Recorder final : public Callback {
 
   Plot batch_plot(const std::string& title, const std::string& y_label);
   void read_logged();
+  void forget_logged_from(int64_t batch);
   void average_logged(Learner& learn);
   void record(double loss);
   void flush_scales(int64_t first_batch);

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 #include <torch/types.h>
 
 #include "tern/callbacks/precision/precision_audit.h"
@@ -38,15 +38,24 @@ std::string call_of(const PrecisionAudit& audit) {
 }
 
 const std::vector<std::string> kAuditColumns = {
-    "module",      "largest output", "largest gradient", "type",
-    "overflow",    "tiny outputs",   "tiny gradients",   "lost updates",
-    "output error", "gradient error", "fault"};
+    "module",
+    "largest output",
+    "largest gradient",
+    "type",
+    "overflow",
+    "tiny outputs",
+    "tiny gradients",
+    "lost updates",
+    "output error",
+    "gradient error",
+    "fault"};
 
 std::vector<std::vector<std::string>> rows_of(const PrecisionAudit& audit) {
   std::vector<std::vector<std::string>> rows;
   for (const ModuleAudit& module : audit.modules) {
     const std::pair<const char*, const ModuleAudit::InType&> types[] = {
-        {"fp16", module.fp16}, {"bf16", module.bf16}};
+        {"fp16", module.fp16},
+        {"bf16", module.bf16}};
     for (const auto& [type, in] : types) {
       const bool is_first = &in == &module.fp16;
       std::vector<std::string> row = {
@@ -55,8 +64,12 @@ std::vector<std::vector<std::string>> rows_of(const PrecisionAudit& audit) {
           is_first ? fmt::format("{:.3g}", module.largest_gradient) : "",
           type};
       for (const double share :
-           {in.output_overflow, in.output_tiny, in.gradient_tiny,
-            in.update_lost, in.output_error, in.gradient_error}) {
+           {in.output_overflow,
+            in.output_tiny,
+            in.gradient_tiny,
+            in.update_lost,
+            in.output_error,
+            in.gradient_error}) {
         row.push_back(
             std::isfinite(share) ? fmt::format("{:.3g} %", 100 * share)
                                  : "not finite");
@@ -177,8 +190,12 @@ ReportSection PrecisionAudit::section() const {
   return [audit = *this](HtmlPage& page) {
     page.heading("Precision");
     for (const std::string& line : summary_of(audit)) page.paragraph(line);
-    Plot plot{.title = "Magnitudes by depth", .x_label = "module", .log_y = true};
-    Curve outputs{.label = "largest output"}, gradients{.label = "largest gradient"};
+    Plot plot{
+        .title = "Magnitudes by depth",
+        .x_label = "module",
+        .log_y = true};
+    Curve outputs{.label = "largest output"},
+        gradients{.label = "largest gradient"};
     for (size_t i = 0; i < audit.modules.size(); ++i) {
       for (Curve* curve : {&outputs, &gradients}) {
         curve->x.push_back(static_cast<double>(i));

@@ -195,7 +195,7 @@ void SaveModel::on_train_end(Learner& learn) {
   }
   has_loaded_ = true;
   // Of several processes the first, which gives it to the others.
-  if (learn.communicator().is_main_process()) load_best(learn);
+  if (communicator(learn).is_main_process()) load_best(learn);
   learn.options().sink->line(fmt::format(
       "SaveModel: loaded \"{}\", the best epoch, with {} {:.6f}.",
       options_.name,

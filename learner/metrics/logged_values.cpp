@@ -120,6 +120,20 @@ void Recorder::log_epoch(Learner& learn, const MetricValue& value) {
   if (epoch_is_recorded_) put(epochs_.back().metrics, value);
 }
 
+const std::vector<LoggedValues>& Recorder::logged() {
+  flush();
+  return logged_;
+}
+
+void Recorder::forget_logged_from(int64_t batch) {
+  pending_logged_.clear();
+  for (LoggedValues& values : logged_) {
+    const auto lost = std::ranges::lower_bound(values.batches, batch);
+    values.batches.erase(lost, values.batches.end());
+    values.values.resize(values.batches.size());
+  }
+}
+
 void Recorder::read_logged() {
   if (pending_logged_.empty()) return;
   Tensors values;

@@ -106,7 +106,10 @@ std::unique_ptr<Learner> start(
   learn->split({"4"});
   program.set_up(*learn);
   learn->add<SaveCheckpoint>(
-      {.folder = "run", .every_steps = 1, .durable = false, .on_signals = true});
+      {.folder = "run",
+       .every_steps = 1,
+       .durable = false,
+       .on_signals = true});
   if (stop) learn->add(stop);
   learn->resume("run", {.if_exists = true});
   try {
@@ -292,7 +295,10 @@ TEST(Stop, AndResumeSayWhereTheyAre) {
   const TempFolder folder;
   const auto run = [&](Way way, int64_t moment) {
     const auto sink = std::make_shared<MemorySink>();
-    Learner learn(point_data(), point_net(), {.path = folder.path(), .sink = sink});
+    Learner learn(
+        point_data(),
+        point_net(),
+        {.path = folder.path(), .sink = sink});
     learn.add<SaveCheckpoint>({.folder = "run", .durable = false});
     learn.add<StopAt>(moment, way);
     learn.resume("run", {.if_exists = true}).fit(1, 1e-2).fit(2, 1e-2);
@@ -301,7 +307,8 @@ TEST(Stop, AndResumeSayWhereTheyAre) {
     return all;
   };
   const std::string first = run(Way::request, 80);
-  EXPECT_NE(first.find("Stopped on request at step"), std::string::npos) << first;
+  EXPECT_NE(first.find("Stopped on request at step"), std::string::npos)
+      << first;
   EXPECT_NE(first.find("SaveCheckpoint: saved "), std::string::npos) << first;
   const std::string second = run(Way::request, -1);
   EXPECT_NE(second.find("Going on at step "), std::string::npos) << second;

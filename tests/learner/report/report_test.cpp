@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/logging/html_report.h"
 #include "tern/callbacks/limit_batches.h"
+#include "tern/callbacks/logging/html_report.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
