@@ -33,8 +33,8 @@ namespace tern {
 /// on_loss_begin to on_step come for each part, with that part's
 /// `learn.gradients()`; on_step_end once a batch. The training loss is the sum
 /// of the parts' losses on the batch; each is logged too, as "critic_loss".
-/// Validation and predictions are the
-/// model's own forward pass and the Learner's loss.
+/// Validation and predictions are the model's own forward pass and the
+/// Learner's loss.
 ///
 /// The parts are the layer groups, in their order: `fit(3, {1e-4, 4e-4})` gives
 /// them learning rates, `fit(3)` each its own, schedules scale these,

@@ -246,6 +246,10 @@ class ResumePlan final : public Continuation {
   bool is_applied_ = false;
 };
 
+const ResumePlan* plan_of(const Learner& learner) {
+  return dynamic_cast<const ResumePlan*>(learner.parts().continuation.get());
+}
+
 }  // namespace
 
 std::optional<StateDict> take_resumed_log(
@@ -271,8 +275,7 @@ const std::string& run_id(Learner& learner) {
 Checkpoint capture_checkpoint(Learner& learner) {
   run_id(learner);
   // Resumed, and not yet as far as the checkpoint: that is still the place.
-  const auto* const plan =
-      dynamic_cast<const ResumePlan*>(learner.parts().continuation.get());
+  const ResumePlan* const plan = plan_of(learner);
   if (plan && !plan->is_applied()) return plan->checkpoint();
   TORCH_CHECK(
       learner.state().is_fitting ||
@@ -281,6 +284,11 @@ Checkpoint capture_checkpoint(Learner& learner) {
       "what its callbacks knew of it is gone; call save_checkpoint in "
       "on_interrupt, or add SaveCheckpoint, which does.");
   return capture_state(learner);
+}
+
+bool is_ahead_of_program(const Learner& learner) {
+  const ResumePlan* const plan = plan_of(learner);
+  return plan && !plan->is_applied() && !learner.parts().state.is_fitting;
 }
 
 void Learner::save_checkpoint(const std::filesystem::path& folder) {

@@ -24,6 +24,10 @@ std::optional<StateDict> take_resumed_log(
 /// from while no fit has used it yet.
 Checkpoint capture_checkpoint(Learner& learner);
 
+/// Whether the Learner was resumed, and the program's fits have not come to the
+/// checkpoint yet: its weights are of a later moment than the program thinks.
+bool is_ahead_of_program(const Learner& learner);
+
 /// Names this training in its checkpoints, over all continuations.
 const std::string& run_id(Learner& learner);
 

@@ -9,6 +9,7 @@
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
@@ -82,6 +83,8 @@ auto naming(const fs::path& file, const Act& act) {
 
 void Learner::save(const std::string& name) {
   const fs::path file = weights_file(*this, name);
+  // The training that is resumed wrote it when it was here.
+  if (is_ahead_of_program(*this) && fs::exists(file)) return;
   const WholeMasters whole(*this);
   const StateDict optimizer = optimizer_state(*this);
   // It had to give the others its part.

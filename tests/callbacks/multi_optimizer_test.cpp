@@ -9,6 +9,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/gradients.h"
+#include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/mix.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/loss_scaling.h"
@@ -443,6 +444,9 @@ TEST(MultiOptimizer, RecordsTheSumOfTheLosses) {
   for (size_t i = 0; i < losses.size(); ++i) {
     EXPECT_FLOAT_EQ(losses[i], sums[2 * i] + sums[2 * i + 1]);
   }
+  double critic = 0;
+  for (size_t i = 0; i < sums.size(); i += 2) critic += sums[i] / 8;
+  EXPECT_NEAR(learn->state()["critic_loss"], critic, 1e-6);
 }
 
 TEST(MultiOptimizer, SchedulesEachPartsOwnLearningRate) {
@@ -507,7 +511,7 @@ TEST(MultiOptimizer, LeavesNoTraceOfATrial) {
   for (const auto& entry : optimizer_state(*learn)) {
     state.insert(entry.key(), entry.value().clone());
   }
-  learn->dry_run(2);
+  dry_run(*learn, 2);
   learn->lr_find({.num_it = 6});
   EXPECT_TRUE(all_equal(weights_of(gan), before));
   EXPECT_EQ(optimizer_state(*learn).size(), state.size());

@@ -22,6 +22,7 @@
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/averages/swa.h"
 #include "tern/callbacks/gradients.h"
+#include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/plan.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
@@ -256,7 +257,7 @@ TEST(Stop, EndsTheLaterFitsAtOnceUntilTheProgramSaysOtherwise) {
   const Tensors stopped = parameters_of(learn);
   learn.fit(1).fit_one_cycle(1, 1e-2).fine_tune(1);
   EXPECT_TRUE(learn.lr_find().losses.empty());
-  learn.dry_run();
+  dry_run(learn);
   EXPECT_EQ(learn.state().result, FitResult::interrupted);
   EXPECT_EQ(learn.state().iteration, 1);
   EXPECT_TRUE(all_equal(parameters_of(learn), stopped));
