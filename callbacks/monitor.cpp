@@ -13,6 +13,14 @@
 
 namespace tern {
 
+namespace {
+
+bool has(const std::vector<MetricValue>& values, const std::string& name) {
+  return std::ranges::find(values, name, &MetricValue::name) != values.end();
+}
+
+}  // namespace
+
 Monitor::Monitor(std::string owner, std::string monitored, double min_delta)
     : owner_(std::move(owner)),
       monitored_(std::move(monitored)),
@@ -22,24 +30,44 @@ Monitor::Monitor(std::string owner, std::string monitored, double min_delta)
 
 void Monitor::begin(Learner& learn) {
   best_ = std::numeric_limits<double>::quiet_NaN();
-  std::vector<std::string> names = {"train_loss"};
-  higher_is_better_ = false;
-  if (learn.data().valid) {  // metrics are of it too
-    names.emplace_back("valid_loss");
-    for (const Metric& metric : learn.options().metrics) {
-      names.push_back(metric.name());
-      if (metric.name() == monitored_) {
-        higher_is_better_ = metric.higher_is_better();
-      }
-    }
+  const bool is_validation_loss = monitored_ == "valid_loss";
+  bool is_known =
+      monitored_ == "train_loss" || (is_validation_loss && learn.data().valid);
+  // Of a value that a callback logs the name tells, as in fastai.
+  higher_is_better_ = monitored_.find("loss") == std::string::npos &&
+                      monitored_.find("error") == std::string::npos;
+  for (const Metric& metric : learn.options().metrics) {
+    if (metric.name() != monitored_ || !learn.data().valid) continue;
+    is_known = true;
+    higher_is_better_ = metric.higher_is_better();
   }
-  TERN_CHECK_VALUE(
-      std::find(names.begin(), names.end(), monitored_) != names.end(),
-      "[{}] there is no \"{}\" to monitor; this training has {}. Name one "
-      "of these, or add the metric or the validation data.",
+  if (is_known) return;
+  if (is_validation_loss) refuse(learn);
+  for (const EpochRecord& epoch : learn.recorder().epochs()) {
+    if (has(epoch.metrics, monitored_)) return;
+  }
+  learn.options().sink->line(fmt::format(
+      "{}: no metric is called \"{}\"; a callback has to log it.",
       owner_,
-      monitored_,
-      fmt::join(names, ", "));
+      monitored_));
+}
+
+void Monitor::refuse(Learner& learn) const {
+  std::vector<std::string> names = {"train_loss"};
+  if (learn.data().valid) names.emplace_back("valid_loss");
+  for (const MetricValue& value : learn.state().last_metrics) {
+    names.push_back(value.name);
+  }
+  C10_THROW_ERROR(
+      ValueError,
+      fmt::format(
+          "[{}] there is no \"{}\" to monitor; this training has {}. Name one "
+          "of "
+          "these, log the value in each epoch, or add the metric or the "
+          "validation data.",
+          owner_,
+          monitored_,
+          fmt::join(names, ", ")));
 }
 
 double Monitor::value(Learner& learn) const {
@@ -51,6 +79,12 @@ double Monitor::value(Learner& learn) const {
   for (const MetricValue& metric : state.last_metrics) {
     if (metric.name == monitored_) return metric.value;
   }
+  const auto& epochs = learn.recorder().epochs();
+  const bool was_logged =
+      std::ranges::any_of(epochs, [this](const EpochRecord& epoch) {
+        return has(epoch.metrics, monitored_);
+      });
+  if (!was_logged && !state.stop_training) refuse(learn);
   return std::numeric_limits<double>::quiet_NaN();
 }
 

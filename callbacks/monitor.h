@@ -8,24 +8,28 @@
 
 namespace tern {
 
-/// The best value so far of a monitored loss or metric. Lower is better for
-/// losses; a metric says itself which is. Part of EarlyStopping,
-/// ReduceLROnPlateau and SaveModel.
+/// The best value so far of a monitored loss, metric or logged value. Lower is
+/// better for losses; a metric says itself which is; of a value that a callback
+/// logs lower is better if its name has "loss" or "error" in it, as in fastai.
+/// Part of EarlyStopping, ReduceLROnPlateau and SaveModel.
 class Monitor {
  public:
   /// \param owner      Name of the callback, for messages.
-  /// \param monitored  "train_loss", "valid_loss" or the name of a metric.
+  /// \param monitored  "train_loss", "valid_loss" or the name of a metric or
+  ///                   of a value that a callback logs.
   /// \param min_delta  An improvement is more than this.
   /// \throws c10::ValueError if min_delta is not a number >= 0.
   Monitor(std::string owner, std::string monitored, double min_delta);
 
-  /// At the start of a fit: forgets the best value.
-  /// \throws c10::ValueError that lists the names there are, when there is no
-  ///         value of this name.
+  /// At the start of a fit: forgets the best value. Says so in a line when the
+  /// name is no metric's, for it may be misspelt.
+  /// \throws c10::ValueError for "valid_loss" without validation data.
   void begin(Learner& learn);
 
-  /// The value of the epoch that ends; NaN if it has none. Right after the
-  /// Recorder's on_epoch_end.
+  /// The value of the epoch that ends; NaN if it has none. After on_epoch_end
+  /// of the Recorder and of whoever logs the value. \throws c10::ValueError
+  /// that lists the names there are, when no epoch has
+  ///         had a value of this name.
   double value(Learner& learn) const;
 
   /// Whether `value` beats the best. NaN never does, and anything else beats
@@ -44,6 +48,8 @@ class Monitor {
   void load(const StateDict& state);
 
  private:
+  [[noreturn]] void refuse(Learner& learn) const;
+
   std::string owner_, monitored_;
   double min_delta_;
   bool higher_is_better_ = false;
@@ -79,7 +85,7 @@ class PatientCallback : public Callback {
 ///   learn.add<EarlyStopping>({.monitor = "accuracy", .patience = 3}).fit(50);
 ///
 /// Monitor, patience and min_delta are fastai v2's; whether higher is better is
-/// asked of the metric, not guessed from its name.
+/// asked of the metric.
 class EarlyStopping final : public PatientCallback {
  public:
   struct Options {
@@ -89,8 +95,8 @@ class EarlyStopping final : public PatientCallback {
     int64_t patience = 1;
   };
 
-  /// \throws c10::ValueError if patience or min_delta is below 0; at the start
-  ///         of a fit when there is no value of the monitor's name.
+  /// \throws c10::ValueError if patience or min_delta is below 0; at the end
+  ///         of the first epoch when it has no value of the monitor's name.
   explicit EarlyStopping(Options options);
   EarlyStopping() : EarlyStopping(Options{}) {}
 
@@ -123,8 +129,8 @@ class ReduceLROnPlateau final : public PatientCallback,
     double min_lr = 0;
   };
 
-  /// \throws c10::ValueError if an option is out of its range; at the start of
-  ///         a fit when there is no value of the monitor's name.
+  /// \throws c10::ValueError if an option is out of its range; at the end of
+  ///         the first epoch when it has no value of the monitor's name.
   explicit ReduceLROnPlateau(Options options);
   ReduceLROnPlateau() : ReduceLROnPlateau(Options{}) {}
 

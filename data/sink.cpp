@@ -10,9 +10,7 @@
 
 namespace tern {
 
-namespace {
-
-std::string clock(double seconds) {
+std::string clock_text(double seconds) {
   const auto whole = static_cast<int64_t>(seconds + 0.5);
   return whole >= 3600 ? fmt::format(
                              "{}:{:02}:{:02}",
@@ -21,6 +19,8 @@ std::string clock(double seconds) {
                              whole % 60)
                        : fmt::format("{:02}:{:02}", whole / 60, whole % 60);
 }
+
+namespace {
 
 std::string describe(const Progress& progress, int width) {
   const int64_t batches = std::max<int64_t>(progress.batches, 1);
@@ -46,7 +46,7 @@ std::string describe(const Progress& progress, int width) {
       progress.batch,
       progress.batches,
       loss,
-      clock(progress.eta_seconds));
+      clock_text(progress.eta_seconds));
 }
 
 // Output may be closed under us (a pipe whose reader has gone): then the words

@@ -18,6 +18,10 @@ struct Progress {
   const char* task = nullptr;      // what is done when it is no training
 };
 
+/// "01:05", "1:02:03": seconds as the table, the progress line and reports show
+/// them, rounded.
+std::string clock_text(double seconds);
+
 /// Where Tern's words go. Tern prints nothing except through its sink; an
 /// application derives from this class to show training in its own window.
 class SinkImpl {

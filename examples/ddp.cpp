@@ -60,10 +60,10 @@ int main(int argc, char** argv) try {
 
   // Every rank has these numbers, of the whole validation set.
   const tern::Validation valid = learn.validate();
-  if (!learn.communicator().is_main_process()) return 0;
+  if (!communicator(learn).is_main_process()) return 0;
   fmt::print(
       "{} processes: validation loss {:.4f}, accuracy {:.4f}\n",
-      learn.communicator().world_size(),
+      communicator(learn).world_size(),
       valid.loss,
       valid.metrics[0].value);
   return valid.metrics[0].value > 0.9 ? 0 : 1;

@@ -29,7 +29,7 @@ void log_pictures(Learner& learn, int64_t interval) {
     const TrainState& state = l.state();
     const bool is_due =
         state.training ? state.iteration % interval == 0 : state.batch == 0;
-    if (!is_due || !l.state().is_fitting || !l.communicator().is_main_process())
+    if (!is_due || !l.state().is_fitting || !communicator(l).is_main_process())
       return;
     const torch::Tensor picture =
         matting_picture(state.batch_data, state.outputs);
@@ -46,7 +46,7 @@ void log_pictures(Learner& learn, int64_t interval) {
 /// Means over the pictures that it does not learn from.
 void print_errors(Learner& learn, const char* when) {
   const Validation valid = learn.validate();
-  if (!learn.communicator().is_main_process()) return;
+  if (!communicator(learn).is_main_process()) return;
   fmt::print("{}:", when);
   for (const MetricValue& error : valid.metrics) {
     fmt::print(" {} {:.4f}", error.name, error.value);
@@ -144,7 +144,7 @@ void MattingRun::train(Learner& learn, std::vector<double> rates) const {
     return;
   }
   print_errors(learn, "after training");
-  if (!learn.communicator().is_main_process()) return;
+  if (!communicator(learn).is_main_process()) return;
   const fs::path network = checkpoints / (name + ".safetensors");
   learn.export_model(network);
   show_mattes(learn, log / "after.png");

@@ -30,9 +30,10 @@ double Communicator::mean(double value) {
   return sum.item<double>() / static_cast<double>(world_size());
 }
 
-Communicator& Learner::communicator() const {
+Communicator& communicator(const Learner& learn) {
   static SingleProcess alone;
-  return parts_->communicator ? *parts_->communicator : alone;
+  const auto& together = learn.parts().communicator;
+  return together ? *together : alone;
 }
 
 void loop::set_communicator(
@@ -104,7 +105,7 @@ void loop::agree(LearnerParts& l) {
   if (!l.communicator) return;
   TrainState& s = l.state;
   auto& groups = l.self->optimizer().param_groups();
-  const bool is_main = l.self->communicator().is_main_process();
+  const bool is_main = communicator(*l.self).is_main_process();
   std::vector<double> said = {
       s.skip_step ? 1.0 : 0,
       s.skip_zero_grad ? 1.0 : 0,

@@ -232,7 +232,6 @@ namespace callback_order {
 constexpr int kFirst = -1000;
 constexpr int kLoaders = -30;  // changes what is trained on
 constexpr int kScheduler = -20;
-constexpr int kEpochValues = -15;  // adds to what the Recorder keeps
 constexpr int kRecorder = -10;
 constexpr int kTerminate = -9;
 constexpr int kGradientPenalty = 4;

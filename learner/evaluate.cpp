@@ -80,21 +80,38 @@ loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
       to_string(split));
   Validation result;
   if (losses.empty()) return result;
-  // One wait for the device: the losses of all batches and every metric.
+  // One wait for the device: the losses of all batches, every metric and what
+  // callbacks have logged.
   const torch::Tensor all = torch::stack(losses).to(torch::kDouble);
   const torch::Tensor weights =
       torch::tensor(sizes, torch::kDouble).to(all.device());
-  const torch::Tensor sums = torch::stack({all.dot(weights), weights.sum()});
-  if (is_common) add_up_over_ranks(l, sums);
-  Tensors values = {sums[0] / sums[1]};
+  Tensors parts = {all.dot(weights), weights.sum()};
+  std::string names;
+  for (const LoggedSum& value : l.logged_in_last_pass) {
+    parts.push_back(value.sum.to(all.device()));
+    parts.push_back(torch::scalar_tensor(value.samples, all.options()));
+    names += value.name + " ";
+  }
+  const torch::Tensor sums = torch::stack(parts);
+  if (is_common) {
+    l.communicator->check_equal("values logged in validation", names);
+    add_up_over_ranks(l, sums);
+  }
+  const torch::Tensor pairs = sums.view({-1, 2});
+  const Tensors means = (pairs.select(1, 0) / pairs.select(1, 1)).unbind();
+  Tensors values = {means[0]};
   for (const Metric& metric : l.options.metrics) {
     values.push_back(metric.compute().to(torch::kDouble).reshape({}));
+    result.metrics.push_back({metric.name()});
   }
+  for (const LoggedSum& value : l.logged_in_last_pass) {
+    result.metrics.push_back({value.name});
+  }
+  values.insert(values.end(), means.begin() + 1, means.end());
   const torch::Tensor read = torch::stack(values).cpu();
   result.loss = read.const_data_ptr<double>()[0];
-  for (size_t i = 0; i < l.options.metrics.size(); ++i) {
-    result.metrics.push_back(
-        {l.options.metrics[i].name(), read.const_data_ptr<double>()[i + 1]});
+  for (size_t i = 0; i < result.metrics.size(); ++i) {
+    result.metrics[i].value = read.const_data_ptr<double>()[i + 1];
   }
   return result;
 }

@@ -84,7 +84,7 @@ bool loop::hears(
     case CallbackRole::watches:
       return !l.state.is_trial;
     case CallbackRole::writes:
-      return !l.state.is_trial && l.self->communicator().is_main_process();
+      return !l.state.is_trial && communicator(*l.self).is_main_process();
   }
   return true;
 }

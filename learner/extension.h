@@ -11,7 +11,8 @@
 #include "tern/learner/state_dict.h"
 
 /// What the folders beside the core put into a Learner; the core knows them by
-/// these interfaces alone. Private to Tern but for StepResult and Communicator.
+/// these interfaces alone. Private to Tern but for StepResult, Communicator and
+/// `communicator`.
 namespace tern {
 
 class Learner;
@@ -107,6 +108,9 @@ class Communicator {
   /// decide by a number of their own.
   double mean(double value);
 };
+
+/// The processes that train together with this Learner's, or this one alone.
+Communicator& communicator(const Learner& learn);
 
 /// How the state that ranks have divided among them comes together:
 /// OptimizerShard of distributed/. All ranks make each call.

@@ -103,8 +103,7 @@ class Learner {
 
   // ---- Precision and devices ----
 
-  /// Half model, BatchNorm in fp32, fp32 master weights, dynamic loss scale;
-  /// callbacks/precision/mixed_precision.h.
+  /// Half model, BatchNorm in fp32, fp32 master weights, dynamic loss scale.
   Learner& to_fp16();
   Learner& to_fp16(const MixedPrecisionOptions& options);
   /// The same in bfloat16, which needs no loss scale.
@@ -117,16 +116,13 @@ class Learner {
   /// Replays the training step as one CUDA graph; learner/graph/step_graph.h.
   Learner& to_cuda_graph();
   Learner& to_cuda_graph(const CudaGraphOptions& options);
-  /// Computes each batch on several devices, or all CUDA devices, at once;
-  /// learner/distributed/data_parallel.h.
+  /// Computes each batch on several, or all CUDA, devices; data_parallel.h.
   Learner& to_parallel();
   Learner& to_parallel(const std::vector<torch::Device>& devices);
   /// Trains together with the processes that torchrun has started, which all
   /// make every call that trains; in a single process it changes nothing.
   Learner& to_distributed();
   Learner& to_distributed(const DistributedOptions& options);
-  /// The processes that train together, or this one alone.
-  Communicator& communicator() const;
 
   // ---- Saving ----
 
@@ -147,9 +143,8 @@ class Learner {
   /// between fits, or from a callback's on_batch_end or on_epoch_end.
   void save_checkpoint(const std::filesystem::path& folder);
   /// Reads the newest whole checkpoint of a run's folder, or one step's, once
-  /// precision, frozen groups and callbacks are set up. The program then calls
-  /// `fit` as in the first place: fits that were complete return at once, the
-  /// one that was cut off goes on, bit for bit.
+  /// precision, frozen groups and callbacks are set up. The program then makes
+  /// the same fits: complete ones return at once, the cut one goes on exactly.
   /// \throws CheckpointError if there is none that is whole, or it is of other
   ///         data or settings; the Learner then is as it was.
   Learner& resume(const std::filesystem::path& folder);
@@ -176,6 +171,11 @@ class Learner {
   /// optimizer steps with what is written into them. Where the batch makes no
   /// step they are copies of what this rank has accumulated so far.
   std::vector<NamedGradient> gradients();
+  /// Adds a number of a callback to the epoch's metrics, for tables, logs,
+  /// plots and monitors: the mean of those logged in training or validation
+  /// batches, or the one of on_epoch_end. learner/recorder.h says more.
+  void log(const std::string& name, double value);
+  void log(const std::string& name, const torch::Tensor& value);
 
   // ---- Callbacks ----
 

@@ -31,6 +31,13 @@ struct ParamGroupKind {
   bool spares_decay;
 };
 
+/// What was logged under a name in a pass without training.
+struct LoggedSum {
+  std::string name;
+  torch::Tensor sum;  // 0-dim kDouble, of values times samples
+  double samples = 0;
+};
+
 /// What a Learner is made of, for the folders that build on the core; each
 /// field has its reader and writer in the file that the comment names. Private
 /// to Tern: outside programs have the Learner's methods.
@@ -79,6 +86,8 @@ struct LearnerParts {
   int64_t batches_done = 0;  // of this epoch
   Place place = Place::outside_epoch;
   std::map<std::string, std::string> fit_settings;
+  std::string caller = "fit";  // of `fit`: "fit_one_cycle"
+  std::string call;            // "fit_one_cycle(5, 0.01)"; scopes.cpp
   // Of the training data; made when a checkpoint is captured.
   std::pair<std::shared_ptr<const Dataset>, std::string> fingerprint;
   std::string run_id;  // names this training, over all continuations
@@ -90,6 +99,8 @@ struct LearnerParts {
   int64_t evaluations = 0;                // going on, one within the other
   std::optional<int64_t> augmented_pass;  // of tta
   bool begins_common_evaluation = false;
+  // Of the pass that goes on, and of the last one that has ended.
+  std::vector<LoggedSum> logged_in_pass, logged_in_last_pass;
 
   // ---- Who runs it, and stops ----
 

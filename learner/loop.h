@@ -104,6 +104,7 @@ class EvalScope {
   LearnerParts& l_;
   bool was_training_;
   std::optional<Step> step_;
+  std::vector<LoggedSum> outer_logged_;
   bool is_open_ = true;
   torch::NoGradGuard no_grad_;
   NoAutocast no_autocast_;

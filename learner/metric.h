@@ -46,7 +46,14 @@ class MetricImpl {
   /// processes. All ranks call it, after their last `update`.
   /// \param all_reduce  Adds a tensor up over the ranks, in place.
   /// \throws c10::NotImplementedError unless overridden.
-  virtual void sync(const AllReduce& all_reduce);
+  virtual void sync([[maybe_unused]] const AllReduce& all_reduce) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false,
+        "[Metric] ",
+        name(),
+        " cannot be computed over several processes; override sync to add up "
+        "what update has counted.");
+  }
 };
 
 /// Holds a MetricImpl; copies share it. A Learner counts in a copy of its own,

@@ -1,5 +1,6 @@
 #include "tern/learner/recorder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <torch/types.h>
@@ -28,6 +29,11 @@ const std::vector<double>& Recorder::smooth_losses() {
   return smooth_losses_;
 }
 
+const std::vector<LoggedValues>& Recorder::logged() {
+  flush();
+  return logged_;
+}
+
 const std::vector<double>& Recorder::loss_scales() {
   flush();
   return scales_;
@@ -39,6 +45,7 @@ const std::vector<int64_t>& Recorder::skipped_steps() {
 }
 
 void Recorder::flush() {
+  read_logged();
   if (pending_.empty()) return;
   const torch::Tensor values =
       torch::stack(pending_).to(torch::kCPU, torch::kDouble);
@@ -87,11 +94,16 @@ void Recorder::record(double loss) {
 void Recorder::on_train_begin(Learner& learn) {
   average_ = 0;
   count_ = 0;
-  fit_begins_.push_back(std::ssize(lrs_));
   learn.state().smooth_loss.reset();
+  fits_.push_back(
+      {learn.parts().call,
+       static_cast<int64_t>(lrs_.size()),
+       static_cast<int64_t>(epochs_.size())});
 }
 
 void Recorder::on_epoch_begin(Learner&) {
+  recorded_batch_ = -1;
+  epoch_is_recorded_ = false;
   epoch_start_ = std::chrono::steady_clock::now();
 }
 
@@ -117,21 +129,24 @@ void Recorder::on_batch_end(Learner& learn) {
   const auto& options = learn.optimizer().param_groups().back().options();
   lrs_.push_back(options.get_lr());
   momentums_.push_back(optim::momentum(options));
-  if (pending_.size() >= kMaxPending) flush();
+  recorded_batch_ = state.batch;
+  if (pending_.size() + pending_logged_.size() >= kMaxPending) flush();
 }
 
 void Recorder::on_epoch_end(Learner& learn) {
   flush();
   const std::chrono::duration<double> time =
       std::chrono::steady_clock::now() - epoch_start_;
+  average_logged(learn);
   const TrainState& state = learn.state();
   epochs_.push_back(
       {static_cast<int64_t>(epochs_.size()),
-       learn.communicator().mean(count_ ? smooth_losses_.back() : std::nan("")),
+       communicator(learn).mean(count_ ? smooth_losses_.back() : std::nan("")),
        state.valid_loss,
        state.last_metrics,
        time.count()});
   epoch_ends_.push_back(static_cast<int64_t>(losses_.size()));
+  epoch_is_recorded_ = true;
 }
 
 // After an exception the device may be unusable: what it still holds is lost.
@@ -142,6 +157,13 @@ void Recorder::on_train_end(Learner& learn) {
   const size_t read = losses_.size();
   lrs_.resize(read);
   momentums_.resize(read);
+  pending_logged_.clear();
+  for (LoggedValues& values : logged_) {
+    const auto lost =
+        std::ranges::lower_bound(values.batches, static_cast<int64_t>(read));
+    values.batches.erase(lost, values.batches.end());
+    values.values.resize(values.batches.size());
+  }
 }
 
 }  // namespace tern

@@ -21,6 +21,32 @@ struct EpochRecord {
   double seconds = 0;  // training and validation
 };
 
+/// A fit that has begun.
+struct FitRecord {
+  std::string call;  // "fit_one_cycle(5, 0.01)", with the rates it came to
+  int64_t first_batch = 0, first_epoch = 0;  // over all fits
+};
+
+/// What callbacks have given `Learner::log` under one name in training batches:
+/// `values[i]` in batch `batches[i]`, from 0, of all fits.
+///
+///   void on_step(Learner& learn) override {
+///     learn.log("grad_norm", norm_of(learn.gradients()));
+///   }
+///
+/// The epoch gets the mean over its training batches. What is logged in a
+/// validation batch becomes the mean over its samples, also of `validate`; what
+/// is logged in on_epoch_end is taken as it is. A tensor is copied and read
+/// with the losses, so that no batch waits for the device. All ranks log alike,
+/// and the mean over them counts. Logged in both kinds of batches, a name is
+/// validation's, and "train_NAME" training's. Passes of `get_preds` and
+/// `predict` leave values out.
+struct LoggedValues {
+  std::string name;
+  std::vector<int64_t> batches;
+  std::vector<double> values;
+};
+
 /// Remembers losses, rates and epochs over all fits of a Learner.
 ///
 /// Losses stay on a GPU until somebody looks: `losses()`, a redraw of the
@@ -46,6 +72,11 @@ class Recorder final : public Callback {
   const std::vector<int64_t>& skipped_steps();
   /// Epochs of all fits, in order.
   const std::vector<EpochRecord>& epochs() const { return epochs_; }
+  const std::vector<FitRecord>& fits() const { return fits_; }
+  /// By name, in the order in which they were logged first.
+  const std::vector<LoggedValues>& logged();
+  /// Those of one batch, from 0, that were read already; the last of each name.
+  std::vector<MetricValue> logged_in(int64_t batch) const;
 
   // ---- Pictures, over batches with a mark where a fit begins;
   //      learner/report/recorder_plots.cpp ----
@@ -82,6 +113,12 @@ class Recorder final : public Callback {
   /// Reads the losses that are still on the device; one wait for it.
   void flush();
 
+  // ---- For Learner::log; learner/metrics/logged_values.cpp ----
+
+  /// \param value  0-dim kDouble, of the training batch that is being made.
+  void log_batch(Learner& learn, const std::string& name, torch::Tensor value);
+  void log_epoch(Learner& learn, const MetricValue& value);
+
  private:
   // What became of the scale in a batch of `pending_`.
   struct PendingScale {
@@ -89,7 +126,15 @@ class Recorder final : public Callback {
     bool has_stepped;
   };
 
+  // What `values[index]` of a series will be.
+  struct PendingValue {
+    size_t series, index;
+    torch::Tensor value;
+  };
+
   Plot batch_plot(const std::string& title, const std::string& y_label);
+  void read_logged();
+  void average_logged(Learner& learn);
   void record(double loss);
   void flush_scales(int64_t first_batch);
   void record_scale(int64_t batch, double scale, bool was_skipped);
@@ -98,11 +143,15 @@ class Recorder final : public Callback {
   std::vector<PendingScale> pending_scales_;
   std::vector<double> losses_, smooth_losses_, lrs_, momentums_, scales_;
   std::vector<int64_t> skips_;
-  std::vector<int64_t> fit_begins_;  // losses recorded when each fit began
   std::vector<int64_t> epoch_ends_;  // losses recorded when epochs_[i] ended
   double average_ = 0;               // of this fit, not debiased
   int64_t count_ = 0;                // losses in average_
   std::vector<EpochRecord> epochs_;
+  std::vector<FitRecord> fits_;
+  std::vector<LoggedValues> logged_;
+  std::vector<PendingValue> pending_logged_;
+  int64_t recorded_batch_ = -1;  // of this epoch, the last one
+  bool epoch_is_recorded_ = false;
   std::chrono::steady_clock::time_point epoch_start_;
 };
 

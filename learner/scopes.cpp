@@ -68,6 +68,22 @@ loop::fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr) {
   return result;
 }
 
+namespace {
+
+// "fit(5, {1e-05, 0.001})": one rate where all layer groups have the same.
+std::string call_text(LearnerParts& l, int64_t epochs) {
+  const std::vector<double> rates = l.self->learning_rates();
+  const bool is_one = std::ranges::count(rates, rates[0]) == std::ssize(rates);
+  return is_one ? fmt::format("{}({}, {})", l.caller, epochs, rates[0])
+                : fmt::format(
+                      "{}({}, {{{}}})",
+                      l.caller,
+                      epochs,
+                      fmt::join(rates, ", "));
+}
+
+}  // namespace
+
 NoAutocast::NoAutocast(torch::Device device)
     : device_(device.type()),
       was_on_(at::autocast::is_autocast_enabled(device_)) {
@@ -110,6 +126,7 @@ FitScope::FitScope(
   }
   check_trainable(l);
   l.self->set_learning_rates(lr);
+  l.call = call_text(l, epochs);
   settings_before_ =
       std::exchange(l.fit_settings, loop::fit_settings(l, epochs, lr));
 
@@ -219,6 +236,7 @@ EvalScope::EvalScope(LearnerParts& l)
       "has returned.");
   if (l.state.training && !l.state.batch_data.inputs.empty()) step_ = Step{};
   swap_step();
+  outer_logged_ = std::exchange(l.logged_in_pass, {});
   ++l_.evaluations;
   l_.model.eval();
   l_.state.training = false;
@@ -248,8 +266,10 @@ void EvalScope::swap_step() {
 
 std::exception_ptr EvalScope::leave(bool failed) {
   is_open_ = false;
-  --l_.evaluations;
   std::exception_ptr error = loop::run_all(l_, Event::eval_end, failed);
+  --l_.evaluations;
+  l_.logged_in_last_pass =
+      std::exchange(l_.logged_in_pass, std::move(outer_logged_));
   l_.model.train(was_training_);
   loop::clear_batch(l_);
   swap_step();

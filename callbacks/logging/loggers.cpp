@@ -10,7 +10,6 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
-#include "tern/callbacks/logging/progress_printer.h"
 #include "tern/data/formats/json.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/resume.h"
@@ -79,7 +78,8 @@ void Logger::write_batches(Learner& learn) {
          recorder.losses_read()[i],
          recorder.smooth_losses_read()[i],
          recorder.learning_rates()[i],
-         recorder.momentums()[i]});
+         recorder.momentums()[i],
+         recorder.logged_in(static_cast<int64_t>(i))});
   }
 }
 
@@ -144,11 +144,13 @@ std::string row(const std::vector<std::string>& cells) {
   return fmt::format("{}\n", fmt::join(cells, ","));
 }
 
-std::string first_line(const std::filesystem::path& file) {
+std::string last_header(const std::filesystem::path& file) {
   std::ifstream stream(file);
-  std::string line;
-  std::getline(stream, line);
-  return line + "\n";
+  std::string header;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with("epoch,")) header = line + "\n";
+  }
+  return header;
 }
 
 }  // namespace
@@ -156,20 +158,25 @@ std::string first_line(const std::filesystem::path& file) {
 std::shared_ptr<LogFile> CSVLogger::open(
     Learner& learn,
     const StateDict* resumed) {
-  auto log = FileLogger::open(learn, resumed);
-  std::vector<std::string> names = {"epoch"};
-  for (const auto& value : table_values(learn, {})) {
-    names.push_back(cell(value.name));
-  }
-  names.emplace_back("time");
-  const std::string header = row(names);
-  if (log->is_empty() || first_line(log->path()) != header) log->write(header);
-  return log;
+  columns_.reset();
+  return FileLogger::open(learn, resumed);
 }
 
 void CSVLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
+  const bool is_first = !columns_;
+  if (is_first) {
+    columns_.emplace(learn);
+    for (const auto& before : learn.recorder().epochs()) columns_->add(before);
+  }
+  if (columns_->add(epoch) || is_first) {
+    std::vector<std::string> names = {"epoch"};
+    for (const auto& name : columns_->names()) names.push_back(cell(name));
+    names.emplace_back("seconds");
+    const std::string header = row(names);
+    if (!is_first || last_header(log().path()) != header) log().add(header);
+  }
   std::vector<std::string> cells = {std::to_string(epoch.epoch)};
-  for (const auto& [name, value] : table_values(learn, epoch)) {
+  for (const double value : columns_->values(epoch)) {
     cells.push_back(std::isnan(value) ? "" : fmt::format("{}", value));
   }
   cells.push_back(fmt::format("{:.3f}", epoch.seconds));
@@ -177,6 +184,19 @@ void CSVLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
 }
 
 // ---- JsonLinesLogger ----
+
+namespace {
+
+std::string entries(const std::vector<MetricValue>& values) {
+  const auto entry = [](const MetricValue& value) {
+    return json_quoted(value.name) + ":" + json_number(value.value);
+  };
+  return fmt::format(
+      "{}",
+      fmt::join(values | std::views::transform(entry), ","));
+}
+
+}  // namespace
 
 void JsonLinesLogger::write_fit_begin(Learner& learn) {
   log().add(fmt::format(
@@ -189,17 +209,18 @@ void JsonLinesLogger::write_fit_begin(Learner& learn) {
 void JsonLinesLogger::write_batch(const BatchValues& batch) {
   log().add(fmt::format(
       "{{\"event\":\"batch\",\"iteration\":{},\"loss\":{},\"smooth_loss\":{},"
-      "\"lr\":{}}}\n",
+      "\"lr\":{},\"momentum\":{}{}}}\n",
       batch.iteration,
       json_number(batch.loss),
       json_number(batch.smooth_loss),
-      json_number(batch.lr)));
+      json_number(batch.lr),
+      json_number(batch.momentum),
+      batch.logged.empty()
+          ? ""
+          : fmt::format(",\"logged\":{{{}}}", entries(batch.logged))));
 }
 
 void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
-  const auto entry = [](const MetricValue& metric) {
-    return json_quoted(metric.name) + ":" + json_number(metric.value);
-  };
   log().add(fmt::format(
       "{{\"event\":\"epoch\",\"epoch\":{},\"iteration\":{},\"train_loss\":{},"
       "\"valid_loss\":{},\"metrics\":{{{}}},\"seconds\":{:.3f}}}\n",
@@ -207,7 +228,7 @@ void JsonLinesLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
       learn.state().iteration,
       json_number(epoch.train_loss),
       json_number(epoch.valid_loss),
-      fmt::join(epoch.metrics | std::views::transform(entry), ","),
+      entries(epoch.metrics),
       epoch.seconds));
 }
 

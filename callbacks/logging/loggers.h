@@ -4,8 +4,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tern/callbacks/logging/log_file.h"
+#include "tern/callbacks/logging/progress_printer.h"
 #include "tern/learner/callback.h"
 #include "tern/learner/recorder.h"
 
@@ -33,6 +35,7 @@ class Logger : public Callback {
   struct BatchValues {
     int64_t iteration = 0;  // training batches before it, over all fits
     double loss = 0, smooth_loss = 0, lr = 0, momentum = 0;
+    std::vector<MetricValue> logged = {};  // by callbacks
   };
 
   /// \param every  Passes on every so many training batches; 0: none.
@@ -88,11 +91,12 @@ class FileLogger : public Logger {
 ///
 ///   learn.add<CSVLogger>("history.csv").fit(10);
 ///
-///   epoch,train_loss,valid_loss,accuracy,time
+///   epoch,train_loss,valid_loss,accuracy,seconds
 ///   0,0.139469,0.115246,0.963199,1.25
 ///
 /// As fastai's CSVLogger, with all digits, an empty cell for an unknown value,
-/// and seconds.
+/// and seconds. A line of names comes with the first row, and again when a
+/// callback has logged a value under a new name.
 class CSVLogger final : public FileLogger {
  public:
   struct Options {
@@ -111,6 +115,8 @@ class CSVLogger final : public FileLogger {
   std::shared_ptr<LogFile> open(Learner& learn, const StateDict* resumed)
       override;
   void write_epoch(Learner& learn, const EpochRecord& epoch) override;
+
+  std::optional<EpochColumns> columns_;  // of the names written last
 };
 
 /// Writes events as lines of JSON, for programs that watch a training.
@@ -118,7 +124,8 @@ class CSVLogger final : public FileLogger {
 ///   learn.add<JsonLinesLogger>({.every = 10}).fit(10);
 ///
 ///   {"event":"fit","time":1700000000.5,"epochs":10,"batches":64}
-///   {"event":"batch","iteration":0,"loss":0.71,"smooth_loss":0.71,"lr":0.003}
+///   {"event":"batch","iteration":0,"loss":0.71,"smooth_loss":0.71,"lr":0.003,
+///    "momentum":0.9,"logged":{"grad_norm":1.5}}
 ///   {"event":"epoch","epoch":0,"iteration":64,"train_loss":0.14,
 ///    "valid_loss":0.12,"metrics":{"accuracy":0.96},"seconds":1.2}
 ///   {"event":"end","time":1700000012.0,"failed":false}

@@ -235,7 +235,7 @@ void PeakMemory::on_epoch_begin(Learner&) {
 void PeakMemory::on_epoch_end(Learner& learn) {
   if (!meter_) return;
   epochs_.push_back(meter_->peak_bytes());
-  learn.state().last_metrics.push_back({"peak_mib", mebibytes(epochs_.back())});
+  learn.log("peak_mib", mebibytes(epochs_.back()));
 }
 
 void PeakMemory::on_train_end(Learner& learn) {

@@ -137,9 +137,8 @@ class Profiler final : public Callback {
 ///
 /// On CUDA it is the caching allocator's figure for the whole device; on a CPU,
 /// what the training thread allocated since the fit began, without the weights
-/// and data of before. JsonLinesLogger and TensorBoard write it as the metric
-/// "peak_mib". As fastai v1's PeakMemMetric, but it asks the allocator instead
-/// of polling in a thread.
+/// and data of before. Logged as "peak_mib". As fastai v1's PeakMemMetric, but
+/// it asks the allocator instead of polling in a thread.
 class PeakMemory final : public Callback {
  public:
   /// Peak bytes of each epoch of the last fit.
@@ -150,7 +149,6 @@ class PeakMemory final : public Callback {
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   CallbackRole role() const override { return CallbackRole::watches; }
-  int order() const override { return callback_order::kEpochValues; }
 
  private:
   std::unique_ptr<MemoryMeter> meter_;  // while a fit runs

@@ -12,32 +12,46 @@ namespace tern {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw(200);
+constexpr size_t kColumns = 80, kIndent = 7;  // of a terminal
+constexpr size_t kSparkline = 16;
 
 double seconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
 }
 
+// At most 8 characters, whatever the value's size, so that columns stay.
+std::string cell(double value) {
+  if (std::isnan(value)) return "#na#";
+  const std::string text = fmt::format("{:.6f}", value);
+  return text.size() <= 8 ? text : fmt::format("{:.6g}", value);
+}
+
 }  // namespace
 
-std::string ProgressPrinter::row(const std::vector<std::string>& cells) const {
+void ProgressPrinter::print(
+    SinkImpl& sink,
+    const std::vector<std::string>& cells) const {
   std::string text;
+  size_t used = 0;  // columns of the terminal
   for (size_t i = 0; i < cells.size(); ++i) {
-    text += i + 1 < cells.size() ? fmt::format("{:<{}}  ", cells[i], widths_[i])
+    if (i > 0 && used + 2 + widths_[i] > kColumns) {
+      sink.line(text.substr(0, text.find_last_not_of(' ') + 1));
+      text = std::string(kIndent, ' ');
+      used = kIndent;
+    } else if (i > 0) {
+      text += "  ";
+      used += 2;
+    }
+    text += i + 1 < cells.size() ? fmt::format("{:<{}}", cells[i], widths_[i])
                                  : cells[i];
+    used += widths_[i];
   }
-  return text;
+  sink.line(text);
 }
 
 void ProgressPrinter::on_train_begin(Learner& learn) {
-  std::vector<std::string> names = {"epoch"};
-  for (const auto& value : table_values(learn, {})) names.push_back(value.name);
-  names.emplace_back("time");
-  if (learn.options().sparkline) names.push_back("losses");
+  columns_.emplace(learn);
   widths_.clear();
-  for (const std::string& name : names) {
-    widths_.push_back(name == "epoch" ? 5 : std::max<size_t>(name.size(), 8));
-  }
-  learn.options().sink->line(row(names));
   last_draw_ = Clock::now();
 }
 
@@ -75,32 +89,58 @@ void ProgressPrinter::on_batch_end(Learner& learn) {
 
 void ProgressPrinter::on_epoch_end(Learner& learn) {
   const EpochRecord& epoch = learn.recorder().epochs().back();
-  std::vector<std::string> cells = {std::to_string(learn.state().epoch)};
-  for (const auto& [name, value] : table_values(learn, epoch)) {
-    cells.push_back(std::isnan(value) ? "#na#" : fmt::format("{:.6f}", value));
+  SinkImpl& sink = *learn.options().sink;
+  if (columns_->add(epoch) || widths_.empty()) {
+    std::vector<std::string> names = columns_->names();
+    names.insert(names.begin(), "epoch");
+    names.emplace_back("time");
+    if (learn.options().sparkline) names.emplace_back("losses");
+    widths_.clear();
+    for (const std::string& name : names) {
+      const size_t least = name == "epoch" ? 5 : 8;
+      widths_.push_back(
+          name == "losses" ? kSparkline : std::max(name.size(), least));
+    }
+    print(sink, names);
   }
-  const auto whole = static_cast<int64_t>(epoch.seconds);
-  cells.push_back(fmt::format("{:02}:{:02}", whole / 60, whole % 60));
+  std::vector<std::string> cells = {std::to_string(learn.state().epoch)};
+  for (const double value : columns_->values(epoch)) {
+    cells.push_back(cell(value));
+  }
+  cells.push_back(clock_text(epoch.seconds));
   if (learn.options().sparkline) {
     const auto& losses = learn.recorder().smooth_losses_read();
     cells.push_back(sparkline(
-        {losses.begin() + static_cast<int64_t>(losses_before_), losses.end()}));
+        {losses.begin() + static_cast<int64_t>(losses_before_), losses.end()},
+        kSparkline));
     losses_before_ = losses.size();
   }
-  learn.options().sink->line(row(cells));
+  print(sink, cells);
 }
 
-std::vector<MetricValue> table_values(
-    const Learner& learn,
-    const EpochRecord& epoch) {
-  std::vector<MetricValue> values = {
-      {"train_loss", epoch.train_loss},
-      {"valid_loss", epoch.valid_loss}};
+EpochColumns::EpochColumns(const Learner& learn) {
   for (const Metric& metric : learn.options().metrics) {
+    names_.push_back(metric.name());
+  }
+}
+
+bool EpochColumns::add(const EpochRecord& epoch) {
+  const size_t before = names_.size();
+  for (const MetricValue& value : epoch.metrics) {
+    if (std::ranges::count(names_, value.name) == 0) {
+      names_.push_back(value.name);
+    }
+  }
+  return names_.size() > before;
+}
+
+std::vector<double> EpochColumns::values(const EpochRecord& epoch) const {
+  std::vector<double> values = {epoch.train_loss, epoch.valid_loss};
+  for (size_t i = values.size(); i < names_.size(); ++i) {
     const auto known =
-        std::ranges::find(epoch.metrics, metric.name(), &MetricValue::name);
+        std::ranges::find(epoch.metrics, names_[i], &MetricValue::name);
     values.push_back(
-        known == epoch.metrics.end() ? MetricValue{metric.name()} : *known);
+        known == epoch.metrics.end() ? std::nan("") : known->value);
   }
   return values;
 }

@@ -14,6 +14,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/callback_checks.h"
 #include "tern/data/formats/samples/image_header.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
@@ -295,6 +296,12 @@ void TensorBoardWriter::add_text(
       step);
 }
 
+TensorBoard::TensorBoard(Options options)
+    : Logger("TensorBoard", options.every, /*least=*/1),
+      options_(std::move(options)) {
+  check_at_least("TensorBoard", "histogram_every", options_.histogram_every, 0);
+}
+
 TensorBoardWriter& TensorBoard::writer() {
   TORCH_CHECK(
       writer_,
@@ -318,28 +325,61 @@ std::shared_ptr<LogFile> TensorBoard::open(
 }
 
 void TensorBoard::write_batch(const BatchValues& batch) {
-  const auto add = [&](const char* tag, double value) {
-    writer_->add_scalar(tag, value, batch.iteration);
+  const auto add = [&](const std::string& tag, double value) {
+    writer_->add_scalar("batch/" + tag, value, batch.iteration);
   };
-  add("train/loss", batch.loss);
-  add("train/smooth_loss", batch.smooth_loss);
-  add("train/lr", batch.lr);
-  add("train/momentum", batch.momentum);
+  add("loss", batch.loss);
+  add("smooth_loss", batch.smooth_loss);
+  add("lr", batch.lr);
+  add("momentum", batch.momentum);
+  for (const MetricValue& value : batch.logged) add(value.name, value.value);
 }
 
 void TensorBoard::write_epoch(Learner& learn, const EpochRecord& epoch) {
   const int64_t step = learn.state().iteration;
   const auto add = [&](const std::string& tag, double value) {
-    if (!std::isnan(value)) writer_->add_scalar(tag, value, step);
+    if (!std::isnan(value)) writer_->add_scalar("epoch/" + tag, value, step);
   };
-  add("train/epoch_loss", epoch.train_loss);
-  add("valid/loss", epoch.valid_loss);
+  add("train_loss", epoch.train_loss);
+  add("valid_loss", epoch.valid_loss);
   for (const MetricValue& metric : epoch.metrics) {
-    add("valid/" + metric.name, metric.value);
+    add(metric.name, metric.value);
   }
-  if (!options_.histograms) return;
+  add("seconds", epoch.seconds);
+  if (options_.histograms && options_.histogram_every == 0) add_weights(learn);
+}
+
+bool TensorBoard::is_histogram_due(const TrainState& state) const {
+  const int64_t every = options_.histogram_every;
+  return every > 0 ? state.iteration % every == 0
+                   : state.batch + 1 == state.batches;
+}
+
+void TensorBoard::on_batch_begin(Learner& learn) {
+  Logger::on_batch_begin(learn);
+  const TrainState& state = learn.state();
+  if (options_.histograms && options_.histogram_every > 0 && state.training &&
+      is_histogram_due(state)) {
+    add_weights(learn);
+  }
+}
+
+void TensorBoard::on_step(Learner& learn) {
+  if (!is_histogram_due(learn.state())) return;
+  for (const auto& [name, gradient] : learn.gradients()) {
+    writer_->add_histogram(
+        "gradients/" + name,
+        gradient,
+        learn.state().iteration);
+  }
+}
+
+void TensorBoard::add_weights(Learner& learn) {
   for (const ModelTensor& parameter : learn.model().parameters()) {
-    writer_->add_histogram("weights/" + parameter.name, parameter.tensor, step);
+    writer_->add_histogram(
+        "weights/" + parameter.name,
+        parameter.tensor,
+        learn.state().iteration);
   }
 }
 

@@ -60,12 +60,15 @@ class TensorBoardWriter {
 ///   learn.add<TensorBoard>("runs/first").fit(10);     // tensorboard --logdir
 ///                                                     //   runs
 ///
-/// Tags: train/loss, train/smooth_loss, train/lr and train/momentum by batch,
-/// train/epoch_loss, valid/loss and valid/METRIC by epoch; with `histograms`
-/// each parameter's weights too. The step is the number of batches trained on.
-/// Each Learner creates one file; a second fit adds to it, and so does a
-/// resumed training, after cutting off what was written after the checkpoint. A
-/// TensorBoard that is running shows the old events until it is restarted.
+/// Tags, by the names of JsonLinesLogger and CSVLogger: batch/loss,
+/// batch/smooth_loss, batch/lr, batch/momentum and batch/NAME of what callbacks
+/// log in training batches; epoch/train_loss, epoch/valid_loss, epoch/seconds
+/// and epoch/NAME of metrics and logged values; weights/NAME and gradients/NAME
+/// of parameters, as histograms, on request. The step is the number of batches
+/// trained on. Each Learner creates one file; a second fit adds to it, and so
+/// does a resumed training, after cutting off what was written after the
+/// checkpoint. A TensorBoard that is running shows the old events until it is
+/// restarted.
 class TensorBoard final : public Logger {
  public:
   struct Options {
@@ -73,14 +76,18 @@ class TensorBoard final : public Logger {
     std::filesystem::path folder = "runs";
     /// Writes every so many training batches; >= 1.
     int64_t every = 1;
-    /// Histograms of the weights at the end of each epoch.
+    /// Histograms of the weights.
     bool histograms = false;
+    /// Histograms of the gradients that steps are made with, unscaled.
+    bool gradient_histograms = false;
+    /// Training batches from one histogram to the next; 0: one an epoch, of the
+    /// weights at its end and of its last batch's gradients.
+    int64_t histogram_every = 0;
   };
 
-  /// \throws c10::ValueError if `every` is below 1.
-  explicit TensorBoard(Options options)
-      : Logger("TensorBoard", options.every, /*least=*/1),
-        options_(std::move(options)) {}
+  /// \throws c10::ValueError if `every` is below 1 or `histogram_every` below
+  /// 0.
+  explicit TensorBoard(Options options);
   explicit TensorBoard(std::filesystem::path folder = "runs")
       : TensorBoard(Options{.folder = std::move(folder)}) {}
 
@@ -88,11 +95,20 @@ class TensorBoard final : public Logger {
   /// \throws c10::Error before it.
   TensorBoardWriter& writer();
 
+  void on_batch_begin(Learner& learn) override;
+  void on_step(Learner& learn) override;
+  bool acts_at(Event event) const override {
+    return event != Event::step || options_.gradient_histograms;
+  }
+
  private:
   std::shared_ptr<LogFile> open(Learner& learn, const StateDict* resumed)
       override;
   void write_batch(const BatchValues& batch) override;
   void write_epoch(Learner& learn, const EpochRecord& epoch) override;
+
+  bool is_histogram_due(const TrainState& state) const;
+  void add_weights(Learner& learn);
 
   Options options_;
   std::unique_ptr<TensorBoardWriter> writer_;

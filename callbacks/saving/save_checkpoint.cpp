@@ -137,7 +137,7 @@ void SaveCheckpoint::on_train_begin(Learner& learn) {
   is_due_ = false;
   last_save_ = std::chrono::steady_clock::now();
   // Other ranks stop with the one that writes.
-  if (!learn.communicator().is_main_process()) return;
+  if (!communicator(learn).is_main_process()) return;
   folder_ = learn.options().path / options_.folder;
   if (!lock_) lock_ = std::make_unique<RunLock>(folder_);
   remove_unfinished_checkpoints(folder_);
@@ -159,9 +159,9 @@ bool SaveCheckpoint::is_time(Learner& learn) const {
       std::chrono::steady_clock::now() - last_save_ >= options_.every;
   if (!learn.parts().training_shard) return is_due;
   const torch::Tensor flag = torch::scalar_tensor(
-      is_due && learn.communicator().is_main_process(),
+      is_due && communicator(learn).is_main_process(),
       torch::kInt);
-  learn.communicator().all_reduce(flag);
+  communicator(learn).all_reduce(flag);
   return flag.item<int>() != 0;
 }
 
@@ -191,7 +191,7 @@ void SaveCheckpoint::on_interrupt(Learner& learn) {
 }
 
 void SaveCheckpoint::save(Learner& learn) {
-  const bool is_main = learn.communicator().is_main_process();
+  const bool is_main = communicator(learn).is_main_process();
   if (!is_main && !learn.parts().training_shard) return;
   wait(learn);
   last_save_ = std::chrono::steady_clock::now();

@@ -26,7 +26,7 @@ namespace {
 // where only rank 0 writes.
 double of_main(Learner& learn, double value) {
   const torch::Tensor said = torch::scalar_tensor(value, torch::kDouble);
-  learn.communicator().broadcast({said});
+  communicator(learn).broadcast({said});
   return said.item<double>();
 }
 
@@ -64,7 +64,7 @@ void SaveModel::on_train_begin(Learner& learn) {
   has_saved_ = is_best_unsaved_ = false;
   has_told_write_ = has_told_diverged_ = false;
   best_.clear();
-  if (!learn.communicator().is_main_process()) return;
+  if (!communicator(learn).is_main_process()) return;
   // A folder that cannot be written is found now, not after an epoch.
   const std::filesystem::path file =
       learn.options().path / learn.options().model_dir / options_.name;
@@ -91,7 +91,7 @@ SaveModel::Outcome SaveModel::save_judged(
 }
 
 SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
-  const bool is_main = learn.communicator().is_main_process();
+  const bool is_main = communicator(learn).is_main_process();
   const std::string bad =
       is_main
           ? broken_tensor(learn.model().parameters(), learn.model().buffers())
@@ -160,7 +160,7 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
   if (save_judged(learn, name_of_best(epoch)) != Outcome::saved) return;
   best_.insert(at, entry);
   if (static_cast<int64_t>(best_.size()) <= options_.top_k) return;
-  if (learn.communicator().is_main_process()) {
+  if (communicator(learn).is_main_process()) {
     remove_saved(learn, name_of_best(best_.back().second));
   }
   best_.pop_back();
@@ -189,7 +189,7 @@ void SaveModel::on_train_end(Learner& learn) {
   }
   has_loaded_ = true;
   // Of several processes the first, which gives it to the others.
-  if (learn.communicator().is_main_process()) load_best(learn);
+  if (communicator(learn).is_main_process()) load_best(learn);
 }
 
 void SaveModel::load_best(Learner& learn) {

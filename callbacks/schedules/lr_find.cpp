@@ -40,7 +40,7 @@ class LrFinder final : public Callback {
   void on_batch_end(Learner& learn) override {
     constexpr double kBeta = 0.98;
     const double loss =
-        learn.communicator().mean(learn.state().loss.item<double>());
+        communicator(learn).mean(learn.state().loss.item<double>());
     average_ = kBeta * average_ + (1 - kBeta) * loss;
     const auto count = static_cast<double>(found.losses.size() + 1);
     const double smooth = average_ / (1 - std::pow(kBeta, count));

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <c10/util/ScopeExit.h>
+#include <fmt/format.h>
+
 #include "tern/callbacks/callback_checks.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/learner_parts.h"
@@ -32,6 +35,13 @@ Schedule combined_cosine(double part, double start, double middle, double end) {
   return schedule::phases(
       {{part, schedule::cosine(start, middle)},
        {1 - part, schedule::cosine(middle, end)}});
+}
+
+// What `fit` calls itself while the result lives.
+auto named_caller(LearnerParts& l, const std::string& name) {
+  const std::string before = l.caller;
+  l.caller = before == "fit" ? name : before + ": " + name;
+  return c10::make_scope_exit([&l, before] { l.caller = before; });
 }
 
 // The fit's learning rates times `factor`.
@@ -91,6 +101,7 @@ Learner& Learner::fit_one_cycle(
     }
     return scheduled;
   };
+  const auto caller = named_caller(*parts_, "fit_one_cycle");
   return fit(
       epochs,
       options.max_lr,
@@ -110,6 +121,8 @@ Learner& Learner::fine_tune(int64_t epochs, const FineTuneOptions& options) {
   check_at_least(where, "epochs", epochs, 0);
   check_at_least(where, "freeze_epochs", options.freeze_epochs, 0);
   check_not_fitting(*this, where);
+  const auto caller =
+      named_caller(*parts_, fmt::format("fine_tune({})", epochs));
   freeze();
   fit_one_cycle(
       options.freeze_epochs,

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <ranges>
+#include <sstream>
 
 #include <torch/types.h>
 
@@ -38,12 +39,16 @@ std::vector<int64_t> integers(const StateDict& state, const std::string& name) {
   return {numbers.begin(), numbers.end()};
 }
 
+// What callbacks logged under a name in training batches: the batches, then the
+// values.
+const std::string kLogged = "logged ";
+
 }  // namespace
 
 // Metrics are columns "metric <name>"; an epoch without one has a NaN there.
 StateDict Recorder::state_dict() const {
-  const auto of_epochs = [&](auto field) {
-    return column(epochs_ | std::views::transform(field));
+  const auto of = [](const auto& records, auto field) {
+    return column(records | std::views::transform(field));
   };
   StateDict state;
   state.insert("losses", column(losses_));
@@ -55,12 +60,11 @@ StateDict Recorder::state_dict() const {
   state.insert(
       "average",
       torch::tensor({average_, static_cast<double>(count_)}, torch::kDouble));
-  state.insert("fit_begins", column(fit_begins_));
-  state.insert("epochs", of_epochs(&EpochRecord::epoch));
+  state.insert("epochs", of(epochs_, &EpochRecord::epoch));
   state.insert("epoch_ends", column(epoch_ends_));
-  state.insert("train_loss", of_epochs(&EpochRecord::train_loss));
-  state.insert("valid_loss", of_epochs(&EpochRecord::valid_loss));
-  state.insert("seconds", of_epochs(&EpochRecord::seconds));
+  state.insert("train_loss", of(epochs_, &EpochRecord::train_loss));
+  state.insert("valid_loss", of(epochs_, &EpochRecord::valid_loss));
+  state.insert("seconds", of(epochs_, &EpochRecord::seconds));
   for (size_t i = 0; i < epochs_.size(); ++i) {
     for (const MetricValue& metric : epochs_[i].metrics) {
       const std::string name = "metric " + metric.name;
@@ -72,6 +76,16 @@ StateDict Recorder::state_dict() const {
       state[name].mutable_data_ptr<double>()[i] = metric.value;
     }
   }
+  for (const LoggedValues& logged : logged_) {
+    state.insert(
+        kLogged + logged.name,
+        torch::cat({column(logged.batches), column(logged.values)}));
+  }
+  std::string calls;
+  for (const FitRecord& fit : fits_) calls += fit.call + "\n";
+  state.insert("fit_calls", column(calls));
+  state.insert("fit_batches", of(fits_, &FitRecord::first_batch));
+  state.insert("fit_epochs", of(fits_, &FitRecord::first_epoch));
   return state;
 }
 
@@ -83,10 +97,6 @@ void Recorder::load_state_dict(const StateDict& state) {
   loaded.momentums_ = column(state, "momentums");
   loaded.scales_ = column(state, "loss_scales");
   loaded.skips_ = integers(state, "skipped_steps");
-  // Older checkpoints lack them.
-  if (state.contains("fit_begins")) {
-    loaded.fit_begins_ = integers(state, "fit_begins");
-  }
   const auto average = column(state, "average");
   loaded.average_ = average.at(0);
   loaded.count_ = static_cast<int64_t>(average.at(1));
@@ -110,6 +120,27 @@ void Recorder::load_state_dict(const StateDict& state) {
     for (size_t i = 0; i < loaded.epochs_.size(); ++i) {
       loaded.epochs_[i].metrics.push_back(
           {entry.key().substr(prefix.size()), values.at(i)});
+    }
+  }
+  for (const auto& entry : state) {
+    if (!entry.key().starts_with(kLogged)) continue;
+    const auto batches = integers(state, entry.key());
+    const auto values = column(state, entry.key());
+    const auto half = std::ssize(values) / 2;
+    loaded.logged_.push_back(
+        {entry.key().substr(kLogged.size()),
+         {batches.begin(), batches.begin() + half},
+         {values.begin() + half, values.end()}});
+  }
+  if (state.contains("fit_calls")) {  // older checkpoints have none
+    const auto calls = column(state, "fit_calls");
+    std::istringstream lines(std::string(calls.begin(), calls.end()));
+    const auto batches = integers(state, "fit_batches");
+    const auto epochs = integers(state, "fit_epochs");
+    for (size_t i = 0; i < batches.size(); ++i) {
+      FitRecord fit{"", batches[i], epochs.at(i)};
+      std::getline(lines, fit.call);
+      loaded.fits_.push_back(std::move(fit));
     }
   }
   loaded.epoch_start_ = epoch_start_;

@@ -293,7 +293,7 @@ Learner& Learner::resume(
       differences(training_settings(*this), checkpoint),
       options.allow_change);
   apply_model(*this, checkpoint);
-  if (communicator().is_main_process()) {
+  if (communicator(*this).is_main_process()) {
     parts_->options.sink->line(fmt::format(
         "Going on from {}, after {} batches.",
         folder.string(),

@@ -85,7 +85,7 @@ void Learner::save(const std::string& name) {
   const WholeMasters whole(*this);
   const StateDict optimizer = optimizer_state(*this);
   // It had to give the others its part.
-  if (parts_->training_shard && !communicator().is_main_process()) return;
+  if (parts_->training_shard && !communicator(*this).is_main_process()) return;
   make_folders(file.parent_path());
   const std::string pair = random_id();
   const fs::path beside = optimizer_file(file);

@@ -45,9 +45,9 @@ Plot Recorder::batch_plot(
   Plot plot{.title = title, .x_label = "batches", .y_label = y_label};
   plot.whole_x = true;
   plot.marks_label = "a fit begins";
-  for (const int64_t batches : fit_begins_) {
-    if (batches > 0 && batches < std::ssize(lrs_)) {
-      plot.marks.push_back(static_cast<double>(batches + 1));
+  for (const FitRecord& fit : fits_) {
+    if (fit.first_batch > 0 && fit.first_batch < std::ssize(lrs_)) {
+      plot.marks.push_back(static_cast<double>(fit.first_batch + 1));
     }
   }
   return plot;

@@ -28,11 +28,6 @@ std::string number(double value) {
   return std::isnan(value) ? "#na#" : fmt::format("{:.6f}", value);
 }
 
-std::string clock(double seconds) {
-  const auto whole = static_cast<int64_t>(std::lround(seconds));
-  return fmt::format("{:02}:{:02}", whole / 60, whole % 60);
-}
-
 void add_epochs(HtmlPage& page, Learner& learner) {
   const auto& epochs = learner.recorder().epochs();
   page.heading("Epochs");
@@ -65,7 +60,7 @@ void add_epochs(HtmlPage& page, Learner& learner) {
       row.push_back(
           metric == epoch.metrics.end() ? "#na#" : number(metric->value));
     }
-    row.push_back(clock(epoch.seconds));
+    row.push_back(clock_text(epoch.seconds));
     rows.push_back(std::move(row));
   }
   page.table(header, rows);
@@ -141,7 +136,7 @@ void add_overview(HtmlPage& page, Learner& learner, bool is_running) {
       {"written", fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))},
       {"epochs", std::to_string(epochs.size())},
       {"batches", std::to_string(learner.recorder().losses().size())},
-      {"time in epochs", clock(seconds)}};
+      {"time in epochs", clock_text(seconds)}};
   if (is_running) {
     facts.emplace_back(
         "now",

@@ -50,7 +50,7 @@ void train(int64_t ranks, int64_t steps, const std::string& json) {
       {.on_batch_end = [&](Learner&) { ends.push_back(bench::now()); },
        .order = callback_order::kLast + 1});
   learn.fit(1);
-  if (!learn.communicator().is_main_process()) return;
+  if (!communicator(learn).is_main_process()) return;
   std::vector<double> times;
   for (size_t i = kWarmUp; i < ends.size(); ++i) {
     times.push_back(ends[i] - ends[i - 1]);

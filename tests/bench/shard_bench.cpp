@@ -54,11 +54,11 @@ void measure(bool in_bf16, bool is_divided) {
       {.on_batch_end = [&](Learner&) { kept = kept_bytes(learn); },
        .order = callback_order::kLast + 1});
   learn.fit(1);
-  if (!learn.communicator().is_main_process()) return;
+  if (!communicator(learn).is_main_process()) return;
   fmt::print(
       "| {} | {} | {:.0f} MiB |\n",
       in_bf16 ? "`to_bf16()`" : "fp32",
-      is_divided ? learn.communicator().world_size() : 1,
+      is_divided ? communicator(learn).world_size() : 1,
       static_cast<double>(kept) / (1 << 20));
   std::fflush(stdout);
 }

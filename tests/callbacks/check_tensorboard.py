@@ -18,9 +18,9 @@ def check_resumed(folder):
             str(run), size_guidance={"scalars": 0}
         )
         read.Reload()
-        steps = [e.step for e in read.Scalars("train/loss")]
+        steps = [e.step for e in read.Scalars("batch/loss")]
         assert steps == list(range(24)), (run, steps)
-        steps = [e.step for e in read.Scalars("valid/loss")]
+        steps = [e.step for e in read.Scalars("epoch/valid_loss")]
         assert steps == [8, 16, 24], (run, steps)
 
 

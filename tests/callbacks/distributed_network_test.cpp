@@ -92,7 +92,7 @@ std::vector<int> train_and_cut(const Network& network) {
     learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
       last_step = time.seconds();
       if (l.state().training && l.state().iteration == 20 &&
-          l.communicator().is_main_process()) {
+          communicator(l).is_main_process()) {
         network.cut_off(1);
       }
     }});
@@ -130,7 +130,7 @@ TEST(Network, ACableThatIsBackBeforeTheTimeoutCostsNothingButTime) {
     std::thread mends;
     learn.add<LambdaCallback>({.on_batch_end = [&](Learner& l) {
       if (!l.state().training || l.state().iteration != 20) return;
-      if (!l.communicator().is_main_process()) return;
+      if (!communicator(l).is_main_process()) return;
       network.cut_off(1);
       mends = std::thread([&] {
         std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -350,7 +350,7 @@ TEST(Distributed, GoesOnFromACheckpointBitForBit) {
     const auto whole = make(folder / "whole");
     whole->fit(3, 1e-2);
     expect_equal_on_all(*whole, bytes_of(*whole));
-    if (whole->communicator().is_main_process()) {
+    if (communicator(*whole).is_main_process()) {
       write_file(folder / "expected", bytes_of(*whole));
     }
   });
@@ -420,7 +420,7 @@ TEST(Distributed, GoesOnEqualWhenTheBestModelCannotBeSaved) {
     learn.to_distributed(kQuick);
     learn.add(scripted_valid_loss({3})).add<SaveModel>();
     learn.add<LambdaCallback>({.on_epoch_begin = [&](Learner& l) {
-      if (!l.communicator().is_main_process()) return;
+      if (!communicator(l).is_main_process()) return;
       fs::rename(models, away);
       write_file(models, "a file");
     }});
@@ -452,7 +452,7 @@ TEST(Distributed, ChangesNothingInASingleProcess) {
     Learner learn(data_of(16), point_net(), quiet());
     learn.to_distributed();
     EXPECT_EQ(learn.find<Distributed>(), nullptr);
-    EXPECT_TRUE(learn.communicator().is_main_process());
+    EXPECT_TRUE(communicator(learn).is_main_process());
     learn.fit(1, 1e-2);
     EXPECT_EQ(learn.state().iteration, 16);
   });

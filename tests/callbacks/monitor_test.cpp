@@ -72,7 +72,7 @@ TEST(EarlyStopping, AsksAMetricWhichWayIsBetter) {
                  l.state().last_metrics.at(0).value =
                      values.at(l.state().epoch);
                },
-           .order = callback_order::kEpochValues})
+           .order = callback_order::kRecorder - 1})
       .add<EarlyStopping>({.monitor = "accuracy"})
       .fit(4);
   EXPECT_EQ(learn.recorder().epochs().size(), 3u);
@@ -116,22 +116,45 @@ TEST(EarlyStopping, GoesOnFromItsSavedState) {
       {"no \"best\""});
 }
 
-TEST(EarlyStopping, NamesWhatThereIsToMonitor) {
+TEST(EarlyStopping, NamesWhatThereIsToMonitorOnceAnEpochHasShownIt) {
+  const auto sink = std::make_shared<MemorySink>();
   Learner learn(
       point_data(64, 32),
       point_net(),
-      quiet({.metrics = {accuracy()}}));
+      {.metrics = {accuracy()}, .sink = sink});
   learn.add<EarlyStopping>({.monitor = "acuracy"});
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
       {"[EarlyStopping]", "\"acuracy\"", "train_loss, valid_loss, accuracy"});
-  EXPECT_TRUE(learn.recorder().losses().empty());
+  EXPECT_EQ(
+      sink->lines.at(0),
+      "EarlyStopping: no metric is called \"acuracy\"; a callback has to log "
+      "it.");
+  EXPECT_EQ(learn.recorder().epochs().size(), 1u);
 
   Learner no_valid(point_data(64, 0), point_net(), quiet());
   no_valid.add<EarlyStopping>();
   expect_error<c10::ValueError>(
       [&] { no_valid.fit(1); },
       {"no \"valid_loss\"", "has train_loss."});
+}
+
+TEST(EarlyStopping, MonitorsWhatACallbackLogs) {
+  // Smaller is better by the name, or larger.
+  for (const auto& [name, epochs] :
+       {std::pair{"angle_error", 3u}, {"angle", 2u}}) {
+    std::vector<double> values = {0.5, 0.4, 0.6, 0.7};
+    Learner learn(point_data(64, 32), point_net(), quiet());
+    learn
+        .add<LambdaCallback>(
+            {.on_epoch_end =
+                 [&, name = name](Learner& l) {
+                   l.log(name, values.at(l.state().epoch));
+                 }})
+        .add<EarlyStopping>({.monitor = name})
+        .fit(4);
+    EXPECT_EQ(learn.recorder().epochs().size(), epochs) << name;
+  }
 }
 
 TEST(EarlyStopping, RefusesNegativeOptions) {

@@ -94,6 +94,26 @@ class EachStep final : public Callback {
   }
 };
 
+TEST(RulesOnRanks, ALoggedValueIsTheMeanOverRanks) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), point_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    const auto rank = static_cast<double>(environment.rank);
+    learn.add<LambdaCallback>(
+        {.on_batch_end =
+             [&](Learner& l) {
+               l.log(
+                   l.state().training ? "in_training" : "in_validation",
+                   rank);
+             },
+         .on_epoch_end = [&](Learner& l) { l.log("at_end", 2 * rank); }});
+    learn.fit(1);
+    EXPECT_EQ(learn.state()["in_training"], 0.5);
+    EXPECT_NEAR(learn.state()["in_validation"], 50 / 101., 1e-12);
+    EXPECT_EQ(learn.state()["at_end"], 1);
+  });
+}
+
 // Trains on two ranks and expects equal weights and rates after each step.
 void expect_equal_steps(
     const std::function<void(Learner&, int64_t rank)>& set_up,

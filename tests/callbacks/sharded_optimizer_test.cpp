@@ -200,7 +200,7 @@ TEST(ShardedOptimizer, KeepsMastersOfItsPartAloneWhileFitRuns) {
     EXPECT_EQ(all, 2 * 16 + 16 + 16 * 2 + 2);
     const auto sum = torch::tensor({elements});
     EXPECT_LT(elements, all);
-    learn->communicator().all_reduce(sum);
+    communicator(*learn).all_reduce(sum);
     EXPECT_EQ(sum.item<int64_t>(), all);
     learn->to_fp32();
     EXPECT_EQ(parameters_of(*learn)[0].scalar_type(), torch::kFloat);
@@ -236,7 +236,7 @@ TEST(ShardedOptimizer, KeepsHalfOfMastersAndMomentsOnEachOfTwoRanks) {
     const int64_t of_all = bytes;
     divided->fit(1, 1e-3);
     const auto sum = torch::tensor({bytes});
-    divided->communicator().all_reduce(sum);
+    communicator(*divided).all_reduce(sum);
     EXPECT_EQ(sum.item<int64_t>(), of_all);
     EXPECT_NEAR(static_cast<double>(bytes) / of_all, 0.5, 0.1);
   });

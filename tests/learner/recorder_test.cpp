@@ -133,7 +133,7 @@ TEST(Recorder, MarksWhereAFitBeginsAndSmoothsAcrossIt) {
   // Older checkpoints do not say.
   StateDict older;
   for (const auto& entry : state) {
-    if (entry.key() != "fit_begins") older.insert(entry.key(), entry.value());
+    if (entry.key() != "fit_calls") older.insert(entry.key(), entry.value());
   }
   loaded.load_state_dict(older);
   EXPECT_TRUE(loaded.loss_plot().marks.empty());

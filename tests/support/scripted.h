@@ -16,7 +16,7 @@ inline std::shared_ptr<Callback> scripted_valid_loss(
           [losses, at = size_t{0}](Learner& l) mutable {
             l.state().valid_loss = losses.at(at++);
           },
-      .order = callback_order::kEpochValues});
+      .order = callback_order::kRecorder - 1});
 }
 
 }  // namespace tern::testing_support

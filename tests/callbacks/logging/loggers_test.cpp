@@ -180,7 +180,7 @@ TEST(Loggers, AddToAFileThatIsShorterOrAnotherOrGone) {
     EXPECT_TRUE(training.sink->warnings.empty());
     return lines_of(training.folder / "history.csv");
   };
-  const std::string names = "epoch,train_loss,valid_loss,accuracy,time";
+  const std::string names = "epoch,train_loss,valid_loss,accuracy,seconds";
   const auto shorter = rows_after([&](const std::filesystem::path& file) {
     std::filesystem::resize_file(file, names.size() + 1);
   });
@@ -277,7 +277,7 @@ TEST(CSVLogger, WritesARowForEachEpochOfAllFits) {
   learn->add<CSVLogger>().fit(2).fit(1);
   const auto lines = lines_of(folder / "history.csv");
   ASSERT_EQ(lines.size(), 4u);
-  EXPECT_EQ(lines[0], "epoch,train_loss,valid_loss,accuracy,time");
+  EXPECT_EQ(lines[0], "epoch,train_loss,valid_loss,accuracy,seconds");
   const EpochRecord& last = learn->recorder().epochs()[2];
   EXPECT_EQ(
       lines[3].substr(0, lines[3].rfind(',')),
@@ -319,7 +319,7 @@ TEST(CSVLogger, BeginsAnewUnlessItIsToAppend) {
   other.add<CSVLogger>({.append = true}).fit(1);
   const auto lines = lines_of(folder / "history.csv");
   ASSERT_EQ(lines.size(), 5u);
-  EXPECT_EQ(lines[3], "epoch,train_loss,valid_loss,time");
+  EXPECT_EQ(lines[3], "epoch,train_loss,valid_loss,seconds");
 }
 
 TEST(JsonLinesLogger, WritesFitsEpochsAndBatches) {

@@ -36,13 +36,54 @@ TEST(ProgressPrinter, PrintsFastaisTable) {
   EXPECT_EQ(
       sink->lines[1],
       fmt::format(
-          "0      {:.6f}    {:.6f}    {:.6f}  {:02}:{:02}",
+          "0      {:.6f}    {:.6f}    {:.6f}  {}",
           first.train_loss,
           first.valid_loss,
           first.metrics[0].value,
-          static_cast<int64_t>(first.seconds) / 60,
-          static_cast<int64_t>(first.seconds) % 60));
+          clock_text(first.seconds)));
   EXPECT_EQ(sink->lines[2].substr(0, 7), "1      ");
+}
+
+TEST(ProgressPrinter, BreaksATableOfMoreThan80Columns) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(
+      point_data(),
+      point_net(),
+      {.metrics =
+           {accuracy(), top_k_accuracy(1), f_beta(1), precision(), recall()},
+       .sink = sink});
+  learn.add<LambdaCallback>(
+      {.on_epoch_end = [](Learner& l) { l.log("big", 123456789.0); }});
+  learn.fit(2);
+  ASSERT_EQ(sink->lines.size(), 6u);
+  for (const std::string& line : sink->lines) EXPECT_LE(line.size(), 80u);
+  EXPECT_TRUE(sink->lines[1].starts_with("       ")) << sink->lines[1];
+  EXPECT_TRUE(sink->lines[1].ends_with("big       time")) << sink->lines[1];
+  EXPECT_NE(sink->lines[3].find("1.23457e+08  00:0"), std::string::npos)
+      << sink->lines[3];
+}
+
+TEST(ProgressPrinter, ShowsWhatCallbacksLogFromTheEpochOn) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.sink = sink});
+  learn.add<LambdaCallback>({.on_epoch_end = [](Learner& l) {
+    if (l.state().epoch == 1) l.log("extra", 0.25);
+  }});
+  learn.fit(3);
+  ASSERT_EQ(sink->lines.size(), 5u);
+  EXPECT_EQ(sink->lines[0], "epoch  train_loss  valid_loss  time");
+  EXPECT_EQ(sink->lines[2], "epoch  train_loss  valid_loss  extra     time");
+  EXPECT_NE(sink->lines[3].find("  0.250000  "), std::string::npos);
+  EXPECT_NE(sink->lines[4].find("  #na#      "), std::string::npos);
+}
+
+TEST(ProgressPrinter, PrintsNoHeaderForAFitThatFailsBeforeItsFirstStep) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.sink = sink});
+  learn.add<LambdaCallback>(
+      {.on_batch_begin = [](Learner&) { throw std::runtime_error("no"); }});
+  EXPECT_THROW(learn.fit(1), std::runtime_error);
+  EXPECT_TRUE(sink->lines.empty());
 }
 
 TEST(ProgressPrinter, EndsARowWithTheLossesAsBlocksOnRequest) {

@@ -162,14 +162,14 @@ TEST(TensorBoard, WritesBatchesAndEpochsOfAllFits) {
   const auto scalars =
       scalars_of(read_events(learn->find<TensorBoard>()->writer().file()));
   const auto& losses = learn->recorder().losses();
-  const auto& written = scalars.at("train/loss");
+  const auto& written = scalars.at("batch/loss");
   ASSERT_EQ(written.size(), losses.size());
   for (size_t i = 0; i < losses.size(); ++i) {
     EXPECT_EQ(written[i].first, static_cast<int64_t>(i));
     EXPECT_FLOAT_EQ(written[i].second, static_cast<float>(losses[i]));
   }
-  EXPECT_EQ(scalars.at("train/lr").size(), losses.size());
-  const auto& accuracy = scalars.at("valid/accuracy");
+  EXPECT_EQ(scalars.at("batch/lr").size(), losses.size());
+  const auto& accuracy = scalars.at("epoch/accuracy");
   ASSERT_EQ(accuracy.size(), 3u);
   EXPECT_EQ(accuracy[2].first, 24);
   EXPECT_FLOAT_EQ(
@@ -187,12 +187,12 @@ std::vector<std::filesystem::path> files_in(const std::filesystem::path& path) {
 
 void expect_each_step_once(const std::filesystem::path& file, int64_t batches) {
   const Scalars scalars = scalars_of(read_events(file));
-  for (const char* tag : {"train/loss", "train/lr"}) {
+  for (const char* tag : {"batch/loss", "batch/lr"}) {
     const auto& written = scalars.at(tag);
     ASSERT_EQ(static_cast<int64_t>(written.size()), batches) << tag;
     for (int64_t i = 0; i < batches; ++i) EXPECT_EQ(written[i].first, i);
   }
-  const auto& epochs = scalars.at("valid/loss");
+  const auto& epochs = scalars.at("epoch/valid_loss");
   ASSERT_EQ(static_cast<int64_t>(epochs.size()), batches / 8);
   for (int64_t i = 0; i < batches / 8; ++i) {
     EXPECT_EQ(epochs[i].first, 8 * (i + 1));
@@ -253,7 +253,7 @@ TEST(TensorBoard, BeginsANewFileWhenThatOfTheCheckpointIsGoneOrAnother) {
     const auto file = learn->find<TensorBoard>()->writer().file();
     EXPECT_NE(file, first);
     const Scalars scalars = scalars_of(read_events(file));
-    const auto& written = scalars.at("train/loss");
+    const auto& written = scalars.at("batch/loss");
     ASSERT_EQ(written.size(), 16u);
     EXPECT_EQ(written[0].first, 8);
   }
@@ -268,9 +268,9 @@ TEST(TensorBoard, BeginsWhereACallbackAddsIt) {
   learn->fit(3);
   const auto scalars =
       scalars_of(read_events(learn->find<TensorBoard>()->writer().file()));
-  EXPECT_EQ(scalars.at("train/loss").size(), 16u);
-  EXPECT_EQ(scalars.at("train/loss")[0].first, 8);
-  EXPECT_EQ(scalars.at("valid/loss").size(), 2u);
+  EXPECT_EQ(scalars.at("batch/loss").size(), 16u);
+  EXPECT_EQ(scalars.at("batch/loss")[0].first, 8);
+  EXPECT_EQ(scalars.at("epoch/valid_loss").size(), 2u);
 }
 
 TEST(TensorBoard, WritesEachNthBatchAndHistogramsIfAsked) {
@@ -278,7 +278,7 @@ TEST(TensorBoard, WritesEachNthBatchAndHistogramsIfAsked) {
   const auto learn = learner(folder / "");
   learn->add<TensorBoard>({.every = 3, .histograms = true}).fit(2);
   const auto events = read_events(learn->find<TensorBoard>()->writer().file());
-  EXPECT_EQ(scalars_of(events).at("train/loss").size(), 6u);
+  EXPECT_EQ(scalars_of(events).at("batch/loss").size(), 6u);
   int histograms = 0;
   for (const auto& event : events) {
     histograms += event.has(5) && event.message(5).message(1).has(5);
@@ -309,7 +309,7 @@ TEST(TensorBoard, StaysQuietInATrial) {
   learn->fit(1);
   const auto scalars =
       scalars_of(read_events(learn->find<TensorBoard>()->writer().file()));
-  EXPECT_EQ(scalars.at("train/loss").size(), 16u);
+  EXPECT_EQ(scalars.at("batch/loss").size(), 16u);
 }
 
 TEST(TensorBoard, CannotStartInAFolderThatCannotBeMade) {

@@ -6,15 +6,6 @@
 
 namespace tern {
 
-void MetricImpl::sync(const AllReduce&) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false,
-      fmt::format(
-          "[Metric] {} cannot be computed over several processes; override "
-          "sync to add up what update has counted.",
-          name()));
-}
-
 Metric Metric::fresh_copy() const {
   if (!copy_) return *this;
   Metric result = *this;
