@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <mutex>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -22,9 +23,17 @@ std::string clock_text(double seconds) {
 
 namespace {
 
-std::string describe(const Progress& progress, int width) {
+// The most columns that the stream's terminal shows; `other` where it is none.
+int columns_of(std::FILE* stream, int other) {
+  winsize size{};
+  const bool is_known = ::ioctl(fileno(stream), TIOCGWINSZ, &size) == 0;
+  return is_known && size.ws_col > 0 ? size.ws_col : other;
+}
+
+// At most `columns` long, for a longer line would wrap and could not be
+// redrawn: the bar gets what the words leave.
+std::string describe(const Progress& progress, int columns, int max_bar) {
   const int64_t batches = std::max<int64_t>(progress.batches, 1);
-  const auto filled = static_cast<int>(width * progress.batch / batches);
   std::string loss;
   if (std::isfinite(progress.smooth_loss)) {
     loss = fmt::format("  loss {:.4f}", progress.smooth_loss);
@@ -36,17 +45,22 @@ std::string describe(const Progress& progress, int width) {
                                      progress.epoch + 1,
                                      progress.epochs,
                                      progress.training ? "train" : "valid");
-  return fmt::format(
-      "{} [{:=<{}}{:<{}}] {}/{}{}  {} left",
-      task,
-      "",
-      filled,
-      "",
-      width - filled,
+  const std::string rest = fmt::format(
+      " {}/{}{}  {} left",
       progress.batch,
       progress.batches,
       loss,
       clock_text(progress.eta_seconds));
+  constexpr int kLeastBar = 4, kBrackets = 3;
+  const int width = std::min(
+      max_bar,
+      columns - static_cast<int>(task.size() + rest.size()) - kBrackets);
+  std::string bar;
+  if (width >= kLeastBar) {
+    const auto filled = static_cast<int>(width * progress.batch / batches);
+    bar = fmt::format(" [{:=<{}}{:<{}}]", "", filled, "", width - filled);
+  }
+  return (task + bar + rest).substr(0, static_cast<size_t>(columns));
 }
 
 // Output may be closed under us (a pipe whose reader has gone): then the words
@@ -76,13 +90,16 @@ class TerminalSink final : public SinkImpl {
   void progress(const Progress& progress) override {
     const std::lock_guard lock(mutex_);
     if (is_live_) {
-      fmt::print(stream_, "\r\033[K{}", describe(progress, 24));
+      fmt::print(
+          stream_,
+          "\r\033[K{}",
+          describe(progress, columns_of(stream_, 80) - 1, 24));
       has_live_line_ = true;
     } else {
       const auto now = std::chrono::steady_clock::now();
       if (now - last_line_ < std::chrono::minutes(1)) return;
       last_line_ = now;
-      fmt::print(stream_, "{}\n", describe(progress, 10));
+      fmt::print(stream_, "{}\n", describe(progress, 80, 10));
     }
     std::fflush(stream_);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <c10/util/Type.h>
 #include <fmt/ranges.h>
 #include <torch/nn/modules/loss.h>
 #include <torch/types.h>
@@ -89,6 +90,13 @@ Loss Loss::for_targets(const Tensors& targets) {
       ".to(torch::kLong) in the data set, or set LearnerOptions::loss.",
       c10::toString(targets[0].scalar_type()));
   return torch::nn::MSELoss();
+}
+
+// "torch::nn::CrossEntropyLossImpl" without its namespaces and "Impl".
+std::string Loss::class_name(const std::type_info& module) {
+  std::string name = c10::demangle(module.name());
+  name = name.substr(name.rfind(':') + 1);
+  return name.ends_with("Impl") ? name.substr(0, name.size() - 4) : name;
 }
 
 void Loss::check_one(const Tensors& outputs, const Tensors& targets) {

@@ -3,7 +3,9 @@
 #include <concepts>
 #include <functional>
 #include <optional>
+#include <string>
 #include <type_traits>
+#include <typeinfo>
 
 #include <torch/nn/modules/loss.h>
 #include <torch/nn/pimpl.h>
@@ -96,6 +98,7 @@ class Loss {
                  const torch::Tensor& target) mutable {
           return detail::forward(loss, pred, target);
         }) {
+    name_ = class_name(typeid(Impl));
     if constexpr (requires { loss->options.reduction(torch::kNone); }) {
       values_ = detail::without_reduction(loss);
     }
@@ -173,6 +176,8 @@ class Loss {
   /// The loss that suits targets of this type.
   static Loss for_targets(const Tensors& targets);
 
+  /// "CrossEntropyLoss"; "a function" for one that is no loss module.
+  const std::string& name() const { return name_; }
   Activation activation() const { return activation_; }
   Loss& activation(Activation activation);
   /// Says that the target is the index of a class, which is then checked.
@@ -190,9 +195,11 @@ class Loss {
       const;
 
  private:
+  static std::string class_name(const std::type_info& module);
   static void check_one(const Tensors& outputs, const Tensors& targets);
 
   std::function<torch::Tensor(const Tensors&, const Tensors&)> function_;
+  std::string name_ = "a function";
   Values values_;  // empty: no per-sample loss
   Activation activation_ = Activation::none;
   bool target_is_class_ = false;

@@ -129,6 +129,9 @@ void Recorder::on_batch_end(Learner& learn) {
   const auto& options = learn.optimizer().param_groups().back().options();
   lrs_.push_back(options.get_lr());
   momentums_.push_back(optim::momentum(options));
+  if (recorded_batch_ < 0 && !state.batch_data.inputs.empty()) {
+    input_shape_ = state.batch_data.inputs[0].sizes().vec();
+  }
   recorded_batch_ = state.batch;
   if (pending_.size() + pending_logged_.size() >= kMaxPending) flush();
 }

@@ -73,6 +73,8 @@ class Recorder final : public Callback {
   /// Epochs of all fits, in order.
   const std::vector<EpochRecord>& epochs() const { return epochs_; }
   const std::vector<FitRecord>& fits() const { return fits_; }
+  /// Of the first input of the last epoch's first batch, as the model got it.
+  const std::vector<int64_t>& input_shape() const { return input_shape_; }
   /// By name, in the order in which they were logged first.
   const std::vector<LoggedValues>& logged();
   /// Those of one batch, from 0, that were read already; the last of each name.
@@ -148,6 +150,7 @@ class Recorder final : public Callback {
   int64_t count_ = 0;                // losses in average_
   std::vector<EpochRecord> epochs_;
   std::vector<FitRecord> fits_;
+  std::vector<int64_t> input_shape_;
   std::vector<LoggedValues> logged_;
   std::vector<PendingValue> pending_logged_;
   int64_t recorded_batch_ = -1;  // of this epoch, the last one

@@ -70,6 +70,46 @@ void add_epochs(HtmlPage& page, Learner& learner) {
   }
 }
 
+// "0.0004, 0.01, 1e-07": first, highest and last; one number where all are it.
+std::string course_of(const std::vector<double>& rates) {
+  if (rates.empty()) return "";
+  const double highest = *std::ranges::max_element(rates);
+  const double lowest = *std::ranges::min_element(rates);
+  if (highest == lowest) return fmt::format("{:.4g}", highest);
+  return fmt::format(
+      "{:.4g}, at most {:.4g}, {:.4g} at the end",
+      rates.front(),
+      highest,
+      rates.back());
+}
+
+void add_fits(HtmlPage& page, const Recorder& recorder) {
+  const auto& fits = recorder.fits();
+  if (fits.empty()) return;
+  page.heading("Calls");
+  std::vector<std::vector<std::string>> rows;
+  for (size_t i = 0; i < fits.size(); ++i) {
+    const bool is_last = i + 1 == fits.size();
+    // Of this fit's batches or epochs.
+    const auto part = [&](const auto& all, int64_t FitRecord::*first) {
+      return std::vector(
+          all.begin() + fits[i].*first,
+          is_last ? all.end() : all.begin() + fits[i + 1].*first);
+    };
+    const auto epochs = part(recorder.epochs(), &FitRecord::first_epoch);
+    double seconds = 0;
+    for (const EpochRecord& epoch : epochs) seconds += epoch.seconds;
+    rows.push_back(
+        {fits[i].call,
+         course_of(part(recorder.learning_rates(), &FitRecord::first_batch)),
+         std::to_string(epochs.size()),
+         clock_text(seconds)});
+  }
+  page.table(
+      {"call", "learning rate of the last layer group", "epochs", "time"},
+      rows);
+}
+
 bool has_points(const Plot& plot) {
   return std::ranges::any_of(plot.curves, &Curve::has_points);
 }
@@ -157,6 +197,7 @@ HtmlPage make_report(Learner& learner, const ReportOptions& options) {
   Recorder& recorder = learner.recorder();
   const bool is_running = learner.state().is_fitting && !options.fit_has_ended;
   add_overview(page, learner, is_running);
+  add_fits(page, recorder);
   add_epochs(page, learner);
   add_curves(page, recorder);
   add_skipped_steps(page, recorder);

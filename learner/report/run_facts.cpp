@@ -17,6 +17,7 @@
 
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
+#include "tern/learner/recorder.h"
 #include "tern/learner/report/model_summary.h"
 
 namespace tern {
@@ -48,11 +49,14 @@ std::string describe(const DataLoader* loader) {
   if (!loader) return "none";
   const DataLoaderOptions& options = loader->options();
   return fmt::format(
-      "{} samples, {} batches of {}, {} workers",
+      "{} sample{}, {} batch{} of {}, {} worker{}",
       with_commas(loader->dataset().size()),
+      loader->dataset().size() == 1 ? "" : "s",
       with_commas(loader->size()),
+      loader->size() == 1 ? "" : "es",
       options.batch_size,
-      options.workers);
+      options.workers,
+      options.workers == 1 ? "" : "s");
 }
 
 int64_t count_parameters(const Model& model, bool only_trained) {
@@ -131,7 +135,8 @@ Facts configuration(Learner& learner) {
       {"precision", loop::precision_text(learner.parts())},
       {"device", data.device.str()},
       {"optimizer", optimizer_text(learner)},
-      {"learning rate", fmt::format("{}", options.lr)},
+      {"default learning rate", fmt::format("{}", options.lr)},
+      {"loss", options.loss ? options.loss.name() : "chosen by the targets"},
       {"weight decay",
        fmt::format(
            "{}, decoupled: {}, normalisation and biases too: {}",
@@ -144,6 +149,15 @@ Facts configuration(Learner& learner) {
     facts.emplace_back(
         "learning rates now",
         fmt::format("{:.4g}", fmt::join(learner.learning_rates(), ", ")));
+  }
+  const auto& shape = learner.recorder().input_shape();
+  if (!shape.empty()) {
+    facts.emplace_back(
+        "input of the model",
+        fmt::format("[{}]", fmt::join(shape, ", ")));
+  }
+  if (options.seed != 0) {
+    facts.emplace_back("seed", std::to_string(options.seed));
   }
   if (data.train) {
     facts.emplace_back(

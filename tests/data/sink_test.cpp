@@ -1,7 +1,10 @@
 #include "tern/data/sink.h"
 
 #include <csignal>
+#include <cstdlib>
+#include <pty.h>
 #include <string>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -26,6 +29,32 @@ TEST(Sink, WritesPlainLinesWhereThereIsNoTerminal) {
   }
   EXPECT_EQ(written_to(file), "epoch  train_loss\n0      0.5\n");
   std::fclose(file);
+}
+
+TEST(Sink, RedrawsItsProgressWithinTheTerminalsColumns) {
+  for (const unsigned short columns : {120, 50, 30}) {
+    winsize size{.ws_row = 24, .ws_col = columns};
+    int reader = -1, writer = -1;
+    ASSERT_EQ(openpty(&reader, &writer, nullptr, nullptr, &size), 0);
+    setenv("TERM", "xterm", 1);
+    std::FILE* const file = fdopen(writer, "w");
+    const Sink sink = terminal(file);
+    sink->progress(
+        {.epoch = 9,
+         .epochs = 10,
+         .batch = 999,
+         .batches = 1000,
+         .smooth_loss = 0.12345,
+         .eta_seconds = 65});
+    std::string text(1000, '\0');
+    text.resize(read(reader, text.data(), text.size()));
+    const std::string drawn = text.substr(std::string("\r\033[K").size());
+    EXPECT_LT(drawn.size(), columns) << drawn;
+    EXPECT_TRUE(drawn.starts_with("epoch 10/10 train")) << drawn;
+    EXPECT_EQ(drawn.find('[') != std::string::npos, columns == 120) << drawn;
+    std::fclose(file);
+    close(reader);
+  }
 }
 
 TEST(Sink, SilentSaysNothing) {
