@@ -231,6 +231,19 @@ std::string ModelSummary::to_string() const {
       fmt::join(shapes, ", "),
       with_commas(multiply_adds),
       bytes_text(activation_bytes));
+  std::vector<std::string> uncounted;
+  for (const LayerSummary& layer : layers) {
+    const bool is_recurrent =
+        layer.kind == "LSTM" || layer.kind == "GRU" || layer.kind == "RNN";
+    if (is_recurrent && layer.multiply_adds == 0) {
+      uncounted.push_back(fmt::format("{} ({})", layer.name, layer.kind));
+    }
+  }
+  if (!uncounted.empty()) {
+    text += fmt::format(
+        "not counted: the multiply-adds of {}, each one fused operation\n",
+        fmt::join(uncounted, ", "));
+  }
   return text;
 }
 

@@ -38,9 +38,9 @@ struct ModelSummary {
 
 /// Runs `model` once on `inputs`, in eval and without gradients, and records
 /// the outputs of its layers and operations. A layer is a module with
-/// parameters of its own or without submodules. Attention as one fused
-/// operation counts no multiply-adds. \param inputs  On the model's device, in
-/// a dtype that it takes.
+/// parameters of its own or without submodules. Attention and recurrent layers
+/// as one fused operation count no multiply-adds; `to_string` names the latter.
+/// \param inputs  On the model's device, in a dtype that it takes.
 ModelSummary summarize(Model& model, const Tensors& inputs);
 /// "1,234,567".
 std::string with_commas(int64_t number);

@@ -286,6 +286,44 @@ TEST(TensorBoard, WritesEachNthBatchAndHistogramsIfAsked) {
   EXPECT_EQ(histograms, 2 * 6);
 }
 
+TEST(TensorBoard, WritesGradientsAndWeightsEachNthBatch) {
+  const TempFolder folder;
+  const auto learn = learner(folder / "");
+  learn
+      ->add<TensorBoard>(
+          {.histograms = true,
+           .gradient_histograms = true,
+           .histogram_every = 4})
+      .fit(1);
+  std::map<std::string, std::vector<int64_t>> steps;
+  for (const ProtoMessage& event :
+       read_events(learn->find<TensorBoard>()->writer().file())) {
+    if (!event.has(5) || !event.message(5).message(1).has(5)) continue;
+    steps[event.message(5).message(1).bytes(1)].push_back(
+        event.number<int64_t>(2));
+  }
+  for (const char* tag : {"weights/0.weight", "gradients/0.weight"}) {
+    EXPECT_EQ(steps[tag], (std::vector<int64_t>{0, 4})) << tag;
+  }
+}
+
+TEST(TensorBoard, WritesWhatCallbacksLogByBatchAndEpoch) {
+  const TempFolder folder;
+  const auto learn = learner(folder / "");
+  learn
+      ->add<LambdaCallback>(
+          {.on_step =
+               [](Learner& l) {
+                 l.log("twice", 2.0 * static_cast<double>(l.state().batch));
+               }})
+      .add<TensorBoard>()
+      .fit(1);
+  const auto scalars =
+      scalars_of(read_events(learn->find<TensorBoard>()->writer().file()));
+  EXPECT_EQ(scalars.at("batch/twice").at(3), std::pair(int64_t{3}, 6.f));
+  EXPECT_EQ(scalars.at("epoch/twice").at(0), std::pair(int64_t{8}, 7.f));
+}
+
 TEST(TensorBoard, ReadsNothingFromTheDeviceByItself) {
   const TempFolder folder;
   const auto reads = [&](bool with) {

@@ -20,15 +20,14 @@ using namespace testing_support;  // NOLINT
 std::shared_ptr<Callback> logs_everywhere() {
   return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
       .on_step =
-          [](Learner& l) {
-            l.log("batch", torch::tensor(l.state().batch));
-          },
+          [](Learner& l) { l.log("batch", torch::tensor(l.state().batch)); },
       .on_batch_end =
           [](Learner& l) {
             if (l.state().training) return;
             l.log("size", static_cast<double>(l.state().batch_data.size()));
           },
-      .on_epoch_end = [](Learner& l) { l.log("epochs", l.state().epoch + 1.0); }});
+      .on_epoch_end =
+          [](Learner& l) { l.log("epochs", l.state().epoch + 1.0); }});
 }
 
 TEST(LoggedValues, AreMeansOfTheirEpochInTheOrderOfMetrics) {
@@ -88,9 +87,9 @@ TEST(LoggedValues, ComeWithValidateToo) {
 TEST(LoggedValues, OfBothKindsOfBatchesAreTwo) {
   Learner learn(point_data(), point_net(), quiet());
   learn
-      .add<LambdaCallback>({.on_batch_end = [](Learner& l) {
-        l.log("x", l.state().training ? 1 : 2);
-      }})
+      .add<LambdaCallback>(
+          {.on_batch_end =
+               [](Learner& l) { l.log("x", l.state().training ? 1 : 2); }})
       .fit(1);
   EXPECT_EQ(learn.state()["x"], 2);
   EXPECT_EQ(learn.state()["train_x"], 1);
@@ -99,11 +98,9 @@ TEST(LoggedValues, OfBothKindsOfBatchesAreTwo) {
 TEST(LoggedValues, GoOnExactlyInTheMiddleOfAnEpoch) {
   const TempFolder folder;
   const auto learner = [] {
-    auto learn =
-        std::make_unique<Learner>(point_data(), point_net(), quiet());
-    learn->add<LambdaCallback>({.on_step = [](Learner& l) {
-      l.log("loss_now", l.state().loss);
-    }});
+    auto learn = std::make_unique<Learner>(point_data(), point_net(), quiet());
+    learn->add<LambdaCallback>(
+        {.on_step = [](Learner& l) { l.log("loss_now", l.state().loss); }});
     return learn;
   };
   const auto whole = learner();

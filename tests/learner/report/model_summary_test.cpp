@@ -1,11 +1,14 @@
 #include "tern/learner/report/model_summary.h"
 
+#include <tuple>
+
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
+#include <torch/nn/modules/rnn.h>
 #include <torch/types.h>
 
 #include "tern/learner/recorder.h"
@@ -74,6 +77,30 @@ TEST(ModelSummary, SeesTheLayersOfAModuleOfOnesOwn) {
   EXPECT_EQ(summary.layers[1].multiply_adds, 4 * 2 * 6);
   EXPECT_EQ(summary.layers[2].output, (Sizes{4, 6}));
   EXPECT_EQ(summary.layers[3].output, (Sizes{4, 3}));
+}
+
+struct RecurrentNetImpl : torch::nn::Module {
+  RecurrentNetImpl() {
+    lstm = register_module("lstm", torch::nn::LSTM(4, 8));
+    last = register_module("last", torch::nn::Linear(8, 2));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return last(std::get<0>(lstm(x)));
+  }
+  torch::nn::LSTM lstm{nullptr};
+  torch::nn::Linear last{nullptr};
+};
+TORCH_MODULE(RecurrentNet);
+
+TEST(ModelSummary, CountsAnLstmOrSaysThatItDoesNot) {
+  Model model = RecurrentNet();
+  const ModelSummary summary = summarize(model, {torch::zeros({3, 5, 4})});
+  ASSERT_EQ(summary.layers[0].kind, "LSTM");
+  const bool is_counted = summary.layers[0].multiply_adds > 0;
+  const bool is_named =
+      summary.to_string().find(
+          "not counted: the multiply-adds of lstm (LSTM)") != std::string::npos;
+  EXPECT_NE(is_counted, is_named) << summary.to_string();
 }
 
 TEST(ModelSummary, LeavesModelAndRandomNumbersAsTheyWere) {

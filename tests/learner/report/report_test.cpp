@@ -42,7 +42,10 @@ void expect_words(
 void train_and_report(const std::filesystem::path& file) {
   DataBunch data = point_data();
   data.classes = {"<below>", "above & beyond"};
-  Learner learn(data, point_net(), quiet({.metrics = {accuracy()}}));
+  Learner learn(
+      data,
+      point_net(),
+      quiet({.loss = torch::nn::CrossEntropyLoss(), .metrics = {accuracy()}}));
   learn.to_fp16({.init_scale = 4096, .growth_interval = 6, .force_fp16 = true});
   learn.add(overflow_at({1, 3, 20}));
   learn.fit_one_cycle(6, 0.1);
@@ -67,6 +70,10 @@ TEST(Report, ShowsResultsCurvesConfigurationAndEnvironment) {
        "train_loss",
        "accuracy",
        "Learning rate",
+       "fit_one_cycle(6, 0.1)",
+       "0.004, at most 0.1, ",
+       "CrossEntropyLoss",
+       "[32, 2]",
        "Loss scale",
        "3 of 48 steps were skipped",
        "Batches 2, 4, 21.",
