@@ -206,10 +206,10 @@ double TrainingPlan::seconds() const {
 
 std::string TrainingPlan::to_string() const {
   std::string text = fmt::format(
-      "{} epochs of {} batches of {} samples on {}, {}, {}\n",
-      epochs,
-      with_commas(batches),
-      batch_size,
+      "{} of {} of {} on {}, {}, {}\n",
+      counted(epochs, "epoch"),
+      counted(batches, "batch"),
+      counted(batch_size, "sample"),
       device,
       precision,
       optimizer);

@@ -15,6 +15,7 @@
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/report/model_summary.h"
 
 namespace tern {
 
@@ -189,7 +190,10 @@ void Profiler::on_train_end(Learner& learn) {
 void Profiler::show(Learner& learn) const {
   const double total = seconds_of(mark_ - start_);
   SinkImpl& sink = *learn.options().sink;
-  sink.line(fmt::format("Profiler: {} batches in {:.2f} s", batches_, total));
+  sink.line(fmt::format(
+      "Profiler: {} in {:.2f} s",
+      counted(batches_, "batch"),
+      total));
   sink.line(fmt::format(
       "phase        seconds    share  ms/batch{}",
       options_.memory ? "  peak MiB" : ""));

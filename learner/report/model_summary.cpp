@@ -181,6 +181,11 @@ std::string with_commas(int64_t number) {
   return fmt::to_string(fmt::group_digits(number));
 }
 
+std::string counted(int64_t number, const std::string& noun) {
+  if (number == 1) return "1 " + noun;
+  return with_commas(number) + " " + noun + (noun == "batch" ? "es" : "s");
+}
+
 std::string ModelSummary::to_string() const {
   size_t name_width = 5, kind_width = 4, output_width = 6;
   const auto shape = [](const std::vector<int64_t>& sizes) {

@@ -44,5 +44,7 @@ struct ModelSummary {
 ModelSummary summarize(Model& model, const Tensors& inputs);
 /// "1,234,567".
 std::string with_commas(int64_t number);
+/// "1 epoch", "2,000 batches".
+std::string counted(int64_t number, const std::string& noun);
 
 }  // namespace tern

@@ -49,14 +49,11 @@ std::string describe(const DataLoader* loader) {
   if (!loader) return "none";
   const DataLoaderOptions& options = loader->options();
   return fmt::format(
-      "{} sample{}, {} batch{} of {}, {} worker{}",
-      with_commas(loader->dataset().size()),
-      loader->dataset().size() == 1 ? "" : "s",
-      with_commas(loader->size()),
-      loader->size() == 1 ? "" : "es",
+      "{}, {} of {}, {}",
+      counted(loader->dataset().size(), "sample"),
+      counted(loader->size(), "batch"),
       options.batch_size,
-      options.workers,
-      options.workers == 1 ? "" : "s");
+      counted(options.workers, "worker"));
 }
 
 int64_t count_parameters(const Model& model, bool only_trained) {
@@ -126,10 +123,10 @@ Facts configuration(Learner& learner) {
       {"model", model_name(learner.model())},
       {"parameters",
        fmt::format(
-           "{}, {} trained, in {} layer groups",
+           "{}, {} trained, in {}",
            with_commas(count_parameters(learner.model(), false)),
            with_commas(count_parameters(learner.model(), true)),
-           learner.parts().layer_groups())},
+           counted(learner.parts().layer_groups(), "layer group"))},
       {"training data", describe(data.train.get())},
       {"validation data", describe(data.valid.get())},
       {"precision", loop::precision_text(learner.parts())},

@@ -92,6 +92,12 @@ struct RecurrentNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(RecurrentNet);
 
+TEST(Counted, SaysOneOrMany) {
+  EXPECT_EQ(counted(1, "epoch"), "1 epoch");
+  EXPECT_EQ(counted(0, "worker"), "0 workers");
+  EXPECT_EQ(counted(2000, "batch"), "2,000 batches");
+}
+
 TEST(ModelSummary, CountsAnLstmOrSaysThatItDoesNot) {
   Model model = RecurrentNet();
   const ModelSummary summary = summarize(model, {torch::zeros({3, 5, 4})});
