@@ -117,11 +117,11 @@ StateDict LogFile::place() {
   StateDict place;
   try {
     const int64_t size = file_size(file_, path_);
-    if (size == 0) return place;  // or a device: nothing to know it by
-    const torch::Tensor bytes = tail(size);
-    place.insert("size", torch::scalar_tensor(size, torch::kLong));
-    place.insert("tail", bytes);
+    if (size == 0 && !std::filesystem::is_regular_file(path_)) return place;
     place.insert("file", bytes_of(path_.filename()));
+    if (size == 0) return place;  // no bytes to know it by
+    place.insert("size", torch::scalar_tensor(size, torch::kLong));
+    place.insert("tail", tail(size));
   } catch (const IoError&) {
     // A checkpoint must not fail for its log: it is added to on resume.
   }

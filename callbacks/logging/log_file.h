@@ -42,8 +42,9 @@ class LogFile {
   void add(std::string_view record);
   void flush();
 
-  /// Flushes; returns where the file ends, for a checkpoint: its name, its
-  /// length and its last bytes. Empty if that cannot be read.
+  /// Flushes; returns where the file ends, for a checkpoint: its name and,
+  /// unless it is empty, its length and its last bytes. Nothing if that cannot
+  /// be read.
   StateDict place();
   /// Truncates the file to `place`.
   /// \return false if the file is shorter or has other content; then it is

@@ -117,13 +117,32 @@ void FileLogger::on_add(Learner& learn) {
   }
 }
 
+namespace {
+
+// Of a table.
+std::string last_header(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::string header;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with("epoch,")) header = line + "\n";
+  }
+  return header;
+}
+
+}  // namespace
+
 std::shared_ptr<LogFile> FileLogger::open(
     Learner& learn,
     const StateDict* resumed) {
+  const std::filesystem::path path = learn.options().path / file_;
+  // A table that was empty then: what it holds now came after the checkpoint.
+  const bool was_empty = resumed && resumed->contains("file") &&
+                         !resumed->contains("size") &&
+                         !last_header(path).empty();
   auto log = std::make_shared<LogFile>(
       name(),
-      learn.options().path / file_,
-      append_ || resumed,
+      path,
+      (append_ || resumed) && !was_empty,
       learn.options().sink);
   if (resumed) log->go_back_to(*resumed);
   return log;
@@ -142,15 +161,6 @@ std::string cell(const std::string& text) {
 
 std::string row(const std::vector<std::string>& cells) {
   return fmt::format("{}\n", fmt::join(cells, ","));
-}
-
-std::string last_header(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  std::string header;
-  for (std::string line; std::getline(stream, line);) {
-    if (line.starts_with("epoch,")) header = line + "\n";
-  }
-  return header;
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST(Sink, RedrawsItsProgressWithinTheTerminalsColumns) {
     ASSERT_EQ(openpty(&reader, &writer, nullptr, nullptr, &size), 0);
     setenv("TERM", "xterm", 1);
     std::FILE* const file = fdopen(writer, "w");
-    const Sink sink = terminal(file);
+    Sink sink = terminal(file);
     sink->progress(
         {.epoch = 9,
          .epochs = 10,
@@ -52,6 +52,7 @@ TEST(Sink, RedrawsItsProgressWithinTheTerminalsColumns) {
     EXPECT_LT(drawn.size(), columns) << drawn;
     EXPECT_TRUE(drawn.starts_with("epoch 10/10 train")) << drawn;
     EXPECT_EQ(drawn.find('[') != std::string::npos, columns == 120) << drawn;
+    sink.reset();  // before its stream
     std::fclose(file);
     close(reader);
   }
