@@ -34,7 +34,8 @@ double inside(double middle, double half, double size, Padding padding) {
   if (middle >= 0 && middle < size) return middle;
   if (padding == Padding::zeros) return -1;
   if (padding == Padding::reflection) {
-    const double in_period = middle - std::floor(middle / (2 * size)) * 2 * size;
+    const double in_period =
+        middle - std::floor(middle / (2 * size)) * 2 * size;
     middle = size - std::fabs(in_period - size);
   }
   half = std::min(half, size / 2);
@@ -198,7 +199,13 @@ void resize_sides(
   static thread_local SideWeights rows, columns;
   static thread_local std::vector<int16_t> means;
   weigh_side(down.first, down.second, source.height, height, padding, rows);
-  weigh_side(across.first, across.second, source.width, width, padding, columns);
+  weigh_side(
+      across.first,
+      across.second,
+      source.width,
+      width,
+      padding,
+      columns);
   const int64_t channels = source.channels;
   const int64_t count =
       std::max<int64_t>(columns.end - columns.begin, 0) * channels;
@@ -273,7 +280,10 @@ void resize_image(
   const uint8_t* from = lying.data();
   for (int64_t x = 0; x < width; ++x) {
     for (int64_t y = 0; y < height; ++y, from += source.channels) {
-      std::copy_n(from, source.channels, out + (y * width + x) * source.channels);
+      std::copy_n(
+          from,
+          source.channels,
+          out + (y * width + x) * source.channels);
     }
   }
 }

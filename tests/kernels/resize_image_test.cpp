@@ -47,12 +47,11 @@ Warp stretch(const torch::Tensor& image, Sides size) {
 /// The same by LibTorch, whose weights are Pillow's.
 torch::Tensor reference(const torch::Tensor& image, Sides size) {
   namespace F = torch::nn::functional;
-  const auto options =
-      F::InterpolateFuncOptions()
-          .size(std::vector<int64_t>{size.height, size.width})
-          .mode(torch::kBilinear)
-          .align_corners(false)
-          .antialias(true);
+  const auto options = F::InterpolateFuncOptions()
+                           .size(std::vector<int64_t>{size.height, size.width})
+                           .mode(torch::kBilinear)
+                           .align_corners(false)
+                           .antialias(true);
   return F::interpolate(
              image.permute({2, 0, 1}).unsqueeze(0).to(torch::kDouble),
              options)[0]
@@ -97,8 +96,7 @@ TEST(ResizeImage, GivesTheSameBitsOnEveryInstructionSet) {
     const torch::Tensor expected = resized(image, stretch(image, size), size);
     for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
       set_cpu_isa(isa);
-      EXPECT_TRUE(
-          resized(image, stretch(image, size), size).equal(expected));
+      EXPECT_TRUE(resized(image, stretch(image, size), size).equal(expected));
     }
   }
   set_cpu_isa(best_cpu_isa());
@@ -109,8 +107,7 @@ TEST(ResizeImage, FlipsTransposesAndCrops) {
   const torch::Tensor whole =
       resized(image, stretch(image, {12, 18}), {12, 18});
   // Rows and columns change places, then both are turned round.
-  Warp warp = {
-      .matrix = Matrix3{{0, -3, 54, -3, 0, 36, 0, 0, 1}}};
+  Warp warp = {.matrix = Matrix3{{0, -3, 54, -3, 0, 36, 0, 0, 1}}};
   ASSERT_TRUE(only_resizes(warp));
   EXPECT_TRUE(resized(image, warp, {18, 12})
                   .equal(whole.transpose(0, 1).flip({0, 1}).contiguous()));
