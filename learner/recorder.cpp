@@ -1,5 +1,6 @@
 #include "tern/learner/recorder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <torch/types.h>

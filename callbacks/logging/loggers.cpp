@@ -121,8 +121,10 @@ namespace {
 
 // Of a table.
 std::string last_header(const std::filesystem::path& file) {
-  std::ifstream stream(file);
   std::string header;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return header;
+  std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
     if (line.starts_with("epoch,")) header = line + "\n";
   }
