@@ -144,9 +144,12 @@ TEST(GradientClip, TheOptionOfToFp16LeavesTheGradientsScaled) {
   learn.to_fp16({.loss_scale = 1024, .clip = 0.01, .force_fp16 = true});
   Tensors before;
   const auto gradients = [&] {
+    const Tensors& aside = learn.parts().gradients_aside;
     Tensors all;
     for (const ModelTensor& p : learn.model().parameters()) {
-      all.push_back(p.tensor.grad().clone());
+      const torch::Tensor gradient =
+          aside.empty() ? p.tensor.grad() : aside[all.size()];
+      all.push_back(gradient.clone());
     }
     return all;
   };

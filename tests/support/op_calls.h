@@ -16,19 +16,14 @@ namespace tern::test {
 ///   casts.count();  // 1
 class OpCalls {
  public:
-  /// \param overload  Of one more operation: "aten::to.dtype_layout".
-  explicit OpCalls(const char* name, const char* overload = "") {
+  explicit OpCalls(const char* name) {
     state().name = name;
-    state().overload = overload;
     state().count = 0;
     handle_ = at::addGlobalCallback(
         at::RecordFunctionCallback(
             [](const at::RecordFunction& function)
                 -> std::unique_ptr<at::ObserverContext> {
-              const auto full = function.operator_name();
-              state().count +=
-                  !std::strcmp(function.name(), state().name) ||
-                  (full && c10::toString(*full) == state().overload);
+              if (!std::strcmp(function.name(), state().name)) ++state().count;
               return nullptr;
             })
             .scopes({at::RecordScope::FUNCTION}));
@@ -41,7 +36,7 @@ class OpCalls {
 
  private:
   struct State {
-    const char *name = "", *overload = "";
+    const char* name = "";
     std::atomic<int> count = 0;
   };
   // The callback may capture nothing.
@@ -53,11 +48,11 @@ class OpCalls {
   at::CallbackHandle handle_;
 };
 
-/// Counts how often a value is read from a tensor into the program, by `item()`
-/// or `cpu()`, which on a GPU waits for the device.
+/// Counts how often a value is read from a tensor into the program, which on a
+/// GPU waits for the device.
 class HostReads : public OpCalls {
  public:
-  HostReads() : OpCalls("aten::_local_scalar_dense", "aten::to.dtype_layout") {}
+  HostReads() : OpCalls("aten::_local_scalar_dense") {}
 };
 
 }  // namespace tern::test

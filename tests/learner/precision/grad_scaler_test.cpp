@@ -460,13 +460,6 @@ TEST_F(GradScalerTest, ReadsTheDeviceOnceAStep) {
   EXPECT_EQ(reads.count(), 1);
 }
 
-TEST(HostReads, SeesItemAndCpu) {
-  test::HostReads reads;
-  const torch::Tensor one = torch::ones({});
-  EXPECT_EQ(one.cpu().sum().item<float>(), 1);
-  EXPECT_EQ(reads.count(), 2);
-}
-
 TEST_F(GradScalerTest, WarnsOnceWhenNothingIsLearnt) {
   test::Warnings warnings;
   for (int64_t i = 1; i <= 60; ++i) {

@@ -25,7 +25,7 @@ void expect_sound(
   DataBunch data = DataBunch::create(
       std::make_shared<TensorDataset>(std::move(inputs), std::move(targets)),
       nullptr,
-      {.batch_size = 8, .workers = 0});
+      {.batch_size = 4, .workers = 0});
   data.device = torch::kCPU;
   Learner learn(data, model, quiet({.loss = std::move(loss)}));
   const PrecisionAudit audit = learn.audit_precision();
