@@ -88,6 +88,7 @@ class PrecisionProbe {
     bool is_fp32 = false;
     bool promotes = true;  // other operands become fp32 beside it
     bool is_bad = false;
+    double error = 0;                       // as ProbedOp's
     std::optional<int64_t> cancelled = {};  // the module of what is all error
   };
   // What an operation is given.
