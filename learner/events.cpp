@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <typeinfo>
 
 #include <c10/util/ScopeExit.h>
@@ -48,6 +49,7 @@ bool loop::hears(
 // By index: a callback may add or remove callbacks, itself too. What it removes
 // lives until this is over.
 void loop::run(LearnerParts& l, Event event) {
+  using Clock = std::chrono::steady_clock;
   // A callback may have the Learner validate, which calls callbacks again.
   const auto leave = c10::make_scope_exit([&l, outer = l.running_callback] {
     l.running_callback = outer;
@@ -57,7 +59,13 @@ void loop::run(LearnerParts& l, Event event) {
     if (!hears(l, l.callbacks[i], event)) continue;
     Callback* const callback = l.callbacks[i].get();
     l.running_callback = callback;
+    auto* const seconds = l.callback_seconds;
+    const auto begin = seconds ? Clock::now() : Clock::time_point();
     l.callbacks[i](event, *l.self);
+    if (seconds && seconds == l.callback_seconds) {
+      const std::chrono::duration<double> time = Clock::now() - begin;
+      (*seconds)[callback] += time.count();
+    }
     if (i < l.callbacks.size() && l.callbacks[i].get() != callback) {
       const auto at = std::find_if(
           l.callbacks.begin(),

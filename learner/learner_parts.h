@@ -63,6 +63,7 @@ struct LearnerParts {
   std::shared_ptr<Recorder> recorder;
   Callbacks callbacks;  // in the order in which they run
   const Callback* running_callback = nullptr;
+  std::map<const Callback*, double>* callback_seconds = nullptr;  // Profiler's
   Callbacks removed_callbacks;  // while callbacks run
 
   // ---- The step that is being made; step.cpp ----

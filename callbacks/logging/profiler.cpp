@@ -1,6 +1,8 @@
 #include "tern/callbacks/logging/profiler.h"
 
 #include <algorithm>
+#include <functional>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -14,7 +16,7 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/lambda_callback.h"
-#include "tern/learner/learner.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/report/model_summary.h"
 
 namespace tern {
@@ -132,6 +134,7 @@ void Profiler::ends(Learner& learn, Event event) {
 
 void Profiler::restart() {
   seconds_.fill(0);
+  callback_seconds_.clear();
   peak_bytes_.fill(0);
   batches_ = 0;
   spans_.clear();
@@ -172,7 +175,26 @@ void Profiler::on_train_begin(Learner& learn) {
       .order = callback_order::kLast});
   learn.add(last_);
   is_on_ = true;
+  callback_times_.clear();
+  learn.parts().callback_seconds = &callback_seconds_;
   restart();
+}
+
+// While they are there. Two of one class are one.
+void Profiler::name_callbacks(Learner& learn) {
+  learn.parts().callback_seconds = nullptr;
+  std::map<std::string, double> by_name;
+  for (const auto& callback : learn.callbacks()) {
+    const auto at = callback_seconds_.find(callback.get());
+    const bool is_own = callback.get() == this || callback == last_;
+    if (at != callback_seconds_.end() && !is_own) {
+      by_name[callback->name()] += at->second;
+    }
+  }
+  callback_times_.assign(by_name.begin(), by_name.end());
+  std::ranges::sort(callback_times_, std::greater(), [](const auto& time) {
+    return time.second;
+  });
 }
 
 void Profiler::on_train_end(Learner& learn) {
@@ -180,6 +202,7 @@ void Profiler::on_train_end(Learner& learn) {
   spent(learn, Phase::other);
   if (std::exchange(is_in_range_, false)) nvtx_pop();
   is_on_ = false;
+  name_callbacks(learn);
   memory_.reset();
   learn.remove(*last_);
   if (trace_) write_trace();
@@ -207,6 +230,12 @@ void Profiler::show(Learner& learn) const {
         options_.memory ? fmt::format("  {:>8.1f}", mebibytes(peak_bytes_[i]))
                         : ""));
   }
+  std::string slow;
+  for (const auto& [name, seconds] : callback_times_ | std::views::take(3)) {
+    slow +=
+        fmt::format("{} {} {:.3f} s", slow.empty() ? "" : ",", name, seconds);
+  }
+  if (!slow.empty()) sink.line("of callbacks:" + slow);
 }
 
 // The Trace Event Format: complete events, times in microseconds.

@@ -90,8 +90,8 @@ TEST(Profiler, TellsThePeakOfMemoryInEachPhase) {
   EXPECT_NEAR(profiler->peak_bytes(Phase::loss) / kMiB, 8, 1);
   EXPECT_NEAR(profiler->peak_bytes(Phase::callbacks) / kMiB, 4, 1);
   EXPECT_LT(profiler->peak_bytes(Phase::step), kMiB);
-  EXPECT_TRUE(sink->lines.at(sink->lines.size() - 10).ends_with("peak MiB"))
-      << sink->lines.at(sink->lines.size() - 10);
+  EXPECT_TRUE(sink->lines.at(sink->lines.size() - 11).ends_with("peak MiB"))
+      << sink->lines.at(sink->lines.size() - 11);
   learn.add<PeakMemory>();
   expect_error<c10::ValueError>([&] { learn.fit(1); }, {"PeakMemory"});
   EXPECT_EQ(Profiler().peak_bytes(Phase::loss), 0);
@@ -134,11 +134,11 @@ TEST(Profiler, ShowsATableWhenTheFitEnds) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   learn.add<Profiler>().fit(1);
-  ASSERT_EQ(sink->lines.size(), 2u + 2 + kPhases);
+  ASSERT_EQ(sink->lines.size(), 2u + 3 + kPhases);
   EXPECT_TRUE(sink->lines[2].starts_with("Profiler: 8 batches in "));
   EXPECT_TRUE(sink->lines[4].starts_with("data wait"));
   learn.lr_find({.num_it = 6});
-  EXPECT_EQ(sink->lines.size(), 2u + 2 + kPhases);
+  EXPECT_EQ(sink->lines.size(), 2u + 3 + kPhases);
   EXPECT_EQ(learn.callbacks().size(), 3u);  // its helper has gone
 }
 
@@ -189,6 +189,24 @@ TEST(Profiler, BeginsAnewOnRequest) {
   EXPECT_EQ(profiler->batches(), 1);
   EXPECT_EQ(profiler->seconds(Phase::data_wait), 0);  // it had its data
   EXPECT_GE(profiler->seconds(Phase::forward), 0.004);
+}
+
+TEST(Profiler, NamesTheCallbackThatTakesTheTime) {
+  struct Slow final : Callback {
+    void on_batch_end(Learner&) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  };
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.sink = sink});
+  const auto profiler = std::make_shared<Profiler>();
+  learn.add<Slow>().add(profiler).fit(1);
+  const auto& times = profiler->callback_seconds();
+  ASSERT_FALSE(times.empty());
+  EXPECT_EQ(times[0].first, "Slow");
+  EXPECT_GE(times[0].second, 8 * 0.005);
+  EXPECT_NE(sink->lines.back().find("of callbacks: Slow"), std::string::npos)
+      << sink->lines.back();
 }
 
 }  // namespace

@@ -47,11 +47,11 @@ TEST(PrecisionAuditOfNetworks, BlamesNothingInThoseThatTrainIn16Bits) {
       simple_cnn({3, 16, 16, 3}, {.batch_norm = true}),
       {photos(8, 28)},
       {labels});
-  expect_sound(resnet18({.num_classes = 3}), {photos(8, 64)}, {labels});
+  expect_sound(resnet18({.num_classes = 3}), {photos(8, 32)}, {labels});
   expect_sound(
       DynamicUnet(VisionArch("resnet18"), DynamicUnetOptions{.outputs = 3}),
-      {photos(4, 64)},
-      {torch::randint(0, 3, {4, 64, 64})});
+      {photos(4, 32)},
+      {torch::randint(0, 3, {4, 32, 32})});
   expect_sound(
       MattingBase(MattingBaseOptions{MattingBackbone::mobilenet_v2}),
       {torch::rand({4, 3, 64, 64}), torch::rand({4, 3, 64, 64})},
