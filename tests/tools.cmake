@@ -78,6 +78,7 @@ add_test(NAME subdirectory
     -DTERN=${PROJECT_SOURCE_DIR}
     -DCXX=${CMAKE_CXX_COMPILER}
     -DTORCH=${Torch_DIR}
+    -DCUDA=${CUDA_TOOLKIT_ROOT_DIR}
     -DVISION=${TERN_VISION}
     -P ${CMAKE_CURRENT_LIST_DIR}/install/subdirectory/run.cmake)
 set_tests_properties(subdirectory PROPERTIES TIMEOUT ${TERN_TEST_TIMEOUT})

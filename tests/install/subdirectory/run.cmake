@@ -13,7 +13,8 @@ endfunction()
 
 file(REMOVE_RECURSE ${BUILD})
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${BUILD} -G Ninja -DTERN=${TERN}
-  -DCMAKE_CXX_COMPILER=${CXX} -DTorch_DIR=${TORCH} -DTERN_CUDA=OFF -DTERN_VISION=${VISION})
+  -DCMAKE_CXX_COMPILER=${CXX} -DTorch_DIR=${TORCH} -DTERN_CUDA=OFF -DTERN_VISION=${VISION}
+  -DCUDA_TOOLKIT_ROOT_DIR=${CUDA} -DCUDAToolkit_ROOT=${CUDA} -DCMAKE_CUDA_COMPILER=${CUDA}/bin/nvcc)
 foreach(program IN LISTS programs)
   run(ninja -C ${BUILD} -t commands ${program})
   foreach(word libtern.a libtern_formats.a libtorch_cpu.so std=gnu\\+\\+20)
