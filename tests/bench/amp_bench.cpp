@@ -10,7 +10,7 @@
 #include "tern/learner/precision/autocast.h"
 #include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/bench/measure.h"
-#include "tern/vision/models/resnet.h"
+#include "tern/vision/models/cnn/resnet.h"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/tests/support/launch.h"
-#include "tern/vision/models/resnet.h"
+#include "tern/vision/models/cnn/resnet.h"
 
 namespace {
 

@@ -34,10 +34,10 @@
 #include "tern/tests/bench/checkerboard_net.h"
 #include "tern/tests/bench/matting_step.h"
 #include "tern/tests/bench/measure.h"
-#include "tern/vision/models/matting_base.h"
-#include "tern/vision/models/matting_refine.h"
-#include "tern/vision/models/resnet.h"
-#include "tern/vision/models/simple_cnn.h"
+#include "tern/vision/matting/matting_base.h"
+#include "tern/vision/matting/matting_refine.h"
+#include "tern/vision/models/cnn/resnet.h"
+#include "tern/vision/models/cnn/simple_cnn.h"
 
 namespace {
 

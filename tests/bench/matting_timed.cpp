@@ -13,8 +13,8 @@
 #include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/bench/matting_step.h"
 #include "tern/tests/bench/measure.h"
-#include "tern/vision/models/matting_base.h"
-#include "tern/vision/models/matting_refine.h"
+#include "tern/vision/matting/matting_base.h"
+#include "tern/vision/matting/matting_refine.h"
 
 namespace {
 

@@ -15,7 +15,7 @@
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
 #include "tern/vision/image_data_bunch.h"
-#include "tern/vision/models/simple_cnn.h"
+#include "tern/vision/models/cnn/simple_cnn.h"
 
 namespace {
 

@@ -15,7 +15,7 @@
 #include "tern/learner/optim/fused_optimizer.h"
 #include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/launch.h"
-#include "tern/vision/models/resnet.h"
+#include "tern/vision/models/cnn/resnet.h"
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include "tern/learner/metrics/metrics.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/image_data_bunch.h"
-#include "tern/vision/models/resnet.h"
+#include "tern/vision/models/cnn/resnet.h"
 #include "tern/vision/transforms/augment_batch.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"

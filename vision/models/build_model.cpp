@@ -9,10 +9,10 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/weights/weights.h"
-#include "tern/vision/models/matting_base.h"
-#include "tern/vision/models/matting_refine.h"
-#include "tern/vision/models/resnet.h"
-#include "tern/vision/models/simple_cnn.h"
+#include "tern/vision/matting/matting_base.h"
+#include "tern/vision/matting/matting_refine.h"
+#include "tern/vision/models/cnn/resnet.h"
+#include "tern/vision/models/cnn/simple_cnn.h"
 #include "tern/vision/vision_learner.h"
 
 namespace tern {

@@ -10,7 +10,7 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/weights/model_weights.h"
 #include "tern/learner/weights/weights.h"
-#include "tern/vision/models/attention.h"
+#include "tern/vision/models/transformers/attention.h"
 #include "tern/vision/models/vision_arch.h"
 #include "tern/vision/models/weight_names.h"
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "vision" / "models"))
+sys.path.insert(0, str(ROOT / "tests" / "vision" / "matting"))
 from matting_net import MattingBase, MattingRefine  # noqa: E402
 
 WARM_UP = 5

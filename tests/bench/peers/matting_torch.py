@@ -1,5 +1,5 @@
 """Python's side of the comparisons `matting_*`: the work of matting_timed.cpp,
-with the networks of tests/vision/models/matting_net.py."""
+with the networks of tests/vision/matting/matting_net.py."""
 import argparse
 import json
 import pathlib
@@ -10,7 +10,7 @@ from measure import median_seconds, peak_megabytes
 from torch.nn import functional as F
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "vision" / "models"))
+sys.path.insert(0, str(ROOT / "tests" / "vision" / "matting"))
 from matting_net import MattingBase, MattingRefine, crop, replace  # noqa: E402
 
 

@@ -12,7 +12,7 @@
 #include "tern/tests/support/tests_folder.h"
 #include "tern/tests/vision/shades.h"
 #include "tern/vision/decode/decode.h"
-#include "tern/vision/models/resnet.h"
+#include "tern/vision/models/cnn/resnet.h"
 
 namespace tern::grad_cam_test {
 namespace {

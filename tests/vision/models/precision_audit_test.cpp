@@ -4,11 +4,11 @@
 #include <torch/types.h>
 
 #include "tern/tests/support/tiny.h"
+#include "tern/vision/matting/matting_base.h"
 #include "tern/vision/matting/matting_loss.h"
+#include "tern/vision/models/cnn/resnet.h"
+#include "tern/vision/models/cnn/simple_cnn.h"
 #include "tern/vision/models/dynamic_unet.h"
-#include "tern/vision/models/matting_base.h"
-#include "tern/vision/models/resnet.h"
-#include "tern/vision/models/simple_cnn.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern::vision_precision_audit_test {

@@ -16,7 +16,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/http_server.h"
 #include "tern/tests/support/temp_folder.h"
-#include "tern/vision/models/attention.h"
+#include "tern/vision/models/transformers/attention.h"
 #include "tern/vision/models/weight_names.h"
 #include "tern/vision/vision_learner.h"
 

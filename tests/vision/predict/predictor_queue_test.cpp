@@ -12,7 +12,7 @@
 #include "tern/tests/support/own_time.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
-#include "tern/vision/models/simple_cnn.h"
+#include "tern/vision/models/cnn/simple_cnn.h"
 
 namespace tern::predictor_queue_test {
 namespace {

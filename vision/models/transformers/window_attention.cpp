@@ -1,8 +1,8 @@
-#include "tern/vision/models/window_attention.h"
+#include "tern/vision/models/transformers/window_attention.h"
 
 #include <array>
 
-#include "tern/vision/models/attention.h"
+#include "tern/vision/models/transformers/attention.h"
 
 namespace tern {
 

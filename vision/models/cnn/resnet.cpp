@@ -1,4 +1,4 @@
-#include "tern/vision/models/resnet.h"
+#include "tern/vision/models/cnn/resnet.h"
 
 #include <array>
 #include <string>

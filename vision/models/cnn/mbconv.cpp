@@ -1,4 +1,4 @@
-#include "tern/vision/models/mbconv.h"
+#include "tern/vision/models/cnn/mbconv.h"
 
 #include <algorithm>
 

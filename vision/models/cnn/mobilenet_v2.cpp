@@ -1,4 +1,4 @@
-#include "tern/vision/models/mobilenet_v2.h"
+#include "tern/vision/models/cnn/mobilenet_v2.h"
 
 #include <array>
 

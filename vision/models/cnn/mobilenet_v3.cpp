@@ -1,4 +1,4 @@
-#include "tern/vision/models/mobilenet_v3.h"
+#include "tern/vision/models/cnn/mobilenet_v3.h"
 
 #include <vector>
 
@@ -8,7 +8,7 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include "tern/vision/models/mbconv.h"
+#include "tern/vision/models/cnn/mbconv.h"
 
 namespace tern {
 

@@ -1,4 +1,4 @@
-#include "tern/vision/models/matting_base.h"
+#include "tern/vision/matting/matting_base.h"
 
 #include <cmath>
 
@@ -8,7 +8,7 @@
 #include "tern/learner/precision/autocast.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
-#include "tern/tests/vision/models/matting_pictures.h"
+#include "tern/tests/vision/matting/matting_pictures.h"
 #include "tern/vision/models/build_model.h"
 
 namespace tern::matting_base_test {

@@ -1,4 +1,4 @@
-#include "tern/vision/models/matting_refine.h"
+#include "tern/vision/matting/matting_refine.h"
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
-#include "tern/tests/vision/models/matting_pictures.h"
+#include "tern/tests/vision/matting/matting_pictures.h"
 #include "tern/vision/models/build_model.h"
 
 namespace tern::matting_refine_test {

@@ -10,7 +10,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/weights/architecture.h"
-#include "tern/vision/models/matting_base.h"
+#include "tern/vision/matting/matting_base.h"
 
 namespace tern {
 

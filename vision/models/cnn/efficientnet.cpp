@@ -1,4 +1,4 @@
-#include "tern/vision/models/efficientnet.h"
+#include "tern/vision/models/cnn/efficientnet.h"
 
 #include <array>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "tern/kernels/check.h"
-#include "tern/vision/models/mbconv.h"
+#include "tern/vision/models/cnn/mbconv.h"
 
 namespace tern {
 

@@ -1,4 +1,4 @@
-#include "tern/vision/models/convnext.h"
+#include "tern/vision/models/cnn/convnext.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "tern/vision/models/attention.h"
+#include "tern/vision/models/transformers/attention.h"
 
 #include <algorithm>
 #include <cmath>

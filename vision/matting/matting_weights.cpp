@@ -4,7 +4,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/weights/weights.h"
-#include "tern/vision/models/matting_base.h"
+#include "tern/vision/matting/matting_base.h"
 
 namespace tern {
 

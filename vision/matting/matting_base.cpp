@@ -1,4 +1,4 @@
-#include "tern/vision/models/matting_base.h"
+#include "tern/vision/matting/matting_base.h"
 
 #include <array>
 

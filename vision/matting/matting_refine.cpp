@@ -1,4 +1,4 @@
-#include "tern/vision/models/matting_refine.h"
+#include "tern/vision/matting/matting_refine.h"
 
 #include "tern/data/formats/json.h"
 #include "tern/kernels/check.h"

@@ -1,4 +1,4 @@
-#include "tern/vision/models/simple_cnn.h"
+#include "tern/vision/models/cnn/simple_cnn.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "tern/vision/models/resnet.h"
+#include "tern/vision/models/cnn/resnet.h"
 
 #include <cmath>
 
@@ -7,7 +7,7 @@
 
 #include "tern/tests/support/expect_error.h"
 #include "tern/vision/models/build_model.h"
-#include "tern/vision/models/mobilenet_v2.h"
+#include "tern/vision/models/cnn/mobilenet_v2.h"
 
 namespace tern::resnet_test {
 namespace {

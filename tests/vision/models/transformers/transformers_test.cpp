@@ -5,12 +5,12 @@
 #include <torch/types.h>
 
 #include "tern/tests/support/expect_error.h"
-#include "tern/vision/models/attention.h"
 #include "tern/vision/models/dynamic_unet.h"
-#include "tern/vision/models/swin.h"
+#include "tern/vision/models/transformers/attention.h"
+#include "tern/vision/models/transformers/swin.h"
+#include "tern/vision/models/transformers/vit.h"
+#include "tern/vision/models/transformers/window_attention.h"
 #include "tern/vision/models/vision_arch.h"
-#include "tern/vision/models/vit.h"
-#include "tern/vision/models/window_attention.h"
 #include "tern/vision/vision_learner.h"
 
 namespace tern::transformers_test {

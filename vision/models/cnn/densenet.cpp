@@ -1,4 +1,4 @@
-#include "tern/vision/models/densenet.h"
+#include "tern/vision/models/cnn/densenet.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "tern/vision/models/regnet.h"
+#include "tern/vision/models/cnn/regnet.h"
 
 #include <string>
 #include <utility>

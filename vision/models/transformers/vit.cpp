@@ -1,4 +1,4 @@
-#include "tern/vision/models/vit.h"
+#include "tern/vision/models/transformers/vit.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <torch/nn/init.h>
 
 #include "tern/kernels/check.h"
-#include "tern/vision/models/attention.h"
+#include "tern/vision/models/transformers/attention.h"
 
 namespace tern {
 

@@ -12,8 +12,8 @@
 
 #include "tern/tests/support/tests_folder.h"
 #include "tern/tests/support/tolerance.h"
-#include "tern/vision/models/matting_base.h"
-#include "tern/vision/models/matting_refine.h"
+#include "tern/vision/matting/matting_base.h"
+#include "tern/vision/matting/matting_refine.h"
 
 namespace tern::matting_parity_test {
 namespace {
@@ -24,7 +24,7 @@ using torch::Tensor;
 const json& fixture() {
   const char* live = std::getenv("TERN_MATTING");
   static const auto fixture = json::parse(std::ifstream(
-      live ? live : in_tests_folder("vision/models/matting_fixture.json")));
+      live ? live : in_tests_folder("vision/matting/matting_fixture.json")));
   return fixture;
 }
 

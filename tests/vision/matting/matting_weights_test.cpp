@@ -5,8 +5,8 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/state_dicts.h"
 #include "tern/tests/support/temp_folder.h"
-#include "tern/vision/models/matting_base.h"
-#include "tern/vision/models/matting_refine.h"
+#include "tern/vision/matting/matting_base.h"
+#include "tern/vision/matting/matting_refine.h"
 
 namespace tern::matting_weights_test {
 namespace {

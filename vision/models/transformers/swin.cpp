@@ -1,4 +1,4 @@
-#include "tern/vision/models/swin.h"
+#include "tern/vision/models/transformers/swin.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,8 +7,8 @@
 #include <torch/nn/init.h>
 
 #include "tern/kernels/check.h"
-#include "tern/vision/models/attention.h"
-#include "tern/vision/models/window_attention.h"
+#include "tern/vision/models/transformers/attention.h"
+#include "tern/vision/models/transformers/window_attention.h"
 
 namespace tern {
 

@@ -3,7 +3,7 @@
 #include <torch/utils.h>
 
 #include "tern/data/batch.h"
-#include "tern/vision/models/matting_refine.h"
+#include "tern/vision/matting/matting_refine.h"
 
 namespace tern::patches_test {
 namespace {
