@@ -23,19 +23,27 @@ namespace tern {
 
 namespace {
 
-// One pass in fp32, one step, and these for each type: ten.
-constexpr int64_t kRounds = 4;
+// At most so many passes for each type: with one in fp32, one under autocast
+// and one step they are ten.
+constexpr int64_t kHalfRounds = 4, kBFloat16Rounds = 3;
 constexpr double kLeast = 1.0 / 3;  // of a gradient's size
 constexpr double kManyLost = 0.1;
 
 struct Limits {
   torch::ScalarType dtype;
+  int64_t rounds;
   double largest;           // finite
   int64_t smallest_normal;  // binary exponents
   int64_t smallest;         // what rounds to more than 0
 };
-constexpr Limits kHalf = {torch::kHalf, 65504, -14, -25};
-constexpr Limits kBFloat16 = {torch::kBFloat16, 3.38e38, -126, -134};
+constexpr Limits kHalf = {torch::kHalf, kHalfRounds, 65504, -14, -25};
+constexpr Limits kBFloat16 =
+    {torch::kBFloat16, kBFloat16Rounds, 3.38e38, -126, -134};
+
+// Where most layers would stay fp32 nothing is won.
+bool pays(const TypeAudit& type, const std::vector<ModuleAudit>& modules) {
+  return type.is_sound && 2 * type.keep_fp32.size() <= modules.size();
+}
 
 std::string module_name(const PrecisionProbe& probe, int64_t module) {
   return module < 0 ? "input" : probe.modules()[module];
@@ -53,11 +61,7 @@ class Audit final : public Callback {
   void on_batch_begin(Learner& learn) override {
     LearnerParts& l = learn.parts();
     if (!l.state.training || !result.modules.empty()) return;
-    const torch::Device device = l.data.device;
-    const auto random = [&]() -> at::Generator {
-      return at::globalContext().defaultGenerator(device);
-    }();
-    random_ = random.get_state();
+    random_ = generator(l).get_state();
     inputs_ = l.state.batch_data.inputs;
     PrecisionProbe plain(l.model, inputs_, {}, nullptr);
     const Gradients gradients = backward(l, plain, 1);
@@ -65,6 +69,10 @@ class Audit final : public Callback {
     if (result.problems.empty()) {
       result.fp16 = try_type(l, plain, gradients, kHalf);
       result.bf16 = try_type(l, plain, gradients, kBFloat16);
+      if (!pays(result.fp16, result.modules) &&
+          !pays(result.bf16, result.modules)) {
+        result.amp_is_sound = try_autocast(l, plain, gradients);
+      }
     }
     set_random(l);
     l.state.outputs.clear();
@@ -114,11 +122,10 @@ class Audit final : public Callback {
     return dot == std::string::npos ? parameter : parameter.substr(0, dot);
   }
 
-  void set_random(LearnerParts& l) {
-    at::Generator generator =
-        at::globalContext().defaultGenerator(l.data.device);
-    generator.set_state(random_);
+  static at::Generator generator(const LearnerParts& l) {
+    return at::globalContext().defaultGenerator(l.data.device);
   }
+  void set_random(LearnerParts& l) { generator(l).set_state(random_); }
 
   Gradients backward(LearnerParts& l, PrecisionProbe& probe, double scale) {
     set_random(l);
@@ -241,7 +248,7 @@ class Audit final : public Callback {
       }
     }
     std::set<std::string> kept;
-    for (int64_t round = 0; round < kRounds; ++round) {
+    for (int64_t round = 0; round < limits.rounds; ++round) {
       std::vector<std::string> names(kept.begin(), kept.end());
       PrecisionProbe probe(
           l.model,
@@ -252,75 +259,114 @@ class Audit final : public Callback {
               .keeps_inputs = kept.contains("input")},
           &plain);
       const Gradients own = backward(l, probe, type.loss_scale);
+      if (round == 0) note_errors(plain, probe, own, gradients, is_half);
       const size_t before = kept.size();
-      const bool is_first = round == 0;
-      type.is_sound =
-          find_faults(plain, probe, own, gradients, is_half, is_first, kept);
+      const Faults faults = find_faults(plain, probe, own, gradients);
+      for (const auto& [name, fault] : faults) {
+        if (!kept.insert(name).second) continue;
+        in_type(name, is_half).fault = fault;
+      }
+      type.is_sound = faults.empty();
       if (type.is_sound || kept.size() == before) break;
     }
     type.keep_fp32.assign(kept.begin(), kept.end());
     return type;
   }
 
-  // Adds the modules to `kept` in which something goes wrong first.
-  bool find_faults(
+  bool try_autocast(
+      LearnerParts& l,
+      const PrecisionProbe& plain,
+      const Gradients& gradients) {
+    const bool is_half = l.data.device.is_cuda();
+    PrecisionProbe probe(
+        l.model,
+        inputs_,
+        PrecisionProbe::Rounding{
+            .dtype = (is_half ? kHalf : kBFloat16).dtype,
+            .autocast = l.data.device},
+        &plain);
+    const double scale = is_half ? result.fp16.loss_scale : 1;
+    const Gradients own = backward(l, probe, scale);
+    return find_faults(plain, probe, own, gradients).empty();
+  }
+
+  ModuleAudit::InType& in_type(const std::string& name, bool is_half) {
+    ModuleAudit& found = module(name);
+    return is_half ? found.fp16 : found.bf16;
+  }
+
+  void note_errors(
       const PrecisionProbe& plain,
       const PrecisionProbe& probe,
       const Gradients& own,
       const Gradients& gradients,
-      bool is_half,
-      bool is_first,
-      std::set<std::string>& kept) {
-    bool is_sound = true;
-    const auto in_type = [&](const std::string& name) -> ModuleAudit::InType& {
-      ModuleAudit& found = module(name);
-      return is_half ? found.fp16 : found.bf16;
-    };
-    const auto blame = [&](const std::string& name, const std::string& fault) {
-      is_sound = false;
-      if (kept.insert(name).second) in_type(name).fault = fault;
-    };
-    if (probe.inputs_overflow()) blame("input", "overflows");
+      bool is_half) {
     for (const ProbedOp& op : probe.ops()) {
-      const std::string name = module_name(plain, op.module);
-      if (is_first) {
-        auto& figures = in_type(name);
-        figures.output_overflow =
-            std::max(figures.output_overflow, op.overflow);
-        figures.output_error = std::max(figures.output_error, op.error);
+      auto& figures = in_type(module_name(plain, op.module), is_half);
+      figures.output_overflow = std::max(figures.output_overflow, op.overflow);
+      figures.output_error = std::max(figures.output_error, op.error);
+    }
+    for (const auto& [name, right] : gradients) {
+      const Sizes sizes = compare(own, name, right);
+      if (sizes.right > 0) {
+        in_type(name, is_half).gradient_error =
+            std::sqrt(sizes.difference / sizes.right);
       }
+    }
+  }
+
+  // Squares of norms.
+  struct Sizes {
+    double difference = 0, own = 0, right = 0;
+  };
+  static Sizes
+  compare(const Gradients& own, const std::string& name, const Tensors& right) {
+    Sizes sizes;
+    const auto seen = own.find(name);
+    if (seen == own.end()) return sizes;
+    for (size_t i = 0; i < right.size(); ++i) {
+      const torch::Tensor &a = seen->second[i], &b = right[i];
+      sizes.difference += (a - b).square().sum().item<double>();
+      sizes.own += a.square().sum().item<double>();
+      sizes.right += b.square().sum().item<double>();
+    }
+    return sizes;
+  }
+
+  // The modules in which something goes wrong first, and what.
+  using Faults = std::map<std::string, std::string>;
+  static Faults find_faults(
+      const PrecisionProbe& plain,
+      const PrecisionProbe& probe,
+      const Gradients& own,
+      const Gradients& gradients) {
+    Faults faults;
+    if (probe.inputs_overflow()) faults["input"] = "overflows";
+    for (const ProbedOp& op : probe.ops()) {
       if (!op.is_first_bad) continue;
-      blame(
+      faults.emplace(
           module_name(plain, op.blamed),
           op.overflow > 0
               ? op.name + " overflows"
               : fmt::format("{} is {:.0f} % wrong", op.name, 100 * op.error));
     }
+    if (!faults.empty()) return faults;
     // A bad gradient spoils those of all modules before it.
-    std::string last_bad, fault;
-    for (const std::string& name : plain.modules()) {
-      const auto right = gradients.find(name), seen = own.find(name);
-      if (right == gradients.end() || seen == own.end()) continue;
-      double difference = 0, size = 0, right_size = 0;
-      for (size_t i = 0; i < right->second.size(); ++i) {
-        const torch::Tensor &a = seen->second[i], &b = right->second[i];
-        difference += (a - b).square().sum().item<double>();
-        size += a.square().sum().item<double>();
-        right_size += b.square().sum().item<double>();
-      }
-      if (right_size == 0) continue;
-      if (is_first) {
-        in_type(name).gradient_error = std::sqrt(difference / right_size);
-      }
+    const auto& names = plain.modules();
+    for (auto name = names.rbegin(); name != names.rend(); ++name) {
+      const auto right = gradients.find(*name);
+      if (right == gradients.end()) continue;
+      const Sizes sizes = compare(own, *name, right->second);
+      if (sizes.right == 0) continue;
       // Rounding turns a gradient a little; what is lost has no size.
-      const double share = std::sqrt(size / right_size);
+      const double share = std::sqrt(sizes.own / sizes.right);
       if (share > kLeast && share < 1 / kLeast) continue;
-      last_bad = name;
-      fault =
-          share <= kLeast ? "its gradient is lost" : "its gradient overflows";
+      return {
+          {*name,
+           share <= kLeast ? "its gradient is lost"
+                           : "its gradient overflows"}};
     }
-    if (is_sound && !last_bad.empty()) blame(last_bad, fault);
-    return is_sound;
+    return {};
   }
 
   torch::Tensor random_;
@@ -333,15 +379,17 @@ void recommend(PrecisionAudit& audit, bool is_cpu) {
     audit.reason = "fp32 is not sound itself: " + audit.problems[0];
     return;
   }
-  // Where most layers would stay fp32 nothing is won.
   const auto price = [&](const TypeAudit& type) {
-    return type.is_sound && 2 * type.keep_fp32.size() <= audit.modules.size()
-               ? type.keep_fp32.size()
-               : audit.modules.size() + 1;
+    return pays(type, audit.modules) ? type.keep_fp32.size()
+                                     : audit.modules.size() + 1;
   };
   const size_t half = price(audit.fp16), brain = price(audit.bf16);
   if (std::min(half, brain) > audit.modules.size()) {
-    audit.reason = "too much goes wrong in 16 bits of either type";
+    audit.reason = "too much goes wrong with weights in 16 bits of either type";
+    if (audit.amp_is_sound) {
+      audit.precision = Precision::amp;
+      audit.reason += ", and nothing under autocast";
+    }
     return;
   }
   // Processors compute in bfloat16 alone.

@@ -50,7 +50,7 @@ struct TypeAudit {
   bool is_sound = false;
 };
 
-enum class Precision { fp32, fp16, bf16 };
+enum class Precision { fp32, fp16, bf16, amp };
 
 /// Whether, and how, a model can be trained in 16 bits, as measured by
 /// `Learner::audit_precision`: the first training batch goes through the model
@@ -62,6 +62,10 @@ enum class Precision { fp32, fp16, bf16 };
 struct PrecisionAudit {
   std::vector<ModuleAudit> modules;  // in the order of the forward pass
   TypeAudit fp16, bf16;
+  /// Whether nothing goes wrong under autocast, with fp32 weights, in the type
+  /// that to_amp takes on this device; tried where too much does with 16-bit
+  /// weights.
+  bool amp_is_sound = false;
   /// What is wrong in fp32 already: numbers that are not finite.
   std::vector<std::string> problems;
 
@@ -72,7 +76,7 @@ struct PrecisionAudit {
   MixedPrecisionOptions options;
   std::string reason;
 
-  /// Calls to_fp16, to_bf16 or to_fp32 as recommended.
+  /// Calls to_fp16, to_bf16, to_amp or to_fp32 as recommended.
   Learner& apply(Learner& learn) const;
   /// A table with the recommendation.
   std::string to_string() const;

@@ -19,6 +19,7 @@ namespace {
 
 std::string call_of(const PrecisionAudit& audit) {
   if (audit.precision == Precision::fp32) return "to_fp32()";
+  if (audit.precision == Precision::amp) return "to_amp()";
   std::vector<std::string> options;
   if (audit.precision == Precision::fp16) {
     const auto& scale = audit.options.loss_scale;
@@ -121,6 +122,8 @@ Learner& PrecisionAudit::apply(Learner& learn) const {
       return learn.to_fp16(options);
     case Precision::bf16:
       return learn.to_bf16(options);
+    case Precision::amp:
+      return learn.to_amp();
     case Precision::fp32:
       break;
   }
@@ -182,6 +185,7 @@ std::string PrecisionAudit::to_json() const {
   };
   all["fp16"] = whole(fp16);
   all["bf16"] = whole(bf16);
+  all["amp_is_sound"] = amp_is_sound;
   all["recommendation"] = {{"call", call_of(*this)}, {"reason", reason}};
   return all.dump(2);
 }

@@ -216,7 +216,6 @@ KeptParameters kept_parameters(
 }
 
 bool computes_in_type_of_weights(std::string_view operation) {
-  if (operation.starts_with("aten::")) operation.remove_prefix(6);
   return std::ranges::any_of(kWithWeights, [&](std::string_view known) {
     return known.substr(0, known.find('.')) == operation;
   });

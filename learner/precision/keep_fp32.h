@@ -27,7 +27,7 @@ KeptParameters kept_parameters(
     const std::vector<std::string>& modules,
     const char* where);
 
-/// Whether an operation ("aten::conv2d") converts what it is given to the type
+/// Whether an operation ("conv2d") converts what it is given to the type
 /// of its weights, under a KeepFp32Guard.
 bool computes_in_type_of_weights(std::string_view operation);
 

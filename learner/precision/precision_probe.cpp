@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <utility>
 
+#include <ATen/autocast_mode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/library.h>
 #include <torch/utils.h>
 
@@ -46,6 +49,22 @@ void set_watching(bool on) {
   }();
   c10::impl::tls_set_dispatch_key_included(kProbeKey, on);
 }
+
+std::string short_name(const c10::OperatorHandle& operation) {
+  const std::string& name = operation.operator_name().name;
+  return name.substr(name.rfind(':') + 1);
+}
+
+// Of the operations for which autocast has a kernel, those that compute in 16
+// bits, and in the widest type of their operands; the others do in fp32.
+#define TERN_NAME_OF(operation, ...) #operation,
+const std::set<std::string, std::less<>> kAutocast16 = {
+    AT_FORALL_LOWER_PRECISION_FP(TERN_NAME_OF)};
+const std::set<std::string, std::less<>> kAutocastWidest = {
+    AT_FORALL_PROMOTE(TERN_NAME_OF) "cat",
+    "stack",
+    "index_copy"};
+#undef TERN_NAME_OF
 
 bool is_fp32(const torch::Tensor& tensor) {
   return tensor.defined() && tensor.scalar_type() == torch::kFloat;
@@ -120,20 +139,21 @@ PrecisionProbe::PrecisionProbe(
     const auto* const impl = item.tensor.unsafeGetTensorImpl();
     const bool is_norm = item.layer == LayerKind::batch_norm;
     const bool is_kept = rounding_ && rounding_->kept.contains(impl);
+    const bool is_fp32 = is_kept || is_norm || is_autocast();
     const size_t dot = item.name.rfind('.');
     origins_[impl] = {
         .weight_of = !is_weight                 ? ""
                      : dot == std::string::npos ? item.name
                                                 : item.name.substr(0, dot),
         .is_kept = is_kept,
-        .is_fp32 = is_kept || is_norm,
+        .is_fp32 = is_fp32,
         .promotes = !is_norm};
   };
   for (const ModelTensor& item : model.buffers()) add(item, false);
   for (const ModelTensor& item : model.parameters()) add(item, true);
   for (const torch::Tensor& input : inputs) {
     Origin& origin = origins_[input.unsafeGetTensorImpl()];
-    origin.is_fp32 = rounding_ && rounding_->keeps_inputs;
+    origin.is_fp32 = is_autocast() || (rounding_ && rounding_->keeps_inputs);
     if (!is_fp32(input)) continue;
     origin.is_bad = !rounded(input, false).isfinite().all().item<bool>();
     inputs_overflow_ |= origin.is_bad;
@@ -159,6 +179,17 @@ Tensors PrecisionProbe::end(const Tensors& outputs) {
 
 PrecisionProbe* PrecisionProbe::current() {
   return probe_here;
+}
+
+bool PrecisionProbe::is_autocast() const {
+  return rounding_ && rounding_->autocast;
+}
+
+bool PrecisionProbe::has_autocast(const c10::OperatorHandle& operation) const {
+  return is_autocast() &&
+         operation.hasKernelForDispatchKey(
+             rounding_->autocast->is_cuda() ? c10::DispatchKey::AutocastCUDA
+                                            : c10::DispatchKey::AutocastCPU);
 }
 
 PrecisionProbe::Origin PrecisionProbe::origin_of(
@@ -200,10 +231,14 @@ PrecisionProbe::Operands PrecisionProbe::look_at(
     all.result.module = at - modules_.begin();
     if (at == modules_.end()) modules_.push_back(origin.weight_of);
   });
-  const std::string& name = operation.operator_name().name;
-  const bool is_layer = all.has_weights && computes_in_type_of_weights(name);
-  all.result.is_fp32 = all.result.is_kept || asks_for_fp32(operation, stack) ||
-                       (is_promoted && !is_layer);
+  const std::string name = short_name(operation);
+  const bool is_16_bit = has_autocast(operation)
+                             ? kAutocast16.contains(name)
+                             : all.has_weights && !is_autocast() &&
+                                   computes_in_type_of_weights(name);
+  all.result.is_fp32 = all.result.is_kept || is_in_fp32_operation_ ||
+                       asks_for_fp32(operation, stack) ||
+                       (is_promoted && !is_16_bit);
   return all;
 }
 
@@ -231,6 +266,11 @@ void PrecisionProbe::run(
     torch::jit::Stack* stack) {
   const auto& schema = operation.schema();
   const size_t count = schema.arguments().size();
+  const auto leave = c10::make_scope_exit(
+      [this, outer = is_in_fp32_operation_] { is_in_fp32_operation_ = outer; });
+  is_in_fp32_operation_ |= has_autocast(operation) &&
+                           !kAutocast16.contains(short_name(operation)) &&
+                           !kAutocastWidest.contains(short_name(operation));
   Operands operands;
   {
     const c10::impl::ExcludeDispatchKeyGuard unwatched(kProbeKey);
@@ -286,10 +326,8 @@ void PrecisionProbe::note_output(
     const c10::OperatorHandle& operation,
     const torch::Tensor& output,
     Operands& operands) {
-  std::string name = operation.operator_name().name;
-  name.erase(0, name.rfind(':') + 1);
   ops_.push_back(
-      {.name = std::move(name),
+      {.name = short_name(operation),
        .module = operands.result.module,
        .output = output.detach(),
        .version = output._version()});

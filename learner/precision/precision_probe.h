@@ -42,14 +42,17 @@ struct ProbedOp {
 
 /// Watches the operations of a model's forward passes in this thread while it
 /// lives; they may be made to compute as a half or bfloat16 model does on a
-/// GPU, on any device: what passes from one operation to the next is rounded,
-/// and so are gradients on their way back. Sums within an operation stay fp32.
+/// GPU, or as autocast does, on any device: what passes from one operation to
+/// the next is rounded, and so are gradients on their way back. Sums within an
+/// operation stay fp32.
 class PrecisionProbe {
  public:
   struct Rounding {
     torch::ScalarType dtype;
-    KeptParameters kept;  // of layers that compute in fp32
-    bool keeps_inputs;    // of the model
+    KeptParameters kept = {};   // of layers that compute in fp32
+    bool keeps_inputs = false;  // of the model
+    // Fp32 weights; what autocast does on this device says what is rounded.
+    std::optional<torch::Device> autocast = {};
   };
 
   /// \param rounding   Unset: only watches.
@@ -94,6 +97,8 @@ class PrecisionProbe {
   // What an operation is given.
   struct Operands;
 
+  bool is_autocast() const;
+  bool has_autocast(const c10::OperatorHandle& operation) const;
   Origin origin_of(const torch::Tensor& tensor) const;
   Operands look_at(
       const c10::OperatorHandle& operation,
@@ -114,6 +119,7 @@ class PrecisionProbe {
   std::vector<ProbedOp> ops_;
   std::vector<std::string> modules_;
   bool is_open_ = true, inputs_overflow_ = false;
+  bool is_in_fp32_operation_ = false;  // of autocast
 };
 
 }  // namespace tern

@@ -364,6 +364,35 @@ TEST(PrecisionAudit, ItsRecommendationIsAValueThatCanBeApplied) {
       {"bf16 model, fp32 masters", "to_fp32() first"});
 }
 
+// Distances from far away overflow in half, and their differences are lost in
+// bfloat16; autocast computes cdist in fp32.
+struct FarImpl : nn::Module {
+  static constexpr double kFar = 1e5;
+  Tensor forward(Tensor x) {
+    for (nn::Linear& layer : layers) {
+      x = torch::cdist(layer->forward(x), anchors) - kFar;
+    }
+    return head->forward(x);
+  }
+  std::vector<nn::Linear> layers = {
+      register_module("a", nn::Linear(8, kWidth)),
+      register_module("b", nn::Linear(kWidth, kWidth)),
+      register_module("c", nn::Linear(kWidth, kWidth))};
+  nn::Linear head = register_module("head", nn::Linear(kWidth, 2));
+  Tensor anchors = register_buffer("anchors", torch::eye(kWidth) * kFar);
+};
+
+TEST(PrecisionAudit, RecommendsAutocastWhereItAloneIsSound) {
+  Learner learn(some_data(), std::make_shared<FarImpl>(), options_with());
+  const PrecisionAudit audit = learn.audit_precision();
+  EXPECT_EQ(audit.precision, Precision::amp) << audit.to_string();
+  EXPECT_NE(audit.to_string().find("to_amp()"), std::string::npos);
+  audit.apply(learn).fit(1);
+  EXPECT_TRUE(std::isfinite(learn.recorder().losses().back()));
+  EXPECT_TRUE(
+      nlohmann::json::parse(audit.to_json())["amp_is_sound"].get<bool>());
+}
+
 TEST(PrecisionAudit, PrintsATableAndJson) {
   Learner learn(
       some_data(),
