@@ -68,8 +68,12 @@ loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
   evaluate(l, loader, /*with_loss=*/true, [&] {
     losses.push_back(l.state.loss);
     sizes.push_back(static_cast<double>(l.state.batch_data.size()));
+    const Tensors& targets = l.state.batch_data.targets;
+    const Tensors classes = l.options.loss.without_ignored(targets);
     for (Metric& metric : l.options.metrics) {
-      metric.update(l.state.outputs, l.state.batch_data.targets);
+      metric.update(
+          l.state.outputs,
+          metric.counts_classes() ? classes : targets);
     }
     if (is_common) agree_to_stop_validation(l, whole);
   });

@@ -118,6 +118,8 @@ struct LearnerParts {
   std::map<std::pair<const Sampler*, bool>, std::shared_ptr<DataLoader>> shards;
 
   int64_t layer_groups() const { return static_cast<int64_t>(groups.size()); }
+  /// For the report's list: of a call between fits, as "freeze()".
+  void note_call(const std::string& call);
   /// One for each layer group.
   std::vector<double> resolve(const LearningRates& lr) const;
 

@@ -29,6 +29,11 @@ class MetricImpl {
   /// Which way is better; EarlyStopping and SaveModel read it from here.
   virtual bool higher_is_better() const = 0;
 
+  /// Whether the targets are class numbers, of which those that are no class of
+  /// the model count nowhere: the class that the loss ignores (`ignore_index`)
+  /// is then -100.
+  virtual bool counts_classes() const { return false; }
+
   /// Forgets every `update`.
   virtual void reset() = 0;
 
@@ -101,6 +106,7 @@ class Metric {
 
   std::string name() const { return impl_->name(); }
   bool higher_is_better() const { return impl_->higher_is_better(); }
+  bool counts_classes() const { return impl_->counts_classes(); }
   void reset() { impl_->reset(); }
   /// \throws c10::ValueError if an output or a target is missing, or if shapes
   ///         or types are not what the metric expects.

@@ -24,6 +24,12 @@ LearnerParts::~LearnerParts() {
   if (is_cpu) give_back_unused_memory(torch::kCPU);
 }
 
+void LearnerParts::note_call(const std::string& call) {
+  // A program that goes on repeats the calls that its checkpoint knows.
+  if (continuation) return;
+  recorder->add_call(caller == "fit" ? call : caller + ": " + call);
+}
+
 std::vector<double> LearnerParts::resolve(const LearningRates& lr) const {
   if (lr.empty() && !own_lr.empty()) return own_lr;
   return lr.resolve(layer_groups(), options.lr);

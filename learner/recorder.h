@@ -21,8 +21,9 @@ struct EpochRecord {
   double seconds = 0;  // training and validation
 };
 
-/// A fit that has begun.
-struct FitRecord {
+/// A fit that has begun, or a call between fits that has none of the batches:
+/// freeze, lr_find, load.
+struct CallRecord {
   std::string call;  // "fit_one_cycle(5, 0.01)", with the rates it came to
   int64_t first_batch = 0, first_epoch = 0;  // over all fits
 };
@@ -72,7 +73,8 @@ class Recorder final : public Callback {
   const std::vector<int64_t>& skipped_steps();
   /// Epochs of all fits, in order.
   const std::vector<EpochRecord>& epochs() const { return epochs_; }
-  const std::vector<FitRecord>& fits() const { return fits_; }
+  const std::vector<CallRecord>& calls() const { return calls_; }
+  void add_call(std::string call);
   /// Of the first input of the last epoch's first batch, as the model got it.
   const std::vector<int64_t>& input_shape() const { return input_shape_; }
   /// By name, in the order in which they were logged first.
@@ -150,7 +152,7 @@ class Recorder final : public Callback {
   double average_ = 0;               // of this fit, not debiased
   int64_t count_ = 0;                // losses in average_
   std::vector<EpochRecord> epochs_;
-  std::vector<FitRecord> fits_;
+  std::vector<CallRecord> calls_;
   std::vector<int64_t> input_shape_;
   std::vector<LoggedValues> logged_;
   std::vector<PendingValue> pending_logged_;

@@ -193,6 +193,7 @@ LrFind Learner::lr_find(const LrFindOptions& options) {
     fit_batches(*this, options.num_it, starts.back(), {finder});
   });
   suggest(finder->found, options.num_it);
+  parts_->note_call("lr_find()");
   return std::move(finder->found);
 }
 

@@ -136,6 +136,7 @@ Learner& Learner::load(
   }
   apply(plan, *this);
   loop::state_was_replaced(*parts_);
+  parts_->note_call(fmt::format("load({})", name));
   return *this;
 }
 

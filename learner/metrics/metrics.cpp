@@ -133,6 +133,12 @@ class MeanOf : public MeanMetric {
   Function count_;
 };
 
+class MeanOfClasses final : public MeanOf {
+ public:
+  using MeanOf::MeanOf;
+  bool counts_classes() const override { return true; }
+};
+
 Metric accuracy_or_errors(const char* name, bool counts_errors) {
   const auto count = [=](const torch::Tensor& pred,
                          const torch::Tensor& target) -> SumAndCount {
@@ -141,7 +147,7 @@ Metric accuracy_or_errors(const char* name, bool counts_errors) {
     const torch::Tensor hits = (batch.pred == batch.target).sum();
     return {counts_errors ? known - hits : hits, known};
   };
-  return std::make_shared<MeanOf>(name, !counts_errors, count);
+  return std::make_shared<MeanOfClasses>(name, !counts_errors, count);
 }
 
 SumAndCount squares(const torch::Tensor& difference) {
@@ -265,7 +271,7 @@ Metric top_k_accuracy(int64_t k) {
     const torch::Tensor hits = best == targets.unsqueeze(-1);
     return {hits.sum(), is_class(targets, scores.size(-1)).sum()};
   };
-  return std::make_shared<MeanOf>(name, true, count);
+  return std::make_shared<MeanOfClasses>(name, true, count);
 }
 
 Metric accuracy_multi(double threshold, bool sigmoid) {

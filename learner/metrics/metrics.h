@@ -7,7 +7,8 @@
 
 namespace tern {
 
-// ---- Classifiers ----
+// ---- Classifiers; a target that is no class of the model counts nowhere, nor
+//      does the class that the loss ignores ----
 
 /// Share of samples (or pixels) whose likeliest class is the true one.
 /// Outputs [N, C, ...] (or [N, ..., C]) scores, targets [N, ...] classes.
@@ -28,7 +29,7 @@ Metric accuracy_multi(double threshold = 0.5, bool sigmoid = true);
 
 // Precision, recall and their kin, exact over the whole set. Outputs are
 // [N, C, ...] scores, or [N] or [N, 1, ...] logits of a binary classifier;
-// targets are class numbers, and those outside 0..C-1 are left out.
+// targets are class numbers.
 
 /// How the values of the classes become one.
 enum class Average {
@@ -71,6 +72,7 @@ class ConfusionMetric final : public MetricImpl {
 
   std::string name() const override { return name_; }
   bool higher_is_better() const override { return true; }
+  bool counts_classes() const override { return true; }
   void reset() override { counts_.reset(); }
   void update(const Tensors& outputs, const Tensors& targets) override;
   torch::Tensor compute() const override;

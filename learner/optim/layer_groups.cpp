@@ -150,6 +150,10 @@ Learner& Learner::freeze_to(int64_t group) {
     parts_->optimizer->state().clear();
   }
   if (parts_->step_runner) parts_->step_runner->forget();
+  parts_->note_call(
+      first_trained == 0            ? "unfreeze()"
+      : first_trained == groups - 1 ? "freeze()"
+                                    : fmt::format("freeze_to({})", group));
   return *this;
 }
 

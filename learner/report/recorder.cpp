@@ -54,10 +54,11 @@ void Recorder::on_train_begin(Learner& learn) {
   average_ = 0;
   count_ = 0;
   learn.state().smooth_loss.reset();
-  fits_.push_back(
-      {learn.parts().call,
-       static_cast<int64_t>(lrs_.size()),
-       static_cast<int64_t>(epochs_.size())});
+  add_call(learn.parts().call);
+}
+
+void Recorder::add_call(std::string call) {
+  calls_.push_back({std::move(call), std::ssize(lrs_), std::ssize(epochs_)});
 }
 
 void Recorder::on_epoch_begin(Learner&) {

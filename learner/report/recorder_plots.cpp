@@ -45,9 +45,11 @@ Plot Recorder::batch_plot(
   Plot plot{.title = title, .x_label = "batches", .y_label = y_label};
   plot.whole_x = true;
   plot.marks_label = "a fit begins";
-  for (const FitRecord& fit : fits_) {
-    if (fit.first_batch > 0 && fit.first_batch < std::ssize(lrs_)) {
-      plot.marks.push_back(static_cast<double>(fit.first_batch + 1));
+  for (const CallRecord& fit : calls_) {
+    const auto first = static_cast<double>(fit.first_batch + 1);
+    if (fit.first_batch > 0 && fit.first_batch < std::ssize(lrs_) &&
+        (plot.marks.empty() || plot.marks.back() != first)) {
+      plot.marks.push_back(first);
     }
   }
   return plot;

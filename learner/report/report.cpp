@@ -83,25 +83,25 @@ std::string course_of(const std::vector<double>& rates) {
       rates.back());
 }
 
-void add_fits(HtmlPage& page, const Recorder& recorder) {
-  const auto& fits = recorder.fits();
-  if (fits.empty()) return;
+void add_calls(HtmlPage& page, const Recorder& recorder) {
+  const auto& calls = recorder.calls();
+  if (calls.empty()) return;
   page.heading("Calls");
   std::vector<std::vector<std::string>> rows;
-  for (size_t i = 0; i < fits.size(); ++i) {
-    const bool is_last = i + 1 == fits.size();
-    // Of this fit's batches or epochs.
-    const auto part = [&](const auto& all, int64_t FitRecord::*first) {
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const bool is_last = i + 1 == calls.size();
+    // Of this call's batches or epochs.
+    const auto part = [&](const auto& all, int64_t CallRecord::*first) {
       return std::vector(
-          all.begin() + fits[i].*first,
-          is_last ? all.end() : all.begin() + fits[i + 1].*first);
+          all.begin() + calls[i].*first,
+          is_last ? all.end() : all.begin() + calls[i + 1].*first);
     };
-    const auto epochs = part(recorder.epochs(), &FitRecord::first_epoch);
+    const auto epochs = part(recorder.epochs(), &CallRecord::first_epoch);
     double seconds = 0;
     for (const EpochRecord& epoch : epochs) seconds += epoch.seconds;
     rows.push_back(
-        {fits[i].call,
-         course_of(part(recorder.learning_rates(), &FitRecord::first_batch)),
+        {calls[i].call,
+         course_of(part(recorder.learning_rates(), &CallRecord::first_batch)),
          std::to_string(epochs.size()),
          clock_text(seconds)});
   }
@@ -197,7 +197,7 @@ HtmlPage make_report(Learner& learner, const ReportOptions& options) {
   Recorder& recorder = learner.recorder();
   const bool is_running = learner.state().is_fitting && !options.fit_has_ended;
   add_overview(page, learner, is_running);
-  add_fits(page, recorder);
+  add_calls(page, recorder);
   add_epochs(page, learner);
   add_curves(page, recorder);
   add_skipped_steps(page, recorder);

@@ -165,7 +165,10 @@ ClassificationInterpretation::ClassificationInterpretation(
       "[ClassificationInterpretation::from] the targets are no class numbers; "
       "expected one class for each sample or pixel. Use Interpretation.");
   const torch::Tensor predicted = decoded(kind, preds()).reshape({-1});
-  const torch::Tensor actual = targets().to(torch::kLong).reshape({-1});
+  const torch::Tensor actual = learn.options()
+                                   .loss.without_ignored({targets()})[0]
+                                   .to(torch::kLong)
+                                   .reshape({-1});
   TERN_CHECK_VALUE(
       predicted.numel() == actual.numel(),
       "[ClassificationInterpretation::from] there are {} predictions for "

@@ -51,7 +51,9 @@ torch::Tensor count_pixels(Learner& learn, Split split) {
   });
   LearnerParts& l = learn.parts();
   loop::evaluate(l, l.data.loader(split), /*with_loss=*/false, [&] {
-    confusion.update(l.state.outputs, l.state.batch_data.targets);
+    confusion.update(
+        l.state.outputs,
+        l.options.loss.without_ignored(l.state.batch_data.targets));
   });
   confusion.compute();
   TERN_CHECK_VALUE(

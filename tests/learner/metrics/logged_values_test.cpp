@@ -116,7 +116,7 @@ TEST(LoggedValues, GoOnExactlyInTheMiddleOfAnEpoch) {
   EXPECT_EQ(
       resumed->recorder().logged().at(0).values,
       whole->recorder().logged().at(0).values);
-  EXPECT_EQ(resumed->recorder().fits().at(0).call, "fit(2, 0.003)");
+  EXPECT_EQ(resumed->recorder().calls().at(0).call, "fit(2, 0.003)");
 }
 
 TEST(LoggedValues, AreRefusedOutsideAnEpochAndByOthersNames) {

@@ -12,6 +12,8 @@
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/logging/html_report.h"
 #include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/schedules/lr_find.h"
+#include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/metrics/metrics.h"
@@ -104,6 +106,26 @@ TEST(Report, ShowsWhatThereIsBeforeTrainingAndWithoutValidation) {
   learn.fit(1);
   html = make_report(learn).to_string();
   expect_words(html, {"#na#", "none"});
+}
+
+TEST(Report, ListsTheCallsBetweenFits) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.split({"1", "3"});
+  learn.lr_find({.num_it = 6});
+  learn.fine_tune(1);
+  learn.freeze_to(1);
+  std::string order;
+  for (const CallRecord& call : learn.recorder().calls()) {
+    order += call.call.substr(0, call.call.find_last_of('(')) + " ";
+  }
+  EXPECT_EQ(
+      order,
+      "lr_find fine_tune(1): freeze fine_tune(1): fit_one_cycle "
+      "fine_tune(1): unfreeze fine_tune(1): fit_one_cycle freeze_to ");
+  expect_words(
+      make_report(learn).to_string(),
+      {"lr_find()", "fine_tune(1): unfreeze()", "freeze_to(1)"});
+  EXPECT_EQ(learn.recorder().loss_plot().marks, std::vector<double>{9});
 }
 
 TEST(Report, DrawsADivergedTraining) {

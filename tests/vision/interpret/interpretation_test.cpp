@@ -7,10 +7,12 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/loss.h>
 
+#include "tern/learner/metrics/metrics.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/shades.h"
 #include "tern/vision/decode/decode.h"
 #include "tern/vision/interpret/picture_grid.h"
+#include "tern/vision/interpret/show.h"
 
 namespace tern::interpretation_test {
 namespace {
@@ -23,12 +25,12 @@ std::string name_of(const Interpretation& interp, const TopLoss& top) {
       .string();
 }
 
-/// Three outputs; the answers are one-hot, class `pred[i]` for sample i. Target
-/// 3 is ignored.
+/// Three outputs; the answers are one-hot, class `pred[i]` for sample i.
 Learner learner_with(
     const std::vector<int64_t>& targets,
     const std::vector<int64_t>& preds,
-    std::vector<std::string> classes = {"a", "b", "<c>"}) {
+    std::vector<std::string> classes = {"a", "b", "<c>"},
+    int64_t ignore_index = 3) {
   const torch::Tensor inputs =
       torch::one_hot(torch::tensor(preds), 3).to(torch::kFloat) * 5;
   const auto dataset = std::make_shared<TensorDataset>(
@@ -43,8 +45,11 @@ Learner learner_with(
   net->parameters()[0].copy_(torch::eye(3));
   net->parameters()[1].zero_();
   const torch::nn::CrossEntropyLoss loss(
-      torch::nn::CrossEntropyLossOptions().ignore_index(3));
-  return Learner(data, net, quiet({.loss = loss}));
+      torch::nn::CrossEntropyLossOptions().ignore_index(ignore_index));
+  return Learner(
+      data,
+      net,
+      quiet({.loss = loss, .metrics = {accuracy(), dice()}}));
 }
 
 std::string text_of(const std::filesystem::path& file) {
@@ -182,6 +187,24 @@ TEST(ClassificationInterpretation, CountsAnIgnoredClassNowhere) {
   const TempFolder temp;
   interp.plot_confusion_matrix(temp / "a.svg");
   EXPECT_EQ(text_of(temp / "a.svg").find("void"), std::string::npos);
+}
+
+TEST(ClassificationInterpretation, CountsAnIgnoredClassAmongTheOutputsNowhere) {
+  Learner learn = learner_with(
+      {0, 1, 1, 1, 2},
+      {0, 1, 2, 0, 0},
+      {"a", "void", "c"},
+      /*ignore_index=*/1);
+  const auto interp = ClassificationInterpretation::from(learn);
+  EXPECT_TRUE(torch::equal(
+      interp.confusion_matrix(),
+      torch::tensor({{1, 0, 0}, {0, 0, 0}, {1, 0, 0}})));
+  const Validation validation = learn.validate();
+  EXPECT_EQ(validation["accuracy"], 0.5);
+  EXPECT_NEAR(validation["dice"], (2. / 3 + 0) / 2, 1e-12);
+  const SegmentationReport report = segmentation_report(learn);
+  EXPECT_EQ(report.accuracy, 0.5);
+  EXPECT_EQ(report.classes[1].pixels, 0);
 }
 
 TEST(ClassificationInterpretation, WritesCountsOfAnyNumberOfDigits) {
