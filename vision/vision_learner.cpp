@@ -142,6 +142,7 @@ torch::Tensor VisionModelImpl::forward(const torch::Tensor& x) {
 }
 
 Architecture VisionModelImpl::architecture() const {
+  if (!arch_.is_known()) return {};
   std::string body = arch_.name();
   int64_t in_channels = in_channels_, outputs = outputs_;
   HeadOptions head = head_options_;

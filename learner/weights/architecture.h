@@ -29,6 +29,7 @@ struct Architecture {
 class HasArchitecture {
  public:
   virtual ~HasArchitecture() = default;
+  /// One without a name: it cannot be built again after all.
   virtual Architecture architecture() const = 0;
 };
 

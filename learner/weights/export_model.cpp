@@ -1,6 +1,5 @@
 #include "tern/learner/weights/export_model.h"
 
-#include <limits>
 #include <string_view>
 
 #include <tern_python_loader.h>
@@ -13,6 +12,7 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/predict/decode.h"
 #include "tern/learner/recorder.h"
+#include "tern/learner/weights/graph.h"
 #include "tern/learner/weights/lora.h"
 #include "tern/learner/weights/model_card.h"
 #include "tern/learner/weights/model_weights.h"
@@ -23,14 +23,8 @@ namespace tern {
 namespace {
 
 ModelCard card_of(Learner& learn, const ExportOptions& options) {
-  const std::optional<Architecture> architecture =
-      architecture_of(learn.model());
-  TORCH_CHECK_VALUE(
-      architecture,
-      "[Learner::export_model] the model does not say how it can be built "
-      "again; expected a module that is a HasArchitecture. Derive it from "
-      "tern::HasArchitecture and call register_architecture, or use "
-      "export_torchscript, which needs neither.");
+  std::optional<Architecture> architecture = architecture_of(learn.model());
+  if (!architecture || options.traced) architecture = {kGraph};
   const std::vector<OutputInfo> outputs =
       output_info(learn.data(), learn.options().loss);
   ModelCard card{
@@ -65,6 +59,7 @@ void check_python_loader(const ModelCard& card) {
       "[Learner::export_model] python_loader is set, but nothing says how an "
       "image becomes an input; set ExportOptions::preprocessing, or leave "
       "python_loader out.");
+  if (card.architecture.name == kGraph) return;
   std::string network = card.architecture.name;
   std::string options = card.architecture.options;
   if (network == "vision_model") {
@@ -82,16 +77,10 @@ void check_python_loader(const ModelCard& card) {
       is_in_python(network) && !has("\"num_classes\": 0,") && !is_dilated,
       "[Learner::export_model] python_loader is set, but torchvision has no "
       "{} with {}; expected one of its networks as a classifier, or "
-      "simple_cnn. Leave python_loader out, or write a TorchScript file for "
-      "Python with export_torchscript.",
+      "simple_cnn. Leave python_loader out, or set traced: the file then holds "
+      "the model's graph, which Python's torch runs.",
       network,
       card.architecture.options);
-}
-
-bool fits_half(const torch::Tensor& tensor) {
-  return tensor.numel() == 0 ||
-         tensor.abs().max().item<double>() <=
-             static_cast<double>(std::numeric_limits<at::Half>::max());
 }
 
 StateDict weights_of(const Learner& learn, bool half) {
@@ -128,7 +117,14 @@ void Learner::export_model(
   if (options.python_loader) check_python_loader(card);
   const auto metadata = to_metadata(card);
   const MergedLora merged(model());
-  const StateDict weights = weights_of(*this, options.half);
+  StateDict weights = weights_of(*this, options.half);
+  if (card.architecture.name == kGraph) {
+    weights = {{kGraph, graph_of(*this, options.half)}};
+    this->options().sink->line(fmt::format(
+        "{} has the model's graph, a program: Predictor::load takes it with "
+        "PredictorOptions::trusted.",
+        path.string()));
+  }
   if (path.has_parent_path()) make_folders(path.parent_path());
   if (options.python_loader) {
     AtomicFile file(std::filesystem::path(path).replace_extension(".py"));

@@ -16,9 +16,13 @@ struct ExportOptions {
   bool half = false;
   /// Writes a Python program beside the file, `path` with the ending .py, that
   /// gives the same answers with torch and torchvision. For torchvision's
-  /// networks, alone or under vision_learner's head, and simple_cnn; of others
-  /// it is a c10::ValueError, and nothing is written.
+  /// networks, alone or under vision_learner's head, simple_cnn, and whatever
+  /// is `traced`; of others it is a c10::ValueError, and nothing is written.
   bool python_loader = false;
+  /// Writes the model's TorchScript graph instead of its architecture's name.
+  /// A model that is no HasArchitecture is always traced, with two samples of
+  /// the data; the graph then takes inputs of that size, in any number.
+  bool traced = false;
   /// Writes `path`.sha256 beside it, for `sha256sum -c`; see `load_weights`.
   bool sha256_file = false;
   /// What happens to an image before the model; unset: as the DataBunch says.

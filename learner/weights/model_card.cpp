@@ -173,7 +173,9 @@ std::optional<Architecture> architecture_of(const Model& model) {
   const auto* module =
       dynamic_cast<const HasArchitecture*>(model.module().get());
   if (module == nullptr) return std::nullopt;
-  return module->architecture();
+  const Architecture architecture = module->architecture();
+  if (architecture.name.empty()) return std::nullopt;
+  return architecture;
 }
 
 std::map<std::string, std::string> to_metadata(const ModelCard& card) {

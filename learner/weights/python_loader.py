@@ -3,10 +3,12 @@
     python digits.py image.png ...     with digits.safetensors beside it
 
 or, in a program, `Predictor("digits.safetensors").predict(["image.png"])`. It
-needs torch and Pillow, torchvision for its networks, and nothing of Tern; as
-the C++ Predictor it runs no code of the file.
+needs torch and Pillow, torchvision for its networks, and nothing of Tern. As
+the C++ Predictor it runs no code of the file, unless that is a model's graph
+and you trust it: --trusted as first argument, or Predictor(..., trusted=True).
 """
 
+import io
 import json
 import math
 import pathlib
@@ -63,6 +65,20 @@ def read_safetensors(path):
         )
         state[name] = flat.view(entry["shape"])
     return state, metadata
+
+
+def load_graph(state, trusted):
+    """The network of a file that holds its TorchScript graph."""
+    if not trusted:
+        raise SystemExit(
+            "The file holds a TorchScript graph, a program that torch would "
+            "run. Say --trusted if you trust who wrote it."
+        )
+    model = torch.jit.load(io.BytesIO(state["torchscript"].numpy().tobytes()))
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dtype == torch.float16:
+            tensor.data = tensor.data.float()
+    return model
 
 
 def build_model(name, options):
@@ -275,13 +291,15 @@ class Preprocessing:
 class Predictor:
     """Tern's Predictor: `classes`, `output`, the probabilities of images."""
 
-    def __init__(self, path):
+    def __init__(self, path, trusted=False):
         state, metadata = read_safetensors(path)
         self.classes = json.loads(metadata["tern.classes"])
-        self.model = build_model(
-            metadata["tern.architecture"], json.loads(metadata["tern.options"])
-        )
-        self.model.load_state_dict(state)
+        name = metadata["tern.architecture"]
+        if name == "torchscript":
+            self.model = load_graph(state, trusted)
+        else:
+            self.model = build_model(name, json.loads(metadata["tern.options"]))
+            self.model.load_state_dict(state)
         self.model.eval()
         self.activation = ACTIVATIONS[metadata["tern.activation"]]
         self.output = json.loads(metadata["tern.outputs"])[0]
@@ -311,8 +329,10 @@ class Predictor:
 
 
 def main():
-    predictor = Predictor(pathlib.Path(__file__).with_suffix(".safetensors"))
-    for path in sys.argv[1:]:
+    trusted = sys.argv[1:2] == ["--trusted"]
+    file = pathlib.Path(__file__).with_suffix(".safetensors")
+    predictor = Predictor(file, trusted)
+    for path in sys.argv[1 + trusted :]:
         print(f"{path}: {predictor.text(predictor.predict([path])[0])}")
 
 

@@ -17,6 +17,7 @@
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/show.h"
 #include "tern/vision/models/backbone.h"
+#include "tern/vision/models/build_model.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern::vision_learner_test {
@@ -213,6 +214,23 @@ TEST(UnetLearner, LearnsAMask) {
   EXPECT_EQ(learn.parts().layer_groups(), 3);
   learn.fit_one_cycle(6, 5e-3);
   EXPECT_GE(learn.validate().metrics[0].value, 0.9);
+}
+
+// Of any size, where a graph would take one alone.
+TEST(UnetLearner, TravelsByItsName) {
+  const TempFolder temp;
+  auto learn =
+      unet_learner(squares(true, 1, 8), regnet_y_400mf, unet_options());
+  learn.export_model(temp / "unet.safetensors");
+  auto [model, card] = load_exported(temp / "unet.safetensors");
+  EXPECT_EQ(card.architecture.name, "dynamic_unet");
+  const torch::NoGradGuard no_grad;
+  learn.model().eval();
+  for (const int64_t width : {32, 48}) {
+    const torch::Tensor x = torch::rand({2, 3, 32, width});
+    EXPECT_TRUE(
+        torch::equal(model.forward({x})[0], learn.model().forward({x})[0]));
+  }
 }
 
 TEST(SegmentationReport, CountsEachClassOfPixels) {

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "tern/kernels/check.h"
+#include "tern/learner/weights/graph.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/vision/matting/matting_base.h"
 #include "tern/vision/matting/matting_refine.h"
@@ -24,6 +25,7 @@ std::mutex mutex;
 // Guarded by `mutex`.
 std::map<std::string, ModelBuilder>& builders() {
   static std::map<std::string, ModelBuilder> by_name = {
+      {"dynamic_unet", build_dynamic_unet},
       {"matting_base", build_matting_base},
       {"matting_refine", build_matting_refine},
       {"resnet", build_resnet},
@@ -58,10 +60,20 @@ Model build_model(const Architecture& architecture) {
   return find_builder(architecture.name)(architecture);
 }
 
-std::pair<Model, ModelCard> load_exported(const std::filesystem::path& file) {
+std::pair<Model, ModelCard> load_exported(
+    const std::filesystem::path& file,
+    bool trusted) {
   ModelCard card = parse_model_card(safetensors_metadata(file), file.string());
-  Model model = build_model(card.architecture);
-  model.load_state_dict(load_weights(file));
+  const bool is_graph = card.architecture.name == kGraph;
+  TERN_CHECK_VALUE(
+      trusted || !is_graph,
+      "[load_exported] {} holds a TorchScript graph, a program that LibTorch "
+      "would run. Set PredictorOptions::trusted if you trust who wrote it.",
+      file.string());
+  const StateDict weights = load_weights(file);
+  Model model = is_graph ? model_of_graph(weights[kGraph], file.string())
+                         : build_model(card.architecture);
+  if (!is_graph) model.load_state_dict(weights);
   model.eval();
   return {std::move(model), std::move(card)};
 }

@@ -25,9 +25,13 @@ Model build_model(const Architecture& architecture);
 
 /// Builds the network of a file that `Learner::export_model` wrote, with its
 /// weights, in eval mode.
-/// \throws as `build_model`; DataError if the file is not an exported model;
+/// \param trusted  Allows a TorchScript graph, which is a program.
+/// \throws as `build_model`; c10::ValueError for a graph that is not trusted;
+///         DataError if the file is not an exported model;
 ///         IoError.
-std::pair<Model, ModelCard> load_exported(const std::filesystem::path& file);
+std::pair<Model, ModelCard> load_exported(
+    const std::filesystem::path& file,
+    bool trusted = false);
 
 /// Registers a network of your own for `build_model` and Predictor. Call it
 /// before `Predictor::load`. Thread-safe.

@@ -5,6 +5,7 @@
 
 #include <torch/nn/init.h>
 
+#include "tern/data/formats/json.h"
 #include "tern/kernels/check.h"
 
 namespace tern {
@@ -110,6 +111,37 @@ class UnetBlockImpl : public torch::nn::Cloneable<UnetBlockImpl> {
   torch::nn::BatchNorm2d norm_{nullptr};
   ConvLayer conv1_{nullptr}, conv2_{nullptr};
 };
+
+namespace {
+
+// What builds it again.
+JsonFields fields_of(std::string& body, DynamicUnetOptions& options) {
+  return {
+      {"body", &body},
+      {"outputs", &options.outputs},
+      {"in_channels", &options.in_channels},
+      {"blur", &options.blur},
+      {"last_cross", &options.last_cross}};
+}
+
+}  // namespace
+
+Architecture DynamicUnetImpl::architecture() const {
+  if (!arch_.is_known()) return {};
+  std::string body = arch_.name();
+  DynamicUnetOptions options = options_;
+  return {"dynamic_unet", to_json(fields_of(body, options))};
+}
+
+DynamicUnet build_dynamic_unet(const Architecture& architecture) {
+  std::string body;
+  DynamicUnetOptions options;
+  read_json(
+      architecture.options,
+      fields_of(body, options),
+      "the options of " + architecture.name);
+  return DynamicUnet(VisionArch(body), options);
+}
 
 DynamicUnetImpl::DynamicUnetImpl(VisionArch arch, DynamicUnetOptions options)
     : arch_(std::move(arch)), options_(options) {

@@ -11,6 +11,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include "tern/learner/weights/architecture.h"
 #include "tern/vision/models/backbone.h"
 #include "tern/vision/models/vision_arch.h"
 
@@ -33,13 +34,16 @@ class UnetBlockImpl;
 /// DynamicUnet with its defaults: norms only on the features of the body, and
 /// upsampling by pixel shuffle that starts as repetition. Keeps no features
 /// between calls, unlike fastai's.
-class DynamicUnetImpl : public torch::nn::Cloneable<DynamicUnetImpl> {
+class DynamicUnetImpl : public torch::nn::Cloneable<DynamicUnetImpl>,
+                        public HasArchitecture {
  public:
   /// \throws c10::ValueError unless outputs and in_channels are positive.
   DynamicUnetImpl(VisionArch arch, DynamicUnetOptions options);
   void reset() override;
   /// [N, in_channels, H, W] of any size -> [N, outputs, H, W], logits.
   torch::Tensor forward(const torch::Tensor& images);
+  /// "dynamic_unet", with the body's name among the options.
+  Architecture architecture() const override;
 
   const VisionBody& body() const { return *body_; }
 
@@ -55,5 +59,8 @@ class DynamicUnetImpl : public torch::nn::Cloneable<DynamicUnetImpl> {
   ConvLayer out_{nullptr};
 };
 TORCH_MODULE(DynamicUnet);
+
+/// Builds what DynamicUnetImpl::architecture describes; see `build_model`.
+DynamicUnet build_dynamic_unet(const Architecture& architecture);
 
 }  // namespace tern

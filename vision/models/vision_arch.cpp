@@ -124,6 +124,10 @@ VisionArch named(const std::string& name) {
 
 }  // namespace
 
+bool VisionArch::is_known() const {
+  return std::ranges::count(known(), name_, &KnownNetwork::name) == 1;
+}
+
 std::string VisionArch::name_of(Function make) {
   for (const KnownNetwork& network : known()) {
     if (network.make == make) return network.name;

@@ -118,6 +118,8 @@ class VisionArch {
       std::optional<PublishedWeights> published = std::nullopt);
 
   const std::string& name() const { return name_; }
+  /// Whether the name alone says which network it is.
+  bool is_known() const;
   /// Prefix of a classifier's weights.
   const std::string& classifier() const { return classifier_; }
   /// \throws c10::ValueError if there are none.

@@ -81,7 +81,7 @@ Predictor Predictor::load(
     const fs::path& path,
     const PredictorOptions& options) {
   check(options);
-  auto [model, card] = load_exported(path);
+  auto [model, card] = load_exported(path, options.trusted);
   const torch::NoGradGuard no_grad;
   for (const ModelTensor& t : model.parameters()) {
     torch::Tensor(t.tensor).requires_grad_(false);

@@ -22,6 +22,9 @@ struct PredictorOptions {
   torch::Device device = DataBunch::default_device();
   /// Dtype of the model: kFloat, kBFloat16 or kHalf. BatchNorm stays kFloat.
   torch::ScalarType precision = torch::kFloat;
+  /// Allows a file with a TorchScript graph, `ExportOptions::traced`: a
+  /// program, which LibTorch runs. For files from people you trust.
+  bool trusted = false;
   /// Samples per forward pass in `predict_batch` and `predict_folder`.
   int64_t batch_size = 64;
 };
@@ -41,9 +44,9 @@ struct FilePrediction {
 ///   fmt::print("{}\n", prediction.label);
 ///
 /// Returns the same numbers as `Learner::get_preds`. Executes no code from the
-/// file. Thread-safe if the network's `forward` in eval mode has no side
-/// effects, as is the case for Tern's and LibTorch's; copies share the model.
-/// PredictorQueue batches the requests of many threads.
+/// file, unless it is `trusted`. Thread-safe if the network's `forward` in eval
+/// mode has no side effects, as is the case for Tern's and LibTorch's; copies
+/// share the model. PredictorQueue batches the requests of many threads.
 ///
 /// A sample is an image file; a cv::Mat, 8 or 16 bits, BGR, BGRA or grey, of
 /// any size; a tensor [H, W, C] kByte, RGB, of any size; a floating tensor
@@ -54,7 +57,8 @@ class Predictor {
  public:
   /// \throws DataError if the file is damaged, not an exported model or of a
   ///         later version; c10::ValueError if its architecture is unknown (see
-  ///         register_architecture) or the weights do not fit; IoError.
+  ///         register_architecture), the weights do not fit, or it holds a
+  ///         graph and is not `trusted`; IoError.
   static Predictor load(
       const std::filesystem::path& path,
       const PredictorOptions& options = {});

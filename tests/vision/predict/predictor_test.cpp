@@ -12,6 +12,8 @@
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/loss.h>
 
@@ -360,20 +362,22 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
         folder / "images" / fs::path(paths_[i]).filename(),
         fs::copy_options::overwrite_existing);
   }
-  const auto write = [&](Learner& learn, const std::string& name) {
-    const fs::path file = folder / (name + ".safetensors");
-    learn.export_model(file, {.python_loader = true});
-    EXPECT_TRUE(fs::exists(folder / (name + ".py")));
-    StateDict expected;
-    for (const FilePrediction& answer :
-         Predictor::load(file, cpu_).predict_folder(folder / "images")) {
-      expected.insert(
-          fs::path(answer.path).filename().string(),
-          answer.prediction.probabilities);
-    }
-    EXPECT_EQ(expected.size(), paths_.size());
-    save_pth(folder / (name + ".pth"), expected);
-  };
+  const auto write =
+      [&](Learner& learn, const std::string& name, bool traced = false) {
+        const fs::path file = folder / (name + ".safetensors");
+        learn.export_model(file, {.python_loader = true, .traced = traced});
+        EXPECT_TRUE(fs::exists(folder / (name + ".py")));
+        StateDict expected;
+        for (const FilePrediction& answer :
+             Predictor::load(file, {.device = torch::kCPU, .trusted = traced})
+                 .predict_folder(folder / "images")) {
+          expected.insert(
+              fs::path(answer.path).filename().string(),
+              answer.prediction.probabilities);
+        }
+        EXPECT_EQ(expected.size(), paths_.size());
+        save_pth(folder / (name + ".pth"), expected);
+      };
   for (const auto& [name, options] : kinds)
     write(*trained(data(options)), name);
   torch::manual_seed(1);
@@ -396,6 +400,8 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
         {.head = {.hidden = {8}}, .learner = quiet()});
     write(learn, body);
   }
+  Learner own(data(), xresnet18({.num_classes = 2}), quiet());
+  write(own, "graph", /*traced=*/true);
 }
 
 // Before: programs that failed when they were run.
@@ -403,7 +409,7 @@ TEST_F(PredictorTest, WritesNoPythonForWhatItCannotBuild) {
   const auto refuses = [&](Learner&& learn, const char* network) {
     expect_error<c10::ValueError>(
         [&] { learn.export_model(file_, {.python_loader = true}); },
-        {network, "torchvision", "export_torchscript"});
+        {network, "torchvision", "set traced"});
     EXPECT_FALSE(fs::exists(file_));
     EXPECT_FALSE(fs::exists(fs::path(file_).replace_extension(".py")));
   };
@@ -575,14 +581,97 @@ TEST_F(PredictorTest, ANetworkOfOnesOwnTravelsByItsRegisteredName) {
       {"ExportOptions::preprocessing"});
 }
 
-TEST_F(PredictorTest, AModelThatCannotBeBuiltAgainIsNotExported) {
-  Learner learn(
-      testing_support::point_data(),
-      testing_support::point_net(),
-      quiet());
+/// A network that no name builds.
+struct OwnNetImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor y = norm->forward(conv->forward(x)).relu();
+    return last->forward(dropout->forward(y.mean({2, 3})));
+  }
+  torch::nn::Conv2d conv = register_module("conv", torch::nn::Conv2d(3, 8, 3));
+  torch::nn::BatchNorm2d norm =
+      register_module("norm", torch::nn::BatchNorm2d(8));
+  torch::nn::Dropout dropout = register_module("dropout", torch::nn::Dropout());
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(8, 2));
+};
+
+TEST_F(PredictorTest, AModelWithoutAnArchitectureTravelsAsItsGraph) {
+  const auto sink = std::make_shared<testing_support::MemorySink>();
+  const auto expect_same = [&](Learner&& learn, const char* name) {
+    SCOPED_TRACE(name);
+    learn.fit(1);
+    learn.export_model(file_);
+    EXPECT_NE(sink->lines.back().find("a program"), std::string::npos);
+    expect_error<c10::ValueError>(
+        [&] { Predictor::load(file_, cpu_); },
+        {"TorchScript graph", "PredictorOptions::trusted"});
+    const auto predictor =
+        Predictor::load(file_, {.device = torch::kCPU, .trusted = true});
+    const std::vector<fs::path> paths = valid_paths(learn);
+    const torch::Tensor expected = learn.get_preds().preds;
+    const auto answers = predictor.predict_batch(paths);
+    for (size_t i = 0; i < paths.size(); ++i) {
+      EXPECT_TRUE(torch::equal(
+          answers[i].probabilities,
+          expected[static_cast<int64_t>(i)]));
+    }
+    EXPECT_TRUE(torch::allclose(  // one alone
+        predictor.predict(paths[0]).probabilities,
+        expected[0],
+        0,
+        1e-5));
+    EXPECT_EQ(predictor.card().classes, learn.data().classes);
+  };
+  LearnerOptions options = quiet();
+  options.sink = sink;
+  expect_same(
+      Learner(data(), std::make_shared<OwnNetImpl>(), options),
+      "one's own");
+  Learner in_16_bits(data(), std::make_shared<OwnNetImpl>(), options);
+  in_16_bits.to_bf16();
+  in_16_bits.fit(1);
+  expect_same(std::move(in_16_bits.to_fp32()), "once in 16 bits");
+  expect_same(Learner(data(), xresnet18({.num_classes = 2}), options), "bare");
+  const VisionArch own(
+      "mine",
+      [](int64_t channels) {
+        ResNetOptions bare;
+        bare.num_classes = 0;
+        bare.in_channels = channels;
+        return VisionBody(resnet18(bare).ptr());
+      },
+      "layer3",
+      "fc");
+  expect_same(
+      vision_learner(
+          data(),
+          own,
+          {.head = {.hidden = {8}}, .learner = options}),
+      "a body of one's own");
+}
+
+TEST_F(PredictorTest, AGraphOfHalfWeightsAnswersNearly) {
+  Learner learn(data(), std::make_shared<OwnNetImpl>(), quiet());
+  learn.fit(1);
+  const torch::Tensor expected = learn.get_preds().preds;
+  learn.export_model(file_, {.half = true});
+  const auto predictor =
+      Predictor::load(file_, {.device = torch::kCPU, .trusted = true});
+  const auto answers = predictor.predict_batch(valid_paths(learn));
+  EXPECT_TRUE(torch::allclose(answers[0].probabilities, expected[0], 0, 2e-3));
+  EXPECT_FALSE(torch::equal(answers[0].probabilities, expected[0]));
+}
+
+TEST_F(PredictorTest, AGraphThatFitsOneSizeOfBatchAloneIsRefused) {
+  struct FixedImpl : OwnNetImpl {
+    torch::Tensor forward(const torch::Tensor& x) {
+      const int64_t samples = x.numel() / (3 * 16 * 16);
+      return OwnNetImpl::forward(x.view({samples, 3, 16, 16}));
+    }
+  };
+  Learner learn(data(), std::make_shared<FixedImpl>(), quiet());
   expect_error<c10::ValueError>(
       [&] { learn.export_model(file_); },
-      {"HasArchitecture", "export_torchscript"});
+      {"traced with two samples", "HasArchitecture"});
   EXPECT_FALSE(fs::exists(file_));
 }
 

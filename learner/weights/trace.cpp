@@ -1,0 +1,111 @@
+#include "tern/learner/weights/trace.h"
+
+#include <cctype>
+#include <memory>
+#include <string>
+
+#include <torch/csrc/jit/frontend/tracer.h>
+
+#include "tern/learner/learner_parts.h"
+
+namespace tern {
+
+namespace {
+
+namespace jit = torch::jit;
+using UnitPtr = std::shared_ptr<jit::CompilationUnit>;
+
+// "torch::nn::BatchNorm2dImpl" is "BatchNorm2d" in Python.
+std::string class_name(const torch::nn::Module& module) {
+  std::string name = module.name();
+  name.erase(0, name.find_last_of(":)") + 1);
+  if (name.ends_with("Impl")) name.resize(name.size() - 4);
+  std::erase_if(name, [](char c) { return std::isalnum(c) == 0 && c != '_'; });
+  return "__torch__." + (name.empty() ? "Module" : name);
+}
+
+// A TorchScript module without methods, of the same tensors under the same
+// names.
+jit::Module mirror(const torch::nn::Module& module, const UnitPtr& unit) {
+  jit::Module copy(
+      c10::QualifiedName(class_name(module)),
+      unit,
+      /*shouldMangle=*/true);
+  copy.register_attribute("training", c10::BoolType::get(), false);
+  for (const auto& item : module.named_parameters(/*recurse=*/false)) {
+    if (item.value().defined()) {
+      copy.register_parameter(item.key(), item.value(), /*is_buffer=*/false);
+    }
+  }
+  for (const auto& item : module.named_buffers(/*recurse=*/false)) {
+    if (item.value().defined()) copy.register_buffer(item.key(), item.value());
+  }
+  for (const auto& item : module.named_children()) {
+    copy.register_module(item.key(), mirror(*item.value(), unit));
+  }
+  return copy;
+}
+
+// A tensor alone, several as a tuple.
+jit::IValue to_value(Tensors outputs) {
+  if (outputs.size() == 1) return outputs[0];
+  std::vector<jit::IValue> values(outputs.begin(), outputs.end());
+  return c10::ivalue::Tuple::create(std::move(values));
+}
+
+void add_forward(jit::Module& traced, Model& model, const Tensors& inputs) {
+  const auto run = [&](const jit::Stack& stack) -> jit::Stack {
+    Tensors tensors;
+    for (const jit::IValue& value : stack) tensors.push_back(value.toTensor());
+    return {to_value(model.forward(tensors))};
+  };
+  const auto no_names = [](const torch::Tensor&) { return std::string(); };
+  const auto graph = jit::tracer::trace(
+                         {inputs.begin(), inputs.end()},
+                         run,
+                         no_names,
+                         /*strict=*/true,
+                         /*force_outplace=*/false,
+                         &traced)
+                         .first->graph;
+  const auto unit = traced._ivalue()->compilation_unit();
+  traced.type()->addMethod(unit->create_function(
+      c10::QualifiedName(*traced.type()->name(), "forward"),
+      graph,
+      /*shouldMangle=*/true));
+}
+
+}  // namespace
+
+torch::jit::Module trace(Model& model, const Tensors& inputs) {
+  jit::Module traced =
+      mirror(*model.module(), std::make_shared<jit::CompilationUnit>());
+  add_forward(traced, model, inputs);
+  return traced;
+}
+
+Tensors to_device(const Tensors& tensors, torch::Device device) {
+  Tensors moved;
+  for (const torch::Tensor& tensor : tensors) {
+    moved.push_back(tensor.to(device));
+  }
+  return moved;
+}
+
+Fp32Weights::Fp32Weights(Learner& learn) : merged_(learn.model()) {
+  const StateDict exact = learn.state_dict();
+  for (ModelTensor& t : learn.model().state()) {
+    const torch::Tensor* const value = exact.find(t.name);
+    if (value == nullptr || value->scalar_type() == t.tensor.scalar_type()) {
+      continue;
+    }
+    kept_.emplace_back(t.tensor, t.tensor.data());
+    t.tensor.set_data(value->detach());
+  }
+}
+
+Fp32Weights::~Fp32Weights() {
+  for (auto& [tensor, data] : kept_) tensor.set_data(data);
+}
+
+}  // namespace tern

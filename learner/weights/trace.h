@@ -1,0 +1,34 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/jit/api/module.h>
+
+#include "tern/learner/learner.h"
+#include "tern/learner/weights/lora.h"
+
+namespace tern {
+
+/// What a C++ model computes for these inputs, as TorchScript: a module of the
+/// same tensors under the same names, with one graph. The caller has put the
+/// model in eval mode and turned gradients off. Private to Tern, for exports.
+torch::jit::Module trace(Model& model, const Tensors& inputs);
+
+Tensors to_device(const Tensors& tensors, torch::Device device);
+
+/// While it lives, a Learner's 16-bit model has its fp32 master weights, and
+/// the weights of `add_lora` are merged. For exports.
+class Fp32Weights {
+ public:
+  explicit Fp32Weights(Learner& learn);
+  ~Fp32Weights();
+  Fp32Weights(const Fp32Weights&) = delete;
+  Fp32Weights& operator=(const Fp32Weights&) = delete;
+
+ private:
+  MergedLora merged_;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> kept_;
+};
+
+}  // namespace tern
