@@ -27,11 +27,24 @@ constexpr int64_t size_in_bytes(ElementType type) {
 
 // ---- Optimizers ----
 
+/// Every k-th step moves slow weights by `alpha` of the way to the parameters,
+/// and these to there (Zhang et al. 2019, "Lookahead Optimizer"). k 0: never.
+struct LookaheadArgs {
+  int64_t k = 0;
+  double alpha = 0.5;
+};
+
 struct FusedSgdArgs {
   double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
   /// false: L2, added to the gradient. true: `param *= 1 - lr * weight_decay`.
   bool decoupled_weight_decay = false;
+  /// Not 0: LARS (You et al. 2017), a learning rate for each tensor, `lr *
+  /// trust_coeff * |param| / (|grad| + weight_decay * |param| + eps)`.
+  double trust_coeff = 0, eps = 1e-8;
+  /// That rate is at most `lr` (LARC).
+  bool clip = true;
+  LookaheadArgs lookahead = {};
 };
 
 struct FusedAdamArgs {
@@ -39,6 +52,13 @@ struct FusedAdamArgs {
   bool amsgrad = false;
   /// false: Adam, L2 added to the gradient. true: AdamW.
   bool decoupled_weight_decay = false;
+  /// RAdam (Liu et al. 2019): plain momentum while the variance of the second
+  /// moment is unknown, then steps shortened by what is known of it.
+  bool rectified = false;
+  /// LAMB (You et al. 2019): each tensor's step times |param| / |step|, at most
+  /// 10. Not with amsgrad.
+  bool trust_ratio = false;
+  LookaheadArgs lookahead = {};
 };
 
 struct GradTensor {

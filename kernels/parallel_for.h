@@ -29,11 +29,13 @@ constexpr int64_t kElementGrain = 32768;
 /// of every tensor, in one parallel region for the whole list: many small
 /// tensors cost no more than one large one.
 ///
-/// Pieces begin at multiples of 64 elements, so that threads share no cache
-/// line and vector loads stay aligned.
+/// Pieces begin at multiples of `alignment` elements: by 64, threads share no
+/// cache line and vector loads stay aligned.
 template <class F>
-void parallel_elements(const std::vector<int64_t>& sizes, const F& f) {
-  constexpr int64_t kAlignment = 64;
+void parallel_elements(
+    const std::vector<int64_t>& sizes,
+    const F& f,
+    int64_t alignment = 64) {
   std::vector<int64_t> starts(sizes.size() + 1, 0);
   for (size_t i = 0; i < sizes.size(); ++i) {
     starts[i + 1] = starts[i] + sizes[i];
@@ -48,7 +50,7 @@ void parallel_elements(const std::vector<int64_t>& sizes, const F& f) {
           const int64_t offset = at - starts[i];
           return offset >= sizes[i]
                      ? sizes[i]
-                     : std::max<int64_t>(offset, 0) / kAlignment * kAlignment;
+                     : std::max<int64_t>(offset, 0) / alignment * alignment;
         };
         size_t i = std::upper_bound(starts.begin(), starts.end(), range_begin) -
                    starts.begin() - 1;

@@ -53,14 +53,23 @@ class StepUnpacker {
   StepUnpacker(
       const char* where,
       const OptimizerTensors& tensors,
+      bool looks_ahead,
       const GradState& grad_state)
-      : where_(where), tensors_(tensors), device_(torch::kCPU) {
+      : where_(where),
+        tensors_(tensors),
+        slow_weights_{
+            "slow_weights",
+            tensors.slow_weights,
+            looks_ahead,
+            "Lookahead is off"},
+        device_(torch::kCPU) {
     check_param(0);
     device_ = tensors.params[0].device();
     check_device(where_, device_);
     check_count("grads", tensors.grads);
     check_count("steps", tensors.steps);
     if (!tensors.weights.empty()) check_count("weights", tensors.weights);
+    check_count(slow_weights_);
     grad_state_.grad_scale = unpack_scalar("grad_scale", grad_state.grad_scale);
     grad_state_.found_inf = unpack_scalar("found_inf", grad_state.found_inf);
   }
@@ -105,6 +114,7 @@ class StepUnpacker {
     const at::Tensor& step = tensors_.steps[i];
     check_device_scalar(where_, "steps", step, device_, i);
     out.step = step.mutable_data_ptr<float>();
+    out.slow_weight = unpack(slow_weights_, i);
     return out;
   }
 
@@ -202,6 +212,7 @@ class StepUnpacker {
 
   const char* where_;
   const OptimizerTensors& tensors_;
+  StateList slow_weights_;
   torch::Device device_;
   GradStatePointers grad_state_;
   /// Gradients copied into their parameter's layout.
@@ -257,6 +268,23 @@ std::vector<c10::IValue> inputs_of(
       rest...};
 }
 
+template <class Tensor>
+torch::Tensor room_for_sums(std::vector<Tensor>& list, torch::Device device) {
+  const auto blocks = [](const Tensor& tensor) {
+    return (tensor.size + kStepBlock - 1) / kStepBlock;
+  };
+  int64_t all = 0;
+  for (const Tensor& tensor : list) all += blocks(tensor);
+  const auto sums =
+      torch::empty({2 * all}, at::device(device).dtype(at::kDouble));
+  double* next = sums.data_ptr<double>();
+  for (Tensor& tensor : list) {
+    tensor.sums = next;
+    next += 2 * blocks(tensor);
+  }
+  return sums;
+}
+
 template <class Tensor, class Args>
 void run(
     const char* where,
@@ -265,7 +293,8 @@ void run(
     const Args& args,
     const GradState& grad_state,
     const torch::Tensor& args_on_device) {
-  StepUnpacker unpacker(where, tensors, grad_state);
+  const bool looks_ahead = args.lookahead.k > 0;
+  StepUnpacker unpacker(where, tensors, looks_ahead, grad_state);
   for (const StateList& list : states) unpacker.check_count(list);
   std::vector<Tensor> list(tensors.params.size());
   for (size_t i = 0; i < list.size(); ++i) {
@@ -275,6 +304,8 @@ void run(
       *state++ = unpacker.unpack(of_all, i);
     }
   }
+  torch::Tensor sums;
+  if (has_trust_ratio(args)) sums = room_for_sums(list, unpacker.device());
   const auto count = static_cast<int64_t>(list.size());
   const GradStatePointers& state = unpacker.grad_state();
   const auto* there = args_in<Args>(where, args_on_device, unpacker.device());
@@ -286,6 +317,7 @@ void run(
       });
   bump_versions(tensors.params);
   bump_versions(tensors.weights);
+  bump_versions(tensors.slow_weights);
   for (const StateList& written : states) bump_versions(written.list);
 }
 
@@ -339,6 +371,9 @@ void fused_adam_(
           exp_avgs,
           exp_avg_sqs,
           max_exp_avg_sqs));
+  TERN_CHECK_VALUE(
+      !args.amsgrad || !args.trust_ratio,
+      "[fused_adam_] amsgrad and trust_ratio are both set; expected one.");
   run<AdamTensor>(
       "fused_adam_",
       tensors,

@@ -25,6 +25,9 @@ struct OptimizerTensors {
   /// 0-dim kFloat, one per parameter: its steps so far. Incremented unless the
   /// step is skipped.
   at::TensorList steps;
+  /// kFloat like `params` with Lookahead, and not undefined; else empty. They
+  /// begin as copies of the parameters.
+  at::TensorList slow_weights = {};
 };
 
 /// The loss scaler's state. Both tensors are on the device of the parameters,
@@ -41,7 +44,8 @@ struct GradState {
 torch::Tensor to_tensor(const FusedSgdArgs& args, torch::Device device);
 torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device);
 
-/// Applies one SGD step to all tensors in one pass over memory.
+/// Applies one step of SGD or LARS to all tensors in one pass over memory; LARS
+/// reads parameters and gradients once more for their norms.
 ///
 /// \param momentum_buffers  kFloat like `params`; empty when momentum is 0. A
 ///                          parameter's first step (`steps[i] == 0`) sets its
@@ -61,7 +65,8 @@ void fused_sgd_(
     const GradState& grad_state = {},
     const torch::Tensor& args_on_device = {});
 
-/// Applies one Adam or AdamW step to all tensors in one pass over memory.
+/// Applies one step of Adam, AdamW, RAdam or LAMB to all tensors in one pass
+/// over memory; LAMB reads all once more for the norms.
 ///
 /// \param exp_avgs, exp_avg_sqs  kFloat like `params`; the two moments.
 /// \param max_exp_avg_sqs        The same for amsgrad, else empty.

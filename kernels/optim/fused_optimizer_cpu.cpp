@@ -13,7 +13,6 @@ namespace {
 
 // Gradients are converted and unscaled, and weights rounded, a block at a
 // time: one loop for all types, and a block of every list stays in L1.
-constexpr int64_t kStepBlock = 1024;
 
 /// 1 / scale if that is exact (a power of two, as loss scales are), else 0.
 float exact_inverse(float scale) {
@@ -109,27 +108,120 @@ auto block_of(const AdamStep& step) {
                       : block_with<2, AdamStep>(!step.l2);
 }
 
-template <class Tensor, class Step>
-void update_elements(
-    const Tensor& tensor,
-    const Step& step,
-    const Grad& grad,
-    int64_t begin,
+/// A block's part in the trust ratio; the moments stay as they are.
+template <class Step>
+TERN_CPU_LOOP void measure_block(
+    Step step,
+    const float* __restrict grad,
+    float factor,
+    const float* __restrict param,
+    const float* __restrict state0,
+    const float* __restrict state1,
+    float* __restrict params,
+    float* __restrict changes,
     int64_t size) {
-  float* states[3] = {};
-  for (size_t k = 0; k < std::size(tensor.states); ++k) {
-    if (tensor.states[k]) states[k] = tensor.states[k] + begin;
+  constexpr bool kIsSgd = std::is_same_v<Step, SgdStep>;
+  if constexpr (!kIsSgd) step.amsgrad = false;
+  for (int64_t i = 0; i < size; ++i) {
+    float states[kIsSgd ? 1 : 3];
+    if constexpr (!kIsSgd) {
+      states[0] = state0[i];
+      states[1] = state1[i];
+    }
+    const Measured now = measure(step, grad[i] * factor, param[i], states);
+    params[i] = now.param;
+    changes[i] = now.change;
   }
-  block_of(step)(
-      step,
-      grad.data,
-      grad.factor,
-      tensor.param + begin,
-      states[0],
-      states[1],
-      states[2],
-      size);
 }
+
+/// In an order of its own, whatever the instruction set.
+TERN_CPU_LOOP double sum_of_squares(const float* values, int64_t size) {
+  constexpr int64_t kLanes = 16;
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const double value = values[i + lane];
+      lanes[lane] += value * value;
+    }
+  }
+  double sum = 0;
+  for (; i < size; ++i) sum += static_cast<double>(values[i]) * values[i];
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+TERN_CPU_LOOP void look_ahead_block(
+    Step step,
+    float* __restrict param,
+    float* __restrict slow,
+    int64_t size) {
+  for (int64_t i = 0; i < size; ++i) look_ahead(step, param[i], slow[i]);
+}
+
+/// kStepBlock elements of one tensor, or less at its end.
+template <class Tensor>
+struct Block {
+  const Tensor& tensor;
+  int64_t begin, size;
+  Grad grad;
+  float* param;
+  float* states[3] = {};
+
+  /// `buffer` has room for kStepBlock gradients.
+  Block(
+      const Tensor& of,
+      float grad_scale,
+      int64_t at,
+      int64_t count,
+      float* buffer)
+      : tensor(of),
+        begin(at),
+        size(count),
+        grad(read_grad(of, grad_scale, at, count, buffer)),
+        param(of.param + at) {
+    for (size_t k = 0; k < std::size(tensor.states); ++k) {
+      if (tensor.states[k]) states[k] = tensor.states[k] + begin;
+    }
+  }
+
+  template <class Step>
+  void measure(const Step& step) const {
+    alignas(64) float params[kStepBlock];
+    alignas(64) float changes[kStepBlock];
+    on_cpu_isa<measure_block<Step>>(
+        step,
+        grad.data,
+        grad.factor,
+        param,
+        states[0],
+        states[1],
+        params,
+        changes,
+        size);
+    double* const sums = tensor.sums + 2 * (begin / kStepBlock);
+    sums[0] = on_cpu_isa<sum_of_squares>(params, size);
+    sums[1] = on_cpu_isa<sum_of_squares>(changes, size);
+  }
+
+  template <class Step>
+  void update(const Step& step) const {
+    block_of(step)(
+        step,
+        grad.data,
+        grad.factor,
+        param,
+        states[0],
+        states[1],
+        states[2],
+        size);
+    if (tensor.slow_weight && step.looks_ahead) {
+      float* const slow = tensor.slow_weight + begin;
+      on_cpu_isa<look_ahead_block>(step, param, slow, size);
+    }
+    write_weight(tensor, begin, size);
+  }
+};
 
 }  // namespace
 
@@ -149,15 +241,29 @@ void fused_step_cpu(
     const bool as_before = i > 0 && *tensors[i].step == *tensors[i - 1].step;
     steps[i] = as_before ? steps[i - 1] : make_step(args, *tensors[i].step);
   }
-  parallel_elements(sizes, [&](size_t i, int64_t begin, int64_t end) {
-    alignas(64) float buffer[kStepBlock];
-    for (int64_t at = begin; at < end; at += kStepBlock) {
-      const int64_t size = std::min(kStepBlock, end - at);
-      const Grad grad = read_grad(tensors[i], grad_scale, at, size, buffer);
-      update_elements(tensors[i], steps[i], grad, at, size);
-      write_weight(tensors[i], at, size);
+  const auto for_each_block = [&](const auto& f) {
+    const auto blocks = [&](size_t i, int64_t begin, int64_t end) {
+      alignas(64) float buffer[kStepBlock];
+      for (int64_t at = begin; at < end; at += kStepBlock) {
+        const int64_t size = std::min(kStepBlock, end - at);
+        f(i, Block<Tensor>(tensors[i], grad_scale, at, size, buffer));
+      }
+    };
+    parallel_elements(sizes, blocks, kStepBlock);
+  };
+  if (has_trust_ratio(args)) {
+    for_each_block(
+        [&](size_t i, const auto& block) { block.measure(steps[i]); });
+    for (int64_t i = 0; i < count; ++i) {
+      double param_sum = 0, change_sum = 0;
+      for (int64_t b = 0; b * kStepBlock < sizes[i]; ++b) {
+        param_sum += tensors[i].sums[2 * b];
+        change_sum += tensors[i].sums[2 * b + 1];
+      }
+      trust(steps[i], args, param_sum, change_sum);
     }
-  });
+  }
+  for_each_block([&](size_t i, const auto& block) { block.update(steps[i]); });
   for (int64_t i = 0; i < count; ++i) *tensors[i].step += 1;
 }
 

@@ -5,6 +5,8 @@ namespace tern {
 namespace {
 
 constexpr int kWidth = 4;
+// What there is room for in `sums`.
+static_assert(kChunk % kStepBlock == 0);
 
 __device__ bool is_skipped(const GradStatePointers& state) {
   return state.found_inf && *state.found_inf != 0;
@@ -34,6 +36,9 @@ __device__ __forceinline__ void update_pack(
   for (int s = 0; s < kCount; ++s) {
     if (float* state = tensor.states[s]) states[s] = load<kPack>(state + i);
   }
+  const bool looks_ahead = tensor.slow_weight && step.looks_ahead;
+  Pack<float, kPack> slow;
+  if (looks_ahead) slow = load<kPack>(tensor.slow_weight + i);
   Pack<Weight, kPack> weight;
 #pragma unroll
   for (int j = 0; j < kPack; ++j) {
@@ -49,6 +54,7 @@ __device__ __forceinline__ void update_pack(
     for (int s = 0; s < kCount; ++s) {
       states[s].values[j] = values[s];
     }
+    if (looks_ahead) look_ahead(step, param.values[j], slow.values[j]);
     weight.values[j] = from_float<Weight>(param.values[j]);
   }
   store<kPack>(tensor.param + i, param);
@@ -56,6 +62,7 @@ __device__ __forceinline__ void update_pack(
   for (int s = 0; s < kCount; ++s) {
     if (float* state = tensor.states[s]) store<kPack>(state + i, states[s]);
   }
+  if (looks_ahead) store<kPack>(tensor.slow_weight + i, slow);
   if (tensor.weight) {
     store<kPack>(static_cast<Weight*>(tensor.weight) + i, weight);
   }
@@ -67,7 +74,8 @@ __device__ bool is_vectorizable(const Tensor& tensor) {
   bool aligned =
       is_aligned(tensor.param, sizeof(float), kWidth) &&
       is_aligned(tensor.grad, size_in_bytes(tensor.grad_type), kWidth) &&
-      is_aligned(tensor.weight, size_in_bytes(tensor.weight_type), kWidth);
+      is_aligned(tensor.weight, size_in_bytes(tensor.weight_type), kWidth) &&
+      is_aligned(tensor.slow_weight, sizeof(float), kWidth);
   for (int s = 0; s < kStates<Tensor>; ++s) {
     aligned = aligned && is_aligned(tensor.states[s], sizeof(float), kWidth);
   }
@@ -104,6 +112,78 @@ dispatch_weight(const Tensor& tensor, const Step& step, const Chunk& chunk) {
   }
 }
 
+/// Added in one order. All threads of a block call it.
+__device__ double sum_of_threads(double value) {
+  __shared__ double sums[kThreads];
+  sums[threadIdx.x] = value;
+  __syncthreads();
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    __syncthreads();
+  }
+  const double sum = sums[0];
+  __syncthreads();
+  return sum;
+}
+
+__device__ float grad_at(const StepTensor& tensor, int64_t i) {
+  switch (tensor.grad_type) {
+    case ElementType::float16:
+      return to_float(static_cast<const __half*>(tensor.grad)[i]);
+    case ElementType::bfloat16:
+      return to_float(static_cast<const __nv_bfloat16*>(tensor.grad)[i]);
+    default:
+      return static_cast<const float*>(tensor.grad)[i];
+  }
+}
+
+/// The sums of one chunk, for the trust ratio of its tensor.
+template <class Tensor, class Args>
+__global__ void __launch_bounds__(kThreads) measure_kernel(
+    const __grid_constant__ TensorTable<Tensor> table,
+    const Args args,
+    const Args* __restrict__ args_on_device,
+    const GradStatePointers state) {
+  if (is_skipped(state)) return;
+  const int index = table.find(blockIdx.x);
+  const Tensor& tensor = table.records[index];
+  __shared__ decltype(make_step(args, 0.0f)) step;
+  if (threadIdx.x == 0) {
+    step = make_step(args_now(args, args_on_device), *tensor.step);
+  }
+  __syncthreads();
+  const float grad_scale = state.grad_scale ? *state.grad_scale : 1.0f;
+  const int64_t chunk = blockIdx.x - table.first_block[index];
+  const int64_t end = min((chunk + 1) * kChunk, tensor.size);
+  double param_sum = 0, change_sum = 0;
+  for (int64_t i = chunk * kChunk + threadIdx.x; i < end; i += kThreads) {
+    float values[kStates<Tensor>];
+#pragma unroll
+    for (int s = 0; s < kStates<Tensor>; ++s) {
+      if (const float* moments = tensor.states[s]) values[s] = moments[i];
+    }
+    const float unscaled = __fdiv_rn(grad_at(tensor, i), grad_scale);
+    const Measured now = measure(step, unscaled, tensor.param[i], values);
+    param_sum += static_cast<double>(now.param) * now.param;
+    change_sum += static_cast<double>(now.change) * now.change;
+  }
+  param_sum = sum_of_threads(param_sum);
+  change_sum = sum_of_threads(change_sum);
+  if (threadIdx.x != 0) return;
+  tensor.sums[2 * chunk] = param_sum;
+  tensor.sums[2 * chunk + 1] = change_sum;
+}
+
+/// The first or the second sum of all chunks.
+__device__ double sum_of_chunks(const StepTensor& tensor, int which) {
+  const int64_t chunks = (tensor.size + kChunk - 1) / kChunk;
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < chunks; i += kThreads) {
+    sum += tensor.sums[2 * i + which];
+  }
+  return sum_of_threads(sum);
+}
+
 template <class Tensor, class Args>
 __global__ void __launch_bounds__(kThreads) step_kernel(
     const __grid_constant__ TensorTable<Tensor> table,
@@ -119,6 +199,14 @@ __global__ void __launch_bounds__(kThreads) step_kernel(
     step = make_step(args_now(args, args_on_device), *tensor.step);
   }
   __syncthreads();
+  if (has_trust_ratio(args)) {
+    const double param_sum = sum_of_chunks(tensor, 0);
+    const double change_sum = sum_of_chunks(tensor, 1);
+    if (threadIdx.x == 0) {
+      trust(step, args_now(args, args_on_device), param_sum, change_sum);
+    }
+    __syncthreads();
+  }
   Chunk chunk;
   chunk.begin = (blockIdx.x - table.first_block[index]) * kChunk;
   chunk.end = min(chunk.begin + kChunk, tensor.size);
@@ -164,14 +252,21 @@ int fused_step_cuda(
     CUstream_st* stream) {
   cudaError_t status =
       for_each_table(tensors, count, [&](const auto& table, int32_t blocks) {
-        return launch(
-            step_kernel<Tensor, Args>,
-            blocks,
-            stream,
-            table,
-            args,
-            args_on_device,
-            state);
+        const auto start = [&](auto* kernel) {
+          return launch(
+              kernel,
+              blocks,
+              stream,
+              table,
+              args,
+              args_on_device,
+              state);
+        };
+        if (has_trust_ratio(args)) {
+          const cudaError_t measured = start(measure_kernel<Tensor, Args>);
+          if (measured != cudaSuccess) return measured;
+        }
+        return start(step_kernel<Tensor, Args>);
       });
   if (status != cudaSuccess) return status;
   constexpr int64_t kCapacity = TensorTable<StepCount>::kCapacity;

@@ -10,11 +10,18 @@
 // kernels. Nothing of LibTorch or CUDA is included.
 namespace tern {
 
+/// Elements that are summed together, from the first of a tensor on.
+constexpr int64_t kStepBlock = 1024;
+
 struct StepTensor {
   float* param;
   const void* grad;
   /// nullptr, or the float16 or bfloat16 copy of `param`.
   void* weight;
+  /// Lookahead's, or nullptr.
+  float* slow_weight;
+  /// With a trust ratio: room for two sums of each kStepBlock elements.
+  double* sums;
   float* step;
   int64_t size;
   ElementType grad_type, weight_type;
@@ -61,6 +68,7 @@ args_now(const FusedSgdArgs& args, const FusedSgdArgs* on_device) {
   if (!on_device) return args;
   FusedSgdArgs now = *on_device;
   if (args.momentum == 0) now.momentum = 0;
+  if (args.trust_coeff == 0) now.trust_coeff = 0;
   return now;
 }
 
@@ -69,37 +77,95 @@ args_now(const FusedAdamArgs& args, const FusedAdamArgs* on_device) {
   if (!on_device) return args;
   FusedAdamArgs now = *on_device;
   now.amsgrad = args.amsgrad;
+  now.trust_ratio = args.trust_ratio;
   return now;
 }
 
-/// What all elements of one parameter share in one SGD step.
-struct SgdStep {
-  float lr, momentum, gradient_share, weight_decay, decay_factor;
-  bool has_momentum, is_first, nesterov, l2;
+/// Whether a step begins with sums over each tensor.
+TERN_ELEMENT_MATH bool has_trust_ratio(const FusedSgdArgs& args) {
+  return args.trust_coeff != 0;
+}
+TERN_ELEMENT_MATH bool has_trust_ratio(const FusedAdamArgs& args) {
+  return args.trust_ratio;
+}
+
+/// What all elements of one parameter share in a step of any kind.
+struct Step {
+  float weight_decay, decay_factor, lookahead_alpha;
+  bool l2, looks_ahead;
+};
+
+template <class Args>
+TERN_ELEMENT_MATH void
+set_common(Step& step, const Args& args, double steps_done) {
+  step.weight_decay = static_cast<float>(args.weight_decay);
+  step.decay_factor = args.decoupled_weight_decay
+                          ? static_cast<float>(1 - args.lr * args.weight_decay)
+                          : 1.0f;
+  step.l2 = !args.decoupled_weight_decay && args.weight_decay != 0;
+  const int64_t k = args.lookahead.k;
+  step.looks_ahead = k > 0 && (static_cast<int64_t>(steps_done) + 1) % k == 0;
+  step.lookahead_alpha = static_cast<float>(args.lookahead.alpha);
+}
+
+/// Weight decay of either kind, before all else.
+TERN_ELEMENT_MATH void decay(const Step& step, float& grad, float& param) {
+  param *= step.decay_factor;
+  if (step.l2) grad += step.weight_decay * param;
+}
+
+/// The end of a step that looks ahead.
+TERN_ELEMENT_MATH void look_ahead(const Step& step, float& param, float& slow) {
+  slow += step.lookahead_alpha * (param - slow);
+  param = slow;
+}
+
+/// The two numbers whose norms over a tensor make its trust ratio.
+struct Measured {
+  float param, change;
+};
+
+struct SgdStep : Step {
+  float lr, momentum, gradient_share;
+  bool has_momentum, is_first, nesterov;
 };
 
 TERN_ELEMENT_MATH SgdStep
 make_step(const FusedSgdArgs& args, float steps_done) {
   SgdStep step;
+  set_common(step, args, steps_done);
   step.lr = static_cast<float>(args.lr);
   step.momentum = static_cast<float>(args.momentum);
   step.gradient_share = static_cast<float>(1 - args.dampening);
-  step.weight_decay = static_cast<float>(args.weight_decay);
-  step.decay_factor = args.decoupled_weight_decay
-                          ? static_cast<float>(1 - args.lr * args.weight_decay)
-                          : 1.0f;
   step.has_momentum = args.momentum != 0;
   step.is_first = steps_done == 0;
   step.nesterov = args.nesterov;
-  step.l2 = !args.decoupled_weight_decay && args.weight_decay != 0;
   return step;
+}
+
+TERN_ELEMENT_MATH Measured
+measure(const SgdStep& step, float grad, float param, float (&)[1]) {
+  decay(step, grad, param);
+  return {param, grad};
+}
+
+/// The sums are those of the squares of what `measure` gave.
+TERN_ELEMENT_MATH void trust(
+    SgdStep& step,
+    const FusedSgdArgs& args,
+    double param_sum,
+    double change_sum) {
+  const double norm = sqrt(param_sum);
+  const double lr = args.lr * args.trust_coeff * norm /
+                    (sqrt(change_sum) + norm * args.weight_decay + args.eps);
+  const bool is_clipped = args.clip && !(lr < args.lr);
+  step.lr = static_cast<float>(is_clipped ? args.lr : lr);
 }
 
 TERN_ELEMENT_MATH void
 update(const SgdStep& step, float grad, float& param, float (&states)[1]) {
   float& momentum_buffer = states[0];
-  param *= step.decay_factor;
-  if (step.l2) grad += step.weight_decay * param;
+  decay(step, grad, param);
   if (step.has_momentum) {
     const float moved = step.is_first ? grad
                                       : step.momentum * momentum_buffer +
@@ -110,42 +176,50 @@ update(const SgdStep& step, float grad, float& param, float (&states)[1]) {
   param -= step.lr * grad;
 }
 
-/// What all elements of one parameter share in one Adam step.
-struct AdamStep {
+struct AdamStep : Step {
   float beta1, gradient_share, beta2, square_share, eps;
-  float weight_decay, decay_factor;
-  /// lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t).
-  float step_size, denom_factor;
-  bool l2, amsgrad;
+  /// lr / (1 - beta1^t), its divisor, and 1 / sqrt(1 - beta2^t).
+  float step_size, correction, denom_factor;
+  bool amsgrad;
 };
 
 TERN_ELEMENT_MATH AdamStep
 make_step(const FusedAdamArgs& args, float steps_done) {
   const double t = static_cast<double>(steps_done) + 1;
   AdamStep step;
+  set_common(step, args, steps_done);
   step.beta1 = static_cast<float>(args.beta1);
   step.gradient_share = static_cast<float>(1 - args.beta1);
   step.beta2 = static_cast<float>(args.beta2);
   step.square_share = static_cast<float>(1 - args.beta2);
   step.eps = static_cast<float>(args.eps);
-  step.weight_decay = static_cast<float>(args.weight_decay);
-  step.decay_factor = args.decoupled_weight_decay
-                          ? static_cast<float>(1 - args.lr * args.weight_decay)
-                          : 1.0f;
   // In double: in float, 1 - 0.999^1 would be wrong in its fifth digit.
-  step.step_size = static_cast<float>(args.lr / (1 - pow(args.beta1, t)));
-  step.denom_factor = static_cast<float>(1 / sqrt(1 - pow(args.beta2, t)));
-  step.l2 = !args.decoupled_weight_decay && args.weight_decay != 0;
+  const double power2 = pow(args.beta2, t);
+  const double correction = 1 - pow(args.beta1, t);
+  double step_size = args.lr / correction;
+  step.denom_factor = static_cast<float>(1 / sqrt(1 - power2));
+  if (args.rectified) {
+    const double r_inf = 2 / (1 - args.beta2) - 1;
+    const double r = r_inf - 2 * t * power2 / (1 - power2);
+    if (r > 5) {
+      step_size *=
+          sqrt((r - 4) * (r - 2) * r_inf / ((r_inf - 4) * (r_inf - 2) * r));
+    } else {  // the denominator becomes 1
+      step.denom_factor = 0;
+      step.eps = 1;
+    }
+  }
+  step.step_size = static_cast<float>(step_size);
+  step.correction = static_cast<float>(correction);
   step.amsgrad = args.amsgrad;
   return step;
 }
 
-TERN_ELEMENT_MATH void
-update(const AdamStep& step, float grad, float& param, float (&states)[3]) {
+/// Moves the moments. \return what the step size is multiplied with.
+TERN_ELEMENT_MATH float
+move_moments(const AdamStep& step, float grad, float (&states)[3]) {
   float &exp_avg = states[0], &exp_avg_sq = states[1],
         &max_exp_avg_sq = states[2];
-  param *= step.decay_factor;
-  if (step.l2) grad += step.weight_decay * param;
   exp_avg = step.beta1 * exp_avg + step.gradient_share * grad;
   exp_avg_sq = step.beta2 * exp_avg_sq + step.square_share * grad * grad;
   float square = exp_avg_sq;
@@ -160,7 +234,29 @@ update(const AdamStep& step, float grad, float& param, float (&states)[3]) {
 #else
   const float root = __builtin_sqrtf(square);
 #endif
-  param -= step.step_size * (exp_avg / (root * step.denom_factor + step.eps));
+  return exp_avg / (root * step.denom_factor + step.eps);
+}
+
+TERN_ELEMENT_MATH Measured
+measure(const AdamStep& step, float grad, float param, float (&states)[3]) {
+  decay(step, grad, param);
+  return {param, move_moments(step, grad, states)};
+}
+
+TERN_ELEMENT_MATH void trust(
+    AdamStep& step,
+    const FusedAdamArgs&,
+    double param_sum,
+    double change_sum) {
+  if (param_sum == 0 || change_sum == 0) return;
+  const double ratio = sqrt(param_sum / change_sum) * step.correction;
+  step.step_size *= ratio < 10 ? static_cast<float>(ratio) : 10.0f;
+}
+
+TERN_ELEMENT_MATH void
+update(const AdamStep& step, float grad, float& param, float (&states)[3]) {
+  decay(step, grad, param);
+  param -= step.step_size * move_moments(step, grad, states);
 }
 
 }  // namespace tern

@@ -101,7 +101,7 @@ void OptimizerShard::divide(
   TORCH_CHECK_NOT_IMPLEMENTED(
       fused,
       "[OptimizerShard] this optimizer cannot be divided among ranks; expected "
-      "tern::optim::SGD, Adam or AdamW.");
+      "one of tern::optim.");
   std::unordered_map<c10::TensorImpl*, torch::Tensor> weights;
   if (masters) {
     for (size_t i = 0; i < masters->masters().size(); ++i) {

@@ -40,8 +40,7 @@ class OptimizerShard final : public TrainingShard {
   /// Gives every rank its part. Again after the optimizer's parameters have
   /// become other tensors, or its state was loaded.
   ///
-  /// \param optimizer  A fused one: tern::optim::SGD, Adam or AdamW, with all
-  ///                   parameters on each rank.
+  /// \param optimizer  One of tern::optim, with all parameters on each rank.
   /// \param masters    Of a 16-bit model, all of them there; else null. Those
   ///                   of the other ranks are released.
   /// \throws c10::NotImplementedError for another optimizer.

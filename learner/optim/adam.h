@@ -1,6 +1,5 @@
 #pragma once
 
-#include <type_traits>
 #include <utility>
 
 #include <torch/optim/adam.h>
@@ -18,39 +17,49 @@ struct AdamParamState final : FusedParamState {
   }
 };
 
-/// Adam and AdamW, which differ in the options type and how weight decay acts.
-/// \tparam AdamOptions  torch::optim::AdamOptions or AdamWOptions.
+/// What the optimizers with Adam's moments have in common.
+/// \tparam AdamOptions  torch::optim::AdamOptions or AdamWOptions, whose
+///                      archives theirs are.
 template <class AdamOptions>
 class AdamBase : public FusedOptimizerOf<AdamParamState, AdamOptions> {
- public:
-  explicit AdamBase(
+ protected:
+  /// \param kind  What sets it apart: decoupled_weight_decay, rectified and
+  ///              trust_ratio.
+  AdamBase(
+      const char* name,
+      const FusedAdamArgs& kind,
       const FusedOptimizer::Groups& groups,
-      const AdamOptions& defaults = {});
-  explicit AdamBase(Tensors params, const AdamOptions& defaults = {})
-      : AdamBase(
-            {torch::optim::OptimizerParamGroup(std::move(params))},
-            defaults) {}
+      const AdamOptions& defaults,
+      const FusedOptions& fused);
 
  private:
-  static constexpr bool kIsAdamW =
-      std::is_same_v<AdamOptions, torch::optim::AdamWOptions>;
-
   FusedOptimizer::Args args_of(
       const torch::optim::OptimizerOptions& options) const final;
+
+  FusedAdamArgs kind_;
 };
 
 extern template class AdamBase<torch::optim::AdamOptions>;
 extern template class AdamBase<torch::optim::AdamWOptions>;
 
 /// Adam in one fused kernel; computes what `torch.optim.Adam` does, weight
-/// decay by the gradient included. See `FusedOptimizer` for what all three
-/// share.
+/// decay by the gradient included. See `FusedOptimizer` for what all fused
+/// optimizers share.
 ///
 ///   tern::optim::Adam optimizer(
 ///       net->parameters(), torch::optim::AdamOptions(1e-3).weight_decay(0.1));
 class Adam final : public AdamBase<torch::optim::AdamOptions> {
  public:
-  using AdamBase::AdamBase;
+  explicit Adam(
+      const Groups& groups,
+      const Options& defaults = {},
+      const FusedOptions& fused = {})
+      : AdamBase("tern::optim::Adam", {}, groups, defaults, fused) {}
+  explicit Adam(
+      Tensors params,
+      const Options& defaults = {},
+      const FusedOptions& fused = {})
+      : Adam(one_group(std::move(params)), defaults, fused) {}
 };
 
 /// AdamW in one fused kernel; computes what `torch.optim.AdamW` does.
@@ -60,7 +69,78 @@ class Adam final : public AdamBase<torch::optim::AdamOptions> {
 ///       torch::optim::AdamWOptions(1e-3).weight_decay(0.1));
 class AdamW final : public AdamBase<torch::optim::AdamWOptions> {
  public:
-  using AdamBase::AdamBase;
+  explicit AdamW(
+      const Groups& groups,
+      const Options& defaults = {},
+      const FusedOptions& fused = {})
+      : AdamBase(
+            "tern::optim::AdamW",
+            {.decoupled_weight_decay = true},
+            groups,
+            defaults,
+            fused) {}
+  explicit AdamW(
+      Tensors params,
+      const Options& defaults = {},
+      const FusedOptions& fused = {})
+      : AdamW(one_group(std::move(params)), defaults, fused) {}
+};
+
+/// The defaults of fastai's RAdam and Lamb: betas (0.9, 0.99), eps 1e-5, no
+/// weight decay.
+struct RAdamOptions : torch::optim::AdamWOptions {
+  RAdamOptions(double lr = 1e-3)  // NOLINT: implicit as LibTorch's
+      : AdamWOptions(lr) {
+    betas({0.9, 0.99}).eps(1e-5).weight_decay(0);
+  }
+};
+using LambOptions = RAdamOptions;
+
+/// Rectified Adam (Liu et al. 2019) in one fused kernel, as fastai's `RAdam`:
+/// steps are plain momentum until the second moment's variance is known. Weight
+/// decay is decoupled unless `decoupled_weight_decay(false)`.
+///
+///   .optimizer = tern::optimizer<tern::optim::RAdam>()
+///   .optimizer = tern::ranger()  // with Lookahead
+class RAdam final : public AdamBase<torch::optim::AdamWOptions> {
+ public:
+  explicit RAdam(
+      const Groups& groups,
+      const Options& defaults = RAdamOptions(),
+      const FusedOptions& fused = {})
+      : AdamBase(
+            "tern::optim::RAdam",
+            {.decoupled_weight_decay = true, .rectified = true},
+            groups,
+            defaults,
+            fused) {}
+  explicit RAdam(
+      Tensors params,
+      const Options& defaults = RAdamOptions(),
+      const FusedOptions& fused = {})
+      : RAdam(one_group(std::move(params)), defaults, fused) {}
+};
+
+/// LAMB (You et al. 2019), for large batches, as fastai's `Lamb`: Adam, each
+/// tensor's step times the ratio of the norms of tensor and step, at most 10.
+/// Weight decay is decoupled and not part of that step.
+class Lamb final : public AdamBase<torch::optim::AdamWOptions> {
+ public:
+  explicit Lamb(
+      const Groups& groups,
+      const Options& defaults = LambOptions(),
+      const FusedOptions& fused = {})
+      : AdamBase(
+            "tern::optim::Lamb",
+            {.decoupled_weight_decay = true, .trust_ratio = true},
+            groups,
+            defaults,
+            fused) {}
+  explicit Lamb(
+      Tensors params,
+      const Options& defaults = LambOptions(),
+      const FusedOptions& fused = {})
+      : Lamb(one_group(std::move(params)), defaults, fused) {}
 };
 
 }  // namespace tern::optim

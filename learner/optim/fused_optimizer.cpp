@@ -66,11 +66,25 @@ FusedOptimizer::FusedOptimizer(
     std::string name,
     const Groups& groups,
     std::unique_ptr<torch::optim::OptimizerOptions> defaults,
+    const FusedOptions& fused,
     bool decoupled_weight_decay)
     : Optimizer(groups, std::move(defaults)),
       name_(std::move(name)),
+      fused_(fused),
       decoupled_weight_decay_(decoupled_weight_decay) {
   for (const torch::Tensor& param : parameters_of(*this)) check_param(param);
+  const auto& [k, alpha] = fused_.lookahead;
+  TERN_CHECK_VALUE(
+      k >= 0 && 0 <= alpha && alpha <= 1,
+      "[{}] lookahead has k {} and alpha {}; expected k >= 0 (0 turns it off) "
+      "and 0 <= alpha <= 1.",
+      name_,
+      k,
+      alpha);
+}
+
+FusedOptimizer::Groups FusedOptimizer::one_group(Tensors params) {
+  return {torch::optim::OptimizerParamGroup(std::move(params))};
 }
 
 void FusedOptimizer::check_not_negative(const char* option, double value)
@@ -159,7 +173,8 @@ void FusedOptimizer::run_kernel(
       .grads = first(lists.grads, lists.size),
       .weights = lists.has_weights ? first(lists.weights, lists.size)
                                    : at::TensorList(),
-      .steps = first(lists.steps, lists.size)};
+      .steps = first(lists.steps, lists.size),
+      .slow_weights = first(lists.slow_weights, lists.size)};
   const auto moments = [&](size_t k) {
     return k < lists.moments_run ? first(lists.moments[k], lists.size)
                                  : at::TensorList();
@@ -240,6 +255,7 @@ void FusedOptimizer::collect(
   put(lists.grads, i, grad);
   put(lists.weights, i, weight(param));
   put(lists.steps, i, state.step);
+  if (fused_.lookahead.k > 0) put(lists.slow_weights, i, state.slow_weights);
   for (size_t k = 0; k < moments; ++k) {
     put(lists.moments[k], i, state.moments[k]);
   }
@@ -264,6 +280,9 @@ FusedParamState& FusedOptimizer::state_of(
   for (size_t k = 0; k < moments; ++k) {
     torch::Tensor& moment = state.moments[k];
     if (!moment.defined()) moment = torch::zeros_like(param);
+  }
+  if (fused_.lookahead.k > 0 && !state.slow_weights.defined()) {
+    state.slow_weights = param.detach().clone();
   }
   return state;
 }

@@ -22,7 +22,7 @@ namespace tern {
 
 /// An optimizer that reads scaled gradients itself and obeys an overflow flag
 /// on the device, so that no step waits for the host. `GradScaler::step` finds
-/// it by `dynamic_cast`; `tern::optim::{SGD, Adam, AdamW}` implement it.
+/// it by `dynamic_cast`; all of `tern::optim` implement it.
 ///
 /// Master form: the optimizer owns fp32 masters and the model computes with
 /// their rounded half or bfloat16 twins, the weights. Gradients then arrive at
@@ -78,6 +78,17 @@ class DecoupledWeightDecay {
   virtual void decoupled_weight_decay(bool on) = 0;
 };
 
+/// What every fused optimizer can do besides its own.
+///
+///   .optimizer = tern::optimizer<tern::optim::AdamW>(
+///       torch::optim::AdamWOptions(),
+///       tern::optim::FusedOptions{.lookahead = {.k = 6}})
+struct FusedOptions {
+  /// Lookahead around the optimizer, as fastai's `Lookahead(opt, k=6,
+  /// alpha=0.5)`; each parameter counts its own steps.
+  LookaheadArgs lookahead = {};
+};
+
 /// What a fused optimizer remembers of one parameter: tensors alone, on the
 /// device of the parameter, so that a skipped step needs no word to the host.
 class FusedParamState : public torch::optim::OptimizerParamState {
@@ -86,6 +97,8 @@ class FusedParamState : public torch::optim::OptimizerParamState {
   torch::Tensor step;
   /// Like the parameter; undefined while unused.
   std::array<torch::Tensor, 3> moments;
+  /// Lookahead's, like the parameter; undefined without it.
+  torch::Tensor slow_weights;
 
   /// Every tensor by PyTorch's name, `step` first.
   std::vector<std::pair<std::string, torch::Tensor*>> tensors();
@@ -102,9 +115,9 @@ class FusedParamState : public torch::optim::OptimizerParamState {
   std::vector<std::string> names_;  // of the moments
 };
 
-/// What `SGD`, `Adam` and `AdamW` have in common: a group's parameters go
-/// through one fused kernel, in one pass over memory, and neither allocate nor
-/// wait once the first step is made.
+/// What the fused optimizers have in common: a group's parameters go through
+/// one fused kernel, in one pass over memory (two for `Lamb` and `Larc`), and
+/// neither allocate nor wait once the first step is made.
 ///
 /// Parameters are kFloat; gradients kFloat, kHalf or kBFloat16. A parameter
 /// without gradient is left as it is. Sparse gradients and kDouble parameters
@@ -173,15 +186,18 @@ class FusedOptimizer : public torch::optim::Optimizer,
       std::string name,
       const Groups& groups,
       std::unique_ptr<torch::optim::OptimizerOptions> defaults,
+      const FusedOptions& fused,
       bool decoupled_weight_decay);
 
   const std::string& name() const { return name_; }
+  const FusedOptions& fused() const { return fused_; }
+  static Groups one_group(Tensors params);
   void check_not_negative(const char* option, double value) const;
 
  private:
   /// The tensors of one group on one device; index i of each belongs together.
   struct TensorLists {
-    Tensors params, grads, weights, steps;
+    Tensors params, grads, weights, steps, slow_weights;
     std::array<Tensors, 3> moments;
     bool has_weights = false;
     size_t size = 0;
@@ -208,6 +224,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
   TensorLists& lists_for(size_t group, torch::Device device);
 
   std::string name_;
+  FusedOptions fused_;
   bool decoupled_weight_decay_;
   torch::Tensor grad_scale_;
   std::unordered_map<c10::TensorImpl*, torch::Tensor> weights_;  // by master
@@ -234,11 +251,13 @@ class FusedOptimizerOf : public FusedOptimizer {
       const char* name,
       const Groups& groups,
       const Options& defaults,
+      const FusedOptions& fused,
       bool decoupled_weight_decay)
       : FusedOptimizer(
             name,
             groups,
             std::make_unique<Options>(defaults),
+            fused,
             decoupled_weight_decay) {}
 
  private:

@@ -10,6 +10,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/hyper_parameter.h"
+#include "tern/learner/optim/sgd.h"
 
 namespace tern::optim {
 
@@ -34,7 +35,8 @@ double* find_momentum(const OptimizerOptions& options) {
   using namespace torch::optim;
   const auto momentum = [](auto& typed) { return &typed.momentum(); };
   const auto beta1 = [](auto& adam) { return &std::get<0>(adam.betas()); };
-  double* const found = find<SGDOptions, RMSpropOptions>(options, momentum);
+  double* const found =
+      find<SGDOptions, RMSpropOptions, LarcOptions>(options, momentum);
   return found ? found : find<AdamOptions, AdamWOptions>(options, beta1);
 }
 
@@ -45,9 +47,8 @@ double* find_weight_decay(const OptimizerOptions& options) {
       AdamOptions,
       AdamWOptions,
       RMSpropOptions,
-      AdagradOptions>(options, [](auto& typed) {
-    return &typed.weight_decay();
-  });
+      AdagradOptions,
+      LarcOptions>(options, [](auto& typed) { return &typed.weight_decay(); });
 }
 
 // For a number that is in range.

@@ -83,6 +83,12 @@ OptimizerFactory default_optimizer() {
       torch::optim::AdamWOptions().betas({0.9, 0.99}));
 }
 
+OptimizerFactory ranger() {
+  return optimizer<optim::RAdam>(
+      optim::RAdamOptions().betas({0.95, 0.99}).eps(1e-6),
+      optim::FusedOptions{.lookahead = {.k = 6}});
+}
+
 Learner& Learner::split(const std::vector<std::string>& first_modules) {
   TORCH_CHECK_VALUE(
       !parts_->optimizer && parts_->own_lr.empty(),

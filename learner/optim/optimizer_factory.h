@@ -55,19 +55,20 @@ class WithDecoupledWeightDecay final : public Base,
 
 }  // namespace optim
 
-/// The factory of `Optimizer(groups, options)`, for any optimizer made so.
+/// The factory of `Optimizer(groups, options...)`, for any optimizer made so.
 ///
 ///   .optimizer = tern::optimizer<tern::optim::SGD>(
 ///       torch::optim::SGDOptions(0.1).momentum(0.9))
 ///   .optimizer = tern::optimizer<torch::optim::RMSprop>()
+///   .optimizer = tern::optimizer<tern::optim::Lamb>()
 ///
 /// Learning rate and weight decay are the Learner's, as in fastai: those given
 /// to `fit`, LearnerOptions::lr and weight_decay take the place of the
 /// options'. Momentum, betas and all else stay as they are here.
-/// \param options  Left out: the optimizer's own defaults.
+/// \param options  Left out: the optimizer's own defaults. Those of tern::optim
+///                 take `optim::FusedOptions` as a second.
 template <class Optimizer, class... Options>
 OptimizerFactory optimizer(Options... options) {
-  static_assert(sizeof...(Options) <= 1, "an optimizer has one options struct");
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
   // Ours know decoupled weight decay, LibTorch's learn it here.
   using Made = std::conditional_t<
@@ -86,5 +87,9 @@ OptimizerFactory optimizer(Options... options) {
 
 /// The fused `optim::AdamW` with fastai's betas (0.9, 0.99).
 OptimizerFactory default_optimizer();
+
+/// fastai's `ranger`: `optim::RAdam` with betas (0.95, 0.99) and eps 1e-6 in
+/// Lookahead with k 6 and alpha 0.5.
+OptimizerFactory ranger();
 
 }  // namespace tern

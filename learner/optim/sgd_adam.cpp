@@ -1,5 +1,8 @@
 // What the fused optimizers differ in: their options and what they remember.
 
+#include <tuple>
+
+#include <torch/optim/serialize.h>
 #include <torch/serialize/archive.h>
 
 #include "tern/kernels/check.h"
@@ -13,6 +16,7 @@ std::vector<std::pair<std::string, torch::Tensor*>> FusedParamState::tensors() {
   for (size_t k = 0; k < names_.size(); ++k) {
     all.emplace_back(names_[k], &moments[k]);
   }
+  all.emplace_back("slow_weights", &slow_weights);
   return all;
 }
 
@@ -41,11 +45,15 @@ void FusedParamState::serialize(
   }
 }
 
-SGD::SGD(const Groups& groups, const Options& defaults)
+SGD::SGD(
+    const Groups& groups,
+    const Options& defaults,
+    const FusedOptions& fused)
     : FusedOptimizerOf(
           "tern::optim::SGD",
           groups,
           defaults,
+          fused,
           /*decoupled_weight_decay=*/false) {
   for (const auto& group : param_groups()) {
     const auto& options = static_cast<const Options&>(group.options());
@@ -71,18 +79,80 @@ SGD::Args SGD::args_of(const torch::optim::OptimizerOptions& of_group) const {
       .dampening = options.dampening(),
       .weight_decay = options.weight_decay(),
       .nesterov = options.nesterov(),
-      .decoupled_weight_decay = decoupled_weight_decay()};
+      .decoupled_weight_decay = decoupled_weight_decay(),
+      .lookahead = fused().lookahead};
+}
+
+void LarcOptions::serialize(torch::serialize::InputArchive& archive) {
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, lr);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, momentum);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, weight_decay);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, trust_coeff);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, eps);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(bool, clip);
+}
+
+void LarcOptions::serialize(torch::serialize::OutputArchive& archive) const {
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(lr);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(momentum);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(weight_decay);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(trust_coeff);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(eps);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(clip);
+}
+
+Larc::Larc(
+    const Groups& groups,
+    const Options& defaults,
+    const FusedOptions& fused)
+    : FusedOptimizerOf(
+          "tern::optim::Larc",
+          groups,
+          defaults,
+          fused,
+          /*decoupled_weight_decay=*/true) {
+  for (const auto& group : param_groups()) {
+    const auto& options = static_cast<const Options&>(group.options());
+    check_not_negative("lr", options.lr());
+    check_not_negative("momentum", options.momentum());
+    check_not_negative("weight_decay", options.weight_decay());
+    check_not_negative("eps", options.eps());
+    TERN_CHECK_VALUE(
+        options.trust_coeff() > 0,
+        "[{}] trust_coeff is {}; expected > 0. Without trust take "
+        "tern::optim::SGD.",
+        name(),
+        options.trust_coeff());
+  }
+}
+
+Larc::Args Larc::args_of(const torch::optim::OptimizerOptions& of_group) const {
+  const auto& options = static_cast<const Options&>(of_group);
+  return FusedSgdArgs{
+      .lr = options.lr(),
+      .momentum = options.momentum(),
+      .weight_decay = options.weight_decay(),
+      .decoupled_weight_decay = decoupled_weight_decay(),
+      .trust_coeff = options.trust_coeff(),
+      .eps = options.eps(),
+      .clip = options.clip(),
+      .lookahead = fused().lookahead};
 }
 
 template <class AdamOptions>
 AdamBase<AdamOptions>::AdamBase(
+    const char* name,
+    const FusedAdamArgs& kind,
     const FusedOptimizer::Groups& groups,
-    const AdamOptions& defaults)
+    const AdamOptions& defaults,
+    const FusedOptions& fused)
     : FusedOptimizerOf<AdamParamState, AdamOptions>(
-          kIsAdamW ? "tern::optim::AdamW" : "tern::optim::Adam",
+          name,
           groups,
           defaults,
-          /*decoupled_weight_decay=*/kIsAdamW) {
+          fused,
+          kind.decoupled_weight_decay),
+      kind_(kind) {
   for (const auto& group : this->param_groups()) {
     const auto& options = static_cast<const AdamOptions&>(group.options());
     const auto [beta1, beta2] = options.betas();
@@ -95,6 +165,10 @@ AdamBase<AdamOptions>::AdamBase(
         this->name(),
         beta1,
         beta2);
+    TERN_CHECK_VALUE(
+        !options.amsgrad() || !kind.trust_ratio,
+        "[{}] amsgrad is true; expected false.",
+        name);
   }
 }
 
@@ -102,14 +176,15 @@ template <class AdamOptions>
 FusedOptimizer::Args AdamBase<AdamOptions>::args_of(
     const torch::optim::OptimizerOptions& of_group) const {
   const auto& options = static_cast<const AdamOptions&>(of_group);
-  return FusedAdamArgs{
-      .lr = options.lr(),
-      .beta1 = std::get<0>(options.betas()),
-      .beta2 = std::get<1>(options.betas()),
-      .eps = options.eps(),
-      .weight_decay = options.weight_decay(),
-      .amsgrad = options.amsgrad(),
-      .decoupled_weight_decay = this->decoupled_weight_decay()};
+  FusedAdamArgs args = kind_;
+  args.lr = options.lr();
+  std::tie(args.beta1, args.beta2) = options.betas();
+  args.eps = options.eps();
+  args.weight_decay = options.weight_decay();
+  args.amsgrad = options.amsgrad();
+  args.decoupled_weight_decay = this->decoupled_weight_decay();
+  args.lookahead = this->fused().lookahead;
+  return args;
 }
 
 template class AdamBase<torch::optim::AdamOptions>;

@@ -1,5 +1,6 @@
 // Measures the kernels against what LibTorch has. Exit code 1 if a goal is
 // missed.
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -75,6 +76,17 @@ struct Network {
         map(params, [](const Tensor& p) { return torch::zeros_like(p); });
     steps = map(params, [](const Tensor&) { return torch::zeros({}); });
   }
+
+  /// None without Lookahead.
+  Tensors& slow_weights(const tern::FusedAdamArgs& args) {
+    if (slow_.empty() && args.lookahead.k > 0) {
+      slow_ = map(params, [](const Tensor& p) { return p.clone(); });
+    }
+    return slow_;
+  }
+
+ private:
+  Tensors slow_;
 };
 
 const tern::FusedAdamArgs kAdamW{
@@ -159,6 +171,102 @@ bool adamw_vs_fused_adamw() {
             /*maximize=*/false);
       });
   return report_times("fused_adamw_vs__fused_adamw_", m, 1);
+}
+
+/// fastai's optimizers against the same in operations of ATen, a tensor at a
+/// time as fastai does them.
+bool fastai_vs_aten(
+    const std::string& name,
+    const std::function<void(Network&)>& fused,
+    const std::function<void(Network&, size_t)>& of_one_tensor) {
+  Network ours, theirs;
+  const torch::NoGradGuard no_grad;
+  const auto m = measure(
+      [&] { fused(ours); },
+      [&] {
+        for (size_t i = 0; i < theirs.params.size(); ++i) {
+          of_one_tensor(theirs, i);
+        }
+      });
+  return report_times(name + "_vs_aten", m, 3);
+}
+
+void move_moments(Network& net, size_t i) {
+  const Tensor& grad = net.grads[i];
+  net.params[i].mul_(1 - 1e-5);
+  net.exp_avgs[i].mul_(0.9).add_(grad, 0.1);
+  net.exp_avg_sqs[i].mul_(0.99).addcmul_(grad, grad, 0.01);
+}
+
+bool fastai_optimizers_vs_aten() {
+  const tern::FusedAdamArgs adam = {
+      .lr = 1e-3,
+      .beta2 = 0.99,
+      .eps = 1e-5,
+      .weight_decay = 1e-2,
+      .decoupled_weight_decay = true};
+  const auto fused_adam = [](const tern::FusedAdamArgs& args) {
+    return [args](Network& net) {
+      tern::fused_adam_(
+          {net.params, net.grads, {}, net.steps, net.slow_weights(args)},
+          net.exp_avgs,
+          net.exp_avg_sqs,
+          {},
+          args);
+    };
+  };
+  const auto radam_step = [](Network& net, size_t i) {
+    move_moments(net, i);
+    const Tensor denom = (net.exp_avg_sqs[i] / 0.1).sqrt().add_(1e-5);
+    net.params[i].addcdiv_(net.exp_avgs[i], denom, -1e-3);
+  };
+  auto radam = adam, ranger = adam, lamb = adam;
+  radam.rectified = ranger.rectified = lamb.trust_ratio = true;
+  ranger.lookahead.k = 6;
+  bool all_met = fastai_vs_aten("radam", fused_adam(radam), radam_step);
+  int64_t steps = 0;
+  all_met &=
+      fastai_vs_aten("ranger", fused_adam(ranger), [&](Network& net, size_t i) {
+        radam_step(net, i);
+        if (i == 0) ++steps;
+        if (steps % 6 != 0) return;
+        Tensor& slow = net.slow_weights(ranger)[i];
+        slow.add_(net.params[i] - slow, 0.5);
+        net.params[i].copy_(slow);
+      });
+  all_met &=
+      fastai_vs_aten("lamb", fused_adam(lamb), [](Network& net, size_t i) {
+        move_moments(net, i);
+        const Tensor r1 = net.params[i].pow(2).mean().sqrt();
+        const Tensor step = (net.exp_avgs[i] / 0.1) /
+                            ((net.exp_avg_sqs[i] / 0.1).sqrt() + 1e-5);
+        const Tensor r2 = step.pow(2).mean().sqrt();
+        const auto ratio = r1.item<double>() / r2.item<double>();
+        net.params[i].add_(step, -1e-3 * std::min(ratio, 10.0));
+      });
+  const tern::FusedSgdArgs larc = {
+      .lr = 1e-3,
+      .momentum = 0.9,
+      .weight_decay = 1e-2,
+      .decoupled_weight_decay = true,
+      .trust_coeff = 0.02};
+  all_met &= fastai_vs_aten(
+      "larc",
+      [&](Network& net) {
+        tern::fused_sgd_(
+            {net.params, net.grads, {}, net.steps},
+            net.exp_avgs,
+            larc);
+      },
+      [](Network& net, size_t i) {
+        net.params[i].mul_(1 - 1e-5);
+        net.exp_avgs[i].mul_(0.9).add_(net.grads[i]);
+        const auto norm = net.params[i].norm().item<double>();
+        const auto of_grad = net.grads[i].norm().item<double>();
+        const double lr = 2e-5 * norm / (of_grad + norm * 1e-2 + 1e-8);
+        net.params[i].add_(net.exp_avgs[i], -std::min(1e-3, lr));
+      });
+  return all_met;
 }
 
 /// `bytes` moved by `ours` against a copy that moves as many (half read, half
@@ -246,6 +354,7 @@ int main(int argc, char** argv) {
   tern::bench::read_arguments(argc, argv);
   bool all_met = adamw_vs_torch_optim();
   all_met &= adamw_vs_fused_adamw();
+  all_met &= fastai_optimizers_vs_aten();
   all_met &= master_form_vs_copy();
   all_met &= sgd_masters_vs_copy();
   all_met &= unscale_vs_aten();

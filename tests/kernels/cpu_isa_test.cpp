@@ -109,22 +109,33 @@ TEST_P(CpuIsaTest, KeepsNaNsNaN) {
 TEST_P(CpuIsaTest, OptimizersGiveTheBitsOfTheBaseline) {
   for (const auto type : {torch::kHalf, torch::kBFloat16}) {
     const auto lists = make_step_lists(
-        small_shapes(),
-        {.grad_type = type, .weight_type = type});
+        large_shapes(),
+        {.grad_type = type, .weight_type = type, .looks_ahead = true});
     const GradState state{torch::tensor(3.0f), torch::zeros({})};
     auto run = [&] {
       auto copy = lists.clone();
       fused_sgd_(
           copy.tensors(),
           copy.momentum_buffers,
-          {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true},
+          {.momentum = 0.9,
+           .weight_decay = 0.1,
+           .nesterov = true,
+           .trust_coeff = 0.02,
+           .lookahead = {.k = 4}},
           state);
       fused_adam_(
           copy.tensors(),
           copy.exp_avgs,
           copy.exp_avg_sqs,
           copy.max_exp_avg_sqs,
-          {.weight_decay = 0.1, .amsgrad = true},
+          {.weight_decay = 0.1, .amsgrad = true, .lookahead = {.k = 5}},
+          state);
+      fused_adam_(
+          copy.tensors(),
+          copy.exp_avgs,
+          copy.exp_avg_sqs,
+          {},
+          {.weight_decay = 0.1, .trust_ratio = true, .lookahead = {.k = 7}},
           state);
       return copy;
     };

@@ -44,11 +44,29 @@ Tensor step_tensor(const StepLists& lists, size_t i) {
   out.step = lists.steps[i].data_ptr<float>();
   out.size = lists.params[i].numel();
   out.grad_type = type_of(lists.grads[i]);
+  if (!lists.slow_weights.empty()) {
+    out.slow_weight = lists.slow_weights[i].data_ptr<float>();
+  }
   if (!lists.weights.empty()) {
     out.weight = lists.weights[i].data_ptr();
     out.weight_type = type_of(lists.weights[i]);
   }
   return out;
+}
+
+/// For the sums of the trust ratios; one that is read before it is written
+/// shows.
+template <class Tensor>
+torch::Tensor room_for_sums(std::vector<Tensor>& list) {
+  int64_t size = 0;
+  for (const Tensor& tensor : list) size += 2 * block_count(tensor.size);
+  const auto room = torch::full({size}, kNaN, torch::kDouble);
+  double* next = room.data_ptr<double>();
+  for (Tensor& tensor : list) {
+    tensor.sums = next;
+    next += 2 * block_count(tensor.size);
+  }
+  return room;
 }
 
 struct State {
@@ -74,6 +92,7 @@ void adam(
       out.states[2] = lists.max_exp_avg_sqs[i].data_ptr<float>();
     }
   }
+  const auto sums = room_for_sums(list);
   const auto count = static_cast<int64_t>(list.size());
   ASSERT_EQ(
       fused_step_cuda(
@@ -97,6 +116,7 @@ void sgd(
       out.states[0] = lists.momentum_buffers[i].data_ptr<float>();
     }
   }
+  const auto sums = room_for_sums(list);
   const auto count = static_cast<int64_t>(list.size());
   ASSERT_EQ(
       fused_step_cuda(
@@ -178,6 +198,48 @@ TEST(CudaKernels, SgdIsThatOfTheCpu) {
   }
 }
 
+/// RAdam before and after its second moment is trusted, LAMB, LARS and LARC, in
+/// the step that looks ahead.
+TEST(CudaKernels, TheStepsOfFastaiAreThoseOfTheCpu) {
+  const LookaheadArgs lookahead = {.k = 4};
+  for (const float steps_done : {3.0f, 7.0f}) {
+    const auto type = steps_done == 3 ? torch::kHalf : torch::kBFloat16;
+    const StepListOptions options = {
+        .grad_type = type,
+        .weight_type = type,
+        .steps_done = steps_done,
+        .looks_ahead = true};
+    for (const bool flag : {false, true}) {
+      auto expected = make_step_lists(shapes(), options);
+      auto actual = expected.clone();
+      const FusedAdamArgs of_adam = {
+          .lr = 0.01,
+          .beta2 = 0.99,
+          .weight_decay = 0.1,
+          .decoupled_weight_decay = flag,
+          .rectified = !flag,
+          .trust_ratio = flag,
+          .lookahead = lookahead};
+      adam(actual, of_adam, {.grad_scale = 3});
+      adam_of_the_cpu(expected, of_adam, {.grad_scale = 3});
+      const FusedSgdArgs of_sgd = {
+          .lr = 0.1,
+          .momentum = flag ? 0.9 : 0,
+          .weight_decay = 0.1,
+          .decoupled_weight_decay = !flag,
+          .trust_coeff = 0.02,
+          .clip = flag,
+          .lookahead = lookahead};
+      for (auto* lists : {&actual, &expected}) {
+        for (torch::Tensor& steps : lists->steps) steps.fill_(steps_done);
+      }
+      sgd(actual, of_sgd, {.grad_scale = 3});
+      sgd_of_the_cpu(expected, of_sgd, {.grad_scale = 3});
+      EXPECT_TRUE(lists_bit_equal(actual, expected));
+    }
+  }
+}
+
 TEST(CudaKernels, AListLongerThanALaunchTakesIsSteppedWhole) {
   std::vector<std::vector<int64_t>> shapes;
   for (int64_t i = 0; i < TensorTable<AdamTensor>::kCapacity * 5 / 4; ++i) {
@@ -206,10 +268,11 @@ TEST(CudaKernels, AFoundInfLeavesEverythingAsItWas) {
 TEST(CudaKernels, TensorsThatBeginAnywhereAreStepped) {
   const StepListOptions options = {
       .grad_type = torch::kHalf,
-      .weight_type = torch::kBFloat16};
+      .weight_type = torch::kBFloat16,
+      .looks_ahead = true};
   auto expected = make_step_lists({{1000}, {kChunk + 7}}, options);
   const auto aligned = expected.clone();
-  const FusedAdamArgs args = {.amsgrad = true};
+  const FusedAdamArgs args = {.amsgrad = true, .lookahead = {.k = 2}};
   adam_of_the_cpu(expected, args);
   const size_t lists = expected.lists().size();
   for (size_t list = 0; list < lists; ++list) {

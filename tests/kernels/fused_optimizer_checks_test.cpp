@@ -112,6 +112,15 @@ const Case kCases[] = {
     {"list_without_amsgrad",
      [](StepLists& l, FusedAdamArgs&) { l.max_exp_avg_sqs = l.exp_avgs; },
      "because amsgrad is off"},
+    {"lookahead_without_its_list",
+     [](StepLists&, FusedAdamArgs& args) { args.lookahead.k = 6; },
+     "slow_weights has 0 tensors; expected 2"},
+    {"trust_ratio_of_amsgrad",
+     [](StepLists& l, FusedAdamArgs& args) {
+       l.max_exp_avg_sqs = l.exp_avgs;
+       args.amsgrad = args.trust_ratio = true;
+     },
+     "amsgrad and trust_ratio are both set"},
     {"other_device",
      [](StepLists& l, FusedAdamArgs&) {
        l.grads[0] = torch::empty({4}, torch::kMeta);
@@ -178,8 +187,8 @@ TEST(FusedOptimizerChecks, RejectsArgumentsOfAnotherKernelInMemory) {
     FAIL() << "did not throw";
   } catch (const c10::ValueError& error) {
     EXPECT_NE(
-        error.msg().find("[fused_adam_] args_on_device is 40 Byte on cpu; "
-                         "expected 48 bytes on cpu"),
+        error.msg().find("[fused_adam_] args_on_device is 80 Byte on cpu; "
+                         "expected 64 bytes on cpu"),
         std::string::npos)
         << error.msg();
   }

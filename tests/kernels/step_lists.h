@@ -16,8 +16,11 @@ struct StepLists {
   std::vector<torch::Tensor> params, grads, weights, steps;
   std::vector<torch::Tensor> momentum_buffers;
   std::vector<torch::Tensor> exp_avgs, exp_avg_sqs, max_exp_avg_sqs;
+  std::vector<torch::Tensor> slow_weights;
 
-  OptimizerTensors tensors() const { return {params, grads, weights, steps}; }
+  OptimizerTensors tensors() const {
+    return {params, grads, weights, steps, slow_weights};
+  }
 
   std::vector<std::vector<torch::Tensor>*> lists() {
     return {
@@ -28,7 +31,8 @@ struct StepLists {
         &momentum_buffers,
         &exp_avgs,
         &exp_avg_sqs,
-        &max_exp_avg_sqs};
+        &max_exp_avg_sqs,
+        &slow_weights};
   }
 
   StepLists map(
@@ -57,6 +61,8 @@ struct StepListOptions {
   /// kFloat: no weights.
   torch::ScalarType weight_type = torch::kFloat;
   float steps_done = 3;
+  /// Slow weights, for Lookahead.
+  bool looks_ahead = false;
 };
 
 /// Every tensor of every list.
@@ -97,6 +103,7 @@ inline StepLists make_step_lists(
     lists.exp_avgs.push_back(torch::randn(shape) * 0.1);
     lists.exp_avg_sqs.push_back(torch::rand(shape) * 0.1);
     lists.max_exp_avg_sqs.push_back(torch::rand(shape) * 0.1);
+    if (options.looks_ahead) lists.slow_weights.push_back(torch::randn(shape));
   }
   return lists;
 }

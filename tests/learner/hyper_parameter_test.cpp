@@ -13,6 +13,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::optim::hyper_parameters_test {
@@ -23,12 +24,14 @@ TEST(HyperParameters, ReadAndSetMomentumOfEveryOptimizerThatHasIt) {
   torch::optim::RMSpropOptions rmsprop;
   torch::optim::AdamOptions adam;
   torch::optim::AdamWOptions adamw;
+  LarcOptions larc;
   for (torch::optim::OptimizerOptions* options :
        std::initializer_list<torch::optim::OptimizerOptions*>{
            &sgd,
            &rmsprop,
            &adam,
-           &adamw}) {
+           &adamw,
+           &larc}) {
     EXPECT_TRUE(has_momentum(*options));
     set_momentum(*options, .85);
     EXPECT_EQ(momentum(*options), .85);
@@ -43,6 +46,7 @@ TEST(HyperParameters, ReadAndSetWeightDecay) {
   torch::optim::AdagradOptions adagrad;
   torch::optim::AdamOptions adam;
   torch::optim::AdamWOptions adamw;
+  LarcOptions larc;
   EXPECT_EQ(weight_decay(adamw), 1e-2);
   for (torch::optim::OptimizerOptions* options :
        std::initializer_list<torch::optim::OptimizerOptions*>{
@@ -50,7 +54,8 @@ TEST(HyperParameters, ReadAndSetWeightDecay) {
            &rmsprop,
            &adagrad,
            &adam,
-           &adamw}) {
+           &adamw,
+           &larc}) {
     set_weight_decay(*options, .3);
     EXPECT_EQ(weight_decay(*options), .3);
   }

@@ -91,6 +91,9 @@ TEST(FusedOptimizer, GoesOnBitExactFromAnArchive) {
   expect_resume_is_bit_exact<optim::SGD>(SGDOptions(.1).momentum(.9));
   expect_resume_is_bit_exact<optim::Adam>(AdamOptions(.1).amsgrad(true));
   expect_resume_is_bit_exact<optim::AdamW>(AdamWOptions(.1).weight_decay(.1));
+  expect_resume_is_bit_exact<optim::Lamb>(optim::LambOptions(.1));
+  expect_resume_is_bit_exact<optim::Larc>(
+      optim::LarcOptions(.1).trust_coeff(.1).eps(.1).clip(false));
 }
 
 TEST(FusedOptimizer, SavesHowWeightDecayActs) {
@@ -364,6 +367,17 @@ TEST(FusedOptimizer, RefusesOptionsOutOfRange) {
       },
       {"betas are (1, 0.9)"});
   expect_error<Error>([&] { make(AdamOptions(1).eps(-1)); }, {"eps is -1"});
+  expect_error<Error>(
+      [] { optim::Larc({param({1})}, optim::LarcOptions(1).trust_coeff(0)); },
+      {"trust_coeff is 0", "tern::optim::SGD"});
+  expect_error<Error>(
+      [] { optim::Lamb({param({1})}, AdamWOptions(1).amsgrad(true)); },
+      {"tern::optim::Lamb", "amsgrad is true"});
+  expect_error<Error>(
+      [] {
+        optim::SGD({param({1})}, {1}, {.lookahead = {.k = 5, .alpha = 2}});
+      },
+      {"k 5 and alpha 2"});
 }
 
 }  // namespace
