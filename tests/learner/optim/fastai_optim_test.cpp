@@ -123,12 +123,9 @@ TEST_P(FastaiOptim, ReadsScaledHalfGradientsAndObeysTheOverflowFlag) {
       const auto scaled = (grads[i] * 1024).to(torch::kHalf);
       weights[i].mutable_grad() =
           overflows ? torch::full_like(scaled, INFINITY) : scaled;
-      torch::Tensor(params[i]).mutable_grad() =
-          scaled.to(torch::kFloat) / 1024;
+      torch::Tensor(params[i]).mutable_grad() = scaled.to(torch::kFloat) / 1024;
     }
-    aware.step_amp(
-        torch::tensor(1024.f),
-        torch::tensor(overflows ? 1.f : 0.f));
+    aware.step_amp(torch::tensor(1024.f), torch::tensor(overflows ? 1.f : 0.f));
     if (!overflows) plain->step();
   }
   for (size_t i = 0; i < params.size(); ++i) {
@@ -152,9 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"lamb_decay", optimizer<optim::Lamb>(), 0.01, 0.1},
         Case{"larc", optimizer<optim::Larc>(), 0.1},
         Case{"larc_decay", optimizer<optim::Larc>(), 0.1, 0.1},
-        Case{
-            "lars",
-            optimizer<optim::Larc>(optim::LarcOptions().clip(false))},
+        Case{"lars", optimizer<optim::Larc>(optim::LarcOptions().clip(false))},
         Case{
             "lars_l2",
             optimizer<optim::Larc>(
