@@ -85,6 +85,7 @@
 #include "tern/learner/report/plot.h"
 #include "tern/learner/report/report.h"
 #include "tern/learner/weights/export_model.h"
+#include "tern/learner/weights/lora.h"
 #include "tern/learner/weights/torchscript.h"
 #include "tern/learner/weights/weights.h"
 #ifdef TERN_WITH_ARCHIVES

@@ -21,7 +21,7 @@ cuda_wheels=(
   "cuda-toolkit[nvcc,cccl,crt,nvvm,cudart,nvtx]==13.0.2"
   "nvidia-cuda-culibos==13.0.*"
 )
-peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors)
+peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors timm)
 test_wheels=("tensorboard==2.21.0")
 
 # CMakePresets.json knows these two links, whatever they point to.

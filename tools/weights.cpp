@@ -12,7 +12,6 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/data/sink.h"
 #include "tern/learner/model.h"
-#include "tern/vision/models/pretrained.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern {
@@ -27,7 +26,7 @@ bool is_there(const fs::path& file) {
 
 void list(const FetchWeightsOptions& options) {
   for (const std::string& name : networks_with_weights()) {
-    const PublishedWeights weights = published_weights(name);
+    const PublishedWeights weights = VisionArch(name).published();
     const fs::path file = weights_path(weights, options);
     fmt::print(
         "{:<20} {:<40} {}\n",
@@ -41,7 +40,7 @@ void fetch(
     const std::vector<std::string>& names,
     const FetchWeightsOptions& options) {
   for (const std::string& name : names) {
-    const PublishedWeights weights = published_weights(name);
+    const PublishedWeights weights = VisionArch(name).published();
     const fs::path folder = weights_path(weights, options).parent_path();
     const fs::path file = download_weights(weights, folder, options);
     fmt::print("{}: {}\n", name, file.string());
@@ -64,7 +63,7 @@ bool verify_all(
   if (is_all) names = networks_with_weights();
   bool is_right = true;
   for (const std::string& name : names) {
-    const fs::path file = weights_path(published_weights(name), options);
+    const fs::path file = weights_path(VisionArch(name).published(), options);
     if (is_all && !is_there(file)) continue;
     try {
       verify(name, file);

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <utility>
 
 #include <torch/nn/cloneable.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -10,15 +13,41 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/weights/architecture.h"
 #include "tern/vision/models/dynamic_unet.h"
-#include "tern/vision/models/pretrained.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern {
 
+/// The weights that a network begins with: random ones, those that its authors
+/// publish, or those of a file.
+///
+///   {.pretrained = true}
+///   {.pretrained = "resnet18.pth"}
+class Pretrained {
+ public:
+  Pretrained() = default;
+  // NOLINTBEGIN: implicit on purpose
+  template <std::same_as<bool> Bool>
+  Pretrained(Bool published) : is_published_(published) {}
+  /// No file if the path is empty.
+  template <std::convertible_to<std::filesystem::path> Path>
+  Pretrained(Path file) : file_(std::move(file)) {}
+  // NOLINTEND
+
+  /// Whether there are any weights.
+  explicit operator bool() const { return is_published_ || !file_.empty(); }
+  bool is_published() const { return is_published_; }
+  /// Empty if there is none.
+  const std::filesystem::path& file() const { return file_; }
+
+ private:
+  bool is_published_ = false;
+  std::filesystem::path file_;
+};
+
 struct VisionOptions {
   /// Weights for the body, which then starts frozen: `true` for those that the
-  /// network's authors publish, see `published_weights` and `fetch_weights`, or
-  /// a file, see VisionArch::load_pretrained. Without, nothing is frozen.
+  /// network's authors publish, see VisionArch::published and `fetch_weights`,
+  /// or a file, see VisionArch::load_pretrained. Without, nothing is frozen.
   Pretrained pretrained = {};
   /// Number of outputs; 0: one per class of `data.classes`.
   int64_t outputs = 0;

@@ -8,6 +8,7 @@
 #include <c10/util/ScopeExit.h>
 #include <fmt/ranges.h>
 #include <torch/nn/init.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
@@ -28,7 +29,10 @@ torch::Tensor* weight_of(torch::nn::Module& module) {
   if (auto* conv = module.as<Conv1dImpl>()) return &conv->weight;
   if (auto* conv = module.as<Conv2dImpl>()) return &conv->weight;
   if (auto* conv = module.as<Conv3dImpl>()) return &conv->weight;
-  return nullptr;
+  auto* attention = module.as<MultiheadAttentionImpl>();
+  // Undefined where queries, keys and values differ in width.
+  const bool is_joint = attention && attention->in_proj_weight.defined();
+  return is_joint ? &attention->in_proj_weight : nullptr;
 }
 
 bool is_within(const std::string& name, const std::string& module) {
@@ -84,16 +88,21 @@ class LoraModel final : public ModelImpl {
       : inner_(std::move(inner)),
         train_(options.train),
         scale_(options.alpha / static_cast<double>(options.rank)) {
+    std::string out_proj;  // of an attention that is a target
     for (const auto& item : inner_.module()->named_modules()) {
+      const std::string& name = item.key();
       torch::Tensor* const weight = weight_of(*item.value());
-      if (weight && is_target(item.key(), options)) {
-        adapters_.push_back(make_adapter(item.key(), weight, options.rank));
+      if (!weight) continue;
+      if (name != out_proj && !is_target(name, options)) continue;
+      adapters_.push_back(make_adapter(name, weight, options.rank));
+      if (item.value()->as<torch::nn::MultiheadAttentionImpl>()) {
+        out_proj = name + ".out_proj";
       }
     }
     TERN_CHECK_VALUE(
         !adapters_.empty(),
-        "[add_lora] none of the targets \"{}\" is a linear or convolution "
-        "layer; expected the names of such layers.",
+        "[add_lora] none of the targets \"{}\" is a linear, convolution or "
+        "attention layer; expected the names of such layers.",
         fmt::join(options.targets, "\", \""));
     for (const ModelTensor& item : inner_.parameters()) {
       item.tensor.requires_grad_(is_in_any(item.name, train_));

@@ -17,9 +17,11 @@ struct LoraOptions {
   int64_t rank = 8;
   /// B * A is multiplied by alpha / rank.
   double alpha = 8;
-  /// Linear and convolution layers that get adapters, by name or, as in PEFT,
-  /// by what their names end in: "qkv" is each layer "blocks.0.attn.qkv".
-  /// Empty: all of them outside `train`.
+  /// Layers that get adapters, by name or, as in PEFT, by what their names end
+  /// in: "qkv" is each layer "blocks.0.attn.qkv". Linear and convolution
+  /// layers, and MultiheadAttention, whose adapter is one for queries, keys and
+  /// values together and whose `out_proj` gets another. Empty: all of them
+  /// outside `train`.
   std::vector<std::string> targets = {};
   /// Modules that learn as they are, such as "head".
   std::vector<std::string> train = {};
@@ -30,7 +32,8 @@ struct LoraOptions {
 /// as many columns (Hu et al., "LoRA: Low-Rank Adaptation of Large Language
 /// Models", 2021). Initialisation, names and shapes are PEFT's: "fc.lora_A.
 /// weight", [rank, in] or [rank, in, kh, kw], and "fc.lora_B.weight", [out,
-/// rank] or [out, rank, 1, 1], 0 at first.
+/// rank] or [out, rank, 1, 1], 0 at first; `out` is three times the width for
+/// an attention.
 ///
 ///   Learner learn(data, add_lora(net, {.rank = 8, .targets = {"qkv",
 ///   "proj"}}));

@@ -65,13 +65,35 @@ torch::Tensor SqueezeExcitationImpl::forward(const torch::Tensor& x) {
   return x * activate(fc2_->forward(squeezed), gate_);
 }
 
-torch::Tensor
-stochastic_depth(const torch::Tensor& branch, double p, bool is_training) {
+torch::Tensor StochasticDepth::dropped(
+    const torch::Tensor& branch,
+    bool is_training) const {
+  const double p = stochastic_depth;
   if (p == 0 || !is_training) return branch;
   std::vector<int64_t> one_each(branch.dim(), 1);
   one_each[0] = branch.size(0);
   const torch::Tensor kept = torch::empty(one_each, branch.options());
   return branch * kept.bernoulli_(1 - p).div_(1 - p);
+}
+
+void set_stochastic_depth(torch::nn::Module& network, double last) {
+  std::vector<StochasticDepth*> blocks;
+  for (const auto& module : network.modules(/*include_self=*/false)) {
+    if (auto* block = dynamic_cast<StochasticDepth*>(module.get())) {
+      blocks.push_back(block);
+    }
+  }
+  TERN_CHECK_VALUE(
+      last >= 0 && last < 1 && !blocks.empty(),
+      "[set_stochastic_depth] the last block of {} is to be dropped for a "
+      "share of {}; expected a share in [0, 1) and a network with blocks that "
+      "can be dropped, such as a ConvNeXt, EfficientNet, ViT or Swin.",
+      blocks.size(),
+      last);
+  const double steps = std::max(static_cast<double>(blocks.size()) - 1, 1.);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i]->stochastic_depth = last * static_cast<double>(i) / steps;
+  }
 }
 
 torch::Tensor FeatureNetwork::forward(const torch::Tensor& x) {

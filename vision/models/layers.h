@@ -62,11 +62,25 @@ class SqueezeExcitationImpl
 };
 TORCH_MODULE(SqueezeExcitation);
 
-/// Drops `branch` for a share `p` of the samples while training, and divides
-/// the others by 1 - p (Huang et al., "Deep Networks with Stochastic Depth",
-/// 2016; "drop path" in timm).
-torch::Tensor
-stochastic_depth(const torch::Tensor& branch, double p, bool is_training);
+/// A block that drops what it adds to its input for a share of the samples
+/// while training (Huang et al., "Deep Networks with Stochastic Depth", 2016;
+/// "drop path" in timm). Blocks derive from it.
+class StochasticDepth {
+ public:
+  /// Share of the samples.
+  double stochastic_depth = 0;
+
+ protected:
+  /// Returns `branch`, in training 0 for these samples and divided by 1 -
+  /// stochastic_depth for the others.
+  torch::Tensor dropped(const torch::Tensor& branch, bool is_training) const;
+};
+
+/// Sets the share of each block of a network: 0 for the first, from there it
+/// rises evenly to `last` for the last one.
+/// \throws c10::ValueError unless `last` is in [0, 1) and there are blocks that
+///         can be dropped.
+void set_stochastic_depth(torch::nn::Module& network, double last);
 
 /// LayerNorm or Linear over the channels of [N, C, H, W], or another module of
 /// [N, H, W, C], which costs nothing more where maps are stored channels-last.

@@ -14,7 +14,6 @@
 
 #include "tern/kernels/check.h"
 #include "tern/vision/models/backbone.h"
-#include "tern/vision/models/pretrained.h"
 
 namespace tern {
 
@@ -70,44 +69,69 @@ struct KnownNetwork {
   std::string name;
   void (*make)();
   VisionArch (*arch)();
+  std::string weights;  // where they are published, or empty
 };
 
+// \param weights  The file of torchvision's DEFAULT weights, or an address.
 template <auto make>
-KnownNetwork known_as(const char* name) {
-  return {name, reinterpret_cast<void (*)()>(make), [] {
-            return VisionArch(make);
-          }};
+KnownNetwork known_as(const char* name, std::string weights = {}) {
+  if (!weights.empty() && !weights.starts_with("https:")) {
+    weights.insert(0, "https://download.pytorch.org/models/");
+  }
+  const auto arch = [] { return VisionArch(make); };
+  return {name, reinterpret_cast<void (*)()>(make), arch, weights};
 }
 
 const std::vector<KnownNetwork>& known() {
   static const std::vector<KnownNetwork> all = {
-      known_as<resnet18>("resnet18"),
-      known_as<resnet34>("resnet34"),
-      known_as<resnet50>("resnet50"),
-      known_as<resnet101>("resnet101"),
-      known_as<resnet152>("resnet152"),
-      known_as<resnext50_32x4d>("resnext50_32x4d"),
-      known_as<wide_resnet50_2>("wide_resnet50_2"),
+      known_as<resnet18>("resnet18", "resnet18-f37072fd.pth"),
+      known_as<resnet34>("resnet34", "resnet34-b627a593.pth"),
+      known_as<resnet50>("resnet50", "resnet50-11ad3fa6.pth"),
+      known_as<resnet101>("resnet101", "resnet101-cd907fc2.pth"),
+      known_as<resnet152>("resnet152", "resnet152-f82ba261.pth"),
+      known_as<resnext50_32x4d>(
+          "resnext50_32x4d",
+          "resnext50_32x4d-1a0047aa.pth"),
+      known_as<wide_resnet50_2>(
+          "wide_resnet50_2",
+          "wide_resnet50_2-9ba9bcbe.pth"),
       known_as<xresnet18>("xresnet18"),
       known_as<xresnet34>("xresnet34"),
       known_as<xresnet50>("xresnet50"),
-      known_as<densenet121>("densenet121"),
-      known_as<mobilenet_v2>("mobilenet_v2"),
-      known_as<mobilenet_v3_small>("mobilenet_v3_small"),
-      known_as<mobilenet_v3_large>("mobilenet_v3_large"),
-      known_as<efficientnet_b0>("efficientnet_b0"),
-      known_as<efficientnet_b1>("efficientnet_b1"),
-      known_as<efficientnet_b2>("efficientnet_b2"),
-      known_as<efficientnet_b3>("efficientnet_b3"),
-      known_as<regnet_y_400mf>("regnet_y_400mf"),
-      known_as<regnet_y_8gf>("regnet_y_8gf"),
-      known_as<convnext_tiny>("convnext_tiny"),
-      known_as<convnext_small>("convnext_small"),
-      known_as<convnext_base>("convnext_base"),
-      known_as<vit_b_16>("vit_b_16"),
-      known_as<vit_b_32>("vit_b_32"),
-      known_as<vit_s_16>("vit_s_16"),
-      known_as<swin_t>("swin_t")};
+      known_as<densenet121>("densenet121", "densenet121-a639ec97.pth"),
+      known_as<mobilenet_v2>("mobilenet_v2", "mobilenet_v2-7ebf99e0.pth"),
+      known_as<mobilenet_v3_small>(
+          "mobilenet_v3_small",
+          "mobilenet_v3_small-047dcff4.pth"),
+      known_as<mobilenet_v3_large>(
+          "mobilenet_v3_large",
+          "mobilenet_v3_large-5c1a4163.pth"),
+      known_as<efficientnet_b0>(
+          "efficientnet_b0",
+          "efficientnet_b0_rwightman-7f5810bc.pth"),
+      known_as<efficientnet_b1>(
+          "efficientnet_b1",
+          "efficientnet_b1-c27df63c.pth"),
+      known_as<efficientnet_b2>(
+          "efficientnet_b2",
+          "efficientnet_b2_rwightman-c35c1473.pth"),
+      known_as<efficientnet_b3>(
+          "efficientnet_b3",
+          "efficientnet_b3_rwightman-b3899882.pth"),
+      known_as<regnet_y_400mf>("regnet_y_400mf", "regnet_y_400mf-e6988f5f.pth"),
+      known_as<regnet_y_8gf>("regnet_y_8gf", "regnet_y_8gf-dc2b1b54.pth"),
+      known_as<convnext_tiny>("convnext_tiny", "convnext_tiny-983f1562.pth"),
+      known_as<convnext_small>("convnext_small", "convnext_small-0c510722.pth"),
+      known_as<convnext_base>("convnext_base", "convnext_base-6075fbad.pth"),
+      known_as<vit_b_16>("vit_b_16", "vit_b_16-c867db91.pth"),
+      known_as<vit_b_32>("vit_b_32", "vit_b_32-d86f8d99.pth"),
+      // Touvron et al., "Training data-efficient image transformers" (2021),
+      // which learnt from ImageNet with its usual normalisation.
+      known_as<vit_s_16>(
+          "vit_s_16",
+          "https://dl.fbaipublicfiles.com/deit/"
+          "deit_small_patch16_224-cd65a155.pth"),
+      known_as<swin_t>("swin_t", "swin_t-704ceda3.pth")};
   return all;
 }
 
@@ -150,7 +174,24 @@ VisionArch::VisionArch(
       published_(std::move(published)) {}
 
 PublishedWeights VisionArch::published() const {
-  return published_ ? *published_ : published_weights(name_);
+  if (published_) return *published_;
+  const auto at = std::ranges::find(known(), name_, &KnownNetwork::name);
+  TERN_CHECK_VALUE(
+      at != known().end() && !at->weights.empty(),
+      "[VisionArch] no published weights are known for {}, but for {}. Give "
+      "a file, {{.pretrained = \"weights.pth\"}}, or take one of these "
+      "networks.",
+      name_,
+      fmt::join(networks_with_weights(), ", "));
+  return {at->weights};
+}
+
+std::vector<std::string> networks_with_weights() {
+  std::vector<std::string> names;
+  for (const KnownNetwork& network : known()) {
+    if (!network.weights.empty()) names.push_back(network.name);
+  }
+  return names;
 }
 
 }  // namespace tern

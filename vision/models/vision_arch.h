@@ -109,7 +109,7 @@ class VisionArch {
   /// \param classifier    Prefix of its classifier's weights, which pretrained
   ///                      files may contain.
   /// \param published     Its weights, for `{.pretrained = true}`; none: those
-  ///                      that `published_weights` knows by its name.
+  ///                      that are known by its name.
   VisionArch(
       std::string name,
       MakeBody make_body,
@@ -122,7 +122,14 @@ class VisionArch {
   bool is_known() const;
   /// Prefix of a classifier's weights.
   const std::string& classifier() const { return classifier_; }
-  /// \throws c10::ValueError if there are none.
+  /// Returns what `fetch_weights` fetches for it: torchvision's default
+  /// weights, from ImageNet, or for vit_s_16 those of DeiT-S.
+  ///
+  ///   VisionArch("resnet18").published().url;
+  ///   // "https://download.pytorch.org/models/resnet18-f37072fd.pth"
+  ///
+  /// \throws c10::ValueError if there are none, naming the networks that have
+  ///         weights.
   PublishedWeights published() const;
   const std::string& second_group() const { return second_group_; }
   VisionBody make_body(int64_t in_channels) const {
@@ -160,5 +167,8 @@ class VisionArch {
   std::string second_group_, classifier_;
   std::optional<PublishedWeights> published_;
 };
+
+/// Names of the networks that there are published weights for.
+std::vector<std::string> networks_with_weights();
 
 }  // namespace tern

@@ -6,6 +6,7 @@ medians go into docs/benchmarks.md, between the markers of the comparison.
 """
 import argparse
 import contextlib
+import fnmatch
 import json
 import os
 import pathlib
@@ -481,8 +482,15 @@ def compare(comparisons, page, command, arguments):
     if os.getloadavg()[0] > 0.5:
         print(f"The machine is busy (load {os.getloadavg()[0]:.1f}); the "
               "ratios are worth more than the seconds.")
+    names = [comparison.name for comparison in comparisons]
+    named = set()
+    for pattern in arguments.names:
+        found = fnmatch.filter(names, pattern)
+        if not found:
+            sys.exit(f"There is no comparison {pattern}; expected some of {names}.")
+        named.update(found)
     for comparison in comparisons:
-        is_named = comparison.name in arguments.names
+        is_named = comparison.name in named
         if not is_named and (arguments.names or comparison.is_long):
             continue
         if arguments.cpu_time:
@@ -508,7 +516,7 @@ def parser_for(comparisons, command, build):
     names = [comparison.name for comparison in comparisons]
     parser = argparse.ArgumentParser(prog=command)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", choices=[[], *names], help=str(names)
+        "names", nargs="*", metavar="NAME", help=f"{names}, or patterns"
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(

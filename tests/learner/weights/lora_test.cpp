@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
@@ -123,6 +124,50 @@ TEST(Lora, IsPeftsFormula) {
   EXPECT_LE(
       (model.forward({x})[0] - expected).abs().max().item<double>(),
       1e-6 * expected.abs().max().item<double>());
+}
+
+// A sequence of tokens that attend to each other.
+struct AttentiveImpl : nn::Module {
+  AttentiveImpl() { register_module("attention", attention); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return std::get<0>(attention->forward(x, x, x));
+  }
+  nn::MultiheadAttention attention{12, 3};
+};
+TORCH_MODULE(Attentive);
+
+TEST(Lora, IsPeftsFormulaForAttention) {
+  torch::manual_seed(0);
+  Attentive net, plain;
+  Model expected_model(plain);
+  expected_model.load_state_dict(Model(net).state_dict());
+  Model model =
+      add_lora(net, {.rank = 2, .alpha = 6, .targets = {"attention"}});
+  EXPECT_EQ(
+      names_of(model),
+      (std::vector<std::string>{
+          "attention.lora_A.weight",
+          "attention.lora_B.weight",
+          "attention.out_proj.lora_A.weight",
+          "attention.out_proj.lora_B.weight"}));
+  perturb(model);
+  const torch::NoGradGuard no_grad;
+  const auto add = [&](const std::string& layer, torch::Tensor weight) {
+    const torch::Tensor b = tensor(model, layer + ".lora_B.weight");
+    weight += 3 * b.mm(tensor(model, layer + ".lora_A.weight"));
+  };
+  ASSERT_EQ(
+      tensor(model, "attention.lora_B.weight").sizes().vec(),
+      (std::vector<int64_t>{36, 2}));
+  add("attention", plain->attention->in_proj_weight);
+  add("attention.out_proj", plain->attention->out_proj->weight);
+  const auto x = torch::randn({5, 2, 12});
+  const torch::Tensor expected = plain->forward(x);
+  EXPECT_LE(
+      (model.forward({x})[0] - expected).abs().max().item<double>(),
+      1e-6 * expected.abs().max().item<double>());
+  merge_lora(model);
+  EXPECT_TRUE(torch::allclose(net->forward(x), expected, 1e-5, 1e-6));
 }
 
 TEST(Lora, ChangesNothingAtFirst) {
@@ -280,7 +325,7 @@ TEST(Lora, SaysWhatItNeeds) {
       {"there is no module \"qkv\" of `targets`", "\"fc\""});
   expect_error<c10::ValueError>(
       [&] { add_lora(net, {.targets = {"norm"}}); },
-      {"none of the targets \"norm\" is a linear or convolution layer"});
+      {"none of the targets \"norm\" is a linear, convolution or attention"});
   EXPECT_TRUE(net->wide->weight.requires_grad());
   const Model adapted = add_lora(net);
   expect_error<c10::ValueError>(

@@ -354,12 +354,16 @@ TEST(Networks, RefuseImagesThatAreTooSmall) {
 TEST(StochasticDepth, DropsSamplesAndKeepsTheMean) {
   torch::manual_seed(0);
   const auto x = torch::ones({1000, 2, 3});
-  const torch::Tensor y = stochastic_depth(x, 0.25, /*is_training=*/true);
+  struct : StochasticDepth {
+    using StochasticDepth::dropped;
+  } block;
+  EXPECT_TRUE(block.dropped(x, /*is_training=*/true).is_same(x));
+  block.stochastic_depth = 0.25;
+  const torch::Tensor y = block.dropped(x, /*is_training=*/true);
   EXPECT_NEAR(y.mean().item<double>(), 1, 0.05);
   const torch::Tensor sums = y.sum({1, 2});
   EXPECT_TRUE(((sums == 0) | ((sums - 8).abs() < 1e-5)).all().item<bool>());
-  EXPECT_TRUE(stochastic_depth(x, 0.25, /*is_training=*/false).is_same(x));
-  EXPECT_TRUE(stochastic_depth(x, 0, /*is_training=*/true).is_same(x));
+  EXPECT_TRUE(block.dropped(x, /*is_training=*/false).is_same(x));
 }
 
 }  // namespace

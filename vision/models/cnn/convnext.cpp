@@ -1,8 +1,5 @@
 #include "tern/vision/models/cnn/convnext.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 
@@ -26,10 +23,10 @@ torch::nn::Conv2d patches(int64_t in, int64_t out, int64_t size) {
 
 // Filters each channel by 7x7, then mixes the channels of each pixel by two
 // linear layers: `x + layer_scale * block(x)`.
-class ConvNeXtBlockImpl : public torch::nn::Cloneable<ConvNeXtBlockImpl> {
+class ConvNeXtBlockImpl : public torch::nn::Cloneable<ConvNeXtBlockImpl>,
+                          public StochasticDepth {
  public:
-  ConvNeXtBlockImpl(int64_t channels, double drop)
-      : channels_(channels), drop_(drop) {
+  explicit ConvNeXtBlockImpl(int64_t channels) : channels_(channels) {
     reset();
   }
 
@@ -53,12 +50,11 @@ class ConvNeXtBlockImpl : public torch::nn::Cloneable<ConvNeXtBlockImpl> {
 
   torch::Tensor forward(const torch::Tensor& x) {
     const torch::Tensor y = block_->forward(x) * layer_scale_;
-    return stochastic_depth(y, drop_, is_training()) + x;
+    return dropped(y, is_training()) + x;
   }
 
  private:
   int64_t channels_;
-  double drop_;
   torch::Tensor layer_scale_;
   Layers block_{nullptr};
 };
@@ -86,10 +82,6 @@ ConvNeXtImpl::ConvNeXtImpl(
 void ConvNeXtImpl::reset() {
   clear(/*least_side=*/32);
   const auto& [channels, blocks, stochastic_depth] = shape_;
-  const int64_t count = std::accumulate(blocks.begin(), blocks.end(), 0L);
-  const double rise =
-      stochastic_depth / static_cast<double>(std::max<int64_t>(count - 1, 1));
-  int64_t block = 0;
   for (size_t i = 0; i < channels.size(); ++i) {
     const int64_t width = channels[i];
     const Layers smaller = i == 0 ? Layers(
@@ -101,12 +93,12 @@ void ConvNeXtImpl::reset() {
     add(smaller, width, /*stride=*/2);
     Layers stage;
     for (int64_t j = 0; j < blocks[i]; ++j) {
-      stage->push_back(
-          ConvNeXtBlock(width, rise * static_cast<double>(block++)));
+      stage->push_back(ConvNeXtBlock(width));
     }
     add(stage, width);
   }
   register_module("features", features_);
+  set_stochastic_depth(*this, stochastic_depth);
   if (options_.num_classes > 0) {
     classifier_ = torch::nn::AnyModule(register_module(
         "classifier",

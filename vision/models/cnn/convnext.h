@@ -17,7 +17,7 @@ struct ConvNeXtOptions {
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
   /// Share of the samples for which the last block is dropped in training, see
-  /// `stochastic_depth`; from 0 for the first block it rises block by block.
+  /// StochasticDepth; from 0 for the first block it rises block by block.
   /// None: the paper's for this size, 0.1 (tiny), 0.4 (small), 0.5 (base).
   std::optional<double> stochastic_depth = std::nullopt;
 };

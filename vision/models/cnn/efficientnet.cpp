@@ -57,8 +57,7 @@ void EfficientNetImpl::reset() {
   const auto scaled = [&](int64_t channels) {
     return round_to_eights(static_cast<double>(channels) * shape_.width);
   };
-  double count = 0, block = 0;
-  for (const MBConvStage& stage : kMBConvStages) count += blocks_of(stage);
+  double count = 0;
   int64_t channels = scaled(32);
   const auto end = LayerEnd::silu;
   add(ConvLayer(
@@ -79,8 +78,8 @@ void EfficientNetImpl::reset() {
           .stride = i == 0 ? stage.stride : 1,
           .squeezed = std::max<int64_t>(1, channels / 4),
           .squeezed_end = end,
-          .end = end,
-          .drop = options_.stochastic_depth * block++ / count}));
+          .end = end}));
+      ++count;
       channels = out;
     }
     add(blocks, channels, stage.stride);
@@ -89,6 +88,8 @@ void EfficientNetImpl::reset() {
   add(ConvLayer(channels, last, ConvLayerOptions{.kernel_size = 1, .end = end}),
       last);
   register_module("features", features_);
+  // torchvision divides the number of a block by the count of all.
+  set_stochastic_depth(*this, options_.stochastic_depth * (1 - 1 / count));
   init_kaiming(*features_, /*by_fan_out=*/true);
   if (options_.num_classes > 0) {
     const torch::NoGradGuard no_grad;

@@ -18,7 +18,7 @@ struct EfficientNetOptions {
   /// 0.3 (B2, B3).
   std::optional<double> dropout = std::nullopt;
   /// Share of the samples for which the last block would be dropped in
-  /// training, see `stochastic_depth`; it rises block by block from 0.
+  /// training, see StochasticDepth; it rises block by block from 0.
   double stochastic_depth = 0.2;
 };
 

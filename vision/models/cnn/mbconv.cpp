@@ -34,7 +34,7 @@ void MBConvImpl::reset() {
 torch::Tensor MBConvImpl::forward(const torch::Tensor& x) {
   const torch::Tensor y = block_->forward(x);
   if (options_.stride != 1 || options_.in != options_.out) return y;
-  return stochastic_depth(y, options_.drop, is_training()) + x;
+  return dropped(y, is_training()) + x;
 }
 
 int64_t round_to_eights(double channels) {

@@ -19,14 +19,14 @@ struct MBConvOptions {
   LayerEnd squeezed_end = LayerEnd::relu, gate = LayerEnd::sigmoid;
   LayerEnd end = LayerEnd::silu;
   double eps = 1e-5, momentum = 0.1;  // of the norms
-  double drop = 0;                    // see `stochastic_depth`
 };
 
 /// The block of EfficientNet and MobileNetV3: widens by 1x1, filters each
 /// channel, weighs the channels by a SqueezeExcitation, narrows by 1x1, and
 /// adds its input where shapes allow. [N, in, H, W] -> [N, out, H / stride, W /
 /// stride], rounded up.
-class MBConvImpl : public torch::nn::Cloneable<MBConvImpl> {
+class MBConvImpl : public torch::nn::Cloneable<MBConvImpl>,
+                   public StochasticDepth {
  public:
   explicit MBConvImpl(const MBConvOptions& options);
   void reset() override;

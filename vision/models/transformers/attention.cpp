@@ -10,7 +10,6 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <fmt/ranges.h>
 #include <torch/nn/init.h>
-#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/dropout.h>
 
 #include "tern/kernels/check.h"
@@ -51,26 +50,32 @@ torch::Tensor attend(
   return y.transpose(1, 2).reshape(sizes);
 }
 
-void SelfAttentionImpl::reset() {
-  const int64_t width = options_.width;
-  const torch::nn::Linear qkv(width, 3 * width), out(width, width);
-  torch::nn::init::xavier_uniform_(qkv->weight);
-  torch::nn::init::zeros_(qkv->bias);
-  torch::nn::init::zeros_(out->bias);
-  if (options_.has_timm_names) {
-    qkv_ = register_module("qkv", qkv);
-  } else {
-    weight_ = register_parameter("in_proj_weight", qkv->weight);
-    bias_ = register_parameter("in_proj_bias", qkv->bias);
-  }
-  out_ = register_module(options_.has_timm_names ? "proj" : "out_proj", out);
+torch::Tensor SelfAttentionImpl::forward(const torch::Tensor& x) {
+  return out_proj->forward(attend(
+      torch::linear(x, in_proj_weight, in_proj_bias),
+      options.num_heads(),
+      {},
+      is_training() ? options.dropout() : 0));
 }
 
-torch::Tensor SelfAttentionImpl::forward(const torch::Tensor& x) {
-  const torch::Tensor qkv =
-      qkv_ ? qkv_->forward(x) : torch::linear(x, weight_, bias_);
-  const double dropout = is_training() ? options_.dropout : 0;
-  return out_->forward(attend(qkv, options_.heads, {}, dropout));
+std::shared_ptr<torch::nn::Module> SelfAttentionImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  using Base = torch::nn::MultiheadAttentionImpl;
+  const auto copy = std::make_shared<SelfAttentionImpl>(options);
+  static_cast<Base&>(*copy) = dynamic_cast<Base&>(*Base::clone(device));
+  return copy;
+}
+
+void QkvAttentionImpl::reset() {
+  const int64_t width = options_.embed_dim();
+  qkv_ = register_module("qkv", torch::nn::Linear(width, 3 * width));
+  proj_ = register_module("proj", torch::nn::Linear(width, width));
+}
+
+torch::Tensor QkvAttentionImpl::forward(const torch::Tensor& x) {
+  const double dropout = is_training() ? options_.dropout() : 0;
+  return proj_->forward(
+      attend(qkv_->forward(x), options_.num_heads(), {}, dropout));
 }
 
 void TransformerBlockImpl::reset() {
@@ -98,17 +103,14 @@ void TransformerBlockImpl::reset() {
 }
 
 torch::Tensor TransformerBlockImpl::forward(const torch::Tensor& x) {
-  const auto added = [this](const torch::Tensor& branch) {
-    return stochastic_depth(branch, options.drop, is_training());
-  };
   const torch::Tensor mixed = torch::dropout(
       attention_.forward(norm1_->forward(x)),
       options.dropout,
       is_training());
-  const torch::Tensor y = x + added(mixed);
+  const torch::Tensor y = x + dropped(mixed, is_training());
   // As rows: maps of features are [N, C, H, W] alone, see `grad_cam`.
   const torch::Tensor rows = norm2_->forward(y).flatten(0, -2);
-  return y + added(mlp_->forward(rows).view_as(y));
+  return y + dropped(mlp_->forward(rows).view_as(y), is_training());
 }
 
 torch::Tensor resize_positions(

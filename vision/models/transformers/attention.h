@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include <torch/nn/cloneable.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
@@ -31,18 +34,23 @@ torch::Tensor attend(
     const torch::Tensor& bias = {},
     double dropout = 0);
 
-struct SelfAttentionOptions {
-  int64_t width, heads;
-  double dropout = 0;  // of the attention
-  /// "qkv" and "proj" as in timm, or "in_proj_weight", "in_proj_bias" and
-  /// "out_proj" as in PyTorch's MultiheadAttention.
-  bool has_timm_names = false;
-};
-
-/// `attend` between two linear layers: [N, T, width] -> the same shape.
-class SelfAttentionImpl : public torch::nn::Cloneable<SelfAttentionImpl> {
+/// PyTorch's MultiheadAttention of tokens among themselves, by `attend`, with
+/// its names: [N, T, width] -> the same shape.
+class SelfAttentionImpl : public torch::nn::MultiheadAttentionImpl {
  public:
-  explicit SelfAttentionImpl(const SelfAttentionOptions& options)
+  using MultiheadAttentionImpl::MultiheadAttentionImpl;
+  torch::Tensor forward(const torch::Tensor& x);
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override;
+  /// MultiheadAttention's forward has them, for AnyModule.
+  bool _forward_has_default_args() override { return false; }
+};
+TORCH_MODULE(SelfAttention);
+
+/// The same with timm's names, "qkv" and "proj".
+class QkvAttentionImpl : public torch::nn::Cloneable<QkvAttentionImpl> {
+ public:
+  explicit QkvAttentionImpl(const torch::nn::MultiheadAttentionOptions& options)
       : options_(options) {
     reset();
   }
@@ -50,11 +58,10 @@ class SelfAttentionImpl : public torch::nn::Cloneable<SelfAttentionImpl> {
   torch::Tensor forward(const torch::Tensor& x);
 
  private:
-  SelfAttentionOptions options_;
-  torch::Tensor weight_, bias_;  // PyTorch's qkv
-  torch::nn::Linear qkv_{nullptr}, out_{nullptr};
+  torch::nn::MultiheadAttentionOptions options_;
+  torch::nn::Linear qkv_{nullptr}, proj_{nullptr};
 };
-TORCH_MODULE(SelfAttention);
+TORCH_MODULE(QkvAttention);
 
 struct TransformerBlockOptions {
   int64_t width;
@@ -62,14 +69,14 @@ struct TransformerBlockOptions {
   std::function<torch::nn::AnyModule()> attention;
   double eps = 1e-5;   // of the norms
   double dropout = 0;  // behind linear layers
-  double drop = 0;     // see `stochastic_depth`
   std::string norm1 = "norm1", attention_name = "attn", norm2 = "norm2";
   std::string linear1 = "0", linear2 = "3";  // within "mlp"
 };
 
 /// Attention, then a perceptron four times as wide inside, each normalised
 /// before and added to its input: [..., width] -> the same shape.
-class TransformerBlockImpl : public torch::nn::Cloneable<TransformerBlockImpl> {
+class TransformerBlockImpl : public torch::nn::Cloneable<TransformerBlockImpl>,
+                             public StochasticDepth {
  public:
   explicit TransformerBlockImpl(const TransformerBlockOptions& options)
       : options(options) {

@@ -1,7 +1,6 @@
 #include "tern/vision/models/transformers/swin.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/ranges.h>
 #include <torch/nn/init.h>
@@ -79,11 +78,7 @@ SwinImpl::SwinImpl(const SwinShape& shape, const SwinOptions& options)
 void SwinImpl::reset() {
   clear(/*least_side=*/4);
   const auto& blocks = shape_.blocks;
-  const int64_t count =
-      std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
-  const double rise = options_.stochastic_depth /
-                      static_cast<double>(std::max<int64_t>(count - 1, 1));
-  int64_t block = 0, width = shape_.width;
+  int64_t width = shape_.width;
   add(Layers(
           torch::nn::Conv2d(
               torch::nn::Conv2dOptions(options_.in_channels, width, 4)
@@ -110,12 +105,12 @@ void SwinImpl::reset() {
               [attention] {
                 return torch::nn::AnyModule(WindowAttention(attention));
               },
-          .dropout = options_.dropout,
-          .drop = rise * static_cast<double>(block++)}));
+          .dropout = options_.dropout}));
     }
     add(stage, width);
   }
   register_module("features", features_);
+  set_stochastic_depth(*this, options_.stochastic_depth);
   norm_ = register_module("norm", LayerNorm2d(over(width)));
   if (options_.num_classes > 0) {
     classifier_ = torch::nn::AnyModule(register_module(

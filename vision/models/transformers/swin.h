@@ -18,7 +18,7 @@ struct SwinOptions {
   /// Dropout behind linear layers, and within the attention.
   double dropout = 0, attention_dropout = 0;
   /// Share of the samples for which the last block is dropped in training, see
-  /// `stochastic_depth`; from 0 for the first block it rises block by block.
+  /// StochasticDepth; from 0 for the first block it rises block by block.
   double stochastic_depth = 0.2;
 };
 

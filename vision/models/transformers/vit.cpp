@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <type_traits>
 
 #include <fmt/ranges.h>
 #include <torch/nn/init.h>
@@ -48,16 +49,16 @@ VisionTransformerImpl<naming>::VisionTransformerImpl(
 
 template <ViTNaming naming>
 Layers VisionTransformerImpl<naming>::make_blocks() const {
+  const auto attention =
+      torch::nn::MultiheadAttentionOptions(shape_.width, shape_.heads)
+          .dropout(options_.attention_dropout);
   TransformerBlockOptions block{
       .width = shape_.width,
       .attention =
-          [options =
-               SelfAttentionOptions{
-                   .width = shape_.width,
-                   .heads = shape_.heads,
-                   .dropout = options_.attention_dropout,
-                   .has_timm_names = kIsTimm}] {
-            return torch::nn::AnyModule(SelfAttention(options));
+          [attention] {
+            using Attention =
+                std::conditional_t<kIsTimm, QkvAttention, SelfAttention>;
+            return torch::nn::AnyModule(Attention(attention));
           },
       .eps = kEps,
       .dropout = options_.dropout};
@@ -71,8 +72,6 @@ Layers VisionTransformerImpl<naming>::make_blocks() const {
   }
   Layers blocks;
   for (int64_t i = 0; i < shape_.depth; ++i) {
-    block.drop = options_.stochastic_depth * static_cast<double>(i) /
-                 static_cast<double>(std::max<int64_t>(shape_.depth - 1, 1));
     blocks->push_back(
         (kIsTimm ? "" : "encoder_layer_") + std::to_string(i),
         TransformerBlock(block));
@@ -106,6 +105,7 @@ void VisionTransformerImpl<naming>::reset() {
       name("ln", "norm"),
       torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(kEps)));
   register_part(*this, name("encoder", ""), encoder_.ptr());
+  set_stochastic_depth(*this, options_.stochastic_depth);
 
   head_ = nullptr;
   if (options_.num_classes > 0) {

@@ -22,9 +22,19 @@ class Learner;
 /// groups.
 ///
 /// \throws c10::ValueError unless lr > 0 and decay is in (0, 1], the model
-/// holds
-///         one of Tern's networks or a Backbone of your own, and no fit has
-///         made the optimizer for other groups.
+///         holds one of Tern's networks or a Backbone of your own, and no fit
+///         has made the optimizer for other groups.
 LearningRates layer_decay(Learner& learn, double lr, double decay = 0.75);
+
+/// Sets the stochastic depth ("drop path" in timm) of a Learner's network, at
+/// any time: in training its first block is dropped for no sample, the last
+/// one for a share `last` of them. Networks start with their paper's.
+///
+///   set_stochastic_depth(learn, 0.2);
+///
+/// \throws c10::ValueError unless `last` is in [0, 1) and the network has
+/// blocks
+///         that can be dropped.
+void set_stochastic_depth(Learner& learn, double last);
 
 }  // namespace tern

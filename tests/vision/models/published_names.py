@@ -1,13 +1,14 @@
-"""Writes what timm and torchvision call the weights of the same networks, with
-their shapes, for pretrained_test.cpp.
+"""Writes where torchvision and timm publish weights, and what they call those of
+the same networks, with their shapes, for load_pretrained_test.cpp.
 
-python timm_names.py FILE
+python published_names.py FILE
 
-It needs torchvision and timm; without timm it knows of no network.
+It needs torchvision; of timm's weights it knows where timm is installed.
 """
 import json
 import sys
 
+import torch
 import torchvision
 
 try:
@@ -40,12 +41,18 @@ def shapes(model):
 def main():
     networks = {}
     for ours, theirs in NETWORKS.items() if timm else ():
-        networks[ours] = {
-            "torchvision": shapes(torchvision.models.get_model(ours)),
-            "timm": shapes(timm.create_model(theirs)),
-        }
+        networks[ours] = {"torchvision": shapes(torchvision.models.get_model(ours))}
+        with torch.device("meta"):  # without values; not all of torchvision's can
+            networks[ours]["timm"] = shapes(timm.create_model(theirs))
+    models = torchvision.models
+    urls = {
+        name: models.get_model_weights(name).DEFAULT.url
+        for name in models.list_models(module=models)
+    }
+    if timm:
+        urls["vit_s_16"] = timm.get_pretrained_cfg("deit_small_patch16_224").url
     with open(sys.argv[1], "w") as file:
-        json.dump(networks, file)
+        json.dump({"networks": networks, "urls": urls}, file)
 
 
 main()

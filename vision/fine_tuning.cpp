@@ -1,4 +1,4 @@
-#include "tern/vision/layer_decay.h"
+#include "tern/vision/fine_tuning.h"
 
 #include <cmath>
 #include <memory>
@@ -12,7 +12,7 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/vision/models/backbone.h"
+#include "tern/vision/models/layers.h"
 
 namespace tern {
 
@@ -92,6 +92,15 @@ LearningRates layer_decay(Learner& learn, double lr, double decay) {
   std::vector<double> rates(starts.size() + 1, lr);
   for (size_t i = rates.size() - 1; i > 0; --i) rates[i - 1] = rates[i] * decay;
   return LearningRates::per_group(std::move(rates));
+}
+
+void set_stochastic_depth(Learner& learn, double last) {
+  const Module model = learn.model().module();
+  TORCH_CHECK_VALUE(
+      model,
+      "[set_stochastic_depth] the model is TorchScript; expected a module of "
+      "C++.");
+  set_stochastic_depth(*model, last);
 }
 
 }  // namespace tern
