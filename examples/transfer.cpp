@@ -219,7 +219,7 @@ int main(int argc, char** argv) try {
     learn.fit_one_cycle(1, 4e-3).unfreeze();
     learn.fit_one_cycle(few_epochs - few_epochs / 3, rates);
     tern::set_image_size(learn.data(), size * 3 / 2);
-    learn.fit_one_cycle(few_epochs / 3, rates);
+    learn.fit_one_cycle(few_epochs / 3, tern::layer_decay(learn, 5e-4, 0.75));
   });
 
   note.text(

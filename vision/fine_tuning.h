@@ -32,9 +32,8 @@ LearningRates layer_decay(Learner& learn, double lr, double decay = 0.75);
 ///
 ///   set_stochastic_depth(learn, 0.2);
 ///
-/// \throws c10::ValueError unless `last` is in [0, 1) and the network has
-/// blocks
-///         that can be dropped.
+/// \throws c10::ValueError unless `last` is in [0, 1) and there are blocks that
+///         can be dropped.
 void set_stochastic_depth(Learner& learn, double last);
 
 }  // namespace tern
