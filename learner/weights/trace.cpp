@@ -21,7 +21,9 @@ std::string class_name(const torch::nn::Module& module) {
   name.erase(0, name.find_last_of(":)") + 1);
   if (name.ends_with("Impl")) name.resize(name.size() - 4);
   std::erase_if(name, [](char c) { return std::isalnum(c) == 0 && c != '_'; });
-  return "__torch__." + (name.empty() ? "Module" : name);
+  // Of a template's number nothing is left that could name a class.
+  const bool is_name = !name.empty() && std::isdigit(name[0]) == 0;
+  return "__torch__." + (is_name ? name : "Module");
 }
 
 // A TorchScript module without methods, of the same tensors under the same

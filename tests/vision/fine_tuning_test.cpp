@@ -9,11 +9,10 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/precision/master_weights.h"
-#include "tern/learner/weights/export_model.h"
 #include "tern/learner/weights/lora.h"
-#include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
+#include "tern/vision/models/build_model.h"
 #include "tern/vision/vision_learner.h"
 
 namespace tern::fine_tuning_test {
@@ -214,18 +213,14 @@ TEST(AddLora, IsPeftsFormulaInAViTAndMergedOnExport) {
   const auto x = torch::rand({4, 3, 32, 32});
   const torch::Tensor answer = learn.model().forward({x})[0].detach();
   learn.export_model(temp / "net.safetensors");
-  const StateDict exported = load_weights(temp / "net.safetensors");
-  EXPECT_LE(
-      (exported[layer + "in_proj_weight"] - expected)
-          .abs()
-          .max()
-          .item<double>(),
-      1e-6 * expected.abs().max().item<double>());
-  VisionModel plain(vit, 3, 2, HeadOptions{.hidden = {}});
-  Model(plain).load_state_dict(exported);
-  plain->eval();
-  EXPECT_TRUE(torch::allclose(plain->forward(x), answer, 1e-4, 1e-5));
+  Model exported =
+      load_exported(temp / "net.safetensors", /*trusted=*/true).first;
+  EXPECT_TRUE(torch::allclose(exported.forward({x})[0], answer, 1e-4, 1e-5));
   EXPECT_TRUE(torch::equal(base[layer + "in_proj_weight"], before));
+  const StateDict merged = merge_lora(learn.model()).state_dict();
+  EXPECT_LE(
+      (merged[layer + "in_proj_weight"] - expected).abs().max().item<double>(),
+      1e-6 * expected.abs().max().item<double>());
 }
 
 // Master weights, gradients and moments.

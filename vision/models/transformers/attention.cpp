@@ -47,6 +47,7 @@ torch::Tensor attend(
       dropout);
   std::vector<int64_t> sizes = qkv.sizes().vec();
   sizes.back() /= 3;
+  if (sizes.size() > 2) sizes[0] = -1;  // for a traced graph of any batch size
   return y.transpose(1, 2).reshape(sizes);
 }
 

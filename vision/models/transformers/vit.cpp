@@ -145,9 +145,10 @@ torch::Tensor VisionTransformerImpl<naming>::stage(
       options_.in_channels,
       patch);
   const torch::Tensor maps = patches_->forward(images);
-  const torch::Tensor tokens = torch::cat(
-      {token_.expand({maps.size(0), -1, -1}), maps.flatten(2).transpose(1, 2)},
-      1);
+  const torch::Tensor cells = maps.flatten(2).transpose(1, 2);
+  // As, so that a traced graph takes any batch size.
+  const torch::Tensor tokens =
+      torch::cat({token_.expand_as(cells.slice(1, 0, 1)), cells}, 1);
   const torch::Tensor positions = resize_positions(
       encoder_->parameters(/*recurse=*/false)[0],
       maps.size(2),
