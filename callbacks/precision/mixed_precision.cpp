@@ -7,6 +7,7 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/precision/loss_scaling.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/fused_optimizer.h"
@@ -57,9 +58,25 @@ MixedPrecision::MixedPrecision(
     const MixedPrecisionOptions& options)
     : LossScaling("MixedPrecision", settings_of(dtype, options)),
       has_flat_masters_(options.flat_master),
+      has_masters_(options.master_weights),
       converts_inputs_(
           std::ranges::find(options.keep_fp32, "input") ==
-          options.keep_fp32.end()) {}
+          options.keep_fp32.end()) {
+  TERN_CHECK_VALUE(
+      has_masters_ || dtype == torch::kBFloat16,
+      "[MixedPrecision] master_weights is false for fp16, in which most "
+      "updates "
+      "vanish; expected true, or to_bf16.");
+}
+
+void MixedPrecision::on_train_begin(Learner& learn) {
+  LossScaling::on_train_begin(learn);
+  TERN_CHECK_VALUE(
+      has_masters_ || dynamic_cast<AmpAware*>(&learn.optimizer()),
+      "[MixedPrecision] without master_weights this optimizer would round "
+      "small updates away; expected one of tern::optim, which rounds "
+      "stochastically.");
+}
 
 void MixedPrecision::on_add(Learner& learn) {
   LossScaling::on_add(learn);
@@ -69,7 +86,8 @@ void MixedPrecision::on_add(Learner& learn) {
           learn.model(),
           dtype(),
           has_flat_masters_,
-          kept()));
+          kept(),
+          has_masters_));
   if (converts_inputs_) learn.state().input_dtype = dtype();
 }
 
@@ -92,8 +110,9 @@ void MixedPrecision::on_batch_begin(Learner& learn) {
 
 std::string MixedPrecision::precision_text() const {
   return fmt::format(
-      "{} model, fp32 masters{}",
+      "{} model, {}{}",
       dtype() == torch::kHalf ? "fp16" : "bf16",
+      has_masters_ ? "fp32 masters" : "stochastic rounding",
       kept().empty() ? "" : ", some layers in fp32");
 }
 

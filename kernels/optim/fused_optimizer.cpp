@@ -3,6 +3,7 @@
 #include <cstring>
 #include <deque>
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
@@ -12,6 +13,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/kernels/checks.h"
+#include "tern/kernels/optim/dynamic_map.h"
 #include "tern/kernels/optim/fused_optimizer_math.h"
 
 namespace tern {
@@ -105,17 +107,55 @@ class StepUnpacker {
   StepTensor unpack(size_t i) {
     check_param(i);
     StepTensor out{};
-    out.param = tensors_.params[i].mutable_data_ptr<float>();
-    out.size = tensors_.params[i].numel();
+    const at::Tensor& param = tensors_.params[i];
+    out.size = param.numel();
     unpack_grad(i, out);
-    if (!tensors_.weights.empty() && tensors_.weights[i].defined()) {
-      unpack_weight(i, out);
+    const bool has_weight =
+        !tensors_.weights.empty() && tensors_.weights[i].defined();
+    if (param.scalar_type() == at::kFloat) {
+      out.param = param.mutable_data_ptr<float>();
+      if (has_weight) unpack_weight(i, out);
+    } else {
+      TERN_CHECK_VALUE(
+          !has_weight,
+          "[{}] params[{}] is kBFloat16 and weights[{}] is defined; expected a "
+          "parameter without masters to have no other weight.",
+          where_,
+          i,
+          i);
+      out.weight = param.mutable_data_ptr();
+      out.weight_type = ElementType::bfloat16;
+      out.rounding_key = tensors_.rounding_keys[i];
     }
     const at::Tensor& step = tensors_.steps[i];
     check_device_scalar(where_, "steps", step, device_, i);
     out.step = step.mutable_data_ptr<float>();
     out.slow_weight = unpack(slow_weights_, i);
     return out;
+  }
+
+  /// Moment i, and whether it is one of 8 bits.
+  std::pair<void*, bool> unpack_moment(const StateList& states, size_t i)
+      const {
+    const bool is_8bit = states.is_used && states.list[i].defined() &&
+                         states.list[i].scalar_type() == at::kByte;
+    if (!is_8bit) return {unpack(states, i), false};
+    const at::Tensor& moment = states.list[i];
+    const int64_t size = moment_8bit_size(tensors_.params[i]);
+    TERN_CHECK_VALUE(
+        moment.dim() == 1 && moment.numel() == size && moment.is_contiguous() &&
+            moment.device() == device_ &&
+            moment.storage_offset() % sizeof(float) == 0,
+        "[{}] {}[{}] is {}; expected the [{}] kByte on {} of a moment in 8 "
+        "bits, or a kFloat. Make it with torch::zeros(moment_8bit_size(param), "
+        "torch::kByte).",
+        where_,
+        states.name,
+        i,
+        describe_layout(moment),
+        size,
+        device_.str());
+    return {moment.mutable_data_ptr(), true};
   }
 
   /// Entry i of a kFloat list like `params` that the step writes.
@@ -139,12 +179,16 @@ class StepUnpacker {
   void check_param(size_t i) const {
     const at::Tensor& param = tensors_.params[i];
     const bool is_first = i == 0;  // it decides on the device
+    const bool has_key = i < tensors_.rounding_keys.size();
     TERN_CHECK_VALUE(
-        param.defined() && param.scalar_type() == at::kFloat &&
+        param.defined() &&
+            (param.scalar_type() == at::kFloat ||
+             (param.scalar_type() == at::kBFloat16 && has_key)) &&
             (is_first || param.device() == device_) &&
             param.is_non_overlapping_and_dense(),
-        "[{}] params[{}] is {}; expected a dense kFloat on {}. Make it dense "
-        "with clone(), and call once a device.",
+        "[{}] params[{}] is {}; expected a dense kFloat, or kBFloat16 with a "
+        "rounding key, on {}. Make it dense with clone(), and call once a "
+        "device.",
         where_,
         i,
         describe_layout(param),
@@ -299,10 +343,23 @@ void run(
   std::vector<Tensor> list(tensors.params.size());
   for (size_t i = 0; i < list.size(); ++i) {
     static_cast<StepTensor&>(list[i]) = unpacker.unpack(i);
-    float** state = list[i].states;
+    void** state = list[i].states;
+    int used = 0, of_8bit = 0;
     for (const StateList& of_all : states) {
-      *state++ = unpacker.unpack(of_all, i);
+      const auto [data, is_8bit] = unpacker.unpack_moment(of_all, i);
+      *state++ = data;
+      used += of_all.is_used;
+      of_8bit += is_8bit;
     }
+    TERN_CHECK_VALUE(
+        of_8bit == 0 || of_8bit == used,
+        "[{}] {} of {} moments of params[{}] have 8 bits; expected all or "
+        "none.",
+        where,
+        of_8bit,
+        used,
+        i);
+    list[i].has_8bit_moments = of_8bit != 0;
   }
   torch::Tensor sums;
   if (has_trust_ratio(args)) sums = room_for_sums(list, unpacker.device());
@@ -322,6 +379,10 @@ void run(
 }
 
 }  // namespace
+
+int64_t moment_8bit_size(const at::Tensor& param) {
+  return moment_8bit_bytes(param.numel());
+}
 
 torch::Tensor to_tensor(const FusedSgdArgs& args, torch::Device device) {
   return bytes_of(args, device);

@@ -13,7 +13,9 @@ namespace tern {
 /// (contiguous in any order of dimensions, such as channels-last). Writes as
 /// under torch::NoGradGuard: autograd sees new versions, but no graph.
 struct OptimizerTensors {
-  /// kFloat: the parameters, or their fp32 master weights.
+  /// kFloat: the parameters, or their fp32 master weights. kBFloat16:
+  /// parameters without masters, which are computed in fp32 and rounded up or
+  /// down at random, in proportion.
   at::TensorList params;
   /// kFloat, kHalf or kBFloat16 (may differ per index). Never written. All
   /// defined: leave parameters without a gradient out of the lists. A gradient
@@ -28,6 +30,9 @@ struct OptimizerTensors {
   /// kFloat like `params` with Lookahead, and not undefined; else empty. They
   /// begin as copies of the parameters.
   at::TensorList slow_weights = {};
+  /// With kBFloat16 parameters one for each; else empty. Random numbers depend
+  /// on key, step count and element alone, so that a step can be repeated.
+  c10::ArrayRef<uint32_t> rounding_keys = {};
 };
 
 /// The loss scaler's state. Both tensors are on the device of the parameters,
@@ -40,6 +45,13 @@ struct GradState {
   std::optional<torch::Tensor> found_inf;
 };
 
+/// The size of a moment in 8 bits: instead of a kFloat like the parameter, a
+/// moment may be a kByte of so many elements, of one dimension, contiguous. All
+/// zeros are zeros. All moments of a parameter are of one kind. Blocks of 256
+/// elements have a magnitude of their own and the codes of bitsandbytes'
+/// dynamic map, 1.02 bytes an element.
+int64_t moment_8bit_size(const at::Tensor& param);
+
 /// The bytes of a kernel's arguments on `device`, for `args_on_device` below.
 torch::Tensor to_tensor(const FusedSgdArgs& args, torch::Device device);
 torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device);
@@ -47,7 +59,8 @@ torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device);
 /// Applies one step of SGD or LARS to all tensors in one pass over memory; LARS
 /// reads parameters and gradients once more for their norms.
 ///
-/// \param momentum_buffers  kFloat like `params`; empty when momentum is 0. A
+/// \param momentum_buffers  kFloat like `params`, or 8 bits; empty when
+/// momentum is 0. A
 ///                          parameter's first step (`steps[i] == 0`) sets its
 ///                          buffer to the gradient whatever it held before, as
 ///                          torch.optim.SGD does.
@@ -68,7 +81,7 @@ void fused_sgd_(
 /// Applies one step of Adam, AdamW, RAdam or LAMB to all tensors in one pass
 /// over memory; LAMB reads all once more for the norms.
 ///
-/// \param exp_avgs, exp_avg_sqs  kFloat like `params`; the two moments.
+/// \param exp_avgs, exp_avg_sqs  kFloat like `params`, or 8 bits; the moments.
 /// \param max_exp_avg_sqs        The same for amsgrad, else empty.
 /// \param args_on_device  As for `fused_sgd_`; `args` says whether amsgrad.
 /// \throws c10::ValueError if a size, type, device or layout differs from the

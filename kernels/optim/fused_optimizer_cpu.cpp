@@ -1,15 +1,20 @@
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 #include <iterator>
 #include <type_traits>
 #include <vector>
 
 #include "tern/kernels/cpu_isa.h"
+#include "tern/kernels/optim/dynamic_map.h"
 #include "tern/kernels/optim/fused_optimizer_math.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {
 namespace {
+
+static_assert(kStepBlock % kMapBlock == 0);
 
 // Gradients are converted and unscaled, and weights rounded, a block at a
 // time: one loop for all types, and a block of every list stays in L1.
@@ -52,11 +57,17 @@ Grad read_grad(
   return {buffer, 1};
 }
 
-void write_weight(const StepTensor& tensor, int64_t begin, int64_t size) {
-  if (!tensor.weight) return;
-  void* const weight = static_cast<char*>(tensor.weight) +
-                       begin * size_in_bytes(tensor.weight_type);
-  from_floats(tensor.param + begin, weight, tensor.weight_type, size);
+TERN_CPU_LOOP void round_block(
+    const float* __restrict values,
+    uint32_t rounding_key,
+    uint32_t count,
+    int64_t begin,
+    uint16_t* __restrict weights,
+    int64_t size) {
+  for (int64_t i = 0; i < size; ++i) {
+    weights[i] =
+        round_stochastically(values[i], rounding_key, count, begin + i);
+  }
 }
 
 /// A block of one tensor, of whose states kStates are in use. A plain step,
@@ -159,14 +170,107 @@ TERN_CPU_LOOP void look_ahead_block(
   for (int64_t i = 0; i < size; ++i) look_ahead(step, param[i], slow[i]);
 }
 
+using DynamicMap = std::array<float, 256>;
+
+const DynamicMap& dynamic_map(bool is_signed) {
+  const auto make = [](bool with_signs) {
+    DynamicMap map{};
+    for (int32_t i = 0; i < 256; ++i) map[i] = decode_8bit(i, with_signs);
+    return map;
+  };
+  static const DynamicMap with_signs = make(true), without = make(false);
+  return is_signed ? with_signs : without;
+}
+
+TERN_CPU_LOOP void decode_codes(
+    const uint8_t* __restrict codes,
+    const float* __restrict map,
+    float magnitude,
+    float* __restrict values,
+    int64_t size) {
+  for (int64_t i = 0; i < size; ++i) values[i] = map[codes[i]] * magnitude;
+}
+
+TERN_CPU_LOOP uint32_t
+largest_magnitude_bits(const float* values, int64_t size) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    largest = std::max(largest, magnitude_bits(values[i]));
+  }
+  return largest;
+}
+
+template <bool kIsSigned>
+TERN_CPU_LOOP void encode_values(
+    const float* __restrict values,
+    float divisor,
+    uint8_t* __restrict codes,
+    int64_t size) {
+  for (int64_t i = 0; i < size; ++i) {
+    codes[i] =
+        static_cast<uint8_t>(encode_8bit(values[i] / divisor, kIsSigned));
+  }
+}
+
+/// Calls `f(block, values, size)` for the map's blocks of some elements.
+template <class F>
+void for_each_map_block(
+    void* moment,
+    int64_t begin,
+    float* values,
+    int64_t size,
+    const F& f) {
+  for (int64_t at = 0; at < size; at += kMapBlock) {
+    auto* const block = map_block(static_cast<uint8_t*>(moment), begin + at);
+    f(block, values + at, std::min(kMapBlock, size - at));
+  }
+}
+
+void decode_moment(
+    void* moment,
+    bool is_signed,
+    int64_t begin,
+    float* values,
+    int64_t size) {
+  const float* const map = dynamic_map(is_signed).data();
+  const auto decode = [&](const uint8_t* block, float* out, int64_t count) {
+    float magnitude = 0;
+    std::memcpy(&magnitude, block, sizeof(magnitude));
+    const uint8_t* const codes = block + sizeof(magnitude);
+    on_cpu_isa<decode_codes>(codes, map, magnitude, out, count);
+  };
+  for_each_map_block(moment, begin, values, size, decode);
+}
+
+void encode_moment(
+    void* moment,
+    bool is_signed,
+    int64_t begin,
+    float* values,
+    int64_t size) {
+  const auto encode_all = is_signed ? on_cpu_isa<encode_values<true>>
+                                    : on_cpu_isa<encode_values<false>>;
+  const auto encode = [&](uint8_t* block, const float* in, int64_t count) {
+    const float magnitude =
+        magnitude_of(on_cpu_isa<largest_magnitude_bits>(in, count));
+    std::memcpy(block, &magnitude, sizeof(magnitude));
+    uint8_t* const codes = block + sizeof(magnitude);
+    encode_all(in, divisor_8bit(magnitude), codes, count);
+  };
+  for_each_map_block(moment, begin, values, size, encode);
+}
+
 /// kStepBlock elements of one tensor, or less at its end.
 template <class Tensor>
 struct Block {
   const Tensor& tensor;
   int64_t begin, size;
   Grad grad;
-  float* param;
+  float* param;  // of floats
   float* states[3] = {};
+  void* weight = nullptr;
+  alignas(64) float moments[3][kStepBlock];  // those of 8 bits
+  alignas(64) float rounded[kStepBlock];     // parameters of bfloat16
 
   /// `buffer` has room for kStepBlock gradients.
   Block(
@@ -179,9 +283,20 @@ struct Block {
         begin(at),
         size(count),
         grad(read_grad(of, grad_scale, at, count, buffer)),
-        param(of.param + at) {
+        param(of.param ? of.param + at : rounded) {
+    if (tensor.weight) {
+      weight = static_cast<char*>(tensor.weight) +
+               begin * size_in_bytes(tensor.weight_type);
+    }
+    if (!tensor.param) to_floats(weight, tensor.weight_type, param, size);
     for (size_t k = 0; k < std::size(tensor.states); ++k) {
-      if (tensor.states[k]) states[k] = tensor.states[k] + begin;
+      if (!tensor.states[k]) continue;
+      if (tensor.has_8bit_moments) {
+        states[k] = moments[k];
+        decode_moment(tensor.states[k], k == 0, begin, states[k], size);
+      } else {
+        states[k] = static_cast<float*>(tensor.states[k]) + begin;
+      }
     }
   }
 
@@ -215,11 +330,21 @@ struct Block {
         states[1],
         states[2],
         size);
+    for (size_t k = 0; k < std::size(tensor.states); ++k) {
+      if (!states[k] || !tensor.has_8bit_moments) continue;
+      encode_moment(tensor.states[k], k == 0, begin, states[k], size);
+    }
     if (tensor.slow_weight && step.looks_ahead) {
       float* const slow = tensor.slow_weight + begin;
       on_cpu_isa<look_ahead_block>(step, param, slow, size);
     }
-    write_weight(tensor, begin, size);
+    if (!tensor.param) {
+      auto* const bits = static_cast<uint16_t*>(weight);
+      const uint32_t key = tensor.rounding_key;
+      on_cpu_isa<round_block>(param, key, step.count, begin, bits, size);
+    } else if (weight) {
+      from_floats(param, weight, tensor.weight_type, size);
+    }
   }
 };
 

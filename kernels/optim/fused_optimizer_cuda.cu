@@ -1,4 +1,7 @@
+#include <type_traits>
+
 #include "tern/kernels/launch.cuh"
+#include "tern/kernels/optim/dynamic_map.h"
 #include "tern/kernels/optim/fused_optimizer_math.h"
 
 namespace tern {
@@ -13,7 +16,7 @@ __device__ bool is_skipped(const GradStatePointers& state) {
 }
 
 template <class Tensor>
-constexpr int kStates = sizeof(Tensor::states) / sizeof(float*);
+constexpr int kStates = sizeof(Tensor::states) / sizeof(void*);
 
 /// One block's part of one tensor.
 struct Chunk {
@@ -21,21 +24,108 @@ struct Chunk {
   float grad_scale;
 };
 
-/// kWidth elements from `i` on: all reads, the arithmetic, all writes.
+/// The moments of kPack elements.
+template <class Tensor, int kPack>
+struct Moments {
+  static constexpr int kCount = kStates<Tensor>;
+  Pack<float, kPack> values[kCount];
+
+  __device__ __forceinline__ void load_floats(const Tensor& tensor, int64_t i) {
+#pragma unroll
+    for (int s = 0; s < kCount; ++s) {
+      const auto* state = static_cast<const float*>(tensor.states[s]);
+      if (state) values[s] = load<kPack>(state + i);
+    }
+  }
+
+  __device__ __forceinline__ void store_floats(const Tensor& tensor, int64_t i)
+      const {
+#pragma unroll
+    for (int s = 0; s < kCount; ++s) {
+      auto* state = static_cast<float*>(tensor.states[s]);
+      if (state) store<kPack>(state + i, values[s]);
+    }
+  }
+
+  __device__ __forceinline__ void load_codes(const Tensor& tensor, int64_t i) {
+#pragma unroll
+    for (int s = 0; s < kCount; ++s) {
+      if (!tensor.states[s]) continue;
+      const auto* block =
+          map_block(static_cast<const uint8_t*>(tensor.states[s]), i);
+      const float magnitude = *reinterpret_cast<const float*>(block);
+      const auto codes = load<kPack>(block + sizeof(float) + i % kMapBlock);
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) {
+        values[s].values[j] = decode_8bit(codes.values[j], s == 0) * magnitude;
+      }
+    }
+  }
+
+  /// `largest[s]`: the magnitude of the block of element i.
+  __device__ __forceinline__ void store_codes(
+      const Tensor& tensor,
+      int64_t i,
+      const uint32_t (&largest)[kCount]) const {
+#pragma unroll
+    for (int s = 0; s < kCount; ++s) {
+      if (!tensor.states[s]) continue;
+      auto* block = map_block(static_cast<uint8_t*>(tensor.states[s]), i);
+      const float magnitude = magnitude_of(largest[s]);
+      const float divisor = divisor_8bit(magnitude);
+      Pack<uint8_t, kPack> codes;
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) {
+        const float share = __fdiv_rn(values[s].values[j], divisor);
+        codes.values[j] = static_cast<uint8_t>(encode_8bit(share, s == 0));
+      }
+      store<kPack>(block + sizeof(float) + i % kMapBlock, codes);
+      if (i % kMapBlock == 0) *reinterpret_cast<float*>(block) = magnitude;
+    }
+  }
+};
+
+/// `value` in the type of a weight. Where that is the parameter, of bfloat16,
+/// by a random number.
+template <class Weight>
+__device__ __forceinline__ Weight
+rounded(const StepTensor& tensor, const Step& step, float value, int64_t i) {
+  if constexpr (std::is_same_v<Weight, __nv_bfloat16>) {
+    if (!tensor.param) {
+      return __ushort_as_bfloat16(
+          round_stochastically(value, tensor.rounding_key, step.count, i));
+    }
+  }
+  return from_float<Weight>(value);
+}
+
+template <class Weight, int kPack>
+__device__ __forceinline__ Pack<float, kPack> load_params(
+    const StepTensor& tensor,
+    int64_t i) {
+  if (tensor.param) return load<kPack>(tensor.param + i);
+  const auto weights =
+      load<kPack>(static_cast<const Weight*>(tensor.weight) + i);
+  Pack<float, kPack> params;
+#pragma unroll
+  for (int j = 0; j < kPack; ++j) {
+    params.values[j] = to_float(weights.values[j]);
+  }
+  return params;
+}
+
+/// kPack elements from `i` on: all reads, the arithmetic, all writes but those
+/// of the moments.
 template <class Grad, class Weight, int kPack, class Tensor, class Step>
 __device__ __forceinline__ void update_pack(
     const Tensor& tensor,
     const Step& step,
     float grad_scale,
-    int64_t i) {
+    int64_t i,
+    Moments<Tensor, kPack>& moments) {
   constexpr int kCount = kStates<Tensor>;
   const auto grad = load<kPack>(static_cast<const Grad*>(tensor.grad) + i);
-  auto param = load<kPack>(tensor.param + i);
-  Pack<float, kPack> states[kCount];
-#pragma unroll
-  for (int s = 0; s < kCount; ++s) {
-    if (float* state = tensor.states[s]) states[s] = load<kPack>(state + i);
-  }
+  auto param = load_params<Weight, kPack>(tensor, i);
   const bool looks_ahead = tensor.slow_weight && step.looks_ahead;
   Pack<float, kPack> slow;
   if (looks_ahead) slow = load<kPack>(tensor.slow_weight + i);
@@ -45,26 +135,72 @@ __device__ __forceinline__ void update_pack(
     float values[kCount];
 #pragma unroll
     for (int s = 0; s < kCount; ++s) {
-      values[s] = states[s].values[j];
+      values[s] = moments.values[s].values[j];
     }
     // Dividing by 1 changes nothing; true division, as the contract says.
     const float unscaled = __fdiv_rn(to_float(grad.values[j]), grad_scale);
     update(step, unscaled, param.values[j], values);
 #pragma unroll
     for (int s = 0; s < kCount; ++s) {
-      states[s].values[j] = values[s];
+      moments.values[s].values[j] = values[s];
     }
     if (looks_ahead) look_ahead(step, param.values[j], slow.values[j]);
-    weight.values[j] = from_float<Weight>(param.values[j]);
+    weight.values[j] = rounded<Weight>(tensor, step, param.values[j], i + j);
   }
-  store<kPack>(tensor.param + i, param);
-#pragma unroll
-  for (int s = 0; s < kCount; ++s) {
-    if (float* state = tensor.states[s]) store<kPack>(state + i, states[s]);
-  }
+  if (tensor.param) store<kPack>(tensor.param + i, param);
   if (looks_ahead) store<kPack>(tensor.slow_weight + i, slow);
   if (tensor.weight) {
     store<kPack>(static_cast<Weight*>(tensor.weight) + i, weight);
+  }
+}
+
+template <class Grad, class Weight, int kPack, class Tensor, class Step>
+__device__ __forceinline__ void update_floats(
+    const Tensor& tensor,
+    const Step& step,
+    float grad_scale,
+    int64_t i) {
+  Moments<Tensor, kPack> moments;
+  moments.load_floats(tensor, i);
+  update_pack<Grad, Weight>(tensor, step, grad_scale, i, moments);
+  moments.store_floats(tensor, i);
+}
+
+/// A chunk whose moments have 8 bits. A block of the map is known when all its
+/// elements are, so the threads go in step.
+template <class Grad, class Weight, int kPack, class Tensor, class Step>
+__device__ void
+update_codes(const Tensor& tensor, const Step& step, const Chunk& chunk) {
+  constexpr int kCount = kStates<Tensor>;
+  constexpr int kRound = kThreads * kPack;
+  __shared__ uint32_t largest[kRound / kMapBlock][kCount];
+  const int own = threadIdx.x * kPack / static_cast<int>(kMapBlock);
+  for (int64_t begin = chunk.begin; begin < chunk.end; begin += kRound) {
+    const int64_t i = begin + threadIdx.x * kPack;
+    const bool is_inside = i < chunk.end;
+    if (i % kMapBlock == 0) {
+      for (int s = 0; s < kCount; ++s) largest[own][s] = 0;
+    }
+    __syncthreads();
+    Moments<Tensor, kPack> moments;
+    if (is_inside) {
+      moments.load_codes(tensor, i);
+      update_pack<Grad, Weight>(tensor, step, chunk.grad_scale, i, moments);
+#pragma unroll
+      for (int s = 0; s < kCount; ++s) {
+        if (!tensor.states[s]) continue;
+        uint32_t bits = 0;
+#pragma unroll
+        for (int j = 0; j < kPack; ++j) {
+          const uint32_t one = magnitude_bits(moments.values[s].values[j]);
+          bits = one > bits ? one : bits;
+        }
+        atomicMax(&largest[own][s], bits);
+      }
+    }
+    __syncthreads();
+    if (is_inside) moments.store_codes(tensor, i, largest[own]);
+    __syncthreads();
   }
 }
 
@@ -76,6 +212,7 @@ __device__ bool is_vectorizable(const Tensor& tensor) {
       is_aligned(tensor.grad, size_in_bytes(tensor.grad_type), kWidth) &&
       is_aligned(tensor.weight, size_in_bytes(tensor.weight_type), kWidth) &&
       is_aligned(tensor.slow_weight, sizeof(float), kWidth);
+  if (tensor.has_8bit_moments) return aligned && tensor.size % kWidth == 0;
   for (int s = 0; s < kStates<Tensor>; ++s) {
     aligned = aligned && is_aligned(tensor.states[s], sizeof(float), kWidth);
   }
@@ -85,17 +222,22 @@ __device__ bool is_vectorizable(const Tensor& tensor) {
 template <class Grad, class Weight, class Tensor, class Step>
 __device__ void
 update_chunk(const Tensor& tensor, const Step& step, const Chunk& chunk) {
+  const bool is_wide = is_vectorizable(tensor);
+  if (tensor.has_8bit_moments) {
+    return is_wide ? update_codes<Grad, Weight, kWidth>(tensor, step, chunk)
+                   : update_codes<Grad, Weight, 1>(tensor, step, chunk);
+  }
   int64_t scalar_begin = chunk.begin;
-  if (is_vectorizable(tensor)) {
+  if (is_wide) {
     scalar_begin = chunk.end - chunk.end % kWidth;
     for (int64_t i = chunk.begin + int64_t{kWidth} * threadIdx.x;
          i < scalar_begin;
          i += int64_t{kWidth} * kThreads) {
-      update_pack<Grad, Weight, kWidth>(tensor, step, chunk.grad_scale, i);
+      update_floats<Grad, Weight, kWidth>(tensor, step, chunk.grad_scale, i);
     }
   }
   for (int64_t i = scalar_begin + threadIdx.x; i < chunk.end; i += kThreads) {
-    update_pack<Grad, Weight, 1>(tensor, step, chunk.grad_scale, i);
+    update_floats<Grad, Weight, 1>(tensor, step, chunk.grad_scale, i);
   }
 }
 
@@ -157,13 +299,20 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(
   const int64_t end = min((chunk + 1) * kChunk, tensor.size);
   double param_sum = 0, change_sum = 0;
   for (int64_t i = chunk * kChunk + threadIdx.x; i < end; i += kThreads) {
+    Moments<Tensor, 1> moments;
+    if (tensor.has_8bit_moments) {
+      moments.load_codes(tensor, i);
+    } else {
+      moments.load_floats(tensor, i);
+    }
     float values[kStates<Tensor>];
 #pragma unroll
     for (int s = 0; s < kStates<Tensor>; ++s) {
-      if (const float* moments = tensor.states[s]) values[s] = moments[i];
+      values[s] = moments.values[s].values[0];
     }
     const float unscaled = __fdiv_rn(grad_at(tensor, i), grad_scale);
-    const Measured now = measure(step, unscaled, tensor.param[i], values);
+    const float param = load_params<__nv_bfloat16, 1>(tensor, i).values[0];
+    const Measured now = measure(step, unscaled, param, values);
     param_sum += static_cast<double>(now.param) * now.param;
     change_sum += static_cast<double>(now.change) * now.change;
   }

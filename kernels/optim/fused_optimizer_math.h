@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <math.h>
+#include <string.h>
 
 #include "tern/kernels/kernel_args.h"
 
@@ -14,6 +15,7 @@ namespace tern {
 constexpr int64_t kStepBlock = 1024;
 
 struct StepTensor {
+  /// nullptr: `weight`, of bfloat16, is the parameter.
   float* param;
   const void* grad;
   /// nullptr, or the float16 or bfloat16 copy of `param`.
@@ -25,14 +27,19 @@ struct StepTensor {
   float* step;
   int64_t size;
   ElementType grad_type, weight_type;
+  bool has_8bit_moments;
+  /// For a parameter of bfloat16.
+  uint32_t rounding_key;
 };
 
+// Moments of 8 bits (dynamic_map.h) or floats. The first alone is signed.
+
 struct SgdTensor : StepTensor {
-  float* states[1];  // the momentum buffer, or nullptr
+  void* states[1];  // the momentum buffer, or nullptr
 };
 
 struct AdamTensor : StepTensor {
-  float* states[3];  // exp_avg, exp_avg_sq; max_exp_avg_sq or nullptr
+  void* states[3];  // exp_avg, exp_avg_sq; max_exp_avg_sq or nullptr
 };
 
 /// nullptr: absent. Both on the device of the tensors.
@@ -92,6 +99,7 @@ TERN_ELEMENT_MATH bool has_trust_ratio(const FusedAdamArgs& args) {
 /// What all elements of one parameter share in a step of any kind.
 struct Step {
   float weight_decay, decay_factor, lookahead_alpha;
+  uint32_t count;  // of the steps before
   bool l2, looks_ahead;
 };
 
@@ -103,6 +111,7 @@ set_common(Step& step, const Args& args, double steps_done) {
                           ? static_cast<float>(1 - args.lr * args.weight_decay)
                           : 1.0f;
   step.l2 = !args.decoupled_weight_decay && args.weight_decay != 0;
+  step.count = static_cast<uint32_t>(steps_done);
   const int64_t k = args.lookahead.k;
   step.looks_ahead = k > 0 && (static_cast<int64_t>(steps_done) + 1) % k == 0;
   step.lookahead_alpha = static_cast<float>(args.lookahead.alpha);
@@ -118,6 +127,24 @@ TERN_ELEMENT_MATH void decay(const Step& step, float& grad, float& param) {
 TERN_ELEMENT_MATH void look_ahead(const Step& step, float& param, float& slow) {
   slow += step.lookahead_alpha * (param - slow);
   param = slow;
+}
+
+/// The bits of one of the two neighbours of `value` in bfloat16, the nearer one
+/// the more often, so that sums of small updates come out right. The random
+/// number is that of a parameter's element in a step, whoever computes it.
+TERN_ELEMENT_MATH uint16_t round_stochastically(
+    float value,
+    uint32_t rounding_key,
+    uint32_t count,
+    int64_t element) {
+  uint32_t bits = 0;
+  memcpy(&bits, &value, sizeof(bits));
+  const uint32_t key =
+      hash_of(rounding_key, count, static_cast<uint32_t>(element >> 32));
+  const uint32_t noise = hash_of(key, 0, static_cast<uint32_t>(element)) >> 16;
+  const bool is_finite = (bits & 0x7F800000u) != 0x7F800000u;
+  const uint32_t quiet = (bits & 0x007FFFFFu) != 0 ? 0x00400000u : 0;
+  return static_cast<uint16_t>((is_finite ? bits + noise : bits | quiet) >> 16);
 }
 
 /// The two numbers whose norms over a tensor make its trust ratio.

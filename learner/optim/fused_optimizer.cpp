@@ -81,6 +81,11 @@ FusedOptimizer::FusedOptimizer(
       name_,
       k,
       alpha);
+  TERN_CHECK_VALUE(
+      fused_.optim_bits == 8 || fused_.optim_bits == 32,
+      "[{}] optim_bits is {}; expected 8 or 32.",
+      name_,
+      fused_.optim_bits);
 }
 
 FusedOptimizer::Groups FusedOptimizer::one_group(Tensors params) {
@@ -99,8 +104,9 @@ void FusedOptimizer::check_not_negative(const char* option, double value)
 
 void FusedOptimizer::check_param(const torch::Tensor& param) const {
   TERN_CHECK_VALUE(
-      param.scalar_type() == torch::kFloat,
-      "[{}] a parameter {} is {}; expected Float. {}",
+      param.scalar_type() == torch::kFloat ||
+          param.scalar_type() == torch::kBFloat16,
+      "[{}] a parameter {} is {}; expected Float or BFloat16. {}",
       name_,
       param.sizes(),
       c10::toString(param.scalar_type()),
@@ -142,7 +148,11 @@ void FusedOptimizer::step_all(const GradState& grad_state) {
   const torch::NoGradGuard no_grad;
   lists_.resize(param_groups_.size());
   // Every group is checked before the first is written.
-  for (size_t group = 0; group < param_groups_.size(); ++group) collect(group);
+  uint32_t index = 0;  // of the first parameter
+  for (size_t group = 0; group < param_groups_.size(); ++group) {
+    collect(group, index);
+    index += static_cast<uint32_t>(param_groups_[group].params().size());
+  }
   for (size_t group = 0; group < param_groups_.size(); ++group) {
     for (auto& [device, lists] : lists_[group]) {
       if (lists.size != 0) {
@@ -174,7 +184,8 @@ void FusedOptimizer::run_kernel(
       .weights = lists.has_weights ? first(lists.weights, lists.size)
                                    : at::TensorList(),
       .steps = first(lists.steps, lists.size),
-      .slow_weights = first(lists.slow_weights, lists.size)};
+      .slow_weights = first(lists.slow_weights, lists.size),
+      .rounding_keys = lists.rounding_keys};
   const auto moments = [&](size_t k) {
     return k < lists.moments_run ? first(lists.moments[k], lists.size)
                                  : at::TensorList();
@@ -224,24 +235,30 @@ void FusedOptimizer::set_shard(std::optional<Shard> shard) {
   }
 }
 
-void FusedOptimizer::collect(size_t group) {
+void FusedOptimizer::collect(size_t group, uint32_t first_index) {
   for (auto& [device, lists] : lists_[group]) {
     lists.grads.clear();
+    lists.rounding_keys.clear();
     lists.has_weights = false;
     lists.size = 0;
   }
   const size_t moments = moments_of(args_of(param_groups_[group].options()));
+  uint32_t index = first_index;
   for (const torch::Tensor& param : param_groups_[group].params()) {
     const bool is_mine =
         !shard_ || shard_->params.contains(param.unsafeGetTensorImpl());
-    if (is_mine && gradient(param).defined()) collect(group, param, moments);
+    if (is_mine && gradient(param).defined()) {
+      collect(group, param, moments, index);
+    }
+    ++index;
   }
 }
 
 void FusedOptimizer::collect(
     size_t group,
     const torch::Tensor& param,
-    size_t moments) {
+    size_t moments,
+    uint32_t index) {
   const torch::Tensor& grad = gradient(param);
   TERN_CHECK_VALUE(
       grad.layout() == torch::kStrided,
@@ -254,6 +271,7 @@ void FusedOptimizer::collect(
   put(lists.params, i, param);
   put(lists.grads, i, grad);
   put(lists.weights, i, weight(param));
+  lists.rounding_keys.push_back(index);
   put(lists.steps, i, state.step);
   if (fused_.lookahead.k > 0) put(lists.slow_weights, i, state.slow_weights);
   for (size_t k = 0; k < moments; ++k) {
@@ -275,16 +293,42 @@ FusedParamState& FusedOptimizer::state_of(
   if (!state.step.defined() || is_first) {
     // SGD's first step sets the moment to the gradient, also when momentum
     // begins late; the kernel tells by the count.
-    state.step = torch::zeros({}, param.options().requires_grad(false));
+    state.step = torch::zeros({}, at::device(param.device()).dtype(at::kFloat));
   }
   for (size_t k = 0; k < moments; ++k) {
-    torch::Tensor& moment = state.moments[k];
-    if (!moment.defined()) moment = torch::zeros_like(param);
+    prepare_moment(param, state.moments[k]);
   }
   if (fused_.lookahead.k > 0 && !state.slow_weights.defined()) {
-    state.slow_weights = param.detach().clone();
+    state.slow_weights = param.detach().to(
+        torch::kFloat,
+        /*non_blocking=*/false,
+        /*copy=*/true);
   }
   return state;
+}
+
+// Zeros, unless it is there already.
+void FusedOptimizer::prepare_moment(
+    const torch::Tensor& param,
+    torch::Tensor& moment) const {
+  const bool is_8bit =
+      fused_.optim_bits == 8 && param.numel() >= fused_.min_8bit_size;
+  const auto type = is_8bit ? torch::kByte : torch::kFloat;
+  if (!moment.defined()) {
+    moment = is_8bit ? torch::zeros(
+                           {moment_8bit_size(param)},
+                           at::device(param.device()).dtype(type))
+                     : torch::zeros_like(param, type);
+  }
+  TERN_CHECK_VALUE(
+      moment.scalar_type() == type,
+      "[{}] a moment of a parameter {} is {}, of a state that was loaded; "
+      "expected {}. Set optim_bits and min_8bit_size as they were when it was "
+      "saved.",
+      name_,
+      param.sizes(),
+      c10::toString(moment.scalar_type()),
+      c10::toString(type));
 }
 
 FusedOptimizer::TensorLists& FusedOptimizer::lists_for(
@@ -356,10 +400,12 @@ void FusedOptimizer::set_weights(
 
 void FusedOptimizer::move_gradients_to_masters() {
   for (const torch::Tensor& param : parameters_of(*this)) {
+    const torch::Tensor& grad = gradient(param);
+    if (!grad.defined() || grad.scalar_type() == torch::kFloat) continue;
+    const torch::Tensor in_fp32 = grad.to(torch::kFloat);
     const torch::Tensor& source = weight(param);
-    if (!source.defined() || !source.grad().defined()) continue;
-    param.mutable_grad() = source.grad().to(torch::kFloat);
-    source.mutable_grad().reset();
+    if (source.defined()) source.mutable_grad().reset();
+    param.mutable_grad() = in_fp32;
   }
 }
 

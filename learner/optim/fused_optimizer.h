@@ -87,6 +87,12 @@ struct FusedOptions {
   /// Lookahead around the optimizer, as fastai's `Lookahead(opt, k=6,
   /// alpha=0.5)`; each parameter counts its own steps.
   LookaheadArgs lookahead = {};
+  /// 8: moments take a byte an element instead of four (Dettmers et al. 2022),
+  /// by a dynamic map and a magnitude for each 256 elements, as bitsandbytes'
+  /// 8-bit optimizers; those of smaller parameters than `min_8bit_size` stay
+  /// fp32. Saved as they are. 32: kFloat.
+  int64_t optim_bits = 32;
+  int64_t min_8bit_size = 4096;
 };
 
 /// What a fused optimizer remembers of one parameter: tensors alone, on the
@@ -95,7 +101,8 @@ class FusedParamState : public torch::optim::OptimizerParamState {
  public:
   /// 0-dim kFloat: how many steps were made (not counting skipped ones).
   torch::Tensor step;
-  /// Like the parameter; undefined while unused.
+  /// Like the parameter, or kByte [moment_8bit_size(parameter)]; undefined
+  /// while unused.
   std::array<torch::Tensor, 3> moments;
   /// Lookahead's, like the parameter; undefined without it.
   torch::Tensor slow_weights;
@@ -119,8 +126,11 @@ class FusedParamState : public torch::optim::OptimizerParamState {
 /// one fused kernel, in one pass over memory (two for `Lamb` and `Larc`), and
 /// neither allocate nor wait once the first step is made.
 ///
-/// Parameters are kFloat; gradients kFloat, kHalf or kBFloat16. A parameter
-/// without gradient is left as it is. Sparse gradients and kDouble parameters
+/// Parameters are kFloat, or kBFloat16 without masters: those are stepped in
+/// fp32 and rounded stochastically, so that small updates are not lost, with
+/// random numbers of (parameter, step, element) alone: a resumed training has
+/// the same. Gradients are kFloat, kHalf or kBFloat16. A parameter without
+/// gradient is left as it is. Sparse gradients and kDouble parameters
 /// are refused: take the optimizer of the same name from `torch::optim`.
 class FusedOptimizer : public torch::optim::Optimizer,
                        public AmpAware,
@@ -199,6 +209,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
   struct TensorLists {
     Tensors params, grads, weights, steps, slow_weights;
     std::array<Tensors, 3> moments;
+    std::vector<uint32_t> rounding_keys;
     bool has_weights = false;
     size_t size = 0;
     torch::Tensor rates;     // what the kernel reads; undefined: the options
@@ -216,9 +227,14 @@ class FusedOptimizer : public torch::optim::Optimizer,
       const TensorLists& lists,
       const Args& args,
       const GradState& grad_state) const;
-  void collect(size_t group);
-  void collect(size_t group, const torch::Tensor& param, size_t moments);
+  void collect(size_t group, uint32_t first_index);
+  void collect(
+      size_t group,
+      const torch::Tensor& param,
+      size_t moments,
+      uint32_t index);
   FusedParamState& state_of(const torch::Tensor& param, size_t moments);
+  void prepare_moment(const torch::Tensor& param, torch::Tensor& moment) const;
   const torch::Tensor& weight(const torch::Tensor& param) const;
   const torch::Tensor& gradient(const torch::Tensor& param) const;
   TensorLists& lists_for(size_t group, torch::Device device);

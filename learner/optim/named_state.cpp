@@ -151,8 +151,12 @@ void read_state(
       *field.steps = value->item<int64_t>();
       continue;
     }
+    const bool is_8bit = value->scalar_type() == torch::kByte &&
+                         value->dim() == 1 &&
+                         value->numel() == moment_8bit_size(param);
+    const bool is_like_param = value->dim() != 0 && !is_8bit;
     TERN_CHECK_VALUE(
-        value->dim() == 0 || value->sizes() == param.sizes(),
+        !is_like_param || value->sizes() == param.sizes(),
         "[load_named_state] \"{}\" has shape [{}], its parameter [{}]; "
         "expected the state of the same model.",
         key,
@@ -160,11 +164,11 @@ void read_state(
         fmt::join(param.sizes(), ", "));
     // As the step would make it, so that the fused kernels find one layout.
     *field.tensor =
-        value->dim() == 0
-            ? value->to(param.device(), /*non_blocking=*/false, /*copy=*/true)
-            : torch::empty_like(param, value->scalar_type())
+        is_like_param
+            ? torch::empty_like(param, value->scalar_type())
                   .requires_grad_(false)
-                  .copy_(*value);
+                  .copy_(*value)
+            : value->to(param.device(), /*non_blocking=*/false, /*copy=*/true);
   }
   if (is_there) {
     made.emplace_back(param.unsafeGetTensorImpl(), std::move(fresh));

@@ -22,13 +22,18 @@ MasterWeights::MasterWeights(
     const Model& model,
     torch::ScalarType dtype,
     bool flat,
-    const KeptParameters& kept)
+    const KeptParameters& kept,
+    bool has_masters)
     : dtype_(dtype) {
   const torch::NoGradGuard no_grad;
   int64_t total = 0;
   for (const ModelTensor& item : model.parameters()) {
     item.tensor.mutable_grad().reset();
     if (!converts(item, kept)) continue;
+    if (!has_masters) {
+      convert(item.tensor);
+      continue;
+    }
     index_[item.tensor.unsafeGetTensorImpl()] = weights_.size();
     weights_.push_back(item.tensor);
     total += item.tensor.numel();
@@ -52,10 +57,13 @@ MasterWeights::MasterWeights(
     weight.set_data(master.to(dtype));
   }
   for (ModelTensor& item : model.buffers()) {
-    if (!converts(item, kept)) continue;
-    item.tensor.set_data(item.tensor.to(dtype));
-    buffers_.push_back(item.tensor);
+    if (converts(item, kept)) convert(item.tensor);
   }
+}
+
+void MasterWeights::convert(torch::Tensor tensor) {
+  tensor.set_data(tensor.detach().to(dtype_));
+  converted_.push_back(std::move(tensor));
 }
 
 torch::Tensor MasterWeights::of(const torch::Tensor& parameter) const {
@@ -82,6 +90,7 @@ void MasterWeights::move_gradients_to_weights() {
 }
 
 void MasterWeights::copy_masters_to_weights() {
+  if (masters_.empty()) return;
   const torch::NoGradGuard no_grad;
   torch::_foreach_copy_(weights_, masters_);
 }
@@ -96,8 +105,9 @@ void MasterWeights::restore() {
     weights_[i].mutable_grad().reset();
     weights_[i].set_data(masters_[i]);
   }
-  for (torch::Tensor& buffer : buffers_) {
-    buffer.set_data(buffer.to(torch::kFloat));
+  for (torch::Tensor& tensor : converted_) {
+    tensor.mutable_grad().reset();
+    tensor.set_data(tensor.detach().to(torch::kFloat));
   }
 }
 

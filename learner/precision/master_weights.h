@@ -26,11 +26,14 @@ class MasterWeights final : public SteppedWeights {
   ///
   /// \param flat  Keep the masters in one block of memory.
   /// \param kept  Tensors that are not converted.
+  /// \param has_masters  False: no copies; the optimizer owns the converted
+  ///                     parameters, and `weights` and `masters` are empty.
   MasterWeights(
       const Model& model,
       torch::ScalarType dtype,
       bool flat = false,
-      const KeptParameters& kept = {});
+      const KeptParameters& kept = {},
+      bool has_masters = true);
 
   torch::ScalarType dtype() const { return dtype_; }
   /// Parameters with a master of their own, and these masters.
@@ -53,9 +56,11 @@ class MasterWeights final : public SteppedWeights {
   void restore();
 
  private:
+  void convert(torch::Tensor tensor);
+
   torch::ScalarType dtype_;
   Tensors weights_, masters_;
-  Tensors buffers_;
+  Tensors converted_;  // buffers, and parameters without a master
   std::unordered_map<c10::TensorImpl*, size_t> index_;
 };
 

@@ -16,6 +16,7 @@
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/adam.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
@@ -49,7 +50,13 @@ const Mode kModes[] = {
     [](Learner& l) { l.to_fp16({.clip = 0.1, .force_fp16 = true}); },
     [](Learner& l) { l.to_bf16().add<GradientClip>(0.1); },
     [](Learner& l) { l.add<GradientAccumulation>({.batches = 3}); },
-    [](Learner& l) { l.add<Ema>(); }};
+    [](Learner& l) { l.add<Ema>(); },
+    [](Learner& l) {
+      l.parts().options.optimizer = optimizer<optim::AdamW>(
+          torch::optim::AdamWOptions(),
+          optim::FusedOptions{.optim_bits = 8, .min_8bit_size = 1});
+    },
+    [](Learner& l) { l.to_bf16({.master_weights = false}); }};
 
 // fp32 weights and buffers.
 void expect_bits(Learner& actual, const StateDict& expected) {
@@ -117,7 +124,8 @@ TEST(ShardedOptimizer, TrainsToTheBitsOfOneThatIsNotDivided) {
 
 TEST(ShardedOptimizer, WritesCheckpointsThatAnyTrainingGoesOnFrom) {
   const Ports ports;
-  for (const Mode mode : {kModes[1], kModes[2]}) {
+  for (const size_t mode_at : {1, 2, 8, 9}) {
+    const Mode mode = kModes[mode_at];
     const TempFolder folder;
     expect_ranks(2, [&](const LaunchEnvironment& environment) {
       const auto whole = make_learner(environment, ports.of[0], kWhole, mode);

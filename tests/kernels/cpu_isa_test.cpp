@@ -108,9 +108,14 @@ TEST_P(CpuIsaTest, KeepsNaNsNaN) {
 
 TEST_P(CpuIsaTest, OptimizersGiveTheBitsOfTheBaseline) {
   for (const auto type : {torch::kHalf, torch::kBFloat16}) {
+    const bool is_half = type == torch::kHalf;
     const auto lists = make_step_lists(
         large_shapes(),
-        {.grad_type = type, .weight_type = type, .looks_ahead = true});
+        {.grad_type = type,
+         .weight_type = is_half ? type : torch::kFloat,
+         .looks_ahead = true,
+         .has_8bit_moments = is_half,
+         .param_type = is_half ? torch::kFloat : type});
     const GradState state{torch::tensor(3.0f), torch::zeros({})};
     auto run = [&] {
       auto copy = lists.clone();

@@ -39,11 +39,18 @@ ElementType type_of(const torch::Tensor& tensor) {
 template <class Tensor>
 Tensor step_tensor(const StepLists& lists, size_t i) {
   Tensor out{};
-  out.param = lists.params[i].data_ptr<float>();
+  if (lists.rounding_keys.empty()) {
+    out.param = lists.params[i].data_ptr<float>();
+  } else {
+    out.weight = lists.params[i].data_ptr();
+    out.weight_type = ElementType::bfloat16;
+    out.rounding_key = lists.rounding_keys[i];
+  }
   out.grad = lists.grads[i].data_ptr();
   out.step = lists.steps[i].data_ptr<float>();
   out.size = lists.params[i].numel();
   out.grad_type = type_of(lists.grads[i]);
+  out.has_8bit_moments = lists.exp_avgs[i].scalar_type() == torch::kByte;
   if (!lists.slow_weights.empty()) {
     out.slow_weight = lists.slow_weights[i].data_ptr<float>();
   }
@@ -86,10 +93,10 @@ void adam(
   std::vector<AdamTensor> list;
   for (size_t i = 0; i < lists.params.size(); ++i) {
     AdamTensor& out = list.emplace_back(step_tensor<AdamTensor>(lists, i));
-    out.states[0] = lists.exp_avgs[i].data_ptr<float>();
-    out.states[1] = lists.exp_avg_sqs[i].data_ptr<float>();
+    out.states[0] = lists.exp_avgs[i].data_ptr();
+    out.states[1] = lists.exp_avg_sqs[i].data_ptr();
     if (args.amsgrad) {
-      out.states[2] = lists.max_exp_avg_sqs[i].data_ptr<float>();
+      out.states[2] = lists.max_exp_avg_sqs[i].data_ptr();
     }
   }
   const auto sums = room_for_sums(list);
@@ -113,7 +120,7 @@ void sgd(
   for (size_t i = 0; i < lists.params.size(); ++i) {
     SgdTensor& out = list.emplace_back(step_tensor<SgdTensor>(lists, i));
     if (args.momentum != 0) {
-      out.states[0] = lists.momentum_buffers[i].data_ptr<float>();
+      out.states[0] = lists.momentum_buffers[i].data_ptr();
     }
   }
   const auto sums = room_for_sums(list);
@@ -238,6 +245,48 @@ TEST(CudaKernels, TheStepsOfFastaiAreThoseOfTheCpu) {
       EXPECT_TRUE(lists_bit_equal(actual, expected));
     }
   }
+}
+
+// All that a step can do in one, as long as it is not rounded twice.
+TEST(CudaKernels, ParametersOfBFloat16AreRoundedAsByTheCpu) {
+  for (const bool has_8bit_moments : {false, true}) {
+    auto expected = make_step_lists(
+        {{3}, {1024}, {1025}, {kChunk + 5}},
+        {.grad_type = torch::kBFloat16,
+         .looks_ahead = true,
+         .has_8bit_moments = has_8bit_moments,
+         .param_type = torch::kBFloat16});
+    auto actual = expected.clone();
+    const FusedAdamArgs args = {.trust_ratio = true, .lookahead = {.k = 2}};
+    for (int step = 0; step < 2; ++step) {
+      adam(actual, args);
+      adam_of_the_cpu(expected, args);
+    }
+    EXPECT_TRUE(lists_bit_equal(actual, expected));
+  }
+}
+
+// Sizes with whole vectors of four and without.
+TEST(CudaKernels, MomentsOf8BitsAreThoseOfTheCpu) {
+  auto expected = make_step_lists(
+      {{3}, {1020}, {1023}, {kChunk + 260}, {kChunk + 5}},
+      {.grad_type = torch::kHalf,
+       .weight_type = torch::kHalf,
+       .looks_ahead = true,
+       .has_8bit_moments = true});
+  auto actual = expected.clone();
+  for (const bool flag : {false, true}) {
+    const FusedAdamArgs of_adam = {
+        .amsgrad = !flag,
+        .trust_ratio = flag,
+        .lookahead = {.k = 2}};
+    adam(actual, of_adam, {.grad_scale = 3});
+    adam_of_the_cpu(expected, of_adam, {.grad_scale = 3});
+    const FusedSgdArgs of_sgd = {.momentum = 0.9, .lookahead = {.k = 2}};
+    sgd(actual, of_sgd, {.grad_scale = 3});
+    sgd_of_the_cpu(expected, of_sgd, {.grad_scale = 3});
+  }
+  EXPECT_TRUE(lists_bit_equal(actual, expected));
 }
 
 TEST(CudaKernels, AListLongerThanALaunchTakesIsSteppedWhole) {

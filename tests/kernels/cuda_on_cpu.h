@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <ucontext.h>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -97,6 +99,10 @@ cudaError_t launch_on_cpu(
 
 inline void __syncthreads() {
   tern::cuda_on_cpu::Block::running().wait_for_all();
+}
+template <class T>
+T atomicMax(T* at, T value) {
+  return std::exchange(*at, std::max(*at, value));
 }
 inline float __fdiv_rn(float a, float b) {
   return a / b;

@@ -17,9 +17,10 @@ struct StepLists {
   std::vector<torch::Tensor> momentum_buffers;
   std::vector<torch::Tensor> exp_avgs, exp_avg_sqs, max_exp_avg_sqs;
   std::vector<torch::Tensor> slow_weights;
+  std::vector<uint32_t> rounding_keys;
 
   OptimizerTensors tensors() const {
-    return {params, grads, weights, steps, slow_weights};
+    return {params, grads, weights, steps, slow_weights, rounding_keys};
   }
 
   std::vector<std::vector<torch::Tensor>*> lists() {
@@ -63,6 +64,10 @@ struct StepListOptions {
   float steps_done = 3;
   /// Slow weights, for Lookahead.
   bool looks_ahead = false;
+  /// Moments of 8 bits, all zero.
+  bool has_8bit_moments = false;
+  /// kBFloat16: without masters.
+  torch::ScalarType param_type = torch::kFloat;
 };
 
 /// Every tensor of every list.
@@ -93,7 +98,11 @@ inline StepLists make_step_lists(
   torch::manual_seed(7);
   StepLists lists;
   for (const auto& shape : shapes) {
-    lists.params.push_back(torch::randn(shape));
+    lists.params.push_back(torch::randn(shape).to(options.param_type));
+    if (options.param_type == torch::kBFloat16) {
+      const size_t key = lists.rounding_keys.size();
+      lists.rounding_keys.push_back(static_cast<uint32_t>(key));
+    }
     lists.grads.push_back(torch::randn(shape).to(options.grad_type));
     if (options.weight_type != torch::kFloat) {
       lists.weights.push_back(torch::zeros(shape, options.weight_type));
@@ -103,6 +112,16 @@ inline StepLists make_step_lists(
     lists.exp_avgs.push_back(torch::randn(shape) * 0.1);
     lists.exp_avg_sqs.push_back(torch::rand(shape) * 0.1);
     lists.max_exp_avg_sqs.push_back(torch::rand(shape) * 0.1);
+    if (options.has_8bit_moments) {
+      const int64_t size = moment_8bit_size(lists.params.back());
+      for (auto* list :
+           {&lists.momentum_buffers,
+            &lists.exp_avgs,
+            &lists.exp_avg_sqs,
+            &lists.max_exp_avg_sqs}) {
+        list->back() = torch::zeros({size}, torch::kByte);
+      }
+    }
     if (options.looks_ahead) lists.slow_weights.push_back(torch::randn(shape));
   }
   return lists;

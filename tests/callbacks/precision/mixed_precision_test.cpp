@@ -28,6 +28,7 @@
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
+#include "tern/tests/support/tolerance.h"
 
 namespace tern::mixed_precision_test {
 namespace {
@@ -429,6 +430,53 @@ TEST(MixedPrecision, AnExceptionBetweenStepAndUpdateDoesNotSpoilTheNextFit) {
   EXPECT_THROW(learn.fit(1, {}, {thrower}), std::runtime_error);
   learn.fit(1);
   EXPECT_EQ(learn.recorder().losses().size(), 2u);
+}
+
+TEST(MixedPrecision, TrainsWithoutMasterWeights) {
+  Learner learn(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
+  learn.to_bf16({.master_weights = false}).fit(5, 1e-2);
+  EXPECT_GT(learn.validate()["accuracy"], 0.9);
+  EXPECT_EQ(
+      learn.model().parameters()[0].tensor.scalar_type(),
+      torch::kBFloat16);
+  const StateDict saved = learn.state_dict();
+  learn.to_fp32();
+  for (const ModelTensor& p : learn.model().parameters()) {
+    EXPECT_TRUE(test::bit_equal(p.tensor, saved[p.name]));
+  }
+}
+
+TEST(MixedPrecision, WithoutMasterWeightsGradientsAreFp32ForThoseWhoAsk) {
+  const auto weights_after = [](bool asks) {
+    Learner learn(point_data(), point_net(), quiet());
+    learn.to_bf16({.master_weights = false});
+    learn.add<LambdaCallback>({.on_backward_end = [&](Learner& l) {
+      if (!asks) return;
+      for (const NamedGradient& g : l.gradients()) {
+        EXPECT_EQ(g.gradient.scalar_type(), torch::kFloat);
+      }
+    }});
+    learn.fit(1, 1e-2);
+    return learn.state_dict();
+  };
+  const StateDict expected = weights_after(false);
+  for (const auto& entry : weights_after(true)) {
+    EXPECT_TRUE(test::bit_equal(entry.value(), expected[entry.key()]));
+  }
+}
+
+TEST(MixedPrecision, WithoutMasterWeightsNeedsBf16AndAFusedOptimizer) {
+  expect_error<c10::ValueError>(
+      [] { MixedPrecision(torch::kHalf, {.master_weights = false}); },
+      {"fp16", "to_bf16"});
+  Learner learn(
+      point_data(),
+      point_net(),
+      quiet({.optimizer = optimizer<torch::optim::SGD>()}));
+  learn.to_bf16({.master_weights = false});
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); },
+      {"expected one of tern::optim"});
 }
 
 TEST(MixedPrecision, PredictsWithTheHalfModel) {

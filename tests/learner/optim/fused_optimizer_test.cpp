@@ -12,6 +12,7 @@
 
 #include "tern/data/batch.h"
 #include "tern/learner/optim/adam.h"
+#include "tern/learner/optim/named_state.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"
@@ -348,6 +349,112 @@ TEST(FusedOptimizer, RefusesWhatItCannotStep) {
       {"Float", "expected [3, 2] Half or BFloat16"});
 }
 
+const optim::FusedOptions k8Bit = {.optim_bits = 8};
+
+int64_t state_bytes(const torch::optim::Optimizer& optimizer) {
+  size_t bytes = 0;
+  for (const auto& entry : optimizer.state()) {
+    auto& state = static_cast<optim::FusedParamState&>(*entry.second);
+    for (const auto& [name, tensor] : state.tensors()) {
+      if (tensor->defined()) bytes += tensor->nbytes();
+    }
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+Tensors large_params() {
+  torch::manual_seed(5);
+  return {
+      torch::randn({40, 128}).requires_grad_(),
+      torch::randn({128}).requires_grad_()};
+}
+
+template <class Optimizer>
+void expect_8bit_resumes(typename Optimizer::Options options) {
+  Tensors whole = large_params();
+  Optimizer first(whole, options, k8Bit);
+  run_steps(first, 0, 3);
+  Tensors floats = large_params();
+  Optimizer of_32_bits(floats, options);
+  run_steps(of_32_bits, 0, 3);
+  EXPECT_LE(state_bytes(first), 0.3 * state_bytes(of_32_bits));
+  EXPECT_TRUE(test::all_close(whole[0], floats[0], {0.05, 0.05}));
+  EXPECT_TRUE(bit_equal(whole[1], floats[1]));  // small: fp32 moments
+
+  Tensors archived, named;
+  for (const auto& p : whole) {
+    archived.push_back(p.detach().clone().requires_grad_());
+    named.push_back(p.detach().clone().requires_grad_());
+  }
+  Optimizer second(archived, options, k8Bit), third(named, options, k8Bit);
+  copy_through_archive(first, second);
+  optim::load_named_state(
+      third,
+      optim::numbered_names(third),
+      optim::named_state(first, optim::numbered_names(first)));
+  run_steps(first, 3, 6);
+  run_steps(second, 3, 6);
+  run_steps(third, 3, 6);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_TRUE(bit_equal(archived[i], whole[i]));
+    EXPECT_TRUE(bit_equal(named[i], whole[i]));
+  }
+}
+
+TEST(FusedOptimizer, KeepsMomentsIn8BitsAndResumesThemBitForBit) {
+  expect_8bit_resumes<optim::SGD>(SGDOptions(.1).momentum(.9));
+  expect_8bit_resumes<optim::AdamW>(AdamWOptions(.01));
+  expect_8bit_resumes<optim::Adam>(AdamOptions(.01).amsgrad(true));
+}
+
+TEST(FusedOptimizer, StepsBFloat16WithoutMastersAndResumesBitForBit) {
+  Tensors whole, floats = large_params();
+  for (const auto& p : large_params()) {
+    whole.push_back(p.detach().to(torch::kBFloat16).requires_grad_());
+  }
+  const auto options = AdamWOptions(1e-4);  // a unit of 1 is 80 such steps
+  const optim::FusedOptions fused = {
+      .lookahead = {.k = 5, .alpha = 1},
+      .optim_bits = 8};
+  optim::AdamW first(whole, options, fused), of_floats(floats, options);
+  const auto towards_zero = [](const Tensors& params, auto& optimizer) {
+    for (int step = 0; step < 40; ++step) {
+      for (const auto& p : params) p.mutable_grad() = p.detach().sign();
+      optimizer.step();
+    }
+  };
+  towards_zero(whole, first);
+  towards_zero(floats, of_floats);
+  const auto moved = [](const torch::Tensor& p) {
+    const auto before = large_params()[0].detach().to(torch::kDouble);
+    const auto now = p.detach().to(torch::kDouble);
+    return (before.abs() - now.abs()).mean().item<double>();
+  };
+  EXPECT_NEAR(moved(whole[0]), moved(floats[0]), 2e-4);
+
+  Tensors resumed;
+  for (const auto& p : whole) {
+    resumed.push_back(p.detach().clone().requires_grad_());
+  }
+  optim::AdamW second(resumed, options, fused);
+  copy_through_archive(first, second);
+  towards_zero(whole, first);
+  towards_zero(resumed, second);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_TRUE(bit_equal(resumed[i], whole[i]));
+  }
+}
+
+TEST(FusedOptimizer, TakesNoStateOfOtherBits) {
+  Tensors params = large_params();
+  optim::AdamW from(params, {}), to(params, {}, k8Bit);
+  run_steps(from, 0, 1);
+  copy_through_archive(from, to);
+  expect_error<c10::ValueError>(
+      [&] { to.step(); },
+      {"[40, 128] is Float", "expected Byte", "optim_bits"});
+}
+
 TEST(FusedOptimizer, RefusesOptionsOutOfRange) {
   const auto make = [](auto options) {
     if constexpr (std::is_same_v<decltype(options), SGDOptions>) {
@@ -378,6 +485,9 @@ TEST(FusedOptimizer, RefusesOptionsOutOfRange) {
         optim::SGD({param({1})}, {1}, {.lookahead = {.k = 5, .alpha = 2}});
       },
       {"k 5 and alpha 2"});
+  expect_error<Error>(
+      [] { optim::SGD({param({1})}, {1}, {.optim_bits = 4}); },
+      {"optim_bits is 4; expected 8 or 32"});
 }
 
 }  // namespace
