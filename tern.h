@@ -88,6 +88,7 @@
 #include "tern/learner/weights/lora.h"
 #include "tern/learner/weights/torchscript.h"
 #include "tern/learner/weights/weights.h"
+#include "tern/version.h"
 #ifdef TERN_WITH_ARCHIVES
 #include "tern/data/download/untar_data.h"
 #include "tern/data/formats/archives/tar_write.h"

@@ -46,11 +46,34 @@ endfunction()
 # 4 s a file, whatever is in it.
 option(TERN_UNITY "Compile small files of one kind together" ON)
 
-# tern_sources(TARGET GROUP FILES...) adds sources to a target; those of one group
-# are compiled together.
+# tern_expand(VARIABLE NAMES... [EXCEPT NAMES...] [ENDING _test.cpp]): a name with
+# * stands for all files of that name and ending but the exceptions, those that
+# come later too, so that who adds one has no list to change.
+function(tern_expand variable)
+  cmake_parse_arguments(arg "" "ENDING" "EXCEPT" ${ARGN})
+  set(names "")
+  foreach(name IN LISTS arg_UNPARSED_ARGUMENTS)
+    if(name MATCHES "[*]")
+      file(GLOB found CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${name}${arg_ENDING})
+      if(arg_ENDING)
+        list(TRANSFORM found REPLACE "${arg_ENDING}$" "")
+      endif()
+      list(REMOVE_ITEM found ${arg_EXCEPT})
+      list(APPEND names ${found})
+    else()
+      list(APPEND names ${name})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES names)
+  set(${variable} ${names} PARENT_SCOPE)
+endfunction()
+
+# tern_sources(TARGET GROUP FILES... [EXCEPT FILES...]) adds sources to a target;
+# those of one group are compiled together.
 function(tern_sources target group)
-  target_sources(${target} PRIVATE ${ARGN})
-  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
+  tern_expand(files ${ARGN})
+  target_sources(${target} PRIVATE ${files})
+  set_source_files_properties(${files} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
 endfunction()
 
 # Does at the end of a folder what UNITY_BUILD_MODE GROUP does, with two

@@ -103,9 +103,10 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
     WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/generated)
 endif()
 
-# The tables of metrics and of options.
+# The tables of metrics and of options; versions, and what CONTRIBUTING.md promises.
 if(TERN_PYTHON)
   add_test(NAME tables COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/tables.py ${PROJECT_SOURCE_DIR})
+  add_test(NAME project COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/project.py ${PROJECT_SOURCE_DIR})
 endif()
 
 # The likeliest mistakes, and what GCC and Clang say of them.

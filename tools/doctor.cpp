@@ -25,6 +25,7 @@
 #include "tern/data/memory.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/tools/blas.h"
+#include "tern/version.h"
 
 #ifdef TERN_HAS_VISION
 #include <opencv2/core.hpp>
@@ -56,7 +57,7 @@ std::string library_of(const void* address) {
 // ---- Versions ----
 
 void report_versions() {
-  line("tern", TERN_VERSION_TEXT " (" TERN_BUILD_TYPE_TEXT ")");
+  line("tern", TERN_VERSION_STRING " (" TERN_BUILD_TYPE_TEXT ")");
   line(
       "libtorch",
       fmt::format(

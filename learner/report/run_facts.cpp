@@ -19,6 +19,7 @@
 #include "tern/learner/optim/named_state.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/report/model_summary.h"
+#include "tern/version.h"
 
 namespace tern {
 
@@ -176,7 +177,7 @@ Facts configuration(Learner& learner) {
 
 Facts environment(torch::Device device) {
   Facts facts = {
-      {"Tern", TERN_VERSION_TEXT},
+      {"Tern", TERN_VERSION_STRING},
       {"LibTorch", TORCH_VERSION},
       {"processor",
        fmt::format(

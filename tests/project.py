@@ -1,0 +1,84 @@
+"""What the project says of itself is so.
+
+project.py ROOT
+
+The lists of "How to add" in CONTRIBUTING.md are what their examples touch, and
+no longer than is promised; version.h, CITATION.cff and CHANGELOG.md have the
+same version; a page from other libraries names only what Tern has.
+"""
+import pathlib
+import re
+import sys
+
+MOST_FILES = 5
+PRODUCT = ("kernels", "data", "learner", "callbacks", "vision")
+
+
+def sections(text):
+    """Title and text of each section of "How to add"."""
+    text = text[text.index("## How to add") : text.index("\n## Documents")]
+    for part in text.split("\n### ")[1:]:
+        title, _, body = part.partition("\n")
+        yield title, body
+
+
+def files_of(line):
+    return re.findall(r"`([\w/.]+\.\w+)`", line.partition(": ")[0])
+
+
+def users(root, pattern, folder):
+    """Files that name the example where it would have to be listed: its own
+    folder, CMake's files and the umbrella headers."""
+    files = [root / "tern.h", *root.glob("vision/vision.h"), *root.rglob("CMakeLists.txt")]
+    files += [file for file in (root / folder).rglob("*.*") if file.suffix in (".h", ".cpp", ".cu")]
+    for file in files:
+        name = str(file.relative_to(root))
+        if not name.startswith("build") and pattern.search(file.read_text()):
+            yield name
+
+
+def check_how_to_add(root):
+    for title, body in sections((root / "CONTRIBUTING.md").read_text()):
+        example, header = re.search(r"\[`(\w+)`\]\(([\w/.]+)\)", body).groups()
+        snake = re.sub(r"(?<!^)(?=[A-Z])", "_", example).lower().strip("_")
+        pattern = re.compile(rf"\b({example}|{snake})(_cuda)?\b")
+        parts = [
+            [file for line in part.splitlines() if line.startswith("- ") for file in files_of(line)]
+            for part in body.split("too:\n")
+        ]
+        listed = sum(parts, [])
+        for part in parts:
+            if len(part) > MOST_FILES:
+                yield f"{title}: a list has {len(part)} files; expected at most {MOST_FILES}."
+        for file in listed:
+            if not (root / file).is_file():
+                yield f"{title}: there is no file {file}."
+            elif file != header and not re.search(
+                rf"{pattern.pattern}|{re.escape(pathlib.Path(header).stem)}", (root / file).read_text()
+            ):
+                yield f"{title}: {file} knows nothing of {example}."
+        for file in users(root, pattern, header.split("/")[0]):
+            if file not in listed:
+                yield f"{title}: {file} names {example} and is not listed."
+
+
+def check_version(root):
+    text = (root / "version.h").read_text()
+    version = re.search(r'TERN_VERSION_STRING "(.*)"', text)[1]
+    numbers = re.findall(r"#define TERN_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", text)
+    if ".".join(numbers) != version:
+        yield f"version.h: the numbers are {numbers}, the text is {version}."
+    for file, line in ("CITATION.cff", f"version: {version}\n"), ("CHANGELOG.md", f"\n## {version}"):
+        if line not in (root / file).read_text():
+            yield f"{file}: expected the version of version.h, {version}."
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    wrong = [*check_how_to_add(root), *check_version(root)]
+    print(*wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
