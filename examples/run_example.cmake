@@ -12,8 +12,7 @@
 # above the one that this prints.
 #
 # With -DMAKE_PAGE=build/examples/make_page -DTITLE=... -DSOURCE=examples/mnist.cpp
-# it makes a page of what the program printed and drew, in TERN_PAGES or else in
-# page/. The page, PAGE.html, has to match the regular expression EXPECTED, and not
+# it makes a page of what the program printed and drew, in TERN_PAGES. The page, PAGE.html, has to match the regular expression EXPECTED, and not
 # UNEXPECTED.
 string(REPLACE "|" ";" patterns "${PATTERNS}")
 string(REPLACE "|" ";" commands "${COMMANDS}")
@@ -51,9 +50,6 @@ if(FIND_DATA)
   set(ENV{TERN_CACHE} ${cache})
 endif()
 
-if(PAGE AND NOT DEFINED ENV{TERN_PAGES})
-  set(ENV{TERN_PAGES} ${CMAKE_CURRENT_BINARY_DIR}/page)
-endif()
 foreach(command IN LISTS commands)
   separate_arguments(arguments UNIX_COMMAND "${command}")
   execute_process(COMMAND ${PROGRAM} ${arguments}

@@ -73,9 +73,29 @@ def check_version(root):
             yield f"{file}: expected the version of version.h, {version}."
 
 
+def check_names(root):
+    """The last column of each table is about Tern."""
+    page = "docs/from_fastai_and_pytorch.md"
+    known = set()
+    for folder in PRODUCT:
+        for header in (root / folder).rglob("*.h"):
+            known |= set(re.findall(r"\w+", re.sub(r"//.*", "", header.read_text())))
+    count = 0
+    for line in (root / page).read_text().splitlines():
+        cell = line.rstrip("| ").rpartition(" | ")[2] if line.startswith("| ") else ""
+        for code in re.findall(r"`([^`]+)`", cell):
+            code = re.sub(r'"[^"]*"|torch::[\w:]+|\b\d[\de.-]*', "", code)
+            for name in re.findall(r"[A-Za-z_]\w+", code):
+                count += 1
+                if name not in known | {"learn", "data", "file", "value"}:
+                    yield f"{page}: Tern has no {name}, which `{line}` names."
+    if count < 100:
+        yield f"{page}: only {count} names of Tern are found."
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    wrong = [*check_how_to_add(root), *check_version(root)]
+    wrong = [*check_how_to_add(root), *check_version(root), *check_names(root)]
     print(*wrong, sep="\n")
     return 1 if wrong else 0
 

@@ -103,6 +103,15 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
     WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/generated)
 endif()
 
+# The site, where ./dev has installed what makes it.
+find_program(TERN_SITE_PYTHON python PATHS $ENV{HOME}/.cache/tern/site/bin NO_DEFAULT_PATH
+  DOC "Python with Zensical")
+if(TERN_SITE_PYTHON)
+  add_test(NAME site COMMAND ${TERN_SITE_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site.py
+    ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/pages ${PROJECT_BINARY_DIR}/tests/site)
+  set_tests_properties(site PROPERTIES TIMEOUT ${TERN_TEST_TIMEOUT} ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
+endif()
+
 # The tables of metrics and of options; versions, and what CONTRIBUTING.md promises.
 if(TERN_PYTHON)
   add_test(NAME tables COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/tables.py ${PROJECT_SOURCE_DIR})

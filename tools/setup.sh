@@ -23,12 +23,14 @@ cuda_wheels=(
 )
 peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors timm)
 test_wheels=("tensorboard==2.21.0")
+site_wheels=("zensical==0.0.73")
 
 # CMakePresets.json knows these two links, whatever they point to.
 cache=$HOME/.cache/tern
 torch_link=$cache/libtorch-$torch_version
 cuda_link=$cache/cuda-13
 torch_env=$cache/torch-$torch_version
+site_env=$cache/site
 
 progress_every=30 # seconds between lines about what takes long, in a log file
 
@@ -322,6 +324,12 @@ install_clang_format() {
 install_test_tools() {
   [ -n "${TERN_PYTHON:-}" ] ||
     use_wheels "$torch_env" tests 1 "${test_wheels[@]}"
+}
+
+# What makes the site of the documents.
+install_site_tools() {
+  install_packages python3-venv doxygen
+  use_wheels "$site_env" wheels 1 "${site_wheels[@]}"
 }
 
 install_peers() { use_wheels "$cache/peers" wheels 12 "${peer_wheels[@]}"; }

@@ -1,0 +1,441 @@
+"""One page of Markdown for each public header, in the header's own order.
+
+Doxygen says what a header declares and where; signatures and comments are taken
+from there as they stand in the file, so that a page reads as its header does.
+"""
+import collections
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+DOXYFILE = """
+INPUT = {input}
+OUTPUT_DIRECTORY = {output}
+STRIP_FROM_PATH = {root}
+GENERATE_HTML = NO
+GENERATE_LATEX = NO
+GENERATE_XML = YES
+XML_PROGRAMLISTING = NO
+EXTRACT_ALL = YES
+MACRO_EXPANSION = YES
+EXPAND_ONLY_PREDEF = YES
+PREDEFINED = TERN_WITH_ARCHIVES TERN_WITH_VISION TORCH_MODULE(x)=
+QUIET = YES
+WARNINGS = NO
+WARN_IF_DOC_ERROR = NO
+WARN_IF_UNDOCUMENTED = NO
+WARN_IF_INCOMPLETE_DOC = NO
+INCLUDE_GRAPH = NO
+INCLUDED_BY_GRAPH = NO
+"""
+TOPS = {
+    "learner": "The Learner, what it is made of, and beside it what it can do",
+    "callbacks": "What takes part in the training loop",
+    "data": "Data sets, loaders, files",
+    "vision": "Images: decoding, transforms, networks, plots",
+    "kernels": "Fused operations on tensors, on CPU and GPU",
+}
+HEADER = re.compile(r"\b((?:kernels|data|learner|callbacks|vision)/[\w/]+\.h|tern\.h)\b")
+
+
+@dataclasses.dataclass
+class Entity:
+    kind: str  # class, function, variable, enum, typedef
+    name: str
+    line: int  # from 1
+    members: list = dataclasses.field(default_factory=list)
+
+
+def public_headers(root):
+    """What cmake/InstallHeaders.cmake installs."""
+    script = (root / "cmake/InstallHeaders.cmake").read_text()
+    roots = re.search(r"set\(roots ([^)]*)\)", script)[1].split()
+    found = []
+    while roots:
+        header = roots.pop(0)
+        if header not in found:
+            found.append(header)
+            text = (root / header).read_text()
+            roots += re.findall(r'^#include "tern/([^"]+)"', text, re.MULTILINE)
+    return sorted(found)
+
+
+def run_doxygen(root, headers, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = DOXYFILE.format(
+        input=" ".join(f'"{root / header}"' for header in headers), output=folder, root=root
+    )
+    subprocess.run(["doxygen", "-"], input=settings, text=True, check=True)
+    return folder / "xml"
+
+
+def entities_of(xml):
+    """The entities of each header, in order; members of classes within them."""
+    files = collections.defaultdict(list)
+    classes = {}
+    for entry in ElementTree.parse(xml / "index.xml").getroot():
+        if entry.get("kind") not in ("namespace", "class", "struct"):
+            continue
+        compound = ElementTree.parse(xml / f"{entry.get('refid')}.xml").getroot()[0]
+        place = compound.find("location")
+        if entry.get("kind") != "namespace":
+            name = compound.findtext("compoundname")
+            entity = Entity("class", name.removeprefix("tern::"), int(place.get("line")))
+            classes[name] = entity
+            if compound.get("prot") == "public" or compound.get("prot") is None:
+                outer = name.rpartition("::")[0]
+                files[place.get("file")].append((outer, entity))
+        for member in compound.iter("memberdef"):
+            if member.get("prot") != "public" or member.get("kind") == "friend":
+                continue
+            at = member.find("location")
+            found = Entity(member.get("kind"), member.findtext("name"), int(at.get("line")))
+            if entry.get("kind") == "namespace":
+                files[at.get("file")].append(("", found))
+            else:
+                entity.members.append(found)
+    result = {}
+    for file, found in files.items():
+        result[file] = []
+        for outer, entity in found:
+            (classes[outer].members if outer in classes else result[file]).append(entity)
+        result[file].sort(key=lambda entity: entity.line)
+    for entity in classes.values():
+        entity.members.sort(key=lambda member: member.line)
+    return result
+
+
+class Header:
+    """The text of a header."""
+
+    def __init__(self, path):
+        self.lines = path.read_text().splitlines()
+
+    def first_line(self, line):
+        """Where the declaration begins whose name is in `line`; both from 0."""
+        while line > 0:
+            above = self.lines[line - 1].split("//")[0].rstrip()
+            if not above or above[-1] in ";{}:" or above.startswith("#"):
+                return line
+            line -= 1
+        return line
+
+    def comment(self, line):
+        """The lines of the comment above, without slashes."""
+        first = line
+        while first > 0 and self.lines[first - 1].lstrip().startswith("///"):
+            first -= 1
+        return [text.lstrip()[3:] for text in self.lines[first:line]]
+
+    def remark(self, line):
+        """The comment behind a declaration of one line, and those below it that
+        go on with it."""
+        code, slashes, text = self.lines[line].partition("  // ")
+        return text if slashes and code.strip() else ""
+
+    def section(self, line):
+        """The name of the section of a class that a line stands in."""
+        for text in reversed(self.lines[:line]):
+            if match := re.match(r" +// ---- (.*) ----", text):
+                return match[1]
+            if re.match(r"(class|struct) ", text):
+                return ""
+        return ""
+
+    def signature(self, first):
+        """A declaration without its body, indented as a declaration of a file."""
+        depth, text = 0, ""
+        for line in self.lines[first:]:
+            code = line.split("  //")[0]
+            for at, letter in enumerate(code):
+                depth += (letter in "([") - (letter in ")]")
+                if depth == 0 and letter == ";":
+                    return dedent(text + code[: at + 1])
+                if depth == 0 and letter == "{":
+                    if ")" not in text + code[:at] and ";" in code[at:]:
+                        continue  # a value in braces
+                    return dedent((text + code[:at]).rstrip()) + ";"
+                if depth < 0:
+                    return dedent(text)
+                before = (text + code[:at]).rstrip()
+                if depth == 0 and letter == ":" and before.endswith((")", "noexcept")):
+                    return dedent(before) + ";"
+            text += code + "\n"
+        return dedent(text)
+
+
+def dedent(text):
+    lines = text.rstrip().splitlines()
+    indent = min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
+    return "\n".join(line[indent:].rstrip() for line in lines)
+
+
+def paragraphs(comment):
+    """The parts of a comment: ("text" | "code" | "\\param" ..., lines)."""
+    part = None
+    after_blank = False
+    lines = [part for raw in comment for part in re.split(r"(?<=\S) (?=\\(?:throws|return)\b)", raw)]
+    for raw in lines:
+        line = raw.removeprefix(" ")
+        if not line.strip():
+            after_blank = True
+            if part and part[0] == "code":
+                part[1].append("")
+            continue
+        tag = re.match(r"\\(param|tparam|return|throws|pre|post|see)\b\s*(.*)", line)
+        indented = line.startswith("  ") and (after_blank or (part and part[0] == "code"))
+        if tag:
+            yield from [part] if part else []
+            part = (tag[1], [tag[2]])
+        elif indented and not (part and part[0] not in ("text", "code") and not after_blank):
+            if not part or part[0] != "code":
+                yield from [part] if part else []
+                part = ("code", [])
+            part[1].append(line)
+        elif part and part[0] != "code" and not after_blank:
+            if line.lstrip().startswith("- "):
+                part[1].append("\n" + line.strip())
+            else:
+                part[1].append(line.strip())
+        else:
+            yield from [part] if part else []
+            part = ("text", [line.strip()])
+        after_blank = False
+    if part:
+        yield part
+
+
+class Reference:
+    """Pages of all headers, and where a name is explained."""
+
+    def __init__(self, root, headers, xml):
+        self.root = root
+        self.headers = headers
+        self.entities = entities_of(xml)
+        self.names = {}
+        for header in headers:
+            text = Header(root / header)
+            for entity in self.entities.get(header, ()):
+                if entity.kind in ("class", "enum") or text.comment(text.first_line(entity.line - 1)):
+                    self.names.setdefault(entity.name, f"{header}.md#{anchor(entity.name)}")
+
+        # What `learn.fit()` means in a text.
+        learner = Header(root / "learner/learner.h")
+        self.methods = {
+            member.name: f"learner/learner.h.md#{anchor(f'Learner::{member.name}')}"
+            for entity in self.entities["learner/learner.h"]
+            for member in entity.members
+            if learner.comment(learner.first_line(member.line - 1))
+        }
+
+    def link(self, page, text):
+        """A link from a page to what explains a name of code, or None."""
+        name = re.sub(r"^(tern::)|[(<].*$", "", text)
+        if name.startswith("learn."):
+            target = self.methods.get(name.removeprefix("learn."))
+        else:
+            target = self.names.get(name) if len(name) > 3 else None
+        if not target:
+            return None
+        file, _, place = target.partition("#")
+        return f"{os.path.relpath(file, pathlib.Path(page).parent)}#{place}"
+
+    def prose(self, page, text):
+        """Text of a comment as Markdown, with links to headers and classes."""
+        parts = text.split("`")
+        for i, part in enumerate(parts):
+            if i % 2:
+                target = self.link(page, part)
+                parts[i] = f"[`{part}`]({target})" if target else f"`{part}`"
+                continue
+            part = re.sub(r"([\\*_<\[\]|])", r"\\\1", part)
+
+            def header(match):
+                file = match[1].replace("\\", "")
+                if file not in self.headers or f"{file}.md" == page:
+                    return f"`{file}`"
+                return f"[`{file}`]({os.path.relpath(file, pathlib.Path(page).parent)}.md)"
+
+            def class_name(match):
+                target = self.link(page, match[0])
+                return f"[{match[0]}]({target})" if target else match[0]
+
+            links = re.split(r"((?:kernels|data|learner|callbacks|vision)/[\w/\\]+\.h\b|\btern\.h\b)", part)
+            parts[i] = "".join(
+                HEADER.sub(header, piece.replace("\\", "")) if HEADER.fullmatch(piece.replace("\\", ""))
+                else re.sub(r"\b[A-Z]\w*[a-z]\w*[A-Z]\w*\b", class_name, piece)
+                for piece in links
+            )
+        return "".join(parts)
+
+    def markdown(self, page, comment):
+        out, parameters = [], []
+        for kind, lines in paragraphs(comment):
+            if kind == "code":
+                language = "cpp" if re.search(r"[;({]", "".join(lines)) else "text"
+                out.append(f"```{language}\n{dedent(chr(10).join(lines))}\n```")
+                continue
+            text = " ".join(lines).replace(" \n", "\n")
+            if kind == "text":
+                out.append("\n".join(self.prose(page, line) for line in text.split("\n")))
+            elif kind in ("param", "tparam"):
+                name, _, rest = text.partition(" ")
+                parameters.append((f"`{name}`", self.prose(page, rest.strip())))
+            elif kind == "throws":
+                name, _, rest = text.partition(" ")
+                out.append(f"**Throws** `{name.rstrip(',')}`{',' if name.endswith(',') else ''} {self.prose(page, rest)}")
+            else:
+                out.append(f"**{ {'return': 'Returns'}.get(kind, kind.capitalize()) }** {self.prose(page, text.strip())}")
+        if parameters:
+            table = table_of(("parameter", ""), parameters)
+            at = next((i for i, part in enumerate(out) if part.startswith("**")), len(out))
+            out.insert(at, table)
+        return "\n\n".join(out)
+
+    def function(self, page, header, group, level, owner):
+        """Overloads that follow each other, under one heading: one without a
+        comment belongs to that before it."""
+        parts = []  # (signatures, comment)
+        for entity in group:
+            first = header.first_line(entity.line - 1)
+            doc = self.markdown(page, header.comment(first))
+            if not parts or (doc and parts[-1][1]):
+                parts.append([[], ""])
+            parts[-1][0].append(header.signature(first))
+            parts[-1][1] = parts[-1][1] or doc
+        out = [heading(level, owner, group[0].name)]
+        for signatures, doc in parts:
+            out += ["```cpp\n" + "\n".join(signatures) + "\n```", doc]
+        return out
+
+    def fields(self, page, header, members):
+        rows = []
+        seen = set()
+        for member in members:
+            first = header.first_line(member.line - 1)
+            if first in seen:
+                continue
+            seen.add(first)
+            doc = self.markdown(page, header.comment(first)) or self.prose(page, header.remark(member.line - 1))
+            code = " ".join(header.signature(first).rstrip(";").split())
+            rows.append((code.replace("|", "\\|"), doc))
+        if all("\n" not in doc for _, doc in rows):
+            return [table_of(("field", ""), [(f"`{code}`", doc) for code, doc in rows])]
+        return [part for code, doc in rows for part in (f"```cpp\n{code};\n```", doc)]
+
+    def members(self, page, header, members, level, owner=""):
+        """A class's or file's entities, in order."""
+        out, quiet, fields, section = [], [], [], ""
+
+        def flush():
+            if fields:
+                out.extend(self.fields(page, header, fields))
+            if quiet:
+                out.append("```cpp\n" + "\n".join(quiet) + "\n```")
+            fields.clear()
+            quiet.clear()
+
+        at = 0
+        while at < len(members):
+            entity = members[at]
+            now = header.section(entity.line - 1) if owner else ""
+            if now and now != section:
+                flush()
+                out.append(f"{'#' * level} {now}")
+            section = now
+            deeper = level + 1 if section else level
+            if entity.kind == "class":
+                flush()
+                out.extend(self.class_(page, header, entity, deeper))
+            elif entity.kind == "variable" and owner:
+                if quiet:
+                    flush()
+                fields.append(entity)
+            else:
+                group = [entity]
+                while at + 1 < len(members) and members[at + 1].name == entity.name:
+                    at += 1
+                    group.append(members[at])
+                first = header.first_line(entity.line - 1)
+                documented = any(header.comment(header.first_line(e.line - 1)) for e in group)
+                if fields:
+                    flush()
+                if entity.kind == "enum":
+                    flush()
+                    out.extend(self.enum(page, header, entity, deeper, owner))
+                elif documented:
+                    flush()
+                    out.extend(self.function(page, header, group, deeper, owner))
+                elif not header.lines[first].lstrip().startswith("#"):
+                    signatures = [header.signature(header.first_line(e.line - 1)) for e in group]
+                    quiet.extend(code for code in signatures if not re.search(r"~|operator=|= delete", code))
+            at += 1
+        flush()
+        return out
+
+    def enum(self, page, header, entity, level, owner):
+        first = header.first_line(entity.line - 1)
+        last = first
+        while "};" not in header.lines[last]:
+            last += 1
+        code = dedent("\n".join(header.lines[first : last + 1]))
+        return [
+            heading(level, owner, entity.name),
+            f"```cpp\n{code}\n```",
+            self.markdown(page, header.comment(first)),
+        ]
+
+    def class_(self, page, header, entity, level):
+        first = header.first_line(entity.line - 1)
+        head = header.signature(first).rstrip(";")
+        if len(head.splitlines()) > 6:
+            head = header.lines[first].rstrip(" {")
+        owner, _, name = entity.name.rpartition("::")
+        return [
+            heading(level, owner, name),
+            f"```cpp\n{head}\n```",
+            self.markdown(page, header.comment(first)),
+            *self.members(page, header, entity.members, level + 1, entity.name),
+        ]
+
+    def page(self, file):
+        """A header's page; its name is the header's with .md behind."""
+        page = f"{file}.md"
+        header = Header(self.root / file)
+        parts = [
+            f"# {pathlib.Path(file).name}",
+            f"```cpp\n#include <tern/{file}>\n```",
+            *self.members(page, header, self.entities.get(file, []), 2),
+        ]
+        if len(parts) == 2:
+            code = "\n".join(line for line in header.lines if line != "#pragma once")
+            parts.append(f"```cpp\n{code.strip()}\n```")
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def index(self):
+        """The page with a table of all headers."""
+        parts = ["# Reference", "A page for each header that is installed. `tern.h` includes most of them."]
+        for top, title in TOPS.items():
+            rows = []
+            for file in self.headers:
+                if file.startswith(top + "/"):
+                    names = list(dict.fromkeys(e.name for e in self.entities.get(file, ())))
+                    shown = ", ".join(f"`{name}`" for name in names[:6]) + (", ..." if len(names) > 6 else "")
+                    rows.append((f"[{file.removeprefix(top + '/')}]({file}.md)", shown))
+            parts += [f"## {top}", title + ".", table_of(("header", "names"), rows)]
+        return "\n\n".join(parts) + "\n"
+
+
+def table_of(header, rows):
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))
+
+
+def heading(level, owner, name):
+    return f"{'#' * min(level, 6)} {name} {{ #{anchor(f'{owner}::{name}')} }}"
+
+
+def anchor(name):
+    return re.sub(r"\W+", "-", name).strip("-")
