@@ -62,7 +62,8 @@ def missing_pages(root, examples, site):
 
 def main():
     root, examples, site = (pathlib.Path(name).resolve() for name in sys.argv[1:])
-    subprocess.run([sys.executable, root / "tools/site/build.py", root, examples, site], check=True)
+    if subprocess.run([sys.executable, root / "tools/site/build.py", root, examples, site]).returncode:
+        sys.exit("The site was not built; what is wrong is above.")
     pages = {file: Page(file) for file in site.rglob("*.html") if file.name != "404.html"}
     wrong = [*missing_pages(root, examples, site), *wrong_links(site, pages)]
     wrong += [f"{file.relative_to(site)} has no title" for file, page in pages.items() if page.headings == 0]
