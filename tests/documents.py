@@ -104,9 +104,11 @@ def fragments(blocks):
 
 
 def program(blocks):
-    """Its main is a function like any other in a namespace."""
+    """Its main is a function like any other in a namespace, which has to return."""
     name = name_of(blocks[-1].page, blocks[-1].line)
     body = [line for block in blocks for line in block.body()]
+    if body[-1] == "}":
+        body[-1] = "  return 0; }"
     return [f"namespace {name} {{", *body, "}"]
 
 
