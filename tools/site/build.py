@@ -24,7 +24,7 @@ DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "COD
 GUIDES = {
     "Start": ("tutorial", "from_fastai_and_pytorch", "building", "faq"),
     "Data": ("images", "data", "shards"),
-    "Training": ("callbacks", "metrics", "mixed_precision", "checkpoints", "distributed", "gpu", "your_own"),
+    "Training": ("callbacks", "metrics", "optimizers", "mixed_precision", "checkpoints", "distributed", "gpu", "your_own"),
     "Networks": ("vision", "weights", "matting"),
     "Results": ("inference", "reports"),
 }
