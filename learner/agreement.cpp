@@ -143,9 +143,10 @@ void loop::agree_to_stop_validation(LearnerParts& l, const DataLoader& whole) {
 
 // The loss and every metric over all data, of which each rank has seen a part.
 void loop::add_up_over_ranks(LearnerParts& l, const torch::Tensor& sums) {
-  const AllReduce all_reduce = [&l](const torch::Tensor& tensor) {
-    l.communicator->all_reduce(tensor);
-  };
+  const AllReduce all_reduce(
+      [&l](const torch::Tensor& tensor) { l.communicator->all_reduce(tensor); },
+      l.communicator->rank(),
+      l.communicator->world_size());
   all_reduce(sums);
   for (Metric& metric : l.options.metrics) metric.sync(all_reduce);
 }

@@ -15,7 +15,21 @@
 namespace tern {
 
 /// Replaces a tensor by its sum over the ranks of a distributed training.
-using AllReduce = std::function<void(const torch::Tensor&)>;
+class AllReduce {
+ public:
+  template <std::invocable<const torch::Tensor&> F>
+  AllReduce(F add_up, int64_t rank = 0, int64_t world_size = 1)  // NOLINT
+      : add_up_(std::move(add_up)), rank_(rank), world_size_(world_size) {}
+
+  void operator()(const torch::Tensor& tensor) const { add_up_(tensor); }
+  /// The rows of all ranks, in their order; each may have another number of
+  /// them. Waits for the device.
+  torch::Tensor gather(const torch::Tensor& rows) const;
+
+ private:
+  std::function<void(const torch::Tensor&)> add_up_;
+  int64_t rank_, world_size_;
+};
 
 /// A number that summarises predictions against targets over a whole data set.
 /// Derive from it for what the functions in learner/metrics/ do not cover.

@@ -61,7 +61,7 @@ FORWARDERS = {"learner/autocast.h", "learner/grad_scaler.h"}
 # Classes whose methods may be defined in the folder that does the work, as
 # fastai attaches them: pictures and state of the Recorder, DataBunch::presize,
 # state dicts and TorchScript of Model, Metric of a function.
-ATTACHED = {"DataBunch", "Learner", "LoadReport", "Metric", "Model", "Recorder"}
+ATTACHED = {"AllReduce", "DataBunch", "Learner", "LoadReport", "Metric", "Model", "Recorder"}
 
 
 def product_files(root):

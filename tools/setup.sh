@@ -21,7 +21,8 @@ cuda_wheels=(
   "cuda-toolkit[nvcc,cccl,crt,nvvm,cudart,nvtx]==13.0.2"
   "nvidia-cuda-culibos==13.0.*"
 )
-peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors timm)
+peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors timm
+  scikit-image)
 test_wheels=("tensorboard==2.21.0")
 site_wheels=("zensical==0.0.73")
 

@@ -6,6 +6,20 @@
 
 namespace tern {
 
+torch::Tensor AllReduce::gather(const torch::Tensor& rows) const {
+  const torch::Tensor counts =
+      torch::zeros({world_size_}, rows.options().dtype(torch::kLong));
+  counts[rank_].fill_(rows.size(0));
+  add_up_(counts);
+  std::vector<int64_t> sizes = rows.sizes().vec();
+  sizes[0] = counts.sum().item<int64_t>();
+  const torch::Tensor all = torch::zeros(sizes, rows.options());
+  const int64_t first = counts.narrow(0, 0, rank_).sum().item<int64_t>();
+  all.narrow(0, first, rows.size(0)).copy_(rows);
+  add_up_(all);
+  return all;
+}
+
 Metric Metric::fresh_copy() const {
   if (!copy_) return *this;
   Metric result = *this;

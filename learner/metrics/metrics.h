@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tern/learner/metric.h"
+#include "tern/learner/metrics/average.h"
 
 namespace tern {
 
@@ -21,26 +22,9 @@ Metric error_rate();
 /// \param k  >= 1; the model needs at least as many classes.
 Metric top_k_accuracy(int64_t k = 5);
 
-/// Share of right answers where a sample has several labels: outputs and
-/// targets are both [N, L], targets 0 or 1.
-/// \param threshold  In 0..1; probabilities above it count as positive.
-/// \param sigmoid    Outputs are logits, not probabilities.
-Metric accuracy_multi(double threshold = 0.5, bool sigmoid = true);
-
 // Precision, recall and their kin, exact over the whole set. Outputs are
 // [N, C, ...] scores, or [N] or [N, 1, ...] logits of a binary classifier;
 // targets are class numbers.
-
-/// How the values of the classes become one.
-enum class Average {
-  automatic,  ///< binary with two classes, else macro
-  binary,     ///< that of class 1
-  /// Mean over the classes of the model; 0 for one that never comes up, which
-  /// fastai's, by sklearn, leaves out.
-  macro,
-  micro,     ///< all samples in one pot
-  weighted,  ///< mean over the classes, weighted by their samples
-};
 
 /// Share of right answers among the samples that were called a class.
 Metric precision(Average average = Average::automatic);
@@ -59,6 +43,20 @@ Metric f1(Average average = Average::automatic);
 /// over the whole set: of class 1 with two classes, else the mean over those
 /// classes that come up. 1 if no class is present or predicted.
 Metric dice();
+
+/// Intersection over union of what is called a class and what is one (IoU of
+/// pixels); a class that never comes up is no part of the mean.
+Metric jaccard(Average average = Average::automatic);
+
+/// What a mistake costs: all the same, or by how far the class numbers are
+/// apart, which suits grades.
+enum class KappaWeights { none, linear, quadratic };
+
+/// Agreement beyond chance (Cohen).
+Metric cohen_kappa(KappaWeights weights = KappaWeights::none);
+
+/// Correlation of predicted and true classes (Matthews), -1 to 1.
+Metric matthews_corrcoef();
 
 /// A metric that follows from the confusion matrix of the whole set, which is
 /// counted on the device in kLong.
@@ -83,17 +81,5 @@ class ConfusionMetric final : public MetricImpl {
   Formula formula_;
   torch::Tensor counts_;  // [C, C] kLong
 };
-
-// ---- Regression ----
-
-/// Mean squared error over all elements. Outputs and targets have one shape;
-/// dimensions of size 1 may be missing in the targets.
-Metric mse();
-
-/// Mean absolute error.
-Metric mae();
-
-/// Root of the mean squared error of the whole set, not a mean of roots.
-Metric rmse();
 
 }  // namespace tern

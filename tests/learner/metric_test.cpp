@@ -6,6 +6,8 @@
 #include <torch/types.h>
 
 #include "tern/learner/metrics/metrics.h"
+#include "tern/learner/metrics/multi_label.h"
+#include "tern/learner/metrics/regression.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/op_calls.h"
 

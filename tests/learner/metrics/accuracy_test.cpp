@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include "tern/learner/metrics/metrics.h"
+#include "tern/learner/metrics/multi_label.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::accuracy_test {

@@ -1,3 +1,5 @@
+#include "tern/learner/metrics/regression.h"
+
 #include <cmath>
 
 #include <gtest/gtest.h>

@@ -1,0 +1,165 @@
+#include "tern/learner/metrics/class_counts.h"
+
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "tern/kernels/check.h"
+
+namespace tern {
+
+namespace {
+
+std::string shape(const torch::Tensor& tensor) {
+  return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
+}
+
+// Where `pred` has its classes, when the rest is the shape of `target`.
+std::optional<int64_t> class_dim(
+    const torch::Tensor& pred,
+    const torch::Tensor& target) {
+  if (pred.dim() != target.dim() + 1 || pred.dim() < 2) return std::nullopt;
+  for (const int64_t dim : {int64_t{1}, pred.dim() - 1}) {
+    const torch::Tensor last = pred.movedim(dim, -1);
+    if (target.sizes() == last.sizes().slice(0, target.dim())) return dim;
+  }
+  return std::nullopt;
+}
+
+void check_class_type(const std::string& metric, const torch::Tensor& target) {
+  TERN_CHECK_VALUE(
+      !target.is_floating_point() && !target.is_complex(),
+      "[{}] targets {} are {}; expected class numbers. Use target.argmax(1) "
+      "for one-hot targets, accuracy_multi() for several labels a sample.",
+      metric,
+      shape(target),
+      c10::toString(target.scalar_type()));
+}
+
+}  // namespace
+
+ClassScores class_scores(
+    const std::string& metric,
+    const torch::Tensor& pred,
+    const torch::Tensor& target) {
+  check_class_type(metric, target);
+  const bool has_channel = target.dim() == pred.dim() && target.dim() >= 2 &&
+                           target.size(1) == 1 && pred.size(1) != 1;
+  const torch::Tensor classes = has_channel ? target.squeeze(1) : target;
+  const std::optional<int64_t> dim = class_dim(pred, classes);
+  TERN_CHECK_VALUE(
+      dim,
+      "[{}] outputs have shape {}, targets {}; expected [N, C, ...] and "
+      "[N, ...]. Give one score a class and one class number a sample.",
+      metric,
+      shape(pred),
+      shape(target));
+  const bool is_double = pred.scalar_type() == torch::kDouble;
+  return {
+      pred.to(is_double ? torch::kDouble : torch::kFloat)
+          .movedim(*dim, -1)
+          .reshape({-1, pred.size(*dim)}),
+      classes.reshape(-1).to(torch::kLong)};
+}
+
+bool is_binary(const torch::Tensor& pred, const torch::Tensor& target) {
+  return pred.numel() == target.numel() &&
+         (pred.sizes() == target.sizes() ||
+          (pred.dim() == target.dim() + 1 && pred.size(1) == 1));
+}
+
+ClassNumbers class_numbers(
+    const std::string& metric,
+    const torch::Tensor& pred,
+    const torch::Tensor& target) {
+  if (is_binary(pred, target)) {
+    check_class_type(metric, target);
+    return {
+        (pred.reshape(-1) > 0).to(torch::kLong),
+        target.reshape(-1).to(torch::kLong),
+        2};
+  }
+  const auto [scores, targets] = class_scores(metric, pred, target);
+  return {scores.argmax(-1), targets, scores.size(-1)};
+}
+
+torch::Tensor is_class(const torch::Tensor& targets, int64_t classes) {
+  return (targets >= 0).logical_and_(targets < classes);
+}
+
+torch::Tensor ratio(const torch::Tensor& over, const torch::Tensor& under) {
+  return torch::where(under > 0, over / under, torch::zeros_like(over));
+}
+
+namespace {
+
+// All in one pot: [1].
+ClassCounts pooled(const ClassCounts& all) {
+  return {
+      all.hits.sum().reshape(1),
+      all.predicted.sum().reshape(1),
+      all.actual.sum().reshape(1)};
+}
+
+void check_average(
+    const std::string& name,
+    Average average,
+    const ClassCounts& counts) {
+  TERN_CHECK_VALUE(
+      average != Average::binary || counts.hits.size(0) == 2,
+      "[{}] Average::binary with {} classes; expected 2. Use Average::macro.",
+      name,
+      counts.hits.size(0));
+}
+
+torch::Tensor averaged(
+    const torch::Tensor& by_class,
+    const torch::Tensor& weights,
+    const torch::Tensor& actual,
+    Average average) {
+  if (average == Average::automatic) {
+    average = by_class.size(0) == 2 ? Average::binary : Average::macro;
+  }
+  switch (average) {
+    case Average::binary:
+      return by_class[1];
+    case Average::weighted:
+      return ratio((by_class * actual).sum(), actual.sum());
+    default:
+      return ratio((by_class * weights).sum(), weights.sum());
+  }
+}
+
+}  // namespace
+
+CountsFormula
+beta_formula(std::string name, double beta2, Average average) {
+  return [=](const ClassCounts& counts) {
+    check_average(name, average, counts);
+    const ClassCounts all = average == Average::micro ? pooled(counts) : counts;
+    const torch::Tensor by_class =
+        std::isinf(beta2)
+            ? ratio(all.hits, all.actual)
+            : ratio((1 + beta2) * all.hits, beta2 * all.actual + all.predicted);
+    return averaged(by_class, torch::ones_like(by_class), all.actual, average);
+  };
+}
+
+CountsFormula
+jaccard_formula(std::string name, Average average, bool spares_absent) {
+  return [=](const ClassCounts& counts) {
+    check_average(name, average, counts);
+    const ClassCounts all = average == Average::micro ? pooled(counts) : counts;
+    const torch::Tensor either = all.predicted + all.actual - all.hits;
+    return averaged(
+        ratio(all.hits, either),
+        spares_absent ? (either > 0).to(torch::kDouble)
+                      : torch::ones_like(either),
+        all.actual,
+        average);
+  };
+}
+
+}  // namespace tern

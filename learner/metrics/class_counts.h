@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <torch/types.h>
+
+#include "tern/learner/metrics/average.h"
+
+/// What metrics of classes count. Private to learner/metrics/.
+namespace tern {
+
+struct ClassScores {
+  torch::Tensor scores;   // [M, C], kFloat or kDouble
+  torch::Tensor targets;  // [M] kLong
+};
+
+/// \param pred    [N, C, ...] as for cross-entropy, or [N, ..., C] as in fastai.
+/// \param target  [N, ...] or [N, 1], integers or bools.
+ClassScores class_scores(
+    const std::string& metric,
+    const torch::Tensor& pred,
+    const torch::Tensor& target);
+
+/// Whether `pred` is one channel alone, or none: logits of a binary classifier.
+bool is_binary(const torch::Tensor& pred, const torch::Tensor& target);
+
+struct ClassNumbers {
+  torch::Tensor pred, target;  // [M] kLong
+  int64_t classes;
+};
+
+/// The likeliest class of every target; of a binary classifier's logits class 1
+/// where they are > 0.
+ClassNumbers class_numbers(
+    const std::string& metric,
+    const torch::Tensor& pred,
+    const torch::Tensor& target);
+
+/// What is no class of the model, such as a void pixel's, counts nowhere.
+torch::Tensor is_class(const torch::Tensor& targets, int64_t classes);
+
+/// By class, or by label where a sample has several: [C] kDouble each.
+struct ClassCounts {
+  torch::Tensor hits, predicted, actual;
+};
+using CountsFormula = std::function<torch::Tensor(const ClassCounts&)>;
+
+/// \param beta2  The square of beta: 0 gives precision, infinity recall.
+CountsFormula
+beta_formula(std::string name, double beta2, Average average);
+
+/// Overlap over union. \param spares_absent  A class that never comes up is no
+/// part of the mean; otherwise it counts as 0.
+CountsFormula
+jaccard_formula(std::string name, Average average, bool spares_absent);
+
+/// 0 / 0 is 0, as in scikit-learn.
+torch::Tensor ratio(const torch::Tensor& over, const torch::Tensor& under);
+
+}  // namespace tern

@@ -1,0 +1,172 @@
+#include "tern/learner/metrics/multi_label.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tern/data/batch.h"
+#include "tern/kernels/check.h"
+#include "tern/learner/metrics/class_counts.h"
+#include "tern/learner/metrics/mean_of.h"
+
+namespace tern {
+
+namespace {
+
+// Which labels a sample gets, and which it has.
+std::pair<torch::Tensor, torch::Tensor> labels_of(
+    const std::string& metric,
+    const torch::Tensor& outputs,
+    const torch::Tensor& targets,
+    double threshold,
+    bool sigmoid) {
+  const torch::Tensor target = in_shape_of(metric, outputs, targets);
+  torch::Tensor pred = outputs.to(torch::kFloat);
+  if (sigmoid) pred = pred.sigmoid();
+  return {pred > threshold, target.to(torch::kBool)};
+}
+
+void check_threshold(const std::string& metric, double threshold) {
+  TERN_CHECK_VALUE(
+      0 <= threshold && threshold <= 1,
+      "[{}] threshold is {}; expected 0..1, a probability.",
+      metric,
+      threshold);
+}
+
+Metric accuracy_or_loss(
+    const char* name,
+    bool counts_errors,
+    double threshold,
+    bool sigmoid) {
+  check_threshold(name, threshold);
+  const auto count = [=](const torch::Tensor& outputs,
+                         const torch::Tensor& targets) -> SumAndCount {
+    const auto [pred, target] =
+        labels_of(name, outputs, targets, threshold, sigmoid);
+    return {
+        (counts_errors ? pred != target : pred == target).sum(),
+        pred.numel()};
+  };
+  return std::make_shared<MeanOf>(name, !counts_errors, count);
+}
+
+class LabelMetric final : public MetricImpl {
+ public:
+  LabelMetric(
+      std::string name,
+      const MultiLabelOptions& options,
+      CountsFormula formula)
+      : name_(std::move(name)),
+        options_(options),
+        formula_(std::move(formula)) {
+    check_threshold(name_, options.threshold);
+    TERN_CHECK_VALUE(
+        options.average == Average::macro ||
+            options.average == Average::micro ||
+            options.average == Average::weighted,
+        "[{}] the average is of one class; expected Average::macro, micro or "
+        "weighted.",
+        name_);
+  }
+
+  std::string name() const override { return name_; }
+  bool higher_is_better() const override { return true; }
+  void reset() override { counts_.reset(); }
+
+  void update(const Tensors& outputs, const Tensors& targets) override {
+    TERN_CHECK_VALUE(
+        outputs[0].dim() == 2,
+        "[{}] outputs have {} dimensions; expected [N, L], a score for each "
+        "label.",
+        name_,
+        outputs[0].dim());
+    const auto [pred, target] = labels_of(
+        name_,
+        outputs[0],
+        targets[0],
+        options_.threshold,
+        options_.sigmoid);
+    const torch::Tensor batch = torch::stack(
+        {(pred & target).sum(0), pred.sum(0), target.sum(0)});
+    counts_ = counts_.defined() ? counts_ + batch : batch;
+  }
+
+  void sync(const AllReduce& all_reduce) override {
+    TERN_CHECK_VALUE(
+        counts_.defined(),
+        "[{}] this process has seen no batch, so that it knows no labels; use "
+        "fewer processes or more data.",
+        name_);
+    all_reduce(counts_);
+  }
+
+  torch::Tensor compute() const override {
+    if (!counts_.defined()) {
+      return torch::full({}, std::nan(""), torch::kDouble);
+    }
+    const torch::Tensor counts = counts_.to(torch::kDouble);
+    return formula_({counts[0], counts[1], counts[2]});
+  }
+
+ private:
+  std::string name_;
+  MultiLabelOptions options_;
+  CountsFormula formula_;
+  torch::Tensor counts_;  // [3, L] kLong: hits, predicted, actual
+};
+
+Metric from_beta(
+    const std::string& name,
+    double beta2,
+    const MultiLabelOptions& options) {
+  return std::make_shared<LabelMetric>(
+      name,
+      options,
+      beta_formula(name, beta2, options.average));
+}
+
+}  // namespace
+
+Metric accuracy_multi(double threshold, bool sigmoid) {
+  return accuracy_or_loss("accuracy_multi", false, threshold, sigmoid);
+}
+
+Metric hamming_loss_multi(double threshold, bool sigmoid) {
+  return accuracy_or_loss("hamming_loss_multi", true, threshold, sigmoid);
+}
+
+Metric precision_multi(const MultiLabelOptions& options) {
+  return from_beta("precision_multi", 0, options);
+}
+
+Metric recall_multi(const MultiLabelOptions& options) {
+  return from_beta(
+      "recall_multi",
+      std::numeric_limits<double>::infinity(),
+      options);
+}
+
+Metric f_beta_multi(double beta, const MultiLabelOptions& options) {
+  TERN_CHECK_VALUE(
+      beta > 0 && std::isfinite(beta),
+      "[f_beta_multi] beta is {}; expected a finite number > 0.",
+      beta);
+  return from_beta(fmt::format("f{:g}_multi", beta), beta * beta, options);
+}
+
+Metric f1_multi(const MultiLabelOptions& options) {
+  return f_beta_multi(1, options);
+}
+
+Metric jaccard_multi(const MultiLabelOptions& options) {
+  const char* const name = "jaccard_multi";
+  return std::make_shared<LabelMetric>(
+      name,
+      options,
+      jaccard_formula(name, options.average, /*spares_absent=*/false));
+}
+
+}  // namespace tern
