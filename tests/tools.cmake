@@ -22,6 +22,11 @@ if(TERN_PYTHON)
   add_test(NAME house COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/house.py ${PROJECT_SOURCE_DIR})
 endif()
 
+# The lines in which `./dev mutate` plants faults are there.
+if(TERN_PYTHON)
+  add_test(NAME mutants COMMAND ${TERN_PYTHON} ${PROJECT_SOURCE_DIR}/tools/mutate.py --check)
+endif()
+
 # ./dev by itself: what it says, and what it makes of a set-up that failed.
 add_test(NAME dev COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/tools/dev_test.sh)
 set_tests_properties(dev PROPERTIES TIMEOUT 300)
