@@ -16,6 +16,11 @@ namespace {
 // Weights of a pixel add up to 2^14; a column's mean has 7 bits of fraction, so
 // that both are 16-bit words with a sign.
 constexpr int kWeightBits = 14, kFractionBits = 7;
+constexpr int kDropped = kWeightBits - kFractionBits;
+// Of so many rows the mean is computed in 16 bits: each weighed pixel is
+// rounded down by less than 1/128, and half of that is added before, so that
+// the mean is off by less than 1/8, and by some hundredths nearly always.
+constexpr int64_t kFewRows = 32;
 
 /// Along one side, which pixels of the source each pixel of the result weighs.
 struct SideWeights {
@@ -106,17 +111,34 @@ TERN_CPU_LOOP void mean_of_rows(
     int16_t* __restrict means) {
   constexpr int64_t kBlock = 1024;
   alignas(64) int32_t sums[kBlock];
-  constexpr int kShift = kWeightBits - kFractionBits;
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t n = std::min(kBlock, count - first);
-    for (int64_t i = 0; i < n; ++i) sums[i] = 1 << (kShift - 1);
+    for (int64_t i = 0; i < n; ++i) sums[i] = 1 << (kDropped - 1);
     for (int64_t row = 0; row < rows; ++row) {
       const uint8_t* __restrict from = first_row + row * stride + first;
       const int32_t weight = weights[row];
       for (int64_t i = 0; i < n; ++i) sums[i] += weight * from[i];
     }
     for (int64_t i = 0; i < n; ++i) {
-      means[first + i] = static_cast<int16_t>(sums[i] >> kShift);
+      means[first + i] = static_cast<int16_t>(sums[i] >> kDropped);
+    }
+  }
+}
+
+/// The same of at most `kFewRows`; the definition of its arithmetic.
+void mean_of_few_rows(
+    const uint8_t* first_row,
+    int64_t stride,
+    const int16_t* weights,
+    int64_t rows,
+    int64_t count,
+    int16_t* __restrict means) {
+  std::fill_n(means, count, static_cast<int16_t>(rows / 2));
+  for (int64_t row = 0; row < rows; ++row) {
+    const uint8_t* __restrict from = first_row + row * stride;
+    const int32_t weight = weights[row];
+    for (int64_t i = 0; i < count; ++i) {
+      means[i] += static_cast<int16_t>(weight * from[i] >> kDropped);
     }
   }
 }
@@ -148,6 +170,40 @@ TERN_CPU_LOOP void mix_row(
 }
 
 #ifdef __x86_64__
+
+/// `mean_of_few_rows` of at least 32 bytes. Bytes are words times 256, the even
+/// and the odd ones, of which a multiplication keeps the upper half.
+TERN_AVX2 void mean_of_few_rows_avx2(
+    const uint8_t* first_row,
+    int64_t stride,
+    const int16_t* weights,
+    int64_t rows,
+    int64_t count,
+    int16_t* means) {
+  const __m256i odd_bytes = _mm256_set1_epi16(static_cast<int16_t>(0xff00));
+  const __m256i half = _mm256_set1_epi16(static_cast<int16_t>(rows / 2));
+  for (int64_t at = 0; at < count; at += 32) {
+    const int64_t i = std::min(at, count - 32);
+    __m256i even = half, odd = half;
+    for (int64_t row = 0; row < rows; ++row) {
+      const __m256i bytes = _mm256_loadu_si256(
+          reinterpret_cast<const __m256i*>(first_row + row * stride + i));
+      const __m256i weight =
+          _mm256_set1_epi16(static_cast<int16_t>(weights[row] << 1));
+      even = _mm256_add_epi16(
+          even,
+          _mm256_mulhi_epu16(_mm256_slli_epi16(bytes, 8), weight));
+      odd = _mm256_add_epi16(
+          odd,
+          _mm256_mulhi_epu16(_mm256_and_si256(bytes, odd_bytes), weight));
+    }
+    const __m256i low = _mm256_unpacklo_epi16(even, odd);
+    const __m256i high = _mm256_unpackhi_epi16(even, odd);
+    auto* const to = reinterpret_cast<__m256i*>(means + i);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(low, high, 0x20));
+    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(low, high, 0x31));
+  }
+}
 
 /// `mix_row` for three channels: all of a pixel, and two pixels, at once. Reads
 /// up to 4 words, and writes a byte, too many.
@@ -211,9 +267,12 @@ void resize_sides(
       std::max<int64_t>(columns.end - columns.begin, 0) * channels;
   means.assign(static_cast<size_t>(count + 8), 0);
 #ifdef __x86_64__
-  const bool is_rgb = channels == 3 && cpu_isa() != CpuIsa::baseline;
+  const bool is_wide = cpu_isa() != CpuIsa::baseline;
+  const bool is_rgb = is_wide && channels == 3;
+  const auto mean_of_few =
+      is_wide && count >= 32 ? mean_of_few_rows_avx2 : mean_of_few_rows;
 #else
-  const bool is_rgb = false;
+  const auto mean_of_few = mean_of_few_rows;
 #endif
   for (int64_t y = 0; y < height; ++y, out += width * channels) {
     const auto at = static_cast<size_t>(y);
@@ -221,7 +280,9 @@ void resize_sides(
       std::fill_n(out, width * channels, uint8_t{0});
       continue;
     }
-    on_cpu_isa<mean_of_rows>(
+    const auto mean =
+        rows.count[at] <= kFewRows ? mean_of_few : on_cpu_isa<mean_of_rows>;
+    mean(
         source.pixels + rows.first[at] * source.stride +
             columns.begin * channels,
         source.stride,
