@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 
 namespace tern::test {
@@ -16,17 +18,11 @@ namespace tern::test {
 ///   casts.count();  // 1
 class OpCalls {
  public:
-  explicit OpCalls(const char* name) {
+  explicit OpCalls(const char* name)
+      : OpCalls([](const at::RecordFunction& function) {
+          return !std::strcmp(function.name(), state().name);
+        }) {
     state().name = name;
-    state().count = 0;
-    handle_ = at::addGlobalCallback(
-        at::RecordFunctionCallback(
-            [](const at::RecordFunction& function)
-                -> std::unique_ptr<at::ObserverContext> {
-              if (!std::strcmp(function.name(), state().name)) ++state().count;
-              return nullptr;
-            })
-            .scopes({at::RecordScope::FUNCTION}));
   }
   ~OpCalls() { at::removeCallback(handle_); }
   OpCalls(const OpCalls&) = delete;
@@ -34,9 +30,27 @@ class OpCalls {
 
   int count() const { return state().count; }
 
+ protected:
+  using Counts = bool (*)(const at::RecordFunction& function);
+  explicit OpCalls(Counts counts) {
+    state().counts = counts;
+    state().count = 0;
+    handle_ =
+        at::addGlobalCallback(at::RecordFunctionCallback(
+                                  [](const at::RecordFunction& function)
+                                      -> std::unique_ptr<at::ObserverContext> {
+                                    if (state().counts(function))
+                                      ++state().count;
+                                    return nullptr;
+                                  })
+                                  .needsInputs(true)
+                                  .scopes({at::RecordScope::FUNCTION}));
+  }
+
  private:
   struct State {
     const char* name = "";
+    Counts counts = nullptr;
     std::atomic<int> count = 0;
   };
   // The callback may capture nothing.
@@ -48,11 +62,35 @@ class OpCalls {
   at::CallbackHandle handle_;
 };
 
-/// Counts how often a value is read from a tensor into the program, which on a
-/// GPU waits for the device.
+/// Counts how often a value is read from a tensor into the program, or a tensor
+/// copied to the CPU, which on a GPU waits for the device. On a CPU, where
+/// nothing says which tensor would lie on the device, a copy counts that is not
+/// `non_blocking` and converts nothing.
 class HostReads : public OpCalls {
  public:
-  HostReads() : OpCalls("aten::_local_scalar_dense") {}
+  HostReads() : OpCalls(&is_read) {}
+
+ private:
+  static bool is_read(const at::RecordFunction& function) {
+    const std::string_view name = function.name();
+    if (name == "aten::_local_scalar_dense") return true;
+    if (name != "aten::to" && name != "aten::copy_") return false;
+    const auto& schema = c10::Dispatcher::singleton()
+                             .findSchema(*function.operator_name())
+                             ->schema();
+    const auto input = [&](const char* argument) {
+      const auto at = schema.argumentIndexWithName(argument);
+      return at ? function.inputs()[*at] : c10::IValue();
+    };
+    if (input("non_blocking").toBool()) return false;
+    if (name == "aten::to") {
+      return input("device").isDevice() && input("device").toDevice().is_cpu();
+    }
+    const c10::IValue from = input("src");
+    return input("self").toTensor().is_cpu() && from.isTensor() &&
+           from.toTensor().scalar_type() ==
+               input("self").toTensor().scalar_type();
+  }
 };
 
 }  // namespace tern::test

@@ -445,6 +445,23 @@ TEST_F(GradScalerTest, TakesTwoOverflowsForOne) {
 
 // ---- Cost, skips ----
 
+TEST(HostReads, CountsEveryWayToTheHost) {
+  const torch::Tensor a = torch::ones({2}), b = torch::zeros({2});
+  test::HostReads reads;
+  a[0].item<float>();
+  EXPECT_EQ(reads.count(), 1);
+  EXPECT_TRUE(a.cpu().defined());
+  EXPECT_EQ(reads.count(), 2);
+  EXPECT_TRUE(a.to(torch::kCPU).defined());
+  EXPECT_EQ(reads.count(), 3);
+  b.copy_(a);
+  EXPECT_EQ(reads.count(), 4);
+  b.copy_(a, /*non_blocking=*/true);
+  EXPECT_TRUE(a.to(torch::kCPU, /*non_blocking=*/true).defined());
+  EXPECT_TRUE(a.to(torch::kDouble).defined());
+  EXPECT_EQ(reads.count(), 4);
+}
+
 TEST_F(GradScalerTest, ReadsTheDeviceOnceAStep) {
   const auto scaled = scaler.scale(p.sum());
   scaled.backward();
