@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -120,13 +121,14 @@ class Clone:
 
     def targets(self, tests: tuple[str, ...]) -> list[str]:
         """The programs of these tests, as targets of the build."""
-        listed = json.loads(self.ctest("--show-only=json-v1").stdout)["tests"]
-        programs = {t["name"]: pathlib.Path(t["command"][0]).name
-                    for t in listed if t.get("command")}
+        programs = {}
+        for listed in self.build.rglob("CTestTestfile.cmake"):  # also of unbuilt ones
+            programs |= dict(re.findall(r'add_test\(\[=\[(.+?)\]=\] "(.+?)"',
+                                        listed.read_text()))
         unknown = [t for t in tests if t not in programs]
         if unknown:
             sys.exit(f"{TABLE}: there is no test {unknown[0]}; ctest -N lists them.")
-        return sorted({programs[t] for t in tests})
+        return sorted({pathlib.Path(programs[t]).name for t in tests})
 
     def first_failure(self, tests: tuple[str, ...]) -> str:
         """The name of a test that fails, or nothing."""

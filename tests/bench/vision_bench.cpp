@@ -2,6 +2,7 @@
 // the same files, from a pack, and a whole batch augmented, against LibTorch's
 // tensor operations. `TERN_CLOTHING` names a folder CLASS/*.jpg; without it,
 // photographs are made up. Exit code 1 if a goal is missed.
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
@@ -69,8 +70,9 @@ void decode_bare(const ImageDataset& images, const BatchContext& context) {
     SampleRng rng = context.rng(i);
     make_plan(images.options().transforms.train, {}, size, kSize, rng, plan);
     const ImageSize factors = shrink_factors(plan.warp().matrix, kSize);
-    const int denominator =
-        static_cast<int>(std::min({factors.height, factors.width, int64_t{8}}));
+    const auto denominator =
+        static_cast<int>(std::bit_floor(static_cast<uint64_t>(
+            std::min({factors.height, factors.width, int64_t{8}}))));
     const ImageSize scaled = jpeg_scaled_size(size, denominator);
     decode_jpeg_region(
         image,

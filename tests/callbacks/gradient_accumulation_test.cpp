@@ -207,6 +207,21 @@ TEST(GradientAccumulation, DropsWhatItHasAtAStopThatComesAfterTheStep) {
   EXPECT_TRUE(all_equal(parameters_of(*stopped), parameters_of(*whole)));
 }
 
+TEST(GradientAccumulation, DropsWhatItHasWhenAnEpochEndsEarly) {
+  const auto ended = learner(96, 8), whole = learner(96, 8);
+  ended->add<GradientAccumulation>({.batches = 4})
+      .add<LambdaCallback>(
+          {.on_batch_end =
+               [](Learner& l) {
+                 if (l.state().batch == 5) l.state().stop_epoch = true;
+               }})
+      .fit(2);
+  whole->add<GradientAccumulation>({.batches = 4})
+      .add<LimitBatches>({.train = 4})
+      .fit(2);
+  EXPECT_TRUE(all_equal(parameters_of(*ended), parameters_of(*whole)));
+}
+
 TEST(GradientAccumulation, CompletesTheWindowInWhichAStopIsRequested) {
   const auto stopped = learner(96, 8), whole = learner(96, 8);
   stopped->add<GradientAccumulation>({.batches = 4})

@@ -81,6 +81,9 @@ TEST(Learner, ValidationChangesNeitherWeightsNorRunningStatistics) {
   learn.validate();
   EXPECT_TRUE(all_equal(net->buffers(), before));
   EXPECT_TRUE(net->is_training());
+  net->eval();
+  learn.validate();
+  EXPECT_FALSE(net->is_training());
 }
 
 TEST(Learner, GetPredsKeepsTheOrderOfTheDataAndGivesProbabilities) {

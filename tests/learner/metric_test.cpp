@@ -96,6 +96,16 @@ TEST(Metric, NeverWaitsForTheDeviceBeforeSomebodyReads) {
   EXPECT_EQ(reads.count(), 0);
 }
 
+TEST(Metric, SyncAddsUpWhatIsCountedOnTheDevice) {
+  Metric metric = accuracy();
+  metric.update({torch::eye(2)}, {torch::arange(2)});
+  // Another process had one hit in two samples.
+  metric.sync([](const torch::Tensor& sums) {
+    sums.add_(torch::tensor({1., 2.}, torch::kDouble));
+  });
+  EXPECT_EQ(metric.compute().item<double>(), 0.75);
+}
+
 TEST(Metric, BeginsAnewWithoutTouchingTheOtherOne) {
   Metric metric = accuracy();
   metric.update({torch::eye(2)}, {torch::arange(2)});

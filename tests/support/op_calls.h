@@ -62,19 +62,25 @@ class OpCalls {
   at::CallbackHandle handle_;
 };
 
-/// Counts how often a value is read from a tensor into the program, or a tensor
-/// copied to the CPU, which on a GPU waits for the device. On a CPU, where
-/// nothing says which tensor would lie on the device, a copy counts that is not
-/// `non_blocking` and converts nothing.
+/// Counts how often a value is read from a tensor into the program, which on a
+/// GPU waits for the device.
 class HostReads : public OpCalls {
  public:
-  HostReads() : OpCalls(&is_read) {}
+  /// \param copies  Counts too what moves a tensor to the CPU, and each `copy_`
+  ///                that converts nothing, unless it is `non_blocking`. In a
+  ///                test on the CPU what is sent to the device counts as well:
+  ///                nothing says which tensor would lie there.
+  explicit HostReads(bool copies = false)
+      : OpCalls(copies ? &is_read_or_copy : &is_read) {}
 
  private:
   static bool is_read(const at::RecordFunction& function) {
+    return !std::strcmp(function.name(), "aten::_local_scalar_dense");
+  }
+
+  static bool is_read_or_copy(const at::RecordFunction& function) {
     const std::string_view name = function.name();
-    if (name == "aten::_local_scalar_dense") return true;
-    if (name != "aten::to" && name != "aten::copy_") return false;
+    if (name != "aten::to" && name != "aten::copy_") return is_read(function);
     const auto& schema = c10::Dispatcher::singleton()
                              .findSchema(*function.operator_name())
                              ->schema();
@@ -86,10 +92,8 @@ class HostReads : public OpCalls {
     if (name == "aten::to") {
       return input("device").isDevice() && input("device").toDevice().is_cpu();
     }
-    const c10::IValue from = input("src");
-    return input("self").toTensor().is_cpu() && from.isTensor() &&
-           from.toTensor().scalar_type() ==
-               input("self").toTensor().scalar_type();
+    return input("src").toTensor().scalar_type() ==
+           input("self").toTensor().scalar_type();
   }
 };
 

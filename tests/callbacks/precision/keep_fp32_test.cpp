@@ -82,6 +82,15 @@ TEST(KeepFp32, UnderAutocastAKeptLayerComputesInFp32) {
   EXPECT_EQ(net->types[2], kFloat);
 }
 
+TEST(KeepFp32, AKeptParameterDecidesWhereverItStandsAmongTheArguments) {
+  const Tensor kept = torch::ones({2, 2}), half = kept.to(kHalf);
+  const KeptParameters parameters = {kept.unsafeGetTensorImpl()};
+  const KeepFp32Guard guard(parameters);
+  EXPECT_EQ(torch::addmm(kept, half, half).scalar_type(), kFloat);
+  EXPECT_EQ(torch::addmm(half, half, kept).scalar_type(), kFloat);
+  EXPECT_EQ(torch::addmm(half, half, half).scalar_type(), kHalf);
+}
+
 TEST(KeepFp32, EveryKindOfLayerTakesWhatTheLayerBeforeItGives) {
   struct Impl final : nn::Module {
     Impl() {

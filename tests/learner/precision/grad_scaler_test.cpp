@@ -447,7 +447,7 @@ TEST_F(GradScalerTest, TakesTwoOverflowsForOne) {
 
 TEST(HostReads, CountsEveryWayToTheHost) {
   const torch::Tensor a = torch::ones({2}), b = torch::zeros({2});
-  test::HostReads reads;
+  test::HostReads reads(/*copies=*/true);
   a[0].item<float>();
   EXPECT_EQ(reads.count(), 1);
   EXPECT_TRUE(a.cpu().defined());
@@ -466,7 +466,7 @@ TEST_F(GradScalerTest, ReadsTheDeviceOnceAStep) {
   const auto scaled = scaler.scale(p.sum());
   scaled.backward();
   scaler.unscale_(optimizer);
-  test::HostReads reads;
+  test::HostReads reads(/*copies=*/true);
   scaler.step(optimizer);
   EXPECT_EQ(reads.count(), 1);
   scaler.update();
