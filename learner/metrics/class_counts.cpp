@@ -134,8 +134,7 @@ torch::Tensor averaged(
 
 }  // namespace
 
-CountsFormula
-beta_formula(std::string name, double beta2, Average average) {
+CountsFormula beta_formula(std::string name, double beta2, Average average) {
   return [=](const ClassCounts& counts) {
     check_average(name, average, counts);
     const ClassCounts all = average == Average::micro ? pooled(counts) : counts;

@@ -16,8 +16,8 @@ struct ClassScores {
   torch::Tensor targets;  // [M] kLong
 };
 
-/// \param pred    [N, C, ...] as for cross-entropy, or [N, ..., C] as in fastai.
-/// \param target  [N, ...] or [N, 1], integers or bools.
+/// \param pred    [N, C, ...] as for cross-entropy, or [N, ..., C] as in
+/// fastai. \param target  [N, ...] or [N, 1], integers or bools.
 ClassScores class_scores(
     const std::string& metric,
     const torch::Tensor& pred,
@@ -48,8 +48,7 @@ struct ClassCounts {
 using CountsFormula = std::function<torch::Tensor(const ClassCounts&)>;
 
 /// \param beta2  The square of beta: 0 gives precision, infinity recall.
-CountsFormula
-beta_formula(std::string name, double beta2, Average average);
+CountsFormula beta_formula(std::string name, double beta2, Average average);
 
 /// Overlap over union. \param spares_absent  A class that never comes up is no
 /// part of the mean; otherwise it counts as 0.

@@ -89,9 +89,8 @@ Metric ssim(double data_range) {
         const torch::Tensor vx = blurred(x * x) - mx * mx;
         const torch::Tensor vy = blurred(y * y) - my * my;
         const torch::Tensor vxy = blurred(x * y) - mx * my;
-        const torch::Tensor map =
-            ((2 * mx * my + c1) * (2 * vxy + c2)) /
-            ((mx * mx + my * my + c1) * (vx + vy + c2));
+        const torch::Tensor map = ((2 * mx * my + c1) * (2 * vxy + c2)) /
+                                  ((mx * mx + my * my + c1) * (vx + vy + c2));
         return map.flatten(1).mean(1);
       });
 }

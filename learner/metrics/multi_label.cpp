@@ -89,8 +89,8 @@ class LabelMetric final : public MetricImpl {
         targets[0],
         options_.threshold,
         options_.sigmoid);
-    const torch::Tensor batch = torch::stack(
-        {(pred & target).sum(0), pred.sum(0), target.sum(0)});
+    const torch::Tensor batch =
+        torch::stack({(pred & target).sum(0), pred.sum(0), target.sum(0)});
     counts_ = counts_.defined() ? counts_ + batch : batch;
   }
 

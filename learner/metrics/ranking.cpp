@@ -35,8 +35,9 @@ torch::Tensor ranks(const torch::Tensor& numbers) {
 }
 
 // `is_right`: [n] kDouble of 0 and 1.
-torch::Tensor
-area_under_curve(const torch::Tensor& scores, const torch::Tensor& is_right) {
+torch::Tensor area_under_curve(
+    const torch::Tensor& scores,
+    const torch::Tensor& is_right) {
   const torch::Tensor right = is_right.sum();
   const torch::Tensor wrong = static_cast<double>(scores.numel()) - right;
   const torch::Tensor above =
@@ -44,8 +45,9 @@ area_under_curve(const torch::Tensor& scores, const torch::Tensor& is_right) {
   return above / (right * wrong);
 }
 
-torch::Tensor
-precision_on_average(const torch::Tensor& scores, const torch::Tensor& right) {
+torch::Tensor precision_on_average(
+    const torch::Tensor& scores,
+    const torch::Tensor& right) {
   const auto [sorted, order] = scores.sort(/*dim=*/0, /*descending=*/true);
   const torch::Tensor ends = runs(sorted).first;
   const torch::Tensor hits =
@@ -64,9 +66,9 @@ Formula over_columns(
   return [of](const torch::Tensor& scores, const torch::Tensor& right) {
     Tensors values;
     for (int64_t i = 0; i < scores.size(1); ++i) {
-      values.push_back(of(
-          scores.select(1, i).contiguous(),
-          right.select(1, i).to(torch::kDouble)));
+      values.push_back(
+          of(scores.select(1, i).contiguous(),
+             right.select(1, i).to(torch::kDouble)));
     }
     return torch::stack(values).nanmean();
   };
@@ -128,31 +130,30 @@ class RankMetric final : public MetricImpl {
 };
 
 Metric of_classes(const char* name, Formula formula) {
-  const auto columns = [name](
-                           const torch::Tensor& outputs,
-                           const torch::Tensor& targets) {
-    torch::Tensor scores, classes;
-    int64_t count = 2;
-    if (is_binary(outputs, targets)) {
-      scores = outputs.reshape({-1, 1});
-      classes = targets.reshape(-1).to(torch::kLong);
-    } else {
-      std::tie(scores, classes) = [&] {
-        const auto [all, numbers] = class_scores(name, outputs, targets);
-        return std::pair(all.softmax(1), numbers);
-      }();
-      count = scores.size(1);
-      if (count == 2) scores = scores.narrow(1, 1, 1);
-    }
-    torch::Tensor right =
-        count == 2 ? classes.unsqueeze(1)
-                   : classes.unsqueeze(1) ==
-                         torch::arange(count, classes.options());
-    const torch::Tensor counted = is_class(classes, count);
-    return std::pair(
-        scores.index({counted}),
-        right.to(torch::kByte).index({counted}));
-  };
+  const auto columns =
+      [name](const torch::Tensor& outputs, const torch::Tensor& targets) {
+        torch::Tensor scores, classes;
+        int64_t count = 2;
+        if (is_binary(outputs, targets)) {
+          scores = outputs.reshape({-1, 1});
+          classes = targets.reshape(-1).to(torch::kLong);
+        } else {
+          std::tie(scores, classes) = [&] {
+            const auto [all, numbers] = class_scores(name, outputs, targets);
+            return std::pair(all.softmax(1), numbers);
+          }();
+          count = scores.size(1);
+          if (count == 2) scores = scores.narrow(1, 1, 1);
+        }
+        torch::Tensor right = count == 2
+                                  ? classes.unsqueeze(1)
+                                  : classes.unsqueeze(1) ==
+                                        torch::arange(count, classes.options());
+        const torch::Tensor counted = is_class(classes, count);
+        return std::pair(
+            scores.index({counted}),
+            right.to(torch::kByte).index({counted}));
+      };
   return std::make_shared<RankMetric>(name, columns, std::move(formula), true);
 }
 

@@ -57,8 +57,7 @@ class MomentMetric final : public MetricImpl {
   void reset() override { all_ = {}; }
 
   void update(const Tensors& outputs, const Tensors& targets) override {
-    const torch::Tensor wanted =
-        in_shape_of(name_, outputs[0], targets[0]);
+    const torch::Tensor wanted = in_shape_of(name_, outputs[0], targets[0]);
     const auto columns = [](const torch::Tensor& t) {
       return (t.dim() > 1 ? t.flatten(1) : t.unsqueeze(-1)).to(torch::kDouble);
     };
@@ -107,10 +106,8 @@ class MomentMetric final : public MetricImpl {
 
  private:
   // About other points than the means.
-  static Moments moved(
-      Moments m,
-      const torch::Tensor& pred,
-      const torch::Tensor& target) {
+  static Moments
+  moved(Moments m, const torch::Tensor& pred, const torch::Tensor& target) {
     const torch::Tensor p = m.pred - pred, t = m.target - target;
     m.pred_pred = m.pred_pred + m.count * p * p;
     m.pred_target = m.pred_target + m.count * p * t;
@@ -155,8 +152,8 @@ Metric rmse() {
 
 Metric r2_score() {
   return std::make_shared<MomentMetric>("r2_score", [](const Moments& m) {
-    const torch::Tensor error = m.error_error() +
-                                m.count * (m.target - m.pred).square();
+    const torch::Tensor error =
+        m.error_error() + m.count * (m.target - m.pred).square();
     return 1 - error / m.target_target;
   });
 }

@@ -111,7 +111,9 @@ TEST(MetricsParity, AreThoseOfScikitLearnOverUnevenBatches) {
     const int64_t size = 7, samples = set.outputs.size(0);
     for (int64_t i = 0; i < samples; i += size) {
       const int64_t end = std::min(i + size, samples);
-      metric.update({set.outputs.slice(0, i, end)}, {set.targets.slice(0, i, end)});
+      metric.update(
+          {set.outputs.slice(0, i, end)},
+          {set.targets.slice(0, i, end)});
     }
     expect_value(metric, set);
   }
@@ -167,7 +169,8 @@ TEST(MetricsParity, AreThatOfAllRanksWhateverEachHasSeen) {
           {set.targets.slice(0, begin, end)});
     }
     for (int64_t rank = 1; rank < kRanks; ++rank) {
-      threads.emplace_back([&, rank] { metrics[rank].sync(ranks.all_reduce(rank)); });
+      threads.emplace_back(
+          [&, rank] { metrics[rank].sync(ranks.all_reduce(rank)); });
     }
     metrics[0].sync(ranks.all_reduce(0));
     for (std::thread& thread : threads) thread.join();
@@ -184,10 +187,10 @@ TEST(MetricsParity, CountTheClassThatTheLossIgnoresNowhere) {
     Metric right = kMetrics.at(name)(), own = kMetrics.at(name)();
     EXPECT_TRUE(own.counts_classes());
     right.update({outputs}, {targets});
-    own.update({torch::cat({outputs, torch::randn({5, 3}, torch::kDouble)})}, {voids});
-    EXPECT_EQ(
-        right.compute().item<double>(),
-        own.compute().item<double>());
+    own.update(
+        {torch::cat({outputs, torch::randn({5, 3}, torch::kDouble)})},
+        {voids});
+    EXPECT_EQ(right.compute().item<double>(), own.compute().item<double>());
   }
 }
 
