@@ -369,5 +369,25 @@ TEST(DataLoader, RefusesASamplerThatGivesOtherSamplesThanItSays) {
       {"sample 4 of a data set of 4", "0 to 3"});
 }
 
+TEST(DataLoader, InOrderDoesNotAugmentUnlessAskedTo) {
+  struct Asking final : Dataset {
+    int64_t size() const override { return 4; }
+    Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
+        const override {
+      const auto n = static_cast<int64_t>(indices.size());
+      return {{torch::full({n, 1}, context.training ? 1 : 0)}, {}};
+    }
+  };
+  const DataLoader loader(
+      std::make_shared<Asking>(),
+      {.batch_size = 4, .training = true, .workers = 0});
+  const auto augments = [](const DataLoader& asked) {
+    return asked.epoch(0).next()->inputs[0][0].item<int64_t>() == 1;
+  };
+  EXPECT_TRUE(augments(loader));
+  EXPECT_FALSE(augments(loader.in_order()));
+  EXPECT_TRUE(augments(loader.in_order(/*augments=*/true)));
+}
+
 }  // namespace
 }  // namespace tern::data_loader_test

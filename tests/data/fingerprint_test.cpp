@@ -42,6 +42,15 @@ TEST(Fingerprint, TellsTensorsOfOneSizeApart) {
   EXPECT_NE(fingerprint(numbers(1)), fingerprint(numbers(1, 101)));
 }
 
+TEST(Fingerprint, LooksAtSamplesOverTheWholeLength) {
+  torch::Tensor x = torch::zeros(100);
+  const TensorDataset before({x.clone()}, {torch::zeros(100)});
+  x.slice(0, 50, 100).fill_(1);
+  EXPECT_NE(
+      fingerprint(before),
+      fingerprint(TensorDataset({x}, {torch::zeros(100)})));
+}
+
 TEST(Fingerprint, OfFilesIsThatOfTheirNamesAndSizesWhereverTheyLie) {
   const TempFolder folder;
   const auto files = [&](const char* root, const char* name, size_t bytes) {

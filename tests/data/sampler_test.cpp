@@ -101,6 +101,12 @@ TEST(BufferedSampler, GivesEveryOrderTheSameChanceWhereTheBufferHoldsAll) {
   expect_even_places(BufferedSampler({5, 7}, 12), /*of_seeds=*/true);
 }
 
+TEST(BufferedSampler, OfOneSampleKeepsTheOrderOfItsShard) {
+  const std::vector<int64_t> order = BufferedSampler({50}, 1).indices(1, 0);
+  EXPECT_TRUE(std::ranges::is_sorted(order));
+  EXPECT_FALSE(std::ranges::is_sorted(BufferedSampler({50}, 2).indices(1, 0)));
+}
+
 TEST(WeightedSampler, DrawsInProportionToTheWeights) {
   const WeightedSampler sampler({1, 0, 3}, 40000);
   std::vector<double> counts(3);

@@ -46,6 +46,16 @@ TEST(Convert, WritesTheOtherFormatBothWays) {
   EXPECT_TRUE(same_state(load_weights(temp / "c.pt"), layout_state()));
 }
 
+TEST(Convert, KeepsTheMetadataOfSafetensors) {
+  const TempFolder temp;
+  const std::string folder = temp.path().string();
+  save_safetensors(temp / "a.safetensors", layout_state(), {{"note", "hi"}});
+  const std::string files = folder + "/a.safetensors " + folder;
+  EXPECT_EQ(convert(files + "/b.safetensors").code, 0);
+  const auto metadata = safetensors_metadata(temp / "b.safetensors");
+  EXPECT_EQ(metadata.at("note"), "hi");
+}
+
 TEST(Convert, ListsNamesTypesAndShapes) {
   const TempFolder temp;
   save_safetensors(temp / "a.safetensors", layout_state(), {{"note", "hi"}});

@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -41,6 +42,26 @@ TEST(Shard, WritesVerifiesAndLists) {
   EXPECT_EQ(again.code, 1);
   EXPECT_TRUE(again.says("error: ")) << again.output;
   EXPECT_TRUE(again.says("is there already")) << again.output;
+}
+
+TEST(Shard, ShufflesUnlessToldToKeepTheOrder) {
+  const TempFolder temp;
+  for (int i = 0; i < 8; ++i) {
+    write_image(
+        temp / "images" / (i < 4 ? "cat" : "dog") /
+        (std::to_string(i) + ".png"));
+  }
+  const auto classes = [&](const std::string& out, const std::string& option) {
+    shard("write " + (temp / "images").string() + " " + out + option);
+    const auto listed = shard("list " + out + "/train-000000.tar");
+    std::string letters;
+    std::istringstream lines(listed.output);
+    for (std::string line; std::getline(lines, line);)
+      letters += line.substr(1, 1);
+    return letters.substr(0, 8);
+  };
+  EXPECT_EQ(classes((temp / "kept").string(), " --keep-order"), "ccccdddd");
+  EXPECT_NE(classes((temp / "drawn").string(), ""), "ccccdddd");
 }
 
 }  // namespace

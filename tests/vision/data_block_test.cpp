@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/data/sampler.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
@@ -232,6 +233,13 @@ TEST_F(DataBlockTest, SplitsAtRandomInTheSameWayForTheSameSeed) {
   EXPECT_EQ(valid_for(1).size(), 5u);
   EXPECT_EQ(valid_for(1), valid_for(1));
   EXPECT_NE(valid_for(1), valid_for(2));
+}
+
+TEST(DrawSplit, IsUnrelatedToTheOrderOfTheFirstEpoch) {
+  std::vector<int64_t> first = RandomSampler(100).indices(1, /*epoch=*/0);
+  first.resize(20);
+  std::ranges::sort(first);
+  EXPECT_NE(draw_split(100, 0.2, 1).valid, first);
 }
 
 TEST_F(DataBlockTest, NamesTheRowThatIsWrong) {

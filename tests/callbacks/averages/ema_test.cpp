@@ -83,6 +83,10 @@ TEST(Ema, AveragesTheMastersInHalf) {
   const auto formula = std::make_shared<Formula>(0.9);
   learn->to_fp16({.force_fp16 = true}).add<Ema>(0.9).add(formula).fit(3);
   expect_close(parameters_of(*learn), formula->average, 1e-2);
+  for (const ModelTensor& p : learn->model().parameters()) {
+    const torch::Tensor average = master_weights(*learn)->of(p.tensor);
+    EXPECT_TRUE(p.tensor.equal(average.to(p.tensor.scalar_type()))) << p.name;
+  }
   expect_close(parameters_of(learn->to_fp32()), formula->average, 1e-5);
 }
 

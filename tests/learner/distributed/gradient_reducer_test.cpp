@@ -108,6 +108,18 @@ TEST(GradientReducer, LeavesEachRankItsOwnGradientsWhileAccumulating) {
   });
 }
 
+TEST(GradientReducer, AveragesGradientsThatTravelInHalf) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    const auto group = connect(environment);
+    const auto w = torch::ones({3}, torch::requires_grad());
+    GradientReducer reducer(group, {w}, {.compress_to = torch::kHalf});
+    reducer.before_forward();
+    reducer.before_backward({});
+    (w * (1.0 + static_cast<double>(environment.rank))).sum().backward();
+    EXPECT_TRUE(w.grad().equal(torch::full({3}, 1.5))) << w.grad();
+  });
+}
+
 TEST(GradientReducer, CarriesAnOverflowOfOneRankToAll) {
   for (const bool compress : {false, true}) {
     expect_ranks(2, [&](const LaunchEnvironment& environment) {

@@ -42,6 +42,12 @@ TEST(SimpleCnn, TakesKernelSizesAndStrides) {
       simple_cnn({1, 4, 2}, {.kernel_sizes = {5, 1}, .strides = {1, 1}});
   EXPECT_EQ(model->parameters()[0].size(3), 5);
   EXPECT_EQ(model->parameters()[2].size(3), 1);
+  // An even kernel pads as fastai's.
+  auto even = simple_cnn({1, 2}, {.kernel_sizes = {4}, .strides = {1}});
+  const auto p = even->parameters();
+  const auto x = torch::rand({2, 1, 9, 9});
+  const auto expected = torch::conv2d(x, p[0], p[1], 1, 1).mean({2, 3});
+  EXPECT_TRUE(torch::allclose(even->forward(x), expected, 1e-4, 1e-6));
 }
 
 TEST(SimpleCnn, StartsAsKaimingNormalWithoutBias) {
