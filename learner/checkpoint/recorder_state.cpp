@@ -82,7 +82,7 @@ StateDict Recorder::state_dict() const {
         torch::cat({column(logged.batches), column(logged.values)}));
   }
   std::string calls;
-  for (const CallRecord& fit : calls_) calls += fit.call + "\n";
+  for (const CallRecord& call : calls_) calls += call.call + "\n";
   state.insert("fit_calls", column(calls));
   state.insert("fit_batches", of(calls_, &CallRecord::first_batch));
   state.insert("fit_epochs", of(calls_, &CallRecord::first_epoch));
@@ -138,9 +138,9 @@ void Recorder::load_state_dict(const StateDict& state) {
     const auto batches = integers(state, "fit_batches");
     const auto epochs = integers(state, "fit_epochs");
     for (size_t i = 0; i < batches.size(); ++i) {
-      CallRecord fit{"", batches[i], epochs.at(i)};
-      std::getline(lines, fit.call);
-      loaded.calls_.push_back(std::move(fit));
+      CallRecord call{"", batches[i], epochs.at(i)};
+      std::getline(lines, call.call);
+      loaded.calls_.push_back(std::move(call));
     }
   }
   loaded.epoch_start_ = epoch_start_;

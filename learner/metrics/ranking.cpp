@@ -1,5 +1,6 @@
 #include "tern/learner/metrics/ranking.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -57,7 +58,7 @@ torch::Tensor precision_on_average(
   return ratio((gains * hits / ends).sum(), right.sum());
 }
 
-// Of columns [n, L].
+// Of scores and targets; over_columns: of [n, L] each.
 using Formula = std::function<
     torch::Tensor(const torch::Tensor& scores, const torch::Tensor& targets)>;
 
@@ -74,20 +75,19 @@ Formula over_columns(
   };
 }
 
-// From what a model answers, the columns that are ranked.
-using Columns = std::function<std::pair<torch::Tensor, torch::Tensor>(
-    const torch::Tensor& outputs,
-    const torch::Tensor& targets)>;
+// Of all that a set has, what is kept of each batch: scores and targets.
+using Pair = std::pair<torch::Tensor, torch::Tensor>;
+using Prepare = std::function<Pair(const torch::Tensor&, const torch::Tensor&)>;
 
 class RankMetric final : public MetricImpl {
  public:
   RankMetric(
       std::string name,
-      Columns columns,
+      Prepare prepare,
       Formula formula,
       bool counts_classes)
       : name_(std::move(name)),
-        columns_(std::move(columns)),
+        prepare_(std::move(prepare)),
         formula_(std::move(formula)),
         counts_classes_(counts_classes) {}
 
@@ -100,10 +100,10 @@ class RankMetric final : public MetricImpl {
   }
 
   void update(const Tensors& outputs, const Tensors& targets) override {
-    auto [scores, right] = columns_(outputs[0], targets[0]);
+    const auto [scores, wanted] = prepare_(outputs[0], targets[0]);
     // Copies: the next batch may be made in the same memory.
     scores_.push_back(scores.clone());
-    targets_.push_back(right.clone());
+    targets_.push_back(wanted.clone());
   }
 
   void sync(const AllReduce& all_reduce) override {
@@ -123,57 +123,55 @@ class RankMetric final : public MetricImpl {
 
  private:
   std::string name_;
-  Columns columns_;
+  Prepare prepare_;
   Formula formula_;
   bool counts_classes_;
   Tensors scores_, targets_;
 };
 
+// Of scores [n, C], or [n, 1] of class 1 alone, and class numbers [n]. What is
+// no class is left out here, not in each batch: a mask waits for the device.
 Metric of_classes(const char* name, Formula formula) {
-  const auto columns =
-      [name](const torch::Tensor& outputs, const torch::Tensor& targets) {
-        torch::Tensor scores, classes;
-        int64_t count = 2;
-        if (is_binary(outputs, targets)) {
-          scores = outputs.reshape({-1, 1});
-          classes = targets.reshape(-1).to(torch::kLong);
-        } else {
-          std::tie(scores, classes) = [&] {
-            const auto [all, numbers] = class_scores(name, outputs, targets);
-            return std::pair(all.softmax(1), numbers);
-          }();
-          count = scores.size(1);
-          if (count == 2) scores = scores.narrow(1, 1, 1);
-        }
-        torch::Tensor right = count == 2
-                                  ? classes.unsqueeze(1)
-                                  : classes.unsqueeze(1) ==
-                                        torch::arange(count, classes.options());
-        const torch::Tensor counted = is_class(classes, count);
-        return std::pair(
+  const auto prepare = [name](
+                           const torch::Tensor& outputs,
+                           const torch::Tensor& targets) -> Pair {
+    if (is_binary(outputs, targets)) {
+      return {outputs.reshape({-1, 1}), targets.reshape(-1).to(torch::kLong)};
+    }
+    const auto [scores, classes] = class_scores(name, outputs, targets);
+    const torch::Tensor probabilities = scores.softmax(1);
+    return {
+        scores.size(1) == 2 ? probabilities.narrow(1, 1, 1) : probabilities,
+        classes};
+  };
+  const auto by_class =
+      [formula](const torch::Tensor& scores, const torch::Tensor& classes) {
+        const int64_t columns = scores.size(1);
+        const torch::Tensor index =
+            columns == 1 ? torch::ones({1}, classes.options())
+                         : torch::arange(columns, classes.options());
+        const torch::Tensor counted =
+            is_class(classes, std::max<int64_t>(columns, 2));
+        return formula(
             scores.index({counted}),
-            right.to(torch::kByte).index({counted}));
+            classes.index({counted}).unsqueeze(1) == index);
       };
-  return std::make_shared<RankMetric>(name, columns, std::move(formula), true);
+  return std::make_shared<RankMetric>(name, prepare, by_class, true);
 }
 
-Metric of_pairs(const char* name, Formula formula, bool is_flat) {
-  const auto columns = [name, is_flat](
+Metric of_labels(const char* name, Formula formula) {
+  const auto prepare = [name](
                            const torch::Tensor& outputs,
-                           const torch::Tensor& targets) {
-    torch::Tensor wanted = in_shape_of(name, outputs, targets);
-    if (is_flat) {
-      return std::pair(outputs.reshape({-1, 1}), wanted.reshape({-1, 1}));
-    }
+                           const torch::Tensor& targets) -> Pair {
     TERN_CHECK_VALUE(
         outputs.dim() == 2,
         "[{}] outputs have {} dimensions; expected [N, L], a score for each "
         "label.",
         name,
         outputs.dim());
-    return std::pair(outputs, wanted.to(torch::kByte));
+    return {outputs, in_shape_of(name, outputs, targets).to(torch::kByte)};
   };
-  return std::make_shared<RankMetric>(name, columns, std::move(formula), false);
+  return std::make_shared<RankMetric>(name, prepare, std::move(formula), false);
 }
 
 }  // namespace
@@ -187,23 +185,30 @@ Metric average_precision() {
 }
 
 Metric roc_auc_multi() {
-  return of_pairs("roc_auc_multi", over_columns(area_under_curve), false);
+  return of_labels("roc_auc_multi", over_columns(area_under_curve));
 }
 
 Metric average_precision_multi() {
-  return of_pairs(
+  return of_labels(
       "average_precision_multi",
-      over_columns(precision_on_average),
-      false);
+      over_columns(precision_on_average));
 }
 
 Metric spearman_corrcoef() {
+  const char* const name = "spearman_corrcoef";
+  const auto prepare = [name](
+                           const torch::Tensor& outputs,
+                           const torch::Tensor& targets) -> Pair {
+    return {
+        outputs.reshape(-1),
+        in_shape_of(name, outputs, targets).reshape(-1)};
+  };
   const auto formula = [](const torch::Tensor& a, const torch::Tensor& b) {
-    const torch::Tensor x = ranks(a.flatten()), y = ranks(b.flatten());
+    const torch::Tensor x = ranks(a), y = ranks(b);
     const torch::Tensor p = x - x.mean(), t = y - y.mean();
     return (p * t).sum() / (p.square().sum().sqrt() * t.square().sum().sqrt());
   };
-  return of_pairs("spearman_corrcoef", formula, true);
+  return std::make_shared<RankMetric>(name, prepare, formula, false);
 }
 
 }  // namespace tern

@@ -5,8 +5,8 @@
 namespace tern {
 
 // Metrics of the order of all scores of a set. They keep the outputs and the
-// targets of the whole set, on the device, until they are computed; in a
-// training of several processes each then gets those of all.
+// targets of the whole set, on the device, until they are computed, which waits
+// for it; in a training of several processes each then gets those of all.
 
 /// Area under the ROC curve. Outputs [N] or [N, 1], logits or probabilities of
 /// a binary classifier, or logits [N, C] of C classes: of class 1 with two,

@@ -45,9 +45,9 @@ Plot Recorder::batch_plot(
   Plot plot{.title = title, .x_label = "batches", .y_label = y_label};
   plot.whole_x = true;
   plot.marks_label = "a fit begins";
-  for (const CallRecord& fit : calls_) {
-    const auto first = static_cast<double>(fit.first_batch + 1);
-    if (fit.first_batch > 0 && fit.first_batch < std::ssize(lrs_) &&
+  for (const CallRecord& call : calls_) {
+    const auto first = static_cast<double>(call.first_batch + 1);
+    if (call.first_batch > 0 && call.first_batch < std::ssize(lrs_) &&
         (plot.marks.empty() || plot.marks.back() != first)) {
       plot.marks.push_back(first);
     }

@@ -19,19 +19,6 @@ namespace {
 
 namespace jit = torch::jit;
 
-void check_same(const Tensors& expected, const Tensors& traced) {
-  bool is_same = expected.size() == traced.size();
-  for (size_t i = 0; is_same && i < expected.size(); ++i) {
-    is_same = expected[i].sizes() == traced[i].sizes() &&
-              torch::allclose(expected[i], traced[i], 1e-4, 1e-5, true);
-  }
-  TORCH_CHECK_VALUE(
-      is_same,
-      "[export_torchscript] the traced module's output differs from the "
-      "model's; expected a deterministic forward. Take out of it what is "
-      "random or counts its calls.");
-}
-
 }  // namespace
 
 void export_torchscript(
@@ -50,7 +37,11 @@ void export_torchscript(
   const MergedLora merged(model);
   const Tensors expected = model.forward(example_inputs);
   jit::Module traced = trace(model, example_inputs);
-  check_same(expected, Model(traced).forward(example_inputs));
+  TORCH_CHECK_VALUE(
+      answers_alike(expected, Model(traced).forward(example_inputs)),
+      "[export_torchscript] the traced module's output differs from the "
+      "model's; expected a deterministic forward. Take out of it what is "
+      "random or counts its calls.");
   std::ostringstream bytes;
   traced.save(bytes);
   AtomicFile file(path);

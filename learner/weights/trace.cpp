@@ -86,6 +86,15 @@ torch::jit::Module trace(Model& model, const Tensors& inputs) {
   return traced;
 }
 
+bool answers_alike(const Tensors& expected, const Tensors& traced) {
+  bool is_same = expected.size() == traced.size();
+  for (size_t i = 0; is_same && i < expected.size(); ++i) {
+    is_same = expected[i].sizes() == traced[i].sizes() &&
+              torch::allclose(expected[i], traced[i], 1e-4, 1e-5, true);
+  }
+  return is_same;
+}
+
 Tensors to_device(const Tensors& tensors, torch::Device device) {
   Tensors moved;
   for (const torch::Tensor& tensor : tensors) {

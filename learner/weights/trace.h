@@ -15,6 +15,10 @@ namespace tern {
 /// model in eval mode and turned gradients off. Private to Tern, for exports.
 torch::jit::Module trace(Model& model, const Tensors& inputs);
 
+/// Whether a graph answers as its model does: the same shapes, and numbers but
+/// for rounding.
+bool answers_alike(const Tensors& expected, const Tensors& traced);
+
 Tensors to_device(const Tensors& tensors, torch::Device device);
 
 /// While it lives, a Learner's 16-bit model has its fp32 master weights, and

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/learner/metrics/image_quality.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/metrics/multi_label.h"
+#include "tern/learner/metrics/ranking.h"
 #include "tern/learner/metrics/regression.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/op_calls.h"
@@ -79,8 +81,14 @@ TEST(Metric, NeverWaitsForTheDeviceBeforeSomebodyReads) {
       precision(),
       recall(),
       f1(),
-      dice()};
-  std::vector<Metric> of_values = {mse(), mae(), rmse(), accuracy_multi()};
+      dice(),
+      jaccard(),
+      cohen_kappa(),
+      matthews_corrcoef()};
+  std::vector<Metric> of_values =
+      {mse(), mae(), rmse(), r2_score(), accuracy_multi(), f1_multi()};
+  std::vector<Metric> of_images = {psnr(), ssim()};
+  std::vector<Metric> of_ranks = {roc_auc(), average_precision()};
   test::HostReads reads;
   for (int batch = 0; batch < 2; ++batch) {
     for (Metric& metric : of_classes) {
@@ -89,8 +97,16 @@ TEST(Metric, NeverWaitsForTheDeviceBeforeSomebodyReads) {
     for (Metric& metric : of_values) {
       metric.update({torch::randn({8, 3})}, {torch::ones({8, 3})});
     }
+    for (Metric& metric : of_images) {
+      metric.update(
+          {torch::rand({2, 3, 12, 12})},
+          {torch::rand({2, 3, 12, 12})});
+    }
+    for (Metric& metric : of_ranks) {  // whose compute waits
+      metric.update({torch::randn({8, 3})}, {torch::arange(8) % 4});
+    }
   }
-  for (const auto* metrics : {&of_classes, &of_values}) {
+  for (const auto* metrics : {&of_classes, &of_values, &of_images}) {
     for (const Metric& metric : *metrics) metric.compute();
   }
   EXPECT_EQ(reads.count(), 0);

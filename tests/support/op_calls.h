@@ -62,8 +62,8 @@ class OpCalls {
   at::CallbackHandle handle_;
 };
 
-/// Counts how often a value is read from a tensor into the program, which on a
-/// GPU waits for the device.
+/// Counts how often a value is read from a tensor into the program, or the size
+/// of what a mask selects, which on a GPU waits for the device.
 class HostReads : public OpCalls {
  public:
   /// \param copies  Counts too what moves a tensor to the CPU, and each `copy_`
@@ -75,7 +75,9 @@ class HostReads : public OpCalls {
 
  private:
   static bool is_read(const at::RecordFunction& function) {
-    return !std::strcmp(function.name(), "aten::_local_scalar_dense");
+    const std::string_view name = function.name();
+    return name == "aten::_local_scalar_dense" || name == "aten::nonzero" ||
+           name == "aten::masked_select";
   }
 
   static bool is_read_or_copy(const at::RecordFunction& function) {

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "tern/data/formats/error.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/weights/graph.h"
 #include "tern/learner/weights/weights.h"
@@ -71,6 +72,11 @@ std::pair<Model, ModelCard> load_exported(
       "would run. Set PredictorOptions::trusted if you trust who wrote it.",
       file.string());
   const StateDict weights = load_weights(file);
+  if (is_graph && !weights.contains(kGraph)) {
+    throw DataError(
+        file.string(),
+        "is to hold a TorchScript graph and has none; export it again");
+  }
   Model model = is_graph ? model_of_graph(weights[kGraph], file.string())
                          : build_model(card.architecture);
   if (!is_graph) model.load_state_dict(weights);
