@@ -35,3 +35,26 @@ install(FILES
   ${PROJECT_BINARY_DIR}/ternConfig.cmake
   ${PROJECT_BINARY_DIR}/ternConfigVersion.cmake
   DESTINATION ${tern_package})
+
+# `cpack`, in the build folder: a Debian package. LibTorch is no part of it, nor
+# do its packages lead there, since no distribution has this version; so the
+# tools, which need to know where LibTorch lies, stay out.
+if(PROJECT_IS_TOP_LEVEL)
+  set(CPACK_GENERATOR DEB)
+  set(CPACK_PACKAGE_CONTACT "The developers of Tern")
+  set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+  set(CPACK_DEB_COMPONENT_INSTALL ON)
+  set(CPACK_COMPONENTS_ALL Unspecified)
+  set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+  set(packages libssl-dev zlib1g-dev)
+  if(TERN_ARCHIVES)
+    list(APPEND packages libarchive-dev libcurl4-openssl-dev librsvg2-dev pkg-config)
+  endif()
+  if(TERN_VISION)
+    list(APPEND packages libopencv-dev libjpeg-dev libdeflate-dev)
+  endif()
+  list(JOIN packages ", " CPACK_DEBIAN_PACKAGE_DEPENDS)
+  include(CPack)
+endif()

@@ -119,7 +119,8 @@ auto block_of(const AdamStep& step) {
                       : block_with<2, AdamStep>(!step.l2);
 }
 
-/// A block's part in the trust ratio; the moments stay as they are.
+/// A block's part in the trust ratio, two sums of squares; the moments stay as
+/// they are. In an order of its own, whatever the instruction set.
 template <class Step>
 TERN_CPU_LOOP void measure_block(
     Step step,
@@ -128,38 +129,40 @@ TERN_CPU_LOOP void measure_block(
     const float* __restrict param,
     const float* __restrict state0,
     const float* __restrict state1,
-    float* __restrict params,
-    float* __restrict changes,
-    int64_t size) {
+    int64_t size,
+    double* sums) {
   constexpr bool kIsSgd = std::is_same_v<Step, SgdStep>;
+  constexpr int64_t kLanes = 32;
   if constexpr (!kIsSgd) step.amsgrad = false;
-  for (int64_t i = 0; i < size; ++i) {
-    float states[kIsSgd ? 1 : 3];
-    if constexpr (!kIsSgd) {
-      states[0] = state0[i];
-      states[1] = state1[i];
+  double param_lanes[kLanes] = {}, change_lanes[kLanes] = {};
+  const auto add = [&](int64_t begin, int64_t count)
+      __attribute__((always_inline)) {
+    float params[kLanes] = {}, changes[kLanes] = {};
+    for (int64_t lane = 0; lane < count; ++lane) {
+      const int64_t i = begin + lane;
+      float states[kIsSgd ? 1 : 3];
+      if constexpr (!kIsSgd) {
+        states[0] = state0[i];
+        states[1] = state1[i];
+      }
+      const Measured now = measure(step, grad[i] * factor, param[i], states);
+      params[lane] = now.param;
+      changes[lane] = now.change;
     }
-    const Measured now = measure(step, grad[i] * factor, param[i], states);
-    params[i] = now.param;
-    changes[i] = now.change;
-  }
-}
-
-/// In an order of its own, whatever the instruction set.
-TERN_CPU_LOOP double sum_of_squares(const float* values, int64_t size) {
-  constexpr int64_t kLanes = 16;
-  double lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = values[i + lane];
-      lanes[lane] += value * value;
+      const double of_param = params[lane], of_change = changes[lane];
+      param_lanes[lane] += of_param * of_param;
+      change_lanes[lane] += of_change * of_change;
     }
+  };
+  int64_t begin = 0;
+  for (; begin + kLanes <= size; begin += kLanes) add(begin, kLanes);
+  if (begin < size) add(begin, size - begin);
+  sums[0] = sums[1] = 0;
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    sums[0] += param_lanes[lane];
+    sums[1] += change_lanes[lane];
   }
-  double sum = 0;
-  for (; i < size; ++i) sum += static_cast<double>(values[i]) * values[i];
-  for (const double lane : lanes) sum += lane;
-  return sum;
 }
 
 TERN_CPU_LOOP void look_ahead_block(
@@ -302,8 +305,6 @@ struct Block {
 
   template <class Step>
   void measure(const Step& step) const {
-    alignas(64) float params[kStepBlock];
-    alignas(64) float changes[kStepBlock];
     on_cpu_isa<measure_block<Step>>(
         step,
         grad.data,
@@ -311,12 +312,8 @@ struct Block {
         param,
         states[0],
         states[1],
-        params,
-        changes,
-        size);
-    double* const sums = tensor.sums + 2 * (begin / kStepBlock);
-    sums[0] = on_cpu_isa<sum_of_squares>(params, size);
-    sums[1] = on_cpu_isa<sum_of_squares>(changes, size);
+        size,
+        tensor.sums + 2 * (begin / kStepBlock));
   }
 
   template <class Step>

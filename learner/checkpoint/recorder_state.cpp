@@ -16,6 +16,7 @@ namespace {
 template <class Numbers>
 torch::Tensor column(const Numbers& numbers) {
   std::vector<double> values;
+  values.reserve(numbers.size());
   for (const auto number : numbers) {
     values.push_back(static_cast<double>(number));
   }

@@ -131,7 +131,7 @@ class RankMetric final : public MetricImpl {
 
 // Of scores [n, C], or [n, 1] of class 1 alone, and class numbers [n]. What is
 // no class is left out here, not in each batch: a mask waits for the device.
-Metric of_classes(const char* name, Formula formula) {
+Metric of_classes(const char* name, const Formula& formula) {
   const auto prepare = [name](
                            const torch::Tensor& outputs,
                            const torch::Tensor& targets) -> Pair {

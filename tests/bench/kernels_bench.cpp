@@ -178,7 +178,8 @@ bool adamw_vs_fused_adamw() {
 bool fastai_vs_aten(
     const std::string& name,
     const std::function<void(Network&)>& fused,
-    const std::function<void(Network&, size_t)>& of_one_tensor) {
+    const std::function<void(Network&, size_t)>& of_one_tensor,
+    double goal = 3) {
   Network ours, theirs;
   const torch::NoGradGuard no_grad;
   const auto m = measure(
@@ -188,7 +189,7 @@ bool fastai_vs_aten(
           of_one_tensor(theirs, i);
         }
       });
-  return report_times(name + "_vs_aten", m, 3);
+  return report_times(name + "_vs_aten", m, goal);
 }
 
 void move_moments(Network& net, size_t i) {
@@ -265,7 +266,9 @@ bool fastai_optimizers_vs_aten() {
         const auto of_grad = net.grads[i].norm().item<double>();
         const double lr = 2e-5 * norm / (of_grad + norm * 1e-2 + 1e-8);
         net.params[i].add_(net.exp_avgs[i], -std::min(1e-3, lr));
-      });
+      },
+      // Both are bound by memory: ATen moves 12 floats an element, Larc 7.
+      1.7);
   return all_met;
 }
 

@@ -30,6 +30,21 @@ foreach(tool IN LISTS TOOLS)
   run(${folder}/prefix/bin/${tool} --help)
 endforeach()
 
+# The Debian package is the same, without the tools.
+find_program(DPKG_DEB dpkg-deb)
+if(DPKG_DEB)
+  file(REMOVE_RECURSE ${folder}/package)
+  run(cpack --config ${BUILD}/CPackConfig.cmake -B ${folder}/package)
+  file(GLOB package ${folder}/package/tern_*.deb)
+  run(${DPKG_DEB} --extract ${package} ${folder}/package/root)
+  file(GLOB_RECURSE expected RELATIVE ${folder}/prefix ${folder}/prefix/*)
+  list(FILTER expected EXCLUDE REGEX "^bin/")
+  file(GLOB_RECURSE packaged RELATIVE ${folder}/package/root/usr ${folder}/package/root/usr/*)
+  if(NOT packaged STREQUAL expected)
+    message(FATAL_ERROR "${package} holds\n${packaged}\ninstead of\n${expected}")
+  endif()
+endif()
+
 set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${LAUNCHER}")
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${folder}/build -G ${GENERATOR}
   -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-DNDEBUG  # GCC takes half the time for it

@@ -1,0 +1,27 @@
+"""What `conan create` builds and runs against the package: the outside project."""
+import os
+
+from conan import ConanFile
+from conan.tools.cmake import CMake, CMakeToolchain
+
+
+class Outside(ConanFile):
+    settings = "os", "arch", "compiler", "build_type"
+
+    def requirements(self):
+        self.requires(self.tested_reference_str)
+
+    def generate(self):
+        toolchain = CMakeToolchain(self)
+        toolchain.cache_variables["Torch_DIR"] = str(self.dependencies["tern"].options.torch_dir)
+        toolchain.generate()
+
+    def build(self):
+        cmake = CMake(self)
+        cmake.configure(build_script_folder=os.pardir)
+        cmake.build()
+
+    def test(self):
+        for program in ("line", "images"):
+            if os.path.exists(os.path.join(self.build_folder, program)):
+                self.run(os.path.join(self.build_folder, program))
