@@ -1,8 +1,11 @@
 // Learner::predict, get_preds and tta: passes that keep the answers.
 
+#include <algorithm>
+
 #include <c10/util/ScopeExit.h>
 #include <torch/types.h>
 
+#include "tern/data/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/predict/decode.h"
@@ -47,6 +50,36 @@ torch::Tensor mixed(
   }
   if (options.use_max) return torch::maximum(largest, plain);
   return torch::lerp(sum / static_cast<double>(options.n), plain, options.beta);
+}
+
+bool has_pixels(const Tensors& outputs) {
+  return std::ranges::any_of(outputs, [](const torch::Tensor& output) {
+    return output.defined() && output.dim() > 2;
+  });
+}
+
+void mirror_images(Batch& batch, const BatchTransformContext&) {
+  TERN_CHECK_VALUE(
+      batch.inputs.at(0).dim() == 4,
+      "[Learner::tta] the outputs are per pixel, but the first input is {}; "
+      "expected images [N, C, H, W]. Use get_preds.",
+      shapes_of({batch.inputs[0]}));
+  for (torch::Tensor& input : batch.inputs) {
+    const bool is_bytes = input.scalar_type() == torch::kByte;  // [N, H, W, C]
+    if (input.dim() == 4) input = input.flip(is_bytes ? 2 : 3);
+  }
+}
+
+// Answers for mirror images, whose pixels are mirrored back.
+Tensors mirrored_outputs(Learner& learn, const DataLoader& loader) {
+  auto& transforms = learn.data().batch_transforms;
+  transforms.emplace_back(mirror_images);
+  const auto end = c10::make_scope_exit([&] { transforms.pop_back(); });
+  Tensors outputs = learn.get_preds(loader).outputs;
+  for (torch::Tensor& output : outputs) {
+    if (output.defined() && output.dim() > 2) output = output.flip(-1);
+  }
+  return outputs;
 }
 
 /// Joins each output, or target, over all batches.
@@ -150,17 +183,18 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
   TORCH_CHECK_VALUE(
       result.preds.defined(),
       "[Learner::tta] the split is empty; expected at least one sample.");
-  for (const torch::Tensor& output : result.outputs) {
-    TORCH_CHECK_VALUE(
-        !output.defined() || output.dim() <= 2,
-        "[Learner::tta] the outputs are per pixel, and pixels of augmented "
-        "images do not match; use get_preds.");
+  std::vector<Tensors> passes;
+  TtaOptions mixing = options;
+  if (has_pixels(result.outputs)) {
+    // Of randomly warped images the pixels would not match.
+    passes = {mirrored_outputs(*this, loader.in_order())};
+    mixing.n = 1;
+    mixing.beta = 0.5;
   }
   const DataLoader augmented = loader.in_order(/*augments=*/true);
-  std::vector<Tensors> passes;
-  for (int64_t pass = 0; pass < options.n; ++pass) {
+  while (std::ssize(passes) < mixing.n) {
     // Batch transforms augment though the model does not train.
-    parts_->augmented_pass = pass;
+    parts_->augmented_pass = std::ssize(passes);
     const auto end =
         c10::make_scope_exit([&] { parts_->augmented_pass.reset(); });
     passes.push_back(get_preds(augmented).outputs);
@@ -169,7 +203,7 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
     torch::Tensor& plain = result.outputs[i];
     Tensors augmented_ones;
     for (const Tensors& pass : passes) augmented_ones.push_back(pass.at(i));
-    if (plain.defined()) plain = mixed(plain, augmented_ones, options);
+    if (plain.defined()) plain = mixed(plain, augmented_ones, mixing);
   }
   result.preds = result.outputs[0];
   return result;

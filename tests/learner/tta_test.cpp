@@ -128,18 +128,47 @@ TEST_F(TtaTest, RefusesNoPassesAndWeightsBeyondOne) {
       {"beta is 1.5"});
 }
 
-TEST_F(TtaTest, RefusesAnswersForEveryPixel) {
-  DataBunch data = DataBunch::create(
-      std::make_shared<TensorDataset>(
-          Tensors{torch::rand({4, 3, 3, 1})},
-          Tensors{torch::rand({4, 3, 3, 1})}),
-      std::make_shared<TensorDataset>(
-          Tensors{torch::rand({4, 3, 3, 1})},
-          Tensors{torch::rand({4, 3, 3, 1})}),
-      {.batch_size = 2, .workers = 0});
+/// What a pixel is plus its column, which a mirror image has at other places.
+struct PlusColumnImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    return x + scale * torch::arange(x.size(-1), torch::kFloat);
+  }
+  torch::Tensor scale = register_parameter("scale", torch::ones({1}));
+};
+
+TEST_F(TtaTest, OfPixelsAveragesTheImageAndItsMirrorImage) {
+  const auto dataset = std::make_shared<TensorDataset>(
+      Tensors{torch::rand({5, 1, 3, 4})},
+      Tensors{torch::rand({5, 1, 3, 4})});
+  DataBunch data =
+      DataBunch::create(dataset, dataset, {.batch_size = 2, .workers = 0});
   data.device = torch::kCPU;
-  Learner learn(data, identity(), quiet());
-  expect_error<c10::ValueError>([&] { learn.tta(); }, {"per pixel"});
+  Learner learn(data, std::make_shared<PlusColumnImpl>(), quiet());
+  const torch::Tensor x = dataset->get_batch({0, 1, 2, 3, 4}, {}).inputs[0];
+  // Columns 0 to 3 and, in the mirror image, 3 to 0.
+  EXPECT_TRUE(torch::allclose(learn.tta().preds, x + 1.5));
+  const torch::Tensor largest = torch::tensor({3.f, 2.f, 2.f, 3.f});
+  EXPECT_TRUE(torch::allclose(
+      learn.tta(Split::valid, {.use_max = true}).preds,
+      x + largest));
+  EXPECT_TRUE(learn.data().batch_transforms.empty());
+  EXPECT_TRUE(torch::equal(
+      learn.get_preds().preds,
+      x + torch::arange(4, torch::kFloat)));
+}
+
+TEST_F(TtaTest, RefusesPixelsOfWhatIsNoImage) {
+  const auto dataset = std::make_shared<TensorDataset>(
+      Tensors{torch::rand({4, 3, 3})},
+      Tensors{torch::rand({4, 3, 3})});
+  DataBunch data =
+      DataBunch::create(dataset, dataset, {.batch_size = 2, .workers = 0});
+  data.device = torch::kCPU;
+  Learner learn(data, std::make_shared<PlusColumnImpl>(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.tta(); },
+      {"per pixel", "[2, 3, 3]"});
+  EXPECT_TRUE(learn.data().batch_transforms.empty());
 }
 
 TEST_F(TtaTest, SaysWhatEachSampleCostsWhenAsked) {
