@@ -38,4 +38,30 @@ struct FocalLossOptions {
 /// \throws c10::ValueError unless gamma is a finite number >= 0.
 Loss focal_loss(FocalLossOptions options = {});
 
+struct DiceCELossOptions {
+  /// Weights of the two losses, >= 0; 0 leaves one out.
+  double lambda_dice = 1, lambda_ce = 1;
+  /// Of the classes in the cross-entropy, [C] kFloat; undefined: all 1.
+  torch::Tensor weight = {};
+  /// Pixels of this class count in neither.
+  int64_t ignore_index = -100;
+  /// Added to overlap and size, so that a class that is nowhere costs nothing.
+  double smooth = 1e-5;
+};
+
+/// Cross-entropy, which is right for each pixel, and Dice loss, which is right
+/// for each class however few pixels it has (Milletari et al., "V-Net", 2016).
+///
+///   .loss = tern::dice_ce_loss({.ignore_index = 11})
+///
+///   lambda_dice * mean over samples and classes of 1 - 2 |A and B| / (|A| +
+///   |B|), with probabilities for A, + lambda_ce * cross-entropy
+///
+/// MONAI's DiceCELoss(softmax=True, to_onehot_y=True) with its defaults;
+/// fastai's DiceLoss(reduction="mean") with cross-entropy. Predictions are
+/// [N, C, ...] logits of at least two classes, targets [N, ...] kLong.
+/// \throws c10::ValueError unless the numbers are finite, >= 0, and not both
+///         weights 0.
+Loss dice_ce_loss(DiceCELossOptions options = {});
+
 }  // namespace tern

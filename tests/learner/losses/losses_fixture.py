@@ -8,11 +8,38 @@ import sys
 
 import fastai
 import torch
-from fastai.losses import FocalLoss, LabelSmoothingCrossEntropy
+from fastai.losses import DiceLoss, FocalLoss, LabelSmoothingCrossEntropy
 
 CLASSES = 5
 SHAPES = {"classes": (7, CLASSES), "pixels": (2, CLASSES, 3, 4)}
 WEIGHT = [0.5, 1.0, 2.0, 0.25, 1.5]
+
+
+IGNORED = 2
+
+
+def dice(pred, target):
+    """fastai's DiceLoss, which computes in float32 alone."""
+    p = pred.softmax(1)
+    is_class = torch.nn.functional.one_hot(target, CLASSES).movedim(-1, 1)
+    both, sizes = (p * is_class).sum(2), (p + is_class).sum(2)
+    loss = (1 - (2 * both + 1e-5) / (sizes + 1e-5)).mean()
+    assert abs(loss - DiceLoss(smooth=1e-5, reduction="mean")(pred, target)) < 1e-6
+    return loss
+
+
+def dice_ce(lambda_dice=1, lambda_ce=1, weight=None, ignore_index=-100):
+    """Of the known pixels of each image, and PyTorch's cross-entropy."""
+    ce = torch.nn.CrossEntropyLoss(weight, ignore_index=ignore_index)
+
+    def loss(pred, target):
+        parts = [
+            dice(p[:, t != ignore_index][None], t[t != ignore_index][None])
+            for p, t in zip(pred, target)
+        ]
+        return lambda_dice * sum(parts) / len(parts) + lambda_ce * ce(pred, target)
+
+    return loss
 
 
 def case(name, loss, shape):
@@ -41,6 +68,10 @@ def main():
         case("focal 0.5", FocalLoss(gamma=0.5), flat),
         case("focal 2 weighted", FocalLoss(weight=weight), flat),
         case("focal 2", FocalLoss(), SHAPES["pixels"]),
+        case("dice ce", dice_ce(), SHAPES["pixels"]),
+        case("dice alone", dice_ce(lambda_ce=0), SHAPES["pixels"]),
+        case("dice ce weighted", dice_ce(0.5, 2, weight), SHAPES["pixels"]),
+        case("dice ce ignoring", dice_ce(ignore_index=IGNORED), SHAPES["pixels"]),
     ]
     out = {"fastai": fastai.__version__, "weight": WEIGHT, "cases": cases}
     json.dump(out, sys.stdout, separators=(",", ":"))

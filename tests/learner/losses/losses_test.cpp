@@ -25,8 +25,12 @@ Loss loss_of(const std::string& name, const torch::Tensor& weight) {
   if (name == "smooth 0.3") return label_smoothing_cross_entropy(0.3);
   if (name == "focal 2") return focal_loss();
   if (name == "focal 0.5") return focal_loss({.gamma = 0.5});
-  EXPECT_EQ(name, "focal 2 weighted");
-  return focal_loss({.weight = weight});
+  if (name == "focal 2 weighted") return focal_loss({.weight = weight});
+  if (name == "dice ce") return dice_ce_loss();
+  if (name == "dice alone") return dice_ce_loss({.lambda_ce = 0});
+  if (name == "dice ce ignoring") return dice_ce_loss({.ignore_index = 2});
+  EXPECT_EQ(name, "dice ce weighted");
+  return dice_ce_loss({.lambda_dice = 0.5, .lambda_ce = 2, .weight = weight});
 }
 
 // Written by losses_fixture.py.
@@ -49,11 +53,13 @@ TEST(Losses, AreFastais) {
     EXPECT_TRUE(
         torch::allclose(pred.grad(), tensor_of(c["grad"], shape), 1e-10, 1e-13))
         << name;
-    EXPECT_NEAR(
-        loss.per_sample({pred}, {target}).mean().item<double>(),
-        c["loss"].get<double>(),
-        1e-12)
-        << name;
+    const torch::Tensor each = loss.per_sample({pred}, {target});
+    EXPECT_EQ(each.sizes().vec(), std::vector<int64_t>{shape[0]}) << name;
+    // Of pixels that count alike.
+    if (name != "dice ce weighted" && name != "dice ce ignoring") {
+      EXPECT_NEAR(each.mean().item<double>(), c["loss"].get<double>(), 1e-12)
+          << name;
+    }
     EXPECT_EQ(loss.activation(), Activation::softmax);
     expect_error<c10::IndexError>(
         [&] { loss.check_class_indices({pred}, {target + 5}); },
@@ -61,7 +67,33 @@ TEST(Losses, AreFastais) {
   }
 }
 
+TEST(Losses, OfDiceAndCrossEntropyAreMadeForPixels) {
+  const Loss loss = dice_ce_loss();
+  EXPECT_EQ(loss.name(), "DiceCELoss");
+  const torch::Tensor targets = torch::zeros({2, 4, 4}, torch::kLong);
+  EXPECT_GT(
+      loss({torch::randn({2, 3, 4, 4}, torch::kBFloat16)}, {targets})
+          .item<double>(),
+      0);
+  expect_error<c10::ValueError>(
+      [&] {
+        loss({torch::randn({2, 3})}, {targets});
+      },
+      {"[2, 3] Float", "at least two classes"});
+  expect_error<c10::ValueError>(
+      [&] {
+        loss({torch::randn({2, 1, 4, 4})}, {targets});
+      },
+      {"[2, 1, 4, 4]"});
+}
+
 TEST(Losses, RefuseOptionsOutOfTheirRange) {
+  expect_error<c10::ValueError>(
+      [] { dice_ce_loss({.lambda_dice = 0, .lambda_ce = 0}); },
+      {"a lambda that is more"});
+  expect_error<c10::ValueError>(
+      [] { dice_ce_loss({.smooth = -1}); },
+      {"smooth -1"});
   expect_error<c10::ValueError>(
       [] { label_smoothing_cross_entropy(1.1); },
       {"eps is 1.1"});
