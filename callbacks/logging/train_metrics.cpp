@@ -1,0 +1,63 @@
+#include "tern/callbacks/logging/train_metrics.h"
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/kernels/check.h"
+#include "tern/learner/learner.h"
+
+namespace tern {
+
+void TrainMetrics::on_train_begin(Learner& learn) {
+  metrics_.clear();
+  for (const Metric& metric : options_.metrics.empty()
+                                  ? learn.options().metrics
+                                  : options_.metrics) {
+    metrics_.push_back(metric.fresh_copy());
+  }
+  TORCH_CHECK_VALUE(
+      !metrics_.empty(),
+      "[TrainMetrics] neither the Learner nor the options have a metric; "
+      "expected one. Set LearnerOptions::metrics, or TrainMetrics' own.");
+}
+
+void TrainMetrics::on_epoch_begin(Learner&) {
+  for (Metric& metric : metrics_) metric.reset();
+  has_batches_ = false;
+}
+
+void TrainMetrics::on_batch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!state.training) return;
+  const torch::NoGradGuard no_grad;
+  const Tensors& targets = state.batch_data.targets;
+  const Tensors classes = learn.options().loss.without_ignored(targets);
+  for (Metric& metric : metrics_) {
+    metric.update(state.outputs, metric.counts_classes() ? classes : targets);
+  }
+  has_batches_ = true;
+}
+
+void TrainMetrics::on_epoch_end(Learner& learn) {
+  if (!has_batches_) return;
+  Communicator& ranks = communicator(learn);
+  if (ranks.world_size() > 1) {
+    const AllReduce all_reduce(
+        [&ranks](const torch::Tensor& tensor) { ranks.all_reduce(tensor); },
+        ranks.rank(),
+        ranks.world_size());
+    for (Metric& metric : metrics_) metric.sync(all_reduce);
+  }
+  std::vector<torch::Tensor> values;
+  for (const Metric& metric : metrics_) {
+    values.push_back(metric.compute().to(torch::kDouble).reshape({}));
+  }
+  const torch::Tensor read = torch::stack(values).cpu();
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    learn.log(
+        "train_" + metrics_[i].name(),
+        read.const_data_ptr<double>()[i]);
+  }
+}
+
+}  // namespace tern
