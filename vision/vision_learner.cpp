@@ -107,7 +107,8 @@ JsonFields fields_of(
       {"outputs", &outputs},
       {"hidden", &head.hidden},
       {"dropout", &head.dropout},
-      {"concat_pool", &head.concat_pool}};
+      {"concat_pool", &head.concat_pool},
+      {"y_range", &head.y_range}};
 }
 
 }  // namespace

@@ -123,7 +123,14 @@ class VisionModel(torch.nn.Module):
     """A torchvision network without its classifier, and fastai's head."""
 
     def __init__(
-        self, body, in_channels, outputs, hidden, dropout, concat_pool
+        self,
+        body,
+        in_channels,
+        outputs,
+        hidden,
+        dropout,
+        concat_pool,
+        y_range=(),
     ):
         super().__init__()
         self.body = build_model(body, {"in_channels": in_channels})
@@ -150,6 +157,7 @@ class VisionModel(torch.nn.Module):
             if not is_last:
                 layers.append(torch.nn.ReLU())
         self.head = torch.nn.Sequential(*layers)
+        self.y_range = y_range
 
     def features(self, x):
         if hasattr(self.body, "features"):
@@ -180,13 +188,18 @@ class VisionModel(torch.nn.Module):
         return self.body.encoder.ln(self.body.encoder.layers(x))[:, 0]
 
     def forward(self, x):
-        if not self.has_maps:
-            return self.head(self.class_token(x))
-        x = self.features(x)
-        mean = x.mean((2, 3))
-        if self.concat_pool:
-            mean = torch.cat([x.amax((2, 3)), mean], 1)
-        return self.head(mean)
+        if self.has_maps:
+            x = self.features(x)
+            mean = x.mean((2, 3))
+            largest = [x.amax((2, 3))] if self.concat_pool else []
+            x = torch.cat([*largest, mean], 1)
+        else:
+            x = self.class_token(x)
+        x = self.head(x)
+        if self.y_range:
+            low, high = self.y_range
+            x = x.sigmoid() * (high - low) + low
+        return x
 
 
 def simple_cnn(channels, kernel_sizes, strides, batch_norm, last_relu):

@@ -78,6 +78,10 @@ LearnerOptions quiet() {
   return {.metrics = {accuracy()}, .seed = 5, .sink = silent()};
 }
 
+LearnerOptions quiet_numbers() {
+  return {.seed = 5, .sink = silent()};
+}
+
 std::filesystem::path pretrained_file(const TempFolder& temp) {
   torch::manual_seed(1);
   const auto file = temp / "tiny.safetensors";
@@ -231,6 +235,39 @@ TEST(UnetLearner, TravelsByItsName) {
     EXPECT_TRUE(
         torch::equal(model.forward({x})[0], learn.model().forward({x})[0]));
   }
+}
+
+TEST(VisionLearner, AnswersNumbersWithinARangeWhichItsArchitectureNames) {
+  DataBunch data = squares(false);
+  data.classes.clear();
+  const auto images =
+      std::dynamic_pointer_cast<const TensorDataset>(data.train->dataset_ptr());
+  const Batch all = images->get_batch({0, 1, 2, 3, 4, 5, 6, 7}, {});
+  const auto numbers = std::make_shared<TensorDataset>(
+      all.inputs,
+      Tensors{all.targets[0].to(torch::kFloat) * 2});
+  data.train = data.valid = std::make_shared<DataLoader>(
+      numbers,
+      DataLoaderOptions{.batch_size = 4, .workers = 0});
+  auto learn = vision_learner(
+      data,
+      mobilenet_v3_small,
+      {.outputs = 1, .head = {.y_range = {0, 2}}, .learner = quiet_numbers()});
+  const torch::Tensor preds = learn.get_preds().preds;
+  EXPECT_TRUE(((preds >= 0) & (preds <= 2)).all().item<bool>());
+  const auto architecture = architecture_of(learn.model());
+  ASSERT_TRUE(architecture);
+  EXPECT_NE(
+      architecture->options.find("\"y_range\": [0, 2]"),
+      std::string::npos)
+      << architecture->options;
+  Model again = build_model(*architecture);
+  again.load_state_dict(learn.model().state_dict());
+  again.eval();
+  learn.model().eval();
+  const torch::Tensor x = torch::randn({2, 3, 32, 32});
+  EXPECT_TRUE(
+      torch::equal(again.forward({x})[0], learn.model().forward({x})[0]));
 }
 
 TEST(SegmentationReport, CountsEachClassOfPixels) {

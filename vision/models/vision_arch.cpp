@@ -1,6 +1,7 @@
 #include "tern/vision/models/vision_arch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ranges>
 #include <utility>
 
@@ -36,6 +37,14 @@ classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
       "positive widths and a share in [0, 1).",
       fmt::join(widths, ", "),
       options.dropout);
+  const std::vector<double>& range = options.y_range;
+  TERN_CHECK_VALUE(
+      range.empty() || (range.size() == 2 && range[0] < range[1] &&
+                        std::isfinite(range[1] - range[0])),
+      "[classifier_head] y_range is {{{}}}; expected the lowest and the "
+      "highest "
+      "answer, or nothing.",
+      fmt::join(range, ", "));
   torch::nn::Sequential head;
   if (is_doubled) {
     head->push_back(ConcatPool());
@@ -59,6 +68,7 @@ classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
     }
   }
   init_kaiming(*head);
+  if (!range.empty()) head->push_back(SigmoidRange(range[0], range[1]));
   return head;
 }
 

@@ -39,6 +39,9 @@ struct HeadOptions {
   /// False: without pooling, for features [N, C]. `vision_learner` decides this
   /// by itself.
   bool pool = true;
+  /// Lowest and highest answer of a regression, such as {0, 10}: the outputs
+  /// go through a SigmoidRange. Empty: they are as the last layer has them.
+  std::vector<double> y_range = {};
 };
 
 /// Global max pooling and average pooling, concatenated: [N, C, H, W] -> [N, 2
@@ -50,6 +53,20 @@ class ConcatPoolImpl : public torch::nn::Cloneable<ConcatPoolImpl> {
 };
 TORCH_MODULE(ConcatPool);
 
+/// sigmoid(x) * (high - low) + low. fastai's.
+class SigmoidRangeImpl : public torch::nn::Cloneable<SigmoidRangeImpl> {
+ public:
+  SigmoidRangeImpl(double low, double high) : low_(low), high_(high) {}
+  void reset() override {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    return x.sigmoid() * (high_ - low_) + low_;
+  }
+
+ private:
+  double low_, high_;
+};
+TORCH_MODULE(SigmoidRange);
+
 /// Creates the head of a classifier: pooling, then BatchNorm, dropout and a
 /// linear layer for each width, with ReLU between. Layers, names and
 /// initialisation are those of fastai v2's create_head (He's; no biases).
@@ -58,8 +75,8 @@ TORCH_MODULE(ConcatPool);
 ///
 /// \param features  Channels of the input [N, features, H, W], or [N, features]
 ///                  without pooling.
-/// \throws c10::ValueError unless all widths are positive and dropout is in
-///         [0, 1).
+/// \throws c10::ValueError unless all widths are positive, dropout is in [0, 1)
+///         and `y_range` is empty or two finite numbers that ascend.
 torch::nn::Sequential classifier_head(
     int64_t features,
     int64_t outputs,

@@ -43,6 +43,27 @@ TEST(VisionArch, GivesFeaturesOfEachSize) {
       {"no network \"vgg\"", "resnet18, resnet34"});
 }
 
+TEST(ClassifierHead, KeepsNumbersWithinTheirRange) {
+  const auto head = [](std::vector<double> y_range) {
+    torch::manual_seed(4);
+    return classifier_head(
+        6,
+        2,
+        {.hidden = {}, .pool = false, .y_range = std::move(y_range)});
+  };
+  const torch::Tensor x = 30 * torch::randn({8, 6});
+  const torch::Tensor plain = head({})->forward(x);
+  const torch::Tensor ranged = head({-1, 4.5})->forward(x);
+  EXPECT_GT(plain.abs().max().item<double>(), 1);
+  EXPECT_EQ(plain.sizes(), ranged.sizes());
+  // Dropout drew the same numbers: fastai's sigmoid_range of the same logits.
+  EXPECT_TRUE(torch::allclose(ranged, plain.sigmoid() * 5.5 - 1));
+  for (const std::vector<double>& wrong :
+       {std::vector<double>{3}, {2, 1}, {0, INFINITY}, {0, 1, 2}}) {
+    expect_error<c10::ValueError>([&] { head(wrong); }, {"y_range is {"});
+  }
+}
+
 TEST(VisionArch, KeepsImagesChannelsLast) {
   const torch::NoGradGuard no_grad;
   const auto x =
