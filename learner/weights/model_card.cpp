@@ -137,7 +137,7 @@ std::string outputs_json(const std::vector<OutputInfo>& outputs) {
   for (const OutputInfo& output : outputs) {
     check_names(output.names);
     OutputFields text{
-        .kind = name_of(kKinds, output.kind),
+        .kind = kind_name(output.kind),
         .activation =
             name_of(kActivations, output.activation.value_or(Activation::none)),
         .names = output.names,
@@ -176,6 +176,10 @@ std::optional<Architecture> architecture_of(const Model& model) {
   const Architecture architecture = module->architecture();
   if (architecture.name.empty()) return std::nullopt;
   return architecture;
+}
+
+const char* kind_name(TargetKind kind) {
+  return name_of(kKinds, kind);
 }
 
 std::map<std::string, std::string> to_metadata(const ModelCard& card) {

@@ -28,6 +28,9 @@ struct ModelCard {
   std::vector<MetricValue> metrics = {};
 };
 
+/// "multi_category", as the card calls it.
+const char* kind_name(TargetKind kind);
+
 /// The card as the texts that a safetensors file has room for, all but the
 /// architecture's name and numbers JSON, under keys that begin with "tern.".
 /// \throws c10::ValueError for a class whose name is not UTF-8.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tern/kernels/check.h"
-#include "tern/vision/interpret/confusion_picture.h"
+#include "tern/vision/interpret/matrix_picture.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/visible_batch.h"
 
@@ -35,14 +35,6 @@ int64_t class_count(const torch::Tensor& preds) {
   return preds.dim() > 1 && preds.size(1) > 1 ? preds.size(1) : 2;
 }
 
-std::vector<std::string> class_names(
-    const std::vector<std::string>& classes,
-    int64_t count) {
-  std::vector<std::string> names;
-  for (int64_t i = 0; i < count; ++i) names.push_back(class_name(classes, i));
-  return names;
-}
-
 constexpr size_t kPairs = 10;
 
 void add_confusions(
@@ -50,15 +42,9 @@ void add_confusions(
     const ClassificationInterpretation& interp) {
   const torch::Tensor& counts = interp.confusion_matrix();
   const auto names = class_names(interp.classes(), counts.size(0));
-  std::vector<std::vector<double>> values;
-  for (int64_t i = 0; i < counts.size(0); ++i) {
-    const torch::Tensor row = counts[i].to(torch::kDouble).contiguous();
-    const auto* first = row.const_data_ptr<double>();
-    values.emplace_back(first, first + row.numel());
-  }
   page.heading("Confusion matrix");
   page.paragraph("Rows are the actual classes, columns the predicted ones.");
-  page.matrix(names, names, values);
+  page.matrix(names, names, rows_of(counts));
 
   auto pairs = interp.most_confused();
   pairs.resize(std::min(pairs.size(), kPairs));
@@ -119,7 +105,7 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
     const torch::Tensor target = targets()[top.index];
     const torch::Tensor pred = preds()[top.index];
     const torch::Tensor answer =
-        decoded(kind, pred.unsqueeze(0), answers_.info[0].threshold)[0];
+        decoded(kind, pred.unsqueeze(0), output().threshold)[0];
     const CaptionLine name = {file_name(dataset_->describe(top.index))};
     if (kind == TargetKind::mask) {
       auto row = mask_pictures(image, target, answer, class_count(preds()));
@@ -204,21 +190,30 @@ std::vector<Confusion> ClassificationInterpretation::most_confused(
   return pairs;
 }
 
+ClassificationReport ClassificationInterpretation::report() const {
+  return classification_report(
+      class_names(classes(), matrix_.size(0)),
+      matrix_.diagonal(),
+      matrix_.sum(0),
+      matrix_.sum(1));
+}
+
 void ClassificationInterpretation::plot_confusion_matrix(
     const std::filesystem::path& file,
     bool normalize) const {
   const auto names = class_names(classes(), matrix_.size(0));
-  const Page picture = draw_confusion_matrix(matrix_, names, normalize);
-  if (file.extension() == ".svg") {
-    picture.save_svg(file);
-  } else {
-    TERN_CHECK_VALUE(
-        file.extension() == ".png",
-        "[ClassificationInterpretation::plot_confusion_matrix] the file is "
-        "{}; expected a name that ends in .png or .svg.",
-        file.string());
-    save_image(file, picture.pixels(/*scale=*/2));
-  }
+  save_page(
+      file,
+      draw_matrix(
+          matrix_,
+          matrix_.sum(1),
+          names,
+          {.title = normalize ? "Confusion matrix, share of the actual class"
+                              : "Confusion matrix",
+           .rows = "actual",
+           .columns = "predicted",
+           .normalize = normalize}),
+      "ClassificationInterpretation::plot_confusion_matrix");
 }
 
 ReportSection classification_section(

@@ -11,6 +11,7 @@
 #include "tern/data/dataset.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/report/report.h"
+#include "tern/vision/interpret/classification_report.h"
 
 namespace tern {
 
@@ -36,6 +37,8 @@ class Interpretation {
   const torch::Tensor& targets() const { return answers_.targets; }
   const torch::Tensor& losses() const { return answers_.losses; }
   const std::vector<std::string>& classes() const { return data_.classes; }
+  /// What `preds` predict, and by which threshold.
+  const OutputInfo& output() const { return answers_.info[0]; }
   const Dataset& dataset() const { return *dataset_; }
 
   /// Returns the samples with the largest losses, largest first, or with the
@@ -86,6 +89,9 @@ class ClassificationInterpretation final : public Interpretation {
   /// the model's C outputs. Other targets, such as void pixels, are not
   /// counted.
   const torch::Tensor& confusion_matrix() const { return matrix_; }
+
+  /// Precision, recall and F1 of each class.
+  ClassificationReport report() const;
 
   /// Returns the pairs of different classes with at least `min_count` samples,
   /// most frequent first.

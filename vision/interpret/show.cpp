@@ -196,7 +196,8 @@ SegmentationReport segmentation_report(Learner& learn, Split split) {
   const torch::Tensor hits = counts.diagonal(), actual = counts.sum(1);
   // NaN where a class has no pixels.
   const torch::Tensor accuracies = hits / actual;
-  const torch::Tensor dices = 2 * hits / (actual + counts.sum(0));
+  const torch::Tensor both = actual + counts.sum(0);
+  const torch::Tensor dices = 2 * hits / both, ious = hits / (both - hits);
   const auto& names = learn.data().classes;
   SegmentationReport report;
   for (int64_t i = 0; i < counts.size(0); ++i) {
@@ -204,37 +205,43 @@ SegmentationReport segmentation_report(Learner& learn, Split split) {
         {i < std::ssize(names) ? names[i] : std::to_string(i),
          static_cast<int64_t>(actual[i].item<double>()),
          accuracies[i].item<double>(),
-         dices[i].item<double>()});
+         dices[i].item<double>(),
+         ious[i].item<double>()});
   }
   report.accuracy = (hits.sum() / counts.sum()).item<double>();
   report.mean_accuracy = accuracies.nanmean().item<double>();
   report.mean_dice = dices.nanmean().item<double>();
+  report.mean_iou = ious.nanmean().item<double>();
   return report;
 }
 
 std::string SegmentationReport::to_string() const {
   std::string text = fmt::format(
-      "{:<12} {:>10} {:>9} {:>7}\n",
+      "{:<12} {:>10} {:>9} {:>7} {:>7}\n",
       "class",
       "pixels",
       "accuracy",
-      "dice");
+      "dice",
+      "iou");
   int64_t pixels = 0;
   for (const Row& row : classes) {
     pixels += row.pixels;
     text += fmt::format(
-        "{:<12} {:>10} {:>9.4f} {:>7.4f}\n",
+        "{:<12} {:>10} {:>9.4f} {:>7.4f} {:>7.4f}\n",
         row.name,
         row.pixels,
         row.accuracy,
-        row.dice);
+        row.dice,
+        row.iou);
   }
   return text + fmt::format(
-                    "{:<12} {:>10} {:>9.4f} {:>7.4f}\n{:<12} {:>10} {:>9.4f}\n",
+                    "{:<12} {:>10} {:>9.4f} {:>7.4f} {:>7.4f}\n"
+                    "{:<12} {:>10} {:>9.4f}\n",
                     "mean",
                     "",
                     mean_accuracy,
                     mean_dice,
+                    mean_iou,
                     "all pixels",
                     pixels,
                     accuracy);

@@ -51,7 +51,7 @@ void show_results(
     Split split = Split::valid,
     const ShowOptions& options = {});
 
-/// Per-class accuracy and Dice score of a segmentation.
+/// Per-class accuracy, Dice score and IoU of a segmentation.
 struct SegmentationReport {
   struct Row {
     std::string name;
@@ -60,11 +60,13 @@ struct SegmentationReport {
     /// `2 |A and B| / (|A| + |B|)` of the predicted and the actual region; NaN
     /// if both are empty.
     double dice = 0;
+    double iou = 0;  // `|A and B| / |A or B|` of these regions; NaN likewise
   };
 
   std::vector<Row> classes;
-  double accuracy = 0;                      // fraction of all pixels
-  double mean_accuracy = 0, mean_dice = 0;  // over the classes that occur
+  double accuracy = 0;  // fraction of all pixels
+  // Over the classes that occur.
+  double mean_accuracy = 0, mean_dice = 0, mean_iou = 0;
 
   /// A table with one line per class.
   std::string to_string() const;

@@ -158,6 +158,33 @@ TEST(ClassificationInterpretation, ListsTheMostConfusedFirst) {
   EXPECT_EQ(interp.most_confused(2).size(), 1u);
 }
 
+// The values of scikit-learn's classification_report.
+TEST(ClassificationInterpretation, ReportsEachClassAsScikitLearn) {
+  Learner learn = learner_with({0, 0, 0, 1, 1, 2}, {0, 1, 1, 1, 2, 2});
+  const auto report = ClassificationInterpretation::from(learn).report();
+  ASSERT_EQ(report.classes.size(), 3u);
+  EXPECT_EQ(report.classes[0].precision, 1);
+  EXPECT_NEAR(report.classes[0].recall, 1. / 3, 1e-12);
+  EXPECT_NEAR(report.classes[2].f1, 2. / 3, 1e-12);
+  EXPECT_EQ(report.classes[1].support, 2);
+  EXPECT_NEAR(report.macro.f1, 0.52222222222222223, 1e-12);
+  EXPECT_NEAR(report.weighted.precision, 0.69444444444444443, 1e-12);
+  EXPECT_EQ(report.micro.f1, 0.5);  // the accuracy
+}
+
+TEST(SegmentationReport, HasOverlapOfEachClass) {
+  Learner learn = learner_with({0, 0, 0, 1, 1, 2}, {0, 1, 1, 1, 2, 2});
+  const SegmentationReport report = segmentation_report(learn);
+  const std::vector<double> ious = {1. / 3, 1. / 4, 1. / 2},
+                            dices = {1. / 2, 2. / 5, 2. / 3};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(report.classes[i].iou, ious[i], 1e-12);
+    EXPECT_NEAR(report.classes[i].dice, dices[i], 1e-12);
+  }
+  EXPECT_NEAR(report.mean_iou, 13. / 36, 1e-12);
+  EXPECT_NE(report.to_string().find("0.2500"), std::string::npos);
+}
+
 TEST(ClassificationInterpretation, DrawsTheMatrixAsSvgAndPng) {
   const TempFolder temp;
   Learner learn = learner_with({0, 0, 0, 1, 1, 2}, {0, 1, 1, 1, 2, 2});

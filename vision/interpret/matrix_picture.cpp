@@ -1,9 +1,13 @@
-#include "tern/vision/interpret/confusion_picture.h"
+#include "tern/vision/interpret/matrix_picture.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
+
+#include "tern/kernels/check.h"
+#include "tern/learner/predict/decode.h"
+#include "tern/vision/interpret/picture_grid.h"
 
 namespace tern {
 
@@ -33,15 +37,34 @@ std::string cell_text(int64_t count, double share, bool normalize) {
 
 }  // namespace
 
-Page draw_confusion_matrix(
+std::vector<std::string> class_names(
+    const std::vector<std::string>& classes,
+    int64_t count) {
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < count; ++i) names.push_back(class_name(classes, i));
+  return names;
+}
+
+std::vector<std::vector<double>> rows_of(const torch::Tensor& matrix) {
+  std::vector<std::vector<double>> rows;
+  for (int64_t i = 0; i < matrix.size(0); ++i) {
+    const torch::Tensor row = matrix[i].to(torch::kDouble).contiguous();
+    const auto* first = row.const_data_ptr<double>();
+    rows.emplace_back(first, first + row.numel());
+  }
+  return rows;
+}
+
+Page draw_matrix(
     const torch::Tensor& counts,
+    const torch::Tensor& whole,
     const std::vector<std::string>& names,
-    bool normalize) {
+    const MatrixTexts& texts) {
   const int64_t classes = counts.size(0);
   const bool is_numbered = classes <= kMaxNumbered;
   const double font = classes <= 14 ? kTextSize : kSmallFont;
   const std::string longest =
-      normalize ? "0.00" : std::to_string(counts.max().item<int64_t>());
+      texts.normalize ? "0.00" : std::to_string(counts.max().item<int64_t>());
   const auto number_width =
       is_numbered ? std::llround(text_width(longest, font)) + 8 : 0;
   const int64_t cell = std::max<int64_t>(
@@ -56,19 +79,16 @@ Page draw_confusion_matrix(
   const int64_t left = kLeft + std::llround(name_width) + 8;
   const int64_t side = classes * cell;
   const int64_t names_top = kTop + side + 8;
-  const std::string title = normalize
-                                ? "Confusion matrix, share of the actual class"
-                                : "Confusion matrix";
   const int64_t title_half =
-      std::llround(text_width(title, kTitleSize) / 2) + 8;
+      std::llround(text_width(texts.title, kTitleSize) / 2) + 8;
   const int64_t title_x = std::max(title_half, left + side / 2);
   const int64_t width = std::max(left + side + kRight, title_x + title_half);
   const bool is_turned = name_width > static_cast<double>(cell - 4);
   const int64_t height =
       names_top + kBottom + (is_turned ? std::llround(name_width) : 9);
 
-  const torch::Tensor in_class = counts.sum(1, true).clamp_min(1);
-  const torch::Tensor share = counts.to(torch::kDouble) / in_class;
+  const torch::Tensor share =
+      counts.to(torch::kDouble) / whole.clamp_min(1).unsqueeze(1);
   const auto shares = share.accessor<double, 2>();
   const auto numbers = counts.accessor<int64_t, 2>();
   Page page(height, width);
@@ -99,7 +119,7 @@ Page draw_confusion_matrix(
       if (count > 0) page.box(x, y, cell, cell, shade(part));
       if (!is_numbered) continue;
       write(
-          cell_text(count, part, normalize),
+          cell_text(count, part, texts.normalize),
           x + cell / 2,
           kTop + middle + 4,
           font,
@@ -124,10 +144,23 @@ Page draw_confusion_matrix(
       write(shown[row], left + middle, names_top + 9, kTextSize);
     }
   }
-  write(title, title_x, 26, kTitleSize);
-  write("predicted", left + side / 2, height - 10, kTitleSize);
-  write("actual", 20, kTop + side / 2, kTitleSize, Anchor::middle, true);
+  write(texts.title, title_x, 26, kTitleSize);
+  write(texts.columns, left + side / 2, height - 10, kTitleSize);
+  write(texts.rows, 20, kTop + side / 2, kTitleSize, Anchor::middle, true);
   return page;
+}
+
+void save_page(
+    const std::filesystem::path& file,
+    const Page& page,
+    const std::string& who) {
+  if (file.extension() == ".svg") return page.save_svg(file);
+  TERN_CHECK_VALUE(
+      file.extension() == ".png",
+      "[{}] the file is {}; expected a name that ends in .png or .svg.",
+      who,
+      file.string());
+  save_image(file, page.pixels(/*scale=*/2));
 }
 
 }  // namespace tern
