@@ -3,11 +3,14 @@
 //   image_folder train clothing --arch resnet18 --size 128 --epochs 30
 //                      --precision bf16 --out model
 //   image_folder evaluate clothing --out model
-//   image_folder predict clothing --out model shirt.jpg hat.jpg
+//   image_folder predict --out model shirt.jpg hat.jpg
+//   image_folder predict --model streets.safetensors photographs --format json
 //   image_folder report clothing --out model
 //
 // A folder has train/CLASS/*.jpg and validation/CLASS/*.jpg (or valid/), or
 // only CLASS/*.jpg; a fifth of the photographs is then kept to check with.
+// `predict` takes any exported model, and answers by what it is about: a class,
+// several labels, numbers, or masks, which --masks draws.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -22,7 +25,8 @@ namespace fs = std::filesystem;
 
 struct Settings {
   std::string folder, arch = "resnet18", precision = "fp32";
-  fs::path out = "model", pretrained, presize;
+  std::string format = "text";
+  fs::path out = "model", pretrained, presize, model, masks;
   int64_t size = 128, epochs = 5, batch_size = 64;
   double lr = 3e-3;
   bool published = false;
@@ -90,6 +94,7 @@ int train(const Settings& s) {
     learn.fine_tune(s.epochs);
   }
   learn.save("weights");
+  learn.export_model(s.out / "model.safetensors");
   fmt::print("saved in {}\n", s.out.string());
   write_report(learn, s, "training.html");
   return 0;
@@ -102,12 +107,42 @@ int evaluate(const Settings& s) {
   return 0;
 }
 
+tern::PredictionFormat format_of(const Settings& s) {
+  return s.format == "csv"    ? tern::PredictionFormat::csv
+         : s.format == "json" ? tern::PredictionFormat::json
+                              : tern::PredictionFormat::text;
+}
+
+// The classes of the pixels over the photograph as the model sees it.
+void draw_mask(
+    const Settings& s,
+    const tern::Predictor& predictor,
+    const tern::FilePrediction& file) {
+  const torch::Tensor& mask = file.prediction.mask;
+  if (s.masks.empty() || !mask.defined() || mask.dim() != 2) return;
+  fs::create_directories(s.masks);
+  const fs::path name = fs::path(file.path).stem().string() + ".png";
+  tern::save_image(
+      s.masks / name,
+      tern::with_mask(predictor.prepare(fs::path(file.path)), mask));
+}
+
 int predict(const Settings& s, const std::vector<std::string>& files) {
-  auto learn = make_learner(read_data(s), s);
-  learn.load("weights");
+  const auto predictor = tern::Predictor::load(
+      s.model.empty() ? s.out / "model.safetensors" : s.model);
+  std::vector<tern::FilePrediction> answers;
   for (const auto& file : files) {
-    fmt::print("{}: {}\n", file, tern::to_string(learn.predict(file)));
+    if (fs::is_directory(file)) {
+      for (auto& answer : predictor.predict_folder(file)) {
+        answers.push_back(std::move(answer));
+      }
+    } else {
+      answers.push_back({file, predictor.predict(fs::path(file))});
+    }
   }
+  for (const auto& answer : answers) draw_mask(s, predictor, answer);
+  const auto& outputs = predictor.card().outputs;
+  fmt::print("{}", tern::format_predictions(answers, outputs, format_of(s)));
   return 0;
 }
 
@@ -127,10 +162,10 @@ int main(int argc, char** argv) try {
   auto* checking = app.add_subcommand("evaluate", "says how often it is right");
   auto* asking = app.add_subcommand("predict", "says what files show");
   auto* reporting = app.add_subcommand("report", "shows where it is wrong");
-  for (auto* command : {training, checking, asking, reporting}) {
+  for (auto* command : {training, checking, reporting}) {
     command->fallthrough()->add_option("folder", s.folder)->required();
   }
-  asking->add_option("files", files)->required();
+  asking->fallthrough()->add_option("files", files, "or folders")->required();
   app.add_option("--arch", s.arch, "resnet18, convnext_tiny, swin_t, ...");
   app.add_number("--size", s.size, 8, 4096, "height and width in pixels");
   app.add_option("--out", s.out, "where the model is");
@@ -142,6 +177,9 @@ int main(int argc, char** argv) try {
   app.add_flag("--published", s.published, "the network's ImageNet weights");
   app.add_option("--presize", s.presize, "folder for shrunk photographs");
   app.add_number("--seed", s.seed, 0, UINT32_MAX);
+  app.add_choice("--format", s.format, {"text", "csv", "json"});
+  app.add_option("--model", s.model, "an exported one, to predict with");
+  app.add_option("--masks", s.masks, "folder for drawn masks");
   app.read(argc, argv);
   tern::examples::Notebook note("Folders of photographs");
   note.text("# Data and a Learner");

@@ -1,0 +1,136 @@
+// Learns all that a street scene shows: any number of labels for each
+// photograph of CamVid, which its mask has (train/, trainannot/, val/,
+// valannot/). Chooses the threshold above which a label is predicted, says how
+// well each is found and which come together, and exports all of it.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <tern/tern.h>
+
+#include "notebook.h"
+#include "options.h"
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kClasses = {
+    "sky",
+    "building",
+    "pole",
+    "road",
+    "pavement",
+    "tree",
+    "sign",
+    "fence",
+    "car",
+    "person",
+    "bicycle"};
+
+// The classes that at least a hundredth of the mask's pixels are of.
+std::vector<std::string> tags_of(const tern::ImageItem& item) {
+  const fs::path image = item.path;  // val/1.png -> valannot/1.png
+  const fs::path mask = image.parent_path().string() + "annot";
+  const torch::Tensor pixels = tern::read_image(
+      (mask / image.filename()).string(),
+      {.channels = 1, .indices = true});
+  const torch::Tensor counts =
+      torch::bincount(pixels.flatten(), {}, std::ssize(kClasses) + 1);
+  std::vector<std::string> tags;
+  for (size_t i = 0; i < kClasses.size(); ++i) {
+    const auto count = counts[static_cast<int64_t>(i)].item<int64_t>();
+    if (count * 100 >= pixels.numel()) tags.push_back(kClasses[i]);
+  }
+  return tags;
+}
+
+tern::DataBunch street_scenes(const fs::path& folder, int64_t height) {
+  auto items = tern::items_from_folder(folder / "train");
+  for (const auto& item : tern::items_from_folder(folder / "val")) {
+    items.push_back(item);
+  }
+  const tern::DataBlock block{
+      .items = items,
+      .split = tern::split_by_folder("train", "val"),
+      .label = tags_of,
+      .target = tern::TargetKind::multi_category,
+      .classes = kClasses};
+  return block.bunch(
+      {.size = tern::ImageSize{height, height * 4 / 3},
+       .transforms = tern::get_transforms({.max_rotate = 5}),
+       .batch_size = 16,
+       .workers = 2});
+}
+
+int main(int argc, char** argv) try {
+  std::string folder, arch = "resnet18", pretrained, out = ".";
+  int64_t epochs = 20, height = 120;
+  double lr = 3e-3;
+  tern::examples::Options app("Learns all that a street scene shows");
+  app.add_option("folder", folder, "CamVid's photographs")->required();
+  app.add_option("--arch", arch);
+  app.add_option("--pretrained", pretrained, ".pth or .safetensors");
+  app.add_number("--epochs", epochs, 1, 10'000, "passes over the data");
+  app.add_number("--height", height, 24, 4096, "of the photographs");
+  app.add_number("--lr", lr, 1e-8, 10, "the highest learning rate");
+  app.add_option("--out", out, "the folder for pictures and the model");
+  app.read(argc, argv);
+  const fs::path to = out;
+  fs::create_directories(to);
+
+  tern::examples::Notebook note("All that a street scene shows");
+  note.text("# Photographs and their labels");
+  note.definition("tags_of");
+  note.definition("street_scenes");
+  note.text("# A network with an answer for each label, trained");
+  auto learn = tern::vision_learner(
+      street_scenes(folder, height),
+      tern::VisionArch(arch),
+      {.pretrained = pretrained,
+       .learner = {
+           .metrics = {tern::accuracy_multi(), tern::f1_multi()},
+           .seed = 42}});
+  learn.add<tern::TrainMetrics>();
+  if (pretrained.empty()) {
+    learn.fit_one_cycle(epochs, lr);
+  } else {
+    learn.fine_tune(epochs);
+  }
+
+  note.text("# From which probability on");
+  // A half to begin with; then that with the best F1 over all labels.
+  const auto before = tern::MultiLabelInterpretation::from(learn).report();
+  const double threshold = tern::tune_threshold(learn);
+  const auto interp = tern::MultiLabelInterpretation::from(learn);
+  const auto report = interp.report();
+  fmt::print(
+      "F1 {:.4f} above 0.5, {:.4f} above {:.3f}\n\n{}\n",
+      before.micro.f1,
+      report.micro.f1,
+      threshold,
+      report.to_string());
+
+  note.text("# What comes together, and where it is most wrong");
+  interp.plot_co_occurrence(to / "together.png");
+  interp.plot_co_occurrence(to / "predicted.png", tern::LabelSource::preds);
+  interp.plot_top_losses(to / "top_losses.png", 6);
+  note.pictures(
+      {to / "together.png", to / "predicted.png", to / "top_losses.png"});
+
+  note.text("# For another program");
+  // One file, with the labels' names and the threshold.
+  learn.export_model(to / "tags.safetensors");
+  const auto predictor = tern::Predictor::load(to / "tags.safetensors");
+  const std::string file =
+      interp.dataset().describe(interp.top_losses(1, false).front().index);
+  fmt::print(
+      "{}",
+      tern::format_predictions(
+          {{.path = file, .prediction = predictor.predict(fs::path(file))}},
+          predictor.card().outputs,
+          tern::PredictionFormat::text));
+  return report.micro.f1 >= before.micro.f1 ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "error: {}\n", tern::message_of(error));
+  return 1;
+}
