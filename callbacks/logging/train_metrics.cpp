@@ -10,9 +10,8 @@ namespace tern {
 
 void TrainMetrics::on_train_begin(Learner& learn) {
   metrics_.clear();
-  for (const Metric& metric : options_.metrics.empty()
-                                  ? learn.options().metrics
-                                  : options_.metrics) {
+  for (const Metric& metric :
+       options_.metrics.empty() ? learn.options().metrics : options_.metrics) {
     metrics_.push_back(metric.fresh_copy());
   }
   TORCH_CHECK_VALUE(
@@ -54,9 +53,7 @@ void TrainMetrics::on_epoch_end(Learner& learn) {
   }
   const torch::Tensor read = torch::stack(values).cpu();
   for (size_t i = 0; i < metrics_.size(); ++i) {
-    learn.log(
-        "train_" + metrics_[i].name(),
-        read.const_data_ptr<double>()[i]);
+    learn.log("train_" + metrics_[i].name(), read.const_data_ptr<double>()[i]);
   }
 }
 

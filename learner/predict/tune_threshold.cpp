@@ -27,10 +27,10 @@ double best_threshold(
   const torch::Tensor predicted =
       torch::arange(1, p.size(0) + 1, torch::kDouble);
   const double beta2 = beta * beta;
-  torch::Tensor score =
-      (1 + beta2) * hits / (beta2 * hits[-1] + predicted);
+  torch::Tensor score = (1 + beta2) * hits / (beta2 * hits[-1] + predicted);
   // No threshold lies between equal probabilities, nor below 0.
-  const torch::Tensor next = torch::cat({p.slice(0, 1), torch::zeros({1}, p.options())});
+  const torch::Tensor next =
+      torch::cat({p.slice(0, 1), torch::zeros({1}, p.options())});
   score = score.masked_fill(p <= next, -1);
   const auto last = score.argmax().item<int64_t>();
   const auto above = p[last].item<double>(), below = next[last].item<double>();

@@ -14,7 +14,8 @@ double share_of(double over, double under) {
   return under == 0 ? 0 : over / under;
 }
 
-ReportRow report_row(std::string name, int64_t hits, int64_t predicted, int64_t actual) {
+ReportRow
+report_row(std::string name, int64_t hits, int64_t predicted, int64_t actual) {
   const auto right = static_cast<double>(hits);
   return {
       .name = std::move(name),
@@ -69,9 +70,10 @@ ClassificationReport classification_report(
   report.macro = average_row("macro avg", report.classes, [](const ReportRow&) {
     return 1;
   });
-  report.weighted = average_row("weighted avg", report.classes, [](const ReportRow& row) {
-    return row.support;
-  });
+  report.weighted =
+      average_row("weighted avg", report.classes, [](const ReportRow& row) {
+        return row.support;
+      });
   return report;
 }
 

@@ -23,7 +23,8 @@ MultiLabelInterpretation::MultiLabelInterpretation(Learner& learn, Split split)
     : Interpretation(learn, split) {
   const TargetKind kind = target_kind(targets(), classes());
   TERN_CHECK_VALUE(
-      kind == TargetKind::multi_category && preds().sizes() == targets().sizes(),
+      kind == TargetKind::multi_category &&
+          preds().sizes() == targets().sizes(),
       "[MultiLabelInterpretation::from] the outputs are [{}], the targets [{}] "
       "and the data name {} classes; expected [N, L] with 0 or 1 for each of L "
       "labels. Use ClassificationInterpretation for one class a sample.",
@@ -92,7 +93,8 @@ ReportSection classification_section(
     page.paragraph(
         "Of the samples with the row's label the share that has the column's "
         "too: first as the targets have it, then as predicted.");
-    for (const LabelSource source : {LabelSource::targets, LabelSource::preds}) {
+    for (const LabelSource source :
+         {LabelSource::targets, LabelSource::preds}) {
       page.matrix(
           interp.classes(),
           interp.classes(),

@@ -34,8 +34,7 @@ class MultiLabelInterpretation final : public Interpretation {
 
   /// Returns how many samples have two labels together, [L, L] kLong; on the
   /// diagonal how many have a label at all.
-  torch::Tensor co_occurrence(
-      LabelSource source = LabelSource::targets) const;
+  torch::Tensor co_occurrence(LabelSource source = LabelSource::targets) const;
 
   /// Plots which labels come together: of the samples with the row's label the
   /// share that has the column's too.

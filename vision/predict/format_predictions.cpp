@@ -54,9 +54,8 @@ NamedValues values_of(const Prediction& answer, const OutputInfo& info) {
   for (int64_t i = 0; i < values.numel(); ++i) {
     const bool is_number = answer.kind == TargetKind::number;
     named.push_back(
-        {is_number && i >= std::ssize(info.names)
-             ? fmt::format("number {}", i)
-             : class_name(info.names, i),
+        {is_number && i >= std::ssize(info.names) ? fmt::format("number {}", i)
+                                                  : class_name(info.names, i),
          values.const_data_ptr<double>()[i]});
   }
   return named;
@@ -73,13 +72,12 @@ std::string mask_text(NamedValues shares) {
 
 std::string text_of(const Prediction& answer, const OutputInfo& info) {
   return answer.mask.defined() ? mask_text(values_of(answer, info))
-                                         : to_string(answer);
+                               : to_string(answer);
 }
 
 /// Of one output, without the braces.
 std::string json_of(const Prediction& answer, const OutputInfo& info) {
-  std::string text =
-      fmt::format("\"kind\":\"{}\"", kind_name(answer.kind));
+  std::string text = fmt::format("\"kind\":\"{}\"", kind_name(answer.kind));
   const NamedValues values = values_of(answer, info);
   if (values.empty()) return text;
   if (answer.kind == TargetKind::mask) {
@@ -114,11 +112,11 @@ std::string json_of(const Prediction& answer, const OutputInfo& info) {
   for (const auto& [name, value] : values) {
     fields.push_back(json_quoted(name) + ":" + json_number(value));
   }
-  return text + fmt::format(
-                    ",\"{}\":{{{}}}",
-                    answer.kind == TargetKind::number ? "numbers"
-                                                      : "probabilities",
-                    fmt::join(fields, ","));
+  return text +
+         fmt::format(
+             ",\"{}\":{{{}}}",
+             answer.kind == TargetKind::number ? "numbers" : "probabilities",
+             fmt::join(fields, ","));
 }
 
 std::string csv_cell(const std::string& text) {
@@ -144,8 +142,7 @@ void for_each_output(
     const F& f) {
   for (size_t i = 0; i < prediction.outputs.size(); ++i) {
     f(prediction.outputs[i],
-      i < outputs.size() ? outputs[i]
-                         : OutputInfo{.kind = TargetKind::number});
+      i < outputs.size() ? outputs[i] : OutputInfo{.kind = TargetKind::number});
   }
 }
 
@@ -173,8 +170,7 @@ std::string csv_of(
     const auto add = [&](const Prediction& answer, const OutputInfo& info) {
       const NamedValues values = values_of(answer, info);
       if (answer.mask.defined()) {
-        row.push_back(
-            std::ranges::max(values, {}, &NamedValue::value).name);
+        row.push_back(std::ranges::max(values, {}, &NamedValue::value).name);
       } else if (answer.kind != TargetKind::number) {
         row.push_back(answer.label);
       }
@@ -205,7 +201,8 @@ std::string json_of(
         answers.push_back(json_of(answer, info));
       });
   if (answers.size() == 1) return path + answers[0] + "}\n";
-  return path + fmt::format("\"outputs\":[{{{}}}]}}\n", fmt::join(answers, "},{"));
+  return path +
+         fmt::format("\"outputs\":[{{{}}}]}}\n", fmt::join(answers, "},{"));
 }
 
 std::string text_of(

@@ -16,7 +16,9 @@ namespace {
 using namespace testing_support;  // NOLINT
 
 /// Answers with the sigmoid of its inputs.
-Learner learner_with(const torch::Tensor& logits, const torch::Tensor& targets) {
+Learner learner_with(
+    const torch::Tensor& logits,
+    const torch::Tensor& targets) {
   const auto dataset =
       std::make_shared<TensorDataset>(Tensors{logits}, Tensors{targets});
   DataBunch data =

@@ -110,8 +110,8 @@ TEST(MultiLabelInterpretation, DrawsSharesOfEachLabelsSamples) {
   for (const char* text :
        {"Labels that are predicted together",
         "&lt;water&gt;",
-        ">0.50<",   // haze among 4 with road
-        ">0.25<",   // water among them
+        ">0.50<",  // haze among 4 with road
+        ">0.25<",  // water among them
         ">1.00<"}) {
     EXPECT_NE(svg.find(text), std::string::npos) << text;
   }

@@ -11,10 +11,8 @@ namespace {
 
 using Infos = std::vector<OutputInfo>;
 
-FilePrediction answer(
-    const std::string& path,
-    const Tensors& outputs,
-    const Infos& infos) {
+FilePrediction
+answer(const std::string& path, const Tensors& outputs, const Infos& infos) {
   return {.path = path, .prediction = decode(outputs, infos)};
 }
 

@@ -1,0 +1,250 @@
+// Every network, bare and under each of the two learners, with each kind of
+// answer: what is exported answers as the Learner, to the last bit.
+
+#include <gtest/gtest.h>
+#include <opencv2/core.hpp>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/loss.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/predict/decode.h"
+#include "tern/learner/weights/export_model.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+#include "tern/tests/vision/test_images.h"
+#include "tern/vision/data_block.h"
+#include "tern/vision/models/cnn/simple_cnn.h"
+#include "tern/vision/predict/predictor.h"
+#include "tern/vision/vision_learner.h"
+
+namespace tern::predictor_matrix_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_support::quiet;
+
+constexpr int kOutputs = 3;
+constexpr int kSide = 32;  // ConvNeXt's smallest, and a ViT's patch
+
+/// A network with its classifier, and its name.
+struct Network {
+  std::string name;
+  std::function<Model()> bare;
+};
+
+template <class Net, class Options>
+Model bare(Net (*make)(const Options&)) {
+  Options options;
+  options.num_classes = kOutputs;
+  return make(options);
+}
+
+template <auto make>
+Network network() {
+  return {VisionArch(make).name(), [] { return bare(make); }};
+}
+
+std::vector<Network> all_networks() {
+  return {
+      network<resnet18>(),
+      network<resnet34>(),
+      network<resnet50>(),
+      network<resnet101>(),
+      network<resnet152>(),
+      network<resnext50_32x4d>(),
+      network<wide_resnet50_2>(),
+      network<xresnet18>(),
+      network<xresnet34>(),
+      network<xresnet50>(),
+      network<densenet121>(),
+      network<mobilenet_v2>(),
+      network<mobilenet_v3_small>(),
+      network<mobilenet_v3_large>(),
+      network<efficientnet_b0>(),
+      network<efficientnet_b1>(),
+      network<efficientnet_b2>(),
+      network<efficientnet_b3>(),
+      network<regnet_y_400mf>(),
+      network<regnet_y_8gf>(),
+      network<convnext_tiny>(),
+      network<convnext_small>(),
+      network<convnext_base>(),
+      network<vit_b_16>(),
+      network<vit_b_32>(),
+      network<vit_s_16>(),
+      network<swin_t>()};
+}
+
+class PredictorMatrix : public testing::Test {
+ protected:
+  PredictorMatrix() {
+    cv::RNG rng(7);
+    for (int i = 0; i < 6; ++i) {
+      const std::string name = std::to_string(i) + ".png";
+      cv::Mat image(kSide, kSide, CV_8UC3), mask(kSide, kSide, CV_8UC1);
+      rng.fill(image, cv::RNG::UNIFORM, 0, 256);
+      rng.fill(mask, cv::RNG::UNIFORM, 0, kOutputs);
+      make_folders(temp_ / "masks");
+      make_folders(temp_ / "images");
+      write_file(temp_ / "masks" / name, encode(mask, ".png"));
+      write_file(temp_ / "images" / name, encode(image, ".png"));
+    }
+  }
+
+  DataBunch data(TargetKind kind) const {
+    const fs::path masks = temp_ / "masks";
+    const std::vector<std::string> classes = {"a", "b", "c"};
+    const auto label = [=](const ImageItem& item) -> std::vector<std::string> {
+      if (kind == TargetKind::mask) {
+        return {(masks / fs::path(item.path).filename()).string()};
+      }
+      if (kind == TargetKind::number) return {"1", "2.5", "-3"};
+      if (kind == TargetKind::multi_category) return {"a", "c"};
+      return {"b"};
+    };
+    const DataBlock block{
+        .items = items_from_folder(temp_ / "images"),
+        .split = split_by_func([](const ImageItem& item) {
+          return fs::path(item.path).stem().string() >= "3";
+        }),
+        .label = label,
+        .target = kind,
+        .classes = classes};
+    return block.bunch(
+        {.batch_size = 3, .workers = 0, .device = torch::kCPU});
+  }
+
+  /// Expects that a Predictor answers as `get_preds`, in one batch and kind.
+  void expect_same(Learner& learn, TargetKind kind) const {
+    const fs::path file = temp_ / "model.safetensors";
+    learn.export_model(file);
+    const Predictor predictor =
+        Predictor::load(file, {.device = torch::kCPU, .trusted = true});
+    const Predictions expected = learn.get_preds();
+    EXPECT_TRUE(expected.preds.isfinite().all().item<bool>());
+    if (kind == TargetKind::number) {  // probabilities may both be 1
+      EXPECT_FALSE(torch::equal(expected.preds[0], expected.preds[1]));
+    }
+    const auto& images =
+        dynamic_cast<const ImageDataset&>(learn.data().valid->dataset());
+    const auto answers = predictor.predict_batch(
+        std::vector<fs::path>(images.paths().begin(), images.paths().end()));
+    ASSERT_EQ(answers.size(), 3u);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const Prediction& answer = answers[i];
+      const Prediction one = decode(expected, static_cast<int64_t>(i));
+      EXPECT_TRUE(torch::equal(answer.probabilities, one.probabilities));
+      EXPECT_EQ(answer.kind, kind);
+      EXPECT_EQ(one.kind, kind);
+      EXPECT_EQ(answer.labels, one.labels);
+      EXPECT_EQ(answer.numbers, one.numbers);
+      ASSERT_EQ(answer.mask.defined(), one.mask.defined());
+      if (one.mask.defined()) EXPECT_TRUE(torch::equal(answer.mask, one.mask));
+    }
+  }
+
+  /// Norms that know their inputs, as those of a trained network do: else the
+  /// answers of a deep one overflow.
+  static void see_images(Model& model) {
+    const torch::NoGradGuard no_grad;
+    for (const auto& module : model.module()->modules()) {
+      if (auto* norm = module->as<torch::nn::BatchNorm2d>()) {
+        norm->options.momentum(1);
+      }
+      if (auto* norm = module->as<torch::nn::BatchNorm1d>()) {
+        norm->options.momentum(1);
+      }
+    }
+    model.train();
+    model.forward({torch::randn({4, 3, kSide, kSide})});
+  }
+
+  /// A class, several, and numbers.
+  void expect_same_of_images(Model model) const {
+    see_images(model);
+    for (const auto& [kind, loss] :
+         {std::pair<TargetKind, Loss>(
+              TargetKind::category,
+              torch::nn::CrossEntropyLoss()),
+          {TargetKind::multi_category, torch::nn::BCEWithLogitsLoss()},
+          {TargetKind::number, torch::nn::MSELoss()}}) {
+      SCOPED_TRACE(static_cast<int>(kind));
+      Learner learn(data(kind), model, quiet({.loss = loss}));
+      expect_same(learn, kind);
+    }
+  }
+
+  /// The same of each pixel.
+  void expect_same_of_pixels(Model model) const {
+    see_images(model);
+    for (const auto& [activation, loss] :
+         {std::pair<Activation, Loss>(
+              Activation::softmax,
+              torch::nn::CrossEntropyLoss()),
+          {Activation::sigmoid, torch::nn::BCEWithLogitsLoss()},
+          {Activation::none, torch::nn::MSELoss()}}) {
+      SCOPED_TRACE(static_cast<int>(activation));
+      DataBunch masks = data(TargetKind::mask);
+      const bool has_classes = activation != Activation::none;
+      masks.outputs[0] = {
+          .kind = has_classes ? TargetKind::mask : TargetKind::number};
+      Learner learn(masks, model, quiet({.loss = loss}));
+      expect_same(learn, masks.outputs[0].kind);
+    }
+  }
+
+  TempFolder temp_;
+};
+
+TEST_F(PredictorMatrix, SimpleCnn) {
+  torch::manual_seed(3);
+  expect_same_of_images(simple_cnn({3, 8, kOutputs}, {.batch_norm = true}));
+}
+
+class EachNetwork : public PredictorMatrix,
+                    public testing::WithParamInterface<Network> {
+ protected:
+  EachNetwork() { torch::manual_seed(3); }
+};
+
+TEST_P(EachNetwork, AnswersAloneAsItsLearner) {
+  expect_same_of_images(GetParam().bare());
+}
+
+TEST_P(EachNetwork, AnswersUnderAHeadAsItsLearner) {
+  auto learn = vision_learner(
+      data(TargetKind::category),
+      GetParam().name,
+      {.head = {.hidden = {8}}, .learner = quiet()});
+  expect_same_of_images(learn.model());
+  auto ranged = vision_learner(
+      data(TargetKind::number),
+      GetParam().name,
+      {.outputs = kOutputs,
+       .head = {.hidden = {8}, .y_range = {-3, 3}},
+       .learner = quiet()});
+  see_images(ranged.model());
+  expect_same(ranged, TargetKind::number);
+}
+
+TEST_P(EachNetwork, AnswersForPixelsAsItsLearner) {
+  if (!VisionArch(GetParam().name).make_body(3).backbone->has_maps()) {
+    GTEST_SKIP() << "has no maps for a U-Net";
+  }
+  auto learn = unet_learner(
+      data(TargetKind::mask),
+      GetParam().name,
+      {.learner = quiet()});
+  expect_same_of_pixels(learn.model());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    EachNetwork,
+    testing::ValuesIn(all_networks()),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace tern::predictor_matrix_test
