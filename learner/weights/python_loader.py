@@ -328,16 +328,36 @@ class Predictor:
         return self.activation(self.model(batch))
 
     def text(self, answer):
-        """An answer in words: the class, those above the threshold, numbers."""
-        names, kind = self.output["names"], self.output["kind"]
-        if kind == "category" and len(names) == len(answer):
-            shown = [int(answer.argmax())]
-        elif kind == "multi_category" and len(names) == len(answer):
-            above = answer > self.output["threshold"]
-            shown = above.nonzero().flatten().tolist()
+        """An answer in words: the class, those above the threshold, numbers
+        by their names, or of a mask the share of each class."""
+        kind, names = self.output["kind"], self.output["names"]
+        above = answer > self.output["threshold"]
+        if kind == "number" and answer.dim() > 1:
+            return " x ".join(str(size) for size in answer.shape)
+        if kind == "number":
+            values = [f"{value:.4g}" for value in answer.reshape(-1).tolist()]
+            known = [f"{name} " for name in names] + [""] * len(values)
+            return ", ".join(map("".join, zip(known, values)))
+        if answer.dim() > 1:
+            if self.output["activation"] == "sigmoid" and len(answer) > 1:
+                shares = above.double().mean((1, 2))
+            else:
+                mask = answer.argmax(0) if len(answer) > 1 else above[0].long()
+                counts = mask.flatten().bincount(minlength=max(len(answer), 2))
+                shares = counts / mask.numel()
+            order = shares.argsort(descending=True, stable=True)
+            values = [(i, shares[i]) for i in order.tolist() if shares[i] > 0]
+        elif kind == "multi_category":
+            values = [(i, answer[i]) for i in above.nonzero()[:, 0].tolist()]
+        elif len(answer) == 1:  # the probability of the second of two classes
+            second = int(above)
+            values = [(second, answer[0] if second else 1 - answer[0])]
         else:
-            return str(answer.tolist())
-        words = [f"{names[i]} ({answer[i]:.4f})" for i in shown]
+            values = [(int(answer.argmax()), answer.max())]
+        words = [
+            f"{names[i] if i < len(names) else f'class {i}'} ({value:.4f})"
+            for i, value in values
+        ]
         return ", ".join(words) or "none"
 
 

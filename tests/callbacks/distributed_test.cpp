@@ -10,6 +10,7 @@
 
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/logging/loggers.h"
+#include "tern/callbacks/logging/train_metrics.h"
 #include "tern/callbacks/multi_optimizer.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
@@ -83,18 +84,19 @@ TEST(Distributed, TrainsAsOneProcessWithTheWholeBatch) {
           std::make_shared<DataLoader>(data->train->dataset_ptr(), options);
     }
     Learner alone(whole, plain_net(), with_sgd());
-    alone.fit(3, 0.1);
+    alone.add<TrainMetrics>().fit(3, 0.1);
     const Validation expected = alone.validate();
 
     // Rank 0's weights are everybody's.
     Learner learn(shared, plain_net(7 + environment.rank), with_sgd());
-    learn.to_distributed(kQuick).fit(3, 0.1);
+    learn.to_distributed(kQuick).add<TrainMetrics>().fit(3, 0.1);
     const Validation actual = learn.validate();
     expect_near(learn, alone, 1e-5, 1e-6);
     EXPECT_NEAR(actual.loss, expected.loss, 1e-6);
     for (size_t i = 0; i < 2; ++i) {
       EXPECT_EQ(actual.metrics[i].value, expected.metrics[i].value);
     }
+    EXPECT_EQ(learn.state()["train_f1"], alone.state()["train_f1"]);
     expect_equal_on_all(learn, bytes_of(learn));
   });
 }

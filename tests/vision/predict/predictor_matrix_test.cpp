@@ -112,8 +112,7 @@ class PredictorMatrix : public testing::Test {
         .label = label,
         .target = kind,
         .classes = classes};
-    return block.bunch(
-        {.batch_size = 3, .workers = 0, .device = torch::kCPU});
+    return block.bunch({.batch_size = 3, .workers = 0, .device = torch::kCPU});
   }
 
   /// Expects that a Predictor answers as `get_preds`, in one batch and kind.

@@ -402,6 +402,28 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
   }
   Learner own(data(), xresnet18({.num_classes = 2}), quiet());
   write(own, "graph", /*traced=*/true);
+
+  DataBunch labels = data();
+  labels.outputs = {{.kind = TargetKind::multi_category, .threshold = 0.3}};
+  auto tags = vision_learner(
+      labels,
+      mobilenet_v3_small,
+      {.head = {.hidden = {8}},
+       .learner = quiet({.loss = torch::nn::BCEWithLogitsLoss()})});
+  write(tags, "tags");
+  DataBunch numbers = data();
+  numbers.outputs = {{.kind = TargetKind::number, .names = {"age"}}};
+  auto ages = vision_learner(
+      numbers,
+      resnet18,
+      {.outputs = 1,
+       .head = {.hidden = {8}, .y_range = {0, 90}},
+       .learner = quiet({.loss = torch::nn::MSELoss()})});
+  write(ages, "ages");
+  DataBunch pixels = data();
+  pixels.outputs = {{.kind = TargetKind::mask}};
+  auto masks = unet_learner(pixels, mobilenet_v2, {.learner = quiet()});
+  write(masks, "masks", /*traced=*/true);
 }
 
 // Before: programs that failed when they were run.
