@@ -47,7 +47,8 @@ void TrainMetrics::on_epoch_end(Learner& learn) {
         ranks.world_size());
     for (Metric& metric : metrics_) metric.sync(all_reduce);
   }
-  std::vector<torch::Tensor> values;
+  Tensors values;
+  values.reserve(metrics_.size());
   for (const Metric& metric : metrics_) {
     values.push_back(metric.compute().to(torch::kDouble).reshape({}));
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tern/data/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/interpret/matrix_picture.h"
 #include "tern/vision/interpret/picture_grid.h"
@@ -25,11 +26,12 @@ MultiLabelInterpretation::MultiLabelInterpretation(Learner& learn, Split split)
   TERN_CHECK_VALUE(
       kind == TargetKind::multi_category &&
           preds().sizes() == targets().sizes(),
-      "[MultiLabelInterpretation::from] the outputs are [{}], the targets [{}] "
-      "and the data name {} classes; expected [N, L] with 0 or 1 for each of L "
+      "[MultiLabelInterpretation::from] the outputs are {}, the targets {}, "
+      "and "
+      " the data name {} classes; expected [N, L] with 0 or 1 for each of L "
       "labels. Use ClassificationInterpretation for one class a sample.",
-      fmt::join(preds().sizes(), ", "),
-      fmt::join(targets().sizes(), ", "),
+      shapes_of({preds()}),
+      shapes_of({targets()}),
       classes().size());
   actual_ = (targets() > 0.5).to(torch::kLong);
   predicted_ = decoded(kind, preds(), output().threshold).to(torch::kLong);

@@ -1,6 +1,8 @@
 #include "tern/vision/predict/format_predictions.h"
 
 #include <algorithm>
+#include <functional>
+#include <ranges>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -102,10 +104,7 @@ std::string json_of(const Prediction& answer, const OutputInfo& info) {
   if (answer.kind == TargetKind::category && !answer.labels.empty()) {
     text += ",\"label\":" + json_quoted(answer.labels[0]);
   } else if (answer.kind == TargetKind::multi_category) {
-    std::vector<std::string> labels;
-    for (const std::string& label : answer.labels) {
-      labels.push_back(json_quoted(label));
-    }
+    const auto labels = answer.labels | std::views::transform(json_quoted);
     text += fmt::format(",\"labels\":[{}]", fmt::join(labels, ","));
   }
   std::vector<std::string> fields;
