@@ -50,6 +50,7 @@ void add_confusions(
   pairs.resize(std::min(pairs.size(), kPairs));
   if (pairs.empty()) return;
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(pairs.size());
   for (const Confusion& pair : pairs) {
     rows.push_back({pair.actual, pair.predicted, std::to_string(pair.count)});
   }

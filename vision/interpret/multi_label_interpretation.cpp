@@ -75,9 +75,10 @@ ReportSection classification_section(
     int64_t top_losses) {
   return [interp, top_losses](HtmlPage& page) {
     const ClassificationReport report = interp.report();
-    std::vector<std::vector<std::string>> rows;
     std::vector<ClassificationReport::Row> all = report.classes;
     all.insert(all.end(), {report.micro, report.macro, report.weighted});
+    std::vector<std::vector<std::string>> rows;
+    rows.reserve(all.size());
     for (const ClassificationReport::Row& row : all) {
       rows.push_back(
           {row.name,
