@@ -23,6 +23,9 @@ endif()
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
+# LibTorch's headers give classes, RecordFunction for one, other members without
+# NDEBUG than its own libraries were compiled with.
+add_compile_definitions($<$<NOT:$<CONFIG:Release>>:NDEBUG>)
 # The kernels ask for -O3 themselves; elsewhere it only costs compile time.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 # sm_80 also runs on 8.6 and 8.9; PTX of 9.0 covers what comes after.

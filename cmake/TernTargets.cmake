@@ -11,6 +11,7 @@ if(TERN_SANITIZE)
   target_compile_options(tern_warnings INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TERN_SANITIZE} -fno-omit-frame-pointer>)
   target_link_options(tern_warnings INTERFACE -fsanitize=${TERN_SANITIZE})
+  target_compile_definitions(tern_warnings INTERFACE TERN_SANITIZED)
 endif()
 
 # Everything that includes LibTorch shares one precompiled header. It holds what

@@ -43,7 +43,7 @@ class KeepFreedMemory : public testing::Test {
         std::getenv("GLIBC_TUNABLES")) {
       GTEST_SKIP() << "the environment sets what malloc keeps";
     }
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef TERN_SANITIZED
     GTEST_SKIP() << "the sanitizer has an allocator of its own";
 #endif
     keep_freed_memory();

@@ -2,7 +2,6 @@
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <cerrno>
 #include <new>
 
 #include "tern/data/formats/error.h"
@@ -29,26 +28,25 @@ TarWriter::TarWriter(const std::filesystem::path& path)
 }
 
 TarWriter::~TarWriter() {
-  // Freeing an open archive ends it, which would write.
-  if (archive_) archive_write_fail(archive_.get());
+  // Freeing an open archive ends it, which would write. archive_write_fail()
+  // prevents that, but libarchive then forgets its buffer.
+  is_abandoned_ = true;
+  archive_.reset();
 }
 
-ssize_t TarWriter::take_bytes(
-    archive* archive,
-    void* self,
-    const void* bytes,
-    size_t size) {
+ssize_t
+TarWriter::take_bytes(archive*, void* self, const void* bytes, size_t size) {
   auto& writer = *static_cast<TarWriter*>(self);
+  if (writer.is_abandoned_) return static_cast<ssize_t>(size);
   try {
     const std::span part(static_cast<const uint8_t*>(bytes), size);
     writer.file_.write(part);
     writer.hash_.update(part);
-    return static_cast<ssize_t>(size);
   } catch (...) {  // may not pass through C; `check` throws it again
     writer.error_ = std::current_exception();
-    archive_set_error(archive, EIO, "write failed");
-    return -1;
+    writer.is_abandoned_ = true;
   }
+  return static_cast<ssize_t>(size);
 }
 
 void TarWriter::check(int result) {

@@ -54,6 +54,7 @@ class TarWriter {
   AtomicFile file_;
   Sha256 hash_;
   std::exception_ptr error_;
+  bool is_abandoned_ = false;  // nothing more is written
   std::unique_ptr<archive, int (*)(archive*)> archive_;
 };
 
