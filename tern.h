@@ -92,6 +92,7 @@
 #include "tern/learner/report/report.h"
 #include "tern/learner/weights/export_model.h"
 #include "tern/learner/weights/lora.h"
+#include "tern/learner/weights/onnx/export_onnx.h"
 #include "tern/learner/weights/torchscript.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/version.h"

@@ -89,6 +89,9 @@ if(TERN_VISION)
   if(TERN_EXAMPLES)
     list(APPEND opencv calib3d features2d videoio)  # of matting_predict
   endif()
+  if(TERN_TESTS)
+    list(APPEND opencv dnn)  # which reads what export_onnx writes
+  endif()
   find_package(OpenCV 4 REQUIRED COMPONENTS ${opencv})
   find_package(JPEG REQUIRED)  # libjpeg-turbo, which vision/decode/decode_jpeg.cpp checks
 endif()

@@ -23,7 +23,7 @@ cuda_wheels=(
 )
 peer_wheels=("torch==$torch_version" torchvision fastai lightning safetensors timm
   scikit-image)
-test_wheels=("tensorboard==2.21.0")
+test_wheels=("tensorboard==2.21.0" "onnxruntime==1.32.0")
 site_wheels=("zensical==0.0.73")
 
 # CMakePresets.json knows these two links, whatever they point to.

@@ -55,11 +55,14 @@ jit::IValue to_value(Tensors outputs) {
   return c10::ivalue::Tuple::create(std::move(values));
 }
 
-void add_forward(jit::Module& traced, Model& model, const Tensors& inputs) {
+void add_forward(
+    jit::Module& traced,
+    const Tensors& inputs,
+    const std::function<Tensors(const Tensors&)>& forward) {
   const auto run = [&](const jit::Stack& stack) -> jit::Stack {
     Tensors tensors;
     for (const jit::IValue& value : stack) tensors.push_back(value.toTensor());
-    return {to_value(model.forward(tensors))};
+    return {to_value(forward(tensors))};
   };
   const auto no_names = [](const torch::Tensor&) { return std::string(); };
   const auto graph = jit::tracer::trace(
@@ -79,10 +82,15 @@ void add_forward(jit::Module& traced, Model& model, const Tensors& inputs) {
 
 }  // namespace
 
-torch::jit::Module trace(Model& model, const Tensors& inputs) {
+torch::jit::Module trace(
+    Model& model,
+    const Tensors& inputs,
+    const std::function<Tensors(const Tensors&)>& forward) {
   jit::Module traced =
       mirror(*model.module(), std::make_shared<jit::CompilationUnit>());
-  add_forward(traced, model, inputs);
+  add_forward(traced, inputs, [&](const Tensors& given) {
+    return forward ? forward(given) : model.forward(given);
+  });
   return traced;
 }
 

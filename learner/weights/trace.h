@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,11 @@ namespace tern {
 /// What a C++ model computes for these inputs, as TorchScript: a module of the
 /// same tensors under the same names, with one graph. The caller has put the
 /// model in eval mode and turned gradients off. Private to Tern, for exports.
-torch::jit::Module trace(Model& model, const Tensors& inputs);
+/// \param forward  What is traced, if not the model's forward alone.
+torch::jit::Module trace(
+    Model& model,
+    const Tensors& inputs,
+    const std::function<Tensors(const Tensors&)>& forward = nullptr);
 
 /// Whether a graph answers as its model does: the same shapes, and numbers but
 /// for rounding.

@@ -167,7 +167,8 @@ torch::Tensor replace_patches(
       {places.image, places.row, places.column},
       channels_behind(patches.to(images.scalar_type()))
           .view({-1, side, side * channels}));
-  return channels_second(result);
+  // By way of the grid, for a trace does not see that it is a view.
+  return channels_second(grid.transpose(2, 3).reshape(result.sizes()));
 }
 
 std::string to_string(RefineMode mode) {

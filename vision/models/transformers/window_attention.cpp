@@ -45,7 +45,7 @@ torch::Tensor apart(
   const torch::Tensor cells =
       to_windows(region.unsqueeze(0).unsqueeze(-1), window)[0];
   // torchvision's -100 is enough: exp(-100) is nothing.
-  return (cells != cells.transpose(1, 2)).to(options).mul_(-100).unsqueeze(1);
+  return (cells != cells.transpose(1, 2)).to(options).mul(-100).unsqueeze(1);
 }
 
 }  // namespace

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tern/data/batch.h"
+#include "tern/data/image_preprocessing.h"
+#include "tern/learner/model.h"
+
+namespace tern {
+
+class Learner;
+
+struct OnnxOptions {
+  /// Empty: "input" and "output", or "input_0", "input_1" and so on.
+  std::vector<std::string> input_names = {}, output_names = {};
+  /// Any size of the first dimension of all inputs; otherwise the example's.
+  bool dynamic_batch = true;
+  /// Any height and width of inputs [N, C, H, W], where the network's path does
+  /// not depend on them: traces it at twice the height and three times the
+  /// width of the example too.
+  bool dynamic_size = false;
+  /// Stores weights of 1,000 numbers and more in fp16; they are converted when
+  /// the file is read, and all is computed in fp32.
+  bool half = false;
+  /// If set, the file takes each input [N, C, H, W] as RGB bytes [N, H, W, C],
+  /// scales them to 0..1 and normalizes them with this mean and stddev. Usually
+  /// `learn.data().preprocessing`; decoding and resizing stay outside.
+  std::optional<ImagePreprocessing> preprocessing = std::nullopt;
+};
+
+/// Writes what a model computes in eval mode as ONNX of opset 17, for ONNX
+/// Runtime, OpenCV's cv::dnn and others, without Python. BatchNorm is folded
+/// into convolutions and dropout left out. The name gets the whole file or
+/// keeps the old one.
+///
+///   export_onnx(learn, "net.onnx", {torch::rand({1, 3, 224, 224})});
+///
+/// A trace has one path: what `forward` decides by looking at values is decided
+/// for good. What it takes from the size of the batch is dynamic in the file.
+///
+/// \param example_inputs  One batch of one sample or more, as `forward` gets
+///                        it, on the model's device and of its type.
+/// \throws c10::ValueError naming an operator that the exporter cannot write
+///         and the module it is in; if there is no input, the number of names
+///         differs from that of inputs or outputs, the model is TorchScript, or
+///         weights take more than 2 GiB; IoError. Nothing is written then.
+void export_onnx(
+    Model model,
+    const std::filesystem::path& path,
+    const Tensors& example_inputs,
+    const OnnxOptions& options = {});
+/// The same of a Learner's model, in fp32 whatever the precision is now.
+void export_onnx(
+    Learner& learn,
+    const std::filesystem::path& path,
+    const Tensors& example_inputs,
+    const OnnxOptions& options = {});
+
+}  // namespace tern

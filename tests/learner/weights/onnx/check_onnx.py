@@ -1,0 +1,43 @@
+"""check_onnx.py FOLDER: ONNX Runtime gives what Tern gave, for the files that
+write_onnx_case has written there. Exit code 77 without onnxruntime."""
+import pathlib
+import sys
+
+import torch
+
+try:
+    import onnxruntime
+except ImportError:
+    sys.exit(77)
+
+
+def check(file):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(
+        str(file), options, providers=["CPUExecutionProvider"]
+    )
+    expected = torch.load(file.with_suffix(".pth"), weights_only=True)
+    tolerance = expected.pop("tolerance").item()
+    for size in sorted({name.split(".")[0] for name in expected}):
+        feed = {
+            x.name: expected[f"{size}.input.{i}"].numpy()
+            for i, x in enumerate(session.get_inputs())
+        }
+        for i, output in enumerate(session.run(None, feed)):
+            wanted = expected[f"{size}.output.{i}"]
+            actual = torch.from_numpy(output)
+            assert actual.shape == wanted.shape, (file.name, size, i, actual.shape, wanted.shape)
+            if i == 0 and size != "1":  # or it would be compared with a constant
+                varies = (wanted - wanted.mean(0)).abs().max().item()
+                assert varies > 10 * tolerance, (file.name, varies)
+            wrong = (actual.double() - wanted.double()).abs().max().item()
+            assert wrong <= tolerance, (file.name, size, i, wrong)
+
+
+files = sorted(pathlib.Path(sys.argv[1]).glob("*.onnx"))
+assert files
+for file in files:
+    check(file)
+    print(file.name)

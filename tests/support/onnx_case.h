@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include <torch/types.h>
+
+#include "tern/learner/weights/onnx/export_onnx.h"
+#include "tern/learner/weights/weights.h"
+
+namespace tern::testing_support {
+
+/// Weights and statistics unlike initial ones, which would hide what is left
+/// out.
+inline void stir(Model model) {
+  const torch::NoGradGuard no_grad;
+  for (const ModelTensor& t : model.parameters()) {
+    const bool is_constant =
+        t.tensor.numel() == 1 || t.tensor.std().item<float>() == 0;
+    if (t.tensor.dim() == 1 || is_constant) {
+      t.tensor.add_(torch::randn_like(t.tensor), 0.1);
+    } else if (t.tensor.dim() == 2) {
+      t.tensor.normal_(0, 1 / std::sqrt(static_cast<double>(t.tensor.size(1))));
+    }
+  }
+  for (const ModelTensor& t : model.buffers()) {
+    if (t.name.ends_with("running_mean")) t.tensor.normal_(0, 0.1);
+    if (t.name.ends_with("running_var")) t.tensor.uniform_(0.5, 1.5);
+  }
+}
+
+/// Writes NAME.onnx, exported with the first sample of `inputs`, and what the
+/// model gives for the first and for all of them, which check_onnx.py compares
+/// with what ONNX Runtime does: NAME.pth.
+///
+/// \param given  What the file takes, if that is not `inputs`.
+inline void write_onnx_case(
+    const std::filesystem::path& folder,
+    const std::string& name,
+    Model model,
+    const Tensors& inputs,
+    const OnnxOptions& options = {},
+    double tolerance = 1e-4,
+    const Tensors& given = {}) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  Tensors example;
+  for (const torch::Tensor& x : inputs) {
+    // Smaller, where that must not matter.
+    const int64_t height = x.dim() == 4 ? x.size(2) : 0;
+    const bool is_cut = options.dynamic_size && x.dim() == 4;
+    const torch::Tensor first = x.slice(0, 0, 1);
+    example.push_back(is_cut ? first.slice(2, 0, height / 2) : first);
+  }
+  export_onnx(model, folder / (name + ".onnx"), example, options);
+  StateDict expected;
+  expected.insert("tolerance", torch::scalar_tensor(tolerance));
+  for (const int64_t size : {int64_t{1}, inputs[0].size(0)}) {
+    const auto first = [&](const Tensors& all) {
+      Tensors part;
+      for (const torch::Tensor& x : all) part.push_back(x.slice(0, 0, size));
+      return part;
+    };
+    const auto add = [&](const char* what, const Tensors& tensors) {
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        expected.insert(
+            fmt::format("{}.{}.{}", size, what, i),
+            tensors[i].contiguous());
+      }
+    };
+    add("input", first(given.empty() ? inputs : given));
+    add("output", model.forward(first(inputs)));
+  }
+  save_pth(folder / (name + ".pth"), expected);
+}
+
+}  // namespace tern::testing_support
