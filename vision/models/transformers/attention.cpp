@@ -21,9 +21,8 @@ torch::Tensor attend(
     int64_t heads,
     const torch::Tensor& bias,
     double dropout) {
-  // Of four dimensions: for more, PyTorch has no fused kernel.
-  const c10::IntArrayRef rows = qkv.sizes().slice(0, qkv.dim() - 2);
   const int64_t tokens = qkv.size(-2);
+  // Of four dimensions at last: for more, PyTorch has no fused kernel.
   // [rows, T, 3, heads, C / heads], and each of the three [rows, heads, T, C /
   // heads].
   const torch::Tensor split =
@@ -33,10 +32,14 @@ torch::Tensor attend(
   };
   std::optional<torch::Tensor> mask;
   if (bias.defined()) {
-    std::vector<int64_t> sizes(rows.begin(), rows.end());
-    sizes.insert(sizes.end(), {heads, tokens, tokens});
+    // [rows, heads, T, T], by a tensor: for a traced graph of any batch size.
+    std::vector<int64_t> sizes(qkv.dim() - 2, -1);
+    sizes.insert(sizes.end(), {heads, -1, tokens});
+    const auto scores = [&] {
+      return qkv.select(-1, 0).unsqueeze(-2).unsqueeze(-1).expand(sizes);
+    };
     const bool is_common = bias.numel() == heads * tokens * tokens;
-    mask = (is_common ? bias : bias.expand(sizes))
+    mask = (is_common ? bias : bias.expand_as(scores()))
                .reshape({-1, heads, tokens, tokens});
   }
   const torch::Tensor y = at::scaled_dot_product_attention(
