@@ -333,7 +333,8 @@ struct Block {
     }
     if (tensor.slow_weight && step.looks_ahead) {
       float* const slow = tensor.slow_weight + begin;
-      on_cpu_isa<look_ahead_block>(step, param, slow, size);
+      const auto& common = static_cast<const tern::Step&>(step);
+      on_cpu_isa<look_ahead_block>(common, param, slow, size);
     }
     if (!tensor.param) {
       auto* const bits = static_cast<uint16_t*>(weight);

@@ -122,7 +122,8 @@ torch::Tensor resize_positions(
     int64_t height,
     int64_t width) {
   const int64_t patches = positions.dim() == 3 ? positions.size(1) - 1 : -1;
-  const auto side = std::lround(std::sqrt(std::max<double>(patches, 0)));
+  const auto side =
+      std::lround(std::sqrt(std::max(static_cast<double>(patches), 0.0)));
   TERN_CHECK_VALUE(
       side > 0 && side * side == patches,
       "[resize_positions] the position embeddings are [{}]; expected [1, 1 "
