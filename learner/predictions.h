@@ -47,7 +47,9 @@ struct Predictions {
 };
 
 /// Options of `Learner::tta`; fastai v2's defaults. fastai v1 has `beta` 0.4
-/// and 8 passes, one for each corner and mirror image.
+/// and 8 passes, one for each corner and mirror image. If an output is for each
+/// pixel, such as a mask, `n` and `beta` do not apply: the image's answer and
+/// its mirror image's, mirrored back, count half each; `use_max` does.
 struct TtaOptions {
   /// Passes over the data, each with random numbers of its own for the
   /// transforms for training.

@@ -20,14 +20,16 @@ struct PrecisionAuditOptions {
 /// after it that have none.
 struct ModuleAudit {
   /// Shares are of numbers that are not 0 in fp32.
+  struct Change {
+    double overflow = 0;  // infinite
+    double tiny = 0;      // subnormal or 0
+    double error = 0;     // |16 bits - fp32| / |fp32|
+  };
   struct InType {
-    double output_overflow = 0;  // infinite
-    double output_tiny = 0;      // subnormal or 0
-    double gradient_tiny = 0;    // subnormal or 0 at the loss scale
-    double update_lost = 0;      // smaller than half a unit of its weight
-    double output_error = 0;     // |16 bits - fp32| / |fp32|, of the worst
-    double gradient_error = 0;   // the same of its weights' gradients
-    std::string fault = {};      // what goes wrong here first; empty: nothing
+    Change output;           // of the worst operation
+    Change gradient;         // of its weights, at the loss scale
+    double update_lost = 0;  // smaller than half a unit of its weight
+    std::string fault = {};  // what goes wrong here first; empty: nothing
   };
 
   std::string name;  // "layer1.0.conv1"; "input": before any weights
@@ -54,7 +56,8 @@ enum class Precision { fp32, fp16, bf16, amp };
 
 /// Whether, and how, a model can be trained in 16 bits, as measured by
 /// `Learner::audit_precision`: the first training batch goes through the model
-/// in fp32, and again rounded as a GPU rounds it in half and in bfloat16.
+/// in fp32, and again rounded as a GPU rounds it in half and in bfloat16. What
+/// comes after a fault is computed as if there were none, to find it all.
 ///
 ///   const PrecisionAudit audit = learn.audit_precision();
 ///   fmt::print("{}", audit.to_string());
@@ -62,9 +65,8 @@ enum class Precision { fp32, fp16, bf16, amp };
 struct PrecisionAudit {
   std::vector<ModuleAudit> modules;  // in the order of the forward pass
   TypeAudit fp16, bf16;
-  /// Whether nothing goes wrong under autocast, with fp32 weights, in the type
-  /// that to_amp takes on this device; tried where too much does with 16-bit
-  /// weights.
+  /// Whether nothing goes wrong as to_amp computes on this device; tried where
+  /// too much does with 16-bit weights.
   bool amp_is_sound = false;
   /// What is wrong in fp32 already: numbers that are not finite.
   std::vector<std::string> problems;

@@ -15,6 +15,7 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/model_around.h"
 #include "tern/learner/precision/autocast.h"
 
 namespace tern {
@@ -164,10 +165,10 @@ void run_together(const std::vector<std::function<void()>>& jobs) {
   }
 }
 
-class ParallelModel final : public ModelImpl {
+class ParallelModel final : public ModelAround {
  public:
-  ParallelModel(Model model, Devices devices)
-      : model_(std::move(model)), devices_(std::move(devices)) {}
+  ParallelModel(const Model& model, Devices devices)
+      : ModelAround(model), devices_(std::move(devices)) {}
 
   Tensors forward(const Tensors& inputs) override {
     if (inputs.empty()) return model_.forward(inputs);
@@ -186,24 +187,12 @@ class ParallelModel final : public ModelImpl {
     return join(outputs, devices[0]);
   }
 
-  std::vector<ModelTensor> parameters() const override {
-    return model_.parameters();
-  }
-  std::vector<ModelTensor> buffers() const override { return model_.buffers(); }
-  std::vector<ModelTensor> state() const override { return model_.state(); }
-  void train(bool on) override { model_.train(on); }
-  bool is_training() const override { return model_.is_training(); }
-  void to(torch::Device device) override { model_.to(device); }
-  std::shared_ptr<torch::nn::Module> module() const override {
-    return model_.module();
-  }
   std::shared_ptr<ModelImpl> with_module(
       const std::shared_ptr<torch::nn::Module>& module) const override {
     return model_.with_module(module).impl();
   }
 
  private:
-  Model model_;
   Devices devices_;
 };
 

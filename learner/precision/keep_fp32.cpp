@@ -66,7 +66,8 @@ template <Among kAmong>
 void in_one_type(
     const c10::OperatorHandle& operation,
     torch::jit::Stack* stack) {
-  const size_t count = operation.schema().arguments().size();
+  const auto count =
+      static_cast<int64_t>(operation.schema().arguments().size());
   torch::jit::Stack arguments(stack->end() - count, stack->end());
   bool is_kept = false, is_mixed = false;
   std::optional<torch::ScalarType> type;
@@ -173,9 +174,10 @@ bool matches(const std::string& module, const std::string& pattern) {
   return fnmatch(pattern.c_str(), module.c_str(), 0) == 0;
 }
 
-// "a.b.weight": "a.b" and "a".
+// "a.b.weight": "a.b" and "a"; a tensor of the model itself: its own name.
 template <class Function>
 bool any_module_of(const std::string& tensor, const Function& function) {
+  if (tensor.find('.') == std::string::npos) return function(tensor);
   for (size_t dot = tensor.rfind('.'); dot != std::string::npos && dot > 0;
        dot = tensor.rfind('.', dot - 1)) {
     if (function(tensor.substr(0, dot))) return true;

@@ -18,7 +18,8 @@ using KeptParameters = std::unordered_set<const c10::TensorImpl*>;
 /// in them.
 ///
 /// \param modules  Names as in the state dict ("layer3.0", "fc"), or globs of
-///                 them ("layer*.norm"); "input" stands for the model's inputs.
+///                 them ("layer*.norm"); parameters that are in no module
+///                 ("pos_embed"); "input" stands for the model's inputs.
 /// \param where    Whose option this is, for the message.
 /// \throws c10::ValueError for a name that fits no module; lists those there
 ///         are.

@@ -25,9 +25,10 @@ Activation usual_activation(TargetKind kind) {
                                               : Activation::softmax;
 }
 
-OutputInfo info_at(const std::vector<OutputInfo>& info, size_t index) {
-  return index < info.size() ? info[index]
-                             : OutputInfo{.kind = TargetKind::number};
+// No copy: a thousand names would cost more than what is done with them.
+const OutputInfo& info_at(const std::vector<OutputInfo>& info, size_t index) {
+  static const OutputInfo numbers{.kind = TargetKind::number};
+  return index < info.size() ? info[index] : numbers;
 }
 
 /// What the kind says of [C], [C, ...] or one number alone: the classes of an
@@ -210,6 +211,7 @@ std::string class_name(const std::vector<std::string>& classes, int64_t index) {
 std::string to_string(const Prediction& prediction) {
   if (prediction.outputs.size() <= 1) return text_of(prediction);
   std::vector<std::string> texts;
+  texts.reserve(prediction.outputs.size());
   for (const Prediction& output : prediction.outputs) {
     texts.push_back(text_of(output));
   }

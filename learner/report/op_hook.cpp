@@ -60,6 +60,7 @@ OpHook::OpHook(Function function) {
                 now.depth,
                 std::move(static_cast<Begun*>(context)->inputs),
                 tensors_of(function.outputs())};
+            const at::DisableRecordFunctionGuard unseen;
             now.function(op);
           })
           .needsInputs(true)

@@ -21,7 +21,7 @@ class OpHook {
     /// All tensors, those of lists too.
     Tensors inputs, outputs;
   };
-  /// May call no operation.
+  /// The operations that it calls are not seen.
   using Function = std::function<void(const Op&)>;
 
   explicit OpHook(Function function);

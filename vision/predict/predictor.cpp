@@ -6,15 +6,18 @@
 #include <utility>
 
 #include <opencv2/core/mat.hpp>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/utils.h>
 
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/memory.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
 #include "tern/learner/predict/decode.h"
+#include "tern/learner/weights/fused_model.h"
 #include "tern/vision/image_items.h"
 #include "tern/vision/models/build_model.h"
 #include "tern/vision/predict/preprocess.h"
@@ -88,6 +91,11 @@ Predictor Predictor::load(
   }
   convert(model, options.precision);
   model.to(options.device);
+  if (!options.exact && options.device.is_cpu() &&
+      options.precision == torch::kFloat) {
+    keep_freed_memory();
+    model = fused_model(model);
+  }
   std::optional<ImagePreprocessor> images;
   if (card.preprocessing) images.emplace(*card.preprocessing);
   return Predictor(std::make_shared<const Loaded>(
@@ -160,6 +168,8 @@ std::vector<Prediction> Predictor::answer(at::TensorList batch) const {
     }
     inputs.push_back(std::move(input));
   }
+  // What TorchScript's optimizer makes of a graph has other last bits.
+  const torch::jit::GraphOptimizerEnabledGuard optimizer(!options.exact);
   const Tensors outputs =
       activate(loaded_->model.forward(inputs), loaded_->card.outputs);
   std::vector<Tensors> samples(batch[0].size(0));
@@ -174,6 +184,7 @@ std::vector<Prediction> Predictor::answer(at::TensorList batch) const {
     }
   }
   std::vector<Prediction> answers;
+  answers.reserve(samples.size());
   for (const Tensors& sample : samples) {
     answers.push_back(decode(sample, loaded_->card.outputs));
   }

@@ -19,11 +19,9 @@ struct OnnxOptions {
   /// Any size of the first dimension of all inputs; otherwise the example's.
   bool dynamic_batch = true;
   /// Any height and width of inputs [N, C, H, W], where the network's path does
-  /// not depend on them: traces it at twice the height and three times the
-  /// width of the example too.
+  /// not depend on them: traces twice the height and three times the width too.
   bool dynamic_size = false;
-  /// Stores weights of 1,000 numbers and more in fp16; they are converted when
-  /// the file is read, and all is computed in fp32.
+  /// Stores weights of 1,000 numbers and more in fp16; all computes in fp32.
   bool half = false;
   /// If set, the file takes each input [N, C, H, W] as RGB bytes [N, H, W, C],
   /// scales them to 0..1 and normalizes them with this mean and stddev. Usually

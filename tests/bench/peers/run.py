@@ -225,6 +225,27 @@ COMPARISONS = [
             "vit_b_32",
         )
     ),
+    *(
+        Comparison(
+            name=f"deploy_{net}_{batch}_{peer}",
+            title=f"Predictor on {net}, {batch} image{'s' * (batch > 1)} of "
+            f"224 px in fp32, beside {what}",
+            peer=package,
+            peer_program="deploy_python.py",
+            tern_program="tests/bench/deploy_timed",
+            options=["--net", net, "--batch", str(batch)],
+            peer_options=["--peer", peer],
+            rows=[Row("seconds", "the answers", goal=1, unit="ms")],
+            is_warm=True,
+        )
+        for net in ("resnet18", "resnet50")
+        for batch in (1, 16)
+        for peer, package, what in [
+            ("onnxruntime", "onnxruntime", "the same exported as ONNX"),
+            ("opencv", "opencv-python-headless", "the same in cv::dnn"),
+            ("torchvision", "torchvision", "PyTorch, channels-last"),
+        ]
+    ),
     Comparison(
         name="clothing",
         title="The recipe of docs/vision.md, from random weights: clothes, "

@@ -121,7 +121,9 @@ void expect_cured(
       0.02);
 }
 
-std::function<Model()> net(NetImpl::Fault fault, double first_scale = 1) {
+std::function<Model()> net(
+    const NetImpl::Fault& fault,
+    double first_scale = 1) {
   return [=]() -> Model {
     Net made(fault);
     const torch::NoGradGuard no_grad;
@@ -195,6 +197,66 @@ TEST(PrecisionAudit, FindsWhatIsLostInHalfAndItsListCuresIt) {
   expect_cured("a difference of large numbers", net([](const Tensor& x) {
                  return (x + 4000) - 4000;
                }));
+}
+
+struct ThreeLayers : nn::Module {
+  ThreeLayers() { torch::manual_seed(3); }
+  std::vector<nn::Linear> layers = {
+      register_module("a", nn::Linear(8, kWidth)),
+      register_module("b", nn::Linear(kWidth, kWidth)),
+      register_module("c", nn::Linear(kWidth, kWidth))};
+  nn::Linear head = register_module("head", nn::Linear(kWidth, 2));
+};
+
+// x -> exp -> x, three times; the exps are beyond half.
+struct ThreeExpsImpl : ThreeLayers {
+  Tensor forward(Tensor x) {
+    for (nn::Linear& layer : layers) {
+      x = ((layer->forward(x).tanh() + 12).exp() * 1e-5).log() + 11.5;
+    }
+    return head->forward(x);
+  }
+};
+
+TEST(PrecisionAudit, FindsFaultsThatComeOneAfterTheOtherAtOnce) {
+  expect_cured("three exps", [] { return std::make_shared<ThreeExpsImpl>(); });
+  Learner learn(some_data(), std::make_shared<ThreeExpsImpl>(), options_with());
+  const PrecisionAudit audit = learn.audit_precision();
+  EXPECT_EQ(audit.fp16.keep_fp32, (std::vector<std::string>{"a", "b", "c"}))
+      << audit.to_string();
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(audit.modules[i].fp16.fault, "exp overflows");
+    EXPECT_GT(audit.modules[i].fp16.output.overflow, 0.1);
+  }
+}
+
+TEST(PrecisionAudit, FindsAParameterThatIsInNoModule) {
+  struct Impl final : nn::Module {
+    Impl() { torch::manual_seed(3); }
+    Tensor forward(const Tensor& x) {
+      return last->forward((first->forward(x) * scale).relu() * 1e-5);
+    }
+    Tensor scale = register_parameter("scale", torch::full({kWidth}, 6e4));
+    nn::Linear first = register_module("first", nn::Linear(8, kWidth));
+    nn::Linear last = register_module("last", nn::Linear(kWidth, 2));
+  };
+  const auto make = [] { return std::make_shared<Impl>(); };
+  expect_cured("a scale of 6e4", make);
+  Learner learn(some_data(), make(), options_with());
+  EXPECT_EQ(
+      learn.audit_precision().fp16.keep_fp32,
+      std::vector<std::string>{"scale"});
+}
+
+TEST(PrecisionAudit, TakesTheModelsOwnConversionsToFp32) {
+  const auto make = net([](const Tensor& x) {
+    const Tensor wide = (x.to(torch::kFloat) + 12).exp() * 1e-5;
+    return wide.to(x.scalar_type());
+  });
+  Learner learn(some_data(), make(), options_with());
+  const PrecisionAudit audit = learn.audit_precision();
+  EXPECT_TRUE(audit.fp16.is_sound && audit.fp16.keep_fp32.empty())
+      << audit.to_string();
 }
 
 TEST(PrecisionAudit, FindsInputsThatHalfCannotHold) {
@@ -366,7 +428,7 @@ TEST(PrecisionAudit, ItsRecommendationIsAValueThatCanBeApplied) {
 
 // Distances from far away overflow in half, and their differences are lost in
 // bfloat16; autocast computes cdist in fp32.
-struct FarImpl : nn::Module {
+struct FarImpl : ThreeLayers {
   static constexpr double kFar = 1e5;
   Tensor forward(Tensor x) {
     for (nn::Linear& layer : layers) {
@@ -374,11 +436,6 @@ struct FarImpl : nn::Module {
     }
     return head->forward(x);
   }
-  std::vector<nn::Linear> layers = {
-      register_module("a", nn::Linear(8, kWidth)),
-      register_module("b", nn::Linear(kWidth, kWidth)),
-      register_module("c", nn::Linear(kWidth, kWidth))};
-  nn::Linear head = register_module("head", nn::Linear(kWidth, 2));
   Tensor anchors = register_buffer("anchors", torch::eye(kWidth) * kFar);
 };
 
@@ -393,6 +450,25 @@ TEST(PrecisionAudit, RecommendsAutocastWhereItAloneIsSound) {
       nlohmann::json::parse(audit.to_json())["amp_is_sound"].get<bool>());
 }
 
+TEST(PrecisionAudit, RecommendsFp32WhereAutocastIsNotSoundEither) {
+  struct Impl final : nn::Module {
+    Tensor forward(Tensor x) {
+      for (nn::Linear& layer : layers) x = (layer->forward(x) + 4e5) - 4e5;
+      return x;
+    }
+    std::vector<nn::Linear> layers = {
+        register_module("a", nn::Linear(8, kWidth)),
+        register_module("b", nn::Linear(kWidth, 2))};
+  };
+  Learner learn(some_data(), std::make_shared<Impl>(), options_with());
+  const Tensors before = parameters_of(learn);
+  const PrecisionAudit audit = learn.audit_precision();
+  EXPECT_EQ(audit.precision, Precision::fp32) << audit.to_string();
+  EXPECT_FALSE(audit.amp_is_sound);
+  EXPECT_TRUE(audit.modules[0].bf16.fault.starts_with("sub is "));
+  EXPECT_TRUE(all_equal(parameters_of(learn), before));
+}
+
 TEST(PrecisionAudit, PrintsATableAndJson) {
   Learner learn(
       some_data(),
@@ -404,6 +480,8 @@ TEST(PrecisionAudit, PrintsATableAndJson) {
   EXPECT_NE(text.find("recommended: to_bf16()"), std::string::npos) << text;
   const auto json = nlohmann::json::parse(audit.to_json());
   EXPECT_EQ(json["modules"][0]["name"], "first");
+  EXPECT_EQ(json["modules"][0]["fault"], "exp overflows");
+  EXPECT_EQ(json["modules"][1]["type"], "bf16");
   EXPECT_EQ(json["fp16"]["keep_fp32"][0], "first");
   HtmlPage page("report");
   audit.section()(page);

@@ -120,8 +120,9 @@ class PredictorMatrix : public testing::Test {
   void expect_same(Learner& learn, TargetKind kind, bool differ) const {
     const fs::path file = temp_ / "model.safetensors";
     learn.export_model(file);
-    const Predictor predictor =
-        Predictor::load(file, {.device = torch::kCPU, .trusted = true});
+    const Predictor predictor = Predictor::load(
+        file,
+        {.device = torch::kCPU, .trusted = true, .exact = true});
     const Predictions expected = learn.get_preds();
     EXPECT_TRUE(expected.preds.isfinite().all().item<bool>());
     if (differ) {

@@ -35,7 +35,9 @@ class PredictorQueueTest : public testing::Test {
   }
 
   Predictor predictor() const {
-    return Predictor::load(temp_ / "a.safetensors", {.device = torch::kCPU});
+    return Predictor::load(
+        temp_ / "a.safetensors",
+        {.device = torch::kCPU, .exact = true});
   }
 
   static torch::Tensor picture(int64_t seed) {

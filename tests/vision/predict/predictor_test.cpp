@@ -25,6 +25,7 @@
 #include "tern/learner/weights/export_model.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tests_folder.h"
 #include "tern/tests/support/tiny.h"
@@ -106,7 +107,7 @@ class PredictorTest : public testing::Test {
   TempFolder temp_;
   std::vector<std::string> paths_, labels_;
   const fs::path file_ = temp_ / "out" / "pets.safetensors";
-  const PredictorOptions cpu_{.device = torch::kCPU};
+  const PredictorOptions cpu_{.device = torch::kCPU, .exact = true};
 };
 
 TEST_F(PredictorTest, AnswersAsTheLearnerHoweverImagesGetTheirSize) {
@@ -266,8 +267,9 @@ TEST_F(PredictorTest, AFolderIsAnsweredButForItsBadFiles) {
   auto learn = trained(data());
   learn->export_model(file_);
   write_file(temp_ / "bad.png", "no picture");
-  const Predictor predictor =
-      Predictor::load(file_, {.device = torch::kCPU, .batch_size = 5});
+  const Predictor predictor = Predictor::load(
+      file_,
+      {.device = torch::kCPU, .batch_size = 5, .exact = true});
   const auto files = predictor.predict_folder(temp_.path());
   ASSERT_EQ(files.size(), paths_.size() + 1);
   for (const FilePrediction& file : files) {
@@ -315,6 +317,28 @@ TEST_F(PredictorTest, HalfTakesHalfTheBytes) {
   EXPECT_LT(
       static_cast<double>(fs::file_size(file_)),
       0.52 * static_cast<double>(fs::file_size(temp_ / "whole.safetensors")));
+}
+
+TEST_F(PredictorTest, AnswersFromAFusedGraphUnlessItIsToBeExact) {
+  auto learn = trained(data());
+  learn->export_model(file_);
+  const auto fused_in = [&](const Predictor& predictor) {
+    predictor.predict_batch(paths_);
+    const test::OpCalls calls("mkldnn::_convolution_pointwise");
+    predictor.predict_batch(paths_);
+    return calls.count();
+  };
+  const Predictor exact = Predictor::load(file_, cpu_);
+  const Predictor fused = Predictor::load(file_, {.device = torch::kCPU});
+  EXPECT_EQ(fused_in(exact), 0);
+  EXPECT_EQ(fused_in(fused), 2);
+  for (const std::string& path : paths_) {
+    EXPECT_TRUE(torch::allclose(
+        fused.predict(path).probabilities,
+        exact.predict(path).probabilities,
+        0,
+        1e-4));
+  }
 }
 
 TEST_F(PredictorTest, HalfWeightsAndLowerPrecisionAnswerNearly) {
@@ -369,7 +393,9 @@ TEST_F(PredictorTest, WritesAPythonProgramThatAnswersTheSame) {
         EXPECT_TRUE(fs::exists(folder / (name + ".py")));
         StateDict expected;
         for (const FilePrediction& answer :
-             Predictor::load(file, {.device = torch::kCPU, .trusted = traced})
+             Predictor::load(
+                 file,
+                 {.device = torch::kCPU, .trusted = traced, .exact = true})
                  .predict_folder(folder / "images")) {
           expected.insert(
               fs::path(answer.path).filename().string(),
@@ -448,8 +474,9 @@ TEST_F(PredictorTest, WritesNoPythonForWhatItCannotBuild) {
 
 TEST_F(PredictorTest, TakesListsOfPathsMatsAndTensors) {
   trained(data())->export_model(file_);
-  const Predictor predictor =
-      Predictor::load(file_, {.device = torch::kCPU, .batch_size = 5});
+  const Predictor predictor = Predictor::load(
+      file_,
+      {.device = torch::kCPU, .batch_size = 5, .exact = true});
   std::vector<cv::Mat> mats;
   Tensors tensors;
   for (const std::string& path : paths_) {
@@ -626,8 +653,9 @@ TEST_F(PredictorTest, AModelWithoutAnArchitectureTravelsAsItsGraph) {
     expect_error<c10::ValueError>(
         [&] { Predictor::load(file_, cpu_); },
         {"TorchScript graph", "PredictorOptions::trusted"});
-    const auto predictor =
-        Predictor::load(file_, {.device = torch::kCPU, .trusted = true});
+    const auto predictor = Predictor::load(
+        file_,
+        {.device = torch::kCPU, .trusted = true, .exact = true});
     const std::vector<fs::path> paths = valid_paths(learn);
     const torch::Tensor expected = learn.get_preds().preds;
     const auto answers = predictor.predict_batch(paths);
@@ -676,8 +704,9 @@ TEST_F(PredictorTest, AGraphOfHalfWeightsAnswersNearly) {
   learn.fit(1);
   const torch::Tensor expected = learn.get_preds().preds;
   learn.export_model(file_, {.half = true});
-  const auto predictor =
-      Predictor::load(file_, {.device = torch::kCPU, .trusted = true});
+  const auto predictor = Predictor::load(
+      file_,
+      {.device = torch::kCPU, .trusted = true, .exact = true});
   const auto answers = predictor.predict_batch(valid_paths(learn));
   EXPECT_TRUE(torch::allclose(answers[0].probabilities, expected[0], 0, 2e-3));
   EXPECT_FALSE(torch::equal(answers[0].probabilities, expected[0]));

@@ -113,6 +113,62 @@ TEST_F(ExportOnnx, SizesOfBatchesAndImagesAreDynamic) {
   write_onnx_case(folder_, "sizes", model, {x}, {.dynamic_size = true});
 }
 
+// Layers and functions that no network of Tern has, or not in this form.
+struct OthersImpl : torch::nn::Module {
+  OthersImpl()
+      : up(register_module(
+            "up",
+            torch::nn::ConvTranspose2d(
+                torch::nn::ConvTranspose2dOptions(3, 4, 3)
+                    .stride(2)
+                    .padding(1)
+                    .output_padding(1)))),
+        dot(register_module("dot", torch::nn::Conv1d(4, 4, 2))) {}
+  Tensors forward(const torch::Tensor& x) {
+    const torch::Tensor y = up->forward(x);
+    const torch::Tensor scaled = torch::upsample_bilinear2d(
+        x,
+        std::nullopt,
+        /*align_corners=*/true,
+        std::vector<double>{2, 2});
+    const torch::Tensor wide =
+        torch::upsample_nearest2d(x, std::nullopt, std::vector<double>{2, 3});
+    const torch::Tensor bicubic = torch::upsample_bicubic2d(x, {9, 11}, false);
+    const torch::Tensor mean = torch::avg_pool2d(y, 3, 2, 1);
+    const torch::Tensor few = torch::avg_pool2d(y, 3, 2, 0, /*ceil_mode=*/true);
+    const torch::Tensor line = dot->forward(torch::max_pool1d(y.flatten(2), 3));
+    const torch::Tensor sorted = std::get<0>(line.topk(3, -1));
+    const torch::Tensor mixed =
+        torch::elu(torch::mish(y)) +
+        torch::leaky_relu(y, 0.2) * torch::hardsigmoid(y).pow(2) -
+        torch::clamp(y, -1, 1).masked_fill(y > 0.5, 2) / (1 + torch::exp(y));
+    return {
+        scaled,
+        wide,
+        bicubic,
+        mean,
+        few,
+        sorted,
+        mixed.transpose(-1, 1).narrow(1, -5, 4).permute({0, -1, 1, 2}),
+        torch::reflection_pad2d(x, {1, 2, 3, 0}).roll({1, -2}, {-1, 2}),
+        torch::replication_pad2d(x, {0, 1, 0, 2}).slice(-1, 1, -1, 2),
+        torch::maximum(x, torch::minimum(x.sin(), x.cos())).log_softmax(1),
+        torch::bmm(y.flatten(2), y.flatten(2).mT()).sum(-1),
+        torch::adaptive_avg_pool1d(y.flatten(2), 1).squeeze(-1),
+        y.argmax(1, true).eq(2).to(torch::kFloat).expand_as(y),
+        y.amin({1}, true).sub(1).abs().sqrt().log(),
+        torch::scaled_dot_product_attention(y, y, y, y >= y.mean({-1}, true))};
+  }
+  torch::nn::ConvTranspose2d up;
+  torch::nn::Conv1d dot;
+};
+
+TEST_F(ExportOnnx, OtherLayersAreTheSame) {
+  const Model model(std::make_shared<OthersImpl>());
+  stir(model);
+  write_onnx_case(folder_, "others", model, {torch::randn({4, 3, 7, 7})});
+}
+
 TEST_F(ExportOnnx, BytesAreNormalizedInTheFile) {
   Model model(small_net());
   stir(model);
@@ -215,6 +271,61 @@ struct NumbersImpl : torch::nn::Module {
     return x + torch::tensor(std::vector<double>{1, 2, 3, 4}, x.options());
   }
 };
+
+// Of what a row leaves out, and of sizes that ONNX has as numbers.
+template <typename Function>
+struct CallImpl : torch::nn::Module {
+  explicit CallImpl(Function function) : call(function) {}
+  torch::Tensor forward(const torch::Tensor& x) { return call(x); }
+  Function call;
+};
+
+template <typename Function>
+Model calling(Function function) {
+  return std::make_shared<CallImpl<Function>>(function);
+}
+
+TEST_F(ExportOnnx, RefusesArgumentsThatARowDoesNotKnow) {
+  const Tensors x = {torch::zeros({2, 3, 6, 6})};
+  const fs::path file = temp_ / "a.onnx";
+  const auto refuses = [&](const Model& model,
+                           std::initializer_list<std::string_view> words) {
+    expect_error<c10::ValueError>(
+        [&] { export_onnx(model, file, x, {.dynamic_size = true}); },
+        words);
+  };
+  refuses(
+      calling([](const torch::Tensor& t) { return torch::gelu(t, "tanh"); }),
+      {"aten::gelu", "argument 1 is set"});
+  refuses(
+      calling([](const torch::Tensor& t) { return torch::add(t, t, 2); }),
+      {"aten::add", "argument 2 is set"});
+  refuses(
+      calling([](const torch::Tensor& t) {
+        return torch::adaptive_avg_pool2d(t, {2, 2});
+      }),
+      {"aten::adaptive_avg_pool2d"});
+  refuses(
+      calling([](const torch::Tensor& t) {
+        return torch::avg_pool2d(t, {t.size(2), t.size(3)});
+      }),
+      {"aten::avg_pool2d", "kernel_shape", "another size"});
+  refuses(
+      calling([](const torch::Tensor& t) {
+        return t + torch::arange(t.size(3), torch::kFloat);
+      }),
+      {"aten::add", "a tensor that it takes", "another size"});
+  refuses(
+      calling([](const torch::Tensor& t) {
+        return t.index({torch::indexing::Slice(), torch::tensor({0, 2})});
+      }),
+      {"aten::index"});
+  refuses(
+      calling(
+          [](const torch::Tensor& t) { return t.size(2) > 6 ? t.relu() : t; }),
+      {"path of the model"});
+  EXPECT_EQ(temp_.entries(), 0);
+}
 
 TEST_F(ExportOnnx, RefusesWhatATraceCannotHold) {
   const Tensors x = {torch::zeros({2, 4})};

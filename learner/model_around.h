@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tern/learner/model.h"
+
+namespace tern {
+
+/// Another way to run a model: everything but `forward` is the model's. Private
+/// to Tern.
+class ModelAround : public ModelImpl {
+ public:
+  explicit ModelAround(const Model& model) : model_(model) {}
+
+  std::vector<ModelTensor> parameters() const override {
+    return model_.parameters();
+  }
+  std::vector<ModelTensor> buffers() const override { return model_.buffers(); }
+  std::vector<ModelTensor> state() const override { return model_.state(); }
+  void train(bool on) override { model_.train(on); }
+  bool is_training() const override { return model_.is_training(); }
+  void to(torch::Device device) override { model_.to(device); }
+  std::shared_ptr<torch::nn::Module> module() const override {
+    return model_.module();
+  }
+
+ protected:
+  Model model_;
+};
+
+}  // namespace tern

@@ -1,0 +1,232 @@
+#include "tern/learner/weights/fused_model.h"
+
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/script.h>
+
+#include "tern/tests/support/op_calls.h"
+#include "tern/tests/support/stir.h"
+
+namespace tern::fused_model_test {
+namespace {
+
+using test::OpCalls;
+using Activation = std::function<torch::Tensor(const torch::Tensor&)>;
+
+constexpr const char* kFused = "mkldnn::_convolution_pointwise";
+
+/// A convolution with BatchNorm, and what a case makes of both.
+struct Net : torch::nn::Module {
+  using Forward = std::function<torch::Tensor(Net&, torch::Tensor)>;
+
+  explicit Net(Forward forward)
+      : conv(register_module(
+            "conv",
+            torch::nn::Conv2d(
+                torch::nn::Conv2dOptions(4, 4, 3).padding(1).bias(false)))),
+        norm(register_module("norm", torch::nn::BatchNorm2d(4))),
+        forward_(std::move(forward)) {
+    torch::manual_seed(7);
+    testing_support::stir(Model(torch::nn::Sequential(conv, norm)));
+    eval();
+  }
+  torch::Tensor forward(torch::Tensor x) { return forward_(*this, x); }
+  torch::Tensor normed(const torch::Tensor& x) { return norm(conv(x)); }
+
+  torch::nn::Conv2d conv;
+  torch::nn::BatchNorm2d norm;
+
+ private:
+  Forward forward_;
+};
+
+class FusedModel : public testing::Test {
+ protected:
+  /// Expects the answers of the network.
+  void expect_same(const Net::Forward& forward) {
+    Model model = std::make_shared<Net>(forward);
+    Model fused = fused_model(model);
+    for (const int64_t size : {1, 5, 2}) {
+      const Tensors batch = {x_.narrow(0, 0, size)};
+      EXPECT_TRUE(torch::allclose(
+          fused.forward(batch)[0],
+          model.forward(batch)[0],
+          1e-4,
+          1e-5))
+          << size;
+    }
+  }
+
+  torch::NoGradGuard no_grad_;
+  torch::Tensor x_ = torch::randn({5, 4, 8, 6});
+};
+
+TEST_F(FusedModel, ComputesActivationsWithinTheConvolution) {
+  for (const Activation& activation : std::vector<Activation>{
+           [](const auto& x) { return x.relu(); },
+           [](const auto& x) { return torch::Tensor(x).relu_(); },
+           [](const auto& x) { return x.sigmoid(); },
+           [](const auto& x) { return x.tanh(); },
+           [](const auto& x) { return torch::silu(x); },
+           [](const auto& x) { return torch::hardswish(x); },
+           [](const auto& x) { return torch::hardsigmoid(x); },
+           [](const auto& x) { return torch::hardtanh(x, -0.2, 0.3); },
+           [](const auto& x) { return torch::relu6(x); },
+           [](const auto& x) { return torch::leaky_relu(x, 0.2); }}) {
+    expect_same([&](Net& net, const torch::Tensor& x) {
+      return activation(net.normed(x));
+    });
+    Model fused = fused_model(
+        std::make_shared<Net>([&](Net& net, const torch::Tensor& x) {
+          return activation(net.normed(x));
+        }));
+    fused.forward({x_});
+    const OpCalls calls(kFused);
+    fused.forward({x_});
+    EXPECT_EQ(calls.count(), 1);
+  }
+}
+
+TEST_F(FusedModel, AddsWithinTheConvolutionWhereNobodyReadsTheOtherLater) {
+  expect_same([](Net& net, const torch::Tensor& x) {
+    const torch::Tensor y = net.normed(x).relu();
+    return (net.normed(y) + y).relu();
+  });
+  expect_same([](Net& net, const torch::Tensor& x) {
+    const torch::Tensor y = net.normed(x);
+    return (net.normed(y).add_(y)).relu_() + y;  // y is read again
+  });
+  expect_same([](Net& net, const torch::Tensor& x) {
+    return (x + net.normed(x)).sigmoid();  // x is the caller's
+  });
+  expect_same([](Net& net, const torch::Tensor& x) {
+    const torch::Tensor part = net.normed(x);
+    const torch::Tensor view = part.slice(1, 0, 2);
+    return (net.normed(part) + part).relu() + view.sum();
+  });
+  expect_same([](Net& net, const torch::Tensor& x) {
+    return torch::add(net.normed(x), x, 0.5);  // no plain sum
+  });
+  expect_same([](Net& net, const torch::Tensor& x) {
+    return net.normed(x) + x.mean({2, 3}, true);  // of another size
+  });
+}
+
+TEST_F(FusedModel, LeavesWhatTheCallerGaveAsItIs) {
+  Model fused =
+      fused_model(std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+        return (net.normed(x) + x).relu();
+      }));
+  const torch::Tensor before = x_.clone();
+  fused.forward({x_});
+  fused.forward({x_});
+  EXPECT_TRUE(torch::equal(x_, before));
+}
+
+TEST_F(FusedModel, AnotherSizeOrTypeGoesThroughTheModel) {
+  Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+    return net.normed(x).relu().flatten(1);
+  });
+  Model fused = fused_model(model);
+  fused.forward({x_});
+  const OpCalls calls(kFused);
+  const Tensors larger = {torch::randn({5, 4, 10, 6})};
+  EXPECT_TRUE(torch::equal(fused.forward(larger)[0], model.forward(larger)[0]));
+  EXPECT_EQ(calls.count(), 0);
+  fused.forward({x_});
+  EXPECT_EQ(calls.count(), 1);
+}
+
+TEST_F(FusedModel, ANetworkThatIsNoGraphGoesThroughItself) {
+  // By its values, by the number of samples, at random.
+  for (const Net::Forward& forward : std::vector<Net::Forward>{
+           [](Net& net, const torch::Tensor& x) {
+             return net.normed(x) * torch::rand({1});
+           },
+           [](Net& net, const torch::Tensor& x) {
+             return net.normed(x) / static_cast<double>(x.size(0));
+           }}) {
+    Model fused = fused_model(std::make_shared<Net>(forward));
+    const torch::Tensor several = x_.narrow(0, 0, 4);
+    fused.forward({several});
+    const OpCalls calls(kFused);
+    EXPECT_EQ(fused.forward({several})[0].sizes(), several.sizes());
+    EXPECT_EQ(calls.count(), 0);
+  }
+}
+
+TEST_F(FusedModel, ANetworkThatLooksAtValuesGoesThroughItself) {
+  Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+    const torch::Tensor y = net.normed(x);
+    return x.min().item<double>() < 0 ? y - 1 : y;
+  });
+  Model fused = fused_model(model);
+  for (const Tensors& batch : {Tensors{x_.abs()}, Tensors{x_}}) {
+    EXPECT_TRUE(torch::equal(fused.forward(batch)[0], model.forward(batch)[0]));
+  }
+}
+
+// With the first batch the change in place changes nothing.
+TEST_F(FusedModel, AConvolutionReadsWhatItWasGiven) {
+  const std::vector<Net::Forward> forwards = {
+      [](Net& net, const torch::Tensor& x) {
+        torch::Tensor y = x * 2;
+        const torch::Tensor z = net.normed(y);
+        y.relu_();
+        return z + y;
+      },
+      [](Net& net, const torch::Tensor& x) {
+        torch::Tensor y = x * 2;
+        const torch::Tensor z = net.normed(y);
+        y.relu_();
+        return z.relu();
+      }};
+  for (const Net::Forward& forward : forwards) {
+    Model model = std::make_shared<Net>(forward);
+    Model fused = fused_model(model);
+    fused.forward({x_.abs()});
+    const OpCalls calls(kFused);
+    EXPECT_TRUE(torch::allclose(
+        fused.forward({x_})[0],
+        model.forward({x_})[0],
+        1e-4,
+        1e-5));
+    EXPECT_EQ(calls.count(), 1);
+  }
+}
+
+TEST_F(FusedModel, AnErrorIsTheModels) {
+  Model fused = fused_model(std::make_shared<Net>(
+      [](Net& net, const torch::Tensor& x) { return net.normed(x); }));
+  EXPECT_THROW(fused.forward({torch::randn({2, 3, 8, 8})}), c10::Error);
+  EXPECT_THROW(fused.forward({}), c10::Error);
+}
+
+TEST_F(FusedModel, ManyThreadsMayCall) {
+  Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+    return (net.normed(net.normed(x).relu()) + x).relu();
+  });
+  const torch::Tensor expected = model.forward({x_})[0];
+  Model fused = fused_model(model);
+  std::vector<std::thread> threads;
+  threads.reserve(8);
+  std::atomic<int> same = 0;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      const torch::NoGradGuard no_grad;
+      for (int i = 0; i < 20; ++i) {
+        const torch::Tensor answer = Model(fused).forward({x_})[0];
+        same += torch::allclose(answer, expected, 1e-4, 1e-5) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(same, 160);
+}
+
+}  // namespace
+}  // namespace tern::fused_model_test
