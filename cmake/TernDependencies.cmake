@@ -34,7 +34,33 @@ set(TORCH_CUDA_ARCH_LIST "7.5;8.0;9.0+PTX" CACHE STRING "GPU generations that th
 # A project that adds Tern as a subdirectory links these too.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 find_package(Threads REQUIRED)
-find_package(Torch 2.11 REQUIRED)
+include(TernTorch)
+set(tern_error "")
+tern_find_torch(tern_error)
+if(tern_error)
+  message(FATAL_ERROR "${tern_error}")
+elseif(NOT Torch_VERSION MATCHES "^2[.]11[.]")
+  message(FATAL_ERROR "Tern is written for LibTorch 2.11, and ${Torch_DIR} is ${Torch_VERSION}. Set Torch_DIR.")
+endif()
+if(TERN_CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(TERN_NVCC ${CMAKE_CUDA_COMPILER})
+  endif()
+  find_program(TERN_NVCC nvcc NO_DEFAULT_PATH DOC "The compiler of a CUDA toolkit 13"
+    HINTS ${CUDA_TOOLKIT_ROOT_DIR} ${CUDAToolkit_ROOT} ENV CUDAToolkit_ROOT ENV CUDA_HOME ENV CUDA_PATH
+    PATHS ENV PATH /usr/local/cuda $ENV{HOME}/.cache/tern/cuda-13 PATH_SUFFIXES bin .)
+  if(NOT TERN_NVCC)
+    message(FATAL_ERROR "TERN_CUDA is ON, and no CUDA toolkit 13 was found. Name one by CUDA_HOME, install one (`./dev build` does), or build for CPUs alone with -DTERN_CUDA=OFF.")
+  endif()
+  # LibTorch's own package for its CUDA libraries and the flags of nvcc. It looks
+  # for the toolkit in three ways.
+  set(CMAKE_CUDA_COMPILER ${TERN_NVCC} CACHE FILEPATH "nvcc")
+  cmake_path(GET TERN_NVCC PARENT_PATH toolkit)
+  cmake_path(GET toolkit PARENT_PATH toolkit)
+  set(CUDA_TOOLKIT_ROOT_DIR ${toolkit} CACHE PATH "The CUDA toolkit")
+  set(CUDAToolkit_ROOT ${toolkit} CACHE PATH "The CUDA toolkit")
+  find_package(Torch REQUIRED)
+endif()
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -60,17 +86,19 @@ target_include_directories(tern_fmt SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
 add_library(tern_torch INTERFACE)
 add_library(tern::torch ALIAS tern_torch)
 set_target_properties(tern_torch PROPERTIES EXPORT_NAME torch)
-# It lies elsewhere on the next machine; the installed ternConfig.cmake asks there.
-target_include_directories(tern_torch SYSTEM INTERFACE "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
-# torch_cpu, not torch: a program on a machine without a GPU then starts
-# without loading 2 GB of CUDA libraries; kernels/load_cuda.cpp loads them
-# when there is a driver. PUBLIC, so that every program names libtorch_cpu
-# itself and no other library's BLAS can step in front of it.
-target_link_libraries(tern_torch INTERFACE tern_fmt torch_cpu_library c10 Threads::Threads)
+tern_link_torch(tern_torch)
+target_link_libraries(tern_torch INTERFACE tern_fmt Threads::Threads)
 target_compile_features(tern_torch INTERFACE cxx_std_20)
 # LibTorch's symbols are named as GCC names them; Clang does otherwise since 18.
 target_compile_options(tern_torch INTERFACE
   "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>>:-fclang-abi-compat=17>")
+
+if(TERN_CUDA)
+  # What the kernels link; the installed ternConfig.cmake looks for it again.
+  add_library(tern_torch_cuda INTERFACE)
+  set_target_properties(tern_torch_cuda PROPERTIES EXPORT_NAME torch_cuda)
+  target_link_libraries(tern_torch_cuda INTERFACE $<BUILD_INTERFACE:c10_cuda> $<BUILD_INTERFACE:torch::cudart>)
+endif()
 
 # The Python that the LibTorch wheel is installed beside, if it is a wheel, for
 # the tests that compare with PyTorch or call it.

@@ -4,13 +4,11 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
-#include <string>
 #include <string_view>
 #include <unistd.h>
-#include <vector>
 
 #include <c10/util/Exception.h>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <torch/cuda.h>
 
 #include "tern/kernels/check.h"
@@ -87,33 +85,17 @@ void check_device_exists(
       cure);
 }
 
-// Folders, in files that CMake writes.
-extern const char* const kModulesBuilt;
-extern const char* const kModulesInstalled;
-
 void* open_module(
     const char* library,
     const char* named_by,
     const char* what,
     const char* function) {
-  const std::string name = library;
-  std::vector<std::string> places;
-  if (const char* named = std::getenv(named_by)) {
-    places.emplace_back(named);
-  } else {
-    places = {
-        name,
-        kModulesBuilt + ("/" + name),
-        kModulesInstalled + ("/" + name)};
-  }
-  std::vector<std::string> reasons;
-  for (const std::string& place : places) {
-    void* const opened = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    void* const found = opened ? ::dlsym(opened, function) : nullptr;
-    if (found) return found;
-    const char* const reason = ::dlerror();
-    reasons.emplace_back(reason ? reason : "no reason was given");
-  }
+  // Without a folder it is looked for where the program's RUNPATH leads.
+  const char* const named = std::getenv(named_by);
+  void* const opened = ::dlopen(named ? named : library, RTLD_NOW | RTLD_LOCAL);
+  void* const found = opened ? ::dlsym(opened, function) : nullptr;
+  if (found) return found;
+  const char* const reason = ::dlerror();
   TORCH_CHECK(
       false,
       fmt::format(
@@ -122,7 +104,7 @@ void* open_module(
           what,
           library,
           named_by,
-          fmt::join(reasons, "; ")));
+          reason ? reason : "no reason was given"));
 }
 
 }  // namespace tern

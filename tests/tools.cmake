@@ -69,7 +69,7 @@ add_test(NAME install
     "-DLAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}"
     -DLIBDIR=${CMAKE_INSTALL_LIBDIR}
     -DTORCH=${Torch_DIR}
-    -DCUDA=${CUDA_TOOLKIT_ROOT_DIR}
+    -DCUDA=${TERN_CUDA}
     -DVISION=${TERN_VISION}
     "-DTOOLS=${tools}"
     -P ${CMAKE_CURRENT_LIST_DIR}/install/run.cmake)

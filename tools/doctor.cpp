@@ -68,7 +68,7 @@ void report_versions() {
               .string()));
   line("compiler", TERN_COMPILER_TEXT);
   line("cmake", TERN_CMAKE_TEXT);
-  line("toolkit", "CUDA " TERN_TOOLKIT_TEXT);
+  line("toolkit", TERN_TOOLKIT_TEXT);
 #ifdef TERN_HAS_VISION
   line("opencv", cv::getVersionString());
   if (cv::getVersionString() != CV_VERSION) {

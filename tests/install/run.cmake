@@ -25,6 +25,19 @@ foreach(file IN LISTS files)
     message(FATAL_ERROR "${file} names a folder of this machine: ${lines}")
   endif()
 endforeach()
+# Nor do the libraries lead there; messages of C10_CUDA_CHECK name its header.
+file(GLOB files ${folder}/prefix/${LIBDIR}/libtern*)
+execute_process(COMMAND grep -a -o -h "${BUILD}[^[:cntrl:]\"]*" ${files} OUTPUT_VARIABLE lines)
+string(REGEX REPLACE "[^\n]*/include/tern/[a-z_/]+[.]h\n" "" lines "${lines}")
+if(lines OR NOT files)
+  message(FATAL_ERROR "The libraries name the folder they were built in, or none are installed:\n${lines}")
+endif()
+foreach(file LICENSE NOTICE copyright)
+  file(GLOB found ${folder}/prefix/share/doc/tern*/${file})
+  if(NOT found)
+    message(FATAL_ERROR "${file} is not installed")
+  endif()
+endforeach()
 
 foreach(tool IN LISTS TOOLS)
   run(${folder}/prefix/bin/${tool} --help)
@@ -35,7 +48,7 @@ find_program(DPKG_DEB dpkg-deb)
 if(DPKG_DEB)
   file(REMOVE_RECURSE ${folder}/package)
   run(cpack --config ${BUILD}/CPackConfig.cmake -B ${folder}/package)
-  file(GLOB package ${folder}/package/tern_*.deb)
+  file(GLOB package ${folder}/package/tern*_*.deb)
   run(${DPKG_DEB} --extract ${package} ${folder}/package/root)
   file(GLOB_RECURSE expected RELATIVE ${folder}/prefix ${folder}/prefix/*)
   list(FILTER expected EXCLUDE REGEX "^bin/")
@@ -50,9 +63,12 @@ run(${CMAKE_COMMAND} -S ${SOURCE} -B ${folder}/build -G ${GENERATOR}
   -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-DNDEBUG  # GCC takes half the time for it
   -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
   -Dtern_DIR=${folder}/prefix/${LIBDIR}/cmake/tern
-  -DTorch_DIR=${TORCH}
-  -DCUDA_TOOLKIT_ROOT_DIR=${CUDA} -DCUDAToolkit_ROOT=${CUDA}
-  -DCMAKE_CUDA_COMPILER=${CUDA}/bin/nvcc)
+  -DTorch_DIR=${TORCH})
+# A machine that only uses Tern has no CUDA toolkit, and needs none.
+file(STRINGS ${folder}/build/CMakeCache.txt lines REGEX "nvcc|CUDA_TOOLKIT")
+if(lines)
+  message(FATAL_ERROR "The outside project has looked for a CUDA toolkit: ${lines}")
+endif()
 run(${CMAKE_COMMAND} --build ${folder}/build)
 
 file(GLOB programs ${folder}/build/line ${folder}/build/images)
@@ -80,3 +96,7 @@ list(LENGTH programs count)
 if(VISION AND NOT count EQUAL 2 OR count EQUAL 0)
   message(FATAL_ERROR "The outside project built only: ${programs}")
 endif()
+
+# What does not fit is refused with a sentence that says why.
+run(${CMAKE_COMMAND} -S ${SOURCE}/refusals -B ${folder}/refusals -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
+  -DPACKAGE=${folder}/prefix/${LIBDIR}/cmake/tern -DTORCH=${TORCH} -DVISION=${VISION} -DCUDA=${CUDA})
