@@ -1,7 +1,7 @@
 // One job of ./dev gpu, as one calls it: a Learner in some precision on a GPU,
 // or the fused optimizer by itself. Writes its numbers as JSON for the runner;
-// peers/gpu_torch.py does the same in Python PyTorch. With `--device cpu` the
-// sizes are small: to try the program where there is no GPU.
+// peers/gpu_torch.py does the same in Python PyTorch, but for `converge`. With
+// `--device cpu` the sizes are small: to try the program where there is no GPU.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -13,67 +13,25 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/cuda.h>
-#include <torch/nn/modules/loss.h>
 #include <torch/utils.h>
 
-#include "tern/callbacks/lambda_callback.h"
-#include "tern/callbacks/precision/amp.h"
-#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/data/data_bunch.h"
 #include "tern/data/error_text.h"
 #include "tern/data/random.h"
 #include "tern/kernels/images/augment_images.h"
 #include "tern/kernels/load_cuda.h"
-#include "tern/learner/graph/step_graph.h"
-#include "tern/learner/learner.h"
 #include "tern/learner/optim/adam.h"
-#include "tern/learner/optim/optimizer_factory.h"
-#include "tern/learner/optim/sgd.h"
 #include "tern/learner/precision/grad_scaler.h"
-#include "tern/learner/report/memory_meter.h"
-#include "tern/tests/bench/checkerboard_net.h"
-#include "tern/tests/bench/matting_step.h"
+#include "tern/tests/bench/gpu_jobs.h"
 #include "tern/tests/bench/measure.h"
-#include "tern/vision/matting/matting_base.h"
-#include "tern/vision/matting/matting_refine.h"
 #include "tern/vision/models/cnn/resnet.h"
-#include "tern/vision/models/cnn/simple_cnn.h"
 
 namespace {
 
-using namespace tern;  // NOLINT: a program
-
-using Numbers = std::map<std::string, double>;
-
-struct Arguments {
-  std::string job, precision = "fp32", json;
-  torch::Device device = torch::kCUDA;
-  int64_t steps = 20;
-  bool graph = false;
-  bool is_small() const { return device.is_cpu(); }
-};
-
-constexpr int64_t kWarmUp = 5;
-
-void wait_for(torch::Device device) {
-  if (device.is_cuda()) torch::cuda::synchronize();
-}
-
-// The same batch again and again, where the model is: what is timed is the
-// step.
-class SameBatch final : public Dataset {
- public:
-  SameBatch(Batch batch, int64_t batches)
-      : batch_(std::move(batch)), batches_(batches) {}
-  int64_t size() const override { return batch_.size() * batches_; }
-  Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override {
-    return batch_;
-  }
-
- private:
-  Batch batch_;
-  int64_t batches_;
-};
+using namespace tern;         // NOLINT: a program
+using namespace tern::bench;  // NOLINT: its parts
 
 // Uint8 images that are decoded already.
 class DecodedImages final : public Dataset {
@@ -98,161 +56,16 @@ class DecodedImages final : public Dataset {
   int64_t size_;
 };
 
-void set_precision(Learner& learn, const std::string& precision) {
-  if (precision == "fp16") learn.to_fp16();
-  if (precision == "bf16") learn.to_bf16();
-  if (precision == "amp") learn.to_amp();
-}
-
-using MakeModel = std::function<Model()>;
-
-Numbers train_once(
-    const Arguments& arguments,
-    const MakeModel& make_model,
-    const Batch& batch,
-    LearnerOptions options) {
-  const torch::Device device = arguments.device;
-  const MemoryMeter memory(device);
-  DataBunch data = DataBunch::create(
-      std::make_shared<SameBatch>(batch.to(device), kWarmUp + arguments.steps),
-      nullptr,
-      {.batch_size = batch.size(), .workers = 0});
-  data.device = device;
-  options.sink = silent();
-  Learner learn(data, make_model(), std::move(options));
-  set_precision(learn, arguments.precision);
-  if (arguments.graph && device.is_cuda()) learn.to_cuda_graph();
-  double begin = 0, end = 0, loss = 0;
-  learn.add<LambdaCallback>(
-      {.on_batch_end =
-           [&](Learner& l) {
-             if (l.state().iteration == kWarmUp) {
-               wait_for(device);
-               begin = bench::now();
-             }
-             if (l.state().iteration < kWarmUp + arguments.steps) return;
-             wait_for(device);
-             end = bench::now();
-             loss = l.state().loss.item<double>();
-           },
-       .order = callback_order::kLast});
-  learn.fit(1);
-  return {
-      {"step_seconds", (end - begin) / static_cast<double>(arguments.steps)},
-      {"peak_megabytes", static_cast<double>(memory.peak_bytes()) / 1e6},
-      {"loss", loss}};
-}
-
-// And how much less memory it takes than the same in fp32.
-Numbers train(
-    const Arguments& arguments,
-    const MakeModel& make_model,
-    const Batch& batch,
-    const LearnerOptions& options) {
-  Numbers numbers = train_once(arguments, make_model, batch, options);
-  if (arguments.precision == "fp32" || arguments.precision == "tf32") {
-    return numbers;
-  }
-  Arguments fp32 = arguments;
-  fp32.precision = "fp32";
-  fp32.graph = false;
-  fp32.steps = 1;
-  numbers["memory_saved"] =
-      1 - numbers["peak_megabytes"] /
-              train_once(fp32, make_model, batch, options)["peak_megabytes"];
-  return numbers;
-}
-
-Numbers resnet50_job(const Arguments& arguments) {
-  const int64_t n = arguments.is_small() ? 2 : 256;
-  const int64_t side = arguments.is_small() ? 64 : 224;
-  const auto images = torch::randn({n, 3, side, side})
-                          .contiguous(c10::MemoryFormat::ChannelsLast);
-  return train(
-      arguments,
-      [] { return resnet50(); },
-      {{images}, {torch::randint(1000, {n})}},
-      {.optimizer =
-           optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)),
-       .weight_decay = 0});
-}
-
-Numbers mnist_cnn(const Arguments& arguments) {
-  Arguments more = arguments;
-  more.steps *= 10;
-  return train(
-      more,
-      [] {
-        return simple_cnn({1, 16, 32, 10});
-      },
-      {{torch::randn({64, 1, 28, 28})}, {torch::randint(10, {64})}},
-      {});
-}
-
-Numbers checkerboard(const Arguments& arguments) {
-  const int64_t side = arguments.is_small() ? 32 : 512;
-  return train(
-      arguments,
-      [] { return bench::checkerboard_net(); },
-      {{torch::rand({1, 2, side, side})
-            .contiguous(c10::MemoryFormat::ChannelsLast)},
-       {torch::rand({1, 1, side, side}).round()}},
-      {.loss = torch::nn::MSELoss(),
-       .optimizer = optimizer<optim::Adam>(),
-       .weight_decay = 0});
-}
-
-Numbers matting(
-    const Arguments& arguments,
-    const MakeModel& make,
-    int64_t n,
-    int64_t side) {
-  if (arguments.is_small()) n = 2, side = 128;
-  const auto src = torch::rand({n, 3, side, side});
-  return train(
-      arguments,
-      make,
-      {{src, torch::rand_like(src)}, {src}},
-      {.loss =
-           [](const Tensors& outputs, const Tensors& targets) {
-             return bench::matting_step_loss(outputs, targets[0]);
-           },
-       .optimizer = optimizer<optim::Adam>(),
-       .weight_decay = 0});
-}
-
-Numbers matting_base(const Arguments& arguments) {
-  return matting(
-      arguments,
-      [] {
-        return MattingBase(
-            MattingBaseOptions{.backbone = MattingBackbone::resnet50});
-      },
-      8,
-      512);
-}
-
-Numbers matting_refine(const Arguments& arguments) {
-  const MattingRefineOptions options{
-      .backbone = MattingBackbone::resnet50,
-      .sample_pixels = arguments.is_small() ? 4096 : 80'000};
-  return matting(
-      arguments,
-      [options] { return MattingRefine(options); },
-      4,
-      1024);
-}
-
-// Unscale, check, Adam on fp32 masters and the fp16 weights, on 100 million
-// parameters; beside it a copy of one block of memory to another.
-Numbers adam(const Arguments& arguments) {
-  const int64_t tensors = 100;
-  const int64_t numel = arguments.is_small() ? 10'000 : 1'000'000;
+// Unscale, check, Adam on fp32 masters and the fp16 weights; beside it a copy
+// of one block of memory to another.
+Numbers adam(const Arguments& arguments, const Tensors& shapes) {
   Tensors masters, weights;
-  for (int64_t i = 0; i < tensors; ++i) {
-    masters.push_back(torch::randn({numel}, arguments.device));
+  int64_t numel = 0;
+  for (const torch::Tensor& like : shapes) {
+    masters.push_back(torch::randn(like.sizes(), arguments.device));
     weights.push_back(masters.back().to(torch::kHalf).requires_grad_());
     weights.back().mutable_grad() = torch::randn_like(weights.back());
+    numel += like.numel();
   }
   optim::Adam optimizer(masters, torch::optim::AdamOptions(1e-3));
   optimizer.set_weights(masters, weights);
@@ -263,7 +76,7 @@ Numbers adam(const Arguments& arguments) {
     scaler.update();
     wait_for(arguments.device);
   };
-  const auto from = torch::ones({tensors * numel}, arguments.device);
+  const auto from = torch::ones({numel}, arguments.device);
   const auto to = torch::empty_like(from);
   const auto copy = [&] {
     to.copy_(from);
@@ -276,6 +89,11 @@ Numbers adam(const Arguments& arguments) {
   return {
       {"step_seconds", seconds},
       {"share_of_copy", (30 / seconds) / (8 / copied)}};
+}
+
+Numbers adam_100m(const Arguments& arguments) {
+  const int64_t numel = arguments.is_small() ? 10'000 : 1'000'000;
+  return adam(arguments, Tensors(100, torch::empty({1}).expand({numel})));
 }
 
 // Decoded images from the loader's threads to normalised floats on the device.
@@ -344,16 +162,23 @@ Numbers augment(const Arguments& arguments) {
        bench::median_seconds(static_cast<int>(arguments.steps), step)}};
 }
 
-using Job = Numbers (*)(const Arguments&);
+using Job = std::function<Numbers(const Arguments&)>;
 const std::map<std::string, Job> kJobs = {
-    {"resnet50", resnet50_job},
+    {"resnet18",
+     [](const Arguments& a) { return resnet(a, [] { return resnet18(); }); }},
+    {"resnet50",
+     [](const Arguments& a) { return resnet(a, [] { return resnet50(); }); }},
     {"mnist_cnn", mnist_cnn},
+    {"mlp", mlp},
     {"checkerboard", checkerboard},
     {"matting_base", matting_base},
     {"matting_refine", matting_refine},
-    {"adam", adam},
+    {"adam", adam_100m},
+    {"adam_resnet50",
+     [](const Arguments& a) { return adam(a, resnet50()->parameters()); }},
     {"feed", feed},
-    {"augment", augment}};
+    {"augment", augment},
+    {"converge", converge}};
 
 // By hand: a machine for ./dev gpu may have no CLI11.
 Arguments read(int argc, char** argv) {
@@ -361,6 +186,8 @@ Arguments read(int argc, char** argv) {
   std::map<std::string_view, std::string*> texts = {
       {"--job", &arguments.job},
       {"--precision", &arguments.precision},
+      {"--data", &arguments.data},
+      {"--picture", &arguments.picture},
       {"--json", &arguments.json}};
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view name = argv[i];
@@ -368,6 +195,8 @@ Arguments read(int argc, char** argv) {
       *text->second = argv[i + 1];
     } else if (name == "--steps") {
       arguments.steps = std::stoll(argv[i + 1]);
+    } else if (name == "--seed") {
+      arguments.seed = std::stoll(argv[i + 1]);
     } else if (name == "--graph") {
       arguments.graph = std::string_view(argv[i + 1]) == "1";
     } else if (name == "--device") {
@@ -383,12 +212,14 @@ int main(int argc, char** argv) try {
   const Arguments arguments = read(argc, argv);
   const auto job = kJobs.find(arguments.job);
   if (job == kJobs.end() || arguments.json.empty()) {
+    std::vector<std::string> jobs;
+    for (const auto& [name, run] : kJobs) jobs.push_back(name);
     fmt::print(
         stderr,
-        "gpu_timed --job resnet50|mnist_cnn|checkerboard|matting_base|"
-        "matting_refine|adam|feed|augment --json FILE [--precision "
-        "fp32|tf32|fp16|bf16|amp] "
-        "[--device cuda|cpu] [--steps N] [--graph 0|1]\n");
+        "gpu_timed --job {} --json FILE [--precision "
+        "fp32|tf32|fp16|fp16_static|bf16|amp] [--device cuda|cpu] [--steps N] "
+        "[--graph 0|1] [--seed N] [--data FILE] [--picture FILE]\n",
+        fmt::join(jobs, "|"));
     return 2;
   }
   if (arguments.device.is_cuda() && !load_cuda()) {

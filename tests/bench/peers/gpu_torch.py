@@ -46,7 +46,27 @@ class Bottleneck(nn.Module):
         )
 
 
-def resnet50_net():
+class BasicBlock(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.Conv2d(inputs, width, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(width),
+        )
+        self.shortcut = nn.Identity()
+        if stride != 1 or inputs != width:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, width, 1, stride, bias=False),
+                nn.BatchNorm2d(width),
+            )
+
+    forward = Bottleneck.forward
+
+
+def resnet_net(block=Bottleneck, widen=4, depths=(3, 4, 6, 3)):
     layers = [
         nn.Conv2d(3, 64, 7, 2, 3, bias=False),
         nn.BatchNorm2d(64),
@@ -54,13 +74,13 @@ def resnet50_net():
         nn.MaxPool2d(3, 2, 1),
     ]
     inputs = 64
-    for layer, blocks in enumerate([3, 4, 6, 3]):
+    for layer, blocks in enumerate(depths):
         width = 64 << layer
-        for block in range(blocks):
-            stride = 2 if layer > 0 and block == 0 else 1
-            layers.append(Bottleneck(inputs, width, stride))
-            inputs = 4 * width
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000)]
+        for i in range(blocks):
+            stride = 2 if layer > 0 and i == 0 else 1
+            layers.append(block(inputs, width, stride))
+            inputs = widen * width
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000)]
     return nn.Sequential(*layers)
 
 
@@ -89,16 +109,18 @@ def graph_of(step):
 
 
 def train(arguments, make_net, x, y, loss_function, make_optimizer, steps):
-    """And how much less memory it takes than the same in fp32."""
+    """And how much less memory and time it takes than the same in fp32."""
     work = make_net, x, y, loss_function, make_optimizer
     numbers = train_once(arguments, *work, steps)
     if arguments.precision not in ("fp32", "tf32"):
         fp32 = copy.copy(arguments)
         fp32.precision, fp32.graph = "fp32", 0
-        peak = train_once(fp32, *work, 1)["peak_megabytes"]
-        if peak:
-            saved = 1 - numbers["peak_megabytes"] / peak
+        whole = train_once(fp32, *work, steps)
+        if whole["peak_megabytes"]:
+            saved = 1 - numbers["peak_megabytes"] / whole["peak_megabytes"]
             numbers["memory_saved"] = saved
+        times = whole["step_seconds"] / numbers["step_seconds"]
+        numbers["times_fp32"] = times
     return numbers
 
 
@@ -113,6 +135,8 @@ def train_once(arguments, make_net, x, y, loss_function, make_optimizer, steps):
         net = net.to(memory_format=torch.channels_last)
         inputs = [t.to(memory_format=torch.channels_last) for t in inputs]
     optimizer = make_optimizer(net.parameters())
+    if arguments.compile:
+        net = torch.compile(net)
     uses_16_bits = precision in ("amp", "fp16", "bf16")
     is_half = precision in ("amp", "fp16") and device.type == "cuda"
     dtype = torch.float16 if is_half else torch.bfloat16
@@ -153,16 +177,50 @@ def train_once(arguments, make_net, x, y, loss_function, make_optimizer, steps):
     }
 
 
-def resnet50(arguments):
+def adamw(arguments):
+    """With fastai's defaults, which are Tern's."""
+    return lambda p: torch.optim.AdamW(
+        p,
+        lr=3e-3,
+        betas=(0.9, 0.99),
+        weight_decay=1e-2,
+        fused=True,
+        capturable=bool(arguments.graph),
+    )
+
+
+def resnet(arguments, make_net):
     n, side = (2, 64) if arguments.is_small else (256, 224)
     return train(
         arguments,
-        resnet50_net,
+        make_net,
         torch.randn(n, 3, side, side),
         torch.randint(1000, (n,)),
         nn.functional.cross_entropy,
-        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+        adamw(arguments),
         arguments.steps,
+    )
+
+
+def digits(arguments, make_net, *sample):
+    return train(
+        arguments,
+        make_net,
+        torch.randn(64, *sample),
+        torch.randint(10, (64,)),
+        nn.functional.cross_entropy,
+        adamw(arguments),
+        10 * arguments.steps,
+    )
+
+
+def mlp_net():
+    return nn.Sequential(
+        nn.Linear(784, 256),
+        nn.ReLU(),
+        nn.Linear(256, 256),
+        nn.ReLU(),
+        nn.Linear(256, 10),
     )
 
 
@@ -176,17 +234,7 @@ def mnist_cnn(arguments):
         layers[-1:] = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         return nn.Sequential(*layers)
 
-    return train(
-        arguments,
-        net,
-        torch.randn(64, 1, 28, 28),
-        torch.randint(10, (64,)),
-        nn.functional.cross_entropy,
-        lambda p: torch.optim.AdamW(
-            p, lr=3e-3, fused=True, capturable=bool(arguments.graph)
-        ),
-        10 * arguments.steps,
-    )
+    return digits(arguments, net, 1, 28, 28)
 
 
 def checkerboard(arguments):
@@ -199,11 +247,15 @@ def checkerboard(arguments):
         return nn.Sequential(*layers, nn.Conv2d(256, 1, 1))
 
     side = 32 if arguments.is_small else 512
+    squares = torch.arange(side) * 16 // side
+    board = (squares[:, None] + squares) % 2
+    ruler = torch.linspace(-1, 1, side)
+    coordinates = torch.stack(torch.meshgrid(ruler, ruler, indexing="ij"))
     return train(
         arguments,
         net,
-        torch.rand(1, 2, side, side),
-        torch.rand(1, 1, side, side).round(),
+        coordinates[None],
+        board[None, None].float(),
         nn.functional.mse_loss,
         lambda p: torch.optim.Adam(p, lr=3e-3, fused=True),
         arguments.steps,
@@ -234,14 +286,13 @@ def matting(arguments, make_net, n, side):
     )
 
 
-def adam(arguments, **how):
+def adam(arguments, shapes, **how):
     """On fp32 weights through GradScaler, and the casts of weights to half and
     of gradients back that autocast makes."""
-    numel = 10_000 if arguments.is_small else 1_000_000
     device = arguments.device
     params = [
-        torch.randn(numel, device=device, requires_grad=True)
-        for _ in range(100)
+        torch.randn(shape, device=device, requires_grad=True)
+        for shape in shapes
     ]
     optimizer = torch.optim.Adam(params, lr=1e-3, **how)
     scaler = torch.amp.GradScaler(device.type)
@@ -261,6 +312,11 @@ def adam(arguments, **how):
         if step >= 0:
             times.append(time.perf_counter() - begin)
     return {"step_seconds": statistics.median(times)}
+
+
+def blocks(arguments):
+    """The shapes of 100 million parameters."""
+    return [10_000 if arguments.is_small else 1_000_000] * 100
 
 
 class DecodedImages(torch.utils.data.Dataset):
@@ -389,8 +445,12 @@ def main():
         "augment": augment,
         "augment_v2": lambda a: augment_v2(a, False),
         "augment_v2_together": lambda a: augment_v2(a, True),
-        "resnet50": resnet50,
+        "resnet18": lambda a: resnet(
+            a, lambda: resnet_net(BasicBlock, 1, (2, 2, 2, 2))
+        ),
+        "resnet50": lambda a: resnet(a, resnet_net),
         "mnist_cnn": mnist_cnn,
+        "mlp": lambda a: digits(a, mlp_net, 784),
         "checkerboard": checkerboard,
         "matting_base": lambda a: matting(
             a, lambda: MattingBase("resnet50"), 8, 512
@@ -400,11 +460,14 @@ def main():
             lambda: MattingRefine(
                 "resnet50", sample_pixels=4096 if a.is_small else 80_000
             ),
-            4,
-            1024,
+            1,
+            2048,
         ),
-        "adam_fused": lambda a: adam(a, fused=True),
-        "adam_foreach": lambda a: adam(a, foreach=True),
+        "adam_fused": lambda a: adam(a, blocks(a), fused=True),
+        "adam_foreach": lambda a: adam(a, blocks(a), foreach=True),
+        "adam_resnet50": lambda a: adam(
+            a, [p.shape for p in resnet_net().parameters()], fused=True
+        ),
         "feed": feed,
     }
     parser = argparse.ArgumentParser()
@@ -413,6 +476,7 @@ def main():
     parser.add_argument("--device", type=torch.device, default="cuda")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--graph", type=int, default=0)
+    parser.add_argument("--compile", type=int, default=0)
     parser.add_argument("--json", required=True)
     arguments = parser.parse_args()
     arguments.is_small = arguments.device.type == "cpu"

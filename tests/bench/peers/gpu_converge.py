@@ -1,0 +1,273 @@
+"""What ./dev gpu trains to the end: classifiers in each precision, with three
+seeds, and the checkerboard, with the pictures of what its nets have learnt.
+
+    gpu_converge.py FILE    writes the photographs of TERN_DATA/clothing at 64 px
+                            there, where Pillow is; TERN_CLOTHING names the file
+                            on a machine without it
+"""
+import gzip
+import io
+import json
+import os
+import pathlib
+import random
+import shutil
+import statistics
+import struct
+import sys
+import tarfile
+import tempfile
+import zlib
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from run import ROOT, facts, run_once, write
+
+PRECISIONS = ["fp32", "fp16_static", "fp16", "bf16", "amp"]
+SEEDS = [1, 2, 3]
+
+
+# ---- Files: safetensors, IDX and PNG, of which each is a few lines ----
+
+
+def write_safetensors(path, tensors):
+    """tensors: name -> (dtype, shape, bytes)."""
+    header, offset = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        offsets = [offset, offset + len(data)]
+        header[name] = dict(dtype=dtype, shape=shape, data_offsets=offsets)
+        offset = offsets[1]
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, _, data in tensors.values():
+            file.write(data)
+
+
+def read_floats(path, name):
+    """The shape and the numbers of an F32 tensor."""
+    data = pathlib.Path(path).read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    entry = json.loads(data[8 : 8 + size])[name]
+    begin, end = (8 + size + offset for offset in entry["data_offsets"])
+    return entry["shape"], struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])
+
+
+def write_png(path, width, grey):
+    """grey: bytes, row by row."""
+
+    def chunk(kind, data):
+        return (
+            struct.pack(">I", len(data))
+            + kind
+            + data
+            + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    rows = [grey[i : i + width] for i in range(0, len(grey), width)]
+    size = struct.pack(">IIBBBBB", width, len(rows), 8, 0, 0, 0, 0)
+    body = zlib.compress(b"".join(b"\0" + row for row in rows), 9)
+    png = chunk(b"IHDR", size) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    pathlib.Path(path).write_bytes(b"\x89PNG\r\n\x1a\n" + png)
+
+
+def mnist_file(path):
+    """From the four files of TERN_DATA/mnist."""
+    folder = pathlib.Path(os.environ.get("TERN_DATA", "")) / "mnist"
+    tensors = {}
+    for prefix, name in ("", "train"), ("valid_", "t10k"):
+        images = gzip.decompress(
+            (folder / f"{name}-images-idx3-ubyte.gz").read_bytes()
+        )
+        labels = gzip.decompress(
+            (folder / f"{name}-labels-idx1-ubyte.gz").read_bytes()
+        )[8:]
+        shape = [*struct.unpack(">III", images[4:16]), 1]
+        tensors[f"{prefix}images"] = "U8", shape, images[16:]
+        wide = struct.pack(f"<{len(labels)}q", *labels)
+        tensors[f"{prefix}labels"] = "I64", [len(labels)], wide
+    write_safetensors(path, tensors)
+
+
+def clothing_file(path):
+    """What TERN_CLOTHING names, or from TERN_DATA by Pillow: the short side to
+    64 pixels, the middle of the long one.
+    """
+    ready = os.environ.get("TERN_CLOTHING")
+    if ready:
+        shutil.copy(ready, path)
+        return
+    from PIL import Image, ImageOps
+
+    side, images, labels, classes = 64, {}, {}, []
+    archive = pathlib.Path(os.environ.get("TERN_DATA", "")) / "clothing"
+    with tarfile.open(archive / "clothing.tar") as tar:
+        members = [m for m in tar.getmembers() if m.isfile()]
+        classes = sorted({m.name.split("/")[1] for m in members})
+        random.Random(1).shuffle(members)  # the first are of all classes
+        for member in members:
+            split, label, _ = member.name.split("/")
+            image = Image.open(io.BytesIO(tar.extractfile(member).read()))
+            image = ImageOps.fit(image.convert("RGB"), (side, side))
+            images.setdefault(split, []).append(image.tobytes())
+            labels.setdefault(split, []).append(classes.index(label))
+    tensors = {}
+    for prefix, split in ("", "train"), ("valid_", "validation"):
+        count = len(labels[split])
+        shape = [count, side, side, 3]
+        tensors[f"{prefix}images"] = "U8", shape, b"".join(images[split])
+        wide = struct.pack(f"<{count}q", *labels[split])
+        tensors[f"{prefix}labels"] = "I64", [count], wide
+    write_safetensors(path, tensors)
+
+
+# ---- Trainings ----
+
+
+@dataclass
+class Convergence:
+    """A classifier in each precision, with each seed."""
+
+    name: str
+    title: str
+    epochs: int
+    make_file: object  # writes the data
+    goal: str = "accuracies within the spread of fp32's"
+    tern_program: str = "tests/bench/gpu_timed"
+    is_long: bool = False
+
+    def run(self, arguments, command, epochs=None):
+        epochs = epochs or self.epochs
+        program = str(arguments.build.resolve() / self.tern_program)
+        results = {}
+        with tempfile.TemporaryDirectory() as folder:
+            scratch = pathlib.Path(folder)
+            data = scratch / "data.safetensors"
+            self.make_file(data)
+            for precision in PRECISIONS:
+                results[precision] = [
+                    run_once(
+                        [program, "--job", "converge", "--data", str(data)]
+                        + ["--precision", precision, "--seed", str(seed)]
+                        + ["--device", arguments.device]
+                        + ["--steps", str(epochs)],
+                        scratch,
+                    )
+                    for seed in SEEDS
+                ]
+        lines = [
+            f"### {self.title}",
+            "",
+            facts_of(self.name, len(SEEDS), "seeds", command, arguments),
+            "",
+            *convergence_table(results),
+        ]
+        print("\n".join(lines))
+        write(f"peers {self.name}", lines, arguments.page, command)
+
+
+def convergence_table(results):
+    """Within: not below fp32's mean by more than from its worst to its best."""
+    fp32 = [report["accuracy"] for report in results["fp32"]]
+    least = statistics.mean(fp32) - (max(fp32) - min(fp32))
+    lines = [
+        "| precision | accuracy, mean (worst to best) | within fp32's spread "
+        "| seconds | loss scale at each tenth of the way, first seed |",
+        "|---|---|---|---|---|",
+    ]
+    for precision, reports in results.items():
+        accuracies = [report["accuracy"] for report in reports]
+        mean = statistics.mean(accuracies)
+        seconds = statistics.median(report["seconds"] for report in reports)
+        scales = [
+            f"{value:g}"
+            for key, value in sorted(reports[0].items())
+            if key.startswith("scale_")
+        ]
+        lines.append(
+            f"| {precision} | {mean:.4f} ({min(accuracies):.4f} to "
+            f"{max(accuracies):.4f}) | {'yes' if mean >= least else 'NO'} | "
+            f"{seconds:.1f} | {', '.join(scales)} |"
+        )
+    return lines
+
+
+@dataclass
+class Checkerboard:
+    """The experiment of examples/checkerboard.cpp."""
+
+    name: str = "checkerboard_pictures"
+    title: str = (
+        "The checkerboard net at 512 x 512, 500 steps, fp32 and mixed: what "
+        "they have learnt"
+    )
+    goal: str = "both pictures look alike"
+    tern_program: str = "tests/bench/gpu_timed"
+    is_long: bool = False
+
+    def run(self, arguments, command, steps=500):
+        program = str(arguments.build.resolve() / self.tern_program)
+        rows, images = [], []
+        with tempfile.TemporaryDirectory() as folder:
+            scratch = pathlib.Path(folder)
+            for precision in "fp32", "fp16", "amp":
+                file = scratch / "picture.safetensors"
+                report = run_once(
+                    [program, "--job", "checkerboard", "--picture", str(file)]
+                    + ["--precision", precision, "--device", arguments.device]
+                    + ["--steps", str(steps)],
+                    scratch,
+                )
+                shape, numbers = read_floats(file, "picture")
+                grey = bytes(
+                    min(255, max(0, round(255 * number))) for number in numbers
+                )
+                png = arguments.page.parent / f"gpu_checkerboard_{precision}.png"
+                write_png(png, shape[-1], grey)
+                images.append(f"![{precision}]({png.name})")
+                rows.append(
+                    f"| {precision} | {1e3 * report['step_seconds']:.3f} ms | "
+                    f"{report['peak_megabytes']:.0f} MB | {report['loss']:.5f} |"
+                )
+        lines = [
+            f"### {self.title}",
+            "",
+            facts_of(self.name, 1, "run", command, arguments),
+            "",
+            "| precision | a step | memory | loss at the end |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            " ".join(images),
+        ]
+        print("\n".join(lines))
+        write(f"peers {self.name}", lines, arguments.page, command)
+
+
+def facts_of(name, count, what, command, arguments):
+    one = SimpleNamespace(peer="torch", name=name, options=[])
+    text = facts(one, count, command, arguments.build)
+    return text[: text.index("Median of")] + f"{count} {what}: `{command} {name}`"
+
+
+TRAININGS = [
+    Convergence(
+        "converge_mnist",
+        "MNIST, ten digits, a CNN (16-32-10), one cycle of 3 epochs at 4e-3, "
+        "batch 64, three seeds",
+        3,
+        mnist_file,
+    ),
+    Convergence(
+        "converge_clothing",
+        "Photographs of clothes at 64 px, ResNet-18 from random weights, one "
+        "cycle of 8 epochs at 4e-3, batch 64, three seeds",
+        8,
+        clothing_file,
+    ),
+    Checkerboard(),
+]
+
+if __name__ == "__main__":
+    clothing_file(sys.argv[1])
