@@ -186,6 +186,16 @@ TEST(WeightFiles, SeesDictionariesAtEveryDepth) {
       types_state()));
 }
 
+TEST(WeightFiles, SeesDictionariesInListsButNoOptimizersState) {
+  expect_error<DataError>(
+      [] { load_weights(file("nets.pth")); },
+      {"several dictionaries of tensors: 'nets/0' (20 tensors), "
+       "'ema' (7 tensors). Name"});
+  EXPECT_TRUE(same_state(
+      load_weights(file("nets.pth"), {.key = "nets/0"}),
+      types_state()));
+}
+
 TEST(WeightFiles, ReadsWhatStandsForAConjugateOrANegative) {
   for (const char* name : {"lazy.pth", "lazy_legacy.pth"}) {
     for (const bool memory_map : {false, true}) {

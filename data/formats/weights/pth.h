@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,12 +21,13 @@ bool is_pth(const ByteFile& file);
 /// order. Entries that are no tensors are left out. No code of the file is run.
 ///
 /// \param key  Which dictionary: "state_dict", "ema/model" for one in another,
-///     "/" for the outermost. Empty: the one that alone has tensors in it, or
-///     alone has nothing else and more of them than any other.
+///     "nets/0" for one in a list or under an integer, "/" for the outermost.
+///     Empty: the one that alone has tensors in it, or alone has nothing else
+///     and more of them than any other. An optimizer's state does not count.
 /// \throws DataError if the file is damaged or cut off, is a TorchScript file,
-///     nests dictionaries more than 16 deep, mentions a name outside the
-///     allow-list, holds a tensor that reaches beyond its storage, or has no or
-///     several dictionaries for `key`.
+///     nests dictionaries and lists more than 16 deep, mentions a name outside
+///     the allow-list, holds a tensor that reaches beyond its storage, or has
+///     no or several dictionaries for `key`.
 StoredWeights read_pth(const ByteFile& file, const std::string& key = "");
 
 // ---- The steps of read_pth ----
@@ -47,6 +49,14 @@ std::unordered_map<std::string_view, PickledStorage> storages_in(
 
 /// The place of a storage in a list, by its key.
 using StorageIndex = std::unordered_map<std::string_view, size_t>;
+
+/// The dictionary of tensors that `key` means, see `read_pth`. \throws
+/// DataError.
+const Pickle::Value& choose_state_dict(
+    const Pickle& pickle,
+    const std::string& key,
+    const std::function<bool(const Pickle::Value&)>& is_tensor,
+    const std::string& path);
 
 /// The tensors of the dictionary that `key` means, see `read_pth`, as views of
 /// `storages`. \throws DataError.

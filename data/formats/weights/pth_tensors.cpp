@@ -43,9 +43,6 @@ constexpr std::string_view kNames[] = {
     "numpy._core.multiarray.scalar",
     "_codecs.encode"};
 
-// Deeper than any checkpoint; each level makes the keys longer.
-constexpr int kMaxDepth = 16;
-
 std::string_view without_torch(std::string_view name) {
   constexpr std::string_view kTorch = "torch.";
   return name.starts_with(kTorch) ? name.substr(kTorch.size()) : name;
@@ -227,91 +224,6 @@ class Decoder {
   const std::string& path_;
 };
 
-// A dictionary of tensors in what was saved.
-struct Found {
-  std::string key;
-  const Value* dict;
-  size_t tensors;
-  bool is_whole;  // nothing but tensors in it
-};
-
-// "'model' (10 tensors), 'ema' (10 tensors)"
-std::string list_of(const std::vector<Found>& found) {
-  std::string list;
-  for (size_t i = 0; i < found.size() && i < 10; ++i) {
-    list += (i == 0 ? "" : ", ") + printable(found[i].key) + " (" +
-            std::to_string(found[i].tensors) + " tensors)";
-  }
-  return list + (found.size() > 10 ? ", ..." : "");
-}
-
-// The outermost dictionary and those in it, under keys that are strings: an
-// optimizer's are under numbers and in lists.
-std::vector<Found> find_dicts(const Pickle& pickle, const Decoder& decoder) {
-  std::vector<Found> found;
-  std::unordered_set<Id> seen;
-  const auto visit =
-      [&](const std::string& key, Id id, int depth, const auto& visit) -> void {
-    const Value& dict = pickle[id];
-    if (dict.kind != Kind::dict || !seen.insert(id).second) return;
-    size_t tensors = 0;
-    for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
-      const Value& name = pickle[dict.items[i]];
-      if (name.kind != Kind::string) continue;
-      const Value& value = pickle[dict.items[i + 1]];
-      tensors += decoder.is_tensor(value);
-      // A name that nobody would give as a key could be copied very often.
-      if (value.kind != Kind::dict || name.text.size() > 200) continue;
-      if (depth == kMaxDepth) {
-        decoder.fail(
-            "nests dictionaries more than " + std::to_string(kMaxDepth) +
-            " deep");
-      }
-      const std::string inner = key + (key.empty() ? "" : "/");
-      visit(
-          inner + std::string(name.text),
-          dict.items[i + 1],
-          depth + 1,
-          visit);
-    }
-    const bool is_whole = 2 * tensors == dict.items.size();
-    if (tensors == 0) return;
-    found.push_back({key.empty() ? "/" : key, &dict, tensors, is_whole});
-  };
-  visit("", pickle.root_id(), 0, visit);
-  return found;
-}
-
-const Value& choose_state_dict(
-    const Pickle& pickle,
-    const Decoder& decoder,
-    const std::string& key,
-    const std::string& path) {
-  const std::vector<Found> found = find_dicts(pickle, decoder);
-  if (found.empty()) {
-    throw DataError(
-        path,
-        "holds no dictionary of tensors; expected what "
-        "torch.save(model.state_dict(), path) writes");
-  }
-  // A checkpoint may have a tensor or two beside its one state dict.
-  const auto stands_out = [&](const Found& one) {
-    return std::ranges::all_of(found, [&](const Found& other) {
-      return other.dict == one.dict ||
-             (one.is_whole && !other.is_whole && other.tensors < one.tensors);
-    });
-  };
-  for (const Found& one : found) {
-    if (key.empty() ? stands_out(one) : one.key == key) return *one.dict;
-  }
-  throw DataError(
-      path,
-      key.empty() ? "holds several dictionaries of tensors: " + list_of(found) +
-                        ". Name one as the key"
-                  : "holds no dictionary of tensors " + printable(key) +
-                        "; expected one of " + list_of(found));
-}
-
 }  // namespace
 
 bool is_torch_name(std::string_view name) {
@@ -346,7 +258,11 @@ std::vector<StoredTensor> state_dict_in(
     const std::vector<StoredBytes>& storages,
     const std::string& path) {
   const Decoder decoder(pickle, path);
-  const Value& dict = choose_state_dict(pickle, decoder, key, path);
+  const Value& dict = choose_state_dict(
+      pickle,
+      key,
+      [&](const Value& value) { return decoder.is_tensor(value); },
+      path);
   std::vector<StoredTensor> tensors;
   std::unordered_set<std::string_view> names;
   for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {

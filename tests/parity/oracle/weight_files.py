@@ -103,6 +103,8 @@ def write(out: pathlib.Path) -> None:
     torch.save({"model": types(), "ema": layout()}, out / "two.pth")
     deep = {"a": {"b": {"c": types()}}, "ema": layout()}
     torch.save(deep, out / "deep.pth")
+    nets = {"nets": [types()], "ema": layout(), "opt": [optimizer.state_dict()]}
+    torch.save(nets, out / "nets.pth")
     z = torch.complex(torch.arange(4.0), torch.ones(4))
     lazy = {"z": z, "conj": z.conj(), "neg": torch._neg_view(torch.ones(4))}
     torch.save(lazy, out / "lazy.pth")

@@ -1,5 +1,6 @@
 #include "tern/data/formats/weights/pth.h"
 
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -211,6 +212,93 @@ TEST(Pth, TakesADictionaryUnaskedOnlyIfItIsWholeAndTheLargest) {
   };
   EXPECT_EQ(read_two(2, 1).tensors.size(), 2u);
   expect_error<DataError>([&] { read_two(2, 2); }, {"several", "'model'"});
+}
+
+TEST(Pth, SeesDictionariesInListsTuplesAndUnderEveryKey) {
+  // {"nets": [{2 tensors}], "ema": {2 tensors}}, and the like.
+  const auto file = [](const auto& add_first) {
+    PickleBytes object, net;
+    net.bytes.clear();
+    add_dict(net, "x", 2, true);  // "x", the dictionary, SETITEM
+    const std::string dict = net.bytes.substr(6, net.bytes.size() - 7);
+    object.op('}');
+    add_first(object, dict);
+    add_dict(object, "ema", 2, true);
+    return legacy_file(object.finish(), {6});
+  };
+  const std::string long_key(300, 'k');
+  struct Case {
+    std::string key;
+    std::function<void(PickleBytes&, const std::string&)> add;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"nets/0",
+            [](PickleBytes& o, const std::string& dict) {
+              o.string("nets").op(']').bytes += dict;
+              o.op('a').op('s');
+            }},
+           {"nets/1/a",
+            [](PickleBytes& o, const std::string& dict) {
+              o.string("nets").op('N').op('}').string("a").bytes += dict;
+              o.op('s').op(0x86).op('s');
+            }},
+           {"-7",
+            [](PickleBytes& o, const std::string& dict) {
+              o.integer(-7).bytes += dict;
+              o.op('s');
+            }},
+           {"?",
+            [](PickleBytes& o, const std::string& dict) {
+              o.tuple({1, 2}).bytes += dict;
+              o.op('s');
+            }},
+           {long_key, [&](PickleBytes& o, const std::string& dict) {
+              o.string(long_key).bytes += dict;
+              o.op('s');
+            }}}) {
+    const std::string bytes = file(c.add);
+    expect_error<DataError>(
+        [&] { read(bytes); },
+        {"several", c.key.substr(0, 200), "'ema' (2 tensors)"});
+    EXPECT_EQ(read(bytes, c.key).tensors.size(), 2u) << c.key;
+    EXPECT_EQ(read(bytes, "ema").tensors.size(), 2u) << c.key;
+    EXPECT_THROW(read(bytes, c.key + "/0"), DataError);
+    EXPECT_THROW(read(bytes, "/" + c.key), DataError);
+  }
+}
+
+TEST(Pth, LeavesOutWhatHasTheShapeOfAnOptimizersState) {
+  for (const char* beside : {"param_groups", "hypers", "other"}) {
+    PickleBytes object;
+    object.op('}');
+    add_dict(object, "model", 1, true);
+    // {"opt": {"state": {0: {2 tensors}}, "param_groups": []}}
+    object.string("opt").op('}').string("state").op('}').integer(0);
+    add_dict(object, "x", 2, true);
+    const size_t key = object.bytes.rfind(std::string("X\1\0\0\0x", 6));
+    object.bytes.erase(key, 6);
+    object.op('s').string(beside).op(']').op('s').op('s');
+    const std::string file = legacy_file(object.finish(), {6});
+    if (beside == std::string("other")) {
+      expect_error<DataError>(
+          [&] { read(file); },
+          {"several", "'opt/state/0' (2 tensors)"});
+    } else {
+      EXPECT_EQ(read(file).tensors.size(), 1u) << beside;
+    }
+  }
+}
+
+TEST(Pth, AsksAgainWhereAKeyMeansTwoDictionaries) {
+  PickleBytes object;
+  object.op('}');
+  add_dict(object, "a/b", 2, true);
+  object.string("a").op('}');
+  add_dict(object, "b", 1, true);
+  object.op('s');
+  expect_error<DataError>(
+      [&] { read(legacy_file(object.finish(), {6}), "a/b"); },
+      {"several", "of that name", "(2 tensors)", "(1 tensors)"});
 }
 
 TEST(Pth, ADictionaryInItselfEndsTheSearch) {
