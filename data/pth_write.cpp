@@ -119,6 +119,7 @@ void write_pth(
     const std::filesystem::path& path,
     const std::vector<StoredTensor>& tensors,
     const std::vector<std::span<const uint8_t>>& storages,
+    bool sha256_file,
     bool durable) {
   const std::string name = path.string();
   StateDictPickle pickle(name);
@@ -145,7 +146,7 @@ void write_pth(
   zip.writeRecord("byteorder", "little", 6);
   zip.writeEndOfFile();
   if (error) std::rethrow_exception(error);
-  file.commit(durable);
+  file.commit_with_sum(sha256_file, durable);
 }
 
 }  // namespace tern

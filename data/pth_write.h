@@ -13,12 +13,14 @@ namespace tern {
 /// OrderedDict.
 ///
 /// \param tensors  Views of `storages`.
+/// \param sha256_file  As in `AtomicFile::commit_with_sum`.
 /// \param durable  Wait until the file is on the disk.
 /// \throws DataError if a name is not UTF-8; IoError.
 void write_pth(
     const std::filesystem::path& path,
     const std::vector<StoredTensor>& tensors,
     const std::vector<std::span<const uint8_t>>& storages,
+    bool sha256_file,
     bool durable);
 
 }  // namespace tern

@@ -22,23 +22,10 @@ struct ExpectedHash {
   fs::path source;     // the list that has all of them; empty: the name
 };
 
-fs::path list_of(const fs::path& file) {
-  return file.string() + ".sha256";
-}
-
 ExpectedHash expected_hash(const fs::path& file) {
-  const fs::path list = list_of(file);
-  std::error_code error;
-  if (!fs::exists(list, error)) return {sha256_in_name(file), {}};
-  const Sha256Sums sums = read_sha256sums(list);
-  const auto found = sums.find(file.filename().string());
-  if (found == sums.end()) {
-    throw DataError(
-        list,
-        "has no sum of " + file.filename().string() +
-            "; remove it, and the next download writes it anew");
-  }
-  return {found->second, list};
+  std::string sum = sum_beside(file);
+  if (sum.empty()) return {sha256_in_name(file), {}};
+  return {std::move(sum), sum_file(file)};
 }
 
 fs::path given_folder(const FetchWeightsOptions& options) {
@@ -145,7 +132,7 @@ fs::path download_weights(
             : "set TERN_WEIGHTS to a folder that holds " + weights.file_name());
   }
   if (expected.source.empty()) {
-    AtomicFile list(list_of(file));
+    AtomicFile list(sum_file(file));
     list.write(to_text({{weights.file_name(), sha256_file(file)}}));
     list.commit();
   }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/sha256.h"
 
 namespace tern {
 
@@ -108,6 +109,20 @@ void AtomicFile::commit(bool durable) {
   }
   path_.clear();
   if (durable) sync_folder(folder_of(target_));
+}
+
+void AtomicFile::commit_with_sum(bool sum, bool durable) {
+  // A failure up to here keeps the old file's sum, and a program killed from
+  // here on leaves a file without one.
+  if (durable) sync();
+  const fs::path list = sum_file(target_);
+  std::error_code ignored;
+  fs::remove(list, ignored);
+  commit(durable);
+  if (!sum) return;
+  AtomicFile file(list);
+  file.write(to_text({{target_.filename().string(), sha256_file(target_)}}));
+  file.commit(durable);
 }
 
 StagingFolder::StagingFolder(fs::path target) : target_(std::move(target)) {

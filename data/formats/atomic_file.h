@@ -38,6 +38,10 @@ class AtomicFile {
   /// Gives the file its name, in place of a file of that name.
   /// \param durable  Wait until file and name are on the disk.
   void commit(bool durable = true);
+  /// The same for a file whose SHA-256 may be listed in `target`.sha256: an old
+  /// list, which would refuse the new file, is removed just before the rename.
+  /// \param sum  Write a new list.
+  void commit_with_sum(bool sum, bool durable = true);
 
  private:
   std::filesystem::path target_, path_;

@@ -136,6 +136,23 @@ Sha256Sums parse_sha256sums(
   return sums;
 }
 
+std::filesystem::path sum_file(const std::filesystem::path& path) {
+  return path.string() + ".sha256";
+}
+
+std::string sum_beside(const std::filesystem::path& path) {
+  const std::filesystem::path list = sum_file(path);
+  std::error_code error;
+  if (!std::filesystem::exists(list, error)) return "";
+  const Sha256Sums sums = read_sha256sums(list);
+  const auto sum = sums.find(path.filename().string());
+  if (sum != sums.end()) return sum->second;
+  throw DataError(
+      list,
+      "has no sum of " + printable(path.filename().string()) +
+          "; write it again with sha256sum, or remove it");
+}
+
 Sha256Sums read_sha256sums(const std::filesystem::path& path, SumNames names) {
   return parse_sha256sums(read_file(path, kMaxSumsBytes), path.string(), names);
 }

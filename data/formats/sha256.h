@@ -67,6 +67,13 @@ Sha256Sums parse_sha256sums(
     const std::string& path,
     SumNames names = SumNames::files);
 
+/// Where the sum of one file is listed: `path`.sha256.
+std::filesystem::path sum_file(const std::filesystem::path& path);
+
+/// Returns the sum of `path` that `path`.sha256 lists, empty if there is no
+/// such file. \throws DataError if it lists another file; as read_sha256sums.
+std::string sum_beside(const std::filesystem::path& path);
+
 /// \throws as `parse_sha256sums`; IoError.
 Sha256Sums read_sha256sums(
     const std::filesystem::path& path,

@@ -9,6 +9,7 @@
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
 #include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"
@@ -56,8 +57,8 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   auto of_optimizer = safetensors_metadata(path);
   check(
       of_weights[kPairKey] == of_optimizer[kPairKey],
-      "the optimizer's state is of another save than the weights; a program "
-      "was stopped between the two");
+      "the optimizer's state and the weights were not saved together; a "
+      "program was stopped between the two");
   check(
       of_optimizer[kKindKey] == kind,
       fmt::format(
@@ -105,15 +106,17 @@ void Learner::save(const std::string& name) {
   // A full disk leaves both old files.
   of_weights.sync();
   of_optimizer.sync();
-  of_optimizer.commit();
-  of_weights.commit();
+  of_optimizer.commit_with_sum(false);
+  of_weights.commit_with_sum(false);
 }
 
 void remove_saved(const Learner& learn, const std::string& name) {
   const fs::path file = weights_file(learn, name);
   std::error_code ignored;
-  fs::remove(file, ignored);
-  fs::remove(optimizer_file(file), ignored);
+  for (const fs::path& saved : {file, optimizer_file(file)}) {
+    fs::remove(sum_file(saved), ignored);
+    fs::remove(saved, ignored);
+  }
 }
 
 Learner& Learner::load(const std::string& name) {

@@ -46,7 +46,7 @@ void export_torchscript(
   traced.save(bytes);
   AtomicFile file(path);
   file.write(bytes.str());
-  file.commit();
+  file.commit_with_sum(false);
 }
 
 Model load_torchscript_trusted(const std::filesystem::path& path) {

@@ -140,26 +140,11 @@ void check_bools(
   }
 }
 
-std::filesystem::path sum_file(std::filesystem::path path) {
-  return path += ".sha256";
-}
-
 // Compares the file with the sum that the caller or the list beside it gives;
 // false if there is none.
 bool check_whole(const std::filesystem::path& path, std::string expected) {
-  std::error_code error;
-  if (expected.empty()) {
-    if (!std::filesystem::exists(sum_file(path), error)) return false;
-    const Sha256Sums sums = read_sha256sums(sum_file(path));
-    const auto sum = sums.find(path.filename().string());
-    if (sum == sums.end()) {
-      throw DataError(
-          sum_file(path),
-          "does not list " + printable(path.filename().string()) +
-              "; write it again with sha256sum, or remove it");
-    }
-    expected = sum->second;
-  }
+  if (expected.empty()) expected = sum_beside(path);
+  if (expected.empty()) return false;
   TERN_CHECK_VALUE(
       is_sha256(expected),
       "[load_weights] the SHA-256 is {}; expected 64 lower-case hexadecimal "
@@ -173,18 +158,6 @@ bool check_whole(const std::filesystem::path& path, std::string expected) {
             ". The file is damaged or another one; fetch or save it again");
   }
   return true;
-}
-
-// Before a file is saved: its old sum would refuse the new one.
-void remove_sum(const std::filesystem::path& path) {
-  std::error_code ignored;
-  std::filesystem::remove(sum_file(path), ignored);
-}
-
-void write_sum(const std::filesystem::path& path, bool durable) {
-  AtomicFile file(sum_file(path));
-  file.write(to_text({{path.filename().string(), sha256_file(path)}}));
-  file.commit(durable);
 }
 
 // What a safetensors file says of itself.
@@ -331,9 +304,9 @@ void save_safetensors(
     const std::map<std::string, std::string>& metadata,
     const SaveWeightsOptions& options) {
   const SafetensorsImage image(state, metadata, path, options.checksum);
-  remove_sum(path);
-  image.write(path, options.durable);
-  if (options.sha256_file) write_sum(path, options.durable);
+  AtomicFile file(path);
+  image.write(file);
+  file.commit_with_sum(options.sha256_file, options.durable);
 }
 
 void save_pth(
@@ -366,9 +339,7 @@ void save_pth(
     storages.push_back(bytes_of(plain));
     dense.push_back(std::move(plain));
   }
-  remove_sum(path);
-  write_pth(path, tensors, storages, options.durable);
-  if (options.sha256_file) write_sum(path, options.durable);
+  write_pth(path, tensors, storages, options.sha256_file, options.durable);
 }
 
 std::map<std::string, std::string> safetensors_metadata(

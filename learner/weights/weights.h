@@ -17,9 +17,10 @@ struct LoadWeightsOptions {
   /// or "ema/model" for one inside another. Empty: the only one there is.
   std::string key = {};
 
-  /// Give tensors of a safetensors file that are views of the mapped file:
-  /// nothing is read until it is used. A program that uses them when another
-  /// has cut the file off ends with SIGBUS; by default the bytes are read.
+  /// Return tensors that are views of the mapped file, read when they are used;
+  /// where there is a checksum (`.pth`, `sha256`, tern.sha256) all bytes are
+  /// read once to verify it. If another program truncates the file meanwhile,
+  /// using a tensor ends this one with SIGBUS; by default the bytes are copied.
   bool memory_map = false;
 
   /// The SHA-256 that the file must have, 64 hexadecimal digits. Empty: that of
@@ -62,8 +63,8 @@ struct SaveWeightsOptions {
   bool sha256_file = false;
 };
 
-/// A safetensors file in memory, for who wants to hash it beside writing it.
-/// The tensors must not change as long as it lives.
+/// The bytes of a safetensors file, to hash and to write. Refers to the tensors
+/// that are on the CPU already: they must not change while it exists.
 class SafetensorsImage {
  public:
   /// \param path  For errors. \throws as save_safetensors.

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/run_program.h"
 #include "tern/tests/support/state_dicts.h"
@@ -87,6 +88,19 @@ TEST(Convert, RefusesAChangedFileAndAnUnknownEnding) {
   EXPECT_TRUE(says(convert(file + " b.onnx"), ".onnx"));
   EXPECT_EQ(convert(file).code, 1);
   EXPECT_FALSE(std::filesystem::exists("b.onnx"));
+}
+
+TEST(Convert, WritesTheSumBesideEitherFormat) {
+  const TempFolder temp;
+  save_pth(temp / "a.pth", layout_state());
+  for (const char* name : {"b.safetensors", "b.pth"}) {
+    const std::string out = (temp / name).string();
+    const std::string files = (temp / "a.pth").string() + " " + out;
+    EXPECT_EQ(convert(files).code, 0);
+    EXPECT_EQ(sum_beside(out), "");
+    EXPECT_EQ(convert("--sha256 " + files).code, 0);
+    EXPECT_EQ(sum_beside(out), sha256_file(out));
+  }
 }
 
 TEST(Convert, ComparesAFileWithTheSumInItsName) {

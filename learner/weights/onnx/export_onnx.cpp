@@ -87,7 +87,7 @@ void export_onnx(
   }
   AtomicFile file(path);
   file.write(bytes);
-  file.commit();
+  file.commit_with_sum(false);
 }
 
 void export_onnx(

@@ -162,7 +162,7 @@ TEST_F(FetchWeightsTest, ReportsAListOfSomethingElse) {
   write_file(list(), hash_ + "  other.pth\n");
   expect_error<DataError>(
       [&] { fetch(); },
-      {list().string(), "has no sum of " + weights_.file_name()});
+      {list().string(), "has no sum of '" + weights_.file_name()});
 }
 
 TEST_F(FetchWeightsTest, ShowsMegabytesInAProgressLine) {

@@ -13,6 +13,7 @@
 #include <torch/utils.h>
 
 #include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
@@ -179,7 +180,32 @@ TEST(Load, RefusesTheOptimizersStateOfAnotherSave) {
   const auto weights = read_file(models / "net.safetensors");
   learn->save("net");
   write_file(models / "net.safetensors", weights);
-  expect_error<DataError>([&] { learn->load("net"); }, {"another save"});
+  expect_error<DataError>([&] { learn->load("net"); }, {"not saved together"});
+}
+
+TEST(Save, RemovesTheSumsOfTheFilesItReplaces) {
+  const TempFolder folder;
+  const auto learn = make(folder, [](Learner&) {});
+  learn->fit(1, 1e-2);
+  learn->save("net");
+  const fs::path files[] = {
+      folder / "models" / "net.safetensors",
+      folder / "models" / "net.optimizer.safetensors"};
+  const auto write_sums = [&] {
+    for (const fs::path& file : files) {
+      const std::string name = file.filename().string();
+      write_file(sum_file(file), to_text({{name, sha256_file(file)}}));
+    }
+  };
+  write_sums();
+  learn->load("net");
+  learn->fit(1, 1e-2);
+  learn->save("net");
+  for (const fs::path& file : files) EXPECT_FALSE(fs::exists(sum_file(file)));
+  learn->load("net");
+  write_sums();
+  remove_saved(*learn, "net");
+  EXPECT_TRUE(fs::is_empty(folder / "models"));
 }
 
 TEST(Load, RefusesTheStateOfAnotherOptimizerAndKeepsEverything) {

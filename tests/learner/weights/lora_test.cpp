@@ -10,6 +10,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
+#include "tern/data/formats/sha256.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/precision/master_weights.h"
@@ -276,7 +277,9 @@ TEST(Lora, IsMergedInWhatIsExported) {
   learn.model().eval();
   const auto x = torch::rand({2, 3, 8, 8});
   const torch::Tensor expected = learn.model().forward({x})[0].detach();
-  learn.export_model(temp / "net.safetensors");
+  const auto file = temp / "net.safetensors";
+  learn.export_model(file, {.sha256_file = true});
+  EXPECT_EQ(sum_beside(file), sha256_file(file));
   Net plain;
   Model again(plain);
   again.load_state_dict(load_weights(temp / "net.safetensors"));

@@ -97,7 +97,9 @@ TEST(TorchScript, TakesAndGivesSeveralTensors) {
   const TempFolder temp;
   const Tensors inputs = {torch::randn({2, 3}), torch::randn({2, 3})};
   Model model(std::make_shared<PairImpl>());
+  write_file(temp / "pair.pt.sha256", "of an earlier file");
   export_torchscript(model, temp / "pair.pt", inputs);
+  EXPECT_FALSE(fs::exists(temp / "pair.pt.sha256"));
   Model loaded = load_torchscript_trusted(temp / "pair.pt");
   EXPECT_TRUE(testing_support::all_equal(
       loaded.forward(inputs),

@@ -1,9 +1,11 @@
 #include "tern/learner/weights/weights.h"
 
 #include <chrono>
+#include <csignal>
 #include <map>
 #include <random>
 #include <string>
+#include <sys/resource.h>
 #include <thread>
 #include <vector>
 
@@ -38,6 +40,26 @@ StateDict small_state() {
   state.insert("flags", torch::tensor({1, 0, 1}).to(torch::kBool));
   return state;
 }
+
+// While it lives no file grows beyond so many bytes, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes)
+      : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+
+ private:
+  void (*handler_)(int);
+  rlimit before_{};
+};
 
 TEST(Weights, SafetensorsGiveBackWhatWasSaved) {
   const TempFolder temp;
@@ -216,7 +238,29 @@ TEST(Weights, ASumBesideTheFileIsSha256sumsAndIsLookedAt) {
     EXPECT_FALSE(fs::exists(sum));
     EXPECT_TRUE(same_state(load_weights(path), small_state()));
     write_file(sum, to_text({{"b", sha256_file(path)}}));
-    expect_error<DataError>([&] { load_weights(path); }, {"does not list"});
+    expect_error<DataError>([&] { load_weights(path); }, {"has no sum of"});
+  }
+}
+
+TEST(Weights, ASaveThatFailsKeepsTheFileAndItsSum) {
+  const TempFolder temp;
+  StateDict large;
+  large.insert("a", torch::zeros({100'000}));
+  for (const char* name : {"a.safetensors", "a.pth"}) {
+    const fs::path path = temp / name;
+    const auto save = [&](const StateDict& state) {
+      const SaveWeightsOptions options{.sha256_file = true};
+      path.extension() == ".pth" ? save_pth(path, state, options)
+                                 : save_safetensors(path, state, {}, options);
+    };
+    save(small_state());
+    const std::vector<uint8_t> sum = read_file(sum_file(path));
+    {
+      const FileSizeLimit limit(100'000);
+      EXPECT_THROW(save(large), IoError) << name;
+    }
+    EXPECT_EQ(read_file(sum_file(path)), sum);
+    EXPECT_TRUE(same_state(load_weights(path), small_state())) << name;
   }
 }
 
