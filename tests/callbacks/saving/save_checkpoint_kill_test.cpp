@@ -1,11 +1,12 @@
 // A training that is killed again and again, at random moments, loses nothing
 // that it was told is saved, and ends as one that was left alone. TERN_KILLS
-// says how often (100).
+// says how often each program is killed.
 
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <sys/wait.h>
 #include <thread>
@@ -14,9 +15,13 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/averages/swa.h"
 #include "tern/callbacks/logging/loggers.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
+#include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/weights/weights.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
@@ -27,6 +32,11 @@ using namespace testing_support;  // NOLINT: in a test
 namespace fs = std::filesystem;
 
 constexpr int64_t kEpochs = 40;
+
+// The weights after the last fit: Swa's averages are in no checkpoint of it.
+fs::path end_of(const fs::path& run) {
+  return run.string() + "_end.safetensors";
+}
 
 fs::path logs_of(const fs::path& run) {
   return run.string() + "_logs";
@@ -58,18 +68,34 @@ void expect_whole_logs(const fs::path& logs) {
   for (int64_t i = 0; i < kEpochs; ++i) EXPECT_EQ(epochs[i], i);
 }
 
-// Writes the step of each save that returned to `report`.
-void train(const fs::path& folder, int report) {
+struct Program {
+  std::string name;
+  void (*train)(Learner&);
+  void (*set_up)(Learner&);
+  bool is_one_fit = false;
+};
+
+std::unique_ptr<Learner> make(const Program& program, const fs::path& folder) {
   at::set_num_threads(1);
-  Learner learn(point_data(), point_net(), quiet({.path = logs_of(folder)}));
-  learn.add<CSVLogger>().add<JsonLinesLogger>({.every = 1});
-  if (has_checkpoint(folder)) learn.resume(folder);
+  auto learn = std::make_unique<Learner>(
+      point_data(),
+      point_net(),
+      quiet({.path = logs_of(folder)}));
+  program.set_up(*learn);
+  return learn;
+}
+
+// Writes the step of each save that returned to `report`.
+void train(const Program& program, const fs::path& folder, int report) {
+  const auto learn = make(program, folder);
+  learn->add<CSVLogger>().add<JsonLinesLogger>({.every = 1});
+  if (has_checkpoint(folder)) learn->resume(folder);
   const auto saver = std::make_shared<SaveCheckpoint>(SaveCheckpointOptions{
       .folder = folder,
       .every_steps = 3,
       .durable = false});
-  learn.add(saver);
-  learn.add(std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+  learn->add(saver);
+  learn->add(std::make_shared<LambdaCallback>(LambdaCallbackOptions{
       .on_batch_end =
           [&](Learner& l) {
             if (!l.state().training || l.state().iteration % 3 != 0) return;
@@ -78,15 +104,49 @@ void train(const fs::path& folder, int report) {
             if (::write(report, &step, sizeof step) != sizeof step) ::_exit(3);
           },
       .order = callback_order::kSaveCheckpoint + 1}));
-  learn.fit(kEpochs, 1e-2);
+  program.train(*learn);
+  save_safetensors(end_of(folder), learn->state_dict());
+}
+
+void expect_same_weights(const fs::path& actual, const fs::path& expected) {
+  const StateDict a = load_weights(actual), e = load_weights(expected);
+  ASSERT_EQ(a.keys(), e.keys());
+  for (const auto& entry : e) {
+    EXPECT_TRUE(torch::equal(a[entry.key()], entry.value())) << entry.key();
+  }
 }
 
 // The children only are threads' users: forking a program that has trained
 // would leave them without theirs.
-TEST(Kill, LosesNoSaveThatReturned) {
+template <class Act>
+pid_t in_child(const Act& act) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  act();
+  ::_exit(0);
+}
+
+int status_of(pid_t child) {
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return status;
+}
+
+class Kill : public testing::TestWithParam<Program> {};
+
+TEST_P(Kill, LosesNoSaveThatReturned) {
+  const Program& program = GetParam();
   const char* const text = std::getenv("TERN_KILLS");
-  const int kills = text ? std::atoi(text) : 100;
+  const int kills = text ? std::atoi(text) : program.is_one_fit ? 100 : 25;
   const TempFolder temp;
+  const fs::path expected = end_of(temp / "whole");
+  ASSERT_EQ(
+      status_of(in_child([&] {
+        const auto whole = make(program, temp / "whole");
+        program.train(*whole);
+        save_safetensors(expected, whole->state_dict());
+      })),
+      0);
   std::mt19937 random(std::random_device{}());
   int killed = 0, finished = 0;
   fs::path folder = temp / "run_0";
@@ -94,16 +154,11 @@ TEST(Kill, LosesNoSaveThatReturned) {
   while (killed < kills) {
     int pipe[2];
     ASSERT_EQ(::pipe(pipe), 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      train(folder, pipe[1]);
-      ::_exit(0);
-    }
+    const pid_t child = in_child([&] { train(program, folder, pipe[1]); });
     ::close(pipe[1]);
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 150));
     ::kill(child, SIGKILL);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    const int status = status_of(child);
     int64_t step = 0;
     while (::read(pipe[0], &step, sizeof step) == sizeof step) {
       acknowledged = std::max(acknowledged, step);
@@ -119,34 +174,49 @@ TEST(Kill, LosesNoSaveThatReturned) {
       continue;
     }
     ASSERT_EQ(WEXITSTATUS(status), 0);
-    expect_whole_logs(logs_of(folder));
+    expect_same_weights(end_of(folder), expected);
+    if (program.is_one_fit) expect_whole_logs(logs_of(folder));
     folder = temp / ("run_" + std::to_string(++finished));
     acknowledged = 0;
   }
 
   // In the end, what is left of the last run is brought to its end.
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const int nowhere = ::open("/dev/null", O_WRONLY);
-    train(folder, nowhere);
-    ::_exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_EQ(status, 0);
-  expect_whole_logs(logs_of(folder));
-  std::vector<std::string> problems;
-  const Checkpoint resumed = read_checkpoint(folder, problems);
-  at::set_num_threads(1);
-  Learner whole(point_data(), point_net(), quiet());
-  whole.fit(kEpochs, 1e-2);
-  const StateDict expected = whole.state_dict();
-  ASSERT_EQ(resumed.model.keys(), expected.keys());
-  for (const auto& entry : expected) {
-    EXPECT_TRUE(torch::equal(resumed.model[entry.key()], entry.value()))
-        << entry.key();
-  }
+  const int nowhere = ::open("/dev/null", O_WRONLY);
+  ASSERT_EQ(status_of(in_child([&] { train(program, folder, nowhere); })), 0);
+  ::close(nowhere);
+  if (program.is_one_fit) expect_whole_logs(logs_of(folder));
+  expect_same_weights(end_of(folder), expected);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    All,
+    Kill,
+    testing::Values(
+        Program{
+            "one_fit",
+            [](Learner& l) { l.fit(kEpochs, 1e-2); },
+            [](Learner&) {},
+            /*is_one_fit=*/true},
+        Program{
+            "freeze_and_unfreeze_in_fp16",
+            [](Learner& l) {
+              l.freeze().fit(10, 1e-2);
+              l.unfreeze().fit(10, {1e-3, 1e-2});
+            },
+            [](Learner& l) {
+              l.split({"3"});
+              l.to_fp16({.force_fp16 = true});
+            }},
+        Program{
+            "swa_and_a_second_fit",
+            [](Learner& l) {
+              l.fit(10, 1e-1);
+              l.fit(10, 1e-2);
+            },
+            [](Learner& l) {
+              l.add<Swa>({.start = 0.3, .lr = 1e-2, .anneal_epochs = 1});
+            }}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace tern

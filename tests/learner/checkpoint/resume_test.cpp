@@ -41,9 +41,9 @@
 #include "tern/learner/precision/master_weights.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/same_end.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
-#include "tern/tests/support/tolerance.h"
 
 namespace tern::resume_test {
 namespace {
@@ -115,23 +115,6 @@ void run_until(const Program& program, const fs::path& folder, int64_t step) {
     program.train(*learn);
   } catch (const std::runtime_error&) {
   }
-}
-
-void expect_same_end(Learner& actual, Learner& expected) {
-  const Checkpoint a = capture_checkpoint(actual);
-  const Checkpoint e = capture_checkpoint(expected);
-  const auto same = [](const StateDict& x, const StateDict& y) {
-    ASSERT_EQ(x.keys(), y.keys());
-    for (const auto& entry : x) {
-      // Wall-clock times are not a part of the result.
-      if (entry.key().ends_with("/seconds")) continue;
-      EXPECT_TRUE(test::bit_equal(entry.value(), y[entry.key()]))
-          << entry.key();
-    }
-  };
-  same(a.model, e.model);
-  same(a.optimizer, e.optimizer);
-  same(a.training, e.training);
 }
 
 // The first and last step, the end of an epoch, and a step in the middle; all
