@@ -65,7 +65,8 @@ class Tern(ConanFile):
         cmake.build()
 
     def package(self):
-        copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
+        for file in ("LICENSE", "NOTICE"):
+            copy(self, file, self.source_folder, os.path.join(self.package_folder, "licenses"))
         CMake(self).install()
 
     def package_info(self):

@@ -76,17 +76,36 @@ add_test(NAME install
 set_tests_properties(install PROPERTIES LABELS install TIMEOUT 600)
 
 # A project that brings Tern along, by FetchContent or add_subdirectory, is
-# generated; its link line has Tern's libraries and LibTorch's.
+# generated; its link line has Tern's libraries and LibTorch's. The slow one is
+# built and run.
+set(subdirectory ${CMAKE_COMMAND}
+  -DTERN=${PROJECT_SOURCE_DIR}
+  -DCXX=${CMAKE_CXX_COMPILER}
+  -DTORCH=${Torch_DIR}
+  -DVISION=${TERN_VISION}
+  "-DLAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}")
+set(script ${CMAKE_CURRENT_LIST_DIR}/install/subdirectory/run.cmake)
 add_test(NAME subdirectory
-  COMMAND ${CMAKE_COMMAND}
-    -DBUILD=${PROJECT_BINARY_DIR}/tests/subdirectory
-    -DTERN=${PROJECT_SOURCE_DIR}
-    -DCXX=${CMAKE_CXX_COMPILER}
-    -DTORCH=${Torch_DIR}
-    -DCUDA=${CUDA_TOOLKIT_ROOT_DIR}
-    -DVISION=${TERN_VISION}
-    -P ${CMAKE_CURRENT_LIST_DIR}/install/subdirectory/run.cmake)
+  COMMAND ${subdirectory} -DBUILD=${PROJECT_BINARY_DIR}/tests/subdirectory -P ${script})
 set_tests_properties(subdirectory PROPERTIES TIMEOUT ${TERN_TEST_TIMEOUT})
+add_test(NAME subdirectory/run
+  COMMAND ${subdirectory} -DBUILD=${PROJECT_BINARY_DIR}/tests/subdirectory-run -DRUN=ON -P ${script})
+set_tests_properties(subdirectory/run PROPERTIES LABELS slow TIMEOUT 3600)
+
+# The Debian package on a bare Debian 12, for root with debootstrap.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL CMAKE_HOST_SYSTEM_PROCESSOR)
+  add_test(NAME install/deb COMMAND bash ${CMAKE_CURRENT_LIST_DIR}/install/deb.sh
+    ${PROJECT_BINARY_DIR} ${TORCH_INSTALL_PREFIX} ${PROJECT_BINARY_DIR}/tests/bare)
+  set_tests_properties(install/deb PROPERTIES LABELS slow TIMEOUT 3600 SKIP_RETURN_CODE 77)
+endif()
+
+# The Conan recipe, where there is Conan.
+find_program(TERN_CONAN conan DOC "Conan 2, for the test install/conan")
+add_test(NAME install/conan COMMAND ${CMAKE_COMMAND} -DCONAN=${TERN_CONAN} -DROOT=${PROJECT_SOURCE_DIR}
+  -DHOME=${PROJECT_BINARY_DIR}/tests/conan -DTORCH=${Torch_DIR} -DVISION=${TERN_VISION}
+  "-DLAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}" -P ${CMAKE_CURRENT_LIST_DIR}/install/conan/run.cmake)
+set_tests_properties(install/conan PROPERTIES LABELS slow TIMEOUT 3600
+  SKIP_REGULAR_EXPRESSION "SKIPPED: ")
 
 # The C++ blocks of the documents, as tern_documents.cpp is compiled: with tern.h
 # alone in the precompiled header, so that a block shows what else it includes.

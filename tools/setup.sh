@@ -71,7 +71,8 @@ announce() {
 }
 
 # missing_parts PACKAGE... : a line for each, the MB to download, the MB on
-# disk and what it is. The wheels' sizes are measured.
+# disk and what it is; with `for_tests`, what they take too. The wheels' sizes are
+# measured.
 missing_parts() {
   local missing
   if command -v apt-get >/dev/null; then
@@ -84,6 +85,11 @@ missing_parts() {
     printf '2740\t4800\t%s\n' "LibTorch $torch_version, in $torch_env"
   installed_cuda >/dev/null || holds "$torch_env" cuda "${cuda_wheels[@]}" ||
     printf '105\t220\t%s\n' "CUDA 13's compiler, in $torch_env"
+  [ -n "${for_tests:-}" ] || return 0
+  [ -n "${TERN_PYTHON:-}" ] || holds "$torch_env" tests "${test_wheels[@]}" ||
+    printf '55\t160\t%s\n' "What tests compare with, in $torch_env: ${test_wheels[*]}"
+  holds "$site_env" wheels "${site_wheels[@]}" ||
+    printf '22\t140\t%s\n' "What builds the site, in $site_env: ${site_wheels[*]}"
 }
 
 size() {

@@ -120,10 +120,14 @@ text=$(with_setup 'installed_cuda() { return 1; }; set_up')
 expect "what is announced" "$text" "374 MB to download, 2.0 GB on disk" \
   "LibTorch 2.11.0, in $env" "In all 3.2 GB to download" "7.0 GB on disk" \
   "E: No space" "apt-get could not install the packages" "exit 1"
+expect_none "what is announced without tests" "$text" zensical tensorboard
 text=${text##*In all}
 expect "the order" "$text" "Installing Debian packages that are missing"
 expect "doctor after apt-get failed" "$(on_machine "$root/dev" doctor)" \
   "ended with \"E: No space\""
+expect "what is announced for tests" \
+  "$(with_setup 'for_tests=1 announce doxygen')" "Debian packages, with apt-get: doxygen" \
+  "tensorboard==2.21.0" "zensical==0.0.73"
 
 # What others say goes to the log alone when all goes well.
 stub apt-get 'echo "debconf: delaying package configuration" >&2'

@@ -1,4 +1,5 @@
-# Generates the project beside this file, and looks at how it would link.
+# Generates the project beside this file, without a CUDA toolkit, and looks at how
+# it would link; with RUN it is built too, and its programs run.
 set(programs line)
 if(VISION)
   list(APPEND programs images)
@@ -13,8 +14,8 @@ endfunction()
 
 file(REMOVE_RECURSE ${BUILD})
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${BUILD} -G Ninja -DTERN=${TERN}
-  -DCMAKE_CXX_COMPILER=${CXX} -DTorch_DIR=${TORCH} -DTERN_CUDA=OFF -DTERN_VISION=${VISION}
-  -DCUDA_TOOLKIT_ROOT_DIR=${CUDA} -DCUDAToolkit_ROOT=${CUDA} -DCMAKE_CUDA_COMPILER=${CUDA}/bin/nvcc)
+  -DCMAKE_CXX_COMPILER=${CXX} "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" "-DCMAKE_C_COMPILER_LAUNCHER=${LAUNCHER}"
+  -DTorch_DIR=${TORCH} -DTERN_CUDA=OFF -DTERN_VISION=${VISION})
 foreach(program IN LISTS programs)
   run(ninja -C ${BUILD} -t commands ${program})
   foreach(word libtern.a libtern_formats.a libtorch_cpu.so std=gnu\\+\\+20)
@@ -23,3 +24,9 @@ foreach(program IN LISTS programs)
     endif()
   endforeach()
 endforeach()
+if(RUN)
+  run(ninja -C ${BUILD} ${programs})
+  foreach(program IN LISTS programs)
+    run(${BUILD}/${program})
+  endforeach()
+endif()

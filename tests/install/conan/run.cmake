@@ -1,0 +1,17 @@
+# `conan create` of the recipe, in a Conan home of its own; the outside project is
+# its test package.
+if(NOT EXISTS "${CONAN}")
+  message("SKIPPED: there is no conan")
+  return()
+endif()
+set(ENV{CONAN_HOME} ${HOME})
+set(ENV{CMAKE_C_COMPILER_LAUNCHER} "${LAUNCHER}")
+set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${LAUNCHER}")
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${ARGN}\nended with ${result}")
+  endif()
+endfunction()
+run(${CONAN} profile detect --force)
+run(${CONAN} create ${ROOT} -s compiler.cppstd=gnu20 -o "&:torch_dir=${TORCH}" -o "&:vision=${VISION}")
