@@ -58,12 +58,14 @@ std::vector<std::shared_ptr<torch::nn::Module>> replicate(
   if (replicas.size() == 1) return replicas;
   const auto sources = module->named_parameters();
   for (const auto& source : sources) {
-    if (!source.value().requires_grad()) continue;
-    const auto add = std::make_shared<AddReplicaGradients>(source.value());
+    const bool is_trained = source.value().requires_grad();
+    std::shared_ptr<AddReplicaGradients> add;
+    if (is_trained) add = std::make_shared<AddReplicaGradients>(source.value());
     for (size_t i = 1; i < replicas.size(); ++i) {
       // The handle shares the replica's tensor; only its history changes.
       torch::Tensor parameter = replicas[i]->named_parameters()[source.key()];
-      torch::autograd::set_history(parameter, add);
+      parameter.requires_grad_(is_trained);
+      if (is_trained) torch::autograd::set_history(parameter, add);
     }
   }
   return replicas;

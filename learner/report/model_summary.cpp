@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
@@ -72,8 +73,19 @@ class Summarizer {
       index_[summary_.layers[i].name] = i;
     }
     for (const ModelTensor& p : model.parameters()) add_parameter(p);
+    // Adapters' frozen weights, which their model counts as buffers.
+    std::unordered_set<const c10::TensorImpl*> frozen;
+    if (model.module()) {
+      for (const torch::Tensor& p : model.module()->parameters()) {
+        frozen.insert(p.unsafeGetTensorImpl());
+      }
+    }
     for (const ModelTensor& b : model.buffers()) {
-      summary_.buffer_bytes += static_cast<int64_t>(b.tensor.nbytes());
+      if (frozen.contains(b.tensor.unsafeGetTensorImpl())) {
+        add_parameter(b);
+      } else {
+        summary_.buffer_bytes += static_cast<int64_t>(b.tensor.nbytes());
+      }
     }
   }
 

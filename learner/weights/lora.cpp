@@ -17,6 +17,8 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/model_around.h"
+#include "tern/learner/precision/activation_checkpoint.h"
 
 namespace tern {
 
@@ -82,7 +84,8 @@ make_adapter(const std::string& name, torch::Tensor* weight, int64_t rank) {
   return adapter;
 }
 
-class LoraModel final : public ModelImpl {
+class LoraModel final : public ModelImpl,
+                        public std::enable_shared_from_this<LoraModel> {
  public:
   LoraModel(Model inner, const LoraOptions& options)
       : inner_(std::move(inner)),
@@ -99,6 +102,7 @@ class LoraModel final : public ModelImpl {
         out_proj = name + ".out_proj";
       }
     }
+    check_no_checkpoint();
     TERN_CHECK_VALUE(
         !adapters_.empty(),
         "[add_lora] none of the targets \"{}\" is a linear, convolution or "
@@ -107,6 +111,22 @@ class LoraModel final : public ModelImpl {
     for (const ModelTensor& item : inner_.parameters()) {
       item.tensor.requires_grad_(is_in_any(item.name, train_));
       if (!item.tensor.requires_grad()) item.tensor.mutable_grad().reset();
+    }
+  }
+
+  // For a replica on another device. Its gradients come back to the adapters,
+  // which it copies there in each forward.
+  LoraModel(
+      const LoraModel& other,
+      const std::shared_ptr<torch::nn::Module>& replica)
+      : LoraModel(other) {
+    inner_ = inner_.with_module(replica);
+    const auto modules = replica->named_modules();
+    for (Adapter& adapter : adapters_) {
+      adapter.weight = weight_of(*modules[adapter.name]);
+      adapter.base = *adapter.weight;
+      adapter.a = adapter.a.to(adapter.base.device());
+      adapter.b = adapter.b.to(adapter.base.device());
     }
   }
 
@@ -170,6 +190,13 @@ class LoraModel final : public ModelImpl {
   std::shared_ptr<torch::nn::Module> module() const override {
     return inner_.module();
   }
+  std::shared_ptr<ModelImpl> with_module(
+      const std::shared_ptr<torch::nn::Module>& module) const override {
+    if (module == inner_.module()) {
+      return std::const_pointer_cast<LoraModel>(shared_from_this());
+    }
+    return std::make_shared<LoraModel>(*this, module);
+  }
 
   bool is_merged() const { return is_merged_; }
   const Model& inner() const { return inner_; }
@@ -196,6 +223,21 @@ class LoraModel final : public ModelImpl {
   }
 
  private:
+  // Backward would compute it again with the weights alone.
+  void check_no_checkpoint() const {
+    for (const auto& item : inner_.module()->named_modules()) {
+      if (!item.value()->as<ActivationCheckpoint>()) continue;
+      for (const Adapter& adapter : adapters_) {
+        TERN_CHECK_VALUE(
+            !item.key().empty() && !is_within(adapter.name, item.key()),
+            "[add_lora] the layer \"{}\" is in an ActivationCheckpoint, which "
+            "computes it a second time without its adapter. Leave the "
+            "ActivationCheckpoint out, or name `targets` outside it.",
+            adapter.name);
+      }
+    }
+  }
+
   Model inner_;
   std::vector<std::string> train_;
   double scale_;
@@ -226,8 +268,10 @@ void check_names(
   }
 }
 
+// In a model on several devices too.
 std::shared_ptr<LoraModel> lora_of(const Model& model) {
-  return std::dynamic_pointer_cast<LoraModel>(model.impl());
+  return std::dynamic_pointer_cast<LoraModel>(
+      model.impl()->with_module(model.module()));
 }
 
 }  // namespace
@@ -237,6 +281,10 @@ Model add_lora(const Model& model, const LoraOptions& options) {
       model.module() && !lora_of(model),
       "[add_lora] the model is TorchScript or has adapters already; expected "
       "a module of C++. merge_lora ends the first ones.");
+  TORCH_CHECK_VALUE(
+      !dynamic_cast<const ModelAround*>(model.impl().get()),
+      "[add_lora] the model runs on several devices; expected it on one. Call "
+      "add_lora first, then to_parallel or parallel_model.");
   TERN_CHECK_VALUE(
       options.rank > 0 && std::isfinite(options.alpha),
       "[add_lora] rank is {} and alpha is {}; expected a rank of at least 1 "

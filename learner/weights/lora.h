@@ -44,10 +44,13 @@ struct LoraOptions {
 /// statistics. `to_fp16` and `to_bf16` round the frozen weights for good.
 /// `export_model` and `export_torchscript` write merged weights.
 ///
-/// Not for a `data_parallel` model, or layers in an activation checkpoint.
+/// A grouped convolution gets A of [rank, in / groups, kh, kw] and B of [out,
+/// rank, 1, 1], which can be merged into its weight; PEFT's adapters of grouped
+/// convolutions have other shapes and cannot.
 ///
 /// \throws c10::ValueError unless rank > 0, alpha is finite, each name is a
-///         module's and there is a layer to adapt.
+///         module's and there is a layer to adapt; for layers in an
+///         ActivationCheckpoint; after `to_parallel`, which may come later.
 Model add_lora(const Model& model, const LoraOptions& options = {});
 
 /// The same for the model of a Learner, before its first fit and before

@@ -10,11 +10,16 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
+#include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/learner/distributed/data_parallel.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/precision/activation_checkpoint.h"
 #include "tern/learner/precision/master_weights.h"
 #include "tern/learner/recorder.h"
+#include "tern/learner/report/model_summary.h"
+#include "tern/learner/report/report.h"
 #include "tern/learner/weights/architecture.h"
 #include "tern/learner/weights/export_model.h"
 #include "tern/learner/weights/torchscript.h"
@@ -316,6 +321,115 @@ TEST(Lora, TrainsTheLastLayerGroupOfALearnerAsItIs) {
   expect_error<c10::ValueError>(
       [&] { add_lora(learn); },
       {"[add_lora] the Learner has an optimizer", "before the first fit"});
+}
+
+nn::Sequential sequential() {
+  torch::manual_seed(1);
+  return nn::Sequential(
+      nn::Conv2d(nn::Conv2dOptions(3, 8, 3).stride(2)),
+      nn::ReLU(),
+      nn::AdaptiveAvgPool2d(1),
+      nn::Flatten(),
+      nn::Linear(8, 2));
+}
+
+TEST(Lora, IsCountedInSummaryAndReport) {
+  const TempFolder temp;
+  auto learn = learner(sequential(), temp);
+  add_lora(learn, {.rank = 2, .targets = {"0"}, .train = {"4"}});
+  const ModelSummary summary = learn.summary();
+  const int64_t adapters = 2 * (3 * 9 + 8);
+  EXPECT_EQ(summary.trainable, adapters + 18);
+  EXPECT_EQ(summary.parameters, adapters + 18 + 8 * (3 * 9 + 1));
+  EXPECT_EQ(summary.buffer_bytes, 0);
+  EXPECT_EQ(summary.layers[0].output, (std::vector<int64_t>{8, 8, 3, 3}));
+  EXPECT_EQ(summary.layers[0].trainable, 0);
+  learn.fit(1);
+  make_report(learn).save(temp / "report.html");
+  const auto page = read_file(temp / "report.html");
+  EXPECT_NE(
+      std::string(page.begin(), page.end()).find("lora_A"),
+      std::string::npos);
+}
+
+TEST(Lora, LearnsTheSameOnSeveralDevices) {
+  const TempFolder temp;
+  const std::vector<torch::Device> two = {torch::kCPU, torch::kCPU};
+  std::vector<StateDict> learnt;
+  for (const bool is_parallel : {false, true}) {
+    nn::Sequential net = sequential();
+    auto learn = learner(net, temp);
+    add_lora(learn, {.rank = 2, .targets = {"0"}, .train = {"4"}});
+    if (is_parallel) {
+      learn.to_parallel(two);
+      expect_error<c10::ValueError>(
+          [&] { add_lora(parallel_model(sequential(), two)); },
+          {"[add_lora] the model runs on several devices",
+           "Call add_lora first"});
+    }
+    learn.fit(4, 3e-2);
+    EXPECT_EQ(learn.summary().trainable, 2 * (3 * 9 + 8) + 18);
+    learnt.push_back(learn.state_dict());
+    ASSERT_EQ(learnt.back().keys(), learnt.front().keys());
+    EXPECT_GT(learnt.back()["0.lora_B.weight"].abs().max().item<float>(), 0);
+    for (const auto& item : learnt.front()) {
+      EXPECT_TRUE(
+          torch::allclose(learnt.back()[item.key()], item.value(), 1e-4, 1e-5))
+          << item.key();
+    }
+
+    learn.model().eval();
+    const auto x = torch::rand({4, 3, 8, 8});
+    const torch::Tensor expected = learn.model().forward({x})[0].detach();
+    export_torchscript(learn, temp / "net.pt", {x});
+    EXPECT_TRUE(torch::allclose(
+        load_torchscript_trusted(temp / "net.pt").forward({x})[0],
+        expected,
+        1e-5,
+        1e-6));
+    const Model merged = merge_lora(learn.model());
+    EXPECT_EQ(names_of(merged)[0], "0.weight");
+    EXPECT_TRUE(torch::allclose(net->forward(x), expected, 1e-5, 1e-6));
+  }
+}
+
+TEST(Lora, RefusesLayersThatAreComputedAgain) {
+  const auto net = [] {
+    return nn::Sequential(
+        ActivationCheckpoint(nn::Sequential(nn::Linear(4, 4), nn::ReLU())),
+        nn::Linear(4, 2));
+  };
+  expect_error<c10::ValueError>(
+      [&] { add_lora(net()); },
+      {"the layer \"0.0\" is in an ActivationCheckpoint",
+       "`targets` outside it"});
+  Model model = add_lora(net(), {.targets = {"1"}});
+  model.forward({torch::rand({2, 4})})[0].sum().backward();
+  EXPECT_TRUE(tensor(model, "1.lora_B.weight").grad().defined());
+}
+
+// A grouped convolution: the product has the shape of its weight.
+TEST(Lora, CanBeMergedIntoAGroupedConvolution) {
+  torch::manual_seed(0);
+  nn::Conv2d conv(nn::Conv2dOptions(6, 9, 3).groups(3).padding(2).dilation(2));
+  Model model = add_lora(conv, {.rank = 2, .alpha = 1});
+  perturb(model);
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor a = tensor(model, ".lora_A.weight");
+  const torch::Tensor b = tensor(model, ".lora_B.weight");
+  ASSERT_EQ(a.sizes().vec(), (std::vector<int64_t>{2, 2, 3, 3}));
+  ASSERT_EQ(b.sizes().vec(), (std::vector<int64_t>{9, 2, 1, 1}));
+  const auto x = torch::randn({2, 6, 9, 9});
+  torch::Tensor expected = conv->forward(x);
+  for (int64_t i = 0; i < 3; ++i) {  // groups
+    const torch::Tensor inner =
+        torch::conv2d(x.narrow(1, 2 * i, 2), a, {}, 1, 2, 2);
+    expected.narrow(1, 3 * i, 3) +=
+        0.5 * torch::conv2d(inner, b.narrow(0, 3 * i, 3));
+  }
+  EXPECT_TRUE(torch::allclose(model.forward({x})[0], expected, 1e-5, 1e-5));
+  merge_lora(model);
+  EXPECT_TRUE(torch::allclose(conv->forward(x), expected, 1e-5, 1e-5));
 }
 
 TEST(Lora, SaysWhatItNeeds) {
