@@ -4,6 +4,7 @@
 # or written.
 #
 # cmake -DPROGRAM=build/examples/mnist -P check_options.cmake, in a folder of its own
+separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
 set(folder ${CMAKE_CURRENT_BINARY_DIR}/empty)
 file(REMOVE_RECURSE ${folder})
 file(MAKE_DIRECTORY ${folder})
@@ -12,7 +13,7 @@ set(ENV{TERN_CACHE} ${folder}/cache)
 
 # Runs the program with the arguments; sets `code`, `output`, `error` and `told`.
 macro(run)
-  execute_process(COMMAND ${PROGRAM} ${ARGN}
+  execute_process(COMMAND ${emulator} ${PROGRAM} ${ARGN}
     WORKING_DIRECTORY ${folder} TIMEOUT 60
     RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE error)
   file(GLOB_RECURSE written LIST_DIRECTORIES TRUE ${folder}/*)

@@ -6,7 +6,7 @@
 # cmake -DPROGRAM=ddp "-DSTART=torchrun --nproc-per-node 2" -DPROCESSES=2
 #       -DOPTIONS=--shard-optimizer -P run_ddp.cmake
 set(epochs 2)
-separate_arguments(start UNIX_COMMAND "${START}")
+separate_arguments(start UNIX_COMMAND "${START} $ENV{TERN_EMULATOR}")
 separate_arguments(options UNIX_COMMAND "${OPTIONS}")
 file(REMOVE_RECURSE checkpoints)
 execute_process(

@@ -14,6 +14,9 @@
 # With -DMAKE_PAGE=build/examples/make_page -DTITLE=... -DSOURCE=examples/mnist.cpp
 # it makes a page of what the program printed and drew, in TERN_PAGES. The page, PAGE.html, has to match the regular expression EXPECTED, and not
 # UNEXPECTED.
+#
+# The environment's TERN_EMULATOR runs the programs of a build for another processor.
+separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
 string(REPLACE "|" ";" patterns "${PATTERNS}")
 string(REPLACE "|" ";" commands "${COMMANDS}")
 if(ARCHIVE AND NOT DEFINED ENV{TERN_DATA})
@@ -45,14 +48,14 @@ if(ARCHIVE AND NOT is_unpacked)
 endif()
 
 if(FIND_DATA)
-  execute_process(COMMAND ${FIND_DATA} OUTPUT_VARIABLE folder COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${emulator} ${FIND_DATA} OUTPUT_VARIABLE folder COMMAND_ERROR_IS_FATAL ANY)
   cmake_path(GET folder PARENT_PATH cache)
   set(ENV{TERN_CACHE} ${cache})
 endif()
 
 foreach(command IN LISTS commands)
   separate_arguments(arguments UNIX_COMMAND "${command}")
-  execute_process(COMMAND ${PROGRAM} ${arguments}
+  execute_process(COMMAND ${emulator} ${PROGRAM} ${arguments}
     OUTPUT_VARIABLE printed ECHO_OUTPUT_VARIABLE COMMAND_ERROR_IS_FATAL ANY)
   string(APPEND output "${printed}")
 endforeach()
@@ -60,7 +63,7 @@ endforeach()
 if(MAKE_PAGE)
   file(WRITE printed.txt "${output}")
   file(GLOB plots *.svg)
-  execute_process(COMMAND ${MAKE_PAGE} ${TITLE} ${SOURCE} printed.txt ${plots} COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${emulator} ${MAKE_PAGE} ${TITLE} ${SOURCE} printed.txt ${plots} COMMAND_ERROR_IS_FATAL ANY)
 endif()
 if(PAGE)
   file(READ $ENV{TERN_PAGES}/${PAGE}.html page)

@@ -3,11 +3,12 @@
 # alphas and backgrounds; frames of two folders have the same name.
 #
 # cmake -DPROGRAMS=build/examples -P run_matting.cmake
+separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
 file(GLOB left LIST_DIRECTORIES TRUE ${CMAKE_CURRENT_BINARY_DIR}/*)
 if(left)
   file(REMOVE_RECURSE ${left})
 endif()
-execute_process(COMMAND ${PROGRAMS}/tar_stream OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${emulator} ${PROGRAMS}/tar_stream OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 file(GLOB shard tar_stream/*.tar)
 file(ARCHIVE_EXTRACT INPUT ${shard} DESTINATION images PATTERNS "*/0000000*.png")
 file(GLOB_RECURSE images images/*.png)
@@ -21,13 +22,13 @@ endforeach()
 
 set(training --dataset pairs --backgrounds backgrounds --model-backbone mobilenetv2 --epoch-end 1
   --batch-size 4 --num-workers 0)
-execute_process(COMMAND ${PROGRAMS}/matting_base ${training} --size 64 COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${emulator} ${PROGRAMS}/matting_base ${training} --size 64 COMMAND_ERROR_IS_FATAL ANY)
 execute_process(
-  COMMAND ${PROGRAMS}/matting_refine ${training} --size 128 --model-refine-sample-pixels 512
+  COMMAND ${emulator} ${PROGRAMS}/matting_refine ${training} --size 128 --model-refine-sample-pixels 512
     --model-last-checkpoint checkpoint/base/base.safetensors
   COMMAND_ERROR_IS_FATAL ANY)
 execute_process(
-  COMMAND ${PROGRAMS}/matting_predict --model-checkpoint checkpoint/refine/refine.safetensors
+  COMMAND ${emulator} ${PROGRAMS}/matting_predict --model-checkpoint checkpoint/refine/refine.safetensors
     --images-src frames/ --images-bgr ${first} --output-dir out
   COMMAND_ERROR_IS_FATAL ANY)
 file(GLOB_RECURSE written RELATIVE ${CMAKE_CURRENT_BINARY_DIR}/out out/*)
@@ -74,7 +75,7 @@ endif()
 # Both would be out/com/me.png.
 configure_file(${first} ${CMAKE_CURRENT_BINARY_DIR}/frames/me.PNG COPYONLY)
 execute_process(
-  COMMAND ${PROGRAMS}/matting_predict --model-checkpoint checkpoint/refine/refine.safetensors
+  COMMAND ${emulator} ${PROGRAMS}/matting_predict --model-checkpoint checkpoint/refine/refine.safetensors
     --images-src frames --images-bgr ${first} --output-dir again
   RESULT_VARIABLE code ERROR_VARIABLE error)
 if(code EQUAL 0 OR NOT error MATCHES "would both be called me.png" OR EXISTS ${CMAKE_CURRENT_BINARY_DIR}/again)

@@ -2,6 +2,7 @@
 # outside project against it. See tools.cmake for the other arguments.
 set(folder ${BUILD}/tests/install)
 
+separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT result EQUAL 0)
@@ -40,7 +41,7 @@ foreach(file LICENSE NOTICE copyright)
 endforeach()
 
 foreach(tool IN LISTS TOOLS)
-  run(${folder}/prefix/bin/${tool} --help)
+  run(${emulator} ${folder}/prefix/bin/${tool} --help)
 endforeach()
 
 # The Debian package is the same, without the tools.
@@ -61,7 +62,7 @@ endif()
 set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${LAUNCHER}")
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${folder}/build -G ${GENERATOR}
   -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-DNDEBUG  # GCC takes half the time for it
-  -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
+  ${TOOLCHAIN} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_FLAGS=${CXX_FLAGS}
   -Dtern_DIR=${folder}/prefix/${LIBDIR}/cmake/tern
   -DTorch_DIR=${TORCH})
 # A machine that only uses Tern has no CUDA toolkit, and needs none.
@@ -73,11 +74,11 @@ run(${CMAKE_COMMAND} --build ${folder}/build)
 
 file(GLOB programs ${folder}/build/line ${folder}/build/images)
 foreach(program IN LISTS programs)
-  run(${program})
+  run(${emulator} ${program})
 endforeach()
 if(EXISTS ${folder}/build/page)
   set(ENV{TERN_PAGES} ${folder}/build/pages)
-  run(${folder}/build/page)
+  run(${emulator} ${folder}/build/page)
   file(READ ${folder}/build/pages/page.html page)
   if(NOT page MATCHES "A page of somebody else.*20.*22.*42")
     message(FATAL_ERROR "The page has not the program, its comment and what it printed:\n${page}")

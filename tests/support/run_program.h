@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <sys/wait.h>
 
@@ -14,6 +15,13 @@ struct ProgramResult {
     return output.find(words) != std::string::npos;
   }
 };
+
+/// A program of this build, as a command line begins: after the emulator that
+/// a build for another processor has.
+inline std::string program_command(const std::string& program) {
+  const char* emulator = std::getenv("TERN_EMULATOR");
+  return emulator ? std::string(emulator) + " " + program : program;
+}
 
 /// Runs a command line of the shell.
 inline ProgramResult run_program(const std::string& command) {

@@ -28,7 +28,7 @@ using Result = ProgramResult;
 
 // Runs tern-convert with these arguments.
 Result convert(const std::string& arguments) {
-  return run_program(kTernConvert + (" " + arguments));
+  return run_program(program_command(kTernConvert) + " " + arguments);
 }
 
 bool says(const Result& result, const std::string& words) {

@@ -129,6 +129,15 @@ expect "what is announced for tests" \
   "$(with_setup 'for_tests=1 announce doxygen')" "Debian packages, with apt-get: doxygen" \
   "tensorboard==2.21.0" "zensical==0.0.73"
 
+# The sysroot of ./dev arm: what is downloaded is said before, and one that
+# was cut short is made again.
+mkdir -p "$work/home/.cache/tern/arm64/usr"
+text=$(with_setup "source '$root/tools/sysroot.sh'; use_sysroot")
+expect "a sysroot without a network" "$text" "430 MB of LibTorch to download" \
+  "E: No space" "apt-get could not download packages of arm64" "exit 1"
+[ ! -e "$work/home/.cache/tern/arm64/usr" ] ||
+  expect "a sysroot that was cut short" "its files" "nothing"
+
 # What others say goes to the log alone when all goes well.
 stub apt-get 'echo "debconf: delaying package configuration" >&2'
 text=$(with_setup 'install_packages clang-16')

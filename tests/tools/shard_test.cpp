@@ -17,7 +17,7 @@ namespace tern::shard_tool_test {
 namespace {
 
 ProgramResult shard(const std::string& arguments) {
-  return run_program(kTernShard + (" " + arguments));
+  return run_program(program_command(kTernShard) + " " + arguments);
 }
 
 TEST(Shard, WritesVerifiesAndLists) {

@@ -16,7 +16,8 @@ namespace {
 
 ProgramResult weights(const std::string& arguments, const TempFolder& folder) {
   return run_program(
-      kTernWeights + (" " + arguments) + " --folder " + folder.path().string());
+      program_command(kTernWeights) + " " + arguments + " --folder " +
+      folder.path().string());
 }
 
 TEST(Weights, ListsNetworksAndWhichAreHere) {

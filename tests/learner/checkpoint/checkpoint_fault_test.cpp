@@ -66,12 +66,13 @@ int fsync(int) {
 int rename(const char* from, const char* to) noexcept {
   if (g_fault.strikes()) return -1;
   ++g_fault.renames;
-  return static_cast<int>(::syscall(SYS_rename, from, to));
+  return static_cast<int>(
+      ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
   if (g_fault.strikes()) return -1;
-  return static_cast<int>(::syscall(SYS_mkdir, path, mode));
+  return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
 }
 
 int open(const char* path, int flags, ...) {

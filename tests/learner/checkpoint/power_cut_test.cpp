@@ -230,12 +230,14 @@ int fsync(int fd) {
   return 0;
 }
 int rename(const char* from, const char* to) noexcept {
-  const int result = static_cast<int>(::syscall(SYS_rename, from, to));
+  const int result = static_cast<int>(
+      ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
   if (result == 0) tell([&](Disk& d) { d.renamed(from, to); });
   return result;
 }
 int mkdir(const char* path, mode_t mode) noexcept {
-  const int result = static_cast<int>(::syscall(SYS_mkdir, path, mode));
+  const int result =
+      static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
   if (result == 0) tell([&](Disk& d) { d.made_folder(path); });
   return result;
 }
