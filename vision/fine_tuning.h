@@ -9,9 +9,9 @@ class Learner;
 /// Splits the network below the last layer group, such as the head of a
 /// `vision_learner`, into a layer group per block, and returns learning rates
 /// that fall by `decay` from each group to the one before it: lr * decay^(last
-/// - i). What lies between two blocks belongs to the earlier one. Layer-wise
-/// decay as in BEiT, MAE and timm's `layer_decay` (Clark et al., "ELECTRA",
-/// 2020).
+/// - i). What lies between two blocks belongs to the earlier one, but a Swin's
+/// merging of patches is a group of its own. Layer-wise decay as in BEiT, MAE
+/// and timm's `layer_decay` (Clark et al., "ELECTRA", 2020).
 ///
 ///   auto learn = vision_learner(data, "vit_b_16", {.pretrained = true});
 ///   const LearningRates rates = layer_decay(learn, 1e-3);   // before any fit

@@ -37,8 +37,7 @@ FetchWeightsOptions reporting_to(Sink sink);
 
 /// Returns the path of published weights: in the folder that the options or
 /// TERN_WEIGHTS name, else in the cache, where they are downloaded to once,
-/// resumed if interrupted. Each call verifies the file's SHA-256, in about 0.1
-/// s for 100 MB.
+/// resumed if interrupted. Each call verifies the file's SHA-256.
 ///
 ///   auto file = fetch_weights({"https://.../resnet18-f37072fd.pth"});
 ///   // ~/.cache/tern/data/weights/resnet18-f37072fd.pth

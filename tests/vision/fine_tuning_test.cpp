@@ -39,6 +39,9 @@ ConvNeXt convnext(const ConvNeXtOptions& options) {
   return ConvNeXt(ConvNeXtShape{{8, 8, 8, 8}, {1, 1, 2, 1}, 0}, options);
 }
 
+Swin swin(const SwinOptions& options) {
+  return Swin(SwinShape{16, {1, 1, 2, 1}, {1, 2, 2, 4}}, options);
+}
 Learner learner(const VisionArch& arch) {
   return vision_learner(
       noise(32),
@@ -74,6 +77,27 @@ TEST(LayerDecay, MakesAGroupOfEachBlock) {
   EXPECT_EQ(names[0], "body.conv1.weight");
   EXPECT_EQ(names[1], "body.layer1.0.conv1.weight");
   EXPECT_EQ(names[8], "body.layer4.1.conv1.weight");
+}
+
+TEST(LayerDecay, HasAGroupForEachMergingOfASwin) {
+  Learner learn = learner(swin);
+  layer_decay(learn, 1e-3);
+  const std::vector<std::string> modules = {
+      "body.features.0.",
+      "body.features.1.0.",
+      "body.features.2.",
+      "body.features.3.0.",
+      "body.features.4.",
+      "body.features.5.0.",
+      "body.features.5.1.",
+      "body.features.6.",
+      "body.features.7.0.",
+      "head."};
+  const std::vector<std::string> names = firsts(learn);
+  ASSERT_EQ(names.size(), modules.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_TRUE(names[i].starts_with(modules[i])) << names[i];
+  }
 }
 
 TEST(LayerDecay, LetsEarlierLayersLearnMoreSlowly) {
@@ -161,11 +185,12 @@ TEST(StochasticDepth, SaysWhichNetworksHaveIt) {
   Learner learn = learner(resnet18);
   expect_error<c10::ValueError>(
       [&] { set_stochastic_depth(learn, 0.1); },
-      {"[set_stochastic_depth] the last block of 0", "such as a ConvNeXt"});
+      {"[set_stochastic_depth] the network has no blocks to drop",
+       "such as a ConvNeXt"});
   Learner other = learner(vit);
   expect_error<c10::ValueError>(
       [&] { set_stochastic_depth(other, 1); },
-      {"[set_stochastic_depth] the last block of 7", "a share of 1;"});
+      {"[set_stochastic_depth] the last of 7 blocks", "a share of 1;"});
 }
 
 // ---- LoRA ----

@@ -35,7 +35,8 @@ void check_output(const torch::Tensor& output, const std::string& wanted) {
       output.defined(),
       wanted.empty()
           ? "[grad_cam] no layer's answer has 4 x 4 cells or more; use larger "
-            "images, or name a layer."
+            "images, or name a layer. A ViT has tokens and no maps: take a "
+            "network of convolutions, or swin_t."
           : fmt::format(
                 "[grad_cam] the answer of layer \"{}\" has no height and "
                 "width; name a convolution, or a layer before the pooling.",
@@ -98,6 +99,8 @@ GradCam grad_cam(
       [&](size_t layer, const torch::Tensor& seen) {
         // fastai's bound: fewer cells show nothing.
         constexpr int64_t kMinCells = 16;
+        // The maps are over where tokens begin, as behind a ViT's patches.
+        if (seen.dim() == 3 && options.layer.empty()) output.reset();
         if (seen.dim() != 4) return;
         const std::string& name = hooks.names()[layer];
         if (options.layer.empty() ? seen.size(2) * seen.size(3) >= kMinCells

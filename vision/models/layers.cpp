@@ -83,11 +83,14 @@ void set_stochastic_depth(torch::nn::Module& network, double last) {
       blocks.push_back(block);
     }
   }
+  TORCH_CHECK_VALUE(
+      !blocks.empty(),
+      "[set_stochastic_depth] the network has no blocks to drop; expected one "
+      "such as a ConvNeXt, EfficientNet, ViT or Swin.");
   TERN_CHECK_VALUE(
-      last >= 0 && last < 1 && !blocks.empty(),
-      "[set_stochastic_depth] the last block of {} is to be dropped for a "
-      "share of {}; expected a share in [0, 1) and a network with blocks that "
-      "can be dropped, such as a ConvNeXt, EfficientNet, ViT or Swin.",
+      last >= 0 && last < 1,
+      "[set_stochastic_depth] the last of {} blocks is to be dropped for a "
+      "share of {}; expected a share in [0, 1).",
       blocks.size(),
       last);
   const double steps = std::max(static_cast<double>(blocks.size()) - 1, 1.);

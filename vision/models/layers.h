@@ -117,7 +117,7 @@ class FeatureNetwork : public Backbone {
   torch::Tensor stage(size_t index, const torch::Tensor& x) override;
 
  protected:
-  /// Begins anew with no layers, in `reset`.
+  /// Removes all layers, in `reset`.
   /// \param least_side  Pixels that H and W need for the last stage to have
   /// any.
   void clear(int64_t least_side = 1);

@@ -143,7 +143,7 @@ LoadReport VisionArch::load_pretrained(
                              report.mismatched[0].name.starts_with(classifier_);
   TERN_CHECK_VALUE(
       report.is_complete(),
-      "[VisionArch] {} is no file of weights for {}: {}. {}",
+      "[VisionArch] {} does not hold the weights of {}: {}. {}",
       file.string(),
       name_,
       report.to_string(),

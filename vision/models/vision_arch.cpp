@@ -188,8 +188,8 @@ PublishedWeights VisionArch::published() const {
   const auto at = std::ranges::find(known(), name_, &KnownNetwork::name);
   TERN_CHECK_VALUE(
       at != known().end() && !at->weights.empty(),
-      "[VisionArch] no published weights are known for {}, but for {}. Give "
-      "a file, {{.pretrained = \"weights.pth\"}}, or take one of these "
+      "[VisionArch] there are no published weights for {}; expected one of {}. "
+      "Give a file, {{.pretrained = \"weights.pth\"}}, or take one of these "
       "networks.",
       name_,
       fmt::join(networks_with_weights(), ", "));

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -66,7 +67,7 @@ TEST(PublishedWeights, AreThereForEachNetworkWithTheirHash) {
       "https://download.pytorch.org/models/resnet18-f37072fd.pth");
   expect_error<c10::ValueError>(
       [] { VisionArch("xresnet18").published(); },
-      {"known for xresnet18",
+      {"no published weights for xresnet18",
        "resnet18, resnet34",
        ".pretrained = \"weights.pth\""});
 }
@@ -103,8 +104,8 @@ TEST(VisionLearner, FetchesWeightsByName) {
       "encoder.layers.encoder_layer_6",
       "heads.",
       PublishedWeights{server.url("/vit-" + hash.substr(0, 8) + ".pth")});
-  const char* const before = std::getenv("TERN_CACHE");
-  const std::string cache = before ? before : "";
+  const char* const set = std::getenv("TERN_CACHE");
+  const auto before = set ? std::optional<std::string>(set) : std::nullopt;
   ::setenv("TERN_CACHE", temp.path().c_str(), 1);
   for (int i = 0; i < 2; ++i) {
     auto learn = vision_learner(
@@ -121,7 +122,11 @@ TEST(VisionLearner, FetchesWeightsByName) {
     // Normalised as ImageNet was.
     EXPECT_EQ(learn.data().batch_transforms.size(), 1u);
   }
-  ::setenv("TERN_CACHE", cache.c_str(), 1);
+  if (before) {
+    ::setenv("TERN_CACHE", before->c_str(), 1);
+  } else {
+    ::unsetenv("TERN_CACHE");
+  }
   EXPECT_EQ(server.requests().size(), 1u);
   EXPECT_TRUE(
       fs::exists(temp / ("weights/vit-" + hash.substr(0, 8) + ".pth.sha256")));

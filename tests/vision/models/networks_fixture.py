@@ -7,6 +7,7 @@ python networks_fixture.py FILE --all     so all networks; then
     TERN_NETWORKS=FILE vision_models_test --file=vision/models/networks_parity
 python networks_fixture.py FILE --short   networks_fixture.json: some of the
                                           numbers, of larger networks the names
+                                          and what they answer in eval mode
 
 It needs torchvision, which ./dev bench peers installs; and for the networks
 that torchvision has not, timm, without which they are left out.
@@ -161,7 +162,7 @@ def small_timm_vit(num_classes):
     return vit_s_16(num_classes, embed_dim=64, depth=2, num_heads=4)
 
 
-def build(name, drops, filled=True):
+def build(name, drops):
     options = {"num_classes": 10}
     if not drops and name.startswith(("efficientnet", "mobilenet")):
         options["dropout"] = 0
@@ -175,9 +176,8 @@ def build(name, drops, filled=True):
     for module in model.modules():
         if not drops and isinstance(module, torchvision.ops.StochasticDepth):
             module.p = 0
-    if filled:
-        model = model if computes else model.to_empty(device="cpu")
-        fill(model)
+    model = model if computes else model.to_empty(device="cpu")
+    fill(model)
     return model
 
 
@@ -195,6 +195,8 @@ def short(value):
         return float(f"{value:.9g}")
     if isinstance(value, list):
         return [short(v) for v in value]
+    if isinstance(value, dict):
+        return {key: short(v) for key, v in value.items()}
     return value
 
 
@@ -211,12 +213,28 @@ def names(model):
     return {"names": zlib.crc32("\n".join(tensors).encode())}
 
 
+def shares(model):
+    """What is dropped by default: of samples in each block, and of features."""
+    modules = list(model.modules())
+    depth = torchvision.ops.StochasticDepth
+    return {
+        "blocks": [m.p for m in modules if isinstance(m, depth)],
+        "dropout": [m.p for m in modules if isinstance(m, torch.nn.Dropout) and m.p],
+    }
+
+
 def record(name, is_short):
     images = [some(shape, 3) for shape in sizes(name)]
     model = build(name, drops=False)
-    entry = names(model)
+    entry = names(model) | shares(build(name, drops=True))
     last = torch.channels_last
     floats = [x.float().contiguous(memory_format=last) for x in images]
+    if is_short and name in LARGE:
+        # Of so many layers another processor rounds the floats in another way.
+        model.double().eval()
+        with torch.no_grad():
+            entry["double"] = [model(x).flatten().tolist() for x in images]
+        return short(entry)
     with torch.no_grad():
         model.eval()
         entry["eval"] = [model(x).flatten().tolist() for x in floats]
@@ -239,7 +257,7 @@ def record(name, is_short):
         # Of many every so manyth.
         for key in ("gradients", "buffers"):
             entry[key] = entry[key][:: max(1, len(entry[key]) // 16)]
-    return {key: short(value) for key, value in entry.items()}
+    return short(entry)
 
 
 def main():
@@ -250,11 +268,8 @@ def main():
         for family in (SMALL, LARGE)
     )
     networks = {name: record(name, is_short) for name in small}
-    for name in large:
-        if "--all" in sys.argv:
-            networks[name] = record(name, is_short)
-        elif is_short:
-            networks[name] = names(build(name, drops=True, filled=False))
+    if is_short or "--all" in sys.argv:
+        networks |= {name: record(name, is_short) for name in large}
     with open(sys.argv[1], "w") as file:
         json.dump(
             {"torchvision": torchvision.__version__, "networks": networks},

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/types.h>
 
 #include "tern/learner/model.h"
@@ -217,11 +218,13 @@ class NetworksTest : public testing::TestWithParam<std::string> {
   const std::vector<torch::Tensor> images_ = images(GetParam());
 };
 
-class NetworksNamesTest : public NetworksTest {};
+class NetworksLearnTest : public NetworksTest {};
 
-TEST_P(NetworksNamesTest, AreTorchvisions) {
+TEST_P(NetworksTest, AnswerAsTorchvisions) {
+  const torch::NoGradGuard no_grad;
+  Model model = filled(GetParam(), /*drops=*/false);
   std::vector<std::string> tensors;
-  for (const ModelTensor& item : make(GetParam(), /*drops=*/true).state()) {
+  for (const ModelTensor& item : model.state()) {
     tensors.push_back(fmt::format(
         "{} [{}]",
         item.name,
@@ -229,11 +232,15 @@ TEST_P(NetworksNamesTest, AreTorchvisions) {
   }
   const std::string all = fmt::format("{}", fmt::join(tensors, "\n"));
   EXPECT_EQ(crc32(all), python_["names"].get<uint32_t>()) << all;
-}
-
-TEST_P(NetworksTest, AnswerAsTorchvisions) {
-  const torch::NoGradGuard no_grad;
-  Model model = filled(GetParam(), /*drops=*/false);
+  if (python_.contains("double")) {
+    model.module()->to(torch::kDouble);
+    model.eval();
+    for (size_t i = 0; i < images_.size(); ++i) {
+      const torch::Tensor y = model.forward({images_[i]})[0];
+      EXPECT_LE(error_of(y, python_["double"][i]), 1e-7);
+    }
+    return;
+  }
   for (const std::string mode : {"eval", "train"}) {
     if (!python_.contains(mode)) continue;  // live alone
     model.train(mode == "train");
@@ -247,7 +254,29 @@ TEST_P(NetworksTest, AnswerAsTorchvisions) {
   }
 }
 
-TEST_P(NetworksTest, LearnAsTorchvisions) {
+TEST_P(NetworksTest, DropAsTorchvisions) {
+  std::vector<double> blocks, dropout;
+  for (const auto& module : make(GetParam(), true).module()->modules()) {
+    if (const auto* block = dynamic_cast<StochasticDepth*>(module.get())) {
+      blocks.push_back(block->stochastic_depth);
+    }
+    const auto* layer = module->as<torch::nn::Dropout>();
+    if (layer && layer->options.p() > 0) dropout.push_back(layer->options.p());
+  }
+  // A ViT's blocks could be dropped.
+  if (python_["blocks"].empty()) std::erase(blocks, 0);
+  const auto same = [&](const char* what, const std::vector<double>& ours) {
+    const auto theirs = python_[what].get<std::vector<double>>();
+    ASSERT_EQ(ours.size(), theirs.size()) << what;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      EXPECT_NEAR(ours[i], theirs[i], 1e-8) << what << " " << i;
+    }
+  };
+  same("blocks", blocks);
+  same("dropout", dropout);
+}
+
+TEST_P(NetworksLearnTest, LearnAsTorchvisions) {
   const bool is_live = python_.contains("seed");
   Model model = filled(GetParam(), /*drops=*/is_live);
   model.module()->to(torch::kDouble);
@@ -280,13 +309,13 @@ std::vector<std::string> networks_with(const char* what) {
 
 INSTANTIATE_TEST_SUITE_P(
     All,
-    NetworksNamesTest,
+    NetworksTest,
     testing::ValuesIn(networks_with("names")),
     [](const auto& info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(
     All,
-    NetworksTest,
+    NetworksLearnTest,
     testing::ValuesIn(networks_with("learnt")),
     [](const auto& info) { return info.param; });
 

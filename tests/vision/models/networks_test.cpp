@@ -32,6 +32,12 @@ RegNet regnet(const RegNetOptions& options) {
 DenseNet densenet(const DenseNetOptions& options) {
   return DenseNet(DenseNetShape{{2, 1, 2, 1}, 8}, options);
 }
+ResNet resnext(const ResNetOptions& options) {
+  return ResNet(ResNetShape{{1, 1, 2, 1}, true, 4, 4}, options);
+}
+ResNet wide_resnet(const ResNetOptions& options) {
+  return ResNet(ResNetShape{{1, 1, 2, 1}, true, 1, 128}, options);
+}
 // Seven blocks, as many as it takes to split them as those of vit_b_16.
 constexpr ViTShape kSmallViT{.patch = 8, .width = 32, .depth = 7, .heads = 2};
 ViT vit(const ViTOptions& options) {
@@ -57,6 +63,8 @@ std::vector<Family> families_with_maps() {
       {"regnet", regnet, {32, 16, 24, 32, 48}},
       {"densenet", densenet, {16, 32, 24, 28, 22}},
       {"mobilenet_v3", mobilenet_v3_small, {16, 16, 24, 48, 576}},
+      {"resnext", resnext, {64, 256, 512, 1024, 2048}},
+      {"wide_resnet", wide_resnet, {64, 256, 512, 1024, 2048}},
       {"swin", swin, {16, 32, 64, 128}}};
 }
 
@@ -172,12 +180,58 @@ TEST_P(MapsTest, AnswersForEachPixelInAUnet) {
       (std::vector<int64_t>{2, 2, 75, 64}));
 }
 
+TEST_P(MapsTest, LearnsMasksInAUnet) {
+  torch::manual_seed(3);
+  const torch::Tensor masks = torch::randint(2, {4, 32, 32}, torch::kLong);
+  const torch::Tensor images = (200 * masks).unsqueeze(3).repeat({1, 1, 1, 3});
+  const auto dataset = std::make_shared<TensorDataset>(
+      Tensors{images.to(torch::kByte)},
+      Tensors{masks});
+  DataBunch data =
+      DataBunch::create(dataset, dataset, {.batch_size = 2, .workers = 0});
+  data.device = torch::kCPU;
+  data.batch_transforms.push_back(normalize({0.5, 0.5, 0.5}, {0.3, 0.3, 0.3}));
+  auto learn = unet_learner(
+      data,
+      GetParam().arch,
+      {.outputs = 2,
+       .learner = {
+           .loss = torch::nn::CrossEntropyLoss(),
+           .seed = 5,
+           .sink = silent()}});
+  EXPECT_EQ(learn.parts().layer_groups(), 3);
+  StateDict before;
+  for (const ModelTensor& item : learn.model().parameters()) {
+    before.insert(item.name, item.tensor.detach().clone());
+  }
+  learn.fit(1, 1e-2);  // two steps
+  int64_t moved = 0;
+  for (const ModelTensor& item : learn.model().parameters()) {
+    EXPECT_TRUE(item.tensor.isfinite().all().item<bool>()) << item.name;
+    moved += torch::equal(item.tensor, before[item.name]) ? 0 : 1;
+  }
+  EXPECT_EQ(learn.recorder().losses().size(), 2u);
+  EXPECT_GT(moved, static_cast<int64_t>(before.size()) * 3 / 4);
+}
+
 TEST_P(MapsTest, ShowsWhereItLooks) {
   auto learn = learner(GetParam(), 128);
   const GradCam cam =
       grad_cam(learn, torch::randint(256, {128, 128, 3}, torch::kByte));
   EXPECT_EQ(cam.heat.sizes().vec(), (std::vector<int64_t>{4, 4})) << cam.layer;
   EXPECT_TRUE(cam.layer.starts_with("body.")) << cam.layer;
+}
+
+TEST(GradCam, SaysThatAViTHasNoMaps) {
+  const std::vector<VisionArch> networks = {vit, timm_vit};
+  for (const VisionArch& arch : networks) {
+    auto learn = learner({"vit", arch, {}}, 128);
+    expect_error<c10::ValueError>(
+        [&] {
+          grad_cam(learn, torch::randint(256, {128, 128, 3}, torch::kByte));
+        },
+        {"[grad_cam]", "A ViT has tokens and no maps", "swin_t"});
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -24,7 +24,7 @@ struct DenseNetShape {
 
 /// The network of Huang et al., "Densely Connected Convolutional Networks"
 /// (2017), with torchvision's names in its state dict and its initial weights'
-/// distribution. An image has at least 32 x 32 pixels.
+/// distribution. An image has at least 29 x 29 pixels.
 class DenseNetImpl : public torch::nn::Cloneable<DenseNetImpl>,
                      public FeatureNetwork {
  public:
