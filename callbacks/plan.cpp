@@ -151,11 +151,13 @@ void advise_workers(TrainingPlan& plan, double compute) {
       compute,
       plan.workers + 1 < cores
           ? fmt::format(
-                ". Use {} workers (now {})",
-                std::clamp<int64_t>(
-                    static_cast<int64_t>(needed) + 1,
-                    plan.workers + 1,
-                    cores - 1),
+                ". Use {} (now {})",
+                counted(
+                    std::clamp<int64_t>(
+                        static_cast<int64_t>(needed) + 1,
+                        plan.workers + 1,
+                        cores - 1),
+                    "worker"),
                 plan.workers)
           : fmt::format(
                 ", and all {} cores are busy. Make samples cheaper: presize "
@@ -240,14 +242,14 @@ std::string TrainingPlan::to_string() const {
         milliseconds[i]);
   }
   text += fmt::format(
-      "a batch    {:>9.3f} ms; the loader alone makes one in {:.3f} ms with {} "
-      "workers\n"
+      "a batch    {:>9.3f} ms; the loader alone makes one in {:.3f} ms with "
+      "{}\n"
       "about {:.1f} s in all, without validation\n"
       "memory     {} weights, {} optimizer, {} at the height of a step ({} of "
       "it gradients): {}\n",
       step_milliseconds,
       loader_milliseconds,
-      workers,
+      counted(workers, "worker"),
       seconds(),
       bytes_text(weight_bytes),
       bytes_text(optimizer_bytes),

@@ -37,13 +37,16 @@ LossScaling::LossScaling(const char* where, const Settings& settings)
   check_positive(where, "clip", settings.clip.value_or(1));
 }
 
-void LossScaling::on_loss_begin(Learner& learn) {
-  if (!settings_.loss_fp32) return;
-  for (torch::Tensor& output : learn.state().outputs) {
+void outputs_to_fp32(Tensors& outputs) {
+  for (torch::Tensor& output : outputs) {
     if (c10::isReducedFloatingType(output.scalar_type())) {
       output = output.to(torch::kFloat);
     }
   }
+}
+
+void LossScaling::on_loss_begin(Learner& learn) {
+  if (settings_.loss_fp32) outputs_to_fp32(learn.state().outputs);
 }
 
 void LossScaling::on_add(Learner& learn) {

@@ -12,6 +12,9 @@
 
 namespace tern {
 
+/// Converts those in 16 bits, for the loss.
+void outputs_to_fp32(Tensors& outputs);
+
 /// Base of the 16-bit callbacks: scales the loss for backward, and makes the
 /// optimizer's step with a GradScaler, which skips it when a gradient
 /// overflowed.
@@ -66,7 +69,6 @@ class LossScaling : public Callback, public PrecisionPolicy {
   /// \throws c10::ValueError for another dtype, or a clip that is not > 0.
   LossScaling(const char* where, const Settings& settings);
 
-  const Settings& settings() const { return settings_; }
   const KeptParameters& kept() const { return kept_; }
 
  private:

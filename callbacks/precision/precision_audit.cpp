@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/callbacks/precision/amp.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/report/plot.h"
 
@@ -16,24 +17,35 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Row = std::vector<std::string>;
 
+// The one list of columns: for each module a row in each type that was tried.
 Json rows_of(const PrecisionAudit& audit) {
   Json rows = Json::array();
-  for (const ModuleAudit& module : audit.modules) {
-    for (const auto* in : {&module.fp16, &module.bf16}) {
-      rows.push_back(
-          {{"name", module.name},
-           {"type", in == &module.fp16 ? "fp16" : "bf16"},
-           {"largest_output", module.largest_output},
-           {"largest_gradient", module.largest_gradient},
-           {"output_overflow", in->output.overflow},
-           {"output_tiny", in->output.tiny},
-           {"output_error", in->output.error},
-           {"gradient_overflow", in->gradient.overflow},
-           {"gradient_tiny", in->gradient.tiny},
-           {"gradient_error", in->gradient.error},
-           {"update_lost", in->update_lost},
-           {"fault", in->fault}});
+  const auto add = [&](const ModuleAudit& module,
+                       const char* type,
+                       const ModuleAudit::InType& in) {
+    Json row = {
+        {"name", module.name},
+        {"type", type},
+        {"largest_output", module.largest_output},
+        {"largest_gradient", module.largest_gradient}};
+    const std::pair<std::string, const ModuleAudit::Change&> changes[] = {
+        {"output", in.output},
+        {"gradient", in.gradient},
+        {"update", in.update}};
+    for (const auto& [what, change] : changes) {
+      row[what + "_overflow"] = change.overflow;
+      row[what + "_tiny"] = change.tiny;
+      row[what + "_error"] = change.error;
     }
+    row["update_lost"] = in.update_lost;
+    row["fault"] = in.fault;
+    rows.push_back(row);
+  };
+  const bool has_amp = audit.amp.is_sound || !audit.amp.keep_fp32.empty();
+  for (const ModuleAudit& module : audit.modules) {
+    add(module, "fp16", module.fp16);
+    add(module, "bf16", module.bf16);
+    if (has_amp) add(module, "amp", module.amp);
   }
   return rows;
 }
@@ -58,6 +70,7 @@ std::vector<Row> table_of(const PrecisionAudit& audit) {
 
 std::string call_of(const PrecisionAudit& audit) {
   constexpr const char* kNames[] = {"fp32", "fp16", "bf16", "amp"};
+  const bool is_amp = audit.precision == Precision::amp;
   const MixedPrecisionOptions& options = audit.options;
   Row given;
   if (audit.precision == Precision::fp16) {
@@ -65,6 +78,10 @@ std::string call_of(const PrecisionAudit& audit) {
         ".{} = {:g}",
         options.loss_scale ? "loss_scale" : "init_scale",
         options.loss_scale.value_or(options.init_scale)));
+  }
+  if (is_amp && audit.amp.loss_scale != 1) {
+    given.push_back(
+        fmt::format(".scaler = {{.init_scale = {:g}}}", audit.amp.loss_scale));
   }
   if (!options.keep_fp32.empty()) {
     given.push_back(fmt::format(
@@ -103,10 +120,18 @@ Row summary_of(const PrecisionAudit& audit) {
 
 }  // namespace
 
+const TypeAudit* PrecisionAudit::recommended() const {
+  const TypeAudit* const all[] = {nullptr, &fp16, &bf16, &amp};
+  return all[static_cast<size_t>(precision)];
+}
+
 Learner& PrecisionAudit::apply(Learner& learn) const {
   if (precision == Precision::fp16) return learn.to_fp16(options);
   if (precision == Precision::bf16) return learn.to_bf16(options);
-  return precision == Precision::amp ? learn.to_amp() : learn.to_fp32();
+  if (precision == Precision::fp32) return learn.to_fp32();
+  AmpOptions with{.keep_fp32 = options.keep_fp32};
+  if (amp.loss_scale != 1) with.scaler = {.init_scale = amp.loss_scale};
+  return learn.to_amp(with);
 }
 
 std::string PrecisionAudit::to_string() const {
@@ -144,7 +169,7 @@ std::string PrecisionAudit::to_json() const {
       {"modules", rows_of(*this)},
       {"fp16", in_model(fp16)},
       {"bf16", in_model(bf16)},
-      {"amp_is_sound", amp_is_sound},
+      {"amp", in_model(amp)},
       {"problems", problems},
       {"recommendation", {{"call", call_of(*this)}, {"reason", reason}}}};
   return all.dump(2);

@@ -28,13 +28,14 @@ struct ModuleAudit {
   struct InType {
     Change output;           // of the worst operation
     Change gradient;         // of its weights, at the loss scale
+    Change update;           // of 16-bit weights without master weights
     double update_lost = 0;  // smaller than half a unit of its weight
     std::string fault = {};  // what goes wrong here first; empty: nothing
   };
 
   std::string name;  // "layer1.0.conv1"; "input": before any weights
   double largest_output = 0, largest_gradient = 0;  // in fp32
-  InType fp16, bf16;
+  InType fp16, bf16, amp;
 };
 
 /// What a type makes of the whole model.
@@ -65,18 +66,21 @@ enum class Precision { fp32, fp16, bf16, amp };
 struct PrecisionAudit {
   std::vector<ModuleAudit> modules;  // in the order of the forward pass
   TypeAudit fp16, bf16;
-  /// Whether nothing goes wrong as to_amp computes on this device; tried where
-  /// too much does with 16-bit weights.
-  bool amp_is_sound = false;
+  /// As to_amp computes on this device; tried where too much goes wrong with
+  /// 16-bit weights.
+  TypeAudit amp;
   /// What is wrong in fp32 already: numbers that are not finite.
   std::vector<std::string> problems;
 
   // ---- The recommendation ----
 
   Precision precision = Precision::fp32;
-  /// For to_fp16 or to_bf16: the loss scale, `keep_fp32`.
+  /// The loss scale for to_fp16; `keep_fp32` for to_amp too.
   MixedPrecisionOptions options;
   std::string reason;
+
+  /// What was found out about the recommended type; null for fp32.
+  const TypeAudit* recommended() const;
 
   /// Calls to_fp16, to_bf16, to_amp or to_fp32 as recommended.
   Learner& apply(Learner& learn) const;

@@ -1,74 +1,120 @@
 #pragma once
 
-#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/precision/precision_audit.h"
+#include "tern/learner/learner_parts.h"
 
 namespace tern {
 
-/// Measures what `Learner::audit_precision` recommends by; undoes it.
-void probe_precision(
-    Learner& learn,
-    const LearningRates& lr,
-    PrecisionAudit& audit);
-
-/// Notes a sample that is not finite, or that half cannot hold the input.
-void judge_input(PrecisionAudit& audit, const torch::Tensor& input);
-/// Chooses loss scales, or notes that something is not finite in fp32.
-/// \param faintest  The least root mean square of a gradient.
-void judge_gradients(PrecisionAudit& audit, double loss, double faintest);
-
-/// Where most layers would stay fp32 nothing is won.
-inline bool pays(const PrecisionAudit& audit, const TypeAudit& type) {
-  return type.is_sound && 2 * type.keep_fp32.size() <= audit.modules.size();
-}
-
-/// A type of 16 bits, and where an audit says what it makes of a model.
-struct SixteenBits {
+/// A way to compute that an audit tries, and where it says what comes of it.
+struct PrecisionType {
   torch::ScalarType dtype;
-  double smallest_normal;
   ModuleAudit::InType ModuleAudit::*in_module;
   TypeAudit PrecisionAudit::*in_model;
+  bool is_autocast = false;
+
+  double smallest_normal() const {
+    return dtype == torch::kHalf ? 0x1p-14 : 0x1p-126;
+  }
 };
-inline constexpr SixteenBits kSixteenBits[] = {
-    {torch::kHalf, 0x1p-14, &ModuleAudit::fp16, &PrecisionAudit::fp16},
-    {torch::kBFloat16, 0x1p-126, &ModuleAudit::bf16, &PrecisionAudit::bf16}};
 
-inline double norm_of(const torch::Tensor& numbers) {
-  return numbers.to(torch::kDouble).norm().item<double>();
-}
+/// A flat kDouble tensor for each module: of its weights, or their gradients.
+using ByModule = std::map<std::string, torch::Tensor>;
+ByModule by_module(const LearnerParts& l, bool of_gradients);
 
-/// Of the numbers that `among` selects, how many `chosen` does; 0..1.
-inline double share(const torch::Tensor& chosen, const torch::Tensor& among) {
-  const double all = among.sum().item<double>();
-  return all > 0 ? (chosen & among).sum().item<double>() / all : 0;
-}
-
-/// NaN is worst.
-inline void take_worst(double& worst, double other) {
-  if (!(other <= worst) && !std::isnan(worst)) worst = other;
-}
-
-/// Returns what has become of numbers, and notes the worst.
-inline ModuleAudit::Change note_change(
-    ModuleAudit::Change& worst,
+/// Compares numbers with those of fp32; shares are of what is not 0 in fp32.
+/// \param smallest_normal  What is smaller in fp32 is tiny.
+ModuleAudit::Change change_of(
     const torch::Tensor& own,
     const torch::Tensor& fp32,
-    double smallest_normal) {
-  const torch::Tensor finite = fp32.isfinite();
-  const torch::Tensor bad = ~(finite & own.isfinite());
-  const double size = norm_of(fp32.masked_fill(bad, 0));
-  const double difference = norm_of((own - fp32).masked_fill(bad, 0));
-  const ModuleAudit::Change change = {
-      .overflow = share(bad, finite),
-      .tiny = share(fp32.abs() < smallest_normal, fp32 != 0),
-      .error = size > 0 ? difference / size : 0};
-  take_worst(worst.overflow, change.overflow);
-  take_worst(worst.tiny, change.tiny);
-  take_worst(worst.error, change.error);
-  return change;
-}
+    double smallest_normal);
+double norm_of(const torch::Tensor& numbers);
+/// NaN is worst.
+void take_worst(double& worst, double other);
+void take_worst(ModuleAudit::Change& worst, const ModuleAudit::Change& other);
+
+/// Forward and backward passes over one batch of which each operation is
+/// watched and compared with fp32. For fp16 and bf16 they compute as a model in
+/// that type does on a GPU, on any device: weights, inputs and results are
+/// rounded, and so are gradients on their way back; sums within an operation
+/// stay fp32. Autocast is PyTorch's own.
+class PrecisionProbe {
+ public:
+  explicit PrecisionProbe(PrecisionAudit& audit) : audit_(audit) {}
+
+  /// Returns the gradients of the weights, with the loss scale.
+  /// \param type  Null: fp32, with which later passes are compared.
+  ByModule pass(LearnerParts& l, const PrecisionType* type);
+
+  /// The least root mean square of a gradient in fp32, zeros left out.
+  double faintest_gradient() const { return faintest_; }
+
+  // ---- Of the last pass ----
+
+  /// What is stored in the pass's type.
+  torch::Tensor rounded(const torch::Tensor& tensor) const;
+  bool keeps(const std::string& module) const { return kept_.contains(module); }
+  /// Puts the module on the list of those to keep in fp32.
+  void blame(ModuleAudit& module, const std::string& fault);
+
+  /// For LibTorch's dispatcher: calls an operation, and watches it.
+  void call(
+      const c10::OperatorHandle& operation,
+      c10::DispatchKeySet keys,
+      torch::jit::Stack& stack);
+
+ private:
+  // Where a tensor comes from.
+  struct Origin {
+    torch::Tensor self = {};     // so that no address comes twice
+    std::string weight_of = {};  // of a parameter: its module
+    size_t module = 0;           // whose weights came last
+    bool is_kept = false;        // a weight that stays fp32
+    bool is_fp32 = false;        // among 16 bits
+    double error = 0;            // |16 bits - fp32| / |fp32|
+    // What cancelled out, and is all rounding error: the fault if it matters.
+    std::string doubt = {};
+    size_t doubted = 0;
+  };
+  // An operation, and the origin of what it returns.
+  struct Op {
+    std::string name = {};
+    Origin result = {};
+    bool has_weights = false;
+    double largest_norm = 0;   // of what is no weight
+    bool is_infinite = false;  // something that it is given
+  };
+
+  bool emulates() const { return type_ && !type_->is_autocast; }
+  size_t index_of(const std::string& module);
+  Origin& origin_of(const torch::Tensor& tensor);
+  void set_origin(const torch::Tensor& tensor, const Origin& origin);
+  Tensors forward(LearnerParts& l);
+  Op look_at(const c10::OperatorHandle& operation, const Tensors& operands);
+  void note(const Op& op, const torch::Tensor& output, Origin& origin);
+  void note_fp32(const Op& op, const torch::Tensor& output, size_t module);
+  void compare(const Op& op, torch::Tensor stored, Origin& origin);
+  void note_gradient(size_t module, const torch::Tensor& gradient);
+
+  PrecisionAudit& audit_;
+  double faintest_ = std::numeric_limits<double>::infinity();
+  std::map<std::string, Tensors> results_;  // in fp32, by module and operation
+  std::string first_infinite_;
+  // Of a pass:
+  const PrecisionType* type_ = nullptr;
+  std::set<std::string> kept_;
+  std::map<std::string, size_t> seen_;  // of results_
+  std::unordered_map<const c10::TensorImpl*, Origin> origins_;
+  std::unordered_map<const c10::StorageImpl*, Origin> by_storage_;  // the last
+};
 
 }  // namespace tern

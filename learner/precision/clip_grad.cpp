@@ -28,13 +28,32 @@ Tensors gradients_of(const Tensors& parameters) {
   return gradients;
 }
 
+namespace {
+
+// A Learner's callback that clips the parameters itself finds none under a loss
+// scale: a fit's sink says so once.
+Tensors found_gradients(const char* call, const Tensors& parameters) {
+  const Tensors gradients = gradients_of(parameters);
+  if (gradients.empty() && !parameters.empty()) {
+    TORCH_WARN(
+        "[",
+        call,
+        "] no parameter has a gradient; nothing is clipped. In a callback, use "
+        "GradientClip, or learn.gradients(): under a loss scale the "
+        "parameters' own are undefined.");
+  }
+  return gradients;
+}
+
+}  // namespace
+
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
   TERN_CHECK_VALUE(
       max_norm > 0,
       "[clip_grad_norm_] max_norm is {}; expected a number > 0.",
       max_norm);
   const torch::NoGradGuard no_grad;
-  const Tensors grads = gradients_of(parameters);
+  const Tensors grads = found_gradients("clip_grad_norm_", parameters);
   const torch::Tensor norm = joint_norm(grads);
   if (!grads.empty()) {
     torch::_foreach_mul_(grads, clip_coefficient(norm, max_norm));
@@ -54,7 +73,7 @@ void clip_grad_value_(const Tensors& parameters, double max_value) {
       "[clip_grad_value_] max_value is {}; expected a number > 0.",
       max_value);
   const torch::NoGradGuard no_grad;
-  const Tensors grads = gradients_of(parameters);
+  const Tensors grads = found_gradients("clip_grad_value_", parameters);
   if (grads.empty()) return;
   at::_foreach_clamp_min_(grads, -max_value);
   at::_foreach_clamp_max_(grads, max_value);

@@ -168,6 +168,27 @@ TEST(GradientClip, TheOptionOfToFp16LeavesTheGradientsScaled) {
   EXPECT_EQ(steps, 8);
 }
 
+TEST(GradientClip, IsWhatAClipOfTheParametersThemselvesPointsTo) {
+  const auto warnings_of = [](bool scaled) {
+    const auto sink = std::make_shared<MemorySink>();
+    Learner learn(point_data(), point_net(), {.sink = sink});
+    if (scaled) learn.to_fp16({.force_fp16 = true});
+    learn.add<LambdaCallback>({.on_step = [](Learner& l) {
+      Tensors parameters;
+      for (const ModelTensor& p : l.model().parameters()) {
+        parameters.push_back(p.tensor);
+      }
+      clip_grad_norm_(parameters, 1);
+    }});
+    learn.fit(1);
+    return sink->warnings;
+  };
+  EXPECT_TRUE(warnings_of(false).empty());
+  const auto warnings = warnings_of(true);
+  ASSERT_EQ(warnings.size(), 1u);  // of 8 steps
+  EXPECT_NE(warnings[0].find("use GradientClip"), std::string::npos);
+}
+
 TEST(GradientClip, ReadsNothingBackFromTheDevice) {
   Learner learn(point_data(), point_net(), quiet());
   learn.to_amp({.dtype = torch::kHalf}).add<GradientClip>(0.1);

@@ -475,7 +475,7 @@ TEST(LoopRules, ATrialLeavesEveryPartOfACheckpointAsItWas) {
   expect_same(after.training, before.training);
   const auto& calls = learn.recorder().calls();
   ASSERT_EQ(calls.size(), 2U);
-  EXPECT_EQ(calls[1].call, "lr_find()");
+  EXPECT_EQ(calls[1].call, "lr_find(1e-07, 10, num_it = 10)");
 }
 
 TEST(LoopRules, TheLearnersOwnRateIsThatOfEveryLayerGroup) {

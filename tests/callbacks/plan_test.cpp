@@ -96,6 +96,14 @@ TEST(Plan, IsUndoneAfterAnException) {
   learn.fit(1);
 }
 
+TEST(Plan, SpeaksOfOneWorkerInTheSingular) {
+  TrainingPlan plan;
+  plan.workers = 1;
+  EXPECT_NE(plan.to_string().find(" with 1 worker\n"), std::string::npos);
+  plan.workers = 2;
+  EXPECT_NE(plan.to_string().find(" with 2 workers\n"), std::string::npos);
+}
+
 TEST(Plan, SaysNothingByItself) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});

@@ -320,7 +320,7 @@ TEST(TensorBoard, WritesWhatCallbacksLogByBatchAndEpoch) {
       .fit(1);
   const auto scalars =
       scalars_of(read_events(learn->find<TensorBoard>()->writer().file()));
-  EXPECT_EQ(scalars.at("batch/twice").at(3), std::pair(int64_t{3}, 6.f));
+  EXPECT_EQ(scalars.at("logged/twice").at(3), std::pair(int64_t{3}, 6.f));
   EXPECT_EQ(scalars.at("epoch/twice").at(0), std::pair(int64_t{8}, 7.f));
 }
 

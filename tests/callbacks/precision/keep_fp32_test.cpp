@@ -1,5 +1,7 @@
 #include "tern/learner/precision/keep_fp32.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
@@ -10,6 +12,8 @@
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/optim/optimizer_factory.h"
+#include "tern/learner/optim/sgd.h"
 #include "tern/learner/precision/activation_checkpoint.h"
 #include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/expect_error.h"
@@ -189,11 +193,40 @@ TEST(MixedPrecisionCallback, TakesPartInOneFitAlone) {
   learn.fit(1);
 }
 
-TEST(MixedPrecisionCallback, ToBf16TakesItsOptions) {
+TEST(MixedPrecisionCallback, IsAddedByItsTypeToo) {
   Learner learn(point_data(), point_net(), quiet());
-  learn.to_bf16({.clip = 1e-3, .flat_master = true}).fit(1);
-  const Tensors& masters = master_weights(learn)->masters();
+  learn.add<MixedPrecision>(kHalf).fit(1);
+  EXPECT_EQ(learn.model().parameters()[0].tensor.scalar_type(), kHalf);
+}
+
+TEST(MixedPrecisionCallback, ToBf16TakesItsOptions) {
+  Learner learn(
+      point_data(32, 0),
+      point_net(),
+      quiet(
+          {.optimizer = optimizer<optim::SGD>(torch::optim::SGDOptions(1)),
+           .lr = 1,
+           .weight_decay = 0}));
+  learn.to_bf16({.clip = 1e-3, .flat_master = true});
+  const Tensors masters = master_weights(learn)->masters();
+  Tensors before;
+  for (const Tensor& master : masters) before.push_back(master.clone());
+  learn.fit(1);
   EXPECT_TRUE(masters[0].is_alias_of(masters[1]));
+  double moved = 0;
+  for (size_t i = 0; i < masters.size(); ++i) {
+    moved += (masters[i] - before[i]).square().sum().item<double>();
+  }
+  EXPECT_NEAR(std::sqrt(moved), 1e-3, 5e-5);  // one step
+}
+
+TEST(KeepFp32, IsRefusedOnSeveralDevicesOfAProcess) {
+  Learner learn(point_data(), Net(), quiet());
+  learn.parts().is_parallel = true;
+  expect_error<c10::ValueError>(
+      [&] { learn.to_fp16(keep({"first"})); },
+      {"keep_fp32 names layers", "to_distributed"});
+  learn.parts().is_parallel = false;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/conv.h>
@@ -17,6 +18,7 @@
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/precision_net.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::precision_audit_test {
@@ -25,44 +27,6 @@ namespace {
 using namespace testing_support;  // NOLINT
 using torch::Tensor;
 namespace nn = torch::nn;
-
-constexpr int64_t kWidth = 16;
-
-// first -> `fault` -> last, all of some 16 numbers.
-struct NetImpl final : nn::Module {
-  using Fault = std::function<Tensor(const Tensor&)>;
-  explicit NetImpl(Fault between) : fault(std::move(between)) {
-    torch::manual_seed(3);
-    first = register_module("first", nn::Linear(8, kWidth));
-    last = register_module("last", nn::Linear(kWidth, 2));
-  }
-  Tensor forward(const Tensor& x) {
-    return last->forward(fault(first->forward(x)));
-  }
-  Fault fault;
-  nn::Linear first{nullptr}, last{nullptr};
-};
-TORCH_MODULE(Net);
-
-DataBunch some_data(double scale = 1) {
-  auto generator = at::detail::createCPUGenerator(5);
-  const Tensor x = torch::randn({64, 8}, generator) * scale;
-  const Tensor y = (x.sum(1) > 0).to(torch::kLong);
-  DataBunch data = DataBunch::create(
-      std::make_shared<TensorDataset>(Tensors{x}, Tensors{y}),
-      nullptr,
-      {.batch_size = 32, .workers = 0});
-  data.device = torch::kCPU;
-  return data;
-}
-
-LearnerOptions options_with(Loss loss = {}, double lr = 1e-2) {
-  return quiet(
-      {.loss = std::move(loss),
-       .optimizer = optimizer<optim::SGD>(torch::optim::SGDOptions(0.1)),
-       .lr = lr,
-       .weight_decay = 0});
-}
 
 // The training losses of two epochs.
 std::vector<double> losses_of(
@@ -81,8 +45,8 @@ double largest_difference(
     const std::vector<double>& b) {
   double largest = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(a[i] - b[i]) / std::abs(b[i]);
-    if (!(difference <= largest)) largest = difference;  // also NaN
+    if (!std::isfinite(a[i])) return INFINITY;
+    largest = std::max(largest, std::abs(a[i] - b[i]) / std::abs(b[i]));
   }
   return largest;
 }
@@ -119,17 +83,13 @@ void expect_cured(
   EXPECT_LT(
       largest_difference(trained(true, audit.fp16.keep_fp32), plain),
       0.02);
-}
-
-std::function<Model()> net(
-    const NetImpl::Fault& fault,
-    double first_scale = 1) {
-  return [=]() -> Model {
-    Net made(fault);
-    const torch::NoGradGuard no_grad;
-    made->first->weight.mul_(first_scale);
-    return made;
-  };
+  double without = INFINITY;
+  try {
+    without = largest_difference(trained(true, {}), plain);
+  } catch (const std::runtime_error& error) {  // a number that half has not
+    EXPECT_NE(std::string(error.what()).find("overflow"), std::string::npos);
+  }
+  EXPECT_GT(without, 0.04);
 }
 
 TEST(PrecisionAudit, FindsWhatOverflowsInHalfAndItsListCuresIt) {
@@ -262,9 +222,9 @@ TEST(PrecisionAudit, TakesTheModelsOwnConversionsToFp32) {
 TEST(PrecisionAudit, FindsInputsThatHalfCannotHold) {
   expect_cured(
       "inputs of 1e5",
-      net([](const Tensor& x) { return x; }, 1e-5),
+      net([](const Tensor& x) { return x * 1e-4; }, 0.1),
       1e5,
-      1e-12);
+      1e-3);
 }
 
 TEST(PrecisionAudit, FindsALayerWhoseGradientsAreNear1e9) {
@@ -282,6 +242,27 @@ TEST(PrecisionAudit, FindsALayerWhoseGradientsAreNear1e9) {
   Learner learn(some_data(), std::make_shared<Impl>(), options_with());
   const PrecisionAudit audit = learn.audit_precision();
   SCOPED_TRACE(audit.to_string());
+  // That layer alone shows whether its gradients are there.
+  const auto moved = [&](const MixedPrecisionOptions* options) {
+    const auto model = std::make_shared<Impl>();
+    for (Tensor& p : model->large->parameters()) p.set_requires_grad(false);
+    Learner l(some_data(), model, options_with());
+    const Tensor before = model->small->weight.detach().clone();
+    l.parts().options.lr = 1e7;
+    if (options) l.to_fp16(*options);
+    l.fit(1);
+    l.to_fp32();
+    return (model->small->weight.detach() - before).norm().item<double>();
+  };
+  const MixedPrecisionOptions without{
+      .loss_scale = audit.fp16.loss_scale,
+      .force_fp16 = true};
+  MixedPrecisionOptions with = without;
+  with.keep_fp32 = audit.fp16.keep_fp32;
+  const double plain = moved(nullptr);
+  EXPECT_GT(plain, 1e-3);
+  EXPECT_NEAR(moved(&with) / plain, 1, 0.05);
+  EXPECT_GT(std::abs(moved(&without) / plain - 1), 0.5);
   EXPECT_GT(audit.fp16.safe_scale_from, audit.fp16.safe_scale_to);
   EXPECT_EQ(audit.fp16.keep_fp32, std::vector<std::string>{"small"});
   EXPECT_TRUE(audit.fp16.is_sound);
@@ -447,7 +428,28 @@ TEST(PrecisionAudit, RecommendsAutocastWhereItAloneIsSound) {
   audit.apply(learn).fit(1);
   EXPECT_TRUE(std::isfinite(learn.recorder().losses().back()));
   EXPECT_TRUE(
-      nlohmann::json::parse(audit.to_json())["amp_is_sound"].get<bool>());
+      nlohmann::json::parse(audit.to_json())["amp"]["is_sound"].get<bool>());
+}
+
+// As FarImpl, and then something that autocast spoils too.
+struct FarAndLargeImpl final : FarImpl {
+  Tensor forward(const Tensor& x) { return (FarImpl::forward(x) + 4e5) - 4e5; }
+};
+
+TEST(PrecisionAudit, RecommendsAutocastWithItsOwnListOfModules) {
+  Learner learn(
+      some_data(),
+      std::make_shared<FarAndLargeImpl>(),
+      options_with());
+  const PrecisionAudit audit = learn.audit_precision();
+  SCOPED_TRACE(audit.to_string());
+  EXPECT_EQ(audit.precision, Precision::amp);
+  EXPECT_EQ(audit.options.keep_fp32, std::vector<std::string>{"head"});
+  EXPECT_NE(
+      audit.to_string().find("to_amp({.keep_fp32 = {\"head\"}})"),
+      std::string::npos);
+  audit.apply(learn).fit(1);
+  EXPECT_TRUE(std::isfinite(learn.recorder().losses().back()));
 }
 
 TEST(PrecisionAudit, RecommendsFp32WhereAutocastIsNotSoundEither) {
@@ -464,7 +466,7 @@ TEST(PrecisionAudit, RecommendsFp32WhereAutocastIsNotSoundEither) {
   const Tensors before = parameters_of(learn);
   const PrecisionAudit audit = learn.audit_precision();
   EXPECT_EQ(audit.precision, Precision::fp32) << audit.to_string();
-  EXPECT_FALSE(audit.amp_is_sound);
+  EXPECT_EQ(audit.amp.keep_fp32.size(), 2);  // all layers
   EXPECT_TRUE(audit.modules[0].bf16.fault.starts_with("sub is "));
   EXPECT_TRUE(all_equal(parameters_of(learn), before));
 }

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include "tern/tests/support/tiny.h"
+#include "tern/tests/vision/small_classifiers.h"
 #include "tern/vision/matting/matting_base.h"
 #include "tern/vision/matting/matting_loss.h"
 #include "tern/vision/models/cnn/resnet.h"
@@ -57,6 +58,17 @@ TEST(PrecisionAuditOfNetworks, BlamesNothingInThoseThatTrainIn16Bits) {
       {torch::rand({4, 3, 64, 64}), torch::rand({4, 3, 64, 64})},
       {torch::rand({4, 1, 64, 64}), torch::rand({4, 3, 64, 64})},
       matting_base_loss);
+}
+
+TEST(PrecisionAuditOfNetworks, BlamesNothingInAnyFamily) {
+  for (const SmallNet& net : classifiers()) {
+    SCOPED_TRACE(net.name);
+    torch::manual_seed(3);
+    expect_sound(
+        net.make(),
+        {(torch::rand({4, 3, net.side, net.side}) - 0.45) / 0.225},
+        {torch::arange(4)});
+  }
 }
 
 }  // namespace
