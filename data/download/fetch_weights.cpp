@@ -107,7 +107,7 @@ fs::path download_weights(
     const PublishedWeights& weights,
     const fs::path& folder,
     const FetchWeightsOptions& options) {
-  const fs::path file = folder / weights.file_name();
+  fs::path file = folder / weights.file_name();
   const auto say = [&](const std::string& line) {
     options.say ? options.say(line) : message(line);
   };

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/mkldnn_reorder_conv2d_weight.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -32,9 +33,6 @@ using Numbers = std::vector<int64_t>;
 
 /// The order of weights is chosen for a batch of one, or of this size.
 constexpr int64_t kSeveral = 16;
-
-/// Of the largest number of an answer.
-constexpr double kTolerance = 1e-4;
 
 /// An activation that oneDNN applies to what a convolution gives.
 struct PostOp {
@@ -72,11 +70,6 @@ bool is_convolution(const jit::Node& node) {
   return node.kind() == c10::aten::_convolution;
 }
 
-bool is_fused(const jit::Node& node) {
-  return std::string_view(node.kind().toQualString())
-      .starts_with("mkldnn::_convolution_pointwise");
-}
-
 /// A convolution of images with weights that are known.
 bool can_be_fused(const jit::Node& node) {
   if (!is_convolution(node) || sizes_of(*node.input(0)).size() != 4) {
@@ -92,7 +85,9 @@ bool can_be_fused(const jit::Node& node) {
 /// and it is no part of another tensor.
 bool may_overwrite(const jit::Value& operand, const jit::Node& sum) {
   const auto makes_no_view = [](const jit::Node& node) {
-    return is_convolution(node) || is_fused(node);
+    const std::string_view name = node.kind().toQualString();
+    return is_convolution(node) ||
+           name.starts_with("mkldnn::_convolution_pointwise");
   };
   return makes_no_view(*operand.node()) &&
          std::ranges::all_of(operand.uses(), [&](const jit::Use& use) {
@@ -110,18 +105,15 @@ jit::Value* packed_weight(const jit::Node& convolution, jit::Graph& graph) {
   };
   const torch::Tensor weight =
       jit::toIValue(convolution.input(1))->toTensor().detach();
-  jit::Node* const constant =
-      graph.create(c10::prim::ConstantMKLDNNTensor)
-          ->t_(
-              c10::attr::value,
-              at::mkldnn_reorder_conv2d_weight(
-                  weight.to_mkldnn(),
-                  numbers(4),
-                  numbers(3),
-                  numbers(5),
-                  jit::toIValue(convolution.input(8))->toInt(),
-                  at::IntArrayRef(input)));
-  return graph.insertNode(constant)->output();
+  const torch::Tensor packed = at::mkldnn_reorder_conv2d_weight(
+      weight.to_mkldnn(),
+      numbers(4),
+      numbers(3),
+      numbers(5),
+      jit::toIValue(convolution.input(8))->toInt(),
+      at::IntArrayRef(input));
+  jit::Node* const constant = graph.create(c10::prim::ConstantMKLDNNTensor);
+  return graph.insertNode(constant->t_(c10::attr::value, packed))->output();
 }
 
 /// An addition of a tensor of the same size.
@@ -174,8 +166,7 @@ void fuse(jit::Node* convolution, jit::Graph& graph) {
   std::vector<jit::Value*> arguments;
   if (activation != nullptr) {
     name = graph.insertConstant(activation->name);
-    const auto given = last->inputs().slice(1, activation->arguments);
-    arguments = given.vec();
+    arguments = last->inputs().slice(1, activation->arguments).vec();
   } else if (other == nullptr) {
     name = graph.insertConstant("none");
   }
@@ -206,6 +197,23 @@ void fuse(jit::Node* convolution, jit::Graph& graph) {
   for (size_t i = parts.size(); i-- > 0;) parts[i]->destroy();
 }
 
+/// Whether what an operator returns, or its size, depends on values: LibTorch
+/// has tags that say so, and misses four. A mask as an index is seen by the
+/// nonzero within.
+bool tells_values(const at::RecordFunction& function) {
+  static constexpr std::array<std::string_view, 4> untagged = {
+      "aten::equal",
+      "aten::_unique",
+      "aten::_pack_padded_sequence",
+      "aten::tensor_split"};
+  const auto name = function.operator_name();
+  if (!name || name->name == "aten::index") return false;
+  const auto op = c10::Dispatcher::singleton().findOp(*name);
+  return std::ranges::count(untagged, name->name) > 0 ||
+         (op && (op->hasTag(at::Tag::data_dependent_output) ||
+                 op->hasTag(at::Tag::dynamic_output_shape)));
+}
+
 /// Notes whether this thread reads values of tensors while it lives: what a
 /// network then decides, a trace decides once and for all.
 class ValueReads {
@@ -215,9 +223,7 @@ class ValueReads {
             at::RecordFunctionCallback(
                 [](const at::RecordFunction& function)
                     -> std::unique_ptr<at::ObserverContext> {
-                  const std::string_view name = function.name();
-                  is_any_ |= name == "aten::_local_scalar_dense" ||
-                             name == "aten::equal";
+                  is_any_ |= tells_values(function);
                   return nullptr;
                 })
                 .scopes({at::RecordScope::FUNCTION}))) {
@@ -230,11 +236,9 @@ class ValueReads {
   bool is_any() const { return is_any_; }
 
  private:
-  static thread_local bool is_any_;
+  static inline thread_local bool is_any_ = false;
   at::CallbackHandle handle_;
 };
-
-thread_local bool ValueReads::is_any_ = false;
 
 /// What a model computes of such a batch, unless its values decide what.
 std::optional<jit::Code> fused_code(Model& model, const Tensors& batch) {
@@ -264,24 +268,18 @@ Tensors run(const jit::Code& code, const Tensors& inputs) {
   jit::InterpreterState(code).run(stack);
   if (stack[0].isTensor()) return {stack[0].toTensor()};
   Tensors outputs;
-  for (const jit::IValue& output : stack[0].toTupleRef().elements()) {
+  for (const auto& output : stack[0].toTupleRef().elements())
     outputs.push_back(output.toTensor());
-  }
   return outputs;
 }
 
-/// Whether the answers are the same but for rounding: in deep networks that is
-/// large beside a number near 0, so unlike `answers_alike` it is measured by
-/// the largest one.
-bool is_alike(const Tensors& expected, const Tensors& answers) {
-  bool alike = expected.size() == answers.size();
-  for (size_t i = 0; alike && i < expected.size(); ++i) {
-    alike = expected[i].sizes() == answers[i].sizes() &&
-            (expected[i].numel() == 0 ||
-             (expected[i] - answers[i]).abs().max().item<double>() <=
-                 kTolerance * expected[i].abs().max().item<double>());
-  }
-  return alike;
+/// Whether the inputs are of one number of samples, at least one.
+bool is_batch(const Tensors& inputs) {
+  return !inputs.empty() &&
+         std::ranges::all_of(inputs, [&](const torch::Tensor& input) {
+           return input.dim() > 0 && input.size(0) > 0 &&
+                  input.size(0) == inputs[0].size(0);
+         });
 }
 
 class FusedModel final : public ModelAround {
@@ -289,15 +287,14 @@ class FusedModel final : public ModelAround {
   using ModelAround::ModelAround;
 
   Tensors forward(const Tensors& inputs) override {
-    const bool is_batch = !inputs.empty() && inputs[0].dim() > 0;
-    if (!is_batch || model_.module() == nullptr) return model_.forward(inputs);
+    if (!is_batch(inputs) || !model_.module()) return model_.forward(inputs);
     Program& program = programs_[inputs[0].size(0) == 1 ? 0 : 1];
     std::call_once(program.once, [&] { make(program, inputs); });
     if (!program.code || !fits(program, inputs)) return model_.forward(inputs);
     try {
       return run(*program.code, inputs);
-    } catch (const std::exception&) {  // a listing of the graph
-      return model_.forward(inputs);
+    } catch (const std::runtime_error&) {  // the interpreter's for all errors
+      return model_.forward(inputs);  // has the error without a graph's listing
     }
   }
 
@@ -309,35 +306,36 @@ class FusedModel final : public ModelAround {
     std::optional<jit::Code> code;
   };
 
+  /// An error of the model itself is the caller's: the next batch tries again.
   void make(Program& program, const Tensors& inputs) {
-    const bool is_one = inputs[0].size(0) == 1;
     Tensors traced, checked;
+    program.example.clear();
     for (const torch::Tensor& input : inputs) {
-      if (input.dim() == 0) return;
+      const int64_t size = input.size(0);
       program.example.push_back(input.narrow(0, 0, 1).clone());
-      traced.push_back(is_one ? input : input.narrow(0, 0, 2));
-      checked.push_back(is_one ? input : torch::cat({traced.back(), input}));
+      traced.push_back(size == 1 ? input : input.narrow(0, 0, 2));
+      checked.push_back(size == 2 ? torch::cat({input, input}) : input);
     }
+    const Tensors expected = model_.forward(checked);
     try {
       const std::optional<jit::Code> code = fused_code(model_, traced);
-      if (code && is_alike(model_.forward(checked), run(*code, checked))) {
+      if (code && outputs_alike(expected, run(*code, checked))) {
         program.code = code;
       }
-    } catch (const std::exception&) {
-      program.code.reset();  // no trace of it, or of this size alone
+    } catch (const c10::Error&) {          // it cannot be traced
+    } catch (const std::runtime_error&) {  // nor be run for another size
     }
   }
 
   static bool fits(const Program& program, const Tensors& inputs) {
-    bool fits = inputs.size() == program.example.size();
-    for (size_t i = 0; fits && i < inputs.size(); ++i) {
-      const torch::Tensor& example = program.example[i];
-      fits = inputs[i].dim() == example.dim() &&
-             inputs[i].size(0) == inputs[0].size(0) &&
-             inputs[i].sizes().slice(1) == example.sizes().slice(1) &&
-             inputs[i].scalar_type() == example.scalar_type();
-    }
-    return fits;
+    return std::ranges::equal(
+        inputs,
+        program.example,
+        [](const torch::Tensor& input, const torch::Tensor& example) {
+          return input.sizes().slice(1) == example.sizes().slice(1) &&
+                 input.dim() == example.dim() &&
+                 input.scalar_type() == example.scalar_type();
+        });
   }
 
   std::array<Program, 2> programs_;

@@ -54,7 +54,7 @@ void check_one_sample(Model& model, Model& traced, Tensors inputs) {
   for (torch::Tensor& input : inputs) input = input.narrow(0, 1, 1);
   bool is_same = false;
   try {
-    is_same = answers_alike(model.forward(inputs), traced.forward(inputs));
+    is_same = outputs_alike(model.forward(inputs), traced.forward(inputs));
   } catch (const c10::Error&) {  // of shapes that do not fit
   }
   TORCH_CHECK_VALUE(

@@ -38,7 +38,7 @@ void export_torchscript(
   const Tensors expected = model.forward(example_inputs);
   jit::Module traced = trace(model, example_inputs);
   TORCH_CHECK_VALUE(
-      answers_alike(expected, Model(traced).forward(example_inputs)),
+      outputs_alike(expected, Model(traced).forward(example_inputs)),
       "[export_torchscript] the traced module's output differs from the "
       "model's; expected a deterministic forward. Take out of it what is "
       "random or counts its calls.");

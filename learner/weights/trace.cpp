@@ -1,5 +1,6 @@
 #include "tern/learner/weights/trace.h"
 
+#include <algorithm>
 #include <cctype>
 #include <memory>
 #include <string>
@@ -94,13 +95,23 @@ torch::jit::Module trace(
   return traced;
 }
 
-bool answers_alike(const Tensors& expected, const Tensors& traced) {
-  bool is_same = expected.size() == traced.size();
-  for (size_t i = 0; is_same && i < expected.size(); ++i) {
-    is_same = expected[i].sizes() == traced[i].sizes() &&
-              torch::allclose(expected[i], traced[i], 1e-4, 1e-5, true);
-  }
-  return is_same;
+bool outputs_alike(const Tensors& expected, const Tensors& traced) {
+  return std::ranges::equal(
+      expected,
+      traced,
+      [](const torch::Tensor& own, const torch::Tensor& other) {
+        if (own.sizes() != other.sizes()) return false;
+        const torch::Tensor numbers = own.to(torch::kDouble);
+        const torch::Tensor finite = numbers.nan_to_num(0, 0, 0).abs();
+        const double largest =
+            own.numel() == 0 ? 0 : finite.max().item<double>();
+        return torch::allclose(
+            numbers,
+            other.to(torch::kDouble),
+            0,
+            1e-4 * largest,
+            /*equal_nan=*/true);
+      });
 }
 
 Tensors to_device(const Tensors& tensors, torch::Device device) {

@@ -1,6 +1,8 @@
 #include "tern/data/data_loader.h"
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <ranges>
 #include <set>
@@ -68,6 +70,10 @@ std::vector<Batch> all_batches(const DataLoader& loader, int64_t epoch) {
 }
 
 int64_t thread_count() {
+  // In an emulator a thread ends some time after it was joined.
+  if (std::getenv("TERN_EMULATOR")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
   return std::distance(
       std::filesystem::directory_iterator("/proc/self/task"),
       {});

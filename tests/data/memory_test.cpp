@@ -43,6 +43,9 @@ class KeepFreedMemory : public testing::Test {
         std::getenv("GLIBC_TUNABLES")) {
       GTEST_SKIP() << "the environment sets what malloc keeps";
     }
+    if (std::getenv("TERN_EMULATOR")) {
+      GTEST_SKIP() << "the pages are those of the emulator too";
+    }
 #ifdef TERN_SANITIZED
     GTEST_SKIP() << "the sanitizer has an allocator of its own";
 #endif

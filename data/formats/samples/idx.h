@@ -18,7 +18,8 @@ struct IdxArray {
 
 /// Parses an IDX file of unsigned bytes: two zeros, the type 0x08, the number
 /// of dimensions, a big-endian uint32 for each, and exactly as many bytes as
-/// their product says. Allocates nothing but `dims`.
+/// their product says. Allocates nothing but `dims`. The format has no
+/// checksums: a flipped bit of an element is another value.
 ///
 /// \param path  For error messages.
 /// \throws DataError naming what was found and what was expected.

@@ -20,7 +20,8 @@ struct NpyArray {
   std::span<const uint8_t> values;
 };
 
-/// Parses a .npy file, version 1, 2 or 3.
+/// Parses a .npy file, version 1, 2 or 3. The format has no checksums: a
+/// flipped bit of an element is another value.
 ///
 /// \param path  For error messages.
 /// \throws DataError if it is damaged or cut off, or its array is big-endian,

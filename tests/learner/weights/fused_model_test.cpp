@@ -29,6 +29,7 @@ struct Net : torch::nn::Module {
             torch::nn::Conv2d(
                 torch::nn::Conv2dOptions(4, 4, 3).padding(1).bias(false)))),
         norm(register_module("norm", torch::nn::BatchNorm2d(4))),
+        order(register_buffer("order", torch::tensor({2, 0, 3}))),
         forward_(std::move(forward)) {
     torch::manual_seed(7);
     testing_support::stir(Model(torch::nn::Sequential(conv, norm)));
@@ -39,9 +40,20 @@ struct Net : torch::nn::Module {
 
   torch::nn::Conv2d conv;
   torch::nn::BatchNorm2d norm;
+  torch::Tensor order;
 
  private:
   Forward forward_;
+};
+
+struct TwoInputs : torch::nn::Module {
+  TwoInputs() { eval(); }
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) {
+    return conv(x) + y;
+  }
+  torch::nn::Conv2d conv = register_module(
+      "conv",
+      torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).padding(1)));
 };
 
 class FusedModel : public testing::Test {
@@ -170,6 +182,72 @@ TEST_F(FusedModel, ANetworkThatLooksAtValuesGoesThroughItself) {
   }
 }
 
+// Of one sample the check is with the sample that was traced.
+TEST_F(FusedModel, ANetworkThatCountsBySomeValuesGoesThroughItself) {
+  using Decides = std::function<bool(const torch::Tensor& is_below)>;
+  for (const Decides& decides : std::vector<Decides>{
+           [](const auto& x) { return x.nonzero().size(0) > 0; },
+           [](const auto& x) { return x.masked_select(x).size(0) > 0; },
+           [](const auto& x) { return x.index({x}).size(0) > 0; },
+           [](const auto& x) { return !x.equal(torch::zeros_like(x)); },
+           [](const auto& x) {
+             return std::get<0>(torch::_unique(x)).size(0) > 1;
+           },
+           [](const auto& x) {
+             return std::get<0>(torch::unique_consecutive(x)).size(0) > 1;
+           },
+           [](const auto& x) {
+             return x.flatten().to(torch::kLong).bincount().size(0) > 1;
+           },
+           [](const auto& x) {
+             const auto number = x.any().view({1}).to(torch::kLong);
+             return x.flatten().tensor_split(number)[0].size(0) > 0;
+           },
+           [](const auto& x) {
+             const auto lengths = x.any().view({1}).to(torch::kLong) + 1;
+             const auto row = x.view({1, -1}).to(torch::kFloat);
+             return std::get<0>(_pack_padded_sequence(row, lengths, true))
+                        .size(0) > 1;
+           }}) {
+    Model model = std::make_shared<Net>([&](Net& net, const torch::Tensor& x) {
+      return decides(x < 0) ? net.normed(x) - 1 : net.normed(x);
+    });
+    Model fused = fused_model(model);
+    const torch::Tensor x = x_.narrow(0, 0, 1);
+    for (const Tensors& batch : {Tensors{x.abs()}, Tensors{x}}) {
+      EXPECT_TRUE(
+          torch::equal(fused.forward(batch)[0], model.forward(batch)[0]));
+    }
+  }
+}
+
+TEST_F(FusedModel, AnIndexOfIntegersIsFused) {
+  Model fused =
+      fused_model(std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+        return net.normed(x).index({torch::indexing::Slice(), net.order});
+      }));
+  fused.forward({x_});
+  const OpCalls calls(kFused);
+  fused.forward({x_});
+  EXPECT_EQ(calls.count(), 1);
+}
+
+TEST_F(FusedModel, InputsOfOtherNumbersOfSamplesGoThroughTheModel) {
+  Model model = std::make_shared<Net>(
+      [](Net& net, const torch::Tensor& x) { return net.normed(x); });
+  Model fused = fused_model(model);
+  EXPECT_EQ(fused.forward({x_.narrow(0, 0, 0)})[0].sizes()[0], 0);
+  Model two = fused_model(std::make_shared<TwoInputs>());
+  EXPECT_EQ(two.forward({x_, x_.narrow(0, 0, 1)})[0].sizes(), x_.sizes());
+  for (const Model& each : {fused, two}) {  // and keep none from being fused
+    const Tensors batch(each.module() == two.module() ? 2 : 1, x_);
+    Model(each).forward(batch);
+    const OpCalls calls(kFused);
+    Model(each).forward(batch);
+    EXPECT_EQ(calls.count(), 1);
+  }
+}
+
 // With the first batch the change in place changes nothing.
 TEST_F(FusedModel, AConvolutionReadsWhatItWasGiven) {
   const std::vector<Net::Forward> forwards = {
@@ -204,6 +282,10 @@ TEST_F(FusedModel, AnErrorIsTheModels) {
       [](Net& net, const torch::Tensor& x) { return net.normed(x); }));
   EXPECT_THROW(fused.forward({torch::randn({2, 3, 8, 8})}), c10::Error);
   EXPECT_THROW(fused.forward({}), c10::Error);
+  fused.forward({x_});  // and the next batch is fused all the same
+  const OpCalls calls(kFused);
+  fused.forward({x_});
+  EXPECT_EQ(calls.count(), 1);
 }
 
 TEST_F(FusedModel, ManyThreadsMayCall) {

@@ -427,7 +427,16 @@ INSTANTIATE_TEST_SUITE_P(
             [](const fs::path& path) {
               save_pth(path, small_state(), {.durable = false});
             },
-            true}),
+            true},
+        Format{
+            "pth_legacy",
+            [](const fs::path& path) {
+              write_file(
+                  path,
+                  read_file(in_tests_folder(
+                      "parity/fixtures/weights/layout_legacy.pth")));
+            },
+            false}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Weights, TheFilesOfLegacyAndTodaysPyTorchHoldTheirKnownTensors) {

@@ -4,11 +4,13 @@
 #include <cstdio>
 #include <jpeglib.h>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
+#include <torch/nn/functional/upsampling.h>
 
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
@@ -127,17 +129,25 @@ TEST(Decode, DropsTheAlphaOfWebpAndTiff) {
   }
 }
 
-// A TIFF of one strip, uncompressed, little-endian.
-Bytes tiff(const cv::Mat& rgb, uint16_t orientation, uint16_t alpha = 0) {
+// A TIFF of one strip, uncompressed.
+Bytes tiff(
+    const cv::Mat& rgb,
+    uint16_t orientation,
+    uint16_t alpha = 0,
+    bool big_endian = false) {
   const auto samples = static_cast<uint16_t>(rgb.channels());
-  std::string text("II*\0\x08\0\0\0", 8);
+  std::string text = big_endian ? "MM" : "II";
   const auto number = [&](uint32_t value, int size) {
-    for (int i = 0; i < size; ++i) text += static_cast<char>(value >> 8 * i);
+    for (int i = 0; i < size; ++i) {
+      text += static_cast<char>(value >> 8 * (big_endian ? size - 1 - i : i));
+    }
   };
+  number(42, 2);
+  number(8, 4);
   const std::vector<std::array<uint32_t, 3>> tags = {
       {256, 1, static_cast<uint32_t>(rgb.cols)},
       {257, 1, static_cast<uint32_t>(rgb.rows)},
-      {258, 1, 8},
+      {258, 1, static_cast<uint32_t>(8 * rgb.elemSize1())},
       {259, 1, 1},
       {262, 1, samples == 1 ? 1u : 2u},
       {273, 1, 200},
@@ -151,14 +161,69 @@ Bytes tiff(const cv::Mat& rgb, uint16_t orientation, uint16_t alpha = 0) {
   number(static_cast<uint32_t>(count), 2);
   for (size_t i = 0; i < count; ++i) {
     number(tags[i][0], 2);
-    number(tags[i][0] == 258 ? 3 : 4, 2);
+    const bool is_short = tags[i][0] == 258;
+    number(is_short ? 3 : 4, 2);
     number(tags[i][1], 4);
-    number(tags[i][2], 4);
+    number(tags[i][2], is_short ? 2 : 4);
+    if (is_short) number(0, 2);
   }
   text.resize(200);
   Bytes bytes(text.begin(), text.end());
   bytes.insert(bytes.end(), rgb.datastart, rgb.dataend);
+  if (big_endian && rgb.elemSize1() == 2) {
+    for (size_t i = 200; i + 1 < bytes.size(); i += 2) {
+      std::swap(bytes[i], bytes[i + 1]);
+    }
+  }
   return bytes;
+}
+
+TEST(Decode, ReadsTiffsOfEitherByteOrderDepthAndAlpha) {
+  for (const int type :
+       {CV_8UC1, CV_8UC3, CV_8UC4, CV_16UC1, CV_16UC3, CV_16UC4}) {
+    const cv::Mat stored = random_image(5, 7, type);
+    cv::Mat colour = stored;
+    if (stored.channels() == 1)
+      cv::cvtColor(stored, colour, cv::COLOR_GRAY2RGB);
+    if (stored.channels() == 4)
+      cv::cvtColor(stored, colour, cv::COLOR_RGBA2RGB);
+    torch::Tensor expected = torch::empty({5, 7, 3}, torch::kByte);
+    for (int i = 0; i < 5 * 7 * 3; ++i) {
+      expected.data_ptr<uint8_t>()[i] =
+          stored.depth() == CV_8U
+              ? colour.data[i]
+              : static_cast<uint8_t>(colour.ptr<uint16_t>()[i] / 257.0 + 0.5);
+    }
+    // Associated alpha, whose colours are stored multiplied, and unassociated.
+    for (const uint16_t alpha : {1, 2}) {
+      for (const bool big_endian : {false, true}) {
+        EXPECT_TRUE(
+            decode_image(tiff(stored, 1, alpha, big_endian)).equal(expected))
+            << "type " << type << " alpha " << alpha << " big " << big_endian;
+      }
+    }
+  }
+}
+
+TEST(Decode, ShrinksNoiseAsIfAllOfAJpegWereDecoded) {
+  namespace F = torch::nn::functional;
+  // The factors from which on libjpeg decodes at 1/2, 1/4 and 1/8.
+  for (const int factor : {15, 16, 24, 40}) {
+    const Bytes bytes = encode(random_image(factor * 9, factor * 12), ".jpg");
+    torch::Tensor shrunk = torch::empty({9, 12, 3}, torch::kByte);
+    EncodedImage(bytes, "").decode({9, 12}, shrunk.data_ptr<uint8_t>());
+    const torch::Tensor expected =
+        F::interpolate(
+            decode_image(bytes).permute({2, 0, 1}).unsqueeze(0).to(
+                torch::kDouble),
+            F::InterpolateFuncOptions()
+                .size(std::vector<int64_t>{9, 12})
+                .mode(torch::kBilinear)
+                .align_corners(false)
+                .antialias(true))[0]
+            .permute({1, 2, 0});
+    EXPECT_LE((shrunk - expected).abs().max().item<double>(), 1) << factor;
+  }
 }
 
 TEST(Decode, TurnsATiffUprightOnceAndOnlyIfWanted) {

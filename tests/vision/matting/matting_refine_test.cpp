@@ -6,6 +6,7 @@
 
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/recorder.h"
+#include "tern/learner/weights/fused_model.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/matting/matting_pictures.h"
 #include "tern/vision/models/build_model.h"
@@ -71,6 +72,24 @@ TEST(MattingRefine, LooksWhereItSeesTheLargestErrors) {
       out.err_sm[0].masked_select(out.ref_sm[0] > 0).min().item<float>(),
       outside.max().item<float>());
   EXPECT_EQ(inside.numel(), 20);
+}
+
+// As a Predictor runs it, whose first frame has nothing to refine.
+TEST(MattingRefine, RefinesAfterABlankFrame) {
+  MattingRefine net =
+      net_with({.mode = RefineMode::thresholding, .threshold = 0.1});
+  const torch::NoGradGuard no_grad;
+  Model model = net, fused = fused_model(model);
+  Tensor bias = net->named_parameters()["decoder.conv4.bias"];
+  const Tensors frame = {noise(1, 64, 96), noise(1, 64, 96, 2)};
+  bias.fill_(-100);
+  fused.forward(frame);
+  bias.fill_(0.5);
+  const Tensors expected = model.forward(frame), out = fused.forward(frame);
+  ASSERT_GT(expected[5].sum().item<float>(), 0);
+  for (size_t i = 0; i < out.size(); ++i) {
+    EXPECT_TRUE(torch::equal(out[i], expected[i])) << i;
+  }
 }
 
 TEST(MattingRefine, LeavesOutWhatIsSurelyRight) {
