@@ -14,8 +14,11 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
+#include <torch/nn/modules/padding.h>
+#include <torch/nn/modules/pixelshuffle.h>
 #include <torch/nn/modules/pooling.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/modules/transformer.h>

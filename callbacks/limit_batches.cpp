@@ -124,6 +124,13 @@ void fit_batches(
   learn.fit((batches + per_epoch - 1) / per_epoch, lr, std::move(extra));
 }
 
+void check_not_stopped(Learner& learn) {
+  TORCH_CHECK(
+      learn.state().result != FitResult::interrupted,
+      "[Learner] a stop was requested, so nothing was measured; "
+      "state().result = FitResult::completed allows training again.");
+}
+
 int64_t peak_bytes_of_batches(
     Learner& learn,
     int64_t batches,
@@ -132,10 +139,7 @@ int64_t peak_bytes_of_batches(
   const MemoryMeter memory(learn.data().device);
   const int64_t at_first = memory.live_bytes();
   fit_batches(learn, batches, lr, std::move(extra));
-  TORCH_CHECK(
-      learn.state().result != FitResult::interrupted,
-      "[Learner] a stop was requested, so nothing was measured; "
-      "state().result = FitResult::completed allows training again.");
+  check_not_stopped(learn);
   return memory.peak_bytes() - at_first;
 }
 

@@ -84,8 +84,11 @@ void fit_batches(
     const LearningRates& lr,
     Callbacks extra = {});
 
-/// The same; returns the most bytes of tensors that were alive at once, beyond
-/// those that were alive before.
+/// \throws c10::Error if a stop was requested while `fit_batches` ran.
+void check_not_stopped(Learner& learn);
+
+/// As `fit_batches`; returns the most bytes of tensors that were alive at once,
+/// beyond those that were alive before.
 int64_t peak_bytes_of_batches(
     Learner& learn,
     int64_t batches,

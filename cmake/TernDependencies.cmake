@@ -114,7 +114,7 @@ if(TERN_VISION)
     message(FATAL_ERROR "TERN_VISION needs TERN_ARCHIVES: image folders come as archives.")
   endif()
   set(opencv core imgproc imgcodecs)
-  if(TERN_EXAMPLES)
+  if(TERN_EXAMPLES OR TERN_TESTS)
     list(APPEND opencv calib3d features2d videoio)  # of matting_predict
   endif()
   if(TERN_TESTS)

@@ -60,8 +60,8 @@ int main(int argc, char** argv) try {
   note.text("# At the end");
   if (learn.state().result == tern::FitResult::interrupted) {
     fmt::print(
-        "stopped after {} batches; start me again to go on\n",
-        learn.state().iteration);
+        "stopped after {}; start me again to go on\n",
+        tern::counted(learn.state().iteration, "batch"));
     return 75;  // EX_TEMPFAIL of sysexits.h: whoever started it tries again
   }
   // A fingerprint: equal however often the training was stopped.
@@ -70,8 +70,8 @@ int main(int argc, char** argv) try {
     sum += entry.value().to(torch::kDouble).abs().sum().item<double>();
   }
   fmt::print(
-      "{} batches, the weights sum up to {:.15f}\n",
-      learn.state().iteration,
+      "{}, the weights sum up to {:.15f}\n",
+      tern::counted(learn.state().iteration, "batch"),
       sum);
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -84,7 +84,7 @@ void write_report(tern::Learner& learn, const Settings& s, const char* name) {
   fmt::print("{}\n", file.string());
 }
 
-int train(const Settings& s) {
+void train(const Settings& s) {
   auto learn = make_learner(read_data(s), s);
   if (s.precision == "fp16") learn.to_fp16();
   if (s.precision == "bf16") learn.to_bf16();
@@ -97,14 +97,12 @@ int train(const Settings& s) {
   learn.export_model(s.out / "model.safetensors");
   fmt::print("saved in {}\n", s.out.string());
   write_report(learn, s, "training.html");
-  return 0;
 }
 
-int evaluate(const Settings& s) {
+void evaluate(const Settings& s) {
   auto learn = make_learner(read_data(s), s);
   const auto result = learn.load("weights").validate();
   fmt::print("accuracy {:.4f}\n", result.metrics[0].value);
-  return 0;
 }
 
 tern::PredictionFormat format_of(const Settings& s) {
@@ -127,7 +125,7 @@ void draw_mask(
       tern::with_mask(predictor.prepare(fs::path(file.path)), mask));
 }
 
-int predict(const Settings& s, const std::vector<std::string>& files) {
+void predict(const Settings& s, const std::vector<std::string>& files) {
   const auto predictor = tern::Predictor::load(
       s.model.empty() ? s.out / "model.safetensors" : s.model);
   std::vector<tern::FilePrediction> answers;
@@ -143,14 +141,12 @@ int predict(const Settings& s, const std::vector<std::string>& files) {
   for (const auto& answer : answers) draw_mask(s, predictor, answer);
   const auto& outputs = predictor.card().outputs;
   fmt::print("{}", tern::format_predictions(answers, outputs, format_of(s)));
-  return 0;
 }
 
-int report(const Settings& s) {
+void report(const Settings& s) {
   auto learn = make_learner(read_data(s), s);
   learn.load("weights");
   write_report(learn, s, "report.html");
-  return 0;
 }
 
 int main(int argc, char** argv) try {
@@ -190,9 +186,11 @@ int main(int argc, char** argv) try {
   note.definition("evaluate");
   note.definition("predict");
   note.text("# This run");
-  if (*training) return train(s);
-  if (*checking) return evaluate(s);
-  return *asking ? predict(s, files) : report(s);
+  if (*training) train(s);
+  if (*checking) evaluate(s);
+  if (*asking) predict(s, files);
+  if (*reporting) report(s);
+  return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));
   return 1;

@@ -174,7 +174,8 @@ struct NetworkOptions {
     const tern::MattingBackbone arch = tern::matting_backbone(backbone);
     tern::Model model = tern::MattingBase(tern::MattingBaseOptions{arch});
     if (type.ends_with("refine")) {
-      model = tern::MattingRefine(over({.backbone = arch, .threshold = 0.7}));
+      model = tern::MattingRefine(
+          over({.backbone = arch, .threshold = given.threshold}));
     }
     tern::load_matting_weights(model, file);
     return model;

@@ -14,6 +14,8 @@
 #include <tern/data/formats/file_io.h>
 #include <tern/learner/report/html_page.h>
 
+#include "captured_output.h"
+
 namespace tern::examples {
 
 namespace {
@@ -107,6 +109,7 @@ void add_output(HtmlPage& page, const std::string& printed) {
   std::istringstream stream(printed);
   std::string text;
   std::vector<std::string> header;
+  size_t first_words = 0;  // of a header's first line
   std::vector<std::vector<std::string>> rows;
   const auto flush = [&] {
     if (!rows.empty()) page.table(header, rows);
@@ -118,10 +121,18 @@ void add_output(HtmlPage& page, const std::string& printed) {
     std::vector<std::string> words = words_of(line);
     const bool is_header =
         words.size() > 2 && words[0] == "epoch" && words[1] == "train_loss";
+    // A row of more than 80 columns goes on in an indented line.
+    const bool goes_on =
+        !header.empty() && line.starts_with("  ") && !words.empty() &&
+        (rows.empty() || rows.back().size() + words.size() <= header.size());
     if (is_header) {
       flush();
+      first_words = words.size();
       header = std::move(words);
-    } else if (!header.empty() && words.size() == header.size()) {
+    } else if (goes_on) {
+      std::vector<std::string>& row = rows.empty() ? header : rows.back();
+      row.insert(row.end(), words.begin(), words.end());
+    } else if (!header.empty() && words.size() == first_words) {
       rows.push_back(std::move(words));
     } else {
       if (!header.empty()) flush();
@@ -189,50 +200,33 @@ std::string first_comment(const std::vector<std::string>& lines) {
   return text;
 }
 
-// The head of every page: the way back, and the file's first comment.
-void begin_page(HtmlPage& page, const std::vector<std::string>& lines) {
-  page.raw("<nav><a href=\"index.html\">All examples</a></nav>\n");
-  add_markdown(page, first_comment(lines));
-}
-
-// What stands between two marks on the page in `html`, or "".
-std::string between(
-    const std::string& html,
-    const std::string& open,
-    const std::string& close) {
-  const size_t begin = html.find(open);
-  if (begin == std::string::npos) return "";
-  const size_t end = html.find(close, begin);
-  if (end == std::string::npos) return "";
-  return html.substr(begin + open.size(), end - begin - open.size());
-}
-
-// The other pages of the folder, with how each begins.
-void write_index(const fs::path& folder) {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const fs::path& file = entry.path();
-    if (file.extension() == ".html" && file.filename() != "index.html") {
-      files.push_back(file);
+// As a shell takes it; the program without its folder.
+std::string command_line() {
+  std::ifstream stream("/proc/self/cmdline");
+  std::string line;
+  for (std::string word; std::getline(stream, word, '\0');) {
+    if (line.empty()) {
+      line = fs::path(word).filename();
+      continue;
     }
+    const bool is_plain =
+        !word.empty() &&
+        word.find_first_of(" \t\"'$*?&|;<>()\\") == std::string::npos;
+    line += is_plain ? " " + word : " '" + word + "'";
   }
-  std::sort(files.begin(), files.end());
-  HtmlPage index("Tern by example");
-  for (const fs::path& file : files) {
-    const std::string html = text_of(file);
-    index.raw(fmt::format(
-        "<h3><a href=\"{}\">{}</a></h3>\n<p>{}</p>\n",
-        html_escape(file.filename().string()),
-        between(html, "<title>", "</title>"),
-        between(html, "<p>", "</p>")));
-  }
-  index.save(folder / "index.html");
+  return line;
 }
 
-void save_page(const HtmlPage& page, const fs::path& folder, fs::path name) {
+void save_page(
+    HtmlPage& page,
+    const std::string& command,
+    const fs::path& name) {
+  page.raw(fmt::format(
+      "<p class=\"made\">Made by <code>{}</code></p>\n",
+      html_escape(command)));
+  const fs::path folder = pages_folder();
   make_folders(folder);
-  page.save(folder / name.concat(".html"));
-  write_index(folder);
+  page.save(folder / fs::path(name).concat(".html"));
 }
 
 }  // namespace
@@ -243,7 +237,7 @@ Notebook::Notebook(std::string title, Place place)
   const fs::path source = source_file(place.file_name());
   name_ = source.stem();
   lines_ = lines_of(source);
-  begin_page(page_, lines_);
+  add_markdown(page_, first_comment(lines_));
   show_code_after(place.line());
   output_ = std::make_unique<CapturedOutput>();
 }
@@ -253,7 +247,7 @@ Notebook::~Notebook() {
   try {
     flush_output();
     output_.reset();
-    save_page(page_, folder_, name_);
+    save_page(page_, command_line(), name_);
   } catch (const std::exception& error) {
     fmt::print(stderr, "no page was written: {}\n", message_of(error));
   }
@@ -335,13 +329,14 @@ void write_page(
     const std::string& title,
     const fs::path& source,
     const fs::path& output,
-    const std::vector<fs::path>& plots) {
+    const std::vector<fs::path>& plots,
+    const std::string& command) {
   if (pages_folder().empty()) return;
   HtmlPage page(title);
   std::vector<std::string> lines = lines_of(source);
-  begin_page(page, lines);
+  add_markdown(page, first_comment(lines));
   std::erase_if(lines, [](const std::string& line) {
-    return line.starts_with("//");
+    return line.starts_with("//") || is_exit_code(line);
   });
   page.code(joined(lines));
   add_output(page, text_of(output));
@@ -352,7 +347,7 @@ void write_page(
         html_escape(plot.stem().string()),
         base64(read_file(plot))));
   }
-  save_page(page, pages_folder(), source.stem());
+  save_page(page, command, source.stem());
 }
 
 }  // namespace tern::examples

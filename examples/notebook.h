@@ -10,12 +10,12 @@
 #include <tern/learner/report/html_page.h>
 #include <tern/learner/report/plot.h>
 
-#include "captured_output.h"
-
 namespace tern::examples {
 
-/// Makes a page of an example program that reads like a notebook: words, the
-/// program's own code, what it printed, its pictures.
+class CapturedOutput;
+
+/// Writes a page of a program that reads like a notebook: words, the program's
+/// own code, what it printed, its plots and images.
 ///
 ///   Notebook note("Fitting a curve");
 ///   note.text("# Samples\nA parabola with `noise`.");
@@ -24,12 +24,12 @@ namespace tern::examples {
 ///
 /// The file's first comment opens the page; the code after a `text` follows it
 /// as a cell, without calls of the Notebook and the exit code, and what the
-/// program printed there follows the code, epochs as a table.
+/// program printed there follows the code, epochs as a table. The command that
+/// started the program ends it.
 ///
 /// A program of your own includes <tern/examples/notebook.h> and links
-/// tern::notebook. The page is written to the folder that TERN_PAGES names,
-/// with an index of all pages there; without it the program just runs and
-/// prints.
+/// tern::notebook. The page is written to the folder that TERN_PAGES names;
+/// without it the program just runs and prints.
 class Notebook {
  public:
   using Place = std::source_location;
@@ -64,15 +64,19 @@ class Notebook {
   std::unique_ptr<CapturedOutput> output_;  // none without a page
 };
 
-/// The page of a program that has no Notebook, made after it has run: the
+/// Writes the page of a program that has no Notebook, after it has run: the
 /// file's first comment, the whole code, what it printed and the plots that it
-/// drew. It goes where a Notebook's goes. \param output  File with what the
-/// program printed. \param plots   SVG files. \throws std::exception when a
-/// file cannot be read or written.
+/// drew. It goes where a Notebook's goes.
+///
+/// \param output   File with what the program printed.
+/// \param plots    SVG files.
+/// \param command  What started the program.
+/// \throws std::exception if a file cannot be read or written.
 void write_page(
     const std::string& title,
     const std::filesystem::path& source,
     const std::filesystem::path& output,
-    const std::vector<std::filesystem::path>& plots);
+    const std::vector<std::filesystem::path>& plots,
+    const std::string& command);
 
 }  // namespace tern::examples

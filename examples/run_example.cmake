@@ -1,6 +1,7 @@
 # Runs a program in its test's folder, once for each of the commands. What an
 # earlier run left there is removed first, so that nothing is resumed or taken for
-# this run's. Lists have | between their parts:
+# this run's. A command that begins with "75: " has to end with that exit code.
+# Lists have | between their parts:
 #
 # cmake -DPROGRAM=... "-DCOMMANDS=train data --epochs 1|evaluate data"
 #       -P run_example.cmake
@@ -12,8 +13,8 @@
 # above the one that this prints.
 #
 # With -DMAKE_PAGE=build/examples/make_page -DTITLE=... -DSOURCE=examples/mnist.cpp
-# it makes a page of what the program printed and drew, in TERN_PAGES. The page, PAGE.html, has to match the regular expression EXPECTED, and not
-# UNEXPECTED.
+# it makes a page of what the program printed and drew, in TERN_PAGES; the page has
+# to match the regular expression EXPECTED.
 #
 # The environment's TERN_EMULATOR runs the programs of a build for another processor.
 separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
@@ -54,23 +55,30 @@ if(FIND_DATA)
 endif()
 
 foreach(command IN LISTS commands)
+  set(expected_code 0)
+  if(command MATCHES "^ *([0-9]+): (.*)")
+    set(expected_code ${CMAKE_MATCH_1})
+    set(command ${CMAKE_MATCH_2})
+  endif()
   separate_arguments(arguments UNIX_COMMAND "${command}")
   execute_process(COMMAND ${emulator} ${PROGRAM} ${arguments}
-    OUTPUT_VARIABLE printed ECHO_OUTPUT_VARIABLE COMMAND_ERROR_IS_FATAL ANY)
+    OUTPUT_VARIABLE printed ECHO_OUTPUT_VARIABLE RESULT_VARIABLE code)
+  if(NOT code STREQUAL expected_code)
+    message(FATAL_ERROR "${PROGRAM} ${command}: exit code ${code}, expected ${expected_code}")
+  endif()
+  set(last_command "${command}")
   string(APPEND output "${printed}")
 endforeach()
 
 if(MAKE_PAGE)
   file(WRITE printed.txt "${output}")
   file(GLOB plots *.svg)
-  execute_process(COMMAND ${emulator} ${MAKE_PAGE} ${TITLE} ${SOURCE} printed.txt ${plots} COMMAND_ERROR_IS_FATAL ANY)
-endif()
-if(PAGE)
-  file(READ $ENV{TERN_PAGES}/${PAGE}.html page)
+  cmake_path(GET SOURCE STEM name)
+  string(STRIP "${name} ${last_command}" command)
+  execute_process(COMMAND ${emulator} ${MAKE_PAGE} --command ${command} ${TITLE} ${SOURCE} printed.txt ${plots}
+    COMMAND_ERROR_IS_FATAL ANY)
+  file(READ $ENV{TERN_PAGES}/${name}.html page)
   if(NOT page MATCHES "${EXPECTED}")
-    message(FATAL_ERROR "$ENV{TERN_PAGES}/${PAGE}.html does not match ${EXPECTED}")
-  endif()
-  if(UNEXPECTED AND page MATCHES "${UNEXPECTED}")
-    message(FATAL_ERROR "$ENV{TERN_PAGES}/${PAGE}.html has ${CMAKE_MATCH_0}")
+    message(FATAL_ERROR "$ENV{TERN_PAGES}/${name}.html does not match ${EXPECTED}")
   endif()
 endif()

@@ -47,7 +47,7 @@ execute_process(
   COMMAND ${predict} --images-src frames --num-workers 2 --output-format video --output-types fgr --output-dir video
   COMMAND_ERROR_IS_FATAL ANY)
 execute_process(
-  COMMAND ${predict} --video-src video/fgr.mp4 --video-resize 128 96 --output-types com pha err ref
+  COMMAND ${predict} --video-src video/fgr.mp4 --video-target-bgr video/fgr.mp4 --amp --video-resize 128 96 --output-types com pha err ref
     --model-refine-mode thresholding --model-refine-threshold 0.01 --model-backbone-scale 0.5 --output-dir resized
   COMMAND_ERROR_IS_FATAL ANY)
 execute_process(
@@ -64,6 +64,17 @@ list(SORT expected)
 list(SORT written)
 if(NOT written STREQUAL expected)
   message(FATAL_ERROR "matting_predict has written ${written}; expected ${expected}.")
+endif()
+# A value that is given has an effect.
+foreach(pixels 16 256)
+  execute_process(
+    COMMAND ${predict} --images-src frames --model-refine-mode sampling --model-refine-sample-pixels ${pixels}
+      --output-types ref --output-dir refined${pixels}
+    COMMAND_ERROR_IS_FATAL ANY)
+  file(SHA256 refined${pixels}/ref/me.png refined${pixels})
+endforeach()
+if(refined16 STREQUAL refined256)
+  message(FATAL_ERROR "--model-refine-sample-pixels 16 and 256 refine the same pixels.")
 endif()
 execute_process(
   COMMAND ${predict} --images-src frames --model-refine-kernel-size 1 --output-dir again

@@ -57,7 +57,10 @@ Validation Learner::validate(Split split) {
 
 Validation
 loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
-  for (Metric& metric : l.options.metrics) metric.reset();
+  for (Metric& metric : l.options.metrics) {
+    metric.reset();
+    metric.set_ignore_index(l.options.loss.ignore_index());
+  }
   Tensors losses;
   std::vector<double> sizes;
   const DataLoader& whole = l.data.loader(split);
@@ -68,12 +71,8 @@ loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
   evaluate(l, loader, /*with_loss=*/true, [&] {
     losses.push_back(l.state.loss);
     sizes.push_back(static_cast<double>(l.state.batch_data.size()));
-    const Tensors& targets = l.state.batch_data.targets;
-    const Tensors classes = l.options.loss.without_ignored(targets);
     for (Metric& metric : l.options.metrics) {
-      metric.update(
-          l.state.outputs,
-          metric.counts_classes() ? classes : targets);
+      metric.update(l.state.outputs, l.state.batch_data.targets);
     }
     if (is_common) agree_to_stop_validation(l, whole);
   });

@@ -172,6 +172,8 @@ void clear_batch(LearnerParts& l);
 /// autocast.
 void in_forward_precision(LearnerParts& l, c10::function_ref<void()> compute);
 Tensors run_model(LearnerParts& l, const Tensors& inputs);
+/// Sets the loss that suits targets of this type, unless there is one.
+void choose_loss(LearnerParts& l, const Tensors& targets);
 torch::Tensor compute_loss(LearnerParts& l);
 void weigh_loss(LearnerParts& l);
 void complete_gradients(LearnerParts& l);

@@ -46,17 +46,6 @@ Loss& Loss::target_is_class(int64_t ignore_index) {
   return *this;
 }
 
-Tensors Loss::without_ignored(Tensors targets) const {
-  // A negative one is no class as it is.
-  if (!target_is_class_ || ignore_index_ < 0 || targets.empty()) return targets;
-  torch::Tensor& target = targets[0];
-  if (!c10::isIntegralType(target.scalar_type(), /*includeBool=*/false)) {
-    return targets;
-  }
-  target = target.to(torch::kLong).masked_fill(target == ignore_index_, -100);
-  return targets;
-}
-
 Loss Loss::mean_of(Values values) {
   TORCH_CHECK_VALUE(
       values,

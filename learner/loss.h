@@ -188,10 +188,8 @@ class Loss {
   Loss& activation(Activation activation);
   /// Says that the target is the index of a class, which is then checked.
   Loss& target_is_class(int64_t ignore_index = -100);
-
-  /// `targets` with -100, no class, in place of the class that the loss
-  /// ignores: what counts in no metric of classes.
-  Tensors without_ignored(Tensors targets) const;
+  /// The class that the loss leaves out; -100 if there is none.
+  int64_t ignore_index() const { return ignore_index_; }
 
   /// Throws a c10::ValueError for a loss that autocast forbids on this device:
   /// BCELoss on CUDA, whose input a 16-bit sigmoid has rounded to 0 or 1.

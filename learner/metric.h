@@ -48,12 +48,18 @@ class MetricImpl {
   /// is then -100.
   virtual bool counts_classes() const { return false; }
 
+  /// Names the class that the loss ignores, as a Learner does before the first
+  /// `update`: no part of a mean over classes, even where samples are predicted
+  /// as it. -100: none.
+  void set_ignore_index(int64_t index) { ignore_index_ = index; }
+  int64_t ignore_index() const { return ignore_index_; }
+
   /// Forgets every `update`.
   virtual void reset() = 0;
 
   /// Counts one batch in, without waiting for the device.
-  /// \param outputs  What the model answered, at least one tensor [N, ...].
-  /// \param targets  What the data says, on the same device.
+  /// \param outputs  The model's outputs, at least one tensor [N, ...].
+  /// \param targets  The batch's targets, on the same device.
   virtual void update(const Tensors& outputs, const Tensors& targets) = 0;
 
   /// Value over every `update` since `reset`, whatever the sizes of the
@@ -73,7 +79,14 @@ class MetricImpl {
         " cannot be computed over several processes; override sync to add up "
         "what update has counted.");
   }
+
+ private:
+  int64_t ignore_index_ = -100;
 };
+
+/// `targets` with -100 in place of the class `ignore_index` in the first, if
+/// that has class numbers.
+Tensors without_class(Tensors targets, int64_t ignore_index);
 
 /// Holds a MetricImpl; copies share it. A Learner counts in a copy of its own,
 /// so that Learners made from the same options do not count into one.
@@ -121,6 +134,7 @@ class Metric {
   std::string name() const { return impl_->name(); }
   bool higher_is_better() const { return impl_->higher_is_better(); }
   bool counts_classes() const { return impl_->counts_classes(); }
+  void set_ignore_index(int64_t index) { impl_->set_ignore_index(index); }
   void reset() { impl_->reset(); }
   /// \throws c10::ValueError if an output or a target is missing, or if shapes
   ///         or types are not what the metric expects.

@@ -25,8 +25,9 @@ LearnerParts::~LearnerParts() {
 }
 
 void LearnerParts::note_call(const std::string& call) {
-  // A program that goes on repeats the calls that its checkpoint knows.
-  if (continuation) return;
+  // A program that goes on repeats the calls that its checkpoint knows; what a
+  // callback calls is part of the fit.
+  if (continuation || state.is_fitting) return;
   recorder->add_call(caller == "fit" ? call : caller + ": " + call);
 }
 

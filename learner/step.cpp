@@ -159,12 +159,15 @@ Tensors loop::run_model(LearnerParts& l, const Tensors& inputs) {
   }
 }
 
+void loop::choose_loss(LearnerParts& l, const Tensors& targets) {
+  if (l.options.loss) return;
+  l.options.loss = Loss::for_targets(targets, l.data.outputs);
+}
+
 torch::Tensor loop::compute_loss(LearnerParts& l) {
   if (l.part_loss && l.state.training) return l.part_loss(l.state.batch_data);
   const Tensors& targets = l.state.batch_data.targets;
-  if (!l.options.loss) {
-    l.options.loss = Loss::for_targets(targets, l.data.outputs);
-  }
+  choose_loss(l, targets);
   l.options.loss.check_class_indices(l.state.outputs, l.host_targets);
   const Loss& chosen = l.state.batch_loss ? l.state.batch_loss : l.options.loss;
   torch::Tensor loss;

@@ -1,11 +1,12 @@
-"""Every metric, and every option of a callback with its default, is in a table.
+"""Every metric, and every option of a callback with its default, is in a table;
+a GAN takes at most 60 lines.
 
 tables.py ROOT
 
 A row of docs/callbacks.md that begins with the callback, or with the call that
 adds it, has each field of its options as `field = default`; one without a
-default in the header as `field`. docs/metrics.md has a row for each function
-that makes a metric.
+default in the header as `field`, and no other. docs/metrics.md has a row for
+each function that makes a metric.
 """
 import pathlib
 import re
@@ -41,13 +42,12 @@ def options(root):
             if name == "Options":
                 name = re.findall(r"class (\w+)", text[: struct.start()])[-1]
             name = CALLS.get(name, name.removesuffix("Options"))
-            body = re.sub(r"static .*?}\n *}|NamedFieldsOnly .*?;", "", struct[2], flags=re.DOTALL)
-            fields = [
-                found[1] if default in ("", "{}") else f"{found[1]} = {default}"
-                for statement in body.split(";")
-                for found in FIELD.finditer(" ".join(statement.split()))
-                for default in [found[2] or found[3]]
-            ]
+            body = re.sub(r"static [^{]*{.*?\n *}|using .*?;|NamedFieldsOnly .*?;", "", struct[2], flags=re.DOTALL)
+            fields = []
+            for statement in (" ".join(s.split()) for s in body.split(";")):
+                found = FIELD.findall(statement) or re.findall(r"(\w+)()()$", statement)
+                defaults = [(field, with_sign or in_braces) for field, with_sign, in_braces in found]
+                fields += [field if default in ("", "{}") else f"{field} = {default}" for field, default in defaults]
             yield name, fields
 
 
@@ -64,14 +64,21 @@ def row_of(begin, page):
 def main():
     root = pathlib.Path(sys.argv[1])
     missing = []
-    page = (root / "docs/callbacks.md").read_text()
-    page = page[page.index("## Options") :]
+    page_of_callbacks = page = (root / "docs/callbacks.md").read_text()
+    page = page[page.index("## Options") :].split("\n## ")[0]
     count = 0
+    known = {}
     for name, fields in options(root):
+        known.setdefault(name, set()).update(fields)
         row = row_of(f"{name}`", page)
         count += len(fields)
         missing += [f"docs/callbacks.md: the row of `{name}` lacks `{field}`" for field in fields if f"`{field}`" not in row]
+    for row in re.findall(r"^\| `(\w+)` \| (`.*) \|$", page, re.MULTILINE):
+        fields = re.findall(r"`([^`]*)`", row[1])
+        missing += [f"docs/callbacks.md: the options of `{row[0]}` have no `{field}`" for field in fields if field not in known.get(row[0], ())]
     names = list(metrics(root))
+    gan = page_of_callbacks.split("## Several optimizers")[1].split("```")[1].strip().splitlines()
+    missing += [f"docs/callbacks.md: the GAN has {len(gan)} lines; expected at most 60"] if len(gan) > 60 else []
     page = (root / "docs/metrics.md").read_text()
     missing += [f"docs/metrics.md: no row begins with `{name}`" for name in names if not row_of(f"{name}(", page)]
     print(f"{count} options and {len(names)} metrics", *missing, sep="\n")

@@ -123,7 +123,7 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
   set_tests_properties(documents PROPERTIES TIMEOUT 600)
   # And those that are programs are run.
   set(programs ${PROJECT_BINARY_DIR}/generated/document_programs.cpp)
-  file(GLOB pages ${PROJECT_SOURCE_DIR}/docs/*.md)
+  file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
   add_custom_command(OUTPUT ${programs} DEPENDS ${CMAKE_CURRENT_LIST_DIR}/documents.py ${pages}
     COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/documents.py --programs ${programs} ${PROJECT_SOURCE_DIR})
   add_executable(document_programs ${programs})
@@ -134,13 +134,18 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
     WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/generated)
 endif()
 
-# The site, where ./dev has installed what makes it.
-find_program(TERN_SITE_PYTHON python PATHS $ENV{HOME}/.cache/tern/site/bin NO_DEFAULT_PATH
-  DOC "Python with Zensical")
-if(TERN_SITE_PYTHON)
-  add_test(NAME site COMMAND ${TERN_SITE_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site.py
+# The site, of the pages that the examples have written before. What builds it is
+# looked for when the test runs, for ./dev test installs it. And Chromium looks at it.
+if(TERN_TESTS AND TERN_PYTHON AND TARGET mnist AND TARGET ddp)
+  get_property(examples GLOBAL PROPERTY tern_example_tests)
+  add_test(NAME site COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site.py
     ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/pages ${PROJECT_BINARY_DIR}/tests/site)
-  set_tests_properties(site PROPERTIES TIMEOUT ${TERN_TEST_TIMEOUT} ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
+  set_tests_properties(site PROPERTIES DEPENDS "${examples}" FIXTURES_SETUP site SKIP_RETURN_CODE 77
+    TIMEOUT ${TERN_TEST_TIMEOUT} ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
+  add_test(NAME site_browser COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site_browser.py
+    ${PROJECT_BINARY_DIR}/pages ${PROJECT_BINARY_DIR}/tests/site)
+  set_tests_properties(site_browser PROPERTIES FIXTURES_REQUIRED site SKIP_RETURN_CODE 77
+    TIMEOUT ${TERN_TEST_TIMEOUT} ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()
 
 # The tables of metrics and of options; versions, and what CONTRIBUTING.md promises.

@@ -16,6 +16,7 @@
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/report/model_summary.h"
 #include "tern/learner/report/op_hook.h"
 
 namespace tern {
@@ -147,22 +148,22 @@ void SyncAudit::on_train_end(Learner& learn) {
 void SyncAudit::show(Learner& learn) const {
   if (steps_ == 0) {
     learn.options().sink->line(fmt::format(
-        "SyncAudit: nothing was watched, the fit had no more than the {} steps "
-        "of warm_up",
-        options_.warm_up));
+        "SyncAudit: nothing was watched, the fit had no more than the {} of "
+        "warm_up",
+        counted(options_.warm_up, "step")));
     return;
   }
   learn.options().sink->line(fmt::format(
-      "SyncAudit: {} steps, {}",
-      steps_,
+      "SyncAudit: {}, {}",
+      counted(steps_, "step"),
       findings_.empty() ? "nothing waits for the device"
                         : "where the host waits for the device:"));
   for (const Finding& finding : findings_) {
     learn.options().sink->line(fmt::format(
-        "{}: {}, {} times",
+        "{}: {}, {}",
         finding.where,
         finding.what,
-        finding.count));
+        counted(finding.count, "time")));
   }
 }
 

@@ -332,7 +332,10 @@ void TensorBoard::write_batch(const BatchValues& batch) {
   add("smooth_loss", batch.smooth_loss);
   add("lr", batch.lr);
   add("momentum", batch.momentum);
-  for (const MetricValue& value : batch.logged) add(value.name, value.value);
+  // A value may have any of these names: it is not among them, as in JSON.
+  for (const MetricValue& value : batch.logged) {
+    writer_->add_scalar("logged/" + value.name, value.value, batch.iteration);
+  }
 }
 
 void TensorBoard::write_epoch(Learner& learn, const EpochRecord& epoch) {

@@ -13,6 +13,7 @@ void TrainMetrics::on_train_begin(Learner& learn) {
   for (const Metric& metric :
        options_.metrics.empty() ? learn.options().metrics : options_.metrics) {
     metrics_.push_back(metric.fresh_copy());
+    metrics_.back().set_ignore_index(learn.options().loss.ignore_index());
   }
   TORCH_CHECK_VALUE(
       !metrics_.empty(),
@@ -28,11 +29,8 @@ void TrainMetrics::on_epoch_begin(Learner&) {
 void TrainMetrics::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training) return;
-  const torch::NoGradGuard no_grad;
-  const Tensors& targets = state.batch_data.targets;
-  const Tensors classes = learn.options().loss.without_ignored(targets);
   for (Metric& metric : metrics_) {
-    metric.update(state.outputs, metric.counts_classes() ? classes : targets);
+    metric.update(state.outputs, state.batch_data.targets);
   }
   has_batches_ = true;
 }

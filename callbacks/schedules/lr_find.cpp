@@ -193,7 +193,11 @@ LrFind Learner::lr_find(const LrFindOptions& options) {
     fit_batches(*this, options.num_it, starts.back(), {finder});
   });
   suggest(finder->found, options.num_it);
-  parts_->note_call("lr_find()");
+  parts_->note_call(fmt::format(
+      "lr_find({:.4g}, {:.4g}, num_it = {})",
+      starts.back(),
+      ends.back(),
+      options.num_it));
   return std::move(finder->found);
 }
 

@@ -15,9 +15,9 @@ struct LrFindOptions {
   LearningRates start = 1e-7, end = 10;
   /// Batches to train on; at least 6.
   int64_t num_it = 100;
-  /// Stops when the smoothed loss exceeds four times its best or is NaN, after
-  /// which fastai trains on to the end. Neither counts what comes after a NaN;
-  /// here nor what comes after an infinite loss.
+  /// Stops when the smoothed loss exceeds four times its best or is NaN. fastai
+  /// does not stop at NaN. The suggestions use the losses before the first NaN
+  /// or infinite one; fastai's those before the first NaN.
   bool stop_div = true;
 };
 

@@ -93,14 +93,33 @@ torch::Tensor ratio(const torch::Tensor& over, const torch::Tensor& under) {
   return torch::where(under > 0, over / under, torch::zeros_like(over));
 }
 
+ClassCounts ClassCounts::of_labels(
+    const torch::Tensor& hits,
+    const torch::Tensor& predicted,
+    const torch::Tensor& actual) {
+  return {hits, predicted, actual, torch::ones_like(hits)};
+}
+
+ClassCounts ClassCounts::of_matrix(
+    const torch::Tensor& matrix,
+    int64_t ignore_index) {
+  ClassCounts all = of_labels(matrix.diagonal(), matrix.sum(0), matrix.sum(1));
+  all.has_ignored = ignore_index >= 0 && ignore_index < matrix.size(0);
+  if (all.has_ignored) {
+    all.predicted[ignore_index] = 0;  // the others are: no sample is of it
+    all.counted[ignore_index] = 0;
+  }
+  return all;
+}
+
 namespace {
 
 // All in one pot: [1].
 ClassCounts pooled(const ClassCounts& all) {
-  return {
+  return ClassCounts::of_labels(
       all.hits.sum().reshape(1),
       all.predicted.sum().reshape(1),
-      all.actual.sum().reshape(1)};
+      all.actual.sum().reshape(1));
 }
 
 void check_average(
@@ -117,16 +136,17 @@ void check_average(
 torch::Tensor averaged(
     const torch::Tensor& by_class,
     const torch::Tensor& weights,
-    const torch::Tensor& actual,
+    const ClassCounts& all,
     Average average) {
   if (average == Average::automatic) {
-    average = by_class.size(0) == 2 ? Average::binary : Average::macro;
+    average = by_class.size(0) == 2 && !all.has_ignored ? Average::binary
+                                                        : Average::macro;
   }
   switch (average) {
     case Average::binary:
       return by_class[1];
     case Average::weighted:
-      return ratio((by_class * actual).sum(), actual.sum());
+      return ratio((by_class * all.actual).sum(), all.actual.sum());
     default:
       return ratio((by_class * weights).sum(), weights.sum());
   }
@@ -142,7 +162,7 @@ CountsFormula beta_formula(std::string name, double beta2, Average average) {
         std::isinf(beta2)
             ? ratio(all.hits, all.actual)
             : ratio((1 + beta2) * all.hits, beta2 * all.actual + all.predicted);
-    return averaged(by_class, torch::ones_like(by_class), all.actual, average);
+    return averaged(by_class, all.counted, all, average);
   };
 }
 
@@ -154,9 +174,8 @@ jaccard_formula(std::string name, Average average, bool spares_absent) {
     const torch::Tensor either = all.predicted + all.actual - all.hits;
     return averaged(
         ratio(all.hits, either),
-        spares_absent ? (either > 0).to(torch::kDouble)
-                      : torch::ones_like(either),
-        all.actual,
+        spares_absent ? (either > 0).to(torch::kDouble) : all.counted,
+        all,
         average);
   };
 }

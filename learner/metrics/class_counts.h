@@ -44,6 +44,19 @@ torch::Tensor is_class(const torch::Tensor& targets, int64_t classes);
 /// By class, or by label where a sample has several: [C] kDouble each.
 struct ClassCounts {
   torch::Tensor hits, predicted, actual;
+  /// 1, and 0 for the class that the loss ignores, of which the others are 0.
+  torch::Tensor counted;
+  bool has_ignored = false;
+
+  /// Those of a label of many: none is ignored.
+  static ClassCounts of_labels(
+      const torch::Tensor& hits,
+      const torch::Tensor& predicted,
+      const torch::Tensor& actual);
+  /// \param matrix  [C, C] kDouble: rows are true classes, columns predicted.
+  static ClassCounts of_matrix(
+      const torch::Tensor& matrix,
+      int64_t ignore_index);
 };
 using CountsFormula = std::function<torch::Tensor(const ClassCounts&)>;
 

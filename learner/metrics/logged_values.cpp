@@ -1,6 +1,7 @@
 // Learner::log: numbers of callbacks, as metrics of the epoch.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -19,9 +20,12 @@ void check_name(const LearnerParts& l, const std::string& name) {
   const auto is_taken = [&](const Metric& metric) {
     return metric.name() == name;
   };
+  // The columns of the table and of CSVLogger, the values of TensorBoard's
+  // epochs. Those of batches have a place of their own for what is logged.
+  static constexpr std::array kColumns =
+      {"epoch", "train_loss", "valid_loss", "time", "seconds", "losses"};
   TERN_CHECK_VALUE(
-      !name.empty() && name != "train_loss" && name != "valid_loss" &&
-          name != "epoch" && name != "time" &&
+      !name.empty() && std::ranges::count(kColumns, name) == 0 &&
           std::ranges::none_of(l.options.metrics, is_taken),
       "[Learner::log] the name is \"{}\", which {}; give the value a name of "
       "its own.",
@@ -175,6 +179,11 @@ void Recorder::average_logged(Learner& learn) {
     const bool is_of_validation = std::ranges::any_of(
         metrics,
         [&](const MetricValue& metric) { return metric.name == names[i]; });
+    TORCH_CHECK_VALUE(
+        !is_of_validation || names[i] != "loss",
+        "[Learner::log] \"loss\" was logged in training and in validation "
+        "batches, which would make the first train_loss, a column already; "
+        "log it in one kind of batch, or under another name.");
     put(metrics,
         {is_of_validation ? "train_" + names[i] : names[i], pair[0] / pair[1]});
   }

@@ -28,6 +28,16 @@ Metric Metric::fresh_copy() const {
   return result;
 }
 
+Tensors without_class(Tensors targets, int64_t ignore_index) {
+  // A negative one is no class as it is.
+  if (ignore_index < 0 || targets.empty()) return targets;
+  torch::Tensor& target = targets[0];
+  if (c10::isIntegralType(target.scalar_type(), /*includeBool=*/false)) {
+    target = target.to(torch::kLong).masked_fill(target == ignore_index, -100);
+  }
+  return targets;
+}
+
 void Metric::update(const Tensors& outputs, const Tensors& targets) {
   TERN_CHECK_VALUE(
       !outputs.empty() && outputs[0].defined() && !targets.empty() &&
@@ -38,7 +48,10 @@ void Metric::update(const Tensors& outputs, const Tensors& targets) {
       outputs.size(),
       targets.size());
   const torch::NoGradGuard no_grad;
-  impl_->update(outputs, targets);
+  impl_->update(
+      outputs,
+      counts_classes() ? without_class(targets, impl_->ignore_index())
+                       : targets);
 }
 
 torch::Tensor Metric::compute() const {

@@ -33,15 +33,11 @@ Metric accuracy_or_errors(const char* name, bool counts_errors) {
 
 // ---- From the confusion matrix ----
 
-ClassCounts counts_of(const torch::Tensor& matrix) {
-  return {matrix.diagonal(), matrix.sum(0), matrix.sum(1)};
-}
-
 Metric from_counts(const std::string& name, const CountsFormula& formula) {
   return std::make_shared<ConfusionMetric>(
       name,
-      [formula](const torch::Tensor& matrix) {
-        return formula(counts_of(matrix));
+      [formula](const torch::Tensor& matrix, int64_t ignore_index) {
+        return formula(ClassCounts::of_matrix(matrix, ignore_index));
       });
 }
 
@@ -49,10 +45,9 @@ Metric from_beta(const std::string& name, double beta2, Average average) {
   return from_counts(name, beta_formula(name, beta2, average));
 }
 
-torch::Tensor dice_of(const torch::Tensor& matrix) {
-  const ClassCounts all = counts_of(matrix);
+torch::Tensor dice_of(const ClassCounts& all) {
   const torch::Tensor size = all.predicted + all.actual;
-  if (matrix.size(0) == 2) {
+  if (size.size(0) == 2 && !all.has_ignored) {
     return torch::where(
         size[1] > 0,
         2 * all.hits[1] / size[1],
@@ -117,7 +112,7 @@ Metric f1(Average average) {
 }
 
 Metric dice() {
-  return std::make_shared<ConfusionMetric>("dice", dice_of);
+  return from_counts("dice", dice_of);
 }
 
 Metric jaccard(Average average) {
@@ -143,9 +138,9 @@ Metric cohen_kappa(KappaWeights weights) {
 
 Metric matthews_corrcoef() {
   const auto formula = [](const torch::Tensor& matrix) {
-    const auto [hits, predicted, actual] = counts_of(matrix);
-    const torch::Tensor all = matrix.sum();
-    const auto spread = [all = all](const torch::Tensor& counts) {
+    const torch::Tensor hits = matrix.diagonal(), predicted = matrix.sum(0),
+                        actual = matrix.sum(1), all = matrix.sum();
+    const auto spread = [&](const torch::Tensor& counts) {
       return all.square() - counts.square().sum();
     };
     return ratio(
@@ -157,6 +152,15 @@ Metric matthews_corrcoef() {
 
 ConfusionMetric::ConfusionMetric(std::string name, Formula formula)
     : name_(std::move(name)), formula_(std::move(formula)) {}
+
+ConfusionMetric::ConfusionMetric(
+    std::string name,
+    std::function<torch::Tensor(const torch::Tensor&)> formula)
+    : ConfusionMetric(
+          std::move(name),
+          [formula = std::move(formula)](const torch::Tensor& matrix, int64_t) {
+            return formula(matrix);
+          }) {}
 
 void ConfusionMetric::update(const Tensors& outputs, const Tensors& targets) {
   const auto [pred, target, classes] =
@@ -188,7 +192,7 @@ void ConfusionMetric::sync(const AllReduce& all_reduce) {
 
 torch::Tensor ConfusionMetric::compute() const {
   if (!counts_.defined()) return torch::full({}, std::nan(""), torch::kDouble);
-  return formula_(counts_.to(torch::kDouble));
+  return formula_(counts_.to(torch::kDouble), ignore_index());
 }
 
 }  // namespace tern

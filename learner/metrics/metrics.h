@@ -9,7 +9,8 @@
 namespace tern {
 
 // ---- Classifiers; a target that is no class of the model counts nowhere, nor
-//      does the class that the loss ignores ----
+//      does the class that the loss ignores: no part of a mean over classes,
+//      as in scikit-learn with `labels` that leave it out ----
 
 /// Share of samples (or pixels) whose likeliest class is the true one.
 /// Outputs [N, C, ...] (or [N, ..., C]) scores, targets [N, ...] classes.
@@ -62,11 +63,19 @@ Metric matthews_corrcoef();
 /// counted on the device in kLong.
 class ConfusionMetric final : public MetricImpl {
  public:
-  /// \param matrix  [C, C] kDouble: rows are true classes, columns predicted.
-  /// \return        0-dim kDouble.
-  using Formula = std::function<torch::Tensor(const torch::Tensor& matrix)>;
+  /// \param matrix        [C, C] kDouble: rows are true classes, columns
+  ///                      predicted.
+  /// \param ignore_index  The class that the loss ignores, whose row is 0;
+  ///                      others than 0 to C - 1: none.
+  /// \return              0-dim kDouble.
+  using Formula = std::function<
+      torch::Tensor(const torch::Tensor& matrix, int64_t ignore_index)>;
 
   ConfusionMetric(std::string name, Formula formula);
+  /// A formula of the matrix alone.
+  ConfusionMetric(
+      std::string name,
+      std::function<torch::Tensor(const torch::Tensor& matrix)> formula);
 
   std::string name() const override { return name_; }
   bool higher_is_better() const override { return true; }

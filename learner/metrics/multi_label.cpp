@@ -108,7 +108,7 @@ class LabelMetric final : public MetricImpl {
       return torch::full({}, std::nan(""), torch::kDouble);
     }
     const torch::Tensor counts = counts_.to(torch::kDouble);
-    return formula_({counts[0], counts[1], counts[2]});
+    return formula_(ClassCounts::of_labels(counts[0], counts[1], counts[2]));
   }
 
  private:

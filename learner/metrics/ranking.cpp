@@ -61,6 +61,10 @@ torch::Tensor precision_on_average(
 // Of scores and targets; over_columns: of [n, L] each.
 using Formula = std::function<
     torch::Tensor(const torch::Tensor& scores, const torch::Tensor& targets)>;
+using ClassFormula = std::function<torch::Tensor(
+    const torch::Tensor& scores,
+    const torch::Tensor& classes,
+    int64_t ignore_index)>;
 
 Formula over_columns(
     torch::Tensor (*of)(const torch::Tensor&, const torch::Tensor&)) {
@@ -84,12 +88,21 @@ class RankMetric final : public MetricImpl {
   RankMetric(
       std::string name,
       Prepare prepare,
-      Formula formula,
+      ClassFormula formula,
       bool counts_classes)
       : name_(std::move(name)),
         prepare_(std::move(prepare)),
         formula_(std::move(formula)),
         counts_classes_(counts_classes) {}
+  RankMetric(std::string name, Prepare prepare, Formula formula)
+      : RankMetric(
+            std::move(name),
+            std::move(prepare),
+            [formula = std::move(formula)](
+                const torch::Tensor& scores,
+                const torch::Tensor& targets,
+                int64_t) { return formula(scores, targets); },
+            /*counts_classes=*/false) {}
 
   std::string name() const override { return name_; }
   bool higher_is_better() const override { return true; }
@@ -118,13 +131,13 @@ class RankMetric final : public MetricImpl {
 
   torch::Tensor compute() const override {
     if (scores_.empty()) return torch::full({}, std::nan(""), torch::kDouble);
-    return formula_(torch::cat(scores_), torch::cat(targets_));
+    return formula_(torch::cat(scores_), torch::cat(targets_), ignore_index());
   }
 
  private:
   std::string name_;
   Prepare prepare_;
-  Formula formula_;
+  ClassFormula formula_;
   bool counts_classes_;
   Tensors scores_, targets_;
 };
@@ -144,18 +157,24 @@ Metric of_classes(const char* name, const Formula& formula) {
         scores.size(1) == 2 ? probabilities.narrow(1, 1, 1) : probabilities,
         classes};
   };
-  const auto by_class =
-      [formula](const torch::Tensor& scores, const torch::Tensor& classes) {
-        const int64_t columns = scores.size(1);
-        const torch::Tensor index =
-            columns == 1 ? torch::ones({1}, classes.options())
-                         : torch::arange(columns, classes.options());
-        const torch::Tensor counted =
-            is_class(classes, std::max<int64_t>(columns, 2));
-        return formula(
-            scores.index({counted}),
-            classes.index({counted}).unsqueeze(1) == index);
-      };
+  const auto by_class = [formula](
+                            const torch::Tensor& scores,
+                            const torch::Tensor& classes,
+                            int64_t ignore_index) {
+    const int64_t columns = scores.size(1);
+    torch::Tensor index = torch::ones({1}, classes.options());
+    torch::Tensor known = scores;
+    if (columns > 1) {
+      index = torch::arange(columns, classes.options());
+      index = index.masked_select(index != ignore_index);
+      known = scores.index_select(1, index);
+    }
+    const torch::Tensor counted =
+        is_class(classes, std::max<int64_t>(columns, 2));
+    return formula(
+        known.index({counted}),
+        classes.index({counted}).unsqueeze(1) == index);
+  };
   return std::make_shared<RankMetric>(name, prepare, by_class, true);
 }
 
@@ -171,7 +190,7 @@ Metric of_labels(const char* name, Formula formula) {
         outputs.dim());
     return {outputs, in_shape_of(name, outputs, targets).to(torch::kByte)};
   };
-  return std::make_shared<RankMetric>(name, prepare, std::move(formula), false);
+  return std::make_shared<RankMetric>(name, prepare, std::move(formula));
 }
 
 }  // namespace
@@ -208,7 +227,7 @@ Metric spearman_corrcoef() {
     const torch::Tensor p = x - x.mean(), t = y - y.mean();
     return (p * t).sum() / (p.square().sum().sqrt() * t.square().sum().sqrt());
   };
-  return std::make_shared<RankMetric>(name, prepare, formula, false);
+  return std::make_shared<RankMetric>(name, prepare, formula);
 }
 
 }  // namespace tern

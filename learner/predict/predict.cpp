@@ -14,13 +14,13 @@ namespace tern {
 
 namespace {
 
-void choose_loss(LearnerParts& l) {
+void choose_loss_by_data(LearnerParts& l) {
   for (const auto& loader : {l.data.valid, l.data.train}) {
     if (!loader || loader->dataset().size() == 0) continue;
     const Tensors targets = loader->dataset().get_batch({0}, {}).targets;
     if (targets.size() == 1 && (targets[0].scalar_type() == torch::kLong ||
                                 targets[0].is_floating_point())) {
-      l.options.loss = Loss::for_targets(targets, l.data.outputs);
+      loop::choose_loss(l, targets);
     }
     return;
   }
@@ -30,7 +30,8 @@ void choose_loss(LearnerParts& l) {
 // tell what is learnt, or the target of some sample.
 Tensors activated(LearnerParts& l) {
   const bool is_known = !l.data.classes.empty() || !l.data.outputs.empty();
-  if (!l.options.loss && !is_known && l.host_targets.empty()) choose_loss(l);
+  if (!l.options.loss && !is_known && l.host_targets.empty())
+    choose_loss_by_data(l);
   return activate(l.state.outputs, output_info(l.data, l.options.loss));
 }
 
@@ -83,17 +84,25 @@ Tensors mirrored_outputs(Learner& learn, const DataLoader& loader) {
 }
 
 /// Joins each output, or target, over all batches.
-Tensors join(const std::vector<Tensors>& batches) {
+Tensors join(const std::vector<Tensors>& batches, const char* what) {
   Tensors joined;
   for (size_t i = 0; !batches.empty() && i < batches[0].size(); ++i) {
     Tensors parts;
-    bool fits = true;
+    const Tensors* misfit = nullptr;
     for (const Tensors& batch : batches) {
       parts.push_back(batch.at(i));
       const auto sizes = parts.back().sizes(), first = parts[0].sizes();
-      fits = fits && !sizes.empty() && sizes.slice(1) == first.slice(1);
+      if (sizes.empty() || sizes.slice(1) != first.slice(1)) misfit = &batch;
     }
-    joined.push_back(fits || i == 0 ? torch::cat(parts) : torch::Tensor());
+    TERN_CHECK_VALUE(
+        !misfit || i > 0,
+        "[Learner::get_preds] the first {} of the first batch is {}, of "
+        "another {}; expected [N, ...] with the same numbers after N. Give the "
+        "model inputs of one size, or call predict for each sample.",
+        what,
+        shapes_of({parts[0]}),
+        shapes_of({misfit->at(0)}));
+    joined.push_back(misfit ? torch::Tensor() : torch::cat(parts));
   }
   return joined;
 }
@@ -137,10 +146,7 @@ Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
   Tensors losses;
   loop::evaluate(*parts_, loader, /*with_loss=*/false, [&] {
     const Tensors& host_targets = parts_->host_targets;
-    if (!parts_->options.loss && host_targets.size() == 1) {
-      parts_->options.loss =
-          Loss::for_targets(host_targets, parts_->data.outputs);
-    }
+    if (host_targets.size() == 1) loop::choose_loss(*parts_, host_targets);
     outputs.push_back(on_cpu(activated(*parts_)));
     targets.emplace_back();
     for (const torch::Tensor& target : host_targets) {
@@ -162,8 +168,8 @@ Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
     }
   });
   Predictions result{
-      .outputs = join(outputs),
-      .all_targets = join(targets),
+      .outputs = join(outputs, "output"),
+      .all_targets = join(targets, "target"),
       .info = output_info(parts_->data, parts_->options.loss)};
   if (!losses.empty()) result.losses = torch::cat(losses);
   if (!result.outputs.empty()) result.preds = result.outputs[0];

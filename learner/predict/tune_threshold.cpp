@@ -48,7 +48,6 @@ double tune_threshold(Learner& learn, const TuneThresholdOptions& options) {
       "[tune_threshold] beta is {}; expected a finite number > 0.",
       options.beta);
   const Predictions answers = learn.get_preds(options.split);
-  const Loss& loss = learn.options().loss;
   const TargetKind kind = answers.info[0].kind;
   TERN_CHECK_VALUE(
       answers.preds.defined() && answers.targets.defined() &&
@@ -60,7 +59,8 @@ double tune_threshold(Learner& learn, const TuneThresholdOptions& options) {
       shapes_of({answers.preds}),
       shapes_of({answers.targets}));
   const torch::Tensor targets =
-      loss.without_ignored({answers.targets})[0].reshape({-1});
+      without_class({answers.targets}, learn.options().loss.ignore_index())[0]
+          .reshape({-1});
   const torch::Tensor known = (targets >= 0).logical_and(targets <= 1);
   const torch::Tensor is_label = targets.masked_select(known) > 0.5;
   TERN_CHECK_VALUE(

@@ -133,7 +133,7 @@ Facts configuration(Learner& learner) {
       {"precision", loop::precision_text(learner.parts())},
       {"device", data.device.str()},
       {"optimizer", optimizer_text(learner)},
-      {"default learning rate", fmt::format("{}", options.lr)},
+      {"learning rate of a fit without one", fmt::format("{}", options.lr)},
       {"loss", options.loss ? options.loss.name() : "chosen by the targets"},
       {"weight decay",
        fmt::format(

@@ -153,6 +153,45 @@ expect "progress" "$text" " s, " " MB, fetching torch" "exit 0"
 text=$(with_setup 'logged "$HOME/log" "" bash -c "echo no route; exit 7"')
 expect "a failure's words and code" "$text" "no route" "exit 7"
 
+# What ./dev installs for a test is looked for when the test runs: the build folder
+# may have been configured before.
+found=$(grep -rnF --include=CMakeLists.txt --include='*.cmake' '.cache/tern' \
+  "$root/tests" "$root/examples" || true)
+[ -z "$found" ] || expect "tools looked for by CMake" "$found" "nothing"
+fresh_machine
+peers() { on_machine python3 "$root/tests/support/peers.py" "$@"; }
+expect "no tools of peers" "$(peers json "$root/tests/house.py")" \
+  "SKIPPED: there is no $work/home/.cache/tern/peers/bin/python" "exit 77"
+python3 -m venv --without-pip "$work/home/.cache/tern/peers"
+printf 'import sys; print(sys.executable, *sys.argv[1:])\n' >"$work/script.py"
+expect "a script of peers" "$(peers json "$work/script.py" one two)" \
+  "$work/home/.cache/tern/peers/bin/python one two" "exit 0"
+expect "a program of peers" "$(peers json /bin/echo one)" "one" "exit 0"
+expect "a module that is missing" "$(peers no_such_module /bin/echo)" \
+  "has no no_such_module" "exit 77"
+# A page of each example, as site.py wants it.
+mkdir "$work/pages"
+for file in "$root"/examples/*.cpp "$root"/examples/effective/*.cpp; do
+  name=$(basename "$file" .cpp)
+  printf '<h1>%s</h1><pre class="code"><span class="k">if</span></pre>
+    <p class="made">Made by <code>%s</code></p></body>' "$name" "$name" \
+    >"$work/pages/$name.html"
+done
+site() { on_machine python3 "$root/tests/site.py" "$root" "$work/pages" "$work/site"; }
+expect "no tools of the site" "$(site)" "SKIPPED: there is no" "exit 77"
+mkdir -p "$work/home/.cache/tern/site/bin"
+printf '#!/bin/bash\necho "builds $3"; exit 1\n' \
+  >"$work/home/.cache/tern/site/bin/python"
+chmod +x "$work/home/.cache/tern/site/bin/python"
+expect "the tools of the site" "$(site)" "builds $work/pages" "exit 1"
+mkdir "$work/empty"
+python=$(python3 -c 'import sys; print(sys.executable)')
+expect "no doxygen" "$(PATH=$work/empty "$python" \
+  "$root/tools/site/build.py" "$root" "$work/pages" "$work/site" 2>&1)" \
+  "There is no doxygen"
+rm "$work/pages/mnist.html"
+expect "an example without a page" "$(site)" "mnist has written no page" "exit 1"
+
 # Nothing is left behind that keeps a pipe open.
 started=$SECONDS
 text=$(with_setup 'progress_every=3600

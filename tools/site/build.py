@@ -40,11 +40,14 @@ SETTINGS = {
             "navigation.tabs", "navigation.top", "navigation.indexes", "navigation.prune", "navigation.footer",
             "content.code.copy", "search.highlight", "toc.follow",
         ],
+        # The first follows the system.
         "palette": [
+            {"media": "(prefers-color-scheme)", "primary": "indigo",
+             "toggle": {"icon": "lucide/sun-moon", "name": "Light mode"}},
             {"media": "(prefers-color-scheme: light)", "scheme": "default", "primary": "indigo",
              "toggle": {"icon": "lucide/sun", "name": "Dark mode"}},
             {"media": "(prefers-color-scheme: dark)", "scheme": "slate", "primary": "indigo",
-             "toggle": {"icon": "lucide/moon", "name": "Light mode"}},
+             "toggle": {"icon": "lucide/moon", "name": "As the system"}},
         ],
     },
     "extra_css": ["style.css"],
@@ -64,7 +67,12 @@ class Site:
         headers = reference.public_headers(root)
         self.reference = reference.Reference(root, headers, reference.run_doxygen(root, headers, stage.with_name("doxygen")))
         self.documents = [*DOCUMENTS, *(str(path.relative_to(root)) for path in sorted((root / "docs").glob("*.md")))]
-        self.examples = {page.stem: page for page in pages.glob("*.html") if page.stem != "index"}
+        # The page and the source of each example that has written a page.
+        self.examples = {}
+        for source in [*(root / "examples").glob("*.cpp"), *(root / "examples/effective").glob("*.cpp")]:
+            if (page := pages / f"{source.stem}.html").is_file():
+                self.examples[source.stem] = (page, str(source.relative_to(root)))
+        self.colors = page_colors(root)
         self.sources = set()  # other files that documents link to
         self.dead = []
 
@@ -169,36 +177,33 @@ class Site:
         return "".join(out) + ("\n</div>\n" if inside else "")
 
     def thumbnail(self, name):
-        """The first picture or plot of a page, as a file beside it."""
-        page = self.examples.get(name)
-        if not page:
+        """The first image or plot of a page, as a file beside it."""
+        if name not in self.examples:
             return None
-        text = page.read_text()
+        text = self.examples[name][0].read_text()
         found = re.search(r'src="data:image/(png|svg\+xml);base64,([^"]+)"|(<svg .*?</svg>)', text, re.DOTALL)
         if not found:
             return None
         ending = "png" if found[1] == "png" else "svg"
         file = self.stage / "examples" / "thumbnails" / f"{name}.{ending}"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(base64.b64decode(found[2]) if found[1] else standalone(found[3]).encode())
+        file.write_bytes(base64.b64decode(found[2]) if found[1] else standalone(found[3], self.colors[0]).encode())
         return f"thumbnails/{name}.{ending}"
 
     def write_examples(self):
-        commands = dict(re.findall(r"\[(\w+)\]\([\w./]+\)[^|]*\|[^|]*\| (`[^|]*) \|", (self.root / "examples/README.md").read_text()))
-        for name, page in self.examples.items():
+        for name, (page, source) in self.examples.items():
             text = page.read_text()
             title = re.search(r"<title>(.*?)</title>", text)[1]
             body = text[text.index("</h1>") + 5 : text.rindex("</body>")]
-            made = f"Made by {commands[name]}, in the short form that the tests run.\n\n" if name in commands else ""
-            self.write(f"examples/{name}.md", f"# {html.unescape(title)}\n\n{markdown_of(body)}\n\n{made}{self.source_link(name)}")
-
-    def source_link(self, name):
-        source = next(iter((self.root / "examples").rglob(f"{name}.cpp")), None)
-        if not source:
-            return ""
-        file = str(source.relative_to(self.root))
-        self.sources.add(file)
-        return f"The whole program: [{file}]({os.path.relpath(file, 'examples')}.md).\n"
+            body, _, made = body.partition('<p class="made">')
+            command = html.unescape("".join(re.findall(r"<code>(.*)</code>", made, re.DOTALL)))
+            self.sources.add(source)
+            self.write(
+                f"examples/{name}.md",
+                f"# {html.unescape(title)}\n\n{markdown_of(body)}\n\nThe whole program: "
+                f"[{source}]({os.path.relpath(source, 'examples')}.md). This page was written by\n\n"
+                f"```sh\nbuild/examples/{command}\n```\n",
+            )
 
     # ---- Navigation ----
 
@@ -240,7 +245,9 @@ class Site:
         self.write_sources()
         if self.dead:
             sys.exit("These links lead nowhere:\n" + "\n".join(self.dead))
-        shutil.copyfile(pathlib.Path(__file__).with_name("style.css"), self.stage / "style.css")
+        style = pathlib.Path(__file__).with_name("style.css").read_text()
+        light, dark = self.colors
+        self.write("style.css", f':root {{ {light} }}\n[data-md-color-scheme="slate"] {{ {dark} }}\n{style}')
         settings = {**SETTINGS, "docs_dir": self.stage.name, "site_dir": site.name, "nav": self.navigation()}
         config = self.stage.with_name(f"{site.name}.yml")
         config.write_text(json.dumps(settings, indent=1))  # which is YAML too
@@ -248,11 +255,16 @@ class Site:
         return subprocess.run([zensical, "build", "--strict", "--clean", "--config-file", config], cwd=config.parent).returncode
 
 
-def standalone(svg):
+def page_colors(root):
+    """The colours of plots, tables and code, light and dark, as HtmlPage has them."""
+    text = (root / "learner/report/html_page.cpp").read_text()
+    blocks = re.findall(r":root {(.*?)}", text, re.DOTALL)[:2]
+    return [" ".join(re.findall(r"--[\w-]+: [^;]+;", block)) for block in blocks]
+
+
+def standalone(svg, colors):
     """A plot of a page as a file of its own, whose colours are the page's."""
-    colors = re.findall(r"(--[\w-]+): (#\w+);", pathlib.Path(__file__).with_name("style.css").read_text())
-    style = "".join(f"{name}:{value};" for name, value in colors[: len(colors) // 2])
-    svg = re.sub(r"<svg ", f'<svg style="{style}" ', svg, count=1)
+    svg = svg.replace("<svg ", f'<svg style="{colors}" ', 1)
     return svg if "xmlns=" in svg else svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
 
 

@@ -8,7 +8,9 @@ import dataclasses
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 DOXYFILE = """
@@ -37,8 +39,9 @@ TOPS = {
     "data": "Data sets, loaders, files",
     "vision": "Images: decoding, transforms, networks, plots",
     "kernels": "Fused operations on tensors, on CPU and GPU",
+    "examples": "Pages of programs",
 }
-HEADER = re.compile(r"\b((?:kernels|data|learner|callbacks|vision)/[\w/]+\.h|tern\.h)\b")
+HEADER = re.compile(r"\b((?:kernels|data|learner|callbacks|vision|examples)/[\w/]+\.h|tern\.h)\b")
 
 
 @dataclasses.dataclass
@@ -59,11 +62,13 @@ def public_headers(root):
         if header not in found:
             found.append(header)
             text = (root / header).read_text()
-            roots += re.findall(r'^#include "tern/([^"]+)"', text, re.MULTILINE)
+            roots += re.findall(r'^#include [<"]tern/([^">]+)[">]', text, re.MULTILINE)
     return sorted(found)
 
 
 def run_doxygen(root, headers, folder):
+    if not shutil.which("doxygen"):
+        sys.exit("There is no doxygen, which reads the headers for the reference; install it with your system's packages.")
     folder.mkdir(parents=True, exist_ok=True)
     settings = DOXYFILE.format(
         input=" ".join(f'"{root / header}"' for header in headers), output=folder, root=root
@@ -185,7 +190,7 @@ def paragraphs(comment):
             if part and part[0] == "code":
                 part[1].append("")
             continue
-        tag = re.match(r"\\(param|tparam|return|throws|pre|post|see)\b\s*(.*)", line)
+        tag = re.match(r"\\(param|tparam|return|throws)\b\s*(.*)", line)
         indented = line.startswith("  ") and (after_blank or (part and part[0] == "code"))
         if tag:
             yield from [part] if part else []
@@ -237,7 +242,8 @@ class Reference:
         if name.startswith("learn."):
             target = self.methods.get(name.removeprefix("learn."))
         else:
-            target = self.names.get(name) if len(name) > 3 else None
+            # Short ones in small letters are variables: `lr`, `x`.
+            target = self.names.get(name) if len(name) > 3 or name[:1].isupper() else None
         if not target:
             return None
         file, _, place = target.partition("#")
@@ -263,7 +269,7 @@ class Reference:
                 target = self.link(page, match[0])
                 return f"[{match[0]}]({target})" if target else match[0]
 
-            links = re.split(r"((?:kernels|data|learner|callbacks|vision)/[\w/\\]+\.h\b|\btern\.h\b)", part)
+            links = re.split(r"((?:kernels|data|learner|callbacks|vision|examples)/[\w/\\]+\.h\b|\btern\.h\b)", part)
             parts[i] = "".join(
                 HEADER.sub(header, piece.replace("\\", "")) if HEADER.fullmatch(piece.replace("\\", ""))
                 else re.sub(r"\b[A-Z]\w*[a-z]\w*[A-Z]\w*\b", class_name, piece)
@@ -288,7 +294,7 @@ class Reference:
                 name, _, rest = text.partition(" ")
                 out.append(f"**Throws** `{name.rstrip(',')}`{',' if name.endswith(',') else ''} {self.prose(page, rest)}")
             else:
-                out.append(f"**{ {'return': 'Returns'}.get(kind, kind.capitalize()) }** {self.prose(page, text.strip())}")
+                out.append(f"**Returns** {self.prose(page, text.strip())}")
         if parameters:
             table = table_of(("parameter", ""), parameters)
             at = next((i for i, part in enumerate(out) if part.startswith("**")), len(out))

@@ -65,10 +65,19 @@ Interpretation::Interpretation(Learner& learn, Split split)
   const DataLoader loader = data_.loader(split).in_order();
   dataset_ = loader.dataset_ptr();
   answers_ = learn.get_preds(loader, /*with_losses=*/true);
+  ignore_index_ = learn.options().loss.ignore_index();
   TERN_CHECK_VALUE(
       answers_.preds.defined(),
       "[Interpretation::from] the {} data have no sample; expected one.",
       to_string(split));
+}
+
+TargetKind Interpretation::kind() const {
+  return target_kind(data_, targets());
+}
+
+torch::Tensor Interpretation::known_targets() const {
+  return without_class({targets()}, ignore_index_)[0];
 }
 
 std::vector<TopLoss> Interpretation::top_losses(int64_t k, bool largest) const {
@@ -96,14 +105,16 @@ void Interpretation::plot_top_losses(
 }
 
 torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
-  const TargetKind kind = target_kind(targets(), classes());
+  const TargetKind kind = this->kind();
+  const torch::Tensor all_targets =
+      kind == TargetKind::mask ? known_targets() : targets();
   std::vector<Picture> pictures;
   Tensors masks;
   for (const TopLoss& top : top_losses(k, largest)) {
     Batch batch = dataset_->get_batch({top.index}, {});
     const torch::Tensor image =
         visible_batch(data_, std::move(batch), /*augments=*/false).images[0];
-    const torch::Tensor target = targets()[top.index];
+    const torch::Tensor target = all_targets[top.index];
     const torch::Tensor pred = preds()[top.index];
     const torch::Tensor answer =
         decoded(kind, pred.unsqueeze(0), output().threshold)[0];
@@ -146,16 +157,14 @@ ClassificationInterpretation::ClassificationInterpretation(
     Learner& learn,
     Split split)
     : Interpretation(learn, split) {
-  const TargetKind kind = target_kind(targets(), classes());
+  const TargetKind kind = this->kind();
   TORCH_CHECK_VALUE(
       kind == TargetKind::category || kind == TargetKind::mask,
       "[ClassificationInterpretation::from] the targets are no class numbers; "
       "expected one class for each sample or pixel. Use Interpretation.");
-  const torch::Tensor predicted = decoded(kind, preds()).reshape({-1});
-  const torch::Tensor actual = learn.options()
-                                   .loss.without_ignored({targets()})[0]
-                                   .to(torch::kLong)
-                                   .reshape({-1});
+  const torch::Tensor predicted =
+      decoded(kind, preds(), output().threshold).reshape({-1});
+  const torch::Tensor actual = known_targets().to(torch::kLong).reshape({-1});
   TERN_CHECK_VALUE(
       predicted.numel() == actual.numel(),
       "[ClassificationInterpretation::from] there are {} predictions for "
@@ -192,11 +201,17 @@ std::vector<Confusion> ClassificationInterpretation::most_confused(
 }
 
 ClassificationReport ClassificationInterpretation::report() const {
+  auto names = class_names(classes(), matrix_.size(0));
+  torch::Tensor counted = torch::arange(matrix_.size(0));
+  if (ignore_index() >= 0 && ignore_index() < matrix_.size(0)) {
+    names.erase(names.begin() + ignore_index());
+    counted = counted.masked_select(counted != ignore_index());
+  }
   return classification_report(
-      class_names(classes(), matrix_.size(0)),
-      matrix_.diagonal(),
-      matrix_.sum(0),
-      matrix_.sum(1));
+      names,
+      matrix_.diagonal().index_select(0, counted),
+      matrix_.sum(0).index_select(0, counted),
+      matrix_.sum(1).index_select(0, counted));
 }
 
 void ClassificationInterpretation::plot_confusion_matrix(

@@ -62,9 +62,16 @@ class Interpretation {
  protected:
   Interpretation(Learner& learn, Split split);
 
+  TargetKind kind() const;
+  /// -100 where the target is the class that the loss ignores.
+  torch::Tensor known_targets() const;
+  /// The class that the loss ignores; -100 if there is none.
+  int64_t ignore_index() const { return ignore_index_; }
+
  private:
   DataBunch data_;
   std::shared_ptr<const Dataset> dataset_;
+  int64_t ignore_index_ = -100;
   Predictions answers_;
 };
 
@@ -86,11 +93,11 @@ class ClassificationInterpretation final : public Interpretation {
   }
 
   /// [C, C] kLong: rows are the actual classes, columns the predicted ones, of
-  /// the model's C outputs. Other targets, such as void pixels, are not
-  /// counted.
+  /// the model's C outputs. Other targets, such as void pixels and the class
+  /// that the loss ignores, are not counted.
   const torch::Tensor& confusion_matrix() const { return matrix_; }
 
-  /// Precision, recall and F1 of each class.
+  /// Precision, recall and F1 of each class but the one that the loss ignores.
   ClassificationReport report() const;
 
   /// Returns the pairs of different classes with at least `min_count` samples,

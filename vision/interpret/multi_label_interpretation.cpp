@@ -22,9 +22,8 @@ torch::Tensor shares(const torch::Tensor& together) {
 
 MultiLabelInterpretation::MultiLabelInterpretation(Learner& learn, Split split)
     : Interpretation(learn, split) {
-  const TargetKind kind = target_kind(targets(), classes());
   TERN_CHECK_VALUE(
-      kind == TargetKind::multi_category &&
+      kind() == TargetKind::multi_category &&
           preds().sizes() == targets().sizes(),
       "[MultiLabelInterpretation::from] the outputs are {}, the targets {}, "
       "and "
@@ -34,7 +33,7 @@ MultiLabelInterpretation::MultiLabelInterpretation(Learner& learn, Split split)
       shapes_of({targets()}),
       classes().size());
   actual_ = (targets() > 0.5).to(torch::kLong);
-  predicted_ = decoded(kind, preds(), output().threshold).to(torch::kLong);
+  predicted_ = decoded(kind(), preds(), output().threshold).to(torch::kLong);
 }
 
 ClassificationReport MultiLabelInterpretation::report() const {

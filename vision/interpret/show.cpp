@@ -45,15 +45,21 @@ void save_grid(
 /// [C, C] kDouble: rows are true classes, columns predicted.
 torch::Tensor count_pixels(Learner& learn, Split split) {
   torch::Tensor counts;
-  ConfusionMetric confusion("segmentation_report", [&](const torch::Tensor& m) {
-    counts = m.cpu();
-    return m.sum();
-  });
+  Metric confusion = std::make_shared<ConfusionMetric>(
+      "segmentation_report",
+      [&](const torch::Tensor& matrix) {
+        counts = matrix.cpu();
+        return matrix.sum();
+      });
   LearnerParts& l = learn.parts();
+  confusion.set_ignore_index(l.options.loss.ignore_index());
   loop::evaluate(l, l.data.loader(split), /*with_loss=*/false, [&] {
-    confusion.update(
-        l.state.outputs,
-        l.options.loss.without_ignored(l.state.batch_data.targets));
+    Tensors scores = l.state.outputs;
+    if (scores.at(0).dim() > 1 && scores[0].size(1) == 1) {
+      const auto info = output_info(l.data, l.options.loss);
+      scores[0] = activate(scores, info)[0] - info[0].threshold;
+    }
+    confusion.update(scores, l.state.batch_data.targets);
   });
   confusion.compute();
   TERN_CHECK_VALUE(
@@ -83,7 +89,7 @@ void show_batch(
       visible_batch(data, std::move(*batch), loader.options().training);
   const int64_t count = std::min(options.count, visible.images.size(0));
   const TargetKind kind = visible.targets.defined()
-                              ? target_kind(visible.targets, data.classes)
+                              ? target_kind(data, visible.targets)
                               : TargetKind::number;
   std::vector<Picture> pictures;
   if (kind == TargetKind::mask) {
@@ -147,27 +153,25 @@ void show_results(
   const bool has_targets = answers.targets.defined();
   const OutputInfo& output = answers.info[0];
   const TargetKind kind =
-      has_targets ? target_kind(answers.targets, data.classes) : output.kind;
+      has_targets ? target_kind(data, answers.targets) : output.kind;
   const torch::Tensor preds = decoded(kind, answers.preds, output.threshold);
   std::vector<Picture> pictures;
   if (kind == TargetKind::mask) {
     ShowOptions layout = options;
     layout.columns = 3;
     const int64_t classes = std::max<int64_t>(answers.preds.size(1), 2);
+    const torch::Tensor targets = without_class(
+        {answers.targets},
+        learn.options().loss.ignore_index())[0];
     for (int64_t i = 0; i < count; ++i) {
       append(
           pictures,
-          mask_pictures(
-              visible.images[i],
-              answers.targets[i],
-              preds[i],
-              classes));
+          mask_pictures(visible.images[i], targets[i], preds[i], classes));
     }
     save_grid(
         file,
         pictures,
-        {.legend =
-             mask_legend({answers.targets, preds}, data.classes, classes)},
+        {.legend = mask_legend({targets, preds}, data.classes, classes)},
         layout);
     return;
   }
@@ -197,7 +201,11 @@ SegmentationReport segmentation_report(Learner& learn, Split split) {
   // NaN where a class has no pixels.
   const torch::Tensor accuracies = hits / actual;
   const torch::Tensor both = actual + counts.sum(0);
-  const torch::Tensor dices = 2 * hits / both, ious = hits / (both - hits);
+  torch::Tensor dices = 2 * hits / both, ious = hits / (both - hits);
+  const int64_t ignored = learn.options().loss.ignore_index();
+  if (ignored >= 0 && ignored < counts.size(0)) {
+    dices[ignored] = ious[ignored] = std::nan("");
+  }
   const auto& names = learn.data().classes;
   SegmentationReport report;
   for (int64_t i = 0; i < counts.size(0); ++i) {
@@ -216,9 +224,14 @@ SegmentationReport segmentation_report(Learner& learn, Split split) {
 }
 
 std::string SegmentationReport::to_string() const {
+  size_t width = 12;
+  for (const Row& row : classes) width = std::max(width, row.name.size());
+  // 0 / 0 has the sign of the processor: "-nan".
+  const auto share = [](double value) { return std::abs(value); };
   std::string text = fmt::format(
-      "{:<12} {:>10} {:>9} {:>7} {:>7}\n",
+      "{:<{}} {:>10} {:>9} {:>7} {:>7}\n",
       "class",
+      width,
       "pixels",
       "accuracy",
       "dice",
@@ -227,22 +240,25 @@ std::string SegmentationReport::to_string() const {
   for (const Row& row : classes) {
     pixels += row.pixels;
     text += fmt::format(
-        "{:<12} {:>10} {:>9.4f} {:>7.4f} {:>7.4f}\n",
+        "{:<{}} {:>10} {:>9.4f} {:>7.4f} {:>7.4f}\n",
         row.name,
+        width,
         row.pixels,
-        row.accuracy,
-        row.dice,
-        row.iou);
+        share(row.accuracy),
+        share(row.dice),
+        share(row.iou));
   }
   return text + fmt::format(
-                    "{:<12} {:>10} {:>9.4f} {:>7.4f} {:>7.4f}\n"
-                    "{:<12} {:>10} {:>9.4f}\n",
+                    "{:<{}} {:>10} {:>9.4f} {:>7.4f} {:>7.4f}\n"
+                    "{:<{}} {:>10} {:>9.4f}\n",
                     "mean",
+                    width,
                     "",
                     mean_accuracy,
                     mean_dice,
                     mean_iou,
                     "all pixels",
+                    width,
                     pixels,
                     accuracy);
 }

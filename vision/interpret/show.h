@@ -40,8 +40,9 @@ void show_batch(
 
 /// Plots images of a split with target and prediction, green if correct and red
 /// if wrong; for masks a row each: the image, its actual mask and the predicted
-/// one, with a legend of the classes. Pixels of other classes than the model's
-/// keep their colour. fastai's show_results.
+/// one, with a legend of the classes. Pixels of other classes than the model's,
+/// and of the class that the loss ignores, keep their colour. fastai's
+/// show_results.
 ///
 /// \throws c10::ValueError if there is no sample or the inputs are not images;
 ///         IoError.
@@ -58,7 +59,7 @@ struct SegmentationReport {
     int64_t pixels = 0;   // pixels of the class
     double accuracy = 0;  // fraction predicted correctly; NaN without pixels
     /// `2 |A and B| / (|A| + |B|)` of the predicted and the actual region; NaN
-    /// if both are empty.
+    /// if both are empty, or the loss ignores the class.
     double dice = 0;
     double iou = 0;  // `|A and B| / |A or B|` of these regions; NaN likewise
   };

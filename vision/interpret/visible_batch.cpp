@@ -55,16 +55,18 @@ VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments) {
   return visible;
 }
 
-TargetKind target_kind(
-    const torch::Tensor& targets,
-    const std::vector<std::string>& classes) {
-  if (!targets.is_floating_point()) {
-    return targets.dim() >= 3 ? TargetKind::mask : TargetKind::category;
+TargetKind target_kind(const DataBunch& data, const torch::Tensor& targets) {
+  const int64_t classes = std::ssize(data.classes);
+  TargetKind kind = TargetKind::number;
+  if (!data.outputs.empty()) {
+    kind = data.outputs[0].kind;
+  } else if (!targets.is_floating_point()) {
+    kind = TargetKind::category;
+  } else if (targets.dim() == 2 && classes > 0 && targets.size(1) == classes) {
+    kind = TargetKind::multi_category;
   }
-  return targets.dim() == 2 && !classes.empty() &&
-                 targets.size(1) == std::ssize(classes)
-             ? TargetKind::multi_category
-             : TargetKind::number;
+  return kind == TargetKind::category && targets.dim() >= 3 ? TargetKind::mask
+                                                            : kind;
 }
 
 Rgb answer_color(TargetKind kind, bool is_right) {

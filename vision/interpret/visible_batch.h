@@ -25,11 +25,10 @@ struct VisibleBatch {
 /// \throws c10::ValueError if the inputs are not images.
 VisibleBatch visible_batch(const DataBunch& data, Batch batch, bool augments);
 
-/// Returns the target type of targets of this dtype and shape.
+/// Returns the target type that `data` describes, or else that of targets of
+/// this dtype and shape.
 /// \param targets  [N, ...].
-TargetKind target_kind(
-    const torch::Tensor& targets,
-    const std::vector<std::string>& classes);
+TargetKind target_kind(const DataBunch& data, const torch::Tensor& targets);
 
 /// Returns the colour of a prediction's text: green or red, neutral for
 /// numbers.

@@ -22,6 +22,6 @@ class Outside(ConanFile):
         cmake.build()
 
     def test(self):
-        for program in ("line", "images"):
+        for program in ("line", "images", "page"):
             if os.path.exists(os.path.join(self.build_folder, program)):
                 self.run(os.path.join(self.build_folder, program))

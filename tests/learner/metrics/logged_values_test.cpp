@@ -4,8 +4,11 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/logging/loggers.h"
+#include "tern/callbacks/logging/tensorboard.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/recorder.h"
+#include "tern/learner/report/plot.h"
+#include "tern/learner/report/report.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
@@ -127,6 +130,17 @@ TEST(LoggedValues, AreRefusedOutsideAnEpochAndByOthersNames) {
   expect_error<c10::ValueError>(
       [&] { learn.log("accuracy", 1); },
       {"\"accuracy\", which a metric or column has already"});
+  for (const char* column :
+       {"epoch", "train_loss", "valid_loss", "time", "seconds", "losses"}) {
+    expect_error<c10::ValueError>(
+        [&] { learn.log(column, 1); },
+        {column, "which a metric or column has already"});
+  }
+  learn.add<LambdaCallback>(
+      {.on_batch_end = [](Learner& l) { l.log("loss", 1); }});
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); },
+      {"\"loss\" was logged in training and in validation batches"});
   expect_error<c10::ValueError>(
       [&] { learn.log("x", torch::zeros({2})); },
       {"\"x\" is Float [2]; expected a number or a 0-dim tensor"});
@@ -154,6 +168,52 @@ TEST(LoggedValues, AreInCsvAndJsonUnderOneName) {
       json.find("\"metrics\":{\"size\":30.88,\"batch\":3.5,\"epochs\":1}"),
       std::string::npos)
       << json;
+}
+
+// Lightning's users log "loss".
+TEST(LoggedValues, MayHaveTheNameOfABatchesOwnValue) {
+  const TempFolder folder;
+  Learner learn(point_data(), point_net(), quiet({.path = folder / ""}));
+  learn
+      .add<LambdaCallback>(
+          {.on_step =
+               [](Learner& l) {
+                 l.log("loss", 7);
+                 l.log("lr", 8);
+               }})
+      .add<CSVLogger>()
+      .add<JsonLinesLogger>({.every = 1})
+      .add<TensorBoard>()
+      .fit(1);
+  const auto text_of = [&](const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string csv = text_of(folder / "history.csv");
+  EXPECT_TRUE(csv.starts_with("epoch,train_loss,valid_loss,loss,lr,seconds\n"))
+      << csv;
+  EXPECT_NE(csv.find(",7,8,"), std::string::npos) << csv;
+  const std::string json = text_of(folder / "history.jsonl");
+  EXPECT_NE(json.find("\"logged\":{\"loss\":7,\"lr\":8}"), std::string::npos)
+      << json;
+  const std::string events =
+      text_of(learn.find<TensorBoard>()->writer().file());
+  for (const char* tag :
+       {"batch/loss", "logged/loss", "epoch/loss", "logged/lr", "epoch/lr"}) {
+    EXPECT_NE(events.find(tag), std::string::npos) << tag;
+  }
+}
+
+TEST(LoggedValues, AreInTheReportAndInThePlotOfMetrics) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add(logs_everywhere()).fit(2);
+  const std::string html = make_report(learn).to_string();
+  EXPECT_NE(html.find(">batch</th>"), std::string::npos);
+  EXPECT_NE(html.find("30.880000"), std::string::npos);
+  const Plot plot = learn.recorder().metric_plot();
+  ASSERT_EQ(plot.curves.size(), 3u);
+  EXPECT_EQ(plot.curves[1].label, "batch");
+  EXPECT_EQ(plot.curves[1].y, std::vector<double>(2, 3.5));
 }
 
 }  // namespace

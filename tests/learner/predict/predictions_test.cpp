@@ -230,6 +230,29 @@ TEST(Predictions, OfImagesAreNoClassesThoughTheDataHaveThem) {
   EXPECT_EQ(to_string(answer), "[3, 4, 4] Float");
 }
 
+TEST(Predictions, SayWhichOutputsCannotBeJoined) {
+  // Each sample's output is as wide as its batch is large: 3, then 1.
+  struct WideImpl : torch::nn::Module {
+    torch::nn::Linear linear =
+        register_module("linear", torch::nn::Linear(2, 1));
+    torch::Tensor forward(const torch::Tensor& x) {
+      return linear->forward(x).expand({-1, x.size(0)});
+    }
+  };
+  const auto points = std::make_shared<TensorDataset>(
+      Tensors{torch::rand({4, 2})},
+      Tensors{torch::rand({4, 1})});
+  DataBunch data =
+      DataBunch::create(points, points, {.batch_size = 3, .workers = 0});
+  data.device = torch::kCPU;
+  Learner learn(data, std::make_shared<WideImpl>(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.get_preds(); },
+      {"first output of the first batch is [3, 3]",
+       "of another [1, 1]",
+       "expected [N, ...]"});
+}
+
 TEST(Predictions, SayWhichInputIsMissing) {
   Learner learn = two_headed_learner();
   expect_error<c10::ValueError>(

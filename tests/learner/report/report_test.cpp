@@ -124,8 +124,60 @@ TEST(Report, ListsTheCallsBetweenFits) {
       "fine_tune(1): unfreeze fine_tune(1): fit_one_cycle freeze_to ");
   expect_words(
       make_report(learn).to_string(),
-      {"lr_find()", "fine_tune(1): unfreeze()", "freeze_to(1)"});
+      {"lr_find(1e-07, 10, num_it = 6)",
+       "fine_tune(1): unfreeze()",
+       "freeze_to(1)"});
   EXPECT_EQ(learn.recorder().loss_plot().marks, std::vector<double>{9});
+}
+
+TEST(Report, CountsWhatACallbackCallsToItsFit) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
+  learn.split({"1", "3"});
+  learn.save("first");
+  learn.freeze().load("first");
+  learn
+      .add<LambdaCallback>(
+          {.on_epoch_begin =
+               [](Learner& l) {
+                 if (l.state().epoch == 1) l.unfreeze().load("first");
+               }})
+      .fit(2, 0.01);
+  std::vector<std::string> calls;
+  for (const CallRecord& call : learn.recorder().calls()) {
+    calls.push_back(call.call);
+  }
+  EXPECT_EQ(
+      calls,
+      (std::vector<std::string>{"freeze()", "load(first)", "fit(2, 0.01)"}));
+  EXPECT_TRUE(learn.recorder().loss_plot().marks.empty());
+  expect_words(make_report(learn).to_string(), {"load(first)"});
+}
+
+TEST(Report, HasTheSeedAndTheTimesOfTheTerminal) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.seed = 918'273, .sink = sink});
+  // An epoch of 75 seconds, before the table's row is printed.
+  learn.add<LambdaCallback>(
+      {.on_epoch_end =
+           [](Learner& l) {
+             StateDict state = l.recorder().state_dict();
+             state["seconds"] = torch::full({1}, 75, torch::kDouble);
+             l.recorder().load_state_dict(state);
+           },
+       .order = callback_order::kRecorder + 1});
+  learn.fit(1);
+  EXPECT_TRUE(sink->lines.back().ends_with("  01:15")) << sink->lines.back();
+  const std::string html = make_report(learn).to_string();
+  expect_words(
+      html,
+      {"918273", "<dt>seed</dt>", "learning rate of a fit without one"});
+  int64_t times = 0;  // of all epochs, the call, the epoch
+  for (size_t at = 0; (at = html.find("01:15", at)) != std::string::npos;
+       ++at) {
+    ++times;
+  }
+  EXPECT_EQ(times, 3);
 }
 
 TEST(Report, DrawsADivergedTraining) {

@@ -8,6 +8,7 @@
 #include <torch/nn/modules/loss.h>
 
 #include "tern/learner/metrics/metrics.h"
+#include "tern/learner/metrics/ranking.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/shades.h"
 #include "tern/vision/decode/decode.h"
@@ -49,7 +50,10 @@ Learner learner_with(
   return Learner(
       data,
       net,
-      quiet({.loss = loss, .metrics = {accuracy(), dice()}}));
+      quiet(
+          {.loss = loss,
+           .metrics =
+               {accuracy(), dice(), jaccard(), f1(), average_precision()}}));
 }
 
 std::string text_of(const std::filesystem::path& file) {
@@ -218,20 +222,77 @@ TEST(ClassificationInterpretation, CountsAnIgnoredClassNowhere) {
 
 TEST(ClassificationInterpretation, CountsAnIgnoredClassAmongTheOutputsNowhere) {
   Learner learn = learner_with(
-      {0, 1, 1, 1, 2},
-      {0, 1, 2, 0, 0},
+      {0, 1, 1, 1, 2, 0},
+      {0, 1, 2, 0, 0, 1},
       {"a", "void", "c"},
       /*ignore_index=*/1);
   const auto interp = ClassificationInterpretation::from(learn);
   EXPECT_TRUE(torch::equal(
       interp.confusion_matrix(),
-      torch::tensor({{1, 0, 0}, {0, 0, 0}, {1, 0, 0}})));
+      torch::tensor({{1, 1, 0}, {0, 0, 0}, {1, 0, 0}})));
+  // As scikit-learn's with labels=[0, 2], of the samples that count: class a
+  // has one hit, is predicted twice and is there twice, class c never hit.
   const Validation validation = learn.validate();
-  EXPECT_EQ(validation["accuracy"], 0.5);
-  EXPECT_NEAR(validation["dice"], (2. / 3 + 0) / 2, 1e-12);
-  const SegmentationReport report = segmentation_report(learn);
-  EXPECT_EQ(report.accuracy, 0.5);
-  EXPECT_EQ(report.classes[1].pixels, 0);
+  EXPECT_NEAR(validation["accuracy"], 1. / 3, 1e-12);
+  for (const char* metric : {"dice", "f1"}) {
+    EXPECT_NEAR(validation[metric], (1. / 2 + 0) / 2, 1e-12) << metric;
+  }
+  EXPECT_NEAR(validation["jaccard"], (1. / 3 + 0) / 2, 1e-12);
+  // Scores of class a: 5 and 0, of others 5; of class c all alike.
+  EXPECT_NEAR(
+      validation["average_precision"],
+      ((1. / 2 + 2. / 3) / 2 + 1. / 3) / 2,
+      1e-12);
+  const ClassificationReport report = interp.report();
+  ASSERT_EQ(report.classes.size(), 2u);
+  EXPECT_EQ(report.classes[1].name, "c");
+  EXPECT_EQ(report.macro.f1, 0.25);
+  EXPECT_EQ(report.micro.precision, 1. / 2);
+  EXPECT_NEAR(report.micro.recall, 1. / 3, 1e-12);
+  const SegmentationReport pixels = segmentation_report(learn);
+  EXPECT_NEAR(pixels.accuracy, 1. / 3, 1e-12);
+  EXPECT_EQ(pixels.classes[1].pixels, 0);
+  EXPECT_TRUE(std::isnan(pixels.classes[1].dice));
+  EXPECT_EQ(pixels.to_string().find("-nan"), std::string::npos);
+  EXPECT_EQ(pixels.mean_dice, 0.25);
+  EXPECT_NEAR(pixels.mean_iou, 1. / 6, 1e-12);
+}
+
+TEST(ClassificationInterpretation, PredictsByTheThresholdThatPredictTakes) {
+  // Probabilities of class 1: 0.6 and 0.9.
+  const auto logits = torch::tensor({std::log(1.5f), std::log(9.f)});
+  const auto with = [&](const torch::Tensor& x,
+                        const torch::Tensor& targets,
+                        const torch::nn::AnyModule& identity) {
+    const auto dataset =
+        std::make_shared<TensorDataset>(Tensors{x}, Tensors{targets});
+    DataBunch data =
+        DataBunch::create(dataset, dataset, {.batch_size = 2, .workers = 0});
+    data.device = torch::kCPU;
+    data.classes = {"no", "yes"};
+    data.outputs = {{.kind = TargetKind::category, .threshold = 0.8}};
+    torch::nn::Sequential net(identity);
+    const torch::NoGradGuard no_grad;
+    net->parameters()[0].fill_(1);
+    net->parameters()[1].zero_();
+    return Learner(data, net, quiet({.loss = torch::nn::BCEWithLogitsLoss()}));
+  };
+  const auto expected = torch::tensor({{0, 0}, {1, 1}});
+  Learner samples = with(
+      logits.view({2, 1}),
+      torch::ones({2, 1}),
+      torch::nn::AnyModule(torch::nn::Linear(1, 1)));
+  EXPECT_EQ(samples.predict(logits[0].view(1)).label, "no");
+  const auto interp = ClassificationInterpretation::from(samples);
+  EXPECT_TRUE(torch::equal(interp.confusion_matrix(), expected));
+  Learner masks = with(
+      logits.view({2, 1, 1, 1}),
+      torch::ones({2, 1, 1, 1}, torch::kLong),
+      torch::nn::AnyModule(torch::nn::Conv2d(1, 1, 1)));
+  EXPECT_TRUE(torch::equal(
+      ClassificationInterpretation::from(masks).confusion_matrix(),
+      expected));
+  EXPECT_EQ(segmentation_report(masks).accuracy, 0.5);
 }
 
 TEST(ClassificationInterpretation, WritesCountsOfAnyNumberOfDigits) {

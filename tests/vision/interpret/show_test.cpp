@@ -7,6 +7,7 @@
 #include "tern/tests/vision/shades.h"
 #include "tern/vision/data_block.h"
 #include "tern/vision/decode/decode.h"
+#include "tern/vision/interpret/interpretation.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/visible_batch.h"
 #include "tern/vision/transforms/augment_batch.h"
@@ -145,6 +146,38 @@ TEST(MaskLegend, ListsTheClassesThatOccur) {
   EXPECT_EQ(legend[1].text, "Bäume");
 }
 
+TEST(ShowResults, LeavesTheClassThatTheLossIgnoresOut) {
+  const TempFolder temp;
+  const auto colours = mask_colours(3);
+  const auto has_legend = [&](int64_t ignored, int i) {
+    const auto dataset = std::make_shared<TensorDataset>(
+        Tensors{torch::rand({1, 3, 8, 8})},
+        Tensors{torch::ones({1, 8, 8}, torch::kLong)});
+    DataBunch data =
+        DataBunch::create(dataset, dataset, {.batch_size = 1, .workers = 0});
+    data.device = torch::kCPU;
+    torch::nn::Sequential net(torch::nn::Conv2d(3, 3, 1));
+    const torch::NoGradGuard no_grad;
+    net->parameters()[1].copy_(torch::tensor({99.f, 0.f, 0.f}));
+    Learner learn(
+        data,
+        net,
+        quiet(
+            {.loss = torch::nn::CrossEntropyLoss(
+                 torch::nn::CrossEntropyLossOptions().ignore_index(ignored))}));
+    show_results(learn, temp / "a.png");
+    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
+    const Rgb rgb = {colour[0], colour[1], colour[2]};
+    EXPECT_EQ(
+        has_color(Interpretation::from(learn).draw_top_losses(1), rgb),
+        has_color(picture(temp / "a.png"), rgb));
+    return has_color(picture(temp / "a.png"), rgb);
+  };
+  EXPECT_TRUE(has_legend(/*ignored=*/-100, 1));
+  EXPECT_TRUE(has_legend(/*ignored=*/1, 0));
+  EXPECT_FALSE(has_legend(/*ignored=*/1, 1));
+}
+
 TEST(MaskPictures, CountWhatIsRightAmongKnownClasses) {
   const torch::Tensor image = torch::zeros({2, 2, 3}, torch::kByte);
   const torch::Tensor target = torch::tensor({{0, 1}, {1, 11}});
@@ -160,14 +193,21 @@ TEST(MaskPictures, CountWhatIsRightAmongKnownClasses) {
 
 TEST(TargetText, TellsKindsOfTargetsApart) {
   const std::vector<std::string> classes = {"a", "b", "c"};
+  DataBunch data;
+  data.classes = classes;
   const auto kind = [&](const torch::Tensor& targets) {
-    return target_kind(targets, classes);
+    return target_kind(data, targets);
   };
   EXPECT_EQ(kind(torch::zeros({4}, torch::kLong)), TargetKind::category);
   EXPECT_EQ(kind(torch::zeros({4, 8, 8}, torch::kLong)), TargetKind::mask);
   EXPECT_EQ(kind(torch::zeros({4, 3})), TargetKind::multi_category);
   EXPECT_EQ(kind(torch::zeros({4, 2})), TargetKind::number);
   EXPECT_EQ(kind(torch::zeros({4})), TargetKind::number);
+  // What the data describe counts more than what it looks like.
+  data.outputs = {{.kind = TargetKind::number}};
+  EXPECT_EQ(kind(torch::zeros({4, 3})), TargetKind::number);
+  data.outputs = {{.kind = TargetKind::category}};
+  EXPECT_EQ(kind(torch::zeros({4})), TargetKind::category);
 }
 
 TEST(TargetText, ReadsAnyTarget) {

@@ -1,0 +1,93 @@
+"""Opens the site in headless Chromium, dark and light, on a phone and a desk.
+
+site_browser.py PAGES SITE
+
+Of some pages of every kind, and of a page as an example writes it: nothing on the
+console, no sideways scrolling of the page, what is wide scrolls in its own box,
+figures have a size, dark where the system is, with images that do not dazzle.
+Leaves screenshots in SITE-screenshots. Exits with 77
+where there is no browser.
+"""
+import functools
+import http.server
+import pathlib
+import sys
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))
+import browser as chromium
+
+# A page, and what it has to show.
+PAGES = {
+    "index.html": "pre",
+    "examples/index.html": ".card img",
+    "examples/interpret.html": ".output figure img",
+    "examples/curve_fitting.html": ".output .plots svg",
+    "examples/precision_audit.html": ".output pre",
+    "learner/learner.h.html": "pre",
+    "docs/benchmarks.html": "table",
+}
+LOOK = """({
+  wide: document.documentElement.scrollWidth, seen: innerWidth,
+  back: getComputedStyle(document.body).backgroundColor,
+  shown: [...document.querySelectorAll(%r)].map(one => one.getBoundingClientRect())
+    .map(box => [box.width, box.height]),
+  broken: [...document.images].filter(one => one.loading != 'lazy' && !one.naturalWidth).length,
+  dazzling: [...document.querySelectorAll('.output img, .card img, figure img')]
+    .filter(one => getComputedStyle(one).filter == 'none').length,
+  loose: [...document.querySelectorAll('pre, table')].filter(one => {
+    for (let box = one; box; box = box.parentElement) {
+      if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(box).overflowX)) return false;
+      if (box.scrollWidth <= box.clientWidth && box.getBoundingClientRect().right <= innerWidth) return false;
+    }
+    return true;
+  }).length})"""
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def problems_of(browser, url, shown, scheme, width, screenshot):
+    browser.open(url, scheme, width)
+    look = browser.evaluate(LOOK % shown)
+    browser.save_screenshot(screenshot)
+    found = [f"on the console: {text}" for text in browser.console()]
+    if look["wide"] > look["seen"]:
+        found.append(f"{look['wide']} pixels wide in {look['seen']}")
+    if not look["shown"] or min(map(min, look["shown"])) < 10:
+        found.append(f"no {shown} of some size: {look['shown']}")
+    red = int(look["back"].split("(")[1].split(",")[0])
+    if (red < 128) != (scheme == "dark"):
+        found.append(f"the background is {look['back']}")
+    if look["broken"]:
+        found.append(f"{look['broken']} broken images")
+    if scheme == "dark" and look["dazzling"]:
+        found.append(f"{look['dazzling']} images as bright as by day")
+    if look["loose"]:
+        found.append(f"{look['loose']} wide blocks without a scroll bar")
+    return found
+
+
+def main():
+    pages, site = (pathlib.Path(name).resolve() for name in sys.argv[1:])
+    screenshots = site.with_name(f"{site.name}-screenshots")
+    screenshots.mkdir(exist_ok=True)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    at = f"http://127.0.0.1:{server.server_port}/"
+    looked_at = {at + name: (name.replace("/", "_"), shown) for name, shown in PAGES.items()}
+    looked_at[(pages / "precision_audit.html").as_uri()] = ("page", "pre")
+    wrong = []
+    with chromium.opened() as browser:
+        if not browser:
+            return chromium.SKIPPED
+        for url, (name, shown) in looked_at.items():
+            for scheme, width in chromium.VIEWS:
+                file = screenshots / f"{name}_{scheme}_{width}.png"
+                wrong += [f"{url}, {scheme}, {width}: {problem}" for problem in problems_of(browser, url, shown, scheme, width, file)]
+    print(f"{len(looked_at)} pages looked at", *wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

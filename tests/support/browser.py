@@ -1,0 +1,121 @@
+"""Headless Chromium for tests that look at pages."""
+import base64
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+
+SKIPPED = 77
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+OPTIONS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+    "--disable-dev-shm-usage", "--disable-background-networking",
+    "--disable-component-update", "--disable-extensions", "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-pipe",
+]
+# Every page is looked at in each of these.
+VIEWS = [(scheme, width) for scheme in ("light", "dark") for width in (400, 1400)]
+CONSOLE = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+
+
+class Browser:
+    """Chromium by the DevTools protocol over a pair of pipes."""
+
+    def __init__(self, program, folder):
+        to_browser, from_us = os.pipe()
+        to_us, from_browser = os.pipe()
+
+        def connect():
+            # Behind all other numbers first: a pipe may be 3 or 4 itself.
+            reads, writes = os.dup2(to_browser, 100), os.dup2(from_browser, 101)
+            os.dup2(reads, 3)
+            os.dup2(writes, 4)
+
+        self.process = subprocess.Popen(
+            [program, *OPTIONS, f"--user-data-dir={folder}", "about:blank"],
+            preexec_fn=connect, close_fds=False,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(to_browser)
+        os.close(from_browser)
+        self.out = os.fdopen(from_us, "wb", buffering=0)
+        self.inp = os.fdopen(to_us, "rb")
+        self.count, self.session, self.events = 0, None, []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def read(self):
+        message = bytearray()
+        while (byte := self.inp.read(1)) != b"\0":
+            if not byte:
+                raise RuntimeError("the browser has ended")
+            message += byte
+        return json.loads(message)
+
+    def call(self, method, **params):
+        self.count += 1
+        request = {"id": self.count, "method": method, "params": params}
+        if self.session:
+            request["sessionId"] = self.session
+        self.out.write(json.dumps(request).encode() + b"\0")
+        while True:
+            message = self.read()
+            if message.get("id") == self.count:
+                if "error" in message:
+                    raise RuntimeError(f"{method}: {message['error']}")
+                return message["result"]
+            self.events.append(message)
+
+    def wait_for(self, method):
+        while not any(event.get("method") == method for event in self.events):
+            self.events.append(self.read())
+
+    def open(self, url, scheme, width):
+        """Loads a page in a window of this width, for a system of this scheme."""
+        self.events.clear()
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        self.call("Page.navigate", url=url)
+        self.wait_for("Page.loadEventFired")
+        time.sleep(0.2)
+
+    def evaluate(self, script):
+        """The value of a script, which may be a promise of it."""
+        result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{script}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    def save_screenshot(self, file):
+        image = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        file.write_bytes(base64.b64decode(image["data"]))
+
+    def console(self):
+        """What the page has written there since it was opened."""
+        return [json.dumps(event["params"])[:300] for event in self.events if event.get("method") in CONSOLE]
+
+    def requests(self):
+        """The addresses that the page has asked for."""
+        return [event["params"]["request"]["url"] for event in self.events
+                if event.get("method") == "Network.requestWillBeSent"]
+
+
+@contextlib.contextmanager
+def opened():
+    """A browser, or None where there is none."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if not program:
+        print("SKIPPED: there is no " + ", ".join(NAMES))
+        yield None
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        browser = Browser(program, profile)
+        try:
+            yield browser
+        finally:
+            browser.process.kill()
+            browser.process.wait()
