@@ -33,47 +33,47 @@ struct NamedGradient {
   torch::Tensor gradient;  // kFloat
 };
 
-/// The model's answers to a whole data set, in its order, on the CPU. `decode`
-/// (learner/predict/decode.h) says what one of them means.
+/// The model's predictions for a whole dataset, in its order, on the CPU.
+/// `decode` (learner/predict/decode.h) turns one of them into a Prediction.
 struct Predictions {
   torch::Tensor preds;    // [N, ...] kFloat, with the loss's activation applied
   torch::Tensor targets;  // [N, ...]; undefined if the data has none
   torch::Tensor losses;   // [N] kFloat; undefined unless asked for
   /// All outputs of the model and all targets; `preds` and `targets` are the
-  /// first. A further output that cannot be joined over batches, such as a
-  /// scalar, is undefined.
+  /// first. A further output that cannot be concatenated over batches, such as
+  /// a scalar, is undefined.
   Tensors outputs, all_targets;
   std::vector<OutputInfo> info;  // what the outputs predict
 };
 
 /// Options of `Learner::tta`; fastai v2's defaults. fastai v1 has `beta` 0.4
-/// and 8 passes, one for each corner and mirror image. If an output is for each
-/// pixel, such as a mask, `n` and `beta` do not apply: the image's answer and
-/// its mirror image's, mirrored back, count half each; `use_max` does.
+/// and 8 passes, one for each corner and mirror image. For outputs per pixel,
+/// such as a mask, `n` and `beta` do not apply: the predictions for the image
+/// and for its mirror image, mirrored back, are averaged; `use_max` applies.
 struct TtaOptions {
-  /// Passes over the data, each with random numbers of its own for the
-  /// transforms for training.
+  /// Augmented passes over the data, each with the training transforms and its
+  /// own random numbers.
   int64_t n = 4;
-  /// Weight of the plain pass; the augmented ones share the rest.
+  /// Weight of the pass without augmentation; the others share the rest.
   double beta = 0.25;
-  /// The largest of all answers instead of their mean.
+  /// Takes the maximum over all passes instead of their mean.
   bool use_max = false;
 };
 
-/// The model's answer to one sample; of several outputs, to the first.
+/// The model's prediction for one sample; of several outputs, the first.
 struct Prediction {
-  /// As a person reads it: the likeliest class, the classes above the
+  /// For display: the most likely class, the classes above the
   /// threshold, the numbers; empty for a mask.
   std::string label;
-  int64_t index = -1;  // of the likeliest class; -1 unless there is one
-  torch::Tensor probabilities;  // one sample's answer, activated, on the CPU
+  int64_t index = -1;           // of the most likely class; -1 if there is none
+  torch::Tensor probabilities;  // the output after its activation, on the CPU
   TargetKind kind = TargetKind::category;
   std::vector<std::string> labels;  // the class, or those above the threshold
   std::vector<int64_t> indices;     // of these classes
   std::vector<double> numbers;      // of a regression
   torch::Tensor mask;  // [H, W] kLong, the class of each pixel; [C, H, W] of 0
                        // and 1 where each class has a sigmoid of its own
-  /// The answer of each output, the first included; empty in these.
+  /// The prediction of each output, the first included; empty in these.
   std::vector<Prediction> outputs;
 };
 

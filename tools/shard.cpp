@@ -10,6 +10,7 @@
 #include "tern/data/error_text.h"
 #include "tern/data/formats/text.h"
 #include "tern/data/shards/tar_shards.h"
+#include "tern/learner/report/model_summary.h"
 #include "tern/vision/shards/shard_images.h"
 
 namespace tern {
@@ -23,11 +24,10 @@ void write(
     const ShardImagesOptions& options) {
   const ShardedImages written = shard_images(folder, out, options, terminal());
   fmt::print(
-      "{} images of {} classes in {} shards, {:.1f} MB: {}-{{000000..{:06}}}"
-      ".tar\n",
-      written.images,
-      written.classes.size(),
-      written.shards.size(),
+      "{} of {} in {}, {:.1f} MB: {}-{{000000..{:06}}}.tar\n",
+      counted(written.images, "image"),
+      counted(static_cast<int64_t>(written.classes.size()), "class"),
+      counted(static_cast<int64_t>(written.shards.size()), "shard"),
       static_cast<double>(written.bytes) / 1e6,
       (fs::path(out) / options.name).string(),
       written.shards.size() - 1);
@@ -43,7 +43,7 @@ void list(const std::string& shard) {
     }
     fmt::print("{}\n", printable(line));
   }
-  fmt::print("{} samples\n", shards->size());
+  fmt::print("{}\n", counted(shards->size(), "sample"));
 }
 
 }  // namespace
@@ -84,8 +84,8 @@ int main(int argc, char** argv) try {
     tern::write(folder, out, options);
   } else if (verify->parsed()) {
     fmt::print(
-        "{} shards are as they were written\n",
-        tern::verify_shards(folder, tern::terminal()));
+        "{} verified: no file has changed\n",
+        tern::counted(tern::verify_shards(folder, tern::terminal()), "shard"));
   } else {
     tern::list(folder);
   }

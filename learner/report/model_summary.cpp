@@ -195,7 +195,8 @@ std::string with_commas(int64_t number) {
 
 std::string counted(int64_t number, const std::string& noun) {
   if (number == 1) return "1 " + noun;
-  return with_commas(number) + " " + noun + (noun == "batch" ? "es" : "s");
+  const bool takes_es = noun == "batch" || noun.ends_with("s");
+  return with_commas(number) + " " + noun + (takes_es ? "es" : "s");
 }
 
 std::string ModelSummary::to_string() const {

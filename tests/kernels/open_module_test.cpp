@@ -27,13 +27,12 @@ TEST(OpenModule, TakesTheFileThatTheVariableNames) {
   EXPECT_NE(open("libm.so.6", "libtern_none.so", "sqrt"), nullptr);
 }
 
-TEST(OpenModule, SaysWhatNeedsWhichLibraryAndEachPlaceItLooked) {
+TEST(OpenModule, SaysWhatNeedsWhichLibraryAndHowToNameIt) {
   expect_error<c10::Error>(
       [] { open(nullptr, "libtern_none.so", "sqrt"); },
       {"a test needs libtern_none.so",
-       "TERN_TEST_LIBRARY",
-       "libtern_none.so: cannot open",
-       "/libtern_none.so: cannot open"});
+       "name it with TERN_TEST_LIBRARY",
+       "libtern_none.so: cannot open"});
 }
 
 TEST(OpenModule, SaysWhichFunctionALibraryLacks) {

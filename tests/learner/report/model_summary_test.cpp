@@ -96,6 +96,7 @@ TEST(Counted, SaysOneOrMany) {
   EXPECT_EQ(counted(1, "epoch"), "1 epoch");
   EXPECT_EQ(counted(0, "worker"), "0 workers");
   EXPECT_EQ(counted(2000, "batch"), "2,000 batches");
+  EXPECT_EQ(counted(2, "class"), "2 classes");
 }
 
 TEST(ModelSummary, CountsAnLstmOrSaysThatItDoesNot) {
