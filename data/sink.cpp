@@ -12,7 +12,7 @@
 namespace tern {
 
 std::string clock_text(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  const auto whole = std::llround(seconds);
   return whole >= 3600 ? fmt::format(
                              "{}:{:02}:{:02}",
                              whole / 3600,

@@ -46,7 +46,7 @@ fs::path source_file(const char* compiled_as) {
   fs::path folder = fs::read_symlink("/proc/self/exe", error);
   while (folder != folder.root_path()) {
     folder = folder.parent_path();
-    const fs::path file = folder / compiled_as;
+    fs::path file = folder / compiled_as;
     if (fs::exists(file, error)) return file;
   }
   throw IoError(compiled_as, "find the program's source", ENOENT);
@@ -319,6 +319,7 @@ void Notebook::plot(const Plot& plot) {
 void Notebook::pictures(const std::vector<std::filesystem::path>& files) {
   flush_output();
   std::vector<HtmlPage::Picture> pictures;
+  pictures.reserve(files.size());
   for (const auto& file : files) {
     pictures.push_back({read_file(file), file.stem().string()});
   }

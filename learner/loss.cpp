@@ -161,7 +161,7 @@ void Loss::check_class_indices(
 }
 
 torch::Tensor activate(const torch::Tensor& pred, Activation activation) {
-  const torch::Tensor x = pred.to(torch::kFloat);
+  torch::Tensor x = pred.to(torch::kFloat);
   switch (activation) {
     case Activation::none:
       return x;

@@ -101,7 +101,7 @@ class PrecisionProbe {
   Tensors forward(LearnerParts& l);
   Op look_at(const c10::OperatorHandle& operation, const Tensors& operands);
   void note(const Op& op, const torch::Tensor& output, Origin& origin);
-  void note_fp32(const Op& op, const torch::Tensor& output, size_t module);
+  void note_fp32(const Op& op, const torch::Tensor& output, size_t i);
   void compare(const Op& op, torch::Tensor stored, Origin& origin);
   void note_gradient(size_t module, const torch::Tensor& gradient);
 

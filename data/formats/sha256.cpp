@@ -97,7 +97,8 @@ std::string to_text(const Sha256Sums& sums) {
     for (const char c : name) {
       escaped += c == '\\' ? "\\\\" : c == '\n' ? "\\n" : std::string(1, c);
     }
-    text += (escaped == name ? "" : "\\") + sum + "  " + escaped + "\n";
+    if (escaped != name) text += '\\';
+    text.append(sum).append("  ").append(escaped) += '\n';
   }
   return text;
 }

@@ -154,7 +154,8 @@ torch::Tensor averaged(
 
 }  // namespace
 
-CountsFormula beta_formula(std::string name, double beta2, Average average) {
+CountsFormula
+beta_formula(const std::string& name, double beta2, Average average) {
   return [=](const ClassCounts& counts) {
     check_average(name, average, counts);
     const ClassCounts all = average == Average::micro ? pooled(counts) : counts;
@@ -167,7 +168,7 @@ CountsFormula beta_formula(std::string name, double beta2, Average average) {
 }
 
 CountsFormula
-jaccard_formula(std::string name, Average average, bool spares_absent) {
+jaccard_formula(const std::string& name, Average average, bool spares_absent) {
   return [=](const ClassCounts& counts) {
     check_average(name, average, counts);
     const ClassCounts all = average == Average::micro ? pooled(counts) : counts;

@@ -61,12 +61,13 @@ struct ClassCounts {
 using CountsFormula = std::function<torch::Tensor(const ClassCounts&)>;
 
 /// \param beta2  The square of beta: 0 gives precision, infinity recall.
-CountsFormula beta_formula(std::string name, double beta2, Average average);
+CountsFormula
+beta_formula(const std::string& name, double beta2, Average average);
 
 /// Overlap over union. \param spares_absent  A class that never comes up is no
 /// part of the mean; otherwise it counts as 0.
 CountsFormula
-jaccard_formula(std::string name, Average average, bool spares_absent);
+jaccard_formula(const std::string& name, Average average, bool spares_absent);
 
 /// 0 / 0 is 0, as in scikit-learn.
 torch::Tensor ratio(const torch::Tensor& over, const torch::Tensor& under);

@@ -13,7 +13,7 @@ torch::Tensor AllReduce::gather(const torch::Tensor& rows) const {
   add_up_(counts);
   std::vector<int64_t> sizes = rows.sizes().vec();
   sizes[0] = counts.sum().item<int64_t>();
-  const torch::Tensor all = torch::zeros(sizes, rows.options());
+  torch::Tensor all = torch::zeros(sizes, rows.options());
   const int64_t first = counts.narrow(0, 0, rank_).sum().item<int64_t>();
   all.narrow(0, first, rows.size(0)).copy_(rows);
   add_up_(all);

@@ -33,7 +33,7 @@ namespace {
 // A Learner's callback that clips the parameters itself finds none under a loss
 // scale: a fit's sink says so once.
 Tensors found_gradients(const char* call, const Tensors& parameters) {
-  const Tensors gradients = gradients_of(parameters);
+  Tensors gradients = gradients_of(parameters);
   if (gradients.empty() && !parameters.empty()) {
     TORCH_WARN(
         "[",
@@ -54,7 +54,7 @@ torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
       max_norm);
   const torch::NoGradGuard no_grad;
   const Tensors grads = found_gradients("clip_grad_norm_", parameters);
-  const torch::Tensor norm = joint_norm(grads);
+  torch::Tensor norm = joint_norm(grads);
   if (!grads.empty()) {
     torch::_foreach_mul_(grads, clip_coefficient(norm, max_norm));
   }

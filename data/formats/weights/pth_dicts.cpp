@@ -30,9 +30,11 @@ struct Place {
 std::string key_of(const Place* place) {
   std::string key;
   for (; place != nullptr; place = place->outer) {
-    const std::string step = place->number ? std::to_string(*place->number)
-                                           : std::string(place->key);
-    key = step + (key.empty() ? "" : "/") + key;
+    if (!key.empty()) key.insert(0, 1, '/');
+    key.insert(
+        0,
+        place->number ? std::to_string(*place->number)
+                      : std::string(place->key));
   }
   return key.empty() ? "/" : key;
 }

@@ -190,6 +190,7 @@ class Decoder {
     }
     if (tuple.items.size() > 64) fail("holds a tensor of over 64 dimensions");
     std::vector<int64_t> numbers;
+    numbers.reserve(tuple.items.size());
     for (const Id id : tuple.items) numbers.push_back(integer(pickle_[id]));
     return numbers;
   }
