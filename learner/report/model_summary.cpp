@@ -238,6 +238,7 @@ std::string ModelSummary::to_string() const {
     text += line + "\n";
   }
   std::vector<std::string> shapes;
+  shapes.reserve(inputs.size());
   for (const auto& sizes : inputs) shapes.push_back(shape(sizes));
   text += fmt::format(
       "{} parameters in {}, {} of them trained; buffers take {}\n"
