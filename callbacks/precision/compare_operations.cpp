@@ -133,13 +133,16 @@ void PrecisionProbe::compare(
   } else if (change.error <= kBadError) {
     origin.doubt.clear();
   } else {
-    // What cancels out, such as the mean of what is normalised, differs by the
-    // rounding of its operands: to blame if a layer, or the output, is spoiled.
+    // What cancels out, such as the mean of what is normalised, or is added to
+    // what is far larger, as a block with a layer scale of 1e-6, differs by the
+    // rounding of operands: to blame if the next layer, or the output, is
+    // spoiled.
     const double ulp = type_->dtype == torch::kHalf ? 0x1p-10 : 0x1p-7;
     const double difference = change.error * norm_of(right);
     if (is_sudden && difference <= 8 * ulp * op.largest_norm) {
       origin.doubt = fault;
       origin.doubted = origin.module;
+      return;
     }
     if (!origin.doubt.empty() && !op.has_weights) return;
   }
