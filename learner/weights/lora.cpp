@@ -208,9 +208,10 @@ class LoraModel final : public ModelImpl,
     Tensors before;
     for (Adapter& adapter : adapters_) {
       before.push_back(adapter.base.detach());
+      const auto type =
+          torch::promote_types(adapter.base.scalar_type(), torch::kFloat);
       adapter.base.set_data(
-          adapter.base.to(torch::kFloat) +
-          scale_ * adapter.product().to(torch::kFloat));
+          adapter.base.to(type) + scale_ * adapter.product().to(type));
     }
     is_merged_ = true;
     return before;
@@ -288,8 +289,7 @@ Model add_lora(const Model& model, const LoraOptions& options) {
   TERN_CHECK_VALUE(
       options.rank > 0 && std::isfinite(options.alpha),
       "[add_lora] rank is {} and alpha is {}; expected a rank of at least 1 "
-      "and "
-      "a finite alpha.",
+      "and a finite alpha.",
       options.rank,
       options.alpha);
   check_names(model, "targets", options.targets, /*is_end_enough=*/true);

@@ -15,55 +15,55 @@ class Learner;
 struct LoraOptions {
   /// Rows of A and columns of B.
   int64_t rank = 8;
-  /// B * A is multiplied by alpha / rank.
+  /// The update B * A is multiplied by alpha / rank.
   double alpha = 8;
-  /// Layers that get adapters, by name or, as in PEFT, by what their names end
-  /// in: "qkv" is each layer "blocks.0.attn.qkv". Linear and convolution
-  /// layers, and MultiheadAttention, whose adapter is one for queries, keys and
-  /// values together and whose `out_proj` gets another. Empty: all of them
-  /// outside `train`.
+  /// Layers to adapt, by name or, as in PEFT, by the end of their name: "qkv"
+  /// is each layer "blocks.0.attn.qkv". Linear layers, convolutions and
+  /// MultiheadAttention, which gets one adapter for `in_proj_weight` and one
+  /// for `out_proj`. Empty: all such layers outside `train`.
   std::vector<std::string> targets = {};
-  /// Modules that learn as they are, such as "head".
+  /// Modules that are trained in full, such as "head"; PEFT's modules_to_save.
   std::vector<std::string> train = {};
 };
 
-/// Freezes a model and gives some of its layers adapters that learn instead:
+/// Freezes a model and adds trainable low-rank adapters to some of its layers:
 /// the weight W becomes W + alpha / rank * B * A, where A has `rank` rows and B
-/// as many columns (Hu et al., "LoRA: Low-Rank Adaptation of Large Language
-/// Models", 2021). Initialisation, names and shapes are PEFT's: "fc.lora_A.
-/// weight", [rank, in] or [rank, in, kh, kw], and "fc.lora_B.weight", [out,
-/// rank] or [out, rank, 1, 1], 0 at first; `out` is three times the width for
-/// an attention.
+/// has `rank` columns (Hu et al., "LoRA: Low-Rank Adaptation of Large Language
+/// Models", 2021). Initialisation, names, shapes and results are PEFT's: A is
+/// "fc.lora_A.weight", [rank, in] or [rank, in, kh, kw], and B is "fc.lora_B.
+/// weight", [out, rank] or [out, rank, 1, 1], initially zero. For the
+/// `in_proj_weight` of an attention, `out` is three times the width.
 ///
 ///   Learner learn(data, add_lora(net, {.rank = 8, .targets = {"qkv",
 ///   "proj"}}));
 ///
-/// The adapters and what is in `train` are all that the model shows as its
-/// parameters and in its state dict: the optimizer, master weights and
-/// checkpoints hold nothing else. BatchNorm of the rest keeps its running
-/// statistics. `to_fp16` and `to_bf16` round the frozen weights for good.
-/// `export_model` and `export_torchscript` write merged weights.
+/// The model's parameters and state dict are the adapters and what is in
+/// `train`: the optimizer, master weights and checkpoints hold nothing else.
+/// Frozen BatchNorms keep their running statistics. `to_fp16` and `to_bf16`
+/// convert the frozen weights to 16 bits without keeping master weights.
+/// `export_model`, `export_onnx` and `export_torchscript` write merged weights.
 ///
-/// A grouped convolution gets A of [rank, in / groups, kh, kw] and B of [out,
-/// rank, 1, 1], which can be merged into its weight; PEFT's adapters of grouped
-/// convolutions have other shapes and cannot.
+/// Two differences from PEFT 0.21: a grouped convolution gets A of [rank, in /
+/// groups, kh, kw] and B of [out, rank, 1, 1], so that it can be merged; and
+/// the update of an attention's `out_proj` is added once, not twice.
 ///
-/// \throws c10::ValueError unless rank > 0, alpha is finite, each name is a
-///         module's and there is a layer to adapt; for layers in an
+/// \throws c10::ValueError unless rank > 0, alpha is finite, each name matches
+///         a module and at least one layer can be adapted; for layers in an
 ///         ActivationCheckpoint; after `to_parallel`, which may come later.
 Model add_lora(const Model& model, const LoraOptions& options = {});
 
 /// The same for the model of a Learner, before its first fit and before
-/// `to_fp16`. Without `train`, its last layer group learns as it is, such as
-/// the head of a `vision_learner`. There is one layer group then.
+/// `to_fp16`. If `train` is empty, its last layer group is trained in full,
+/// such as the head of a `vision_learner`. One layer group remains.
 Learner& add_lora(Learner& learn, const LoraOptions& options = {});
 
-/// Adds the adapters to the weights for good and returns the plain model, of
-/// which all learns; another model as it is. As PEFT's merge_and_unload.
+/// Adds the updates to the weights permanently and returns the plain model with
+/// all parameters trainable, as PEFT's merge_and_unload. A model without
+/// adapters is returned unchanged.
 Model merge_lora(const Model& model);
 
-/// While it lives, the adapters are in the weights of a model of `add_lora`, in
-/// fp32, and its state is the plain model's. For exports.
+/// Merges the adapters of a model into its weights, in fp32, for the lifetime
+/// of this object; its state is the plain model's meanwhile. For exports.
 class MergedLora {
  public:
   explicit MergedLora(const Model& model);
@@ -72,7 +72,7 @@ class MergedLora {
   MergedLora& operator=(const MergedLora&) = delete;
 
  private:
-  std::shared_ptr<ModelImpl> model_;  // null: there is nothing to do
+  std::shared_ptr<ModelImpl> model_;  // null without adapters
   Tensors before_;
 };
 

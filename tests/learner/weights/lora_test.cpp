@@ -1,9 +1,6 @@
 #include "tern/learner/weights/lora.h"
 
-#include <cmath>
-
 #include <gtest/gtest.h>
-#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
@@ -99,81 +96,6 @@ Learner learner(const Model& model, const TempFolder& temp) {
        .path = temp.path(),
        .seed = 5,
        .sink = silent()}};
-}
-
-TEST(Lora, IsPeftsFormula) {
-  torch::manual_seed(0);
-  nn::Conv2d conv(nn::Conv2dOptions(6, 5, 3).stride(2).padding(1));
-  nn::Linear linear(6, 5);
-  const torch::NoGradGuard no_grad;
-  {
-    Model model = add_lora(linear, {.rank = 3, .alpha = 12});
-    perturb(model);
-    const auto x = torch::randn({7, 6});
-    const torch::Tensor a = tensor(model, ".lora_A.weight");
-    const torch::Tensor b = tensor(model, ".lora_B.weight");
-    ASSERT_EQ(a.sizes().vec(), (std::vector<int64_t>{3, 6}));
-    const torch::Tensor expected =
-        linear->forward(x) + 4 * torch::linear(torch::linear(x, a), b);
-    EXPECT_LE(
-        (model.forward({x})[0] - expected).abs().max().item<double>(),
-        1e-6 * expected.abs().max().item<double>());
-  }
-  Model model = add_lora(conv, {.rank = 2, .alpha = 1});
-  perturb(model);
-  const auto x = torch::randn({2, 6, 9, 9});
-  const torch::Tensor inner =
-      torch::conv2d(x, tensor(model, ".lora_A.weight"), {}, 2, 1);
-  const torch::Tensor expected =
-      conv->forward(x) +
-      0.5 * torch::conv2d(inner, tensor(model, ".lora_B.weight"));
-  EXPECT_LE(
-      (model.forward({x})[0] - expected).abs().max().item<double>(),
-      1e-6 * expected.abs().max().item<double>());
-}
-
-// A sequence of tokens that attend to each other.
-struct AttentiveImpl : nn::Module {
-  AttentiveImpl() { register_module("attention", attention); }
-  torch::Tensor forward(const torch::Tensor& x) {
-    return std::get<0>(attention->forward(x, x, x));
-  }
-  nn::MultiheadAttention attention{12, 3};
-};
-TORCH_MODULE(Attentive);
-
-TEST(Lora, IsPeftsFormulaForAttention) {
-  torch::manual_seed(0);
-  Attentive net, plain;
-  Model expected_model(plain);
-  expected_model.load_state_dict(Model(net).state_dict());
-  Model model =
-      add_lora(net, {.rank = 2, .alpha = 6, .targets = {"attention"}});
-  EXPECT_EQ(
-      names_of(model),
-      (std::vector<std::string>{
-          "attention.lora_A.weight",
-          "attention.lora_B.weight",
-          "attention.out_proj.lora_A.weight",
-          "attention.out_proj.lora_B.weight"}));
-  perturb(model);
-  const torch::NoGradGuard no_grad;
-  const auto add = [&](const std::string& layer, torch::Tensor weight) {
-    const torch::Tensor b = tensor(model, layer + ".lora_B.weight");
-    weight += 3 * b.mm(tensor(model, layer + ".lora_A.weight"));
-  };
-  ASSERT_EQ(
-      tensor(model, "attention.lora_B.weight").sizes().vec(),
-      (std::vector<int64_t>{36, 2}));
-  add("attention", plain->attention->in_proj_weight);
-  add("attention.out_proj", plain->attention->out_proj->weight);
-  const auto x = torch::randn({5, 2, 12});
-  const torch::Tensor expected = plain->forward(x);
-  EXPECT_LE(
-      (model.forward({x})[0] - expected).abs().max().item<double>(),
-      1e-6 * expected.abs().max().item<double>());
-  merge_lora(model);
-  EXPECT_TRUE(torch::allclose(net->forward(x), expected, 1e-5, 1e-6));
 }
 
 TEST(Lora, ChangesNothingAtFirst) {
