@@ -207,6 +207,9 @@ std::string text_of(T value) {
 std::string text_of(double value) {
   return json_number(value);
 }
+std::string text_of(const std::optional<double>& value) {
+  return value ? json_number(*value) : "null";
+}
 std::string text_of(const std::string& value) {
   return json_quoted(value);
 }
@@ -227,6 +230,10 @@ void read(JsonReader& json, int64_t& value) {
 }
 void read(JsonReader& json, double& value) {
   value = json.number();
+}
+void read(JsonReader& json, std::optional<double>& value) {
+  value = json.number();
+  if (std::isnan(*value)) value.reset();
 }
 void read(JsonReader& json, std::string& value) {
   value = json.string();

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -69,6 +70,7 @@ using JsonField = std::variant<
     bool*,
     int64_t*,
     double*,
+    std::optional<double>*,
     std::string*,
     std::vector<int64_t>*,
     std::vector<double>*,

@@ -67,14 +67,21 @@ void check_python_loader(const ModelCard& card) {
     options.erase(0, options.find(body) + body.size());
     network = options.substr(0, options.find('"'));
   }
-  const auto has = [&](const char* text) {
+  const auto has = [&](const std::string& text) {
     return options.find(text) != std::string::npos;
   };
-  const bool is_dilated =  // of torchvision's basic blocks none is
-      (network == "resnet18" || network == "resnet34") &&
+  const bool is_dilated =  // of torchvision's these are not
+      (network == "resnet18" || network == "resnet34" ||
+       network == "mobilenet_v2") &&
       (has("\"output_stride\": 8") || has("\"output_stride\": 16"));
+  const ImagePreprocessing& images = *card.preprocessing;
+  const bool is_resized =  // and its ViTs take images of one size
+      has("\"image_size\": ") &&
+      (images.height != images.width ||
+       !has(fmt::format("\"image_size\": {},", images.height)));
   TERN_CHECK_VALUE(
-      is_in_python(network) && !has("\"num_classes\": 0,") && !is_dilated,
+      is_in_python(network) && !has("\"num_classes\": 0,") && !is_dilated &&
+          !is_resized,
       "[Learner::export_model] python_loader is set, but torchvision has no "
       "{} with {}; expected one of its networks as a classifier, or "
       "simple_cnn. Leave python_loader out, or set traced: the file then holds "

@@ -89,8 +89,10 @@ def build_model(name, options):
         return VisionModel(**options)
     import torchvision
 
-    channels = options.pop("in_channels", 3)
-    stride = options.pop("output_stride", 32)
+    channels = options.get("in_channels", 3)
+    stride = options.get("output_stride", 32)
+    used = ("num_classes", "image_size")  # others matter in training alone
+    options = {key: options[key] for key in used if key in options}
     if stride != 32:
         options["replace_stride_with_dilation"] = [False, stride == 8, True]
     try:

@@ -16,7 +16,7 @@ except ImportError as error:
 
 folder = pathlib.Path(sys.argv[1])
 models = sorted(folder.glob("*.safetensors"))
-assert len(models) == 15, models
+assert len(models) == 18, models
 for path in models:
     spec = importlib.util.spec_from_file_location(
         path.stem, path.with_suffix(".py")

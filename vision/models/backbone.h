@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <torch/nn/cloneable.h>
@@ -10,6 +11,8 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
+#include "tern/data/formats/json.h"
+#include "tern/learner/weights/architecture.h"
 
 namespace tern {
 
@@ -109,10 +112,8 @@ void check_sizes(
 /// A network for images without its classifier: stages, each of which halves
 /// height and width, except the last ones of a dilated network (see
 /// `dilate_layers`), and the first of a ConvNeXt, which divides them by four.
-class Backbone {
+class Backbone : public HasArchitecture {
  public:
-  virtual ~Backbone() = default;
-
   /// Returns the channels after each stage.
   virtual std::vector<int64_t> stage_channels() const = 0;
   /// Computes stage `index` from the previous stage, or from the images [N,
@@ -124,6 +125,12 @@ class Backbone {
   /// Whether stages are maps of features. Those of a ViT are not: it has one
   /// stage, which looks at the image as a whole, [N, C].
   virtual bool has_maps() const { return true; }
+
+  /// Name and options of one that `named` made; of another, no name.
+  Architecture architecture() const override { return architecture_; }
+  void set_architecture(Architecture architecture) {
+    architecture_ = std::move(architecture);
+  }
 
   /// Returns the output of the last stage.
   torch::Tensor features(torch::Tensor x) {
@@ -143,6 +150,18 @@ class Backbone {
     for (size_t i = 0; i < count; ++i) all.push_back(x = stage(i, x));
     return all;
   }
+
+ private:
+  Architecture architecture_;
 };
+
+/// Makes a network that its name and options build again: those that
+/// `fields_of(options)` lists. The name is that of `VisionArch`.
+template <class Net, class Options, class... Shape>
+Net named(const char* name, Options options, const Shape&... shape) {
+  Net net(shape..., options);
+  net->set_architecture({name, to_json(fields_of(options))});
+  return net;
+}
 
 }  // namespace tern

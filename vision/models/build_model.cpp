@@ -25,21 +25,18 @@ std::mutex mutex;
 
 // Guarded by `mutex`.
 std::map<std::string, ModelBuilder>& builders() {
-  static std::map<std::string, ModelBuilder> by_name = {
-      {"dynamic_unet", build_dynamic_unet},
-      {"matting_base", build_matting_base},
-      {"matting_refine", build_matting_refine},
-      {"resnet", build_resnet},
-      {"resnet18", build_resnet},
-      {"resnet34", build_resnet},
-      {"resnet50", build_resnet},
-      {"resnet101", build_resnet},
-      {"resnet152", build_resnet},
-      {"resnext50_32x4d", build_resnet},
-      {"wide_resnet50_2", build_resnet},
-      {"simple_cnn", build_simple_cnn},
-      {"vision_model", build_vision_model},
-  };
+  static auto by_name = [] {
+    auto all = network_builders();
+    all.insert({
+        {"dynamic_unet", build_dynamic_unet},
+        {"matting_base", build_matting_base},
+        {"matting_refine", build_matting_refine},
+        {"resnet", build_resnet},
+        {"simple_cnn", build_simple_cnn},
+        {"vision_model", build_vision_model},
+    });
+    return all;
+  }();
   return by_name;
 }
 

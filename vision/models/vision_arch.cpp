@@ -13,6 +13,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
+#include "tern/data/formats/json.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/models/backbone.h"
 
@@ -79,8 +80,19 @@ struct KnownNetwork {
   std::string name;
   void (*make)();
   VisionArch (*arch)();
+  Model (*build)(const Architecture&);
   std::string weights;  // where they are published, or empty
 };
+
+template <class Net, class Options>
+Model build(Net (*make)(const Options&), const Architecture& architecture) {
+  Options options;
+  read_json(
+      architecture.options,
+      fields_of(options),
+      "the options of " + architecture.name);
+  return make(options);
+}
 
 // \param weights  The file of torchvision's DEFAULT weights, or an address.
 template <auto make>
@@ -89,7 +101,8 @@ KnownNetwork known_as(const char* name, std::string weights = {}) {
     weights.insert(0, "https://download.pytorch.org/models/");
   }
   const auto arch = [] { return VisionArch(make); };
-  return {name, reinterpret_cast<void (*)()>(make), arch, weights};
+  const auto built = [](const Architecture& a) { return build(make, a); };
+  return {name, reinterpret_cast<void (*)()>(make), arch, built, weights};
 }
 
 const std::vector<KnownNetwork>& known() {
@@ -194,6 +207,15 @@ PublishedWeights VisionArch::published() const {
       name_,
       fmt::join(networks_with_weights(), ", "));
   return {at->weights};
+}
+
+std::map<std::string, std::function<Model(const Architecture&)>>
+network_builders() {
+  std::map<std::string, std::function<Model(const Architecture&)>> builders;
+  for (const KnownNetwork& network : known()) {
+    builders.emplace(network.name, network.build);
+  }
+  return builders;
 }
 
 std::vector<std::string> networks_with_weights() {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "tern/data/download/fetch_weights.h"
 #include "tern/learner/model.h"
+#include "tern/learner/weights/architecture.h"
 #include "tern/vision/models/backbone.h"
 #include "tern/vision/models/cnn/convnext.h"
 #include "tern/vision/models/cnn/densenet.h"
@@ -184,6 +186,10 @@ class VisionArch {
   std::string second_group_, classifier_;
   std::optional<PublishedWeights> published_;
 };
+
+/// What builds each of the networks with a name; for `build_model`.
+std::map<std::string, std::function<Model(const Architecture&)>>
+network_builders();
 
 /// Names of the networks that there are published weights for.
 std::vector<std::string> networks_with_weights();

@@ -175,6 +175,7 @@ struct Options {
   bool deep = false;
   int64_t width = 8;
   double rate = 0.5;
+  std::optional<double> dropout = {};
   std::string name = "net";
   std::vector<int64_t> sizes = {1, 2};
   std::vector<double> mean = {};
@@ -188,6 +189,7 @@ JsonFields fields_of(Options& options) {
       {"deep", &options.deep},
       {"width", &options.width},
       {"rate", &options.rate},
+      {"dropout", &options.dropout},
       {"name", &options.name},
       {"sizes", &options.sizes},
       {"mean", &options.mean},
@@ -198,8 +200,8 @@ TEST(JsonFields, AreWrittenAsOneObject) {
   Options options;
   EXPECT_EQ(
       to_json(fields_of(options)),
-      R"({"deep": false, "width": 8, "rate": 0.5, "name": "net", )"
-      R"("sizes": [1, 2], "mean": [], "words": ["a"]})");
+      R"({"deep": false, "width": 8, "rate": 0.5, "dropout": null, )"
+      R"("name": "net", "sizes": [1, 2], "mean": [], "words": ["a"]})");
 }
 
 TEST(JsonFields, AreReadAsTheyWereWritten) {
@@ -207,11 +209,15 @@ TEST(JsonFields, AreReadAsTheyWereWritten) {
       .deep = true,
       .width = -3,
       .rate = 0.1,
+      .dropout = 0.2,
       .name = "\"é\n",
       .sizes = {},
       .mean = {0.485, 1e-300, -0.0},
       .words = {"", "b"}};
   Options read;
+  read_json(to_json(fields_of(options)), fields_of(read), "a.json");
+  EXPECT_EQ(read, options);
+  options.dropout.reset();
   read_json(to_json(fields_of(options)), fields_of(read), "a.json");
   EXPECT_EQ(read, options);
 }

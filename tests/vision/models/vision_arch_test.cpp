@@ -9,6 +9,7 @@
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
+#include "tern/vision/models/build_model.h"
 #include "tern/vision/models/dynamic_unet.h"
 
 namespace tern::vision_arch_test {
@@ -62,6 +63,43 @@ TEST(ClassifierHead, KeepsNumbersWithinTheirRange) {
        {std::vector<double>{3}, {2, 1}, {0, INFINITY}, {0, 1, 2}}) {
     expect_error<c10::ValueError>([&] { head(wrong); }, {"y_range is {"});
   }
+}
+
+TEST(VisionArch, BuildsANetworkAgainWithAllItsOptions) {
+  const auto expect_again = [](const Model& model, Architecture expected) {
+    EXPECT_EQ(architecture_of(model), expected);
+    EXPECT_EQ(architecture_of(build_model(expected)), expected);
+    EXPECT_EQ(architecture_of(Model(model.module()->clone())), expected);
+  };
+  expect_again(
+      mobilenet_v2(
+          {.num_classes = 0,
+           .in_channels = 4,
+           .dropout = 0.5,
+           .output_stride = 16,
+           .last_convolution = false}),
+      {"mobilenet_v2",
+       R"({"num_classes": 0, "in_channels": 4, "dropout": 0.5, )"
+       R"("output_stride": 16, "last_convolution": false})"});
+  expect_again(
+      efficientnet_b0({.num_classes = 2, .stochastic_depth = 0.1}),
+      {"efficientnet_b0",
+       R"({"num_classes": 2, "in_channels": 3, "dropout": null, )"
+       R"("stochastic_depth": 0.1})"});
+  expect_again(
+      vit_b_32(
+          {.num_classes = 2,
+           .image_size = 64,
+           .dropout = 0.1,
+           .attention_dropout = 0.2,
+           .stochastic_depth = 0.3}),
+      {"vit_b_32",
+       R"({"num_classes": 2, "in_channels": 3, "image_size": 64, )"
+       R"("dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3})"});
+  // A shape that has no name.
+  EXPECT_EQ(
+      architecture_of(XResNet(ResNetShape{{1, 1, 1, 1}}, XResNetOptions{})),
+      std::nullopt);
 }
 
 TEST(VisionArch, KeepsImagesChannelsLast) {

@@ -119,22 +119,32 @@ void ConvNeXtImpl::reset() {
   store_channels_last(*this);
 }
 
+JsonFields fields_of(ConvNeXtOptions& options) {
+  return {
+      {"num_classes", &options.num_classes},
+      {"in_channels", &options.in_channels},
+      {"stochastic_depth", &options.stochastic_depth}};
+}
+
 ConvNeXt convnext_tiny(const ConvNeXtOptions& options) {
-  return ConvNeXt(
-      ConvNeXtShape{{96, 192, 384, 768}, {3, 3, 9, 3}, 0.1},
-      options);
+  return named<ConvNeXt>(
+      "convnext_tiny",
+      options,
+      ConvNeXtShape{{96, 192, 384, 768}, {3, 3, 9, 3}, 0.1});
 }
 
 ConvNeXt convnext_small(const ConvNeXtOptions& options) {
-  return ConvNeXt(
-      ConvNeXtShape{{96, 192, 384, 768}, {3, 3, 27, 3}, 0.4},
-      options);
+  return named<ConvNeXt>(
+      "convnext_small",
+      options,
+      ConvNeXtShape{{96, 192, 384, 768}, {3, 3, 27, 3}, 0.4});
 }
 
 ConvNeXt convnext_base(const ConvNeXtOptions& options) {
-  return ConvNeXt(
-      ConvNeXtShape{{128, 256, 512, 1024}, {3, 3, 27, 3}, 0.5},
-      options);
+  return named<ConvNeXt>(
+      "convnext_base",
+      options,
+      ConvNeXtShape{{128, 256, 512, 1024}, {3, 3, 27, 3}, 0.5});
 }
 
 }  // namespace tern

@@ -126,8 +126,17 @@ void DenseNetImpl::reset() {
   store_channels_last(*this);
 }
 
+JsonFields fields_of(DenseNetOptions& options) {
+  return {
+      {"num_classes", &options.num_classes},
+      {"in_channels", &options.in_channels}};
+}
+
 DenseNet densenet121(const DenseNetOptions& options) {
-  return DenseNet(DenseNetShape{{6, 12, 24, 16}}, options);
+  return named<DenseNet>(
+      "densenet121",
+      options,
+      DenseNetShape{{6, 12, 24, 16}});
 }
 
 }  // namespace tern

@@ -105,20 +105,40 @@ void EfficientNetImpl::reset() {
   store_channels_last(*this);
 }
 
+JsonFields fields_of(EfficientNetOptions& options) {
+  return {
+      {"num_classes", &options.num_classes},
+      {"in_channels", &options.in_channels},
+      {"dropout", &options.dropout},
+      {"stochastic_depth", &options.stochastic_depth}};
+}
+
 EfficientNet efficientnet_b0(const EfficientNetOptions& options) {
-  return EfficientNet(EfficientNetShape{1, 1, 0.2}, options);
+  return named<EfficientNet>(
+      "efficientnet_b0",
+      options,
+      EfficientNetShape{1, 1, 0.2});
 }
 
 EfficientNet efficientnet_b1(const EfficientNetOptions& options) {
-  return EfficientNet(EfficientNetShape{1, 1.1, 0.2}, options);
+  return named<EfficientNet>(
+      "efficientnet_b1",
+      options,
+      EfficientNetShape{1, 1.1, 0.2});
 }
 
 EfficientNet efficientnet_b2(const EfficientNetOptions& options) {
-  return EfficientNet(EfficientNetShape{1.1, 1.2, 0.3}, options);
+  return named<EfficientNet>(
+      "efficientnet_b2",
+      options,
+      EfficientNetShape{1.1, 1.2, 0.3});
 }
 
 EfficientNet efficientnet_b3(const EfficientNetOptions& options) {
-  return EfficientNet(EfficientNetShape{1.2, 1.4, 0.3}, options);
+  return named<EfficientNet>(
+      "efficientnet_b3",
+      options,
+      EfficientNetShape{1.2, 1.4, 0.3});
 }
 
 }  // namespace tern

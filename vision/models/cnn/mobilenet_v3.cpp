@@ -129,12 +129,19 @@ void MobileNetV3Impl::reset() {
   store_channels_last(*this);
 }
 
+JsonFields fields_of(MobileNetV3Options& options) {
+  return {
+      {"num_classes", &options.num_classes},
+      {"in_channels", &options.in_channels},
+      {"dropout", &options.dropout}};
+}
+
 MobileNetV3 mobilenet_v3_small(const MobileNetV3Options& options) {
-  return MobileNetV3(/*is_large=*/false, options);
+  return named<MobileNetV3>("mobilenet_v3_small", options, /*is_large=*/false);
 }
 
 MobileNetV3 mobilenet_v3_large(const MobileNetV3Options& options) {
-  return MobileNetV3(/*is_large=*/true, options);
+  return named<MobileNetV3>("mobilenet_v3_large", options, /*is_large=*/true);
 }
 
 }  // namespace tern

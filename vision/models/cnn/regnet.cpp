@@ -143,16 +143,24 @@ torch::Tensor RegNetImpl::forward(const torch::Tensor& x) {
   return fc_ ? fc_->forward(means(x)) : means(x);
 }
 
+JsonFields fields_of(RegNetOptions& options) {
+  return {
+      {"num_classes", &options.num_classes},
+      {"in_channels", &options.in_channels}};
+}
+
 RegNet regnet_y_400mf(const RegNetOptions& options) {
-  return RegNet(
-      RegNetShape{{48, 104, 208, 440}, {1, 3, 6, 6}, /*group_width=*/8},
-      options);
+  return named<RegNet>(
+      "regnet_y_400mf",
+      options,
+      RegNetShape{{48, 104, 208, 440}, {1, 3, 6, 6}, /*group_width=*/8});
 }
 
 RegNet regnet_y_8gf(const RegNetOptions& options) {
-  return RegNet(
-      RegNetShape{{224, 448, 896, 2016}, {2, 4, 10, 1}, /*group_width=*/56},
-      options);
+  return named<RegNet>(
+      "regnet_y_8gf",
+      options,
+      RegNetShape{{224, 448, 896, 2016}, {2, 4, 10, 1}, /*group_width=*/56});
 }
 
 }  // namespace tern

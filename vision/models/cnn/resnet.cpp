@@ -13,20 +13,6 @@
 
 namespace tern {
 
-namespace {
-
-constexpr int64_t kWidth = 64;  // of the stem and the first layer
-
-const std::array<std::pair<const char*, ResNetShape>, 7> kShapes = {{
-    {"resnet18", {{2, 2, 2, 2}, false}},
-    {"resnet34", {{3, 4, 6, 3}, false}},
-    {"resnet50", {{3, 4, 6, 3}, true}},
-    {"resnet101", {{3, 4, 23, 3}, true}},
-    {"resnet152", {{3, 8, 36, 3}, true}},
-    {"resnext50_32x4d", {{3, 4, 6, 3}, true, 32, 4}},
-    {"wide_resnet50_2", {{3, 4, 6, 3}, true, 1, 128}},
-}};
-
 JsonFields fields_of(ResNetOptions& options) {
   return {
       {"num_classes", &options.num_classes},
@@ -34,6 +20,16 @@ JsonFields fields_of(ResNetOptions& options) {
       {"zero_init_residual", &options.zero_init_residual},
       {"output_stride", &options.output_stride}};
 }
+
+JsonFields fields_of(XResNetOptions& options) {
+  return {
+      {"num_classes", &options.num_classes},
+      {"in_channels", &options.in_channels}};
+}
+
+namespace {
+
+constexpr int64_t kWidth = 64;  // of the stem and the first layer
 
 // Those of a shape that has no name.
 JsonFields fields_of(ResNetShape& shape, ResNetOptions& options) {
@@ -201,54 +197,55 @@ torch::Tensor ResNetImpl::stem(const torch::Tensor& x) {
 }
 
 Architecture ResNetImpl::architecture() const {
+  Architecture known = Backbone::architecture();
+  if (!known.name.empty()) return known;
   ResNetOptions options = options_;
-  for (const auto& [name, shape] : kShapes) {
-    if (shape == shape_) return {name, to_json(fields_of(options))};
-  }
   ResNetShape shape = shape_;
   return {"resnet", to_json(fields_of(shape, options))};
 }
 
 ResNet build_resnet(const Architecture& architecture) {
-  const auto& [name, json] = architecture;
-  const std::string where = "the options of " + name;
   ResNetOptions options;
-  for (const auto& [known, shape] : kShapes) {
-    if (known != name) continue;
-    read_json(json, fields_of(options), where);
-    return ResNet(shape, options);
-  }
   ResNetShape shape;
-  read_json(json, fields_of(shape, options), where);
+  read_json(
+      architecture.options,
+      fields_of(shape, options),
+      "the options of " + architecture.name);
   return ResNet(shape, options);
 }
 
 ResNet resnet18(const ResNetOptions& options) {
-  return ResNet(kShapes[0].second, options);
+  return named<ResNet>("resnet18", options, ResNetShape{{2, 2, 2, 2}});
 }
 
 ResNet resnet34(const ResNetOptions& options) {
-  return ResNet(kShapes[1].second, options);
+  return named<ResNet>("resnet34", options, ResNetShape{{3, 4, 6, 3}});
 }
 
 ResNet resnet50(const ResNetOptions& options) {
-  return ResNet(kShapes[2].second, options);
+  return named<ResNet>("resnet50", options, ResNetShape{{3, 4, 6, 3}, true});
 }
 
 ResNet resnet101(const ResNetOptions& options) {
-  return ResNet(kShapes[3].second, options);
+  return named<ResNet>("resnet101", options, ResNetShape{{3, 4, 23, 3}, true});
 }
 
 ResNet resnet152(const ResNetOptions& options) {
-  return ResNet(kShapes[4].second, options);
+  return named<ResNet>("resnet152", options, ResNetShape{{3, 8, 36, 3}, true});
 }
 
 ResNet resnext50_32x4d(const ResNetOptions& options) {
-  return ResNet(kShapes[5].second, options);
+  return named<ResNet>(
+      "resnext50_32x4d",
+      options,
+      ResNetShape{{3, 4, 6, 3}, true, 32, 4});
 }
 
 ResNet wide_resnet50_2(const ResNetOptions& options) {
-  return ResNet(kShapes[6].second, options);
+  return named<ResNet>(
+      "wide_resnet50_2",
+      options,
+      ResNetShape{{3, 4, 6, 3}, true, 1, 128});
 }
 
 XResNetImpl::XResNetImpl(ResNetShape shape, XResNetOptions options)
@@ -298,15 +295,15 @@ torch::Tensor XResNetImpl::stem(const torch::Tensor& x) {
 }
 
 XResNet xresnet18(const XResNetOptions& options) {
-  return XResNet(kShapes[0].second, options);
+  return named<XResNet>("xresnet18", options, ResNetShape{{2, 2, 2, 2}});
 }
 
 XResNet xresnet34(const XResNetOptions& options) {
-  return XResNet(kShapes[1].second, options);
+  return named<XResNet>("xresnet34", options, ResNetShape{{3, 4, 6, 3}});
 }
 
 XResNet xresnet50(const XResNetOptions& options) {
-  return XResNet(kShapes[2].second, options);
+  return named<XResNet>("xresnet50", options, ResNetShape{{3, 4, 6, 3}, true});
 }
 
 XResBlockImpl::XResBlockImpl(

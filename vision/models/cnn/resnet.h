@@ -59,6 +59,7 @@ struct ResNetOptions {
   /// last layers.
   int64_t output_stride = 32;
 };
+JsonFields fields_of(ResNetOptions& options);
 
 /// The residual network of He et al., "Deep Residual Learning", in
 /// torchvision's form (v1.5: a bottleneck strides in its 3x3 convolution), with
@@ -67,8 +68,7 @@ struct ResNetOptions {
 /// Transformations for Deep Neural Networks", 2017), with a larger width a Wide
 /// ResNet (Zagoruyko and Komodakis, 2016).
 class ResNetImpl : public torch::nn::Cloneable<ResNetImpl>,
-                   public ResidualNetwork,
-                   public HasArchitecture {
+                   public ResidualNetwork {
  public:
   static constexpr const char* kSecondGroup = "layer3";
   static constexpr const char* kClassifier = "fc.";
@@ -97,7 +97,7 @@ ResNet resnet152(const ResNetOptions& options = {});
 ResNet resnext50_32x4d(const ResNetOptions& options = {});
 ResNet wide_resnet50_2(const ResNetOptions& options = {});
 
-/// Builds what ResNetImpl::architecture describes; see `build_model`.
+/// Builds a "resnet", of a shape without a name; see `build_model`.
 ResNet build_resnet(const Architecture& architecture);
 
 struct XResNetOptions {
@@ -105,6 +105,7 @@ struct XResNetOptions {
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
 };
+JsonFields fields_of(XResNetOptions& options);
 
 /// The residual network of He et al., "Bag of Tricks for Image Classification
 /// with Convolutional Neural Networks" (2018), in fastai's form: a stem of

@@ -131,8 +131,17 @@ torch::Tensor SwinImpl::stage(size_t index, const torch::Tensor& x) {
   return index + 1 == shape_.blocks.size() ? norm_->forward(y) : y;
 }
 
+JsonFields fields_of(SwinOptions& options) {
+  return {
+      {"num_classes", &options.num_classes},
+      {"in_channels", &options.in_channels},
+      {"dropout", &options.dropout},
+      {"attention_dropout", &options.attention_dropout},
+      {"stochastic_depth", &options.stochastic_depth}};
+}
+
 Swin swin_t(const SwinOptions& options) {
-  return Swin(SwinShape{}, options);
+  return named<Swin>("swin_t", options, SwinShape{});
 }
 
 }  // namespace tern

@@ -168,16 +168,29 @@ torch::Tensor VisionTransformerImpl<naming>::forward(
 template class VisionTransformerImpl<ViTNaming::torchvision>;
 template class VisionTransformerImpl<ViTNaming::timm>;
 
+JsonFields fields_of(ViTOptions& options) {
+  return {
+      {"num_classes", &options.num_classes},
+      {"in_channels", &options.in_channels},
+      {"image_size", &options.image_size},
+      {"dropout", &options.dropout},
+      {"attention_dropout", &options.attention_dropout},
+      {"stochastic_depth", &options.stochastic_depth}};
+}
+
 ViT vit_b_16(const ViTOptions& options) {
-  return ViT(ViTShape{}, options);
+  return named<ViT>("vit_b_16", options, ViTShape{});
 }
 
 ViT vit_b_32(const ViTOptions& options) {
-  return ViT(ViTShape{.patch = 32}, options);
+  return named<ViT>("vit_b_32", options, ViTShape{.patch = 32});
 }
 
 TimmViT vit_s_16(const ViTOptions& options) {
-  return TimmViT(ViTShape{.width = 384, .heads = 6}, options);
+  return named<TimmViT>(
+      "vit_s_16",
+      options,
+      ViTShape{.width = 384, .heads = 6});
 }
 
 }  // namespace tern

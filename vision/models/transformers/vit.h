@@ -25,6 +25,7 @@ struct ViTOptions {
   /// StochasticDepth; from 0 for the first block it rises block by block.
   double stochastic_depth = 0;
 };
+JsonFields fields_of(ViTOptions& options);
 
 /// Size of a ViT, such as that of `vit_b_16`.
 struct ViTShape {
