@@ -1,5 +1,6 @@
 #include "tern/vision/fine_tuning.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -33,18 +34,43 @@ std::pair<std::string, Module> find_backbone(const Module& model) {
   return {};
 }
 
-// Appends the names of the blocks: of modules with modules in them that are no
-// mere sequence.
-void find_blocks(
+bool is_sequence(const Module& module) {
+  return std::dynamic_pointer_cast<torch::nn::SequentialImpl>(module) !=
+         nullptr;
+}
+
+bool holds_blocks(const Module& module) {
+  return std::ranges::any_of(module->children(), [](const Module& child) {
+    return is_sequence(child) ? holds_blocks(child)
+                              : !child->children().empty();
+  });
+}
+
+// Appends the names of the modules that layer groups begin with. Blocks are the
+// modules of the innermost sequences that have modules of their own. `between`
+// is what has come since the last block, such as a downsampling.
+void find_starts(
     const Module& module,
     const std::string& prefix,
-    std::vector<std::string>& names) {
+    std::string& between,
+    std::vector<std::string>& starts) {
+  const auto holds_more = [](const Module& child) {
+    return is_sequence(child) && holds_blocks(child);
+  };
+  const bool is_innermost =
+      std::ranges::none_of(module->children(), holds_more);
   for (const auto& child : module->named_children()) {
     const std::string name = prefix + child.key();
-    if (std::dynamic_pointer_cast<torch::nn::SequentialImpl>(child.value())) {
-      find_blocks(child.value(), name + ".", names);
-    } else if (!child.value()->children().empty()) {
-      names.push_back(name);
+    if (holds_more(child.value())) {
+      find_starts(child.value(), name + ".", between, starts);
+    } else if (
+        is_innermost && !is_sequence(child.value()) &&
+        !child.value()->children().empty()) {
+      const bool is_next = !starts.empty() && !between.empty();
+      starts.push_back(is_next ? between : name);
+      between.clear();
+    } else if (between.empty() && !child.value()->parameters().empty()) {
+      between = name;
     }
   }
 }
@@ -76,7 +102,8 @@ LearningRates layer_decay(Learner& learn, double lr, double decay) {
       "networks. For another, call Learner::split and give a learning rate "
       "per group.");
   std::vector<std::string> starts;
-  find_blocks(backbone, name.empty() ? "" : name + ".", starts);
+  std::string between;
+  find_starts(backbone, name.empty() ? "" : name + ".", between, starts);
   // The last group stays; its first module is that of its first parameter.
   const auto& groups = learn.parts().groups;
   if (groups.size() > 1) {

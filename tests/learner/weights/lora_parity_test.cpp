@@ -54,7 +54,8 @@ class LoraParity : public testing::TestWithParam<torch::Dtype> {
     const torch::Tensor theirs = read(stored);
     ASSERT_EQ(ours.scalar_type(), GetParam());
     ASSERT_EQ(ours.sizes(), theirs.sizes());
-    const double error = (ours.to(torch::kDouble) - theirs).abs().max().item<double>();
+    const double error =
+        (ours.to(torch::kDouble) - theirs).abs().max().item<double>();
     const double scale = theirs.abs().max().item<double>();
     EXPECT_LE(error, (GetParam() == torch::kFloat ? 1e-6 : 1e-13) * scale);
   }
