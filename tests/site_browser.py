@@ -4,9 +4,10 @@ site_browser.py PAGES SITE
 
 Of some pages of every kind, and of a page as an example writes it: nothing on the
 console, no sideways scrolling of the page, what is wide scrolls in its own box,
-figures have a size, dark where the system is, with images that do not dazzle.
-Leaves screenshots in SITE-screenshots. Exits with 77
-where there is no browser.
+figures have a size, dark where the system is, with images that do not dazzle;
+on a desk, links to the pages beside it. And the search finds a class in the
+reference. Leaves screenshots in SITE-screenshots. Exits with 77 where there is no
+browser.
 """
 import functools
 import http.server
@@ -35,6 +36,7 @@ LOOK = """({
   broken: [...document.images].filter(one => one.loading != 'lazy' && !one.naturalWidth).length,
   dazzling: [...document.querySelectorAll('.output img, .card img, figure img')]
     .filter(one => getComputedStyle(one).filter == 'none').length,
+  beside: [...document.querySelectorAll('.md-sidebar--primary a')].filter(one => one.offsetParent).length,
   loose: [...document.querySelectorAll('pre, table')].filter(one => {
     for (let box = one; box; box = box.parentElement) {
       if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(box).overflowX)) return false;
@@ -42,6 +44,17 @@ LOOK = """({
     }
     return true;
   }).length})"""
+# What the search shows, whose box is in a shadow tree.
+FOUND = """new Promise(done => {
+  const ask = tries => {
+    const links = [...document.querySelectorAll('div')].filter(one => one.shadowRoot)
+      .flatMap(one => [...one.shadowRoot.querySelectorAll('a')].map(link => link.href));
+    if (links.length || !tries) done(links); else setTimeout(ask, 100, tries - 1);
+  };
+  ask(100);
+})"""
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass
@@ -50,7 +63,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 def problems_of(browser, url, shown, scheme, width, screenshot):
     browser.open(url, scheme, width)
     look = browser.evaluate(LOOK % shown)
-    browser.save_screenshot(screenshot)
+    browser.save_screenshot(screenshot, whole=False)
     found = [f"on the console: {text}" for text in browser.console()]
     if look["wide"] > look["seen"]:
         found.append(f"{look['wide']} pixels wide in {look['seen']}")
@@ -63,9 +76,20 @@ def problems_of(browser, url, shown, scheme, width, screenshot):
         found.append(f"{look['broken']} broken images")
     if scheme == "dark" and look["dazzling"]:
         found.append(f"{look['dazzling']} images as bright as by day")
+    if width > 1000 and url.startswith("http") and "benchmarks" not in url and look["beside"] < 3:
+        found.append(f"{look['beside']} links to pages beside it")
     if look["loose"]:
         found.append(f"{look['loose']} wide blocks without a scroll bar")
     return found
+
+
+def problems_of_search(browser, url, word, page):
+    browser.open(url, "light", 1400)
+    browser.evaluate("document.querySelector('.md-search__button').click()")
+    browser.call("Input.insertText", text=word)
+    links = browser.evaluate(FOUND)
+    if not links or page not in links[0]:
+        yield f"{url}: the search for {word} finds {links[:3]}; expected {page} first"
 
 
 def main():
@@ -73,6 +97,7 @@ def main():
     screenshots = site.with_name(f"{site.name}-screenshots")
     screenshots.mkdir(exist_ok=True)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
+    server.handle_error = lambda *_: None  # of a browser that ends in the middle of a page
     threading.Thread(target=server.serve_forever, daemon=True).start()
     at = f"http://127.0.0.1:{server.server_port}/"
     looked_at = {at + name: (name.replace("/", "_"), shown) for name, shown in PAGES.items()}
@@ -85,6 +110,7 @@ def main():
             for scheme, width in chromium.VIEWS:
                 file = screenshots / f"{name}_{scheme}_{width}.png"
                 wrong += [f"{url}, {scheme}, {width}: {problem}" for problem in problems_of(browser, url, shown, scheme, width, file)]
+        wrong += problems_of_search(browser, at + "index.html", "GradientClip", "callbacks/gradients.h.html")
     print(f"{len(looked_at)} pages looked at", *wrong, sep="\n")
     return 1 if wrong else 0
 

@@ -1,12 +1,13 @@
-"""Every metric, and every option of a callback with its default, is in a table;
-a GAN takes at most 60 lines.
+"""Every metric, loss, optimizer and transform, and every option of a callback with
+its default, is in a table; a GAN takes at most 60 lines.
 
 tables.py ROOT
 
 A row of docs/callbacks.md that begins with the callback, or with the call that
 adds it, has each field of its options as `field = default`; one without a
 default in the header as `field`, and no other. docs/metrics.md has a row for
-each function that makes a metric.
+each function that makes a metric. Losses, optimizers and transforms are named in a
+row of their section, and what a row of transforms names is there.
 """
 import pathlib
 import re
@@ -51,10 +52,35 @@ def options(root):
             yield name, fields
 
 
-def metrics(root):
+def declared(root, pattern):
+    """What the pattern finds in the headers of these two folders."""
     for folder in "learner", "vision":
         for file in sorted((root / folder).rglob("*.h")):
-            yield from re.findall(r"^(?:Metric|std::vector<Metric>) (\w+)\(", without_comments(file), re.MULTILINE)
+            yield from re.findall(pattern, without_comments(file), re.MULTILINE)
+
+
+# A page's section with a table, and the names that it has to have.
+LISTS = {
+    ("docs/metrics.md", "Losses"): r"^Loss (\w+)\(",
+    ("docs/optimizers.md", "Optimizers"): r"^class (\w+) final[\s:]+public (?:\w+Base<|FusedOptimizerOf<)|^OptimizerFactory (\w+)\(\);",
+    ("docs/images.md", "Transforms"): r"^(?:TransformPtr|TransformLists)\s(\w+)\(",
+}
+# `drawn` is what transforms of one's own are made by, the default no choice.
+NOT_LISTED = {"drawn", "default_optimizer"}
+
+
+def missing_of_lists(root):
+    for (file, title), pattern in LISTS.items():
+        page = "\n" + (root / file).read_text()
+        section = page[page.index(f"# {title}\n") :].split("\n## ")[0]
+        rows = set(re.findall(r"\w+", " ".join(re.findall(r"^\|.*", section, re.MULTILINE))))
+        names = {name for found in declared(root, pattern) for name in ([found] if isinstance(found, str) else found) if name}
+        if len(names) < 3:
+            yield f"{file}: only {sorted(names)} are declared for the section {title}"
+        yield from (f"{file}: no row of {title} has `{name}`" for name in sorted(names - rows - NOT_LISTED))
+        if title == "Transforms":
+            shown = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| \w+ \| (`[^;]*)", section, re.MULTILINE)))
+            yield from (f"{file}: there is no transform `{name}`" for name in shown if name not in names)
 
 
 def row_of(begin, page):
@@ -76,7 +102,8 @@ def main():
     for row in re.findall(r"^\| `(\w+)` \| (`.*) \|$", page, re.MULTILINE):
         fields = re.findall(r"`([^`]*)`", row[1])
         missing += [f"docs/callbacks.md: the options of `{row[0]}` have no `{field}`" for field in fields if field not in known.get(row[0], ())]
-    names = list(metrics(root))
+    names = list(declared(root, r"^(?:Metric|std::vector<Metric>) (\w+)\("))
+    missing += missing_of_lists(root)
     gan = page_of_callbacks.split("## Several optimizers")[1].split("```")[1].strip().splitlines()
     missing += [f"docs/callbacks.md: the GAN has {len(gan)} lines; expected at most 60"] if len(gan) > 60 else []
     page = (root / "docs/metrics.md").read_text()

@@ -41,7 +41,7 @@ class Browser:
         os.close(to_browser)
         os.close(from_browser)
         self.out = os.fdopen(from_us, "wb", buffering=0)
-        self.inp = os.fdopen(to_us, "rb")
+        self.inp, self.pending = to_us, bytearray()
         self.count, self.session, self.events = 0, None, []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -49,11 +49,12 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def read(self):
-        message = bytearray()
-        while (byte := self.inp.read(1)) != b"\0":
-            if not byte:
+        while (end := self.pending.find(b"\0")) < 0:
+            if not (more := os.read(self.inp, 1 << 16)):
                 raise RuntimeError("the browser has ended")
-            message += byte
+            self.pending += more
+        message = self.pending[:end]
+        del self.pending[: end + 1]
         return json.loads(message)
 
     def call(self, method, **params):
@@ -90,8 +91,9 @@ class Browser:
             raise RuntimeError(f"{script}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
-    def save_screenshot(self, file):
-        image = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+    def save_screenshot(self, file, whole=True):
+        """Of the whole page, or of the window alone, which takes 0.2 s."""
+        image = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         file.write_bytes(base64.b64decode(image["data"]))
 
     def console(self):

@@ -20,9 +20,9 @@ import sys
 import reference
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "examples/README.md")
-# The guides, by what a reader is about to do.
+# The guides, by what a reader is about to do; those beside the home page first.
+START = ("tutorial", "from_fastai_and_pytorch", "building", "faq")
 GUIDES = {
-    "Start": ("tutorial", "from_fastai_and_pytorch", "building", "faq"),
     "Data": ("images", "data", "shards"),
     "Training": ("callbacks", "metrics", "optimizers", "mixed_precision", "checkpoints", "distributed", "gpu", "your_own"),
     "Networks": ("vision", "weights", "matting"),
@@ -218,7 +218,7 @@ class Site:
                     group.append({name: f"examples/{name}.md"})
         examples = [one for one in examples if next(iter(one.values()))]
         listed = {name for names in GUIDES.values() for name in names}
-        missing = {path.stem for path in (self.root / "docs").glob("*.md")} - listed - {"benchmarks"}
+        missing = {path.stem for path in (self.root / "docs").glob("*.md")} - listed - {*START, "benchmarks"}
         if missing:
             sys.exit(f"tools/site/build.py: GUIDES lacks {', '.join(sorted(missing))}.")
         headers = [
@@ -227,7 +227,7 @@ class Site:
         ]
         others = [header for header in self.reference.headers if "/" not in header]
         return [
-            {"Tern": ["README.md"]},
+            {"Tern": ["README.md", *(f"docs/{name}.md" for name in START)]},
             {"Guides": [{group: [f"docs/{name}.md" for name in names]} for group, names in GUIDES.items()]},
             {"Examples": ["examples/README.md", *examples]},
             {"Reference": ["reference.md", *({name: f"{name}.md"} for name in others), *headers]},
