@@ -123,7 +123,7 @@ void Learner::export_model(
   const ModelCard card = card_of(*this, options);
   if (options.python_loader) check_python_loader(card);
   const auto metadata = to_metadata(card);
-  const MergedLora merged(model());
+  const MergedLora merged(model(), state_dict());
   StateDict weights = weights_of(*this, options.half);
   if (card.architecture.name == kGraph) {
     weights = {{kGraph, graph_of(*this, options.half)}};

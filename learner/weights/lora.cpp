@@ -56,13 +56,16 @@ bool is_target(const std::string& name, const LoraOptions& options) {
   });
 }
 
+constexpr auto kA = ".lora_A.weight", kB = ".lora_B.weight";
+
 struct Adapter {
   std::string name;  // of the layer
   torch::Tensor* weight;
   torch::Tensor base, a, b;
 
-  torch::Tensor product() const {
-    return b.flatten(1).matmul(a.flatten(1)).view(base.sizes());
+  torch::Tensor times(const torch::Tensor& left, const torch::Tensor& right)
+      const {
+    return left.flatten(1).matmul(right.flatten(1)).view(base.sizes());
   }
 };
 
@@ -71,14 +74,14 @@ make_adapter(const std::string& name, torch::Tensor* weight, int64_t rank) {
   std::vector<int64_t> a = weight->sizes().vec(), b(weight->dim(), 1);
   b[0] = a[0];
   a[0] = b[1] = rank;
+  const auto like = weight->options();
   Adapter adapter{
       name,
       weight,
       *weight,
-      torch::empty(a, weight->options()),
-      {}};
+      torch::empty(a, like),
+      torch::zeros(b, like)};
   torch::nn::init::kaiming_uniform_(adapter.a, std::sqrt(5));
-  adapter.b = torch::zeros(b, weight->options());
   adapter.a.requires_grad_();
   adapter.b.requires_grad_();
   return adapter;
@@ -136,7 +139,8 @@ class LoraModel final : public ModelImpl,
       for (Adapter& adapter : adapters_) *adapter.weight = adapter.base;
     });
     for (Adapter& adapter : adapters_) {
-      const torch::Tensor product = scale_ * adapter.product();
+      const torch::Tensor product =
+          scale_ * adapter.times(adapter.b, adapter.a);
       *adapter.weight = adapter.base + product.to(adapter.base.scalar_type());
     }
     return inner_.forward(inputs);
@@ -145,8 +149,8 @@ class LoraModel final : public ModelImpl,
   std::vector<ModelTensor> parameters() const override {
     std::vector<ModelTensor> all;
     for (const Adapter& adapter : adapters_) {
-      all.push_back({adapter.name + ".lora_A.weight", adapter.a});
-      all.push_back({adapter.name + ".lora_B.weight", adapter.b});
+      all.push_back({adapter.name + kA, adapter.a});
+      all.push_back({adapter.name + kB, adapter.b});
     }
     for (const ModelTensor& item : inner_.parameters()) {
       if (is_in_any(item.name, train_)) all.push_back(item);
@@ -202,16 +206,21 @@ class LoraModel final : public ModelImpl,
   const Model& inner() const { return inner_; }
   const std::vector<Adapter>& adapters() const { return adapters_; }
 
-  /// Puts the adapters into the weights. \return  The weights before.
-  Tensors merge() {
+  /// Merges the adapters, or those of `exact`. \return  The weights before.
+  Tensors merge(const StateDict& exact = {}) {
     const torch::NoGradGuard no_grad;
     Tensors before;
     for (Adapter& adapter : adapters_) {
       before.push_back(adapter.base.detach());
       const auto type =
           torch::promote_types(adapter.base.scalar_type(), torch::kFloat);
+      const auto matrix = [&](const char* part, const torch::Tensor& rounded) {
+        const torch::Tensor* const found = exact.find(adapter.name + part);
+        return (found ? *found : rounded).to(rounded.device(), type);
+      };
       adapter.base.set_data(
-          adapter.base.to(type) + scale_ * adapter.product().to(type));
+          adapter.base.to(type) +
+          scale_ * adapter.times(matrix(kB, adapter.b), matrix(kA, adapter.a)));
     }
     is_merged_ = true;
     return before;
@@ -322,7 +331,7 @@ Model merge_lora(const Model& model) {
   if (!lora) return model;
   const Tensors before = lora->merge();
   for (size_t i = 0; i < before.size(); ++i) {
-    torch::Tensor weight = lora->adapters()[i].base;
+    const torch::Tensor& weight = lora->adapters()[i].base;
     weight.set_data(weight.to(before[i].scalar_type()));
   }
   for (const ModelTensor& item : lora->inner().parameters()) {
@@ -331,11 +340,11 @@ Model merge_lora(const Model& model) {
   return lora->inner();
 }
 
-MergedLora::MergedLora(const Model& model) {
+MergedLora::MergedLora(const Model& model, const StateDict& exact) {
   const auto lora = lora_of(model);
   if (!lora || lora->is_merged()) return;
   model_ = lora;
-  before_ = lora->merge();
+  before_ = lora->merge(exact);
 }
 
 MergedLora::~MergedLora() {

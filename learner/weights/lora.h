@@ -40,7 +40,8 @@ struct LoraOptions {
 /// The model's parameters and state dict are the adapters and what is in
 /// `train`: the optimizer, master weights and checkpoints hold nothing else.
 /// Frozen BatchNorms keep their running statistics. `to_fp16` and `to_bf16`
-/// convert the frozen weights to 16 bits without keeping master weights.
+/// convert the frozen weights to 16 bits without keeping master weights. A
+/// program that resumes loads the same frozen weights first.
 /// `export_model`, `export_onnx` and `export_torchscript` write merged weights.
 ///
 /// Two differences from PEFT 0.21: a grouped convolution gets A of [rank, in /
@@ -66,7 +67,9 @@ Model merge_lora(const Model& model);
 /// of this object; its state is the plain model's meanwhile. For exports.
 class MergedLora {
  public:
-  explicit MergedLora(const Model& model);
+  /// \param exact  What to merge instead of adapters that are rounded to 16
+  ///               bits: the master weights, by name.
+  explicit MergedLora(const Model& model, const StateDict& exact = {});
   ~MergedLora();
   MergedLora(const MergedLora&) = delete;
   MergedLora& operator=(const MergedLora&) = delete;

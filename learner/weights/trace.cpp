@@ -122,7 +122,8 @@ Tensors to_device(const Tensors& tensors, torch::Device device) {
   return moved;
 }
 
-Fp32Weights::Fp32Weights(Learner& learn) : merged_(learn.model()) {
+Fp32Weights::Fp32Weights(Learner& learn)
+    : merged_(learn.model(), learn.state_dict()) {
   const StateDict exact = learn.state_dict();
   for (ModelTensor& t : learn.model().state()) {
     const torch::Tensor* const value = exact.find(t.name);

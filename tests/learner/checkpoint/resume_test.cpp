@@ -40,6 +40,7 @@
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/precision/master_weights.h"
 #include "tern/learner/recorder.h"
+#include "tern/learner/weights/lora.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/same_end.h"
 #include "tern/tests/support/temp_folder.h"
@@ -73,6 +74,10 @@ struct Program {
 
 std::ostream& operator<<(std::ostream& out, const Program& program) {
   return out << program.name;
+}
+
+void with_adapters(Learner& learn) {
+  add_lora(learn, {.rank = 2, .targets = {"0"}, .train = {"4"}});
 }
 
 std::unique_ptr<Learner> make_learner(const Program& program) {
@@ -182,6 +187,25 @@ INSTANTIATE_TEST_SUITE_P(
             "one_cycle",
             [](Learner&) {},
             [](Learner& l) { l.fit_one_cycle(3, 1e-2); }},
+        Program{"lora", with_adapters},
+        Program{
+            "bf16_lora",
+            [](Learner& l) {
+              with_adapters(l);
+              l.to_bf16();
+            }},
+        Program{
+            "fp16_lora",
+            [](Learner& l) {
+              with_adapters(l);
+              l.to_fp16();
+            }},
+        Program{
+            "amp_lora",
+            [](Learner& l) {
+              with_adapters(l);
+              l.to_amp();
+            }},
         Program{"ema", [](Learner& l) { l.add<Ema>(0.9); }},
         Program{"bf16_ema", [](Learner& l) { l.to_bf16().add<Ema>(0.9); }},
         Program{"mixup", [](Learner& l) { l.add<MixUp>(); }},

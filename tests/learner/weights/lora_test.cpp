@@ -1,5 +1,7 @@
 #include "tern/learner/weights/lora.h"
 
+#include <functional>
+
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -7,8 +9,11 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/learner/checkpoint/checkpoint.h"
+#include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/distributed/data_parallel.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
@@ -161,39 +166,107 @@ TEST(Lora, ComesBackFromItsCheckpoint) {
   EXPECT_TRUE(torch::equal(answer(), expected));
 }
 
-TEST(Lora, KeepsNoMastersOfFrozenWeights) {
+struct Precision {
+  std::string name;
+  std::function<void(Learner&)> set;
+  torch::Dtype weights;
+};
+
+class LoraPrecision : public testing::TestWithParam<Precision> {
+ protected:
+  Learner trained(const Model& model, const TempFolder& temp) {
+    Learner learn = learner(model, temp);
+    GetParam().set(learn);
+    learn.fit(1, 1e-2);
+    return learn;
+  }
+};
+
+// Master weights, gradients and moments.
+int64_t optimizer_bytes(Learner& learn) {
+  Tensors all;
+  for (const auto& item : capture_checkpoint(learn).optimizer) {
+    all.push_back(item.value());
+  }
+  for (const ModelTensor& item : Model(learn.model().module()).parameters()) {
+    if (item.tensor.grad().defined()) all.push_back(item.tensor.grad());
+  }
+  for (const ModelTensor& item : learn.model().parameters()) {
+    if (item.tensor.grad().defined()) all.push_back(item.tensor.grad());
+  }
+  if (const auto weights = master_weights(learn)) {
+    all.insert(all.end(), weights->masters().begin(), weights->masters().end());
+  }
+  int64_t bytes = 0;
+  for (const torch::Tensor& t : all) bytes += static_cast<int64_t>(t.nbytes());
+  return bytes;
+}
+
+TEST_P(LoraPrecision, StepsAndSavesTheAdaptersAlone) {
   const TempFolder temp;
   Net net(64);
-  auto learn = learner(
+  Learner full = trained(Net(64), temp);
+  Learner learn = trained(
       add_lora(net, {.rank = 1, .targets = {"wide"}, .train = {"fc"}}),
       temp);
-  learn.to_bf16();
-  learn.fit(2, 1e-2);
-  EXPECT_EQ(net->wide->weight.scalar_type(), torch::kBFloat16);
-  EXPECT_EQ(master_weights(learn)->masters().size(), 4u);
-  // What the optimizer steps, and keeps moments of.
-  int64_t stepped = 0, all = 0;
-  for (const auto& group : learn.optimizer().param_groups()) {
-    for (const torch::Tensor& p : group.params()) stepped += p.numel();
-  }
-  for (const torch::Tensor& p : net->parameters()) all += p.numel();
-  EXPECT_LE(static_cast<double>(stepped), 0.05 * static_cast<double>(all));
+  EXPECT_EQ(net->wide->weight.scalar_type(), GetParam().weights);
   EXPECT_EQ(learn.optimizer().state().size(), 4u);
+  if (const auto weights = master_weights(learn)) {
+    EXPECT_EQ(weights->masters().size(), 4u);
+  }
+  EXPECT_LE(20 * optimizer_bytes(learn), optimizer_bytes(full));
+  EXPECT_EQ(
+      capture_checkpoint(learn).model.keys(),
+      (std::vector<std::string>{
+          "wide.lora_A.weight",
+          "wide.lora_B.weight",
+          "fc.weight",
+          "fc.bias"}));
+}
 
+TEST_P(LoraPrecision, ExportsMergedWeightsInFp32) {
+  const TempFolder temp;
+  Net net(64);
+  Learner learn = trained(add_lora(net, {.targets = {"wide"}}), temp);
+  const torch::Tensor base = net->wide->weight.clone();
   learn.export_model(temp / "net.safetensors");
-  export_torchscript(learn, temp / "net.pt", {torch::rand({2, 3, 8, 8})});
+  const auto x = torch::rand({2, 3, 8, 8});
+  export_torchscript(learn, temp / "net.pt", {x});
+  // The rounded base, and adapters as they are: the masters'.
+  const StateDict adapters = capture_checkpoint(learn).model;
+  const torch::Tensor expected =
+      base.to(torch::kFloat) +
+      adapters["wide.lora_B.weight"].mm(adapters["wide.lora_A.weight"]);
+  const StateDict state = load_weights(temp / "net.safetensors");
+  EXPECT_EQ(state.size(), Model(net).state_dict().size());
+  EXPECT_EQ(state["wide.weight"].scalar_type(), torch::kFloat);
+  EXPECT_TRUE(torch::allclose(state["wide.weight"], expected, 1e-6, 1e-7));
+  EXPECT_FALSE(torch::equal(state["wide.weight"], base.to(torch::kFloat)));
   Net plain(64);
   Model again(plain);
-  again.load_state_dict(load_weights(temp / "net.safetensors"));
+  again.load_state_dict(state);
   plain->eval();
-  const auto x = torch::rand({2, 3, 8, 8});
   EXPECT_TRUE(torch::allclose(
       load_torchscript_trusted(temp / "net.pt").forward({x})[0],
       plain->forward(x),
       1e-5,
       1e-6));
-  EXPECT_EQ(net->wide->weight.scalar_type(), torch::kBFloat16);
+  // Training goes on as it was.
+  EXPECT_TRUE(torch::equal(net->wide->weight, base));
+  learn.fit(1);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    ,
+    LoraPrecision,
+    testing::Values(
+        Precision{
+            "fp16",
+            [](Learner& l) { l.to_fp16({.force_fp16 = true}); },
+            torch::kHalf},
+        Precision{"bf16", [](Learner& l) { l.to_bf16(); }, torch::kBFloat16},
+        Precision{"amp", [](Learner& l) { l.to_amp(); }, torch::kFloat}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(Lora, IsMergedInWhatIsExported) {
   const TempFolder temp;

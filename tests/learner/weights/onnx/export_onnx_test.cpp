@@ -16,6 +16,7 @@
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/weights/lora.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/onnx_case.h"
 #include "tern/tests/support/temp_folder.h"
@@ -209,6 +210,16 @@ TEST_F(ExportOnnx, Fp16WeightsTakeHalfTheFile) {
   write_onnx_case(folder_, "half", model, {x}, {.half = true}, 2e-3);
   const auto whole = fs::file_size(folder_ / "whole.onnx");
   EXPECT_LT(fs::file_size(folder_ / "half.onnx"), 0.6 * whole);
+}
+
+TEST_F(ExportOnnx, AdaptersAreMergedInTheFile) {
+  Model model = add_lora(small_net(), {.rank = 2, .targets = {"0", "3"}});
+  stir(model);
+  const torch::Tensor x = torch::rand({3, 3, 6, 5});
+  write_onnx_case(folder_, "lora", model, {x});
+  EXPECT_EQ(model.state_dict().size(), 4u);
+  export_onnx(merge_lora(model), temp_ / "merged.onnx", {x.slice(0, 0, 1)});
+  EXPECT_EQ(read_file(folder_ / "lora.onnx"), read_file(temp_ / "merged.onnx"));
 }
 
 TEST_F(ExportOnnx, ALearnerIn16BitsIsExportedInFp32AndGoesOn) {
