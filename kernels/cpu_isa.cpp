@@ -110,6 +110,15 @@ floats_to_halves_avx512(const float* src, uint16_t* dst, int64_t size) {
   }
   convert<float_to_half>(src + i, dst + i, size - i);
 }
+#elif defined(__aarch64__)
+// Every aarch64 converts halves itself; the compiler makes vectors of it.
+TERN_CPU_LOOP float half_to_float_neon(uint16_t half) {
+  return __builtin_bit_cast(__fp16, half);
+}
+
+TERN_CPU_LOOP uint16_t float_to_half_neon(float value) {
+  return __builtin_bit_cast(uint16_t, static_cast<__fp16>(value));
+}
 #endif
 
 void halves_to_floats(const uint16_t* src, float* dst, int64_t size) {
@@ -117,6 +126,10 @@ void halves_to_floats(const uint16_t* src, float* dst, int64_t size) {
   // Wider vectors are no faster here.
   if (cpu_isa() != CpuIsa::baseline) {
     return halves_to_floats_avx2(src, dst, size);
+  }
+#elif defined(__aarch64__)
+  if (cpu_isa() == CpuIsa::neon) {
+    return convert<half_to_float_neon>(src, dst, size);
   }
 #endif
   convert<half_to_float>(src, dst, size);
@@ -127,6 +140,10 @@ void floats_to_halves(const float* src, uint16_t* dst, int64_t size) {
   const CpuIsa isa = cpu_isa();
   if (isa == CpuIsa::avx512) return floats_to_halves_avx512(src, dst, size);
   if (isa == CpuIsa::avx2) return floats_to_halves_avx2(src, dst, size);
+#elif defined(__aarch64__)
+  if (cpu_isa() == CpuIsa::neon) {
+    return convert<float_to_half_neon>(src, dst, size);
+  }
 #endif
   convert<float_to_half>(src, dst, size);
 }
@@ -143,6 +160,8 @@ CpuIsa best_cpu_isa() {
     return CpuIsa::avx512;
   }
   if (__builtin_cpu_supports("avx2")) return CpuIsa::avx2;
+#elif defined(__aarch64__)
+  return CpuIsa::neon;
 #endif
   return CpuIsa::baseline;
 }
@@ -152,7 +171,9 @@ CpuIsa cpu_isa() {
 }
 
 void set_cpu_isa(CpuIsa isa) {
-  isa_in_use = std::min(isa, best_cpu_isa());
+  const CpuIsa best = best_cpu_isa();
+  const bool is_foreign = isa == CpuIsa::neon && best != CpuIsa::neon;
+  isa_in_use = is_foreign ? CpuIsa::baseline : std::min(isa, best);
 }
 
 void to_floats(const void* src, ElementType type, float* dst, int64_t size) {

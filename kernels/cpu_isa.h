@@ -6,9 +6,10 @@
 
 namespace tern {
 
-/// Instruction sets of the inner loops. The binary holds all of them, so it
-/// runs on every x86-64 and is fast on a new one.
-enum class CpuIsa { baseline, avx2, avx512 };
+/// Instruction sets of the inner loops. The binary holds all of its
+/// architecture's, so it runs on every x86-64 and is fast on a new one. Every
+/// aarch64 has NEON: there the baseline is without what no compiler finds.
+enum class CpuIsa { baseline, neon, avx2, avx512 };
 
 /// The widest that this processor has.
 CpuIsa best_cpu_isa();
@@ -18,7 +19,7 @@ CpuIsa best_cpu_isa();
 CpuIsa cpu_isa();
 
 /// For tests and benchmarks. Asking for more than the processor has gives the
-/// best that it has.
+/// best that it has; NEON, where it is another architecture, the baseline.
 void set_cpu_isa(CpuIsa isa);
 
 /// Marks an inner loop and the functions that it calls: they become part of

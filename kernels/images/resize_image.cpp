@@ -4,11 +4,8 @@
 #include <cmath>
 #include <vector>
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
 #include "tern/kernels/cpu_isa.h"
+#include "tern/kernels/images/pixel_lanes.h"
 
 namespace tern {
 namespace {
@@ -205,37 +202,48 @@ TERN_AVX2 void mean_of_few_rows_avx2(
   }
 }
 
+#endif
+#ifdef TERN_HAS_PIXEL_LANES
+
 /// `mix_row` for three channels: all of a pixel, and two pixels, at once. Reads
 /// up to 4 words, and writes a byte, too many.
-TERN_AVX2 void mix_rgb_row(
+TERN_PIXEL_LOOP void mix_rgb_row(
     const int16_t* means,
     const SideWeights& side,
     int64_t width,
     uint8_t* out) {
-  // RGBRGB to RR GG BB.
-  const __m128i pairs =
-      _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1);
-  const __m128i lowest = _mm_setr_epi32(0x0c080400, -1, -1, -1);
   for (int64_t i = 0; i + 1 < width; ++i) {
     const auto at = static_cast<size_t>(i);
     const int16_t* from = means + (side.first[at] - side.begin) * 3;
     const int16_t* weights = side.weights.data() + i * side.stride;
-    __m128i sum = _mm_set1_epi32(kHalf);
+    Lanes sum = Lanes{} + static_cast<uint32_t>(kHalf);
     for (int64_t k = 0; k < side.count[at]; k += 2) {
-      int32_t both = 0;
+      uint32_t both = 0;
       __builtin_memcpy(&both, weights + k, 4);
-      const __m128i pixels =
-          _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k * 3));
-      sum = _mm_add_epi32(
-          sum,
-          _mm_madd_epi16(
-              _mm_shuffle_epi8(pixels, pairs),
-              _mm_set1_epi32(both)));
+      const auto pixels = load_16_bytes(from + k * 3);
+      // RGBRGB to RR GG BB.
+      const auto pairs = __builtin_shufflevector(
+          pixels,
+          pixels,
+          0,
+          1,
+          6,
+          7,
+          2,
+          3,
+          8,
+          9,
+          4,
+          5,
+          10,
+          11,
+          -1,
+          -1,
+          -1,
+          -1);
+      sum += dot_of_halves(reinterpret_cast<Lanes>(pairs), Lanes{} + both);
     }
-    const int packed = _mm_cvtsi128_si32(_mm_shuffle_epi8(
-        _mm_srli_epi32(sum, kWeightBits + kFractionBits),
-        lowest));
-    __builtin_memcpy(out + i * 3, &packed, 4);
+    store_low_bytes(sum >> (kWeightBits + kFractionBits), out + i * 3);
   }
   // The last pixel is not written with a byte too many.
   mix_row(means, 3, side, std::max<int64_t>(width - 1, 0), width, out);
@@ -267,10 +275,9 @@ void resize_sides(
       std::max<int64_t>(columns.end - columns.begin, 0) * channels;
   means.assign(static_cast<size_t>(count + 8), 0);
 #ifdef __x86_64__
-  const bool is_wide = cpu_isa() != CpuIsa::baseline;
-  const bool is_rgb = is_wide && channels == 3;
-  const auto mean_of_few =
-      is_wide && count >= 32 ? mean_of_few_rows_avx2 : mean_of_few_rows;
+  const auto mean_of_few = cpu_isa() != CpuIsa::baseline && count >= 32
+                               ? mean_of_few_rows_avx2
+                               : mean_of_few_rows;
 #else
   const auto mean_of_few = mean_of_few_rows;
 #endif
@@ -290,8 +297,8 @@ void resize_sides(
         rows.count[at],
         count,
         means.data());
-#ifdef __x86_64__
-    if (is_rgb) {
+#ifdef TERN_HAS_PIXEL_LANES
+    if (channels == 3 && has_pixel_lanes()) {
       mix_rgb_row(means.data(), columns, width, out);
       continue;
     }

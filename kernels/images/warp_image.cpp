@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
-
 #include "tern/kernels/cpu_isa.h"
 #include "tern/kernels/images/augment_images_math.h"
+#include "tern/kernels/images/pixel_lanes.h"
 
 namespace tern {
 namespace {
@@ -146,18 +143,37 @@ TERN_CPU_LOOP void blend_row(
   }
 }
 
-#ifdef __x86_64__
+#ifdef TERN_HAS_PIXEL_LANES
+
+/// Two pixels' RGBRGB as halves RR GG BB: left and right neighbour side by
+/// side.
+TERN_CPU_LOOP Lanes neighbours(const uint8_t* from) {
+  const ByteLanes zero{};
+  return reinterpret_cast<Lanes>(__builtin_shufflevector(
+      load_8_bytes(from),
+      zero,
+      0,
+      16,
+      3,
+      16,
+      1,
+      16,
+      4,
+      16,
+      2,
+      16,
+      5,
+      16,
+      16,
+      16,
+      16,
+      16));
+}
 
 /// `blend_row` for three channels: all of a pixel at once. Reads 8 bytes of
 /// each row and writes 4.
-TERN_AVX2 void
+TERN_PIXEL_LOOP void
 blend_rgb_row(const PixelView& source, int count, const Taps& t, uint8_t* to) {
-  // RGBRGB to words RR GG BB: left and right neighbour side by side.
-  const __m128i pairs =
-      _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
-  // The lowest byte of each word.
-  const __m128i lowest = _mm_setr_epi32(0x0c080400, -1, -1, -1);
-  const __m128i half = _mm_set1_epi32(16384);
   const int64_t lower = source.height > 1 ? source.stride : 0;
   const int64_t readable = source.end - source.pixels - lower - 8;
   // The last pixel is not written with a byte too many.
@@ -167,21 +183,12 @@ blend_rgb_row(const PixelView& source, int count, const Taps& t, uint8_t* to) {
       blend(from, 3, 3, lower, t.weight_x[i], t.weight_y[i], to + i * 3);
       continue;
     }
-    const __m128i wx = _mm_set1_epi32(static_cast<int>(t.weight_x[i]));
-    const __m128i wy = _mm_set1_epi32(static_cast<int>(t.weight_y[i]));
-    const __m128i above = _mm_shuffle_epi8(
-        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)),
-        pairs);
-    const __m128i below = _mm_shuffle_epi8(
-        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + lower)),
-        pairs);
-    const __m128i both = _mm_or_si128(
-        _mm_srli_epi32(_mm_madd_epi16(above, wx), 1),
-        _mm_slli_epi32(_mm_srli_epi32(_mm_madd_epi16(below, wx), 1), 16));
-    const __m128i sums = _mm_add_epi32(_mm_madd_epi16(both, wy), half);
-    const int packed =
-        _mm_cvtsi128_si32(_mm_shuffle_epi8(_mm_srli_epi32(sums, 15), lowest));
-    std::memcpy(to + i * 3, &packed, 4);
+    const Lanes wx = Lanes{} + t.weight_x[i];
+    const Lanes upper = dot_of_halves(neighbours(from), wx) >> 1;
+    const Lanes below = dot_of_halves(neighbours(from + lower), wx) >> 1;
+    const Lanes both = upper | (below << 16);
+    const Lanes sums = dot_of_halves(both, Lanes{} + t.weight_y[i]) + 16384;
+    store_low_bytes(sums >> 15, to + i * 3);
   }
   blend_row(source, count - 1, count, t, to);
 }
@@ -255,9 +262,9 @@ void sample_row(
   }
   if (on_black) return on_cpu_isa<blend_row_on_black>(source, count, t, to);
   on_cpu_isa<weigh>(source, count, t);
-#ifdef __x86_64__
+#ifdef TERN_HAS_PIXEL_LANES
   const bool is_rgb = source.channels == 3 && source.width > 1;
-  if (is_rgb && cpu_isa() != CpuIsa::baseline) {
+  if (is_rgb && has_pixel_lanes()) {
     return blend_rgb_row(source, count, t, to);
   }
 #endif

@@ -18,10 +18,10 @@ namespace {
 class CpuIsaTest : public testing::TestWithParam<CpuIsa> {
  protected:
   void SetUp() override {
-    if (GetParam() > best_cpu_isa()) {
+    set_cpu_isa(GetParam());
+    if (cpu_isa() != GetParam()) {
       GTEST_SKIP() << "this processor has not got it";
     }
-    set_cpu_isa(GetParam());
   }
   void TearDown() override { set_cpu_isa(best_cpu_isa()); }
 
@@ -38,13 +38,18 @@ class CpuIsaTest : public testing::TestWithParam<CpuIsa> {
 std::string name_of(CpuIsa isa) {
   return isa == CpuIsa::avx512 ? "avx512"
          : isa == CpuIsa::avx2 ? "avx2"
+         : isa == CpuIsa::neon ? "neon"
                                : "baseline";
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All,
     CpuIsaTest,
-    testing::Values(CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512),
+    testing::Values(
+        CpuIsa::baseline,
+        CpuIsa::neon,
+        CpuIsa::avx2,
+        CpuIsa::avx512),
     [](const auto& info) { return name_of(info.param); });
 
 /// All 65536 values of a 16-bit type.

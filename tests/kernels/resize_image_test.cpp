@@ -88,7 +88,7 @@ TEST(ResizeImage, IsWithinOneOfPillowsAntialiasing) {
 
 TEST(ResizeImage, GivesTheSameBitsOnEveryInstructionSet) {
   if (best_cpu_isa() == CpuIsa::baseline) {
-    GTEST_SKIP() << "this processor has no AVX2 to compare with";
+    GTEST_SKIP() << "this processor has neither AVX2 nor NEON";
   }
   const torch::Tensor image = noise(37, 53, 3);
   for (const Sides size : kSizes) {

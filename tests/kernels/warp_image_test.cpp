@@ -136,7 +136,7 @@ TEST(WarpImage, GivesTheSameBitsOnEveryProcessor) {
   const torch::Tensor image = torch::randint(256, {57, 61, 3}, torch::kByte);
   const CpuIsa best = best_cpu_isa();
   if (best == CpuIsa::baseline) {
-    GTEST_SKIP() << "this processor has no AVX2 to compare with";
+    GTEST_SKIP() << "this processor has neither AVX2 nor NEON";
   }
   for (const Matrix3& matrix : matrices()) {
     const Warp warp = {
