@@ -42,7 +42,8 @@ class StreamDataset {
 ///   auto data = DataBunch::create(
 ///       train,
 ///       valid,
-///       {.sampler = std::make_shared<BufferedSampler>({10'000}, 1000)});
+///       {.sampler = std::make_shared<BufferedSampler>(
+///            std::vector<int64_t>{10'000}, 1000)});
 ///
 /// Every epoch begins a pass; one that ends early begins again. Samples are
 /// read in order by one worker at a time and decoded by all workers, so the

@@ -1,4 +1,4 @@
-"""Compiles every C++ block of the documents.
+"""Compiles every C++ block of the documents, and of the comments in headers.
 
 documents.py BUILD_FOLDER ROOT
 documents.py --programs FILE ROOT    writes the programs, to be compiled and run
@@ -30,6 +30,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
+
+import header_blocks
 
 COMPILED_AS = "/tern_documents.cpp"
 UMBRELLA = "#include <tern/tern.h>"
@@ -202,6 +204,9 @@ def main():
     if count == 0:
         sys.exit(f"{root}: no document has a C++ block; expected the folder of "
                  "the repository.")
+    groups = [*by_includes(pages).items()]
+    in_headers, includes, lines = header_blocks.unit(root)
+    groups.append((frozenset(includes), lines))
     with (
         tempfile.TemporaryDirectory() as folder,
         concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
@@ -214,14 +219,12 @@ def main():
                 includes,
                 lines,
             )
-            for number, (includes, lines) in enumerate(
-                by_includes(pages).items()
-            )
+            for number, (includes, lines) in enumerate(groups)
         ]
         good = all([job.result() for job in jobs])
     readme = next(blocks for blocks in pages if blocks[0].page == "README.md")
     good = is_first_example(readme[0], root) and good
-    print(f"{count} C++ blocks of {len(pages)} documents: "
+    print(f"{count} C++ blocks of {len(pages)} documents, {in_headers} of headers: "
           + ("all compile." if good else "the errors are above."))
     return 0 if good else 1
 

@@ -20,8 +20,8 @@ namespace tern {
 /// The weights that a network begins with: random ones, those that its authors
 /// publish, or those of a file.
 ///
-///   {.pretrained = true}
-///   {.pretrained = "resnet18.pth"}
+///   vision_learner(data, "resnet18", {.pretrained = true});
+///   vision_learner(data, "resnet18", {.pretrained = "resnet18.pth"});
 class Pretrained {
  public:
   Pretrained() = default;

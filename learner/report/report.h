@@ -12,10 +12,10 @@ class Learner;
 
 /// Adds a section to a report.
 ///
-///   [=](HtmlPage& page) {
+///   ReportSection section = [=](HtmlPage& page) {
 ///     page.heading("Confusion matrix");
 ///     page.matrix(classes, classes, counts);
-///   }
+///   };
 using ReportSection = std::function<void(HtmlPage&)>;
 
 /// Options of `make_report`.

@@ -113,7 +113,7 @@ MattingBase build_matting_base(const Architecture& architecture);
 ///   VainF/DeepLabV3Plus-Pytorch, from which the paper starts: backbone
 ///   and ASPP are loaded, but not the first convolution, which has 3 channels.
 ///
-///   MattingRefine net(MattingRefineOptions{.backbone = ...});
+///   MattingRefine net(MattingRefineOptions{});
 ///   load_matting_weights(net, "base.pth");
 ///
 /// \throws c10::ValueError if the file has weights of another backbone or none,

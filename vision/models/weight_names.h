@@ -9,7 +9,7 @@ namespace tern {
 /// torchvision, wrote for it. Names that the network has, and those of which
 /// nothing is known, stay.
 ///
-///   torchvision_names({"blocks.0.norm1.weight"}, names of a vit_b_16);
+///   torchvision_names({"blocks.0.norm1.weight"}, names_of_a_vit_b_16);
 ///   // {"encoder.layers.encoder_layer_0.ln_1.weight"}
 ///
 /// \param names   All names of a file.
