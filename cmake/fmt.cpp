@@ -3,6 +3,9 @@
 
 // The templates that fmt's headers declare and leave to this file.
 FMT_BEGIN_NAMESPACE
+#if FMT_VERSION < 120000  // that of LibTorch 2.9
+using detail::locale_ref;
+#endif
 template FMT_API locale_ref::locale_ref(const std::locale&);
 template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 namespace detail {

@@ -17,6 +17,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <torch/version.h>
 
 namespace tern {
 
@@ -92,6 +93,9 @@ int64_t available_memory(torch::Device device) {
   if (device.is_cpu()) {
     return std::min(host_memory_available(), group_memory_available());
   }
+#if TORCH_VERSION_MINOR < 10
+  return kUnknown;  // only a device's own library tells
+#else
   using c10::CachingAllocator::StatType;
   auto* const allocator = c10::getDeviceAllocator(device.type());
   const auto index = std::max<c10::DeviceIndex>(device.index(), 0);
@@ -100,6 +104,7 @@ int64_t available_memory(torch::Device device) {
   const auto kept =
       stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
   return static_cast<int64_t>(allocator->getMemoryInfo(index).first) + kept;
+#endif
 }
 
 std::string bytes_text(int64_t bytes) {

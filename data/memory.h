@@ -18,7 +18,8 @@ void give_back_unused_memory(torch::Device device);
 
 /// Bytes that tensors on `device` may still take: what is free on the GPU, and
 /// what its allocator keeps unused; on a CPU what the machine, or the memory
-/// cgroup of this process, has left.
+/// cgroup of this process, has left. The largest number where nobody knows, as
+/// for a GPU with LibTorch 2.9.
 int64_t available_memory(torch::Device device);
 
 /// "1.5 kB", "2.00 GB".

@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <torch/version.h>
 
 #include "tern/kernels/check.h"
 
@@ -123,8 +124,12 @@ GradientReducer::GradientReducer(
       std::unordered_map<size_t, std::string>(),
       ::c10d::kDefaultFirstBucketBytes,
       /*skip_all_reduce_unused_params=*/false,
+#if TORCH_VERSION_MINOR >= 11
       /*use_python_reducer=*/false,
-      std::vector<int64_t>());
+      /*bucket_bytes_cap_list=*/std::vector<int64_t>());
+#else
+      /*use_python_reducer=*/false);
+#endif
   auto logger = std::make_shared<::c10d::Logger>(reducer);
   reducer->set_logger(logger);
   if (options.compress_to) {

@@ -9,6 +9,7 @@
 #include <torch/cuda.h>
 #include <torch/types.h>
 #include <torch/utils.h>
+#include <torch/version.h>
 
 #include "tern/data/data_loader.h"
 #include "tern/tests/support/expect_error.h"
@@ -148,6 +149,9 @@ TEST(AutocastCache, KeepsTypesApartWhenGuardsNest) {
 }
 
 TEST(AutocastCache, KeepsGradientsAfterAForwardWithoutThem) {
+  if (TORCH_VERSION_MINOR < 10) {
+    GTEST_SKIP() << "LibTorch 2.9 caches the copy without a gradient";
+  }
   const auto weight = torch::ones({2, 2}).requires_grad_();
   torch::Tensor product;
   {

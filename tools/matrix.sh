@@ -1,0 +1,99 @@
+# shellcheck shell=bash
+# Sourced by ./dev: the versions and compilers that docs/building.md promises, each
+# built and tested in build-matrix/ROW, where ROW is LIBTORCH-COMPILER-OPENCV.
+
+matrix_versions=(2.9.1 2.10.0 "$torch_version")
+matrix_compilers=(gcc clang)
+# What these hold calls most of LibTorch; the rest of a row needs --whole.
+matrix_tests=(kernels/on_the_cpu learner/precision learner/loop learner/measuring
+  learner/models learner/saving learner/weights/onnx/export_onnx
+  callbacks/precision callbacks/training callbacks/watching)
+matrix_vision_tests=(vision/pictures vision/looking)
+
+matrix_rows() {
+  local version compiler
+  for version in "${matrix_versions[@]}"; do
+    for compiler in "${matrix_compilers[@]}"; do
+      printf '%s\n' "${version%.*}-$compiler-"{core,opencv}
+    done
+  done
+}
+
+# run_matrix [--whole] [ROW...]: a line a row, the table at the end. A row that
+# fails does not keep the others from running.
+run_matrix() {
+  local whole="" row rows failed=0 table=$root/build-matrix/table
+  [ "${1:-}" != --whole ] || { whole=1 && shift; }
+  mapfile -t rows < <(matrix_rows)
+  expect_names row "${rows[*]}" "${rows[*]}" "$@"
+  [ $# -eq 0 ] || rows=("$@")
+  mkdir -p "${table%/*}"
+  : >"$table"
+  for row in "${rows[@]}"; do
+    say "$row"
+    run_row "$row" >>"$table" || failed=1
+    tail -n 1 "$table" >&2
+  done
+  cat "$table"
+  return "$failed"
+}
+
+# Prints the row's line of the table.
+run_row() {
+  local folder=$root/build-matrix/$1 version compiler opencv torch passed
+  local started=$SECONDS outcome="not built" options=() targets=() filter=()
+  IFS=- read -r version compiler opencv <<<"$1"
+  torch=$(matrix_torch "$version")
+  case $compiler in
+    gcc) options+=(-DCMAKE_C_COMPILER=gcc-12 -DCMAKE_CXX_COMPILER=g++-12) ;;
+    clang) options+=(-DCMAKE_C_COMPILER=clang-16 -DCMAKE_CXX_COMPILER=clang++-16
+      -DCMAKE_{EXE,SHARED,MODULE}_LINKER_FLAGS=-fuse-ld=lld-16) ;;
+  esac
+  [ "$opencv" = opencv ] || options+=(-DTERN_VISION=OFF -DTERN_EXAMPLES=OFF)
+  if [ -z "$whole" ]; then
+    local tests=("${matrix_tests[@]}")
+    [ "$opencv" != opencv ] || tests+=("${matrix_vision_tests[@]}")
+    targets=("${tests[@]//\//_}")
+    targets=(--target "${targets[@]/%/_test}")
+    filter=(-R "^($(IFS='|' && echo "${tests[*]}"))\$")
+  fi
+  mkdir -p "$folder"
+  if (cd "$root" && logged "$folder/build.log" "" cmake --preset cpu -B "$folder" \
+    -DTorch_DIR="$torch/share/cmake/Torch" -DTERN_PYTHON=OFF "${options[@]}") &&
+    logged "$folder/build.log" "" cmake --build "$folder" \
+      --parallel "$(jobs_here)" "${targets[@]}"; then
+    outcome="built"
+    logged "$folder/test.log" "" ctest --test-dir "$folder" --output-on-failure \
+      --parallel "$(jobs_here)" -LE 'slow|gpu' --no-tests=error "${filter[@]}" && passed=1
+    outcome=$(sed -n 's/ *\(tests passed, .*\)/ \1/p' "$folder/test.log" | tail -n 1)
+  fi
+  printf '%-20s %s, %d min\n' "$1" "${outcome#, }" $(((SECONDS - started) / 60))
+  [ -n "${passed:-}" ]
+}
+
+# The folder of the LibTorch of a minor version. Of another one than ./dev's, only
+# what programs link: CUDA's libraries would be 3 GB more, and the wheel's
+# libtorch_cpu.so names two of them.
+matrix_torch() {
+  local version wheels env
+  version=$(printf '%s\n' "${matrix_versions[@]}" | grep "^$1[.]")
+  env=$cache/matrix/torch-$version
+  if [ "$version" = "$torch_version" ]; then
+    echo "$torch_link"
+    return
+  fi
+  wheels=("torch==$version" "nvidia-cuda-runtime-cu12==12.8.*" "nvidia-cuda-cupti-cu12==12.8.*")
+  holds "$env" torch "${wheels[@]}" || alone install_matrix_torch "$env" "${wheels[@]}" >&2
+  echo "$env/torch"
+}
+
+install_matrix_torch() {
+  ! holds "$1" torch "${@:2}" || return 0
+  say "Installing ${*:2} into $1: 0.9 GB to download, 1.8 GB on disk"
+  need_space 4
+  rm -rf "$1"
+  mkdir -p "$1"
+  pip_install "$1/pip" --only-binary=:all: --no-deps --no-compile --target "$1" "${@:2}"
+  rm -rf "$1/pip"
+  stamp "$1" torch "${@:2}"
+}
