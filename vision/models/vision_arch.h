@@ -157,8 +157,10 @@ class VisionArch {
   /// Loads weights of this network from a file in any format that
   /// `load_weights` supports, with the names of torchvision, timm, fastai or a
   /// vision learner. A ViT's position embeddings are interpolated to its image
-  /// size. Adapts a first convolution with 3 channels to others as fastai does:
-  /// summed for one channel, 0 for additional ones.
+  /// size. A MobileNetV3's norms keep torchvision's eps of 1e-3, as in timm's
+  /// tf_mobilenetv3; timm trains the others with 1e-5. Adapts a first
+  /// convolution with 3 channels to others as fastai does: summed for one
+  /// channel, 0 for additional ones.
   ///
   ///   auto net = vit_b_16({.num_classes = 0, .image_size = 384});
   ///   auto report = VisionArch(vit_b_16).load_pretrained(net, "vit.pth");

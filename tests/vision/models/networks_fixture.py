@@ -278,4 +278,5 @@ def main():
         )
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -16,10 +16,14 @@
 
 #include "tern/learner/model.h"
 #include "tern/tests/support/tests_folder.h"
+#include "tern/tests/vision/models/numbers.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern::networks_parity_test {
 namespace {
+
+using testing_support::some;
+using testing_support::weight;
 
 // What networks_fixture.py wrote, once or now.
 const nlohmann::json& networks() {
@@ -100,27 +104,6 @@ Model make(const std::string& name, bool drops) {
   return all.at(name)(drops);
 }
 
-// In -1..1 and as if at random, as networks_fixture.py makes them.
-torch::Tensor numbers(int64_t count) {
-  const auto mixed = [](const torch::Tensor& x, int64_t shift, int64_t factor) {
-    return ((x ^ x.bitwise_right_shift(shift)) * factor)
-        .bitwise_and(0xFFFFFFFF);
-  };
-  torch::Tensor h = (torch::arange(1, count + 1, torch::kLong) * 2654435761)
-                        .bitwise_and(0xFFFFFFFF);
-  h = mixed(mixed(h, 15, 1103515245), 13, 1540483477);
-  h = h ^ h.bitwise_right_shift(16);
-  return h.to(torch::kDouble) / 2147483648.0 - 1;
-}
-
-torch::Tensor some(c10::IntArrayRef shape, int64_t index) {
-  static const torch::Tensor pool = numbers(1000003);
-  const int64_t count = c10::multiply_integers(shape);
-  const int64_t begin = index * 7919 % pool.numel();
-  const int64_t repeats = (begin + count) / pool.numel() + 1;
-  return pool.repeat({repeats}).narrow(0, begin, count).reshape(shape);
-}
-
 void fill(const Model& model) {
   const torch::NoGradGuard no_grad;
   int64_t index = 0;
@@ -128,18 +111,7 @@ void fill(const Model& model) {
     const int64_t now = index++;
     torch::Tensor tensor = item.tensor;
     if (!tensor.is_floating_point()) continue;
-    torch::Tensor values = some(tensor.sizes(), now);
-    if (tensor.dim() > 1) {
-      values *= std::sqrt(
-          6 * static_cast<double>(tensor.size(0)) /
-          static_cast<double>(tensor.numel()));
-    } else {
-      values *= 0.3;
-      if (item.name.ends_with("weight") || item.name.ends_with("running_var")) {
-        values += 1;
-      }
-    }
-    tensor.copy_(values);
+    tensor.copy_(weight(item.name, tensor.sizes(), now));
   }
 }
 

@@ -1,0 +1,78 @@
+// Files of timm's in Tern's networks: they answer as timm's do.
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/learner/weights/weights.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tests_folder.h"
+#include "tern/tests/vision/models/numbers.h"
+#include "tern/vision/models/vision_arch.h"
+
+namespace tern::timm_files_test {
+namespace {
+
+using testing_support::some;
+using testing_support::weight;
+
+// What timm_files_fixture.py wrote.
+nlohmann::json network(const std::string& name) {
+  static const auto fixture = nlohmann::json::parse(std::ifstream(
+      in_tests_folder("vision/models/timm_files_fixture.json")));
+  return fixture["networks"][name];
+}
+
+template <class Net>
+void expect_timms_answer(const std::string& name, Net net) {
+  const nlohmann::json python = network(name);
+  StateDict state;
+  int64_t index = 0;
+  for (const auto& item : python["weights"]) {
+    const auto key = item[0].get<std::string>();
+    const auto shape = item[1].get<std::vector<int64_t>>();
+    const bool is_count = key.ends_with("num_batches_tracked");
+    state.insert(
+        key,
+        is_count ? torch::zeros(shape, torch::kLong)
+                 : weight(key, shape, index));
+    ++index;
+  }
+  const TempFolder temp;
+  save_safetensors(temp / "timm.safetensors", state);
+
+  net->to(torch::kDouble);
+  Model model(net);
+  const LoadReport report =
+      VisionArch(name).load_pretrained(model, temp / "timm.safetensors");
+  EXPECT_TRUE(report.is_complete());
+  EXPECT_EQ(report.skipped, std::vector<std::string>{});
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  const torch::Tensor answer = model.forward({some({2, 3, 64, 48}, 3)})[0];
+  const auto expected = torch::tensor(
+      python["answer"].get<std::vector<double>>(),
+      torch::kDouble);
+  const auto error = (answer.flatten() - expected).abs().max();
+  EXPECT_LE((error / expected.abs().max()).item<double>(), 1e-8);
+}
+
+TEST(TimmFiles, OfAnEfficientNet) {
+  expect_timms_answer("efficientnet_b0", efficientnet_b0({.num_classes = 10}));
+}
+
+TEST(TimmFiles, OfAMobileNetV3) {
+  expect_timms_answer(
+      "mobilenet_v3_small",
+      mobilenet_v3_small({.num_classes = 10}));
+}
+
+TEST(TimmFiles, OfARegNet) {
+  expect_timms_answer("regnet_y_400mf", regnet_y_400mf({.num_classes = 10}));
+}
+
+}  // namespace
+}  // namespace tern::timm_files_test
