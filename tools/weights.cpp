@@ -36,11 +36,14 @@ void list(const FetchWeightsOptions& options) {
   }
 }
 
+// From `mirror`, if it is not empty.
 void fetch(
     const std::vector<std::string>& names,
+    const std::string& mirror,
     const FetchWeightsOptions& options) {
   for (const std::string& name : names) {
-    const PublishedWeights weights = VisionArch(name).published();
+    PublishedWeights weights = VisionArch(name).published();
+    if (!mirror.empty()) weights.url = mirror + "/" + weights.file_name();
     const fs::path folder = weights_path(weights, options).parent_path();
     const fs::path file = download_weights(weights, folder, options);
     fmt::print("{}: {}\n", name, file.string());
@@ -80,7 +83,7 @@ bool verify_all(
 
 int main(int argc, char** argv) try {
   std::vector<std::string> names;
-  std::string folder;
+  std::string folder, mirror;
   CLI::App app{"Fetches and checks the published weights of networks"};
   const auto command = [&](const char* name, const char* what) {
     CLI::App* made = app.add_subcommand(name, what);
@@ -94,6 +97,10 @@ int main(int argc, char** argv) try {
   auto* fetch = command("fetch", "downloads weights, or goes on with it");
   auto* verify = command("verify", "checks sums, and loads the networks");
   fetch->add_option("names", names, "such as convnext_tiny")->required();
+  fetch->add_option(
+      "--mirror",
+      mirror,
+      "address of a folder that has the files, instead of their authors'");
   verify->add_option("names", names, "none: of all weights that are here");
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);
@@ -105,7 +112,7 @@ int main(int argc, char** argv) try {
     options.folder = folder;
   }
   if (list->parsed()) tern::list(options);
-  if (fetch->parsed()) tern::fetch(names, options);
+  if (fetch->parsed()) tern::fetch(names, mirror, options);
   if (verify->parsed()) return tern::verify_all(names, options) ? 0 : 1;
   return 0;
 } catch (const std::exception& error) {

@@ -1,11 +1,16 @@
+#include "tern/learner/weights/weights.h"
+
 #include <cstdlib>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/tests/support/http_server.h"
 #include "tern/tests/support/run_program.h"
 #include "tern/tests/support/temp_folder.h"
+#include "tern/vision/models/vision_arch.h"
 
 namespace tern {
 extern const char* const kTernWeights;  // a path, in a file that CMake writes
@@ -43,6 +48,45 @@ TEST(Weights, VerifiesWhatIsHere) {
   EXPECT_EQ(result.code, 1);
   EXPECT_TRUE(result.says("its name expects it to begin with b627a593"))
       << result.output;
+}
+
+TEST(Weights, FetchesOnceAndVerifiesThatTheNetworkLoads) {
+  const TempFolder temp, authors;
+  const std::string name = "mobilenet_v3_small-047dcff4.pth";
+  const VisionArch arch("mobilenet_v3_small");
+  save_pth(authors / name, Model(arch.make_body(3).module).state_dict());
+  const auto bytes = read_file(authors / name);
+  const std::string hash = sha256(bytes);
+  HttpServer server([&](const HttpServer::Request& request) {
+    return HttpServer::range({bytes.begin(), bytes.end()}, request.offset);
+  });
+  // Of other bytes than the published ones.
+  write_file(temp / (name + ".sha256"), hash + "  " + name + "\n");
+  const std::string fetch =
+      "fetch mobilenet_v3_small --mirror " + server.url("/weights");
+  for (int i = 0; i < 2; ++i) {
+    const ProgramResult result = weights(fetch, temp);
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_TRUE(
+        result.says("mobilenet_v3_small: " + (temp / name).string() + "\n"))
+        << result.output;
+  }
+  ASSERT_EQ(server.requests().size(), 1u);
+  EXPECT_EQ(server.requests()[0].path, "/weights/" + name);
+  EXPECT_EQ(read_file(temp / name), bytes);
+
+  for (const char* const command : {"verify", "verify mobilenet_v3_small"}) {
+    const ProgramResult result = weights(command, temp);
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_TRUE(result.says("mobilenet_v3_small: SHA-256 " + hash + ", "))
+        << result.output;
+  }
+  // Bytes other than its name says.
+  const ProgramResult other =
+      weights("fetch resnet18 --mirror " + server.url(""), temp);
+  EXPECT_EQ(other.code, 1);
+  EXPECT_TRUE(other.says("expected one that begins with f37072fd"))
+      << other.output;
 }
 
 TEST(Weights, NamesTheNetworksThatItKnows) {

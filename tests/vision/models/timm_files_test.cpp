@@ -21,8 +21,8 @@ using testing_support::weight;
 
 // What timm_files_fixture.py wrote.
 nlohmann::json network(const std::string& name) {
-  static const auto fixture = nlohmann::json::parse(std::ifstream(
-      in_tests_folder("vision/models/timm_files_fixture.json")));
+  static const auto fixture = nlohmann::json::parse(
+      std::ifstream(in_tests_folder("vision/models/timm_files_fixture.json")));
   return fixture["networks"][name];
 }
 
