@@ -3,6 +3,7 @@
 #include <c10/util/ScopeExit.h>
 
 #include "tern/data/formats/atomic_file.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/weights/frozen_graph.h"
 #include "tern/learner/weights/lora.h"
@@ -29,13 +30,23 @@ Tensors traced_inputs(Tensors inputs, const OnnxOptions& how, bool is_second) {
   return inputs;
 }
 
-Names names_of(Names names, const char* what, size_t count) {
+Names names_of(Names names, const char* what, size_t count, Names& taken) {
   const size_t n = names.size();
   TORCH_CHECK_VALUE(
       n == 0 || n == count,
       fmt::format("[export_onnx] {} {}_names; expected {}.", n, what, count));
   for (size_t i = 0; names.size() < count; ++i) {
     names.push_back(count == 1 ? what : fmt::format("{}_{}", what, i));
+  }
+  for (const std::string& name : names) {
+    TERN_CHECK_VALUE(
+        name.find_first_not_of("0123456789") != name.npos &&
+            std::ranges::count(taken, name) == 0,
+        "[export_onnx] an {0} is called \"{1}\"; expected a word that no "
+        "other one, and no weight, has. Set {0}_names.",
+        what,
+        name);
+    taken.push_back(name);
   }
   return names;
 }
@@ -80,10 +91,12 @@ void export_onnx(
   for (Translator* onnx : {&first, &second}) {
     const auto inputs = traced_inputs(example_inputs, options, onnx == &second);
     const auto graph = frozen_graph(trace(model, inputs, forward));
+    Names taken;  // by weights
+    for (const ModelTensor& t : model.state()) taken.push_back(t.name);
     bytes = onnx->run(
         *graph,
-        names_of(options.input_names, "input", inputs.size()),
-        names_of(options.output_names, "output", results));
+        names_of(options.input_names, "input", inputs.size(), taken),
+        names_of(options.output_names, "output", results, taken));
   }
   AtomicFile file(path);
   file.write(bytes);

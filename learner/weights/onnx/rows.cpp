@@ -69,12 +69,13 @@ Values recurrent(Translator& t, const Text& onnx) {
 // (x, dimension, begin, end, step), or for narrow the length in place of both.
 Values slice(Translator& t, const Text& aten) {
   const int64_t axis = t.axis(1), size = t.sizes(0)[axis];
-  const int64_t begin = t.has(2) ? t.integer(2) : 0;
+  const int64_t given = t.has(2) ? t.integer(2) : 0;
+  const int64_t begin = std::max<int64_t>(given < 0 ? given + size : given, 0);
   const int64_t step = aten == "slice" ? t.integer(4) : 1;
   const int64_t length = Translator::sizes_of(t.out()[0])[axis];
-  const int64_t end = (begin < 0 ? begin + size : begin) + length * step;
+  const int64_t end = begin + length * step;
   Values inputs = {t.in(0)};
-  for (const int64_t number : {begin, std::min(end, size), axis, step}) {
+  for (const int64_t number : {given, std::min(end, size), axis, step}) {
     inputs.push_back(t.shape({number}));
   }
   return {t.op("Slice", inputs)};
@@ -91,6 +92,7 @@ Values split(Translator& t, const Text&) {
 
 Values roll(Translator& t, const Text&) {
   const Ints shifts = t.ints(1), axes = t.ints(2), sizes = t.sizes(0);
+  if (axes.empty()) t.refuse("it has no dims; expected those that it rolls");
   Value* x = t.in(0);
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t size = sizes[(axes[i] + sizes.size()) % sizes.size()];
@@ -121,11 +123,27 @@ Values unfold(Translator& t, const Text&) {
   return {t.op("Gather", {t.in(0), at}, {{"axis", -1}})};
 }
 
+// Over all dimensions, if argument 1 has none or is the type of the sum.
+Values reduce(Translator& t, const Text& text) {
+  if (t.has(2) && !t.ints(1).empty()) return t.formula(text);
+  const Text name = text.substr(0, text.find('('));
+  Value* const x = t.in(0, Translator::type_of(t.out()[0]));
+  return {t.op(name, {x}, {{"keepdims", int64_t{t.flag(2)}}})};
+}
+
+Values scatter(Translator& t, const Text& text) {
+  const Ints from = t.sizes(3);
+  if (!from.empty() && from != t.sizes(2)) t.refuse("its src is cut to index");
+  return t.formula(text);
+}
+
 // At places of several tensors of indices, broadcast to one shape: [..., n].
 Values index(Translator& t, const Text& onnx) {
   Values indices = t.list(1);
-  const bool has_whole = std::ranges::count(indices, nullptr) > 0;
-  if (has_whole || t.flag(3)) t.refuse("it has full slices, or accumulates");
+  const bool are_others = std::ranges::any_of(indices, [](const Value* x) {
+    return !x || Translator::type_of(x) == torch::kBool;
+  });
+  if (are_others || t.flag(3)) t.refuse("it has slices, a mask or accumulates");
   Value* sum = indices[0];
   for (Value* index : indices) sum = t.op("Add", {sum, index});
   Value* const shape = t.op("Shape", {sum});
@@ -134,7 +152,11 @@ Values index(Translator& t, const Text& onnx) {
     index = t.op("Unsqueeze", {whole, t.shape({-1})});
   }
   Value* const places = t.op("Concat", indices, {{"axis", -1}});
-  return {t.op(onnx, {t.in(0), places, t.has(2) ? t.in(2) : nullptr})};
+  if (!t.has(2)) return {t.op(onnx, {t.in(0), places})};
+  const Ints x = t.sizes(0), rest(x.begin() + std::ssize(indices), x.end());
+  Value* const whole = t.op("Concat", {shape, t.shape(rest)}, {{"axis", 0}});
+  Value* const values = t.op("Expand", {t.in(2, t.type(0)), whole});
+  return {t.op(onnx, {t.in(0), places, values})};
 }
 
 Values upsample(Translator& t, const Text& text) {
@@ -161,6 +183,10 @@ upsample_bicubic2d=Resize(0,_,_,$,mode='cubic)~13)"},
      {pad, "replication_pad2d=edge"},
      {unfold, "unfold"},
      {index, "index=GatherND; index_put=ScatterND"},
+     {scatter, "scatter=ScatterElements(0,2,Expand(^3,Shape(2)),axis=1)"},
+     {reduce, R"(
+sum=ReduceSum(^0,@1,keepdims=2)~3; mean=ReduceMean(^0,axes=1,keepdims=2)~3;
+amax=ReduceMax(0,axes=1,keepdims=2); amin=ReduceMin(0,axes=1,keepdims=2))"},
      {[](Translator& t, const Text& text) { return t.formula(text); }, R"(
 abs=Abs(0); erf=Erf(0); exp=Exp(0); log=Log(0); neg=Neg(0); relu=Relu(0);
 sigmoid=Sigmoid(0); sqrt=Sqrt(0); tanh=Tanh(0); hardswish=HardSwish(0);
@@ -171,12 +197,11 @@ adaptive_avg_pool1d|adaptive_avg_pool2d&1=GlobalAveragePool(0)~1;
 adaptive_max_pool2d&1=GlobalMaxPool(0)~1; log_softmax=LogSoftmax(^0,axis=1);
 clamp=Clip(0,^1?,^2?); clamp_min=Clip(0,^1); hardtanh=Clip(0,^1,^2);
 mish=Mul(0,Tanh(Softplus(0))); cos=Cos(0); sin=Sin(0); floor=Floor(0);
+ceil=Ceil(0); round=Round(0); sign=Sign(0);
 add=Add(^0,^1); sub=Sub(^0,^1); mul=Mul(^0,^1); div=Div(^0,^1); pow=Pow(^0,^1);
 maximum=Max(^0,^1); minimum=Min(^0,^1); eq=Equal(%0,%1); ne=Not(Equal(%0,%1));
 gt=Greater(%0,%1); lt=Less(%0,%1); ge=GreaterOrEqual(%0,%1);
 le=LessOrEqual(%0,%1); where=Where(0,^1,^2); masked_fill=Where(1,^2,^0);
-sum=ReduceSum(^0,@1,keepdims=2)~3; mean=ReduceMean(^0,axes=1,keepdims=2)~3;
-amax=ReduceMax(0,axes=1,keepdims=2); amin=ReduceMin(0,axes=1,keepdims=2);
 argmax=ArgMax(0,axis=1,keepdims=2); topk=TopK(0,@1,axis=2,largest=3)~4;
 embedding=Gather(0,1)~2; matmul|bmm|mm=MatMul(0,1); linear=Add(MatMul(0,!1),2?);
 addmm=Add(MatMul(1,2),0); batch_norm=BatchNormalization(0,1,2,3,4,epsilon=7)~68;
@@ -191,18 +216,16 @@ avg_pool1d|avg_pool2d=AveragePool(0,kernel_shape=1,strides=2,pads=3,
   count_include_pad=5); pixel_shuffle=DepthToSpace(0,blocksize=1,mode='CRD);
 nonzero=Transpose(NonZero(0)); select|index_select=Gather(0,2,axis=1);
 gather=GatherElements(0,2,axis=1); cat=Concat([0,axis=1);
-scatter=ScatterElements(0,2,Expand(^3,Shape(2)),axis=1);
 unsqueeze=Unsqueeze(0,@1); expand|expand_as=Expand(0,$)~12; fill=Expand(^1,$)~0;
 view|reshape|view_as|flatten|unflatten|squeeze=Reshape(0,$?)~12;
 empty_like|zeros_like|new_zeros=Expand(^#0,$)~012345; to|type_as=^0~1234567;
 ones_like|new_ones=Expand(^#1,$)~012345;
 alias|detach|clone|contiguous|dropout|feature_dropout=0~12)"}};
 
-}  // namespace
-
 // PyTorch's names, after & an argument that is true or 1, after = what is
 // given.
-Values Translator::row(const Text& aten) {
+template <typename Use>
+void for_each_row(const Use& use) {
   for (const auto& [put, rows] : kRows) {
     Text text = rows;
     std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
@@ -210,16 +233,37 @@ Values Translator::row(const Text& aten) {
     for (Text word; std::getline(words, word, ';');) {
       const size_t at = std::min(word.find('='), word.size());
       const size_t end = std::min(word.find('&'), at);
-      const Text all = '|' + word.substr(0, end) + '|';
-      if (all.find('|' + aten + '|') == Text::npos) continue;
-      const c10::IValue on = end < at ? known(word[end + 1] - '0') : true;
-      if (on != true && on != Ints{1} && on != Ints{1, 1}) continue;
-      return put(*this, at < word.size() ? word.substr(at + 1) : aten);
+      const Text given = at < word.size() ? word.substr(at + 1) : "";
+      use(put, word.substr(0, end), end < at ? word[end + 1] - '0' : 0, given);
     }
   }
-  refuse(
+}
+
+}  // namespace
+
+Values Translator::row(const Text& aten) {
+  Text why =
       "the exporter has no row for it; expected operators of the list in "
-      "docs/inference.md. Write the module with those");
+      "docs/inference.md. Write the module with those";
+  std::optional<Values> values;
+  for_each_row([&](auto put, const Text& names, int on, const Text& given) {
+    const bool is_it = ('|' + names + '|').find('|' + aten + '|') != Text::npos;
+    if (values || !is_it) return;
+    const c10::IValue x = on > 0 ? known(on) : true;
+    if (x == true || x == Ints{1} || x == Ints{1, 1}) {
+      values = put(*this, given.empty() ? aten : given);
+    }
+    why = fmt::format("argument {} is {}; expected 1", on, c10::str(x));
+  });
+  if (!values) refuse(why);
+  return *values;
+}
+
+Text row_names() {
+  Text all;
+  for_each_row(
+      [&](auto, const Text& names, int, const Text&) { all += '|' + names; });
+  return all;
 }
 
 }  // namespace tern::onnx

@@ -8,6 +8,8 @@
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/serialization/export.h>
 
+#include "tern/kernels/check.h"
+
 namespace tern::onnx {
 
 namespace {
@@ -50,6 +52,7 @@ bool overwrites_others(Node& node) {
 }  // namespace
 
 Text Translator::run(Graph& trace, const Names& inputs, const Names& outputs) {
+  node_ = trace.param_node();
   for (size_t i = 0; i < inputs.size(); ++i) {
     give(graph_->addInput(inputs[i]), trace.inputs()[i]);
   }
@@ -82,6 +85,13 @@ Text Translator::run(Graph& trace, const Names& inputs, const Names& outputs) {
     graph_->registerOutput(named);
   }
   if (first_ == nullptr) return {};
+  size_t bytes_of_all = 1 << 20;  // and what is not weights
+  for (const auto& [name, x] : initializers_) bytes_of_all += x.nbytes();
+  TERN_CHECK_VALUE(
+      bytes_of_all >> 31 == 0,
+      "[export_onnx] the weights take {:.2f} GiB; expected less than the 2 of "
+      "an ONNX file. Set .half, or call export_torchscript.",
+      static_cast<double>(bytes_of_all) / (1 << 30));
   const auto proto = std::get<0>(jit::export_onnx(
       graph_,
       initializers_,
@@ -97,7 +107,8 @@ Text Translator::run(Graph& trace, const Names& inputs, const Names& outputs) {
 }
 
 void Translator::refuse(const Text& why) const {
-  const Text name = node_->kind().toQualString();
+  const Text kind = node_->kind().toQualString();
+  const Text name = kind == "prim::Param" ? "an input" : kind;
   C10_THROW_ERROR(
       ValueError,
       fmt::format("[export_onnx] {} in {}: {}.", name, place_of(*node_), why));

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -57,7 +56,9 @@ class Translator {
     const Value* const given = node_->input(i);
     Values values;
     if (const auto all = jit::toIValue(given)) {
-      for (const auto& x : all->toTensorVector()) values.push_back(constant(x));
+      for (const c10::IValue& x : all->toListRef()) {
+        values.push_back(x.isNone() ? nullptr : constant(x.toTensor()));
+      }
     } else {
       for (const Value* x : given->node()->inputs()) values.push_back(value(x));
     }
@@ -145,7 +146,7 @@ class Translator {
 
  private:
   /// TensorProto's numbers, in the order of ScalarType.
-  static constexpr std::array<int64_t, 16> kTypes =
+  static constexpr int64_t kTypes[] =
       {2, 3, 5, 6, 7, 10, 1, 11, 0, 0, 0, 9, 0, 0, 0, 16};
   static constexpr const char* kOther =
       " is another for a batch or image of another size; expected the same, or "
@@ -171,7 +172,12 @@ class Translator {
     }
     Value* const value = values_.at(traced);
     if (type.value_or(own) == own) return value;
-    return op("Cast", {value}, {{"to", kTypes[static_cast<size_t>(*type)]}});
+    return op("Cast", {value}, {{"to", type_number(*type)}});
+  }
+  int64_t type_number(torch::ScalarType type) const {
+    const auto i = static_cast<size_t>(type);
+    if (i < std::size(kTypes) && kTypes[i] > 0) return kTypes[i];
+    refuse(Text("ONNX has no numbers of its type, ") + torch::toString(type));
   }
   Value* initializer(const torch::Tensor& x, Text name = "") {
     // Unlike any weight's.
@@ -180,6 +186,7 @@ class Translator {
                          x.numel() >= 1'000 && fits_half(x);
     initializers_[name] = is_half ? x.to(torch::kHalf) : x;
     Value* const value = graph_->addInput(name);
+    value->setType(c10::TensorType::create(initializers_[name]));
     return is_half ? op("Cast", {value}, {{"to", kTypes[6]}}) : value;
   }
 
@@ -196,6 +203,7 @@ class Translator {
   // Sizes that depend on the inputs can be read there.
   void give(Value* value, const Value* traced) {
     values_[traced] = value;
+    type_number(type_of(traced));
     const Ints own = sizes_of(traced), first = in_first(own).toIntVector();
     const Text name = value->debugName();
     for (int64_t i = 0; i < std::ssize(own); ++i) {
@@ -245,5 +253,8 @@ class Translator {
   bool half_;
   std::map<Text, torch::Tensor> initializers_;
 };
+
+/// PyTorch's operators that there are rows for: |abs|erf
+Text row_names();
 
 }  // namespace tern::onnx

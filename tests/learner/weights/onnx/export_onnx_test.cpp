@@ -114,62 +114,6 @@ TEST_F(ExportOnnx, SizesOfBatchesAndImagesAreDynamic) {
   write_onnx_case(folder_, "sizes", model, {x}, {.dynamic_size = true});
 }
 
-// Layers and functions that no network of Tern has, or not in this form.
-struct OthersImpl : torch::nn::Module {
-  OthersImpl()
-      : up(register_module(
-            "up",
-            torch::nn::ConvTranspose2d(
-                torch::nn::ConvTranspose2dOptions(3, 4, 3)
-                    .stride(2)
-                    .padding(1)
-                    .output_padding(1)))),
-        dot(register_module("dot", torch::nn::Conv1d(4, 4, 2))) {}
-  Tensors forward(const torch::Tensor& x) {
-    const torch::Tensor y = up->forward(x);
-    const torch::Tensor scaled = torch::upsample_bilinear2d(
-        x,
-        std::nullopt,
-        /*align_corners=*/true,
-        std::vector<double>{2, 2});
-    const torch::Tensor wide =
-        torch::upsample_nearest2d(x, std::nullopt, std::vector<double>{2, 3});
-    const torch::Tensor bicubic = torch::upsample_bicubic2d(x, {9, 11}, false);
-    const torch::Tensor mean = torch::avg_pool2d(y, 3, 2, 1);
-    const torch::Tensor few = torch::avg_pool2d(y, 3, 2, 0, /*ceil_mode=*/true);
-    const torch::Tensor line = dot->forward(torch::max_pool1d(y.flatten(2), 3));
-    const torch::Tensor sorted = std::get<0>(line.topk(3, -1));
-    const torch::Tensor mixed =
-        torch::elu(torch::mish(y)) +
-        torch::leaky_relu(y, 0.2) * torch::hardsigmoid(y).pow(2) -
-        torch::clamp(y, -1, 1).masked_fill(y > 0.5, 2) / (1 + torch::exp(y));
-    return {
-        scaled,
-        wide,
-        bicubic,
-        mean,
-        few,
-        sorted,
-        mixed.transpose(-1, 1).narrow(1, -5, 4).permute({0, -1, 1, 2}),
-        torch::reflection_pad2d(x, {1, 2, 3, 0}).roll({1, -2}, {-1, 2}),
-        torch::replication_pad2d(x, {0, 1, 0, 2}).slice(-1, 1, -1, 2),
-        torch::maximum(x, torch::minimum(x.sin(), x.cos())).log_softmax(1),
-        torch::bmm(y.flatten(2), y.flatten(2).mT()).sum(-1),
-        torch::adaptive_avg_pool1d(y.flatten(2), 1).squeeze(-1),
-        y.argmax(1, true).eq(2).to(torch::kFloat).expand_as(y),
-        y.amin({1}, true).sub(1).abs().sqrt().log(),
-        torch::scaled_dot_product_attention(y, y, y, y >= y.mean({-1}, true))};
-  }
-  torch::nn::ConvTranspose2d up;
-  torch::nn::Conv1d dot;
-};
-
-TEST_F(ExportOnnx, OtherLayersAreTheSame) {
-  const Model model(std::make_shared<OthersImpl>());
-  stir(model);
-  write_onnx_case(folder_, "others", model, {torch::randn({4, 3, 7, 7})});
-}
-
 TEST_F(ExportOnnx, BytesAreNormalizedInTheFile) {
   Model model(small_net());
   stir(model);
@@ -298,7 +242,7 @@ Model calling(Function function) {
   return std::make_shared<CallImpl<Function>>(function);
 }
 
-TEST_F(ExportOnnx, RefusesArgumentsThatARowDoesNotKnow) {
+TEST_F(ExportOnnx, RefusesNumbersThatOtherSizesChange) {
   const Tensors x = {torch::zeros({2, 3, 6, 6})};
   const fs::path file = temp_ / "a.onnx";
   const auto refuses = [&](const Model& model,
@@ -307,17 +251,6 @@ TEST_F(ExportOnnx, RefusesArgumentsThatARowDoesNotKnow) {
         [&] { export_onnx(model, file, x, {.dynamic_size = true}); },
         words);
   };
-  refuses(
-      calling([](const torch::Tensor& t) { return torch::gelu(t, "tanh"); }),
-      {"aten::gelu", "argument 1 is set"});
-  refuses(
-      calling([](const torch::Tensor& t) { return torch::add(t, t, 2); }),
-      {"aten::add", "argument 2 is set"});
-  refuses(
-      calling([](const torch::Tensor& t) {
-        return torch::adaptive_avg_pool2d(t, {2, 2});
-      }),
-      {"aten::adaptive_avg_pool2d"});
   refuses(
       calling([](const torch::Tensor& t) {
         return torch::avg_pool2d(t, {t.size(2), t.size(3)});
@@ -329,14 +262,51 @@ TEST_F(ExportOnnx, RefusesArgumentsThatARowDoesNotKnow) {
       }),
       {"aten::add", "a tensor that it takes", "another size"});
   refuses(
-      calling([](const torch::Tensor& t) {
-        return t.index({torch::indexing::Slice(), torch::tensor({0, 2})});
-      }),
-      {"aten::index"});
-  refuses(
       calling(
           [](const torch::Tensor& t) { return t.size(2) > 6 ? t.relu() : t; }),
       {"path of the model"});
+  EXPECT_EQ(temp_.entries(), 0);
+}
+
+TEST_F(ExportOnnx, RefusesNamesThatAreTaken) {
+  const auto refuses = [&](const OnnxOptions& options, const char* word) {
+    expect_error<c10::ValueError>(
+        [&] {
+          export_onnx(
+              point_net(),
+              temp_ / "a.onnx",
+              {torch::zeros({1, 2})},
+              options);
+        },
+        {word, "expected a word that no other one, and no weight, has"});
+  };
+  refuses(
+      {.input_names = {"a"}, .output_names = {"a"}},
+      "an output is called \"a\"");
+  refuses({.input_names = {"0.weight"}}, "an input is called \"0.weight\"");
+  refuses({.input_names = {""}}, "Set input_names");
+  refuses({.output_names = {"12"}}, "Set output_names");
+  EXPECT_EQ(temp_.entries(), 0);
+}
+
+// Takes no memory.
+struct LargeImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    return torch::embedding(words, x);
+  }
+  torch::Tensor words =
+      register_buffer("words", torch::zeros({1}).expand({int64_t{1} << 26, 8}));
+};
+
+TEST_F(ExportOnnx, RefusesWeightsThatTakeMoreThanAFileHolds) {
+  expect_error<c10::ValueError>(
+      [&] {
+        export_onnx(
+            std::make_shared<LargeImpl>(),
+            temp_ / "a.onnx",
+            {torch::zeros({1, 3}, torch::kLong)});
+      },
+      {"2.00 GiB", "expected less than the 2 of an ONNX file", ".half"});
   EXPECT_EQ(temp_.entries(), 0);
 }
 
