@@ -41,6 +41,8 @@ class PrecisionPolicy {
   /// The loss scale and the steps skipped in a row, [2] kFloat on the device;
   /// undefined before the first backward and without a loss scale. Never waits.
   virtual torch::Tensor loss_scale_record() const = 0;
+  /// Throws if a model in this precision cannot compute on several devices.
+  virtual void check_parallel() const {}
   /// "fp16 model, fp32 masters", for messages and reports.
   virtual std::string precision_text() const = 0;
 };

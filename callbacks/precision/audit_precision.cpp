@@ -2,6 +2,7 @@
 #include <cmath>
 #include <memory>
 #include <ranges>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,7 +18,7 @@ namespace tern {
 
 namespace {
 
-constexpr int64_t kPasses = 3, kAutocastPasses = 2;  // with fp32, a step: 10
+constexpr int kPasses = 3, kAutocastPasses = 2;  // with fp32, a step: 10
 // Half's largest number, and 2^5 times what rounds to more than 0.
 constexpr double kHalfLargest = 65504, kHalfTypical = 0x1p-20;
 constexpr double kLeast = 1.0 / 3;  // of a gradient's size
@@ -116,26 +117,25 @@ class Audit final : public Callback {
   }
 
   void try_types(LearnerParts& l) {
-    try_type(l, kFp16, kPasses);
-    try_type(l, kBf16, kPasses);
-    if (pays(audit_, audit_.bf16)) return;
     const bool is_cuda = l.data.device.is_cuda();
-    if (is_cuda && pays(audit_, audit_.fp16)) return;
     if (is_cuda) audit_.amp.loss_scale = audit_.fp16.loss_scale;
-    const auto dtype = is_cuda ? torch::kHalf : torch::kBFloat16;
-    try_type(
-        l,
-        {dtype, &ModuleAudit::amp, &PrecisionAudit::amp, true},
-        kAutocastPasses);
-  }
-
-  void try_type(LearnerParts& l, const PrecisionType& type, int64_t passes) {
-    TypeAudit& model = audit_.*type.in_model;
-    for (int64_t i = 0; i < passes && !model.is_sound; ++i) {
-      const size_t kept = model.keep_fp32.size();
-      model.is_sound = true;  // unless a module is to blame
-      compare_gradients(type, probe_.pass(l, &type));
-      if (model.keep_fp32.size() == kept) return;
+    const PrecisionType amp = {
+        is_cuda ? torch::kHalf : torch::kBFloat16,
+        &ModuleAudit::amp,
+        &PrecisionAudit::amp,
+        true};
+    for (const PrecisionType& type : {kFp16, kBf16, amp}) {
+      const bool is_found =
+          pays(audit_, audit_.bf16) || (is_cuda && pays(audit_, audit_.fp16));
+      if (type.is_autocast && is_found) return;
+      TypeAudit& model = audit_.*type.in_model;
+      size_t kept = SIZE_MAX;  // more in fp32 than before
+      const int passes = type.is_autocast ? kAutocastPasses : kPasses;
+      for (int i = 0; i < passes && !model.is_sound; ++i) {
+        if (std::exchange(kept, model.keep_fp32.size()) == kept) break;
+        model.is_sound = true;  // unless a module is to blame
+        compare_gradients(type, probe_.pass(l, &type));
+      }
     }
   }
 
@@ -149,9 +149,7 @@ class Audit final : public Callback {
       if (right == gradients_.end() || seen == all.end()) continue;
       const double size = right->second.norm().item<double>();
       if (size == 0) continue;
-      torch::Tensor own = seen->second;
-      if (!probe_.keeps(module.name)) own = probe_.rounded(own);
-      own = own / model.loss_scale;
+      const torch::Tensor own = seen->second / model.loss_scale;
       const double normal = type.smallest_normal() / model.loss_scale;
       take_worst(
           (module.*type.in_module).gradient,
@@ -177,16 +175,16 @@ void recommend(PrecisionAudit& audit, bool is_cpu) {
     return;
   }
   // The fewest modules in fp32; processors are slow in half.
-  const auto cost = [&](const TypeAudit& type) {
-    return pays(audit, type) ? type.keep_fp32.size() : SIZE_MAX;
+  size_t fewest = SIZE_MAX;
+  const auto consider = [&](const TypeAudit& type, Precision precision) {
+    if (!pays(audit, type) || type.keep_fp32.size() >= fewest) return;
+    fewest = type.keep_fp32.size();
+    audit.precision = precision;
   };
-  const size_t fp16 = is_cpu ? SIZE_MAX : cost(audit.fp16);
-  const size_t bf16 = cost(audit.bf16);
-  if (std::min(fp16, bf16) < SIZE_MAX) {
-    audit.precision = fp16 <= bf16 ? Precision::fp16 : Precision::bf16;
-  } else if (pays(audit, audit.amp)) {
-    audit.precision = Precision::amp;
-  } else {
+  if (!is_cpu) consider(audit.fp16, Precision::fp16);
+  consider(audit.bf16, Precision::bf16);
+  if (fewest == SIZE_MAX) consider(audit.amp, Precision::amp);
+  if (fewest == SIZE_MAX) {
     audit.reason = "too much goes wrong in 16 bits";
     return;
   }

@@ -51,13 +51,16 @@ void LossScaling::on_loss_begin(Learner& learn) {
 
 void LossScaling::on_add(Learner& learn) {
   check_only_one(learn.find<LossScaling>(), *this, "both scale the loss");
-  if (settings_.keep_fp32.empty()) return;
+  if (learn.parts().is_parallel) check_parallel();
+  kept_ = kept_parameters(learn.model(), settings_.keep_fp32, where_);
+}
+
+void LossScaling::check_parallel() const {
   TERN_CHECK_VALUE(
-      !learn.parts().is_parallel,
+      settings_.keep_fp32.empty(),
       "[{}] keep_fp32 names layers, and the model computes on several devices; "
       "expected one. Use to_distributed with a process for each.",
       where_);
-  kept_ = kept_parameters(learn.model(), settings_.keep_fp32, where_);
 }
 
 void LossScaling::forward(Learner&, c10::function_ref<void()> compute) {

@@ -47,6 +47,8 @@ class LossScaling : public Callback, public PrecisionPolicy {
   StepResult step(Learner& learn) override;
   double loss_scale() const override;
   torch::Tensor loss_scale_record() const override;
+  /// \throws c10::ValueError with `keep_fp32`.
+  void check_parallel() const override;
 
   /// \throws c10::ValueError beside another one, or if `keep_fp32` names a
   ///         module that the model has not.

@@ -19,33 +19,32 @@ using Row = std::vector<std::string>;
 
 // The one list of columns: for each module a row in each type that was tried.
 Json rows_of(const PrecisionAudit& audit) {
+  std::vector<std::pair<const char*, ModuleAudit::InType ModuleAudit::*>>
+      types = {{"fp16", &ModuleAudit::fp16}, {"bf16", &ModuleAudit::bf16}};
+  if (audit.amp.is_sound || !audit.amp.keep_fp32.empty()) {
+    types.emplace_back("amp", &ModuleAudit::amp);
+  }
   Json rows = Json::array();
-  const auto add = [&](const ModuleAudit& module,
-                       const char* type,
-                       const ModuleAudit::InType& in) {
-    Json row = {
-        {"name", module.name},
-        {"type", type},
-        {"largest_output", module.largest_output},
-        {"largest_gradient", module.largest_gradient}};
-    const std::pair<std::string, const ModuleAudit::Change&> changes[] = {
-        {"output", in.output},
-        {"gradient", in.gradient},
-        {"update", in.update}};
-    for (const auto& [what, change] : changes) {
-      row[what + "_overflow"] = change.overflow;
-      row[what + "_tiny"] = change.tiny;
-      row[what + "_error"] = change.error;
-    }
-    row["update_lost"] = in.update_lost;
-    row["fault"] = in.fault;
-    rows.push_back(row);
-  };
-  const bool has_amp = audit.amp.is_sound || !audit.amp.keep_fp32.empty();
   for (const ModuleAudit& module : audit.modules) {
-    add(module, "fp16", module.fp16);
-    add(module, "bf16", module.bf16);
-    if (has_amp) add(module, "amp", module.amp);
+    for (const auto& [type, member] : types) {
+      const ModuleAudit::InType& in = module.*member;
+      Json& row = rows.emplace_back();
+      row["name"] = module.name;
+      row["type"] = type;
+      row["largest_output"] = module.largest_output;
+      row["largest_gradient"] = module.largest_gradient;
+      const auto add = [&](const std::string& what,
+                           const ModuleAudit::Change& change) {
+        row[what + "_overflow"] = change.overflow;
+        row[what + "_tiny"] = change.tiny;
+        row[what + "_error"] = change.error;
+      };
+      add("output", in.output);
+      add("gradient", in.gradient);
+      add("update", in.update);
+      row["update_lost"] = in.update_lost;
+      row["fault"] = in.fault;
+    }
   }
   return rows;
 }
@@ -55,16 +54,16 @@ std::vector<Row> table_of(const PrecisionAudit& audit) {
   std::vector<Row> table(1);
   for (const Json& row : rows_of(audit)) {
     Row& cells = table.emplace_back();
+    table[0].clear();
     for (const auto& [key, value] : row.items()) {
-      if (table.size() == 2) table[0].push_back(key);
-      const bool is_share = !key.starts_with("largest");
+      std::ranges::replace(table[0].emplace_back(key), '_', ' ');
       cells.push_back(
           value.is_string() ? value.get<std::string>()
-          : is_share        ? fmt::format("{:.3g} %", 100 * value.get<double>())
-                            : fmt::format("{:.3g}", value.get<double>()));
+          : key.starts_with("largest")
+              ? fmt::format("{:.3g}", value.get<double>())
+              : fmt::format("{:.3g} %", 100 * value.get<double>()));
     }
   }
-  for (std::string& title : table[0]) std::ranges::replace(title, '_', ' ');
   return table;
 }
 
@@ -135,22 +134,15 @@ Learner& PrecisionAudit::apply(Learner& learn) const {
 }
 
 std::string PrecisionAudit::to_string() const {
-  const std::vector<Row> table = table_of(*this);
-  std::vector<size_t> widths(table[0].size());
-  for (const Row& row : table) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
-    }
+  std::vector<Row> table = table_of(*this);
+  for (size_t i = 0; i + 1 < table[0].size(); ++i) {
+    size_t width = 0;
+    for (const Row& row : table) width = std::max(width, row[i].size());
+    for (Row& row : table) row[i].resize(width, ' ');
   }
   std::string text;
   for (const Row& row : table) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string fill(widths[i] - row[i].size(), ' ');
-      const bool is_text = i < 2 || i + 1 == row.size();
-      text += (is_text ? row[i] + fill : fill + row[i]) + "  ";
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    text += '\n';
+    text += fmt::format("{}\n", fmt::join(row, "  "));
   }
   return text + fmt::format("{}\n", fmt::join(summary_of(*this), "\n"));
 }
@@ -181,17 +173,18 @@ ReportSection PrecisionAudit::section() const {
     for (const std::string& line : summary_of(audit)) page.paragraph(line);
     Plot plot{.title = "Magnitudes by depth", .x_label = "module"};
     plot.log_y = true;
-    Curve outputs{.label = "largest output"};
-    Curve gradients{.label = "largest gradient"};
-    Curve limit{.label = "fp16's largest"};
+    plot.curves = {
+        {.label = "largest output"},
+        {.label = "largest gradient"},
+        {.label = "fp16's largest"}};
     for (const ModuleAudit& module : audit.modules) {
-      outputs.y.push_back(module.largest_output);
-      gradients.y.push_back(module.largest_gradient);
-      limit.y.push_back(65504);
-      limit.x.push_back(static_cast<double>(limit.x.size()));
+      plot.curves[0].y.push_back(module.largest_output);
+      plot.curves[1].y.push_back(module.largest_gradient);
+      plot.curves[2].y.push_back(65504);
+      for (Curve& curve : plot.curves) {
+        curve.x.push_back(static_cast<double>(curve.x.size()));
+      }
     }
-    outputs.x = gradients.x = limit.x;
-    plot.curves = {outputs, gradients, limit};
     page.plot(plot);
     const std::vector<Row> table = table_of(audit);
     page.table(table[0], {table.begin() + 1, table.end()});

@@ -1,28 +1,28 @@
 #include "tern/callbacks/precision/precision_probe.h"
 
 #include <algorithm>
-#include <memory>
+#include <cmath>
 #include <optional>
-#include <ranges>
-#include <utility>
 
 #include <ATen/Context.h>
+#include <ATen/core/stack.h>
+#include <ATen/native/TypeProperties.h>
+#include <c10/util/ScopeExit.h>
+#include <fmt/format.h>
 #include <torch/library.h>
 
 #include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/precision/autocast.h"
-#include "tern/learner/precision/keep_fp32.h"
+#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 
 namespace {
 
-std::string module_of(const std::string& parameter) {
-  return parameter.substr(0, parameter.rfind('.'));
-}
+constexpr double kBadError = 0.5;
 
-// Above autograd, so that what is copied has a gradient, and above autocast.
+// Above autograd, so that conversions have gradients, and above autocast.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 thread_local PrecisionProbe* probe_here = nullptr;
 
@@ -35,71 +35,31 @@ void watch(
   probe_here->call(operation, keys, *stack);
 }
 
-// The operations that this thread calls meanwhile go through the probe.
-class Watching {
- public:
-  explicit Watching(PrecisionProbe& probe) {
-    static const auto library = [] {
-      auto made = std::make_unique<torch::Library>(
-          torch::Library::IMPL,
-          "_",
-          kKey,
-          __FILE__,
-          __LINE__);
-      made->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
-      return made;
-    }();
-    probe_here = &probe;
-    c10::impl::tls_set_dispatch_key_included(kKey, true);
-  }
-  ~Watching() {
-    c10::impl::tls_set_dispatch_key_included(kKey, false);
-    probe_here = nullptr;
-  }
-  Watching(const Watching&) = delete;
-};
-
-template <class Values>
-Tensors tensors_of(const Values& values) {
-  Tensors tensors;
-  for (const c10::IValue& value : values) {
-    if (value.isTensor() && value.toTensor().defined()) {
-      tensors.push_back(value.toTensor());
-    } else if (value.isTensorList()) {
-      std::ranges::copy(value.toTensorVector(), std::back_inserter(tensors));
-    }
-  }
-  return tensors;
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
 }
 
-template <class Value>
-auto last_of(const std::vector<Value>& all, size_t count) {
-  return c10::ArrayRef<Value>(all).slice(all.size() - count);
+std::string module_of(const std::string& parameter) {
+  return parameter.substr(0, parameter.rfind('.'));
 }
 
-// The type that the caller asks for: whether it is fp32. Options with a layout
-// are those of another tensor, in the type that the module computes in.
-std::optional<bool> asks_for_fp32(
-    const c10::FunctionSchema& schema,
-    c10::ArrayRef<c10::IValue> given,
-    bool is_kept) {
-  std::optional<bool> asked;
-  for (size_t i = 0; i < given.size(); ++i) {
-    const std::string& name = schema.arguments()[i].name();
-    if (name == "dtype" && given[i].isInt()) {
-      asked = !c10::isReducedFloatingType(
-          static_cast<torch::ScalarType>(given[i].toInt()));
-    }
-    if (name == "layout" && !given[i].isNone() && asked) asked = is_kept;
-  }
-  return asked;
+bool is_16_bits(const torch::Tensor& tensor) {
+  return c10::isReducedFloatingType(tensor.scalar_type());
 }
 
 bool is_infinite(const c10::IValue& value) {
   if (value.isDouble()) return std::isinf(value.toDouble());
   return value.isTensor() && value.toTensor().defined() &&
-         value.toTensor().is_floating_point() &&
-         value.toTensor().detach().isinf().any().item<bool>();
+         value.toTensor().isinf().any().item<bool>();
+}
+
+double norm_of(const torch::Tensor& numbers) {
+  return numbers.to(torch::kDouble).norm().item<double>();
+}
+
+double share(const torch::Tensor& chosen, const torch::Tensor& among) {
+  const double all = among.sum().item<double>();
+  return all > 0 ? (chosen & among).sum().item<double>() / all : 0;
 }
 
 }  // namespace
@@ -109,18 +69,266 @@ ByModule by_module(const LearnerParts& l, bool of_gradients) {
   for (const ModelTensor& p : l.model.parameters()) {
     const torch::Tensor& own = of_gradients ? p.tensor.grad() : p.tensor;
     if (!own.defined()) continue;
-    parts[module_of(p.name)].push_back(own.detach().flatten());
+    parts[module_of(p.name)].push_back(
+        own.detach().flatten().to(torch::kDouble));
   }
   ByModule all;
-  for (const auto& [name, own] : parts) {
-    all[name] = torch::cat(own).to(torch::kDouble);
-  }
+  for (const auto& [name, own] : parts) all[name] = torch::cat(own);
   return all;
 }
 
-torch::Tensor PrecisionProbe::rounded(const torch::Tensor& tensor) const {
-  if (!emulates()) return tensor;
-  return tensor.to(type_->dtype).to(tensor.scalar_type());
+ModuleAudit::Change change_of(
+    const torch::Tensor& own,
+    const torch::Tensor& fp32,
+    double smallest_normal) {
+  const torch::Tensor finite = fp32.isfinite();
+  const torch::Tensor bad = ~(finite & own.isfinite());
+  const double size = norm_of(fp32.masked_fill(bad, 0));
+  const double difference = norm_of((own - fp32).masked_fill(bad, 0));
+  return {
+      .overflow = share(bad, finite),
+      .tiny = share(fp32.abs() < smallest_normal, fp32 != 0),
+      .error = size > 0 ? difference / size : 0};
+}
+
+void take_worst(double& worst, double other) {
+  if (!(other <= worst) && !std::isnan(worst)) worst = other;
+}
+
+void take_worst(ModuleAudit::Change& worst, const ModuleAudit::Change& other) {
+  take_worst(worst.overflow, other.overflow);
+  take_worst(worst.tiny, other.tiny);
+  take_worst(worst.error, other.error);
+}
+
+ByModule PrecisionProbe::pass(LearnerParts& l, const PrecisionType* type) {
+  type_ = type;
+  const TypeAudit model = type ? audit_.*type->in_model : TypeAudit();
+  kept_ = kept_parameters(l.model, model.keep_fp32, "Learner::audit_precision");
+  Tensors before;
+  for (const ModelTensor& buffer : l.model.buffers()) {
+    before.push_back(buffer.tensor.clone());
+  }
+  at::Generator generator = at::globalContext().defaultGenerator(l.data.device);
+  std::optional<MasterWeights> masters;
+  if (emulates()) masters.emplace(l.model, type->dtype, false, kept_);
+  const auto restore =
+      c10::make_scope_exit([&, random = generator.get_state()]() mutable {
+        if (masters) masters->restore();
+        for (size_t i = 0; const ModelTensor& buffer : l.model.buffers()) {
+          buffer.tensor.variable_data().copy_(before[i++]);
+        }
+        generator.set_state(random);
+        loop::zero_grad(l);
+        l.state.outputs.clear();
+        origins_.clear();
+        seen_.clear();
+      });
+  l.state.outputs = forward(l);
+  outputs_to_fp32(l.state.outputs);
+  l.state.loss = loop::compute_loss(l);
+  (l.state.loss * model.loss_scale).backward();
+  ByModule gradients = by_module(l, true);
+  if (type) return gradients;
+  for (const auto& [name, gradient] : gradients) {
+    note_gradient(index_of(name), gradient);
+  }
+  if (!first_infinite_.empty() && !l.state.loss.isfinite().all().item<bool>()) {
+    audit_.problems.push_back(first_infinite_);
+  }
+  return gradients;
+}
+
+Tensors PrecisionProbe::forward(LearnerParts& l) {
+  Tensors inputs = l.state.batch_data.inputs;
+  for (torch::Tensor& input : inputs) {
+    if (!emulates() || !input.is_floating_point()) continue;
+    const auto& names = (audit_.*type_->in_model).keep_fp32;
+    if (std::ranges::count(names, "input") == 0) input = input.to(type_->dtype);
+  }
+  for (const ModelTensor& p : l.model.parameters()) {
+    origin_of(p.tensor) = {.self = p.tensor, .weight_of = module_of(p.name)};
+  }
+  const AutocastGuard autocast(l.data.device, {}, type_ && type_->is_autocast);
+  const KeepFp32Guard keeps(kept_);
+  const auto stop = c10::make_scope_exit([] { probe_here = nullptr; });
+  probe_here = this;
+  const c10::impl::IncludeDispatchKeyGuard watched(kKey);
+  Tensors outputs = loop::run_model(l, inputs);
+  for (const torch::Tensor& output : outputs) {
+    const Origin& origin = origin_of(output);
+    if (origin.suspect.empty()) continue;
+    blame(audit_.modules[origin.suspected], origin.suspect);
+  }
+  return outputs;
+}
+
+void PrecisionProbe::call(
+    const c10::OperatorHandle& operation,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack& stack) {
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> unwatched(kKey);
+  const c10::FunctionSchema& schema = operation.schema();
+  const size_t taken = schema.arguments().size();
+  const size_t returned = schema.returns().size();
+  const auto given = torch::jit::last(stack, taken);
+  const Tensors operands = tensors_of(given);
+  bool is_asked = false;  // for a type
+  for (size_t i = 0; i < taken; ++i) {
+    is_asked |= schema.arguments()[i].name() == "dtype" && !given[i].isNone();
+  }
+  Op op = look_at(operation.operator_name().name, operands);
+  // Parts are watched one by one, but for those of a layer.
+  if (!op.has_weights && !is_asked &&
+      operation.hasKernelForDispatchKey(
+          c10::DispatchKey::CompositeImplicitAutograd)) {
+    unwatched.reset();
+    return operation.redispatchBoxed(keys, &stack);
+  }
+  op.is_infinite = !type_ && std::ranges::any_of(given, is_infinite);
+  const c10::AliasInfo* const alias = taken > 0 && given[0].isTensor()
+                                          ? schema.arguments()[0].alias_info()
+                                          : nullptr;
+  const bool is_copy = (alias && !alias->isWrite()) || op.name == "_to_copy";
+  if (is_copy) op.origin = origin_of(operands[0]);
+  const bool is_emulated = emulates() && !is_asked && !is_copy &&
+                           !schema.is_mutable() &&
+                           std::ranges::any_of(operands, is_16_bits);
+  if (is_emulated) {
+    if (computes_in_type_of_weights(op.name)) to_type(op.type, stack, taken);
+    to_type(torch::kFloat, stack, taken);
+  }
+  operation.redispatchBoxed(keys, &stack);
+  if (returned == 0) return;
+  const c10::IValue wide = torch::jit::peek(stack, 0, returned);
+  if (is_emulated) to_type(op.type, stack, returned);
+  // The others are statistics, indices and the like.
+  c10::IValue& first = torch::jit::peek(stack, 0, returned);
+  const bool is_judged = !is_copy && first.isTensor() &&
+                         first.toTensor().is_floating_point() &&
+                         first.toTensor().numel() > 0 &&
+                         op.name.find("empty") == std::string::npos;
+  if (is_judged && !type_) note_fp32(op, first.toTensor());
+  if (is_judged && type_) {
+    // As it is stored, also for backward; not a change that autograd may see.
+    wide.toTensor().variable_data().copy_(first.toTensor());
+    judge(op, wide.toTensor(), first, op.origin);
+  }
+  for (const torch::Tensor& output :
+       tensors_of(torch::jit::last(stack, returned))) {
+    Origin& origin = origin_of(output);
+    if (!is_copy) op.origin.weight_of = origin.weight_of;  // if in place
+    origin = op.origin;
+    origin.self = output;
+  }
+}
+
+PrecisionProbe::Op PrecisionProbe::look_at(
+    const std::string& name,
+    const Tensors& operands) {
+  Op op{.name = name.substr(name.rfind(':') + 1)};
+  Tensors floating;
+  bool is_kept = false;
+  for (const torch::Tensor& tensor : operands) {
+    if (!tensor.is_floating_point()) continue;
+    floating.push_back(tensor);
+    is_kept |= kept_.contains(tensor.unsafeGetTensorImpl());
+    const Origin& origin = origin_of(tensor);
+    if (!origin.weight_of.empty()) {
+      op.has_weights = true;
+      op.origin.module = index_of(origin.weight_of);
+      continue;
+    }
+    if (!op.has_weights) {
+      op.origin.module = std::max(op.origin.module, origin.module);
+    }
+    take_worst(op.origin.error, origin.error);
+    if (origin.suspect.empty()) continue;
+    op.origin.suspect = origin.suspect;
+    op.origin.suspected = origin.suspected;
+  }
+  if (floating.empty()) return op;
+  // As KeepFp32Guard has it.
+  op.type = at::native::result_type(floating);
+  if (is_kept) {
+    op.type = torch::kFloat;
+  } else if (computes_in_type_of_weights(op.name)) {
+    op.type = floating.back().scalar_type();
+  } else if (op.name == "batch_norm" || op.name == "instance_norm") {
+    op.type = floating[0].scalar_type();
+  }
+  return op;
+}
+
+void PrecisionProbe::note_fp32(const Op& op, const torch::Tensor& output) {
+  const size_t i = op.origin.module;
+  ModuleAudit& module = audit_.modules[i];
+  results_[fmt::format("{}/{}", i, op.name)].push_back(output.detach().clone());
+  take_worst(module.largest_output, output.abs().max().item<double>());
+  // A mask of infinities is none, unless the loss is not finite.
+  if (first_infinite_.empty() && !op.is_infinite &&
+      !output.isfinite().all().item<bool>()) {
+    first_infinite_ = fmt::format(
+        "{} in {} is not finite in fp32 already",
+        op.name,
+        module.name);
+  }
+  if (!output.requires_grad()) return;
+  output.register_hook([this, i](const torch::Tensor& gradient) {
+    note_gradient(i, gradient);
+    return gradient;
+  });
+}
+
+void PrecisionProbe::note_gradient(
+    size_t module,
+    const torch::Tensor& gradient) {
+  const auto count = gradient.count_nonzero().item<double>();
+  if (count == 0) return;
+  ModuleAudit& own = audit_.modules[module];
+  take_worst(own.largest_gradient, gradient.abs().max().item<double>());
+  faintest_ = std::min(faintest_, norm_of(gradient) / std::sqrt(count));
+}
+
+void PrecisionProbe::judge(
+    const Op& op,
+    const torch::Tensor& wide,
+    c10::IValue& result,
+    Origin& origin) {
+  const auto key = fmt::format("{}/{}", origin.module, op.name);
+  const size_t n = seen_[key]++;
+  const Tensors& all = results_[key];
+  torch::Tensor own = result.toTensor();
+  if (n >= all.size() || all[n].sizes() != own.sizes()) return;
+  const torch::Tensor& right = all[n];
+  const ModuleAudit::Change change =
+      change_of(own.detach(), right, type_->smallest_normal());
+  const bool is_overflow = change.overflow > 0;
+  const bool is_spoiled = !is_overflow && change.error > kBadError;
+  // Rounding that adds up from layer to layer is noise, and nobody's fault.
+  const bool is_sudden = is_spoiled && change.error > 8 * origin.error;
+  origin.error = change.error;
+  if (!is_spoiled) origin.suspect.clear();
+  if (is_sudden && origin.suspect.empty()) {
+    // What cancels out, such as the mean of what is normalised, or is added to
+    // what is far larger, is to blame if it spoils a layer, or the output.
+    origin.suspect =
+        fmt::format("{} is {:.0f} % wrong", op.name, 100 * change.error);
+    origin.suspected = origin.module;
+    return;
+  }
+  const bool is_suspect = !origin.suspect.empty();
+  if (is_suspect && !op.has_weights) return;
+  ModuleAudit& module =
+      audit_.modules[is_suspect ? origin.suspected : origin.module];
+  take_worst((module.*type_->in_module).output, change);
+  if (!is_overflow && !is_suspect) return;
+  blame(module, is_suspect ? origin.suspect : op.name + " overflows");
+  // What comes after is judged by itself, and in this module in fp32.
+  if (is_overflow) result = own = wide;
+  own.variable_data().copy_(right);
+  origin.error = 0;
+  origin.suspect.clear();
 }
 
 size_t PrecisionProbe::index_of(const std::string& module) {
@@ -131,208 +339,12 @@ size_t PrecisionProbe::index_of(const std::string& module) {
   return index;
 }
 
-PrecisionProbe::Origin& PrecisionProbe::origin_of(const torch::Tensor& tensor) {
-  const auto [at, is_new] = origins_.try_emplace(tensor.unsafeGetTensorImpl());
-  Origin& origin = at->second;
-  if (!is_new || !tensor.has_storage()) return origin;
-  // Handles of one memory that no operation returned, as of torch::full.
-  const auto known = by_storage_.find(tensor.storage().unsafeGetStorageImpl());
-  if (known != by_storage_.end()) origin = known->second;
-  // A constant that is no buffer is not converted with the model.
-  if (known == by_storage_.end()) origin.is_fp32 = emulates();
-  origin.self = tensor;
-  return origin;
-}
-
-void PrecisionProbe::set_origin(
-    const torch::Tensor& tensor,
-    const Origin& origin) {
-  Origin& own = origins_[tensor.unsafeGetTensorImpl()];
-  own = origin;
-  own.self = tensor;
-  if (!tensor.has_storage()) return;
-  by_storage_[tensor.storage().unsafeGetStorageImpl()] = own;
-}
-
-ByModule PrecisionProbe::pass(LearnerParts& l, const PrecisionType* type) {
-  type_ = type;
-  seen_.clear();
-  std::vector<torch::Tensor> before;
-  for (const ModelTensor& item : l.model.state()) {
-    before.push_back(item.tensor.detach().clone());
-  }
-  at::Generator generator = at::globalContext().defaultGenerator(l.data.device);
-  const torch::Tensor random = generator.get_state();
-  l.state.outputs = forward(l);
-  outputs_to_fp32(l.state.outputs);
-  l.state.loss = loop::compute_loss(l);
-  const double scale = type ? (audit_.*type->in_model).loss_scale : 1;
-  (l.state.loss * scale).backward();
-  ByModule gradients = by_module(l, true);
-  loop::zero_grad(l);
-  if (!type) {
-    for (const auto& [name, gradient] : gradients) {
-      note_gradient(index_of(name), gradient);
-    }
-    const bool is_finite = l.state.loss.isfinite().all().item<bool>();
-    if (!is_finite && !first_infinite_.empty() && audit_.problems.empty()) {
-      audit_.problems.push_back(first_infinite_);
-    }
-  }
-  for (size_t i = 0; const ModelTensor& item : l.model.state()) {
-    item.tensor.variable_data().copy_(before[i++]);
-  }
-  generator.set_state(random);
-  l.state.outputs.clear();
-  origins_.clear();
-  by_storage_.clear();
-  return gradients;
-}
-
-Tensors PrecisionProbe::forward(LearnerParts& l) {
-  const std::vector<std::string> none;
-  const auto& names = type_ ? (audit_.*type_->in_model).keep_fp32 : none;
-  const KeptParameters kept =
-      kept_parameters(l.model, names, "Learner::audit_precision");
-  kept_.clear();
-  for (const ModelTensor& item : l.model.state()) {
-    const bool is_kept = kept.contains(item.tensor.unsafeGetTensorImpl());
-    set_origin(item.tensor, {.is_kept = is_kept, .is_fp32 = is_kept});
-    if (is_kept) kept_.insert(module_of(item.name));
-    if (is_kept || item.layer == LayerKind::batch_norm) continue;
-    if (!item.tensor.is_floating_point()) continue;
-    torch::Tensor weight = item.tensor.variable_data();
-    weight.copy_(rounded(weight));
-  }
-  for (const ModelTensor& p : l.model.parameters()) {
-    origin_of(p.tensor).weight_of = module_of(p.name);
-  }
-  const bool keeps_inputs = std::ranges::count(names, "input") > 0;
-  Tensors inputs = l.state.batch_data.inputs;
-  for (torch::Tensor& input : inputs) {
-    const bool is_16_bits = input.is_floating_point() && !keeps_inputs;
-    if (is_16_bits) input = rounded(input);
-    set_origin(input, {.is_fp32 = emulates() && keeps_inputs});
-  }
-  const AutocastGuard autocast(l.data.device, {}, type_ && !emulates());
-  std::optional<KeepFp32Guard> keeps;
-  if (!emulates()) keeps.emplace(kept);
-  const Watching watching(*this);
-  Tensors outputs = loop::run_model(l, inputs);
-  for (const torch::Tensor& output : outputs) {
-    const Origin& origin = origin_of(output);
-    if (origin.doubt.empty()) continue;
-    blame(audit_.modules[origin.doubted], origin.doubt);
-  }
-  return outputs;
-}
-
-PrecisionProbe::Op PrecisionProbe::look_at(
-    const c10::OperatorHandle& operation,
-    const Tensors& operands) {
-  Op op;
-  op.name = operation.operator_name().name;
-  op.name.erase(0, op.name.rfind(':') + 1);
-  bool is_kept = false;
-  for (const torch::Tensor& tensor : operands) {
-    const Origin& origin = origin_of(tensor);
-    is_kept |= origin.is_kept;
-    if (!tensor.is_floating_point()) continue;
-    op.result.is_fp32 |= origin.is_fp32 && tensor.dim() > 0;
-    take_worst(op.result.error, origin.error);
-    if (!origin.doubt.empty()) {
-      op.result.doubt = origin.doubt;
-      op.result.doubted = origin.doubted;
-    }
-    if (!origin.weight_of.empty()) {
-      op.has_weights = true;
-      op.result.module = index_of(origin.weight_of);
-      continue;
-    }
-    if (type_) take_worst(op.largest_norm, norm_of(tensor));
-    if (op.has_weights) continue;
-    op.result.module = std::max(op.result.module, origin.module);
-  }
-  if (is_kept || !op.has_weights || !emulates()) return op;
-  if (!computes_in_type_of_weights(op.name)) return op;
-  // What is fp32 becomes 16 bits.
-  ModuleAudit& module = audit_.modules[op.result.module];
-  for (const torch::Tensor& tensor : operands) {
-    if (!origin_of(tensor).is_fp32) continue;
-    const torch::Tensor own = tensor.detach();
-    const bool is_lost =
-        (own.isfinite() & ~rounded(own).isfinite()).any().item<bool>();
-    if (is_lost) blame(module, op.name + " overflows");
-  }
-  op.result.is_fp32 = false;
-  return op;
-}
-
-void PrecisionProbe::call(
-    const c10::OperatorHandle& operation,
-    c10::DispatchKeySet keys,
-    torch::jit::Stack& stack) {
-  const c10::FunctionSchema& schema = operation.schema();
-  const auto given = last_of(stack, schema.arguments().size());
-  const Tensors operands = tensors_of(given);
-  std::optional<bool> asked;
-  Op op;
-  bool is_view = false, is_in_place = false;
-  {
-    const c10::impl::ExcludeDispatchKeyGuard unwatched(kKey);
-    op = look_at(operation, operands);
-    const std::string& module = audit_.modules[op.result.module].name;
-    asked = asks_for_fp32(schema, given, keeps(module));
-    if (op.name == "to" && schema.overload_name() == "other") {
-      asked = origin_of(operands.back()).is_fp32;
-    }
-    op.is_infinite = !type_ && std::ranges::any_of(given, is_infinite);
-  }
-  // Parts are watched one by one, but for those of a layer.
-  if (!op.has_weights && !asked &&
-      operation.hasKernelForDispatchKey(
-          c10::DispatchKey::CompositeImplicitAutograd)) {
-    return operation.redispatchBoxed(keys, &stack);
-  }
-  if (!given.empty() && given[0].isTensor()) {
-    const c10::AliasInfo* const alias = schema.arguments()[0].alias_info();
-    is_in_place = alias && alias->isWrite();
-    is_view = alias && !is_in_place;
-    const torch::Tensor first = given[0].toTensor();
-    if (is_in_place) op.result.is_fp32 = origin_of(first).is_fp32;
-  }
-  // In numbers of their own, or of PyTorch's default type.
-  if (operands.empty()) op.result.is_fp32 = true;
-  if (asked) op.result.is_fp32 = *asked;
-  const c10::impl::ExcludeDispatchKeyGuard unwatched(kKey);
-  operation.redispatchBoxed(keys, &stack);
-  if (emulates() && op.name == "to" && asked) {
-    // Among 16 bits a conversion is a copy.
-    stack.back() = stack.back().toTensor().clone();
-    is_view = false;
-  }
-  // Statistics for backward stay fp32.
-  bool is_result = op.name.find("empty") == std::string::npos;
-  for (const torch::Tensor& output :
-       tensors_of(last_of(stack, schema.returns().size()))) {
-    Origin origin = op.result;
-    if (is_view) {
-      origin = origin_of(operands[0]);
-    } else if (is_in_place) {
-      origin.weight_of = origin_of(output).weight_of;
-      origin.is_kept = origin_of(output).is_kept;
-    } else if (std::ranges::any_of(operands, [&](const torch::Tensor& operand) {
-                 return operand.is_same(output);
-               })) {
-      continue;  // a conversion to what it is
-    }
-    if (is_result && !is_view && output.is_floating_point() &&
-        output.numel() > 0) {
-      note(op, output, origin);
-    }
-    is_result &= op.name[0] != '_' && !op.name.starts_with("native_");
-    set_origin(output, origin);
-  }
+void PrecisionProbe::blame(ModuleAudit& module, const std::string& fault) {
+  TypeAudit& model = audit_.*type_->in_model;
+  model.is_sound = false;
+  if (std::ranges::count(model.keep_fp32, module.name) > 0) return;
+  model.keep_fp32.push_back(module.name);
+  (module.*type_->in_module).fault = fault;
 }
 
 }  // namespace tern

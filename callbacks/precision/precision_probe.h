@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <map>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +11,7 @@
 
 #include "tern/callbacks/precision/precision_audit.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/precision/keep_fp32.h"
 
 namespace tern {
 
@@ -37,16 +37,14 @@ ModuleAudit::Change change_of(
     const torch::Tensor& own,
     const torch::Tensor& fp32,
     double smallest_normal);
-double norm_of(const torch::Tensor& numbers);
 /// NaN is worst.
 void take_worst(double& worst, double other);
 void take_worst(ModuleAudit::Change& worst, const ModuleAudit::Change& other);
 
 /// Forward and backward passes over one batch of which each operation is
-/// watched and compared with fp32. For fp16 and bf16 they compute as a model in
-/// that type does on a GPU, on any device: weights, inputs and results are
-/// rounded, and so are gradients on their way back; sums within an operation
-/// stay fp32. Autocast is PyTorch's own.
+/// watched and compared with fp32. For fp16 and bf16 the model is converted as
+/// for training, and an operation on 16-bit tensors computes as a GPU does, on
+/// any device: in fp32, rounded once. Autocast is PyTorch's own.
 class PrecisionProbe {
  public:
   explicit PrecisionProbe(PrecisionAudit& audit) : audit_(audit) {}
@@ -58,12 +56,8 @@ class PrecisionProbe {
   /// The least root mean square of a gradient in fp32, zeros left out.
   double faintest_gradient() const { return faintest_; }
 
-  // ---- Of the last pass ----
-
-  /// What is stored in the pass's type.
-  torch::Tensor rounded(const torch::Tensor& tensor) const;
-  bool keeps(const std::string& module) const { return kept_.contains(module); }
-  /// Puts the module on the list of those to keep in fp32.
+  /// Puts the module on the list of those to keep in fp32, of the last pass's
+  /// type.
   void blame(ModuleAudit& module, const std::string& fault);
 
   /// For LibTorch's dispatcher: calls an operation, and watches it.
@@ -78,32 +72,34 @@ class PrecisionProbe {
     torch::Tensor self = {};     // so that no address comes twice
     std::string weight_of = {};  // of a parameter: its module
     size_t module = 0;           // whose weights came last
-    bool is_kept = false;        // a weight that stays fp32
-    bool is_fp32 = false;        // among 16 bits
     double error = 0;            // |16 bits - fp32| / |fp32|
-    // What cancelled out, and is all rounding error: the fault if it matters.
-    std::string doubt = {};
-    size_t doubted = 0;
+    // What spoiled it, and in which module: a fault if it matters.
+    std::string suspect = {};
+    size_t suspected = 0;
   };
   // An operation, and the origin of what it returns.
   struct Op {
     std::string name = {};
-    Origin result = {};
+    Origin origin = {};
     bool has_weights = false;
-    double largest_norm = 0;   // of what is no weight
-    bool is_infinite = false;  // something that it is given
+    bool is_infinite = false;                // something that it is given
+    torch::ScalarType type = torch::kFloat;  // of its result
   };
 
   bool emulates() const { return type_ && !type_->is_autocast; }
   size_t index_of(const std::string& module);
-  Origin& origin_of(const torch::Tensor& tensor);
-  void set_origin(const torch::Tensor& tensor, const Origin& origin);
+  Origin& origin_of(const torch::Tensor& tensor) {
+    return origins_[tensor.unsafeGetTensorImpl()];
+  }
   Tensors forward(LearnerParts& l);
-  Op look_at(const c10::OperatorHandle& operation, const Tensors& operands);
-  void note(const Op& op, const torch::Tensor& output, Origin& origin);
-  void note_fp32(const Op& op, const torch::Tensor& output, size_t i);
-  void compare(const Op& op, torch::Tensor stored, Origin& origin);
+  Op look_at(const std::string& name, const Tensors& operands);
+  void note_fp32(const Op& op, const torch::Tensor& output);
   void note_gradient(size_t module, const torch::Tensor& gradient);
+  void judge(
+      const Op& op,
+      const torch::Tensor& wide,
+      c10::IValue& result,
+      Origin& origin);
 
   PrecisionAudit& audit_;
   double faintest_ = std::numeric_limits<double>::infinity();
@@ -111,10 +107,9 @@ class PrecisionProbe {
   std::string first_infinite_;
   // Of a pass:
   const PrecisionType* type_ = nullptr;
-  std::set<std::string> kept_;
+  KeptParameters kept_;
   std::map<std::string, size_t> seen_;  // of results_
   std::unordered_map<const c10::TensorImpl*, Origin> origins_;
-  std::unordered_map<const c10::StorageImpl*, Origin> by_storage_;  // the last
 };
 
 }  // namespace tern

@@ -227,6 +227,9 @@ Learner& Learner::to_parallel(const std::vector<torch::Device>& devices) {
       !parts_->state.is_fitting,
       "[Learner::to_parallel] this Learner is training; call it before or "
       "after fit.");
+  if (devices.size() > 1 && parts_->precision) {
+    parts_->precision->check_parallel();
+  }
   parts_->model = parallel_model(parts_->model, devices);
   parts_->is_parallel = devices.size() > 1;
   return *this;

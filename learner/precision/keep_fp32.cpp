@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <fnmatch.h>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include <ATen/autocast_mode.h>
+#include <ATen/core/stack.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/library.h>
@@ -29,28 +32,6 @@ constexpr c10::DispatchKey kKey = c10::DispatchKey::AutocastPrivateUse1;
 
 thread_local const KeptParameters* kept_here = nullptr;
 
-template <class Function>
-void for_each_floating(torch::jit::Stack& arguments, const Function& function) {
-  for (c10::IValue& value : arguments) {
-    if (value.isTensor() && value.toTensor().defined() &&
-        value.toTensor().is_floating_point()) {
-      torch::Tensor tensor = value.toTensor();
-      if (function(tensor)) value = tensor;
-    } else if (value.isTensorList()) {
-      c10::List<torch::Tensor> list = value.toTensorList().copy();
-      bool has_changed = false;
-      for (size_t i = 0; i < list.size(); ++i) {
-        torch::Tensor tensor = list.get(i);
-        if (!tensor.defined() || !tensor.is_floating_point()) continue;
-        if (!function(tensor)) continue;
-        list.set(i, tensor);
-        has_changed = true;
-      }
-      if (has_changed) value = list;
-    }
-  }
-}
-
 bool autocast_is_on() {
   return at::autocast::is_autocast_enabled(torch::kCPU) ||
          at::autocast::is_autocast_enabled(torch::kCUDA);
@@ -66,31 +47,23 @@ template <Among kAmong>
 void in_one_type(
     const c10::OperatorHandle& operation,
     torch::jit::Stack* stack) {
-  const auto count =
-      static_cast<int64_t>(operation.schema().arguments().size());
-  torch::jit::Stack arguments(stack->end() - count, stack->end());
+  const size_t count = operation.schema().arguments().size();
   bool is_kept = false, is_mixed = false;
   std::optional<torch::ScalarType> type;
-  for_each_floating(arguments, [&](torch::Tensor& tensor) {
+  for (const torch::Tensor& tensor :
+       tensors_of(torch::jit::last(*stack, count))) {
+    if (!tensor.is_floating_point()) continue;
     is_kept |= kept_here && kept_here->contains(tensor.unsafeGetTensorImpl());
     const torch::ScalarType own = tensor.scalar_type();
     is_mixed |= type && *type != own;
     type = kAmong == Among::activations && type ? c10::promoteTypes(*type, own)
                                                 : own;
-    return false;
-  });
+  }
   const c10::impl::ExcludeDispatchKeyGuard below(
       is_kept ? c10::autocast_dispatch_keyset : c10::DispatchKeySet(kKey));
   if (is_kept) type = torch::kFloat;
   const bool converts = kAmong != Among::statistics && !autocast_is_on();
-  if (is_kept || (is_mixed && converts)) {
-    for_each_floating(arguments, [&](torch::Tensor& tensor) {
-      if (tensor.scalar_type() == torch::kDouble) return false;
-      tensor = tensor.to(*type);
-      return true;
-    });
-    std::ranges::move(arguments, stack->end() - count);
-  }
+  if (is_kept || (is_mixed && converts)) to_type(*type, *stack, count);
   operation.callBoxed(stack);
 }
 
@@ -215,6 +188,35 @@ KeptParameters kept_parameters(
         fmt::join(names, ", "));
   }
   return kept;
+}
+
+Tensors tensors_of(std::span<const c10::IValue> values) {
+  Tensors tensors;
+  for (const c10::IValue& value : values) {
+    if (value.isTensor() && value.toTensor().defined()) {
+      tensors.push_back(value.toTensor());
+    } else if (value.isTensorList()) {
+      std::ranges::copy(value.toTensorVector(), std::back_inserter(tensors));
+    }
+  }
+  return tensors;
+}
+
+void to_type(torch::ScalarType type, torch::jit::Stack& stack, size_t count) {
+  const auto converted = [&](const torch::Tensor& tensor) {
+    const bool stays = !tensor.defined() || !tensor.is_floating_point() ||
+                       tensor.scalar_type() == torch::kDouble;
+    return stays ? tensor : tensor.to(type);
+  };
+  for (c10::IValue& value : std::span(stack).last(count)) {
+    if (value.isTensor()) {
+      value = converted(value.toTensor());
+    } else if (value.isTensorList()) {
+      Tensors list = value.toTensorVector();
+      std::ranges::transform(list, list.begin(), converted);
+      value = list;
+    }
+  }
 }
 
 bool computes_in_type_of_weights(std::string_view operation) {

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
+#include <ATen/core/stack.h>
 #include <c10/core/TensorImpl.h>
 
 #include "tern/learner/model.h"
@@ -31,6 +33,12 @@ KeptParameters kept_parameters(
 /// Whether an operation ("conv2d") converts what it is given to the type
 /// of its weights, under a KeepFp32Guard.
 bool computes_in_type_of_weights(std::string_view operation);
+
+/// The tensors among the values of an operation, those of lists too.
+Tensors tensors_of(std::span<const c10::IValue> values);
+/// Converts the floating tensors among the last values of a stack, those of
+/// lists too; doubles stay.
+void to_type(torch::ScalarType type, torch::jit::Stack& stack, size_t count);
 
 /// Forward passes with some layers in fp32 among 16-bit ones. While it lives,
 /// in this thread, an operation with weights computes in the type of its

@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "tern/learner/precision/keep_fp32.h"
+
 namespace tern {
 
 namespace {
@@ -21,22 +23,6 @@ struct Begun final : at::ObserverContext {
 Observed& observed() {
   thread_local Observed observed;
   return observed;
-}
-
-void collect(const c10::IValue& value, Tensors& tensors) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) tensors.push_back(value.toTensor());
-  } else if (value.isTensorList()) {
-    const Tensors list = value.toTensorVector();
-    tensors.insert(tensors.end(), list.begin(), list.end());
-  }
-}
-
-template <class Values>
-Tensors tensors_of(const Values& values) {
-  Tensors tensors;
-  for (const c10::IValue& value : values) collect(value, tensors);
-  return tensors;
 }
 
 }  // namespace

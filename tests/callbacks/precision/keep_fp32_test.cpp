@@ -1,6 +1,7 @@
 #include "tern/learner/precision/keep_fp32.h"
 
 #include <cmath>
+#include <functional>
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/conv.h>
@@ -222,11 +223,17 @@ TEST(MixedPrecisionCallback, ToBf16TakesItsOptions) {
 
 TEST(KeepFp32, IsRefusedOnSeveralDevicesOfAProcess) {
   Learner learn(point_data(), Net(), quiet());
-  learn.parts().is_parallel = true;
-  expect_error<c10::ValueError>(
-      [&] { learn.to_fp16(keep({"first"})); },
-      {"keep_fp32 names layers", "to_distributed"});
-  learn.parts().is_parallel = false;
+  const std::vector<torch::Device> two = {torch::kCPU, torch::kCPU};
+  const auto expect_refused = [](const std::function<void()>& call) {
+    expect_error<c10::ValueError>(
+        call,
+        {"keep_fp32 names layers", "to_distributed"});
+  };
+  learn.to_fp16(keep({"first"}));
+  expect_refused([&] { learn.to_parallel(two); });
+  learn.to_parallel({torch::kCPU}).fit(1);  // one device
+  learn.to_fp32().to_parallel(two);
+  expect_refused([&] { learn.to_fp16(keep({"first"})); });
 }
 
 }  // namespace
