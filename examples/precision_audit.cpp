@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   tern::seed_everything(42);
   auto path = tern::examples::mnist_or_digits(tern::urls::mnist_sample);
   auto data = tern::ImageDataBunch::from_folder(path);
-  auto learn = tern::Learner(data, tern::simple_cnn({3, 16, 16, 2}));
+  auto learn = tern::Learner(data, tern::resnet18({.num_classes = 2}));
   tern::PrecisionAudit audit = learn.audit_precision();
   fmt::print("{}", audit.to_string());
 

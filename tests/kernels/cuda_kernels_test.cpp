@@ -257,10 +257,20 @@ TEST(CudaKernels, ParametersOfBFloat16AreRoundedAsByTheCpu) {
          .has_8bit_moments = has_8bit_moments,
          .param_type = torch::kBFloat16});
     auto actual = expected.clone();
-    const FusedAdamArgs args = {.trust_ratio = true, .lookahead = {.k = 2}};
-    for (int step = 0; step < 2; ++step) {
-      adam(actual, args);
-      adam_of_the_cpu(expected, args);
+    for (const bool flag : {true, false}) {
+      const FusedAdamArgs of_adam = {
+          .rectified = !flag,
+          .trust_ratio = flag,
+          .lookahead = {.k = 2}};
+      adam(actual, of_adam);
+      adam_of_the_cpu(expected, of_adam);
+      const FusedSgdArgs of_sgd = {
+          .momentum = 0.9,
+          .trust_coeff = 0.02,
+          .clip = flag,
+          .lookahead = {.k = 2}};
+      sgd(actual, of_sgd);
+      sgd_of_the_cpu(expected, of_sgd);
     }
     EXPECT_TRUE(lists_bit_equal(actual, expected));
   }
@@ -282,7 +292,10 @@ TEST(CudaKernels, MomentsOf8BitsAreThoseOfTheCpu) {
         .lookahead = {.k = 2}};
     adam(actual, of_adam, {.grad_scale = 3});
     adam_of_the_cpu(expected, of_adam, {.grad_scale = 3});
-    const FusedSgdArgs of_sgd = {.momentum = 0.9, .lookahead = {.k = 2}};
+    const FusedSgdArgs of_sgd = {
+        .momentum = 0.9,
+        .trust_coeff = flag ? 0.02 : 0,
+        .lookahead = {.k = 2}};
     sgd(actual, of_sgd, {.grad_scale = 3});
     sgd_of_the_cpu(expected, of_sgd, {.grad_scale = 3});
   }
@@ -310,6 +323,22 @@ TEST(CudaKernels, AFoundInfLeavesEverythingAsItWas) {
     adam(lists, {.weight_decay = 0.1}, {.found_inf = found});
     sgd(lists, {.momentum = 0.9}, {.found_inf = found});
     EXPECT_TRUE(lists_bit_equal(lists, before));
+    auto small = make_step_lists(
+        shapes(),
+        {.grad_type = torch::kBFloat16,
+         .looks_ahead = true,
+         .has_8bit_moments = true,
+         .param_type = torch::kBFloat16});
+    before = small.clone();
+    const LookaheadArgs lookahead = {.k = 1};
+    adam(
+        small,
+        {.trust_ratio = true, .lookahead = lookahead},
+        {.found_inf = found});
+    sgd(small,
+        {.momentum = 0.9, .trust_coeff = 0.02, .lookahead = lookahead},
+        {.found_inf = found});
+    EXPECT_TRUE(lists_bit_equal(small, before));
   }
 }
 
