@@ -138,7 +138,10 @@ std::string PrecisionAudit::to_string() const {
   for (size_t i = 0; i + 1 < table[0].size(); ++i) {
     size_t width = 0;
     for (const Row& row : table) width = std::max(width, row[i].size());
-    for (Row& row : table) row[i].resize(width, ' ');
+    for (Row& row : table) {
+      std::string& cell = row[i];  // numbers to the right
+      cell.insert(i < 2 ? cell.size() : 0, width - cell.size(), ' ');
+    }
   }
   std::string text;
   for (const Row& row : table) {

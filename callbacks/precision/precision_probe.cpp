@@ -30,9 +30,8 @@ void watch(
     const c10::OperatorHandle& operation,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
-  if (!probe_here) return operation.redispatchBoxed(keys, stack);
-  probe_here->call(operation, keys, *stack);
+  const c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER, kKey);
+  probe_here->call(operation, keys & below, *stack);
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
@@ -65,15 +64,14 @@ double share(const torch::Tensor& chosen, const torch::Tensor& among) {
 }  // namespace
 
 ByModule by_module(const LearnerParts& l, bool of_gradients) {
-  std::map<std::string, Tensors> parts;
+  ByModule all;
   for (const ModelTensor& p : l.model.parameters()) {
     const torch::Tensor& own = of_gradients ? p.tensor.grad() : p.tensor;
     if (!own.defined()) continue;
-    parts[module_of(p.name)].push_back(
-        own.detach().flatten().to(torch::kDouble));
+    const torch::Tensor flat = own.detach().flatten().to(torch::kDouble);
+    torch::Tensor& joined = all[module_of(p.name)];
+    joined = joined.defined() ? torch::cat({joined, flat}) : flat.clone();
   }
-  ByModule all;
-  for (const auto& [name, own] : parts) all[name] = torch::cat(own);
   return all;
 }
 
@@ -141,10 +139,11 @@ ByModule PrecisionProbe::pass(LearnerParts& l, const PrecisionType* type) {
 
 Tensors PrecisionProbe::forward(LearnerParts& l) {
   Tensors inputs = l.state.batch_data.inputs;
+  const bool converts =
+      emulates() &&
+      std::ranges::count((audit_.*type_->in_model).keep_fp32, "input") == 0;
   for (torch::Tensor& input : inputs) {
-    if (!emulates() || !input.is_floating_point()) continue;
-    const auto& names = (audit_.*type_->in_model).keep_fp32;
-    if (std::ranges::count(names, "input") == 0) input = input.to(type_->dtype);
+    if (converts && input.is_floating_point()) input = input.to(type_->dtype);
   }
   for (const ModelTensor& p : l.model.parameters()) {
     origin_of(p.tensor) = {.self = p.tensor, .weight_of = module_of(p.name)};
@@ -189,19 +188,27 @@ void PrecisionProbe::call(
   const c10::AliasInfo* const alias = taken > 0 && given[0].isTensor()
                                           ? schema.arguments()[0].alias_info()
                                           : nullptr;
-  const bool is_copy = (alias && !alias->isWrite()) || op.name == "_to_copy";
+  const bool is_in_place = alias && alias->isWrite();
+  const bool is_copy = (alias && !is_in_place) || op.name == "_to_copy";
   if (is_copy) op.origin = origin_of(operands[0]);
-  const bool is_emulated = emulates() && !is_asked && !is_copy &&
-                           !schema.is_mutable() &&
-                           std::ranges::any_of(operands, is_16_bits);
+  // Some kernels of attention take nothing but 16 bits.
+  const bool is_emulated =
+      emulates() && !is_asked && !is_copy && !op.name.starts_with("_scaled") &&
+      !op.name.starts_with("_fused") && is_in_place == schema.is_mutable() &&
+      std::ranges::any_of(operands, is_16_bits);
+  torch::Tensor target;
+  if (is_in_place) target = given[0].toTensor();
   if (is_emulated) {
     if (computes_in_type_of_weights(op.name)) to_type(op.type, stack, taken);
     to_type(torch::kFloat, stack, taken);
   }
   operation.redispatchBoxed(keys, &stack);
   if (returned == 0) return;
-  const c10::IValue wide = torch::jit::peek(stack, 0, returned);
-  if (is_emulated) to_type(op.type, stack, returned);
+  c10::IValue wide = torch::jit::peek(stack, 0, returned);
+  if (is_emulated && !is_in_place) to_type(op.type, stack, returned);
+  if (is_in_place && !target.is_same(wide.toTensor())) {
+    wide = torch::jit::peek(stack, 0, returned) = target.copy_(wide.toTensor());
+  }
   // The others are statistics, indices and the like.
   c10::IValue& first = torch::jit::peek(stack, 0, returned);
   const bool is_judged = !is_copy && first.isTensor() &&

@@ -138,6 +138,11 @@ TEST(PrecisionAudit, FindsWhatIsLostInHalfAndItsListCuresIt) {
                      torch::arange(x.size(0)).remainder(2).unsqueeze(1) > 0;
                  return x.masked_fill(mask, -1e9).softmax(1) * x;
                }));
+  expect_cured("the same in place", net([](const Tensor& x) {
+                 const Tensor mask =
+                     torch::arange(x.size(0)).remainder(2).unsqueeze(1) > 0;
+                 return (x * 1).masked_fill_(mask, -1e9).softmax(1) * x;
+               }));
   expect_cured("a normalisation with eps 1e-8", net([](const Tensor& x) {
                  const Tensor y =
                      x * (torch::arange(x.size(0)) > 4).unsqueeze(1);
