@@ -35,7 +35,8 @@ struct NetImpl final : nn::Module {
     last = register_module("last", nn::Linear(8, 2));
   }
   Tensor forward(const Tensor& x) {
-    const Tensor a = first->forward(x), b = a.exp(), c = last->forward(b);
+    const Tensor a = first->forward(x), b = a.exp();
+    Tensor c = last->forward(b);
     types = {a.scalar_type(), b.scalar_type(), c.scalar_type()};
     return c;
   }
