@@ -23,8 +23,11 @@ class AllReduce {
 
   void operator()(const torch::Tensor& tensor) const { add_up_(tensor); }
   /// The rows of all ranks, in their order; each may have another number of
-  /// them. Waits for the device.
-  torch::Tensor gather(const torch::Tensor& rows) const;
+  /// them, or none and an undefined tensor. Waits for the device.
+  torch::Tensor gather(const torch::Tensor& own) const;
+  /// `own`, or of a rank that has seen no batch, where it is undefined, zeros
+  /// of the size and type that others have; undefined if none has any.
+  torch::Tensor or_zeros(const torch::Tensor& own) const;
 
  private:
   std::function<void(const torch::Tensor&)> add_up_;

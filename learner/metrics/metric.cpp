@@ -6,7 +6,35 @@
 
 namespace tern {
 
-torch::Tensor AllReduce::gather(const torch::Tensor& rows) const {
+torch::Tensor AllReduce::or_zeros(const torch::Tensor& own) const {
+  constexpr int64_t kSizes = 8;
+  // Of each rank: whether it has one, device, type, and sizes.
+  const torch::Tensor kinds =
+      torch::zeros({world_size_, 4 + kSizes}, torch::kLong);
+  if (own.defined()) {
+    std::vector<int64_t> kind = {
+        1,
+        static_cast<int64_t>(own.device().type()),
+        static_cast<int64_t>(own.scalar_type()),
+        own.dim()};
+    kind.insert(kind.end(), own.sizes().begin(), own.sizes().end());
+    kind.resize(4 + kSizes);
+    kinds[rank_].copy_(torch::tensor(kind));
+  }
+  add_up_(kinds);
+  const auto rank = kinds.select(1, 0).argmax().item<int64_t>();
+  const int64_t* const kind = kinds[rank].const_data_ptr<int64_t>();
+  if (own.defined() || kind[0] == 0) return own;
+  return torch::zeros(
+      at::IntArrayRef(kind + 4, kind[3]),
+      torch::TensorOptions(static_cast<torch::DeviceType>(kind[1]))
+          .dtype(static_cast<torch::ScalarType>(kind[2])));
+}
+
+torch::Tensor AllReduce::gather(const torch::Tensor& own) const {
+  const torch::Tensor alike = or_zeros(own);
+  if (!alike.defined()) return alike;
+  const torch::Tensor rows = own.defined() ? own : alike.narrow(0, 0, 0);
   const torch::Tensor counts =
       torch::zeros({world_size_}, rows.options().dtype(torch::kLong));
   counts[rank_].fill_(rows.size(0));

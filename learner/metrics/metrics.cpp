@@ -182,12 +182,8 @@ void ConfusionMetric::update(const Tensors& outputs, const Tensors& targets) {
 }
 
 void ConfusionMetric::sync(const AllReduce& all_reduce) {
-  TERN_CHECK_VALUE(
-      counts_.defined(),
-      "[{}] this process has seen no batch, so that it knows no classes; "
-      "use fewer processes or more data.",
-      name_);
-  all_reduce(counts_);
+  counts_ = all_reduce.or_zeros(counts_);
+  if (counts_.defined()) all_reduce(counts_);
 }
 
 torch::Tensor ConfusionMetric::compute() const {

@@ -95,12 +95,8 @@ class LabelMetric final : public MetricImpl {
   }
 
   void sync(const AllReduce& all_reduce) override {
-    TERN_CHECK_VALUE(
-        counts_.defined(),
-        "[{}] this process has seen no batch, so that it knows no labels; use "
-        "fewer processes or more data.",
-        name_);
-    all_reduce(counts_);
+    counts_ = all_reduce.or_zeros(counts_);
+    if (counts_.defined()) all_reduce(counts_);
   }
 
   torch::Tensor compute() const override {

@@ -120,13 +120,11 @@ class RankMetric final : public MetricImpl {
   }
 
   void sync(const AllReduce& all_reduce) override {
-    TERN_CHECK_VALUE(
-        !scores_.empty(),
-        "[{}] this process has seen no batch, so that it knows no classes; "
-        "use fewer processes or more data.",
-        name_);
-    scores_ = {all_reduce.gather(torch::cat(scores_))};
-    targets_ = {all_reduce.gather(torch::cat(targets_))};
+    for (Tensors* const parts : {&scores_, &targets_}) {
+      const torch::Tensor all = all_reduce.gather(
+          parts->empty() ? torch::Tensor() : torch::cat(*parts));
+      if (all.defined()) *parts = {all};
+    }
   }
 
   torch::Tensor compute() const override {

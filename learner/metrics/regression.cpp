@@ -75,23 +75,26 @@ class MomentMetric final : public MetricImpl {
   }
 
   void sync(const AllReduce& all_reduce) override {
-    TERN_CHECK_VALUE(
-        all_.count > 0,
-        "[{}] this process has seen no batch; use fewer processes or more "
-        "data.",
-        name_);
-    const torch::Tensor sums = torch::stack(
-        {torch::full_like(all_.pred, all_.count),
-         all_.pred * all_.count,
-         all_.target * all_.count});
+    torch::Tensor sums;
+    if (all_.count > 0) {
+      sums = torch::stack(
+          {torch::full_like(all_.pred, all_.count),
+           all_.pred * all_.count,
+           all_.target * all_.count});
+    }
+    sums = all_reduce.or_zeros(sums);
+    if (!sums.defined()) return;
     all_reduce(sums);
     const Moments common{
         .count = sums[0][0].item<double>(),
         .pred = sums[1] / sums[0],
         .target = sums[2] / sums[0]};
-    const Moments own = moved(all_, common.pred, common.target);
-    const torch::Tensor products =
-        torch::stack({own.pred_pred, own.pred_target, own.target_target});
+    torch::Tensor products = torch::zeros_like(sums);
+    if (all_.count > 0) {
+      const Moments own = moved(all_, common.pred, common.target);
+      products =
+          torch::stack({own.pred_pred, own.pred_target, own.target_target});
+    }
     all_reduce(products);
     all_ = common;
     all_.pred_pred = products[0];

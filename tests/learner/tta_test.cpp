@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/loss.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/predict/decode.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
@@ -130,9 +132,17 @@ TEST_F(TtaTest, RefusesNoPassesAndWeightsBeyondOne) {
 
 /// What a pixel is plus its column, which a mirror image has at other places.
 struct PlusColumnImpl : torch::nn::Module {
+  /// \param channel  To which it is added; -1: to all.
+  explicit PlusColumnImpl(int64_t channel = -1) : channel(channel) {}
   torch::Tensor forward(const torch::Tensor& x) {
-    return x + scale * torch::arange(x.size(-1), torch::kFloat);
+    const torch::Tensor column =
+        scale * torch::arange(x.size(-1), torch::kFloat);
+    if (channel < 0) return x + column;
+    torch::Tensor y = x.clone();
+    y.select(1, channel) += column;
+    return y;
   }
+  int64_t channel;
   torch::Tensor scale = register_parameter("scale", torch::ones({1}));
 };
 
@@ -155,6 +165,57 @@ TEST_F(TtaTest, OfPixelsAveragesTheImageAndItsMirrorImage) {
   EXPECT_TRUE(torch::equal(
       learn.get_preds().preds,
       x + torch::arange(4, torch::kFloat)));
+}
+
+TEST_F(TtaTest, AnswersByTheKindOfTheOutputs) {
+  const auto answers = [&](const Loss& loss, const OutputInfo& info) {
+    DataBunch data = data_;
+    data.outputs = {info};
+    Learner learn(data, identity(), quiet({.loss = loss}));
+    return learn.tta(Split::valid, {.n = 2, .beta = 0.5});
+  };
+  // Three of four answers are not shifted, one is by 10.
+  const torch::Tensor x = torch::arange(7, torch::kFloat).unsqueeze(1);
+  // Probabilities of labels are averaged, not their logits.
+  const Predictions labels = answers(
+      torch::nn::BCEWithLogitsLoss(),
+      {.kind = TargetKind::multi_category, .names = {"odd"}, .threshold = 0.7});
+  EXPECT_TRUE(torch::allclose(
+      labels.preds,
+      0.75 * x.sigmoid() + 0.25 * (x + 10).sigmoid()));
+  EXPECT_EQ(decode(labels, 0).labels, std::vector<std::string>());
+  EXPECT_EQ(decode(labels, 3).labels, std::vector<std::string>{"odd"});
+  const Predictions numbers = answers(
+      torch::nn::MSELoss(),
+      {.kind = TargetKind::number, .names = {"age"}});
+  EXPECT_EQ(decode(numbers, 5).numbers, std::vector<double>{7.5});
+}
+
+TEST_F(TtaTest, OfMasksAveragesTheProbabilitiesOfEachPixel) {
+  const auto dataset = std::make_shared<TensorDataset>(
+      Tensors{torch::randn({4, 2, 3, 4})},
+      Tensors{torch::randint(2, {4, 3, 4})});
+  DataBunch data =
+      DataBunch::create(dataset, dataset, {.batch_size = 2, .workers = 0});
+  data.device = torch::kCPU;
+  data.outputs = {{.kind = TargetKind::mask, .names = {"sky", "road"}}};
+  Learner learn(
+      data,
+      std::make_shared<PlusColumnImpl>(/*channel=*/1),
+      quiet({.loss = torch::nn::CrossEntropyLoss()}));
+  const Predictions answers = learn.tta();
+  const torch::Tensor x = dataset->get_batch({0, 1, 2, 3}, {}).inputs[0];
+  const torch::Tensor column = torch::arange(4, torch::kFloat);
+  const auto probabilities = [&](const torch::Tensor& added) {
+    return (x + torch::stack({torch::zeros({4}), added}).view({2, 1, 4}))
+        .softmax(1);
+  };
+  const torch::Tensor expected =
+      (probabilities(column) + probabilities(column.flip(0))) / 2;
+  EXPECT_TRUE(torch::allclose(answers.preds, expected));
+  const Prediction first = decode(answers, 0);
+  EXPECT_EQ(first.kind, TargetKind::mask);
+  EXPECT_TRUE(torch::equal(first.mask, expected[0].argmax(0)));
 }
 
 TEST_F(TtaTest, RefusesPixelsOfWhatIsNoImage) {

@@ -63,13 +63,13 @@ def of_classes(function, **options):
     return value
 
 
-def averaged(function, average, **options):
+def averaged(function, average, only_present=False, **options):
     def value(x, y):
         kind = average
         if average == "automatic":
             kind = "binary" if x.shape[1] == 2 else "macro"
         known = np.arange(x.shape[1])
-        if function is sk.jaccard_score:  # without those that never come up
+        if only_present or function is sk.jaccard_score:
             known = np.union1d(y, x.argmax(1))
         if kind == "binary":
             known = None
@@ -160,6 +160,7 @@ METRICS = {
         images,
         per_image(lambda x, y: peak_signal_noise_ratio(y, x, data_range=1))),
     "ssim": (images, per_image(ssim)),
+    "dice": (classes, averaged(sk.f1_score, "automatic", only_present=True)),
 }
 
 

@@ -29,6 +29,7 @@ const std::map<std::string, std::function<Metric()>> kMetrics = {
     {"recall macro", [] { return recall(Average::macro); }},
     {"f_beta micro", [] { return f_beta(2, Average::micro); }},
     {"f1", [] { return f1(); }},
+    {"dice", [] { return dice(); }},
     {"jaccard", [] { return jaccard(); }},
     {"jaccard macro", [] { return jaccard(Average::macro); }},
     {"jaccard micro", [] { return jaccard(Average::micro); }},
@@ -150,20 +151,22 @@ class Ranks {
   int64_t count_;
 };
 
+// One of them no batch, so that it does not know how many classes there are.
 TEST(MetricsParity, AreThatOfAllRanksWhateverEachHasSeen) {
-  constexpr int64_t kRanks = 3;
+  constexpr int64_t kRanks = 4, kWithout = 1;
   std::map<std::string, bool> done;
   for (const Set& set : all_sets()) {
     const int64_t samples = set.outputs.size(0);
-    if (samples < kRanks || std::exchange(done[set.metric], true)) continue;
+    if (samples + 1 < kRanks || std::exchange(done[set.metric], true)) continue;
     Ranks ranks(kRanks);
     ranks.lead();
     std::vector<Metric> metrics;
     std::vector<std::thread> threads;
     for (int64_t rank = 0; rank < kRanks; ++rank) {
       const int64_t begin = rank == 0 ? 0 : samples - kRanks + rank;
-      const int64_t end = samples - kRanks + rank + 1;
+      const int64_t end = samples - kRanks + rank + (rank == 0 ? 2 : 1);
       metrics.push_back(kMetrics.at(set.metric)());
+      if (rank == kWithout) continue;
       metrics.back().update(
           {set.outputs.slice(0, begin, end)},
           {set.targets.slice(0, begin, end)});
@@ -177,6 +180,14 @@ TEST(MetricsParity, AreThatOfAllRanksWhateverEachHasSeen) {
     for (const Metric& metric : metrics) expect_value(metric, set);
   }
   EXPECT_GE(done.size(), 25U);
+}
+
+TEST(MetricsParity, OfRanksThatHaveAllSeenNothingAreNoNumbers) {
+  for (const auto& [name, make] : kMetrics) {
+    Metric metric = make();
+    metric.sync(AllReduce([](const torch::Tensor&) {}));
+    EXPECT_TRUE(std::isnan(metric.compute().item<double>())) << name;
+  }
 }
 
 TEST(MetricsParity, CountTheClassThatTheLossIgnoresNowhere) {

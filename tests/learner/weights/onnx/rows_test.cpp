@@ -172,9 +172,8 @@ struct LayersImpl : nn::Module {
   nn::LSTM lstm = register_module(
       "lstm",
       nn::LSTM(nn::LSTMOptions(49, 4).batch_first(true)));
-  nn::GRU gru = register_module(
-      "gru",
-      nn::GRU(nn::GRUOptions(4, 4).batch_first(true)));
+  nn::GRU gru =
+      register_module("gru", nn::GRU(nn::GRUOptions(4, 4).batch_first(true)));
   Tensor weight = register_parameter("weight", torch::randn({6, 49}));
   Tensor bias = register_parameter("bias", torch::randn({6}));
 };
@@ -247,7 +246,9 @@ TEST(OnnxRows, RefuseArgumentsThatTheyDoNotKnow) {
   refuses(
       [](X x) -> Tensors { return {torch::add(x, x, 2)}; },
       {"aten::add", "argument 2 is set"});
-  refuses([](X x) -> Tensors { return {x.roll(1)}; }, {"aten::roll", "no dims"});
+  refuses(
+      [](X x) -> Tensors { return {x.roll(1)}; },
+      {"aten::roll", "no dims"});
   refuses(
       [](X x) -> Tensors { return {x.argmax()}; },
       {"aten::argmax", "lacks argument 1"});
@@ -255,7 +256,9 @@ TEST(OnnxRows, RefuseArgumentsThatTheyDoNotKnow) {
       [](X x) -> Tensors { return {x.unfold(1, 2, 1)}; },
       {"aten::unfold", "another dimension"});
   refuses(
-      [](X x) -> Tensors { return {torch::adaptive_avg_pool2d(x, {2, 2})}; },
+      [](X x) -> Tensors {
+        return {torch::adaptive_avg_pool2d(x, {2, 2})};
+      },
       {"aten::adaptive_avg_pool2d", "argument 1 is [2, 2]; expected 1"});
   refuses(
       [](X x) -> Tensors {
@@ -265,7 +268,8 @@ TEST(OnnxRows, RefuseArgumentsThatTheyDoNotKnow) {
   for (const auto& function :
        {+[](X x) -> Tensors { return {x.index({x > 0})}; },
         +[](X x) -> Tensors {
-          return {x.index({torch::indexing::Slice(), x[0][0][0].slice(0, 0, 3).argsort()})};
+          return {x.index(
+              {torch::indexing::Slice(), x[0][0][0].slice(0, 0, 3).argsort()})};
         }}) {
     refuses(function, {"aten::", "in the model itself"});
   }
@@ -285,7 +289,9 @@ TEST(OnnxRows, RefuseArgumentsThatTheyDoNotKnow) {
       [](X x) -> Tensors { return {torch::real(x.to(torch::kComplexFloat))}; },
       {"aten::to", "no numbers of its type, ComplexFloat"});
   refuses(
-      [](X x) -> Tensors { return {torch::addmm(x[0][0], x[0][1], x[0][2], 2)}; },
+      [](X x) -> Tensors {
+        return {torch::addmm(x[0][0], x[0][1], x[0][2], 2)};
+      },
       {"aten::addmm", "argument 3 is set"});
   refuses(
       [](X x) -> Tensors {
