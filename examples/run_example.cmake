@@ -16,6 +16,9 @@
 # it makes a page of what the program printed and drew, in TERN_PAGES; the page has
 # to match the regular expression EXPECTED.
 #
+# With -DWRITTEN=drawn/a.png it expects that file, and without MAKE_PAGE all that is
+# printed to match EXPECTED.
+#
 # The environment's TERN_EMULATOR runs the programs of a build for another processor.
 separate_arguments(emulator UNIX_COMMAND "$ENV{TERN_EMULATOR}")
 string(REPLACE "|" ";" patterns "${PATTERNS}")
@@ -70,6 +73,14 @@ foreach(command IN LISTS commands)
   string(APPEND output "${printed}")
 endforeach()
 
+foreach(file IN LISTS WRITTEN)
+  if(NOT EXISTS ${CMAKE_CURRENT_BINARY_DIR}/${file})
+    message(FATAL_ERROR "${PROGRAM} has not written ${file}")
+  endif()
+endforeach()
+if(NOT MAKE_PAGE AND NOT output MATCHES "${EXPECTED}")
+  message(FATAL_ERROR "what ${PROGRAM} prints does not match ${EXPECTED}")
+endif()
 if(MAKE_PAGE)
   file(WRITE printed.txt "${output}")
   file(GLOB plots *.svg)

@@ -97,6 +97,8 @@ int main(int argc, char** argv) try {
   tern::show_results(learn, picture, tern::Split::valid, {.count = 3});
   note.pictures({picture});
   fmt::print("photograph, truth and prediction are in {}\n", picture);
+  // For image_folder predict --model streets.safetensors.
+  learn.export_model("streets.safetensors");
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));
