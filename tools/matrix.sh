@@ -19,22 +19,21 @@ matrix_rows() {
   done
 }
 
-# run_matrix [--whole] [ROW...]: a line a row, the table at the end. A row that
-# fails does not keep the others from running.
+# run_matrix [--whole] [ROW...]: at the end the table of all rows that were ever
+# run. A row that fails does not keep the others from running.
 run_matrix() {
-  local whole="" row rows failed=0 table=$root/build-matrix/table
+  local whole="" row rows failed=0 folder=$root/build-matrix
   [ "${1:-}" != --whole ] || { whole=1 && shift; }
   mapfile -t rows < <(matrix_rows)
   expect_names row "${rows[*]}" "${rows[*]}" "$@"
   [ $# -eq 0 ] || rows=("$@")
-  mkdir -p "${table%/*}"
-  : >"$table"
+  set_up
   for row in "${rows[@]}"; do
     say "$row"
-    run_row "$row" >>"$table" || failed=1
-    tail -n 1 "$table" >&2
+    mkdir -p "$folder/$row"
+    run_row "$row" >"$folder/$row/outcome" || failed=1
   done
-  cat "$table"
+  cat "$folder"/*/outcome
   return "$failed"
 }
 
@@ -57,12 +56,10 @@ run_row() {
     targets=(--target "${targets[@]/%/_test}")
     filter=(-R "^($(IFS='|' && echo "${tests[*]}"))\$")
   fi
-  mkdir -p "$folder"
   if (cd "$root" && logged "$folder/build.log" "" cmake --preset cpu -B "$folder" \
     -DTorch_DIR="$torch/share/cmake/Torch" -DTERN_PYTHON=OFF "${options[@]}") &&
     logged "$folder/build.log" "" cmake --build "$folder" \
       --parallel "$(jobs_here)" "${targets[@]}"; then
-    outcome="built"
     logged "$folder/test.log" "" ctest --test-dir "$folder" --output-on-failure \
       --parallel "$(jobs_here)" -LE 'slow|gpu' --no-tests=error "${filter[@]}" && passed=1
     outcome=$(sed -n 's/ *\(tests passed, .*\)/ \1/p' "$folder/test.log" | tail -n 1)

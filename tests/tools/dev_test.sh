@@ -56,6 +56,9 @@ with_setup() {
 }
 
 fresh_machine
+text=$(on_machine "$root/dev" matrix 2.8-gcc-core)
+expect "an unknown row of the matrix" "$text" "no row '2.8-gcc-core'; there are: 2.9-gcc-core" \
+  "2.11-clang-opencv" "exit 1"
 text=$(on_machine "$root/dev" examples mnist typo)
 expect "an unknown example" "$text" "no example 'typo'; there are:" \
   " checkpoints " " effective/modules " "exit 1"
