@@ -12,7 +12,11 @@ function(tern_find_torch error)
     PATHS $ENV{HOME}/.cache/tern/libtorch-2.11.0 /usr/local /usr
     PATH_SUFFIXES share/cmake/Torch Torch DOC "Folder of LibTorch's TorchConfig.cmake")
   if(NOT EXISTS ${Torch_DIR}/TorchConfigVersion.cmake)
-    set(${error} "LibTorch was not found (Torch_DIR is '${Torch_DIR}'). Install it, `pip install torch==2.11.0`, and give CMake the folder: -DTorch_DIR=LIBTORCH/share/cmake/Torch, or LIBTORCH in CMAKE_PREFIX_PATH." PARENT_SCOPE)
+    set(wanted 2.11.0)
+    if(tern_torch_version)  # which an installed Tern was built with
+      set(wanted ${tern_torch_version})
+    endif()
+    set(${error} "LibTorch was not found (Torch_DIR is '${Torch_DIR}'). Install it, `pip install torch==${wanted}`, and give CMake the folder: -DTorch_DIR=LIBTORCH/share/cmake/Torch, or LIBTORCH in CMAKE_PREFIX_PATH." PARENT_SCOPE)
     return()
   endif()
   cmake_path(CONVERT "${Torch_DIR}/../../.." TO_CMAKE_PATH_LIST prefix NORMALIZE)
