@@ -3,6 +3,7 @@
 #include <functional>
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
@@ -333,9 +334,9 @@ TEST(Lora, IsCountedInSummaryAndReport) {
   auto learn = learner(sequential(), temp);
   add_lora(learn, {.rank = 2, .targets = {"0"}, .train = {"4"}});
   const ModelSummary summary = learn.summary();
-  const int64_t adapters = 2 * (3 * 9 + 8);
+  const int64_t adapters = int64_t{2} * (3 * 9 + 8);
   EXPECT_EQ(summary.trainable, adapters + 18);
-  EXPECT_EQ(summary.parameters, adapters + 18 + 8 * (3 * 9 + 1));
+  EXPECT_EQ(summary.parameters, adapters + 18 + int64_t{8} * (3 * 9 + 1));
   EXPECT_EQ(summary.buffer_bytes, 0);
   EXPECT_EQ(summary.layers[0].output, (std::vector<int64_t>{8, 8, 3, 3}));
   EXPECT_EQ(summary.layers[0].trainable, 0);

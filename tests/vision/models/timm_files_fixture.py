@@ -17,7 +17,7 @@ NETWORKS = {
     "mobilenet_v3_small": timm.create_model(
         "mobilenetv3_small_100", num_classes=10, bn_eps=1e-3
     ),
-    "regnet_y_400mf": timm.create_model("regnety_004", num_classes=10),
+    "regnety_002": timm.create_model("regnety_002", num_classes=10),
 }
 
 
