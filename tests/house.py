@@ -21,6 +21,10 @@ CORE_LINES = 4000
 LEARNER_HEADER_LINES = 220
 LEARNER_METHODS = 45
 LOOP_LINES = 80
+# Of a family of networks; resnet.cpp has two, torchvision's and fastai's.
+FAMILY_LINES = 160
+FAMILY = re.compile(r"\breturn named<")
+TWO_FAMILIES = {"resnet"}
 # The loop can be read without a word of them.
 NOT_IN_LOOP = re.compile("resume|continuation|checkpoint|rank|communicator|graph|master", re.IGNORECASE)
 # Allowed circles, by the number of their units: none.
@@ -198,6 +202,10 @@ def main():
     loop = (root / "learner/fit.cpp").read_text()
     body = loop[loop.index("Learner& Learner::fit") : loop.rindex("}  // namespace")]
     check("lines of the loop", len([line for line in body.splitlines() if line]), LOOP_LINES)
+    for path in files:
+        text = path.read_text()
+        if path.match("vision/models/*/*.cpp") and FAMILY.search(text) and path.stem not in TWO_FAMILIES:
+            check(f"lines of {path.name}", len(text.splitlines()), FAMILY_LINES)
     if word := NOT_IN_LOOP.search(loop):
         failures.append(f'learner/fit.cpp says "{word[0]}"; the loop leaves that to what it calls.')
     if re.search(r"^\s*friend (class|struct)", header.read_text(), re.MULTILINE):

@@ -155,8 +155,29 @@ class Backbone : public HasArchitecture {
   Architecture architecture_;
 };
 
-/// Makes a network that its name and options build again: those that
-/// `fields_of(options)` lists. The name is that of `VisionArch`.
+/// Lists the options of a network by name, for its Architecture.
+template <class Options>
+  requires requires(Options& o) { o.num_classes, o.in_channels; }
+JsonFields fields_of(Options& options) {
+  JsonFields fields = {
+      {"num_classes", &options.num_classes},
+      {"in_channels", &options.in_channels}};
+#define TERN_FIELD(name)                    \
+  if constexpr (requires { options.name; }) \
+  fields.emplace_back(#name, &options.name)
+  TERN_FIELD(image_size);
+  TERN_FIELD(dropout);
+  TERN_FIELD(attention_dropout);
+  TERN_FIELD(stochastic_depth);
+  TERN_FIELD(zero_init_residual);
+  TERN_FIELD(output_stride);
+  TERN_FIELD(last_convolution);
+#undef TERN_FIELD
+  return fields;
+}
+
+/// Creates a network that its name, that of `VisionArch`, and its options build
+/// again.
 template <class Net, class Options, class... Shape>
 Net named(const char* name, Options options, const Shape&... shape) {
   Net net(shape..., options);

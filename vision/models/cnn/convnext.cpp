@@ -119,13 +119,6 @@ void ConvNeXtImpl::reset() {
   store_channels_last(*this);
 }
 
-JsonFields fields_of(ConvNeXtOptions& options) {
-  return {
-      {"num_classes", &options.num_classes},
-      {"in_channels", &options.in_channels},
-      {"stochastic_depth", &options.stochastic_depth}};
-}
-
 ConvNeXt convnext_tiny(const ConvNeXtOptions& options) {
   return named<ConvNeXt>(
       "convnext_tiny",

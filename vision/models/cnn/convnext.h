@@ -21,7 +21,6 @@ struct ConvNeXtOptions {
   /// None: the paper's for this size, 0.1 (tiny), 0.4 (small), 0.5 (base).
   std::optional<double> stochastic_depth = std::nullopt;
 };
-JsonFields fields_of(ConvNeXtOptions& options);
 
 /// Size of a ConvNeXt, such as that of `convnext_tiny`.
 struct ConvNeXtShape {

@@ -126,12 +126,6 @@ void DenseNetImpl::reset() {
   store_channels_last(*this);
 }
 
-JsonFields fields_of(DenseNetOptions& options) {
-  return {
-      {"num_classes", &options.num_classes},
-      {"in_channels", &options.in_channels}};
-}
-
 DenseNet densenet121(const DenseNetOptions& options) {
   return named<DenseNet>(
       "densenet121",

@@ -15,7 +15,6 @@ struct DenseNetOptions {
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
 };
-JsonFields fields_of(DenseNetOptions& options);
 
 /// Size of a DenseNet, such as that of `densenet121`.
 struct DenseNetShape {

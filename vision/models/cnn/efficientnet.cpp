@@ -105,14 +105,6 @@ void EfficientNetImpl::reset() {
   store_channels_last(*this);
 }
 
-JsonFields fields_of(EfficientNetOptions& options) {
-  return {
-      {"num_classes", &options.num_classes},
-      {"in_channels", &options.in_channels},
-      {"dropout", &options.dropout},
-      {"stochastic_depth", &options.stochastic_depth}};
-}
-
 EfficientNet efficientnet_b0(const EfficientNetOptions& options) {
   return named<EfficientNet>(
       "efficientnet_b0",

@@ -21,7 +21,6 @@ struct EfficientNetOptions {
   /// training, see StochasticDepth; it rises block by block from 0.
   double stochastic_depth = 0.2;
 };
-JsonFields fields_of(EfficientNetOptions& options);
 
 /// Size of an EfficientNet, such as that of `efficientnet_b0`.
 struct EfficientNetShape {

@@ -141,15 +141,6 @@ void MobileNetV2Impl::reset() {
   store_channels_last(*this);
 }
 
-JsonFields fields_of(MobileNetV2Options& options) {
-  return {
-      {"num_classes", &options.num_classes},
-      {"in_channels", &options.in_channels},
-      {"dropout", &options.dropout},
-      {"output_stride", &options.output_stride},
-      {"last_convolution", &options.last_convolution}};
-}
-
 MobileNetV2 mobilenet_v2(const MobileNetV2Options& options) {
   return named<MobileNetV2>("mobilenet_v2", options);
 }

@@ -22,7 +22,6 @@ struct MobileNetV2Options {
   /// and without a classifier, the features are the last block's 320.
   bool last_convolution = true;
 };
-JsonFields fields_of(MobileNetV2Options& options);
 
 /// The network for mobile devices of Sandler et al., "MobileNetV2: Inverted
 /// Residuals and Linear Bottlenecks", with torchvision's names in its state

@@ -129,13 +129,6 @@ void MobileNetV3Impl::reset() {
   store_channels_last(*this);
 }
 
-JsonFields fields_of(MobileNetV3Options& options) {
-  return {
-      {"num_classes", &options.num_classes},
-      {"in_channels", &options.in_channels},
-      {"dropout", &options.dropout}};
-}
-
 MobileNetV3 mobilenet_v3_small(const MobileNetV3Options& options) {
   return named<MobileNetV3>("mobilenet_v3_small", options, /*is_large=*/false);
 }

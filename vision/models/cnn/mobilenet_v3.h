@@ -16,7 +16,6 @@ struct MobileNetV3Options {
   /// Dropout before the last layer of the classifier.
   double dropout = 0.2;
 };
-JsonFields fields_of(MobileNetV3Options& options);
 
 /// The network for mobile devices of Howard et al., "Searching for MobileNetV3"
 /// (2019), with torchvision's names in its state dict and its initial weights'

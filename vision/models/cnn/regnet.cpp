@@ -143,12 +143,6 @@ torch::Tensor RegNetImpl::forward(const torch::Tensor& x) {
   return fc_ ? fc_->forward(means(x)) : means(x);
 }
 
-JsonFields fields_of(RegNetOptions& options) {
-  return {
-      {"num_classes", &options.num_classes},
-      {"in_channels", &options.in_channels}};
-}
-
 RegNet regnet_y_400mf(const RegNetOptions& options) {
   return named<RegNet>(
       "regnet_y_400mf",

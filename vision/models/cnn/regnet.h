@@ -18,7 +18,6 @@ struct RegNetOptions {
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
 };
-JsonFields fields_of(RegNetOptions& options);
 
 /// Size of a RegNet, such as that of `regnet_y_400mf`.
 struct RegNetShape {

@@ -13,20 +13,6 @@
 
 namespace tern {
 
-JsonFields fields_of(ResNetOptions& options) {
-  return {
-      {"num_classes", &options.num_classes},
-      {"in_channels", &options.in_channels},
-      {"zero_init_residual", &options.zero_init_residual},
-      {"output_stride", &options.output_stride}};
-}
-
-JsonFields fields_of(XResNetOptions& options) {
-  return {
-      {"num_classes", &options.num_classes},
-      {"in_channels", &options.in_channels}};
-}
-
 namespace {
 
 constexpr int64_t kWidth = 64;  // of the stem and the first layer

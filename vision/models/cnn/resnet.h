@@ -59,7 +59,6 @@ struct ResNetOptions {
   /// last layers.
   int64_t output_stride = 32;
 };
-JsonFields fields_of(ResNetOptions& options);
 
 /// The residual network of He et al., "Deep Residual Learning", in
 /// torchvision's form (v1.5: a bottleneck strides in its 3x3 convolution), with
@@ -105,7 +104,6 @@ struct XResNetOptions {
   int64_t num_classes = 1000;
   int64_t in_channels = 3;
 };
-JsonFields fields_of(XResNetOptions& options);
 
 /// The residual network of He et al., "Bag of Tricks for Image Classification
 /// with Convolutional Neural Networks" (2018), in fastai's form: a stem of

@@ -117,6 +117,26 @@ torch::Tensor TransformerBlockImpl::forward(const torch::Tensor& x) {
   return y + dropped(mlp_->forward(rows).view_as(y), is_training());
 }
 
+void init_linear_layers(torch::nn::Module& module) {
+  for (const auto& part : module.modules(/*include_self=*/false)) {
+    const auto* linear = dynamic_cast<torch::nn::LinearImpl*>(part.get());
+    if (!linear) continue;
+    torch::nn::init::normal_(linear->weight, 0, 0.02);
+    if (linear->bias.defined()) torch::nn::init::zeros_(linear->bias);
+  }
+}
+
+torch::Tensor to_tokens(
+    const torch::Tensor& maps,
+    const torch::Tensor& token,
+    const torch::Tensor& positions) {
+  const torch::Tensor cells = maps.flatten(2).transpose(1, 2);
+  // As, so that a traced graph takes any batch size.
+  const torch::Tensor tokens =
+      torch::cat({token.expand_as(cells.slice(1, 0, 1)), cells}, 1);
+  return tokens + resize_positions(positions, maps.size(2), maps.size(3));
+}
+
 torch::Tensor resize_positions(
     const torch::Tensor& positions,
     int64_t height,

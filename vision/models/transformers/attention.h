@@ -94,6 +94,21 @@ class TransformerBlockImpl : public torch::nn::Cloneable<TransformerBlockImpl>,
 };
 TORCH_MODULE(TransformerBlock);
 
+/// Initialises all linear layers of a module as timm and torchvision's Swin:
+/// normally distributed with a standard deviation of 0.02, biases 0.
+void init_linear_layers(torch::nn::Module& module);
+
+/// Returns a ViT's tokens with their position embeddings added: the class
+/// token, then the patches row by row.
+/// \param maps       [N, C, H, W], of the patches.
+/// \param token      [1, 1, C]
+/// \param positions  As `resize_positions` takes them, for another H and W too.
+/// \return           [N, 1 + H * W, C]
+torch::Tensor to_tokens(
+    const torch::Tensor& maps,
+    const torch::Tensor& token,
+    const torch::Tensor& positions);
+
 /// Interpolates a ViT's position embeddings as timm does, bicubically and with
 /// anti-aliasing; the class token's stays.
 ///

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <fmt/ranges.h>
-#include <torch/nn/init.h>
 
 #include "tern/kernels/check.h"
 #include "tern/vision/models/transformers/attention.h"
@@ -117,27 +116,13 @@ void SwinImpl::reset() {
         "head",
         torch::nn::Linear(width, options_.num_classes)));
   }
-  for (const auto& module : modules(/*include_self=*/false)) {
-    auto* linear = dynamic_cast<torch::nn::LinearImpl*>(module.get());
-    if (!linear) continue;
-    torch::nn::init::normal_(linear->weight, 0, 0.02);
-    if (linear->bias.defined()) torch::nn::init::zeros_(linear->bias);
-  }
+  init_linear_layers(*this);
   store_channels_last(*this);
 }
 
 torch::Tensor SwinImpl::stage(size_t index, const torch::Tensor& x) {
   const torch::Tensor y = FeatureNetwork::stage(index, x);
   return index + 1 == shape_.blocks.size() ? norm_->forward(y) : y;
-}
-
-JsonFields fields_of(SwinOptions& options) {
-  return {
-      {"num_classes", &options.num_classes},
-      {"in_channels", &options.in_channels},
-      {"dropout", &options.dropout},
-      {"attention_dropout", &options.attention_dropout},
-      {"stochastic_depth", &options.stochastic_depth}};
 }
 
 Swin swin_t(const SwinOptions& options) {

@@ -21,7 +21,6 @@ struct SwinOptions {
   /// StochasticDepth; from 0 for the first block it rises block by block.
   double stochastic_depth = 0.2;
 };
-JsonFields fields_of(SwinOptions& options);
 
 /// Size of a Swin Transformer, such as that of `swin_t`.
 struct SwinShape {

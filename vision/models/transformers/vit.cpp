@@ -17,7 +17,6 @@ namespace {
 
 constexpr double kEps = 1e-6;      // of the norms
 constexpr int64_t kMost = 10'000;  // of any size: it may come from a file
-constexpr double kStddev = 0.02;   // of initial embeddings; timm's of weights
 
 }  // namespace
 
@@ -49,31 +48,24 @@ VisionTransformerImpl<naming>::VisionTransformerImpl(
 
 template <ViTNaming naming>
 Layers VisionTransformerImpl<naming>::make_blocks() const {
+  using Attention = std::conditional_t<kIsTimm, QkvAttention, SelfAttention>;
   const auto attention =
       torch::nn::MultiheadAttentionOptions(shape_.width, shape_.heads)
           .dropout(options_.attention_dropout);
-  TransformerBlockOptions block{
+  const TransformerBlockOptions block{
       .width = shape_.width,
-      .attention =
-          [attention] {
-            using Attention =
-                std::conditional_t<kIsTimm, QkvAttention, SelfAttention>;
-            return torch::nn::AnyModule(Attention(attention));
-          },
+      .attention = [=] { return torch::nn::AnyModule(Attention(attention)); },
       .eps = kEps,
-      .dropout = options_.dropout};
-  if (kIsTimm) {
-    block.linear1 = "fc1";
-    block.linear2 = "fc2";
-  } else {
-    block.norm1 = "ln_1";
-    block.attention_name = "self_attention";
-    block.norm2 = "ln_2";
-  }
+      .dropout = options_.dropout,
+      .norm1 = pick("ln_1", "norm1"),
+      .attention_name = pick("self_attention", "attn"),
+      .norm2 = pick("ln_2", "norm2"),
+      .linear1 = pick("0", "fc1"),
+      .linear2 = pick("3", "fc2")};
   Layers blocks;
   for (int64_t i = 0; i < shape_.depth; ++i) {
     blocks->push_back(
-        (kIsTimm ? "" : "encoder_layer_") + std::to_string(i),
+        pick("encoder_layer_", "") + std::to_string(i),
         TransformerBlock(block));
   }
   return blocks;
@@ -81,48 +73,38 @@ Layers VisionTransformerImpl<naming>::make_blocks() const {
 
 template <ViTNaming naming>
 void VisionTransformerImpl<naming>::reset() {
-  const auto name = [](const char* torchvision, const char* timm) {
-    return kIsTimm ? timm : torchvision;
-  };
   const int64_t patch = shape_.patch, width = shape_.width;
   token_ = this->register_parameter(
-      name("class_token", "cls_token"),
+      pick("class_token", "cls_token"),
       torch::zeros({1, 1, width}));
   const torch::nn::Conv2d projection(
       torch::nn::Conv2dOptions(options_.in_channels, width, patch)
           .stride(patch));
   patches_ = Layers();
-  patches_->push_back(name("conv_proj", "proj"), projection);
-  register_part(*this, name("", "patch_embed"), patches_.ptr());
-
+  patches_->push_back(pick("conv_proj", "proj"), projection);
+  register_part(*this, pick("", "patch_embed"), patches_.ptr());
   encoder_ = Layers();
   const int64_t side = options_.image_size / patch;
   encoder_->register_parameter(
-      name("pos_embedding", "pos_embed"),
-      kStddev * torch::randn({1, 1 + side * side, width}));
-  encoder_->push_back(name("layers", "blocks"), make_blocks());
+      pick("pos_embedding", "pos_embed"),
+      0.02 * torch::randn({1, 1 + side * side, width}));
+  encoder_->push_back(pick("layers", "blocks"), make_blocks());
   encoder_->push_back(
-      name("ln", "norm"),
+      pick("ln", "norm"),
       torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(kEps)));
-  register_part(*this, name("encoder", ""), encoder_.ptr());
+  register_part(*this, pick("encoder", ""), encoder_.ptr());
   set_stochastic_depth(*this, options_.stochastic_depth);
 
   head_ = nullptr;
   if (options_.num_classes > 0) {
-    const torch::nn::Linear head(width, options_.num_classes);
-    for (const auto& weight : head->parameters()) weight.detach().zero_();
     head_ = Layers();
-    head_->push_back("head", head);
-    register_part(*this, name("heads", ""), head_.ptr());
+    head_->push_back("head", torch::nn::Linear(width, options_.num_classes));
+    for (const auto& weight : head_->parameters()) weight.detach().zero_();
+    register_part(*this, pick("heads", ""), head_.ptr());
   }
   if (kIsTimm) {
     torch::nn::init::normal_(token_, 0, 1e-6);
-    for (const auto& module : this->modules(/*include_self=*/false)) {
-      auto* linear = module->template as<torch::nn::Linear>();
-      if (!linear) continue;
-      torch::nn::init::normal_(linear->weight, 0, kStddev);
-      torch::nn::init::zeros_(linear->bias);
-    }
+    init_linear_layers(*this);
   } else {
     const auto fan_in = static_cast<double>(projection->weight[0].numel());
     torch::nn::init::normal_(projection->weight, 0, std::sqrt(1 / fan_in));
@@ -144,17 +126,12 @@ torch::Tensor VisionTransformerImpl<naming>::stage(
       fmt::join(images.sizes(), ", "),
       options_.in_channels,
       patch);
-  const torch::Tensor maps = patches_->forward(images);
-  const torch::Tensor cells = maps.flatten(2).transpose(1, 2);
-  // As, so that a traced graph takes any batch size.
-  const torch::Tensor tokens =
-      torch::cat({token_.expand_as(cells.slice(1, 0, 1)), cells}, 1);
-  const torch::Tensor positions = resize_positions(
-      encoder_->parameters(/*recurse=*/false)[0],
-      maps.size(2),
-      maps.size(3));
+  const torch::Tensor tokens = to_tokens(
+      patches_->forward(images),
+      token_,
+      encoder_->parameters(/*recurse=*/false)[0]);
   const torch::Tensor placed =
-      torch::dropout(tokens + positions, options_.dropout, this->is_training());
+      torch::dropout(tokens, options_.dropout, this->is_training());
   return encoder_->forward(placed).select(1, 0);
 }
 
@@ -168,16 +145,6 @@ torch::Tensor VisionTransformerImpl<naming>::forward(
 template class VisionTransformerImpl<ViTNaming::torchvision>;
 template class VisionTransformerImpl<ViTNaming::timm>;
 
-JsonFields fields_of(ViTOptions& options) {
-  return {
-      {"num_classes", &options.num_classes},
-      {"in_channels", &options.in_channels},
-      {"image_size", &options.image_size},
-      {"dropout", &options.dropout},
-      {"attention_dropout", &options.attention_dropout},
-      {"stochastic_depth", &options.stochastic_depth}};
-}
-
 ViT vit_b_16(const ViTOptions& options) {
   return named<ViT>("vit_b_16", options, ViTShape{});
 }
@@ -187,10 +154,7 @@ ViT vit_b_32(const ViTOptions& options) {
 }
 
 TimmViT vit_s_16(const ViTOptions& options) {
-  return named<TimmViT>(
-      "vit_s_16",
-      options,
-      ViTShape{.width = 384, .heads = 6});
+  return named<TimmViT>("vit_s_16", options, ViTShape{16, 384, 12, 6});
 }
 
 }  // namespace tern

@@ -25,7 +25,6 @@ struct ViTOptions {
   /// StochasticDepth; from 0 for the first block it rises block by block.
   double stochastic_depth = 0;
 };
-JsonFields fields_of(ViTOptions& options);
 
 /// Size of a ViT, such as that of `vit_b_16`.
 struct ViTShape {
@@ -67,6 +66,9 @@ class VisionTransformerImpl
   torch::Tensor stage(size_t index, const torch::Tensor& images) override;
 
  private:
+  static const char* pick(const char* torchvision, const char* timm) {
+    return kIsTimm ? timm : torchvision;
+  }
   Layers make_blocks() const;
 
   ViTShape shape_;
