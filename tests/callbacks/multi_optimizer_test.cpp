@@ -304,8 +304,8 @@ TEST(MultiOptimizer, TrainsA16BitModelWithOptimizersThatKnowNoMasters) {
     torch::manual_seed(1);
     learn->fit(4);
     learn->to_fp32();
-    // As in fp32, nearly: weights move by 0.036 or more, and by up to 0.023 less
-    // where Adam divides a gradient near 0 by its own size.
+    // As in fp32, nearly: weights move by 0.036 or more, and by up to 0.023
+    // less where Adam divides a gradient near 0 by its own size.
     Gan exact = tiny_gan();
     const auto plain = learner_of(exact);
     torch::manual_seed(1);
