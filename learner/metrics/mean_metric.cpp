@@ -31,10 +31,11 @@ torch::Tensor MeanMetric::compute() const {
 }
 
 void MeanMetric::sync(const AllReduce& all_reduce) {
-  torch::Tensor sums = torch::zeros(
-      {2},
-      sum_.defined() ? sum_.options() : torch::TensorOptions(torch::kDouble));
-  if (sum_.defined()) sums[0] = sum_;
+  // Where the other ranks have theirs: NCCL does not add up a CPU's.
+  const torch::Tensor sum = all_reduce.or_zeros(sum_);
+  if (!sum.defined()) return;
+  torch::Tensor sums = torch::zeros({2}, sum.options());
+  sums[0] = sum;
   sums[1] = static_cast<double>(count_);
   if (more_.defined()) sums[1] += more_;
   all_reduce(sums);
