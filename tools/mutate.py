@@ -109,6 +109,8 @@ class Clone:
             self.run("git", "clone", "--quiet", "--no-checkout", ROOT, folder, cwd=ROOT)
         self.run("git", "fetch", "--quiet", ROOT, commit)
         self.run("git", "checkout", "--quiet", "--force", "--detach", commit)
+        if not programs_in(self.build):
+            self.builds(["tern_fmt"])  # small; CMake lists the tests before it
         known = json.loads(self.known_file.read_text()) if self.known_file.exists() else {}
         self.known = known if known.get("commit") == commit else {"commit": commit}
 

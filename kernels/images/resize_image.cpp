@@ -135,7 +135,8 @@ void mean_of_few_rows(
     const uint8_t* __restrict from = first_row + row * stride;
     const int32_t weight = weights[row];
     for (int64_t i = 0; i < count; ++i) {
-      means[i] += static_cast<int16_t>(weight * from[i] >> kDropped);
+      const auto part = static_cast<int16_t>(weight * from[i] >> kDropped);
+      means[i] = static_cast<int16_t>(means[i] + part);
     }
   }
 }
