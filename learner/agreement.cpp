@@ -141,12 +141,17 @@ void loop::agree_to_stop_validation(LearnerParts& l, const DataLoader& whole) {
   if (wishes.const_data_ptr<int>()[0] > 0) l.stop_requested = true;
 }
 
-// The loss and every metric over all data, of which each rank has seen a part.
-void loop::add_up_over_ranks(LearnerParts& l, const torch::Tensor& sums) {
-  const AllReduce all_reduce(
+AllReduce loop::all_reduce_over_ranks(LearnerParts& l) {
+  return {
       [&l](const torch::Tensor& tensor) { l.communicator->all_reduce(tensor); },
       l.communicator->rank(),
-      l.communicator->world_size());
+      l.communicator->world_size(),
+      l.data.device};
+}
+
+// The loss and every metric over all data, of which each rank has seen a part.
+void loop::add_up_over_ranks(LearnerParts& l, const torch::Tensor& sums) {
+  const AllReduce all_reduce = all_reduce_over_ranks(l);
   all_reduce(sums);
   for (Metric& metric : l.options.metrics) metric.sync(all_reduce);
 }

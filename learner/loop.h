@@ -225,6 +225,7 @@ void check_common_begin(LearnerParts& l);
 void check_common_start(LearnerParts& l);
 void agree(LearnerParts& l);
 void agree_to_stop_validation(LearnerParts& l, const DataLoader& whole);
+AllReduce all_reduce_over_ranks(LearnerParts& l);
 void add_up_over_ranks(LearnerParts& l, const torch::Tensor& sums);
 void share_buffers(LearnerParts& l);
 void begin_window(LearnerParts& l);

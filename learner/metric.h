@@ -18,20 +18,29 @@ namespace tern {
 class AllReduce {
  public:
   template <std::invocable<const torch::Tensor&> F>
-  AllReduce(F add_up, int64_t rank = 0, int64_t world_size = 1)  // NOLINT
-      : add_up_(std::move(add_up)), rank_(rank), world_size_(world_size) {}
+  AllReduce(  // NOLINT: a function is one
+      F add_up,
+      int64_t rank = 0,
+      int64_t world_size = 1,
+      torch::Device device = torch::kCPU)
+      : add_up_(std::move(add_up)),
+        rank_(rank),
+        world_size_(world_size),
+        device_(device) {}
 
   void operator()(const torch::Tensor& tensor) const { add_up_(tensor); }
   /// The rows of all ranks, in their order; each may have another number of
   /// them, or none and an undefined tensor. Waits for the device.
   torch::Tensor gather(const torch::Tensor& own) const;
   /// `own`, or of a rank that has seen no batch, where it is undefined, zeros
-  /// of the size and type that others have; undefined if none has any.
+  /// of the size and type that others have, on this rank's device if theirs are
+  /// on one of its kind; undefined if none has any.
   torch::Tensor or_zeros(const torch::Tensor& own) const;
 
  private:
   std::function<void(const torch::Tensor&)> add_up_;
   int64_t rank_, world_size_;
+  torch::Device device_;
 };
 
 /// A number that summarises predictions against targets over a whole data set.

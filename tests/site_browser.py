@@ -29,11 +29,8 @@ PAGES = {
     "docs/benchmarks.html": "table",
 }
 LOOK = """({
-  wide: document.documentElement.scrollWidth, seen: innerWidth,
-  back: getComputedStyle(document.body).backgroundColor,
   shown: [...document.querySelectorAll(%r)].map(one => one.getBoundingClientRect())
     .map(box => [box.width, box.height]),
-  broken: [...document.images].filter(one => one.loading != 'lazy' && !one.naturalWidth).length,
   dazzling: [...document.querySelectorAll('.output img, .card img, figure img')]
     .filter(one => getComputedStyle(one).filter == 'none').length,
   beside: [...document.querySelectorAll('.md-sidebar--primary a')].filter(one => one.offsetParent).length,
@@ -64,16 +61,9 @@ def problems_of(browser, url, shown, scheme, width, screenshot):
     browser.open(url, scheme, width)
     look = browser.evaluate(LOOK % shown)
     browser.save_screenshot(screenshot, whole=False)
-    found = [f"on the console: {text}" for text in browser.console()]
-    if look["wide"] > look["seen"]:
-        found.append(f"{look['wide']} pixels wide in {look['seen']}")
+    found = browser.problems(scheme)
     if not look["shown"] or min(map(min, look["shown"])) < 10:
         found.append(f"no {shown} of some size: {look['shown']}")
-    red = int(look["back"].split("(")[1].split(",")[0])
-    if (red < 128) != (scheme == "dark"):
-        found.append(f"the background is {look['back']}")
-    if look["broken"]:
-        found.append(f"{look['broken']} broken images")
     if scheme == "dark" and look["dazzling"]:
         found.append(f"{look['dazzling']} images as bright as by day")
     if width > 1000 and url.startswith("http") and "benchmarks" not in url and look["beside"] < 3:

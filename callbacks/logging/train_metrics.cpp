@@ -5,6 +5,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 
 namespace tern {
 
@@ -37,12 +38,8 @@ void TrainMetrics::on_batch_end(Learner& learn) {
 
 void TrainMetrics::on_epoch_end(Learner& learn) {
   if (!has_batches_) return;
-  Communicator& ranks = communicator(learn);
-  if (ranks.world_size() > 1) {
-    const AllReduce all_reduce(
-        [&ranks](const torch::Tensor& tensor) { ranks.all_reduce(tensor); },
-        ranks.rank(),
-        ranks.world_size());
+  if (communicator(learn).world_size() > 1) {
+    const AllReduce all_reduce = loop::all_reduce_over_ranks(learn.parts());
     for (Metric& metric : metrics_) metric.sync(all_reduce);
   }
   Tensors values;

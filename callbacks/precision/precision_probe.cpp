@@ -30,8 +30,10 @@ void watch(
     const c10::OperatorHandle& operation,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
-  const c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER, kKey);
-  probe_here->call(operation, keys & below, *stack);
+  keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+  // Threads that the model starts may take the key along.
+  if (!probe_here) return operation.redispatchBoxed(keys, stack);
+  probe_here->call(operation, keys, *stack);
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {

@@ -7,7 +7,7 @@
 namespace tern {
 
 torch::Tensor AllReduce::or_zeros(const torch::Tensor& own) const {
-  constexpr int64_t kSizes = 8;
+  constexpr int64_t kSizes = 64;  // no operation of LibTorch takes more
   // Of each rank: whether it has one, device, type, and sizes.
   const torch::Tensor kinds =
       torch::zeros({world_size_, 4 + kSizes}, torch::kLong);
@@ -25,9 +25,11 @@ torch::Tensor AllReduce::or_zeros(const torch::Tensor& own) const {
   const auto rank = kinds.select(1, 0).argmax().item<int64_t>();
   const int64_t* const kind = kinds[rank].const_data_ptr<int64_t>();
   if (own.defined() || kind[0] == 0) return own;
+  const auto type = static_cast<torch::DeviceType>(kind[1]);
   return torch::zeros(
       at::IntArrayRef(kind + 4, kind[3]),
-      torch::TensorOptions(static_cast<torch::DeviceType>(kind[1]))
+      torch::TensorOptions(
+          device_.type() == type ? device_ : torch::Device(type))
           .dtype(static_cast<torch::ScalarType>(kind[2])));
 }
 

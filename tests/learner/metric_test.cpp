@@ -124,6 +124,24 @@ TEST(Metric, SyncAddsUpWhatIsCountedOnTheDevice) {
   EXPECT_EQ(metric.compute().item<double>(), 0.75);
 }
 
+TEST(AllReduce, GivesARankWithoutABatchZerosLikeTheOthers) {
+  const torch::Tensor own =
+      torch::ones({1, 2, 1, 3, 1, 1, 1, 1, 1, 2}, torch::kInt);
+  torch::Tensor sent;
+  const AllReduce first(
+      [&](const torch::Tensor& table) { sent = table.clone(); },
+      0,
+      2);
+  EXPECT_TRUE(first.or_zeros(own).is_same(own));
+  const AllReduce second(
+      [&](const torch::Tensor& table) { table.add_(sent); },
+      1,
+      2);
+  EXPECT_TRUE(second.or_zeros({}).equal(torch::zeros_like(own)));
+  sent.zero_();  // no rank has one
+  EXPECT_FALSE(second.or_zeros({}).defined());
+}
+
 TEST(Metric, BeginsAnewWithoutTouchingTheOtherOne) {
   Metric metric = accuracy();
   metric.update({torch::eye(2)}, {torch::arange(2)});

@@ -18,6 +18,10 @@ OPTIONS = [
 ]
 # Every page is looked at in each of these.
 VIEWS = [(scheme, width) for scheme in ("light", "dark") for width in (400, 1400)]
+LOOK = """({
+  wide: document.documentElement.scrollWidth, seen: innerWidth,
+  back: getComputedStyle(document.body).backgroundColor,
+  broken: [...document.images].filter(one => one.loading != 'lazy' && !one.naturalWidth).length})"""
 CONSOLE = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
 
 
@@ -90,6 +94,19 @@ class Browser:
         if "exceptionDetails" in result:
             raise RuntimeError(f"{script}: {result['exceptionDetails']}")
         return result["result"].get("value")
+
+    def problems(self, scheme):
+        """What is wrong with any page that was opened for this scheme."""
+        look = self.evaluate(LOOK)
+        found = [f"on the console: {text}" for text in self.console()]
+        if look["wide"] > look["seen"]:
+            found.append(f"{look['wide']} pixels wide in {look['seen']}")
+        red = int(look["back"].split("(")[1].split(",")[0])
+        if (red < 128) != (scheme == "dark"):
+            found.append(f"the background is {look['back']}")
+        if look["broken"]:
+            found.append(f"{look['broken']} broken images")
+        return found
 
     def save_screenshot(self, file, whole=True):
         """Of the whole page, or of the window alone, which takes 0.2 s."""

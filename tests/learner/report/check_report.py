@@ -13,28 +13,16 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "support"))
 import browser as chromium
 
-LOOK = """({
-  wide: document.documentElement.scrollWidth, seen: innerWidth,
-  back: getComputedStyle(document.body).backgroundColor,
-  broken: [...document.images].filter(i => !i.naturalWidth).length,
-  headings: document.querySelectorAll('h2').length})"""
+HEADINGS = "document.querySelectorAll('h2').length"
 
 
 def problems_of(browser, page, scheme, width):
     browser.open(page.as_uri(), scheme, width)
-    look = browser.evaluate(LOOK)
     browser.save_screenshot(page.with_name(f"{page.stem}_{scheme}_{width}.png"))
-    found = [f"on the console: {text}" for text in browser.console()]
+    found = browser.problems(scheme)
     found += [f"a request for {url}" for url in browser.requests()
               if url != page.as_uri() and not url.startswith("data:")]
-    if look["wide"] > look["seen"]:
-        found.append(f"{look['wide']} pixels wide in {look['seen']}")
-    red = int(look["back"].split("(")[1].split(",")[0])
-    if (red < 128) != (scheme == "dark"):
-        found.append(f"the background is {look['back']}")
-    if look["broken"]:
-        found.append(f"{look['broken']} broken images")
-    if look["headings"] < 1:
+    if browser.evaluate(HEADINGS) < 1:
         found.append("no headings")
     return found
 

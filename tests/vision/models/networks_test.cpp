@@ -68,16 +68,6 @@ std::vector<Family> families_with_maps() {
       {"swin", swin, {16, 32, 64, 128}}};
 }
 
-// A U-Net on 2,048 channels takes half a minute to train; parity_test has one
-// of a ResNet.
-std::vector<Family> families_of_unets() {
-  std::vector<Family> all = families_with_maps();
-  std::erase_if(all, [](const Family& family) {
-    return family.channels.back() > 1000;
-  });
-  return all;
-}
-
 std::vector<Family> families() {
   std::vector<Family> all = families_with_maps();
   all.push_back({"vit", vit, {32}});
@@ -112,7 +102,6 @@ Learner learner(const Family& family, int64_t size) {
 
 class FamilyTest : public testing::TestWithParam<Family> {};
 class MapsTest : public FamilyTest {};
-class UnetTest : public FamilyTest {};
 
 TEST_P(MapsTest, GivesFeaturesChannelsLastAndTheirMeans) {
   const torch::NoGradGuard no_grad;
@@ -183,7 +172,7 @@ TEST_P(FamilyTest, LearnsInEveryPrecisionInThreeGroups) {
   }
 }
 
-TEST_P(UnetTest, AnswersForEachPixel) {
+TEST_P(MapsTest, AnswersForEachPixelInAUnet) {
   const torch::NoGradGuard no_grad;
   DynamicUnet unet(GetParam().arch, DynamicUnetOptions{.outputs = 2});
   EXPECT_EQ(
@@ -191,7 +180,7 @@ TEST_P(UnetTest, AnswersForEachPixel) {
       (std::vector<int64_t>{2, 2, 75, 64}));
 }
 
-TEST_P(UnetTest, LearnsMasks) {
+TEST_P(MapsTest, LearnsMasksInAUnet) {
   torch::manual_seed(3);
   const torch::Tensor masks = torch::randint(2, {4, 32, 32}, torch::kLong);
   const torch::Tensor images = (200 * masks).unsqueeze(3).repeat({1, 1, 1, 3});
@@ -254,11 +243,6 @@ INSTANTIATE_TEST_SUITE_P(
     All,
     MapsTest,
     testing::ValuesIn(families_with_maps()),
-    [](const auto& info) { return info.param.name; });
-INSTANTIATE_TEST_SUITE_P(
-    All,
-    UnetTest,
-    testing::ValuesIn(families_of_unets()),
     [](const auto& info) { return info.param.name; });
 
 TEST(VisionArch, KnowsNetworksByValueAndByName) {
