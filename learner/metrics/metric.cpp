@@ -34,7 +34,7 @@ torch::Tensor AllReduce::or_zeros(const torch::Tensor& own) const {
 }
 
 torch::Tensor AllReduce::gather(const torch::Tensor& own) const {
-  const torch::Tensor alike = or_zeros(own);
+  torch::Tensor alike = or_zeros(own);
   if (!alike.defined()) return alike;
   const torch::Tensor rows = own.defined() ? own : alike.narrow(0, 0, 0);
   const torch::Tensor counts =

@@ -102,7 +102,7 @@ MultiOptimizer::Options parts_of(
 }
 
 std::unique_ptr<Learner> learner_of(
-    Gan gan,
+    const Gan& gan,
     const std::optional<MultiOptimizer::Options>& options = {},
     LearnerOptions more = {}) {
   more.weight_decay = 0;
@@ -441,7 +441,7 @@ TEST(MultiOptimizer, RecordsTheSumOfTheLosses) {
   for (auto& part : options.parts) {
     part.loss = [&sums, is_first = sums.empty(), loss = part.loss](
                     const Batch& batch) mutable {
-      const torch::Tensor value = loss(batch);
+      torch::Tensor value = loss(batch);
       sums.push_back(value.item<float>());
       return value;
     };
@@ -571,7 +571,7 @@ void expect_equal_states(Learner& a, Learner& b) {
 TEST(MultiOptimizer, ResumesInTheMiddleOfATurn) {
   for (const bool in_amp : {false, true}) {
     const TempFolder folder;
-    const auto make = [&](Gan gan) {
+    const auto make = [&](const Gan& gan) {
       auto options = parts_of(gan, in_amp ? kFusedAdam : kAdam);
       options.alternate = true;
       options.parts[0].steps = 3;
