@@ -35,7 +35,7 @@ struct ModuleAudit {
 
   std::string name;  // "layer1.0.conv1"; "input": before any weights
   double largest_output = 0, largest_gradient = 0;  // in fp32
-  InType fp16, bf16, amp;
+  InType fp16 = {}, bf16 = {}, amp = {};
 };
 
 /// What a type makes of the whole model.

@@ -1,6 +1,9 @@
 #include "tern/vision/interpret/interpretation.h"
 
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -10,6 +13,7 @@
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/metrics/ranking.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tests_folder.h"
 #include "tern/tests/vision/shades.h"
 #include "tern/vision/decode/decode.h"
 #include "tern/vision/interpret/picture_grid.h"
@@ -124,7 +128,7 @@ TEST(Interpretation, DrawsImageTargetAndPredictionOfMasks) {
   EXPECT_NEAR(page.size(1), 3 * 190, 20);
   const torch::Tensor colours = mask_colours(2);  // of the legend
   for (int i = 0; i < 2; ++i) {
-    const auto* colour = colours.const_data_ptr<uint8_t>() + 3 * i;
+    const auto* colour = colours.const_data_ptr<uint8_t>() + 3LL * i;
     EXPECT_TRUE(has_color(page, {colour[0], colour[1], colour[2]})) << i;
   }
 }
@@ -187,6 +191,55 @@ TEST(SegmentationReport, HasOverlapOfEachClass) {
   }
   EXPECT_NEAR(report.mean_iou, 13. / 36, 1e-12);
   EXPECT_NE(report.to_string().find("0.2500"), std::string::npos);
+}
+
+// On TERN_SEGMENTATION's 1,000 sets of masks or some that lie here.
+TEST(SegmentationReport, IsThatOfScikitLearnForEachClass) {
+  const char* const live = std::getenv("TERN_SEGMENTATION");
+  const auto sets = nlohmann::json::parse(std::ifstream(
+      live ? live
+           : in_tests_folder("vision/interpret/segmentation_fixture.json")));
+  ASSERT_GE(sets.size(), 12U);
+  for (const auto& set : sets) {
+    const auto mask = [&](const char* name) {
+      return torch::tensor(set[name].get<std::vector<int64_t>>())
+          .view(set["shape"].get<std::vector<int64_t>>());
+    };
+    const int64_t classes = set["classes"];
+    const torch::Tensor logits = torch::one_hot(mask("preds"), classes)
+                                     .permute({0, 3, 1, 2})
+                                     .to(torch::kFloat);
+    const auto dataset = std::make_shared<TensorDataset>(
+        Tensors{logits.contiguous()},
+        Tensors{mask("actual")});
+    // The last batch is a small one.
+    DataBunch data =
+        DataBunch::create(dataset, dataset, {.batch_size = 2, .workers = 0});
+    data.device = torch::kCPU;
+    torch::nn::Sequential net(torch::nn::Conv2d(classes, classes, 1));
+    {
+      const torch::NoGradGuard no_grad;
+      net->parameters()[0].copy_(
+          torch::eye(classes).view({classes, classes, 1, 1}));
+      net->parameters()[1].zero_();
+    }
+    Learner learn(data, net, quiet({.loss = torch::nn::CrossEntropyLoss()}));
+    const SegmentationReport report = segmentation_report(learn);
+    for (int64_t i = 0; i < classes; ++i) {
+      const auto& row = report.classes.at(i);
+      const auto expect_value = [&](const char* name, double value) {
+        const auto& expected = set[name][i];
+        if (expected.is_null()) {
+          EXPECT_TRUE(std::isnan(value)) << name << " " << value;
+        } else {
+          EXPECT_NEAR(value, expected.get<double>(), 1e-12) << name;
+        }
+      };
+      expect_value("accuracy", row.accuracy);
+      expect_value("dice", row.dice);
+      expect_value("iou", row.iou);
+    }
+  }
 }
 
 TEST(ClassificationInterpretation, DrawsTheMatrixAsSvgAndPng) {
