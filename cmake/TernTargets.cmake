@@ -8,8 +8,9 @@ add_library(tern_warnings INTERFACE)
 target_compile_options(tern_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-deprecated-enum-enum-conversion -fstack-protector-strong>)
 if(TERN_SANITIZE)
+  # vptr asks for type information that LibTorch hides.
   target_compile_options(tern_warnings INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TERN_SANITIZE} -fno-omit-frame-pointer>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TERN_SANITIZE} -fno-sanitize=vptr -fno-omit-frame-pointer>)
   target_link_options(tern_warnings INTERFACE -fsanitize=${TERN_SANITIZE})
   target_compile_definitions(tern_warnings INTERFACE TERN_SANITIZED)
 endif()
