@@ -151,7 +151,7 @@ TEST(ShowResults, LeavesTheClassThatTheLossIgnoresOut) {
   const auto colours = mask_colours(3);
   const auto has_legend = [&](int64_t ignored, int i) {
     const auto dataset = std::make_shared<TensorDataset>(
-        Tensors{torch::rand({1, 3, 8, 8})},
+        Tensors{torch::full({1, 3, 8, 8}, 0.5)},  // the colour of no class
         Tensors{torch::ones({1, 8, 8}, torch::kLong)});
     DataBunch data =
         DataBunch::create(dataset, dataset, {.batch_size = 1, .workers = 0});
