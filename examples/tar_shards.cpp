@@ -48,10 +48,10 @@ int main(int argc, char** argv) try {
           out,
           {.name = name, .max_samples = max_samples});
       fmt::print(
-          "{}: {} images in {} shards, {:.1f} MB\n",
+          "{}: {} in {}, {:.1f} MB\n",
           name,
-          written.images,
-          written.shards.size(),
+          tern::counted(written.images, "image"),
+          tern::counted(std::ssize(written.shards), "shard"),
           static_cast<double>(written.bytes) / 1e6);
     }
   }
@@ -82,9 +82,9 @@ int main(int argc, char** argv) try {
   note.text("# How well");
   const double accuracy = learn.recorder().epochs().back().metrics[0].value;
   fmt::print(
-      "{} images of {} shards read in place: accuracy {:.3f}\n",
-      images.train->dataset().size(),
-      train.size(),
+      "{} of {} read in place: accuracy {:.3f}\n",
+      tern::counted(images.train->dataset().size(), "image"),
+      tern::counted(std::ssize(train), "shard"),
       accuracy);
   return accuracy > 0.9 ? 0 : 1;
 } catch (const std::exception& error) {

@@ -74,8 +74,8 @@ class Learner {
   /// Tries learning rates and suggests one; callbacks/schedules/lr_find.h.
   LrFind lr_find();
   LrFind lr_find(const LrFindOptions& options);
-  /// Ends the running fit, as FitResult::interrupted, after the step it is
-  /// making, and later ones at once; from any thread and from signal handlers.
+  /// Ends fit, as FitResult::interrupted, after this step, and later ones until
+  /// `state().result` is set to another; from any thread and signal handlers.
   void request_stop();
 
   // ---- Evaluation, predictions, reports ----
@@ -161,7 +161,7 @@ class Learner {
   /// group begins at the first parameter of each named module ("layer3", "fc").
   Learner& split(const std::vector<std::string>& first_modules);
   /// Freezes all groups but the last, those before `group` (negative: from the
-  /// end), or none. Normalisation layers go on learning by `train_bn`.
+  /// end), or none; `train_bn` and `freeze_clears_optimizer` are options.
   Learner& freeze();
   Learner& freeze_to(int64_t group);
   Learner& unfreeze();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include <ATen/autocast_mode.h>
@@ -70,16 +71,21 @@ loop::fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr) {
 
 namespace {
 
-// "fit(5, {1e-05, 0.001})": one rate where all layer groups have the same.
-std::string call_text(LearnerParts& l, int64_t epochs) {
+// "fit(5, {1e-05, 0.001}, {ParamScheduler})": one rate where all layer groups
+// have the same; the callbacks that a schedule of Tern brings are its own.
+std::string call_text(LearnerParts& l, int64_t epochs, const Callbacks& extra) {
   const std::vector<double> rates = l.self->learning_rates();
   const bool is_one = std::ranges::count(rates, rates[0]) == std::ssize(rates);
-  return is_one ? fmt::format("{}({}, {})", l.caller, epochs, rates[0])
-                : fmt::format(
-                      "{}({}, {{{}}})",
-                      l.caller,
-                      epochs,
-                      fmt::join(rates, ", "));
+  std::string text = fmt::format("{}({}, ", l.caller, epochs);
+  text += is_one ? fmt::format("{}", rates[0])
+                 : fmt::format("{{{}}}", fmt::join(rates, ", "));
+  if (!extra.empty() && l.caller == std::string("fit")) {
+    const auto names = extra | std::views::transform([](const auto& callback) {
+                         return callback->name();
+                       });
+    text += fmt::format(", {{{}}}", fmt::join(names, ", "));
+  }
+  return text + ")";
 }
 
 }  // namespace
@@ -126,7 +132,7 @@ FitScope::FitScope(
   }
   check_trainable(l);
   l.self->set_learning_rates(lr);
-  l.call = call_text(l, epochs);
+  l.call = call_text(l, epochs, extra_);
   settings_before_ =
       std::exchange(l.fit_settings, loop::fit_settings(l, epochs, lr));
 

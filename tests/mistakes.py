@@ -92,6 +92,9 @@ def unsaid(output):
 def main():
     build = pathlib.Path(sys.argv[1])
     compilers = sorted({path for name in sys.argv[2:] if (path := shutil.which(name))})
+    for name in sys.argv[2:]:
+        if not shutil.which(name):
+            print(f"SKIPPED: there is no {name}")
     folders = [system or own for system, own in options_of(build)]
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "mistakes.cpp"

@@ -18,6 +18,7 @@
 #include "tern/data/formats/text.h"
 #include "tern/data/formats/weights/safetensors.h"
 #include "tern/data/formats/weights/weight_file.h"
+#include "tern/learner/report/model_summary.h"
 #include "tern/learner/weights/weights.h"
 
 namespace tern {
@@ -53,7 +54,10 @@ void convert(
         metadata,
         {.checksum = true, .sha256_file = sum});
   }
-  fmt::print("{} tensors written to {}\n", state.size(), out.string());
+  fmt::print(
+      "{} written to {}\n",
+      counted(std::ssize(state), "tensor"),
+      out.string());
 }
 
 void list(const fs::path& path, const std::string& key) {
@@ -70,7 +74,10 @@ void list(const fs::path& path, const std::string& key) {
   for (const auto& [name, text] : weights.metadata) {
     fmt::print("metadata {} = {}\n", printable(name), printable(text));
   }
-  fmt::print("{} tensors, {} elements\n", weights.tensors.size(), elements);
+  fmt::print(
+      "{}, {}\n",
+      counted(std::ssize(weights.tensors), "tensor"),
+      counted(elements, "element"));
 }
 
 void verify(const fs::path& path, const std::string& key) {
@@ -92,10 +99,10 @@ void verify(const fs::path& path, const std::string& key) {
   fmt::print("SHA-256 {}\n", hash);
   if (!expected.empty()) fmt::print("as its name says\n");
   fmt::print(
-      "{} tensors read{}, {} values that are not finite\n",
-      state.size(),
+      "{} read{}, {} not finite\n",
+      counted(std::ssize(state), "tensor"),
       state.unverified ? " from a file without checksums" : "",
-      not_finite);
+      counted(not_finite, "value"));
 }
 
 }  // namespace

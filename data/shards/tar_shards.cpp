@@ -141,11 +141,9 @@ std::vector<std::string> expand_shards(
 }
 
 fs::path fetch_shard(const std::string& shard, const ShardSetOptions& options) {
-  if (shard.find("://") == shard.npos) return shard;
+  const bool is_url = shard.find("://") != shard.npos;
   std::string name = shard.substr(shard.rfind('/') + 1);
-  name = name.substr(0, name.find_first_of("?#"));
-  const fs::path file =
-      cache_folder(options.cache) / kept_as(shard, name.empty() ? "tar" : name);
+  if (is_url) name = name.substr(0, name.find_first_of("?#"));
   DownloadOptions fetching;
   fetching.retries = options.retries;
   if (!options.checksums.empty()) {
@@ -158,6 +156,18 @@ fs::path fetch_shard(const std::string& shard, const ShardSetOptions& options) {
     }
     fetching.sha256 = sum->second;
   }
+  if (!is_url) {
+    if (!fetching.sha256.empty() &&
+        !sha256_file(shard).starts_with(fetching.sha256)) {
+      throw DataError(
+          shard,
+          "has another SHA-256 than " + fetching.sha256 +
+              ", which the list of checksums says. Fetch it again");
+    }
+    return shard;
+  }
+  const fs::path file =
+      cache_folder(options.cache) / kept_as(shard, name.empty() ? "tar" : name);
   std::error_code ignored;
   const bool is_kept = fs::is_regular_file(file, ignored);
   if (!is_kept || !fetching.sha256.empty()) download(shard, file, fetching);

@@ -23,9 +23,9 @@ struct ShardSetOptions {
   /// Skips a shard that is damaged, truncated or missing, with a log message,
   /// instead of throwing.
   bool skip_bad_shards = false;
-  /// SHA-256 by file name, from `read_sha256sums`. Verified for downloaded
-  /// shards; one that is not listed is then an error. A tar has no checksum of
-  /// the files in it: for shards on the disk, `verify_shards` or sha256sum -c.
+  /// SHA-256 by file name, from `read_sha256sums`. If given, each shard is read
+  /// and compared when the set is opened, and one that is not listed is an
+  /// error. A tar has no checksum of the files in it.
   std::map<std::string, std::string> checksums = {};
   /// Where downloaded shards are stored; see `cache_folder`.
   std::filesystem::path cache = {};
@@ -42,7 +42,7 @@ std::vector<std::string> expand_shards(
     const std::vector<std::string>& patterns);
 
 /// Returns the file of a shard: the path itself, or for a URL its download in
-/// the cache, see `download`.
+/// the cache, see `download`. Compares it with its sum, where sums are given.
 /// \throws DownloadError, DataError; IoError.
 std::filesystem::path fetch_shard(
     const std::string& shard,

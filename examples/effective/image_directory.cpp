@@ -98,8 +98,8 @@ int main(int argc, char** argv) try {
     const std::chrono::duration<double> time =
         std::chrono::steady_clock::now() - start;
     fmt::print(
-        "{} workers: {:>6.0f} images/s, checksum {}\n",
-        workers,
+        "{}: {:>6.0f} images/s, checksum {}\n",
+        tern::counted(workers, "worker"),
         static_cast<double>(images) / time.count(),
         checksum);
     checksums.push_back(checksum);

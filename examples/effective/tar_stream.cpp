@@ -88,8 +88,8 @@ torch::Tensor read_all(
   const std::chrono::duration<double> time =
       std::chrono::steady_clock::now() - start;
   fmt::print(
-      "{} workers: {:>6} images, {:>6.0f} a second\n",
-      workers,
+      "{}: {:>6} images, {:>6.0f} a second\n",
+      tern::counted(workers, "worker"),
       images->size(),
       static_cast<double>(images->size()) / time.count());
   return torch::cat(batches);

@@ -24,7 +24,8 @@ namespace jit = torch::jit;
 void export_torchscript(
     Model model,
     const std::filesystem::path& path,
-    const Tensors& example_inputs) {
+    const Tensors& example_inputs,
+    const TorchScriptOptions& options) {
   TORCH_CHECK_VALUE(
       !example_inputs.empty() && model.module(),
       "[export_torchscript] there is no example input, or the model is "
@@ -46,7 +47,7 @@ void export_torchscript(
   traced.save(bytes);
   AtomicFile file(path);
   file.write(bytes.str());
-  file.commit_with_sum(false);
+  file.commit_with_sum(options.sha256_file);
 }
 
 Model load_torchscript_trusted(const std::filesystem::path& path) {
@@ -66,12 +67,14 @@ Model load_torchscript_trusted(const std::filesystem::path& path) {
 void export_torchscript(
     Learner& learn,
     const std::filesystem::path& path,
-    const Tensors& example_inputs) {
+    const Tensors& example_inputs,
+    const TorchScriptOptions& options) {
   const Fp32Weights fp32(learn);
   export_torchscript(
       learn.model(),
       path,
-      to_device(example_inputs, learn.data().device));
+      to_device(example_inputs, learn.data().device),
+      options);
 }
 
 }  // namespace tern

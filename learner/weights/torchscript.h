@@ -9,6 +9,11 @@ namespace tern {
 
 class Learner;
 
+struct TorchScriptOptions {
+  /// Writes `path`.sha256 beside it, for `sha256sum -c`.
+  bool sha256_file = false;
+};
+
 /// Writes what the model computes, traced with an example, as TorchScript:
 /// Python's `torch.jit.load(path)` and torch::jit::load give it back, with the
 /// same names in its state dict, in eval mode. The name gets the whole file or
@@ -26,12 +31,14 @@ class Learner;
 void export_torchscript(
     Model model,
     const std::filesystem::path& path,
-    const Tensors& example_inputs);
+    const Tensors& example_inputs,
+    const TorchScriptOptions& options = {});
 /// The same of a Learner's model, in fp32 whatever the precision is now.
 void export_torchscript(
     Learner& learn,
     const std::filesystem::path& path,
-    const Tensors& example_inputs);
+    const Tensors& example_inputs,
+    const TorchScriptOptions& options = {});
 
 /// Reads TorchScript, to be used or trained by a Learner.
 ///

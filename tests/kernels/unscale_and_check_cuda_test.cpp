@@ -76,6 +76,9 @@ TEST_F(UnscaleAndCheckCudaTest, ViewsAndLongLists) {
     auto found_there = on_device(0);
     check_finite(grads, found_there);
     EXPECT_EQ(found_there.item<float>(), 1) << i;
+    auto found_unscaling = on_device(0);
+    unscale_and_check_(grads, on_device(1), found_unscaling);
+    EXPECT_EQ(found_unscaling.item<float>(), 1) << i;
     grads[i].copy_(whole);
   }
   check_finite(grads, found);

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <unistd.h>
+#include <vector>
+
+#include "tern/data/formats/file_io.h"
 
 namespace tern {
 
@@ -44,5 +49,16 @@ class TempFolder {
  private:
   std::filesystem::path path_;
 };
+
+/// Every file in a folder, at any depth, with its bytes.
+inline std::map<std::filesystem::path, std::vector<uint8_t>> files_of(
+    const std::filesystem::path& folder) {
+  std::map<std::filesystem::path, std::vector<uint8_t>> files;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) files[entry.path()] = read_file(entry.path());
+  }
+  return files;
+}
 
 }  // namespace tern

@@ -33,6 +33,20 @@ inline std::vector<uint8_t> encode(
   return bytes;
 }
 
+/// A JPEG with EXIF data that says how it is turned.
+inline std::vector<uint8_t> with_orientation(
+    const std::vector<uint8_t>& jpeg,
+    uint8_t orientation) {
+  const std::vector<uint8_t> app1 = {
+      0xff, 0xe1, 0, 36,          'E', 'x', 'i', 'f', 0,  0, 'M', 'M', 0,
+      42,   0,    0, 0,           8,   0,   1,   1,   18, 0, 3,   0,   0,
+      0,    1,    0, orientation, 0,   0,   0,   0,   0,  0, 0,   0};
+  std::vector<uint8_t> bytes(jpeg.begin(), jpeg.begin() + 2);
+  bytes.insert(bytes.end(), app1.begin(), app1.end());
+  bytes.insert(bytes.end(), jpeg.begin() + 2, jpeg.end());
+  return bytes;
+}
+
 /// Writes a random PNG, and the folders above it.
 inline void
 write_image(const std::filesystem::path& path, int height = 8, int width = 8) {

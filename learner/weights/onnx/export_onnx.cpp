@@ -100,7 +100,7 @@ void export_onnx(
   }
   AtomicFile file(path);
   file.write(bytes);
-  file.commit_with_sum(false);
+  file.commit_with_sum(options.sha256_file);
 }
 
 void export_onnx(

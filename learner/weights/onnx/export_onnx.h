@@ -23,16 +23,16 @@ struct OnnxOptions {
   bool dynamic_size = false;
   /// Stores weights of 1,000 numbers and more in fp16; all computes in fp32.
   bool half = false;
-  /// If set, the file takes each input [N, C, H, W] as RGB bytes [N, H, W, C],
-  /// scales them to 0..1 and normalizes them with this mean and stddev. Usually
-  /// `learn.data().preprocessing`; decoding and resizing stay outside.
+  /// If set, the file takes RGB bytes [N, H, W, C], scales them to 0..1 and
+  /// normalizes. Usually `learn.data().preprocessing`; resizing stays outside.
   std::optional<ImagePreprocessing> preprocessing = std::nullopt;
+  /// Writes `path`.sha256 beside it, for `sha256sum -c`: ONNX has no checksums.
+  bool sha256_file = false;
 };
 
 /// Writes what a model computes in eval mode as ONNX of opset 17, for ONNX
 /// Runtime, OpenCV's cv::dnn and others, without Python. BatchNorm is folded
-/// into convolutions and dropout left out. The name gets the whole file or
-/// keeps the old one.
+/// into convolutions, dropout left out. An older file is replaced as a whole.
 ///
 ///   export_onnx(learn, "net.onnx", {torch::rand({1, 3, 224, 224})});
 ///

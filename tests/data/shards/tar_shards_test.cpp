@@ -77,6 +77,17 @@ TEST(ShardFiles, ChecksTheSumOfWhatItFetches) {
   expect_error<DataError>(
       [&] { fetch_shard(server.url("/c.tar"), options); },
       {"not in the list of checksums"});
+  // And of what lies here.
+  for (const char* name : {"a.tar", "b.tar", "c.tar"}) {
+    write_file(temp / name, "bytes");
+  }
+  EXPECT_EQ(fetch_shard(temp / "a.tar", options), temp / "a.tar");
+  expect_error<DataError>(
+      [&] { fetch_shard(temp / "b.tar", options); },
+      {"b.tar", "another SHA-256", sha_of("others")});
+  expect_error<DataError>(
+      [&] { fetch_shard(temp / "c.tar", options); },
+      {"not in the list of checksums"});
 }
 
 }  // namespace

@@ -101,16 +101,6 @@ TEST(Checkpoint, IsFoundWhateverLatestSays) {
   EXPECT_EQ(read(folder / "run").step, 4);
 }
 
-// Every file of a checkpoint by its bytes.
-std::vector<std::pair<fs::path, std::vector<uint8_t>>> files_of(
-    const fs::path& step) {
-  std::vector<std::pair<fs::path, std::vector<uint8_t>>> files;
-  for (const auto& entry : fs::directory_iterator(step)) {
-    files.emplace_back(entry.path(), read_file(entry.path()));
-  }
-  return files;
-}
-
 void write_byte(const fs::path& path, size_t at, int byte) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(static_cast<std::streamoff>(at));

@@ -241,18 +241,24 @@ TEST(Stop, EndsTheLaterFitsAtOnceUntilTheProgramSaysOtherwise) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.sink = sink});
   const auto stop = std::make_shared<StopAt>(4, Way::request);
+  const TempFolder folder;
+  learn.add<SaveCheckpoint>({.folder = folder / "kept", .every_steps = 1});
   learn.fit(2, 1e-2, {stop});
   EXPECT_EQ(learn.state().result, FitResult::interrupted);
   EXPECT_EQ(sink->lines.back(), "Stopped on request at step 1.");
   const Tensors stopped = parameters_of(learn);
+  const auto files = files_of(folder / "kept");
+  EXPECT_FALSE(files.empty());
   learn.fit(1).fit_one_cycle(1, 1e-2).fine_tune(1);
+  EXPECT_TRUE(sink->lines.back().starts_with("Not training: a stop was "))
+      << sink->lines.back();
+  EXPECT_EQ(files_of(folder / "kept"), files);
   EXPECT_TRUE(learn.lr_find().losses.empty());
   dry_run(learn);
   EXPECT_EQ(learn.state().result, FitResult::interrupted);
   EXPECT_EQ(learn.state().iteration, 1);
   EXPECT_TRUE(all_equal(parameters_of(learn), stopped));
   expect_error<c10::Error>([&] { learn.plan(); }, {"a stop was requested"});
-  const TempFolder folder;
   expect_error<c10::Error>(
       [&] { learn.save_checkpoint(folder / "run"); },
       {"stopped in the middle", "on_interrupt"});

@@ -15,6 +15,7 @@
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/weights/weights.h"
@@ -171,6 +172,21 @@ TEST(TorchScript, RefusesWhatATraceCannotHold) {
       [&] { export_torchscript(point_net(), temp / "a.pt", {}); },
       {"no example input"});
   EXPECT_FALSE(fs::exists(temp / "a.pt"));
+}
+
+TEST(TorchScript, ItsSumIsWrittenBesideIt) {
+  const TempFolder temp;
+  const auto write = [&](bool sha256_file) {
+    export_torchscript(
+        Model(torch::nn::Linear(3, 2)),
+        temp / "net.pt",
+        {torch::ones({2, 3})},
+        {.sha256_file = sha256_file});
+  };
+  write(true);
+  EXPECT_EQ(sum_beside(temp / "net.pt"), sha256_file(temp / "net.pt"));
+  write(false);  // the old sum would refuse it
+  EXPECT_FALSE(fs::exists(temp / "net.pt.sha256"));
 }
 
 TEST(TorchScript, WhatIsNoTorchScriptIsNamed) {

@@ -54,17 +54,6 @@ cv::Mat smooth_image(int height, int width) {
   return image;
 }
 
-Bytes with_orientation(const Bytes& jpeg, uint8_t orientation) {
-  const Bytes app1 = {0xff, 0xe1, 0, 36, 'E', 'x', 'i', 'f', 0, 0,
-                      'M',  'M',  0, 42, 0,   0,   0,   8,   0, 1,
-                      1,    18,   0, 3,  0,   0,   0,   1,   0, orientation,
-                      0,    0,    0, 0,  0,   0,   0,   0};
-  Bytes bytes(jpeg.begin(), jpeg.begin() + 2);
-  bytes.insert(bytes.end(), app1.begin(), app1.end());
-  bytes.insert(bytes.end(), jpeg.begin() + 2, jpeg.end());
-  return bytes;
-}
-
 /// \param pixels  [size, size, 4].
 Bytes cmyk_jpeg(Bytes pixels, int size) {
   jpeg_compress_struct info{};

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/precision/amp.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/recorder.h"
@@ -156,8 +158,14 @@ TEST_P(FamilyTest, LearnsInEveryPrecisionInThreeGroups) {
   const std::vector<void (*)(Learner&)> precisions = {
       [](Learner&) {},
       [](Learner& learn) { learn.to_bf16(); },
-      [](Learner& learn) { learn.to_amp(); },
-      [](Learner& learn) { learn.to_fp16(); }};
+      [](Learner& learn) {
+        learn.to_amp(
+            {.dtype = torch::kHalf,
+             .scaler = GradScalerOptions{.init_scale = 1024}});
+      },
+      [](Learner& learn) {
+        learn.to_fp16({.init_scale = 1024, .force_fp16 = true});
+      }};
   for (size_t i = 0; i < precisions.size(); ++i) {
     auto learn = learner(GetParam(), 32);
     EXPECT_EQ(learn.parts().layer_groups(), 3);

@@ -61,9 +61,15 @@ cv::Mat photograph() {
 TEST(PrepareImage, OfAJpegAndOfItsPixelsIsTheSame) {
   const Shades shades;
   const std::filesystem::path file = shades / "photo.jpg";
-  write_file(
-      file,
-      encode(photograph(), ".jpg", {cv::IMWRITE_JPEG_QUALITY, 90}));
+  const std::vector<uint8_t> bytes =
+      encode(photograph(), ".jpg", {cv::IMWRITE_JPEG_QUALITY, 90});
+  write_file(file, with_orientation(bytes, 6));  // imread turns it too
+  const DataBunch turned =
+      shades.data({.size = 128, .resize = ResizeMethod::crop});
+  const torch::Tensor by_axes = prepare_image(turned, file).to(torch::kFloat) -
+                                prepare_image(turned, cv::imread(file));
+  EXPECT_LE(by_axes.abs().max().item<double>(), 1);
+  write_file(file, bytes);
   for (const int64_t size : {230, 190, 128, 96, 64, 56, 40, 16}) {
     const DataBunch data =
         shades.data({.size = size, .resize = ResizeMethod::crop});
@@ -72,6 +78,7 @@ TEST(PrepareImage, OfAJpegAndOfItsPixelsIsTheSame) {
         of_file.to(torch::kFloat) - prepare_image(data, cv::imread(file));
     EXPECT_LE(difference.abs().max().item<double>(), size == 16 ? 2 : 0)
         << size;
+    EXPECT_LT(difference.abs().mean().item<double>(), 1) << size;
     EXPECT_GT(of_file.to(torch::kFloat).std().item<double>(), 10) << size;
   }
 }

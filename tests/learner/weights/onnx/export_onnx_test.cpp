@@ -15,6 +15,7 @@
 
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/weights/lora.h"
 #include "tern/tests/support/expect_error.h"
@@ -154,6 +155,13 @@ TEST_F(ExportOnnx, Fp16WeightsTakeHalfTheFile) {
   write_onnx_case(folder_, "half", model, {x}, {.half = true}, 2e-3);
   const auto whole = fs::file_size(folder_ / "whole.onnx");
   EXPECT_LT(fs::file_size(folder_ / "half.onnx"), 0.6 * whole);
+}
+
+TEST_F(ExportOnnx, ItsSumIsWrittenBesideIt) {
+  const Model model(torch::nn::Linear(3, 2));
+  const fs::path path = temp_ / "net.onnx";
+  export_onnx(model, path, {torch::ones({1, 3})}, {.sha256_file = true});
+  EXPECT_EQ(sum_beside(path), sha256_file(path));
 }
 
 TEST_F(ExportOnnx, AdaptersAreMergedInTheFile) {
