@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -289,7 +290,7 @@ class FusedModel final : public ModelAround {
   Tensors forward(const Tensors& inputs) override {
     if (!is_batch(inputs) || !model_.module()) return model_.forward(inputs);
     Program& program = programs_[inputs[0].size(0) == 1 ? 0 : 1];
-    std::call_once(program.once, [&] { make(program, inputs); });
+    make_once(program, inputs);
     if (!program.code || !fits(program, inputs)) return model_.forward(inputs);
     try {
       return run(*program.code, inputs);
@@ -301,10 +302,20 @@ class FusedModel final : public ModelAround {
  private:
   /// For one sample, or for several.
   struct Program {
-    std::once_flag once;
+    std::mutex making;
+    std::atomic<bool> is_made = false;
     Tensors example;  // of one sample, with the batch's dimension
     std::optional<jit::Code> code;
   };
+
+  /// Not std::call_once, which some platforms leave locked by an exception.
+  void make_once(Program& program, const Tensors& inputs) {
+    if (program.is_made) return;
+    const std::lock_guard lock(program.making);
+    if (program.is_made) return;
+    make(program, inputs);
+    program.is_made = true;
+  }
 
   /// An error of the model itself is the caller's: the next batch tries again.
   void make(Program& program, const Tensors& inputs) {
