@@ -86,7 +86,7 @@ void expand(
   const std::string inside = rest.substr(open + 1, close - open - 1);
   for (const std::string& choice : choices(inside, pattern)) {
     expand(
-        done + rest.substr(0, open) + choice,
+        fmt::format("{}{}{}", done, rest.substr(0, open), choice),
         rest.substr(close + 1),
         pattern,
         shards);
@@ -166,7 +166,7 @@ fs::path fetch_shard(const std::string& shard, const ShardSetOptions& options) {
     }
     return shard;
   }
-  const fs::path file =
+  fs::path file =
       cache_folder(options.cache) / kept_as(shard, name.empty() ? "tar" : name);
   std::error_code ignored;
   const bool is_kept = fs::is_regular_file(file, ignored);
@@ -235,6 +235,7 @@ TarSample TarShards::sample(int64_t index) const {
 
 std::vector<int64_t> TarShards::shard_sizes() const {
   std::vector<int64_t> sizes;
+  sizes.reserve(shards_.size());
   for (const auto& shard : shards_)
     sizes.push_back(std::ssize(shard->samples()));
   return sizes;
