@@ -79,7 +79,7 @@ std::string call_text(LearnerParts& l, int64_t epochs, const Callbacks& extra) {
   std::string text = fmt::format("{}({}, ", l.caller, epochs);
   text += is_one ? fmt::format("{}", rates[0])
                  : fmt::format("{{{}}}", fmt::join(rates, ", "));
-  if (!extra.empty() && l.caller == std::string("fit")) {
+  if (!extra.empty() && l.caller == "fit") {
     const auto names = extra | std::views::transform([](const auto& callback) {
                          return callback->name();
                        });

@@ -91,10 +91,11 @@ def unsaid(output):
 
 def main():
     build = pathlib.Path(sys.argv[1])
-    compilers = sorted({path for name in sys.argv[2:] if (path := shutil.which(name))})
-    for name in sys.argv[2:]:
-        if not shutil.which(name):
+    found = {name: shutil.which(name) for name in sys.argv[2:]}
+    for name in found:
+        if not found[name]:
             print(f"SKIPPED: there is no {name}")
+    compilers = sorted(set(filter(None, found.values())))
     folders = [system or own for system, own in options_of(build)]
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "mistakes.cpp"

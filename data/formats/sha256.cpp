@@ -90,6 +90,17 @@ std::string sha256_file(const std::filesystem::path& path) {
   return hash.hex_digest();
 }
 
+void check_sha256_file(
+    const std::filesystem::path& path,
+    const std::string& expected) {
+  const std::string found = sha256_file(path);
+  if (found.starts_with(expected)) return;
+  throw DataError(
+      path,
+      "has the SHA-256 " + found + "; expected " + expected +
+          ". The file is damaged or another one; fetch or save it again");
+}
+
 std::string to_text(const Sha256Sums& sums) {
   std::string text;
   for (const auto& [name, sum] : sums) {

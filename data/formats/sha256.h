@@ -67,6 +67,12 @@ Sha256Sums parse_sha256sums(
     const std::string& path,
     SumNames names = SumNames::files);
 
+/// \param expected  The file's SHA-256, or the first digits of it.
+/// \throws DataError if the file has another; IoError.
+void check_sha256_file(
+    const std::filesystem::path& path,
+    const std::string& expected);
+
 /// Where the sum of one file is listed: `path`.sha256.
 std::filesystem::path sum_file(const std::filesystem::path& path);
 

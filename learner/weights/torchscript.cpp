@@ -9,6 +9,7 @@
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/weights/lora.h"
 #include "tern/learner/weights/trace.h"
@@ -52,6 +53,7 @@ void export_torchscript(
 
 Model load_torchscript_trusted(const std::filesystem::path& path) {
   ByteFile file(path);  // for an error that names it
+  check_sha256_file(path, sum_beside(path));
   try {
     return jit::load(path.string(), torch::kCPU);
   } catch (const c10::Error& error) {

@@ -10,7 +10,8 @@ namespace tern {
 class Learner;
 
 struct TorchScriptOptions {
-  /// Writes `path`.sha256 beside it, for `sha256sum -c`.
+  /// Writes `path`.sha256 beside it, which `sha256sum -c` and
+  /// `load_torchscript_trusted` read.
   bool sha256_file = false;
 };
 
@@ -47,7 +48,8 @@ void export_torchscript(
 /// one do what they want. For weights from elsewhere use `load_weights`, for
 /// models of Tern's Predictor; neither runs anything of a file.
 ///
-/// \throws DataError if LibTorch cannot read it; IoError if it is not there.
+/// \throws DataError if LibTorch cannot read it, or it has not the SHA-256 that
+///         `path`.sha256 lists; IoError if it is not there.
 Model load_torchscript_trusted(const std::filesystem::path& path);
 
 }  // namespace tern

@@ -150,13 +150,7 @@ bool check_whole(const std::filesystem::path& path, std::string expected) {
       "[load_weights] the SHA-256 is {}; expected 64 lower-case hexadecimal "
       "digits, as sha256sum prints them.",
       printable(expected));
-  const std::string found = sha256_file(path);
-  if (found != expected) {
-    throw DataError(
-        path,
-        "has the SHA-256 " + found + "; expected " + expected +
-            ". The file is damaged or another one; fetch or save it again");
-  }
+  check_sha256_file(path, expected);
   return true;
 }
 

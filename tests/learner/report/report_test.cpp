@@ -154,6 +154,15 @@ TEST(Report, CountsWhatACallbackCallsToItsFit) {
   expect_words(make_report(learn).to_string(), {"load(first)"});
 }
 
+TEST(Report, NamesTheCallbacksOfOneFit) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.fit(1, 0.01, {flat_cos()}).fit_one_cycle(1, 0.01);
+  const auto& calls = learn.recorder().calls();
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0].call, "fit(1, 0.01, {ParamScheduler})");
+  EXPECT_EQ(calls[1].call, "fit_one_cycle(1, 0.01)");
+}
+
 TEST(Report, HasTheSeedAndTheTimesOfTheTerminal) {
   const auto sink = std::make_shared<MemorySink>();
   Learner learn(point_data(), point_net(), {.seed = 918'273, .sink = sink});

@@ -185,6 +185,14 @@ TEST(TorchScript, ItsSumIsWrittenBesideIt) {
   };
   write(true);
   EXPECT_EQ(sum_beside(temp / "net.pt"), sha256_file(temp / "net.pt"));
+  EXPECT_NO_THROW(load_torchscript_trusted(temp / "net.pt"));
+  const std::vector<uint8_t> whole = read_file(temp / "net.pt");
+  std::vector<uint8_t> longer = whole;
+  longer.push_back(0);
+  write_file(temp / "net.pt", longer);
+  expect_error<DataError>(
+      [&] { load_torchscript_trusted(temp / "net.pt"); },
+      {"net.pt", "SHA-256", sha256(whole)});
   write(false);  // the old sum would refuse it
   EXPECT_FALSE(fs::exists(temp / "net.pt.sha256"));
 }

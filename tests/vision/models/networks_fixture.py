@@ -5,6 +5,8 @@ python networks_fixture.py FILE           one small network a family, in full:
                                           the live test
 python networks_fixture.py FILE --all     so all networks; then
     TERN_NETWORKS=FILE vision_models_test --file=vision/models/networks_parity
+    both with OMP_NUM_THREADS=1: sums in another order move the fp32 answers of
+    deep networks in train mode by up to 2e-3
 python networks_fixture.py FILE --short   networks_fixture.json: some of the
                                           numbers, of larger networks the names
                                           and what they answer in eval mode

@@ -1,4 +1,5 @@
 // What the networks of several families share: features, groups, precisions.
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -158,6 +159,7 @@ TEST_P(FamilyTest, LearnsInEveryPrecisionInThreeGroups) {
   const std::vector<void (*)(Learner&)> precisions = {
       [](Learner&) {},
       [](Learner& learn) { learn.to_bf16(); },
+      [](Learner& learn) { learn.to_amp(); },
       [](Learner& learn) {
         learn.to_amp(
             {.dtype = torch::kHalf,
@@ -165,6 +167,11 @@ TEST_P(FamilyTest, LearnsInEveryPrecisionInThreeGroups) {
       },
       [](Learner& learn) {
         learn.to_fp16({.init_scale = 1024, .force_fp16 = true});
+        const auto halves = std::ranges::count(
+            learn.model().module()->parameters(),
+            torch::kHalf,
+            &torch::Tensor::scalar_type);
+        EXPECT_GT(halves, 0);
       }};
   for (size_t i = 0; i < precisions.size(); ++i) {
     auto learn = learner(GetParam(), 32);
