@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/util/Exception.h>  // ordered_dict.h uses it
 #include <torch/ordered_dict.h>
 #include <torch/types.h>
 

@@ -226,6 +226,7 @@ StateDict load_weights(
   const bool is_whole = check_whole(path, options.sha256);
   const StoredWeights weights = read_weight_header(file, options.key);
   std::vector<size_t> needed;
+  needed.reserve(weights.tensors.size());
   for (const StoredTensor& tensor : weights.tensors) {
     needed.push_back(tensor.storage);
   }
