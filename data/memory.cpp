@@ -13,6 +13,9 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
@@ -104,6 +107,19 @@ int64_t available_memory(torch::Device device) {
   const auto kept =
       stats.reserved_bytes[kAll].current - stats.allocated_bytes[kAll].current;
   return static_cast<int64_t>(allocator->getMemoryInfo(index).first) + kept;
+#endif
+}
+
+void use_huge_pages(const void* data, size_t bytes) {
+#ifdef __linux__
+  constexpr size_t kPage = size_t{2} << 20;
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1
+  const size_t before = reinterpret_cast<uintptr_t>(data) % kPage;
+  auto* const begin = static_cast<char*>(const_cast<void*>(data)) - before;
+  for (size_t at = 0; at < before + bytes; at += kPage) {
+    madvise(begin + at, kPage, MADV_HUGEPAGE);
+    madvise(begin + at, kPage, kCollapse);
+  }
 #endif
 }
 

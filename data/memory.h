@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -21,6 +22,11 @@ void give_back_unused_memory(torch::Device device);
 /// cgroup of this process, has left. The largest number where nobody knows, as
 /// for a GPU with LibTorch 2.9.
 int64_t available_memory(torch::Device device);
+
+/// Has Linux keep these bytes in pages of 2 MB, where it leaves the choice to
+/// programs: what is read whole at every call is found faster. Moves what is
+/// there already; a system that cannot does nothing.
+void use_huge_pages(const void* data, size_t bytes);
 
 /// "1.5 kB", "2.00 GB".
 std::string bytes_text(int64_t bytes);

@@ -7,15 +7,20 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/mkldnn_reorder_conv2d_weight.h>
 #include <fmt/format.h>
 #include <torch/optim/adamw.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/data/memory.h"
 #include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/optim/fused_optimizer.h"
 #include "tern/kernels/optim/unscale_and_check.h"
 #include "tern/kernels/parallel_for.h"
+#include "tern/kernels/winograd.h"
 #include "tern/tests/bench/measure.h"
 
 namespace {
@@ -351,6 +356,57 @@ bool normalize_vs_aten() {
   return report_times("normalize_images_vs_aten", m, 2);
 }
 
+/// The 3 x 3 convolutions of a ResNet, beside oneDNN's with packed weights.
+bool winograd_vs_onednn() {
+  tern::keep_freed_memory();  // as Predictor does on a CPU
+  const auto onednn = c10::Dispatcher::singleton().findSchemaOrThrow(
+      "mkldnn::_convolution_pointwise",
+      "");
+  const std::vector<int64_t> one = {1, 1};
+  bool all_met = true;
+  for (const int64_t count : {1, 16}) {
+    for (const int64_t side : {56, 28, 14}) {
+      const int64_t channels = int64_t{64} * 56 / side;
+      const std::vector<int64_t> sizes = {count, channels, side, side};
+      const Tensor images =
+          torch::randn(sizes).contiguous(at::MemoryFormat::ChannelsLast);
+      const Tensor weight = torch::randn({channels, channels, 3, 3});
+      const Tensor bias = torch::randn({channels});
+      const Tensor own = tern::winograd_weight(weight, sizes, one);
+      const Tensor packed = at::mkldnn_reorder_conv2d_weight(
+          weight.to_mkldnn(),
+          one,
+          one,
+          one,
+          1,
+          at::IntArrayRef(sizes));
+      const auto m = measure(
+          [&] {
+            tern::winograd_conv2d(images, own, bias, one, {}, /*relu=*/true);
+          },
+          [&] {
+            torch::jit::Stack stack = {
+                images,
+                packed,
+                bias,
+                one,
+                one,
+                one,
+                1,
+                std::string("relu"),
+                c10::List<std::optional<at::Scalar>>(),
+                c10::IValue()};
+            onednn.callBoxed(stack);
+          });
+      all_met &= report_times(
+          fmt::format("winograd_{}x{}px_{}_vs_onednn", count, side, channels),
+          m,
+          1.5);
+    }
+  }
+  return all_met;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -362,5 +418,7 @@ int main(int argc, char** argv) {
   all_met &= sgd_masters_vs_copy();
   all_met &= unscale_vs_aten();
   all_met &= normalize_vs_aten();
+  const torch::NoGradGuard no_grad;
+  all_met &= winograd_vs_onednn();
   return all_met ? 0 : 1;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <sys/resource.h>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -66,6 +67,15 @@ TEST_F(KeepFreedMemory, GivesBackWhatNobodyUsesWhenAsked) {
   const int64_t before = resident_pages();
   give_back_unused_memory(torch::kCPU);
   EXPECT_LT(resident_pages(), before - 3 * (40 << 20) / 4096);
+}
+
+TEST(UseHugePages, LeavesBytesAndTheirNeighboursAsTheyAre) {
+  std::vector<uint8_t> bytes(5 << 20);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = i % 251;
+  const std::vector<uint8_t> before = bytes;
+  use_huge_pages(bytes.data() + 1000, bytes.size() - 2000);
+  use_huge_pages(bytes.data(), 0);
+  EXPECT_EQ(bytes, before);
 }
 
 }  // namespace

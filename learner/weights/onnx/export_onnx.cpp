@@ -93,10 +93,10 @@ void export_onnx(
     const auto graph = frozen_graph(trace(model, inputs, forward));
     Names taken;  // by weights
     for (const ModelTensor& t : model.state()) taken.push_back(t.name);
-    bytes = onnx->run(
-        *graph,
-        names_of(options.input_names, "input", inputs.size(), taken),
-        names_of(options.output_names, "output", results, taken));
+    const auto in =
+        names_of(options.input_names, "input", inputs.size(), taken);
+    const auto out = names_of(options.output_names, "output", results, taken);
+    bytes = onnx->run(*graph, in, out);
   }
   AtomicFile file(path);
   file.write(bytes);

@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/script.h>
 
+#include "tern/kernels/cpu_isa.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/stir.h"
 
@@ -18,17 +21,19 @@ using test::OpCalls;
 using Activation = std::function<torch::Tensor(const torch::Tensor&)>;
 
 constexpr const char* kFused = "mkldnn::_convolution_pointwise";
+constexpr const char* kWinograd = "tern::winograd_conv2d";
 
 /// A convolution with BatchNorm, and what a case makes of both.
 struct Net : torch::nn::Module {
   using Forward = std::function<torch::Tensor(Net&, torch::Tensor)>;
 
-  explicit Net(Forward forward)
+  explicit Net(Forward forward, int64_t channels = 4)
       : conv(register_module(
             "conv",
-            torch::nn::Conv2d(
-                torch::nn::Conv2dOptions(4, 4, 3).padding(1).bias(false)))),
-        norm(register_module("norm", torch::nn::BatchNorm2d(4))),
+            torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, channels, 3)
+                                  .padding(1)
+                                  .bias(false)))),
+        norm(register_module("norm", torch::nn::BatchNorm2d(channels))),
         order(register_buffer("order", torch::tensor({2, 0, 3}))),
         forward_(std::move(forward)) {
     torch::manual_seed(7);
@@ -126,6 +131,81 @@ TEST_F(FusedModel, AddsWithinTheConvolutionWhereNobodyReadsTheOtherLater) {
   expect_same([](Net& net, const torch::Tensor& x) {
     return net.normed(x) + x.mean({2, 3}, true);  // of another size
   });
+}
+
+TEST_F(FusedModel, ComputesActivationsWithinALinearLayer) {
+  const torch::Tensor x = torch::randn({5, 3, 12});
+  for (const Activation& activation : std::vector<Activation>{
+           [](const auto& x) { return x; },
+           [](const auto& x) { return x.relu(); },
+           [](const auto& x) { return torch::gelu(x); },
+           [](const auto& x) { return torch::gelu(x, "tanh"); },
+           [](const auto& x) { return torch::hardtanh(x, -0.2, 0.3); }}) {
+    Model model = torch::nn::Sequential(
+        torch::nn::Linear(12, 7),
+        torch::nn::Functional(activation));
+    model.eval();
+    Model fused = fused_model(model);
+    for (const int64_t size : {1, 5, 2}) {
+      const Tensors batch = {x.narrow(0, 0, size)};
+      fused.forward(batch);
+      const OpCalls calls("mkldnn::_linear_pointwise");
+      EXPECT_TRUE(torch::allclose(
+          fused.forward(batch)[0],
+          model.forward(batch)[0],
+          1e-5,
+          1e-6));
+      EXPECT_EQ(calls.count(), 1);
+    }
+  }
+}
+
+TEST_F(FusedModel, TakesWinogradsConvolutionWhereItPays) {
+  if (cpu_isa() != CpuIsa::avx2 && cpu_isa() != CpuIsa::avx512) {
+    GTEST_SKIP() << "winograd_conv2d pays on x86 with AVX2";
+  }
+  const torch::Tensor x = torch::randn({5, 16, 16, 15});
+  for (const Net::Forward& forward : std::vector<Net::Forward>{
+           [](Net& net, const torch::Tensor& x) { return net.normed(x); },
+           [](Net& net, const torch::Tensor& x) {
+             return (net.normed(x) + x).relu();
+           },
+           [](Net& net, const torch::Tensor& x) {
+             return net.normed(x).add_(x.relu());
+           },
+           [](Net& net, const torch::Tensor& x) {
+             const torch::Tensor y = net.normed(x).relu();
+             return torch::silu(net.normed(y) + y);
+           }}) {
+    Model model = std::make_shared<Net>(forward, 16);
+    Model fused = fused_model(model);
+    for (const int64_t size : {1, 5, 2}) {
+      const Tensors batch = {x.narrow(0, 0, size)};
+      fused.forward(batch);
+      const OpCalls calls(kWinograd);
+      const torch::Tensor answer = fused.forward(batch)[0];
+      EXPECT_GE(calls.count(), 1);
+      const torch::Tensor expected = model.forward(batch)[0];
+      EXPECT_LE(
+          (answer - expected).abs().max().item<float>(),
+          2e-5 * expected.abs().max().item<float>());
+    }
+  }
+}
+
+// What is left of large numbers that cancel is small beside their rounding.
+TEST_F(FusedModel, TakesOneDnnsConvolutionWhereWinogradsRoundingIsTooLarge) {
+  Model model = std::make_shared<Net>(
+      [](Net& net, const torch::Tensor& x) {
+        return net.conv(x + 60) - net.conv(torch::full_like(x, 60));
+      },
+      16);
+  Model fused = fused_model(model);
+  const torch::Tensor x = torch::randn({1, 16, 16, 16});
+  fused.forward({x});
+  const OpCalls calls(kFused);
+  fused.forward({x});
+  EXPECT_GE(calls.count(), 1);
 }
 
 TEST_F(FusedModel, LeavesWhatTheCallerGaveAsItIs) {

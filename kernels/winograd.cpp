@@ -1,0 +1,330 @@
+#include "tern/kernels/winograd.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/kron.h>
+#include <ATen/ops/mkldnn_reorder_conv2d_weight.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "tern/kernels/check.h"
+#include "tern/kernels/checks.h"
+#include "tern/kernels/cpu_isa.h"
+#include "tern/kernels/parallel_for.h"
+
+namespace tern {
+namespace {
+
+// Sides of what a tile of the result has, and of what it sees; the products.
+constexpr int64_t kTile = 4, kPatch = 6, kProducts = kPatch * kPatch;
+// Fewer tiles do not make up for reading a larger weight; so many keep oneDNN
+// busy, and their numbers are small enough for the cache.
+constexpr int64_t kFewestTiles = 16, kTilesAtOnce = 64;
+constexpr int64_t kTileGrain = 4;  // of a thread
+
+// G of the paper.
+constexpr double kWeightFactors[] = {
+    1 / 4.0,
+    0.0,
+    0.0,  //
+    -1 / 6.0,
+    -1 / 6.0,
+    -1 / 6.0,  //
+    -1 / 6.0,
+    1 / 6.0,
+    -1 / 6.0,  //
+    1 / 24.0,
+    1 / 12.0,
+    1 / 6.0,  //
+    1 / 24.0,
+    -1 / 12.0,
+    1 / 6.0,  //
+    0.0,
+    0.0,
+    1.0};
+
+/// The pixel where a square begins.
+struct Place {
+  int64_t image, row, column;
+};
+
+/// The tiles of an image.
+struct Tiling {
+  Tiling(at::IntArrayRef images, at::IntArrayRef padding)
+      : height(images[2] + 2 * padding[0] - 2),
+        width(images[3] + 2 * padding[1] - 2),
+        across((width + kTile - 1) / kTile),
+        count((height + kTile - 1) / kTile * across) {}
+
+  /// Whose tiles are computed together.
+  int64_t images_at_once(int64_t images) const {
+    return std::clamp<int64_t>(
+        (kTilesAtOnce + count - 1) / count,
+        1,
+        std::max<int64_t>(images, 1));
+  }
+
+  Place place(int64_t tile) const {
+    const int64_t within = tile % count;
+    return {tile / count, within / across * kTile, within % across * kTile};
+  }
+
+  int64_t height, width;  // of the result
+  int64_t across, count;
+};
+
+// Vectors of GCC's and Clang's own: two of AVX2's, one of AVX-512's. Functions
+// take them by address; by value they would be called differently there.
+using Channels = float __attribute__((vector_size(64)));
+constexpr int64_t kChannels = sizeof(Channels) / sizeof(float);
+
+TERN_CPU_LOOP void load(const float* from, Channels& to) {
+  __builtin_memcpy(&to, from, sizeof to);
+}
+
+TERN_CPU_LOOP void store(const Channels& from, float* to) {
+  __builtin_memcpy(to, &from, sizeof from);
+}
+
+/// Along one side, B^T of the paper: six pixels become six factors.
+TERN_CPU_LOOP void to_factors(Channels* x, int64_t stride) {
+  Channels& x0 = x[0];
+  Channels& x1 = x[stride];
+  Channels& x2 = x[2 * stride];
+  Channels& x3 = x[3 * stride];
+  Channels& x4 = x[4 * stride];
+  Channels& x5 = x[5 * stride];
+  const Channels even4 = x4 - 4.0F * x2, odd4 = x3 - 4.0F * x1;
+  const Channels even = x4 - x2, odd = 2.0F * (x3 - x1);
+  x0 = 4.0F * x0 - 5.0F * x2 + x4;
+  x5 = 4.0F * x1 - 5.0F * x3 + x5;
+  x1 = even4 + odd4;
+  x2 = even4 - odd4;
+  x3 = even + odd;
+  x4 = even - odd;
+}
+
+/// Along one side, A^T of the paper: the sums of six products become the first
+/// four, pixels of the result.
+TERN_CPU_LOOP void to_pixels(Channels* x, int64_t stride) {
+  const Channels sum1 = x[stride] + x[2 * stride];
+  const Channels difference1 = x[stride] - x[2 * stride];
+  const Channels sum2 = x[3 * stride] + x[4 * stride];
+  const Channels difference2 = x[3 * stride] - x[4 * stride];
+  x[0] = x[0] + sum1 + sum2;
+  x[stride] = difference1 + 2.0F * difference2;
+  x[2 * stride] = sum1 + 4.0F * sum2;
+  x[3 * stride] = difference1 + 8.0F * difference2 + x[5 * stride];
+}
+
+/// \param pixels  Of the patch, each with `channels` numbers.
+/// \param to  [36, channels]
+TERN_CPU_LOOP void
+transform_patch(const float* const* pixels, float* to, int64_t channels) {
+  for (int64_t c = 0; c < channels; c += kChannels) {
+    Channels x[kProducts];
+    for (int64_t i = 0; i < kProducts; ++i) load(pixels[i] + c, x[i]);
+    for (int64_t i = 0; i < kPatch; ++i) to_factors(x + i, kPatch);
+    for (int64_t i = 0; i < kPatch; ++i) to_factors(x + i * kPatch, 1);
+    for (int64_t i = 0; i < kProducts; ++i) store(x[i], to + i * channels + c);
+  }
+}
+
+/// \param from  [36, channels]
+/// \param other, pixels  Of the tile, each with `channels` numbers.
+TERN_CPU_LOOP void transform_products(
+    const float* from,
+    const float* bias,
+    const float* const* other,
+    float* const* pixels,
+    int64_t channels,
+    bool relu) {
+  for (int64_t c = 0; c < channels; c += kChannels) {
+    Channels x[kProducts], added;
+    for (int64_t i = 0; i < kProducts; ++i) load(from + i * channels + c, x[i]);
+    for (int64_t i = 0; i < kPatch; ++i) to_pixels(x + i, kPatch);
+    for (int64_t i = 0; i < kTile; ++i) to_pixels(x + i * kPatch, 1);
+    for (int64_t i = 0; i < kTile * kTile; ++i) {
+      Channels& y = x[i / kTile * kPatch + i % kTile];
+      load(bias + c, added);
+      y += added;
+      load(other[i] + c, added);
+      y += added;
+      if (relu) y = y < 0.0F ? Channels{} : y;  // NaN stays
+      store(y, pixels[i] + c);
+    }
+  }
+}
+
+/// Where the pixels of a square lie in images [N, H, W, C]; `outside` for those
+/// that lie in none.
+template <int64_t kSide, class Number>
+std::array<Number*, kSide * kSide> square_at(
+    const Place& place,
+    Number* images,
+    at::IntArrayRef sizes,
+    Number* outside) {
+  std::array<Number*, kSide * kSide> pixels;
+  for (int64_t i = 0; i < kSide * kSide; ++i) {
+    const int64_t y = place.row + i / kSide, x = place.column + i % kSide;
+    const bool is_inside = y >= 0 && y < sizes[2] && x >= 0 && x < sizes[3];
+    const int64_t at = (place.image * sizes[2] + y) * sizes[3] + x;
+    pixels[i] = is_inside ? images + at * sizes[1] : outside;
+  }
+  return pixels;
+}
+
+/// The sums of products over channels, [tiles, 36 K] of [tiles, 36 C].
+torch::Tensor sum_products(
+    const torch::Tensor& factors,
+    const torch::Tensor& weight) {
+  static const c10::OperatorHandle op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(
+          "mkldnn::_convolution_pointwise",
+          "");
+  const std::vector<int64_t> none = {0, 0}, one = {1, 1};
+  const auto last = at::MemoryFormat::ChannelsLast;
+  torch::jit::Stack stack = {
+      factors.view({1, factors.size(0), 1, -1}).permute({0, 3, 2, 1}),
+      weight,
+      c10::IValue(),
+      none,
+      one,
+      one,
+      kProducts,
+      std::string("none"),
+      c10::List<std::optional<at::Scalar>>(),
+      c10::IValue()};
+  op.callBoxed(stack);
+  return stack[0].toTensor().contiguous(last);
+}
+
+}  // namespace
+
+bool winograd_pays(
+    at::IntArrayRef images,
+    at::IntArrayRef weight,
+    at::IntArrayRef padding) {
+  const CpuIsa isa = cpu_isa();
+  if (isa != CpuIsa::avx2 && isa != CpuIsa::avx512) return false;
+  if (weight[2] != 3 || weight[3] != 3) return false;
+  if (weight[0] % kChannels != 0 || weight[1] % kChannels != 0) return false;
+  const Tiling tiling(images, padding);
+  return tiling.height > 0 && tiling.width > 0 &&
+         images[0] * tiling.count >= kFewestTiles;
+}
+
+torch::Tensor winograd_weight(
+    const torch::Tensor& weight,
+    at::IntArrayRef images,
+    at::IntArrayRef padding) {
+  const torch::Tensor g =
+      at::tensor(at::ArrayRef<double>(kWeightFactors)).view({kPatch, 3});
+  const int64_t outputs = weight.size(0), channels = weight.size(1);
+  const torch::Tensor factors =
+      at::kron(g, g)
+          .matmul(weight.to(torch::kDouble).reshape({-1, 9}).t())
+          .to(torch::kFloat)
+          .view({kProducts * outputs, channels, 1, 1});
+  const Tiling tiling(images, padding);
+  return at::mkldnn_reorder_conv2d_weight(
+      factors.to_mkldnn(),
+      {0, 0},
+      {1, 1},
+      {1, 1},
+      kProducts,
+      at::IntArrayRef(
+          {1,
+           kProducts * channels,
+           1,
+           tiling.images_at_once(images[0]) * tiling.count}));
+}
+
+torch::Tensor winograd_conv2d(
+    const torch::Tensor& images,
+    const torch::Tensor& weight,
+    const std::optional<torch::Tensor>& bias,
+    at::IntArrayRef padding,
+    const std::optional<torch::Tensor>& other,
+    bool relu) {
+  TERN_CHECK_VALUE(
+      images.dim() == 4 && images.scalar_type() == torch::kFloat &&
+          images.size(1) == weight.size(1),
+      "[winograd_conv2d] the images are {}; expected [N, {}, H, W] kFloat.",
+      describe(images),
+      weight.size(1));
+  const Tiling tiling(images.sizes(), padding);
+  const int64_t channels = weight.size(1);
+  const int64_t outputs = weight.size(0) / kProducts;
+  const int64_t count = images.size(0), at_once = tiling.images_at_once(count);
+  const auto last = at::MemoryFormat::ChannelsLast;
+  torch::Tensor result = at::empty(
+      {count, outputs, tiling.height, tiling.width},
+      images.options(),
+      last);
+  const torch::Tensor source = images.contiguous(last);
+  const torch::Tensor added = other ? other->contiguous(last) : torch::Tensor();
+  const torch::Tensor zeros =
+      at::zeros({std::max(channels, outputs)}, images.options());
+  const torch::Tensor shift = bias ? bias->contiguous() : zeros;
+  torch::Tensor factors = at::empty(
+      {at_once * tiling.count, kProducts * channels},
+      images.options());
+  const float* const nothing = zeros.const_data_ptr<float>();
+
+  for (int64_t first = 0; first < count; first += at_once) {
+    const int64_t tiles = std::min(at_once, count - first) * tiling.count;
+    parallel_for(0, tiles, kTileGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t tile = begin; tile < end; ++tile) {
+        const Place at = tiling.place(first * tiling.count + tile);
+        const auto patch = square_at<kPatch>(
+            {at.image, at.row - padding[0], at.column - padding[1]},
+            source.const_data_ptr<float>(),
+            source.sizes(),
+            nothing);
+        on_cpu_isa<transform_patch>(
+            patch.data(),
+            factors.data_ptr<float>() + tile * factors.size(1),
+            channels);
+      }
+    });
+    const torch::Tensor sums =
+        sum_products(factors.narrow(0, 0, tiles), weight);
+    parallel_for(0, tiles, kTileGrain, [&](int64_t begin, int64_t end) {
+      std::vector<float> outside(outputs);  // where a tile ends beyond an image
+      for (int64_t tile = begin; tile < end; ++tile) {
+        const Place at = tiling.place(first * tiling.count + tile);
+        const auto pixels = square_at<kTile>(
+            at,
+            result.data_ptr<float>(),
+            result.sizes(),
+            outside.data());
+        std::array<const float*, kTile * kTile> others;
+        others.fill(nothing);
+        if (other) {
+          others = square_at<kTile>(
+              at,
+              added.const_data_ptr<float>(),
+              added.sizes(),
+              nothing);
+        }
+        on_cpu_isa<transform_products>(
+            sums.const_data_ptr<float>() + tile * kProducts * outputs,
+            shift.const_data_ptr<float>(),
+            others.data(),
+            pixels.data(),
+            outputs,
+            relu);
+      }
+    });
+  }
+  return result;
+}
+
+}  // namespace tern
