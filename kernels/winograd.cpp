@@ -23,9 +23,10 @@ namespace {
 
 // Sides of what a tile of the result has, and of what it sees; the products.
 constexpr int64_t kTile = 4, kPatch = 6, kProducts = kPatch * kPatch;
-// Fewer tiles do not make up for reading a larger weight; so many keep oneDNN
-// busy, and their numbers are small enough for the cache.
-constexpr int64_t kFewestTiles = 16, kTilesAtOnce = 64;
+// Fewer tiles do not make up for reading a larger weight.
+constexpr int64_t kFewestTiles = 16;
+// Tiles that keep oneDNN busy; tiles times channels that fit into the cache.
+constexpr int64_t kFewAtOnce = 64, kNumbersAtOnce = 16384;
 constexpr int64_t kTileGrain = 4;  // of a thread
 
 // G of the paper.
@@ -62,12 +63,12 @@ struct Tiling {
         across((width + kTile - 1) / kTile),
         count((height + kTile - 1) / kTile * across) {}
 
-  /// Whose tiles are computed together.
-  int64_t images_at_once(int64_t images) const {
-    return std::clamp<int64_t>(
-        (kTilesAtOnce + count - 1) / count,
-        1,
-        std::max<int64_t>(images, 1));
+  /// How many are computed together, of one image or several.
+  int64_t at_once(int64_t images, int64_t channels) const {
+    const int64_t all = std::max<int64_t>(images * count, 1);
+    const int64_t most = std::max(kFewAtOnce, kNumbersAtOnce / channels);
+    const int64_t rounds = (all + most - 1) / most;
+    return (all + rounds - 1) / rounds;
   }
 
   Place place(int64_t tile) const {
@@ -240,10 +241,7 @@ torch::Tensor winograd_weight(
       {1, 1},
       kProducts,
       at::IntArrayRef(
-          {1,
-           kProducts * channels,
-           1,
-           tiling.images_at_once(images[0]) * tiling.count}));
+          {1, kProducts * channels, 1, tiling.at_once(images[0], channels)}));
 }
 
 torch::Tensor winograd_conv2d(
@@ -262,10 +260,11 @@ torch::Tensor winograd_conv2d(
   const Tiling tiling(images.sizes(), padding);
   const int64_t channels = weight.size(1);
   const int64_t outputs = weight.size(0) / kProducts;
-  const int64_t count = images.size(0), at_once = tiling.images_at_once(count);
+  const int64_t all = images.size(0) * tiling.count;
+  const int64_t at_once = tiling.at_once(images.size(0), channels);
   const auto last = at::MemoryFormat::ChannelsLast;
   torch::Tensor result = at::empty(
-      {count, outputs, tiling.height, tiling.width},
+      {images.size(0), outputs, tiling.height, tiling.width},
       images.options(),
       last);
   const torch::Tensor source = images.contiguous(last);
@@ -273,16 +272,15 @@ torch::Tensor winograd_conv2d(
   const torch::Tensor zeros =
       at::zeros({std::max(channels, outputs)}, images.options());
   const torch::Tensor shift = bias ? bias->contiguous() : zeros;
-  torch::Tensor factors = at::empty(
-      {at_once * tiling.count, kProducts * channels},
-      images.options());
+  torch::Tensor factors =
+      at::empty({at_once, kProducts * channels}, images.options());
   const float* const nothing = zeros.const_data_ptr<float>();
 
-  for (int64_t first = 0; first < count; first += at_once) {
-    const int64_t tiles = std::min(at_once, count - first) * tiling.count;
+  for (int64_t first = 0; first < all; first += at_once) {
+    const int64_t tiles = std::min(at_once, all - first);
     parallel_for(0, tiles, kTileGrain, [&](int64_t begin, int64_t end) {
       for (int64_t tile = begin; tile < end; ++tile) {
-        const Place at = tiling.place(first * tiling.count + tile);
+        const Place at = tiling.place(first + tile);
         const auto patch = square_at<kPatch>(
             {at.image, at.row - padding[0], at.column - padding[1]},
             source.const_data_ptr<float>(),
@@ -299,7 +297,7 @@ torch::Tensor winograd_conv2d(
     parallel_for(0, tiles, kTileGrain, [&](int64_t begin, int64_t end) {
       std::vector<float> outside(outputs);  // where a tile ends beyond an image
       for (int64_t tile = begin; tile < end; ++tile) {
-        const Place at = tiling.place(first * tiling.count + tile);
+        const Place at = tiling.place(first + tile);
         const auto pixels = square_at<kTile>(
             at,
             result.data_ptr<float>(),

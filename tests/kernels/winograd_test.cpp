@@ -71,7 +71,8 @@ TEST_F(Winograd, IsTheConvolutionForAnySizePaddingAndBatch) {
            {{17, 64, 14, 14}, 32},
            {{5, 16, 3, 3}, 16, {0, 0}},
            {{2, 16, 30, 18}, 16, {1, 0}},
-           {{1, 256, 8, 64}, 64}}) {
+           {{1, 256, 8, 64}, 64},
+           {{3, 16, 150, 130}, 16}}) {
     expect_right(c, c.images);
   }
 }
