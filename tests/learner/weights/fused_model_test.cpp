@@ -89,6 +89,8 @@ TEST_F(FusedModel, ComputesActivationsWithinTheConvolution) {
            [](const auto& x) { return x.sigmoid(); },
            [](const auto& x) { return x.tanh(); },
            [](const auto& x) { return torch::silu(x); },
+           [](const auto& x) { return torch::gelu(x); },
+           [](const auto& x) { return torch::gelu(x, "tanh"); },
            [](const auto& x) { return torch::hardswish(x); },
            [](const auto& x) { return torch::hardsigmoid(x); },
            [](const auto& x) { return torch::hardtanh(x, -0.2, 0.3); },
