@@ -8,6 +8,7 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <string>
 #include <string_view>
 
 #ifdef __GLIBC__
@@ -112,6 +113,14 @@ int64_t available_memory(torch::Device device) {
 
 void use_huge_pages(const void* data, size_t bytes) {
 #ifdef __linux__
+  // Collapsing would not ask.
+  static const bool is_allowed = [] {
+    std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+    std::string modes;
+    return std::getline(file, modes) &&
+           modes.find("[never]") == std::string::npos;
+  }();
+  if (!is_allowed) return;
   constexpr size_t kPage = size_t{2} << 20;
   constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1
   const size_t before = reinterpret_cast<uintptr_t>(data) % kPage;

@@ -23,9 +23,9 @@ void give_back_unused_memory(torch::Device device);
 /// for a GPU with LibTorch 2.9.
 int64_t available_memory(torch::Device device);
 
-/// Has Linux keep these bytes in pages of 2 MB, where it leaves the choice to
-/// programs: what is read whole at every call is found faster. Moves what is
-/// there already; a system that cannot does nothing.
+/// Has Linux keep these bytes and their neighbours in pages of 2 MB, unless it
+/// is set to never do so: what is read whole at every call is found faster.
+/// Moves what is there already; before Linux 6.1, and elsewhere, nothing.
 void use_huge_pages(const void* data, size_t bytes);
 
 /// "1.5 kB", "2.00 GB".

@@ -30,25 +30,13 @@ constexpr int64_t kFewAtOnce = 64, kNumbersAtOnce = 16384;
 constexpr int64_t kTileGrain = 4;  // of a thread
 
 // G of the paper.
-constexpr double kWeightFactors[] = {
-    1 / 4.0,
-    0.0,
-    0.0,  //
-    -1 / 6.0,
-    -1 / 6.0,
-    -1 / 6.0,  //
-    -1 / 6.0,
-    1 / 6.0,
-    -1 / 6.0,  //
-    1 / 24.0,
-    1 / 12.0,
-    1 / 6.0,  //
-    1 / 24.0,
-    -1 / 12.0,
-    1 / 6.0,  //
-    0.0,
-    0.0,
-    1.0};
+constexpr double kWeightFactors[kPatch][3] = {
+    {1 / 4.0, 0, 0},
+    {-1 / 6.0, -1 / 6.0, -1 / 6.0},
+    {-1 / 6.0, 1 / 6.0, -1 / 6.0},
+    {1 / 24.0, 1 / 12.0, 1 / 6.0},
+    {1 / 24.0, -1 / 12.0, 1 / 6.0},
+    {0, 0, 1}};
 
 /// The pixel where a square begins.
 struct Place {
@@ -190,7 +178,6 @@ torch::Tensor sum_products(
           "mkldnn::_convolution_pointwise",
           "");
   const std::vector<int64_t> none = {0, 0}, one = {1, 1};
-  const auto last = at::MemoryFormat::ChannelsLast;
   torch::jit::Stack stack = {
       factors.view({1, factors.size(0), 1, -1}).permute({0, 3, 2, 1}),
       weight,
@@ -203,7 +190,7 @@ torch::Tensor sum_products(
       c10::List<std::optional<at::Scalar>>(),
       c10::IValue()};
   op.callBoxed(stack);
-  return stack[0].toTensor().contiguous(last);
+  return stack[0].toTensor().contiguous(at::MemoryFormat::ChannelsLast);
 }
 
 }  // namespace
@@ -226,7 +213,8 @@ torch::Tensor winograd_weight(
     at::IntArrayRef images,
     at::IntArrayRef padding) {
   const torch::Tensor g =
-      at::tensor(at::ArrayRef<double>(kWeightFactors)).view({kPatch, 3});
+      at::tensor(at::ArrayRef<double>(kWeightFactors[0], kPatch * 3))
+          .view({kPatch, 3});
   const int64_t outputs = weight.size(0), channels = weight.size(1);
   const torch::Tensor factors =
       at::kron(g, g)
@@ -267,6 +255,19 @@ torch::Tensor winograd_conv2d(
       {images.size(0), outputs, tiling.height, tiling.width},
       images.options(),
       last);
+  // They are read by address.
+  TERN_CHECK_VALUE(
+      !other || (other->sizes() == result.sizes() &&
+                 other->scalar_type() == torch::kFloat),
+      "[winograd_conv2d] what is added is {}; expected {}, as the result.",
+      describe(*other),
+      describe(result));
+  TERN_CHECK_VALUE(
+      !bias || (bias->dim() == 1 && bias->size(0) == outputs &&
+                bias->scalar_type() == torch::kFloat),
+      "[winograd_conv2d] the bias is {}; expected [{}] kFloat.",
+      describe(*bias),
+      outputs);
   const torch::Tensor source = images.contiguous(last);
   const torch::Tensor added = other ? other->contiguous(last) : torch::Tensor();
   const torch::Tensor zeros =

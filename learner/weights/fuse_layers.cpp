@@ -98,13 +98,13 @@ struct Linear {
 std::optional<Linear> linear_of(jit::Node& node) {
   const bool is_addmm = node.kind() == c10::aten::addmm;
   if (!is_addmm && node.kind() != c10::aten::matmul) return std::nullopt;
-  if (is_addmm && (!is_one(node.input(3)) || !is_one(node.input(4)) ||
-                   sizes_of(*node.input(0)).size() != 1)) {
-    return std::nullopt;
-  }
   jit::Value* const input = node.input(is_addmm ? 1 : 0);
   const auto weight = matrix_of(node.input(is_addmm ? 2 : 1));
   if (!weight || sizes_of(*input).size() < 2) return std::nullopt;
+  if (is_addmm && (!is_one(node.input(3)) || !is_one(node.input(4)) ||
+                   sizes_of(*node.input(0)) != Numbers{weight->size(1)})) {
+    return std::nullopt;
+  }
   return Linear{input, *weight, is_addmm ? node.input(0) : nullptr};
 }
 

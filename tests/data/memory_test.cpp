@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <string>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <vector>
 
@@ -67,6 +69,36 @@ TEST_F(KeepFreedMemory, GivesBackWhatNobodyUsesWhenAsked) {
   const int64_t before = resident_pages();
   give_back_unused_memory(torch::kCPU);
   EXPECT_LT(resident_pages(), before - 3 * (40 << 20) / 4096);
+}
+
+int64_t huge_kibibytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string name; file >> name;) {
+    int64_t kibibytes = 0;
+    if (name == "AnonHugePages:" && file >> kibibytes) return kibibytes;
+  }
+  return 0;
+}
+
+TEST(UseHugePages, MovesWhatIsThereAlready) {
+  constexpr size_t kPage = size_t{2} << 20;
+  constexpr int kCollapse = 25;
+  const auto bytes = static_cast<char*>(std::aligned_alloc(kPage, 9 * kPage));
+  std::memset(bytes, 1, 9 * kPage);
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string modes;
+  std::getline(file, modes);
+  if (modes.empty() || modes.find("[never]") != std::string::npos ||
+      madvise(bytes, kPage, kCollapse) != 0) {
+    std::free(bytes);
+    GTEST_SKIP() << "this system moves nothing into huge pages";
+  }
+  const int64_t before = huge_kibibytes();
+  use_huge_pages(bytes + kPage, 8 * kPage);
+  const int64_t moved = huge_kibibytes() - before;
+  std::free(bytes);
+  // Of 16 MB, unless they were there before or memory is in pieces.
+  EXPECT_TRUE(moved >= 8 << 10 || before >= 16 << 10) << moved;
 }
 
 TEST(UseHugePages, LeavesBytesAndTheirNeighboursAsTheyAre) {

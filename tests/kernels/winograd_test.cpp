@@ -139,12 +139,21 @@ TEST_F(Winograd, PaysForEnoughPixelsOfEnoughChannels) {
   EXPECT_FALSE(winograd_pays({1, 64, 56, 56}, weight, padding));
 }
 
-TEST_F(Winograd, RefusesImagesOfOtherChannelsInASentence) {
+TEST_F(Winograd, RefusesWhatItWouldReadBeyondItsEnd) {
+  const torch::Tensor x = torch::randn({5, 16, 16, 16});
   const torch::Tensor weight =
-      winograd_weight(torch::randn({16, 16, 3, 3}), {1, 16, 16, 16}, {1, 1});
-  EXPECT_THROW(
-      winograd_conv2d(torch::randn({1, 3, 16, 16}), weight, {}, {1, 1}, {}, 0),
-      c10::ValueError);
+      winograd_weight(torch::randn({16, 16, 3, 3}), x.sizes(), {1, 1});
+  const auto answer = [&](const torch::Tensor& images,
+                          const std::optional<torch::Tensor>& bias,
+                          const std::optional<torch::Tensor>& other) {
+    winograd_conv2d(images, weight, bias, {1, 1}, other, true);
+  };
+  const torch::Tensor bias = torch::randn({16});
+  EXPECT_NO_THROW(answer(x, bias, x));
+  EXPECT_THROW(answer(x.narrow(1, 0, 3), bias, x), c10::ValueError);
+  EXPECT_THROW(answer(x, bias.narrow(0, 0, 8), x), c10::ValueError);
+  EXPECT_THROW(answer(x, bias, x.narrow(0, 0, 2)), c10::ValueError);
+  EXPECT_THROW(answer(x, bias, x.to(torch::kDouble)), c10::ValueError);
 }
 
 }  // namespace

@@ -135,8 +135,16 @@ TEST_F(FusedModel, AddsWithinTheConvolutionWhereNobodyReadsTheOtherLater) {
   });
 }
 
+/// How often a model calls an operation for a batch.
+int calls_of(const char* name, Model& model, const Tensors& batch) {
+  const OpCalls calls(name);
+  model.forward(batch);
+  return calls.count();
+}
+
 TEST_F(FusedModel, ComputesActivationsWithinALinearLayer) {
-  const torch::Tensor x = torch::randn({5, 3, 12});
+  const torch::Tensor pixels = torch::randn({5, 3, 12});
+  const torch::Tensor rows = torch::randn({5, 12});
   for (const Activation& activation : std::vector<Activation>{
            [](const auto& x) { return x; },
            [](const auto& x) { return x.relu(); },
@@ -147,18 +155,41 @@ TEST_F(FusedModel, ComputesActivationsWithinALinearLayer) {
         torch::nn::Linear(12, 7),
         torch::nn::Functional(activation));
     model.eval();
-    Model fused = fused_model(model);
-    for (const int64_t size : {1, 5, 2}) {
-      const Tensors batch = {x.narrow(0, 0, size)};
-      fused.forward(batch);
-      const OpCalls calls("mkldnn::_linear_pointwise");
-      EXPECT_TRUE(torch::allclose(
-          fused.forward(batch)[0],
-          model.forward(batch)[0],
-          1e-5,
-          1e-6));
-      EXPECT_EQ(calls.count(), 1);
+    for (const torch::Tensor& x : {pixels, rows}) {
+      Model fused = fused_model(model);
+      for (const int64_t size : {1, 5, 2}) {
+        const Tensors batch = {x.narrow(0, 0, size)};
+        EXPECT_TRUE(torch::allclose(
+            fused.forward(batch)[0],
+            model.forward(batch)[0],
+            1e-5,
+            1e-6));
+        EXPECT_EQ(calls_of("mkldnn::_linear_pointwise", fused, batch), 1);
+        for (const char* name :
+             {"aten::relu", "aten::gelu", "aten::hardtanh", "aten::add_"}) {
+          EXPECT_EQ(calls_of(name, fused, batch), 0) << name;
+        }
+      }
     }
+  }
+}
+
+TEST_F(FusedModel, AProductThatIsNoLinearLayerStaysAsItIs) {
+  for (const Net::Forward& forward : std::vector<Net::Forward>{
+           [](Net& net, const torch::Tensor& x) {
+             return torch::addmm(
+                 torch::ones({6}),
+                 x.flatten(2).mean(2),
+                 net.conv->weight.flatten(1).narrow(1, 0, 6),
+                 0.5);
+           },
+           [](Net& net, const torch::Tensor& x) {
+             return torch::addmm(
+                 torch::ones({1}),
+                 x.flatten(2).mean(2),
+                 net.conv->weight.flatten(1).narrow(1, 0, 6));
+           }}) {
+    expect_same(forward);
   }
 }
 
@@ -183,10 +214,12 @@ TEST_F(FusedModel, TakesWinogradsConvolutionWhereItPays) {
     Model fused = fused_model(model);
     for (const int64_t size : {1, 5, 2}) {
       const Tensors batch = {x.narrow(0, 0, size)};
-      fused.forward(batch);
-      const OpCalls calls(kWinograd);
       const torch::Tensor answer = fused.forward(batch)[0];
-      EXPECT_GE(calls.count(), 1);
+      EXPECT_GE(calls_of(kWinograd, fused, batch), 1);
+      EXPECT_EQ(
+          calls_of("aten::add", fused, batch) +
+              calls_of("aten::add_", fused, batch),
+          0);
       const torch::Tensor expected = model.forward(batch)[0];
       EXPECT_LE(
           (answer - expected).abs().max().item<float>(),
