@@ -174,22 +174,27 @@ TEST_F(FusedModel, ComputesActivationsWithinALinearLayer) {
   }
 }
 
+// Fused wrongly it would answer otherwise, and nothing would be fused.
 TEST_F(FusedModel, AProductThatIsNoLinearLayerStaysAsItIs) {
-  for (const Net::Forward& forward : std::vector<Net::Forward>{
-           [](Net& net, const torch::Tensor& x) {
-             return torch::addmm(
-                 torch::ones({6}),
-                 x.flatten(2).mean(2),
-                 net.conv->weight.flatten(1).narrow(1, 0, 6),
-                 0.5);
-           },
-           [](Net& net, const torch::Tensor& x) {
-             return torch::addmm(
-                 torch::ones({1}),
-                 x.flatten(2).mean(2),
-                 net.conv->weight.flatten(1).narrow(1, 0, 6));
-           }}) {
-    expect_same(forward);
+  const auto product = [](Net& net, const torch::Tensor& x, int64_t size) {
+    return torch::addmm(
+        torch::ones({size}),
+        net.normed(x).flatten(2).mean(2),
+        net.conv->weight.flatten(1).narrow(1, 0, 6),
+        size == 6 ? 0.5 : 1);
+  };
+  for (const int64_t size : {1, 6}) {  // of what is added; of 6 the half
+    Model model = std::make_shared<Net>([&](Net& net, const torch::Tensor& x) {
+      return product(net, x, size);
+    });
+    Model fused = fused_model(model);
+    EXPECT_TRUE(torch::allclose(
+        fused.forward({x_})[0],
+        model.forward({x_})[0],
+        1e-4,
+        1e-5));
+    EXPECT_EQ(calls_of("aten::addmm", fused, {x_}), 1) << size;
+    EXPECT_EQ(calls_of(kFused, fused, {x_}), 1) << size;
   }
 }
 
