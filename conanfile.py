@@ -1,4 +1,4 @@
-"""Tern for Conan 2: `conan create . -o "&:torch_dir=LIBTORCH/share/cmake/Torch"`.
+"""Tern for Conan 2; docs/building.md has the command.
 
 LibTorch is not in Conan Center in the version that Tern is written for, and
 OpenCV, libarchive and the others have to be the ones that LibTorch's process

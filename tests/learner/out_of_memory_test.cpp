@@ -48,7 +48,7 @@ TEST(OutOfMemory, IsASentenceWithSizesAndAdviceAndTheLearnerStaysUsable) {
        "are free",
        "max_batch_size(learn)",
        "to_bf16()",
-       "can't allocate memory"});
+       "DefaultCPUAllocator"});
   expect_error<c10::OutOfMemoryError>(
       [&] { learn.validate(); },
       {"out of memory on cpu, in the forward pass of a batch of 32"});

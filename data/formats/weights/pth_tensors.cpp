@@ -51,7 +51,7 @@ std::string_view without_torch(std::string_view name) {
 // What `torch.save` puts into a pickle for a storage.
 struct StorageRef {
   std::string_view key, type;
-  PickledStorage whole;
+  PickledStorage whole = {};
   // The legacy format has storages that are parts of others: of `key`.
   uint64_t view_begin = 0, view_size = 0;
 };
