@@ -20,18 +20,22 @@ BASE_SIZE, REFINE_SIZE = (64, 80), (128, 96)
 
 
 def fill(model):
-    """The same weights as the C++ test, from the same random numbers."""
+    """The same weights as the C++ test, from the same random numbers.
+
+    Those of normal_ are not the same on every processor.
+    """
     generator = torch.Generator().manual_seed(1)
     for name, tensor in model.state_dict().items():
         if not tensor.is_floating_point():
             continue
         if tensor.dim() > 1:
             fan_in = tensor.numel() // tensor.shape[0]
-            tensor.normal_(0, math.sqrt(2 / fan_in), generator=generator)
+            bound = math.sqrt(6 / fan_in)
+            tensor.uniform_(-bound, bound, generator=generator)
         elif name.endswith(("weight", "running_var")):
             tensor.uniform_(0.5, 1.5, generator=generator)
         else:
-            tensor.normal_(0, 0.1, generator=generator)
+            tensor.uniform_(-0.2, 0.2, generator=generator)
         # Small residual branches, and answers inside 0..1.
         if name.startswith("backbone.") and name.endswith("bn3.weight"):
             tensor.mul_(0.2)

@@ -39,11 +39,12 @@ void fill(const Model& model) {
     Tensor values = torch::empty(tensor.sizes());
     if (tensor.dim() > 1) {
       const auto fan_in = static_cast<double>(tensor.numel() / tensor.size(0));
-      values.normal_(0, std::sqrt(2 / fan_in), generator);
+      const double bound = std::sqrt(6 / fan_in);
+      values.uniform_(-bound, bound, generator);
     } else if (name.ends_with("weight") || name.ends_with("running_var")) {
       values.uniform_(0.5, 1.5, generator);
     } else {
-      values.normal_(0, 0.1, generator);
+      values.uniform_(-0.2, 0.2, generator);
     }
     if (name.starts_with("backbone.") && name.ends_with("bn3.weight")) {
       values.mul_(0.2);

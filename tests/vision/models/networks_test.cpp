@@ -39,7 +39,7 @@ ResNet resnext(const ResNetOptions& options) {
   return ResNet(ResNetShape{{1, 1, 2, 1}, true, 4, 4}, options);
 }
 ResNet wide_resnet(const ResNetOptions& options) {
-  return ResNet(ResNetShape{{1, 1, 2, 1}, true, 1, 128}, options);
+  return ResNet(ResNetShape{{1, 1, 2, 1}, true, 1, 80}, options);
 }
 // Seven blocks, as many as it takes to split them as those of vit_b_16.
 constexpr ViTShape kSmallViT{.patch = 8, .width = 32, .depth = 7, .heads = 2};
