@@ -43,7 +43,7 @@ TEST(OutOfMemory, IsASentenceWithSizesAndAdviceAndTheLearnerStaysUsable) {
   Learner learn(point_data(), net, quiet());
   expect_error<c10::OutOfMemoryError>(
       [&] { learn.fit(1); },
-      {"out of memory on cpu, in the forward pass of a batch of 32 samples "
+      {"out of memory on cpu, in the forward pass of a batch of 32 samples",
        "([32, 2] Float), fp32",
        "are free",
        "max_batch_size(learn)",
@@ -62,7 +62,7 @@ TEST(OutOfMemory, NamesThePartOfTheStepAndLeavesOutUselessAdvice) {
   learn.to_bf16();
   const auto fails = [] {
     throw c10::OutOfMemoryError(
-        {__func__, __FILE__, __LINE__},
+        {"fails", __FILE__, __LINE__},
         "CUDA out of memory. Tried to allocate 2.00 GiB.");
   };
   const auto in_backward = std::make_shared<LambdaCallback>(

@@ -38,8 +38,8 @@ void fill(const Model& model) {
     if (!tensor.is_floating_point()) continue;
     Tensor values = torch::empty(tensor.sizes());
     if (tensor.dim() > 1) {
-      const auto fan_in = static_cast<double>(tensor.numel() / tensor.size(0));
-      const double bound = std::sqrt(6 / fan_in);
+      const int64_t fan_in = tensor.numel() / tensor.size(0);
+      const double bound = std::sqrt(6. / static_cast<double>(fan_in));
       values.uniform_(-bound, bound, generator);
     } else if (name.ends_with("weight") || name.ends_with("running_var")) {
       values.uniform_(0.5, 1.5, generator);
