@@ -8,6 +8,9 @@ from conan.tools.cmake import CMake, CMakeToolchain
 class Outside(ConanFile):
     settings = "os", "arch", "compiler", "build_type"
 
+    def layout(self):
+        self.folders.build = self.folders.generators = "../../../build-conan"
+
     def requirements(self):
         self.requires(self.tested_reference_str)
 
