@@ -1,9 +1,7 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <filesystem>
 #include <string>
-#include <system_error>
 
 #include <ATen/Parallel.h>
 
@@ -21,17 +19,17 @@ inline std::string blas_library() {
   return info.dli_fname;
 }
 
-/// Whether a library is libtorch_cpu.so, or one beside it, as on Arm.
-inline bool is_libtorchs(const std::filesystem::path& library) {
+/// Whether it is LibTorch's: what libtorch_cpu.so, or a library that it was
+/// linked with, exports, and nobody took over.
+inline bool has_blas_of_libtorch() {
   Dl_info info{};
   const auto address = reinterpret_cast<void*>(&at::get_num_threads);
   if (dladdr(address, &info) == 0 || !info.dli_fname) return false;
-  const std::filesystem::path libtorch = info.dli_fname;
-  std::error_code none;
-  return std::filesystem::equivalent(
-      library.parent_path(),
-      libtorch.parent_path(),
-      none);
+  void* libtorch = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (!libtorch) return false;
+  void* sgemm = dlsym(libtorch, "sgemm_");
+  dlclose(libtorch);
+  return sgemm && sgemm == dlsym(RTLD_DEFAULT, "sgemm_");
 }
 
 }  // namespace tern::tools

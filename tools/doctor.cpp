@@ -140,7 +140,7 @@ void report_blas() {
           "{:.0f} GFLOP/s a thread in a 256x256 matmul, sgemm_ is that of {}",
           matmul_gigaflops(),
           fs::path(library).filename().string()));
-  if (!is_libtorchs(library)) {
+  if (!has_blas_of_libtorch()) {
     problem(fmt::format(
         "LibTorch's matrix product is taken over by {}, which can be 37 times "
         "slower: unset LD_PRELOAD, and in a program of your own link tern or "

@@ -44,7 +44,7 @@ TEST(OutOfMemory, IsASentenceWithSizesAndAdviceAndTheLearnerStaysUsable) {
   expect_error<c10::OutOfMemoryError>(
       [&] { learn.fit(1); },
       {"out of memory on cpu, in the forward pass of a batch of 32 samples",
-       "([32, 2] Float), fp32",
+       "samples ([32, 2] Float), fp32",
        "are free",
        "max_batch_size(learn)",
        "to_bf16()",

@@ -11,9 +11,8 @@ namespace {
 // Links OpenCV, and with it a reference BLAS, as every program of tern::vision.
 TEST(Blas, IsLibTorchsOwnBesideOpenCV) {
   ASSERT_NE(reinterpret_cast<void*>(&read_image), nullptr);
-  const std::string library = tools::blas_library();
-  EXPECT_TRUE(tools::is_libtorchs(library))
-      << "sgemm_ comes from " << library
+  EXPECT_TRUE(tools::has_blas_of_libtorch())
+      << "sgemm_ comes from " << tools::blas_library()
       << "; name LibTorch before OpenCV when this program is linked";
 }
 
