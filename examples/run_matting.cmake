@@ -8,10 +8,9 @@ file(GLOB left LIST_DIRECTORIES TRUE ${CMAKE_CURRENT_BINARY_DIR}/*)
 if(left)
   file(REMOVE_RECURSE ${left})
 endif()
-execute_process(COMMAND ${emulator} ${PROGRAMS}/tar_stream OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
-file(GLOB shard tar_stream/*.tar)
-file(ARCHIVE_EXTRACT INPUT ${shard} DESTINATION images PATTERNS "*/0000000*.png")
-file(GLOB_RECURSE images images/*.png)
+execute_process(COMMAND ${emulator} ${PROGRAMS}/find_digits OUTPUT_VARIABLE digits COMMAND_ERROR_IS_FATAL ANY)
+file(GLOB images ${digits}/valid/3/*.png)
+list(SUBLIST images 0 10 images)
 list(GET images 0 first)
 foreach(folder pairs/pha pairs/fgr backgrounds)
   file(COPY ${images} DESTINATION ${folder})
@@ -41,7 +40,7 @@ if(NOT written STREQUAL expected)
 endif()
 
 # The folder as a video, and the video again, with other options of the network.
-set(predict ${PROGRAMS}/matting_predict --model-checkpoint checkpoint/refine/refine.safetensors
+set(predict ${emulator} ${PROGRAMS}/matting_predict --model-checkpoint checkpoint/refine/refine.safetensors
   --device cpu --images-bgr ${first})
 execute_process(
   COMMAND ${predict} --images-src frames --num-workers 2 --output-format video --output-types fgr --output-dir video
