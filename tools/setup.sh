@@ -45,7 +45,7 @@ die() {
 set_up() {
   announce "${packages[@]}" "$@"
   install_packages "${packages[@]}" "$@"
-  use_torch
+  use_torch numpy
   use_cuda
 }
 
@@ -269,22 +269,25 @@ need_space() {
 
 # ---- LibTorch ----
 
-# Prints the folder of the torch that a Python has, if it is ours in version.
+# torch_of PYTHON [MODULE...]: prints the folder of its torch, if that is ours in
+# version and it can import the modules too.
 torch_of() {
-  "$1" - "$torch_version" 2>/dev/null <<'PYTHON'
-import os, sys
-import numpy, torch
+  "$1" - "$torch_version" "${@:2}" 2>/dev/null <<'PYTHON'
+import importlib, os, sys
+import torch
 assert torch.__version__.split("+")[0] == sys.argv[1]
+for module in sys.argv[2:]:
+    importlib.import_module(module)
 print(os.path.dirname(torch.__file__))
 PYTHON
 }
 
-# TERN_PYTHON names a Python that already has torch and numpy.
+# use_torch [MODULE]: TERN_PYTHON names a Python that already has torch, and this.
 use_torch() {
   local folder
   if [ -n "${TERN_PYTHON:-}" ]; then
-    folder=$(torch_of "$TERN_PYTHON") || die "TERN_PYTHON is $TERN_PYTHON," \
-      "which cannot import torch $torch_version and numpy."
+    folder=$(torch_of "$TERN_PYTHON" "$@") || die "TERN_PYTHON is $TERN_PYTHON," \
+      "which cannot import torch $torch_version${1:+ and $1}."
   else
     holds "$torch_env" torch "${torch_wheels[@]}" || alone install_torch
     folder=$(echo "$torch_env"/lib/python3*/site-packages/torch)
@@ -295,11 +298,11 @@ use_torch() {
 install_torch() {
   ! holds "$torch_env" torch "${torch_wheels[@]}" || return 0
   if [ -e "$torch_env/.tern-torch" ] ||
-    ! torch_of "$torch_env/bin/python" >/dev/null; then
+    ! torch_of "$torch_env/bin/python" numpy >/dev/null; then
     say "Installing LibTorch $torch_version into $torch_env"
     need_space 12
     pip_install "$torch_env" "${torch_wheels[@]}"
-    torch_of "$torch_env/bin/python" >/dev/null || die "torch is installed" \
+    torch_of "$torch_env/bin/python" numpy >/dev/null || die "torch is installed" \
       "but cannot be imported; try: $torch_env/bin/python -c 'import torch'"
   fi
   stamp "$torch_env" torch "${torch_wheels[@]}"
@@ -388,7 +391,7 @@ set_up_problems() {
       "dpkg --audit names them, dpkg --configure -a (as root) ends it."
   fi
   if [ -n "${TERN_PYTHON:-}" ]; then
-    torch_of "$TERN_PYTHON" >/dev/null || echo "TERN_PYTHON is $TERN_PYTHON," \
+    torch_of "$TERN_PYTHON" numpy >/dev/null || echo "TERN_PYTHON is $TERN_PYTHON," \
       "which cannot import torch $torch_version and numpy."
   elif ! holds "$torch_env" torch "${torch_wheels[@]}"; then
     [ ! -e "$torch_env" ] || tried=1
@@ -398,7 +401,7 @@ set_up_problems() {
       ). ./dev build installs it$(last_error "$cache/pip.log")."
   else
     damaged=$(damaged_files "$torch_env")
-    torch_of "$torch_env/bin/python" >/dev/null || damaged+=" import torch fails"
+    torch_of "$torch_env/bin/python" numpy >/dev/null || damaged+=" import torch fails"
     [ -z "$damaged" ] || echo "LibTorch in $torch_env is damaged" \
       "(${damaged//$'\n'/, }): rm -rf $torch_env, then ./dev build."
   fi
@@ -439,7 +442,6 @@ installed_cuda() {
   for root in "${CUDAToolkit_ROOT:-}" "${CUDA_HOME:-}" "${CUDA_PATH:-}" \
     "${nvcc%/bin/nvcc}" /usr/local/cuda /usr/local/cuda-13*; do
     [ -x "$root/bin/nvcc" ] && [ -e "$root/include/cuda_runtime.h" ] &&
-      [ -e "$root/lib64/libcublas.so" ] &&
       "$root/bin/nvcc" --version | grep 'release 13\.' >/dev/null &&
       echo "$root" && return
   done

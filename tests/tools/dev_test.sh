@@ -213,5 +213,63 @@ expect "a spin count given" "$(spinning 'unset OMP_WAIT_POLICY; GOMP_SPINCOUNT=7
 expect "a policy given" \
   "$(spinning 'unset GOMP_SPINCOUNT; OMP_WAIT_POLICY=active;')" "spins by default"
 
+# The settings of ./dev test --isa: which of them hide anything on which processor.
+hides() {
+  with_setup "source '$root/tools/isa.sh'; for name in \"\${isa_names[@]}\"; do
+    ! isa_hides \$name 'flags : fpu $1' || printf '%s ' \$name; done"
+}
+expect "instructions of a Haswell" "$(hides 'avx2 f16c')" "native baseline exit 0"
+expect "instructions of a Skylake" "$(hides 'avx2 avx512f')" "native onednn-avx2 baseline avx2 exit 0"
+expect "instructions of a Sapphire Rapids" "$(hides 'avx2 avx512f avx512_bf16 amx_bf16')" \
+  "native onednn-avx2 onednn-avx512 baseline avx2 exit 0"
+text=$(with_setup "source '$root/tools/isa.sh'
+  expect_names() { :; }
+  processor_flags() { echo 'flags : fpu avx2'; }
+  run_tests() { echo \"ran \$* with \${TERN_CPU_ISA:-none}\"; [ -z \"\${TERN_CPU_ISA:-}\" ]; }
+  run_isa release all -R x")
+expect "all settings" "$text" "ran release -R x with none" "ran release -R x with baseline" \
+  "native         no variable: passed" "avx2           ATEN_CPU_CAPABILITY=avx2" "not run" \
+  "baseline       ATEN_CPU_CAPABILITY=default TERN_CPU_ISA=baseline: FAILED" "exit 1"
+
+# What ./dev test prints at its end.
+cat >"$work/tests.xml" <<'XML'
+<testsuite><testcase name="quick" time="0.5"><system-out>[ RUN      ] A.B
+/a/b_test.cpp:7: Skipped
+TERN_DATA is not set, so there is no real data
+
+[  SKIPPED ] A.B (0 ms)
+[       OK ] A.C (3 ms)
+</system-out></testcase>
+<testcase name="slow" time="31.25"><system-out>done</system-out></testcase>
+<testcase name="example" time="1"><skipped/><system-out>SKIPPED: TERN_DATA is not set, so there is no ${ARCHIVE}
+</system-out></testcase></testsuite>
+XML
+text=$(python3 "$root/tools/test_summary.py" "$work/tests.xml")
+expect "the summary" "$text" "31.2 s  slow" "Skipped: 2" \
+  "1    TERN_DATA is not set, so there is no real data" "so there is no \${ARCHIVE}"
+[[ ${text%quick*} == *slow* ]] || expect "the order of the summary" "$text" "slow before quick"
+
+# Under CI, real data that are missing are an error unless they are declared optional.
+example() {
+  env -u TERN_DATA -u TERN_DATA_OPTIONAL "$@" cmake -DARCHIVE=a.tar -P "$root/examples/run_example.cmake" 2>&1 &&
+    echo "exit 0" || echo "exit $?"
+}
+expect "an example without its data under CI" "$(example CI=true)" "TERN_DATA_OPTIONAL=1" "exit 1"
+expect "optional data" "$(example CI=true TERN_DATA_OPTIONAL=1)" "SKIPPED: TERN_DATA is not set" "exit 0"
+expect "no data elsewhere" "$(example -u CI)" "SKIPPED: TERN_DATA is not set" "exit 0"
+
+# What cannot be packed for a GPU machine is said before anything is installed.
+fresh_machine
+text=$(TERN_DATA=$work/empty on_machine "$root/dev" gpu pack)
+expect "no digits to pack" "$text" "There is no folder mnist in '$work/empty'" "exit 1"
+expect_none "no digits to pack" "$text" "apt-get was called"
+mkdir -p "$work/tree/.gpu"
+cp -r "$root/dev" "$root/tools" "$work/tree/"
+expect "nothing packed" "$(on_machine "$work/tree/dev" gpu there 10)" "Nothing is packed" "./dev gpu pack" "exit 1"
+cp "$root/tools/gpu/there.sh" "$work/tree/.gpu/"
+expect "an unknown part" "$(on_machine "$work/tree/dev" gpu there 10 typo)" \
+  "There is no part 'typo'; there are: facts build tests variants" "exit 2"
+expect "seconds that are no number" "$(on_machine "$work/tree/dev" gpu there tests)" "SECONDS is 'tests'" "exit 2"
+
 [ "$failures" = 0 ] || { echo "$failures failed"; exit 1; }
 echo "All passed"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/lambda_callback.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
@@ -48,8 +49,10 @@ TEST(MemoryMeter, CountsBackwardToo) {
   EXPECT_GE(meter.live_bytes() - before, kMegabyte);  // the gradient
 }
 
-TEST(MemoryMeter, ComparesPrecisions) {
-  const auto peak = [](bool bf16) {
+// What is live when backward begins, for the peak also has the scratch memory
+// of oneDNN, which is larger for bfloat16 on processors with matrix units.
+TEST(MemoryMeter, CountsHalfTheSavedActivationsInBf16) {
+  const auto saved = [](bool bf16) {
     MemoryMeter meter(torch::kCPU);
     Learner learn(
         testing_support::point_data(
@@ -59,12 +62,16 @@ TEST(MemoryMeter, ComparesPrecisions) {
         testing_support::point_net(),
         testing_support::quiet());
     if (bf16) learn.to_bf16();
-    learn.fit(1);
-    return meter.peak_bytes();
+    int64_t before = 0, after = 0;
+    LambdaCallbackOptions watch;
+    watch.on_batch_begin = [&](Learner&) { before = meter.live_bytes(); };
+    watch.on_loss_begin = [&](Learner&) { after = meter.live_bytes(); };
+    learn.fit(1, {}, {std::make_shared<LambdaCallback>(watch)});
+    return static_cast<double>(after - before);
   };
-  const auto fp32 = static_cast<double>(peak(false));
-  const auto bf16 = static_cast<double>(peak(true));
-  EXPECT_LT(bf16, 0.9 * fp32);
+  const double fp32 = saved(false), bf16 = saved(true);
+  EXPECT_GT(bf16, 0.4 * fp32);
+  EXPECT_LT(bf16, 0.75 * fp32);
 }
 
 TEST(MemoryMeter, KnowsNoOtherDevices) {

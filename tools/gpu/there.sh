@@ -1,0 +1,357 @@
+#!/usr/bin/env bash
+# bash .gpu/there.sh [SECONDS [PART...]]: what ./dev gpu pack has packed, run within
+# SECONDS (420) on a machine with a GPU, in the root of the copied tree. Parts, in
+# this order whatever order they are named in:
+#   facts     compilers, packages, driver, the rates of a copy and of a matrix product
+#   build     builds there instead of using the packed programs; only if named, or if
+#             the packed programs do not run
+#   tests     all GPU tests
+#   variants  the optimizer's kernels as they are and as tools/gpu/variants changes
+#             them, tested and then timed in turn
+#   rows      comparisons with PyTorch, the most wanted first
+#   sanitize  compute-sanitizer over the kernels' tests
+#   converge  accuracies of five precisions with three seeds
+# Each step has a limit of its own, and none that fails ends another. Results are in
+# $OUT: summary.txt, facts.txt, gpu.md (docs/gpu.md with the measured rows), logs.tgz.
+# The exit code is 0 if every part ended well. DEVICE=cpu rehearses all of it without
+# a GPU: tests skip, rows are small.
+set -uo pipefail
+
+limit=${1:-420}
+[[ $limit =~ ^[0-9]+$ ]] || { echo "SECONDS is '$limit'; expected a number, then names of parts." >&2; exit 2; }
+[ $# -eq 0 ] || shift
+all_parts="facts build tests variants rows sanitize converge"
+parts=${*:-facts tests variants rows sanitize converge}
+for part in $parts; do
+  [[ " $all_parts " == *" $part "* ]] || { echo "There is no part '$part'; there are: $all_parts" >&2; exit 2; }
+done
+
+root=$PWD packed=$PWD/.gpu
+device=${DEVICE:-cuda}
+python=${TERN_PYTHON:-python3}
+work=${TMPDIR:-/tmp}/tern-there
+export OUT=${OUT:-$work/out}
+logs=$work/logs pre=$work/pre
+rm -rf "$work/logs" "$work/pre"
+mkdir -p "$OUT" "$logs"
+: >"$OUT/summary.txt"
+export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_IB_DISABLE=1
+# A test that skips for want of a GPU would count as a success.
+[ "$device" = cpu ] || export TERN_NEEDS_GPU=1
+TERN_COMMIT=$(cat "$packed/commit.txt" 2>/dev/null || echo "unknown commit")
+export TERN_COMMIT
+
+# ---- What every part uses ----
+
+seconds_left() { echo $((limit - SECONDS)); }
+is_wanted() { [[ " $parts " == *" $1 "* ]]; }
+say() { printf '%4d s  %s\n' "$SECONDS" "$*" | tee -a "$OUT/summary.txt"; }
+save_logs() { tar -C "$work" -czf "$work/logs.tgz" logs && cp "$work/logs.tgz" "$OUT/logs.tgz"; }
+trap save_logs EXIT
+
+# step NAME SECONDS COMMAND... : at most so many seconds, with its output in
+# logs/NAME.log, and a line in the summary.
+step() {
+  local name=$1 most=$2 code started=$SECONDS note=""
+  shift 2
+  if [ "$(seconds_left)" -lt 12 ]; then
+    say "$name: NOT RUN, no time was left"
+    return 99
+  fi
+  [ "$most" -le "$(seconds_left)" ] || most=$(seconds_left)
+  timeout -k 3 "$most" "$@" >"$logs/$name.log" 2>&1
+  code=$?
+  [[ $code != 124 && $code != 137 ]] || note=", TIME OUT"
+  say "$name: rc $code, $((SECONDS - started)) s$note"
+  return "$code"
+}
+
+declare -A outcome
+# note PART CODE: the outcome of a part is the first failure of its steps.
+note() {
+  [ "${outcome[$1]:-rc 0}" != "rc 0" ] || outcome[$1]="rc $2"
+}
+
+# ---- Where things are ----
+
+torch=$("$python" -c 'import importlib.util as util
+print(util.find_spec("torch").submodule_search_locations[0])') || {
+  say "$python has no torch; TERN_PYTHON names a Python that has."
+  exit 1
+}
+site=$(dirname "$torch")
+# The disk is cold there: 3 GB of libraries are read once, while the facts are printed.
+(cat "$torch"/lib/libtorch_cuda.so "$torch"/lib/libtorch_cpu.so "$site"/nvidia/cu13/lib/lib{cublas,cublasLt,cudart,nvrtc}.so* \
+  "$site"/nvidia/cudnn/lib/*.so* "$site"/nvidia/nccl/lib/*.so* >/dev/null 2>&1) &
+warming=$!
+if [ -e "$packed/pre.tar.xz" ]; then
+  # By Python, for there may be no xz.
+  "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$packed/pre.tar.xz" "$work"
+fi
+export LD_LIBRARY_PATH=$torch/lib:$site/nvidia/cu13/lib:$site/nvidia/nccl/lib:$site/nvidia/cudnn/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+use_programs() {
+  pre=$1
+  export TERN_CUDA_GRAPH_LIBRARY=$pre/libtern_cuda_graph.so TERN_NCCL_LIBRARY=$pre/libtern_nccl.so
+}
+use_programs "$pre"
+[ ! -d "$packed/data" ] || export TERN_DATA=$packed/data
+
+# ---- Facts, and whether the packed programs run at all ----
+
+print_facts() {
+  date
+  uname -a
+  head -2 /etc/os-release
+  nproc
+  grep -E 'MemTotal|MemAvailable' /proc/meminfo
+  df -h / /tmp
+  echo "PATH=$PATH"
+  echo "LD_LIBRARY_PATH=$LD_LIBRARY_PATH"
+  env | grep -E 'CUDA|TORCH|NCCL|OMP'
+  command -v gcc g++ clang++ cmake ninja ctest ccache git nvcc compute-sanitizer ncu nsys cuobjdump python3
+  g++ --version | head -1
+  cmake --version | head -1
+  ninja --version
+  nvcc --version | tail -1
+  ldd --version | head -1
+  ls -d /usr/local/cuda*
+  ls -d /usr/local/cuda/lib64/lib{cublas,cudart,nvrtc}.so
+  dpkg-query -W libssl-dev zlib1g-dev nlohmann-json3-dev libgtest-dev libgloo-dev libbenchmark-dev
+  ls -d /dev/nvidia*
+  [ "$device" != cuda ] || nvidia-smi
+  [ "$device" != cuda ] || nvidia-smi -q -d MEMORY,CLOCK,ECC | head -60
+  "$python" - "$device" <<'PYTHON'
+import sys
+import time
+
+start = time.time()
+import torch
+
+print("import torch", round(time.time() - start, 1), "s", torch.__version__, torch.__file__)
+if sys.argv[1] != "cuda":
+    sys.exit()
+start = time.time()
+torch.zeros(1).cuda()
+print("CUDA", round(time.time() - start, 1), "s", torch.cuda.get_device_name(), torch.cuda.mem_get_info())
+
+
+def milliseconds(work, times=10):
+    work()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(times):
+        work()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / times
+
+
+source = torch.empty(1 << 30, device="cuda")
+target = torch.empty_like(source)
+print("copy %.2f TB/s" % (8 * source.numel() / milliseconds(lambda: target.copy_(source)) / 1e9), end=", ")
+matrix = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+print("matrix product in bf16 %.0f TFLOP/s" % (2 * 8192**3 / milliseconds(lambda: matrix @ matrix) / 1e9))
+PYTHON
+}
+
+if is_wanted facts; then
+  print_facts >"$logs/facts.log" 2>&1
+  note facts $?
+  say "facts: $(grep -hE '^(import torch|CUDA|copy)' "$logs/facts.log" | cut -c1-160 | tr '\n' ' ')"
+  cp "$logs/facts.log" "$OUT/facts.txt"
+  if [ "$device" = cuda ] && ! grep -q '^CUDA' "$logs/facts.log"; then
+    say "PyTorch sees no GPU, so nothing else is run; facts.txt has the error."
+    exit 1
+  fi
+fi
+wait "$warming"
+
+must_build=""
+if ! timeout 60 "$pre/tests/kernels_on_a_gpu_test" \
+  --gtest_filter='UnscaleAndCheckCudaTest.EqualsCpuBitForBit' >"$logs/smoke.log" 2>&1; then
+  must_build=yes
+  say "The packed programs do not run here, so they are built: $(tail -3 "$logs/smoke.log" | tr '\n' ' ')"
+  ldd "$pre/tests/kernels_on_a_gpu_test" 2>&1 | grep -E 'not found|version' | tee -a "$logs/smoke.log"
+  is_wanted build || parts="build $parts"
+fi
+
+# ---- The build that docs/gpu.md describes ----
+
+if is_wanted build; then
+  # LibTorch's headers want cuSPARSE's, which a toolkit of the compiler alone lacks.
+  [ -e /usr/local/cuda/include/cusparse.h ] || export CPATH=$site/nvidia/cu13/include
+  step build "${BUILD_SECONDS:-330}" ./dev gpu build
+  code=$?
+  note build "$code"
+  if [ "$code" = 0 ]; then
+    (cd build-gpu && ctest -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p') >build-gpu/tests.txt
+    use_programs "$root/build-gpu"
+  elif [ -n "$must_build" ]; then
+    say "There are no programs to run."
+    tail -20 "$logs/build.log"
+    exit 1
+  fi
+fi
+
+# ---- The GPU tests: a process for each file, all at once; those of memory alone ----
+
+program_of() {
+  case $1 in
+    kernels/*) echo kernels_on_a_gpu_test ;;
+    data/*) echo data_on_a_gpu_test ;;
+    callbacks/*) echo callbacks_on_a_gpu_test ;;
+    *) echo learner_cuda_modules_test ;;
+  esac
+}
+
+run_test() {
+  (cd "$pre/tests" && OMP_NUM_THREADS=1 TORCH_SHOW_CPP_STACKTRACES=1 \
+    timeout -k 3 "$2" "./$(program_of "$1")" --file="$1") >"$logs/${1//\//_}.log" 2>&1
+}
+
+# count_of LOG VERDICT
+count_of() { grep -cE "^\[ +$2 +\] .*\([0-9]+ ms\)" "$1"; }
+
+report_test() {
+  local log=$logs/${1//\//_}.log code=$2
+  say "$1: $(count_of "$log" OK) ok, $(count_of "$log" FAILED) failed," \
+    "$(count_of "$log" SKIPPED) skipped, rc $code"
+  # The first lines of each failure: enough to mend it from.
+  if [ "$code" != 0 ]; then
+    grep -E '^\[  FAILED  \] .*\([0-9]+ ms\)|Failure$|Segmentation|terminate called|CUDA error|what\(\)' -A 3 "$log" |
+      cut -c1-200 | head -40 | tee -a "$OUT/summary.txt"
+  fi
+}
+
+if is_wanted tests; then
+  if [ ! -s "$pre/tests.txt" ]; then
+    say "tests: not packed"
+    note tests "not packed"
+  else
+    started=$SECONDS
+    declare -A running=()
+    while read -r test; do
+      [ "$test" != callbacks/memory_cuda ] || continue # it takes the whole device's memory
+      run_test "$test" 90 &
+      running[$test]=$!
+    done <"$pre/tests.txt"
+    for test in "${!running[@]}"; do
+      wait "${running[$test]}"
+      code=$?
+      note tests "$code"
+      report_test "$test" "$code"
+    done
+    if grep -qx callbacks/memory_cuda "$pre/tests.txt"; then
+      run_test callbacks/memory_cuda 60
+      code=$?
+      note tests "$code"
+      report_test callbacks/memory_cuda "$code"
+    fi
+    say "tests: ${outcome[tests]}, $((SECONDS - started)) s"
+    # Each that failed once more, alone and launch by launch, so that the error is
+    # that of the kernel that made it.
+    while read -r test; do
+      log=$logs/${test//\//_}.log
+      failed=$(grep -E '^\[  FAILED  \] .*\([0-9]+ ms\)' "$log" | sed -E 's/^\[  FAILED  \] ([^ ,]+).*/\1/' |
+        sort -u | head -4 | paste -sd:)
+      [ -z "$failed" ] || [ "$(seconds_left)" -lt 200 ] ||
+        CUDA_LAUNCH_BLOCKING=1 TORCH_SHOW_CPP_STACKTRACES=1 \
+          step "again_${test//\//_}" 30 "$pre/tests/$(program_of "$test")" --gtest_filter="$failed"
+    done <"$pre/tests.txt"
+    save_logs
+  fi
+fi
+
+# ---- Variants of the optimizer's kernels, in turn with those of the tree ----
+
+if is_wanted variants; then
+  if [ ! -d "$work/pre/variants" ]; then
+    say "variants: not packed"
+    note variants "not packed"
+  else
+    for variant in "$work"/pre/variants/*; do
+      step "test_of_variant_${variant##*/}" 40 "$variant/tests/kernels_on_a_gpu_test" \
+        --gtest_filter='FusedOptimizerCudaTest.*'
+      note variants $?
+    done
+    for round in 1 2 3; do
+      for variant in "$pre" "$work"/pre/variants/*; do
+        name=$([ "$variant" = "$pre" ] && echo tree || echo "${variant##*/}")
+        step "adam_of_${name}_$round" 20 "$variant/tests/bench/gpu_timed" --job adam --device "$device" \
+          --json "$logs/adam_of_${name}_$round.json"
+        note variants $?
+        say "  $(cat "$logs/adam_of_${name}_$round.json" 2>/dev/null)"
+      done
+    done
+  fi
+fi
+
+# ---- Rows, the most wanted first ----
+
+rows=(adam_fused adam_resnet50 mlp_graph mnist_cnn_graph resnet50_fp16 resnet50_amp augment resnet50_bf16
+  resnet50_fp32 resnet50_fp16_compile resnet18_fp16 checkerboard_fp16 matting_base_fp16 feed resnet50_fp16_graph)
+# What the parts after this one need.
+reserve=$(($(is_wanted sanitize && echo 60 || echo 0) + $(is_wanted converge && echo 50 || echo 0)))
+if is_wanted rows; then
+  if [ ! -e "$pre/tests/bench/gpu_timed" ]; then
+    say "rows: not packed"
+    note rows "not packed"
+  else
+    time=$(($(seconds_left) - reserve))
+    step rows "$((time + 10))" "$python" tests/bench/peers/gpu.py "${rows[@]}" --rounds "${ROUNDS:-2}" \
+      --device "$device" --build "$pre" --limit "${ROW_SECONDS:-60}" --deadline "$time"
+    note rows $?
+    # The tables' lines, and what was not measured.
+    grep -E '^\| [^w-]|^[a-z0-9_]+: ' "$logs/rows.log" | cut -c1-160 | tee -a "$OUT/summary.txt"
+    save_logs
+  fi
+fi
+
+# ---- compute-sanitizer over Tern's own kernels ----
+
+if is_wanted sanitize; then
+  sanitizer=$(PATH=$PATH:/usr/local/cuda/bin:$site/nvidia/cu13/bin command -v compute-sanitizer || true)
+  if [ -z "$sanitizer" ]; then
+    say "sanitize: there is no compute-sanitizer on this machine"
+    note sanitize "no compute-sanitizer"
+  elif [ "$device" = cpu ]; then
+    step sanitizer_version 20 "$sanitizer" --version
+    note sanitize $?
+  else
+    for tool in memcheck racecheck initcheck; do
+      step "$tool" 60 bash tools/gpu/sanitize.sh "$sanitizer" "$tool" "$pre/tests"
+      note sanitize $?
+    done
+    grep -hE '========= (ERROR SUMMARY|RACECHECK SUMMARY|Invalid|Uninit)' "$logs"/{mem,race,init}check.log |
+      sort | uniq -c | head -12 | tee -a "$OUT/summary.txt"
+  fi
+fi
+
+# ---- Convergence: figures of accuracy, so all trainings run at once ----
+
+if is_wanted converge; then
+  if [ ! -d "${TERN_DATA:-}/mnist" ]; then
+    say "converge: not packed"
+    note converge "not packed"
+  else
+    time=$(($(seconds_left) - 5))
+    step converge "$time" "$python" tests/bench/peers/gpu.py converge_mnist --device "$device" --build "$pre" \
+      --limit "$time"
+    note converge $?
+    grep -E '^\| [^-]|^converge' "$logs/converge.log" | cut -c1-160 | tee -a "$OUT/summary.txt"
+  fi
+fi
+
+# ---- What became of each part ----
+
+failed=0
+for part in $all_parts; do
+  is_wanted "$part" || continue
+  say "part $part: ${outcome[$part]:-rc 0}"
+  [ "${outcome[$part]:-rc 0}" = "rc 0" ] || failed=1
+done
+if [ "$device" = cpu ]; then
+  say "This was a rehearsal on the CPU: the GPU tests were skipped, and no figure counts."
+fi
+exit "$failed"
