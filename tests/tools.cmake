@@ -79,7 +79,7 @@ add_test(NAME install
     ${toolchain}
     "-DTOOLS=${tools}"
     -P ${CMAKE_CURRENT_LIST_DIR}/install/run.cmake)
-set_tests_properties(install PROPERTIES LABELS install TIMEOUT 600)
+set_tests_properties(install PROPERTIES LABELS "install;long" TIMEOUT 600)
 
 # A project that brings Tern along, by FetchContent or add_subdirectory, is
 # generated; its link line has Tern's libraries and LibTorch's. The slow one is
@@ -120,7 +120,7 @@ if(TERN_TESTS AND TERN_VISION AND TERN_PYTHON AND NOT TERN_SANITIZE AND CMAKE_EX
   tern_precompiled_header(tern_documents tern_vision HEADERS <tern/tern.h>)
   add_test(NAME documents COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/documents.py
     ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
-  set_tests_properties(documents PROPERTIES TIMEOUT 600)
+  set_tests_properties(documents PROPERTIES LABELS long TIMEOUT 600)
   # And those that are programs are run.
   set(programs ${PROJECT_BINARY_DIR}/generated/document_programs.cpp)
   file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
@@ -140,11 +140,11 @@ if(TERN_TESTS AND TERN_PYTHON AND TARGET mnist AND TARGET ddp)
   get_property(examples GLOBAL PROPERTY tern_example_tests)
   add_test(NAME site COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site.py
     ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/pages ${PROJECT_BINARY_DIR}/tests/site)
-  set_tests_properties(site PROPERTIES DEPENDS "${examples}" FIXTURES_SETUP site SKIP_RETURN_CODE 77
+  set_tests_properties(site PROPERTIES DEPENDS "${examples}" FIXTURES_SETUP site LABELS long SKIP_RETURN_CODE 77
     TIMEOUT ${TERN_TEST_TIMEOUT} ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
   add_test(NAME site_browser COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site_browser.py
     ${PROJECT_BINARY_DIR}/pages ${PROJECT_BINARY_DIR}/tests/site)
-  set_tests_properties(site_browser PROPERTIES FIXTURES_REQUIRED site SKIP_RETURN_CODE 77
+  set_tests_properties(site_browser PROPERTIES FIXTURES_REQUIRED site LABELS long SKIP_RETURN_CODE 77
     TIMEOUT ${TERN_TEST_TIMEOUT} ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 endif()
 
@@ -158,7 +158,7 @@ endif()
 if(TERN_TESTS AND TERN_PYTHON AND CMAKE_EXPORT_COMPILE_COMMANDS)
   add_test(NAME mistakes COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/mistakes.py
     ${PROJECT_BINARY_DIR} g++ clang++-16)
-  set_tests_properties(mistakes PROPERTIES TIMEOUT 600)
+  set_tests_properties(mistakes PROPERTIES LABELS long TIMEOUT 600)
 endif()
 
 # The page that ./dev gpu writes, on machines without a GPU too.

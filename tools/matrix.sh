@@ -61,7 +61,7 @@ run_row() {
     logged "$folder/build.log" "" cmake --build "$folder" \
       --parallel "$(jobs_here)" "${targets[@]}"; then
     logged "$folder/test.log" "" ctest --test-dir "$folder" --output-on-failure \
-      --parallel "$(jobs_here)" -LE 'slow|gpu' --no-tests=error "${filter[@]}" && passed=1
+      --parallel "$(jobs_here)" -LE 'slow|random|gpu' --no-tests=error "${filter[@]}" && passed=1
     outcome=$(sed -n 's/ *\(tests passed, .*\)/ \1/p' "$folder/test.log" | tail -n 1)
   fi
   printf '%-20s %s, %d min\n' "$1" "${outcome#, }" $(((SECONDS - started) / 60))

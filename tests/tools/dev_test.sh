@@ -45,7 +45,7 @@ fresh_machine() {
 
 # The exit code is the last line.
 on_machine() {
-  env -u TERN_PYTHON -u CUDA_HOME -u CUDA_PATH -u CUDAToolkit_ROOT \
+  env -u TERN_PYTHON -u CUDA_HOME -u CUDA_PATH -u CUDAToolkit_ROOT -u TERN_CPU_ISA \
     HOME="$work/home" PATH="$work/bin:$PATH" "$@" 2>&1 && echo "exit 0" ||
     echo "exit $?"
 }

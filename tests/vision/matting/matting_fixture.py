@@ -22,20 +22,25 @@ BASE_SIZE, REFINE_SIZE = (64, 80), (128, 96)
 def fill(model):
     """The same weights as the C++ test, from the same random numbers.
 
-    Those of normal_ are not the same on every processor.
+    normal_ draws other numbers on other processors, and uniform_ rounds its
+    product and sum together where the processor can.
     """
     generator = torch.Generator().manual_seed(1)
+
+    def draw(tensor, low, high):
+        tensor.copy_(torch.rand(tensor.shape, generator=generator) * (high - low) + low)
+
     for name, tensor in model.state_dict().items():
         if not tensor.is_floating_point():
             continue
         if tensor.dim() > 1:
             fan_in = tensor.numel() // tensor.shape[0]
             bound = math.sqrt(6 / fan_in)
-            tensor.uniform_(-bound, bound, generator=generator)
+            draw(tensor, -bound, bound)
         elif name.endswith(("weight", "running_var")):
-            tensor.uniform_(0.5, 1.5, generator=generator)
+            draw(tensor, 0.5, 1.5)
         else:
-            tensor.uniform_(-0.2, 0.2, generator=generator)
+            draw(tensor, -0.2, 0.2)
         # Small residual branches, and answers inside 0..1.
         if name.startswith("backbone.") and name.endswith("bn3.weight"):
             tensor.mul_(0.2)

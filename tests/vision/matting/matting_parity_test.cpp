@@ -32,6 +32,9 @@ const json& fixture() {
 void fill(const Model& model) {
   const torch::NoGradGuard no_grad;
   auto generator = at::detail::createCPUGenerator(1);
+  const auto draw = [&](Tensor& values, double low, double high) {
+    values = torch::rand(values.sizes(), generator) * (high - low) + low;
+  };
   for (const ModelTensor& item : model.state()) {
     const std::string& name = item.name;
     Tensor tensor = item.tensor;
@@ -40,11 +43,11 @@ void fill(const Model& model) {
     if (tensor.dim() > 1) {
       const int64_t fan_in = tensor.numel() / tensor.size(0);
       const double bound = std::sqrt(6. / static_cast<double>(fan_in));
-      values.uniform_(-bound, bound, generator);
+      draw(values, -bound, bound);
     } else if (name.ends_with("weight") || name.ends_with("running_var")) {
-      values.uniform_(0.5, 1.5, generator);
+      draw(values, 0.5, 1.5);
     } else {
-      values.uniform_(-0.2, 0.2, generator);
+      draw(values, -0.2, 0.2);
     }
     if (name.starts_with("backbone.") && name.ends_with("bn3.weight")) {
       values.mul_(0.2);
