@@ -80,7 +80,8 @@ struct DataBunch {
   const DataLoader& loader(Split split) const;
 
   /// Returns the CUDA device of torchrun's LOCAL_RANK, cuda:0 without it, or
-  /// the CPU if there is no CUDA device.
+  /// the CPU if there is no CUDA device. Initialises the CUDA driver, as every
+  /// DataBunch does: fork before, or processes forked later cannot use a GPU.
   static torch::Device default_device();
 
   /// Resizes every image once and keeps the result in memory; see

@@ -13,7 +13,6 @@
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/kernels/check.h"
-#include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {
@@ -66,7 +65,6 @@ DataLoaderOptions checked(DataLoaderOptions options) {
     const int64_t cores = std::thread::hardware_concurrency();
     options.workers = std::clamp<int64_t>(cores - 1, 1, 16);
   }
-  if (!options.pin_memory) options.pin_memory = load_cuda();
   return options;
 }
 
@@ -299,7 +297,7 @@ DataLoader::DataLoader(
   } else if (!sampler_) {
     sampler_ = std::make_shared<SequentialSampler>(dataset_->size());
   }
-  buffers_ = std::make_shared<BufferPool>(*options_.pin_memory);
+  buffers_ = std::make_shared<BufferPool>(options_.pin_memory);
 }
 
 DataLoader DataLoader::in_order(bool augments) const {

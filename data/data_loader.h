@@ -37,8 +37,9 @@ struct DataLoaderOptions {
   int64_t workers = -1;
   /// Batches that each worker prefetches.
   int64_t prefetch = 4;
-  /// Page-locked batches, for asynchronous copies to a GPU. Unset: true if
-  /// there is a CUDA device.
+  /// Page-locked batches, for asynchronous copies to a GPU. Unset: from when
+  /// this process has tensors on a GPU, as it has once a Learner for one is
+  /// created. A loader by itself leaves CUDA uninitialised.
   std::optional<bool> pin_memory = {};
   /// How long `next` waits for a batch before it throws; 0: no limit.
   std::chrono::milliseconds timeout{0};
@@ -124,7 +125,7 @@ class DataLoader {
   int64_t size() const;
   const Dataset& dataset() const { return *dataset_; }
   std::shared_ptr<const Dataset> dataset_ptr() const { return dataset_; }
-  /// The options, with `workers` and `pin_memory` resolved.
+  /// The options, with `workers` resolved.
   const DataLoaderOptions& options() const { return options_; }
   /// The order of the samples.
   const std::shared_ptr<const Sampler>& sampler() const { return sampler_; }

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,13 +22,15 @@ class BufferPool {
  public:
   /// \param pin_memory  Allocates page-locked memory for copies to a GPU, from
   ///                    LibTorch's caching allocator, which waits for
-  ///                    asynchronous copies.
-  explicit BufferPool(bool pin_memory = false) : pin_memory_(pin_memory) {}
+  ///                    asynchronous copies. Unset: from when this process has
+  ///                    tensors on a GPU.
+  explicit BufferPool(std::optional<bool> pin_memory = false)
+      : pin_memory_(pin_memory) {}
 
   torch::Tensor empty(c10::IntArrayRef sizes, torch::ScalarType dtype);
 
  private:
-  bool pin_memory_;
+  std::optional<bool> pin_memory_;
   std::mutex mutex_;
   std::vector<torch::Tensor> tensors_;
 };
@@ -44,7 +47,7 @@ struct BatchContext {
   BufferPool* buffers = nullptr;
 
   /// Returns an uninitialised CPU tensor, reused from an earlier batch if
-  /// possible and pinned if there is a GPU.
+  /// possible, and pinned as `DataLoaderOptions::pin_memory` says.
   torch::Tensor empty(c10::IntArrayRef sizes, torch::ScalarType dtype) const;
   /// Returns the random number generator of the sample at `index`.
   SampleRng rng(int64_t index) const { return {seed, epoch, index}; }

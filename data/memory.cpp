@@ -18,10 +18,13 @@
 #include <sys/mman.h>
 #endif
 
+#include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/version.h>
+
+#include "tern/kernels/load_cuda.h"
 
 namespace tern {
 
@@ -97,10 +100,16 @@ int64_t available_memory(torch::Device device) {
   if (device.is_cpu()) {
     return std::min(host_memory_available(), group_memory_available());
   }
+  check_device_exists(
+      "available_memory",
+      device,
+      "ask about a device that is there, or about the CPU");
 #if TORCH_VERSION_MINOR < 10
   return kUnknown;  // only a device's own library tells
 #else
   using c10::CachingAllocator::StatType;
+  // Until then the allocator knows of no device.
+  at::globalContext().lazyInitDevice(device.type());
   auto* const allocator = c10::getDeviceAllocator(device.type());
   const auto index = std::max<c10::DeviceIndex>(device.index(), 0);
   const auto stats = allocator->getDeviceStats(index);

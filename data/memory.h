@@ -21,6 +21,7 @@ void give_back_unused_memory(torch::Device device);
 /// what its allocator keeps unused; on a CPU what the machine, or the memory
 /// cgroup of this process, has left. The largest number where nobody knows, as
 /// for a GPU with LibTorch 2.9.
+/// \throws c10::ValueError for a CUDA device that this machine does not have.
 int64_t available_memory(torch::Device device);
 
 /// Has Linux keep these bytes and their neighbours in pages of 2 MB, unless it

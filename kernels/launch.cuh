@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -39,12 +40,26 @@ cudaError_t launch(
   return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
+/// How many records fit a table of the largest size.
+template <class Record>
+constexpr int kMostRecords =
+    (kTableBytes - 2 * sizeof(int64_t)) / (sizeof(Record) + sizeof(int32_t));
+
+/// Calls `f` with the capacity of a table for `count` records, as a
+/// std::integral_constant: a small one for small nets, since every launch
+/// copies its whole arguments, else `kMost`. Longer lists take several tables.
+template <int kMost, class F>
+auto with_capacity(int64_t count, const F& f) {
+  constexpr int kFew = 16;
+  if (count <= kFew) return f(std::integral_constant<int, kFew>());
+  return f(std::integral_constant<int, kMost>());
+}
+
 /// A list of tensors that travels with the launch: no copy to the device, and
 /// nothing to keep alive.
-template <class Record>
+template <class RecordType, int kCapacity>
 struct TensorTable {
-  static constexpr int kCapacity =
-      (kTableBytes - 2 * sizeof(int64_t)) / (sizeof(Record) + sizeof(int32_t));
+  using Record = RecordType;
   int32_t count;
   /// The first block of every tensor, and the number of all blocks.
   int32_t first_block[kCapacity + 1];
@@ -66,14 +81,13 @@ inline int64_t block_count(int64_t size) {
   return (size + kChunk - 1) / kChunk;
 }
 
-/// Calls `start(table, blocks)` for tables that together hold all records that
-/// have elements, until one returns an error.
-template <class Record, class Start>
+/// `for_each_table` with tables of one capacity.
+template <int kCapacity, class Record, class Start>
 cudaError_t
-for_each_table(const Record* records, int64_t count, const Start& start) {
+for_each_table_of(const Record* records, int64_t count, const Start& start) {
   constexpr int64_t kMaxBlocks = INT32_MAX;
-  static_assert(sizeof(TensorTable<Record>) <= kTableBytes);
-  TensorTable<Record> table;
+  static_assert(sizeof(TensorTable<Record, kCapacity>) <= kTableBytes);
+  TensorTable<Record, kCapacity> table;
   table.count = 0;
   table.first_block[0] = 0;
   cudaError_t status = cudaSuccess;
@@ -88,7 +102,7 @@ for_each_table(const Record* records, int64_t count, const Start& start) {
     if (blocks > kMaxBlocks) {
       return cudaErrorInvalidValue;  // 2^45 elements: no memory holds them
     }
-    if (table.count == TensorTable<Record>::kCapacity ||
+    if (table.count == kCapacity ||
         table.first_block[table.count] + blocks > kMaxBlocks) {
       flush();
     }
@@ -99,6 +113,18 @@ for_each_table(const Record* records, int64_t count, const Start& start) {
   }
   if (status == cudaSuccess && table.count > 0) flush();
   return status;
+}
+
+/// Calls `start(table, blocks)` for tables that together hold all records that
+/// have elements, until one returns an error.
+template <class Record, class Start>
+cudaError_t
+for_each_table(const Record* records, int64_t count, const Start& start) {
+  int64_t used = 0;
+  for (int64_t i = 0; i < count; ++i) used += records[i].size > 0;
+  return with_capacity<kMostRecords<Record>>(used, [&](auto capacity) {
+    return for_each_table_of<capacity()>(records, count, start);
+  });
 }
 
 /// kWidth elements that are read or written at once.

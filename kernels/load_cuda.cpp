@@ -7,6 +7,9 @@
 #include <string_view>
 #include <unistd.h>
 
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/cuda.h>
@@ -58,14 +61,36 @@ bool load_once() {
   return true;
 }
 
-[[maybe_unused]] const bool kLoadedBeforeMain = load_cuda();
+// False also when the program links LibTorch's CUDA library.
+bool load_library() {
+  static const bool loaded = load_once();
+  return loaded;
+}
+
+// No more than the library: whether there is a device is the driver's to say,
+// and once it is initialised, forked processes cannot use it.
+[[maybe_unused]] const bool kLoadedBeforeMain = load_library();
 
 }  // namespace
 
 bool load_cuda() {
-  static const bool loaded = load_once();
-  (void)loaded;  // false also when the program links LibTorch's CUDA library
+  load_library();
   return torch::cuda::is_available();
+}
+
+bool is_cuda_in_use() {
+  if (!at::Context::hasCUDART()) return false;  // the library is not loaded
+  auto* const allocator = c10::getDeviceAllocator(c10::DeviceType::CUDA);
+  if (!allocator->initialized()) return false;
+  const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
+  for (c10::DeviceIndex i = 0; i < cuda.deviceCount(); ++i) {
+    constexpr auto kAll =
+        static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    if (allocator->getDeviceStats(i).reserved_bytes[kAll].current > 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void check_device_exists(

@@ -14,7 +14,14 @@ namespace tern {
 /// once. LibTorch caches whether CUDA is available, so this must happen before
 /// its first use; a program that calls this function anywhere loads them before
 /// main. Thread-safe.
+///
+/// Loading initialises nothing. This call, DataBunch::default_device() and, in
+/// LibTorch, torch::manual_seed, backward() and every CUDA tensor initialise
+/// the driver; processes that are forked later cannot use a GPU.
 bool load_cuda();
+
+/// Whether this process has memory on a GPU. Initialises nothing. Thread-safe.
+bool is_cuda_in_use();
 
 /// Checks that a device exists. \param cure  What to do if it does not.
 /// \throws c10::ValueError for a CUDA device that this machine does not have.

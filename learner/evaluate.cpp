@@ -104,17 +104,17 @@ loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
   const Tensors means = (pairs.select(1, 0) / pairs.select(1, 1)).unbind();
   Tensors values = {means[0]};
   for (const Metric& metric : l.options.metrics) {
-    values.push_back(metric.compute().to(torch::kDouble).reshape({}));
+    values.push_back(metric.compute());
     result.metrics.push_back({metric.name()});
   }
   for (const LoggedSum& value : l.logged_in_last_pass) {
     result.metrics.push_back({value.name});
   }
   values.insert(values.end(), means.begin() + 1, means.end());
-  const torch::Tensor read = torch::stack(values).cpu();
-  result.loss = read.const_data_ptr<double>()[0];
+  const std::vector<double> read = read_numbers(values);
+  result.loss = read[0];
   for (size_t i = 0; i < result.metrics.size(); ++i) {
-    result.metrics[i].value = read.const_data_ptr<double>()[i + 1];
+    result.metrics[i].value = read[i + 1];
   }
   return result;
 }

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -99,6 +100,10 @@ class MetricImpl {
 /// `targets` with -100 in place of the class `ignore_index` in the first, if
 /// that has class numbers.
 Tensors without_class(Tensors targets, int64_t ignore_index);
+
+/// The values of 0-dim tensors on any devices, the CPU among them, with one
+/// wait for all.
+std::vector<double> read_numbers(const Tensors& numbers);
 
 /// Holds a MetricImpl; copies share it. A Learner counts in a copy of its own,
 /// so that Learners made from the same options do not count into one.

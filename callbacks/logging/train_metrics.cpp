@@ -45,11 +45,11 @@ void TrainMetrics::on_epoch_end(Learner& learn) {
   Tensors values;
   values.reserve(metrics_.size());
   for (const Metric& metric : metrics_) {
-    values.push_back(metric.compute().to(torch::kDouble).reshape({}));
+    values.push_back(metric.compute());
   }
-  const torch::Tensor read = torch::stack(values).cpu();
+  const std::vector<double> read = read_numbers(values);
   for (size_t i = 0; i < metrics_.size(); ++i) {
-    learn.log("train_" + metrics_[i].name(), read.const_data_ptr<double>()[i]);
+    learn.log("train_" + metrics_[i].name(), read[i]);
   }
 }
 

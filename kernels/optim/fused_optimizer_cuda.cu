@@ -280,12 +280,13 @@ __device__ float grad_at(const StepTensor& tensor, int64_t i) {
 }
 
 /// The sums of one chunk, for the trust ratio of its tensor.
-template <class Tensor, class Args>
+template <class Table, class Args>
 __global__ void __launch_bounds__(kThreads) measure_kernel(
-    const __grid_constant__ TensorTable<Tensor> table,
+    const __grid_constant__ Table table,
     const Args args,
     const Args* __restrict__ args_on_device,
     const GradStatePointers state) {
+  using Tensor = typename Table::Record;
   if (is_skipped(state)) return;
   const int index = table.find(blockIdx.x);
   const Tensor& tensor = table.records[index];
@@ -333,15 +334,15 @@ __device__ double sum_of_chunks(const StepTensor& tensor, int which) {
   return sum_of_threads(sum);
 }
 
-template <class Tensor, class Args>
+template <class Table, class Args>
 __global__ void __launch_bounds__(kThreads) step_kernel(
-    const __grid_constant__ TensorTable<Tensor> table,
+    const __grid_constant__ Table table,
     const Args args,
     const Args* __restrict__ args_on_device,
     const GradStatePointers state) {
   if (is_skipped(state)) return;
   const int index = table.find(blockIdx.x);
-  const Tensor& tensor = table.records[index];
+  const auto& tensor = table.records[index];
   // Two powers in double: once a block, not once a thread.
   __shared__ decltype(make_step(args, 0.0f)) step;
   if (threadIdx.x == 0) {
@@ -373,20 +374,47 @@ __global__ void __launch_bounds__(kThreads) step_kernel(
   }
 }
 
-/// The step counts, one "tensor" of one element each.
-struct StepCount {
-  float* step;
-  int64_t size;
+/// The step counts of some parameters.
+template <int kCapacity>
+struct StepCounts {
+  int32_t count;
+  float* steps[kCapacity];
 };
 
+constexpr int kMostStepCounts =
+    (kTableBytes - sizeof(int64_t)) / sizeof(float*);
+
 /// Runs behind the update on the same stream, because every block of a tensor
-/// reads its count. Here a thread takes a record, not a block.
+/// reads its count.
+template <int kCapacity>
 __global__ void advance_kernel(
-    const __grid_constant__ TensorTable<StepCount> table,
+    const __grid_constant__ StepCounts<kCapacity> counts,
     const GradStatePointers state) {
   if (is_skipped(state)) return;
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (i < table.count) *table.records[i].step += 1;
+  if (i < counts.count) *counts.steps[i] += 1;
+}
+
+template <int kCapacity, class Tensor>
+cudaError_t advance(
+    const Tensor* tensors,
+    int64_t count,
+    const GradStatePointers& state,
+    cudaStream_t stream) {
+  StepCounts<kCapacity> counts;
+  static_assert(sizeof(counts) <= kTableBytes);
+  cudaError_t status = cudaSuccess;
+  for (int64_t first = 0; first < count && status == cudaSuccess;
+       first += kCapacity) {
+    const int64_t here = count - first < kCapacity ? count - first : kCapacity;
+    counts.count = static_cast<int32_t>(here);
+    for (int64_t i = 0; i < here; ++i) {
+      counts.steps[i] = tensors[first + i].step;
+    }
+    const int64_t blocks = (here + kThreads - 1) / kThreads;
+    status = launch(advance_kernel<kCapacity>, blocks, stream, counts, state);
+  }
+  return status;
 }
 
 }  // namespace
@@ -399,38 +427,22 @@ int fused_step_cuda(
     const Args* args_on_device,
     const GradStatePointers& state,
     CUstream_st* stream) {
-  cudaError_t status =
-      for_each_table(tensors, count, [&](const auto& table, int32_t blocks) {
-        const auto start = [&](auto* kernel) {
-          return launch(
-              kernel,
-              blocks,
-              stream,
-              table,
-              args,
-              args_on_device,
-              state);
-        };
-        if (has_trust_ratio(args)) {
-          const cudaError_t measured = start(measure_kernel<Tensor, Args>);
-          if (measured != cudaSuccess) return measured;
-        }
-        return start(step_kernel<Tensor, Args>);
-      });
-  if (status != cudaSuccess) return status;
-  constexpr int64_t kCapacity = TensorTable<StepCount>::kCapacity;
-  TensorTable<StepCount> table;
-  for (int64_t first = 0; first < count && status == cudaSuccess;
-       first += kCapacity) {
-    const int64_t here = count - first < kCapacity ? count - first : kCapacity;
-    table.count = static_cast<int32_t>(here);
-    for (int64_t i = 0; i < here; ++i) {
-      table.records[i] = {tensors[first + i].step, 1};
+  const auto start = [&](const auto& table, int32_t blocks) {
+    using Table = std::decay_t<decltype(table)>;
+    const auto start_kernel = [&](auto* kernel) {
+      return launch(kernel, blocks, stream, table, args, args_on_device, state);
+    };
+    if (has_trust_ratio(args)) {
+      const cudaError_t measured = start_kernel(measure_kernel<Table, Args>);
+      if (measured != cudaSuccess) return measured;
     }
-    const int64_t blocks = (here + kThreads - 1) / kThreads;
-    status = launch(advance_kernel, blocks, stream, table, state);
-  }
-  return status;
+    return start_kernel(step_kernel<Table, Args>);
+  };
+  const cudaError_t status = for_each_table(tensors, count, start);
+  if (status != cudaSuccess) return status;
+  return with_capacity<kMostStepCounts>(count, [&](auto capacity) {
+    return advance<capacity()>(tensors, count, state, stream);
+  });
 }
 
 template int fused_step_cuda(

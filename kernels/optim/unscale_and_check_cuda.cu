@@ -60,8 +60,9 @@ __device__ bool visit_chunk(
   return found;
 }
 
+template <class Table>
 __global__ void __launch_bounds__(kThreads) unscale_and_check_kernel(
-    const __grid_constant__ TensorTable<GradTensor> table,
+    const __grid_constant__ Table table,
     const float* inv_scale,
     float* found_inf) {
   const int index = table.find(blockIdx.x);
@@ -101,7 +102,7 @@ int unscale_and_check_cuda(
     CUstream_st* stream) {
   return for_each_table(grads, count, [&](const auto& table, int32_t blocks) {
     return launch(
-        unscale_and_check_kernel,
+        unscale_and_check_kernel<std::decay_t<decltype(table)>>,
         blocks,
         stream,
         table,

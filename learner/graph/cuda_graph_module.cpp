@@ -1,5 +1,6 @@
 // libtern_cuda_graph.so; step_graph.cpp opens it.
 
+#include <map>
 #include <optional>
 #include <type_traits>
 
@@ -7,6 +8,7 @@
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -14,6 +16,20 @@
 
 namespace tern {
 namespace {
+
+// What this thread warms up and records on. One stream for all graphs of a
+// thread: cuBLAS keeps a workspace, 32 MB on an H100, for each that it was used
+// on, and a fit with a stream of its own would add one to those of the last.
+c10::cuda::CUDAStream recording_stream(c10::Device device) {
+  thread_local std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
+  const c10::DeviceIndex index =
+      device.has_index() ? device.index() : c10::cuda::current_device();
+  const auto found = streams.find(index);
+  if (found != streams.end()) return found->second;
+  const auto stream =
+      c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index);
+  return streams.emplace(index, stream).first->second;
+}
 
 // `after` does nothing before what `before` has to do now.
 void order(c10::cuda::CUDAStream before, c10::cuda::CUDAStream after) {
@@ -33,10 +49,7 @@ void attempt(const F& f) {
 
 class CudaGraph final : public DeviceGraph {
  public:
-  explicit CudaGraph(c10::Device device)
-      : stream_(c10::cuda::getStreamFromPool(
-            /*isHighPriority=*/false,
-            device.index())) {}
+  explicit CudaGraph(c10::Device device) : stream_(recording_stream(device)) {}
 
   void warm_up(const std::function<void()>& work) override {
     const auto outer = c10::cuda::getCurrentCUDAStream(stream_.device_index());

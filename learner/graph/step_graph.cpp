@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include <c10/util/ScopeExit.h>
+
 #include "tern/data/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
@@ -177,6 +179,11 @@ Batch StepGraph::put_in_place(Batch& batch) const {
 bool StepGraph::record(Learner& learn) {
   TrainState& state = learn.parts().state;
   const Batch now = put_in_place(state.batch_data);
+  GradScaler* const scaler = state.scaler;
+  if (scaler) scaler->set_recording(true);
+  const auto done = c10::make_scope_exit([&] {
+    if (scaler) scaler->set_recording(false);
+  });
   try {
     results_ = graph_->record([&] {
       loop::train_step(learn.parts());

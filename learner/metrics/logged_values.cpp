@@ -144,8 +144,8 @@ void Recorder::read_logged() {
   for (const PendingValue& pending : pending_logged_) {
     values.push_back(pending.value);
   }
-  const torch::Tensor read = torch::stack(values).cpu();
-  const double* next = read.const_data_ptr<double>();
+  const std::vector<double> read = read_numbers(values);
+  auto next = read.begin();
   for (const PendingValue& pending : pending_logged_) {
     logged_[pending.series].values[pending.index] = *next++;
   }

@@ -58,6 +58,22 @@ Metric Metric::fresh_copy() const {
   return result;
 }
 
+std::vector<double> read_numbers(const Tensors& numbers) {
+  if (numbers.empty()) return {};
+  torch::Device device = torch::kCPU;
+  for (const torch::Tensor& number : numbers) {
+    if (!number.is_cpu()) device = number.device();
+  }
+  Tensors there;
+  for (const torch::Tensor& number : numbers) {
+    const torch::Tensor exact = number.detach().to(torch::kDouble).reshape({});
+    there.push_back(exact.device() == device ? exact : exact.to(device));
+  }
+  const torch::Tensor read = torch::stack(there).cpu();
+  const double* const begin = read.const_data_ptr<double>();
+  return {begin, begin + numbers.size()};
+}
+
 Tensors without_class(Tensors targets, int64_t ignore_index) {
   // A negative one is no class as it is.
   if (ignore_index < 0 || targets.empty()) return targets;

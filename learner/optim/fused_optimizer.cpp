@@ -219,7 +219,12 @@ bool FusedOptimizer::write_rates() {
       if (!lists.rates.defined()) continue;
       as_recorded = true;
       all_fit = all_fit && lists.moments_run == moments_of(args);
-      lists.rates.copy_(rates_of(args, torch::kCPU), /*non_blocking=*/true);
+      // From pageable memory the host would wait for the copy. Pinned memory is
+      // handed out again only when the copies from it are done, so that a step
+      // that is still queued keeps its rates.
+      torch::Tensor rates = rates_of(args, torch::kCPU);
+      if (device.is_cuda()) rates = rates.pin_memory();
+      lists.rates.copy_(rates, /*non_blocking=*/true);
     }
   }
   return as_recorded && all_fit;

@@ -271,7 +271,7 @@ torch::Tensor GradScaler::combine_all() const {
 void GradScaler::count_skips(const torch::Tensor& found) {
   // skips = found ? skips + 1 : 0, in one operation.
   at::addcmul_out(skips_, found, skips_, found);
-  watch_skips();
+  if (!is_recording_) watch_skips();
 }
 
 void GradScaler::watch_skips() {
@@ -317,7 +317,6 @@ void GradScaler::create_tensors(torch::Device device) {
   scale_ = packed_.select(0, 0);
   growth_tracker_ = packed_.view(torch::kInt).select(0, 1);
   skips_ = packed_.select(0, 2);
-  // Now, since a recorded `update` must not allocate it.
   if (device.is_cuda() && !skips_mailbox_.defined()) {
     skips_mailbox_ = torch::zeros(
         {},

@@ -124,9 +124,12 @@ class GradScaler {
   /// \param new_scale  One floating element without requires_grad, copied.
   void update(const torch::Tensor& new_scale);
 
-  /// What `update` does beside the device's work, for who replays that: it
-  /// warns of 50 updates in a row that found an overflow.
+  /// The host's part of `update`: warns of 50 updates in a row that found an
+  /// overflow. For iterations that are replayed.
   void watch_skips();
+  /// true: `update` is being recorded for replays and leaves its host part out,
+  /// so that nothing of it is recorded; call `watch_skips` after each replay.
+  void set_recording(bool is_recording) { is_recording_ = is_recording; }
   /// Drops what is known of an optimizer that dies before `update`.
   void forget(const torch::optim::Optimizer& optimizer);
   /// The same of all, of an iteration that ended by an exception.
@@ -205,6 +208,7 @@ class GradScaler {
   torch::Tensor scale_, growth_tracker_, skips_;  // 0-dim views of it
   torch::Tensor skips_mailbox_;  // pinned; `skips_` of some updates ago
   int64_t updates_ = 0;
+  bool is_recording_ = false;
   mutable bool has_warned_ = false;
   std::unordered_map<const torch::optim::Optimizer*, Record> records_;
 };

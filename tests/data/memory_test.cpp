@@ -10,6 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tern/tests/support/expect_error.h"
+
 namespace tern::host_memory_test {
 namespace {
 
@@ -108,6 +110,13 @@ TEST(UseHugePages, LeavesBytesAndTheirNeighboursAsTheyAre) {
   use_huge_pages(bytes.data() + 1000, bytes.size() - 2000);
   use_huge_pages(bytes.data(), 0);
   EXPECT_EQ(bytes, before);
+}
+
+TEST(AvailableMemory, RefusesADeviceThatIsNotThere) {
+  expect_error<c10::ValueError>(
+      [] { available_memory(torch::Device(torch::kCUDA, 99)); },
+      {"[available_memory] the device is cuda:99",
+       "CUDA devices that can be used"});
 }
 
 }  // namespace

@@ -304,7 +304,7 @@ TEST(CudaKernels, MomentsOf8BitsAreThoseOfTheCpu) {
 
 TEST(CudaKernels, AListLongerThanALaunchTakesIsSteppedWhole) {
   std::vector<std::vector<int64_t>> shapes;
-  for (int64_t i = 0; i < TensorTable<AdamTensor>::kCapacity * 5 / 4; ++i) {
+  for (int64_t i = 0; i < kMostRecords<AdamTensor> * 5 / 4; ++i) {
     shapes.push_back({i % 7 == 0 ? 0 : 1 + i % 50});
   }
   auto expected = make_step_lists(shapes);
@@ -312,6 +312,20 @@ TEST(CudaKernels, AListLongerThanALaunchTakesIsSteppedWhole) {
   adam(actual, {});
   adam_of_the_cpu(expected, {});
   EXPECT_TRUE(lists_bit_equal(actual, expected));
+}
+
+// Those at which the next larger table is taken, with and without an empty
+// parameter, which takes no place in it.
+TEST(CudaKernels, AListOfAnyLengthIsSteppedWhole) {
+  for (const int64_t length : {15, 16, 17, 18}) {
+    std::vector<std::vector<int64_t>> shapes(length, {5});
+    if (length % 2 == 0) shapes.insert(shapes.begin() + length / 2, {0});
+    auto expected = make_step_lists(shapes);
+    auto actual = expected.clone();
+    adam(actual, {});
+    adam_of_the_cpu(expected, {});
+    EXPECT_TRUE(lists_bit_equal(actual, expected)) << length;
+  }
 }
 
 TEST(CudaKernels, AFoundInfLeavesEverythingAsItWas) {
@@ -388,6 +402,31 @@ bool unscale(const std::vector<torch::Tensor>& grads, const float* inv_scale) {
       unscale_and_check_cuda(list.data(), count, inv_scale, &found, nullptr),
       cudaSuccess);
   return found != 0;
+}
+
+// Each launch copies its arguments, and those of a long list have 30 KB.
+TEST(CudaKernels, AShortListTravelsInASmallTable) {
+  const auto table_bytes = [](size_t tensors) {
+    std::vector<AdamTensor> list(tensors);
+    for (AdamTensor& tensor : list) tensor.size = 4;
+    size_t bytes = 0;
+    EXPECT_EQ(
+        for_each_table(
+            list.data(),
+            std::ssize(list),
+            [&](const auto& table, int32_t) {
+              bytes += sizeof(table);
+              return cudaSuccess;
+            }),
+        cudaSuccess);
+    return bytes;
+  };
+  EXPECT_LE(table_bytes(6), 2048u);
+  adam(make_step_lists({{4}, {4}}), {});
+  EXPECT_LE(cuda_on_cpu::argument_bytes, 256u);  // of the step counts
+  float scale = 2;
+  unscale({torch::ones({4})}, &scale);
+  EXPECT_LE(cuda_on_cpu::argument_bytes, 1024u);
 }
 
 TEST(CudaKernels, UnscaleIsThatOfTheCpu) {

@@ -17,7 +17,7 @@
 #define __shared__ static
 #include <cuda_runtime.h>
 #undef __launch_bounds__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 inline uint3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
@@ -81,12 +81,16 @@ class Block {
   unsigned now_ = 0;
 };
 
+/// Of all arguments of the last launch, which copies them.
+inline size_t argument_bytes = 0;
+
 template <class... Params, class... Args>
 cudaError_t launch_on_cpu(
     const cudaLaunchConfig_t* config,
     void (*kernel)(Params...),
     const Args&... args) {
   if (config->gridDim.x == 0) return cudaErrorInvalidConfiguration;
+  argument_bytes = (sizeof(Args) + ...);
   gridDim = config->gridDim;
   blockDim = config->blockDim;
   for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/data/memory.h"
 #include "tern/kernels/optim/fused_optimizer.h"
 #include "tern/tests/kernels/reference.h"
 #include "tern/tests/kernels/step_lists.h"
@@ -191,6 +192,142 @@ TEST_F(FusedOptimizerCudaTest, ReadsItsNumbersFromMemoryWhenAsked) {
       {},
       to_tensor(now, actual.params[0].device()));
   EXPECT_TRUE(lists_bit_equal(actual, expected));
+}
+
+/// The share of elements that differ by more than a few units in the last
+/// place.
+double share_apart(const torch::Tensor& a, const torch::Tensor& b) {
+  if (a.numel() == 0) return 0;
+  const auto [rtol, atol] = tolerance(b.scalar_type());
+  const torch::Tensor is_close = torch::isclose(
+      a.detach().cpu().to(torch::kDouble),
+      b.detach().to(torch::kDouble),
+      4 * rtol,
+      4 * atol,
+      /*equal_nan=*/true);
+  return 1 - is_close.to(torch::kDouble).mean().item<double>();
+}
+
+// RAdam, LAMB, LARS and LARC with Lookahead, three steps of each.
+void make_all_kinds_of_steps(StepLists& lists, bool flag) {
+  for (int step = 0; step < 3; ++step) {
+    tern::fused_adam_(
+        lists.tensors(),
+        lists.exp_avgs,
+        lists.exp_avg_sqs,
+        {},
+        {.lr = 0.01,
+         .beta2 = 0.99,
+         .weight_decay = 0.1,
+         .decoupled_weight_decay = flag,
+         .rectified = !flag,
+         .trust_ratio = flag,
+         .lookahead = {.k = 2}});
+    tern::fused_sgd_(
+        lists.tensors(),
+        lists.momentum_buffers,
+        {.lr = 0.1,
+         .momentum = 0.9,
+         .weight_decay = 0.1,
+         .trust_coeff = 0.02,
+         .clip = flag,
+         .lookahead = {.k = 2}});
+  }
+}
+
+// The ends of vectors, of blocks of 8-bit moments and of chunks.
+std::vector<std::vector<int64_t>> shapes_at_ends() {
+  return {
+      {3},
+      {1020},
+      {1023},
+      {16384},
+      {16384 * 3 + 260},
+      {16384 + 5},
+      {300, 41}};
+}
+
+TEST_F(FusedOptimizerCudaTest, StepsOfEveryKindAreNearThoseOfTheCpu) {
+  for (const bool flag : {false, true}) {
+    auto cpu = make_step_lists(
+        shapes_at_ends(),
+        {.grad_type = torch::kHalf,
+         .weight_type = torch::kHalf,
+         .looks_ahead = true});
+    auto cuda = cpu.to(torch::kCUDA);
+    make_all_kinds_of_steps(cpu, flag);
+    make_all_kinds_of_steps(cuda, flag);
+    const auto actual = cuda.lists(), expected = cpu.lists();
+    for (size_t list = 0; list < actual.size(); ++list) {
+      for (size_t i = 0; i < actual[list]->size(); ++i) {
+        EXPECT_LT(share_apart((*actual[list])[i], (*expected[list])[i]), 0.002)
+            << "flag " << flag << ", list " << list << ", tensor " << i;
+      }
+    }
+  }
+}
+
+// Where a value is rounded at random or to one of 256 codes, the last bit of
+// what is rounded may change the result.
+TEST_F(FusedOptimizerCudaTest, RoundedStepsOfEveryKindAreNearThoseOfTheCpu) {
+  for (const bool has_8bit : {false, true}) {
+    for (const auto param : {torch::kFloat, torch::kBFloat16}) {
+      if (!has_8bit && param == torch::kFloat) continue;
+      for (const bool flag : {false, true}) {
+        test::StepListOptions options = {
+            .grad_type = torch::kBFloat16,
+            .looks_ahead = true,
+            .has_8bit_moments = has_8bit,
+            .param_type = param};
+        if (param == torch::kFloat) options.weight_type = torch::kBFloat16;
+        auto cpu = make_step_lists(shapes_at_ends(), options);
+        auto cuda = cpu.to(torch::kCUDA);
+        make_all_kinds_of_steps(cpu, flag);
+        make_all_kinds_of_steps(cuda, flag);
+        for (size_t i = 0; i < cpu.params.size(); ++i) {
+          EXPECT_LT(share_apart(cuda.params[i], cpu.params[i]), 0.05)
+              << "8 bits " << has_8bit << ", " << param << ", flag " << flag
+              << ", tensor " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(FusedOptimizerCudaTest, TheSameStepTwiceHasTheSameBits) {
+  for (const bool has_8bit : {false, true}) {
+    auto once = make_step_lists(
+                    {{1 << 20}, {16384 * 3 + 260}},
+                    {.grad_type = torch::kHalf,
+                     .weight_type = torch::kHalf,
+                     .has_8bit_moments = has_8bit})
+                    .to(torch::kCUDA);
+    auto again = once.clone();
+    for (int step = 0; step < 5; ++step) {
+      adam(once, {.trust_ratio = true}, {});
+      adam(again, {.trust_ratio = true}, {});
+    }
+    EXPECT_TRUE(lists_bit_equal(once, again));
+  }
+}
+
+TEST_F(FusedOptimizerCudaTest, AParameterMayHaveMoreThan2To31Elements) {
+  const int64_t size = (int64_t{1} << 31) + 5;
+  if (available_memory(torch::kCUDA) < 8 * size) {
+    GTEST_SKIP() << "needs 16 GB of the GPU's memory";
+  }
+  const auto on_gpu = torch::dtype(torch::kFloat).device(torch::kCUDA);
+  const auto param = torch::ones({size}, on_gpu);
+  const auto grad = torch::ones({size}, on_gpu.dtype(torch::kHalf));
+  const auto step = torch::zeros({}, on_gpu);
+  const std::vector<torch::Tensor> params = {param}, grads = {grad},
+                                   steps = {step};
+  tern::fused_sgd_(
+      {.params = params, .grads = grads, .weights = {}, .steps = steps},
+      {},
+      {.lr = 0.5});
+  EXPECT_EQ(param.min().item<float>(), 0.5f);
+  EXPECT_EQ(param.max().item<float>(), 0.5f);
 }
 
 TEST_F(FusedOptimizerCudaTest, RejectsTensorsOfTwoDevices) {

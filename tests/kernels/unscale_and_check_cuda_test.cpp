@@ -1,8 +1,13 @@
 #include <limits>
 
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 #include <torch/types.h>
 
+#include "tern/data/memory.h"
 #include "tern/kernels/optim/unscale_and_check.h"
 #include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tolerance.h"
@@ -83,6 +88,47 @@ TEST_F(UnscaleAndCheckCudaTest, ViewsAndLongLists) {
   }
   check_finite(grads, found);
   EXPECT_EQ(found.item<float>(), 0);
+}
+
+TEST_F(UnscaleAndCheckCudaTest, AGradientMayHaveMoreThan2To31Elements) {
+  const int64_t size = (int64_t{1} << 31) + 5;
+  if (available_memory(torch::kCUDA) < 3 * size) {
+    GTEST_SKIP() << "needs 6 GB of the GPU's memory";
+  }
+  const auto grad =
+      torch::ones({size}, torch::dtype(torch::kHalf).device(torch::kCUDA));
+  auto found = on_device(0);
+  unscale_and_check_({grad}, on_device(0.5f), found);
+  EXPECT_EQ(found.item<float>(), 0);
+  EXPECT_EQ(grad.min().item<float>(), 0.5f);
+  EXPECT_EQ(grad.max().item<float>(), 0.5f);
+  grad[size - 1] = kInf;
+  check_finite({grad}, found);
+  EXPECT_EQ(found.item<float>(), 1);
+}
+
+// The gradients are written late on another stream than the default one; on
+// any other stream the kernel would read them before.
+TEST_F(UnscaleAndCheckCudaTest, RunsOnTheCurrentStream) {
+  const c10::impl::VirtualGuardImpl cuda(torch::kCUDA);
+  const c10::Device device = cuda.getDevice();
+  const c10::Stream side = cuda.getStreamFromGlobalPool(device);
+  const auto grad =
+      torch::ones({1 << 22}, torch::dtype(torch::kFloat).device(device));
+  auto found = torch::zeros({}, device);
+  const auto big = torch::randn({6144, 6144}, device);
+  torch::cuda::synchronize();
+  {
+    const c10::StreamGuard guard(side);
+    torch::Tensor slow = big;
+    for (int i = 0; i < 20; ++i) slow = torch::mm(big, slow).mul_(1e-2);
+    grad.copy_((slow.flatten()[0] * 0).add(2).expand_as(grad));
+    unscale_and_check_({grad}, torch::full({}, 0.5f, device), found);
+  }
+  c10::Event done(torch::kCUDA);
+  done.record(side);
+  done.block(cuda.getStream(device));
+  EXPECT_TRUE(grad.eq(1).all().item<bool>());
 }
 
 }  // namespace

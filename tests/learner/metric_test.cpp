@@ -49,6 +49,16 @@ TEST(Metric, WeighsTheMeanOfABatchBySamples) {
   EXPECT_EQ(value(metric), 2);
 }
 
+TEST(ReadNumbers, TakesEveryTypeAndShapeOfOneNumber) {
+  EXPECT_TRUE(read_numbers({}).empty());
+  EXPECT_EQ(
+      read_numbers(
+          {torch::tensor(1.5),
+           torch::full({1, 1}, 2, torch::kLong),
+           torch::tensor(3.5).requires_grad_()}),
+      std::vector<double>({1.5, 2, 3.5}));
+}
+
 TEST(Metric, KeepsNoGraph) {
   Metric metric("mean", [](const auto& pred, const auto&) {
     return pred.mean();

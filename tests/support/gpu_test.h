@@ -1,17 +1,29 @@
 #pragma once
 
+#include <cstdlib>
+
 #include <gtest/gtest.h>
 
 #include "tern/kernels/load_cuda.h"
 
 namespace tern {
 
-/// Base of the tests that need a GPU; elsewhere they are skipped.
+/// For SetUp: without a GPU the test is skipped, or fails where the environment
+/// variable TERN_NEEDS_GPU says that there should be one.
+inline void need_gpu(bool has_gpu) {
+  if (has_gpu) return;
+  if (std::getenv("TERN_NEEDS_GPU")) {
+    FAIL() << "[GpuTest] no CUDA device can be used; TERN_NEEDS_GPU says that "
+              "this machine has one. `nvidia-smi` shows what is wrong with it; "
+              "unset the variable to skip these tests.";
+  }
+  GTEST_SKIP() << "needs a CUDA device";
+}
+
+/// Base of the tests that need a GPU.
 class GpuTest : public testing::Test {
  protected:
-  void SetUp() override {
-    if (!load_cuda()) GTEST_SKIP() << "needs a CUDA device";
-  }
+  void SetUp() override { need_gpu(load_cuda()); }
 };
 
 }  // namespace tern

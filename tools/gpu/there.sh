@@ -167,9 +167,13 @@ if is_wanted facts; then
 fi
 wait "$warming"
 
+# A test program ends with this code when all of its tests were skipped.
+all_skipped=77
 must_build=""
-if ! timeout 60 "$pre/tests/kernels_on_a_gpu_test" \
-  --gtest_filter='UnscaleAndCheckCudaTest.EqualsCpuBitForBit' >"$logs/smoke.log" 2>&1; then
+timeout 60 "$pre/tests/kernels_on_a_gpu_test" \
+  --gtest_filter='UnscaleAndCheckCudaTest.EqualsCpuBitForBit' >"$logs/smoke.log" 2>&1
+code=$?
+if [ "$code" != 0 ] && ! { [ "$device" = cpu ] && [ "$code" = "$all_skipped" ]; }; then
   must_build=yes
   say "The packed programs do not run here, so they are built: $(tail -3 "$logs/smoke.log" | tr '\n' ' ')"
   ldd "$pre/tests/kernels_on_a_gpu_test" 2>&1 | grep -E 'not found|version' | tee -a "$logs/smoke.log"
@@ -210,6 +214,15 @@ run_test() {
     timeout -k 3 "$2" "./$(program_of "$1")" --file="$1") >"$logs/${1//\//_}.log" 2>&1
 }
 
+# note_tests PART CODE: that all were skipped is a failure, but for a rehearsal.
+note_tests() {
+  if [ "$device" = cpu ] && [ "$2" = "$all_skipped" ]; then
+    note "$1" 0
+  else
+    note "$1" "$2"
+  fi
+}
+
 # count_of LOG VERDICT
 count_of() { grep -cE "^\[ +$2 +\] .*\([0-9]+ ms\)" "$1"; }
 
@@ -218,7 +231,7 @@ report_test() {
   say "$1: $(count_of "$log" OK) ok, $(count_of "$log" FAILED) failed," \
     "$(count_of "$log" SKIPPED) skipped, rc $code"
   # The first lines of each failure: enough to mend it from.
-  if [ "$code" != 0 ]; then
+  if [ "$code" != 0 ] && [ "$code" != "$all_skipped" ]; then
     grep -E '^\[  FAILED  \] .*\([0-9]+ ms\)|Failure$|Segmentation|terminate called|CUDA error|what\(\)' -A 3 "$log" |
       cut -c1-200 | head -40 | tee -a "$OUT/summary.txt"
   fi
@@ -239,13 +252,13 @@ if is_wanted tests; then
     for test in "${!running[@]}"; do
       wait "${running[$test]}"
       code=$?
-      note tests "$code"
+      note_tests tests "$code"
       report_test "$test" "$code"
     done
     if grep -qx callbacks/memory_cuda "$pre/tests.txt"; then
       run_test callbacks/memory_cuda 60
       code=$?
-      note tests "$code"
+      note_tests tests "$code"
       report_test callbacks/memory_cuda "$code"
     fi
     say "tests: ${outcome[tests]}, $((SECONDS - started)) s"
@@ -273,7 +286,7 @@ if is_wanted variants; then
     for variant in "$work"/pre/variants/*; do
       step "test_of_variant_${variant##*/}" 40 "$variant/tests/kernels_on_a_gpu_test" \
         --gtest_filter='FusedOptimizerCudaTest.*'
-      note variants $?
+      note_tests variants $?
     done
     for round in 1 2 3; do
       for variant in "$pre" "$work"/pre/variants/*; do

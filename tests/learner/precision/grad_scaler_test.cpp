@@ -494,6 +494,21 @@ TEST_F(GradScalerTest, WarnsOnceWhenNothingIsLearnt) {
   EXPECT_EQ(scaler.consecutive_skips(), 0);
 }
 
+TEST_F(GradScalerTest, LeavesWatchingToTheReplayWhileAnUpdateIsRecorded) {
+  test::Warnings warnings;
+  scaler.set_recording(true);
+  for (int64_t i = 0; i < 60; ++i) {
+    scaler.scale(torch::ones({}));
+    set_grad({NAN, 1, 1});
+    scaler.step(optimizer);
+    scaler.update();
+  }
+  EXPECT_TRUE(warnings.texts().empty());
+  scaler.set_recording(false);
+  scaler.watch_skips();
+  EXPECT_EQ(warnings.texts().size(), 1u);
+}
+
 TEST_F(GradScalerTest, CountsSkipsOfAStaticScaleToo) {
   for (int64_t i = 1; i <= 3; ++i) {
     scaler.scale(torch::ones({}));
