@@ -5,6 +5,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tern {
@@ -35,6 +36,20 @@ struct TarBytes {
     std::snprintf(header + 157, 100, "%s", link.c_str());
     std::memcpy(header + 257, "ustar\00000", 8);
     return add_raw(header, content);
+  }
+
+  /// Records such as {"path", "a.txt"} for the entry that follows.
+  TarBytes& add_pax(
+      const std::vector<std::pair<std::string, std::string>>& records) {
+    std::string text;
+    for (const auto& [key, value] : records) {
+      const std::string record = " " + key + "=" + value + "\n";
+      // The length counts its own digits.
+      size_t length = record.size() + 1;
+      while (record.size() + std::to_string(length).size() > length) ++length;
+      text += std::to_string(length) + record;
+    }
+    return add("PaxHeaders/x", text, 'x');
   }
 
   /// A header of 512 bytes whose checksum is filled in here, and its content.

@@ -97,7 +97,6 @@ void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
   // each of them would only be in each other's way.
   static std::once_flag once;
   std::call_once(once, [] { cv::setNumThreads(1); });
-  static thread_local cv::Mat decoded;
   const bool is_grey = file.options().channels == 1;
   try {
     std::span<const uint8_t> bytes = file.bytes();
@@ -112,11 +111,12 @@ void decode_opencv(const EncodedImage& file, uint8_t* pixels) {
         CV_8U,
         const_cast<uint8_t*>(bytes.data()));
     const QuietCerr words;
-    cv::imdecode(
+    // Not into a matrix that is used again: OpenCV 4.6 leaves the last image in
+    // it, and says nothing, when it cannot read a header.
+    cv::Mat decoded = cv::imdecode(
         encoded,
         cv::IMREAD_ANYDEPTH | cv::IMREAD_IGNORE_ORIENTATION |
-            (is_grey ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR),
-        &decoded);
+            (is_grey ? cv::IMREAD_GRAYSCALE : cv::IMREAD_COLOR));
     if (decoded.empty()) fail(file, reason_in(words.text()));
     if (ImageSize(decoded.rows, decoded.cols) != file.stored_size() ||
         decoded.channels() != file.options().channels) {

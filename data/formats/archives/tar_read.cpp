@@ -27,6 +27,8 @@ constexpr uint64_t kBlock = 512;
 // tar fills its last record, of 10 KB unless told otherwise.
 constexpr uint64_t kMaxPadding = uint64_t{1} << 20;
 constexpr size_t kHeaderBuffer = 4096, kBuffer = 1 << 16;
+constexpr const char* kOtherSize =
+    "is a sparse file, or has another size than the archive says";
 
 void refuse_compressed(const ByteFile& file) {
   const auto head = file.read(0, std::min<uint64_t>(4, file.size()));
@@ -99,9 +101,12 @@ class TarReader {
   // The next file or folder; nothing at the end.
   std::optional<Entry> next() {
     const uint64_t end = end_of(at_);
-    if (!at_.name.empty()) last_whole_ = printable(at_.name);
     archive_entry* entry = nullptr;
     const int result = archive_read_next_header(archive_.get(), &entry);
+    const auto header =
+        static_cast<uint64_t>(archive_read_header_position(archive_.get()));
+    if (result != ARCHIVE_FATAL && header != end) refuse(kOtherSize);
+    if (!at_.name.empty()) last_whole_ = printable(at_.name);
     const auto position =
         static_cast<uint64_t>(archive_filter_bytes(archive_.get(), 0));
     if (result == ARCHIVE_EOF) {
@@ -116,13 +121,8 @@ class TarReader {
         name_of(entry),
         position,
         static_cast<uint64_t>(archive_entry_size(entry))};
-    if (const char* fault = fault_of(entry, at_.name)) {
-      throw DataError(
-          path_,
-          "its entry " + printable(at_.name) + " " + fault +
-              "; expected regular files and folders inside the archive's own "
-              "folder. Write it again without that");
-    }
+    read_ = 0;
+    if (const char* fault = fault_of(entry, at_.name)) refuse(fault);
     if (++entries_ > max_entries_) {
       throw DataError(
           path_,
@@ -132,13 +132,32 @@ class TarReader {
     return Entry{at_, archive_entry_filetype(entry) == AE_IFDIR};
   }
 
-  // The next bytes of the entry; empty at its end.
+  // The next bytes of the entry; empty at its end. They are bytes of the
+  // archive: `archive_read_data` would fill gaps with any number of zeros.
   std::span<const uint8_t> read() {
-    data_.resize(kBuffer);
-    const la_ssize_t n =
-        archive_read_data(archive_.get(), data_.data(), data_.size());
-    if (n < 0) fail();
-    return std::span(data_).first(static_cast<size_t>(n));
+    const void* bytes = nullptr;
+    size_t size = 0;
+    la_int64_t offset = 0;
+    const int result =
+        archive_read_data_block(archive_.get(), &bytes, &size, &offset);
+    if (result == ARCHIVE_EOF) {
+      if (read_ != at_.size) refuse(kOtherSize);
+      return {};
+    }
+    if (result != ARCHIVE_OK && result != ARCHIVE_WARN) fail();
+    const bool is_next = static_cast<uint64_t>(offset) == read_;
+    if (!is_next || size == 0 || size > at_.size - read_) refuse(kOtherSize);
+    read_ += size;
+    return {static_cast<const uint8_t*>(bytes), size};
+  }
+
+  // Throws a DataError about the entry.
+  [[noreturn]] void refuse(const std::string& fault) const {
+    throw DataError(
+        path_,
+        "its entry " + printable(at_.name) + " " + fault +
+            "; expected regular files and folders inside the archive's own "
+            "folder. Write it again without that");
   }
 
   // Throws a DataError that names the last whole file.
@@ -183,12 +202,13 @@ class TarReader {
   int64_t max_entries_, entries_ = 0;
   Give give_;
   Skip skip_;
-  std::vector<uint8_t> buffer_, data_;
+  std::vector<uint8_t> buffer_;
   std::exception_ptr error_;
   std::unique_ptr<archive, decltype(&archive_read_free)> archive_{
       archive_read_new(),
       archive_read_free};
-  TarMember at_;  // the entry that was given last
+  TarMember at_;       // the entry that was given last
+  uint64_t read_ = 0;  // bytes of it
   std::string last_whole_;
 };
 
@@ -266,6 +286,7 @@ void extract_tar(
       });
   fs::path last_parent = folder;
   bool is_empty = true;
+  auto room = static_cast<uint64_t>(options.max_bytes);
   while (const auto entry = reader.next()) {
     is_empty = false;
     // The folder is ours and holds no links, so names decide where files go.
@@ -275,6 +296,14 @@ void extract_tar(
       make_folders(path);
       continue;
     }
+    if (entry->member.size > room) {
+      throw DataError(
+          archive,
+          "holds more than the " + std::to_string(options.max_bytes) +
+              " bytes that are allowed here: its entry " + printable(name) +
+              " says that it has " + std::to_string(entry->member.size));
+    }
+    room -= entry->member.size;
     if (path.parent_path() != last_parent) {
       last_parent = path.parent_path();
       make_folders(last_parent);

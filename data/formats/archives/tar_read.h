@@ -23,8 +23,9 @@ struct TarMember {
 ///
 /// \throws DataError naming the archive and the last file that is whole, if
 ///         the archive is compressed, damaged, cut off, goes on after its end,
-///         or holds a link, a device, a sparse file, a name such as `../x`, or
-///         more than `max_members` entries.
+///         or holds a link, a device, a sparse file, a file of another size
+///         than its data, a name such as `../x`, or more than `max_members`
+///         entries.
 ///
 /// Reads some 4 KB for each file.
 std::vector<TarMember> read_tar_index(
@@ -38,7 +39,8 @@ using ByteProgress = std::function<void(int64_t done, int64_t total)>;
 struct ExtractOptions {
   /// Most files and folders that an archive may hold.
   int64_t max_entries = 5'000'000;
-  /// Most bytes that it may hold when inflated.
+  /// Most bytes that it may hold when inflated, and that its files may have on
+  /// the disk; checked before a file is created.
   int64_t max_bytes = int64_t{64} << 30;
   /// Bytes of the archive that are read, and its size.
   ByteProgress progress = nullptr;
@@ -52,9 +54,9 @@ struct ExtractOptions {
 /// inside; modes, owners and times are not taken over.
 ///
 /// \throws DataError naming archive and entry if the archive is damaged, cut
-///         off, over a limit, or holds a link, a device, a sparse file, the
-///         same file twice, or a name such as `../x` or `/x`. IoError if a file
-///         cannot be written.
+///         off, over a limit, or holds a link, a device, a sparse file, a file
+///         of another size than its data, the same file twice, or a name such
+///         as `../x` or `/x`. IoError if a file cannot be written.
 void extract_tar(
     const std::filesystem::path& archive,
     const std::filesystem::path& folder,

@@ -7,6 +7,7 @@
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/samples/png.h"
+#include "tern/data/formats/samples/tiff.h"
 #include "tern/data/formats/text.h"
 
 namespace tern {
@@ -23,93 +24,6 @@ bool has_text(Bytes bytes, size_t offset, std::string_view text) {
 uint32_t load_le24(const uint8_t* bytes) {
   return load_le16(bytes) | static_cast<uint32_t>(bytes[2]) << 16;
 }
-
-/// The tags of the first directory of a TIFF structure: a TIFF file, or the
-/// EXIF block of another image format. BigTIFF is none.
-class TiffTags {
- public:
-  static constexpr uint16_t kWidth = 256, kHeight = 257;
-  static constexpr uint16_t kOrientation = 274, kSamplesPerPixel = 277;
-  static constexpr uint16_t kExtraSamples = 338, kSampleFormat = 339;
-
-  explicit TiffTags(Bytes bytes)
-      : bytes_(bytes), is_big_endian_(has_text(bytes, 0, "MM\0*"sv)) {
-    is_tiff_ = bytes.size() >= kHeaderBytes &&
-               (is_big_endian_ || has_text(bytes, 0, "II*\0"sv));
-    if (!is_tiff_) return;
-    const size_t directory = load32(4);
-    if (directory < kHeaderBytes || directory > bytes.size() ||
-        bytes.size() - directory < 2) {
-      return;
-    }
-    entries_ = directory + 2;
-    count_ = std::min<size_t>(
-        load16(directory),
-        (bytes.size() - entries_) / kEntryBytes);
-  }
-
-  /// Whether the bytes start as a TIFF does.
-  bool is_tiff() const { return is_tiff_; }
-
-  /// Where the first value of a tag of type BYTE, SHORT or LONG stands; of 0
-  /// bytes if it is absent, of another type or outside the bytes.
-  struct Place {
-    size_t at = 0, bytes = 0;
-  };
-  Place find(uint16_t tag) const {
-    for (size_t i = 0; i < count_; ++i) {
-      const size_t entry = entries_ + i * kEntryBytes;
-      if (load16(entry) != tag) continue;
-      const uint32_t type = load16(entry + 2);  // 1 BYTE, 3 SHORT, 4 LONG
-      const size_t size = type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
-      const uint64_t total = uint64_t{size} * load32(entry + 4);
-      if (total == 0) return {};
-      // Up to four bytes stand in the entry itself, more somewhere else.
-      const size_t at = total <= 4 ? entry + 8 : load32(entry + 8);
-      if (at > bytes_.size() || bytes_.size() - at < size) return {};
-      return {at, size};
-    }
-    return {};
-  }
-
-  /// That value, or `otherwise`.
-  uint32_t value(uint16_t tag, uint32_t otherwise) const {
-    const auto [at, size] = find(tag);
-    if (size == 0) return otherwise;
-    return size == 1 ? bytes_[at] : size == 2 ? load16(at) : load32(at);
-  }
-
-  /// Makes the value of a tag 1 in a copy of the bytes, if it is another.
-  void set_to_one(uint16_t tag, std::vector<uint8_t>& copy) const {
-    if (value(tag, 1) == 1) return;
-    if (copy.empty()) copy.assign(bytes_.begin(), bytes_.end());
-    const auto [at, size] = find(tag);
-    std::fill_n(copy.begin() + static_cast<std::ptrdiff_t>(at), size, 0);
-    copy[is_big_endian_ ? at + size - 1 : at] = 1;
-  }
-
-  int orientation() const {
-    const uint32_t orientation = value(kOrientation, 1);
-    return orientation - 1 < 8 ? static_cast<int>(orientation) : 1;
-  }
-
- private:
-  static constexpr size_t kHeaderBytes = 8, kEntryBytes = 12;
-
-  uint32_t load16(size_t offset) const {
-    const uint8_t* at = bytes_.data() + offset;
-    return is_big_endian_ ? load_be16(at) : load_le16(at);
-  }
-  uint32_t load32(size_t offset) const {
-    const uint8_t* at = bytes_.data() + offset;
-    return is_big_endian_ ? load_be32(at) : load_le32(at);
-  }
-
-  Bytes bytes_;
-  bool is_big_endian_, is_tiff_ = false;
-  size_t entries_ = 0;  // offset of the first entry
-  size_t count_ = 0;    // entries that lie inside the bytes
-};
 
 struct HeaderReader {
   Bytes bytes;
@@ -274,7 +188,22 @@ struct HeaderReader {
 
   void read_tiff() {
     const TiffTags tags(bytes);
-    if (!tags.is_tiff()) fail_truncated();
+    if (!tags.is_tiff() || !tags.is_whole()) fail_truncated();
+    // Without their values the pixels would be read, but as others.
+    for (const uint16_t tag :
+         {TiffTags::kBitsPerSample,
+          TiffTags::kStripOffsets,
+          TiffTags::kStripByteCounts,
+          TiffTags::kColorMap,
+          TiffTags::kTileOffsets,
+          TiffTags::kTileByteCounts,
+          TiffTags::kExtraSamples,
+          TiffTags::kSampleFormat,
+          TiffTags::kJpegTables,
+          TiffTags::kYCbCrCoefficients,
+          TiffTags::kReferenceBlackWhite}) {
+      if (tags.find(tag).is_cut) fail_truncated();
+    }
     header.width = tags.value(TiffTags::kWidth, 0);
     header.height = tags.value(TiffTags::kHeight, 0);
     header.channels =
@@ -284,6 +213,13 @@ struct HeaderReader {
       fail(
           "is a TIFF file of floating-point or signed numbers, whose range "
           "Tern cannot know; save it with 8 or 16 bits.");
+    }
+    if (tags.value(TiffTags::kPlanarConfig, 1) == TiffTags::kSeparatePlanes &&
+        header.channels > 1 && tags.value(TiffTags::kBitsPerSample, 1) > 8) {
+      fail(
+          "is a TIFF file of more than 8 bits with a plane for each colour, "
+          "of which OpenCV reads only the first; save it with the colours of "
+          "a pixel together, or with 8 bits.");
     }
   }
 
@@ -364,6 +300,7 @@ ImageHeader read_image_header(
         std::to_string(max_pixels) +
         ". Remove the file, or raise max_pixels if you trust it.");
   }
+  if (header.format == ImageFormat::tiff) check_tiff_pixels(bytes, path);
   return header;
 }
 

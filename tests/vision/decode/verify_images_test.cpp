@@ -2,6 +2,7 @@
 
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
+#include "tern/tests/vision/tiff_file.h"
 #include "tern/vision/decode/bad_images.h"
 
 namespace tern::verify_images_test {
@@ -30,6 +31,25 @@ TEST(VerifyImages, ListsThoseThatCannotBeDecoded) {
     EXPECT_EQ(report.bad[0].path, (temp / "a/cut.jpg").string());
     EXPECT_NE(report.bad[0].reason.find("truncated"), std::string::npos);
     EXPECT_NE(report.bad[1].reason.find("not an image"), std::string::npos);
+  }
+}
+
+TEST(VerifyImages, FindsATruncatedTiffAfterOneOfItsSize) {
+  const TempFolder temp;
+  std::vector<uint8_t> bytes =
+      read_tiff_file(encode(
+                         random_image(32, 32),
+                         ".tiff",
+                         {cv::IMWRITE_TIFF_COMPRESSION, 1}))
+          .bytes();
+  write_file(temp / "1.tif", bytes);
+  for (const size_t size : {bytes.size() - 1, size_t{60}}) {
+    bytes.resize(size);
+    write_file(temp / "2.tif", bytes);
+    const ImageReport report = verify_images(temp.path(), {.workers = 1});
+    ASSERT_EQ(report.bad.size(), 1u);
+    EXPECT_EQ(report.bad[0].path, (temp / "2.tif").string());
+    EXPECT_NE(report.bad[0].reason.find("truncated"), std::string::npos);
   }
 }
 

@@ -1,5 +1,8 @@
+#include <csignal>
 #include <string>
+#include <sys/resource.h>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -193,6 +196,111 @@ TEST(TarExtract, HoldsTheLimits) {
       [&] { extract_bytes(temp, small_tar(), {.max_bytes = 3000}); },
       {"more than the 3000 bytes"});
   EXPECT_EQ(temp.entries(), 1);
+}
+
+// How an archive can say that a file of five bytes has a million.
+std::vector<std::pair<std::string, Bytes>> inflated_tars() {
+  using Records = std::vector<std::pair<std::string, std::string>>;
+  const std::string size = "1000000", offset = "999995";
+  std::vector<std::pair<std::string, Bytes>> tars;
+  for (const auto& [name, records] :
+       std::vector<std::pair<std::string, Records>>{
+           {"star", {{"SCHILY.realsize", size}}},
+           {"a GNU size", {{"GNU.sparse.size", size}}},
+           {"a GNU real size", {{"GNU.sparse.realsize", size}}},
+           {"GNU 0.0",
+            {{"GNU.sparse.size", size},
+             {"GNU.sparse.numblocks", "1"},
+             {"GNU.sparse.offset", offset},
+             {"GNU.sparse.numbytes", "5"}}},
+           {"GNU 0.1",
+            {{"GNU.sparse.size", size},
+             {"GNU.sparse.numblocks", "1"},
+             {"GNU.sparse.map", offset + ",5"}}},
+           {"GNU 0.1 with data behind the size",
+            {{"GNU.sparse.map", offset + ",5"}}},
+           {"Solaris, data first",
+            {{"SCHILY.realsize", size}, {"SUN.holesdata", " 0 5 " + size}}},
+           {"Solaris, a hole first",
+            {{"SCHILY.realsize", size},
+             {"SUN.holesdata", " " + offset + " " + size}}}}) {
+    tars.emplace_back(
+        name,
+        TarBytes().add_pax(records).add("a.txt", "hello").finish().bytes);
+  }
+  tars.emplace_back(
+      "GNU 1.0",
+      TarBytes()
+          .add_pax(
+              {{"GNU.sparse.major", "1"},
+               {"GNU.sparse.minor", "0"},
+               {"GNU.sparse.name", "a.txt"},
+               {"GNU.sparse.realsize", size}})
+          .add(
+              "GNUSparseFile.0/a.txt",
+              ("1\n" + offset + "\n5\n" + std::string(501, '\0') + "hello"))
+          .finish()
+          .bytes);
+  for (const bool has_map : {true, false}) {
+    char header[512] = {};
+    std::snprintf(header, 100, "a.txt");
+    std::snprintf(header + 124, 12, "%011o", 5);
+    header[156] = has_map ? 'S' : '0';
+    std::memcpy(header + 257, "ustar  ", 8);
+    if (has_map) {
+      std::snprintf(header + 386, 12, "%011o", 999995);
+      std::snprintf(header + 398, 12, "%011o", 5);
+    }
+    std::snprintf(header + 483, 12, "%011o", 1000000);
+    tars.emplace_back(
+        has_map ? "old GNU" : "old GNU without a map",
+        TarBytes().add_raw(header, "hello").finish().bytes);
+  }
+  return tars;
+}
+
+TEST(TarExtract, HoldsTheLimitForFilesThatArchivesInflate) {
+  for (const auto& [name, bytes] : inflated_tars()) {
+    // Under the limit or over it: no byte is written that is not there.
+    for (const int64_t limit : {100'000, 10'000'000}) {
+      const TempFolder temp;
+      write_file(temp / "a.tar", bytes);
+      fs::create_directory(temp / "out");
+      expect_error<DataError>(
+          [&] {
+            extract_tar(temp / "a.tar", temp / "out", {.max_bytes = limit});
+          },
+          {"a.tar: ", "a.txt"});
+      const fs::path file = temp / "out/a.txt";
+      EXPECT_LE(fs::exists(file) ? fs::file_size(file) : 0, 5u) << name;
+    }
+  }
+}
+
+// A file of a terabyte, which the default limit has to find before it is begun.
+TEST(TarExtract, RefusesATerabyteThatAnArchiveOfKilobytesPromises) {
+  const TempFolder temp;
+  write_file(
+      temp / "a.tar",
+      TarBytes()
+          .add_pax({{"SCHILY.realsize", "1000000000000"}})
+          .add("a.txt", "hello")
+          .finish()
+          .bytes);
+  fs::create_directory(temp / "out");
+  // Should it be begun nevertheless, it ends at a megabyte.
+  rlimit old_limit{};
+  ::getrlimit(RLIMIT_FSIZE, &old_limit);
+  const rlimit limit{1 << 20, old_limit.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const std::string error =
+      error_of<DataError>([&] { extract_tar(temp / "a.tar", temp / "out"); });
+  std::signal(SIGXFSZ, old_handler);
+  ::setrlimit(RLIMIT_FSIZE, &old_limit);
+  EXPECT_NE(error.find("more than the 68719476736 bytes"), std::string::npos)
+      << error;
+  EXPECT_TRUE(fs::is_empty(temp / "out"));
 }
 
 TEST(TarExtract, LeavesAFolderThatExistsAlone) {

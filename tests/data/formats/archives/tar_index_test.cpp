@@ -64,6 +64,21 @@ TEST(TarIndex, ReadsLongNamesOfBothKinds) {
   }
 }
 
+TEST(TarIndex, RefusesASizeThatReachesIntoTheNextFile) {
+  for (const char* key :
+       {"SCHILY.realsize", "GNU.sparse.size", "GNU.sparse.realsize"}) {
+    const Bytes bytes = TarBytes()
+                            .add_pax({{key, "2000"}})
+                            .add("1.cls", "7")
+                            .add("2.txt", std::string(5000, 's'))
+                            .finish()
+                            .bytes;
+    expect_error<DataError>(
+        [&] { index_of(bytes); },
+        {"a.tar: ", "'1.cls'", "has another size"});
+  }
+}
+
 TEST(TarIndex, RefusesEveryTruncation) {
   const Bytes whole = small_tar();
   // One empty block is enough of an end.

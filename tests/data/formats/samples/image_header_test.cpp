@@ -87,11 +87,13 @@ Bytes tiff_tag(uint32_t tag, uint32_t type, uint32_t count, uint32_t value) {
   return le16(tag) + le16(type) + le32(count) + le32(value);
 }
 
+/// LZW of one strip of one byte, the last of the file.
 Bytes tiff(const Bytes& more_tags = {}) {
-  return text("II") + le16(42) + le32(8) +
-         le16(static_cast<uint32_t>(2 + more_tags.size() / 12)) +
-         tiff_tag(256, 4, 1, 70000) + tiff_tag(257, 3, 1, 30) + more_tags +
-         le32(0);
+  const auto tags = static_cast<uint32_t>(5 + more_tags.size() / 12);
+  return text("II") + le16(42) + le32(8) + le16(tags) +
+         tiff_tag(256, 4, 1, 70000) + tiff_tag(257, 3, 1, 30) +
+         tiff_tag(259, 3, 1, 5) + tiff_tag(273, 4, 1, 14 + 12 * tags) +
+         tiff_tag(279, 3, 1, 1) + more_tags + le32(0) + Bytes{0};
 }
 
 std::string error_for(const Bytes& bytes, int64_t max_pixels = kMaxPixels) {
@@ -216,6 +218,7 @@ TEST(ImageHeader, FindsEveryCutWithinAHeader) {
       Bytes(png(28, 28)),
       webp("VP8L", Bytes{0x2f} + le32(639 | 479 << 14)),
       bmp(5, 3, 24, 48),
+      tiff(),
       text("GIF89a") + le16(12) + le16(34)};
   for (const Bytes& image : images) {
     for (size_t size = 0; size < image.size(); ++size) {
@@ -231,6 +234,63 @@ TEST(ImageHeader, RefusesWhatCannotBeShownAsBytes) {
       std::string::npos);
   EXPECT_NE(
       error_for(webp("VP8X", Bytes{2, 0, 0, 0} + Bytes(6))).find("animated"),
+      std::string::npos);
+}
+
+TEST(ImageHeader, FindsATiffThatEndsBeforeItsPixels) {
+  EXPECT_NO_THROW(read_image_header(tiff()));
+  Bytes cut = tiff();
+  cut.pop_back();
+  EXPECT_NE(error_for(cut).find("cat.jpg: is truncated"), std::string::npos);
+  // BitsPerSample, three of them, where there is no file.
+  const std::string error = error_for(tiff(tiff_tag(258, 3, 3, 5000)));
+  EXPECT_NE(error.find("cat.jpg: is truncated"), std::string::npos) << error;
+}
+
+// Each of 30 rows of 3 bytes, in strips of 10 rows.
+Bytes tiff_of_strips(
+    uint32_t strips,
+    const std::vector<uint32_t>& sizes,
+    const Bytes& more_tags = {}) {
+  const auto tags = static_cast<uint32_t>(
+      4 + (sizes.empty() ? 0 : 1) + more_tags.size() / 12);
+  const uint32_t behind = 14 + 12 * tags;
+  const auto size_count = static_cast<uint32_t>(sizes.size());
+  Bytes values;
+  for (uint32_t i = 0; i < strips; ++i) {
+    values = values + le32(behind + 4 * (strips + size_count) + 30 * i);
+  }
+  for (const uint32_t size : sizes) values = values + le32(size);
+  Bytes tag_bytes = tiff_tag(256, 3, 1, 24) + tiff_tag(257, 3, 1, 30) +
+                    tiff_tag(278, 3, 1, 10) + tiff_tag(273, 4, strips, behind);
+  if (!sizes.empty()) {
+    tag_bytes = tag_bytes + tiff_tag(279, 4, size_count, behind + 4 * strips);
+  }
+  return text("II") + le16(42) + le32(8) + le16(tags) + tag_bytes + more_tags +
+         le32(0) + values + Bytes(90);
+}
+
+TEST(ImageHeader, RefusesATiffWhoseTagsContradictItsPixels) {
+  EXPECT_EQ(read_image_header(tiff_of_strips(3, {30, 30, 30})).width, 24);
+  EXPECT_NE(
+      error_for(tiff_of_strips(2, {30, 30})).find("where 2 parts"),
+      std::string::npos);
+  EXPECT_NE(
+      error_for(tiff_of_strips(3, {30, 30})).find("how many bytes"),
+      std::string::npos);
+  EXPECT_NE(
+      error_for(tiff_of_strips(3, {30, 29, 30})).find("shorter than its rows"),
+      std::string::npos);
+  EXPECT_NE(
+      error_for(tiff_of_strips(3, {30, 30, 31})).find("truncated"),
+      std::string::npos);
+  // Two planes have twice as many strips.
+  EXPECT_NE(
+      error_for(tiff_of_strips(
+                    3,
+                    {30, 30, 30},
+                    tiff_tag(277, 3, 1, 2) + tiff_tag(284, 3, 1, 2)))
+          .find("2 x 3"),
       std::string::npos);
 }
 
