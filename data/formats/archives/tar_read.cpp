@@ -301,7 +301,8 @@ void extract_tar(
           archive,
           "holds more than the " + std::to_string(options.max_bytes) +
               " bytes that are allowed here: its entry " + printable(name) +
-              " says that it has " + std::to_string(entry->member.size));
+              " says that it has " + std::to_string(entry->member.size) +
+              ". Raise max_bytes if you trust the archive");
     }
     room -= entry->member.size;
     if (path.parent_path() != last_parent) {
