@@ -161,7 +161,7 @@ if(TERN_TESTS AND TERN_PYTHON AND CMAKE_EXPORT_COMPILE_COMMANDS)
   set_tests_properties(mistakes PROPERTIES LABELS long TIMEOUT 600)
 endif()
 
-# The page that ./dev gpu writes, on machines without a GPU too.
+# How ./dev gpu runs comparisons and writes its page, on machines without a GPU too.
 if(TERN_TESTS AND TERN_PYTHON)
   add_test(NAME bench/gpu_page COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/bench/peers/gpu_test.py)
   set_tests_properties(bench/gpu_page PROPERTIES ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)

@@ -3,14 +3,13 @@
 // What the jobs of gpu_timed share.
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 
 #include <torch/cuda.h>
 #include <torch/types.h>
 
-#include "tern/learner/model.h"
+#include "tern/vision/models/cnn/resnet.h"
 
 namespace tern::bench {
 
@@ -20,23 +19,23 @@ struct Arguments {
   std::string job, precision = "fp32", json;
   std::string data, picture;  // safetensors: what to learn, what was learnt
   torch::Device device = torch::kCUDA;
-  int64_t steps = 20, seed = 1;
+  int64_t steps = 0;  // 0: 20, or 1 where sizes are small
+  int64_t seed = 1;
   bool graph = false;
+  bool with_fp32 = false;  // also measures the same job in fp32
+  /// A CPU only rehearses a job.
   bool is_small() const { return device.is_cpu(); }
+  int64_t warm_up() const { return is_small() ? 1 : 5; }  // steps
 };
-
-constexpr int64_t kWarmUp = 5;
 
 inline void wait_for(torch::Device device) {
   if (device.is_cuda()) torch::cuda::synchronize();
 }
 
-using MakeModel = std::function<Model()>;
-
 // ---- gpu_training.cpp ----
 
 /// With the Learner's own optimizer, the fused AdamW; 256 images of 224 px.
-Numbers resnet(const Arguments& arguments, const MakeModel& make);
+Numbers resnet(const Arguments& arguments, ResNetShape shape);
 /// Nets for digits, whose steps are launches rather than work.
 Numbers mnist_cnn(const Arguments& arguments);
 Numbers mlp(const Arguments& arguments);

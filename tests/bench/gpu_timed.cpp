@@ -1,15 +1,21 @@
-// One job of ./dev gpu, as one calls it: a Learner in some precision on a GPU,
-// or the fused optimizer by itself. Writes its numbers as JSON for the runner;
+// One job of ./dev gpu, as a user writes it: a Learner in some precision on a
+// GPU, or the fused optimizer by itself. Prints "ready", then measures once for
+// each line that it reads and prints the numbers as a line of JSON:
+//
+//   echo go | gpu_timed --job mlp
+//
+// or, with `--json FILE`, measures once and writes them there.
 // peers/gpu_torch.py does the same in Python PyTorch, but for `converge`. With
-// `--device cpu` the sizes are small: to try the program where there is no GPU.
+// `--device cpu` the sizes are small, to rehearse a job without a GPU.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -19,6 +25,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/data/error_text.h"
+#include "tern/data/memory.h"
 #include "tern/data/random.h"
 #include "tern/kernels/images/augment_images.h"
 #include "tern/kernels/load_cuda.h"
@@ -100,7 +107,9 @@ Numbers adam_100m(const Arguments& arguments) {
 Numbers feed(const Arguments& arguments) {
   const int64_t n = arguments.is_small() ? 16 : 256;
   const DataLoader loader(
-      std::make_shared<DecodedImages>(n * (kWarmUp + arguments.steps), 224),
+      std::make_shared<DecodedImages>(
+          n * (arguments.warm_up() + arguments.steps),
+          224),
       {.batch_size = n, .workers = 4});
   const auto to_floats =
       normalize({0.485, 0.456, 0.406}, {0.229, 0.224, 0.225});
@@ -109,7 +118,7 @@ Numbers feed(const Arguments& arguments) {
   for (int64_t i = 0; auto batch = epoch.next(); ++i) {
     Batch on_device = batch->to(arguments.device);
     to_floats(on_device, {.dtype = torch::kHalf});
-    if (i + 1 != kWarmUp) continue;
+    if (i + 1 != arguments.warm_up()) continue;
     wait_for(arguments.device);
     begin = bench::now();
   }
@@ -165,9 +174,13 @@ Numbers augment(const Arguments& arguments) {
 using Job = std::function<Numbers(const Arguments&)>;
 const std::map<std::string, Job> kJobs = {
     {"resnet18",
-     [](const Arguments& a) { return resnet(a, [] { return resnet18(); }); }},
+     [](const Arguments& a) {
+       return resnet(a, {.blocks = {2, 2, 2, 2}});
+     }},
     {"resnet50",
-     [](const Arguments& a) { return resnet(a, [] { return resnet50(); }); }},
+     [](const Arguments& a) {
+       return resnet(a, {.blocks = {3, 4, 6, 3}, .has_bottleneck = true});
+     }},
     {"mnist_cnn", mnist_cnn},
     {"mlp", mlp},
     {"checkerboard", checkerboard},
@@ -199,11 +212,36 @@ Arguments read(int argc, char** argv) {
       arguments.seed = std::stoll(argv[i + 1]);
     } else if (name == "--graph") {
       arguments.graph = std::string_view(argv[i + 1]) == "1";
+    } else if (name == "--with-fp32") {
+      arguments.with_fp32 = std::string_view(argv[i + 1]) == "1";
     } else if (name == "--device") {
       arguments.device = torch::Device(argv[i + 1]);
     }
   }
+  if (arguments.steps == 0) arguments.steps = arguments.is_small() ? 1 : 20;
   return arguments;
+}
+
+// A loss in 16 bits may be one of those that JSON itself has no words for;
+// Python reads these.
+std::string json_number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return fmt::format("{}", value);
+}
+
+std::string json_text(const Numbers& numbers) {
+  std::string text = "{";
+  for (const auto& [name, value] : numbers) {
+    if (text.size() > 1) text += ", ";
+    text += fmt::format("\"{}\": {}", name, json_number(value));
+  }
+  return text + "}\n";
+}
+
+void print(const std::string& line) {
+  fmt::print("{}", line);
+  std::fflush(stdout);
 }
 
 }  // namespace
@@ -211,14 +249,15 @@ Arguments read(int argc, char** argv) {
 int main(int argc, char** argv) try {
   const Arguments arguments = read(argc, argv);
   const auto job = kJobs.find(arguments.job);
-  if (job == kJobs.end() || arguments.json.empty()) {
+  if (job == kJobs.end()) {
     std::vector<std::string> jobs;
     for (const auto& [name, run] : kJobs) jobs.push_back(name);
     fmt::print(
         stderr,
-        "gpu_timed --job {} --json FILE [--precision "
+        "gpu_timed --job {} [--json FILE] [--precision "
         "fp32|tf32|fp16|fp16_static|bf16|amp] [--device cuda|cpu] [--steps N] "
-        "[--graph 0|1] [--seed N] [--data FILE] [--picture FILE]\n",
+        "[--graph 0|1] [--with-fp32 0|1] [--seed N] [--data FILE] "
+        "[--picture FILE]\n",
         fmt::join(jobs, "|"));
     return 2;
   }
@@ -228,18 +267,26 @@ int main(int argc, char** argv) try {
   }
   at::globalContext().setAllowTF32CuBLAS(arguments.precision == "tf32");
   at::globalContext().setAllowTF32CuDNN(arguments.precision == "tf32");
-  torch::manual_seed(1);
-  std::ofstream file(arguments.json);
-  const char* before = "{";
-  for (const auto& [name, value] : job->second(arguments)) {
-    file << fmt::format(
-        "{}\"{}\": {}",
-        std::exchange(before, ", "),
-        name,
-        value);
+  const auto measure_once = [&] {
+    torch::manual_seed(1);
+    return json_text(job->second(arguments));
+  };
+  if (!arguments.json.empty()) {
+    std::ofstream file(arguments.json);
+    file << measure_once() << std::flush;
+    return file.good() ? 0 : 1;
   }
-  file << "}\n";
-  return file.good() ? 0 : 1;
+  // The first tensor starts CUDA, which takes seconds: the runner lets the
+  // programs of both sides do that at the same time.
+  torch::zeros({1}, arguments.device);
+  print("ready\n");
+  for (std::string line; std::getline(std::cin, line);) {
+    const std::string numbers = measure_once();
+    // The other side's program is on the same device, and measures next.
+    give_back_unused_memory(arguments.device);
+    print(numbers);
+  }
+  return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", message_of(error));
   return 1;

@@ -17,6 +17,7 @@
 #include "tern/learner/graph/step_graph.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
+#include "tern/learner/model.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/recorder.h"
@@ -34,6 +35,8 @@
 namespace tern::bench {
 
 namespace {
+
+using MakeModel = std::function<Model()>;
 
 // The same batch again and again, where the model is: what is timed is the
 // step.
@@ -66,7 +69,9 @@ Numbers train_once(
   const torch::Device device = arguments.device;
   const MemoryMeter memory(device);
   DataBunch data = DataBunch::create(
-      std::make_shared<SameBatch>(batch.to(device), kWarmUp + arguments.steps),
+      std::make_shared<SameBatch>(
+          batch.to(device),
+          arguments.warm_up() + arguments.steps),
       nullptr,
       {.batch_size = batch.size(), .workers = 0});
   data.device = device;
@@ -78,11 +83,13 @@ Numbers train_once(
   learn.add<LambdaCallback>(
       {.on_batch_end =
            [&](Learner& l) {
-             if (l.state().iteration == kWarmUp) {
+             if (l.state().iteration == arguments.warm_up()) {
                wait_for(device);
                begin = bench::now();
              }
-             if (l.state().iteration < kWarmUp + arguments.steps) return;
+             if (l.state().iteration < arguments.warm_up() + arguments.steps) {
+               return;
+             }
              wait_for(device);
              end = bench::now();
              loss = l.state().loss.item<double>();
@@ -99,16 +106,15 @@ Numbers train_once(
       {"loss", loss}};
 }
 
-// And how much less memory and time it takes than the same in fp32.
+// With `with_fp32`, also how much less memory and time it takes than the same
+// in fp32.
 Numbers train(
     const Arguments& arguments,
     const MakeModel& make_model,
     const Batch& batch,
     const LearnerOptions& options) {
   Numbers numbers = train_once(arguments, make_model, batch, options);
-  if (arguments.precision == "fp32" || arguments.precision == "tf32") {
-    return numbers;
-  }
+  if (!arguments.with_fp32) return numbers;
   Arguments fp32 = arguments;
   fp32.precision = "fp32";
   fp32.graph = false;
@@ -143,12 +149,17 @@ Model mlp_net() {
       Linear(256, 10));
 }
 
+MattingBackbone matting_backbone(const Arguments& arguments) {
+  return arguments.is_small() ? MattingBackbone::mobilenet_v2
+                              : MattingBackbone::resnet50;
+}
+
 Numbers matting(
     const Arguments& arguments,
     const MakeModel& make,
     int64_t n,
     int64_t side) {
-  if (arguments.is_small()) n = 2, side = 128;
+  if (arguments.is_small()) n = 2, side = 32;
   const auto src = torch::rand({n, 3, side, side});
   return train(
       arguments,
@@ -164,9 +175,11 @@ Numbers matting(
 
 }  // namespace
 
-Numbers resnet(const Arguments& arguments, const MakeModel& make) {
+Numbers resnet(const Arguments& arguments, ResNetShape shape) {
   const int64_t n = arguments.is_small() ? 2 : 256;
-  const int64_t side = arguments.is_small() ? 64 : 224;
+  const int64_t side = arguments.is_small() ? 32 : 224;
+  if (arguments.is_small()) shape.blocks = {1, 1, 1, 1};
+  const auto make = [shape] { return ResNet(shape, ResNetOptions()); };
   const auto images = torch::randn({n, 3, side, side})
                           .contiguous(c10::MemoryFormat::ChannelsLast);
   return train(arguments, make, {{images}, {torch::randint(1000, {n})}}, {});
@@ -183,7 +196,7 @@ Numbers mlp(const Arguments& arguments) {
 
 // Squares of a sixteenth, from the coordinates of their pixels.
 Numbers checkerboard(const Arguments& arguments) {
-  const int64_t side = arguments.is_small() ? 32 : 512;
+  const int64_t side = arguments.is_small() ? 16 : 512;
   const torch::Tensor at = torch::arange(side);
   const torch::Tensor squares = at * 16 / side;
   const torch::Tensor board =
@@ -202,20 +215,18 @@ Numbers checkerboard(const Arguments& arguments) {
 }
 
 Numbers matting_base(const Arguments& arguments) {
+  const MattingBaseOptions options{.backbone = matting_backbone(arguments)};
   return matting(
       arguments,
-      [] {
-        return MattingBase(
-            MattingBaseOptions{.backbone = MattingBackbone::resnet50});
-      },
+      [options] { return MattingBase(options); },
       8,
       512);
 }
 
 Numbers matting_refine(const Arguments& arguments) {
   const MattingRefineOptions options{
-      .backbone = MattingBackbone::resnet50,
-      .sample_pixels = arguments.is_small() ? 4096 : 80'000};
+      .backbone = matting_backbone(arguments),
+      .sample_pixels = arguments.is_small() ? 512 : 80'000};
   return matting(
       arguments,
       [options] { return MattingRefine(options); },
@@ -225,10 +236,14 @@ Numbers matting_refine(const Arguments& arguments) {
 
 Numbers converge(const Arguments& arguments) {
   const StateDict file = load_weights(arguments.data);
+  const auto read = [&](const std::string& name) {
+    const torch::Tensor all = file[name];
+    return arguments.is_small() ? all.slice(0, 0, 640) : all;
+  };
   const auto part = [&](const std::string& prefix) {
     return std::make_shared<TensorDataset>(
-        Tensors{file[prefix + "images"]},
-        Tensors{file[prefix + "labels"]});
+        Tensors{read(prefix + "images")},
+        Tensors{read(prefix + "labels")});
   };
   const torch::Tensor& images = file["images"];
   const int64_t classes = file["labels"].max().item<int64_t>() + 1;

@@ -1,18 +1,38 @@
 """The last part of ./dev gpu: Tern beside Python PyTorch on a GPU, into
-docs/gpu.md: a section for each comparison that was measured, a table of those
-that wait. `--device cpu --page FILE` tries it without one, with small sizes.
+docs/gpu.md, or into $OUT/gpu.md where OUT is set: a section for each comparison
+that was measured, a table of those that wait.
+
+Comparisons run in the order in which they are named, and the page is written
+after each. One that fails, or takes longer than `--limit`, does not end the
+others; the exit code is 1 then. `--device cpu --page FILE` rehearses them
+without a GPU, with small sizes.
 """
-import fnmatch
 import importlib.util
+import os
 import pathlib
+import shutil
 import sys
+import time
 
 import gpu_converge
-from run import ROOT, Comparison, Row, compare, parser_for, write
+from programs import Failed, end_on_sigterm, running
+from run import (
+    HERE,
+    ROOT,
+    Comparison,
+    Row,
+    chosen,
+    parser_for,
+    section_of,
+    warn_if_busy,
+    write,
+)
 
 TERN_PROGRAM = "tests/bench/gpu_timed"
 COMMAND = "./dev gpu"
 STEP = "step_seconds"
+# The programs start, and a round of a small comparison.
+LEAST_SECONDS = 10
 
 
 def comparison(
@@ -28,19 +48,24 @@ def comparison(
 ):
     """graph: whether Tern's step is a CUDA graph, whether the peer's is.
     is_compiled: whether the peer's network goes through torch.compile."""
+    with_fp32 = any(row.key in OF_ITS_FP32 for row in rows)
     return Comparison(
         name=name,
         title=title,
         peer=peer,
         peer_program="gpu_torch.py",
         tern_program=TERN_PROGRAM,
-        options=["--precision", precision],
+        options=["--precision", precision]
+        + ["--with-fp32", str(int(with_fp32))],
         tern_options=["--job", job, "--graph", str(graph[0])],
         peer_options=["--job", peer_job or job, "--graph", str(graph[1])]
         + ["--compile", "1"] * is_compiled,
         rows=rows,
         is_warm=True,
     )
+
+
+OF_ITS_FP32 = ("memory_saved", "times_fp32")
 
 
 def graph_steps(goal):
@@ -270,55 +295,129 @@ def list_waiting(page):
     write("waiting", lines, page, COMMAND)
 
 
-def main():
-    parser = parser_for(COMPARISONS + gpu_converge.TRAININGS, COMMAND, "build-gpu")
-    parser.set_defaults(rounds=5)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument(
-        "--page", type=pathlib.Path, default=ROOT / "docs" / "gpu.md"
-    )
-    arguments = parser.parse_args()
+def measure(comparison, arguments, seconds):
+    """Both programs take turns, a round each."""
+    program = arguments.build.resolve() / comparison.tern_program
+    options = [*comparison.options, "--device", arguments.device]
+    commands = {
+        "tern": [str(program), *comparison.tern_options, *options],
+        "peer": [sys.executable, str(HERE / comparison.peer_program)]
+        + [*comparison.peer_options, *options],
+    }
+    reports = {"tern": [], "peer": []}
+    try:
+        with running(commands, seconds) as programs:
+            for program in programs.values():
+                program.wait_until_ready()
+            for round_ in range(1, arguments.rounds + 1):
+                for side, program in programs.items():
+                    report = program.measure()
+                    reports[side].append(report)
+                    numbers = [f"{k} {v:.4g}" for k, v in report.items()]
+                    print(f"{comparison.name} round {round_} {side}: "
+                          f"{', '.join(numbers)}")
+    finally:
+        # Whole rounds count, whatever has ended the others.
+        rounds = len(reports["peer"])
+        if rounds:
+            tern, peer = reports["tern"][:rounds], reports["peer"]
+            lines = section_of(comparison, tern, peer, COMMAND, arguments.build)
+            print("\n".join(lines))
+            write(f"peers {comparison.name}", lines, arguments.page, COMMAND)
+
+
+def run_all(those, arguments, end):
+    """The names of those that failed. end: of time.monotonic()."""
+    failed, late = [], []
+    for one in those:
+        left = end - time.monotonic()
+        if left < LEAST_SECONDS:
+            late.append(one.name)
+            continue
+        begin = time.monotonic()
+        try:
+            if isinstance(one, Comparison):
+                measure(one, arguments, min(arguments.limit, left))
+            else:
+                one.run(arguments, COMMAND, min(arguments.limit, left))
+        except Exception as error:  # a missing data file, too, ends only one
+            failed.append(one.name)
+            what = error if isinstance(error, Failed) else repr(error)
+            print(f"{one.name} FAILED: {what}")
+        print(f"{one.name} took {time.monotonic() - begin:.1f} s")
+        list_waiting(arguments.page)
+    if late:
+        print(f"No time was left for: {', '.join(late)}")
+    if failed:
+        print(f"Failed: {', '.join(failed)}")
+    return failed
+
+
+def page_of(arguments):
+    """docs/gpu.md, or a copy of it in the folder that OUT names."""
+    page = ROOT / "docs" / "gpu.md"
+    if arguments.page:
+        return arguments.page
+    if not os.environ.get("OUT"):
+        return page
+    copy = pathlib.Path(os.environ["OUT"]).resolve() / "gpu.md"
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(page, copy)
+    return copy
+
+
+def has_gpu():
     import torch  # here, so that the page can be written without it
 
-    if arguments.device == "cuda" and not torch.cuda.is_available():
+    return torch.cuda.is_available()
+
+
+def main(words=None):
+    everything = COMPARISONS + gpu_converge.TRAININGS
+    parser = parser_for(everything, COMMAND, "build-gpu")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--page", type=pathlib.Path)
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=120,
+        metavar="SECONDS",
+        help="for each comparison, of which whole rounds then count "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="for all together; what no longer fits is named and skipped",
+    )
+    arguments = parser.parse_args(words)
+    arguments.page = page_of(arguments)
+    end = time.monotonic() + arguments.deadline
+    those = chosen(everything, arguments.names)
+    if arguments.device == "cuda" and not has_gpu():
         print("There is no GPU: nothing was measured. The page keeps its "
               "figures and lists what waits.")
         list_waiting(arguments.page)
-        return
-    missing = [
-        one for one in COMPARISONS if not importlib.util.find_spec(one.peer)
-    ]
-    for one in missing:
-        print(f"{one.name}: {one.peer} is not installed; it was not measured.")
-    there = [one for one in COMPARISONS if one not in missing]
-    for one in there:
-        one.options += ["--device", arguments.device]
-    patterns = arguments.names
-    trainings = [
-        one
-        for one in gpu_converge.TRAININGS
-        if not patterns
-        or any(fnmatch.fnmatch(one.name, pattern) for pattern in patterns)
-    ]
-    names = [one.name for one in there]
-    arguments.names = [p for p in patterns if fnmatch.filter(names, p)]
-    unknown = [
-        p
-        for p in patterns
-        if p not in arguments.names
-        and not any(fnmatch.fnmatch(one.name, p) for one in trainings)
-    ]
-    if unknown:
-        sys.exit(f"There is nothing called {', '.join(unknown)}; expected "
-                 f"some of {names + [one.name for one in gpu_converge.TRAININGS]}.")
-    try:
-        if arguments.names or not patterns:
-            compare(there, arguments.page, COMMAND, arguments)
-        for one in trainings:
-            one.run(arguments, COMMAND)
-    finally:
-        list_waiting(arguments.page)
+        return 0
+    if arguments.device == "cpu":
+        # Work this small takes ten times longer when threads have to wait for
+        # each other on a busy CPU.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    warn_if_busy()
+    there = []
+    for one in those:
+        if importlib.util.find_spec(one.peer):
+            there.append(one)
+        else:
+            print(f"{one.name}: {one.peer} is not installed; it was not "
+                  "measured.")
+    return 1 if run_all(there, arguments, end) else 0
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)
+    end_on_sigterm()
     sys.exit(main())

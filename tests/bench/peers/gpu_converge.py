@@ -17,11 +17,14 @@ import struct
 import sys
 import tarfile
 import tempfile
+import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from run import ROOT, facts, run_once, write
+from programs import Failed, running
+from run import facts, write
 
 PRECISIONS = ["fp32", "fp16_static", "fp16", "bf16", "amp"]
 SEEDS = [1, 2, 3]
@@ -135,51 +138,93 @@ class Convergence:
     make_file: object  # writes the data
     goal: str = "accuracies within the spread of fp32's"
     tern_program: str = "tests/bench/gpu_timed"
+    peer: str = "torch"  # whose version the page names
     is_long: bool = False
 
-    def run(self, arguments, command, epochs=None):
-        epochs = epochs or self.epochs
+    def run(self, arguments, command, seconds):
+        """All trainings at the same time: accuracies do not depend on what
+        else the GPU does, and one training leaves most of it idle."""
         program = str(arguments.build.resolve() / self.tern_program)
-        results = {}
+        end = time.monotonic() + seconds
         with tempfile.TemporaryDirectory() as folder:
-            scratch = pathlib.Path(folder)
-            data = scratch / "data.safetensors"
+            data = pathlib.Path(folder) / "data.safetensors"
             self.make_file(data)
-            for precision in PRECISIONS:
-                results[precision] = [
-                    run_once(
-                        [program, "--job", "converge", "--data", str(data)]
-                        + ["--precision", precision, "--seed", str(seed)]
-                        + ["--device", arguments.device]
-                        + ["--steps", str(epochs)],
-                        scratch,
-                    )
-                    for seed in SEEDS
-                ]
-        lines = [
-            f"### {self.title}",
-            "",
-            facts_of(self.name, len(SEEDS), "seeds", command, arguments),
-            "",
-            *convergence_table(results),
-        ]
-        print("\n".join(lines))
-        write(f"peers {self.name}", lines, arguments.page, command)
+            commands = {
+                f"{precision}_{seed}": [program, "--job", "converge"]
+                + ["--data", str(data), "--device", arguments.device]
+                + ["--precision", precision, "--seed", str(seed)]
+                + ["--steps", str(self.epochs)]
+                for precision in PRECISIONS
+                for seed in SEEDS
+            }
+            left = end - time.monotonic()
+            reports, failed = train_together(self.name, commands, left)
+        results = {
+            precision: [
+                reports[f"{precision}_{seed}"]
+                for seed in SEEDS
+                if f"{precision}_{seed}" in reports
+            ]
+            for precision in PRECISIONS
+        }
+        if reports:
+            lines = [
+                f"### {self.title}",
+                "",
+                facts_of(self.name, len(SEEDS), "seeds", command, arguments),
+                "",
+                *convergence_table(results),
+            ]
+            print("\n".join(lines))
+            write(f"peers {self.name}", lines, arguments.page, command)
+        if failed:
+            raise Failed("; ".join(failed))
+
+
+def train_together(name, commands, seconds):
+    """commands: name of a training -> command. The reports of those that ended
+    well, by their names, and a line for each of the others; they are printed as
+    they end."""
+    reports, failed = {}, []
+    # The programs end before the pool waits for the threads that read them.
+    with (
+        ThreadPoolExecutor(len(commands)) as pool,
+        running(commands, seconds, {"OMP_NUM_THREADS": "1"}) as programs,
+    ):
+        waiting = {
+            pool.submit(program.measure): training
+            for training, program in programs.items()
+        }
+        for future in as_completed(waiting):
+            training = waiting[future]
+            try:
+                report = reports[training] = future.result()
+            except Failed as error:
+                failed.append(f"{training}: {error}")
+                print(f"{name} {failed[-1]}")
+            else:
+                numbers = [f"{k} {v:.4g}" for k, v in report.items()]
+                print(f"{name} {training}: {', '.join(numbers)}")
+    return reports, failed
 
 
 def convergence_table(results):
-    """Within: not below fp32's mean by more than from its worst to its best."""
+    """Within: not below fp32's mean by more than from its worst to its best.
+    Empty where fp32, or the precision, has no training that ended well."""
     fp32 = [report["accuracy"] for report in results["fp32"]]
-    least = statistics.mean(fp32) - (max(fp32) - min(fp32))
+    least = statistics.mean(fp32) - (max(fp32) - min(fp32)) if fp32 else None
     lines = [
         "| precision | accuracy, mean (worst to best) | within fp32's spread "
-        "| seconds | loss scale at each tenth of the way, first seed |",
-        "|---|---|---|---|---|",
+        "| loss scale at each tenth of the way, first seed |",
+        "|---|---|---|---|",
     ]
     for precision, reports in results.items():
+        if not reports:
+            lines.append(f"| {precision} | failed | | |")
+            continue
         accuracies = [report["accuracy"] for report in reports]
         mean = statistics.mean(accuracies)
-        seconds = statistics.median(report["seconds"] for report in reports)
+        within = "" if least is None else "yes" if mean >= least else "NO"
         scales = [
             f"{value:g}"
             for key, value in sorted(reports[0].items())
@@ -187,8 +232,7 @@ def convergence_table(results):
         ]
         lines.append(
             f"| {precision} | {mean:.4f} ({min(accuracies):.4f} to "
-            f"{max(accuracies):.4f}) | {'yes' if mean >= least else 'NO'} | "
-            f"{seconds:.1f} | {', '.join(scales)} |"
+            f"{max(accuracies):.4f}) | {within} | {', '.join(scales)} |"
         )
     return lines
 
@@ -204,28 +248,34 @@ class Checkerboard:
     )
     goal: str = "both pictures look alike"
     tern_program: str = "tests/bench/gpu_timed"
+    peer: str = "torch"  # whose version the page names
     is_long: bool = False
 
-    def run(self, arguments, command, steps=500):
+    def run(self, arguments, command, seconds):
+        """One after the other, since their times count."""
         program = str(arguments.build.resolve() / self.tern_program)
+        end = time.monotonic() + seconds
+        steps = 10 if arguments.device == "cpu" else 500
         rows, images = [], []
         with tempfile.TemporaryDirectory() as folder:
             scratch = pathlib.Path(folder)
             for precision in "fp32", "fp16", "amp":
                 file = scratch / "picture.safetensors"
-                report = run_once(
+                training = (
                     [program, "--job", "checkerboard", "--picture", str(file)]
                     + ["--precision", precision, "--device", arguments.device]
-                    + ["--steps", str(steps)],
-                    scratch,
+                    + ["--steps", str(steps)]
                 )
+                left = end - time.monotonic()
+                with running({precision: training}, left) as programs:
+                    report = programs[precision].measure()
                 shape, numbers = read_floats(file, "picture")
                 grey = bytes(
                     min(255, max(0, round(255 * number))) for number in numbers
                 )
-                png = arguments.page.parent / f"gpu_checkerboard_{precision}.png"
-                write_png(png, shape[-1], grey)
-                images.append(f"![{precision}]({png.name})")
+                png = f"gpu_checkerboard_{precision}.png"
+                write_png(arguments.page.parent / png, shape[-1], grey)
+                images.append(f"![{precision}]({png})")
                 rows.append(
                     f"| {precision} | {1e3 * report['step_seconds']:.3f} ms | "
                     f"{report['peak_megabytes']:.0f} MB | {report['loss']:.5f} |"

@@ -1,12 +1,19 @@
-"""What tests/bench/gpu_timed.cpp does, in Python PyTorch. Only torch is needed:
-the networks are written out."""
+"""What tests/bench/gpu_timed.cpp does, in Python PyTorch, also line by line:
+
+    echo go | gpu_torch.py --job mlp
+
+Only torch is needed: the networks are written out."""
 import argparse
 import contextlib
 import copy
+import gc
 import json
+import os
 import pathlib
+import shutil
 import statistics
 import sys
+import sysconfig
 import time
 
 import torch
@@ -15,9 +22,6 @@ from torch import nn
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "vision" / "matting"))
 from matting_net import MattingBase, MattingRefine  # noqa: E402
-
-WARM_UP = 5
-
 
 class Bottleneck(nn.Module):
     def __init__(self, inputs, width, stride):
@@ -89,6 +93,12 @@ def wait_for(device):
         torch.cuda.synchronize()
 
 
+def give_back_unused_memory(device):
+    gc.collect()  # networks hold themselves in circles
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def graph_of(step):
     """As PyTorch's notes on CUDA graphs have it: a whole training step."""
     stream = torch.cuda.Stream()
@@ -108,11 +118,32 @@ def graph_of(step):
     return replay
 
 
+def compiled(net, device):
+    if device.type == "cpu":
+        # As far as generating kernels, which takes minutes on a CPU.
+        return torch.compile(net, backend="aot_eager")
+    compilers = [os.environ.get("CC"), "gcc", "clang"]
+    if not any(name and shutil.which(name) for name in compilers):
+        sys.exit(
+            "torch.compile needs a C compiler, and there is none: install gcc, "
+            "or set CC."
+        )
+    header = pathlib.Path(sysconfig.get_config_var("INCLUDEPY")) / "Python.h"
+    if not header.exists():
+        sys.exit(
+            f"torch.compile needs {header}, which is not there: install "
+            "Python's headers (python3-dev)."
+        )
+    return torch.compile(net)
+
+
 def train(arguments, make_net, x, y, loss_function, make_optimizer, steps):
-    """And how much less memory and time it takes than the same in fp32."""
+    """With `with_fp32`, also how much less memory and time it takes than the
+    same in fp32."""
     work = make_net, x, y, loss_function, make_optimizer
     numbers = train_once(arguments, *work, steps)
-    if arguments.precision not in ("fp32", "tf32"):
+    if arguments.with_fp32:
+        give_back_unused_memory(arguments.device)
         fp32 = copy.copy(arguments)
         fp32.precision, fp32.graph = "fp32", 0
         whole = train_once(fp32, *work, steps)
@@ -136,7 +167,7 @@ def train_once(arguments, make_net, x, y, loss_function, make_optimizer, steps):
         inputs = [t.to(memory_format=torch.channels_last) for t in inputs]
     optimizer = make_optimizer(net.parameters())
     if arguments.compile:
-        net = torch.compile(net)
+        net = compiled(net, device)
     uses_16_bits = precision in ("amp", "fp16", "bf16")
     is_half = precision in ("amp", "fp16") and device.type == "cuda"
     dtype = torch.float16 if is_half else torch.bfloat16
@@ -160,8 +191,8 @@ def train_once(arguments, make_net, x, y, loss_function, make_optimizer, steps):
     make_step = one_step
     if arguments.graph and device.type == "cuda":
         make_step = graph_of(one_step)
-    for step in range(WARM_UP + steps):
-        if step == WARM_UP:
+    for step in range(arguments.warm_up + steps):
+        if step == arguments.warm_up:
             wait_for(device)
             begin = time.perf_counter()
         loss = make_step()
@@ -189,11 +220,13 @@ def adamw(arguments):
     )
 
 
-def resnet(arguments, make_net):
-    n, side = (2, 64) if arguments.is_small else (256, 224)
+def resnet(arguments, block, widen, depths):
+    n, side = (2, 32) if arguments.is_small else (256, 224)
+    if arguments.is_small:
+        depths = (1, 1, 1, 1)
     return train(
         arguments,
-        make_net,
+        lambda: resnet_net(block, widen, depths),
         torch.randn(n, 3, side, side),
         torch.randint(1000, (n,)),
         nn.functional.cross_entropy,
@@ -246,7 +279,7 @@ def checkerboard(arguments):
             channels = 256
         return nn.Sequential(*layers, nn.Conv2d(256, 1, 1))
 
-    side = 32 if arguments.is_small else 512
+    side = 16 if arguments.is_small else 512
     squares = torch.arange(side) * 16 // side
     board = (squares[:, None] + squares) % 2
     ruler = torch.linspace(-1, 1, side)
@@ -262,9 +295,13 @@ def checkerboard(arguments):
     )
 
 
+def matting_backbone(arguments):
+    return "mobilenet_v2" if arguments.is_small else "resnet50"
+
+
 def matting(arguments, make_net, n, side):
     if arguments.is_small:
-        n, side = 2, 128
+        n, side = 2, 32
     src, bgr = torch.rand(n, 3, side, side), torch.rand(n, 3, side, side)
 
     def loss_of(outputs, y):
@@ -335,7 +372,7 @@ def feed(arguments):
     n = 16 if arguments.is_small else 256
     device = arguments.device
     loader = torch.utils.data.DataLoader(
-        DecodedImages(n * (WARM_UP + arguments.steps)),
+        DecodedImages(n * (arguments.warm_up + arguments.steps)),
         batch_size=n,
         num_workers=4,
         pin_memory=device.type == "cuda",
@@ -345,7 +382,7 @@ def feed(arguments):
     for i, (images, _) in enumerate(loader):
         floats = images.to(device, non_blocking=True).float() / 255
         floats = ((floats - mean) / std).half()
-        if i + 1 == WARM_UP:
+        if i + 1 == arguments.warm_up:
             wait_for(device)
             begin = time.perf_counter()
     wait_for(device)
@@ -445,20 +482,18 @@ def main():
         "augment": augment,
         "augment_v2": lambda a: augment_v2(a, False),
         "augment_v2_together": lambda a: augment_v2(a, True),
-        "resnet18": lambda a: resnet(
-            a, lambda: resnet_net(BasicBlock, 1, (2, 2, 2, 2))
-        ),
-        "resnet50": lambda a: resnet(a, resnet_net),
+        "resnet18": lambda a: resnet(a, BasicBlock, 1, (2, 2, 2, 2)),
+        "resnet50": lambda a: resnet(a, Bottleneck, 4, (3, 4, 6, 3)),
         "mnist_cnn": mnist_cnn,
         "mlp": lambda a: digits(a, mlp_net, 784),
         "checkerboard": checkerboard,
         "matting_base": lambda a: matting(
-            a, lambda: MattingBase("resnet50"), 8, 512
+            a, lambda: MattingBase(matting_backbone(a)), 8, 512
         ),
         "matting_refine": lambda a: matting(
             a,
             lambda: MattingRefine(
-                "resnet50", sample_pixels=4096 if a.is_small else 80_000
+                matting_backbone(a), sample_pixels=512 if a.is_small else 80_000
             ),
             1,
             2048,
@@ -474,19 +509,24 @@ def main():
     parser.add_argument("--job", required=True, choices=jobs)
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--device", type=torch.device, default="cuda")
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, help="20; on a CPU 1")
     parser.add_argument("--graph", type=int, default=0)
     parser.add_argument("--compile", type=int, default=0)
-    parser.add_argument("--json", required=True)
+    parser.add_argument("--with-fp32", type=int, default=0)
     arguments = parser.parse_args()
     arguments.is_small = arguments.device.type == "cpu"
+    arguments.warm_up = 1 if arguments.is_small else 5
+    arguments.steps = arguments.steps or (1 if arguments.is_small else 20)
     is_tf32 = arguments.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = is_tf32
     torch.backends.cudnn.allow_tf32 = is_tf32
-    torch.manual_seed(1)
-    numbers = jobs[arguments.job](arguments)
-    with open(arguments.json, "w") as file:
-        json.dump(numbers, file)
+    torch.zeros(1, device=arguments.device)  # starts CUDA
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        torch.manual_seed(1)
+        numbers = jobs[arguments.job](arguments)
+        give_back_unused_memory(arguments.device)
+        print(json.dumps(numbers), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ medians go into docs/benchmarks.md, between the markers of the comparison.
 import argparse
 import contextlib
 import fnmatch
+import functools
 import json
 import os
 import pathlib
@@ -455,26 +456,50 @@ def cpu():
 
 
 def compiler(build):
-    """What a build folder's programs were compiled with."""
-    cache = (build / "CMakeCache.txt").read_text()
-    path = re.search(r"CMAKE_CXX_COMPILER:\w+=(.*)", cache).group(1)
-    return output(path, "--version").partition("\n")[0]
+    """What a build folder's programs were compiled with. They may come from
+    another machine, without that file or without that compiler."""
+    cache = build / "CMakeCache.txt"
+    text = cache.read_text() if cache.exists() else ""
+    found = re.search(r"CMAKE_CXX_COMPILER:\w+=(.*)", text)
+    if not found:
+        return "unknown compiler"
+    version = output(found.group(1), "--version").partition("\n")[0]
+    return version or found.group(1)
+
+
+def commit():
+    """TERN_COMMIT names it where the sources are without their repository."""
+    given = os.environ.get("TERN_COMMIT")
+    if given:
+        return given
+    head = output("git", "rev-parse", "--short", "HEAD")
+    if not head:
+        return "unknown commit"
+    changed = output("git", "status", "--porcelain", "--untracked-files=no")
+    return head + " with local changes" * bool(changed)
+
+
+def version_of(package):
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return f"{package} of unknown version"
+
+
+@functools.cache  # once for all comparisons: it may take a second
+def gpus():
+    command = "nvidia-smi --query-gpu=name --format=csv,noheader 2>&-"
+    return output("sh", "-c", command) or "no GPU"
 
 
 def facts(comparison, rounds, command, build):
     """What a reader needs to take the numbers again."""
-    gpus = output(
-        "sh", "-c", "nvidia-smi --query-gpu=name --format=csv,noheader 2>&-"
-    )
     peers = dict.fromkeys([comparison.peer, "torch"])
-    versions = [f"{name} {metadata.version(name)}" for name in peers]
-    changed = output("git", "status", "--porcelain", "--untracked-files=no")
-    commit = output("git", "rev-parse", "--short", "HEAD")
+    versions = [version_of(name) for name in peers]
     return (
-        f"{cpu()}, {os.cpu_count()} cores, {gpus or 'no GPU'}; "
+        f"{cpu()}, {os.cpu_count()} cores, {gpus()}; "
         f"{', '.join(versions)}, Python {platform.python_version()}; "
-        f"Tern at {commit}{' with local changes' if changed else ''}, "
-        f"{compiler(build)}. "
+        f"Tern at {commit()}, {compiler(build)}. "
         f"Median of {rounds} rounds in turn, smallest and largest in brackets: "
         f"`{command} {comparison.name} --rounds {rounds}"
         f"{' --cpu-time' * ('--cpu-time' in comparison.options)}`"
@@ -495,25 +520,51 @@ def write(name, lines, page, command):
         text = text.rstrip() + "\n\n" + section + "\n"
         if waiting:
             text += "\n" + waiting + list_
-    page.parent.mkdir(exist_ok=True)
-    page.write_text(text)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    # A process that is killed here leaves the page as it was.
+    new = page.with_name(page.name + ".new")
+    new.write_text(text)
+    new.replace(page)
+
+
+def section_of(comparison, tern, peer, command, build):
+    """The lines of a page about a comparison's reports."""
+    return [
+        f"### {comparison.title}",
+        "",
+        facts(comparison, len(tern), command, build),
+        "",
+        *table(comparison, tern, peer),
+    ]
+
+
+def warn_if_busy():
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"The machine is busy (load {load:.1f}); the ratios are worth "
+              "more than the seconds.")
+
+
+def chosen(comparisons, patterns):
+    """Those that the patterns name, in their order; without any, all but the
+    long ones."""
+    if not patterns:
+        return [one for one in comparisons if not one.is_long]
+    found = {}
+    for pattern in patterns:
+        matches = [
+            one for one in comparisons if fnmatch.fnmatch(one.name, pattern)
+        ]
+        if not matches:
+            names = [one.name for one in comparisons]
+            sys.exit(f"There is no comparison {pattern}; expected some of {names}.")
+        found |= {one.name: one for one in matches}
+    return list(found.values())
 
 
 def compare(comparisons, page, command, arguments):
-    if os.getloadavg()[0] > 0.5:
-        print(f"The machine is busy (load {os.getloadavg()[0]:.1f}); the "
-              "ratios are worth more than the seconds.")
-    names = [comparison.name for comparison in comparisons]
-    named = set()
-    for pattern in arguments.names:
-        found = fnmatch.filter(names, pattern)
-        if not found:
-            sys.exit(f"There is no comparison {pattern}; expected some of {names}.")
-        named.update(found)
-    for comparison in comparisons:
-        is_named = comparison.name in named
-        if not is_named and (arguments.names or comparison.is_long):
-            continue
+    warn_if_busy()
+    for comparison in chosen(comparisons, arguments.names):
         if arguments.cpu_time:
             if not comparison.has_cpu_time:
                 sys.exit(f"{comparison.name} does not know --cpu-time.")
@@ -522,13 +573,7 @@ def compare(comparisons, page, command, arguments):
             comparison.title += "; one thread, its time on the processor"
         build = arguments.build.resolve()
         tern, peer = measure(comparison, build, arguments.rounds)
-        lines = [
-            f"### {comparison.title}",
-            "",
-            facts(comparison, arguments.rounds, command, build),
-            "",
-            *table(comparison, tern, peer),
-        ]
+        lines = section_of(comparison, tern, peer, command, build)
         print("\n".join(lines))
         write(f"peers {comparison.name}", lines, page, command)
 
@@ -540,20 +585,20 @@ def parser_for(comparisons, command, build):
         "names", nargs="*", metavar="NAME", help=f"{names}, or patterns"
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--cpu-time",
-        action="store_true",
-        help="where there is load: one thread, and its time on the processor "
-        "(network_*)",
-    )
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / build)
     return parser
 
 
 def main():
     command = "./dev bench peers"
-    arguments = parser_for(COMPARISONS, command, "build-bench").parse_args()
-    compare(COMPARISONS, PAGE, command, arguments)
+    parser = parser_for(COMPARISONS, command, "build-bench")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="where there is load: one thread, and its time on the processor "
+        "(network_*)",
+    )
+    compare(COMPARISONS, PAGE, command, parser.parse_args())
 
 
 if __name__ == "__main__":
