@@ -51,7 +51,7 @@ class GpuPage(unittest.TestCase):
             gpu.list_waiting(self.page)
             page = self.page.read_text()
             section = page.index(f"<!-- peers {one.name}:")
-            waits = page.index("## What still waits")
+            waits = page.index("## Not measured yet")
             self.assertLess(section, waits)
             self.assertNotIn(f"`{one.name}`", page[waits:])
         self.assertIn("Every comparison is measured.", page)

@@ -507,7 +507,7 @@ def facts(comparison, rounds, command, build):
 
 
 def write(name, lines, page, command):
-    """Where it was before; a new one comes last, but before what waits."""
+    """Where it was before; a new one comes last, but before those not measured yet."""
     begin = f"<!-- {name}: written by {command} -->"
     end = f"<!-- end of {name} -->"
     section = "\n".join([begin, *lines, end])
@@ -516,7 +516,7 @@ def write(name, lines, page, command):
         pattern = re.escape(begin) + ".*?" + re.escape(end)
         text = re.sub(pattern, lambda _: section, text, flags=re.DOTALL)
     else:
-        text, waiting, list_ = text.partition("## What still waits")
+        text, waiting, list_ = text.partition("## Not measured yet")
         text = text.rstrip() + "\n\n" + section + "\n"
         if waiting:
             text += "\n" + waiting + list_
