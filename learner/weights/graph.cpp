@@ -11,6 +11,8 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/weights/batch_sizes.h"
+#include "tern/learner/weights/state_checks.h"
 #include "tern/learner/weights/trace.h"
 
 namespace tern {
@@ -81,9 +83,20 @@ torch::Tensor graph_of(Learner& learn, bool half) {
       [&, was_training = model.is_training()] { model.train(was_training); });
   model.eval();
   const Fp32Weights fp32(learn);
+  const KeptRandomState random(inputs[0].device());
   const torch::jit::Module module = trace(model, inputs);
+  check_other_batch_size(
+      model,
+      module,
+      inputs,
+      "Learner::export_model",
+      "The graph is traced with two samples of the data. For the batch's size "
+      "take -1 in view and reshape, expand_as and zeros_like, or pass a state "
+      "in as an input. Or make the module a HasArchitecture, which Predictor "
+      "builds by register_architecture without a graph.");
   Model traced = module;
   check_one_sample(model, traced, inputs);
+  add_state_checks(*module.get_method("forward").graph());
   std::string bytes = bytes_of(module);
   if (half) {
     const torch::jit::Module copy = module_of(std::move(bytes));
