@@ -76,9 +76,14 @@ bool fits_half(const torch::Tensor& tensor) {
 }
 
 torch::Tensor graph_of(Learner& learn, bool half) {
+  TORCH_CHECK_VALUE(
+      learn.model().module(),
+      "[Learner::export_model] the model is TorchScript; expected a module of "
+      "C++. torch::jit::Module::save writes one of TorchScript.");
   const Tensors inputs = example_inputs(learn.parts());
   const torch::NoGradGuard no_grad;
-  Model& model = learn.model();
+  // A trace does not see what other threads compute for other devices.
+  Model model = learn.model().with_module(learn.model().module());
   const auto restore = c10::make_scope_exit(
       [&, was_training = model.is_training()] { model.train(was_training); });
   model.eval();

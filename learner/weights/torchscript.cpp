@@ -50,6 +50,8 @@ void export_torchscript(
       "[export_torchscript] there is no example input, or the model is "
       "TorchScript already; expected a batch and a module of C++. "
       "torch::jit::Module::save writes one of TorchScript.");
+  // A trace does not see what other threads compute for other devices.
+  model = model.with_module(model.module());
   const torch::NoGradGuard no_grad;
   const auto restore = c10::make_scope_exit(
       [&, was_training = model.is_training()] { model.train(was_training); });

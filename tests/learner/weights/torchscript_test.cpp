@@ -16,6 +16,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/learner/distributed/data_parallel.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/weights/trace.h"
@@ -390,6 +391,31 @@ TEST(TorchScript, AModelWithAStateLearnsOnBatchesOfItsSize) {
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
       {"has a state for 2 samples and was given 4"});
+}
+
+// Before: what the second device answered was a constant of the file.
+TEST(TorchScript, AModelOnSeveralDevicesIsExportedAsOnOne) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  Model model = parallel_model(point_net(), {torch::kCPU, torch::kCPU});
+  export_torchscript(model, temp / "a.pt", {torch::randn({4, 2})});
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  model.eval();
+  for (const int64_t size : {4, 7}) {
+    const Tensors batch = {torch::randn({size, 2})};
+    EXPECT_TRUE(
+        torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]));
+  }
+}
+
+// Before: it read a module that was not there.
+TEST(TorchScript, ALearnerOfTorchScriptExportsNoGraph) {
+  const TempFolder temp;
+  export_torchscript(point_net(), temp / "a.pt", {torch::randn({4, 2})});
+  Learner learn(point_data(), load_torchscript_trusted(temp / "a.pt"), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.export_model(temp / "a.safetensors"); },
+      {"[Learner::export_model] the model is TorchScript"});
 }
 
 TEST(TorchScript, AnExportDrawsNoRandomNumbers) {

@@ -10,6 +10,7 @@
 #include <torch/nn/functional/upsampling.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/loss.h>
@@ -18,6 +19,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/distributed/data_parallel.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/weights/export_model.h"
 #include "tern/learner/weights/graph.h"
@@ -139,6 +141,21 @@ TEST(PredictorBatches, AGraphThatDoesNotAnswersAnySize) {
         {.device = torch::kCPU, .trusted = true});
     expect_answers(predictor, net.make(), x, {1, 2, 5, 64});
   }
+}
+
+// Before: what the second device answered was a constant of the graph.
+TEST(PredictorBatches, AModelOnSeveralDevicesIsExportedAsOnOne) {
+  const TempFolder temp;
+  const fs::path file = temp / "a.safetensors";
+  const torch::nn::Sequential net(torch::nn::Linear(8, 3));
+  const Tensor x = torch::randn({64, 8});
+  export_net(
+      parallel_model(net, {torch::kCPU, torch::kCPU}),
+      x.narrow(0, 0, 4),
+      file);
+  const auto predictor =
+      Predictor::load(file, {.device = torch::kCPU, .trusted = true});
+  expect_answers(predictor, net, x, {1, 2, 5, 64});
 }
 
 // As older versions wrote it. Before: heap corruption.
