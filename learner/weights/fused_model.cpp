@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include <torch/utils.h>
 
 #include "tern/learner/model_around.h"
+#include "tern/learner/weights/batch_sizes.h"
 #include "tern/learner/weights/frozen_graph.h"
 #include "tern/learner/weights/fuse_layers.h"
 #include "tern/learner/weights/trace.h"
@@ -69,18 +71,23 @@ class ValueReads {
   at::CallbackHandle handle_;
 };
 
-/// What a model computes of such a batch, unless its values decide what.
-std::optional<jit::Code>
-fused_code(Model& model, const Tensors& batch, bool winograd) {
-  std::optional<jit::Module> traced;
-  {
-    const ValueReads reads;
-    traced = trace(model, batch);
-    if (reads.is_any()) return std::nullopt;
-  }
-  const auto graph = frozen_graph(*traced);
-  fuse_layers(graph, winograd);
-  return jit::Code(graph, "forward");
+using GraphPtr = std::shared_ptr<jit::Graph>;
+
+/// What a model computes of such a batch.
+/// \param outputs  The model's.
+GraphPtr graph_of(Model& model, const Tensors& batch, Tensors& outputs) {
+  const jit::Module traced = trace(model, batch, [&](const Tensors& given) {
+    outputs = model.forward(given);
+    return outputs;
+  });
+  return constant_graph(traced, "fused_model");
+}
+
+jit::Code fused_code(jit::Graph& graph, bool winograd) {
+  GraphPtr fused = graph.copy();
+  fold_batch_norms(fused);
+  fuse_layers(fused, winograd);
+  return jit::Code(fused, "forward");
 }
 
 Tensors run(const jit::Code& code, const Tensors& inputs) {
@@ -115,7 +122,10 @@ class FusedModel final : public ModelAround {
     if (!is_batch(inputs) || !model_.module()) return model_.forward(inputs);
     Program& program = programs_[inputs[0].size(0) == 1 ? 0 : 1];
     make_once(program, inputs);
-    if (!program.code || !fits(program, inputs)) return model_.forward(inputs);
+    if (!program.is_usable || !fits(program, inputs)) {
+      return model_.forward(inputs);
+    }
+    if (!program.is_checked(inputs[0].size(0))) return check(program, inputs);
     try {
       return run(*program.code, inputs);
     } catch (const std::runtime_error&) {  // the interpreter's for all errors
@@ -128,8 +138,23 @@ class FusedModel final : public ModelAround {
   struct Program {
     std::mutex making;
     std::atomic<bool> is_made = false;
+    std::atomic<bool> is_usable = false;
     Tensors example;  // of one sample, with the batch's dimension
+    GraphPtr graph;   // as it was traced
     std::optional<jit::Code> code;
+
+    bool is_checked(int64_t size) {
+      const std::lock_guard lock(checking_);
+      return checked_.contains(size);
+    }
+    void add_checked(int64_t size) {
+      const std::lock_guard lock(checking_);
+      checked_.insert(size);
+    }
+
+   private:
+    std::mutex checking_;
+    std::set<int64_t> checked_;  // sizes of batches whose graph is the same
   };
 
   /// Not std::call_once, which some platforms leave locked by an exception.
@@ -143,26 +168,65 @@ class FusedModel final : public ModelAround {
 
   /// An error of the model itself is the caller's: the next batch tries again.
   void make(Program& program, const Tensors& inputs) {
-    Tensors traced, checked;
+    const KeptRandomState random(torch::kCPU);
     program.example.clear();
     for (const torch::Tensor& input : inputs) {
-      const int64_t size = input.size(0);
       program.example.push_back(input.narrow(0, 0, 1).clone());
-      traced.push_back(size == 1 ? input : input.narrow(0, 0, 2));
-      checked.push_back(size == 2 ? torch::cat({input, input}) : input);
     }
-    const Tensors expected = model_.forward(checked);
+    const bool is_one = inputs[0].size(0) == 1;
+    const Tensors few = with_batch_size(inputs, is_one ? 1 : 2);
+    const Tensors more = with_batch_size(inputs, is_one ? 1 : 5);
+    Tensors expected;
+    program.is_usable = fuse(program, few, more, expected);
+    if (program.is_usable) return;
+    program.graph.reset();
+    program.code.reset();
+    if (expected.empty()) model_.forward(inputs);  // throws, if it cannot
+  }
+
+  /// Whether the graph of a few samples is that of more, and gives the model's
+  /// outputs.
+  bool fuse(
+      Program& program,
+      const Tensors& few,
+      const Tensors& more,
+      Tensors& expected) {
     try {
+      const ValueReads reads;
+      program.graph = graph_of(model_, few, expected);
+      GraphPtr other = program.graph;
+      if (more[0].size(0) > 1) other = graph_of(model_, more, expected);
+      if (reads.is_any() || batch_difference(*program.graph, *other)) {
+        return false;
+      }
       for (const bool winograd : {true, false}) {
-        const auto code = fused_code(model_, traced, winograd);
-        if (!code) return;
-        if (!outputs_alike(expected, run(*code, checked))) continue;
-        program.code = code;
-        return;
+        program.code = fused_code(*program.graph, winograd);
+        if (!outputs_alike(expected, run(*program.code, more))) continue;
+        program.add_checked(few[0].size(0));
+        program.add_checked(more[0].size(0));
+        return true;
       }
     } catch (const c10::Error&) {          // it cannot be traced
     } catch (const std::runtime_error&) {  // nor be run for another size
     }
+    return false;
+  }
+
+  /// A batch of a size that is new: what `forward` takes from it would be that
+  /// of another in the graph. The trace that tells has the answer as well.
+  Tensors check(Program& program, const Tensors& inputs) {
+    Tensors outputs;
+    try {
+      const ValueReads reads;
+      const GraphPtr graph = graph_of(model_, inputs, outputs);
+      if (reads.is_any() || batch_difference(*program.graph, *graph)) {
+        program.is_usable = false;
+      } else {
+        program.add_checked(inputs[0].size(0));
+      }
+    } catch (const c10::Error&) {  // the model's error, or it cannot be traced
+    }
+    return outputs.empty() ? model_.forward(inputs) : outputs;
   }
 
   static bool fits(const Program& program, const Tensors& inputs) {

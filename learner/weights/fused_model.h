@@ -16,7 +16,13 @@ namespace tern {
 /// Winograd's, and a few forward passes. What has another size, a network that
 /// reads values of tensors or sizes that depend on them, and one whose trace
 /// has other outputs than itself, go through `model`. What a forward reads
-/// through `data_ptr` is not seen. Private to Tern, for Predictor.
+/// through `data_ptr` is not seen.
+///
+/// A number that `forward` takes from the size of the batch is a constant of a
+/// graph: the one for several samples is traced with two and with five, and
+/// each other size of batch goes through `model` once, traced, before the graph
+/// answers it. If two of the graphs differ, all go through `model`. Private to
+/// Tern, for Predictor.
 Model fused_model(const Model& model);
 
 }  // namespace tern

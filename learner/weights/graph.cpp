@@ -11,6 +11,8 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/weights/batch_sizes.h"
+#include "tern/learner/weights/state_checks.h"
 #include "tern/learner/weights/trace.h"
 
 namespace tern {
@@ -74,16 +76,32 @@ bool fits_half(const torch::Tensor& tensor) {
 }
 
 torch::Tensor graph_of(Learner& learn, bool half) {
+  TORCH_CHECK_VALUE(
+      learn.model().module(),
+      "[Learner::export_model] the model is TorchScript; expected a module of "
+      "C++. torch::jit::Module::save writes one of TorchScript.");
   const Tensors inputs = example_inputs(learn.parts());
   const torch::NoGradGuard no_grad;
-  Model& model = learn.model();
+  // A trace does not see what other threads compute for other devices.
+  Model model = learn.model().with_module(learn.model().module());
   const auto restore = c10::make_scope_exit(
       [&, was_training = model.is_training()] { model.train(was_training); });
   model.eval();
   const Fp32Weights fp32(learn);
+  const KeptRandomState random(inputs[0].device());
   const torch::jit::Module module = trace(model, inputs);
+  check_other_batch_size(
+      model,
+      module,
+      inputs,
+      "Learner::export_model",
+      "The graph is traced with two samples of the data. For the batch's size "
+      "take -1 in view and reshape, expand_as and zeros_like, or pass a state "
+      "in as an input. Or make the module a HasArchitecture, which Predictor "
+      "builds by register_architecture without a graph.");
   Model traced = module;
   check_one_sample(model, traced, inputs);
+  add_state_checks(*module.get_method("forward").graph());
   std::string bytes = bytes_of(module);
   if (half) {
     const torch::jit::Module copy = module_of(std::move(bytes));

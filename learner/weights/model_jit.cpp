@@ -1,22 +1,47 @@
 #include <exception>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 
 #include <fmt/format.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/passes/inliner.h>
 #include <torch/script.h>
 
 #include "tern/data/error_text.h"
 #include "tern/learner/model.h"
+#include "tern/learner/weights/state_checks.h"
 
 namespace tern {
 
 namespace {
 
+namespace jit = torch::jit;
+
+/// `forward` of a program with LSTMs, GRUs or RNNs, with a check of their
+/// states; null for any other. A copy: the module is the caller's, who may save
+/// it.
+std::shared_ptr<jit::GraphFunction> checked_forward(const jit::Module& module) {
+  const auto forward = module.find_method("forward");
+  if (!forward) return nullptr;
+  forward->function().ensure_defined();
+  const auto graph = forward->graph()->copy();
+  jit::Inline(*graph);
+  if (!add_state_checks(*graph)) return nullptr;
+  auto checked = std::make_shared<jit::GraphFunction>(
+      forward->function().qualname(),
+      graph,
+      nullptr);
+  checked->setSchema(forward->function().getSchema());
+  return checked;
+}
+
 // A TorchScript module. Its layers are known by the names of their classes.
 class JitModel final : public ModelImpl {
  public:
-  explicit JitModel(const torch::jit::Module& module) : module_(module) {}
+  explicit JitModel(const torch::jit::Module& module)
+      : module_(module), checked_(checked_forward(module)) {}
 
   Tensors forward(const Tensors& inputs) override {
     const torch::jit::IValue output = run(inputs);
@@ -59,12 +84,16 @@ class JitModel final : public ModelImpl {
   // it; those of wrong arguments are the reason, and are no c10::Error.
   torch::jit::IValue run(const Tensors& inputs) {
     try {
-      return module_.forward({inputs.begin(), inputs.end()});
+      if (!checked_) return module_.forward({inputs.begin(), inputs.end()});
+      jit::Stack stack(inputs.begin(), inputs.end());
+      stack.insert(stack.begin(), module_._ivalue());
+      return (*checked_)(std::move(stack));
     } catch (const std::exception& error) {
       std::string text = message_of(error);
       constexpr std::string_view kName = "\nRuntimeError: ";
       const size_t name = text.rfind(kName);
       if (name != std::string::npos) text.erase(0, name + kName.size());
+      if (text.starts_with('[')) C10_THROW_ERROR(ValueError, text);
       throw c10::Error({__func__, __FILE__, __LINE__}, text);
     }
   }
@@ -104,6 +133,7 @@ class JitModel final : public ModelImpl {
   }
 
   torch::jit::Module module_;
+  std::shared_ptr<jit::GraphFunction> checked_;
 };
 
 }  // namespace

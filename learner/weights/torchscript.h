@@ -10,6 +10,11 @@ namespace tern {
 class Learner;
 
 struct TorchScriptOptions {
+  /// Any number of samples, the first dimension of every input that has as many
+  /// as the first. If false, those of the example alone: for a model that takes
+  /// no other number, or keeps one, such as an LSTM's state. The file then
+  /// raises an error for any other.
+  bool dynamic_batch = true;
   /// Writes `path`.sha256 beside it, which `sha256sum -c` and
   /// `load_torchscript_trusted` read.
   bool sha256_file = false;
@@ -22,13 +27,21 @@ struct TorchScriptOptions {
 ///
 ///   export_torchscript(model, "net.pt", {torch::rand({1, 3, 224, 224})});
 ///
-/// A trace has one path: what `forward` decides by looking at values, or at the
-/// batch size, is decided for good.
+/// A trace has one path: what `forward` decides by looking at values is decided
+/// for good. A number that it takes from the size of the batch would be a
+/// constant too, such as the rows of the state that an LSTM, GRU or RNN makes
+/// itself: the model is traced with another number of samples as well, and
+/// refused if that differs. Use -1 in view and reshape, pass the state in as an
+/// input, or export that number alone (`dynamic_batch`). Recurrent layers check
+/// in the file that their state fits the batch. Other dimensions, such as a
+/// sequence's length or an image's height, are the example's where `forward`
+/// takes numbers from them. Draws no random numbers.
 ///
 /// \param example_inputs  One batch, as `forward` gets it, on the model's
 ///                        device and of its type.
 /// \throws c10::ValueError if there is no input, the model is TorchScript
-///         already, or the trace gives other outputs than the model; IoError.
+///         already, the trace gives other outputs than the model, or, naming
+///         the operator and its module, it fits one size of batch; IoError.
 void export_torchscript(
     Model model,
     const std::filesystem::path& path,

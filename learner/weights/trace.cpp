@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/utils.h>
 
 #include "tern/learner/learner_parts.h"
 
@@ -112,6 +114,24 @@ bool outputs_alike(const Tensors& expected, const Tensors& traced) {
             1e-4 * largest,
             /*equal_nan=*/true);
       });
+}
+
+KeptRandomState::KeptRandomState(torch::Device device) {
+  std::vector<torch::Device> devices = {torch::kCPU};
+  if (!device.is_cpu()) devices.push_back(device);
+  for (const torch::Device each : devices) {
+    at::Generator generator = at::globalContext().defaultGenerator(each);
+    const std::lock_guard lock(generator.mutex());
+    kept_.emplace_back(generator, generator.get_state());
+  }
+}
+
+KeptRandomState::~KeptRandomState() {
+  for (auto& [generator, state] : kept_) {
+    const std::lock_guard lock(generator.mutex());
+    // Unless nothing was drawn: another thread may have.
+    if (!torch::equal(generator.get_state(), state)) generator.set_state(state);
+  }
 }
 
 Tensors to_device(const Tensors& tensors, torch::Device device) {

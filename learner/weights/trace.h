@@ -25,6 +25,19 @@ torch::jit::Module trace(
 /// large beside a number near 0.
 bool outputs_alike(const Tensors& expected, const Tensors& traced);
 
+/// While it lives, random numbers that are drawn do not count: then the
+/// generators of the CPU and of `device` are as they were.
+class KeptRandomState {
+ public:
+  explicit KeptRandomState(torch::Device device);
+  ~KeptRandomState();
+  KeptRandomState(const KeptRandomState&) = delete;
+  KeptRandomState& operator=(const KeptRandomState&) = delete;
+
+ private:
+  std::vector<std::pair<at::Generator, torch::Tensor>> kept_;
+};
+
 Tensors to_device(const Tensors& tensors, torch::Device device);
 
 /// While it lives, a Learner's 16-bit model has its fp32 master weights, and

@@ -30,8 +30,10 @@ struct PredictorOptions {
   /// Computes as the Learner does, to the last bit. Otherwise, in kFloat on a
   /// CPU, BatchNorm is folded into the convolutions and oneDNN fuses what
   /// follows them: within 1e-4, a ResNet 1.3 to 1.5 times as fast, after a
-  /// first batch that takes longer; weights take two or three times the
-  /// memory.
+  /// first batch that takes longer and one of each size that is computed as by
+  /// the Learner; weights take two or three times the memory. A network that
+  /// takes numbers from the size of the batch, as an LSTM's state does, is
+  /// computed as by the Learner.
   bool exact = false;
 };
 

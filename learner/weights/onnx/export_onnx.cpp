@@ -63,6 +63,8 @@ void export_onnx(
       "[export_onnx] there is no example input, or the model is TorchScript; "
       "expected a batch and a module of C++. Export the module that the "
       "TorchScript was made of.");
+  // A trace does not see what other threads compute for other devices.
+  model = model.with_module(model.module());
   const torch::NoGradGuard no_grad;
   const auto restore = c10::make_scope_exit(
       [&, was_training = model.is_training()] { model.train(was_training); });

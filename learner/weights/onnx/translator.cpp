@@ -9,30 +9,13 @@
 #include <torch/csrc/jit/serialization/export.h>
 
 #include "tern/kernels/check.h"
+#include "tern/learner/weights/frozen_graph.h"
 
 namespace tern::onnx {
 
 namespace {
 
 constexpr int64_t kOpset = 17;  // the first with LayerNormalization
-
-// C++ modules leave no names in a trace, but their weights have them: the
-// module is that of the operator's, or the one with those before and after.
-Text place_of(const Node& node) {
-  Text before, after;
-  for (const Node* other : node.owningGraph()->nodes()) {
-    for (const Value* input : other->inputs()) {
-      if (input->node()->kind() != c10::prim::Constant) continue;
-      if (!input->hasDebugName() || !after.empty()) continue;
-      if (!node.isBefore(other)) before = input->debugName();
-      if (!other->isBefore(&node)) after = input->debugName();
-    }
-  }
-  before.erase(std::ranges::mismatch(before, after).in1, before.end());
-  const size_t end = before.rfind('.');
-  return end == Text::npos ? "the model itself"
-                           : "its module " + before.substr(0, end);
-}
 
 // Later uses of the tensor itself have the operator's result in a trace; those
 // of what shares its memory have not.

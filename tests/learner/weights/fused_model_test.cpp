@@ -11,6 +11,7 @@
 #include <torch/script.h>
 
 #include "tern/kernels/cpu_isa.h"
+#include "tern/tests/support/batch_nets.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/stir.h"
 
@@ -406,6 +407,84 @@ TEST_F(FusedModel, AnErrorIsTheModels) {
   const OpCalls calls(kFused);
   fused.forward({x_});
   EXPECT_EQ(calls.count(), 1);
+}
+
+// Before: an LSTM wrote past the state of the batch that it was traced with.
+TEST_F(FusedModel, ANumberFromTheSizeOfTheBatchIsThatOfEachBatch) {
+  std::vector<testing_support::BatchNet> nets =
+      testing_support::nets_of_one_batch_size();
+  for (const auto& net : testing_support::nets_of_any_batch_size()) {
+    nets.push_back(net);
+  }
+  nets.push_back(testing_support::net_of_chunks());
+  const torch::Tensor x = torch::randn({64, 6, 8});
+  for (const testing_support::BatchNet& net : nets) {
+    for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
+             {1, 2, 5, 64, 3, 64, 2},
+             {64, 5, 2, 1, 64},
+             {7, 2, 33, 7}}) {
+      Model model = net.make();
+      Model fused = fused_model(model);
+      for (const int64_t size : sizes) {
+        const Tensors batch = {x.narrow(0, 0, size)};
+        const torch::Tensor answer = fused.forward(batch)[0];
+        const torch::Tensor expected = model.forward(batch)[0];
+        ASSERT_EQ(answer.sizes(), expected.sizes()) << net.name << " " << size;
+        EXPECT_TRUE(torch::allclose(answer, expected, 1e-4, 1e-5))
+            << net.name << " " << size;
+      }
+    }
+  }
+}
+
+TEST_F(FusedModel, ABatchOfAnotherSizeIsFusedOnceItsGraphIsKnownToBeTheSame) {
+  for (const auto& net : testing_support::nets_of_any_batch_size()) {
+    Model fused = fused_model(net.make());
+    const torch::Tensor x = torch::randn({64, 6, 8});
+    for (const int64_t size : {64, 7}) {
+      const Tensors batch = {x.narrow(0, 0, size)};
+      fused.forward(batch);
+      EXPECT_EQ(calls_of("mkldnn::_linear_pointwise", fused, batch), 1)
+          << net.name << " " << size;
+    }
+  }
+}
+
+TEST_F(FusedModel, OtherSizesOfASampleGoThroughTheModel) {
+  const testing_support::BatchNet net{
+      "length",
+      [](auto& net, const torch::Tensor& x) {
+        return net.fc(x - x.sum(1, true) / static_cast<double>(x.size(1)));
+      }};
+  Model model = net.make();
+  Model fused = fused_model(model);
+  for (const int64_t length : {6, 9, 4, 6}) {
+    const Tensors batch = {torch::randn({3, length, 8})};
+    EXPECT_TRUE(torch::allclose(
+        fused.forward(batch)[0],
+        model.forward(batch)[0],
+        1e-4,
+        1e-5));
+  }
+}
+
+TEST_F(FusedModel, DrawsTheRandomNumbersOfTheModel) {
+  Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+    return net.normed(x) * torch::rand({1});
+  });
+  Model fused = fused_model(model);
+  const auto answers = [&](Model& one) {
+    torch::manual_seed(3);
+    Tensors all;
+    for (const int64_t size : {5, 1, 3, 5}) {
+      all.push_back(one.forward({x_.narrow(0, 0, size)})[0]);
+    }
+    return all;
+  };
+  const Tensors expected = answers(model), own = answers(fused);
+  for (size_t i = 0; i < own.size(); ++i) {
+    EXPECT_TRUE(torch::equal(own[i], expected[i])) << i;
+  }
 }
 
 TEST_F(FusedModel, ManyThreadsMayCall) {

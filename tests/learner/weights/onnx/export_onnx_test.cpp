@@ -16,6 +16,7 @@
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/learner/distributed/data_parallel.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/weights/lora.h"
 #include "tern/tests/support/expect_error.h"
@@ -274,6 +275,18 @@ TEST_F(ExportOnnx, RefusesNumbersThatOtherSizesChange) {
           [](const torch::Tensor& t) { return t.size(2) > 6 ? t.relu() : t; }),
       {"path of the model"});
   EXPECT_EQ(temp_.entries(), 0);
+}
+
+// A trace sees one thread: what the second device answered was a constant.
+TEST_F(ExportOnnx, AModelOnSeveralDevicesIsExportedAsOnOne) {
+  const Model model = point_net();
+  const Tensors inputs = {torch::randn({4, 2})};
+  export_onnx(model, temp_ / "one.onnx", inputs);
+  export_onnx(
+      parallel_model(model, {torch::kCPU, torch::kCPU}),
+      temp_ / "two.onnx",
+      inputs);
+  EXPECT_EQ(read_file(temp_ / "two.onnx"), read_file(temp_ / "one.onnx"));
 }
 
 TEST_F(ExportOnnx, RefusesNamesThatAreTaken) {

@@ -1,0 +1,382 @@
+// A Predictor answers every size of batch as the network does, whatever that
+// takes from the size.
+
+#include <functional>
+#include <random>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <torch/nn/functional/upsampling.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/loss.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/modules/rnn.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/learner/distributed/data_parallel.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/weights/export_model.h"
+#include "tern/learner/weights/graph.h"
+#include "tern/learner/weights/trace.h"
+#include "tern/learner/weights/weights.h"
+#include "tern/tests/support/batch_nets.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+#include "tern/vision/models/build_model.h"
+#include "tern/vision/predict/predictor.h"
+
+namespace tern::predictor_batches_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing_support::BatchNet;
+using testing_support::BatchNetImpl;
+using testing_support::quiet;
+using torch::Tensor;
+
+/// Writes a network that takes such inputs.
+void export_net(
+    const Model& model,
+    const Tensor& inputs,
+    const fs::path& file,
+    const ExportOptions& options = {}) {
+  const auto set = std::make_shared<TensorDataset>(
+      Tensors{inputs},
+      Tensors{torch::zeros({inputs.size(0), 1})});
+  DataBunch data = DataBunch::create(set, set, {.batch_size = 2, .workers = 0});
+  data.device = torch::kCPU;
+  Learner learn(data, model, quiet({.loss = torch::nn::MSELoss()}));
+  learn.export_model(file, options);
+}
+
+/// Expects the network's answers to batches of all these sizes, in this order.
+void expect_answers(
+    const Predictor& predictor,
+    Model model,
+    const Tensor& x,
+    const std::vector<int64_t>& sizes) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  for (const int64_t size : sizes) {
+    const Tensor batch = x.narrow(0, 0, size);
+    const Tensor expected = model.forward({batch})[0];
+    const double largest = expected.abs().max().item<double>();
+    const auto answers = predictor.predict_batch(batch);
+    ASSERT_EQ(std::ssize(answers), size);
+    for (int64_t i = 0; i < size; ++i) {
+      const Tensor& own = answers[i].probabilities;
+      ASSERT_TRUE(own.defined()) << "sample " << i << " of " << size;
+      EXPECT_LE(
+          (own - expected[i]).abs().max().item<double>(),
+          1e-4 * largest + 1e-7)
+          << "sample " << i << " of " << size;
+    }
+  }
+}
+
+/// Registered by its name, without a graph.
+struct NamedNetImpl : BatchNetImpl, HasArchitecture {
+  explicit NamedNetImpl(const BatchNet& net)
+      : BatchNetImpl(net.forward), network("batches: " + net.name) {}
+  Architecture architecture() const override { return {network, "{}"}; }
+  std::string network;
+};
+
+// Before: an LSTM wrote past the state of the batch that it was traced with.
+TEST(PredictorBatches, ANetworkThatTakesNumbersFromTheBatchAnswersAnySize) {
+  const TempFolder temp;
+  std::vector<BatchNet> nets = testing_support::nets_of_one_batch_size();
+  nets.push_back(testing_support::net_of_chunks());
+  const Tensor x = torch::randn({64, 6, 8});
+  for (const BatchNet& net : nets) {
+    SCOPED_TRACE(net.name);
+    const auto make = [net] { return std::make_shared<NamedNetImpl>(net); };
+    register_architecture("batches: " + net.name, [make](const Architecture&) {
+      return Model(make());
+    });
+    const auto module = make();
+    export_net(Model(module), x.narrow(0, 0, 4), temp / "a.safetensors");
+    const auto predictor =
+        Predictor::load(temp / "a.safetensors", {.device = torch::kCPU});
+    expect_answers(predictor, Model(module), x, {1, 2, 5, 64, 2, 64, 3});
+  }
+}
+
+// Before: written for two samples, and wrong for three.
+TEST(PredictorBatches, AGraphThatKeepsTheSizeOfItsBatchIsNotWritten) {
+  const TempFolder temp;
+  for (const BatchNet& net : testing_support::nets_of_one_batch_size()) {
+    SCOPED_TRACE(net.name);
+    expect_error<c10::ValueError>(
+        [&] {
+          export_net(
+              net.make(),
+              torch::randn({4, 6, 8}),
+              temp / "a.safetensors");
+        },
+        {"[Learner::export_model] " + net.place,
+         "for a batch of 2",
+         "for one of 5",
+         "traced with two samples",
+         "register_architecture"});
+    EXPECT_EQ(temp.entries(), 0);
+  }
+}
+
+TEST(PredictorBatches, AGraphThatDoesNotAnswersAnySize) {
+  const TempFolder temp;
+  const Tensor x = torch::randn({64, 6, 8});
+  for (const BatchNet& net : testing_support::nets_of_any_batch_size()) {
+    SCOPED_TRACE(net.name);
+    export_net(net.make(), x.narrow(0, 0, 4), temp / "a.safetensors");
+    const auto predictor = Predictor::load(
+        temp / "a.safetensors",
+        {.device = torch::kCPU, .trusted = true});
+    expect_answers(predictor, net.make(), x, {1, 2, 5, 64});
+  }
+}
+
+// Before: what the second device answered was a constant of the graph.
+TEST(PredictorBatches, AModelOnSeveralDevicesIsExportedAsOnOne) {
+  const TempFolder temp;
+  const fs::path file = temp / "a.safetensors";
+  const torch::nn::Sequential net(torch::nn::Linear(8, 3));
+  const Tensor x = torch::randn({64, 8});
+  export_net(
+      parallel_model(net, {torch::kCPU, torch::kCPU}),
+      x.narrow(0, 0, 4),
+      file);
+  const auto predictor =
+      Predictor::load(file, {.device = torch::kCPU, .trusted = true});
+  expect_answers(predictor, net, x, {1, 2, 5, 64});
+}
+
+// As older versions wrote it. Before: heap corruption.
+TEST(PredictorBatches, AnOlderFileWithAStateIsRefusedForAnotherBatch) {
+  const TempFolder temp;
+  const fs::path file = temp / "a.safetensors";
+  const Tensor x = torch::randn({64, 6, 8});
+  export_net(
+      testing_support::nets_of_any_batch_size()[0].make(),
+      x.narrow(0, 0, 4),
+      file);
+  const BatchNet lstm = testing_support::nets_of_one_batch_size()[0];
+  Model model = lstm.make();
+  {
+    const torch::NoGradGuard no_grad;
+    std::ostringstream stream;
+    trace(model, {x.narrow(0, 0, 2)}).save(stream);
+    std::string bytes = stream.str();
+    const Tensor graph =
+        torch::from_blob(bytes.data(), {std::ssize(bytes)}, torch::kByte);
+    const auto metadata = safetensors_metadata(file);
+    save_safetensors(
+        file,
+        {{kGraph, graph.clone()}},
+        metadata,
+        {.checksum = true});
+  }
+  for (const bool exact : {true, false}) {
+    const auto predictor = Predictor::load(
+        file,
+        {.device = torch::kCPU, .trusted = true, .exact = exact});
+    expect_answers(predictor, model, x, {2});
+    for (const int64_t size : {1, 3, 64}) {
+      expect_error<c10::ValueError>(
+          [&] { predictor.predict_batch(x.narrow(0, 0, size)); },
+          {"[Model] aten::lstm of the module lstm has a state for 2 samples "
+           "and was given " +
+           std::to_string(size)});
+    }
+    expect_answers(predictor, model, x, {2});
+  }
+}
+
+// ---- Networks drawn from a list of layers ----
+
+using Layer = std::function<Tensor(const Tensor&)>;
+using Generator = std::mt19937;
+
+/// Layers that keep [N, T, 8] or [N, 8, H, W], drawn by a seed.
+struct DrawnNetImpl : torch::nn::Module, HasArchitecture {
+  DrawnNetImpl(int seed, bool has_images) : seed_(seed), images_(has_images) {
+    torch::manual_seed(seed);
+    Generator random(seed);
+    for (int count = 3 + static_cast<int>(random() % 4); count > 0; --count) {
+      layers_.push_back(has_images ? of_images(random) : of_rows(random));
+    }
+    head_ = register_module("head", torch::nn::Linear(8, 3));
+  }
+
+  Architecture architecture() const override {
+    return {
+        images_ ? "drawn of images" : "drawn of rows",
+        fmt::format(R"({{"seed": {}}})", seed_)};
+  }
+
+  Tensor forward(Tensor x) {
+    for (const Layer& layer : layers_) x = layer(x);
+    return head_(images_ ? x.mean({2, 3}) : x.mean(1));
+  }
+
+ private:
+  template <class Holder>
+  Holder add(Holder module) {
+    return register_module(std::to_string(children().size()), module);
+  }
+
+  Layer of_rows(Generator& random) {
+    switch (random() % 13) {
+      case 0:
+        return add(torch::nn::Linear(8, 8));
+      case 1:
+        return add(torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})));
+      case 2:
+        return [](const Tensor& x) { return torch::gelu(x); };
+      case 3: {
+        auto lstm = add(torch::nn::LSTM(
+            torch::nn::LSTMOptions(8, 8).num_layers(2).batch_first(true)));
+        return [lstm](const Tensor& x) mutable { return std::get<0>(lstm(x)); };
+      }
+      case 4: {
+        auto lstm = add(
+            torch::nn::LSTM(torch::nn::LSTMOptions(8, 4).bidirectional(true)));
+        return [lstm](const Tensor& x) mutable {
+          return std::get<0>(lstm(x.transpose(0, 1))).transpose(0, 1);
+        };
+      }
+      case 5: {
+        auto gru =
+            add(torch::nn::GRU(torch::nn::GRUOptions(8, 8).batch_first(true)));
+        return [gru](const Tensor& x) mutable { return std::get<0>(gru(x)); };
+      }
+      case 6: {
+        auto rnn =
+            add(torch::nn::RNN(torch::nn::RNNOptions(8, 8).batch_first(true)));
+        return [rnn](const Tensor& x) mutable { return std::get<0>(rnn(x)); };
+      }
+      case 7: {
+        auto conv = add(
+            torch::nn::Conv1d(torch::nn::Conv1dOptions(8, 8, 3).padding(1)));
+        return [conv](const Tensor& x) mutable {
+          return conv(x.transpose(1, 2)).transpose(1, 2);
+        };
+      }
+      case 8: {
+        auto attention = add(torch::nn::MultiheadAttention(8, 2));
+        return [attention](const Tensor& x) mutable {
+          const Tensor rows = x.transpose(0, 1);
+          return std::get<0>(attention(rows, rows, rows)).transpose(0, 1) + x;
+        };
+      }
+      case 9:
+        return [](const Tensor& x) {
+          return x.reshape({x.size(0), -1}).view({x.size(0), x.size(1), 8});
+        };
+      case 10:
+        return [](const Tensor& x) {
+          return torch::cat({torch::zeros({x.size(0), 1, 8}), x}, 1);
+        };
+      case 11:
+        return [](const Tensor& x) {
+          return x + torch::arange(x.size(1)).view({-1, 1}) * 0.1;
+        };
+      default:
+        return [](const Tensor& x) {
+          return x - x.sum(0) / static_cast<double>(x.size(0));
+        };
+    }
+  }
+
+  Layer of_images(Generator& random) {
+    switch (random() % 9) {
+      case 0:
+      case 1: {
+        auto conv = add(torch::nn::Conv2d(
+            torch::nn::Conv2dOptions(8, 8, 3).padding(1).bias(false)));
+        auto norm = add(torch::nn::BatchNorm2d(8));
+        return [conv, norm](const Tensor& x) mutable {
+          return norm(conv(x)).relu();
+        };
+      }
+      case 2: {
+        auto conv = add(torch::nn::Conv2d(
+            torch::nn::Conv2dOptions(8, 8, 3).padding(1).groups(4)));
+        return [conv](const Tensor& x) mutable { return conv(x) + x; };
+      }
+      case 3:
+        return [](const Tensor& x) { return torch::silu(x); };
+      case 4:
+        return [](const Tensor& x) {  // a channel shuffle
+          const int64_t n = x.size(0), h = x.size(2), w = x.size(3);
+          return x.view({n, 2, 4, h, w}).transpose(1, 2).reshape(x.sizes());
+        };
+      case 5:
+        return [](const Tensor& x) {
+          return x.reshape({-1, 2, 4, x.size(2), x.size(3)})
+              .transpose(1, 2)
+              .flatten(1, 2);
+        };
+      case 6:
+        return [](const Tensor& x) {
+          return x.size(2) > 4 ? torch::max_pool2d(x, 2) : x;
+        };
+      case 7: {
+        auto scale = add(torch::nn::Linear(8, 8));
+        return [scale](const Tensor& x) mutable {
+          const Tensor by = scale(x.mean({2, 3})).sigmoid();
+          return x * by.view({x.size(0), 8, 1, 1});
+        };
+      }
+      default:
+        return [](const Tensor& x) {
+          namespace F = torch::nn::functional;
+          return F::interpolate(
+              torch::adaptive_avg_pool2d(x, {4, 4}),
+              F::InterpolateFuncOptions().size(
+                  std::vector<int64_t>{x.size(2), x.size(3)}));
+        };
+    }
+  }
+
+  int seed_;
+  bool images_;
+  std::vector<Layer> layers_;
+  torch::nn::Linear head_{nullptr};
+};
+
+TEST(PredictorBatches, NetworksDrawnFromAListOfLayersAnswerAnySize) {
+  const TempFolder temp;
+  const fs::path file = temp / "a.safetensors";
+  for (const bool has_images : {false, true}) {
+    register_architecture(
+        has_images ? "drawn of images" : "drawn of rows",
+        [=](const Architecture& how) {
+          const size_t seed = how.options.find_first_of("0123456789");
+          return Model(std::make_shared<DrawnNetImpl>(
+              std::stoi(how.options.substr(seed)),
+              has_images));
+        });
+    for (int seed = 0; seed < 30; ++seed) {
+      SCOPED_TRACE((has_images ? "images " : "rows ") + std::to_string(seed));
+      const Model model(std::make_shared<DrawnNetImpl>(seed, has_images));
+      const Tensor x =
+          has_images ? torch::randn({64, 8, 8, 8}) : torch::randn({64, 5, 8});
+      export_net(model, x.narrow(0, 0, 4), file);
+      const auto predictor = Predictor::load(file, {.device = torch::kCPU});
+      std::vector<int64_t> sizes = {1, 2, 5, 64, 1, 3, 2, 5, 64, 3};
+      std::shuffle(sizes.begin(), sizes.end(), Generator(seed));
+      expect_answers(predictor, model, x, sizes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tern::predictor_batches_test
