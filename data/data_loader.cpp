@@ -13,6 +13,7 @@
 #include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/kernels/check.h"
+#include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {
@@ -297,7 +298,7 @@ DataLoader::DataLoader(
   } else if (!sampler_) {
     sampler_ = std::make_shared<SequentialSampler>(dataset_->size());
   }
-  buffers_ = std::make_shared<BufferPool>(options_.pin_memory);
+  buffers_ = std::make_shared<BufferPool>(options_.pin_memory.value_or(false));
 }
 
 DataLoader DataLoader::in_order(bool augments) const {
@@ -336,6 +337,7 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
       "or more.",
       epoch,
       first_batch);
+  if (!options_.pin_memory) buffers_->set_pin_memory(is_cuda_in_use());
   auto workers = std::make_shared<Epoch::Workers>();
   workers->dataset = dataset_;
   workers->buffers = buffers_;

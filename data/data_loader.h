@@ -37,9 +37,9 @@ struct DataLoaderOptions {
   int64_t workers = -1;
   /// Batches that each worker prefetches.
   int64_t prefetch = 4;
-  /// Page-locked batches, for asynchronous copies to a GPU. Unset: from when
-  /// this process has tensors on a GPU, as it has once a Learner for one is
-  /// created. A loader by itself leaves CUDA uninitialised.
+  /// Page-locked batches, for asynchronous copies to a GPU. Unset: if
+  /// this process has tensors on a GPU when a pass begins, as it has once a
+  /// Learner for one is created. A loader by itself leaves CUDA uninitialised.
   std::optional<bool> pin_memory = {};
   /// How long `next` waits for a batch before it throws; 0: no limit.
   std::chrono::milliseconds timeout{0};

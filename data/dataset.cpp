@@ -4,7 +4,6 @@
 
 #include "tern/data/error_text.h"
 #include "tern/kernels/check.h"
-#include "tern/kernels/load_cuda.h"
 
 namespace tern {
 
@@ -12,9 +11,7 @@ torch::Tensor BufferPool::empty(
     c10::IntArrayRef sizes,
     torch::ScalarType dtype) {
   const auto options = torch::TensorOptions().dtype(dtype);
-  if (pin_memory_ ? *pin_memory_ : is_cuda_in_use()) {
-    return torch::empty(sizes, options.pinned_memory(true));
-  }
+  if (pin_memory_) return torch::empty(sizes, options.pinned_memory(true));
   const auto is_free = [](const torch::Tensor& tensor) {
     return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
   };

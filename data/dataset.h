@@ -1,10 +1,10 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <iterator>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,15 +22,16 @@ class BufferPool {
  public:
   /// \param pin_memory  Allocates page-locked memory for copies to a GPU, from
   ///                    LibTorch's caching allocator, which waits for
-  ///                    asynchronous copies. Unset: from when this process has
-  ///                    tensors on a GPU.
-  explicit BufferPool(std::optional<bool> pin_memory = false)
-      : pin_memory_(pin_memory) {}
+  ///                    asynchronous copies.
+  explicit BufferPool(bool pin_memory = false) : pin_memory_(pin_memory) {}
+
+  /// From the next tensor on. Thread-safe.
+  void set_pin_memory(bool pin_memory) { pin_memory_ = pin_memory; }
 
   torch::Tensor empty(c10::IntArrayRef sizes, torch::ScalarType dtype);
 
  private:
-  std::optional<bool> pin_memory_;
+  std::atomic<bool> pin_memory_;
   std::mutex mutex_;
   std::vector<torch::Tensor> tensors_;
 };

@@ -20,7 +20,8 @@ namespace tern {
 /// the driver; processes that are forked later cannot use a GPU.
 bool load_cuda();
 
-/// Whether this process has memory on a GPU. Initialises nothing. Thread-safe.
+/// Whether this process has memory on a GPU. Initialises nothing. Not to be
+/// called while another thread may be initialising CUDA.
 bool is_cuda_in_use();
 
 /// Checks that a device exists. \param cure  What to do if it does not.

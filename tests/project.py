@@ -4,12 +4,14 @@ project.py ROOT
 
 The lists of "How to add" in CONTRIBUTING.md are what their examples touch, and
 no longer than is promised, each and together; version.h, CITATION.cff and CHANGELOG.md have the
-same version; a page from other libraries names only what Tern has.
+same version; a page from other libraries names only what Tern has; no file has the
+marks of an unfinished merge.
 """
 import pathlib
 import re
 import sys
 
+TEXTS = (".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".md", ".txt", ".cmake", ".json", ".yml")
 MOST_FILES = 5
 # All lists of a section together, where there are several.
 MOST_IN_ALL = {"A kernel": 8, "A fused optimizer": 6, "A network": 10}
@@ -83,6 +85,15 @@ def check_version(root):
             yield f"{file}: expected the version of version.h, {version}."
 
 
+def check_merges(root):
+    """No file has what a merge leaves where both sides changed a line."""
+    marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    for file in root.rglob("*"):
+        name = str(file.relative_to(root))
+        if file.suffix in TEXTS and not name.startswith(("build", ".")) and marks.search(file.read_text()):
+            yield f"{name}: a merge was not finished; take one of the two sides."
+
+
 def check_names(root):
     """The last column of each table is about Tern."""
     page = "docs/from_fastai_and_pytorch.md"
@@ -105,7 +116,7 @@ def check_names(root):
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    wrong = [*check_how_to_add(root), *check_version(root), *check_names(root)]
+    wrong = [*check_how_to_add(root), *check_version(root), *check_merges(root), *check_names(root)]
     print(*wrong, sep="\n")
     return 1 if wrong else 0
 

@@ -40,6 +40,8 @@ run_isa() {
   shift 2
   [ "$wanted" = all ] || expect_names setting "${isa_names[*]}" "all ${isa_names[*]}" "$wanted"
   flags=$(processor_flags)
+  [ -n "$flags" ] || [ "$wanted" = native ] || die "/proc/cpuinfo has no flags of x86-64, and these settings" \
+    "are for such processors; ./dev test runs the tests as they are."
   for name in "${isa_names[@]}"; do
     [ "$wanted" = all ] || [ "$wanted" = "$name" ] || continue
     mapfile -t settings < <(isa_settings "$name")

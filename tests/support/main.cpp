@@ -51,8 +51,15 @@ int main(int argc, char** argv) {
     GTEST_FLAG_SET(filter, filter);
   }
   if (RUN_ALL_TESTS() != 0) return 1;
-  // CTest's SKIP_RETURN_CODE. A file of which one test was skipped has passed.
   const auto& all = *testing::UnitTest::GetInstance();
+  if (all.test_to_run_count() == 0) {
+    std::fprintf(
+        stderr,
+        "%s: no test has a name that was asked for.\n",
+        argv[0]);
+    return 1;
+  }
+  // CTest's SKIP_RETURN_CODE. A file of which one test was skipped has passed.
   const bool has_run = all.successful_test_count() > 0;
   return all.skipped_test_count() > 0 && !has_run ? 77 : 0;
 }

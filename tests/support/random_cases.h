@@ -10,10 +10,10 @@
 
 namespace tern {
 
-/// Calls `test(seed)` for seeds 1 to `count`, the same in each run, or those that
-/// the environment asks for: TERN_RANDOM_SECONDS=60 draws new seeds for that long,
-/// as `./dev test --long` does; TERN_RANDOM_SEED=7 repeats that one. Stops at the
-/// first failure and names its seed.
+/// Calls `test(seed)` for seeds 1 to `count`, the same in each run, or those
+/// that the environment asks for: TERN_RANDOM_SECONDS=60 draws new seeds for
+/// that long, as `./dev test --long` does; TERN_RANDOM_SEED=7 repeats that one.
+/// Stops at the first failure and names its seed.
 template <class Test>
 void for_random_cases(uint64_t count, const Test& test) {
   using Clock = std::chrono::steady_clock;
@@ -30,7 +30,8 @@ void for_random_cases(uint64_t count, const Test& test) {
   } else if (const char* seconds = std::getenv("TERN_RANDOM_SECONDS")) {
     const auto end = Clock::now() + std::chrono::seconds(std::stoll(seconds));
     std::random_device device;
-    while (passes((uint64_t{device()} << 32) | device()) && Clock::now() < end) {
+    while (passes((uint64_t{device()} << 32) | device()) &&
+           Clock::now() < end) {
     }
   } else {
     for (uint64_t seed = 1; seed <= count && passes(seed); ++seed) {

@@ -8,17 +8,18 @@ gpu_programs=(tests/kernels_on_a_gpu_test tests/data_on_a_gpu_test tests/learner
   tests/callbacks_on_a_gpu_test tests/bench/gpu_timed)
 
 pack_for_gpu() {
-  local pack=$root/.gpu build=$root/build-pack data stage variant
-  # What is missing is said before anything is built.
+  local pack=$root/.gpu build=$root/build-pack data stage variant variants
+  # What is missing is said before anything is installed or built.
   data=${TERN_DATA:-$root/../shared/data}
   [ -d "$data/mnist" ] || die "There is no folder mnist in '$data', and the trainings that compare" \
     "precisions need its digits: name the folder that has it in TERN_DATA."
-  for variant in "$root"/tools/gpu/variants/*.diff; do
-    [ -e "$variant" ] || die "There are no variants of the kernels in tools/gpu/variants."
+  set_up
+  install_packages patch xz-utils
+  mapfile -t variants < <(find "$root/tools/gpu/variants" -name '*.diff' | sort)
+  for variant in "${variants[@]}"; do
     (cd "$root" && patch --dry-run --silent -p1 <"$variant") >&2 ||
       die "$variant does not fit the sources any more. Mend it, or remove it if it was measured."
   done
-  set_up
 
   configure pack
   build pack gpu
@@ -29,7 +30,8 @@ pack_for_gpu() {
   (cd "$build" && ctest -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p') >"$stage/pre/tests.txt"
   [ -s "$stage/pre/tests.txt" ] || die "CTest lists no test with the label gpu."
   grep -E '^CMAKE_CXX_COMPILER:' "$build/CMakeCache.txt" >"$stage/pre/CMakeCache.txt" # for the rows' page
-  for variant in "$root"/tools/gpu/variants/*.diff; do
+  mkdir -p "$stage/pre/variants"
+  for variant in "${variants[@]}"; do
     build_variant "$variant" "$build/variants/$(basename "$variant" .diff)"
     strip_programs "$build/variants/$(basename "$variant" .diff)/build-pack" \
       "$stage/pre/variants/$(basename "$variant" .diff)" tests/kernels_on_a_gpu_test tests/bench/gpu_timed
@@ -44,7 +46,7 @@ pack_for_gpu() {
   commit_of_tree >"$pack/commit.txt"
   cp "$root/tools/gpu/there.sh" "$pack/"
   say "Packed $(cat "$pack/commit.txt") into .gpu: $(wc -l <"$stage/pre/tests.txt") test files," \
-    "$(find "$root/tools/gpu/variants" -name '*.diff' | wc -l) variant(s) of the kernels, MNIST."
+    "${#variants[@]} variant(s) of the kernels, MNIST."
   say "The tree has $(tree_megabytes) MB and .gpu $(du -sm "$pack" | cut -f 1) MB." \
     "There: bash .gpu/there.sh SECONDS"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# sanitize.sh SANITIZER TOOL TESTS: compute-sanitizer over the kernels' tests, a minute
-# for each tool. Exit code 0 if it finds nothing.
+# sanitize.sh SANITIZER TOOL TESTS: compute-sanitizer over the kernels' tests in that
+# folder. Exit code 0 if it finds nothing.
 set -euo pipefail
 sanitizer=$1 tool=$2 tests=$3
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bash .gpu/there.sh [SECONDS [PART...]]: what ./dev gpu pack has packed, run within
-# SECONDS (420) on a machine with a GPU, in the root of the copied tree. Parts, in
+# SECONDS (430) on a machine with a GPU, in the root of the copied tree. Parts, in
 # this order whatever order they are named in:
 #   facts     compilers, packages, driver, the rates of a copy and of a matrix product
 #   build     builds there instead of using the packed programs; only if named, or if
@@ -13,11 +13,11 @@
 #   converge  accuracies of five precisions with three seeds
 # Each step has a limit of its own, and none that fails ends another. Results are in
 # $OUT: summary.txt, facts.txt, gpu.md (docs/gpu.md with the measured rows), logs.tgz.
-# The exit code is 0 if every part ended well. DEVICE=cpu rehearses all of it without
+# The exit code is 0 if every part ended well; what was not packed did not. DEVICE=cpu rehearses all of it without
 # a GPU: tests skip, rows are small.
 set -uo pipefail
 
-limit=${1:-420}
+limit=${1:-430}
 [[ $limit =~ ^[0-9]+$ ]] || { echo "SECONDS is '$limit'; expected a number, then names of parts." >&2; exit 2; }
 [ $# -eq 0 ] || shift
 all_parts="facts build tests variants rows sanitize converge"
@@ -34,7 +34,7 @@ export OUT=${OUT:-$work/out}
 logs=$work/logs pre=$work/pre
 rm -rf "$work/logs" "$work/pre"
 mkdir -p "$OUT" "$logs"
-: >"$OUT/summary.txt"
+rm -f "$OUT"/{summary.txt,facts.txt,gpu.md,logs.tgz}
 export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_IB_DISABLE=1
 # A test that skips for want of a GPU would count as a success.
@@ -48,18 +48,19 @@ seconds_left() { echo $((limit - SECONDS)); }
 is_wanted() { [[ " $parts " == *" $1 "* ]]; }
 say() { printf '%4d s  %s\n' "$SECONDS" "$*" | tee -a "$OUT/summary.txt"; }
 save_logs() { tar -C "$work" -czf "$work/logs.tgz" logs && cp "$work/logs.tgz" "$OUT/logs.tgz"; }
-trap save_logs EXIT
+# within SECONDS: these, or those that are left of all.
+within() { echo $(($1 < $(seconds_left) ? $1 : $(seconds_left))); }
 
 # step NAME SECONDS COMMAND... : at most so many seconds, with its output in
 # logs/NAME.log, and a line in the summary.
 step() {
-  local name=$1 most=$2 code started=$SECONDS note=""
+  local name=$1 most code started=$SECONDS note=""
+  most=$(within "$2")
   shift 2
-  if [ "$(seconds_left)" -lt 12 ]; then
+  if [ "$most" -lt 5 ]; then
     say "$name: NOT RUN, no time was left"
     return 99
   fi
-  [ "$most" -le "$(seconds_left)" ] || most=$(seconds_left)
   timeout -k 3 "$most" "$@" >"$logs/$name.log" 2>&1
   code=$?
   [[ $code != 124 && $code != 137 ]] || note=", TIME OUT"
@@ -70,8 +71,25 @@ step() {
 declare -A outcome
 # note PART CODE: the outcome of a part is the first failure of its steps.
 note() {
-  [ "${outcome[$1]:-rc 0}" != "rc 0" ] || outcome[$1]="rc $2"
+  local said=$2
+  [[ ! $said =~ ^[0-9]+$ ]] || said="rc $said"
+  [ "${outcome[$1]:-rc 0}" != "rc 0" ] || outcome[$1]=$said
 }
+
+# At the end, however that comes: an outcome for each part.
+finish() {
+  local code=$? part
+  for part in $all_parts; do
+    is_wanted "$part" || continue
+    say "part $part: ${outcome[$part]:-not run}"
+    [ "${outcome[$part]:-}" = "rc 0" ] || [ "$code" != 0 ] || code=1
+  done
+  [ "$device" != cpu ] ||
+    say "This was a rehearsal on the CPU: the GPU tests were skipped, and no figure counts."
+  save_logs
+  exit "$code"
+}
+trap finish EXIT
 
 # ---- Where things are ----
 
@@ -82,7 +100,7 @@ print(util.find_spec("torch").submodule_search_locations[0])') || {
 }
 site=$(dirname "$torch")
 # The disk is cold there: 3 GB of libraries are read once, while the facts are printed.
-(cat "$torch"/lib/libtorch_cuda.so "$torch"/lib/libtorch_cpu.so "$site"/nvidia/cu13/lib/lib{cublas,cublasLt,cudart,nvrtc}.so* \
+(timeout 60 cat "$torch"/lib/libtorch_cuda.so "$torch"/lib/libtorch_cpu.so "$site"/nvidia/cu13/lib/lib{cublas,cublasLt,cudart,nvrtc}.so* \
   "$site"/nvidia/cudnn/lib/*.so* "$site"/nvidia/nccl/lib/*.so* >/dev/null 2>&1) &
 warming=$!
 if [ -e "$packed/pre.tar.xz" ]; then
@@ -99,7 +117,9 @@ use_programs "$pre"
 
 # ---- Facts, and whether the packed programs run at all ----
 
+export device
 print_facts() {
+  local python=$1
   date
   uname -a
   head -2 /etc/os-release
@@ -156,7 +176,9 @@ PYTHON
 }
 
 if is_wanted facts; then
-  print_facts >"$logs/facts.log" 2>&1
+  export -f print_facts
+  # shellcheck disable=SC2016
+  step facts 60 bash -c 'print_facts "$1"' - "$python"
   note facts $?
   say "facts: $(grep -hE '^(import torch|CUDA|copy)' "$logs/facts.log" | cut -c1-160 | tr '\n' ' ')"
   cp "$logs/facts.log" "$OUT/facts.txt"
@@ -170,7 +192,7 @@ wait "$warming"
 # A test program ends with this code when all of its tests were skipped.
 all_skipped=77
 must_build=""
-timeout 60 "$pre/tests/kernels_on_a_gpu_test" \
+timeout "$(within 60)" "$pre/tests/kernels_on_a_gpu_test" \
   --gtest_filter='UnscaleAndCheckCudaTest.EqualsCpuBitForBit' >"$logs/smoke.log" 2>&1
 code=$?
 if [ "$code" != 0 ] && ! { [ "$device" = cpu ] && [ "$code" = "$all_skipped" ]; }; then
@@ -183,8 +205,6 @@ fi
 # ---- The build that docs/gpu.md describes ----
 
 if is_wanted build; then
-  # LibTorch's headers want cuSPARSE's, which a toolkit of the compiler alone lacks.
-  [ -e /usr/local/cuda/include/cusparse.h ] || export CPATH=$site/nvidia/cu13/include
   step build "${BUILD_SECONDS:-330}" ./dev gpu build
   code=$?
   note build "$code"
@@ -211,7 +231,7 @@ program_of() {
 
 run_test() {
   (cd "$pre/tests" && OMP_NUM_THREADS=1 TORCH_SHOW_CPP_STACKTRACES=1 \
-    timeout -k 3 "$2" "./$(program_of "$1")" --file="$1") >"$logs/${1//\//_}.log" 2>&1
+    timeout -k 3 "$(within "$2")" "./$(program_of "$1")" --file="$1") >"$logs/${1//\//_}.log" 2>&1
 }
 
 # note_tests PART CODE: that all were skipped is a failure, but for a rehearsal.
@@ -261,7 +281,7 @@ if is_wanted tests; then
       note_tests tests "$code"
       report_test callbacks/memory_cuda "$code"
     fi
-    say "tests: ${outcome[tests]}, $((SECONDS - started)) s"
+    say "tests: ${outcome[tests]:-rc 0}, $((SECONDS - started)) s"
     # Each that failed once more, alone and launch by launch, so that the error is
     # that of the kernel that made it.
     while read -r test; do
@@ -282,14 +302,22 @@ if is_wanted variants; then
   if [ ! -d "$work/pre/variants" ]; then
     say "variants: not packed"
     note variants "not packed"
+  elif [ -n "$must_build" ]; then
+    say "variants: the packed programs do not run here"
+    note variants "not run"
   else
+    timed=("$pre")
     for variant in "$work"/pre/variants/*; do
+      [ -d "$variant" ] || continue # the folder is empty
       step "test_of_variant_${variant##*/}" 40 "$variant/tests/kernels_on_a_gpu_test" \
         --gtest_filter='FusedOptimizerCudaTest.*'
-      note_tests variants $?
+      code=$?
+      note_tests variants "$code"
+      # A variant that is wrong is not timed.
+      [ "$code" != 0 ] && [ "$code" != "$all_skipped" ] || timed+=("$variant")
     done
     for round in 1 2 3; do
-      for variant in "$pre" "$work"/pre/variants/*; do
+      for variant in "${timed[@]}"; do
         name=$([ "$variant" = "$pre" ] && echo tree || echo "${variant##*/}")
         step "adam_of_${name}_$round" 20 "$variant/tests/bench/gpu_timed" --job adam --device "$device" \
           --json "$logs/adam_of_${name}_$round.json"
@@ -306,15 +334,20 @@ fi
 rows=(adam_fused adam_resnet50 mlp_graph mnist_cnn_graph resnet50_fp16 resnet50_amp augment resnet50_bf16
   resnet50_fp32 matting_base_fp16 resnet50_fp16_graph checkerboard_fp16 resnet18_fp16 feed resnet50_fp16_compile)
 # What the parts after this one need.
-reserve=$(($(is_wanted sanitize && echo 60 || echo 0) + $(is_wanted converge && echo 50 || echo 0)))
+for_converge=$(is_wanted converge && echo 50 || echo 0)
+reserve=$(($(is_wanted sanitize && echo 75 || echo 0) + for_converge))
 if is_wanted rows; then
   if [ ! -e "$pre/tests/bench/gpu_timed" ]; then
     say "rows: not packed"
     note rows "not packed"
   else
     time=$(($(seconds_left) - reserve))
-    step rows "$((time + 10))" "$python" tests/bench/peers/gpu.py "${rows[@]}" --rounds "${ROUNDS:-2}" \
-      --device "$device" --build "$pre" --limit "${ROW_SECONDS:-60}" --deadline "$time"
+    if [ "$time" -lt 30 ]; then
+      say "rows: NOT RUN, $time s were left for them"
+      time=0
+    fi
+    step rows "$time" "$python" tests/bench/peers/gpu.py "${rows[@]}" --rounds "${ROUNDS:-2}" \
+      --device "$device" --build "$pre" --limit "${ROW_SECONDS:-60}" --deadline "$((time - 10))"
     note rows $?
     # The tables' lines, and what was not measured.
     grep -E '^\| [^w-]|^[a-z0-9_]+: ' "$logs/rows.log" | cut -c1-160 | tee -a "$OUT/summary.txt"
@@ -333,8 +366,11 @@ if is_wanted sanitize; then
     step sanitizer_version 20 "$sanitizer" --version
     note sanitize $?
   else
+    tools_left=3
     for tool in memcheck racecheck initcheck; do
-      step "$tool" 60 bash tools/gpu/sanitize.sh "$sanitizer" "$tool" "$pre/tests"
+      time=$((($(seconds_left) - for_converge) / tools_left))
+      tools_left=$((tools_left - 1))
+      step "$tool" "$((time < 60 ? time : 60))" bash tools/gpu/sanitize.sh "$sanitizer" "$tool" "$pre/tests"
       note sanitize $?
     done
     grep -hE '========= (ERROR SUMMARY|RACECHECK SUMMARY|Invalid|Uninit)' "$logs"/{mem,race,init}check.log |
@@ -357,15 +393,4 @@ if is_wanted converge; then
   fi
 fi
 
-# ---- What became of each part ----
-
-failed=0
-for part in $all_parts; do
-  is_wanted "$part" || continue
-  say "part $part: ${outcome[$part]:-rc 0}"
-  [ "${outcome[$part]:-rc 0}" = "rc 0" ] || failed=1
-done
-if [ "$device" = cpu ]; then
-  say "This was a rehearsal on the CPU: the GPU tests were skipped, and no figure counts."
-fi
-exit "$failed"
+exit 0 # unless a part failed: see finish

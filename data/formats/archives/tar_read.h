@@ -23,9 +23,9 @@ struct TarMember {
 ///
 /// \throws DataError naming the archive and the last file that is whole, if
 ///         the archive is compressed, damaged, cut off, goes on after its end,
-///         or holds a link, a device, a sparse file, a file of another size
-///         than its data, a name such as `../x`, or more than `max_members`
-///         entries.
+///         or holds a link, a device, a sparse file, a file whose size reaches
+///         into another block than its data, a name such as `../x`, or more
+///         than `max_members` entries.
 ///
 /// Reads some 4 KB for each file.
 std::vector<TarMember> read_tar_index(

@@ -182,8 +182,8 @@ class PixelCheck {
       const TiffTags::Values& sizes) const {
     if (blocks.per_plane > offsets.count / blocks.planes) {
       fail_damaged(
-          "it says where " + std::to_string(offsets.count) +
-          " parts of its pixels are, but they have " +
+          "it lists " + std::to_string(offsets.count) +
+          " strips or tiles, but its size needs " +
           std::to_string(blocks.planes) + " x " +
           std::to_string(blocks.per_plane));
     }
@@ -191,7 +191,9 @@ class PixelCheck {
     // Uncompressed YCbCr leaves out some of its colours.
     const bool is_plain = compression_ == kUncompressed &&
                           tags_.value(TiffTags::kPhotometric, 0) != kYCbCr;
-    // Of one plain strip libtiff takes the size from the width and height.
+    // Of one plain strip libtiff takes the size from the width and height. A
+    // compressed one without its size is refused: nothing shows where it ends,
+    // and what a cut leaves out would be black.
     const bool needs_sizes = !is_plain || blocks.is_tiled || count > 1;
     if (needs_sizes && sizes.count < count) {
       fail_damaged("it does not say how many bytes its pixels take");

@@ -10,6 +10,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/random_cases.h"
 #include "tern/tests/vision/test_images.h"
 #include "tern/tests/vision/tiff_file.h"
 #include "tern/vision/decode/decode.h"
@@ -40,13 +41,13 @@ TiffFile tiff_like(const cv::Mat& image) {
   const auto samples = static_cast<uint32_t>(image.channels());
   const auto bits = static_cast<uint32_t>(8 * image.elemSize1());
   return {
-      .tags = {
-          {TiffTags::kWidth, {static_cast<uint32_t>(image.cols)}},
-          {TiffTags::kHeight, {static_cast<uint32_t>(image.rows)}},
-          {TiffTags::kBitsPerSample, std::vector<uint32_t>(samples, bits)},
-          {TiffTags::kCompression, {1}},
-          {TiffTags::kPhotometric, {samples == 1 ? 1u : 2u}},
-          {TiffTags::kSamplesPerPixel, {samples}}},
+      .tags =
+          {{TiffTags::kWidth, {static_cast<uint32_t>(image.cols)}},
+           {TiffTags::kHeight, {static_cast<uint32_t>(image.rows)}},
+           {TiffTags::kBitsPerSample, std::vector<uint32_t>(samples, bits)},
+           {TiffTags::kCompression, {1}},
+           {TiffTags::kPhotometric, {samples == 1 ? 1u : 2u}},
+           {TiffTags::kSamplesPerPixel, {samples}}},
       .blocks = {}};
 }
 
@@ -254,26 +255,29 @@ std::vector<size_t> cuts_of(size_t size, std::mt19937& random) {
 
 // Never what is missing as black, nor as the pixels of the image before.
 TEST(TruncatedImages, AreAnErrorUnlessEveryPixelIsThere) {
-  std::mt19937 random(1);
   const Bytes other = encode(random_image(kHeight, kWidth), ".bmp");
+  const std::vector<Named> images = every_kind();
   testing::internal::CaptureStderr();
-  for (const auto& [name, bytes] : every_kind()) {
-    const torch::Tensor whole = decode_image(bytes, name);
-    ASSERT_EQ(whole.sizes(), (std::vector<int64_t>{kHeight, kWidth, 3}));
-    int errors = 0;
-    for (const size_t size : cuts_of(bytes.size(), random)) {
-      decode_image(other);
-      try {
-        const torch::Tensor cut = decode_image({bytes.data(), size}, "cut");
-        EXPECT_TRUE(cut.equal(whole))
-            << name << ": " << size << " of " << bytes.size() << " bytes";
-      } catch (const DataError& error) {
-        EXPECT_EQ(std::string(error.what()).find("cut: is "), 0u);
-        ++errors;
+  for_random_cases(1, [&](uint64_t seed) {
+    std::mt19937 random(seed);
+    for (const auto& [name, bytes] : images) {
+      const torch::Tensor whole = decode_image(bytes, name);
+      ASSERT_EQ(whole.sizes(), (std::vector<int64_t>{kHeight, kWidth, 3}));
+      int errors = 0;
+      for (const size_t size : cuts_of(bytes.size(), random)) {
+        decode_image(other);
+        try {
+          const torch::Tensor cut = decode_image({bytes.data(), size}, "cut");
+          EXPECT_TRUE(cut.equal(whole))
+              << name << ": " << size << " of " << bytes.size() << " bytes";
+        } catch (const DataError& error) {
+          EXPECT_EQ(std::string(error.what()).find("cut: is "), 0u);
+          ++errors;
+        }
       }
+      EXPECT_GT(errors, 400) << name;
     }
-    EXPECT_GT(errors, 400) << name;
-  }
+  });
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 

@@ -27,6 +27,7 @@
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/batch_nets.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/random_cases.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 #include "tern/vision/models/build_model.h"
@@ -364,8 +365,8 @@ TEST(PredictorBatches, NetworksDrawnFromAListOfLayersAnswerAnySize) {
               std::stoi(how.options.substr(seed)),
               has_images));
         });
-    for (int seed = 0; seed < 30; ++seed) {
-      SCOPED_TRACE((has_images ? "images " : "rows ") + std::to_string(seed));
+    for_random_cases(30, [&](uint64_t seed_of_case) {
+      const auto seed = static_cast<int>(seed_of_case % 1'000'000'000);
       const Model model(std::make_shared<DrawnNetImpl>(seed, has_images));
       const Tensor x =
           has_images ? torch::randn({64, 8, 8, 8}) : torch::randn({64, 5, 8});
@@ -374,7 +375,7 @@ TEST(PredictorBatches, NetworksDrawnFromAListOfLayersAnswerAnySize) {
       std::vector<int64_t> sizes = {1, 2, 5, 64, 1, 3, 2, 5, 64, 3};
       std::shuffle(sizes.begin(), sizes.end(), Generator(seed));
       expect_answers(predictor, model, x, sizes);
-    }
+    });
   }
 }
 
