@@ -140,7 +140,7 @@ if(TERN_TESTS AND TERN_PYTHON AND TARGET mnist AND TARGET ddp)
   get_property(examples GLOBAL PROPERTY tern_example_tests)
   add_test(NAME site COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site.py
     ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/pages ${PROJECT_BINARY_DIR}/tests/site)
-  set_tests_properties(site PROPERTIES DEPENDS "${examples}" FIXTURES_SETUP site LABELS long SKIP_RETURN_CODE 77
+  set_tests_properties(site PROPERTIES DEPENDS "${examples}" FIXTURES_SETUP site FIXTURES_REQUIRED pages LABELS long SKIP_RETURN_CODE 77
     TIMEOUT ${TERN_TEST_TIMEOUT} ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
   add_test(NAME site_browser COMMAND ${TERN_PYTHON} ${CMAKE_CURRENT_LIST_DIR}/site_browser.py
     ${PROJECT_BINARY_DIR}/pages ${PROJECT_BINARY_DIR}/tests/site)

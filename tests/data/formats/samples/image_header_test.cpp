@@ -273,7 +273,7 @@ Bytes tiff_of_strips(
 TEST(ImageHeader, RefusesATiffWhoseTagsContradictItsPixels) {
   EXPECT_EQ(read_image_header(tiff_of_strips(3, {30, 30, 30})).width, 24);
   EXPECT_NE(
-      error_for(tiff_of_strips(2, {30, 30})).find("where 2 parts"),
+      error_for(tiff_of_strips(2, {30, 30})).find("lists 2 strips or tiles"),
       std::string::npos);
   EXPECT_NE(
       error_for(tiff_of_strips(3, {30, 30})).find("how many bytes"),
