@@ -27,7 +27,7 @@ pack_for_gpu() {
   # shellcheck disable=SC2064 # the folder's name is known now
   trap "rm -rf '$stage'" EXIT
   strip_programs "$build" "$stage/pre" "${gpu_programs[@]}"
-  (cd "$build" && ctest -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p') >"$stage/pre/tests.txt"
+  bash "$root/tools/gpu/list_tests.sh" "$build" >"$stage/pre/tests.txt"
   [ -s "$stage/pre/tests.txt" ] || die "CTest lists no test with the label gpu."
   grep -E '^CMAKE_CXX_COMPILER:' "$build/CMakeCache.txt" >"$stage/pre/CMakeCache.txt" # for the rows' page
   mkdir -p "$stage/pre/variants"

@@ -209,7 +209,7 @@ if is_wanted build; then
   code=$?
   note build "$code"
   if [ "$code" = 0 ]; then
-    (cd build-gpu && ctest -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p') >build-gpu/tests.txt
+    bash tools/gpu/list_tests.sh build-gpu >build-gpu/tests.txt
     use_programs "$root/build-gpu"
   elif [ -n "$must_build" ]; then
     say "There are no programs to run."
@@ -220,14 +220,7 @@ fi
 
 # ---- The GPU tests: a process for each file, all at once; those of memory alone ----
 
-program_of() {
-  case $1 in
-    kernels/*) echo kernels_on_a_gpu_test ;;
-    data/*) echo data_on_a_gpu_test ;;
-    callbacks/*) echo callbacks_on_a_gpu_test ;;
-    *) echo learner_cuda_modules_test ;;
-  esac
-}
+program_of() { awk -v test="$1" '$1 == test { print $2 }' "$pre/tests.txt"; }
 
 run_test() {
   (cd "$pre/tests" && OMP_NUM_THREADS=1 TORCH_SHOW_CPP_STACKTRACES=1 \
@@ -264,7 +257,7 @@ if is_wanted tests; then
   else
     started=$SECONDS
     declare -A running=()
-    while read -r test; do
+    while read -r test _; do
       [ "$test" != callbacks/memory_cuda ] || continue # it takes the whole device's memory
       run_test "$test" 90 &
       running[$test]=$!
@@ -275,7 +268,7 @@ if is_wanted tests; then
       note_tests tests "$code"
       report_test "$test" "$code"
     done
-    if grep -qx callbacks/memory_cuda "$pre/tests.txt"; then
+    if grep -q '^callbacks/memory_cuda ' "$pre/tests.txt"; then
       run_test callbacks/memory_cuda 60
       code=$?
       note_tests tests "$code"
@@ -284,7 +277,7 @@ if is_wanted tests; then
     say "tests: ${outcome[tests]:-rc 0}, $((SECONDS - started)) s"
     # Each that failed once more, alone and launch by launch, so that the error is
     # that of the kernel that made it.
-    while read -r test; do
+    while read -r test _; do
       log=$logs/${test//\//_}.log
       failed=$(grep -E '^\[  FAILED  \] .*\([0-9]+ ms\)' "$log" | sed -E 's/^\[  FAILED  \] ([^ ,]+).*/\1/' |
         sort -u | head -4 | paste -sd:)
