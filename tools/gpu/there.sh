@@ -343,7 +343,7 @@ if is_wanted rows; then
       --device "$device" --build "$pre" --limit "${ROW_SECONDS:-60}" --deadline "$((time - 10))"
     note rows $?
     # The tables' lines, and what was not measured.
-    grep -E '^\| [^w-]|^[a-z0-9_]+: ' "$logs/rows.log" | cut -c1-160 | tee -a "$OUT/summary.txt"
+    grep -E '^### |^\| [^w-]|^[a-z0-9_]+: ' "$logs/rows.log" | cut -c1-160 | tee -a "$OUT/summary.txt"
     save_logs
   fi
 fi
