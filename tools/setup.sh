@@ -442,6 +442,7 @@ installed_cuda() {
   for root in "${CUDAToolkit_ROOT:-}" "${CUDA_HOME:-}" "${CUDA_PATH:-}" \
     "${nvcc%/bin/nvcc}" /usr/local/cuda /usr/local/cuda-13*; do
     [ -x "$root/bin/nvcc" ] && [ -e "$root/include/cuda_runtime.h" ] &&
+      [ -e "$root/lib64/libcudart.so" ] &&
       "$root/bin/nvcc" --version | grep 'release 13\.' >/dev/null &&
       echo "$root" && return
   done

@@ -105,7 +105,7 @@ site=$(dirname "$torch")
 warming=$!
 if [ -e "$packed/pre.tar.xz" ]; then
   # By Python, for there may be no xz.
-  "$python" -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$packed/pre.tar.xz" "$work"
+  "$python" -W ignore -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$packed/pre.tar.xz" "$work"
 fi
 export LD_LIBRARY_PATH=$torch/lib:$site/nvidia/cu13/lib:$site/nvidia/nccl/lib:$site/nvidia/cudnn/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 use_programs() {
