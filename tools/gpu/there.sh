@@ -11,10 +11,11 @@
 #   rows      comparisons with PyTorch, the most wanted first
 #   sanitize  compute-sanitizer over the kernels' tests
 #   converge  accuracies of five precisions with three seeds
-# Each step has a limit of its own, and none that fails ends another. Results are in
-# $OUT: summary.txt, facts.txt, gpu.md (docs/gpu.md with the measured rows), logs.tgz.
-# The exit code is 0 if every part ended well; what was not packed did not. DEVICE=cpu rehearses all of it without
-# a GPU: tests skip, rows are small.
+# Each step has a limit of its own, and a part that fails does not end the others,
+# unless there is no GPU or no program to run. Results are in $OUT: summary.txt,
+# facts.txt, gpu.md (docs/gpu.md with the measured rows), logs.tgz. The exit code is 0
+# if every part succeeded; a part that was not packed counts as failed. DEVICE=cpu
+# rehearses all of it without a GPU: tests skip, rows are small.
 set -uo pipefail
 
 limit=${1:-430}
