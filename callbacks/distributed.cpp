@@ -9,15 +9,15 @@
 #include <torch/version.h>
 
 #include "tern/callbacks/averages/averaged_weights.h"
-#include "tern/data/error_text.h"
-#include "tern/data/random.h"
+#include "tern/data/support/error_text.h"
+#include "tern/data/support/random.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/distributed/optimizer_shard.h"
 #include "tern/learner/distributed/sync_batch_norm.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
-#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

@@ -7,9 +7,9 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/amp/clip_grad.h"
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/precision/clip_grad.h"
-#include "tern/learner/precision/grad_scaler.h"
 
 namespace tern {
 

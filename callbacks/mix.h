@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tern/data/batch.h"
-#include "tern/data/random.h"
+#include "tern/data/support/random.h"
 #include "tern/learner/callback.h"
 
 namespace tern {

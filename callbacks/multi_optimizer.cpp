@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "tern/callbacks/callback_checks.h"
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/combined_optimizer.h"

@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/learner/loop.h"
 
 namespace tern {

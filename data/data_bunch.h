@@ -13,7 +13,7 @@
 #include "tern/data/data_loader.h"
 #include "tern/data/image_preprocessing.h"
 #include "tern/data/output_info.h"
-#include "tern/data/random.h"
+#include "tern/data/support/random.h"
 
 namespace tern {
 
@@ -85,7 +85,7 @@ struct DataBunch {
   static torch::Device default_device();
 
   /// Resizes every image once and keeps the result in memory; see
-  /// vision/transforms/presize.h, which defines it.
+  /// vision/datasets/presize.h, which defines it.
   DataBunch& presize(
       const std::filesystem::path& folder,
       ImageSize size,

@@ -10,8 +10,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"

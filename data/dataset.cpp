@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 
 namespace tern {

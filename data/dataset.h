@@ -11,7 +11,7 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
-#include "tern/data/random.h"
+#include "tern/data/support/random.h"
 
 namespace tern {
 

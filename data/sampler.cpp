@@ -7,7 +7,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "tern/data/random.h"
+#include "tern/data/support/random.h"
 #include "tern/kernels/check.h"
 
 namespace tern {

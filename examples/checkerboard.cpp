@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <tern/data/memory.h>
+#include <tern/data/support/memory.h>
 #include <tern/tern.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include <opencv2/videoio.hpp>
-#include <tern/vision/image_size.h>
+#include <tern/vision/decode/image_size.h>
 #include <torch/types.h>
 
 namespace tern::examples {

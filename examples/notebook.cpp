@@ -9,9 +9,9 @@
 #include <sstream>
 
 #include <fmt/format.h>
-#include <tern/data/error_text.h>
 #include <tern/data/formats/error.h>
 #include <tern/data/formats/file_io.h>
+#include <tern/data/support/error_text.h>
 #include <tern/learner/report/html_page.h>
 
 #include "captured_output.h"

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include <tern/learner/plots/plot.h>
 #include <tern/learner/report/html_page.h>
-#include <tern/learner/report/plot.h>
 
 namespace tern::examples {
 

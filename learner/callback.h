@@ -117,7 +117,7 @@ class Callback {
 
   /// True if from on_loss_begin to on_step_end the callback launches the same
   /// kernels every step and never synchronizes with the host: a CUDA graph then
-  /// replays them without a call. See learner/graph/step_graph.h.
+  /// replays them without a call. See learner/cuda_graph/step_graph.h.
   virtual bool can_be_replayed() const { return false; }
 
   /// Callbacks run in ascending order; equal ones as they were added.

@@ -9,7 +9,7 @@
 #include <c10/util/Type.h>
 #include <fmt/format.h>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/learner/loop.h"
 
 namespace tern {

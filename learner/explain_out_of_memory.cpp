@@ -2,8 +2,8 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
-#include "tern/data/error_text.h"
-#include "tern/data/memory.h"
+#include "tern/data/support/error_text.h"
+#include "tern/data/support/memory.h"
 #include "tern/learner/loop.h"
 
 namespace tern {

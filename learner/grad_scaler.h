@@ -1,4 +1,4 @@
 #pragma once
 
 // GradScaler, at the address that programs with a loop of their own include.
-#include "tern/learner/precision/grad_scaler.h"  // IWYU pragma: export
+#include "tern/learner/amp/grad_scaler.h"  // IWYU pragma: export

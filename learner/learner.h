@@ -25,20 +25,20 @@ namespace tern {
 
 class Recorder;        // learner/recorder.h
 struct LearnerParts;   // learner/learner_parts.h
-struct ExportOptions;  // learner/weights/export_model.h
+struct ExportOptions;  // learner/export/export_model.h
 struct ResumeOptions;
 struct LoadModelOptions;  // learner/checkpoint/save.h
 struct LrFind;            // callbacks/schedules/lr_find.h
 struct LrFindOptions;
 struct ModelSummary;  // learner/report/model_summary.h
-struct TrainingPlan;  // callbacks/plan.h
+struct TrainingPlan;  // callbacks/diagnose/plan.h
 struct TrainingPlanOptions;
-struct CudaGraphOptions;  // learner/graph/step_graph.h
+struct CudaGraphOptions;  // learner/cuda_graph/step_graph.h
 struct AmpOptions;        // callbacks/precision/amp.h
 struct FineTuneOptions;   // callbacks/schedules/one_cycle.h
 struct OneCycleOptions;
 struct MixedPrecisionOptions;  // callbacks/precision/mixed_precision.h
-struct PrecisionAudit;         // callbacks/precision/precision_audit.h
+struct PrecisionAudit;         // callbacks/diagnose/precision_audit.h
 struct PrecisionAuditOptions;
 struct DistributedOptions;  // callbacks/distributed.h
 
@@ -95,10 +95,10 @@ class Learner {
   Prediction predict(const cv::Mat& image);
   /// The model's layers, shapes, operations; learner/report/model_summary.h.
   ModelSummary summary();
-  /// What `fit` will do, measured on steps that are undone; callbacks/plan.h.
+  /// What `fit` will do, measured on steps that are undone; callbacks/diagnose/plan.h.
   TrainingPlan plan();
   TrainingPlan plan(const TrainingPlanOptions& options);
-  /// Whether it trains in 16 bits; callbacks/precision/precision_audit.h.
+  /// Whether it trains in 16 bits; callbacks/diagnose/precision_audit.h.
   PrecisionAudit audit_precision();
   PrecisionAudit audit_precision(const PrecisionAuditOptions& options);
 
@@ -115,7 +115,7 @@ class Learner {
   Learner& to_amp(const AmpOptions& options);
   /// Back to fp32 computation and weights, exactly the master weights.
   Learner& to_fp32();
-  /// Replays the training step as one CUDA graph; learner/graph/step_graph.h.
+  /// Replays the training step as one CUDA graph; learner/cuda_graph/step_graph.h.
   Learner& to_cuda_graph();
   Learner& to_cuda_graph(const CudaGraphOptions& options);
   /// Computes each batch on several, or all CUDA, devices; data_parallel.h.
@@ -151,7 +151,7 @@ class Learner {
   ///         data or settings; the Learner then is as it was.
   Learner& resume(const std::filesystem::path& folder);
   Learner& resume(const std::filesystem::path&, const ResumeOptions& options);
-  /// One file with all that a Predictor needs; learner/weights/export_model.h.
+  /// One file with all that a Predictor needs; learner/export/export_model.h.
   void export_model(const std::filesystem::path& path);
   void export_model(const std::filesystem::path&, const ExportOptions&);
 

@@ -9,7 +9,7 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "tern/data/sink.h"
+#include "tern/data/support/sink.h"
 #include "tern/learner/callback.h"
 #include "tern/learner/loss.h"
 #include "tern/learner/metric.h"

@@ -9,8 +9,8 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/types.h>
 
-#include "tern/data/error_text.h"
-#include "tern/data/memory.h"
+#include "tern/data/support/error_text.h"
+#include "tern/data/support/memory.h"
 
 namespace tern {
 

@@ -34,7 +34,7 @@ struct NamedGradient {
 };
 
 /// The model's predictions for a whole dataset, in its order, on the CPU.
-/// `decode` (learner/predict/decode.h) turns one of them into a Prediction.
+/// `decode` (learner/decode_predictions.h) turns one of them into a Prediction.
 struct Predictions {
   torch::Tensor preds;    // [N, ...] kFloat, with the loss's activation applied
   torch::Tensor targets;  // [N, ...]; undefined if the data has none

@@ -10,7 +10,7 @@
 
 namespace tern {
 
-struct Plot;  // learner/report/plot.h
+struct Plot;  // learner/plots/plot.h
 
 /// What one epoch came to.
 struct EpochRecord {

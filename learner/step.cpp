@@ -4,7 +4,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/learner/loop.h"
 
 namespace tern {

@@ -15,7 +15,7 @@
 
 namespace tern {
 
-class GradScaler;  // learner/precision/grad_scaler.h
+class GradScaler;  // learner/amp/grad_scaler.h
 
 /// A metric's name and value.
 struct MetricValue {

@@ -123,7 +123,7 @@ def wrong_index(site, pages, names, all_names):
 
 def wrong_search(site):
     items = json.loads((site / "search.json").read_text())["items"]
-    for word, page in ("GradScaler", "learner/precision/grad_scaler.h"), ("fit_one_cycle", "learner/learner.h"):
+    for word, page in ("GradScaler", "learner/amp/grad_scaler.h"), ("fit_one_cycle", "learner/learner.h"):
         if not any(word in item["title"] + item["text"] and item["location"].startswith(page) for item in items):
             yield f"the search does not lead from {word} to {page}"
 

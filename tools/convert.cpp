@@ -11,13 +11,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/formats/text.h"
 #include "tern/data/formats/weights/safetensors.h"
 #include "tern/data/formats/weights/weight_file.h"
+#include "tern/data/support/error_text.h"
 #include "tern/learner/report/model_summary.h"
 #include "tern/learner/weights/weights.h"
 

@@ -22,7 +22,7 @@
 
 #include "tern/data/download/cache_folder.h"
 #include "tern/data/download/untar_data.h"
-#include "tern/data/memory.h"
+#include "tern/data/support/memory.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/tools/blas.h"
 #include "tern/version.h"

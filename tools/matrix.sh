@@ -5,8 +5,8 @@
 matrix_versions=(2.9.1 2.10.0 "$torch_version")
 matrix_compilers=(gcc clang)
 # What these hold calls most of LibTorch; the rest of a row needs --whole.
-matrix_tests=(kernels/on_the_cpu learner/precision learner/loop learner/measuring
-  learner/models learner/saving learner/weights/onnx/export_onnx
+matrix_tests=(kernels/on_the_cpu learner/optimizers learner/loop learner/measuring
+  learner/models learner/saving learner/export/onnx/export_onnx
   callbacks/precision callbacks/training callbacks/watching)
 matrix_vision_tests=(vision/pictures vision/looking)
 

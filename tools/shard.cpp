@@ -7,11 +7,11 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/text.h"
 #include "tern/data/shards/tar_shards.h"
+#include "tern/data/support/error_text.h"
 #include "tern/learner/report/model_summary.h"
-#include "tern/vision/shards/shard_images.h"
+#include "tern/vision/datasets/shard_images.h"
 
 namespace tern {
 namespace {

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "tern/data/download/fetch_weights.h"
-#include "tern/data/error_text.h"
 #include "tern/data/formats/file_io.h"
-#include "tern/data/sink.h"
+#include "tern/data/support/error_text.h"
+#include "tern/data/support/sink.h"
 #include "tern/learner/model.h"
 #include "tern/vision/models/vision_arch.h"
 

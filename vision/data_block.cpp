@@ -10,10 +10,10 @@
 
 #include <fmt/ranges.h>
 
-#include "tern/data/error_text.h"
 #include "tern/data/sampler.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
-#include "tern/vision/predict/preprocess.h"
+#include "tern/vision/datasets/preprocess.h"
 
 namespace tern {
 namespace {

@@ -9,8 +9,8 @@
 #include <c10/core/Device.h>
 
 #include "tern/data/data_bunch.h"
-#include "tern/vision/image_dataset.h"
-#include "tern/vision/image_items.h"
+#include "tern/vision/datasets/image_dataset.h"
+#include "tern/vision/datasets/image_items.h"
 #include "tern/vision/transforms/augment_batch.h"
 
 namespace tern {

@@ -9,10 +9,10 @@
 
 #include <fmt/ranges.h>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
-#include "tern/vision/image_folder.h"
+#include "tern/vision/datasets/image_folder.h"
 
 namespace tern {
 namespace {

@@ -3,17 +3,12 @@
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <utility>
 
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/container/sequential.h>
-#include <torch/nn/pimpl.h>
-
 #include "tern/learner/learner.h"
-#include "tern/learner/weights/architecture.h"
 #include "tern/vision/models/dynamic_unet.h"
 #include "tern/vision/models/vision_arch.h"
+#include "tern/vision/models/vision_model.h"
 
 namespace tern {
 
@@ -57,35 +52,6 @@ struct VisionOptions {
   /// image, binary cross-entropy for several, mean squared error for numbers.
   LearnerOptions learner = {};
 };
-
-/// The body of a network, "body", with a new head, "head".
-class VisionModelImpl : public torch::nn::Cloneable<VisionModelImpl>,
-                        public HasArchitecture {
- public:
-  VisionModelImpl(
-      VisionArch arch,
-      int64_t in_channels,
-      int64_t outputs,
-      HeadOptions head = {});
-  void reset() override;
-  /// [N, in_channels, H, W] -> [N, outputs].
-  torch::Tensor forward(const torch::Tensor& x);
-  /// "vision_model", with the body's name among the options.
-  Architecture architecture() const override;
-
-  const VisionBody& body() const { return *body_; }
-
- private:
-  VisionArch arch_;
-  int64_t in_channels_, outputs_;
-  HeadOptions head_options_;
-  std::optional<VisionBody> body_;
-  torch::nn::Sequential head_{nullptr};
-};
-TORCH_MODULE(VisionModel);
-
-/// Builds what VisionModelImpl::architecture describes; see `build_model`.
-VisionModel build_vision_model(const Architecture& architecture);
 
 /// Creates a Learner for images: the body of a known network, cut before the
 /// pooling, with a new head, in three layer groups: the first and the second

@@ -7,9 +7,9 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

@@ -4,8 +4,8 @@
 #include <torch/utils.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/precision/master_weights.h"
 #include "tern/learner/recorder.h"
 
 namespace tern {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "tern/data/formats/file_io.h"
-#include "tern/data/sink.h"
+#include "tern/data/support/sink.h"
 #include "tern/learner/state_dict.h"
 
 namespace tern {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tern/callbacks/logging/log_file.h"
-#include "tern/callbacks/logging/progress_printer.h"
 #include "tern/learner/callback.h"
+#include "tern/learner/progress_printer.h"
 #include "tern/learner/recorder.h"
 
 namespace tern {

@@ -4,8 +4,8 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/precision/loss_scaling.h"
+#include "tern/learner/amp/autocast.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/precision/autocast.h"
 
 namespace tern {
 

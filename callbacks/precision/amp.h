@@ -6,7 +6,7 @@
 
 #include <torch/types.h>
 
-#include "tern/learner/precision/grad_scaler.h"
+#include "tern/learner/amp/grad_scaler.h"
 
 namespace tern {
 

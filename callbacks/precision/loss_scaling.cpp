@@ -8,11 +8,11 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/amp/clip_grad.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/fused_optimizer.h"
-#include "tern/learner/precision/clip_grad.h"
-#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

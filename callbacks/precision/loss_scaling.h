@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "tern/learner/amp/grad_scaler.h"
+#include "tern/learner/amp/keep_fp32.h"
 #include "tern/learner/callback.h"
 #include "tern/learner/extension.h"
-#include "tern/learner/precision/grad_scaler.h"
-#include "tern/learner/precision/keep_fp32.h"
 #include "tern/learner/train_state.h"
 
 namespace tern {

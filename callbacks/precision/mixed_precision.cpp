@@ -8,10 +8,10 @@
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/fused_optimizer.h"
-#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

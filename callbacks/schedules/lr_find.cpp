@@ -11,7 +11,7 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/report/plot.h"
+#include "tern/learner/plots/plot.h"
 
 namespace tern {
 

@@ -12,9 +12,9 @@
 #include <thread>
 #include <unistd.h>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/data/support/error_text.h"
 
 namespace tern {
 

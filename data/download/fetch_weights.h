@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <string>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/archives/tar_read.h"
-#include "tern/data/sink.h"
+#include "tern/data/support/error_text.h"
+#include "tern/data/support/sink.h"
 
 namespace tern {
 

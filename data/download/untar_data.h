@@ -5,8 +5,8 @@
 #include <span>
 #include <string_view>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/archives/tar_read.h"
+#include "tern/data/support/error_text.h"
 
 namespace tern {
 

@@ -11,10 +11,10 @@
 
 #include "tern/data/download/cache_folder.h"
 #include "tern/data/download/download.h"
-#include "tern/data/error_text.h"
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 
 namespace tern {

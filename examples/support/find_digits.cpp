@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include <fmt/format.h>
-#include <tern/data/error_text.h>
+#include <tern/data/support/error_text.h>
 
 #include "synthetic_digits.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <tern/data/error_text.h>
+#include <tern/data/support/error_text.h>
 
 #include "../notebook.h"
 #include "../options.h"

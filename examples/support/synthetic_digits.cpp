@@ -11,7 +11,7 @@
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/samples/png.h"
-#include "tern/data/random.h"
+#include "tern/data/support/random.h"
 
 namespace tern::examples {
 

@@ -7,7 +7,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "tern/kernels/check.h"
-#include "tern/kernels/checks.h"
+#include "tern/kernels/dispatch.h"
 #include "tern/kernels/images/augment_images_math.h"
 #include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/parallel_for.h"

@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "tern/kernels/check.h"
-#include "tern/kernels/checks.h"
 #include "tern/kernels/cpu_isa.h"
+#include "tern/kernels/dispatch.h"
 #include "tern/kernels/parallel_for.h"
 
 namespace tern {

@@ -10,10 +10,10 @@
 
 #include "tern/data/fingerprint.h"
 #include "tern/data/formats/atomic_file.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
-#include "tern/learner/precision/master_weights.h"
 #include "tern/learner/weights/model_weights.h"
 
 namespace tern {

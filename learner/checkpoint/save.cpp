@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/data/support/error_text.h"
 #include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"

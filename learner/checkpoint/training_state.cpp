@@ -7,9 +7,9 @@
 #include <torch/types.h>
 
 #include "tern/kernels/check.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
-#include "tern/learner/precision/master_weights.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/weights/model_weights.h"
 

@@ -13,7 +13,7 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/load_cuda.h"
 
 namespace tern {

@@ -13,10 +13,10 @@
 #include <torch/nn/module.h>
 
 #include "tern/kernels/check.h"
+#include "tern/learner/amp/autocast.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/model_around.h"
-#include "tern/learner/precision/autocast.h"
 
 namespace tern {
 

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/optim/fused_optimizer.h"
-#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

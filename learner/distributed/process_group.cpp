@@ -13,7 +13,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/learner/distributed/backends.h"

@@ -7,7 +7,7 @@
 #include <torch/nn/modules/loss.h>
 #include <torch/nn/pimpl.h>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 
 namespace tern {

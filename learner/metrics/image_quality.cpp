@@ -5,7 +5,7 @@
 #include <torch/nn/functional/conv.h>
 #include <torch/types.h>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/metrics/mean_of.h"
 

@@ -16,7 +16,7 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
-#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/fused_step.h"
 
 namespace tern {
 
@@ -169,7 +169,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
   void set_shard(std::optional<Shard> shard);
 
   /// For a step that is recorded once and replayed
-  /// (learner/graph/step_graph.h): from now on the kernels read the rates and
+  /// (learner/cuda_graph/step_graph.h): from now on the kernels read the rates and
   /// the other numbers of their group from memory on the device, as
   /// `write_rates` left them there. false: from the groups again.
   void rates_on_device(bool on);

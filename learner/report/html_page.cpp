@@ -7,7 +7,7 @@
 
 #include "tern/data/formats/atomic_file.h"
 #include "tern/kernels/check.h"
-#include "tern/learner/report/plot.h"
+#include "tern/learner/plots/plot.h"
 
 namespace tern {
 

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "tern/learner/report/html_text.h"
+#include "tern/data/support/html_text.h"
 
 namespace tern {
 
-struct Plot;  // learner/report/plot.h
+struct Plot;  // learner/plots/plot.h
 
 /// A self-contained HTML file: style, plots and images are embedded, and a
 /// Content-Security-Policy forbids loading anything from outside. Follows the

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/data/memory.h"
+#include "tern/data/support/memory.h"
 #include "tern/learner/model.h"
 
 namespace tern {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "tern/learner/precision/keep_fp32.h"
+#include "tern/learner/amp/keep_fp32.h"
 
 namespace tern {
 

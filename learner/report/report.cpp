@@ -10,9 +10,9 @@
 #include <fmt/ranges.h>
 
 #include "tern/learner/learner.h"
+#include "tern/learner/plots/plot.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/report/model_summary.h"
-#include "tern/learner/report/plot.h"
 #include "tern/learner/report/run_facts.h"
 
 namespace tern {

@@ -15,10 +15,10 @@
 #include <torch/utils.h>
 
 #include "tern/kernels/check.h"
+#include "tern/learner/amp/activation_checkpoint.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/model_around.h"
-#include "tern/learner/precision/activation_checkpoint.h"
 
 namespace tern {
 

@@ -11,8 +11,8 @@
 
 #include "tern/data/formats/text.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/precision/master_weights.h"
 
 namespace tern {
 

@@ -23,9 +23,9 @@
 #include "tern/data/formats/text.h"
 #include "tern/data/formats/weights/safetensors.h"
 #include "tern/data/formats/weights/weight_file.h"
-#include "tern/data/pth_write.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/parallel_for.h"
+#include "tern/learner/weights/write_pth.h"
 
 namespace tern {
 

@@ -4,11 +4,11 @@
 #include <torch/optim/adam.h>
 #include <torch/utils.h>
 
-#include "tern/data/memory.h"
+#include "tern/data/support/memory.h"
+#include "tern/learner/amp/autocast.h"
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
-#include "tern/learner/precision/autocast.h"
-#include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/models/cnn/resnet.h"
 

@@ -7,8 +7,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include "tern/callbacks/diagnose/profiler.h"
 #include "tern/callbacks/logging/loggers.h"
-#include "tern/callbacks/logging/profiler.h"
 #include "tern/callbacks/logging/tensorboard.h"
 #include "tern/callbacks/monitor.h"
 #include "tern/callbacks/terminate_on_nan.h"

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
-#include "tern/learner/weights/export_model.h"
-#include "tern/learner/weights/onnx/export_onnx.h"
+#include "tern/learner/export/export_model.h"
+#include "tern/learner/export/onnx/export_onnx.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/models/cnn/resnet.h"
 #include "tern/vision/predict/predictor.h"

@@ -24,13 +24,13 @@
 #include <torch/utils.h>
 
 #include "tern/data/data_bunch.h"
-#include "tern/data/error_text.h"
-#include "tern/data/memory.h"
-#include "tern/data/random.h"
+#include "tern/data/support/error_text.h"
+#include "tern/data/support/memory.h"
+#include "tern/data/support/random.h"
 #include "tern/kernels/images/augment_images.h"
 #include "tern/kernels/load_cuda.h"
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/optim/adam.h"
-#include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/bench/gpu_jobs.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/vision/models/cnn/resnet.h"

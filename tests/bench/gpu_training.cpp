@@ -14,7 +14,7 @@
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/schedules/one_cycle.h"
-#include "tern/learner/graph/step_graph.h"
+#include "tern/learner/cuda_graph/step_graph.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/model.h"
@@ -27,10 +27,10 @@
 #include "tern/tests/bench/gpu_jobs.h"
 #include "tern/tests/bench/matting_step.h"
 #include "tern/tests/bench/measure.h"
-#include "tern/vision/matting/matting_base.h"
-#include "tern/vision/matting/matting_refine.h"
 #include "tern/vision/models/cnn/resnet.h"
 #include "tern/vision/models/cnn/simple_cnn.h"
+#include "tern/vision/models/matting/matting_base.h"
+#include "tern/vision/models/matting/matting_refine.h"
 
 namespace tern::bench {
 

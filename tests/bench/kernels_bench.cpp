@@ -15,9 +15,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/data/memory.h"
+#include "tern/data/support/memory.h"
 #include "tern/kernels/images/normalize_images.h"
-#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/fused_step.h"
 #include "tern/kernels/optim/unscale_and_check.h"
 #include "tern/kernels/parallel_for.h"
 #include "tern/kernels/winograd.h"

@@ -6,15 +6,15 @@
 #include <CLI/CLI.hpp>
 #include <torch/utils.h>
 
-#include "tern/data/memory.h"
+#include "tern/data/support/memory.h"
+#include "tern/learner/amp/autocast.h"
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/model.h"
 #include "tern/learner/optim/adam.h"
-#include "tern/learner/precision/autocast.h"
-#include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/bench/matting_step.h"
 #include "tern/tests/bench/measure.h"
-#include "tern/vision/matting/matting_base.h"
-#include "tern/vision/matting/matting_refine.h"
+#include "tern/vision/models/matting/matting_base.h"
+#include "tern/vision/models/matting/matting_refine.h"
 
 namespace {
 

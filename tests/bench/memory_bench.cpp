@@ -15,10 +15,10 @@
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/report/memory_meter.h"
-#include "tern/vision/matting/matting_base.h"
 #include "tern/vision/matting/matting_loss.h"
-#include "tern/vision/matting/matting_refine.h"
 #include "tern/vision/models/cnn/resnet.h"
+#include "tern/vision/models/matting/matting_base.h"
+#include "tern/vision/models/matting/matting_refine.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
 
-#include "tern/data/memory.h"
+#include "tern/data/support/memory.h"
 #include "tern/learner/model.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/tests/bench/measure.h"

@@ -10,10 +10,10 @@
 
 #include "tern/callbacks/distributed.h"
 #include "tern/callbacks/lambda_callback.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/fused_optimizer.h"
-#include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/launch.h"
 #include "tern/vision/models/cnn/resnet.h"
 

@@ -13,8 +13,8 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/data/shards/tar_shards.h"
 #include "tern/tests/bench/measure.h"
+#include "tern/vision/datasets/shard_images.h"
 #include "tern/vision/image_data_bunch.h"
-#include "tern/vision/shards/shard_images.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
 

@@ -13,13 +13,13 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/tests/bench/measure.h"
 #include "tern/tests/vision/transforms/render_reference.h"
+#include "tern/vision/datasets/image_folder.h"
+#include "tern/vision/datasets/presize.h"
 #include "tern/vision/decode/decoders.h"
 #include "tern/vision/decode/image_file.h"
 #include "tern/vision/decode/sample_pixels.h"
-#include "tern/vision/image_folder.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
-#include "tern/vision/transforms/presize.h"
 
 namespace {
 

@@ -15,13 +15,13 @@
 #include "tern/learner/losses/losses.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/tests/bench/measure.h"
+#include "tern/vision/datasets/presize.h"
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/models/cnn/resnet.h"
 #include "tern/vision/transforms/augment_batch.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
 #include "tern/vision/transforms/pixels.h"
-#include "tern/vision/transforms/presize.h"
 #include "tern/vision/vision_learner.h"
 
 namespace {

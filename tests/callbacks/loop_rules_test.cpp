@@ -7,9 +7,9 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/averages/ema.h"
+#include "tern/callbacks/diagnose/plan.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/limit_batches.h"
-#include "tern/callbacks/plan.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"

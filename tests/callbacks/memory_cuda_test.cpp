@@ -2,11 +2,11 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/logging/profiler.h"
-#include "tern/callbacks/max_batch_size.h"
+#include "tern/callbacks/diagnose/max_batch_size.h"
+#include "tern/callbacks/diagnose/profiler.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
-#include "tern/data/memory.h"
+#include "tern/data/support/memory.h"
 #include "tern/learner/report/memory_meter.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/gpu_test.h"

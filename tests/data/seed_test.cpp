@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/data/random.h"
+#include "tern/data/support/random.h"
 
 namespace tern::seed_test {
 namespace {

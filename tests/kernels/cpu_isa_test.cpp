@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include "tern/kernels/images/normalize_images.h"
-#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/fused_step.h"
 #include "tern/kernels/optim/unscale_and_check.h"
 #include "tern/tests/kernels/step_lists.h"
 #include "tern/tests/support/tolerance.h"

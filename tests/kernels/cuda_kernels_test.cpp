@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/checks.h"
+#include "tern/kernels/dispatch.h"
 #include "tern/kernels/images/augment_images_math.h"
 #include "tern/kernels/images/normalize_images.h"
-#include "tern/kernels/optim/fused_optimizer.h"
-#include "tern/kernels/optim/fused_optimizer_math.h"
+#include "tern/kernels/optim/fused_step.h"
+#include "tern/kernels/optim/fused_step_math.h"
 #include "tern/kernels/optim/unscale_and_check.h"
 #include "tern/tests/kernels/step_lists.h"
 #include "tern/tests/support/tolerance.h"
@@ -18,7 +18,7 @@
 // These definitions come before those of the library, which stay unused.
 #include "tern/kernels/images/augment_images_cuda.cu"
 #include "tern/kernels/images/normalize_images_cuda.cu"
-#include "tern/kernels/optim/fused_optimizer_cuda.cu"
+#include "tern/kernels/optim/fused_step_cuda.cu"
 #include "tern/kernels/optim/unscale_and_check_cuda.cu"
 
 // What the CUDA kernels compute, on any machine: bit for bit what those of the

@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/fused_step.h"
 
 /// The kernels in operations of ATen: their definition. Each operation rounds
 /// as the kernels' do, so that the results agree bit for bit on a CPU.

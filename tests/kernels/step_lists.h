@@ -6,7 +6,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/fused_step.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::test {

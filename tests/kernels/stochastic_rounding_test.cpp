@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/fused_step.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"
 

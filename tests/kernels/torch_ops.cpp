@@ -1,7 +1,7 @@
 #include <torch/library.h>
 
 #include "tern/kernels/images/normalize_images.h"
-#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/fused_step.h"
 #include "tern/kernels/optim/unscale_and_check.h"
 
 // The kernels as torch.ops.tern.*, in a library of their own (libtern_ops.so):

@@ -7,7 +7,7 @@
 #include <torch/cuda.h>
 #include <torch/types.h>
 
-#include "tern/data/memory.h"
+#include "tern/data/support/memory.h"
 #include "tern/kernels/optim/unscale_and_check.h"
 #include "tern/tests/support/gpu_test.h"
 #include "tern/tests/support/tolerance.h"

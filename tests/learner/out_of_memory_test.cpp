@@ -4,7 +4,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/precision/mixed_precision.h"
-#include "tern/data/memory.h"
+#include "tern/data/support/memory.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 

@@ -16,10 +16,10 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/amp/clip_grad.h"
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
-#include "tern/learner/precision/clip_grad.h"
-#include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/support/tolerance.h"
 
 namespace tern::property_p_test {

@@ -12,7 +12,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
-#include "tern/learner/report/plot.h"
+#include "tern/learner/plots/plot.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"

@@ -6,8 +6,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/decode_predictions.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/predict/decode.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "tern/learner/precision/autocast.h"
+#include "tern/learner/amp/autocast.h"
 #include "tern/tests/parity/fixture.h"
 
 namespace tern::autocast_policy_test {

@@ -9,7 +9,7 @@
 #include <torch/autograd.h>
 #include <torch/types.h>
 
-#include "tern/learner/precision/autocast.h"
+#include "tern/learner/amp/autocast.h"
 #include "tern/tests/parity/fixture.h"
 
 namespace tern::custom_function_test {

@@ -10,7 +10,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
-#include "tern/learner/precision/autocast.h"
+#include "tern/learner/amp/autocast.h"
 
 namespace tern::test {
 

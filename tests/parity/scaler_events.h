@@ -9,7 +9,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
-#include "tern/learner/precision/grad_scaler.h"
+#include "tern/learner/amp/grad_scaler.h"
 
 namespace tern::test {
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/learner/precision/grad_scaler.h"
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/tests/parity/fixture.h"
 #include "tern/tests/parity/scaler_events.h"
 

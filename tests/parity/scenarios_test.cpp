@@ -13,8 +13,8 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
-#include "tern/learner/precision/clip_grad.h"
-#include "tern/learner/precision/grad_scaler.h"
+#include "tern/learner/amp/clip_grad.h"
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/tests/parity/fixture.h"
 #include "tern/tests/parity/nets.h"
 #include "tern/tests/parity/scaler_events.h"

@@ -18,7 +18,7 @@
 #include <torch/types.h>
 #include <torch/version.h>
 
-#include "tern/learner/precision/grad_scaler.h"
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/tests/parity/fixture.h"
 #include "tern/tests/parity/nets.h"
 #include "tern/tests/parity/scaler_events.h"

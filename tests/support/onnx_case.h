@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
-#include "tern/learner/weights/onnx/export_onnx.h"
+#include "tern/learner/export/onnx/export_onnx.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/stir.h"
 

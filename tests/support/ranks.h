@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/learner/distributed/process_group.h"
 #include "tern/tests/support/launch.h"
 

@@ -19,7 +19,7 @@
 #include <torch/library.h>
 #include <torch/types.h>
 
-#include "tern/learner/graph/device_graph.h"
+#include "tern/learner/cuda_graph/device_graph.h"
 #include "tern/tests/support/recorded_kernels.h"
 
 namespace tern::testing_support {

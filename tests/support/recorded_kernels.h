@@ -5,7 +5,7 @@
 #include <ATen/core/stack.h>
 #include <torch/types.h>
 
-#include "tern/kernels/optim/fused_optimizer.h"
+#include "tern/kernels/optim/fused_step.h"
 #include "tern/kernels/optim/unscale_and_check.h"
 
 namespace tern::testing_support {

@@ -6,8 +6,8 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/distributed/gradient_reducer.h"
-#include "tern/learner/precision/grad_scaler.h"
 
 namespace tern::testing_support {
 

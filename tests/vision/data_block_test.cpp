@@ -10,8 +10,8 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
+#include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/image_data_bunch.h"
-#include "tern/vision/image_dataset.h"
 
 namespace tern::data_block_test {
 namespace {

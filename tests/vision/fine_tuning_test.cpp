@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
-#include "tern/callbacks/plan.h"
+#include "tern/callbacks/diagnose/plan.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/precision/master_weights.h"
 #include "tern/learner/weights/lora.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"

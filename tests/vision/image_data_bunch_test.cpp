@@ -11,9 +11,9 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
-#include "tern/vision/image_dataset.h"
-#include "tern/vision/image_items.h"
-#include "tern/vision/transforms/presize.h"
+#include "tern/vision/datasets/image_dataset.h"
+#include "tern/vision/datasets/image_items.h"
+#include "tern/vision/datasets/presize.h"
 
 namespace tern::image_data_bunch_test {
 namespace {

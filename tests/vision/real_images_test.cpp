@@ -5,10 +5,10 @@
 
 #include "tern/tests/support/test_data.h"
 #include "tern/vision/data_block.h"
-#include "tern/vision/decode/bad_images.h"
+#include "tern/vision/datasets/bad_images.h"
+#include "tern/vision/datasets/presize.h"
 #include "tern/vision/image_data_bunch.h"
 #include "tern/vision/transforms/get_transforms.h"
-#include "tern/vision/transforms/presize.h"
 
 namespace tern::real_images_test {
 namespace {

@@ -13,7 +13,7 @@
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
-#include "tern/vision/image_dataset.h"
+#include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/interpret/show.h"
 #include "tern/vision/models/backbone.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/decode/decoders.h"
 #include "tern/vision/decode/image_file.h"

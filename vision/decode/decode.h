@@ -9,7 +9,7 @@
 
 #include "tern/data/formats/samples/image_header.h"
 #include "tern/kernels/images/warp_image.h"
-#include "tern/vision/image_size.h"
+#include "tern/vision/decode/image_size.h"
 
 namespace tern {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tern/vision/decode/image_file.h"
-#include "tern/vision/image_size.h"
+#include "tern/vision/decode/image_size.h"
 
 namespace tern {
 

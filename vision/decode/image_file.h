@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "tern/data/sink.h"
+#include "tern/data/support/sink.h"
 
 namespace tern {
 

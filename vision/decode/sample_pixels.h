@@ -2,7 +2,7 @@
 
 #include "tern/kernels/images/resize_image.h"
 #include "tern/kernels/images/warp_image.h"
-#include "tern/vision/image_size.h"
+#include "tern/vision/decode/image_size.h"
 
 namespace tern {
 

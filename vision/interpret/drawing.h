@@ -8,7 +8,7 @@
 
 #include <torch/types.h>
 
-#include "tern/learner/report/svg.h"
+#include "tern/learner/plots/svg.h"
 
 namespace tern {
 

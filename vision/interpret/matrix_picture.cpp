@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "tern/kernels/check.h"
-#include "tern/learner/predict/decode.h"
+#include "tern/learner/decode_predictions.h"
 #include "tern/vision/interpret/picture_grid.h"
 
 namespace tern {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/interpret/matrix_picture.h"
 #include "tern/vision/interpret/picture_grid.h"

@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/samples/png.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 
 namespace tern {

@@ -4,7 +4,7 @@
 
 #include <fmt/ranges.h>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 
 namespace tern {

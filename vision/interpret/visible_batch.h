@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/data/data_bunch.h"
-#include "tern/learner/predict/decode.h"
+#include "tern/learner/decode_predictions.h"
 #include "tern/vision/interpret/picture_grid.h"
 
 namespace tern {

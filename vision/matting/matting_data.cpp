@@ -6,7 +6,7 @@
 
 #include <ATen/Context.h>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/matting/tensor_filters.h"
 

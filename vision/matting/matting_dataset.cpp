@@ -5,13 +5,13 @@
 
 #include <torch/types.h>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/data/support/error_text.h"
+#include "tern/vision/datasets/image_folder.h"
+#include "tern/vision/datasets/image_items.h"
 #include "tern/vision/decode/decode.h"
 #include "tern/vision/decode/image_file.h"
-#include "tern/vision/image_folder.h"
-#include "tern/vision/image_items.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/pixels.h"
 

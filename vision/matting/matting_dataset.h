@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tern/data/dataset.h"
-#include "tern/vision/image_size.h"
+#include "tern/vision/decode/image_size.h"
 #include "tern/vision/transforms/geometry.h"
 
 namespace tern {

@@ -7,7 +7,7 @@
 #include <c10/util/ScopeExit.h>
 #include <torch/utils.h>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/matting/tensor_filters.h"

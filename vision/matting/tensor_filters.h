@@ -5,7 +5,7 @@
 #include <torch/types.h>
 
 #include "tern/kernels/images/warp_image.h"
-#include "tern/vision/image_size.h"
+#include "tern/vision/decode/image_size.h"
 
 namespace tern {
 

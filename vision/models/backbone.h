@@ -12,7 +12,7 @@
 
 #include "tern/data/batch.h"
 #include "tern/data/formats/json.h"
-#include "tern/learner/weights/architecture.h"
+#include "tern/learner/export/architecture.h"
 
 namespace tern {
 

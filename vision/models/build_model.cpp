@@ -9,13 +9,14 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/kernels/check.h"
-#include "tern/learner/weights/graph.h"
+#include "tern/learner/export/embedded_torchscript.h"
 #include "tern/learner/weights/weights.h"
-#include "tern/vision/matting/matting_base.h"
-#include "tern/vision/matting/matting_refine.h"
 #include "tern/vision/models/cnn/resnet.h"
 #include "tern/vision/models/cnn/simple_cnn.h"
-#include "tern/vision/vision_learner.h"
+#include "tern/vision/models/dynamic_unet.h"
+#include "tern/vision/models/matting/matting_base.h"
+#include "tern/vision/models/matting/matting_refine.h"
+#include "tern/vision/models/vision_model.h"
 
 namespace tern {
 

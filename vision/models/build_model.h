@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "tern/learner/export/architecture.h"
+#include "tern/learner/export/model_card.h"
 #include "tern/learner/model.h"
-#include "tern/learner/weights/architecture.h"
-#include "tern/learner/weights/model_card.h"
 
 namespace tern {
 

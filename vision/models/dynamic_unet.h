@@ -11,7 +11,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
-#include "tern/learner/weights/architecture.h"
+#include "tern/learner/export/architecture.h"
 #include "tern/vision/models/backbone.h"
 #include "tern/vision/models/vision_arch.h"
 

@@ -16,8 +16,8 @@
 #include <torch/types.h>
 
 #include "tern/data/download/fetch_weights.h"
+#include "tern/learner/export/architecture.h"
 #include "tern/learner/model.h"
-#include "tern/learner/weights/architecture.h"
 #include "tern/vision/models/backbone.h"
 #include "tern/vision/models/cnn/convnext.h"
 #include "tern/vision/models/cnn/densenet.h"

@@ -4,10 +4,10 @@
 
 #include <opencv2/core/mat.hpp>
 
-#include "tern/learner/predict/decode.h"
-#include "tern/vision/image_dataset.h"
-#include "tern/vision/image_items.h"
-#include "tern/vision/predict/preprocess.h"
+#include "tern/learner/decode_predictions.h"
+#include "tern/vision/datasets/image_dataset.h"
+#include "tern/vision/datasets/image_items.h"
+#include "tern/vision/datasets/preprocess.h"
 
 namespace tern {
 namespace {

@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/learner.h"
-#include "tern/vision/image_folder.h"
+#include "tern/vision/datasets/image_folder.h"
 
 namespace tern {
 

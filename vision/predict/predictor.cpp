@@ -9,18 +9,18 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/utils.h>
 
-#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/memory.h"
+#include "tern/data/support/error_text.h"
+#include "tern/data/support/memory.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/images/normalize_images.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
-#include "tern/learner/predict/decode.h"
-#include "tern/learner/weights/fused_model.h"
-#include "tern/vision/image_items.h"
+#include "tern/learner/decode_predictions.h"
+#include "tern/learner/inference/fused_model.h"
+#include "tern/vision/datasets/image_items.h"
+#include "tern/vision/datasets/preprocess.h"
 #include "tern/vision/models/build_model.h"
-#include "tern/vision/predict/preprocess.h"
 
 namespace tern {
 namespace {

@@ -9,8 +9,8 @@
 #include <c10/util/FunctionRef.h>
 #include <torch/types.h>
 
+#include "tern/learner/export/model_card.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/weights/model_card.h"
 
 namespace cv {
 class Mat;

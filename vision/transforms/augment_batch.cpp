@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "tern/data/error_text.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/parallel_for.h"
 #include "tern/vision/decode/sample_pixels.h"

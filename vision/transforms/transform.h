@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "tern/data/image_preprocessing.h"
-#include "tern/data/random.h"
+#include "tern/data/support/random.h"
 #include "tern/kernels/images/warp_image.h"
 #include "tern/kernels/kernel_args.h"
-#include "tern/vision/image_size.h"
+#include "tern/vision/decode/image_size.h"
 
 namespace tern {
 

@@ -1,5 +1,5 @@
 """Python's side of the comparisons `matting_*`: the work of matting_timed.cpp,
-with the networks of tests/vision/matting/matting_net.py."""
+with the networks of tests/vision/models/matting/matting_net.py."""
 import argparse
 import json
 import pathlib

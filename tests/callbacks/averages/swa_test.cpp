@@ -7,8 +7,8 @@
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/schedules/param_scheduler.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner_parts.h"
-#include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 

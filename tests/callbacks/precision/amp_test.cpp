@@ -11,12 +11,12 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/precision/loss_scaling.h"
+#include "tern/learner/amp/autocast.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
-#include "tern/learner/precision/autocast.h"
-#include "tern/learner/precision/master_weights.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"

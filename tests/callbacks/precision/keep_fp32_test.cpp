@@ -1,4 +1,4 @@
-#include "tern/learner/precision/keep_fp32.h"
+#include "tern/learner/amp/keep_fp32.h"
 
 #include <cmath>
 #include <functional>
@@ -12,11 +12,11 @@
 
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/learner/amp/activation_checkpoint.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
-#include "tern/learner/precision/activation_checkpoint.h"
-#include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 

@@ -8,11 +8,11 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/data_loader.h"
-#include "tern/data/error_text.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/sampler.h"
 #include "tern/data/shards/tar_shards.h"
+#include "tern/data/support/error_text.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/npy_bytes.h"
 #include "tern/tests/support/number_shards.h"

@@ -14,11 +14,11 @@
 
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/optimizer_factory.h"
-#include "tern/learner/precision/master_weights.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"

@@ -21,9 +21,9 @@
 
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/averages/swa.h"
+#include "tern/callbacks/diagnose/plan.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/limit_batches.h"
-#include "tern/callbacks/plan.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/saving/save_model.h"

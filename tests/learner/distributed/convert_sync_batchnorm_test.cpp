@@ -6,8 +6,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/amp/autocast.h"
 #include "tern/learner/distributed/sync_batch_norm.h"
-#include "tern/learner/precision/autocast.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/tolerance.h"

@@ -12,9 +12,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/amp/autocast.h"
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/optim/sgd.h"
-#include "tern/learner/precision/autocast.h"
-#include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"
 

@@ -8,9 +8,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/distributed/gradient_reducer.h"
 #include "tern/learner/optim/adam.h"
-#include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/reduced_step.h"

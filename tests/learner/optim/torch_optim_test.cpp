@@ -11,9 +11,9 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/sgd.h"
-#include "tern/learner/precision/grad_scaler.h"
 #include "tern/tests/learner/optim/torch_optim_fixture.h"
 #include "tern/tests/support/tolerance.h"
 

@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/learner/report/plot.h"
+#include "tern/learner/plots/plot.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 

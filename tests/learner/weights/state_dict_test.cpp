@@ -8,8 +8,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/amp/master_weights.h"
 #include "tern/learner/model.h"
-#include "tern/learner/precision/master_weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/state_dicts.h"
 #include "tern/tests/support/tiny.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tern/learner/precision/autocast.h"
+#include "tern/learner/amp/autocast.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tolerance.h"
 #include "tern/tests/vision/matting/fixture.h"

@@ -1,7 +1,7 @@
 // What Predictor runs on a CPU, for each family of networks.
 #include <gtest/gtest.h>
 
-#include "tern/learner/weights/fused_model.h"
+#include "tern/learner/inference/fused_model.h"
 #include "tern/tests/support/op_calls.h"
 #include "tern/tests/vision/small_classifiers.h"
 #include "tern/vision/models/dynamic_unet.h"

@@ -10,9 +10,9 @@
 #include "tern/tests/support/onnx_case.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/small_classifiers.h"
-#include "tern/vision/matting/matting_base.h"
-#include "tern/vision/matting/matting_refine.h"
 #include "tern/vision/models/dynamic_unet.h"
+#include "tern/vision/models/matting/matting_base.h"
+#include "tern/vision/models/matting/matting_refine.h"
 
 namespace tern::onnx_test {
 namespace {

@@ -1,15 +1,15 @@
-#include "tern/callbacks/precision/precision_audit.h"
+#include "tern/callbacks/diagnose/precision_audit.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "tern/tests/support/tiny.h"
 #include "tern/tests/vision/small_classifiers.h"
-#include "tern/vision/matting/matting_base.h"
 #include "tern/vision/matting/matting_loss.h"
 #include "tern/vision/models/cnn/resnet.h"
 #include "tern/vision/models/cnn/simple_cnn.h"
 #include "tern/vision/models/dynamic_unet.h"
+#include "tern/vision/models/matting/matting_base.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern::vision_precision_audit_test {

@@ -7,8 +7,8 @@
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/vision/shades.h"
+#include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/decode/decode.h"
-#include "tern/vision/image_dataset.h"
 #include "tern/vision/transforms/get_transforms.h"
 
 namespace tern::image_predict_test {

@@ -20,10 +20,10 @@
 #include <torch/utils.h>
 
 #include "tern/learner/distributed/data_parallel.h"
+#include "tern/learner/export/embedded_torchscript.h"
+#include "tern/learner/export/export_model.h"
+#include "tern/learner/inference/trace.h"
 #include "tern/learner/learner.h"
-#include "tern/learner/weights/export_model.h"
-#include "tern/learner/weights/graph.h"
-#include "tern/learner/weights/trace.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/batch_nets.h"
 #include "tern/tests/support/expect_error.h"

@@ -9,8 +9,8 @@
 #include <torch/utils.h>
 
 #include "tern/data/formats/file_io.h"
-#include "tern/learner/predict/decode.h"
-#include "tern/learner/weights/export_model.h"
+#include "tern/learner/decode_predictions.h"
+#include "tern/learner/export/export_model.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 #include "tern/tests/vision/test_images.h"

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/learner/weights/export_model.h"
+#include "tern/learner/export/export_model.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/own_time.h"
 #include "tern/tests/support/temp_folder.h"

@@ -5,7 +5,7 @@
 
 #include <torch/nn/modules/container/sequential.h>
 
-#include "tern/learner/weights/architecture.h"
+#include "tern/learner/export/architecture.h"
 
 namespace tern {
 

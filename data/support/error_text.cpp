@@ -1,0 +1,68 @@
+#include "tern/data/support/error_text.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <mutex>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+namespace tern {
+
+namespace {
+
+struct Hook {
+  std::mutex mutex;
+  MessageHandler handler;
+};
+
+// Never destroyed, so that threads may still speak while the program ends.
+Hook& hook() {
+  static Hook* const hook = new Hook;
+  return *hook;
+}
+
+}  // namespace
+
+std::string message_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error ? torch_error->what_without_backtrace() : error.what();
+}
+
+std::string reason_of(const std::exception& error) {
+  std::string reason = message_of(error);
+  reason.resize(std::min(reason.find('\n'), reason.size()));
+  if (reason.ends_with('.')) reason.pop_back();
+  return reason;
+}
+
+std::string shapes_of(at::TensorList tensors) {
+  std::vector<std::string> texts;
+  for (const torch::Tensor& tensor : tensors) {
+    texts.push_back(
+        tensor.defined() ? fmt::format(
+                               "[{}] {}",
+                               fmt::join(tensor.sizes(), ", "),
+                               c10::toString(tensor.scalar_type()))
+                         : "undefined");
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+void set_message_handler(MessageHandler handler) {
+  const std::lock_guard lock(hook().mutex);
+  hook().handler = std::move(handler);
+}
+
+void message(const std::string& line) {
+  const std::lock_guard lock(hook().mutex);
+  if (hook().handler) {
+    hook().handler(line);
+  } else {
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include "tern/data/formats/error.h"
+
+namespace tern {
+
+/// Returns an error's message without the backtrace of LibTorch's errors.
+std::string message_of(const std::exception& error);
+
+/// Returns its first line without the full stop, to quote in another message.
+std::string reason_of(const std::exception& error);
+
+/// Returns shapes and dtypes, such as "[4, 2] Float, [4] Long, undefined".
+std::string shapes_of(at::TensorList tensors);
+
+/// Throws a DataError about a file or sample with a reason of `fmt::format`.
+template <class... Args>
+[[noreturn]] void throw_data_error(
+    std::string path,
+    fmt::format_string<Args...> reason,
+    Args&&... args) {
+  throw DataError(
+      std::move(path),
+      fmt::format(reason, std::forward<Args>(args)...));
+}
+
+/// Handles one log message, without a newline at its end.
+using MessageHandler = std::function<void(const std::string& line)>;
+
+/// Sets the handler of `message` for the whole program; null restores the
+/// default, which writes to stderr.
+void set_message_handler(MessageHandler handler);
+
+/// Logs one line for the user, such as which data is used or downloaded.
+/// Thread-safe; the handler gets one line at a time and must not call `message`
+/// itself.
+void message(const std::string& line);
+
+}  // namespace tern

@@ -1,0 +1,86 @@
+#include "tern/learner/amp/clip_grad.h"
+
+#include <torch/utils.h>
+
+#include "tern/kernels/check.h"
+#include "tern/learner/optim/fused_optimizer.h"
+
+namespace tern {
+
+torch::Tensor joint_norm(const Tensors& tensors) {
+  if (tensors.empty()) return torch::zeros({});
+  // A half's square overflows long before the half does: sum in float.
+  return at::linalg_vector_norm(
+      torch::stack(at::_foreach_norm(tensors, 2, torch::kFloat)));
+}
+
+torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm) {
+  // 1e-6 as PyTorch: a norm of 0 must not divide. And the bits of PyTorch:
+  // Python takes max_norm / tensor for a product with the reciprocal.
+  return ((norm + 1e-6).reciprocal() * max_norm).clamp_max(1.0);
+}
+
+Tensors gradients_of(const Tensors& parameters) {
+  Tensors gradients;
+  for (const torch::Tensor& parameter : parameters) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+namespace {
+
+// A Learner's callback that clips the parameters itself finds none under a loss
+// scale: a fit's sink says so once.
+Tensors found_gradients(const char* call, const Tensors& parameters) {
+  Tensors gradients = gradients_of(parameters);
+  if (gradients.empty() && !parameters.empty()) {
+    TORCH_WARN(
+        "[",
+        call,
+        "] no parameter has a gradient; nothing is clipped. In a callback, use "
+        "GradientClip, or learn.gradients(): under a loss scale the "
+        "parameters' own are undefined.");
+  }
+  return gradients;
+}
+
+}  // namespace
+
+torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm) {
+  TERN_CHECK_VALUE(
+      max_norm > 0,
+      "[clip_grad_norm_] max_norm is {}; expected a number > 0.",
+      max_norm);
+  const torch::NoGradGuard no_grad;
+  const Tensors grads = found_gradients("clip_grad_norm_", parameters);
+  torch::Tensor norm = joint_norm(grads);
+  if (!grads.empty()) {
+    torch::_foreach_mul_(grads, clip_coefficient(norm, max_norm));
+  }
+  return norm;
+}
+
+torch::Tensor clip_grad_norm_(
+    torch::optim::Optimizer& optimizer,
+    double max_norm) {
+  return clip_grad_norm_(optim::parameters_of(optimizer), max_norm);
+}
+
+void clip_grad_value_(const Tensors& parameters, double max_value) {
+  TERN_CHECK_VALUE(
+      max_value > 0,
+      "[clip_grad_value_] max_value is {}; expected a number > 0.",
+      max_value);
+  const torch::NoGradGuard no_grad;
+  const Tensors grads = found_gradients("clip_grad_value_", parameters);
+  if (grads.empty()) return;
+  at::_foreach_clamp_min_(grads, -max_value);
+  at::_foreach_clamp_max_(grads, max_value);
+}
+
+void clip_grad_value_(torch::optim::Optimizer& optimizer, double max_value) {
+  clip_grad_value_(optim::parameters_of(optimizer), max_value);
+}
+
+}  // namespace tern

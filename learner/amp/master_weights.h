@@ -1,0 +1,81 @@
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include "tern/learner/amp/keep_fp32.h"
+#include "tern/learner/extension.h"
+#include "tern/learner/model.h"
+
+namespace tern {
+
+/// The fp32 masters of a model whose parameters are half or bfloat16.
+///
+/// The optimizer owns the masters; forward and backward use the low-precision
+/// weights, whose gradients go to the masters and which are copied back from
+/// them. Parameters that stayed fp32 (BatchNorm, kept layers) are their own
+/// masters.
+class MasterWeights final : public SteppedWeights {
+ public:
+  /// Converts floating parameters and buffers of `model` to `dtype`, but for
+  /// those of batch normalisation, and keeps fp32 copies of the parameters.
+  /// Gradients are dropped: they have the old type.
+  ///
+  /// \param flat  Keep the masters in one block of memory.
+  /// \param kept  Tensors that are not converted.
+  /// \param has_masters  False: no copies; the optimizer owns the converted
+  ///                     parameters, and `weights` and `masters` are empty.
+  MasterWeights(
+      const Model& model,
+      torch::ScalarType dtype,
+      bool flat = false,
+      const KeptParameters& kept = {},
+      bool has_masters = true);
+
+  torch::ScalarType dtype() const { return dtype_; }
+  /// Parameters with a master of their own, and these masters.
+  const Tensors& weights() const { return weights_; }
+  const Tensors& masters() const { return masters_; }
+  torch::Tensor of(const torch::Tensor& parameter) const override;
+
+  /// For an optimizer that knows nothing of masters: the weights' gradients, in
+  /// fp32 and still scaled, become the masters'.
+  void move_gradients_to_masters();
+  /// The other way: the masters' gradients become those of the weights, in
+  /// their type.
+  void move_gradients_to_weights();
+  /// Rounds the masters into the weights.
+  void copy_masters_to_weights();
+  void zero_grad() override;
+
+  /// Gives the model back its fp32 parameters and buffers, the parameters with
+  /// the values of the masters.
+  void restore();
+
+ private:
+  void convert(torch::Tensor tensor);
+
+  torch::ScalarType dtype_;
+  Tensors weights_, masters_;
+  Tensors converted_;  // buffers, and parameters without a master
+  std::unordered_map<c10::TensorImpl*, size_t> index_;
+};
+
+/// Those of a Learner; null if its model is not 16-bit.
+std::shared_ptr<MasterWeights> master_weights(const Learner& learn);
+
+/// Sets or removes them. The optimizer's state moves with its parameters.
+void set_master_weights(Learner& learn, std::shared_ptr<MasterWeights> masters);
+
+/// Lets `optimizer` own `to[i]` where it owned `from[i]`, with its moments and
+/// step count: how a parameter becomes its fp32 master, and back. Lists may
+/// overlap, so a permutation is allowed. State stays on its device.
+void rebind_parameters(
+    torch::optim::Optimizer& optimizer,
+    const Tensors& from,
+    const Tensors& to);
+
+}  // namespace tern

@@ -1,0 +1,273 @@
+#include "tern/learner/cuda_graph/step_graph.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <c10/util/ScopeExit.h>
+
+#include "tern/data/support/error_text.h"
+#include "tern/kernels/check.h"
+#include "tern/kernels/load_cuda.h"
+#include "tern/learner/amp/grad_scaler.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/optim/fused_optimizer.h"
+
+namespace tern {
+
+namespace {
+
+// Those within the recorded part of the loop.
+constexpr std::array kRecorded = {
+    Event::loss_begin,
+    Event::backward_begin,
+    Event::backward_end,
+    Event::step,
+    Event::step_end};
+
+bool are_alike(const Tensors& a, const Tensors& b) {
+  return std::ranges::equal(
+      a,
+      b,
+      [](const torch::Tensor& x, const torch::Tensor& y) {
+        return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
+               x.device() == y.device();
+      });
+}
+
+Tensors clones(const Tensors& tensors) {
+  Tensors result;
+  for (const torch::Tensor& tensor : tensors) result.push_back(tensor.clone());
+  return result;
+}
+
+void copy(const Tensors& from, const Tensors& to) {
+  for (size_t i = 0; i < from.size(); ++i) {
+    to[i].copy_(from[i], /*non_blocking=*/true);
+  }
+}
+
+// Null if it computes with rates of the host.
+optim::FusedOptimizer* fused(Learner& learn) {
+  return dynamic_cast<optim::FusedOptimizer*>(&learn.optimizer());
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceGraph> make_cuda_graph(torch::Device device) {
+  static const auto make = reinterpret_cast<NewCudaGraph>(open_module(
+      "libtern_cuda_graph.so",
+      "TERN_CUDA_GRAPH_LIBRARY",
+      "a CUDA graph",
+      kNewCudaGraph));
+  return std::unique_ptr<DeviceGraph>(make(device));
+}
+
+StepGraph::StepGraph(
+    const CudaGraphOptions& options,
+    torch::Device device,
+    MakeDeviceGraph make)
+    : options_(options), device_(device), make_(std::move(make)) {
+  TERN_CHECK_VALUE(
+      options.warm_up_steps >= 1,
+      "[Learner::to_cuda_graph] warm_up_steps is {}; expected 1 or more.",
+      options.warm_up_steps);
+}
+
+void StepGraph::begin(Learner& learn) {
+  said_.clear();
+  replayed_ = 0;
+  forget();
+  graph_ = make_(device_);
+  if (auto* const optimizer = fused(learn)) optimizer->rates_on_device(true);
+}
+
+void StepGraph::give_up(Learner& learn, const std::string& why) {
+  say(learn, "this fit goes without a graph: " + why);
+  end(learn);
+}
+
+void StepGraph::end(Learner& learn) {
+  forget();
+  graph_.reset();
+  if (!learn.parts().optimizer) return;
+  if (auto* const optimizer = fused(learn)) optimizer->rates_on_device(false);
+}
+
+void StepGraph::forget() {
+  batch_ = {};
+  results_.clear();
+  overflowed_.reset();
+  warm_steps_ = 0;
+}
+
+std::string StepGraph::obstacle(Learner& learn) const {
+  if (!fused(learn)) {
+    return "the optimizer computes with rates of the host; take one of "
+           "tern::optim";
+  }
+  if (learn.parts().communicator) return "several processes train together";
+  if (learn.parts().is_parallel) return "several devices compute each batch";
+  for (const Event event : kRecorded) {
+    for (const CallbackHandle& callback : learn.callbacks()) {
+      if (loop::hears(learn.parts(), callback, event) &&
+          !callback->can_be_replayed()) {
+        return fmt::format(
+            "{} acts within the step; let it act in on_batch_begin or "
+            "on_batch_end, or override can_be_replayed if it only asks the "
+            "device for the same work each time",
+            callback->name());
+      }
+    }
+  }
+  return {};
+}
+
+void StepGraph::say(Learner& learn, const std::string& text) {
+  if (said_.insert(text).second) {
+    learn.options().sink->line("to_cuda_graph: " + text + ".");
+  }
+}
+
+void StepGraph::step(Learner& learn) {
+  TrainState& state = learn.parts().state;
+  if (!graph_) return loop::train_step(learn.parts());
+  std::string why = results_.empty() ? obstacle(learn) : "";
+  if (why.empty() && (state.skip_step || state.skip_zero_grad)) {
+    why = "a callback leaves out the optimizer's step of some batches";
+  }
+  if (!why.empty()) {
+    give_up(learn, why);
+    return loop::train_step(learn.parts());
+  }
+  if (!fused(learn)->write_rates() && !results_.empty()) forget();
+  if (state.batch_loss) {
+    say(learn,
+        "a callback has replaced the loss, so this step is not replayed");
+    return loop::train_step(learn.parts());
+  }
+  const bool has_shape = are_alike(state.batch_data.inputs, batch_.inputs) &&
+                         are_alike(state.batch_data.targets, batch_.targets);
+  if (!results_.empty() && !has_shape) {
+    say(learn,
+        "batches of another shape than the recorded one are not replayed; "
+        "drop_last leaves out the short last batch");
+    return loop::train_step(learn.parts());
+  }
+  if (!results_.empty()) return replay(learn);
+  if (warm_steps_ < options_.warm_up_steps) {
+    // The first batch has the shape to wait for.
+    if (warm_steps_++ == 0) {
+      batch_ = {
+          clones(state.batch_data.inputs),
+          clones(state.batch_data.targets)};
+    }
+    return graph_->warm_up([&] { loop::train_step(learn.parts()); });
+  }
+  if (!has_shape || !record(learn)) return loop::train_step(learn.parts());
+  replay(learn);
+}
+
+// The values of `batch` go where the recorded step reads; it becomes those
+// tensors. \return it as it was.
+Batch StepGraph::put_in_place(Batch& batch) const {
+  copy(batch.inputs, batch_.inputs);
+  copy(batch.targets, batch_.targets);
+  return std::exchange(batch, batch_);
+}
+
+bool StepGraph::record(Learner& learn) {
+  TrainState& state = learn.parts().state;
+  const Batch now = put_in_place(state.batch_data);
+  GradScaler* const scaler = state.scaler;
+  if (scaler) scaler->set_recording(true);
+  const auto done = c10::make_scope_exit([&] {
+    if (scaler) scaler->set_recording(false);
+  });
+  try {
+    results_ = graph_->record([&] {
+      loop::train_step(learn.parts());
+      Tensors results = {state.loss};
+      // Without the step's autograd nodes, which hold the recording's stream.
+      for (const torch::Tensor& output : state.outputs) {
+        results.push_back(output.detach());
+      }
+      return results;
+    });
+    overflowed_ = state.step_overflowed;
+  } catch (const c10::Error& error) {
+    abandon_step(learn);
+    give_up(learn, "the step cannot be recorded: " + reason_of(error));
+  }
+  state.batch_data = now;
+  return graph_ != nullptr;
+}
+
+void StepGraph::replay(Learner& learn) {
+  TrainState& state = learn.parts().state;
+  // As compute_loss does, before anything is changed.
+  learn.parts().options.loss.check_class_indices(
+      {results_.begin() + 1, results_.end()},
+      learn.parts().host_targets);
+  const Batch now = put_in_place(state.batch_data);
+  graph_->replay();
+  if (state.scaler) state.scaler->watch_skips();
+  state.batch_data = now;
+  state.loss = results_[0].clone();
+  state.outputs.assign(results_.begin() + 1, results_.end());
+  // A step that was not replayed has put its own there.
+  state.step_overflowed = overflowed_;
+  ++replayed_;
+}
+
+// The device has done nothing of it; what the host has begun is taken back.
+void StepGraph::abandon_step(Learner& learn) {
+  TrainState& state = learn.parts().state;
+  state.loss_grad.reset();
+  state.outputs.clear();
+  learn.parts().has_gradients = false;
+  if (learn.parts().precision) {
+    learn.parts().precision->abandon(learn, /*keeps_gradients=*/false);
+  }
+  loop::zero_grad(learn.parts());
+}
+
+Learner& Learner::to_cuda_graph() {
+  return to_cuda_graph(CudaGraphOptions{});
+}
+
+Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
+  TERN_CHECK_VALUE(
+      parts_->data.device.is_cuda(),
+      "[Learner::to_cuda_graph] the data are on {}; a CUDA graph needs a "
+      "CUDA device. Leave the call out, or train on a GPU: "
+      "data.device = torch::kCUDA.",
+      parts_->data.device.str());
+  make_cuda_graph(
+      parts_->data.device);  // now, not at the first fit, if it is missing
+  set_step_graph(
+      *this,
+      std::make_shared<StepGraph>(
+          options,
+          parts_->data.device,
+          make_cuda_graph));
+  return *this;
+}
+
+std::shared_ptr<StepGraph> step_graph(const Learner& learn) {
+  return std::dynamic_pointer_cast<StepGraph>(learn.parts().step_runner);
+}
+
+void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph) {
+  TORCH_CHECK(
+      !learn.state().is_fitting,
+      "[Learner] to_cuda_graph cannot be called while fit is running; call it "
+      "before or after.");
+  TORCH_CHECK_VALUE(
+      !learn.parts().step_runner || step_graph(learn),
+      "[Learner] to_cuda_graph cannot record the steps of MultiOptimizer; "
+      "leave one of the two out.");
+  learn.parts().step_runner = std::move(graph);
+}
+
+}  // namespace tern

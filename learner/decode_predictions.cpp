@@ -1,0 +1,221 @@
+#include "tern/learner/decode_predictions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "tern/data/support/error_text.h"
+#include "tern/kernels/check.h"
+
+namespace tern {
+
+namespace {
+
+TargetKind loss_kind(const Loss& loss, bool has_classes) {
+  if (loss.is_multi_category()) return TargetKind::multi_category;
+  return has_classes || loss.activation() != Activation::none
+             ? TargetKind::category
+             : TargetKind::number;
+}
+
+Activation usual_activation(TargetKind kind) {
+  return kind == TargetKind::number           ? Activation::none
+         : kind == TargetKind::multi_category ? Activation::sigmoid
+                                              : Activation::softmax;
+}
+
+// No copy: a thousand names would cost more than what is done with them.
+const OutputInfo& info_at(const std::vector<OutputInfo>& info, size_t index) {
+  static const OutputInfo numbers{.kind = TargetKind::number};
+  return index < info.size() ? info[index] : numbers;
+}
+
+/// What the kind says of [C], [C, ...] or one number alone: the classes of an
+/// image-like output are those of its pixels, and one probability tells two
+/// classes apart.
+TargetKind kind_of(const torch::Tensor& output, const OutputInfo& info) {
+  if (info.kind == TargetKind::number) return info.kind;
+  if (output.dim() > 1) {
+    const bool has_classes =
+        info.kind == TargetKind::mask ||
+        info.activation.value_or(Activation::none) != Activation::none;
+    return has_classes ? TargetKind::mask : TargetKind::number;
+  }
+  if (info.kind == TargetKind::mask) return TargetKind::number;
+  return output.numel() == 1 && info.names.size() == 2 ? TargetKind::category
+                                                       : info.kind;
+}
+
+/// Per pixel any number of classes.
+bool is_overlapping(const torch::Tensor& output, const OutputInfo& info) {
+  return output.dim() > 1 && output.size(0) > 1 &&
+         info.activation == Activation::sigmoid;
+}
+
+/// The probability of a class; one output alone is that of the second of two.
+double probability_of(const torch::Tensor& probabilities, int64_t index) {
+  const torch::Tensor all = probabilities.reshape({-1});
+  if (all.numel() > 1) return all[index].item<double>();
+  const auto second = all.item<double>();
+  return index == 0 ? 1 - second : second;
+}
+
+void add_class(Prediction& answer, int64_t index, const OutputInfo& info) {
+  answer.indices.push_back(index);
+  answer.labels.push_back(class_name(info.names, index));
+}
+
+void add_numbers(Prediction& answer, const OutputInfo& info) {
+  const torch::Tensor values =
+      answer.probabilities.to(torch::kDouble).reshape({-1});
+  const double* const first = values.const_data_ptr<double>();
+  answer.numbers.assign(first, first + values.numel());
+  std::vector<std::string> words;
+  for (size_t i = 0; i < answer.numbers.size(); ++i) {
+    words.push_back(fmt::format(
+        "{}{}{:.4g}",
+        i < info.names.size() ? info.names[i] : "",
+        i < info.names.size() ? " " : "",
+        answer.numbers[i]));
+  }
+  answer.label = fmt::format("{}", fmt::join(words, ", "));
+}
+
+/// \param output  Activated, of one sample, on the CPU; may be undefined.
+Prediction decode_output(const torch::Tensor& output, const OutputInfo& info) {
+  Prediction answer{.probabilities = output, .kind = info.kind};
+  if (!output.defined()) return answer;
+  answer.kind = kind_of(output, info);
+  if (answer.kind == TargetKind::number) {
+    if (output.dim() <= 1) add_numbers(answer, info);
+    return answer;
+  }
+  const torch::Tensor batch =
+      output.dim() > 1 ? output.unsqueeze(0) : output.reshape({1, -1});
+  const TargetKind form =
+      is_overlapping(output, info) ? TargetKind::multi_category : answer.kind;
+  const torch::Tensor found =
+      decoded(form, batch, info.threshold)[0].to(torch::kLong);
+  if (answer.kind == TargetKind::mask) {
+    answer.mask = found;
+  } else if (answer.kind == TargetKind::category) {
+    answer.index = found.item<int64_t>();
+    add_class(answer, answer.index, info);
+  } else {
+    for (int64_t i = 0; i < found.numel(); ++i) {
+      if (found[i].item<int64_t>() != 0) add_class(answer, i, info);
+    }
+  }
+  answer.label = fmt::format("{}", fmt::join(answer.labels, ", "));
+  return answer;
+}
+
+std::string text_of(const Prediction& answer) {
+  if (answer.kind == TargetKind::mask) {
+    return fmt::format("mask of {}", fmt::join(answer.mask.sizes(), " x "));
+  }
+  if (answer.kind == TargetKind::number) {
+    return answer.numbers.empty() ? shapes_of({answer.probabilities})
+                                  : answer.label;
+  }
+  std::vector<std::string> words;
+  for (size_t i = 0; i < answer.labels.size(); ++i) {
+    words.push_back(fmt::format(
+        "{} ({:.3f})",
+        answer.labels[i],
+        probability_of(answer.probabilities, answer.indices[i])));
+  }
+  return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
+}
+
+}  // namespace
+
+std::vector<OutputInfo> output_info(const DataBunch& data, const Loss& loss) {
+  std::vector<OutputInfo> info = data.outputs;
+  if (info.empty()) {
+    info = {{.kind = loss_kind(loss, !data.classes.empty())}};
+  }
+  OutputInfo& first = info[0];
+  if (first.names.empty()) first.names = data.classes;
+  if (!first.activation && loss) first.activation = loss.activation();
+  for (OutputInfo& output : info) {
+    if (!output.activation) output.activation = usual_activation(output.kind);
+  }
+  return info;
+}
+
+Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info) {
+  Tensors activated;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Activation activation =
+        info_at(info, i).activation.value_or(Activation::none);
+    activated.push_back(activate(outputs[i], activation));
+  }
+  return activated;
+}
+
+Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info) {
+  std::vector<Prediction> answers;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    answers.push_back(decode_output(outputs[i], info_at(info, i)));
+  }
+  TORCH_CHECK_VALUE(
+      !answers.empty(),
+      "[decode] there is no output; expected at least one.");
+  Prediction first = answers[0];
+  first.outputs = std::move(answers);
+  return first;
+}
+
+Prediction decode(const Predictions& answers, int64_t index) {
+  const int64_t size = answers.preds.defined() ? answers.preds.size(0) : 0;
+  if (index < 0 || index >= size) {
+    TORCH_CHECK_INDEX(
+        false,
+        fmt::format(
+            "[decode] there is no sample {}; expected 0 to {}.",
+            index,
+            size - 1));
+  }
+  Tensors sample;
+  for (const torch::Tensor& output : answers.outputs) {
+    const bool is_there = output.defined() && output.size(0) == size;
+    sample.push_back(is_there ? output[index] : torch::Tensor());
+  }
+  return decode(sample, answers.info);
+}
+
+torch::Tensor
+decoded(TargetKind kind, const torch::Tensor& preds, double threshold) {
+  switch (kind) {
+    case TargetKind::number:
+      return preds;
+    case TargetKind::multi_category:
+      return (preds > threshold).to(torch::kFloat);
+    default:
+      if (preds.dim() > 1 && preds.size(1) > 1) return preds.argmax(1);
+      // One channel alone is the probability of class 1.
+      return (preds.dim() == 1 ? preds : preds.squeeze(1))
+          .gt(threshold)
+          .to(torch::kLong);
+  }
+}
+
+std::string class_name(const std::vector<std::string>& classes, int64_t index) {
+  return index >= 0 && index < std::ssize(classes)
+             ? classes[index]
+             : fmt::format("class {}", index);
+}
+
+std::string to_string(const Prediction& prediction) {
+  if (prediction.outputs.size() <= 1) return text_of(prediction);
+  std::vector<std::string> texts;
+  texts.reserve(prediction.outputs.size());
+  for (const Prediction& output : prediction.outputs) {
+    texts.push_back(text_of(output));
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+}  // namespace tern

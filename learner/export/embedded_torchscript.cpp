@@ -1,0 +1,143 @@
+#include "tern/learner/export/embedded_torchscript.h"
+
+#include <cstring>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include <c10/util/ScopeExit.h>
+#include <fmt/format.h>
+#include <torch/script.h>
+
+#include "tern/data/formats/error.h"
+#include "tern/learner/export/fp32_weights.h"
+#include "tern/learner/export/recurrent_state_checks.h"
+#include "tern/learner/inference/batch_sizes.h"
+#include "tern/learner/inference/trace.h"
+#include "tern/learner/loop.h"
+
+namespace tern {
+
+namespace {
+
+std::string bytes_of(const torch::jit::Module& module) {
+  std::ostringstream stream;
+  module.save(stream);
+  return std::move(stream).str();
+}
+
+torch::jit::Module module_of(std::string bytes) {
+  std::istringstream stream(std::move(bytes));
+  return torch::jit::load(stream, torch::kCPU);
+}
+
+// What the model gets of the first two samples to validate, in fp32; two, so
+// that the batch's size is no 1, which broadcasts.
+Tensors example_inputs(LearnerParts& l) {
+  const Split split = l.data.valid ? Split::valid : Split::train;
+  auto batch = l.data.loader(split).in_order().epoch(0).next();
+  TORCH_CHECK_VALUE(
+      batch && batch->size() >= 2,
+      "[Learner::export_model] the model has no architecture, and its graph is "
+      "traced with a batch of the data, which have fewer than two samples; "
+      "give it more, or make the module a HasArchitecture.");
+  EvalScope eval(l);
+  loop::start_batch(l, std::move(*batch));
+  loop::run(l, Event::batch_begin);
+  Tensors inputs;
+  for (const torch::Tensor& input : l.state.batch_data.inputs) {
+    const torch::Tensor two = input.narrow(0, 0, 2);
+    inputs.push_back(two.is_floating_point() ? two.to(torch::kFloat) : two);
+  }
+  eval.end();
+  return inputs;
+}
+
+void check_one_sample(Model& model, Model& traced, Tensors inputs) {
+  for (torch::Tensor& input : inputs) input = input.narrow(0, 1, 1);
+  bool is_same = false;
+  try {
+    is_same = outputs_alike(model.forward(inputs), traced.forward(inputs));
+  } catch (const c10::Error&) {  // of shapes that do not fit
+  }
+  TORCH_CHECK_VALUE(
+      is_same,
+      "[Learner::export_model] the model has no architecture, and its graph, "
+      "traced with two samples, answers one otherwise than the model; expected "
+      "a forward without random numbers, and for the batch's size -1 in view "
+      "and expand. Or make the module a HasArchitecture.");
+}
+
+}  // namespace
+
+bool fits_half(const torch::Tensor& tensor) {
+  return tensor.numel() == 0 ||
+         tensor.abs().max().item<double>() <=
+             static_cast<double>(std::numeric_limits<at::Half>::max());
+}
+
+torch::Tensor graph_of(Learner& learn, bool half) {
+  TORCH_CHECK_VALUE(
+      learn.model().module(),
+      "[Learner::export_model] the model is TorchScript; expected a module of "
+      "C++. torch::jit::Module::save writes one of TorchScript.");
+  const Tensors inputs = example_inputs(learn.parts());
+  const torch::NoGradGuard no_grad;
+  // A trace does not see what other threads compute for other devices.
+  Model model = learn.model().with_module(learn.model().module());
+  const auto restore = c10::make_scope_exit(
+      [&, was_training = model.is_training()] { model.train(was_training); });
+  model.eval();
+  const Fp32Weights fp32(learn);
+  const KeptRandomState random(inputs[0].device());
+  const torch::jit::Module module = trace(model, inputs);
+  check_other_batch_size(
+      model,
+      module,
+      inputs,
+      "Learner::export_model",
+      "The graph is traced with two samples of the data. For the batch's size "
+      "take -1 in view and reshape, expand_as and zeros_like, or pass a state "
+      "in as an input. Or make the module a HasArchitecture, which Predictor "
+      "builds by register_architecture without a graph.");
+  Model traced = module;
+  check_one_sample(model, traced, inputs);
+  add_state_checks(*module.get_method("forward").graph());
+  std::string bytes = bytes_of(module);
+  if (half) {
+    const torch::jit::Module copy = module_of(std::move(bytes));
+    for (ModelTensor& t : Model(copy).state()) {
+      if (t.tensor.scalar_type() == torch::kFloat &&
+          t.layer != LayerKind::batch_norm && fits_half(t.tensor)) {
+        t.tensor.set_data(t.tensor.detach().to(torch::kHalf));
+      }
+    }
+    bytes = bytes_of(copy);
+  }
+  torch::Tensor result = torch::empty(std::ssize(bytes), torch::kByte);
+  std::memcpy(result.mutable_data_ptr(), bytes.data(), bytes.size());
+  return result;
+}
+
+Model model_of_graph(const torch::Tensor& bytes, const std::string& file) {
+  const torch::Tensor flat = bytes.contiguous();
+  try {
+    Model model = module_of(std::string(
+        static_cast<const char*>(flat.const_data_ptr()),
+        flat.nbytes()));
+    for (ModelTensor& t : model.state()) {
+      if (t.tensor.scalar_type() == torch::kHalf) {
+        t.tensor.set_data(t.tensor.detach().to(torch::kFloat));
+      }
+    }
+    return model;
+  } catch (const c10::Error& error) {
+    throw DataError(
+        file,
+        fmt::format(
+            "has a graph that LibTorch cannot read: {}",
+            error.what_without_backtrace()));
+  }
+}
+
+}  // namespace tern

@@ -1,0 +1,256 @@
+#include "tern/learner/export/model_card.h"
+
+#include <algorithm>
+#include <array>
+#include <ranges>
+
+#include <fmt/ranges.h>
+
+#include "tern/data/formats/bytes.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/json.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/data/formats/text.h"
+#include "tern/data/formats/weights/safetensors.h"
+#include "tern/kernels/check.h"
+#include "tern/learner/model.h"
+
+namespace tern {
+
+namespace {
+
+constexpr const char* kCardVersion = "1";
+constexpr const char* kChecksum = "tern.card";
+
+constexpr std::array<std::pair<const char*, Activation>, 4> kActivations = {{
+    {"none", Activation::none},
+    {"softmax", Activation::softmax},
+    {"sigmoid", Activation::sigmoid},
+    {"exp", Activation::exp},
+}};
+
+constexpr std::array<std::pair<const char*, TargetKind>, 4> kKinds = {{
+    {"category", TargetKind::category},
+    {"multi_category", TargetKind::multi_category},
+    {"number", TargetKind::number},
+    {"mask", TargetKind::mask},
+}};
+
+template <class Value, size_t count>
+const char* name_of(
+    const std::array<std::pair<const char*, Value>, count>& all,
+    Value value) {
+  using Item = std::pair<const char*, Value>;
+  return std::ranges::find(all, value, &Item::second)->first;
+}
+
+template <class Value, size_t count>
+Value value_of(
+    const std::array<std::pair<const char*, Value>, count>& all,
+    const std::string& name,
+    const char* what,
+    const std::string& path) {
+  for (const auto& [known, value] : all) {
+    if (name == known) return value;
+  }
+  throw DataError(
+      path,
+      fmt::format("has the unknown {} {}", what, printable(name)));
+}
+
+// Of all the metadata, but for the two checksums.
+std::string checksum(const std::map<std::string, std::string>& metadata) {
+  Sha256 hash;
+  const auto add = [&](const std::string& text) {
+    hash.update(as_bytes(std::to_string(text.size()) + ":" + text));
+  };
+  for (const auto& [key, text] : metadata) {
+    if (key == kChecksum || key == kSafetensorsChecksum) continue;
+    add(key);
+    add(text);
+  }
+  return hash.hex_digest();
+}
+
+void check_names(const std::vector<std::string>& classes) {
+  for (const std::string& name : classes) {
+    TERN_CHECK_VALUE(
+        is_utf8(name),
+        "[Learner::export_model] the class {} has a name that is not "
+        "UTF-8; rename it in DataBunch::classes.",
+        printable(name));
+  }
+}
+
+std::string metrics_json(std::vector<MetricValue> metrics) {
+  JsonFields fields;
+  for (auto& [name, value] : metrics) fields.emplace_back(name, &value);
+  return to_json(fields);
+}
+
+std::vector<MetricValue> parse_metrics(
+    const std::string& text,
+    const std::string& path) {
+  JsonReader json(text, path);
+  std::vector<MetricValue> metrics;
+  std::string name;
+  json.begin_object();
+  while (json.next_key(name)) metrics.push_back({name, json.number()});
+  json.end();
+  return metrics;
+}
+
+std::vector<std::string> parse_names(
+    const std::string& text,
+    const std::string& path) {
+  JsonReader json(text, path);
+  std::vector<std::string> names;
+  json.begin_array();
+  while (json.next_element()) names.push_back(json.string());
+  json.end();
+  return names;
+}
+
+std::string names_json(const std::vector<std::string>& names) {
+  return fmt::format(
+      "[{}]",
+      fmt::join(names | std::views::transform(json_quoted), ", "));
+}
+
+/// An output's description as texts and numbers.
+struct OutputFields {
+  std::string kind, activation;
+  std::vector<std::string> names;
+  double threshold = 0.5;
+
+  JsonFields fields() {
+    return {
+        {"kind", &kind},
+        {"names", &names},
+        {"threshold", &threshold},
+        {"activation", &activation}};
+  }
+};
+
+std::string outputs_json(const std::vector<OutputInfo>& outputs) {
+  std::vector<std::string> texts;
+  for (const OutputInfo& output : outputs) {
+    check_names(output.names);
+    OutputFields text{
+        .kind = kind_name(output.kind),
+        .activation =
+            name_of(kActivations, output.activation.value_or(Activation::none)),
+        .names = output.names,
+        .threshold = output.threshold};
+    texts.push_back(to_json(text.fields()));
+  }
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+std::vector<OutputInfo> parse_outputs(
+    const std::string& text,
+    const std::string& path) {
+  JsonReader json(text, path);
+  std::vector<OutputInfo> outputs;
+  json.begin_array();
+  while (json.next_element()) {
+    OutputFields read;
+    read_json(json, read.fields());
+    outputs.push_back(
+        {.kind = value_of(kKinds, read.kind, "kind of output", path),
+         .names = std::move(read.names),
+         .threshold = read.threshold,
+         .activation =
+             value_of(kActivations, read.activation, "activation", path)});
+  }
+  json.end();
+  return outputs;
+}
+
+}  // namespace
+
+std::optional<Architecture> architecture_of(const Model& model) {
+  const auto* module =
+      dynamic_cast<const HasArchitecture*>(model.module().get());
+  if (module == nullptr) return std::nullopt;
+  const Architecture architecture = module->architecture();
+  if (architecture.name.empty()) return std::nullopt;
+  return architecture;
+}
+
+const char* kind_name(TargetKind kind) {
+  return name_of(kKinds, kind);
+}
+
+std::map<std::string, std::string> to_metadata(const ModelCard& card) {
+  check_names(card.classes);
+  std::map<std::string, std::string> metadata = {
+      {"format", "pt"},
+      {"tern.model", kCardVersion},
+      {"tern.architecture", card.architecture.name},
+      {"tern.options", card.architecture.options},
+      {"tern.classes", names_json(card.classes)},
+      {"tern.activation", name_of(kActivations, card.activation)},
+      {"tern.outputs", outputs_json(card.outputs)},
+      {"tern.metrics", metrics_json(card.metrics)}};
+  if (card.preprocessing) {
+    metadata["tern.preprocessing"] = to_json(*card.preprocessing);
+  }
+  metadata[kChecksum] = checksum(metadata);
+  return metadata;
+}
+
+ModelCard parse_model_card(
+    const std::map<std::string, std::string>& metadata,
+    const std::string& path) {
+  const auto text = [&](const std::string& key) -> const std::string& {
+    const auto at = metadata.find("tern." + key);
+    if (at == metadata.end()) {
+      throw DataError(
+          path,
+          fmt::format(
+              "is no exported model: its metadata has no tern.{}. Write one "
+              "with Learner::export_model",
+              key));
+    }
+    return at->second;
+  };
+  if (text("model") != kCardVersion) {
+    throw DataError(
+        path,
+        fmt::format(
+            "is an exported model of version {}, this program reads version "
+            "{}; use the version of Tern that wrote it",
+            printable(text("model")),
+            kCardVersion));
+  }
+  if (text("card") != checksum(metadata)) {
+    throw DataError(
+        path,
+        "has metadata that were changed or damaged: their checksum does not "
+        "fit. Fetch or export it again");
+  }
+  ModelCard card{
+      .architecture = {text("architecture"), text("options")},
+      .classes = parse_names(text("classes"), path),
+      .activation =
+          value_of(kActivations, text("activation"), "activation", path),
+      .metrics = parse_metrics(text("metrics"), path)};
+  if (metadata.count("tern.outputs") != 0) {
+    card.outputs = parse_outputs(text("outputs"), path);
+  } else {  // as written before outputs were described
+    card.outputs = {
+        {.kind = card.activation == Activation::sigmoid
+                     ? TargetKind::multi_category
+                 : card.classes.empty() ? TargetKind::number
+                                        : TargetKind::category,
+         .names = card.classes,
+         .activation = card.activation}};
+  }
+  if (metadata.count("tern.preprocessing") != 0) {
+    card.preprocessing = parse_image_preprocessing(text("preprocessing"), path);
+  }
+  return card;
+}
+
+}  // namespace tern

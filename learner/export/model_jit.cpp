@@ -1,0 +1,144 @@
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+
+#include <fmt/format.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/passes/inliner.h>
+#include <torch/script.h>
+
+#include "tern/data/support/error_text.h"
+#include "tern/learner/export/recurrent_state_checks.h"
+#include "tern/learner/model.h"
+
+namespace tern {
+
+namespace {
+
+namespace jit = torch::jit;
+
+/// `forward` of a program with LSTMs, GRUs or RNNs, with a check of their
+/// states; null for any other. A copy: the module is the caller's, who may save
+/// it.
+std::shared_ptr<jit::GraphFunction> checked_forward(const jit::Module& module) {
+  const auto forward = module.find_method("forward");
+  if (!forward) return nullptr;
+  forward->function().ensure_defined();
+  const auto graph = forward->graph()->copy();
+  jit::Inline(*graph);
+  if (!add_state_checks(*graph)) return nullptr;
+  auto checked = std::make_shared<jit::GraphFunction>(
+      forward->function().qualname(),
+      graph,
+      nullptr);
+  checked->setSchema(forward->function().getSchema());
+  return checked;
+}
+
+// A TorchScript module. Its layers are known by the names of their classes.
+class JitModel final : public ModelImpl {
+ public:
+  explicit JitModel(const torch::jit::Module& module)
+      : module_(module), checked_(checked_forward(module)) {}
+
+  Tensors forward(const Tensors& inputs) override {
+    const torch::jit::IValue output = run(inputs);
+    if (output.isTensor()) return {output.toTensor()};
+    if (output.isTensorList()) return output.toTensorVector();
+    Tensors tensors;
+    if (output.isTuple()) {
+      for (const auto& element : output.toTupleRef().elements()) {
+        if (!element.isTensor()) break;
+        tensors.push_back(element.toTensor());
+      }
+      if (tensors.size() == output.toTupleRef().elements().size()) {
+        return tensors;
+      }
+    }
+    TORCH_CHECK_TYPE(
+        false,
+        fmt::format(
+            "[Model] the TorchScript module returned a {}; expected a tensor, "
+            "a list of tensors or a tuple of tensors.",
+            output.tagKind()));
+  }
+
+  std::vector<ModelTensor> parameters() const override {
+    return once_each(tensors(/*parameters=*/true, /*buffers=*/false));
+  }
+  std::vector<ModelTensor> buffers() const override {
+    return once_each(tensors(/*parameters=*/false, /*buffers=*/true));
+  }
+  std::vector<ModelTensor> state() const override {
+    return tensors(/*parameters=*/true, /*buffers=*/true);
+  }
+
+  void train(bool on) override { module_.train(on); }
+  bool is_training() const override { return module_.is_training(); }
+  void to(torch::Device device) override { module_.to(device); }
+
+ private:
+  // The interpreter's errors are a listing of the program, and the reason after
+  // it; those of wrong arguments are the reason, and are no c10::Error.
+  torch::jit::IValue run(const Tensors& inputs) {
+    try {
+      if (!checked_) return module_.forward({inputs.begin(), inputs.end()});
+      jit::Stack stack(inputs.begin(), inputs.end());
+      stack.insert(stack.begin(), module_._ivalue());
+      return (*checked_)(std::move(stack));
+    } catch (const std::exception& error) {
+      std::string text = message_of(error);
+      constexpr std::string_view kName = "\nRuntimeError: ";
+      const size_t name = text.rfind(kName);
+      if (name != std::string::npos) text.erase(0, name + kName.size());
+      if (text.starts_with('[')) C10_THROW_ERROR(ValueError, text);
+      throw c10::Error({__func__, __FILE__, __LINE__}, text);
+    }
+  }
+
+  static LayerKind kind_of(const torch::jit::Module& module) {
+    const std::string name =
+        module.type()->name() ? module.type()->name()->name() : "";
+    if (name.find("BatchNorm") != std::string::npos) {
+      return LayerKind::batch_norm;
+    }
+    return name.find("Norm") != std::string::npos ? LayerKind::other_norm
+                                                  : LayerKind::other;
+  }
+
+  // Of the root first, of each module before those in it.
+  std::vector<ModelTensor> tensors(bool parameters, bool buffers) const {
+    std::vector<ModelTensor> result;
+    for (const auto& [name, module] : module_.named_modules()) {
+      const std::string prefix = name.empty() ? "" : name + ".";
+      const auto add = [&, kind = kind_of(module)](const auto& items) {
+        for (const auto& item : items) {
+          result.push_back({prefix + item.name, item.value, kind});
+        }
+      };
+      if (parameters) add(module.named_parameters(/*recurse=*/false));
+      if (buffers) add(module.named_buffers(/*recurse=*/false));
+    }
+    return result;
+  }
+
+  static std::vector<ModelTensor> once_each(std::vector<ModelTensor> tensors) {
+    std::unordered_set<c10::TensorImpl*> seen;
+    std::erase_if(tensors, [&](const ModelTensor& item) {
+      return !seen.insert(item.tensor.unsafeGetTensorImpl()).second;
+    });
+    return tensors;
+  }
+
+  torch::jit::Module module_;
+  std::shared_ptr<jit::GraphFunction> checked_;
+};
+
+}  // namespace
+
+Model::Model(const torch::jit::Module& module)
+    : impl_(std::make_shared<JitModel>(module)) {}
+
+}  // namespace tern

@@ -1,0 +1,115 @@
+#include "tern/learner/export/torchscript.h"
+
+#include <sstream>
+#include <vector>
+
+#include <c10/util/ScopeExit.h>
+#include <fmt/format.h>
+#include <torch/script.h>
+
+#include "tern/data/formats/atomic_file.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/learner/export/fp32_weights.h"
+#include "tern/learner/export/recurrent_state_checks.h"
+#include "tern/learner/inference/batch_sizes.h"
+#include "tern/learner/inference/trace.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/weights/lora.h"
+
+namespace tern {
+
+namespace {
+
+namespace jit = torch::jit;
+
+// What LibTorch and Python then check in the file itself.
+void add_checks(
+    const jit::Module& traced,
+    const Tensors& inputs,
+    bool dynamic_batch) {
+  const auto graph = traced.get_method("forward").graph();
+  add_state_checks(*graph);
+  if (dynamic_batch) return;
+  const std::vector<bool> have = have_samples(inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    jit::Value* const input = graph->inputs()[i + 1];  // behind the module
+    if (have[i]) add_batch_check(*graph, input, inputs[i].size(0));
+  }
+}
+
+}  // namespace
+
+void export_torchscript(
+    Model model,
+    const std::filesystem::path& path,
+    const Tensors& example_inputs,
+    const TorchScriptOptions& options) {
+  TORCH_CHECK_VALUE(
+      !example_inputs.empty() && model.module(),
+      "[export_torchscript] there is no example input, or the model is "
+      "TorchScript already; expected a batch and a module of C++. "
+      "torch::jit::Module::save writes one of TorchScript.");
+  // A trace does not see what other threads compute for other devices.
+  model = model.with_module(model.module());
+  const torch::NoGradGuard no_grad;
+  const auto restore = c10::make_scope_exit(
+      [&, was_training = model.is_training()] { model.train(was_training); });
+  model.eval();
+  const MergedLora merged(model);
+  const KeptRandomState random(example_inputs[0].device());
+  const Tensors expected = model.forward(example_inputs);
+  jit::Module traced = trace(model, example_inputs);
+  TORCH_CHECK_VALUE(
+      outputs_alike(expected, Model(traced).forward(example_inputs)),
+      "[export_torchscript] the traced module's output differs from the "
+      "model's; expected a deterministic forward. Take out of it what is "
+      "random or counts its calls.");
+  if (options.dynamic_batch) {
+    check_other_batch_size(
+        model,
+        traced,
+        example_inputs,
+        "export_torchscript",
+        "Use -1 in view and reshape, expand_as and zeros_like, or pass a state "
+        "in as an input. TorchScriptOptions::dynamic_batch = false exports for "
+        "this number alone; export_model of a HasArchitecture needs no graph.");
+  }
+  add_checks(traced, example_inputs, options.dynamic_batch);
+  std::ostringstream bytes;
+  traced.save(bytes);
+  AtomicFile file(path);
+  file.write(bytes.str());
+  file.commit_with_sum(options.sha256_file);
+}
+
+Model load_torchscript_trusted(const std::filesystem::path& path) {
+  ByteFile file(path);  // for an error that names it
+  check_sha256_file(path, sum_beside(path));
+  try {
+    return jit::load(path.string(), torch::kCPU);
+  } catch (const c10::Error& error) {
+    throw DataError(
+        path.string(),
+        fmt::format(
+            "LibTorch cannot read it as TorchScript: {}. Expected what "
+            "export_torchscript or Python's torch.jit.save writes",
+            error.what_without_backtrace()));
+  }
+}
+
+void export_torchscript(
+    Learner& learn,
+    const std::filesystem::path& path,
+    const Tensors& example_inputs,
+    const TorchScriptOptions& options) {
+  const Fp32Weights fp32(learn);
+  export_torchscript(
+      learn.model(),
+      path,
+      to_device(example_inputs, learn.data().device),
+      options);
+}
+
+}  // namespace tern

@@ -1,0 +1,109 @@
+#include "tern/learner/inference/frozen_graph.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/frozen_conv_folding.h>
+#include <torch/csrc/jit/passes/lower_graph.h>
+
+#include "tern/kernels/check.h"
+
+namespace tern {
+
+namespace jit = torch::jit;
+
+namespace {
+
+/// The first tensor of a constant: of a list of weights, such as an LSTM's,
+/// that one tells the module.
+std::optional<torch::Tensor> first_tensor(const jit::Value* constant) {
+  const auto value = jit::toIValue(constant);
+  if (value->isTensor()) return value->toTensor();
+  if (!value->isTensorList() || value->toTensorVector().empty()) return {};
+  return value->toTensorVector()[0];
+}
+
+}  // namespace
+
+std::shared_ptr<jit::Graph> constant_graph(
+    const jit::Module& trace,
+    const char* call) {
+  auto [graph, weights] =
+      jit::LowerGraph(*trace.get_method("forward").graph(), trace._ivalue());
+  for (; !weights.empty(); weights.pop_back()) {
+    const jit::WithInsertPoint here(*graph->nodes().begin());
+    const auto weight = weights.back().toTensor().detach();
+    graph->inputs().back()->replaceAllUsesWith(graph->insertConstant(weight));
+    graph->eraseInput(graph->inputs().size() - 1);
+  }
+  const jit::AliasDb aliases(graph);
+  for (jit::Node* node : graph->nodes()) {
+    TERN_CHECK_VALUE(
+        node->kind() != c10::aten::empty || aliases.hasOutputWriters(node),
+        "[{}] the model's forward makes a tensor of given numbers, and a trace "
+        "does not have them; expected such tensors as buffers. Make it in the "
+        "constructor, with register_buffer.",
+        call);
+  }
+  jit::ConstantPropagation(graph);
+  std::unordered_map<const void*, std::string> names;  // of transposed ones too
+  for (const auto& item : trace.named_attributes()) {
+    if (!item.value.isTensor()) continue;
+    names.emplace(item.value.toTensor().const_data_ptr(), item.name);
+  }
+  for (jit::Node* node : graph->nodes()) {
+    if (node->kind() != c10::prim::Constant) continue;
+    const auto tensor = first_tensor(node->output());
+    if (!tensor) continue;
+    const auto name = names.find(tensor->const_data_ptr());
+    if (name == names.end()) continue;
+    const bool is_list = !node->output()->type()->cast<c10::TensorType>();
+    node->output()->setDebugName(name->second + (is_list ? "[]" : ""));
+  }
+  return graph;
+}
+
+void fold_batch_norms(std::shared_ptr<jit::Graph>& graph) {
+  jit::FoldFrozenConvBatchnorm(graph);
+  for (jit::Node* node : graph->nodes()) {
+    if (node->kind() != c10::aten::_convolution) continue;
+    std::string name = node->input(1)->debugName();
+    const size_t end = name.rfind("_fused_bn");
+    if (end == std::string::npos) continue;
+    name.resize(end);
+    node->input(1)->setDebugName(name);
+    name.resize(name.rfind('.') + 1);
+    node->input(2)->setDebugName(name + "bias");
+  }
+}
+
+std::shared_ptr<jit::Graph> frozen_graph(const jit::Module& trace) {
+  auto graph = constant_graph(trace, "export_onnx");
+  fold_batch_norms(graph);
+  return graph;
+}
+
+// C++ modules leave no names in a trace, but their weights have them: the
+// module is that of the operator's, or the one with those before and after.
+std::string place_of(const jit::Node& node) {
+  std::string before, after;
+  for (const jit::Node* other : node.owningGraph()->nodes()) {
+    for (const jit::Value* input : other->inputs()) {
+      if (input->node()->kind() != c10::prim::Constant) continue;
+      if (!input->hasDebugName() || !after.empty()) continue;
+      if (!node.isBefore(other)) before = input->debugName();
+      if (!other->isBefore(&node)) after = input->debugName();
+    }
+  }
+  before.erase(std::ranges::mismatch(before, after).in1, before.end());
+  const size_t end = before.rfind('.');
+  return end == std::string::npos ? "the model itself"
+                                  : "its module " + before.substr(0, end);
+}
+
+}  // namespace tern

@@ -1,0 +1,392 @@
+#include "tern/learner/inference/fuse_layers.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/mkldnn_reorder_conv2d_weight.h>
+#include <c10/util/FunctionRef.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/library.h>
+
+#include "tern/data/support/memory.h"
+#include "tern/kernels/winograd.h"
+
+namespace tern {
+
+namespace {
+
+namespace jit = torch::jit;
+using Numbers = std::vector<int64_t>;
+
+TORCH_LIBRARY_FRAGMENT(tern, library) {
+  library.def(
+      "winograd_conv2d(Tensor images, Tensor weight, Tensor? bias, "
+      "int[2] padding, Tensor? other, bool relu) -> Tensor",
+      &winograd_conv2d);
+}
+
+/// The order of weights is chosen for a batch of one, or of this size.
+constexpr int64_t kSeveral = 16;
+
+/// An activation that oneDNN applies to what a layer gives.
+struct PostOp {
+  std::string name;
+  size_t arguments = 0;  // of the operator, which oneDNN is told
+  bool has_algorithm = false;
+};
+
+const PostOp* post_op_of(const jit::Node& node) {
+  static const std::unordered_map<std::string, PostOp> activations = {
+      {"relu", {"relu"}},
+      {"sigmoid", {"sigmoid"}},
+      {"tanh", {"tanh"}},
+      {"silu", {"swish"}},
+      {"hardswish", {"hardswish"}},
+      {"hardsigmoid", {"hardsigmoid"}},
+      {"hardtanh", {"hardtanh", 2}},
+      {"leaky_relu", {"leaky_relu", 1}},
+      {"gelu", {"gelu", 0, true}}};
+  if (!node.kind().is_aten()) return nullptr;
+  std::string name = node.kind().toUnqualString();
+  if (name.ends_with('_')) name.pop_back();
+  const auto found = activations.find(name);
+  return found == activations.end() ? nullptr : &found->second;
+}
+
+Numbers sizes_of(const jit::Value& value) {
+  const auto type = value.type()->cast<c10::TensorType>();
+  return type ? type->sizes().concrete_sizes().value_or(Numbers()) : Numbers();
+}
+
+jit::Node* only_user(const jit::Value& value) {
+  return value.uses().size() == 1 ? value.uses()[0].user : nullptr;
+}
+
+bool is_convolution(const jit::Node& node) {
+  return node.kind() == c10::aten::_convolution;
+}
+
+/// A matrix [inputs, outputs] in fp32 that is known.
+std::optional<torch::Tensor> matrix_of(const jit::Value* value) {
+  const auto known = jit::toIValue(value);
+  if (!known || !known->isTensor()) return std::nullopt;
+  const torch::Tensor& matrix = known->toTensor();
+  if (matrix.dim() != 2 || matrix.scalar_type() != torch::kFloat) {
+    return std::nullopt;
+  }
+  return matrix.detach();
+}
+
+bool is_one(const jit::Value* value) {
+  const auto known = jit::toIValue(value);
+  return known && known->isScalar() && known->toScalar().toDouble() == 1;
+}
+
+/// A linear layer of a trace: addmm, or matmul and, maybe, a sum.
+struct Linear {
+  jit::Value* input;
+  torch::Tensor weight;  // [inputs, outputs]
+  jit::Value* bias = nullptr;
+};
+
+std::optional<Linear> linear_of(jit::Node& node) {
+  const bool is_addmm = node.kind() == c10::aten::addmm;
+  if (!is_addmm && node.kind() != c10::aten::matmul) return std::nullopt;
+  jit::Value* const input = node.input(is_addmm ? 1 : 0);
+  const auto weight = matrix_of(node.input(is_addmm ? 2 : 1));
+  if (!weight || sizes_of(*input).size() < 2) return std::nullopt;
+  if (is_addmm && (!is_one(node.input(3)) || !is_one(node.input(4)) ||
+                   sizes_of(*node.input(0)) != Numbers{weight->size(1)})) {
+    return std::nullopt;
+  }
+  return Linear{input, *weight, is_addmm ? node.input(0) : nullptr};
+}
+
+/// A convolution of images with weights that are known.
+bool is_convolution_of_images(const jit::Node& node) {
+  if (!is_convolution(node) || sizes_of(*node.input(0)).size() != 4) {
+    return false;
+  }
+  const auto weight = jit::toIValue(node.input(1));
+  const auto is_transposed = jit::toIValue(node.input(6));
+  return weight && weight->isTensor() && is_transposed &&
+         !is_transposed->toBool() &&
+         weight->toTensor().scalar_type() == torch::kFloat;
+}
+
+/// Whether `sum` may be written where its operand is: nobody reads that later,
+/// and it is no part of another tensor.
+bool may_overwrite(const jit::Value& operand, const jit::Node& sum) {
+  const auto makes_no_view = [](const jit::Node& node) {
+    const std::string_view name = node.kind().toQualString();
+    return is_convolution(node) || name == "tern::winograd_conv2d" ||
+           name.starts_with("mkldnn::_convolution_pointwise");
+  };
+  return makes_no_view(*operand.node()) &&
+         std::ranges::all_of(operand.uses(), [&](const jit::Use& use) {
+           return use.user == &sum ||
+                  (use.user->isBefore(&sum) && makes_no_view(*use.user));
+         });
+}
+
+/// An addition of a tensor of the same size.
+bool is_plain_sum(const jit::Node& node) {
+  if (node.kind() != c10::aten::add && node.kind() != c10::aten::add_) {
+    return false;
+  }
+  const Numbers sizes = sizes_of(*node.input(0));
+  return !sizes.empty() && sizes == sizes_of(*node.input(1)) &&
+         is_one(node.inputs()[2]);
+}
+
+/// Whether something between the two writes into a tensor. A convolution that
+/// moves down there might read what it was not given.
+bool is_written_between(const jit::Node& convolution, const jit::Node& last) {
+  for (const jit::Node* node = convolution.next(); node != &last;
+       node = node->next()) {
+    const c10::FunctionSchema* const schema = node->maybeSchema();
+    if (schema != nullptr && schema->is_mutable()) return true;
+  }
+  return false;
+}
+
+/// What of the graph one operator computes.
+struct Parts {
+  std::vector<jit::Node*> nodes;  // the layer first
+  jit::Value* other = nullptr;    // what is added
+  const PostOp* activation = nullptr;
+
+  jit::Node& layer() const { return *nodes[0]; }
+};
+
+/// The layer, the sum with another tensor that `takes_sum` takes, and the
+/// activation, where they follow.
+Parts parts_from(
+    jit::Node* layer,
+    c10::function_ref<bool(const jit::Node&)> takes_sum) {
+  Parts parts{.nodes = {layer}};
+  jit::Node* next = only_user(*layer->output());
+  if (next != nullptr && takes_sum(*next) &&
+      !is_written_between(*layer, *next)) {
+    parts.other = next->input(next->input(0) == layer->output() ? 1 : 0);
+    parts.nodes.push_back(next);
+    next = only_user(*next->output());
+  }
+  if (next == nullptr || is_written_between(*parts.nodes.back(), *next)) {
+    return parts;
+  }
+  parts.activation = post_op_of(*next);
+  if (parts.activation != nullptr) parts.nodes.push_back(next);
+  return parts;
+}
+
+/// What a convolution is told.
+struct Given {
+  explicit Given(const jit::Node& convolution)
+      : images(sizes_of(*convolution.input(0))),
+        weight(jit::toIValue(convolution.input(1))->toTensor().detach()),
+        stride(numbers(convolution, 3)),
+        padding(numbers(convolution, 4)),
+        dilation(numbers(convolution, 5)),
+        groups(jit::toIValue(convolution.input(8))->toInt()) {
+    if (images[0] > 1) images[0] = kSeveral;
+  }
+
+  bool suits_winograd() const {
+    const auto is_one = [](int64_t number) { return number == 1; };
+    return std::ranges::all_of(stride, is_one) && groups == 1 &&
+           std::ranges::all_of(dilation, is_one) &&
+           winograd_pays(images, weight.sizes(), padding);
+  }
+
+  Numbers images;
+  torch::Tensor weight;
+  Numbers stride, padding, dilation;
+  int64_t groups;
+
+ private:
+  static Numbers numbers(const jit::Node& convolution, size_t i) {
+    return jit::toIValue(convolution.input(i))->toIntVector();
+  }
+};
+
+/// A constant. LibTorch tells the address of oneDNN's tensors as a number.
+jit::Value* packed(const torch::Tensor& weight, jit::Graph& graph) {
+  const auto address = c10::Dispatcher::singleton()
+                           .findSchemaOrThrow("mkldnn::data_ptr", "")
+                           .typed<int64_t(const torch::Tensor&)>()
+                           .call(weight);
+  use_huge_pages(
+      reinterpret_cast<const void*>(address),  // NOLINT
+      weight.numel() * sizeof(float));
+  jit::Node* const constant = graph.create(c10::prim::ConstantMKLDNNTensor);
+  return graph.insertNode(constant->t_(c10::attr::value, weight))->output();
+}
+
+/// What oneDNN is told of the activation.
+struct ActivationInputs {
+  ActivationInputs(const Parts& parts, jit::Graph& graph)
+      : name(graph.insertConstant("none")),
+        algorithm(graph.insertConstant(jit::IValue())) {
+    std::vector<jit::Value*> values;
+    if (parts.activation != nullptr) {
+      jit::Node& node = *parts.nodes.back();
+      name = graph.insertConstant(parts.activation->name);
+      const auto given = node.inputs().slice(1, parts.activation->arguments);
+      values.assign(given.begin(), given.end());
+      if (parts.activation->has_algorithm) algorithm = node.inputs()[1];
+    }
+    const auto number = c10::OptionalType::create(c10::NumberType::get());
+    arguments = graph.insertNode(graph.createList(number, values))->output();
+  }
+
+  jit::Value *name, *arguments = nullptr, *algorithm;
+};
+
+jit::Value* insert(
+    jit::Graph& graph,
+    const std::string& kind,
+    const std::vector<jit::NamedValue>& inputs) {
+  return graph.insert(c10::Symbol::fromQualString(kind), inputs);
+}
+
+jit::Value*
+by_onednn(const Parts& parts, const Linear& linear, jit::Graph& graph) {
+  const Numbers sizes = sizes_of(*linear.input);
+  int64_t rows = sizes[0] > 1 ? kSeveral : 1;
+  for (size_t i = 1; i + 1 < sizes.size(); ++i) rows *= sizes[i];
+  using Reorder =
+      torch::Tensor(const torch::Tensor&, std::optional<c10::SymInt>);
+  const torch::Tensor weight =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("mkldnn::_reorder_linear_weight", "")
+          .typed<Reorder>()
+          .call(linear.weight.t().contiguous(), c10::SymInt(rows));
+  const ActivationInputs activation(parts, graph);
+  jit::Value* bias = linear.bias ? linear.bias : parts.other;
+  if (bias == nullptr) bias = graph.insertConstant(jit::IValue());
+  return insert(
+      graph,
+      "mkldnn::_linear_pointwise",
+      {linear.input,
+       packed(weight, graph),
+       bias,
+       activation.name,
+       activation.arguments,
+       activation.algorithm});
+}
+
+jit::Value*
+by_winograd(const Parts& parts, const Given& given, jit::Graph& graph) {
+  jit::Node& convolution = parts.layer();
+  const torch::Tensor weight =
+      winograd_weight(given.weight, given.images, given.padding);
+  jit::Value* const other =
+      parts.other ? parts.other : graph.insertConstant(jit::IValue());
+  return insert(
+      graph,
+      "tern::winograd_conv2d",
+      {convolution.input(0),
+       packed(weight, graph),
+       convolution.input(2),
+       convolution.input(4),
+       other,
+       parts.activation != nullptr});
+}
+
+jit::Value*
+by_onednn(const Parts& parts, const Given& given, jit::Graph& graph) {
+  jit::Node& convolution = parts.layer();
+  const torch::Tensor weight = at::mkldnn_reorder_conv2d_weight(
+      given.weight.to_mkldnn(),
+      given.padding,
+      given.stride,
+      given.dilation,
+      given.groups,
+      at::IntArrayRef(given.images));
+  const ActivationInputs activation(parts, graph);
+  std::vector<jit::NamedValue> inputs = {
+      convolution.input(0),
+      packed(weight, graph)};
+  for (const size_t i : {2, 4, 3, 5, 8}) {  // bias, padding, stride, ...
+    inputs.emplace_back(convolution.input(i));
+  }
+  std::string kind = "mkldnn::_convolution_pointwise";
+  jit::Value* name = activation.name;
+  if (parts.other != nullptr) {
+    const bool is_in_place = may_overwrite(*parts.other, *parts.nodes[1]);
+    if (is_in_place) kind += '_';
+    inputs.emplace(inputs.begin() + (is_in_place ? 0 : 1), parts.other);
+    inputs.emplace_back(graph.insertConstant("add"));
+    inputs.emplace_back(graph.insertConstant(1.0));
+    if (!parts.activation) name = activation.algorithm;  // None
+  }
+  inputs.insert(
+      inputs.end(),
+      {name, activation.arguments, activation.algorithm});
+  return insert(graph, kind, inputs);
+}
+
+/// Puts `result` in the place of the parts.
+void replace(Parts& parts, jit::Value* result) {
+  jit::Value* const last = parts.nodes.back()->output();
+  result->setType(last->type());
+  last->replaceAllUsesWith(result);
+  for (size_t i = parts.nodes.size(); i-- > 0;) parts.nodes[i]->destroy();
+}
+
+void fuse_linear(jit::Node* node, const Linear& linear, jit::Graph& graph) {
+  const auto is_bias = [&](const jit::Node& sum) {
+    return linear.bias == nullptr && sum.input(0) == node->output() &&
+           (sum.kind() == c10::aten::add || sum.kind() == c10::aten::add_) &&
+           is_one(sum.inputs()[2]) &&
+           sizes_of(*sum.input(1)) == Numbers{linear.weight.size(1)};
+  };
+  Parts parts = parts_from(node, is_bias);
+  const jit::WithInsertPoint here(parts.nodes.back());
+  replace(parts, by_onednn(parts, linear, graph));
+}
+
+void fuse_convolution(jit::Node* node, jit::Graph& graph, bool winograd) {
+  Parts parts = parts_from(node, is_plain_sum);
+  const Given given(*node);
+  const bool is_winograd = winograd && given.suits_winograd();
+  // oneDNN's operator for sums has no other, nor has Winograd's.
+  if ((is_winograd || parts.other != nullptr) && parts.activation != nullptr &&
+      parts.activation->name != "relu") {
+    parts.activation = nullptr;
+    parts.nodes.pop_back();
+  }
+  const jit::WithInsertPoint here(parts.nodes.back());
+  replace(
+      parts,
+      is_winograd ? by_winograd(parts, given, graph)
+                  : by_onednn(parts, given, graph));
+}
+
+}  // namespace
+
+void fuse_layers(const std::shared_ptr<jit::Graph>& graph, bool winograd) {
+  std::vector<jit::Node*> layers;
+  for (jit::Node* node : graph->nodes()) {
+    if (is_convolution_of_images(*node) || linear_of(*node)) {
+      layers.push_back(node);
+    }
+  }
+  for (jit::Node* layer : layers) {
+    if (const auto linear = linear_of(*layer)) {
+      fuse_linear(layer, *linear, *graph);
+    } else {
+      fuse_convolution(layer, *graph, winograd);
+    }
+  }
+  jit::EliminateDeadCode(graph);
+}
+
+}  // namespace tern

@@ -1,0 +1,252 @@
+#include "tern/learner/inference/fused_model.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+#include <torch/utils.h>
+
+#include "tern/learner/inference/batch_sizes.h"
+#include "tern/learner/inference/frozen_graph.h"
+#include "tern/learner/inference/fuse_layers.h"
+#include "tern/learner/inference/trace.h"
+#include "tern/learner/model_around.h"
+
+namespace tern {
+
+namespace {
+
+namespace jit = torch::jit;
+
+/// Whether what an operator returns, or its size, depends on values: LibTorch
+/// has tags that say so, and misses four. A mask as an index is seen by the
+/// nonzero within.
+bool tells_values(const at::RecordFunction& function) {
+  static constexpr std::array<std::string_view, 4> untagged = {
+      "aten::equal",
+      "aten::_unique",
+      "aten::_pack_padded_sequence",
+      "aten::tensor_split"};
+  const auto name = function.operator_name();
+  if (!name || name->name == "aten::index") return false;
+  const auto op = c10::Dispatcher::singleton().findOp(*name);
+  return std::ranges::count(untagged, name->name) > 0 ||
+         (op && (op->hasTag(at::Tag::data_dependent_output) ||
+                 op->hasTag(at::Tag::dynamic_output_shape)));
+}
+
+/// Notes whether this thread reads values of tensors while it lives: what a
+/// network then decides, a trace decides once and for all.
+class ValueReads {
+ public:
+  ValueReads()
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(
+                [](const at::RecordFunction& function)
+                    -> std::unique_ptr<at::ObserverContext> {
+                  is_any_ |= tells_values(function);
+                  return nullptr;
+                })
+                .scopes({at::RecordScope::FUNCTION}))) {
+    is_any_ = false;
+  }
+  ~ValueReads() { at::removeCallback(handle_); }
+  ValueReads(const ValueReads&) = delete;
+  ValueReads& operator=(const ValueReads&) = delete;
+
+  bool is_any() const { return is_any_; }
+
+ private:
+  static inline thread_local bool is_any_ = false;
+  at::CallbackHandle handle_;
+};
+
+using GraphPtr = std::shared_ptr<jit::Graph>;
+
+/// What a model computes of such a batch.
+/// \param outputs  The model's.
+GraphPtr graph_of(Model& model, const Tensors& batch, Tensors& outputs) {
+  const jit::Module traced = trace(model, batch, [&](const Tensors& given) {
+    outputs = model.forward(given);
+    return outputs;
+  });
+  return constant_graph(traced, "fused_model");
+}
+
+jit::Code fused_code(jit::Graph& graph, bool winograd) {
+  GraphPtr fused = graph.copy();
+  fold_batch_norms(fused);
+  fuse_layers(fused, winograd);
+  return jit::Code(fused, "forward");
+}
+
+Tensors run(const jit::Code& code, const Tensors& inputs) {
+  jit::Stack stack;
+  for (const torch::Tensor& input : inputs) {
+    stack.emplace_back(
+        input.dim() == 4 ? input.contiguous(at::MemoryFormat::ChannelsLast)
+                         : input);
+  }
+  jit::InterpreterState(code).run(stack);
+  if (stack[0].isTensor()) return {stack[0].toTensor()};
+  Tensors outputs;
+  for (const auto& output : stack[0].toTupleRef().elements())
+    outputs.push_back(output.toTensor());
+  return outputs;
+}
+
+/// Whether the inputs are of one number of samples, at least one.
+bool is_batch(const Tensors& inputs) {
+  return !inputs.empty() &&
+         std::ranges::all_of(inputs, [&](const torch::Tensor& input) {
+           return input.dim() > 0 && input.size(0) > 0 &&
+                  input.size(0) == inputs[0].size(0);
+         });
+}
+
+class FusedModel final : public ModelAround {
+ public:
+  using ModelAround::ModelAround;
+
+  Tensors forward(const Tensors& inputs) override {
+    if (!is_batch(inputs) || !model_.module()) return model_.forward(inputs);
+    Program& program = programs_[inputs[0].size(0) == 1 ? 0 : 1];
+    make_once(program, inputs);
+    if (!program.is_usable || !fits(program, inputs)) {
+      return model_.forward(inputs);
+    }
+    if (!program.is_checked(inputs[0].size(0))) return check(program, inputs);
+    try {
+      return run(*program.code, inputs);
+    } catch (const std::runtime_error&) {  // the interpreter's for all errors
+      return model_.forward(inputs);  // has the error without a graph's listing
+    }
+  }
+
+ private:
+  /// For one sample, or for several.
+  struct Program {
+    std::mutex making;
+    std::atomic<bool> is_made = false;
+    std::atomic<bool> is_usable = false;
+    Tensors example;  // of one sample, with the batch's dimension
+    GraphPtr graph;   // as it was traced
+    std::optional<jit::Code> code;
+
+    bool is_checked(int64_t size) {
+      const std::lock_guard lock(checking_);
+      return checked_.contains(size);
+    }
+    void add_checked(int64_t size) {
+      const std::lock_guard lock(checking_);
+      checked_.insert(size);
+    }
+
+   private:
+    std::mutex checking_;
+    std::set<int64_t> checked_;  // sizes of batches whose graph is the same
+  };
+
+  /// Not std::call_once, which some platforms leave locked by an exception.
+  void make_once(Program& program, const Tensors& inputs) {
+    if (program.is_made) return;
+    const std::lock_guard lock(program.making);
+    if (program.is_made) return;
+    make(program, inputs);
+    program.is_made = true;
+  }
+
+  /// An error of the model itself is the caller's: the next batch tries again.
+  void make(Program& program, const Tensors& inputs) {
+    const KeptRandomState random(torch::kCPU);
+    program.example.clear();
+    for (const torch::Tensor& input : inputs) {
+      program.example.push_back(input.narrow(0, 0, 1).clone());
+    }
+    const bool is_one = inputs[0].size(0) == 1;
+    const Tensors few = with_batch_size(inputs, is_one ? 1 : 2);
+    const Tensors more = with_batch_size(inputs, is_one ? 1 : 5);
+    Tensors expected;
+    program.is_usable = fuse(program, few, more, expected);
+    if (program.is_usable) return;
+    program.graph.reset();
+    program.code.reset();
+    if (expected.empty()) model_.forward(inputs);  // throws, if it cannot
+  }
+
+  /// Whether the graph of a few samples is that of more, and gives the model's
+  /// outputs.
+  bool fuse(
+      Program& program,
+      const Tensors& few,
+      const Tensors& more,
+      Tensors& expected) {
+    try {
+      const ValueReads reads;
+      program.graph = graph_of(model_, few, expected);
+      GraphPtr other = program.graph;
+      if (more[0].size(0) > 1) other = graph_of(model_, more, expected);
+      if (reads.is_any() || batch_difference(*program.graph, *other)) {
+        return false;
+      }
+      for (const bool winograd : {true, false}) {
+        program.code = fused_code(*program.graph, winograd);
+        if (!outputs_alike(expected, run(*program.code, more))) continue;
+        program.add_checked(few[0].size(0));
+        program.add_checked(more[0].size(0));
+        return true;
+      }
+    } catch (const c10::Error&) {          // it cannot be traced
+    } catch (const std::runtime_error&) {  // nor be run for another size
+    }
+    return false;
+  }
+
+  /// A batch of a size that is new: what `forward` takes from it would be that
+  /// of another in the graph. The trace that tells has the answer as well.
+  Tensors check(Program& program, const Tensors& inputs) {
+    Tensors outputs;
+    try {
+      const ValueReads reads;
+      const GraphPtr graph = graph_of(model_, inputs, outputs);
+      if (reads.is_any() || batch_difference(*program.graph, *graph)) {
+        program.is_usable = false;
+      } else {
+        program.add_checked(inputs[0].size(0));
+      }
+    } catch (const c10::Error&) {  // the model's error, or it cannot be traced
+    }
+    return outputs.empty() ? model_.forward(inputs) : outputs;
+  }
+
+  static bool fits(const Program& program, const Tensors& inputs) {
+    return std::ranges::equal(
+        inputs,
+        program.example,
+        [](const torch::Tensor& input, const torch::Tensor& example) {
+          return input.sizes().slice(1) == example.sizes().slice(1) &&
+                 input.dim() == example.dim() &&
+                 input.scalar_type() == example.scalar_type();
+        });
+  }
+
+  std::array<Program, 2> programs_;
+};
+
+}  // namespace
+
+Model fused_model(const Model& model) {
+  return Model(std::make_shared<FusedModel>(model));
+}
+
+}  // namespace tern

@@ -1,0 +1,231 @@
+// A Learner from its data, its model and its callbacks, and how these come and
+// go.
+
+#include "tern/learner/learner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/data/support/memory.h"
+#include "tern/kernels/check.h"
+#include "tern/kernels/load_cuda.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/loop.h"
+#include "tern/learner/progress_printer.h"
+#include "tern/learner/recorder.h"
+
+namespace tern {
+
+Learner::Learner(DataBunch data, Model model, LearnerOptions options)
+    : parts_(std::make_unique<LearnerParts>(
+          std::move(data),
+          std::move(model),
+          std::move(options))) {
+  parts_->self = this;
+  if (!parts_->options.sink) parts_->options.sink = terminal();
+  TERN_CHECK_VALUE(
+      parts_->options.lr >= 0 && std::isfinite(parts_->options.lr) &&
+          parts_->options.weight_decay >= 0 &&
+          std::isfinite(parts_->options.weight_decay),
+      "[Learner] lr is {} and weight_decay is {}; expected finite numbers "
+      ">= 0.",
+      parts_->options.lr,
+      parts_->options.weight_decay);
+  if (parts_->options.seed) torch::manual_seed(parts_->options.seed);
+  if (parts_->data.device.is_cpu()) keep_freed_memory();
+  for (const BatchTransform& transform : parts_->data.batch_transforms) {
+    TORCH_CHECK_VALUE(
+        transform,
+        "[Learner] an entry of DataBunch::batch_transforms is an empty "
+        "function; leave it out.");
+  }
+  check_device_exists(
+      "Learner",
+      parts_->data.device,
+      "set DataBunch::device to one that is there, or to the CPU");
+  parts_->model.to(parts_->data.device);
+  parts_->groups = {parts_->model.parameters()};
+  TORCH_CHECK_VALUE(
+      !parts_->groups[0].empty(),
+      "[Learner] the model has no parameters; expected something to train.");
+  for (Metric& metric : parts_->options.metrics) metric = metric.fresh_copy();
+  add(parts_->recorder);
+  add<ProgressPrinter>();
+  for (const auto& callback : parts_->options.callbacks) add(callback);
+}
+
+Learner& Learner::add(CallbackHandle callback) {
+  TORCH_CHECK_VALUE(
+      static_cast<bool>(callback),
+      "[Learner::add] the callback is null; give a callback.");
+  TORCH_CHECK_VALUE(
+      std::find(parts_->callbacks.begin(), parts_->callbacks.end(), callback) ==
+          parts_->callbacks.end(),
+      "[Learner::add] this callback was added already; add it once.");
+  callback->on_add(*this);
+  if (auto* const policy = dynamic_cast<PrecisionPolicy*>(callback.get())) {
+    parts_->precision = policy;
+  }
+  const auto after = std::upper_bound(
+      parts_->callbacks.begin(),
+      parts_->callbacks.end(),
+      callback,
+      [](const auto& a, const auto& b) { return a->order() < b->order(); });
+  parts_->callbacks.insert(after, std::move(callback));
+  if (parts_->step_runner) parts_->step_runner->forget();
+  return *this;
+}
+
+Learner& Learner::remove(const Callback& callback) {
+  TORCH_CHECK_VALUE(
+      &callback != parts_->recorder.get(),
+      "[Learner::remove] the Recorder cannot be removed: other callbacks read "
+      "what it measures. For a Learner that prints nothing set .sink = "
+      "silent().");
+  const auto at = std::find_if(
+      parts_->callbacks.begin(),
+      parts_->callbacks.end(),
+      [&](const auto& other) { return other.get() == &callback; });
+  if (at == parts_->callbacks.end()) return *this;
+  const CallbackHandle removed = *at;
+  parts_->callbacks.erase(at);
+  if (parts_->running_callback) parts_->removed_callbacks.push_back(removed);
+  removed->on_remove(*this);
+  auto* const policy = dynamic_cast<PrecisionPolicy*>(removed.get());
+  if (policy && policy == parts_->precision) parts_->precision = nullptr;
+  if (parts_->step_runner) parts_->step_runner->forget();
+  return *this;
+}
+
+LearnerParts::LearnerParts(DataBunch data, Model model, LearnerOptions options)
+    : data(std::move(data)),
+      model(std::move(model)),
+      options(std::move(options)),
+      recorder(std::make_shared<Recorder>()) {}
+
+LearnerParts::~LearnerParts() {
+  const bool is_cpu = data.device.is_cpu();
+  optimizer.reset();
+  stepped_weights.reset();
+  if (is_cpu) give_back_unused_memory(torch::kCPU);
+}
+
+void LearnerParts::note_call(const std::string& call) {
+  // A program that goes on repeats the calls that its checkpoint knows; what a
+  // callback calls is part of the fit.
+  if (continuation || state.is_fitting) return;
+  recorder->add_call(caller == "fit" ? call : caller + ": " + call);
+}
+
+std::vector<double> LearnerParts::resolve(const LearningRates& lr) const {
+  if (lr.empty() && !own_lr.empty()) return own_lr;
+  return lr.resolve(layer_groups(), options.lr);
+}
+
+Learner::~Learner() = default;
+
+Learner::Learner(Learner&& other) noexcept : parts_(std::move(other.parts_)) {
+  parts_->self = this;
+}
+
+Learner& Learner::operator=(Learner&& other) noexcept {
+  parts_ = std::move(other.parts_);
+  parts_->self = this;
+  return *this;
+}
+
+void Learner::request_stop() {
+  (parts_->communicator ? parts_->stop_wanted : parts_->stop_requested) = true;
+}
+
+void loop::set_hyper_parameter(
+    LearnerParts& l,
+    HyperParameter hyper,
+    const std::vector<double>& values) {
+  TERN_CHECK_VALUE(
+      values.size() == l.groups.size(),
+      "[set_hyper_parameter] {} values of {} were given for {} "
+      "layer groups; expected one for each.",
+      values.size(),
+      to_string(hyper),
+      l.groups.size());
+  auto& param_groups = l.self->optimizer().param_groups();
+  for (size_t i = 0; i < param_groups.size(); ++i) {
+    const ParamGroupKind& kind = l.param_group_kinds[i];
+    const double value = values[kind.layer_group];
+    torch::optim::OptimizerOptions& options = param_groups[i].options();
+    switch (hyper) {
+      case HyperParameter::lr:
+        options.set_lr(value);
+        break;
+      case HyperParameter::momentum:
+        optim::set_momentum(options, value);
+        break;
+      case HyperParameter::weight_decay:
+        optim::set_weight_decay(options, kind.spares_decay ? 0 : value);
+        break;
+    }
+  }
+}
+
+void Learner::set_learning_rates(const LearningRates& lr) {
+  loop::set_hyper_parameter(*parts_, HyperParameter::lr, parts_->resolve(lr));
+}
+
+const Callbacks& Learner::callbacks() const {
+  return parts_->callbacks;
+}
+TrainState& Learner::state() {
+  return parts_->state;
+}
+Recorder& Learner::recorder() {
+  return *parts_->recorder;
+}
+Model& Learner::model() {
+  return parts_->model;
+}
+DataBunch& Learner::data() {
+  return parts_->data;
+}
+const LearnerOptions& Learner::options() const {
+  return parts_->options;
+}
+LearnerParts& Learner::parts() const {
+  return *parts_;
+}
+
+std::vector<NamedGradient> Learner::gradients() {
+  TORCH_CHECK(
+      parts_->has_gradients,
+      "[Learner::gradients] there are no gradients now; call it from a "
+      "callback's on_backward_end or on_step.");
+  const torch::NoGradGuard no_grad;
+  const bool is_partial = parts_->state.skip_step;
+  // Those aside still have their loss scale.
+  const bool is_scaled = is_partial && !parts_->gradients_aside.empty();
+  torch::Tensor scale;
+  if (is_scaled) scale = parts_->precision->loss_scale_record()[0];
+  if (is_scaled) loop::set_gradients_aside(*parts_, false);
+  if (!is_partial) loop::unscale_gradients(*parts_);
+  std::vector<NamedGradient> result;
+  for (const ModelTensor& p : parts_->model.parameters()) {
+    const torch::Tensor stepped = parts_->stepped_weights
+                                      ? parts_->stepped_weights->of(p.tensor)
+                                      : p.tensor;
+    torch::Tensor gradient = stepped.grad();
+    if (!gradient.defined() && is_partial) gradient = p.tensor.grad();
+    if (!gradient.defined()) continue;
+    if (is_partial) {
+      gradient = gradient.to(torch::kFloat, false, /*copy=*/true);
+      if (scale.defined()) gradient /= scale.to(gradient.device());
+    }
+    result.push_back({p.name, gradient});
+  }
+  if (is_scaled) loop::set_gradients_aside(*parts_, true);
+  return result;
+}
+
+}  // namespace tern

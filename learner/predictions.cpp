@@ -1,0 +1,218 @@
+// Learner::predict, get_preds and tta: passes that keep the answers.
+
+#include <algorithm>
+
+#include <c10/util/ScopeExit.h>
+#include <torch/types.h>
+
+#include "tern/data/support/error_text.h"
+#include "tern/kernels/check.h"
+#include "tern/learner/decode_predictions.h"
+#include "tern/learner/loop.h"
+
+namespace tern {
+
+namespace {
+
+void choose_loss_by_data(LearnerParts& l) {
+  for (const auto& loader : {l.data.valid, l.data.train}) {
+    if (!loader || loader->dataset().size() == 0) continue;
+    const Tensors targets = loader->dataset().get_batch({0}, {}).targets;
+    if (targets.size() == 1 && (targets[0].scalar_type() == torch::kLong ||
+                                targets[0].is_floating_point())) {
+      loop::choose_loss(l, targets);
+    }
+    return;
+  }
+}
+
+// Before the first batch with a target, the data's description or class names
+// tell what is learnt, or the target of some sample.
+Tensors activated(LearnerParts& l) {
+  const bool is_known = !l.data.classes.empty() || !l.data.outputs.empty();
+  if (!l.options.loss && !is_known && l.host_targets.empty())
+    choose_loss_by_data(l);
+  return activate(l.state.outputs, output_info(l.data, l.options.loss));
+}
+
+Tensors on_cpu(Tensors tensors) {
+  for (torch::Tensor& tensor : tensors) tensor = tensor.cpu();
+  return tensors;
+}
+
+torch::Tensor mixed(
+    const torch::Tensor& plain,
+    const Tensors& augmented,
+    const TtaOptions& options) {
+  torch::Tensor sum = augmented[0], largest = augmented[0];
+  for (size_t i = 1; i < augmented.size(); ++i) {
+    sum = sum + augmented[i];
+    largest = torch::maximum(largest, augmented[i]);
+  }
+  if (options.use_max) return torch::maximum(largest, plain);
+  return torch::lerp(sum / static_cast<double>(options.n), plain, options.beta);
+}
+
+bool has_pixels(const Tensors& outputs) {
+  return std::ranges::any_of(outputs, [](const torch::Tensor& output) {
+    return output.defined() && output.dim() > 2;
+  });
+}
+
+void mirror_images(Batch& batch, const BatchTransformContext&) {
+  TERN_CHECK_VALUE(
+      batch.inputs.at(0).dim() == 4,
+      "[Learner::tta] the outputs are per pixel, but the first input is {}; "
+      "expected images [N, C, H, W]. Use get_preds.",
+      shapes_of({batch.inputs[0]}));
+  for (torch::Tensor& input : batch.inputs) {
+    const bool is_bytes = input.scalar_type() == torch::kByte;  // [N, H, W, C]
+    if (input.dim() == 4) input = input.flip(is_bytes ? 2 : 3);
+  }
+}
+
+// Answers for mirror images, whose pixels are mirrored back.
+Tensors mirrored_outputs(Learner& learn, const DataLoader& loader) {
+  auto& transforms = learn.data().batch_transforms;
+  transforms.emplace_back(mirror_images);
+  const auto end = c10::make_scope_exit([&] { transforms.pop_back(); });
+  Tensors outputs = learn.get_preds(loader).outputs;
+  for (torch::Tensor& output : outputs) {
+    if (output.defined() && output.dim() > 2) output = output.flip(-1);
+  }
+  return outputs;
+}
+
+/// Joins each output, or target, over all batches.
+Tensors join(const std::vector<Tensors>& batches, const char* what) {
+  Tensors joined;
+  for (size_t i = 0; !batches.empty() && i < batches[0].size(); ++i) {
+    Tensors parts;
+    const Tensors* misfit = nullptr;
+    for (const Tensors& batch : batches) {
+      parts.push_back(batch.at(i));
+      const auto sizes = parts.back().sizes(), first = parts[0].sizes();
+      if (sizes.empty() || sizes.slice(1) != first.slice(1)) misfit = &batch;
+    }
+    TERN_CHECK_VALUE(
+        !misfit || i > 0,
+        "[Learner::get_preds] the first {} of the first batch is {}, of "
+        "another {}; expected [N, ...] with the same numbers after N. Give the "
+        "model inputs of one size, or call predict for each sample.",
+        what,
+        shapes_of({parts[0]}),
+        shapes_of({misfit->at(0)}));
+    joined.push_back(misfit ? torch::Tensor() : torch::cat(parts));
+  }
+  return joined;
+}
+
+}  // namespace
+
+Prediction Learner::predict(at::TensorList inputs) {
+  Batch batch;
+  for (const torch::Tensor& input : inputs) {
+    TORCH_CHECK_VALUE(
+        input.defined() && (input.dim() > 0 || inputs.size() > 1),
+        "[Learner::predict] the sample is undefined or 0-dim; expected one "
+        "input of the model without the batch dimension.");
+    batch.inputs.push_back(input.unsqueeze(0));
+  }
+  TORCH_CHECK_VALUE(
+      !inputs.empty(),
+      "[Learner::predict] there is no input; expected those of one sample.");
+  EvalScope eval(*parts_);
+  loop::start_batch(*parts_, std::move(batch));
+  loop::run(*parts_, Event::batch_begin);
+  loop::forward(*parts_, /*with_loss=*/false);
+  Tensors sample;
+  for (const torch::Tensor& output : activated(*parts_)) {
+    sample.push_back((output.dim() > 0 ? output[0] : output).cpu());
+  }
+  const LearnerParts& l = *parts_;
+  Prediction prediction = decode(sample, output_info(l.data, l.options.loss));
+  eval.end();
+  return prediction;
+}
+
+Predictions Learner::get_preds(Split split) {
+  const DataLoader& loader = parts_->data.loader(split);
+  return loader.options().training ? get_preds(loader.in_order())
+                                   : get_preds(loader);
+}
+
+Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
+  std::vector<Tensors> outputs, targets;
+  Tensors losses;
+  loop::evaluate(*parts_, loader, /*with_loss=*/false, [&] {
+    const Tensors& host_targets = parts_->host_targets;
+    if (host_targets.size() == 1) loop::choose_loss(*parts_, host_targets);
+    outputs.push_back(on_cpu(activated(*parts_)));
+    targets.emplace_back();
+    for (const torch::Tensor& target : host_targets) {
+      targets.back().push_back(target.cpu().clone());
+    }
+    if (with_losses) {
+      TORCH_CHECK_VALUE(
+          !parts_->host_targets.empty(),
+          "[Learner::get_preds] the losses are asked for, but the data have no "
+          "targets; leave out with_losses.");
+      parts_->options.loss.check_class_indices(
+          parts_->state.outputs,
+          parts_->host_targets);
+      losses.push_back(parts_->options.loss
+                           .per_sample(
+                               parts_->state.outputs,
+                               parts_->state.batch_data.targets)
+                           .to(torch::kCPU, torch::kFloat));
+    }
+  });
+  Predictions result{
+      .outputs = join(outputs, "output"),
+      .all_targets = join(targets, "target"),
+      .info = output_info(parts_->data, parts_->options.loss)};
+  if (!losses.empty()) result.losses = torch::cat(losses);
+  if (!result.outputs.empty()) result.preds = result.outputs[0];
+  if (!result.all_targets.empty()) result.targets = result.all_targets[0];
+  return result;
+}
+
+Predictions Learner::tta(Split split, const TtaOptions& options) {
+  TERN_CHECK_VALUE(
+      options.n > 0 && options.beta >= 0 && options.beta <= 1,
+      "[Learner::tta] n is {} and beta is {}; expected at least one pass "
+      "and a weight from 0 to 1.",
+      options.n,
+      options.beta);
+  const DataLoader& loader = parts_->data.loader(split);
+  Predictions result = get_preds(loader.in_order());
+  TORCH_CHECK_VALUE(
+      result.preds.defined(),
+      "[Learner::tta] the split is empty; expected at least one sample.");
+  std::vector<Tensors> passes;
+  TtaOptions mixing = options;
+  if (has_pixels(result.outputs)) {
+    // Of randomly warped images the pixels would not match.
+    passes = {mirrored_outputs(*this, loader.in_order())};
+    mixing.n = 1;
+    mixing.beta = 0.5;
+  }
+  const DataLoader augmented = loader.in_order(/*augments=*/true);
+  while (std::ssize(passes) < mixing.n) {
+    // Batch transforms augment though the model does not train.
+    parts_->augmented_pass = std::ssize(passes);
+    const auto end =
+        c10::make_scope_exit([&] { parts_->augmented_pass.reset(); });
+    passes.push_back(get_preds(augmented).outputs);
+  }
+  for (size_t i = 0; i < result.outputs.size(); ++i) {
+    torch::Tensor& plain = result.outputs[i];
+    Tensors augmented_ones;
+    for (const Tensors& pass : passes) augmented_ones.push_back(pass.at(i));
+    if (plain.defined()) plain = mixed(plain, augmented_ones, mixing);
+  }
+  result.preds = result.outputs[0];
+  return result;
+}
+
+}  // namespace tern

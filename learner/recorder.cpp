@@ -1,0 +1,616 @@
+#include "tern/learner/recorder.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <ranges>
+#include <sstream>
+
+#include <fmt/ranges.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/kernels/check.h"
+#include "tern/learner/hyper_parameter.h"
+#include "tern/learner/learner_parts.h"
+#include "tern/learner/plots/plot.h"
+
+namespace tern {
+
+namespace {
+
+constexpr double kBeta = 0.98;
+// Bounds what waits on the device when nobody looks for a long time.
+constexpr size_t kMaxPending = 8192;
+
+}  // namespace
+
+const std::vector<double>& Recorder::losses() {
+  flush();
+  return losses_;
+}
+
+const std::vector<double>& Recorder::smooth_losses() {
+  flush();
+  return smooth_losses_;
+}
+
+void Recorder::flush() {
+  read_logged();
+  if (pending_.empty()) return;
+  const torch::Tensor values =
+      torch::stack(pending_).to(torch::kCPU, torch::kDouble);
+  const auto first_batch = static_cast<int64_t>(losses_.size());
+  pending_.clear();
+  for (int64_t i = 0; i < values.size(0); ++i) {
+    record(values.const_data_ptr<double>()[i]);
+  }
+  flush_scales(first_batch);
+}
+
+void Recorder::record(double loss) {
+  ++count_;
+  average_ = kBeta * average_ + (1 - kBeta) * loss;
+  losses_.push_back(loss);
+  smooth_losses_.push_back(
+      average_ / (1 - std::pow(kBeta, static_cast<double>(count_))));
+}
+
+void Recorder::on_train_begin(Learner& learn) {
+  average_ = 0;
+  count_ = 0;
+  learn.state().smooth_loss.reset();
+  add_call(learn.parts().call);
+}
+
+void Recorder::add_call(std::string call) {
+  calls_.push_back({std::move(call), std::ssize(lrs_), std::ssize(epochs_)});
+}
+
+void Recorder::on_epoch_begin(Learner&) {
+  recorded_batch_ = -1;
+  epoch_is_recorded_ = false;
+  epoch_start_ = std::chrono::steady_clock::now();
+}
+
+void Recorder::on_batch_end(Learner& learn) {
+  const TrainState& state = learn.state();
+  if (!state.training) return;
+  const PrecisionPolicy* const precision = learn.parts().precision;
+  if (state.loss.is_cpu() && state.loss.scalar_type() == torch::kFloat) {
+    // Kept, the small tensor would sit between blocks that the next step wants
+    // back in one piece.
+    flush();
+    record(*state.loss.const_data_ptr<float>());
+    record_scale(
+        static_cast<int64_t>(losses_.size()) - 1,
+        precision ? precision->loss_scale() : std::nan(""),
+        !state.skip_step && state.step_result == StepResult::skipped);
+  } else {
+    pending_.push_back(state.loss);
+    pending_scales_.push_back(
+        {precision ? precision->loss_scale_record() : torch::Tensor(),
+         !state.skip_step});
+  }
+  const auto& options = learn.optimizer().param_groups().back().options();
+  lrs_.push_back(options.get_lr());
+  momentums_.push_back(optim::momentum(options));
+  if (recorded_batch_ < 0 && !state.batch_data.inputs.empty()) {
+    input_shape_ = state.batch_data.inputs[0].sizes().vec();
+  }
+  recorded_batch_ = state.batch;
+  if (pending_.size() + pending_logged_.size() >= kMaxPending) flush();
+}
+
+void Recorder::on_epoch_end(Learner& learn) {
+  flush();
+  const std::chrono::duration<double> time =
+      std::chrono::steady_clock::now() - epoch_start_;
+  average_logged(learn);
+  const TrainState& state = learn.state();
+  epochs_.push_back(
+      {static_cast<int64_t>(epochs_.size()),
+       communicator(learn).mean(count_ ? smooth_losses_.back() : std::nan("")),
+       state.valid_loss,
+       state.last_metrics,
+       time.count()});
+  epoch_ends_.push_back(static_cast<int64_t>(losses_.size()));
+  epoch_is_recorded_ = true;
+}
+
+// After an exception the device may be unusable: what it still holds is lost.
+void Recorder::on_train_end(Learner& learn) {
+  if (!learn.state().failed) return;
+  pending_.clear();
+  pending_scales_.clear();
+  const size_t read = losses_.size();
+  lrs_.resize(read);
+  momentums_.resize(read);
+  forget_logged_from(static_cast<int64_t>(read));
+}
+
+const std::vector<double>& Recorder::loss_scales() {
+  flush();
+  return scales_;
+}
+
+const std::vector<int64_t>& Recorder::skipped_steps() {
+  flush();
+  return skips_;
+}
+
+void Recorder::flush_scales(int64_t first_batch) {
+  Tensors known;
+  for (const PendingScale& pending : pending_scales_) {
+    if (pending.record.defined()) known.push_back(pending.record);
+  }
+  const torch::Tensor read =
+      known.empty() ? torch::Tensor() : torch::stack(known).cpu();
+  const float* next = known.empty() ? nullptr : read.const_data_ptr<float>();
+  for (size_t i = 0; i < pending_scales_.size(); ++i) {
+    const PendingScale& pending = pending_scales_[i];
+    const int64_t batch = first_batch + static_cast<int64_t>(i);
+    if (pending.record.defined()) {
+      record_scale(batch, next[0], pending.has_stepped && next[1] > 0);
+      next += 2;
+    } else {
+      record_scale(batch, std::nan(""), false);
+    }
+  }
+  pending_scales_.clear();
+}
+
+void Recorder::record_scale(int64_t batch, double scale, bool was_skipped) {
+  scales_.push_back(scale);
+  if (was_skipped) skips_.push_back(batch);
+}
+
+namespace {
+
+void check_name(const LearnerParts& l, const std::string& name) {
+  const auto is_taken = [&](const Metric& metric) {
+    return metric.name() == name;
+  };
+  // The columns of the table and of CSVLogger, the values of TensorBoard's
+  // epochs. Those of batches have a place of their own for what is logged.
+  static constexpr std::array kColumns =
+      {"epoch", "train_loss", "valid_loss", "time", "seconds", "losses"};
+  TERN_CHECK_VALUE(
+      !name.empty() && std::ranges::count(kColumns, name) == 0 &&
+          std::ranges::none_of(l.options.metrics, is_taken),
+      "[Learner::log] the name is \"{}\", which {}; give the value a name of "
+      "its own.",
+      name,
+      name.empty() ? "is empty" : "a metric or column has already");
+  const Callback* const callback = l.running_callback;
+  TERN_CHECK_VALUE(
+      !callback || callback->role() != CallbackRole::writes,
+      "[Learner::log] {} logs \"{}\" and writes files, so that only rank 0 "
+      "calls it; expected a call of all ranks. Log from a callback whose role "
+      "is trains or watches.",
+      callback->name(),
+      name);
+}
+
+void add_to_pass(
+    LearnerParts& l,
+    const std::string& name,
+    const torch::Tensor& value) {
+  auto& sums = l.logged_in_pass;
+  auto sum = std::ranges::find(sums, name, &LoggedSum::name);
+  if (sum == sums.end()) {
+    sum = sums.insert(
+        sum,
+        {name, torch::zeros({}, torch::kDouble), /*samples=*/0});
+  }
+  const double samples =
+      std::max<double>(1, static_cast<double>(l.state.batch_data.size()));
+  sum->sum = sum->sum + value * samples;
+  sum->samples += samples;
+}
+
+void put(std::vector<MetricValue>& metrics, const MetricValue& value) {
+  const auto old = std::ranges::find(metrics, value.name, &MetricValue::name);
+  old == metrics.end() ? metrics.push_back(value) : void(*old = value);
+}
+
+}  // namespace
+
+void Learner::log(const std::string& name, double value) {
+  log(name, torch::scalar_tensor(value, torch::kDouble));
+}
+
+void Learner::log(const std::string& name, const torch::Tensor& value) {
+  LearnerParts& l = *parts_;
+  check_name(l, name);
+  TERN_CHECK_VALUE(
+      value.defined() && value.dim() == 0 && !value.is_complex(),
+      "[Learner::log] \"{}\" is {}; expected a number or a 0-dim tensor. Log "
+      "its mean() or norm().",
+      name,
+      value.defined() ? fmt::format(
+                            "{} [{}]",
+                            c10::toString(value.scalar_type()),
+                            fmt::join(value.sizes(), ", "))
+                      : "an undefined tensor");
+  const torch::NoGradGuard no_grad;
+  // A copy: callbacks write the next step's value where this one is.
+  const torch::Tensor number =
+      value.detach().to(torch::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  if (l.evaluations > 0) return add_to_pass(l, name, number);
+  if (l.place == Place::in_epoch && l.state.training) {
+    return l.recorder->log_batch(*this, name, number);
+  }
+  TERN_CHECK_VALUE(
+      l.place == Place::at_epoch_end,
+      "[Learner::log] \"{}\" was logged outside an epoch; call it from a "
+      "callback, in a batch or in on_epoch_end.",
+      name);
+  communicator(*this).check_equal("value logged at an epoch's end", name);
+  l.recorder->log_epoch(
+      *this,
+      {name, communicator(*this).mean(number.item<double>())});
+}
+
+void Recorder::log_batch(
+    Learner& learn,
+    const std::string& name,
+    torch::Tensor value) {
+  const auto series = static_cast<size_t>(
+      std::ranges::find(logged_, name, &LoggedValues::name) - logged_.begin());
+  if (series == logged_.size()) logged_.push_back({name, {}, {}});
+  LoggedValues& to = logged_[series];
+  const bool is_recorded = recorded_batch_ == learn.state().batch;
+  to.batches.push_back(static_cast<int64_t>(lrs_.size()) - is_recorded);
+  to.values.push_back(std::nan(""));
+  if (value.is_cpu()) {
+    to.values.back() = value.item<double>();
+  } else {
+    pending_logged_.push_back({series, to.values.size() - 1, std::move(value)});
+  }
+}
+
+void Recorder::log_epoch(Learner& learn, const MetricValue& value) {
+  put(learn.state().last_metrics, value);
+  if (epoch_is_recorded_) put(epochs_.back().metrics, value);
+}
+
+const std::vector<LoggedValues>& Recorder::logged() {
+  flush();
+  return logged_;
+}
+
+void Recorder::forget_logged_from(int64_t batch) {
+  pending_logged_.clear();
+  for (LoggedValues& values : logged_) {
+    const auto lost = std::ranges::lower_bound(values.batches, batch);
+    values.batches.erase(lost, values.batches.end());
+    values.values.resize(values.batches.size());
+  }
+}
+
+void Recorder::read_logged() {
+  if (pending_logged_.empty()) return;
+  Tensors values;
+  for (const PendingValue& pending : pending_logged_) {
+    values.push_back(pending.value);
+  }
+  const std::vector<double> read = read_numbers(values);
+  auto next = read.begin();
+  for (const PendingValue& pending : pending_logged_) {
+    logged_[pending.series].values[pending.index] = *next++;
+  }
+  pending_logged_.clear();
+}
+
+// The means of the epoch that ends, over all ranks.
+void Recorder::average_logged(Learner& learn) {
+  const int64_t first =
+      static_cast<int64_t>(lrs_.size()) - learn.parts().batches_done;
+  std::vector<std::string> names;
+  std::vector<double> sums;  // of each name, and how many values they are of
+  for (const LoggedValues& series : logged_) {
+    const auto begin = std::ranges::lower_bound(series.batches, first);
+    const auto count = series.batches.end() - begin;
+    if (count == 0) continue;
+    names.push_back(series.name);
+    sums.push_back(
+        std::accumulate(series.values.end() - count, series.values.end(), 0.0));
+    sums.push_back(static_cast<double>(count));
+  }
+  Communicator& ranks = communicator(learn);
+  ranks.check_equal(
+      "values logged in training",
+      fmt::format("{}", fmt::join(names, ", ")));
+  const torch::Tensor all = torch::tensor(sums, torch::kDouble);
+  if (!names.empty()) ranks.all_reduce(all);
+  auto& metrics = learn.state().last_metrics;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const double* const pair = all.const_data_ptr<double>() + 2 * i;
+    const bool is_of_validation = std::ranges::any_of(
+        metrics,
+        [&](const MetricValue& metric) { return metric.name == names[i]; });
+    TORCH_CHECK_VALUE(
+        !is_of_validation || names[i] != "loss",
+        "[Learner::log] \"loss\" was logged in training and in validation "
+        "batches, which would make the first train_loss, a column already; "
+        "log it in one kind of batch, or under another name.");
+    put(metrics,
+        {is_of_validation ? "train_" + names[i] : names[i], pair[0] / pair[1]});
+  }
+}
+
+std::vector<MetricValue> Recorder::logged_in(int64_t batch) const {
+  std::vector<MetricValue> values;
+  for (const LoggedValues& series : logged_) {
+    const auto after = std::ranges::upper_bound(series.batches, batch);
+    if (after == series.batches.begin() || *(after - 1) != batch) continue;
+    const auto at = after - 1 - series.batches.begin();
+    values.push_back({series.name, series.values[at]});
+  }
+  return values;
+}
+
+namespace {
+
+// Batches are counted from 1.
+Curve over_batches(
+    std::string label,
+    const std::vector<double>& values,
+    double opacity = 1) {
+  Curve curve{std::move(label), {}, values, opacity};
+  for (size_t i = 0; i < values.size(); ++i) {
+    curve.x.push_back(static_cast<double>(i + 1));
+  }
+  return curve;
+}
+
+// As the Recorder smooths a fit's losses, but over all fits: it does not jump
+// where one begins.
+std::vector<double> smoothed(const std::vector<double>& losses) {
+  constexpr double kBeta = 0.98;
+  double average = 0, weight = 0;
+  std::vector<double> result;
+  for (const double loss : losses) {
+    if (std::isfinite(loss)) {
+      average = kBeta * average + (1 - kBeta) * loss;
+      weight = kBeta * weight + (1 - kBeta);
+    }
+    result.push_back(std::isfinite(loss) ? average / weight : loss);
+  }
+  return result;
+}
+
+}  // namespace
+
+// Marks where each fit after the first begins.
+Plot Recorder::batch_plot(
+    const std::string& title,
+    const std::string& y_label) {
+  Plot plot{.title = title, .x_label = "batches", .y_label = y_label};
+  plot.whole_x = true;
+  plot.marks_label = "a fit begins";
+  for (const CallRecord& call : calls_) {
+    const auto first = static_cast<double>(call.first_batch + 1);
+    if (call.first_batch > 0 && call.first_batch < std::ssize(lrs_) &&
+        (plot.marks.empty() || plot.marks.back() != first)) {
+      plot.marks.push_back(first);
+    }
+  }
+  return plot;
+}
+
+Plot Recorder::loss_plot() {
+  flush();
+  Plot plot = batch_plot("Losses", "loss");
+  plot.curves = {
+      over_batches("train, each batch", losses_, 0.35),
+      over_batches("train, smoothed", smoothed(losses_))};
+  Curve valid{.label = "valid", .markers = true};
+  for (size_t i = 0; i < epochs_.size(); ++i) {
+    valid.x.push_back(static_cast<double>(epoch_ends_[i]));
+    valid.y.push_back(epochs_[i].valid_loss);
+  }
+  if (valid.has_points()) plot.curves.push_back(std::move(valid));
+  return plot;
+}
+
+Plot Recorder::learning_rate_plot() {
+  Plot plot = batch_plot("Learning rate", "learning rate");
+  plot.curves = {over_batches("", lrs_)};
+  return plot;
+}
+
+Plot Recorder::momentum_plot() {
+  Plot plot = batch_plot("Momentum", "momentum");
+  plot.curves = {over_batches("", momentums_)};
+  return plot;
+}
+
+Plot Recorder::metric_plot() {
+  Plot plot{.title = "Metrics", .x_label = "epoch", .whole_x = true};
+  for (size_t i = 0; i < epochs_.size(); ++i) {
+    for (const MetricValue& metric : epochs_[i].metrics) {
+      auto curve = std::ranges::find(plot.curves, metric.name, &Curve::label);
+      if (curve == plot.curves.end()) {
+        curve = plot.curves.insert(
+            curve,
+            Curve{.label = metric.name, .markers = true});
+      }
+      curve->x.push_back(static_cast<double>(epochs_[i].epoch));
+      curve->y.push_back(metric.value);
+    }
+  }
+  return plot;
+}
+
+Plot Recorder::loss_scale_plot() {
+  flush();
+  Plot plot = batch_plot("Loss scale", "loss scale");
+  plot.log_y = true;
+  plot.curves = {over_batches("loss scale", scales_)};
+  Curve skips{"skipped step", {}, {}};
+  skips.dots = true;
+  for (const int64_t batch : skips_) {
+    skips.x.push_back(static_cast<double>(batch + 1));
+    skips.y.push_back(scales_[batch]);
+  }
+  if (!skips_.empty()) plot.curves.push_back(std::move(skips));
+  return plot;
+}
+
+void Recorder::plot_losses(const std::filesystem::path& file) {
+  save_plot(file, loss_plot());
+}
+void Recorder::plot_learning_rates(const std::filesystem::path& file) {
+  save_plot(file, learning_rate_plot());
+}
+void Recorder::plot_momentums(const std::filesystem::path& file) {
+  save_plot(file, momentum_plot());
+}
+void Recorder::plot_metrics(const std::filesystem::path& file) {
+  save_plot(file, metric_plot());
+}
+void Recorder::plot_loss_scales(const std::filesystem::path& file) {
+  save_plot(file, loss_scale_plot());
+}
+
+namespace {
+
+template <class Numbers>
+torch::Tensor column(const Numbers& numbers) {
+  std::vector<double> values;
+  values.reserve(numbers.size());
+  for (const auto number : numbers) {
+    values.push_back(static_cast<double>(number));
+  }
+  return torch::tensor(values, torch::kDouble);
+}
+
+// Older checkpoints have skipped_steps in kLong.
+std::vector<double> column(const StateDict& state, const std::string& name) {
+  const torch::Tensor* const values = state.find(name);
+  TERN_CHECK_VALUE(
+      values && values->dim() == 1,
+      "[Recorder] the state does not hold \"{}\"; expected that of a Recorder.",
+      name);
+  const torch::Tensor numbers = values->to(torch::kDouble).contiguous();
+  const auto* const data = numbers.const_data_ptr<double>();
+  return {data, data + numbers.numel()};
+}
+
+std::vector<int64_t> integers(const StateDict& state, const std::string& name) {
+  const std::vector<double> numbers = column(state, name);
+  return {numbers.begin(), numbers.end()};
+}
+
+// What callbacks logged under a name in training batches: the batches, then the
+// values.
+const std::string kLogged = "logged ";
+
+}  // namespace
+
+// Metrics are columns "metric <name>"; an epoch without one has a NaN there.
+StateDict Recorder::state_dict() const {
+  const auto of = [](const auto& records, auto field) {
+    return column(records | std::views::transform(field));
+  };
+  StateDict state;
+  state.insert("losses", column(losses_));
+  state.insert("smooth_losses", column(smooth_losses_));
+  state.insert("lrs", column(lrs_));
+  state.insert("momentums", column(momentums_));
+  state.insert("loss_scales", column(scales_));
+  state.insert("skipped_steps", column(skips_));
+  state.insert(
+      "average",
+      torch::tensor({average_, static_cast<double>(count_)}, torch::kDouble));
+  state.insert("epochs", of(epochs_, &EpochRecord::epoch));
+  state.insert("epoch_ends", column(epoch_ends_));
+  state.insert("train_loss", of(epochs_, &EpochRecord::train_loss));
+  state.insert("valid_loss", of(epochs_, &EpochRecord::valid_loss));
+  state.insert("seconds", of(epochs_, &EpochRecord::seconds));
+  for (size_t i = 0; i < epochs_.size(); ++i) {
+    for (const MetricValue& metric : epochs_[i].metrics) {
+      const std::string name = "metric " + metric.name;
+      if (!state.contains(name)) {
+        state.insert(
+            name,
+            column(std::vector<double>(epochs_.size(), std::nan(""))));
+      }
+      state[name].mutable_data_ptr<double>()[i] = metric.value;
+    }
+  }
+  for (const LoggedValues& logged : logged_) {
+    state.insert(
+        kLogged + logged.name,
+        torch::cat({column(logged.batches), column(logged.values)}));
+  }
+  std::string calls;
+  for (const CallRecord& call : calls_) calls += call.call + "\n";
+  state.insert("fit_calls", column(calls));
+  state.insert("fit_batches", of(calls_, &CallRecord::first_batch));
+  state.insert("fit_epochs", of(calls_, &CallRecord::first_epoch));
+  return state;
+}
+
+void Recorder::load_state_dict(const StateDict& state) {
+  Recorder loaded;
+  loaded.losses_ = column(state, "losses");
+  loaded.smooth_losses_ = column(state, "smooth_losses");
+  loaded.lrs_ = column(state, "lrs");
+  loaded.momentums_ = column(state, "momentums");
+  loaded.scales_ = column(state, "loss_scales");
+  loaded.skips_ = integers(state, "skipped_steps");
+  const auto average = column(state, "average");
+  loaded.average_ = average.at(0);
+  loaded.count_ = static_cast<int64_t>(average.at(1));
+  const auto numbers = column(state, "epochs");
+  const auto train = column(state, "train_loss");
+  const auto valid = column(state, "valid_loss");
+  const auto seconds = column(state, "seconds");
+  loaded.epoch_ends_ = integers(state, "epoch_ends");
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    loaded.epochs_.push_back(
+        {static_cast<int64_t>(numbers[i]),
+         train.at(i),
+         valid.at(i),
+         {},
+         seconds.at(i)});
+  }
+  const std::string prefix = "metric ";
+  for (const auto& entry : state) {
+    if (!entry.key().starts_with(prefix)) continue;
+    const auto values = column(state, entry.key());
+    for (size_t i = 0; i < loaded.epochs_.size(); ++i) {
+      loaded.epochs_[i].metrics.push_back(
+          {entry.key().substr(prefix.size()), values.at(i)});
+    }
+  }
+  for (const auto& entry : state) {
+    if (!entry.key().starts_with(kLogged)) continue;
+    const auto batches = integers(state, entry.key());
+    const auto values = column(state, entry.key());
+    const auto half = std::ssize(values) / 2;
+    loaded.logged_.push_back(
+        {entry.key().substr(kLogged.size()),
+         {batches.begin(), batches.begin() + half},
+         {values.begin() + half, values.end()}});
+  }
+  if (state.contains("fit_calls")) {  // older checkpoints have none
+    const auto calls = column(state, "fit_calls");
+    std::istringstream lines(std::string(calls.begin(), calls.end()));
+    const auto batches = integers(state, "fit_batches");
+    const auto epochs = integers(state, "fit_epochs");
+    for (size_t i = 0; i < batches.size(); ++i) {
+      CallRecord call{"", batches[i], epochs.at(i)};
+      std::getline(lines, call.call);
+      loaded.calls_.push_back(std::move(call));
+    }
+  }
+  loaded.epoch_start_ = epoch_start_;
+  *this = std::move(loaded);
+}
+
+}  // namespace tern

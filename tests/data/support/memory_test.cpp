@@ -1,0 +1,123 @@
+#include "tern/data/support/memory.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tern/tests/support/expect_error.h"
+
+namespace tern::host_memory_test {
+namespace {
+
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+// Takes and frees three blocks, as a step does with its activations.
+int64_t faults_of_ten_steps(size_t bytes) {
+  const int64_t before = page_faults();
+  for (int step = 0; step < 10; ++step) {
+    void* blocks[3];
+    for (void*& block : blocks) {
+      block = std::malloc(bytes);
+      std::memset(block, step, bytes);
+    }
+    for (void* block : blocks) std::free(block);
+  }
+  return page_faults() - before;
+}
+
+int64_t resident_pages() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident;
+}
+
+class KeepFreedMemory : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::getenv("MALLOC_TRIM_THRESHOLD_") ||
+        std::getenv("GLIBC_TUNABLES")) {
+      GTEST_SKIP() << "the environment sets what malloc keeps";
+    }
+    if (std::getenv("TERN_EMULATOR")) {
+      GTEST_SKIP() << "the pages are those of the emulator too";
+    }
+#ifdef TERN_SANITIZED
+    GTEST_SKIP() << "the sanitizer has an allocator of its own";
+#endif
+    keep_freed_memory();
+  }
+};
+
+TEST_F(KeepFreedMemory, StepsInSteadyStateTakeNoPagesFromTheSystem) {
+  for (const size_t megabytes : {2, 48}) {
+    faults_of_ten_steps(megabytes << 20);
+    // At least 15,000 pages are written.
+    EXPECT_LT(faults_of_ten_steps(megabytes << 20), 100) << megabytes;
+  }
+}
+
+TEST_F(KeepFreedMemory, GivesBackWhatNobodyUsesWhenAsked) {
+  faults_of_ten_steps(size_t{48} << 20);
+  const int64_t before = resident_pages();
+  give_back_unused_memory(torch::kCPU);
+  EXPECT_LT(resident_pages(), before - 3 * (40 << 20) / 4096);
+}
+
+int64_t huge_kibibytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string name; file >> name;) {
+    int64_t kibibytes = 0;
+    if (name == "AnonHugePages:" && file >> kibibytes) return kibibytes;
+  }
+  return 0;
+}
+
+TEST(UseHugePages, MovesWhatIsThereAlready) {
+  constexpr size_t kPage = size_t{2} << 20;
+  constexpr int kCollapse = 25;
+  const auto bytes = static_cast<char*>(std::aligned_alloc(kPage, 9 * kPage));
+  std::memset(bytes, 1, 9 * kPage);
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string modes;
+  std::getline(file, modes);
+  if (modes.empty() || modes.find("[never]") != std::string::npos ||
+      madvise(bytes, kPage, kCollapse) != 0) {
+    std::free(bytes);
+    GTEST_SKIP() << "this system moves nothing into huge pages";
+  }
+  const int64_t before = huge_kibibytes();
+  use_huge_pages(bytes + kPage, 8 * kPage);
+  const int64_t moved = huge_kibibytes() - before;
+  std::free(bytes);
+  // Of 16 MB, unless they were there before or memory is in pieces.
+  EXPECT_TRUE(moved >= 8 << 10 || before >= 16 << 10) << moved;
+}
+
+TEST(UseHugePages, LeavesBytesAndTheirNeighboursAsTheyAre) {
+  std::vector<uint8_t> bytes(5 << 20);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = i % 251;
+  const std::vector<uint8_t> before = bytes;
+  use_huge_pages(bytes.data() + 1000, bytes.size() - 2000);
+  use_huge_pages(bytes.data(), 0);
+  EXPECT_EQ(bytes, before);
+}
+
+TEST(AvailableMemory, RefusesADeviceThatIsNotThere) {
+  expect_error<c10::ValueError>(
+      [] { available_memory(torch::Device(torch::kCUDA, 99)); },
+      {"[available_memory] the device is cuda:99",
+       "CUDA devices that can be used"});
+}
+
+}  // namespace
+}  // namespace tern::host_memory_test

@@ -1,0 +1,97 @@
+#include "tern/learner/amp/clip_grad.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "tern/learner/optim/sgd.h"
+#include "tern/tests/support/expect_error.h"
+
+namespace tern::clip_grad_test {
+namespace {
+
+torch::Tensor with_grad(std::vector<float> grad) {
+  torch::Tensor p =
+      torch::zeros({static_cast<int64_t>(grad.size())}).requires_grad_();
+  p.mutable_grad() = torch::tensor(grad);
+  return p;
+}
+
+TEST(ClipGradNorm, ScalesAllGradientsByOneFactor) {
+  const Tensors params = {with_grad({3}), with_grad({0, 4}), torch::ones({2})};
+  EXPECT_FLOAT_EQ(clip_grad_norm_(params, 1).item<float>(), 5.f);
+  EXPECT_NEAR(params[0].grad()[0].item<float>(), 0.6, 1e-6);
+  EXPECT_NEAR(params[1].grad()[1].item<float>(), 0.8, 1e-6);
+}
+
+TEST(ClipGradNorm, LeavesSmallGradientsAlone) {
+  const Tensors params = {with_grad({0.5})};
+  clip_grad_norm_(params, 1);
+  EXPECT_EQ(params[0].grad()[0].item<float>(), 0.5f);
+}
+
+TEST(ClipGradNorm, IsThatOfLibTorch) {
+  torch::manual_seed(0);
+  Tensors ours, theirs;
+  for (const int64_t size : {1, 7, 100}) {
+    for (Tensors* list : {&ours, &theirs}) {
+      list->push_back(torch::zeros({size}).requires_grad_());
+    }
+    ours.back().mutable_grad() = torch::randn({size});
+    theirs.back().mutable_grad() = ours.back().grad().clone();
+  }
+  const double norm = torch::nn::utils::clip_grad_norm_(theirs, 0.5);
+  EXPECT_NEAR(clip_grad_norm_(ours, 0.5).item<double>(), norm, 1e-5);
+  for (size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(ours[i].grad(), theirs[i].grad()));
+  }
+}
+
+TEST(ClipGradNorm, SumsHalfGradientsInFloat) {
+  EXPECT_FLOAT_EQ(
+      joint_norm({torch::full({4}, 60000.f, torch::kHalf)}).item<float>(),
+      120000.f);
+}
+
+TEST(ClipGradNorm, TakesNoGradientsAndRefusesANormOfZero) {
+  EXPECT_EQ(clip_grad_norm_({torch::ones({2})}, 1).item<float>(), 0.f);
+  EXPECT_THROW(clip_grad_norm_({}, 0), c10::ValueError);
+}
+
+TEST(ClipGradNorm, IsJointOverTheGroupsOfAnOptimizer) {
+  const Tensors params = {with_grad({3}), with_grad({4})};
+  optim::SGD optimizer(
+      std::vector<torch::optim::OptimizerParamGroup>{
+          torch::optim::OptimizerParamGroup({params[0]}),
+          torch::optim::OptimizerParamGroup({params[1]})},
+      torch::optim::SGDOptions(1));
+  EXPECT_FLOAT_EQ(clip_grad_norm_(optimizer, 1).item<float>(), 5.f);
+  EXPECT_NEAR(params[0].grad()[0].item<float>(), 0.6, 1e-6);
+  EXPECT_NEAR(params[1].grad()[0].item<float>(), 0.8, 1e-6);
+}
+
+TEST(ClipGradValue, BringsEachElementIntoTheRange) {
+  const Tensors params = {with_grad({-3, 0.25}), torch::ones({2})};
+  clip_grad_value_(params, 0.5);
+  EXPECT_TRUE(torch::equal(params[0].grad(), torch::tensor({-0.5f, 0.25f})));
+  EXPECT_FALSE(params[1].grad().defined());
+}
+
+TEST(ClipGradValue, LeavesNaNForOthersToFind) {
+  const Tensors params = {with_grad({NAN, INFINITY})};
+  clip_grad_value_(params, 0.5);
+  EXPECT_TRUE(params[0].grad()[0].isnan().item<bool>());
+  EXPECT_EQ(params[0].grad()[1].item<float>(), 0.5f);
+}
+
+TEST(ClipGradValue, WantsAPositiveLimit) {
+  expect_error<c10::ValueError>(
+      [] { clip_grad_value_(Tensors{}, 0); },
+      {"max_value is 0"});
+}
+
+}  // namespace
+}  // namespace tern::clip_grad_test

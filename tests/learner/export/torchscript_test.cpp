@@ -1,0 +1,470 @@
+#include "tern/learner/export/torchscript.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <tuple>
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/script.h>
+
+#include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/learner/distributed/data_parallel.h"
+#include "tern/learner/inference/trace.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/weights/weights.h"
+#include "tern/tests/support/batch_nets.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::torchscript_test {
+namespace {
+
+using testing_support::point_data;
+using testing_support::point_net;
+using testing_support::quiet;
+namespace fs = std::filesystem;
+
+// Nested modules, a buffer of its own, a tensor of two names.
+struct NestedImpl : torch::nn::Module {
+  NestedImpl()
+      : body(register_module(
+            "body",
+            torch::nn::Sequential(
+                torch::nn::Conv2d(
+                    torch::nn::Conv2dOptions(3, 4, 3).padding(1).bias(false)),
+                torch::nn::BatchNorm2d(4)))),
+        head(register_module("head", torch::nn::Linear(4, 2))),
+        shift(register_buffer("shift", torch::tensor({0.5f, -1.f}))) {
+    register_parameter("tied", head->bias);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return head->forward(body->forward(x).relu().mean({2, 3})) + shift;
+  }
+  torch::nn::Sequential body;
+  torch::nn::Linear head;
+  torch::Tensor shift;
+};
+
+/// Where Python looks too, if the tests of a build are run together.
+fs::path shared_folder(const TempFolder& temp) {
+  const char* const shared = std::getenv("TERN_TORCHSCRIPT_FOLDER");
+  const fs::path folder = shared != nullptr ? fs::path(shared) : temp.path();
+  make_folders(folder);
+  return folder;
+}
+
+TEST(TorchScript, GivesBackOutputsAndNames) {
+  const TempFolder temp;
+  const fs::path folder = shared_folder(temp);
+  torch::manual_seed(5);
+  Model model(std::make_shared<NestedImpl>());
+  model.forward({torch::randn({8, 3, 6, 6})});  // running statistics
+  const torch::Tensor input = torch::randn({5, 3, 6, 6});
+
+  export_torchscript(model, folder / "nested.pt", {input.slice(0, 0, 2)});
+  EXPECT_TRUE(model.is_training());
+  Model loaded = load_torchscript_trusted(folder / "nested.pt");
+  model.eval();
+  EXPECT_FALSE(loaded.is_training());
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor expected = model.forward({input})[0];
+  EXPECT_TRUE(torch::equal(loaded.forward({input})[0], expected));
+  const StateDict state = model.state_dict();
+  EXPECT_EQ(loaded.state_dict().keys(), state.keys());
+  for (const auto& item : loaded.state_dict()) {
+    EXPECT_TRUE(torch::equal(item.value(), state[item.key()])) << item.key();
+  }
+
+  StateDict oracle;
+  oracle.insert("input", input);
+  oracle.insert("output", expected);
+  for (const auto& item : state) {
+    oracle.insert("state." + item.key(), item.value());
+  }
+  save_pth(folder / "expected.pth", oracle);
+}
+
+struct PairImpl : torch::nn::Module {
+  std::tuple<torch::Tensor, torch::Tensor> forward(
+      const torch::Tensor& a,
+      const torch::Tensor& b) {
+    return {a + b, a * b};
+  }
+};
+
+TEST(TorchScript, TakesAndGivesSeveralTensors) {
+  const TempFolder temp;
+  const Tensors inputs = {torch::randn({2, 3}), torch::randn({2, 3})};
+  Model model(std::make_shared<PairImpl>());
+  write_file(temp / "pair.pt.sha256", "of an earlier file");
+  export_torchscript(model, temp / "pair.pt", inputs);
+  EXPECT_FALSE(fs::exists(temp / "pair.pt.sha256"));
+  Model loaded = load_torchscript_trusted(temp / "pair.pt");
+  EXPECT_TRUE(testing_support::all_equal(
+      loaded.forward(inputs),
+      model.forward(inputs)));
+}
+
+TEST(TorchScript, ALoadedModelGoesOnLearning) {
+  const TempFolder temp;
+  Learner first(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
+  export_torchscript(first, temp / "a.pt", {torch::randn({4, 2})});
+  Learner second(
+      point_data(),
+      load_torchscript_trusted(temp / "a.pt"),
+      quiet({.metrics = {accuracy()}}));
+  second.fit(3, 1e-2);
+  EXPECT_GT(second.validate().metrics[0].value, 0.9);
+}
+
+TEST(TorchScript, A16BitTrainingIsExportedInFp32AndGoesOn) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet());
+  learn.to_bf16().fit(1);
+  const torch::Tensor input = torch::randn({4, 2});
+  const torch::Tensor before = learn.model().parameters()[0].tensor.clone();
+  export_torchscript(learn, temp / "a.pt", {input});
+  EXPECT_TRUE(torch::equal(learn.model().parameters()[0].tensor, before));
+
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  const StateDict exact = learn.state_dict();
+  for (const auto& item : loaded.state_dict()) {
+    EXPECT_TRUE(torch::equal(item.value(), exact[item.key()])) << item.key();
+  }
+  learn.fit(1);
+}
+
+struct DiceImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    return x + torch::rand_like(x);
+  }
+};
+
+TEST(TorchScript, SaysWhatALoadedModelCannotTake) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet());
+  export_torchscript(learn, temp / "net.pt", {torch::ones({1, 2})});
+  Model loaded = load_torchscript_trusted(temp / "net.pt");
+  expect_error<c10::ValueError>(
+      [&] {
+        loaded.forward({torch::ones({4, 5})});
+      },
+      {"[Model]", "inputs of [4, 5] Float; mat1 and mat2 shapes"});
+  expect_error<c10::ValueError>(
+      [&] { loaded.forward({}); },
+      {"[Model]", "missing value for argument"});
+  EXPECT_EQ(loaded.forward({torch::ones({4, 2})})[0].size(0), 4);
+}
+
+TEST(TorchScript, RefusesWhatATraceCannotHold) {
+  const TempFolder temp;
+  expect_error<c10::ValueError>(
+      [&] {
+        export_torchscript(
+            std::make_shared<DiceImpl>(),
+            temp / "a.pt",
+            {torch::zeros({2})});
+      },
+      {"deterministic forward"});
+  expect_error<c10::ValueError>(
+      [&] { export_torchscript(point_net(), temp / "a.pt", {}); },
+      {"no example input"});
+  EXPECT_FALSE(fs::exists(temp / "a.pt"));
+}
+
+// Before: the file answered another batch with numbers of its own, and an LSTM
+// in it wrote past its state.
+TEST(TorchScript, RefusesATraceThatKeepsTheSizeOfItsBatch) {
+  const TempFolder temp;
+  for (const auto& net : testing_support::nets_of_one_batch_size()) {
+    SCOPED_TRACE(net.name);
+    expect_error<c10::ValueError>(
+        [&] {
+          export_torchscript(
+              net.make(),
+              temp / "a.pt",
+              {torch::randn({2, 6, 8})});
+        },
+        {"[export_torchscript] " + net.place,
+         "for a batch of 2",
+         "for one of 5",
+         "as an input",
+         "dynamic_batch"});
+    EXPECT_EQ(temp.entries(), 0);
+  }
+}
+
+TEST(TorchScript, AnswersBatchesOfAnySize) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  for (const auto& net : testing_support::nets_of_any_batch_size()) {
+    for (const int64_t traced : {1, 4}) {
+      Model model = net.make();
+      const torch::Tensor x = torch::randn({64, 6, 8});
+      export_torchscript(model, temp / "a.pt", {x.narrow(0, 0, traced)});
+      Model loaded = load_torchscript_trusted(temp / "a.pt");
+      for (const int64_t size : {1, 2, 5, 64}) {
+        const Tensors batch = {x.narrow(0, 0, size)};
+        EXPECT_TRUE(
+            torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]))
+            << net.name << " " << size;
+      }
+    }
+  }
+}
+
+TEST(TorchScript, AFixedBatchAnswersThatSizeAlone) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  for (const auto& net : testing_support::nets_of_one_batch_size()) {
+    SCOPED_TRACE(net.name);
+    Model model = net.make();
+    const torch::Tensor x = torch::randn({3, 6, 8});
+    export_torchscript(model, temp / "a.pt", {x}, {.dynamic_batch = false});
+    Model loaded = load_torchscript_trusted(temp / "a.pt");
+    EXPECT_TRUE(torch::allclose(loaded.forward({x})[0], model.forward({x})[0]));
+    expect_error<c10::ValueError>(
+        [&] {
+          loaded.forward({torch::randn({7, 6, 8})});
+        },
+        {"[Model] the batch has 7 samples; expected 3", "dynamic_batch"});
+    // As LibTorch runs it, and Python.
+    torch::jit::Module module = torch::jit::load((temp / "a.pt").string());
+    expect_error<std::exception>(
+        [&] {
+          module.forward({torch::randn({7, 6, 8})});
+        },
+        {"the batch has 7 samples; expected 3"});
+  }
+}
+
+TEST(TorchScript, PythonAnswersAFixedBatchAlone) {
+  const TempFolder temp;
+  const fs::path file = shared_folder(temp) / "lstm.pt";
+  const auto lstm = testing_support::nets_of_one_batch_size()[0];
+  export_torchscript(
+      lstm.make(),
+      file,
+      {torch::randn({2, 6, 8})},
+      {.dynamic_batch = false});
+  EXPECT_TRUE(fs::exists(file));  // the rest is in check_torchscript.py
+}
+
+struct FixedImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return x.view({2, 3}) * 2; }
+};
+
+TEST(TorchScript, SaysThatAModelTakesNoOtherNumberOfSamples) {
+  const TempFolder temp;
+  const Model model(std::make_shared<FixedImpl>());
+  const Tensors two = {torch::randn({2, 3})};
+  expect_error<c10::ValueError>(
+      [&] { export_torchscript(model, temp / "a.pt", two); },
+      {"[export_torchscript]",
+       "cannot be run with 5 samples in place of 2",
+       "shape '[2, 3]' is invalid",
+       "dynamic_batch = false"});
+  export_torchscript(model, temp / "a.pt", two, {.dynamic_batch = false});
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  EXPECT_TRUE(torch::equal(loaded.forward(two)[0], two[0] * 2));
+}
+
+struct WithStateImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& h) {
+    return std::get<0>(gru(x, h.transpose(0, 1).contiguous()));
+  }
+  torch::nn::GRU gru = register_module(
+      "gru",
+      torch::nn::GRU(torch::nn::GRUOptions(8, 16).batch_first(true)));
+};
+
+TEST(TorchScript, AStateThatIsAnInputFitsAnyBatch) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  Model model(std::make_shared<WithStateImpl>());
+  const auto inputs = [](int64_t size) {
+    return Tensors{torch::randn({size, 6, 8}), torch::randn({size, 1, 16})};
+  };
+  export_torchscript(model, temp / "a.pt", inputs(2));
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  for (const int64_t size : {1, 2, 5, 64}) {
+    const Tensors batch = inputs(size);
+    EXPECT_TRUE(
+        torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]));
+  }
+  expect_error<c10::ValueError>(
+      [&] {
+        loaded.forward({inputs(5)[0], inputs(4)[1]});
+      },
+      {"[Model] aten::gru of the module gru has a state for 4 samples and was "
+       "given 5"});
+}
+
+/// Its first dimension is time: another number of those tells nothing.
+struct ByTimeImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return std::get<0>(lstm(x)); }
+  torch::nn::LSTM lstm = register_module("lstm", torch::nn::LSTM(8, 16));
+};
+
+TEST(TorchScript, AStateInTheFileIsCheckedBeforeItIsRead) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  Model model(std::make_shared<ByTimeImpl>());
+  export_torchscript(model, temp / "a.pt", {torch::randn({6, 2, 8})});
+  torch::jit::Module module = torch::jit::load((temp / "a.pt").string());
+  const Tensors longer = {torch::randn({9, 2, 8})};
+  EXPECT_TRUE(torch::allclose(
+      Model(module).forward(longer)[0],
+      model.forward(longer)[0]));
+  expect_error<std::exception>(
+      [&] {
+        module.forward({torch::randn({6, 5, 8})});
+      },
+      {"aten::lstm of the module lstm has a state for 2 samples and was given "
+       "5"});
+}
+
+/// As older versions wrote it, and as Python's tracer may: with the state of
+/// two samples, and no check.
+torch::jit::Module unchecked_trace(Model model) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  return trace(model, {torch::randn({2, 6, 8})});
+}
+
+// Before: heap corruption.
+TEST(TorchScript, AnOlderFileWithAStateIsRefusedForAnotherBatch) {
+  const TempFolder temp;
+  for (const auto& net : testing_support::nets_of_one_batch_size()) {
+    const size_t in = net.place.find(" in its module ");
+    if (in == std::string::npos) continue;
+    SCOPED_TRACE(net.name);
+    const torch::jit::Module module = unchecked_trace(net.make());
+    module.save((temp / "a.pt").string());
+    Model loaded = load_torchscript_trusted(temp / "a.pt");
+    Model model = net.make();
+    const torch::Tensor x = torch::randn({64, 6, 8});
+    const Tensors two = {x.narrow(0, 0, 2)};
+    EXPECT_TRUE(torch::allclose(loaded.forward(two)[0], model.forward(two)[0]));
+    for (const int64_t size : {1, 3, 64}) {
+      expect_error<c10::ValueError>(
+          [&] { loaded.forward({x.narrow(0, 0, size)}); },
+          {"[Model] " + net.place.substr(0, in),
+           "has a state for 2 samples and was given " + std::to_string(size)});
+    }
+    // The caller's module has no check of ours in it.
+    const auto graph = module.get_method("forward").graph();
+    for (const torch::jit::Node* node : graph->nodes()) {
+      EXPECT_NE(node->kind(), c10::prim::If);
+    }
+  }
+}
+
+TEST(TorchScript, AModelWithAStateLearnsOnBatchesOfItsSize) {
+  const auto data = [](int64_t batch_size) {
+    const auto set = std::make_shared<TensorDataset>(
+        Tensors{torch::randn({4, 6, 8})},
+        Tensors{torch::randn({4, 6, 16})});
+    DataBunch bunch =
+        DataBunch::create(set, set, {.batch_size = batch_size, .workers = 0});
+    bunch.device = torch::kCPU;
+    return bunch;
+  };
+  const auto net = testing_support::nets_of_one_batch_size()[0];
+  const Model model = unchecked_trace(net.make());
+  const std::string weight = "lstm.weight_ih_l0";
+  const torch::Tensor before = model.state_dict()[weight].clone();
+  const auto options = quiet({.loss = torch::nn::MSELoss()});
+  Learner(data(2), model, options).fit(1);
+  EXPECT_FALSE(torch::equal(model.state_dict()[weight], before));
+  Learner learn(data(4), model, options);
+  expect_error<c10::ValueError>(
+      [&] { learn.fit(1); },
+      {"has a state for 2 samples and was given 4"});
+}
+
+// Before: what the second device answered was a constant of the file.
+TEST(TorchScript, AModelOnSeveralDevicesIsExportedAsOnOne) {
+  const TempFolder temp;
+  const torch::NoGradGuard no_grad;
+  Model model = parallel_model(point_net(), {torch::kCPU, torch::kCPU});
+  export_torchscript(model, temp / "a.pt", {torch::randn({4, 2})});
+  Model loaded = load_torchscript_trusted(temp / "a.pt");
+  model.eval();
+  for (const int64_t size : {4, 7}) {
+    const Tensors batch = {torch::randn({size, 2})};
+    EXPECT_TRUE(
+        torch::allclose(loaded.forward(batch)[0], model.forward(batch)[0]));
+  }
+}
+
+// Before: it read a module that was not there.
+TEST(TorchScript, ALearnerOfTorchScriptExportsNoGraph) {
+  const TempFolder temp;
+  export_torchscript(point_net(), temp / "a.pt", {torch::randn({4, 2})});
+  Learner learn(point_data(), load_torchscript_trusted(temp / "a.pt"), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.export_model(temp / "a.safetensors"); },
+      {"[Learner::export_model] the model is TorchScript"});
+}
+
+TEST(TorchScript, AnExportDrawsNoRandomNumbers) {
+  const TempFolder temp;
+  torch::manual_seed(3);
+  const torch::Tensor expected = torch::rand({4});
+  torch::manual_seed(3);
+  EXPECT_THROW(
+      export_torchscript(
+          std::make_shared<DiceImpl>(),
+          temp / "a.pt",
+          {torch::zeros({2})}),
+      c10::ValueError);
+  EXPECT_TRUE(torch::equal(torch::rand({4}), expected));
+}
+
+TEST(TorchScript, ItsSumIsWrittenBesideIt) {
+  const TempFolder temp;
+  const auto write = [&](bool sha256_file) {
+    export_torchscript(
+        Model(torch::nn::Linear(3, 2)),
+        temp / "net.pt",
+        {torch::ones({2, 3})},
+        {.sha256_file = sha256_file});
+  };
+  write(true);
+  EXPECT_EQ(sum_beside(temp / "net.pt"), sha256_file(temp / "net.pt"));
+  EXPECT_NO_THROW(load_torchscript_trusted(temp / "net.pt"));
+  const std::vector<uint8_t> whole = read_file(temp / "net.pt");
+  std::vector<uint8_t> longer = whole;
+  longer.push_back(0);
+  write_file(temp / "net.pt", longer);
+  expect_error<DataError>(
+      [&] { load_torchscript_trusted(temp / "net.pt"); },
+      {"net.pt", "SHA-256", sha256(whole)});
+  write(false);  // the old sum would refuse it
+  EXPECT_FALSE(fs::exists(temp / "net.pt.sha256"));
+}
+
+TEST(TorchScript, WhatIsNoTorchScriptIsNamed) {
+  const TempFolder temp;
+  write_file(temp / "a.pt", "no program");
+  expect_error<DataError>(
+      [&] { load_torchscript_trusted(temp / "a.pt"); },
+      {"a.pt", "torch.jit.save"});
+  expect_error<IoError>(
+      [&] { load_torchscript_trusted(temp / "none.pt"); },
+      {"none.pt"});
+}
+
+}  // namespace
+}  // namespace tern::torchscript_test

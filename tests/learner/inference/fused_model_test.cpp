@@ -1,0 +1,513 @@
+#include "tern/learner/inference/fused_model.h"
+
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/functional.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/script.h>
+
+#include "tern/kernels/cpu_isa.h"
+#include "tern/tests/support/batch_nets.h"
+#include "tern/tests/support/op_calls.h"
+#include "tern/tests/support/stir.h"
+
+namespace tern::fused_model_test {
+namespace {
+
+using test::OpCalls;
+using Activation = std::function<torch::Tensor(const torch::Tensor&)>;
+
+constexpr const char* kFused = "mkldnn::_convolution_pointwise";
+constexpr const char* kWinograd = "tern::winograd_conv2d";
+
+/// A convolution with BatchNorm, and what a case makes of both.
+struct Net : torch::nn::Module {
+  using Forward = std::function<torch::Tensor(Net&, torch::Tensor)>;
+
+  explicit Net(Forward forward, int64_t channels = 4)
+      : conv(register_module(
+            "conv",
+            torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, channels, 3)
+                                  .padding(1)
+                                  .bias(false)))),
+        norm(register_module("norm", torch::nn::BatchNorm2d(channels))),
+        order(register_buffer("order", torch::tensor({2, 0, 3}))),
+        forward_(std::move(forward)) {
+    torch::manual_seed(7);
+    testing_support::stir(Model(torch::nn::Sequential(conv, norm)));
+    eval();
+  }
+  torch::Tensor forward(torch::Tensor x) { return forward_(*this, x); }
+  torch::Tensor normed(const torch::Tensor& x) { return norm(conv(x)); }
+
+  torch::nn::Conv2d conv;
+  torch::nn::BatchNorm2d norm;
+  torch::Tensor order;
+
+ private:
+  Forward forward_;
+};
+
+struct TwoInputs : torch::nn::Module {
+  TwoInputs() { eval(); }
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) {
+    return conv(x) + y;
+  }
+  torch::nn::Conv2d conv = register_module(
+      "conv",
+      torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).padding(1)));
+};
+
+class FusedModel : public testing::Test {
+ protected:
+  /// Expects the answers of the network.
+  void expect_same(const Net::Forward& forward) {
+    Model model = std::make_shared<Net>(forward);
+    Model fused = fused_model(model);
+    for (const int64_t size : {1, 5, 2}) {
+      const Tensors batch = {x_.narrow(0, 0, size)};
+      EXPECT_TRUE(torch::allclose(
+          fused.forward(batch)[0],
+          model.forward(batch)[0],
+          1e-4,
+          1e-5))
+          << size;
+    }
+  }
+
+  torch::NoGradGuard no_grad_;
+  torch::Tensor x_ = torch::randn({5, 4, 8, 6});
+};
+
+TEST_F(FusedModel, ComputesActivationsWithinTheConvolution) {
+  for (const Activation& activation : std::vector<Activation>{
+           [](const auto& x) { return x.relu(); },
+           [](const auto& x) { return torch::Tensor(x).relu_(); },
+           [](const auto& x) { return x.sigmoid(); },
+           [](const auto& x) { return x.tanh(); },
+           [](const auto& x) { return torch::silu(x); },
+           [](const auto& x) { return torch::gelu(x); },
+           [](const auto& x) { return torch::gelu(x, "tanh"); },
+           [](const auto& x) { return torch::hardswish(x); },
+           [](const auto& x) { return torch::hardsigmoid(x); },
+           [](const auto& x) { return torch::hardtanh(x, -0.2, 0.3); },
+           [](const auto& x) { return torch::relu6(x); },
+           [](const auto& x) { return torch::leaky_relu(x, 0.2); }}) {
+    expect_same([&](Net& net, const torch::Tensor& x) {
+      return activation(net.normed(x));
+    });
+    Model fused = fused_model(
+        std::make_shared<Net>([&](Net& net, const torch::Tensor& x) {
+          return activation(net.normed(x));
+        }));
+    fused.forward({x_});
+    const OpCalls calls(kFused);
+    fused.forward({x_});
+    EXPECT_EQ(calls.count(), 1);
+  }
+}
+
+TEST_F(FusedModel, AddsWithinTheConvolutionWhereNobodyReadsTheOtherLater) {
+  expect_same([](Net& net, const torch::Tensor& x) {
+    const torch::Tensor y = net.normed(x).relu();
+    return (net.normed(y) + y).relu();
+  });
+  expect_same([](Net& net, const torch::Tensor& x) {
+    const torch::Tensor y = net.normed(x);
+    return (net.normed(y).add_(y)).relu_() + y;  // y is read again
+  });
+  expect_same([](Net& net, const torch::Tensor& x) {
+    return (x + net.normed(x)).sigmoid();  // x is the caller's
+  });
+  expect_same([](Net& net, const torch::Tensor& x) {
+    const torch::Tensor part = net.normed(x);
+    const torch::Tensor view = part.slice(1, 0, 2);
+    return (net.normed(part) + part).relu() + view.sum();
+  });
+  expect_same([](Net& net, const torch::Tensor& x) {
+    return torch::add(net.normed(x), x, 0.5);  // no plain sum
+  });
+  expect_same([](Net& net, const torch::Tensor& x) {
+    return net.normed(x) + x.mean({2, 3}, true);  // of another size
+  });
+}
+
+/// How often a model calls an operation for a batch.
+int calls_of(const char* name, Model& model, const Tensors& batch) {
+  const OpCalls calls(name);
+  model.forward(batch);
+  return calls.count();
+}
+
+TEST_F(FusedModel, ComputesActivationsWithinALinearLayer) {
+  const torch::Tensor pixels = torch::randn({5, 3, 12});
+  const torch::Tensor rows = torch::randn({5, 12});
+  for (const Activation& activation : std::vector<Activation>{
+           [](const auto& x) { return x; },
+           [](const auto& x) { return x.relu(); },
+           [](const auto& x) { return torch::gelu(x); },
+           [](const auto& x) { return torch::gelu(x, "tanh"); },
+           [](const auto& x) { return torch::hardtanh(x, -0.2, 0.3); }}) {
+    Model model = torch::nn::Sequential(
+        torch::nn::Linear(12, 7),
+        torch::nn::Functional(activation));
+    model.eval();
+    for (const torch::Tensor& x : {pixels, rows}) {
+      Model fused = fused_model(model);
+      for (const int64_t size : {1, 5, 2}) {
+        const Tensors batch = {x.narrow(0, 0, size)};
+        EXPECT_TRUE(torch::allclose(
+            fused.forward(batch)[0],
+            model.forward(batch)[0],
+            1e-5,
+            1e-6));
+        EXPECT_EQ(calls_of("mkldnn::_linear_pointwise", fused, batch), 1);
+        for (const char* name :
+             {"aten::relu", "aten::gelu", "aten::hardtanh", "aten::add_"}) {
+          EXPECT_EQ(calls_of(name, fused, batch), 0) << name;
+        }
+      }
+    }
+  }
+}
+
+// Fused wrongly it would answer otherwise, and nothing would be fused.
+TEST_F(FusedModel, AProductThatIsNoLinearLayerStaysAsItIs) {
+  const auto product = [](Net& net, const torch::Tensor& x, int64_t size) {
+    return torch::addmm(
+        torch::ones({size}),
+        net.normed(x).flatten(2).mean(2),
+        net.conv->weight.flatten(1).narrow(1, 0, 6),
+        size == 6 ? 0.5 : 1);
+  };
+  for (const int64_t size : {1, 6}) {  // of what is added; of 6 the half
+    Model model = std::make_shared<Net>([&](Net& net, const torch::Tensor& x) {
+      return product(net, x, size);
+    });
+    Model fused = fused_model(model);
+    EXPECT_TRUE(torch::allclose(
+        fused.forward({x_})[0],
+        model.forward({x_})[0],
+        1e-4,
+        1e-5));
+    EXPECT_EQ(calls_of("aten::addmm", fused, {x_}), 1) << size;
+    EXPECT_EQ(calls_of(kFused, fused, {x_}), 1) << size;
+  }
+}
+
+TEST_F(FusedModel, TakesWinogradsConvolutionWhereItPays) {
+  if (cpu_isa() != CpuIsa::avx2 && cpu_isa() != CpuIsa::avx512) {
+    GTEST_SKIP() << "winograd_conv2d pays on x86 with AVX2";
+  }
+  const torch::Tensor x = torch::randn({5, 16, 16, 15});
+  for (const Net::Forward& forward : std::vector<Net::Forward>{
+           [](Net& net, const torch::Tensor& x) { return net.normed(x); },
+           [](Net& net, const torch::Tensor& x) {
+             return (net.normed(x) + x).relu();
+           },
+           [](Net& net, const torch::Tensor& x) {
+             return net.normed(x).add_(x.relu());
+           },
+           [](Net& net, const torch::Tensor& x) {
+             const torch::Tensor y = net.normed(x).relu();
+             return torch::silu(net.normed(y) + y);
+           }}) {
+    Model model = std::make_shared<Net>(forward, 16);
+    Model fused = fused_model(model);
+    for (const int64_t size : {1, 5, 2}) {
+      const Tensors batch = {x.narrow(0, 0, size)};
+      const torch::Tensor answer = fused.forward(batch)[0];
+      EXPECT_GE(calls_of(kWinograd, fused, batch), 1);
+      EXPECT_EQ(
+          calls_of("aten::add", fused, batch) +
+              calls_of("aten::add_", fused, batch),
+          0);
+      const torch::Tensor expected = model.forward(batch)[0];
+      EXPECT_LE(
+          (answer - expected).abs().max().item<float>(),
+          2e-5 * expected.abs().max().item<float>());
+    }
+  }
+}
+
+// What is left of large numbers that cancel is small beside their rounding.
+TEST_F(FusedModel, TakesOneDnnsConvolutionWhereWinogradsRoundingIsTooLarge) {
+  Model model = std::make_shared<Net>(
+      [](Net& net, const torch::Tensor& x) {
+        return net.conv(x + 60) - net.conv(torch::full_like(x, 60));
+      },
+      16);
+  Model fused = fused_model(model);
+  const torch::Tensor x = torch::randn({1, 16, 16, 16});
+  fused.forward({x});
+  const OpCalls calls(kFused);
+  fused.forward({x});
+  EXPECT_GE(calls.count(), 1);
+}
+
+TEST_F(FusedModel, LeavesWhatTheCallerGaveAsItIs) {
+  Model fused =
+      fused_model(std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+        return (net.normed(x) + x).relu();
+      }));
+  const torch::Tensor before = x_.clone();
+  fused.forward({x_});
+  fused.forward({x_});
+  EXPECT_TRUE(torch::equal(x_, before));
+}
+
+TEST_F(FusedModel, AnotherSizeOrTypeGoesThroughTheModel) {
+  Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+    return net.normed(x).relu().flatten(1);
+  });
+  Model fused = fused_model(model);
+  fused.forward({x_});
+  const OpCalls calls(kFused);
+  const Tensors larger = {torch::randn({5, 4, 10, 6})};
+  EXPECT_TRUE(torch::equal(fused.forward(larger)[0], model.forward(larger)[0]));
+  EXPECT_EQ(calls.count(), 0);
+  fused.forward({x_});
+  EXPECT_EQ(calls.count(), 1);
+}
+
+TEST_F(FusedModel, ANetworkThatIsNoGraphGoesThroughItself) {
+  // By its values, by the number of samples, at random.
+  for (const Net::Forward& forward : std::vector<Net::Forward>{
+           [](Net& net, const torch::Tensor& x) {
+             return net.normed(x) * torch::rand({1});
+           },
+           [](Net& net, const torch::Tensor& x) {
+             return net.normed(x) / static_cast<double>(x.size(0));
+           }}) {
+    Model fused = fused_model(std::make_shared<Net>(forward));
+    const torch::Tensor several = x_.narrow(0, 0, 4);
+    fused.forward({several});
+    const OpCalls calls(kFused);
+    EXPECT_EQ(fused.forward({several})[0].sizes(), several.sizes());
+    EXPECT_EQ(calls.count(), 0);
+  }
+}
+
+TEST_F(FusedModel, ANetworkThatLooksAtValuesGoesThroughItself) {
+  Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+    const torch::Tensor y = net.normed(x);
+    return x.min().item<double>() < 0 ? y - 1 : y;
+  });
+  Model fused = fused_model(model);
+  for (const Tensors& batch : {Tensors{x_.abs()}, Tensors{x_}}) {
+    EXPECT_TRUE(torch::equal(fused.forward(batch)[0], model.forward(batch)[0]));
+  }
+}
+
+// Of one sample the check is with the sample that was traced.
+TEST_F(FusedModel, ANetworkThatCountsBySomeValuesGoesThroughItself) {
+  using Decides = std::function<bool(const torch::Tensor& is_below)>;
+  for (const Decides& decides : std::vector<Decides>{
+           [](const auto& x) { return x.nonzero().size(0) > 0; },
+           [](const auto& x) { return x.masked_select(x).size(0) > 0; },
+           [](const auto& x) { return x.index({x}).size(0) > 0; },
+           [](const auto& x) { return !x.equal(torch::zeros_like(x)); },
+           [](const auto& x) {
+             return std::get<0>(torch::_unique(x)).size(0) > 1;
+           },
+           [](const auto& x) {
+             return std::get<0>(torch::unique_consecutive(x)).size(0) > 1;
+           },
+           [](const auto& x) {
+             return x.flatten().to(torch::kLong).bincount().size(0) > 1;
+           },
+           [](const auto& x) {
+             const auto number = x.any().view({1}).to(torch::kLong);
+             return x.flatten().tensor_split(number)[0].size(0) > 0;
+           },
+           [](const auto& x) {
+             const auto lengths = x.any().view({1}).to(torch::kLong) + 1;
+             const auto row = x.view({1, -1}).to(torch::kFloat);
+             return std::get<0>(_pack_padded_sequence(row, lengths, true))
+                        .size(0) > 1;
+           }}) {
+    Model model = std::make_shared<Net>([&](Net& net, const torch::Tensor& x) {
+      return decides(x < 0) ? net.normed(x) - 1 : net.normed(x);
+    });
+    Model fused = fused_model(model);
+    const torch::Tensor x = x_.narrow(0, 0, 1);
+    for (const Tensors& batch : {Tensors{x.abs()}, Tensors{x}}) {
+      EXPECT_TRUE(
+          torch::equal(fused.forward(batch)[0], model.forward(batch)[0]));
+    }
+  }
+}
+
+TEST_F(FusedModel, AnIndexOfIntegersIsFused) {
+  Model fused =
+      fused_model(std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+        return net.normed(x).index({torch::indexing::Slice(), net.order});
+      }));
+  fused.forward({x_});
+  const OpCalls calls(kFused);
+  fused.forward({x_});
+  EXPECT_EQ(calls.count(), 1);
+}
+
+TEST_F(FusedModel, InputsOfOtherNumbersOfSamplesGoThroughTheModel) {
+  Model model = std::make_shared<Net>(
+      [](Net& net, const torch::Tensor& x) { return net.normed(x); });
+  Model fused = fused_model(model);
+  EXPECT_EQ(fused.forward({x_.narrow(0, 0, 0)})[0].sizes()[0], 0);
+  Model two = fused_model(std::make_shared<TwoInputs>());
+  EXPECT_EQ(two.forward({x_, x_.narrow(0, 0, 1)})[0].sizes(), x_.sizes());
+  for (const Model& each : {fused, two}) {  // and keep none from being fused
+    const Tensors batch(each.module() == two.module() ? 2 : 1, x_);
+    Model(each).forward(batch);
+    const OpCalls calls(kFused);
+    Model(each).forward(batch);
+    EXPECT_EQ(calls.count(), 1);
+  }
+}
+
+// With the first batch the change in place changes nothing.
+TEST_F(FusedModel, AConvolutionReadsWhatItWasGiven) {
+  const std::vector<Net::Forward> forwards = {
+      [](Net& net, const torch::Tensor& x) {
+        torch::Tensor y = x * 2;
+        const torch::Tensor z = net.normed(y);
+        y.relu_();
+        return z + y;
+      },
+      [](Net& net, const torch::Tensor& x) {
+        torch::Tensor y = x * 2;
+        const torch::Tensor z = net.normed(y);
+        y.relu_();
+        return z.relu();
+      }};
+  for (const Net::Forward& forward : forwards) {
+    Model model = std::make_shared<Net>(forward);
+    Model fused = fused_model(model);
+    fused.forward({x_.abs()});
+    const OpCalls calls(kFused);
+    EXPECT_TRUE(torch::allclose(
+        fused.forward({x_})[0],
+        model.forward({x_})[0],
+        1e-4,
+        1e-5));
+    EXPECT_EQ(calls.count(), 1);
+  }
+}
+
+TEST_F(FusedModel, AnErrorIsTheModels) {
+  Model fused = fused_model(std::make_shared<Net>(
+      [](Net& net, const torch::Tensor& x) { return net.normed(x); }));
+  EXPECT_THROW(fused.forward({torch::randn({2, 3, 8, 8})}), c10::Error);
+  EXPECT_THROW(fused.forward({}), c10::Error);
+  fused.forward({x_});  // and the next batch is fused all the same
+  const OpCalls calls(kFused);
+  fused.forward({x_});
+  EXPECT_EQ(calls.count(), 1);
+}
+
+// Before: an LSTM wrote past the state of the batch that it was traced with.
+TEST_F(FusedModel, ANumberFromTheSizeOfTheBatchIsThatOfEachBatch) {
+  std::vector<testing_support::BatchNet> nets =
+      testing_support::nets_of_one_batch_size();
+  for (const auto& net : testing_support::nets_of_any_batch_size()) {
+    nets.push_back(net);
+  }
+  nets.push_back(testing_support::net_of_chunks());
+  const torch::Tensor x = torch::randn({64, 6, 8});
+  for (const testing_support::BatchNet& net : nets) {
+    for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
+             {1, 2, 5, 64, 3, 64, 2},
+             {64, 5, 2, 1, 64},
+             {7, 2, 33, 7}}) {
+      Model model = net.make();
+      Model fused = fused_model(model);
+      for (const int64_t size : sizes) {
+        const Tensors batch = {x.narrow(0, 0, size)};
+        const torch::Tensor answer = fused.forward(batch)[0];
+        const torch::Tensor expected = model.forward(batch)[0];
+        ASSERT_EQ(answer.sizes(), expected.sizes()) << net.name << " " << size;
+        EXPECT_TRUE(torch::allclose(answer, expected, 1e-4, 1e-5))
+            << net.name << " " << size;
+      }
+    }
+  }
+}
+
+TEST_F(FusedModel, ABatchOfAnotherSizeIsFusedOnceItsGraphIsKnownToBeTheSame) {
+  for (const auto& net : testing_support::nets_of_any_batch_size()) {
+    Model fused = fused_model(net.make());
+    const torch::Tensor x = torch::randn({64, 6, 8});
+    for (const int64_t size : {64, 7}) {
+      const Tensors batch = {x.narrow(0, 0, size)};
+      fused.forward(batch);
+      EXPECT_EQ(calls_of("mkldnn::_linear_pointwise", fused, batch), 1)
+          << net.name << " " << size;
+    }
+  }
+}
+
+TEST_F(FusedModel, OtherSizesOfASampleGoThroughTheModel) {
+  const testing_support::BatchNet net{
+      "length",
+      [](auto& net, const torch::Tensor& x) {
+        return net.fc(x - x.sum(1, true) / static_cast<double>(x.size(1)));
+      }};
+  Model model = net.make();
+  Model fused = fused_model(model);
+  for (const int64_t length : {6, 9, 4, 6}) {
+    const Tensors batch = {torch::randn({3, length, 8})};
+    EXPECT_TRUE(torch::allclose(
+        fused.forward(batch)[0],
+        model.forward(batch)[0],
+        1e-4,
+        1e-5));
+  }
+}
+
+TEST_F(FusedModel, DrawsTheRandomNumbersOfTheModel) {
+  Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+    return net.normed(x) * torch::rand({1});
+  });
+  Model fused = fused_model(model);
+  const auto answers = [&](Model& one) {
+    torch::manual_seed(3);
+    Tensors all;
+    for (const int64_t size : {5, 1, 3, 5}) {
+      all.push_back(one.forward({x_.narrow(0, 0, size)})[0]);
+    }
+    return all;
+  };
+  const Tensors expected = answers(model), own = answers(fused);
+  for (size_t i = 0; i < own.size(); ++i) {
+    EXPECT_TRUE(torch::equal(own[i], expected[i])) << i;
+  }
+}
+
+TEST_F(FusedModel, ManyThreadsMayCall) {
+  Model model = std::make_shared<Net>([](Net& net, const torch::Tensor& x) {
+    return (net.normed(net.normed(x).relu()) + x).relu();
+  });
+  const torch::Tensor expected = model.forward({x_})[0];
+  Model fused = fused_model(model);
+  std::vector<std::thread> threads;
+  threads.reserve(8);
+  std::atomic<int> same = 0;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      const torch::NoGradGuard no_grad;
+      for (int i = 0; i < 20; ++i) {
+        const torch::Tensor answer = Model(fused).forward({x_})[0];
+        same += torch::allclose(answer, expected, 1e-4, 1e-5) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(same, 160);
+}
+
+}  // namespace
+}  // namespace tern::fused_model_test

@@ -1,0 +1,269 @@
+#include "tern/learner/predictions.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/loss.h>
+#include <torch/types.h>
+
+#include "tern/learner/decode_predictions.h"
+#include "tern/learner/learner.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::predictions_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+using Strings = std::vector<std::string>;
+
+/// Two inputs; a class, a number and a scalar of the batch come out.
+struct TwoHeadsImpl : torch::nn::Module {
+  std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> forward(
+      const torch::Tensor& x,
+      const torch::Tensor& weight) {
+    return {
+        torch::stack({x.sum(1), -x.sum(1)}, 1) * scale,
+        x.select(1, 0) * weight,
+        scale.sum()};
+  }
+  torch::Tensor scale = register_parameter("scale", torch::ones({1}));
+};
+
+/// Three samples, and of the training data ten.
+DataBunch two_headed_data() {
+  const auto samples = [](int64_t count) {
+    const torch::Tensor x = torch::arange(2 * count, torch::kFloat) - 2;
+    const torch::Tensor classes = torch::arange(count) % 2;
+    return std::make_shared<TensorDataset>(
+        Tensors{x.view({count, 2}), torch::arange(count, torch::kFloat)},
+        Tensors{classes, torch::arange(count, torch::kFloat) / 2});
+  };
+  DataBunch data = DataBunch::create(
+      samples(10),
+      samples(3),
+      {.batch_size = 2, .workers = 0});
+  data.device = torch::kCPU;
+  data.outputs = {
+      {.kind = TargetKind::category, .names = {"up", "down"}},
+      {.kind = TargetKind::number, .names = {"age"}}};
+  return data;
+}
+
+Learner two_headed_learner(DataBunch data = two_headed_data()) {
+  const auto loss = [](const Tensors& outputs, const Tensors& targets) {
+    return torch::nn::functional::cross_entropy(outputs[0], targets[0]) +
+           torch::mse_loss(outputs[1], targets[1]);
+  };
+  return Learner(
+      std::move(data),
+      std::make_shared<TwoHeadsImpl>(),
+      quiet({.loss = Loss(loss).activation(Activation::softmax)}));
+}
+
+struct EchoImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return x * scale; }
+  torch::Tensor scale = register_parameter("scale", torch::ones({1}));
+};
+
+/// A model whose outputs are its inputs.
+Learner echo(std::vector<OutputInfo> outputs, Loss loss, Strings classes = {}) {
+  const auto samples = std::make_shared<TensorDataset>(
+      Tensors{torch::zeros({2, 3})},
+      Tensors{torch::zeros({2, 3})});
+  DataBunch data = DataBunch::create(samples, samples, {.workers = 0});
+  data.device = torch::kCPU;
+  data.classes = std::move(classes);
+  data.outputs = std::move(outputs);
+  return Learner(
+      data,
+      std::make_shared<EchoImpl>(),
+      quiet({.loss = std::move(loss)}));
+}
+
+TEST(Predictions, HaveAllOutputsAndAllTargets) {
+  Learner learn = two_headed_learner();
+  const Predictions answers = learn.get_preds();
+  const Batch all = learn.data().valid->dataset().get_batch({0, 1, 2}, {});
+  ASSERT_EQ(answers.outputs.size(), 3u);
+  ASSERT_EQ(answers.all_targets.size(), 2u);
+  const torch::Tensor sums = all.inputs[0].sum(1);
+  EXPECT_TRUE(torch::allclose(
+      answers.outputs[0],
+      torch::stack({sums, -sums}, 1).softmax(1)));
+  EXPECT_TRUE(torch::equal(
+      answers.outputs[1],
+      all.inputs[0].select(1, 0) * all.inputs[1]));
+  EXPECT_TRUE(torch::equal(answers.all_targets[0], all.targets[0]));
+  EXPECT_TRUE(torch::equal(answers.all_targets[1], all.targets[1]));
+  // The simple case is the first of each.
+  EXPECT_TRUE(torch::equal(answers.preds, answers.outputs[0]));
+  EXPECT_TRUE(torch::equal(answers.targets, answers.all_targets[0]));
+  // Not one for each sample.
+  EXPECT_FALSE(answers.outputs[2].defined());
+}
+
+TEST(Predictions, OfSeveralInputsAreThoseOfTheWholeSet) {
+  Learner learn = two_headed_learner();
+  const Predictions answers = learn.get_preds();
+  const Batch all = learn.data().valid->dataset().get_batch({0, 1, 2}, {});
+  for (int64_t i = 0; i < 3; ++i) {
+    const Prediction one =
+        learn.predict(Tensors{all.inputs[0][i], all.inputs[1][i]});
+    ASSERT_EQ(one.outputs.size(), 3u);
+    EXPECT_TRUE(torch::equal(one.probabilities, answers.preds[i]));
+    EXPECT_TRUE(
+        torch::equal(one.outputs[1].probabilities, answers.outputs[1][i]));
+    EXPECT_EQ(one.label, i == 0 ? "down" : "up");
+    EXPECT_EQ(one.index, i == 0 ? 1 : 0);
+    EXPECT_EQ(one.outputs[0].label, one.label);
+    EXPECT_EQ(one.outputs[1].kind, TargetKind::number);
+    const double age = answers.outputs[1][i].item<double>();
+    EXPECT_EQ(one.outputs[1].numbers, std::vector<double>{age});
+    const Prediction same = decode(answers, i);
+    EXPECT_EQ(same.label, one.label);
+    EXPECT_EQ(same.outputs[1].numbers, one.outputs[1].numbers);
+  }
+  EXPECT_EQ(to_string(decode(answers, 2)), "up (1.000); age 4; undefined");
+  EXPECT_THROW(decode(answers, 3), c10::IndexError);
+}
+
+TEST(Predictions, OfTestTimeAugmentationMixEveryOutput) {
+  DataBunch data = two_headed_data();
+  data.batch_transforms.push_back(
+      [](Batch& batch, const BatchTransformContext& context) {
+        if (context.training) batch.inputs[1] = batch.inputs[1] + 4;
+      });
+  Learner learn = two_headed_learner(std::move(data));
+  const Tensors plain = learn.get_preds().outputs;
+  const Batch all = learn.data().valid->dataset().get_batch({0, 1, 2}, {});
+  const Predictions mixed = learn.tta();
+  EXPECT_TRUE(torch::allclose(mixed.outputs[0], plain[0]));
+  EXPECT_TRUE(torch::allclose(
+      mixed.outputs[1],
+      plain[1] + 0.75 * 4 * all.inputs[0].select(1, 0)));
+  EXPECT_TRUE(torch::equal(mixed.preds, mixed.outputs[0]));
+}
+
+TEST(Predictions, OfSeveralClassesAreThoseAboveTheThreshold) {
+  const torch::Tensor logits = torch::tensor({2.f, -1.f, 0.5f});
+  Learner learn =
+      echo({}, torch::nn::BCEWithLogitsLoss(), {"haze", "road", "water"});
+  Prediction answer = learn.predict(logits);
+  EXPECT_EQ(answer.kind, TargetKind::multi_category);
+  EXPECT_EQ(answer.labels, (Strings{"haze", "water"}));
+  EXPECT_EQ(answer.indices, (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(answer.label, "haze, water");
+  EXPECT_EQ(answer.index, -1);
+  EXPECT_TRUE(torch::equal(answer.probabilities, logits.sigmoid()));
+  EXPECT_EQ(to_string(answer), "haze (0.881), water (0.622)");
+
+  learn.data().outputs = {
+      {.kind = TargetKind::multi_category, .threshold = 0.7}};
+  EXPECT_EQ(learn.predict(logits).labels, (Strings{"haze"}));
+  const Prediction none = learn.predict(-torch::ones({3}));
+  EXPECT_TRUE(none.labels.empty());
+  EXPECT_EQ(to_string(none), "none");
+}
+
+TEST(Predictions, OfProbabilitiesKnowSeveralClassesByTheirLoss) {
+  Learner learn = echo({}, torch::nn::BCELoss(), {"a", "b", "c"});
+  EXPECT_EQ(
+      learn.predict(torch::tensor({0.6f, 0.4f, 0.9f})).labels,
+      (Strings{"a", "c"}));
+}
+
+TEST(Predictions, WithoutALossLearnSeveralClassesByBinaryCrossEntropy) {
+  Learner learn = echo({{.kind = TargetKind::multi_category}}, {});
+  EXPECT_EQ(
+      learn.predict(torch::tensor({2.f, -1.f, 0.5f})).labels,
+      (Strings{"class 0", "class 2"}));
+  EXPECT_NEAR(learn.validate().loss, std::log(2), 1e-6);
+}
+
+TEST(Predictions, OfARegressionAreNumbers) {
+  const torch::Tensor values = torch::tensor({1.5f, -2.f, 40.25f});
+  Learner learn = echo({}, torch::nn::MSELoss());
+  const Prediction answer = learn.predict(values);
+  EXPECT_EQ(answer.kind, TargetKind::number);
+  EXPECT_EQ(answer.numbers, (std::vector<double>{1.5, -2, 40.25}));
+  EXPECT_EQ(answer.label, "1.5, -2, 40.25");
+  EXPECT_EQ(answer.index, -1);
+  learn.data().outputs = {
+      {.kind = TargetKind::number, .names = {"x", "y", "z"}}};
+  EXPECT_EQ(to_string(learn.predict(values)), "x 1.5, y -2, z 40.25");
+}
+
+TEST(Predictions, OfPixelsAreMasks) {
+  torch::Tensor logits = torch::zeros({3, 2, 2});
+  logits[2][0][1] = 5;
+  Learner learn =
+      echo({}, torch::nn::CrossEntropyLoss(), {"sky", "road", "car"});
+  const Prediction answer = learn.predict(logits);
+  EXPECT_EQ(answer.kind, TargetKind::mask);
+  EXPECT_TRUE(torch::equal(answer.mask, torch::tensor({{0, 2}, {0, 0}})));
+  EXPECT_EQ(answer.label, "");
+  EXPECT_EQ(to_string(answer), "mask of 2 x 2");
+  // One channel, which is sure or not.
+  Learner binary = echo(
+      {{.kind = TargetKind::mask, .threshold = 0.9}},
+      torch::nn::BCEWithLogitsLoss());
+  EXPECT_TRUE(torch::equal(
+      binary.predict(torch::tensor({{{1.f, 5.f}}})).mask,
+      torch::tensor({{0, 1}})));
+}
+
+TEST(Predictions, OfOneProbabilityTellTwoClassesApart) {
+  Learner learn = echo({}, torch::nn::BCEWithLogitsLoss(), {"dark", "light"});
+  const Prediction light = learn.predict(torch::tensor({2.f}));
+  EXPECT_EQ(light.label, "light");
+  EXPECT_EQ(light.index, 1);
+  EXPECT_EQ(to_string(learn.predict(torch::tensor({-2.f}))), "dark (0.881)");
+}
+
+TEST(Predictions, OfImagesAreNoClassesThoughTheDataHaveThem) {
+  Learner learn = echo({}, torch::nn::MSELoss(), {"a", "b", "c"});
+  const Prediction answer = learn.predict(torch::zeros({3, 4, 4}));
+  EXPECT_EQ(answer.kind, TargetKind::number);
+  EXPECT_EQ(answer.label, "");
+  EXPECT_EQ(to_string(answer), "[3, 4, 4] Float");
+}
+
+TEST(Predictions, SayWhichOutputsCannotBeJoined) {
+  // Each sample's output is as wide as its batch is large: 3, then 1.
+  struct WideImpl : torch::nn::Module {
+    torch::nn::Linear linear =
+        register_module("linear", torch::nn::Linear(2, 1));
+    torch::Tensor forward(const torch::Tensor& x) {
+      return linear->forward(x).expand({-1, x.size(0)});
+    }
+  };
+  const auto points = std::make_shared<TensorDataset>(
+      Tensors{torch::rand({4, 2})},
+      Tensors{torch::rand({4, 1})});
+  DataBunch data =
+      DataBunch::create(points, points, {.batch_size = 3, .workers = 0});
+  data.device = torch::kCPU;
+  Learner learn(data, std::make_shared<WideImpl>(), quiet());
+  expect_error<c10::ValueError>(
+      [&] { learn.get_preds(); },
+      {"first output of the first batch is [3, 3]",
+       "of another [1, 1]",
+       "expected [N, ...]"});
+}
+
+TEST(Predictions, SayWhichInputIsMissing) {
+  Learner learn = two_headed_learner();
+  expect_error<c10::ValueError>(
+      [&] { learn.predict(Tensors{}); },
+      {"there is no input"});
+  expect_error<c10::ValueError>(
+      [&] {
+        learn.predict(Tensors{torch::zeros({2}), torch::Tensor()});
+      },
+      {"undefined"});
+}
+
+}  // namespace
+}  // namespace tern::predictions_test

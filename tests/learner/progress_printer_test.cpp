@@ -1,0 +1,163 @@
+#include "tern/learner/progress_printer.h"
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/lambda_callback.h"
+#include "tern/learner/learner.h"
+#include "tern/learner/metrics/metrics.h"
+#include "tern/learner/recorder.h"
+#include "tern/tests/support/tiny.h"
+
+namespace tern::progress_printer_test {
+namespace {
+
+using namespace testing_support;  // NOLINT
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+TEST(ProgressPrinter, PrintsFastaisTable) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(
+      point_data(),
+      point_net(),
+      {.metrics = {accuracy()}, .sink = sink});
+  learn.fit(2);
+  ASSERT_EQ(sink->lines.size(), 3u);
+  EXPECT_EQ(sink->lines[0], "epoch  train_loss  valid_loss  accuracy  time");
+  const EpochRecord& first = learn.recorder().epochs()[0];
+  EXPECT_EQ(
+      sink->lines[1],
+      fmt::format(
+          "0      {:.6f}    {:.6f}    {:.6f}  {}",
+          first.train_loss,
+          first.valid_loss,
+          first.metrics[0].value,
+          clock_text(first.seconds)));
+  EXPECT_EQ(sink->lines[2].substr(0, 7), "1      ");
+}
+
+TEST(ProgressPrinter, BreaksATableOfMoreThan80Columns) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(
+      point_data(),
+      point_net(),
+      {.metrics =
+           {accuracy(), top_k_accuracy(1), f_beta(1), precision(), recall()},
+       .sink = sink});
+  learn.add<LambdaCallback>(
+      {.on_epoch_end = [](Learner& l) { l.log("big", 123456789.0); }});
+  learn.fit(2);
+  ASSERT_EQ(sink->lines.size(), 6u);
+  for (const std::string& line : sink->lines) EXPECT_LE(line.size(), 80u);
+  EXPECT_TRUE(sink->lines[1].starts_with("       ")) << sink->lines[1];
+  EXPECT_TRUE(sink->lines[1].ends_with("big       time")) << sink->lines[1];
+  EXPECT_NE(sink->lines[3].find("1.23457e+08  00:0"), std::string::npos)
+      << sink->lines[3];
+}
+
+TEST(ProgressPrinter, ShowsWhatCallbacksLogFromTheEpochOn) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.sink = sink});
+  learn.add<LambdaCallback>({.on_epoch_end = [](Learner& l) {
+    if (l.state().epoch == 1) l.log("extra", 0.25);
+  }});
+  learn.fit(3);
+  ASSERT_EQ(sink->lines.size(), 5u);
+  EXPECT_EQ(sink->lines[0], "epoch  train_loss  valid_loss  time");
+  EXPECT_EQ(sink->lines[2], "epoch  train_loss  valid_loss  extra     time");
+  EXPECT_NE(sink->lines[3].find("  0.250000  "), std::string::npos);
+  EXPECT_NE(sink->lines[4].find("  #na#      "), std::string::npos);
+}
+
+TEST(ProgressPrinter, PrintsNoHeaderForAFitThatFailsBeforeItsFirstStep) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.sink = sink});
+  learn.add<LambdaCallback>(
+      {.on_batch_begin = [](Learner&) { throw std::runtime_error("no"); }});
+  EXPECT_THROW(learn.fit(1), std::runtime_error);
+  EXPECT_TRUE(sink->lines.empty());
+}
+
+TEST(ProgressPrinter, EndsARowWithTheLossesAsBlocksOnRequest) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.sink = sink, .sparkline = true});
+  learn.fit(2);
+  EXPECT_TRUE(sink->lines[0].ends_with("time      losses")) << sink->lines[0];
+  for (int row : {1, 2}) {
+    const std::string& line = sink->lines.at(row);
+    // 8 batches; a block takes three bytes.
+    EXPECT_EQ(line.size() - line.rfind(' ') - 1, 3u * 8) << line;
+  }
+}
+
+TEST(Sparkline, ShowsValuesAsBlocksAndGaps) {
+  EXPECT_EQ(sparkline({0, 1, 2, 3, 4, 5, 6, 7}), "▁▂▃▄▅▆▇█");
+  EXPECT_EQ(sparkline({3, NAN, 1, INFINITY}), "█ ▁ ");
+  EXPECT_EQ(sparkline({5, 5}), "▁▁");
+  EXPECT_EQ(sparkline({}), "");
+  EXPECT_EQ(sparkline({1, 3, 5, 7, 9, 11}, 3), "▁▅█");
+}
+
+TEST(ProgressPrinter, ShowsThatThereIsNoValidation) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(
+      point_data(256, 0),
+      point_net(),
+      {.metrics = {accuracy()}, .sink = sink});
+  learn.fit(1);
+  EXPECT_NE(sink->lines[1].find("#na#        #na#"), std::string::npos)
+      << sink->lines[1];
+}
+
+TEST(ProgressPrinter, ReportsAFewTimesASecondAndEstimatesTheRest) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.sink = sink});
+  // When the fit began and the first batch; what the batches had taken before
+  // the first report, and with it.
+  Clock::time_point fit_begin, first_begin;
+  double at_least = 0, at_most = 0;
+  learn.add<LambdaCallback>(
+      {.on_train_begin = [&](Learner&) { fit_begin = Clock::now(); },
+       .on_batch_begin =
+           [&](Learner& l) {
+             if (l.state().iteration == 0) first_begin = Clock::now();
+             std::this_thread::sleep_for(std::chrono::milliseconds(60));
+           },
+       .on_step_end =
+           [&](Learner&) {
+             if (sink->progresses.empty()) at_least = since(first_begin);
+           },
+       .on_batch_end =
+           [&](Learner&) {
+             if (at_most == 0 && !sink->progresses.empty()) {
+               at_most = since(fit_begin);
+             }
+           },
+       .order = callback_order::kLast});
+  learn.fit(1);  // 8 batches and 4 of validation: 0.72 s or more
+  ASSERT_GE(sink->progresses.size(), 2u);
+  double last = 0;
+  for (const Progress& progress : sink->progresses) {
+    EXPECT_GE(progress.seconds - last, last == 0 ? 0.19 : 0.2);
+    last = progress.seconds;
+  }
+  const Progress& first = sink->progresses.front();
+  EXPECT_TRUE(first.training);
+  EXPECT_EQ(first.batches, 8);
+  const double rest = (8. - first.batch) / first.batch;
+  EXPECT_GE(first.eta_seconds, at_least * rest);
+  EXPECT_LE(first.eta_seconds, at_most * rest);
+  EXPECT_GT(first.smooth_loss, 0);
+  EXPECT_FALSE(sink->progresses.back().training);
+}
+
+}  // namespace
+}  // namespace tern::progress_printer_test

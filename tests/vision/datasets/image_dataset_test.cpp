@@ -1,0 +1,312 @@
+#include "tern/vision/datasets/image_dataset.h"
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/nn/functional/upsampling.h>
+
+#include "tern/data/data_loader.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/support/error_text.h"
+#include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
+#include "tern/tests/vision/test_images.h"
+#include "tern/vision/decode/decode.h"
+#include "tern/vision/transforms/geometry.h"
+#include "tern/vision/transforms/get_transforms.h"
+#include "tern/vision/transforms/pixels.h"
+
+namespace tern::image_dataset_test {
+namespace {
+
+TEST(ImageDataset, PutsEachImageInItsPlaceOfTheBatch) {
+  const TempFolder temp;
+  std::vector<std::string> paths;
+  for (int i = 0; i < 3; ++i) {
+    paths.push_back((temp / (std::to_string(i) + ".png")).string());
+    write_file(paths[i], encode(cv::Mat(4, 5, CV_8UC1, cv::Scalar(i)), ".png"));
+  }
+  const ImageDataset images(paths, {7, 8, 9});
+  EXPECT_EQ(images.size(), 3);
+  EXPECT_EQ(images.image_size(), (ImageSize{4, 5}));
+  const Batch batch = images.get_batch({2, 0}, {});
+  ASSERT_EQ(batch.inputs.at(0).sizes(), (std::vector<int64_t>{2, 4, 5, 3}));
+  EXPECT_EQ(batch.inputs[0].scalar_type(), torch::kByte);
+  EXPECT_TRUE((batch.inputs[0][0] == 2).all().item<bool>());
+  EXPECT_TRUE((batch.inputs[0][1] == 0).all().item<bool>());
+  EXPECT_TRUE(
+      torch::equal(batch.targets.at(0), torch::tensor({9, 7}, torch::kLong)));
+}
+
+TEST(ImageDataset, GivesOneChannelWhenAsked) {
+  const TempFolder temp;
+  write_image(temp / "a.png", 4, 5);
+  const ImageDataset images(
+      {(temp / "a.png").string()},
+      {0},
+      {.decode = {.channels = 1}});
+  EXPECT_EQ(
+      images.get_batch({0}, {}).inputs[0].sizes(),
+      (std::vector<int64_t>{1, 4, 5, 1}));
+}
+
+TEST(ImageDataset, SqueezesAllImagesIntoTheSize) {
+  const TempFolder temp;
+  write_image(temp / "a.png", 40, 50);
+  write_image(temp / "b.png", 8, 9);
+  const ImageDataset images(
+      {(temp / "a.png").string(), (temp / "b.png").string()},
+      {0, 1},
+      {.size = ImageSize{16, 12}});
+  EXPECT_EQ(
+      images.get_batch({0, 1}, {}).inputs[0].sizes(),
+      (std::vector<int64_t>{2, 16, 12, 3}));
+}
+
+TEST(ImageDataset, EvaluationResizesAsPillowDoes) {
+  namespace F = torch::nn::functional;
+  const TempFolder temp;
+  for (const char* suffix : {".png", ".jpg"}) {
+    const std::string path = (temp / (std::string("a") + suffix)).string();
+    write_file(path, encode(random_image(260, 390), suffix));
+    // Shrunk by 3.25, cropped to the middle; enlarged and padded with black.
+    for (const bool is_crop : {true, false}) {
+      const int64_t side = is_crop ? 80 : 450;
+      const ImageDataset images(
+          {path},
+          {0},
+          {.size = ImageSize{side, side},
+           .sizing = {
+               .resize = is_crop ? ResizeMethod::crop : ResizeMethod::pad,
+               .padding = Padding::zeros}});
+      const ImageSize resized =
+          is_crop ? ImageSize{80, 120} : ImageSize{300, 450};
+      const torch::Tensor whole =
+          F::interpolate(
+              read_image(path).permute({2, 0, 1}).unsqueeze(0).to(
+                  torch::kDouble),
+              F::InterpolateFuncOptions()
+                  .size(std::vector<int64_t>{resized.height, resized.width})
+                  .mode(torch::kBilinear)
+                  .align_corners(false)
+                  .antialias(true))[0]
+              .permute({1, 2, 0});
+      torch::Tensor expected = torch::zeros({side, side, 3}, torch::kDouble);
+      if (is_crop) {
+        expected = whole.slice(1, 20, 100);
+      } else {
+        expected.slice(0, 75, 375).copy_(whole);
+      }
+      const torch::Tensor sample = images.get_batch({0}, {}).inputs[0][0];
+      EXPECT_LE(
+          (sample.to(torch::kDouble) - expected).abs().max().item<double>(),
+          1)
+          << suffix << " to " << side;
+    }
+  }
+}
+
+TEST(ImageDataset, NamesBothFilesWhenSizesDiffer) {
+  const TempFolder temp;
+  write_image(temp / "a.png", 4, 5);
+  write_image(temp / "b.png", 5, 4);
+  const ImageDataset images(
+      {(temp / "a.png").string(), (temp / "b.png").string()},
+      {0, 1});
+  const std::string error = error_of<DataError>([&] {
+    images.get_batch({0, 1}, {});
+  });
+  EXPECT_NE(error.find("b.png: is 5 x 4"), std::string::npos) << error;
+  EXPECT_NE(error.find("a.png is 4 x 5"), std::string::npos) << error;
+  EXPECT_NE(error.find("Set `size`"), std::string::npos) << error;
+}
+
+TEST(ImageDataset, NamesTheFileThatIsBroken) {
+  const TempFolder temp;
+  write_image(temp / "a.png");
+  write_file(temp / "b.png", "not an image");
+  const ImageDataset images(
+      {(temp / "a.png").string(), (temp / "b.png").string()},
+      {0, 1});
+  expect_error<DataError>(
+      [&] {
+        images.get_batch({0, 1}, {});
+      },
+      {"b.png: is not an image"});
+  EXPECT_EQ(images.describe(1), (temp / "b.png").string());
+}
+
+TEST(ImageDataset, NamesAFileThatVanished) {
+  const TempFolder temp;
+  write_image(temp / "a.png");
+  const ImageDataset images({(temp / "a.png").string()}, {0});
+  std::filesystem::remove(temp / "a.png");
+  expect_error<IoError>([&] { images.get_batch({0}, {}); }, {"a.png"});
+}
+
+TEST(ImageDataset, NeedsOneLabelForEachPath) {
+  expect_error<c10::ValueError>(
+      [&] { ImageDataset({"a.png"}, {}); },
+      {"1 paths and 0 labels"});
+}
+
+TEST(ImageDataset, NeedsASizeAboveZero) {
+  expect_error<c10::ValueError>(
+      [&] {
+        ImageDataset(TargetedImages{}, {.size = ImageSize{0, 5}});
+      },
+      {"size is 0 x 5"});
+}
+
+TEST(ImageDataset, MayBeEmpty) {
+  EXPECT_EQ(ImageDataset(TargetedImages{}).size(), 0);
+}
+
+/// Paths of `count` images, of which those in `bad` are broken.
+std::vector<std::string> write_images(
+    const TempFolder& temp,
+    int count,
+    const std::vector<int>& bad = {}) {
+  std::vector<std::string> paths;
+  for (int i = 0; i < count; ++i) {
+    paths.push_back((temp / (std::to_string(i) + ".jpg")).string());
+    write_file(paths.back(), encode(random_image(40 + i, 50), ".jpg"));
+  }
+  for (const int i : bad) {
+    write_file(paths[i], std::string("<html>not found</html>"));
+  }
+  return paths;
+}
+
+std::vector<Batch> all_batches(
+    const std::shared_ptr<const Dataset>& images,
+    int64_t workers,
+    bool training = true) {
+  const DataLoader loader(
+      images,
+      {.batch_size = 5,
+       .shuffle = true,
+       .training = training,
+       .workers = workers});
+  std::vector<Batch> batches;
+  for (auto epoch = loader.epoch(2); auto batch = epoch.next();) {
+    batches.push_back(
+        {{batch->inputs[0].clone()}, {batch->targets[0].clone()}});
+  }
+  return batches;
+}
+
+TEST(ImageDataset, AugmentsInTheSameWayForAnyNumberOfWorkers) {
+  const TempFolder temp;
+  const auto paths = write_images(temp, 23);
+  Transforms train = get_transforms().train;
+  train.push_back(jitter());
+  train.push_back(random_erasing());
+  const auto images = std::make_shared<ImageDataset>(
+      paths,
+      std::vector<int64_t>(23),
+      ImageDatasetOptions{
+          .size = ImageSize{32, 24},
+          .transforms = {train, {}},
+          .sizing = {.resize = ResizeMethod::crop}});
+  const auto expected = all_batches(images, 0);
+  for (const int64_t workers : {1, 8}) {
+    const auto batches = all_batches(images, workers);
+    ASSERT_EQ(batches.size(), expected.size());
+    for (size_t i = 0; i < batches.size(); ++i) {
+      EXPECT_TRUE(torch::equal(batches[i].inputs[0], expected[i].inputs[0]));
+    }
+  }
+  // Only for training.
+  const auto plain = all_batches(images, 0, /*training=*/false);
+  EXPECT_FALSE(torch::equal(plain[0].inputs[0], expected[0].inputs[0]));
+}
+
+TEST(ImageDataset, SkipsBadImagesAndSaysWhich) {
+  const TempFolder temp;
+  const auto paths = write_images(temp, 20, {3, 7});
+  std::vector<int64_t> labels(20);
+  std::iota(labels.begin(), labels.end(), int64_t{0});
+  const auto make = [&](double max_fraction) {
+    return std::make_shared<ImageDataset>(
+        paths,
+        labels,
+        ImageDatasetOptions{
+            .size = ImageSize{16, 16},
+            .bad_images = BadImagePolicy::skip(max_fraction)});
+  };
+  std::string heard;
+  set_message_handler([&](const std::string& line) { heard += line + "\n"; });
+  const auto images = make(0.1);
+  const auto first = all_batches(images, 0);
+  const auto second = all_batches(make(0.1), 8);
+  set_message_handler(nullptr);
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_TRUE(torch::equal(first[i].targets[0], second[i].targets[0]));
+    EXPECT_FALSE((first[i].targets[0] == 3).any().item<bool>());
+  }
+  const std::vector<BadImage> bad = images->bad_images();
+  ASSERT_EQ(bad.size(), 2u);
+  EXPECT_EQ(bad[1].path, paths[7]);
+  EXPECT_NE(bad[1].reason.find("not an image"), std::string::npos);
+  EXPECT_NE(heard.find("3.jpg"), std::string::npos);
+
+  expect_error<DataError>(
+      [&] { all_batches(make(0.05), 0); },
+      {"2 bad images among 20", "3.jpg", "7.jpg", "max_fraction"});
+}
+
+TEST(ImageDataset, EndsWhenEveryImageIsBad) {
+  const TempFolder temp;
+  const auto paths = write_images(temp, 3, {0, 1, 2});
+  const ImageDataset images(
+      paths,
+      {0, 1, 2},
+      {.size = 8, .bad_images = BadImagePolicy::skip(1)});
+  set_message_handler([](const std::string&) {});
+  EXPECT_THROW(images.get_batch({0}, {}), DataError);
+  set_message_handler(nullptr);
+}
+
+TEST(ImageDataset, TurnsMasksWithTheirImages) {
+  const TempFolder temp;
+  // The mask is the image's brightness.
+  const cv::Mat mask = random_image(30, 40, CV_8UC1) / 64;
+  write_file(temp / "mask.png", encode(mask, ".png"));
+  write_file(temp / "image.png", encode(mask * 60, ".png"));
+  const ImageDataset images(
+      TargetedImages{
+          {(temp / "image.png").string()},
+          std::make_shared<MaskTargets>(
+              std::vector<std::string>{(temp / "mask.png").string()},
+              5)},
+      {.size = ImageSize{30, 40}, .transforms = {{flip_lr(1)}, {}}});
+  const Batch batch = images.get_batch({0}, {.training = true});
+  ASSERT_EQ(batch.targets[0].sizes(), (std::vector<int64_t>{1, 30, 40}));
+  EXPECT_TRUE(torch::equal(
+      batch.targets[0] * 60,
+      batch.inputs[0].select(3, 0).to(torch::kLong)));
+}
+
+TEST(ImageDataset, NamesAMaskOfAnotherShapeOrWithoutSuchAClass) {
+  const TempFolder temp;
+  write_file(temp / "image.png", encode(random_image(30, 40), ".png"));
+  write_file(temp / "shape.png", encode(random_image(30, 30, CV_8UC1), ".png"));
+  write_file(
+      temp / "class.png",
+      encode(cv::Mat(30, 40, CV_8UC1, cv::Scalar(7)), ".png"));
+  for (const auto& [name, word] :
+       {std::pair{"shape.png", "30 x 30"}, {"class.png", "class number 7"}}) {
+    const ImageDataset images(TargetedImages{
+        {(temp / "image.png").string()},
+        std::make_shared<MaskTargets>(
+            std::vector<std::string>{(temp / name).string()},
+            5)});
+    expect_error<DataError>([&] { images.get_batch({0}, {}); }, {name, word});
+  }
+}
+
+}  // namespace
+}  // namespace tern::image_dataset_test

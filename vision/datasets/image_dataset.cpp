@@ -1,0 +1,257 @@
+#include "tern/vision/datasets/image_dataset.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tern/data/formats/error.h"
+#include "tern/data/support/error_text.h"
+#include "tern/kernels/check.h"
+#include "tern/vision/datasets/image_pack.h"
+#include "tern/vision/decode/sample_pixels.h"
+
+namespace tern {
+namespace {
+
+/// Memory that the thread uses again for every image.
+ScratchBuffer& thread_buffer() {
+  static thread_local ScratchBuffer buffer;
+  return buffer;
+}
+
+}  // namespace
+
+TensorTargets::TensorTargets(const torch::Tensor& values)
+    : ImageTargets(values.size(0)), values_(values.contiguous()) {}
+
+torch::Tensor TensorTargets::empty(
+    int64_t count,
+    ImageSize,
+    const BatchContext& context) const {
+  std::vector<int64_t> shape = values_.sizes().vec();
+  shape[0] = count;
+  return context.empty(shape, values_.scalar_type());
+}
+
+void TensorTargets::write(
+    int64_t index,
+    const SamplePlan&,
+    const torch::Tensor& targets,
+    int64_t slot) const {
+  const size_t bytes = values_.nbytes() / static_cast<size_t>(size());
+  std::memcpy(
+      static_cast<char*>(targets.mutable_data_ptr()) + bytes * slot,
+      static_cast<const char*>(values_.const_data_ptr()) + bytes * index,
+      bytes);
+}
+
+torch::Tensor MaskTargets::empty(
+    int64_t count,
+    ImageSize image,
+    const BatchContext& context) const {
+  return context.empty({count, image.height, image.width}, torch::kLong);
+}
+
+void MaskTargets::write(
+    int64_t index,
+    const SamplePlan& plan,
+    const torch::Tensor& targets,
+    int64_t slot) const {
+  static thread_local ScratchBuffer file, picked;
+  const std::string& path = paths_[index];
+  const auto bytes = read_image_file(path, file);
+  const EncodedImage mask(bytes, path, {.channels = 1, .indices = true});
+  const ImageSize from = mask.size(), image = plan.source();
+  // A presized image is smaller than its mask, but for rounding of one shape.
+  const int64_t difference =
+      std::abs(from.height * image.width - from.width * image.height);
+  if (difference > std::max(from.height, from.width)) {
+    throw_data_error(
+        path,
+        "is a mask of {} x {} pixels (height x width) for an image of {} x "
+        "{}; expected the same shape. Was the image turned by its EXIF?",
+        from.height,
+        from.width,
+        image.height,
+        image.width);
+  }
+  Warp warp = plan.warp();
+  warp.sampling = Sampling::nearest;
+  if (from != image) {
+    const auto [down, across] = pixels_per_pixel(from, image);
+    warp.matrix = Matrix3::scaling(across, down) * warp.matrix;
+    warp.jitter_x *= static_cast<float>(across);
+    warp.jitter_y *= static_cast<float>(down);
+  }
+  const ImageSize size = {targets.size(1), targets.size(2)};
+  const int64_t count = size.height * size.width;
+  uint8_t* numbers = picked.get(count);
+  mask.sample(warp, size, numbers);
+  const uint8_t highest = *std::max_element(numbers, numbers + count);
+  if (classes_ > 0 && highest >= classes_) {
+    throw_data_error(
+        path,
+        "has the class number {}; expected 0 to {}. Add classes, or "
+        "correct the mask.",
+        highest,
+        classes_ - 1);
+  }
+  auto* out = targets.mutable_data_ptr<int64_t>();
+  std::copy_n(numbers, count, out + slot * count);
+}
+
+ImageDataset::ImageDataset(
+    TargetedImages images,
+    const ImageDatasetOptions& options)
+    : images_(std::move(images)), options_(options) {
+  const ImageTargets* targets = images_.targets.get();
+  TERN_CHECK_VALUE(
+      !targets || size() == targets->size(),
+      "[ImageDataset] there are {} paths and {} labels; expected one label "
+      "for each path.",
+      size(),
+      targets->size());
+  const double share = options_.bad_images.max_fraction;
+  TERN_CHECK_VALUE(
+      share >= 0 && share <= 1,
+      "[ImageDataset] max_fraction of bad images is {}; expected a share "
+      "from 0 to 1.",
+      share);
+  check_transforms("ImageDataset", options_.transforms.train);
+  check_transforms("ImageDataset", options_.transforms.valid);
+  if (options_.size) {
+    size_ = *options_.size;
+    check_size("ImageDataset", size_);
+  } else if (size() > 0) {
+    const auto bytes = encoded(0, thread_buffer());
+    size_ = EncodedImage(bytes, paths().front(), options_.decode).size();
+  }
+}
+
+ImageDataset::ImageDataset(
+    std::vector<std::string> paths,
+    std::vector<int64_t> labels,
+    const ImageDatasetOptions& options)
+    : ImageDataset(
+          {std::move(paths),
+           std::make_shared<TensorTargets>(torch::tensor(labels))},
+          options) {}
+
+std::span<const uint8_t> ImageDataset::encoded(
+    int64_t index,
+    ScratchBuffer& buffer) const {
+  return source() ? source()->read(index, buffer)
+                  : read_image_file(paths().at(index), buffer);
+}
+
+torch::Tensor ImageDataset::target_values() const {
+  const auto* rows = dynamic_cast<const TensorTargets*>(images_.targets.get());
+  return rows ? rows->values() : torch::Tensor();
+}
+
+std::shared_ptr<const ImageDataset> ImageDataset::with_pack(
+    std::shared_ptr<const ImagePack> pack) const {
+  TERN_CHECK_VALUE(
+      pack && pack->size() == size(),
+      "[ImageDataset::with_pack] the pack has {} images; expected {}, one "
+      "for each path.",
+      pack ? pack->size() : 0,
+      size());
+  auto copy = std::make_shared<ImageDataset>(*this);
+  copy->pack_ = std::move(pack);
+  return copy;
+}
+
+std::shared_ptr<const ImageDataset> ImageDataset::with_size(
+    ImageSize size) const {
+  check_size("ImageDataset::with_size", size);
+  auto copy = std::make_shared<ImageDataset>(*this);
+  copy->options_.size = copy->size_ = size;
+  return copy;
+}
+
+void ImageDataset::write_sample(
+    int64_t index,
+    const BatchContext& context,
+    uint8_t* slot,
+    SamplePlan& plan) const {
+  const std::string& path = paths().at(index);
+  const Transforms& transforms =
+      context.training ? options_.transforms.train : options_.transforms.valid;
+  SampleRng rng = context.rng(index);
+  const auto make_plan_for = [&](ImageSize image) {
+    if (!options_.size && image != size_) {
+      throw_data_error(
+          path,
+          "is {} x {} pixels (height x width), but {} is {} x {}, and images "
+          "of one batch must be of equal size. Set `size` to resize them all.",
+          image.height,
+          image.width,
+          paths().front(),
+          size_.height,
+          size_.width);
+    }
+    make_plan(transforms, options_.sizing, image, size_, rng, plan);
+    Warp warp = plan.warp();
+    warp.antialias = !context.training;
+    return warp;
+  };
+  if (pack_ && pack_->has(index)) {
+    const PixelView image = pack_->image(index);
+    const Warp warp = make_plan_for({image.height, image.width});
+    sample_pixels(image, warp, size_, slot);
+  } else {
+    const auto bytes = encoded(index, thread_buffer());
+    const EncodedImage image(bytes, path, options_.decode);
+    image.sample(make_plan_for(image.size()), size_, slot);
+  }
+  plan.finish_pixels({slot, size_, options_.decode.channels});
+}
+
+void ImageDataset::write_readable(
+    int64_t index,
+    const BatchContext& context,
+    uint8_t* slot,
+    const torch::Tensor& targets,
+    int64_t place) const {
+  static thread_local SamplePlan plan;
+  // Numbers of their own: a skipped image shifts no other draw.
+  constexpr uint64_t kReplacementKey = 0x5b8d'0c1e'77a4'93f1;
+  SampleRng rng(context.seed ^ kReplacementKey, context.epoch, index);
+  for (int64_t candidate = index;;
+       candidate = static_cast<int64_t>(rng.below(size()))) {
+    try {
+      write_sample(candidate, context, slot, plan);
+      if (images_.targets) {
+        images_.targets->write(candidate, plan, targets, place);
+      }
+      return;
+    } catch (const DataError& error) {
+      const BadImagePolicy& policy = options_.bad_images;
+      if (!policy.skips) throw;
+      const BadImage bad = {paths()[candidate], error.what()};
+      bad_->add(candidate, bad, size(), policy.max_fraction);
+      // There is none that could take its place.
+      if (std::ssize(bad_->all()) == size()) throw;
+    }
+  }
+}
+
+Batch ImageDataset::get_batch(
+    c10::ArrayRef<int64_t> indices,
+    const BatchContext& context) const {
+  const int64_t count = std::ssize(indices);
+  const int64_t channels = options_.decode.channels;
+  torch::Tensor images =
+      context.empty({count, size_.height, size_.width, channels}, torch::kByte);
+  torch::Tensor targets;
+  if (images_.targets) targets = images_.targets->empty(count, size_, context);
+  uint8_t* slot = images.mutable_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < count; ++i) {
+    write_readable(indices[i], context, slot, targets, i);
+    slot += size_.height * size_.width * channels;
+  }
+  return {{images}, targets.defined() ? Tensors{targets} : Tensors{}};
+}
+
+}  // namespace tern

@@ -1,0 +1,180 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "tern/data/dataset.h"
+#include "tern/vision/datasets/bad_images.h"
+#include "tern/vision/decode/decode.h"
+#include "tern/vision/decode/image_file.h"
+#include "tern/vision/decode/image_size.h"
+#include "tern/vision/transforms/transform.h"
+
+namespace tern {
+
+class ImagePack;
+
+/// The targets of an image data set. Thread-safe.
+class ImageTargets {
+ public:
+  /// \param size  Number of images.
+  explicit ImageTargets(int64_t size) : size_(size) {}
+  virtual ~ImageTargets() = default;
+
+  int64_t size() const { return size_; }
+  /// Allocates the targets of `count` images of size `image`.
+  virtual torch::Tensor
+  empty(int64_t count, ImageSize image, const BatchContext& context) const = 0;
+  /// Writes the target of sample `index` to position `slot` of a batch.
+  /// \param plan  How its image is transformed; a mask is transformed the same
+  ///              way.
+  virtual void write(
+      int64_t index,
+      const SamplePlan& plan,
+      const torch::Tensor& targets,
+      int64_t slot) const = 0;
+
+ private:
+  int64_t size_;
+};
+
+/// Rows of a tensor: classes, [N] kLong, or numbers, [N] or [N, k] kFloat. Also
+/// multi-label classes, as 0 and 1.
+class TensorTargets final : public ImageTargets {
+ public:
+  explicit TensorTargets(const torch::Tensor& values);
+  torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override;
+  void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
+      const override;
+
+  const torch::Tensor& values() const { return values_; }
+
+ private:
+  torch::Tensor values_;
+};
+
+/// A PNG of class indices per image: [N, H, W] kLong. Transformed like the
+/// image with nearest-neighbour sampling; padded like the image.
+class MaskTargets final : public ImageTargets {
+ public:
+  /// \param classes  Number of classes; 0: not checked.
+  MaskTargets(std::vector<std::string> paths, int64_t classes)
+      : ImageTargets(std::ssize(paths)),
+        paths_(std::move(paths)),
+        classes_(classes) {}
+  torch::Tensor empty(int64_t, ImageSize, const BatchContext&) const override;
+  /// \throws DataError if the mask cannot be read, has another shape than the
+  ///         image, or contains an invalid index.
+  void write(int64_t, const SamplePlan&, const torch::Tensor&, int64_t)
+      const override;
+
+ private:
+  std::vector<std::string> paths_;
+  int64_t classes_;
+};
+
+/// Images and their targets.
+struct TargetedImages {
+  std::vector<std::string> paths = {};
+  /// Null: none.
+  std::shared_ptr<const ImageTargets> targets = nullptr;
+  /// Reads the images; `paths` are then names only. Null: the files at `paths`.
+  std::shared_ptr<const ImageSource> source = nullptr;
+};
+
+struct ImageDatasetOptions {
+  /// Size of the images in a batch: 128 for a square, or ImageSize{height,
+  /// width}. Unset: all images must have the size of the first.
+  std::optional<ImageSize> size = {};
+  /// How files are decoded; `decode.channels` is the C of a batch.
+  DecodeOptions decode = {};
+  /// `train` for training batches, `valid` for others.
+  TransformLists transforms = {};
+  /// How images are resized.
+  TransformOptions sizing = {};
+  BadImagePolicy bad_images = {};
+};
+
+/// Image files with one target each.
+///
+/// A batch has inputs[0], [N, H, W, C] kByte, RGB, and targets[0], [N] kLong
+/// for classes. Every image is decoded, transformed and sampled directly into
+/// the batch.
+class ImageDataset final : public Dataset {
+ public:
+  /// Reads the first image's header if no size is given.
+  /// \param labels  Class index of each path.
+  /// \throws c10::ValueError if the numbers of paths and labels differ or an
+  ///         option is out of its range; DataError for a bad first image.
+  ImageDataset(
+      std::vector<std::string> paths,
+      std::vector<int64_t> labels,
+      const ImageDatasetOptions& options = {});
+
+  /// The same with targets of any type.
+  explicit ImageDataset(
+      TargetedImages images,
+      const ImageDatasetOptions& options = {});
+
+  int64_t size() const override { return std::ssize(images_.paths); }
+
+  /// \throws DataError naming a file that is missing, damaged or, without
+  ///         `options.size`, of another size than the first.
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
+      const override;
+
+  /// The path of the image.
+  std::string describe(int64_t index) const override {
+    return paths().at(index);
+  }
+
+  const std::vector<std::string>& paths() const { return images_.paths; }
+  /// Null: the images are the files at `paths()`.
+  const ImageSource* source() const { return images_.source.get(); }
+  /// Returns the encoded image at `index`, in `buffer` if it had to be read.
+  std::span<const uint8_t> encoded(int64_t index, ScratchBuffer& buffer) const;
+  /// The values of TensorTargets; undefined for others.
+  torch::Tensor target_values() const;
+  const ImageDatasetOptions& options() const { return options_; }
+  /// Height and width of the images in a batch.
+  ImageSize image_size() const { return size_; }
+  /// Images skipped so far.
+  std::vector<BadImage> bad_images() const { return bad_->all(); }
+
+  /// Returns this data set with its images read from a pack that was created
+  /// from its `paths()` with its `options().decode`.
+  std::shared_ptr<const ImageDataset> with_pack(
+      std::shared_ptr<const ImagePack> pack) const;
+  /// Returns this data set with images of another size in its batches.
+  /// \throws c10::ValueError for an invalid size.
+  std::shared_ptr<const ImageDataset> with_size(ImageSize size) const;
+
+ private:
+  void write_sample(
+      int64_t index,
+      const BatchContext& context,
+      uint8_t* slot,
+      SamplePlan& plan) const;
+  /// Writes sample `index`, or its replacement if the image is bad.
+  void write_readable(
+      int64_t index,
+      const BatchContext& context,
+      uint8_t* slot,
+      const torch::Tensor& targets,
+      int64_t place) const;
+
+  TargetedImages images_;
+  ImageDatasetOptions options_;
+  ImageSize size_;
+  std::shared_ptr<const ImagePack> pack_;
+  std::shared_ptr<BadImageList> bad_ = std::make_shared<BadImageList>();
+};
+
+}  // namespace tern

@@ -1,0 +1,211 @@
+#include "tern/vision/datasets/shard_images.h"
+
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include <torch/types.h>
+
+#include "tern/data/formats/archives/tar_write.h"
+#include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/sha256.h"
+#include "tern/data/sampler.h"
+#include "tern/data/support/error_text.h"
+#include "tern/kernels/check.h"
+#include "tern/vision/datasets/image_folder.h"
+#include "tern/vision/decode/image_file.h"
+
+namespace tern {
+
+std::vector<std::string> read_class_list(const std::filesystem::path& file) {
+  constexpr int64_t kMaxBytes = 64 << 20;
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return {};
+  const std::vector<uint8_t> bytes = read_file(file, kMaxBytes);
+  std::istringstream lines(std::string(bytes.begin(), bytes.end()));
+  std::vector<std::string> classes;
+  std::set<std::string> seen;
+  for (std::string line; std::getline(lines, line);) {
+    classes.push_back(line);
+    if (line.empty() || !seen.insert(line).second) {
+      throw_data_error(
+          file.string(),
+          "line {} is empty or the name of a class that came before; expected "
+          "one name a line. Remove the line, or write the shards again",
+          classes.size());
+    }
+  }
+  return classes;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSumsName = "SHA256SUMS";
+
+/// The images at order[begin..end-1].
+struct PlannedShard {
+  int64_t begin = 0, end = 0;
+};
+
+/// Cuts an order of files into shards.
+std::vector<PlannedShard> plan_shards(
+    const std::vector<std::string>& paths,
+    const std::vector<int64_t>& order,
+    const ShardImagesOptions& options) {
+  std::vector<PlannedShard> shards;
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < std::ssize(order); ++i) {
+    const auto& path = paths[order[i]];
+    const int64_t size = file_size(open_regular_file(path), path);
+    const bool is_full = shards.empty() ||
+                         i - shards.back().begin == options.max_samples ||
+                         bytes + size > options.max_bytes;
+    if (is_full) {
+      shards.push_back({i, i});
+      bytes = 0;
+    }
+    shards.back().end = i + 1;
+    bytes += size;
+  }
+  return shards;
+}
+
+/// \return Its SHA-256.
+std::string write_shard(
+    const fs::path& file,
+    const ImageFolder& images,
+    const std::vector<int64_t>& order,
+    PlannedShard planned) {
+  static thread_local ScratchBuffer buffer;
+  TarWriter shard(file);
+  for (int64_t i = planned.begin; i < planned.end; ++i) {
+    const auto image = static_cast<size_t>(order[i]);
+    const std::string& path = images.paths[image];
+    const int64_t label = images.labels[image];
+    // The number keeps keys apart, whatever the files are called.
+    const std::string key = fmt::format("{}/{:08}", images.classes[label], i);
+    shard.add(key + lower_suffix(path), read_image_file(path, buffer));
+    shard.add(key + ".cls", std::to_string(label));
+  }
+  return shard.finish();
+}
+
+void check(const ShardImagesOptions& options) {
+  TERN_CHECK_VALUE(
+      options.max_samples >= 1 && options.max_bytes >= 1,
+      "[shard_images] max_samples is {} and max_bytes {}; expected 1 or more.",
+      options.max_samples,
+      options.max_bytes);
+  TERN_CHECK_VALUE(
+      !options.name.empty() && options.name[0] != '.' &&
+          options.name.find_first_of("/\\\n") == options.name.npos,
+      "[shard_images] the shards' name is \"{}\"; expected the beginning "
+      "of a file name, such as train.",
+      options.name);
+}
+
+Sha256Sums sums_in(const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path file = folder / kSumsName;
+  return fs::exists(file, ignored) ? read_sha256sums(file) : Sha256Sums();
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+void refuse_overwriting(const fs::path& out, const std::string& name) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(out)) {
+    const std::string found = entry.path().filename().string();
+    if (found.starts_with(name + "-") && found.ends_with(".tar")) {
+      throw DataError(
+          entry.path().string(),
+          "is there already. Remove the old shards, or write to another folder "
+          "or under another name");
+    }
+  }
+}
+
+}  // namespace
+
+ShardedImages shard_images(
+    const fs::path& folder,
+    const fs::path& out,
+    const ShardImagesOptions& options,
+    const Sink& sink) {
+  check(options);
+  const std::vector<std::string> given = read_class_list(out / kClassListName);
+  const ImageFolder images = scan_image_folder(folder, {.classes = given});
+  make_folders(out);
+  refuse_overwriting(out, options.name);
+
+  const int64_t count = std::ssize(images.paths);
+  const std::vector<int64_t> order =
+      options.shuffle ? RandomSampler(count).indices(options.seed, 0)
+                      : SequentialSampler(count).indices(0, 0);
+  const std::vector<PlannedShard> plan =
+      plan_shards(images.paths, order, options);
+  ShardedImages result;
+  result.classes = images.classes;
+  result.images = count;
+  std::vector<std::string> hashes(plan.size());
+  for (size_t i = 0; i < plan.size(); ++i) {
+    result.shards.push_back(out / fmt::format("{}-{:06}.tar", options.name, i));
+  }
+  for_each_image(
+      std::ssize(plan),
+      [&](int64_t i) {
+        const auto shard = static_cast<size_t>(i);
+        hashes[shard] =
+            write_shard(result.shards[shard], images, order, plan[shard]);
+      },
+      "shards",
+      sink,
+      options.workers);
+
+  Sha256Sums sums = sums_in(out);
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const fs::path& shard = result.shards[i];
+    sums[shard.filename().string()] = hashes[i];
+    result.bytes += static_cast<int64_t>(fs::file_size(shard));
+  }
+  if (given.empty()) {
+    std::string text;
+    for (const std::string& name : images.classes) text += name + "\n";
+    write_text(out / kClassListName, text);
+  }
+  write_text(out / kSumsName, to_text(sums));
+  return result;
+}
+
+int64_t verify_shards(const fs::path& folder, const Sink& sink) {
+  const Sha256Sums sums = read_sha256sums(folder / kSumsName);
+  const std::vector<std::pair<std::string, std::string>> files(
+      sums.begin(),
+      sums.end());
+  for_each_image(
+      std::ssize(files),
+      [&](int64_t i) {
+        const auto& [name, sum] = files[i];
+        const fs::path file = folder / name;
+        const std::string found = sha256_file(file);
+        if (found != sum) {
+          throw_data_error(
+              file.string(),
+              "has the SHA-256 {}; {} expects {}. Fetch or write it again",
+              found,
+              kSumsName,
+              sum);
+        }
+      },
+      "verify",
+      sink);
+  return std::ssize(files);
+}
+
+}  // namespace tern

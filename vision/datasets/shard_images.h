@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tern/data/support/sink.h"
+
+namespace tern {
+
+struct ShardImagesOptions {
+  /// Prefix of the shards: "train-000000.tar".
+  std::string name = "train";
+  /// Limits on the images and bytes of a shard.
+  int64_t max_samples = 10'000;
+  int64_t max_bytes = int64_t{1} << 30;
+  /// Shuffles the images first; otherwise a shard would hold few classes.
+  bool shuffle = true;
+  uint64_t seed = 42;
+  /// Number of threads, each writing its own shard; -1: one per core.
+  int64_t workers = -1;
+};
+
+struct ShardedImages {
+  /// The files, in order.
+  std::vector<std::filesystem::path> shards;
+  std::vector<std::string> classes;
+  int64_t images = 0, bytes = 0;
+};
+
+/// Writes the images of `folder/CLASS/**` into tar shards in WebDataset's
+/// layout in `out`: "cat/00000012.jpg", the unchanged file, and
+/// "cat/00000012.cls" with its class index.
+///
+/// Also writes SHA256SUMS, for `sha256sum -c`, and classes.txt. An existing
+/// classes.txt in `out` is kept, so that training and validation shards agree.
+/// The same folder and options produce the same bytes.
+///
+/// \throws DataError as `scan_image_folder`, and if `out` has shards of that
+///         name; IoError; c10::ValueError for a bad option. Shards that exist
+///         then are complete.
+ShardedImages shard_images(
+    const std::filesystem::path& folder,
+    const std::filesystem::path& out,
+    const ShardImagesOptions& options = {},
+    const Sink& sink = nullptr);
+
+/// Verifies all files that SHA256SUMS of a folder lists.
+/// \return Number of files.
+/// \throws DataError naming a file that has changed or is missing; IoError.
+int64_t verify_shards(
+    const std::filesystem::path& folder,
+    const Sink& sink = nullptr);
+
+/// File with the class names beside shards of images.
+inline constexpr const char* kClassListName = "classes.txt";
+
+/// Reads the class names in a file, one per line; empty if there is no such
+/// file.
+/// \throws DataError for an empty or repeated name; IoError.
+std::vector<std::string> read_class_list(const std::filesystem::path& file);
+
+}  // namespace tern

@@ -1,0 +1,201 @@
+// ImageDataBunch::from_tar: images in tar shards as a source of an
+// ImageDataset.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tern/data/sampler.h"
+#include "tern/data/shards/tar_shards.h"
+#include "tern/data/support/error_text.h"
+#include "tern/kernels/parallel_for.h"
+#include "tern/vision/datasets/shard_images.h"
+#include "tern/vision/decode/image_file.h"
+#include "tern/vision/image_data_bunch.h"
+
+namespace tern {
+namespace {
+
+const TarMember& image_member(
+    const TarSample& sample,
+    const std::vector<std::string>& fields) {
+  for (const std::string& field : fields) {
+    if (const TarMember* const member = sample.find(field)) return *member;
+  }
+  throw_data_error(
+      sample.describe(),
+      "has no image; expected a field named {}. Write the shard with one, "
+      "or set ImageTar::image",
+      fmt::join(fields, ", "));
+}
+
+/// The images of some samples.
+class TarImages final : public ImageSource {
+ public:
+  TarImages(
+      std::shared_ptr<const TarShards> shards,
+      std::vector<int64_t> samples,
+      std::vector<std::string> fields)
+      : shards_(std::move(shards)),
+        samples_(std::move(samples)),
+        fields_(std::move(fields)) {}
+
+  std::span<const uint8_t> read(int64_t index, ScratchBuffer& buffer)
+      const override {
+    const TarSample sample =
+        shards_->sample(samples_.at(static_cast<size_t>(index)));
+    const TarMember& member = image_member(sample, fields_);
+    if (member.size > static_cast<uint64_t>(kMaxImageBytes)) {
+      throw_data_error(
+          sample.describe(),
+          "has {} bytes, more than the limit of {} for an image. Leave it out.",
+          member.size,
+          kMaxImageBytes);
+    }
+    // As for files: a set of small images keeps one buffer.
+    const std::span<uint8_t> bytes(
+        buffer.get(std::max<size_t>(member.size, 64 << 10)),
+        member.size);
+    sample.read(member, bytes);
+    return bytes;
+  }
+
+  std::string version() const override {
+    std::string text;
+    for (const auto& shard : shards_->shards()) {
+      text += shard->path().string() + " " + shard->version() + "\n";
+    }
+    return text;
+  }
+
+ private:
+  std::shared_ptr<const TarShards> shards_;
+  std::vector<int64_t> samples_;
+  std::vector<std::string> fields_;
+};
+
+/// The class of each sample, all of which have an image.
+std::vector<int64_t> read_labels(const TarShards& shards, const ImageTar& tar) {
+  constexpr int64_t kMaxClasses = 1'000'000;
+  const int64_t limit =
+      tar.classes.empty() ? kMaxClasses : std::ssize(tar.classes);
+  std::vector<int64_t> labels(static_cast<size_t>(shards.size()));
+  parallel_for(0, shards.size(), 256, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const TarSample sample = shards.sample(i);
+      image_member(sample, tar.image);
+      const int64_t label = sample.integer(tar.label);
+      if (label < 0 || label >= limit) {
+        throw_data_error(
+            sample.describe(),
+            "is of class {}; expected a number from 0 to {}. Write the "
+            "shard with others, or name all classes",
+            label,
+            limit - 1);
+      }
+      labels[i] = label;
+    }
+  });
+  return labels;
+}
+
+/// Some samples of shards as images with their classes.
+TargetedImages images_of(
+    const std::shared_ptr<const TarShards>& shards,
+    const std::vector<int64_t>& labels,
+    std::vector<int64_t> samples,
+    const ImageTar& tar) {
+  TargetedImages images;
+  for (const int64_t sample : samples) {
+    images.paths.push_back(shards->sample(sample).describe());
+  }
+  images.targets =
+      std::make_shared<TensorTargets>(torch::tensor(select(labels, samples)));
+  images.source =
+      std::make_shared<TarImages>(shards, std::move(samples), tar.image);
+  return images;
+}
+
+std::vector<std::string> names_up_to(const std::vector<int64_t>& labels) {
+  std::vector<std::string> names;
+  const int64_t last = std::ranges::max(labels);
+  for (int64_t i = 0; i <= last; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+/// How many of `samples`, which are sorted, each shard has.
+std::vector<int64_t> count_by_shard(
+    const TarShards& shards,
+    const std::vector<int64_t>& samples) {
+  std::vector<int64_t> counts;
+  int64_t end = 0;
+  auto begin = samples.begin();
+  for (const int64_t size : shards.shard_sizes()) {
+    end += size;
+    const auto next = std::lower_bound(begin, samples.end(), end);
+    counts.push_back(next - begin);
+    begin = next;
+  }
+  return counts;
+}
+
+}  // namespace
+
+DataBunch ImageDataBunch::from_tar(
+    const std::vector<std::string>& train,
+    const std::vector<std::string>& valid,
+    const ImageTar& tar,
+    const ImageDataBunchOptions& options) {
+  TORCH_CHECK_VALUE(
+      !options.report_duplicates,
+      "[ImageDataBunch::from_tar] report_duplicates compares files; leave it "
+      "off for images in shards.");
+  TORCH_CHECK_VALUE(
+      tar.shuffle_buffer == 0 || !options.balance_classes,
+      "[ImageDataBunch::from_tar] balance_classes draws from all images; leave "
+      "shuffle_buffer 0 with it.");
+  const auto shards = TarShards::open(train, tar.shards);
+  ImageTar known = tar;
+  if (known.classes.empty()) {
+    known.classes = read_class_list(
+        shards->shards().front()->path().parent_path() / kClassListName);
+  }
+  const std::vector<int64_t> labels = read_labels(*shards, known);
+  if (known.classes.empty()) known.classes = names_up_to(labels);
+
+  std::vector<int64_t> train_samples;
+  TargetedImages valid_images;
+  if (!valid.empty()) {
+    const auto valid_shards = TarShards::open(valid, tar.shards);
+    train_samples = SequentialSampler(shards->size()).indices(0, 0);
+    valid_images = images_of(
+        valid_shards,
+        read_labels(*valid_shards, known),
+        SequentialSampler(valid_shards->size()).indices(0, 0),
+        known);
+  } else {
+    const double valid_pct = options.valid_pct.value_or(0.2);
+    SplitIndices drawn = draw_split(shards->size(), valid_pct, options.seed);
+    train_samples = std::move(drawn.train);
+    valid_images = images_of(shards, labels, std::move(drawn.valid), known);
+  }
+  std::vector<int64_t> sizes = count_by_shard(*shards, train_samples);
+  DataBunch data = make_bunch(
+      images_of(shards, labels, std::move(train_samples), known),
+      std::move(valid_images),
+      known.classes,
+      options);
+  if (tar.shuffle_buffer > 0) {
+    DataLoaderOptions loading = data.train->options();
+    loading.sampler =
+        std::make_shared<BufferedSampler>(std::move(sizes), tar.shuffle_buffer);
+    data.train =
+        std::make_shared<DataLoader>(data.train->dataset_ptr(), loading);
+  }
+  return data;
+}
+
+}  // namespace tern

@@ -1,0 +1,239 @@
+#include "tern/vision/interpret/format_predictions.h"
+
+#include <algorithm>
+#include <functional>
+#include <ranges>
+#include <utility>
+
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include "tern/data/formats/json.h"
+#include "tern/learner/decode_predictions.h"
+#include "tern/learner/export/model_card.h"
+#include "tern/vision/interpret/picture_grid.h"
+
+namespace tern {
+namespace {
+
+/// A class with its probability or share of pixels, or a number.
+struct NamedValue {
+  std::string name;
+  double value;
+};
+using NamedValues = std::vector<NamedValue>;
+
+int64_t classes_of(const Prediction& answer) {
+  return std::max<int64_t>(answer.probabilities.size(0), 2);
+}
+
+/// Of each class, [C] kDouble.
+torch::Tensor shares_of_pixels(const Prediction& answer) {
+  const torch::Tensor& mask = answer.mask;
+  return mask.dim() == 3
+             ? mask.to(torch::kDouble).mean({1, 2})
+             : torch::bincount(mask.reshape({-1}), {}, classes_of(answer)) /
+                   static_cast<double>(mask.numel());
+}
+
+NamedValues values_of(const Prediction& answer, const OutputInfo& info) {
+  // Undefined: of the batch, not of the sample.
+  if (!answer.probabilities.defined()) return {};
+  torch::Tensor values;
+  if (answer.kind == TargetKind::mask) {
+    values = shares_of_pixels(answer);
+  } else if (answer.kind == TargetKind::number) {
+    values = torch::tensor(answer.numbers, torch::kDouble);
+  } else {
+    values = answer.probabilities.reshape({-1});
+    // One output alone is the probability of the second of two classes.
+    const bool is_binary =
+        answer.kind == TargetKind::category && values.numel() == 1;
+    if (is_binary) values = torch::stack({1 - values[0], values[0]});
+  }
+  values = values.to(torch::kDouble).contiguous();
+  NamedValues named;
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    const bool is_number = answer.kind == TargetKind::number;
+    named.push_back(
+        {is_number && i >= std::ssize(info.names) ? fmt::format("number {}", i)
+                                                  : class_name(info.names, i),
+         values.const_data_ptr<double>()[i]});
+  }
+  return named;
+}
+
+std::string mask_text(NamedValues shares) {
+  std::ranges::stable_sort(shares, std::greater(), &NamedValue::value);
+  std::vector<std::string> words;
+  for (const auto& [name, share] : shares) {
+    if (share > 0) words.push_back(fmt::format("{} ({:.3f})", name, share));
+  }
+  return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string text_of(const Prediction& answer, const OutputInfo& info) {
+  return answer.mask.defined() ? mask_text(values_of(answer, info))
+                               : to_string(answer);
+}
+
+/// Of one output, without the braces.
+std::string json_of(const Prediction& answer, const OutputInfo& info) {
+  std::string text = fmt::format("\"kind\":\"{}\"", kind_name(answer.kind));
+  const NamedValues values = values_of(answer, info);
+  if (values.empty()) return text;
+  if (answer.kind == TargetKind::mask) {
+    const torch::Tensor colours = mask_colours(classes_of(answer));
+    std::vector<std::string> classes;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto* rgb = colours.const_data_ptr<uint8_t>() + 3 * i;
+      classes.push_back(fmt::format(
+          "{{\"name\":{},\"colour\":\"#{:02x}{:02x}{:02x}\",\"share\":{}}}",
+          json_quoted(values[i].name),
+          rgb[0],
+          rgb[1],
+          rgb[2],
+          json_number(values[i].value)));
+    }
+    return text + fmt::format(
+                      ",\"height\":{},\"width\":{},\"classes\":[{}]",
+                      answer.mask.size(-2),
+                      answer.mask.size(-1),
+                      fmt::join(classes, ","));
+  }
+  if (answer.kind == TargetKind::category && !answer.labels.empty()) {
+    text += ",\"label\":" + json_quoted(answer.labels[0]);
+  } else if (answer.kind == TargetKind::multi_category) {
+    const auto labels = answer.labels | std::views::transform(json_quoted);
+    text += fmt::format(",\"labels\":[{}]", fmt::join(labels, ","));
+  }
+  std::vector<std::string> fields;
+  for (const auto& [name, value] : values) {
+    fields.push_back(json_quoted(name) + ":" + json_number(value));
+  }
+  return text +
+         fmt::format(
+             ",\"{}\":{{{}}}",
+             answer.kind == TargetKind::number ? "numbers" : "probabilities",
+             fmt::join(fields, ","));
+}
+
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+using Row = std::vector<std::string>;
+
+std::string csv_line(const Row& cells) {
+  std::vector<std::string> quoted;
+  for (const std::string& cell : cells) quoted.push_back(csv_cell(cell));
+  return fmt::format("{}\n", fmt::join(quoted, ","));
+}
+
+/// Calls `f(answer, info)` for each output.
+template <class F>
+void for_each_output(
+    const Prediction& prediction,
+    const std::vector<OutputInfo>& outputs,
+    const F& f) {
+  for (size_t i = 0; i < prediction.outputs.size(); ++i) {
+    f(prediction.outputs[i],
+      i < outputs.size() ? outputs[i] : OutputInfo{.kind = TargetKind::number});
+  }
+}
+
+std::string csv_of(
+    const std::vector<FilePrediction>& files,
+    const std::vector<OutputInfo>& outputs) {
+  Row header = {"path"};
+  const auto known = std::ranges::find(files, "", &FilePrediction::error);
+  if (known != files.end()) {
+    for_each_output(
+        known->prediction,
+        outputs,
+        [&](const Prediction& answer, const OutputInfo& info) {
+          if (answer.kind != TargetKind::number) header.emplace_back("label");
+          for (auto& value : values_of(answer, info)) {
+            header.push_back(value.name);
+          }
+        });
+  }
+  const size_t width = header.size();
+  header.emplace_back("error");
+  std::string text = csv_line(header);
+  for (const FilePrediction& file : files) {
+    Row row = {file.path};
+    const auto add = [&](const Prediction& answer, const OutputInfo& info) {
+      const NamedValues values = values_of(answer, info);
+      if (answer.mask.defined()) {
+        row.push_back(std::ranges::max(values, {}, &NamedValue::value).name);
+      } else if (answer.kind != TargetKind::number) {
+        row.push_back(answer.label);
+      }
+      for (const NamedValue& value : values) {
+        row.push_back(json_number(value.value));
+      }
+    };
+    if (file.error.empty()) for_each_output(file.prediction, outputs, add);
+    row.resize(width);
+    row.push_back(file.error);
+    text += csv_line(row);
+  }
+  return text;
+}
+
+std::string json_of(
+    const FilePrediction& file,
+    const std::vector<OutputInfo>& outputs) {
+  const std::string path = "{\"path\":" + json_quoted(file.path) + ",";
+  if (!file.error.empty()) {
+    return path + "\"error\":" + json_quoted(file.error) + "}\n";
+  }
+  std::vector<std::string> answers;
+  for_each_output(
+      file.prediction,
+      outputs,
+      [&](const Prediction& answer, const OutputInfo& info) {
+        answers.push_back(json_of(answer, info));
+      });
+  if (answers.size() == 1) return path + answers[0] + "}\n";
+  return path +
+         fmt::format("\"outputs\":[{{{}}}]}}\n", fmt::join(answers, "},{"));
+}
+
+std::string text_of(
+    const FilePrediction& file,
+    const std::vector<OutputInfo>& outputs) {
+  std::vector<std::string> answers;
+  for_each_output(
+      file.prediction,
+      outputs,
+      [&](const Prediction& answer, const OutputInfo& info) {
+        answers.push_back(text_of(answer, info));
+      });
+  return fmt::format(
+      "{}: {}\n",
+      file.path,
+      file.error.empty() ? fmt::format("{}", fmt::join(answers, "; "))
+                         : "error: " + file.error);
+}
+
+}  // namespace
+
+std::string format_predictions(
+    const std::vector<FilePrediction>& files,
+    const std::vector<OutputInfo>& outputs,
+    PredictionFormat format) {
+  if (format == PredictionFormat::csv) return csv_of(files, outputs);
+  std::string text;
+  for (const FilePrediction& file : files) {
+    text += format == PredictionFormat::json ? json_of(file, outputs)
+                                             : text_of(file, outputs);
+  }
+  return text;
+}
+
+}  // namespace tern
