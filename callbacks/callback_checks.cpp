@@ -38,7 +38,7 @@ void check_positive(const char* where, const char* name, double value) {
 
 void check_not_fitting(const Learner& learn, const char* where) {
   TORCH_CHECK(
-      !learn.parts().state.is_fitting,
+      !parts_of(learn).state.is_fitting,
       fmt::format(
           "[{}] this cannot be called while fit runs; call it before or after.",
           where));

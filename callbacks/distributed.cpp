@@ -34,10 +34,10 @@ Tensors trained(const std::vector<ModelTensor>& parameters) {
 // The parameters that get their gradients in one backward: all, or those of
 // one part of MultiOptimizer.
 std::vector<Tensors> trained_together(Learner& learn) {
-  const LearnerParts& l = learn.parts();
-  if (l.own_lr.empty()) return {trained(l.model.parameters())};
+  const LearnerParts& l = parts_of(learn);
+  if (l.groups.own_lr.empty()) return {trained(l.model.parameters())};
   std::vector<Tensors> result;
-  for (const auto& group : l.groups) {
+  for (const auto& group : l.groups.parameters) {
     Tensors parameters = trained(group);
     if (!parameters.empty()) result.push_back(std::move(parameters));
   }
@@ -212,7 +212,7 @@ void Distributed::on_train_end(Learner& learn) {
   group_->broadcast({loaded});
   if (!loaded.item<int>()) return;
   broadcast_optimizer(learn);
-  if (!has_loaded_) loop::state_was_replaced(learn.parts());
+  if (!has_loaded_) loop::invalidate_derived_state(parts_of(learn));
 }
 
 // Or the next fit would take other steps on each rank.
@@ -239,7 +239,7 @@ Learner& Learner::to_distributed(const DistributedOptions& options) {
   if (options.sync_batch_norm) convert_sync_batchnorm(parts_->model, group);
   if (options.shard_optimizer) {
     const auto shard = std::make_shared<OptimizerShard>(group);
-    parts_->training_shard = shard;
+    parts_->ranks.training_shard = shard;
     add<ShardedOptimizer>(shard);
   }
   return add<Distributed>(std::move(group), options.reducer);

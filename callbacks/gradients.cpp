@@ -50,7 +50,7 @@ GradientClip::GradientClip(Options options) : options_(options) {
 }
 
 void GradientClip::on_step(Learner& learn) {
-  loop::unscale_gradients(learn.parts());
+  loop::unscale_gradients(parts_of(learn));
   if (options_.max_value) {
     clip_grad_value_(learn.optimizer(), *options_.max_value);
   } else {

@@ -27,10 +27,23 @@ class LambdaCallback final : public Callback {
   explicit LambdaCallback(LambdaCallbackOptions options)
       : on_(std::move(options)) {}
 
-#define TERN_CALLS(event) \
-  void event(Learner& learn) override { on_.event(learn); }
-  TERN_EVENTS(TERN_CALLS)
-#undef TERN_CALLS
+  void on_train_begin(Learner& learn) override { on_.on_train_begin(learn); }
+  void on_epoch_begin(Learner& learn) override { on_.on_epoch_begin(learn); }
+  void on_batch_begin(Learner& learn) override { on_.on_batch_begin(learn); }
+  void on_loss_begin(Learner& learn) override { on_.on_loss_begin(learn); }
+  void on_backward_begin(Learner& learn) override {
+    on_.on_backward_begin(learn);
+  }
+  void on_backward_end(Learner& learn) override { on_.on_backward_end(learn); }
+  void on_step(Learner& learn) override { on_.on_step(learn); }
+  void on_step_end(Learner& learn) override { on_.on_step_end(learn); }
+  void on_batch_end(Learner& learn) override { on_.on_batch_end(learn); }
+  void on_epoch_end(Learner& learn) override { on_.on_epoch_end(learn); }
+  void on_train_end(Learner& learn) override { on_.on_train_end(learn); }
+  void on_eval_begin(Learner& learn) override { on_.on_eval_begin(learn); }
+  void on_eval_end(Learner& learn) override { on_.on_eval_end(learn); }
+  void on_interrupt(Learner& learn) override { on_.on_interrupt(learn); }
+  void on_load(Learner& learn) override { on_.on_load(learn); }
 
   bool acts_at(Event event) const override {
     return static_cast<bool>(on_.*kFunctions[static_cast<size_t>(event)]);
@@ -42,10 +55,21 @@ class LambdaCallback final : public Callback {
       LambdaCallbackOptions::Function LambdaCallbackOptions::*,
       kEventCount>
       kFunctions = {
-#define TERN_FUNCTION(event) &LambdaCallbackOptions::event,
-          TERN_EVENTS(TERN_FUNCTION)
-#undef TERN_FUNCTION
-      };
+          &LambdaCallbackOptions::on_train_begin,
+          &LambdaCallbackOptions::on_epoch_begin,
+          &LambdaCallbackOptions::on_batch_begin,
+          &LambdaCallbackOptions::on_loss_begin,
+          &LambdaCallbackOptions::on_backward_begin,
+          &LambdaCallbackOptions::on_backward_end,
+          &LambdaCallbackOptions::on_step,
+          &LambdaCallbackOptions::on_step_end,
+          &LambdaCallbackOptions::on_batch_end,
+          &LambdaCallbackOptions::on_epoch_end,
+          &LambdaCallbackOptions::on_train_end,
+          &LambdaCallbackOptions::on_eval_begin,
+          &LambdaCallbackOptions::on_eval_end,
+          &LambdaCallbackOptions::on_interrupt,
+          &LambdaCallbackOptions::on_load};  // in the order of Event
 
   LambdaCallbackOptions on_;
 };

@@ -9,6 +9,7 @@
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/report/memory_meter.h"
+#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -118,7 +119,7 @@ void fit_batches(
     const LearningRates& lr,
     Callbacks extra) {
   const int64_t per_epoch =
-      std::max<int64_t>(1, loop::training_loader(learn.parts()).size());
+      std::max<int64_t>(1, loop::training_loader(parts_of(learn)).size());
   extra.insert(extra.begin(), std::make_shared<Trial>());
   extra.emplace_back(std::make_shared<StopAfterNBatches>(batches));
   learn.fit((batches + per_epoch - 1) / per_epoch, lr, std::move(extra));

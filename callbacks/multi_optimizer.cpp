@@ -148,26 +148,26 @@ class MultiOptimizer::Runner final : public StepRunner {
   void forget() override {}
 
   void attach(LearnerParts& l) {
-    l.groups = divide(l.model, options_.parts);
+    l.groups.parameters = divide(l.model, options_.parts);
     learners_ = std::exchange(l.options.optimizer, {});
     l.options.optimizer = [this, &l](const Groups& groups) {
       return make_optimizer(l, groups);
     };
     for (const Part& part : options_.parts) {
-      l.own_lr.push_back(part.lr.value_or(l.options.lr));
+      l.groups.own_lr.push_back(part.lr.value_or(l.options.lr));
     }
   }
 
   void detach(LearnerParts& l) {
-    l.groups = {l.model.parameters()};
-    l.own_lr.clear();
+    l.groups.parameters = {l.model.parameters()};
+    l.groups.own_lr.clear();
     l.options.optimizer = learners_;
     l.optimizer.reset();
-    l.step_runner.reset();
+    l.step.runner.reset();
   }
 
   void step(Learner& learn) override {
-    LearnerParts& l = learn.parts();
+    LearnerParts& l = parts_of(learn);
     TrainState& s = l.state;
     TORCH_CHECK_VALUE(
         !s.batch_loss,
@@ -221,7 +221,7 @@ class MultiOptimizer::Runner final : public StepRunner {
       Groups its;
       for (size_t j = 0; j < groups.size(); ++j) {
         const auto part =
-            static_cast<size_t>(l.param_group_kinds[j].layer_group);
+            static_cast<size_t>(l.groups.param_group_kinds[j].layer_group);
         if (part == i) its.push_back(groups[j]);
       }
       const Part& part = options_.parts[i];
@@ -239,8 +239,8 @@ class MultiOptimizer::Runner final : public StepRunner {
 
   std::vector<size_t> parts_on_this_batch(const LearnerParts& l) {
     std::vector<size_t> trained, turns;
-    for (size_t i = 0; i < l.groups.size(); ++i) {
-      if (!is_trained(l.groups[i])) continue;
+    for (size_t i = 0; i < l.groups.parameters.size(); ++i) {
+      if (!is_trained(l.groups.parameters[i])) continue;
       trained.push_back(i);
       turns.insert(turns.end(), options_.parts[i].steps, i);
     }
@@ -255,17 +255,17 @@ class MultiOptimizer::Runner final : public StepRunner {
 
   void step_part(LearnerParts& l, size_t part) {
     Tensors others;
-    for (size_t i = 0; i < l.groups.size(); ++i) {
-      for (const ModelTensor& p : l.groups[i]) {
+    for (size_t i = 0; i < l.groups.parameters.size(); ++i) {
+      for (const ModelTensor& p : l.groups.parameters[i]) {
         if (i != part && p.tensor.requires_grad()) others.push_back(p.tensor);
       }
     }
     for (torch::Tensor& other : others) other.requires_grad_(false);
     const auto put_back = c10::make_scope_exit([&] {
-      l.part_loss = {};
+      l.step.part_loss = {};
       for (torch::Tensor& other : others) other.requires_grad_(true);
     });
-    l.part_loss = [&](const Batch& batch) {
+    l.step.part_loss = [&](const Batch& batch) {
       return loss_of(l, options_.parts[part], batch);
     };
     dynamic_cast<optim::CombinedOptimizer&>(l.self->optimizer()).activate(part);
@@ -282,33 +282,33 @@ MultiOptimizer::MultiOptimizer(Options options)
 MultiOptimizer::~MultiOptimizer() = default;
 
 void MultiOptimizer::on_add(Learner& learn) {
-  LearnerParts& l = learn.parts();
+  LearnerParts& l = parts_of(learn);
   TORCH_CHECK_VALUE(
       !l.optimizer,
       "[MultiOptimizer] the Learner's optimizer exists already; add "
       "MultiOptimizer before the first fit, once.");
   TORCH_CHECK_VALUE(
-      !l.step_runner,
+      !l.step.runner,
       "[MultiOptimizer] another callback or to_cuda_graph runs the steps of "
       "this Learner; leave one of the two out.");
   runner_->attach(l);
-  l.step_runner = runner_;
+  l.step.runner = runner_;
 }
 
 void MultiOptimizer::on_remove(Learner& learn) {
   check_not_fitting(learn, "MultiOptimizer::on_remove");
-  runner_->detach(learn.parts());
+  runner_->detach(parts_of(learn));
 }
 
 void MultiOptimizer::on_train_begin(Learner& learn) {
-  const LearnerParts& l = learn.parts();
+  const LearnerParts& l = parts_of(learn);
   const Accumulation& accumulation = l.state.accumulation;
   TORCH_CHECK_VALUE(
       accumulation.batches <= 1 && accumulation.samples == 0,
       "[MultiOptimizer] cannot accumulate gradients; remove "
       "GradientAccumulation and take larger batches.");
   TORCH_CHECK_VALUE(
-      !l.is_parallel && !l.training_shard,
+      !l.step.is_parallel && !l.ranks.training_shard,
       "[MultiOptimizer] its losses call modules that to_parallel does not see, "
       "and its optimizers are not divided among ranks; leave to_parallel or "
       ".shard_optimizer out.");

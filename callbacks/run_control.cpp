@@ -65,7 +65,7 @@ void RunControl::on_train_begin(Learner& learn) {
 void RunControl::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training || used_rates_.empty()) return;
-  loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, used_rates_);
+  loop::set_hyper_parameter(parts_of(learn), HyperParameter::lr, used_rates_);
 }
 
 void RunControl::on_batch_end(Learner& learn) {
@@ -94,14 +94,17 @@ void RunControl::use_rates(Learner& learn) {
   if (rates->empty()) {
     // A schedule sets its own before the next batch.
     if (!own_rates_.empty()) {
-      loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, own_rates_);
+      loop::set_hyper_parameter(
+          parts_of(learn),
+          HyperParameter::lr,
+          own_rates_);
     }
     used_rates_.clear();
     own_rates_.clear();
     return;
   }
   or_warn(learn, "the learning rates stay as they are", [&] {
-    used_rates_ = rates->resolve(learn.parts().layer_groups(), 0);
+    used_rates_ = rates->resolve(parts_of(learn).groups.size(), 0);
     if (own_rates_.empty()) own_rates_ = learn.learning_rates();
   });
 }
@@ -117,7 +120,7 @@ void RunControl::write_checkpoint(Learner& learn) {
 
 void RunControl::wait_while_paused(Learner& learn) {
   std::unique_lock lock(mutex_);
-  while (should_pause_ && !learn.parts().stop_requested) {
+  while (should_pause_ && !parts_of(learn).stop.requested) {
     is_paused_ = true;
     changed_.wait_for(lock, kStopPoll);
     if (!has_news_.exchange(false)) continue;

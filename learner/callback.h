@@ -127,11 +127,6 @@ class Callback {
   virtual std::string name() const;
 };
 
-/// Given to a fit as an extra callback, makes it a trial: its effects will be
-/// undone, there is no validation, and callbacks that watch hear nothing of it.
-/// Private to Tern.
-class Trial final : public Callback {};
-
 /// A shared callback that remembers at which events its class acts. A handle
 /// made from a pointer to the base class acts at all of them.
 class CallbackHandle {
@@ -179,35 +174,43 @@ class CallbackHandle {
 
 using Callbacks = std::vector<CallbackHandle>;
 
-// Callback's methods of the events, in their order.
-// clang-format off
-#define TERN_EVENTS(X)                                                   \
-  X(on_train_begin) X(on_epoch_begin) X(on_batch_begin) X(on_loss_begin) \
-  X(on_backward_begin) X(on_backward_end) X(on_step) X(on_step_end)      \
-  X(on_batch_end) X(on_epoch_end) X(on_train_end) X(on_eval_begin)       \
-  X(on_eval_end) X(on_interrupt) X(on_load)
-// clang-format on
-
 // `&C::on_step` has Callback's type only where no class between C and Callback
 // overrides it; where it cannot be named (a private override), C acts there.
 template <class C>
 EventSet CallbackHandle::overridden_events() {
   using Base = void (Callback::*)(Learner&);
   EventSet events;
-  size_t next = 0;
-#define TERN_OVERRIDES(event)                                                \
-  events[next++] = []<class T>(std::type_identity<T>) {                      \
-    if constexpr (!std::is_same_v<T, Callback> && requires { &T::event; }) { \
-      static_assert(                                                         \
-          requires { is_called(&T::event); },                                \
-          "[Callback] the loop cannot call " #event ": write void " #event   \
-          "(tern::Learner& learn) override");                                \
-      return !std::is_same_v<decltype(&T::event), Base>;                     \
-    }                                                                        \
-    return true;                                                             \
-  }(std::type_identity<C>());
-  TERN_EVENTS(TERN_OVERRIDES)
-#undef TERN_OVERRIDES
+// A macro, because a member can only be looked for by its name.
+#define TERN_FIND_OVERRIDE(event)                                           \
+  events[static_cast<size_t>(Event::event)] =                               \
+      []<class T>(std::type_identity<T>) {                                  \
+        if constexpr (!std::is_same_v<T, Callback> && requires {            \
+                        &T::on_##event;                                     \
+                      }) {                                                  \
+          static_assert(                                                    \
+              requires { is_called(&T::on_##event); },                      \
+              "[Callback] the loop cannot call on_" #event                  \
+              ": write void on_" #event "(tern::Learner& learn) override"); \
+          return !std::is_same_v<decltype(&T::on_##event), Base>;           \
+        }                                                                   \
+        return true;                                                        \
+      }(std::type_identity<C>());
+  TERN_FIND_OVERRIDE(train_begin)
+  TERN_FIND_OVERRIDE(epoch_begin)
+  TERN_FIND_OVERRIDE(batch_begin)
+  TERN_FIND_OVERRIDE(loss_begin)
+  TERN_FIND_OVERRIDE(backward_begin)
+  TERN_FIND_OVERRIDE(backward_end)
+  TERN_FIND_OVERRIDE(step)
+  TERN_FIND_OVERRIDE(step_end)
+  TERN_FIND_OVERRIDE(batch_end)
+  TERN_FIND_OVERRIDE(epoch_end)
+  TERN_FIND_OVERRIDE(train_end)
+  TERN_FIND_OVERRIDE(eval_begin)
+  TERN_FIND_OVERRIDE(eval_end)
+  TERN_FIND_OVERRIDE(interrupt)
+  TERN_FIND_OVERRIDE(load)
+#undef TERN_FIND_OVERRIDE
   return events;
 }
 

@@ -64,17 +64,17 @@ loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
   Tensors losses;
   std::vector<double> sizes;
   const DataLoader& whole = l.data.loader(split);
-  is_common = is_common && l.communicator;
+  is_common = is_common && l.ranks.communicator;
   const DataLoader& loader =
       is_common ? shard_of(l, whole, /*equal_batches=*/false) : whole;
-  l.begins_common_evaluation = is_common;
+  l.evaluation.is_common = is_common;
   evaluate(l, loader, /*with_loss=*/true, [&] {
     losses.push_back(l.state.loss);
     sizes.push_back(static_cast<double>(l.state.batch_data.size()));
     for (Metric& metric : l.options.metrics) {
       metric.update(l.state.outputs, l.state.batch_data.targets);
     }
-    if (is_common) agree_to_stop_validation(l, whole);
+    if (is_common) sync_validation_stop(l, whole);
   });
   TERN_CHECK_VALUE(
       !losses.empty() || l.state.stop_training,
@@ -90,15 +90,15 @@ loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
       torch::tensor(sizes, torch::kDouble).to(all.device());
   Tensors parts = {all.dot(weights), weights.sum()};
   std::string names;
-  for (const LoggedSum& value : l.logged_in_last_pass) {
+  for (const LoggedSum& value : l.evaluation.logged_in_last) {
     parts.push_back(value.sum.to(all.device()));
     parts.push_back(torch::scalar_tensor(value.samples, all.options()));
     names += value.name + " ";
   }
   const torch::Tensor sums = torch::stack(parts);
   if (is_common) {
-    l.communicator->check_equal("values logged in validation", names);
-    add_up_over_ranks(l, sums);
+    l.ranks.communicator->check_equal("values logged in validation", names);
+    all_reduce_metrics(l, sums);
   }
   const torch::Tensor pairs = sums.view({-1, 2});
   const Tensors means = (pairs.select(1, 0) / pairs.select(1, 1)).unbind();
@@ -107,7 +107,7 @@ loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
     values.push_back(metric.compute());
     result.metrics.push_back({metric.name()});
   }
-  for (const LoggedSum& value : l.logged_in_last_pass) {
+  for (const LoggedSum& value : l.evaluation.logged_in_last) {
     result.metrics.push_back({value.name});
   }
   values.insert(values.end(), means.begin() + 1, means.end());

@@ -23,14 +23,25 @@ std::string Callback::name() const {
 void CallbackHandle::operator()(Event event, Learner& learn) const {
   static constexpr std::array<void (Callback::*)(Learner&), kEventCount>
       kMethods = {
-#define TERN_METHOD(event) &Callback::event,
-          TERN_EVENTS(TERN_METHOD)
-#undef TERN_METHOD
-      };
+          &Callback::on_train_begin,
+          &Callback::on_epoch_begin,
+          &Callback::on_batch_begin,
+          &Callback::on_loss_begin,
+          &Callback::on_backward_begin,
+          &Callback::on_backward_end,
+          &Callback::on_step,
+          &Callback::on_step_end,
+          &Callback::on_batch_end,
+          &Callback::on_epoch_end,
+          &Callback::on_train_end,
+          &Callback::on_eval_begin,
+          &Callback::on_eval_end,
+          &Callback::on_interrupt,
+          &Callback::on_load};  // in the order of Event
   (callback_.get()->*kMethods[static_cast<size_t>(event)])(learn);
 }
 
-bool loop::hears(
+bool loop::receives(
     const LearnerParts& l,
     const CallbackHandle& callback,
     Event event) {
@@ -51,36 +62,36 @@ bool loop::hears(
 void loop::run(LearnerParts& l, Event event) {
   using Clock = std::chrono::steady_clock;
   // A callback may have the Learner validate, which calls callbacks again.
-  const auto leave = c10::make_scope_exit([&l, outer = l.running_callback] {
-    l.running_callback = outer;
-    if (!outer) l.removed_callbacks.clear();
+  const auto leave = c10::make_scope_exit([&l, outer = l.callbacks.running] {
+    l.callbacks.running = outer;
+    if (!outer) l.callbacks.removed.clear();
   });
-  for (size_t i = 0; i < l.callbacks.size(); ++i) {
-    if (!hears(l, l.callbacks[i], event)) continue;
-    Callback* const callback = l.callbacks[i].get();
-    l.running_callback = callback;
-    auto* const seconds = l.callback_seconds;
+  for (size_t i = 0; i < l.callbacks.all.size(); ++i) {
+    if (!receives(l, l.callbacks.all[i], event)) continue;
+    Callback* const callback = l.callbacks.all[i].get();
+    l.callbacks.running = callback;
+    auto* const seconds = l.callbacks.seconds;
     const auto begin = seconds ? Clock::now() : Clock::time_point();
-    l.callbacks[i](event, *l.self);
-    if (seconds && seconds == l.callback_seconds) {
+    l.callbacks.all[i](event, *l.self);
+    if (seconds && seconds == l.callbacks.seconds) {
       const std::chrono::duration<double> time = Clock::now() - begin;
       (*seconds)[callback] += time.count();
     }
-    if (i < l.callbacks.size() && l.callbacks[i].get() != callback) {
+    if (i < l.callbacks.all.size() && l.callbacks.all[i].get() != callback) {
       const auto at = std::find_if(
-          l.callbacks.begin(),
-          l.callbacks.end(),
+          l.callbacks.all.begin(),
+          l.callbacks.all.end(),
           [&](const auto& other) { return other.get() == callback; });
       // Removed: the next one has taken its place. Moved: go on behind it.
-      i = at == l.callbacks.end() ? i - 1 : at - l.callbacks.begin();
+      i = at == l.callbacks.all.end() ? i - 1 : at - l.callbacks.all.begin();
     }
   }
 }
 
 std::exception_ptr loop::run_all(LearnerParts& l, Event event, bool failed) {
   std::exception_ptr first;
-  for (const auto& callback : Callbacks(l.callbacks)) {
-    if (!hears(l, callback, event)) continue;
+  for (const auto& callback : Callbacks(l.callbacks.all)) {
+    if (!receives(l, callback, event)) continue;
     try {
       callback(event, *l.self);
     } catch (const std::exception& error) {
@@ -100,13 +111,13 @@ std::exception_ptr loop::run_all(LearnerParts& l, Event event, bool failed) {
 }
 
 void loop::run_exception(LearnerParts& l, const std::exception& error) {
-  for (const auto& callback : Callbacks(l.callbacks)) {
+  for (const auto& callback : Callbacks(l.callbacks.all)) {
     callback->on_exception(*l.self, error);
   }
 }
 
-void loop::state_was_replaced(LearnerParts& l) {
-  if (l.step_runner) l.step_runner->forget();
+void loop::invalidate_derived_state(LearnerParts& l) {
+  if (l.step.runner) l.step.runner->forget();
   run(l, Event::load);
 }
 

@@ -35,7 +35,7 @@ void loop::explain_out_of_memory(
     const char* part_of_step) {
   const std::string reason = message_of(error);
   if (!is_out_of_memory(error) || reason.starts_with("[Learner")) return;
-  set_gradients_aside(l, false);
+  attach_scaled_gradients(l);
   const Tensors& inputs = l.state.batch_data.inputs;
   const std::string precision = precision_text(l);
   std::string batch = "batch";

@@ -31,7 +31,7 @@ void loop::train_epochs(LearnerParts& l) {
     run(l, Event::epoch_end);
     end_epoch(l);
   }
-  if (l.stop_requested && s.epoch < s.epochs) {
+  if (l.stop.requested && s.epoch < s.epochs) {
     s.result = FitResult::interrupted;
     run(l, Event::interrupt);
   }
@@ -55,14 +55,14 @@ void loop::train_step(LearnerParts& l) {
   TrainState& s = l.state;
   forward(l, /*with_loss=*/true);
   run(l, Event::backward_begin);
-  weigh_loss(l);
+  weight_loss(l);
   s.loss_grad.backward();
-  complete_gradients(l);
+  finish_backward(l);
   run(l, Event::backward_end);
-  agree(l);
+  sync_decisions(l);
   if (!s.skip_step) {
     run(l, Event::step);
-    agree(l);
+    sync_decisions(l);
   }
   step(l);
   if (!s.skip_zero_grad) zero_grad(l);

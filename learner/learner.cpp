@@ -1,5 +1,6 @@
-// A Learner from its data, its model and its callbacks, and how these come and
-// go.
+// Construction of a Learner, its callbacks, hyper-parameters and gradients. What
+// belongs to a subject is defined in its folder, such as to_fp16() in
+// callbacks/precision/.
 
 #include "tern/learner/learner.h"
 
@@ -18,6 +19,21 @@
 #include "tern/learner/recorder.h"
 
 namespace tern {
+
+// ---- Construction ----
+
+LearnerParts::LearnerParts(DataBunch data, Model model, LearnerOptions options)
+    : data(std::move(data)),
+      model(std::move(model)),
+      options(std::move(options)),
+      recorder(std::make_shared<Recorder>()) {}
+
+LearnerParts::~LearnerParts() {
+  const bool is_cpu = data.device.is_cpu();
+  optimizer.reset();
+  stepped_weights.reset();
+  if (is_cpu) give_back_unused_memory(torch::kCPU);
+}
 
 Learner::Learner(DataBunch data, Model model, LearnerOptions options)
     : parts_(std::make_unique<LearnerParts>(
@@ -47,82 +63,14 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
       parts_->data.device,
       "set DataBunch::device to one that is there, or to the CPU");
   parts_->model.to(parts_->data.device);
-  parts_->groups = {parts_->model.parameters()};
+  parts_->groups.parameters = {parts_->model.parameters()};
   TORCH_CHECK_VALUE(
-      !parts_->groups[0].empty(),
+      !parts_->groups.parameters[0].empty(),
       "[Learner] the model has no parameters; expected something to train.");
   for (Metric& metric : parts_->options.metrics) metric = metric.fresh_copy();
   add(parts_->recorder);
   add<ProgressPrinter>();
   for (const auto& callback : parts_->options.callbacks) add(callback);
-}
-
-Learner& Learner::add(CallbackHandle callback) {
-  TORCH_CHECK_VALUE(
-      static_cast<bool>(callback),
-      "[Learner::add] the callback is null; give a callback.");
-  TORCH_CHECK_VALUE(
-      std::find(parts_->callbacks.begin(), parts_->callbacks.end(), callback) ==
-          parts_->callbacks.end(),
-      "[Learner::add] this callback was added already; add it once.");
-  callback->on_add(*this);
-  if (auto* const policy = dynamic_cast<PrecisionPolicy*>(callback.get())) {
-    parts_->precision = policy;
-  }
-  const auto after = std::upper_bound(
-      parts_->callbacks.begin(),
-      parts_->callbacks.end(),
-      callback,
-      [](const auto& a, const auto& b) { return a->order() < b->order(); });
-  parts_->callbacks.insert(after, std::move(callback));
-  if (parts_->step_runner) parts_->step_runner->forget();
-  return *this;
-}
-
-Learner& Learner::remove(const Callback& callback) {
-  TORCH_CHECK_VALUE(
-      &callback != parts_->recorder.get(),
-      "[Learner::remove] the Recorder cannot be removed: other callbacks read "
-      "what it measures. For a Learner that prints nothing set .sink = "
-      "silent().");
-  const auto at = std::find_if(
-      parts_->callbacks.begin(),
-      parts_->callbacks.end(),
-      [&](const auto& other) { return other.get() == &callback; });
-  if (at == parts_->callbacks.end()) return *this;
-  const CallbackHandle removed = *at;
-  parts_->callbacks.erase(at);
-  if (parts_->running_callback) parts_->removed_callbacks.push_back(removed);
-  removed->on_remove(*this);
-  auto* const policy = dynamic_cast<PrecisionPolicy*>(removed.get());
-  if (policy && policy == parts_->precision) parts_->precision = nullptr;
-  if (parts_->step_runner) parts_->step_runner->forget();
-  return *this;
-}
-
-LearnerParts::LearnerParts(DataBunch data, Model model, LearnerOptions options)
-    : data(std::move(data)),
-      model(std::move(model)),
-      options(std::move(options)),
-      recorder(std::make_shared<Recorder>()) {}
-
-LearnerParts::~LearnerParts() {
-  const bool is_cpu = data.device.is_cpu();
-  optimizer.reset();
-  stepped_weights.reset();
-  if (is_cpu) give_back_unused_memory(torch::kCPU);
-}
-
-void LearnerParts::note_call(const std::string& call) {
-  // A program that goes on repeats the calls that its checkpoint knows; what a
-  // callback calls is part of the fit.
-  if (continuation || state.is_fitting) return;
-  recorder->add_call(caller == "fit" ? call : caller + ": " + call);
-}
-
-std::vector<double> LearnerParts::resolve(const LearningRates& lr) const {
-  if (lr.empty() && !own_lr.empty()) return own_lr;
-  return lr.resolve(layer_groups(), options.lr);
 }
 
 Learner::~Learner() = default;
@@ -137,8 +85,58 @@ Learner& Learner::operator=(Learner&& other) noexcept {
   return *this;
 }
 
-void Learner::request_stop() {
-  (parts_->communicator ? parts_->stop_wanted : parts_->stop_requested) = true;
+// ---- Callbacks ----
+
+Learner& Learner::add(CallbackHandle callback) {
+  TORCH_CHECK_VALUE(
+      static_cast<bool>(callback),
+      "[Learner::add] the callback is null; give a callback.");
+  TORCH_CHECK_VALUE(
+      std::find(
+          parts_->callbacks.all.begin(),
+          parts_->callbacks.all.end(),
+          callback) == parts_->callbacks.all.end(),
+      "[Learner::add] this callback was added already; add it once.");
+  callback->on_add(*this);
+  if (auto* const policy = dynamic_cast<PrecisionPolicy*>(callback.get())) {
+    parts_->precision = policy;
+  }
+  const auto after = std::upper_bound(
+      parts_->callbacks.all.begin(),
+      parts_->callbacks.all.end(),
+      callback,
+      [](const auto& a, const auto& b) { return a->order() < b->order(); });
+  parts_->callbacks.all.insert(after, std::move(callback));
+  if (parts_->step.runner) parts_->step.runner->forget();
+  return *this;
+}
+
+Learner& Learner::remove(const Callback& callback) {
+  TORCH_CHECK_VALUE(
+      &callback != parts_->recorder.get(),
+      "[Learner::remove] the Recorder cannot be removed: other callbacks read "
+      "what it measures. For a Learner that prints nothing set .sink = "
+      "silent().");
+  const auto at = std::find_if(
+      parts_->callbacks.all.begin(),
+      parts_->callbacks.all.end(),
+      [&](const auto& other) { return other.get() == &callback; });
+  if (at == parts_->callbacks.all.end()) return *this;
+  const CallbackHandle removed = *at;
+  parts_->callbacks.all.erase(at);
+  if (parts_->callbacks.running) parts_->callbacks.removed.push_back(removed);
+  removed->on_remove(*this);
+  auto* const policy = dynamic_cast<PrecisionPolicy*>(removed.get());
+  if (policy && policy == parts_->precision) parts_->precision = nullptr;
+  if (parts_->step.runner) parts_->step.runner->forget();
+  return *this;
+}
+
+// ---- Hyper-parameters and gradients ----
+
+std::vector<double> LearnerParts::resolve(const LearningRates& lr) const {
+  if (lr.empty() && !groups.own_lr.empty()) return groups.own_lr;
+  return lr.resolve(groups.size(), options.lr);
 }
 
 void loop::set_hyper_parameter(
@@ -146,15 +144,15 @@ void loop::set_hyper_parameter(
     HyperParameter hyper,
     const std::vector<double>& values) {
   TERN_CHECK_VALUE(
-      values.size() == l.groups.size(),
+      values.size() == l.groups.parameters.size(),
       "[set_hyper_parameter] {} values of {} were given for {} "
       "layer groups; expected one for each.",
       values.size(),
       to_string(hyper),
-      l.groups.size());
+      l.groups.parameters.size());
   auto& param_groups = l.self->optimizer().param_groups();
   for (size_t i = 0; i < param_groups.size(); ++i) {
-    const ParamGroupKind& kind = l.param_group_kinds[i];
+    const ParamGroupKind& kind = l.groups.param_group_kinds[i];
     const double value = values[kind.layer_group];
     torch::optim::OptimizerOptions& options = param_groups[i].options();
     switch (hyper) {
@@ -175,8 +173,42 @@ void Learner::set_learning_rates(const LearningRates& lr) {
   loop::set_hyper_parameter(*parts_, HyperParameter::lr, parts_->resolve(lr));
 }
 
+std::vector<NamedGradient> Learner::gradients() {
+  TORCH_CHECK(
+      parts_->step.has_gradients,
+      "[Learner::gradients] there are no gradients now; call it from a "
+      "callback's on_backward_end or on_step.");
+  const torch::NoGradGuard no_grad;
+  // Without a step for this batch the caller gets copies, and the gradients
+  // keep their loss scale: the next batch may add to them.
+  const bool is_partial = parts_->state.skip_step;
+  const bool is_scaled = is_partial && !parts_->step.detached_gradients.empty();
+  torch::Tensor scale;
+  if (is_scaled) scale = parts_->precision->loss_scale_record()[0];
+  if (is_scaled) loop::attach_scaled_gradients(*parts_);
+  if (!is_partial) loop::unscale_gradients(*parts_);
+  std::vector<NamedGradient> result;
+  for (const ModelTensor& p : parts_->model.parameters()) {
+    const torch::Tensor stepped = parts_->stepped_weights
+                                      ? parts_->stepped_weights->of(p.tensor)
+                                      : p.tensor;
+    torch::Tensor gradient = stepped.grad();
+    if (!gradient.defined() && is_partial) gradient = p.tensor.grad();
+    if (!gradient.defined()) continue;
+    if (is_partial) {
+      gradient = gradient.to(torch::kFloat, false, /*copy=*/true);
+      if (scale.defined()) gradient /= scale.to(gradient.device());
+    }
+    result.push_back({p.name, gradient});
+  }
+  if (is_scaled) loop::detach_scaled_gradients(*parts_);
+  return result;
+}
+
+// ---- Access to the parts ----
+
 const Callbacks& Learner::callbacks() const {
-  return parts_->callbacks;
+  return parts_->callbacks.all;
 }
 TrainState& Learner::state() {
   return parts_->state;
@@ -193,39 +225,22 @@ DataBunch& Learner::data() {
 const LearnerOptions& Learner::options() const {
   return parts_->options;
 }
-LearnerParts& Learner::parts() const {
-  return *parts_;
+LearnerParts& parts_of(const Learner& learner) {
+  return *learner.parts_;
 }
 
-std::vector<NamedGradient> Learner::gradients() {
-  TORCH_CHECK(
-      parts_->has_gradients,
-      "[Learner::gradients] there are no gradients now; call it from a "
-      "callback's on_backward_end or on_step.");
-  const torch::NoGradGuard no_grad;
-  const bool is_partial = parts_->state.skip_step;
-  // Those aside still have their loss scale.
-  const bool is_scaled = is_partial && !parts_->gradients_aside.empty();
-  torch::Tensor scale;
-  if (is_scaled) scale = parts_->precision->loss_scale_record()[0];
-  if (is_scaled) loop::set_gradients_aside(*parts_, false);
-  if (!is_partial) loop::unscale_gradients(*parts_);
-  std::vector<NamedGradient> result;
-  for (const ModelTensor& p : parts_->model.parameters()) {
-    const torch::Tensor stepped = parts_->stepped_weights
-                                      ? parts_->stepped_weights->of(p.tensor)
-                                      : p.tensor;
-    torch::Tensor gradient = stepped.grad();
-    if (!gradient.defined() && is_partial) gradient = p.tensor.grad();
-    if (!gradient.defined()) continue;
-    if (is_partial) {
-      gradient = gradient.to(torch::kFloat, false, /*copy=*/true);
-      if (scale.defined()) gradient /= scale.to(gradient.device());
-    }
-    result.push_back({p.name, gradient});
-  }
-  if (is_scaled) loop::set_gradients_aside(*parts_, true);
-  return result;
+void Learner::request_stop() {
+  // Several ranks have to agree first, which they do between steps.
+  StopRequest& stop = parts_->stop;
+  (parts_->ranks.communicator ? stop.requested_here : stop.requested) = true;
+}
+
+void LearnerParts::record_call(const std::string& call) {
+  // A resumed program repeats calls that its checkpoint has recorded already;
+  // what a callback calls is part of the fit.
+  if (position.continuation || state.is_fitting) return;
+  recorder->add_call(
+      position.caller == "fit" ? call : position.caller + ": " + call);
 }
 
 }  // namespace tern

@@ -14,7 +14,7 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/learner/callback.h"
-#include "tern/learner/extension.h"
+#include "tern/learner/communicator.h"
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/learner_options.h"
 #include "tern/learner/model.h"
@@ -23,9 +23,11 @@
 
 namespace tern {
 
-class Recorder;        // learner/recorder.h
-struct LearnerParts;   // learner/learner_parts.h
-struct ExportOptions;  // learner/export/export_model.h
+class Recorder;             // learner/recorder.h
+struct LearnerParts;        // learner/learner_parts.h
+struct ExportOptions;       // learner/export/export_model.h
+struct OnnxOptions;         // learner/export/onnx/export_onnx.h
+struct TorchScriptOptions;  // learner/export/torchscript.h
 struct ResumeOptions;
 struct LoadModelOptions;  // learner/checkpoint/save.h
 struct LrFind;            // callbacks/schedules/lr_find.h
@@ -52,7 +54,7 @@ struct DistributedOptions;  // callbacks/distributed.h
 class Learner {
  public:
   Learner(Learner&& other) noexcept;
-  Learner(DataBunch, Model, LearnerOptions = {});  // typo? LearnerOptions{...}
+  Learner(DataBunch data, Model model, LearnerOptions options = {});
   ~Learner();
   Learner& operator=(Learner&& other) noexcept;
 
@@ -61,13 +63,18 @@ class Learner {
   /// Trains for `epochs` epochs; `extra` callbacks take part in it alone.
   Learner& fit(int64_t epochs, LearningRates lr = {}, Callbacks extra = {});
   /// Trains with a schedule; callbacks/schedules/one_cycle.h has the options.
-  Learner& fit_one_cycle(int64_t, std::initializer_list<double> max_lr = {});
+  Learner& fit_one_cycle(
+      int64_t epochs,
+      std::initializer_list<double> max_lr = {});
   template <std::convertible_to<LearningRates> Rates>
   Learner& fit_one_cycle(int64_t epochs, Rates max_lr) {
     return one_cycle_at(epochs, std::move(max_lr));
   }
-  Learner& fit_one_cycle(int64_t, const OneCycleOptions&);  // typo? Type{...}
-  Learner& fit_one_cycle(int64_t, LearningRates, const OneCycleOptions&);
+  Learner& fit_one_cycle(int64_t epochs, const OneCycleOptions& options);
+  Learner& fit_one_cycle(
+      int64_t epochs,
+      LearningRates max_lr,
+      const OneCycleOptions& options);
   /// Trains the last layer group for some epochs, then all.
   Learner& fine_tune(int64_t epochs);
   Learner& fine_tune(int64_t epochs, const FineTuneOptions& options);
@@ -131,7 +138,9 @@ class Learner {
   /// The weights in fp32 (of a 16-bit model the master weights) and the
   /// buffers, by Python's names. What is fp32 already shares memory.
   StateDict state_dict() const;
-  LoadReport load_state_dict(const StateDict&, const LoadOptions& = {});
+  LoadReport load_state_dict(
+      const StateDict& state,
+      const LoadOptions& options = {});
   /// Writes `path / model_dir / name.safetensors`, fp32 weights that Python's
   /// safetensors opens, and beside it the optimizer's state.
   /// \throws IoError if they cannot be written; older ones are kept then.
@@ -150,10 +159,32 @@ class Learner {
   /// \throws CheckpointError if there is none that is whole, or it is of other
   ///         data or settings; the Learner then is as it was.
   Learner& resume(const std::filesystem::path& folder);
-  Learner& resume(const std::filesystem::path&, const ResumeOptions& options);
+  Learner& resume(
+      const std::filesystem::path& folder,
+      const ResumeOptions& options);
   /// One file with all that a Predictor needs; learner/export/export_model.h.
   void export_model(const std::filesystem::path& path);
-  void export_model(const std::filesystem::path&, const ExportOptions&);
+  void export_model(
+      const std::filesystem::path& path,
+      const ExportOptions& options);
+  /// Writes the model as ONNX, in fp32 whatever the precision is now;
+  /// learner/export/onnx/export_onnx.h.
+  void export_onnx(
+      const std::filesystem::path& path,
+      const Tensors& example_inputs);
+  void export_onnx(
+      const std::filesystem::path& path,
+      const Tensors& example_inputs,
+      const OnnxOptions& options);
+  /// Writes the traced model as TorchScript, in fp32 whatever the precision is
+  /// now; learner/export/torchscript.h.
+  void export_torchscript(
+      const std::filesystem::path& path,
+      const Tensors& example_inputs);
+  void export_torchscript(
+      const std::filesystem::path& path,
+      const Tensors& example_inputs,
+      const TorchScriptOptions& options);
 
   // ---- Layer groups and hyper-parameters, also while fit runs ----
 
@@ -181,7 +212,7 @@ class Learner {
 
   Learner& add(CallbackHandle callback);
   template <class C>
-  Learner& add(typename C::Options options) {  // typo? Write C::Options{...}
+  Learner& add(typename C::Options options) {
     return add(std::make_shared<C>(std::move(options)));
   }
   template <class C, class... A>
@@ -209,10 +240,11 @@ class Learner {
   /// Created at the first call or fit, and kept.
   torch::optim::Optimizer& optimizer();
   const LearnerOptions& options() const;
-  /// What Tern's own callbacks and folders build on; no public header has it.
-  LearnerParts& parts() const;
 
  private:
+  // For Tern's own folders; learner/learner_parts.h.
+  friend LearnerParts& parts_of(const Learner& learner);
+
   Learner& one_cycle_at(int64_t epochs, LearningRates max_lr);
   std::unique_ptr<LearnerParts> parts_;
 };

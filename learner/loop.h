@@ -19,8 +19,8 @@
 /// scopes in which they run. Private to Tern.
 namespace tern {
 
-/// Autocast that is on around a fit or an evaluation would keep 16-bit copies
-/// of weights that change: off while this lives.
+/// Disables autocast during a fit or an evaluation: an AutocastGuard of the
+/// program around it would keep 16-bit copies of weights that change.
 class NoAutocast {
  public:
   explicit NoAutocast(torch::Device device);
@@ -77,8 +77,8 @@ class FitScope {
   SinkWarnings warnings_;
 };
 
-/// A pass without training: no gradients, the model in eval, put back after. So
-/// is the training step that a callback makes it in.
+/// Evaluation: no grad, eval mode; both are restored, and so is the training
+/// step during which a callback evaluates.
 class EvalScope {
  public:
   explicit EvalScope(LearnerParts& l);
@@ -119,10 +119,11 @@ namespace tern::loop {
 
 void train_epochs(LearnerParts& l);
 void train_one_epoch(LearnerParts& l);
-/// Forward, backward and the optimizer's step on the batch that is there.
+/// Forward, backward and the optimizer's step on the batch in
+/// `state.batch_data`.
 void train_step(LearnerParts& l);
 void forward(LearnerParts& l, bool with_loss);
-/// A pass without training; `each` sees every batch.
+/// Evaluates; `each` is called after every batch.
 void evaluate(
     LearnerParts& l,
     const DataLoader& loader,
@@ -131,16 +132,19 @@ void evaluate(
 
 // ---- events.cpp ----
 
-/// Whether this event reaches the callback, by its role.
-bool hears(const LearnerParts& l, const CallbackHandle& callback, Event event);
+/// Whether the callback receives this event, by its role.
+bool receives(
+    const LearnerParts& l,
+    const CallbackHandle& callback,
+    Event event);
 void run(LearnerParts& l, Event event);
 /// Every callback gets this event, whatever the others throw.
 /// \return the first error, unless `failed`: there is one already then.
 std::exception_ptr run_all(LearnerParts& l, Event event, bool failed);
 void run_exception(LearnerParts& l, const std::exception& error);
-/// Tells whoever holds something made from the weights or the optimizer's state
-/// that others were put in: recorded graphs, callbacks (on_load).
-void state_was_replaced(LearnerParts& l);
+/// Invalidates recorded graphs and sends on_load: weights or the optimizer's
+/// state were replaced from outside the training.
+void invalidate_derived_state(LearnerParts& l);
 
 // ---- step.cpp ----
 
@@ -168,24 +172,29 @@ void start_batch(LearnerParts& l, Batch batch);
 void make_step(LearnerParts& l);
 void end_batch(LearnerParts& l);
 void clear_batch(LearnerParts& l);
-/// Calls `compute` as forward passes of this Learner run: after to_amp under
-/// autocast.
+/// Calls `compute`, a forward pass, in the Learner's precision: after to_amp
+/// under autocast.
 void in_forward_precision(LearnerParts& l, c10::function_ref<void()> compute);
 Tensors run_model(LearnerParts& l, const Tensors& inputs);
 /// Sets the loss that suits targets of this type, unless there is one.
 void choose_loss(LearnerParts& l, const Tensors& targets);
 torch::Tensor compute_loss(LearnerParts& l);
-void weigh_loss(LearnerParts& l);
-void complete_gradients(LearnerParts& l);
-/// While callbacks run, gradients with a loss scale are not at the parameters,
-/// so that their `grad()` is true or undefined. The device has no part in it.
-void set_gradients_aside(LearnerParts& l, bool aside);
-/// Gives the tensors that the optimizer steps their true gradients.
+/// Multiplies the loss for backward by its weight in an accumulation window.
+void weight_loss(LearnerParts& l);
+/// Detaches the loss, and corrects the gradients of a window that ended early.
+void finish_backward(LearnerParts& l);
+/// Takes gradients with a loss scale from the parameters while callbacks run,
+/// so that nobody reads, clips or logs scaled numbers: `grad()` is unscaled or
+/// undefined. Moves tensor handles only. Without a loss scale nothing happens.
+void detach_scaled_gradients(LearnerParts& l);
+/// Gives them back, for backward to add to and for the optimizer.
+void attach_scaled_gradients(LearnerParts& l);
+/// Gives the tensors that the optimizer steps unscaled gradients.
 void unscale_gradients(LearnerParts& l);
 void step(LearnerParts& l);
 void zero_grad(LearnerParts& l);
 
-// ---- parts.cpp ----
+// ---- learner.cpp ----
 
 /// Sets one value for each layer group. Parameters without weight decay keep
 /// none.
@@ -199,35 +208,43 @@ void set_hyper_parameter(
 void forget_validation(LearnerParts& l);
 void validate_after_epoch(LearnerParts& l);
 /// The loss and every metric over all batches.
-/// \param is_common  All ranks evaluate together, each its share.
+/// \param is_common  All ranks evaluate together, each its share of the data.
 Validation evaluate_metrics(LearnerParts& l, Split split, bool is_common);
 
 // ---- scopes.cpp ----
 
 int64_t trained_parameters(const LearnerParts& l);
-/// What the data are, and a fit over them, in words: for checkpoints to
-/// compare.
+/// Describes the data and the fit, to compare on resume.
 std::map<std::string, std::string> data_settings(LearnerParts& l);
 std::map<std::string, std::string>
 fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr);
 
-// ---- agreement.cpp: what is the same on all ranks ----
+// ---- synchronize_ranks.cpp ----
 
-/// From now on each epoch trains on this rank's share of the data, and the
-/// validation of an epoch is shared out.
+/// From now on each epoch trains and validates on this rank's share of the data.
 void set_communicator(
     LearnerParts& l,
     std::shared_ptr<Communicator> communicator);
 const DataLoader& training_loader(LearnerParts& l);
 const DataLoader&
 shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches);
-void check_common_begin(LearnerParts& l);
-void check_common_start(LearnerParts& l);
-void agree(LearnerParts& l);
-void agree_to_stop_validation(LearnerParts& l, const DataLoader& whole);
+/// Throws unless all ranks resume from the same checkpoint and step.
+void check_same_checkpoint(LearnerParts& l);
+/// Throws unless all ranks begin at the same position with the same weights.
+void check_same_start(LearnerParts& l);
+/// Makes what callbacks decided the same on all ranks: skip and stop flags are
+/// set if any rank set them, learning rates are those of rank 0. Nothing happens
+/// in a single process.
+void sync_decisions(LearnerParts& l);
+/// Ends the validation on all ranks after the same batch, if one was asked to
+/// stop.
+void sync_validation_stop(LearnerParts& l, const DataLoader& whole);
 AllReduce all_reduce_over_ranks(LearnerParts& l);
-void add_up_over_ranks(LearnerParts& l, const torch::Tensor& sums);
-void share_buffers(LearnerParts& l);
+/// Sums `sums` and all metrics over ranks.
+void all_reduce_metrics(LearnerParts& l, const torch::Tensor& sums);
+/// Sets the model's buffers to those of rank 0.
+void broadcast_buffers(LearnerParts& l);
+/// Begins an accumulation window, at the start of an epoch.
 void begin_window(LearnerParts& l);
 ShardedSampler::RealSamples samples_of_batch(LearnerParts& l);
 

@@ -30,7 +30,7 @@ void choose_loss_by_data(LearnerParts& l) {
 // tell what is learnt, or the target of some sample.
 Tensors activated(LearnerParts& l) {
   const bool is_known = !l.data.classes.empty() || !l.data.outputs.empty();
-  if (!l.options.loss && !is_known && l.host_targets.empty())
+  if (!l.options.loss && !is_known && l.step.host_targets.empty())
     choose_loss_by_data(l);
   return activate(l.state.outputs, output_info(l.data, l.options.loss));
 }
@@ -145,7 +145,7 @@ Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
   std::vector<Tensors> outputs, targets;
   Tensors losses;
   loop::evaluate(*parts_, loader, /*with_loss=*/false, [&] {
-    const Tensors& host_targets = parts_->host_targets;
+    const Tensors& host_targets = parts_->step.host_targets;
     if (host_targets.size() == 1) loop::choose_loss(*parts_, host_targets);
     outputs.push_back(on_cpu(activated(*parts_)));
     targets.emplace_back();
@@ -154,12 +154,12 @@ Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
     }
     if (with_losses) {
       TORCH_CHECK_VALUE(
-          !parts_->host_targets.empty(),
+          !parts_->step.host_targets.empty(),
           "[Learner::get_preds] the losses are asked for, but the data have no "
           "targets; leave out with_losses.");
       parts_->options.loss.check_class_indices(
           parts_->state.outputs,
-          parts_->host_targets);
+          parts_->step.host_targets);
       losses.push_back(parts_->options.loss
                            .per_sample(
                                parts_->state.outputs,
@@ -200,9 +200,9 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
   const DataLoader augmented = loader.in_order(/*augments=*/true);
   while (std::ssize(passes) < mixing.n) {
     // Batch transforms augment though the model does not train.
-    parts_->augmented_pass = std::ssize(passes);
-    const auto end =
-        c10::make_scope_exit([&] { parts_->augmented_pass.reset(); });
+    parts_->evaluation.augmented_pass = std::ssize(passes);
+    const auto end = c10::make_scope_exit(
+        [&] { parts_->evaluation.augmented_pass.reset(); });
     passes.push_back(get_preds(augmented).outputs);
   }
   for (size_t i = 0; i < result.outputs.size(); ++i) {

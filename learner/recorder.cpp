@@ -61,7 +61,7 @@ void Recorder::on_train_begin(Learner& learn) {
   average_ = 0;
   count_ = 0;
   learn.state().smooth_loss.reset();
-  add_call(learn.parts().call);
+  add_call(parts_of(learn).position.call);
 }
 
 void Recorder::add_call(std::string call) {
@@ -77,7 +77,7 @@ void Recorder::on_epoch_begin(Learner&) {
 void Recorder::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training) return;
-  const PrecisionPolicy* const precision = learn.parts().precision;
+  const PrecisionPolicy* const precision = parts_of(learn).precision;
   if (state.loss.is_cpu() && state.loss.scalar_type() == torch::kFloat) {
     // Kept, the small tensor would sit between blocks that the next step wants
     // back in one piece.
@@ -183,7 +183,7 @@ void check_name(const LearnerParts& l, const std::string& name) {
       "its own.",
       name,
       name.empty() ? "is empty" : "a metric or column has already");
-  const Callback* const callback = l.running_callback;
+  const Callback* const callback = l.callbacks.running;
   TERN_CHECK_VALUE(
       !callback || callback->role() != CallbackRole::writes,
       "[Learner::log] {} logs \"{}\" and writes files, so that only rank 0 "
@@ -197,7 +197,7 @@ void add_to_pass(
     LearnerParts& l,
     const std::string& name,
     const torch::Tensor& value) {
-  auto& sums = l.logged_in_pass;
+  auto& sums = l.evaluation.logged;
   auto sum = std::ranges::find(sums, name, &LoggedSum::name);
   if (sum == sums.end()) {
     sum = sums.insert(
@@ -238,12 +238,12 @@ void Learner::log(const std::string& name, const torch::Tensor& value) {
   // A copy: callbacks write the next step's value where this one is.
   const torch::Tensor number =
       value.detach().to(torch::kDouble, /*non_blocking=*/false, /*copy=*/true);
-  if (l.evaluations > 0) return add_to_pass(l, name, number);
-  if (l.place == Place::in_epoch && l.state.training) {
+  if (l.evaluation.depth > 0) return add_to_pass(l, name, number);
+  if (l.position.place == Place::in_epoch && l.state.training) {
     return l.recorder->log_batch(*this, name, number);
   }
   TERN_CHECK_VALUE(
-      l.place == Place::at_epoch_end,
+      l.position.place == Place::at_epoch_end,
       "[Learner::log] \"{}\" was logged outside an epoch; call it from a "
       "callback, in a batch or in on_epoch_end.",
       name);
@@ -307,7 +307,7 @@ void Recorder::read_logged() {
 // The means of the epoch that ends, over all ranks.
 void Recorder::average_logged(Learner& learn) {
   const int64_t first =
-      static_cast<int64_t>(lrs_.size()) - learn.parts().batches_done;
+      static_cast<int64_t>(lrs_.size()) - parts_of(learn).position.batches_done;
   std::vector<std::string> names;
   std::vector<double> sums;  // of each name, and how many values they are of
   for (const LoggedValues& series : logged_) {

@@ -7,6 +7,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/trial.h"
 
 namespace tern {
 
@@ -48,7 +49,8 @@ int64_t loop::trained_parameters(const LearnerParts& l) {
 
 std::map<std::string, std::string> loop::data_settings(LearnerParts& l) {
   const DataLoader& train = l.data.loader(Split::train);
-  const int64_t processes = l.communicator ? l.communicator->world_size() : 1;
+  const int64_t processes =
+      l.ranks.communicator ? l.ranks.communicator->world_size() : 1;
   return {
       {"samples", std::to_string(train.dataset().size())},
       {"batch size", std::to_string(train.options().batch_size)},
@@ -76,10 +78,10 @@ namespace {
 std::string call_text(LearnerParts& l, int64_t epochs, const Callbacks& extra) {
   const std::vector<double> rates = l.self->learning_rates();
   const bool is_one = std::ranges::count(rates, rates[0]) == std::ssize(rates);
-  std::string text = fmt::format("{}({}, ", l.caller, epochs);
+  std::string text = fmt::format("{}({}, ", l.position.caller, epochs);
   text += is_one ? fmt::format("{}", rates[0])
                  : fmt::format("{{{}}}", fmt::join(rates, ", "));
-  if (!extra.empty() && l.caller == "fit") {
+  if (!extra.empty() && l.position.caller == "fit") {
     const auto names = extra | std::views::transform([](const auto& callback) {
                          return callback->name();
                        });
@@ -120,7 +122,7 @@ FitScope::FitScope(
       "[Learner::fit] this Learner is training already; call fit after the "
       "running one has returned.");
   TORCH_CHECK(
-      l.evaluations == 0,
+      l.evaluation.depth == 0,
       "[Learner::fit] this Learner is in the middle of validate, get_preds or "
       "predict; call fit after that has returned.");
   check_has_batches("train", l.data.loader(Split::train), "");
@@ -132,9 +134,9 @@ FitScope::FitScope(
   }
   check_trainable(l);
   l.self->set_learning_rates(lr);
-  l.call = call_text(l, epochs, extra_);
+  l.position.call = call_text(l, epochs, extra_);
   settings_before_ =
-      std::exchange(l.fit_settings, loop::fit_settings(l, epochs, lr));
+      std::exchange(l.position.fit_settings, loop::fit_settings(l, epochs, lr));
 
   TrainState& state = l.state;
   state.epoch = 0;
@@ -146,7 +148,7 @@ FitScope::FitScope(
         return dynamic_cast<const Trial*>(callback.get()) != nullptr;
       });
   state.accumulation = {};
-  l.fit_thread = std::this_thread::get_id();
+  l.stop.fit_thread = std::this_thread::get_id();
   state.is_fitting = true;
   try {
     for (const auto& callback : extra_) {
@@ -155,7 +157,7 @@ FitScope::FitScope(
     }
   } catch (...) {
     leave();
-    l.fit_settings = std::move(settings_before_);
+    l.position.fit_settings = std::move(settings_before_);
     throw;
   }
 }
@@ -164,15 +166,15 @@ void FitScope::leave() {
   for (size_t i = 0; i < added_; ++i) l_.self->remove(*extra_[i]);
   TrainState& state = l_.state;
   state.training = false;
-  l_.place = Place::outside_epoch;
-  l_.first_batch = 0;
-  l_.has_gradients = false;
-  l_.window.close();
+  l_.position.place = Place::outside_epoch;
+  l_.position.first_batch = 0;
+  l_.step.has_gradients = false;
+  l_.step.window.close();
   state.loss_grad.reset();
   loop::clear_batch(l_);
-  if (l_.step_runner) l_.step_runner->end(*l_.self);
+  if (l_.step.runner) l_.step.runner->end(*l_.self);
   state.is_fitting = false;
-  l_.fit_thread = std::thread::id();
+  l_.stop.fit_thread = std::thread::id();
   is_open_ = false;
 }
 
@@ -205,8 +207,8 @@ void FitScope::end() {
     l_.state.result = FitResult::failed;
   }
   if (!l_.state.is_trial) {
-    ++l_.fits_done;
-    l_.resumed_logs.reset();
+    ++l_.position.fits_done;
+    l_.position.resumed_logs.reset();
     if (l_.state.result == FitResult::interrupted) {
       l_.options.sink->line(
           fmt::format("Stopped on request at step {}.", l_.state.iteration));
@@ -214,7 +216,7 @@ void FitScope::end() {
   }
   // From here on the result stops later fits.
   if (l_.state.result == FitResult::interrupted) {
-    l_.stop_requested = l_.stop_wanted = false;
+    l_.stop.requested = l_.stop.requested_here = false;
   }
   loop::zero_grad(l_);
   leave();
@@ -228,10 +230,10 @@ FitScope::~FitScope() {
     run_train_end(/*failed=*/true);
     loop::zero_grad(l_);
     leave();
-    l_.fit_settings = std::move(settings_before_);
+    l_.position.fit_settings = std::move(settings_before_);
   } catch (...) {
     l_.state.is_fitting = false;
-    l_.fit_thread = std::thread::id();
+    l_.stop.fit_thread = std::thread::id();
   }
 }
 
@@ -240,7 +242,7 @@ EvalScope::EvalScope(LearnerParts& l)
       was_training_(l.model.is_training()),
       no_autocast_(l.data.device),
       warnings_(*l.options.sink) {
-  const std::thread::id fit_thread = l.fit_thread;
+  const std::thread::id fit_thread = l.stop.fit_thread;
   TORCH_CHECK(
       fit_thread == std::thread::id() ||
           fit_thread == std::this_thread::get_id(),
@@ -249,14 +251,14 @@ EvalScope::EvalScope(LearnerParts& l)
       "has returned.");
   if (l.state.training && !l.state.batch_data.inputs.empty()) step_ = Step{};
   swap_step();
-  outer_logged_ = std::exchange(l.logged_in_pass, {});
-  ++l_.evaluations;
+  outer_logged_ = std::exchange(l.evaluation.logged, {});
+  ++l_.evaluation.depth;
   l_.model.eval();
   l_.state.training = false;
-  const bool is_common = std::exchange(l.begins_common_evaluation, false);
+  const bool is_common = std::exchange(l.evaluation.is_common, false);
   try {
     loop::run(l_, Event::eval_begin);
-    if (is_common) loop::share_buffers(l_);
+    if (is_common) loop::broadcast_buffers(l_);
   } catch (...) {
     leave(/*failed=*/true);
     throw;
@@ -271,7 +273,7 @@ void EvalScope::swap_step() {
   std::swap(state.batches, step_->batches);
   std::swap(state.batch_data, step_->batch_data);
   std::swap(state.outputs, step_->outputs);
-  std::swap(l_.host_targets, step_->host_targets);
+  std::swap(l_.step.host_targets, step_->host_targets);
   std::swap(state.loss, step_->loss);
   std::swap(state.loss_grad, step_->loss_grad);
   std::swap(state.batch_loss, step_->batch_loss);
@@ -280,9 +282,9 @@ void EvalScope::swap_step() {
 std::exception_ptr EvalScope::leave(bool failed) {
   is_open_ = false;
   std::exception_ptr error = loop::run_all(l_, Event::eval_end, failed);
-  --l_.evaluations;
-  l_.logged_in_last_pass =
-      std::exchange(l_.logged_in_pass, std::move(outer_logged_));
+  --l_.evaluation.depth;
+  l_.evaluation.logged_in_last =
+      std::exchange(l_.evaluation.logged, std::move(outer_logged_));
   l_.model.train(was_training_);
   loop::clear_batch(l_);
   swap_step();

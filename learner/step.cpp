@@ -16,8 +16,8 @@ namespace {
 // After on_train_begin, and once more after on_epoch_begin when the checkpoint
 // was made in the middle of an epoch: what callbacks set up there is replaced.
 void go_on(LearnerParts& l, bool in_epoch) {
-  if (l.continuation && !l.state.is_trial) {
-    l.continuation->put_back(*l.self, in_epoch);
+  if (l.position.continuation && !l.state.is_trial) {
+    l.position.continuation->restore(*l.self, in_epoch);
   }
 }
 
@@ -30,7 +30,7 @@ bool loop::has_no_work(
     int64_t epochs,
     const LearningRates& lr) {
   FitResult& result = l.state.result;
-  const bool is_new = !l.state.is_fitting && l.stop_requested.exchange(false);
+  const bool is_new = !l.state.is_fitting && l.stop.requested.exchange(false);
   if (is_new || result == FitResult::interrupted) {
     result = FitResult::interrupted;
     l.options.sink->line(
@@ -38,57 +38,59 @@ bool loop::has_no_work(
         "FitResult::completed allows it again.");
     return true;
   }
-  check_common_begin(l);
-  return l.continuation && l.continuation->was_done_before(*l.self, epochs, lr);
+  check_same_checkpoint(l);
+  return l.position.continuation &&
+         l.position.continuation->is_done(*l.self, epochs, lr);
 }
 
 void loop::begin_training(LearnerParts& l) {
   go_on(l, /*in_epoch=*/false);
-  check_common_start(l);
-  if (l.step_runner) l.step_runner->begin(*l.self);
+  check_same_start(l);
+  if (l.step.runner) l.step.runner->begin(*l.self);
 }
 
 bool loop::has_next_epoch(const LearnerParts& l) {
   return l.state.epoch < l.state.epochs && !l.state.stop_training &&
-         !l.stop_requested;
+         !l.stop.requested;
 }
 
 void loop::begin_epoch(LearnerParts& l) {
   begin_window(l);
   go_on(l, /*in_epoch=*/true);  // if it is not there yet
-  l.place = Place::in_epoch;
+  l.position.place = Place::in_epoch;
 }
 
 DataLoader::Epoch loop::begin_batches(LearnerParts& l) {
   const DataLoader& train = training_loader(l);
-  l.state.batch = l.batches_done = std::exchange(l.first_batch, 0);
+  l.state.batch = l.position.batches_done =
+      std::exchange(l.position.first_batch, 0);
   l.state.batches = train.size();
   l.state.stop_epoch = false;
   l.state.training = true;
   l.model.train();
-  return train.epoch(l.epochs_begun++, l.batches_done);
+  return train.epoch(l.position.epochs_begun++, l.position.batches_done);
 }
 
 // What a window that was ended from outside has accumulated goes nowhere.
 void loop::end_batches(LearnerParts& l) {
-  if (l.window.is_open()) zero_grad(l);
-  l.window.close();
+  if (l.step.window.is_open()) zero_grad(l);
+  l.step.window.close();
 }
 
 DataLoader::Epoch loop::begin_pass(LearnerParts& l, const DataLoader& loader) {
   l.state.batches = loader.size();
-  return loader.epoch(l.augmented_pass.value_or(0));
+  return loader.epoch(l.evaluation.augmented_pass.value_or(0));
 }
 
 bool loop::completes_epoch(LearnerParts& l) {
-  if (l.stop_requested) return false;
-  l.place = Place::at_epoch_end;
+  if (l.stop.requested) return false;
+  l.position.place = Place::at_epoch_end;
   return true;
 }
 
 void loop::end_epoch(LearnerParts& l) {
-  agree(l);
-  l.place = Place::outside_epoch;
+  sync_decisions(l);
+  l.position.place = Place::outside_epoch;
 }
 
 // ---- A batch ----
@@ -98,12 +100,13 @@ std::optional<Batch> loop::next_batch(
     DataLoader::Epoch& batches) {
   TrainState& s = l.state;
   // A step that has begun is completed: a stop falls between steps.
-  const bool can_stop = s.is_fitting && !(s.training && l.window.is_open());
+  const bool can_stop =
+      s.is_fitting && !(s.training && l.step.window.is_open());
   if (!can_stop) return batches.next();
   std::optional<Batch> batch;
-  if (!l.stop_requested) batch = batches.next(&l.stop_requested);
+  if (!l.stop.requested) batch = batches.next(&l.stop.requested);
   // Also when the stop came while it waited for the loader.
-  if (!batch && l.stop_requested) s.stop_training = true;
+  if (!batch && l.stop.requested) s.stop_training = true;
   return batch;
 }
 
@@ -111,18 +114,18 @@ void loop::start_batch(LearnerParts& l, Batch batch) {
   if (l.state.training) l.state.skip_step = l.state.skip_zero_grad = false;
   l.state.batch_arrived = std::chrono::steady_clock::now();
   l.state.batch_loss = {};
-  l.host_targets = batch.targets;
-  l.state.batch_data = l.copy_stream.to(l.data.device, batch);
+  l.step.host_targets = batch.targets;
+  l.state.batch_data = l.step.copy_stream.to(l.data.device, batch);
   // Each rank's part of a batch has random numbers of its own.
-  const int64_t key = l.communicator && l.state.training
-                          ? l.state.batch * l.communicator->world_size() +
-                                l.communicator->rank()
+  const int64_t key = l.ranks.communicator && l.state.training
+                          ? l.state.batch * l.ranks.communicator->world_size() +
+                                l.ranks.communicator->rank()
                           : l.state.batch;
   const BatchTransformContext context{
-      .training = l.state.training || l.augmented_pass,
+      .training = l.state.training || l.evaluation.augmented_pass,
       .dtype = l.state.input_dtype,
       .seed = l.data.train ? l.data.train->options().seed : 0,
-      .epoch = l.augmented_pass.value_or(l.epochs_begun),
+      .epoch = l.evaluation.augmented_pass.value_or(l.position.epochs_begun),
       .batch = key};
   for (const BatchTransform& transform : l.data.batch_transforms) {
     transform(l.state.batch_data, context);
@@ -130,8 +133,9 @@ void loop::start_batch(LearnerParts& l, Batch batch) {
 }
 
 void loop::end_batch(LearnerParts& l) {
-  agree(l);
-  if (l.stop_requested && !l.window.is_open()) l.state.stop_training = true;
+  sync_decisions(l);
+  if (l.stop.requested && !l.step.window.is_open())
+    l.state.stop_training = true;
   clear_batch(l);
   ++l.state.batch;
 }
@@ -140,7 +144,7 @@ void loop::end_batch(LearnerParts& l) {
 void loop::clear_batch(LearnerParts& l) {
   l.state.outputs.clear();
   l.state.batch_data = {};
-  l.host_targets.clear();
+  l.step.host_targets.clear();
 }
 
 void loop::in_forward_precision(
@@ -150,7 +154,7 @@ void loop::in_forward_precision(
 }
 
 Tensors loop::run_model(LearnerParts& l, const Tensors& inputs) {
-  if (l.part_loss && l.state.training) return {};  // runs what it needs
+  if (l.step.part_loss && l.state.training) return {};  // runs what it needs
   try {
     return l.model.forward(inputs);
   } catch (const c10::Error& error) {
@@ -165,10 +169,11 @@ void loop::choose_loss(LearnerParts& l, const Tensors& targets) {
 }
 
 torch::Tensor loop::compute_loss(LearnerParts& l) {
-  if (l.part_loss && l.state.training) return l.part_loss(l.state.batch_data);
+  if (l.step.part_loss && l.state.training)
+    return l.step.part_loss(l.state.batch_data);
   const Tensors& targets = l.state.batch_data.targets;
   choose_loss(l, targets);
-  l.options.loss.check_class_indices(l.state.outputs, l.host_targets);
+  l.options.loss.check_class_indices(l.state.outputs, l.step.host_targets);
   const Loss& chosen = l.state.batch_loss ? l.state.batch_loss : l.options.loss;
   torch::Tensor loss;
   try {
@@ -198,63 +203,71 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
 void loop::make_step(LearnerParts& l) {
   TrainState& s = l.state;
   // All have to know alike whether this batch is the last.
-  if (s.accumulation.batches != 1) agree(l);
+  if (s.accumulation.batches != 1) sync_decisions(l);
   const bool is_last =
       s.batch + 1 == s.batches || s.stop_epoch || s.stop_training;
-  l.weight = l.window.add(samples_of_batch(l), is_last);
-  s.accumulating = !l.window.is_complete();
+  l.step.loss_weight = l.step.window.add(samples_of_batch(l), is_last);
+  s.accumulating = !l.step.window.is_complete();
   if (s.accumulating) s.skip_step = s.skip_zero_grad = true;
-  l.step_runner ? l.step_runner->step(*l.self) : train_step(l);
+  l.step.runner ? l.step.runner->step(*l.self) : train_step(l);
   ++s.iteration;
-  ++l.batches_done;
+  ++l.position.batches_done;
 }
 
 // After on_backward_begin, which may put another loss in its place.
-void loop::weigh_loss(LearnerParts& l) {
-  set_gradients_aside(l, false);  // backward adds to those of its window
-  if (l.weight != 1) l.state.loss_grad = l.state.loss_grad * l.weight;
+void loop::weight_loss(LearnerParts& l) {
+  attach_scaled_gradients(l);  // backward adds to those of its window
+  if (l.step.loss_weight != 1)
+    l.state.loss_grad = l.state.loss_grad * l.step.loss_weight;
 }
 
-void loop::complete_gradients(LearnerParts& l) {
+void loop::finish_backward(LearnerParts& l) {
   l.state.loss = l.state.loss.detach();
   l.state.loss_grad.reset();
-  l.has_gradients = true;
-  if (!l.state.accumulating && l.window.correction() != 1) {
+  l.step.has_gradients = true;
+  if (!l.state.accumulating && l.step.window.correction() != 1) {
     Tensors gradients;
     for (const ModelTensor& p : l.model.parameters()) {
       if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
     }
     const torch::NoGradGuard no_grad;
-    if (!gradients.empty()) at::_foreach_mul_(gradients, l.window.correction());
+    if (!gradients.empty())
+      at::_foreach_mul_(gradients, l.step.window.correction());
   }
-  set_gradients_aside(l, true);
+  detach_scaled_gradients(l);
 }
 
-void loop::set_gradients_aside(LearnerParts& l, bool aside) {
-  if (l.gradients_aside.empty() != aside || (aside && !l.state.scaler)) return;
-  const Tensors kept = std::exchange(l.gradients_aside, {});
-  size_t next = 0;
-  for (const auto& group : l.groups) {
+void loop::detach_scaled_gradients(LearnerParts& l) {
+  if (!l.step.detached_gradients.empty() || !l.state.scaler) return;
+  for (const auto& group : l.groups.parameters) {
     for (const ModelTensor& p : group) {
-      torch::Tensor& own = p.tensor.mutable_grad();
-      if (aside) l.gradients_aside.push_back(own);
-      own = aside ? torch::Tensor() : kept[next++];
+      l.step.detached_gradients.push_back(
+          std::exchange(p.tensor.mutable_grad(), torch::Tensor()));
     }
   }
 }
 
+void loop::attach_scaled_gradients(LearnerParts& l) {
+  if (l.step.detached_gradients.empty()) return;
+  const Tensors detached = std::exchange(l.step.detached_gradients, {});
+  auto next = detached.begin();
+  for (const auto& group : l.groups.parameters) {
+    for (const ModelTensor& p : group) p.tensor.mutable_grad() = *next++;
+  }
+}
+
 void loop::unscale_gradients(LearnerParts& l) {
-  set_gradients_aside(l, false);
+  attach_scaled_gradients(l);
   if (l.precision) l.precision->unscale(*l.self);
 }
 
 void loop::step(LearnerParts& l) {
   TrainState& s = l.state;
-  l.has_gradients = false;
-  set_gradients_aside(l, false);
+  l.step.has_gradients = false;
+  attach_scaled_gradients(l);
   if (s.skip_step) {
     if (l.precision) l.precision->abandon(*l.self, s.skip_zero_grad);
-    set_gradients_aside(l, true);
+    detach_scaled_gradients(l);
     return;
   }
   if (l.precision) {
@@ -263,13 +276,13 @@ void loop::step(LearnerParts& l) {
     l.self->optimizer().step();
     s.step_result = StepResult::stepped;
   }
-  set_gradients_aside(l, true);
-  if (!l.part_loss) run(l, Event::step_end);
+  detach_scaled_gradients(l);
+  if (!l.step.part_loss) run(l, Event::step_end);
 }
 
 void loop::zero_grad(LearnerParts& l) {
-  l.gradients_aside.clear();
-  for (const auto& group : l.groups) {
+  l.step.detached_gradients.clear();
+  for (const auto& group : l.groups.parameters) {
     for (const ModelTensor& parameter : group) {
       parameter.tensor.mutable_grad().reset();
     }

@@ -3,14 +3,9 @@
 #include <cstdint>
 
 #include "tern/data/sampler.h"
+#include "tern/learner/train_state.h"
 
 namespace tern {
-
-/// How many batches make one step; both 0 or 1 batch: each makes its own.
-struct Accumulation {
-  int64_t batches = 1;  // a step each so many batches
-  int64_t samples = 0;  // a step as soon as so many samples are accumulated
-};
 
 /// The batches whose gradients make one step together, so that each sample of
 /// the window weighs the same, on one rank or on many. It counts samples of all

@@ -9,9 +9,8 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
-#include "tern/learner/extension.h"
 #include "tern/learner/loss.h"
-#include "tern/learner/step_window.h"
+#include "tern/learner/step_result.h"
 
 namespace tern {
 
@@ -30,6 +29,13 @@ double metric_value(
     const std::vector<MetricValue>& metrics,
     const std::string& name,
     const char* what);
+
+/// How many batches make one optimizer step; by default each makes its own.
+struct Accumulation {
+  int64_t batches = 1;  // a step after this many batches
+  int64_t samples =
+      0;  // not 0: a step as soon as this many samples are accumulated
+};
 
 /// How a fit ended.
 enum class FitResult {

@@ -105,7 +105,7 @@ LearningRates layer_decay(Learner& learn, double lr, double decay) {
   std::string between;
   find_starts(backbone, name.empty() ? "" : name + ".", between, starts);
   // The last group stays; its first module is that of its first parameter.
-  const auto& groups = learn.parts().groups;
+  const auto& groups = parts_of(learn).groups.parameters;
   if (groups.size() > 1) {
     const std::string& head = groups.back().front().name;
     starts.push_back(head.substr(0, head.rfind('.')));

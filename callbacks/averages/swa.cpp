@@ -124,7 +124,7 @@ void Swa::on_epoch_begin(Learner& learn) {
   const int64_t epoch = learn.state().epoch;
   if (!options_.lr || epoch < first_epoch_) return;
   const std::vector<double> ends =
-      options_.lr->resolve(learn.parts().layer_groups(), learn.options().lr);
+      options_.lr->resolve(parts_of(learn).groups.size(), learn.options().lr);
   if (start_rates_.empty()) start_rates_ = learn.learning_rates();
   const double done = static_cast<double>(epoch - first_epoch_ + 1) /
                       static_cast<double>(options_.anneal_epochs);
@@ -134,7 +134,7 @@ void Swa::on_epoch_begin(Learner& learn) {
   for (size_t i = 0; i < ends.size(); ++i) {
     rates.push_back(start_rates_[i] + share * (ends[i] - start_rates_[i]));
   }
-  loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, rates);
+  loop::set_hyper_parameter(parts_of(learn), HyperParameter::lr, rates);
 }
 
 void Swa::on_epoch_end(Learner& learn) {

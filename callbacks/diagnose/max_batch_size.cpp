@@ -99,13 +99,13 @@ class BatchSizes {
 }  // namespace
 
 int64_t max_batch_size(Learner& learn, const MaxBatchSizeOptions& options) {
-  const LearnerParts& l = learn.parts();
+  const LearnerParts& l = parts_of(learn);
   const char* const where = "max_batch_size";
   check_at_least(where, "first", options.first, 0);
   check_at_least(where, "most", options.most, 0);
   check_at_least(where, "memory_limit", options.memory_limit, 0);
   TORCH_CHECK(
-      !l.state.is_fitting && !l.communicator,
+      !l.state.is_fitting && !l.ranks.communicator,
       "[max_batch_size] this Learner is training, or shares its "
       "batches with other processes; call it before fit and to_distributed.");
   const DataLoader& train = l.data.loader(Split::train);

@@ -282,7 +282,7 @@ TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
   plan.batch_size = train.options().batch_size;
   plan.batches = loop::training_loader(*parts_).size();
   plan.workers = train.options().workers;
-  plan.loop = training_loop(parts_->callbacks);
+  plan.loop = training_loop(parts_->callbacks.all);
 
   const auto profiler = std::make_shared<Profiler>(
       Profiler::Options{.show = false, .in_trials = true});
@@ -300,7 +300,7 @@ TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
         options.lr,
         {profiler, warm_up});
     plan.optimizer = optimizer_text(*this);
-    add_groups(*this, parts_->groups, plan);
+    add_groups(*this, parts_->groups.parameters, plan);
     add_bytes(*this, plan);
     const int64_t made = had_optimizer ? 0 : plan.optimizer_bytes;
     plan.step_bytes = std::max<int64_t>(0, peak - made);

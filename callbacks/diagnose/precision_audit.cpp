@@ -231,7 +231,7 @@ class Audit final : public Callback {
   explicit Audit(PrecisionAudit& audit) : audit_(audit), probe_(audit) {}
 
   void on_batch_begin(Learner& learn) override {
-    LearnerParts& l = learn.parts();
+    LearnerParts& l = parts_of(learn);
     before_ = by_module(l, false);
     audit_.modules = {{.name = "input"}};  // what comes before any weights
     for (const torch::Tensor& input : l.state.batch_data.inputs) {
@@ -247,7 +247,7 @@ class Audit final : public Callback {
   }
 
   void on_step_end(Learner& learn) override {
-    ByModule after = by_module(learn.parts(), false);
+    ByModule after = by_module(parts_of(learn), false);
     for (ModuleAudit& module : audit_.modules) {
       const torch::Tensor now = after[module.name], old = before_[module.name];
       if (!now.defined()) continue;
@@ -401,7 +401,8 @@ PrecisionAudit Learner::audit_precision(const PrecisionAuditOptions& options) {
   const char* const where = "Learner::audit_precision";
   check_not_fitting(*this, where);
   TERN_CHECK_VALUE(
-      !parts_->precision && !parts_->is_parallel && !parts_->communicator,
+      !parts_->precision && !parts_->step.is_parallel &&
+          !parts_->ranks.communicator,
       "[{}] this Learner computes in {}, or on several devices; expected one "
       "in fp32 on one device. Call it before to_fp16, to_parallel and the "
       "like, or to_fp32() first.",

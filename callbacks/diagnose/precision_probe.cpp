@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <torch/library.h>
 
-#include "tern/callbacks/precision/loss_scaling.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/amp/autocast.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/loop.h"

@@ -176,13 +176,13 @@ void Profiler::on_train_begin(Learner& learn) {
   learn.add(last_);
   is_on_ = true;
   callback_times_.clear();
-  learn.parts().callback_seconds = &callback_seconds_;
+  parts_of(learn).callbacks.seconds = &callback_seconds_;
   restart();
 }
 
 // While they are there. Two of one class are one.
 void Profiler::name_callbacks(Learner& learn) {
-  learn.parts().callback_seconds = nullptr;
+  parts_of(learn).callbacks.seconds = nullptr;
   std::map<std::string, double> by_name;
   for (const auto& callback : learn.callbacks()) {
     const auto at = callback_seconds_.find(callback.get());

@@ -107,7 +107,7 @@ void SyncAudit::enter(const char* event, const char* part) {
 
 void SyncAudit::found(const Learner& learn, const std::string& what) {
   if (evaluations_ > 0) return;
-  const Callback* const callback = learn.parts().running_callback;
+  const Callback* const callback = parts_of(learn).callbacks.running;
   const std::string where =
       callback ? fmt::format("{} in {}", callback->name(), event_) : part_;
   for (Finding& finding : findings_) {

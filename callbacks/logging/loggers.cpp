@@ -215,7 +215,7 @@ void JsonLinesLogger::write_fit_begin(Learner& learn) {
       "{{\"event\":\"fit\",\"time\":{:.3f},\"epochs\":{},\"batches\":{}}}\n",
       unix_time(),
       learn.state().epochs,
-      loop::training_loader(learn.parts()).size()));
+      loop::training_loader(parts_of(learn)).size()));
 }
 
 void JsonLinesLogger::write_batch(const BatchValues& batch) {

@@ -39,7 +39,7 @@ void TrainMetrics::on_batch_end(Learner& learn) {
 void TrainMetrics::on_epoch_end(Learner& learn) {
   if (!has_batches_) return;
   if (communicator(learn).world_size() > 1) {
-    const AllReduce all_reduce = loop::all_reduce_over_ranks(learn.parts());
+    const AllReduce all_reduce = loop::all_reduce_over_ranks(parts_of(learn));
     for (Metric& metric : metrics_) metric.sync(all_reduce);
   }
   Tensors values;

@@ -1,13 +1,20 @@
+// Mixed precision from the model's conversion to the step, in the order in which
+// it happens: the settings, on_add, then the events of a batch.
+
 #include "tern/callbacks/precision/mixed_precision.h"
 
 #include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
-#include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/amp/autocast.h"
+#include "tern/learner/amp/clip_grad.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
@@ -15,9 +22,9 @@
 
 namespace tern {
 
-namespace {
+// ---- Settings ----
 
-LossScaling::Settings settings_of(
+MixedPrecision::Settings MixedPrecision::settings_of(
     torch::ScalarType dtype,
     const MixedPrecisionOptions& options) {
   const char* const where = "MixedPrecision";
@@ -25,6 +32,10 @@ LossScaling::Settings settings_of(
   check_positive(where, "init_scale", options.init_scale);
   check_positive(where, "growth_interval", options.growth_interval);
   check_positive(where, "max_scale", options.max_scale);
+  TERN_CHECK_VALUE(
+      options.master_weights || dtype == torch::kBFloat16,
+      "[MixedPrecision] master_weights is false for fp16, in which most "
+      "updates vanish; expected true, or to_bf16.");
   GradScalerOptions scaler;
   // The scale lives where the loss is; kCPU skips the check for a GPU.
   scaler.device = torch::kCPU;
@@ -39,8 +50,286 @@ LossScaling::Settings settings_of(
       .fixed_scale = options.loss_scale,
       .clip = options.clip,
       .loss_fp32 = options.loss_fp32,
-      .keep_fp32 = options.keep_fp32};
+      .keep_fp32 = options.keep_fp32,
+      .converts_inputs = std::ranges::count(options.keep_fp32, "input") == 0,
+      .flat_masters = options.flat_master,
+      .has_masters = options.master_weights};
 }
+
+MixedPrecision::Settings MixedPrecision::settings_of(
+    torch::Device device,
+    const AmpOptions& options) {
+  const torch::ScalarType dtype = options.dtype.value_or(
+      device.is_cuda() ? torch::kHalf : torch::kBFloat16);
+  GradScalerOptions scaler = options.scaler.value_or(
+      GradScalerOptions{.enabled = dtype == torch::kHalf});
+  scaler.device = device;
+  return {
+      .dtype = dtype,
+      .scaler = scaler,
+      .clip = options.clip,
+      .loss_fp32 = options.loss_fp32,
+      .keep_fp32 = options.keep_fp32,
+      .autocast = true,
+      .autocast_in_valid = options.amp_in_valid};
+}
+
+MixedPrecision::MixedPrecision(
+    torch::ScalarType dtype,
+    const MixedPrecisionOptions& options)
+    : MixedPrecision(settings_of(dtype, options)) {}
+
+MixedPrecision::MixedPrecision(torch::Device device, const AmpOptions& options)
+    : MixedPrecision(settings_of(device, options)) {}
+
+MixedPrecision::MixedPrecision(const Settings& settings)
+    : settings_(settings), scaler_(settings.scaler) {
+  const char* const where = settings.autocast ? "to_amp" : "MixedPrecision";
+  TERN_CHECK_VALUE(
+      settings.dtype == torch::kHalf || settings.dtype == torch::kBFloat16,
+      "[{}] dtype is {}; expected kHalf or kBFloat16.",
+      where,
+      c10::toString(settings.dtype));
+  check_positive(where, "clip", settings.clip.value_or(1));
+}
+
+// ---- Added to a Learner: the model is converted; and removed ----
+
+void MixedPrecision::on_add(Learner& learn) {
+  check_only_one(learn.find<PrecisionPolicy>(), *this, "both scale the loss");
+  if (parts_of(learn).step.is_parallel) check_parallel();
+  kept_ = kept_parameters(
+      learn.model(),
+      settings_.keep_fp32,
+      settings_.autocast ? "to_amp" : "MixedPrecision");
+  if (settings_.autocast) return;
+  masters_ = std::make_shared<MasterWeights>(
+      learn.model(),
+      settings_.dtype,
+      settings_.flat_masters,
+      kept_,
+      settings_.has_masters);
+  set_master_weights(learn, masters_);
+  if (settings_.converts_inputs) learn.state().input_dtype = settings_.dtype;
+}
+
+void MixedPrecision::on_remove(Learner& learn) {
+  if (settings_.autocast) return;
+  LearnerParts& l = parts_of(learn);
+  if (auto* fused = dynamic_cast<AmpAware*>(l.optimizer.get())) {
+    fused->set_weights({}, {});
+  }
+  masters_->restore();
+  set_master_weights(learn, nullptr);
+  masters_.reset();
+  l.state.input_dtype = torch::kFloat;
+}
+
+// ---- A fit begins ----
+
+void MixedPrecision::on_train_begin(Learner& learn) {
+  // A fit that ended by an exception may have left a step half done.
+  scaler_.forget_all();
+  is_unscaled_ = false;
+  if (scaler_.is_enabled()) learn.state().scaler = &scaler_;
+  if (settings_.autocast) return;
+  // The optimizer may have been created since the last fit.
+  auto* const fused = dynamic_cast<AmpAware*>(&learn.optimizer());
+  TERN_CHECK_VALUE(
+      settings_.has_masters || fused,
+      "[MixedPrecision] without master_weights this optimizer would round "
+      "small updates away; expected one of tern::optim, which rounds "
+      "stochastically.");
+  if (fused) fused->set_weights(masters_->masters(), masters_->weights());
+}
+
+// ---- A batch ----
+
+void MixedPrecision::on_batch_begin(Learner& learn) {
+  if (!settings_.converts_inputs) return;
+  for (torch::Tensor& input : learn.state().batch_data.inputs) {
+    if (input.is_floating_point()) input = input.to(settings_.dtype);
+  }
+}
+
+void MixedPrecision::forward(
+    Learner& learn,
+    c10::function_ref<void()> compute) {
+  std::optional<AutocastGuard> autocast;
+  if (settings_.autocast) {
+    // Evaluation in fp32, where asked for, keeps nothing else either.
+    if (!learn.state().training && !settings_.autocast_in_valid) {
+      return compute();
+    }
+    autocast.emplace(learn.data().device, settings_.dtype);
+  }
+  std::optional<KeepFp32Guard> keep_fp32;
+  if (!settings_.keep_fp32.empty()) keep_fp32.emplace(kept_);
+  compute();
+}
+
+void outputs_to_fp32(Tensors& outputs) {
+  for (torch::Tensor& output : outputs) {
+    if (c10::isReducedFloatingType(output.scalar_type())) {
+      output = output.to(torch::kFloat);
+    }
+  }
+}
+
+void MixedPrecision::on_loss_begin(Learner& learn) {
+  if (settings_.loss_fp32) outputs_to_fp32(learn.state().outputs);
+}
+
+void MixedPrecision::on_backward_begin(Learner& learn) {
+  learn.state().loss_grad = scaler_.scale(learn.state().loss_grad);
+}
+
+// Called when a callback reads the gradients, or by `step` below. A fused
+// optimizer does not need it: its kernel reads scaled 16-bit gradients.
+void MixedPrecision::unscale(Learner& learn) {
+  if (is_unscaled_) return;
+  torch::optim::Optimizer& optimizer = learn.optimizer();
+  if (auto* fused = dynamic_cast<AmpAware*>(&optimizer)) {
+    fused->move_gradients_to_masters();
+  } else if (masters_) {
+    masters_->move_gradients_to_masters();
+  }
+  scaler_.unscale_(optimizer);
+  is_unscaled_ = true;
+}
+
+void MixedPrecision::abandon(Learner& learn, bool keeps_gradients) {
+  scaler_.forget(learn.optimizer());
+  if (!std::exchange(is_unscaled_, false) || !keeps_gradients) return;
+  const torch::NoGradGuard no_grad;
+  if (masters_) masters_->move_gradients_to_weights();
+  if (!scaler_.is_enabled()) return;
+  for (const ModelTensor& p : learn.model().parameters()) {
+    torch::Tensor gradient = p.tensor.grad();
+    if (!gradient.defined()) continue;
+    gradient.copy_(scaler_.scale(gradient.to(torch::kFloat)));
+  }
+}
+
+// `step_clipped` reads the norm from scaled gradients, which saves a pass over
+// them. With fp32 weights (autocast) the result must match PyTorch's bit for
+// bit, so gradients are unscaled and clipped there as PyTorch does.
+bool MixedPrecision::clips_within_the_step(
+    const torch::optim::Optimizer& optimizer) const {
+  const auto* const fused = dynamic_cast<const AmpAware*>(&optimizer);
+  if (!settings_.clip || !fused || !masters_ || is_unscaled_) return false;
+  const Tensors gradients = fused->gradients();
+  return std::ranges::all_of(gradients, [&](const torch::Tensor& gradient) {
+    return gradient.device() == gradients[0].device();
+  });
+}
+
+StepResult MixedPrecision::step(Learner& learn) {
+  torch::optim::Optimizer& optimizer = learn.optimizer();
+  StepResult result = StepResult::unknown;
+  if (clips_within_the_step(optimizer)) {
+    result = scaler_.step_clipped(optimizer, *settings_.clip);
+  } else {
+    // An optimizer that does not know of master weights needs unscaled fp32
+    // gradients at the masters, and does not write the 16-bit weights itself.
+    const bool copies_masters =
+        masters_ && dynamic_cast<AmpAware*>(&optimizer) == nullptr;
+    if (settings_.clip || copies_masters) unscale(learn);
+    if (settings_.clip) clip_grad_norm_(optimizer, *settings_.clip);
+    result = scaler_.step(optimizer);
+    // Here and not in on_step_end: of several optimizers (MultiOptimizer) each
+    // steps by itself, and the next forward pass needs the new weights.
+    if (copies_masters) masters_->copy_masters_to_weights();
+  }
+  is_unscaled_ = false;
+  learn.state().step_overflowed.reset();
+  if (result == StepResult::unknown) {
+    const torch::Tensor found_inf = scaler_.found_inf(optimizer);
+    if (!found_inf.is_cpu()) {
+      learn.state().step_overflowed = found_inf;  // read with the losses
+    } else {
+      result = *found_inf.const_data_ptr<float>() != 0 ? StepResult::skipped
+                                                       : StepResult::stepped;
+    }
+  }
+  return result;
+}
+
+void MixedPrecision::on_step_end(Learner&) {
+  if (settings_.fixed_scale) {
+    scaler_.update(*settings_.fixed_scale);
+  } else {
+    scaler_.update();
+  }
+}
+
+void MixedPrecision::on_train_end(Learner& learn) {
+  learn.state().scaler = nullptr;
+}
+
+// ---- What a checkpoint keeps: the loss scale ----
+
+StateDict MixedPrecision::state_dict() const {
+  if (!scaler_.is_enabled()) return StateDict();
+  StateDict result;
+  scaler_.state_dict().for_each([&](const char* name, auto field) {
+    result.insert(
+        name,
+        torch::scalar_tensor(
+            field,
+            c10::CppTypeToScalarType<decltype(field)>::value));
+  });
+  return result;
+}
+
+void MixedPrecision::load_state_dict(const StateDict& state) {
+  if (!scaler_.is_enabled()) return;
+  TORCH_CHECK_VALUE(
+      state.contains("scale"),
+      "[MixedPrecision] the state holds no loss scale; it was saved by a "
+      "training without one. Use it with the precision that it was saved in.");
+  GradScalerState saved;
+  saved.for_each([&](const char* name, auto& field) {
+    field = saved_value("MixedPrecision", state, name)
+                .item<std::decay_t<decltype(field)>>();
+  });
+  scaler_.load_state_dict(saved);
+}
+
+// ---- What the precision is ----
+
+double MixedPrecision::loss_scale() const {
+  return scaler_.is_enabled() ? scaler_.get_scale() : std::nan("");
+}
+
+torch::Tensor MixedPrecision::loss_scale_record() const {
+  return scaler_.record();
+}
+
+void MixedPrecision::check_parallel() const {
+  TERN_CHECK_VALUE(
+      settings_.keep_fp32.empty(),
+      "[{}] keep_fp32 names layers, and the model computes on several devices; "
+      "expected one. Use to_distributed with a process for each.",
+      settings_.autocast ? "to_amp" : "MixedPrecision");
+}
+
+std::string MixedPrecision::precision_text() const {
+  if (settings_.autocast) return "autocast, fp32 weights";
+  return fmt::format(
+      "{} model, {}{}",
+      settings_.dtype == torch::kHalf ? "fp16" : "bf16",
+      settings_.has_masters ? "fp32 masters" : "stochastic rounding",
+      kept_.empty() ? "" : ", some layers in fp32");
+}
+
+std::string MixedPrecision::name() const {
+  return settings_.autocast ? "Amp" : "MixedPrecision";
+}
+
+// ---- Learner::to_fp16, to_bf16, to_amp, to_fp32 ----
+
+namespace {
 
 bool computes_in_bfloat16() {
 #if defined(__x86_64__)
@@ -52,69 +341,6 @@ bool computes_in_bfloat16() {
 }
 
 }  // namespace
-
-MixedPrecision::MixedPrecision(
-    torch::ScalarType dtype,
-    const MixedPrecisionOptions& options)
-    : LossScaling("MixedPrecision", settings_of(dtype, options)),
-      has_flat_masters_(options.flat_master),
-      has_masters_(options.master_weights),
-      converts_inputs_(
-          std::ranges::find(options.keep_fp32, "input") ==
-          options.keep_fp32.end()) {
-  TERN_CHECK_VALUE(
-      has_masters_ || dtype == torch::kBFloat16,
-      "[MixedPrecision] master_weights is false for fp16, in which most "
-      "updates "
-      "vanish; expected true, or to_bf16.");
-}
-
-void MixedPrecision::on_train_begin(Learner& learn) {
-  LossScaling::on_train_begin(learn);
-  TERN_CHECK_VALUE(
-      has_masters_ || dynamic_cast<AmpAware*>(&learn.optimizer()),
-      "[MixedPrecision] without master_weights this optimizer would round "
-      "small updates away; expected one of tern::optim, which rounds "
-      "stochastically.");
-}
-
-void MixedPrecision::on_add(Learner& learn) {
-  LossScaling::on_add(learn);
-  set_master_weights(
-      learn,
-      std::make_shared<MasterWeights>(
-          learn.model(),
-          dtype(),
-          has_flat_masters_,
-          kept(),
-          has_masters_));
-  if (converts_inputs_) learn.state().input_dtype = dtype();
-}
-
-void MixedPrecision::on_remove(Learner& learn) {
-  LearnerParts& l = learn.parts();
-  if (auto* fused = dynamic_cast<AmpAware*>(l.optimizer.get())) {
-    fused->set_weights({}, {});
-  }
-  master_weights(learn)->restore();
-  set_master_weights(learn, nullptr);
-  l.state.input_dtype = torch::kFloat;
-}
-
-void MixedPrecision::on_batch_begin(Learner& learn) {
-  if (!converts_inputs_) return;
-  for (torch::Tensor& input : learn.state().batch_data.inputs) {
-    if (input.is_floating_point()) input = input.to(dtype());
-  }
-}
-
-std::string MixedPrecision::precision_text() const {
-  return fmt::format(
-      "{} model, {}{}",
-      dtype() == torch::kHalf ? "fp16" : "bf16",
-      has_masters_ ? "fp32 masters" : "stochastic rounding",
-      kept().empty() ? "" : ", some layers in fp32");
-}
 
 Learner& Learner::to_fp16() {
   return to_fp16(MixedPrecisionOptions{});
@@ -146,9 +372,22 @@ Learner& Learner::to_bf16(const MixedPrecisionOptions& options) {
   return to_fp32().add(callback);
 }
 
+Learner& Learner::to_amp() {
+  return to_amp(AmpOptions{});
+}
+
+Learner& Learner::to_amp(const AmpOptions& options) {
+  check_not_fitting(*this, "Learner::to_amp");
+  const auto callback =
+      std::make_shared<MixedPrecision>(parts_->data.device, options);
+  to_fp32();
+  parts_->options.loss.check_autocast(parts_->data.device);
+  return add(callback);
+}
+
 Learner& Learner::to_fp32() {
   check_not_fitting(*this, "Learner::to_fp32");
-  if (const auto callback = find<LossScaling>()) remove(*callback);
+  if (const auto callback = find<PrecisionPolicy>()) remove(*callback);
   return *this;
 }
 

@@ -1,13 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tern/callbacks/precision/loss_scaling.h"
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include "tern/callbacks/precision/amp.h"
+#include "tern/learner/amp/grad_scaler.h"
+#include "tern/learner/amp/keep_fp32.h"
+#include "tern/learner/precision_policy.h"
 
 namespace tern {
+
+class MasterWeights;  // learner/amp/master_weights.h
 
 /// Options of `Learner::to_fp16`, which trains a half or bfloat16 model with
 /// fp32 master weights and converts floating inputs; names and defaults of
@@ -50,27 +59,108 @@ struct MixedPrecisionOptions {
   std::vector<std::string> keep_fp32 = {};
 };
 
-/// What `Learner::to_fp16` and `to_bf16` add. By itself, it converts the model
-/// when it is added, and gives it back its fp32 weights when it is removed.
+/// Trains in 16 bits: what `to_fp16`, `to_bf16` and `to_amp` add to a Learner.
+///
+/// to_fp16 and to_bf16 convert the model when they are added: parameters and
+/// buffers become 16-bit, except those of BatchNorm and of the layers in
+/// `keep_fp32`, and the optimizer steps fp32 master weights. to_amp leaves the
+/// weights in fp32 and computes forward and loss under autocast. Removing the
+/// callback gives the model its fp32 weights back, exactly the masters.
+///
+/// | event             | to_fp16, to_bf16               | to_amp               |
+/// |-------------------|--------------------------------|----------------------|
+/// | on_batch_begin    | floating inputs become 16-bit  |                      |
+/// | forward           |                                | runs under autocast  |
+/// | on_loss_begin     | outputs become fp32            | outputs become fp32  |
+/// | on_backward_begin | loss_grad times the loss scale | the same             |
+/// | step              | overflow check, unscale into   | overflow check,      |
+/// |                   | the masters, clip, step or     | unscale, clip, step  |
+/// |                   | skip, masters to the model     | or skip              |
+/// | on_step_end       | the loss scale is updated      | the same             |
+///
+/// With a fused optimizer (tern::optim) the whole step is one check and one
+/// kernel, and never synchronizes with the device. The loss scale changes at
+/// steps only, not while gradients are accumulated; bfloat16 needs none.
 ///
 ///   Learner(data, model, {.callbacks = {
 ///       std::make_shared<MixedPrecision>(torch::kHalf)}});
-class MixedPrecision final : public LossScaling {
+class MixedPrecision : public PrecisionPolicy {
  public:
+  /// As `to_fp16` and `to_bf16`.
   /// \param dtype  kHalf or kBFloat16, on any device.
   /// \throws c10::ValueError for another dtype, or options out of range.
   explicit MixedPrecision(
       torch::ScalarType dtype = torch::kHalf,
       const MixedPrecisionOptions& options = {});
+  /// As `to_amp`.
+  /// \param device  Where the model computes.
+  MixedPrecision(torch::Device device, const AmpOptions& options);
 
+  /// \throws c10::ValueError beside another MixedPrecision, or if `keep_fp32`
+  ///         names a module that the model does not have.
   void on_add(Learner& learn) override;
   void on_remove(Learner& learn) override;
+
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
+  void forward(Learner& learn, c10::function_ref<void()> compute) override;
+  void on_loss_begin(Learner& learn) override;
+  void on_backward_begin(Learner& learn) override;
+  void unscale(Learner& learn) override;
+  void abandon(Learner& learn, bool keeps_gradients) override;
+  StepResult step(Learner& learn) override;
+  void on_step_end(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
+
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
+
+  double loss_scale() const override;
+  torch::Tensor loss_scale_record() const override;
+  /// \throws c10::ValueError with `keep_fp32`.
+  void check_parallel() const override;
   std::string precision_text() const override;
+  /// "MixedPrecision" or "Amp".
+  std::string name() const override;
+  bool can_be_replayed() const override { return true; }
+  int order() const override { return callback_order::kMixedPrecision; }
+
+  /// Disabled where there is no loss scale: in bfloat16.
+  GradScaler& scaler() { return scaler_; }
+  torch::ScalarType dtype() const { return settings_.dtype; }
 
  private:
-  bool has_flat_masters_, has_masters_, converts_inputs_;
+  struct Settings {
+    torch::ScalarType dtype = torch::kHalf;
+    GradScalerOptions scaler = {};
+    std::optional<double> fixed_scale = {};  // unset: dynamic
+    std::optional<double> clip = {};
+    bool loss_fp32 = true;
+    std::vector<std::string> keep_fp32 = {};
+    // to_amp: autocast instead of a converted model.
+    bool autocast = false;
+    bool autocast_in_valid = true;
+    // to_fp16, to_bf16: a converted model.
+    bool converts_inputs = false;
+    bool flat_masters = false;
+    bool has_masters = true;
+  };
+
+  explicit MixedPrecision(const Settings& settings);
+  static Settings settings_of(
+      torch::ScalarType dtype,
+      const MixedPrecisionOptions& options);
+  static Settings settings_of(torch::Device device, const AmpOptions& options);
+  bool clips_within_the_step(const torch::optim::Optimizer& optimizer) const;
+
+  Settings settings_;
+  GradScaler scaler_;
+  KeptParameters kept_;                     // parameters of keep_fp32
+  std::shared_ptr<MasterWeights> masters_;  // null with autocast
+  bool is_unscaled_ = false;                // the gradients of this step
 };
+
+/// Converts outputs in 16 bits to fp32, for the loss.
+void outputs_to_fp32(Tensors& outputs);
 
 }  // namespace tern

@@ -154,7 +154,7 @@ bool SaveCheckpoint::is_time(Learner& learn) const {
   if (options_.every.count() == 0) return false;
   const bool is_due =
       std::chrono::steady_clock::now() - last_save_ >= options_.every;
-  if (!learn.parts().training_shard) return is_due;
+  if (!parts_of(learn).ranks.training_shard) return is_due;
   const torch::Tensor flag = torch::scalar_tensor(
       is_due && communicator(learn).is_main_process(),
       torch::kInt);
@@ -195,7 +195,7 @@ void SaveCheckpoint::on_interrupt(Learner& learn) {
 
 void SaveCheckpoint::save(Learner& learn) {
   const bool is_main = communicator(learn).is_main_process();
-  if (!is_main && !learn.parts().training_shard) return;
+  if (!is_main && !parts_of(learn).ranks.training_shard) return;
   wait(learn);
   last_save_ = std::chrono::steady_clock::now();
   Checkpoint checkpoint = capture_checkpoint(learn);

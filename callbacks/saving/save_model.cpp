@@ -111,7 +111,7 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
   bool is_written = true;
   try {
     // Other ranks have their part in it, where a training is divided.
-    if (is_main || learn.parts().training_shard) learn.save(name);
+    if (is_main || parts_of(learn).ranks.training_shard) learn.save(name);
   } catch (const IoError& error) {
     is_written = false;
     if (!std::exchange(has_told_write_, true)) {

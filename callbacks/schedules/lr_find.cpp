@@ -34,7 +34,7 @@ class LrFinder final : public Callback {
       rates.push_back(starts_[i] * std::pow(ends_[i] / starts_[i], position));
     }
     found.lrs.push_back(rates.back());
-    loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, rates);
+    loop::set_hyper_parameter(parts_of(learn), HyperParameter::lr, rates);
   }
 
   void on_batch_end(Learner& learn) override {
@@ -178,8 +178,8 @@ LrFind Learner::lr_find() {
 LrFind Learner::lr_find(const LrFindOptions& options) {
   check_at_least("Learner::lr_find", "num_it", options.num_it, 6);
   check_not_fitting(*this, "Learner::lr_find");
-  const auto starts = options.start.resolve(parts_->layer_groups(), 1e-7);
-  const auto ends = options.end.resolve(parts_->layer_groups(), 10);
+  const auto starts = options.start.resolve(parts_->groups.size(), 1e-7);
+  const auto ends = options.end.resolve(parts_->groups.size(), 10);
   for (size_t i = 0; i < starts.size(); ++i) {
     TERN_CHECK_VALUE(
         starts[i] > 0 && starts[i] < ends[i],
@@ -193,7 +193,7 @@ LrFind Learner::lr_find(const LrFindOptions& options) {
     fit_batches(*this, options.num_it, starts.back(), {finder});
   });
   suggest(finder->found, options.num_it);
-  parts_->note_call(fmt::format(
+  parts_->record_call(fmt::format(
       "lr_find({:.4g}, {:.4g}, num_it = {})",
       starts.back(),
       ends.back(),

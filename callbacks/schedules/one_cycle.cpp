@@ -39,9 +39,9 @@ Schedule combined_cosine(double part, double start, double middle, double end) {
 
 // What `fit` calls itself while the result lives.
 auto named_caller(LearnerParts& l, const std::string& name) {
-  const std::string before = l.caller;
-  l.caller = before == "fit" ? name : before + ": " + name;
-  return c10::make_scope_exit([&l, before] { l.caller = before; });
+  const std::string before = l.position.caller;
+  l.position.caller = before == "fit" ? name : before + ": " + name;
+  return c10::make_scope_exit([&l, before] { l.position.caller = before; });
 }
 
 // The fit's learning rates times `factor`.

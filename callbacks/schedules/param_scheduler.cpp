@@ -133,10 +133,10 @@ void ParamScheduler::on_add(Learner& learn) {
 // The loaders may have been changed for this fit: LimitBatches.
 void ParamScheduler::on_train_begin(Learner& learn) {
   done_ = 0;
-  total_ = learn.state().epochs * loop::training_loader(learn.parts()).size();
+  total_ = learn.state().epochs * loop::training_loader(parts_of(learn)).size();
   if (make_) scheduled_ = make_(total_);
   first_rates_ = learn.learning_rates();
-  const auto groups = learn.parts().groups.size();
+  const auto groups = parts_of(learn).groups.parameters.size();
   for (const Scheduled& s : scheduled_) {
     TERN_CHECK_VALUE(
         s.schedules.size() == 1 || s.schedules.size() == groups,
@@ -163,11 +163,11 @@ void ParamScheduler::on_batch_begin(Learner& learn) {
     for (const Schedule& schedule : s.schedules) {
       values.push_back(value_at(position, s.hyper, schedule));
     }
-    values.resize(learn.parts().groups.size(), values[0]);
+    values.resize(parts_of(learn).groups.parameters.size(), values[0]);
     for (size_t i = 0; s.is_factor && i < values.size(); ++i) {
       values[i] *= first_rates_[i];
     }
-    loop::set_hyper_parameter(learn.parts(), s.hyper, values);
+    loop::set_hyper_parameter(parts_of(learn), s.hyper, values);
   }
 }
 

@@ -9,7 +9,7 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
-#include "tern/learner/extension.h"
+#include "tern/learner/step_result.h"
 
 namespace tern {
 

@@ -137,13 +137,13 @@ void rebind_parameters(
 
 std::shared_ptr<MasterWeights> master_weights(const Learner& learn) {
   return std::dynamic_pointer_cast<MasterWeights>(
-      learn.parts().stepped_weights);
+      parts_of(learn).stepped_weights);
 }
 
 void set_master_weights(
     Learner& learn,
     std::shared_ptr<MasterWeights> masters) {
-  torch::optim::Optimizer* const optimizer = learn.parts().optimizer.get();
+  torch::optim::Optimizer* const optimizer = parts_of(learn).optimizer.get();
   const auto before = master_weights(learn);
   if (optimizer && before) {
     rebind_parameters(*optimizer, before->masters(), before->weights());
@@ -151,7 +151,7 @@ void set_master_weights(
   if (optimizer && masters) {
     rebind_parameters(*optimizer, masters->weights(), masters->masters());
   }
-  learn.parts().stepped_weights = std::move(masters);
+  parts_of(learn).stepped_weights = std::move(masters);
 }
 
 }  // namespace tern

@@ -7,7 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/amp/keep_fp32.h"
-#include "tern/learner/extension.h"
+#include "tern/learner/interfaces.h"
 #include "tern/learner/model.h"
 
 namespace tern {

@@ -31,12 +31,12 @@ constexpr const char* kFingerprint = "fingerprint of the data";
 Settings training_settings(Learner& learner) {
   const auto masters = master_weights(learner);
   const auto dataset = learner.data().loader(Split::train).dataset_ptr();
-  if (learner.parts().fingerprint.first != dataset) {
-    learner.parts().fingerprint = {dataset, fingerprint(*dataset)};
+  if (parts_of(learner).position.fingerprint.first != dataset) {
+    parts_of(learner).position.fingerprint = {dataset, fingerprint(*dataset)};
   }
-  Settings result = loop::data_settings(learner.parts());
+  Settings result = loop::data_settings(parts_of(learner));
   result.insert(
-      {{kFingerprint, learner.parts().fingerprint.second},
+      {{kFingerprint, parts_of(learner).position.fingerprint.second},
        {"optimizer", optim::class_name(learner.optimizer())},
        {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}});
   return result;
@@ -44,16 +44,16 @@ Settings training_settings(Learner& learner) {
 
 // Also what a callback such as LimitBatches leaves of the batches.
 Settings running_fit_settings(Learner& learner) {
-  Settings result = learner.parts().fit_settings;
+  Settings result = parts_of(learner).position.fit_settings;
   result[kUsedBatches] =
-      std::to_string(loop::training_loader(learner.parts()).size());
+      std::to_string(loop::training_loader(parts_of(learner)).size());
   return result;
 }
 
 // With those of the fit that runs or ran last.
 Settings all_settings(Learner& learner) {
   Settings result = training_settings(learner);
-  Settings of_fit = learner.parts().fit_settings;
+  Settings of_fit = parts_of(learner).position.fit_settings;
   // Those of a running fit were taken before callbacks changed the loaders.
   if (learner.state().is_fitting) {
     of_fit = running_fit_settings(learner);
@@ -144,13 +144,14 @@ void put_under(
 Checkpoint capture_state(Learner& learner) {
   const torch::NoGradGuard no_grad;
   TORCH_CHECK(
-      !learner.parts().communicator || !learner.parts().window.is_open(),
+      !parts_of(learner).ranks.communicator ||
+          !parts_of(learner).step.window.is_open(),
       "[Learner::save_checkpoint] gradients are being accumulated, of which "
       "each rank has its own part; call it while state().accumulating is "
       "false.");
   const WholeMasters whole(learner);
   Checkpoint result;
-  result.run = learner.parts().run_id;
+  result.run = parts_of(learner).position.run_id;
   result.step = learner.state().iteration;
   result.settings = all_settings(learner);
   for (const StatePart& part : state_parts(learner)) {
@@ -183,17 +184,15 @@ class ResumePlan final : public Continuation {
     return fmt::format("step {} of run {}", checkpoint_.step, checkpoint_.run);
   }
 
-  bool was_done_before(
-      Learner& learner,
-      int64_t epochs,
-      const LearningRates& lr) override {
+  bool is_done(Learner& learner, int64_t epochs, const LearningRates& lr)
+      override {
     const bool is_between_fits =
         number("in_fit") == 0 && number("epoch") == 0 && number("batch") == 0;
     if (fits_to_skip_ > 0) {
       if (is_between_fits && fits_to_skip_ == 1) {
         // One that was made before any fit has none of its settings.
         if (checkpoint_.settings.contains("epochs")) {
-          const auto now = loop::fit_settings(learner.parts(), epochs, lr);
+          const auto now = loop::fit_settings(parts_of(learner), epochs, lr);
           check_differences(differences(now, checkpoint_), allow_change_);
         }
         // What the program has done to the Learner since `resume`, such as
@@ -211,12 +210,12 @@ class ResumePlan final : public Continuation {
     }
     if (!is_between_fits) return false;
     // This one begins as any other does, with the callbacks that are there now.
-    const auto self = std::move(learner.parts().continuation);
+    const auto self = std::move(parts_of(learner).position.continuation);
     if (!is_applied_) apply_training(learner, checkpoint_);
     return false;
   }
 
-  void put_back(Learner& learner, bool in_epoch) override {
+  void restore(Learner& learner, bool in_epoch) override {
     auto changes = differences(running_fit_settings(learner), checkpoint_);
     for (auto& text : callback_differences(learner, checkpoint_)) {
       changes.push_back(std::move(text));
@@ -225,7 +224,7 @@ class ResumePlan final : public Continuation {
     apply_model(learner, checkpoint_);
     apply_training(learner, checkpoint_);
     const bool has_more = number("in_epoch") != 0 || number("batch") > 0;
-    if (in_epoch || !has_more) learner.parts().continuation.reset();
+    if (in_epoch || !has_more) parts_of(learner).position.continuation.reset();
   }
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
@@ -247,7 +246,8 @@ class ResumePlan final : public Continuation {
 };
 
 const ResumePlan* plan_of(const Learner& learner) {
-  return dynamic_cast<const ResumePlan*>(learner.parts().continuation.get());
+  return dynamic_cast<const ResumePlan*>(
+      parts_of(learner).position.continuation.get());
 }
 
 }  // namespace
@@ -255,7 +255,7 @@ const ResumePlan* plan_of(const Learner& learner) {
 std::optional<StateDict> take_resumed_log(
     Learner& learner,
     const Callback& callback) {
-  std::optional<StateDict>& all = learner.parts().resumed_logs;
+  std::optional<StateDict>& all = parts_of(learner).position.resumed_logs;
   if (!all) return std::nullopt;
   for (const auto& [name, known] : named_callbacks(learner)) {
     if (known != &callback) continue;
@@ -267,7 +267,7 @@ std::optional<StateDict> take_resumed_log(
 }
 
 const std::string& run_id(Learner& learner) {
-  std::string& id = learner.parts().run_id;
+  std::string& id = parts_of(learner).position.run_id;
   if (id.empty()) id = random_id();
   return id;
 }
@@ -288,7 +288,7 @@ Checkpoint capture_checkpoint(Learner& learner) {
 
 bool is_ahead_of_program(const Learner& learner) {
   const ResumePlan* const plan = plan_of(learner);
-  return plan && !plan->is_applied() && !learner.parts().state.is_fitting;
+  return plan && !plan->is_applied() && !parts_of(learner).state.is_fitting;
 }
 
 void Learner::save_checkpoint(const std::filesystem::path& folder) {
@@ -323,12 +323,12 @@ Learner& Learner::resume(
         checkpoint.step,
         checkpoint.folder.string()));
   }
-  parts_->run_id = checkpoint.run;
-  parts_->resumed_logs = entries_under(checkpoint.training, kLogs);
-  parts_->continuation = std::make_unique<ResumePlan>(
+  parts_->position.run_id = checkpoint.run;
+  parts_->position.resumed_logs = entries_under(checkpoint.training, kLogs);
+  parts_->position.continuation = std::make_unique<ResumePlan>(
       std::move(checkpoint),
       options.allow_change,
-      /*skips_fits=*/parts_->fits_done == 0);
+      /*skips_fits=*/parts_->position.fits_done == 0);
   return *this;
 }
 

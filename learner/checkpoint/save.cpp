@@ -89,7 +89,8 @@ void Learner::save(const std::string& name) {
   const WholeMasters whole(*this);
   const StateDict optimizer = optimizer_state(*this);
   // It had to give the others its part.
-  if (parts_->training_shard && !communicator(*this).is_main_process()) return;
+  if (parts_->ranks.training_shard && !communicator(*this).is_main_process())
+    return;
   make_folders(file.parent_path());
   const std::string pair = random_id();
   const fs::path beside = optimizer_file(file);
@@ -138,8 +139,8 @@ Learner& Learner::load(
     parts_->optimizer->state().clear();
   }
   apply(plan, *this);
-  loop::state_was_replaced(*parts_);
-  parts_->note_call(fmt::format("load({})", name));
+  loop::invalidate_derived_state(*parts_);
+  parts_->record_call(fmt::format("load({})", name));
   return *this;
 }
 

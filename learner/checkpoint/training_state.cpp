@@ -81,41 +81,41 @@ void restore_random_state(const StateDict& state) {
 
 StateDict gradients(LearnerParts& l) {
   StateDict state;
-  loop::set_gradients_aside(l, false);
+  loop::attach_scaled_gradients(l);
   for (const ModelTensor& p : l.model.parameters()) {
     if (p.tensor.grad().defined()) state.insert(p.name, p.tensor.grad());
   }
-  loop::set_gradients_aside(l, true);
+  loop::detach_scaled_gradients(l);
   return state;
 }
 
 void restore_gradients(LearnerParts& l, const StateDict& state) {
-  loop::set_gradients_aside(l, false);
+  loop::attach_scaled_gradients(l);
   for (const ModelTensor& p : l.model.parameters()) {
     if (const torch::Tensor* const grad = state.find(p.name)) {
       p.tensor.mutable_grad() = torch::empty_like(p.tensor).copy_(*grad);
     }
   }
-  loop::set_gradients_aside(l, true);
+  loop::detach_scaled_gradients(l);
 }
 
 StateDict progress(const LearnerParts& l) {
   // An epoch that is not complete is begun once more, at its next batch.
-  const bool in_epoch = l.place == Place::in_epoch;
-  const bool at_end = l.place == Place::at_epoch_end;
+  const bool in_epoch = l.position.place == Place::in_epoch;
+  const bool at_end = l.position.place == Place::at_epoch_end;
   // What was asked from outside is not a part of the training.
-  const bool stops = l.state.stop_training && !l.stop_requested;
+  const bool stops = l.state.stop_training && !l.stop.requested;
   const std::vector<std::pair<const char*, int64_t>> numbers = {
-      {"fits", l.fits_done},
+      {"fits", l.position.fits_done},
       {"in_fit", l.state.is_fitting ? 1 : 0},
       {"in_epoch", in_epoch ? 1 : 0},
       {"epoch", l.state.is_fitting ? l.state.epoch + at_end : 0},
-      {"batch", in_epoch ? l.batches_done : 0},
-      {"epochs_begun", l.epochs_begun - in_epoch},
+      {"batch", in_epoch ? l.position.batches_done : 0},
+      {"epochs_begun", l.position.epochs_begun - in_epoch},
       {"iteration", l.state.iteration},
       {"stop_training", stops ? 1 : 0},
-      {"window_batches", l.window.batches()},
-      {"window_samples", l.window.samples()}};
+      {"window_batches", l.step.window.batches()},
+      {"window_samples", l.step.window.samples()}};
   StateDict result;
   for (const auto& [name, number] : numbers) {
     result.insert(name, torch::scalar_tensor(number, torch::kLong));
@@ -127,14 +127,16 @@ void restore_progress(LearnerParts& l, const StateDict& saved) {
   l.state.epoch = saved_integer(saved, "epoch");
   l.state.stop_training = saved_integer(saved, "stop_training") != 0;
   l.state.iteration = saved_integer(saved, "iteration");
-  l.first_batch = saved_integer(saved, "batch");
-  l.epochs_begun = saved_integer(saved, "epochs_begun");
-  l.fits_done = saved_integer(saved, "fits");
+  l.position.first_batch = saved_integer(saved, "batch");
+  l.position.epochs_begun = saved_integer(saved, "epochs_begun");
+  l.position.fits_done = saved_integer(saved, "fits");
   // Older checkpoints have none.
   const auto of_window = [&](const char* name) {
     return saved.contains(name) ? saved_integer(saved, name) : 0;
   };
-  l.window.restore(of_window("window_batches"), of_window("window_samples"));
+  l.step.window.restore(
+      of_window("window_batches"),
+      of_window("window_samples"));
 }
 
 }  // namespace
@@ -176,7 +178,7 @@ std::vector<std::pair<std::string, Callback*>> named_callbacks(
 StateDict optimizer_state(Learner& learner) {
   StateDict mine =
       optim::named_state(learner.optimizer(), parameter_names(learner));
-  const auto& shard = learner.parts().training_shard;
+  const auto& shard = parts_of(learner).ranks.training_shard;
   return shard ? shard->gather_state(mine) : mine;
 }
 
@@ -185,7 +187,7 @@ void load_optimizer_state(Learner& learner, const StateDict& state) {
 }
 
 std::vector<StatePart> state_parts(Learner& learner) {
-  LearnerParts& l = learner.parts();
+  LearnerParts& l = parts_of(learner);
   l.recorder->flush();  // its state is what has been read
   std::vector<StatePart> parts = {
       {"model",
@@ -221,7 +223,7 @@ void apply_model(Learner& learner, const Checkpoint& checkpoint) {
   LoadPlan plan = plan_of_whole_model(learner, checkpoint.model);
   load_optimizer_state(learner, checkpoint.optimizer);
   apply(plan, learner);
-  loop::state_was_replaced(learner.parts());
+  loop::invalidate_derived_state(parts_of(learner));
 }
 
 void apply_training(Learner& learner, const Checkpoint& checkpoint) {

@@ -36,8 +36,8 @@ struct Snapshot {
 };
 
 Snapshot snapshot_of(Learner& learner) {
-  const LearnerParts& l = learner.parts();
-  Snapshot result{l.state, l.fit_settings, l.optimizer != nullptr};
+  const LearnerParts& l = parts_of(learner);
+  Snapshot result{l.state, l.position.fit_settings, l.optimizer != nullptr};
   for (const StatePart& part : state_parts(learner)) {
     if (part.name == "optimizer" && !result.has_optimizer) continue;
     try {
@@ -56,7 +56,7 @@ Snapshot snapshot_of(Learner& learner) {
 
 void restore(Learner& learner, const Snapshot& before) {
   const torch::NoGradGuard no_grad;
-  LearnerParts& l = learner.parts();
+  LearnerParts& l = parts_of(learner);
   if (!before.has_optimizer) {
     l.optimizer.reset();
   } else if (!before.optimizer_bytes.empty()) {
@@ -69,7 +69,7 @@ void restore(Learner& learner, const Snapshot& before) {
   for (const StatePart& part : state_parts(learner)) {
     // Before callbacks get back what they had made from the weights.
     if (!part.has_own_file() && !std::exchange(is_told, true)) {
-      loop::state_was_replaced(l);
+      loop::invalidate_derived_state(l);
     }
     const auto saved = before.parts.find(part.name);
     if (saved == before.parts.end() || saved->second.is_empty()) continue;
@@ -79,15 +79,15 @@ void restore(Learner& learner, const Snapshot& before) {
   l.state = before.state;
   // A stop means the program, not the trial alone.
   if (result == FitResult::interrupted) l.state.result = result;
-  l.first_batch = 0;
-  l.fit_settings = before.fit_settings;
+  l.position.first_batch = 0;
+  l.position.fit_settings = before.fit_settings;
 }
 
 }  // namespace
 
 void undo(Learner& learn, const std::function<void()>& body) {
   // Out of the Learner meanwhile: it is for the fits that count.
-  auto& continuation = learn.parts().continuation;
+  auto& continuation = parts_of(learn).position.continuation;
   const auto put_back = c10::make_scope_exit(
       [&continuation, kept = std::move(continuation)]() mutable {
         if (kept) continuation = std::move(kept);

@@ -90,7 +90,7 @@ void StepGraph::give_up(Learner& learn, const std::string& why) {
 void StepGraph::end(Learner& learn) {
   forget();
   graph_.reset();
-  if (!learn.parts().optimizer) return;
+  if (!parts_of(learn).optimizer) return;
   if (auto* const optimizer = fused(learn)) optimizer->rates_on_device(false);
 }
 
@@ -106,11 +106,13 @@ std::string StepGraph::obstacle(Learner& learn) const {
     return "the optimizer computes with rates of the host; take one of "
            "tern::optim";
   }
-  if (learn.parts().communicator) return "several processes train together";
-  if (learn.parts().is_parallel) return "several devices compute each batch";
+  if (parts_of(learn).ranks.communicator)
+    return "several processes train together";
+  if (parts_of(learn).step.is_parallel)
+    return "several devices compute each batch";
   for (const Event event : kRecorded) {
     for (const CallbackHandle& callback : learn.callbacks()) {
-      if (loop::hears(learn.parts(), callback, event) &&
+      if (loop::receives(parts_of(learn), callback, event) &&
           !callback->can_be_replayed()) {
         return fmt::format(
             "{} acts within the step; let it act in on_batch_begin or "
@@ -130,21 +132,21 @@ void StepGraph::say(Learner& learn, const std::string& text) {
 }
 
 void StepGraph::step(Learner& learn) {
-  TrainState& state = learn.parts().state;
-  if (!graph_) return loop::train_step(learn.parts());
+  TrainState& state = parts_of(learn).state;
+  if (!graph_) return loop::train_step(parts_of(learn));
   std::string why = results_.empty() ? obstacle(learn) : "";
   if (why.empty() && (state.skip_step || state.skip_zero_grad)) {
     why = "a callback leaves out the optimizer's step of some batches";
   }
   if (!why.empty()) {
     give_up(learn, why);
-    return loop::train_step(learn.parts());
+    return loop::train_step(parts_of(learn));
   }
   if (!fused(learn)->write_rates() && !results_.empty()) forget();
   if (state.batch_loss) {
     say(learn,
         "a callback has replaced the loss, so this step is not replayed");
-    return loop::train_step(learn.parts());
+    return loop::train_step(parts_of(learn));
   }
   const bool has_shape = are_alike(state.batch_data.inputs, batch_.inputs) &&
                          are_alike(state.batch_data.targets, batch_.targets);
@@ -152,7 +154,7 @@ void StepGraph::step(Learner& learn) {
     say(learn,
         "batches of another shape than the recorded one are not replayed; "
         "drop_last leaves out the short last batch");
-    return loop::train_step(learn.parts());
+    return loop::train_step(parts_of(learn));
   }
   if (!results_.empty()) return replay(learn);
   if (warm_steps_ < options_.warm_up_steps) {
@@ -162,9 +164,9 @@ void StepGraph::step(Learner& learn) {
           clones(state.batch_data.inputs),
           clones(state.batch_data.targets)};
     }
-    return graph_->warm_up([&] { loop::train_step(learn.parts()); });
+    return graph_->warm_up([&] { loop::train_step(parts_of(learn)); });
   }
-  if (!has_shape || !record(learn)) return loop::train_step(learn.parts());
+  if (!has_shape || !record(learn)) return loop::train_step(parts_of(learn));
   replay(learn);
 }
 
@@ -177,7 +179,7 @@ Batch StepGraph::put_in_place(Batch& batch) const {
 }
 
 bool StepGraph::record(Learner& learn) {
-  TrainState& state = learn.parts().state;
+  TrainState& state = parts_of(learn).state;
   const Batch now = put_in_place(state.batch_data);
   GradScaler* const scaler = state.scaler;
   if (scaler) scaler->set_recording(true);
@@ -186,7 +188,7 @@ bool StepGraph::record(Learner& learn) {
   });
   try {
     results_ = graph_->record([&] {
-      loop::train_step(learn.parts());
+      loop::train_step(parts_of(learn));
       Tensors results = {state.loss};
       // Without the step's autograd nodes, which hold the recording's stream.
       for (const torch::Tensor& output : state.outputs) {
@@ -204,11 +206,11 @@ bool StepGraph::record(Learner& learn) {
 }
 
 void StepGraph::replay(Learner& learn) {
-  TrainState& state = learn.parts().state;
+  TrainState& state = parts_of(learn).state;
   // As compute_loss does, before anything is changed.
-  learn.parts().options.loss.check_class_indices(
+  parts_of(learn).options.loss.check_class_indices(
       {results_.begin() + 1, results_.end()},
-      learn.parts().host_targets);
+      parts_of(learn).step.host_targets);
   const Batch now = put_in_place(state.batch_data);
   graph_->replay();
   if (state.scaler) state.scaler->watch_skips();
@@ -222,14 +224,14 @@ void StepGraph::replay(Learner& learn) {
 
 // The device has done nothing of it; what the host has begun is taken back.
 void StepGraph::abandon_step(Learner& learn) {
-  TrainState& state = learn.parts().state;
+  TrainState& state = parts_of(learn).state;
   state.loss_grad.reset();
   state.outputs.clear();
-  learn.parts().has_gradients = false;
-  if (learn.parts().precision) {
-    learn.parts().precision->abandon(learn, /*keeps_gradients=*/false);
+  parts_of(learn).step.has_gradients = false;
+  if (parts_of(learn).precision) {
+    parts_of(learn).precision->abandon(learn, /*keeps_gradients=*/false);
   }
-  loop::zero_grad(learn.parts());
+  loop::zero_grad(parts_of(learn));
 }
 
 Learner& Learner::to_cuda_graph() {
@@ -255,7 +257,7 @@ Learner& Learner::to_cuda_graph(const CudaGraphOptions& options) {
 }
 
 std::shared_ptr<StepGraph> step_graph(const Learner& learn) {
-  return std::dynamic_pointer_cast<StepGraph>(learn.parts().step_runner);
+  return std::dynamic_pointer_cast<StepGraph>(parts_of(learn).step.runner);
 }
 
 void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph) {
@@ -264,10 +266,10 @@ void set_step_graph(Learner& learn, std::shared_ptr<StepGraph> graph) {
       "[Learner] to_cuda_graph cannot be called while fit is running; call it "
       "before or after.");
   TORCH_CHECK_VALUE(
-      !learn.parts().step_runner || step_graph(learn),
+      !parts_of(learn).step.runner || step_graph(learn),
       "[Learner] to_cuda_graph cannot record the steps of MultiOptimizer; "
       "leave one of the two out.");
-  learn.parts().step_runner = std::move(graph);
+  parts_of(learn).step.runner = std::move(graph);
 }
 
 }  // namespace tern

@@ -8,7 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/cuda_graph/device_graph.h"
-#include "tern/learner/extension.h"
+#include "tern/learner/interfaces.h"
 
 namespace tern {
 

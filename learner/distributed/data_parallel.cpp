@@ -231,7 +231,7 @@ Learner& Learner::to_parallel(const std::vector<torch::Device>& devices) {
     parts_->precision->check_parallel();
   }
   parts_->model = parallel_model(parts_->model, devices);
-  parts_->is_parallel = devices.size() > 1;
+  parts_->step.is_parallel = devices.size() > 1;
   return *this;
 }
 

@@ -8,7 +8,7 @@
 #include <torch/types.h>
 
 #include "tern/learner/distributed/process_group.h"
-#include "tern/learner/extension.h"
+#include "tern/learner/interfaces.h"
 #include "tern/learner/state_dict.h"
 
 namespace tern {

@@ -10,8 +10,8 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
+#include "tern/learner/communicator.h"
 #include "tern/learner/distributed/launch_environment.h"
-#include "tern/learner/extension.h"
 
 namespace c10d {
 class ProcessGroup;

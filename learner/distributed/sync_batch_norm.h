@@ -9,7 +9,7 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
-#include "tern/learner/extension.h"
+#include "tern/learner/communicator.h"
 #include "tern/learner/model.h"
 
 namespace tern {

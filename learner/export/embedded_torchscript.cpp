@@ -81,7 +81,7 @@ torch::Tensor graph_of(Learner& learn, bool half) {
       learn.model().module(),
       "[Learner::export_model] the model is TorchScript; expected a module of "
       "C++. torch::jit::Module::save writes one of TorchScript.");
-  const Tensors inputs = example_inputs(learn.parts());
+  const Tensors inputs = example_inputs(parts_of(learn));
   const torch::NoGradGuard no_grad;
   // A trace does not see what other threads compute for other devices.
   Model model = learn.model().with_module(learn.model().module());

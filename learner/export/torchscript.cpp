@@ -99,17 +99,19 @@ Model load_torchscript_trusted(const std::filesystem::path& path) {
   }
 }
 
-void export_torchscript(
-    Learner& learn,
+void Learner::export_torchscript(
+    const std::filesystem::path& path,
+    const Tensors& example_inputs) {
+  export_torchscript(path, example_inputs, TorchScriptOptions{});
+}
+
+void Learner::export_torchscript(
     const std::filesystem::path& path,
     const Tensors& example_inputs,
     const TorchScriptOptions& options) {
-  const Fp32Weights fp32(learn);
-  export_torchscript(
-      learn.model(),
-      path,
-      to_device(example_inputs, learn.data().device),
-      options);
+  const Fp32Weights fp32(*this);
+  const Tensors inputs = to_device(example_inputs, data().device);
+  tern::export_torchscript(model(), path, inputs, options);
 }
 
 }  // namespace tern

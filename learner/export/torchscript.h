@@ -7,8 +7,6 @@
 
 namespace tern {
 
-class Learner;
-
 struct TorchScriptOptions {
   /// Any number of samples, the first dimension of every input that has as many
   /// as the first. If false, those of the example alone: for a model that takes
@@ -27,6 +25,9 @@ struct TorchScriptOptions {
 ///
 ///   export_torchscript(model, "net.pt", {torch::rand({1, 3, 224, 224})});
 ///
+/// `Learner::export_torchscript(path, example_inputs, options)` does it for a Learner's
+/// model, in fp32.
+///
 /// A trace has one path: what `forward` decides by looking at values is decided
 /// for good. A number that it takes from the size of the batch would be a
 /// constant too, such as the rows of the state that an LSTM, GRU or RNN makes
@@ -44,12 +45,6 @@ struct TorchScriptOptions {
 ///         the operator and its module, it fits one size of batch; IoError.
 void export_torchscript(
     Model model,
-    const std::filesystem::path& path,
-    const Tensors& example_inputs,
-    const TorchScriptOptions& options = {});
-/// The same of a Learner's model, in fp32 whatever the precision is now.
-void export_torchscript(
-    Learner& learn,
     const std::filesystem::path& path,
     const Tensors& example_inputs,
     const TorchScriptOptions& options = {});

@@ -33,11 +33,11 @@ bool has_groups(
 std::vector<torch::optim::OptimizerParamGroup> make_param_groups(
     LearnerParts& l) {
   std::vector<torch::optim::OptimizerParamGroup> param_groups;
-  l.param_group_kinds.clear();
-  for (size_t i = 0; i < l.groups.size(); ++i) {
+  l.groups.param_group_kinds.clear();
+  for (size_t i = 0; i < l.groups.parameters.size(); ++i) {
     for (const bool spares_decay : {false, true}) {
       Tensors params;
-      for (const ModelTensor& p : l.groups[i]) {
+      for (const ModelTensor& p : l.groups.parameters[i]) {
         const bool is_apart = !l.options.bn_weight_decay &&
                               (p.layer != LayerKind::other || p.is_bias());
         if (is_apart != spares_decay) continue;
@@ -46,7 +46,8 @@ std::vector<torch::optim::OptimizerParamGroup> make_param_groups(
       }
       if (params.empty()) continue;
       param_groups.emplace_back(std::move(params));
-      l.param_group_kinds.push_back({static_cast<int64_t>(i), spares_decay});
+      l.groups.param_group_kinds.push_back(
+          {static_cast<int64_t>(i), spares_decay});
     }
   }
   return param_groups;
@@ -66,8 +67,8 @@ void make_optimizer(LearnerParts& l) {
           dynamic_cast<optim::DecoupledWeightDecay*>(made.get())) {
     decoupled->decoupled_weight_decay(l.options.true_weight_decay);
   }
-  for (size_t i = 0; i < l.param_group_kinds.size(); ++i) {
-    const bool decays = !l.param_group_kinds[i].spares_decay;
+  for (size_t i = 0; i < l.groups.param_group_kinds.size(); ++i) {
+    const bool decays = !l.groups.param_group_kinds[i].spares_decay;
     optim::set_weight_decay(
         made->param_groups()[i].options(),
         decays ? l.options.weight_decay : 0);
@@ -91,7 +92,7 @@ OptimizerFactory ranger() {
 
 Learner& Learner::split(const std::vector<std::string>& first_modules) {
   TORCH_CHECK_VALUE(
-      !parts_->optimizer && parts_->own_lr.empty(),
+      !parts_->optimizer && parts_->groups.own_lr.empty(),
       "[Learner::split] the optimizer exists already, or the parts of "
       "MultiOptimizer are the layer groups; expected split before the first "
       "fit, without MultiOptimizer.");
@@ -118,7 +119,7 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
       "the modules before it; expected names of modules in their order, as "
       "in \"layer3\".",
       first_modules[std::min(next, first_modules.size() - 1)]);
-  parts_->groups = std::move(groups);
+  parts_->groups.parameters = std::move(groups);
   return *this;
 }
 
@@ -130,7 +131,7 @@ Learner& Learner::unfreeze() {
 }
 
 Learner& Learner::freeze_to(int64_t group) {
-  const auto groups = parts_->layer_groups();
+  const auto groups = parts_->groups.size();
   TORCH_CHECK_INDEX(
       group >= -groups && group < groups,
       fmt::format(
@@ -140,10 +141,10 @@ Learner& Learner::freeze_to(int64_t group) {
           groups,
           -groups,
           groups - 1));
-  loop::set_gradients_aside(*parts_, false);
+  loop::attach_scaled_gradients(*parts_);
   const int64_t first_trained = group < 0 ? groups + group : group;
   for (int64_t i = 0; i < groups; ++i) {
-    for (ModelTensor& parameter : parts_->groups[i]) {
+    for (ModelTensor& parameter : parts_->groups.parameters[i]) {
       const bool is_norm = parameter.layer != LayerKind::other;
       const bool learns =
           i >= first_trained || (is_norm && parts_->options.train_bn);
@@ -151,12 +152,12 @@ Learner& Learner::freeze_to(int64_t group) {
       if (!learns) parameter.tensor.mutable_grad().reset();
     }
   }
-  loop::set_gradients_aside(*parts_, true);
+  loop::detach_scaled_gradients(*parts_);
   if (parts_->optimizer && parts_->options.freeze_clears_optimizer) {
     parts_->optimizer->state().clear();
   }
-  if (parts_->step_runner) parts_->step_runner->forget();
-  parts_->note_call(
+  if (parts_->step.runner) parts_->step.runner->forget();
+  parts_->record_call(
       first_trained == 0            ? "unfreeze()"
       : first_trained == groups - 1 ? "freeze()"
                                     : fmt::format("freeze_to({})", group));
@@ -164,10 +165,10 @@ Learner& Learner::freeze_to(int64_t group) {
 }
 
 std::vector<double> Learner::learning_rates() {
-  std::vector<double> rates(parts_->groups.size());
+  std::vector<double> rates(parts_->groups.parameters.size());
   auto& param_groups = optimizer().param_groups();
   for (size_t i = 0; i < param_groups.size(); ++i) {
-    rates[parts_->param_group_kinds[i].layer_group] =
+    rates[parts_->groups.param_group_kinds[i].layer_group] =
         param_groups[i].options().get_lr();
   }
   return rates;

@@ -109,8 +109,8 @@ constexpr std::array kLines = {
 }  // namespace
 
 std::string optimizer_text(Learner& learner) {
-  return learner.parts().optimizer ? optim::class_name(learner.optimizer())
-                                   : "created when the first fit begins";
+  return parts_of(learner).optimizer ? optim::class_name(learner.optimizer())
+                                     : "created when the first fit begins";
 }
 
 Facts configuration(Learner& learner) {
@@ -127,10 +127,10 @@ Facts configuration(Learner& learner) {
            "{}, {} trained, in {}",
            with_commas(count_parameters(learner.model(), false)),
            with_commas(count_parameters(learner.model(), true)),
-           counted(learner.parts().layer_groups(), "layer group"))},
+           counted(parts_of(learner).groups.size(), "layer group"))},
       {"training data", describe(data.train.get())},
       {"validation data", describe(data.valid.get())},
-      {"precision", loop::precision_text(learner.parts())},
+      {"precision", loop::precision_text(parts_of(learner))},
       {"device", data.device.str()},
       {"optimizer", optimizer_text(learner)},
       {"learning rate of a fit without one", fmt::format("{}", options.lr)},
@@ -143,7 +143,7 @@ Facts configuration(Learner& learner) {
            yes_or_no(options.bn_weight_decay))},
       {"metrics", fmt::format("{}", fmt::join(metrics, ", "))},
       {"callbacks", fmt::format("{}", fmt::join(callbacks, ", "))}};
-  if (learner.parts().optimizer) {
+  if (parts_of(learner).optimizer) {
     facts.emplace_back(
         "learning rates now",
         fmt::format("{:.4g}", fmt::join(learner.learning_rates(), ", ")));

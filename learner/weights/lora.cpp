@@ -309,15 +309,15 @@ Model add_lora(const Model& model, const LoraOptions& options) {
 }
 
 Learner& add_lora(Learner& learn, const LoraOptions& options) {
-  LearnerParts& parts = learn.parts();
+  LearnerParts& parts = parts_of(learn);
   TORCH_CHECK_VALUE(
       !parts.optimizer && !parts.stepped_weights,
       "[add_lora] the Learner has an optimizer or 16-bit weights; expected "
       "add_lora before the first fit and before to_fp16 or to_bf16.");
   LoraOptions all = options;
-  if (all.train.empty() && parts.groups.size() > 1) {
+  if (all.train.empty() && parts.groups.parameters.size() > 1) {
     std::set<std::string> modules;
-    for (const ModelTensor& item : parts.groups.back()) {
+    for (const ModelTensor& item : parts.groups.parameters.back()) {
       modules.insert(item.name.substr(0, item.name.rfind('.')));
     }
     all.train.assign(modules.begin(), modules.end());

@@ -187,10 +187,10 @@ LoadReport Model::load_state_dict(
 // ---- A Learner's weights ----
 
 std::vector<ModelTensor> load_targets(const Learner& learner) {
-  std::vector<ModelTensor> targets = learner.parts().model.state();
+  std::vector<ModelTensor> targets = parts_of(learner).model.state();
   const auto masters = master_weights(learner);
   if (!masters) return targets;
-  const auto& shard = learner.parts().training_shard;
+  const auto& shard = parts_of(learner).ranks.training_shard;
   TORCH_CHECK(
       !shard || !shard->has_released_masters(),
       "[Learner] while fit runs, each rank has its part of the fp32 weights "
@@ -220,7 +220,7 @@ void apply(const LoadPlan& plan, Learner& learner) {
 }
 
 WholeMasters::WholeMasters(const Learner& learner) {
-  TrainingShard* const shard = learner.parts().training_shard.get();
+  TrainingShard* const shard = parts_of(learner).ranks.training_shard.get();
   if (!shard || !shard->has_released_masters()) return;
   shard_ = shard;
   shard_->gather_masters();
@@ -243,7 +243,7 @@ LoadReport Learner::load_state_dict(
     const LoadOptions& options) {
   LoadPlan plan = plan_load(load_targets(*this), state, options);
   apply(plan, *this);
-  loop::state_was_replaced(*parts_);
+  loop::invalidate_derived_state(*parts_);
   return std::move(plan.report);
 }
 

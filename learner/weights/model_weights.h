@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "tern/data/batch.h"
-#include "tern/learner/extension.h"
+#include "tern/learner/interfaces.h"
 #include "tern/learner/model.h"
 #include "tern/learner/state_dict.h"
 

@@ -144,7 +144,7 @@ TEST(GradientClip, TheOptionOfToFp16LeavesTheGradientsScaled) {
   learn.to_fp16({.loss_scale = 1024, .clip = 0.01, .force_fp16 = true});
   Tensors before;
   const auto gradients = [&] {
-    const Tensors& aside = learn.parts().gradients_aside;
+    const Tensors& aside = parts_of(learn).step.detached_gradients;
     Tensors all;
     for (const ModelTensor& p : learn.model().parameters()) {
       const torch::Tensor gradient =

@@ -185,7 +185,10 @@ TEST_P(InEveryPrecision, TheOptimizerStepsWithWhatACallbackWrites) {
   learn->add<LambdaCallback>({.on_step = [](Learner& l) {
     for (NamedGradient& g : l.gradients()) g.gradient.zero_();
   }});
-  loop::set_hyper_parameter(learn->parts(), HyperParameter::weight_decay, {0});
+  loop::set_hyper_parameter(
+      parts_of(*learn),
+      HyperParameter::weight_decay,
+      {0});
   const Tensors before = parameters_of(*learn);
   learn->fit(1, 0.1);
   EXPECT_TRUE(all_equal(parameters_of(*learn), before));

@@ -13,7 +13,6 @@
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/mix.h"
 #include "tern/callbacks/precision/amp.h"
-#include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/schedules/lr_find.h"
@@ -256,7 +255,7 @@ void expect_one_scaler(const OptimizerFactory& optimizer) {
   loop.fit(by_hand, 2);
   EXPECT_TRUE(all_equal(weights_of(gan), weights_of(by_hand)));
   EXPECT_EQ(
-      learn->find<LossScaling>()->scaler().get_scale(),
+      learn->find<MixedPrecision>()->scaler().get_scale(),
       loop.scaler.get_scale());
   // 1024, halved, doubled after 8 and 13.
   EXPECT_EQ(loop.scaler.get_scale(), 2048);
@@ -714,7 +713,7 @@ TEST(MultiOptimizer, RefusesWhatItCannotWorkWith) {
       },
       "skip_zero_grad");
   expect_refused(
-      [](Learner& l) { l.parts().is_parallel = true; },
+      [](Learner& l) { parts_of(l).step.is_parallel = true; },
       "to_parallel");
   expect_refused(
       [](Learner& l) {

@@ -8,7 +8,6 @@
 #include "tern/callbacks/distributed.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/precision/amp.h"
-#include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/saving/save_model.h"
@@ -52,7 +51,7 @@ const Mode kModes[] = {
     [](Learner& l) { l.add<GradientAccumulation>({.batches = 3}); },
     [](Learner& l) { l.add<Ema>(); },
     [](Learner& l) {
-      l.parts().options.optimizer = optimizer<optim::AdamW>(
+      parts_of(l).options.optimizer = optimizer<optim::AdamW>(
           torch::optim::AdamWOptions(),
           optim::FusedOptions{.optim_bits = 8, .min_8bit_size = 1});
     },
@@ -107,7 +106,7 @@ TEST(ShardedOptimizer, TrainsToTheBitsOfOneThatIsNotDivided) {
       const auto divided =
           make_learner(environment, ports.of[1], kDivided, mode);
       for (Learner* const learn : {whole.get(), divided.get()}) {
-        const auto scaling = learn->find<LossScaling>();
+        const auto scaling = learn->find<MixedPrecision>();
         const bool can_skip = scaling && scaling->scaler().is_enabled();
         const bool overflows = can_skip && environment.rank == 1;
         learn->add(overflow_at(

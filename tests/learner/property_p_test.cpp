@@ -208,7 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- What else the scenarios promise ----
 
-TEST(LossScaling, ShowsTheTrueGradientNormOnlyAfterUnscaling) {
+TEST(MixedPrecision, ShowsTheTrueGradientNormOnlyAfterUnscaling) {
   Net net;
   const auto optimizer = sgd(net.module->parameters());
   net.loss(0).backward();
@@ -227,7 +227,7 @@ TEST(LossScaling, ShowsTheTrueGradientNormOnlyAfterUnscaling) {
   EXPECT_TRUE(test::bit_equal(norm(false), plain * 65536));
 }
 
-TEST(LossScaling, SkipsAlsoWhenClippingHidTheOverflow) {
+TEST(MixedPrecision, SkipsAlsoWhenClippingHidTheOverflow) {
   for (const Make make : {sgd, torch_sgd}) {
     Net net;
     const auto optimizer = make(net.module->parameters());
@@ -246,7 +246,7 @@ TEST(LossScaling, SkipsAlsoWhenClippingHidTheOverflow) {
   }
 }
 
-TEST(LossScaling, SkipsAWholeAccumulationOnceForOneOverflow) {
+TEST(MixedPrecision, SkipsAWholeAccumulationOnceForOneOverflow) {
   Net net;
   const auto optimizer = adamw(net.module->parameters());
   GradScaler scaler({.device = torch::kCPU});
@@ -264,7 +264,7 @@ TEST(LossScaling, SkipsAWholeAccumulationOnceForOneOverflow) {
   EXPECT_EQ(scaler.get_scale(), 32768);
 }
 
-TEST(LossScaling, ServesSeveralModelsLossesAndOptimizers) {
+TEST(MixedPrecision, ServesSeveralModelsLossesAndOptimizers) {
   const auto train = [](bool enabled) {
     Net first, second;
     const auto sgd_of_first = sgd(first.module->parameters());
@@ -290,7 +290,7 @@ TEST(LossScaling, ServesSeveralModelsLossesAndOptimizers) {
   expect_bit_equal(train(true), train(false));
 }
 
-TEST(LossScaling, RescuesGradientsThatHalfWouldLose) {
+TEST(MixedPrecision, RescuesGradientsThatHalfWouldLose) {
   const auto weight_grad = [](double scale) {
     GradScaler scaler({.device = torch::kCPU, .init_scale = scale});
     const auto w = torch::ones({1, 1}).requires_grad_();

@@ -51,7 +51,7 @@ Learner learner(const VisionArch& arch) {
 
 std::vector<std::string> firsts(Learner& learn) {
   std::vector<std::string> names;
-  for (const auto& group : learn.parts().groups) {
+  for (const auto& group : parts_of(learn).groups.parameters) {
     names.push_back(group.front().name);
   }
   return names;
@@ -100,7 +100,7 @@ TEST(LayerDecay, MakesAsManyGroupsAsTimm) {
   for (const auto& [name, count] : groups) {
     Learner learn = learner(name);
     layer_decay(learn, 1e-3);
-    EXPECT_EQ(learn.parts().layer_groups(), count) << name;
+    EXPECT_EQ(parts_of(learn).groups.size(), count) << name;
   }
 }
 

@@ -102,7 +102,7 @@ std::vector<std::string> learning(Learner& learn) {
 TEST(VisionLearner, HasThreeLayerGroupsWhateverTheNetwork) {
   const auto first_of_group = [](const VisionArch& arch, int64_t group) {
     auto learn = vision_learner(squares(false), arch, {.learner = quiet()});
-    EXPECT_EQ(learn.parts().layer_groups(), 3) << arch.name();
+    EXPECT_EQ(parts_of(learn).groups.size(), 3) << arch.name();
     EXPECT_EQ(learn.model().state().back().name, "head.8.weight");
     return learning(learn.freeze_to(group)).front();
   };
@@ -215,7 +215,7 @@ UnetLearnerOptions unet_options() {
 
 TEST(UnetLearner, LearnsAMask) {
   auto learn = unet_learner(squares(true), tiny(), unet_options());
-  EXPECT_EQ(learn.parts().layer_groups(), 3);
+  EXPECT_EQ(parts_of(learn).groups.size(), 3);
   learn.fit_one_cycle(6, 5e-3);
   EXPECT_GE(learn.validate().metrics[0].value, 0.9);
 }

@@ -110,7 +110,7 @@ GradCam grad_cam(
         }
       });
   check_layer(hooks.names(), options.layer);
-  loop::in_forward_precision(learn.parts(), [&] {
+  loop::in_forward_precision(parts_of(learn), [&] {
     // Also a layer whose weights are frozen then has a gradient.
     const torch::Tensor input = prepared(learn, sample).requires_grad_(true);
     logits = learn.model().forward({input}).at(0);

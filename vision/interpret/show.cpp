@@ -51,7 +51,7 @@ torch::Tensor count_pixels(Learner& learn, Split split) {
         counts = matrix.cpu();
         return matrix.sum();
       });
-  LearnerParts& l = learn.parts();
+  LearnerParts& l = parts_of(learn);
   confusion.set_ignore_index(l.options.loss.ignore_index());
   loop::evaluate(l, l.data.loader(split), /*with_loss=*/false, [&] {
     Tensors scores = l.state.outputs;

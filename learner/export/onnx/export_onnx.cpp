@@ -106,14 +106,19 @@ void export_onnx(
   file.commit_with_sum(options.sha256_file);
 }
 
-void export_onnx(
-    Learner& learn,
+void Learner::export_onnx(
+    const std::filesystem::path& path,
+    const Tensors& example_inputs) {
+  export_onnx(path, example_inputs, OnnxOptions{});
+}
+
+void Learner::export_onnx(
     const std::filesystem::path& path,
     const Tensors& example_inputs,
     const OnnxOptions& options) {
-  const Fp32Weights fp32(learn);
-  const Tensors inputs = to_device(example_inputs, learn.data().device);
-  export_onnx(learn.model(), path, inputs, options);
+  const Fp32Weights fp32(*this);
+  const Tensors inputs = to_device(example_inputs, data().device);
+  tern::export_onnx(model(), path, inputs, options);
 }
 
 }  // namespace tern

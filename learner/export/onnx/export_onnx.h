@@ -11,8 +11,6 @@
 
 namespace tern {
 
-class Learner;
-
 struct OnnxOptions {
   /// Empty: "input" and "output", or "input_0", "input_1" and so on.
   std::vector<std::string> input_names = {}, output_names = {};
@@ -34,7 +32,10 @@ struct OnnxOptions {
 /// Runtime, OpenCV's cv::dnn and others, without Python. BatchNorm is folded
 /// into convolutions, dropout left out. An older file is replaced as a whole.
 ///
-///   export_onnx(learn, "net.onnx", {torch::rand({1, 3, 224, 224})});
+///   export_onnx(model, "net.onnx", {torch::rand({1, 3, 224, 224})});
+///
+/// `Learner::export_onnx(path, example_inputs, options)` does it for a Learner's
+/// model, in fp32.
 ///
 /// A trace has one path: what `forward` decides by looking at values is decided
 /// for good. What it takes from the size of the batch is dynamic in the file.
@@ -47,12 +48,6 @@ struct OnnxOptions {
 ///         weights take more than 2 GiB; IoError. Nothing is written then.
 void export_onnx(
     Model model,
-    const std::filesystem::path& path,
-    const Tensors& example_inputs,
-    const OnnxOptions& options = {});
-/// The same of a Learner's model, in fp32 whatever the precision is now.
-void export_onnx(
-    Learner& learn,
     const std::filesystem::path& path,
     const Tensors& example_inputs,
     const OnnxOptions& options = {});

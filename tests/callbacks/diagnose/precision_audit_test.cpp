@@ -259,7 +259,7 @@ TEST(PrecisionAudit, FindsALayerWhoseGradientsAreNear1e9) {
     for (Tensor& p : model->large->parameters()) p.set_requires_grad(false);
     Learner l(some_data(), model, options_with());
     const Tensor before = model->small->weight.detach().clone();
-    l.parts().options.lr = 1e7;
+    parts_of(l).options.lr = 1e7;
     if (options) l.to_fp16(*options);
     l.fit(1);
     l.to_fp32();
@@ -294,11 +294,11 @@ TEST(PrecisionAudit, ALossOfAnotherSizeOnlyMovesTheLossScale) {
     EXPECT_LE(audit.fp16.loss_scale, audit.fp16.safe_scale_to);
     const auto plain =
         losses_of(make(), some_data(), options_with(loss), [&](Learner& l) {
-          l.parts().options.lr = 1e-2 / factor;
+          parts_of(l).options.lr = 1e-2 / factor;
         });
     const auto scaled =
         losses_of(make(), some_data(), options_with(loss), [&](Learner& l) {
-          l.parts().options.lr = 1e-2 / factor;
+          parts_of(l).options.lr = 1e-2 / factor;
           l.to_fp16({.loss_scale = audit.fp16.loss_scale, .force_fp16 = true});
         });
     EXPECT_LT(largest_difference(scaled, plain), 0.02);

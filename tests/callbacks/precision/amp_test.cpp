@@ -10,7 +10,7 @@
 #include <torch/optim/adam.h>
 #include <torch/types.h>
 
-#include "tern/callbacks/precision/loss_scaling.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/amp/autocast.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner_parts.h"
@@ -26,8 +26,8 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-LossScaling& amp_of(const Learner& learn) {
-  return *learn.find<LossScaling>();
+MixedPrecision& amp_of(const Learner& learn) {
+  return *learn.find<MixedPrecision>();
 }
 
 const AmpOptions kHalf = {.dtype = torch::kHalf};
@@ -249,7 +249,7 @@ TEST(ToAmp, ReplacesToBf16AndTheOtherWayRound) {
   EXPECT_EQ(learn.model().parameters()[0].tensor.scalar_type(), torch::kFloat);
   learn.to_bf16();
   EXPECT_EQ(
-      learn.parts().precision->precision_text(),
+      parts_of(learn).precision->precision_text(),
       "bf16 model, fp32 masters");
   EXPECT_EQ(learn.callbacks().size(), callbacks + 1);
   learn.fit(1);
@@ -290,7 +290,7 @@ TEST(ToAmp, CarriesItsScaleInItsState) {
   EXPECT_EQ(state.keys().size(), 5u);
 
   Learner other_learner(point_data(), point_net(), quiet());
-  LossScaling& other = amp_of(other_learner.to_amp(kHalf));
+  MixedPrecision& other = amp_of(other_learner.to_amp(kHalf));
   other.load_state_dict(state);
   EXPECT_EQ(other.scaler().get_scale(), 32768);
   EXPECT_EQ(
@@ -298,7 +298,7 @@ TEST(ToAmp, CarriesItsScaleInItsState) {
       amp_of(learn).scaler().growth_tracker());
 
   Learner bf16(point_data(), point_net(), quiet());
-  const LossScaling& without_scale = amp_of(bf16.to_amp());
+  const MixedPrecision& without_scale = amp_of(bf16.to_amp());
   EXPECT_TRUE(without_scale.state_dict().is_empty());
   expect_error<c10::ValueError>(
       [&] { other.load_state_dict(without_scale.state_dict()); },

@@ -17,7 +17,7 @@
 #include <torch/utils.h>
 
 #include "tern/callbacks/lambda_callback.h"
-#include "tern/callbacks/precision/loss_scaling.h"
+#include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
@@ -41,8 +41,8 @@ MixedPrecisionOptions fp16(MixedPrecisionOptions options = {}) {
   return options;
 }
 
-LossScaling& precision_of(const Learner& learn) {
-  return *learn.find<LossScaling>();
+MixedPrecision& precision_of(const Learner& learn) {
+  return *learn.find<MixedPrecision>();
 }
 
 double scale_of(Learner& learn) {
@@ -319,7 +319,7 @@ TEST(MixedPrecision, ToFp32GivesBackTheMastersExactly) {
   learn.to_fp32();
   EXPECT_TRUE(all_equal(parameters_of(learn), masters));
   EXPECT_EQ(master_weights(learn), nullptr);
-  EXPECT_EQ(learn.find<LossScaling>(), nullptr);
+  EXPECT_EQ(learn.find<MixedPrecision>(), nullptr);
 }
 
 TEST(MixedPrecision, BuffersAreHalvedAndComeBackWithToFp32) {

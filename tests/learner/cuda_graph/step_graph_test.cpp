@@ -14,7 +14,6 @@
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/mix.h"
 #include "tern/callbacks/precision/amp.h"
-#include "tern/callbacks/precision/loss_scaling.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/callbacks/terminate_on_nan.h"
@@ -198,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(
                           [](Learner& l) {
                             const bool late = l.state().iteration >= 10;
                             loop::set_hyper_parameter(
-                                l.parts(),
+                                parts_of(l),
                                 HyperParameter::momentum,
                                 {late ? 0.9 : 0.0});
                           },
@@ -311,15 +310,15 @@ TEST(StepGraph, MovesTheLoadedMomentsAfterALoadInTheFit) {
 }
 
 // As on a GPU, where nobody reads whether the optimizer skipped the step.
-class UnreadScaling final : public LossScaling {
+class UnreadScaling final : public MixedPrecision {
  public:
   UnreadScaling()
-      : LossScaling(
+      : MixedPrecision(
             "UnreadScaling",
             {.dtype = torch::kHalf,
              .scaler = {.device = torch::kCPU, .init_scale = 512}}) {}
   StepResult step(Learner& learn) override {
-    LossScaling::step(learn);
+    MixedPrecision::step(learn);
     learn.state().step_overflowed = scaler().found_inf(learn.optimizer());
     return StepResult::unknown;
   }

@@ -133,7 +133,7 @@ TEST(TorchScript, A16BitTrainingIsExportedInFp32AndGoesOn) {
   learn.to_bf16().fit(1);
   const torch::Tensor input = torch::randn({4, 2});
   const torch::Tensor before = learn.model().parameters()[0].tensor.clone();
-  export_torchscript(learn, temp / "a.pt", {input});
+  learn.export_torchscript(temp / "a.pt", {input});
   EXPECT_TRUE(torch::equal(learn.model().parameters()[0].tensor, before));
 
   Model loaded = load_torchscript_trusted(temp / "a.pt");
@@ -153,7 +153,7 @@ struct DiceImpl : torch::nn::Module {
 TEST(TorchScript, SaysWhatALoadedModelCannotTake) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet());
-  export_torchscript(learn, temp / "net.pt", {torch::ones({1, 2})});
+  learn.export_torchscript(temp / "net.pt", {torch::ones({1, 2})});
   Model loaded = load_torchscript_trusted(temp / "net.pt");
   expect_error<c10::ValueError>(
       [&] {

@@ -26,7 +26,7 @@ std::vector<double> rates(Learner& learn) {
 // point_net: "0" Linear, "1" BatchNorm, "3" Linear.
 TEST(LayerGroups, ASliceGivesEachGroupItsRate) {
   Learner learn(point_data(), point_net(), quiet());
-  EXPECT_EQ(learn.split({"1", "3"}).parts().layer_groups(), 3);
+  EXPECT_EQ(parts_of(learn.split({"1", "3"})).groups.size(), 3);
   learn.fit(0, {1e-4, 1e-2});
   const std::vector<double> expected = {1e-4, 1e-3, 1e-2};
   const std::vector<double> got = rates(learn);
@@ -108,7 +108,7 @@ TEST(LayerGroups, SplitNamesTheModuleItCannotFind) {
       },
       {"\"1\" is named twice"});
   expect_error<c10::ValueError>([&] { learn.split({"3", "1"}); }, {"\"1\""});
-  EXPECT_EQ(learn.parts().layer_groups(), 1);
+  EXPECT_EQ(parts_of(learn).groups.size(), 1);
   EXPECT_THROW(learn.freeze_to(1), c10::IndexError);
   learn.optimizer();
   EXPECT_THROW(learn.split({"3"}), c10::ValueError);
@@ -140,13 +140,13 @@ TEST(LayerGroups, TrueWeightDecayShrinksWeightsWithEveryOptimizer) {
 TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
   Learner learn(point_data(), point_net(), quiet({.bn_weight_decay = false}));
   learn.split({"3"});
-  loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, {0.1, 0.2});
+  loop::set_hyper_parameter(parts_of(learn), HyperParameter::lr, {0.1, 0.2});
   loop::set_hyper_parameter(
-      learn.parts(),
+      parts_of(learn),
       HyperParameter::momentum,
       {0.5, 0.6});
   loop::set_hyper_parameter(
-      learn.parts(),
+      parts_of(learn),
       HyperParameter::weight_decay,
       {0.3, 0.4});
   EXPECT_TRUE(
@@ -162,7 +162,7 @@ TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
   EXPECT_EQ(learn.learning_rates(), (std::vector<double>{0.1, 0.2}));
   expect_error<c10::ValueError>(
       [&] {
-        loop::set_hyper_parameter(learn.parts(), HyperParameter::lr, {1});
+        loop::set_hyper_parameter(parts_of(learn), HyperParameter::lr, {1});
       },
       {"1 values of lr", "2 layer groups"});
 }

@@ -232,7 +232,7 @@ TEST_P(LoraPrecision, ExportsMergedWeightsInFp32) {
   const torch::Tensor base = net->wide->weight.clone();
   learn.export_model(temp / "net.safetensors");
   const auto x = torch::rand({2, 3, 8, 8});
-  export_torchscript(learn, temp / "net.pt", {x});
+  learn.export_torchscript(temp / "net.pt", {x});
   // The rounded base, and adapters as they are: the masters'.
   const StateDict adapters = capture_checkpoint(learn).model;
   const torch::Tensor expected =
@@ -309,7 +309,7 @@ TEST(Lora, TrainsTheLastLayerGroupOfALearnerAsItIs) {
   auto learn = learner(net, temp);
   learn.split({"wide", "fc"}).freeze();
   add_lora(learn, {.rank = 2});
-  EXPECT_EQ(learn.parts().layer_groups(), 1);
+  EXPECT_EQ(parts_of(learn).groups.size(), 1);
   const std::vector<std::string> names = names_of(learn.model());
   EXPECT_EQ(names.size(), 6u);
   EXPECT_EQ(names.back(), "fc.bias");
@@ -377,7 +377,7 @@ TEST(Lora, LearnsTheSameOnSeveralDevices) {
     learn.model().eval();
     const auto x = torch::rand({4, 3, 8, 8});
     const torch::Tensor expected = learn.model().forward({x})[0].detach();
-    export_torchscript(learn, temp / "net.pt", {x});
+    learn.export_torchscript(temp / "net.pt", {x});
     EXPECT_TRUE(torch::allclose(
         load_torchscript_trusted(temp / "net.pt").forward({x})[0],
         expected,

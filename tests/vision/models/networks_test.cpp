@@ -178,7 +178,7 @@ TEST_P(FamilyTest, LearnsInEveryPrecisionInThreeGroups) {
       }};
   for (size_t i = 0; i < precisions.size(); ++i) {
     auto learn = learner(GetParam(), 32);
-    EXPECT_EQ(learn.parts().layer_groups(), 3);
+    EXPECT_EQ(parts_of(learn).groups.size(), 3);
     precisions[i](learn);
     learn.fit(4, 1e-3);
     const auto losses = learn.recorder().losses();
@@ -217,7 +217,7 @@ TEST_P(UnetTest, LearnsMasks) {
            .loss = torch::nn::CrossEntropyLoss(),
            .seed = 5,
            .sink = silent()}});
-  EXPECT_EQ(learn.parts().layer_groups(), 3);
+  EXPECT_EQ(parts_of(learn).groups.size(), 3);
   StateDict before;
   for (const ModelTensor& item : learn.model().parameters()) {
     before.insert(item.name, item.tensor.detach().clone());

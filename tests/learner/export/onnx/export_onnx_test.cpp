@@ -179,10 +179,10 @@ TEST_F(ExportOnnx, ALearnerIn16BitsIsExportedInFp32AndGoesOn) {
   Learner learn(point_data(), point_net(), quiet());
   const torch::Tensor x = torch::randn({4, 2});
   write_file(temp_ / "fp32.onnx.sha256", "of an earlier file");
-  export_onnx(learn, temp_ / "fp32.onnx", {x});
+  learn.export_onnx(temp_ / "fp32.onnx", {x});
   EXPECT_FALSE(fs::exists(temp_ / "fp32.onnx.sha256"));
   learn.to_bf16();
-  export_onnx(learn, temp_ / "bf16.onnx", {x});
+  learn.export_onnx(temp_ / "bf16.onnx", {x});
   EXPECT_EQ(read_file(temp_ / "bf16.onnx"), read_file(temp_ / "fp32.onnx"));
   EXPECT_EQ(
       learn.model().parameters()[0].tensor.scalar_type(),

@@ -41,7 +41,7 @@ TEST(MattingBase, TrainsInALearnerWithARateForEachPart) {
   MattingBase net;
   Learner learn = matting_learner(net, 32);
   learn.split({"aspp", "decoder"});
-  ASSERT_EQ(learn.parts().layer_groups(), 3);
+  ASSERT_EQ(parts_of(learn).groups.size(), 3);
   const StateDict before = [&] {
     StateDict copies;
     for (const auto& item : learn.model().state_dict()) {

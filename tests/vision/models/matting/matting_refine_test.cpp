@@ -142,7 +142,7 @@ TEST(MattingRefine, TrainsInALearnerInEachPrecision) {
     MattingRefine net = net_with({.sample_pixels = 1024});
     Learner learn = matting_learner(net, 128);
     learn.split({"aspp", "decoder", "refiner"});
-    ASSERT_EQ(learn.parts().layer_groups(), 4);
+    ASSERT_EQ(parts_of(learn).groups.size(), 4);
     if (precision == std::string("amp")) learn.to_amp();
     if (precision == std::string("bf16")) learn.to_bf16();
     const Tensor before = net->named_parameters()["refiner.conv1.weight"]

@@ -32,7 +32,7 @@ double Communicator::mean(double value) {
 
 Communicator& communicator(const Learner& learn) {
   static SingleProcess alone;
-  const auto& together = learn.parts().communicator;
+  const auto& together = parts_of(learn).ranks.communicator;
   return together ? *together : alone;
 }
 
@@ -40,34 +40,35 @@ void loop::set_communicator(
     LearnerParts& l,
     std::shared_ptr<Communicator> communicator) {
   TORCH_CHECK_VALUE(
-      communicator && !l.communicator && !l.state.is_fitting,
+      communicator && !l.ranks.communicator && !l.state.is_fitting,
       "[Learner::to_distributed] the communicator is null, set already or "
       "comes while fit runs; set it once, before the first fit.");
-  l.communicator = std::move(communicator);
+  l.ranks.communicator = std::move(communicator);
 }
 
 const DataLoader& loop::training_loader(LearnerParts& l) {
   const DataLoader& whole = l.data.loader(Split::train);
-  return l.communicator ? shard_of(l, whole, /*equal_batches=*/true) : whole;
+  return l.ranks.communicator ? shard_of(l, whole, /*equal_batches=*/true)
+                              : whole;
 }
 
 const DataLoader&
 loop::shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches) {
-  auto& shard = l.shards[{loader.sampler().get(), equal_batches}];
+  auto& shard = l.ranks.shards[{loader.sampler().get(), equal_batches}];
   const bool is_same =
       shard && shard->dataset_ptr() == loader.dataset_ptr() &&
       shard->options().batch_size == loader.options().batch_size;
   if (!is_same) {
     TERN_CHECK_VALUE(
         equal_batches ||
-            loader.sampler()->size() >= l.communicator->world_size(),
+            loader.sampler()->size() >= l.ranks.communicator->world_size(),
         "[Learner::validate] {} samples for {} processes; expected one "
         "for each at least.",
         loader.sampler()->size(),
-        l.communicator->world_size());
+        l.ranks.communicator->world_size());
     shard = std::make_shared<DataLoader>(loader.shard(
-        l.communicator->rank(),
-        l.communicator->world_size(),
+        l.ranks.communicator->rank(),
+        l.ranks.communicator->world_size(),
         equal_batches));
   }
   return *shard;
@@ -75,34 +76,37 @@ loop::shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches) {
 
 // A rank that has found another checkpoint than the others would train, or skip
 // fits, alone.
-void loop::check_common_begin(LearnerParts& l) {
-  if (!l.communicator) return;
-  l.communicator->check_equal(
+void loop::check_same_checkpoint(LearnerParts& l) {
+  if (!l.ranks.communicator) return;
+  l.ranks.communicator->check_equal(
       "checkpoint to go on from",
-      l.continuation ? l.continuation->checkpoint_name() : "none");
-  l.communicator->check_equal(
+      l.position.continuation ? l.position.continuation->checkpoint_name()
+                              : "none");
+  l.ranks.communicator->check_equal(
       "number of steps so far",
       std::to_string(l.state.iteration));
 }
 
 // Weights that differ before the first step would be averaged in silence.
-void loop::check_common_start(LearnerParts& l) {
-  if (!l.communicator) return;
-  l.communicator->check_equal(
+void loop::check_same_start(LearnerParts& l) {
+  if (!l.ranks.communicator) return;
+  l.ranks.communicator->check_equal(
       "place to begin at",
-      fmt::format("epoch {}, batch {}", l.state.epoch, l.first_batch));
+      fmt::format("epoch {}, batch {}", l.state.epoch, l.position.first_batch));
   const torch::NoGradGuard no_grad;
   std::string text;
   for (const ModelTensor& p : l.model.parameters()) {
     const torch::Tensor hash = at::hash_tensor(p.tensor.detach());
     text += fmt::format("{:x} ", hash.view(torch::kLong).item<int64_t>());
   }
-  l.communicator->check_equal("hash of the weights", sha256(as_bytes(text)));
+  l.ranks.communicator->check_equal(
+      "hash of the weights",
+      sha256(as_bytes(text)));
 }
 
 // What one rank wants, all do; rates are those of rank 0.
-void loop::agree(LearnerParts& l) {
-  if (!l.communicator) return;
+void loop::sync_decisions(LearnerParts& l) {
+  if (!l.ranks.communicator) return;
   TrainState& s = l.state;
   auto& groups = l.self->optimizer().param_groups();
   const bool is_main = communicator(*l.self).is_main_process();
@@ -111,19 +115,19 @@ void loop::agree(LearnerParts& l) {
       s.skip_zero_grad ? 1.0 : 0,
       s.stop_epoch ? 1.0 : 0,
       s.stop_training ? 1.0 : 0,
-      l.stop_wanted ? 1.0 : 0};
+      l.stop.requested_here ? 1.0 : 0};
   const size_t rates = said.size();
   for (const auto& group : groups) {
     said.push_back(is_main ? group.options().get_lr() : 0);
   }
   const torch::Tensor agreed = torch::tensor(said, torch::kDouble);
-  l.communicator->all_reduce(agreed);
+  l.ranks.communicator->all_reduce(agreed);
   const double* const all = agreed.const_data_ptr<double>();
   s.skip_step = all[0] > 0;
   s.skip_zero_grad = all[1] > 0;
   s.stop_epoch = all[2] > 0;
   s.stop_training = all[3] > 0;
-  if (all[4] > 0) l.stop_requested = true;
+  if (all[4] > 0) l.stop.requested = true;
   for (size_t i = 0; i < groups.size(); ++i) {
     groups[i].options().set_lr(all[rates + i]);
   }
@@ -131,26 +135,29 @@ void loop::agree(LearnerParts& l) {
 
 // A pass that one rank was asked to leave ends on all after the same batch; one
 // of them may have one batch more than the others.
-void loop::agree_to_stop_validation(LearnerParts& l, const DataLoader& whole) {
+void loop::sync_validation_stop(LearnerParts& l, const DataLoader& whole) {
   const int64_t common_batches =
       whole.sampler()->size() /
-      (whole.options().batch_size * l.communicator->world_size());
+      (whole.options().batch_size * l.ranks.communicator->world_size());
   if (l.state.batch >= common_batches) return;
-  const auto wishes = torch::tensor({l.stop_wanted ? 1 : 0}, torch::kInt);
-  l.communicator->all_reduce(wishes);
-  if (wishes.const_data_ptr<int>()[0] > 0) l.stop_requested = true;
+  const auto wishes =
+      torch::tensor({l.stop.requested_here ? 1 : 0}, torch::kInt);
+  l.ranks.communicator->all_reduce(wishes);
+  if (wishes.const_data_ptr<int>()[0] > 0) l.stop.requested = true;
 }
 
 AllReduce loop::all_reduce_over_ranks(LearnerParts& l) {
   return {
-      [&l](const torch::Tensor& tensor) { l.communicator->all_reduce(tensor); },
-      l.communicator->rank(),
-      l.communicator->world_size(),
+      [&l](const torch::Tensor& tensor) {
+        l.ranks.communicator->all_reduce(tensor);
+      },
+      l.ranks.communicator->rank(),
+      l.ranks.communicator->world_size(),
       l.data.device};
 }
 
 // The loss and every metric over all data, of which each rank has seen a part.
-void loop::add_up_over_ranks(LearnerParts& l, const torch::Tensor& sums) {
+void loop::all_reduce_metrics(LearnerParts& l, const torch::Tensor& sums) {
   const AllReduce all_reduce = all_reduce_over_ranks(l);
   all_reduce(sums);
   for (Metric& metric : l.options.metrics) metric.sync(all_reduce);
@@ -158,24 +165,24 @@ void loop::add_up_over_ranks(LearnerParts& l, const torch::Tensor& sums) {
 
 // Running statistics differ between ranks while they train, which nobody sees:
 // a forward pass in training does not read them. Rank 0's are taken.
-void loop::share_buffers(LearnerParts& l) {
+void loop::broadcast_buffers(LearnerParts& l) {
   Tensors buffers;
   for (const ModelTensor& b : l.model.buffers()) {
     buffers.push_back(b.tensor.detach());
   }
-  l.communicator->broadcast(buffers);
+  l.ranks.communicator->broadcast(buffers);
 }
 
 void loop::begin_window(LearnerParts& l) {
-  l.window.begin(
+  l.step.window.begin(
       l.state.accumulation,
       l.data.loader(Split::train).options().batch_size,
-      l.communicator ? l.communicator->world_size() : 1);
+      l.ranks.communicator ? l.ranks.communicator->world_size() : 1);
 }
 
 ShardedSampler::RealSamples loop::samples_of_batch(LearnerParts& l) {
   const int64_t samples = l.state.batch_data.size();
-  if (!l.communicator) return {samples, samples};
+  if (!l.ranks.communicator) return {samples, samples};
   return static_cast<const ShardedSampler&>(*training_loader(l).sampler())
       .real_samples(l.state.batch);
 }
