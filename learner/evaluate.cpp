@@ -55,54 +55,48 @@ Validation Learner::validate(Split split) {
   return loop::evaluate_metrics(*parts_, split, /*is_common=*/false);
 }
 
-Validation
-loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
+namespace {
+
+void reset_metrics(LearnerParts& l) {
   for (Metric& metric : l.options.metrics) {
     metric.reset();
     metric.set_ignore_index(l.options.loss.ignore_index());
   }
-  Tensors losses;
-  std::vector<double> sizes;
-  const DataLoader& whole = l.data.loader(split);
-  is_common = is_common && l.ranks.communicator;
-  const DataLoader& loader =
-      is_common ? shard_of(l, whole, /*equal_batches=*/false) : whole;
-  l.evaluation.is_common = is_common;
-  evaluate(l, loader, /*with_loss=*/true, [&] {
-    losses.push_back(l.state.loss);
-    sizes.push_back(static_cast<double>(l.state.batch_data.size()));
-    for (Metric& metric : l.options.metrics) {
-      metric.update(l.state.outputs, l.state.batch_data.targets);
-    }
-    if (is_common) sync_validation_stop(l, whole);
-  });
-  TERN_CHECK_VALUE(
-      !losses.empty() || l.state.stop_training,
-      "[Learner::validate] the {} loader has no batch; expected at least "
-      "one sample.",
-      to_string(split));
-  Validation result;
-  if (losses.empty()) return result;
-  // One wait for the device: the losses of all batches, every metric and what
-  // callbacks have logged.
-  const torch::Tensor all = torch::stack(losses).to(torch::kDouble);
+}
+
+// Sums of values and of their weights, [2] for the loss and for each value that
+// callbacks have logged: a mean is their quotient, also over ranks.
+torch::Tensor weighted_sums(
+    const LearnerParts& l,
+    const Tensors& batch_losses,
+    const std::vector<double>& batch_sizes) {
+  const torch::Tensor losses = torch::stack(batch_losses).to(torch::kDouble);
   const torch::Tensor weights =
-      torch::tensor(sizes, torch::kDouble).to(all.device());
-  Tensors parts = {all.dot(weights), weights.sum()};
+      torch::tensor(batch_sizes, torch::kDouble).to(losses.device());
+  Tensors sums = {losses.dot(weights), weights.sum()};
+  for (const LoggedSum& value : l.evaluation.logged_in_last) {
+    sums.push_back(value.sum.to(losses.device()));
+    sums.push_back(torch::scalar_tensor(value.samples, losses.options()));
+  }
+  return torch::stack(sums);
+}
+
+// Adds up what the ranks have seen of the data.
+void sum_over_ranks(LearnerParts& l, const torch::Tensor& sums) {
   std::string names;
   for (const LoggedSum& value : l.evaluation.logged_in_last) {
-    parts.push_back(value.sum.to(all.device()));
-    parts.push_back(torch::scalar_tensor(value.samples, all.options()));
     names += value.name + " ";
   }
-  const torch::Tensor sums = torch::stack(parts);
-  if (is_common) {
-    l.ranks.communicator->check_equal("values logged in validation", names);
-    all_reduce_metrics(l, sums);
-  }
+  l.ranks.communicator->check_equal("values logged in validation", names);
+  loop::all_reduce_metrics(l, sums);
+}
+
+// Reads the loss, the metrics and the logged values from the device in one go.
+Validation read_validation(LearnerParts& l, const torch::Tensor& sums) {
   const torch::Tensor pairs = sums.view({-1, 2});
   const Tensors means = (pairs.select(1, 0) / pairs.select(1, 1)).unbind();
   Tensors values = {means[0]};
+  Validation result;
   for (const Metric& metric : l.options.metrics) {
     values.push_back(metric.compute());
     result.metrics.push_back({metric.name()});
@@ -117,6 +111,37 @@ loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
     result.metrics[i].value = read[i + 1];
   }
   return result;
+}
+
+}  // namespace
+
+Validation
+loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
+  reset_metrics(l);
+  const DataLoader& whole = l.data.loader(split);
+  is_common = is_common && l.ranks.communicator;
+  const DataLoader& loader =
+      is_common ? shard_of(l, whole, /*equal_batches=*/false) : whole;
+  l.evaluation.is_common = is_common;
+  Tensors batch_losses;
+  std::vector<double> batch_sizes;
+  evaluate(l, loader, /*with_loss=*/true, [&] {
+    batch_losses.push_back(l.state.loss);
+    batch_sizes.push_back(static_cast<double>(l.state.batch_data.size()));
+    for (Metric& metric : l.options.metrics) {
+      metric.update(l.state.outputs, l.state.batch_data.targets);
+    }
+    if (is_common) sync_validation_stop(l, whole);
+  });
+  TERN_CHECK_VALUE(
+      !batch_losses.empty() || l.state.stop_training,
+      "[Learner::validate] the {} loader has no batch; expected at least "
+      "one sample.",
+      to_string(split));
+  if (batch_losses.empty()) return {};  // stopped before the first batch
+  const torch::Tensor sums = weighted_sums(l, batch_losses, batch_sizes);
+  if (is_common) sum_over_ranks(l, sums);
+  return read_validation(l, sums);
 }
 
 }  // namespace tern

@@ -1,6 +1,5 @@
-// The one training loop of the project, and the pass over data without training
-// that is the same without backward. What stands behind a line is in scopes.cpp
-// and step.cpp.
+// The one training loop of the project, and evaluation, which is the same without
+// backward. loop.h says what each function does and which file has it.
 
 #include <utility>
 
@@ -11,7 +10,7 @@
 namespace tern {
 
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
-  if (loop::has_no_work(*parts_, epochs, lr)) return *this;
+  if (loop::is_fit_skipped(*parts_, epochs, lr)) return *this;
   FitScope fit(*parts_, epochs, lr, std::move(extra));
   fit.run([this] { loop::train_epochs(*parts_); });
   return *this;
@@ -43,7 +42,7 @@ void loop::train_one_epoch(LearnerParts& l) {
   while (auto batch = next_batch(l, batches)) {
     start_batch(l, std::move(*batch));
     run(l, Event::batch_begin);
-    make_step(l);
+    run_step(l);
     run(l, Event::batch_end);
     end_batch(l);
     if (s.stop_epoch || s.stop_training) break;
@@ -64,7 +63,7 @@ void loop::train_step(LearnerParts& l) {
     run(l, Event::step);
     sync_decisions(l);
   }
-  step(l);
+  optimizer_step(l);
   if (!s.skip_zero_grad) zero_grad(l);
 }
 

@@ -150,7 +150,7 @@ void invalidate_derived_state(LearnerParts& l);
 
 /// Whether a stop was requested before, or a resumed training had completed
 /// this fit already.
-bool has_no_work(LearnerParts& l, int64_t epochs, const LearningRates& lr);
+bool is_fit_skipped(LearnerParts& l, int64_t epochs, const LearningRates& lr);
 /// After on_train_begin.
 void begin_training(LearnerParts& l);
 bool has_next_epoch(const LearnerParts& l);
@@ -169,7 +169,7 @@ void end_epoch(LearnerParts& l);
 std::optional<Batch> next_batch(LearnerParts& l, DataLoader::Epoch& batches);
 void start_batch(LearnerParts& l, Batch batch);
 /// `train_step`, or what runs in its place.
-void make_step(LearnerParts& l);
+void run_step(LearnerParts& l);
 void end_batch(LearnerParts& l);
 void clear_batch(LearnerParts& l);
 /// Calls `compute`, a forward pass, in the Learner's precision: after to_amp
@@ -191,7 +191,7 @@ void detach_scaled_gradients(LearnerParts& l);
 void attach_scaled_gradients(LearnerParts& l);
 /// Gives the tensors that the optimizer steps unscaled gradients.
 void unscale_gradients(LearnerParts& l);
-void step(LearnerParts& l);
+void optimizer_step(LearnerParts& l);
 void zero_grad(LearnerParts& l);
 
 // ---- learner.cpp ----

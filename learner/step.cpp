@@ -25,7 +25,7 @@ void go_on(LearnerParts& l, bool in_epoch) {
 
 // A stop means the program: what it goes on to train would be another course
 // than that of the same program without a stop.
-bool loop::has_no_work(
+bool loop::is_fit_skipped(
     LearnerParts& l,
     int64_t epochs,
     const LearningRates& lr) {
@@ -200,7 +200,7 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
   return loss;
 }
 
-void loop::make_step(LearnerParts& l) {
+void loop::run_step(LearnerParts& l) {
   TrainState& s = l.state;
   // All have to know alike whether this batch is the last.
   if (s.accumulation.batches != 1) sync_decisions(l);
@@ -261,7 +261,7 @@ void loop::unscale_gradients(LearnerParts& l) {
   if (l.precision) l.precision->unscale(*l.self);
 }
 
-void loop::step(LearnerParts& l) {
+void loop::optimizer_step(LearnerParts& l) {
   TrainState& s = l.state;
   l.step.has_gradients = false;
   attach_scaled_gradients(l);

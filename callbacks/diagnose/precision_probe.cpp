@@ -169,67 +169,97 @@ void PrecisionProbe::call(
     c10::DispatchKeySet keys,
     torch::jit::Stack& stack) {
   std::optional<c10::impl::ExcludeDispatchKeyGuard> unwatched(kKey);
-  const c10::FunctionSchema& schema = operation.schema();
-  const size_t taken = schema.arguments().size();
-  const size_t returned = schema.returns().size();
-  const auto given = torch::jit::last(stack, taken);
-  const Tensors operands = tensors_of(given);
-  bool is_asked = false;  // for a type
-  for (size_t i = 0; i < taken; ++i) {
-    is_asked |= schema.arguments()[i].name() == "dtype" && !given[i].isNone();
-  }
-  Op op = look_at(operation.operator_name().name, operands);
-  // Parts are watched one by one, but for those of a layer.
-  if (!op.has_weights && !is_asked &&
+  Call call = describe(operation, stack);
+  // An operation that is made of others is watched in its parts, except layers.
+  if (!call.op.has_weights && !call.has_dtype &&
       operation.hasKernelForDispatchKey(
           c10::DispatchKey::CompositeImplicitAutograd)) {
     unwatched.reset();
     return operation.redispatchBoxed(keys, &stack);
   }
-  op.is_infinite = !type_ && std::ranges::any_of(given, is_infinite);
-  const c10::AliasInfo* const alias = taken > 0 && given[0].isTensor()
+  if (call.is_emulated) {
+    if (computes_in_type_of_weights(call.op.name)) {
+      to_type(call.op.type, stack, call.arguments);
+    }
+    to_type(torch::kFloat, stack, call.arguments);
+  }
+  operation.redispatchBoxed(keys, &stack);
+  if (call.results == 0) return;
+  const c10::IValue wide = round_result(call, stack);
+  compare_result(call, wide, stack);
+  for (const torch::Tensor& output :
+       tensors_of(torch::jit::last(stack, call.results))) {
+    Origin& origin = origin_of(output);
+    // A parameter that is written in place stays one.
+    if (!call.is_copy) call.op.origin.weight_of = origin.weight_of;
+    origin = call.op.origin;
+    origin.self = output;
+  }
+}
+
+PrecisionProbe::Call PrecisionProbe::describe(
+    const c10::OperatorHandle& operation,
+    const torch::jit::Stack& stack) {
+  const c10::FunctionSchema& schema = operation.schema();
+  Call call{
+      .arguments = schema.arguments().size(),
+      .results = schema.returns().size()};
+  const auto given = torch::jit::last(stack, call.arguments);
+  for (size_t i = 0; i < call.arguments; ++i) {
+    call.has_dtype |=
+        schema.arguments()[i].name() == "dtype" && !given[i].isNone();
+  }
+  const Tensors operands = tensors_of(given);
+  call.op = look_at(operation.operator_name().name, operands);
+  call.op.is_infinite = !type_ && std::ranges::any_of(given, is_infinite);
+  const c10::AliasInfo* const alias = call.arguments > 0 && given[0].isTensor()
                                           ? schema.arguments()[0].alias_info()
                                           : nullptr;
   const bool is_in_place = alias && alias->isWrite();
-  const bool is_copy = (alias && !is_in_place) || op.name == "_to_copy";
-  if (is_copy) op.origin = origin_of(operands[0]);
+  if (is_in_place) call.in_place = given[0].toTensor();
+  call.is_copy = (alias && !is_in_place) || call.op.name == "_to_copy";
+  if (call.is_copy) call.op.origin = origin_of(operands[0]);
   // Some kernels of attention take nothing but 16 bits.
-  const bool is_emulated =
-      emulates() && !is_asked && !is_copy && !op.name.starts_with("_scaled") &&
-      !op.name.starts_with("_fused") && is_in_place == schema.is_mutable() &&
-      std::ranges::any_of(operands, is_16_bits);
-  torch::Tensor target;
-  if (is_in_place) target = given[0].toTensor();
-  if (is_emulated) {
-    if (computes_in_type_of_weights(op.name)) to_type(op.type, stack, taken);
-    to_type(torch::kFloat, stack, taken);
+  call.is_emulated = emulates() && !call.has_dtype && !call.is_copy &&
+                     !call.op.name.starts_with("_scaled") &&
+                     !call.op.name.starts_with("_fused") &&
+                     is_in_place == schema.is_mutable() &&
+                     std::ranges::any_of(operands, is_16_bits);
+  return call;
+}
+
+// Rounds the result of an emulated operation once to its 16-bit type.
+// \return the result before, in fp32.
+c10::IValue PrecisionProbe::round_result(
+    const Call& call,
+    torch::jit::Stack& stack) {
+  c10::IValue wide = torch::jit::peek(stack, 0, call.results);
+  if (!call.in_place.defined()) {
+    if (call.is_emulated) to_type(call.op.type, stack, call.results);
+  } else if (!call.in_place.is_same(wide.toTensor())) {
+    // It was computed in an fp32 copy of the tensor that it writes.
+    wide = torch::jit::peek(stack, 0, call.results) =
+        call.in_place.copy_(wide.toTensor());
   }
-  operation.redispatchBoxed(keys, &stack);
-  if (returned == 0) return;
-  c10::IValue wide = torch::jit::peek(stack, 0, returned);
-  if (is_emulated && !is_in_place) to_type(op.type, stack, returned);
-  if (is_in_place && !target.is_same(wide.toTensor())) {
-    wide = torch::jit::peek(stack, 0, returned) = target.copy_(wide.toTensor());
-  }
-  // The others are statistics, indices and the like.
-  c10::IValue& first = torch::jit::peek(stack, 0, returned);
-  const bool is_judged = !is_copy && first.isTensor() &&
-                         first.toTensor().is_floating_point() &&
-                         first.toTensor().numel() > 0 &&
-                         op.name.find("empty") == std::string::npos;
-  if (is_judged && !type_) note_fp32(op, first.toTensor());
-  if (is_judged && type_) {
-    // As it is stored, also for backward; not a change that autograd may see.
-    wide.toTensor().variable_data().copy_(first.toTensor());
-    judge(op, wide.toTensor(), first, op.origin);
-  }
-  for (const torch::Tensor& output :
-       tensors_of(torch::jit::last(stack, returned))) {
-    Origin& origin = origin_of(output);
-    if (!is_copy) op.origin.weight_of = origin.weight_of;  // if in place
-    origin = op.origin;
-    origin.self = output;
-  }
+  return wide;
+}
+
+// Records the first result in the pass in fp32, and judges it in the others;
+// further results are statistics, indices and the like.
+void PrecisionProbe::compare_result(
+    Call& call,
+    const c10::IValue& wide,
+    torch::jit::Stack& stack) {
+  c10::IValue& first = torch::jit::peek(stack, 0, call.results);
+  const bool is_compared = !call.is_copy && first.isTensor() &&
+                           first.toTensor().is_floating_point() &&
+                           first.toTensor().numel() > 0 &&
+                           call.op.name.find("empty") == std::string::npos;
+  if (!is_compared) return;
+  if (!type_) return note_fp32(call.op, first.toTensor());
+  // Backward sees the rounded numbers too; autograd must not see the change.
+  wide.toTensor().variable_data().copy_(first.toTensor());
+  judge(call.op, wide.toTensor(), first, call.op.origin);
 }
 
 PrecisionProbe::Op PrecisionProbe::look_at(

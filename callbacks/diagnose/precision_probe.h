@@ -86,6 +86,16 @@ class PrecisionProbe {
     torch::ScalarType type = torch::kFloat;  // of its result
   };
 
+  // A call of an operation that is watched.
+  struct Call {
+    size_t arguments = 0, results = 0;
+    Op op = {};
+    bool has_dtype = false;        // is told the type of its result
+    torch::Tensor in_place = {};   // what it writes; undefined: a new tensor
+    bool is_copy = false;          // a view or a conversion
+    bool is_emulated = false;      // computes in fp32 and is rounded
+  };
+
   bool emulates() const { return type_ && !type_->is_autocast; }
   size_t index_of(const std::string& module);
   Origin& origin_of(const torch::Tensor& tensor) {
@@ -93,6 +103,14 @@ class PrecisionProbe {
   }
   Tensors forward(LearnerParts& l);
   Op look_at(const std::string& name, const Tensors& operands);
+  Call describe(
+      const c10::OperatorHandle& operation,
+      const torch::jit::Stack& stack);
+  c10::IValue round_result(const Call& call, torch::jit::Stack& stack);
+  void compare_result(
+      Call& call,
+      const c10::IValue& wide,
+      torch::jit::Stack& stack);
   void note_fp32(const Op& op, const torch::Tensor& output);
   void note_gradient(size_t module, const torch::Tensor& gradient);
   void judge(

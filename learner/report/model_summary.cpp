@@ -199,47 +199,74 @@ std::string counted(int64_t number, const std::string& noun) {
   return with_commas(number) + " " + noun + (takes_es ? "es" : "s");
 }
 
-std::string ModelSummary::to_string() const {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& sizes) {
+  return sizes.empty() ? "" : fmt::format("[{}]", fmt::join(sizes, ", "));
+}
+
+// One line for each layer, in columns as wide as their contents.
+std::string layer_table(const std::vector<LayerSummary>& layers) {
   size_t name_width = 5, kind_width = 4, output_width = 6;
-  const auto shape = [](const std::vector<int64_t>& sizes) {
-    return sizes.empty() ? "" : fmt::format("[{}]", fmt::join(sizes, ", "));
-  };
   for (const LayerSummary& layer : layers) {
     name_width = std::max(name_width, layer.name.size());
     kind_width = std::max(kind_width, layer.kind.size());
-    output_width = std::max(output_width, shape(layer.output).size());
+    output_width = std::max(output_width, shape_text(layer.output).size());
   }
-  std::string text = fmt::format(
-      "{:<{}}  {:<{}}  {:<{}}  {:>12}  {:>14}\n",
-      "layer",
-      name_width,
-      "kind",
-      kind_width,
-      "output",
-      output_width,
-      "parameters",
-      "multiply-adds");
-  const auto figure = [](int64_t number) {
-    return number ? with_commas(number) : std::string();
-  };
-  for (const LayerSummary& layer : layers) {
-    std::string line = fmt::format(
+  const auto line = [&](const std::string& name,
+                        const std::string& kind,
+                        const std::string& output,
+                        const std::string& parameters,
+                        const std::string& multiply_adds) {
+    return fmt::format(
         "{:<{}}  {:<{}}  {:<{}}  {:>12}  {:>14}",
-        layer.name,
+        name,
         name_width,
-        layer.kind,
+        kind,
         kind_width,
-        shape(layer.output),
+        output,
         output_width,
+        parameters,
+        multiply_adds);
+  };
+  const auto figure = [](int64_t number) {
+    return number != 0 ? with_commas(number) : std::string();
+  };
+  std::string text =
+      line("layer", "kind", "output", "parameters", "multiply-adds") + "\n";
+  for (const LayerSummary& layer : layers) {
+    std::string row = line(
+        layer.name,
+        layer.kind,
+        shape_text(layer.output),
         figure(layer.parameters),
         figure(layer.multiply_adds));
-    if (layer.parameters > 0 && layer.trainable == 0) line += "  frozen";
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+    if (layer.parameters > 0 && layer.trainable == 0) row += "  frozen";
+    row.erase(row.find_last_not_of(' ') + 1);
+    text += row + "\n";
   }
-  std::vector<std::string> shapes;
-  shapes.reserve(inputs.size());
-  for (const auto& sizes : inputs) shapes.push_back(shape(sizes));
+  return text;
+}
+
+// Recurrent layers run as one fused operation, whose work is not counted.
+std::string uncounted_layers(const std::vector<LayerSummary>& layers) {
+  std::vector<std::string> names;
+  for (const LayerSummary& layer : layers) {
+    const bool is_recurrent =
+        layer.kind == "LSTM" || layer.kind == "GRU" || layer.kind == "RNN";
+    if (is_recurrent && layer.multiply_adds == 0) {
+      names.push_back(fmt::format("{} ({})", layer.name, layer.kind));
+    }
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::string ModelSummary::to_string() const {
+  std::vector<std::string> input_shapes;
+  for (const auto& sizes : inputs) input_shapes.push_back(shape_text(sizes));
+  std::string text = layer_table(layers);
   text += fmt::format(
       "{} parameters in {}, {} of them trained; buffers take {}\n"
       "input {}: {} multiply-adds, {} of activations\n",
@@ -247,21 +274,14 @@ std::string ModelSummary::to_string() const {
       bytes_text(parameter_bytes),
       with_commas(trainable),
       bytes_text(buffer_bytes),
-      fmt::join(shapes, ", "),
+      fmt::join(input_shapes, ", "),
       with_commas(multiply_adds),
       bytes_text(activation_bytes));
-  std::vector<std::string> uncounted;
-  for (const LayerSummary& layer : layers) {
-    const bool is_recurrent =
-        layer.kind == "LSTM" || layer.kind == "GRU" || layer.kind == "RNN";
-    if (is_recurrent && layer.multiply_adds == 0) {
-      uncounted.push_back(fmt::format("{} ({})", layer.name, layer.kind));
-    }
-  }
+  const std::string uncounted = uncounted_layers(layers);
   if (!uncounted.empty()) {
     text += fmt::format(
         "not counted: the multiply-adds of {}, each one fused operation\n",
-        fmt::join(uncounted, ", "));
+        uncounted);
   }
   return text;
 }

@@ -24,6 +24,7 @@
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/cuda_graph/step_graph.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/precision_policy.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
@@ -382,7 +383,7 @@ TEST(MultiOptimizer, StepsNoPartThatACallbackLeavesOut) {
 }
 
 // A precision whose steps end as they are told to, with a flag on the device.
-struct Scripted final : Callback, PrecisionPolicy {
+struct Scripted final : PrecisionPolicy {
   explicit Scripted(std::vector<StepResult> results, std::vector<float> flags)
       : results(std::move(results)), flags(std::move(flags)) {}
   void unscale(Learner&) override {}

@@ -27,6 +27,7 @@ GUIDES = {
     "Training": ("callbacks", "metrics", "optimizers", "mixed_precision", "checkpoints", "distributed", "gpu", "your_own"),
     "Networks": ("vision", "weights", "matting"),
     "Results": ("inference", "reports"),
+    "Inside": ("architecture", "side_effects"),
 }
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".cu": "cpp", ".py": "python", ".cmake": "cmake"}
 SETTINGS = {

@@ -314,9 +314,13 @@ class UnreadScaling final : public MixedPrecision {
  public:
   UnreadScaling()
       : MixedPrecision(
-            "UnreadScaling",
+            torch::kCPU,
             {.dtype = torch::kHalf,
-             .scaler = {.device = torch::kCPU, .init_scale = 512}}) {}
+             .scaler = GradScalerOptions{.init_scale = 512}}) {}
+  // The loss scale alone: the forward pass stays fp32.
+  void forward(Learner&, c10::function_ref<void()> compute) override {
+    compute();
+  }
   StepResult step(Learner& learn) override {
     MixedPrecision::step(learn);
     learn.state().step_overflowed = scaler().found_inf(learn.optimizer());

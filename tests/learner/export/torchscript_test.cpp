@@ -118,7 +118,7 @@ TEST(TorchScript, TakesAndGivesSeveralTensors) {
 TEST(TorchScript, ALoadedModelGoesOnLearning) {
   const TempFolder temp;
   Learner first(point_data(), point_net(), quiet({.metrics = {accuracy()}}));
-  export_torchscript(first, temp / "a.pt", {torch::randn({4, 2})});
+  first.export_torchscript(temp / "a.pt", {torch::randn({4, 2})});
   Learner second(
       point_data(),
       load_torchscript_trusted(temp / "a.pt"),
