@@ -42,10 +42,11 @@ struct Batches : tern::Callback { void on_batch_end(tern::Learner&) const {} };
 """
 # What is written, by a name for it, and what compilers have to say of it.
 MISTAKES = {
-    "callback_option": ('learn.add<tern::EarlyStopping>({.monitr = "f1"});', "typo? Write C::Options{...}"),
-    "learner_option": ("tern::Learner(data, Net(), {.metric = {}});", "typo? LearnerOptions{...}"),
-    "schedule_option": ("learn.fit_one_cycle(5, {.lr_max = 1e-2});", "OneCycleOptions&);  // typo? Type{...}"),
-    # The cure that those three name.
+    "callback_option": ('learn.add<tern::EarlyStopping>({.monitr = "f1"});', "EarlyStopping::Options"),
+    "learner_option": ("tern::Learner(data, Net(), {.metric = {}});", "LearnerOptions"),
+    "schedule_option": ("learn.fit_one_cycle(5, {.lr_max = 1e-2});", "OneCycleOptions"),
+    # Overloads hide which field is wrong; with the type before the braces the
+    # compilers name it.
     "typed_braces": ('tern::EarlyStopping::Options{.monitr = "f1"};', "monitr"),
     "metric_not_called": ("tern::Learner(data, Net(), {.metrics = {tern::accuracy}});", "tern::accuracy() with its parentheses"),
     "metric_without_name": ("tern::Learner(data, Net(), {.metrics = {error_of}});", 'tern::Metric("name", function)'),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <optional>
 
 #include <ATen/Context.h>
@@ -36,8 +37,15 @@ void watch(
   probe_here->call(operation, keys, *stack);
 }
 
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
+// At the first audit, not when the program starts: others need no fallback.
+void register_watch() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    // Never removed: other threads may be calling it when the program ends.
+    auto* const library =
+        new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    library->fallback(torch::CppFunction::makeFromBoxedFunction<&watch>());
+  });
 }
 
 std::string module_of(const std::string& parameter) {
@@ -154,6 +162,7 @@ Tensors PrecisionProbe::forward(LearnerParts& l) {
   const KeepFp32Guard keeps(kept_);
   const auto stop = c10::make_scope_exit([] { probe_here = nullptr; });
   probe_here = this;
+  register_watch();
   const c10::impl::IncludeDispatchKeyGuard watched(kKey);
   Tensors outputs = loop::run_model(l, inputs);
   for (const torch::Tensor& output : outputs) {

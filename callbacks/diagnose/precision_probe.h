@@ -90,10 +90,10 @@ class PrecisionProbe {
   struct Call {
     size_t arguments = 0, results = 0;
     Op op = {};
-    bool has_dtype = false;        // is told the type of its result
-    torch::Tensor in_place = {};   // what it writes; undefined: a new tensor
-    bool is_copy = false;          // a view or a conversion
-    bool is_emulated = false;      // computes in fp32 and is rounded
+    bool has_dtype = false;       // is told the type of its result
+    torch::Tensor in_place = {};  // what it writes; undefined: a new tensor
+    bool is_copy = false;         // a view or a conversion
+    bool is_emulated = false;     // computes in fp32 and is rounded
   };
 
   bool emulates() const { return type_ && !type_->is_autocast; }
@@ -107,10 +107,8 @@ class PrecisionProbe {
       const c10::OperatorHandle& operation,
       const torch::jit::Stack& stack);
   c10::IValue round_result(const Call& call, torch::jit::Stack& stack);
-  void compare_result(
-      Call& call,
-      const c10::IValue& wide,
-      torch::jit::Stack& stack);
+  void
+  compare_result(Call& call, const c10::IValue& wide, torch::jit::Stack& stack);
   void note_fp32(const Op& op, const torch::Tensor& output);
   void note_gradient(size_t module, const torch::Tensor& gradient);
   void judge(

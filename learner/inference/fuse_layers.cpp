@@ -1,6 +1,7 @@
 #include "tern/learner/inference/fuse_layers.h"
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,11 +25,22 @@ namespace {
 namespace jit = torch::jit;
 using Numbers = std::vector<int64_t>;
 
-TORCH_LIBRARY_FRAGMENT(tern, library) {
-  library.def(
-      "winograd_conv2d(Tensor images, Tensor weight, Tensor? bias, "
-      "int[2] padding, Tensor? other, bool relu) -> Tensor",
-      &winograd_conv2d);
+// At the first fused network, not when the program starts.
+void register_winograd_conv2d() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    // Never removed: graphs in other threads may call it when the program ends.
+    auto* const library = new torch::Library(
+        torch::Library::FRAGMENT,
+        "tern",
+        /*k=*/std::nullopt,
+        __FILE__,
+        __LINE__);
+    library->def(
+        "winograd_conv2d(Tensor images, Tensor weight, Tensor? bias, "
+        "int[2] padding, Tensor? other, bool relu) -> Tensor",
+        &winograd_conv2d);
+  });
 }
 
 /// The order of weights is chosen for a batch of one, or of this size.
@@ -373,6 +385,7 @@ void fuse_convolution(jit::Node* node, jit::Graph& graph, bool winograd) {
 }  // namespace
 
 void fuse_layers(const std::shared_ptr<jit::Graph>& graph, bool winograd) {
+  register_winograd_conv2d();
   std::vector<jit::Node*> layers;
   for (jit::Node* node : graph->nodes()) {
     if (is_convolution_of_images(*node) || linear_of(*node)) {

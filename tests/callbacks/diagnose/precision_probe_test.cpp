@@ -206,7 +206,7 @@ TEST(PrecisionProbe, KeepsAllThatIsInANamedModuleAsTrainingDoes) {
       block = register_module("block", Block());
       last = register_module("last", nn::Linear(kWidth, 2));
       const torch::NoGradGuard no_grad;
-      block->inner->step.loss_weight.mul_(1e-5);
+      block->inner->weight.mul_(1e-5);
     }
     Tensor forward(const Tensor& x) { return last(block(x)); }
     Block block{nullptr};
