@@ -5,7 +5,8 @@ project.py ROOT
 The lists of "How to add" in CONTRIBUTING.md are what their examples touch, and
 no longer than is promised, each and together; version.h, CITATION.cff and CHANGELOG.md have the
 same version; a page from other libraries names only what Tern has; no file has the
-marks of an unfinished merge.
+marks of an unfinished merge; headers that moved, and the files that the architecture
+names, are there.
 """
 import pathlib
 import re
@@ -114,9 +115,24 @@ def check_names(root):
         yield f"{page}: only {count} names of Tern are found."
 
 
+def check_addresses(root):
+    """docs/moved_headers.txt leads to headers, and docs/architecture.md to files and folders."""
+    for line in (root / "docs/moved_headers.txt").read_text().splitlines():
+        old, new = line.split()
+        if (root / old).exists() or not (root / new).is_file():
+            yield f"docs/moved_headers.txt: {line}; expected an address that is gone and one that is there."
+    text = (root / "docs/architecture.md").read_text()
+    named = [name for name in re.findall(r"`([a-z]\w*/[\w/*.]*)`", text) if not name.startswith("onnx/")]
+    for name in named:
+        if not any(root.glob(name.rstrip("/"))) and not any(root.glob(name + ".h")) and not any(root.glob("*/*/" + name.rstrip("/"))):
+            yield f"docs/architecture.md: there is no {name}."
+    if len(named) < 40:
+        yield f"docs/architecture.md: only {len(named)} files and folders are found."
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    wrong = [*check_how_to_add(root), *check_version(root), *check_merges(root), *check_names(root)]
+    wrong = [*check_how_to_add(root), *check_version(root), *check_merges(root), *check_names(root), *check_addresses(root)]
     print(*wrong, sep="\n")
     return 1 if wrong else 0
 
