@@ -160,6 +160,9 @@ class MixedPrecision : public PrecisionPolicy {
   bool is_unscaled_ = false;                // the gradients of this step
 };
 
+/// The name of an earlier class; programs that used it keep compiling.
+using LossScaling = MixedPrecision;
+
 /// Converts outputs in 16 bits to fp32, for the loss.
 void outputs_to_fp32(Tensors& outputs);
 
