@@ -8,7 +8,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "tern/data/formats/file_io.h"
+#include "tern/data/formats/atomic_file.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/plots/plot_drawing.h"
 
@@ -343,8 +343,13 @@ void save_plot(const std::filesystem::path& file, const Plot& plot) {
       ending == ".svg" || ending == ".png",
       "[save_plot] the file is {}; expected a name that ends in .svg or .png.",
       file.string());
-  if (ending == ".png") return write_file(file, to_png(plot));
-  write_file(file, to_svg(plot));
+  AtomicFile out(file);
+  if (ending == ".png") {
+    out.write(to_png(plot));
+  } else {
+    out.write(to_svg(plot));
+  }
+  out.commit(/*durable=*/false);
 }
 
 }  // namespace tern
