@@ -30,7 +30,7 @@ MixedPrecision::Settings MixedPrecision::settings_of(
   const char* const where = "MixedPrecision";
   check_positive(where, "loss_scale", options.loss_scale.value_or(1));
   check_positive(where, "init_scale", options.init_scale);
-  check_positive(where, "growth_interval", options.growth_interval);
+  check_at_least(where, "growth_interval", options.growth_interval, 1);
   check_positive(where, "max_scale", options.max_scale);
   TERN_CHECK_VALUE(
       options.master_weights || dtype == torch::kBFloat16,
@@ -157,7 +157,6 @@ void MixedPrecision::forward(
     c10::function_ref<void()> compute) {
   std::optional<AutocastGuard> autocast;
   if (settings_.autocast) {
-    // Evaluation in fp32, where asked for, keeps nothing else either.
     if (!learn.state().training && !settings_.autocast_in_valid) {
       return compute();
     }
