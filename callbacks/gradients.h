@@ -47,8 +47,11 @@ class GradientAccumulation final : public Callback {
 ///   learn.add<GradientClip>(0.1).fit(3);                // joint L2 norm
 ///   learn.add<GradientClip>({.max_value = 0.5}).fit(3); // each element
 ///
-/// Never synchronises with the host. `to_fp16({.clip = ...})` does the same by
-/// norm. Default and name are fastai v2's.
+/// The way to clip with a Learner: with to_amp, in fp32, by value, or when the
+/// norm is of interest. `to_fp16({.clip = 1.0})` clips by norm with one pass
+/// over the gradients less; set one of the two. A loop of your own calls
+/// `clip_grad_norm_`. Never synchronises with the host. Default and name are
+/// fastai v2's.
 class GradientClip final : public Callback {
  public:
   struct Options {

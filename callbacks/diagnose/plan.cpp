@@ -199,6 +199,14 @@ void advise_precision(TrainingPlan& plan, bool is_cuda) {
 #endif
 }
 
+// Measures the trial that the plan is made from. A Profiler that only watches,
+// as one that the program has added, gets no events of trials.
+class TrialProfiler final : public Profiler {
+ public:
+  TrialProfiler() : Profiler(Options{.show = false}) {}
+  CallbackRole role() const override { return CallbackRole::trains; }
+};
+
 }  // namespace
 
 double TrainingPlan::seconds() const {
@@ -284,8 +292,7 @@ TrainingPlan Learner::plan(const TrainingPlanOptions& options) {
   plan.workers = train.options().workers;
   plan.loop = training_loop(parts_->callbacks.all);
 
-  const auto profiler = std::make_shared<Profiler>(
-      Profiler::Options{.show = false, .in_trials = true});
+  const auto profiler = std::make_shared<TrialProfiler>();
   const auto warm_up = std::make_shared<LambdaCallback>(LambdaCallbackOptions{
       .on_batch_end =
           [profiler, done = int64_t{0}](Learner&) mutable {

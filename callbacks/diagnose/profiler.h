@@ -49,7 +49,7 @@ const char* to_string(Phase phase);
 /// Times are those of the host: kernels of a GPU run asynchronously, and a
 /// phase that waits for them gets their time. A clock is read about 14 times a
 /// batch.
-class Profiler final : public Callback {
+class Profiler : public Callback {
  public:
   struct Options {
     /// Set: a file for chrome://tracing or ui.perfetto.dev, written when a fit
@@ -65,8 +65,6 @@ class Profiler final : public Callback {
     bool memory = false;
     /// Prints the table when a fit ends.
     bool show = true;
-    /// Measures trials too (lr_find, dry_run, plan).
-    bool in_trials = false;
   };
 
   explicit Profiler(Options options);
@@ -104,9 +102,7 @@ class Profiler final : public Callback {
   void on_eval_end(Learner& l) override { begins(l, Event::eval_end); }
   void on_epoch_end(Learner& l) override { begins(l, Event::epoch_end); }
   void on_train_end(Learner& learn) override;
-  CallbackRole role() const override {
-    return options_.in_trials ? CallbackRole::trains : CallbackRole::watches;
-  }
+  CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kFirst; }
 
  private:

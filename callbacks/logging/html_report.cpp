@@ -8,6 +8,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
+#include "tern/learner/report/report_page.h"
 
 namespace tern {
 
@@ -25,14 +26,13 @@ HtmlReport::HtmlReport(Options options) : options_(std::move(options)) {
   TORCH_CHECK_VALUE(
       !options_.file.empty(),
       "[HtmlReport] the file's name is empty; give the report a name.");
-  options_.report.layers = false;  // the model is busy
 }
 
-void HtmlReport::write_or_tell(Learner& learn, bool is_first) {
+void HtmlReport::write_or_warn(Learner& learn, bool is_running, bool is_first) {
   const std::filesystem::path file = learn.options().path / options_.file;
   try {
     if (file.has_parent_path()) make_folders(file.parent_path());
-    make_report(learn, options_.report).save(file);
+    report_page(learn, options_.report, is_running).save(file);
   } catch (const IoError& error) {
     if (is_first && !is_full(error)) throw;
     // The error that ended the fit, this one perhaps, is the one to read.
@@ -44,17 +44,15 @@ void HtmlReport::write_or_tell(Learner& learn, bool is_first) {
 }
 
 void HtmlReport::on_train_begin(Learner& learn) {
-  options_.report.fit_has_ended = false;
-  write_or_tell(learn, /*is_first=*/true);
+  write_or_warn(learn, /*is_running=*/true, /*is_first=*/true);
 }
 
 void HtmlReport::on_epoch_end(Learner& learn) {
-  write_or_tell(learn, /*is_first=*/false);
+  write_or_warn(learn, /*is_running=*/true);
 }
 
 void HtmlReport::on_train_end(Learner& learn) {
-  options_.report.fit_has_ended = true;
-  write_or_tell(learn, /*is_first=*/false);
+  write_or_warn(learn, /*is_running=*/false);
 }
 
 }  // namespace tern

@@ -33,7 +33,8 @@ class HtmlReport final : public Callback {
   int order() const override { return callback_order::kSaveCheckpoint - 1; }
 
  private:
-  void write_or_tell(Learner& learn, bool is_first);
+  // A file that cannot be written is an error at first, a warning later.
+  void write_or_warn(Learner& learn, bool is_running, bool is_first = false);
 
   Options options_;
   bool has_told_ = false;

@@ -12,15 +12,14 @@ namespace tern {
 
 /// Options of `Learner::to_amp`, which trains with autocast and a GradScaler
 /// while the weights stay fp32: forward and loss run inside an AutocastGuard,
-/// backward and step outside. The defaults are those of `torch.amp`.
+/// backward and step outside. The defaults are those of `torch.amp`. To clip,
+/// add a GradientClip, which sees unscaled gradients.
 struct AmpOptions {
   /// kHalf or kBFloat16. Unset: kHalf on CUDA, kBFloat16 on a CPU.
   std::optional<torch::ScalarType> dtype = {};
   /// The loss scale. Unset: GradScaler's defaults with kHalf and no scaling
   /// with kBFloat16, which has fp32's range. Its `device` is ignored.
   std::optional<GradScalerOptions> scaler = {};
-  /// Scales all gradients down so that their joint L2 norm is at most this.
-  std::optional<double> clip = {};
   /// Converts the outputs to fp32 for the loss, whatever its operations are.
   bool loss_fp32 = true;
   /// False: validation and prediction run in fp32.

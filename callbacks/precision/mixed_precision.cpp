@@ -67,7 +67,6 @@ MixedPrecision::Settings MixedPrecision::settings_of(
   return {
       .dtype = dtype,
       .scaler = scaler,
-      .clip = options.clip,
       .loss_fp32 = options.loss_fp32,
       .keep_fp32 = options.keep_fp32,
       .autocast = true,
@@ -211,8 +210,8 @@ void MixedPrecision::abandon(Learner& learn, bool keeps_gradients) {
 }
 
 // `step_clipped` reads the norm from scaled gradients, which saves a pass over
-// them. With fp32 weights (autocast) the result must match PyTorch's bit for
-// bit, so gradients are unscaled and clipped there as PyTorch does.
+// them. Without master weights the gradients are unscaled and clipped first, in
+// PyTorch's order.
 bool MixedPrecision::clips_within_the_step(
     const torch::optim::Optimizer& optimizer) const {
   const auto* const fused = dynamic_cast<const AmpAware*>(&optimizer);

@@ -36,7 +36,8 @@ struct MixedPrecisionOptions {
   double max_scale = 16777216;
 
   /// Scales all gradients down so that their joint L2 norm, over all groups, is
-  /// at most this.
+  /// at most this. As a GradientClip by norm, but within the step of the fused
+  /// optimizer, which saves a pass over the gradients; set one of the two.
   std::optional<double> clip = {};
   /// Converts the outputs to fp32 for the loss.
   bool loss_fp32 = true;
@@ -74,8 +75,8 @@ struct MixedPrecisionOptions {
 /// | on_loss_begin     | outputs become fp32            | outputs become fp32  |
 /// | on_backward_begin | loss_grad times the loss scale | the same             |
 /// | step              | overflow check, unscale into   | overflow check,      |
-/// |                   | the masters, clip, step or     | unscale, clip, step  |
-/// |                   | skip, masters to the model     | or skip              |
+/// |                   | the masters, clip, step or     | unscale, step or     |
+/// |                   | skip, masters to the model     | skip                 |
 /// | on_step_end       | the loss scale is updated      | the same             |
 ///
 /// With a fused optimizer (tern::optim) the whole step is one check and one

@@ -24,6 +24,9 @@ namespace {
 
 using Kind = DownloadError::Kind;
 
+// Of connecting, and of waiting for the next byte.
+constexpr long kTimeoutSeconds = 20;
+
 std::string url_part(CURLU* url, CURLUPart part) {
   char* text = nullptr;
   if (curl_url_get(url, part, &text, 0) != CURLUE_OK) return "";
@@ -128,10 +131,9 @@ class Transfer {
     set(CURLOPT_NOPROGRESS, 0L);
     set(CURLOPT_XFERINFOFUNCTION, &Transfer::on_progress);
     set(CURLOPT_XFERINFODATA, this);
-    const auto seconds = static_cast<long>(options.timeout_seconds + 0.999);
-    set(CURLOPT_CONNECTTIMEOUT, seconds);
+    set(CURLOPT_CONNECTTIMEOUT, kTimeoutSeconds);
     set(CURLOPT_LOW_SPEED_LIMIT, 1L);
-    set(CURLOPT_LOW_SPEED_TIME, seconds);
+    set(CURLOPT_LOW_SPEED_TIME, kTimeoutSeconds);
     set(CURLOPT_FOLLOWLOCATION, 1L);
     set(CURLOPT_MAXREDIRS, 10L);
     set(CURLOPT_REDIR_PROTOCOLS_STR, "https");

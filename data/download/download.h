@@ -51,8 +51,6 @@ struct DownloadOptions {
   int retries = 3;
   /// Pause before the first retry; doubles with each.
   double retry_seconds = 0.5;
-  /// Timeout of connecting, and of waiting for the next byte.
-  double timeout_seconds = 20;
 };
 
 /// Downloads `url` to `file`, which appears complete and verified or not at
@@ -60,7 +58,8 @@ struct DownloadOptions {
 /// resumes. Does nothing if `file` already has the expected SHA-256.
 ///
 /// Accepts https, file, and http on localhost; redirects must lead to https.
-/// Reads proxies from the environment (`https_proxy`). Safe for several threads
+/// An attempt ends after 20 seconds without a connection or a byte. Reads
+/// proxies from the environment (`https_proxy`). Safe for several threads
 /// and processes: one downloads, the others wait. Installs no signal handler.
 ///
 /// \throws DownloadError saying what failed and what to do; IoError if the

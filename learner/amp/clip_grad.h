@@ -19,6 +19,10 @@ torch::Tensor joint_norm(const Tensors& tensors);
 /// at most `max_norm`. As torch.nn.utils.clip_grad_norm_, but the norm stays on
 /// the device: LibTorch's own waits for it on every call.
 ///
+/// For a training loop of your own, after `GradScaler::unscale_`. A Learner
+/// clips with GradientClip: under a loss scale, its callbacks find no gradients
+/// at the parameters.
+///
 /// \param parameters  Those without a gradient are left out.
 /// \param max_norm    > 0.
 /// \return the norm before clipping, 0-dim kFloat.

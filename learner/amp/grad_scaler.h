@@ -106,11 +106,13 @@ class GradScaler {
   StepResult step(torch::optim::Optimizer& optimizer);
 
   /// `step` of an AmpAware optimizer (tern::optim) with the joint norm of its
-  /// gradients brought down to `max_norm`. That norm, read from the scaled
-  /// gradients, is the check for overflow too, and the step divides by scale
-  /// and clipping at once: nothing is written but by the optimizer. A factor of
-  /// the optimizer's own (FusedOptimizer::grad_scale) counts as norm. With
-  /// `unscale_`, `clip_grad_norm_` and `step` the last bits may differ.
+  /// gradients brought down to `max_norm`. In a loop of your own it saves the
+  /// pass of `unscale_` and `clip_grad_norm_`, if nothing else reads the
+  /// gradients. That norm, read from the scaled gradients, is the check for
+  /// overflow too, and the step divides by scale and clipping at once: nothing
+  /// is written but by the optimizer. A factor of the optimizer's own
+  /// (FusedOptimizer::grad_scale) counts as norm. With `unscale_`,
+  /// `clip_grad_norm_` and `step` the last bits may differ.
   /// \param max_norm  > 0. A disabled scaler clips all the same.
   /// \throws as `step`; c10::Error after `unscale_`; c10::ValueError for an
   ///         optimizer that is not AmpAware.

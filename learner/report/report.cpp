@@ -13,6 +13,7 @@
 #include "tern/learner/plots/plot.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/report/model_summary.h"
+#include "tern/learner/report/report_page.h"
 #include "tern/learner/report/run_facts.h"
 
 namespace tern {
@@ -193,9 +194,13 @@ void add_overview(HtmlPage& page, Learner& learner, bool is_running) {
 }  // namespace
 
 HtmlPage make_report(Learner& learner, const ReportOptions& options) {
+  return report_page(learner, options, learner.state().is_fitting);
+}
+
+HtmlPage
+report_page(Learner& learner, const ReportOptions& options, bool is_running) {
   HtmlPage page(options.title);
   Recorder& recorder = learner.recorder();
-  const bool is_running = learner.state().is_fitting && !options.fit_has_ended;
   add_overview(page, learner, is_running);
   add_calls(page, recorder);
   add_epochs(page, learner);
@@ -207,7 +212,7 @@ HtmlPage make_report(Learner& learner, const ReportOptions& options) {
   page.heading("Training loop");
   page.preformatted(
       fmt::format("{}", fmt::join(training_loop(learner.callbacks()), "\n")));
-  if (options.layers && !learner.state().is_fitting) {
+  if (!learner.state().is_fitting) {  // else the model is busy
     page.heading("Layers");
     page.preformatted(learner.summary().to_string());
   }

@@ -23,15 +23,11 @@ struct ReportOptions {
   std::string title = "Training report";
   /// Sections of the program, after the results.
   std::vector<ReportSection> sections = {};
-  /// The table of layers, which takes a forward pass over one batch; left out
-  /// while a fit runs.
-  bool layers = true;
-  /// Set by HtmlReport in on_train_end: the fit makes no more steps.
-  bool fit_has_ended = false;
 };
 
 /// A page about a Learner's training so far: results, curves, skipped steps,
-/// configuration, training loop, layers, environment.
+/// configuration, training loop, layers, environment. The table of layers takes
+/// a forward pass over one batch and is left out while a fit runs.
 ///
 ///   make_report(learn).save("run.html");
 HtmlPage make_report(Learner& learner, const ReportOptions& options = {});

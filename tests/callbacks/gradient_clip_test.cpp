@@ -110,6 +110,17 @@ TEST(GradientClip, StillLetsAnOverflowBeSkipped) {
   }
 }
 
+TEST(GradientClip, TakesItsNormByNameToo) {
+  const auto train = [](std::shared_ptr<GradientClip> clip) {
+    Learner learn(point_data(), point_net(), quiet());
+    return parameters_of(learn.add(std::move(clip)).fit(1));
+  };
+  EXPECT_TRUE(all_equal(
+      train(std::make_shared<GradientClip>(
+          GradientClip::Options{.max_norm = 0.01})),
+      train(std::make_shared<GradientClip>(0.01))));
+}
+
 // The option reads the norm from the scaled 16-bit gradients and divides by
 // scale and clipping at once, so the last bits may differ.
 TEST(GradientClip, IsWhatTheOptionOfToFp16AndToBf16Does) {

@@ -84,6 +84,31 @@ TEST(ImageDataBunch, FollowsLinksThatStayInTheDataSetsFolder) {
       {"is a link to", "outside of", "boundary", "links_outside"});
 }
 
+TEST(ImageDataBunch, FollowsLinksOutOfItsFolderOnlyIfAllowed) {
+  const TempFolder temp;
+  write_class(temp / "elsewhere", 2);
+  write_class(temp / "pets/train/cat", 2);
+  write_class(temp / "pets/valid/cat", 2);
+  fs::create_directory_symlink(temp / "elsewhere", temp / "pets/train/dog");
+  const std::string error = error_for(temp / "pets");
+  EXPECT_NE(error.find("links_outside"), std::string::npos) << error;
+  const DataBunch data =
+      ImageDataBunch::from_folder(temp / "pets", {.links_outside = true});
+  EXPECT_EQ(data.train->dataset().size(), 4);
+}
+
+TEST(ImageDataBunch, AcceptsAClassWithoutImagesOnlyIfAllowed) {
+  const TempFolder temp;
+  write_class(temp / "train/cat", 2);
+  write_class(temp / "valid/cat", 2);
+  fs::create_directories(temp / "train/dog");
+  const std::string error = error_for(temp.path());
+  EXPECT_NE(error.find("allow_empty"), std::string::npos) << error;
+  const DataBunch data =
+      ImageDataBunch::from_folder(temp.path(), {.allow_empty = true});
+  EXPECT_EQ(data.classes, (std::vector<std::string>{"cat", "dog"}));
+}
+
 TEST(ImageDataBunch, TakesNumbersAsNumbers) {
   const TempFolder temp;
   std::vector<std::string> paths;

@@ -18,6 +18,7 @@
 #include "tern/vision/interpret/show.h"
 #include "tern/vision/models/backbone.h"
 #include "tern/vision/models/build_model.h"
+#include "tern/vision/models/dynamic_unet.h"
 #include "tern/vision/models/vision_arch.h"
 
 namespace tern::vision_learner_test {
@@ -235,6 +236,33 @@ TEST(UnetLearner, TravelsByItsName) {
     EXPECT_TRUE(
         torch::equal(model.forward({x})[0], learn.model().forward({x})[0]));
   }
+}
+
+TEST(UnetLearner, BuildsTheNetworkThatItsOptionsDescribe) {
+  UnetLearnerOptions options = unet_options();
+  options.in_channels = 1;
+  options.blur = true;
+  options.last_cross = false;
+  auto learn = unet_learner(squares(true, 1, 8), resnet18, options);
+  const DynamicUnet expected(
+      VisionArch(resnet18),
+      DynamicUnetOptions{
+          .outputs = 2,
+          .in_channels = 1,
+          .blur = true,
+          .last_cross = false});
+  const auto net =
+      std::dynamic_pointer_cast<DynamicUnetImpl>(learn.model().module());
+  ASSERT_TRUE(net);
+  EXPECT_EQ(net->architecture(), expected->architecture());
+}
+
+TEST(VisionLearner, TakesImagesOfAnotherNumberOfChannels) {
+  auto learn = vision_learner(squares(false), resnet18, {.in_channels = 1});
+  const torch::NoGradGuard no_grad;
+  EXPECT_EQ(
+      learn.model().forward({torch::rand({2, 1, 32, 32})})[0].sizes(),
+      torch::IntArrayRef({2, 2}));
 }
 
 TEST(VisionLearner, AnswersNumbersWithinARangeWhichItsArchitectureNames) {

@@ -9,10 +9,23 @@
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/matting/tensor_filters.h"
+#include "tern/vision/transforms/geometry.h"
 
 namespace tern {
 
 namespace {
+
+// How strong BackgroundMattingV2's augmentation is.
+constexpr float kShadowOpacity = 0.3f;
+constexpr AffineRanges kShadow = {
+    .degrees = {-5, 5},
+    .translate = 0.2f,
+    .scale = {0.5f, 1.5f},
+    .shear = {-5, 5}};
+constexpr float kNoise = 0.03f;  // standard deviation
+constexpr float kJitter = 0.18f;
+constexpr float kHueJitter = 0.1f;
+constexpr AffineRanges kCameraMotion = {.degrees = {-1, 1}, .translate = 0.01f};
 
 /// What happens to some pictures of a batch: which they are, and to each what.
 template <class Change>
@@ -53,16 +66,14 @@ struct ScenePlan {
   Chosen<Matrix3> affines;
 };
 
-ColorChange draw_change(const MattingAugmentOptions& options, SampleRng& rng) {
-  const auto factor = [&] {
-    return rng.uniform(1 - options.jitter, 1 + options.jitter);
-  };
+ColorChange draw_change(SampleRng& rng) {
+  const auto factor = [&] { return rng.uniform(1 - kJitter, 1 + kJitter); };
   const float brightness = factor(), contrast = factor(), saturation = factor();
   return {
       .brightness = brightness,
       .contrast = contrast,
       .saturation = saturation,
-      .hue = rng.uniform(-options.jitter_hue, options.jitter_hue)};
+      .hue = rng.uniform(-kHueJitter, kHueJitter)};
 }
 
 ScenePlan draw_plan(
@@ -89,19 +100,19 @@ ScenePlan draw_plan(
   for (int64_t i = 0; i < count; ++i) {
     SampleRng rng = context.rng(i);
     if (rng.uniform() < options.p_shadow) {
-      const float opacity = rng.uniform(0, options.shadow_opacity);
-      const Matrix3 matrix = draw_affine(options.shadow, plan.size, rng);
+      const float opacity = rng.uniform(0, kShadowOpacity);
+      const Matrix3 matrix = draw_affine(kShadow, plan.size, rng);
       plan.shadows.add(i, {matrix, opacity});
     }
     if (rng.uniform() < options.p_noise) {
-      const float src = rng.uniform(0, options.noise);
-      plan.noises.add(i, {src, rng.uniform(0, options.noise)});
+      const float src = rng.uniform(0, kNoise);
+      plan.noises.add(i, {src, rng.uniform(0, kNoise)});
     }
     if (rng.uniform() < options.p_jitter) {
-      plan.jitters.add(i, draw_change(options, rng));
+      plan.jitters.add(i, draw_change(rng));
     }
     if (rng.uniform() < options.p_affine) {
-      plan.affines.add(i, draw_affine(options.affine, plan.size, rng));
+      plan.affines.add(i, draw_affine(kCameraMotion, plan.size, rng));
     }
   }
   return plan;
@@ -185,12 +196,8 @@ void check_options(const MattingAugmentOptions& o) {
        std::initializer_list<std::pair<const char*, float>>{
            {"min_crop", o.min_crop},
            {"p_shadow", o.p_shadow},
-           {"shadow_opacity", o.shadow_opacity},
            {"p_noise", o.p_noise},
-           {"noise", o.noise},
            {"p_jitter", o.p_jitter},
-           {"jitter", o.jitter},
-           {"jitter_hue", o.jitter_hue},
            {"p_affine", o.p_affine}}) {
     TERN_CHECK_VALUE(
         share >= 0 && share <= 1,
@@ -204,8 +211,6 @@ void check_options(const MattingAugmentOptions& o) {
       "expected at least 1, and the lower end first.",
       o.min_shadow_blur,
       o.max_shadow_blur);
-  check_affine("matting_augment", o.shadow);
-  check_affine("matting_augment", o.affine);
 }
 
 namespace fs = std::filesystem;

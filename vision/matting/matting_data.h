@@ -6,7 +6,6 @@
 
 #include "tern/data/data_bunch.h"
 #include "tern/vision/matting/matting_dataset.h"
-#include "tern/vision/transforms/geometry.h"
 
 namespace tern {
 
@@ -17,30 +16,22 @@ struct MattingAugmentOptions {
   /// are drawn per batch, as multiples of 4. 1: always whole images.
   float min_crop = 0.5f;
 
-  /// The foreground casts a shadow: its alpha, with up to this opacity,
-  /// transformed and box-blurred over squares of so many pixels.
+  /// The foreground casts a shadow: its alpha, transformed, with an opacity of
+  /// up to 0.3, and box-blurred over squares of so many pixels.
   float p_shadow = 0.3f;
-  float shadow_opacity = 0.3f;
-  AffineRanges shadow = {
-      .degrees = {-5, 5},
-      .translate = 0.2f,
-      .scale = {0.5f, 1.5f},
-      .shear = {-5, 5}};
   int64_t min_shadow_blur = 20, max_shadow_blur = 39;
 
-  /// Gaussian noise of up to this standard deviation on scene and background.
+  /// Gaussian noise on scene and background, of a standard deviation of up to
+  /// 0.03.
   float p_noise = 0.4f;
-  float noise = 0.03f;
 
   /// Colour jitter of the background: its brightness, contrast and saturation
-  /// change by up to this fraction, its hue by up to this fraction of the
-  /// circle.
+  /// change by up to 18 %, its hue by up to a tenth of the circle.
   float p_jitter = 0.8f;
-  float jitter = 0.18f, jitter_hue = 0.1f;
 
-  /// Camera motion: an affine transform of the background.
+  /// Camera motion: the background turns by up to 1 degree and moves by up to
+  /// 1 % of its size.
   float p_affine = 0.3f;
-  AffineRanges affine = {.degrees = {-1, 1}, .translate = 0.01f};
 };
 
 /// Composes batches of a MattingDataset into the inputs and targets of a

@@ -201,15 +201,11 @@ draw_affine(const AffineRanges& ranges, ImageSize size, SampleRng& rng) {
          Matrix3::translation(-width / 2 - right, -height / 2 - down);
 }
 
-void check_affine(const char* name, const AffineRanges& ranges) {
-  checked(name, ranges.degrees);
-  checked(name, {-ranges.translate, ranges.translate});
-  checked(name, ranges.scale, 0);
-  checked(name, ranges.shear);
-}
-
 TransformPtr random_affine(const AffineRanges& ranges, float p) {
-  check_affine("random_affine", ranges);
+  checked("random_affine", ranges.degrees);
+  checked("random_affine", {-ranges.translate, ranges.translate});
+  checked("random_affine", ranges.scale, 0);
+  checked("random_affine", ranges.shear);
   return drawn("random_affine", p, [ranges](SamplePlan& plan, SampleRng& rng) {
     plan.view(draw_affine(ranges, plan.size(), rng), plan.size());
   });

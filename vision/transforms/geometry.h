@@ -86,12 +86,9 @@ struct AffineRanges {
 /// both of `size`.
 Matrix3 draw_affine(const AffineRanges& ranges, ImageSize size, SampleRng& rng);
 
-/// Throws a c10::ValueError if a range is reversed or a scale not above 0.
-/// \param name  For the error message.
-void check_affine(const char* name, const AffineRanges& ranges);
-
 /// Applies a random affine map about the centre of the image.
-/// \throws c10::ValueError as `check_affine`, and for a p outside of 0..1.
+/// \throws c10::ValueError for a range that is reversed, a scale that is not
+///         above 0, or a p outside of 0..1.
 TransformPtr random_affine(const AffineRanges& ranges, float p = 1);
 
 }  // namespace tern

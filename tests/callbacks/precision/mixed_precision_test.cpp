@@ -378,6 +378,21 @@ TEST(MixedPrecision, FlatMastersGiveTheSameWeights) {
   }
 }
 
+TEST(MixedPrecision, GivesTheLossFp32OutputsUnlessToldNotTo) {
+  for (const bool loss_fp32 : {true, false}) {
+    torch::ScalarType seen{};
+    Learner learn(
+        point_data(),
+        point_net(),
+        quiet({.loss = Loss([&](torch::Tensor pred, torch::Tensor target) {
+                 seen = pred.scalar_type();
+                 return torch::nn::functional::cross_entropy(pred, target);
+               })}));
+    learn.to_bf16({.loss_fp32 = loss_fp32}).fit(1);
+    EXPECT_EQ(seen, loss_fp32 ? torch::kFloat : torch::kBFloat16);
+  }
+}
+
 TEST(MixedPrecision, ClipIsGlobalOverAllGroups) {
   // Two groups with gradients of norms 3 and 4: clip 1 multiplies both by 0.2.
   struct NetImpl : torch::nn::Module {

@@ -97,6 +97,15 @@ TEST(SaveModel, LoadsTheBestEpochAtTheEnd) {
   EXPECT_TRUE(t.has("model"));
 }
 
+TEST(SaveModel, KeepsTheEarlierEpochWhenALaterOneIsBetterByLessThanMinDelta) {
+  for (const double min_delta : {0.0, 0.5}) {
+    Trained t({3, 2.8, 4}, {.min_delta = min_delta});
+    t.learn.fit(3, 1e-2);
+    EXPECT_TRUE(
+        all_equal(parameters_of(t.learn), t.weights[min_delta == 0 ? 1 : 0]));
+  }
+}
+
 TEST(SaveModel, NeverTakesANaNForTheBest) {
   Trained t({NAN, 2, NAN, 3});
   t.learn.fit(4, 1e-2);

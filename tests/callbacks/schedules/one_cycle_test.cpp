@@ -263,6 +263,23 @@ TEST(FineTune, TrainsTheLastGroupFirst) {
   EXPECT_EQ(trained, (std::vector<bool>{false, true, true}));
 }
 
+TEST(FineTune, DividesTheFirstGroupsRateByLrMultOnceAllAreTrained) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.split({"3"});
+  std::vector<double> ratios;  // of the last batch of each epoch
+  learn.add<LambdaCallback>({.on_epoch_end = [&](Learner& l) {
+    const std::vector<double> rates = l.learning_rates();
+    ratios.push_back(rates[1] / rates[0]);
+  }});
+  learn.fine_tune(2, {.lr_mult = 20});
+  ASSERT_EQ(ratios.size(), 3u);
+  EXPECT_NEAR(ratios[1], 20, 1e-9);
+  EXPECT_NEAR(ratios[2], 20, 1e-9);
+  expect_error<c10::ValueError>(
+      [&] { learn.fine_tune(1, {.lr_mult = 0}); },
+      {"[Learner::fine_tune] lr_mult is 0"});
+}
+
 TEST(FineTune, HasNoSecondPhaseWhenAStopIsAskedForInTheFirst) {
   Learner learn(point_data(), point_net(), quiet());
   int64_t fits = 0;

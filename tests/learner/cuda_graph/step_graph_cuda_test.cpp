@@ -96,7 +96,9 @@ TEST_F(StepGraphCudaTest, Bf16WithoutMasterWeightsInThreeFits) {
 }
 TEST_F(StepGraphCudaTest, AmpInFp16ClippedInThreeFits) {
   expect_same_training(
-      [](Learner& l) { l.to_amp({.dtype = torch::kHalf, .clip = 0.5}); },
+      [](Learner& l) {
+        l.to_amp({.dtype = torch::kHalf}).add<GradientClip>(0.5);
+      },
       3);
 }
 

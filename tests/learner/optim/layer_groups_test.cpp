@@ -137,6 +137,28 @@ TEST(LayerGroups, TrueWeightDecayShrinksWeightsWithEveryOptimizer) {
   }
 }
 
+TEST(LayerGroups, DecayGoesThroughTheGradientWithoutTrueWeightDecay) {
+  // The first step of Adam has the size of the learning rate, however small
+  // the gradient is: here decay alone, which points away from the weight.
+  Learner learn(
+      point_data(32, 0),
+      point_net(),
+      quiet(
+          {.loss = Loss([](const torch::Tensor& p, const torch::Tensor&) {
+             return p.sum() * 0;
+           }),
+           .optimizer = optimizer<torch::optim::Adam>(),
+           .weight_decay = 0.5,
+           .true_weight_decay = false}));
+  const Tensors before = parameters_of(learn);
+  learn.fit(1, 0.01);
+  EXPECT_TRUE(torch::allclose(
+      parameters_of(learn)[0],
+      before[0] - 0.01 * before[0].sign(),
+      1e-3,
+      1e-5));
+}
+
 TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
   Learner learn(point_data(), point_net(), quiet({.bn_weight_decay = false}));
   learn.split({"3"});

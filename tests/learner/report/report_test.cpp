@@ -242,6 +242,17 @@ TEST(HtmlReport, IsUpToDateAfterEachEpochAndFit) {
   expect_words(text_of(temp / "out" / "run.html"), {"<dd>3</dd>"});
 }
 
+TEST(HtmlReport, HasTheTitleAndSectionsOfTheProgram) {
+  const TempFolder temp;
+  Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
+  learn.add<HtmlReport>(
+      {.report = {.title = "Points", .sections = {[](HtmlPage& page) {
+                                       page.heading("Of the program");
+                                     }}}});
+  learn.fit(1);
+  expect_words(text_of(temp / "report.html"), {"Points", "Of the program"});
+}
+
 TEST(HtmlReport, SaysThatAFitFailed) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));

@@ -53,6 +53,18 @@ TEST(VerifyImages, FindsATruncatedTiffAfterOneOfItsSize) {
   }
 }
 
+TEST(VerifyImages, AcceptsWhatTheDataSetsDecodeOptionsAccept) {
+  const TempFolder temp;
+  write_file(temp / "large.png", encode(random_image(40, 50), ".png"));
+  EXPECT_TRUE(verify_images(temp.path()).bad.empty());
+  const ImageReport report =
+      verify_images(temp.path(), {.decode = {.max_pixels = 40 * 50 - 1}});
+  ASSERT_EQ(report.bad.size(), 1u);
+  EXPECT_NE(report.bad[0].reason.find("max_pixels"), std::string::npos);
+  EXPECT_TRUE(verify_images(temp.path(), {.decode = {.max_pixels = 40 * 50}})
+                  .bad.empty());
+}
+
 TEST(VerifyImages, RemovesThemWhenAsked) {
   const TempFolder temp;
   write_folder(temp);

@@ -60,6 +60,15 @@ TEST(PictureGrid, WritesCaptionsInTheirColours) {
   EXPECT_TRUE(has_color(page, kWrongColor));
 }
 
+TEST(PictureGrid, NamesColoursBelowTheImages) {
+  const std::vector<Picture> pictures = {{plain(8, 8, 255), {}}};
+  const torch::Tensor without = picture_grid(pictures, {.tile = 40});
+  const torch::Tensor page =
+      picture_grid(pictures, {.tile = 40, .legend = {{"cat", {200, 30, 40}}}});
+  EXPECT_GT(page.size(0), without.size(0));
+  EXPECT_TRUE(has_color(page.slice(0, without.size(0)), {200, 30, 40}));
+}
+
 TEST(PictureGrid, BreaksALongCaptionIntoLinesWithinItsTile) {
   const auto page = [](const std::string& text) {
     return picture_grid({{plain(8, 8, 0), {{text}}}}, {.tile = 100});

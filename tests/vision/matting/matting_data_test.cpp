@@ -35,6 +35,13 @@ TEST(MattingData, SplitsFoldersThatAreWhole) {
   EXPECT_EQ(data.valid->dataset().size(), 4);
   EXPECT_TRUE(data.train->options().training);
   EXPECT_FALSE(data.valid->options().training);
+
+  MattingDataOptions half = tiny_options();
+  half.valid_pct = 0.5;
+  const DataBunch halves =
+      matting_data(scenes.pairs(), scenes.backgrounds(), half);
+  EXPECT_EQ(halves.train->dataset().size(), 10);
+  EXPECT_EQ(halves.valid->dataset().size(), 10);
 }
 
 TEST(MattingData, TakesFoldersThatAreSplit) {

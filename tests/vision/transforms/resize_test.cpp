@@ -1,5 +1,6 @@
 #include <cmath>
 #include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -143,6 +144,40 @@ TEST(GetTransforms, IsFastaisList) {
                       .extra = {flip_lr()}})
           .train.size(),
       2u);
+}
+
+TEST(GetTransforms, TurnsAndFlipsASquareInAllWaysWithFlipVert) {
+  const torch::Tensor image = random_picture(20, 20);
+  const auto ways = [&](bool flip_vert) {
+    const Transforms train =
+        get_transforms({.flip_vert = flip_vert, .p_affine = 0, .p_lighting = 0})
+            .train;
+    std::set<std::string> seen;
+    for (uint64_t seed = 0; seed < 100; ++seed) {
+      const torch::Tensor pixels = rendered(image, train, seed);
+      seen.emplace(
+          reinterpret_cast<const char*>(pixels.const_data_ptr<uint8_t>()),
+          pixels.numel());
+    }
+    return seen.size();
+  };
+  EXPECT_EQ(ways(true), 8u);
+  EXPECT_EQ(ways(false), 2u);
+}
+
+TEST(GetTransforms, LeavesOutWhatHasAProbabilityOfZero) {
+  const torch::Tensor image = random_picture(20, 20);
+  const auto is_unchanged = [&](GetTransformsOptions options) {
+    options.do_flip = false;
+    const Transforms train = get_transforms(options).train;
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      if (!torch::equal(rendered(image, train, seed), image)) return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(is_unchanged({.p_affine = 0, .p_lighting = 0}));
+  EXPECT_FALSE(is_unchanged({.p_affine = 0, .p_lighting = 1}));
+  EXPECT_FALSE(is_unchanged({.p_affine = 1, .p_lighting = 0}));
 }
 
 TEST(GetTransforms, ValidationIsTheMiddleWhateverTheSeed) {
