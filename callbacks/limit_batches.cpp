@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <torch/types.h>
 
@@ -154,9 +155,7 @@ void dry_run(Learner& learn, int64_t batches) {
     const bool is_stopped = learn.state().result == FitResult::interrupted;
     if (is_stopped || !learn.data().valid) return;
     limit->on_train_begin(learn);
-    const std::shared_ptr<void> at_end(nullptr, [&](void*) {
-      limit->on_train_end(learn);
-    });
+    const auto end = c10::make_scope_exit([&] { limit->on_train_end(learn); });
     learn.validate();
   });
 }

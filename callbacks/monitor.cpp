@@ -62,8 +62,7 @@ void Monitor::refuse(Learner& learn) const {
       ValueError,
       fmt::format(
           "[{}] there is no \"{}\" to monitor; this training has {}. Name one "
-          "of "
-          "these, log the value in each epoch, or add the metric or the "
+          "of these, log the value in each epoch, or add the metric or the "
           "validation data.",
           owner_,
           monitored_,

@@ -27,8 +27,8 @@ class Monitor {
   void begin(Learner& learn);
 
   /// The value of the epoch that ends; NaN if it has none. After on_epoch_end
-  /// of the Recorder and of whoever logs the value. \throws c10::ValueError
-  /// that lists the names there are, when no epoch has
+  /// of the Recorder and of whoever logs the value.
+  /// \throws c10::ValueError that lists the names there are, when no epoch has
   ///         had a value of this name.
   double value(Learner& learn) const;
 

@@ -12,6 +12,7 @@
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/module_names.h"
 #include "tern/learner/optim/combined_optimizer.h"
 #include "tern/learner/optim/optimizer_factory.h"
 
@@ -63,7 +64,7 @@ std::vector<std::vector<ModelTensor>> divide(
     const Part* owner = nullptr;
     for (size_t i = 0; i < parts.size(); ++i) {
       for (const std::string& module : parts[i].modules) {
-        if (p.name != module && !p.name.starts_with(module + ".")) continue;
+        if (!is_in_module(p.name, module)) continue;
         found.insert(module);
         if (owner == &parts[i]) continue;
         TERN_CHECK_VALUE(

@@ -69,8 +69,9 @@ class MultiOptimizer final : public Callback {
   explicit MultiOptimizer(Options options);
   ~MultiOptimizer() override;
 
-  /// Before the first fit. \throws c10::ValueError if the parts are not those
-  /// of the model, or beside `to_cuda_graph`.
+  /// Before the first fit.
+  /// \throws c10::ValueError if the parts are not those of the model, or beside
+  ///         `to_cuda_graph`.
   void on_add(Learner& learn) override;
   void on_remove(Learner& learn) override;
   /// \throws c10::ValueError beside GradientAccumulation, `to_parallel` and

@@ -1,4 +1,5 @@
-# Finds what Tern stands on. `./dev` installs all of it; see design notes in README.md.
+# Finds the libraries that Tern is built on, and sets the compiler options that go with them.
+# `./dev` installs all of them; docs/building.md says which are always needed and which go with an option.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)

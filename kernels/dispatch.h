@@ -30,7 +30,7 @@ void check_device_scalar(
     std::optional<size_t> index = {});
 
 /// \throws c10::NotImplementedError unless `device` is a CPU or a CUDA device
-/// that this build has kernels for.
+///         that this build has kernels for.
 void check_device(const char* where, torch::Device device);
 
 /// kFloat, kDouble, kHalf or kBFloat16; other types have no element type.

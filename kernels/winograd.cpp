@@ -193,6 +193,107 @@ torch::Tensor sum_products(
   return stack[0].toTensor().contiguous(at::MemoryFormat::ChannelsLast);
 }
 
+/// Tiles that are computed together, of all those of all images.
+struct TileRange {
+  int64_t first, count;
+};
+
+/// What is done to each sum of products: `relu(sum + bias + other)`.
+struct Epilogue {
+  torch::Tensor bias;   // [K]
+  torch::Tensor other;  // of the result's size, channels last; or undefined
+  bool relu;
+};
+
+/// Bias and other are read by address, so that a wrong size would read what is
+/// behind them.
+void check_epilogue(
+    const std::optional<torch::Tensor>& bias,
+    const std::optional<torch::Tensor>& other,
+    const torch::Tensor& result) {
+  TERN_CHECK_VALUE(
+      !other || (other->sizes() == result.sizes() &&
+                 other->scalar_type() == torch::kFloat),
+      "[winograd_conv2d] what is added is {}; expected {}, as the result.",
+      describe(*other),
+      describe(result));
+  TERN_CHECK_VALUE(
+      !bias || (bias->dim() == 1 && bias->size(0) == result.size(1) &&
+                bias->scalar_type() == torch::kFloat),
+      "[winograd_conv2d] the bias is {}; expected [{}] kFloat.",
+      describe(*bias),
+      result.size(1));
+}
+
+/// First step: the 6 x 6 pixels that each tile sees become 36 factors.
+/// \param source   [N, C, H, W], channels last.
+/// \param zeros    At least C zeros, read for pixels outside of the image.
+/// \param factors  [tiles, 36 C], which is written.
+void images_to_factors(
+    const Tiling& tiling,
+    TileRange tiles,
+    const torch::Tensor& source,
+    at::IntArrayRef padding,
+    const torch::Tensor& zeros,
+    const torch::Tensor& factors) {
+  parallel_for(0, tiles.count, kTileGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const Place at = tiling.place(tiles.first + tile);
+      const auto patch = square_at<kPatch>(
+          {at.image, at.row - padding[0], at.column - padding[1]},
+          source.const_data_ptr<float>(),
+          source.sizes(),
+          zeros.const_data_ptr<float>());
+      on_cpu_isa<transform_patch>(
+          patch.data(),
+          factors.data_ptr<float>() + tile * factors.size(1),
+          source.size(1));
+    }
+  });
+}
+
+/// Last step: the 36 sums of each tile become 4 x 4 pixels of the result.
+/// \param sums    [tiles, 36 K], from `sum_products`.
+/// \param zeros   At least K zeros, added where there is no other.
+/// \param result  [N, K, H, W], channels last, which is written.
+void sums_to_pixels(
+    const Tiling& tiling,
+    TileRange tiles,
+    const torch::Tensor& sums,
+    const Epilogue& epilogue,
+    const torch::Tensor& zeros,
+    const torch::Tensor& result) {
+  const int64_t outputs = result.size(1);
+  const float* const nothing = zeros.const_data_ptr<float>();
+  parallel_for(0, tiles.count, kTileGrain, [&](int64_t begin, int64_t end) {
+    std::vector<float> outside(outputs);  // where a tile ends beyond an image
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const Place at = tiling.place(tiles.first + tile);
+      const auto pixels = square_at<kTile>(
+          at,
+          result.data_ptr<float>(),
+          result.sizes(),
+          outside.data());
+      std::array<const float*, kTile * kTile> others;
+      others.fill(nothing);
+      if (epilogue.other.defined()) {
+        others = square_at<kTile>(
+            at,
+            epilogue.other.const_data_ptr<float>(),
+            epilogue.other.sizes(),
+            nothing);
+      }
+      on_cpu_isa<transform_products>(
+          sums.const_data_ptr<float>() + tile * kProducts * outputs,
+          epilogue.bias.const_data_ptr<float>(),
+          others.data(),
+          pixels.data(),
+          outputs,
+          epilogue.relu);
+    }
+  });
+}
+
 }  // namespace
 
 bool winograd_pays(
@@ -248,80 +349,29 @@ torch::Tensor winograd_conv2d(
   const Tiling tiling(images.sizes(), padding);
   const int64_t channels = weight.size(1);
   const int64_t outputs = weight.size(0) / kProducts;
-  const int64_t all = images.size(0) * tiling.count;
-  const int64_t at_once = tiling.at_once(images.size(0), channels);
   const auto last = at::MemoryFormat::ChannelsLast;
-  torch::Tensor result = at::empty(
+  const torch::Tensor result = at::empty(
       {images.size(0), outputs, tiling.height, tiling.width},
       images.options(),
       last);
-  // They are read by address.
-  TERN_CHECK_VALUE(
-      !other || (other->sizes() == result.sizes() &&
-                 other->scalar_type() == torch::kFloat),
-      "[winograd_conv2d] what is added is {}; expected {}, as the result.",
-      describe(*other),
-      describe(result));
-  TERN_CHECK_VALUE(
-      !bias || (bias->dim() == 1 && bias->size(0) == outputs &&
-                bias->scalar_type() == torch::kFloat),
-      "[winograd_conv2d] the bias is {}; expected [{}] kFloat.",
-      describe(*bias),
-      outputs);
-  const torch::Tensor source = images.contiguous(last);
-  const torch::Tensor added = other ? other->contiguous(last) : torch::Tensor();
+  check_epilogue(bias, other, result);
   const torch::Tensor zeros =
       at::zeros({std::max(channels, outputs)}, images.options());
-  const torch::Tensor shift = bias ? bias->contiguous() : zeros;
-  torch::Tensor factors =
+  const Epilogue epilogue{
+      .bias = bias ? bias->contiguous() : zeros,
+      .other = other ? other->contiguous(last) : torch::Tensor(),
+      .relu = relu};
+  const torch::Tensor source = images.contiguous(last);
+  const int64_t all = images.size(0) * tiling.count;
+  const int64_t at_once = tiling.at_once(images.size(0), channels);
+  const torch::Tensor factors =
       at::empty({at_once, kProducts * channels}, images.options());
-  const float* const nothing = zeros.const_data_ptr<float>();
-
   for (int64_t first = 0; first < all; first += at_once) {
-    const int64_t tiles = std::min(at_once, all - first);
-    parallel_for(0, tiles, kTileGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t tile = begin; tile < end; ++tile) {
-        const Place at = tiling.place(first + tile);
-        const auto patch = square_at<kPatch>(
-            {at.image, at.row - padding[0], at.column - padding[1]},
-            source.const_data_ptr<float>(),
-            source.sizes(),
-            nothing);
-        on_cpu_isa<transform_patch>(
-            patch.data(),
-            factors.data_ptr<float>() + tile * factors.size(1),
-            channels);
-      }
-    });
+    const TileRange tiles{first, std::min(at_once, all - first)};
+    images_to_factors(tiling, tiles, source, padding, zeros, factors);
     const torch::Tensor sums =
-        sum_products(factors.narrow(0, 0, tiles), weight);
-    parallel_for(0, tiles, kTileGrain, [&](int64_t begin, int64_t end) {
-      std::vector<float> outside(outputs);  // where a tile ends beyond an image
-      for (int64_t tile = begin; tile < end; ++tile) {
-        const Place at = tiling.place(first + tile);
-        const auto pixels = square_at<kTile>(
-            at,
-            result.data_ptr<float>(),
-            result.sizes(),
-            outside.data());
-        std::array<const float*, kTile * kTile> others;
-        others.fill(nothing);
-        if (other) {
-          others = square_at<kTile>(
-              at,
-              added.const_data_ptr<float>(),
-              added.sizes(),
-              nothing);
-        }
-        on_cpu_isa<transform_products>(
-            sums.const_data_ptr<float>() + tile * kProducts * outputs,
-            shift.const_data_ptr<float>(),
-            others.data(),
-            pixels.data(),
-            outputs,
-            relu);
-      }
-    });
+        sum_products(factors.narrow(0, 0, tiles.count), weight);
+    sums_to_pixels(tiling, tiles, sums, epilogue, zeros, result);
   }
   return result;
 }

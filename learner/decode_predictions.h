@@ -29,8 +29,8 @@ Tensors activate(const Tensors& outputs, const std::vector<OutputInfo>& info);
 /// \param outputs  Activated, without the batch dimension.
 /// \param info     Outputs beyond it are numbers.
 Prediction decode(const Tensors& outputs, const std::vector<OutputInfo>& info);
-/// The same for sample `index` of a whole set. \throws c10::IndexError if there
-/// is none.
+/// The same for sample `index` of a whole set.
+/// \throws c10::IndexError if there is none.
 Prediction decode(const Predictions& answers, int64_t index);
 
 /// Converts predictions to the form of targets: the most probable class, the

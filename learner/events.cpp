@@ -11,13 +11,12 @@
 
 #include "tern/data/support/error_text.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/module_names.h"
 
 namespace tern {
 
 std::string Callback::name() const {
-  const std::string name = c10::demangle(typeid(*this).name());
-  const size_t scope = name.rfind("::", name.find('<'));
-  return scope == std::string::npos ? name : name.substr(scope + 2);
+  return unqualified_name(c10::demangle(typeid(*this).name()));
 }
 
 void CallbackHandle::operator()(Event event, Learner& learn) const {

@@ -9,6 +9,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/metric.h"
+#include "tern/learner/module_names.h"
 
 namespace tern {
 
@@ -30,8 +31,8 @@ void Loss::check_autocast(torch::Device device) const {
   TORCH_CHECK_VALUE(
       !is_bce_of_probabilities_ || !device.is_cuda(),
       "[Loss] BCELoss is unsafe under autocast on CUDA: a 16-bit sigmoid "
-      "rounds "
-      "to 0 or 1 and the logarithm to infinity. Leave the sigmoid out of the "
+      "rounds to 0 or 1 and the logarithm to infinity. Leave the sigmoid out "
+      "of the "
       "model and use BCEWithLogitsLoss (binary_cross_entropy_with_logits).");
 }
 
@@ -97,11 +98,8 @@ Loss Loss::for_targets(
   return torch::nn::MSELoss();
 }
 
-// "torch::nn::CrossEntropyLossImpl" without its namespaces and "Impl".
 std::string Loss::class_name(const std::type_info& module) {
-  std::string name = c10::demangle(module.name());
-  name = name.substr(name.rfind(':') + 1);
-  return name.ends_with("Impl") ? name.substr(0, name.size() - 4) : name;
+  return module_class_name(c10::demangle(module.name()));
 }
 
 void Loss::check_one(const Tensors& outputs, const Tensors& targets) {

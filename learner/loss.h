@@ -70,8 +70,10 @@ auto without_reduction(Holder loss) {
 /// A loss function, as a value.
 ///
 ///   Loss(torch::nn::CrossEntropyLoss())
-///   Loss([](Tensor pred, Tensor target) { return (pred - target).abs().mean();
-///   }) Loss([](const Tensors& outputs, const Tensors& targets) { ... })
+///   Loss([](Tensor pred, Tensor target) {
+///     return (pred - target).abs().mean();
+///   })
+///   Loss([](const Tensors& outputs, const Tensors& targets) { ... })
 ///
 /// A Loss made from nothing chooses itself at the first batch: cross-entropy
 /// for kLong targets, mean squared error for floating ones. Loss modules that
@@ -161,8 +163,8 @@ class Loss {
   static Loss mean_of(Values values);
 
   /// What each sample costs, [N]: the mean over all its numbers. Without
-  /// ignored targets and class weights its mean is the loss. \throws
-  /// c10::ValueError unless `has_per_sample`.
+  /// ignored targets and class weights its mean is the loss.
+  /// \throws c10::ValueError unless `has_per_sample`.
   torch::Tensor per_sample(const Tensors& outputs, const Tensors& targets)
       const;
   /// Loss modules of LibTorch with a reduction, and `mean_of`.

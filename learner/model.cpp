@@ -127,9 +127,9 @@ Tensors Model::forward(const Tensors& inputs) {
         dynamic_cast<const c10::DistError*>(&error)) {
       throw;
     }
-    const bool is_single = reason.find(
-                               "more than 1 value per channel when "
-                               "training") != std::string::npos;
+    constexpr const char* kSingleValue =
+        "more than 1 value per channel when training";
+    const bool is_single = reason.find(kSingleValue) != std::string::npos;
     throw c10::ValueError(
         {__func__, __FILE__, __LINE__},
         fmt::format(

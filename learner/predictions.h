@@ -20,8 +20,8 @@ struct Validation {
   double loss = 0;  // mean over all samples
   std::vector<MetricValue> metrics;
 
-  /// `validate()["accuracy"]`. \throws c10::ValueError that lists the names
-  /// there are.
+  /// `validate()["accuracy"]`.
+  /// \throws c10::ValueError that lists the names there are.
   double operator[](const std::string& metric) const {
     return metric_value(metrics, metric, "validate()");
   }

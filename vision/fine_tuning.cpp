@@ -13,6 +13,7 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/module_names.h"
 #include "tern/vision/models/layers.h"
 
 namespace tern {
@@ -81,7 +82,7 @@ bool begin_with(
     const std::vector<std::string>& starts) {
   if (groups.size() != starts.size() + 1) return false;
   for (size_t i = 0; i < starts.size(); ++i) {
-    if (!groups[i + 1].front().name.starts_with(starts[i] + ".")) return false;
+    if (!is_in_module(groups[i + 1].front().name, starts[i])) return false;
   }
   return true;
 }
@@ -112,7 +113,7 @@ LearningRates layer_decay(Learner& learn, double lr, double decay) {
   }
   // A block that begins the network begins the first group.
   const std::string& first = groups.front().front().name;
-  if (!starts.empty() && first.starts_with(starts[0] + ".")) {
+  if (!starts.empty() && is_in_module(first, starts[0])) {
     starts.erase(starts.begin());
   }
   if (!begin_with(groups, starts)) learn.split(starts);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
@@ -77,9 +78,8 @@ class BatchSizes {
       undo(learn_, [&] {
         learn_.data().train =
             std::make_shared<DataLoader>(loader_->dataset_ptr(), options);
-        const std::shared_ptr<void> at_end(nullptr, [&](void*) {
-          learn_.data().train = loader_;
-        });
+        const auto restore =
+            c10::make_scope_exit([&] { learn_.data().train = loader_; });
         bytes = peak_bytes_of_batches(learn_, /*batches=*/2, {});
       });
     } catch (const std::exception& error) {

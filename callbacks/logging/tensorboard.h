@@ -57,8 +57,8 @@ class TensorBoardWriter {
 
 /// Writes losses, learning rates, validation and metrics for TensorBoard.
 ///
-///   learn.add<TensorBoard>("runs/first").fit(10);     // tensorboard --logdir
-///                                                     //   runs
+///   learn.add<TensorBoard>("runs/first").fit(10);
+///   // then: tensorboard --logdir runs
 ///
 /// Tags, by the names of JsonLinesLogger and CSVLogger: batch/loss,
 /// batch/smooth_loss, batch/lr, batch/momentum and batch/NAME of what callbacks
@@ -86,7 +86,7 @@ class TensorBoard final : public Logger {
   };
 
   /// \throws c10::ValueError if `every` is below 1 or `histogram_every` below
-  /// 0.
+  ///         0.
   explicit TensorBoard(Options options);
   explicit TensorBoard(std::filesystem::path folder = "runs")
       : TensorBoard(Options{.folder = std::move(folder)}) {}

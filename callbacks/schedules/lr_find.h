@@ -37,8 +37,8 @@ struct LrFind {
   std::optional<double> slide;
 
   /// Draws loss over learning rate without the last five, which diverge, and
-  /// the suggestions, as SVG or PNG by the file's extension. \throws IoError if
-  /// the file cannot be written.
+  /// the suggestions, as SVG or PNG by the file's extension.
+  /// \throws IoError if the file cannot be written.
   void plot(const std::filesystem::path& file) const;
 };
 

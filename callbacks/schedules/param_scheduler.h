@@ -76,8 +76,7 @@ class ParamScheduler final : public Callback, public SetsHyperParameter {
   /// \throws c10::ValueError if another callback sets the same hyper-parameter.
   void on_add(Learner& learn) override;
   /// \throws c10::ValueError if the number of schedules does not match the
-  /// layer
-  ///         groups, or for a value that is below 0 or not finite, as
+  ///         layer groups, or for a value that is below 0 or not finite, as
   ///         on_batch_begin.
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;

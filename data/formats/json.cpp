@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/text.h"
@@ -18,167 +17,148 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxLevels = 64;
-// Of 16 MB, which a header may have, 2 bytes a value would become 300 MB.
+// Bounds what a hostile file makes of the memory: a key costs some 80 bytes
+// while its object is open.
 constexpr size_t kMaxTokens = 2'000'000;
+
+// The value of a text, number, true, false or null; discarded if it is none.
+Json parsed(std::string_view scalar) {
+  return Json::parse(scalar, nullptr, /*allow_exceptions=*/false);
+}
 
 }  // namespace
 
-// '{', '}', '[' and ']' as they stand, 'k' for a key, 'v' for another value,
-// '.' for the end of the text and '!' for what is wrong from there on.
-struct JsonReader::Token {
-  char kind;
-  Json value;  // or the text of a key or a fault
-};
-
-// nlohmann-json's parser calls this, and stops where it gets false.
-class JsonReader::Parser final : public nlohmann::json_sax<Json> {
- public:
-  std::vector<Token> tokens;
-
-  bool add(char kind, Json value = Json::value_t::discarded) {
-    if (tokens.size() == kMaxTokens) {
-      kind = '!';
-      value = "has more than two million values";
-    }
-    tokens.push_back({kind, std::move(value)});
-    return kind != '!';
-  }
-
-  bool null() override { return add('v', nullptr); }
-  bool boolean(bool value) override { return add('v', value); }
-  bool number_integer(int64_t value) override { return add('v', value); }
-  bool number_unsigned(uint64_t value) override { return add('v', value); }
-  bool number_float(double value, const std::string&) override {
-    return add('v', value);
-  }
-  bool string(std::string& text) override { return add('v', text); }
-  bool binary(Json::binary_t&) override { return false; }  // JSON has none
-  bool start_object(size_t) override { return open('{'); }
-  bool key(std::string& text) override {
-    return keys_.back().insert(text).second
-               ? add('k', text)
-               : add('!', "has the key " + printable(text) + " twice");
-  }
-  bool end_object() override { return close('}'); }
-  bool start_array(size_t) override { return open('['); }
-  bool end_array() override { return close(']'); }
-  bool parse_error(
-      size_t byte,
-      const std::string&,
-      const Json::exception& error) override {
-    constexpr int kNumberOverflow = 406;
-    return add(
-        '!',
-        error.id == kNumberOverflow
-            ? "has a number that is larger than a double can hold"
-            : "is damaged at byte " + std::to_string(byte));
-  }
-
- private:
-  bool open(char kind) {
-    keys_.emplace_back();
-    return keys_.size() <= kMaxLevels
-               ? add(kind)
-               : add('!', "has more than 64 levels of objects and arrays");
-  }
-  bool close(char kind) {
-    keys_.pop_back();
-    return add(kind);
-  }
-
-  std::vector<std::unordered_set<std::string>> keys_;  // a set a level
-};
-
 JsonReader::JsonReader(std::string_view text, std::string path)
-    : path_(std::move(path)) {
-  Parser parser;
-  // JSON has no zero byte, and the parser would take one for the end.
-  if (const size_t zero = text.find('\0'); zero != text.npos) {
-    parser.add('!', "has a zero at byte " + std::to_string(zero));
-  } else if (Json::sax_parse(text.begin(), text.end(), &parser)) {
-    parser.add('.');
+    : text_(text), path_(std::move(path)) {
+  // JSON has no zero byte, and nlohmann-json would take one for the end.
+  if (const size_t zero = text_.find('\0'); zero != text_.npos) {
+    at_ = zero;
+    fail("expected no zero byte");
   }
-  tokens_ =
-      std::make_shared<const std::vector<Token>>(std::move(parser.tokens));
 }
 
 void JsonReader::fail(const std::string& reason) const {
-  std::string place;
-  for (const std::string& key : keys_) {
-    place += (place.empty() ? " at " : ", ") + printable(key);
+  std::string keys;
+  for (const Level& level : levels_) {
+    if (level.keys.empty()) continue;  // an array, or no key yet
+    keys += (keys.empty() ? " (in " : ", ") + printable(level.key);
   }
-  throw DataError(path_, "holds JSON that is damaged" + place + ": " + reason);
+  throw DataError(
+      path_,
+      "holds JSON that is damaged at byte " + std::to_string(at_) + keys +
+          (keys.empty() ? ": " : "): ") + reason);
 }
 
-const JsonReader::Token& JsonReader::next() const {
-  const Token& token = (*tokens_)[at_];
-  if (token.kind == '!') fail("the text " + token.value.get<std::string>());
-  return token;
+// The next character after white space, where at_ then is; 0 at the end.
+char JsonReader::next() {
+  at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size());
+  return at_ < text_.size() ? text_[at_] : '\0';
 }
 
-void JsonReader::step_over(char kind) {
-  if (next().kind != kind) fail(std::string("expected '") + kind + "'");
+void JsonReader::pass(char mark) {
+  if (next() != mark) fail(std::string("expected '") + mark + "'");
   ++at_;
 }
 
-void JsonReader::begin_object() {
-  step_over('{');
-  keys_.emplace_back();
+void JsonReader::pass_token(size_t bytes) {
+  if (++tokens_ > kMaxTokens) {
+    fail("expected at most 2,000,000 brackets, keys and values");
+  }
+  at_ += bytes;
 }
 
-bool JsonReader::next_key(std::string& key) {
-  const Token& token = next();
-  ++at_;
-  if (token.kind == '}') {
-    keys_.pop_back();
+void JsonReader::open(char bracket) {
+  pass(bracket);
+  if (levels_.size() == kMaxLevels) {
+    fail("expected at most 64 levels of objects and arrays");
+  }
+  pass_token(0);
+  levels_.emplace_back();
+}
+
+// Passes the comma before the next item of the innermost object or array, or
+// its closing bracket; then it is false.
+bool JsonReader::next_item(char closing_bracket) {
+  if (next() == closing_bracket) {
+    pass_token(1);
+    levels_.pop_back();
     return false;
   }
-  key = keys_.back() = token.value;
+  if (!levels_.back().is_empty) pass(',');
+  levels_.back().is_empty = false;
   return true;
 }
 
-bool JsonReader::next_element() {
-  if (next().kind != ']') return true;
-  ++at_;
-  return false;
+bool JsonReader::next_key(std::string& key) {
+  if (!next_item('}')) return false;
+  key = string();
+  Level& level = levels_.back();
+  level.key = key;
+  if (!level.keys.insert(key).second) {
+    fail("the object has the key " + printable(key) + " twice");
+  }
+  pass(':');
+  return true;
+}
+
+// What stands where a text, number, true, false or null is expected. Only its
+// extent is found here; nlohmann-json then checks and decodes it.
+std::string_view JsonReader::next_scalar() {
+  constexpr std::string_view kFirst = "\"-0123456789tfn";
+  const char first = next();
+  size_t end = at_;
+  if (first == '"') {
+    for (++end; end < text_.size() && text_[end] != '"'; ++end) {
+      if (text_[end] == '\\') ++end;
+    }
+    ++end;
+  } else if (kFirst.find(first) != kFirst.npos) {
+    end = text_.find_first_of(",:\"[]{} \t\r\n", at_);
+  }
+  return std::string_view(text_).substr(at_, end - at_);
 }
 
 std::string JsonReader::string() {
-  const Json& value = next().value;
+  const std::string_view scalar = next_scalar();
+  const Json value = parsed(scalar);
   if (!value.is_string()) fail("expected a text in quotes");
-  ++at_;
+  pass_token(scalar.size());
   return value;
 }
 
 int64_t JsonReader::integer() {
-  const Json& value = next().value;
+  const std::string_view scalar = next_scalar();
+  const Json value = parsed(scalar);
   if (!value.is_number_integer()) fail("expected a whole number");
+  // Without a minus sign a number is unsigned for nlohmann-json.
   if (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX) {
     fail("expected a whole number of at most 63 bits");
   }
-  ++at_;
+  pass_token(scalar.size());
   return value;
 }
 
 double JsonReader::number() {
-  const Json& value = next().value;
-  if (!value.is_number() && !value.is_null()) fail("expected a number");
-  ++at_;
+  const std::string_view scalar = next_scalar();
+  const Json value = parsed(scalar);
+  if (!value.is_number() && !value.is_null()) {
+    fail("expected a number that a double can hold");
+  }
+  pass_token(scalar.size());
   if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
-  const bool has_minus =
-      value.is_number_integer() && !value.is_number_unsigned();
-  return has_minus && value == 0 ? -0.0 : value.get<double>();
+  // Read as an integer it would lose its sign.
+  return scalar == "-0" ? -0.0 : value.get<double>();
 }
 
 bool JsonReader::boolean() {
-  const Json& value = next().value;
-  if (!value.is_boolean()) fail("expected true or false");
-  ++at_;
-  return value;
+  const std::string_view scalar = next_scalar();
+  if (scalar != "true" && scalar != "false") fail("expected true or false");
+  pass_token(scalar.size());
+  return scalar == "true";
 }
 
 void JsonReader::end() {
-  if ((*tokens_)[at_].kind != '.') fail("expected the end of the text");
+  if (next() != '\0') fail("expected the end of the text");
 }
 
 std::string json_quoted(std::string_view text) {

@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -13,31 +13,34 @@
 namespace tern {
 
 /// Reads JSON (RFC 8259) piece by piece, in the order in which the caller
-/// expects it. Refused: text that is not UTF-8, a key that an object has twice,
-/// more than 64 levels.
+/// expects it.
 ///
 ///   JsonReader json(text, path);
 ///   json.begin_object();
 ///   while (json.next_key(key)) { if (key == "step") step = json.integer(); }
 ///   json.end();
+///
+/// Each call throws DataError, with the byte and the keys that lead there, if
+/// the text continues with something else than the call reads. Refused as well:
+/// text that is not UTF-8, a key that an object has twice, more than 64 levels
+/// of objects and arrays, and more than 2,000,000 tokens (brackets, keys and
+/// other values).
 class JsonReader {
  public:
-  /// Parses `text`. `path` is for error messages. Damage is reported by the
-  /// call that comes upon it.
+  /// Copies the text.
+  /// \param path  For error messages.
   JsonReader(std::string_view text, std::string path);
 
-  /// Each throws DataError, with the keys that lead there and what was
-  /// expected, if something else stands there.
-  void begin_object();
+  void begin_object() { open('{'); }
   /// The next key of the object; false at the object's end.
   bool next_key(std::string& key);
-  void begin_array() { step_over('['); }
+  void begin_array() { open('['); }
   /// Whether another element comes; false at the array's end.
-  bool next_element();
+  bool next_element() { return next_item(']'); }
   std::string string();
   /// A whole number from -2^63 to 2^63 - 1: no fraction or exponent.
   int64_t integer();
-  /// Any number that a double can hold; NaN where `null` stands.
+  /// Any number that a double can hold; NaN for `null`.
   double number();
   bool boolean();
   /// Nothing but white space is left.
@@ -46,16 +49,23 @@ class JsonReader {
   [[noreturn]] void fail(const std::string& reason) const;
 
  private:
-  struct Token;
-  class Parser;
+  /// An object or array that is open.
+  struct Level {
+    std::unordered_set<std::string> keys = {};  // so far; of an object
+    std::string key = {};                       // whose value is read
+    bool is_empty = true;
+  };
 
-  const Token& next() const;
-  void step_over(char kind);
+  char next();
+  void pass(char mark);
+  void pass_token(size_t bytes);
+  void open(char bracket);
+  bool next_item(char closing_bracket);
+  std::string_view next_scalar();
 
-  std::shared_ptr<const std::vector<Token>> tokens_;
-  std::string path_;
-  size_t at_ = 0;
-  std::vector<std::string> keys_;  // of the objects that are open
+  std::string text_, path_;
+  size_t at_ = 0, tokens_ = 0;
+  std::vector<Level> levels_;
 };
 
 /// `text` as a JSON string, quoted; bytes that are not UTF-8 become U+FFFD.
@@ -65,7 +75,7 @@ std::string json_quoted(std::string_view text);
 /// has no number for.
 std::string json_number(double value);
 
-/// Where a field of a struct lies.
+/// The address of a field of a struct.
 using JsonField = std::variant<
     bool*,
     int64_t*,
@@ -87,7 +97,8 @@ using JsonFields = std::vector<std::pair<std::string, JsonField>>;
 /// {"num_classes": 10, "zero_init_residual": false}
 std::string to_json(const JsonFields& fields);
 
-/// Reads an object into the fields; one that it has not stays as it is.
+/// Reads an object into the fields; a field that it does not name keeps its
+/// value.
 /// \param where  For error messages, such as a file.
 /// \throws DataError for a name that is no field, or a value that is not of the
 ///         field's type; some fields may then have been read.
@@ -95,7 +106,7 @@ void read_json(
     std::string_view text,
     const JsonFields& fields,
     const std::string& where);
-/// The same of the object that stands next, such as one in another.
+/// The same for the reader's next object, such as one within another.
 void read_json(JsonReader& json, const JsonFields& fields);
 
 }  // namespace tern

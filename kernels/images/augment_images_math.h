@@ -78,8 +78,8 @@ TERN_ELEMENT_MATH AxisTap axis_tap(float at, int32_t size, Padding padding) {
   return tap;
 }
 
-/// Channel `c` of the pixel between the four that two taps name. \param stride
-/// Bytes from one row to the next.
+/// Channel `c` of the pixel between the four that two taps name.
+/// \param stride  Bytes from one row to the next.
 TERN_ELEMENT_MATH uint8_t blend_taps(
     const uint8_t* image,
     int64_t stride,

@@ -99,8 +99,8 @@ void warp_image(
     uint8_t* out);
 
 /// Averages blocks of `down` x `across` pixels; those at the lower and the
-/// right edge may be smaller. \param out  [ceil(height / down), ceil(width /
-/// across), channels].
+/// right edge may be smaller.
+/// \param out  [ceil(height / down), ceil(width / across), channels].
 void shrink_by_area(
     const PixelView& source,
     int64_t down,

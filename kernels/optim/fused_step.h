@@ -59,11 +59,10 @@ torch::Tensor to_tensor(const FusedAdamArgs& args, torch::Device device);
 /// Applies one step of SGD or LARS to all tensors in one pass over memory; LARS
 /// reads parameters and gradients once more for their norms.
 ///
-/// \param momentum_buffers  kFloat like `params`, or 8 bits; empty when
-/// momentum is 0. A
-///                          parameter's first step (`steps[i] == 0`) sets its
-///                          buffer to the gradient whatever it held before, as
-///                          torch.optim.SGD does.
+/// \param momentum_buffers  kFloat like `params`, or 8 bits; empty when momentum
+///                          is 0. A parameter's first step (`steps[i] == 0`)
+///                          sets its buffer to the gradient whatever it held
+///                          before, as torch.optim.SGD does.
 /// \param args_on_device    Undefined, or the result of `to_tensor` on the
 ///                          device of the parameters: the kernel reads its
 ///                          numbers there when it runs, and uses `args` only to

@@ -90,8 +90,9 @@ std::vector<std::filesystem::path> list_checkpoints(
 /// gives it up when the program ends, however it ends.
 class RunLock {
  public:
-  /// Creates the folder. \throws CheckpointError naming the holder if another
-  /// program, or another Learner of this one, has it; IoError.
+  /// Creates the folder.
+  /// \throws CheckpointError naming the holder if another program, or another
+  ///         Learner of this one, has it; IoError.
   explicit RunLock(const std::filesystem::path& folder);
 
  private:

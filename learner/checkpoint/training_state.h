@@ -18,8 +18,8 @@ struct StatePart {
   std::string name;
   /// May share memory with the Learner.
   std::function<StateDict()> capture;
-  /// Puts back what `capture` gave. \throws c10::ValueError, CheckpointError if
-  /// it does not fit.
+  /// Puts back what `capture` gave.
+  /// \throws c10::ValueError, CheckpointError if it does not fit.
   std::function<void(const StateDict&)> restore;
 
   bool has_own_file() const { return name == "model" || name == "optimizer"; }
@@ -29,8 +29,8 @@ struct StatePart {
 /// Checkpoints, the snapshots of trials and `resume` go over it.
 std::vector<StatePart> state_parts(Learner& learner);
 
-/// Weights, buffers and the optimizer. \throws c10::ValueError if they do not
-/// fit; the Learner then is as it was.
+/// Weights, buffers and the optimizer.
+/// \throws c10::ValueError if they do not fit; the Learner then is as it was.
 void apply_model(Learner& learner, const Checkpoint& checkpoint);
 /// The other parts. \throws as load_state_dict of the callbacks.
 void apply_training(Learner& learner, const Checkpoint& checkpoint);

@@ -5,11 +5,11 @@
 #include <sstream>
 #include <utility>
 
-#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <torch/script.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/learner/eval_mode.h"
 #include "tern/learner/export/fp32_weights.h"
 #include "tern/learner/export/recurrent_state_checks.h"
 #include "tern/learner/inference/batch_sizes.h"
@@ -85,9 +85,7 @@ torch::Tensor graph_of(Learner& learn, bool half) {
   const torch::NoGradGuard no_grad;
   // A trace does not see what other threads compute for other devices.
   Model model = learn.model().with_module(learn.model().module());
-  const auto restore = c10::make_scope_exit(
-      [&, was_training = model.is_training()] { model.train(was_training); });
-  model.eval();
+  const EvalModeGuard eval(model);
   const Fp32Weights fp32(learn);
   const KeptRandomState random(inputs[0].device());
   const torch::jit::Module module = trace(model, inputs);

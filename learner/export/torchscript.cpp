@@ -3,7 +3,6 @@
 #include <sstream>
 #include <vector>
 
-#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <torch/script.h>
 
@@ -11,6 +10,7 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
+#include "tern/learner/eval_mode.h"
 #include "tern/learner/export/fp32_weights.h"
 #include "tern/learner/export/recurrent_state_checks.h"
 #include "tern/learner/inference/batch_sizes.h"
@@ -54,9 +54,7 @@ void export_torchscript(
   // A trace does not see what other threads compute for other devices.
   model = model.with_module(model.module());
   const torch::NoGradGuard no_grad;
-  const auto restore = c10::make_scope_exit(
-      [&, was_training = model.is_training()] { model.train(was_training); });
-  model.eval();
+  const EvalModeGuard eval(model);
   const MergedLora merged(model);
   const KeptRandomState random(example_inputs[0].device());
   const Tensors expected = model.forward(example_inputs);

@@ -10,6 +10,7 @@
 #include <torch/utils.h>
 
 #include "tern/learner/model.h"
+#include "tern/learner/module_names.h"
 
 namespace tern {
 
@@ -18,13 +19,10 @@ namespace {
 namespace jit = torch::jit;
 using UnitPtr = std::shared_ptr<jit::CompilationUnit>;
 
-// "torch::nn::BatchNorm2dImpl" is "BatchNorm2d" in Python.
-std::string class_name(const torch::nn::Module& module) {
-  std::string name = module.name();
-  name.erase(0, name.find_last_of(":)") + 1);
-  if (name.ends_with("Impl")) name.resize(name.size() - 4);
+// The name of its TorchScript class.
+std::string script_class_name(const torch::nn::Module& module) {
+  std::string name = module_class_name(module.name());
   std::erase_if(name, [](char c) { return std::isalnum(c) == 0 && c != '_'; });
-  // Of a template's number nothing is left that could name a class.
   const bool is_name = !name.empty() && std::isdigit(name[0]) == 0;
   return "__torch__." + (is_name ? name : "Module");
 }
@@ -33,7 +31,7 @@ std::string class_name(const torch::nn::Module& module) {
 // names.
 jit::Module mirror(const torch::nn::Module& module, const UnitPtr& unit) {
   jit::Module copy(
-      c10::QualifiedName(class_name(module)),
+      c10::QualifiedName(script_class_name(module)),
       unit,
       /*shouldMangle=*/true);
   copy.register_attribute("training", c10::BoolType::get(), false);

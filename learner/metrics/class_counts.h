@@ -16,8 +16,8 @@ struct ClassScores {
   torch::Tensor targets;  // [M] kLong
 };
 
-/// \param pred    [N, C, ...] as for cross-entropy, or [N, ..., C] as in
-/// fastai. \param target  [N, ...] or [N, 1], integers or bools.
+/// \param pred    [N, C, ...] as for cross-entropy, or [N, ..., C] as in fastai.
+/// \param target  [N, ...] or [N, 1], integers or bools.
 ClassScores class_scores(
     const std::string& metric,
     const torch::Tensor& pred,
@@ -64,8 +64,9 @@ using CountsFormula = std::function<torch::Tensor(const ClassCounts&)>;
 CountsFormula
 beta_formula(const std::string& name, double beta2, Average average);
 
-/// Overlap over union. \param spares_absent  A class that never comes up is no
-/// part of the mean; otherwise it counts as 0.
+/// Overlap over union.
+/// \param spares_absent  A class that never comes up is no part of the mean;
+///                       otherwise it counts as 0.
 CountsFormula
 jaccard_formula(const std::string& name, Average average, bool spares_absent);
 

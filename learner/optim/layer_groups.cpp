@@ -5,6 +5,7 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/module_names.h"
 #include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
 
@@ -107,7 +108,7 @@ Learner& Learner::split(const std::vector<std::string>& first_modules) {
   size_t next = 0;
   for (const ModelTensor& parameter : parts_->model.parameters()) {
     if (next < first_modules.size() &&
-        parameter.name.starts_with(first_modules[next] + ".")) {
+        is_in_module(parameter.name, first_modules[next])) {
       ++next;
       if (!groups.back().empty()) groups.emplace_back();
     }

@@ -25,7 +25,8 @@ std::string class_name(const torch::optim::Optimizer& optimizer);
 /// share memory with the optimizer; numbers are 0-dim kLong and kDouble.
 ///
 /// Knows the fused optimizers and torch::optim's SGD, Adam, AdamW, RMSprop and
-/// Adagrad. \throws c10::NotImplementedError for the state of another one,
+/// Adagrad.
+/// \throws c10::NotImplementedError for the state of another one,
 ///         c10::ValueError for a parameter without a name.
 StateDict named_state(
     torch::optim::Optimizer& optimizer,

@@ -39,9 +39,8 @@ double text_width(std::string_view text, double size);
 
 /// Breaks text into lines of at most `width`: behind a space, hyphen, slash,
 /// comma or underscore, else between any two characters.
-/// \param max_lines  >= 1. "…" stands for the middle of what is too long for
-/// the
-///                   last.
+/// \param max_lines  >= 1. "…" replaces the middle of what is too long for the
+///                   last line.
 /// \return           At least one line.
 std::vector<std::string>
 wrap_text(std::string_view text, double width, double size, size_t max_lines);

@@ -5,30 +5,21 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/learner/eval_mode.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/module_names.h"
 #include "tern/learner/report/forward_hooks.h"
 #include "tern/learner/report/op_hook.h"
 
 namespace tern {
 
 namespace {
-
-// "torch::nn::Conv2dImpl" as "Conv2d".
-std::string kind_of(const torch::nn::Module& module) {
-  std::string name = module.name();
-  if (const size_t colon = name.rfind("::"); colon != std::string::npos) {
-    name.erase(0, colon + 2);
-  }
-  if (name.ends_with("Impl")) name.resize(name.size() - 4);
-  return name;
-}
 
 // The modules that count as layers, each without figures.
 std::vector<LayerSummary> layers_of(const Model& model) {
@@ -38,7 +29,7 @@ std::vector<LayerSummary> layers_of(const Model& model) {
   for (const auto& item : module->named_modules()) {
     const torch::nn::Module& layer = *item.value();
     if (layer.children().empty() || !layer.parameters(false).empty()) {
-      layers.push_back({item.key(), kind_of(layer), {}});
+      layers.push_back({item.key(), module_class_name(layer.name()), {}});
     }
   }
   return layers;
@@ -91,11 +82,7 @@ class Summarizer {
 
   ModelSummary run(const Tensors& inputs) {
     const torch::NoGradGuard no_grad;
-    const auto restore =
-        c10::make_scope_exit([&, was_training = model_.is_training()] {
-          model_.train(was_training);
-        });
-    model_.eval();
+    const EvalModeGuard eval(model_);
     find_shapes(inputs);
     {
       const OpHook observer([this](const OpHook::Op& op) { see(op); });

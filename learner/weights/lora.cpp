@@ -19,6 +19,7 @@
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/model_around.h"
+#include "tern/learner/module_names.h"
 
 namespace tern {
 
@@ -37,15 +38,11 @@ torch::Tensor* weight_of(torch::nn::Module& module) {
   return is_joint ? &attention->in_proj_weight : nullptr;
 }
 
-bool is_within(const std::string& name, const std::string& module) {
-  return name == module || name.starts_with(module + ".");
-}
-
 bool is_in_any(
     const std::string& name,
     const std::vector<std::string>& modules) {
   return std::ranges::any_of(modules, [&](const std::string& module) {
-    return is_within(name, module);
+    return is_in_module(name, module);
   });
 }
 
@@ -239,7 +236,7 @@ class LoraModel final : public ModelImpl,
       if (!item.value()->as<ActivationCheckpoint>()) continue;
       for (const Adapter& adapter : adapters_) {
         TERN_CHECK_VALUE(
-            !item.key().empty() && !is_within(adapter.name, item.key()),
+            !item.key().empty() && !is_in_module(adapter.name, item.key()),
             "[add_lora] the layer \"{}\" is in an ActivationCheckpoint, which "
             "computes it a second time without its adapter. Leave the "
             "ActivationCheckpoint out, or name `targets` outside it.",

@@ -30,12 +30,12 @@ struct LoraOptions {
 /// the weight W becomes W + alpha / rank * B * A, where A has `rank` rows and B
 /// has `rank` columns (Hu et al., "LoRA: Low-Rank Adaptation of Large Language
 /// Models", 2021). Initialisation, names, shapes and results are PEFT's: A is
-/// "fc.lora_A.weight", [rank, in] or [rank, in, kh, kw], and B is "fc.lora_B.
-/// weight", [out, rank] or [out, rank, 1, 1], initially zero. For the
-/// `in_proj_weight` of an attention, `out` is three times the width.
+/// "fc.lora_A.weight", [rank, in] or [rank, in, kh, kw], and B is
+/// "fc.lora_B.weight", [out, rank] or [out, rank, 1, 1], initially zero. For
+/// the `in_proj_weight` of an attention, `out` is three times the width.
 ///
-///   Learner learn(data, add_lora(net, {.rank = 8, .targets = {"qkv",
-///   "proj"}}));
+///   Model adapted = add_lora(net, {.rank = 8, .targets = {"qkv", "proj"}});
+///   Learner learn(data, adapted);
 ///
 /// The model's parameters and state dict are the adapters and what is in
 /// `train`: the optimizer, master weights and checkpoints hold nothing else.

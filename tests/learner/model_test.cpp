@@ -1,5 +1,7 @@
 #include "tern/learner/model.h"
 
+#include <stdexcept>
+
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/activation.h>
@@ -8,6 +10,8 @@
 #include <torch/script.h>
 #include <torch/types.h>
 
+#include "tern/learner/eval_mode.h"
+#include "tern/learner/module_names.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
@@ -74,6 +78,41 @@ TEST(Model, CountsSharedParametersOnce) {
   const torch::nn::Linear shared(2, 2);
   const Model model = torch::nn::Sequential(shared, torch::nn::ReLU(), shared);
   EXPECT_EQ(model.parameters().size(), 2u);
+}
+
+TEST(EvalModeGuard, RestoresTheModeAlsoAfterAnError) {
+  Model model = testing_support::point_net();
+  for (const bool was_training : {true, false}) {
+    model.train(was_training);
+    try {
+      const EvalModeGuard eval(model);
+      EXPECT_FALSE(model.is_training());
+      throw std::runtime_error("a forward that fails");
+    } catch (const std::runtime_error&) {
+    }
+    EXPECT_EQ(model.is_training(), was_training);
+  }
+}
+
+TEST(ModuleNames, LeaveNamespacesOut) {
+  EXPECT_EQ(unqualified_name("Net"), "Net");
+  EXPECT_EQ(unqualified_name("tern::(anonymous namespace)::Net"), "Net");
+  EXPECT_EQ(unqualified_name("f(a::B)::Net"), "Net");
+  EXPECT_EQ(unqualified_name("a::Net<b::C<d::E>, 3>"), "Net<b::C<d::E>, 3>");
+  EXPECT_EQ(unqualified_name("a::f<int>()::Net"), "Net");
+}
+
+TEST(ModuleNames, ArePythonsForModulesOfLibTorch) {
+  EXPECT_EQ(module_class_name(torch::nn::Linear(2, 2)->name()), "Linear");
+  EXPECT_EQ(module_class_name(ListImpl().name()), "List");
+}
+
+TEST(ModuleNames, SayWhichModuleATensorIsIn) {
+  EXPECT_TRUE(is_in_module("layer1.0.weight", "layer1"));
+  EXPECT_TRUE(is_in_module("layer1.0.weight", "layer1.0"));
+  EXPECT_TRUE(is_in_module("layer1", "layer1"));
+  EXPECT_FALSE(is_in_module("layer10.weight", "layer1"));
+  EXPECT_FALSE(is_in_module("layer1", "layer1.0"));
 }
 
 TEST(Model, HoldsATorchScriptModule) {

@@ -22,8 +22,8 @@ struct ImageItem {
   std::shared_ptr<const CsvTable> table = {};
   size_t row = 0;
 
-  /// Returns a cell of its row. \throws DataError if there is no such column or
-  /// table.
+  /// Returns a cell of its row.
+  /// \throws DataError if there is no such column or table.
   const std::string& cell(std::string_view column) const;
   /// Returns file and line, or the path, for error messages.
   std::string where() const;

@@ -39,10 +39,7 @@ struct Png {
   std::array<uint8_t, 256 * 3> palette{};
   std::span<const uint8_t> compressed;
 
-  int64_t samples() const {
-    constexpr int64_t kSamples[] = {1, 0, 3, 1, 2, 0, 4};
-    return kSamples[static_cast<int>(colour)];
-  }
+  int64_t samples() const { return png_channels(static_cast<uint8_t>(colour)); }
   /// Bytes of a row of `width` pixels, without its filter byte.
   size_t row_bytes(int64_t width) const {
     return static_cast<size_t>((width * samples() * bit_depth + 7) / 8);

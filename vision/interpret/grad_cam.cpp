@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include <c10/util/ScopeExit.h>
 #include <fmt/ranges.h>
 #include <opencv2/imgproc.hpp>
 #include <torch/autograd.h>
 #include <torch/utils.h>
 
 #include "tern/kernels/check.h"
+#include "tern/learner/eval_mode.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/report/forward_hooks.h"
 #include "tern/vision/interpret/picture_grid.h"
@@ -88,10 +88,7 @@ GradCam grad_cam(
       "without the batch dimension, [H, W, C] kByte or [C, H, W] floating.");
   GradCam result;
   result.prediction = learn.predict(sample);
-  const bool was_training = learn.model().is_training();
-  const auto restore =
-      c10::make_scope_exit([&] { learn.model().train(was_training); });
-  learn.model().eval();
+  const EvalModeGuard eval(learn.model());
   const torch::AutoGradMode with_gradients(true);
   torch::Tensor output, logits;
   const ForwardHooks hooks(

@@ -35,6 +35,150 @@ std::string cell_text(int64_t count, double share, bool normalize) {
   return count == 0 ? "0" : fmt::format("{:.2f}", share);
 }
 
+/// Where the parts of the plot are, in pixels.
+struct MatrixLayout {
+  int64_t classes = 0, cell = 0;  // how many, and the side of a cell
+  int64_t left = 0;               // of the cells
+  int64_t names_top = 0;          // of the columns' names, below the cells
+  int64_t title_x = 0;            // the middle of the title
+  int64_t width = 0, height = 0;  // of the page
+  double number_size = 0;         // the font of the numbers
+  bool has_numbers = false;
+  bool has_turned_names = false;  // names of columns, read from below
+
+  int64_t side() const { return classes * cell; }
+  /// Names that would overlap each other are left out.
+  bool has_names() const { return cell >= 14; }
+};
+
+/// \param longest_number  As it is written in a cell.
+/// \param names_width     Of the longest name.
+MatrixLayout layout_of(
+    int64_t classes,
+    const std::string& longest_number,
+    double names_width,
+    const std::string& title) {
+  MatrixLayout at;
+  at.classes = classes;
+  at.has_numbers = classes <= kMaxNumbered;
+  at.number_size = classes <= 14 ? kTextSize : kSmallFont;
+  const auto number_width =
+      at.has_numbers
+          ? std::llround(text_width(longest_number, at.number_size)) + 8
+          : 0;
+  at.cell = std::max<int64_t>(
+      std::clamp<int64_t>(520 / classes, 10, 64),
+      number_width);
+  at.left = kLeft + std::llround(names_width) + 8;
+  at.names_top = kTop + at.side() + 8;
+  at.has_turned_names = names_width > static_cast<double>(at.cell - 4);
+  at.height = at.names_top + kBottom +
+              (at.has_turned_names ? std::llround(names_width) : 9);
+  // A title that is wider than the cells moves to the right rather than out of
+  // the page.
+  const int64_t half_title =
+      std::llround(text_width(title, kTitleSize) / 2) + 8;
+  at.title_x = std::max(half_title, at.left + at.side() / 2);
+  at.width = std::max(at.left + at.side() + kRight, at.title_x + half_title);
+  return at;
+}
+
+void write(
+    Page& page,
+    std::string text,
+    int64_t x,
+    int64_t y,
+    double size,
+    Anchor anchor = Anchor::middle,
+    bool upwards = false,
+    Rgb color = kTextColor) {
+  page.text(
+      {std::move(text),
+       static_cast<double>(x),
+       static_cast<double>(y),
+       size,
+       anchor,
+       upwards},
+      color);
+}
+
+void draw_cells(
+    Page& page,
+    const MatrixLayout& at,
+    const torch::Tensor& counts,
+    const torch::Tensor& whole,
+    bool normalize) {
+  const torch::Tensor share =
+      counts.to(torch::kDouble) / whole.clamp_min(1).unsqueeze(1);
+  const auto shares = share.accessor<double, 2>();
+  const auto numbers = counts.accessor<int64_t, 2>();
+  page.box(at.left - 1, kTop - 1, at.side() + 2, at.side() + 2, kFrame);
+  page.box(at.left, kTop, at.side(), at.side(), kWhite);
+  for (int64_t row = 0; row < at.classes; ++row) {
+    for (int64_t column = 0; column < at.classes; ++column) {
+      const int64_t count = numbers[row][column];
+      const double part = shares[row][column];
+      const int64_t x = at.left + column * at.cell, y = kTop + row * at.cell;
+      if (count > 0) page.box(x, y, at.cell, at.cell, shade(part));
+      if (!at.has_numbers) continue;
+      const Rgb color = part > 0.5 ? kWhite : count == 0 ? kFrame : kTextColor;
+      write(
+          page,
+          cell_text(count, part, normalize),
+          x + at.cell / 2,
+          y + at.cell / 2 + 4,
+          at.number_size,
+          Anchor::middle,
+          /*upwards=*/false,
+          color);
+    }
+  }
+}
+
+/// Names the rows on the left and the columns below.
+void draw_names(
+    Page& page,
+    const MatrixLayout& at,
+    const std::vector<std::string>& names) {
+  if (!at.has_names()) return;
+  for (int64_t i = 0; i < at.classes; ++i) {
+    const int64_t middle = i * at.cell + at.cell / 2;
+    write(
+        page,
+        names[i],
+        at.left - 8,
+        kTop + middle + 4,
+        kTextSize,
+        Anchor::end);
+    if (at.has_turned_names) {
+      write(
+          page,
+          names[i],
+          at.left + middle + 4,
+          at.names_top,
+          kTextSize,
+          Anchor::end,
+          /*upwards=*/true);
+    } else {
+      write(page, names[i], at.left + middle, at.names_top + 9, kTextSize);
+    }
+  }
+}
+
+void draw_titles(Page& page, const MatrixLayout& at, const MatrixTexts& texts) {
+  const int64_t middle = at.side() / 2;
+  write(page, texts.title, at.title_x, 26, kTitleSize);
+  write(page, texts.columns, at.left + middle, at.height - 10, kTitleSize);
+  write(
+      page,
+      texts.rows,
+      20,
+      kTop + middle,
+      kTitleSize,
+      Anchor::middle,
+      /*upwards=*/true);
+}
+
 }  // namespace
 
 std::vector<std::string> class_names(
@@ -60,93 +204,20 @@ Page draw_matrix(
     const torch::Tensor& whole,
     const std::vector<std::string>& names,
     const MatrixTexts& texts) {
-  const int64_t classes = counts.size(0);
-  const bool is_numbered = classes <= kMaxNumbered;
-  const double font = classes <= 14 ? kTextSize : kSmallFont;
-  const std::string longest =
-      texts.normalize ? "0.00" : std::to_string(counts.max().item<int64_t>());
-  const auto number_width =
-      is_numbered ? std::llround(text_width(longest, font)) + 8 : 0;
-  const int64_t cell = std::max<int64_t>(
-      std::clamp<int64_t>(520 / classes, 10, 64),
-      number_width);
   std::vector<std::string> shown;
-  double name_width = 0;
+  double names_width = 0;
   for (const std::string& name : names) {
     shown.push_back(wrap_text(name, kNameWidth, kTextSize, 1).front());
-    name_width = std::max(name_width, text_width(shown.back(), kTextSize));
+    names_width = std::max(names_width, text_width(shown.back(), kTextSize));
   }
-  const int64_t left = kLeft + std::llround(name_width) + 8;
-  const int64_t side = classes * cell;
-  const int64_t names_top = kTop + side + 8;
-  const int64_t title_half =
-      std::llround(text_width(texts.title, kTitleSize) / 2) + 8;
-  const int64_t title_x = std::max(title_half, left + side / 2);
-  const int64_t width = std::max(left + side + kRight, title_x + title_half);
-  const bool is_turned = name_width > static_cast<double>(cell - 4);
-  const int64_t height =
-      names_top + kBottom + (is_turned ? std::llround(name_width) : 9);
-
-  const torch::Tensor share =
-      counts.to(torch::kDouble) / whole.clamp_min(1).unsqueeze(1);
-  const auto shares = share.accessor<double, 2>();
-  const auto numbers = counts.accessor<int64_t, 2>();
-  Page page(height, width);
-  const auto write = [&](std::string text,
-                         int64_t x,
-                         int64_t y,
-                         double size,
-                         Anchor anchor = Anchor::middle,
-                         bool upwards = false,
-                         Rgb color = kTextColor) {
-    page.text(
-        {std::move(text),
-         static_cast<double>(x),
-         static_cast<double>(y),
-         size,
-         anchor,
-         upwards},
-        color);
-  };
-  page.box(left - 1, kTop - 1, side + 2, side + 2, kFrame);
-  page.box(left, kTop, side, side, kWhite);
-  for (int64_t row = 0; row < classes; ++row) {
-    const int64_t middle = row * cell + cell / 2;
-    for (int64_t column = 0; column < classes; ++column) {
-      const int64_t count = numbers[row][column];
-      const double part = shares[row][column];
-      const int64_t x = left + column * cell, y = kTop + row * cell;
-      if (count > 0) page.box(x, y, cell, cell, shade(part));
-      if (!is_numbered) continue;
-      write(
-          cell_text(count, part, texts.normalize),
-          x + cell / 2,
-          kTop + middle + 4,
-          font,
-          Anchor::middle,
-          false,
-          part > 0.5   ? kWhite
-          : count == 0 ? kFrame
-                       : kTextColor);
-    }
-    // Names that would lie over each other are left out.
-    if (cell < 14) continue;
-    write(shown[row], left - 8, kTop + middle + 4, kTextSize, Anchor::end);
-    if (is_turned) {
-      write(
-          shown[row],
-          left + middle + 4,
-          names_top,
-          kTextSize,
-          Anchor::end,
-          /*upwards=*/true);
-    } else {
-      write(shown[row], left + middle, names_top + 9, kTextSize);
-    }
-  }
-  write(texts.title, title_x, 26, kTitleSize);
-  write(texts.columns, left + side / 2, height - 10, kTitleSize);
-  write(texts.rows, 20, kTop + side / 2, kTitleSize, Anchor::middle, true);
+  const std::string longest_number =
+      texts.normalize ? "0.00" : std::to_string(counts.max().item<int64_t>());
+  const MatrixLayout at =
+      layout_of(counts.size(0), longest_number, names_width, texts.title);
+  Page page(at.height, at.width);
+  draw_cells(page, at, counts, whole, texts.normalize);
+  draw_names(page, at, shown);
+  draw_titles(page, at, texts);
   return page;
 }
 

@@ -84,6 +84,87 @@ struct LegendLayout {
   int64_t width = 3 * kSwatch, columns = 1, rows = 0;
 };
 
+/// The rows of images, each image at the bottom of its tile, above its caption.
+struct TileRows {
+  TileRows(
+      const Tensors& images,
+      const std::vector<std::vector<CaptionLine>>& captions,
+      int64_t columns,
+      int64_t tile,
+      int64_t top)
+      : bottom(top) {
+    const int64_t count = std::ssize(images);
+    for (int64_t i = 0; i < count; i += columns) {
+      int64_t height = 0, lines = 0;
+      for (int64_t j = i; j < std::min(i + columns, count); ++j) {
+        height = std::max(height, fitted(images[j], tile)[0]);
+        lines = std::max(lines, std::ssize(captions[j]));
+      }
+      caption_tops.push_back(bottom + height);
+      bottom += height + lines * kLine + kGap;
+    }
+  }
+
+  std::vector<int64_t> caption_tops;  // of each row
+  int64_t bottom;                     // of the last row, where a legend begins
+};
+
+void draw_title(Page& page, const std::vector<std::string>& lines) {
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto line = static_cast<double>(i);
+    page.text(
+        {lines[i], kMargin, kMargin + 12 + line * kTitleLine, kTitleSize});
+  }
+}
+
+/// An image above its caption.
+/// \param x  The left edge of the tile.
+void draw_tile(
+    Page& page,
+    const torch::Tensor& image,
+    const std::vector<CaptionLine>& caption,
+    int64_t x,
+    int64_t caption_top,
+    int64_t tile) {
+  const auto [height, width] = fitted(image, tile);
+  page.image(
+      image,
+      x + (tile - width) / 2,
+      caption_top - height,
+      width,
+      height);
+  int64_t y = caption_top;
+  for (const CaptionLine& line : caption) {
+    y += kLine;
+    page.text(
+        {line.text,
+         static_cast<double>(x) + static_cast<double>(tile) / 2,
+         static_cast<double>(y) - 2,
+         kTextSize,
+         Anchor::middle},
+        line.color);
+  }
+}
+
+/// Each name beside a square of its colour.
+void draw_legend(
+    Page& page,
+    const std::vector<CaptionLine>& names,
+    const LegendLayout& layout,
+    int64_t top) {
+  const auto name_width = static_cast<double>(layout.width - 2 * kSwatch);
+  for (int64_t i = 0; i < std::ssize(names); ++i) {
+    const int64_t x = kMargin + i % layout.columns * layout.width;
+    const int64_t y = top + i / layout.columns * kLegendLine;
+    page.box(x, y, kSwatch, kSwatch, names[i].color);
+    page.text(
+        {wrap_text(names[i].text, name_width, kTextSize, 1).front(),
+         static_cast<double>(x + kSwatch + 6),
+         static_cast<double>(y + kSwatch - 3),
+         kTextSize});
+  }
+}
+
 }  // namespace
 
 torch::Tensor image_bytes(const torch::Tensor& image, const std::string& who) {
@@ -112,17 +193,20 @@ torch::Tensor image_bytes(const torch::Tensor& image, const std::string& who) {
 torch::Tensor picture_grid(
     const std::vector<Picture>& pictures,
     const PictureGridOptions& options) {
-  const int64_t tile = options.tile;
   TERN_CHECK_VALUE(
-      !pictures.empty() && tile >= 16,
+      !pictures.empty() && options.tile >= 16,
       "[picture_grid] there are {} pictures in tiles of {} pixels; "
       "expected at least one, and 16 pixels.",
       pictures.size(),
-      tile);
-  const int64_t count = std::ssize(pictures);
-  const int64_t columns = columns_of(options, count);
-  const int64_t width = 2 * kMargin + columns * (tile + kGap) - kGap;
-  const int64_t inner = width - 2 * kMargin;
+      options.tile);
+  Tensors images;
+  std::vector<std::vector<CaptionLine>> captions;
+  for (const Picture& picture : pictures) {
+    images.push_back(image_bytes(picture.image, "[picture_grid]"));
+    captions.push_back(wrapped(picture.caption, options.tile));
+  }
+  const int64_t columns = columns_of(options, std::ssize(pictures));
+  const int64_t inner = columns * (options.tile + kGap) - kGap;
   std::vector<std::string> title;
   if (!options.title.empty()) {
     title = wrap_text(
@@ -131,63 +215,21 @@ torch::Tensor picture_grid(
         kTitleSize,
         kMaxLines);
   }
-  Tensors images;
-  std::vector<std::vector<CaptionLine>> captions;
-  for (const Picture& picture : pictures) {
-    images.push_back(image_bytes(picture.image, "[picture_grid]"));
-    captions.push_back(wrapped(picture.caption, tile));
-  }
-  // Where the captions of each row begin, and below the last one the legend.
-  std::vector<int64_t> caption_tops;
-  int64_t bottom = kMargin + std::ssize(title) * kTitleLine;
-  for (int64_t i = 0; i < count; i += columns) {
-    int64_t height = 0, lines = 0;
-    for (int64_t j = i; j < std::min(i + columns, count); ++j) {
-      height = std::max(height, fitted(images[j], tile)[0]);
-      lines = std::max(lines, std::ssize(captions[j]));
-    }
-    caption_tops.push_back(bottom + height);
-    bottom += height + lines * kLine + kGap;
-  }
+  const TileRows rows(
+      images,
+      captions,
+      columns,
+      options.tile,
+      /*top=*/kMargin + std::ssize(title) * kTitleLine);
   const LegendLayout legend(options.legend, inner);
-  Page page(bottom + legend.rows * kLegendLine, width);
-  for (size_t i = 0; i < title.size(); ++i) {
-    const auto line = static_cast<double>(i);
-    page.text(
-        {title[i], kMargin, kMargin + 12 + line * kTitleLine, kTitleSize});
+  Page page(rows.bottom + legend.rows * kLegendLine, inner + 2 * kMargin);
+  draw_title(page, title);
+  for (int64_t i = 0; i < std::ssize(images); ++i) {
+    const int64_t x = kMargin + i % columns * (options.tile + kGap);
+    const int64_t caption_top = rows.caption_tops[i / columns];
+    draw_tile(page, images[i], captions[i], x, caption_top, options.tile);
   }
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t x = kMargin + i % columns * (tile + kGap);
-    int64_t y = caption_tops[i / columns];
-    const auto [rows, across] = fitted(images[i], tile);
-    page.image(images[i], x + (tile - across) / 2, y - rows, across, rows);
-    for (const CaptionLine& line : captions[i]) {
-      y += kLine;
-      page.text(
-          {line.text,
-           static_cast<double>(x) + static_cast<double>(tile) / 2,
-           static_cast<double>(y) - 2,
-           kTextSize,
-           Anchor::middle},
-          line.color);
-    }
-  }
-  for (int64_t i = 0; i < std::ssize(options.legend); ++i) {
-    const CaptionLine& name = options.legend[i];
-    const int64_t x = kMargin + i % legend.columns * legend.width;
-    const int64_t y = bottom + i / legend.columns * kLegendLine;
-    page.box(x, y, kSwatch, kSwatch, name.color);
-    page.text(
-        {wrap_text(
-             name.text,
-             static_cast<double>(legend.width - 2 * kSwatch),
-             kTextSize,
-             1)
-             .front(),
-         static_cast<double>(x + kSwatch + 6),
-         static_cast<double>(y + kSwatch - 3),
-         kTextSize});
-  }
+  draw_legend(page, options.legend, legend, rows.bottom);
   return page.pixels();
 }
 

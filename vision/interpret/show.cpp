@@ -70,6 +70,100 @@ torch::Tensor count_pixels(Learner& learn, Split split) {
   return counts;
 }
 
+/// Images without captions.
+std::vector<Picture> pictures_of(const torch::Tensor& images) {
+  std::vector<Picture> pictures;
+  for (const torch::Tensor& image : images.unbind()) {
+    pictures.push_back({image, {}});
+  }
+  return pictures;
+}
+
+/// Draws each image beside its mask.
+void save_masks(
+    const std::filesystem::path& file,
+    const VisibleBatch& batch,
+    const std::vector<std::string>& names,
+    const ShowOptions& options) {
+  const int64_t count = batch.images.size(0);
+  // Without names, as many as bytes tell apart.
+  const int64_t classes = names.empty() ? 256 : std::ssize(names);
+  std::vector<Picture> pictures;
+  for (int64_t i = 0; i < count; ++i) {
+    append(
+        pictures,
+        mask_pictures(batch.images[i], batch.targets[i], {}, classes));
+  }
+  ShowOptions layout = options;
+  const int64_t pairs_in_row =
+      options.columns > 0 ? options.columns
+                          : std::max(1L, std::lround(std::sqrt(count / 2)));
+  layout.columns = 2 * pairs_in_row;
+  save_grid(
+      file,
+      pictures,
+      {.legend = mask_legend({batch.targets}, names, classes)},
+      layout);
+}
+
+/// Draws each image beside its mask and the predicted one.
+void save_mask_results(
+    const std::filesystem::path& file,
+    const torch::Tensor& images,
+    const torch::Tensor& targets,
+    const torch::Tensor& preds,
+    int64_t classes,
+    const std::vector<std::string>& names,
+    const ShowOptions& options) {
+  std::vector<Picture> pictures;
+  for (int64_t i = 0; i < images.size(0); ++i) {
+    append(pictures, mask_pictures(images[i], targets[i], preds[i], classes));
+  }
+  ShowOptions layout = options;
+  layout.columns = 3;
+  save_grid(
+      file,
+      pictures,
+      {.legend = mask_legend({targets, preds}, names, classes)},
+      layout);
+}
+
+/// The target, if there is one, and below it the prediction, whose colour says
+/// whether it is right.
+std::vector<CaptionLine> result_caption(
+    TargetKind kind,
+    const torch::Tensor& targets,
+    const torch::Tensor& preds,
+    int64_t sample,
+    const std::vector<std::string>& names) {
+  const std::string prediction = target_text(kind, preds[sample], names);
+  if (!targets.defined()) return {{prediction}};
+  const std::string target = target_text(kind, targets[sample], names);
+  return {{target}, {prediction, answer_color(kind, prediction == target)}};
+}
+
+/// A loader of `options.count` samples, spread over the whole set because that
+/// is often sorted by class.
+DataLoader spread_samples(
+    const DataLoader& loader,
+    Split split,
+    const ShowOptions& options) {
+  const DataLoader all = loader.in_order();
+  const int64_t size = all.dataset().size();
+  const int64_t count = std::min(options.count, size);
+  TERN_CHECK_VALUE(
+      count > 0,
+      "[show_results] the {} data have no sample; expected one.",
+      to_string(split));
+  std::vector<int64_t> indices;
+  for (int64_t i = 0; i < count; ++i) indices.push_back(i * size / count);
+  DataLoaderOptions loading = all.options();
+  loading.workers = 0;
+  return DataLoader(
+      std::make_shared<Subset>(all.dataset_ptr(), std::move(indices)),
+      loading);
+}
+
 }  // namespace
 
 void show_batch(
@@ -85,39 +179,24 @@ void show_batch(
       batch,
       "[show_batch] the {} loader has no batch; expected one.",
       to_string(split));
-  const VisibleBatch visible =
+  VisibleBatch visible =
       visible_batch(data, std::move(*batch), loader.options().training);
   const int64_t count = std::min(options.count, visible.images.size(0));
-  const TargetKind kind = visible.targets.defined()
-                              ? target_kind(data, visible.targets)
-                              : TargetKind::number;
-  std::vector<Picture> pictures;
-  if (kind == TargetKind::mask) {
-    const torch::Tensor masks = visible.targets.narrow(0, 0, count);
-    // Without names, as many as bytes tell apart.
-    const int64_t classes =
-        data.classes.empty() ? 256 : std::ssize(data.classes);
-    for (int64_t i = 0; i < count; ++i) {
-      append(pictures, mask_pictures(visible.images[i], masks[i], {}, classes));
-    }
-    ShowOptions layout = options;
-    layout.columns =
-        2 * (options.columns > 0
-                 ? options.columns
-                 : std::max(1L, std::lround(std::sqrt(count / 2))));
-    save_grid(
-        file,
-        pictures,
-        {.legend = mask_legend({masks}, data.classes, classes)},
-        layout);
+  visible.images = visible.images.narrow(0, 0, count);
+  if (!visible.targets.defined()) {
+    save_grid(file, pictures_of(visible.images), {}, options);
     return;
   }
+  const TargetKind kind = target_kind(data, visible.targets);
+  visible.targets = visible.targets.narrow(0, 0, count);
+  if (kind == TargetKind::mask) {
+    save_masks(file, visible, data.classes, options);
+    return;
+  }
+  std::vector<Picture> pictures = pictures_of(visible.images);
   for (int64_t i = 0; i < count; ++i) {
-    pictures.push_back({visible.images[i], {}});
-    if (visible.targets.defined()) {
-      pictures.back().caption.push_back(
-          {target_text(kind, visible.targets[i], data.classes)});
-    }
+    pictures[i].caption = {
+        {target_text(kind, visible.targets[i], data.classes)}};
   }
   save_grid(file, pictures, {}, options);
 }
@@ -129,65 +208,40 @@ void show_results(
     const ShowOptions& options) {
   check(options);
   const DataBunch& data = learn.data();
-  const DataLoader all = data.loader(split).in_order();
-  const int64_t count = std::min(options.count, all.dataset().size());
-  TERN_CHECK_VALUE(
-      count > 0,
-      "[show_results] the {} data have no sample; expected one.",
-      to_string(split));
-  std::vector<int64_t> indices;
-  // Spread over the whole set, which is often sorted by class.
-  for (int64_t i = 0; i < count; ++i) {
-    indices.push_back(i * all.dataset().size() / count);
-  }
-  DataLoaderOptions loading = all.options();
-  loading.workers = 0;
-  const DataLoader some(
-      std::make_shared<Subset>(all.dataset_ptr(), std::move(indices)),
-      loading);
+  const DataLoader some = spread_samples(data.loader(split), split, options);
   const Predictions answers = learn.get_preds(some);
-  const auto places = SequentialSampler(count).indices(0, 0);
-  Batch batch = some.dataset().get_batch(places, {});
-  const VisibleBatch visible =
-      visible_batch(data, std::move(batch), /*augments=*/false);
-  const bool has_targets = answers.targets.defined();
+  const int64_t count = some.dataset().size();
+  const auto all_indices = SequentialSampler(count).indices(0, 0);
+  const torch::Tensor images = visible_batch(
+                                   data,
+                                   some.dataset().get_batch(all_indices, {}),
+                                   /*augments=*/false)
+                                   .images;
   const OutputInfo& output = answers.info[0];
-  const TargetKind kind =
-      has_targets ? target_kind(data, answers.targets) : output.kind;
+  const TargetKind kind = answers.targets.defined()
+                              ? target_kind(data, answers.targets)
+                              : output.kind;
   const torch::Tensor preds = decoded(kind, answers.preds, output.threshold);
-  std::vector<Picture> pictures;
   if (kind == TargetKind::mask) {
-    ShowOptions layout = options;
-    layout.columns = 3;
+    const int64_t ignored = learn.options().loss.ignore_index();
+    const torch::Tensor targets = without_class({answers.targets}, ignored)[0];
     const int64_t classes = std::max<int64_t>(answers.preds.size(1), 2);
-    const torch::Tensor targets = without_class(
-        {answers.targets},
-        learn.options().loss.ignore_index())[0];
-    for (int64_t i = 0; i < count; ++i) {
-      append(
-          pictures,
-          mask_pictures(visible.images[i], targets[i], preds[i], classes));
-    }
-    save_grid(
+    save_mask_results(
         file,
-        pictures,
-        {.legend = mask_legend({targets, preds}, data.classes, classes)},
-        layout);
+        images,
+        targets,
+        preds,
+        classes,
+        data.classes,
+        options);
     return;
   }
+  std::vector<Picture> pictures = pictures_of(images);
   for (int64_t i = 0; i < count; ++i) {
-    const std::string answer = target_text(kind, preds[i], data.classes);
-    Picture picture{visible.images[i], {}};
-    Rgb color = kTextColor;
-    if (has_targets) {
-      const std::string target =
-          target_text(kind, answers.targets[i], data.classes);
-      picture.caption.push_back({target});
-      color = answer_color(kind, answer == target);
-    }
-    picture.caption.push_back({answer, color});
-    pictures.push_back(std::move(picture));
+    pictures[i].caption =
+        result_caption(kind, answers.targets, preds, i, data.classes);
   }
+  const bool has_targets = answers.targets.defined();
   save_grid(
       file,
       pictures,

@@ -38,9 +38,8 @@ struct MattingAugmentOptions {
 /// matting network:
 ///
 ///   inputs fgr, bgr [N, H, W, 3] kByte   ->  src, bgr [N, 3, h, w] kFloat
-///   target pha [N, H, W] kByte           ->  pha [N, 1, h, w], fgr [N, 3, h,
-///   w]
-///                                            kFloat
+///   target pha [N, H, W] kByte           ->  pha [N, 1, h, w] kFloat and
+///                                            fgr [N, 3, h, w] kFloat
 ///
 /// all in 0..1, where `src = fgr * pha + bgr * (1 - pha)`. Crops training
 /// batches to a random size and augments them: shadow, foreground, noise, then

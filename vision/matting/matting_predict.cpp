@@ -4,11 +4,11 @@
 #include <optional>
 #include <vector>
 
-#include <c10/util/ScopeExit.h>
 #include <torch/utils.h>
 
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/eval_mode.h"
 #include "tern/vision/interpret/picture_grid.h"
 #include "tern/vision/matting/tensor_filters.h"
 #include "tern/vision/models/build_model.h"
@@ -65,7 +65,7 @@ Matte find_matte(
       shapes_of({bgr}));
   const torch::NoGradGuard no_grad;
   const torch::Device device = model.parameters().at(0).tensor.device();
-  model.eval();
+  const EvalModeGuard eval(model);
   const Tensors outputs = model.forward(
       {padded(from_bytes(src.unsqueeze(0).to(device))),
        padded(from_bytes(bgr.unsqueeze(0).to(device)))});
@@ -153,10 +153,7 @@ void show_mattes(
     transform(*batch, {});
   }
   const torch::NoGradGuard no_grad;
-  const bool was_training = learn.model().is_training();
-  const auto restore =
-      c10::make_scope_exit([&] { learn.model().train(was_training); });
-  learn.model().eval();
+  const EvalModeGuard eval(learn.model());
   const Tensors outputs = learn.model().forward(batch->inputs);
   save_image(file, matting_picture(*batch, outputs, options));
 }

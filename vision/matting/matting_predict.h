@@ -55,8 +55,7 @@ torch::Tensor place_over(const Matte& matte, const torch::Tensor& background);
 /// \param batch    From `matting_augment`.
 /// \param outputs  Of a MattingBase or a MattingRefine.
 /// \param options  `count` scenes from the start of the batch; `columns` does
-/// not
-///                 apply.
+///                 not apply.
 /// \return         [H, W, 3] kByte.
 /// \throws c10::ValueError for other tensors.
 torch::Tensor matting_picture(

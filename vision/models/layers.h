@@ -119,7 +119,7 @@ class FeatureNetwork : public Backbone {
  protected:
   /// Removes all layers, in `reset`.
   /// \param least_side  Pixels that H and W need for the last stage to have
-  /// any.
+  ///                    any.
   void clear(int64_t least_side = 1);
   /// Appends a layer to `features_`, under this name or its number. One with a
   /// stride begins a stage.

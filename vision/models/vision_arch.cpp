@@ -43,8 +43,7 @@ classifier_head(int64_t features, int64_t outputs, const HeadOptions& options) {
       range.empty() || (range.size() == 2 && range[0] < range[1] &&
                         std::isfinite(range[1] - range[0])),
       "[classifier_head] y_range is {{{}}}; expected the lowest and the "
-      "highest "
-      "answer, or nothing.",
+      "highest answer, or nothing.",
       fmt::join(range, ", "));
   torch::nn::Sequential head;
   if (is_doubled) {

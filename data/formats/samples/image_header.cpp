@@ -95,8 +95,7 @@ struct HeaderReader {
     const uint8_t* ihdr = first->data.data();
     header.width = load_be32(ihdr);
     header.height = load_be32(ihdr + 4);
-    constexpr int kChannels[] = {1, 0, 3, 1, 2, 0, 4};
-    header.channels = ihdr[9] < 7 ? kChannels[ihdr[9]] : 0;
+    header.channels = png_channels(ihdr[9]);
     while (const std::optional<PngChunk> chunk = chunks.next()) {
       if (chunk->type == png_type("eXIf")) {
         header.orientation = exif_orientation(chunk->data);

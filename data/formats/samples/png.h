@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,6 +23,13 @@ constexpr uint32_t png_type(const char (&name)[5]) {
     type = type << 8 | static_cast<uint8_t>(name[i]);
   }
   return type;
+}
+
+/// How many numbers a pixel has, by the colour type of IHDR: grey, RGB, palette,
+/// grey with alpha, RGBA. 0 for a type that PNG does not have.
+constexpr int png_channels(uint8_t colour_type) {
+  constexpr int kChannels[] = {1, 0, 3, 1, 2, 0, 4};
+  return colour_type < std::size(kChannels) ? kChannels[colour_type] : 0;
 }
 
 struct PngChunk {

@@ -50,8 +50,8 @@ std::unordered_map<std::string_view, PickledStorage> storages_in(
 /// The place of a storage in a list, by its key.
 using StorageIndex = std::unordered_map<std::string_view, size_t>;
 
-/// The dictionary of tensors that `key` means, see `read_pth`. \throws
-/// DataError.
+/// The dictionary of tensors that `key` means, see `read_pth`.
+/// \throws DataError.
 const Pickle::Value& choose_state_dict(
     const Pickle& pickle,
     const std::string& key,

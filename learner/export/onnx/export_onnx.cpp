@@ -1,9 +1,8 @@
 #include "tern/learner/export/onnx/export_onnx.h"
 
-#include <c10/util/ScopeExit.h>
-
 #include "tern/data/formats/atomic_file.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/eval_mode.h"
 #include "tern/learner/export/fp32_weights.h"
 #include "tern/learner/export/onnx/translator.h"
 #include "tern/learner/inference/frozen_graph.h"
@@ -67,9 +66,7 @@ void export_onnx(
   // A trace does not see what other threads compute for other devices.
   model = model.with_module(model.module());
   const torch::NoGradGuard no_grad;
-  const auto restore = c10::make_scope_exit(
-      [&, was_training = model.is_training()] { model.train(was_training); });
-  model.eval();
+  const EvalModeGuard eval(model);
   const MergedLora merged(model);
   // Made here: a trace does not see the numbers of a tensor that it makes.
   const auto how = options.preprocessing.value_or(ImagePreprocessing());

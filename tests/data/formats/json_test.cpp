@@ -1,7 +1,12 @@
 #include "tern/data/formats/json.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <malloc.h>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -10,6 +15,28 @@
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/text.h"
 #include "tern/tests/support/expect_error.h"
+
+// Counts what the program holds on the heap, for a bound on memory.
+namespace {
+std::atomic<int64_t> live_bytes = 0, peak_bytes = 0;
+}
+
+void* operator new(size_t bytes) {
+  void* const memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  live_bytes += static_cast<int64_t>(malloc_usable_size(memory));
+  peak_bytes = std::max(peak_bytes.load(), live_bytes.load());
+  return memory;
+}
+
+void operator delete(void* memory) noexcept {
+  live_bytes -= static_cast<int64_t>(malloc_usable_size(memory));
+  std::free(memory);
+}
+
+void operator delete(void* memory, size_t) noexcept {
+  operator delete(memory);
+}
 
 namespace tern::json_test {
 namespace {
@@ -77,6 +104,9 @@ TEST(JsonReader, RefusesWhatIsNoJson) {
         "{\"a\":[1] \"b\":[2]}",
         "{a:[1]}",
         "{}x",
+        "\xef\xbb\xbf{}",
+        "{\"a\":[\xef\xbb\xbf"
+        "1]}",
         "[1]",
         "{\"a\":[01]}",
         "{\"a\":[1.0]}",
@@ -130,12 +160,33 @@ TEST(JsonReader, DepthCostsNothing) {
       {"64 levels"});
 }
 
-TEST(JsonReader, RefusesMoreValuesThanMemoryShouldHold) {
+TEST(JsonReader, RefusesMoreThanTwoMillionTokens) {
   std::string text = "{\"a\":[0";
   for (int i = 0; i < 2'000'000; ++i) text += ",0";
   expect_error<DataError>(
       [&] { read_lists(text + "]}"); },
-      {"a.json", "two million values"});
+      {"a.json", "2,000,000"});
+}
+
+// Each key is kept until its object ends, to find one that comes twice.
+TEST(JsonReader, AHostileFileTakesAtMost128MegabytesMoreThanItsText) {
+  std::string text = "{\"0\":0";
+  for (int64_t i = 1; i < 3'000'000; ++i) {
+    text += ",\"" + std::to_string(i) + "\":0";
+  }
+  const int64_t before = live_bytes;
+  peak_bytes = before;
+  expect_error<DataError>(
+      [&] {
+        JsonReader json(text, "a.json");
+        std::string key;
+        json.begin_object();
+        while (json.next_key(key)) json.integer();
+      },
+      {"2,000,000"});
+  const int64_t copy_of_text = std::ssize(text);
+  EXPECT_LT(peak_bytes - before, copy_of_text + 128'000'000);
+  EXPECT_GT(peak_bytes - before, copy_of_text);  // it does count
 }
 
 TEST(JsonReader, SaysWhichKeysLeadToTheFault) {
@@ -147,7 +198,7 @@ TEST(JsonReader, SaysWhichKeysLeadToTheFault) {
   json.next_key(key);
   expect_error<DataError>(
       [&] { json.number(); },
-      {"at 'a', 'b': expected a number"});
+      {"damaged at byte 12 (in 'a', 'b'): expected a number"});
 }
 
 TEST(Utf8, KnowsWellFormedText) {

@@ -81,6 +81,16 @@ TEST(MattingPredict, GivesErrorAndRefinedSquaresInTheSizeOfThePicture) {
   EXPECT_FALSE(find_matte(base, photos.src, photos.bgr).ref.defined());
 }
 
+TEST(MattingPredict, LeavesTheModelInItsMode) {
+  const Photographs photos;
+  Model model = Difference();
+  for (const bool is_training : {true, false}) {
+    model.train(is_training);
+    find_matte(model, photos.src, photos.bgr);
+    EXPECT_EQ(model.is_training(), is_training);
+  }
+}
+
 TEST(MattingPredict, PutsItBeforeABackgroundOfAnySize) {
   const Photographs photos;
   Model model = Difference();

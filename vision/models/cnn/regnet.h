@@ -34,8 +34,7 @@ class RegNetImpl : public torch::nn::Cloneable<RegNetImpl>, public Backbone {
   static constexpr const char* kClassifier = "fc.";
 
   /// \throws c10::ValueError unless the numbers of the shape are positive and
-  /// the
-  ///         channels multiples of group_width, and as `regnet_y_400mf`.
+  ///         the channels multiples of group_width, and as `regnet_y_400mf`.
   RegNetImpl(const RegNetShape& shape, const RegNetOptions& options);
   void reset() override;
   /// [N, in_channels, H, W] -> [N, num_classes], logits.

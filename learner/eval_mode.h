@@ -1,0 +1,31 @@
+#pragma once
+
+#include <utility>
+
+#include "tern/learner/model.h"
+
+namespace tern {
+
+/// Keeps a model in eval mode while it lives, and then restores the mode that
+/// the model was in. Like NoGradGuard it is for one scope, so it is neither
+/// copied nor moved.
+///
+///   const torch::NoGradGuard no_grad;
+///   const EvalModeGuard eval(model);
+///   Tensors outputs = model.forward(inputs);
+class EvalModeGuard {
+ public:
+  explicit EvalModeGuard(Model model)
+      : model_(std::move(model)), was_training_(model_.is_training()) {
+    model_.eval();
+  }
+  ~EvalModeGuard() { model_.train(was_training_); }
+  EvalModeGuard(const EvalModeGuard&) = delete;
+  EvalModeGuard& operator=(const EvalModeGuard&) = delete;
+
+ private:
+  Model model_;  // shares its module with the caller's
+  bool was_training_;
+};
+
+}  // namespace tern
