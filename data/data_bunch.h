@@ -14,11 +14,11 @@
 #include "tern/data/image_preprocessing.h"
 #include "tern/data/output_info.h"
 #include "tern/data/support/random.h"
+#include "tern/data/support/sink.h"
 
 namespace tern {
 
 struct ImageSize;
-class SinkImpl;
 
 /// Selects a loader of a DataBunch.
 enum class Split { train, valid, test };
@@ -89,7 +89,7 @@ struct DataBunch {
   DataBunch& presize(
       const std::filesystem::path& folder,
       ImageSize size,
-      const std::shared_ptr<SinkImpl>& sink = nullptr);
+      const Sink& sink = {});
 
   /// Creates a bunch from data sets. Training is shuffled unless `options` has
   /// a sampler, and drops its short last batch.

@@ -41,7 +41,7 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
           std::move(model),
           std::move(options))) {
   parts_->self = this;
-  if (!parts_->options.sink) parts_->options.sink = terminal();
+  parts_->options.sink = parts_->options.sink.or_terminal();
   TERN_CHECK_VALUE(
       parts_->options.lr >= 0 && std::isfinite(parts_->options.lr) &&
           parts_->options.weight_decay >= 0 &&

@@ -54,7 +54,8 @@ struct LearnerOptions {
   std::string model_dir = "models";
   /// Not 0: seeds LibTorch's generators (dropout) when the Learner is made.
   uint64_t seed = 0;
-  /// Receives output and warnings; empty: the terminal.
+  /// Receives output and warnings; empty: `terminal()`. A function of a string
+  /// is one: `[](const std::string& line) { log(line); }`.
   Sink sink = {};
   /// End each row of the table with the epoch's losses as a line of blocks.
   bool sparkline = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -12,11 +13,17 @@ namespace tern {
 namespace {
 
 constexpr std::chrono::milliseconds kRedraw(200);
-constexpr size_t kColumns = 80, kIndent = 7;  // of a terminal
+constexpr size_t kIndent = 7;  // of the further lines of a broken row
 constexpr size_t kSparkline = 16;
 
 double seconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration<double>(time).count();
+}
+
+size_t columns_of(const SinkImpl& sink) {
+  const std::optional<int64_t> columns = sink.columns();
+  return columns ? static_cast<size_t>(std::max<int64_t>(*columns, 0))
+                 : std::numeric_limits<size_t>::max();
 }
 
 // At most 8 characters, whatever the value's size, so that columns stay.
@@ -32,9 +39,9 @@ void ProgressPrinter::print(
     SinkImpl& sink,
     const std::vector<std::string>& cells) const {
   std::string text;
-  size_t used = 0;  // columns of the terminal
+  size_t used = 0;  // characters, of which a block of the sparkline is one
   for (size_t i = 0; i < cells.size(); ++i) {
-    if (i > 0 && used + 2 + widths_[i] > kColumns) {
+    if (i > 0 && used + 2 + widths_[i] > max_columns_) {
       sink.line(text.substr(0, text.find_last_not_of(' ') + 1));
       text = std::string(kIndent, ' ');
       used = kIndent;
@@ -95,6 +102,7 @@ void ProgressPrinter::on_epoch_end(Learner& learn) {
     names.insert(names.begin(), "epoch");
     names.emplace_back("time");
     if (learn.options().sparkline) names.emplace_back("losses");
+    max_columns_ = columns_of(sink);
     widths_.clear();
     for (const std::string& name : names) {
       const size_t least = name == "epoch" ? 5 : 8;

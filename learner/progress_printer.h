@@ -33,7 +33,8 @@ std::string sparkline(const std::vector<double>& values, size_t width = 16);
 /// Prints fastai's table, a row an epoch, and keeps the sink's progress line
 /// up to date. The Learner adds one by itself. The header comes with the first
 /// row, and again when a callback has logged a value under a new name. A table
-/// of more than 80 columns is broken, as pandas breaks one: further lines go on
+/// that is wider than the sink shows (`SinkImpl::columns`: a terminal has a
+/// width, a file has none) is broken, as pandas breaks one: further lines go on
 /// with the columns that did not fit, indented.
 class ProgressPrinter final : public Callback {
  public:
@@ -50,7 +51,10 @@ class ProgressPrinter final : public Callback {
   void print(SinkImpl& sink, const std::vector<std::string>& cells) const;
 
   std::optional<EpochColumns> columns_;  // of the fit
-  std::vector<size_t> widths_;           // of the header that was printed
+  // Of the header that was printed, so that the rows below it fit it, whatever
+  // becomes of the terminal's window.
+  std::vector<size_t> widths_;
+  size_t max_columns_ = 0;
   Clock::time_point epoch_start_, pass_start_, last_draw_;
   size_t losses_before_ = 0;  // recorded when this epoch began
   bool was_training_ = true;

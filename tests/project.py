@@ -6,7 +6,7 @@ The lists of "How to add" in CONTRIBUTING.md are what their examples touch, and
 no longer than is promised, each and together; version.h, CITATION.cff and CHANGELOG.md have the
 same version; a page from other libraries names only what Tern has; no file has the
 marks of an unfinished merge; headers that moved, and the files that the architecture
-names, are there.
+names, are there; the product prints through a sink and in no other way.
 """
 import pathlib
 import re
@@ -130,9 +130,49 @@ def check_addresses(root):
         yield f"docs/architecture.md: only {len(named)} files and folders are found."
 
 
+# What writes to stdout, to stderr or to the system's log.
+PRINTS = re.compile(
+    r"std::w?(cout|cerr|clog)\b|fmt::v?print(ln)?\b|std::v?print(ln)?\b"
+    r"|\b(v?[fd]?printf|f?puts|f?putc|putchar|perror|psignal|syslog|LOG)\s*\("
+    r"|\bstd(out|err)\b|\bSTD(OUT|ERR)_FILENO\b"
+)
+MAY_PRINT = {
+    "data/support/sink.h": "terminal() writes to stdout by default",
+    "data/support/sink.cpp": "the terminal's sink",
+    "vision/decode/decode_opencv.cpp": "keeps what OpenCV writes to std::cerr, and writes nothing",
+}
+# Raw strings, comments, strings: what they hold is no call.
+NO_CODE = re.compile(r'R"([^(\s]*)\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+
+
+def prints_of(text):
+    """Number and text of each line that prints by itself."""
+    code = NO_CODE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    for number, line in enumerate(code.splitlines(), 1):
+        if PRINTS.search(line):
+            yield number, line.strip()
+
+
+def check_output(root):
+    """All that Tern says goes through a Sink (data/support/sink.h)."""
+    for folder in PRODUCT:
+        for file in sorted((root / folder).rglob("*.*")):
+            name = str(file.relative_to(root))
+            if file.suffix not in (".h", ".cpp", ".cu", ".cuh") or name in MAY_PRINT:
+                continue
+            for number, line in prints_of(file.read_text()):
+                yield f"{name}:{number}: `{line}` prints by itself; expected a Sink: take one as an option."
+    for name in MAY_PRINT:
+        if not any(prints_of((root / name).read_text())):
+            yield f"{name}: prints nothing any more; take it off the list MAY_PRINT."
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
-    wrong = [*check_how_to_add(root), *check_version(root), *check_merges(root), *check_names(root), *check_addresses(root)]
+    wrong = [
+        *check_how_to_add(root), *check_version(root), *check_merges(root), *check_names(root),
+        *check_addresses(root), *check_output(root),
+    ]
     print(*wrong, sep="\n")
     return 1 if wrong else 0
 

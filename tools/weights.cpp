@@ -105,8 +105,8 @@ int main(int argc, char** argv) try {
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);
 
-  tern::FetchWeightsOptions options =
-      tern::reporting_to(tern::terminal(stderr));
+  // The answers go to stdout, for a script to read.
+  tern::FetchWeightsOptions options = {.sink = tern::terminal(stderr)};
   if (!folder.empty()) {
     if (fetch->parsed()) tern::make_folders(folder);
     options.folder = folder;

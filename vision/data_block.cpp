@@ -200,9 +200,9 @@ std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
       std::vector<double>(first, first + weights.numel()));
 }
 
-void tell_of(const std::vector<DuplicateImage>& duplicates) {
+void tell_of(const std::vector<DuplicateImage>& duplicates, const Sink& sink) {
   if (duplicates.empty()) return;
-  message(fmt::format(
+  sink.or_terminal()->warning(fmt::format(
       "{} of the validation images are training images too, such as {} = {}",
       duplicates.size(),
       duplicates[0].valid,
@@ -255,9 +255,10 @@ DataBunch make_bunch(
       .decode = options.decode,
       .transforms = options.transforms,
       .sizing = {.resize = options.resize, .padding = options.padding},
-      .bad_images = options.bad_images};
+      .bad_images = options.bad_images,
+      .sink = options.sink};
   if (options.report_duplicates) {
-    tell_of(duplicate_images(train.paths, valid.paths));
+    tell_of(duplicate_images(train.paths, valid.paths), options.sink);
   }
   const auto train_images =
       std::make_shared<ImageDataset>(std::move(train), dataset_options);

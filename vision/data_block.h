@@ -9,6 +9,7 @@
 #include <c10/core/Device.h>
 
 #include "tern/data/data_bunch.h"
+#include "tern/data/support/sink.h"
 #include "tern/vision/datasets/image_dataset.h"
 #include "tern/vision/datasets/image_items.h"
 #include "tern/vision/transforms/augment_batch.h"
@@ -71,6 +72,14 @@ struct ImageDataBunchOptions {
   bool balance_classes = false;
   /// Unset: `DataBunch::default_device()`.
   std::optional<torch::Device> device = {};
+
+  // ---- Output ----
+
+  /// Receives what is said of the images: links that lead nowhere, duplicates,
+  /// bad images that are skipped (from the loaders' threads, see SinkImpl),
+  /// shards that are left out. Empty: `terminal()`. Data have a sink of their
+  /// own, since they are made before the Learner and used without one too.
+  Sink sink = {};
 };
 
 /// Describes an image dataset: the items, the split into training and

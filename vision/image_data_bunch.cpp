@@ -49,7 +49,7 @@ ImageFolder scan(
        .links_outside = options.links_outside,
        .boundary = boundary});
   if (!images.dangling_links.empty()) {
-    message(fmt::format(
+    options.sink.or_terminal()->warning(fmt::format(
         "{}: left out {} links that lead nowhere, such as {}",
         root.string(),
         images.dangling_links.size(),

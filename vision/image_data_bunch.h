@@ -44,6 +44,7 @@ struct ImageTar {
   /// Size of the shuffle buffer, for shards on a slow disk; see
   /// BufferedSampler. 0: shuffles all training images.
   int64_t shuffle_buffer = 0;
+  /// Without a sink in it, warnings go to that of ImageDataBunchOptions.
   ShardSetOptions shards = {};
 };
 

@@ -157,8 +157,9 @@ DataBunch ImageDataBunch::from_tar(
       tar.shuffle_buffer == 0 || !options.balance_classes,
       "[ImageDataBunch::from_tar] balance_classes draws from all images; leave "
       "shuffle_buffer 0 with it.");
-  const auto shards = TarShards::open(train, tar.shards);
   ImageTar known = tar;
+  if (!known.shards.sink) known.shards.sink = options.sink;
+  const auto shards = TarShards::open(train, known.shards);
   if (known.classes.empty()) {
     known.classes = read_class_list(
         shards->shards().front()->path().parent_path() / kClassListName);
@@ -169,7 +170,7 @@ DataBunch ImageDataBunch::from_tar(
   std::vector<int64_t> train_samples;
   TargetedImages valid_images;
   if (!valid.empty()) {
-    const auto valid_shards = TarShards::open(valid, tar.shards);
+    const auto valid_shards = TarShards::open(valid, known.shards);
     train_samples = SequentialSampler(shards->size()).indices(0, 0);
     valid_images = images_of(
         valid_shards,

@@ -61,7 +61,7 @@ void load(
   if (!pretrained) return;
   const std::filesystem::path file =
       pretrained.is_published()
-          ? fetch_weights(arch.published(), reporting_to(sink))
+          ? fetch_weights(arch.published(), {.sink = sink})
           : pretrained.file();
   arch.load_pretrained(body, file);
 }

@@ -171,12 +171,12 @@ std::shared_ptr<LogFile> reopened(
 
 TensorBoardWriter::TensorBoardWriter(
     const std::filesystem::path& folder,
-    Sink sink)
+    const Sink& sink)
     : TensorBoardWriter(std::make_shared<LogFile>(
           "TensorBoard",
           new_file(folder),
           /*append=*/false,
-          sink ? std::move(sink) : terminal())) {}
+          sink.or_terminal())) {}
 
 TensorBoardWriter::TensorBoardWriter(std::shared_ptr<LogFile> file)
     : file_(std::move(file)) {

@@ -26,7 +26,7 @@ class TensorBoardWriter {
   /// \throws IoError if the file cannot be created.
   explicit TensorBoardWriter(
       const std::filesystem::path& folder,
-      Sink sink = {});
+      const Sink& sink = {});
 
   void add_scalar(const std::string& tag, double value, int64_t step);
   /// The distribution of all finite elements of a floating tensor. Reads from

@@ -1,9 +1,8 @@
 #include "tern/data/download/fetch_weights.h"
 
-#include <chrono>
-#include <cmath>
 #include <utility>
 
+#include "tern/data/download/byte_progress.h"
 #include "tern/data/download/cache_folder.h"
 #include "tern/data/download/download.h"
 #include "tern/data/formats/atomic_file.h"
@@ -46,46 +45,7 @@ bool is_there(const fs::path& file) {
   return fs::is_regular_file(file, error);
 }
 
-// Bytes become a progress line of megabytes, a few times a second.
-class ProgressLine {
- public:
-  explicit ProgressLine(Sink sink) : sink_(std::move(sink)) {}
-
-  void operator()(int64_t done, int64_t total) {
-    const auto now = Clock::now();
-    if (first_ < 0) first_ = done, begin_ = now;
-    if (now - last_ < std::chrono::milliseconds(200) && done < total) return;
-    last_ = now;
-    const double seconds = std::chrono::duration<double>(now - begin_).count();
-    const auto fetched = static_cast<double>(done - first_);
-    constexpr int64_t kMegabyte = 1'000'000;
-    sink_->progress(
-        {.batch = done / kMegabyte,
-         .batches = total / kMegabyte,
-         .smooth_loss = std::nan(""),
-         .seconds = seconds,
-         .eta_seconds =
-             fetched > 0 ? seconds / fetched * static_cast<double>(total - done)
-                         : 0,
-         .task = "MB of weights"});
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  Sink sink_;
-  int64_t first_ = -1;  // bytes that an earlier call left
-  Clock::time_point begin_, last_;
-};
-
 }  // namespace
-
-FetchWeightsOptions reporting_to(Sink sink) {
-  if (!sink) sink = terminal();
-  return {
-      .say = [sink](const std::string& line) { sink->line(line); },
-      .progress = ProgressLine(sink)};
-}
 
 std::string verify_weights(const fs::path& file) {
   const ExpectedHash expected = expected_hash(file);
@@ -108,20 +68,19 @@ fs::path download_weights(
     const fs::path& folder,
     const FetchWeightsOptions& options) {
   fs::path file = folder / weights.file_name();
-  const auto say = [&](const std::string& line) {
-    options.say ? options.say(line) : message(line);
-  };
+  const Sink sink = options.sink.or_terminal();
   const ExpectedHash expected = expected_hash(file);
   if (is_there(file)) {
     if (sha256_file(file).starts_with(expected.digits)) return file;
-    say(file.string() + " is damaged and fetched again");
+    sink->warning(file.string() + " is damaged and fetched again");
   }
-  say("downloading " + weights.url);
+  sink->line("downloading " + weights.url);
   try {
     download(
         weights.url,
         file,
-        {.sha256 = expected.digits, .progress = options.progress});
+        {.sha256 = expected.digits,
+         .progress = show_bytes(sink, "MB of weights")});
   } catch (const DownloadError& error) {
     const bool is_replaced = !expected.source.empty() &&
                              error.kind() == DownloadError::Kind::wrong_content;

@@ -3,8 +3,6 @@
 #include <filesystem>
 #include <string>
 
-#include "tern/data/formats/archives/tar_read.h"
-#include "tern/data/support/error_text.h"
 #include "tern/data/support/sink.h"
 
 namespace tern {
@@ -26,14 +24,11 @@ struct FetchWeightsOptions {
   /// Folder where downloads are kept, in "weights". Empty: TERN_CACHE, else
   /// XDG_CACHE_HOME/tern/data, else ~/.cache/tern/data.
   std::filesystem::path cache = {};
-  /// Handles log messages. Null: `tern::message`.
-  MessageHandler say = nullptr;
-  /// Called with the bytes downloaded, and their total.
-  ByteProgress progress = nullptr;
+  /// Receives messages and the progress of the download; empty: `terminal()`.
+  /// What its `progress` throws stops the download, and a later call resumes
+  /// it.
+  Sink sink = {};
 };
-
-/// Options with which a sink, such as a Learner's, shows messages and progress.
-FetchWeightsOptions reporting_to(Sink sink);
 
 /// Returns the path of published weights: in the folder that the options or
 /// TERN_WEIGHTS name, else in the cache, where they are downloaded to once,

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <vector>
 
+#include "tern/data/download/byte_progress.h"
 #include "tern/data/download/cache_folder.h"
 #include "tern/data/download/download.h"
 #include "tern/data/formats/archives/gzip.h"
@@ -82,13 +83,13 @@ void inflate_file(const fs::path& source, const fs::path& target) {
   }
 }
 
-void unpack(
-    const fs::path& archive,
-    const fs::path& folder,
-    const ByteProgress& progress) {
+void unpack(const fs::path& archive, const fs::path& folder, const Sink& sink) {
   const std::string name = archive.filename().string();
   if (is_tar(name)) {
-    extract_tar(archive, folder, {.progress = progress});
+    extract_tar(
+        archive,
+        folder,
+        {.progress = show_bytes(sink, "MB extracted")});
   } else if (name.ends_with(".gz")) {
     inflate_file(archive, folder / name.substr(0, name.size() - 3));
   } else {
@@ -117,6 +118,7 @@ class Untar {
   Untar(const DatasetUrl& dataset, const UntarOptions& options)
       : dataset_(dataset),
         options_(options),
+        sink_(options.sink.or_terminal()),
         name_(dataset.name),
         data_(data_folder(options)),
         cache_(cache_folder(options.cache)) {
@@ -160,7 +162,7 @@ class Untar {
     }
     return make(target, source, [&](const fs::path& folder) {
       for (const fs::path& archive : archives) {
-        unpack(archive, folder, options_.progress);
+        unpack(archive, folder, sink_);
       }
       return Filled{source, root_of(folder)};
     });
@@ -180,14 +182,14 @@ class Untar {
         refuse("is not downloaded, since its size and SHA-256 are unknown");
       }
       const fs::path archive = cache_ / "archives" / file.name();
-      say("downloading " + url);
+      sink_->line(name_ + ": downloading " + url);
       download(
           url,
           archive,
           {.sha256 = std::string(file.sha256),
            .bytes = file.bytes,
-           .progress = options_.progress});
-      unpack(archive, folder, nullptr);
+           .progress = show_bytes(sink_, "MB downloaded")});
+      unpack(archive, folder, sink_);
       source +=
           "downloaded " + url + ", SHA-256 " + std::string(file.sha256) + "\n";
     }
@@ -229,14 +231,10 @@ class Untar {
       aside = folder.string() + ".incomplete-" + std::to_string(i);
     }
     fs::rename(folder, aside);
-    say(folder.string() +
+    sink_->warning(
+        name_ + ": " + folder.string() +
         " has lost some of its files and is made again; what was left is in " +
         aside.string());
-  }
-
-  void say(const std::string& line) const {
-    const std::string text = name_ + ": " + line;
-    options_.say ? options_.say(text) : message(text);
   }
 
   std::string advice() const {
@@ -248,6 +246,7 @@ class Untar {
 
   const DatasetUrl& dataset_;
   const UntarOptions& options_;
+  Sink sink_;
   std::string name_;
   fs::path data_, cache_;
 };

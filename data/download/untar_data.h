@@ -5,8 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "tern/data/formats/archives/tar_read.h"
-#include "tern/data/support/error_text.h"
+#include "tern/data/support/sink.h"
 
 namespace tern {
 
@@ -84,10 +83,10 @@ struct UntarOptions {
   std::filesystem::path cache = {};
   /// Downloads a data set that is in neither folder.
   bool allow_download = true;
-  /// Handles log messages. Null: `tern::message`.
-  MessageHandler say = nullptr;
-  /// Called with the bytes downloaded or extracted, and their total.
-  ByteProgress progress = nullptr;
+  /// Receives messages and the progress of download and extraction; empty:
+  /// `terminal()`. What its `progress` throws stops the download, and a later
+  /// call resumes it.
+  Sink sink = {};
 };
 
 /// Returns the folder of a data set, downloaded and extracted if necessary,

@@ -14,7 +14,6 @@
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 
 namespace tern {
@@ -110,18 +109,23 @@ void check_fields(
   }
 }
 
-// Null, after a message, if the shard is bad and such are skipped.
-std::shared_ptr<const TarShard> open_shard(
+// A shard, or, if it is bad and such are skipped, null and the reason.
+struct OpenedShard {
+  std::shared_ptr<const TarShard> shard = nullptr;
+  std::string problem = {};
+};
+
+OpenedShard open_shard(
     const std::string& shard,
     const ShardSetOptions& options) {
   try {
     auto opened = std::make_shared<TarShard>(fetch_shard(shard, options));
     check_fields(opened, options.fields);
-    return opened;
+    opened->close();
+    return {.shard = std::move(opened)};
   } catch (const DataError& error) {
     if (!options.skip_bad_shards) throw;
-    message(fmt::format("left out a shard: {}", error.what()));
-    return nullptr;
+    return {.problem = error.what()};
   }
 }
 
@@ -172,10 +176,9 @@ std::shared_ptr<const TarShards> TarShards::open(
     const std::vector<std::string>& patterns,
     const ShardSetOptions& options) {
   const std::vector<std::string> names = expand_shards(patterns);
-  std::vector<std::shared_ptr<const TarShard>> found(names.size());
+  std::vector<OpenedShard> found(names.size());
   const auto open_one = [&](size_t i) {
     found[i] = open_shard(names[i], options);
-    if (found[i]) found[i]->close();
   };
   // Two at a time: a web server is not pleased by more.
   for (size_t i = 0; i < names.size(); i += 2) {
@@ -188,8 +191,11 @@ std::shared_ptr<const TarShards> TarShards::open(
   }
   const std::shared_ptr<TarShards> shards(new TarShards);
   int64_t end = 0;
-  for (auto& shard : found) {
-    if (!shard) continue;
+  for (auto& [shard, problem] : found) {
+    if (!shard) {
+      options.sink.or_terminal()->warning("left out a shard: " + problem);
+      continue;
+    }
     shards->ends_.push_back(end += std::ssize(shard->samples()));
     shards->shards_.push_back(std::move(shard));
   }

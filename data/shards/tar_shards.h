@@ -12,6 +12,7 @@
 
 #include "tern/data/dataset.h"
 #include "tern/data/shards/tar_sample.h"
+#include "tern/data/support/sink.h"
 
 namespace tern {
 
@@ -20,8 +21,8 @@ struct ShardSetOptions {
   /// Fields that every sample must have, such as {"jpg", "cls"}. A sample
   /// without one is an error that names it.
   std::vector<std::string> fields = {};
-  /// Skips a shard that is damaged, truncated or missing, with a log message,
-  /// instead of throwing.
+  /// Skips a shard that is damaged, truncated or missing, with a warning to
+  /// `sink`, instead of throwing.
   bool skip_bad_shards = false;
   /// SHA-256 by file name, from `read_sha256sums`. If given, each shard is read
   /// and compared when the set is opened, and one that is not listed is an
@@ -31,6 +32,8 @@ struct ShardSetOptions {
   std::filesystem::path cache = {};
   /// Retries of a download, each after a longer pause.
   int retries = 3;
+  /// Receives the warnings; empty: `terminal()`.
+  Sink sink = {};
 };
 
 /// Expands patterns to the paths or URLs of shards, in order:

@@ -1,30 +1,13 @@
 #include "tern/data/support/error_text.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <mutex>
-#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
 namespace tern {
-
-namespace {
-
-struct Hook {
-  std::mutex mutex;
-  MessageHandler handler;
-};
-
-// Never destroyed, so that threads may still speak while the program ends.
-Hook& hook() {
-  static Hook* const hook = new Hook;
-  return *hook;
-}
-
-}  // namespace
 
 std::string message_of(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
@@ -49,20 +32,6 @@ std::string shapes_of(at::TensorList tensors) {
                          : "undefined");
   }
   return fmt::format("{}", fmt::join(texts, ", "));
-}
-
-void set_message_handler(MessageHandler handler) {
-  const std::lock_guard lock(hook().mutex);
-  hook().handler = std::move(handler);
-}
-
-void message(const std::string& line) {
-  const std::lock_guard lock(hook().mutex);
-  if (hook().handler) {
-    hook().handler(line);
-  } else {
-    std::fprintf(stderr, "%s\n", line.c_str());
-  }
 }
 
 }  // namespace tern

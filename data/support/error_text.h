@@ -1,7 +1,6 @@
 #pragma once
 
 #include <exception>
-#include <functional>
 #include <string>
 #include <utility>
 
@@ -31,17 +30,5 @@ template <class... Args>
       std::move(path),
       fmt::format(reason, std::forward<Args>(args)...));
 }
-
-/// Handles one log message, without a newline at its end.
-using MessageHandler = std::function<void(const std::string& line)>;
-
-/// Sets the handler of `message` for the whole program; null restores the
-/// default, which writes to stderr.
-void set_message_handler(MessageHandler handler);
-
-/// Logs one line for the user, such as which data is used or downloaded.
-/// Thread-safe; the handler gets one line at a time and must not call `message`
-/// itself.
-void message(const std::string& line);
 
 }  // namespace tern

@@ -1,8 +1,12 @@
 #include "tern/data/support/sink.h"
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <iterator>
 #include <mutex>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -23,16 +27,25 @@ std::string clock_text(double seconds) {
 
 namespace {
 
-// The most columns that the stream's terminal shows; `other` where it is none.
-int columns_of(std::FILE* stream, int other) {
+// The width of the stream's terminal; unset where it is none.
+std::optional<int64_t> columns_of(std::FILE* stream) {
+  if (!isatty(fileno(stream))) return std::nullopt;
+  if (const char* const text = std::getenv("COLUMNS")) {
+    // What is no number is ignored, as other programs do.
+    int64_t given = 0;
+    const char* const end = text + std::strlen(text);
+    const auto [stop, error] = std::from_chars(text, end, given);
+    if (error == std::errc() && stop == end && given > 0) return given;
+  }
   winsize size{};
   const bool is_known = ::ioctl(fileno(stream), TIOCGWINSZ, &size) == 0;
-  return is_known && size.ws_col > 0 ? size.ws_col : other;
+  return is_known && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 // At most `columns` long, for a longer line would wrap and could not be
 // redrawn: the bar gets what the words leave.
-std::string describe(const Progress& progress, int columns, int max_bar) {
+std::string
+describe(const Progress& progress, int64_t columns, int64_t max_bar) {
   const int64_t batches = std::max<int64_t>(progress.batches, 1);
   std::string loss;
   if (std::isfinite(progress.smooth_loss)) {
@@ -51,13 +64,13 @@ std::string describe(const Progress& progress, int columns, int max_bar) {
       progress.batches,
       loss,
       clock_text(progress.eta_seconds));
-  constexpr int kLeastBar = 4, kBrackets = 3;
-  const int width = std::min(
+  constexpr int64_t kLeastBar = 4, kBrackets = 3;
+  const int64_t width = std::min(
       max_bar,
-      columns - static_cast<int>(task.size() + rest.size()) - kBrackets);
+      columns - std::ssize(task) - std::ssize(rest) - kBrackets);
   std::string bar;
   if (width >= kLeastBar) {
-    const auto filled = static_cast<int>(width * progress.batch / batches);
+    const int64_t filled = width * progress.batch / batches;
     bar = fmt::format(" [{:=<{}}{:<{}}]", "", filled, "", width - filled);
   }
   return (task + bar + rest).substr(0, static_cast<size_t>(columns));
@@ -67,10 +80,7 @@ std::string describe(const Progress& progress, int columns, int max_bar) {
 // are lost, training is not.
 class TerminalSink final : public SinkImpl {
  public:
-  explicit TerminalSink(std::FILE* stream) : stream_(stream) {
-    const char* term = std::getenv("TERM");
-    is_live_ = isatty(fileno(stream)) && term && std::string(term) != "dumb";
-  }
+  explicit TerminalSink(std::FILE* stream) : stream_(stream) {}
 
   ~TerminalSink() override { clear(); }
 
@@ -89,11 +99,12 @@ class TerminalSink final : public SinkImpl {
 
   void progress(const Progress& progress) override {
     const std::lock_guard lock(mutex_);
-    if (is_live_) {
+    if (is_live()) {
+      const int64_t columns = columns_of(stream_).value_or(80);
       fmt::print(
           stream_,
           "\r\033[K{}",
-          describe(progress, columns_of(stream_, 80) - 1, 24));
+          describe(progress, std::max<int64_t>(columns - 1, 0), 24));
       has_live_line_ = true;
     } else {
       const auto now = std::chrono::steady_clock::now();
@@ -104,24 +115,72 @@ class TerminalSink final : public SinkImpl {
     std::fflush(stream_);
   }
 
+  std::optional<int64_t> columns() const override {
+    return columns_of(stream_);
+  }
+
  private:
+  // Whether the stream can draw a line again.
+  bool is_live() const {
+    const char* const term = std::getenv("TERM");
+    return isatty(fileno(stream_)) && term && std::string(term) != "dumb";
+  }
+
   void clear() {
-    if (has_live_line_) fmt::print(stream_, "\r\033[K");
+    if (!has_live_line_) return;
+    fmt::print(stream_, "\r\033[K");
+    std::fflush(stream_);  // before a warning on stderr
     has_live_line_ = false;
   }
 
   std::FILE* stream_;
-  bool is_live_ = false;
   bool has_live_line_ = false;
   std::chrono::steady_clock::time_point last_line_ =
       std::chrono::steady_clock::now();
   std::mutex mutex_;
 };
 
+class FunctionSink final : public SinkImpl {
+ public:
+  explicit FunctionSink(std::function<void(const std::string&)> function)
+      : function_(std::move(function)) {}
+
+  void line(const std::string& text) override {
+    const std::lock_guard lock(mutex_);
+    function_(text);
+  }
+
+ private:
+  std::function<void(const std::string&)> function_;
+  std::mutex mutex_;
+};
+
 }  // namespace
 
+Sink Sink::from_function(std::function<void(const std::string&)> function) {
+  if (!function) return {};
+  return std::make_shared<FunctionSink>(std::move(function));
+}
+
+Sink Sink::or_terminal() const {
+  return impl_ ? *this : terminal();
+}
+
 Sink terminal(std::FILE* stream) {
-  return std::make_shared<TerminalSink>(stream);
+  if (stream != stdout) return std::make_shared<TerminalSink>(stream);
+  // One for all of stdout: a message of the data then clears the progress line
+  // of the Learner, which is drawn again below it. When the last holder is gone
+  // the line is cleared, so that a program's error is not appended to it. Never
+  // destroyed, so that threads may still speak while the program ends.
+  struct Shared {
+    std::mutex mutex;
+    std::weak_ptr<TerminalSink> sink;
+  };
+  static Shared& shared = *new Shared;
+  const std::lock_guard lock(shared.mutex);
+  std::shared_ptr<TerminalSink> sink = shared.sink.lock();
+  if (!sink) shared.sink = sink = std::make_shared<TerminalSink>(stream);
+  return sink;
 }
 
 Sink silent() {

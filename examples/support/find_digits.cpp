@@ -11,7 +11,10 @@
 int main() try {
   fmt::print(
       "{}",
-      tern::examples::mnist_or_digits(tern::urls::mnist_sample).string());
+      tern::examples::mnist_or_digits(
+          tern::urls::mnist_sample,
+          {.sink = tern::terminal(stderr)})  // stdout is the answer alone
+          .string());
   return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "error: {}\n", tern::message_of(error));

@@ -443,7 +443,7 @@ fs::path mnist_or_digits(
       "data set, since " +
       reason + ". The generated data is in " + digits.string() +
       "; remove it to try the download again.";
-  options.say ? options.say(line) : message(line);
+  options.sink.or_terminal()->warning(line);
   return digits;
 }
 

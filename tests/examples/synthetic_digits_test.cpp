@@ -154,7 +154,7 @@ class MnistOrDigits : public testing::Test {
         {"mnist_sample", std::span(&file_, 1)},
         {.data = temp_ / "data",
          .cache = temp_ / "cache",
-         .say = [this](const std::string& line) { said_ += line + "\n"; }});
+         .sink = [this](const std::string& line) { said_ += line + "\n"; }});
   }
 
   TempFolder temp_;

@@ -1,7 +1,11 @@
 #include "tern/learner/progress_printer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -44,8 +48,8 @@ TEST(ProgressPrinter, PrintsFastaisTable) {
   EXPECT_EQ(sink->lines[2].substr(0, 7), "1      ");
 }
 
-TEST(ProgressPrinter, BreaksATableOfMoreThan80Columns) {
-  const auto sink = std::make_shared<MemorySink>();
+// Its table has a line of more than 80 characters.
+void fit_with_many_metrics(const Sink& sink) {
   Learner learn(
       point_data(),
       point_net(),
@@ -55,12 +59,40 @@ TEST(ProgressPrinter, BreaksATableOfMoreThan80Columns) {
   learn.add<LambdaCallback>(
       {.on_epoch_end = [](Learner& l) { l.log("big", 123456789.0); }});
   learn.fit(2);
+}
+
+TEST(ProgressPrinter, BreaksATableThatIsWiderThanTheSinkShows) {
+  const auto sink = std::make_shared<MemorySink>();
+  sink->width = 80;
+  fit_with_many_metrics(sink);
   ASSERT_EQ(sink->lines.size(), 6u);
   for (const std::string& line : sink->lines) EXPECT_LE(line.size(), 80u);
   EXPECT_TRUE(sink->lines[1].starts_with("       ")) << sink->lines[1];
   EXPECT_TRUE(sink->lines[1].ends_with("big       time")) << sink->lines[1];
   EXPECT_NE(sink->lines[3].find("1.23457e+08  00:0"), std::string::npos)
       << sink->lines[3];
+}
+
+TEST(ProgressPrinter, FillsTheColumnsThatTheSinkHas) {
+  const auto sink = std::make_shared<MemorySink>();
+  sink->width = 132;
+  fit_with_many_metrics(sink);
+  ASSERT_EQ(sink->lines.size(), 3u);
+  EXPECT_GT(sink->lines[0].size(), 80u);
+  EXPECT_LE(sink->lines[0].size(), 132u);
+}
+
+TEST(ProgressPrinter, BreaksNoTableInAFile) {
+  std::FILE* const file = std::tmpfile();
+  setenv("COLUMNS", "40", 1);  // of a terminal, which this is not
+  fit_with_many_metrics(terminal(file));
+  unsetenv("COLUMNS");
+  std::rewind(file);
+  std::string text(10000, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << text;
+  EXPECT_GT(text.find('\n'), 80u) << text;
 }
 
 TEST(ProgressPrinter, ShowsWhatCallbacksLogFromTheEpochOn) {

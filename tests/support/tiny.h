@@ -59,9 +59,11 @@ class MemorySink final : public SinkImpl {
   void line(const std::string& text) override { lines.push_back(text); }
   void warning(const std::string& text) override { warnings.push_back(text); }
   void progress(const Progress& p) override { progresses.push_back(p); }
+  std::optional<int64_t> columns() const override { return width; }
 
   std::vector<std::string> lines, warnings;
   std::vector<Progress> progresses;
+  std::optional<int64_t> width;  // unset: any
 };
 
 inline LearnerOptions quiet(LearnerOptions options = {}) {

@@ -57,6 +57,47 @@ TEST(ImageDataBunch, TakesTheFoldersTrainAndValid) {
   EXPECT_EQ(labels_of(*data.valid), (std::vector<int64_t>{1, 1}));
 }
 
+TEST(ImageDataBunch, WarnsThroughItsSinkAndInNoOtherWay) {
+  const TempFolder temp;
+  write_class(temp / "train/cat", 4);
+  write_class(temp / "valid/cat", 4);
+  fs::create_symlink("nowhere.png", temp / "train/cat/lost.png");
+  fs::copy_file(temp / "train/cat/1.png", temp / "valid/cat/copy.png");
+  // OpenCV and libjpeg write to stderr where nothing keeps them from it.
+  write_file(temp / "train/cat/bad.jpg", std::string("no image"));
+  std::vector<uint8_t> damaged = encode(random_image(8, 8), ".tif");
+  damaged.resize(damaged.size() / 2);
+  write_file(temp / "train/cat/bad.tif", damaged);
+  std::string said;
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  DataBunch data = ImageDataBunch::from_folder(
+      temp.path(),
+      {.size = 8,
+       .bad_images = BadImagePolicy::skip(0.9),
+       .report_duplicates = true,
+       .batch_size = 2,
+       .workers = 2,
+       .sink = [&](const std::string& line) { said += line + "\n"; }});
+  auto batches = data.train->epoch(0);
+  while (batches.next()) {
+  }
+  make_folders(temp / "cache");
+  write_file(temp / "cache/train.pack", std::string(1000, 'x'));
+  data.presize(temp / "cache", 8);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  for (const char* const words :
+       {"warning: ",
+        "links that lead nowhere",
+        "training images too",
+        "bad.jpg",
+        "bad.tif",
+        "is made again"}) {
+    EXPECT_NE(said.find(words), std::string::npos) << words << '\n' << said;
+  }
+}
+
 TEST(ImageDataBunch, FollowsLinksThatStayInTheDataSetsFolder) {
   const TempFolder temp;
   write_class(temp / "pets/images", 4);

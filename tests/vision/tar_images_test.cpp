@@ -106,6 +106,23 @@ TEST_F(TarImageData, SplitsAtRandomWithoutShardsToCheckWith) {
   EXPECT_EQ(data.valid->dataset().size(), 5);
 }
 
+TEST_F(TarImageData, TellsItsSinkOfAShardThatIsLeftOut) {
+  std::filesystem::resize_file(tar("train-000001.tar"), 3000);
+  std::string of_bunch, of_shards;
+  const ImageDataBunchOptions options = {
+      .size = ImageSize{8, 8},
+      .sink = [&](const std::string& line) { of_bunch += line; }};
+  from_tar({.shards = {.skip_bad_shards = true}}, options);
+  EXPECT_NE(of_bunch.find("train-000001.tar"), std::string::npos) << of_bunch;
+  of_bunch.clear();
+  const ShardSetOptions shards = {
+      .skip_bad_shards = true,
+      .sink = [&](const std::string& line) { of_shards += line; }};
+  from_tar({.shards = shards}, options);
+  EXPECT_NE(of_shards.find("train-000001.tar"), std::string::npos) << of_shards;
+  EXPECT_EQ(of_bunch, "");
+}
+
 TEST_F(TarImageData, PresizesLikeAFolder) {
   const ImageDataBunchOptions options = {
       .size = ImageSize{8, 8},

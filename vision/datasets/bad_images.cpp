@@ -42,7 +42,7 @@ void BadImageList::add(
         list,
         images_.size() > kNamed ? "\n  ..." : "");
   }
-  if (is_new) message(at->second.reason + " Skipped.");
+  if (is_new) sink_.or_terminal()->warning(at->second.reason + " Skipped.");
 }
 
 std::vector<BadImage> BadImageList::all() const {

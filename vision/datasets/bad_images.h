@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tern/data/support/sink.h"
@@ -35,7 +36,10 @@ struct BadImage {
 /// Collects bad images. Thread-safe.
 class BadImageList {
  public:
-  /// Records a bad image, one of `total`; logs a message the first time.
+  /// \param sink  Receives a warning for each image; empty: `terminal()`.
+  explicit BadImageList(Sink sink) : sink_(std::move(sink)) {}
+
+  /// Records a bad image, one of `total`; warns of it the first time.
   /// \throws DataError listing them if they exceed `max_fraction`.
   void add(int64_t index, BadImage image, int64_t total, double max_fraction);
 
@@ -43,6 +47,7 @@ class BadImageList {
   std::vector<BadImage> all() const;
 
  private:
+  Sink sink_;
   mutable std::mutex mutex_;
   std::map<int64_t, BadImage> images_;
 };
@@ -53,7 +58,7 @@ struct VerifyImagesOptions {
   bool remove = false;
   /// Number of threads; -1: one per core.
   int64_t workers = -1;
-  /// Receives the progress; may be null.
+  /// Receives the progress; empty: `terminal()`.
   Sink sink = {};
 };
 

@@ -103,7 +103,9 @@ void MaskTargets::write(
 ImageDataset::ImageDataset(
     TargetedImages images,
     const ImageDatasetOptions& options)
-    : images_(std::move(images)), options_(options) {
+    : images_(std::move(images)),
+      options_(options),
+      bad_(std::make_shared<BadImageList>(options.sink)) {
   const ImageTargets* targets = images_.targets.get();
   TERN_CHECK_VALUE(
       !targets || size() == targets->size(),

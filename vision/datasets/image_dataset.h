@@ -11,6 +11,7 @@
 #include <torch/types.h>
 
 #include "tern/data/dataset.h"
+#include "tern/data/support/sink.h"
 #include "tern/vision/datasets/bad_images.h"
 #include "tern/vision/decode/decode.h"
 #include "tern/vision/decode/image_file.h"
@@ -100,6 +101,9 @@ struct ImageDatasetOptions {
   /// How images are resized.
   TransformOptions sizing = {};
   BadImagePolicy bad_images = {};
+  /// Receives a warning for each image that is skipped, from the loader's
+  /// worker threads (see SinkImpl); empty: `terminal()`.
+  Sink sink = {};
 };
 
 /// Image files with one target each.
@@ -174,7 +178,7 @@ class ImageDataset final : public Dataset {
   ImageDatasetOptions options_;
   ImageSize size_;
   std::shared_ptr<const ImagePack> pack_;
-  std::shared_ptr<BadImageList> bad_ = std::make_shared<BadImageList>();
+  std::shared_ptr<BadImageList> bad_;
 };
 
 }  // namespace tern

@@ -6,7 +6,6 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
-#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/vision/decode/image_file.h"
 
@@ -66,14 +65,15 @@ void add_image(
 
 std::shared_ptr<const ImagePack> open_if_current(
     const fs::path& file,
-    const std::string& key) {
+    const std::string& key,
+    const Sink& sink) {
   std::error_code ignored;
   if (!fs::exists(file, ignored)) return nullptr;
   try {
     auto pack = ImagePack::open(file);
     return pack->key() == key ? pack : nullptr;
   } catch (const DataError&) {
-    message(
+    sink->warning(
         file.string() +
         ": this image pack is damaged, or of another version; it is made "
         "again.");
@@ -113,13 +113,15 @@ std::shared_ptr<const ImagePack> presize_images(
     const ImageDataset& images,
     const fs::path& file,
     ImageSize size,
-    const Sink& sink) {
+    const Sink& given_sink) {
   check_size("presize", size);
+  const Sink sink =
+      (given_sink ? given_sink : images.options().sink).or_terminal();
   const std::string key = key_of(images, size);
-  if (auto pack = open_if_current(file, key)) return pack;
+  if (auto pack = open_if_current(file, key, sink)) return pack;
   const int64_t channels = images.options().decode.channels;
   ImagePackWriter writer(file, images.size(), channels, key);
-  BadImageList bad;
+  BadImageList bad(sink);
   const BadImagePolicy& policy = images.options().bad_images;
   for_each_image(
       images.size(),

@@ -15,18 +15,19 @@ namespace tern {
 /// enlarged. Transforms work as on the original.
 ///
 /// Reuses an existing file if it was created from the same images (by path,
-/// size and modification time) with the same options. Decodes on all cores;
-/// `sink` receives the progress, null is `silent()`.
+/// size and modification time) with the same options. Decodes on all cores.
 ///
 /// An image that cannot be read is an error that names it, or is skipped if the
 /// data set skips bad images.
 ///
+/// \param sink  Receives the progress and warnings; empty: that of the data
+///              set's options.
 /// \throws IoError if the file cannot be written; DataError for a bad image.
 std::shared_ptr<const ImagePack> presize_images(
     const ImageDataset& images,
     const std::filesystem::path& file,
     ImageSize size,
-    const Sink& sink = nullptr);
+    const Sink& sink = {});
 
 // `DataBunch::presize(folder, size, sink)` does this for its train, valid and
 // test images, as folder/train.pack and so on, and reads them from there:

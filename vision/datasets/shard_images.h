@@ -37,6 +37,7 @@ struct ShardedImages {
 /// classes.txt in `out` is kept, so that training and validation shards agree.
 /// The same folder and options produce the same bytes.
 ///
+/// \param sink  Receives the progress; empty: `terminal()`.
 /// \throws DataError as `scan_image_folder`, and if `out` has shards of that
 ///         name; IoError; c10::ValueError for a bad option. Shards that exist
 ///         then are complete.
@@ -44,14 +45,15 @@ ShardedImages shard_images(
     const std::filesystem::path& folder,
     const std::filesystem::path& out,
     const ShardImagesOptions& options = {},
-    const Sink& sink = nullptr);
+    const Sink& sink = {});
 
 /// Verifies all files that SHA256SUMS of a folder lists.
+/// \param sink  Receives the progress; empty: `terminal()`.
 /// \return Number of files.
 /// \throws DataError naming a file that has changed or is missing; IoError.
 int64_t verify_shards(
     const std::filesystem::path& folder,
-    const Sink& sink = nullptr);
+    const Sink& sink = {});
 
 /// File with the class names beside shards of images.
 inline constexpr const char* kClassListName = "classes.txt";

@@ -46,10 +46,11 @@ void for_each_image(
     int64_t count,
     const std::function<void(int64_t index)>& action,
     const char* task,
-    const Sink& sink,
+    const Sink& given_sink,
     int64_t workers) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
+  const Sink sink = given_sink.or_terminal();
   std::atomic<int64_t> next = 0, done = 0;
   std::atomic<bool> stop = false;
   std::exception_ptr error;
@@ -82,8 +83,7 @@ void for_each_image(
         if (!error) error = std::current_exception();
         stop = true;
       }
-      const int64_t finished = ++done;
-      if (sink) show(finished);
+      show(++done);
     }
   };
   {

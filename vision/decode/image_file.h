@@ -68,14 +68,14 @@ class ImageSource {
 };
 
 /// Calls `action(index)` for 0..count-1 on all cores, or on `workers` threads,
-/// and reports progress to `sink`, which may be null. Rethrows the first
+/// and reports progress to `sink`; empty: `terminal()`. Rethrows the first
 /// exception once all threads have stopped.
 /// \param task  Its name in the progress line.
 void for_each_image(
     int64_t count,
     const std::function<void(int64_t index)>& action,
     const char* task,
-    const Sink& sink = nullptr,
+    const Sink& sink = silent(),
     int64_t workers = -1);
 
 }  // namespace tern

@@ -1,11 +1,14 @@
 #include "tern/data/download/fetch_weights.h"
 
 #include <cstdlib>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tern/data/download/byte_progress.h"
 #include "tern/data/download/download.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
@@ -54,15 +57,12 @@ class FetchWeightsTest : public testing::Test {
   PublishedWeights weights_;
   FetchWeightsOptions options_{
       .cache = temp_ / "cache",
-      .say = [this](const std::string& line) { said_ += line + "\n"; }};
+      .sink = [this](const std::string& line) { said_ += line + "\n"; }};
 };
 
 TEST_F(FetchWeightsTest, DownloadsOnceAndWritesTheWholeHashDown) {
-  int64_t last = 0;
-  options_.progress = [&](int64_t done, int64_t) { last = done; };
   EXPECT_EQ(fetch(), cached());
   EXPECT_EQ(text_of(cached()), body_);
-  EXPECT_EQ(last, static_cast<int64_t>(body_.size()));
   EXPECT_EQ(text_of(list()), hash_ + "  " + weights_.file_name() + "\n");
   EXPECT_NE(said_.find("downloading " + weights_.url), std::string::npos);
 
@@ -75,16 +75,20 @@ TEST_F(FetchWeightsTest, DownloadsOnceAndWritesTheWholeHashDown) {
 
 TEST_F(FetchWeightsTest, GoesOnWhereItWasInterrupted) {
   cut_ = 100'000;
-  options_.progress = [](int64_t done, int64_t) {
+  const auto stop = [](int64_t done, int64_t) {
     if (done > 50'000) throw std::runtime_error("enough");
   };
-  EXPECT_THROW(fetch(), std::runtime_error);
+  EXPECT_THROW(
+      download(
+          weights_.url,
+          cached(),
+          {.sha256 = hash_.substr(0, 8), .progress = stop}),
+      std::runtime_error);
   const auto part = fs::file_size(cached().string() + ".part");
   EXPECT_GT(part, 0u);
   EXPECT_FALSE(fs::exists(cached()));
 
   cut_ = 0;
-  options_.progress = nullptr;
   fetch();
   EXPECT_EQ(server_.requests().back().offset, part);
   EXPECT_EQ(text_of(cached()), body_);
@@ -165,22 +169,60 @@ TEST_F(FetchWeightsTest, ReportsAListOfSomethingElse) {
       {list().string(), "has no sum of '" + weights_.file_name()});
 }
 
+// What a sink is shown, or its refusal.
+struct Bar final : SinkImpl {
+  void line(const std::string&) override {}
+  void progress(const Progress& now) override {
+    if (refuses) throw std::runtime_error("stop");
+    last = now;
+  }
+  bool refuses = false;
+  Progress last;
+};
+
 TEST_F(FetchWeightsTest, ShowsMegabytesInAProgressLine) {
-  struct Lines final : SinkImpl {
-    void line(const std::string& text) override { said += text; }
-    void progress(const Progress& now) override { last = now; }
-    std::string said;
-    Progress last;
+  const auto bar = std::make_shared<Bar>();
+  options_.sink = bar;
+  weights_.url = server_.url("/net.pth");
+  body_.resize(5'000'000, 'w');
+  fetch();
+  EXPECT_EQ(bar->last.batch, 5);
+  EXPECT_EQ(bar->last.batches, 5);
+  EXPECT_STREQ(bar->last.task, "MB of weights");
+}
+
+TEST_F(FetchWeightsTest, IsStoppedByWhatTheSinkThrows) {
+  const auto bar = std::make_shared<Bar>();
+  bar->refuses = true;
+  options_.sink = bar;
+  EXPECT_THROW(fetch(), std::runtime_error);
+  EXPECT_FALSE(fs::exists(cached()));
+  bar->refuses = false;
+  fetch();
+  EXPECT_EQ(text_of(cached()), body_);
+}
+
+TEST(ShowBytes, DrawsAFewTimesASecondAndAtTheEnd) {
+  struct Bars final : SinkImpl {
+    void line(const std::string&) override {}
+    void progress(const Progress& now) override { all.push_back(now); }
+    std::vector<Progress> all;
   };
-  const auto lines = std::make_shared<Lines>();
-  const FetchWeightsOptions options = reporting_to(lines);
-  options.say("downloading");
-  options.progress(1'000'000, 5'000'000);
-  options.progress(5'000'000, 5'000'000);
-  EXPECT_EQ(lines->said, "downloading");
-  EXPECT_EQ(lines->last.batch, 5);
-  EXPECT_EQ(lines->last.batches, 5);
-  EXPECT_STREQ(lines->last.task, "MB of weights");
+  const auto bars = std::make_shared<Bars>();
+  const ByteProgress show = show_bytes(bars, "MB downloaded");
+  for (int64_t i = 0; i <= 50; ++i) show(1'000'000 * i, 50'000'000);
+  ASSERT_GE(bars->all.size(), 2u);
+  EXPECT_LE(bars->all.size(), 20u);
+  EXPECT_EQ(bars->all.front().batch, 0);
+  EXPECT_EQ(bars->all.back().batch, 50);
+  EXPECT_STREQ(bars->all.back().task, "MB downloaded");
+
+  // The total is unknown.
+  bars->all.clear();
+  const ByteProgress unknown = show_bytes(bars, "MB downloaded");
+  for (int64_t i = 0; i <= 50; ++i) unknown(1'000'000 * i, 0);
+  EXPECT_LE(bars->all.size(), 20u);
+  EXPECT_EQ(bars->all.back().eta_seconds, 0);
 }
 
 TEST(Sha256InName, IsThatOfPyTorchsNames) {

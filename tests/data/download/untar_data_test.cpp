@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -63,7 +64,7 @@ class UntarDataTest : public testing::Test {
     return {
         .data = temp_ / "data",
         .cache = temp_ / "cache",
-        .say = [this](const std::string& line) { said_ += line + "\n"; }};
+        .sink = [this](const std::string& line) { said_ += line + "\n"; }};
   }
   std::string content(const fs::path& folder) const {
     return text_of(folder / "train/a.txt");
@@ -250,14 +251,32 @@ TEST_F(UntarDataTest, ServesManyProcessesAtOnce) {
   EXPECT_EQ(untar_data(dataset(), shared), temp_ / "cache/small");
 }
 
-TEST_F(UntarDataTest, SpeaksThroughTheMessageHandlerOfTheProgram) {
-  std::string heard;
-  set_message_handler([&](const std::string& line) { heard += line; });
-  UntarOptions quiet = options();
-  quiet.say = nullptr;
-  untar_data(dataset(), quiet);
-  set_message_handler(nullptr);
-  EXPECT_NE(heard.find("downloading"), std::string::npos) << heard;
+TEST_F(UntarDataTest, ShowsDownloadAndExtractionInTheSink) {
+  struct Bars final : SinkImpl {
+    void line(const std::string& text) override { said += text; }
+    void progress(const Progress& now) override {
+      tasks.emplace_back(now.task);
+    }
+    std::string said;
+    std::vector<std::string> tasks;
+  };
+  const auto bars = std::make_shared<Bars>();
+  UntarOptions shown = options();
+  shown.sink = bars;
+  untar_data(dataset(), shown);
+  EXPECT_NE(bars->said.find("downloading"), std::string::npos) << bars->said;
+  for (const char* task : {"MB downloaded", "MB extracted"}) {
+    EXPECT_NE(std::ranges::count(bars->tasks, task), 0) << task;
+  }
+}
+
+TEST_F(UntarDataTest, SpeaksOnTheTerminalWithoutASink) {
+  UntarOptions plain = options();
+  plain.sink = {};
+  testing::internal::CaptureStdout();
+  untar_data(dataset(), plain);
+  const std::string shown = testing::internal::GetCapturedStdout();
+  EXPECT_NE(shown.find("small: downloading http"), std::string::npos) << shown;
 }
 
 // The real data is extracted once for all tests, into TERN_CACHE.

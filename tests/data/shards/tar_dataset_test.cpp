@@ -12,7 +12,7 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/data/sampler.h"
 #include "tern/data/shards/tar_shards.h"
-#include "tern/data/support/error_text.h"
+#include "tern/data/support/sink.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/npy_bytes.h"
 #include "tern/tests/support/number_shards.h"
@@ -168,24 +168,25 @@ TEST_F(TarData, NamesAShardThatIsCutOff) {
       {"s-1.tar", "cut off", "last whole file is '0004.txt'"});
 }
 
-TEST_F(TarData, LeavesOutBadShardsWithAMessageWhereThatIsAllowed) {
+TEST_F(TarData, LeavesOutBadShardsWithAWarningWhereThatIsAllowed) {
   const auto paths = write_number_shards(temp_.path(), {4, 4, 4});
   fs::resize_file(paths[0], 3000);
   fs::remove(paths[2]);
   std::vector<std::string> said;
-  set_message_handler([&](const std::string& line) { said.push_back(line); });
-  const auto data =
-      TarDataset::from(paths, {.shards = {.skip_bad_shards = true}});
-  set_message_handler(nullptr);
+  const ShardSetOptions skipping = {
+      .skip_bad_shards = true,
+      .sink = [&](const std::string& line) { said.push_back(line); }};
+  const auto data = TarDataset::from(paths, {.shards = skipping});
   EXPECT_EQ(data->size(), 4);
   EXPECT_EQ(data->shards()->sample(0).key(), "0004");
-  EXPECT_EQ(said.size(), 2u);
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_TRUE(said[0].starts_with("warning: left out a shard: ")) << said[0];
+  EXPECT_NE(said[0].find("s-0.tar"), std::string::npos) << said[0];
+  EXPECT_NE(said[1].find("s-2.tar"), std::string::npos) << said[1];
   fs::remove(paths[1]);
-  set_message_handler([](const std::string&) {});
   expect_error<DataError>(
-      [&] { TarDataset::from(paths, {.shards = {.skip_bad_shards = true}}); },
+      [&] { TarDataset::from(paths, {.shards = skipping}); },
       {"all other shards, 3 in all"});
-  set_message_handler(nullptr);
 }
 
 TEST_F(TarData, FindsAShardThatIsChangedOrReplaced) {

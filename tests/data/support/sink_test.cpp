@@ -2,10 +2,14 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <pty.h>
 #include <string>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -31,14 +35,103 @@ TEST(Sink, WritesPlainLinesWhereThereIsNoTerminal) {
   std::fclose(file);
 }
 
+// A terminal of so many columns.
+class Terminal {
+ public:
+  explicit Terminal(unsigned short columns) {
+    winsize size{.ws_row = 24, .ws_col = columns};
+    int writer = -1;
+    EXPECT_EQ(openpty(&reader_, &writer, nullptr, nullptr, &size), 0);
+    file_ = fdopen(writer, "w");
+    setenv("TERM", "xterm", 1);
+    unsetenv("COLUMNS");
+  }
+  ~Terminal() {
+    std::fclose(file_);
+    close(reader_);
+    unsetenv("COLUMNS");
+  }
+  Terminal(const Terminal&) = delete;
+
+  std::FILE* file() { return file_; }
+  std::string shown() {
+    std::string text(1000, '\0');
+    text.resize(read(reader_, text.data(), text.size()));
+    return text;
+  }
+
+ private:
+  int reader_ = -1;
+  std::FILE* file_ = nullptr;
+};
+
+TEST(Sink, AFunctionIsOne) {
+  std::vector<std::string> said;
+  const Sink sink = [&](const std::string& line) { said.push_back(line); };
+  sink->line("a");
+  sink->warning("b");
+  sink->progress({.batch = 1, .batches = 2});
+  EXPECT_EQ(said, (std::vector<std::string>{"a", "warning: b"}));
+  EXPECT_EQ(sink->columns(), std::nullopt);
+}
+
+TEST(Sink, IsEmptyWithoutAnObjectOrAFunction) {
+  EXPECT_FALSE(Sink());
+  EXPECT_FALSE(Sink(nullptr));
+  EXPECT_FALSE(Sink(std::shared_ptr<SinkImpl>()));
+  EXPECT_FALSE(Sink(std::function<void(const std::string&)>()));
+  EXPECT_TRUE(Sink() == nullptr);
+  EXPECT_TRUE(silent());
+}
+
+TEST(Sink, SharesAnObjectOfADerivedClass) {
+  struct Last final : SinkImpl {
+    void line(const std::string& text) override { last = text; }
+    std::string last;
+  };
+  const auto last = std::make_shared<Last>();
+  const Sink sink = last;
+  const Sink copy = sink;
+  copy->warning("b");
+  EXPECT_EQ(last->last, "warning: b");
+  EXPECT_EQ(copy, sink);
+  EXPECT_EQ(copy.get(), last.get());
+  EXPECT_EQ(sink.or_terminal(), sink);
+}
+
+TEST(Sink, IsTheTerminalWhereItIsEmpty) {
+  testing::internal::CaptureStdout();
+  Sink().or_terminal()->line("a");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "a\n");
+}
+
+TEST(Sink, HasOneProgressLineForAllOfStdout) {
+  const Sink first = terminal();
+  EXPECT_EQ(first, terminal());
+  EXPECT_NE(first, terminal(stderr));
+}
+
+TEST(Sink, HasTheColumnsOfTheEnvironmentThenOfTheTerminalThen80) {
+  std::FILE* const file = std::tmpfile();
+  {
+    Terminal narrow(50), unknown(0);
+    EXPECT_EQ(terminal(narrow.file())->columns(), 50);
+    EXPECT_EQ(terminal(unknown.file())->columns(), 80);
+    setenv("COLUMNS", "132", 1);
+    EXPECT_EQ(terminal(narrow.file())->columns(), 132);
+    EXPECT_EQ(terminal(file)->columns(), std::nullopt);
+    for (const char* nonsense : {"", "0", "-5", "wide", "80x"}) {
+      setenv("COLUMNS", nonsense, 1);
+      EXPECT_EQ(terminal(narrow.file())->columns(), 50) << nonsense;
+    }
+  }
+  std::fclose(file);
+}
+
 TEST(Sink, RedrawsItsProgressWithinTheTerminalsColumns) {
   for (const unsigned short columns : {120, 50, 30}) {
-    winsize size{.ws_row = 24, .ws_col = columns};
-    int reader = -1, writer = -1;
-    ASSERT_EQ(openpty(&reader, &writer, nullptr, nullptr, &size), 0);
-    setenv("TERM", "xterm", 1);
-    std::FILE* const file = fdopen(writer, "w");
-    Sink sink = terminal(file);
+    Terminal window(columns);
+    const Sink sink = terminal(window.file());
     sink->progress(
         {.epoch = 9,
          .epochs = 10,
@@ -46,15 +139,11 @@ TEST(Sink, RedrawsItsProgressWithinTheTerminalsColumns) {
          .batches = 1000,
          .smooth_loss = 0.12345,
          .eta_seconds = 65});
-    std::string text(1000, '\0');
-    text.resize(read(reader, text.data(), text.size()));
-    const std::string drawn = text.substr(std::string("\r\033[K").size());
+    const std::string drawn =
+        window.shown().substr(std::string("\r\033[K").size());
     EXPECT_LT(drawn.size(), columns) << drawn;
     EXPECT_TRUE(drawn.starts_with("epoch 10/10 train")) << drawn;
     EXPECT_EQ(drawn.find('[') != std::string::npos, columns == 120) << drawn;
-    sink.reset();  // before its stream
-    std::fclose(file);
-    close(reader);
   }
 }
 

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/support/error_text.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
@@ -59,14 +58,15 @@ TEST_F(DuplicateImagesTest, EqualSizesAreNotEnough) {
 TEST_F(DuplicateImagesTest, ABunchTellsOfThemWhenAsked) {
   fs::copy_file(path("train/cat/1.png"), path("valid/cat/copy.png"));
   std::vector<std::string> lines;
-  set_message_handler([&](const std::string& line) { lines.push_back(line); });
-  const ImageDataBunchOptions options = {.size = ImageSize{8, 8}, .workers = 0};
+  const ImageDataBunchOptions options = {
+      .size = ImageSize{8, 8},
+      .workers = 0,
+      .sink = [&](const std::string& line) { lines.push_back(line); }};
   ImageDataBunch::from_folder(temp_.path(), options);
   EXPECT_TRUE(lines.empty());
   ImageDataBunchOptions telling = options;
   telling.report_duplicates = true;
   ImageDataBunch::from_folder(temp_.path(), telling);
-  set_message_handler(nullptr);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find("1 of the validation images"), std::string::npos)
       << lines[0];

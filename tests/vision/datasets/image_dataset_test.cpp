@@ -9,7 +9,6 @@
 
 #include "tern/data/data_loader.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/support/error_text.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
@@ -229,20 +228,19 @@ TEST(ImageDataset, SkipsBadImagesAndSaysWhich) {
   const auto paths = write_images(temp, 20, {3, 7});
   std::vector<int64_t> labels(20);
   std::iota(labels.begin(), labels.end(), int64_t{0});
+  std::string heard;
   const auto make = [&](double max_fraction) {
     return std::make_shared<ImageDataset>(
         paths,
         labels,
         ImageDatasetOptions{
             .size = ImageSize{16, 16},
-            .bad_images = BadImagePolicy::skip(max_fraction)});
+            .bad_images = BadImagePolicy::skip(max_fraction),
+            .sink = [&](const std::string& line) { heard += line + "\n"; }});
   };
-  std::string heard;
-  set_message_handler([&](const std::string& line) { heard += line + "\n"; });
   const auto images = make(0.1);
   const auto first = all_batches(images, 0);
   const auto second = all_batches(make(0.1), 8);
-  set_message_handler(nullptr);
   for (size_t i = 0; i < first.size(); ++i) {
     EXPECT_TRUE(torch::equal(first[i].targets[0], second[i].targets[0]));
     EXPECT_FALSE((first[i].targets[0] == 3).any().item<bool>());
@@ -264,10 +262,8 @@ TEST(ImageDataset, EndsWhenEveryImageIsBad) {
   const ImageDataset images(
       paths,
       {0, 1, 2},
-      {.size = 8, .bad_images = BadImagePolicy::skip(1)});
-  set_message_handler([](const std::string&) {});
+      {.size = 8, .bad_images = BadImagePolicy::skip(1), .sink = silent()});
   EXPECT_THROW(images.get_batch({0}, {}), DataError);
-  set_message_handler(nullptr);
 }
 
 TEST(ImageDataset, TurnsMasksWithTheirImages) {

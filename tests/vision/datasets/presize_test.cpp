@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include "tern/data/formats/error.h"
-#include "tern/data/support/error_text.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
@@ -104,9 +103,10 @@ TEST_F(Presize, MakesADamagedFileAgain) {
   const auto file = temp_ / "p.pack";
   write_file(file, std::string(1000, 'x'));
   std::string heard;
-  set_message_handler([&](const std::string& line) { heard += line; });
-  const auto pack = presize_images(images(), file, {50, 50});
-  set_message_handler(nullptr);
+  const auto pack =
+      presize_images(images(), file, {50, 50}, [&](const std::string& line) {
+        heard += line;
+      });
   EXPECT_EQ(pack->size(), 6);
   EXPECT_NE(heard.find("made again"), std::string::npos);
 }
@@ -120,15 +120,17 @@ TEST_F(Presize, NamesABadImageOrLeavesItOut) {
       {"4.jpg", "not an image"});
   EXPECT_FALSE(std::filesystem::exists(temp_ / "p.pack"));
 
-  set_message_handler([](const std::string&) {});
-  const ImageDataset tolerant =
-      images({.bad_images = BadImagePolicy::skip(0.5)});
+  std::string heard;
+  const ImageDataset tolerant = images(
+      {.bad_images = BadImagePolicy::skip(0.5),
+       .sink = [&](const std::string& line) { heard += line; }});
   const auto pack = presize_images(tolerant, temp_ / "p.pack", {50, 50});
   EXPECT_FALSE(pack->has(4));
+  // Without a sink of its own presize has that of the images.
+  EXPECT_NE(heard.find("4.jpg"), std::string::npos) << heard;
   EXPECT_EQ(
       tolerant.with_pack(pack)->get_batch({3, 4}, {}).inputs[0].size(0),
       2);
-  set_message_handler(nullptr);
 }
 
 TEST_F(Presize, WorksForAWholeDataBunch) {
