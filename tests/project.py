@@ -124,7 +124,9 @@ def check_addresses(root):
     text = (root / "docs/architecture.md").read_text()
     named = [name for name in re.findall(r"`([a-z]\w*/[\w/*.]*)`", text) if not name.startswith("onnx/")]
     for name in named:
-        if not any(root.glob(name.rstrip("/"))) and not any(root.glob(name + ".h")) and not any(root.glob("*/*/" + name.rstrip("/"))):
+        name = name.rstrip("/")
+        patterns = [name, name + ".h", *(f"{top}/**/{name}" for top in PRODUCT)]
+        if not any(any(root.glob(pattern)) for pattern in patterns):
             yield f"docs/architecture.md: there is no {name}."
     if len(named) < 40:
         yield f"docs/architecture.md: only {len(named)} files and folders are found."

@@ -99,7 +99,7 @@ TEST(Output, OfATrainingIsOnTheTerminalWithoutASink) {
   testing::internal::CaptureStderr();
   Learner learn(point_data(), point_net(), {});
   learn.add<LambdaCallback>(
-      {.on_batch_end = [](Learner&) { TORCH_WARN("of LibTorch"); }});
+      {.on_step = [](Learner&) { TORCH_WARN("of LibTorch"); }});
   learn.fit(1);
   const std::string shown = testing::internal::GetCapturedStdout();
   EXPECT_TRUE(shown.starts_with("epoch  train_loss")) << shown;

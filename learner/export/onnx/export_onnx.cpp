@@ -4,7 +4,8 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/eval_mode.h"
 #include "tern/learner/export/fp32_weights.h"
-#include "tern/learner/export/onnx/translator.h"
+#include "tern/learner/export/onnx/onnx_graph.h"
+#include "tern/learner/export/onnx/translate.h"
 #include "tern/learner/inference/frozen_graph.h"
 #include "tern/learner/inference/trace.h"
 #include "tern/learner/learner.h"
@@ -14,17 +15,17 @@ namespace tern {
 
 namespace {
 
-using onnx::Ints, onnx::Names, onnx::Translator;
+using Names = std::vector<std::string>;
 
 // Of the first or second trace. No dynamic size is a fixed multiple of another
 // in both, so that each tells where it comes from.
 Tensors traced_inputs(Tensors inputs, const OnnxOptions& how, bool is_second) {
   for (torch::Tensor& x : inputs) {
-    Ints times(x.dim(), 1);
+    onnx::Integers times(x.dim(), 1);
     if (how.dynamic_batch) x = x.narrow(0, 0, 1);
     if (how.dynamic_batch) times[0] = is_second ? 5 : 2;
     const bool is_larger = how.dynamic_size && is_second && x.dim() == 4;
-    x = x.repeat(is_larger ? Ints{times[0], 1, 2, 3} : times);
+    x = x.repeat(is_larger ? onnx::Integers{times[0], 1, 2, 3} : times);
     if (how.preprocessing) x = x.permute({0, 2, 3, 1}).to(torch::kByte);
   }
   return inputs;
@@ -86,18 +87,19 @@ void export_onnx(
     results = outputs.size();
     return outputs;
   };
-  Translator first(nullptr, options.half), second(&first, options.half);
-  std::string bytes;
-  for (Translator* onnx : {&first, &second}) {
-    const auto inputs = traced_inputs(example_inputs, options, onnx == &second);
-    const auto graph = frozen_graph(trace(model, inputs, forward));
+  onnx::OnnxGraph first(nullptr, options.half), second(&first, options.half);
+  for (onnx::OnnxGraph* graph : {&first, &second}) {
+    const bool is_second = graph == &second;
+    const auto inputs = traced_inputs(example_inputs, options, is_second);
+    const auto traced = frozen_graph(trace(model, inputs, forward));
     Names taken;  // by weights
     for (const ModelTensor& t : model.state()) taken.push_back(t.name);
     const auto in =
         names_of(options.input_names, "input", inputs.size(), taken);
     const auto out = names_of(options.output_names, "output", results, taken);
-    bytes = onnx->run(*graph, in, out);
+    onnx::translate(*traced, in, out, *graph);
   }
+  const std::string bytes = second.serialize();
   AtomicFile file(path);
   file.write(bytes);
   file.commit_with_sum(options.sha256_file);

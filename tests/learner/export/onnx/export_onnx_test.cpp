@@ -206,7 +206,7 @@ struct NetImpl : torch::nn::Module {
   std::shared_ptr<OddImpl> body;
 };
 
-TEST_F(ExportOnnx, AnOperatorWithoutARowIsNamedWithItsModule) {
+TEST_F(ExportOnnx, AnUnknownOperatorIsNamedWithItsModule) {
   expect_error<c10::ValueError>(
       [&] {
         export_onnx(
@@ -238,7 +238,7 @@ struct NumbersImpl : torch::nn::Module {
   }
 };
 
-// Of what a row leaves out, and of sizes that ONNX has as numbers.
+// Of sizes that ONNX has as numbers.
 template <typename Function>
 struct CallImpl : torch::nn::Module {
   explicit CallImpl(Function function) : call(function) {}
@@ -265,6 +265,11 @@ TEST_F(ExportOnnx, RefusesNumbersThatOtherSizesChange) {
         return torch::avg_pool2d(t, {t.size(2), t.size(3)});
       }),
       {"aten::avg_pool2d", "kernel_shape", "another size"});
+  refuses(
+      calling([](const torch::Tensor& t) {
+        return torch::leaky_relu(t, 1.0 / static_cast<double>(t.size(2)));
+      }),
+      {"aten::leaky_relu", "its alpha", "another size"});
   refuses(
       calling([](const torch::Tensor& t) {
         return t + torch::arange(t.size(3), torch::kFloat);
@@ -341,7 +346,7 @@ TEST_F(ExportOnnx, RefusesWhatATraceCannotHold) {
   refuses(std::make_shared<WriterImpl>(), {"aten::relu_", "without _"});
   refuses(
       std::make_shared<RandomImpl>(),
-      {"aten::rand in the model itself", "no row"});
+      {"aten::rand in the model itself", "cannot write it"});
   refuses(std::make_shared<NumbersImpl>(), {"given numbers", "buffer"});
   expect_error<c10::ValueError>(
       [&] { export_onnx(point_net(), file, {}); },

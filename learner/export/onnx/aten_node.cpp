@@ -1,0 +1,164 @@
+#include "tern/learner/export/onnx/aten_node.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+namespace tern::onnx {
+
+namespace {
+
+// The default of `int[2] padding=0` is [0, 0], and calls from C++ give [0].
+bool is_default(
+    const c10::IValue& value,
+    const std::optional<c10::IValue>& usual) {
+  if (!usual) return value == false;
+  if (!value.isIntList() || !usual->isIntList()) return value == *usual;
+  const Integers given = value.toIntVector(), all = usual->toIntVector();
+  if (given.size() != 1 || all.empty()) return given == all;
+  return std::ranges::all_of(all, [&](int64_t x) { return x == given[0]; });
+}
+
+}  // namespace
+
+bool AtenNode::has(std::string_view name) const {
+  const auto i = find(name);
+  return i && !node_.input(*i)->mustBeNone();
+}
+
+// ---- Tensors and numbers ----
+
+Value* AtenNode::value(std::string_view name) {
+  Value* const value = optional_value(name);
+  if (!value) refuse(fmt::format("it has no {}; expected one", name));
+  return value;
+}
+
+Value* AtenNode::value(std::string_view name, torch::ScalarType type) {
+  return graph_.cast(value(name), this->type(name), type);
+}
+
+Value* AtenNode::optional_value(std::string_view name) {
+  const Value* const given = read(name);
+  return given ? graph_.value(given) : nullptr;
+}
+
+Values AtenNode::values(std::string_view name) {
+  const Value* const given = argument(name);
+  read(name);
+  Values values;
+  if (const auto constants = jit::toIValue(given)) {
+    for (const c10::IValue& x : constants->toListRef()) {
+      values.push_back(x.isNone() ? nullptr : graph_.constant(x.toTensor()));
+    }
+  } else {  // prim::ListConstruct
+    for (const Value* x : given->node()->inputs()) {
+      values.push_back(graph_.value(x));
+    }
+  }
+  return values;
+}
+
+// ---- Constants ----
+
+c10::IValue AtenNode::constant(std::string_view name) {
+  const Value* const given = read(name);
+  if (!given) refuse(fmt::format("it has no {}; expected one", name));
+  if (const auto constant = jit::toIValue(given)) return *constant;
+  refuse(fmt::format(
+      "its argument {} is a result of the model; expected a constant, as ONNX "
+      "has it",
+      name));
+}
+
+int64_t AtenNode::integer(std::string_view name) {
+  return constant(name).toInt();
+}
+
+double AtenNode::number(std::string_view name) {
+  return constant(name).toScalar().toDouble();
+}
+
+bool AtenNode::flag(std::string_view name) {
+  return has(name) && constant(name).toBool();
+}
+
+Integers AtenNode::integers(std::string_view name) {
+  if (!has(name)) return {};
+  const c10::IValue given = constant(name);
+  return given.isInt() ? Integers{given.toInt()} : given.toIntVector();
+}
+
+int64_t AtenNode::dimension(std::string_view name, std::string_view of) {
+  const int64_t given = integer(name);
+  return given < 0 ? given + rank(of) : given;
+}
+
+// ---- About tensors ----
+
+Integers AtenNode::sizes(std::string_view name) const {
+  return sizes_of(argument(name));
+}
+
+int64_t AtenNode::rank(std::string_view name) const {
+  return std::ssize(sizes(name));
+}
+
+torch::ScalarType AtenNode::type(std::string_view name) const {
+  return type_of(argument(name));
+}
+
+at::ArrayRef<const Value*> AtenNode::outputs() const {
+  const Value* const first = node_.output(0);
+  const bool is_list = first->type()->kind() == c10::TypeKind::ListType;
+  // A list is taken apart by prim::ListUnpack.
+  const jit::Node& giver = is_list ? *first->uses()[0].user : node_;
+  return giver.outputs();
+}
+
+// ---- Arguments that are not read ----
+
+void AtenNode::ignore(std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) read(name);
+}
+
+void AtenNode::check_unread() const {
+  for (size_t i = 0; i < node_.inputs().size(); ++i) {
+    const Value* const given = node_.input(i);
+    if (read_.contains(i) || given->mustBeNone()) continue;
+    const auto& argument = node_.schema().arguments()[i];
+    const auto& usual = argument.default_value();
+    const auto constant = jit::toIValue(given);
+    if (constant && is_default(*constant, usual)) continue;
+    refuse(fmt::format(
+        "its argument {} is {}; expected {}. Write the module without it",
+        argument.name(),
+        constant ? c10::str(*constant) : "a result of the model",
+        usual ? c10::str(*usual) : "false or none"));
+  }
+}
+
+std::optional<size_t> AtenNode::find(std::string_view name) const {
+  const auto& arguments = node_.schema().arguments();
+  for (size_t i = 0; i < node_.inputs().size(); ++i) {
+    if (arguments[i].name() == name) return i;
+  }
+  return std::nullopt;
+}
+
+const Value* AtenNode::read(std::string_view name) {
+  const auto i = find(name);
+  if (!i) return nullptr;
+  read_.insert(*i);
+  const Value* const given = node_.input(*i);
+  return given->mustBeNone() ? nullptr : given;
+}
+
+const Value* AtenNode::argument(std::string_view name) const {
+  const auto i = find(name);
+  if (!i) refuse(fmt::format("this overload has no argument {}", name));
+  return node_.input(*i);
+}
+
+}  // namespace tern::onnx

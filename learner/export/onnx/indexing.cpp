@@ -1,0 +1,111 @@
+// Elements at places that are numbers or tensors of them.
+#include <algorithm>
+
+#include "tern/learner/export/onnx/operators.h"
+
+namespace tern::onnx {
+
+namespace {
+
+// PyTorch takes a tensor of indices for each of the first dimensions, and
+// broadcasts them. GatherND and ScatterND take one tensor, [..., dimensions].
+struct Places {
+  Value* indices = nullptr;
+  Value* shape = nullptr;  // of the indices of one dimension
+};
+
+Places places_of(Values indices, OnnxGraph& graph) {
+  const bool is_supported = std::ranges::all_of(indices, [](const Value* x) {
+    return x != nullptr && type_of(x) != torch::kBool;
+  });
+  if (!is_supported) {
+    refuse(
+        "it has slices or a mask; expected a tensor of integers for each of "
+        "the first dimensions");
+  }
+  Value* broadcast = indices[0];
+  for (Value* index : indices) broadcast = graph.op("Add", {broadcast, index});
+  Value* const shape = graph.op("Shape", {broadcast});
+  for (Value*& index : indices) {
+    Value* const expanded = graph.op("Expand", {index, shape});
+    index = graph.op("Unsqueeze", {expanded, graph.integers({-1})});
+  }
+  return {graph.op("Concat", indices, {{"axis", -1}}), shape};
+}
+
+}  // namespace
+
+// ---- Reading ----
+
+// A number as index takes the dimension away, in both.
+Values select(AtenNode& node, OnnxGraph& graph) {
+  return {graph.op(
+      "Gather",
+      {node.value("self"), node.value("index")},
+      {{"axis", node.integer("dim")}})};
+}
+
+Values index_select(AtenNode& node, OnnxGraph& graph) {
+  return select(node, graph);
+}
+
+// ONNX's Gather is index_select, and its GatherElements is gather.
+Values gather(AtenNode& node, OnnxGraph& graph) {
+  return {graph.op(
+      "GatherElements",
+      {node.value("self"), node.value("index")},
+      {{"axis", node.integer("dim")}})};
+}
+
+// padding_idx matters for gradients only.
+Values embedding(AtenNode& node, OnnxGraph& graph) {
+  node.ignore({"padding_idx"});
+  return {graph.op("Gather", {node.value("weight"), node.value("indices")})};
+}
+
+// x[indices, ...] with tensors of integers.
+Values index(AtenNode& node, OnnxGraph& graph) {
+  const Places places = places_of(node.values("indices"), graph);
+  return {graph.op("GatherND", {node.value("self"), places.indices})};
+}
+
+// PyTorch has one row for each place, ONNX one for each dimension.
+Values nonzero(AtenNode& node, OnnxGraph& graph) {
+  Value* const places = graph.op("NonZero", {node.value("self")});
+  return {graph.op("Transpose", {places})};
+}
+
+// ---- Writing ----
+
+// x[indices, ...] = values, which PyTorch broadcasts and ONNX does not.
+// `accumulate` is refused.
+Values index_put(AtenNode& node, OnnxGraph& graph) {
+  const Values indices = node.values("indices");
+  const Places places = places_of(indices, graph);
+  const Integers self = node.sizes("self");
+  const Integers rest(self.begin() + std::ssize(indices), self.end());
+  Value* const shape =
+      graph.op("Concat", {places.shape, graph.integers(rest)}, {{"axis", 0}});
+  Value* const values =
+      graph.op("Expand", {node.value("values", node.type("self")), shape});
+  return {graph.op("ScatterND", {node.value("self"), places.indices, values})};
+}
+
+// A tensor `src` or a number `value`. PyTorch lets `src` be larger than
+// `index`, ONNX does not. A `reduce` is refused.
+Values scatter(AtenNode& node, OnnxGraph& graph) {
+  const bool is_tensor = node.has("src");
+  const char* const source = is_tensor ? "src" : "value";
+  if (is_tensor && node.sizes("src") != node.sizes("index")) {
+    refuse("its src is cut to index; expected one of the same shape. Cut it");
+  }
+  Value* const shape = graph.op("Shape", {node.value("index")});
+  Value* const updates =
+      graph.op("Expand", {node.value(source, node.output_type()), shape});
+  return {graph.op(
+      "ScatterElements",
+      {node.value("self"), node.value("index"), updates},
+      {{"axis", node.integer("dim")}})};
+}
+
+}  // namespace tern::onnx

@@ -1,0 +1,298 @@
+#define ONNX_NAMESPACE onnx_torch  // LibTorch's own copy of ONNX
+
+#include "tern/learner/export/onnx/onnx_graph.h"
+
+#include <algorithm>
+#include <numeric>
+#include <ranges>
+
+#include <fmt/format.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/serialization/export.h>
+
+#include "tern/kernels/check.h"
+#include "tern/learner/export/embedded_torchscript.h"
+
+namespace tern::onnx {
+
+namespace {
+
+constexpr int64_t kOpset = 17;  // the first with LayerNormalization
+
+constexpr const char* kDiffers =
+    " is another for a batch or image of another size; expected the same, or "
+    "sizes seen before. Export with .dynamic_batch and .dynamic_size = false";
+
+// TensorProto.DataType of onnx.proto.
+int64_t onnx_type(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat:
+      return 1;
+    case torch::kByte:
+      return 2;
+    case torch::kChar:
+      return 3;
+    case torch::kShort:
+      return 5;
+    case torch::kInt:
+      return 6;
+    case torch::kLong:
+      return 7;
+    case torch::kBool:
+      return 9;
+    case torch::kHalf:
+      return 10;
+    case torch::kDouble:
+      return 11;
+    case torch::kBFloat16:
+      return 16;
+    default:
+      refuse(fmt::format(
+          "ONNX has no numbers of its type, {}",
+          torch::toString(type)));
+  }
+}
+
+void set_attribute(
+    jit::Node& node,
+    const std::string& name,
+    const c10::IValue& value) {
+  const c10::Symbol symbol = c10::Symbol::attr(name);
+  if (value.isDouble()) node.f_(symbol, value.toDouble());
+  if (value.isIntList()) node.is_(symbol, value.toIntVector());
+  if (value.isString()) node.s_(symbol, value.toStringRef());
+  if (value.isInt()) node.i_(symbol, value.toInt());
+  if (value.isBool()) node.i_(symbol, value.toBool() ? 1 : 0);
+}
+
+}  // namespace
+
+void refuse(const std::string& why) {
+  C10_THROW_ERROR(ValueError, why);
+}
+
+Integers sizes_of(const Value* traced) {
+  const auto type = traced->type()->cast<c10::TensorType>();
+  return type ? type->sizes().concrete_sizes().value_or(Integers())
+              : Integers();
+}
+
+torch::ScalarType type_of(const Value* traced) {
+  const auto type = traced->type()->cast<c10::TensorType>();
+  if (type && type->scalarType()) return *type->scalarType();
+  const bool is_float = traced->type() == c10::FloatType::get();
+  return is_float ? torch::kFloat : torch::kLong;
+}
+
+// ---- Operators ----
+
+Value* OnnxGraph::op(
+    const std::string& type,
+    Values inputs,
+    const Attributes& attributes) {
+  return op_with_outputs(1, type, std::move(inputs), attributes)[0];
+}
+
+Values OnnxGraph::op_with_outputs(
+    size_t count,
+    const std::string& type,
+    Values inputs,
+    const Attributes& attributes) {
+  for (const auto& [name, value] : attributes) {
+    if (in_first_trace(value) != value) refuse("its " + name + kDiffers);
+  }
+  // ONNX gives an input that is left out an empty name, but not the last one.
+  while (!inputs.back()) inputs.pop_back();
+  return insert(count, type, inputs, attributes);
+}
+
+Values OnnxGraph::insert(
+    size_t count,
+    const std::string& type,
+    const Values& inputs,
+    const Attributes& attributes) {
+  const auto kind = c10::Symbol::fromQualString("onnx::" + type);
+  jit::Node* const node = graph_->insertNode(graph_->create(kind, count));
+  for (Value* input : inputs) {
+    if (!input) input = graph_->insertNode(graph_->createNone())->output();
+    node->addInput(input);
+  }
+  for (const auto& [name, value] : attributes) {
+    set_attribute(*node, name, value);
+  }
+  return node->outputs().vec();
+}
+
+Value*
+OnnxGraph::cast(Value* value, torch::ScalarType from, torch::ScalarType to) {
+  if (from == to) return value;
+  return insert(1, "Cast", {value}, {{"to", onnx_type(to)}})[0];
+}
+
+Value*
+OnnxGraph::swap_dimensions(Value* x, int64_t rank, int64_t dim0, int64_t dim1) {
+  Integers order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[dim0], order[dim1]);
+  return op("Transpose", {x}, {{"perm", order}});
+}
+
+// ---- Constants ----
+
+Value* OnnxGraph::constant(
+    const torch::Tensor& tensor,
+    const std::string& name) {
+  const torch::Tensor first = in_first_trace(tensor).toTensor();
+  // One part of it along each dimension that has another size.
+  torch::Tensor part = tensor;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (first.size(i) != tensor.size(i)) part = part.narrow(i, 0, 1);
+  }
+  const bool is_repeated = torch::equal(part.expand_as(first), first) &&
+                           torch::equal(part.expand_as(tensor), tensor);
+  if (!is_repeated) refuse(std::string("a tensor that it takes") + kDiffers);
+  Value* const value = initializer(part, name);
+  if (part.sizes() == tensor.sizes()) return value;
+  Value* const shape = integers(first.sizes().vec(), tensor.sizes().vec());
+  return insert(1, "Expand", {value, shape})[0];
+}
+
+Value* OnnxGraph::scalar(double number, torch::ScalarType type) {
+  return constant(torch::full({}, number, type));
+}
+
+Value* OnnxGraph::integers(const Integers& numbers) {
+  return integers(in_first_trace(numbers).toIntVector(), numbers);
+}
+
+Value* OnnxGraph::shape_to_infer(const Integers& sizes) {
+  Integers first = in_first_trace(sizes).toIntVector(), own = sizes;
+  for (size_t i = own.size(); i-- > 0;) {
+    if (first[i] == own[i]) continue;
+    first[i] = own[i] = -1;
+    break;
+  }
+  return integers(first, own);
+}
+
+Value* OnnxGraph::integers(const Integers& first, const Integers& own) {
+  if (first == own) return initializer(torch::tensor(own));
+  Values parts;
+  for (size_t i = 0; i < own.size(); ++i) {
+    parts.push_back(integer(first[i], own[i]));
+  }
+  return insert(1, "Concat", parts, {{"axis", 0}})[0];
+}
+
+// Of shape [1]: a constant, or a multiple of a size that can be read.
+Value* OnnxGraph::integer(int64_t first, int64_t own) {
+  if (first == own) return initializer(torch::tensor({own}));
+  // The largest size first, of which the smallest multiple is taken.
+  for (const auto& [numbers, place] : sizes_ | std::views::reverse) {
+    const auto [size_in_first, size_in_own] = numbers;
+    const auto [tensor, dimension] = place;
+    const int64_t times = own / std::max<int64_t>(size_in_own, 1);
+    if (times * size_in_first != first || times * size_in_own != own) continue;
+    Value* const index = initializer(torch::tensor({dimension}));
+    Value* const shape = insert(1, "Shape", {tensor})[0];
+    Value* const size = insert(1, "Gather", {shape, index})[0];
+    if (times == 1) return size;
+    Value* const factor = initializer(torch::tensor({times}));
+    return insert(1, "Mul", {size, factor})[0];
+  }
+  refuse(fmt::format("a size, {} and {},{}", first, own, kDiffers));
+}
+
+Value* OnnxGraph::initializer(const torch::Tensor& tensor, std::string name) {
+  // Without one, a name that no weight has.
+  if (name.empty()) name = fmt::format(".{}", initializers_.size());
+  const bool is_half = half_ && tensor.scalar_type() == torch::kFloat &&
+                       tensor.numel() >= 1'000 && fits_half(tensor);
+  initializers_[name] = is_half ? tensor.to(torch::kHalf) : tensor;
+  Value* const value = graph_->addInput(name);
+  value->setType(c10::TensorType::create(initializers_[name]));
+  return is_half ? cast(value, torch::kHalf, torch::kFloat) : value;
+}
+
+// ---- Values of the trace ----
+
+Value* OnnxGraph::value(const Value* traced) {
+  if (traced->mustBeNone()) return nullptr;
+  if (const auto known = values_.find(traced); known != values_.end()) {
+    return known->second;
+  }
+  const auto number = jit::toIValue(traced);
+  if (!number) refuse("it takes a result that the exporter does not write");
+  const torch::Tensor tensor =
+      number->isTensor() ? number->toTensor()
+                         : torch::full({}, number->toScalar(), type_of(traced));
+  const bool has_name = traced->hasDebugName();
+  return values_[traced] =
+             constant(tensor, has_name ? traced->debugName() : "");
+}
+
+void OnnxGraph::set_value(const Value* traced, Value* value) {
+  values_[traced] = value;
+  onnx_type(type_of(traced));  // throws where ONNX has no such type
+  const Integers own = sizes_of(traced),
+                 first = in_first_trace(own).toIntVector();
+  const std::string name = value->debugName();
+  for (int64_t i = 0; i < std::ssize(own); ++i) {
+    if (own[i] == first[i]) continue;
+    sizes_.try_emplace({first[i], own[i]}, value, i);
+    dynamic_axes_[name][i] =
+        i == 0 ? "batch" : fmt::format("{}_dim_{}", name, i);
+  }
+  value->setType(
+      c10::TensorType::createContiguous(type_of(traced), torch::kCPU, own));
+}
+
+void OnnxGraph::add_input(const Value* traced, const std::string& name) {
+  set_value(traced, graph_->addInput(name));
+}
+
+void OnnxGraph::add_output(const Value* traced, const std::string& name) {
+  check_path(name);
+  // A value of its own: inputs and weights, which may be outputs too, have
+  // names already.
+  Value* const output = op("Identity", {value(traced)});
+  output->setDebugName(name);
+  set_value(traced, output);
+  graph_->registerOutput(output);
+}
+
+void OnnxGraph::check_path(const std::string& step) {
+  TORCH_CHECK_VALUE(
+      in_first_trace(step) == step,
+      "[export_onnx] the path of the model",
+      kDiffers);
+}
+
+c10::IValue OnnxGraph::in_first_trace(const c10::IValue& own) {
+  record_.push_back(own);
+  return first_ == nullptr ? own : first_->record_.at(record_.size() - 1);
+}
+
+std::string OnnxGraph::serialize() const {
+  size_t bytes_of_all = 1 << 20;  // and what is not weights
+  for (const auto& [name, x] : initializers_) bytes_of_all += x.nbytes();
+  TERN_CHECK_VALUE(
+      bytes_of_all >> 31 == 0,
+      "[export_onnx] the weights take {:.2f} GiB; expected less than the 2 of "
+      "an ONNX file. Set .half, or call export_torchscript.",
+      static_cast<double>(bytes_of_all) / (1 << 30));
+  const auto proto = std::get<0>(jit::export_onnx(
+      graph_,
+      initializers_,
+      kOpset,
+      dynamic_axes_,
+      /*defer_weight_export=*/false,
+      torch::onnx::OperatorExportTypes::ONNX,
+      /*strip_doc_string=*/true,
+      /*keep_initializers_as_inputs=*/false));
+  std::string bytes = jit::serialize_model_proto_to_string(proto);
+  jit::check_onnx_proto(bytes);
+  return bytes;
+}
+
+}  // namespace tern::onnx

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "tern/learner/export/onnx/onnx_graph.h"
+
+namespace tern::onnx {
+
+/// Puts each operator of a trace into the ONNX graph, by the function that
+/// `operators()` has for it.
+/// \throws c10::ValueError naming an operator that cannot be written, and the
+///         module it is in.
+void translate(
+    jit::Graph& trace,
+    const std::vector<std::string>& input_names,
+    const std::vector<std::string>& output_names,
+    OnnxGraph& graph);
+
+}  // namespace tern::onnx
