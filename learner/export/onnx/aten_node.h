@@ -74,9 +74,11 @@ class AtenNode {
   void check_unread() const;
 
  private:
+  /// The number of an argument, if this overload has it.
   std::optional<size_t> find(std::string_view name) const;
-  /// The argument, which is read by that; null for one that is not given.
+  /// Marks an argument as read and returns it; null if it is not given.
   const Value* read(std::string_view name);
+  /// Returns an argument that this overload has, without marking it.
   const Value* argument(std::string_view name) const;
 
   const jit::Node& node_;
