@@ -70,7 +70,10 @@ extern torch::optim::SGD optimizer;
 namespace learner_metric_h {
 torch::Tensor max_error(const torch::Tensor& pred, const torch::Tensor& target);
 }
-namespace learner_precision_grad_scaler_h {
+namespace learner_eval_mode_h {
+extern Tensors inputs;
+}
+namespace learner_amp_grad_scaler_h {
 extern torch::optim::SGD optimizer;
 }
 namespace learner_recorder_h {
@@ -84,16 +87,16 @@ namespace callbacks_multi_optimizer_h {
 torch::Tensor critic_loss(const Batch& batch);
 torch::Tensor generator_loss(const Batch& batch);
 }  // namespace callbacks_multi_optimizer_h
-namespace vision_decode_bad_images_h {
+namespace vision_datasets_bad_images_h {
 extern std::vector<std::string> train_paths, valid_paths;
 }
 namespace vision_interpret_interpretation_h {
 extern Interpretation interp;
 }
-namespace vision_matting_matting_base_h {
+namespace vision_models_matting_matting_base_h {
 extern Loss loss;
 }
-namespace vision_matting_matting_refine_h {
+namespace vision_models_matting_matting_refine_h {
 extern Loss loss;
 }
 namespace vision_models_transformers_attention_h {

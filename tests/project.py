@@ -115,6 +115,14 @@ def check_names(root):
         yield f"{page}: only {count} names of Tern are found."
 
 
+def check_header_names(root):
+    """Each namespace of tests/header_names.h is a header's path."""
+    headers = {re.sub(r"[/.]", "_", str(path.relative_to(root))) for top in PRODUCT for path in (root / top).rglob("*.h")}
+    for name in re.findall(r"^namespace (\w+_h) {", (root / "tests/header_names.h").read_text(), re.MULTILINE):
+        if name not in headers:
+            yield f"tests/header_names.h: there is no header for the namespace {name}."
+
+
 def check_addresses(root):
     """docs/moved_headers.txt leads to headers, and docs/architecture.md to files and folders."""
     for line in (root / "docs/moved_headers.txt").read_text().splitlines():
@@ -150,8 +158,9 @@ NO_CODE = re.compile(r'R"([^(\s]*)\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n]
 def prints_of(text):
     """Number and text of each line that prints by itself."""
     code = NO_CODE.sub(lambda match: "\n" * match[0].count("\n"), text)
-    for number, line in enumerate(code.splitlines(), 1):
-        if PRINTS.search(line):
+    lines = zip(text.split("\n"), code.split("\n"))
+    for number, (line, code_of_line) in enumerate(lines, 1):
+        if PRINTS.search(code_of_line):
             yield number, line.strip()
 
 
@@ -173,7 +182,7 @@ def main():
     root = pathlib.Path(sys.argv[1])
     wrong = [
         *check_how_to_add(root), *check_version(root), *check_merges(root), *check_names(root),
-        *check_addresses(root), *check_output(root),
+        *check_addresses(root), *check_header_names(root), *check_output(root),
     ]
     print(*wrong, sep="\n")
     return 1 if wrong else 0
