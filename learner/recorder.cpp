@@ -369,7 +369,6 @@ Curve over_batches(
 // As the Recorder smooths a fit's losses, but over all fits: it does not jump
 // where one begins.
 std::vector<double> smoothed(const std::vector<double>& losses) {
-  constexpr double kBeta = 0.98;
   double average = 0, weight = 0;
   std::vector<double> result;
   for (const double loss : losses) {

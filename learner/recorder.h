@@ -82,8 +82,7 @@ class Recorder final : public Callback {
   /// Those of one batch, from 0, that were read already; the last of each name.
   std::vector<MetricValue> logged_in(int64_t batch) const;
 
-  // ---- Pictures, over batches with a mark where a fit begins;
-  //      learner/report/recorder_plots.cpp ----
+  // ---- Plots over batches, with a mark where each later fit begins ----
 
   /// Training loss, raw and smoothed over all fits, and the validation loss of
   /// each epoch.
@@ -117,7 +116,7 @@ class Recorder final : public Callback {
   /// Reads the losses that are still on the device; one wait for it.
   void flush();
 
-  // ---- For Learner::log; learner/metrics/logged_values.cpp ----
+  // ---- For Learner::log ----
 
   /// \param value  0-dim kDouble, of the training batch that is being made.
   void log_batch(Learner& learn, const std::string& name, torch::Tensor value);
