@@ -37,6 +37,11 @@ void GradientAccumulation::on_train_begin(Learner& learn) {
       .samples = options_.samples};
 }
 
+// Removed while the fit runs: from the next step on each batch makes its own.
+void GradientAccumulation::on_train_end(Learner& learn) {
+  learn.state().accumulation = {};
+}
+
 GradientClip::GradientClip(double max_norm)
     : GradientClip(Options{.max_norm = max_norm}) {}
 

@@ -37,6 +37,7 @@ class GradientAccumulation final : public Callback {
   /// \throws c10::ValueError beside another one.
   void on_add(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
+  void on_train_end(Learner& learn) override;
 
  private:
   Options options_;

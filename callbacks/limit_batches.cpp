@@ -7,6 +7,7 @@
 #include <torch/types.h>
 
 #include "tern/callbacks/callback_checks.h"
+#include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/report/memory_meter.h"
@@ -42,6 +43,21 @@ class FirstSamples final : public Sampler {
 
 }  // namespace
 
+namespace {
+
+// The epoch that runs was begun with its number of batches.
+void check_between_epochs(const Learner& learn, const char* call) {
+  TERN_CHECK_VALUE(
+      parts_of(learn).position.place != Place::in_epoch,
+      "[Learner::{}] LimitBatches and OverfitBatches change the loaders, and "
+      "an "
+      "epoch is running; {} it in on_epoch_begin or on_epoch_end.",
+      call,
+      call);
+}
+
+}  // namespace
+
 LimitBatches::LimitBatches(Options options)
     : LimitBatches(options, /*overfits=*/false) {
   check_at_least("LimitBatches", "train", options.train, 0);
@@ -50,6 +66,11 @@ LimitBatches::LimitBatches(Options options)
 
 void LimitBatches::on_add(Learner& learn) {
   check_only_one(learn.find<LimitBatches>(), *this, "both change the loaders");
+  check_between_epochs(learn, "add");
+}
+
+void LimitBatches::on_remove(Learner& learn) {
+  check_between_epochs(learn, "remove");
 }
 
 void LimitBatches::on_train_begin(Learner& learn) {
@@ -119,11 +140,10 @@ void fit_batches(
     int64_t batches,
     const LearningRates& lr,
     Callbacks extra) {
-  const int64_t per_epoch =
-      std::max<int64_t>(1, loop::training_loader(parts_of(learn)).size());
   extra.insert(extra.begin(), std::make_shared<Trial>());
   extra.emplace_back(std::make_shared<StopAfterNBatches>(batches));
-  learn.fit((batches + per_epoch - 1) / per_epoch, lr, std::move(extra));
+  // An epoch has one batch at least, where LimitBatches leaves no more.
+  learn.fit(/*epochs=*/batches, lr, std::move(extra));
 }
 
 void check_not_stopped(Learner& learn) {

@@ -24,6 +24,8 @@ class LimitBatches : public Callback {
 
   /// \throws c10::ValueError beside another one, or OverfitBatches.
   void on_add(Learner& learn) override;
+  /// \throws c10::ValueError in the middle of an epoch, as on_add.
+  void on_remove(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_train_end(Learner& learn) override;
   int order() const override { return callback_order::kLoaders; }

@@ -58,6 +58,7 @@ void RunControl::request_checkpoint(std::filesystem::path folder) {
 }
 
 void RunControl::on_train_begin(Learner& learn) {
+  groups_ = parts_of(learn).groups.size();
   if (has_news_) use_rates(learn);
 }
 
@@ -132,19 +133,39 @@ void RunControl::wait_while_paused(Learner& learn) {
   is_paused_ = false;
 }
 
+// SaveCheckpoint has its turn before this callback: what was wished in between
+// is a part of the training, and takes effect after resuming too.
 StateDict RunControl::state_dict() const {
-  if (used_rates_.empty()) return StateDict();
-  return {
-      {"rates", torch::tensor(used_rates_, torch::kDouble)},
-      {"own rates", torch::tensor(own_rates_, torch::kDouble)}};
+  StateDict state;
+  if (!used_rates_.empty()) {
+    state.insert("rates", torch::tensor(used_rates_, torch::kDouble));
+    state.insert("own rates", torch::tensor(own_rates_, torch::kDouble));
+  }
+  const std::lock_guard lock(mutex_);
+  if (!rates_ || groups_ == 0) return state;
+  std::vector<double> wished;  // none: the fit's own again
+  try {
+    if (!rates_->empty()) wished = rates_->resolve(groups_, 0);
+  } catch (const c10::ValueError&) {
+    return state;  // the training thread will say so
+  }
+  state.insert("wished rates", torch::tensor(wished, torch::kDouble));
+  return state;
 }
 
 void RunControl::load_state_dict(const StateDict& state) {
   used_rates_.clear();
   own_rates_.clear();
-  if (state.is_empty()) return;
-  used_rates_ = saved_numbers("RunControl", state, "rates");
-  own_rates_ = saved_numbers("RunControl", state, "own rates");
+  if (state.contains("rates")) {
+    used_rates_ = saved_numbers("RunControl", state, "rates");
+    own_rates_ = saved_numbers("RunControl", state, "own rates");
+  }
+  if (!state.contains("wished rates")) return;
+  auto wished = saved_numbers("RunControl", state, "wished rates");
+  request([&] {
+    rates_ = wished.empty() ? LearningRates()
+                            : LearningRates::per_group(std::move(wished));
+  });
 }
 
 }  // namespace tern

@@ -66,7 +66,7 @@ class RunControl final : public Callback {
   void write_checkpoint(Learner& learn);
   void wait_while_paused(Learner& learn);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
   bool should_pause_ = false;
@@ -77,6 +77,7 @@ class RunControl final : public Callback {
   std::atomic<bool> is_paused_ = false;
   std::atomic<int64_t> checkpoints_ = 0;
   // Of the training thread.
+  int64_t groups_ = 0;              // layer groups of the Learner
   std::vector<double> used_rates_;  // for each layer group; empty: the fit's
   std::vector<double> own_rates_;   // those before
 };

@@ -43,25 +43,43 @@ void loop::forget_validation(LearnerParts& l) {
 }
 
 void loop::validate_after_epoch(LearnerParts& l) {
-  if (!l.data.valid || l.state.stop_training || l.state.is_trial) return;
-  Validation validation = evaluate_metrics(l, Split::valid, /*is_common=*/true);
+  if (!l.data.valid || l.state.is_trial || l.state.stop_training ||
+      l.stop.requested) {
+    return;
+  }
+  auto validation = evaluate_metrics(
+      l,
+      Split::valid,
+      {.is_common = true, .can_be_cut = true});
   // A pass that was stopped in the middle says nothing about the whole set.
-  if (l.state.stop_training) return;
-  l.state.valid_loss = validation.loss;
-  l.state.last_metrics = std::move(validation.metrics);
+  if (!validation) return;
+  l.state.valid_loss = validation->loss;
+  l.state.last_metrics = std::move(validation->metrics);
 }
 
 Validation Learner::validate(Split split) {
-  return loop::evaluate_metrics(*parts_, split, /*is_common=*/false);
+  return *loop::evaluate_metrics(*parts_, split, {});
 }
 
 namespace {
 
-void reset_metrics(LearnerParts& l) {
-  for (Metric& metric : l.options.metrics) {
+// Those of a pass within another are copies: the outer one counts in its own.
+std::vector<Metric> metrics_of_pass(const LearnerParts& l) {
+  std::vector<Metric> metrics = l.options.metrics;
+  for (Metric& metric : metrics) {
+    if (l.evaluation.depth > 0) {
+      TERN_CHECK_VALUE(
+          metric.can_be_copied(),
+          "[Learner::validate] a callback validates during an evaluation, and "
+          "the metric {} is counting; expected a metric whose class has a copy "
+          "constructor, for a second count.",
+          metric.name());
+      metric = metric.fresh_copy();
+    }
     metric.reset();
     metric.set_ignore_index(l.options.loss.ignore_index());
   }
+  return metrics;
 }
 
 // Sums of values and of their weights, [2] for the loss and for each value that
@@ -82,22 +100,28 @@ torch::Tensor weighted_sums(
 }
 
 // Adds up what the ranks have seen of the data.
-void sum_over_ranks(LearnerParts& l, const torch::Tensor& sums) {
+void sum_over_ranks(
+    LearnerParts& l,
+    std::vector<Metric>& metrics,
+    const torch::Tensor& sums) {
   std::string names;
   for (const LoggedSum& value : l.evaluation.logged_in_last) {
     names += value.name + " ";
   }
   l.ranks.communicator->check_equal("values logged in validation", names);
-  loop::all_reduce_metrics(l, sums);
+  loop::all_reduce_metrics(l, metrics, sums);
 }
 
 // Reads the loss, the metrics and the logged values from the device in one go.
-Validation read_validation(LearnerParts& l, const torch::Tensor& sums) {
+Validation read_validation(
+    const LearnerParts& l,
+    const std::vector<Metric>& metrics,
+    const torch::Tensor& sums) {
   const torch::Tensor pairs = sums.view({-1, 2});
   const Tensors means = (pairs.select(1, 0) / pairs.select(1, 1)).unbind();
   Tensors values = {means[0]};
   Validation result;
-  for (const Metric& metric : l.options.metrics) {
+  for (const Metric& metric : metrics) {
     values.push_back(metric.compute());
     result.metrics.push_back({metric.name()});
   }
@@ -115,33 +139,35 @@ Validation read_validation(LearnerParts& l, const torch::Tensor& sums) {
 
 }  // namespace
 
-Validation
-loop::evaluate_metrics(LearnerParts& l, Split split, bool is_common) {
-  reset_metrics(l);
+std::optional<Validation> loop::evaluate_metrics(
+    LearnerParts& l,
+    Split split,
+    const PassOptions& options) {
+  std::vector<Metric> metrics = metrics_of_pass(l);
   const DataLoader& whole = l.data.loader(split);
-  is_common = is_common && l.ranks.communicator;
+  PassOptions pass = options;
+  pass.is_common = options.is_common && l.ranks.communicator;
   const DataLoader& loader =
-      is_common ? shard_of(l, whole, /*equal_batches=*/false) : whole;
-  l.evaluation.is_common = is_common;
+      pass.is_common ? shard_of(l, whole, /*equal_batches=*/false) : whole;
   Tensors batch_losses;
   std::vector<double> batch_sizes;
-  evaluate(l, loader, /*with_loss=*/true, [&] {
+  const auto count_batch = [&] {
     batch_losses.push_back(l.state.loss);
     batch_sizes.push_back(static_cast<double>(l.state.batch_data.size()));
-    for (Metric& metric : l.options.metrics) {
+    for (Metric& metric : metrics) {
       metric.update(l.state.outputs, l.state.batch_data.targets);
     }
-    if (is_common) sync_validation_stop(l, whole);
-  });
+    if (pass.is_common) sync_validation_stop(l, whole);
+  };
+  if (!evaluate(l, loader, /*with_loss=*/true, count_batch, pass)) return {};
   TERN_CHECK_VALUE(
-      !batch_losses.empty() || l.state.stop_training,
+      !batch_losses.empty(),
       "[Learner::validate] the {} loader has no batch; expected at least "
       "one sample.",
       to_string(split));
-  if (batch_losses.empty()) return {};  // stopped before the first batch
   const torch::Tensor sums = weighted_sums(l, batch_losses, batch_sizes);
-  if (is_common) sum_over_ranks(l, sums);
-  return read_validation(l, sums);
+  if (pass.is_common) sum_over_ranks(l, metrics, sums);
+  return read_validation(l, metrics, sums);
 }
 
 }  // namespace tern

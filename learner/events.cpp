@@ -56,19 +56,36 @@ bool loop::receives(
   return true;
 }
 
+namespace {
+
+// Who has had this event, if it is one that a late callback gets by itself.
+std::optional<std::set<const Callback*>>* begun(LearnerParts& l, Event event) {
+  if (event == Event::train_begin) return &l.callbacks.begun_fit;
+  if (event == Event::epoch_begin) return &l.callbacks.begun_epoch;
+  return nullptr;
+}
+
+}  // namespace
+
 // By index: a callback may add or remove callbacks, itself too. What it removes
 // lives until this is over.
 void loop::run(LearnerParts& l, Event event) {
   using Clock = std::chrono::steady_clock;
   // A callback may have the Learner validate, which calls callbacks again.
-  const auto leave = c10::make_scope_exit([&l, outer = l.callbacks.running] {
-    l.callbacks.running = outer;
-    if (!outer) l.callbacks.removed.clear();
-  });
+  const auto leave = c10::make_scope_exit(
+      [&l, outer = l.callbacks.running, event = l.callbacks.event] {
+        l.callbacks.running = outer;
+        l.callbacks.event = event;
+        if (!outer) l.callbacks.removed.clear();
+      });
+  auto* const had_it = begun(l, event);
+  if (had_it) had_it->emplace();
   for (size_t i = 0; i < l.callbacks.all.size(); ++i) {
-    if (!receives(l, l.callbacks.all[i], event)) continue;
     Callback* const callback = l.callbacks.all[i].get();
+    if (had_it && !(*had_it)->insert(callback).second) continue;
+    if (!receives(l, l.callbacks.all[i], event)) continue;
     l.callbacks.running = callback;
+    l.callbacks.event = event;
     auto* const seconds = l.callbacks.seconds;
     const auto begin = seconds ? Clock::now() : Clock::time_point();
     l.callbacks.all[i](event, *l.self);
@@ -85,6 +102,69 @@ void loop::run(LearnerParts& l, Event event) {
       i = at == l.callbacks.all.end() ? i - 1 : at - l.callbacks.all.begin();
     }
   }
+}
+
+void loop::begin_late(LearnerParts& l, const CallbackHandle& callback) {
+  const auto place = [&l](const Callback* c) {
+    return std::ranges::find(l.callbacks.all, c, &CallbackHandle::get);
+  };
+  // One that was removed and comes back is as if it had never gone.
+  for (const auto& [name, known] : named_callbacks(l)) {
+    if (known == callback.get() && l.callbacks.removed_in_fit.erase(name) > 0) {
+      l.callbacks.names_at_begin[known] = name;
+    }
+  }
+  std::vector<Event> missed;
+  for (const Event event : {Event::train_begin, Event::epoch_begin}) {
+    // `run` gets to those behind the one that it is at.
+    const bool is_to_come = l.callbacks.event == event &&
+                            place(callback.get()) > place(l.callbacks.running);
+    if (*begun(l, event) && !is_to_come) missed.push_back(event);
+  }
+  const auto leave = c10::make_scope_exit(
+      [&l, outer = l.callbacks.running, event = l.callbacks.event] {
+        l.callbacks.running = outer;
+        l.callbacks.event = event;
+      });
+  for (const Event event : missed) {
+    (*begun(l, event))->insert(callback.get());
+    if (!receives(l, callback, event)) continue;
+    l.callbacks.running = callback.get();
+    l.callbacks.event = event;
+    callback(event, *l.self);
+  }
+}
+
+void loop::end_early(LearnerParts& l, const CallbackHandle& callback) {
+  auto& begun_fit = l.callbacks.begun_fit;
+  if (!begun_fit || begun_fit->erase(callback.get()) == 0) return;
+  if (l.callbacks.begun_epoch) l.callbacks.begun_epoch->erase(callback.get());
+  const auto name = l.callbacks.names_at_begin.find(callback.get());
+  if (name != l.callbacks.names_at_begin.end()) {
+    l.callbacks.removed_in_fit.insert(name->second);
+    l.callbacks.names_at_begin.erase(name);
+  }
+  if (!receives(l, callback, Event::train_end)) return;
+  const auto leave = c10::make_scope_exit([&l, outer = l.callbacks.running] {
+    l.callbacks.running = outer;
+    l.state.is_removal = false;
+  });
+  l.callbacks.running = callback.get();
+  l.state.is_removal = true;
+  callback(Event::train_end, *l.self);
+}
+
+std::vector<std::pair<std::string, Callback*>> loop::named_callbacks(
+    const LearnerParts& l) {
+  std::vector<std::pair<std::string, Callback*>> result;
+  std::map<std::string, int64_t> seen;
+  for (const auto& callback : l.callbacks.all) {
+    const std::string name = callback->name();
+    result.emplace_back(
+        fmt::format("callbacks/{} {}", name, seen[name]++),
+        callback.get());
+  }
+  return result;
 }
 
 std::exception_ptr loop::run_all(LearnerParts& l, Event event, bool failed) {

@@ -37,7 +37,6 @@ void loop::train_epochs(LearnerParts& l) {
 }
 
 void loop::train_one_epoch(LearnerParts& l) {
-  TrainState& s = l.state;
   DataLoader::Epoch batches = begin_batches(l);
   while (auto batch = next_batch(l, batches)) {
     start_batch(l, std::move(*batch));
@@ -45,7 +44,6 @@ void loop::train_one_epoch(LearnerParts& l) {
     run_step(l);
     run(l, Event::batch_end);
     end_batch(l);
-    if (s.stop_epoch || s.stop_training) break;
   }
   end_batches(l);
 }
@@ -76,12 +74,13 @@ void loop::forward(LearnerParts& l, bool with_loss) {
   });
 }
 
-void loop::evaluate(
+bool loop::evaluate(
     LearnerParts& l,
     const DataLoader& loader,
     bool with_loss,
-    const std::function<void()>& each) {
-  EvalScope eval(l);
+    const std::function<void()>& each,
+    const PassOptions& pass) {
+  EvalScope eval(l, pass);
   TrainState& s = l.state;
   DataLoader::Epoch batches = begin_pass(l, loader);
   for (s.batch = 0; auto batch = next_batch(l, batches); ++s.batch) {
@@ -92,7 +91,9 @@ void loop::evaluate(
     run(l, Event::batch_end);
     clear_batch(l);
   }
+  const bool is_complete = !l.evaluation.was_cut;
   eval.end();
+  return is_complete;
 }
 
 }  // namespace tern

@@ -87,6 +87,26 @@ Learner& Learner::operator=(Learner&& other) noexcept {
 
 // ---- Callbacks ----
 
+namespace {
+
+// Gradients of a step have the type and the loss scale of its beginning.
+void check_between_steps(
+    const LearnerParts& l,
+    const char* call,
+    const Callback& callback) {
+  if (!dynamic_cast<const PrecisionPolicy*>(&callback)) return;
+  TERN_CHECK_VALUE(
+      !l.step.is_running && !l.step.window.is_open(),
+      "[Learner::{}] {} changes the precision in the middle of a step; {} it "
+      "in on_epoch_begin, on_epoch_end, or in on_batch_end while "
+      "state().accumulating is false.",
+      call,
+      callback.name(),
+      call);
+}
+
+}  // namespace
+
 Learner& Learner::add(CallbackHandle callback) {
   TORCH_CHECK_VALUE(
       static_cast<bool>(callback),
@@ -97,6 +117,7 @@ Learner& Learner::add(CallbackHandle callback) {
           parts_->callbacks.all.end(),
           callback) == parts_->callbacks.all.end(),
       "[Learner::add] this callback was added already; add it once.");
+  check_between_steps(*parts_, "add", *callback);
   callback->on_add(*this);
   if (auto* const policy = dynamic_cast<PrecisionPolicy*>(callback.get())) {
     parts_->precision = policy;
@@ -106,8 +127,14 @@ Learner& Learner::add(CallbackHandle callback) {
       parts_->callbacks.all.end(),
       callback,
       [](const auto& a, const auto& b) { return a->order() < b->order(); });
-  parts_->callbacks.all.insert(after, std::move(callback));
+  parts_->callbacks.all.insert(after, callback);
   if (parts_->step.runner) parts_->step.runner->forget();
+  try {
+    loop::begin_late(*parts_, callback);
+  } catch (...) {
+    remove(*callback);
+    throw;
+  }
   return *this;
 }
 
@@ -122,13 +149,23 @@ Learner& Learner::remove(const Callback& callback) {
       parts_->callbacks.all.end(),
       [&](const auto& other) { return other.get() == &callback; });
   if (at == parts_->callbacks.all.end()) return *this;
+  check_between_steps(*parts_, "remove", callback);
   const CallbackHandle removed = *at;
+  const auto place = at - parts_->callbacks.all.begin();
   parts_->callbacks.all.erase(at);
   if (parts_->callbacks.running) parts_->callbacks.removed.push_back(removed);
-  removed->on_remove(*this);
+  try {
+    removed->on_remove(*this);
+  } catch (...) {  // it refuses
+    parts_->callbacks.all.insert(
+        parts_->callbacks.all.begin() + place,
+        removed);
+    throw;
+  }
   auto* const policy = dynamic_cast<PrecisionPolicy*>(removed.get());
   if (policy && policy == parts_->precision) parts_->precision = nullptr;
   if (parts_->step.runner) parts_->step.runner->forget();
+  loop::end_early(*parts_, removed);
   return *this;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -51,8 +52,16 @@ struct LayerGroups {
 struct CallbackList {
   Callbacks all;  // in the order in which they run
   const Callback* running = nullptr;
+  std::optional<Event> event;  // that it has been called for
   // Removed while a callback runs; they live until it has returned.
   Callbacks removed;
+  // Of the running fit: who has had on_train_begin, and on_epoch_begin of this
+  // epoch. What is added later gets both at once. Unset: no fit, no epoch.
+  std::optional<std::set<const Callback*>> begun_fit, begun_epoch;
+  // Names, as in a checkpoint, of those there were when the running fit began,
+  // and which of them have been removed since.
+  std::map<const Callback*, std::string> names_at_begin;
+  std::set<std::string> removed_in_fit;
   // Seconds spent in each callback, while a Profiler measures them.
   std::map<const Callback*, double>* seconds = nullptr;
 };
@@ -64,6 +73,7 @@ struct CurrentStep {
   StepWindow window;           // batches whose gradients make one step
   double loss_weight = 1;      // of this batch's loss in its step
   bool has_gradients = false;  // between backward and the optimizer's step
+  bool is_running = false;     // from the batch's arrival to on_batch_end
   // Gradients with a loss scale, taken from the parameters of `groups` in their
   // order while callbacks run; empty: they are at the parameters.
   Tensors detached_gradients;
@@ -82,6 +92,11 @@ struct TrainingPosition {
   int64_t batches_done = 0;  // of this epoch
   Place place = Place::outside_epoch;
   std::map<std::string, std::string> fit_settings;
+  // Which parameters were trained when the running fit began, or the last one;
+  // as `loop::trained_flags` gives it.
+  torch::Tensor trained_at_begin;
+  std::vector<double> own_rates;  // that the running fit was called with
+  bool resumes_epoch = false;  // this epoch goes on where a checkpoint was made
   std::string caller = "fit";  // of `fit`, such as "fit_one_cycle"
   std::string call;            // "fit_one_cycle(5, 0.01)"
   // Of the training data; computed when a checkpoint is captured.
@@ -98,11 +113,24 @@ struct LoggedSum {
   double samples = 0;
 };
 
+/// What distinguishes the loop's own evaluations from those that a program or a
+/// callback asks for.
+struct PassOptions {
+  /// All ranks evaluate together, each its share of the data.
+  bool is_common = false;
+  /// A stop request ends the pass, which a resumed training makes again.
+  bool can_be_cut = false;
+};
+
 /// Evaluations in progress; evaluate.cpp.
 struct Evaluation {
-  int64_t depth = 0;                      // one may run within another
+  int64_t depth = 0;  // one may run within another
+  PassOptions pass;   // the innermost
+  bool was_cut = false;
+  // Passes that callbacks have made since the last training batch; with the
+  // number of steps it tells what random numbers the next one gets.
+  int64_t passes = 0;
   std::optional<int64_t> augmented_pass;  // of tta
-  bool is_common = false;  // the next one is made by all ranks together
   // What was logged in the current evaluation, and in the last one.
   std::vector<LoggedSum> logged, logged_in_last;
 };

@@ -77,11 +77,12 @@ class FitScope {
   SinkWarnings warnings_;
 };
 
-/// Evaluation: no grad, eval mode; both are restored, and so is the training
-/// step during which a callback evaluates.
+/// Evaluation: no grad, eval mode, random numbers of its own. All is restored,
+/// and so is the training step, or the batch of another evaluation, during which
+/// a callback evaluates.
 class EvalScope {
  public:
-  explicit EvalScope(LearnerParts& l);
+  explicit EvalScope(LearnerParts& l, const PassOptions& pass = {});
   ~EvalScope();
   EvalScope(const EvalScope&) = delete;
 
@@ -98,11 +99,15 @@ class EvalScope {
     Loss batch_loss;
   };
 
+  void use_own_random_numbers();
   void swap_step();
   std::exception_ptr leave(bool failed);
 
   LearnerParts& l_;
   bool was_training_;
+  PassOptions outer_pass_;
+  int64_t passes_;    // before this one
+  StateDict random_;  // training's numbers
   std::optional<Step> step_;
   std::vector<LoggedSum> outer_logged_;
   bool is_open_ = true;
@@ -124,11 +129,13 @@ void train_one_epoch(LearnerParts& l);
 void train_step(LearnerParts& l);
 void forward(LearnerParts& l, bool with_loss);
 /// Evaluates; `each` is called after every batch.
-void evaluate(
+/// \return whether the pass reached the end of the data: false if a stop cut it.
+bool evaluate(
     LearnerParts& l,
     const DataLoader& loader,
     bool with_loss,
-    const std::function<void()>& each);
+    const std::function<void()>& each,
+    const PassOptions& pass = {});
 
 // ---- events.cpp ----
 
@@ -137,7 +144,18 @@ bool receives(
     const LearnerParts& l,
     const CallbackHandle& callback,
     Event event);
+/// Calls all callbacks. One that was added while the fit runs has had
+/// on_train_begin and on_epoch_begin already and does not get them again.
 void run(LearnerParts& l, Event event);
+/// Gives a callback that was added while the fit runs the on_train_begin, and
+/// within an epoch the on_epoch_begin, that it has missed.
+void begin_late(LearnerParts& l, const CallbackHandle& callback);
+/// Gives a callback that is removed while the fit runs its on_train_end.
+void end_early(LearnerParts& l, const CallbackHandle& callback);
+/// Callbacks by "callbacks/EarlyStopping 0": the name, and which of that name
+/// in the order in which they run.
+std::vector<std::pair<std::string, Callback*>> named_callbacks(
+    const LearnerParts& l);
 /// Every callback gets this event, whatever the others throw.
 /// \return the first error, unless `failed`: there is one already then.
 std::exception_ptr run_all(LearnerParts& l, Event event, bool failed);
@@ -164,8 +182,8 @@ bool completes_epoch(LearnerParts& l);
 /// After on_epoch_end.
 void end_epoch(LearnerParts& l);
 
-/// Nothing at the end, or when the fit has to stop: then `stop_training` is
-/// set.
+/// Nothing at the end of the data, and when a callback ended the epoch or the
+/// fit, or a stop request ends the fit or cuts the evaluation.
 std::optional<Batch> next_batch(LearnerParts& l, DataLoader::Epoch& batches);
 void start_batch(LearnerParts& l, Batch batch);
 /// `train_step`, or what runs in its place.
@@ -207,13 +225,16 @@ void set_hyper_parameter(
 
 void forget_validation(LearnerParts& l);
 void validate_after_epoch(LearnerParts& l);
-/// The loss and every metric over all batches.
-/// \param is_common  All ranks evaluate together, each its share of the data.
-Validation evaluate_metrics(LearnerParts& l, Split split, bool is_common);
+/// The loss and every metric over all batches; nothing if a stop cut the pass.
+std::optional<Validation>
+evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass);
 
 // ---- scopes.cpp ----
 
 int64_t trained_parameters(const LearnerParts& l);
+/// Which parameters require a gradient: [P] kBool, in the model's order.
+torch::Tensor trained_flags(const LearnerParts& l);
+void set_trained_flags(LearnerParts& l, const torch::Tensor& flags);
 /// Describes the data and the fit, to compare on resume.
 std::map<std::string, std::string> data_settings(LearnerParts& l);
 std::map<std::string, std::string>
@@ -240,11 +261,14 @@ void sync_decisions(LearnerParts& l);
 /// stop.
 void sync_validation_stop(LearnerParts& l, const DataLoader& whole);
 AllReduce all_reduce_over_ranks(LearnerParts& l);
-/// Sums `sums` and all metrics over ranks.
-void all_reduce_metrics(LearnerParts& l, const torch::Tensor& sums);
+/// Sums `sums` and the metrics over ranks.
+void all_reduce_metrics(
+    LearnerParts& l,
+    std::vector<Metric>& metrics,
+    const torch::Tensor& sums);
 /// Sets the model's buffers to those of rank 0.
 void broadcast_buffers(LearnerParts& l);
-/// Begins an accumulation window, at the start of an epoch.
+/// Begins an accumulation window, as `state.accumulation` says.
 void begin_window(LearnerParts& l);
 ShardedSampler::RealSamples samples_of_batch(LearnerParts& l);
 

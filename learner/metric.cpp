@@ -58,6 +58,17 @@ Metric Metric::fresh_copy() const {
   return result;
 }
 
+StateDict counted_state(const torch::Tensor& counts) {
+  StateDict state;
+  if (counts.defined()) state.insert("counts", counts);
+  return state;
+}
+
+torch::Tensor counts_of_state(const StateDict& state) {
+  const torch::Tensor* const counts = state.find("counts");
+  return counts ? counts->clone() : torch::Tensor();
+}
+
 std::vector<double> read_numbers(const Tensors& numbers) {
   if (numbers.empty()) return {};
   torch::Device device = torch::kCPU;

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <typeinfo>
@@ -12,6 +13,7 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
+#include "tern/learner/state_dict.h"
 
 namespace tern {
 
@@ -80,6 +82,13 @@ class MetricImpl {
   /// to wait. NaN before the first `update`.
   virtual torch::Tensor compute() const = 0;
 
+  /// What `update` has counted since `reset`, for a training that is resumed in
+  /// the middle of an epoch; may share memory. Nothing if the class cannot say
+  /// it: its value of that epoch is NaN then.
+  virtual std::optional<StateDict> state_dict() const { return std::nullopt; }
+  /// \param state  What `state_dict` gave, on the device of the batches.
+  virtual void load_state_dict([[maybe_unused]] const StateDict& state) {}
+
   /// Makes this the metric of all ranks' data, in a training of several
   /// processes. All ranks call it, after their last `update`.
   /// \param all_reduce  Adds a tensor up over the ranks, in place.
@@ -96,6 +105,11 @@ class MetricImpl {
  private:
   int64_t ignore_index_ = -100;
 };
+
+/// The state of a metric that keeps one tensor of counts, undefined before the
+/// first `update`; and the tensor of such a state.
+StateDict counted_state(const torch::Tensor& counts);
+torch::Tensor counts_of_state(const StateDict& state);
 
 /// `targets` with -100 in place of the class `ignore_index` in the first, if
 /// that has class numbers.
@@ -158,10 +172,15 @@ class Metric {
   void update(const Tensors& outputs, const Tensors& targets);
   torch::Tensor compute() const;
   void sync(const AllReduce& all_reduce) { impl_->sync(all_reduce); }
+  std::optional<StateDict> state_dict() const { return impl_->state_dict(); }
+  void load_state_dict(const StateDict& state) {
+    impl_->load_state_dict(state);
+  }
 
   /// A metric of the same kind that has counted nothing yet; this one where
   /// its MetricImpl cannot be copied.
   Metric fresh_copy() const;
+  bool can_be_copied() const { return copy_ != nullptr; }
 
  private:
   std::shared_ptr<MetricImpl> impl_;

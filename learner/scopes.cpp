@@ -7,6 +7,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/random_state.h"
 #include "tern/learner/trial.h"
 
 namespace tern {
@@ -45,6 +46,33 @@ int64_t loop::trained_parameters(const LearnerParts& l) {
       parameters.begin(),
       parameters.end(),
       [](const ModelTensor& p) { return p.tensor.requires_grad(); });
+}
+
+torch::Tensor loop::trained_flags(const LearnerParts& l) {
+  const auto parameters = l.model.parameters();
+  torch::Tensor flags = torch::empty(std::ssize(parameters), torch::kBool);
+  bool* flag = flags.mutable_data_ptr<bool>();
+  for (const ModelTensor& p : parameters) *flag++ = p.tensor.requires_grad();
+  return flags;
+}
+
+void loop::set_trained_flags(LearnerParts& l, const torch::Tensor& flags) {
+  const auto parameters = l.model.parameters();
+  TERN_CHECK_VALUE(
+      flags.numel() == std::ssize(parameters) &&
+          flags.scalar_type() == torch::kBool,
+      "[Learner::resume] the checkpoint says of {} parameters whether they "
+      "are trained; expected the model's {}.",
+      flags.numel(),
+      parameters.size());
+  const bool* flag = flags.const_data_ptr<bool>();
+  for (const ModelTensor& p : parameters) {
+    const bool is_trained = *flag++;
+    if (p.tensor.requires_grad() == is_trained) continue;
+    p.tensor.requires_grad_(is_trained);
+    if (!is_trained) p.tensor.mutable_grad().reset();
+    if (l.step.runner) l.step.runner->forget();
+  }
 }
 
 std::map<std::string, std::string> loop::data_settings(LearnerParts& l) {
@@ -133,8 +161,10 @@ FitScope::FitScope(
         ", or leave the loader out: data.valid = nullptr");
   }
   check_trainable(l);
+  l.position.own_rates = l.resolve(lr);
   l.self->set_learning_rates(lr);
   l.position.call = call_text(l, epochs, extra_);
+  l.position.trained_at_begin = loop::trained_flags(l);
   settings_before_ =
       std::exchange(l.position.fit_settings, loop::fit_settings(l, epochs, lr));
 
@@ -163,13 +193,17 @@ FitScope::FitScope(
 }
 
 void FitScope::leave() {
+  l_.callbacks.begun_fit.reset();
+  l_.callbacks.begun_epoch.reset();
+  l_.callbacks.removed_in_fit.clear();
   for (size_t i = 0; i < added_; ++i) l_.self->remove(*extra_[i]);
   TrainState& state = l_.state;
   state.training = false;
   l_.position.place = Place::outside_epoch;
   l_.position.first_batch = 0;
-  l_.step.has_gradients = false;
+  l_.step.has_gradients = l_.step.is_running = false;
   l_.step.window.close();
+  l_.evaluation.passes = 0;
   state.loss_grad.reset();
   loop::clear_batch(l_);
   if (l_.step.runner) l_.step.runner->end(*l_.self);
@@ -182,6 +216,7 @@ std::exception_ptr FitScope::run_train_end(bool failed) {
   TrainState& state = l_.state;
   state.failed = failed;
   if (failed) state.result = FitResult::failed;
+  l_.callbacks.begun_fit.reset();  // what comes and goes now is told nothing
   return loop::run_all(l_, Event::train_end, failed);
 }
 
@@ -237,9 +272,11 @@ FitScope::~FitScope() {
   }
 }
 
-EvalScope::EvalScope(LearnerParts& l)
+EvalScope::EvalScope(LearnerParts& l, const PassOptions& pass)
     : l_(l),
       was_training_(l.model.is_training()),
+      outer_pass_(l.evaluation.pass),
+      passes_(l.evaluation.passes),
       no_autocast_(l.data.device),
       warnings_(*l.options.sink) {
   const std::thread::id fit_thread = l.stop.fit_thread;
@@ -249,19 +286,36 @@ EvalScope::EvalScope(LearnerParts& l)
       "[Learner] validate, get_preds and predict were called from another "
       "thread than the running fit's; call them from a callback, or after fit "
       "has returned.");
-  if (l.state.training && !l.state.batch_data.inputs.empty()) step_ = Step{};
+  const bool is_in_step =
+      l.state.training && !l.state.batch_data.inputs.empty();
+  if (is_in_step || l.evaluation.depth > 0) step_ = Step{};
   swap_step();
   outer_logged_ = std::exchange(l.evaluation.logged, {});
   ++l_.evaluation.depth;
+  l_.evaluation.pass = pass;
+  l_.evaluation.was_cut = false;
+  use_own_random_numbers();
   l_.model.eval();
   l_.state.training = false;
-  const bool is_common = std::exchange(l.evaluation.is_common, false);
   try {
     loop::run(l_, Event::eval_begin);
-    if (is_common) loop::broadcast_buffers(l_);
+    if (pass.is_common) loop::broadcast_buffers(l_);
   } catch (...) {
     leave(/*failed=*/true);
     throw;
+  }
+}
+
+// Training draws the same numbers with and without evaluations. A pass of the
+// loop, which a resumed training repeats, gets those of its epoch, any other
+// one new ones each time.
+void EvalScope::use_own_random_numbers() {
+  constexpr int64_t kOfTheLoop = int64_t{1} << 40;
+  random_ = random_state();
+  if (l_.evaluation.pass.can_be_cut) {
+    seed_random_state(l_.position.epochs_begun, kOfTheLoop);
+  } else {
+    seed_random_state(l_.state.iteration, l_.evaluation.passes++);
   }
 }
 
@@ -281,8 +335,13 @@ void EvalScope::swap_step() {
 
 std::exception_ptr EvalScope::leave(bool failed) {
   is_open_ = false;
+  const bool was_cut = std::exchange(l_.evaluation.was_cut, false);
   std::exception_ptr error = loop::run_all(l_, Event::eval_end, failed);
   --l_.evaluation.depth;
+  set_random_state(random_);
+  l_.evaluation.pass = outer_pass_;
+  // The resumed training makes the pass again, with the same numbers.
+  if (was_cut) l_.evaluation.passes = passes_;
   l_.evaluation.logged_in_last =
       std::exchange(l_.evaluation.logged, std::move(outer_logged_));
   l_.model.train(was_training_);

@@ -39,23 +39,33 @@ bool loop::is_fit_skipped(
     return true;
   }
   check_same_checkpoint(l);
-  return l.position.continuation &&
-         l.position.continuation->is_done(*l.self, epochs, lr);
+  const bool is_done = l.position.continuation &&
+                       l.position.continuation->is_done(*l.self, epochs, lr);
+  if (is_done) l.evaluation.passes = 0;  // as at the end of a fit
+  return is_done;
 }
 
 void loop::begin_training(LearnerParts& l) {
+  l.callbacks.removed_in_fit.clear();
+  l.callbacks.names_at_begin.clear();
+  for (const auto& [name, callback] : named_callbacks(l)) {
+    l.callbacks.names_at_begin[callback] = name;
+  }
   go_on(l, /*in_epoch=*/false);
   check_same_start(l);
   if (l.step.runner) l.step.runner->begin(*l.self);
 }
 
+// A checkpoint from the middle of an epoch is not used up before that epoch has
+// begun, which is completed also where a callback had ended the training in it.
 bool loop::has_next_epoch(const LearnerParts& l) {
-  return l.state.epoch < l.state.epochs && !l.state.stop_training &&
-         !l.stop.requested;
+  const bool is_over = l.state.stop_training && !l.position.continuation;
+  return l.state.epoch < l.state.epochs && !is_over && !l.stop.requested;
 }
 
 void loop::begin_epoch(LearnerParts& l) {
   begin_window(l);
+  l.position.resumes_epoch = l.position.continuation && !l.state.is_trial;
   go_on(l, /*in_epoch=*/true);  // if it is not there yet
   l.position.place = Place::in_epoch;
 }
@@ -65,7 +75,9 @@ DataLoader::Epoch loop::begin_batches(LearnerParts& l) {
   l.state.batch = l.position.batches_done =
       std::exchange(l.position.first_batch, 0);
   l.state.batches = train.size();
-  l.state.stop_epoch = false;
+  if (!std::exchange(l.position.resumes_epoch, false)) {
+    l.state.stop_epoch = false;
+  }
   l.state.training = true;
   l.model.train();
   return train.epoch(l.position.epochs_begun++, l.position.batches_done);
@@ -84,6 +96,7 @@ DataLoader::Epoch loop::begin_pass(LearnerParts& l, const DataLoader& loader) {
 
 bool loop::completes_epoch(LearnerParts& l) {
   if (l.stop.requested) return false;
+  l.callbacks.begun_epoch.reset();
   l.position.place = Place::at_epoch_end;
   return true;
 }
@@ -98,20 +111,26 @@ void loop::end_epoch(LearnerParts& l) {
 std::optional<Batch> loop::next_batch(
     LearnerParts& l,
     DataLoader::Epoch& batches) {
-  TrainState& s = l.state;
-  // A step that has begun is completed: a stop falls between steps.
+  const TrainState& s = l.state;
+  if (s.training && (s.stop_epoch || s.stop_training)) return std::nullopt;
+  // A step that has begun is completed: a stop falls between steps. Passes that
+  // a program or a callback asks for are complete.
   const bool can_stop =
-      s.is_fitting && !(s.training && l.step.window.is_open());
+      s.training ? !l.step.window.is_open() : l.evaluation.pass.can_be_cut;
   if (!can_stop) return batches.next();
   std::optional<Batch> batch;
   if (!l.stop.requested) batch = batches.next(&l.stop.requested);
   // Also when the stop came while it waited for the loader.
-  if (!batch && l.stop.requested) s.stop_training = true;
+  if (!s.training && !batch) l.evaluation.was_cut = l.stop.requested;
   return batch;
 }
 
 void loop::start_batch(LearnerParts& l, Batch batch) {
-  if (l.state.training) l.state.skip_step = l.state.skip_zero_grad = false;
+  if (l.state.training) {
+    l.state.skip_step = l.state.skip_zero_grad = false;
+    l.step.is_running = true;
+    l.evaluation.passes = 0;
+  }
   l.state.batch_arrived = std::chrono::steady_clock::now();
   l.state.batch_loss = {};
   l.step.host_targets = batch.targets;
@@ -134,8 +153,6 @@ void loop::start_batch(LearnerParts& l, Batch batch) {
 
 void loop::end_batch(LearnerParts& l) {
   sync_decisions(l);
-  if (l.stop.requested && !l.step.window.is_open())
-    l.state.stop_training = true;
   clear_batch(l);
   ++l.state.batch;
 }
@@ -202,6 +219,8 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
 
 void loop::run_step(LearnerParts& l) {
   TrainState& s = l.state;
+  // A callback may have changed the accumulation since the last step.
+  if (!l.step.window.is_open()) begin_window(l);
   // All have to know alike whether this batch is the last.
   if (s.accumulation.batches != 1) sync_decisions(l);
   const bool is_last =
@@ -210,6 +229,7 @@ void loop::run_step(LearnerParts& l) {
   s.accumulating = !l.step.window.is_complete();
   if (s.accumulating) s.skip_step = s.skip_zero_grad = true;
   l.step.runner ? l.step.runner->step(*l.self) : train_step(l);
+  l.step.is_running = false;
   ++s.iteration;
   ++l.position.batches_done;
 }

@@ -157,10 +157,13 @@ AllReduce loop::all_reduce_over_ranks(LearnerParts& l) {
 }
 
 // The loss and every metric over all data, of which each rank has seen a part.
-void loop::all_reduce_metrics(LearnerParts& l, const torch::Tensor& sums) {
+void loop::all_reduce_metrics(
+    LearnerParts& l,
+    std::vector<Metric>& metrics,
+    const torch::Tensor& sums) {
   const AllReduce all_reduce = all_reduce_over_ranks(l);
   all_reduce(sums);
-  for (Metric& metric : l.options.metrics) metric.sync(all_reduce);
+  for (Metric& metric : metrics) metric.sync(all_reduce);
 }
 
 // Running statistics differ between ranks while they train, which nobody sees:

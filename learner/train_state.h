@@ -108,6 +108,9 @@ struct TrainState {
   /// Whether this fit ends by an exception; the loop writes it before
   /// on_train_end.
   bool failed = false;
+  /// on_train_end comes because this callback is removed, and the fit goes on;
+  /// the Learner writes it.
+  bool is_removal = false;
   /// How this fit, or the last one, ended; the loop writes it before
   /// on_train_end. While it is `interrupted`, calls that train return at once;
   /// a program that wants to go on all the same sets it to `completed`.

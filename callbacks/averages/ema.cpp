@@ -96,7 +96,7 @@ void Ema::on_eval_end(Learner& learn) {
 
 void Ema::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (options_.at_end && !state.failed) apply(learn);
+  if (options_.at_end && !state.failed && !state.is_removal) apply(learn);
 }
 
 StateDict Ema::state_dict() const {

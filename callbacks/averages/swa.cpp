@@ -146,7 +146,10 @@ void Swa::on_epoch_end(Learner& learn) {
 
 void Swa::on_train_end(Learner& learn) {
   TrainState& state = learn.state();
-  if (state.result != FitResult::completed || !has_averages()) return;
+  if (state.result != FitResult::completed || state.is_removal ||
+      !has_averages()) {
+    return;
+  }
   apply(learn);
   if (!update_batch_norm(learn)) {  // a stop cut the pass off
     restore(learn);

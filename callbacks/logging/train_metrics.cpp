@@ -1,8 +1,13 @@
 #include "tern/callbacks/logging/train_metrics.h"
 
+#include <cmath>
+#include <string>
+
+#include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/callback_checks.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/loop.h"
@@ -10,6 +15,8 @@
 namespace tern {
 
 void TrainMetrics::on_train_begin(Learner& learn) {
+  device_ = learn.data().device;
+  ranks_ = communicator(learn).world_size();
   metrics_.clear();
   for (const Metric& metric :
        options_.metrics.empty() ? learn.options().metrics : options_.metrics) {
@@ -20,10 +27,12 @@ void TrainMetrics::on_train_begin(Learner& learn) {
       !metrics_.empty(),
       "[TrainMetrics] neither the Learner nor the options have a metric; "
       "expected one. Set LearnerOptions::metrics, or TrainMetrics' own.");
+  is_partial_.assign(metrics_.size(), false);
 }
 
 void TrainMetrics::on_epoch_begin(Learner&) {
   for (Metric& metric : metrics_) metric.reset();
+  is_partial_.assign(metrics_.size(), false);
   has_batches_ = false;
 }
 
@@ -49,7 +58,59 @@ void TrainMetrics::on_epoch_end(Learner& learn) {
   }
   const std::vector<double> read = read_numbers(values);
   for (size_t i = 0; i < metrics_.size(); ++i) {
-    learn.log("train_" + metrics_[i].name(), read[i]);
+    const std::string name = "train_" + metrics_[i].name();
+    if (is_partial_[i]) {
+      learn.options().sink->warning(fmt::format(
+          "TrainMetrics: {} is nan in epoch {}: the training was resumed in "
+          "the "
+          "middle of it, and the checkpoint does not hold what {}.",
+          name,
+          learn.state().epoch,
+          ranks_ > 1 ? "each rank had counted"
+                     : "this metric had counted; give its class state_dict and "
+                       "load_state_dict"));
+    }
+    learn.log(name, is_partial_[i] ? std::nan("") : read[i]);
+  }
+}
+
+// Each rank counts its own batches, and a checkpoint is of rank 0.
+StateDict TrainMetrics::state_dict() const {
+  StateDict state;
+  if (!has_batches_) return state;
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    const auto counted = metrics_[i].state_dict();
+    const bool is_whole = counted && ranks_ == 1 && !is_partial_[i];
+    const std::string prefix = std::to_string(i);
+    state.insert(
+        prefix + "/is_whole",
+        torch::scalar_tensor(is_whole ? 1 : 0, torch::kLong));
+    if (!is_whole) continue;
+    for (const auto& entry : *counted) {
+      state.insert(prefix + "/of/" + entry.key(), entry.value());
+    }
+  }
+  return state;
+}
+
+void TrainMetrics::load_state_dict(const StateDict& state) {
+  has_batches_ = !state.is_empty();
+  for (size_t i = 0; i < metrics_.size(); ++i) {
+    metrics_[i].reset();
+    is_partial_[i] = false;
+    if (!has_batches_) continue;
+    const std::string prefix = std::to_string(i);
+    is_partial_[i] = saved_value("TrainMetrics", state, prefix + "/is_whole")
+                         .item<int64_t>() == 0;
+    StateDict counted;
+    const std::string entries = prefix + "/of/";
+    for (const auto& entry : state) {
+      if (!entry.key().starts_with(entries)) continue;
+      counted.insert(
+          entry.key().substr(entries.size()),
+          entry.value().to(device_));
+    }
+    if (!is_partial_[i]) metrics_[i].load_state_dict(counted);
   }
 }
 

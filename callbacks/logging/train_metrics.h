@@ -14,8 +14,9 @@ namespace tern {
 ///   learn.add<TrainMetrics>().fit(3);
 ///
 /// Counted on the device and read once an epoch. After MixUp or CutMix the
-/// targets are those of the first image of each pair. When an epoch is resumed
-/// in the middle, they are of the batches since.
+/// targets are those of the first image of each pair. A training that is resumed
+/// in the middle of an epoch goes on counting; a metric of yours whose class has
+/// no state_dict is NaN in that epoch, and on several ranks all are.
 class TrainMetrics final : public Callback {
  public:
   struct Options {
@@ -31,12 +32,19 @@ class TrainMetrics final : public Callback {
   void on_epoch_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
+  /// What the metrics have counted of a running epoch, on each rank its own.
+  StateDict state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
   CallbackRole role() const override { return CallbackRole::watches; }
 
  private:
   Options options_;
   std::vector<Metric> metrics_;  // of the fit that runs
+  torch::Device device_ = torch::kCPU;
+  int64_t ranks_ = 1;
   bool has_batches_ = false;
+  // Resumed in the middle of the epoch without what was counted before.
+  std::vector<bool> is_partial_;
 };
 
 }  // namespace tern

@@ -174,7 +174,7 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
 
 void SaveModel::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (!options_.load_best || !has_saved_ || state.failed ||
+  if (!options_.load_best || !has_saved_ || state.failed || state.is_removal ||
       state.result != FitResult::completed) {
     return;
   }

@@ -132,8 +132,14 @@ void ParamScheduler::on_add(Learner& learn) {
 
 // The loaders may have been changed for this fit: LimitBatches.
 void ParamScheduler::on_train_begin(Learner& learn) {
-  done_ = 0;
-  total_ = learn.state().epochs * loop::training_loader(parts_of(learn)).size();
+  const LearnerParts& l = parts_of(learn);
+  const int64_t batches = loop::training_loader(parts_of(learn)).size();
+  total_ = learn.state().epochs * batches;
+  // Added while the fit runs it goes on from there.
+  const TrainState& state = learn.state();
+  done_ = state.epoch * batches;
+  if (l.position.place == Place::in_epoch) done_ += l.position.batches_done;
+  if (l.position.place == Place::at_epoch_end) done_ += batches;
   if (make_) scheduled_ = make_(total_);
   first_rates_ = learn.learning_rates();
   const auto groups = parts_of(learn).groups.parameters.size();

@@ -26,6 +26,8 @@ using Settings = std::map<std::string, std::string>;
 
 constexpr const char* kUsedBatches = "batches in an epoch";
 constexpr const char* kFingerprint = "fingerprint of the data";
+constexpr const char* kRates = "learning rates";
+constexpr const char* kWeightDecay = "weight decay";
 
 // Data, optimizer and precision; without a fit.
 Settings training_settings(Learner& learner) {
@@ -38,6 +40,7 @@ Settings training_settings(Learner& learner) {
   result.insert(
       {{kFingerprint, parts_of(learner).position.fingerprint.second},
        {"optimizer", optim::class_name(learner.optimizer())},
+       {kWeightDecay, fmt::format("{}", learner.options().weight_decay)},
        {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}});
   return result;
 }
@@ -71,7 +74,8 @@ std::vector<std::string> differences(
   static const std::set<std::string> kNew = {
       "processes",
       kUsedBatches,
-      kFingerprint};
+      kFingerprint,
+      kWeightDecay};
   std::vector<std::string> result;
   for (const auto& [name, value] : now) {
     const auto saved = checkpoint.settings.find(name);
@@ -85,11 +89,12 @@ std::vector<std::string> differences(
   return result;
 }
 
+constexpr std::string_view kCallbacks = "callbacks/";
+
 // Callbacks that only the checkpoint or only the Learner has.
 std::vector<std::string> callback_differences(
     Learner& learner,
     const Checkpoint& checkpoint) {
-  constexpr std::string_view kCallbacks = "callbacks/";
   std::set<std::string> saved;  // "callbacks/EarlyStopping 0"
   for (const auto& entry : checkpoint.training) {
     const std::string& key = entry.key();
@@ -97,8 +102,11 @@ std::vector<std::string> callback_differences(
     saved.insert(key.substr(0, key.find('/', kCallbacks.size())));
   }
   std::vector<std::string> result;
-  for (const auto& [name, callback] : named_callbacks(learner)) {
-    if (saved.erase(name) == 0 && !callback->state_dict().is_empty()) {
+  for (const auto& [name, callback] :
+       loop::named_callbacks(parts_of(learner))) {
+    const bool was_there =
+        saved.erase(name) > 0 || checkpoint.training.contains(kEmpty + name);
+    if (!was_there && !callback->state_dict().is_empty()) {
       result.push_back(fmt::format("{} was not there", name));
     }
   }
@@ -124,6 +132,7 @@ void check_differences(
 // ---- To a checkpoint ----
 
 constexpr const char* kLogs = "logs";
+constexpr const char* kRemoved = "removed";
 
 void put_under(
     StateDict& all,
@@ -158,10 +167,20 @@ Checkpoint capture_state(Learner& learner) {
     StateDict& to = part.name == "model"       ? result.model
                     : part.name == "optimizer" ? result.optimizer
                                                : result.training;
-    put_under(to, part.has_own_file() ? "" : part.name, part.capture());
+    const StateDict state = part.capture();
+    put_under(to, part.has_own_file() ? "" : part.name, state);
+    if (state.is_empty() && part.name.starts_with(kCallbacks)) {
+      to.insert(kEmpty + part.name, torch::zeros({}, torch::kLong));
+    }
+  }
+  for (const auto& name : parts_of(learner).callbacks.removed_in_fit) {
+    result.training.insert(
+        fmt::format("{}/{}", kRemoved, name),
+        torch::zeros({}, torch::kLong));
   }
   if (learner.state().is_trial) return result;
-  for (const auto& [name, callback] : named_callbacks(learner)) {
+  for (const auto& [name, callback] :
+       loop::named_callbacks(parts_of(learner))) {
     put_under(
         result.training,
         kLogs + ("/" + name),
@@ -197,9 +216,12 @@ class ResumePlan final : public Continuation {
         }
         // What the program has done to the Learner since `resume`, such as
         // freeze or load, it did before this fit in the first place too.
-        apply_model(learner, checkpoint_);
+        apply_weights(learner);
         apply_training(learner, checkpoint_);
         is_applied_ = true;
+      } else if (fits_to_skip_ == 1) {
+        // What the skipped fits froze or unfroze; the next one begins so.
+        restore_trained_at_begin(learner, checkpoint_);
       }
       --fits_to_skip_;
       learner.options().sink->line(fmt::format(
@@ -209,22 +231,46 @@ class ResumePlan final : public Continuation {
       return true;
     }
     if (!is_between_fits) return false;
-    // This one begins as any other does, with the callbacks that are there now.
+    // This one begins as any other does, with the callbacks and the frozen
+    // groups that are there now.
     const auto self = std::move(parts_of(learner).position.continuation);
-    if (!is_applied_) apply_training(learner, checkpoint_);
+    if (!is_applied_) {
+      apply_training(learner, checkpoint_, /*with_trained=*/false);
+    }
     return false;
   }
 
   void restore(Learner& learner, bool in_epoch) override {
-    auto changes = differences(running_fit_settings(learner), checkpoint_);
+    remove_callbacks(learner);
+    const Settings now = running_fit_settings(learner);
+    auto changes = differences(now, checkpoint_);
     for (auto& text : callback_differences(learner, checkpoint_)) {
       changes.push_back(std::move(text));
     }
     check_differences(changes, allow_change_);
-    apply_model(learner, checkpoint_);
+    apply_weights(learner);
+    if (has_changed(kRates, now.at(kRates))) {
+      loop::set_hyper_parameter(
+          parts_of(learner),
+          HyperParameter::lr,
+          parts_of(learner).position.own_rates);
+    }
     apply_training(learner, checkpoint_);
     const bool has_more = number("in_epoch") != 0 || number("batch") > 0;
     if (in_epoch || !has_more) parts_of(learner).position.continuation.reset();
+  }
+
+  // The optimizer's state has the weight decay of the checkpoint; one that the
+  // program has changed since counts, as `allow_change` says.
+  void apply_weights(Learner& learner) const {
+    apply_model(learner, checkpoint_);
+    const double weight_decay = learner.options().weight_decay;
+    if (!has_changed(kWeightDecay, fmt::format("{}", weight_decay))) return;
+    LearnerParts& l = parts_of(learner);
+    loop::set_hyper_parameter(
+        l,
+        HyperParameter::weight_decay,
+        std::vector<double>(l.groups.parameters.size(), weight_decay));
   }
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
@@ -232,6 +278,24 @@ class ResumePlan final : public Continuation {
   bool is_applied() const { return is_applied_; }
 
  private:
+  // Those that a callback had removed in the fit, before the checkpoint.
+  void remove_callbacks(Learner& learner) const {
+    const auto& names = parts_of(learner).callbacks.names_at_begin;
+    const StateDict removed = entries_under(checkpoint_.training, kRemoved);
+    for (const auto& callback : Callbacks(learner.callbacks())) {
+      const auto name = names.find(callback.get());
+      if (name != names.end() && removed.contains(name->second)) {
+        learner.remove(*callback);
+      }
+    }
+  }
+
+  // False if an older checkpoint does not say it.
+  bool has_changed(const char* setting, const std::string& now) const {
+    const auto saved = checkpoint_.settings.find(setting);
+    return saved != checkpoint_.settings.end() && saved->second != now;
+  }
+
   // 0 if an older checkpoint does not say it.
   int64_t number(const char* name) const {
     return checkpoint_.training.contains(name)
@@ -257,7 +321,7 @@ std::optional<StateDict> take_resumed_log(
     const Callback& callback) {
   std::optional<StateDict>& all = parts_of(learner).position.resumed_logs;
   if (!all) return std::nullopt;
-  for (const auto& [name, known] : named_callbacks(learner)) {
+  for (const auto& [name, known] : loop::named_callbacks(parts_of(learner))) {
     if (known != &callback) continue;
     StateDict taken = entries_under(*all, name);
     for (const auto& entry : taken) all->erase(name + "/" + entry.key());
@@ -316,19 +380,21 @@ Learner& Learner::resume(
   check_differences(
       differences(training_settings(*this), checkpoint),
       options.allow_change);
-  apply_model(*this, checkpoint);
-  if (communicator(*this).is_main_process()) {
-    parts_->options.sink->line(fmt::format(
-        "Going on at step {} from {}.",
-        checkpoint.step,
-        checkpoint.folder.string()));
-  }
-  parts_->position.run_id = checkpoint.run;
-  parts_->position.resumed_logs = entries_under(checkpoint.training, kLogs);
-  parts_->position.continuation = std::make_unique<ResumePlan>(
+  auto plan = std::make_unique<ResumePlan>(
       std::move(checkpoint),
       options.allow_change,
       /*skips_fits=*/parts_->position.fits_done == 0);
+  plan->apply_weights(*this);
+  const Checkpoint& applied = plan->checkpoint();
+  if (communicator(*this).is_main_process()) {
+    parts_->options.sink->line(fmt::format(
+        "Going on at step {} from {}.",
+        applied.step,
+        applied.folder.string()));
+  }
+  parts_->position.run_id = applied.run;
+  parts_->position.resumed_logs = entries_under(applied.training, kLogs);
+  parts_->position.continuation = std::move(plan);
   return *this;
 }
 

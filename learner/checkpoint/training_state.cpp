@@ -2,14 +2,13 @@
 
 #include <map>
 
-#include <ATen/Context.h>
-#include <torch/cuda.h>
 #include <torch/types.h>
 
 #include "tern/kernels/check.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
+#include "tern/learner/random_state.h"
 #include "tern/learner/recorder.h"
 #include "tern/learner/weights/model_weights.h"
 
@@ -51,34 +50,6 @@ LoadPlan plan_of_whole_model(const Learner& learner, const StateDict& state) {
   return plan;
 }
 
-// LibTorch's generators of random numbers by name: "cpu", "cuda:0", ...
-std::vector<std::pair<std::string, at::Generator>> default_generators() {
-  std::vector<std::pair<std::string, at::Generator>> generators = {
-      {"cpu", at::globalContext().defaultGenerator(torch::kCPU)}};
-  for (c10::DeviceIndex i = 0; i < torch::cuda::device_count(); ++i) {
-    const torch::Device device(torch::kCUDA, i);
-    generators.emplace_back(
-        device.str(),
-        at::globalContext().defaultGenerator(device));
-  }
-  return generators;
-}
-
-StateDict random_state() {
-  StateDict state;
-  for (const auto& [name, generator] : default_generators()) {
-    state.insert(name, generator.get_state());
-  }
-  return state;
-}
-
-void restore_random_state(const StateDict& state) {
-  for (auto& [name, generator] : default_generators()) {
-    const torch::Tensor* const saved = state.find(name);
-    if (saved) generator.set_state(*saved);
-  }
-}
-
 StateDict gradients(LearnerParts& l) {
   StateDict state;
   loop::attach_scaled_gradients(l);
@@ -92,19 +63,23 @@ StateDict gradients(LearnerParts& l) {
 void restore_gradients(LearnerParts& l, const StateDict& state) {
   loop::attach_scaled_gradients(l);
   for (const ModelTensor& p : l.model.parameters()) {
-    if (const torch::Tensor* const grad = state.find(p.name)) {
-      p.tensor.mutable_grad() = torch::empty_like(p.tensor).copy_(*grad);
-    }
+    const torch::Tensor* const grad = state.find(p.name);
+    p.tensor.mutable_grad() =
+        grad ? torch::empty_like(p.tensor).copy_(*grad) : torch::Tensor();
   }
   loop::detach_scaled_gradients(l);
+}
+
+StateDict trained(const LearnerParts& l) {
+  const torch::Tensor now = loop::trained_flags(l);
+  const torch::Tensor& at_begin = l.position.trained_at_begin;
+  return {{"now", now}, {"at_begin", at_begin.defined() ? at_begin : now}};
 }
 
 StateDict progress(const LearnerParts& l) {
   // An epoch that is not complete is begun once more, at its next batch.
   const bool in_epoch = l.position.place == Place::in_epoch;
   const bool at_end = l.position.place == Place::at_epoch_end;
-  // What was asked from outside is not a part of the training.
-  const bool stops = l.state.stop_training && !l.stop.requested;
   const std::vector<std::pair<const char*, int64_t>> numbers = {
       {"fits", l.position.fits_done},
       {"in_fit", l.state.is_fitting ? 1 : 0},
@@ -113,7 +88,8 @@ StateDict progress(const LearnerParts& l) {
       {"batch", in_epoch ? l.position.batches_done : 0},
       {"epochs_begun", l.position.epochs_begun - in_epoch},
       {"iteration", l.state.iteration},
-      {"stop_training", stops ? 1 : 0},
+      {"stop_epoch", in_epoch && l.state.stop_epoch ? 1 : 0},
+      {"stop_training", l.state.stop_training ? 1 : 0},
       {"window_batches", l.step.window.batches()},
       {"window_samples", l.step.window.samples()}};
   StateDict result;
@@ -130,13 +106,22 @@ void restore_progress(LearnerParts& l, const StateDict& saved) {
   l.position.first_batch = saved_integer(saved, "batch");
   l.position.epochs_begun = saved_integer(saved, "epochs_begun");
   l.position.fits_done = saved_integer(saved, "fits");
-  // Older checkpoints have none.
-  const auto of_window = [&](const char* name) {
+  // Older checkpoints have none of these.
+  const auto number = [&](const char* name) {
     return saved.contains(name) ? saved_integer(saved, name) : 0;
   };
-  l.step.window.restore(
-      of_window("window_batches"),
-      of_window("window_samples"));
+  l.state.stop_epoch = number("stop_epoch") != 0;
+  l.step.window.restore(number("window_batches"), number("window_samples"));
+}
+
+torch::Tensor saved_flags(const StateDict& state, const char* name) {
+  const torch::Tensor* const flags = state.find(name);
+  TERN_CHECK_VALUE(
+      flags && flags->dim() == 1,
+      "[Learner::resume] the checkpoint does not hold \"trained/{}\"; expected "
+      "one that SaveCheckpoint wrote.",
+      name);
+  return flags->cpu();
 }
 
 }  // namespace
@@ -158,19 +143,6 @@ StateDict entries_under(const StateDict& all, const std::string& prefix) {
     if (entry.key().starts_with(prefix + "/")) {
       result.insert(entry.key().substr(prefix.size() + 1), entry.value());
     }
-  }
-  return result;
-}
-
-std::vector<std::pair<std::string, Callback*>> named_callbacks(
-    Learner& learner) {
-  std::vector<std::pair<std::string, Callback*>> result;
-  std::map<std::string, int64_t> seen;
-  for (const auto& callback : learner.callbacks()) {
-    const std::string name = callback->name();
-    result.emplace_back(
-        fmt::format("callbacks/{} {}", name, seen[name]++),
-        callback.get());
   }
   return result;
 }
@@ -203,10 +175,16 @@ std::vector<StatePart> state_parts(Learner& learner) {
       {"",
        [&l] { return progress(l); },
        [&l](const StateDict& state) { restore_progress(l, state); }},
+      {"trained",
+       [&l] { return trained(l); },
+       [&l](const StateDict& state) {
+         loop::set_trained_flags(l, saved_flags(state, "now"));
+         l.position.trained_at_begin = saved_flags(state, "at_begin");
+       }},
       {"gradients",
        [&l] { return gradients(l); },
        [&l](const StateDict& state) { restore_gradients(l, state); }}};
-  for (const auto& [name, callback] : named_callbacks(learner)) {
+  for (const auto& [name, callback] : loop::named_callbacks(l)) {
     parts.push_back(
         {name,
          [callback = callback] { return callback->state_dict(); },
@@ -214,7 +192,7 @@ std::vector<StatePart> state_parts(Learner& learner) {
            callback->load_state_dict(state);
          }});
   }
-  parts.push_back({"random", random_state, restore_random_state});
+  parts.push_back({"random", random_state, set_random_state});
   return parts;
 }
 
@@ -226,12 +204,28 @@ void apply_model(Learner& learner, const Checkpoint& checkpoint) {
   loop::invalidate_derived_state(parts_of(learner));
 }
 
-void apply_training(Learner& learner, const Checkpoint& checkpoint) {
+void apply_training(
+    Learner& learner,
+    const Checkpoint& checkpoint,
+    bool with_trained) {
   for (const StatePart& part : state_parts(learner)) {
-    if (part.has_own_file()) continue;
+    if (part.has_own_file() || (part.name == "trained" && !with_trained)) {
+      continue;
+    }
     const StateDict saved = entries_under(checkpoint.training, part.name);
-    if (!saved.is_empty()) part.restore(saved);
+    const bool was_empty = checkpoint.training.contains(kEmpty + part.name);
+    if (!saved.is_empty() || was_empty) restore_part(part, saved);
   }
+}
+
+void restore_part(const StatePart& part, const StateDict& state) {
+  if (!state.is_empty() || !part.capture().is_empty()) part.restore(state);
+}
+
+void restore_trained_at_begin(Learner& learner, const Checkpoint& checkpoint) {
+  const StateDict saved = entries_under(checkpoint.training, "trained");
+  if (saved.is_empty()) return;  // of an older version
+  loop::set_trained_flags(parts_of(learner), saved_flags(saved, "at_begin"));
 }
 
 }  // namespace tern

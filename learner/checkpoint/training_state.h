@@ -33,15 +33,23 @@ std::vector<StatePart> state_parts(Learner& learner);
 /// \throws c10::ValueError if they do not fit; the Learner then is as it was.
 void apply_model(Learner& learner, const Checkpoint& checkpoint);
 /// The other parts. \throws as load_state_dict of the callbacks.
-void apply_training(Learner& learner, const Checkpoint& checkpoint);
+/// \param with_trained  Also which parameters are trained.
+void apply_training(
+    Learner& learner,
+    const Checkpoint& checkpoint,
+    bool with_trained = true);
+/// Which parameters were trained when the checkpoint's fit began.
+void restore_trained_at_begin(Learner& learner, const Checkpoint& checkpoint);
+
+/// An entry of this name and a part's, in a checkpoint: that callback was there
+/// and its state_dict was empty.
+constexpr const char* kEmpty = "empty/";
+
+/// Restores a part, also one that was empty and has changed since.
+void restore_part(const StatePart& part, const StateDict& state);
 
 StateDict optimizer_state(Learner& learner);
 void load_optimizer_state(Learner& learner, const StateDict& state);
-
-/// Callbacks by "callbacks/EarlyStopping 0": the name, and which of that name
-/// in the order in which they run.
-std::vector<std::pair<std::string, Callback*>> named_callbacks(
-    Learner& learner);
 
 /// What the entries under "prefix/" are without it; all of them under "".
 StateDict entries_under(const StateDict& all, const std::string& prefix);

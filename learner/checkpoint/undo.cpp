@@ -1,5 +1,6 @@
 #include "tern/learner/checkpoint/undo.h"
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 #include <string>
@@ -30,6 +31,9 @@ struct Snapshot {
   // Set by each fit, so that no checkpoint needs it.
   TrainState state;
   std::map<std::string, std::string> fit_settings;
+  torch::Tensor trained_at_begin;
+  int64_t passes;
+  Callbacks callbacks;
   bool has_optimizer;
   std::map<std::string, StateDict> parts = {};
   std::string optimizer_bytes = {};  // of one that has no part
@@ -37,7 +41,13 @@ struct Snapshot {
 
 Snapshot snapshot_of(Learner& learner) {
   const LearnerParts& l = parts_of(learner);
-  Snapshot result{l.state, l.position.fit_settings, l.optimizer != nullptr};
+  Snapshot result{
+      l.state,
+      l.position.fit_settings,
+      l.position.trained_at_begin,
+      l.evaluation.passes,
+      l.callbacks.all,
+      l.optimizer != nullptr};
   for (const StatePart& part : state_parts(learner)) {
     if (part.name == "optimizer" && !result.has_optimizer) continue;
     try {
@@ -54,7 +64,22 @@ Snapshot snapshot_of(Learner& learner) {
   return result;
 }
 
+// A callback may add and remove others in the trial.
+void restore_callbacks(Learner& learner, const Callbacks& before) {
+  const auto is_in = [](const Callbacks& list, const CallbackHandle& callback) {
+    return std::ranges::find(list, callback) != list.end();
+  };
+  for (const CallbackHandle& callback : Callbacks(learner.callbacks())) {
+    if (!is_in(before, callback)) learner.remove(*callback);
+  }
+  for (const CallbackHandle& callback : before) {
+    if (!is_in(learner.callbacks(), callback)) learner.add(callback);
+  }
+  parts_of(learner).callbacks.all = before;  // equal orders too
+}
+
 void restore(Learner& learner, const Snapshot& before) {
+  restore_callbacks(learner, before.callbacks);
   const torch::NoGradGuard no_grad;
   LearnerParts& l = parts_of(learner);
   if (!before.has_optimizer) {
@@ -72,8 +97,7 @@ void restore(Learner& learner, const Snapshot& before) {
       loop::invalidate_derived_state(l);
     }
     const auto saved = before.parts.find(part.name);
-    if (saved == before.parts.end() || saved->second.is_empty()) continue;
-    part.restore(saved->second);
+    if (saved != before.parts.end()) restore_part(part, saved->second);
   }
   const FitResult result = l.state.result;
   l.state = before.state;
@@ -81,6 +105,8 @@ void restore(Learner& learner, const Snapshot& before) {
   if (result == FitResult::interrupted) l.state.result = result;
   l.position.first_batch = 0;
   l.position.fit_settings = before.fit_settings;
+  l.position.trained_at_begin = before.trained_at_begin;
+  l.evaluation.passes = before.passes;
 }
 
 }  // namespace

@@ -44,6 +44,23 @@ void MeanMetric::sync(const AllReduce& all_reduce) {
   count_ = std::lround(sums[1].item<double>());
 }
 
+std::optional<StateDict> MeanMetric::state_dict() const {
+  StateDict state;
+  if (!sum_.defined()) return state;
+  state.insert("sum", sum_);
+  state.insert("count", torch::scalar_tensor(count_, torch::kLong));
+  if (more_.defined()) state.insert("more", more_);
+  return state;
+}
+
+void MeanMetric::load_state_dict(const StateDict& state) {
+  reset();
+  if (state.is_empty()) return;
+  sum_ = state["sum"].clone();
+  count_ = state["count"].item<int64_t>();
+  if (state.contains("more")) more_ = state["more"].clone();
+}
+
 void MeanMetric::add(const torch::Tensor& sum, int64_t count) {
   const torch::Tensor exact = sum.to(torch::kDouble);
   sum_ = sum_.defined() ? sum_ + exact : exact;

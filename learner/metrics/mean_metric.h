@@ -21,6 +21,8 @@ class MeanMetric : public MetricImpl {
   void reset() override;
   torch::Tensor compute() const override;
   void sync(const AllReduce& all_reduce) override;
+  std::optional<StateDict> state_dict() const override;
+  void load_state_dict(const StateDict& state) override;
 
  protected:
   /// \param sum  0-dim, any type; the sum over `count` elements.

@@ -84,6 +84,12 @@ class ConfusionMetric final : public MetricImpl {
   void update(const Tensors& outputs, const Tensors& targets) override;
   torch::Tensor compute() const override;
   void sync(const AllReduce& all_reduce) override;
+  std::optional<StateDict> state_dict() const override {
+    return counted_state(counts_);
+  }
+  void load_state_dict(const StateDict& state) override {
+    counts_ = counts_of_state(state);
+  }
 
  private:
   std::string name_;

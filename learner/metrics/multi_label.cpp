@@ -99,6 +99,13 @@ class LabelMetric final : public MetricImpl {
     if (counts_.defined()) all_reduce(counts_);
   }
 
+  std::optional<StateDict> state_dict() const override {
+    return counted_state(counts_);
+  }
+  void load_state_dict(const StateDict& state) override {
+    counts_ = counts_of_state(state);
+  }
+
   torch::Tensor compute() const override {
     if (!counts_.defined()) {
       return torch::full({}, std::nan(""), torch::kDouble);

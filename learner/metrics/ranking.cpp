@@ -127,6 +127,18 @@ class RankMetric final : public MetricImpl {
     }
   }
 
+  std::optional<StateDict> state_dict() const override {
+    if (scores_.empty()) return StateDict();
+    return StateDict(
+        {{"scores", torch::cat(scores_)}, {"targets", torch::cat(targets_)}});
+  }
+  void load_state_dict(const StateDict& state) override {
+    reset();
+    if (state.is_empty()) return;
+    scores_ = {state["scores"].clone()};
+    targets_ = {state["targets"].clone()};
+  }
+
   torch::Tensor compute() const override {
     if (scores_.empty()) return torch::full({}, std::nan(""), torch::kDouble);
     return formula_(torch::cat(scores_), torch::cat(targets_), ignore_index());

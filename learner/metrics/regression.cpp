@@ -102,6 +102,28 @@ class MomentMetric final : public MetricImpl {
     all_.target_target = products[2];
   }
 
+  std::optional<StateDict> state_dict() const override {
+    if (all_.count == 0) return StateDict();
+    return StateDict(
+        {{"count", torch::scalar_tensor(all_.count, torch::kDouble)},
+         {"pred", all_.pred},
+         {"target", all_.target},
+         {"pred_pred", all_.pred_pred},
+         {"pred_target", all_.pred_target},
+         {"target_target", all_.target_target}});
+  }
+  void load_state_dict(const StateDict& state) override {
+    reset();
+    if (state.is_empty()) return;
+    all_ = {
+        .count = state["count"].item<double>(),
+        .pred = state["pred"].clone(),
+        .target = state["target"].clone(),
+        .pred_pred = state["pred_pred"].clone(),
+        .pred_target = state["pred_target"].clone(),
+        .target_target = state["target_target"].clone()};
+  }
+
   torch::Tensor compute() const override {
     if (all_.count == 0) return torch::full({}, std::nan(""), torch::kDouble);
     return formula_(all_).mean();

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
@@ -26,6 +27,7 @@
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/limit_batches.h"
+#include "tern/callbacks/logging/train_metrics.h"
 #include "tern/callbacks/mix.h"
 #include "tern/callbacks/monitor.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
@@ -63,6 +65,23 @@ torch::nn::Sequential dropout_net() {
       torch::nn::Linear(16, 2));
 }
 
+// Draws random numbers in evaluation too.
+torch::nn::Sequential noisy_net() {
+  torch::nn::Sequential net = dropout_net();
+  net->push_back(torch::nn::Functional(
+      [](const torch::Tensor& x) { return x + 0.1 * torch::randn_like(x); }));
+  return net;
+}
+
+std::shared_ptr<Callback> at_epoch_begin(
+    int64_t epoch,
+    std::function<void(Learner&)> act) {
+  return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_epoch_begin = [epoch, act = std::move(act)](Learner& l) {
+        if (l.state().epoch == epoch) act(l);
+      }});
+}
+
 // A program: how it makes its Learner, and what it does with it.
 struct Program {
   std::string name;
@@ -70,6 +89,7 @@ struct Program {
   std::function<void(Learner&)> train = [](Learner& l) { l.fit(3, 1e-2); };
   OptimizerFactory optimizer = {};
   int64_t workers = 0;
+  torch::nn::Sequential (*net)() = dropout_net;
 };
 
 std::ostream& operator<<(std::ostream& out, const Program& program) {
@@ -86,7 +106,7 @@ std::unique_ptr<Learner> make_learner(const Program& program) {
           200,
           50,
           {.batch_size = 32, .seed = 3, .workers = program.workers}),
-      dropout_net(),
+      program.net(),
       quiet(
           {.optimizer = program.optimizer,
            .metrics = {accuracy()},
@@ -243,8 +263,78 @@ INSTANTIATE_TEST_SUITE_P(
             "fused_sgd",
             [](Learner& l) { l.to_bf16(); },
             [](Learner& l) { l.fit(3, 1e-2); },
-            optimizer<optim::SGD>(
-                torch::optim::SGDOptions(0.1).momentum(0.9))}),
+            optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9))},
+        Program{
+            .name = "stop_epoch",
+            .set_up =
+                [](Learner& l) {
+                  l.add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+                    TrainState& s = l.state();
+                    if (s.training && s.batch == 5) s.stop_epoch = true;
+                  }});
+                }},
+        Program{
+            .name = "stop_after_n_batches_in_each_fit",
+            .train =
+                [](Learner& l) {
+                  for (int i = 0; i < 3; ++i) {
+                    l.fit(2, 1e-2, {std::make_shared<StopAfterNBatches>(6)});
+                  }
+                }},
+        Program{
+            .name = "unfreezes_while_it_trains",
+            .set_up =
+                [](Learner& l) {
+                  l.split({"4"}).freeze();
+                  l.add(at_epoch_begin(1, [](Learner& l) { l.unfreeze(); }));
+                },
+            .train = [](Learner& l) { l.fit(2, 1e-2).fit(1, 1e-2); }},
+        Program{.name = "noise_in_evaluation", .net = noisy_net},
+        Program{
+            .name = "stops_by_a_training_metric",
+            .set_up =
+                [](Learner& l) {
+                  l.add<TrainMetrics>();
+                  l.add<EarlyStopping>(
+                      {.monitor = "train_accuracy", .min_delta = 0.02});
+                }},
+        Program{
+            .name = "reduces_rates_by_a_training_metric",
+            .set_up =
+                [](Learner& l) {
+                  l.add<TrainMetrics>();
+                  l.add<ReduceLROnPlateau>(
+                      {.monitor = "train_accuracy", .min_delta = 0.05});
+                }},
+        Program{
+            .name = "odd_factors_of_the_loss_scale",
+            .set_up =
+                [](Learner& l) {
+                  l.to_amp(
+                      {.dtype = torch::kHalf,
+                       .scaler = GradScalerOptions{
+                           .growth_factor = 1.3,
+                           .backoff_factor = 0.7,
+                           .growth_interval = 2}});
+                }},
+        Program{
+            .name = "removes_clipping",
+            .set_up =
+                [](Learner& l) {
+                  l.add<GradientClip>(1e-3);
+                  l.add(at_epoch_begin(1, [](Learner& l) {
+                    l.remove(*l.find<GradientClip>());
+                  }));
+                }},
+        Program{
+            .name = "removes_limit_batches",
+            .set_up =
+                [](Learner& l) {
+                  l.add<LimitBatches>({.train = 3});
+                  l.add(at_epoch_begin(2, [](Learner& l) {
+                    l.remove(*l.find<LimitBatches>());
+                  }));
+                }}),
     [](const auto& info) { return info.param.name; });
 
 // ---- What is refused, and what is forgiven ----
@@ -376,6 +466,33 @@ TEST_F(ResumeErrors, GoesOnLongerWhenChangeIsAllowed) {
   const auto whole = make_learner(program);
   whole->fit(3, 1e-2);
   EXPECT_TRUE(all_equal(parameters_of(*again), parameters_of(*whole)));
+}
+
+TEST_F(ResumeErrors, NamesAnotherWeightDecay) {
+  learn = std::make_unique<Learner>(
+      point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
+      dropout_net(),
+      quiet({.weight_decay = 0.5, .seed = 11}));
+  expect_error<CheckpointError>(
+      [&] { learn->resume(run); },
+      {"weight decay was 0.01, is 0.5"});
+}
+
+TEST_F(ResumeErrors, WhereChangeIsAllowedTheFitsRatesAndWeightDecayCount) {
+  Learner changed(
+      point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
+      dropout_net(),
+      quiet({.metrics = {accuracy()}, .weight_decay = 0.5, .seed = 11}));
+  changed.resume(run, {.allow_change = true});
+  changed.fit(4, 1e-4);
+  const auto& rates = changed.recorder().learning_rates();
+  ASSERT_EQ(rates.size(), 24U);
+  EXPECT_EQ(rates[11], 1e-2);
+  EXPECT_EQ(rates[12], 1e-4);
+  EXPECT_EQ(rates[23], 1e-4);
+  EXPECT_EQ(
+      optim::weight_decay(changed.optimizer().param_groups()[0].options()),
+      0.5);
 }
 
 TEST_F(ResumeErrors, GoesOnFromACheckpointBetweenTwoFits) {
