@@ -100,7 +100,8 @@ void GradientPenalty::on_backward_begin(Learner& learn) {
   Tensors norms;
   for (const torch::Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
-    const torch::Tensor fp32 = gradient.to(torch::kFloat);
+    const torch::Tensor fp32 = gradient.to(
+        torch::promote_types(gradient.scalar_type(), torch::kFloat));
     norms.push_back(
         torch::linalg_vector_norm(scale.defined() ? fp32 / scale : fp32, 2));
   }

@@ -70,8 +70,9 @@ class GradientClip final : public Callback {
   bool can_be_replayed() const override { return true; }
   int order() const override { return callback_order::kGradientClip; }
 
-  /// The joint norm before the last clipping by norm: 0-dim kFloat on the
-  /// device, undefined before the first. The next step overwrites it.
+  /// The joint norm before the last clipping by norm: 0-dim on the device,
+  /// kFloat (kDouble for such gradients), undefined before the first. The next
+  /// step overwrites it.
   const torch::Tensor& norm() const { return norm_; }
 
  private:

@@ -7,11 +7,34 @@
 
 namespace tern {
 
+namespace {
+
+void check_dense(const char* call, const Tensors& gradients) {
+  for (const torch::Tensor& gradient : gradients) {
+    TERN_CHECK_VALUE(
+        gradient.layout() == torch::kStrided,
+        "[{}] a gradient of shape {} is sparse; expected dense ones. Make the "
+        "embedding with sparse(false), or leave clipping out.",
+        call,
+        gradient.sizes());
+  }
+}
+
+}  // namespace
+
 torch::Tensor joint_norm(const Tensors& tensors) {
+  check_dense("joint_norm", tensors);
   if (tensors.empty()) return torch::zeros({});
   // A half's square overflows long before the half does: sum in float.
-  return at::linalg_vector_norm(
-      torch::stack(at::_foreach_norm(tensors, 2, torch::kFloat)));
+  torch::ScalarType type = torch::kFloat;
+  Tensors real;
+  for (const torch::Tensor& tensor : tensors) {
+    real.push_back(
+        tensor.is_complex() ? torch::view_as_real(tensor.resolve_conj())
+                            : tensor);
+    type = torch::promote_types(type, real.back().scalar_type());
+  }
+  return at::linalg_vector_norm(torch::stack(at::_foreach_norm(real, 2, type)));
 }
 
 torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm) {
@@ -34,6 +57,7 @@ namespace {
 // scale: a fit's sink says so once.
 Tensors found_gradients(const char* call, const Tensors& parameters) {
   Tensors gradients = gradients_of(parameters);
+  check_dense(call, gradients);
   if (gradients.empty() && !parameters.empty()) {
     TORCH_WARN(
         "[",
@@ -75,6 +99,13 @@ void clip_grad_value_(const Tensors& parameters, double max_value) {
   const torch::NoGradGuard no_grad;
   const Tensors grads = found_gradients("clip_grad_value_", parameters);
   if (grads.empty()) return;
+  for (const torch::Tensor& grad : grads) {
+    TERN_CHECK_VALUE(
+        !grad.is_complex(),
+        "[clip_grad_value_] a gradient of shape {} is complex, whose numbers "
+        "have no order; expected real ones. Clip by norm.",
+        grad.sizes());
+  }
   at::_foreach_clamp_min_(grads, -max_value);
   at::_foreach_clamp_max_(grads, max_value);
 }

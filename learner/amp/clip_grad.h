@@ -10,9 +10,11 @@ namespace tern {
 /// The gradients of those parameters that have one.
 Tensors gradients_of(const Tensors& parameters);
 
-/// Joint L2 norm of all tensors, in kFloat; does not synchronize.
-/// \param tensors  Defined, dense, floating, on one device; may be empty.
-/// \return 0-dim kFloat on their device; infinite or NaN if an element is.
+/// Joint L2 norm of all tensors; does not synchronize.
+/// \param tensors  Defined, floating or complex, on one device; may be empty.
+/// \return 0-dim on their device, kFloat, or kDouble if one of them has that
+///         precision; infinite or NaN if an element is.
+/// \throws c10::ValueError for a sparse tensor.
 torch::Tensor joint_norm(const Tensors& tensors);
 
 /// Scales the gradients of `parameters` in place so that their joint L2 norm is
@@ -25,7 +27,8 @@ torch::Tensor joint_norm(const Tensors& tensors);
 ///
 /// \param parameters  Those without a gradient are left out.
 /// \param max_norm    > 0.
-/// \return the norm before clipping, 0-dim kFloat.
+/// \return the norm before clipping, as `joint_norm`.
+/// \throws c10::ValueError for a sparse gradient.
 torch::Tensor clip_grad_norm_(const Tensors& parameters, double max_norm);
 
 /// The same over all parameters of all groups of an optimizer.
@@ -37,10 +40,11 @@ torch::Tensor clip_grad_norm_(
 /// place; NaN stays NaN. As torch.nn.utils.clip_grad_value_.
 ///
 /// \param max_value  > 0.
+/// \throws c10::ValueError for a sparse or complex gradient.
 void clip_grad_value_(const Tensors& parameters, double max_value);
 void clip_grad_value_(torch::optim::Optimizer& optimizer, double max_value);
 
-/// The factor in (0, 1] that brings a norm down to `max_norm`; 0-dim kFloat.
+/// The factor in (0, 1] that brings a norm down to `max_norm`; of its type.
 torch::Tensor clip_coefficient(const torch::Tensor& norm, double max_norm);
 
 }  // namespace tern

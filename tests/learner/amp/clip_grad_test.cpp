@@ -93,5 +93,52 @@ TEST(ClipGradValue, WantsAPositiveLimit) {
       {"max_value is 0"});
 }
 
+TEST(ClipGradNorm, KeepsThePrecisionOfDoublesAndTakesComplexGradients) {
+  const auto weight = [](const torch::Tensor& grad) {
+    torch::Tensor p = torch::zeros_like(grad).requires_grad_();
+    p.mutable_grad() = grad.clone();
+    return p;
+  };
+  const double third = 1.0 / 3;
+  const Tensors mixed = {
+      weight(torch::tensor({4 * third}, torch::kDouble)),
+      with_grad({1})};
+  const torch::Tensor norm = clip_grad_norm_(mixed, 0.5);
+  EXPECT_EQ(norm.scalar_type(), torch::kDouble);
+  EXPECT_DOUBLE_EQ(norm.item<double>(), std::sqrt(1 + 16.0 / 9));
+  EXPECT_NEAR(
+      mixed[0].grad().item<double>(),
+      4 * third * 0.5 / (norm.item<double>() + 1e-6),
+      1e-15);
+  EXPECT_EQ(mixed[1].grad().scalar_type(), torch::kFloat);
+
+  const auto complex = weight(
+      torch::tensor({c10::complex<float>(3, 4), c10::complex<float>(0, 0)}));
+  EXPECT_FLOAT_EQ(clip_grad_norm_(Tensors{complex}, 1).item<float>(), 5.f);
+  EXPECT_NEAR(torch::real(complex.grad())[0].item<float>(), 0.6, 1e-6);
+  expect_error<c10::ValueError>(
+      [&] { clip_grad_value_(Tensors{complex}, 1); },
+      {"[clip_grad_value_]", "[2] is complex", "by norm"});
+}
+
+TEST(ClipGradNorm, RefusesASparseGradientInASentence) {
+  const auto table = torch::zeros({3, 2}).requires_grad_();
+  table.mutable_grad() = torch::ones({3, 2}).to_sparse();
+  for (const bool by_norm : {false, true}) {
+    const std::string error = error_of<c10::ValueError>([&] {
+      if (by_norm) {
+        clip_grad_norm_({table}, 1);
+      } else {
+        clip_grad_value_({table}, 1);
+      }
+    });
+    EXPECT_NE(error.find("[3, 2] is sparse; expected dense"), error.npos);
+    EXPECT_EQ(error.find("registered at"), error.npos);
+  }
+  expect_error<c10::ValueError>(
+      [&] { joint_norm({table.grad()}); },
+      {"[joint_norm]", "sparse"});
+}
+
 }  // namespace
 }  // namespace tern::clip_grad_test
