@@ -1,6 +1,7 @@
 #include "tern/data/support/error_text.h"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,9 +10,34 @@
 
 namespace tern {
 
+namespace {
+
+// For an operator that a backend lacks LibTorch lists which ones have it, and
+// where each was registered: thousands of characters after the sentence.
+std::string without_dispatcher_table(std::string text) {
+  constexpr std::string_view kBegin = " This could be because the operator ";
+  constexpr std::string_view kEntry = "registered at ";
+  for (size_t begin = 0;
+       (begin = text.find(kBegin, begin)) != std::string::npos;) {
+    size_t end = std::min(text.find('\n', begin), text.size());
+    while (end < text.size()) {
+      const size_t next = std::min(text.find('\n', end + 1), text.size());
+      const std::string_view line =
+          std::string_view(text).substr(end + 1, next - end - 1);
+      if (!line.empty() && line.find(kEntry) == line.npos) break;
+      end = next;
+    }
+    text.erase(begin, end - begin);
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string message_of(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return torch_error ? torch_error->what_without_backtrace() : error.what();
+  return without_dispatcher_table(
+      torch_error ? torch_error->what_without_backtrace() : error.what());
 }
 
 std::string reason_of(const std::exception& error) {

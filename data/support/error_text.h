@@ -11,7 +11,8 @@
 
 namespace tern {
 
-/// Returns an error's message without the backtrace of LibTorch's errors.
+/// Returns an error's message without the backtrace of LibTorch's errors and
+/// without its tables of an operator's backends.
 std::string message_of(const std::exception& error);
 
 /// Returns its first line without the full stop, to quote in another message.
