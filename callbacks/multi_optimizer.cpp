@@ -148,6 +148,18 @@ class MultiOptimizer::Runner final : public StepRunner {
   void end(Learner&) override {}
   void forget() override {}
 
+  // In a part's turn the others require no gradient for that turn alone.
+  void change_frozen(c10::function_ref<void()> change) override {
+    end_mask();
+    change();
+    if (!learner_) return;
+    begin_mask();
+    // Nothing of it is left to step.
+    if (!is_trained(learner_->groups.parameters[active_])) {
+      learner_->state.skip_step = true;
+    }
+  }
+
   void attach(LearnerParts& l) {
     l.groups.parameters = divide(l.model, options_.parts);
     learners_ = std::exchange(l.options.optimizer, {});
@@ -180,6 +192,8 @@ class MultiOptimizer::Runner final : public StepRunner {
     StepResult result = StepResult::skipped;
     torch::Tensor loss, overflowed;
     for (const size_t i : parts_on_this_batch(l)) {
+      // Frozen in the turn of another part.
+      if (!is_trained(l.groups.parameters[i])) continue;
       s.skip_step = is_left_out;
       step_part(l, i);
       learn.log(options_.parts[i].name + "_loss", s.loss);
@@ -229,7 +243,7 @@ class MultiOptimizer::Runner final : public StepRunner {
       made.push_back(
           part.optimizer ? part.optimizer(its)
           : learners_    ? learners_(its)
-                         : default_optimizer()(its));
+                         : default_optimizer(l.options.true_weight_decay)(its));
       TERN_CHECK_VALUE(
           made.back(),
           "[MultiOptimizer] the optimizer factory of part \"{}\" gave none.",
@@ -254,19 +268,38 @@ class MultiOptimizer::Runner final : public StepRunner {
     return {turns[now % static_cast<int64_t>(turns.size())]};
   }
 
-  void step_part(LearnerParts& l, size_t part) {
-    Tensors others;
-    for (size_t i = 0; i < l.groups.parameters.size(); ++i) {
-      for (const ModelTensor& p : l.groups.parameters[i]) {
-        if (i != part && p.tensor.requires_grad()) others.push_back(p.tensor);
+  void begin_mask() {
+    const auto& groups = learner_->groups.parameters;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      for (const ModelTensor& p : groups[i]) {
+        if (i != active_ && p.tensor.requires_grad())
+          masked_.push_back(p.tensor);
       }
     }
-    for (torch::Tensor& other : others) other.requires_grad_(false);
+    for (torch::Tensor& other : masked_) other.requires_grad_(false);
+  }
+
+  void end_mask() {
+    for (torch::Tensor& other : masked_) other.requires_grad_(true);
+    masked_.clear();
+  }
+
+  void step_part(LearnerParts& l, size_t part) {
+    learner_ = &l;
+    active_ = part;
+    begin_mask();
     const auto put_back = c10::make_scope_exit([&] {
       l.step.part_loss = {};
-      for (torch::Tensor& other : others) other.requires_grad_(true);
+      end_mask();
+      learner_ = nullptr;
     });
     l.step.part_loss = [&](const Batch& batch) {
+      TERN_CHECK_VALUE(
+          is_trained(l.groups.parameters[part]),
+          "[MultiOptimizer] part \"{}\" was frozen in its own turn, before its "
+          "loss; expected freeze_to in on_batch_begin, on_batch_end or from "
+          "on_backward_begin on.",
+          options_.parts[part].name);
       return loss_of(l, options_.parts[part], batch);
     };
     dynamic_cast<optim::CombinedOptimizer&>(l.self->optimizer()).activate(part);
@@ -275,6 +308,10 @@ class MultiOptimizer::Runner final : public StepRunner {
 
   Options options_;
   OptimizerFactory learners_;  // the Learner's own
+  // In a part's turn: whose Learner it is, and the parameters of the others.
+  LearnerParts* learner_ = nullptr;
+  size_t active_ = 0;
+  Tensors masked_;
 };
 
 MultiOptimizer::MultiOptimizer(Options options)

@@ -50,9 +50,11 @@ void TerminateOnNaN::on_epoch_begin(Learner& learn) {
 
 void TerminateOnNaN::on_backward_begin(Learner& learn) {
   TrainState& state = learn.state();
-  if (found_ || !state.loss.is_cpu()) return;
+  if (!state.loss.is_cpu()) return;
   const auto loss = state.loss.item<double>();
   if (std::isfinite(loss)) return;
+  state.skip_step = true;
+  if (found_) return;  // of this batch, in the turn of another part
   std::string cause = find_input(state);
   if (cause.empty()) {
     cause = find_weight(
@@ -60,7 +62,6 @@ void TerminateOnNaN::on_backward_begin(Learner& learn) {
         "Inputs and weights are finite: model or loss overflow, or divide by "
         "zero.");
   }
-  state.skip_step = true;
   terminate(learn, {state.epoch, state.batch, loss, cause});
 }
 

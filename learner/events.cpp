@@ -195,6 +195,12 @@ void loop::run_exception(LearnerParts& l, const std::exception& error) {
   }
 }
 
+void loop::replace_weight_copies(LearnerParts& l) {
+  if (auto* const copies = dynamic_cast<CopiesWeights*>(l.optimizer.get())) {
+    copies->weights_replaced();
+  }
+}
+
 void loop::invalidate_derived_state(LearnerParts& l) {
   if (l.step.runner) l.step.runner->forget();
   run(l, Event::load);

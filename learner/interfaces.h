@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <string>
 
+#include <c10/util/FunctionRef.h>
 #include <torch/types.h>
 
+#include "tern/data/batch.h"
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/state_dict.h"
 
@@ -25,6 +27,18 @@ class SteppedWeights {
   virtual void zero_grad() = 0;
 };
 
+/// An optimizer whose state holds copies of the parameters, as Lookahead's slow
+/// weights, to which a step leads back. A Learner calls it where weights are
+/// replaced without such a state: by load_state_dict, Swa and Ema for example.
+class CopiesWeights {
+ public:
+  virtual ~CopiesWeights() = default;
+  /// The copies that exist now; what is written into them counts.
+  virtual Tensors weight_copies() = 0;
+  /// The copies become what the parameters are now.
+  virtual void weights_replaced() = 0;
+};
+
 /// Runs training steps in place of `loop::train_step`: StepGraph of
 /// learner/cuda_graph/, MultiOptimizer of callbacks/.
 class StepRunner {
@@ -37,6 +51,9 @@ class StepRunner {
   virtual void step(Learner& learn) = 0;
   /// Weights, callbacks or frozen groups have changed since the last step.
   virtual void forget() = 0;
+  /// Calls `change`, which sets what requires a gradient, perhaps in the middle
+  /// of a step.
+  virtual void change_frozen(c10::function_ref<void()> change) { change(); }
 };
 
 /// What `Learner::resume` has read and the coming fits have not used yet:

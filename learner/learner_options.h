@@ -27,7 +27,8 @@ struct LearnerOptions {
 
   /// Unset: cross-entropy for kLong targets, mean squared error for others.
   Loss loss = {};
-  /// Unset: the fused `optim::AdamW` with fastai's betas (0.9, 0.99).
+  /// Unset: `default_optimizer()`, the fused `optim::AdamW` with fastai's betas
+  /// (0.9, 0.99).
   OptimizerFactory optimizer = {};
   /// Shown in the table, computed on the validation data.
   std::vector<Metric> metrics = {};
@@ -37,8 +38,9 @@ struct LearnerOptions {
 
   double lr = 3e-3;
   double weight_decay = 1e-2;
-  /// Decay weights directly (`w *= 1 - lr * wd`) with every optimizer, not
-  /// through the gradient.
+  /// Decay weights directly (`w *= 1 - lr * wd`) with every optimizer. false:
+  /// the optimizer's own way, which is through the gradient for all but AdamW;
+  /// the default optimizer is Adam then.
   bool true_weight_decay = true;
   /// Decay normalisation layers and biases too.
   bool bn_weight_decay = true;

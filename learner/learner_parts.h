@@ -44,6 +44,8 @@ struct LayerGroups {
   std::vector<std::vector<ModelTensor>> parameters;
   std::vector<double> own_lr;  // one for each group; empty: LearnerOptions::lr
   std::vector<ParamGroupKind> param_group_kinds;  // of the optimizer's groups
+  // The optimizer's constructor makes state that its steps need, as Adagrad's.
+  bool has_initial_state = false;
 
   int64_t size() const { return std::ssize(parameters); }
 };

@@ -160,6 +160,9 @@ std::vector<std::pair<std::string, Callback*>> named_callbacks(
 /// \return the first error, unless `failed`: there is one already then.
 std::exception_ptr run_all(LearnerParts& l, Event event, bool failed);
 void run_exception(LearnerParts& l, const std::exception& error);
+/// The optimizer's copies of weights, if it has any, become what the weights are
+/// now: these were replaced, and not the optimizer's state with them.
+void replace_weight_copies(LearnerParts& l);
 /// Invalidates recorded graphs and sends on_load: weights or the optimizer's
 /// state were replaced from outside the training.
 void invalidate_derived_state(LearnerParts& l);

@@ -13,6 +13,7 @@
 #include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/optim/layer_groups.h"
 #include "tern/learner/optim/named_state.h"
 #include "tern/learner/weights/model_weights.h"
 #include "tern/learner/weights/weights.h"
@@ -136,7 +137,7 @@ Learner& Learner::load(
         read_optimizer(file, optim::class_name(this->optimizer()));
     naming(optimizer_file(file), [&] { load_optimizer_state(*this, state); });
   } else if (parts_->optimizer) {
-    parts_->optimizer->state().clear();
+    optim::clear_state(*parts_);
   }
   apply(plan, *this);
   loop::invalidate_derived_state(*parts_);

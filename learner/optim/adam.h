@@ -62,7 +62,8 @@ class Adam final : public AdamBase<torch::optim::AdamOptions> {
       : Adam(one_group(std::move(params)), defaults, fused) {}
 };
 
-/// AdamW in one fused kernel; computes what `torch.optim.AdamW` does.
+/// AdamW in one fused kernel; computes what `torch.optim.AdamW` does, and as
+/// there weight decay is always decoupled: without it, it is Adam.
 ///
 ///   tern::optim::AdamW optimizer(
 ///       net->parameters(),
@@ -78,7 +79,9 @@ class AdamW final : public AdamBase<torch::optim::AdamWOptions> {
             {.decoupled_weight_decay = true},
             groups,
             defaults,
-            fused) {}
+            fused) {
+    always_decouple_weight_decay();
+  }
   explicit AdamW(
       Tensors params,
       const Options& defaults = {},

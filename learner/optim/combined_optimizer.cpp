@@ -88,6 +88,11 @@ CombinedOptimizer::CombinedOptimizer(Optimizers optimizers)
     for (OptimizerParamGroup& group : optimizer->param_groups()) {
       group = OptimizerParamGroup(Tensors());
     }
+    // What its constructor has made, as Adagrad's does.
+    for (auto& [param, made] : optimizer->state()) {
+      state_[param] = std::move(made);
+    }
+    optimizer->state().clear();
   }
 }
 
@@ -127,6 +132,26 @@ void CombinedOptimizer::decoupled_weight_decay(bool on) {
         dynamic_cast<DecoupledWeightDecay*>(optimizer.get());
     if (has_choice) has_choice->decoupled_weight_decay(on);
   }
+}
+
+Tensors CombinedOptimizer::weight_copies() {
+  Tensors all;
+  with_each([&](Optimizer& optimizer) {
+    if (auto* const copies = dynamic_cast<CopiesWeights*>(&optimizer)) {
+      for (const torch::Tensor& copy : copies->weight_copies()) {
+        all.push_back(copy);
+      }
+    }
+  });
+  return all;
+}
+
+void CombinedOptimizer::weights_replaced() {
+  with_each([](Optimizer& optimizer) {
+    if (auto* const copies = dynamic_cast<CopiesWeights*>(&optimizer)) {
+      copies->weights_replaced();
+    }
+  });
 }
 
 // LibTorch's archives hold the state of one kind of optimizer.

@@ -14,7 +14,8 @@ namespace tern::optim {
 /// and state are here, those of the first optimizer first; an optimizer has its
 /// own only while it is at work. Private to Tern.
 class CombinedOptimizer : public torch::optim::Optimizer,
-                          public DecoupledWeightDecay {
+                          public DecoupledWeightDecay,
+                          public CopiesWeights {
  public:
   using Optimizers = std::vector<std::unique_ptr<torch::optim::Optimizer>>;
 
@@ -30,6 +31,8 @@ class CombinedOptimizer : public torch::optim::Optimizer,
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void decoupled_weight_decay(bool on) override;
+  Tensors weight_copies() override;
+  void weights_replaced() override;
   /// \throws c10::NotImplementedError; `optim::named_state` has everything.
   void save(torch::serialize::OutputArchive& archive) const override;
 

@@ -72,7 +72,10 @@ FusedOptimizer::FusedOptimizer(
       name_(std::move(name)),
       fused_(fused),
       decoupled_weight_decay_(decoupled_weight_decay) {
-  for (const torch::Tensor& param : parameters_of(*this)) check_param(param);
+  // Frozen ones are checked when they have a gradient.
+  for (const torch::Tensor& param : parameters_of(*this)) {
+    if (param.requires_grad()) check_param(param);
+  }
   const auto& [k, alpha] = fused_.lookahead;
   TERN_CHECK_VALUE(
       k >= 0 && 0 <= alpha && alpha <= 1,
@@ -414,6 +417,28 @@ void FusedOptimizer::move_gradients_to_masters() {
   }
 }
 
+Tensors FusedOptimizer::weight_copies() {
+  Tensors copies;
+  for (const torch::Tensor& param : parameters_of(*this)) {
+    const auto found = state_.find(param.unsafeGetTensorImpl());
+    if (found == state_.end()) continue;
+    const auto& state = static_cast<FusedParamState&>(*found->second);
+    if (state.slow_weights.defined()) copies.push_back(state.slow_weights);
+  }
+  return copies;
+}
+
+// In their memory, which a recorded step may know.
+void FusedOptimizer::weights_replaced() {
+  const torch::NoGradGuard no_grad;
+  for (const torch::Tensor& param : parameters_of(*this)) {
+    const auto found = state_.find(param.unsafeGetTensorImpl());
+    if (found == state_.end()) continue;
+    auto& state = static_cast<FusedParamState&>(*found->second);
+    if (state.slow_weights.defined()) state.slow_weights.copy_(param);
+  }
+}
+
 void FusedOptimizer::save(torch::serialize::OutputArchive& archive) const {
   write(archive);
   archive.write(kDecoupledKey, c10::IValue(decoupled_weight_decay_));
@@ -424,7 +449,7 @@ void FusedOptimizer::load(torch::serialize::InputArchive& archive) {
   lists_.clear();
   c10::IValue decoupled;
   if (archive.try_read(kDecoupledKey, decoupled)) {
-    decoupled_weight_decay_ = decoupled.toBool();
+    decoupled_weight_decay(decoupled.toBool());
   }
   for (const torch::Tensor& param : parameters_of(*this)) {
     const auto found = state_.find(param.unsafeGetTensorImpl());

@@ -17,6 +17,7 @@
 
 #include "tern/data/batch.h"
 #include "tern/kernels/optim/fused_step.h"
+#include "tern/learner/interfaces.h"
 
 namespace tern {
 
@@ -130,11 +131,12 @@ class FusedParamState : public torch::optim::OptimizerParamState {
 /// fp32 and rounded stochastically, so that small updates are not lost, with
 /// random numbers of (parameter, step, element) alone: a resumed training has
 /// the same. Gradients are kFloat, kHalf or kBFloat16. A parameter without
-/// gradient is left as it is. Sparse gradients and kDouble parameters
-/// are refused: take the optimizer of the same name from `torch::optim`.
+/// gradient is left as it is, and may have any type. Sparse gradients and kDouble
+/// parameters are refused: take the optimizer of the same name from `torch::optim`.
 class FusedOptimizer : public torch::optim::Optimizer,
                        public AmpAware,
-                       public DecoupledWeightDecay {
+                       public DecoupledWeightDecay,
+                       public CopiesWeights {
  public:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
@@ -146,10 +148,17 @@ class FusedOptimizer : public torch::optim::Optimizer,
   void set_weights(const Tensors& masters, const Tensors& weights) final;
   void move_gradients_to_masters() final;
 
+  /// Lookahead's slow weights.
+  Tensors weight_copies() final;
+  void weights_replaced() final;
+
   /// How `weight_decay` acts. true: `param *= 1 - lr * weight_decay`, as AdamW
   /// and fastai. false: it is added to the gradient (L2), as torch's SGD and
-  /// Adam. Saved with the optimizer.
-  void decoupled_weight_decay(bool on) final { decoupled_weight_decay_ = on; }
+  /// Adam; not in AdamW, whose own way is the first one. Saved with the
+  /// optimizer.
+  void decoupled_weight_decay(bool on) final {
+    decoupled_weight_decay_ = on || is_always_decoupled_;
+  }
   bool decoupled_weight_decay() const { return decoupled_weight_decay_; }
 
   /// A factor that the gradients carry besides the scaler's, for instance the
@@ -201,6 +210,10 @@ class FusedOptimizer : public torch::optim::Optimizer,
 
   const std::string& name() const { return name_; }
   const FusedOptions& fused() const { return fused_; }
+  /// For AdamW, which is that.
+  void always_decouple_weight_decay() {
+    is_always_decoupled_ = decoupled_weight_decay_ = true;
+  }
   static Groups one_group(Tensors params);
   void check_not_negative(const char* option, double value) const;
 
@@ -242,6 +255,7 @@ class FusedOptimizer : public torch::optim::Optimizer,
   std::string name_;
   FusedOptions fused_;
   bool decoupled_weight_decay_;
+  bool is_always_decoupled_ = false;
   torch::Tensor grad_scale_;
   std::unordered_map<c10::TensorImpl*, torch::Tensor> weights_;  // by master
   std::optional<Shard> shard_;

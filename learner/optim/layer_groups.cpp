@@ -1,4 +1,7 @@
+#include "tern/learner/optim/layer_groups.h"
+
 #include <algorithm>
+#include <utility>
 
 #include <torch/types.h>
 
@@ -54,16 +57,24 @@ std::vector<torch::optim::OptimizerParamGroup> make_param_groups(
   return param_groups;
 }
 
-// The optimizer exists from here on; all but learning rates is set once.
-void make_optimizer(LearnerParts& l) {
+std::unique_ptr<torch::optim::Optimizer> new_optimizer(LearnerParts& l) {
   const auto groups = make_param_groups(l);
-  if (!l.options.optimizer) l.options.optimizer = default_optimizer();
+  if (!l.options.optimizer) {
+    l.options.optimizer = default_optimizer(l.options.true_weight_decay);
+  }
   auto made = l.options.optimizer(groups);
   TORCH_CHECK_VALUE(
       made && has_groups(*made, groups),
       "[Learner] the optimizer factory gave no optimizer, or one of other "
       "parameters; expected an optimizer over the groups it was given, which "
       "in mixed precision hold the fp32 masters.");
+  return made;
+}
+
+// The optimizer exists from here on; all but learning rates is set once.
+void make_optimizer(LearnerParts& l) {
+  auto made = new_optimizer(l);
+  l.groups.has_initial_state = !made->state().empty();
   if (auto* decoupled =
           dynamic_cast<optim::DecoupledWeightDecay*>(made.get())) {
     decoupled->decoupled_weight_decay(l.options.true_weight_decay);
@@ -80,7 +91,17 @@ void make_optimizer(LearnerParts& l) {
 
 }  // namespace
 
-OptimizerFactory default_optimizer() {
+void optim::clear_state(LearnerParts& l) {
+  l.optimizer->state().clear();
+  if (!l.groups.has_initial_state) return;
+  std::swap(l.optimizer->state(), new_optimizer(l)->state());
+}
+
+OptimizerFactory default_optimizer(bool true_weight_decay) {
+  if (!true_weight_decay) {
+    return optimizer<optim::Adam>(
+        torch::optim::AdamOptions().betas({0.9, 0.99}));
+  }
   return optimizer<optim::AdamW>(
       torch::optim::AdamWOptions().betas({0.9, 0.99}));
 }
@@ -144,18 +165,28 @@ Learner& Learner::freeze_to(int64_t group) {
           groups - 1));
   loop::attach_scaled_gradients(*parts_);
   const int64_t first_trained = group < 0 ? groups + group : group;
-  for (int64_t i = 0; i < groups; ++i) {
-    for (ModelTensor& parameter : parts_->groups.parameters[i]) {
-      const bool is_norm = parameter.layer != LayerKind::other;
-      const bool learns =
-          i >= first_trained || (is_norm && parts_->options.train_bn);
-      parameter.tensor.requires_grad_(learns);
-      if (!learns) parameter.tensor.mutable_grad().reset();
+  const auto change = [&] {
+    for (int64_t i = 0; i < groups; ++i) {
+      for (ModelTensor& parameter : parts_->groups.parameters[i]) {
+        const bool is_norm = parameter.layer != LayerKind::other;
+        const bool learns =
+            i >= first_trained || (is_norm && parts_->options.train_bn);
+        parameter.tensor.requires_grad_(learns);
+        if (learns) continue;
+        parameter.tensor.mutable_grad().reset();
+        if (!parts_->stepped_weights) continue;
+        parts_->stepped_weights->of(parameter.tensor).mutable_grad().reset();
+      }
     }
+  };
+  if (parts_->step.runner) {
+    parts_->step.runner->change_frozen(change);
+  } else {
+    change();
   }
   loop::detach_scaled_gradients(*parts_);
   if (parts_->optimizer && parts_->options.freeze_clears_optimizer) {
-    parts_->optimizer->state().clear();
+    optim::clear_state(*parts_);
   }
   if (parts_->step.runner) parts_->step.runner->forget();
   parts_->record_call(

@@ -98,6 +98,20 @@ std::unique_ptr<OptimizerParamState> make_state(const Optimizer& optimizer) {
   return nullptr;
 }
 
+// As its constructor makes it: a step expects one of each parameter.
+std::unique_ptr<OptimizerParamState> initial_adagrad_state(
+    const Optimizer& optimizer,
+    const torch::Tensor& param) {
+  const auto* const options =
+      dynamic_cast<const torch::optim::AdagradOptions*>(&optimizer.defaults());
+  if (!options) return nullptr;
+  auto state = std::make_unique<torch::optim::AdagradParamState>();
+  state->step(0);
+  state->sum(
+      torch::full_like(param.detach(), options->initial_accumulator_value()));
+  return state;
+}
+
 const std::string& name_of(
     const ParameterNames& names,
     const torch::Tensor& param) {
@@ -170,9 +184,8 @@ void read_state(
                   .copy_(*value)
             : value->to(param.device(), /*non_blocking=*/false, /*copy=*/true);
   }
-  if (is_there) {
-    made.emplace_back(param.unsafeGetTensorImpl(), std::move(fresh));
-  }
+  if (!is_there) fresh = initial_adagrad_state(optimizer, param);
+  if (fresh) made.emplace_back(param.unsafeGetTensorImpl(), std::move(fresh));
 }
 
 }  // namespace

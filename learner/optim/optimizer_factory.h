@@ -85,8 +85,9 @@ OptimizerFactory optimizer(Options... options) {
       };
 }
 
-/// The fused `optim::AdamW` with fastai's betas (0.9, 0.99).
-OptimizerFactory default_optimizer();
+/// The fused `optim::AdamW` with fastai's betas (0.9, 0.99), or `optim::Adam`
+/// with them, whose weight decay acts through the gradient.
+OptimizerFactory default_optimizer(bool true_weight_decay = true);
 
 /// fastai's `ranger`: `optim::RAdam` with betas (0.95, 0.99) and eps 1e-6 in
 /// Lookahead with k 6 and alpha 0.5.

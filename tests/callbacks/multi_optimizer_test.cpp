@@ -4,6 +4,7 @@
 #include <set>
 
 #include <gtest/gtest.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
@@ -17,6 +18,7 @@
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/callbacks/schedules/one_cycle.h"
+#include "tern/callbacks/terminate_on_nan.h"
 #include "tern/learner/amp/autocast.h"
 #include "tern/learner/amp/clip_grad.h"
 #include "tern/learner/amp/master_weights.h"
@@ -735,6 +737,122 @@ TEST(MultiOptimizer, RefusesWhatItCannotWorkWith) {
   expect_error<c10::ValueError>(
       [&] { learn.add<MultiOptimizer>(parts_of(gan)); },
       {"before the first fit"});
+}
+
+TEST(MultiOptimizer, StepsNoPartWithALossThatIsNaN) {
+  const auto sink = std::make_shared<MemorySink>();
+  Gan gan = tiny_gan();
+  const auto learn = learner_of(gan, {}, {.sink = sink});
+  learn->add<TerminateOnNaN>();
+  learn->add<LambdaCallback>({.on_loss_begin = [](Learner& l) {
+    if (l.state().batch == 2) l.state().batch_data.inputs[0].fill_(NAN);
+  }});
+  auto options = parts_of(gan);
+  learn->remove(*learn->find<MultiOptimizer>());
+  // The generator's own loss reads no data.
+  options.parts[1].loss = [gan](const Batch& b) mutable {
+    return gan->generator_loss(b) + b.inputs[0].mean();
+  };
+  learn->add<MultiOptimizer>(options);
+  learn->fit(1);
+  EXPECT_EQ(learn->state().iteration, 3);
+  for (const torch::Tensor& p : gan->parameters()) {
+    EXPECT_TRUE(p.isfinite().all().item<bool>());
+  }
+  EXPECT_EQ(sink->warnings.size(), 1u);
+}
+
+TEST(MultiOptimizer, FreezesAPartInTheTurnOfAnyPart) {
+  enum When { backward_begin, backward_end, step };
+  for (const bool is_half : {false, true}) {
+    for (const int64_t turn : {0, 1}) {
+      for (const When when : {backward_begin, backward_end, step}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", is_half, turn, int{when}));
+        Gan gan = tiny_gan();
+        const auto learn = learner_of(gan, parts_of(gan, kFusedAdam));
+        if (is_half) learn->to_fp16({.force_fp16 = true});
+        Tensors frozen, others;
+        int64_t turns = 0;
+        const auto act = [&](When now) {
+          return [&, now](Learner& l) {
+            if (now != when || turns != 4 + turn || !frozen.empty()) return;
+            l.freeze_to(1);
+            for (const auto& p : gan->critic->parameters()) {
+              frozen.push_back(p.detach().clone());
+            }
+            others = weights_of(gan);
+          };
+        };
+        learn->add<LambdaCallback>(
+            {.on_backward_begin = act(backward_begin),
+             .on_backward_end = act(backward_end),
+             .on_step = act(step)});
+        learn->add<LambdaCallback>(
+            {.on_loss_begin = [&](Learner&) { ++turns; },
+             .order = callback_order::kLast});
+        turns = -1;
+        learn->fit(1);
+        ASSERT_FALSE(frozen.empty());
+        for (size_t i = 0; i < frozen.size(); ++i) {
+          const torch::Tensor p = gan->critic->parameters()[i];
+          EXPECT_FALSE(p.requires_grad());
+          EXPECT_TRUE(torch::equal(p, frozen[i])) << i;
+        }
+        EXPECT_TRUE(gan->generator->parameters()[0].requires_grad());
+        EXPECT_FALSE(torch::equal(gan->parameters()[4], others[4]));
+      }
+    }
+  }
+}
+
+TEST(MultiOptimizer, UnfreezesAPartInTheTurnOfAnother) {
+  Gan gan = tiny_gan();
+  const auto learn = learner_of(gan);
+  learn->freeze_to(1);
+  learn->add<LambdaCallback>({.on_step = [&](Learner& l) {
+    if (l.state().batch == 2) l.unfreeze();
+  }});
+  learn->fit(1);
+  EXPECT_TRUE(gan->critic->parameters()[0].requires_grad());
+  EXPECT_FALSE(torch::equal(
+      gan->critic->parameters()[0],
+      tiny_gan()->critic->parameters()[0]));
+}
+
+TEST(MultiOptimizer, RefusesToFreezeAPartBetweenItsForwardPassAndItsLoss) {
+  Gan gan = tiny_gan();
+  const auto learn = learner_of(gan);
+  learn->add<LambdaCallback>(
+      {.on_loss_begin = [](Learner& l) { l.freeze_to(1); }});
+  expect_error<c10::ValueError>(
+      [&] { learn->fit(1); },
+      {"part \"critic\" was frozen in its own turn"});
+}
+
+TEST(MultiOptimizer, TakesOptimizersThatMakeTheirStateWhenTheyAreCreated) {
+  Gan gan = tiny_gan();
+  const auto learn =
+      learner_of(gan, parts_of(gan, optimizer<torch::optim::Adagrad>()));
+  learn->fit(1);
+  learn->freeze_to(1).fit(1);
+  learn->unfreeze().fit(1);
+
+  Gan by_hand = tiny_gan();
+  HandLoop loop = loop_of(by_hand);
+  loop.optimizers.clear();
+  for (const auto& [net, lr] :
+       {std::pair(by_hand->critic, kCriticLr),
+        std::pair(by_hand->generator, kGeneratorLr)}) {
+    loop.optimizers.push_back(std::make_unique<torch::optim::Adagrad>(
+        net->parameters(),
+        torch::optim::AdagradOptions(lr)));
+  }
+  Gan once = tiny_gan();
+  torch::manual_seed(1);
+  learner_of(once, parts_of(once, optimizer<torch::optim::Adagrad>()))->fit(1);
+  torch::manual_seed(1);
+  loop.fit(by_hand, 1);
+  EXPECT_TRUE(all_equal(weights_of(once), weights_of(by_hand)));
 }
 
 }  // namespace

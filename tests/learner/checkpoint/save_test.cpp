@@ -8,6 +8,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -156,6 +157,29 @@ TEST(Load, BeginsWithANewOptimizerOnRequest) {
   learn->save("net");
   learn->load("net", {.with_optimizer = false});
   EXPECT_TRUE(learn->optimizer().state().empty());
+}
+
+TEST(Load, GivesAnOptimizerTheStateThatItsConstructorMakes) {
+  const TempFolder folder;
+  const auto make = [&] {
+    auto learn = std::make_unique<Learner>(
+        point_data(),
+        point_net(),
+        quiet(
+            {.optimizer = optimizer<torch::optim::Adagrad>(),
+             .path = folder.path()}));
+    return learn;
+  };
+  const auto learn = make();
+  learn->fit(1, 1e-2);
+  learn->save("net");
+  learn->load("net", {.with_optimizer = false}).fit(1, 1e-2);
+  const auto again = make(), loaded = make();
+  again->fit(1, 1e-2);
+  again->fit(1, 1e-2);
+  loaded->fit(1, 1e-1);
+  loaded->load("net").fit(1, 1e-2);
+  expect_equal(loaded->state_dict(), again->state_dict());
 }
 
 TEST(Load, NeedsTheOptimizersStateUnlessToldOtherwise) {

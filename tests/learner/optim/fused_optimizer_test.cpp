@@ -321,14 +321,14 @@ TEST(FusedOptimizer, MovesGradientsToMastersForThoseWhoReadThem) {
 
 TEST(FusedOptimizer, RefusesWhatItCannotStep) {
   expect_error<c10::ValueError>(
-      [] { optim::Adam({torch::zeros({2}, torch::kDouble)}); },
+      [] { optim::Adam({torch::zeros({2}, torch::kDouble).requires_grad_()}); },
       {"Double", "torch::optim::Adam"});
   expect_error<c10::ValueError>(
-      [] { optim::SGD({torch::zeros({2}, torch::kHalf)}); },
+      [] { optim::SGD({torch::zeros({2}, torch::kHalf).requires_grad_()}); },
       {"tern::optim::SGD", "Half", "masters"});
   expect_error<c10::ValueError>(
       [] {
-        optim::SGD({torch::zeros({4, 4}).slice(1, 0, 2)});
+        optim::SGD({torch::zeros({4, 4}).slice(1, 0, 2).requires_grad_()});
       },
       {"dense", "clone()"});
 
@@ -488,6 +488,56 @@ TEST(FusedOptimizer, RefusesOptionsOutOfRange) {
   expect_error<Error>(
       [] { optim::SGD({param({1})}, {1}, {.optim_bits = 4}); },
       {"optim_bits is 4; expected 8 or 32"});
+}
+
+TEST(FusedOptimizer, TakesFrozenParametersOfAnyTypeUntilTheyHaveAGradient) {
+  const auto trained = param({1, 2});
+  const auto half = torch::ones({2}, torch::kHalf);
+  optim::AdamW optimizer({trained, half, torch::ones({2}, torch::kDouble)});
+  set_grad(trained, {1, 1});
+  optimizer.step();
+  EXPECT_LT(trained[0].item<float>(), 1);
+  half.requires_grad_().mutable_grad() = torch::ones({2}, torch::kHalf);
+  const torch::Tensor before = trained.detach().clone();
+  expect_error<c10::ValueError>([&] { optimizer.step(); }, {"Half", "masters"});
+  EXPECT_TRUE(torch::equal(trained, before));
+}
+
+TEST(FusedOptimizer, AdamWIsAlwaysDecoupledAsInPyTorch) {
+  const auto p = param({2}), q = param({2});
+  optim::AdamW ours({p}, AdamWOptions(.1).weight_decay(.5));
+  ours.decoupled_weight_decay(false);
+  EXPECT_TRUE(ours.decoupled_weight_decay());
+  torch::optim::AdamW theirs({q}, AdamWOptions(.1).weight_decay(.5));
+  for (const auto& tensor : {p, q}) set_grad(tensor, {1});
+  ours.step();
+  theirs.step();
+  EXPECT_FLOAT_EQ(p.item<float>(), q.item<float>());
+}
+
+TEST(FusedOptimizer, SlowWeightsBeginAgainWithWeightsThatWereReplaced) {
+  const auto p = param({2});
+  optim::SGD optimizer(
+      {p},
+      SGDOptions(0),
+      optim::FusedOptions{.lookahead = {.k = 2}});
+  EXPECT_TRUE(optimizer.weight_copies().empty());
+  const auto step = [&] {
+    set_grad(p, {1});
+    optimizer.step();
+  };
+  step();
+  const Tensors copies = optimizer.weight_copies();
+  ASSERT_EQ(copies.size(), 1u);
+  {
+    const torch::NoGradGuard no_grad;
+    p.fill_(102);
+  }
+  optimizer.weights_replaced();
+  // In the same memory, which a recorded step reads.
+  EXPECT_EQ(copies[0].item<float>(), 102.f);
+  for (int i = 0; i < 4; ++i) step();
+  EXPECT_EQ(p.item<float>(), 102.f);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -6,6 +7,7 @@
 
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/optim/adam.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
@@ -187,6 +189,107 @@ TEST(LayerGroups, TakeTheirHyperParametersWhileTheLearnerExists) {
         loop::set_hyper_parameter(parts_of(learn), HyperParameter::lr, {1});
       },
       {"1 values of lr", "2 layer groups"});
+}
+
+TEST(LayerGroups, WithoutTrueWeightDecayAnOptimizerDecaysInItsOwnWay) {
+  // The gradient is zero: what moves the weight is decay. AdamW shrinks it, all
+  // others see a gradient that points away from it.
+  struct Case {
+    const char* name;
+    OptimizerFactory factory;
+    bool is_decoupled;
+  };
+  const Case cases[] = {
+      {"AdamW", optimizer<optim::AdamW>(), true},
+      {"torch AdamW", optimizer<torch::optim::AdamW>(), true},
+      {"Adam", optimizer<optim::Adam>(), false},
+      {"torch Adam", optimizer<torch::optim::Adam>(), false},
+      {"default", {}, false}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    Learner learn(
+        point_data(32, 0),
+        point_net(),
+        quiet(
+            {.loss = Loss([](const torch::Tensor& p, const torch::Tensor&) {
+               return p.sum() * 0;
+             }),
+             .optimizer = c.factory,
+             .weight_decay = 0.5,
+             .true_weight_decay = false}));
+    const torch::Tensor before = parameters_of(learn)[0];
+    learn.fit(1, 0.01);
+    const torch::Tensor expected =
+        c.is_decoupled ? before * 0.995 : before - 0.01 * before.sign();
+    EXPECT_TRUE(torch::allclose(parameters_of(learn)[0], expected, 1e-3, 1e-5));
+  }
+}
+
+// An optimizer of a program's own whose steps need what its constructor makes.
+struct CountsSteps final : torch::optim::SGD {
+  struct Count final : torch::optim::OptimizerCloneableParamState<Count> {
+    int64_t steps = 0;
+  };
+  using SGD::SGD;
+  explicit CountsSteps(std::vector<torch::optim::OptimizerParamGroup> groups)
+      : SGD(std::move(groups), torch::optim::SGDOptions(0.1)) {
+    for (const torch::Tensor& p : optim::parameters_of(*this)) {
+      state_[p.unsafeGetTensorImpl()] = std::make_unique<Count>();
+    }
+  }
+  torch::Tensor step(LossClosure) override {
+    for (const torch::Tensor& p : optim::parameters_of(*this)) {
+      ++static_cast<Count&>(*state_.at(p.unsafeGetTensorImpl())).steps;
+    }
+    return {};
+  }
+  int64_t steps() { return static_cast<Count&>(*state_.begin()->second).steps; }
+};
+
+TEST(LayerGroups, FreezingGivesStateThatAConstructorMakesANewBeginning) {
+  Learner counts(
+      point_data(),
+      point_net(),
+      quiet(
+          {.optimizer =
+               [](std::vector<torch::optim::OptimizerParamGroup> groups) {
+                 return std::make_unique<CountsSteps>(std::move(groups));
+               },
+           .weight_decay = 0}));
+  counts.split({"3"}).fit(1);
+  auto& optimizer_now = dynamic_cast<CountsSteps&>(counts.optimizer());
+  EXPECT_EQ(optimizer_now.steps(), 8);
+  counts.freeze().fit(1);
+  EXPECT_EQ(&counts.optimizer(), &optimizer_now);
+  EXPECT_EQ(optimizer_now.steps(), 8);
+
+  // As one that has not stepped yet.
+  const auto adagrad = [] {
+    auto learn = std::make_unique<Learner>(
+        point_data(),
+        point_net(),
+        quiet(
+            {.optimizer = optimizer<torch::optim::Adagrad>(
+                 torch::optim::AdagradOptions().initial_accumulator_value(
+                     0.5))}));
+    learn->split({"3"});
+    return learn;
+  };
+  const auto frozen = adagrad(), fresh = adagrad();
+  frozen->fit(1);
+  fresh->load_state_dict(frozen->state_dict());
+  fresh->data().train->epoch(0);
+  frozen->freeze();
+  fresh->freeze();
+  const auto sum_of = [](Learner& learn) {
+    const torch::Tensor p = learn.optimizer().param_groups()[1].params()[0];
+    return static_cast<torch::optim::AdagradParamState&>(
+               *learn.optimizer().state().at(p.unsafeGetTensorImpl()))
+        .sum();
+  };
+  EXPECT_TRUE(torch::equal(sum_of(*frozen), sum_of(*fresh)));
+  frozen->fit(1, 1e-2);
+  frozen->unfreeze().fit(1, 1e-2);
 }
 
 }  // namespace
