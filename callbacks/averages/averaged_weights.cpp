@@ -1,5 +1,7 @@
 #include "tern/callbacks/averages/averaged_weights.h"
 
+#include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include <torch/types.h>
@@ -8,6 +10,7 @@
 #include "tern/callbacks/callback_checks.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/amp/master_weights.h"
+#include "tern/learner/interfaces.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
 
@@ -17,20 +20,34 @@ namespace {
 
 constexpr const char* kAverage = "average.";
 constexpr const char* kOwn = "own.";
+constexpr const char* kOwnCopy = "own_copy.";  // of the optimizer
 
-// What training moves: masters where there are, parameters, floating buffers.
+// What training moves: parameters, and the floating buffers of the model's state,
+// without the frozen weights of add_lora; in 16 bits as before rounding.
 std::vector<ModelTensor> trained_tensors(Learner& learn) {
   std::vector<ModelTensor> tensors = learn.model().parameters();
-  if (const auto masters = master_weights(learn)) {
-    for (ModelTensor& p : tensors) p.tensor = masters->of(p.tensor);
+  std::unordered_set<c10::TensorImpl*> state;
+  for (const ModelTensor& item : learn.model().state()) {
+    state.insert(item.tensor.unsafeGetTensorImpl());
   }
   for (ModelTensor& buffer : learn.model().buffers()) {
-    if (buffer.tensor.is_floating_point()) tensors.push_back(std::move(buffer));
+    if (buffer.tensor.is_floating_point() &&
+        state.contains(buffer.tensor.unsafeGetTensorImpl())) {
+      tensors.push_back(std::move(buffer));
+    }
+  }
+  if (const auto masters = master_weights(learn)) {
+    for (ModelTensor& t : tensors) t.tensor = masters->exact(t.tensor);
   }
   return tensors;
 }
 
-// The half weights follow their masters.
+// The optimizer's copies of weights, such as Lookahead's.
+CopiesWeights* copies_of(Learner& learn) {
+  return dynamic_cast<CopiesWeights*>(parts_of(learn).optimizer.get());
+}
+
+// A 16-bit model follows.
 void write(Learner& learn, const Tensors& values) {
   const torch::NoGradGuard no_grad;
   const auto tensors = trained_tensors(learn);
@@ -38,8 +55,12 @@ void write(Learner& learn, const Tensors& values) {
     tensors[i].tensor.copy_(values[i]);
   }
   if (const auto masters = master_weights(learn)) {
-    masters->copy_masters_to_weights();
+    masters->copy_to_model();
   }
+}
+
+torch::ScalarType type_of_average(const torch::Tensor& tensor) {
+  return torch::promote_types(tensor.scalar_type(), torch::kFloat);
 }
 
 }  // namespace
@@ -48,6 +69,7 @@ void WeightAverage::clear_averages() {
   names_.clear();
   averages_.clear();
   own_.clear();
+  own_copies_.clear();
 }
 
 void WeightAverage::check_are_of(
@@ -84,7 +106,8 @@ void WeightAverage::follow(Learner& learn) {
 Tensors WeightAverage::next_weights() {
   Tensors weights;
   for (const torch::Tensor& t : followed_) {
-    weights.push_back(t.to(torch::kFloat, false, /*copy=*/!has_averages()));
+    weights.push_back(
+        t.to(type_of_average(t), false, /*copy=*/!has_averages()));
   }
   if (!has_averages()) averages_ = std::exchange(weights, {});
   return weights;
@@ -113,12 +136,32 @@ void WeightAverage::apply(Learner& learn) {
     own_.push_back(t.tensor.detach().clone());
   }
   write(learn, averages_);
+  CopiesWeights* const optimizer = copies_of(learn);
+  if (!optimizer) return;
+  for (const torch::Tensor& copy : optimizer->weight_copies()) {
+    own_copies_.push_back(copy.clone());
+  }
+  optimizer->weights_replaced();
 }
 
 void WeightAverage::restore(Learner& learn) {
   if (!is_swapped_in()) return;
   write(learn, own_);
   own_.clear();
+  const Tensors own_copies = std::exchange(own_copies_, {});
+  CopiesWeights* const optimizer = copies_of(learn);
+  if (own_copies.empty() || !optimizer) return;
+  const torch::NoGradGuard no_grad;
+  const Tensors copies = optimizer->weight_copies();
+  // None where the optimizer's state was cleared.
+  for (size_t i = 0; i < std::min(copies.size(), own_copies.size()); ++i) {
+    torch::Tensor(copies[i]).copy_(own_copies[i]);
+  }
+}
+
+void WeightAverage::forget_own() {
+  own_.clear();
+  own_copies_.clear();
 }
 
 bool WeightAverage::are_untouched(Learner& learn) const {
@@ -140,6 +183,9 @@ void WeightAverage::save_averages(StateDict& state) const {
   for (size_t i = 0; i < own_.size(); ++i) {
     state.insert(kOwn + names_[i], own_[i].clone());
   }
+  for (size_t i = 0; i < own_copies_.size(); ++i) {
+    state.insert(kOwnCopy + std::to_string(i), own_copies_[i].clone());
+  }
 }
 
 void WeightAverage::load_averages(const StateDict& state) {
@@ -150,6 +196,8 @@ void WeightAverage::load_averages(const StateDict& state) {
       averages_.push_back(item.value().clone());
     } else if (item.key().starts_with(kOwn)) {
       own_.push_back(item.value().clone());
+    } else if (item.key().starts_with(kOwnCopy)) {
+      own_copies_.push_back(item.value().clone());
     }
   }
 }

@@ -15,8 +15,9 @@ namespace tern {
 /// of the model's weights, in fp32, and swaps it into the model.
 ///
 /// In half precision it follows the fp32 master weights, and swapping in rounds
-/// into the half weights too. Floating buffers (BatchNorm's running statistics)
-/// belong to the set; other buffers stay the model's.
+/// into the half weights too. Floating buffers of the model's state (BatchNorm's
+/// running statistics) belong to the set; other buffers stay the model's, and so
+/// do the frozen weights of `add_lora`.
 class WeightAverage : public Callback {
  public:
   /// \throws c10::ValueError beside another callback that averages weights.
@@ -40,7 +41,8 @@ class WeightAverage : public Callback {
   void move_towards_weights(const torch::Tensor& share);
 
   /// Puts the averages into the model until `restore` puts its own weights
-  /// back. Between fits, or both within one event.
+  /// back, and so it does with the optimizer's copies of weights (Lookahead's).
+  /// Between fits, or both within one event.
   void apply(Learner& learn);
   void restore(Learner& learn);
   bool is_swapped_in() const { return !own_.empty(); }
@@ -48,9 +50,10 @@ class WeightAverage : public Callback {
   /// bit for bit.
   bool are_untouched(Learner& learn) const;
   /// The model keeps what it holds for good.
-  void forget_own() { own_.clear(); }
+  void forget_own();
 
-  /// Copies by the names "average.NAME" and, while swapped in, "own.NAME".
+  /// Copies by the names "average.NAME" and, while swapped in, "own.NAME" and
+  /// "own_copy.0".
   void save_averages(StateDict& state) const;
   void load_averages(const StateDict& state);
 
@@ -60,7 +63,8 @@ class WeightAverage : public Callback {
 
   std::vector<std::string> names_;
   Tensors averages_, own_;
-  Tensors followed_;  // the model's own tensors
+  Tensors own_copies_;  // of the optimizer
+  Tensors followed_;    // the model's own tensors
 };
 
 }  // namespace tern

@@ -6,7 +6,7 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/kernels/check.h"
-#include "tern/learner/learner.h"
+#include "tern/learner/loop.h"
 
 namespace tern {
 
@@ -24,6 +24,7 @@ void Ema::on_train_begin(Learner& learn) {
       restore(learn);
     } else {
       forget();
+      loop::replace_weight_copies(parts_of(learn));
     }
   }
   follow(learn);
@@ -97,6 +98,13 @@ void Ema::on_eval_end(Learner& learn) {
 void Ema::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (options_.at_end && !state.failed && !state.is_removal) apply(learn);
+}
+
+// The model keeps the average, if it has it for good.
+void Ema::on_remove(Learner& learn) {
+  if (is_evaluating_) restore(learn);
+  is_evaluating_ = false;
+  forget_own();
 }
 
 StateDict Ema::state_dict() const {

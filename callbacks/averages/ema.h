@@ -34,6 +34,7 @@ class Ema final : public WeightAverage {
   using WeightAverage::apply;
   using WeightAverage::restore;
 
+  void on_remove(Learner& learn) override;
   void on_train_begin(Learner& learn) override;
   void on_batch_end(Learner& learn) override;
   void on_eval_begin(Learner& learn) override;

@@ -33,18 +33,26 @@ bool needs_statistics(const char* where, const Model& model) {
   return has_batch_norm;
 }
 
-// Until `end`, the running statistics of the model's BatchNorm layers are plain
-// means over batches; what they were comes back if those are not complete.
+// Until `end`, the running statistics of the BatchNorm layers that training moves
+// are plain means over batches; what they were comes back if those are not
+// complete. Training does not move those of a layer that the model keeps in eval
+// mode, as add_lora does with frozen ones, or whose momentum is 0.
 class PlainMeans {
  public:
-  explicit PlainMeans(const Model& model) {
+  explicit PlainMeans(Model model) {
     using namespace torch::nn;  // NOLINT: local
+    const bool was_training = model.is_training();
+    model.train();
     for (const auto& module : model.module()->modules()) {
+      if (!module->is_training()) continue;
       if (auto* bn1 = module->as<BatchNorm1d>()) begin(*bn1);
       if (auto* bn2 = module->as<BatchNorm2d>()) begin(*bn2);
       if (auto* bn3 = module->as<BatchNorm3d>()) begin(*bn3);
     }
+    model.train(was_training);
   }
+
+  bool are_none() const { return momenta_.empty(); }
 
   void end(bool is_complete) {
     for (const auto& [momentum, was] : momenta_) *momentum = was;
@@ -56,6 +64,7 @@ class PlainMeans {
   template <class Impl>
   void begin(Impl& layer) {
     auto& momentum = layer.options.momentum();
+    if (!layer.options.track_running_stats() || momentum == 0) return;
     momenta_.emplace_back(&momentum, std::exchange(momentum, std::nullopt));
     for (auto& buffer : layer.buffers()) {
       buffers_.emplace_back(buffer, buffer.clone());
@@ -74,6 +83,7 @@ bool update_batch_norm(Learner& learn) {
   if (!needs_statistics("update_batch_norm", learn.model())) return true;
   const torch::NoGradGuard no_grad;
   PlainMeans means(learn.model());
+  if (means.are_none()) return true;
   int64_t batches = 0;
   const auto in_training_mode =
       std::make_shared<LambdaCallback>(LambdaCallbackOptions{

@@ -64,8 +64,9 @@ class Swa final : public WeightAverage, public SetsHyperParameter {
   std::vector<double> start_rates_;
 };
 
-/// Recomputes the running statistics of the model's BatchNorm layers: means
-/// over the training data, with equal weight for each batch. Restores them when
+/// Recomputes the running statistics of the model's BatchNorm layers that
+/// training moves: means over the training data, with equal weight for each
+/// batch. Those that the model's `train` keeps in eval mode stay. Restores them when
 /// the pass does not reach the end of the data.
 /// \return whether it did, or there are none of these layers.
 bool update_batch_norm(Learner& learn);

@@ -16,8 +16,7 @@
 #include "tern/learner/amp/autocast.h"
 #include "tern/learner/amp/clip_grad.h"
 #include "tern/learner/amp/master_weights.h"
-#include "tern/learner/learner.h"
-#include "tern/learner/learner_parts.h"
+#include "tern/learner/loop.h"
 #include "tern/learner/optim/fused_optimizer.h"
 
 namespace tern {
@@ -109,6 +108,7 @@ void MixedPrecision::on_add(Learner& learn) {
       kept_,
       settings_.has_masters);
   set_master_weights(learn, masters_);
+  if (!settings_.has_masters) loop::replace_weight_copies(parts_of(learn));
   if (settings_.converts_inputs) learn.state().input_dtype = settings_.dtype;
 }
 
@@ -200,13 +200,14 @@ void MixedPrecision::abandon(Learner& learn, bool keeps_gradients) {
   scaler_.forget(learn.optimizer());
   if (!std::exchange(is_unscaled_, false) || !keeps_gradients) return;
   const torch::NoGradGuard no_grad;
-  if (masters_) masters_->move_gradients_to_weights();
-  if (!scaler_.is_enabled()) return;
+  // Scaled before they are rounded to 16 bits, in which the unscaled ones would
+  // lose what the loss scale is there to keep.
   for (const ModelTensor& p : learn.model().parameters()) {
-    torch::Tensor gradient = p.tensor.grad();
-    if (!gradient.defined()) continue;
-    gradient.copy_(scaler_.scale(gradient.to(torch::kFloat)));
+    torch::Tensor gradient =
+        masters_ ? masters_->of(p.tensor).grad() : p.tensor.grad();
+    if (gradient.defined()) gradient.copy_(scaler_.scale(gradient));
   }
+  if (masters_) masters_->move_gradients_to_weights();
 }
 
 // `step_clipped` reads the norm from scaled gradients, which saves a pass over
@@ -259,6 +260,12 @@ void MixedPrecision::on_step_end(Learner&) {
   } else {
     scaler_.update();
   }
+}
+
+// After each batch, and not when it is asked for: what a buffer is then depends
+// on the training alone, not on who looked.
+void MixedPrecision::on_batch_end(Learner&) {
+  if (masters_) masters_->follow_buffers();
 }
 
 void MixedPrecision::on_train_end(Learner& learn) {

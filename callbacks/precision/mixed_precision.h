@@ -66,7 +66,8 @@ struct MixedPrecisionOptions {
 /// buffers become 16-bit, except those of BatchNorm and of the layers in
 /// `keep_fp32`, and the optimizer steps fp32 master weights. to_amp leaves the
 /// weights in fp32 and computes forward and loss under autocast. Removing the
-/// callback gives the model its fp32 weights back, exactly the masters.
+/// callback gives the model its fp32 weights back, exactly the masters, and its
+/// buffers, exactly but for what the model has written into them in 16 bits.
 ///
 /// | event             | to_fp16, to_bf16               | to_amp               |
 /// |-------------------|--------------------------------|----------------------|
@@ -78,6 +79,7 @@ struct MixedPrecisionOptions {
 /// |                   | the masters, clip, step or     | unscale, step or     |
 /// |                   | skip, masters to the model     | skip                 |
 /// | on_step_end       | the loss scale is updated      | the same             |
+/// | on_batch_end      | written buffers become fp32    |                      |
 ///
 /// With a fused optimizer (tern::optim) the whole step is one check and one
 /// kernel, and never synchronizes with the device. The loss scale changes at
@@ -111,6 +113,7 @@ class MixedPrecision : public PrecisionPolicy {
   void abandon(Learner& learn, bool keeps_gradients) override;
   StepResult step(Learner& learn) override;
   void on_step_end(Learner& learn) override;
+  void on_batch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
 
   StateDict state_dict() const override;

@@ -1,5 +1,6 @@
 #include "tern/learner/amp/master_weights.h"
 
+#include <unordered_set>
 #include <utility>
 
 #include <torch/utils.h>
@@ -14,6 +15,17 @@ bool converts(const ModelTensor& item, const KeptParameters& kept) {
   return item.tensor.is_floating_point() &&
          item.layer != LayerKind::batch_norm &&
          !kept.contains(item.tensor.unsafeGetTensorImpl());
+}
+
+// The parameters of the module itself: a model's buffers that are among them are
+// the frozen weights of add_lora.
+std::unordered_set<c10::TensorImpl*> module_parameters(const Model& model) {
+  std::unordered_set<c10::TensorImpl*> result;
+  if (!model.module()) return result;
+  for (const torch::Tensor& p : model.module()->parameters()) {
+    result.insert(p.unsafeGetTensorImpl());
+  }
+  return result;
 }
 
 }  // namespace
@@ -31,7 +43,7 @@ MasterWeights::MasterWeights(
     item.tensor.mutable_grad().reset();
     if (!converts(item, kept)) continue;
     if (!has_masters) {
-      convert(item.tensor);
+      round(item.tensor);
       continue;
     }
     index_[item.tensor.unsafeGetTensorImpl()] = weights_.size();
@@ -56,19 +68,62 @@ MasterWeights::MasterWeights(
     masters_.push_back(master);
     weight.set_data(master.to(dtype));
   }
-  for (ModelTensor& item : model.buffers()) {
-    if (converts(item, kept)) convert(item.tensor);
+  const auto weights_of_module = module_parameters(model);
+  for (const ModelTensor& item : model.buffers()) {
+    if (!converts(item, kept)) continue;
+    c10::TensorImpl* const impl = item.tensor.unsafeGetTensorImpl();
+    if (weights_of_module.contains(impl)) {
+      round(item.tensor);
+      continue;
+    }
+    buffer_index_[impl] = buffers_.size();
+    const torch::Tensor exact = item.tensor.detach();
+    torch::Tensor of_model = item.tensor;
+    of_model.set_data(exact.to(dtype, false, /*copy=*/true));
+    buffers_.push_back({of_model, exact, of_model._version()});
   }
 }
 
-void MasterWeights::convert(torch::Tensor tensor) {
+void MasterWeights::round(torch::Tensor tensor) {
+  rounded_.emplace_back(tensor, tensor.scalar_type());
   tensor.set_data(tensor.detach().to(dtype_));
-  converted_.push_back(std::move(tensor));
 }
 
 torch::Tensor MasterWeights::of(const torch::Tensor& parameter) const {
   const auto at = index_.find(parameter.unsafeGetTensorImpl());
   return at == index_.end() ? parameter : masters_[at->second];
+}
+
+torch::Tensor MasterWeights::exact(const torch::Tensor& tensor) {
+  const auto at = buffer_index_.find(tensor.unsafeGetTensorImpl());
+  if (at == buffer_index_.end()) return of(tensor);
+  follow(buffers_[at->second]);
+  return buffers_[at->second].exact;
+}
+
+// An element that still is the rounded copy's is the copy's.
+void MasterWeights::follow(Buffer& buffer) {
+  const torch::NoGradGuard no_grad;
+  buffer.version = buffer.of_model._version();
+  const torch::Tensor now = buffer.of_model.detach();
+  const torch::Tensor written = now.to(buffer.exact.scalar_type());
+  if (now.sizes() != buffer.exact.sizes()) {  // the model has set other data
+    buffer.exact = written.clone();
+    return;
+  }
+  buffer.exact.copy_(torch::where(
+      now.eq(buffer.exact.to(now.scalar_type())),
+      buffer.exact,
+      written));
+}
+
+void MasterWeights::follow_buffers() {
+  for (Buffer& buffer : buffers_) {
+    // A replayed CUDA graph does not count what it writes.
+    const bool is_counted = buffer.of_model.is_cpu();
+    if (is_counted && buffer.version == buffer.of_model._version()) continue;
+    follow(buffer);
+  }
 }
 
 void MasterWeights::move_gradients_to_masters() {
@@ -95,6 +150,15 @@ void MasterWeights::copy_masters_to_weights() {
   torch::_foreach_copy_(weights_, masters_);
 }
 
+void MasterWeights::copy_to_model() {
+  const torch::NoGradGuard no_grad;
+  copy_masters_to_weights();
+  for (Buffer& buffer : buffers_) {
+    buffer.of_model.copy_(buffer.exact);
+    buffer.version = buffer.of_model._version();
+  }
+}
+
 void MasterWeights::zero_grad() {
   for (torch::Tensor& master : masters_) master.mutable_grad().reset();
 }
@@ -105,9 +169,13 @@ void MasterWeights::restore() {
     weights_[i].mutable_grad().reset();
     weights_[i].set_data(masters_[i]);
   }
-  for (torch::Tensor& tensor : converted_) {
+  for (auto& [tensor, type] : rounded_) {
     tensor.mutable_grad().reset();
-    tensor.set_data(tensor.detach().to(torch::kFloat));
+    tensor.set_data(tensor.detach().to(type));
+  }
+  for (Buffer& buffer : buffers_) {
+    follow(buffer);
+    buffer.of_model.set_data(buffer.exact);
   }
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
@@ -18,16 +21,20 @@ namespace tern {
 /// weights, whose gradients go to the masters and which are copied back from
 /// them. Parameters that stayed fp32 (BatchNorm, kept layers) are their own
 /// masters.
+///
+/// Buffers in 16 bits have fp32 copies too, which training does not move: what
+/// the model writes into a buffer during training replaces the copy's element.
 class MasterWeights final : public SteppedWeights {
  public:
   /// Converts floating parameters and buffers of `model` to `dtype`, but for
-  /// those of batch normalisation, and keeps fp32 copies of the parameters.
+  /// those of batch normalisation, and keeps fp32 copies of them. Frozen weights
+  /// of `add_lora` have none.
   /// Gradients are dropped: they have the old type.
   ///
   /// \param flat  Keep the masters in one block of memory.
   /// \param kept  Tensors that are not converted.
-  /// \param has_masters  False: no copies; the optimizer owns the converted
-  ///                     parameters, and `weights` and `masters` are empty.
+  /// \param has_masters  False: no copies of parameters; the optimizer owns the
+  ///                     converted ones, and `weights` and `masters` are empty.
   MasterWeights(
       const Model& model,
       torch::ScalarType dtype,
@@ -40,6 +47,9 @@ class MasterWeights final : public SteppedWeights {
   const Tensors& weights() const { return weights_; }
   const Tensors& masters() const { return masters_; }
   torch::Tensor of(const torch::Tensor& parameter) const override;
+  /// Returns a model's tensor, parameter or buffer, as it is before rounding: to
+  /// be read, or written before `copy_to_model`.
+  torch::Tensor exact(const torch::Tensor& tensor);
 
   /// For an optimizer that knows nothing of masters: the weights' gradients, in
   /// fp32 and still scaled, become the masters'.
@@ -49,19 +59,36 @@ class MasterWeights final : public SteppedWeights {
   void move_gradients_to_weights();
   /// Rounds the masters into the weights.
   void copy_masters_to_weights();
+  /// The same, and the fp32 copies of buffers into these: after both were
+  /// written, as by a load.
+  void copy_to_model();
+  /// Takes over what the model has written into its buffers. Costs nothing on a
+  /// CPU when it has not.
+  void follow_buffers();
   void zero_grad() override;
 
-  /// Gives the model back its fp32 parameters and buffers, the parameters with
-  /// the values of the masters.
+  /// Gives the model back its parameters and buffers, the parameters with the
+  /// values of the masters, the buffers as they were but for what the model has
+  /// written.
   void restore();
 
  private:
-  void convert(torch::Tensor tensor);
+  /// A buffer and its copy, of the type that it had.
+  struct Buffer {
+    torch::Tensor of_model, exact;
+    int64_t version;  // of `of_model` when it was compared last
+  };
+
+  static void follow(Buffer& buffer);
+  /// Converts a tensor that has no copy.
+  void round(torch::Tensor tensor);
 
   torch::ScalarType dtype_;
   Tensors weights_, masters_;
-  Tensors converted_;  // buffers, and parameters without a master
-  std::unordered_map<c10::TensorImpl*, size_t> index_;
+  std::vector<Buffer> buffers_;
+  // Parameters without a master, with the types that they had.
+  std::vector<std::pair<torch::Tensor, torch::ScalarType>> rounded_;
+  std::unordered_map<c10::TensorImpl*, size_t> index_, buffer_index_;
 };
 
 /// Those of a Learner; null if its model is not 16-bit.

@@ -196,17 +196,22 @@ std::vector<ModelTensor> load_targets(const Learner& learner) {
       "[Learner] while fit runs, each rank has its part of the fp32 weights "
       "alone; read them before or after it, or call save or save_checkpoint "
       "on all ranks.");
-  for (ModelTensor& t : targets) t.tensor = masters->of(t.tensor);
+  for (ModelTensor& t : targets) t.tensor = masters->exact(t.tensor);
   return targets;
 }
 
 std::vector<ModelTensor> fp32_tensors(const Learner& learner) {
   std::vector<ModelTensor> tensors = load_targets(learner);
-  const bool is_16_bit = master_weights(learner) != nullptr;
-  for (ModelTensor& t : tensors) {
-    t.tensor = t.tensor.detach();
-    if (is_16_bit && c10::isReducedFloatingType(t.tensor.scalar_type())) {
-      t.tensor = t.tensor.to(torch::kFloat);
+  const auto masters = master_weights(learner);
+  const auto of_model = parts_of(learner).model.state();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    torch::Tensor& tensor = tensors[i].tensor;
+    // A copy of a 16-bit buffer is replaced as the model writes into that one.
+    const bool is_of_buffer =
+        masters && !tensor.is_same(masters->of(of_model[i].tensor));
+    tensor = is_of_buffer ? tensor.clone() : tensor.detach();
+    if (masters && c10::isReducedFloatingType(tensor.scalar_type())) {
+      tensor = tensor.to(torch::kFloat);
     }
   }
   return tensors;
@@ -215,7 +220,7 @@ std::vector<ModelTensor> fp32_tensors(const Learner& learner) {
 void apply(const LoadPlan& plan, Learner& learner) {
   plan.apply();
   if (const auto masters = master_weights(learner)) {
-    masters->copy_masters_to_weights();
+    masters->copy_to_model();
   }
 }
 
@@ -243,6 +248,7 @@ LoadReport Learner::load_state_dict(
     const LoadOptions& options) {
   LoadPlan plan = plan_load(load_targets(*this), state, options);
   apply(plan, *this);
+  loop::replace_weight_copies(*parts_);
   loop::invalidate_derived_state(*parts_);
   return std::move(plan.report);
 }

@@ -27,14 +27,15 @@ LoadPlan plan_load(
     const StateDict& state,
     const LoadOptions& options);
 
-/// Parameters (the fp32 masters of a 16-bit model) and buffers; 16-bit buffers
-/// as fp32 copies, all else in the model's own memory.
+/// Parameters (the fp32 masters of a 16-bit model) and buffers; those that are
+/// 16-bit as they are before rounding, in copies, all else in the model's own
+/// memory.
 std::vector<ModelTensor> fp32_tensors(const Learner& learner);
 
 /// Where a state dict is copied to: the same without copies.
 std::vector<ModelTensor> load_targets(const Learner& learner);
 
-/// Copies it there, and master weights into the 16-bit weights.
+/// Copies it there, and what is before rounding into the 16-bit model.
 void apply(const LoadPlan& plan, Learner& learner);
 
 /// While it lives each rank has all master weights. All ranks make one.

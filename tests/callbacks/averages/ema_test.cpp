@@ -12,7 +12,9 @@
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/metrics/metrics.h"
+#include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/recorder.h"
+#include "tern/learner/weights/lora.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
@@ -21,11 +23,11 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-std::unique_ptr<Learner> learner() {
+std::unique_ptr<Learner> learner(const OptimizerFactory& optimizer = {}) {
   return std::make_unique<Learner>(
       point_data(),
       point_net(),
-      quiet({.metrics = {accuracy()}}));
+      quiet({.optimizer = optimizer, .metrics = {accuracy()}}));
 }
 
 // The average of the fp32 weights after each step, by the formula.
@@ -91,9 +93,13 @@ TEST(Ema, AveragesTheMastersInHalf) {
 }
 
 TEST(Ema, TrainsAsWithoutItInOneFitAndInTwo) {
-  for (const bool half : {false, true}) {
+  // Lookahead's slow weights are exchanged with the weights.
+  for (const auto& [half, optimizer] :
+       {std::pair(false, OptimizerFactory()),
+        std::pair(true, OptimizerFactory()),
+        std::pair(false, ranger())}) {
     const auto train = [&](bool with, int64_t fits) {
-      const auto learn = learner();
+      const auto learn = learner(optimizer);
       if (half) learn->to_fp16({.force_fp16 = true});
       if (with) learn->add<Ema>({.decay = 0.9});
       for (int64_t i = 0; i < fits; ++i) {
@@ -209,6 +215,48 @@ TEST(Ema, IsRefusedBesideAnotherAverage) {
 TEST(Ema, RefusesADecayOutOfItsRange) {
   for (const double decay : {-0.1, 1.0}) {
     expect_error<c10::ValueError>([&] { Ema ema(decay); }, {"[Ema] decay is"});
+  }
+}
+
+TEST(Ema, AveragesWhatTrainsAndNoFrozenWeightsOfLora) {
+  Learner learn(
+      point_data(),
+      add_lora(point_net(), {.rank = 2, .targets = {"0"}, .train = {"3"}}),
+      quiet());
+  learn.to_fp16({.force_fp16 = true}).add<Ema>(0.9).fit(1);
+  std::vector<std::string> names;
+  for (const auto& item : learn.find<Ema>()->state_dict()) {
+    if (item.key().starts_with("average.")) names.push_back(item.key());
+  }
+  EXPECT_EQ(
+      names,
+      (std::vector<std::string>{
+          "average.0.lora_A.weight",
+          "average.0.lora_B.weight",
+          "average.3.weight",
+          "average.3.bias"}));
+}
+
+TEST(Ema, LeavesTensorsThatNothingTrainsAsTheyAre) {
+  // Doubles that fp32 cannot hold, and a buffer that fp16 cannot.
+  struct NetImpl : torch::nn::Module {
+    torch::nn::Linear layer = register_module("layer", torch::nn::Linear(2, 2));
+    torch::Tensor scale = register_parameter(
+        "scale",
+        torch::full({1}, 1.0 / 3, torch::kDouble),
+        /*requires_grad=*/false);
+    torch::Tensor large = register_buffer("large", torch::full({1}, 100001.0));
+    torch::Tensor forward(const torch::Tensor& x) {
+      return layer(x) * scale.to(x.scalar_type());
+    }
+  };
+  for (const bool is_half : {false, true}) {
+    const auto net = std::make_shared<NetImpl>();
+    Learner learn(point_data(), net, quiet());
+    if (is_half) learn.to_fp16({.force_fp16 = true});
+    learn.add<Ema>(0.9).fit(2);
+    if (!is_half) EXPECT_EQ(net->scale.item<double>(), 1.0 / 3);
+    EXPECT_EQ(learn.state_dict()["large"].item<float>(), 100001.f);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "tern/callbacks/schedules/param_scheduler.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/weights/lora.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
@@ -146,6 +147,51 @@ TEST(Swa, RefusesOptionsOutOfTheirRange) {
   expect_error<c10::ValueError>(
       [] { Swa swa({.anneal_epochs = 0}); },
       {"anneal_epochs is 0"});
+}
+
+TEST(UpdateBatchNorm, LeavesTheStatisticsThatTrainingDoesNotMove) {
+  // One that the model keeps in eval mode, one without momentum, one that
+  // trains; and those that add_lora freezes.
+  struct NetImpl : torch::nn::Module {
+    torch::nn::BatchNorm1d kept = register_module("kept", statistics_of_3(0.1));
+    torch::nn::BatchNorm1d still = register_module("still", statistics_of_3(0));
+    torch::nn::BatchNorm1d norm = register_module("norm", statistics_of_3(0.1));
+    torch::nn::Linear layer = register_module("layer", torch::nn::Linear(2, 2));
+    static torch::nn::BatchNorm1d statistics_of_3(double momentum) {
+      torch::nn::BatchNorm1d norm(
+          torch::nn::BatchNormOptions(2).momentum(momentum));
+      norm->running_mean.fill_(3);
+      return norm;
+    }
+    void train(bool on) override {
+      Module::train(on);
+      kept->eval();
+    }
+    torch::Tensor forward(const torch::Tensor& x) {
+      return layer(norm(still(kept(x))));
+    }
+  };
+  const auto net = std::make_shared<NetImpl>();
+  Learner learn(point_data(), net, quiet());
+  learn.add<Swa>().fit(2);
+  EXPECT_EQ(net->kept->running_mean[0].item<float>(), 3.f);
+  EXPECT_EQ(net->still->running_mean[0].item<float>(), 3.f);
+  EXPECT_NE(net->norm->running_mean[0].item<float>(), 3.f);
+
+  const auto plain = point_net();
+  Learner before(point_data(), plain, quiet());
+  before.fit(1);
+  const torch::Tensor mean = plain->named_buffers()["1.running_mean"].clone();
+  int64_t passes = 0;
+  Learner adapted(
+      point_data(),
+      add_lora(plain, {.rank = 2, .targets = {"0"}, .train = {"3"}}),
+      quiet());
+  adapted.add<Swa>()
+      .add<LambdaCallback>({.on_eval_begin = [&](Learner&) { ++passes; }})
+      .fit(2);
+  EXPECT_TRUE(torch::equal(plain->named_buffers()["1.running_mean"], mean));
+  EXPECT_EQ(passes, 2);  // no pass for statistics that nobody wants
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include <gtest/gtest.h>
+#include <torch/nn/init.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -537,6 +538,117 @@ TEST(MixedPrecision, RefusesOptionsOutOfRange) {
   learn.add<LambdaCallback>(
       {.on_epoch_begin = [](Learner& l) { l.to_bf16(); }});
   expect_error<c10::Error>([&] { learn.fit(1); }, {"while fit runs"});
+}
+
+TEST(MixedPrecision, GradientsThatACallbackKeepsAreTheSameAfterItHasSeenThem) {
+  // So small that unscaled they are zero in half, 2e-9 each.
+  const auto train = [](bool looks) {
+    torch::nn::Sequential net(
+        torch::nn::Linear(torch::nn::LinearOptions(2, 1).bias(false)));
+    torch::nn::init::constant_(net->parameters()[0], 0.01);
+    Learner learn(
+        point_data(128, 0),
+        net,
+        quiet(
+            {.loss = Loss([](const torch::Tensor& p, const torch::Tensor&) {
+               return p.mean() * 1e-7;
+             }),
+             .optimizer = sgd(0),
+             .weight_decay = 0}));
+    learn.to_fp16(fp16());
+    learn.add<LambdaCallback>({.on_backward_end = [looks](Learner& l) {
+      TrainState& state = l.state();
+      if (looks) l.gradients();
+      state.skip_step = state.skip_zero_grad = state.batch % 2 == 0;
+    }});
+    learn.fit(2, 1e3);
+    return masters_of(learn);
+  };
+  const Tensors seen = train(true);
+  EXPECT_TRUE(all_equal(seen, train(false)));
+  EXPECT_FALSE(torch::equal(seen[0], torch::full_like(seen[0], 0.01f)));
+}
+
+// A buffer that nothing writes, one that the forward pass writes, a double one,
+// and one that fp16 cannot hold.
+struct BuffersImpl : torch::nn::Module {
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(2, 2));
+  torch::Tensor still = register_buffer("still", torch::full({2}, 0.1));
+  torch::Tensor seen = register_buffer("seen", torch::full({2}, 0.1));
+  torch::Tensor exact =
+      register_buffer("exact", torch::full({1}, 0.1, torch::kDouble));
+  torch::Tensor large = register_buffer("large", torch::full({1}, 100001.0));
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    if (is_training()) {
+      const torch::NoGradGuard no_grad;
+      seen[0] += 0.5;
+    }
+    return layer(x + still.to(x.scalar_type()));
+  }
+};
+TORCH_MODULE(Buffers);
+
+TEST(MixedPrecision, BuffersComeBackExactlyButForWhatTheModelHasWritten) {
+  for (const bool is_half : {true, false}) {
+    SCOPED_TRACE(is_half);
+    Buffers net;
+    const auto before = Model(net).state_dict();
+    StateDict exact;
+    for (const auto& item : before) {
+      exact.insert(item.key(), item.value().clone());
+    }
+    Learner learn(point_data(96, 0), net, quiet());
+    is_half ? learn.to_fp16(fp16()) : learn.to_bf16();
+    const auto expect_exact = [&](const StateDict& state) {
+      for (const char* name : {"still", "exact", "large"}) {
+        EXPECT_EQ(state[name].scalar_type(), exact[name].scalar_type());
+        EXPECT_TRUE(torch::equal(state[name], exact[name])) << name;
+      }
+    };
+    EXPECT_EQ(
+        net->seen.scalar_type(),
+        is_half ? torch::kHalf : torch::kBFloat16);
+    expect_exact(learn.state_dict());
+    learn.fit(1);
+    const float written = net->seen[0].item<float>();
+    EXPECT_NEAR(written, 1.6, 0.02);
+    const StateDict trained = learn.state_dict();
+    expect_exact(trained);
+    EXPECT_EQ(trained["seen"][0].item<float>(), written);
+    EXPECT_EQ(trained["seen"][1].item<float>(), 0.1f);
+
+    // Into another one, in 16 bits too, and out of them.
+    Learner other(point_data(96, 0), Buffers(), quiet());
+    other.to_bf16().load_state_dict(trained);
+    EXPECT_EQ(other.state_dict()["seen"][0].item<float>(), written);
+    expect_exact(other.state_dict());
+    learn.to_fp32();
+    expect_exact(Model(net).state_dict());
+    EXPECT_EQ(net->seen[0].item<float>(), written);
+    EXPECT_EQ(net->seen[1].item<float>(), 0.1f);
+  }
+}
+
+// What is saved must not depend on who looked before: a checkpoint looks.
+TEST(MixedPrecision, SavesTheSameBuffersWhoeverLookedAtThem) {
+  const auto train = [](bool looks) {
+    Buffers net;
+    Learner learn(point_data(96, 0), net, quiet());
+    learn.to_fp16(fp16());
+    learn.add<LambdaCallback>(
+        {.on_batch_end =
+             [=](Learner& l) mutable {
+               if (looks) l.state_dict();
+               // Back to what 0.1 is in half, but not to 0.1.
+               const torch::NoGradGuard no_grad;
+               if (l.state().batch == 1) net->seen.fill_(0.1);
+             },
+         .order = callback_order::kFirst});
+    learn.fit(2);
+    return learn.state_dict()["seen"].clone();
+  };
+  EXPECT_TRUE(torch::equal(train(true), train(false)));
 }
 
 }  // namespace
