@@ -12,6 +12,7 @@
 #include <functional>
 #include <future>
 #include <optional>
+#include <string_view>
 #include <sys/file.h>
 #include <unistd.h>
 #include <utility>
@@ -37,17 +38,68 @@ constexpr const char* kUnfinished = "unfinished";
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kTraining = "training.safetensors";
+// While another takes its name: it counts until that one has it.
+constexpr std::string_view kBefore = ".before";
+// Put aside, with a number behind it: nobody reads these by themselves.
+constexpr std::string_view kReplaced = ".replaced-";
+constexpr std::string_view kDamaged = ".damaged-";
 
-// The step of "step_1200"; nothing for another name.
-std::optional<int64_t> step_of(const fs::path& folder) {
+// "step_1200", "step_1200.before" or "step_1200.replaced-2".
+struct StepName {
+  int64_t step;
+  std::string_view kind;  // empty, kBefore, kReplaced or kDamaged
+  int64_t number = 0;     // behind the last two
+};
+
+// All of `text` as a number that is not negative.
+std::optional<int64_t> number_in(std::string_view text) {
+  int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || at != end || number < 0) return std::nullopt;
+  return number;
+}
+
+// Nothing for another name.
+std::optional<StepName> parse_name(const fs::path& folder) {
   const std::string name = folder.filename().string();
   if (!name.starts_with(kPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char* const end = name.data() + name.size();
-  const auto [at, error] =
-      std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (error != std::errc() || at != end || step < 0) return std::nullopt;
-  return step;
+  const std::string_view rest = std::string_view(name).substr(kPrefix.size());
+  const size_t dot = std::min(rest.find('.'), rest.size());
+  const std::optional<int64_t> step = number_in(rest.substr(0, dot));
+  const std::string_view ending = rest.substr(dot);
+  if (!step) return std::nullopt;
+  if (ending.empty()) return StepName{*step, ""};
+  if (ending == kBefore) return StepName{*step, kBefore};
+  for (const std::string_view kind : {kReplaced, kDamaged}) {
+    if (!ending.starts_with(kind)) continue;
+    const auto number = number_in(ending.substr(kind.size()));
+    if (number) return StepName{*step, kind, *number};
+  }
+  return std::nullopt;
+}
+
+fs::path step_folder(const fs::path& folder, int64_t step) {
+  return folder / fmt::format("{}{}", kPrefix, step);
+}
+
+fs::path before_of(const fs::path& step) {
+  return step.string() + std::string(kBefore);
+}
+
+// Every folder with such a name.
+std::vector<std::pair<StepName, fs::path>> named_folders(
+    const fs::path& folder) {
+  std::vector<std::pair<StepName, fs::path>> found;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const auto name = parse_name(at->path());
+    if (name && fs::is_directory(at->path())) {
+      found.emplace_back(*name, at->path());
+    }
+  }
+  return found;
 }
 
 Manifest read_manifest(const fs::path& folder) {
@@ -99,49 +151,95 @@ Checkpoint read_step(const fs::path& folder) {
       .folder = folder};
 }
 
-void write_files(
-    const fs::path& folder,
-    const Checkpoint& checkpoint,
-    bool durable) {
+// The files of a checkpoint in memory, which refer to its tensors.
+class Files {
+ public:
+  /// \param folder  For error messages.
+  Files(const Checkpoint& checkpoint, const fs::path& folder)
+      : manifest_{checkpoint.run, checkpoint.step, {}} {
+    parts_.reserve(3);
+    add(folder, kModel, checkpoint.model, {});
+    add(folder, kOptimizer, checkpoint.optimizer, {});
+    add(folder, kTraining, checkpoint.training, checkpoint.settings);
+    // Hashed while they are written. The default policy of std::async does it
+    // in get() where no thread is to be had.
+    for (Part& part : parts_) {
+      part.sha256 = std::async([&part] { return part.image.sha256(); });
+    }
+  }
+  Files(const Files&) = delete;
+
+  const Manifest& manifest() {
+    if (manifest_.files.empty()) {
+      for (Part& part : parts_) {
+        manifest_.files.push_back(
+            {part.name, part.image.size(), part.sha256.get()});
+      }
+    }
+    return manifest_;
+  }
+
+  // The manifest is written last, and after it nothing can be missing.
+  void write(const fs::path& folder, bool durable) {
+    for (const Part& part : parts_) {
+      part.image.write(folder / part.name, durable);
+    }
+    AtomicFile file(folder / kManifest);
+    file.write(to_text(manifest()));
+    file.commit(durable);
+    if (durable) sync_folder(folder);
+  }
+
+ private:
   struct Part {
     const char* name;
     SafetensorsImage image;
     std::future<std::string> sha256;
   };
-  const auto part = [&](const char* name,
-                        const StateDict& state,
-                        const std::map<std::string, std::string>& metadata) {
-    return Part{name, SafetensorsImage(state, metadata, folder / name), {}};
-  };
-  std::array<Part, 3> parts{
-      part(kModel, checkpoint.model, {}),
-      part(kOptimizer, checkpoint.optimizer, {}),
-      part(kTraining, checkpoint.training, checkpoint.settings)};
-  // Hashed while they are written. The default policy of std::async does it in
-  // get() where no thread is to be had.
-  for (Part& part : parts) {
-    part.sha256 = std::async([&part] { return part.image.sha256(); });
+
+  void add(
+      const fs::path& folder,
+      const char* name,
+      const StateDict& state,
+      const std::map<std::string, std::string>& metadata) {
+    parts_.push_back(
+        {name, SafetensorsImage(state, metadata, folder / name), {}});
   }
-  for (const Part& part : parts) part.image.write(folder / part.name, durable);
-  // The manifest is written last, and after it nothing can be missing.
-  Manifest manifest{checkpoint.run, checkpoint.step, {}};
-  for (Part& part : parts) {
-    manifest.files.push_back({part.name, part.image.size(), part.sha256.get()});
+
+  Manifest manifest_;
+  std::vector<Part> parts_;
+};
+
+// Nothing if it is not there or not whole.
+std::optional<Manifest> manifest_of_whole(const fs::path& step) {
+  std::error_code error;
+  if (!fs::exists(step, error)) return std::nullopt;
+  try {
+    return verify(step);
+  } catch (const DataError&) {
+    return std::nullopt;
   }
-  AtomicFile file(folder / kManifest);
-  file.write(to_text(manifest));
-  file.commit(durable);
 }
 
-bool is_saved(const fs::path& folder, const Checkpoint& checkpoint) {
-  std::error_code error;
-  if (!fs::exists(folder, error)) return false;
-  try {
-    const Manifest manifest = verify(folder);
-    return manifest.run == checkpoint.run && manifest.step == checkpoint.step;
-  } catch (const DataError&) {
-    return false;
-  }
+// Weights and optimizer of the same moment: the two differ by where in the
+// epoch they were captured, as after a batch and at the end of its epoch.
+bool is_same_moment(const Manifest& a, const Manifest& b) {
+  const auto sha256 = [](const Manifest& manifest, const char* name) {
+    return std::ranges::find(manifest.files, name, &Manifest::File::name)
+        ->sha256;
+  };
+  return a.run == b.run && sha256(a, kModel) == sha256(b, kModel) &&
+         sha256(a, kOptimizer) == sha256(b, kOptimizer);
+}
+
+// What a save that did not wait has left to the system.
+void sync_files(const fs::path& step, const Manifest& manifest) {
+  const auto sync = [](const fs::path& path) {
+    sync_file(open_regular_file(path), path);
+  };
+  for (const Manifest::File& file : manifest.files) sync(step / file.name);
+  sync(step / kManifest);
+  sync_folder(step);
 }
 
 void move_to_name(const fs::path& from, const fs::path& to) {
@@ -152,30 +250,102 @@ void move_to_name(const fs::path& from, const fs::path& to) {
   }
 }
 
-// A damaged checkpoint of the same step makes room without being lost: people
-// may want to look at it.
-void put_aside(const fs::path& folder) {
+bool has_manifest(const fs::path& step) {
   std::error_code error;
-  if (!fs::exists(folder, error)) return;
-  for (int i = 1;; ++i) {
-    const fs::path aside = folder.string() + fmt::format(".damaged-{}", i);
-    if (!fs::exists(aside, error)) return move_to_name(folder, aside);
+  return fs::exists(step / kManifest, error);
+}
+
+// Without its manifest it is no checkpoint, however far removing gets; the next
+// run removes the rest.
+void remove_checkpoint(const fs::path& step) {
+  std::error_code error;
+  fs::remove(step / kManifest, error);
+  if (!error) fs::remove_all(step, error);
+}
+
+// One number for all that a save puts aside.
+int64_t next_number(const fs::path& folder) {
+  int64_t last = 0;
+  for (const auto& [name, path] : named_folders(folder)) {
+    last = std::max(last, name.number);
+  }
+  return last + 1;
+}
+
+// A checkpoint makes room without being lost: people may want to go back to it,
+// or look at what is damaged.
+fs::path put_aside(
+    const fs::path& step,
+    std::string_view kind,
+    int64_t number) {
+  const fs::path aside =
+      step_folder(step.parent_path(), parse_name(step)->step).string() +
+      fmt::format("{}{}", kind, number);
+  move_to_name(step, aside);
+  return aside;
+}
+
+// At every moment the old one or the new one is a checkpoint of the step.
+void take_name(const fs::path& staged, const fs::path& target, int64_t number) {
+  const fs::path before = before_of(target);
+  std::error_code error;
+  if (fs::exists(target, error)) {
+    // Of a program that was killed in here.
+    if (fs::exists(before, error)) put_aside(before, kReplaced, number + 1);
+    move_to_name(target, before);
+  }
+  move_to_name(staged, target);
+}
+
+// The same training goes on from an earlier step: its later checkpoints are of
+// a branch that it has left. The newest first, so that those that a killed
+// program leaves are whole until some step.
+std::vector<fs::path> put_later_aside(
+    const fs::path& folder,
+    const Checkpoint& checkpoint,
+    int64_t branch_step,
+    int64_t number) {
+  std::vector<fs::path> result;
+  for (const fs::path& path : list_checkpoints(folder)) {
+    const int64_t step = parse_name(path)->step;
+    if (step <= branch_step) break;
+    const std::string run = run_of_checkpoint(path);
+    const bool is_of_others = !run.empty() && run != checkpoint.run;
+    if (step == checkpoint.step || is_of_others) continue;
+    result.push_back(
+        put_aside(path, run.empty() ? kDamaged : kReplaced, number));
+  }
+  return result;
+}
+
+void prune_step_folders(
+    const fs::path& folder,
+    const Checkpoint& newest,
+    int64_t keep) {
+  int64_t kept = 0;
+  for (const fs::path& path : list_checkpoints(folder)) {
+    // Later ones are of a branch that was given up, others may be of another
+    // run: neither is ours to remove.
+    if (parse_name(path)->step > newest.step) continue;
+    if (++kept <= keep) continue;
+    if (run_of_checkpoint(path) == newest.run) remove_checkpoint(path);
   }
 }
 
-void prune(const fs::path& folder, const Checkpoint& newest, int64_t keep) {
-  if (keep <= 0) return;
-  int64_t kept = 0;
-  for (const fs::path& step : list_checkpoints(folder)) {
-    // Later ones are of a continuation that was given up, others may be of
-    // another run: neither is ours to remove.
-    if (step_of(step) > newest.step) continue;
-    if (++kept <= keep) continue;
-    if (run_of_checkpoint(step) != newest.run) continue;
-    // Without its manifest it is no checkpoint, however far removing gets.
-    std::error_code error;
-    fs::remove(step / kManifest, error);
-    if (!error) fs::remove_all(step, error);
+// As many of those put aside, the last first.
+void prune_replaced(
+    const fs::path& folder,
+    const Checkpoint& newest,
+    int64_t keep) {
+  std::vector<std::pair<std::pair<int64_t, int64_t>, fs::path>> replaced;
+  for (const auto& [name, path] : named_folders(folder)) {
+    if (name.kind == kReplaced && run_of_checkpoint(path) == newest.run) {
+      replaced.push_back({{name.number, name.step}, path});
+    }
+  }
+  std::ranges::sort(replaced, std::greater<>());
+  for (size_t i = static_cast<size_t>(keep); i < replaced.size(); ++i) {
+    remove_checkpoint(replaced[i].second);
   }
 }
 
@@ -195,16 +365,14 @@ std::string holder(const FileHandle& file, const std::filesystem::path& path) {
 }  // namespace
 
 std::vector<fs::path> list_checkpoints(const fs::path& folder) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end;
-       at.increment(error)) {
-    if (step_of(at->path()) && fs::is_directory(at->path())) {
-      found.push_back(at->path());
-    }
+  std::map<int64_t, fs::path, std::greater<>> found;
+  for (const auto& [name, path] : named_folders(folder)) {
+    if (name.kind.empty()) found[name.step] = path;
+    if (name.kind == kBefore) found.emplace(name.step, path);
   }
-  std::ranges::sort(found, std::greater<>(), step_of);
-  return found;
+  std::vector<fs::path> result;
+  for (auto& [step, path] : found) result.push_back(std::move(path));
+  return result;
 }
 
 std::string run_of_checkpoint(const fs::path& step) {
@@ -217,6 +385,27 @@ std::string run_of_checkpoint(const fs::path& step) {
 
 void remove_unfinished_checkpoints(const fs::path& folder) {
   StagingFolder::remove_leftovers(folder / kUnfinished);
+  // Removing takes the manifest first. The newest is never removed: one that
+  // has lost its manifest otherwise stays, for people to look at.
+  const std::vector<fs::path> steps = list_checkpoints(folder);
+  const auto newest = std::ranges::find_if(steps, has_manifest);
+  const int64_t newest_step =
+      newest == steps.end() ? -1 : parse_name(*newest)->step;
+  const int64_t number = next_number(folder);
+  for (const auto& [name, path] : named_folders(folder)) {
+    const fs::path step = step_folder(folder, name.step);
+    std::error_code error;
+    const bool is_before = name.kind == kBefore;
+    if (is_before && !fs::exists(step, error)) {
+      move_to_name(path, step);
+    } else if (!has_manifest(path)) {
+      const bool is_removed = is_before || name.kind == kReplaced ||
+                              (name.kind.empty() && name.step < newest_step);
+      if (is_removed) remove_checkpoint(path);
+    } else if (is_before) {
+      put_aside(path, kReplaced, number);
+    }
+  }
 }
 
 bool has_checkpoint(const fs::path& folder) {
@@ -225,24 +414,45 @@ bool has_checkpoint(const fs::path& folder) {
          !list_checkpoints(folder).empty();
 }
 
-void write_checkpoint(
+std::vector<fs::path> write_checkpoint(
     const fs::path& folder,
     const Checkpoint& checkpoint,
     const WriteCheckpointOptions& options) {
-  const fs::path target =
-      folder / fmt::format("{}{}", kPrefix, checkpoint.step);
-  if (!is_saved(target, checkpoint)) {
+  const fs::path target = step_folder(folder, checkpoint.step);
+  Files files(checkpoint, target);
+  const int64_t number = next_number(folder);
+  const std::optional<Manifest> there = manifest_of_whole(target);
+  std::vector<fs::path> aside;
+  if (there && to_text(*there) == to_text(files.manifest())) {
+    if (options.durable) sync_files(target, *there);
+  } else {
     const StagingFolder staging(folder / kUnfinished);
-    write_files(staging.path(), checkpoint, options.durable);
-    if (options.durable) sync_folder(staging.path());
-    put_aside(target);
-    move_to_name(staging.path(), target);
-    if (options.durable) sync_folder(folder);
+    files.write(staging.path(), options.durable);
+    take_name(staging.path(), target, number);
+  }
+  if (options.branch_step) {
+    aside =
+        put_later_aside(folder, checkpoint, *options.branch_step, number);
+  }
+  if (options.durable) sync_folder(folder);
+  const fs::path before = before_of(target);
+  std::error_code error;
+  if (fs::exists(before, error)) {
+    if (there && is_same_moment(*there, files.manifest())) {
+      remove_checkpoint(before);
+    } else {
+      aside.push_back(
+          put_aside(before, there ? kReplaced : kDamaged, number));
+    }
   }
   AtomicFile latest(folder / kLatest);
   latest.write(target.filename().string() + "\n");
   latest.commit(options.durable);
-  prune(folder, checkpoint, options.keep);
+  if (options.keep > 0) {
+    prune_step_folders(folder, checkpoint, options.keep);
+    prune_replaced(folder, checkpoint, options.keep);
+  }
+  return aside;
 }
 
 Checkpoint read_checkpoint(

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,15 +55,22 @@ struct WriteCheckpointOptions {
   /// Wait until everything is on the disk. Without it a killed program loses
   /// nothing still, a power cut may take the newest checkpoint.
   bool durable = true;
+  /// The last step that this training has in common with what is in the folder:
+  /// its checkpoints of later steps are of a branch that was given up, and are
+  /// put aside. Unset: they stay.
+  std::optional<int64_t> branch_step = std::nullopt;
 };
 
 /// Writes `folder/step_<n>`: three safetensors files and a manifest with their
 /// SHA-256, each on the disk before the folder gets its name; then points
-/// `folder/latest` to it. A checkpoint of the same run and step that is there
-/// already stays.
+/// `folder/latest` to it. One with the same content that is there already
+/// stays. One with other weights becomes `step_<n>.replaced-<i>`, a damaged one
+/// `step_<n>.damaged-<i>`: no run takes these by itself, and a run keeps as
+/// many replaced ones as `keep` says.
+/// \return what was put aside.
 /// \throws IoError if something cannot be written; what was there before is as
 ///         it was.
-void write_checkpoint(
+std::vector<std::filesystem::path> write_checkpoint(
     const std::filesystem::path& folder,
     const Checkpoint& checkpoint,
     const WriteCheckpointOptions& options = {});
@@ -75,8 +83,8 @@ Checkpoint read_checkpoint(
     const std::filesystem::path& folder,
     std::vector<std::string>& problems);
 
-/// Removes what killed programs left half written. Only for the holder of the
-/// folder's RunLock.
+/// Removes what killed programs left half written or half removed. Only for the
+/// holder of the folder's RunLock.
 void remove_unfinished_checkpoints(const std::filesystem::path& folder);
 
 /// Which training a step's folder is of; empty if its manifest is damaged.

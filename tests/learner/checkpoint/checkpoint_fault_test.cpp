@@ -200,6 +200,59 @@ TEST(CheckpointKill, AtAnyCallLeavesTheOldOrTheNew) {
   }
 }
 
+// A training that has gone on from step 1 of three writes step 2 again.
+TEST(CheckpointKill, AtAnyCallLeavesABranchThatIsWhole) {
+  const auto of_branch = [](int64_t step, double value) {
+    Checkpoint checkpoint = tiny_checkpoint(step);
+    for (auto& entry : checkpoint.model) entry.value().fill_(value);
+    return checkpoint;
+  };
+  constexpr WriteCheckpointOptions kSave{
+      .keep = 5,
+      .durable = true,
+      .branch_step = 1};
+  bool is_over = false;
+  for (int first = 1; !is_over; ++first) {
+    SCOPED_TRACE("at call " + std::to_string(first));
+    const TempFolder folder;
+    for (const int64_t step : {1, 2, 3}) {
+      write_checkpoint(
+          folder.path(),
+          of_branch(step, step == 1 ? 1 : 30),
+          {.keep = 5, .durable = false});
+    }
+    const pid_t child = ::fork();
+    if (child == 0) {
+      g_fault.calls = 0;
+      g_fault.first = first;
+      g_fault.error = kKill;
+      g_fault.is_armed = true;
+      write_checkpoint(folder.path(), of_branch(2, 70), kSave);
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    is_over = !WIFSIGNALED(status);
+    // The old branch's newest, or the new one's.
+    for (int run = 0; run < 2; ++run) {
+      const Checkpoint left = read(folder.path());
+      EXPECT_EQ(
+          left.model["bias"][0].item<float>(),
+          left.step == 3 ? 30 : 70);
+      EXPECT_TRUE(left.step == 3 || left.step == 2) << left.step;
+      if (is_over) EXPECT_EQ(left.step, 2);
+      remove_unfinished_checkpoints(folder.path());
+    }
+    // Nothing of the old branch is lost.
+    int old = 0;
+    for (const auto& entry : fs::directory_iterator(folder.path())) {
+      if (!fs::exists(entry.path() / "MANIFEST")) continue;
+      old += read(entry.path()).model["bias"][0].item<float>() == 30;
+    }
+    EXPECT_EQ(old, 2);
+  }
+}
+
 TEST(LearnerSave, ThatFindsTheDiskFullLeavesTheSaveBefore) {
   torch::set_num_threads(1);
   const TempFolder folder;

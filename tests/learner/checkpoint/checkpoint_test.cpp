@@ -1,5 +1,6 @@
 #include "tern/learner/checkpoint/checkpoint.h"
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -88,6 +89,131 @@ TEST(Checkpoint, PutsADamagedOneOfItsStepAside) {
   write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
   expect_equal(read(folder.path()), tiny_checkpoint(4));
   EXPECT_TRUE(fs::exists(folder / "step_4.damaged-1" / "MANIFEST"));
+}
+
+// ---- Another content of a step that is there ----
+
+Checkpoint with_weights(Checkpoint checkpoint, double value) {
+  for (auto& entry : checkpoint.model) entry.value().fill_(value);
+  return checkpoint;
+}
+
+std::vector<std::string> all_names(const fs::path& folder) {
+  std::vector<std::string> result;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step_")) result.push_back(name);
+  }
+  std::ranges::sort(result);
+  return result;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(Checkpoint, HasTheContentOfTheLastSaveAndKeepsTheOneBefore) {
+  const TempFolder folder;
+  write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
+  const Checkpoint second = with_weights(tiny_checkpoint(4), 70);
+  const auto aside = write_checkpoint(folder.path(), second, kFast);
+  EXPECT_EQ(aside, std::vector<fs::path>{folder / "step_4.replaced-1"});
+  expect_equal(read(folder.path()), second);
+  expect_equal(read(folder / "step_4.replaced-1"), tiny_checkpoint(4));
+  EXPECT_EQ(names(folder.path()), (Names{"step_4"}));
+}
+
+TEST(Checkpoint, IsNotWrittenAgainWithTheSameContent) {
+  const TempFolder folder;
+  write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
+  const auto before = fs::last_write_time(folder / "step_4" / "MANIFEST");
+  write_checkpoint(folder.path(), tiny_checkpoint(4));
+  EXPECT_EQ(fs::last_write_time(folder / "step_4" / "MANIFEST"), before);
+  EXPECT_EQ(all_names(folder.path()), (Names{"step_4"}));
+}
+
+// After a batch, and at the end of the epoch that it was the last of.
+TEST(Checkpoint, OfTheSameWeightsLaterInTheEpochLeavesNothingBehind) {
+  const TempFolder folder;
+  write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
+  Checkpoint later = tiny_checkpoint(4);
+  later.training["epoch"].fill_(9);
+  EXPECT_TRUE(write_checkpoint(folder.path(), later, kFast).empty());
+  expect_equal(read(folder.path()), later);
+  EXPECT_EQ(all_names(folder.path()), (Names{"step_4"}));
+}
+
+TEST(Checkpoint, PutsThoseOfABranchThatWasGivenUpAside) {
+  const TempFolder folder;
+  write_checkpoint(folder.path(), tiny_checkpoint(9, "other"), kFast);
+  for (const int64_t step : {2, 4, 6, 8, 12}) {
+    write_checkpoint(folder.path(), tiny_checkpoint(step), kFast);
+  }
+  const Checkpoint first = with_weights(tiny_checkpoint(8), 70);
+  const auto aside = write_checkpoint(
+      folder.path(),
+      first,
+      {.durable = false, .branch_step = 4});
+  EXPECT_EQ(aside.size(), 3u);
+  EXPECT_EQ(
+      all_names(folder.path()),
+      (Names{
+          "step_12.replaced-1",
+          "step_2",
+          "step_4",
+          "step_6.replaced-1",
+          "step_8",
+          "step_8.replaced-1",
+          "step_9"}));
+  expect_equal(read(folder / "step_8"), first);
+  expect_equal(read(folder / "step_12.replaced-1"), tiny_checkpoint(12));
+}
+
+TEST(Checkpoint, KeepsAsManyThatWerePutAsideAsItIsTold) {
+  const TempFolder folder;
+  const WriteCheckpointOptions options{.keep = 2, .durable = false};
+  for (int i = 0; i < 5; ++i) {
+    write_checkpoint(folder.path(), with_weights(tiny_checkpoint(4), i), options);
+  }
+  EXPECT_EQ(
+      all_names(folder.path()),
+      (Names{"step_4", "step_4.replaced-3", "step_4.replaced-4"}));
+}
+
+// Between two renames of a save the step has its old content under a name that
+// counts, and the next run gives it its own back.
+TEST(Checkpoint, OfAStepIsThereInTheMiddleOfItsReplacement) {
+  const TempFolder folder;
+  write_checkpoint(folder.path(), tiny_checkpoint(4), kFast);
+  fs::rename(folder / "step_4", folder / "step_4.before");
+  EXPECT_TRUE(has_checkpoint(folder.path()));
+  expect_equal(read(folder.path()), tiny_checkpoint(4));
+  remove_unfinished_checkpoints(folder.path());
+  EXPECT_EQ(all_names(folder.path()), (Names{"step_4"}));
+
+  fs::rename(folder / "step_4", folder / "step_4.before");
+  write_checkpoint(folder / "new", with_weights(tiny_checkpoint(4), 70), kFast);
+  fs::rename(folder / "new" / "step_4", folder / "step_4");
+  remove_unfinished_checkpoints(folder.path());
+  EXPECT_EQ(all_names(folder.path()), (Names{"step_4", "step_4.replaced-1"}));
+  EXPECT_EQ(read(folder.path()).model["bias"][0].item<float>(), 70);
+}
+
+// Removing begins with the manifest.
+TEST(Checkpoint, ThatIsHalfRemovedIsRemovedByTheNextRun) {
+  const TempFolder folder;
+  for (const int64_t step : {1, 2, 3, 4}) {
+    write_checkpoint(folder.path(), tiny_checkpoint(step), kFast);
+  }
+  write_checkpoint(folder.path(), with_weights(tiny_checkpoint(3), 70), kFast);
+  for (const char* name : {"step_1", "step_2", "step_3.replaced-1"}) {
+    fs::remove(folder / name / "MANIFEST");
+  }
+  fs::remove(folder / "step_2" / "optimizer.safetensors");
+  remove_unfinished_checkpoints(folder.path());
+  EXPECT_EQ(all_names(folder.path()), (Names{"step_3", "step_4"}));
+  // The newest was not being removed: it is damaged.
+  fs::remove(folder / "step_4" / "MANIFEST");
+  remove_unfinished_checkpoints(folder.path());
+  EXPECT_EQ(all_names(folder.path()), (Names{"step_3", "step_4"}));
 }
 
 TEST(Checkpoint, IsFoundWhateverLatestSays) {
