@@ -30,6 +30,7 @@ Monitor::Monitor(std::string owner, std::string monitored, double min_delta)
 
 void Monitor::begin(Learner& learn) {
   best_ = std::numeric_limits<double>::quiet_NaN();
+  epochs_ = with_value_ = with_number_ = 0;
   const bool is_validation_loss = monitored_ == "valid_loss";
   bool is_known =
       monitored_ == "train_loss" || (is_validation_loss && learn.data().valid);
@@ -69,7 +70,8 @@ void Monitor::refuse(Learner& learn) const {
           fmt::join(names, ", ")));
 }
 
-double Monitor::value(Learner& learn) const {
+// Nothing where this epoch has none.
+std::optional<double> Monitor::find(Learner& learn) const {
   const TrainState& state = learn.state();
   if (monitored_ == "valid_loss") return state.valid_loss;
   if (monitored_ == "train_loss") {
@@ -84,7 +86,24 @@ double Monitor::value(Learner& learn) const {
         return has(epoch.metrics, monitored_);
       });
   if (!was_logged && !state.stop_training) refuse(learn);
-  return std::numeric_limits<double>::quiet_NaN();
+  return std::nullopt;
+}
+
+double Monitor::value(Learner& learn) {
+  const std::optional<double> found = find(learn);
+  ++epochs_;
+  with_value_ += found.has_value();
+  with_number_ += found && !std::isnan(*found);
+  return found.value_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+std::string Monitor::why_no_value() const {
+  if (epochs_ == 0 || with_number_ > 0) return "";
+  return fmt::format(
+      "{} {} in {}",
+      monitored_,
+      with_value_ > 0 ? "was NaN" : "had no value",
+      epochs_ == 1 ? "the one epoch" : fmt::format("all {} epochs", epochs_));
 }
 
 bool Monitor::is_better(double value) const {
@@ -101,10 +120,25 @@ bool Monitor::improves(double value) {
 
 void Monitor::save(StateDict& state) const {
   state.insert("best", torch::scalar_tensor(best_, torch::kDouble));
+  state.insert(
+      "seen",
+      torch::tensor({epochs_, with_value_, with_number_}, torch::kLong));
 }
 
 void Monitor::load(const StateDict& state) {
   best_ = saved_value(owner_, state, "best").item<double>();
+  // Older checkpoints do not say it.
+  if (!state.contains("seen")) return;
+  const torch::Tensor seen = state["seen"];
+  TERN_CHECK_VALUE(
+      seen.scalar_type() == torch::kLong && seen.numel() == 3,
+      "[{}] the saved \"seen\" has {} numbers; expected 3 of kLong.",
+      owner_,
+      seen.numel());
+  const int64_t* const counts = seen.const_data_ptr<int64_t>();
+  epochs_ = counts[0];
+  with_value_ = counts[1];
+  with_number_ = counts[2];
 }
 
 PatientCallback::PatientCallback(Monitor monitor, int64_t patience)
@@ -132,6 +166,15 @@ void PatientCallback::on_epoch_end(Learner& learn) {
             waited_ == 1 ? "" : "s"));
     waited_ = 0;
   }
+}
+
+void PatientCallback::on_train_end(Learner& learn) {
+  const std::string why = monitor_.why_no_value();
+  if (why.empty() || learn.state().result != FitResult::completed) return;
+  learn.options().sink->warning(fmt::format(
+      "{}: {}, so that it could not tell whether it improved.",
+      name(),
+      why));
 }
 
 StateDict PatientCallback::state_dict() const {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "tern/callbacks/callback_checks.h"
@@ -30,7 +32,10 @@ class Monitor {
   /// of the Recorder and of whoever logs the value.
   /// \throws c10::ValueError that lists the names there are, when no epoch has
   ///         had a value of this name.
-  double value(Learner& learn) const;
+  double value(Learner& learn);
+  /// "accuracy was NaN in all 3 epochs", of a fit in which it never was a
+  /// number; empty otherwise.
+  std::string why_no_value() const;
 
   /// Whether `value` beats the best. NaN never does, and anything else beats
   /// NaN.
@@ -43,17 +48,20 @@ class Monitor {
   const std::string& owner() const { return owner_; }
   const std::string& monitored() const { return monitored_; }
 
-  /// Adds "best" to the state, and takes it from there.
+  /// Adds "best" and what it has seen to the state, and takes it from there.
   void save(StateDict& state) const;
   void load(const StateDict& state);
 
  private:
   [[noreturn]] void refuse(Learner& learn) const;
+  std::optional<double> find(Learner& learn) const;
 
   std::string owner_, monitored_;
   double min_delta_;
   bool higher_is_better_ = false;
   double best_ = std::numeric_limits<double>::quiet_NaN();
+  // Epochs of this fit, and how many had the value, as NaN or as a number.
+  int64_t epochs_ = 0, with_value_ = 0, with_number_ = 0;
 };
 
 /// Base of callbacks that act when a monitored value has not improved for
@@ -62,6 +70,8 @@ class PatientCallback : public Callback {
  public:
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
+  /// Warns if the value was not a number in any epoch.
+  void on_train_end(Learner& learn) override;
   CallbackRole role() const override { return CallbackRole::watches; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;

@@ -71,10 +71,15 @@ void RunControl::on_batch_begin(Learner& learn) {
 
 void RunControl::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (!state.training || !has_news_.exchange(false)) return;
-  use_rates(learn);
-  write_checkpoint(learn);
-  wait_while_paused(learn);
+  if (!state.training) return;
+  const bool has_news = has_news_.exchange(false);
+  if (has_news) use_rates(learn);
+  if (communicator(learn).world_size() > 1) {
+    write_on_all_ranks(learn);
+  } else if (has_news) {
+    write_checkpoint(learn, take(checkpoint_folder_));
+  }
+  if (has_news) wait_while_paused(learn);
 }
 
 void RunControl::on_train_end(Learner&) {
@@ -110,8 +115,24 @@ void RunControl::use_rates(Learner& learn) {
   });
 }
 
-void RunControl::write_checkpoint(Learner& learn) {
+// One rank may be asked alone; all save together, once the step is complete.
+void RunControl::write_on_all_ranks(Learner& learn) {
+  if (learn.state().accumulating) return;
   const auto folder = take(checkpoint_folder_);
+  const auto asked =
+      loop::first_rank_where(parts_of(learn), folder.has_value());
+  if (!asked) return;
+  write_checkpoint(
+      learn,
+      loop::text_of_rank(
+          parts_of(learn),
+          folder.value_or("").string(),
+          *asked));
+}
+
+void RunControl::write_checkpoint(
+    Learner& learn,
+    const std::optional<std::filesystem::path>& folder) {
   if (!folder) return;
   or_warn(learn, "no checkpoint was written, training goes on", [&] {
     learn.save_checkpoint(*folder);
@@ -127,7 +148,9 @@ void RunControl::wait_while_paused(Learner& learn) {
     if (!has_news_.exchange(false)) continue;
     lock.unlock();
     use_rates(learn);
-    write_checkpoint(learn);
+    if (communicator(learn).world_size() == 1) {
+      write_checkpoint(learn, take(checkpoint_folder_));
+    }
     lock.lock();
   }
   is_paused_ = false;

@@ -43,7 +43,8 @@ class RunControl final : public Callback {
 
   /// Writes a checkpoint after the next step, as `Learner::save_checkpoint`;
   /// also while the fit is paused. If that fails, the sink gets a warning and
-  /// training continues.
+  /// training continues. Of several processes one may be asked: all take part
+  /// after their next step, or after the pause.
   void request_checkpoint(std::filesystem::path folder);
   /// Checkpoints written so far.
   int64_t checkpoints_written() const { return checkpoints_; }
@@ -63,7 +64,10 @@ class RunControl final : public Callback {
   template <class T>
   std::optional<T> take(std::optional<T>& wish);
   void use_rates(Learner& learn);
-  void write_checkpoint(Learner& learn);
+  void write_on_all_ranks(Learner& learn);
+  void write_checkpoint(
+      Learner& learn,
+      const std::optional<std::filesystem::path>& folder);
   void wait_while_paused(Learner& learn);
 
   mutable std::mutex mutex_;

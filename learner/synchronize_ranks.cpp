@@ -3,8 +3,10 @@
 #include <torch/types.h>
 
 #include "tern/data/formats/bytes.h"
+#include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/sampler.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 
@@ -144,6 +146,70 @@ void loop::sync_validation_stop(LearnerParts& l, const DataLoader& whole) {
       torch::tensor({l.stop.requested_here ? 1 : 0}, torch::kInt);
   l.ranks.communicator->all_reduce(wishes);
   if (wishes.const_data_ptr<int>()[0] > 0) l.stop.requested = true;
+}
+
+std::optional<int64_t> loop::first_rank_where(LearnerParts& l, bool is_true) {
+  const Communicator& ranks = communicator(*l.self);
+  const auto all = torch::zeros({ranks.world_size()}, torch::kInt);
+  all[ranks.rank()].fill_(is_true ? 1 : 0);
+  communicator(*l.self).all_reduce(all);
+  const int* const values = all.const_data_ptr<int>();
+  for (int64_t rank = 0; rank < ranks.world_size(); ++rank) {
+    if (values[rank] > 0) return rank;
+  }
+  return std::nullopt;
+}
+
+std::string loop::text_of_rank(
+    LearnerParts& l,
+    std::string text,
+    int64_t root) {
+  if (!l.ranks.communicator) return text;
+  const auto size =
+      torch::scalar_tensor(static_cast<int64_t>(text.size()), torch::kLong);
+  l.ranks.communicator->broadcast({size}, root);
+  text.resize(static_cast<size_t>(size.item<int64_t>()));
+  if (text.empty()) return text;
+  const auto bytes = torch::from_blob(
+      text.data(),
+      {static_cast<int64_t>(text.size())},
+      torch::kByte);
+  l.ranks.communicator->broadcast({bytes}, root);
+  return text;
+}
+
+void loop::run_on_all_ranks(
+    LearnerParts& l,
+    c10::function_ref<void()> act) {
+  if (!l.ranks.communicator) return act();
+  std::exception_ptr own;
+  std::string text;
+  bool is_of_data = false;
+  try {
+    act();
+  } catch (const DataError& error) {
+    own = std::current_exception();
+    text = error.what();
+    is_of_data = true;
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    text = message_of(error);
+  }
+  std::optional<int64_t> failed;
+  try {
+    failed = first_rank_where(l, own != nullptr);
+    if (!failed) return;
+    text = text_of_rank(l, (is_of_data ? "d" : " ") + text, *failed);
+  } catch (const std::exception&) {
+    // The others may be gone: what happened here tells more.
+    if (own) std::rethrow_exception(own);
+    throw;
+  }
+  if (own) std::rethrow_exception(own);
+  const std::string reason =
+      fmt::format("rank {}: {}", *failed, text.substr(1));
+  if (text[0] == 'd') throw DataError("", reason);
+  TORCH_CHECK(false, reason);
 }
 
 AllReduce loop::all_reduce_over_ranks(LearnerParts& l) {

@@ -251,4 +251,13 @@ void JsonLinesLogger::write_fit_end(Learner& learn) {
       learn.state().failed));
 }
 
+void JsonLinesLogger::log_load(const std::string& name, int64_t epoch) {
+  if (!is_open()) return;  // of several processes rank 0 writes
+  log().add(fmt::format(
+      "{{\"event\":\"load\",\"name\":{},\"epoch\":{}}}\n",
+      json_quoted(name),
+      epoch));
+  log().flush();
+}
+
 }  // namespace tern

@@ -42,6 +42,7 @@ class Logger : public Callback {
   /// \throws c10::ValueError if it is below `least`.
   Logger(const char* name, int64_t every, int64_t least);
 
+  bool is_open() const { return log_ != nullptr; }
   LogFile& log() { return *log_; }
 
  private:
@@ -129,6 +130,9 @@ class CSVLogger final : public FileLogger {
 ///   {"event":"epoch","epoch":0,"iteration":64,"train_loss":0.14,
 ///    "valid_loss":0.12,"metrics":{"accuracy":0.96},"seconds":1.2}
 ///   {"event":"end","time":1700000012.0,"failed":false}
+///   {"event":"load","name":"model","epoch":7}
+///
+/// The last where SaveModel has loaded the best epoch.
 ///
 /// Each on a line of its own; numbers with all digits, null for NaN and
 /// infinities. Batches are written once a second.
@@ -152,6 +156,9 @@ class JsonLinesLogger final : public FileLogger {
             options.every) {}
   explicit JsonLinesLogger(std::filesystem::path file = "history.jsonl")
       : JsonLinesLogger(Options{.file = std::move(file)}) {}
+
+  /// For SaveModel: which epoch it has loaded.
+  void log_load(const std::string& name, int64_t epoch);
 
  private:
   void write_fit_begin(Learner& learn) override;

@@ -85,25 +85,13 @@ class StopOnSignals final : public Callback {
 
 // ---- Writing ----
 
-// Empty, or what the user should know.
-std::string write_unless_nan(
-    const std::filesystem::path& folder,
-    const Checkpoint& checkpoint,
-    const WriteCheckpointOptions& options) {
+// The name of a tensor with a NaN; empty if there is none.
+std::string diverged_tensor(const Checkpoint& checkpoint) {
   std::vector<ModelTensor> tensors;
   for (const auto& entry : checkpoint.model) {
     tensors.push_back({entry.key(), entry.value()});
   }
-  const std::string bad = broken_tensor({}, tensors);
-  if (!bad.empty()) {
-    return fmt::format(
-        "no checkpoint of step {}: \"{}\" holds a NaN, the training has "
-        "diverged",
-        checkpoint.step,
-        bad);
-  }
-  write_checkpoint(folder, checkpoint, options);
-  return "";
+  return broken_tensor({}, tensors);
 }
 
 }  // namespace
@@ -133,9 +121,14 @@ void SaveCheckpoint::on_remove(Learner& learn) {
 void SaveCheckpoint::on_train_begin(Learner& learn) {
   is_due_ = false;
   last_save_ = std::chrono::steady_clock::now();
-  // Other ranks stop with the one that writes.
-  if (!communicator(learn).is_main_process()) return;
+  branch_step_ = step_to_continue(learn);
   folder_ = learn.options().path / options_.folder;
+  loop::run_on_all_ranks(parts_of(learn), [&] {
+    if (communicator(learn).is_main_process()) take_folder(learn);
+  });
+}
+
+void SaveCheckpoint::take_folder(Learner& learn) {
   if (!lock_) lock_ = std::make_unique<RunLock>(folder_);
   remove_unfinished_checkpoints(folder_);
   for (const auto& step : list_checkpoints(folder_)) {
@@ -149,17 +142,15 @@ void SaveCheckpoint::on_train_begin(Learner& learn) {
   }
 }
 
-// By the clock of rank 0, where the others have to take part.
+// By the clock of rank 0.
 bool SaveCheckpoint::is_time(Learner& learn) const {
   if (options_.every.count() == 0) return false;
   const bool is_due =
       std::chrono::steady_clock::now() - last_save_ >= options_.every;
-  if (!parts_of(learn).ranks.training_shard) return is_due;
-  const torch::Tensor flag = torch::scalar_tensor(
-      is_due && communicator(learn).is_main_process(),
-      torch::kInt);
-  communicator(learn).all_reduce(flag);
-  return flag.item<int>() != 0;
+  return loop::first_rank_where(
+             parts_of(learn),
+             is_due && communicator(learn).is_main_process())
+      .has_value();
 }
 
 void SaveCheckpoint::on_batch_end(Learner& learn) {
@@ -193,33 +184,51 @@ void SaveCheckpoint::on_interrupt(Learner& learn) {
   }
 }
 
+// What the last save has to tell is told on all ranks, at the same place.
 void SaveCheckpoint::save(Learner& learn) {
-  const bool is_main = communicator(learn).is_main_process();
-  if (!is_main && !parts_of(learn).ranks.training_shard) return;
-  wait(learn);
+  Checkpoint checkpoint = capture_on_all_ranks(learn, [&] { wait(learn); });
   last_save_ = std::chrono::steady_clock::now();
-  Checkpoint checkpoint = capture_checkpoint(learn);
-  if (!is_main) return;  // it had to give its part
+  if (!communicator(learn).is_main_process()) return;
   writing_ = std::async(
       std::launch::async,
-      write_unless_nan,
-      folder_,
-      std::move(checkpoint),
-      WriteCheckpointOptions{
-          .keep = options_.keep,
-          .durable = options_.durable});
+      [folder = folder_,
+       checkpoint = std::move(checkpoint),
+       options = WriteCheckpointOptions{
+           .keep = options_.keep,
+           .durable = options_.durable,
+           .branch_step = branch_step_}] {
+        Written result{.step = checkpoint.step};
+        result.diverged = diverged_tensor(checkpoint);
+        if (result.diverged.empty()) {
+          result.aside = write_checkpoint(folder, checkpoint, options);
+        }
+        return result;
+      });
 }
 
 bool SaveCheckpoint::wait(Learner& learn) {
   if (!writing_.valid()) return false;
-  const std::string problem = writing_.get();
-  if (!problem.empty()) learn.options().sink->warning(problem);
-  return problem.empty();
+  const Written written = writing_.get();
+  if (!written.diverged.empty()) {
+    learn.options().sink->warning(fmt::format(
+        "no checkpoint of step {}: \"{}\" holds a NaN, the training has "
+        "diverged",
+        written.step,
+        written.diverged));
+    return false;
+  }
+  branch_step_ = written.step;
+  tell_put_aside(learn, written.aside);
+  return true;
 }
 
 void SaveCheckpoint::on_train_end(Learner& learn) {
   const auto lock = std::move(lock_);  // given up also when `wait` throws
-  wait(learn);
+  if (learn.state().failed) {
+    wait(learn);
+  } else {
+    loop::run_on_all_ranks(parts_of(learn), [&] { wait(learn); });
+  }
 }
 
 }  // namespace tern

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "tern/learner/callback.h"
 #include "tern/learner/checkpoint/checkpoint.h"
@@ -37,7 +39,10 @@ struct SaveCheckpointOptions {
 ///   learn.add<tern::SaveCheckpoint>({.folder = "run"});
 ///   learn.fit_one_cycle(10);
 ///
-/// A save copies the state, which is written while training continues.
+/// A save copies the state, which is written while training continues. A run
+/// that was resumed from an earlier step than its folder's last puts the later
+/// ones aside as `step_<n>.replaced-<i>` with its first save: they are of a
+/// branch that was given up.
 /// `learn.request_stop()` saves too, once the step is finished. A save that
 /// fails ends the training with its error, at the next save or at the end of
 /// the fit. Weights with a NaN are not saved, so that they do not replace a
@@ -67,6 +72,14 @@ class SaveCheckpoint final : public Callback {
   bool wait(Learner& learn);
 
  private:
+  // Of a save that has ended.
+  struct Written {
+    int64_t step;
+    std::string diverged = {};  // a tensor with a NaN: nothing was written
+    std::vector<std::filesystem::path> aside = {};
+  };
+
+  void take_folder(Learner& learn);
   bool is_time(Learner& learn) const;
   void save(Learner& learn);
 
@@ -74,7 +87,9 @@ class SaveCheckpoint final : public Callback {
   std::filesystem::path folder_;
   std::unique_ptr<RunLock> lock_;
   std::shared_ptr<Callback> signals_;  // with `on_signals`
-  std::future<std::string> writing_;
+  std::future<Written> writing_;
+  // Of the last one in the folder that is of this branch of the run.
+  int64_t branch_step_ = 0;
   std::chrono::steady_clock::time_point last_save_;
   bool is_due_ = false;  // once the step is complete
 };

@@ -10,6 +10,7 @@
 
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/averages/swa.h"
+#include "tern/callbacks/logging/loggers.h"
 #include "tern/data/formats/atomic_file.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
@@ -17,6 +18,7 @@
 #include "tern/learner/checkpoint/save.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/learner_parts.h"
+#include "tern/learner/recorder.h"
 
 namespace tern {
 
@@ -60,8 +62,10 @@ void SaveModel::on_add(Learner& learn) {
 
 void SaveModel::on_train_begin(Learner& learn) {
   has_loaded_ = false;
+  has_begun_ = true;
   monitor_.begin(learn);
   has_saved_ = is_best_unsaved_ = false;
+  best_epoch_ = 0;
   has_told_write_ = has_told_diverged_ = false;
   best_.clear();
   if (!communicator(learn).is_main_process()) return;
@@ -108,12 +112,9 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
     }
     return Outcome::diverged;
   }
-  bool is_written = true;
   try {
-    // Other ranks have their part in it, where a training is divided.
-    if (is_main || parts_of(learn).ranks.training_shard) learn.save(name);
-  } catch (const IoError& error) {
-    is_written = false;
+    learn.save(name);
+  } catch (const DataError& error) {
     if (!std::exchange(has_told_write_, true)) {
       learn.options().sink->warning(fmt::format(
           "SaveModel: {}. Training goes on; \"{}\" is not saved after epoch "
@@ -122,9 +123,9 @@ SaveModel::Outcome SaveModel::save(Learner& learn, const std::string& name) {
           name,
           learn.state().epoch));
     }
+    return Outcome::not_written;
   }
-  return of_main(learn, is_written ? 1 : 0) != 0 ? Outcome::saved
-                                                 : Outcome::not_written;
+  return Outcome::saved;
 }
 
 void SaveModel::on_epoch_end(Learner& learn) {
@@ -142,6 +143,7 @@ void SaveModel::on_epoch_end(Learner& learn) {
   if (outcome != Outcome::saved) return;
   monitor_.improves(value);
   has_saved_ = true;
+  best_epoch_ = state.epoch;
   learn.options().sink->line(fmt::format(
       "SaveModel: epoch {} is the best so far, with {} {:.6f}; saved \"{}\".",
       state.epoch,
@@ -174,10 +176,12 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
 
 void SaveModel::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (!options_.load_best || !has_saved_ || state.failed || state.is_removal ||
+  if (state.failed || state.is_removal ||
       state.result != FitResult::completed) {
     return;
   }
+  warn_without_best(learn);
+  if (!options_.load_best || !has_saved_) return;
   const auto swa = learn.find<Swa>();
   if (swa && swa->has_put_mean_in()) {
     learn.options().sink->line(fmt::format(
@@ -197,10 +201,65 @@ void SaveModel::on_train_end(Learner& learn) {
   // Of several processes the first, which gives it to the others.
   if (communicator(learn).is_main_process()) load_best(learn);
   learn.options().sink->line(fmt::format(
-      "SaveModel: loaded \"{}\", the best epoch, with {} {:.6f}.",
+      "SaveModel: loaded \"{}\" of epoch {}, the best, with {} {:.6f}.",
       options_.name,
+      best_epoch_,
       options_.monitor,
       monitor_.best()));
+  learn.recorder().add_call(fmt::format(
+      "SaveModel: load({}) of epoch {}, the best by {}",
+      options_.name,
+      best_epoch_,
+      options_.monitor));
+  for (const auto& callback : learn.callbacks()) {
+    auto* const log = dynamic_cast<JsonLinesLogger*>(callback.get());
+    if (log) log->log_load(options_.name, best_epoch_);
+  }
+}
+
+void SaveModel::warn_without_best(Learner& learn) const {
+  const std::string why = monitor_.why_no_value();
+  if (has_saved_ || why.empty()) return;
+  const bool is_of_another =
+      std::filesystem::exists(
+          learn.options().path / learn.options().model_dir /
+          (options_.name + ".safetensors")) &&
+      !is_saved_by_run(learn, options_.name);
+  learn.options().sink->warning(fmt::format(
+      "SaveModel: {}, so that none was the best: nothing was saved, and the "
+      "model keeps the last epoch.{}",
+      why,
+      is_of_another ? fmt::format(
+                          " \"{}\" is of another training.",
+                          options_.name)
+                    : ""));
+}
+
+// Of the epochs' own files only the run that is written in them tells.
+std::optional<bool> SaveModel::has_saved(const std::string& name) const {
+  if (name == options_.name) return has_saved_;
+  const auto is_epoch = [&](const std::string& prefix) {
+    const std::string number = name.substr(std::min(prefix.size(), name.size()));
+    return name.starts_with(prefix) && !number.empty() &&
+           std::ranges::all_of(number, [](char c) {
+             return c >= '0' && c <= '9';
+           });
+  };
+  const bool is_mine =
+      (options_.every_epochs > 0 && is_epoch(options_.name + "_")) ||
+      (options_.top_k > 0 && is_epoch(options_.name + "_best_"));
+  if (!is_mine) return std::nullopt;
+  return false;
+}
+
+std::string SaveModel::why_unsaved(const std::string& name) const {
+  if (!has_begun_) return "";
+  if (name != options_.name) return "no fit has saved this epoch";
+  const std::string why = monitor_.why_no_value();
+  if (!why.empty()) return why;
+  return has_told_write_ || has_told_diverged_
+             ? "no epoch of the last fit could be saved"
+             : "no epoch of the last fit was complete";
 }
 
 void SaveModel::load_best(Learner& learn) {
@@ -221,6 +280,7 @@ StateDict SaveModel::state_dict() const {
   StateDict state;
   monitor_.save(state);
   state.insert("has_saved", torch::scalar_tensor(has_saved_, torch::kLong));
+  state.insert("best_epoch", torch::scalar_tensor(best_epoch_, torch::kLong));
   std::vector<double> values, epochs;
   for (const auto& [value, epoch] : best_) {
     values.push_back(value);
@@ -240,6 +300,10 @@ void SaveModel::load_state_dict(const StateDict& state) {
       "that of a SaveModel.");
   has_saved_ =
       saved_value("SaveModel", state, "has_saved").item<int64_t>() != 0;
+  // Older checkpoints do not say it.
+  best_epoch_ = state.contains("best_epoch")
+                    ? saved_value("SaveModel", state, "best_epoch").item<int64_t>()
+                    : 0;
   monitor_.load(state);
   best_.clear();
   for (size_t i = 0; i < values.size(); ++i) {

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tern/callbacks/monitor.h"
+#include "tern/learner/checkpoint/save.h"
 
 namespace tern {
 
@@ -22,8 +24,13 @@ namespace tern {
 /// Weights that are not finite are never saved, and a save that fails does not
 /// end the training: the sink gets one warning of either, and what was saved
 /// before is kept. If the last epoch is the best and could not be saved, the
-/// model keeps its weights.
-class SaveModel final : public Callback {
+/// model keeps its weights. So it does after a fit in which no epoch was the
+/// best, for the value was NaN or missing in each: the sink gets a warning.
+///
+/// `learn.load("best")` after a fit then says so too, also where an earlier
+/// training has left a file of this name; after a stop that came before the
+/// first epoch's end it loads nothing, with a warning.
+class SaveModel final : public Callback, public SavesModels {
  public:
   struct Options {
     std::string monitor = "valid_loss";
@@ -53,6 +60,8 @@ class SaveModel final : public Callback {
   void load_state_dict(const StateDict& state) override;
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveModel; }
+  std::optional<bool> has_saved(const std::string& name) const override;
+  std::string why_unsaved(const std::string& name) const override;
   /// Whether the last fit ended by loading the best model.
   bool has_loaded() const { return has_loaded_; }
 
@@ -62,12 +71,15 @@ class SaveModel final : public Callback {
   Outcome save_judged(Learner& learn, const std::string& name);
   Outcome save(Learner& learn, const std::string& name);
   void load_best(Learner& learn);
+  void warn_without_best(Learner& learn) const;
   void keep_among_best(Learner& learn, double value, int64_t epoch);
   std::string name_of_best(int64_t epoch) const;
 
   Options options_;
   Monitor monitor_;
+  bool has_begun_ = false;  // a fit
   bool has_saved_ = false;  // the best of this fit
+  int64_t best_epoch_ = 0;  // which that is
   bool has_loaded_ = false;
   bool is_best_unsaved_ = false;  // the epoch that ended last is the best
   bool has_told_write_ = false;   // in this fit

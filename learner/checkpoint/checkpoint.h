@@ -19,8 +19,14 @@ class CheckpointError : public DataError {
   using DataError::DataError;
 };
 
-/// Whether `folder` holds something that `Learner::resume` would try.
+class Learner;
+
+/// Whether `folder` holds something that `Learner::resume` would try. A relative
+/// one is taken from the current folder, as any path.
 bool has_checkpoint(const std::filesystem::path& folder);
+/// Whether it does where `learn.resume(folder)` looks: a relative folder is
+/// within LearnerOptions::path.
+bool has_checkpoint(const Learner& learn, const std::filesystem::path& folder);
 
 struct ResumeOptions {
   /// Go on although the data's size, the batch size, the classes, the rates or

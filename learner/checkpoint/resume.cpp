@@ -355,8 +355,57 @@ bool is_ahead_of_program(const Learner& learner) {
   return plan && !plan->is_applied() && !parts_of(learner).state.is_fitting;
 }
 
+Checkpoint capture_on_all_ranks(
+    Learner& learner,
+    c10::function_ref<void()> before) {
+  LearnerParts& l = parts_of(learner);
+  Checkpoint checkpoint;
+  l.position.run_id = loop::text_of_rank(l, run_id(learner));
+  loop::run_on_all_ranks(l, [&] {
+    before();
+    // Where the state is divided, the others give their part.
+    if (communicator(learner).is_main_process() || l.ranks.training_shard) {
+      checkpoint = capture_checkpoint(learner);
+    }
+  });
+  return checkpoint;
+}
+
+int64_t step_to_continue(const Learner& learner) {
+  const ResumePlan* const plan = plan_of(learner);
+  return plan && !plan->is_applied() ? plan->checkpoint().step
+                                     : parts_of(learner).state.iteration;
+}
+
+void tell_put_aside(
+    const Learner& learner,
+    const std::vector<std::filesystem::path>& aside) {
+  if (aside.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& path : aside) names.push_back(path.filename().string());
+  learner.options().sink->line(fmt::format(
+      "Checkpoints that this training has left were put aside in {}: {}; "
+      "resume with such a name goes back to them.",
+      aside.front().parent_path().string(),
+      fmt::join(names, ", ")));
+}
+
+// Of several processes rank 0 writes, and none goes on before it has.
 void Learner::save_checkpoint(const std::filesystem::path& folder) {
-  write_checkpoint(parts_->options.path / folder, capture_checkpoint(*this));
+  const Checkpoint checkpoint = capture_on_all_ranks(*this, [] {});
+  loop::run_on_all_ranks(*parts_, [&] {
+    if (!communicator(*this).is_main_process()) return;
+    tell_put_aside(
+        *this,
+        write_checkpoint(
+            parts_->options.path / folder,
+            checkpoint,
+            {.branch_step = checkpoint.step}));
+  });
+}
+
+bool has_checkpoint(const Learner& learn, const std::filesystem::path& folder) {
+  return has_checkpoint(learn.options().path / folder);
 }
 
 Learner& Learner::resume(const std::filesystem::path& folder) {
@@ -370,6 +419,14 @@ Learner& Learner::resume(
       !parts_->state.is_fitting,
       "[Learner::resume] this Learner is training; resume before fit.");
   const std::filesystem::path folder = parts_->options.path / name;
+  if (!has_checkpoint(folder) && has_checkpoint(name)) {
+    parts_->options.sink->warning(fmt::format(
+        "[Learner::resume] there is no checkpoint in {}, but there is one in "
+        "{} of the current folder: a relative folder is within "
+        "LearnerOptions::path. has_checkpoint(learn, folder) looks there too.",
+        folder.string(),
+        name.string()));
+  }
   if (options.if_exists && !has_checkpoint(folder)) return *this;
   std::vector<std::string> problems;
   Checkpoint checkpoint = read_checkpoint(folder, problems);

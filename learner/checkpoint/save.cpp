@@ -28,6 +28,7 @@ namespace {
 // between the two leaves a pair that does not.
 constexpr const char* kPairKey = "tern.saved_together";
 constexpr const char* kKindKey = "tern.optimizer";
+constexpr const char* kRunKey = "tern.run";
 
 fs::path weights_file(const Learner& learn, const std::string& name) {
   TORCH_CHECK_VALUE(
@@ -39,6 +40,34 @@ fs::path weights_file(const Learner& learn, const std::string& name) {
 
 fs::path optimizer_file(fs::path file) {
   return file.replace_extension(".optimizer.safetensors");
+}
+
+void write_files(
+    Learner& learn,
+    const fs::path& file,
+    const StateDict& optimizer) {
+  make_folders(file.parent_path());
+  const std::string pair = random_id();
+  const fs::path beside = optimizer_file(file);
+  AtomicFile of_weights(file), of_optimizer(beside);
+  // One after the other: from a GPU each is a copy.
+  SafetensorsImage(
+      optimizer,
+      {{kPairKey, pair}, {kKindKey, optim::class_name(learn.optimizer())}},
+      beside,
+      /*checksum=*/true)
+      .write(of_optimizer);
+  SafetensorsImage(
+      learn.state_dict(),
+      {{kPairKey, pair}, {kRunKey, run_id(learn)}},
+      file,
+      /*checksum=*/true)
+      .write(of_weights);
+  // A full disk leaves both old files.
+  of_weights.sync();
+  of_optimizer.sync();
+  of_optimizer.commit_with_sum(false);
+  of_weights.commit_with_sum(false);
 }
 
 // The optimizer's state that was saved with the weights of `file`.
@@ -69,6 +98,41 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   return load_weights(path);
 }
 
+const SavesModels* saver_of(const Learner& learn, const std::string& name) {
+  for (const auto& callback : learn.callbacks()) {
+    const auto* const saver = dynamic_cast<const SavesModels*>(callback.get());
+    if (saver && saver->has_saved(name)) return saver;
+  }
+  return nullptr;
+}
+
+// A program that loads what a callback saves expects the model of this training.
+// \return whether to load: not after a stop that came before there was one.
+bool may_load(Learner& learn, const std::string& name) {
+  const SavesModels* const saver = saver_of(learn, name);
+  if (!saver || *saver->has_saved(name) || is_saved_by_run(learn, name)) {
+    return true;
+  }
+  if (learn.state().result == FitResult::interrupted) {
+    learn.options().sink->warning(fmt::format(
+        "Not loading \"{}\": the training was stopped before it saved one.",
+        name));
+    return false;
+  }
+  const std::string why = saver->why_unsaved(name);
+  if (why.empty()) return true;
+  const fs::path file = weights_file(learn, name);
+  throw DataError(
+      file.string(),
+      fs::exists(file)
+          ? fmt::format(
+                "the file is of another training, and this one has saved none: "
+                "{}. To load it all the same, remove the callback that saves "
+                "under this name first",
+                why)
+          : fmt::format("there is no such file: {}", why));
+}
+
 // `act`'s complaint about tensors, with the file that they are of.
 template <class Act>
 auto naming(const fs::path& file, const Act& act) {
@@ -86,30 +150,32 @@ auto naming(const fs::path& file, const Act& act) {
 void Learner::save(const std::string& name) {
   const fs::path file = weights_file(*this, name);
   // The training that is resumed wrote it when it was here.
-  if (is_ahead_of_program(*this) && fs::exists(file)) return;
-  const WholeMasters whole(*this);
-  const StateDict optimizer = optimizer_state(*this);
-  // It had to give the others its part.
-  if (parts_->ranks.training_shard && !communicator(*this).is_main_process())
+  if (is_ahead_of_program(*this) &&
+      !loop::text_of_rank(*parts_, fs::exists(file) ? "it is there" : "")
+           .empty()) {
     return;
-  make_folders(file.parent_path());
-  const std::string pair = random_id();
-  const fs::path beside = optimizer_file(file);
-  AtomicFile of_weights(file), of_optimizer(beside);
-  // One after the other: from a GPU each is a copy.
-  SafetensorsImage(
-      optimizer,
-      {{kPairKey, pair}, {kKindKey, optim::class_name(this->optimizer())}},
-      beside,
-      /*checksum=*/true)
-      .write(of_optimizer);
-  SafetensorsImage(state_dict(), {{kPairKey, pair}}, file, /*checksum=*/true)
-      .write(of_weights);
-  // A full disk leaves both old files.
-  of_weights.sync();
-  of_optimizer.sync();
-  of_optimizer.commit_with_sum(false);
-  of_weights.commit_with_sum(false);
+  }
+  // Of several processes rank 0 writes, and none goes on before it has: one
+  // may load the file next.
+  parts_->position.run_id = loop::text_of_rank(*parts_, run_id(*this));
+  loop::run_on_all_ranks(*parts_, [&] {
+    const WholeMasters whole(*this);
+    const StateDict optimizer = optimizer_state(*this);
+    if (communicator(*this).is_main_process()) {
+      write_files(*this, file, optimizer);
+    }
+  });
+}
+
+bool is_saved_by_run(Learner& learn, const std::string& name) {
+  const fs::path file = weights_file(learn, name);
+  std::error_code error;
+  if (!fs::exists(file, error)) return false;
+  try {
+    return safetensors_metadata(file)[kRunKey] == run_id(learn);
+  } catch (const DataError&) {
+    return false;  // loading it says what is wrong
+  }
 }
 
 void remove_saved(const Learner& learn, const std::string& name) {
@@ -128,6 +194,7 @@ Learner& Learner::load(const std::string& name) {
 Learner& Learner::load(
     const std::string& name,
     const LoadModelOptions& options) {
+  if (!may_load(*this, name)) return *this;
   const fs::path file = weights_file(*this, name);
   LoadPlan plan = naming(file, [&] {
     return plan_load(load_targets(*this), load_weights(file), options.weights);

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,10 +16,13 @@
 #include "tern/callbacks/limit_batches.h"
 #include "tern/callbacks/monitor.h"
 #include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/run_control.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/saving/save_model.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/callbacks/terminate_on_nan.h"
+#include "tern/data/formats/file_io.h"
+#include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
@@ -181,6 +186,112 @@ TEST(RulesOnRanks, ACheckpointInAnOpenWindowIsRefusedWithASentence) {
     }});
     learn.fit(1, 0.1);
   });
+}
+
+// ---- Rank 0 writes for all ----
+
+std::set<std::string> names_in(const std::filesystem::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+TEST(RulesOnRanks, ACheckpointThatAllRanksSaveIsWrittenOnceAndWhole) {
+  for (const bool shard : {false, true}) {
+    const TempFolder folder;
+    expect_ranks(2, [&](const LaunchEnvironment&) {
+      DistributedOptions options = kQuick;
+      options.shard_optimizer = shard;
+      Learner learn(data_of(16), point_net(), quiet());
+      learn.to_distributed(options);
+      learn.add<LambdaCallback>({.on_epoch_end = [&](Learner& l) {
+        l.save_checkpoint(folder / "run");
+      }});
+      learn.fit(2, 1e-2);
+      learn.save_checkpoint(folder / "after");
+      // It is there for every rank, and every rank knows whose it is.
+      std::vector<std::string> problems;
+      const Checkpoint saved = read_checkpoint(folder / "after", problems);
+      EXPECT_EQ(saved.run, run_id(learn));
+      int64_t moments = 0;
+      for (const auto& entry : saved.optimizer) {
+        moments += entry.key().find("exp_avg_sq") != std::string::npos;
+      }
+      EXPECT_EQ(moments, 6);
+      EXPECT_EQ(run_of_checkpoint(folder / "run" / "step_8"), saved.run);
+    });
+    EXPECT_EQ(
+        names_in(folder / "run"),
+        (std::set<std::string>{"latest", "step_16", "step_8"}));
+  }
+}
+
+TEST(RulesOnRanks, AModelThatAllRanksSaveCanBeLoadedByAll) {
+  const TempFolder folder;
+  expect_ranks(3, [&](const LaunchEnvironment&) {
+    Learner learn(data_of(16), point_net(), quiet({.path = folder.path()}));
+    learn.to_distributed(kQuick).fit(1, 1e-2);
+    for (int i = 0; i < 10; ++i) {
+      learn.save("end");
+      learn.load("end");
+    }
+    expect_same_on_all(learn, bytes_of(learn));
+  });
+}
+
+TEST(RulesOnRanks, WhatRankZeroCannotWriteIsSaidOnAllRanks) {
+  const TempFolder folder;
+  write_file(folder / "file", "in the way");
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    Learner learn(data_of(16), plain_net(), quiet({.path = folder / "file"}));
+    learn.to_distributed(kQuick).fit(1, 0.1);
+    expect_error<DataError>(
+        [&] { learn.save_checkpoint("run"); },
+        {"file", "cannot"});
+    expect_error<DataError>([&] { learn.save("end"); }, {"file", "cannot"});
+    learn.fit(1, 0.1);  // together still
+    expect_same_on_all(learn, bytes_of(learn));
+    learn.add<SaveCheckpoint>({.folder = "run"});
+    expect_error<DataError>([&] { learn.fit(1, 0.1); }, {"file", "cannot"});
+  });
+}
+
+// The last save of a fit fails when the fit ends.
+TEST(RulesOnRanks, AFailureOfTheLastSaveEndsTheFitOnAllRanks) {
+  const TempFolder folder;
+  expect_ranks(2, [&](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), plain_net(), quiet());
+    learn.to_distributed(kQuick);
+    learn.add<SaveCheckpoint>({.folder = folder / "run"});
+    learn.add<LambdaCallback>({.on_epoch_end = [&](Learner&) {
+      if (environment.rank != 0) return;
+      std::filesystem::remove_all(folder / "run");
+      write_file(folder / "run", "in the way");
+    }});
+    expect_error<DataError>([&] { learn.fit(1, 0.1); }, {"run", "cannot"});
+  });
+}
+
+TEST(RulesOnRanks, ACheckpointThatOneRankIsAskedForIsThatOfAll) {
+  const TempFolder folder;
+  expect_ranks(2, [&](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), plain_net(), quiet());
+    learn.to_distributed(kQuick);
+    const auto control = std::make_shared<RunControl>();
+    learn.add(control).add<GradientAccumulation>({.batches = 4});
+    learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+      if (environment.rank == 1 && l.state().iteration == 1) {
+        control->request_checkpoint(folder / "run");
+      }
+    }});
+    learn.fit(1, 0.1);
+    EXPECT_EQ(control->checkpoints_written(), 1);
+  });
+  EXPECT_EQ(
+      names_in(folder / "run"),
+      (std::set<std::string>{"latest", "step_4"}));
 }
 
 // ---- Decisions are common ----

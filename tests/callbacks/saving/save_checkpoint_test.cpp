@@ -1,5 +1,6 @@
 #include "tern/callbacks/saving/save_checkpoint.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -9,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tern/callbacks/gradients.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/learner.h"
@@ -164,6 +166,98 @@ TEST(SaveCheckpoint, KeepsTheLastGoodOneWhenWeightsBecomeNaN) {
   EXPECT_EQ(names(run.folder / "run"), (std::vector<std::string>{"step_8"}));
   ASSERT_FALSE(run.sink->warnings.empty());
   EXPECT_NE(run.sink->warnings[0].find("NaN"), std::string::npos);
+}
+
+// ---- Going on from an earlier step ----
+
+// Goes on from step 4 of a run of 16 steps with other rates, until `stop`.
+struct Branch {
+  explicit Branch(int64_t stop) {
+    const auto make = [&](const Sink& to) {
+      auto learn =
+          std::make_unique<Learner>(point_data(), point_net(), LearnerOptions{.sink = to});
+      learn->add<SaveCheckpoint>(
+          {.folder = folder / "run",
+           .every_steps = 2,
+           .keep = 0,
+           .durable = false});
+      return learn;
+    };
+    make(silent())->fit(2, 1e-2);
+    learn = make(sink);
+    learn->resume(folder / "run" / "step_4");
+    stop_at(stop);
+    learn->fit(2, 1e-2);
+  }
+
+  void stop_at(int64_t stop) {
+    learn->add<GradientClip>(0.01).add<LambdaCallback>(
+        LambdaCallbackOptions{.on_batch_end = [stop](Learner& l) {
+          if (l.state().training && l.state().iteration == stop) {
+            l.request_stop();
+          }
+        }});
+  }
+
+  TempFolder folder;
+  std::shared_ptr<MemorySink> sink = std::make_shared<MemorySink>();
+  std::unique_ptr<Learner> learn;
+};
+
+TEST(SaveCheckpoint, AfterAStopARunGoesOnWithTheBranchThatItWasIn) {
+  Branch branch(8);
+  EXPECT_EQ(
+      names(branch.folder / "run"),
+      (std::vector<std::string>{"step_8", "step_6", "step_4", "step_2"}));
+  std::vector<std::string> problems;
+  const Checkpoint saved =
+      read_checkpoint(branch.folder / "run" / "step_8", problems);
+  EXPECT_TRUE(torch::equal(
+      saved.model["0.weight"],
+      parameters_of(*branch.learn)[0]));
+  Learner again(point_data(), point_net(), quiet());
+  again.add<GradientClip>(0.01).resume(branch.folder / "run").fit(2, 1e-2);
+  Learner whole(point_data(), point_net(), quiet());
+  whole.add<GradientClip>(0.01)
+      .resume(branch.folder / "run" / "step_4")
+      .fit(2, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(again), parameters_of(whole)));
+}
+
+TEST(SaveCheckpoint, SaysWhatItPutAsideAndThatCanBeGoneBackTo) {
+  Branch branch(8);
+  const auto line = std::ranges::find_if(
+      branch.sink->lines,
+      [](const std::string& text) {
+        return text.find("put aside") != std::string::npos;
+      });
+  ASSERT_NE(line, branch.sink->lines.end());
+  EXPECT_NE(line->find("step_16.replaced-1, step_14.replaced-1"), std::string::npos)
+      << *line;
+  Learner old(point_data(), point_net(), quiet());
+  old.resume(branch.folder / "run" / "step_12.replaced-1").fit(2, 1e-2);
+  Learner whole(point_data(), point_net(), quiet());
+  whole.fit(2, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(old), parameters_of(whole)));
+}
+
+// A fit that is refused, or killed before it saves, gives nothing up.
+TEST(SaveCheckpoint, LeavesTheLaterOnesUntilItsFirstSave) {
+  const TempFolder folder;
+  const auto make = [&] {
+    auto learn =
+        std::make_unique<Learner>(point_data(), point_net(), quiet());
+    learn->add<SaveCheckpoint>(
+        {.folder = folder / "run", .durable = false});
+    return learn;
+  };
+  make()->fit(2, 1e-2);
+  EXPECT_THROW(
+      make()->resume(folder / "run" / "step_8").fit(3, 1e-2),
+      CheckpointError);
+  EXPECT_EQ(
+      names(folder / "run"),
+      (std::vector<std::string>{"step_16", "step_8"}));
 }
 
 TEST(SaveCheckpoint, StaysQuietInLrFind) {

@@ -10,10 +10,14 @@
 
 #include "tern/callbacks/averages/ema.h"
 #include "tern/callbacks/averages/swa.h"
+#include "tern/callbacks/logging/loggers.h"
+#include "tern/callbacks/monitor.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/data/formats/error.h"
+#include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/checkpoint/save.h"
+#include "tern/learner/report/report.h"
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/scripted.h"
@@ -85,9 +89,118 @@ TEST(SaveModel, SaysWhichEpochIsTheBestAndThatItWasLoaded) {
   EXPECT_EQ(run.mentions("SaveModel: epoch 2"), 0);
   EXPECT_EQ(
       run.mentions(
-          "SaveModel: loaded \"model\", the best epoch, with valid_loss "
+          "SaveModel: loaded \"model\" of epoch 1, the best, with valid_loss "
           "1.000000."),
       1);
+}
+
+TEST(SaveModel, NamesTheEpochThatItLoadedInTheReportAndTheLog) {
+  Trained run({3, 1, 2});
+  run.learn.add<JsonLinesLogger>().fit(3, 1e-2);
+  EXPECT_NE(
+      make_report(run.learn).html().find(
+          "SaveModel: load(model) of epoch 1, the best by valid_loss"),
+      std::string::npos);
+  const auto log = read_file(run.folder / "history.jsonl");
+  EXPECT_TRUE(std::string(log.begin(), log.end())
+                  .ends_with(
+                      "{\"event\":\"load\",\"name\":\"model\",\"epoch\":1}\n"));
+}
+
+// ---- A training that has saved none ----
+
+// As a training of last week has left it.
+void save_of_another_training(const fs::path& path) {
+  Learner other(point_data(64, 32), point_net(99), quiet({.path = path}));
+  other.save("model");
+}
+
+std::shared_ptr<Callback> stop_in_epoch(int64_t epoch) {
+  return std::make_shared<LambdaCallback>(
+      LambdaCallbackOptions{.on_batch_end = [epoch](Learner& l) {
+        if (l.state().training && l.state().epoch == epoch) l.request_stop();
+      }});
+}
+
+TEST(SaveModel, AfterAStopInTheFirstEpochLoadWarnsAndLoadsNothing) {
+  for (const bool is_left : {false, true}) {
+    for (const bool before_fit : {false, true}) {
+      Trained t({3, 2, 1});
+      if (is_left) save_of_another_training(t.folder.path());
+      if (before_fit) t.learn.request_stop();
+      t.learn.add(stop_in_epoch(0)).fit(3, 1e-2);
+      ASSERT_EQ(t.learn.state().result, FitResult::interrupted);
+      const Tensors before = parameters_of(t.learn);
+      t.learn.load("model");
+      EXPECT_TRUE(all_equal(parameters_of(t.learn), before));
+      ASSERT_EQ(t.sink->warnings.size(), 1u);
+      EXPECT_NE(
+          t.sink->warnings[0].find("Not loading \"model\""),
+          std::string::npos);
+    }
+  }
+}
+
+TEST(SaveModel, AfterAStopLaterLoadTakesTheBestSoFar) {
+  Trained t({1, 2, 3});
+  t.learn.add(stop_in_epoch(1)).fit(3, 1e-2);
+  ASSERT_EQ(t.learn.state().result, FitResult::interrupted);
+  t.learn.load("model");
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
+  EXPECT_TRUE(t.sink->warnings.empty());
+}
+
+TEST(SaveModel, SaysThatTheMonitorWasNaNInAllEpochs) {
+  for (const bool is_left : {false, true}) {
+    Trained t({NAN, NAN, NAN});
+    if (is_left) save_of_another_training(t.folder.path());
+    t.learn.add<EarlyStopping>({.patience = 9}).fit(3, 1e-2);
+    ASSERT_EQ(t.sink->warnings.size(), 2u);
+    EXPECT_EQ(
+        t.sink->warnings[0],
+        std::string(
+            "SaveModel: valid_loss was NaN in all 3 epochs, so that none was "
+            "the best: nothing was saved, and the model keeps the last "
+            "epoch.") +
+            (is_left ? " \"model\" is of another training." : ""));
+    EXPECT_EQ(
+        t.sink->warnings[1],
+        "EarlyStopping: valid_loss was NaN in all 3 epochs, so that it could "
+        "not tell whether it improved.");
+    expect_error<DataError>(
+        [&] { t.learn.load("model"); },
+        {"valid_loss was NaN in all 3 epochs",
+         is_left ? "is of another training" : "no such file"});
+    EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[2]));
+    if (!is_left) continue;
+    // With a way out, and before a fit without one.
+    t.learn.remove(*t.learn.find<SaveModel>()).load("model");
+    EXPECT_FALSE(all_equal(parameters_of(t.learn), t.weights[2]));
+    Trained other({1});
+    save_of_another_training(other.folder.path());
+    other.learn.load("model");
+    EXPECT_TRUE(
+        all_equal(parameters_of(other.learn), parameters_of(t.learn)));
+  }
+}
+
+TEST(SaveModel, SaysThatTheMonitorHadNoValueInASecondFit) {
+  Trained t({1, 1, 1}, {.monitor = "score"});
+  bool logs = true;
+  t.learn.add<LambdaCallback>({.on_epoch_end = [&](Learner& l) {
+    if (logs) l.log("score", 1);
+  }});
+  t.learn.fit(1, 1e-2);
+  EXPECT_TRUE(t.sink->warnings.empty());
+  logs = false;
+  t.learn.fit(2, 1e-2);
+  ASSERT_EQ(t.sink->warnings.size(), 1u);
+  EXPECT_NE(
+      t.sink->warnings[0].find("score had no value in all 2 epochs"),
+      std::string::npos);
+  // That of the first fit is of this training.
+  t.learn.load("model");
+  EXPECT_TRUE(all_equal(parameters_of(t.learn), t.weights[0]));
 }
 
 TEST(SaveModel, LoadsTheBestEpochAtTheEnd) {

@@ -452,6 +452,25 @@ TEST_F(ResumeErrors, SaysThatAFolderHoldsNoCheckpoint) {
       {"none", "no checkpoint"});
 }
 
+TEST_F(ResumeErrors, ASaveHasTheWeightsOfTheLearnerAlsoAtAStepThatWasSaved) {
+  learn->save_checkpoint(folder / "again");
+  const StateDict first = learn->state_dict();
+  StateDict other;
+  for (const auto& entry : first) {
+    const torch::Tensor& tensor = entry.value();
+    other.insert(
+        entry.key(),
+        tensor.is_floating_point() ? torch::full_like(tensor, 7.)
+                                   : tensor.clone());
+  }
+  learn->load_state_dict(other);
+  learn->save_checkpoint(folder / "again");
+  const auto again = make_learner(program);
+  again->resume(folder / "again");
+  EXPECT_EQ(again->state_dict()["0.weight"][0][0].item<float>(), 7);
+  EXPECT_TRUE(has_checkpoint(folder / "again" / "step_12.replaced-1"));
+}
+
 TEST_F(ResumeErrors, IsNotUsedUpByLrFind) {
   const auto again = make_learner(program);
   again->resume(run);
@@ -567,6 +586,9 @@ TEST(Resume, GoesOnWithLimitedBatchesAndFindsFoldersInThePathOfTheLearner) {
   }});
   EXPECT_THROW(killed->fit(2), std::runtime_error);
   EXPECT_TRUE(has_checkpoint(root.path() / "out" / "run"));
+  EXPECT_TRUE(has_checkpoint(*killed, "run"));
+  EXPECT_FALSE(has_checkpoint("run"));
+  EXPECT_FALSE(has_checkpoint(*killed, "none"));
   const auto resumed = make(4);
   resumed->resume("run", {.if_exists = true}).fit(2);
   expect_same_end(*resumed, *expected);
@@ -575,6 +597,23 @@ TEST(Resume, GoesOnWithLimitedBatchesAndFindsFoldersInThePathOfTheLearner) {
   expect_error<CheckpointError>(
       [&] { other->fit(2); },
       {"batches in an epoch was 4, is 5"});
+}
+
+TEST(Resume, SaysThatARelativeFolderIsNotThatOfTheCurrentFolder) {
+  const TempFolder root;
+  const fs::path before = fs::current_path();
+  fs::current_path(root.path());
+  Learner first(point_data(), point_net(), quiet());
+  first.fit(1).save_checkpoint("run");
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(), point_net(), {.path = "out", .sink = sink});
+  learn.resume("run", {.if_exists = true});
+  fs::current_path(before);
+  ASSERT_EQ(sink->warnings.size(), 1u);
+  EXPECT_NE(
+      sink->warnings[0].find("no checkpoint in out/run, but there is one in run"),
+      std::string::npos)
+      << sink->warnings[0];
 }
 
 }  // namespace
