@@ -98,7 +98,7 @@ TEST(SaveModel, NamesTheEpochThatItLoadedInTheReportAndTheLog) {
   Trained run({3, 1, 2});
   run.learn.add<JsonLinesLogger>().fit(3, 1e-2);
   EXPECT_NE(
-      make_report(run.learn).html().find(
+      make_report(run.learn).to_string().find(
           "SaveModel: load(model) of epoch 1, the best by valid_loss"),
       std::string::npos);
   const auto log = read_file(run.folder / "history.jsonl");
