@@ -160,10 +160,8 @@ std::optional<int64_t> loop::first_rank_where(LearnerParts& l, bool is_true) {
   return std::nullopt;
 }
 
-std::string loop::text_of_rank(
-    LearnerParts& l,
-    std::string text,
-    int64_t root) {
+std::string
+loop::text_of_rank(LearnerParts& l, std::string text, int64_t root) {
   if (!l.ranks.communicator) return text;
   const auto size =
       torch::scalar_tensor(static_cast<int64_t>(text.size()), torch::kLong);
@@ -178,9 +176,7 @@ std::string loop::text_of_rank(
   return text;
 }
 
-void loop::run_on_all_ranks(
-    LearnerParts& l,
-    c10::function_ref<void()> act) {
+void loop::run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act) {
   if (!l.ranks.communicator) return act();
   std::exception_ptr own;
   std::string text;

@@ -229,17 +229,17 @@ void SaveModel::warn_without_best(Learner& learn) const {
       "SaveModel: {}, so that none was the best: nothing was saved, and the "
       "model keeps the last epoch.{}",
       why,
-      is_of_another ? fmt::format(
-                          " \"{}\" is of another training.",
-                          options_.name)
-                    : ""));
+      is_of_another
+          ? fmt::format(" \"{}\" is of another training.", options_.name)
+          : ""));
 }
 
 // Of the epochs' own files only the run that is written in them tells.
 std::optional<bool> SaveModel::has_saved(const std::string& name) const {
   if (name == options_.name) return has_saved_;
   const auto is_epoch = [&](const std::string& prefix) {
-    const std::string number = name.substr(std::min(prefix.size(), name.size()));
+    const std::string number =
+        name.substr(std::min(prefix.size(), name.size()));
     return name.starts_with(prefix) && !number.empty() &&
            std::ranges::all_of(number, [](char c) {
              return c >= '0' && c <= '9';
@@ -301,9 +301,10 @@ void SaveModel::load_state_dict(const StateDict& state) {
   has_saved_ =
       saved_value("SaveModel", state, "has_saved").item<int64_t>() != 0;
   // Older checkpoints do not say it.
-  best_epoch_ = state.contains("best_epoch")
-                    ? saved_value("SaveModel", state, "best_epoch").item<int64_t>()
-                    : 0;
+  best_epoch_ =
+      state.contains("best_epoch")
+          ? saved_value("SaveModel", state, "best_epoch").item<int64_t>()
+          : 0;
   monitor_.load(state);
   best_.clear();
   for (size_t i = 0; i < values.size(); ++i) {

@@ -274,10 +274,8 @@ int64_t next_number(const fs::path& folder) {
 
 // A checkpoint makes room without being lost: people may want to go back to it,
 // or look at what is damaged.
-fs::path put_aside(
-    const fs::path& step,
-    std::string_view kind,
-    int64_t number) {
+fs::path
+put_aside(const fs::path& step, std::string_view kind, int64_t number) {
   const fs::path aside =
       step_folder(step.parent_path(), parse_name(step)->step).string() +
       fmt::format("{}{}", kind, number);
@@ -431,8 +429,7 @@ std::vector<fs::path> write_checkpoint(
     take_name(staging.path(), target, number);
   }
   if (options.branch_step) {
-    aside =
-        put_later_aside(folder, checkpoint, *options.branch_step, number);
+    aside = put_later_aside(folder, checkpoint, *options.branch_step, number);
   }
   if (options.durable) sync_folder(folder);
   const fs::path before = before_of(target);
@@ -441,8 +438,7 @@ std::vector<fs::path> write_checkpoint(
     if (there && is_same_moment(*there, files.manifest())) {
       remove_checkpoint(before);
     } else {
-      aside.push_back(
-          put_aside(before, there ? kReplaced : kDamaged, number));
+      aside.push_back(put_aside(before, there ? kReplaced : kDamaged, number));
     }
   }
   AtomicFile latest(folder / kLatest);

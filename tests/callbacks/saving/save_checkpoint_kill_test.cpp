@@ -132,6 +132,16 @@ int status_of(pid_t child) {
   return status;
 }
 
+// Nor a checkpoint that a killed program was removing or replacing.
+void expect_whole_checkpoints(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step_")) continue;
+    EXPECT_TRUE(fs::exists(entry.path() / "MANIFEST")) << name;
+    EXPECT_EQ(name.find(".before"), std::string::npos) << name;
+  }
+}
+
 class Kill : public testing::TestWithParam<Program> {};
 
 TEST_P(Kill, LosesNoSaveThatReturned) {
@@ -175,6 +185,7 @@ TEST_P(Kill, LosesNoSaveThatReturned) {
     }
     ASSERT_EQ(WEXITSTATUS(status), 0);
     expect_same_weights(end_of(folder), expected);
+    expect_whole_checkpoints(folder);
     if (program.is_one_fit) expect_whole_logs(logs_of(folder));
     folder = temp / ("run_" + std::to_string(++finished));
     acknowledged = 0;

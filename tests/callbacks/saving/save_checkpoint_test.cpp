@@ -174,8 +174,10 @@ TEST(SaveCheckpoint, KeepsTheLastGoodOneWhenWeightsBecomeNaN) {
 struct Branch {
   explicit Branch(int64_t stop) {
     const auto make = [&](const Sink& to) {
-      auto learn =
-          std::make_unique<Learner>(point_data(), point_net(), LearnerOptions{.sink = to});
+      auto learn = std::make_unique<Learner>(
+          point_data(),
+          point_net(),
+          LearnerOptions{.sink = to});
       learn->add<SaveCheckpoint>(
           {.folder = folder / "run",
            .every_steps = 2,
@@ -212,9 +214,8 @@ TEST(SaveCheckpoint, AfterAStopARunGoesOnWithTheBranchThatItWasIn) {
   std::vector<std::string> problems;
   const Checkpoint saved =
       read_checkpoint(branch.folder / "run" / "step_8", problems);
-  EXPECT_TRUE(torch::equal(
-      saved.model["0.weight"],
-      parameters_of(*branch.learn)[0]));
+  EXPECT_TRUE(
+      torch::equal(saved.model["0.weight"], parameters_of(*branch.learn)[0]));
   Learner again(point_data(), point_net(), quiet());
   again.add<GradientClip>(0.01).resume(branch.folder / "run").fit(2, 1e-2);
   Learner whole(point_data(), point_net(), quiet());
@@ -226,13 +227,14 @@ TEST(SaveCheckpoint, AfterAStopARunGoesOnWithTheBranchThatItWasIn) {
 
 TEST(SaveCheckpoint, SaysWhatItPutAsideAndThatCanBeGoneBackTo) {
   Branch branch(8);
-  const auto line = std::ranges::find_if(
-      branch.sink->lines,
-      [](const std::string& text) {
+  const auto line =
+      std::ranges::find_if(branch.sink->lines, [](const std::string& text) {
         return text.find("put aside") != std::string::npos;
       });
   ASSERT_NE(line, branch.sink->lines.end());
-  EXPECT_NE(line->find("step_16.replaced-1, step_14.replaced-1"), std::string::npos)
+  EXPECT_NE(
+      line->find("step_16.replaced-1, step_14.replaced-1"),
+      std::string::npos)
       << *line;
   Learner old(point_data(), point_net(), quiet());
   old.resume(branch.folder / "run" / "step_12.replaced-1").fit(2, 1e-2);
@@ -245,10 +247,8 @@ TEST(SaveCheckpoint, SaysWhatItPutAsideAndThatCanBeGoneBackTo) {
 TEST(SaveCheckpoint, LeavesTheLaterOnesUntilItsFirstSave) {
   const TempFolder folder;
   const auto make = [&] {
-    auto learn =
-        std::make_unique<Learner>(point_data(), point_net(), quiet());
-    learn->add<SaveCheckpoint>(
-        {.folder = folder / "run", .durable = false});
+    auto learn = std::make_unique<Learner>(point_data(), point_net(), quiet());
+    learn->add<SaveCheckpoint>({.folder = folder / "run", .durable = false});
     return learn;
   };
   make()->fit(2, 1e-2);

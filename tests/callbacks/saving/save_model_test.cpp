@@ -102,9 +102,9 @@ TEST(SaveModel, NamesTheEpochThatItLoadedInTheReportAndTheLog) {
           "SaveModel: load(model) of epoch 1, the best by valid_loss"),
       std::string::npos);
   const auto log = read_file(run.folder / "history.jsonl");
-  EXPECT_TRUE(std::string(log.begin(), log.end())
-                  .ends_with(
-                      "{\"event\":\"load\",\"name\":\"model\",\"epoch\":1}\n"));
+  EXPECT_TRUE(
+      std::string(log.begin(), log.end())
+          .ends_with("{\"event\":\"load\",\"name\":\"model\",\"epoch\":1}\n"));
 }
 
 // ---- A training that has saved none ----
@@ -179,8 +179,7 @@ TEST(SaveModel, SaysThatTheMonitorWasNaNInAllEpochs) {
     Trained other({1});
     save_of_another_training(other.folder.path());
     other.learn.load("model");
-    EXPECT_TRUE(
-        all_equal(parameters_of(other.learn), parameters_of(t.learn)));
+    EXPECT_TRUE(all_equal(parameters_of(other.learn), parameters_of(t.learn)));
   }
 }
 

@@ -236,9 +236,7 @@ TEST(CheckpointKill, AtAnyCallLeavesABranchThatIsWhole) {
     // The old branch's newest, or the new one's.
     for (int run = 0; run < 2; ++run) {
       const Checkpoint left = read(folder.path());
-      EXPECT_EQ(
-          left.model["bias"][0].item<float>(),
-          left.step == 3 ? 30 : 70);
+      EXPECT_EQ(left.model["bias"][0].item<float>(), left.step == 3 ? 30 : 70);
       EXPECT_TRUE(left.step == 3 || left.step == 2) << left.step;
       if (is_over) EXPECT_EQ(left.step, 2);
       remove_unfinished_checkpoints(folder.path());

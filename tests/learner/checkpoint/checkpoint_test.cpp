@@ -171,7 +171,10 @@ TEST(Checkpoint, KeepsAsManyThatWerePutAsideAsItIsTold) {
   const TempFolder folder;
   const WriteCheckpointOptions options{.keep = 2, .durable = false};
   for (int i = 0; i < 5; ++i) {
-    write_checkpoint(folder.path(), with_weights(tiny_checkpoint(4), i), options);
+    write_checkpoint(
+        folder.path(),
+        with_weights(tiny_checkpoint(4), i),
+        options);
   }
   EXPECT_EQ(
       all_names(folder.path()),

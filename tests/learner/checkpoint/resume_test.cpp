@@ -611,7 +611,8 @@ TEST(Resume, SaysThatARelativeFolderIsNotThatOfTheCurrentFolder) {
   fs::current_path(before);
   ASSERT_EQ(sink->warnings.size(), 1u);
   EXPECT_NE(
-      sink->warnings[0].find("no checkpoint in out/run, but there is one in run"),
+      sink->warnings[0].find(
+          "no checkpoint in out/run, but there is one in run"),
       std::string::npos)
       << sink->warnings[0];
 }
