@@ -43,8 +43,8 @@ class RunControl final : public Callback {
 
   /// Writes a checkpoint after the next step, as `Learner::save_checkpoint`;
   /// also while the fit is paused. If that fails, the sink gets a warning and
-  /// training continues. Of several processes one may be asked: all take part
-  /// after their next step, or after the pause.
+  /// training continues. Of several processes, each of which has a RunControl,
+  /// one may be asked: all take part after their next step, or after the pause.
   void request_checkpoint(std::filesystem::path folder);
   /// Checkpoints written so far.
   int64_t checkpoints_written() const { return checkpoints_; }

@@ -142,16 +142,21 @@ class Learner {
       const StateDict& state,
       const LoadOptions& options = {});
   /// Writes `path / model_dir / name.safetensors`, fp32 weights that Python's
-  /// safetensors opens, and beside it the optimizer's state.
+  /// safetensors opens, and beside it the optimizer's state. Of several ranks
+  /// all call it, and rank 0 writes.
   /// \throws IoError if they cannot be written; older ones are kept then.
   void save(const std::string& name);
-  /// Reads what `save` wrote, in whatever precision the model is in now.
+  /// Reads what `save` wrote, in whatever precision the model is in now. After a
+  /// stop that came before the file was saved it only warns.
   /// \throws DataError, c10::ValueError if the files or their tensors do not
-  ///         fit; the Learner then is as it was.
+  ///         fit, or a fit with that SaveModel has saved none and the file is of
+  ///         another training; the Learner then is as it was.
   Learner& load(const std::string& name);
   Learner& load(const std::string& name, const LoadModelOptions& options);
   /// Writes all that an exact continuation needs to `folder / step_<n>`;
-  /// between fits, or from a callback's on_batch_end or on_epoch_end.
+  /// between fits, or from a callback's on_batch_end or on_epoch_end. Of several
+  /// ranks all call it, and rank 0 writes. What was there of this step, or of
+  /// later ones of the run, is put aside.
   void save_checkpoint(const std::filesystem::path& folder);
   /// Reads the newest whole checkpoint of a run's folder, or one step's, once
   /// precision, frozen groups and callbacks are set up. The program then makes

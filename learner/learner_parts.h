@@ -106,6 +106,9 @@ struct TrainingPosition {
   std::string run_id;  // names this training, over all continuations
   std::unique_ptr<Continuation> continuation;
   std::optional<StateDict> resumed_logs;  // until a resumed fit ends
+  // Names that a callback saves models under and has not in its fit, with the
+  // reason; empty before a fit.
+  std::map<std::string, std::string> unsaved_models;
 };
 
 /// The weighted sum of what was logged under a name during an evaluation.

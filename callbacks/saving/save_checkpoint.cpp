@@ -175,7 +175,9 @@ void SaveCheckpoint::on_epoch_end(Learner& learn) {
 
 void SaveCheckpoint::on_interrupt(Learner& learn) {
   save(learn);
-  if (wait(learn)) {
+  bool is_saved = false;
+  loop::run_on_all_ranks(parts_of(learn), [&] { is_saved = wait(learn); });
+  if (is_saved) {
     learn.options().sink->line(fmt::format(
         "SaveCheckpoint: saved {}; started again with resume(\"{}\"), the "
         "program goes on from there.",

@@ -58,16 +58,24 @@ void SaveModel::on_add(Learner& learn) {
         options_.monitor,
         options_.name);
   }
+  parts_of(learn).position.unsaved_models.emplace(options_.name, "");
+}
+
+// What was added for one fit alone is removed while the state still says so: the
+// program may load its model after that.
+void SaveModel::on_remove(Learner& learn) {
+  if (learn.state().is_fitting) return;
+  parts_of(learn).position.unsaved_models.erase(options_.name);
 }
 
 void SaveModel::on_train_begin(Learner& learn) {
   has_loaded_ = false;
-  has_begun_ = true;
   monitor_.begin(learn);
   has_saved_ = is_best_unsaved_ = false;
   best_epoch_ = 0;
   has_told_write_ = has_told_diverged_ = false;
   best_.clear();
+  parts_of(learn).position.unsaved_models[options_.name] = why_unsaved();
   if (!communicator(learn).is_main_process()) return;
   // A folder that cannot be written is found now, not after an epoch.
   const std::filesystem::path file =
@@ -176,10 +184,14 @@ void SaveModel::keep_among_best(Learner& learn, double value, int64_t epoch) {
 
 void SaveModel::on_train_end(Learner& learn) {
   const TrainState& state = learn.state();
-  if (state.failed || state.is_removal ||
-      state.result != FitResult::completed) {
-    return;
+  if (state.is_removal) return;
+  auto& unsaved = parts_of(learn).position.unsaved_models;
+  if (has_saved_) {
+    unsaved.erase(options_.name);
+  } else {
+    unsaved[options_.name] = why_unsaved();
   }
+  if (state.failed || state.result != FitResult::completed) return;
   warn_without_best(learn);
   if (!options_.load_best || !has_saved_) return;
   const auto swa = learn.find<Swa>();
@@ -234,27 +246,7 @@ void SaveModel::warn_without_best(Learner& learn) const {
           : ""));
 }
 
-// Of the epochs' own files only the run that is written in them tells.
-std::optional<bool> SaveModel::has_saved(const std::string& name) const {
-  if (name == options_.name) return has_saved_;
-  const auto is_epoch = [&](const std::string& prefix) {
-    const std::string number =
-        name.substr(std::min(prefix.size(), name.size()));
-    return name.starts_with(prefix) && !number.empty() &&
-           std::ranges::all_of(number, [](char c) {
-             return c >= '0' && c <= '9';
-           });
-  };
-  const bool is_mine =
-      (options_.every_epochs > 0 && is_epoch(options_.name + "_")) ||
-      (options_.top_k > 0 && is_epoch(options_.name + "_best_"));
-  if (!is_mine) return std::nullopt;
-  return false;
-}
-
-std::string SaveModel::why_unsaved(const std::string& name) const {
-  if (!has_begun_) return "";
-  if (name != options_.name) return "no fit has saved this epoch";
+std::string SaveModel::why_unsaved() const {
   const std::string why = monitor_.why_no_value();
   if (!why.empty()) return why;
   return has_told_write_ || has_told_diverged_

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tern/callbacks/monitor.h"
-#include "tern/learner/checkpoint/save.h"
 
 namespace tern {
 
@@ -30,7 +28,7 @@ namespace tern {
 /// `learn.load("best")` after a fit then says so too, also where an earlier
 /// training has left a file of this name; after a stop that came before the
 /// first epoch's end it loads nothing, with a warning.
-class SaveModel final : public Callback, public SavesModels {
+class SaveModel final : public Callback {
  public:
   struct Options {
     std::string monitor = "valid_loss";
@@ -51,6 +49,7 @@ class SaveModel final : public Callback, public SavesModels {
 
   /// \throws c10::ValueError beside another one of the same name.
   void on_add(Learner& learn) override;
+  void on_remove(Learner& learn) override;
   /// \throws c10::ValueError when there is no value of the monitor's name,
   ///         IoError if the folder cannot be written.
   void on_train_begin(Learner& learn) override;
@@ -60,8 +59,6 @@ class SaveModel final : public Callback, public SavesModels {
   void load_state_dict(const StateDict& state) override;
   CallbackRole role() const override { return CallbackRole::watches; }
   int order() const override { return callback_order::kSaveModel; }
-  std::optional<bool> has_saved(const std::string& name) const override;
-  std::string why_unsaved(const std::string& name) const override;
   /// Whether the last fit ended by loading the best model.
   bool has_loaded() const { return has_loaded_; }
 
@@ -71,13 +68,13 @@ class SaveModel final : public Callback, public SavesModels {
   Outcome save_judged(Learner& learn, const std::string& name);
   Outcome save(Learner& learn, const std::string& name);
   void load_best(Learner& learn);
+  std::string why_unsaved() const;
   void warn_without_best(Learner& learn) const;
   void keep_among_best(Learner& learn, double value, int64_t epoch);
   std::string name_of_best(int64_t epoch) const;
 
   Options options_;
   Monitor monitor_;
-  bool has_begun_ = false;  // a fit
   bool has_saved_ = false;  // the best of this fit
   int64_t best_epoch_ = 0;  // which that is
   bool has_loaded_ = false;

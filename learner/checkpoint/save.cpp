@@ -98,39 +98,34 @@ StateDict read_optimizer(const fs::path& file, const std::string& kind) {
   return load_weights(path);
 }
 
-const SavesModels* saver_of(const Learner& learn, const std::string& name) {
-  for (const auto& callback : learn.callbacks()) {
-    const auto* const saver = dynamic_cast<const SavesModels*>(callback.get());
-    if (saver && saver->has_saved(name)) return saver;
-  }
-  return nullptr;
-}
-
-// A program that loads what a callback saves expects the model of this training.
-// \return whether to load: not after a stop that came before there was one.
+// A program that loads what a callback saves expects the model of this training,
+// not that of an earlier one.
+// \return false after a stop that came before there was one.
 bool may_load(Learner& learn, const std::string& name) {
-  const SavesModels* const saver = saver_of(learn, name);
-  if (!saver || *saver->has_saved(name) || is_saved_by_run(learn, name)) {
-    return true;
-  }
-  if (learn.state().result == FitResult::interrupted) {
+  const fs::path file = weights_file(learn, name);
+  std::error_code error;
+  const bool is_there = fs::exists(file, error);
+  const auto& unsaved = parts_of(learn).position.unsaved_models;
+  const auto known = unsaved.find(name);
+  const bool is_unsaved =
+      known != unsaved.end() && !is_saved_by_run(learn, name);
+  if (learn.state().result == FitResult::interrupted &&
+      (is_unsaved || !is_there)) {
     learn.options().sink->warning(fmt::format(
-        "Not loading \"{}\": the training was stopped before it saved one.",
+        "Not loading \"{}\": the training was stopped before it was saved.",
         name));
     return false;
   }
-  const std::string why = saver->why_unsaved(name);
-  if (why.empty()) return true;
-  const fs::path file = weights_file(learn, name);
+  if (!is_unsaved || known->second.empty()) return true;
   throw DataError(
       file.string(),
-      fs::exists(file)
+      is_there
           ? fmt::format(
                 "the file is of another training, and this one has saved none: "
                 "{}. To load it all the same, remove the callback that saves "
-                "under this name first",
-                why)
-          : fmt::format("there is no such file: {}", why));
+                "under this name first, or give the file another name",
+                known->second)
+          : fmt::format("there is no such file: {}", known->second));
 }
 
 // `act`'s complaint about tensors, with the file that they are of.

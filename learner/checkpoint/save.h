@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include <torch/types.h>
@@ -19,19 +18,6 @@ struct LoadModelOptions {
   /// Load the optimizer's moments, rates and steps too. Without it the
   /// optimizer starts with a new state.
   bool with_optimizer = true;
-};
-
-/// A callback that saves models under names of its own, as SaveModel does.
-/// `Learner::load` asks it, so that a file of an earlier training does not pass
-/// for one of this.
-class SavesModels {
- public:
-  virtual ~SavesModels() = default;
-  /// Whether this callback has saved a model as `name` since its fit began.
-  /// Nothing if it does not write this name.
-  virtual std::optional<bool> has_saved(const std::string& name) const = 0;
-  /// Why it has saved none; empty while there was no fit.
-  virtual std::string why_unsaved(const std::string& name) const = 0;
 };
 
 /// Whether what `Learner::save` wrote under the name is of this training: its

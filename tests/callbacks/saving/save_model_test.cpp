@@ -141,6 +141,29 @@ TEST(SaveModel, AfterAStopInTheFirstEpochLoadWarnsAndLoadsNothing) {
   }
 }
 
+TEST(SaveModel, OfOneFitAloneIsAskedForAfterIt) {
+  for (const double loss : {double{NAN}, 1.0}) {
+    const TempFolder folder;
+    save_of_another_training(folder.path());
+    Learner learn(
+        point_data(64, 32),
+        point_net(),
+        quiet({.path = folder.path()}));
+    learn.add(scripted_valid_loss({loss, loss}));
+    learn.fit(1, 1e-2, {std::make_shared<SaveModel>()});
+    if (std::isnan(loss)) {
+      expect_error<DataError>(
+          [&] { learn.load("model"); },
+          {"of another training", "NaN in the one epoch"});
+      learn.request_stop();
+      learn.fit(1, 1e-2);
+    }
+    const Tensors before = parameters_of(learn);
+    learn.load("model");
+    EXPECT_TRUE(all_equal(parameters_of(learn), before));
+  }
+}
+
 TEST(SaveModel, AfterAStopLaterLoadTakesTheBestSoFar) {
   Trained t({1, 2, 3});
   t.learn.add(stop_in_epoch(1)).fit(3, 1e-2);
