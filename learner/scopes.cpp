@@ -123,7 +123,10 @@ std::string call_text(LearnerParts& l, int64_t epochs, const Callbacks& extra) {
 NoAutocast::NoAutocast(torch::Device device)
     : device_(device.type()),
       was_on_(at::autocast::is_autocast_enabled(device_)) {
-  if (was_on_) at::autocast::set_autocast_enabled(device_, false);
+  if (!was_on_) return;
+  at::autocast::set_autocast_enabled(device_, false);
+  // An evaluation within a forward pass may be one of other weights (Ema).
+  at::autocast::clear_cache();
 }
 
 NoAutocast::~NoAutocast() {

@@ -70,6 +70,7 @@ void WeightAverage::clear_averages() {
   averages_.clear();
   own_.clear();
   own_copies_.clear();
+  replaced_.clear();  // weights that were loaded meanwhile stay
 }
 
 void WeightAverage::check_are_of(
@@ -157,6 +158,34 @@ void WeightAverage::restore(Learner& learn) {
   for (size_t i = 0; i < std::min(copies.size(), own_copies.size()); ++i) {
     torch::Tensor(copies[i]).copy_(own_copies[i]);
   }
+}
+
+void WeightAverage::stand_in(Learner& learn) {
+  if (!has_averages() || is_swapped_in() || !replaced_.empty()) return;
+  const auto exact = trained_tensors(learn);
+  check_are_of(exact);
+  const auto replace = [this](torch::Tensor tensor, const torch::Tensor& by) {
+    replaced_.emplace_back(tensor, tensor.variable_data());
+    tensor.set_data(
+        by.to(tensor.options(), /*non_blocking=*/false, /*copy=*/true));
+  };
+  for (size_t i = 0; i < exact.size(); ++i) {
+    replace(exact[i].tensor, averages_[i]);
+  }
+  // In 16 bits the model computes with other tensors than those.
+  for (const auto& of_model : {learn.model().parameters(), learn.model().buffers()}) {
+    for (const ModelTensor& t : of_model) {
+      const auto at = std::ranges::find(names_, t.name);
+      if (at == names_.end()) continue;
+      const size_t i = at - names_.begin();
+      if (!t.tensor.is_same(exact[i].tensor)) replace(t.tensor, averages_[i]);
+    }
+  }
+}
+
+void WeightAverage::step_back() {
+  for (auto& [tensor, own] : replaced_) tensor.set_data(own);
+  replaced_.clear();
 }
 
 void WeightAverage::forget_own() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/types.h>
@@ -46,6 +47,11 @@ class WeightAverage : public Callback {
   void apply(Learner& learn);
   void restore(Learner& learn);
   bool is_swapped_in() const { return !own_.empty(); }
+  /// The same for an evaluation, which may come between the forward pass and the
+  /// backward pass of a step: the weights, which autograd has saved, are not
+  /// written; the model's tensors get other memory until `step_back`.
+  void stand_in(Learner& learn);
+  void step_back();
   /// While they are in: whether the model's parameters still are the averages,
   /// bit for bit.
   bool are_untouched(Learner& learn) const;
@@ -64,6 +70,8 @@ class WeightAverage : public Callback {
   std::vector<std::string> names_;
   Tensors averages_, own_;
   Tensors own_copies_;  // of the optimizer
+  // While the averages stand in: tensors of the model, and their own memory.
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> replaced_;
   Tensors followed_;    // the model's own tensors
 };
 

@@ -18,7 +18,7 @@ Ema::Ema(Options options) : options_(options) {
 }
 
 void Ema::on_train_begin(Learner& learn) {
-  is_evaluating_ = false;
+  step_back();
   if (is_swapped_in()) {
     if (are_untouched(learn)) {
       restore(learn);
@@ -84,15 +84,13 @@ int64_t Ema::steps() const {
              : steps_;
 }
 
+// A callback may evaluate within an evaluation; the outermost one counts.
 void Ema::on_eval_begin(Learner& learn) {
-  if (is_swapped_in()) return;
-  apply(learn);
-  is_evaluating_ = true;
+  if (parts_of(learn).evaluation.depth == 1) stand_in(learn);
 }
 
 void Ema::on_eval_end(Learner& learn) {
-  if (is_evaluating_) restore(learn);
-  is_evaluating_ = false;
+  if (parts_of(learn).evaluation.depth == 1) step_back();
 }
 
 void Ema::on_train_end(Learner& learn) {
@@ -101,9 +99,8 @@ void Ema::on_train_end(Learner& learn) {
 }
 
 // The model keeps the average, if it has it for good.
-void Ema::on_remove(Learner& learn) {
-  if (is_evaluating_) restore(learn);
-  is_evaluating_ = false;
+void Ema::on_remove(Learner&) {
+  step_back();
   forget_own();
 }
 

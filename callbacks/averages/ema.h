@@ -54,7 +54,6 @@ class Ema final : public WeightAverage {
   // 0-dim kDouble, in place of `steps_` where only the device knows which steps
   // were made.
   torch::Tensor device_steps_;
-  bool is_evaluating_ = false;  // the average stands in for one pass only
 };
 
 }  // namespace tern

@@ -342,6 +342,11 @@ Checkpoint capture_checkpoint(Learner& learner) {
   const ResumePlan* const plan = plan_of(learner);
   if (plan && !plan->is_applied()) return plan->checkpoint();
   TORCH_CHECK(
+      parts_of(learner).evaluation.depth == 0,
+      "[Learner::save_checkpoint] an evaluation is running, which has weights "
+      "(Ema) and random numbers of its own; call it between fits, in "
+      "on_epoch_end, or in on_batch_end while state().training is true.");
+  TORCH_CHECK(
       learner.state().is_fitting ||
           learner.state().result != FitResult::interrupted,
       "[Learner::save_checkpoint] the last fit was stopped in the middle, and "
