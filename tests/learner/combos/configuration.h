@@ -564,7 +564,9 @@ inline std::string describe(const Configuration& c) {
   if (c.valid == 0) say("no validation");
   for (const Extra extra : c.extras) say(to_string(extra));
   if (c.counts) say("counting callback");
-  for (const Act& act : c.acts) say(describe(act));
+  for (const Act& act : c.acts) {
+    if (act.deed != Deed::nothing) say(describe(act));
+  }
   const bool saves = c.check == Check::resume || c.check == Check::branch ||
                      c.check == Check::changed;
   if (saves) say(fmt::format("every_steps {}", c.every_steps));

@@ -94,8 +94,9 @@ inline DataBunch make_data(const Configuration& c) {
 struct NetImpl final : torch::nn::Cloneable<NetImpl> {
   explicit NetImpl(const Configuration& configuration) : c(configuration) {
     reset();
-    torch::nn::Module::to(
-        c.net == Net::doubles ? torch::kDouble : torch::kFloat);
+    if (c.net == Net::doubles) {
+      for (const auto& module : children()) module->to(torch::kDouble);
+    }
     if (c.net == Net::frozen_half) first->to(torch::kHalf);
   }
 
@@ -351,11 +352,11 @@ struct Start {
   bool stop_kills = false;   // by Killed; else request_stop
   bool makes_trials = true;  // lr_find, plan, dry_run
   std::vector<Deed> leaves_out;
-  int64_t ticks = 0;    // events so far
-  int64_t deeds = 0;    // made so far
+  int64_t ticks = 0;       // events so far
+  int64_t deeds = 0;       // made so far
+  bool is_acting = false;  // a deed is being made
   std::vector<PassResult> passes;
   std::function<void(Learner&, Event)> watch;  // at each event, the last
-  std::string refusal;  // of a deed, by a sentence
   std::shared_ptr<NetImpl> net;
   std::unique_ptr<Learner> learn;
 };
@@ -398,9 +399,9 @@ class Acts final : public Callback {
 
  private:
   void at(Learner& learn, Event event) {
-    if (is_acting_) return;
+    if (start_.is_acting) return;  // in a pass that it makes
     TrainState& state = learn.state();
-    if (!is_last_ && event == Event::batch_begin) {
+    if (!is_last_ && event == Event::batch_begin && state.is_fitting) {
       start_.net->uses_late = state.epoch >= 1;
     }
     if (is_last_ && start_.watch) start_.watch(learn, event);
@@ -413,8 +414,8 @@ class Acts final : public Callback {
       bool is_left_out = false;
       for (const Deed deed : start_.leaves_out) is_left_out |= deed == act.deed;
       if (is_left_out) continue;
-      is_acting_ = true;
-      const auto end = c10::make_scope_exit([&] { is_acting_ = false; });
+      start_.is_acting = true;
+      const auto end = c10::make_scope_exit([&] { start_.is_acting = false; });
       ++start_.deeds;
       do_it(learn, event, act);
     }
@@ -533,7 +534,7 @@ class Acts final : public Callback {
 
   static void remove(Learner& learn, Extra extra) {
     const CallbackHandle like = make_extra(extra);
-    const Callback& kind = *like;
+      const Callback& kind = *like;
     for (const auto& callback : Callbacks(learn.callbacks())) {
       const Callback& one = *callback;
       if (typeid(one) == typeid(kind)) learn.remove(one);
@@ -542,7 +543,7 @@ class Acts final : public Callback {
 
   const Configuration& c_;
   Start& start_;
-  bool is_last_, is_acting_ = false;
+  bool is_last_;
 };
 
 // ---- The program ----
