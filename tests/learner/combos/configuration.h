@@ -151,7 +151,7 @@ struct Act {
   Deed deed = Deed::nothing;
   Moment at;
   Extra extra = Extra::ema;  // added or removed
-  bool is_last = false;      // after all other callbacks, or before Tern's
+  bool is_last = false;      // after Tern's callbacks, or before them
 };
 
 struct FitCall {
@@ -303,6 +303,12 @@ inline Configuration draw_configuration(uint64_t seed) {
     const auto extra = static_cast<Extra>(draw.below(kExtras - 2));
     if (!has(c, extra)) c.extras.push_back(extra);
   }
+  const auto add_extra = [&](Extra extra) {
+    if (!has(c, extra)) c.extras.push_back(extra);
+  };
+  for (const FitCall& fit : c.fits) {
+    if (fit.before == Between::load_best) add_extra(Extra::save_model);
+  }
   if (!has(c, Extra::train_metrics) &&
       (has(c, Extra::early_stopping_metric) || has(c, Extra::plateau_metric))) {
     c.extras.insert(c.extras.begin(), Extra::train_metrics);
@@ -323,6 +329,7 @@ inline Configuration draw_configuration(uint64_t seed) {
          Deed::draw});
     act.at = draw_moment(draw, c, /*anywhere=*/false);
     act.is_last = draw.one_in(3);
+    if (act.deed == Deed::set_rates) add_extra(Extra::run_control);
     c.acts.push_back(act);
   }
   const auto add_act = [&](Deed deed, bool anywhere) {

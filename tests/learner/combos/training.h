@@ -372,8 +372,10 @@ inline StateDict copy_of(const StateDict& state) {
 /// Does what the Configuration has for a moment, and counts moments.
 class Acts final : public Callback {
  public:
-  Acts(const Configuration& c, Start& start, bool is_last)
-      : c_(c), start_(start), is_last_(is_last) {}
+  enum class Place { first, last, after_save_checkpoint };
+
+  Acts(const Configuration& c, Start& start, Place place)
+      : c_(c), start_(start), place_(place) {}
 
   void on_train_begin(Learner& l) override { at(l, Event::train_begin); }
   void on_epoch_begin(Learner& l) override { at(l, Event::epoch_begin); }
@@ -390,27 +392,37 @@ class Acts final : public Callback {
   void on_eval_end(Learner& l) override { at(l, Event::eval_end); }
   void on_interrupt(Learner& l) override { at(l, Event::interrupt); }
 
-  std::string name() const override {
-    return is_last_ ? "LastActs" : "FirstActs";
-  }
   int order() const override {
-    return is_last_ ? callback_order::kLast : callback_order::kFirst + 1;
+    switch (place_) {
+      case Place::first:
+        return callback_order::kFirst + 1;
+      case Place::last:  // what comes later is in no checkpoint of the moment
+        return callback_order::kSaveCheckpoint - 2;
+      default:
+        return callback_order::kLast;
+    }
   }
 
  private:
   void at(Learner& learn, Event event) {
     if (start_.is_acting) return;  // in a pass that it makes
     TrainState& state = learn.state();
-    if (!is_last_ && event == Event::batch_begin && state.is_fitting) {
+    const bool is_first = place_ == Place::first;
+    if (is_first && event == Event::batch_begin && state.is_fitting) {
       start_.net->uses_late = state.epoch >= 1;
     }
-    if (is_last_ && start_.watch) start_.watch(learn, event);
-    if (is_last_ == (c_.seed % 2 == 0) && start_.ticks++ == start_.stop_at) {
+    const Place ticks_at =
+        c_.seed % 2 ? Place::first : Place::after_save_checkpoint;
+    if (place_ == ticks_at && start_.ticks++ == start_.stop_at) {
       if (start_.stop_kills) throw Killed();
       learn.request_stop();
     }
+    if (place_ == Place::after_save_checkpoint) {
+      if (start_.watch) start_.watch(learn, event);
+      return;
+    }
     for (const Act& act : c_.acts) {
-      if (act.is_last != is_last_ || !is_now(learn, event, act)) continue;
+      if (act.is_last == is_first || !is_now(learn, event, act)) continue;
       bool is_left_out = false;
       for (const Deed deed : start_.leaves_out) is_left_out |= deed == act.deed;
       if (is_left_out) continue;
@@ -543,7 +555,7 @@ class Acts final : public Callback {
 
   const Configuration& c_;
   Start& start_;
-  bool is_last_;
+  Place place_;
 };
 
 // ---- The program ----
@@ -624,8 +636,12 @@ inline void set_up(
   for (const Extra extra : c.extras) learn.add(make_extra(extra));
   if (c.counts) learn.add<Counting>();
   for (const CallbackHandle& callback : more) learn.add(callback);
-  learn.add<Acts>(c, start, /*is_last=*/false);
-  learn.add<Acts>(c, start, /*is_last=*/true);
+  for (const auto place :
+       {Acts::Place::first,
+        Acts::Place::last,
+        Acts::Place::after_save_checkpoint}) {
+    learn.add<Acts>(c, start, place);
+  }
 }
 
 inline StateDict shifted(const StateDict& state, double by) {
