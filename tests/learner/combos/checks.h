@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -8,6 +10,8 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 #include <c10/util/ScopeExit.h>
@@ -52,7 +56,9 @@ inline bool is_sentence(const std::string& message) {
       message.find("compatible with sparse gradients") != std::string::npos) {
     return true;
   }
-  return message.find('[') != std::string::npos && message.size() < 1500;
+  const bool is_of_a_file = message.find("(errno ") != std::string::npos;
+  return (message.find('[') != std::string::npos || is_of_a_file) &&
+         message.size() < 1500;
 }
 
 /// A part of the undisturbed program: what it refuses is not trained at all.
@@ -1047,6 +1053,72 @@ inline void check_late_freeze(const Configuration& drawn) {
       "after the fit other parameters are frozen than were asked for");
 }
 
+// What a run's folder holds besides its checkpoints.
+inline std::set<std::string> other_entries(const std::filesystem::path& run) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(run)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_step =
+        name.starts_with("step_") &&
+        name.find_first_not_of("0123456789", 5) == std::string::npos;
+    if (!is_step) names.insert(name);
+  }
+  return names;
+}
+
+// By the system, at moments that no seed repeats.
+inline void check_killed(const Configuration& drawn) {
+  Configuration c = drawn;
+  c.keep = drawn.keep ? 1 : 2;
+  const TempFolder undisturbed_folder, folder;
+  Start whole;
+  const auto begin = std::chrono::steady_clock::now();
+  undisturbed([&] {
+    set_up(whole, c, undisturbed_folder.path(), {saves(c, 1)});
+    run_program(whole, c);
+  });
+  const std::chrono::duration<double, std::micro> time =
+      std::chrono::steady_clock::now() - begin;
+  const StateDict expected = end_of(*whole.learn);
+  whole.learn.reset();
+  constexpr int64_t kKills = 4;
+  for (int64_t i = 0; i < kKills; ++i) {
+    const auto wait = static_cast<useconds_t>(
+        time.count() * static_cast<double>((c.step * (i + 3)) % 1000) / 1000);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        Start start;
+        comes_to_its_end(start, c, folder.path(), {saves(c, 1)});
+      } catch (...) {  // the last start tells
+      }
+      ::_exit(0);
+    }
+    ::usleep(wait);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  Start last;
+  expect(
+      comes_to_its_end(last, c, folder.path(), {saves(c, 1)}),
+      "nobody stopped it, and it stopped");
+  expect_same("the run after kills", end_of(*last.learn), expected);
+  last.learn.reset();
+  const auto run = [](const TempFolder& in) { return in / "run"; };
+  if (!std::filesystem::exists(run(undisturbed_folder))) return;
+  for (const std::string& name : other_entries(run(folder))) {
+    expect(
+        other_entries(run(undisturbed_folder)).contains(name),
+        "kills have left " + name);
+  }
+  const auto kept = [&](const TempFolder& in) {
+    return list_checkpoints(run(in)).size();
+  };
+  expect(
+      kept(folder) <= static_cast<size_t>(c.keep),
+      fmt::format("{} checkpoints are kept, not {}", kept(folder), c.keep));
+}
+
 /// \throws Refused, Failed.
 inline void run_check(const Configuration& c) {
   switch (c.check) {
@@ -1080,6 +1152,8 @@ inline void run_check(const Configuration& c) {
       return check_diverged(c);
     case Check::late_freeze:
       return check_late_freeze(c);
+    case Check::killed:
+      return check_killed(c);
   }
 }
 

@@ -31,8 +31,9 @@ enum class Check {
   frozen,       // what is frozen stays: weights, and statistics of LoRA's base
   diverged,     // TerminateOnNaN keeps the weights finite
   late_freeze,  // freezing in a fit freezes what it says
+  killed,       // by SIGKILL at any moment, again and again
 };
-constexpr int kChecks = 15;
+constexpr int kChecks = 16;
 
 enum class Net {
   dense,
@@ -435,7 +436,8 @@ inline const char* to_string(Check check) {
   static constexpr const char* kNames[] = {
       "resume",    "trial",   "pass",       "look",       "by hand",
       "exception", "late",    "rate zero",  "saved",      "branch",
-      "changed",   "round trip", "frozen",  "diverged",   "late freeze"};
+      "changed",   "round trip", "frozen",  "diverged",   "late freeze",
+      "killed"};
   return kNames[static_cast<int>(check)];
 }
 
@@ -577,6 +579,9 @@ inline std::string describe(const Configuration& c) {
   const bool saves = c.check == Check::resume || c.check == Check::branch ||
                      c.check == Check::changed;
   if (saves) say(fmt::format("every_steps {}", c.every_steps));
+  if (c.check == Check::killed) {
+    say(fmt::format("keep {}", c.keep ? 1 : 2));
+  }
   if (c.check == Check::resume) {
     if (c.keep) say(fmt::format("keep {}", c.keep));
     static constexpr const char* kWays[] = {
