@@ -65,8 +65,8 @@ torch::ScalarType type_of_average(const torch::Tensor& tensor) {
 
 }  // namespace
 
+// Those that come next are of the same names, which `follow` has found.
 void WeightAverage::clear_averages() {
-  names_.clear();
   averages_.clear();
   own_.clear();
   own_copies_.clear();
@@ -219,9 +219,10 @@ void WeightAverage::save_averages(StateDict& state) const {
 
 void WeightAverage::load_averages(const StateDict& state) {
   clear_averages();
+  std::vector<std::string> names;
   for (const auto& item : state) {
     if (item.key().starts_with(kAverage)) {
-      names_.push_back(item.key().substr(std::string(kAverage).size()));
+      names.push_back(item.key().substr(std::string(kAverage).size()));
       averages_.push_back(item.value().clone());
     } else if (item.key().starts_with(kOwn)) {
       own_.push_back(item.value().clone());
@@ -229,6 +230,7 @@ void WeightAverage::load_averages(const StateDict& state) {
       own_copies_.push_back(item.value().clone());
     }
   }
+  if (has_averages()) names_ = std::move(names);
 }
 
 void WeightAverage::on_add(Learner& learn) {

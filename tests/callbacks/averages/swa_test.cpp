@@ -6,11 +6,13 @@
 
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/schedules/param_scheduler.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/weights/lora.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
 namespace tern::swa_test {
@@ -49,6 +51,28 @@ TEST(Swa, EndsWithTheMeanOfTheLastEpochs) {
       EXPECT_TRUE(torch::allclose(mean[i], expected, 1e-5, 1e-6)) << i;
     }
   }
+}
+
+// The rates are on their way then, and there is no average yet.
+TEST(Swa, IsResumedInItsFirstEpoch) {
+  const TempFolder folder;
+  const auto make = [] {
+    torch::manual_seed(7);
+    auto learn = std::make_unique<Learner>(
+        point_data(),
+        torch::nn::Sequential(
+            {{"a_layer_with_a_long_name", torch::nn::Linear(2, 2)}}),
+        quiet());
+    learn->add<Swa>({.start = 0, .lr = 1e-3});
+    return learn;
+  };
+  const auto whole = make();
+  whole->add<SaveCheckpoint>(
+      {.folder = folder / "run", .every_steps = 1, .keep = 0});
+  whole->fit(1, 1e-2);
+  const auto resumed = make();
+  resumed->resume(folder / "run/step_3").fit(1, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(*resumed), parameters_of(*whole)));
 }
 
 TEST(Swa, CountsTheLastEpochAtLeast) {

@@ -38,7 +38,8 @@ struct Failed : std::runtime_error {
 };
 
 /// A sentence of Tern's, without the words of LibTorch's inside.
-inline bool is_sentence(const std::string& message) {
+inline bool is_sentence(const std::exception& error) {
+  const std::string message = message_of(error);
   for (const char* word :
        {"INTERNAL ASSERT",
         "aten::",
@@ -47,8 +48,7 @@ inline bool is_sentence(const std::string& message) {
         "inplace operation",
         "Expected ",
         "expected scalar type",
-        "does not require grad",
-        "(no backtrace"}) {
+        "does not require grad"}) {
     if (message.find(word) != std::string::npos) return false;
   }
   // LibTorch's own, which says enough.
@@ -56,7 +56,7 @@ inline bool is_sentence(const std::string& message) {
       message.find("compatible with sparse gradients") != std::string::npos) {
     return true;
   }
-  const bool is_of_a_file = message.find("(errno ") != std::string::npos;
+  const bool is_of_a_file = dynamic_cast<const DataError*>(&error) != nullptr;
   return (message.find('[') != std::string::npos || is_of_a_file) &&
          message.size() < 1500;
 }
@@ -70,7 +70,7 @@ void undisturbed(const F& part) {
     throw Failed(error.what());
   } catch (const std::exception& error) {
     const std::string message = message_of(error);
-    if (is_sentence(message)) throw Refused(message);
+    if (is_sentence(error)) throw Refused(message);
     throw Failed("the undisturbed program throws: " + message);
   }
 }
@@ -241,7 +241,7 @@ inline bool comes_to_its_end(
         std::any_of(c.acts.begin(), c.acts.end(), [](const Act& act) {
           return act.deed == Deed::add || act.deed == Deed::remove;
         });
-    if (changes_callbacks && is_sentence(message) &&
+    if (changes_callbacks && is_sentence(error) &&
         message.find("there") != std::string::npos) {
       throw Refused(message);
     }
@@ -716,7 +716,7 @@ inline void check_late(const Configuration& drawn) {
     refusal = message_of(error);
     is_refused = true;
     expect(
-        is_sentence(refusal),
+        is_sentence(error),
         "a callback that comes or goes: " + refusal);
   }
   Learner& learn = *late.learn;
