@@ -113,7 +113,8 @@ inline StateDict end_of(Learner& learn) {
   Checkpoint checkpoint;
   try {
     checkpoint = capture_checkpoint(learn);
-  } catch (const c10::NotImplementedError&) {  // this optimizer has no state dict
+  } catch (
+      const c10::NotImplementedError&) {  // this optimizer has no state dict
     return end;
   }
   const auto add = [&](const std::string& under, const StateDict& state) {
@@ -245,8 +246,10 @@ inline bool comes_to_its_end(
         message.find("there") != std::string::npos) {
       throw Refused(message);
     }
-    throw Failed(
-        fmt::format("{} throws: {}", is_stopped ? "a stop" : "a start", message));
+    throw Failed(fmt::format(
+        "{} throws: {}",
+        is_stopped ? "a stop" : "a start",
+        message));
   }
   return start.learn->state().result != FitResult::interrupted;
 }
@@ -259,8 +262,9 @@ inline void check_resume(const Configuration& c) {
         whole,
         c,
         undisturbed_folder.path(),
-        {saves(c, c.way == 2 ? std::max<int64_t>(1, c.every_steps)
-                             : c.every_steps)});
+        {saves(
+            c,
+            c.way == 2 ? std::max<int64_t>(1, c.every_steps) : c.every_steps)});
     run_program(whole, c);
   });
   const StateDict expected = end_of(*whole.learn);
@@ -268,7 +272,7 @@ inline void check_resume(const Configuration& c) {
   const std::string rows = rows_of(undisturbed_folder / "history.csv");
   whole.learn.reset();
   Start last;
-  if (c.way == 2 && !has(c, Extra::save_model)) {
+  if (c.way == 2) {
     auto steps = list_checkpoints(undisturbed_folder / "run");
     if (steps.empty()) return;
     std::reverse(steps.begin(), steps.end());
@@ -287,11 +291,7 @@ inline void check_resume(const Configuration& c) {
       Start stopped;
       stopped.stop_at = at * ticks / 1000;
       stopped.stop_kills = c.way == 1;
-      comes_to_its_end(
-          stopped,
-          c,
-          folder.path(),
-          {saves(c, c.every_steps)});
+      comes_to_its_end(stopped, c, folder.path(), {saves(c, c.every_steps)});
     }
     expect(
         comes_to_its_end(last, c, folder.path(), {saves(c, c.every_steps)}),
@@ -368,10 +368,12 @@ inline void check_result(const PassResult& pass, const Configuration& c) {
       preds = learn.get_preds(Split::train).preds;
       break;
     default:
-      preds = learn
-                  .predict({learn.data().train->dataset().get_batch({0}, {})
-                                .inputs[0][0]})
-                  .probabilities;
+      preds =
+          learn
+              .predict(
+                  {learn.data().train->dataset().get_batch({0}, {}).inputs[0]
+                                                                          [0]})
+              .probabilities;
   }
   if (preds.defined()) {
     expect(same_bytes(pass.preds, preds), "the pass gave other predictions");
@@ -477,9 +479,8 @@ struct HandLoop {
             SGDOptions(rate).momentum(0.9).weight_decay(own));
         break;
       case Optim::torch_adam:
-        optimizer = std::make_unique<Adam>(
-            params,
-            AdamOptions(rate).weight_decay(own));
+        optimizer =
+            std::make_unique<Adam>(params, AdamOptions(rate).weight_decay(own));
         break;
       case Optim::adamw:
         optimizer = std::make_unique<AdamW>(
@@ -539,8 +540,8 @@ struct HandLoop {
           const torch::Tensor loss = torch::nn::functional::cross_entropy(
               net->forward(batch.inputs[0]),
               batch.targets[0]);
-          (loss * (static_cast<double>(batch.size()) /
-                   static_cast<double>(samples)))
+          (loss *
+           (static_cast<double>(batch.size()) / static_cast<double>(samples)))
               .backward();
         }
         step(call.lr);
@@ -583,8 +584,7 @@ inline void check_by_hand(const Configuration& c) {
     // Its gradient before a BatchNorm is rounding alone.
     if (c.batch_norm && entry.key() == "first.bias") continue;
     const torch::Tensor actual = start.learn->state_dict()[entry.key()];
-    const double error =
-        (actual - entry.value()).abs().max().item<double>();
+    const double error = (actual - entry.value()).abs().max().item<double>();
     const double size = entry.value().abs().max().item<double>();
     expect(
         error <= 2e-4 * (size + 1e-2),
@@ -715,9 +715,7 @@ inline void check_late(const Configuration& drawn) {
   } catch (const std::exception& error) {
     refusal = message_of(error);
     is_refused = true;
-    expect(
-        is_sentence(error),
-        "a callback that comes or goes: " + refusal);
+    expect(is_sentence(error), "a callback that comes or goes: " + refusal);
   }
   Learner& learn = *late.learn;
   expect_usable(learn, c);
@@ -758,7 +756,7 @@ inline void check_rate_zero(const Configuration& c) {
   Learner& learn = *start.learn;
   for (const Extra extra : c.extras) {
     const CallbackHandle like = make_extra(extra);
-  const Callback& kind = *like;
+    const Callback& kind = *like;
     for (const auto& callback : Callbacks(learn.callbacks())) {
       const Callback& one = *callback;
       if (typeid(one) == typeid(kind)) learn.remove(one);
@@ -852,8 +850,10 @@ inline void check_branch(const Configuration& c) {
   stopped.learn.reset();
   if (saved_nothing) return;
   comes_to_its_end(last, c, folder.path(), more());
-  expect_same("the run that went on from an earlier step, stopped and resumed",
-              end_of(*last.learn), expected);
+  expect_same(
+      "the run that went on from an earlier step, stopped and resumed",
+      end_of(*last.learn),
+      expected);
 }
 
 inline void check_changed(const Configuration& drawn) {
@@ -883,9 +883,9 @@ inline void check_changed(const Configuration& drawn) {
     return step.filename() == fmt::format("step_{}", total);
   });
   if (steps.empty()) return;
-  const auto step = std::filesystem::path("run") /
-                    steps[static_cast<size_t>(c.step) % steps.size()]
-                        .filename();
+  const auto step =
+      std::filesystem::path("run") /
+      steps[static_cast<size_t>(c.step) % steps.size()].filename();
   Configuration other = c;
   const bool changes_decay = c.seed % 2 == 0;
   if (changes_decay) {
@@ -932,9 +932,8 @@ inline void check_round_trip(const Configuration& drawn) {
   Learner& learn = *start.learn;
   const StateDict before = copy_of(learn.state_dict());
   const bool is_half = c.seed % 2 == 0, trains = c.seed % 3 == 0;
-  undisturbed([&] {
-    is_half ? learn.to_fp16({.force_fp16 = true}) : learn.to_bf16();
-  });
+  undisturbed(
+      [&] { is_half ? learn.to_fp16({.force_fp16 = true}) : learn.to_bf16(); });
   const auto look = [&](const char* when, bool has_trained) {
     for (const auto& entry : before) {
       const bool is_constant = entry.key() == "position" ||
@@ -984,7 +983,8 @@ inline void check_frozen(const Configuration& drawn) {
   const StateDict before = frozen();
   undisturbed([&] { run_program(start, c); });
   const StateDict after = frozen();
-  const bool rounds = c.numbers == Numbers::bf16 || c.numbers == Numbers::fp16 ||
+  const bool rounds = c.numbers == Numbers::bf16 ||
+                      c.numbers == Numbers::fp16 ||
                       c.numbers == Numbers::fp16_fixed;
   for (const auto& entry : before) {
     if (rounds && !entry.key().starts_with("norm.running")) continue;

@@ -61,10 +61,7 @@ class Report {
                     << "\n  needs no more than: " << failure.least
                     << "\n  TERN_RANDOM_SEED of" << seeds;
     }
-    fmt::print(
-        "{} cases, {} refused:\n",
-        cases_,
-        refused);
+    fmt::print("{} cases, {} refused:\n", cases_, refused);
     for (const auto& [text, count] : refusals_) {
       fmt::print("{:6} {}\n", count, text);
     }
@@ -82,7 +79,8 @@ class Report {
     c.samples = c.valid = c.batch_size = 0;
     c.stops.assign(1, 0);
     for (Act& act : c.acts) act.at = {.event = act.at.event};
-    for (FitCall& fit : c.fits) fit = {.schedule = fit.schedule, .before = fit.before};
+    for (FitCall& fit : c.fits)
+      fit = {.schedule = fit.schedule, .before = fit.before};
     return describe(c) + outcome.text.substr(0, 40);
   }
 

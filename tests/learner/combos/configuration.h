@@ -169,10 +169,10 @@ struct Configuration {
   int64_t samples = 40, valid = 20, batch_size = 8;
   Net net = Net::dense;
   bool batch_norm = false, dropout = false, noise = false, tied = false;
-  bool late_layer = false;      // has a gradient from the second epoch on
-  bool frozen_by_hand = false;  // the first layer
-  bool frozen_group = false;    // split and freeze
-  bool parallel = false;        // to_parallel, one device
+  bool late_layer = false;       // has a gradient from the second epoch on
+  bool frozen_by_hand = false;   // the first layer
+  bool frozen_group = false;     // split and freeze
+  bool parallel = false;         // to_parallel, one device
   bool eval_batch_norm = false;  // the model keeps its BatchNorm in eval mode
 
   Numbers numbers = Numbers::fp32;
@@ -216,11 +216,20 @@ class Draw {
 
 inline Moment draw_moment(Draw& draw, const Configuration& c, bool anywhere) {
   static const std::vector<Event> kAll = {
-      Event::train_begin,    Event::epoch_begin,   Event::batch_begin,
-      Event::loss_begin,     Event::backward_begin, Event::backward_end,
-      Event::step,           Event::step_end,      Event::batch_end,
-      Event::epoch_end,      Event::train_end,     Event::eval_begin,
-      Event::eval_end,       Event::interrupt};
+      Event::train_begin,
+      Event::epoch_begin,
+      Event::batch_begin,
+      Event::loss_begin,
+      Event::backward_begin,
+      Event::backward_end,
+      Event::step,
+      Event::step_end,
+      Event::batch_end,
+      Event::epoch_end,
+      Event::train_end,
+      Event::eval_begin,
+      Event::eval_end,
+      Event::interrupt};
   static const std::vector<Event> kUsual = {
       Event::epoch_begin,
       Event::batch_begin,
@@ -248,9 +257,17 @@ inline Configuration draw_configuration(uint64_t seed) {
   Configuration c;
   c.seed = seed;
   static const std::vector<Check> kOften = {
-      Check::resume, Check::resume,  Check::resume, Check::resume,
-      Check::trial,  Check::trial,   Check::pass,   Check::pass,
-      Check::late,   Check::exception, Check::by_hand};
+      Check::resume,
+      Check::resume,
+      Check::resume,
+      Check::resume,
+      Check::trial,
+      Check::trial,
+      Check::pass,
+      Check::pass,
+      Check::late,
+      Check::exception,
+      Check::by_hand};
   c.check = draw.one_in(2) ? draw.of(kOften)
                            : static_cast<Check>(draw.below(kChecks));
   const bool is_by_hand = c.check == Check::by_hand;
@@ -261,7 +278,11 @@ inline Configuration draw_configuration(uint64_t seed) {
   c.valid = draw.one_in(6) ? 0 : 12 + draw.below(10);
   if (draw.one_in(4)) {
     c.net = draw.of<Net>(
-        {Net::sparse, Net::frozen_half, Net::doubles, Net::lora, Net::two_parts});
+        {Net::sparse,
+         Net::frozen_half,
+         Net::doubles,
+         Net::lora,
+         Net::two_parts});
   }
   c.batch_norm = draw.one_in(2);
   c.dropout = draw.one_in(2);
@@ -274,8 +295,8 @@ inline Configuration draw_configuration(uint64_t seed) {
   c.eval_batch_norm = draw.one_in(10);
 
   // ---- Precision and optimizer ----
-  c.numbers = draw.one_in(2) ? Numbers::fp32
-                             : static_cast<Numbers>(draw.below(6));
+  c.numbers =
+      draw.one_in(2) ? Numbers::fp32 : static_cast<Numbers>(draw.below(6));
   c.odd_scale = draw.one_in(2);
   c.optimizer = static_cast<Optim>(draw.below(14));
   c.weight_decay = draw.one_in(3) ? 0 : 1e-2;
@@ -286,8 +307,8 @@ inline Configuration draw_configuration(uint64_t seed) {
   const int64_t fits = 1 + draw.below(3);
   for (int64_t i = 0; i < fits; ++i) {
     FitCall fit;
-    fit.schedule = draw.one_in(2) ? Schedule::flat
-                                  : static_cast<Schedule>(draw.below(7));
+    fit.schedule =
+        draw.one_in(2) ? Schedule::flat : static_cast<Schedule>(draw.below(7));
     fit.epochs = 1 + draw.below(3);
     fit.lr = draw.of<double>({1e-3, 1e-2, 5e-2});
     if (draw.one_in(2)) fit.before = static_cast<Between>(draw.below(11));
@@ -355,9 +376,9 @@ inline Configuration draw_configuration(uint64_t seed) {
           static_cast<Between>(1 + draw.below(4));
       break;
     case Check::pass:
-      add_act(static_cast<Deed>(
-                  static_cast<int>(Deed::validate) + draw.below(4)),
-              /*anywhere=*/true);
+      add_act(
+          static_cast<Deed>(static_cast<int>(Deed::validate) + draw.below(4)),
+          /*anywhere=*/true);
       if (c.acts.back().at.event == Event::interrupt || draw.one_in(4)) {
         add_act(Deed::stop, /*anywhere=*/false);
       }
@@ -395,9 +416,11 @@ inline Configuration draw_configuration(uint64_t seed) {
     default:
       break;
   }
+  // What it saved last is of the whole run, not of that step.
+  if (c.way == 2 && has(c, Extra::save_model)) c.way = 0;
   if (is_by_hand) {
-    c.net = draw.one_in(4) ? draw.of<Net>({Net::sparse, Net::doubles})
-                           : Net::dense;
+    c.net =
+        draw.one_in(4) ? draw.of<Net>({Net::sparse, Net::doubles}) : Net::dense;
     c.numbers = Numbers::fp32;
     c.parallel = c.counts = false;
     c.noise = false;
@@ -410,15 +433,16 @@ inline Configuration draw_configuration(uint64_t seed) {
          Optim::torch_adagrad});
     c.acts.clear();
     const std::vector<Extra> kept = {
-        Extra::accumulation, Extra::accumulation_samples, Extra::clip,
+        Extra::accumulation,
+        Extra::accumulation_samples,
+        Extra::clip,
         Extra::clip_value};
     c.extras.clear();
     if (draw.one_in(2)) c.extras.push_back(draw.of(kept));
     if (draw.one_in(2)) {
       const Extra other = draw.of(kept);
       if (c.extras.empty() ||
-          (static_cast<int>(other) / 2 !=
-           static_cast<int>(c.extras[0]) / 2)) {
+          (static_cast<int>(other) / 2 != static_cast<int>(c.extras[0]) / 2)) {
         c.extras.push_back(other);
       }
     }
@@ -434,9 +458,21 @@ inline Configuration draw_configuration(uint64_t seed) {
 
 inline const char* to_string(Check check) {
   static constexpr const char* kNames[] = {
-      "resume",    "trial",   "pass",       "look",       "by hand",
-      "exception", "late",    "rate zero",  "saved",      "branch",
-      "changed",   "round trip", "frozen",  "diverged",   "late freeze",
+      "resume",
+      "trial",
+      "pass",
+      "look",
+      "by hand",
+      "exception",
+      "late",
+      "rate zero",
+      "saved",
+      "branch",
+      "changed",
+      "round trip",
+      "frozen",
+      "diverged",
+      "late freeze",
       "killed"};
   return kNames[static_cast<int>(check)];
 }
@@ -481,21 +517,44 @@ inline const char* to_string(Extra extra) {
 
 inline const char* to_string(Event event) {
   static constexpr const char* kNames[] = {
-      "train_begin",    "epoch_begin",  "batch_begin", "loss_begin",
-      "backward_begin", "backward_end", "step",        "step_end",
-      "batch_end",      "epoch_end",    "train_end",   "eval_begin",
-      "eval_end",       "interrupt",    "load"};
+      "train_begin",
+      "epoch_begin",
+      "batch_begin",
+      "loss_begin",
+      "backward_begin",
+      "backward_end",
+      "step",
+      "step_end",
+      "batch_end",
+      "epoch_end",
+      "train_end",
+      "eval_begin",
+      "eval_end",
+      "interrupt",
+      "load"};
   return kNames[static_cast<int>(event)];
 }
 
 inline std::string describe(const Act& act) {
   static constexpr const char* kDeeds[] = {
-      "nothing",       "stop_epoch", "stop_training",
-      "freeze",        "freeze_to(1)", "unfreeze",
-      "RunControl's rates", "log",   "random numbers",
-      "validate",      "validate(train)", "get_preds",
-      "predict",       "gradients()", "request_stop",
-      "throw",         "add",        "remove"};
+      "nothing",
+      "stop_epoch",
+      "stop_training",
+      "freeze",
+      "freeze_to(1)",
+      "unfreeze",
+      "RunControl's rates",
+      "log",
+      "random numbers",
+      "validate",
+      "validate(train)",
+      "get_preds",
+      "predict",
+      "gradients()",
+      "request_stop",
+      "throw",
+      "add",
+      "remove"};
   std::string deed = kDeeds[static_cast<int>(act.deed)];
   if (act.deed == Deed::add || act.deed == Deed::remove) {
     deed += fmt::format(" {}", to_string(act.extra));
@@ -521,9 +580,17 @@ inline std::string describe(const FitCall& fit) {
       "StepLR by batch",
       "fine_tune"};
   static constexpr const char* kBetween[] = {
-      "",           "lr_find, ", "plan, ",  "dry_run, ",       "max_batch_size, ",
-      "freeze, ",   "unfreeze, ", "load_state_dict, ", "save and load, ",
-      "validate, ", "load the best, "};
+      "",
+      "lr_find, ",
+      "plan, ",
+      "dry_run, ",
+      "max_batch_size, ",
+      "freeze, ",
+      "unfreeze, ",
+      "load_state_dict, ",
+      "save and load, ",
+      "validate, ",
+      "load the best, "};
   return fmt::format(
       "{}{}({}, {})",
       kBetween[static_cast<int>(fit.before)],
@@ -535,16 +602,34 @@ inline std::string describe(const FitCall& fit) {
 /// One line with all that is not as in a plain training.
 inline std::string describe(const Configuration& c) {
   static constexpr const char* kNets[] = {
-      "", "sparse embedding", "frozen half part", "kDouble", "LoRA",
+      "",
+      "sparse embedding",
+      "frozen half part",
+      "kDouble",
+      "LoRA",
       "MultiOptimizer"};
   static constexpr const char* kNumbers[] = {
-      "fp32", "to_bf16", "to_fp16", "to_fp16 with a fixed scale", "to_amp",
+      "fp32",
+      "to_bf16",
+      "to_fp16",
+      "to_fp16 with a fixed scale",
+      "to_amp",
       "to_amp(half)"};
   static constexpr const char* kOptim[] = {
-      "AdamW",     "SGD",        "Adam",        "Lamb",
-      "Larc",      "RAdam",      "ranger",      "Lookahead(AdamW)",
-      "AdamW 8 bit", "torch SGD", "torch Adam", "torch AdamW",
-      "torch Adagrad", "torch RMSprop"};
+      "AdamW",
+      "SGD",
+      "Adam",
+      "Lamb",
+      "Larc",
+      "RAdam",
+      "ranger",
+      "Lookahead(AdamW)",
+      "AdamW 8 bit",
+      "torch SGD",
+      "torch Adam",
+      "torch AdamW",
+      "torch Adagrad",
+      "torch RMSprop"};
   std::string text = fmt::format("{}:", to_string(c.check));
   const auto say = [&](const std::string& what) {
     if (!what.empty()) text += " " + what + ";";

@@ -63,10 +63,8 @@ constexpr int64_t kInputs = 3, kHidden = 6;
 
 // ---- Data and model ----
 
-inline std::shared_ptr<Dataset> make_dataset(
-    const Configuration& c,
-    int64_t size,
-    uint64_t seed) {
+inline std::shared_ptr<Dataset>
+make_dataset(const Configuration& c, int64_t size, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   torch::Tensor x, y;
   if (c.net == Net::sparse) {
@@ -438,8 +436,7 @@ class Acts final : public Callback {
     const Moment& at = act.at;
     const bool in_trials = act.deed == Deed::freeze ||
                            act.deed == Deed::freeze_to_first ||
-                           act.deed == Deed::unfreeze ||
-                           act.deed == Deed::draw;
+                           act.deed == Deed::unfreeze || act.deed == Deed::draw;
     if (!state.is_fitting || (state.is_trial && !in_trials)) return false;
     if (at.event != event || at.fit != start_.fit) return false;
     switch (event) {
@@ -546,7 +543,7 @@ class Acts final : public Callback {
 
   static void remove(Learner& learn, Extra extra) {
     const CallbackHandle like = make_extra(extra);
-      const Callback& kind = *like;
+    const Callback& kind = *like;
     for (const auto& callback : Callbacks(learn.callbacks())) {
       const Callback& one = *callback;
       if (typeid(one) == typeid(kind)) learn.remove(one);
@@ -595,8 +592,8 @@ inline CallbackHandle multi_optimizer(const std::shared_ptr<NetImpl>& net) {
           return layer(batch.inputs[0]).square().mean();
         }};
   };
-  return std::make_shared<MultiOptimizer>(MultiOptimizer::Options{
-      .parts = {part("a", net->a), part("b", net->b)}});
+  return std::make_shared<MultiOptimizer>(
+      MultiOptimizer::Options{.parts = {part("a", net->a), part("b", net->b)}});
 }
 
 /// A Learner as the program sets it up, before its first fit.

@@ -73,9 +73,8 @@ class Worker {
     const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     return {
         Outcome::Kind::failed,
-        signal == SIGKILL
-            ? "it hangs"
-            : fmt::format("it crashes: {}", ::strsignal(signal))};
+        signal == SIGKILL ? "it hangs"
+                          : fmt::format("it crashes: {}", ::strsignal(signal))};
   }
 
  private:
