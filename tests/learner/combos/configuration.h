@@ -664,6 +664,10 @@ inline std::string describe(const Configuration& c) {
   const bool saves = c.check == Check::resume || c.check == Check::branch ||
                      c.check == Check::changed;
   if (saves) say(fmt::format("every_steps {}", c.every_steps));
+  if (c.check == Check::look) {
+    if (c.every_steps >= 2) say("accumulation by hand");
+    if (c.odd_scale) say("loss times 3e-5");
+  }
   if (c.check == Check::killed) {
     say(fmt::format("keep {}", c.keep ? 1 : 2));
   }
