@@ -176,7 +176,7 @@ struct Configuration {
   bool eval_batch_norm = false;  // the model keeps its BatchNorm in eval mode
 
   Numbers numbers = Numbers::fp32;
-  bool odd_scale = false;  // factors that float32 does not have
+  bool odd_scale = false;  // factors that float32 does not have; no masters
   Optim optimizer = Optim::adamw;
   double weight_decay = 1e-2;
   bool true_weight_decay = true;
@@ -639,7 +639,9 @@ inline std::string describe(const Configuration& c) {
   say(kOptim[static_cast<int>(c.optimizer)]);
   if (c.numbers != Numbers::fp32) {
     say(kNumbers[static_cast<int>(c.numbers)]);
-    if (c.odd_scale) say("scale by 1.3 and 0.7");
+    if (c.odd_scale) {
+      say(c.numbers == Numbers::bf16 ? "no masters" : "scale by 1.3 and 0.7");
+    }
   }
   say(kNets[static_cast<int>(c.net)]);
   if (c.batch_norm) say("BatchNorm");

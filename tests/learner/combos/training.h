@@ -558,6 +558,9 @@ class Acts final : public Callback {
 // ---- The program ----
 
 inline void set_precision(Learner& learn, const Configuration& c) {
+  // Dividing by another number than a power of two rounds, at each place in its
+  // own way.
+  const bool is_odd = c.odd_scale && c.check != Check::look;
   switch (c.numbers) {
     case Numbers::fp32:
       break;
@@ -577,8 +580,8 @@ inline void set_precision(Learner& learn, const Configuration& c) {
       learn.to_amp(
           {.dtype = torch::kHalf,
            .scaler = GradScalerOptions{
-               .growth_factor = c.odd_scale ? 1.3 : 2,
-               .backoff_factor = c.odd_scale ? 0.7 : 0.5,
+               .growth_factor = is_odd ? 1.3 : 2,
+               .backoff_factor = is_odd ? 0.7 : 0.5,
                .growth_interval = 2}});
       break;
   }
