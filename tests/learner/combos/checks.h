@@ -697,7 +697,10 @@ inline void check_late(const Configuration& drawn) {
   const bool adds = act.deed == Deed::add;
   std::erase(c.extras, act.extra);
   Configuration from_the_start = c;
-  (adds ? from_the_start : c).extras.push_back(act.extra);
+  // A net of two parts has its MultiOptimizer anyway.
+  if (act.extra != Extra::multi_optimizer) {
+    (adds ? from_the_start : c).extras.push_back(act.extra);
+  }
   const TempFolder folder, other;
   Start plain, late;
   plain.leaves_out = {act.deed};
@@ -728,7 +731,8 @@ inline void check_late(const Configuration& drawn) {
     throw Refused(refusal);
   }
   // Before the first batch it is as before the fit.
-  const bool is_first = act.at.fit == 0 && act.at.epoch == 0 &&
+  const bool is_first = act.extra != Extra::multi_optimizer &&
+                        act.at.fit == 0 && act.at.epoch == 0 &&
                         act.at.event == Event::epoch_begin &&
                         c.acts.size() == 1;
   if (is_first) {

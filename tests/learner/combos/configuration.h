@@ -115,10 +115,12 @@ enum class Extra {  // built-in callbacks
   sync_audit,
   flat_cos,
   torch_scheduler,
+  // Only added and removed in a fit:
   save_checkpoint,
   precision,
+  multi_optimizer,
 };
-constexpr int kExtras = 33;
+constexpr int kExtras = 34;
 
 /// What a callback of the user does at one moment.
 enum class Deed {
@@ -321,8 +323,8 @@ inline Configuration draw_configuration(uint64_t seed) {
   // ---- Callbacks ----
   const int64_t extras = draw.below(5);
   for (int64_t i = 0; i < extras; ++i) {
-    // The last two are those that checks add for themselves.
-    const auto extra = static_cast<Extra>(draw.below(kExtras - 2));
+    const auto extra = static_cast<Extra>(
+        draw.below(static_cast<int64_t>(Extra::save_checkpoint)));
     if (!has(c, extra)) c.extras.push_back(extra);
   }
   const auto add_extra = [&](Extra extra) {
@@ -511,7 +513,8 @@ inline const char* to_string(Extra extra) {
       "flat_cos",
       "TorchScheduler",
       "SaveCheckpoint",
-      "MixedPrecision"};
+      "MixedPrecision",
+      "MultiOptimizer"};
   return kNames[static_cast<int>(extra)];
 }
 

@@ -299,6 +299,13 @@ inline CallbackHandle make_extra(Extra extra) {
           SaveCheckpoint::Options{.folder = "late", .durable = false});
     case Extra::precision:
       return std::make_shared<MixedPrecision>(torch::kBFloat16);
+    case Extra::multi_optimizer: {
+      const auto loss = [](const Batch& batch) {
+        return batch.inputs.at(0).sum();
+      };
+      return std::make_shared<MultiOptimizer>(MultiOptimizer::Options{
+          .parts = {{.name = "a", .loss = loss}, {.name = "b", .loss = loss}}});
+    }
   }
   return {};
 }
