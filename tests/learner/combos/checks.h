@@ -137,6 +137,10 @@ inline bool same_bytes(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) {
     return false;
   }
+  if (a.is_sparse() || b.is_sparse()) {  // a momentum
+    return a.is_sparse() && b.is_sparse() &&
+           torch::equal(a.to_dense(), b.to_dense());
+  }
   const torch::Tensor x = a.contiguous(), y = b.contiguous();
   return x.numel() == 0 ||
          std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
