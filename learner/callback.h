@@ -94,13 +94,17 @@ class Callback {
   virtual void on_exception(Learner&, const std::exception&) {}
 
   /// Before the Learner takes this callback in; `learn.callbacks()` are those
-  /// that are there. Throws when it cannot work beside one of them.
+  /// that are there. Throws when it cannot work beside one of them. While a fit
+  /// runs on_train_begin follows at once, and within an epoch on_epoch_begin.
   virtual void on_add(Learner&) {}
-  /// After the Learner has removed this callback.
+  /// The Learner has removed this callback; if this throws, it puts it back.
+  /// While a fit runs on_train_end follows, with `state().is_removal`.
   virtual void on_remove(Learner&) {}
 
   /// What a bit-exact resume needs of this callback.
   virtual StateDict state_dict() const { return StateDict(); }
+  /// Puts back what `state_dict` gave; an empty one too, if it was empty then
+  /// and is not now: at the end of a trial, or on resume.
   virtual void load_state_dict(const StateDict&) {}
 
   /// For loggers, when a checkpoint is made: flushes the log and returns its

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <torch/optim/rmsprop.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -176,6 +177,28 @@ std::vector<double> LearnerParts::resolve(const LearningRates& lr) const {
   return lr.resolve(groups.size(), options.lr);
 }
 
+namespace {
+
+// LibTorch's RMSprop makes them in its first step alone, if it has momentum then.
+void make_momentum_buffers(
+    torch::optim::Optimizer& optimizer,
+    const torch::optim::OptimizerParamGroup& group) {
+  const auto* const options =
+      dynamic_cast<const torch::optim::RMSpropOptions*>(&group.options());
+  if (!options || options->momentum() == 0) return;
+  for (const torch::Tensor& param : group.params()) {
+    const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) continue;
+    auto& state =
+        static_cast<torch::optim::RMSpropParamState&>(*found->second);
+    if (!state.momentum_buffer().defined()) {
+      state.momentum_buffer(torch::zeros_like(param));
+    }
+  }
+}
+
+}  // namespace
+
 void loop::set_hyper_parameter(
     LearnerParts& l,
     HyperParameter hyper,
@@ -198,6 +221,7 @@ void loop::set_hyper_parameter(
         break;
       case HyperParameter::momentum:
         optim::set_momentum(options, value);
+        make_momentum_buffers(*l.optimizer, param_groups[i]);
         break;
       case HyperParameter::weight_decay:
         optim::set_weight_decay(options, kind.spares_decay ? 0 : value);

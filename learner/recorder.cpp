@@ -507,6 +507,7 @@ std::vector<int64_t> integers(const StateDict& state, const std::string& name) {
 // What callbacks logged under a name in training batches: the batches, then the
 // values.
 const std::string kLogged = "logged ";
+const std::string kMetric = "metric ";
 
 }  // namespace
 
@@ -530,17 +531,25 @@ StateDict Recorder::state_dict() const {
   state.insert("train_loss", of(epochs_, &EpochRecord::train_loss));
   state.insert("valid_loss", of(epochs_, &EpochRecord::valid_loss));
   state.insert("seconds", of(epochs_, &EpochRecord::seconds));
+  // Of each epoch the number of its metrics, and which they are: not each epoch
+  // has all of them.
+  std::vector<int64_t> which;
+  std::vector<std::string> names;
   for (size_t i = 0; i < epochs_.size(); ++i) {
+    which.push_back(std::ssize(epochs_[i].metrics));
     for (const MetricValue& metric : epochs_[i].metrics) {
-      const std::string name = "metric " + metric.name;
+      const std::string name = kMetric + metric.name;
       if (!state.contains(name)) {
+        names.push_back(name);
         state.insert(
             name,
             column(std::vector<double>(epochs_.size(), std::nan(""))));
       }
       state[name].mutable_data_ptr<double>()[i] = metric.value;
+      which.push_back(std::ranges::find(names, name) - names.begin());
     }
   }
+  state.insert("which_metrics", column(which));
   for (const LoggedValues& logged : logged_) {
     state.insert(
         kLogged + logged.name,
@@ -578,13 +587,28 @@ void Recorder::load_state_dict(const StateDict& state) {
          {},
          seconds.at(i)});
   }
-  const std::string prefix = "metric ";
+  std::vector<std::string> names;
+  std::vector<std::vector<double>> values;
   for (const auto& entry : state) {
-    if (!entry.key().starts_with(prefix)) continue;
-    const auto values = column(state, entry.key());
-    for (size_t i = 0; i < loaded.epochs_.size(); ++i) {
+    if (!entry.key().starts_with(kMetric)) continue;
+    names.push_back(entry.key().substr(kMetric.size()));
+    values.push_back(column(state, entry.key()));
+  }
+  std::vector<int64_t> all(names.size());
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<int64_t> which;  // older checkpoints have none
+  if (state.contains("which_metrics")) which = integers(state, "which_metrics");
+  size_t next = 0;
+  for (size_t i = 0; i < loaded.epochs_.size(); ++i) {
+    std::vector<int64_t> of_epoch = all;
+    if (!which.empty()) {
+      const int64_t count = which.at(next++);
+      of_epoch.clear();
+      while (std::ssize(of_epoch) < count) of_epoch.push_back(which.at(next++));
+    }
+    for (const int64_t metric : of_epoch) {
       loaded.epochs_[i].metrics.push_back(
-          {entry.key().substr(prefix.size()), values.at(i)});
+          {names.at(metric), values.at(metric).at(i)});
     }
   }
   for (const auto& entry : state) {

@@ -207,10 +207,7 @@ void TorchScheduler::on_add(Learner& learn) {
 
 void TorchScheduler::on_train_begin(Learner& learn) {
   optimizer_ = &learn.optimizer();
-  first_rates_.clear();
-  for (const auto& group : optimizer_->param_groups()) {
-    first_rates_.push_back(group.options().get_lr());
-  }
+  first_rates_ = rates();
   make();
 }
 
@@ -253,7 +250,9 @@ StateDict TorchScheduler::state_dict() const {
 }
 
 // LibTorch's schedulers cannot be saved: they go the same way again, from the
-// fit's first rates, to the same bits.
+// fit's first rates, to the same bits. Rates that the optimizer's state has had
+// restored stay, for a callback may have set others (RunControl); a fit resumed
+// with other rates has its own there, and those of the schedule count.
 void TorchScheduler::load_state_dict(const StateDict& state) {
   const int64_t advances =
       saved_value("TorchScheduler", state, "advances").item<int64_t>();
@@ -262,11 +261,25 @@ void TorchScheduler::load_state_dict(const StateDict& state) {
     return;
   }
   scheduler_.reset();
-  for (size_t i = 0; i < first_rates_.size(); ++i) {
-    optimizer_->param_groups()[i].options().set_lr(first_rates_[i]);
-  }
+  const std::vector<double> restored = rates();
+  set_rates(first_rates_);
   make();
   while (advances_ < advances) advance();
+  if (restored != first_rates_) set_rates(restored);
+}
+
+std::vector<double> TorchScheduler::rates() const {
+  std::vector<double> result;
+  for (const auto& group : optimizer_->param_groups()) {
+    result.push_back(group.options().get_lr());
+  }
+  return result;
+}
+
+void TorchScheduler::set_rates(const std::vector<double>& rates) {
+  for (size_t i = 0; i < rates.size(); ++i) {
+    optimizer_->param_groups()[i].options().set_lr(rates[i]);
+  }
 }
 
 }  // namespace tern

@@ -130,6 +130,8 @@ class TorchScheduler final : public Callback, public SetsHyperParameter {
  private:
   void make();
   void advance();
+  std::vector<double> rates() const;  // by parameter group
+  void set_rates(const std::vector<double>& rates);
 
   Factory factory_;
   Options options_;

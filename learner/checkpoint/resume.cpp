@@ -90,6 +90,7 @@ std::vector<std::string> differences(
 }
 
 constexpr std::string_view kCallbacks = "callbacks/";
+constexpr const char* kAdded = "added";
 
 // Callbacks that only the checkpoint or only the Learner has.
 std::vector<std::string> callback_differences(
@@ -101,6 +102,9 @@ std::vector<std::string> callback_differences(
     if (!key.starts_with(kCallbacks)) continue;
     saved.insert(key.substr(0, key.find('/', kCallbacks.size())));
   }
+  // Those without a state count where the fit was not begun with them.
+  const StateDict added = entries_under(checkpoint.training, kAdded);
+  for (const auto& entry : added) saved.insert(entry.key());
   std::vector<std::string> result;
   for (const auto& [name, callback] :
        loop::named_callbacks(parts_of(learner))) {
@@ -111,7 +115,10 @@ std::vector<std::string> callback_differences(
     }
   }
   for (const std::string& name : saved) {
-    result.push_back(fmt::format("{} is not there", name));
+    result.push_back(fmt::format(
+        "{} is not there{}",
+        name,
+        added.contains(name) ? ", which was added while the fit ran" : ""));
   }
   return result;
 }
@@ -149,6 +156,13 @@ void put_under(
   }
 }
 
+// It takes part in training, and came after the running fit had begun.
+bool is_added_in_fit(const Learner& learner, const Callback& callback) {
+  const CallbackList& callbacks = parts_of(learner).callbacks;
+  return callbacks.begun_fit && callback.role() == CallbackRole::trains &&
+         !callbacks.names_at_begin.contains(&callback);
+}
+
 // Copies everything to the CPU; nothing of it changes with the Learner.
 Checkpoint capture_state(Learner& learner) {
   const torch::NoGradGuard no_grad;
@@ -177,6 +191,13 @@ Checkpoint capture_state(Learner& learner) {
     result.training.insert(
         fmt::format("{}/{}", kRemoved, name),
         torch::zeros({}, torch::kLong));
+  }
+  for (const auto& [name, callback] : loop::named_callbacks(parts_of(learner))) {
+    if (is_added_in_fit(learner, *callback)) {
+      result.training.insert(
+          fmt::format("{}/{}", kAdded, name),
+          torch::zeros({}, torch::kLong));
+    }
   }
   if (learner.state().is_trial) return result;
   for (const auto& [name, callback] :
@@ -244,8 +265,12 @@ class ResumePlan final : public Continuation {
     remove_callbacks(learner);
     const Settings now = running_fit_settings(learner);
     auto changes = differences(now, checkpoint_);
-    for (auto& text : callback_differences(learner, checkpoint_)) {
-      changes.push_back(std::move(text));
+    const bool has_more = number("in_epoch") != 0 || number("batch") > 0;
+    // A callback may come in on_epoch_begin.
+    if (in_epoch || !has_more) {
+      for (auto& text : callback_differences(learner, checkpoint_)) {
+        changes.push_back(std::move(text));
+      }
     }
     check_differences(changes, allow_change_);
     apply_weights(learner);
@@ -256,7 +281,6 @@ class ResumePlan final : public Continuation {
           parts_of(learner).position.own_rates);
     }
     apply_training(learner, checkpoint_);
-    const bool has_more = number("in_epoch") != 0 || number("batch") > 0;
     if (in_epoch || !has_more) parts_of(learner).position.continuation.reset();
   }
 
