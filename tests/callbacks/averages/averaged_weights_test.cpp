@@ -26,8 +26,7 @@ std::unique_ptr<Learner> learner(const TempFolder& folder) {
   return std::make_unique<Learner>(
       point_data(128, 0),
       point_net(),
-      quiet(
-          {.optimizer = ranger(), .weight_decay = 0, .path = folder.path()}));
+      quiet({.optimizer = ranger(), .weight_decay = 0, .path = folder.path()}));
 }
 
 // The largest difference of a weight that a fit with a learning rate of 0 makes:
@@ -82,8 +81,8 @@ const Way kWays[] = {
      [](Learner& l) { l.fit(2, 3e-2, {std::make_shared<Ema>(0.9)}); }},
     {"Ema that is gone after it was put in by hand",
      [](Learner& l) {
-       const auto ema = std::make_shared<Ema>(
-           Ema::Options{.decay = 0.9, .at_end = false});
+       const auto ema =
+           std::make_shared<Ema>(Ema::Options{.decay = 0.9, .at_end = false});
        l.add(ema).fit(2, 3e-2);
        ema->apply(l);
        l.remove(*ema);

@@ -642,7 +642,7 @@ TEST(MixedPrecision, SavesTheSameBuffersWhoeverLookedAtThem) {
                if (looks) l.state_dict();
                // Back to what 0.1 is in half, but not to 0.1.
                const torch::NoGradGuard no_grad;
-               if (l.state().batch == 1) net->seen.fill_(0.1);
+               if (l.state().batch == 2) net->seen.fill_(0.1);
              },
          .order = callback_order::kFirst});
     learn.fit(2);
