@@ -128,7 +128,7 @@ void StopAfterNBatches::on_batch_end(Learner& learn) {
 }
 
 StateDict StopAfterNBatches::state_dict() const {
-  return {{"done", torch::tensor(done_)}};
+  return {{"done", torch::tensor(done_, torch::kLong)}};
 }
 
 void StopAfterNBatches::load_state_dict(const StateDict& state) {

@@ -101,13 +101,14 @@ void Mix::on_batch_begin(Learner& learn) {
       "cannot be mixed in it; expected a loss module of LibTorch, or "
       "Loss::mean_of(values).",
       name());
-  state.batch_loss = Loss([this, &learn, partner_targets](
+  // Not of this callback, which may be removed before the loss.
+  state.batch_loss = Loss([&learn, partner_targets, lambdas = lambdas_](
                               const Tensors& outputs,
                               const Tensors& targets) {
     const Loss& loss = learn.options().loss;
     const torch::Tensor own = loss.per_sample(outputs, targets);
     const torch::Tensor partners = loss.per_sample(outputs, partner_targets);
-    return torch::lerp(partners, own, lambdas_.to(own.scalar_type())).mean();
+    return torch::lerp(partners, own, lambdas.to(own.scalar_type())).mean();
   });
 }
 

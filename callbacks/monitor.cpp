@@ -180,7 +180,7 @@ void PatientCallback::on_train_end(Learner& learn) {
 StateDict PatientCallback::state_dict() const {
   StateDict state;
   monitor_.save(state);
-  state.insert("waited", torch::tensor(waited_));
+  state.insert("waited", torch::tensor(waited_, torch::kLong));
   return state;
 }
 

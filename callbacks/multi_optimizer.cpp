@@ -354,7 +354,7 @@ void MultiOptimizer::on_train_begin(Learner& learn) {
 }
 
 StateDict MultiOptimizer::state_dict() const {
-  return {{"turn", torch::tensor(runner_->turn)}};
+  return {{"turn", torch::tensor(runner_->turn, torch::kLong)}};
 }
 
 void MultiOptimizer::load_state_dict(const StateDict& state) {

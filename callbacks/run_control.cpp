@@ -58,7 +58,7 @@ void RunControl::request_checkpoint(std::filesystem::path folder) {
 }
 
 void RunControl::on_train_begin(Learner& learn) {
-  groups_ = parts_of(learn).groups.size();
+  learn_ = &learn;
   if (has_news_) use_rates(learn);
 }
 
@@ -83,6 +83,7 @@ void RunControl::on_batch_end(Learner& learn) {
 }
 
 void RunControl::on_train_end(Learner&) {
+  learn_ = nullptr;
   is_paused_ = false;
   used_rates_.clear();
   own_rates_.clear();
@@ -165,10 +166,11 @@ StateDict RunControl::state_dict() const {
     state.insert("own rates", torch::tensor(own_rates_, torch::kDouble));
   }
   const std::lock_guard lock(mutex_);
-  if (!rates_ || groups_ == 0) return state;
+  if (!rates_ || !learn_) return state;
   std::vector<double> wished;  // none: the fit's own again
   try {
-    if (!rates_->empty()) wished = rates_->resolve(groups_, 0);
+    if (!rates_->empty())
+      wished = rates_->resolve(parts_of(*learn_).groups.size(), 0);
   } catch (const c10::ValueError&) {
     return state;  // the training thread will say so
   }
@@ -183,12 +185,17 @@ void RunControl::load_state_dict(const StateDict& state) {
     used_rates_ = saved_numbers("RunControl", state, "rates");
     own_rates_ = saved_numbers("RunControl", state, "own rates");
   }
+  if (!learn_) return;
+  // What a callback has wished again, in an epoch that is resumed, was met before
+  // the checkpoint; what had been wished would have been met right after it.
+  take(rates_);
   if (!state.contains("wished rates")) return;
   auto wished = saved_numbers("RunControl", state, "wished rates");
   request([&] {
     rates_ = wished.empty() ? LearningRates()
                             : LearningRates::per_group(std::move(wished));
   });
+  use_rates(*learn_);
 }
 
 }  // namespace tern

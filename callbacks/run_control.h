@@ -81,7 +81,7 @@ class RunControl final : public Callback {
   std::atomic<bool> is_paused_ = false;
   std::atomic<int64_t> checkpoints_ = 0;
   // Of the training thread.
-  int64_t groups_ = 0;              // layer groups of the Learner
+  Learner* learn_ = nullptr;        // while a fit runs
   std::vector<double> used_rates_;  // for each layer group; empty: the fit's
   std::vector<double> own_rates_;   // those before
 };

@@ -251,8 +251,9 @@ constexpr int kLogger = 61;
 constexpr int kSaveModel = 70;
 constexpr int kPlateau = 71;
 constexpr int kEarlyStopping = 72;
-constexpr int kSaveCheckpoint = 100;
 constexpr int kLast = 1000;
+/// A checkpoint holds what all others have decided.
+constexpr int kSaveCheckpoint = kLast + 1;
 }  // namespace callback_order
 
 }  // namespace tern

@@ -189,8 +189,7 @@ void make_momentum_buffers(
   for (const torch::Tensor& param : group.params()) {
     const auto found = optimizer.state().find(param.unsafeGetTensorImpl());
     if (found == optimizer.state().end()) continue;
-    auto& state =
-        static_cast<torch::optim::RMSpropParamState&>(*found->second);
+    auto& state = static_cast<torch::optim::RMSpropParamState&>(*found->second);
     if (!state.momentum_buffer().defined()) {
       state.momentum_buffer(torch::zeros_like(param));
     }

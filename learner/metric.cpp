@@ -19,7 +19,7 @@ torch::Tensor AllReduce::or_zeros(const torch::Tensor& own) const {
         own.dim()};
     kind.insert(kind.end(), own.sizes().begin(), own.sizes().end());
     kind.resize(4 + kSizes);
-    kinds[rank_].copy_(torch::tensor(kind));
+    kinds[rank_].copy_(torch::tensor(kind, torch::kLong));
   }
   add_up_(kinds);
   const auto rank = kinds.select(1, 0).argmax().item<int64_t>();

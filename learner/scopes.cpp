@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <fmt/ranges.h>
 
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/random_state.h"
@@ -199,10 +200,10 @@ void FitScope::leave() {
   l_.callbacks.begun_fit.reset();
   l_.callbacks.begun_epoch.reset();
   l_.callbacks.removed_in_fit.clear();
+  l_.position.place = Place::outside_epoch;
   for (size_t i = 0; i < added_; ++i) l_.self->remove(*extra_[i]);
   TrainState& state = l_.state;
   state.training = false;
-  l_.position.place = Place::outside_epoch;
   l_.position.first_batch = 0;
   l_.step.has_gradients = l_.step.is_running = false;
   l_.step.window.close();
@@ -223,11 +224,33 @@ std::exception_ptr FitScope::run_train_end(bool failed) {
   return loop::run_all(l_, Event::train_end, failed);
 }
 
+namespace {
+
+// LibTorch has few operations for sparse gradients: none that adds them up in
+// 16 bits on a CPU, and no weight decay that they could be added to.
+void explain_sparse_gradients(
+    const LearnerParts& l,
+    const std::exception& error) {
+  const std::string reason = message_of(error);
+  const bool is_known = reason.find("cadd_sparse") != std::string::npos ||
+                        reason.find("add(sparse, dense)") != std::string::npos;
+  TERN_CHECK_VALUE(
+      !is_known,
+      "[Learner::fit] a parameter's gradient is sparse, for which LibTorch has "
+      "no such operation in {}: {} Make the embedding with sparse(false), keep "
+      "it in fp32, or train it without weight decay.",
+      loop::precision_text(l),
+      reason);
+}
+
+}  // namespace
+
 void FitScope::run(c10::function_ref<void()> train) {
   try {
     train();
   } catch (const std::exception& error) {
     loop::run_exception(l_, error);
+    explain_sparse_gradients(l_, error);
     loop::explain_out_of_memory(
         l_,
         error,

@@ -178,11 +178,32 @@ def check_output(root):
             yield f"{name}: prints nothing any more; take it off the list MAY_PRINT."
 
 
+# torch::tensor makes kFloat of a double, which rounds it.
+TENSOR_OF_VALUE = re.compile(r"torch::(?:tensor|scalar_tensor)\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)")
+NAMES_A_TYPE = re.compile(r"torch::k[A-Z]|options\(\)|ScalarType|dtype")
+
+
+def untyped_numbers(text):
+    """The calls in C++ code that make a tensor of a number and do not say its type."""
+    code = NO_CODE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    return [match[0] for match in TENSOR_OF_VALUE.finditer(code) if not NAMES_A_TYPE.search(match[1])]
+
+
+def check_numbers(root):
+    """What is saved keeps its digits: in learner/ and callbacks/ a number says its type when it becomes a tensor."""
+    assert untyped_numbers('x = torch::tensor(lr); y = torch::tensor(f(n), torch::kLong); // torch::tensor(z)') == ["torch::tensor(lr)"]
+    for folder in ("learner", "callbacks"):
+        for file in sorted((root / folder).rglob("*.*")):
+            if file.suffix in (".h", ".cpp") and "onnx" not in file.parts:
+                for call in untyped_numbers(file.read_text()):
+                    yield f"{file.relative_to(root)}: `{call}` makes kFloat of a double; expected a type, as torch::kDouble."
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     wrong = [
         *check_how_to_add(root), *check_version(root), *check_merges(root), *check_names(root),
-        *check_addresses(root), *check_header_names(root), *check_output(root),
+        *check_addresses(root), *check_header_names(root), *check_output(root), *check_numbers(root),
     ]
     print(*wrong, sep="\n")
     return 1 if wrong else 0

@@ -173,7 +173,8 @@ void WeightAverage::stand_in(Learner& learn) {
     replace(exact[i].tensor, averages_[i]);
   }
   // In 16 bits the model computes with other tensors than those.
-  for (const auto& of_model : {learn.model().parameters(), learn.model().buffers()}) {
+  for (const auto& of_model :
+       {learn.model().parameters(), learn.model().buffers()}) {
     for (const ModelTensor& t : of_model) {
       const auto at = std::ranges::find(names_, t.name);
       if (at == names_.end()) continue;

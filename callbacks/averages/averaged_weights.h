@@ -72,7 +72,7 @@ class WeightAverage : public Callback {
   Tensors own_copies_;  // of the optimizer
   // While the averages stand in: tensors of the model, and their own memory.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> replaced_;
-  Tensors followed_;    // the model's own tensors
+  Tensors followed_;  // the model's own tensors
 };
 
 }  // namespace tern

@@ -107,7 +107,7 @@ void Ema::on_remove(Learner&) {
 StateDict Ema::state_dict() const {
   StateDict state;
   if (!has_averages()) return state;
-  state.insert("steps", torch::tensor(steps()));
+  state.insert("steps", torch::tensor(steps(), torch::kLong));
   save_averages(state);
   return state;
 }

@@ -178,7 +178,7 @@ StateDict Swa::state_dict() const {
   StateDict state;
   // The rates are on their way before the first epoch has been averaged.
   if (!has_averages() && start_rates_.empty()) return state;
-  state.insert("averaged", torch::tensor(averaged_));
+  state.insert("averaged", torch::tensor(averaged_, torch::kLong));
   state.insert("start_rates", torch::tensor(start_rates_, torch::kDouble));
   save_averages(state);
   return state;

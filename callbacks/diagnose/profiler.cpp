@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <ranges>
 #include <string>
 #include <utility>
@@ -172,7 +173,7 @@ void Profiler::on_train_begin(Learner& learn) {
       .on_epoch_end = then(Event::epoch_end),
       .on_eval_begin = then(Event::eval_begin),
       .on_eval_end = then(Event::eval_end),
-      .order = callback_order::kLast});
+      .order = std::numeric_limits<int>::max()});
   learn.add(last_);
   is_on_ = true;
   callback_times_.clear();

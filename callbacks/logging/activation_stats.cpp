@@ -60,8 +60,9 @@ void ActivationStats::on_step(Learner& learn) {
   size_t next = 0;
   for (const auto& [name, gradient] : learn.gradients()) {
     while (gradients_.at(next).name != name) ++next;
-    pending_[{learn.state().iteration, &gradients_.at(next)}] =
-        stats_of(gradient, kNearZeroGradient);
+    pending_[{learn.state().iteration, &gradients_.at(next)}] = stats_of(
+        gradient.is_sparse() ? gradient.to_dense() : gradient,
+        kNearZeroGradient);
   }
 }
 

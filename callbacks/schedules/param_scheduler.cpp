@@ -186,7 +186,7 @@ void ParamScheduler::on_batch_end(Learner& learn) {
 }
 
 StateDict ParamScheduler::state_dict() const {
-  return {{"done", torch::tensor(done_)}};
+  return {{"done", torch::tensor(done_, torch::kLong)}};
 }
 
 void ParamScheduler::load_state_dict(const StateDict& state) {
@@ -246,12 +246,12 @@ void TorchScheduler::on_train_end(Learner&) {
 }
 
 StateDict TorchScheduler::state_dict() const {
-  return {{"advances", torch::tensor(advances_)}};
+  return {{"advances", torch::tensor(advances_, torch::kLong)}};
 }
 
 // LibTorch's schedulers cannot be saved: they go the same way again, from the
 // fit's first rates, to the same bits. Rates that the optimizer's state has had
-// restored stay, for a callback may have set others (RunControl); a fit resumed
+// restored stay, for a callback may have set others; a fit resumed
 // with other rates has its own there, and those of the schedule count.
 void TorchScheduler::load_state_dict(const StateDict& state) {
   const int64_t advances =

@@ -221,15 +221,15 @@ std::optional<Manifest> manifest_of_whole(const fs::path& step) {
   }
 }
 
-// Weights and optimizer of the same moment: the two differ by where in the
-// epoch they were captured, as after a batch and at the end of its epoch.
+// The weights of the same moment: the two differ by where in the epoch they were
+// captured, as after a batch and at the end of its epoch, where a callback may
+// have frozen groups, which clears the optimizer.
 bool is_same_moment(const Manifest& a, const Manifest& b) {
-  const auto sha256 = [](const Manifest& manifest, const char* name) {
-    return std::ranges::find(manifest.files, name, &Manifest::File::name)
+  const auto weights = [](const Manifest& manifest) {
+    return std::ranges::find(manifest.files, kModel, &Manifest::File::name)
         ->sha256;
   };
-  return a.run == b.run && sha256(a, kModel) == sha256(b, kModel) &&
-         sha256(a, kOptimizer) == sha256(b, kOptimizer);
+  return a.run == b.run && weights(a) == weights(b);
 }
 
 // What a save that did not wait has left to the system.
@@ -401,7 +401,11 @@ void remove_unfinished_checkpoints(const fs::path& folder) {
                               (name.kind.empty() && name.step < newest_step);
       if (is_removed) remove_checkpoint(path);
     } else if (is_before) {
-      put_aside(path, kReplaced, number);
+      const std::optional<Manifest> whole = manifest_of_whole(step);
+      const bool is_kept =
+          !whole || !is_same_moment(read_manifest(path), *whole);
+      is_kept ? void(put_aside(path, kReplaced, number))
+              : remove_checkpoint(path);
     }
   }
 }

@@ -192,7 +192,8 @@ Checkpoint capture_state(Learner& learner) {
         fmt::format("{}/{}", kRemoved, name),
         torch::zeros({}, torch::kLong));
   }
-  for (const auto& [name, callback] : loop::named_callbacks(parts_of(learner))) {
+  for (const auto& [name, callback] :
+       loop::named_callbacks(parts_of(learner))) {
     if (is_added_in_fit(learner, *callback)) {
       result.training.insert(
           fmt::format("{}/{}", kAdded, name),

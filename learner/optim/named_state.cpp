@@ -168,7 +168,9 @@ void read_state(
     const bool is_8bit = value->scalar_type() == torch::kByte &&
                          value->dim() == 1 &&
                          value->numel() == moment_8bit_size(param);
-    const bool is_like_param = value->dim() != 0 && !is_8bit;
+    // The momentum of a sparse gradient stays as it is.
+    const bool is_like_param =
+        value->dim() != 0 && !is_8bit && !value->is_sparse();
     TERN_CHECK_VALUE(
         !is_like_param || value->sizes() == param.sizes(),
         "[load_named_state] \"{}\" has shape [{}], its parameter [{}]; "

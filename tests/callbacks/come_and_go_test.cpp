@@ -79,8 +79,7 @@ Learner make_learner(const TempFolder& folder) {
   return Learner(
       point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
       point_net(),
-      quiet(
-          {.metrics = {accuracy()}, .seed = 11, .path = folder / "."}));
+      quiet({.metrics = {accuracy()}, .seed = 11, .path = folder / "."}));
 }
 
 struct BuiltIn {
@@ -237,8 +236,8 @@ TEST(LateCallback, GetsOnTrainBeginAndOnEpochBeginOnce) {
   for (const Moment& moment : kMoments) {
     SCOPED_TRACE(moment.name);
     std::vector<std::string> events;
-    const auto callback = std::make_shared<LambdaCallback>(
-        LambdaCallbackOptions{
+    const auto callback =
+        std::make_shared<LambdaCallback>(LambdaCallbackOptions{
             .on_train_begin =
                 [&](Learner&) { events.emplace_back("train_begin"); },
             .on_epoch_begin =
@@ -331,9 +330,9 @@ TEST(LateCallback, OnWhoseBeginningAnErrorComesIsNotThere) {
   const size_t before = learn.callbacks().size() + 1;
   learn.add(in_second_epoch(kMoments[0], [&](Learner& l) {
     EXPECT_THROW(
-        l.add<LambdaCallback>({.on_train_begin = [](Learner&) {
-          throw std::runtime_error("no");
-        }}),
+        l.add<LambdaCallback>(
+            {.on_train_begin =
+                 [](Learner&) { throw std::runtime_error("no"); }}),
         std::runtime_error);
     EXPECT_EQ(l.callbacks().size(), before);
   }));

@@ -88,8 +88,9 @@ struct Pass {
 class NestedPass : public testing::TestWithParam<Pass> {
  protected:
   // The end of a training, with the pass in each of its moments or without.
-  static std::unique_ptr<Learner>
-  trained(const Act& set_up, const Act& pass = {}) {
+  static std::unique_ptr<Learner> trained(
+      const Act& set_up,
+      const Act& pass = {}) {
     auto learn = make_learner();
     set_up(*learn);
     if (pass) learn->add(at_every_moment(pass));
@@ -136,7 +137,9 @@ INSTANTIATE_TEST_SUITE_P(
         Pass{"get_preds", [](Learner& l) { l.get_preds(); }},
         Pass{
             "predict",
-            [](Learner& l) { l.predict({torch::tensor({1.F, 2.F})}); }}),
+            [](Learner& l) {
+              l.predict({torch::tensor({1.F, 2.F})});
+            }}),
     [](const auto& info) { return info.param.name; });
 
 TEST(NestedPass, IsCompleteAfterAStopRequest) {
@@ -205,9 +208,8 @@ TEST(NestedPass, RefusesToCountInTheMetricOfARunningValidation) {
       point_data(64, 64),
       point_net(),
       quiet({.metrics = {std::make_shared<Uncopied>()}}));
-  learn.add<LambdaCallback>({.on_eval_begin = [](Learner& l) {
-    l.validate();
-  }});
+  learn.add<LambdaCallback>(
+      {.on_eval_begin = [](Learner& l) { l.validate(); }});
   expect_error<c10::ValueError>(
       [&] { learn.validate(); },
       {"uncopied", "copy constructor"});
@@ -220,9 +222,7 @@ TEST(LrFind, TriesAllItsRatesWhereCallbacksLimitTheBatches) {
     return learn.lr_find({.num_it = 30, .stop_div = false}).losses.size();
   };
   EXPECT_EQ(losses([](Learner&) {}), 30U);
-  EXPECT_EQ(
-      losses([](Learner& l) { l.add<LimitBatches>({.train = 4}); }),
-      30U);
+  EXPECT_EQ(losses([](Learner& l) { l.add<LimitBatches>({.train = 4}); }), 30U);
   EXPECT_EQ(losses([](Learner& l) { l.add<OverfitBatches>(1); }), 30U);
 }
 
