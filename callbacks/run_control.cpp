@@ -175,6 +175,10 @@ StateDict RunControl::state_dict() const {
     return state;  // the training thread will say so
   }
   state.insert("wished rates", torch::tensor(wished, torch::kDouble));
+  const bool is_turn_next = parts_of(*learn_).position.place == Place::in_epoch;
+  state.insert(
+      "is_turn_next",
+      torch::scalar_tensor(is_turn_next, torch::kLong));
   return state;
 }
 
@@ -187,7 +191,8 @@ void RunControl::load_state_dict(const StateDict& state) {
   }
   if (!learn_) return;
   // What a callback has wished again, in an epoch that is resumed, was met before
-  // the checkpoint; what had been wished would have been met right after it.
+  // the checkpoint. What had been wished in a batch would have been met right
+  // after it; at the end of an epoch, after the next batch or by the next fit.
   take(rates_);
   if (!state.contains("wished rates")) return;
   auto wished = saved_numbers("RunControl", state, "wished rates");
@@ -195,7 +200,9 @@ void RunControl::load_state_dict(const StateDict& state) {
     rates_ = wished.empty() ? LearningRates()
                             : LearningRates::per_group(std::move(wished));
   });
-  use_rates(*learn_);
+  const bool is_turn_next =
+      saved_value("RunControl", state, "is_turn_next").item<int64_t>() != 0;
+  if (is_turn_next) use_rates(*learn_);
 }
 
 }  // namespace tern
