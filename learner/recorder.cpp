@@ -601,8 +601,8 @@ void Recorder::load_state_dict(const StateDict& state) {
   size_t next = 0;
   for (size_t i = 0; i < loaded.epochs_.size(); ++i) {
     std::vector<int64_t> of_epoch = all;
-    if (!which.empty()) {
-      const int64_t count = which.at(next++);
+    if (next < which.size()) {
+      const int64_t count = which[next++];
       of_epoch.clear();
       while (std::ssize(of_epoch) < count) of_epoch.push_back(which.at(next++));
     }

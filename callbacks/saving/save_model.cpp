@@ -247,7 +247,7 @@ void SaveModel::warn_without_best(Learner& learn) const {
 }
 
 std::string SaveModel::why_unsaved() const {
-  const std::string why = monitor_.why_no_value();
+  std::string why = monitor_.why_no_value();
   if (!why.empty()) return why;
   return has_told_write_ || has_told_diverged_
              ? "no epoch of the last fit could be saved"
