@@ -189,7 +189,7 @@ void PatientCallback::load_state_dict(const StateDict& state) {
   waited_ = saved_value(name(), state, "waited").item<int64_t>();
 }
 
-EarlyStopping::EarlyStopping(Options options)
+EarlyStopping::EarlyStopping(const Options& options)
     : PatientCallback(
           {"EarlyStopping", options.monitor, options.min_delta},
           options.patience) {}
@@ -200,7 +200,7 @@ void EarlyStopping::act(Learner& learn, const std::string& reason) {
   learn.state().stop_training = true;
 }
 
-ReduceLROnPlateau::ReduceLROnPlateau(Options options)
+ReduceLROnPlateau::ReduceLROnPlateau(const Options& options)
     : PatientCallback(
           {"ReduceLROnPlateau", options.monitor, options.min_delta},
           options.patience),

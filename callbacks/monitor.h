@@ -107,7 +107,7 @@ class EarlyStopping final : public PatientCallback {
 
   /// \throws c10::ValueError if patience or min_delta is below 0; at the end
   ///         of the first epoch when it has no value of the monitor's name.
-  explicit EarlyStopping(Options options);
+  explicit EarlyStopping(const Options& options);
   EarlyStopping() : EarlyStopping(Options{}) {}
 
   int order() const override { return callback_order::kEarlyStopping; }
@@ -141,7 +141,7 @@ class ReduceLROnPlateau final : public PatientCallback,
 
   /// \throws c10::ValueError if an option is out of its range; at the end of
   ///         the first epoch when it has no value of the monitor's name.
-  explicit ReduceLROnPlateau(Options options);
+  explicit ReduceLROnPlateau(const Options& options);
   ReduceLROnPlateau() : ReduceLROnPlateau(Options{}) {}
 
   /// \throws c10::ValueError beside a scheduler of the learning rate, as
