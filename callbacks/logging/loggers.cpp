@@ -20,7 +20,11 @@ namespace tern {
 // ---- Logger ----
 
 Logger::Logger(const char* name, int64_t every, int64_t least) : every_(every) {
-  check_at_least(name, "every", every, least);
+  check_at_least(
+      name,
+      "every",
+      static_cast<double>(every),
+      static_cast<double>(least));
 }
 
 void Logger::on_train_begin(Learner& learn) {
