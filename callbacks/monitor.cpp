@@ -169,8 +169,11 @@ void PatientCallback::on_epoch_end(Learner& learn) {
 }
 
 void PatientCallback::on_train_end(Learner& learn) {
+  const TrainState& state = learn.state();
   const std::string why = monitor_.why_no_value();
-  if (why.empty() || learn.state().result != FitResult::completed) return;
+  if (why.empty() || state.is_removal || state.result != FitResult::completed) {
+    return;
+  }
   learn.options().sink->warning(fmt::format(
       "{}: {}, so that it could not tell whether it improved.",
       name(),

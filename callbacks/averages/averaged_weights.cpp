@@ -23,8 +23,8 @@ constexpr const char* kOwn = "own.";
 constexpr const char* kOwnCopy = "own_copy.";  // of the optimizer
 
 // What training moves: parameters, and the floating buffers of the model's state,
-// without the frozen weights of add_lora; in 16 bits as before rounding.
-std::vector<ModelTensor> trained_tensors(Learner& learn) {
+// without the frozen weights of add_lora.
+std::vector<ModelTensor> model_tensors(Learner& learn) {
   std::vector<ModelTensor> tensors = learn.model().parameters();
   std::unordered_set<c10::TensorImpl*> state;
   for (const ModelTensor& item : learn.model().state()) {
@@ -36,6 +36,12 @@ std::vector<ModelTensor> trained_tensors(Learner& learn) {
       tensors.push_back(std::move(buffer));
     }
   }
+  return tensors;
+}
+
+// The same, in 16 bits as before rounding.
+std::vector<ModelTensor> trained_tensors(Learner& learn) {
+  std::vector<ModelTensor> tensors = model_tensors(learn);
   if (const auto masters = master_weights(learn)) {
     for (ModelTensor& t : tensors) t.tensor = masters->exact(t.tensor);
   }
@@ -169,18 +175,12 @@ void WeightAverage::stand_in(Learner& learn) {
     tensor.set_data(
         by.to(tensor.options(), /*non_blocking=*/false, /*copy=*/true));
   };
+  const auto of_model = model_tensors(learn);
   for (size_t i = 0; i < exact.size(); ++i) {
     replace(exact[i].tensor, averages_[i]);
-  }
-  // In 16 bits the model computes with other tensors than those.
-  for (const auto& of_model :
-       {learn.model().parameters(), learn.model().buffers()}) {
-    for (const ModelTensor& t : of_model) {
-      const auto at = std::ranges::find(names_, t.name);
-      if (at == names_.end()) continue;
-      const size_t i = at - names_.begin();
-      if (!t.tensor.is_same(exact[i].tensor)) replace(t.tensor, averages_[i]);
-    }
+    // In 16 bits the model computes with another tensor.
+    if (of_model[i].tensor.is_same(exact[i].tensor)) continue;
+    replace(of_model[i].tensor, averages_[i]);
   }
 }
 

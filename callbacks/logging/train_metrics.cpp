@@ -62,8 +62,7 @@ void TrainMetrics::on_epoch_end(Learner& learn) {
     if (is_partial_[i]) {
       learn.options().sink->warning(fmt::format(
           "TrainMetrics: {} is nan in epoch {}: the training was resumed in "
-          "the "
-          "middle of it, and the checkpoint does not hold what {}.",
+          "the middle of it, and the checkpoint does not hold what {}.",
           name,
           learn.state().epoch,
           ranks_ > 1 ? "each rank had counted"

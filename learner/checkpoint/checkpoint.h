@@ -69,10 +69,10 @@ struct WriteCheckpointOptions {
 
 /// Writes `folder/step_<n>`: three safetensors files and a manifest with their
 /// SHA-256, each on the disk before the folder gets its name; then points
-/// `folder/latest` to it. One with the same content that is there already
-/// stays. One with other weights becomes `step_<n>.replaced-<i>`, a damaged one
-/// `step_<n>.damaged-<i>`: no run takes these by itself, and a run keeps as
-/// many replaced ones as `keep` says.
+/// `folder/latest` to it. An existing checkpoint of this step with the same
+/// content is kept; one with other weights is renamed to
+/// `step_<n>.replaced-<i>`, a damaged one to `step_<n>.damaged-<i>`. Neither is
+/// resumed automatically; the last `keep` replaced ones of the run are kept.
 /// \return what was put aside.
 /// \throws IoError if something cannot be written; what was there before is as
 ///         it was.

@@ -34,6 +34,7 @@
 #include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/callbacks/schedules/param_scheduler.h"
 #include "tern/callbacks/terminate_on_nan.h"
+#include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/progress_printer.h"
@@ -339,6 +340,30 @@ TEST(LateCallback, OnWhoseBeginningAnErrorComesIsNotThere) {
   learn.fit(2, 1e-2);
 }
 
+TEST(LateCallback, HasToBeThereWhenTheFitIsResumed) {
+  const TempFolder folder;
+  const auto with_late_clip = [&] {
+    Learner learn = make_learner(folder);
+    learn.add<SaveCheckpoint>(
+        {.folder = "run", .every_steps = 1, .keep = 0, .durable = false});
+    learn.add(in_second_epoch(kMoments[0], [](Learner& l) {
+      l.add<GradientClip>(1e-3);
+    }));
+    return learn;
+  };
+  Learner whole = with_late_clip();
+  whole.fit(3, 1e-2);
+  // In the epoch in which it comes, it comes again.
+  Learner in_its_epoch = with_late_clip();
+  in_its_epoch.resume("run/step_8").fit(3, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(in_its_epoch), parameters_of(whole)));
+  Learner later = with_late_clip();
+  later.resume("run/step_14");
+  expect_error<CheckpointError>(
+      [&] { later.fit(3, 1e-2); },
+      {"GradientClip 0 is not there", "added while the fit ran"});
+}
+
 // ---- What is left of a callback that was removed ----
 
 TEST(RemovedCallback, GetsOnTrainEndOnceAndKnowsWhy) {
@@ -384,31 +409,17 @@ TEST(RemovedCallback, MixedPrecisionLeavesNoLossScale) {
 TEST(RemovedCallback, MultiOptimizerRefusesAndStays) {
   const TempFolder folder;
   Learner learn = make_learner(folder);
-  const auto module = learn.model().module();
+  const auto loss = [module = learn.model().module()](const Batch& b) {
+    return module->as<torch::nn::Sequential>()
+        ->forward(b.inputs[0])
+        .square()
+        .mean();
+  };
   const auto multi = std::make_shared<MultiOptimizer>(MultiOptimizer::Options{
       .parts = {
-          {.name = "0",
-           .loss =
-               [module](const Batch& b) {
-                 return module->as<torch::nn::Sequential>()
-                     ->forward(b.inputs[0])
-                     .square()
-                     .mean();
-               }},
-          {.name = "1",
-           .loss =
-               [module](const Batch& b) {
-                 return module->as<torch::nn::Sequential>()
-                     ->forward(b.inputs[0])
-                     .square()
-                     .mean();
-               }},
-          {.name = "3", .loss = [module](const Batch& b) {
-             return module->as<torch::nn::Sequential>()
-                 ->forward(b.inputs[0])
-                 .square()
-                 .mean();
-           }}}});
+          {.name = "0", .loss = loss},
+          {.name = "1", .loss = loss},
+          {.name = "3", .loss = loss}}});
   learn.add(multi);
   learn.add(in_second_epoch(kMoments[5], [&](Learner& l) {
     expect_error<c10::Error>([&] { l.remove(*multi); }, {"MultiOptimizer"});

@@ -70,6 +70,26 @@ TEST(Recorder, KeepsRatesMomentumAndEpochs) {
   EXPECT_GT(last.seconds, 0);
 }
 
+TEST(Recorder, RestoresWhichMetricsEachEpochHas) {
+  Learner learn(point_data(), point_net(), quiet());
+  learn.add<LambdaCallback>({.on_epoch_end = [](Learner& l) {
+    if (l.state().epoch == 1) l.log("of_second", 2);
+    l.log("of_all", 1);
+  }});
+  learn.fit(3, 1e-2);
+  Recorder restored;
+  restored.load_state_dict(learn.recorder().state_dict());
+  for (size_t i = 0; i < 3; ++i) {
+    const auto& expected = learn.recorder().epochs()[i].metrics;
+    const auto& actual = restored.epochs()[i].metrics;
+    ASSERT_EQ(actual.size(), expected.size()) << "epoch " << i;
+    for (size_t j = 0; j < expected.size(); ++j) {
+      EXPECT_EQ(actual[j].name, expected[j].name);
+      EXPECT_EQ(actual[j].value, expected[j].value);
+    }
+  }
+}
+
 TEST(Recorder, DrawsTheLosses) {
   const TempFolder temp;
   Learner learn(point_data(), point_net(), quiet());

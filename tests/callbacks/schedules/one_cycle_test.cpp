@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 
 #include "tern/callbacks/limit_batches.h"
 #include "tern/learner/hyper_parameter.h"
@@ -247,6 +248,19 @@ TEST(FitOneCycle, MovesTheRateAloneWithoutMomentum) {
       [](Learner& l) { l.fit_one_cycle(1, 1e-2); },
       optimizer<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1)));
   EXPECT_EQ(rows.size(), fixture()["batches"].get<size_t>());
+}
+
+// Its first fit has no momentum, for which LibTorch makes no buffers.
+TEST(FitOneCycle, BeginsTheMomentumOfRMSprop) {
+  Learner learn(
+      point_data(),
+      point_net(),
+      quiet({.optimizer = optimizer<torch::optim::RMSprop>()}));
+  learn.fit(1, 1e-3).fit_one_cycle(1, 1e-3);
+  EXPECT_GT(learn.recorder().momentums().back(), 0.8);
+  for (const torch::Tensor& p : parameters_of(learn)) {
+    EXPECT_TRUE(p.isfinite().all().item<bool>());
+  }
 }
 
 TEST(FineTune, TrainsTheLastGroupFirst) {

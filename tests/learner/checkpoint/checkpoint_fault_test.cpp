@@ -160,6 +160,23 @@ INSTANTIATE_TEST_SUITE_P(
              (std::get<1>(info.param) ? "_once" : "_for_ever");
     });
 
+// Runs `save` in a process that is killed at this call of the system, if `save`
+// makes as many; returns whether it was.
+bool is_killed_at(int call, const std::function<void()>& save) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    g_fault.calls = 0;
+    g_fault.first = call;
+    g_fault.error = kKill;
+    g_fault.is_armed = true;
+    save();
+    ::_exit(0);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFSIGNALED(status);
+}
+
 TEST(CheckpointKill, AtAnyCallLeavesTheOldOrTheNew) {
   const int calls = calls_of_a_save();
   for (int first = 1; first <= calls; ++first) {
@@ -169,18 +186,9 @@ TEST(CheckpointKill, AtAnyCallLeavesTheOldOrTheNew) {
         folder.path(),
         tiny_checkpoint(1),
         {.keep = 2, .durable = false});
-    const pid_t child = ::fork();
-    if (child == 0) {
-      g_fault.calls = 0;
-      g_fault.first = first;
-      g_fault.error = kKill;
-      g_fault.is_armed = true;
+    EXPECT_TRUE(is_killed_at(first, [&] {
       write_checkpoint(folder.path(), tiny_checkpoint(2), kOptions);
-      ::_exit(0);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFSIGNALED(status));
+    }));
     const Checkpoint left = read(folder.path());
     EXPECT_TRUE(left.step == 1 || left.step == 2);
     expect_equal(left, tiny_checkpoint(left.step));
@@ -221,18 +229,9 @@ TEST(CheckpointKill, AtAnyCallLeavesABranchThatIsWhole) {
           of_branch(step, step == 1 ? 1 : 30),
           {.keep = 5, .durable = false});
     }
-    const pid_t child = ::fork();
-    if (child == 0) {
-      g_fault.calls = 0;
-      g_fault.first = first;
-      g_fault.error = kKill;
-      g_fault.is_armed = true;
+    is_over = !is_killed_at(first, [&] {
       write_checkpoint(folder.path(), of_branch(2, 70), kSave);
-      ::_exit(0);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    is_over = !WIFSIGNALED(status);
+    });
     // The old branch's newest, or the new one's.
     for (int run = 0; run < 2; ++run) {
       const Checkpoint left = read(folder.path());

@@ -91,7 +91,7 @@ TEST(Checkpoint, PutsADamagedOneOfItsStepAside) {
   EXPECT_TRUE(fs::exists(folder / "step_4.damaged-1" / "MANIFEST"));
 }
 
-// ---- Another content of a step that is there ----
+// ---- A step that was saved before with other content ----
 
 Checkpoint with_weights(Checkpoint checkpoint, double value) {
   for (auto& entry : checkpoint.model) entry.value().fill_(value);

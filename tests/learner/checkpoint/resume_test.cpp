@@ -20,6 +20,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/rmsprop.h>
+#include <torch/optim/schedulers/step_lr.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -30,9 +31,11 @@
 #include "tern/callbacks/logging/train_metrics.h"
 #include "tern/callbacks/mix.h"
 #include "tern/callbacks/monitor.h"
+#include "tern/callbacks/run_control.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/callbacks/schedules/one_cycle.h"
+#include "tern/callbacks/schedules/param_scheduler.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/checkpoint/checkpoint.h"
@@ -272,6 +275,48 @@ INSTANTIATE_TEST_SUITE_P(
                     TrainState& s = l.state();
                     if (s.training && s.batch == 5) s.stop_epoch = true;
                   }});
+                }},
+        Program{
+            .name = "stop_epoch_of_the_last_callback",
+            .set_up =
+                [](Learner& l) {
+                  l.add<LambdaCallback>(
+                      {.on_batch_end =
+                           [](Learner& l) {
+                             TrainState& s = l.state();
+                             if (s.training && s.batch == 5) {
+                               s.stop_epoch = true;
+                             }
+                           },
+                       .order = callback_order::kLast});
+                }},
+        Program{
+            .name = "rates_that_another_thread_wishes",
+            .set_up =
+                [](Learner& l) {
+                  const auto control = std::make_shared<RunControl>();
+                  l.add(control);
+                  l.add<LambdaCallback>({.on_batch_end = [control](Learner& l) {
+                    // Seen first by the checkpoint of the same batch.
+                    if (l.state().iteration == 5) {
+                      control->set_learning_rates(1e-3);
+                    }
+                  }});
+                }},
+        Program{
+            .name = "rates_beside_a_torch_scheduler",
+            .set_up =
+                [](Learner& l) {
+                  l.add(std::make_shared<TorchScheduler>(
+                      [](torch::optim::Optimizer& optimizer) {
+                        return std::make_unique<torch::optim::StepLR>(
+                            optimizer,
+                            1,
+                            0.5);
+                      }));
+                  l.add(at_epoch_begin(1, [](Learner& l) {
+                    l.set_learning_rates(3e-3);
+                  }));
                 }},
         Program{
             .name = "stop_after_n_batches_in_each_fit",

@@ -786,7 +786,7 @@ inline void check_rate_zero(const Configuration& c) {
       if (typeid(one) == typeid(kind)) learn.remove(one);
     }
   }
-  // Lookahead goes on towards its slow weights, unless others are put in.
+  // Lookahead moves weights towards its slow ones, unless both are replaced.
   const bool looks_ahead =
       c.optimizer == Optim::ranger || c.optimizer == Optim::lookahead;
   if (c.seed % 2 == 0 || looks_ahead) {

@@ -27,7 +27,7 @@ enum class Check {
   saved,        // what save_checkpoint wrote is what the Learner held
   branch,       // so is what a run wrote that went on from an earlier step
   changed,      // another rate is named on resume, and counts if allowed
-  round_trip,   // to 16 bits and back leaves what does not train as it was
+  round_trip,   // conversion to 16 bits and back changes no untrained tensor
   frozen,       // what is frozen stays: weights, and statistics of LoRA's base
   diverged,     // TerminateOnNaN keeps the weights finite
   late_freeze,  // freezing in a fit freezes what it says

@@ -116,6 +116,12 @@ TEST(LayerGroups, SplitNamesTheModuleItCannotFind) {
   EXPECT_THROW(learn.split({"3"}), c10::ValueError);
 }
 
+// All gradients are zero: what moves weights is weight decay.
+Loss without_gradient() {
+  return Loss(
+      [](const torch::Tensor& p, const torch::Tensor&) { return p.sum() * 0; });
+}
+
 TEST(LayerGroups, TrueWeightDecayShrinksWeightsWithEveryOptimizer) {
   // No gradient but decay: w *= 1 - lr * wd, twice.
   for (const OptimizerFactory& factory :
@@ -127,9 +133,7 @@ TEST(LayerGroups, TrueWeightDecayShrinksWeightsWithEveryOptimizer) {
         point_data(64, 0),
         point_net(),
         quiet(
-            {.loss = Loss([](const torch::Tensor& p, const torch::Tensor&) {
-               return p.sum() * 0;
-             }),
+            {.loss = without_gradient(),
              .optimizer = factory,
              .weight_decay = 0.5}));
     const Tensors before = parameters_of(learn);
@@ -146,9 +150,7 @@ TEST(LayerGroups, DecayGoesThroughTheGradientWithoutTrueWeightDecay) {
       point_data(32, 0),
       point_net(),
       quiet(
-          {.loss = Loss([](const torch::Tensor& p, const torch::Tensor&) {
-             return p.sum() * 0;
-           }),
+          {.loss = without_gradient(),
            .optimizer = optimizer<torch::optim::Adam>(),
            .weight_decay = 0.5,
            .true_weight_decay = false}));
@@ -211,9 +213,7 @@ TEST(LayerGroups, WithoutTrueWeightDecayAnOptimizerDecaysInItsOwnWay) {
         point_data(32, 0),
         point_net(),
         quiet(
-            {.loss = Loss([](const torch::Tensor& p, const torch::Tensor&) {
-               return p.sum() * 0;
-             }),
+            {.loss = without_gradient(),
              .optimizer = c.factory,
              .weight_decay = 0.5,
              .true_weight_decay = false}));
