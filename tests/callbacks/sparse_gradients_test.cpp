@@ -46,8 +46,8 @@ Learner make_learner(LearnerOptions options = {}) {
       nullptr,
       {.batch_size = 16, .workers = 0});
   data.device = torch::kCPU;
-  options.optimizer = optimizer<torch::optim::SGD>(
-      torch::optim::SGDOptions(0.1).momentum(0.9));
+  options.optimizer =
+      optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
   return Learner(data, std::make_shared<Net>(), quiet(std::move(options)));
 }
 

@@ -298,7 +298,7 @@ INSTANTIATE_TEST_SUITE_P(
                   l.add(control);
                   l.add<LambdaCallback>({.on_batch_end = [control](Learner& l) {
                     // Seen first by the checkpoint of the same batch.
-                    if (l.state().iteration == 5) {
+                    if (l.state().training && l.state().iteration == 8) {
                       control->set_learning_rates(1e-3);
                     }
                   }});
