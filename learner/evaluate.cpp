@@ -139,16 +139,13 @@ Validation read_validation(
 
 }  // namespace
 
-std::optional<Validation> loop::evaluate_metrics(
-    LearnerParts& l,
-    Split split,
-    const PassOptions& options) {
+std::optional<Validation>
+loop::evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass) {
   std::vector<Metric> metrics = metrics_of_pass(l);
   const DataLoader& whole = l.data.loader(split);
-  PassOptions pass = options;
-  pass.is_common = options.is_common && l.ranks.communicator;
+  const bool is_common = pass.is_common && l.ranks.communicator;
   const DataLoader& loader =
-      pass.is_common ? shard_of(l, whole, /*equal_batches=*/false) : whole;
+      is_common ? shard_of(l, whole, /*equal_batches=*/false) : whole;
   Tensors batch_losses;
   std::vector<double> batch_sizes;
   const auto count_batch = [&] {
@@ -157,16 +154,19 @@ std::optional<Validation> loop::evaluate_metrics(
     for (Metric& metric : metrics) {
       metric.update(l.state.outputs, l.state.batch_data.targets);
     }
-    if (pass.is_common) sync_validation_stop(l, whole);
+    if (is_common) sync_validation_stop(l, whole);
   };
-  if (!evaluate(l, loader, /*with_loss=*/true, count_batch, pass)) return {};
+  const PassOptions made = {
+      .is_common = is_common,
+      .can_be_cut = pass.can_be_cut};
+  if (!evaluate(l, loader, /*with_loss=*/true, count_batch, made)) return {};
   TERN_CHECK_VALUE(
       !batch_losses.empty(),
       "[Learner::validate] the {} loader has no batch; expected at least "
       "one sample.",
       to_string(split));
   const torch::Tensor sums = weighted_sums(l, batch_losses, batch_sizes);
-  if (pass.is_common) sum_over_ranks(l, metrics, sums);
+  if (is_common) sum_over_ranks(l, metrics, sums);
   return read_validation(l, metrics, sums);
 }
 

@@ -128,12 +128,13 @@ Learner& Learner::add(CallbackHandle callback) {
       parts_->callbacks.all.end(),
       callback,
       [](const auto& a, const auto& b) { return a->order() < b->order(); });
-  parts_->callbacks.all.insert(after, callback);
+  const CallbackHandle added = callback;  // it may add others, which move it
+  parts_->callbacks.all.insert(after, std::move(callback));
   if (parts_->step.runner) parts_->step.runner->forget();
   try {
-    loop::begin_late(*parts_, callback);
+    loop::begin_late(*parts_, added);
   } catch (...) {
-    remove(*callback);
+    remove(*added);
     throw;
   }
   return *this;

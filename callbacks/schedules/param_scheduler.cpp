@@ -166,6 +166,7 @@ void ParamScheduler::on_batch_begin(Learner& learn) {
       static_cast<double>(done_) / static_cast<double>(total_);
   for (const Scheduled& s : scheduled_) {
     std::vector<double> values;
+    values.reserve(parts_of(learn).groups.parameters.size());
     for (const Schedule& schedule : s.schedules) {
       values.push_back(value_at(position, s.hyper, schedule));
     }

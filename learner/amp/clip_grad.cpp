@@ -1,5 +1,6 @@
 #include "tern/learner/amp/clip_grad.h"
 
+#include <fmt/ranges.h>
 #include <torch/utils.h>
 
 #include "tern/kernels/check.h"

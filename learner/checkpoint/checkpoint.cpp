@@ -276,7 +276,7 @@ int64_t next_number(const fs::path& folder) {
 // or look at what is damaged.
 fs::path
 put_aside(const fs::path& step, std::string_view kind, int64_t number) {
-  const fs::path aside =
+  fs::path aside =
       step_folder(step.parent_path(), parse_name(step)->step).string() +
       fmt::format("{}{}", kind, number);
   move_to_name(step, aside);
@@ -369,6 +369,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& folder) {
     if (name.kind == kBefore) found.emplace(name.step, path);
   }
   std::vector<fs::path> result;
+  result.reserve(found.size());
   for (auto& [step, path] : found) result.push_back(std::move(path));
   return result;
 }

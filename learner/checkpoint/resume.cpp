@@ -412,6 +412,7 @@ void tell_put_aside(
     const std::vector<std::filesystem::path>& aside) {
   if (aside.empty()) return;
   std::vector<std::string> names;
+  names.reserve(aside.size());
   for (const auto& path : aside) names.push_back(path.filename().string());
   learner.options().sink->line(fmt::format(
       "Checkpoints that this training has left were put aside in {}: {}; "
@@ -443,23 +444,23 @@ Learner& Learner::resume(const std::filesystem::path& folder) {
 }
 
 Learner& Learner::resume(
-    const std::filesystem::path& name,
+    const std::filesystem::path& folder,
     const ResumeOptions& options) {
   TORCH_CHECK(
       !parts_->state.is_fitting,
       "[Learner::resume] this Learner is training; resume before fit.");
-  const std::filesystem::path folder = parts_->options.path / name;
-  if (!has_checkpoint(folder) && has_checkpoint(name)) {
+  const std::filesystem::path whole = parts_->options.path / folder;
+  if (!has_checkpoint(whole) && has_checkpoint(folder)) {
     parts_->options.sink->warning(fmt::format(
         "[Learner::resume] there is no checkpoint in {}, but there is one in "
         "{} of the current folder: a relative folder is within "
         "LearnerOptions::path. has_checkpoint(learn, folder) looks there too.",
-        folder.string(),
-        name.string()));
+        whole.string(),
+        folder.string()));
   }
-  if (options.if_exists && !has_checkpoint(folder)) return *this;
+  if (options.if_exists && !has_checkpoint(whole)) return *this;
   std::vector<std::string> problems;
-  Checkpoint checkpoint = read_checkpoint(folder, problems);
+  Checkpoint checkpoint = read_checkpoint(whole, problems);
   for (const std::string& problem : problems) {
     parts_->options.sink->warning(
         fmt::format("{}; an older checkpoint is used instead", problem));

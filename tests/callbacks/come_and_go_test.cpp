@@ -80,7 +80,7 @@ Learner make_learner(const TempFolder& folder) {
   return Learner(
       point_data(200, 50, {.batch_size = 32, .seed = 3, .workers = 0}),
       point_net(),
-      quiet({.metrics = {accuracy()}, .seed = 11, .path = folder / "."}));
+      quiet({.metrics = {accuracy()}, .path = folder / ".", .seed = 11}));
 }
 
 struct BuiltIn {
@@ -224,7 +224,9 @@ INSTANTIATE_TEST_SUITE_P(
 // ---- What a late callback does ----
 
 // Three epochs of six batches; the callback comes before the second.
-Learner fit_with_late(const TempFolder& folder, CallbackHandle callback) {
+Learner fit_with_late(
+    const TempFolder& folder,
+    const CallbackHandle& callback) {
   Learner learn = make_learner(folder);
   learn.add(in_second_epoch(kMoments[0], [callback](Learner& l) {
     l.add(callback);

@@ -19,6 +19,7 @@
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/limit_batches.h"
+#include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/metrics/metrics.h"

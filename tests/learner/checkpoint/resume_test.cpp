@@ -31,12 +31,14 @@
 #include "tern/callbacks/logging/train_metrics.h"
 #include "tern/callbacks/mix.h"
 #include "tern/callbacks/monitor.h"
+#include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/run_control.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/callbacks/schedules/one_cycle.h"
 #include "tern/callbacks/schedules/param_scheduler.h"
 #include "tern/data/formats/file_io.h"
+#include "tern/learner/amp/grad_scaler.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/learner.h"
@@ -120,7 +122,9 @@ std::unique_ptr<Learner> make_learner(const Program& program) {
 
 // Saves and throws once `iterations` batches have been trained on, as if the
 // program had been killed there.
-std::shared_ptr<Callback> die_after(int64_t iterations, fs::path folder) {
+std::shared_ptr<Callback> die_after(
+    int64_t iterations,
+    const fs::path& folder) {
   return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
       .on_batch_end =
           [iterations, folder](Learner& l) {
