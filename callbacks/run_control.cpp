@@ -1,5 +1,6 @@
 #include "tern/callbacks/run_control.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -157,8 +158,8 @@ void RunControl::wait_while_paused(Learner& learn) {
   is_paused_ = false;
 }
 
-// SaveCheckpoint has its turn before this callback: what was wished in between
-// is a part of the training, and takes effect after resuming too.
+// What is wished and has not taken effect yet is a part of the training, and
+// does so after resuming.
 StateDict RunControl::state_dict() const {
   StateDict state;
   if (!used_rates_.empty()) {
@@ -175,11 +176,20 @@ StateDict RunControl::state_dict() const {
     return state;  // the training thread will say so
   }
   state.insert("wished rates", torch::tensor(wished, torch::kDouble));
-  const bool is_turn_next = parts_of(*learn_).position.place == Place::in_epoch;
   state.insert(
       "is_turn_next",
-      torch::scalar_tensor(is_turn_next, torch::kLong));
+      torch::scalar_tensor(is_turn_next(), torch::kLong));
   return state;
+}
+
+// Of an earlier callback, in the same on_batch_end.
+bool RunControl::is_turn_next() const {
+  const LearnerParts& l = parts_of(*learn_);
+  if (!l.state.training || l.callbacks.event != Event::batch_end) return false;
+  const auto place = [&l](const Callback* callback) {
+    return std::ranges::find(l.callbacks.all, callback, &CallbackHandle::get);
+  };
+  return place(l.callbacks.running) < place(this);
 }
 
 void RunControl::load_state_dict(const StateDict& state) {
@@ -191,8 +201,9 @@ void RunControl::load_state_dict(const StateDict& state) {
   }
   if (!learn_) return;
   // What a callback has wished again, in an epoch that is resumed, was met before
-  // the checkpoint. What had been wished in a batch would have been met right
-  // after it; at the end of an epoch, after the next batch or by the next fit.
+  // the checkpoint, or is what the checkpoint has. It takes effect now if it
+  // would have been right after the checkpoint, otherwise after the next batch or
+  // when the next fit begins.
   take(rates_);
   if (!state.contains("wished rates")) return;
   auto wished = saved_numbers("RunControl", state, "wished rates");

@@ -69,6 +69,7 @@ class RunControl final : public Callback {
       Learner& learn,
       const std::optional<std::filesystem::path>& folder);
   void wait_while_paused(Learner& learn);
+  bool is_turn_next() const;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

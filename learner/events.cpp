@@ -108,12 +108,7 @@ void loop::begin_late(LearnerParts& l, const CallbackHandle& callback) {
   const auto place = [&l](const Callback* c) {
     return std::ranges::find(l.callbacks.all, c, &CallbackHandle::get);
   };
-  // One that was removed and comes back is as if it had never gone.
-  for (const auto& [name, known] : named_callbacks(l)) {
-    if (known == callback.get() && l.callbacks.removed_in_fit.erase(name) > 0) {
-      l.callbacks.names_at_begin[known] = name;
-    }
-  }
+  if (l.callbacks.begun_fit) l.callbacks.added_in_fits.insert(callback.get());
   std::vector<Event> missed;
   for (const Event event : {Event::train_begin, Event::epoch_begin}) {
     // `run` gets to those behind the one that it is at.
@@ -136,14 +131,10 @@ void loop::begin_late(LearnerParts& l, const CallbackHandle& callback) {
 }
 
 void loop::end_early(LearnerParts& l, const CallbackHandle& callback) {
+  l.callbacks.added_in_fits.erase(callback.get());
   auto& begun_fit = l.callbacks.begun_fit;
   if (!begun_fit || begun_fit->erase(callback.get()) == 0) return;
   if (l.callbacks.begun_epoch) l.callbacks.begun_epoch->erase(callback.get());
-  const auto name = l.callbacks.names_at_begin.find(callback.get());
-  if (name != l.callbacks.names_at_begin.end()) {
-    l.callbacks.removed_in_fit.insert(name->second);
-    l.callbacks.names_at_begin.erase(name);
-  }
   if (!receives(l, callback, Event::train_end)) return;
   const auto leave = c10::make_scope_exit([&l, outer = l.callbacks.running] {
     l.callbacks.running = outer;
@@ -163,6 +154,32 @@ std::vector<std::pair<std::string, Callback*>> loop::named_callbacks(
     result.emplace_back(
         fmt::format("callbacks/{} {}", name, seen[name]++),
         callback.get());
+  }
+  return result;
+}
+
+std::vector<std::pair<std::string, CallbackHandle>> loop::names_in_fit(
+    const LearnerParts& l) {
+  std::vector<std::pair<std::string, CallbackHandle>> result;
+  std::map<std::string, int64_t> seen;
+  for (const auto& callback : l.callbacks.all) {
+    const bool is_extra = l.callbacks.extras.contains(callback.get());
+    const std::string name =
+        (is_extra ? "of the fit/" : "callbacks/") + callback->name();
+    result.emplace_back(fmt::format("{} {}", name, seen[name]++), callback);
+  }
+  return result;
+}
+
+std::vector<std::string> loop::removed_in_fit(const LearnerParts& l) {
+  std::vector<std::string> result;
+  for (const auto& [name, callback] : l.callbacks.at_fit_begin) {
+    const std::shared_ptr<Callback> there = callback.lock();
+    const bool is_in =
+        there &&
+        std::ranges::find(l.callbacks.all, there.get(), &CallbackHandle::get) !=
+            l.callbacks.all.end();
+    if (!is_in) result.push_back(name);
   }
   return result;
 }

@@ -11,14 +11,14 @@ namespace tern {
 namespace {
 
 int64_t bytes_of(const Model& model) {
-  size_t bytes = 0;
+  int64_t bytes = 0;
   for (const auto& tensors : {model.parameters(), model.buffers()}) {
-    for (const ModelTensor& t : tensors) bytes += t.tensor.nbytes();
+    for (const ModelTensor& t : tensors) bytes += tensor_bytes(t.tensor);
   }
   for (const ModelTensor& p : model.parameters()) {
-    if (p.tensor.grad().defined()) bytes += p.tensor.grad().nbytes();
+    if (p.tensor.grad().defined()) bytes += tensor_bytes(p.tensor.grad());
   }
-  return static_cast<int64_t>(bytes);
+  return bytes;
 }
 
 }  // namespace

@@ -197,7 +197,10 @@ class Learner {
   /// group begins at the first parameter of each named module ("layer3", "fc").
   Learner& split(const std::vector<std::string>& first_modules);
   /// Freezes all groups but the last, those before `group` (negative: from the
-  /// end), or none; `train_bn` and `freeze_clears_optimizer` are options.
+  /// end), or none; `train_bn` and `freeze_clears_optimizer` are options. What
+  /// the program had frozen itself, with `requires_grad_(false)`, stays frozen:
+  /// see `LearnerOptions::unfreeze_all`. A parameter of a group that is frozen
+  /// already cannot be told from the others; unfreeze the group before.
   Learner& freeze();
   Learner& freeze_to(int64_t group);
   Learner& unfreeze();

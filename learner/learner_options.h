@@ -46,6 +46,10 @@ struct LearnerOptions {
   bool bn_weight_decay = true;
   /// Normalisation layers of frozen groups go on learning.
   bool train_bn = true;
+  /// `unfreeze`, `freeze_to` and `fine_tune` train all parameters of their
+  /// groups, as fastai's. false: those that the program has frozen itself, with
+  /// `requires_grad_(false)`, stay frozen, unless that is the whole model.
+  bool unfreeze_all = false;
   /// freeze and unfreeze clear the optimizer's state, as fastai v2's.
   bool freeze_clears_optimizer = true;
 

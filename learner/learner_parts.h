@@ -44,6 +44,9 @@ struct LayerGroups {
   std::vector<std::vector<ModelTensor>> parameters;
   std::vector<double> own_lr;  // one for each group; empty: LearnerOptions::lr
   std::vector<ParamGroupKind> param_group_kinds;  // of the optimizer's groups
+  // Names of the parameters that `freeze_to` has frozen. The others that require
+  // no gradient were frozen by the program, and stay so.
+  std::set<std::string> frozen;
   // The optimizer's constructor makes state that its steps need, as Adagrad's.
   bool has_initial_state = false;
 
@@ -60,10 +63,14 @@ struct CallbackList {
   // Of the running fit: who has had on_train_begin, and on_epoch_begin of this
   // epoch. What is added later gets both at once. Unset: no fit, no epoch.
   std::optional<std::set<const Callback*>> begun_fit, begun_epoch;
-  // Names, as in a checkpoint, of those there were when the running fit began,
-  // and which of them have been removed since.
-  std::map<const Callback*, std::string> names_at_begin;
-  std::set<std::string> removed_in_fit;
+  // Those that the running fit was called with.
+  std::set<const Callback*> extras;
+  // A resumed program has to come to the same callbacks. Those that were removed
+  // in a fit are removed again: by the fit's number, the names that they had
+  // when it began. Those that were added in a fit have to be there.
+  std::vector<std::pair<std::string, std::weak_ptr<Callback>>> at_fit_begin;
+  std::map<int64_t, std::vector<std::string>> removed_in_fits;  // completed
+  std::set<const Callback*> added_in_fits;
   // Seconds spent in each callback, while a Profiler measures them.
   std::map<const Callback*, double>* seconds = nullptr;
 };
@@ -104,6 +111,8 @@ struct TrainingPosition {
   // Of the training data; computed when a checkpoint is captured.
   std::pair<std::shared_ptr<const Dataset>, std::string> fingerprint;
   std::string run_id;  // names this training, over all continuations
+  // Fits done and steps when the last checkpoint was captured.
+  std::optional<std::pair<int64_t, int64_t>> last_checkpoint;
   std::unique_ptr<Continuation> continuation;
   std::optional<StateDict> resumed_logs;  // until a resumed fit ends
   // Names that a callback saves models under and has not in its fit, with the

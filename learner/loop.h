@@ -156,6 +156,14 @@ void end_early(LearnerParts& l, const CallbackHandle& callback);
 /// in the order in which they run.
 std::vector<std::pair<std::string, Callback*>> named_callbacks(
     const LearnerParts& l);
+/// The same for what callbacks do to the list: those that `fit` was given as
+/// arguments are apart, "of the fit/EarlyStopping 0", so that the others have the
+/// same names while this fit runs and before it.
+std::vector<std::pair<std::string, CallbackHandle>> names_in_fit(
+    const LearnerParts& l);
+/// Those names of the callbacks that there were when the running fit began and
+/// that have been removed since.
+std::vector<std::string> removed_in_fit(const LearnerParts& l);
 /// Every callback gets this event, whatever the others throw.
 /// \return the first error, unless `failed`: there is one already then.
 std::exception_ptr run_all(LearnerParts& l, Event event, bool failed);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tern/data/support/sink.h"
@@ -16,6 +17,9 @@ namespace tern {
 class EpochColumns {
  public:
   explicit EpochColumns(const Learner& learn);
+  /// With the names that another one had.
+  explicit EpochColumns(std::vector<std::string> names)
+      : names_(std::move(names)) {}
   /// Adds the names that are new in `epoch`. \return whether there are some.
   bool add(const EpochRecord& epoch);
   const std::vector<std::string>& names() const { return names_; }

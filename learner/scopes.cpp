@@ -49,11 +49,24 @@ int64_t loop::trained_parameters(const LearnerParts& l) {
       [](const ModelTensor& p) { return p.tensor.requires_grad(); });
 }
 
+namespace {
+
+// Of a parameter, in the tensor of `trained_flags`.
+enum class Trained : uint8_t { no, yes, frozen_by_learner };
+
+}  // namespace
+
 torch::Tensor loop::trained_flags(const LearnerParts& l) {
   const auto parameters = l.model.parameters();
-  torch::Tensor flags = torch::empty(std::ssize(parameters), torch::kBool);
-  bool* flag = flags.mutable_data_ptr<bool>();
-  for (const ModelTensor& p : parameters) *flag++ = p.tensor.requires_grad();
+  torch::Tensor flags = torch::empty(std::ssize(parameters), torch::kByte);
+  auto* flag = flags.mutable_data_ptr<uint8_t>();
+  for (const ModelTensor& p : parameters) {
+    const Trained trained = p.tensor.requires_grad() ? Trained::yes
+                            : l.groups.frozen.contains(p.name)
+                                ? Trained::frozen_by_learner
+                                : Trained::no;
+    *flag++ = static_cast<uint8_t>(trained);
+  }
   return flags;
 }
 
@@ -61,14 +74,24 @@ void loop::set_trained_flags(LearnerParts& l, const torch::Tensor& flags) {
   const auto parameters = l.model.parameters();
   TERN_CHECK_VALUE(
       flags.numel() == std::ssize(parameters) &&
-          flags.scalar_type() == torch::kBool,
+          (flags.scalar_type() == torch::kByte ||
+           flags.scalar_type() == torch::kBool),
       "[Learner::resume] the checkpoint says of {} parameters whether they "
       "are trained; expected the model's {}.",
       flags.numel(),
       parameters.size());
-  const bool* flag = flags.const_data_ptr<bool>();
+  // Older checkpoints do not tell who had frozen it.
+  const bool is_old = flags.scalar_type() == torch::kBool;
+  const torch::Tensor bytes = flags.to(torch::kByte);
+  const auto* flag = bytes.const_data_ptr<uint8_t>();
   for (const ModelTensor& p : parameters) {
-    const bool is_trained = *flag++;
+    const auto trained = static_cast<Trained>(*flag++);
+    const bool is_trained = trained == Trained::yes;
+    if (trained == Trained::frozen_by_learner || (is_old && !is_trained)) {
+      l.groups.frozen.insert(p.name);
+    } else {
+      l.groups.frozen.erase(p.name);
+    }
     if (p.tensor.requires_grad() == is_trained) continue;
     p.tensor.requires_grad_(is_trained);
     if (!is_trained) p.tensor.mutable_grad().reset();
@@ -187,6 +210,7 @@ FitScope::FitScope(
   try {
     for (const auto& callback : extra_) {
       l.self->add(callback);
+      l_.callbacks.extras.insert(callback.get());
       ++added_;
     }
   } catch (...) {
@@ -199,7 +223,7 @@ FitScope::FitScope(
 void FitScope::leave() {
   l_.callbacks.begun_fit.reset();
   l_.callbacks.begun_epoch.reset();
-  l_.callbacks.removed_in_fit.clear();
+  l_.callbacks.extras.clear();
   l_.position.place = Place::outside_epoch;
   for (size_t i = 0; i < added_; ++i) l_.self->remove(*extra_[i]);
   TrainState& state = l_.state;
@@ -268,6 +292,8 @@ void FitScope::end() {
     l_.state.result = FitResult::failed;
   }
   if (!l_.state.is_trial) {
+    l_.callbacks.removed_in_fits[l_.position.fits_done] =
+        loop::removed_in_fit(l_);
     ++l_.position.fits_done;
     l_.position.resumed_logs.reset();
     if (l_.state.result == FitResult::interrupted) {

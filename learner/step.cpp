@@ -46,10 +46,10 @@ bool loop::is_fit_skipped(
 }
 
 void loop::begin_training(LearnerParts& l) {
-  l.callbacks.removed_in_fit.clear();
-  l.callbacks.names_at_begin.clear();
-  for (const auto& [name, callback] : named_callbacks(l)) {
-    l.callbacks.names_at_begin[callback] = name;
+  l.callbacks.at_fit_begin.clear();
+  for (auto& [name, callback] : names_in_fit(l)) {
+    const std::shared_ptr<Callback>& shared = callback;
+    l.callbacks.at_fit_begin.emplace_back(std::move(name), shared);
   }
   go_on(l, /*in_epoch=*/false);
   check_same_start(l);

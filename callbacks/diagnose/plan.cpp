@@ -12,6 +12,7 @@
 #include "tern/callbacks/callback_checks.h"
 #include "tern/callbacks/lambda_callback.h"
 #include "tern/callbacks/limit_batches.h"
+#include "tern/data/support/memory.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/hyper_parameter.h"
@@ -75,7 +76,7 @@ void add_groups(
       group.parameters += count;
       if (p.tensor.requires_grad()) {
         group.trainable += count;
-        plan.gradient_bytes += static_cast<int64_t>(p.tensor.nbytes());
+        plan.gradient_bytes += tensor_bytes(p.tensor);
       }
       if (!decayed.contains(stepped.unsafeGetTensorImpl())) {
         group.without_decay += count;
@@ -87,7 +88,7 @@ void add_groups(
 
 void add_bytes(Learner& learn, TrainingPlan& plan) {
   const auto add_weight = [&](const torch::Tensor& tensor) {
-    plan.weight_bytes += static_cast<int64_t>(tensor.nbytes());
+    plan.weight_bytes += tensor_bytes(tensor);
   };
   for (const auto& p : learn.model().parameters()) add_weight(p.tensor);
   for (const auto& b : learn.model().buffers()) add_weight(b.tensor);
@@ -97,7 +98,7 @@ void add_bytes(Learner& learn, TrainingPlan& plan) {
   try {
     const auto names = optim::numbered_names(learn.optimizer());
     for (const auto& entry : optim::named_state(learn.optimizer(), names)) {
-      plan.optimizer_bytes += static_cast<int64_t>(entry.value().nbytes());
+      plan.optimizer_bytes += tensor_bytes(entry.value());
     }
   } catch (const c10::NotImplementedError&) {
     plan.optimizer_bytes = 0;  // of an optimizer with a state of its own

@@ -37,7 +37,8 @@ void ActivationStats::on_train_begin(Learner& learn) {
   taps_ = std::make_unique<ForwardHooks>(
       learn.model(),
       [this, &learn](size_t layer, const torch::Tensor& output) {
-        if (!is_looking_ || !output.is_floating_point()) return;
+        const bool is_of_step = is_looking_ && learn.state().training;
+        if (!is_of_step || !output.is_floating_point()) return;
         pending_[{learn.state().iteration, &activations_.at(layer)}] =
             stats_of(output, options_.near_zero);
       });
@@ -52,7 +53,8 @@ void ActivationStats::on_train_begin(Learner& learn) {
 
 void ActivationStats::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
-  is_looking_ = state.training && state.iteration % options_.every == 0;
+  // A callback may evaluate within the step.
+  if (state.training) is_looking_ = state.iteration % options_.every == 0;
 }
 
 void ActivationStats::on_step(Learner& learn) {
@@ -67,11 +69,12 @@ void ActivationStats::on_step(Learner& learn) {
 }
 
 void ActivationStats::on_batch_end(Learner& learn) {
+  if (!learn.state().training) return;
   is_looking_ = false;
   const Recorder& recorder = learn.recorder();
   const bool device_was_read =
       recorder.losses_read().size() == recorder.learning_rates().size();
-  if (learn.state().training && device_was_read) read();
+  if (device_was_read) read();
 }
 
 void ActivationStats::on_epoch_end(Learner&) {

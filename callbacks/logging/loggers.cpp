@@ -3,7 +3,9 @@
 #include <cmath>
 #include <fstream>
 #include <ranges>
+#include <span>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -169,18 +171,57 @@ std::string row(const std::vector<std::string>& cells) {
   return fmt::format("{}\n", fmt::join(cells, ","));
 }
 
+// [bytes] kByte: each name and a zero.
+torch::Tensor bytes_of_names(const std::vector<std::string>& names) {
+  std::vector<uint8_t> bytes;
+  for (const std::string& name : names) {
+    bytes.insert(bytes.end(), name.begin(), name.end());
+    bytes.push_back(0);
+  }
+  return torch::tensor(bytes, torch::kByte);
+}
+
+std::vector<std::string> names_in(const torch::Tensor& bytes) {
+  std::vector<std::string> names;
+  std::string name;
+  for (const uint8_t byte : std::span(
+           bytes.const_data_ptr<uint8_t>(),
+           static_cast<size_t>(bytes.numel()))) {
+    if (byte != 0) {
+      name += static_cast<char>(byte);
+    } else {
+      names.push_back(std::exchange(name, {}));
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 std::shared_ptr<LogFile> CSVLogger::open(
     Learner& learn,
     const StateDict* resumed) {
   columns_.reset();
+  has_rows_ = false;
+  if (resumed && resumed->contains("columns")) {
+    columns_.emplace(names_in((*resumed)["columns"]));
+  }
   return FileLogger::open(learn, resumed);
 }
 
+// What was logged after an epoch's row had been written is a name of that epoch,
+// and not in the header until another row has it.
+StateDict CSVLogger::log_state(Learner& learn) {
+  StateDict state = FileLogger::log_state(learn);
+  if (columns_ && has_rows_) {
+    state.insert("columns", bytes_of_names(columns_->names()));
+  }
+  return state;
+}
+
 void CSVLogger::write_epoch(Learner& learn, const EpochRecord& epoch) {
-  const bool is_first = !columns_;
-  if (is_first) {
+  const bool is_first = !std::exchange(has_rows_, true);
+  if (!columns_) {
     columns_.emplace(learn);
     for (const auto& before : learn.recorder().epochs()) columns_->add(before);
   }

@@ -112,12 +112,15 @@ class CSVLogger final : public FileLogger {
   explicit CSVLogger(std::filesystem::path file = "history.csv")
       : CSVLogger(Options{.file = std::move(file)}) {}
 
+  StateDict log_state(Learner& learn) override;
+
  private:
   std::shared_ptr<LogFile> open(Learner& learn, const StateDict* resumed)
       override;
   void write_epoch(Learner& learn, const EpochRecord& epoch) override;
 
   std::optional<EpochColumns> columns_;  // of the names written last
+  bool has_rows_ = false;                // since the file was opened
 };
 
 /// Writes events as lines of JSON, for programs that watch a training.

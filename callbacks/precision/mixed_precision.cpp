@@ -203,9 +203,12 @@ void MixedPrecision::abandon(Learner& learn, bool keeps_gradients) {
   // Scaled before they are rounded to 16 bits, in which the unscaled ones would
   // lose what the loss scale is there to keep.
   for (const ModelTensor& p : learn.model().parameters()) {
-    torch::Tensor gradient =
-        masters_ ? masters_->of(p.tensor).grad() : p.tensor.grad();
-    if (gradient.defined()) gradient.copy_(scaler_.scale(gradient));
+    const torch::Tensor stepped = masters_ ? masters_->of(p.tensor) : p.tensor;
+    torch::Tensor gradient = stepped.grad();
+    if (!gradient.defined()) continue;
+    gradient.copy_(scaler_.scale(gradient));
+    // Without master weights it is that of a 16-bit weight.
+    stepped.mutable_grad() = gradient.to(stepped.scalar_type());
   }
   if (masters_) masters_->move_gradients_to_weights();
 }

@@ -192,6 +192,9 @@ void SaveModel::on_train_end(Learner& learn) {
     unsaved[options_.name] = why_unsaved();
   }
   if (state.failed || state.result != FitResult::completed) return;
+  if (communicator(learn).is_main_process()) {
+    remove_earlier_model(learn, options_.name);
+  }
   warn_without_best(learn);
   if (!options_.load_best || !has_saved_) return;
   const auto swa = learn.find<Swa>();
@@ -207,6 +210,15 @@ void SaveModel::on_train_end(Learner& learn) {
         "SaveModel: the model keeps the last epoch, which is the best and "
         "could not be saved; \"{}\" is of an earlier one.",
         options_.name));
+    return;
+  }
+  if (of_main(learn, is_there(learn) ? 1 : 0) == 0) {
+    learn.options().sink->warning(fmt::format(
+        "SaveModel: the model keeps the last epoch: \"{}\" of epoch {}, the "
+        "best, was replaced by a part of this training that it has left, and "
+        "is no longer there.",
+        options_.name,
+        best_epoch_));
     return;
   }
   has_loaded_ = true;
@@ -229,14 +241,19 @@ void SaveModel::on_train_end(Learner& learn) {
   }
 }
 
+bool SaveModel::is_there(const Learner& learn) const {
+  std::error_code ignored;
+  return std::filesystem::exists(
+      learn.options().path / learn.options().model_dir /
+          (options_.name + ".safetensors"),
+      ignored);
+}
+
 void SaveModel::warn_without_best(Learner& learn) const {
   const std::string why = monitor_.why_no_value();
   if (has_saved_ || why.empty()) return;
   const bool is_of_another =
-      std::filesystem::exists(
-          learn.options().path / learn.options().model_dir /
-          (options_.name + ".safetensors")) &&
-      !is_saved_by_run(learn, options_.name);
+      is_there(learn) && !is_saved_by_run(learn, options_.name);
   learn.options().sink->warning(fmt::format(
       "SaveModel: {}, so that none was the best: nothing was saved, and the "
       "model keeps the last epoch.{}",

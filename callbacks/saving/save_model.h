@@ -68,6 +68,7 @@ class SaveModel final : public Callback {
   Outcome save_judged(Learner& learn, const std::string& name);
   Outcome save(Learner& learn, const std::string& name);
   void load_best(Learner& learn);
+  bool is_there(const Learner& learn) const;
   std::string why_unsaved() const;
   void warn_without_best(Learner& learn) const;
   void keep_among_best(Learner& learn, double value, int64_t epoch);

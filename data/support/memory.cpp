@@ -141,6 +141,11 @@ void use_huge_pages(const void* data, size_t bytes) {
 #endif
 }
 
+int64_t tensor_bytes(const torch::Tensor& tensor) {
+  if (!tensor.is_sparse()) return static_cast<int64_t>(tensor.nbytes());
+  return tensor_bytes(tensor._indices()) + tensor_bytes(tensor._values());
+}
+
 std::string bytes_text(int64_t bytes) {
   const auto size = static_cast<double>(bytes);
   if (size < 1e3) return fmt::format("{} B", bytes);

@@ -29,6 +29,9 @@ int64_t available_memory(torch::Device device);
 /// Moves what is there already; before Linux 6.1, and elsewhere, nothing.
 void use_huge_pages(const void* data, size_t bytes);
 
+/// That a tensor takes; of a sparse one, its indices and values.
+int64_t tensor_bytes(const torch::Tensor& tensor);
+
 /// "1.5 kB", "2.00 GB".
 std::string bytes_text(int64_t bytes);
 

@@ -11,6 +11,7 @@
 #include "tern/data/fingerprint.h"
 #include "tern/data/formats/atomic_file.h"
 #include "tern/learner/amp/master_weights.h"
+#include "tern/learner/checkpoint/save.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
@@ -92,6 +93,31 @@ std::vector<std::string> differences(
 constexpr std::string_view kCallbacks = "callbacks/";
 constexpr const char* kAdded = "added";
 
+// The callbacks that the checkpoint says were added while a fit ran; those that
+// the Learner does not have go to `missing`, as sentences.
+std::vector<const Callback*> additions(
+    Learner& learner,
+    const Checkpoint& checkpoint,
+    std::vector<std::string>& missing) {
+  std::map<std::string, const Callback*> there;
+  for (const auto& [name, callback] :
+       loop::named_callbacks(parts_of(learner))) {
+    there[name] = callback;
+  }
+  std::vector<const Callback*> result;
+  for (const auto& entry : entries_under(checkpoint.training, kAdded)) {
+    const auto found = there.find(entry.key());
+    if (found == there.end()) {
+      missing.push_back(fmt::format(
+          "{} is not there, which was added while a fit ran",
+          entry.key()));
+    } else {
+      result.push_back(found->second);
+    }
+  }
+  return result;
+}
+
 // Callbacks that only the checkpoint or only the Learner has.
 std::vector<std::string> callback_differences(
     Learner& learner,
@@ -102,23 +128,21 @@ std::vector<std::string> callback_differences(
     if (!key.starts_with(kCallbacks)) continue;
     saved.insert(key.substr(0, key.find('/', kCallbacks.size())));
   }
-  // Those without a state count where the fit was not begun with them.
-  const StateDict added = entries_under(checkpoint.training, kAdded);
-  for (const auto& entry : added) saved.insert(entry.key());
   std::vector<std::string> result;
+  // Without a state too.
+  const StateDict added = entries_under(checkpoint.training, kAdded);
+  additions(learner, checkpoint, result);
   for (const auto& [name, callback] :
        loop::named_callbacks(parts_of(learner))) {
-    const bool was_there =
-        saved.erase(name) > 0 || checkpoint.training.contains(kEmpty + name);
+    const bool was_there = saved.erase(name) > 0 || added.contains(name) ||
+                           checkpoint.training.contains(kEmpty + name);
     if (!was_there && !callback->state_dict().is_empty()) {
       result.push_back(fmt::format("{} was not there", name));
     }
   }
   for (const std::string& name : saved) {
-    result.push_back(fmt::format(
-        "{} is not there{}",
-        name,
-        added.contains(name) ? ", which was added while the fit ran" : ""));
+    if (added.contains(name)) continue;
+    result.push_back(fmt::format("{} is not there", name));
   }
   return result;
 }
@@ -156,11 +180,29 @@ void put_under(
   }
 }
 
-// It takes part in training, and came after the running fit had begun.
-bool is_added_in_fit(const Learner& learner, const Callback& callback) {
-  const CallbackList& callbacks = parts_of(learner).callbacks;
-  return callbacks.begun_fit && callback.role() == CallbackRole::trains &&
-         !callbacks.names_at_begin.contains(&callback);
+// What callbacks have added and removed; a logger changes no training.
+void put_list_changes(const LearnerParts& l, StateDict& state) {
+  const auto put = [&](const std::string& key) {
+    state.insert(key, torch::zeros({}, torch::kLong));
+  };
+  auto removed = l.callbacks.removed_in_fits;
+  if (l.state.is_fitting) {
+    removed[l.position.fits_done] = loop::removed_in_fit(l);
+  }
+  for (const auto& [fit, names] : removed) {
+    for (const auto& name : names) {
+      put(fmt::format("{}/{}/{}", kRemoved, fit, name));
+    }
+  }
+  for (const auto& [name, callback] : loop::named_callbacks(l)) {
+    const bool is_added = l.callbacks.added_in_fits.contains(callback) &&
+                          callback->role() != CallbackRole::writes;
+    if (is_added) put(fmt::format("{}/{}", kAdded, name));
+  }
+}
+
+TrainingMoment moment_of(const Checkpoint& checkpoint) {
+  return {saved_integer(checkpoint.training, "fits"), checkpoint.step};
 }
 
 // Copies everything to the CPU; nothing of it changes with the Learner.
@@ -187,20 +229,9 @@ Checkpoint capture_state(Learner& learner) {
       to.insert(kEmpty + part.name, torch::zeros({}, torch::kLong));
     }
   }
-  for (const auto& name : parts_of(learner).callbacks.removed_in_fit) {
-    result.training.insert(
-        fmt::format("{}/{}", kRemoved, name),
-        torch::zeros({}, torch::kLong));
-  }
-  for (const auto& [name, callback] :
-       loop::named_callbacks(parts_of(learner))) {
-    if (is_added_in_fit(learner, *callback)) {
-      result.training.insert(
-          fmt::format("{}/{}", kAdded, name),
-          torch::zeros({}, torch::kLong));
-    }
-  }
+  put_list_changes(parts_of(learner), result.training);
   if (learner.state().is_trial) return result;
+  parts_of(learner).position.last_checkpoint = moment_of(result);
   for (const auto& [name, callback] :
        loop::named_callbacks(parts_of(learner))) {
     put_under(
@@ -230,6 +261,7 @@ class ResumePlan final : public Continuation {
     const bool is_between_fits =
         number("in_fit") == 0 && number("epoch") == 0 && number("batch") == 0;
     if (fits_to_skip_ > 0) {
+      remove_callbacks(learner, number("fits") - fits_to_skip_);
       if (is_between_fits && fits_to_skip_ == 1) {
         // One that was made before any fit has none of its settings.
         if (checkpoint_.settings.contains("epochs")) {
@@ -240,6 +272,7 @@ class ResumePlan final : public Continuation {
         // freeze or load, it did before this fit in the first place too.
         apply_weights(learner);
         apply_training(learner, checkpoint_);
+        leave_branch(learner);
         is_applied_ = true;
       } else if (fits_to_skip_ == 1) {
         // What the skipped fits froze or unfroze; the next one begins so.
@@ -253,17 +286,21 @@ class ResumePlan final : public Continuation {
       return true;
     }
     if (!is_between_fits) return false;
+    std::vector<std::string> missing;
+    note_additions(learner, additions(learner, checkpoint_, missing));
+    check_differences(missing, allow_change_);
     // This one begins as any other does, with the callbacks and the frozen
     // groups that are there now.
     const auto self = std::move(parts_of(learner).position.continuation);
     if (!is_applied_) {
       apply_training(learner, checkpoint_, /*with_trained=*/false);
+      leave_branch(learner);
     }
     return false;
   }
 
   void restore(Learner& learner, bool in_epoch) override {
-    remove_callbacks(learner);
+    remove_callbacks(learner, number("fits"));
     const Settings now = running_fit_settings(learner);
     auto changes = differences(now, checkpoint_);
     const bool has_more = number("in_epoch") != 0 || number("batch") > 0;
@@ -282,6 +319,9 @@ class ResumePlan final : public Continuation {
           parts_of(learner).position.own_rates);
     }
     apply_training(learner, checkpoint_);
+    std::vector<std::string> missing;  // told already
+    note_additions(learner, additions(learner, checkpoint_, missing));
+    leave_branch(learner);
     if (in_epoch || !has_more) parts_of(learner).position.continuation.reset();
   }
 
@@ -303,16 +343,50 @@ class ResumePlan final : public Continuation {
   bool is_applied() const { return is_applied_; }
 
  private:
-  // Those that a callback had removed in the fit, before the checkpoint.
-  void remove_callbacks(Learner& learner) const {
-    const auto& names = parts_of(learner).callbacks.names_at_begin;
-    const StateDict removed = entries_under(checkpoint_.training, kRemoved);
-    for (const auto& callback : Callbacks(learner.callbacks())) {
-      const auto name = names.find(callback.get());
-      if (name != names.end() && removed.contains(name->second)) {
-        learner.remove(*callback);
+  // Those that a callback had removed in this fit, before the checkpoint.
+  void remove_callbacks(Learner& learner, int64_t fit) const {
+    const StateDict removed = entries_under(
+        checkpoint_.training,
+        fmt::format("{}/{}", kRemoved, fit));
+    for (const auto& [name, callback] : names_at_begin(learner)) {
+      if (removed.contains(name)) learner.remove(*callback);
+    }
+    // For the next checkpoint.
+    parts_of(learner).callbacks.removed_in_fits[fit] = removed.keys();
+  }
+
+  // What the training had saved after the checkpoint, before it was stopped.
+  void leave_branch(Learner& learner) const {
+    LearnerParts& l = parts_of(learner);
+    l.position.last_checkpoint = moment_of(checkpoint_);
+    loop::run_on_all_ranks(l, [&] {
+      if (!communicator(learner).is_main_process()) return;
+      take_back_later_models(learner, *l.position.last_checkpoint);
+    });
+  }
+
+  static void note_additions(
+      Learner& learner,
+      const std::vector<const Callback*>& added) {
+    parts_of(learner).callbacks.added_in_fits.insert(
+        added.begin(),
+        added.end());
+  }
+
+  static std::vector<std::pair<std::string, std::shared_ptr<Callback>>>
+  names_at_begin(Learner& learner) {
+    const LearnerParts& l = parts_of(learner);
+    std::vector<std::pair<std::string, std::shared_ptr<Callback>>> result;
+    if (l.state.is_fitting) {
+      for (const auto& [name, callback] : l.callbacks.at_fit_begin) {
+        if (auto there = callback.lock()) result.emplace_back(name, there);
+      }
+    } else {
+      for (const auto& [name, callback] : loop::names_in_fit(l)) {
+        result.emplace_back(name, callback);
       }
     }
+    return result;
   }
 
   // False if an older checkpoint does not say it.

@@ -3,6 +3,10 @@
 
 #include "tern/learner/checkpoint/save.h"
 
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "tern/data/formats/atomic_file.h"
@@ -29,17 +33,102 @@ namespace {
 constexpr const char* kPairKey = "tern.saved_together";
 constexpr const char* kKindKey = "tern.optimizer";
 constexpr const char* kRunKey = "tern.run";
+constexpr const char* kFitKey = "tern.fit";
+constexpr const char* kStepKey = "tern.step";
+
+constexpr const char* kWeightsEnding = ".safetensors";
+constexpr const char* kOptimizerEnding = ".optimizer.safetensors";
+// Of the model that a name had when the last checkpoint was captured, beside the
+// one that it has now; the same file name.
+constexpr const char* kEarlierFolder = ".before";
+constexpr const char* kReplacedName = ".replaced";
 
 fs::path weights_file(const Learner& learn, const std::string& name) {
   TORCH_CHECK_VALUE(
       !name.empty(),
       "[Learner] the name is empty; expected one such as \"best\".");
   return learn.options().path / learn.options().model_dir /
-         (name + ".safetensors");
+         (name + kWeightsEnding);
 }
 
 fs::path optimizer_file(fs::path file) {
-  return file.replace_extension(".optimizer.safetensors");
+  return file.replace_extension(kOptimizerEnding);
+}
+
+fs::path earlier_file(const fs::path& file) {
+  return file.parent_path() / kEarlierFolder / file.filename();
+}
+
+// "models/best.safetensors": "models/best.replaced.safetensors".
+fs::path replaced_file(fs::path file) {
+  return file.replace_extension(std::string(kReplacedName) + kWeightsEnding);
+}
+
+void remove_pair(const fs::path& file) {
+  std::error_code ignored;
+  for (const fs::path& saved : {file, optimizer_file(file)}) {
+    fs::remove(sum_file(saved), ignored);
+    fs::remove(saved, ignored);
+  }
+}
+
+// Weights and optimizer. A program that is killed in here leaves a pair that was
+// not saved together, which loading tells.
+void move_pair(const fs::path& from, const fs::path& to) {
+  for (const bool is_weights : {false, true}) {
+    const fs::path source = is_weights ? from : optimizer_file(from);
+    const fs::path target = is_weights ? to : optimizer_file(to);
+    std::error_code error;
+    if (!fs::exists(source, error)) continue;
+    fs::rename(source, target, error);
+    if (error) {
+      throw IoError(
+          source.string(),
+          "rename it to " + target.string(),
+          error.value());
+    }
+  }
+}
+
+// When this training saved the file; nothing for a file of another, or none.
+std::optional<TrainingMoment> moment_of(
+    const fs::path& file,
+    const std::string& run) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return std::nullopt;
+  try {
+    const auto metadata = safetensors_metadata(file);
+    const auto number = [&](const char* key) {
+      return std::stoll(metadata.at(key));
+    };
+    if (metadata.at(kRunKey) != run) return std::nullopt;
+    return TrainingMoment(number(kFitKey), number(kStepKey));
+  } catch (const DataError&) {
+    return std::nullopt;  // loading it says what is wrong
+  } catch (const std::logic_error&) {
+    return std::nullopt;  // of an older version
+  }
+}
+
+// Keeps the model that the last checkpoint has seen, before the name gets a new
+// one: a training that is resumed there may load it.
+void keep_for_checkpoint(Learner& learn, const fs::path& file) {
+  const auto& checkpoint = parts_of(learn).position.last_checkpoint;
+  if (!checkpoint) return;
+  const auto saved = moment_of(file, run_id(learn));
+  if (!saved || *saved > *checkpoint) return;
+  const fs::path earlier = earlier_file(file);
+  make_folders(earlier.parent_path());
+  remove_pair(earlier);
+  for (const bool is_weights : {false, true}) {
+    const fs::path source = is_weights ? file : optimizer_file(file);
+    const fs::path target = is_weights ? earlier : optimizer_file(earlier);
+    std::error_code error;
+    fs::create_hard_link(source, target, error);
+    // Not every file system has links.
+    if (error) fs::copy_file(source, target, error);
+    if (error) throw IoError(target.string(), "write this file", error.value());
+  }
 }
 
 void write_files(
@@ -48,6 +137,7 @@ void write_files(
     const StateDict& optimizer) {
   make_folders(file.parent_path());
   const std::string pair = random_id();
+  const LearnerParts& l = parts_of(learn);
   const fs::path beside = optimizer_file(file);
   AtomicFile of_weights(file), of_optimizer(beside);
   // One after the other: from a GPU each is a copy.
@@ -59,15 +149,20 @@ void write_files(
       .write(of_optimizer);
   SafetensorsImage(
       learn.state_dict(),
-      {{kPairKey, pair}, {kRunKey, run_id(learn)}},
+      {{kPairKey, pair},
+       {kRunKey, run_id(learn)},
+       {kFitKey, std::to_string(l.position.fits_done)},
+       {kStepKey, std::to_string(l.state.iteration)}},
       file,
       /*checksum=*/true)
       .write(of_weights);
   // A full disk leaves both old files.
   of_weights.sync();
   of_optimizer.sync();
+  keep_for_checkpoint(learn, file);
   of_optimizer.commit_with_sum(false);
   of_weights.commit_with_sum(false);
+  remove_pair(replaced_file(file));
 }
 
 // The optimizer's state that was saved with the weights of `file`.
@@ -174,12 +269,44 @@ bool is_saved_by_run(Learner& learn, const std::string& name) {
 }
 
 void remove_saved(const Learner& learn, const std::string& name) {
-  const fs::path file = weights_file(learn, name);
-  std::error_code ignored;
-  for (const fs::path& saved : {file, optimizer_file(file)}) {
-    fs::remove(sum_file(saved), ignored);
-    fs::remove(saved, ignored);
+  remove_pair(weights_file(learn, name));
+}
+
+void take_back_later_models(Learner& learn, const TrainingMoment& checkpoint) {
+  const fs::path folder = learn.options().path / learn.options().model_dir;
+  std::vector<fs::path> later;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(folder, error), end;
+       !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name == kEarlierFolder) at.disable_recursion_pending();
+    const bool is_saved =
+        name.ends_with(kWeightsEnding) && !name.ends_with(kOptimizerEnding) &&
+        !name.ends_with(std::string(kReplacedName) + kWeightsEnding);
+    if (!is_saved) continue;
+    const auto saved = moment_of(at->path(), run_id(learn));
+    if (saved && *saved > checkpoint) later.push_back(at->path());
   }
+  for (const fs::path& file : later) {
+    const fs::path replaced = replaced_file(file);
+    remove_pair(replaced);
+    move_pair(file, replaced);
+    const fs::path earlier = earlier_file(file);
+    const auto saved = moment_of(earlier, run_id(learn));
+    if (saved && *saved <= checkpoint) move_pair(earlier, file);
+  }
+}
+
+void remove_earlier_model(Learner& learn, const std::string& name) {
+  const fs::path file = weights_file(learn, name);
+  const auto saved = moment_of(file, run_id(learn));
+  const auto& checkpoint = parts_of(learn).position.last_checkpoint;
+  if (!saved || !checkpoint || *saved > *checkpoint) return;
+  const fs::path earlier = earlier_file(file);
+  remove_pair(earlier);
+  std::error_code ignored;
+  fs::remove(earlier.parent_path(), ignored);  // if it is empty
 }
 
 Learner& Learner::load(const std::string& name) {

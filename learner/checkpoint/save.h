@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
 
 #include <torch/types.h>
 
@@ -26,5 +28,18 @@ bool is_saved_by_run(Learner& learn, const std::string& name);
 
 /// Removes what `Learner::save` wrote under the name, if it is there.
 void remove_saved(const Learner& learn, const std::string& name);
+
+/// Fits done and steps: a moment of a training.
+using TrainingMoment = std::pair<int64_t, int64_t>;
+
+/// Models that this training saved after the checkpoint that it goes on from are
+/// of a branch that it has left. Each makes room for the one that the name had
+/// at the checkpoint, or for none: it is put aside as "<name>.replaced" until
+/// the name is saved again.
+void take_back_later_models(Learner& learn, const TrainingMoment& checkpoint);
+
+/// Removes what is kept for `take_back_later_models` of the name if the last
+/// checkpoint came after it was saved.
+void remove_earlier_model(Learner& learn, const std::string& name);
 
 }  // namespace tern

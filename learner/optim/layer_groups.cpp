@@ -1,6 +1,8 @@
 #include "tern/learner/optim/layer_groups.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <torch/types.h>
@@ -165,14 +167,26 @@ Learner& Learner::freeze_to(int64_t group) {
           groups - 1));
   loop::attach_scaled_gradients(*parts_);
   const int64_t first_trained = group < 0 ? groups + group : group;
+  std::set<std::string>& frozen = parts_->groups.frozen;
+  // A model of which nothing is trained is there to be unfrozen.
+  const bool unfreezes_all =
+      parts_->options.unfreeze_all ||
+      (frozen.empty() && loop::trained_parameters(*parts_) == 0);
   const auto change = [&] {
     for (int64_t i = 0; i < groups; ++i) {
       for (ModelTensor& parameter : parts_->groups.parameters[i]) {
         const bool is_norm = parameter.layer != LayerKind::other;
         const bool learns =
             i >= first_trained || (is_norm && parts_->options.train_bn);
-        parameter.tensor.requires_grad_(learns);
-        if (learns) continue;
+        if (learns) {
+          const bool was_frozen_here = frozen.erase(parameter.name) > 0;
+          if (was_frozen_here || unfreezes_all) {
+            parameter.tensor.requires_grad_();
+          }
+          continue;
+        }
+        if (parameter.tensor.requires_grad()) frozen.insert(parameter.name);
+        parameter.tensor.requires_grad_(false);
         parameter.tensor.mutable_grad().reset();
         if (!parts_->stepped_weights) continue;
         parts_->stepped_weights->of(parameter.tensor).mutable_grad().reset();

@@ -363,7 +363,35 @@ TEST(LateCallback, HasToBeThereWhenTheFitIsResumed) {
   later.resume("run/step_14");
   expect_error<CheckpointError>(
       [&] { later.fit(3, 1e-2); },
-      {"GradientClip 0 is not there", "added while the fit ran"});
+      {"GradientClip 0 is not there", "added while a fit ran"});
+}
+
+TEST(LateCallback, HasToBeThereWhenALaterFitIsResumed) {
+  const TempFolder folder;
+  const auto with_late_clip = [&] {
+    Learner learn = make_learner(folder);
+    learn.add<SaveCheckpoint>(
+        {.folder = "run", .every_steps = 1, .keep = 0, .durable = false});
+    learn.add(in_second_epoch(kMoments[0], [](Learner& l) {
+      if (!l.find<GradientClip>()) l.add<GradientClip>(1e-3);
+    }));
+    return learn;
+  };
+  Learner whole = with_late_clip();
+  whole.fit(2, 1e-2);
+  whole.save_checkpoint("between");
+  whole.fit(2, 1e-2);
+  for (const char* const checkpoint : {"run/step_14", "between"}) {
+    Learner without = with_late_clip();
+    without.resume(checkpoint);
+    expect_error<CheckpointError>(
+        [&] { without.fit(2, 1e-2).fit(2, 1e-2); },
+        {"GradientClip 0 is not there", "added while a fit ran"});
+    Learner with = with_late_clip();
+    with.add<GradientClip>(1e-3).resume(checkpoint);
+    with.fit(2, 1e-2).fit(2, 1e-2);
+    EXPECT_TRUE(all_equal(parameters_of(with), parameters_of(whole)));
+  }
 }
 
 // ---- What is left of a callback that was removed ----

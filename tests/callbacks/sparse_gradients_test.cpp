@@ -12,6 +12,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tern/callbacks/diagnose/plan.h"
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/logging/activation_stats.h"
 #include "tern/callbacks/precision/mixed_precision.h"
@@ -49,6 +50,12 @@ Learner make_learner(LearnerOptions options = {}) {
   options.optimizer =
       optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
   return Learner(data, std::make_shared<Net>(), quiet(std::move(options)));
+}
+
+TEST(SparseGradients, AreCountedByAPlan) {
+  Learner learn = make_learner({.weight_decay = 0});
+  learn.fit(1, 0.1);  // the momentum is sparse too
+  EXPECT_GT(learn.plan({.batches = 1}).optimizer_bytes, 0);
 }
 
 TEST(SparseGradients, AreMeasuredByActivationStats) {

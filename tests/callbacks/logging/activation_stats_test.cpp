@@ -54,6 +54,23 @@ TEST(ActivationStats, MeasuresTheLayersOfASequential) {
   EXPECT_GT(layers[2].near_zero[0], 0.3);  // ReLU
 }
 
+TEST(ActivationStats, MeasuresTheStepInWhichAnotherCallbackEvaluates) {
+  for (const bool evaluates : {false, true}) {
+    const auto learn = learner();
+    learn->add<LambdaCallback>(
+        {.on_step =
+             [&](Learner& l) {
+               if (evaluates && l.state().iteration == 1) l.validate();
+             },
+         .order = callback_order::kFirst});
+    learn->add<ActivationStats>({.every = 1}).fit(1);
+    const auto stats = learn->find<ActivationStats>();
+    const std::vector<int64_t> all = {0, 1, 2, 3, 4, 5, 6, 7};
+    EXPECT_EQ(stats->activations()[0].iterations, all);
+    EXPECT_EQ(stats->gradients()[0].iterations, all);
+  }
+}
+
 TEST(ActivationStats, MeasuresTrueGradientsBeforeTheyAreClipped) {
   for (const bool half : {false, true}) {
     const auto learn = learner();

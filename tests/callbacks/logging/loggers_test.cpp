@@ -171,6 +171,34 @@ TEST(Loggers, KeepWhatTheyWroteWhenTheCheckpointIsBetweenTwoFits) {
   EXPECT_EQ(count(lines, "\"event\":\"end\""), 2u);
 }
 
+TEST(CSVLogger, HasTheHeadersOfTheUninterruptedTraining) {
+  const auto rows = [](bool resumes) {
+    const TempFolder folder;
+    const auto make = [&] {
+      auto learn = learner(folder / "");
+      learn->add<CSVLogger>().add<LambdaCallback>(
+          {.on_epoch_end =
+               [](Learner& l) {
+                 // After the row of this epoch.
+                 if (l.recorder().epochs().size() == 1) l.log("late", 1);
+               },
+           .order = callback_order::kLast});
+      return learn;
+    };
+    auto learn = make();
+    learn->fit(1).save_checkpoint("run");
+    if (resumes) {
+      learn = make();
+      learn->resume("run").fit(1);
+    }
+    learn->fit(1);
+    std::vector<std::string> lines = lines_of(folder / "history.csv");
+    for (std::string& line : lines) line = line.substr(0, line.rfind(','));
+    return lines;
+  };
+  EXPECT_EQ(rows(/*resumes=*/true), rows(/*resumes=*/false));
+}
+
 TEST(Loggers, AddToAFileThatIsShorterOrAnotherOrGone) {
   const auto rows_after = [](const auto& meddle) {
     const KilledTraining training(callback_order::kLast, 8);

@@ -569,6 +569,23 @@ TEST(MixedPrecision, GradientsThatACallbackKeepsAreTheSameAfterItHasSeenThem) {
   EXPECT_FALSE(torch::equal(seen[0], torch::full_like(seen[0], 0.01f)));
 }
 
+TEST(MixedPrecision, GradientsOf16BitWeightsStayIn16BitsWhenACallbackSeesThem) {
+  const auto train = [](bool looks) {
+    Learner learn(point_data(256, 0), point_net(), quiet());
+    learn.to_bf16({.master_weights = false});
+    learn.add<LambdaCallback>({.on_backward_end = [looks](Learner& l) {
+      TrainState& state = l.state();
+      if (looks) l.gradients();
+      // The next batch adds to them.
+      state.skip_step = state.skip_zero_grad = state.batch % 2 == 0;
+    }});
+    torch::manual_seed(3);  // of the stochastic rounding
+    learn.fit(2, 1e-2);
+    return parameters_of(learn);
+  };
+  EXPECT_TRUE(all_equal(train(true), train(false)));
+}
+
 // A buffer that nothing writes, one that the forward pass writes, a double one,
 // and one that fp16 cannot hold.
 struct BuffersImpl : torch::nn::Module {

@@ -4,6 +4,11 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -12,6 +17,7 @@
 #include "tern/callbacks/averages/swa.h"
 #include "tern/callbacks/logging/loggers.h"
 #include "tern/callbacks/monitor.h"
+#include "tern/callbacks/saving/save_checkpoint.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/file_io.h"
@@ -482,6 +488,75 @@ TEST(SaveModel, KnowsTheBestOfBeforeItsResume) {
   const auto second = make({5, 6});
   second->resume(folder / "run").fit(3, 1e-2);
   EXPECT_TRUE(all_equal(parameters_of(*second), best));
+}
+
+// Losses of three fits of two epochs each; a checkpoint at the end of each.
+class TwiceStarted {
+ public:
+  std::unique_ptr<Learner> process(std::vector<double> losses) {
+    auto learn = std::make_unique<Learner>(
+        point_data(64, 32),
+        point_net(),
+        LearnerOptions{.path = folder_.path(), .sink = sink});
+    learn->add(scripted_valid_loss(std::move(losses)))
+        .add<SaveModel>()
+        .add<SaveCheckpoint>(
+            {.folder = "run", .every_epochs = 2, .keep = 0, .durable = false});
+    return learn;
+  }
+
+  // Is killed in the third fit, after the model of its first epoch was saved.
+  void first_process() {
+    const auto learn = process({2, 1, 4, 3, 0});
+    learn->fit(2, 1e-2);
+    best = parameters_of(*learn);
+    learn->fit(2, 1e-2);
+    second_best = parameters_of(*learn);
+    learn->add<LambdaCallback>(
+        {.on_epoch_end = [](Learner&) { throw std::runtime_error("killed"); },
+         .order = callback_order::kLast});
+    EXPECT_THROW(learn->fit(2, 1e-2), std::runtime_error);
+  }
+
+  bool has(const std::string& name) const {
+    return fs::exists(folder_ / "models" / name);
+  }
+
+  std::shared_ptr<MemorySink> sink = std::make_shared<MemorySink>();
+  Tensors best, second_best;
+
+ private:
+  TempFolder folder_;
+};
+
+TEST(SaveModel, LoadsTheModelThatThereWasAtTheCheckpoint) {
+  TwiceStarted training;
+  training.first_process();
+  const auto learn = training.process({0, 5});
+  learn->resume("run").fit(2, 1e-2).fit(2, 1e-2);
+  EXPECT_TRUE(all_equal(parameters_of(*learn), training.second_best));
+  learn->load("model");
+  EXPECT_TRUE(all_equal(parameters_of(*learn), training.second_best));
+  // It goes on as before, and leaves nothing but its model.
+  EXPECT_TRUE(training.has("model.replaced.safetensors"));
+  learn->fit(2, 1e-2);
+  EXPECT_TRUE(training.has("model.safetensors"));
+  EXPECT_FALSE(training.has("model.replaced.safetensors"));
+  EXPECT_FALSE(training.has(".before"));
+}
+
+TEST(SaveModel, SaysThatTheModelOfAnOlderCheckpointIsNoLongerThere) {
+  TwiceStarted training;
+  training.first_process();
+  const auto learn = training.process({});
+  training.sink->warnings.clear();
+  learn->resume("run/step_4").fit(2, 1e-2);
+  ASSERT_EQ(training.sink->warnings.size(), 1u);
+  EXPECT_NE(
+      training.sink->warnings[0].find("\"model\" of epoch 1, the best, was "
+                                      "replaced"),
+      std::string::npos);
+  EXPECT_TRUE(training.has("model.replaced.safetensors"));
 }
 
 TEST(SaveModel, StaysQuietInLrFind) {

@@ -376,6 +376,49 @@ INSTANTIATE_TEST_SUITE_P(
                   }));
                 }},
         Program{
+            .name = "removes_clipping_in_an_earlier_fit",
+            .set_up =
+                [](Learner& l) {
+                  l.add<GradientClip>(1e-3);
+                  l.add(at_epoch_begin(0, [](Learner& l) {
+                    const auto clip = l.find<GradientClip>();
+                    if (clip) l.remove(*clip);
+                  }));
+                },
+            .train =
+                [](Learner& l) {
+                  l.fit_one_cycle(1, 1e-2).fit(1, 1e-2).fit(1, 1e-2);
+                }},
+        Program{
+            .name = "unfreezes_beside_a_layer_that_is_frozen_by_hand",
+            .set_up =
+                [](Learner& l) {
+                  l.model().parameters()[0].tensor.requires_grad_(false);
+                  l.split({"1", "4"}).freeze();
+                  l.add(at_epoch_begin(1, [](Learner& l) { l.freeze_to(1); }));
+                },
+            .train =
+                [](Learner& l) { l.fit(2, 1e-2).unfreeze().fit(1, 1e-2); }},
+        Program{
+            .name = "freezes_in_an_earlier_fit",
+            .set_up =
+                [](Learner& l) {
+                  l.split({"4"});
+                  l.add(at_epoch_begin(1, [](Learner& l) { l.freeze(); }));
+                },
+            .train =
+                [](Learner& l) { l.fit(2, 1e-2).unfreeze().fit(1, 1e-2); }},
+        Program{
+            .name = "rates_wished_before_the_first_batch",
+            .set_up =
+                [](Learner& l) {
+                  const auto control = std::make_shared<RunControl>();
+                  l.add(control);
+                  l.add(at_epoch_begin(1, [control](Learner&) {
+                    control->set_learning_rates(1e-3);
+                  }));
+                }},
+        Program{
             .name = "removes_limit_batches",
             .set_up =
                 [](Learner& l) {

@@ -5,6 +5,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/lambda_callback.h"
+#include "tern/callbacks/schedules/lr_find.h"
 #include "tern/learner/hyper_parameter.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/adam.h"
@@ -57,6 +59,48 @@ TEST(LayerGroups, FreezeKeepsAllButTheLastGroupAndTheNormsStill) {
   EXPECT_FALSE(torch::equal(before[4], after[4]));
   learn.unfreeze().fit(1, 1e-2);
   EXPECT_FALSE(torch::equal(before[0], parameters_of(learn)[0]));
+}
+
+TEST(LayerGroups, WhatTheProgramHasFrozenStaysFrozen) {
+  for (const bool between_fits : {false, true}) {
+    auto net = point_net();
+    Learner learn(point_data(), net, quiet());
+    learn.split({"3"});
+    if (between_fits) learn.freeze().fit(1, 1e-2).unfreeze();
+    const torch::Tensor frozen = net->parameters()[0];
+    frozen.requires_grad_(false);
+    const torch::Tensor before = frozen.detach().clone();
+    learn.unfreeze().fit(1, 1e-2);
+    learn.freeze().fit(1, 1e-2);
+    learn.fine_tune(1);
+    EXPECT_TRUE(torch::equal(frozen, before));
+    EXPECT_FALSE(frozen.requires_grad());
+    for (const torch::Tensor& other : net->parameters()) {
+      EXPECT_TRUE(other.is_same(frozen) || other.requires_grad());
+    }
+  }
+}
+
+TEST(LayerGroups, ATrialLeavesThemKnowingWhoHasFrozenWhat) {
+  auto net = point_net();
+  Learner learn(point_data(), net, quiet());
+  learn.split({"3"});
+  net->parameters()[0].requires_grad_(false);
+  learn.add<LambdaCallback>({.on_epoch_begin = [](Learner& l) {
+    if (l.state().is_trial) l.freeze();
+  }});
+  learn.lr_find({.num_it = 6});
+  learn.unfreeze();
+  EXPECT_FALSE(net->parameters()[0].requires_grad());
+  EXPECT_TRUE(net->parameters()[1].requires_grad());
+}
+
+TEST(LayerGroups, UnfreezeAllTrainsWhatTheProgramHasFrozen) {
+  auto net = point_net();
+  Learner learn(point_data(), net, quiet({.unfreeze_all = true}));
+  net->parameters()[0].requires_grad_(false);
+  learn.unfreeze();
+  EXPECT_TRUE(net->parameters()[0].requires_grad());
 }
 
 TEST(LayerGroups, FreezingClearsTheOptimizersStateAsFastaiUnlessAskedNotTo) {
