@@ -68,7 +68,7 @@ void check_only_one(
     const Callback& callback,
     const char* why) {
   TERN_CHECK_VALUE(
-      !other,
+      !other || other.get() == &callback,
       "[Learner::add] {} and {} would {}; remove one of them.",
       other ? other->name() : "",
       callback.name(),

@@ -1,5 +1,6 @@
 #include "tern/callbacks/distributed.h"
 
+#include <algorithm>
 #include <ranges>
 #include <utility>
 
@@ -23,24 +24,19 @@ namespace tern {
 
 namespace {
 
-Tensors trained(const std::vector<ModelTensor>& parameters) {
-  Tensors result;
-  for (const ModelTensor& p : parameters) {
-    if (p.tensor.requires_grad()) result.push_back(p.tensor);
-  }
-  return result;
-}
-
 // The parameters that get their gradients in one backward: all, or those of
 // one part of MultiOptimizer.
 std::vector<Tensors> trained_together(Learner& learn) {
   const LearnerParts& l = parts_of(learn);
-  if (l.groups.own_lr.empty()) return {trained(l.model.parameters())};
+  const bool is_in_parts = !l.groups.own_lr.empty();
   std::vector<Tensors> result;
   for (const auto& group : l.groups.parameters) {
-    Tensors parameters = trained(group);
-    if (!parameters.empty()) result.push_back(std::move(parameters));
+    if (is_in_parts || result.empty()) result.emplace_back();
+    for (const ModelTensor& p : group) {
+      if (p.tensor.requires_grad()) result.back().push_back(p.tensor);
+    }
   }
+  std::erase_if(result, [](const Tensors& none) { return none.empty(); });
   return result;
 }
 
@@ -110,6 +106,15 @@ void Distributed::check_equal(Learner& learn) {
   group_->check_equal(
       "learning rates",
       fmt::format("{}", fmt::join(learn.learning_rates(), ", ")));
+  group_->check_equal("optimizer", optim::class_name(learn.optimizer()));
+  group_->check_equal("weight decay", number(learn.options().weight_decay));
+  group_->check_equal("precision", loop::precision_text(parts_of(learn)));
+  const auto metrics =
+      learn.options().metrics |
+      std::views::transform([](const Metric& metric) { return metric.name(); });
+  group_->check_equal(
+      "list of metrics",
+      fmt::to_string(fmt::join(metrics, ", ")));
   const auto names = learn.callbacks() |
                      std::views::transform([](auto& c) { return c->name(); });
   group_->check_equal(
@@ -121,12 +126,27 @@ void Distributed::on_train_begin(Learner& learn) {
   has_loaded_ = false;
   check_equal(learn);
   reducers_.clear();
-  for (const Tensors& parameters : trained_together(learn)) {
-    reducers_.emplace_back(
-        parameters.at(0),
-        std::make_unique<GradientReducer>(group_, parameters, options_));
-  }
+  follow_frozen(learn);
   broadcast_weights(learn);
+}
+
+// Groups may be frozen and unfrozen while the fit runs, by callbacks and by a
+// checkpoint, on all ranks alike.
+void Distributed::follow_frozen(Learner& learn) {
+  std::vector<Tensors> trained = trained_together(learn);
+  const auto is_same = [](const Tensors& a, const Reduced& b) {
+    return std::ranges::equal(
+        a,
+        b.parameters,
+        [](const auto& p, const auto& q) { return p.is_same(q); });
+  };
+  if (std::ranges::equal(trained, reducers_, is_same)) return;
+  reducers_.clear();  // they go before others take their place
+  for (Tensors& parameters : trained) {
+    auto reducer =
+        std::make_unique<GradientReducer>(group_, parameters, options_);
+    reducers_.push_back({std::move(parameters), std::move(reducer)});
+  }
 }
 
 void Distributed::broadcast_weights(Learner& learn) {
@@ -148,6 +168,7 @@ void Distributed::broadcast_weights(Learner& learn) {
 void Distributed::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training) return;
+  follow_frozen(learn);
   const DataLoader& train = learn.data().loader(Split::train);
   SampleRng rng(train.options().seed, group_->rank(), state.iteration);
   torch::manual_seed(rng());
@@ -158,8 +179,11 @@ void Distributed::on_batch_begin(Learner& learn) {
 void Distributed::on_backward_begin(Learner& learn) {
   TrainState& state = learn.state();
   if (state.accumulating) return;
-  for (const auto& [parameter, reducer] : reducers_) {
-    const bool has_turn = reducers_.size() == 1 || parameter.requires_grad();
+  // In a part's turn the other parts require no gradient.
+  const bool is_in_parts = !parts_of(learn).groups.own_lr.empty();
+  if (!is_in_parts) follow_frozen(learn);
+  for (const auto& [parameters, reducer] : reducers_) {
+    const bool has_turn = !is_in_parts || parameters[0].requires_grad();
     if (!has_turn) continue;
     reducer->before_forward();
     reducer->before_backward({state.loss_grad});
@@ -196,7 +220,7 @@ void Distributed::on_exception(Learner&, const std::exception& error) {
 void Distributed::on_train_end(Learner& learn) {
   if (!learn.state().failed) {
     times_ = {};
-    for (const auto& [parameter, reducer] : reducers_) {
+    for (const auto& [parameters, reducer] : reducers_) {
       const CommunicationTimes times = reducer->times();
       times_.backward += times.backward;
       times_.communication += times.communication;

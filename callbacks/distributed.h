@@ -67,14 +67,19 @@ class Distributed final : public Callback {
 
  private:
   void check_equal(Learner& learn);
+  void follow_frozen(Learner& learn);
   void broadcast_weights(Learner& learn);
   void broadcast_optimizer(Learner& learn);
 
   std::shared_ptr<ProcessGroup> group_;
   GradientReducerOptions options_;
-  // Of each backward of a step, by a parameter that requires a gradient in it.
-  std::vector<std::pair<torch::Tensor, std::unique_ptr<GradientReducer>>>
-      reducers_;
+  // Of each backward of a step, with the parameters that require a gradient in
+  // it.
+  struct Reduced {
+    Tensors parameters;
+    std::unique_ptr<GradientReducer> reducer;
+  };
+  std::vector<Reduced> reducers_;
   CommunicationTimes times_;
   bool has_loaded_ = false;  // in this fit
 };

@@ -69,6 +69,7 @@ void loop::forward(LearnerParts& l, bool with_loss) {
   TrainState& s = l.state;
   in_forward_precision(l, [&] {
     s.outputs = run_model(l, s.batch_data.inputs);
+    if (s.training) follow_first_forward(l);
     run(l, Event::loss_begin);
     if (with_loss) s.loss_grad = s.loss = compute_loss(l);
   });

@@ -63,6 +63,9 @@ struct LearnerOptions {
   /// Receives output and warnings; empty: `terminal()`. A function of a string
   /// is one: `[](const std::string& line) { log(line); }`.
   Sink sink = {};
+  /// Warn of parameters that the loss of a fit's first batch does not depend
+  /// on, and that are not frozen.
+  bool warn_unused_parameters = true;
   /// End each row of the table with the epoch's losses as a line of blocks.
   bool sparkline = false;
 };

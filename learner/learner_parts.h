@@ -90,6 +90,8 @@ struct CurrentStep {
   // While one of MultiOptimizer's optimizers steps: its loss.
   std::function<torch::Tensor(const Batch&)> part_loss;
   bool is_parallel = false;  // several devices compute each batch
+  // The running fit has seen which parameters there are, and have gradients.
+  bool knows_parameters = false;
 };
 
 /// The position in the training, over all fits; fit.cpp and

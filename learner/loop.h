@@ -223,6 +223,19 @@ void unscale_gradients(LearnerParts& l);
 void optimizer_step(LearnerParts& l);
 void zero_grad(LearnerParts& l);
 
+// ---- optim/new_parameters.cpp ----
+
+/// Brings layer groups, master weights and optimizer up to date with the model,
+/// whose modules may have been added, replaced or left out. What is known of the
+/// other parameters stays as it is.
+/// \throws c10::ValueError that names the parameters where that cannot be done.
+void follow_model(LearnerParts& l);
+/// The same after the first forward pass of a fit, which may make layers.
+void follow_first_forward(LearnerParts& l);
+/// Warns after the first backward pass of a fit of parameters without a
+/// gradient.
+void look_at_first_gradients(LearnerParts& l);
+
 // ---- learner.cpp ----
 
 /// Sets one value for each layer group. Parameters without weight decay keep

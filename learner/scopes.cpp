@@ -187,6 +187,8 @@ FitScope::FitScope(
         *l.data.valid,
         ", or leave the loader out: data.valid = nullptr");
   }
+  loop::follow_model(l);
+  l.step.knows_parameters = false;
   check_trainable(l);
   l.position.own_rates = l.resolve(lr);
   l.self->set_learning_rates(lr);

@@ -245,6 +245,7 @@ void loop::finish_backward(LearnerParts& l) {
   l.state.loss = l.state.loss.detach();
   l.state.loss_grad.reset();
   l.step.has_gradients = true;
+  look_at_first_gradients(l);
   if (!l.state.accumulating && l.step.window.correction() != 1) {
     Tensors gradients;
     for (const ModelTensor& p : l.model.parameters()) {

@@ -451,6 +451,7 @@ Checkpoint capture_checkpoint(Learner& learner) {
       "[Learner::save_checkpoint] the last fit was stopped in the middle, and "
       "what its callbacks knew of it is gone; call save_checkpoint in "
       "on_interrupt, or add SaveCheckpoint, which does.");
+  if (!learner.state().is_fitting) loop::follow_model(parts_of(learner));
   return capture_state(learner);
 }
 
@@ -523,6 +524,7 @@ Learner& Learner::resume(
   TORCH_CHECK(
       !parts_->state.is_fitting,
       "[Learner::resume] this Learner is training; resume before fit.");
+  loop::follow_model(*parts_);
   const std::filesystem::path whole = parts_->options.path / folder;
   if (!has_checkpoint(whole) && has_checkpoint(folder)) {
     parts_->options.sink->warning(fmt::format(

@@ -247,6 +247,7 @@ void Learner::save(const std::string& name) {
   }
   // Of several processes rank 0 writes, and none goes on before it has: one
   // may load the file next.
+  if (!parts_->state.is_fitting) loop::follow_model(*parts_);
   parts_->position.run_id = loop::text_of_rank(*parts_, run_id(*this));
   loop::run_on_all_ranks(*parts_, [&] {
     const WholeMasters whole(*this);
@@ -317,6 +318,7 @@ Learner& Learner::load(
     const std::string& name,
     const LoadModelOptions& options) {
   if (!may_load(*this, name)) return *this;
+  if (!parts_->state.is_fitting) loop::follow_model(*parts_);
   const fs::path file = weights_file(*this, name);
   LoadPlan plan = naming(file, [&] {
     return plan_load(load_targets(*this), load_weights(file), options.weights);

@@ -78,7 +78,18 @@ void restore_callbacks(Learner& learner, const Callbacks& before) {
   parts_of(learner).callbacks.all = before;  // equal orders too
 }
 
-void restore(Learner& learner, const Snapshot& before) {
+// Layers that a forward pass has made stay, after the error that says so.
+bool add_new_tensors(Learner& learner, StateDict& state) {
+  bool has_some = false;
+  for (const auto& entry : learner.state_dict()) {
+    if (state.contains(entry.key())) continue;
+    state.insert(entry.key(), entry.value());
+    has_some = true;
+  }
+  return has_some;
+}
+
+void restore(Learner& learner, Snapshot& before) {
   restore_callbacks(learner, before.callbacks);
   const torch::NoGradGuard no_grad;
   LearnerParts& l = parts_of(learner);
@@ -90,6 +101,7 @@ void restore(Learner& learner, const Snapshot& before) {
     learner.optimizer().state().clear();
     torch::load(learner.optimizer(), bytes);
   }
+  const bool has_new = add_new_tensors(learner, before.parts["model"]);
   bool is_told = false;
   for (const StatePart& part : state_parts(learner)) {
     // Before callbacks get back what they had made from the weights.
@@ -97,7 +109,9 @@ void restore(Learner& learner, const Snapshot& before) {
       loop::invalidate_derived_state(l);
     }
     const auto saved = before.parts.find(part.name);
-    if (saved != before.parts.end()) restore_part(part, saved->second);
+    if (saved == before.parts.end()) continue;
+    if (part.name == "trained" && has_new) continue;
+    restore_part(part, saved->second);
   }
   const FitResult result = l.state.result;
   l.state = before.state;
@@ -118,7 +132,7 @@ void undo(Learner& learn, const std::function<void()>& body) {
       [&continuation, kept = std::move(continuation)]() mutable {
         if (kept) continuation = std::move(kept);
       });
-  const Snapshot before = snapshot_of(learn);
+  Snapshot before = snapshot_of(learn);
   try {
     body();
   } catch (...) {

@@ -100,9 +100,9 @@ GradientReducer::GradientReducer(
   for (const torch::Tensor& p : parameters) values.push_back(p.detach());
   group_->broadcast(values);
 
-  // All in one bucket at first: after one backward the Reducer knows in which
-  // order gradients come and rebuilds its buckets. It cannot when parameters
-  // may be missing.
+  // All in one bucket at first: after one backward, see `backward_of_zeros`, the
+  // Reducer rebuilds its buckets in the order in which gradients came. It cannot
+  // when parameters may be missing.
   const auto cap = static_cast<size_t>(options.bucket_megabytes) << 20;
   const std::vector<bool> no_sparse(parameters.size(), false);
   const std::vector<size_t> limits =
@@ -137,6 +137,31 @@ GradientReducer::GradientReducer(
         std::make_unique<CompressHook>(connected, *options.compress_to));
   }
   impl_ = std::make_unique<Impl>(Impl{std::move(reducer), std::move(logger)});
+  if (!find_unused_) backward_of_zeros(parameters);
+}
+
+// Three or more ranks add up a bucket in parts, whose sums depend on where in the
+// bucket a gradient is. The first backward of a fit would have other buckets than
+// the later ones, and a resumed training has its first one elsewhere. So the
+// Reducer sees one before it counts: the gradients, zeros, come in the order that
+// PyTorch's DDP assumes at first, from the last parameter on.
+void GradientReducer::backward_of_zeros(const Tensors& parameters) {
+  const torch::AutoGradMode with_gradients(true);
+  Tensors kept;  // of a window that is not complete
+  torch::Tensor zero;
+  for (const torch::Tensor& p : parameters) {
+    kept.push_back(std::exchange(p.mutable_grad(), torch::Tensor()));
+    // Autograd goes from the last operation back.
+    const torch::Tensor none = p.sum() * 0;
+    zero = zero.defined() ? zero + none.to(torch::kFloat)
+                          : none.to(torch::kFloat);
+  }
+  before_forward();
+  before_backward({zero});
+  zero.backward();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].mutable_grad() = kept[i];
+  }
 }
 
 GradientReducer::~GradientReducer() {

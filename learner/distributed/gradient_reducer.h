@@ -67,6 +67,8 @@ class GradientReducer {
 
  private:
   struct Impl;
+  void backward_of_zeros(const Tensors& parameters);
+
   std::shared_ptr<ProcessGroup> group_;
   bool find_unused_;
   std::unique_ptr<Impl> impl_;

@@ -73,6 +73,18 @@ std::unique_ptr<torch::optim::Optimizer> new_optimizer(LearnerParts& l) {
   return made;
 }
 
+// As LearnerOptions say.
+void set_weight_decays(
+    const LearnerParts& l,
+    torch::optim::Optimizer& optimizer) {
+  for (size_t i = 0; i < l.groups.param_group_kinds.size(); ++i) {
+    const bool decays = !l.groups.param_group_kinds[i].spares_decay;
+    optim::set_weight_decay(
+        optimizer.param_groups()[i].options(),
+        decays ? l.options.weight_decay : 0);
+  }
+}
+
 // The optimizer exists from here on; all but learning rates is set once.
 void make_optimizer(LearnerParts& l) {
   auto made = new_optimizer(l);
@@ -81,12 +93,7 @@ void make_optimizer(LearnerParts& l) {
           dynamic_cast<optim::DecoupledWeightDecay*>(made.get())) {
     decoupled->decoupled_weight_decay(l.options.true_weight_decay);
   }
-  for (size_t i = 0; i < l.groups.param_group_kinds.size(); ++i) {
-    const bool decays = !l.groups.param_group_kinds[i].spares_decay;
-    optim::set_weight_decay(
-        made->param_groups()[i].options(),
-        decays ? l.options.weight_decay : 0);
-  }
+  set_weight_decays(l, *made);
   l.optimizer = std::move(made);
   l.self->set_learning_rates({});
 }
@@ -97,6 +104,42 @@ void optim::clear_state(LearnerParts& l) {
   l.optimizer->state().clear();
   if (!l.groups.has_initial_state) return;
   std::swap(l.optimizer->state(), new_optimizer(l)->state());
+}
+
+void optim::follow_groups(LearnerParts& l) {
+  if (!l.optimizer) return;
+  const std::vector<ParamGroupKind> old_kinds = l.groups.param_group_kinds;
+  const auto old_groups = l.optimizer->param_groups();
+  const auto made = new_optimizer(l);
+  set_weight_decays(l, *made);
+  auto& groups = made->param_groups();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const ParamGroupKind& kind = l.groups.param_group_kinds[i];
+    for (size_t j = 0; j < old_kinds.size(); ++j) {
+      if (old_kinds[j].layer_group != kind.layer_group) continue;
+      const torch::optim::OptimizerOptions& old = old_groups[j].options();
+      if (old_kinds[j].spares_decay == kind.spares_decay) {
+        groups[i].set_options(old.clone());
+        break;
+      }
+      // The first of its kind in this layer group.
+      groups[i].options().set_lr(old.get_lr());
+      set_momentum(groups[i].options(), momentum(old));
+    }
+  }
+  std::set<const void*> trained;
+  for (const auto& group : groups) {
+    for (const torch::Tensor& param : group.params()) {
+      trained.insert(param.unsafeGetTensorImpl());
+    }
+  }
+  // What a constructor makes, of new parameters.
+  auto& state = made->state();
+  for (auto& [param, known] : l.optimizer->state()) {
+    if (trained.contains(param)) state[param] = std::move(known);
+  }
+  std::swap(l.optimizer->state(), state);
+  std::swap(l.optimizer->param_groups(), groups);
 }
 
 OptimizerFactory default_optimizer(bool true_weight_decay) {
@@ -166,6 +209,7 @@ Learner& Learner::freeze_to(int64_t group) {
           -groups,
           groups - 1));
   loop::attach_scaled_gradients(*parts_);
+  if (!parts_->state.is_fitting) loop::follow_model(*parts_);
   const int64_t first_trained = group < 0 ? groups + group : group;
   std::set<std::string>& frozen = parts_->groups.frozen;
   // A model of which nothing is trained is there to be unfrozen.

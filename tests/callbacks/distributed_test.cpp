@@ -338,17 +338,22 @@ TEST(Distributed, PrintsAndWritesOnTheMainProcessAlone) {
   });
 }
 
-TEST(Distributed, GoesOnFromACheckpointBitForBit) {
+// Three ranks add up a bucket of gradients in parts, so that the sums depend on
+// the layout of the bucket.
+class ResumedRanks : public testing::TestWithParam<int64_t> {};
+
+TEST_P(ResumedRanks, GoOnFromACheckpointBitForBit) {
+  const int64_t ranks = GetParam();
   const TempFolder folder;
   const auto make = [&](const fs::path& path) {
     torch::nn::Sequential net = point_net();
     net->push_back(torch::nn::Dropout(0.2));  // on the logits: it is random
-    auto learn = std::make_unique<Learner>(data_of(16), net, quiet());
+    auto learn = std::make_unique<Learner>(data_of(32 / ranks), net, quiet());
     learn->to_distributed(kQuick);
     learn->add<SaveCheckpoint>({.folder = path, .every_steps = 3});
     return learn;
   };
-  expect_ranks(2, [&](const LaunchEnvironment&) {
+  expect_ranks(ranks, [&](const LaunchEnvironment&) {
     const auto whole = make(folder / "whole");
     whole->fit(3, 1e-2);
     expect_equal_on_all(*whole, bytes_of(*whole));
@@ -356,21 +361,69 @@ TEST(Distributed, GoesOnFromACheckpointBitForBit) {
       write_file(folder / "expected", bytes_of(*whole));
     }
   });
-  expect_ranks(2, [&](const LaunchEnvironment&) {
+  expect_ranks(ranks, [&](const LaunchEnvironment&) {
     const auto learn = make(folder / "cut");
     learn->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
-      if (l.state().training && l.state().iteration == 11) l.request_stop();
+        if (l.state().training && l.state().iteration == 5) l.request_stop();
     }});
     learn->fit(3, 1e-2);
   });
-  expect_ranks(2, [&](const LaunchEnvironment&) {
+  expect_ranks(ranks, [&](const LaunchEnvironment&) {
     const auto learn = make(folder / "cut");
     learn->resume(folder / "cut");
     learn->fit(3, 1e-2);
-    EXPECT_EQ(learn->state().iteration, 24);
     const auto expected = read_file(folder / "expected");
     EXPECT_TRUE(
         bytes_of(*learn) == std::string(expected.begin(), expected.end()));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Distributed,
+    ResumedRanks,
+    testing::Values(1, 2, 3, 4));
+
+TEST(Distributed, FreezesAndUnfreezesWhileAFitRunsAsOneProcess) {
+  expect_ranks(2, [](const LaunchEnvironment&) {
+    const auto freezes = [](Learner& learn) {
+      learn.split({"2"}).freeze();
+      learn.add<LambdaCallback>({.on_epoch_begin = [](Learner& l) {
+        if (l.state().epoch == 1) l.unfreeze();
+        if (l.state().epoch == 2) l.freeze();
+      }});
+      learn.add<LambdaCallback>({.on_loss_begin = [](Learner& l) {
+        const TrainState& s = l.state();
+        if (s.training && s.epoch == 2 && s.batch == 4) l.unfreeze();
+      }});
+      learn.fit(3, 0.1);
+    };
+    Learner alone(data_of(32), plain_net(), with_sgd());
+    freezes(alone);
+    Learner learn(data_of(16), plain_net(), with_sgd());
+    learn.to_distributed(kQuick);
+    freezes(learn);
+    expect_near(learn, alone, 1e-5, 1e-6);
+    expect_equal_on_all(learn, bytes_of(learn));
+  });
+}
+
+TEST(Distributed, RefusesRanksWithOtherOptions) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    const bool is_second = environment.rank == 1;
+    const auto refuses = [](LearnerOptions options, const char* words) {
+      Learner learn(data_of(16), plain_net(), quiet(std::move(options)));
+      learn.to_distributed(kQuick);
+      expect_error<DistributedError>([&] { learn.fit(1, 1e-2); }, {words});
+    };
+    refuses(
+        is_second ? with_sgd() : LearnerOptions{.metrics = with_sgd().metrics},
+        "the optimizer of rank 1 is tern::optim::SGD");
+    refuses(
+        {.weight_decay = is_second ? 0.5 : 0.1},
+        "the weight decay of rank 1 is 0.5, that of rank 0 0.1");
+    refuses(
+        is_second ? LearnerOptions{.metrics = {accuracy()}} : LearnerOptions(),
+        "the list of metrics of rank 1 is accuracy");
   });
 }
 
