@@ -80,8 +80,10 @@ void Mix::on_batch_begin(Learner& learn) {
       state.iteration,
       /*sample=*/0);
   const torch::Device device = batch.inputs.at(0).device();
-  partners_ = send(draw_partners(batch.size(), rng), device);
-  lambdas_ = mix(batch.inputs, partners_, rng);
+  const torch::Tensor host_partners = draw_partners(batch.size(), rng);
+  partners_ = send(host_partners, device);
+  const torch::Tensor host_lambdas = mix(batch.inputs, partners_, rng);
+  lambdas_ = send(host_lambdas, device);
   Tensors partner_targets;
   bool has_classes = false;
   for (torch::Tensor& target : batch.targets) {
@@ -102,14 +104,31 @@ void Mix::on_batch_begin(Learner& learn) {
       "Loss::mean_of(values).",
       name());
   // Not of this callback, which may be removed before the loss.
-  state.batch_loss = Loss([&learn, partner_targets, lambdas = lambdas_](
+  const auto counts =
+      [&learn,
+       host_partners,
+       host_lambdas,
+       partners = partners_,
+       lambdas = lambdas_](const Tensors& outputs, const Tensors& targets) {
+        const torch::Tensor own = learn.options().loss.counts(outputs, targets);
+        const bool is_on_host = own.is_cpu();
+        return torch::lerp(
+            own.index_select(0, is_on_host ? host_partners : partners),
+            own,
+            (is_on_host ? host_lambdas : lambdas).to(torch::kDouble));
+      };
+  state.batch_loss = Loss([&learn, partner_targets, counts, lambdas = lambdas_](
                               const Tensors& outputs,
                               const Tensors& targets) {
     const Loss& loss = learn.options().loss;
-    const torch::Tensor own = loss.per_sample(outputs, targets);
-    const torch::Tensor partners = loss.per_sample(outputs, partner_targets);
-    return torch::lerp(partners, own, lambdas.to(own.scalar_type())).mean();
+    const torch::Tensor own = loss.sum_per_sample(outputs, targets);
+    const torch::Tensor partners =
+        loss.sum_per_sample(outputs, partner_targets);
+    return mean_over(
+        torch::lerp(partners, own, lambdas.to(own.scalar_type())).sum(),
+        counts(outputs, targets));
   });
+  state.batch_loss.count_by(counts);
 }
 
 torch::Tensor
@@ -120,14 +139,14 @@ MixUp::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
     const double drawn = draw_beta(rng);
     lambda[i] = static_cast<float>(std::max(drawn, 1 - drawn));
   }
-  lambdas = send(lambdas, partners.device());
+  const torch::Tensor of_partners = send(1 - lambdas, partners.device());
   for (torch::Tensor& input : inputs) {
     if (!input.is_floating_point()) continue;
     // From the input, whose memory format the result takes.
     input = torch::lerp(
         input,
         input.index_select(0, partners),
-        per_sample(1 - lambdas, input));
+        per_sample(of_partners, input));
   }
   return lambdas;
 }
@@ -154,10 +173,7 @@ CutMix::mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) {
   images = mixed;
   const auto area = static_cast<double>((x.end - x.begin) * (y.end - y.begin));
   const double kept = 1 - area / static_cast<double>(width * height);
-  return torch::full(
-      {partners.size(0)},
-      kept,
-      torch::dtype(torch::kFloat).device(partners.device()));
+  return torch::full({partners.size(0)}, kept, torch::kFloat);
 }
 
 }  // namespace tern

@@ -12,6 +12,7 @@ namespace tern {
 ///   loss = mean(lambda * loss(pred, target) +
 ///               (1 - lambda) * loss(pred, partner's target))
 ///
+/// where each target weighs what it counts in the loss: an ignored one nothing.
 /// That is how class indices (integer targets) are mixed; floating targets are
 /// mixed like the inputs, as in fastai v2. Validation is not changed. All
 /// random numbers are keyed by (seed, iteration), so a resumed run draws the
@@ -40,7 +41,7 @@ class Mix : public Callback {
  private:
   /// Draws the lambdas of a batch and mixes its inputs.
   /// \param partners  [N] kLong on the device.
-  /// \return          [N] kFloat on the device.
+  /// \return          [N] kFloat in host memory.
   virtual torch::Tensor
   mix(Tensors& inputs, const torch::Tensor& partners, SampleRng& rng) = 0;
 

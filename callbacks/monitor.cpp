@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/logging/train_metrics.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/learner.h"
 #include "tern/learner/recorder.h"
@@ -21,29 +22,69 @@ bool has(const std::vector<MetricValue>& values, const std::string& name) {
 
 }  // namespace
 
-Monitor::Monitor(std::string owner, std::string monitored, double min_delta)
+Monitor::Monitor(
+    std::string owner,
+    std::string monitored,
+    double min_delta,
+    const std::string& mode,
+    bool reset_on_fit)
     : owner_(std::move(owner)),
       monitored_(std::move(monitored)),
-      min_delta_(min_delta) {
+      min_delta_(min_delta),
+      resets_on_fit_(reset_on_fit) {
   check_at_least(owner_.c_str(), "min_delta", min_delta, 0);
+  TERN_CHECK_VALUE(
+      mode.empty() || mode == "min" || mode == "max",
+      "[{}] mode is \"{}\"; expected \"min\" where lower is better, \"max\" "
+      "where higher is, or none for a loss or a metric.",
+      owner_,
+      mode);
+  if (!mode.empty()) mode_ = mode == "max";
+}
+
+// Nothing where neither the mode nor the name says it.
+std::optional<bool> Monitor::find_direction(const Learner& learn) const {
+  if (mode_) return mode_;
+  for (const Metric& metric : learn.options().metrics) {
+    if (monitored_ == metric.name() || monitored_ == "train_" + metric.name())
+      return metric.higher_is_better();
+  }
+  for (const CallbackHandle& callback : learn.callbacks()) {
+    const auto* const train = dynamic_cast<const TrainMetrics*>(callback.get());
+    if (!train) continue;
+    for (const Metric& metric : train->metrics(learn)) {
+      if (monitored_ == "train_" + metric.name())
+        return metric.higher_is_better();
+    }
+  }
+  if (monitored_.find("loss") != std::string::npos ||
+      monitored_.find("error") != std::string::npos) {
+    return false;
+  }
+  return std::nullopt;
 }
 
 void Monitor::begin(Learner& learn) {
-  best_ = std::numeric_limits<double>::quiet_NaN();
+  if (resets_on_fit_) best_ = std::numeric_limits<double>::quiet_NaN();
   epochs_ = with_value_ = with_number_ = 0;
-  const bool is_validation_loss = monitored_ == "valid_loss";
-  bool is_known =
-      monitored_ == "train_loss" || (is_validation_loss && learn.data().valid);
-  // Of a value that a callback logs the name tells, as in fastai.
-  higher_is_better_ = monitored_.find("loss") == std::string::npos &&
-                      monitored_.find("error") == std::string::npos;
-  for (const Metric& metric : learn.options().metrics) {
-    if (metric.name() != monitored_ || !learn.data().valid) continue;
-    is_known = true;
-    higher_is_better_ = metric.higher_is_better();
+  std::vector<std::string> known = {"train_loss"};
+  if (learn.data().valid) {
+    known.emplace_back("valid_loss");
+    for (const Metric& metric : learn.options().metrics) {
+      known.push_back(metric.name());
+    }
   }
-  if (is_known) return;
-  if (is_validation_loss) refuse(learn);
+  const auto direction = find_direction(learn);
+  TERN_CHECK_VALUE(
+      direction,
+      "[{}] the monitor is \"{}\", whose name does not say which way is "
+      "better; expected .mode = \"min\" or \"max\" beside it, or one of {}.",
+      owner_,
+      monitored_,
+      fmt::join(known, ", "));
+  higher_is_better_ = *direction;
+  if (std::ranges::count(known, monitored_) > 0) return;
+  if (monitored_ == "valid_loss") refuse(learn);
   for (const EpochRecord& epoch : learn.recorder().epochs()) {
     if (has(epoch.metrics, monitored_)) return;
   }
@@ -95,6 +136,11 @@ double Monitor::value(Learner& learn) {
   with_value_ += found.has_value();
   with_number_ += found && !std::isnan(*found);
   return found.value_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+std::string Monitor::scope(Learner& learn) const {
+  if (std::ssize(learn.recorder().epochs()) <= epochs_) return "";
+  return resets_on_fit_ ? " of this fit" : " of all fits";
 }
 
 std::string Monitor::why_no_value() const {
@@ -159,9 +205,10 @@ void PatientCallback::on_epoch_end(Learner& learn) {
   } else if (++waited_ >= patience_) {
     act(learn,
         fmt::format(
-            "{} did not improve on {:.6f} for {} epoch{}",
+            "{} did not improve on {:.6f}{} for {} epoch{}",
             monitor_.monitored(),
             monitor_.best(),
+            monitor_.resets_on_fit() ? "" : monitor_.scope(learn),
             waited_,
             waited_ == 1 ? "" : "s"));
     waited_ = 0;
@@ -194,7 +241,11 @@ void PatientCallback::load_state_dict(const StateDict& state) {
 
 EarlyStopping::EarlyStopping(const Options& options)
     : PatientCallback(
-          {"EarlyStopping", options.monitor, options.min_delta},
+          {"EarlyStopping",
+           options.monitor,
+           options.min_delta,
+           options.mode,
+           options.reset_on_fit},
           options.patience) {}
 
 void EarlyStopping::act(Learner& learn, const std::string& reason) {
@@ -205,7 +256,11 @@ void EarlyStopping::act(Learner& learn, const std::string& reason) {
 
 ReduceLROnPlateau::ReduceLROnPlateau(const Options& options)
     : PatientCallback(
-          {"ReduceLROnPlateau", options.monitor, options.min_delta},
+          {"ReduceLROnPlateau",
+           options.monitor,
+           options.min_delta,
+           options.mode,
+           options.reset_on_fit},
           options.patience),
       factor_(options.factor),
       min_lr_(options.min_lr) {

@@ -10,22 +10,34 @@
 
 namespace tern {
 
-/// The best value so far of a monitored loss, metric or logged value. Lower is
-/// better for losses; a metric says itself which is; of a value that a callback
-/// logs lower is better if its name has "loss" or "error" in it, as in fastai.
-/// Part of EarlyStopping, ReduceLROnPlateau and SaveModel.
+/// The best value so far of a monitored loss, metric or logged value. Which way
+/// is better `mode` says; without it lower is better for losses, and for what
+/// has "loss" or "error" in its name, as in fastai; a metric says it itself, of
+/// training batches too ("train_accuracy"). Part of EarlyStopping,
+/// ReduceLROnPlateau and SaveModel.
 class Monitor {
  public:
-  /// \param owner      Name of the callback, for messages.
-  /// \param monitored  "train_loss", "valid_loss" or the name of a metric or
-  ///                   of a value that a callback logs.
-  /// \param min_delta  An improvement is more than this.
-  /// \throws c10::ValueError if min_delta is not a number >= 0.
-  Monitor(std::string owner, std::string monitored, double min_delta);
+  /// \param owner         Name of the callback, for messages.
+  /// \param monitored     "train_loss", "valid_loss" or the name of a metric or
+  ///                      of a value that a callback logs.
+  /// \param min_delta     An improvement is more than this.
+  /// \param mode          "min": lower is better; "max": higher is; empty: as
+  ///                      above.
+  /// \param reset_on_fit  Whether each fit forgets the best of those before it.
+  /// \throws c10::ValueError if min_delta is not a number >= 0, or for another
+  ///         mode.
+  Monitor(
+      std::string owner,
+      std::string monitored,
+      double min_delta,
+      const std::string& mode = "",
+      bool reset_on_fit = true);
 
-  /// At the start of a fit: forgets the best value. Says so in a line when the
-  /// name is no metric's, for it may be misspelt.
-  /// \throws c10::ValueError for "valid_loss" without validation data.
+  /// At the start of a fit: forgets the best value, unless it is kept over
+  /// fits. Says so in a line when the name is no metric's, for it may be
+  /// misspelt.
+  /// \throws c10::ValueError for "valid_loss" without validation data, and
+  ///         where neither the mode nor the name says which way is better.
   void begin(Learner& learn);
 
   /// The value of the epoch that ends; NaN if it has none. After on_epoch_end
@@ -45,6 +57,10 @@ class Monitor {
 
   double best() const { return best_; }  // NaN before the first
   bool higher_is_better() const { return higher_is_better_; }
+  bool resets_on_fit() const { return resets_on_fit_; }
+  /// " of this fit" or " of all fits", which the best is; empty in a Learner's
+  /// first fit, where it is both.
+  std::string scope(Learner& learn) const;
   const std::string& owner() const { return owner_; }
   const std::string& monitored() const { return monitored_; }
 
@@ -55,9 +71,12 @@ class Monitor {
  private:
   [[noreturn]] void refuse(Learner& learn) const;
   std::optional<double> find(Learner& learn) const;
+  std::optional<bool> find_direction(const Learner& learn) const;
 
   std::string owner_, monitored_;
   double min_delta_;
+  std::optional<bool> mode_;  // whether it says that higher is better
+  bool resets_on_fit_;
   bool higher_is_better_ = false;
   double best_ = std::numeric_limits<double>::quiet_NaN();
   // Epochs of this fit, and how many had the value, as NaN or as a number.
@@ -65,7 +84,8 @@ class Monitor {
 };
 
 /// Base of callbacks that act when a monitored value has not improved for
-/// `patience` epochs. The best value is forgotten at the start of each fit.
+/// `patience` epochs of a fit. The best value is forgotten at the start of each
+/// fit, or kept with reset_on_fit = false.
 class PatientCallback : public Callback {
  public:
   void on_train_begin(Learner& learn) override;
@@ -94,8 +114,8 @@ class PatientCallback : public Callback {
 ///
 ///   learn.add<EarlyStopping>({.monitor = "accuracy", .patience = 3}).fit(50);
 ///
-/// Monitor, patience and min_delta are fastai v2's; whether higher is better is
-/// asked of the metric.
+/// Monitor, patience, min_delta and reset_on_fit are fastai v2's; whether higher
+/// is better is asked of the metric.
 class EarlyStopping final : public PatientCallback {
  public:
   struct Options {
@@ -103,10 +123,16 @@ class EarlyStopping final : public PatientCallback {
     double min_delta = 0;
     /// Epochs in a row without improvement that end the training; 0 as 1.
     int64_t patience = 1;
+    /// "min" or "max": which is better. Empty: a loss, a metric or the name says
+    /// it, see Monitor.
+    std::string mode = {};
+    /// False: the best of earlier fits is to be beaten too.
+    bool reset_on_fit = true;
   };
 
-  /// \throws c10::ValueError if patience or min_delta is below 0; at the end
-  ///         of the first epoch when it has no value of the monitor's name.
+  /// \throws c10::ValueError if an option is out of its range; at the start of a
+  ///         fit when it is not known which way is better; at the end of the
+  ///         first epoch when it has no value of the monitor's name.
   explicit EarlyStopping(const Options& options);
   EarlyStopping() : EarlyStopping(Options{}) {}
 
@@ -137,10 +163,16 @@ class ReduceLROnPlateau final : public PatientCallback,
     double factor = 10;
     /// Lower bound of the last layer group's learning rate; >= 0.
     double min_lr = 0;
+    /// "min" or "max": which is better. Empty: a loss, a metric or the name says
+    /// it, see Monitor.
+    std::string mode = {};
+    /// False: the best of earlier fits is to be beaten too.
+    bool reset_on_fit = true;
   };
 
-  /// \throws c10::ValueError if an option is out of its range; at the end of
-  ///         the first epoch when it has no value of the monitor's name.
+  /// \throws c10::ValueError if an option is out of its range; at the start of a
+  ///         fit when it is not known which way is better; at the end of the
+  ///         first epoch when it has no value of the monitor's name.
   explicit ReduceLROnPlateau(const Options& options);
   ReduceLROnPlateau() : ReduceLROnPlateau(Options{}) {}
 

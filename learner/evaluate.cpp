@@ -87,10 +87,10 @@ std::vector<Metric> metrics_of_pass(const LearnerParts& l) {
 torch::Tensor weighted_sums(
     const LearnerParts& l,
     const Tensors& batch_losses,
-    const std::vector<double>& batch_sizes) {
+    const std::vector<double>& loss_counts) {
   const torch::Tensor losses = torch::stack(batch_losses).to(torch::kDouble);
   const torch::Tensor weights =
-      torch::tensor(batch_sizes, torch::kDouble).to(losses.device());
+      torch::tensor(loss_counts, torch::kDouble).to(losses.device());
   Tensors sums = {losses.dot(weights), weights.sum()};
   for (const LoggedSum& value : l.evaluation.logged_in_last) {
     sums.push_back(value.sum.to(losses.device()));
@@ -147,10 +147,10 @@ loop::evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass) {
   const DataLoader& loader =
       is_common ? shard_of(l, whole, /*equal_batches=*/false) : whole;
   Tensors batch_losses;
-  std::vector<double> batch_sizes;
+  std::vector<double> loss_counts;
   const auto count_batch = [&] {
     batch_losses.push_back(l.state.loss);
-    batch_sizes.push_back(static_cast<double>(l.state.batch_data.size()));
+    loss_counts.push_back(l.step.loss_count);
     for (Metric& metric : metrics) {
       metric.update(l.state.outputs, l.state.batch_data.targets);
     }
@@ -165,7 +165,7 @@ loop::evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass) {
       "[Learner::validate] the {} loader has no batch; expected at least "
       "one sample.",
       to_string(split));
-  const torch::Tensor sums = weighted_sums(l, batch_losses, batch_sizes);
+  const torch::Tensor sums = weighted_sums(l, batch_losses, loss_counts);
   if (is_common) sum_over_ranks(l, metrics, sums);
   return read_validation(l, metrics, sums);
 }

@@ -80,7 +80,7 @@ struct CurrentStep {
   Tensors host_targets;  // of this batch, before the transfer to the device
   CopyStream copy_stream;
   StepWindow window;           // batches whose gradients make one step
-  double loss_weight = 1;      // of this batch's loss in its step
+  double loss_count = 0;       // how much this batch's loss counts
   bool has_gradients = false;  // between backward and the optimizer's step
   bool is_running = false;     // from the batch's arrival to on_batch_end
   // Gradients with a loss scale, taken from the parameters of `groups` in their

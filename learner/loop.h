@@ -97,6 +97,7 @@ class EvalScope {
     Tensors outputs, host_targets;
     torch::Tensor loss, loss_grad;
     Loss batch_loss;
+    double loss_count = 0;
   };
 
   void use_own_random_numbers();
@@ -208,7 +209,11 @@ Tensors run_model(LearnerParts& l, const Tensors& inputs);
 /// Sets the loss that suits targets of this type, unless there is one.
 void choose_loss(LearnerParts& l, const Tensors& targets);
 torch::Tensor compute_loss(LearnerParts& l);
-/// Multiplies the loss for backward by its weight in an accumulation window.
+/// How much of the batch its loss counts, by its targets in host memory: a GPU
+/// is not waited for, and of targets that are there alone samples count.
+double count_of_batch(const LearnerParts& l, const Loss& loss);
+/// Multiplies the loss for backward by its weight in an accumulation window and
+/// among ranks.
 void weight_loss(LearnerParts& l);
 /// Detaches the loss, and corrects the gradients of a window that ended early.
 void finish_backward(LearnerParts& l);
@@ -223,7 +228,7 @@ void unscale_gradients(LearnerParts& l);
 void optimizer_step(LearnerParts& l);
 void zero_grad(LearnerParts& l);
 
-// ---- optim/new_parameters.cpp ----
+// ---- new_parameters.cpp ----
 
 /// Brings layer groups, master weights and optimizer up to date with the model,
 /// whose modules may have been added, replaced or left out. What is known of the
@@ -303,6 +308,9 @@ void broadcast_buffers(LearnerParts& l);
 /// Begins an accumulation window, as `state.accumulation` says.
 void begin_window(LearnerParts& l);
 ShardedSampler::RealSamples samples_of_batch(LearnerParts& l);
+/// How much the loss of this batch counts, here and on all ranks, which all call
+/// it.
+StepWindow::Counts counts_of_ranks(LearnerParts& l);
 
 // ---- explain_out_of_memory.cpp ----
 

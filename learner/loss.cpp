@@ -25,7 +25,69 @@ torch::Tensor paired_target(
                                                  : paired;
 }
 
+torch::Tensor ClassWeights::on(
+    torch::Device device,
+    const torch::Tensor& weights) {
+  if (!weights.defined() || weights.device() == device) return weights;
+  const int64_t version =
+      weights.is_inference() ? 0 : static_cast<int64_t>(weights._version());
+  const bool is_kept = copy_.defined() && copy_.device() == device &&
+                       source_.is_same(weights) && version_ == version;
+  if (!is_kept) {
+    copy_ = weights.detach().to(device);
+    source_ = weights;
+    version_ = version;
+  }
+  return copy_;
+}
+
+namespace {
+
+int64_t samples_of(const torch::Tensor& target) {
+  return target.dim() == 0 ? 1 : target.size(0);
+}
+
+torch::Tensor same_for_all(const torch::Tensor& target, double count) {
+  return torch::full(
+      {samples_of(target)},
+      count,
+      torch::dtype(torch::kDouble).device(target.device()));
+}
+
+}  // namespace
+
+torch::Tensor class_counts(
+    const torch::Tensor& target,
+    const torch::Tensor& weights,
+    int64_t ignore_index) {
+  if (target.is_floating_point()) {
+    const int64_t positions =
+        target.dim() < 2 ? 1
+                         : target.numel() / (target.size(0) * target.size(1));
+    return same_for_all(target, static_cast<double>(positions));
+  }
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor classes =
+      target.to(torch::kLong).reshape({samples_of(target), -1});
+  const torch::Tensor is_counted = classes != ignore_index;
+  if (!weights.defined()) return is_counted.sum(1).to(torch::kDouble);
+  const torch::Tensor known = classes.clamp(0, weights.numel() - 1);
+  return (weights.to(torch::kDouble).take(known) * is_counted).sum(1);
+}
+
+torch::Tensor number_counts(const torch::Tensor& target) {
+  return same_for_all(
+      target,
+      static_cast<double>(target.numel()) /
+          static_cast<double>(samples_of(target)));
+}
+
 }  // namespace detail
+
+torch::Tensor mean_over(const torch::Tensor& sum, const torch::Tensor& counts) {
+  const torch::Tensor all = counts.sum();
+  return sum / (all + (all == 0)).to(sum.scalar_type());
+}
 
 void Loss::check_autocast(torch::Device device) const {
   TORCH_CHECK_VALUE(
@@ -35,6 +97,17 @@ void Loss::check_autocast(torch::Device device) const {
       "of the "
       "model and use BCEWithLogitsLoss (binary_cross_entropy_with_logits).");
 }
+
+namespace {
+
+// A sum of many 16-bit numbers does not fit in one.
+torch::Tensor in_32_bits(const torch::Tensor& values) {
+  return c10::isReducedFloatingType(values.scalar_type())
+             ? values.to(torch::kFloat)
+             : values;
+}
+
+}  // namespace
 
 Loss& Loss::activation(Activation activation) {
   activation_ = activation;
@@ -47,18 +120,52 @@ Loss& Loss::target_is_class(int64_t ignore_index) {
   return *this;
 }
 
-Loss Loss::mean_of(Values values) {
+Loss Loss::mean_of(Values values, Counts counts) {
   TORCH_CHECK_VALUE(
       values,
       "[Loss::mean_of] the function is empty; give one of (pred, target).");
-  Loss loss([values](const torch::Tensor& pred, const torch::Tensor& target) {
-    return values(pred, target).mean();
-  });
+  Loss loss(
+      [values, counts](const torch::Tensor& pred, const torch::Tensor& target) {
+        const torch::Tensor all = values(pred, target);
+        return counts ? mean_over(
+                            in_32_bits(all).sum(),
+                            counts({pred}, {target}).to(torch::kDouble))
+                      : all.mean();
+      });
   loss.values_ = std::move(values);
+  loss.counts_ = std::move(counts);
+  loss.sums_values_ = !loss.counts_samples();
   return loss;
 }
 
-torch::Tensor Loss::per_sample(const Tensors& outputs, const Tensors& targets)
+Loss& Loss::count_by(Counts counts) {
+  TORCH_CHECK_VALUE(
+      counts,
+      "[Loss::count_by] the function is empty; give one of (outputs, "
+      "targets).");
+  counts_ = std::move(counts);
+  sums_values_ = false;
+  return *this;
+}
+
+torch::Tensor Loss::counts(const Tensors& outputs, const Tensors& targets)
+    const {
+  torch::Tensor counts;
+  if (counts_) counts = counts_(outputs, targets);
+  if (counts.defined()) return counts.to(torch::kDouble);
+  const Tensors& known = targets.empty() ? outputs : targets;
+  TORCH_CHECK_VALUE(
+      !known.empty(),
+      "[Loss::counts] there is neither an output nor a target; expected one, "
+      "whose first dimension is the number of samples.");
+  return detail::same_for_all(known[0], 1);
+}
+
+double Loss::count(const Tensors& outputs, const Tensors& targets) const {
+  return *counts(outputs, targets).sum().cpu().const_data_ptr<double>();
+}
+
+torch::Tensor Loss::values_of(const Tensors& outputs, const Tensors& targets)
     const {
   TORCH_CHECK_VALUE(
       values_,
@@ -72,7 +179,27 @@ torch::Tensor Loss::per_sample(const Tensors& outputs, const Tensors& targets)
       "samples; expected [N, ...].",
       fmt::join(values.sizes(), ", "),
       outputs[0].size(0));
+  return values;
+}
+
+torch::Tensor Loss::per_sample(const Tensors& outputs, const Tensors& targets)
+    const {
+  torch::Tensor values = values_of(outputs, targets);
   return values.dim() == 1 ? values : values.flatten(1).mean(1);
+}
+
+torch::Tensor Loss::sum_per_sample(
+    const Tensors& outputs,
+    const Tensors& targets) const {
+  torch::Tensor values = in_32_bits(values_of(outputs, targets));
+  torch::Tensor counts;
+  if (counts_) counts = counts_(outputs, targets);
+  if (values.dim() > 1) {
+    values = values.flatten(1);
+    values = counts.defined() && sums_values_ ? values.sum(1) : values.mean(1);
+  }
+  if (!counts.defined() || sums_values_) return values;
+  return values * counts.to(values.scalar_type());
 }
 
 Loss Loss::for_targets(

@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 #include <typeinfo>
+#include <variant>
 
 #include <torch/nn/modules/loss.h>
 #include <torch/nn/pimpl.h>
@@ -46,6 +47,47 @@ forward(Holder& loss, const torch::Tensor& pred, const torch::Tensor& target) {
   }
 }
 
+// Losses of class numbers, whose mean leaves some targets out and weighs the
+// others by their class.
+template <class Impl>
+concept ComparesClasses = std::same_as<Impl, torch::nn::CrossEntropyLossImpl> ||
+                          std::same_as<Impl, torch::nn::NLLLossImpl>;
+
+// Those whose mean is over all numbers of the target, not over samples.
+template <class Impl>
+concept CountsNumbers =
+    ComparesNumbers<Impl> || std::same_as<Impl, torch::nn::KLDivLossImpl> ||
+    std::same_as<Impl, torch::nn::HingeEmbeddingLossImpl>;
+
+// The weights of classes where the targets are. A copy is made once: one for
+// each batch would wait for the device.
+class ClassWeights {
+ public:
+  // \return undefined for undefined weights, which are all 1.
+  torch::Tensor on(torch::Device device, const torch::Tensor& weights);
+
+ private:
+  torch::Tensor source_, copy_;
+  int64_t version_ = -1;
+};
+
+// What cross-entropy counts of each sample, [N] kDouble: the weights of the
+// classes of its targets, without ignored ones. Of probabilities of classes
+// [N, C, ...] each position counts 1.
+torch::Tensor class_counts(
+    const torch::Tensor& target,
+    const torch::Tensor& weights,
+    int64_t ignore_index);
+
+// The numbers of each sample, [N] kDouble.
+torch::Tensor number_counts(const torch::Tensor& target);
+
+template <class Holder>
+bool is_mean(Holder& loss) {
+  return std::holds_alternative<torch::enumtype::kMean>(
+      loss->options.reduction());
+}
+
 // A loss module's values before they are added up. The module itself, for its
 // weights may move to another device; the reduction is put back at once.
 template <class Holder>
@@ -83,6 +125,11 @@ class Loss {
   /// A number for each sample or pixel from (pred, target).
   using Values = std::function<
       torch::Tensor(const torch::Tensor& pred, const torch::Tensor& target)>;
+  /// How much of each sample counts in the loss, which is a mean: [N], on the
+  /// device of the targets. Those may be in host memory and the outputs on a
+  /// GPU.
+  using Counts = std::function<
+      torch::Tensor(const Tensors& outputs, const Tensors& targets)>;
 
   Loss() = default;
 
@@ -100,6 +147,25 @@ class Loss {
     name_ = class_name(typeid(Impl));
     if constexpr (requires { loss->options.reduction(torch::kNone); }) {
       values_ = detail::without_reduction(loss);
+    }
+    if constexpr (detail::ComparesClasses<Impl>) {
+      counts_ = [loss, weights = detail::ClassWeights()](
+                    const Tensors&,
+                    const Tensors& targets) mutable {
+        if (!detail::is_mean(loss)) return torch::Tensor();
+        const torch::Tensor& target = targets.at(0);
+        return detail::class_counts(
+            target,
+            weights.on(target.device(), loss->weight),
+            loss->options.ignore_index());
+      };
+      sums_values_ = true;
+    } else if constexpr (detail::CountsNumbers<Impl>) {
+      counts_ = [loss](const Tensors&, const Tensors& targets) mutable {
+        return detail::is_mean(loss) ? detail::number_counts(targets.at(0))
+                                     : torch::Tensor();
+      };
+      sums_values_ = true;
     }
     if constexpr (std::same_as<Impl, torch::nn::CrossEntropyLossImpl>) {
       activation(Activation::softmax);
@@ -160,12 +226,33 @@ class Loss {
 
   /// A loss that is the mean of `values(pred, target)`: [N, ...], one for each
   /// sample or pixel. Gives a custom loss per-sample values, which MixUp needs.
-  static Loss mean_of(Values values);
+  /// \param counts  How much of each sample counts, where not all values do:
+  ///                the loss is the sum of the values divided by all of it, and
+  ///                0 where nothing counts.
+  static Loss mean_of(Values values, Counts counts = {});
+
+  /// How much of a batch its loss counts, which is what the batch weighs beside
+  /// others: targets that are not ignored, times the weights of their classes;
+  /// for segmentation pixels, for losses of numbers all numbers; for a function,
+  /// a sum and whatever else Tern does not know, samples. 0: nothing counts.
+  /// Waits for the device unless the targets are in host memory.
+  double count(const Tensors& outputs, const Tensors& targets) const;
+  /// The same for each sample, [N] kDouble, where the targets are; never waits.
+  torch::Tensor counts(const Tensors& outputs, const Tensors& targets) const;
+  /// Whether it counts samples because nothing else is known.
+  bool counts_samples() const { return !counts_; }
+  /// Says how much of each sample counts in this loss, which is a mean.
+  Loss& count_by(Counts counts);
 
   /// What each sample costs, [N]: the mean over all its numbers. Without
   /// ignored targets and class weights its mean is the loss.
   /// \throws c10::ValueError unless `has_per_sample`.
   torch::Tensor per_sample(const Tensors& outputs, const Tensors& targets)
+      const;
+  /// What each sample adds to the loss, [N] of 32 bits or more: the loss is the
+  /// sum of these divided by `count`.
+  /// \throws c10::ValueError unless `has_per_sample`.
+  torch::Tensor sum_per_sample(const Tensors& outputs, const Tensors& targets)
       const;
   /// Loss modules of LibTorch with a reduction, and `mean_of`.
   bool has_per_sample() const { return static_cast<bool>(values_); }
@@ -207,15 +294,23 @@ class Loss {
  private:
   static std::string class_name(const std::type_info& module);
   static void check_one(const Tensors& outputs, const Tensors& targets);
+  torch::Tensor values_of(const Tensors& outputs, const Tensors& targets) const;
 
   std::function<torch::Tensor(const Tensors&, const Tensors&)> function_;
   std::string name_ = "a function";
   Values values_;  // empty: no per-sample loss
+  Counts counts_;  // empty: samples
+  // The loss is the sum of `values_`, divided by what counts.
+  bool sums_values_ = false;
   Activation activation_ = Activation::none;
   bool target_is_class_ = false;
   bool is_bce_of_probabilities_ = false;
   int64_t ignore_index_ = -100;
 };
+
+/// The mean of values: their sum, 0-dim, divided by all that counts. 0 where
+/// nothing does, and with it the gradient; never waits for the device.
+torch::Tensor mean_over(const torch::Tensor& sum, const torch::Tensor& counts);
 
 /// `pred` with the activation applied, in kFloat; softmax over dimension 1.
 torch::Tensor activate(const torch::Tensor& pred, Activation activation);

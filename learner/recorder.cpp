@@ -20,7 +20,6 @@ namespace tern {
 
 namespace {
 
-constexpr double kBeta = 0.98;
 // Bounds what waits on the device when nobody looks for a long time.
 constexpr size_t kMaxPending = 8192;
 
@@ -50,16 +49,13 @@ void Recorder::flush() {
 }
 
 void Recorder::record(double loss) {
-  ++count_;
-  average_ = kBeta * average_ + (1 - kBeta) * loss;
+  average_.add({loss, loss_counts_[losses_.size()]});
   losses_.push_back(loss);
-  smooth_losses_.push_back(
-      average_ / (1 - std::pow(kBeta, static_cast<double>(count_))));
+  smooth_losses_.push_back(average_.value());
 }
 
 void Recorder::on_train_begin(Learner& learn) {
-  average_ = 0;
-  count_ = 0;
+  average_ = {};
   learn.state().smooth_loss.reset();
   add_call(parts_of(learn).position.call);
 }
@@ -78,6 +74,7 @@ void Recorder::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training) return;
   const PrecisionPolicy* const precision = parts_of(learn).precision;
+  loss_counts_.push_back(parts_of(learn).step.loss_count);
   if (state.loss.is_cpu() && state.loss.scalar_type() == torch::kFloat) {
     // Kept, the small tensor would sit between blocks that the next step wants
     // back in one piece.
@@ -111,7 +108,7 @@ void Recorder::on_epoch_end(Learner& learn) {
   const TrainState& state = learn.state();
   epochs_.push_back(
       {static_cast<int64_t>(epochs_.size()),
-       communicator(learn).mean(count_ ? smooth_losses_.back() : std::nan("")),
+       mean_over_ranks(communicator(learn), average_.counted()).loss,
        state.valid_loss,
        state.last_metrics,
        time.count()});
@@ -126,6 +123,7 @@ void Recorder::on_train_end(Learner& learn) {
   pending_scales_.clear();
   const size_t read = losses_.size();
   lrs_.resize(read);
+  loss_counts_.resize(read);
   momentums_.resize(read);
   forget_logged_from(static_cast<int64_t>(read));
 }
@@ -368,15 +366,22 @@ Curve over_batches(
 
 // As the Recorder smooths a fit's losses, but over all fits: it does not jump
 // where one begins.
-std::vector<double> smoothed(const std::vector<double>& losses) {
-  double average = 0, weight = 0;
+std::vector<double> smoothed(
+    const std::vector<double>& losses,
+    const std::vector<double>& counts) {
+  LossAverage average;
   std::vector<double> result;
-  for (const double loss : losses) {
-    if (std::isfinite(loss)) {
-      average = kBeta * average + (1 - kBeta) * loss;
-      weight = kBeta * weight + (1 - kBeta);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const bool is_finite = std::isfinite(losses[i]);
+    if (is_finite) {
+      // As much as the first where it is not known.
+      average.add(
+          {losses[i],
+           !std::isnan(counts[i]) ? counts[i]
+           : average.is_empty()   ? 1
+                                  : average.unit()});
     }
-    result.push_back(std::isfinite(loss) ? average / weight : loss);
+    result.push_back(is_finite ? average.value() : losses[i]);
   }
   return result;
 }
@@ -405,7 +410,7 @@ Plot Recorder::loss_plot() {
   Plot plot = batch_plot("Losses", "loss");
   plot.curves = {
       over_batches("train, each batch", losses_, 0.35),
-      over_batches("train, smoothed", smoothed(losses_))};
+      over_batches("train, smoothed", smoothed(losses_, loss_counts_))};
   Curve valid{.label = "valid", .markers = true};
   for (size_t i = 0; i < epochs_.size(); ++i) {
     valid.x.push_back(static_cast<double>(epoch_ends_[i]));
@@ -525,7 +530,13 @@ StateDict Recorder::state_dict() const {
   state.insert("skipped_steps", column(skips_));
   state.insert(
       "average",
-      torch::tensor({average_, static_cast<double>(count_)}, torch::kDouble));
+      torch::tensor(
+          {average_.sum(),
+           static_cast<double>(average_.batches()),
+           average_.missing(),
+           average_.unit()},
+          torch::kDouble));
+  state.insert("loss_counts", column(loss_counts_));
   state.insert("epochs", of(epochs_, &EpochRecord::epoch));
   state.insert("epoch_ends", column(epoch_ends_));
   state.insert("train_loss", of(epochs_, &EpochRecord::train_loss));
@@ -572,8 +583,17 @@ void Recorder::load_state_dict(const StateDict& state) {
   loaded.scales_ = column(state, "loss_scales");
   loaded.skips_ = integers(state, "skipped_steps");
   const auto average = column(state, "average");
-  loaded.average_ = average.at(0);
-  loaded.count_ = static_cast<int64_t>(average.at(1));
+  // Older checkpoints do not say what a loss counts.
+  const bool has_counts = average.size() == 4;
+  loaded.average_.restore(
+      average.at(0),
+      static_cast<int64_t>(average.at(1)),
+      has_counts ? average[2] : 0,
+      has_counts ? average[3] : 0);
+  loaded.loss_counts_ =
+      state.contains("loss_counts")
+          ? column(state, "loss_counts")
+          : std::vector<double>(loaded.losses_.size(), std::nan(""));
   const auto numbers = column(state, "epochs");
   const auto train = column(state, "train_loss");
   const auto valid = column(state, "valid_loss");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tern/learner/callback.h"
+#include "tern/learner/loss_average.h"
 #include "tern/learner/train_state.h"
 
 namespace tern {
@@ -15,7 +16,7 @@ struct Plot;  // learner/plots/plot.h
 /// What one epoch came to.
 struct EpochRecord {
   int64_t epoch = 0;
-  double train_loss = 0;  // smoothed, as fastai shows it; the mean over ranks
+  double train_loss = 0;  // smoothed, as fastai shows it; over all ranks
   double valid_loss = 0;  // NaN without validation data
   std::vector<MetricValue> metrics;
   double seconds = 0;  // training and validation
@@ -57,7 +58,7 @@ class Recorder final : public Callback {
   /// Training loss of each batch.
   const std::vector<double>& losses();
   /// The same, smoothed: exponential average with 0.98, debiased, restarted
-  /// with each fit.
+  /// with each fit. A batch weighs what its loss counts (`Loss::count`).
   const std::vector<double>& smooth_losses();
   /// Those of the above that were read already: never waits.
   const std::vector<double>& losses_read() const { return losses_; }
@@ -146,10 +147,10 @@ class Recorder final : public Callback {
   std::vector<torch::Tensor> pending_;
   std::vector<PendingScale> pending_scales_;
   std::vector<double> losses_, smooth_losses_, lrs_, momentums_, scales_;
+  std::vector<double> loss_counts_;  // NaN where an older checkpoint has none
   std::vector<int64_t> skips_;
   std::vector<int64_t> epoch_ends_;  // losses recorded when epochs_[i] ended
-  double average_ = 0;               // of this fit, not debiased
-  int64_t count_ = 0;                // losses in average_
+  LossAverage average_;              // of this fit
   std::vector<EpochRecord> epochs_;
   std::vector<CallRecord> calls_;
   std::vector<int64_t> input_shape_;

@@ -385,6 +385,7 @@ void EvalScope::swap_step() {
   std::swap(state.loss, step_->loss);
   std::swap(state.loss_grad, step_->loss_grad);
   std::swap(state.batch_loss, step_->batch_loss);
+  std::swap(l_.step.loss_count, step_->loss_count);
 }
 
 std::exception_ptr EvalScope::leave(bool failed) {

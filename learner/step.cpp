@@ -1,5 +1,7 @@
 // What the loop does between its events, in the order of learner/fit.cpp.
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -185,9 +187,47 @@ void loop::choose_loss(LearnerParts& l, const Tensors& targets) {
   l.options.loss = Loss::for_targets(targets, l.data.outputs);
 }
 
+namespace {
+
+// A loss of 0 with gradients of 0: the mean over nothing would be NaN. All
+// parameters get a gradient, as ranks that train together expect it.
+torch::Tensor loss_of_nothing(
+    const Tensors& outputs,
+    const torch::Tensor& loss) {
+  torch::Tensor nothing = torch::zeros_like(loss);
+  for (const torch::Tensor& output : outputs) {
+    if (!output.requires_grad()) continue;
+    const torch::Tensor all =
+        torch::ones({}, output.options().dtype(torch::kBool));
+    nothing = nothing + output.masked_fill(all, 0).sum().to(loss.scalar_type());
+  }
+  return nothing;
+}
+
+}  // namespace
+
+double loop::count_of_batch(const LearnerParts& l, const Loss& loss) {
+  const auto samples =
+      std::max<double>(1, static_cast<double>(l.state.batch_data.size()));
+  if (loss.counts_samples()) return samples;
+  const Tensors& targets = l.state.batch_data.targets;
+  const auto is_on_host = [](const torch::Tensor& t) { return t.is_cpu(); };
+  if (std::ranges::all_of(targets, is_on_host))
+    return loss.count(l.state.outputs, targets);
+  const bool is_known = std::ranges::equal(
+      targets,
+      l.step.host_targets,
+      [&](const torch::Tensor& target, const torch::Tensor& on_host) {
+        return is_on_host(on_host) && target.sizes() == on_host.sizes();
+      });
+  return is_known ? loss.count(l.state.outputs, l.step.host_targets) : samples;
+}
+
 torch::Tensor loop::compute_loss(LearnerParts& l) {
-  if (l.step.part_loss && l.state.training)
+  if (l.step.part_loss && l.state.training) {
+    l.step.loss_count = count_of_batch(l, Loss());
     return l.step.part_loss(l.state.batch_data);
+  }
   const Tensors& targets = l.state.batch_data.targets;
   choose_loss(l, targets);
   l.options.loss.check_class_indices(l.state.outputs, l.step.host_targets);
@@ -209,6 +249,14 @@ torch::Tensor loop::compute_loss(LearnerParts& l) {
             shapes_of(targets),
             reason));
   }
+  l.step.loss_count = count_of_batch(l, chosen);
+  if (l.step.loss_count == 0 && !chosen.counts_samples())
+    loss = loss_of_nothing(l.state.outputs, loss);
+  // A sample that another rank has counts there.
+  if (l.ranks.communicator && l.state.training &&
+      samples_of_batch(l).of_rank == 0) {
+    l.step.loss_count = 0;
+  }
   TORCH_CHECK_VALUE(
       !l.state.training || loss.requires_grad(),
       "[Learner] the loss requires no gradient, so nothing can be learnt from "
@@ -225,7 +273,7 @@ void loop::run_step(LearnerParts& l) {
   if (s.accumulation.batches != 1) sync_decisions(l);
   const bool is_last =
       s.batch + 1 == s.batches || s.stop_epoch || s.stop_training;
-  l.step.loss_weight = l.step.window.add(samples_of_batch(l), is_last);
+  l.step.window.add(samples_of_batch(l), is_last);
   s.accumulating = !l.step.window.is_complete();
   if (s.accumulating) s.skip_step = s.skip_zero_grad = true;
   l.step.runner ? l.step.runner->step(*l.self) : train_step(l);
@@ -234,11 +282,26 @@ void loop::run_step(LearnerParts& l) {
   ++l.position.batches_done;
 }
 
+namespace {
+
+void multiply_gradients(LearnerParts& l, double factor) {
+  if (factor == 1) return;
+  Tensors gradients;
+  for (const ModelTensor& p : l.model.parameters()) {
+    if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
+  }
+  const torch::NoGradGuard no_grad;
+  if (!gradients.empty()) at::_foreach_mul_(gradients, factor);
+}
+
+}  // namespace
+
 // After on_backward_begin, which may put another loss in its place.
 void loop::weight_loss(LearnerParts& l) {
   attach_scaled_gradients(l);  // backward adds to those of its window
-  if (l.step.loss_weight != 1)
-    l.state.loss_grad = l.state.loss_grad * l.step.loss_weight;
+  const double weight = l.step.window.weigh(counts_of_ranks(l));
+  multiply_gradients(l, l.step.window.rescale());
+  if (weight != 1) l.state.loss_grad = l.state.loss_grad * weight;
 }
 
 void loop::finish_backward(LearnerParts& l) {
@@ -246,15 +309,7 @@ void loop::finish_backward(LearnerParts& l) {
   l.state.loss_grad.reset();
   l.step.has_gradients = true;
   look_at_first_gradients(l);
-  if (!l.state.accumulating && l.step.window.correction() != 1) {
-    Tensors gradients;
-    for (const ModelTensor& p : l.model.parameters()) {
-      if (p.tensor.grad().defined()) gradients.push_back(p.tensor.grad());
-    }
-    const torch::NoGradGuard no_grad;
-    if (!gradients.empty())
-      at::_foreach_mul_(gradients, l.step.window.correction());
-  }
+  if (!l.state.accumulating) multiply_gradients(l, l.step.window.correction());
   detach_scaled_gradients(l);
 }
 
@@ -329,28 +384,60 @@ void StepWindow::begin(
 double StepWindow::add(
     const ShardedSampler::RealSamples& samples,
     bool is_last) {
-  const auto share = static_cast<double>(samples.of_rank * world_size_);
-  correction_ = 1;
-  if (accumulation_.batches == 1) {
-    is_complete_ = true;
-    return share / static_cast<double>(samples.of_all);
+  is_complete_ = true;
+  added_ = std::max<int64_t>(samples.of_all, 1);
+  if (accumulation_.batches != 1) {
+    before_ = batches_ == 0 ? Sum() : now_;
+    ++batches_;
+    samples_ += samples.of_all;
+    const bool is_full = accumulation_.samples
+                             ? samples_ >= full_
+                             : batches_ >= accumulation_.batches;
+    is_complete_ = is_full || is_last;
+    if (is_complete_) close();
   }
-  ++batches_;
-  samples_ += samples.of_all;
-  const bool is_full = accumulation_.samples
-                           ? samples_ >= full_
-                           : batches_ >= accumulation_.batches;
-  is_complete_ = is_full || is_last;
-  if (is_complete_) {
-    correction_ = static_cast<double>(full_) / static_cast<double>(samples_);
-    close();
-  }
-  return share / static_cast<double>(full_);
+  return weigh(
+      {static_cast<double>(samples.of_rank),
+       static_cast<double>(samples.of_all)});
 }
 
+double StepWindow::weigh(const Counts& counts) {
+  correction_ = rescale_ = 1;
+  const double share = counts.of_rank * static_cast<double>(world_size_);
+  if (accumulation_.batches == 1)
+    return counts.of_all > 0 ? share / counts.of_all : 1;
+  now_ = before_;
+  now_.counted += counts.of_all;
+  if (now_.counted == 0) return 1;
+  if (before_.counted == 0) {
+    // As if all batches were going to count as much as this one.
+    now_.expected = static_cast<double>(full_) * counts.of_all /
+                    static_cast<double>(added_);
+  } else if (now_.counted > 2 * before_.expected) {
+    now_.expected = now_.counted;
+    rescale_ = before_.expected / now_.expected;
+  }
+  if (is_complete_) correction_ = now_.expected / now_.counted;
+  return share / now_.expected;
+}
+
+// As an older checkpoint is, whose losses counted samples.
 void StepWindow::restore(int64_t batches, int64_t samples) {
+  restore(
+      batches,
+      samples,
+      static_cast<double>(samples),
+      static_cast<double>(full_));
+}
+
+void StepWindow::restore(
+    int64_t batches,
+    int64_t samples,
+    double counted,
+    double expected) {
   batches_ = batches;
   samples_ = samples;
+  now_ = {counted, expected};
   is_complete_ = batches == 0;
 }
 

@@ -252,4 +252,19 @@ ShardedSampler::RealSamples loop::samples_of_batch(LearnerParts& l) {
       .real_samples(l.state.batch);
 }
 
+// Losses that count samples need no word of the others.
+StepWindow::Counts loop::counts_of_ranks(LearnerParts& l) {
+  const Loss& loss = l.state.batch_loss ? l.state.batch_loss : l.options.loss;
+  if (!l.ranks.communicator) return {l.step.loss_count, l.step.loss_count};
+  const auto samples = samples_of_batch(l);
+  if (l.step.part_loss || loss.counts_samples()) {
+    return {
+        static_cast<double>(samples.of_rank),
+        static_cast<double>(samples.of_all)};
+  }
+  const auto counted = torch::scalar_tensor(l.step.loss_count, torch::kDouble);
+  l.ranks.communicator->all_reduce(counted);
+  return {l.step.loss_count, counted.item<double>()};
+}
+
 }  // namespace tern

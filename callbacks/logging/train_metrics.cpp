@@ -14,12 +14,15 @@
 
 namespace tern {
 
+const std::vector<Metric>& TrainMetrics::metrics(const Learner& learn) const {
+  return options_.metrics.empty() ? learn.options().metrics : options_.metrics;
+}
+
 void TrainMetrics::on_train_begin(Learner& learn) {
   device_ = learn.data().device;
   ranks_ = communicator(learn).world_size();
   metrics_.clear();
-  for (const Metric& metric :
-       options_.metrics.empty() ? learn.options().metrics : options_.metrics) {
+  for (const Metric& metric : metrics(learn)) {
     metrics_.push_back(metric.fresh_copy());
     metrics_.back().set_ignore_index(learn.options().loss.ignore_index());
   }

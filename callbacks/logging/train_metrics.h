@@ -27,6 +27,9 @@ class TrainMetrics final : public Callback {
   TrainMetrics() = default;
   explicit TrainMetrics(Options options) : options_(std::move(options)) {}
 
+  /// Those whose copies it counts in.
+  const std::vector<Metric>& metrics(const Learner& learn) const;
+
   /// \throws c10::ValueError if there is no metric.
   void on_train_begin(Learner& learn) override;
   void on_epoch_begin(Learner& learn) override;

@@ -36,7 +36,12 @@ double of_main(Learner& learn, double value) {
 
 SaveModel::SaveModel(Options options)
     : options_(std::move(options)),
-      monitor_("SaveModel", options_.monitor, options_.min_delta) {
+      monitor_(
+          "SaveModel",
+          options_.monitor,
+          options_.min_delta,
+          options_.mode,
+          options_.reset_on_fit) {
   check_at_least("SaveModel", "every_epochs", options_.every_epochs, 0);
   check_at_least("SaveModel", "top_k", options_.top_k, 0);
   TORCH_CHECK_VALUE(
@@ -71,11 +76,15 @@ void SaveModel::on_remove(Learner& learn) {
 void SaveModel::on_train_begin(Learner& learn) {
   has_loaded_ = false;
   monitor_.begin(learn);
-  has_saved_ = is_best_unsaved_ = false;
-  best_epoch_ = 0;
+  is_best_unsaved_ = false;
   has_told_write_ = has_told_diverged_ = false;
-  best_.clear();
-  parts_of(learn).position.unsaved_models[options_.name] = why_unsaved();
+  if (options_.reset_on_fit) {
+    has_saved_ = false;
+    best_epoch_ = 0;
+    best_.clear();
+  }
+  if (!has_saved_)
+    parts_of(learn).position.unsaved_models[options_.name] = why_unsaved();
   if (!communicator(learn).is_main_process()) return;
   // A folder that cannot be written is found now, not after an epoch.
   const std::filesystem::path file =
@@ -143,7 +152,8 @@ void SaveModel::on_epoch_end(Learner& learn) {
     save_judged(learn, fmt::format("{}_{}", options_.name, state.epoch));
   }
   const double value = monitor_.value(learn);
-  if (options_.top_k > 0) keep_among_best(learn, value, state.epoch);
+  const int64_t epoch = number_of_epoch(learn);
+  if (options_.top_k > 0) keep_among_best(learn, value, epoch);
   is_best_unsaved_ = false;
   if (!monitor_.is_better(value)) return;
   const Outcome outcome = save_judged(learn, options_.name);
@@ -151,13 +161,20 @@ void SaveModel::on_epoch_end(Learner& learn) {
   if (outcome != Outcome::saved) return;
   monitor_.improves(value);
   has_saved_ = true;
-  best_epoch_ = state.epoch;
+  best_epoch_ = epoch;
   learn.options().sink->line(fmt::format(
-      "SaveModel: epoch {} is the best so far, with {} {:.6f}; saved \"{}\".",
-      state.epoch,
+      "SaveModel: epoch {} is the best{} so far, with {} {:.6f}; saved \"{}\".",
+      epoch,
+      monitor_.scope(learn),
       options_.monitor,
       value,
       options_.name));
+}
+
+// Epochs of several fits are told apart by their numbers in the Recorder.
+int64_t SaveModel::number_of_epoch(Learner& learn) const {
+  return options_.reset_on_fit ? learn.state().epoch
+                               : std::ssize(learn.recorder().epochs()) - 1;
 }
 
 std::string SaveModel::name_of_best(int64_t epoch) const {
@@ -225,9 +242,10 @@ void SaveModel::on_train_end(Learner& learn) {
   // Of several processes the first, which gives it to the others.
   if (communicator(learn).is_main_process()) load_best(learn);
   learn.options().sink->line(fmt::format(
-      "SaveModel: loaded \"{}\" of epoch {}, the best, with {} {:.6f}.",
+      "SaveModel: loaded \"{}\" of epoch {}, the best{}, with {} {:.6f}.",
       options_.name,
       best_epoch_,
+      monitor_.scope(learn),
       options_.monitor,
       monitor_.best()));
   learn.recorder().add_call(fmt::format(

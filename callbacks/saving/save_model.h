@@ -41,17 +41,25 @@ class SaveModel final : public Callback {
     /// Loads the best at the end of the fit, except over the mean of Swa. Of
     /// several SaveModels the last added decides.
     bool load_best = true;
+    /// "min" or "max": which is better. Empty: a loss, a metric or the name says
+    /// it, see Monitor.
+    std::string mode = {};
+    /// False: the best of all fits is kept and loaded, and the epochs in names
+    /// and messages of the best count from the Learner's first.
+    bool reset_on_fit = true;
   };
 
-  /// \throws c10::ValueError for a number below 0 or an empty name.
+  /// \throws c10::ValueError for a number below 0, an empty name or another
+  ///         mode.
   explicit SaveModel(Options options);
   SaveModel() : SaveModel(Options{}) {}
 
   /// \throws c10::ValueError beside another one of the same name.
   void on_add(Learner& learn) override;
   void on_remove(Learner& learn) override;
-  /// \throws c10::ValueError when there is no value of the monitor's name,
-  ///         IoError if the folder cannot be written.
+  /// \throws c10::ValueError when there is no value of the monitor's name or it
+  ///         is not known which way is better, IoError if the folder cannot be
+  ///         written.
   void on_train_begin(Learner& learn) override;
   void on_epoch_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
@@ -73,10 +81,11 @@ class SaveModel final : public Callback {
   void warn_without_best(Learner& learn) const;
   void keep_among_best(Learner& learn, double value, int64_t epoch);
   std::string name_of_best(int64_t epoch) const;
+  int64_t number_of_epoch(Learner& learn) const;
 
   Options options_;
   Monitor monitor_;
-  bool has_saved_ = false;  // the best of this fit
+  bool has_saved_ = false;  // the best of this fit, or of all
   int64_t best_epoch_ = 0;  // which that is
   bool has_loaded_ = false;
   bool is_best_unsaved_ = false;  // the epoch that ended last is the best

@@ -11,6 +11,7 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/checkpoint/undo.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/loss_average.h"
 #include "tern/learner/plots/plot.h"
 
 namespace tern {
@@ -38,12 +39,14 @@ class LrFinder final : public Callback {
   }
 
   void on_batch_end(Learner& learn) override {
-    constexpr double kBeta = 0.98;
-    const double loss =
-        communicator(learn).mean(learn.state().loss.item<double>());
-    average_ = kBeta * average_ + (1 - kBeta) * loss;
-    const auto count = static_cast<double>(found.losses.size() + 1);
-    const double smooth = average_ / (1 - std::pow(kBeta, count));
+    average_.add(mean_over_ranks(
+        communicator(learn),
+        {learn.state().loss.item<double>(), parts_of(learn).step.loss_count}));
+    if (average_.is_empty()) {  // no batch had anything to count so far
+      found.lrs.pop_back();
+      return;
+    }
+    const double smooth = average_.value();
     found.losses.push_back(smooth);
     best_ = std::min(best_, smooth);
     if (options_.stop_div && (std::isnan(smooth) || smooth > 4 * best_)) {
@@ -59,7 +62,8 @@ class LrFinder final : public Callback {
  private:
   std::vector<double> starts_, ends_;
   LrFindOptions options_;
-  double average_ = 0, best_ = std::numeric_limits<double>::infinity();
+  LossAverage average_;
+  double best_ = std::numeric_limits<double>::infinity();
 };
 
 // So many losses at the end diverge, and would press the others together in the

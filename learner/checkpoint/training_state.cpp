@@ -96,6 +96,11 @@ StateDict progress(const LearnerParts& l) {
   for (const auto& [name, number] : numbers) {
     result.insert(name, torch::scalar_tensor(number, torch::kLong));
   }
+  for (const auto& [name, number] :
+       {std::pair("window_counted", l.step.window.counted()),
+        {"window_expected", l.step.window.expected()}}) {
+    result.insert(name, torch::scalar_tensor(number, torch::kDouble));
+  }
   return result;
 }
 
@@ -111,7 +116,17 @@ void restore_progress(LearnerParts& l, const StateDict& saved) {
     return saved.contains(name) ? saved_integer(saved, name) : 0;
   };
   l.state.stop_epoch = number("stop_epoch") != 0;
-  l.step.window.restore(number("window_batches"), number("window_samples"));
+  const int64_t batches = number("window_batches");
+  const int64_t samples = number("window_samples");
+  if (saved.contains("window_counted") && saved.contains("window_expected")) {
+    l.step.window.restore(
+        batches,
+        samples,
+        saved["window_counted"].item<double>(),
+        saved["window_expected"].item<double>());
+  } else {
+    l.step.window.restore(batches, samples);
+  }
 }
 
 torch::Tensor saved_flags(const StateDict& state, const char* name) {

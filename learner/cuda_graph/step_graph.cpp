@@ -156,7 +156,10 @@ void StepGraph::step(Learner& learn) {
         "drop_last leaves out the short last batch");
     return loop::train_step(parts_of(learn));
   }
-  if (!results_.empty()) return replay(learn);
+  if (!results_.empty()) {
+    return begins_replay(learn) ? replay(learn)
+                                : loop::train_step(parts_of(learn));
+  }
   if (warm_steps_ < options_.warm_up_steps) {
     // The first batch has the shape to wait for.
     if (warm_steps_++ == 0) {
@@ -166,8 +169,27 @@ void StepGraph::step(Learner& learn) {
     }
     return graph_->warm_up([&] { loop::train_step(parts_of(learn)); });
   }
-  if (!has_shape || !record(learn)) return loop::train_step(parts_of(learn));
+  if (!has_shape || !record(learn) || !begins_replay(learn))
+    return loop::train_step(parts_of(learn));
   replay(learn);
+}
+
+// What compute_loss does with the host's targets, before anything is changed.
+// \return false if nothing of the batch counts, so that its loss is another.
+bool StepGraph::begins_replay(Learner& learn) {
+  LearnerParts& l = parts_of(learn);
+  l.state.outputs.assign(results_.begin() + 1, results_.end());
+  const Loss& loss = l.options.loss;
+  loss.check_class_indices(l.state.outputs, l.step.host_targets);
+  l.step.loss_count = loop::count_of_batch(l, loss);
+  return !counts_nothing(learn);
+}
+
+bool StepGraph::counts_nothing(Learner& learn) {
+  const LearnerParts& l = parts_of(learn);
+  if (l.options.loss.counts_samples() || l.step.loss_count > 0) return false;
+  say(learn, "a batch of which nothing counts in the loss is not replayed");
+  return true;
 }
 
 // The values of `batch` go where the recorded step reads; it becomes those
@@ -202,21 +224,22 @@ bool StepGraph::record(Learner& learn) {
     give_up(learn, "the step cannot be recorded: " + reason_of(error));
   }
   state.batch_data = now;
-  return graph_ != nullptr;
+  if (!results_.empty() && counts_nothing(learn)) {
+    // The step of a batch with nothing to count is not that of another.
+    abandon_step(learn);
+    results_.clear();
+    overflowed_.reset();
+  }
+  return !results_.empty();
 }
 
 void StepGraph::replay(Learner& learn) {
   TrainState& state = parts_of(learn).state;
-  // As compute_loss does, before anything is changed.
-  parts_of(learn).options.loss.check_class_indices(
-      {results_.begin() + 1, results_.end()},
-      parts_of(learn).step.host_targets);
   const Batch now = put_in_place(state.batch_data);
   graph_->replay();
   if (state.scaler) state.scaler->watch_skips();
   state.batch_data = now;
   state.loss = results_[0].clone();
-  state.outputs.assign(results_.begin() + 1, results_.end());
   // A step that was not replayed has put its own there.
   state.step_overflowed = overflowed_;
   ++replayed_;

@@ -55,6 +55,8 @@ class StepGraph final : public StepRunner {
   std::string obstacle(Learner& learn) const;
   Batch put_in_place(Batch& batch) const;
   bool record(Learner& learn);
+  bool begins_replay(Learner& learn);
+  bool counts_nothing(Learner& learn);
   void replay(Learner& learn);
   void abandon_step(Learner& learn);
   void give_up(Learner& learn, const std::string& why);

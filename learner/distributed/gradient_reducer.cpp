@@ -153,8 +153,8 @@ void GradientReducer::backward_of_zeros(const Tensors& parameters) {
     kept.push_back(std::exchange(p.mutable_grad(), torch::Tensor()));
     // Autograd goes from the last operation back.
     const torch::Tensor none = p.sum() * 0;
-    zero = zero.defined() ? zero + none.to(torch::kFloat)
-                          : none.to(torch::kFloat);
+    zero =
+        zero.defined() ? zero + none.to(torch::kFloat) : none.to(torch::kFloat);
   }
   before_forward();
   before_backward({zero});

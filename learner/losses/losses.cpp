@@ -1,6 +1,7 @@
 #include "tern/learner/losses/losses.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <torch/nn/cloneable.h>
@@ -14,13 +15,21 @@ namespace tern {
 
 namespace {
 
+constexpr int64_t kIgnored = -100;  // cross-entropy's own
+
+// `weights` on the device of `target`, kept there: a copy for each batch would
+// wait for the device.
+void move_to(torch::Tensor& weights, const torch::Tensor& target) {
+  if (weights.defined()) weights = weights.to(target.device());
+}
+
 // A module, since Loss takes the values of each sample from one's reduction.
 class DiceCELossImpl : public torch::nn::Cloneable<DiceCELossImpl> {
  public:
   explicit DiceCELossImpl(DiceCELossOptions with) : with_(std::move(with)) {}
   void reset() override {}
 
-  /// 0-dim; [N] without reduction.
+  /// 0-dim; [N] without reduction: of each sample the mean over its pixels.
   torch::Tensor forward(
       const torch::Tensor& pred,
       const torch::Tensor& target) {
@@ -32,38 +41,47 @@ class DiceCELossImpl : public torch::nn::Cloneable<DiceCELossImpl> {
         "use cross-entropy.",
         shapes_of({pred}),
         shapes_of({target}));
-    if (with_.weight.defined()) with_.weight = with_.weight.to(pred.device());
-    const torch::Tensor dice = dice_values(pred, target);
+    move_to(with_.weight, target);
+    const auto type =
+        pred.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat;
+    const torch::Tensor logits = pred.to(type);
+    const torch::Tensor dice = dice_values(logits, target).mean(1);
     const bool is_whole =
         !std::holds_alternative<torch::enumtype::kNone>(options.reduction());
     const torch::Tensor ce = torch::cross_entropy_loss(
-        pred,
+        logits,
         target,
         with_.weight,
-        is_whole ? at::Reduction::Mean : at::Reduction::None,
+        is_whole ? at::Reduction::Sum : at::Reduction::None,
         with_.ignore_index);
-    return with_.lambda_dice * (is_whole ? dice.mean() : dice.mean(1)) +
-           with_.lambda_ce * (is_whole ? ce : ce.flatten(1).mean(1));
+    const torch::Tensor counts =
+        detail::class_counts(target, with_.weight, with_.ignore_index);
+    if (is_whole) {
+      return with_.lambda_dice * mean_over(dice.sum(), counts > 0) +
+             with_.lambda_ce * mean_over(ce, counts);
+    }
+    return with_.lambda_dice * dice + with_.lambda_ce * ce.flatten(1).sum(1) /
+                                          (counts + (counts == 0)).to(type);
   }
 
   torch::nn::CrossEntropyLossOptions options;  // its reduction alone
 
  private:
-  /// [N, C].
+  /// [N, C]; 0 where there is nothing to compare.
   torch::Tensor dice_values(
       const torch::Tensor& pred,
       const torch::Tensor& target) const {
-    const auto type =
-        pred.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat;
     const torch::Tensor known = target.unsqueeze(1) != with_.ignore_index;
-    const torch::Tensor p = pred.to(type).softmax(1) * known;
+    const torch::Tensor p = pred.softmax(1) * known;
     const torch::Tensor is_class =
         torch::zeros_like(p)
             .scatter_(1, target.unsqueeze(1).where(known, 0), 1)
             .mul_(known);
-    const torch::Tensor both = (p * is_class).flatten(2).sum(2);
-    const torch::Tensor sizes = (p + is_class).flatten(2).sum(2);
-    return 1 - (2 * both + with_.smooth) / (sizes + with_.smooth);
+    const torch::Tensor both =
+        2 * (p * is_class).flatten(2).sum(2) + with_.smooth;
+    const torch::Tensor sizes = (p + is_class).flatten(2).sum(2) + with_.smooth;
+    const torch::Tensor is_empty = sizes == 0;
+    return 1 - (both + is_empty) / (sizes + is_empty);
   }
 
   DiceCELossOptions with_;
@@ -86,17 +104,26 @@ Loss focal_loss(FocalLossOptions options) {
       std::isfinite(options.gamma) && options.gamma >= 0,
       "[focal_loss] gamma is {}; expected a finite number >= 0.",
       options.gamma);
-  Loss loss = Loss::mean_of([options](
-                                const torch::Tensor& pred,
-                                const torch::Tensor& target) mutable {
-    torch::Tensor& weight = options.weight;
-    // Kept there: a copy for each batch would wait for the device.
-    if (weight.defined()) weight = weight.to(pred.device());
-    const torch::Tensor ce =
-        torch::cross_entropy_loss(pred, target, weight, at::Reduction::None);
-    return (1 - torch::exp(-ce)).pow(options.gamma) * ce;
-  });
-  return loss.activation(Activation::softmax).target_is_class();
+  const auto values = [options](
+                          const torch::Tensor& pred,
+                          const torch::Tensor& target) mutable {
+    move_to(options.weight, target);
+    const torch::Tensor ce = torch::cross_entropy_loss(
+        pred,
+        target,
+        options.weight,
+        at::Reduction::None);
+    // At 0, as of ignored targets, a power below 1 has an infinite gradient.
+    const torch::Tensor wrong =
+        (1 - torch::exp(-ce)).clamp_min(std::numeric_limits<float>::min());
+    return wrong.pow(options.gamma) * ce;
+  };
+  const auto counts = [](const Tensors&, const Tensors& targets) {
+    return detail::class_counts(targets.at(0), {}, kIgnored);
+  };
+  return Loss::mean_of(values, counts)
+      .activation(Activation::softmax)
+      .target_is_class(kIgnored);
 }
 
 Loss dice_ce_loss(DiceCELossOptions options) {
@@ -112,9 +139,21 @@ Loss dice_ce_loss(DiceCELossOptions options) {
       options.lambda_dice,
       options.lambda_ce,
       options.smooth);
+  const auto counts = [options, weights = detail::ClassWeights()](
+                          const Tensors&,
+                          const Tensors& targets) mutable {
+    const torch::Tensor& target = targets.at(0);
+    torch::Tensor pixels = detail::class_counts(
+        target,
+        weights.on(target.device(), options.weight),
+        options.ignore_index);
+    return options.lambda_ce > 0 ? pixels : pixels > 0;
+  };
   const int64_t ignored = options.ignore_index;
   Loss loss = DiceCELoss(std::move(options));
-  return loss.activation(Activation::softmax).target_is_class(ignored);
+  return loss.count_by(counts)
+      .activation(Activation::softmax)
+      .target_is_class(ignored);
 }
 
 }  // namespace tern

@@ -33,7 +33,8 @@ struct FocalLossOptions {
 ///
 ///   ce = weight[target] * -log p[target];  mean of (1 - exp(-ce))^gamma * ce
 ///
-/// fastai v2's FocalLoss, with its default. Predictions are [N, C, ...],
+/// fastai v2's FocalLoss, with its default, except that the mean is over the
+/// targets that are not -100, and 0 where none is. Predictions are [N, C, ...],
 /// targets [N, ...] kLong.
 /// \throws c10::ValueError unless gamma is a finite number >= 0.
 Loss focal_loss(FocalLossOptions options = {});
@@ -58,8 +59,14 @@ struct DiceCELossOptions {
 ///   |B|), with probabilities for A, + lambda_ce * cross-entropy
 ///
 /// MONAI's DiceCELoss(softmax=True, to_onehot_y=True) with its defaults;
-/// fastai's DiceLoss(reduction="mean") with cross-entropy. Predictions are
+/// fastai's DiceLoss(reduction="mean") with cross-entropy. Samples all of whose
+/// pixels are ignored are left out; a batch of them costs 0. Predictions are
 /// [N, C, ...] logits of at least two classes, targets [N, ...] kLong.
+///
+/// In a mean over batches a batch weighs as its cross-entropy, by pixels (by
+/// samples where lambda_ce is 0). As it is a sum of two means, gradients
+/// accumulated over batches are those of the joint batch where all samples have
+/// equally many known pixels.
 /// \throws c10::ValueError unless the numbers are finite, >= 0, and not both
 ///         weights 0.
 Loss dice_ce_loss(DiceCELossOptions options = {});

@@ -364,7 +364,7 @@ TEST_P(ResumedRanks, GoOnFromACheckpointBitForBit) {
   expect_ranks(ranks, [&](const LaunchEnvironment&) {
     const auto learn = make(folder / "cut");
     learn->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
-        if (l.state().training && l.state().iteration == 5) l.request_stop();
+      if (l.state().training && l.state().iteration == 5) l.request_stop();
     }});
     learn->fit(3, 1e-2);
   });

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/loss.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/precision/amp.h"
@@ -142,6 +146,127 @@ TEST(MixUp, WantsALossThatKnowsItsSamples) {
       {"[MixUp]", "Loss::mean_of"});
   learner(Loss::mean_of(ce))->add<MixUp>().fit(1);
   learner(focal_loss())->add<MixUp>().fit(1);
+}
+
+// Class and box of which some are ignored, weighed by class.
+TEST(Mix, WeighsBothTargetsByWhatEachCountsInTheLoss) {
+  const torch::Tensor weight = torch::tensor({1.f, 5.f});
+  for (const bool has_weights : {false, true}) {
+    for (const bool has_pixels : {false, true}) {
+      for (const bool is_cutmix : {false, true}) {
+        SCOPED_TRACE(
+            testing::Message() << has_weights << has_pixels << is_cutmix);
+        torch::manual_seed(5);
+        const torch::Tensor x = torch::randn({12, 3, 4, 4});
+        torch::Tensor y = (x.select(1, 0) > 0).to(torch::kLong);
+        y.masked_fill_(x.select(1, 1) > 0.3, -100);
+        if (!has_pixels) y = y.select(1, 0).select(1, 0).clone();
+        auto options = torch::nn::CrossEntropyLossOptions();
+        if (has_weights) options.weight(weight);
+        const auto set =
+            std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
+        torch::nn::Sequential net(torch::nn::Conv2d(3, 2, 1));
+        if (!has_pixels) {
+          net = torch::nn::Sequential(
+              torch::nn::Flatten(),
+              torch::nn::Linear(48, 2));
+        }
+        Learner learn(
+            DataBunch::create(set, set, {.batch_size = 6, .workers = 0}),
+            net,
+            quiet({.loss = torch::nn::CrossEntropyLoss(options)}));
+        is_cutmix ? learn.add<CutMix>() : learn.add<MixUp>();
+        const auto mix = learn.find<Mix>();
+        const auto terms = [&](const torch::Tensor& pred,
+                               const torch::Tensor& target) {
+          return torch::cross_entropy_loss(
+                     pred,
+                     target,
+                     has_weights ? weight : torch::Tensor(),
+                     at::Reduction::None)
+              .reshape({6, -1})
+              .sum(1);
+        };
+        const auto counts = [&](const torch::Tensor& target) {
+          const torch::Tensor known = target >= 0;
+          const torch::Tensor each =
+              has_weights ? weight.index({target.clamp(0)}) : torch::ones({});
+          return (each * known).reshape({6, -1}).sum(1);
+        };
+        learn.add<LambdaCallback>({.on_backward_begin = [&](Learner& l) {
+          const torch::Tensor pred = l.state().outputs[0];
+          const torch::Tensor own = l.state().batch_data.targets[0];
+          const torch::Tensor partner = own.index({mix->partners()});
+          const torch::Tensor lambda = mix->lambdas();
+          const torch::Tensor expected =
+              (lambda * terms(pred, own) + (1 - lambda) * terms(pred, partner))
+                  .sum() /
+              (lambda * counts(own) + (1 - lambda) * counts(partner)).sum();
+          EXPECT_NEAR(
+              l.state().loss.item<float>(),
+              expected.item<float>(),
+              1e-5);
+        }});
+        learn.fit(3);
+      }
+    }
+  }
+}
+
+TEST(Mix, OfHardlyAnythingIsThePlainLoss) {
+  const torch::Tensor weight = torch::tensor({1.f, 5.f});
+  const Loss losses[] = {
+      torch::nn::CrossEntropyLoss(),
+      torch::nn::CrossEntropyLoss(
+          torch::nn::CrossEntropyLossOptions().weight(weight)),
+      torch::nn::CrossEntropyLoss(
+          torch::nn::CrossEntropyLossOptions().label_smoothing(0.1)),
+      focal_loss(),
+      dice_ce_loss(),
+      torch::nn::CrossEntropyLoss(
+          torch::nn::CrossEntropyLossOptions().reduction(torch::kSum))};
+  for (size_t i = 0; i < std::size(losses); ++i) {
+    torch::manual_seed(5);
+    const torch::Tensor x = torch::randn({12, 3, 4, 4});
+    torch::Tensor y = (x.select(1, 0) > 0).to(torch::kLong);
+    if (i < 4) y.masked_fill_(x.select(1, 1) > 0.3, -100);
+    if (i == 5) y = y.flatten(1).select(1, 0).clone();
+    const auto set = std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
+    torch::nn::Sequential net(torch::nn::Conv2d(3, 2, 1));
+    if (i == 5) {
+      net =
+          torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(48, 2));
+    }
+    Learner learn(
+        DataBunch::create(set, set, {.batch_size = 6, .workers = 0}),
+        net,
+        quiet({.loss = losses[i]}));
+    learn.add<MixUp>(1e-6).add<LambdaCallback>(
+        {.on_backward_begin = [&](Learner& l) {
+          torch::Tensor plain =
+              losses[i](l.state().outputs, l.state().batch_data.targets);
+          if (i == 5) plain = plain / 6;  // a mean over samples, as before
+          EXPECT_NEAR(l.state().loss.item<float>(), plain.item<float>(), 1e-5)
+              << "loss " << i;
+        }});
+    learn.fit(2);
+  }
+}
+
+TEST(Mix, TrainsOnABatchOfWhichNothingCounts) {
+  const torch::Tensor x = torch::randn({12, 3, 4, 4});
+  const auto set = std::make_shared<TensorDataset>(
+      Tensors{x},
+      Tensors{torch::full({12, 4, 4}, -100, torch::kLong)});
+  Learner learn(
+      DataBunch::create(set, nullptr, {.batch_size = 6, .workers = 0}),
+      torch::nn::Sequential(torch::nn::Conv2d(3, 2, 1)),
+      quiet());
+  learn.add<CutMix>().fit(1);
+  EXPECT_EQ(learn.recorder().losses(), (std::vector<double>{0, 0}));
+  for (const torch::Tensor& weights : parameters_of(learn)) {
+    EXPECT_TRUE(weights.isfinite().all().item<bool>());
+  }
 }
 
 TEST(MixUp, IsRefusedBesideCutMixOrAnother) {

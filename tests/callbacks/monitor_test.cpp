@@ -2,9 +2,11 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/logging/train_metrics.h"
 #include "tern/callbacks/schedules/lr_find.h"
 #include "tern/callbacks/schedules/param_scheduler.h"
 #include "tern/learner/metrics/metrics.h"
@@ -122,13 +124,13 @@ TEST(EarlyStopping, NamesWhatThereIsToMonitorOnceAnEpochHasShownIt) {
       point_data(64, 32),
       point_net(),
       {.metrics = {accuracy()}, .sink = sink});
-  learn.add<EarlyStopping>({.monitor = "acuracy"});
+  learn.add<EarlyStopping>({.monitor = "valid_los", .mode = "min"});
   expect_error<c10::ValueError>(
       [&] { learn.fit(1); },
-      {"[EarlyStopping]", "\"acuracy\"", "train_loss, valid_loss, accuracy"});
+      {"[EarlyStopping]", "\"valid_los\"", "train_loss, valid_loss, accuracy"});
   EXPECT_EQ(
       sink->lines.at(0),
-      "EarlyStopping: no metric is called \"acuracy\"; a callback has to log "
+      "EarlyStopping: no metric is called \"valid_los\"; a callback has to log "
       "it.");
   EXPECT_EQ(learn.recorder().epochs().size(), 1u);
 
@@ -139,22 +141,88 @@ TEST(EarlyStopping, NamesWhatThereIsToMonitorOnceAnEpochHasShownIt) {
       {"no \"valid_loss\"", "has train_loss."});
 }
 
+// Logs these values at the ends of the epochs of all fits.
+std::shared_ptr<Callback> logged(
+    const std::string& name,
+    std::vector<double> values) {
+  return std::make_shared<LambdaCallback>(LambdaCallbackOptions{
+      .on_epoch_end = [name, values, at = size_t{0}](Learner& l) mutable {
+        l.log(name, values.at(at++));
+      }});
+}
+
 TEST(EarlyStopping, MonitorsWhatACallbackLogs) {
-  // Smaller is better by the name, or larger.
-  for (const auto& [name, epochs] :
-       {std::pair{"angle_error", 3u}, {"angle", 2u}}) {
-    std::vector<double> values = {0.5, 0.4, 0.6, 0.7};
+  struct Value {
+    const char *name, *mode;
+    size_t epochs;  // that are trained
+  };
+  // Which way is better by the name, or as the mode says.
+  for (const Value& value :
+       {Value{"angle_error", "", 3},
+        {"perplexity", "min", 3},
+        {"angle", "max", 2},
+        {"error_free", "max", 2}}) {
     Learner learn(point_data(64, 32), point_net(), quiet());
-    learn
-        .add<LambdaCallback>(
-            {.on_epoch_end =
-                 [&, name = name](Learner& l) {
-                   l.log(name, values.at(l.state().epoch));
-                 }})
-        .add<EarlyStopping>({.monitor = name})
+    learn.add(logged(value.name, {0.5, 0.4, 0.6, 0.7}))
+        .add<EarlyStopping>({.monitor = value.name, .mode = value.mode})
         .fit(4);
-    EXPECT_EQ(learn.recorder().epochs().size(), epochs) << name;
+    EXPECT_EQ(learn.recorder().epochs().size(), value.epochs) << value.name;
   }
+}
+
+TEST(EarlyStopping, RefusesToGuessWhichWayIsBetter) {
+  for (const char* const name : {"perplexity", "grad_norm", "acuracy"}) {
+    Learner learn(
+        point_data(64, 32),
+        point_net(),
+        quiet({.metrics = {accuracy()}}));
+    learn.add<EarlyStopping>({.monitor = name});
+    expect_error<c10::ValueError>(
+        [&] { learn.fit(1); },
+        {fmt::format("the monitor is \"{}\"", name),
+         ".mode = \"min\" or \"max\"",
+         "one of train_loss, valid_loss, accuracy."});
+    EXPECT_TRUE(learn.recorder().losses().empty());
+  }
+  expect_error<c10::ValueError>(
+      [] { EarlyStopping callback({.mode = "lower"}); },
+      {"[EarlyStopping] mode is \"lower\""});
+}
+
+TEST(EarlyStopping, AsksAMetricOfTrainingBatchesWhichWayIsBetter) {
+  // It rises.
+  const Metric distance(
+      "distance",
+      [batches = 0](const torch::Tensor& pred, const torch::Tensor&) mutable {
+        return torch::full({pred.size(0)}, static_cast<double>(++batches));
+      },
+      /*higher_is_better=*/false);
+  for (const bool is_own : {false, true}) {
+    Learner learn(
+        point_data(64, 32),
+        point_net(),
+        quiet({.metrics = {is_own ? accuracy() : distance}}));
+    TrainMetrics::Options options;
+    if (is_own) options.metrics = {distance};
+    learn.add<TrainMetrics>(options)
+        .add<EarlyStopping>({.monitor = "train_distance"})
+        .fit(4);
+    EXPECT_EQ(learn.recorder().epochs().size(), 2u);
+  }
+}
+
+TEST(EarlyStopping, CanGoOnComparingWithEarlierFits) {
+  const auto sink = std::make_shared<MemorySink>();
+  Learner learn(point_data(64, 32), point_net(), {.sink = sink});
+  learn.add(scripted_valid_loss({1, 2, /* second fit */ 9, 8, 7}))
+      .add<EarlyStopping>({.reset_on_fit = false})
+      .fit(2)
+      .fit(3);
+  EXPECT_EQ(learn.recorder().epochs().size(), 3u);
+  EXPECT_EQ(
+      sink->lines.back(),
+      "EarlyStopping: valid_loss did not improve on 1.000000 of all fits for 1 "
+      "epoch; training ends.");
 }
 
 TEST(EarlyStopping, RefusesNegativeOptions) {
@@ -247,6 +315,17 @@ TEST(ReduceLROnPlateau, GoesOnFromItsSavedState) {
            .order = callback_order::kLast})
       .fit(1, 1.0);
   expect_rates(rates, {0.1});
+}
+
+TEST(ReduceLROnPlateau, TakesTheModeAndTheBestOfEarlierFits) {
+  std::vector<double> rates;
+  Learner learn(point_data(64, 32), point_net(), quiet());
+  learn.add(logged("wer", {3, 2, 1, /* second fit */ 2, 3}))
+      .add<ReduceLROnPlateau>(
+          {.monitor = "wer", .mode = "min", .reset_on_fit = false})
+      .add(record(rates));
+  learn.fit(3, 1.0).fit(2, 1.0);
+  expect_rates(rates, {1, 1, 1, 0.1, 0.01});
 }
 
 TEST(ReduceLROnPlateau, IsRefusedBesideAScheduleOfTheRate) {

@@ -157,6 +157,57 @@ TEST(RulesOnRanks, AnUnevenTailOfAnAccumulationWindowIsWeighedOnce) {
   });
 }
 
+// In the first batch only rank 0 has something to count, in the last nobody.
+DataBunch partly_ignored(int64_t batch_size) {
+  const torch::Tensor x =
+      torch::randn({72, 2}, at::detail::createCPUGenerator(1));
+  torch::Tensor y = (x.sum(1) > 0).to(torch::kLong);
+  y.narrow(0, 8, 8).fill_(-100);
+  y.narrow(0, 21, 5).fill_(-100);
+  y.narrow(0, 64, 8).fill_(-100);
+  const auto set = std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
+  DataBunch data =
+      DataBunch::create(set, set, {.batch_size = batch_size, .workers = 0});
+  data.train = std::make_shared<DataLoader>(
+      set,
+      DataLoaderOptions{
+          .batch_size = batch_size,
+          .training = true,
+          .workers = 0});
+  data.device = torch::kCPU;
+  return data;
+}
+
+TEST(RulesOnRanks, WhatALossCountsIsWhatItWeighsOnAllRanks) {
+  expect_ranks(2, [](const LaunchEnvironment&) {
+    for (const int64_t batches : {1, 2}) {
+      LearnerOptions options = with_sgd();
+      options.weight_decay = 0;
+      options.loss = torch::nn::CrossEntropyLoss(
+          torch::nn::CrossEntropyLossOptions().weight(
+              torch::tensor({1.f, 3.f})));
+      Learner alone(partly_ignored(16 * batches), plain_net(), options);
+      alone.fit(2, 0.1);
+      Learner learn(partly_ignored(8), plain_net(), options);
+      learn.to_distributed(kQuick);
+      if (batches > 1) learn.add<GradientAccumulation>({.batches = batches});
+      const auto each = std::make_shared<EachStep>();
+      learn.add(each);
+      learn.fit(2, 0.1);
+      const Tensors a = parameters_of(learn), b = parameters_of(alone);
+      for (size_t i = 0; i < a.size(); ++i) {
+        EXPECT_TRUE(torch::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
+      }
+      expect_same_on_all(learn, each->bytes);
+      const EpochRecord& epoch = learn.recorder().epochs().back();
+      const EpochRecord& of_one = alone.recorder().epochs().back();
+      EXPECT_NEAR(epoch.valid_loss, of_one.valid_loss, 1e-5);
+      if (batches == 1) EXPECT_NEAR(epoch.train_loss, of_one.train_loss, 1e-2);
+      EXPECT_TRUE(std::isfinite(epoch.train_loss));
+    }
+  });
+}
+
 TEST(RulesOnRanks, WeightsAreEqualAfterEachStepInEveryPrecision) {
   const std::vector<std::function<void(Learner&)>> modes = {
       [](Learner&) {},

@@ -5,6 +5,7 @@
 #include <torch/nn/modules/loss.h>
 #include <torch/types.h>
 
+#include "tern/learner/losses/losses.h"
 #include "tern/tests/support/expect_error.h"
 
 namespace tern::loss_test {
@@ -98,6 +99,90 @@ TEST(Loss, PutsTheReductionBackAfterAnError) {
   const Loss ce = module;
   EXPECT_ANY_THROW(ce.per_sample({kPred}, {torch::tensor({0, 7})}));
   EXPECT_EQ(ce({kPred}, {kClass}).dim(), 0);
+}
+
+// What LibTorch's mean is divided by.
+TEST(Loss, SaysHowMuchItCounts) {
+  using torch::nn::CrossEntropyLoss;
+  using torch::nn::CrossEntropyLossOptions;
+  const torch::Tensor weight = torch::tensor({1.f, 4.f});
+  const torch::Tensor classes = torch::tensor({0, 1, -100, 1});
+  const torch::Tensor pred = torch::randn({4, 2});
+  const auto of = [&](const Loss& loss, const torch::Tensor& target) {
+    return loss.count({pred}, {target});
+  };
+  EXPECT_EQ(of(CrossEntropyLoss(), classes), 3);
+  EXPECT_EQ(
+      of(CrossEntropyLoss(CrossEntropyLossOptions().weight(weight)), classes),
+      9);
+  EXPECT_EQ(
+      of(CrossEntropyLoss(CrossEntropyLossOptions().ignore_index(1)),
+         classes.clamp(0)),
+      2);
+  EXPECT_EQ(of(label_smoothing_cross_entropy(), classes), 3);
+  EXPECT_EQ(of(focal_loss({.weight = weight}), classes), 3);
+  EXPECT_EQ(of(CrossEntropyLoss(), pred.softmax(1)), 4);
+  EXPECT_EQ(of(torch::nn::NLLLoss(), classes), 3);
+  EXPECT_EQ(of(torch::nn::MSELoss(), pred), 8);
+  EXPECT_EQ(of(torch::nn::MultiMarginLoss(), classes.clamp(0)), 4);
+  EXPECT_EQ(of(CrossEntropyLoss(), classes.clamp(-100, -100)), 0);
+  // A sum, and a function: samples.
+  EXPECT_EQ(
+      of(CrossEntropyLoss(CrossEntropyLossOptions().reduction(torch::kSum)),
+         classes),
+      4);
+  const Loss function = [](const torch::Tensor& p, const torch::Tensor& t) {
+    return torch::cross_entropy_loss(p, t);
+  };
+  EXPECT_TRUE(function.counts_samples());
+  EXPECT_EQ(of(function, classes), 4);
+  const Loss own = Loss(function).count_by(
+      [](const Tensors&, const Tensors& targets) { return targets[0] >= 0; });
+  EXPECT_EQ(of(own, classes), 3);
+  // Pixels.
+  const torch::Tensor mask = torch::tensor({{0, 1, -100}, {1, -100, -100}});
+  const Loss pixels = CrossEntropyLoss();
+  EXPECT_TRUE(torch::equal(
+      pixels.counts({}, {mask}),
+      torch::tensor({2., 1.}, torch::kDouble)));
+  EXPECT_EQ(dice_ce_loss().count({}, {mask}), 3);
+  EXPECT_EQ(dice_ce_loss({.lambda_ce = 0}).count({}, {mask}), 2);
+}
+
+TEST(Loss, IsTheSumOverItsSamplesDividedByItsCount) {
+  torch::manual_seed(2);
+  const torch::Tensor pred = torch::randn({4, 3, 5}, torch::kDouble);
+  torch::Tensor mask = torch::randint(3, {4, 5}, torch::kLong);
+  mask.masked_fill_(torch::rand({4, 5}) > 0.5, -100);
+  mask[1].fill_(-100);
+  const torch::Tensor weight = torch::rand({3}, torch::kDouble);
+  const auto expect = [&](const Loss& loss, const torch::Tensor& target) {
+    EXPECT_NEAR(
+        (loss.sum_per_sample({pred}, {target}).sum() /
+         loss.count({pred}, {target}))
+            .item<double>(),
+        loss({pred}, {target}).item<double>(),
+        1e-12)
+        << loss.name();
+  };
+  expect(torch::nn::CrossEntropyLoss(), mask);
+  expect(
+      torch::nn::CrossEntropyLoss(
+          torch::nn::CrossEntropyLossOptions().weight(weight).label_smoothing(
+              0.1)),
+      mask);
+  expect(focal_loss({.weight = weight}), mask);
+  expect(dice_ce_loss({.lambda_dice = 0, .weight = weight}), mask);
+  expect(dice_ce_loss(), mask.clamp(0));
+  expect(torch::nn::MSELoss(), torch::randn({4, 3, 5}, torch::kDouble));
+  expect(torch::nn::HingeEmbeddingLoss(), pred.sign());
+  // Sums that 16 bits do not hold.
+  const Loss ce = torch::nn::CrossEntropyLoss();
+  const torch::Tensor many = torch::full({1, 3, 70000}, 1, torch::kBFloat16);
+  EXPECT_EQ(
+      ce.sum_per_sample({many}, {torch::zeros({1, 70000}, torch::kLong)})
+          .scalar_type(),
+      torch::kFloat);
 }
 
 TEST(Loss, SaysWhenItDoesNotKnowItsSamples) {

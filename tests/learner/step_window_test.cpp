@@ -1,5 +1,6 @@
 #include "tern/learner/step_window.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -93,6 +94,83 @@ TEST(StepWindow, GoesOnWhereACheckpointWasMade) {
   EXPECT_DOUBLE_EQ(resumed.add({9, 9}, true), whole.add({9, 9}, true));
   EXPECT_DOUBLE_EQ(resumed.correction(), whole.correction());
   EXPECT_TRUE(resumed.is_complete());
+}
+
+// What one unit of what each batch's loss counts weighs in the step, once
+// gradients are averaged over ranks.
+std::vector<double> weights_of_counts(
+    StepWindow& window,
+    const std::vector<StepWindow::Counts>& batches,
+    int64_t world_size,
+    double& largest) {
+  std::vector<double> weights;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    window.add({8, 8 * world_size}, i + 1 == batches.size());
+    const double weight = window.weigh(batches[i]);
+    largest = std::max(largest, weight);
+    for (double& earlier : weights) earlier *= window.rescale();
+    if (batches[i].of_rank > 0) {
+      weights.push_back(
+          weight / (batches[i].of_rank * static_cast<double>(world_size)));
+    }
+  }
+  EXPECT_TRUE(window.is_complete());
+  for (double& weight : weights) weight *= window.correction();
+  return weights;
+}
+
+TEST(StepWindow, WeighsAllThatTheLossesCountTheSame) {
+  // Also where a batch counts nothing, and where the first is the least.
+  for (const auto& counts : std::vector<std::vector<StepWindow::Counts>>{
+           {{100, 100}, {30, 30}, {1, 1}, {0, 0}},
+           {{0, 0}, {1, 1}, {1000, 1000}, {1e6, 1e6}},
+           {{0.5, 0.5}, {4, 4}}}) {
+    StepWindow window;
+    window.begin({.batches = 4}, 8, 1);
+    double all = 0, largest = 0;
+    for (const auto& batch : counts) all += batch.of_all;
+    const auto weights = weights_of_counts(window, counts, 1, largest);
+    for (const double weight : weights) EXPECT_NEAR(weight * all, 1, 1e-12);
+    EXPECT_LE(largest, 1);
+  }
+  StepWindow first, second;
+  first.begin({.batches = 2}, 8, 2);
+  second.begin({.batches = 2}, 8, 2);
+  double largest = 0;
+  for (const double weight :
+       weights_of_counts(first, {{3, 10}, {0, 50}}, 2, largest)) {
+    EXPECT_NEAR(weight * 60, 1, 1e-12);
+  }
+  for (const double weight :
+       weights_of_counts(second, {{7, 10}, {50, 50}}, 2, largest)) {
+    EXPECT_NEAR(weight * 60, 1, 1e-12);
+  }
+}
+
+TEST(StepWindow, IsOneBatchOfAnyCounts) {
+  StepWindow window;
+  window.begin({}, 8, 2);
+  window.add({8, 16}, false);
+  EXPECT_DOUBLE_EQ(window.weigh({3, 12}), 0.5);
+  EXPECT_DOUBLE_EQ(window.weigh({0, 12}), 0);
+  EXPECT_DOUBLE_EQ(window.weigh({0, 0}), 1) << "its loss is 0";
+}
+
+TEST(StepWindow, GoesOnWithWhatACheckpointHasCounted) {
+  StepWindow whole, resumed;
+  whole.begin({.batches = 3}, 8, 1);
+  whole.add({8, 8}, false);
+  whole.weigh({20, 20});
+  resumed.begin({.batches = 3}, 8, 1);
+  resumed.restore(
+      whole.batches(),
+      whole.samples(),
+      whole.counted(),
+      whole.expected());
+  for (StepWindow* const window : {&whole, &resumed}) window->add({8, 8}, true);
+  EXPECT_DOUBLE_EQ(resumed.weigh({5, 5}), whole.weigh({5, 5}));
+  EXPECT_DOUBLE_EQ(resumed.correction(), whole.correction());
+  EXPECT_DOUBLE_EQ(whole.correction(), 60.0 / 25);
 }
 
 TEST(StepWindow, ForgetsWhatAnEpochThatWasEndedHasAccumulated) {

@@ -100,6 +100,54 @@ TEST(SaveModel, SaysWhichEpochIsTheBestAndThatItWasLoaded) {
       1);
 }
 
+TEST(SaveModel, SaysOfALaterFitWhatTheBestIsComparedWith) {
+  for (const bool resets : {true, false}) {
+    Trained run({1, /* second fit */ 3, 0.5}, {.reset_on_fit = resets});
+    run.learn.fit(1, 1e-2);
+    EXPECT_EQ(run.mentions("epoch 0 is the best so far, with"), 1);
+    run.learn.fit(2, 1e-2);
+    // Epochs of all fits are counted from the first.
+    const std::string best =
+        resets ? "epoch 1 is the best of this fit so far, with valid_loss 0.5"
+               : "epoch 2 is the best of all fits so far, with valid_loss 0.5";
+    EXPECT_EQ(run.mentions(best), 1);
+    EXPECT_EQ(run.mentions("of this fit so far"), resets ? 2 : 0);
+  }
+}
+
+TEST(SaveModel, CanKeepTheBestOfAllFits) {
+  for (const bool resets : {true, false}) {
+    Trained run(
+        {2, 1, /* second fit */ 3, 1.5},
+        {.top_k = 2, .reset_on_fit = resets});
+    run.learn.fit(2, 1e-2).fit(2, 1e-2);
+    EXPECT_TRUE(
+        all_equal(parameters_of(run.learn), run.weights[resets ? 3 : 1]));
+    EXPECT_TRUE(all_equal(run.saved(), run.weights[resets ? 3 : 1]));
+    if (resets) continue;
+    EXPECT_TRUE(run.has("model_best_1") && run.has("model_best_3"));
+    EXPECT_FALSE(run.has("model_best_0"));
+    run.learn.load("model");
+  }
+}
+
+TEST(SaveModel, SavesTheSmallestOfALoggedValueWhereTheModeSaysSo) {
+  for (const char* const mode : {"min", "max"}) {
+    Trained run({0, 0, 0}, {.monitor = "perplexity", .mode = mode});
+    run.learn.add<LambdaCallback>({.on_epoch_end = [](Learner& l) {
+      l.log("perplexity", std::vector{30, 10, 20}.at(l.state().epoch));
+    }});
+    run.learn.fit(3, 1e-2);
+    EXPECT_TRUE(all_equal(
+        parameters_of(run.learn),
+        run.weights[std::string_view(mode) == "min" ? 1 : 0]));
+  }
+  Trained run({1}, {.monitor = "perplexity"});
+  expect_error<c10::ValueError>(
+      [&] { run.learn.fit(1); },
+      {"[SaveModel]", ".mode = \"min\" or \"max\""});
+}
+
 TEST(SaveModel, NamesTheEpochThatItLoadedInTheReportAndTheLog) {
   Trained run({3, 1, 2});
   run.learn.add<JsonLinesLogger>().fit(3, 1e-2);
@@ -213,7 +261,7 @@ TEST(SaveModel, SaysThatTheMonitorWasNaNInAllEpochs) {
 }
 
 TEST(SaveModel, SaysThatTheMonitorHadNoValueInASecondFit) {
-  Trained t({1, 1, 1}, {.monitor = "score"});
+  Trained t({1, 1, 1}, {.monitor = "score", .mode = "max"});
   bool logs = true;
   t.learn.add<LambdaCallback>({.on_epoch_end = [&](Learner& l) {
     if (logs) l.log("score", 1);

@@ -18,6 +18,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/loss.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/schedulers/step_lr.h>
@@ -205,6 +206,14 @@ INSTANTIATE_TEST_SUITE_P(
         Program{
             "accumulation",
             [](Learner& l) { l.add<GradientAccumulation>({.batches = 3}); }},
+        Program{
+            "accumulation_by_what_the_loss_counts",
+            [](Learner& l) {
+              parts_of(l).options.loss = torch::nn::CrossEntropyLoss(
+                  torch::nn::CrossEntropyLossOptions().weight(
+                      torch::tensor({1.f, 5.f})));
+              l.add<GradientAccumulation>({.batches = 3});
+            }},
         Program{
             "bf16_accumulation",
             [](Learner& l) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/dropout.h>
@@ -389,6 +390,36 @@ TEST(StepGraph, ChecksLabelsOfReplayedBatchesAndLeavesAUsableLearner) {
   y[60] = 1;
   learn.fit(1);
   EXPECT_EQ(step_graph(learn)->replayed(), 5);
+}
+
+TEST(StepGraph, DoesNotReplayABatchOfWhichNothingCounts) {
+  // The third is the one that would be recorded.
+  for (const int64_t batch : {3, 5}) {
+    std::vector<int64_t> indices(256);
+    std::iota(indices.begin(), indices.end(), 0);
+    const Batch all = points(256)->get_batch(indices, {});
+    const torch::Tensor targets = all.targets[0].clone();
+    targets.narrow(0, 32 * batch, 32).fill_(-100);
+    const auto trained = [&](bool graph, std::string& said) {
+      const auto sink = std::make_shared<MemorySink>();
+      Learner learn(
+          data_of(
+              std::make_shared<TensorDataset>(all.inputs, Tensors{targets}),
+              /*shuffle=*/false),
+          point_net(),
+          {.sink = sink});
+      if (graph) set_step_graph(learn, recorded());
+      learn.fit(2, 1e-2);
+      if (graph) EXPECT_EQ(step_graph(learn)->replayed(), 11);
+      EXPECT_EQ(learn.recorder().losses()[batch], 0);
+      EXPECT_FALSE(std::isnan(learn.recorder().epochs().back().train_loss));
+      for (const std::string& line : sink->lines) said += line;
+      return weights_of(learn);
+    };
+    std::string plain, said;
+    EXPECT_TRUE(all_equal(trained(true, said), trained(false, plain)));
+    EXPECT_NE(said.find("nothing counts in the loss"), std::string::npos);
+  }
 }
 
 TEST(StepGraph, LetsSyncAuditFindWhatWaitsBesideTheStep) {

@@ -87,6 +87,47 @@ TEST(Losses, OfDiceAndCrossEntropyAreMadeForPixels) {
       {"[2, 1, 4, 4]"});
 }
 
+TEST(Losses, OfNothingThatCountsAreZeroWithoutAGradient) {
+  const torch::Tensor pixels = torch::full({2, 4, 4}, -100, torch::kLong);
+  const torch::Tensor weight = torch::tensor({1.f, 0.f, 1.f});
+  for (const Loss& loss :
+       {focal_loss(),
+        focal_loss({.gamma = 0.5}),
+        dice_ce_loss(),
+        dice_ce_loss({.smooth = 0}),
+        dice_ce_loss({.lambda_dice = 0, .weight = weight})}) {
+    const torch::Tensor pred = torch::randn({2, 3, 4, 4}).requires_grad_();
+    const torch::Tensor value = loss({pred}, {pixels});
+    EXPECT_EQ(value.item<float>(), 0);
+    (value * 65536).backward();
+    EXPECT_EQ(pred.grad().abs().max().item<float>(), 0);
+  }
+  // Only a class that weighs nothing.
+  const Loss loss = dice_ce_loss({.lambda_dice = 0, .weight = weight});
+  const torch::Tensor pred = torch::randn({2, 3, 4, 4}).requires_grad_();
+  (loss({pred}, {torch::ones({2, 4, 4}, torch::kLong)}) * 65536).backward();
+  EXPECT_EQ(pred.grad().abs().max().item<float>(), 0);
+}
+
+TEST(Losses, LeaveIgnoredSamplesOutOfTheirMeans) {
+  torch::manual_seed(1);
+  const torch::Tensor pred = torch::randn({4, 3, 4, 4});
+  torch::Tensor target = torch::randint(3, {4, 4, 4}, torch::kLong);
+  target.narrow(0, 2, 2).fill_(-100);
+  for (const Loss& loss : {focal_loss(), dice_ce_loss()}) {
+    EXPECT_FLOAT_EQ(
+        loss({pred}, {target}).item<float>(),
+        loss({pred.narrow(0, 0, 2)}, {target.narrow(0, 0, 2)}).item<float>());
+  }
+}
+
+// The cross-entropy of a sure prediction is 0, where a power has no gradient.
+TEST(Losses, OfASurePredictionHaveAFiniteGradient) {
+  const torch::Tensor pred = torch::tensor({{200.f, 0.f}}).requires_grad_();
+  focal_loss({.gamma = 0.5})({pred}, {torch::tensor({0})}).backward();
+  EXPECT_TRUE(pred.grad().isfinite().all().item<bool>());
+}
+
 TEST(Losses, RefuseOptionsOutOfTheirRange) {
   expect_error<c10::ValueError>(
       [] { dice_ce_loss({.lambda_dice = 0, .lambda_ce = 0}); },

@@ -87,10 +87,10 @@ void regroup(LearnerParts& l) {
 void loop::follow_model(LearnerParts& l) {
   const Changes changes = changes_of(l);
   if (changes.is_empty()) return;
-  const char* const owner = !l.groups.own_lr.empty()  ? "MultiOptimizer"
-                            : l.ranks.training_shard  ? "to_distributed"
-                            : l.step.is_parallel      ? "to_parallel"
-                                                      : nullptr;
+  const char* const owner = !l.groups.own_lr.empty() ? "MultiOptimizer"
+                            : l.ranks.training_shard ? "to_distributed"
+                            : l.step.is_parallel     ? "to_parallel"
+                                                     : nullptr;
   TERN_CHECK_VALUE(
       !owner,
       "[Learner] the model's parameters have changed after {}: {}. Make and "
@@ -113,9 +113,9 @@ void loop::follow_first_forward(LearnerParts& l) {
   const Changes changes = changes_of(l);
   if (changes.is_empty()) return;
   const char* const why =
-      l.state.is_trial      ? "this trial cannot undo"
-      : l.stepped_weights   ? "have no 16-bit form and no master weights"
-      : l.step.runner       ? "the way in which this step runs does not have"
+      l.state.is_trial       ? "this trial cannot undo"
+      : l.stepped_weights    ? "have no 16-bit form and no master weights"
+      : l.step.runner        ? "the way in which this step runs does not have"
       : l.ranks.communicator ? "the other ranks do not have"
                              : nullptr;
   TERN_CHECK_VALUE(

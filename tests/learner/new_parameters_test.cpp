@@ -160,9 +160,7 @@ TEST(NewParameters, AreRefusedWhereAnotherDividesThem) {
   };
   Learner learn(point_data(), net, quiet());
   learn.add<MultiOptimizer>(MultiOptimizer::Options{
-      .parts = {
-          {.name = "0", .loss = loss},
-          {.name = "1", .loss = loss}}});
+      .parts = {{.name = "0", .loss = loss}, {.name = "1", .loss = loss}}});
   learn.fit(1, 1e-3);
   net->push_back(linear(2, 2, 3));
   expect_error<c10::ValueError>(
