@@ -168,7 +168,7 @@ void Distributed::broadcast_weights(Learner& learn) {
 void Distributed::on_batch_begin(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training) return;
-  follow_frozen(learn);
+  follow_frozen(learn);  // after all others have had their turn
   const DataLoader& train = learn.data().loader(Split::train);
   SampleRng rng(train.options().seed, group_->rank(), state.iteration);
   torch::manual_seed(rng());
@@ -181,7 +181,6 @@ void Distributed::on_backward_begin(Learner& learn) {
   if (state.accumulating) return;
   // In a part's turn the other parts require no gradient.
   const bool is_in_parts = !parts_of(learn).groups.own_lr.empty();
-  if (!is_in_parts) follow_frozen(learn);
   for (const auto& [parameters, reducer] : reducers_) {
     const bool has_turn = !is_in_parts || parameters[0].requires_grad();
     if (!has_turn) continue;

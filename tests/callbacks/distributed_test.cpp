@@ -381,7 +381,7 @@ TEST_P(ResumedRanks, GoOnFromACheckpointBitForBit) {
 INSTANTIATE_TEST_SUITE_P(
     Distributed,
     ResumedRanks,
-    testing::Values(1, 2, 3, 4));
+    testing::Values(2, 3, 4));
 
 TEST(Distributed, FreezesAndUnfreezesWhileAFitRunsAsOneProcess) {
   expect_ranks(2, [](const LaunchEnvironment&) {
@@ -391,7 +391,7 @@ TEST(Distributed, FreezesAndUnfreezesWhileAFitRunsAsOneProcess) {
         if (l.state().epoch == 1) l.unfreeze();
         if (l.state().epoch == 2) l.freeze();
       }});
-      learn.add<LambdaCallback>({.on_loss_begin = [](Learner& l) {
+      learn.add<LambdaCallback>({.on_batch_begin = [](Learner& l) {
         const TrainState& s = l.state();
         if (s.training && s.epoch == 2 && s.batch == 4) l.unfreeze();
       }});
