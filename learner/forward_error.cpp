@@ -246,7 +246,8 @@ std::string advice_for(const std::string& reason, const Watch& watch) {
   }
   if (says_any(
           reason,
-          {"not implemented for 'half'", "not implemented for 'bfloat16'",
+          {"not implemented for 'half'",
+           "not implemented for 'bfloat16'",
            "low precision dtypes not supported",
            "unsupported dtype half",
            "unsupported dtype bfloat16"})) {
@@ -316,8 +317,9 @@ std::string explain_forward_error(
     ModelImpl& model,
     const Tensors& inputs,
     const std::string& reason) {
-  const std::string given =
-      fmt::format("[Model] the model cannot take inputs of {}", shapes_of(inputs));
+  const std::string given = fmt::format(
+      "[Model] the model cannot take inputs of {}",
+      shapes_of(inputs));
   // One on several devices runs in other threads.
   if (!is_repeated && !dynamic_cast<const ModelAround*>(&model)) {
     const Watch watch(model);

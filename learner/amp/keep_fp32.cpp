@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <string_view>
+#include <typeinfo>
 #include <unordered_map>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/library.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/activation.h>
 
 #include "tern/kernels/check.h"
 
@@ -108,6 +110,8 @@ enum class Origin {
   unknown,
   kept_weight,   // or made of these alone, or of these and other weights
   other_weight,  // or made of these alone
+  projection,    // another weight, of a MultiheadAttention
+  scores,        // of one: products of its queries and keys
   kept_result    // in fp32 because of a kept layer
 };
 
@@ -117,9 +121,16 @@ struct Computation {
   Origin results = Origin::unknown;
   bool is_kept = false;           // fp32, out of autocast's reach
   bool is_in_kept_layer = false;  // what comes after it
+  bool is_in_attention = false;   // after the projections, the same
+  bool is_about_to_mask = false;  // scores
   // To which its floating arguments are converted; of BatchNorm the first.
   std::optional<torch::ScalarType> type = {};
 };
+
+bool is_weight(Origin origin) {
+  return origin == Origin::kept_weight || origin == Origin::other_weight ||
+         origin == Origin::projection;
+}
 
 using WeakTensor =
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
@@ -133,7 +144,7 @@ bool is_wide(const torch::Tensor& tensor) {
 struct KeepFp32Guard::State {
   const KeptParameters* kept;
   std::optional<torch::ScalarType> dtype;
-  bool is_in_kept_layer = false;
+  bool is_in_kept_layer = false, is_in_attention = false;
   // An operation of a backward pass within the forward pass is in another one.
   int graph_task = torch::autograd::get_current_graph_task_id();
   State* outer = here;
@@ -144,15 +155,17 @@ struct KeepFp32Guard::State {
   Origin own_origin(const at::TensorBase& tensor) const {
     const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
     if (kept->contains(impl)) return Origin::kept_weight;
+    if (kept->is_projection(impl)) return Origin::projection;
     if (kept->has_other(impl)) return Origin::other_weight;
     const auto found = origins.find(impl);
     return found == origins.end() ? Origin::unknown : found->second.second;
   }
-  // A view may be older than the guard.
+  // A view of a weight may be older than the guard.
   Origin origin(const torch::Tensor& tensor) const {
     const Origin own = own_origin(tensor);
-    const bool is_view = own == Origin::unknown && tensor.is_view();
-    return is_view ? own_origin(tensor._base()) : own;
+    if (own != Origin::unknown || !tensor.is_view()) return own;
+    const Origin base = own_origin(tensor._base());
+    return is_weight(base) ? base : own;
   }
   void note(const torch::Tensor& tensor, Origin origin) {
     if (origin == Origin::kept_result && !is_wide(tensor)) {
@@ -176,26 +189,29 @@ struct KeepFp32Guard::State {
 Computation KeepFp32Guard::State::computation(
     const c10::OperatorHandle& operation,
     const Tensors& inputs) const {
-  Computation c{.is_in_kept_layer = is_in_kept_layer};
+  Computation c{
+      .is_in_kept_layer = is_in_kept_layer,
+      .is_in_attention = is_in_attention};
   const std::string& full = operation.operator_name().name;
-  const auto found =
-      kKinds.find(std::string_view(full).substr(full.rfind(':') + 1));
+  const auto name = std::string_view(full).substr(full.rfind(':') + 1);
+  const auto found = kKinds.find(name);
   if (found != kKinds.end()) c.kind = found->second;
 
   bool has_kept = false, has_other = false, has_result = false;
+  bool has_projection = false;
   bool is_of_weights = !inputs.empty(), is_mixed = false;
   bool is_wide_elsewhere = false;  // fp32 that is no kept layer's
   std::optional<torch::ScalarType> of_weight, narrow, widest, last;
   for (const torch::Tensor& input : inputs) {
     const Origin origin = this->origin(input);
     has_kept |= origin == Origin::kept_weight;
-    has_other |= origin == Origin::other_weight;
+    has_other |= is_weight(origin) && origin != Origin::kept_weight;
+    has_projection |= origin == Origin::projection;
     has_result |= origin == Origin::kept_result;
-    is_of_weights &=
-        origin == Origin::kept_weight || origin == Origin::other_weight;
+    is_of_weights &= is_weight(origin);
     const torch::ScalarType own = input.scalar_type();
     if (!input.is_floating_point() || own == torch::kDouble) continue;
-    if (origin == Origin::other_weight) of_weight = own;
+    if (is_weight(origin)) of_weight = own;
     if (c10::isReducedFloatingType(own)) narrow = own;
     is_wide_elsewhere |= own == torch::kFloat && input.dim() > 0 &&
                          origin != Origin::kept_result;
@@ -207,7 +223,9 @@ Computation KeepFp32Guard::State::computation(
   // Adapters of a weight, its norm, its transpose.
   if (is_of_weights && c.kind != Kind::weighted) {
     c.is_kept = has_kept;
-    c.results = has_kept ? Origin::kept_weight : Origin::other_weight;
+    c.results = has_kept         ? Origin::kept_weight
+                : has_projection ? Origin::projection
+                                 : Origin::other_weight;
     if (has_kept || (is_mixed && c.kind == Kind::product)) c.type = widest;
     if (c.kind != Kind::embedding) return c;
   }
@@ -215,10 +233,20 @@ Computation KeepFp32Guard::State::computation(
   const bool is_layer = c.kind != Kind::other && c.kind != Kind::conversion;
   const bool is_other_layer = is_layer && has_other && !has_kept;
   if (has_kept || is_other_layer) c.is_in_kept_layer = has_kept;
+  if (has_kept || is_other_layer) c.is_in_attention = has_projection;
   c.is_kept = c.is_in_kept_layer && (has_kept || has_result);
   if (c.is_kept || (has_result && !is_other_layer)) {
     c.results = Origin::kept_result;
   }
+  const bool is_of_scores =
+      !inputs.empty() && origin(inputs[0]) == Origin::scores;
+  const bool stays_scores =
+      operation.schema().is_mutable() || c.kind == Kind::conversion;
+  if (is_of_scores ? stays_scores
+                   : c.is_in_attention && !c.is_kept && name == "bmm") {
+    c.results = Origin::scores;
+  }
+  c.is_about_to_mask = is_of_scores && name == "view";
   if (c.kind == Kind::conversion) return c;
   if (c.is_kept) {
     c.type = torch::kFloat;
@@ -285,14 +313,19 @@ void compute(
       state->graph_task != torch::autograd::get_current_graph_task_id()) {
     return operation.redispatchBoxed(keys, stack);
   }
-  const Computation c =
-      state->computation(operation, inputs_of(operation, *stack));
+  Computation c = state->computation(operation, inputs_of(operation, *stack));
   const c10::impl::ExcludeDispatchKeyGuard below(
       c.is_kept ? c10::autocast_dispatch_keyset : c10::DispatchKeySet(kKey));
   convert_arguments(operation, c, *stack);
   if (c.is_kept) keys = keys - c10::autocast_dispatch_keyset;
   state->is_in_kept_layer = c.is_in_kept_layer;
+  state->is_in_attention = c.is_in_attention;
   operation.redispatchBoxed(keys, stack);
+  if (c.is_about_to_mask &&
+      torch::jit::peek(*stack, 0, 1).toTensor().dim() == 4) {
+    c.results = Origin::kept_result;
+    to_type(torch::kFloat, *stack, 1);
+  }
   const size_t results = operation.schema().returns().size();
   for (const torch::Tensor& result :
        tensors_of(torch::jit::last(*stack, results))) {
@@ -343,6 +376,17 @@ void KeptParameters::add(const torch::Tensor& tensor, bool is_kept) {
   }
 }
 
+void KeptParameters::add_projections(const torch::nn::Module& module) {
+  for (const auto& part : module.modules()) {
+    const torch::nn::Module& own = *part;
+    // Not one that is derived from it, whose forward is another.
+    if (typeid(own) != typeid(torch::nn::MultiheadAttentionImpl)) continue;
+    for (const torch::Tensor& p : own.parameters(/*recurse=*/false)) {
+      projections_.insert(p.unsafeGetTensorImpl());
+    }
+  }
+}
+
 KeptParameters kept_parameters(
     const Model& model,
     const std::vector<std::string>& modules,
@@ -352,6 +396,7 @@ KeptParameters kept_parameters(
   std::ranges::copy(model.parameters(), std::back_inserter(all));
   std::ranges::copy(model.buffers(), std::back_inserter(all));
   for (const ModelTensor& item : all) kept.add(item.tensor, false);
+  if (model.module()) kept.add_projections(*model.module());
   for (const std::string& pattern : modules) {
     bool is_found = pattern == "input";
     std::set<std::string> names;

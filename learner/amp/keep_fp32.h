@@ -40,8 +40,16 @@ class KeptParameters {
   /// Whether no tensor stays fp32.
   bool empty() const { return kept_.empty(); }
 
+  /// Notes the weights with which LibTorch's MultiheadAttention projects
+  /// queries, keys and values.
+  void add_projections(const torch::nn::Module& module);
+  bool is_projection(const c10::TensorImpl* tensor) const {
+    return projections_.contains(tensor);
+  }
+  bool has_attention() const { return !projections_.empty(); }
+
  private:
-  std::unordered_set<const c10::TensorImpl*> kept_, others_;
+  std::unordered_set<const c10::TensorImpl*> kept_, others_, projections_;
 };
 
 /// The floating parameters and buffers of the named modules, and of all modules
@@ -81,6 +89,10 @@ void to_type(torch::ScalarType type, torch::jit::Stack& stack, size_t count);
 /// layer has returned is rounded where it meets 16-bit tensors: in the sum of a
 /// later residual block, or where features are concatenated. Under autocast
 /// both are left to autocast. Nothing changes in backward.
+///
+/// LibTorch's MultiheadAttention masks padding in fp32 or fp64 alone: 16-bit
+/// scores that it is about to mask become fp32, up to the product with the
+/// values.
 class KeepFp32Guard {
  public:
   struct State;

@@ -67,7 +67,8 @@ TEST(ForwardError, NamesTheLayerWhatItIsGivenAndTheLayerBefore) {
       error_between([](const Tensor& x) { return x.slice(1, 0, 6); }),
       "[Model] the model cannot take inputs of [4, 2] Float; body.b was given "
       "[4, 6] Float, its weight is [2, 8] Float: mat1 and mat2 shapes cannot "
-      "be multiplied (4x6 and 8x2). Make it agree with body.a, the layer before "
+      "be multiplied (4x6 and 8x2). Make it agree with body.a, the layer "
+      "before "
       "it, which returns [4, 8] Float.");
 }
 
@@ -85,14 +86,15 @@ TEST(ForwardError, ComparesTheSamplesWithTheFirstLayer) {
 }
 
 TEST(ForwardError, SaysAfterWhichLayerAnOperationWithoutWeightsFails) {
-  const std::string text = error_between(
-      [](const Tensor& x) { return x + torch::zeros({4, 3}); });
+  const std::string text = error_between([](const Tensor& x) {
+    return x + torch::zeros({4, 3});
+  });
   EXPECT_NE(
       text.find("; behind body.a, add was given [4, 8] Float, [4, 3] Float: "),
       text.npos)
       << text;
-  EXPECT_TRUE(text.ends_with(
-      "Change what the model's forward does behind body.a."))
+  EXPECT_TRUE(
+      text.ends_with("Change what the model's forward does behind body.a."))
       << text;
   EXPECT_EQ(text.find("samples"), text.npos) << text;
   // A module's own check fails between two operations.
@@ -103,11 +105,11 @@ TEST(ForwardError, SaysAfterWhichLayerAnOperationWithoutWeightsFails) {
 }
 
 TEST(ForwardError, SaysWhatToConvert) {
-  std::string text = error_between(
-      [](const Tensor& x) { return x.to(torch::kDouble); });
-  EXPECT_TRUE(text.ends_with(
-      "Convert what it is given to Float in the model's forward "
-      "(x.to(weight.dtype()))."))
+  std::string text =
+      error_between([](const Tensor& x) { return x.to(torch::kDouble); });
+  EXPECT_TRUE(
+      text.ends_with("Convert what it is given to Float in the model's forward "
+                     "(x.to(weight.dtype()))."))
       << text;
   const auto same = [](const Tensor& x) { return x; };
   text = error_of(Net(same), torch::zeros({4, 2}, torch::kByte));
@@ -125,9 +127,8 @@ TEST(ForwardError, TellsAnEmbeddingsIndices) {
   const nn::Sequential net(nn::Embedding(10, 4));
   EXPECT_TRUE(error_of(net, torch::full({2}, 10))
                   .ends_with("Give indices from 0 to 9."));
-  EXPECT_TRUE(
-      error_of(net, torch::zeros({2}))
-          .ends_with("Give it integers: indices of kLong or kInt."));
+  EXPECT_TRUE(error_of(net, torch::zeros({2}))
+                  .ends_with("Give it integers: indices of kLong or kInt."));
 }
 
 TEST(ForwardError, NamesAnOperationThatHasNo16BitVersion) {
@@ -149,8 +150,8 @@ TEST(ForwardError, AdvisesNothingThatWouldNotHelp) {
     TORCH_CHECK(false, "the moon is full");
     return x;
   });
-  EXPECT_TRUE(text.ends_with(
-      "behind body.a, with [4, 8] Float: the moon is full."))
+  EXPECT_TRUE(
+      text.ends_with("behind body.a, with [4, 8] Float: the moon is full."))
       << text;
 }
 
@@ -195,7 +196,8 @@ TEST(ForwardError, APassThatDoesNotFailAgainIsToldByItsInputs) {
   });
   EXPECT_EQ(
       text,
-      "[Model] the model cannot take inputs of [4, 2] Float; the moon is full.");
+      "[Model] the model cannot take inputs of [4, 2] Float; the moon is "
+      "full.");
 }
 
 }  // namespace

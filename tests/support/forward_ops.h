@@ -16,8 +16,8 @@ namespace tern::testing_support {
 
 /// An operation that a forward pass called itself.
 struct ForwardOp {
-  std::string name;                      // "aten::linear"
-  std::vector<std::string> weights;      // state-dict names of those it is given
+  std::string name;                  // "aten::linear"
+  std::vector<std::string> weights;  // state-dict names of those it is given
   std::vector<torch::ScalarType> given;  // types of its floating inputs
   std::vector<torch::ScalarType> types;  // of its floating results
 };
@@ -38,9 +38,10 @@ inline std::vector<ForwardOp> forward_ops(Learner& learn) {
       if (input.is_floating_point()) {
         seen.given.push_back(input.scalar_type());
       }
-      const auto own = input.is_view() && !names.contains(input.unsafeGetTensorImpl())
-                           ? names.find(input._base().unsafeGetTensorImpl())
-                           : names.find(input.unsafeGetTensorImpl());
+      const auto own =
+          input.is_view() && !names.contains(input.unsafeGetTensorImpl())
+              ? names.find(input._base().unsafeGetTensorImpl())
+              : names.find(input.unsafeGetTensorImpl());
       if (own != names.end()) seen.weights.push_back(own->second);
     }
     for (const torch::Tensor& output : op.outputs) {

@@ -12,8 +12,10 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/modules/rnn.h>
+#include <torch/nn/modules/transformerlayer.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/diagnose/precision_audit.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/amp/activation_checkpoint.h"
@@ -21,6 +23,7 @@
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/recorder.h"
 #include "tern/learner/weights/lora.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
@@ -381,6 +384,69 @@ TEST(KeepFp32, IsTheSameWhenActivationsAreComputedAgain) {
         EXPECT_TRUE(all_equal(trained(again, kept), usual));
       }
     }
+  }
+}
+
+// Attention over three tokens of which the last may be padding.
+struct MaskedImpl final : nn::Module {
+  explicit MaskedImpl(bool masks) : masks(masks) {
+    register_module("in", in);
+    register_module("attention", attention);
+    register_module("encoder", encoder);
+    register_module("out", out);
+  }
+  Tensor forward(const Tensor& x) {
+    const Tensor tokens =
+        in(x).unsqueeze(0) *
+        torch::tensor({1.0F, 2.0F, 30.0F}, x.options()).view({3, 1, 1});
+    const Tensor padding =
+        torch::tensor({false, false, true}).expand({x.size(0), -1});
+    const Tensor bias = torch::zeros({3, 3}, x.options());
+    const Tensor mask = masks ? padding : Tensor();
+    const auto [y, weights] =
+        attention->forward(tokens, tokens, tokens, mask, true, bias);
+    const Tensor z = encoder->forward(y, bias, mask);
+    types = {y.scalar_type(), z.scalar_type()};
+    if (masks) EXPECT_EQ(weights.select(2, 2).abs().max().item<float>(), 0);
+    return out(z.slice(0, 0, 2).mean(0));
+  }
+  bool masks;
+  nn::Linear in{2, 8}, out{8, 2};
+  nn::MultiheadAttention attention{nn::MultiheadAttentionOptions(8, 2)};
+  nn::TransformerEncoderLayer encoder{
+      nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(8).dropout(0)};
+  Types types;
+};
+TORCH_MODULE(Masked);
+
+TEST(KeepFp32, AnAttentionWithAPaddingMaskTrainsInEvery16BitMode) {
+  for (const bool masks : {true, false}) {
+    const auto make = [&] {
+      torch::manual_seed(1);
+      return Masked(masks);
+    };
+    Learner usual(point_data(64, 0), make(), quiet({.seed = 1}));
+    usual.fit(2);
+    for (const Mode& mode : modes()) {
+      SCOPED_TRACE(mode.name + std::to_string(masks));
+      Masked net = make();
+      Learner learn(point_data(64, 0), net, quiet({.seed = 1}));
+      mode.apply(learn, {});
+      learn.fit(2);
+      EXPECT_EQ(net->types, (Types{mode.dtype, mode.dtype}));
+      EXPECT_NEAR(
+          learn.recorder().losses().back(),
+          usual.recorder().losses().back(),
+          0.05);
+      mode.apply(learn, {"attention", "encoder"});
+      learn.fit(1);
+      EXPECT_EQ(net->types, (Types{kFloat, kFloat}));
+    }
+    const PrecisionAudit audit =
+        Learner(point_data(64, 0), make(), quiet()).audit_precision();
+    EXPECT_TRUE(audit.fp16.is_sound && audit.bf16.is_sound)
+        << audit.to_string();
+    EXPECT_TRUE(audit.fp16.keep_fp32.empty() && audit.bf16.keep_fp32.empty());
   }
 }
 

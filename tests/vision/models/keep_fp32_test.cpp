@@ -35,9 +35,13 @@ std::vector<Case> networks() {
     return (torch::rand({1, 3, side, side}) - 0.45) / 0.225;
   };
   for (const SmallNet& net : classifiers()) {
-    const bool is_cnn = !std::string(net.name).ends_with("vit") && net.side == 64;
+    const bool is_cnn =
+        !std::string(net.name).ends_with("vit") && net.side == 64;
     cases.push_back(
-        {net.name, net.make, {photos(is_cnn ? 32 : net.side)}, {torch::arange(1)}});
+        {net.name,
+         net.make,
+         {photos(is_cnn ? 32 : net.side)},
+         {torch::arange(1)}});
   }
   cases.push_back(
       {"unet",
@@ -51,8 +55,9 @@ std::vector<Case> networks() {
   return cases;
 }
 
-std::vector<ForwardOp>
-ops_of(const Case& net, const std::function<void(Learner&)>& set_precision) {
+std::vector<ForwardOp> ops_of(
+    const Case& net,
+    const std::function<void(Learner&)>& set_precision) {
   torch::manual_seed(1);
   const auto samples = std::make_shared<TensorDataset>(net.inputs, net.targets);
   DataBunch data = DataBunch::create(samples, samples, {.workers = 0});
@@ -123,7 +128,8 @@ void expect_kept(
     if (is_of_it) continue;
     if (i >= first && i <= last) {
       for (const torch::ScalarType type : mixed[i].types) {
-        EXPECT_EQ(type, torch::kFloat) << i << " " << mixed[i].name << " inside";
+        EXPECT_EQ(type, torch::kFloat)
+            << i << " " << mixed[i].name << " inside";
       }
     } else if (i < first || i >= behind) {
       EXPECT_EQ(mixed[i].types, plain[i].types)
@@ -141,7 +147,11 @@ TEST(KeepFp32OfNetworks, AKeptBlockIsFp32AndAllBehindItIsAsWithoutIt) {
     };
     const std::string kept = module_at(place, net.make());
     place += 0.03;
-    expect_kept(net, kept, ops_of(net, to_bf16({})), ops_of(net, to_bf16({kept})));
+    expect_kept(
+        net,
+        kept,
+        ops_of(net, to_bf16({})),
+        ops_of(net, to_bf16({kept})));
   }
 }
 
