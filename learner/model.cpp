@@ -11,6 +11,7 @@
 
 #include "tern/data/support/error_text.h"
 #include "tern/data/support/memory.h"
+#include "tern/learner/forward_error.h"
 
 namespace tern {
 
@@ -127,19 +128,9 @@ Tensors Model::forward(const Tensors& inputs) {
         dynamic_cast<const c10::DistError*>(&error)) {
       throw;
     }
-    constexpr const char* kSingleValue =
-        "more than 1 value per channel when training";
-    const bool is_single = reason.find(kSingleValue) != std::string::npos;
     throw c10::ValueError(
         {__func__, __FILE__, __LINE__},
-        fmt::format(
-            "[Model] the model cannot take inputs of {}; {}. {}",
-            shapes_of(inputs),
-            reason,
-            is_single ? "BatchNorm wants two samples or more: leave out a "
-                        "short last batch (.drop_last = true), or take another "
-                        "batch size."
-                      : "Make the samples and the model's first layer agree."));
+        explain_forward_error(*impl_, inputs, reason));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <mutex>
 #include <optional>
 
@@ -64,6 +65,22 @@ bool is_infinite(const c10::IValue& value) {
 
 double norm_of(const torch::Tensor& numbers) {
   return numbers.to(torch::kDouble).norm().item<double>();
+}
+
+// Of an operation with floating inputs.
+torch::ScalarType type_of_result(
+    const std::string& operation,
+    const Tensors& inputs) {
+  Tensors floating;
+  std::ranges::copy_if(
+      inputs,
+      std::back_inserter(floating),
+      &torch::Tensor::is_floating_point);
+  // Their weights are fp32.
+  const bool is_of_first =
+      operation == "batch_norm" || operation == "instance_norm";
+  return is_of_first ? floating[0].scalar_type()
+                     : at::native::result_type(floating);
 }
 
 double share(const torch::Tensor& chosen, const torch::Tensor& among) {
@@ -159,7 +176,9 @@ Tensors PrecisionProbe::forward(LearnerParts& l) {
     origin_of(p.tensor) = {.self = p.tensor, .weight_of = module_of(p.name)};
   }
   const AutocastGuard autocast(l.data.device, {}, type_ && type_->is_autocast);
-  const KeepFp32Guard keeps(kept_);
+  std::optional<torch::ScalarType> dtype;
+  if (emulates()) dtype = type_->dtype;
+  const KeepFp32Guard keeps(kept_, dtype);
   const auto stop = c10::make_scope_exit([] { probe_here = nullptr; });
   probe_here = this;
   register_watch();
@@ -187,9 +206,10 @@ void PrecisionProbe::call(
     return operation.redispatchBoxed(keys, &stack);
   }
   if (call.is_emulated) {
-    if (computes_in_type_of_weights(call.op.name)) {
-      to_type(call.op.type, stack, call.arguments);
-    }
+    KeepFp32Guard::convert(operation, stack);
+    call.op.type = type_of_result(
+        call.op.name,
+        tensors_of(torch::jit::last(stack, call.arguments)));
     to_type(torch::kFloat, stack, call.arguments);
   }
   operation.redispatchBoxed(keys, &stack);
@@ -275,12 +295,8 @@ PrecisionProbe::Op PrecisionProbe::look_at(
     const std::string& name,
     const Tensors& operands) {
   Op op{.name = name.substr(name.rfind(':') + 1)};
-  Tensors floating;
-  bool is_kept = false;
   for (const torch::Tensor& tensor : operands) {
     if (!tensor.is_floating_point()) continue;
-    floating.push_back(tensor);
-    is_kept |= kept_.contains(tensor.unsafeGetTensorImpl());
     const Origin& origin = origin_of(tensor);
     if (!origin.weight_of.empty()) {
       op.has_weights = true;
@@ -294,16 +310,6 @@ PrecisionProbe::Op PrecisionProbe::look_at(
     if (origin.suspect.empty()) continue;
     op.origin.suspect = origin.suspect;
     op.origin.suspected = origin.suspected;
-  }
-  if (floating.empty()) return op;
-  // As KeepFp32Guard has it.
-  op.type = at::native::result_type(floating);
-  if (is_kept) {
-    op.type = torch::kFloat;
-  } else if (computes_in_type_of_weights(op.name)) {
-    op.type = floating.back().scalar_type();
-  } else if (op.name == "batch_norm" || op.name == "instance_norm") {
-    op.type = floating[0].scalar_type();
   }
   return op;
 }

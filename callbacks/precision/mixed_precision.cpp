@@ -162,7 +162,11 @@ void MixedPrecision::forward(
     autocast.emplace(learn.data().device, settings_.dtype);
   }
   std::optional<KeepFp32Guard> keep_fp32;
-  if (!settings_.keep_fp32.empty()) keep_fp32.emplace(kept_);
+  if (!settings_.keep_fp32.empty() || kept_.has_attention()) {
+    std::optional<torch::ScalarType> dtype;
+    if (!settings_.autocast) dtype = settings_.dtype;
+    keep_fp32.emplace(kept_, dtype);
+  }
   compute();
 }
 

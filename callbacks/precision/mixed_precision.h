@@ -55,8 +55,9 @@ struct MixedPrecisionOptions {
   /// Modules whose weights stay fp32 and that compute in fp32, by their names
   /// in the state dict ("head", with all that is in it) or globs of them
   /// ("layer*.norm"); `learn.audit_precision()` says which. What they are given
-  /// is converted to fp32, and their results stay so until the next 16-bit
-  /// layer. "input": the model's inputs are not converted.
+  /// is converted to fp32, and so is what they compute with it, up to the next
+  /// 16-bit layer (learner/amp/keep_fp32.h). "input": the model's inputs are
+  /// not converted.
   std::vector<std::string> keep_fp32 = {};
 };
 

@@ -43,7 +43,7 @@ struct Kept final : torch::CustomClassHolder {
   ActivationCheckpointImpl::Forward forward;
   Tensor random;
   bool input_has_grad = false;
-  const KeptParameters* kept_fp32 = KeepFp32Guard::current();
+  std::optional<KeepFp32Guard::Point> fp32;
 };
 
 // With everything as it was in the first forward, and put back after.
@@ -62,7 +62,7 @@ Tensor forward_again(const Kept& kept, AutogradContext* ctx, const Tensor& x) {
   set_random_state(x.device(), kept.random);
   const amp::BackwardGuard autocast(ctx, x.device());
   std::optional<KeepFp32Guard> fp32;
-  if (kept.kept_fp32) fp32.emplace(*kept.kept_fp32);
+  if (kept.fp32) fp32.emplace(*kept.fp32, x);
   const torch::AutoGradMode with_grad(true);
   return kept.forward(*kept.module, x);
 }
@@ -140,6 +140,7 @@ torch::Tensor ActivationCheckpointImpl::forward(const torch::Tensor& x) {
   kept->forward = forward_;
   kept->random = random_state(x.device());
   kept->input_has_grad = x.requires_grad();
+  kept->fp32 = KeepFp32Guard::point(x);
   return Recompute::apply(kept, x, anchor.defined() ? anchor : x);
 }
 

@@ -17,6 +17,7 @@
 #include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/learner/distributed/backends.h"
+#include "tern/learner/forward_error.h"
 
 namespace tern {
 
@@ -169,6 +170,9 @@ void ProcessGroup::leave() noexcept {
 
 template <class F>
 void ProcessGroup::all_take_part(const char* what, const F& f) {
+  TORCH_CHECK(
+      !is_forward_repeated(),
+      "[ProcessGroup] the other ranks do not repeat this forward pass.");
   std::string reason;
   try {
     f();

@@ -1,7 +1,9 @@
 #include "tern/learner/export/onnx/translate.h"
 
+#include <algorithm>
+#include <set>
+
 #include <fmt/format.h>
-#include <torch/csrc/jit/ir/alias_analysis.h>
 
 #include "tern/learner/export/onnx/aten_node.h"
 #include "tern/learner/export/onnx/operators.h"
@@ -11,17 +13,48 @@ namespace tern::onnx {
 
 namespace {
 
+// Adds the values that made the memory of `value`, which may be a view of them.
+// PyTorch's own analysis takes the parts of a `chunk` for parts of any tensor.
+void add_makers(const Value* value, std::set<const Value*>& makers) {
+  const jit::Node& node = *value->node();
+  const std::string name = node.kind().toQualString();
+  const bool is_list = node.kind().is_prim() && name != "prim::Constant";
+  // It has none in eval mode.
+  const bool is_dropout = name.ends_with("dropout");
+  const c10::FunctionSchema* const schema = node.maybeSchema();
+  const auto shares = [&](size_t input) {
+    if (is_list) return true;
+    if (is_dropout) return input == 0;
+    return schema && schema->may_contain_alias(
+                         {c10::SchemaArgType::input, input},
+                         {c10::SchemaArgType::output, value->offset()});
+  };
+  bool is_made = true;
+  for (size_t i = 0; i < node.inputs().size(); ++i) {
+    if (!shares(i)) continue;
+    add_makers(node.input(i), makers);
+    is_made = false;
+  }
+  if (is_made) makers.insert(value);
+}
+
 // An operator that writes into its first argument, such as relu_, is written
 // like relu: in a trace, later uses of the tensor itself have the operator's
 // result. Those of what shares its memory, such as a slice, have not.
-bool overwrites_others(jit::Node& node) {
-  const auto graph = node.owningGraph()->shared_from_this();
-  const jit::AliasDb aliases(graph);
-  for (const jit::Node* later = &node; later != graph->return_node();) {
+bool overwrites_others(const jit::Node& node) {
+  std::set<const Value*> written;
+  add_makers(node.input(0), written);
+  const jit::Node* const last = node.owningGraph()->return_node();
+  for (const jit::Node* later = &node; later != last;) {
     later = later->next();
     for (const Value* read : later->inputs()) {
-      const bool is_older = read->node()->isBefore(&node);
-      if (is_older && aliases.mayAlias(read, node.input(0))) return true;
+      if (!read->node()->isBefore(&node)) continue;
+      std::set<const Value*> makers;
+      add_makers(read, makers);
+      const auto is_written = [&](const Value* maker) {
+        return written.contains(maker);
+      };
+      if (std::ranges::any_of(makers, is_written)) return true;
     }
   }
   return false;

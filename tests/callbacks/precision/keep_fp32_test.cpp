@@ -2,14 +2,21 @@
 
 #include <cmath>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/modules/rnn.h>
+#include <torch/nn/modules/transformerlayer.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/diagnose/precision_audit.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/learner/amp/activation_checkpoint.h"
@@ -17,6 +24,8 @@
 #include "tern/learner/learner_parts.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
+#include "tern/learner/recorder.h"
+#include "tern/learner/weights/lora.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/tiny.h"
 
@@ -146,16 +155,302 @@ TEST(KeepFp32, EveryKindOfLayerTakesWhatTheLayerBeforeItGives) {
   }
 }
 
-TEST(KeepFp32, IsTheSameWhenActivationsAreComputedAgain) {
-  const auto trained = [](bool again) {
+// What precision trains with, and the type of its 16-bit layers.
+struct Mode {
+  const char* name;
+  std::function<void(Learner&, std::vector<std::string>)> apply;
+  torch::ScalarType dtype;
+};
+
+const std::vector<Mode>& modes() {
+  using Names = std::vector<std::string>;
+  static const std::vector<Mode> modes = {
+      {"to_fp16",
+       [](Learner& l, Names kept) { l.to_fp16(keep(std::move(kept))); },
+       kHalf},
+      {"to_bf16",
+       [](Learner& l, Names kept) { l.to_bf16(keep(std::move(kept))); },
+       torch::kBFloat16},
+      {"to_amp",
+       [](Learner& l, Names kept) {
+         l.to_amp({.dtype = kHalf, .keep_fp32 = std::move(kept)});
+       },
+       kHalf}};
+  return modes;
+}
+
+// a -> what `use` makes of its result and of k -> b.
+struct UseImpl final : nn::Module {
+  using Function = std::function<Tensor(UseImpl&, const Tensor&)>;
+  explicit UseImpl(Function use) : use(std::move(use)) {
     torch::manual_seed(1);
-    nn::Sequential net(nn::Linear(2, 8), nn::ReLU(), nn::Linear(8, 2));
-    if (again) net = nn::Sequential(ActivationCheckpoint(net));
-    Learner learn(point_data(64, 0), net, quiet());
-    learn.to_fp16(keep({"*2"})).fit(1);
-    return parameters_of(learn);
-  };
-  EXPECT_TRUE(all_equal(trained(true), trained(false)));
+    register_module("a", a);
+    register_module("k", k);
+    register_module("table", table);
+    register_module("b", b);
+    view = k->weight.t();
+  }
+  Tensor forward(const Tensor& x) {
+    Tensor y = use(*this, a(x.unsqueeze(1).expand({-1, 3, -1}).contiguous()));
+    types = {y.scalar_type()};
+    y = b(y.view({x.size(0), 3, 4}).mean(1));
+    types.push_back(y.scalar_type());
+    return y;
+  }
+  Function use;
+  nn::Linear a{2, 4}, k{nn::LinearOptions(4, 4).bias(false)}, b{4, 2};
+  nn::Embedding table{3, 4};
+  Tensor view;
+  Types types;
+};
+TORCH_MODULE(Use);
+
+TEST(KeepFp32, WhatIsMadeOfAKeptWeightComputesInFp32) {
+  const std::vector<std::pair<const char*, UseImpl::Function>> uses = {
+      {"its module, of [N, T, C]",
+       [](UseImpl& m, const Tensor& x) { return m.k(x); }},
+      {"its module, of [N, C]",
+       [](UseImpl& m, const Tensor& x) { return m.k(x.flatten(0, 1)); }},
+      {"transposed",
+       [](UseImpl& m, const Tensor& x) { return x.matmul(m.k->weight.t()); }},
+      {"a part",
+       [](UseImpl& m, const Tensor& x) {
+         return torch::linear(x, m.k->weight.slice(0, 0, 4));
+       }},
+      {"a view from before the forward pass",
+       [](UseImpl& m, const Tensor& x) { return x.matmul(m.view); }},
+      {"normalized",
+       [](UseImpl& m, const Tensor& x) {
+         return torch::linear(x, m.k->weight / m.k->weight.norm());
+       }},
+      {"as a scale",
+       [](UseImpl& m, const Tensor& x) { return x * m.k->weight[0][0]; }},
+      {"in a sum of products",
+       [](UseImpl& m, const Tensor& x) {
+         return torch::einsum("ntc,dc->ntd", {x, m.k->weight});
+       }},
+      {"scores of what it has made",
+       [](UseImpl& m, const Tensor& x) {
+         const Tensor y = m.k(x);
+         return torch::bmm(torch::bmm(y, y.transpose(1, 2)).softmax(-1), y);
+       }},
+      {"rows of a table", [](UseImpl& m, const Tensor& x) {
+         return torch::bmm(
+             m.table(torch::zeros({x.size(0), 3}, torch::kLong)),
+             torch::eye(4).expand({x.size(0), -1, -1}));
+       }}};
+  for (const Mode& mode : modes()) {
+    for (const auto& [what, use] : uses) {
+      SCOPED_TRACE(std::string(mode.name) + ", " + what);
+      Use net(use);
+      Learner learn(point_data(64, 0), net, quiet());
+      mode.apply(learn, {"k", "table"});
+      learn.fit(1);
+      EXPECT_EQ(net->types, (Types{kFloat, mode.dtype}));
+    }
+  }
+}
+
+// Sums over a kept layer and over those behind it, then BatchNorm.
+struct SumsImpl final : nn::Module {
+  explicit SumsImpl(std::vector<int64_t> shape) : shape(std::move(shape)) {
+    torch::manual_seed(1);
+    register_module("first", first);
+    register_module("k", k);
+    register_module("next", next);
+    register_module("norm", norm);
+    register_module("last", last);
+  }
+  Tensor forward(const Tensor& x) {
+    types.clear();
+    const auto seen = [&](Tensor result) {
+      types.push_back(result.scalar_type());
+      return result;
+    };
+    Tensor y = first(x.view(shape));
+    y = seen(y + k(y)).relu();
+    y = seen(y + seen(next(y)));
+    y = k(y.flatten(0, -2));
+    return last(seen(norm(y)));
+  }
+  std::vector<int64_t> shape;
+  nn::Linear first{2, 8}, k{8, 8}, next{nn::LinearOptions(8, 8).bias(false)},
+      last{8, 2};
+  nn::BatchNorm1d norm{8};
+  Types types;
+};
+TORCH_MODULE(Sums);
+
+TEST(KeepFp32, BehindAKeptLayerAllIsIn16BitsFromTheNextLayerOn) {
+  const std::vector<std::vector<int64_t>> shapes = {{-1, 2}, {-1, 1, 2}};
+  for (const auto& shape : shapes) {
+    for (const Mode& mode : modes()) {
+      SCOPED_TRACE(mode.name + std::to_string(shape.size()));
+      Sums net(shape);
+      Learner learn(point_data(64, 0), net, quiet());
+      mode.apply(learn, {"k"});
+      learn.fit(1);
+      // Autocast adds and normalizes in the wider type, as always.
+      const bool is_amp = mode.name == std::string("to_amp");
+      const auto narrow = mode.dtype, wide = is_amp ? kFloat : narrow;
+      EXPECT_EQ(net->types, (Types{kFloat, narrow, wide, wide}));
+    }
+  }
+}
+
+TEST(KeepFp32, WhatItDoesNotKeepIsComputedAsWithoutIt) {
+  // Of no kept layer: an fp32 tensor that the program asks for, in products and
+  // sums with 16-bit ones; and what it asks to be 16 bits.
+  Use net([](UseImpl& m, const Tensor& x) {
+    const Tensor y = m.k(x);  // kept
+    EXPECT_EQ(y.to(kHalf).scalar_type(), kHalf);
+    EXPECT_EQ(y.type_as(x).scalar_type(), kHalf);
+    const Tensor z = m.b(x.to(kFloat));
+    EXPECT_EQ(z.scalar_type(), kHalf);
+    EXPECT_EQ((x.to(kFloat) + x).scalar_type(), kFloat);
+    EXPECT_EQ(x.to(kFloat).exp().scalar_type(), kFloat);
+    EXPECT_EQ(torch::add(x, x).scalar_type(), kHalf);
+    EXPECT_EQ((y.clone() + x).scalar_type(), kHalf);
+    Tensor written = x.clone();
+    EXPECT_EQ(written.add_(y).scalar_type(), kHalf);
+    return written;
+  });
+  Learner learn(point_data(64, 0), net, quiet());
+  learn.to_fp16(keep({"k"})).fit(1);
+  EXPECT_EQ(net->types, (Types{kHalf, kHalf}));
+}
+
+TEST(KeepFp32, KeepsTheFrozenWeightThatAnAdapterIsAddedTo) {
+  for (const Mode& mode : modes()) {
+    SCOPED_TRACE(mode.name);
+    Use net([](UseImpl& m, const Tensor& x) { return m.k(x); });
+    Learner learn(
+        point_data(64, 0),
+        add_lora(net, {.rank = 2, .targets = {"a", "k", "b"}}),
+        quiet());
+    mode.apply(learn, {"k"});
+    EXPECT_EQ(net->k->weight.scalar_type(), kFloat);
+    learn.fit(1);
+    EXPECT_EQ(net->types, (Types{kFloat, mode.dtype}));
+  }
+}
+
+TEST(KeepFp32, ABackwardPassWithinTheForwardPassIsNoPartOfIt) {
+  Use net([](UseImpl& m, const Tensor& x) {
+    const Tensor y = m.k(x), z = m.b(y);
+    const auto product = [&] {
+      return torch::bmm(y, y.transpose(1, 2)).scalar_type();
+    };
+    EXPECT_EQ(product(), kHalf);  // behind b
+    torch::autograd::grad({z.sum()}, {m.a->weight}, {}, /*retain_graph=*/true);
+    EXPECT_EQ(product(), kHalf);
+    return y;
+  });
+  Learner learn(point_data(64, 0), net, quiet());
+  learn.to_amp({.dtype = kHalf, .keep_fp32 = {"k"}}).fit(1);
+  EXPECT_EQ(net->types, (Types{kFloat, kHalf}));
+}
+
+struct PartImpl final : nn::Module {
+  explicit PartImpl(nn::Sequential layers)
+      : layers(register_module("layers", std::move(layers))) {}
+  Tensor forward(const Tensor& x) { return layers->forward(x); }
+  nn::Sequential layers;
+};
+TORCH_MODULE(Part);
+
+TEST(KeepFp32, IsTheSameWhenActivationsAreComputedAgain) {
+  // The part that is computed again begins in the kept layer, in it with
+  // nothing but activations, or behind it.
+  for (const Mode& mode : modes()) {
+    const auto trained = [&](size_t again, const char* kept) {
+      torch::manual_seed(1);
+      const nn::Functional products(
+          [](const Tensor& x) { return x + x.matmul(x.t()).matmul(x) / 16; });
+      const auto part = [&](nn::Sequential layers, bool is_again) {
+        return Part(
+            is_again ? nn::Sequential(ActivationCheckpoint(layers)) : layers);
+      };
+      nn::Sequential net(
+          part(nn::Sequential(nn::Linear(2, 8)), again == 1),
+          part(nn::Sequential(products, nn::Linear(8, 8)), again == 2),
+          part(nn::Sequential(nn::ReLU(), nn::Linear(8, 2)), again == 3));
+      Learner learn(point_data(64, 0), net, quiet());
+      mode.apply(learn, {kept});
+      learn.fit(1);
+      return parameters_of(learn);
+    };
+    for (const char* kept : {"0", "1", "2"}) {
+      const Tensors usual = trained(0, kept);
+      for (const size_t again : {1, 2, 3}) {
+        SCOPED_TRACE(mode.name + std::to_string(again) + kept);
+        EXPECT_TRUE(all_equal(trained(again, kept), usual));
+      }
+    }
+  }
+}
+
+// Attention over three tokens of which the last may be padding.
+struct MaskedImpl final : nn::Module {
+  explicit MaskedImpl(bool masks) : masks(masks) {
+    register_module("in", in);
+    register_module("attention", attention);
+    register_module("encoder", encoder);
+    register_module("out", out);
+  }
+  Tensor forward(const Tensor& x) {
+    const Tensor tokens =
+        in(x).unsqueeze(0) *
+        torch::tensor({1.0F, 2.0F, 30.0F}, x.options()).view({3, 1, 1});
+    const Tensor padding =
+        torch::tensor({false, false, true}).expand({x.size(0), -1});
+    const Tensor bias = torch::zeros({3, 3}, x.options());
+    const Tensor mask = masks ? padding : Tensor();
+    const auto [y, weights] =
+        attention->forward(tokens, tokens, tokens, mask, true, bias);
+    const Tensor z = encoder->forward(y, bias, mask);
+    types = {y.scalar_type(), z.scalar_type()};
+    if (masks) EXPECT_EQ(weights.select(2, 2).abs().max().item<float>(), 0);
+    return out(z.slice(0, 0, 2).mean(0));
+  }
+  bool masks;
+  nn::Linear in{2, 8}, out{8, 2};
+  nn::MultiheadAttention attention{nn::MultiheadAttentionOptions(8, 2)};
+  nn::TransformerEncoderLayer encoder{
+      nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(8).dropout(0)};
+  Types types;
+};
+TORCH_MODULE(Masked);
+
+TEST(KeepFp32, AnAttentionWithAPaddingMaskTrainsInEvery16BitMode) {
+  for (const bool masks : {true, false}) {
+    const auto make = [&] {
+      torch::manual_seed(1);
+      return Masked(masks);
+    };
+    Learner usual(point_data(64, 0), make(), quiet({.seed = 1}));
+    usual.fit(2);
+    for (const Mode& mode : modes()) {
+      SCOPED_TRACE(mode.name + std::to_string(masks));
+      Masked net = make();
+      Learner learn(point_data(64, 0), net, quiet({.seed = 1}));
+      mode.apply(learn, {});
+      learn.fit(2);
+      EXPECT_EQ(net->types, (Types{mode.dtype, mode.dtype}));
+      EXPECT_NEAR(
+          learn.recorder().losses().back(),
+          usual.recorder().losses().back(),
+          0.05);
+      mode.apply(learn, {"attention", "encoder"});
+      learn.fit(1);
+      EXPECT_EQ(net->types, (Types{kFloat, kFloat}));
+    }
+    const PrecisionAudit audit =
+        Learner(point_data(64, 0), make(), quiet()).audit_precision();
+    EXPECT_TRUE(audit.fp16.is_sound && audit.bf16.is_sound)
+        << audit.to_string();
+    EXPECT_TRUE(audit.fp16.keep_fp32.empty() && audit.bf16.keep_fp32.empty());
+  }
 }
 
 TEST(KeepFp32, NamesTheModulesWhenNoneIsCalledSo) {

@@ -159,7 +159,9 @@ TEST(TorchScript, SaysWhatALoadedModelCannotTake) {
       [&] {
         loaded.forward({torch::ones({4, 5})});
       },
-      {"[Model]", "inputs of [4, 5] Float; mat1 and mat2 shapes"});
+      {"[Model]",
+       "inputs of [4, 5] Float; 0 was given [4, 5] Float",
+       "mat1 and mat2 shapes"});
   expect_error<c10::ValueError>(
       [&] { loaded.forward({}); },
       {"[Model]", "missing value for argument"});

@@ -12,6 +12,8 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
+#include <torch/nn/modules/transformercoder.h>
+#include <torch/nn/modules/transformerlayer.h>
 
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/data/formats/file_io.h"
@@ -86,6 +88,63 @@ TEST_F(ExportOnnx, ARecurrentClassifierTakesAnyBatch) {
       "recurrent",
       std::make_shared<RecurrentImpl>(),
       {words});
+}
+
+// LibTorch's layers of [T, N, C], with a mask of what comes later, and one of
+// padding, which is an input.
+struct EncoderImpl : torch::nn::Module {
+  explicit EncoderImpl(bool masks) : masks(masks) {
+    register_module("words", words);
+    register_module("encoder", encoder);
+    register_buffer("later", later);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor tokens = words(x).transpose(0, 1);
+    const torch::Tensor y =
+        masks ? encoder(tokens, later, x == 0) : encoder(tokens);
+    return y.transpose(0, 1);
+  }
+  bool masks;
+  torch::nn::Embedding words{20, 8};
+  torch::nn::TransformerEncoder encoder{torch::nn::TransformerEncoderOptions(
+      torch::nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(12),
+      2)};
+  torch::Tensor later = torch::triu(torch::full({5, 5}, -1e9), 1);
+};
+
+TEST_F(ExportOnnx, ATransformerEncoderWithAndWithoutMasks) {
+  const torch::Tensor words = torch::randint(1, 20, {3, 5});
+  words.slice(1, 3).slice(0, 1).zero_();  // padding
+  for (const bool masks : {false, true}) {
+    write_onnx_case(
+        folder_,
+        masks ? "masked_encoder" : "encoder",
+        std::make_shared<EncoderImpl>(masks),
+        {words});
+  }
+}
+
+// A tensor that a layer before has divided among others is not what is written.
+struct PartsImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto parts = (x + 1).chunk(2, 1);
+    torch::Tensor y = x * 2;
+    y += torch::cat({parts[0], parts[1]}, 1);
+    const torch::Tensor view = overwrites ? y.slice(1, 0, 2) : y.exp();
+    y.mul_(3);
+    return y + view.sum(1, true) + x;
+  }
+  bool overwrites = false;
+};
+
+TEST_F(ExportOnnx, WhatIsWrittenInPlaceIsToldFromWhatIsReadLater) {
+  const auto model = std::make_shared<PartsImpl>();
+  const torch::Tensor x = torch::rand({3, 4});
+  write_onnx_case(folder_, "in_place", model, {x});
+  model->overwrites = true;
+  expect_error<c10::ValueError>(
+      [&] { export_onnx(model, temp_ / "net.onnx", {x}); },
+      {"aten::mul_", "it writes into what is read later"});
 }
 
 // What sizes of the batch and of images become.
