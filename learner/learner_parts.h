@@ -47,6 +47,8 @@ struct LayerGroups {
   // Names of the parameters that `freeze_to` has frozen. The others that require
   // no gradient were frozen by the program, and stay so.
   std::set<std::string> frozen;
+  // The optimizer has not been given the parameters yet, which are others.
+  bool have_changed = false;
   // The optimizer's constructor makes state that its steps need, as Adagrad's.
   bool has_initial_state = false;
 

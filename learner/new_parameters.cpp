@@ -14,7 +14,6 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/loop.h"
-#include "tern/learner/optim/layer_groups.h"
 
 namespace tern {
 
@@ -80,6 +79,7 @@ void regroup(LearnerParts& l) {
     groups[last].push_back(p);
   }
   l.groups.parameters = std::move(groups);
+  l.groups.have_changed = true;
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ void loop::follow_model(LearnerParts& l) {
       l.stepped_weights ? dynamic_cast<Callback*>(l.precision) : nullptr;
   if (policy) policy->on_remove(*l.self);
   regroup(l);
-  optim::follow_groups(l);
+  if (l.optimizer) l.self->optimizer();
   if (policy) policy->on_add(*l.self);
   if (l.step.runner) l.step.runner->forget();
 }

@@ -98,16 +98,10 @@ void make_optimizer(LearnerParts& l) {
   l.self->set_learning_rates({});
 }
 
-}  // namespace
-
-void optim::clear_state(LearnerParts& l) {
-  l.optimizer->state().clear();
-  if (!l.groups.has_initial_state) return;
-  std::swap(l.optimizer->state(), new_optimizer(l)->state());
-}
-
-void optim::follow_groups(LearnerParts& l) {
-  if (!l.optimizer) return;
+// The optimizer gets the parameters of the layer groups, which have changed. It
+// remains the same object, and keeps state and hyper-parameters of those that it
+// had.
+void follow_groups(LearnerParts& l) {
   const std::vector<ParamGroupKind> old_kinds = l.groups.param_group_kinds;
   const auto old_groups = l.optimizer->param_groups();
   const auto made = new_optimizer(l);
@@ -124,7 +118,7 @@ void optim::follow_groups(LearnerParts& l) {
       }
       // The first of its kind in this layer group.
       groups[i].options().set_lr(old.get_lr());
-      set_momentum(groups[i].options(), momentum(old));
+      optim::set_momentum(groups[i].options(), optim::momentum(old));
     }
   }
   std::set<const void*> trained;
@@ -140,6 +134,14 @@ void optim::follow_groups(LearnerParts& l) {
   }
   std::swap(l.optimizer->state(), state);
   std::swap(l.optimizer->param_groups(), groups);
+}
+
+}  // namespace
+
+void optim::clear_state(LearnerParts& l) {
+  l.optimizer->state().clear();
+  if (!l.groups.has_initial_state) return;
+  std::swap(l.optimizer->state(), new_optimizer(l)->state());
 }
 
 OptimizerFactory default_optimizer(bool true_weight_decay) {
@@ -265,7 +267,12 @@ std::vector<double> Learner::learning_rates() {
 }
 
 torch::optim::Optimizer& Learner::optimizer() {
-  if (!parts_->optimizer) make_optimizer(*parts_);
+  if (!parts_->optimizer) {
+    make_optimizer(*parts_);
+  } else if (parts_->groups.have_changed) {
+    follow_groups(*parts_);
+  }
+  parts_->groups.have_changed = false;
   return *parts_->optimizer;
 }
 

@@ -12,11 +12,6 @@ namespace optim {
 /// what its constructor makes.
 void clear_state(LearnerParts& l);
 
-/// Gives the optimizer, if there is one, the parameters of the layer groups,
-/// which have changed. It remains the same object, and keeps its state and
-/// hyper-parameters of the parameters that it had.
-void follow_groups(LearnerParts& l);
-
 }  // namespace optim
 
 }  // namespace tern

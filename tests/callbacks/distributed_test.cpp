@@ -378,10 +378,7 @@ TEST_P(ResumedRanks, GoOnFromACheckpointBitForBit) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Distributed,
-    ResumedRanks,
-    testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Distributed, ResumedRanks, testing::Values(2, 3, 4));
 
 TEST(Distributed, FreezesAndUnfreezesWhileAFitRunsAsOneProcess) {
   expect_ranks(2, [](const LaunchEnvironment&) {
