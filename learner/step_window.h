@@ -48,8 +48,8 @@ class StepWindow {
   // What a checkpoint in an open window needs.
   int64_t batches() const { return batches_; }
   int64_t samples() const { return samples_; }
-  double counted() const { return now_.counted; }
-  double expected() const { return now_.expected; }
+  double counted() const { return is_open() ? now_.counted : 0; }
+  double expected() const { return is_open() ? now_.expected : 0; }
   void restore(int64_t batches, int64_t samples);
   void
   restore(int64_t batches, int64_t samples, double counted, double expected);

@@ -12,6 +12,7 @@
 
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/learner/learner_parts.h"
 #include "tern/learner/losses/losses.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
@@ -198,10 +199,16 @@ TEST(Mix, WeighsBothTargetsByWhatEachCountsInTheLoss) {
           const torch::Tensor own = l.state().batch_data.targets[0];
           const torch::Tensor partner = own.index({mix->partners()});
           const torch::Tensor lambda = mix->lambdas();
+          const torch::Tensor counted =
+              (lambda * counts(own) + (1 - lambda) * counts(partner)).sum();
           const torch::Tensor expected =
               (lambda * terms(pred, own) + (1 - lambda) * terms(pred, partner))
                   .sum() /
-              (lambda * counts(own) + (1 - lambda) * counts(partner)).sum();
+              counted;
+          EXPECT_NEAR(
+              parts_of(l).step.loss_count,
+              counted.item<double>(),
+              1e-4);
           EXPECT_NEAR(
               l.state().loss.item<float>(),
               expected.item<float>(),
