@@ -89,7 +89,9 @@ Case random_case(uint64_t which, std::mt19937_64& draw, int64_t samples) {
   const auto numbers = [&] {
     return torch::rand({samples, kClasses, kSide, kSide}, torch::kDouble);
   };
-  const auto signs = [&] { return (numbers() > 0.5).to(torch::kDouble) * 2 - 1; };
+  const auto signs = [&] {
+    return (numbers() > 0.5).to(torch::kDouble) * 2 - 1;
+  };
   const torch::Tensor weight =
       torch::rand({kClasses}, torch::kDouble).pow(2) * 10;
   const auto plain = [&] {
@@ -99,7 +101,8 @@ Case random_case(uint64_t which, std::mt19937_64& draw, int64_t samples) {
     case 0:
       return {
           "CrossEntropyLoss",
-          nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().ignore_index(kVoid)),
+          nn::CrossEntropyLoss(
+              nn::CrossEntropyLossOptions().ignore_index(kVoid)),
           classes(samples, kVoid)};
     case 1:
       return {
@@ -155,9 +158,8 @@ Case random_case(uint64_t which, std::mt19937_64& draw, int64_t samples) {
       return {
           "KLDivLoss",
           nn::KLDivLoss(
-              draw() % 2
-                  ? nn::KLDivLossOptions(torch::kMean)
-                  : nn::KLDivLossOptions(torch::kBatchMean)),
+              draw() % 2 ? nn::KLDivLossOptions(torch::kMean)
+                         : nn::KLDivLossOptions(torch::kBatchMean)),
           numbers()};
     case 13:
       return {"PoissonNLLLoss", nn::PoissonNLLLoss(), numbers()};
@@ -193,8 +195,8 @@ learner(const Data& data, int64_t batch_size, uint64_t seed, const Loss& loss) {
       pixel_net(seed, data.inputs.scalar_type()),
       quiet(
           {.loss = loss,
-           .optimizer = optimizer<torch::optim::SGD>(
-               torch::optim::SGDOptions(0.1)),
+           .optimizer =
+               optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1)),
            .weight_decay = 0}));
 }
 
@@ -202,10 +204,9 @@ double largest_difference(Learner& a, Learner& b) {
   const Tensors of_a = parameters_of(a), of_b = parameters_of(b);
   double largest = 0;
   for (size_t i = 0; i < of_a.size(); ++i) {
-    const double difference =
-        (of_a[i] - of_b[i]).abs().max().item<double>();
-    largest = std::isnan(difference) ? difference
-                                     : std::max(largest, difference);
+    const double difference = (of_a[i] - of_b[i]).abs().max().item<double>();
+    largest =
+        std::isnan(difference) ? difference : std::max(largest, difference);
   }
   return largest;
 }
@@ -224,10 +225,10 @@ TEST(LossCounts, AccumulatedBatchesAreTheJointBatchForEveryMeanLoss) {
     joint->fit(1, 0.1).fit(1, 0.1);
     const int64_t size = 1 + static_cast<int64_t>(draw() % samples);
     const auto split = learner(data, size, seed, c.loss);
-    split->add<GradientAccumulation>(
-        {.batches = (samples + size - 1) / size});
+    split->add<GradientAccumulation>({.batches = (samples + size - 1) / size});
     split->fit(1, 0.1).fit(1, 0.1);
-    EXPECT_LT(largest_difference(*split, *joint), 1e-12) << "batches of " << size;
+    EXPECT_LT(largest_difference(*split, *joint), 1e-12)
+        << "batches of " << size;
     EXPECT_NEAR(split->validate().loss, joint->validate().loss, 1e-12)
         << "batches of " << size;
     EXPECT_NEAR(
@@ -252,10 +253,11 @@ TEST(LossCounts, ABatchWithNothingToCountIsNoNaNOfTheFit) {
   const Loss losses[] = {
       nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().ignore_index(kVoid)),
       nn::CrossEntropyLoss(
-          nn::CrossEntropyLossOptions().ignore_index(kVoid).label_smoothing(0.1)),
+          nn::CrossEntropyLossOptions().ignore_index(kVoid).label_smoothing(
+              0.1)),
       // Class 2 is that of the second batch alone.
-      nn::CrossEntropyLoss(nn::CrossEntropyLossOptions().weight(
-          torch::tensor({1.f, 2.f, 0.f}))),
+      nn::CrossEntropyLoss(
+          nn::CrossEntropyLossOptions().weight(torch::tensor({1.f, 2.f, 0.f}))),
       dice_ce_loss({.ignore_index = kVoid}),
       focal_loss({.gamma = 0.5})};
   const std::vector<void (*)(Learner&)> modes = {
@@ -323,10 +325,7 @@ TEST(LossCounts, TheSmoothedLossWeighsBatchesByWhatTheyCount) {
     weight = 0.98 * weight + 0.02 * counts[i];
     EXPECT_NEAR(learn->recorder().smooth_losses()[i], sum / weight, 1e-12);
   }
-  EXPECT_NEAR(
-      learn->recorder().epochs()[0].train_loss,
-      sum / weight,
-      1e-12);
+  EXPECT_NEAR(learn->recorder().epochs()[0].train_loss, sum / weight, 1e-12);
   Recorder resumed;
   resumed.load_state_dict(learn->recorder().state_dict());
   EXPECT_NEAR(resumed.loss_plot().curves.at(1).y.back(), sum / weight, 1e-12);
