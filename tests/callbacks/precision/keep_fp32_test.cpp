@@ -337,7 +337,8 @@ TEST(KeepFp32, KeepsTheFrozenWeightThatAnAdapterIsAddedTo) {
 
 TEST(KeepFp32, ABackwardPassWithinTheForwardPassIsNoPartOfIt) {
   Use net([](UseImpl& m, const Tensor& x) {
-    const Tensor y = m.k(x), z = m.b(y);
+    Tensor y = m.k(x);
+    const Tensor z = m.b(y);
     const auto product = [&] {
       return torch::bmm(y, y.transpose(1, 2)).scalar_type();
     };
