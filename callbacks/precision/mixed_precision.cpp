@@ -208,7 +208,7 @@ void MixedPrecision::abandon(Learner& learn, bool keeps_gradients) {
   // lose what the loss scale is there to keep.
   for (const ModelTensor& p : learn.model().parameters()) {
     const torch::Tensor stepped = masters_ ? masters_->of(p.tensor) : p.tensor;
-    torch::Tensor gradient = stepped.grad();
+    const torch::Tensor& gradient = stepped.grad();
     if (!gradient.defined()) continue;
     gradient.copy_(scaler_.scale(gradient));
     // Without master weights it is that of a 16-bit weight.
