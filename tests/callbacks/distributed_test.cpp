@@ -405,23 +405,33 @@ TEST(Distributed, FreezesAndUnfreezesWhileAFitRunsAsOneProcess) {
 }
 
 TEST(Distributed, RefusesRanksWithOtherOptions) {
-  expect_ranks(2, [](const LaunchEnvironment& environment) {
-    const bool is_second = environment.rank == 1;
-    const auto refuses = [](LearnerOptions options, const char* words) {
-      Learner learn(data_of(16), plain_net(), quiet(std::move(options)));
+  const auto refuses = [](const auto& options_of, const char* words) {
+    expect_ranks(2, [&](const LaunchEnvironment& environment) {
+      Learner learn(
+          data_of(16),
+          plain_net(),
+          quiet(options_of(environment.rank == 1)));
       learn.to_distributed(kQuick);
       expect_error<DistributedError>([&] { learn.fit(1, 1e-2); }, {words});
-    };
-    refuses(
-        is_second ? with_sgd() : LearnerOptions{.metrics = with_sgd().metrics},
-        "the optimizer of rank 1 is tern::optim::SGD");
-    refuses(
-        {.weight_decay = is_second ? 0.5 : 0.1},
-        "the weight decay of rank 1 is 0.5, that of rank 0 0.1");
-    refuses(
-        is_second ? LearnerOptions{.metrics = {accuracy()}} : LearnerOptions(),
-        "the list of metrics of rank 1 is accuracy");
-  });
+    });
+  };
+  refuses(
+      [](bool is_second) {
+        return is_second ? with_sgd()
+                         : LearnerOptions{.metrics = with_sgd().metrics};
+      },
+      "the optimizer of rank 1 is tern::optim::SGD");
+  refuses(
+      [](bool is_second) {
+        return LearnerOptions{.weight_decay = is_second ? 0.5 : 0.1};
+      },
+      "the weight decay of rank 1 is 0.5, that of rank 0 0.1");
+  refuses(
+      [](bool is_second) {
+        return is_second ? LearnerOptions{.metrics = {accuracy()}}
+                         : LearnerOptions();
+      },
+      "the list of metrics of rank 1 is accuracy");
 }
 
 TEST(Distributed, RefusesACheckpointOfAnotherNumberOfProcesses) {
