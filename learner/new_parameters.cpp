@@ -37,6 +37,10 @@ struct Changes {
   std::vector<std::string> added, removed;
 
   bool is_empty() const { return added.empty() && removed.empty(); }
+  std::string to_string() const {
+    return added.empty() ? quoted(removed) + " are no longer there"
+                         : quoted(added) + " are new";
+  }
 };
 
 Changes changes_of(const LearnerParts& l) {
@@ -93,12 +97,12 @@ void loop::follow_model(LearnerParts& l) {
                                                      : nullptr;
   TERN_CHECK_VALUE(
       !owner,
-      "[Learner] the model's parameters have changed after {}: {}. Make and "
-      "replace modules before it.",
-      owner,
-      quoted(changes.added.empty() ? changes.removed : changes.added));
+      "[Learner] the model's parameters have changed: {}; expected those that "
+      "{} has taken over. Add and replace modules before it.",
+      changes.to_string(),
+      owner);
   l.model.to(l.data.device);
-  // Master weights are taken anew, which changes none of their values.
+  // New master weights are made, with the values of the old ones.
   auto* const policy =
       l.stepped_weights ? dynamic_cast<Callback*>(l.precision) : nullptr;
   if (policy) policy->on_remove(*l.self);
@@ -113,17 +117,17 @@ void loop::follow_first_forward(LearnerParts& l) {
   const Changes changes = changes_of(l);
   if (changes.is_empty()) return;
   const char* const why =
-      l.state.is_trial       ? "this trial cannot undo"
-      : l.stepped_weights    ? "have no 16-bit form and no master weights"
-      : l.step.runner        ? "the way in which this step runs does not have"
-      : l.ranks.communicator ? "the other ranks do not have"
+      l.state.is_trial       ? "a trial cannot undo that"
+      : l.stepped_weights    ? "the 16-bit model has no master weights for that"
+      : l.step.runner        ? "the step runs in a way that does not allow that"
+      : l.ranks.communicator ? "the ranks do not tell each other of that"
                              : nullptr;
   TERN_CHECK_VALUE(
       !why,
       "[Learner::fit] the first forward pass has changed the model's "
-      "parameters, which {}: {}. Call the model's forward once before.",
-      why,
-      quoted(changes.added.empty() ? changes.removed : changes.added));
+      "parameters: {}; {}. Call the model's forward once before this call.",
+      changes.to_string(),
+      why);
   follow_model(l);
   l.position.trained_at_begin = trained_flags(l);
   l.position.fit_settings["trained parameters"] =

@@ -93,27 +93,31 @@ std::vector<std::string> differences(
 constexpr std::string_view kCallbacks = "callbacks/";
 constexpr const char* kAdded = "added";
 
-// The callbacks that the checkpoint says were added while a fit ran; those that
-// the Learner does not have go to `missing`, as sentences.
-std::vector<const Callback*> additions(
-    Learner& learner,
-    const Checkpoint& checkpoint,
-    std::vector<std::string>& missing) {
-  std::map<std::string, const Callback*> there;
+// The callbacks that the checkpoint says were added while a fit ran, by name;
+// null: the Learner has none of that name.
+std::map<std::string, const Callback*> additions(
+    const Learner& learner,
+    const Checkpoint& checkpoint) {
+  std::map<std::string, const Callback*> result;
+  for (const auto& entry : entries_under(checkpoint.training, kAdded)) {
+    result[entry.key()] = nullptr;
+  }
   for (const auto& [name, callback] :
        loop::named_callbacks(parts_of(learner))) {
-    there[name] = callback;
+    const auto added = result.find(name);
+    if (added != result.end()) added->second = callback;
   }
-  std::vector<const Callback*> result;
-  for (const auto& entry : entries_under(checkpoint.training, kAdded)) {
-    const auto found = there.find(entry.key());
-    if (found == there.end()) {
-      missing.push_back(fmt::format(
-          "{} is not there, which was added while a fit ran",
-          entry.key()));
-    } else {
-      result.push_back(found->second);
-    }
+  return result;
+}
+
+std::vector<std::string> missing_additions(
+    const Learner& learner,
+    const Checkpoint& checkpoint) {
+  std::vector<std::string> result;
+  for (const auto& [name, callback] : additions(learner, checkpoint)) {
+    if (callback) continue;
+    result.push_back(
+        fmt::format("{} is not there, which was added while a fit ran", name));
   }
   return result;
 }
@@ -128,10 +132,8 @@ std::vector<std::string> callback_differences(
     if (!key.starts_with(kCallbacks)) continue;
     saved.insert(key.substr(0, key.find('/', kCallbacks.size())));
   }
-  std::vector<std::string> result;
-  // Without a state too.
-  const StateDict added = entries_under(checkpoint.training, kAdded);
-  additions(learner, checkpoint, result);
+  std::vector<std::string> result = missing_additions(learner, checkpoint);
+  const auto added = additions(learner, checkpoint);
   for (const auto& [name, callback] :
        loop::named_callbacks(parts_of(learner))) {
     const bool was_there = saved.erase(name) > 0 || added.contains(name) ||
@@ -286,9 +288,8 @@ class ResumePlan final : public Continuation {
       return true;
     }
     if (!is_between_fits) return false;
-    std::vector<std::string> missing;
-    note_additions(learner, additions(learner, checkpoint_, missing));
-    check_differences(missing, allow_change_);
+    check_differences(missing_additions(learner, checkpoint_), allow_change_);
+    note_additions(learner);
     // This one begins as any other does, with the callbacks and the frozen
     // groups that are there now.
     const auto self = std::move(parts_of(learner).position.continuation);
@@ -319,8 +320,7 @@ class ResumePlan final : public Continuation {
           parts_of(learner).position.own_rates);
     }
     apply_training(learner, checkpoint_);
-    std::vector<std::string> missing;  // told already
-    note_additions(learner, additions(learner, checkpoint_, missing));
+    note_additions(learner);
     leave_branch(learner);
     if (in_epoch || !has_more) parts_of(learner).position.continuation.reset();
   }
@@ -361,16 +361,22 @@ class ResumePlan final : public Continuation {
     l.position.last_checkpoint = moment_of(checkpoint_);
     loop::run_on_all_ranks(l, [&] {
       if (!communicator(learner).is_main_process()) return;
-      take_back_later_models(learner, *l.position.last_checkpoint);
+      const auto names =
+          take_back_later_models(learner, *l.position.last_checkpoint);
+      if (names.empty()) return;
+      learner.options().sink->line(fmt::format(
+          "Models that were saved after this checkpoint were put aside: {}.",
+          fmt::join(names, ", ")));
     });
   }
 
-  static void note_additions(
-      Learner& learner,
-      const std::vector<const Callback*>& added) {
-    parts_of(learner).callbacks.added_in_fits.insert(
-        added.begin(),
-        added.end());
+  // For the next checkpoint.
+  void note_additions(Learner& learner) const {
+    for (const auto& [name, callback] : additions(learner, checkpoint_)) {
+      if (callback) {
+        parts_of(learner).callbacks.added_in_fits.insert(callback);
+      }
+    }
   }
 
   static std::vector<std::pair<std::string, std::shared_ptr<Callback>>>

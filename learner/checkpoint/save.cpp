@@ -124,6 +124,7 @@ void keep_for_checkpoint(Learner& learn, const fs::path& file) {
     const fs::path source = is_weights ? file : optimizer_file(file);
     const fs::path target = is_weights ? earlier : optimizer_file(earlier);
     std::error_code error;
+    if (!fs::exists(source, error)) continue;  // somebody has removed it
     fs::create_hard_link(source, target, error);
     // Not every file system has links.
     if (error) fs::copy_file(source, target, error);
@@ -273,7 +274,9 @@ void remove_saved(const Learner& learn, const std::string& name) {
   remove_pair(weights_file(learn, name));
 }
 
-void take_back_later_models(Learner& learn, const TrainingMoment& checkpoint) {
+std::vector<std::string> take_back_later_models(
+    Learner& learn,
+    const TrainingMoment& checkpoint) {
   const fs::path folder = learn.options().path / learn.options().model_dir;
   std::vector<fs::path> later;
   std::error_code error;
@@ -289,14 +292,17 @@ void take_back_later_models(Learner& learn, const TrainingMoment& checkpoint) {
     const auto saved = moment_of(at->path(), run_id(learn));
     if (saved && *saved > checkpoint) later.push_back(at->path());
   }
+  std::vector<std::string> aside;
   for (const fs::path& file : later) {
     const fs::path replaced = replaced_file(file);
+    aside.push_back(replaced.string());
     remove_pair(replaced);
     move_pair(file, replaced);
     const fs::path earlier = earlier_file(file);
     const auto saved = moment_of(earlier, run_id(learn));
     if (saved && *saved <= checkpoint) move_pair(earlier, file);
   }
+  return aside;
 }
 
 void remove_earlier_model(Learner& learn, const std::string& name) {

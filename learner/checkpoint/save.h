@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -36,7 +37,10 @@ using TrainingMoment = std::pair<int64_t, int64_t>;
 /// of a branch that it has left. Each makes room for the one that the name had
 /// at the checkpoint, or for none: it is put aside as "<name>.replaced" until
 /// the name is saved again.
-void take_back_later_models(Learner& learn, const TrainingMoment& checkpoint);
+/// \return the files that were put aside.
+std::vector<std::string> take_back_later_models(
+    Learner& learn,
+    const TrainingMoment& checkpoint);
 
 /// Removes what is kept for `take_back_later_models` of the name if the last
 /// checkpoint came after it was saved.

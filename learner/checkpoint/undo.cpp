@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -34,6 +35,7 @@ struct Snapshot {
   torch::Tensor trained_at_begin;
   int64_t passes;
   Callbacks callbacks;
+  std::set<const Callback*> added_in_fits;
   bool has_optimizer;
   std::map<std::string, StateDict> parts = {};
   std::string optimizer_bytes = {};  // of one that has no part
@@ -47,6 +49,7 @@ Snapshot snapshot_of(Learner& learner) {
       l.position.trained_at_begin,
       l.evaluation.passes,
       l.callbacks.all,
+      l.callbacks.added_in_fits,
       l.optimizer != nullptr};
   for (const StatePart& part : state_parts(learner)) {
     if (part.name == "optimizer" && !result.has_optimizer) continue;
@@ -91,6 +94,7 @@ bool add_new_tensors(Learner& learner, StateDict& state) {
 
 void restore(Learner& learner, Snapshot& before) {
   restore_callbacks(learner, before.callbacks);
+  parts_of(learner).callbacks.added_in_fits = before.added_in_fits;
   const torch::NoGradGuard no_grad;
   LearnerParts& l = parts_of(learner);
   if (!before.has_optimizer) {

@@ -342,24 +342,26 @@ TEST(LateCallback, OnWhoseBeginningAnErrorComesIsNotThere) {
   learn.fit(2, 1e-2);
 }
 
+// Clips from its second epoch on.
+Learner with_late_clip(const TempFolder& folder) {
+  Learner learn = make_learner(folder);
+  learn.add<SaveCheckpoint>(
+      {.folder = "run", .every_steps = 1, .keep = 0, .durable = false});
+  learn.add(in_second_epoch(kMoments[0], [](Learner& l) {
+    if (!l.find<GradientClip>()) l.add<GradientClip>(1e-3);
+  }));
+  return learn;
+}
+
 TEST(LateCallback, HasToBeThereWhenTheFitIsResumed) {
   const TempFolder folder;
-  const auto with_late_clip = [&] {
-    Learner learn = make_learner(folder);
-    learn.add<SaveCheckpoint>(
-        {.folder = "run", .every_steps = 1, .keep = 0, .durable = false});
-    learn.add(in_second_epoch(kMoments[0], [](Learner& l) {
-      l.add<GradientClip>(1e-3);
-    }));
-    return learn;
-  };
-  Learner whole = with_late_clip();
+  Learner whole = with_late_clip(folder);
   whole.fit(3, 1e-2);
   // In the epoch in which it comes, it comes again.
-  Learner in_its_epoch = with_late_clip();
+  Learner in_its_epoch = with_late_clip(folder);
   in_its_epoch.resume("run/step_8").fit(3, 1e-2);
   EXPECT_TRUE(all_equal(parameters_of(in_its_epoch), parameters_of(whole)));
-  Learner later = with_late_clip();
+  Learner later = with_late_clip(folder);
   later.resume("run/step_14");
   expect_error<CheckpointError>(
       [&] { later.fit(3, 1e-2); },
@@ -368,26 +370,25 @@ TEST(LateCallback, HasToBeThereWhenTheFitIsResumed) {
 
 TEST(LateCallback, HasToBeThereWhenALaterFitIsResumed) {
   const TempFolder folder;
-  const auto with_late_clip = [&] {
-    Learner learn = make_learner(folder);
-    learn.add<SaveCheckpoint>(
-        {.folder = "run", .every_steps = 1, .keep = 0, .durable = false});
-    learn.add(in_second_epoch(kMoments[0], [](Learner& l) {
-      if (!l.find<GradientClip>()) l.add<GradientClip>(1e-3);
-    }));
-    return learn;
-  };
-  Learner whole = with_late_clip();
+  Learner whole = with_late_clip(folder);
   whole.fit(2, 1e-2);
+  // A trial that takes it away gives it back as one that was added.
+  const auto takes = std::make_shared<LambdaCallback>(
+      LambdaCallbackOptions{.on_epoch_begin = [](Learner& l) {
+        const auto clip = l.find<GradientClip>();
+        if (l.state().is_trial && clip) l.remove(*clip);
+      }});
+  whole.add(takes).lr_find({.num_it = 6});
+  whole.remove(*takes);
   whole.save_checkpoint("between");
   whole.fit(2, 1e-2);
   for (const char* const checkpoint : {"run/step_14", "between"}) {
-    Learner without = with_late_clip();
+    Learner without = with_late_clip(folder);
     without.resume(checkpoint);
     expect_error<CheckpointError>(
         [&] { without.fit(2, 1e-2).fit(2, 1e-2); },
         {"GradientClip 0 is not there", "added while a fit ran"});
-    Learner with = with_late_clip();
+    Learner with = with_late_clip(folder);
     with.add<GradientClip>(1e-3).resume(checkpoint);
     with.fit(2, 1e-2).fit(2, 1e-2);
     EXPECT_TRUE(all_equal(parameters_of(with), parameters_of(whole)));

@@ -28,6 +28,7 @@
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/in_order.h"
 #include "tern/tests/support/ranks.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
@@ -137,6 +138,19 @@ void expect_equal_steps(
 
 // ---- A step is a step ----
 
+// Two epochs, to the weights of one process that has made them, and with the same
+// bits on all ranks after each step.
+void expect_trains_as(Learner& alone, Learner& learn) {
+  const auto each = std::make_shared<EachStep>();
+  learn.add(each);
+  learn.fit(2, 0.1);
+  const Tensors a = parameters_of(learn), b = parameters_of(alone);
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
+  }
+  expect_same_on_all(learn, each->bytes);
+}
+
 TEST(RulesOnRanks, AnUnevenTailOfAnAccumulationWindowIsWeighedOnce) {
   // 251 samples: 8 batches of 16 on two ranks, the last of 14 and 13; windows
   // of 3, 3 and 2 batches.
@@ -146,14 +160,7 @@ TEST(RulesOnRanks, AnUnevenTailOfAnAccumulationWindowIsWeighedOnce) {
     Learner learn(data_of(16, 251, false), plain_net(), with_sgd());
     learn.to_distributed(kQuick);
     learn.add<GradientAccumulation>({.batches = 3});
-    const auto each = std::make_shared<EachStep>();
-    learn.add(each);
-    learn.fit(2, 0.1);
-    const Tensors a = parameters_of(learn), b = parameters_of(alone);
-    for (size_t i = 0; i < a.size(); ++i) {
-      EXPECT_TRUE(torch::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
-    }
-    expect_same_on_all(learn, each->bytes);
+    expect_trains_as(alone, learn);
   });
 }
 
@@ -165,17 +172,7 @@ DataBunch partly_ignored(int64_t batch_size) {
   y.narrow(0, 8, 8).fill_(-100);
   y.narrow(0, 21, 5).fill_(-100);
   y.narrow(0, 64, 8).fill_(-100);
-  const auto set = std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
-  DataBunch data =
-      DataBunch::create(set, set, {.batch_size = batch_size, .workers = 0});
-  data.train = std::make_shared<DataLoader>(
-      set,
-      DataLoaderOptions{
-          .batch_size = batch_size,
-          .training = true,
-          .workers = 0});
-  data.device = torch::kCPU;
-  return data;
+  return in_order(x, y, batch_size);
 }
 
 TEST(RulesOnRanks, WhatALossCountsIsWhatItWeighsOnAllRanks) {
@@ -191,14 +188,7 @@ TEST(RulesOnRanks, WhatALossCountsIsWhatItWeighsOnAllRanks) {
       Learner learn(partly_ignored(8), plain_net(), options);
       learn.to_distributed(kQuick);
       if (batches > 1) learn.add<GradientAccumulation>({.batches = batches});
-      const auto each = std::make_shared<EachStep>();
-      learn.add(each);
-      learn.fit(2, 0.1);
-      const Tensors a = parameters_of(learn), b = parameters_of(alone);
-      for (size_t i = 0; i < a.size(); ++i) {
-        EXPECT_TRUE(torch::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
-      }
-      expect_same_on_all(learn, each->bytes);
+      expect_trains_as(alone, learn);
       const EpochRecord& epoch = learn.recorder().epochs().back();
       const EpochRecord& of_one = alone.recorder().epochs().back();
       EXPECT_NEAR(epoch.valid_loss, of_one.valid_loss, 1e-5);

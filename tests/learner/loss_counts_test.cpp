@@ -23,6 +23,7 @@
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/plots/plot.h"
 #include "tern/learner/recorder.h"
+#include "tern/tests/support/in_order.h"
 #include "tern/tests/support/random_cases.h"
 #include "tern/tests/support/tiny.h"
 
@@ -51,18 +52,7 @@ struct Data {
 
   // In this order, in batches of this size, for training and validation.
   DataBunch of(int64_t batch_size) const {
-    const auto set =
-        std::make_shared<TensorDataset>(Tensors{inputs}, Tensors{targets});
-    DataBunch data =
-        DataBunch::create(set, set, {.batch_size = batch_size, .workers = 0});
-    data.train = std::make_shared<DataLoader>(
-        set,
-        DataLoaderOptions{
-            .batch_size = batch_size,
-            .training = true,
-            .workers = 0});
-    data.device = torch::kCPU;
-    return data;
+    return in_order(inputs, targets, batch_size);
   }
 };
 

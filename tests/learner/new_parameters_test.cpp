@@ -185,7 +185,8 @@ class HandLoop {
       const torch::NoGradGuard no_grad;
       for (const ModelTensor& p : Model(net_).parameters()) {
         if (!p.tensor.grad().defined()) continue;
-        torch::Tensor& momentum = momenta_[p.tensor.unsafeGetTensorImpl()];
+        auto& [parameter, momentum] = momenta_[p.tensor.unsafeGetTensorImpl()];
+        parameter = p.tensor;
         momentum = momentum.defined() ? momentum * 0.9 + p.tensor.grad()
                                       : p.tensor.grad().clone();
         torch::Tensor(p.tensor).sub_(momentum, rate);
@@ -196,7 +197,8 @@ class HandLoop {
 
  private:
   torch::nn::Sequential net_;
-  std::map<const void*, torch::Tensor> momenta_;
+  // With the parameter, so that no address comes twice.
+  std::map<const void*, std::pair<torch::Tensor, torch::Tensor>> momenta_;
   int64_t epochs_ = 0;
 };
 

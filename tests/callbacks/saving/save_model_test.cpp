@@ -566,8 +566,9 @@ class TwiceStarted {
     EXPECT_THROW(learn->fit(2, 1e-2), std::runtime_error);
   }
 
+  fs::path models() const { return folder_ / "models"; }
   bool has(const std::string& name) const {
-    return fs::exists(folder_ / "models" / name);
+    return fs::exists(models() / name);
   }
 
   std::shared_ptr<MemorySink> sink = std::make_shared<MemorySink>();
@@ -587,10 +588,24 @@ TEST(SaveModel, LoadsTheModelThatThereWasAtTheCheckpoint) {
   EXPECT_TRUE(all_equal(parameters_of(*learn), training.second_best));
   // It goes on as before, and leaves nothing but its model.
   EXPECT_TRUE(training.has("model.replaced.safetensors"));
+  const auto& lines = training.sink->lines;
+  EXPECT_TRUE(std::ranges::any_of(lines, [](const std::string& line) {
+    return line.starts_with("Models that were saved after this checkpoint");
+  }));
   learn->fit(2, 1e-2);
   EXPECT_TRUE(training.has("model.safetensors"));
   EXPECT_FALSE(training.has("model.replaced.safetensors"));
   EXPECT_FALSE(training.has(".before"));
+}
+
+TEST(SaveModel, SavesOverAModelWhoseOptimizerSomebodyHasRemoved) {
+  TwiceStarted training;
+  const auto learn = training.process({2, 1, 0, 0});
+  learn->fit(2, 1e-2);
+  fs::remove(training.models() / "model.optimizer.safetensors");
+  learn->fit(2, 1e-2);
+  EXPECT_TRUE(training.has("model.optimizer.safetensors"));
+  EXPECT_TRUE(training.sink->warnings.empty());
 }
 
 TEST(SaveModel, SaysThatTheModelOfAnOlderCheckpointIsNoLongerThere) {
