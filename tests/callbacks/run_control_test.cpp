@@ -194,5 +194,28 @@ TEST(RunControl, TakesRatesIntoTheCheckpoint) {
   EXPECT_TRUE(all_equal(parameters_of(continued), parameters_of(learn)));
 }
 
+// Before the epoch's first batch, so that the rates begin with the second.
+TEST(RunControl, TakesAWishThatIsPendingIntoTheCheckpoint) {
+  const TempFolder temp;
+  const auto train = [&](bool stops, bool resumes) {
+    Learner learn(point_data(), point_net(), quiet({.path = temp.path()}));
+    const auto control = std::make_shared<RunControl>();
+    learn.add(control).add<LambdaCallback>(
+        {.on_epoch_begin =
+             [=](Learner& l) {
+               if (l.state().epoch != 1) return;
+               control->set_learning_rates(1e-4);
+               if (stops) l.request_stop();
+             },
+         .on_interrupt = [](Learner& l) { l.save_checkpoint("run"); }});
+    if (resumes) learn.resume("run");
+    learn.fit(2, 0.01);
+    return parameters_of(learn);
+  };
+  const Tensors whole = train(/*stops=*/false, /*resumes=*/false);
+  train(/*stops=*/true, /*resumes=*/false);
+  EXPECT_TRUE(all_equal(train(/*stops=*/false, /*resumes=*/true), whole));
+}
+
 }  // namespace
 }  // namespace tern::run_control_test

@@ -64,11 +64,7 @@ TEST(LossAverage, GoesOnFromWhatACheckpointKeeps) {
   LossAverage whole, resumed;
   whole.add({1, 3});
   whole.add({2, 7});
-  resumed.restore(
-      whole.sum(),
-      whole.batches(),
-      whole.missing(),
-      whole.unit());
+  resumed.restore(whole.sum(), whole.batches(), whole.missing(), whole.unit());
   whole.add({5, 2});
   resumed.add({5, 2});
   EXPECT_EQ(resumed.value(), whole.value());

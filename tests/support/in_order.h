@@ -12,10 +12,8 @@ namespace tern::testing_support {
 
 /// The samples in their order, with a short last batch, for training and for
 /// validation.
-inline DataBunch in_order(
-    torch::Tensor inputs,
-    torch::Tensor targets,
-    int64_t batch_size) {
+inline DataBunch
+in_order(torch::Tensor inputs, torch::Tensor targets, int64_t batch_size) {
   const auto set = std::make_shared<TensorDataset>(
       Tensors{std::move(inputs)},
       Tensors{std::move(targets)});

@@ -418,16 +418,6 @@ INSTANTIATE_TEST_SUITE_P(
             .train =
                 [](Learner& l) { l.fit(2, 1e-2).unfreeze().fit(1, 1e-2); }},
         Program{
-            .name = "rates_wished_before_the_first_batch",
-            .set_up =
-                [](Learner& l) {
-                  const auto control = std::make_shared<RunControl>();
-                  l.add(control);
-                  l.add(at_epoch_begin(1, [control](Learner&) {
-                    control->set_learning_rates(1e-3);
-                  }));
-                }},
-        Program{
             .name = "removes_limit_batches",
             .set_up =
                 [](Learner& l) {
