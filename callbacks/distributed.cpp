@@ -193,27 +193,29 @@ void Distributed::on_load(Learner&) {
   has_loaded_ = true;
 }
 
-// Says what happened on the rank where it happened, if that was not here.
+// What this rank has done wrong itself it tells the others; where a connection
+// broke, another rank may have told why.
 void Distributed::on_exception(Learner&, const std::exception& error) {
   if (dynamic_cast<const DistributedError*>(&error)) {  // it was told already
     group_->leave();
     return;
   }
   const std::string reason = message_of(error);
+  if (!ProcessGroup::is_about_connections(reason)) {
+    group_->tell_error(reason);
+    group_->leave();
+    return;
+  }
   const auto told = group_->error_of_others();
-  const bool is_connection = ProcessGroup::is_about_connections(reason);
-  if (!told && !is_connection) group_->tell_error(reason);
   group_->leave();
   if (told) throw DistributedError(fmt::format("[Learner::fit] {}", *told));
-  if (is_connection) {
-    throw DistributedError(fmt::format(
-        "[Learner::fit] rank {} of {} lost the others in the middle of a step; "
-        "one has ended without a word, or did not answer within {} ms: {}",
-        group_->rank(),
-        group_->world_size(),
-        group_->options().timeout.count(),
-        reason));
-  }
+  throw DistributedError(fmt::format(
+      "[Learner::fit] rank {} of {} lost the others in the middle of a step; "
+      "one has ended without a word, or did not answer within {} ms: {}",
+      group_->rank(),
+      group_->world_size(),
+      group_->options().timeout.count(),
+      reason));
 }
 
 void Distributed::on_train_end(Learner& learn) {

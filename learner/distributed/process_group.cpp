@@ -31,8 +31,9 @@ constexpr size_t kBroadcastBytes = 250 << 20;
 // Who leaves with an error tells it before its connections close, also where a
 // busy machine takes its time; the others look for it kLooks times,
 // kNewsPatience at least, and wait for an answer a part of the group's timeout.
+// The rank whose process holds the store waits kReadPatience for them to read.
 constexpr milliseconds kTellPatience(2000), kNewsPatience(200),
-    kLeastAskPatience(300);
+    kLeastAskPatience(300), kReadPatience(5000);
 constexpr int kLooks = 10, kPartOfTimeout = 20;
 
 // Gloo writes to sockets whose other end may have died; the signal would then
@@ -63,10 +64,15 @@ std::string error_key(int64_t rank) {
   return fmt::format("error/{}", rank);
 }
 
+std::string left_key(int64_t rank) {
+  return fmt::format("left/{}", rank);
+}
+
 }  // namespace
 
 struct ProcessGroup::Connection {
   c10::intrusive_ptr<::c10d::Store> store;
+  // Null after `leave`. The store stays: rank 0's is read by the others.
   c10::intrusive_ptr<::c10d::ProcessGroup> group;
 };
 
@@ -152,15 +158,38 @@ ProcessGroup::~ProcessGroup() {
 void ProcessGroup::leave() noexcept {
   // An NCCL group that is not told would wait for what a lost rank does not
   // send any more.
+  if (!connection_ || !connection_->group) return;
   try {
-    if (connection_) connection_->group->abort();
-    connection_.reset();
+    connection_->group->abort();
+    connection_->group.reset();
   } catch (...) {  // NOLINT: there is nobody to tell
   }
+  ask_store(kTellPatience, [key = left_key(rank())](::c10d::Store& store) {
+    store.set(key, "left");
+    return std::string();
+  });
+  const bool holds_store = rank() == 0 && !environment_.has_agent_store;
+  if (holds_store && has_told_) wait_for_readers();
+}
+
+// Or the process ends, and the store with it, before the others know why.
+void ProcessGroup::wait_for_readers() noexcept {
+  ask_store(kReadPatience, [size = world_size()](::c10d::Store& store) {
+    std::vector<std::string> all_have_left;
+    for (int64_t rank = 1; rank < size; ++rank) {
+      all_have_left.push_back(left_key(rank));
+    }
+    const auto end = std::chrono::steady_clock::now() + kReadPatience;
+    while (!store.check(all_have_left) &&
+           std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+    return std::string();
+  });
 }
 
 ::c10d::ProcessGroup& ProcessGroup::c10d() {
-  if (!connection_) {
+  if (!connection_ || !connection_->group) {
     throw DistributedError(
         "[ProcessGroup] this rank has left the others after an error; start "
         "the program again.");
@@ -278,6 +307,7 @@ std::optional<std::string> ProcessGroup::ask_store(
 }
 
 void ProcessGroup::tell_error(const std::string& text) noexcept {
+  has_told_ = true;
   ask_store(
       kTellPatience,
       [key = error_key(rank()),

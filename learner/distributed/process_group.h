@@ -80,7 +80,8 @@ class ProcessGroup final : public Communicator {
   static bool is_about_connections(const std::string& reason);
 
   /// Leaves the others, who then find this rank gone at once. Every later
-  /// operation fails. Called by one rank alone.
+  /// operation fails. Called by one rank alone. Rank 0, after `tell_error`, waits
+  /// up to five seconds until the others have read it and left too.
   void leave() noexcept;
 
   /// For GradientReducer.
@@ -97,10 +98,13 @@ class ProcessGroup final : public Communicator {
       std::chrono::milliseconds patience,
       F f) noexcept;
 
+  void wait_for_readers() noexcept;
+
   struct Connection;
   LaunchEnvironment environment_;
   ProcessGroupOptions options_;
   std::unique_ptr<Connection> connection_;
+  bool has_told_ = false;
 };
 
 }  // namespace tern

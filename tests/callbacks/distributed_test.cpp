@@ -270,25 +270,47 @@ TEST(Distributed, StopsAPassOverValidationDataEverywhere) {
   });
 }
 
+// Rank 0's process holds the store over which it is told.
 TEST(Distributed, TellsAllRanksOfTheErrorOfOne) {
-  expect_ranks(2, [](const LaunchEnvironment& environment) {
-    Learner learn(data_of(16), point_net(), quiet());
-    learn.to_distributed(kQuick);
-    learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
-      if (environment.rank == 1 && l.state().iteration == 3) {
-        throw DataError("cat.jpg", "is no image");
+  for (const int64_t failing : {0, 1, 2}) {
+    expect_ranks(3, [&](const LaunchEnvironment& environment) {
+      Learner learn(data_of(24), point_net(), quiet());
+      learn.to_distributed(kQuick);
+      learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+        if (environment.rank == failing && l.state().iteration == 3) {
+          throw DataError("cat.jpg", "is no image");
+        }
+      }});
+      const OwnTime waited;
+      if (environment.rank == failing) {
+        expect_error<DataError>([&] { learn.fit(1, 1e-2); }, {"cat.jpg"});
+      } else {
+        const std::string teller = fmt::format("rank {} ended with", failing);
+        expect_error<DistributedError>(
+            [&] { learn.fit(1, 1e-2); },
+            {teller, "cat.jpg", "is no image"});
       }
+      EXPECT_LT(waited.seconds(), 5);
+      EXPECT_FALSE(learn.state().is_fitting);
+    });
+  }
+}
+
+// Each has its own error; what another has told does not take its place.
+TEST(Distributed, ReportsEachRanksOwnErrorWhenAllFail) {
+  expect_ranks(3, [&](const LaunchEnvironment& environment) {
+    Learner learn(data_of(24), point_net(), quiet());
+    learn.to_distributed(kQuick);
+    const std::string file = fmt::format("{}.jpg", environment.rank);
+    learn.add<LambdaCallback>({.on_batch_begin = [&](Learner&) {
+      // The others have told theirs by then.
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(150 * environment.rank));
+      throw DataError(file, "is no image");
     }});
     const OwnTime waited;
-    if (environment.rank == 1) {
-      expect_error<DataError>([&] { learn.fit(1, 1e-2); }, {"cat.jpg"});
-    } else {
-      expect_error<DistributedError>(
-          [&] { learn.fit(1, 1e-2); },
-          {"rank 1 ended with", "cat.jpg", "is no image"});
-    }
+    expect_error<DataError>([&] { learn.fit(1, 1e-2); }, {file});
     EXPECT_LT(waited.seconds(), 5);
-    EXPECT_FALSE(learn.state().is_fitting);
   });
 }
 
