@@ -14,6 +14,7 @@
 #include "tern/data/support/random.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/amp/master_weights.h"
+#include "tern/learner/broadcast.h"
 #include "tern/learner/distributed/optimizer_shard.h"
 #include "tern/learner/distributed/sync_batch_norm.h"
 #include "tern/learner/learner.h"

@@ -9,6 +9,7 @@
 
 #include "tern/callbacks/callback_checks.h"
 #include "tern/data/support/error_text.h"
+#include "tern/learner/broadcast.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -71,16 +72,21 @@ void RunControl::on_batch_begin(Learner& learn) {
 }
 
 void RunControl::on_batch_end(Learner& learn) {
-  const TrainState& state = learn.state();
-  if (!state.training) return;
+  if (!learn.state().training) return;
   const bool has_news = has_news_.exchange(false);
   if (has_news) use_rates(learn);
-  if (communicator(learn).world_size() > 1) {
-    write_on_all_ranks(learn);
-  } else if (has_news) {
-    write_checkpoint(learn, take(checkpoint_folder_));
+  if (!has_news && communicator(learn).world_size() == 1) return;
+  Wishes wishes = wishes_of_all_ranks(learn);
+  if (wishes.checkpoint) write_checkpoint(learn);
+  while (wishes.pause && !wishes.stop) {
+    is_paused_ = true;
+    wait_for_news();
+    if (has_news_.exchange(false)) use_rates(learn);
+    wishes = wishes_of_all_ranks(learn);
+    if (wishes.checkpoint) write_checkpoint(learn);
   }
-  if (has_news) wait_while_paused(learn);
+  is_paused_ = false;
+  if (wishes.stop) parts_of(learn).stop.requested = true;
 }
 
 void RunControl::on_train_end(Learner&) {
@@ -117,45 +123,49 @@ void RunControl::use_rates(Learner& learn) {
   });
 }
 
-// One rank may be asked alone; all save together, once the step is complete.
-void RunControl::write_on_all_ranks(Learner& learn) {
-  if (learn.state().accumulating) return;
-  const auto folder = take(checkpoint_folder_);
-  const auto asked =
-      loop::first_rank_where(parts_of(learn), folder.has_value());
-  if (!asked) return;
-  write_checkpoint(
-      learn,
-      loop::text_of_rank(
-          parts_of(learn),
-          folder.value_or("").string(),
-          *asked));
+// One rank may be asked alone; all do it, at the same place.
+RunControl::Wishes RunControl::wishes_of_all_ranks(Learner& learn) {
+  const StopRequest& stop = parts_of(learn).stop;
+  const bool should_stop = stop.requested || stop.requested_here;
+  torch::Tensor wishes;
+  {
+    const std::lock_guard lock(mutex_);
+    wishes = torch::tensor(
+        {should_pause_, should_stop, checkpoint_folder_.has_value()},
+        torch::kInt);
+  }
+  communicator(learn).all_reduce(wishes);
+  const int* const ranks = wishes.const_data_ptr<int>();
+  return {
+      .pause = ranks[0] > 0,
+      .stop = ranks[1] > 0,
+      .checkpoint = ranks[2] > 0};
 }
 
-void RunControl::write_checkpoint(
-    Learner& learn,
-    const std::optional<std::filesystem::path>& folder) {
-  if (!folder) return;
+// What several ranks accumulate cannot be saved: once the step is complete.
+void RunControl::write_checkpoint(Learner& learn) {
+  Communicator& ranks = communicator(learn);
+  if (ranks.world_size() > 1 && learn.state().accumulating) return;
+  const auto own = take(checkpoint_folder_);
+  const auto asked = loop::first_rank_where(parts_of(learn), own.has_value());
+  if (!asked) return;
+  const std::string common =
+      broadcast_text(ranks, own.value_or("").string(), *asked);
+  if (own && own->string() != common) {
+    // Of several wishes the others are met after the next step.
+    request([&] {
+      if (!checkpoint_folder_) checkpoint_folder_ = *own;
+    });
+  }
   or_warn(learn, "no checkpoint was written, training goes on", [&] {
-    learn.save_checkpoint(*folder);
+    learn.save_checkpoint(common);
     ++checkpoints_;
   });
 }
 
-void RunControl::wait_while_paused(Learner& learn) {
+void RunControl::wait_for_news() {
   std::unique_lock lock(mutex_);
-  while (should_pause_ && !parts_of(learn).stop.requested) {
-    is_paused_ = true;
-    changed_.wait_for(lock, kStopPoll);
-    if (!has_news_.exchange(false)) continue;
-    lock.unlock();
-    use_rates(learn);
-    if (communicator(learn).world_size() == 1) {
-      write_checkpoint(learn, take(checkpoint_folder_));
-    }
-    lock.lock();
-  }
-  is_paused_ = false;
+  changed_.wait_for(lock, kStopPoll, [this] { return has_news_.load(); });
 }
 
 // What is wished and has not taken effect yet is a part of the training, and

@@ -24,7 +24,9 @@ namespace tern {
 /// Requests take effect once the current step is complete. Every function but
 /// the events may be called from any thread; while no fit runs, for the next
 /// one. `learn.request_stop()` ends a fit, a paused one too. Progress goes to
-/// the Learner's sink.
+/// the Learner's sink. Of several processes each needs a RunControl, and any one
+/// of them may be asked: all pause while one of them is to, and all write its
+/// checkpoint; learning rates are those of rank 0.
 class RunControl final : public Callback {
  public:
   /// The fit waits before its next training batch until `resume`; validation is
@@ -43,8 +45,7 @@ class RunControl final : public Callback {
 
   /// Writes a checkpoint after the next step, as `Learner::save_checkpoint`;
   /// also while the fit is paused. If that fails, the sink gets a warning and
-  /// training continues. Of several processes, each of which has a RunControl,
-  /// one may be asked: all take part after their next step, or after the pause.
+  /// training continues.
   void request_checkpoint(std::filesystem::path folder);
   /// Checkpoints written so far.
   int64_t checkpoints_written() const { return checkpoints_; }
@@ -64,11 +65,12 @@ class RunControl final : public Callback {
   template <class T>
   std::optional<T> take(std::optional<T>& wish);
   void use_rates(Learner& learn);
-  void write_on_all_ranks(Learner& learn);
-  void write_checkpoint(
-      Learner& learn,
-      const std::optional<std::filesystem::path>& folder);
-  void wait_while_paused(Learner& learn);
+  struct Wishes {
+    bool pause = false, stop = false, checkpoint = false;
+  };
+  Wishes wishes_of_all_ranks(Learner& learn);
+  void write_checkpoint(Learner& learn);
+  void wait_for_news();
   bool is_turn_next() const;
 
   mutable std::mutex mutex_;

@@ -293,8 +293,6 @@ void sync_validation_stop(LearnerParts& l, const DataLoader& whole);
 /// DataError with its text, or a c10::Error where it was none. For what rank 0
 /// writes: no rank goes on before it is written.
 void run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act);
-/// The text that rank `root` gave, on every rank.
-std::string text_of_rank(LearnerParts& l, std::string text, int64_t root = 0);
 /// The first rank for which it is true; nothing if there is none.
 std::optional<int64_t> first_rank_where(LearnerParts& l, bool is_true);
 AllReduce all_reduce_over_ranks(LearnerParts& l);

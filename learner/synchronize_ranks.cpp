@@ -8,6 +8,7 @@
 #include "tern/data/sampler.h"
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/broadcast.h"
 #include "tern/learner/loop.h"
 
 namespace tern {
@@ -160,22 +161,6 @@ std::optional<int64_t> loop::first_rank_where(LearnerParts& l, bool is_true) {
   return std::nullopt;
 }
 
-std::string
-loop::text_of_rank(LearnerParts& l, std::string text, int64_t root) {
-  if (!l.ranks.communicator) return text;
-  const auto size =
-      torch::scalar_tensor(static_cast<int64_t>(text.size()), torch::kLong);
-  l.ranks.communicator->broadcast({size}, root);
-  text.resize(static_cast<size_t>(size.item<int64_t>()));
-  if (text.empty()) return text;
-  const auto bytes = torch::from_blob(
-      text.data(),
-      {static_cast<int64_t>(text.size())},
-      torch::kByte);
-  l.ranks.communicator->broadcast({bytes}, root);
-  return text;
-}
-
 void loop::run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act) {
   if (!l.ranks.communicator) return act();
   std::exception_ptr own;
@@ -195,7 +180,10 @@ void loop::run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act) {
   try {
     failed = first_rank_where(l, own != nullptr);
     if (!failed) return;
-    text = text_of_rank(l, (is_of_data ? "d" : " ") + text, *failed);
+    text = broadcast_text(
+        *l.ranks.communicator,
+        (is_of_data ? "d" : " ") + text,
+        *failed);
   } catch (const std::exception&) {
     // The others may be gone: what happened here tells more.
     if (own) std::rethrow_exception(own);

@@ -20,7 +20,6 @@ const std::vector<Metric>& TrainMetrics::metrics(const Learner& learn) const {
 
 void TrainMetrics::on_train_begin(Learner& learn) {
   device_ = learn.data().device;
-  ranks_ = communicator(learn).world_size();
   metrics_.clear();
   for (const Metric& metric : metrics(learn)) {
     metrics_.push_back(metric.fresh_copy());
@@ -65,24 +64,21 @@ void TrainMetrics::on_epoch_end(Learner& learn) {
     if (is_partial_[i]) {
       learn.options().sink->warning(fmt::format(
           "TrainMetrics: {} is nan in epoch {}: the training was resumed in "
-          "the middle of it, and the checkpoint does not hold what {}.",
+          "the middle of it, and the checkpoint does not hold what this metric "
+          "had counted; give its class state_dict and load_state_dict.",
           name,
-          learn.state().epoch,
-          ranks_ > 1 ? "each rank had counted"
-                     : "this metric had counted; give its class state_dict and "
-                       "load_state_dict"));
+          learn.state().epoch));
     }
     learn.log(name, is_partial_[i] ? std::nan("") : read[i]);
   }
 }
 
-// Each rank counts its own batches, and a checkpoint is of rank 0.
 StateDict TrainMetrics::state_dict() const {
   StateDict state;
   if (!has_batches_) return state;
   for (size_t i = 0; i < metrics_.size(); ++i) {
     const auto counted = metrics_[i].state_dict();
-    const bool is_whole = counted && ranks_ == 1 && !is_partial_[i];
+    const bool is_whole = counted && !is_partial_[i];
     const std::string prefix = std::to_string(i);
     state.insert(
         prefix + "/is_whole",

@@ -16,7 +16,7 @@ namespace tern {
 /// Counted on the device and read once an epoch. After MixUp or CutMix the
 /// targets are those of the first image of each pair. A training that is resumed
 /// in the middle of an epoch goes on counting; a metric of yours whose class has
-/// no state_dict is NaN in that epoch, and on several ranks all are.
+/// no state_dict is NaN in that epoch.
 class TrainMetrics final : public Callback {
  public:
   struct Options {
@@ -44,7 +44,6 @@ class TrainMetrics final : public Callback {
   Options options_;
   std::vector<Metric> metrics_;  // of the fit that runs
   torch::Device device_ = torch::kCPU;
-  int64_t ranks_ = 1;
   bool has_batches_ = false;
   // Resumed in the middle of the epoch without what was counted before.
   std::vector<bool> is_partial_;

@@ -11,6 +11,8 @@
 #include "tern/data/fingerprint.h"
 #include "tern/data/formats/atomic_file.h"
 #include "tern/learner/amp/master_weights.h"
+#include "tern/learner/broadcast.h"
+#include "tern/learner/checkpoint/rank_states.h"
 #include "tern/learner/checkpoint/save.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"
@@ -166,21 +168,6 @@ void check_differences(
 
 constexpr const char* kLogs = "logs";
 constexpr const char* kRemoved = "removed";
-
-void put_under(
-    StateDict& all,
-    const std::string& prefix,
-    const StateDict& state) {
-  for (const auto& entry : state) {
-    const torch::Tensor& tensor = entry.value();
-    all.insert(
-        prefix.empty() ? entry.key() : prefix + "/" + entry.key(),
-        tensor.detach().to(
-            tensor.options().device(torch::kCPU),
-            /*non_blocking=*/false,
-            /*copy=*/true));
-  }
-}
 
 // What callbacks have added and removed; a logger changes no training.
 void put_list_changes(const LearnerParts& l, StateDict& state) {
@@ -471,7 +458,9 @@ Checkpoint capture_on_all_ranks(
     c10::function_ref<void()> before) {
   LearnerParts& l = parts_of(learner);
   Checkpoint checkpoint;
-  l.position.run_id = loop::text_of_rank(l, run_id(learner));
+  const ResumePlan* const plan = plan_of(learner);
+  const bool is_held_back = plan && !plan->is_applied();
+  l.position.run_id = broadcast_text(communicator(learner), run_id(learner));
   loop::run_on_all_ranks(l, [&] {
     before();
     // Where the state is divided, the others give their part.
@@ -479,6 +468,8 @@ Checkpoint capture_on_all_ranks(
       checkpoint = capture_checkpoint(learner);
     }
   });
+  // One that was read has them.
+  if (!is_held_back) gather_rank_states(learner, checkpoint);
   return checkpoint;
 }
 

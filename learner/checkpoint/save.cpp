@@ -14,6 +14,7 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/support/error_text.h"
+#include "tern/learner/broadcast.h"
 #include "tern/learner/checkpoint/resume.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"
@@ -242,14 +243,14 @@ void Learner::save(const std::string& name) {
   const fs::path file = weights_file(*this, name);
   // The training that is resumed wrote it when it was here.
   if (is_ahead_of_program(*this) &&
-      !loop::text_of_rank(*parts_, fs::exists(file) ? "it is there" : "")
+      !broadcast_text(communicator(*this), fs::exists(file) ? "there" : "")
            .empty()) {
     return;
   }
   // Of several processes rank 0 writes, and none goes on before it has: one
   // may load the file next.
   if (!parts_->state.is_fitting) loop::follow_model(*parts_);
-  parts_->position.run_id = loop::text_of_rank(*parts_, run_id(*this));
+  parts_->position.run_id = broadcast_text(communicator(*this), run_id(*this));
   loop::run_on_all_ranks(*parts_, [&] {
     const WholeMasters whole(*this);
     const StateDict optimizer = optimizer_state(*this);

@@ -6,6 +6,7 @@
 
 #include "tern/kernels/check.h"
 #include "tern/learner/amp/master_weights.h"
+#include "tern/learner/checkpoint/rank_states.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/optim/named_state.h"
 #include "tern/learner/random_state.h"
@@ -151,6 +152,21 @@ int64_t saved_integer(const StateDict& state, const std::string& name) {
   return value->item<int64_t>();
 }
 
+void put_under(
+    StateDict& all,
+    const std::string& prefix,
+    const StateDict& state) {
+  for (const auto& entry : state) {
+    const torch::Tensor& tensor = entry.value();
+    all.insert(
+        prefix.empty() ? entry.key() : prefix + "/" + entry.key(),
+        tensor.detach().to(
+            tensor.options().device(torch::kCPU),
+            /*non_blocking=*/false,
+            /*copy=*/true));
+  }
+}
+
 StateDict entries_under(const StateDict& all, const std::string& prefix) {
   if (prefix.empty()) return all;
   StateDict result;
@@ -227,9 +243,8 @@ void apply_training(
     if (part.has_own_file() || (part.name == "trained" && !with_trained)) {
       continue;
     }
-    const StateDict saved = entries_under(checkpoint.training, part.name);
-    const bool was_empty = checkpoint.training.contains(kEmpty + part.name);
-    if (!saved.is_empty() || was_empty) restore_part(part, saved);
+    const auto saved = saved_part(learner, checkpoint, part.name);
+    if (saved) restore_part(part, *saved);
   }
 }
 

@@ -51,6 +51,12 @@ void restore_part(const StatePart& part, const StateDict& state);
 StateDict optimizer_state(Learner& learner);
 void load_optimizer_state(Learner& learner, const StateDict& state);
 
+/// Adds copies of the entries, in CPU memory, under "prefix/".
+void put_under(
+    StateDict& all,
+    const std::string& prefix,
+    const StateDict& state);
+
 /// What the entries under "prefix/" are without it; all of them under "".
 StateDict entries_under(const StateDict& all, const std::string& prefix);
 

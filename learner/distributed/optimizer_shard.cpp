@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
-#include <sstream>
-#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -12,42 +10,12 @@
 #include <fmt/ranges.h>
 
 #include "tern/learner/amp/master_weights.h"
+#include "tern/learner/broadcast.h"
 #include "tern/learner/optim/fused_optimizer.h"
 
 namespace tern {
 
 namespace {
-
-// A line for each tensor: type, dimensions, shape and name.
-std::string contents_of(const StateDict& state) {
-  std::string text;
-  for (const auto& entry : state) {
-    text += fmt::format(
-        "{} {} {} {}\n",
-        static_cast<int>(entry.value().scalar_type()),
-        entry.value().dim(),
-        fmt::join(entry.value().sizes(), " "),
-        entry.key());
-  }
-  return text;
-}
-
-// Tensors as they were described, not filled yet.
-StateDict empty_state(const std::string& contents) {
-  StateDict state;
-  std::istringstream lines(contents);
-  int type = 0;
-  for (size_t dim = 0; lines >> type >> dim;) {
-    std::vector<int64_t> shape(dim);
-    for (int64_t& size : shape) lines >> size;
-    std::string name;
-    std::getline(lines >> std::ws, name);
-    state.insert(
-        name,
-        torch::empty(shape, static_cast<torch::ScalarType>(type)));
-  }
-  return state;
-}
 
 // A master in a block with others has memory of its own from here on, so that
 // theirs can be given back.
@@ -57,18 +25,6 @@ void move_out_of_block(torch::Tensor master) {
 }
 
 }  // namespace
-
-StateDict
-broadcast_state(ProcessGroup& group, const StateDict& mine, int64_t root) {
-  const bool is_root = group.rank() == root;
-  const std::string contents =
-      group.all_gather(is_root ? contents_of(mine) : "").at(root);
-  StateDict state = is_root ? mine : empty_state(contents);
-  Tensors tensors;
-  for (const auto& entry : state) tensors.push_back(entry.value());
-  group.broadcast(tensors, root);
-  return state;
-}
 
 OptimizerShard::OptimizerShard(std::shared_ptr<ProcessGroup> group)
     : group_(std::move(group)) {

@@ -15,12 +15,6 @@ namespace tern {
 
 class MasterWeights;
 
-/// What rank `root` gives as `mine`: names, types, shapes and values, for ranks
-/// that do not know them; there in CPU memory. Made by all ranks.
-/// \throws DistributedError as ProcessGroup does.
-StateDict
-broadcast_state(ProcessGroup& group, const StateDict& mine, int64_t root = 0);
-
 /// ZeRO-1 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
 /// Trillion Parameter Models", section 5.1): each rank steps a part of the
 /// parameters, keeps the optimizer's state and the fp32 masters of that part

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/dropout.h>
@@ -11,6 +12,7 @@
 #include "tern/callbacks/gradients.h"
 #include "tern/callbacks/logging/loggers.h"
 #include "tern/callbacks/logging/train_metrics.h"
+#include "tern/callbacks/monitor.h"
 #include "tern/callbacks/multi_optimizer.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
@@ -360,6 +362,47 @@ TEST(Distributed, PrintsAndWritesOnTheMainProcessAlone) {
   });
 }
 
+/// Counts in the batches of each rank what only that rank knows.
+class CountsOnItsRank final : public Callback {
+ public:
+  void on_batch_end(Learner& learn) override {
+    if (!learn.state().training) return;
+    count_ += communicator(learn).rank() + 1;
+    if (learn.state().iteration == 5 && count_ % 2 == 0) has_seen_even_ = true;
+  }
+  StateDict state_dict() const override {
+    StateDict state = {{"count", torch::tensor(count_)}};
+    if (has_seen_even_) state.insert("has_seen_even", torch::zeros({0}));
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override {
+    count_ = state["count"].item<int64_t>();
+    has_seen_even_ = state.contains("has_seen_even");
+  }
+  std::string text() const {
+    return fmt::format("{} {}", count_, has_seen_even_);
+  }
+
+ private:
+  int64_t count_ = 0;
+  bool has_seen_even_ = false;
+};
+
+// What a rank knows of its training, with all digits.
+std::string history_of(Learner& learn) {
+  std::string text = learn.find<CountsOnItsRank>()->text();
+  for (const double loss : learn.recorder().smooth_losses()) {
+    text += fmt::format(" {}", loss);
+  }
+  for (const EpochRecord& epoch : learn.recorder().epochs()) {
+    text += fmt::format("; {} {}", epoch.train_loss, epoch.valid_loss);
+    for (const MetricValue& metric : epoch.metrics) {
+      text += fmt::format(" {} {}", metric.name, metric.value);
+    }
+  }
+  return text;
+}
+
 // Three ranks add up a bucket of gradients in parts, so that the sums depend on
 // the layout of the bucket.
 class ResumedRanks : public testing::TestWithParam<int64_t> {};
@@ -370,15 +413,24 @@ TEST_P(ResumedRanks, GoOnFromACheckpointBitForBit) {
   const auto make = [&](const fs::path& path) {
     torch::nn::Sequential net = point_net();
     net->push_back(torch::nn::Dropout(0.2));  // on the logits: it is random
-    auto learn = std::make_unique<Learner>(data_of(32 / ranks), net, quiet());
+    auto learn = std::make_unique<Learner>(
+        data_of(32 / ranks),
+        net,
+        quiet({.metrics = {accuracy()}}));
     learn->to_distributed(kQuick);
     learn->add<SaveCheckpoint>({.folder = path, .every_steps = 3});
+    learn->add<TrainMetrics>().add<EarlyStopping>({.monitor = "train_loss"});
+    learn->add(std::make_shared<CountsOnItsRank>());
     return learn;
+  };
+  const auto history_file = [&](Learner& learn) {
+    return folder / fmt::format("history {}", communicator(learn).rank());
   };
   expect_ranks(ranks, [&](const LaunchEnvironment&) {
     const auto whole = make(folder / "whole");
     whole->fit(3, 1e-2);
     expect_equal_on_all(*whole, bytes_of(*whole));
+    write_file(history_file(*whole), history_of(*whole));
     if (communicator(*whole).is_main_process()) {
       write_file(folder / "expected", bytes_of(*whole));
     }
@@ -394,9 +446,12 @@ TEST_P(ResumedRanks, GoOnFromACheckpointBitForBit) {
     const auto learn = make(folder / "cut");
     learn->resume(folder / "cut");
     learn->fit(3, 1e-2);
-    const auto expected = read_file(folder / "expected");
-    EXPECT_TRUE(
-        bytes_of(*learn) == std::string(expected.begin(), expected.end()));
+    const auto text_in = [](const fs::path& file) {
+      const auto bytes = read_file(file);
+      return std::string(bytes.begin(), bytes.end());
+    };
+    EXPECT_TRUE(bytes_of(*learn) == text_in(folder / "expected"));
+    EXPECT_EQ(history_of(*learn), text_in(history_file(*learn)));
   });
 }
 

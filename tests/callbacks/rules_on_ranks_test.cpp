@@ -4,6 +4,8 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -27,6 +29,7 @@
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
+#include "tern/tests/support/comes_true.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/in_order.h"
 #include "tern/tests/support/ranks.h"
@@ -333,6 +336,80 @@ TEST(RulesOnRanks, ACheckpointThatOneRankIsAskedForIsThatOfAll) {
   EXPECT_EQ(
       names_in(folder / "run"),
       (std::set<std::string>{"latest", "step_4"}));
+}
+
+// Rank 1 is paused, and then rank 2 is asked for a checkpoint.
+void expect_common_pause(
+    const std::function<void(Learner&, RunControl&, int64_t rank)>& end,
+    int64_t steps) {
+  const TempFolder folder;
+  SharedCount paused, saved;
+  expect_ranks(3, [&](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), plain_net(), quiet());
+    learn.to_distributed(kQuick);
+    const auto control = std::make_shared<RunControl>();
+    learn.add(control);
+    learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+      if (environment.rank == 1 && l.state().iteration == 1) control->pause();
+    }});
+    std::thread other([&] {
+      EXPECT_TRUE(comes_true([&] { return control->is_paused(); }));
+      paused.add_one();
+      paused.wait_for(3);
+      if (environment.rank == 2) control->request_checkpoint(folder / "run");
+      EXPECT_TRUE(
+          comes_true([&] { return control->checkpoints_written() == 1; }));
+      saved.add_one();
+      saved.wait_for(3);
+      EXPECT_TRUE(control->is_paused());
+      end(learn, *control, environment.rank);
+    });
+    learn.fit(1, 0.1);
+    other.join();
+    EXPECT_FALSE(control->is_paused());
+    EXPECT_EQ(learn.state().iteration, steps);
+    expect_same_on_all(learn, bytes_of(learn));
+  });
+  EXPECT_EQ(
+      names_in(folder / "run"),
+      (std::set<std::string>{"latest", "step_2"}));
+}
+
+TEST(RulesOnRanks, APauseOfOneRankIsThatOfAllUntilItGoesOn) {
+  expect_common_pause(
+      [](Learner&, RunControl& control, int64_t rank) {
+        if (rank == 1) control.resume();
+      },
+      5);
+}
+
+TEST(RulesOnRanks, AStopOfOneRankEndsThePauseOfAll) {
+  expect_common_pause(
+      [](Learner& learn, RunControl&, int64_t rank) {
+        if (rank == 0) learn.request_stop();
+      },
+      2);
+}
+
+TEST(RulesOnRanks, CheckpointsThatRanksAreAskedForAtOnceAreAllWritten) {
+  const TempFolder folder;
+  expect_ranks(3, [&](const LaunchEnvironment& environment) {
+    Learner learn(data_of(16), plain_net(), quiet());
+    learn.to_distributed(kQuick);
+    const auto control = std::make_shared<RunControl>();
+    learn.add(control);
+    learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+      if (l.state().iteration != 1) return;
+      control->request_checkpoint(
+          folder / (environment.rank == 1 ? "of one" : "of two"));
+    }});
+    learn.fit(1, 0.1);
+    EXPECT_EQ(control->checkpoints_written(), 2);
+  });
+  for (const auto& [name, step] :
+       {std::pair("of two", "step_2"), {"of one", "step_3"}}) {
+    EXPECT_EQ(names_in(folder / name), (std::set<std::string>{"latest", step}));
+  }
 }
 
 // ---- Decisions are common ----

@@ -9,6 +9,7 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/recorder.h"
+#include "tern/tests/support/comes_true.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 
@@ -24,14 +25,6 @@ std::shared_ptr<Callback> slowly() {
       LambdaCallbackOptions{.on_step = [](Learner&) {
         std::this_thread::sleep_for(milliseconds(1));
       }});
-}
-
-template <class Condition>
-bool comes_true(const Condition& condition) {
-  for (int i = 0; i < 5000 && !condition(); ++i) {
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  return condition();
 }
 
 TEST(RunControl, PausesAndResumesFromAnotherThread) {
