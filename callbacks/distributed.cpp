@@ -10,6 +10,9 @@
 #include <torch/version.h>
 
 #include "tern/callbacks/averages/averaged_weights.h"
+#include "tern/data/fingerprint.h"
+#include "tern/data/formats/bytes.h"
+#include "tern/data/formats/sha256.h"
 #include "tern/data/support/error_text.h"
 #include "tern/data/support/random.h"
 #include "tern/kernels/check.h"
@@ -27,18 +30,49 @@ namespace {
 
 // The parameters that get their gradients in one backward: all, or those of
 // one part of MultiOptimizer.
-std::vector<Tensors> trained_together(Learner& learn) {
+std::vector<std::vector<ModelTensor>> trained_together(Learner& learn) {
   const LearnerParts& l = parts_of(learn);
   const bool is_in_parts = !l.groups.own_lr.empty();
-  std::vector<Tensors> result;
+  std::vector<std::vector<ModelTensor>> result;
   for (const auto& group : l.groups.parameters) {
     if (is_in_parts || result.empty()) result.emplace_back();
     for (const ModelTensor& p : group) {
-      if (p.tensor.requires_grad()) result.back().push_back(p.tensor);
+      if (p.tensor.requires_grad()) result.back().push_back(p);
     }
   }
-  std::erase_if(result, [](const Tensors& none) { return none.empty(); });
+  std::erase_if(result, [](const auto& none) { return none.empty(); });
   return result;
+}
+
+std::string text_of_trained(Learner& learn) {
+  const auto all = learn.model().parameters();
+  std::vector<std::string> names;
+  for (const ModelTensor& p : all) {
+    if (p.tensor.requires_grad()) names.push_back(p.name);
+  }
+  if (names.empty()) return "none";
+  const std::string joined = fmt::to_string(fmt::join(names, "\n"));
+  return fmt::format(
+      "{} of {}, {} to {}, with the hash {:.8}",
+      names.size(),
+      all.size(),
+      names.front(),
+      names.back(),
+      sha256(as_bytes(joined)));
+}
+
+std::string text_of(const DistributedOptions& options) {
+  const auto& compress_to = options.reducer.compress_to;
+  return fmt::format(
+      "bucket_megabytes {}, find_unused_parameters {}, compress_to {}, "
+      "sync_batch_norm {}, shard_optimizer {}, shard_data {}, check_weights {}",
+      options.reducer.bucket_megabytes,
+      options.reducer.find_unused_parameters,
+      compress_to ? c10::toString(*compress_to) : "nothing",
+      options.sync_batch_norm,
+      options.shard_optimizer,
+      options.shard_data,
+      options.check_weights);
 }
 
 class ShardedOptimizer final : public Callback {
@@ -87,7 +121,7 @@ class ShardedOptimizer final : public Callback {
 
 Distributed::Distributed(
     std::shared_ptr<ProcessGroup> group,
-    GradientReducerOptions options)
+    const DistributedOptions& options)
     : group_(std::move(group)), options_(options) {
   TORCH_CHECK_VALUE(
       group_,
@@ -100,7 +134,8 @@ void Distributed::check_equal(Learner& learn) {
   const DataLoader& train = learn.data().loader(Split::train);
   const auto number = [](auto value) { return fmt::format("{}", value); };
   group_->check_equal("LibTorch version", TORCH_VERSION);
-  group_->check_equal("number of samples", number(train.dataset().size()));
+  group_->check_equal("choice of DistributedOptions", text_of(options_));
+  check_same_data(learn);
   group_->check_equal("batch size", number(train.options().batch_size));
   group_->check_equal("loader's seed", number(train.options().seed));
   group_->check_equal("number of epochs", number(state.epochs));
@@ -123,6 +158,38 @@ void Distributed::check_equal(Learner& learn) {
       fmt::to_string(fmt::join(names, ", ")));
 }
 
+void Distributed::check_same_data(Learner& learn) {
+  LearnerParts& l = parts_of(learn);
+  const std::string& known = loop::data_fingerprint(l);  // asked on all ranks
+  const auto valid = l.data.valid;
+  group_->check_equal("choice of validation data", valid ? "some" : "none");
+  if (!options_.shard_data) {
+    group_->check_equal(
+        "number of training batches in an epoch",
+        std::to_string(loop::training_loader(l).size()),
+        "give all ranks the same number, with LimitBatches or drop_last");
+    return;
+  }
+  const std::string advice =
+      "give all ranks the same data, of which each takes its share, or set "
+      "DistributedOptions::shard_data to false, and each trains on all of its "
+      "own";
+  const auto samples = [](const DataLoader& loader) {
+    return std::to_string(loader.dataset().size());
+  };
+  group_->check_equal(
+      "number of samples",
+      samples(l.data.loader(Split::train)),
+      advice);
+  group_->check_equal("fingerprint of the training data", known, advice);
+  if (!valid) return;
+  group_->check_equal("number of validation samples", samples(*valid), advice);
+  group_->check_equal(
+      "fingerprint of the validation data",
+      fingerprint(valid->dataset()),
+      advice);
+}
+
 void Distributed::on_train_begin(Learner& learn) {
   has_loaded_ = false;
   check_equal(learn);
@@ -132,20 +199,28 @@ void Distributed::on_train_begin(Learner& learn) {
 }
 
 // Groups may be frozen and unfrozen while the fit runs, by callbacks and by a
-// checkpoint, on all ranks alike.
+// checkpoint, on all ranks alike: one that does it alone is told so by the first
+// call that it makes and the others do not.
 void Distributed::follow_frozen(Learner& learn) {
-  std::vector<Tensors> trained = trained_together(learn);
-  const auto is_same = [](const Tensors& a, const Reduced& b) {
+  auto trained = trained_together(learn);
+  const auto is_same = [](const auto& a, const Reduced& b) {
     return std::ranges::equal(
         a,
         b.parameters,
-        [](const auto& p, const auto& q) { return p.is_same(q); });
+        [](const auto& p, const auto& q) {
+          return p.tensor.is_same(q.tensor);
+        });
   };
   if (std::ranges::equal(trained, reducers_, is_same)) return;
+  group_->check_equal(
+      "choice of trained parameters (freeze, unfreeze)",
+      text_of_trained(learn));
   reducers_.clear();  // they go before others take their place
-  for (Tensors& parameters : trained) {
+  for (auto& parameters : trained) {
+    Tensors tensors;
+    for (const ModelTensor& p : parameters) tensors.push_back(p.tensor);
     auto reducer =
-        std::make_unique<GradientReducer>(group_, parameters, options_);
+        std::make_unique<GradientReducer>(group_, tensors, options_.reducer);
     reducers_.push_back({std::move(parameters), std::move(reducer)});
   }
 }
@@ -183,11 +258,28 @@ void Distributed::on_backward_begin(Learner& learn) {
   // In a part's turn the other parts require no gradient.
   const bool is_in_parts = !parts_of(learn).groups.own_lr.empty();
   for (const auto& [parameters, reducer] : reducers_) {
-    const bool has_turn = !is_in_parts || parameters[0].requires_grad();
+    const bool has_turn = !is_in_parts || parameters[0].tensor.requires_grad();
     if (!has_turn) continue;
     reducer->before_forward();
     reducer->before_backward({state.loss_grad});
   }
+}
+
+// Before the ranks ask each other anything: one that waits here for what another
+// never sends would wait for the timeout.
+void Distributed::on_backward_end(Learner& learn) {
+  if (learn.state().accumulating) return;
+  for (const auto& [parameters, reducer] : reducers_) {
+    reducer->after_backward(
+        [&p = parameters](size_t index) { return p.at(index).name; });
+  }
+}
+
+void Distributed::on_epoch_end(Learner& learn) {
+  if (!options_.check_weights) return;
+  loop::check_same_weights(
+      parts_of(learn),
+      fmt::format("after epoch {}", learn.state().epoch));
 }
 
 void Distributed::on_load(Learner&) {
@@ -260,7 +352,7 @@ Learner& Learner::to_distributed(const DistributedOptions& options) {
   ProcessGroupOptions group_options = options.group;
   group_options.device = parts_->data.device;
   auto group = ProcessGroup::connect(environment, group_options);
-  loop::set_communicator(*parts_, group);
+  loop::set_communicator(*parts_, group, options.shard_data);
   if (!group->is_main_process()) parts_->options.sink = silent();
   if (options.sync_batch_norm) convert_sync_batchnorm(parts_->model, group);
   if (options.shard_optimizer) {
@@ -268,7 +360,7 @@ Learner& Learner::to_distributed(const DistributedOptions& options) {
     parts_->ranks.training_shard = shard;
     add<ShardedOptimizer>(shard);
   }
-  return add<Distributed>(std::move(group), options.reducer);
+  return add<Distributed>(std::move(group), options);
 }
 
 }  // namespace tern

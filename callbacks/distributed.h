@@ -30,6 +30,13 @@ struct DistributedOptions {
   /// a rank is lost, its part falls back to the 16-bit weights; a checkpoint
   /// has all of them. All ranks have to make the calls that save.
   bool shard_optimizer = false;
+  /// Gives each rank its share of the data, which are the same on all ranks.
+  /// False: each rank has data of its own, divided beforehand, and trains and
+  /// validates on all of them; every rank needs the same number of training
+  /// batches. Lightning's `use_distributed_sampler`.
+  bool shard_data = true;
+  /// Compares a hash of the weights of all ranks at the end of each epoch.
+  bool check_weights = true;
 };
 
 /// Trains with several processes, one rank each, and averages their gradients;
@@ -49,13 +56,15 @@ class Distributed final : public Callback {
  public:
   Distributed(
       std::shared_ptr<ProcessGroup> group,
-      GradientReducerOptions options);
+      const DistributedOptions& options = {});
 
   /// \throws DistributedError if another rank trains something else.
   void on_train_begin(Learner& learn) override;
   void on_batch_begin(Learner& learn) override;
   void on_backward_begin(Learner& learn) override;
+  void on_backward_end(Learner& learn) override;
   void on_train_end(Learner& learn) override;
+  void on_epoch_end(Learner& learn) override;
   void on_load(Learner& learn) override;
   void on_exception(Learner& learn, const std::exception& error) override;
   /// After those that skip a step or request a stop.
@@ -67,16 +76,17 @@ class Distributed final : public Callback {
 
  private:
   void check_equal(Learner& learn);
+  void check_same_data(Learner& learn);
   void follow_frozen(Learner& learn);
   void broadcast_weights(Learner& learn);
   void broadcast_optimizer(Learner& learn);
 
   std::shared_ptr<ProcessGroup> group_;
-  GradientReducerOptions options_;
+  DistributedOptions options_;
   // Of each backward of a step, with the parameters that require a gradient in
   // it.
   struct Reduced {
-    Tensors parameters;
+    std::vector<ModelTensor> parameters;
     std::unique_ptr<GradientReducer> reducer;
   };
   std::vector<Reduced> reducers_;

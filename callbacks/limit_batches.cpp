@@ -83,7 +83,7 @@ void LimitBatches::on_train_begin(Learner& learn) {
                          DataLoaderOptions options) {
     options.sampler = std::make_shared<FirstSamples>(
         all.sampler(),
-        batches * all.options().batch_size * communicator(learn).world_size(),
+        batches * all.options().batch_size * loop::data_shards(parts_of(learn)),
         /*always_the_same=*/overfits_);
     return std::make_shared<DataLoader>(all.dataset_ptr(), options);
   };

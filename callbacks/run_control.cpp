@@ -132,10 +132,10 @@ RunControl::Wishes RunControl::wishes_of_all_ranks(Learner& learn) {
     const std::lock_guard lock(mutex_);
     wishes = torch::tensor(
         {should_pause_, should_stop, checkpoint_folder_.has_value()},
-        torch::kInt);
+        torch::kDouble);
   }
   communicator(learn).all_reduce(wishes);
-  const int* const ranks = wishes.const_data_ptr<int>();
+  const double* const ranks = wishes.const_data_ptr<double>();
   return {
       .pause = ranks[0] > 0,
       .stop = ranks[1] > 0,

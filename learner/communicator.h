@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 #include <torch/types.h>
@@ -10,6 +11,13 @@
 namespace tern {
 
 class Learner;
+
+/// Another process has gone, does not answer, has told of an error or does
+/// something else.
+class DistributedError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 /// The processes that train together: ProcessGroup of learner/distributed/, or
 /// this process alone. Every call but `rank`, `world_size` and

@@ -144,8 +144,10 @@ loop::evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass) {
   std::vector<Metric> metrics = metrics_of_pass(l);
   const DataLoader& whole = l.data.loader(split);
   const bool is_common = pass.is_common && l.ranks.communicator;
-  const DataLoader& loader =
-      is_common ? shard_of(l, whole, /*equal_batches=*/false) : whole;
+  const DataLoader& loader = is_common && l.ranks.shard_data
+                                 ? shard_of(l, whole, /*equal_batches=*/false)
+                                 : whole;
+  const int64_t all_have = is_common ? common_batches(l, whole) : 0;
   Tensors batch_losses;
   std::vector<double> loss_counts;
   const auto count_batch = [&] {
@@ -154,7 +156,7 @@ loop::evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass) {
     for (Metric& metric : metrics) {
       metric.update(l.state.outputs, l.state.batch_data.targets);
     }
-    if (is_common) sync_validation_stop(l, whole);
+    if (is_common) sync_validation_stop(l, all_have);
   };
   const PassOptions made = {
       .is_common = is_common,

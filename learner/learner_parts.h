@@ -15,6 +15,7 @@
 #include <torch/types.h>
 
 #include "tern/data/batch.h"
+#include "tern/data/sampler.h"
 #include "tern/learner/communicator.h"
 #include "tern/learner/interfaces.h"
 #include "tern/learner/learner.h"
@@ -81,7 +82,9 @@ struct CallbackList {
 struct CurrentStep {
   Tensors host_targets;  // of this batch, before the transfer to the device
   CopyStream copy_stream;
-  StepWindow window;           // batches whose gradients make one step
+  StepWindow window;  // batches whose gradients make one step
+  // Where each rank has data of its own.
+  ShardedSampler::RealSamples samples_of_ranks = {};
   double loss_count = 0;       // how much this batch's loss counts
   bool has_gradients = false;  // between backward and the optimizer's step
   bool is_running = false;     // from the batch's arrival to on_batch_end
@@ -112,7 +115,8 @@ struct TrainingPosition {
   bool resumes_epoch = false;  // this epoch goes on where a checkpoint was made
   std::string caller = "fit";  // of `fit`, such as "fit_one_cycle"
   std::string call;            // "fit_one_cycle(5, 0.01)"
-  // Of the training data; computed when a checkpoint is captured.
+  // Of the training data; where each rank has its own, of all of them. Computed
+  // when it is needed, on all ranks.
   std::pair<std::shared_ptr<const Dataset>, std::string> fingerprint;
   std::string run_id;  // names this training, over all continuations
   // Fits done and steps when the last checkpoint was captured.
@@ -163,6 +167,7 @@ struct StopRequest {
 /// The processes that train together; synchronize_ranks.cpp.
 struct Ranks {
   std::shared_ptr<Communicator> communicator;  // null: this process alone
+  bool shard_data = true;  // false: each rank trains on all of its own
   std::shared_ptr<TrainingShard> training_shard;
   // Loaders of this rank's share, by sampler and for training or not.
   std::map<std::pair<const Sampler*, bool>, std::shared_ptr<DataLoader>> shards;

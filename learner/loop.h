@@ -264,6 +264,9 @@ int64_t trained_parameters(const LearnerParts& l);
 /// Which parameters require a gradient: [P] kBool, in the model's order.
 torch::Tensor trained_flags(const LearnerParts& l);
 void set_trained_flags(LearnerParts& l, const torch::Tensor& flags);
+/// The fingerprint of the training data; where each rank has its own, of all of
+/// them. Called by all ranks.
+const std::string& data_fingerprint(LearnerParts& l);
 /// Describes the data and the fit, to compare on resume.
 std::map<std::string, std::string> data_settings(LearnerParts& l);
 std::map<std::string, std::string>
@@ -271,10 +274,14 @@ fit_settings(LearnerParts& l, int64_t epochs, const LearningRates& lr);
 
 // ---- synchronize_ranks.cpp ----
 
-/// From now on each epoch trains and validates on this rank's share of the data.
+/// From now on each epoch trains and validates on this rank's share of the data,
+/// or on all of them if each rank has its own.
 void set_communicator(
     LearnerParts& l,
-    std::shared_ptr<Communicator> communicator);
+    std::shared_ptr<Communicator> communicator,
+    bool shard_data);
+/// Into how many parts the data are divided.
+int64_t data_shards(const LearnerParts& l);
 const DataLoader& training_loader(LearnerParts& l);
 const DataLoader&
 shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches);
@@ -282,13 +289,18 @@ shard_of(LearnerParts& l, const DataLoader& loader, bool equal_batches);
 void check_same_checkpoint(LearnerParts& l);
 /// Throws unless all ranks begin at the same position with the same weights.
 void check_same_start(LearnerParts& l);
+/// Throws, naming parameters, unless all ranks have the same weights.
+/// \param when  For the error: "before the first step".
+void check_same_weights(LearnerParts& l, const std::string& when);
 /// Makes what callbacks decided the same on all ranks: skip and stop flags are
 /// set if any rank set them, learning rates are those of rank 0. Nothing happens
 /// in a single process.
 void sync_decisions(LearnerParts& l);
+/// The batches of validation data that every rank has. Called by all ranks.
+int64_t common_batches(LearnerParts& l, const DataLoader& whole);
 /// Ends the validation on all ranks after the same batch, if one was asked to
-/// stop.
-void sync_validation_stop(LearnerParts& l, const DataLoader& whole);
+/// stop. After the last common batch nobody asks.
+void sync_validation_stop(LearnerParts& l, int64_t common_batches);
 /// Calls `act` on every rank; if it throws on one, all throw: the others a
 /// DataError with its text, or a c10::Error where it was none. For what rank 0
 /// writes: no rank goes on before it is written.
@@ -305,6 +317,8 @@ void all_reduce_metrics(
 void broadcast_buffers(LearnerParts& l);
 /// Begins an accumulation window, as `state.accumulation` says.
 void begin_window(LearnerParts& l);
+/// Counts this training batch on all ranks where each has data of its own.
+void count_samples_of_ranks(LearnerParts& l);
 ShardedSampler::RealSamples samples_of_batch(LearnerParts& l);
 /// How much the loss of this batch counts, here and on all ranks, which all call
 /// it.

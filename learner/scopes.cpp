@@ -5,8 +5,12 @@
 #include <ATen/autocast_mode.h>
 #include <fmt/ranges.h>
 
+#include "tern/data/fingerprint.h"
+#include "tern/data/formats/bytes.h"
+#include "tern/data/formats/sha256.h"
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
+#include "tern/learner/broadcast.h"
 #include "tern/learner/loop.h"
 #include "tern/learner/random_state.h"
 #include "tern/learner/trial.h"
@@ -99,12 +103,30 @@ void loop::set_trained_flags(LearnerParts& l, const torch::Tensor& flags) {
   }
 }
 
+const std::string& loop::data_fingerprint(LearnerParts& l) {
+  auto& [known, text] = l.position.fingerprint;
+  const auto dataset = l.data.loader(Split::train).dataset_ptr();
+  if (known == dataset) return text;
+  std::string own = fingerprint(*dataset);
+  if (l.ranks.communicator && !l.ranks.shard_data) {
+    std::string of_all;
+    for (int64_t r = 0; r < l.ranks.communicator->world_size(); ++r) {
+      of_all += broadcast_text(*l.ranks.communicator, own, r);
+    }
+    own = sha256(as_bytes(of_all)).substr(0, own.size());
+  }
+  known = dataset;
+  return text = own;
+}
+
 std::map<std::string, std::string> loop::data_settings(LearnerParts& l) {
   const DataLoader& train = l.data.loader(Split::train);
   const int64_t processes =
       l.ranks.communicator ? l.ranks.communicator->world_size() : 1;
   return {
-      {"samples", std::to_string(train.dataset().size())},
+      {"samples",
+       l.ranks.shard_data ? std::to_string(train.dataset().size())
+                          : "each rank's own"},
       {"batch size", std::to_string(train.options().batch_size)},
       {"batches", std::to_string(training_loader(l).size())},
       {"loader's seed", std::to_string(train.options().seed)},

@@ -2,9 +2,7 @@
 
 #include <torch/types.h>
 
-#include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
-#include "tern/data/formats/sha256.h"
 #include "tern/data/sampler.h"
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
@@ -24,6 +22,14 @@ class SingleProcess final : public Communicator {
   void check_equal(const std::string&, const std::string&) override {}
 };
 
+// The number that each rank gave: [world_size] kDouble.
+torch::Tensor values_of_ranks(Communicator& ranks, double own) {
+  const auto all = torch::zeros({ranks.world_size()}, torch::kDouble);
+  all[ranks.rank()].fill_(own);
+  ranks.all_reduce(all);
+  return all;
+}
+
 }  // namespace
 
 double Communicator::mean(double value) {
@@ -41,18 +47,25 @@ Communicator& communicator(const Learner& learn) {
 
 void loop::set_communicator(
     LearnerParts& l,
-    std::shared_ptr<Communicator> communicator) {
+    std::shared_ptr<Communicator> communicator,
+    bool shard_data) {
   TORCH_CHECK_VALUE(
       communicator && !l.ranks.communicator && !l.state.is_fitting,
       "[Learner::to_distributed] the communicator is null, set already or "
       "comes while fit runs; set it once, before the first fit.");
   l.ranks.communicator = std::move(communicator);
+  l.ranks.shard_data = shard_data;
+}
+
+int64_t loop::data_shards(const LearnerParts& l) {
+  const bool is_divided = l.ranks.communicator && l.ranks.shard_data;
+  return is_divided ? l.ranks.communicator->world_size() : 1;
 }
 
 const DataLoader& loop::training_loader(LearnerParts& l) {
   const DataLoader& whole = l.data.loader(Split::train);
-  return l.ranks.communicator ? shard_of(l, whole, /*equal_batches=*/true)
-                              : whole;
+  const bool is_divided = l.ranks.communicator && l.ranks.shard_data;
+  return is_divided ? shard_of(l, whole, /*equal_batches=*/true) : whole;
 }
 
 const DataLoader&
@@ -96,15 +109,43 @@ void loop::check_same_start(LearnerParts& l) {
   l.ranks.communicator->check_equal(
       "place to begin at",
       fmt::format("epoch {}, batch {}", l.state.epoch, l.position.first_batch));
+  check_same_weights(l, "before the first step");
+}
+
+void loop::check_same_weights(LearnerParts& l, const std::string& when) {
+  if (!l.ranks.communicator) return;
   const torch::NoGradGuard no_grad;
-  std::string text;
-  for (const ModelTensor& p : l.model.parameters()) {
-    const torch::Tensor hash = at::hash_tensor(p.tensor.detach());
-    text += fmt::format("{:x} ", hash.view(torch::kLong).item<int64_t>());
+  const std::vector<ModelTensor> parameters = l.model.parameters();
+  Tensors each;
+  for (const ModelTensor& p : parameters) {
+    const torch::Tensor hash =
+        p.tensor.numel() > 0
+            ? at::hash_tensor(p.tensor.detach())
+            : torch::zeros({}, p.tensor.options().dtype(torch::kLong));
+    each.push_back(hash.view(torch::kLong));
   }
-  l.ranks.communicator->check_equal(
-      "hash of the weights",
-      sha256(as_bytes(text)));
+  if (each.empty()) return;
+  const torch::Tensor own = torch::stack(each).cpu();
+  const torch::Tensor of_rank_0 = own.clone();
+  l.ranks.communicator->broadcast({of_rank_0}, 0);
+  const torch::Tensor differ = own.ne(of_rank_0).nonzero();
+  const auto other = first_rank_where(l, differ.size(0) > 0);
+  if (!other) return;
+  const std::string name =
+      differ.size(0) > 0 ? parameters[differ[0].item<int64_t>()].name : "";
+  const std::string text = fmt::format(
+      "{} of {} parameters, the first of which is {},",
+      differ.size(0),
+      parameters.size(),
+      name);
+  throw DistributedError(fmt::format(
+      "[Learner::fit] {} rank {} has other weights than rank 0: {} differ. One "
+      "rank alone has changed them: look for a callback that changes weights, "
+      "loads or steps under a condition. DistributedOptions::check_weights = "
+      "false leaves this comparison out.",
+      when,
+      *other,
+      broadcast_text(*l.ranks.communicator, text, *other)));
 }
 
 // What one rank wants, all do; rates are those of rank 0.
@@ -136,26 +177,30 @@ void loop::sync_decisions(LearnerParts& l) {
   }
 }
 
+int64_t loop::common_batches(LearnerParts& l, const DataLoader& whole) {
+  if (l.ranks.shard_data) {
+    return whole.sampler()->size() /
+           (whole.options().batch_size * l.ranks.communicator->world_size());
+  }
+  return values_of_ranks(*l.ranks.communicator, whole.size())
+      .min()
+      .item<int64_t>();
+}
+
 // A pass that one rank was asked to leave ends on all after the same batch; one
-// of them may have one batch more than the others.
-void loop::sync_validation_stop(LearnerParts& l, const DataLoader& whole) {
-  const int64_t common_batches =
-      whole.sampler()->size() /
-      (whole.options().batch_size * l.ranks.communicator->world_size());
+// of them may have more batches than the others.
+void loop::sync_validation_stop(LearnerParts& l, int64_t common_batches) {
   if (l.state.batch >= common_batches) return;
   const auto wishes =
-      torch::tensor({l.stop.requested_here ? 1 : 0}, torch::kInt);
+      torch::scalar_tensor(l.stop.requested_here ? 1 : 0, torch::kDouble);
   l.ranks.communicator->all_reduce(wishes);
-  if (wishes.const_data_ptr<int>()[0] > 0) l.stop.requested = true;
+  if (wishes.item<double>() > 0) l.stop.requested = true;
 }
 
 std::optional<int64_t> loop::first_rank_where(LearnerParts& l, bool is_true) {
-  const Communicator& ranks = communicator(*l.self);
-  const auto all = torch::zeros({ranks.world_size()}, torch::kInt);
-  all[ranks.rank()].fill_(is_true ? 1 : 0);
-  communicator(*l.self).all_reduce(all);
-  const int* const values = all.const_data_ptr<int>();
-  for (int64_t rank = 0; rank < ranks.world_size(); ++rank) {
+  const torch::Tensor all = values_of_ranks(communicator(*l.self), is_true);
+  const double* const values = all.const_data_ptr<double>();
+  for (int64_t rank = 0; rank < all.size(0); ++rank) {
     if (values[rank] > 0) return rank;
   }
   return std::nullopt;
@@ -233,9 +278,18 @@ void loop::begin_window(LearnerParts& l) {
       l.ranks.communicator ? l.ranks.communicator->world_size() : 1);
 }
 
+void loop::count_samples_of_ranks(LearnerParts& l) {
+  if (!l.ranks.communicator || l.ranks.shard_data) return;
+  const int64_t samples = l.state.batch_data.size();
+  const torch::Tensor all =
+      values_of_ranks(*l.ranks.communicator, static_cast<double>(samples));
+  l.step.samples_of_ranks = {samples, all.sum().item<int64_t>()};
+}
+
 ShardedSampler::RealSamples loop::samples_of_batch(LearnerParts& l) {
   const int64_t samples = l.state.batch_data.size();
   if (!l.ranks.communicator) return {samples, samples};
+  if (!l.ranks.shard_data) return l.step.samples_of_ranks;
   return static_cast<const ShardedSampler&>(*training_loader(l).sampler())
       .real_samples(l.state.batch);
 }

@@ -54,7 +54,8 @@ std::string description(const std::string& name, const torch::Tensor& tensor) {
   return fmt::format(
       "{} {} {} {}",
       sha256(
-          {static_cast<const uint8_t*>(bytes.const_data_ptr()), bytes.nbytes()}),
+          {static_cast<const uint8_t*>(bytes.const_data_ptr()),
+           bytes.nbytes()}),
       c10::toString(tensor.scalar_type()),
       fmt::join(tensor.sizes(), ","),
       name);
@@ -119,8 +120,8 @@ std::optional<StateDict> saved_part(
   StateDict saved = entries_under(all, part);
   const bool is_known = !saved.is_empty() || all.contains(kEmpty + part);
   const int64_t rank = communicator(learner).rank();
-  const StateDict lacks = entries_under(
-      all, folder_of(rank, kLacks) + "/" + part);
+  const StateDict lacks =
+      entries_under(all, folder_of(rank, kLacks) + "/" + part);
   const StateDict has = entries_under(all, folder_of(rank, kHas) + "/" + part);
   for (const auto& entry : lacks) saved.erase(entry.key());
   for (const auto& entry : has) {

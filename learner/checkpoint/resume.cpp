@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tern/data/fingerprint.h"
 #include "tern/data/formats/atomic_file.h"
 #include "tern/learner/amp/master_weights.h"
 #include "tern/learner/broadcast.h"
@@ -35,13 +34,9 @@ constexpr const char* kWeightDecay = "weight decay";
 // Data, optimizer and precision; without a fit.
 Settings training_settings(Learner& learner) {
   const auto masters = master_weights(learner);
-  const auto dataset = learner.data().loader(Split::train).dataset_ptr();
-  if (parts_of(learner).position.fingerprint.first != dataset) {
-    parts_of(learner).position.fingerprint = {dataset, fingerprint(*dataset)};
-  }
   Settings result = loop::data_settings(parts_of(learner));
   result.insert(
-      {{kFingerprint, parts_of(learner).position.fingerprint.second},
+      {{kFingerprint, loop::data_fingerprint(parts_of(learner))},
        {"optimizer", optim::class_name(learner.optimizer())},
        {kWeightDecay, fmt::format("{}", learner.options().weight_decay)},
        {"weights", masters ? c10::toString(masters->dtype()) : "as they are"}});
@@ -460,6 +455,7 @@ Checkpoint capture_on_all_ranks(
   Checkpoint checkpoint;
   const ResumePlan* const plan = plan_of(learner);
   const bool is_held_back = plan && !plan->is_applied();
+  loop::data_fingerprint(l);  // which rank 0 asks for, known on all
   l.position.run_id = broadcast_text(communicator(learner), run_id(learner));
   loop::run_on_all_ranks(l, [&] {
     before();

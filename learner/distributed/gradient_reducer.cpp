@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -57,6 +58,17 @@ void check(const Tensors& parameters, const GradientReducerOptions& options) {
           options.compress_to == torch::kBFloat16,
       "[GradientReducer] compress_to is {}; expected kHalf or kBFloat16.",
       c10::toString(*options.compress_to));
+}
+
+// The indices in the Reducer's "... did not receive grad for rank 0: 2 3".
+std::vector<size_t> unused_parameters(const std::string& text) {
+  const std::string before = "did not receive grad for rank ";
+  const size_t found = text.find(before);
+  if (found == std::string::npos) return {};
+  std::istringstream numbers(text.substr(text.find(':', found) + 1));
+  std::vector<size_t> result;
+  for (size_t index = 0; numbers >> index;) result.push_back(index);
+  return result;
 }
 
 using Group = c10::intrusive_ptr<::c10d::ProcessGroup>;
@@ -112,7 +124,7 @@ GradientReducer::GradientReducer(
   auto buckets = std::get<0>(
       ::c10d::compute_bucket_assignment_by_size(parameters, limits, no_sparse));
   std::reverse(buckets.begin(), buckets.end());
-  const auto connected = Group::reclaim_copy(&group_->c10d());
+  const auto connected = Group::reclaim_copy(&group_->gradients());
   auto reducer = std::make_shared<::c10d::Reducer>(
       parameters,
       std::move(buckets),
@@ -159,6 +171,7 @@ void GradientReducer::backward_of_zeros(const Tensors& parameters) {
   before_forward();
   before_backward({zero});
   zero.backward();
+  after_backward();
   for (size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].mutable_grad() = kept[i];
   }
@@ -175,7 +188,36 @@ GradientReducer::~GradientReducer() {
 void GradientReducer::before_forward() {
   impl_->logger->set_runtime_stats_and_log();
   impl_->reducer->prepare_for_forward();
-  impl_->reducer->rebuild_buckets();
+  after_backward();
+}
+
+// Buckets are made again once, after the first one.
+void GradientReducer::after_backward(
+    const std::function<std::string(size_t)>& name_of) {
+  std::vector<size_t> unused;
+  try {
+    impl_->reducer->rebuild_buckets();
+    return;
+  } catch (const c10::Error& error) {
+    unused = unused_parameters(error.what_without_backtrace());
+    if (unused.empty()) throw;
+  }
+  std::vector<std::string> names;
+  for (const size_t i : unused) {
+    names.push_back(name_of ? name_of(i) : std::to_string(i));
+  }
+  TORCH_CHECK(
+      false,
+      fmt::format(
+          "[GradientReducer] in this step no gradient came for {} on rank {}: "
+          "a "
+          "branch of the model, or an output, took no part in the loss, and "
+          "the "
+          "other ranks wait for them. Set "
+          "DistributedOptions::reducer.find_unused_parameters, or freeze what "
+          "is never used.",
+          fmt::join(names, ", "),
+          group_->rank()));
 }
 
 CommunicationTimes GradientReducer::times() const {

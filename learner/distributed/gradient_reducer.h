@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include <torch/types.h>
 
@@ -15,8 +17,10 @@ struct GradientReducerOptions {
   /// Gradients travel in buckets of this size, while backward still computes
   /// the next one.
   int64_t bucket_megabytes = 25;
-  /// Set it when some parameters take no part in some steps: each step then
-  /// finds out which.
+  /// Set it when some parameters take no part in some steps, such as those of a
+  /// branch that not every batch takes: each step then finds out which, which
+  /// costs a walk through its graph and a message. Without it such a step ends
+  /// with an error that names them.
   bool find_unused_parameters = false;
   /// Gradients travel, and are added up, in 16 bits; unset: in their own type.
   /// kHalf: what does not fit becomes infinite on all ranks, which a GradScaler
@@ -40,8 +44,9 @@ struct CommunicationTimes {
 ///   auto outputs = model->forward(inputs);
 ///   reducer.before_backward({outputs});
 ///   loss.backward();          // the gradients are averages now
+///   reducer.after_backward();
 ///
-/// Without both calls backward leaves each rank its own gradients, as
+/// Without these calls backward leaves each rank its own gradients, as
 /// accumulation wants it. A rank that calls them while another does not waits
 /// for it until the group's timeout.
 class GradientReducer {
@@ -61,6 +66,12 @@ class GradientReducer {
 
   void before_forward();
   void before_backward(const Tensors& outputs);
+  /// Says at once if this rank's gradients are not complete, for which another
+  /// rank would wait.
+  /// \param name_of  The name of the parameter with that index, for the error.
+  /// \throws c10::Error if a parameter got no gradient and
+  ///         find_unused_parameters is not set.
+  void after_backward(const std::function<std::string(size_t)>& name_of = {});
 
   /// Of the steps so far; zeros before the second.
   CommunicationTimes times() const;

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <utility>
 
 #include <c10/core/DeviceGuard.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -26,6 +28,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxText = 16 << 20;
+constexpr int64_t kMaxCall = 200;    // bytes of a call in an error
+constexpr int64_t kMaxNumbers = 30;  // that travel with a call
 // Of tensors that are sent together, as in torch.nn.parallel.
 constexpr size_t kBroadcastBytes = 250 << 20;
 // Who leaves with an error tells it before its connections close, also where a
@@ -74,7 +78,47 @@ struct ProcessGroup::Connection {
   c10::intrusive_ptr<::c10d::Store> store;
   // Null after `leave`. The store stays: rank 0's is read by the others.
   c10::intrusive_ptr<::c10d::ProcessGroup> group;
+  // Where a rank sends gradients while another makes a call of this class, Gloo
+  // would end the program if both went the same way.
+  c10::intrusive_ptr<::c10d::ProcessGroup> gradients;
 };
+
+namespace {
+
+c10::intrusive_ptr<::c10d::ProcessGroup> make_cpu_group(
+    Member me,
+    const std::string& name,
+    const std::string& master_address) {
+  me.store = c10::make_intrusive<::c10d::PrefixStore>(name, me.store);
+  auto group = c10::make_intrusive<::c10d::ProcessGroup>(
+      me.store,
+      me.rank,
+      me.world_size);
+  constexpr auto kGloo = ::c10d::ProcessGroup::BackendType::GLOO;
+  group->setBackend(torch::kCPU, kGloo, make_gloo_group(me, master_address));
+  group->setDefaultBackend(kGloo);
+  return group;
+}
+
+// "Float [3,4]"; of several tensors only how many there are.
+std::string kind_of(const Tensors& tensors) {
+  if (tensors.size() != 1) return fmt::format("{} tensors", tensors.size());
+  return fmt::format(
+      "{} [{}]",
+      c10::toString(tensors[0].scalar_type()),
+      fmt::join(tensors[0].sizes(), ","));
+}
+
+// What ranks compare before a call. NCCL's calls wait for the timeout where they
+// differ, and a comparison would have the CPU wait for all ranks each time.
+std::string compared_call(const Tensors& tensors) {
+  const bool is_on_cpu = std::ranges::all_of(
+      tensors,
+      [](const torch::Tensor& tensor) { return tensor.is_cpu(); });
+  return is_on_cpu ? kind_of(tensors) : std::string();
+}
+
+}  // namespace
 
 std::shared_ptr<ProcessGroup> ProcessGroup::connect(
     const LaunchEnvironment& environment,
@@ -107,15 +151,12 @@ ProcessGroup::ProcessGroup(
         static_cast<int>(rank()),
         static_cast<int>(world_size()),
         options.timeout};
-    const auto gloo = make_gloo_group(me, environment_.master_address);
-    const auto group = c10::make_intrusive<::c10d::ProcessGroup>(
-        me.store,
-        me.rank,
-        me.world_size);
-    constexpr auto kGloo = ::c10d::ProcessGroup::BackendType::GLOO;
-    group->setBackend(torch::kCPU, kGloo, gloo);
-    group->setDefaultBackend(kGloo);
-    if (options.device.is_cuda()) {
+    const std::string& address = environment_.master_address;
+    const auto group = make_cpu_group(me, "calls", address);
+    auto gradients = group;
+    if (options.device.is_cpu()) {
+      gradients = make_cpu_group(me, "gradients", address);
+    } else {
       const c10::DeviceGuard on_device(options.device);
       try {
         group->setBackend(
@@ -123,11 +164,12 @@ ProcessGroup::ProcessGroup(
             ::c10d::ProcessGroup::BackendType::NCCL,
             make_nccl_group(me));
       } catch (...) {
-        gloo->abort();
+        group->abort();
         throw;
       }
     }
-    connection_ = std::make_unique<Connection>(Connection{me.store, group});
+    connection_ = std::make_unique<Connection>(
+        Connection{me.store, group, std::move(gradients)});
   } catch (const std::exception& error) {
     throw DistributedError(fmt::format(
         "[ProcessGroup::connect] rank {} of {} found no way to the others "
@@ -160,8 +202,10 @@ void ProcessGroup::leave() noexcept {
   // send any more.
   if (!connection_ || !connection_->group) return;
   try {
-    connection_->group->abort();
-    connection_->group.reset();
+    for (auto* const group : {&connection_->gradients, &connection_->group}) {
+      (*group)->abort();
+      group->reset();
+    }
   } catch (...) {  // NOLINT: there is nobody to tell
   }
   ask_store(kTellPatience, [key = left_key(rank())](::c10d::Store& store) {
@@ -188,24 +232,81 @@ void ProcessGroup::wait_for_readers() noexcept {
   });
 }
 
-::c10d::ProcessGroup& ProcessGroup::c10d() {
+ProcessGroup::Connection& ProcessGroup::connection() {
   if (!connection_ || !connection_->group) {
     throw DistributedError(
         "[ProcessGroup] this rank has left the others after an error; start "
         "the program again.");
   }
-  return *connection_->group;
+  return *connection_;
+}
+
+::c10d::ProcessGroup& ProcessGroup::gradients() {
+  return *connection().gradients;
+}
+
+// Gloo ends the program when ranks send messages of different sizes. So each call
+// begins with a message of one size, which says what the call is, and has room
+// for a few numbers: a small all_reduce needs no other.
+void ProcessGroup::begin_call(
+    const std::string& call,
+    std::span<double> numbers) {
+  if (world_size() == 1) return;
+  const auto sum = [this](const torch::Tensor& tensor) {
+    Tensors message = {tensor};
+    connection().group->allreduce(message)->wait();
+  };
+  // Of 20 bits, so that the sums over ranks are exact. The sum of the squares of
+  // equal numbers is their sum, squared, divided by how many they are; of others
+  // it is larger.
+  const double code = std::hash<std::string>()(call) % (1 << 20);
+  const auto message = torch::zeros({2 + kMaxNumbers}, torch::kDouble);
+  auto* const values = message.mutable_data_ptr<double>();
+  values[0] = code;
+  values[1] = code * code;
+  std::ranges::copy(numbers, values + 2);
+  sum(message);
+  std::copy_n(values + 2, numbers.size(), numbers.begin());
+  const auto ranks = static_cast<double>(world_size());
+  if (ranks * values[1] == values[0] * values[0]) return;
+  const auto calls = torch::zeros({world_size(), kMaxCall}, torch::kByte);
+  const std::string own = call.substr(0, kMaxCall);
+  std::memcpy(calls[rank()].mutable_data_ptr(), own.data(), own.size());
+  sum(calls);
+  const auto call_of = [&](int64_t rank) {
+    const auto* const text =
+        static_cast<const char*>(calls[rank].const_data_ptr());
+    return std::string(text, ::strnlen(text, kMaxCall));
+  };
+  int64_t other = 1;
+  while (other + 1 < world_size() && call_of(other) == call_of(0)) ++other;
+  throw DistributedError(fmt::format(
+      "[ProcessGroup] rank 0 calls {}, and rank {} calls {}; all ranks make "
+      "the "
+      "same calls in the same order. Look for what one rank alone does: a "
+      "callback that trains, saves or adds up over ranks under a condition, or "
+      "another program.",
+      call_of(0),
+      other,
+      call_of(other)));
 }
 
 template <class F>
-void ProcessGroup::all_take_part(const char* what, const F& f) {
+void ProcessGroup::all_take_part(
+    const char* what,
+    const std::string& call,
+    const F& f,
+    std::span<double> numbers) {
   TORCH_CHECK(
       !is_forward_repeated(),
       "[ProcessGroup] the other ranks do not repeat this forward pass.");
   std::string reason;
   try {
+    if (!call.empty()) begin_call(fmt::format("{} of {}", what, call), numbers);
     f();
     return;
+  } catch (const DistributedError&) {
+    throw;
   } catch (const std::exception& error) {
     reason = message_of(error);
   }
@@ -226,9 +327,9 @@ void ProcessGroup::all_take_part(const char* what, const F& f) {
 void ProcessGroup::broadcast(const Tensors& tensors, int64_t root) {
   if (tensors.empty()) return;
   const torch::NoGradGuard no_grad;
-  all_take_part("broadcast", [&] {
+  all_take_part("broadcast", compared_call(tensors), [&] {
     ::c10d::broadcast_coalesced(
-        c10::intrusive_ptr<::c10d::ProcessGroup>::reclaim_copy(&c10d()),
+        connection().group,
         tensors,
         kBroadcastBytes,
         static_cast<int>(root));
@@ -236,13 +337,33 @@ void ProcessGroup::broadcast(const Tensors& tensors, int64_t root) {
 }
 
 void ProcessGroup::all_reduce(const torch::Tensor& tensor) {
-  all_take_part("all_reduce", [&] {
-    Tensors message = {tensor};
-    c10d().allreduce(message)->wait();
-  });
+  Tensors message = {tensor};
+  const bool is_small = tensor.is_cpu() && tensor.is_contiguous() &&
+                        tensor.scalar_type() == torch::kDouble &&
+                        tensor.numel() <= kMaxNumbers;
+  std::span<double> numbers;
+  if (is_small) {
+    numbers = {
+        tensor.mutable_data_ptr<double>(),
+        static_cast<size_t>(tensor.numel())};
+  }
+  all_take_part(
+      "all_reduce",
+      compared_call(message),
+      [&] {
+        if (is_small && world_size() > 1) return;
+        connection().group->allreduce(message)->wait();
+      },
+      numbers);
 }
 
 std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
+  return all_gather(text, "a text");
+}
+
+std::vector<std::string> ProcessGroup::all_gather(
+    const std::string& text,
+    const std::string& what) {
   TERN_CHECK_VALUE(
       text.size() <= kMaxText,
       "[ProcessGroup::all_gather] the text has {} bytes; expected at most {}.",
@@ -250,9 +371,9 @@ std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
       kMaxText);
   std::vector<std::string> all;
   const auto add_up = [this](Tensors message) {
-    c10d().allreduce(message)->wait();
+    connection().group->allreduce(message)->wait();
   };
-  all_take_part("all_gather", [&] {
+  all_take_part("all_gather", what, [&] {
     // Each rank fills its row; the sum over ranks then is what all have.
     const auto size = static_cast<int64_t>(text.size());
     const auto sizes = torch::zeros({world_size()}, torch::kLong);
@@ -274,22 +395,35 @@ std::vector<std::string> ProcessGroup::all_gather(const std::string& text) {
 }
 
 void ProcessGroup::barrier() {
-  all_take_part("barrier", [&] { c10d().barrier()->wait(); });
+  all_take_part("barrier", "all", [&] {
+    connection().group->barrier()->wait();
+  });
 }
 
 void ProcessGroup::check_equal(
     const std::string& what,
     const std::string& value) {
-  const std::vector<std::string> all = all_gather(value);
+  check_equal(
+      what,
+      value,
+      "start the same program with the same arguments on all ranks");
+}
+
+void ProcessGroup::check_equal(
+    const std::string& what,
+    const std::string& value,
+    const std::string& advice) {
+  const std::vector<std::string> all = all_gather(value, "the " + what);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     throw DistributedError(fmt::format(
         "[ProcessGroup::check_equal] the {} of rank {} is {}, that of rank 0 "
-        "{}; start the same program with the same arguments on all ranks.",
+        "{}; {}.",
         what,
         rank,
         all[rank],
-        all[0]));
+        all[0],
+        advice));
   }
 }
 

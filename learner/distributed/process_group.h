@@ -3,7 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <stdexcept>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,12 +19,6 @@ class ProcessGroup;
 
 namespace tern {
 
-/// Another process has gone, does not answer or has told of an error.
-class DistributedError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 struct ProcessGroupOptions {
   /// How long a rank waits for the others, in each operation.
   std::chrono::milliseconds timeout = std::chrono::seconds(120);
@@ -39,7 +33,8 @@ struct ProcessGroupOptions {
 /// order.
 ///
 /// All of them \throw DistributedError when a rank does not answer within the
-/// timeout or has gone; the group is of no use after that.
+/// timeout, has gone, or makes another call than the others (not told for CUDA
+/// tensors, whose ranks wait for the timeout); the group is of no use after that.
 class ProcessGroup final : public Communicator {
  public:
   /// Waits until all ranks are there.
@@ -68,6 +63,11 @@ class ProcessGroup final : public Communicator {
   /// \throws DistributedError, on all ranks, unless all gave the same text;
   ///         says who has what.
   void check_equal(const std::string& what, const std::string& value) override;
+  /// \param advice  What to do, where the start of the programs is not to blame.
+  void check_equal(
+      const std::string& what,
+      const std::string& value,
+      const std::string& advice);
 
   /// Tells the others why this rank leaves. Called by one rank alone; does
   /// nothing when they cannot be told.
@@ -84,15 +84,25 @@ class ProcessGroup final : public Communicator {
   /// up to five seconds until the others have read it and left too.
   void leave() noexcept;
 
-  /// For GradientReducer.
-  c10d::ProcessGroup& c10d();
+  /// The group over which gradients travel; for GradientReducer.
+  c10d::ProcessGroup& gradients();
 
  private:
   ProcessGroup(
       LaunchEnvironment environment,
       const ProcessGroupOptions& options);
+  std::vector<std::string> all_gather(
+      const std::string& text,
+      const std::string& what);
+  /// \param call     What all ranks compare before it; empty: nothing.
+  /// \param numbers  Added up over ranks on the way.
   template <class F>
-  void all_take_part(const char* what, const F& f);
+  void all_take_part(
+      const char* what,
+      const std::string& call,
+      const F& f,
+      std::span<double> numbers = {});
+  void begin_call(const std::string& call, std::span<double> numbers);
   template <class F>
   std::optional<std::string> ask_store(
       std::chrono::milliseconds patience,
@@ -101,6 +111,7 @@ class ProcessGroup final : public Communicator {
   void wait_for_readers() noexcept;
 
   struct Connection;
+  Connection& connection();
   LaunchEnvironment environment_;
   ProcessGroupOptions options_;
   std::unique_ptr<Connection> connection_;

@@ -38,14 +38,6 @@ namespace fs = std::filesystem;
 const DistributedOptions kQuick = {
     .group = {.timeout = std::chrono::seconds(30)}};
 
-torch::nn::Sequential plain_net(uint64_t seed = 7) {
-  torch::manual_seed(seed);
-  return torch::nn::Sequential(
-      torch::nn::Linear(2, 16),
-      torch::nn::Tanh(),
-      torch::nn::Linear(16, 2));
-}
-
 DataBunch data_of(int64_t batch_size, int64_t train = 256) {
   return point_data(train, 101, {.batch_size = batch_size, .workers = 0});
 }

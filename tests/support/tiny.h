@@ -53,6 +53,15 @@ inline torch::nn::Sequential point_net(uint64_t seed = 7) {
       torch::nn::Linear(16, 2));
 }
 
+/// The same without BatchNorm, which makes a batch differ from its parts.
+inline torch::nn::Sequential plain_net(uint64_t seed = 7) {
+  torch::manual_seed(seed);
+  return torch::nn::Sequential(
+      torch::nn::Linear(2, 16),
+      torch::nn::Tanh(),
+      torch::nn::Linear(16, 2));
+}
+
 /// Keeps everything that it is told.
 class MemorySink final : public SinkImpl {
  public:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -180,9 +181,9 @@ TEST(ProcessGroup, ARankThatIsDoneMayGoWhileALateOneFinishes) {
     group->barrier();
     // Rank 1 hands on to rank 3 what it gets, so it waits too.
     if (group->rank() == 3) gone.wait_for(2);
-    const auto tensor = torch::full({3}, static_cast<double>(group->rank()));
-    group->broadcast({tensor}, 0);
-    EXPECT_TRUE(tensor.eq(0).all().item<bool>());
+    Tensors tensors = {torch::full({3}, static_cast<double>(group->rank()))};
+    group->gradients().broadcast(tensors)->wait();
+    EXPECT_TRUE(tensors[0].eq(0).all().item<bool>());
     group.reset();
     gone.add_one();
   });
@@ -200,6 +201,63 @@ TEST(ProcessGroup, GivesUpOnARankThatDoesNotAnswerAfterTheTimeout) {
         {"did not answer within 2000 ms"});
     EXPECT_LT(waited.seconds(), 4);
     given_up.add_one();
+  });
+}
+
+// Gloo ends the program when messages of different sizes meet.
+TEST(ProcessGroup, SaysWhichCallsMetWhenTheyDiffer) {
+  using Call = std::function<void(ProcessGroup&)>;
+  const auto all_reduce = [](std::vector<int64_t> shape,
+                             torch::ScalarType type) {
+    return [=](ProcessGroup& group) {
+      group.all_reduce(torch::zeros(shape, type));
+    };
+  };
+  const std::vector<std::tuple<Call, Call, std::string, std::string>> pairs = {
+      {all_reduce({3}, torch::kDouble),
+       all_reduce({5}, torch::kDouble),
+       "all_reduce of Double [3]",
+       "all_reduce of Double [5]"},
+      {all_reduce({100, 100}, torch::kFloat),
+       all_reduce({1}, torch::kDouble),
+       "all_reduce of Float [100,100]",
+       "all_reduce of Double [1]"},
+      {[](ProcessGroup& group) { group.barrier(); },
+       all_reduce({7}, torch::kFloat),
+       "barrier",
+       "all_reduce of Float [7]"},
+      {[](ProcessGroup& group) { group.broadcast({torch::zeros({9})}); },
+       [](ProcessGroup& group) { group.check_equal("batch size", "16"); },
+       "broadcast of Float [9]",
+       "all_gather of the batch size"}};
+  for (const auto& [first, second, of_first, of_second] : pairs) {
+    expect_ranks(3, [&](const LaunchEnvironment& environment) {
+      const auto group = connect(environment);
+      group->barrier();
+      const OwnTime waited;
+      expect_error<DistributedError>(
+          [&] { group->rank() == 2 ? second(*group) : first(*group); },
+          {"rank 0 calls " + of_first, "rank 2 calls " + of_second});
+      EXPECT_LT(waited.seconds(), 5);
+    });
+  }
+}
+
+// Those wait for each other, and for the timeout, but nobody is ended by Gloo.
+TEST(ProcessGroup, ACallBesideAnothersGradientsEndsWithTheTimeout) {
+  expect_ranks(2, [](const LaunchEnvironment& environment) {
+    const auto group = connect(environment, std::chrono::seconds(2));
+    group->barrier();
+    if (group->rank() == 0) {
+      expect_error<DistributedError>(
+          [&] { group->barrier(); },
+          {"rank 0 of 2 lost the others"});
+      return;
+    }
+    Tensors gradients = {torch::zeros({1000})};
+    EXPECT_THROW(
+        group->gradients().allreduce(gradients)->wait(),
+        std::exception);
   });
 }
 
