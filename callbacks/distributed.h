@@ -12,6 +12,7 @@
 #include "tern/learner/distributed/gradient_reducer.h"
 #include "tern/learner/distributed/launch_environment.h"
 #include "tern/learner/distributed/process_group.h"
+#include "tern/learner/model.h"
 
 namespace tern {
 

@@ -156,6 +156,12 @@ std::shared_ptr<torch::nn::Module> ActivationCheckpointImpl::clone(
       forward_);
 }
 
+void ActivationCheckpointImpl::clone_(
+    torch::nn::Module& other,
+    const std::optional<torch::Device>& device) {
+  *this = dynamic_cast<ActivationCheckpointImpl&>(*other.clone(device));
+}
+
 void ActivationCheckpointImpl::pretty_print(std::ostream& stream) const {
   stream << "ActivationCheckpoint of " << module_->name();
 }

@@ -55,6 +55,11 @@ class ActivationCheckpointImpl : public torch::nn::Module {
   void pretty_print(std::ostream& stream) const override;
 
  private:
+  // What Cloneable calls on the modules that it is made of.
+  void clone_(
+      torch::nn::Module& other,
+      const std::optional<torch::Device>& device) override;
+
   std::shared_ptr<torch::nn::Module> module_;
   Forward forward_;
 };

@@ -1,11 +1,15 @@
 #include "tern/learner/distributed/data_parallel.h"
 
+#include <algorithm>
 #include <exception>
 #include <functional>
+#include <future>
+#include <map>
 #include <thread>
 #include <utility>
 
 #include <ATen/ThreadLocalState.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -45,12 +49,86 @@ struct AddReplicaGradients final : torch::autograd::Node {
   torch::Device device;
 };
 
+using torch::nn::Module;
+
+// The module whose parameter or buffer has this name, as "inner, an InnerImpl".
+std::string owner_of(const Module& module, const std::string& name) {
+  const std::string path = name.substr(0, std::max(name.rfind('.'), size_t{0}));
+  for (const auto& child : module.named_modules()) {
+    if (!path.empty() && child.key() == path) {
+      return fmt::format("{}, a {}", path, child.value()->name());
+    }
+  }
+  return "the model";
+}
+
+void copy_training_flags(Module& replica, const Module& module) {
+  const auto originals = module.modules(), copies = replica.modules();
+  // From the outer to the inner: `train` reaches what is inside.
+  for (size_t i = 0; i < std::min(originals.size(), copies.size()); ++i) {
+    const bool is_training = originals[i]->is_training();
+    if (copies[i]->is_training() != is_training) copies[i]->train(is_training);
+  }
+}
+
+// LibTorch leaves a plain nn::Module inside a Cloneable one as the clone's
+// reset() has made it: with weights of its own, and without a word. So each
+// tensor holds a number for a moment, which has to be in a clone.
+void check_clone(const std::shared_ptr<Module>& module) {
+  const torch::NoGradGuard no_grad;
+  auto tensors = module->named_parameters();
+  for (const auto& b : module->named_buffers()) {
+    tensors.insert(b.key(), b.value());
+  }
+  Tensors values;
+  for (const auto& t : tensors) values.push_back(t.value().detach());
+  std::map<c10::TensorImpl*, double> numbers;  // one for tied weights
+  for (const auto& t : tensors) {
+    // Exact in every type.
+    const auto number = static_cast<double>(1 + numbers.size() % 100);
+    numbers.try_emplace(t.value().unsafeGetTensorImpl(), number);
+  }
+  std::shared_ptr<Module> clone;
+  {
+    const auto put_back = c10::make_scope_exit([&] {
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        tensors[i].value().set_data(values[i]);
+      }
+    });
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      torch::Tensor& tensor = tensors[i].value();
+      const double number = numbers.at(tensor.unsafeGetTensorImpl());
+      const auto one = torch::full({}, number, values[i].options());
+      tensor.set_data(one.expand(values[i].sizes()));
+    }
+    clone = module->clone();
+  }
+  auto cloned = clone->named_parameters();
+  for (const auto& b : clone->named_buffers())
+    cloned.insert(b.key(), b.value());
+  for (const auto& t : tensors) {
+    const torch::Tensor* const copy = cloned.find(t.key());
+    const double number = numbers.at(t.value().unsafeGetTensorImpl());
+    const bool is_copied = copy && copy->sizes() == t.value().sizes() &&
+                           copy->eq(number).all().item<bool>();
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        is_copied,
+        fmt::format(
+            "[parallel_model] a clone of the model does not get \"{}\": {}, "
+            "cannot be cloned. Derive it from torch::nn::Cloneable, with a "
+            "reset() that registers what it has, or implement clone() in the "
+            "module around it.",
+            t.key(),
+            owner_of(*module, t.key())));
+  }
+}
+
 /// `module` itself for its own device, clones for the other places. Gradients
 /// of the clones are added up, in order, into those of `module`.
-std::vector<std::shared_ptr<torch::nn::Module>> replicate(
-    const std::shared_ptr<torch::nn::Module>& module,
+std::vector<std::shared_ptr<Module>> replicate(
+    const std::shared_ptr<Module>& module,
     const Devices& devices) {
-  std::vector<std::shared_ptr<torch::nn::Module>> replicas = {module};
+  std::vector<std::shared_ptr<Module>> replicas = {module};
   const torch::NoGradGuard no_grad;
   for (size_t i = 1; i < devices.size(); ++i) {
     replicas.push_back(module->clone(devices[i]));
@@ -67,6 +145,9 @@ std::vector<std::shared_ptr<torch::nn::Module>> replicate(
       parameter.requires_grad_(is_trained);
       if (is_trained) torch::autograd::set_history(parameter, add);
     }
+  }
+  for (size_t i = 1; i < replicas.size(); ++i) {
+    copy_training_flags(*replicas[i], *module);
   }
   return replicas;
 }
@@ -97,6 +178,7 @@ void check(const Model& model, const Devices& devices) {
         devices[0].str(),
         devices[0].str());
   }
+  if (devices.size() > 1) check_clone(model.module());
 }
 
 // The inputs of each replica, on its device; fewer than there are devices for
@@ -139,17 +221,30 @@ Tensors join(const std::vector<Tensors>& of_replicas, torch::Device device) {
   return joined;
 }
 
-// Runs all at once, one thread each, in the autocast and gradient mode of the
-// caller; LibTorch's parallel_apply leaves autocast behind in all threads but
-// the caller's. Waits for all, then throws what the first one in order threw.
-void run_together(const std::vector<std::function<void()>>& jobs) {
+// Runs each job in a thread, those of one device one after the other: they draw
+// from the same random numbers, and in another order dropout would differ each
+// time. In the autocast and gradient mode of the caller; LibTorch's
+// parallel_apply leaves autocast behind in all threads but the caller's. Waits
+// for all, then throws what the first one in order threw.
+void run_together(
+    const std::vector<std::function<void()>>& jobs,
+    const Devices& devices) {
   std::vector<std::exception_ptr> errors(jobs.size());
+  std::vector<std::promise<void>> ended(jobs.size());
+  const auto wait_for_device = [&](size_t i) {
+    for (size_t before = i; before-- > 0;) {
+      if (devices[before] != devices[i]) continue;
+      return ended[before].get_future().wait();
+    }
+  };
   const auto run = [&](size_t i) {
+    wait_for_device(i);
     try {
       jobs[i]();
     } catch (...) {
       errors[i] = std::current_exception();
     }
+    ended[i].set_value();
   };
   {
     const at::ThreadLocalState caller;  // among others, its gradient mode
@@ -185,7 +280,7 @@ class ParallelModel final : public ModelAround {
         outputs[i] = model_.with_module(replicas[i]).impl()->forward(parts[i]);
       });
     }
-    run_together(jobs);
+    run_together(jobs, devices);
     return join(outputs, devices[0]);
   }
 

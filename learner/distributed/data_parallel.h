@@ -18,7 +18,8 @@ namespace tern {
 ///   auto pred = tern::data_parallel(net, x);  // on all GPUs
 ///
 /// Buffers (BatchNorm's statistics) are kept from the first replica, as in
-/// Python. A device may be named twice, a CPU too.
+/// Python. A device may be named twice, a CPU too. A loop is served better by
+/// parallel_model, which checks once that the model can be cloned.
 ///
 /// \param model    Holder of, or shared_ptr to, a module that implements
 ///                 clone(), with forward(Tensor) -> Tensor.
@@ -39,14 +40,16 @@ torch::Tensor data_parallel(
 ///
 /// Parameters, buffers, names and `module()` are the model's own; BatchNorm
 /// sees its part of the batch alone. A model that was made so already gets
-/// other devices.
+/// other devices. Random numbers (dropout) are the same each time: where a
+/// device is named twice, its replicas run one after the other.
 ///
 /// \param model    Implements clone(), as all that derive from
 ///                 torch::nn::Cloneable do. Its forward takes tensors
 ///                 [N, ...] and gives such.
 /// \param devices  As for data_parallel.
 /// \throws c10::ValueError if there is no device, or the model is not on the
-///         first; c10::NotImplementedError for a TorchScript module.
+///         first; c10::NotImplementedError for a TorchScript module, and for one
+///         whose clones do not get all its values, by name.
 Model parallel_model(const Model& model, std::vector<torch::Device> devices);
 
 }  // namespace tern

@@ -16,15 +16,6 @@ namespace {
 
 using namespace testing_support;  // NOLINT
 
-// No BatchNorm: its statistics are those of the small batch.
-torch::nn::Sequential plain_net() {
-  torch::manual_seed(7);
-  return torch::nn::Sequential(
-      torch::nn::Linear(2, 16),
-      torch::nn::Tanh(),
-      torch::nn::Linear(16, 2));
-}
-
 // Not shuffled, so that batches of any size hold the samples in one order.
 std::unique_ptr<Learner>
 learner(int64_t samples, int64_t batch_size, Sink sink = silent()) {

@@ -371,7 +371,8 @@ TEST(RanksThatDiffer, AStopInValidationOfOtherLengthsEndsAll) {
     learn.to_distributed(with_own_data());
     learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
       const TrainState& s = l.state();
-      if (environment.rank == 1 && !s.training && s.batch == 1) l.request_stop();
+      if (environment.rank == 1 && !s.training && s.batch == 1)
+        l.request_stop();
     }});
     learn.fit(3, 0.1);
     EXPECT_EQ(learn.state().result, FitResult::interrupted);
@@ -382,10 +383,8 @@ TEST(RanksThatDiffer, AStopInValidationOfOtherLengthsEndsAll) {
 TEST(RanksThatDiffer, ATrainingOnDataOfTheirOwnGoesOnBitForBit) {
   const TempFolder folder;
   const auto make = [](int64_t data, uint64_t seed) {
-    auto learn = std::make_unique<Learner>(
-        own_data(data),
-        plain_net(seed),
-        with_sgd());
+    auto learn =
+        std::make_unique<Learner>(own_data(data), plain_net(seed), with_sgd());
     learn->to_distributed(with_own_data());
     return learn;
   };

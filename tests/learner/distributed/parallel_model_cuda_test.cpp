@@ -17,15 +17,6 @@ using namespace testing_support;  // NOLINT: in a test
 
 class ParallelModelCudaTest : public GpuTest {};
 
-// No BatchNorm, whose statistics are those of each part.
-torch::nn::Sequential plain_net() {
-  torch::manual_seed(7);
-  return torch::nn::Sequential(
-      torch::nn::Linear(2, 16),
-      torch::nn::ReLU(),
-      torch::nn::Linear(16, 2));
-}
-
 void expect_same_training(void (*set_up)(Learner&), double tolerance) {
   std::vector<Tensors> weights;
   for (const bool is_parallel : {false, true}) {

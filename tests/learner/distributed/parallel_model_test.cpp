@@ -6,10 +6,14 @@
 #include <gtest/gtest.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/functional/loss.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
+#include "tern/learner/amp/activation_checkpoint.h"
 #include "tern/learner/distributed/data_parallel.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/optim/optimizer_factory.h"
@@ -28,14 +32,6 @@ const std::vector<torch::Device> kThree = {
     torch::kCPU,
     torch::kCPU,
     torch::kCPU};
-
-torch::nn::Sequential plain_net() {
-  torch::manual_seed(7);
-  return torch::nn::Sequential(
-      torch::nn::Linear(2, 16),
-      torch::nn::ReLU(),
-      torch::nn::Linear(16, 2));
-}
 
 LearnerOptions with_sgd() {
   return quiet(
@@ -77,6 +73,14 @@ struct PairImpl : torch::nn::Cloneable<PairImpl> {
 };
 TORCH_MODULE(Pair);
 
+StateDict copy_of(const StateDict& state) {
+  StateDict copy;
+  for (const auto& entry : state) {
+    copy.insert(entry.key(), entry.value().detach().clone());
+  }
+  return copy;
+}
+
 TEST(ParallelModel, SplitsAllInputsAndJoinsAllOutputs) {
   Pair pair;
   Model model = parallel_model(pair, kThree);
@@ -96,6 +100,114 @@ TEST(ParallelModel, KeepsNamesParametersAndTheModuleItself) {
   EXPECT_TRUE(model.parameters()[0].tensor.is_same(pair->linear->weight));
   model.eval();
   EXPECT_FALSE(pair->is_training());
+}
+
+/// A net that is cloned as LibTorch's Cloneable does, with another inside.
+template <class Inner>
+struct AroundImpl : torch::nn::Cloneable<AroundImpl<Inner>> {
+  AroundImpl() { this->reset(); }
+  void reset() override {
+    first = this->register_module("first", torch::nn::Linear(2, 8));
+    inner = this->register_module("inner", std::make_shared<Inner>());
+    last = this->register_module("last", torch::nn::Linear(8, 2));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return last(inner->forward(first(x)));
+  }
+  torch::nn::Linear first{nullptr}, last{nullptr};
+  std::shared_ptr<Inner> inner;
+};
+
+template <class Inner>
+void expect_same_as_alone() {
+  torch::manual_seed(3);
+  const auto net = std::make_shared<AroundImpl<Inner>>();
+  const torch::Tensor x = torch::randn({7, 2});
+  for (const bool trains : {true, false}) {
+    net->train(trains);
+    const torch::Tensor alone = net->forward(x);
+    const Model model = parallel_model(net, kThree);
+    EXPECT_TRUE(torch::allclose(Model(model).forward({x})[0], alone));
+  }
+}
+
+struct CheckpointedImpl : ActivationCheckpointImpl {
+  CheckpointedImpl()
+      : ActivationCheckpointImpl(
+            torch::nn::Sequential(torch::nn::Linear(8, 8), torch::nn::Tanh())) {
+  }
+};
+
+struct StatelessImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) {
+    return is_training() ? x.tanh() : x.relu();
+  }
+};
+
+TEST(ParallelModel, ClonesCheckpointsAndModulesWithoutState) {
+  expect_same_as_alone<CheckpointedImpl>();
+  expect_same_as_alone<StatelessImpl>();
+}
+
+struct WithParameter : torch::nn::Module {
+  WithParameter() { weight = register_parameter("weight", torch::ones({8})); }
+  torch::Tensor forward(const torch::Tensor& x) { return x * weight; }
+  torch::Tensor weight;
+};
+struct WithBuffer : torch::nn::Module {
+  WithBuffer() {
+    count = register_buffer("count", torch::zeros({}, torch::kLong));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return x + count; }
+  torch::Tensor count;
+};
+struct WithLayer : torch::nn::Module {
+  WithLayer() { layer = register_module("layer", torch::nn::Linear(8, 8)); }
+  torch::Tensor forward(const torch::Tensor& x) { return layer(x); }
+  torch::nn::Linear layer{nullptr};
+};
+
+// LibTorch clones these without a word, with what their constructors have made.
+// A clone of WithParameter is right until the first step.
+TEST(ParallelModel, RefusesByNameWhatCannotBeCloned) {
+  const auto refuses = [](const Model& model, const std::string& name) {
+    const StateDict before = copy_of(model.state_dict());
+    expect_error<c10::NotImplementedError>(
+        [&] { parallel_model(model, kTwo); },
+        {"\"inner." + name + "\"", "inner", "torch::nn::Cloneable"});
+    for (const auto& entry : model.state_dict()) {
+      EXPECT_TRUE(entry.value().equal(before[entry.key()])) << entry.key();
+    }
+    parallel_model(model, {torch::kCPU});  // which needs no clone
+  };
+  refuses(std::make_shared<AroundImpl<WithParameter>>(), "weight");
+  refuses(std::make_shared<AroundImpl<WithBuffer>>(), "count");
+  refuses(std::make_shared<AroundImpl<WithLayer>>(), "layer.weight");
+}
+
+// The check changes what tensors hold for a moment.
+TEST(ParallelModel, LeavesTheModelAsItIs) {
+  torch::nn::Sequential net = point_net();
+  const auto x = torch::randn({16, 2});
+  net->forward(x).sum().backward();
+  const Model model(net);
+  const StateDict before = copy_of(model.state_dict());
+  Tensors gradients;
+  std::vector<const void*> places;
+  for (const ModelTensor& p : model.parameters()) {
+    gradients.push_back(p.tensor.grad().clone());
+    places.push_back(p.tensor.const_data_ptr());
+  }
+  parallel_model(model, kTwo);
+  for (const auto& entry : model.state_dict()) {
+    EXPECT_TRUE(entry.value().equal(before[entry.key()])) << entry.key();
+  }
+  const auto after = model.parameters();
+  for (size_t i = 0; i < after.size(); ++i) {
+    EXPECT_TRUE(after[i].tensor.grad().equal(gradients[i])) << i;
+    EXPECT_EQ(after[i].tensor.const_data_ptr(), places[i]) << i;
+    EXPECT_TRUE(after[i].tensor.requires_grad()) << i;
+  }
 }
 
 TEST(ParallelModel, SaysWhatItCannotDo) {
@@ -126,6 +238,23 @@ TEST(ToParallel, TrainsAndValidatesAsOnOneDevice) {
         alone.get_preds().preds,
         1e-4,
         1e-5));
+  }
+}
+
+TEST(ToParallel, DropsTheSameEachTime) {
+  const auto weights = [] {
+    torch::nn::Sequential net = plain_net();
+    net->push_back(torch::nn::Dropout(0.3));
+    Learner learn(point_data(250, 101), net, with_sgd());
+    learn.to_parallel(kThree).fit(2);
+    return copy_of(learn.state_dict());
+  };
+  const StateDict first = weights();
+  for (int i = 0; i < 5; ++i) {
+    const StateDict again = weights();
+    for (const auto& entry : first) {
+      EXPECT_TRUE(entry.value().equal(again[entry.key()])) << entry.key();
+    }
   }
 }
 
