@@ -16,6 +16,7 @@
 #include <torch/cuda.h>
 #include <torch/nn/module.h>
 
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/amp/autocast.h"
 #include "tern/learner/learner.h"
@@ -101,7 +102,14 @@ void check_clone(const std::shared_ptr<Module>& module) {
       const auto one = torch::full({}, number, values[i].options());
       tensor.set_data(one.expand(values[i].sizes()));
     }
-    clone = module->clone();
+    try {
+      clone = module->clone();
+    } catch (const c10::Error& error) {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false,
+          "[parallel_model] the model cannot be cloned: ",
+          message_of(error));
+    }
   }
   auto cloned = clone->named_parameters();
   for (const auto& b : clone->named_buffers())

@@ -68,8 +68,9 @@ std::string error_key(int64_t rank) {
   return fmt::format("error/{}", rank);
 }
 
-std::string left_key(int64_t rank) {
-  return fmt::format("left/{}", rank);
+// This rank has read an error, or has one of its own.
+std::string knows_key(int64_t rank) {
+  return fmt::format("knows/{}", rank);
 }
 
 }  // namespace
@@ -208,10 +209,6 @@ void ProcessGroup::leave() noexcept {
     }
   } catch (...) {  // NOLINT: there is nobody to tell
   }
-  ask_store(kTellPatience, [key = left_key(rank())](::c10d::Store& store) {
-    store.set(key, "left");
-    return std::string();
-  });
   const bool holds_store = rank() == 0 && !environment_.has_agent_store;
   if (holds_store && has_told_) wait_for_readers();
 }
@@ -219,13 +216,12 @@ void ProcessGroup::leave() noexcept {
 // Or the process ends, and the store with it, before the others know why.
 void ProcessGroup::wait_for_readers() noexcept {
   ask_store(kReadPatience, [size = world_size()](::c10d::Store& store) {
-    std::vector<std::string> all_have_left;
+    std::vector<std::string> all_know;
     for (int64_t rank = 1; rank < size; ++rank) {
-      all_have_left.push_back(left_key(rank));
+      all_know.push_back(knows_key(rank));
     }
     const auto end = std::chrono::steady_clock::now() + kReadPatience;
-    while (!store.check(all_have_left) &&
-           std::chrono::steady_clock::now() < end) {
+    while (!store.check(all_know) && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(milliseconds(20));
     }
     return std::string();
@@ -444,10 +440,11 @@ void ProcessGroup::tell_error(const std::string& text) noexcept {
   has_told_ = true;
   ask_store(
       kTellPatience,
-      [key = error_key(rank()),
+      [me = rank(),
        news = fmt::format("rank {} ended with: {}", rank(), text)
                   .substr(0, kMaxText)](::c10d::Store& store) {
-        store.set(key, news);
+        store.set(error_key(me), news);
+        store.set(knows_key(me), "yes");
         return news;
       });
 }
@@ -461,6 +458,7 @@ std::optional<std::string> ProcessGroup::error_of_others() noexcept {
         do {
           for (int64_t other = 0; other < size; ++other) {
             if (other != me && store.check({error_key(other)})) {
+              store.set(knows_key(me), "yes");
               return store.get_to_str(error_key(other));
             }
           }

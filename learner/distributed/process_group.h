@@ -81,7 +81,7 @@ class ProcessGroup final : public Communicator {
 
   /// Leaves the others, who then find this rank gone at once. Every later
   /// operation fails. Called by one rank alone. Rank 0, after `tell_error`, waits
-  /// up to five seconds until the others have read it and left too.
+  /// up to five seconds until the others have read it.
   void leave() noexcept;
 
   /// The group over which gradients travel; for GradientReducer.

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
@@ -37,8 +38,9 @@ using torch::Tensor;
 namespace nn = torch::nn;
 
 // first -> exp -> last, and the types of what comes out of each.
-struct NetImpl final : nn::Module {
-  NetImpl() {
+struct NetImpl final : nn::Cloneable<NetImpl> {
+  NetImpl() { reset(); }
+  void reset() override {
     torch::manual_seed(1);
     first = register_module("first", nn::Linear(2, 8));
     last = register_module("last", nn::Linear(8, 2));
