@@ -191,7 +191,7 @@ void Distributed::check_same_data(Learner& learn) {
 }
 
 void Distributed::on_train_begin(Learner& learn) {
-  has_loaded_ = false;
+  loads_ = 0;
   check_equal(learn);
   reducers_.clear();
   follow_frozen(learn);
@@ -283,7 +283,7 @@ void Distributed::on_epoch_end(Learner& learn) {
 }
 
 void Distributed::on_load(Learner&) {
-  has_loaded_ = true;
+  ++loads_;
 }
 
 // What this rank has done wrong itself it tells the others; where a connection
@@ -325,12 +325,14 @@ void Distributed::on_train_end(Learner& learn) {
   if (learn.state().failed) return;
   broadcast_weights(learn);
   // SaveModel of rank 0 may have gone back to the best epoch.
-  const torch::Tensor loaded =
-      torch::tensor({has_loaded_ ? 1 : 0}, torch::kInt);
-  group_->broadcast({loaded});
-  if (!loaded.item<int>()) return;
+  // What all ranks have loaded, as on resume, they have already, and rank 0's
+  // optimizer may have a part alone.
+  const torch::Tensor of_main = torch::scalar_tensor(loads_, torch::kLong);
+  group_->broadcast({of_main});
+  const bool lacks_one = loads_ != of_main.item<int64_t>();
+  if (!loop::first_rank_where(parts_of(learn), lacks_one)) return;
   broadcast_optimizer(learn);
-  if (!has_loaded_) loop::invalidate_derived_state(parts_of(learn));
+  if (lacks_one) loop::invalidate_derived_state(parts_of(learn));
 }
 
 // Or the next fit would take other steps on each rank.

@@ -55,7 +55,7 @@ struct DistributedOptions {
 /// differs between ranks and a resumed training continues exactly.
 class Distributed final : public Callback {
  public:
-  Distributed(
+  explicit Distributed(
       std::shared_ptr<ProcessGroup> group,
       const DistributedOptions& options = {});
 
@@ -92,7 +92,7 @@ class Distributed final : public Callback {
   };
   std::vector<Reduced> reducers_;
   CommunicationTimes times_;
-  bool has_loaded_ = false;  // in this fit
+  int64_t loads_ = 0;  // of weights, in this fit, on this rank
 };
 
 }  // namespace tern

@@ -255,7 +255,8 @@ void ProcessGroup::begin_call(
   // Of 20 bits, so that the sums over ranks are exact. The sum of the squares of
   // equal numbers is their sum, squared, divided by how many they are; of others
   // it is larger.
-  const double code = std::hash<std::string>()(call) % (1 << 20);
+  const auto code =
+      static_cast<double>(std::hash<std::string>()(call) % (1 << 20));
   const auto message = torch::zeros({2 + kMaxNumbers}, torch::kDouble);
   auto* const values = message.mutable_data_ptr<double>();
   values[0] = code;

@@ -449,6 +449,41 @@ TEST_P(ResumedRanks, GoOnFromACheckpointBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Distributed, ResumedRanks, testing::Values(2, 3, 4));
 
+// Rank 0's optimizer, which has a part alone, is not that of the others then.
+TEST(Distributed, KeepsAllPartsOfAShardedOptimizerInTheFitAfterAResumedOne) {
+  const TempFolder folder;
+  const auto make = [&] {
+    LearnerOptions options = with_sgd();
+    options.optimizer =
+        optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
+    auto learn = std::make_unique<Learner>(data_of(32), plain_net(), options);
+    DistributedOptions distributed = kQuick;
+    distributed.shard_optimizer = true;
+    learn->to_distributed(distributed);
+    return learn;
+  };
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto whole = make();
+    whole->fit(2, 0.1).fit(1, 0.01);
+    write_file(folder / "expected", bytes_of(*whole));
+  });
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto cut = make();
+    cut->add<SaveCheckpoint>({.folder = folder / "run"});
+    cut->add<LambdaCallback>({.on_batch_end = [](Learner& l) {
+      if (l.state().training && l.state().iteration == 5) l.request_stop();
+    }});
+    cut->fit(2, 0.1);
+  });
+  expect_ranks(2, [&](const LaunchEnvironment&) {
+    const auto learn = make();
+    learn->resume(folder / "run").fit(2, 0.1).fit(1, 0.01);
+    const auto expected = read_file(folder / "expected");
+    EXPECT_TRUE(
+        bytes_of(*learn) == std::string(expected.begin(), expected.end()));
+  });
+}
+
 TEST(Distributed, FreezesAndUnfreezesWhileAFitRunsAsOneProcess) {
   expect_ranks(2, [](const LaunchEnvironment&) {
     const auto freezes = [](Learner& learn) {
