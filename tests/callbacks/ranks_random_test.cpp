@@ -86,7 +86,8 @@ Drawn draw(uint64_t seed) {
   const auto one_in = [&](int64_t n) { return from(1, n) == 1; };
   Drawn d;
   d.ranks = from(1, 4);
-  d.precision = one_in(2) ? Precision::fp32 : static_cast<Precision>(from(1, 5));
+  d.precision =
+      one_in(2) ? Precision::fp32 : static_cast<Precision>(from(1, 5));
   d.rule = one_in(2) ? Rule::cross_entropy : static_cast<Rule>(from(1, 3));
   d.batch_size = from(2, 8);
   d.samples = d.ranks * d.batch_size * from(2, 6) + from(0, 7);
@@ -258,9 +259,9 @@ struct Training {
     options.metrics = {accuracy()};
     options.warn_unused_parameters = false;
     options.optimizer =
-        d.has_adam
-            ? optimizer<optim::AdamW>(torch::optim::AdamWOptions())
-            : optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
+        d.has_adam ? optimizer<optim::AdamW>(torch::optim::AdamWOptions())
+                   : optimizer<optim::SGD>(
+                         torch::optim::SGDOptions(0.1).momentum(0.9));
     learn = std::make_unique<Learner>(data_of(d, rank), Net(d), quiet(options));
     set_precision(*learn, d.precision);
     DistributedOptions distributed{
@@ -277,7 +278,8 @@ struct Training {
     learn->add<TrainMetrics>();
     if (d.judges) {
       learn->add<EarlyStopping>({.monitor = "train_loss", .patience = 2});
-      if (!d.has_schedule) learn->add<ReduceLROnPlateau>({.monitor = "valid_loss", .factor = 2});
+      if (!d.has_schedule)
+        learn->add<ReduceLROnPlateau>({.monitor = "valid_loss", .factor = 2});
     }
     if (d.freezes) {
       learn->add<LambdaCallback>({.on_epoch_begin = [](Learner& l) {

@@ -115,27 +115,49 @@ TEST(RanksThatDiffer, ACallOfOneAloneIsNamed) {
 }
 
 TEST(RanksThatDiffer, WeightsThatOneChangesAreFoundWhenTheEpochEnds) {
-  const auto changes = [](Learner& learn, int64_t rank) {
+  using Change = std::function<void(torch::Tensor)>;
+  const auto changes = [](Learner& learn, int64_t rank, const Change& change) {
     learn.add<LambdaCallback>({.on_batch_end = [=](Learner& l) {
-      if (rank == 0 || l.state().iteration != 10) return;
+      if (rank == 0 || l.state().iteration != 15) return;
       const torch::NoGradGuard no_grad;
-      l.model().parameters()[2].tensor[0][0] += 1e-6;
+      change(l.model().parameters()[2].tensor);
     }});
   };
-  expect_refusal(
-      changes,
-      {"after epoch 1 rank 1 has other weights than rank 0",
-       "1 of 4 parameters, the first of which is 2.weight",
-       "check_weights"});
+  // An even number of equal elements has the XOR of none.
+  const std::vector<Change> all = {
+      [](torch::Tensor weight) { weight[0][0] += 1e-6; },
+      [](torch::Tensor weight) { weight.neg_(); },
+      [](torch::Tensor weight) { weight.add_(weight.flip(0) * 1e-3); }};
+  for (const Change& change : all) {
+    expect_refusal(
+        [&](Learner& learn, int64_t rank) { changes(learn, rank, change); },
+        {"after epoch 1 rank 1 has other weights than rank 0",
+         "1 of 4 parameters, the first of which is 2.weight",
+         "check_weights"});
+  }
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
     Learner learn(data_of(16), plain_net(), with_sgd());
     DistributedOptions options = kQuick;
     options.check_weights = false;
     learn.to_distributed(options);
-    changes(learn, environment.rank);
+    changes(learn, environment.rank, all[0]);
     learn.fit(2, 0.1);
     EXPECT_EQ(learn.state().result, FitResult::completed);
   });
+}
+
+TEST(RanksThatDiffer, AConstantThatDiffersIsFoundBeforeTheFirstStep) {
+  expect_refusal(
+      [](Learner& learn, int64_t rank) {
+        learn.add<LambdaCallback>(
+            {.on_train_begin =
+                 [=](Learner& l) {
+                   const torch::NoGradGuard no_grad;
+                   l.model().parameters()[0].tensor.fill_(rank == 0 ? 1 : 0.5);
+                 },
+             .order = callback_order::kLast + 1});
+      },
+      {"before the first step", "the first of which is 0.weight"});
 }
 
 TEST(RanksThatDiffer, AnEmptyParameterIsNoReasonToStop) {
@@ -361,6 +383,33 @@ TEST(RanksThatDiffer, DataOfTheirOwnAreLimitedByBatchesOfEach) {
   });
 }
 
+// Others would wait for it in vain.
+TEST(RanksThatDiffer, AFitThatCannotBeginOnOneBeginsOnNone) {
+  expect_ranks(3, [](const LaunchEnvironment& environment) {
+    DataBunch data = own_data(0);
+    const auto valid = data.valid;
+    if (environment.rank == 1) {
+      const Points p = points_of(3, 1);
+      DataLoaderOptions options = valid->options();
+      options.drop_last = true;
+      data.valid = std::make_shared<DataLoader>(
+          std::make_shared<TensorDataset>(Tensors{p.x}, Tensors{p.y}),
+          options);
+    }
+    Learner learn(data, plain_net(), with_sgd());
+    learn.to_distributed(with_own_data());
+    const std::string error = error_of<c10::Error>([&] { learn.fit(1, 0.1); });
+    EXPECT_NE(error.find("no batch"), std::string::npos) << error;
+    EXPECT_EQ(
+        error.find("rank 1: ") != std::string::npos,
+        environment.rank != 1)
+        << error;
+    learn.data().valid = valid;
+    learn.fit(1, 0.1);
+    EXPECT_EQ(learn.state().result, FitResult::completed);
+  });
+}
+
 // A pass that one is asked to leave ends on all after the same batch.
 TEST(RanksThatDiffer, AStopInValidationOfOtherLengthsEndsAll) {
   expect_ranks(2, [](const LaunchEnvironment& environment) {
@@ -415,6 +464,13 @@ TEST(RanksThatDiffer, ATrainingOnDataOfTheirOwnGoesOnBitForBit) {
     expect_error<CheckpointError>(
         [&] { other->resume(folder / "run"); },
         {"fingerprint of the data"});
+  });
+  expect_ranks(3, [&](const LaunchEnvironment& environment) {
+    const auto more = make(environment.rank, 7);
+    more->resume(folder / "run", {.allow_change = true});
+    expect_error<CheckpointError>(
+        [&] { more->fit(3, 0.1); },
+        {"of 2 processes", "in the middle of an epoch"});
   });
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
     const auto resumed = make(environment.rank, 3);

@@ -310,6 +310,27 @@ TEST(RulesOnRanks, AFailureOfTheLastSaveEndsTheFitOnAllRanks) {
   });
 }
 
+// Where the optimizer is divided, all take part in each checkpoint.
+TEST(RulesOnRanks, AFailureOfASaveEndsTheFitOnAllRanks) {
+  for (const bool is_divided : {false, true}) {
+    const TempFolder folder;
+    expect_ranks(3, [&](const LaunchEnvironment& environment) {
+      Learner learn(data_of(16), plain_net(), with_sgd());
+      DistributedOptions options = kQuick;
+      options.shard_optimizer = is_divided;
+      learn.to_distributed(options);
+      learn.add<SaveCheckpoint>({.folder = folder / "run", .every_steps = 1});
+      learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+        if (environment.rank != 0 || l.state().iteration != 2) return;
+        // One may be writing in it.
+        std::filesystem::rename(folder / "run", folder / "elsewhere");
+        write_file(folder / "run", "in the way");
+      }});
+      expect_error<DataError>([&] { learn.fit(2, 0.1); }, {"run"});
+    });
+  }
+}
+
 TEST(RulesOnRanks, ACheckpointThatOneRankIsAskedForIsThatOfAll) {
   const TempFolder folder;
   expect_ranks(2, [&](const LaunchEnvironment& environment) {
@@ -330,21 +351,24 @@ TEST(RulesOnRanks, ACheckpointThatOneRankIsAskedForIsThatOfAll) {
       (std::set<std::string>{"latest", "step_4"}));
 }
 
-// Rank 1 is paused, and then rank 2 is asked for a checkpoint.
+// Rank 1 is paused after its second batch, and then rank 2 is asked for a
+// checkpoint. In an accumulation window the pause waits for its end.
 void expect_common_pause(
     const std::function<void(Learner&, RunControl&, int64_t rank)>& end,
-    int64_t steps) {
+    int64_t steps,
+    int64_t window) {
   const TempFolder folder;
-  SharedCount paused, saved;
+  SharedCount paused, saved, looked;
   expect_ranks(3, [&](const LaunchEnvironment& environment) {
     Learner learn(data_of(16), plain_net(), quiet());
     learn.to_distributed(kQuick);
     const auto control = std::make_shared<RunControl>();
-    learn.add(control);
+    learn.add(control).add<GradientAccumulation>({.batches = window});
     learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
-      if (environment.rank == 1 && l.state().iteration == 1) control->pause();
+      const bool is_turn = l.state().iteration == (window == 1 ? 1 : 0);
+      if (environment.rank == 1 && is_turn) control->pause();
     }});
-    std::thread other([&] {
+    std::jthread other([&] {
       EXPECT_TRUE(comes_true([&] { return control->is_paused(); }));
       paused.add_one();
       paused.wait_for(3);
@@ -354,6 +378,8 @@ void expect_common_pause(
       saved.add_one();
       saved.wait_for(3);
       EXPECT_TRUE(control->is_paused());
+      looked.add_one();
+      looked.wait_for(3);
       end(learn, *control, environment.rank);
     });
     learn.fit(1, 0.1);
@@ -368,11 +394,14 @@ void expect_common_pause(
 }
 
 TEST(RulesOnRanks, APauseOfOneRankIsThatOfAllUntilItGoesOn) {
-  expect_common_pause(
-      [](Learner&, RunControl& control, int64_t rank) {
-        if (rank == 1) control.resume();
-      },
-      5);
+  for (const int64_t window : {1, 2}) {
+    expect_common_pause(
+        [](Learner&, RunControl& control, int64_t rank) {
+          if (rank == 1) control.resume();
+        },
+        5,
+        window);
+  }
 }
 
 TEST(RulesOnRanks, AStopOfOneRankEndsThePauseOfAll) {
@@ -380,7 +409,8 @@ TEST(RulesOnRanks, AStopOfOneRankEndsThePauseOfAll) {
       [](Learner& learn, RunControl&, int64_t rank) {
         if (rank == 0) learn.request_stop();
       },
-      2);
+      2,
+      1);
 }
 
 TEST(RulesOnRanks, CheckpointsThatRanksAreAskedForAtOnceAreAllWritten) {

@@ -11,9 +11,10 @@
 namespace tern::launch_environment_test {
 namespace {
 
-// Sets what torchrun sets, with changes; a null removes a variable.
-void set_environment(const std::map<std::string, const char*>& changes) {
-  std::map<std::string, const char*> all = {
+using Variables = std::map<std::string, const char*>;
+
+const Variables& variables() {
+  static const Variables all = {
       {"RANK", "5"},
       {"WORLD_SIZE", "8"},
       {"LOCAL_RANK", "1"},
@@ -22,6 +23,12 @@ void set_environment(const std::map<std::string, const char*>& changes) {
       {"TORCHELASTIC_RUN_ID", "job"},
       {"TORCHELASTIC_RESTART_COUNT", "2"},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+  return all;
+}
+
+// Sets what torchrun sets, with changes; a null removes a variable.
+void set_environment(const Variables& changes) {
+  Variables all = variables();
   for (const auto& [name, value] : changes) all[name] = value;
   for (const auto& [name, value] : all) {
     if (value) {
@@ -32,7 +39,15 @@ void set_environment(const std::map<std::string, const char*>& changes) {
   }
 }
 
-TEST(LaunchEnvironment, IsWhatTorchrunSays) {
+class LaunchEnvironmentTest : public testing::Test {
+ protected:
+  // Tests of this process would take what is left for that of torchrun.
+  void TearDown() override {
+    for (const auto& [name, value] : variables()) ::unsetenv(name.c_str());
+  }
+};
+
+TEST_F(LaunchEnvironmentTest, IsWhatTorchrunSays) {
   set_environment({});
   const auto environment = LaunchEnvironment::read();
   EXPECT_EQ(environment.rank, 5);
@@ -46,7 +61,7 @@ TEST(LaunchEnvironment, IsWhatTorchrunSays) {
   EXPECT_TRUE(environment.is_distributed());
 }
 
-TEST(LaunchEnvironment, IsOneProcessWithoutTheVariables) {
+TEST_F(LaunchEnvironmentTest, IsOneProcessWithoutTheVariables) {
   set_environment(
       {{"RANK", nullptr},
        {"WORLD_SIZE", nullptr},
@@ -56,7 +71,7 @@ TEST(LaunchEnvironment, IsOneProcessWithoutTheVariables) {
   EXPECT_FALSE(LaunchEnvironment::read().is_distributed());
 }
 
-TEST(LaunchEnvironment, NamesTheVariableThatIsMissing) {
+TEST_F(LaunchEnvironmentTest, NamesTheVariableThatIsMissing) {
   for (const char* name :
        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
     set_environment({{name, nullptr}});
@@ -66,7 +81,7 @@ TEST(LaunchEnvironment, NamesTheVariableThatIsMissing) {
   }
 }
 
-TEST(LaunchEnvironment, NamesTheVariableThatMakesNoSense) {
+TEST_F(LaunchEnvironmentTest, NamesTheVariableThatMakesNoSense) {
   const std::pair<const char*, const char*> kWrong[] = {
       {"RANK", "8"},
       {"RANK", "-1"},

@@ -138,6 +138,20 @@ struct CheckpointedImpl : ActivationCheckpointImpl {
   }
 };
 
+/// Cloneable, with tensors of several types.
+struct MaskedImpl : torch::nn::Cloneable<MaskedImpl> {
+  MaskedImpl() { reset(); }
+  void reset() override {
+    weight = register_parameter("weight", torch::rand({8}));
+    mask = register_buffer("mask", torch::rand({8}) > 0.5);
+    register_buffer("half", torch::rand({2}, torch::kHalf));
+    register_buffer("bytes", torch::ones({2}, torch::kByte));
+    register_buffer("none", torch::zeros({0, 2}));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return x * weight * mask; }
+  torch::Tensor weight, mask;
+};
+
 struct StatelessImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     return is_training() ? x.tanh() : x.relu();
@@ -147,6 +161,7 @@ struct StatelessImpl : torch::nn::Module {
 TEST(ParallelModel, ClonesCheckpointsAndModulesWithoutState) {
   expect_same_as_alone<CheckpointedImpl>();
   expect_same_as_alone<StatelessImpl>();
+  expect_same_as_alone<MaskedImpl>();
 }
 
 struct WithParameter : torch::nn::Module {
@@ -157,6 +172,7 @@ struct WithParameter : torch::nn::Module {
 struct WithBuffer : torch::nn::Module {
   WithBuffer() {
     count = register_buffer("count", torch::zeros({}, torch::kLong));
+    register_buffer("flag", torch::ones({}, torch::kBool));
   }
   torch::Tensor forward(const torch::Tensor& x) { return x + count; }
   torch::Tensor count;
@@ -182,7 +198,13 @@ TEST(ParallelModel, RefusesByNameWhatCannotBeCloned) {
   };
   refuses(std::make_shared<AroundImpl<WithParameter>>(), "weight");
   refuses(std::make_shared<AroundImpl<WithBuffer>>(), "count");
-  refuses(std::make_shared<AroundImpl<WithLayer>>(), "layer.weight");
+  const auto net = std::make_shared<AroundImpl<WithLayer>>();
+  refuses(net, "layer.weight");
+  expect_error<c10::NotImplementedError>(
+      [&] {
+        data_parallel(net, torch::ones({4, 2}), kTwo);
+      },
+      {"\"inner.layer.weight\""});
 }
 
 // The check changes what tensors hold for a moment.
