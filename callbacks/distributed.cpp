@@ -12,6 +12,7 @@
 #include "tern/callbacks/averages/averaged_weights.h"
 #include "tern/data/fingerprint.h"
 #include "tern/data/formats/bytes.h"
+#include "tern/data/formats/error.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/data/support/error_text.h"
 #include "tern/data/support/random.h"
@@ -171,9 +172,9 @@ void Distributed::check_same_data(Learner& learn) {
     return;
   }
   const std::string advice =
-      "give all ranks the same data, of which each takes its share, or set "
-      "DistributedOptions::shard_data to false, and each trains on all of its "
-      "own";
+      "give all ranks the same data, of which each takes its share (is a file "
+      "missing on one?), or set DistributedOptions::shard_data to false, and "
+      "each trains on all of its own";
   const auto samples = [](const DataLoader& loader) {
     return std::to_string(loader.dataset().size());
   };
@@ -184,9 +185,13 @@ void Distributed::check_same_data(Learner& learn) {
   group_->check_equal("fingerprint of the training data", known, advice);
   if (!valid) return;
   group_->check_equal("number of validation samples", samples(*valid), advice);
+  if (compared_valid_ != valid->dataset_ptr()) {
+    compared_valid_ = valid->dataset_ptr();
+    valid_fingerprint_ = fingerprint(*compared_valid_);
+  }
   group_->check_equal(
       "fingerprint of the validation data",
-      fingerprint(valid->dataset()),
+      valid_fingerprint_,
       advice);
 }
 
@@ -294,7 +299,8 @@ void Distributed::on_exception(Learner&, const std::exception& error) {
     return;
   }
   const std::string reason = message_of(error);
-  if (!ProcessGroup::is_about_connections(reason)) {
+  const bool is_of_data = dynamic_cast<const DataError*>(&error) != nullptr;
+  if (is_of_data || !ProcessGroup::is_about_connections(reason)) {
     group_->tell_error(reason);
     group_->leave();
     return;

@@ -8,6 +8,7 @@
 
 #include <torch/types.h>
 
+#include "tern/data/dataset.h"
 #include "tern/learner/callback.h"
 #include "tern/learner/distributed/gradient_reducer.h"
 #include "tern/learner/distributed/launch_environment.h"
@@ -92,6 +93,8 @@ class Distributed final : public Callback {
   };
   std::vector<Reduced> reducers_;
   CommunicationTimes times_;
+  std::shared_ptr<const Dataset> compared_valid_;
+  std::string valid_fingerprint_;
   int64_t loads_ = 0;  // of weights, in this fit, on this rank
 };
 

@@ -24,6 +24,8 @@ template <class Act>
 void or_warn(Learner& learn, const char* consequence, const Act& act) {
   try {
     act();
+  } catch (const DistributedError&) {
+    throw;  // the ranks are no longer together
   } catch (const std::exception& error) {
     learn.options().sink->warning(
         fmt::format("RunControl: {}. {}", consequence, message_of(error)));
@@ -78,7 +80,10 @@ void RunControl::on_batch_end(Learner& learn) {
   if (!has_news && communicator(learn).world_size() == 1) return;
   Wishes wishes = wishes_of_all_ranks(learn);
   if (wishes.checkpoint) write_checkpoint(learn);
-  while (wishes.pause && !wishes.stop) {
+  // Within a window ranks have no checkpoint; they pause after its step.
+  const bool can_pause =
+      communicator(learn).world_size() == 1 || !learn.state().accumulating;
+  while (can_pause && wishes.pause && !wishes.stop) {
     is_paused_ = true;
     wait_for_news();
     if (has_news_.exchange(false)) use_rates(learn);

@@ -66,12 +66,23 @@ broadcast_state(Communicator& ranks, const StateDict& mine, int64_t root) {
   const bool is_root = ranks.rank() == root;
   const std::string contents =
       broadcast_text(ranks, is_root ? contents_of(mine) : "", root);
-  StateDict state = is_root ? mine : empty_state(contents);
-  Tensors tensors;
-  for (const auto& entry : state) {
-    if (entry.value().numel() > 0) tensors.push_back(entry.value());
+  StateDict state;
+  if (is_root) {
+    for (const auto& entry : mine) {
+      state.insert(entry.key(), entry.value().detach().cpu().contiguous());
+    }
+  } else {
+    state = empty_state(contents);
   }
-  if (!tensors.empty()) ranks.broadcast(tensors, root);
+  // As bytes: Gloo does not know all types.
+  Tensors bytes;
+  for (const auto& entry : state) {
+    const auto size = static_cast<int64_t>(entry.value().nbytes());
+    if (size == 0) continue;
+    void* const data = entry.value().mutable_data_ptr();
+    bytes.push_back(torch::from_blob(data, {size}, torch::kByte));
+  }
+  if (!bytes.empty()) ranks.broadcast(bytes, root);
   return state;
 }
 

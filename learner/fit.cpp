@@ -1,6 +1,7 @@
 // The one training loop of the project, and evaluation, which is the same without
 // backward. loop.h says what each function does and which file has it.
 
+#include <optional>
 #include <utility>
 
 #include <torch/types.h>
@@ -11,8 +12,12 @@ namespace tern {
 
 Learner& Learner::fit(int64_t epochs, LearningRates lr, Callbacks extra) {
   if (loop::is_fit_skipped(*parts_, epochs, lr)) return *this;
-  FitScope fit(*parts_, epochs, lr, std::move(extra));
-  fit.run([this] { loop::train_epochs(*parts_); });
+  std::optional<FitScope> fit;
+  // One that cannot begin on a rank begins on none.
+  loop::run_on_all_ranks(*parts_, [&] {
+    fit.emplace(*parts_, epochs, lr, std::move(extra));
+  });
+  fit->run([this] { loop::train_epochs(*parts_); });
   return *this;
 }
 

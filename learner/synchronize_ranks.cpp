@@ -8,6 +8,7 @@
 #include "tern/kernels/check.h"
 #include "tern/learner/broadcast.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/tensor_hash.h"
 
 namespace tern {
 
@@ -24,7 +25,7 @@ class SingleProcess final : public Communicator {
 
 // The number that each rank gave: [world_size] kDouble.
 torch::Tensor values_of_ranks(Communicator& ranks, double own) {
-  const auto all = torch::zeros({ranks.world_size()}, torch::kDouble);
+  auto all = torch::zeros({ranks.world_size()}, torch::kDouble);
   all[ranks.rank()].fill_(own);
   ranks.all_reduce(all);
   return all;
@@ -118,17 +119,13 @@ void loop::check_same_weights(LearnerParts& l, const std::string& when) {
   const std::vector<ModelTensor> parameters = l.model.parameters();
   Tensors each;
   for (const ModelTensor& p : parameters) {
-    const torch::Tensor hash =
-        p.tensor.numel() > 0
-            ? at::hash_tensor(p.tensor.detach())
-            : torch::zeros({}, p.tensor.options().dtype(torch::kLong));
-    each.push_back(hash.view(torch::kLong));
+    each.push_back(tensor_hash(p.tensor.detach()));
   }
   if (each.empty()) return;
   const torch::Tensor own = torch::stack(each).cpu();
   const torch::Tensor of_rank_0 = own.clone();
   l.ranks.communicator->broadcast({of_rank_0}, 0);
-  const torch::Tensor differ = own.ne(of_rank_0).nonzero();
+  const torch::Tensor differ = own.ne(of_rank_0).any(1).nonzero();
   const auto other = first_rank_where(l, differ.size(0) > 0);
   if (!other) return;
   const std::string name =
@@ -182,9 +179,8 @@ int64_t loop::common_batches(LearnerParts& l, const DataLoader& whole) {
     return whole.sampler()->size() /
            (whole.options().batch_size * l.ranks.communicator->world_size());
   }
-  return values_of_ranks(*l.ranks.communicator, whole.size())
-      .min()
-      .item<int64_t>();
+  const auto own = static_cast<double>(whole.size());
+  return values_of_ranks(*l.ranks.communicator, own).min().item<int64_t>();
 }
 
 // A pass that one rank was asked to leave ends on all after the same batch; one
@@ -213,6 +209,8 @@ void loop::run_on_all_ranks(LearnerParts& l, c10::function_ref<void()> act) {
   bool is_of_data = false;
   try {
     act();
+  } catch (const DistributedError&) {
+    throw;  // the ranks are no longer together
   } catch (const DataError& error) {
     own = std::current_exception();
     text = error.what();

@@ -11,12 +11,14 @@
 #include "tern/learner/broadcast.h"
 #include "tern/learner/checkpoint/training_state.h"
 #include "tern/learner/loop.h"
+#include "tern/learner/tensor_hash.h"
 
 namespace tern {
 
 namespace {
 
-// Entries that rank 0 has otherwise, or not at all; and those that only it has.
+// Entries that rank 0 does not have, or with other values, and those that only
+// rank 0 has.
 constexpr const char* kHas = "has";
 constexpr const char* kLacks = "lacks";
 
@@ -28,12 +30,14 @@ std::string folder_of(int64_t rank, const char* kind) {
   return fmt::format("ranks/{}/{}", rank, kind);
 }
 
-// Of CPU tensors.
+// It may share memory with the Learner.
 StateDict own_state(Learner& learner) {
   StateDict state;
   for (const StatePart& part : state_parts(learner)) {
     if (!differs_between_ranks(part.name + "/")) continue;
-    put_under(state, part.name, part.capture());
+    for (const auto& entry : part.capture()) {
+      state.insert(part.name + "/" + entry.key(), entry.value().detach());
+    }
   }
   return state;
 }
@@ -48,20 +52,28 @@ StateDict state_in(const Checkpoint& checkpoint) {
   return state;
 }
 
+// An average of all weights is compared where it is; what is small may be counts,
+// of which every bit matters.
+std::string hash_of(const torch::Tensor& tensor) {
+  constexpr size_t kLarge = 1 << 20;
+  const bool is_large = tensor.nbytes() >= kLarge;
+  const torch::Tensor bytes =
+      (is_large ? tensor_hash(tensor) : tensor).cpu().contiguous();
+  return sha256(
+      {static_cast<const uint8_t*>(bytes.const_data_ptr()), bytes.nbytes()});
+}
+
 // One line; equal where name, type, shape and values are.
 std::string description(const std::string& name, const torch::Tensor& tensor) {
-  const torch::Tensor bytes = tensor.contiguous();
   return fmt::format(
       "{} {} {} {}",
-      sha256(
-          {static_cast<const uint8_t*>(bytes.const_data_ptr()),
-           bytes.nbytes()}),
+      hash_of(tensor),
       c10::toString(tensor.scalar_type()),
       fmt::join(tensor.sizes(), ","),
       name);
 }
 
-// What this rank has otherwise than rank 0, which gives its descriptions.
+// What this rank has that rank 0, which gives its descriptions, has not.
 StateDict differences(const StateDict& own, const std::string& descriptions) {
   std::set<std::string, std::less<>> of_rank_0;
   std::set<std::string, std::less<>> only_rank_0;

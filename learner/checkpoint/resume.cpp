@@ -28,6 +28,7 @@ using Settings = std::map<std::string, std::string>;
 
 constexpr const char* kUsedBatches = "batches in an epoch";
 constexpr const char* kFingerprint = "fingerprint of the data";
+constexpr const char* kProcesses = "processes";
 constexpr const char* kRates = "learning rates";
 constexpr const char* kWeightDecay = "weight decay";
 
@@ -70,7 +71,7 @@ std::vector<std::string> differences(
     const Checkpoint& checkpoint) {
   // Older checkpoints do not say these; the number of batches tells.
   static const std::set<std::string> kNew = {
-      "processes",
+      kProcesses,
       kUsedBatches,
       kFingerprint,
       kWeightDecay};
@@ -294,6 +295,17 @@ class ResumePlan final : public Continuation {
       }
     }
     check_differences(changes, allow_change_);
+    const bool is_in_epoch = number("in_epoch") != 0 || number("batch") > 0;
+    if (is_in_epoch && has_changed(kProcesses, now.at(kProcesses))) {
+      throw CheckpointError(
+          "",
+          fmt::format(
+              "[Learner::resume] this checkpoint is of {} processes, in the "
+              "middle of an epoch whose batches {} cannot go on with. Start as "
+              "many, or resume from the checkpoint of an epoch's end.",
+              checkpoint_.settings.at(kProcesses),
+              now.at(kProcesses)));
+    }
     apply_weights(learner);
     if (has_changed(kRates, now.at(kRates))) {
       loop::set_hyper_parameter(
@@ -457,8 +469,8 @@ Checkpoint capture_on_all_ranks(
   const bool is_held_back = plan && !plan->is_applied();
   loop::data_fingerprint(l);  // which rank 0 asks for, known on all
   l.position.run_id = broadcast_text(communicator(learner), run_id(learner));
+  loop::run_on_all_ranks(l, before);
   loop::run_on_all_ranks(l, [&] {
-    before();
     // Where the state is divided, the others give their part.
     if (communicator(learner).is_main_process() || l.ranks.training_shard) {
       checkpoint = capture_checkpoint(learner);

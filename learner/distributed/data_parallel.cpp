@@ -72,6 +72,33 @@ void copy_training_flags(Module& replica, const Module& module) {
   }
 }
 
+// \param value_of  What a tensor of the module has to be in the clone.
+void check_values(
+    const Module& module,
+    const Module& clone,
+    const std::function<torch::Tensor(const torch::Tensor&)>& value_of) {
+  auto tensors = module.named_parameters(), cloned = clone.named_parameters();
+  for (const auto& b : module.named_buffers()) {
+    tensors.insert(b.key(), b.value());
+  }
+  for (const auto& b : clone.named_buffers()) cloned.insert(b.key(), b.value());
+  for (const auto& t : tensors) {
+    const torch::Tensor* const copy = cloned.find(t.key());
+    const bool is_copied =
+        copy && copy->sizes() == t.value().sizes() &&
+        copy->eq(value_of(t.value()).to(copy->device())).all().item<bool>();
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        is_copied,
+        fmt::format(
+            "[parallel_model] a clone of the model does not get \"{}\": {}, "
+            "cannot be cloned. Derive it from torch::nn::Cloneable, with a "
+            "reset() that registers what it has, or implement clone() in the "
+            "module around it.",
+            t.key(),
+            owner_of(module, t.key())));
+  }
+}
+
 // LibTorch leaves a plain nn::Module inside a Cloneable one as the clone's
 // reset() has made it: with weights of its own, and without a word. So each
 // tensor holds a number for a moment, which has to be in a clone.
@@ -85,7 +112,6 @@ void check_clone(const std::shared_ptr<Module>& module) {
   for (const auto& t : tensors) values.push_back(t.value().detach());
   std::map<c10::TensorImpl*, double> numbers;  // one for tied weights
   for (const auto& t : tensors) {
-    // Exact in every type.
     const auto number = static_cast<double>(1 + numbers.size() % 100);
     numbers.try_emplace(t.value().unsafeGetTensorImpl(), number);
   }
@@ -111,35 +137,26 @@ void check_clone(const std::shared_ptr<Module>& module) {
           message_of(error));
     }
   }
-  auto cloned = clone->named_parameters();
-  for (const auto& b : clone->named_buffers())
-    cloned.insert(b.key(), b.value());
-  for (const auto& t : tensors) {
-    const torch::Tensor* const copy = cloned.find(t.key());
-    const double number = numbers.at(t.value().unsafeGetTensorImpl());
-    const bool is_copied = copy && copy->sizes() == t.value().sizes() &&
-                           copy->eq(number).all().item<bool>();
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        is_copied,
-        fmt::format(
-            "[parallel_model] a clone of the model does not get \"{}\": {}, "
-            "cannot be cloned. Derive it from torch::nn::Cloneable, with a "
-            "reset() that registers what it has, or implement clone() in the "
-            "module around it.",
-            t.key(),
-            owner_of(*module, t.key())));
-  }
+  check_values(*module, *clone, [&](const torch::Tensor& tensor) {
+    const double number = numbers.at(tensor.unsafeGetTensorImpl());
+    return torch::full({}, number, tensor.options());
+  });
 }
 
 /// `module` itself for its own device, clones for the other places. Gradients
 /// of the clones are added up, in order, into those of `module`.
 std::vector<std::shared_ptr<Module>> replicate(
     const std::shared_ptr<Module>& module,
-    const Devices& devices) {
+    const Devices& devices,
+    bool compares) {
   std::vector<std::shared_ptr<Module>> replicas = {module};
   const torch::NoGradGuard no_grad;
   for (size_t i = 1; i < devices.size(); ++i) {
     replicas.push_back(module->clone(devices[i]));
+    if (!compares) continue;
+    check_values(*module, *replicas.back(), [](const auto& own) {
+      return own;
+    });
   }
   if (replicas.size() == 1) return replicas;
   const auto sources = module->named_parameters();
@@ -186,7 +203,6 @@ void check(const Model& model, const Devices& devices) {
         devices[0].str(),
         devices[0].str());
   }
-  if (devices.size() > 1) check_clone(model.module());
 }
 
 // The inputs of each replica, on its device; fewer than there are devices for
@@ -272,15 +288,16 @@ void run_together(
 
 class ParallelModel final : public ModelAround {
  public:
-  ParallelModel(const Model& model, Devices devices)
-      : ModelAround(model), devices_(std::move(devices)) {}
+  /// \param compares  Each clone with the model.
+  ParallelModel(const Model& model, Devices devices, bool compares = false)
+      : ModelAround(model), devices_(std::move(devices)), compares_(compares) {}
 
   Tensors forward(const Tensors& inputs) override {
     if (inputs.empty()) return model_.forward(inputs);
     const std::vector<Tensors> parts = split(inputs, devices_);
     Devices devices = devices_;
     devices.resize(parts.size(), devices[0]);
-    const auto replicas = replicate(model_.module(), devices);
+    const auto replicas = replicate(model_.module(), devices, compares_);
     std::vector<Tensors> outputs(parts.size());
     std::vector<std::function<void()>> jobs;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -299,22 +316,29 @@ class ParallelModel final : public ModelAround {
 
  private:
   Devices devices_;
+  bool compares_;
 };
 
 }  // namespace
 
+// A model may answer in several threads, so none of its tensors is touched.
 torch::Tensor data_parallel(
     const Model& model,
     const torch::Tensor& input,
     const std::optional<std::vector<torch::Device>>& devices) {
-  return parallel_model(model, devices ? *devices : all_cuda_devices())
-      .impl()
-      ->forward({input})
+  const Devices chosen = devices ? *devices : all_cuda_devices();
+  check(model, chosen);
+  return ParallelModel(
+             model.with_module(model.module()),
+             chosen,
+             /*compares=*/true)
+      .forward({input})
       .at(0);
 }
 
 Model parallel_model(const Model& model, std::vector<torch::Device> devices) {
   check(model, devices);
+  if (devices.size() > 1) check_clone(model.module());
   // Not a parallel model in a parallel model.
   Model plain = model.with_module(model.module());
   return Model(

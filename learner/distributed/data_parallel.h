@@ -18,8 +18,8 @@ namespace tern {
 ///   auto pred = tern::data_parallel(net, x);  // on all GPUs
 ///
 /// Buffers (BatchNorm's statistics) are kept from the first replica, as in
-/// Python. A device may be named twice, a CPU too. A loop is served better by
-/// parallel_model, which checks once that the model can be cloned.
+/// Python. A device may be named twice, a CPU too. Each call compares the
+/// replicas with the model; parallel_model, for loops, checks once.
 ///
 /// \param model    Holder of, or shared_ptr to, a module that implements
 ///                 clone(), with forward(Tensor) -> Tensor.
@@ -40,8 +40,8 @@ torch::Tensor data_parallel(
 ///
 /// Parameters, buffers, names and `module()` are the model's own; BatchNorm
 /// sees its part of the batch alone. A model that was made so already gets
-/// other devices. Random numbers (dropout) are the same each time: where a
-/// device is named twice, its replicas run one after the other.
+/// other devices. Random numbers of a device (dropout) are the same each time:
+/// where it is named twice, its replicas run one after the other.
 ///
 /// \param model    Implements clone(), as all that derive from
 ///                 torch::nn::Cloneable do. Its forward takes tensors

@@ -203,6 +203,7 @@ void GradientReducer::after_backward(
     if (unused.empty()) throw;
   }
   std::vector<std::string> names;
+  names.reserve(unused.size());
   for (const size_t i : unused) {
     names.push_back(name_of ? name_of(i) : std::to_string(i));
   }
@@ -213,11 +214,12 @@ void GradientReducer::after_backward(
           "a "
           "branch of the model, or an output, took no part in the loss, and "
           "the "
-          "other ranks wait for them. Set "
-          "DistributedOptions::reducer.find_unused_parameters, or freeze what "
-          "is never used.",
+          "other ranks wait for them. {}freeze what is never used.",
           fmt::join(names, ", "),
-          group_->rank()));
+          group_->rank(),
+          find_unused_ ? "Have each output take part, or "
+                       : "Set DistributedOptions::reducer"
+                         ".find_unused_parameters, or "));
 }
 
 CommunicationTimes GradientReducer::times() const {

@@ -52,7 +52,7 @@ std::vector<int64_t> OptimizerShard::owners(
 
 void OptimizerShard::divide(
     torch::optim::Optimizer& optimizer,
-    std::shared_ptr<MasterWeights> masters) {
+    const std::shared_ptr<MasterWeights>& masters) {
   auto* const fused = dynamic_cast<optim::FusedOptimizer*>(&optimizer);
   TORCH_CHECK_NOT_IMPLEMENTED(
       fused,

@@ -40,7 +40,7 @@ class OptimizerShard final : public TrainingShard {
   /// \throws c10::NotImplementedError for another optimizer.
   void divide(
       torch::optim::Optimizer& optimizer,
-      std::shared_ptr<MasterWeights> masters = nullptr);
+      const std::shared_ptr<MasterWeights>& masters = nullptr);
 
   StateDict gather_state(const StateDict& mine) override;
   bool has_released_masters() const override { return has_released_masters_; }

@@ -101,13 +101,19 @@ c10::intrusive_ptr<::c10d::ProcessGroup> make_cpu_group(
   return group;
 }
 
-// "Float [3,4]"; of several tensors only how many there are.
+// "Float [3,4]"; "2 tensors: Float [3,4], Long []".
 std::string kind_of(const Tensors& tensors) {
-  if (tensors.size() != 1) return fmt::format("{} tensors", tensors.size());
-  return fmt::format(
-      "{} [{}]",
-      c10::toString(tensors[0].scalar_type()),
-      fmt::join(tensors[0].sizes(), ","));
+  std::vector<std::string> each;
+  each.reserve(tensors.size());
+  for (const torch::Tensor& tensor : tensors) {
+    each.push_back(fmt::format(
+        "{} [{}]",
+        c10::toString(tensor.scalar_type()),
+        fmt::join(tensor.sizes(), ",")));
+  }
+  const std::string joined = fmt::to_string(fmt::join(each, ", "));
+  return each.size() == 1 ? joined
+                          : fmt::format("{} tensors: {}", each.size(), joined);
 }
 
 // What ranks compare before a call. NCCL's calls wait for the timeout where they
@@ -187,8 +193,10 @@ ProcessGroup::ProcessGroup(
 }
 
 bool ProcessGroup::is_about_connections(const std::string& reason) {
-  return reason.find("gloo") != std::string::npos ||
-         reason.find("NCCL") != std::string::npos;
+  const auto has = [&](const char* words) {
+    return reason.find(words) != std::string::npos;
+  };
+  return has("[gloo]") || (has("/gloo/") && has(".cc:")) || has("NCCL");
 }
 
 ProcessGroup::~ProcessGroup() {
@@ -210,7 +218,7 @@ void ProcessGroup::leave() noexcept {
   } catch (...) {  // NOLINT: there is nobody to tell
   }
   const bool holds_store = rank() == 0 && !environment_.has_agent_store;
-  if (holds_store && has_told_) wait_for_readers();
+  if (holds_store && others_may_read_) wait_for_readers();
 }
 
 // Or the process ends, and the store with it, before the others know why.
@@ -324,7 +332,9 @@ void ProcessGroup::all_take_part(
 void ProcessGroup::broadcast(const Tensors& tensors, int64_t root) {
   if (tensors.empty()) return;
   const torch::NoGradGuard no_grad;
-  all_take_part("broadcast", compared_call(tensors), [&] {
+  std::string call = compared_call(tensors);
+  if (!call.empty()) call += fmt::format(" of rank {}", root);
+  all_take_part("broadcast", call, [&] {
     ::c10d::broadcast_coalesced(
         connection().group,
         tensors,
@@ -438,7 +448,7 @@ std::optional<std::string> ProcessGroup::ask_store(
 }
 
 void ProcessGroup::tell_error(const std::string& text) noexcept {
-  has_told_ = true;
+  others_may_read_ = true;
   ask_store(
       kTellPatience,
       [me = rank(),
@@ -451,7 +461,7 @@ void ProcessGroup::tell_error(const std::string& text) noexcept {
 }
 
 std::optional<std::string> ProcessGroup::error_of_others() noexcept {
-  return ask_store(
+  auto text = ask_store(
       std::max(kLeastAskPatience, options_.timeout / kPartOfTimeout),
       [me = rank(), size = world_size()](::c10d::Store& store) {
         const auto end = std::chrono::steady_clock::now() + kNewsPatience;
@@ -459,14 +469,17 @@ std::optional<std::string> ProcessGroup::error_of_others() noexcept {
         do {
           for (int64_t other = 0; other < size; ++other) {
             if (other != me && store.check({error_key(other)})) {
+              std::string text = store.get_to_str(error_key(other));
               store.set(knows_key(me), "yes");
-              return store.get_to_str(error_key(other));
+              return text;
             }
           }
           std::this_thread::sleep_for(milliseconds(20));
         } while (++looks < kLooks || std::chrono::steady_clock::now() < end);
         return std::string();
       });
+  if (text) others_may_read_ = true;
+  return text;
 }
 
 }  // namespace tern

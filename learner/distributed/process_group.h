@@ -115,7 +115,7 @@ class ProcessGroup final : public Communicator {
   LaunchEnvironment environment_;
   ProcessGroupOptions options_;
   std::unique_ptr<Connection> connection_;
-  bool has_told_ = false;
+  bool others_may_read_ = false;  // an error, in the store
 };
 
 }  // namespace tern
