@@ -52,15 +52,25 @@ struct AddReplicaGradients final : torch::autograd::Node {
 
 using torch::nn::Module;
 
-// The module whose parameter or buffer has this name, as "inner, an InnerImpl".
-std::string owner_of(const Module& module, const std::string& name) {
-  const std::string path = name.substr(0, std::max(name.rfind('.'), size_t{0}));
-  for (const auto& child : module.named_modules()) {
-    if (!path.empty() && child.key() == path) {
-      return fmt::format("{}, a {}", path, child.value()->name());
-    }
+bool has_clone(const Module& module) {
+  const torch::NoGradGuard no_grad;
+  try {
+    return module.clone() != nullptr;
+  } catch (const c10::Error&) {
+    return false;
   }
-  return "the model";
+}
+
+// Of the modules around the parameter or buffer of this name, the outermost that
+// has no clone(), or else the innermost: "inner, an InnerImpl".
+std::string owner_of(const Module& module, const std::string& name) {
+  std::string owner = "the model";
+  for (const auto& inner : module.named_modules()) {
+    if (inner.key().empty() || !name.starts_with(inner.key() + ".")) continue;
+    owner = fmt::format("{} ({})", inner.key(), inner.value()->name());
+    if (!has_clone(*inner.value())) break;
+  }
+  return owner;
 }
 
 void copy_training_flags(Module& replica, const Module& module) {
@@ -90,7 +100,7 @@ void check_values(
     TORCH_CHECK_NOT_IMPLEMENTED(
         is_copied,
         fmt::format(
-            "[parallel_model] a clone of the model does not get \"{}\": {}, "
+            "[parallel_model] a clone of the model does not get \"{}\": {} "
             "cannot be cloned. Derive it from torch::nn::Cloneable, with a "
             "reset() that registers what it has, or implement clone() in the "
             "module around it.",

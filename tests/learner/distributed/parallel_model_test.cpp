@@ -190,7 +190,7 @@ TEST(ParallelModel, RefusesByNameWhatCannotBeCloned) {
     const StateDict before = copy_of(model.state_dict());
     expect_error<c10::NotImplementedError>(
         [&] { parallel_model(model, kTwo); },
-        {"\"inner." + name + "\"", "inner", "torch::nn::Cloneable"});
+        {"\"inner." + name + "\"", ": inner (", "torch::nn::Cloneable"});
     for (const auto& entry : model.state_dict()) {
       EXPECT_TRUE(entry.value().equal(before[entry.key()])) << entry.key();
     }
