@@ -34,10 +34,11 @@ const std::vector<torch::Device> kThree = {
     torch::kCPU};
 
 LearnerOptions with_sgd() {
-  return quiet(
-      {.optimizer =
-           optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)),
-       .metrics = {accuracy()}});
+  LearnerOptions options = quiet();
+  options.optimizer =
+      optimizer<optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
+  options.metrics = {accuracy()};
+  return options;
 }
 
 bool all_close(const Tensors& a, const Tensors& b, double tolerance) {
