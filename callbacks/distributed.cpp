@@ -203,9 +203,9 @@ void Distributed::on_train_begin(Learner& learn) {
   broadcast_weights(learn);
 }
 
-// Groups may be frozen and unfrozen while the fit runs, by callbacks and by a
-// checkpoint, on all ranks alike: one that does it alone is told so by the first
-// call that it makes and the others do not.
+// Parameter groups may be frozen and unfrozen during a fit, by callbacks and by a
+// checkpoint, on all ranks in the same event. Where one rank alone does it, its
+// check_equal meets another call of the others, which is an error on all ranks.
 void Distributed::follow_frozen(Learner& learn) {
   auto trained = trained_together(learn);
   const auto is_same = [](const auto& a, const Reduced& b) {
@@ -270,8 +270,8 @@ void Distributed::on_backward_begin(Learner& learn) {
   }
 }
 
-// Before the ranks ask each other anything: one that waits here for what another
-// never sends would wait for the timeout.
+// Before the next collective: the other ranks still wait in backward for a
+// gradient that this rank does not have, and both would wait for the timeout.
 void Distributed::on_backward_end(Learner& learn) {
   if (learn.state().accumulating) return;
   for (const auto& [parameters, reducer] : reducers_) {
@@ -291,8 +291,8 @@ void Distributed::on_load(Learner&) {
   ++loads_;
 }
 
-// What this rank has done wrong itself it tells the others; where a connection
-// broke, another rank may have told why.
+// An error of this rank is reported to the others; a broken connection may be the
+// consequence of an error that another rank has reported.
 void Distributed::on_exception(Learner&, const std::exception& error) {
   if (dynamic_cast<const DistributedError*>(&error)) {  // it was told already
     group_->leave();

@@ -91,7 +91,6 @@ void RunControl::on_batch_end(Learner& learn) {
     if (wishes.checkpoint) write_checkpoint(learn);
   }
   is_paused_ = false;
-  if (wishes.stop) parts_of(learn).stop.requested = true;
 }
 
 void RunControl::on_train_end(Learner&) {

@@ -116,7 +116,10 @@ void gather_rank_states(Learner& learner, Checkpoint& checkpoint) {
     }
   });
   descriptions = broadcast_text(ranks, std::move(descriptions));
-  const StateDict different = differences(own, descriptions);
+  StateDict different;
+  loop::run_on_all_ranks(parts_of(learner), [&] {
+    different = differences(own, descriptions);
+  });
   for (int64_t rank = 1; rank < ranks.world_size(); ++rank) {
     const StateDict state = broadcast_state(ranks, different, rank);
     if (!is_main) continue;

@@ -94,9 +94,12 @@ void check_values(
   for (const auto& b : clone.named_buffers()) cloned.insert(b.key(), b.value());
   for (const auto& t : tensors) {
     const torch::Tensor* const copy = cloned.find(t.key());
-    const bool is_copied =
-        copy && copy->sizes() == t.value().sizes() &&
-        copy->eq(value_of(t.value()).to(copy->device())).all().item<bool>();
+    bool is_copied = copy && copy->sizes() == t.value().sizes();
+    if (is_copied) {
+      const torch::Tensor value = value_of(t.value()).to(copy->device());
+      const torch::Tensor both_nan = copy->ne(*copy) & value.ne(value);
+      is_copied = (copy->eq(value) | both_nan).all().item<bool>();
+    }
     TORCH_CHECK_NOT_IMPLEMENTED(
         is_copied,
         fmt::format(

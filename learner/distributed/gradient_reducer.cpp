@@ -211,10 +211,8 @@ void GradientReducer::after_backward(
       false,
       fmt::format(
           "[GradientReducer] in this step no gradient came for {} on rank {}: "
-          "a "
-          "branch of the model, or an output, took no part in the loss, and "
-          "the "
-          "other ranks wait for them. {}freeze what is never used.",
+          "a branch of the model, or an output, took no part in the loss, and "
+          "the other ranks wait for them. {}freeze what is never used.",
           fmt::join(names, ", "),
           group_->rank(),
           find_unused_ ? "Have each output take part, or "

@@ -2,9 +2,13 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <thread>
+#include <unistd.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/types.h>
@@ -43,9 +47,10 @@ DataBunch data_of(int64_t batch_size, int64_t train = 256) {
 }
 
 LearnerOptions with_sgd() {
-  return quiet(
-      {.optimizer = optimizer<optim::SGD>(torch::optim::SGDOptions(0.1)),
-       .metrics = {accuracy(), f_beta(1)}});
+  LearnerOptions options = quiet();
+  options.optimizer = optimizer<optim::SGD>(torch::optim::SGDOptions(0.1));
+  options.metrics = {accuracy(), f_beta(1)};
+  return options;
 }
 
 void expect_equal_on_all(Learner& learn, const std::string& bytes) {
@@ -292,6 +297,27 @@ TEST(Distributed, TellsAllRanksOfTheErrorOfOne) {
   }
 }
 
+// Rank 0 ends at once, and its store with it, if it does not wait for them.
+TEST(Distributed, TellsRanksThatAreBusyWhenRankZeroEnds) {
+  expect_ranks(3, [&](const LaunchEnvironment& environment) {
+    Learner learn(data_of(24), point_net(), quiet());
+    learn.to_distributed(kQuick);
+    learn.add<LambdaCallback>({.on_batch_begin = [&](Learner& l) {
+      if (l.state().iteration != 3) return;
+      if (environment.rank == 0) throw DataError("cat.jpg", "is no image");
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    }});
+    if (environment.rank == 0) {
+      expect_error<DataError>([&] { learn.fit(1, 1e-2); }, {"cat.jpg"});
+      std::fflush(nullptr);
+      ::_exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    expect_error<DistributedError>(
+        [&] { learn.fit(1, 1e-2); },
+        {"rank 0 ended with", "cat.jpg"});
+  });
+}
+
 // Each has its own error; what another has told does not take its place.
 TEST(Distributed, ReportsEachRanksOwnErrorWhenAllFail) {
   expect_ranks(3, [&](const LaunchEnvironment& environment) {
@@ -356,35 +382,37 @@ TEST(Distributed, PrintsAndWritesOnTheMainProcessAlone) {
   });
 }
 
-/// Counts in the batches of each rank what only that rank knows.
+/// Counts in the batches of each rank what only that rank knows; rank 0 and the
+/// others have entries of other names.
 class CountsOnItsRank final : public Callback {
  public:
   void on_batch_end(Learner& learn) override {
     if (!learn.state().training) return;
+    is_main_ = communicator(learn).is_main_process();
     count_ += communicator(learn).rank() + 1;
-    if (learn.state().iteration == 5 && count_ % 2 == 0) has_seen_even_ = true;
   }
   StateDict state_dict() const override {
-    StateDict state = {{"count", torch::tensor(count_)}};
-    if (has_seen_even_) state.insert("has_seen_even", torch::zeros({0}));
-    return state;
+    return {
+        {"count", torch::tensor(count_)},
+        {is_main_ ? "is_main" : "is_other", torch::zeros({0})}};
   }
   void load_state_dict(const StateDict& state) override {
     count_ = state["count"].item<int64_t>();
-    has_seen_even_ = state.contains("has_seen_even");
+    entries_ = fmt::to_string(fmt::join(state.keys(), " "));
   }
-  std::string text() const {
-    return fmt::format("{} {}", count_, has_seen_even_);
-  }
+  int64_t count() const { return count_; }
+  /// Of the state that it was given, or none.
+  const std::string& entries() const { return entries_; }
 
  private:
+  bool is_main_ = true;
   int64_t count_ = 0;
-  bool has_seen_even_ = false;
+  std::string entries_;
 };
 
 // What a rank knows of its training, with all digits.
 std::string history_of(Learner& learn) {
-  std::string text = learn.find<CountsOnItsRank>()->text();
+  std::string text = std::to_string(learn.find<CountsOnItsRank>()->count());
   for (const double loss : learn.recorder().smooth_losses()) {
     text += fmt::format(" {}", loss);
   }
@@ -446,6 +474,10 @@ TEST_P(ResumedRanks, GoOnFromACheckpointBitForBit) {
     };
     EXPECT_TRUE(bytes_of(*learn) == text_in(folder / "expected"));
     EXPECT_EQ(history_of(*learn), text_in(history_file(*learn)));
+    const bool is_main = communicator(*learn).is_main_process();
+    EXPECT_EQ(
+        learn->find<CountsOnItsRank>()->entries(),
+        is_main ? "count is_main" : "count is_other");
   });
 }
 

@@ -255,7 +255,9 @@ struct Training {
   int64_t stop_at = -1;  // such a batch
 
   Training(const Drawn& d, int64_t rank, const fs::path& path) {
-    LearnerOptions options{.path = path, .loss = loss_of(d.rule)};
+    LearnerOptions options;
+    options.path = path;
+    options.loss = loss_of(d.rule);
     options.metrics = {accuracy()};
     options.warn_unused_parameters = false;
     options.optimizer =

@@ -1,8 +1,10 @@
 #include "tern/learner/distributed/data_parallel.h"
 
+#include <cmath>
 #include <stdexcept>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/activation.h>
@@ -145,6 +147,14 @@ TEST(DataParallel, ThrowsWhatTheFirstFailingReplicaThrew) {
         data_parallel(module, torch::tensor({0.f, 1.f, 2.f}), kThree);
       },
       {"part 1"});
+}
+
+TEST(DataParallel, GivesWhatAModelWithNaNWeightsGives) {
+  auto module = net();
+  const torch::NoGradGuard no_grad;
+  module->parameters()[0][0][0] = std::nan("");
+  const auto output = data_parallel(module, torch::ones({4, 4}), kTwo);
+  EXPECT_TRUE(output.isnan().all().item<bool>());
 }
 
 TEST(DataParallel, SaysWhatIsWrongWithItsInput) {
