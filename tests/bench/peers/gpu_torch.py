@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "vision" / "matting"))
+sys.path.insert(0, str(ROOT / "tests" / "vision" / "models" / "matting"))
 from matting_net import MattingBase, MattingRefine  # noqa: E402
 
 class Bottleneck(nn.Module):

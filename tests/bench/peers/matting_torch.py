@@ -10,7 +10,7 @@ from measure import median_seconds, peak_megabytes
 from torch.nn import functional as F
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "vision" / "matting"))
+sys.path.insert(0, str(ROOT / "tests" / "vision" / "models" / "matting"))
 from matting_net import MattingBase, MattingRefine, crop, replace  # noqa: E402
 
 
