@@ -142,6 +142,20 @@ __device__ __forceinline__ Pack<T, kWidth> load(const T* from) {
 
 template <int kWidth, class T>
 __device__ __forceinline__ void store(T* to, const Pack<T, kWidth>& pack) {
+#ifdef __CUDA_ARCH__
+  // An assignment of the pack is split into stores of single words.
+  if constexpr (sizeof(pack) == 16) {
+    uint4 words;
+    memcpy(&words, &pack, sizeof(words));
+    __stwb(reinterpret_cast<uint4*>(to), words);
+    return;
+  } else if constexpr (sizeof(pack) == 8) {
+    uint2 words;
+    memcpy(&words, &pack, sizeof(words));
+    __stwb(reinterpret_cast<uint2*>(to), words);
+    return;
+  }
+#endif
   auto& there = *reinterpret_cast<Pack<T, kWidth>*>(to);
   there = pack;
 }

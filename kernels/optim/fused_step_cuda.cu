@@ -335,7 +335,7 @@ __device__ double sum_of_chunks(const StepTensor& tensor, int which) {
 }
 
 template <class Table, class Args>
-__global__ void __launch_bounds__(kThreads) step_kernel(
+__global__ void __launch_bounds__(kThreads, 2) step_kernel(
     const __grid_constant__ Table table,
     const Args args,
     const Args* __restrict__ args_on_device,

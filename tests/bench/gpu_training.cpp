@@ -198,7 +198,7 @@ Numbers mlp(const Arguments& arguments) {
 Numbers checkerboard(const Arguments& arguments) {
   const int64_t side = arguments.is_small() ? 16 : 512;
   const torch::Tensor at = torch::arange(side);
-  const torch::Tensor squares = at * 16 / side;
+  const torch::Tensor squares = (at * 16).floor_divide(side);
   const torch::Tensor board =
       (squares.view({-1, 1}) + squares).remainder(2).to(torch::kFloat);
   const torch::Tensor ruler = at.to(torch::kFloat) / (side - 1) * 2 - 1;

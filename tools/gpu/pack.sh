@@ -5,7 +5,7 @@
 # packages nor a network; docs/gpu.md has the two commands.
 
 gpu_programs=(tests/kernels_on_a_gpu_test tests/data_on_a_gpu_test tests/learner_cuda_modules_test
-  tests/callbacks_on_a_gpu_test tests/bench/gpu_timed)
+  tests/callbacks_on_a_gpu_test tests/learner_combos_combos_test tests/bench/gpu_timed)
 
 pack_for_gpu() {
   local pack=$root/.gpu build=$root/build-pack data stage variant variants
@@ -22,7 +22,7 @@ pack_for_gpu() {
   done
 
   configure pack
-  build pack gpu
+  build pack gpu learner_combos_combos_test
   stage=$(mktemp -d)
   # shellcheck disable=SC2064 # the folder's name is known now
   trap "rm -rf '$stage'" EXIT

@@ -6,23 +6,26 @@
 #   build     builds there instead of using the packed programs; only if named, or if
 #             the packed programs do not run
 #   tests     all GPU tests
+#   combos    trainings put together at random, as ./dev combos draws them
 #   variants  the optimizer's kernels as they are and as tools/gpu/variants changes
 #             them, tested and then timed in turn
 #   rows      comparisons with PyTorch, the most wanted first
+#   profile   where the time of an optimizer step and of a step of ResNet-50 goes
 #   sanitize  compute-sanitizer over the kernels' tests
 #   converge  accuracies of five precisions with three seeds
 # Each step has a limit of its own, and a part that fails does not end the others,
 # unless there is no GPU or no program to run. Results are in $OUT: summary.txt,
 # facts.txt, gpu.md (docs/gpu.md with the measured rows), logs.tgz. The exit code is 0
 # if every part succeeded; a part that was not packed counts as failed. DEVICE=cpu
-# rehearses all of it without a GPU: tests skip, rows are small.
+# rehearses all of it without a GPU: tests skip, rows are small. ROWS="NAME..." names
+# the rows; ROUNDS, ROW_SECONDS and COMBOS_SECONDS are others' limits.
 set -uo pipefail
 
 limit=${1:-430}
 [[ $limit =~ ^[0-9]+$ ]] || { echo "SECONDS is '$limit'; expected a number, then names of parts." >&2; exit 2; }
 [ $# -eq 0 ] || shift
-all_parts="facts build tests variants rows sanitize converge"
-parts=${*:-facts tests variants rows sanitize converge}
+all_parts="facts build tests combos variants rows profile sanitize converge"
+parts=${*:-facts tests combos variants rows profile sanitize converge}
 for part in $parts; do
   [[ " $all_parts " == *" $part "* ]] || { echo "There is no part '$part'; there are: $all_parts" >&2; exit 2; }
 done
@@ -290,6 +293,32 @@ if is_wanted tests; then
   fi
 fi
 
+# ---- Trainings put together at random, in several processes ----
+
+if is_wanted combos; then
+  program=$pre/tests/learner_combos_combos_test
+  if [ ! -e "$program" ]; then
+    say "combos: not packed"
+    note combos "not packed"
+  else
+    declare -A drawing=()
+    for i in 1 2 3 4 5 6; do
+      mkdir -p "$work/combos/$i"
+      (cd "$work/combos/$i" && OMP_NUM_THREADS=1 TERN_COMBOS_DEVICE=$device TERN_RANDOM_SECONDS=${COMBOS_SECONDS:-40} \
+        CUBLAS_WORKSPACE_CONFIG=:4096:8 timeout -k 3 "$(within 120)" "$program") >"$logs/combos_$i.log" 2>&1 &
+      drawing[$i]=$!
+    done
+    for i in "${!drawing[@]}"; do
+      wait "${drawing[$i]}"
+      code=$?
+      note combos "$code"
+      say "combos $i: rc $code, $(grep -E '^[0-9]+ cases' "$logs/combos_$i.log")"
+      grep -E '^seed ' -A 2 "$logs/combos_$i.log" | cut -c1-300 | head -12 | tee -a "$OUT/summary.txt"
+    done
+    save_logs
+  fi
+fi
+
 # ---- Variants of the optimizer's kernels, in turn with those of the tree ----
 
 if is_wanted variants; then
@@ -313,10 +342,12 @@ if is_wanted variants; then
     for round in 1 2 3; do
       for variant in "${timed[@]}"; do
         name=$([ "$variant" = "$pre" ] && echo tree || echo "${variant##*/}")
-        step "adam_of_${name}_$round" 20 "$variant/tests/bench/gpu_timed" --job adam --device "$device" \
-          --json "$logs/adam_of_${name}_$round.json"
-        note variants $?
-        say "  $(cat "$logs/adam_of_${name}_$round.json" 2>/dev/null)"
+        for job in adam adam_resnet50; do
+          step "${job}_of_${name}_$round" 20 "$variant/tests/bench/gpu_timed" --job "$job" --device "$device" \
+            --json "$logs/${job}_of_${name}_$round.json"
+          note variants $?
+          say "  $(cat "$logs/${job}_of_${name}_$round.json" 2>/dev/null)"
+        done
       done
     done
   fi
@@ -327,9 +358,11 @@ fi
 # The last row may compile for a minute.
 rows=(adam_fused adam_resnet50 mlp_graph mnist_cnn_graph resnet50_fp16 resnet50_amp augment resnet50_bf16
   resnet50_fp32 matting_base_fp16 resnet50_fp16_graph checkerboard_fp16 resnet18_fp16 feed resnet50_fp16_compile)
+[ -z "${ROWS:-}" ] || read -r -a rows <<<"$ROWS"
 # What the parts after this one need.
 for_converge=$(is_wanted converge && echo 50 || echo 0)
-reserve=$(($(is_wanted sanitize && echo 75 || echo 0) + for_converge))
+for_profile=$(is_wanted profile && echo 70 || echo 0)
+reserve=$(($(is_wanted sanitize && echo 60 || echo 0) + for_profile + for_converge))
 if is_wanted rows; then
   if [ ! -e "$pre/tests/bench/gpu_timed" ]; then
     say "rows: not packed"
@@ -345,6 +378,44 @@ if is_wanted rows; then
     note rows $?
     # The tables' lines, and what was not measured.
     grep -E '^### |^\| [^w-]|^[a-z0-9_]+: ' "$logs/rows.log" | cut -c1-160 | tee -a "$OUT/summary.txt"
+    save_logs
+  fi
+fi
+
+# ---- Where the time goes: each kernel's duration, and the optimizer's in detail ----
+
+# profile NAME SECONDS OPTION... -- PROGRAM...: Nsight Compute leaves the clocks as
+# they are.
+profile() {
+  local name=$1 most=$2
+  shift 2
+  step "$name" "$most" "$ncu" --clock-control none --target-processes all "$@"
+}
+
+if is_wanted profile; then
+  ncu=$(PATH=$PATH:/usr/local/cuda/bin:/opt/nvidia/nsight-compute command -v ncu || true)
+  if [ -z "$ncu" ] || [ "$device" = cpu ]; then
+    say "profile: there is no ncu on this machine, or no GPU"
+    note profile "$([ "$device" = cpu ] && echo 0 || echo "no ncu")"
+  else
+    timed=$pre/tests/bench/gpu_timed durations=(--metrics gpu__time_duration.sum --csv)
+    for job in adam adam_resnet50; do
+      profile "kernels_of_$job" 30 "${durations[@]}" --launch-skip 30 --launch-count 40 \
+        "$timed" --job "$job" --steps 8 --json "$logs/profiled.json"
+      note profile $?
+    done
+    profile details_of_adam 30 --section SpeedOfLight --section Occupancy --section MemoryWorkloadAnalysis \
+      --section WarpStateStats --section LaunchStats --kernel-name regex:step_kernel --launch-skip 2 --launch-count 1 \
+      "$timed" --job adam --steps 2 --json "$logs/profiled.json"
+    note profile $?
+    # At least one whole step of several hundred launches, behind the first ones.
+    for precision in fp16 bf16; do
+      profile "kernels_of_resnet50_$precision" 45 "${durations[@]}" --launch-skip 2000 --launch-count 700 \
+        "$timed" --job resnet50 --precision "$precision" --steps 2 --json "$logs/profiled.json"
+      note profile $?
+    done
+    "$python" tools/gpu/kernel_times.py "$logs"/kernels_of_*.log | tee -a "$OUT/summary.txt"
+    grep -E 'Duration|Throughput|Occupancy|Registers' "$logs/details_of_adam.log" | tee -a "$OUT/summary.txt"
     save_logs
   fi
 fi

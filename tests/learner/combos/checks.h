@@ -143,7 +143,7 @@ inline bool same_bytes(const torch::Tensor& a, const torch::Tensor& b) {
     return a.is_sparse() && b.is_sparse() &&
            torch::equal(a.to_dense(), b.to_dense());
   }
-  const torch::Tensor x = a.contiguous(), y = b.contiguous();
+  const torch::Tensor x = a.cpu().contiguous(), y = b.cpu().contiguous();
   return x.numel() == 0 ||
          std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
@@ -152,7 +152,7 @@ inline bool same_bytes(const torch::Tensor& a, const torch::Tensor& b) {
 inline std::string distance(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.sizes() != b.sizes() || a.numel() == 0) return "";
   const torch::Tensor by =
-      (a.to(torch::kDouble) - b.to(torch::kDouble)).abs().max();
+      (a.cpu().to(torch::kDouble) - b.cpu().to(torch::kDouble)).abs().max();
   return fmt::format(" (by {:.0e})", by.item<double>());
 }
 
@@ -604,7 +604,7 @@ inline void check_by_hand(const Configuration& c) {
   for (const auto& entry : loop.net->named_parameters()) {
     // Its gradient before a BatchNorm is rounding alone.
     if (c.batch_norm && entry.key() == "first.bias") continue;
-    const torch::Tensor actual = start.learn->state_dict()[entry.key()];
+    const torch::Tensor actual = start.learn->state_dict()[entry.key()].cpu();
     const double error = (actual - entry.value()).abs().max().item<double>();
     const double size = entry.value().abs().max().item<double>();
     expect(
@@ -621,7 +621,7 @@ inline void check_by_hand(const Configuration& c) {
 inline std::string parameter_bytes(Learner& learn) {
   std::string bytes;
   for (const ModelTensor& t : learn.model().parameters()) {
-    const torch::Tensor tensor = t.tensor.detach().contiguous();
+    const torch::Tensor tensor = t.tensor.detach().cpu().contiguous();
     bytes.append(
         static_cast<const char*>(tensor.const_data_ptr()),
         tensor.nbytes());

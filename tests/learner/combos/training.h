@@ -79,12 +79,18 @@ make_dataset(const Configuration& c, int64_t size, uint64_t seed) {
   return std::make_shared<TensorDataset>(Tensors{x}, Tensors{y});
 }
 
+/// Where cases train: TERN_COMBOS_DEVICE, or a CPU.
+inline torch::Device device() {
+  const char* const name = std::getenv("TERN_COMBOS_DEVICE");
+  return torch::Device(name ? name : "cpu");
+}
+
 inline DataBunch make_data(const Configuration& c) {
   DataBunch data = DataBunch::create(
       make_dataset(c, c.samples, 1),
       c.valid ? make_dataset(c, c.valid, 2) : nullptr,
       {.batch_size = c.batch_size, .seed = 3, .workers = 0});
-  data.device = torch::kCPU;
+  data.device = device();
   data.classes = {"below", "above"};
   return data;
 }
@@ -638,7 +644,7 @@ inline void set_up(
     learn.split({"head"});
     if (c.frozen_group) learn.freeze();
   }
-  if (c.parallel) learn.to_parallel({torch::kCPU});
+  if (c.parallel) learn.to_parallel({device()});
   set_precision(learn, c);
   for (const Extra extra : c.extras) learn.add(make_extra(extra));
   if (c.counts) learn.add<Counting>();

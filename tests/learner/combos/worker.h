@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tern/kernels/load_cuda.h"
 #include "tern/tests/learner/combos/checks.h"
 
 /// Runs cases in a process of their own, so that one that crashes or hangs is a
@@ -113,6 +114,10 @@ class Worker {
     // Many small files, which no disk has to have.
     const char* const memory = "/dev/shm";
     if (::access(memory, W_OK) == 0) ::setenv("TMPDIR", memory, 1);
+    if (device().is_cuda() && !load_cuda()) {
+      fmt::print(stderr, "TERN_COMBOS_DEVICE is cuda, and there is no GPU.\n");
+      ::_exit(1);
+    }
     FILE* const input = ::fdopen(from, "r");
     char line[4096];
     while (std::fgets(line, sizeof(line), input)) {

@@ -1,0 +1,48 @@
+"""Adds up what ncu --csv --metrics gpu__time_duration.sum printed, for each kernel:
+
+    kernel_times.py LOG...
+"""
+import collections
+import csv
+import pathlib
+import re
+import sys
+
+MICROSECONDS = {"ns": 1e-3, "nsecond": 1e-3, "us": 1, "usecond": 1, "ms": 1e3, "msecond": 1e3}
+
+
+def kernels_in(log):
+    """(name, microseconds) of each launch."""
+    lines = log.read_text(errors="replace").splitlines()
+    first = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if first is None:
+        return
+    for row in csv.DictReader(lines[first:]):
+        unit = MICROSECONDS.get(row.get("Metric Unit", ""))
+        if unit:
+            duration = float(row["Metric Value"].replace(",", ""))
+            yield short(row["Kernel Name"]), duration * unit
+
+
+def short(name):
+    """Without arguments and the namespaces that all have."""
+    name = re.sub(r"\(anonymous namespace\)::|\(.*|void |at::native::|tern::", "", name)
+    return name[:90]
+
+
+def main():
+    for path in map(pathlib.Path, sys.argv[1:]):
+        times = collections.defaultdict(list)
+        for name, duration in kernels_in(path):
+            times[name].append(duration)
+        total = sum(map(sum, times.values()))
+        count = sum(map(len, times.values()))
+        print(f"{path.stem}: {count} launches, {total:.0f} us")
+        slowest = sorted(times.items(), key=lambda item: -sum(item[1]))
+        for name, durations in slowest[:20]:
+            share = sum(durations) / total
+            print(f"  {share:6.1%} {sum(durations):9.1f} us {len(durations):5} x {name}")
+
+
+if __name__ == "__main__":
+    main()
