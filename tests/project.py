@@ -6,7 +6,7 @@ The lists of "How to add" in CONTRIBUTING.md are what their examples touch, and
 no longer than is promised, each and together; version.h, CITATION.cff and CHANGELOG.md have the
 same version; a page from other libraries names only what Tern has; no file has the
 marks of an unfinished merge; headers that moved, and the files that the architecture
-names, are there; the product prints through a sink and in no other way.
+names, are there; so are the modules that scripts import; the product prints through a sink and in no other way.
 """
 import pathlib
 import re
@@ -123,6 +123,22 @@ def check_header_names(root):
             yield f"tests/header_names.h: there is no header for the namespace {name}."
 
 
+def check_imports_of_scripts(root):
+    """A Python file finds the others that it imports, beside it or in the folders
+    under ROOT that it names. Some scripts only run where there is a GPU."""
+    scripts = sorted([*root.glob("tests/**/*.py"), *root.glob("tools/**/*.py")])
+    ours = {script.stem for script in scripts}
+    for script in scripts:
+        text = script.read_text()
+        named = [re.findall(r'"([\w.-]+)"', chain) for chain in re.findall(r'\bROOT((?: / "[\w.-]+")+)', text)]
+        folders = [script.parent, *(root.joinpath(*parts) for parts in named)]
+        if "sys.path.insert" in text and not named:
+            continue  # from where it is told
+        for module in re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE):
+            if module in ours and not any((folder / f"{module}.py").exists() for folder in folders):
+                yield f"{script.relative_to(root)} imports {module}, which is in none of the folders that it names"
+
+
 def check_addresses(root):
     """docs/moved_headers.txt leads to headers, and docs/architecture.md to files and folders."""
     for line in (root / "docs/moved_headers.txt").read_text().splitlines():
@@ -203,7 +219,7 @@ def main():
     root = pathlib.Path(sys.argv[1])
     wrong = [
         *check_how_to_add(root), *check_version(root), *check_merges(root), *check_names(root),
-        *check_addresses(root), *check_header_names(root), *check_output(root), *check_numbers(root),
+        *check_addresses(root), *check_imports_of_scripts(root), *check_header_names(root), *check_output(root), *check_numbers(root),
     ]
     print(*wrong, sep="\n")
     return 1 if wrong else 0

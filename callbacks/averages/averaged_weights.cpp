@@ -104,8 +104,14 @@ void WeightAverage::follow(Learner& learn) {
     names_.push_back(t.name);
     followed_.push_back(t.tensor.detach());
   }
-  for (torch::Tensor& average : averages_) {
-    average = average.to(followed_[0].device());
+  move_to_weights();
+}
+
+// Averages from a checkpoint are on the CPU.
+void WeightAverage::move_to_weights() {
+  if (averages_.size() != followed_.size()) return;
+  for (size_t i = 0; i < averages_.size(); ++i) {
+    averages_[i] = averages_[i].to(followed_[i].device());
   }
 }
 
@@ -201,7 +207,7 @@ bool WeightAverage::are_untouched(Learner& learn) const {
   const size_t parameters = learn.model().parameters().size();
   for (size_t i = 0; i < parameters; ++i) {
     const torch::Tensor& now = tensors[i].tensor;
-    if (!torch::equal(now, averages_[i].to(now.scalar_type()))) return false;
+    if (!torch::equal(now, averages_[i].to(now.options()))) return false;
   }
   return true;
 }
@@ -231,7 +237,9 @@ void WeightAverage::load_averages(const StateDict& state) {
       own_copies_.push_back(item.value().clone());
     }
   }
-  if (has_averages()) names_ = std::move(names);
+  if (!has_averages()) return;
+  names_ = std::move(names);
+  move_to_weights();
 }
 
 void WeightAverage::on_add(Learner& learn) {

@@ -65,6 +65,7 @@ class WeightAverage : public Callback {
 
  private:
   Tensors next_weights();
+  void move_to_weights();
   void check_are_of(const std::vector<ModelTensor>& tensors) const;
 
   std::vector<std::string> names_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <ATen/ThreadLocalState.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -198,6 +199,16 @@ Devices all_cuda_devices() {
   return devices;
 }
 
+// {torch::kCUDA} is the current GPU, as it is where a tensor is made.
+Devices with_indices(Devices devices) {
+  for (torch::Device& device : devices) {
+    if (device.has_index() || !device.is_cuda()) continue;
+    if (!torch::cuda::is_available()) continue;  // `check` says so
+    device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+  }
+  return devices;
+}
+
 void check(const Model& model, const Devices& devices) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       model.module(),
@@ -339,7 +350,7 @@ torch::Tensor data_parallel(
     const Model& model,
     const torch::Tensor& input,
     const std::optional<std::vector<torch::Device>>& devices) {
-  const Devices chosen = devices ? *devices : all_cuda_devices();
+  const Devices chosen = devices ? with_indices(*devices) : all_cuda_devices();
   check(model, chosen);
   return ParallelModel(
              model.with_module(model.module()),
@@ -350,6 +361,7 @@ torch::Tensor data_parallel(
 }
 
 Model parallel_model(const Model& model, std::vector<torch::Device> devices) {
+  devices = with_indices(std::move(devices));
   check(model, devices);
   if (devices.size() > 1) check_clone(model.module());
   // Not a parallel model in a parallel model.

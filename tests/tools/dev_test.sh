@@ -268,7 +268,7 @@ cp -r "$root/dev" "$root/tools" "$work/tree/"
 expect "nothing packed" "$(on_machine "$work/tree/dev" gpu there 10)" "Nothing is packed" "./dev gpu pack" "exit 1"
 cp "$root/tools/gpu/there.sh" "$work/tree/.gpu/"
 expect "an unknown part" "$(on_machine "$work/tree/dev" gpu there 10 typo)" \
-  "There is no part 'typo'; there are: facts build tests variants" "exit 2"
+  "There is no part 'typo'; there are: facts build tests combos variants" "exit 2"
 expect "seconds that are no number" "$(on_machine "$work/tree/dev" gpu there tests)" "SECONDS is 'tests'" "exit 2"
 
 [ "$failures" = 0 ] || { echo "$failures failed"; exit 1; }

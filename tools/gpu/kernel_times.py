@@ -1,6 +1,9 @@
 """Adds up what ncu --csv --metrics gpu__time_duration.sum printed, for each kernel:
 
     kernel_times.py LOG...
+
+Of a log in which Tern's optimizer runs more than once, only the whole training
+steps from its first to its last launch count, and the times are those of one.
 """
 import collections
 import csv
@@ -32,16 +35,21 @@ def short(name):
 
 def main():
     for path in map(pathlib.Path, sys.argv[1:]):
+        launches = list(kernels_in(path))
+        ends = [i for i, (name, _) in enumerate(launches) if "step_kernel" in name]
+        steps = max(len(ends) - 1, 1)
+        if len(ends) > 1:
+            launches = launches[ends[0] : ends[-1]]
         times = collections.defaultdict(list)
-        for name, duration in kernels_in(path):
+        for name, duration in launches:
             times[name].append(duration)
         total = sum(map(sum, times.values()))
-        count = sum(map(len, times.values()))
-        print(f"{path.stem}: {count} launches, {total:.0f} us")
+        what = "a step" if len(ends) > 1 else "not a whole step"
+        print(f"{path.stem}: {what} has {len(launches) // steps} launches, {total / steps:.0f} us")
         slowest = sorted(times.items(), key=lambda item: -sum(item[1]))
         for name, durations in slowest[:20]:
-            share = sum(durations) / total
-            print(f"  {share:6.1%} {sum(durations):9.1f} us {len(durations):5} x {name}")
+            own = sum(durations)
+            print(f"  {own / total:6.1%} {own / steps:9.1f} us {len(durations) // steps:5} x {name}")
 
 
 if __name__ == "__main__":

@@ -8,14 +8,16 @@ gpu_programs=(tests/kernels_on_a_gpu_test tests/data_on_a_gpu_test tests/learner
   tests/callbacks_on_a_gpu_test tests/learner_combos_combos_test tests/bench/gpu_timed)
 
 pack_for_gpu() {
-  local pack=$root/.gpu build=$root/build-pack data stage variant variants
+  local pack=$root/.gpu build=$root/build-pack data stage variant
+  local -a variants=()
   # What is missing is said before anything is installed or built.
   data=${TERN_DATA:-$root/../shared/data}
   [ -d "$data/mnist" ] || die "There is no folder mnist in '$data', and the trainings that compare" \
     "precisions need its digits: name the folder that has it in TERN_DATA."
   set_up
   install_packages patch xz-utils
-  mapfile -t variants < <(find "$root/tools/gpu/variants" -name '*.diff' | sort)
+  [ ! -d "$root/tools/gpu/variants" ] ||
+    mapfile -t variants < <(find "$root/tools/gpu/variants" -name '*.diff' | sort)
   for variant in "${variants[@]}"; do
     (cd "$root" && patch --dry-run --silent -p1 <"$variant") >&2 ||
       die "$variant does not fit the sources any more. Mend it, or remove it if it was measured."

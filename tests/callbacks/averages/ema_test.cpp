@@ -260,5 +260,35 @@ TEST(Ema, LeavesTensorsThatNothingTrainsAsTheyAre) {
   }
 }
 
+struct WeightOn : torch::nn::Module {
+  explicit WeightOn(torch::Device device)
+      : weight(register_parameter("weight", torch::ones({2, 2}, device))) {}
+  torch::Tensor forward(const torch::Tensor& x) { return x.matmul(weight); }
+  torch::Tensor weight;
+};
+
+// What a checkpoint holds is on the CPU. The meta device stands in for a GPU.
+TEST(Ema, LoadedAveragesMoveToTheDeviceOfTheWeights) {
+  const auto learner_on = [](torch::Device device) {
+    DataBunch data = point_data();
+    data.device = device;
+    return std::make_unique<Learner>(
+        data,
+        std::make_shared<WeightOn>(device),
+        quiet());
+  };
+  const auto on_cpu = learner_on(torch::kCPU);
+  on_cpu->add<Ema>({.decay = 0.9, .at_end = false}).fit(1);
+  const StateDict saved = on_cpu->find<Ema>()->state_dict();
+  for (const bool is_fitting : {false, true}) {
+    const auto on_meta = learner_on(torch::kMeta);
+    Ema ema(0.9);
+    if (is_fitting) ema.on_train_begin(*on_meta);
+    ema.load_state_dict(saved);
+    if (!is_fitting) ema.on_train_begin(*on_meta);
+    EXPECT_TRUE(ema.state_dict()["average.weight"].is_meta()) << is_fitting;
+  }
+}
+
 }  // namespace
 }  // namespace tern::ema_test

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/callbacks/averages/ema.h"
+#include "tern/callbacks/averages/swa.h"
+#include "tern/callbacks/logging/train_metrics.h"
 #include "tern/callbacks/precision/amp.h"
 #include "tern/callbacks/precision/mixed_precision.h"
 #include "tern/callbacks/saving/save_checkpoint.h"
@@ -106,7 +109,10 @@ TEST_F(PrecisionCudaTest, AResumedTrainingHasTheBitsOfOneThatNeverStopped) {
   const Mode modes[] = {
       [](Learner&) {},
       [](Learner& l) { l.to_fp16({.force_fp16 = true}); },
-      [](Learner& l) { l.to_amp(); }};
+      [](Learner& l) { l.to_amp(); },
+      [](Learner& l) { l.add<Ema>(0.9).add<TrainMetrics>(); },
+      [](Learner& l) { l.to_fp16({.force_fp16 = true}).add<Ema>(0.9); },
+      [](Learner& l) { l.add<Swa>({.start = 0.3}); }};
   for (const Mode& set_up : modes) {
     const TempFolder temp;
     const auto whole = learner_on(kDevice, set_up);

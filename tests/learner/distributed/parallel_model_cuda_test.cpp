@@ -17,11 +17,14 @@ using namespace testing_support;  // NOLINT: in a test
 
 class ParallelModelCudaTest : public GpuTest {};
 
-void expect_same_training(void (*set_up)(Learner&), double tolerance) {
+void expect_same_training(
+    void (*set_up)(Learner&),
+    double tolerance,
+    torch::Device device = {torch::kCUDA, 0}) {
   std::vector<Tensors> weights;
   for (const bool is_parallel : {false, true}) {
     DataBunch data = point_data(250);
-    data.device = torch::Device(torch::kCUDA, 0);
+    data.device = device;
     Learner learn(
         data,
         plain_net(),
@@ -48,6 +51,9 @@ TEST_F(ParallelModelCudaTest, TheSameDeviceTwiceTrainsAsOnceInFp16) {
 }
 TEST_F(ParallelModelCudaTest, TheSameDeviceTwiceTrainsAsOnceUnderAutocast) {
   expect_same_training([](Learner& l) { l.to_amp(); }, 1e-2);
+}
+TEST_F(ParallelModelCudaTest, ADeviceWithoutAnIndexIsTheCurrentOne) {
+  expect_same_training([](Learner&) {}, 1e-5, torch::kCUDA);
 }
 
 }  // namespace
