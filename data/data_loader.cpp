@@ -4,6 +4,8 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -95,9 +97,10 @@ std::string current_message() {
             current_message(),
             index)));
   };
-  for (const int64_t index : indices) {
+  for (int64_t row = 0; row < std::ssize(indices); ++row) {
+    const int64_t index = indices[row];
     try {
-      dataset.get_batch(index, context);
+      dataset.get_batch(index, context.of_rows(row, 1));
     } catch (const DataError& error) {
       blame(index, !error.path().empty());
     } catch (...) {
@@ -113,6 +116,44 @@ std::string current_message() {
           indices.size(),
           indices[0],
           dataset.describe(indices[0]))));
+}
+
+// How often each sample of `order` comes before; empty if none comes twice.
+std::vector<int64_t> occurrences_in(const std::vector<int64_t>& order) {
+  const auto is_after = [](int64_t a, int64_t b) { return a >= b; };
+  if (std::adjacent_find(order.begin(), order.end(), is_after) == order.end()) {
+    return {};  // in order, as many as there may be
+  }
+  const auto [least, most] = std::minmax_element(order.begin(), order.end());
+  std::vector<int64_t> times(*most - *least + 1), before;
+  before.reserve(order.size());
+  bool has_repeated = false;
+  for (const int64_t index : order) {
+    before.push_back(times[index - *least]++);
+    has_repeated = has_repeated || before.back() > 0;
+  }
+  return has_repeated ? before : std::vector<int64_t>();
+}
+
+// The order of an epoch, and the occurrences in it, which count those of other
+// ranks.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> order_of(
+    const Sampler& sampler,
+    uint64_t seed,
+    int64_t epoch,
+    int64_t samples) {
+  const auto* const sharded = dynamic_cast<const ShardedSampler*>(&sampler);
+  const Sampler& whole = sharded ? sharded->whole() : sampler;
+  std::vector<int64_t> order = whole.indices(seed, epoch);
+  check_order(order, whole.size(), samples);
+  std::vector<int64_t> occurrences = occurrences_in(order);
+  if (!sharded) return {std::move(order), std::move(occurrences)};
+  std::vector<int64_t> mine = sharded->places(), own_occurrences;
+  for (int64_t& place : mine) {
+    if (!occurrences.empty()) own_occurrences.push_back(occurrences[place]);
+    place = order[place];
+  }
+  return {std::move(mine), std::move(own_occurrences)};
 }
 
 }  // namespace
@@ -132,6 +173,7 @@ struct DataLoader::Epoch::Workers {
   DataLoaderOptions options;
   BatchContext context;
   std::vector<int64_t> order;
+  std::vector<int64_t> occurrences;  // of the samples in `order`, or empty
   int64_t batches = 0;
 
   std::mutex mutex;
@@ -176,11 +218,15 @@ struct DataLoader::Epoch::Workers {
     const c10::ArrayRef<int64_t> indices(
         order.data() + begin,
         order.data() + end);
+    BatchContext of_batch = context;
+    if (!occurrences.empty()) {
+      of_batch.occurrences = {occurrences.data() + begin, indices.size()};
+    }
     Batch made;
     try {
-      made = dataset->get_batch(indices, context);
+      made = dataset->get_batch(indices, of_batch);
     } catch (...) {
-      rethrow_with_sample(*dataset, indices, context);
+      rethrow_with_sample(*dataset, indices, of_batch);
     }
     if (made.size() != std::ssize(indices)) {
       throw DataError(
@@ -343,8 +389,8 @@ DataLoader::Epoch DataLoader::epoch(int64_t epoch, int64_t first_batch) const {
   workers->buffers = buffers_;
   workers->options = options_;
   workers->context = {options_.seed, epoch, options_.training, buffers_.get()};
-  workers->order = sampler_->indices(options_.seed, epoch);
-  check_order(workers->order, sampler_->size(), dataset_->size());
+  std::tie(workers->order, workers->occurrences) =
+      order_of(*sampler_, options_.seed, epoch, dataset_->size());
   workers->batches = size();
   const auto wanted = c10::ArrayRef(workers->order)
                           .slice(std::min<size_t>(

@@ -1,6 +1,8 @@
 #include "tern/data/dataset.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <utility>
 
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
@@ -13,13 +15,17 @@ torch::Tensor BufferPool::empty(
   const auto options = torch::TensorOptions().dtype(dtype);
   if (pin_memory_) return torch::empty(sizes, options.pinned_memory(true));
   const auto is_free = [](const torch::Tensor& tensor) {
-    return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+    return tensor.storage().use_count() == 1;
+  };
+  // Without what its last user has done to it: gradients, another shape.
+  const auto new_tensor = [](const torch::Tensor& memory) {
+    return memory.variable_data();
   };
   const std::lock_guard lock(mutex_);
   for (const torch::Tensor& tensor : tensors_) {
     if (is_free(tensor) && tensor.scalar_type() == dtype &&
         tensor.sizes() == sizes) {
-      return tensor;
+      return new_tensor(tensor);
     }
   }
   // Buffers of other shapes (an epoch's short last batch) go when they are
@@ -28,13 +34,51 @@ torch::Tensor BufferPool::empty(
     return is_free(tensor) && tensors_.size() > 64;
   });
   tensors_.push_back(torch::empty(sizes, options));
-  return tensors_.back();
+  return new_tensor(tensors_.back());
 }
 
 torch::Tensor BatchContext::empty(
     c10::IntArrayRef sizes,
     torch::ScalarType dtype) const {
   return buffers ? buffers->empty(sizes, dtype) : torch::empty(sizes, dtype);
+}
+
+namespace {
+
+// Another seed for each number, 0 for the seed itself.
+uint64_t other_seed(uint64_t seed, int64_t number, uint64_t key) {
+  return seed ^ (static_cast<uint64_t>(number) * key);
+}
+
+// The occurrences of rows in a data set that has what it reads `times` times
+// itself, for the `before`th time.
+int64_t occurrence_within(int64_t occurrence, int64_t times, int64_t before) {
+  return occurrence * times + before;
+}
+
+}  // namespace
+
+BatchContext BatchContext::of_row(int64_t row) const {
+  constexpr uint64_t kOccurrenceKey = 0x9e37'79b9'7f4a'7c15;
+  BatchContext one = *this;
+  one.occurrences = {};
+  if (row < std::ssize(occurrences)) {
+    one.seed = other_seed(seed, occurrences[row], kOccurrenceKey);
+  }
+  return one;
+}
+
+BatchContext BatchContext::of_rows(int64_t begin, int64_t count) const {
+  BatchContext part = *this;
+  if (!occurrences.empty()) part.occurrences = occurrences.slice(begin, count);
+  return part;
+}
+
+BatchContext BatchContext::view(int64_t number) const {
+  constexpr uint64_t kViewKey = 0xd1b5'4a32'd192'ed03;
+  BatchContext other = *this;
+  other.seed = other_seed(seed, number, kViewKey);
+  return other;
 }
 
 std::string Dataset::describe(int64_t index) const {
@@ -55,6 +99,13 @@ Subset::Subset(
             index,
             size - 1));
   }
+  std::unordered_map<int64_t, int64_t> times;
+  std::vector<int64_t> before;
+  before.reserve(indices_.size());
+  for (const int64_t index : indices_) before.push_back(times[index]++);
+  if (times.size() == indices_.size()) return;
+  before_ = std::move(before);
+  for (const int64_t index : indices_) times_.push_back(times[index]);
 }
 
 Batch Subset::get_batch(
@@ -65,7 +116,30 @@ Batch Subset::get_batch(
   for (const int64_t index : indices) {
     source_indices.push_back(indices_.at(index));
   }
-  return source_->get_batch(source_indices, context);
+  if (times_.empty()) return source_->get_batch(source_indices, context);
+  std::vector<int64_t> occurrences;
+  for (size_t row = 0; row < indices.size(); ++row) {
+    occurrences.push_back(occurrence_within(
+        row < context.occurrences.size() ? context.occurrences[row] : 0,
+        times_[indices[row]],
+        before_[indices[row]]));
+  }
+  BatchContext of_source = context;
+  of_source.occurrences = occurrences;
+  return source_->get_batch(source_indices, of_source);
+}
+
+std::shared_ptr<const Dataset> Subset::begin_epoch(
+    c10::ArrayRef<int64_t> order,
+    const BatchContext& context) const {
+  std::vector<int64_t> of_source;
+  of_source.reserve(order.size());
+  for (const int64_t index : order) of_source.push_back(indices_.at(index));
+  auto opened = source_->begin_epoch(of_source, context);
+  if (!opened) return nullptr;
+  const auto epoch = std::make_shared<Subset>(*this);
+  epoch->source_ = std::move(opened);
+  return epoch;
 }
 
 std::string Subset::describe(int64_t index) const {
@@ -79,6 +153,11 @@ Concat::Concat(std::vector<std::shared_ptr<const Dataset>> sources)
     TORCH_CHECK_VALUE(source, "[Concat] a source is null; give data sets.");
     end += source->size();
     ends_.push_back(end);
+    times_.push_back(std::count(sources_.begin(), sources_.end(), source));
+    before_.push_back(std::count(
+        sources_.begin(),
+        sources_.begin() + std::ssize(before_),
+        source));
   }
 }
 
@@ -99,24 +178,49 @@ Batch Concat::get_batch(
     const BatchContext& context) const {
   // Runs of neighbours from one source are asked for together.
   std::vector<Batch> parts;
-  std::vector<int64_t> run;
+  std::vector<int64_t> run, occurrences;
   size_t run_source = 0;
   const auto flush = [&] {
-    if (!run.empty()) {
-      parts.push_back(sources_[run_source]->get_batch(run, context));
-      run.clear();
-    }
+    if (run.empty()) return;
+    BatchContext of_source = context;
+    of_source.occurrences = occurrences;
+    parts.push_back(sources_[run_source]->get_batch(run, of_source));
+    run.clear();
+    occurrences.clear();
   };
-  for (const int64_t index : indices) {
-    const auto [source, local] = locate(index);
+  for (size_t row = 0; row < indices.size(); ++row) {
+    const auto [source, local] = locate(indices[row]);
     if (source != run_source) {
       flush();
       run_source = source;
     }
     run.push_back(local);
+    occurrences.push_back(occurrence_within(
+        row < context.occurrences.size() ? context.occurrences[row] : 0,
+        times_[source],
+        before_[source]));
   }
   flush();
   return parts.size() == 1 ? std::move(parts[0]) : collate(parts, context);
+}
+
+std::shared_ptr<const Dataset> Concat::begin_epoch(
+    c10::ArrayRef<int64_t> order,
+    const BatchContext& context) const {
+  std::vector<std::vector<int64_t>> of_sources(sources_.size());
+  for (const int64_t index : order) {
+    const auto [source, local] = locate(index);
+    of_sources[source].push_back(local);
+  }
+  std::shared_ptr<Concat> epoch;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (of_sources[i].empty()) continue;
+    auto opened = sources_[i]->begin_epoch(of_sources[i], context);
+    if (!opened) continue;
+    if (!epoch) epoch = std::make_shared<Concat>(*this);
+    epoch->sources_[i] = std::move(opened);
+  }
+  return epoch;
 }
 
 std::string Concat::describe(int64_t index) const {

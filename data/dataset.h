@@ -15,9 +15,8 @@
 
 namespace tern {
 
-/// A pool of uninitialised CPU tensors. A tensor is reused once no reference to
-/// it or to a view of it is left, so a loader in steady state allocates
-/// nothing. Thread-safe.
+/// A pool of memory for CPU tensors. Memory is reused once no tensor that has it
+/// is left, so a loader in steady state allocates none. Thread-safe.
 class BufferPool {
  public:
   /// \param pin_memory  Allocates page-locked memory for copies to a GPU, from
@@ -28,12 +27,13 @@ class BufferPool {
   /// From the next tensor on. Thread-safe.
   void set_pin_memory(bool pin_memory) { pin_memory_ = pin_memory; }
 
+  /// An uninitialised tensor: a new one, in memory that may be an earlier one's.
   torch::Tensor empty(c10::IntArrayRef sizes, torch::ScalarType dtype);
 
  private:
   std::atomic<bool> pin_memory_;
   std::mutex mutex_;
-  std::vector<torch::Tensor> tensors_;
+  std::vector<torch::Tensor> tensors_;  // that hold the memory
 };
 
 /// Describes the batch that a Dataset creates.
@@ -46,11 +46,24 @@ struct BatchContext {
   bool training = false;
   /// Pool of reusable batch memory; may be null.
   BufferPool* buffers = nullptr;
+  /// For each row of the batch, how often its sample has come before in the
+  /// epoch, of all ranks: more than 0 with a WeightedSampler, say. Empty: never.
+  c10::ArrayRef<int64_t> occurrences = {};
 
   /// Returns an uninitialised CPU tensor, reused from an earlier batch if
   /// possible, and pinned as `DataLoaderOptions::pin_memory` says.
   torch::Tensor empty(c10::IntArrayRef sizes, torch::ScalarType dtype) const;
-  /// Returns the random number generator of the sample at `index`.
+  /// The context of the sample in row `row` of the batch. A sample that an epoch
+  /// has several times gets a seed of its own each time.
+  BatchContext of_row(int64_t row) const;
+  /// The context of the `count` rows from `begin` on.
+  BatchContext of_rows(int64_t begin, int64_t count) const;
+  /// The same batch with other random numbers, for several views of each sample:
+  /// `images.get_batch(indices, context.view(1))`. View 0 is this context.
+  BatchContext view(int64_t number) const;
+
+  /// Returns the random number generator of the sample at `index`:
+  /// `context.of_row(row).rng(indices[row])`.
   SampleRng rng(int64_t index) const { return {seed, epoch, index}; }
 };
 
@@ -82,7 +95,8 @@ class Dataset {
   }
 };
 
-/// A view of the samples of `source` at `indices`, in that order.
+/// A view of the samples of `source` at `indices`, in that order. An index may
+/// come several times; the samples then differ in their random numbers.
 ///
 ///   Subset valid(images, {40, 41, 42});
 ///   valid.size();   // 3
@@ -94,21 +108,30 @@ class Subset final : public Dataset {
   int64_t size() const override { return std::ssize(indices_); }
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
   std::string describe(int64_t index) const override;
+  std::shared_ptr<const Dataset> begin_epoch(
+      c10::ArrayRef<int64_t> order,
+      const BatchContext& context) const override;
   const Dataset& source() const { return *source_; }
 
  private:
   std::shared_ptr<const Dataset> source_;
   std::vector<int64_t> indices_;
+  // How often the source's sample comes, and has come before. Empty: once each.
+  std::vector<int64_t> times_, before_;
 };
 
 /// The concatenation of several data sets. Their tensors must have the same
-/// dtypes and, except for N, the same shapes.
+/// dtypes and, except for N, the same shapes. A data set may come several times;
+/// its samples then differ in their random numbers.
 class Concat final : public Dataset {
  public:
   explicit Concat(std::vector<std::shared_ptr<const Dataset>> sources);
   int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   Batch get_batch(c10::ArrayRef<int64_t>, const BatchContext&) const override;
   std::string describe(int64_t index) const override;
+  std::shared_ptr<const Dataset> begin_epoch(
+      c10::ArrayRef<int64_t> order,
+      const BatchContext& context) const override;
   const std::vector<std::shared_ptr<const Dataset>>& sources() const {
     return sources_;
   }
@@ -118,6 +141,8 @@ class Concat final : public Dataset {
 
   std::vector<std::shared_ptr<const Dataset>> sources_;
   std::vector<int64_t> ends_;  // ends_[k]: samples in the sources 0..k
+  // Of each source: how often it comes, and has come before.
+  std::vector<int64_t> times_, before_;
 };
 
 /// A data set of tensors in memory: sample i is row i of each.

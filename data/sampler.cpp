@@ -155,11 +155,17 @@ int64_t ShardedSampler::size() const {
 std::vector<int64_t> ShardedSampler::indices(uint64_t seed, int64_t epoch)
     const {
   const std::vector<int64_t> all = whole_->indices(seed, epoch);
+  std::vector<int64_t> mine = places();
+  for (int64_t& place : mine) place = all.at(place);
+  return mine;
+}
+
+std::vector<int64_t> ShardedSampler::places() const {
   const int64_t full = samples_ / global_batch();
   std::vector<int64_t> mine;
   mine.reserve(size());
   const auto take = [&](int64_t begin, int64_t count) {
-    mine.insert(mine.end(), all.begin() + begin, all.begin() + begin + count);
+    for (int64_t i = 0; i < count; ++i) mine.push_back(begin + i);
   };
   for (int64_t batch = 0; batch < full; ++batch) {
     take(

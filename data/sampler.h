@@ -108,6 +108,10 @@ class ShardedSampler final : public Sampler {
 
   int64_t size() const override;
   std::vector<int64_t> indices(uint64_t seed, int64_t epoch) const override;
+  /// Returns the places of this rank's samples in the order of all ranks.
+  std::vector<int64_t> places() const;
+  /// The sampler whose order the ranks share.
+  const Sampler& whole() const { return *whole_; }
 
   /// Returns the number of samples in batch `batch` of this rank and of all
   /// ranks, without repeated ones. The mean over all samples is the mean over

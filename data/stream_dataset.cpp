@@ -40,7 +40,8 @@ class StreamEpoch final : public Dataset {
       for (const int64_t index : indices) samples.push_back(drawn(index));
     }
     for (size_t i = 0; decode_ && i < samples.size(); ++i) {
-      samples[i] = decode_(samples[i], context, context.rng(indices[i]));
+      const BatchContext of_row = context.of_row(static_cast<int64_t>(i));
+      samples[i] = decode_(samples[i], of_row, of_row.rng(indices[i]));
     }
     Batch batch = collate(samples, context);
     // Only now: after an error the loader asks again, sample by sample.

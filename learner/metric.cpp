@@ -1,10 +1,18 @@
 #include "tern/learner/metric.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "tern/kernels/check.h"
 
 namespace tern {
+
+namespace {
+
+constexpr const char* kNanBatches = "nan_batches";
+
+}  // namespace
 
 torch::Tensor AllReduce::or_zeros(const torch::Tensor& own) const {
   constexpr int64_t kSizes = 64;  // no operation of LibTorch takes more
@@ -109,11 +117,54 @@ void Metric::update(const Tensors& outputs, const Tensors& targets) {
       outputs,
       counts_classes() ? without_class(targets, impl_->ignore_index())
                        : targets);
+  // Without waiting for the device.
+  const torch::Tensor has_nan = outputs[0].isnan().any().to(torch::kFloat);
+  torch::Tensor& batches = impl_->nan_batches_;
+  batches = batches.defined() ? batches + has_nan : has_nan;
 }
 
 torch::Tensor Metric::compute() const {
   const torch::NoGradGuard no_grad;
-  return impl_->compute();
+  torch::Tensor value = impl_->compute();
+  const torch::Tensor& batches = impl_->nan_batches_;
+  if (!batches.defined()) return value;
+  value = value.to(batches.device(), torch::kDouble);
+  return torch::where(
+      batches > 0,
+      torch::full_like(value, std::nan("")),
+      value);
+}
+
+void Metric::reset() {
+  impl_->reset();
+  impl_->nan_batches_.reset();
+}
+
+void Metric::sync(const AllReduce& all_reduce) {
+  impl_->sync(all_reduce);
+  torch::Tensor& batches = impl_->nan_batches_;
+  batches = all_reduce.or_zeros(batches);
+  if (batches.defined()) all_reduce(batches);
+}
+
+std::optional<StateDict> Metric::state_dict() const {
+  std::optional<StateDict> state = impl_->state_dict();
+  const torch::Tensor& batches = impl_->nan_batches_;
+  if (state && batches.defined()) state->insert(kNanBatches, batches);
+  return state;
+}
+
+void Metric::load_state_dict(const StateDict& state) {
+  StateDict of_impl;
+  impl_->nan_batches_.reset();
+  for (const auto& entry : state) {
+    if (entry.key() == kNanBatches) {
+      impl_->nan_batches_ = entry.value().clone();
+    } else {
+      of_impl.insert(entry.key(), entry.value());
+    }
+  }
+  impl_->load_state_dict(of_impl);
 }
 
 }  // namespace tern

@@ -103,7 +103,11 @@ class MetricImpl {
   }
 
  private:
+  friend class Metric;
   int64_t ignore_index_ = -100;
+  // How many batches had a NaN in their first output: 0-dim kFloat on their
+  // device, undefined before the first `update`.
+  torch::Tensor nan_batches_;
 };
 
 /// The state of a metric that keeps one tensor of counts, undefined before the
@@ -121,6 +125,9 @@ std::vector<double> read_numbers(const Tensors& numbers);
 
 /// Holds a MetricImpl; copies share it. A Learner counts in a copy of its own,
 /// so that Learners made from the same options do not count into one.
+///
+/// Of any metric the value is NaN if a number in the first output was NaN:
+/// compared with a threshold or sorted, a NaN would count as some answer.
 ///
 ///   .metrics = {tern::accuracy(), tern::Metric("max_error", max_error, false)}
 class Metric {
@@ -166,16 +173,14 @@ class Metric {
   bool higher_is_better() const { return impl_->higher_is_better(); }
   bool counts_classes() const { return impl_->counts_classes(); }
   void set_ignore_index(int64_t index) { impl_->set_ignore_index(index); }
-  void reset() { impl_->reset(); }
+  void reset();
   /// \throws c10::ValueError if an output or a target is missing, or if shapes
   ///         or types are not what the metric expects.
   void update(const Tensors& outputs, const Tensors& targets);
   torch::Tensor compute() const;
-  void sync(const AllReduce& all_reduce) { impl_->sync(all_reduce); }
-  std::optional<StateDict> state_dict() const { return impl_->state_dict(); }
-  void load_state_dict(const StateDict& state) {
-    impl_->load_state_dict(state);
-  }
+  void sync(const AllReduce& all_reduce);
+  std::optional<StateDict> state_dict() const;
+  void load_state_dict(const StateDict& state);
 
   /// A metric of the same kind that has counted nothing yet; this one where
   /// its MetricImpl cannot be copied.

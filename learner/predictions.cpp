@@ -107,6 +107,55 @@ Tensors join(const std::vector<Tensors>& batches, const char* what) {
   return joined;
 }
 
+// The loader itself, or one of the same samples that neither shuffles, nor
+// augments, nor leaves the last batch out. A sampler of the user's that is not
+// for training says which samples are asked for.
+DataLoader without_training(const DataLoader& loader) {
+  const DataLoaderOptions& options = loader.options();
+  if (options.training || !options.sampler) {
+    const bool is_in_order =
+        !options.training && !options.shuffle && !options.drop_last;
+    return is_in_order ? loader : loader.in_order();
+  }
+  DataLoaderOptions whole = options;
+  whole.drop_last = false;
+  return options.drop_last ? DataLoader(loader.dataset_ptr(), whole) : loader;
+}
+
+Predictions
+predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
+  LearnerParts& l = parts_of(learn);
+  std::vector<Tensors> outputs, targets;
+  Tensors losses;
+  loop::evaluate(l, loader, /*with_loss=*/false, [&] {
+    const Tensors& host_targets = l.step.host_targets;
+    if (host_targets.size() == 1) loop::choose_loss(l, host_targets);
+    outputs.push_back(on_cpu(activated(l)));
+    targets.emplace_back();
+    for (const torch::Tensor& target : host_targets) {
+      targets.back().push_back(target.cpu().clone());
+    }
+    if (with_losses) {
+      TORCH_CHECK_VALUE(
+          !host_targets.empty(),
+          "[Learner::get_preds] the losses are asked for, but the data have no "
+          "targets; leave out with_losses.");
+      l.options.loss.check_class_indices(l.state.outputs, host_targets);
+      losses.push_back(
+          l.options.loss.per_sample(l.state.outputs, l.state.batch_data.targets)
+              .to(torch::kCPU, torch::kFloat));
+    }
+  });
+  Predictions result{
+      .outputs = join(outputs, "output"),
+      .all_targets = join(targets, "target"),
+      .info = output_info(l.data, l.options.loss)};
+  if (!losses.empty()) result.losses = torch::cat(losses);
+  if (!result.outputs.empty()) result.preds = result.outputs[0];
+  if (!result.all_targets.empty()) result.targets = result.all_targets[0];
+  return result;
+}
+
 }  // namespace
 
 Prediction Learner::predict(at::TensorList inputs) {
@@ -136,45 +185,11 @@ Prediction Learner::predict(at::TensorList inputs) {
 }
 
 Predictions Learner::get_preds(Split split) {
-  const DataLoader& loader = parts_->data.loader(split);
-  return loader.options().training ? get_preds(loader.in_order())
-                                   : get_preds(loader);
+  return get_preds(parts_->data.loader(split));
 }
 
 Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {
-  std::vector<Tensors> outputs, targets;
-  Tensors losses;
-  loop::evaluate(*parts_, loader, /*with_loss=*/false, [&] {
-    const Tensors& host_targets = parts_->step.host_targets;
-    if (host_targets.size() == 1) loop::choose_loss(*parts_, host_targets);
-    outputs.push_back(on_cpu(activated(*parts_)));
-    targets.emplace_back();
-    for (const torch::Tensor& target : host_targets) {
-      targets.back().push_back(target.cpu().clone());
-    }
-    if (with_losses) {
-      TORCH_CHECK_VALUE(
-          !parts_->step.host_targets.empty(),
-          "[Learner::get_preds] the losses are asked for, but the data have no "
-          "targets; leave out with_losses.");
-      parts_->options.loss.check_class_indices(
-          parts_->state.outputs,
-          parts_->step.host_targets);
-      losses.push_back(parts_->options.loss
-                           .per_sample(
-                               parts_->state.outputs,
-                               parts_->state.batch_data.targets)
-                           .to(torch::kCPU, torch::kFloat));
-    }
-  });
-  Predictions result{
-      .outputs = join(outputs, "output"),
-      .all_targets = join(targets, "target"),
-      .info = output_info(parts_->data, parts_->options.loss)};
-  if (!losses.empty()) result.losses = torch::cat(losses);
-  if (!result.outputs.empty()) result.preds = result.outputs[0];
-  if (!result.all_targets.empty()) result.targets = result.all_targets[0];
-  return result;
+  return predictions_of(*this, without_training(loader), with_losses);
 }
 
 Predictions Learner::tta(Split split, const TtaOptions& options) {
@@ -203,7 +218,8 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
     parts_->evaluation.augmented_pass = std::ssize(passes);
     const auto end = c10::make_scope_exit(
         [&] { parts_->evaluation.augmented_pass.reset(); });
-    passes.push_back(get_preds(augmented).outputs);
+    passes.push_back(
+        predictions_of(*this, augmented, /*with_losses=*/false).outputs);
   }
   for (size_t i = 0; i < result.outputs.size(); ++i) {
     torch::Tensor& plain = result.outputs[i];

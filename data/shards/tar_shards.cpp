@@ -278,9 +278,11 @@ Batch TarDataset::get_batch(
     const BatchContext& context) const {
   std::vector<Batch> samples;
   samples.reserve(indices.size());
-  for (const int64_t index : indices) {
+  for (int64_t row = 0; row < std::ssize(indices); ++row) {
+    const int64_t index = indices[row];
+    const BatchContext of_row = context.of_row(row);
     samples.push_back(
-        decode_(shards_->sample(index), context, context.rng(index)));
+        decode_(shards_->sample(index), of_row, of_row.rng(index)));
   }
   return collate(samples, context);
 }

@@ -89,6 +89,11 @@ torch::Tensor is_class(const torch::Tensor& targets, int64_t classes) {
   return (targets >= 0).logical_and_(targets < classes);
 }
 
+KnownLabels known_labels(const torch::Tensor& targets) {
+  const torch::Tensor is_known = (targets >= 0).logical_and(targets <= 1);
+  return {(targets > 0.5).logical_and(is_known), is_known};
+}
+
 torch::Tensor ratio(const torch::Tensor& over, const torch::Tensor& under) {
   return torch::where(under > 0, over / under, torch::zeros_like(over));
 }

@@ -41,6 +41,14 @@ ClassNumbers class_numbers(
 /// What is no class of the model, such as a void pixel's, counts nowhere.
 torch::Tensor is_class(const torch::Tensor& targets, int64_t classes);
 
+/// Of targets of several labels, 0 or 1 each: which are there, and which of them
+/// are known. Others, such as -1 and NaN, are not known and count nowhere; what
+/// lies between 0 and 1, as label smoothing makes it, is there above 0.5.
+struct KnownLabels {
+  torch::Tensor target, is_known;  // kBool; `target` is false where unknown
+};
+KnownLabels known_labels(const torch::Tensor& targets);
+
 /// By class, or by label where a sample has several: [C] kDouble each.
 struct ClassCounts {
   torch::Tensor hits, predicted, actual;

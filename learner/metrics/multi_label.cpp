@@ -15,17 +15,22 @@ namespace tern {
 
 namespace {
 
-// Which labels a sample gets, and which it has.
-std::pair<torch::Tensor, torch::Tensor> labels_of(
+// Which labels a sample gets and which it has, where that is known.
+struct Labels {
+  torch::Tensor pred, target, is_known;  // kBool; the first two false elsewhere
+};
+
+Labels labels_of(
     const std::string& metric,
     const torch::Tensor& outputs,
     const torch::Tensor& targets,
     double threshold,
     bool sigmoid) {
-  const torch::Tensor target = in_shape_of(metric, outputs, targets);
+  const auto [target, is_known] =
+      known_labels(in_shape_of(metric, outputs, targets));
   torch::Tensor pred = outputs.to(torch::kFloat);
   if (sigmoid) pred = pred.sigmoid();
-  return {pred > threshold, target.to(torch::kBool)};
+  return {(pred > threshold) & is_known, target, is_known};
 }
 
 void check_threshold(const std::string& metric, double threshold) {
@@ -44,11 +49,11 @@ Metric accuracy_or_loss(
   check_threshold(name, threshold);
   const auto count = [=](const torch::Tensor& outputs,
                          const torch::Tensor& targets) -> SumAndCount {
-    const auto [pred, target] =
+    const auto [pred, target, is_known] =
         labels_of(name, outputs, targets, threshold, sigmoid);
-    return {
-        (counts_errors ? pred != target : pred == target).sum(),
-        pred.numel()};
+    const torch::Tensor counted =
+        counts_errors ? pred != target : (pred == target) & is_known;
+    return {counted.sum(), is_known.sum()};
   };
   return std::make_shared<MeanOf>(name, !counts_errors, count);
 }
@@ -83,7 +88,7 @@ class LabelMetric final : public MetricImpl {
         "label.",
         name_,
         outputs[0].dim());
-    const auto [pred, target] = labels_of(
+    const auto [pred, target, is_known] = labels_of(
         name_,
         outputs[0],
         targets[0],

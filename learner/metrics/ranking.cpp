@@ -66,14 +66,21 @@ using ClassFormula = std::function<torch::Tensor(
     const torch::Tensor& classes,
     int64_t ignore_index)>;
 
+// The mean over columns. `right` is 0, 1 or, where the answer is not known, more.
+constexpr uint8_t kUnknown = 2;
 Formula over_columns(
     torch::Tensor (*of)(const torch::Tensor&, const torch::Tensor&)) {
   return [of](const torch::Tensor& scores, const torch::Tensor& right) {
     Tensors values;
     for (int64_t i = 0; i < scores.size(1); ++i) {
-      values.push_back(
-          of(scores.select(1, i).contiguous(),
-             right.select(1, i).to(torch::kDouble)));
+      torch::Tensor score = scores.select(1, i).contiguous();
+      torch::Tensor answer = right.select(1, i);
+      if (right.scalar_type() != torch::kBool) {
+        const torch::Tensor is_known = answer < kUnknown;
+        score = score.index({is_known});
+        answer = answer.index({is_known});
+      }
+      values.push_back(of(score, answer.to(torch::kDouble)));
     }
     return torch::stack(values).nanmean();
   };
@@ -198,7 +205,9 @@ Metric of_labels(const char* name, Formula formula) {
         "label.",
         name,
         outputs.dim());
-    return {outputs, in_shape_of(name, outputs, targets).to(torch::kByte)};
+    const auto [target, is_known] =
+        known_labels(in_shape_of(name, outputs, targets));
+    return {outputs, target.to(torch::kByte).masked_fill(~is_known, kUnknown)};
   };
   return std::make_shared<RankMetric>(name, prepare, std::move(formula));
 }

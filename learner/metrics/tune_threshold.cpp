@@ -7,6 +7,7 @@
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/decode_predictions.h"
+#include "tern/learner/metrics/class_counts.h"
 
 namespace tern {
 
@@ -61,8 +62,8 @@ double tune_threshold(Learner& learn, const TuneThresholdOptions& options) {
   const torch::Tensor targets =
       without_class({answers.targets}, learn.options().loss.ignore_index())[0]
           .reshape({-1});
-  const torch::Tensor known = (targets >= 0).logical_and(targets <= 1);
-  const torch::Tensor is_label = targets.masked_select(known) > 0.5;
+  const auto [target, known] = known_labels(targets);
+  const torch::Tensor is_label = target.masked_select(known);
   TERN_CHECK_VALUE(
       is_label.any().item<bool>(),
       "[tune_threshold] no target of the {} data is 1; expected samples that "

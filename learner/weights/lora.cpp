@@ -11,6 +11,7 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/utils.h>
 
@@ -55,10 +56,13 @@ bool is_target(const std::string& name, const LoraOptions& options) {
 
 constexpr auto kA = ".lora_A.weight", kB = ".lora_B.weight";
 
+// Layers that share a weight share its adapter.
 struct Adapter {
-  std::string name;  // of the layer
-  torch::Tensor* weight;
+  std::vector<std::string> layers;
+  std::vector<torch::Tensor*> weights;  // of the layers, as they read it
   torch::Tensor base, a, b;
+
+  const std::string& name() const { return layers[0]; }
 
   torch::Tensor times(const torch::Tensor& left, const torch::Tensor& right)
       const {
@@ -73,8 +77,8 @@ make_adapter(const std::string& name, torch::Tensor* weight, int64_t rank) {
   a[0] = b[1] = rank;
   const auto like = weight->options();
   Adapter adapter{
-      name,
-      weight,
+      {name},
+      {weight},
       *weight,
       torch::empty(a, like),
       torch::zeros(b, like)};
@@ -97,12 +101,13 @@ class LoraModel final : public ModelImpl,
       torch::Tensor* const weight = weight_of(*item.value());
       if (!weight) continue;
       if (name != out_proj && !is_target(name, options)) continue;
-      adapters_.push_back(make_adapter(name, weight, options.rank));
+      add(name, weight, options.rank);
       if (item.value()->as<torch::nn::MultiheadAttentionImpl>()) {
         out_proj = name + ".out_proj";
       }
     }
     check_no_checkpoint();
+    check_not_shared_with_others();
     TERN_CHECK_VALUE(
         !adapters_.empty(),
         "[add_lora] none of the targets \"{}\" is a linear, convolution or "
@@ -123,8 +128,11 @@ class LoraModel final : public ModelImpl,
     inner_ = inner_.with_module(replica);
     const auto modules = replica->named_modules();
     for (Adapter& adapter : adapters_) {
-      adapter.weight = weight_of(*modules[adapter.name]);
-      adapter.base = *adapter.weight;
+      adapter.weights.clear();
+      for (const std::string& layer : adapter.layers) {
+        adapter.weights.push_back(weight_of(*modules[layer]));
+      }
+      adapter.base = *adapter.weights[0];
       adapter.a = adapter.a.to(adapter.base.device());
       adapter.b = adapter.b.to(adapter.base.device());
     }
@@ -133,12 +141,18 @@ class LoraModel final : public ModelImpl,
   Tensors forward(const Tensors& inputs) override {
     if (is_merged_) return inner_.forward(inputs);
     const auto restore = c10::make_scope_exit([&] {
-      for (Adapter& adapter : adapters_) *adapter.weight = adapter.base;
+      for (Adapter& adapter : adapters_) {
+        for (torch::Tensor* const weight : adapter.weights) {
+          *weight = adapter.base;
+        }
+      }
     });
     for (Adapter& adapter : adapters_) {
       const torch::Tensor product =
           scale_ * adapter.times(adapter.b, adapter.a);
-      *adapter.weight = adapter.base + product.to(adapter.base.scalar_type());
+      const torch::Tensor sum =
+          adapter.base + product.to(adapter.base.scalar_type());
+      for (torch::Tensor* const weight : adapter.weights) *weight = sum;
     }
     return inner_.forward(inputs);
   }
@@ -146,8 +160,8 @@ class LoraModel final : public ModelImpl,
   std::vector<ModelTensor> parameters() const override {
     std::vector<ModelTensor> all;
     for (const Adapter& adapter : adapters_) {
-      all.push_back({adapter.name + kA, adapter.a});
-      all.push_back({adapter.name + kB, adapter.b});
+      all.push_back({adapter.name() + kA, adapter.a});
+      all.push_back({adapter.name() + kB, adapter.b});
     }
     for (const ModelTensor& item : inner_.parameters()) {
       if (is_in_any(item.name, train_)) all.push_back(item);
@@ -212,7 +226,7 @@ class LoraModel final : public ModelImpl,
       const auto type =
           torch::promote_types(adapter.base.scalar_type(), torch::kFloat);
       const auto matrix = [&](const char* part, const torch::Tensor& rounded) {
-        const torch::Tensor* const found = exact.find(adapter.name + part);
+        const torch::Tensor* const found = exact.find(adapter.name() + part);
         return (found ? *found : rounded).to(rounded.device(), type);
       };
       adapter.base.set_data(
@@ -230,17 +244,58 @@ class LoraModel final : public ModelImpl,
   }
 
  private:
+  void add(const std::string& layer, torch::Tensor* weight, int64_t rank) {
+    for (Adapter& adapter : adapters_) {
+      if (!adapter.base.is_same(*weight)) continue;
+      adapter.layers.push_back(layer);
+      adapter.weights.push_back(weight);
+      return;
+    }
+    adapters_.push_back(make_adapter(layer, weight, rank));
+  }
+
+  // An update that is merged into the weight would be in the other layer too.
+  void check_not_shared_with_others() const {
+    for (const auto& item : inner_.module()->named_modules()) {
+      Tensors weights = item.value()->parameters(/*recurse=*/false);
+      if (const auto* weight = weight_of(*item.value())) {
+        weights.push_back(*weight);
+      }
+      if (const auto* table = item.value()->as<torch::nn::Embedding>()) {
+        weights.push_back(table->weight);
+      }
+      for (const Adapter& adapter : adapters_) {
+        const bool is_one_of_them =
+            std::ranges::count(adapter.layers, item.key()) > 0;
+        const bool shares = std::ranges::any_of(weights, [&](const auto& w) {
+          return w.defined() && w.is_same(adapter.base);
+        });
+        TERN_CHECK_VALUE(
+            is_one_of_them || !shares,
+            "[add_lora] the layers \"{}\" and \"{}\" share a weight, and only "
+            "the first is to be adapted; expected both or neither. Name "
+            "`targets` without it.",
+            adapter.name(),
+            item.key());
+      }
+    }
+  }
+
   // Backward would compute it again with the weights alone.
   void check_no_checkpoint() const {
     for (const auto& item : inner_.module()->named_modules()) {
       if (!item.value()->as<ActivationCheckpoint>()) continue;
       for (const Adapter& adapter : adapters_) {
         TERN_CHECK_VALUE(
-            !item.key().empty() && !is_in_module(adapter.name, item.key()),
+            !item.key().empty() && std::ranges::none_of(
+                                       adapter.layers,
+                                       [&](const std::string& layer) {
+                                         return is_in_module(layer, item.key());
+                                       }),
             "[add_lora] the layer \"{}\" is in an ActivationCheckpoint, which "
             "computes it a second time without its adapter. Leave the "
             "ActivationCheckpoint out, or name `targets` outside it.",
-            adapter.name);
+            adapter.name());
       }
     }
   }

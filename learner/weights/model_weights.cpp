@@ -34,16 +34,25 @@ std::string prefix_of(
     const std::string& wanted,
     const std::vector<ModelTensor>& model) {
   if (!wanted.empty() || state.is_empty()) return wanted;
-  for (const std::string wrapper : kWrappers) {
-    const auto has = [&](const std::string& name) {
-      return name.starts_with(wrapper);
-    };
-    if (std::ranges::all_of(state.keys(), has) &&
-        std::ranges::none_of(model, has, &ModelTensor::name)) {
-      return wrapper;
+  // A network may be in several: DistributedDataParallel(torch.compile(net)).
+  std::string prefix;
+  for (bool is_found = true; is_found;) {
+    is_found = false;
+    for (const std::string wrapper : kWrappers) {
+      const auto has = [&](const std::string& name) {
+        return name.starts_with(wrapper);
+      };
+      const auto goes_on = [&](const std::string& name) {
+        return name.starts_with(prefix + wrapper);
+      };
+      if (std::ranges::all_of(state.keys(), goes_on) &&
+          std::ranges::none_of(model, has, &ModelTensor::name)) {
+        prefix += wrapper;
+        is_found = true;
+      }
     }
   }
-  return "";
+  return prefix;
 }
 
 bool fits(const torch::Tensor& given, const torch::Tensor& target) {

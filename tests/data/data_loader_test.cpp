@@ -79,6 +79,29 @@ int64_t thread_count() {
       {});
 }
 
+// Memory is used again, what a user does to a tensor is not.
+TEST(DataLoader, HandsOutNewTensorsInTheMemoryOfEarlierOnes) {
+  const auto points = std::make_shared<TensorDataset>(
+      Tensors{torch::ones({8, 3})},
+      Tensors{torch::zeros({8})});
+  DataLoader loader(points, {.batch_size = 2, .workers = 0});
+  std::set<const void*> memory;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const Batch& batch : loader) {
+      torch::Tensor x = batch.inputs[0];
+      memory.insert(x.const_data_ptr());
+      ASSERT_FALSE(x.requires_grad());
+      ASSERT_EQ(x.sizes(), (std::vector<int64_t>{2, 3}));
+      x.requires_grad_(true);
+      (2 * x).sum().backward();
+      ASSERT_TRUE(torch::equal(x.grad(), torch::full({2, 3}, 2.0)));
+      const torch::NoGradGuard no_grad;
+      x.t_();
+    }
+  }
+  EXPECT_LE(memory.size(), 2u);
+}
+
 class WorkersTest : public testing::TestWithParam<int64_t> {};
 
 TEST_P(WorkersTest, GiveTheSameBatchesInTheSameOrderForAnyNumberOfThem) {

@@ -188,6 +188,27 @@ TEST(StreamEpochs, DecodesWithTheRandomNumbersOfTheSample) {
   EXPECT_TRUE(torch::equal(drawn, draw(3)));
 }
 
+// Each epoch reads it once, whatever it is wrapped in.
+TEST(StreamEpochs, AreReadOnceWithinOtherDataSets) {
+  using Sources = std::vector<std::shared_ptr<const Dataset>>;
+  for (const int64_t workers : {0, 2}) {
+    const auto stream = std::make_shared<Counting>(100);
+    const auto epochs = std::make_shared<StreamEpochs>(stream, 30);
+    const auto part =
+        std::make_shared<Subset>(epochs, Numbers{29, 3, 4, 17, 3, 0});
+    const auto other = std::make_shared<Counting>(100);
+    const auto all = std::make_shared<Concat>(
+        Sources{part, std::make_shared<StreamEpochs>(other, 5)});
+    const DataLoader loader(all, {.batch_size = 2, .workers = workers});
+    EXPECT_EQ(read(loader), (Numbers{29, 3, 4, 17, 3, 0, 0, 1, 2, 3, 4}));
+    EXPECT_EQ(stream->passes, 1);
+    EXPECT_EQ(stream->read, 5);
+    EXPECT_EQ(stream->skipped, 25);
+    EXPECT_EQ(other->passes, 1);
+    EXPECT_EQ(other->read, 5);
+  }
+}
+
 TEST(StreamEpochs, NamesTheSampleThatCannotBeReadOrDecoded) {
   const auto expect = [](std::shared_ptr<const StreamDataset> stream,
                          StreamEpochs::Decode decode,

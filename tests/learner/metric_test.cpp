@@ -126,9 +126,10 @@ TEST(Metric, SyncAddsUpWhatIsCountedOnTheDevice) {
   Metric metric = accuracy();
   metric.update({torch::eye(2)}, {torch::arange(2)});
   // Another process had one hit in two samples. What is asked of all before,
-  // whether and where they have sums, is a table.
+  // whether and where they have sums, is a table; the number of batches with a
+  // NaN is a scalar.
   metric.sync([](const torch::Tensor& sums) {
-    if (sums.dim() > 1) return;
+    if (sums.dim() != 1) return;
     sums.add_(torch::tensor({1., 2.}, torch::kDouble));
   });
   EXPECT_EQ(metric.compute().item<double>(), 0.75);

@@ -92,6 +92,53 @@ TEST_F(TtaTest, AnswersForAllOfTheTrainingDataInTheirOrder) {
   EXPECT_TRUE(torch::equal(learn.get_preds(Split::train).preds, all));
 }
 
+// Whoever made the loader, and for what.
+TEST_F(TtaTest, PredictionsAreInOrderAndNotAugmentedWhateverTheLoader) {
+  const torch::Tensor all = torch::arange(7, torch::kFloat).unsqueeze(1);
+  const auto samples = std::make_shared<Shifting>();
+  for (const bool trains : {false, true}) {
+    for (const bool drops : {false, true}) {
+      DataBunch data = data_;
+      data.valid = std::make_shared<DataLoader>(
+          samples,
+          DataLoaderOptions{
+              .batch_size = 2,
+              .shuffle = true,
+              .drop_last = drops,
+              .training = trains,
+              .workers = 0});
+      Learner learn(data, identity(), quiet());
+      learn.fit(1);
+      const torch::Tensor expected = learn.model().forward({all})[0];
+      EXPECT_TRUE(torch::allclose(learn.get_preds().preds, expected));
+      EXPECT_TRUE(
+          torch::allclose(learn.get_preds(*data.valid).preds, expected));
+      EXPECT_TRUE(torch::equal(learn.get_preds(*data.valid).targets, all));
+    }
+  }
+}
+
+// Which samples are asked for, that is.
+TEST_F(TtaTest, PredictionsFollowTheSamplerOfALoaderThatDoesNotTrain) {
+  class Backwards final : public Sampler {
+   public:
+    int64_t size() const override { return 3; }
+    std::vector<int64_t> indices(uint64_t, int64_t) const override {
+      return {6, 4, 2};
+    }
+  };
+  Learner learn(data_, identity(), quiet());
+  const DataLoader some(
+      std::make_shared<Shifting>(),
+      {.batch_size = 2,
+       .drop_last = true,
+       .sampler = std::make_shared<Backwards>(),
+       .workers = 0});
+  EXPECT_TRUE(torch::equal(
+      learn.get_preds(some).preds,
+      torch::tensor({6.0F, 4.0F, 2.0F}).unsqueeze(1)));
+}
+
 TEST_F(TtaTest, LeavesNoTrace) {
   Learner learn(data_, identity(), quiet());
   const Predictions before = learn.get_preds();

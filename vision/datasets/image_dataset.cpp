@@ -250,7 +250,7 @@ Batch ImageDataset::get_batch(
   if (images_.targets) targets = images_.targets->empty(count, size_, context);
   uint8_t* slot = images.mutable_data_ptr<uint8_t>();
   for (int64_t i = 0; i < count; ++i) {
-    write_readable(indices[i], context, slot, targets, i);
+    write_readable(indices[i], context.of_row(i), slot, targets, i);
     slot += size_.height * size_.width * channels;
   }
   return {{images}, targets.defined() ? Tensors{targets} : Tensors{}};

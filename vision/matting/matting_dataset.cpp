@@ -270,8 +270,9 @@ Batch MattingDataset::get_batch(
   const int64_t pixels = height * width;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t first = i * pixels;
-    write_pair(indices[i], context, fgr_out + 3 * first, pha_out + first);
-    write_background(indices[i], context, bgr_out + 3 * first);
+    const BatchContext of_row = context.of_row(i);
+    write_pair(indices[i], of_row, fgr_out + 3 * first, pha_out + first);
+    write_background(indices[i], of_row, bgr_out + 3 * first);
   }
   return {{fgr, bgr}, {pha}};
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -27,20 +28,26 @@ struct Adapted {
   std::vector<std::string> skipped;
 };
 
+// The prefix that some names have, or null.
+const char* prefix_in(const StateDict& state) {
+  for (const char* const prefix : kPrefixes) {
+    for (const auto& item : state) {
+      if (item.key().starts_with(prefix)) return prefix;
+    }
+  }
+  return nullptr;
+}
+
+// A network may be in several wrappers.
 Adapted without_prefixes(const StateDict& file) {
   Adapted result{file, {}};
-  for (const std::string prefix : kPrefixes) {
-    const StateDict before = std::move(result.state);
-    result.state = StateDict();
-    const bool is_there =
-        std::any_of(before.begin(), before.end(), [&](const auto& item) {
-          return item.key().starts_with(prefix);
-        });
+  while (const char* const prefix = prefix_in(result.state)) {
+    const StateDict before = std::exchange(result.state, StateDict());
     for (const auto& item : before) {
-      if (!is_there) {
-        result.state.insert(item.key(), item.value());
-      } else if (item.key().starts_with(prefix)) {
-        result.state.insert(item.key().substr(prefix.size()), item.value());
+      if (item.key().starts_with(prefix)) {
+        result.state.insert(
+            item.key().substr(std::string_view(prefix).size()),
+            item.value());
       } else {
         result.skipped.push_back(item.key());
       }
@@ -128,10 +135,10 @@ LoadReport VisionArch::load_pretrained(
     } else if (target == by_name.end()) {
       state.insert(name, given[i].value());
     } else {
-      const ModelTensor* const item = target->second;
+      const ModelTensor& item = *target->second;
       state.insert(
           name,
-          shaped(given[i].value(), *item, item == first_convolution));
+          shaped(given[i].value(), item, &item == first_convolution));
     }
   }
   const LoadPlan plan = plan_load(

@@ -94,10 +94,11 @@ TEST(Ema, AveragesTheMastersInHalf) {
 
 TEST(Ema, TrainsAsWithoutItInOneFitAndInTwo) {
   // Lookahead's slow weights are exchanged with the weights.
-  for (const auto& [half, optimizer] :
-       {std::pair(false, OptimizerFactory()),
-        std::pair(true, OptimizerFactory()),
-        std::pair(false, ranger())}) {
+  const std::vector<std::pair<bool, OptimizerFactory>> trainings = {
+      {false, {}},
+      {true, {}},
+      {false, ranger()}};
+  for (const auto& [half, optimizer] : trainings) {
     const auto train = [&](bool with, int64_t fits) {
       const auto learn = learner(optimizer);
       if (half) learn->to_fp16({.force_fp16 = true});

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -202,6 +203,117 @@ TEST(MetricsParity, CountTheClassThatTheLossIgnoresNowhere) {
         {torch::cat({outputs, torch::randn({5, 3}, torch::kDouble)})},
         {voids});
     EXPECT_EQ(right.compute().item<double>(), own.compute().item<double>());
+  }
+}
+
+// Sorted or compared with a threshold, it would be some answer.
+TEST(MetricsParity, ANaNAmongTheScoresIsNoAnswer) {
+  std::map<std::string, bool> done;
+  for (const Set& set : all_sets()) {
+    if (std::exchange(done[set.metric], true)) continue;
+    Metric metric = kMetrics.at(set.metric)();
+    torch::Tensor broken = set.outputs.clone();
+    broken.view(-1)[broken.numel() - 1] = std::nan("");
+    const int64_t half = set.outputs.size(0) / 2;
+    metric.update({broken.slice(0, half)}, {set.targets.slice(0, half)});
+    if (half > 0) {
+      metric.update(
+          {broken.slice(0, 0, half)},
+          {set.targets.slice(0, 0, half)});
+    }
+    EXPECT_TRUE(std::isnan(metric.compute().item<double>())) << set.metric;
+    if (const auto state = metric.state_dict()) {
+      Metric resumed = kMetrics.at(set.metric)();
+      resumed.load_state_dict(*state);
+      EXPECT_TRUE(std::isnan(resumed.compute().item<double>())) << set.metric;
+    }
+    metric.reset();
+    metric.update({set.outputs}, {set.targets});
+    expect_value(metric, set);
+  }
+}
+
+TEST(MetricsParity, ANaNOnOneRankIsOneOnAll) {
+  constexpr int64_t kRanks = 3;
+  Ranks ranks(kRanks);
+  ranks.lead();
+  std::vector<Metric> metrics;
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    torch::Tensor scores = torch::randn({4, 3});
+    if (rank == 1) scores[2][0] = std::nan("");
+    metrics.push_back(f1());
+    if (rank == 2) continue;  // has seen nothing
+    metrics.back().update({scores}, {torch::arange(4) % 3});
+  }
+  std::vector<std::thread> threads;
+  for (int64_t rank = 1; rank < kRanks; ++rank) {
+    threads.emplace_back(
+        [&, rank] { metrics[rank].sync(ranks.all_reduce(rank)); });
+  }
+  metrics[0].sync(ranks.all_reduce(0));
+  for (std::thread& thread : threads) thread.join();
+  for (const Metric& metric : metrics) {
+    EXPECT_TRUE(std::isnan(metric.compute().item<double>()));
+  }
+}
+
+double value_of(
+    const std::string& name,
+    const torch::Tensor& outputs,
+    const torch::Tensor& targets) {
+  Metric metric = kMetrics.at(name)();
+  metric.update({outputs}, {targets});
+  return metric.compute().item<double>();
+}
+
+// Of each label those samples count for which it is known.
+TEST(MetricsParity, LabelsThatAreNotKnownCountNowhere) {
+  torch::manual_seed(5);
+  constexpr int64_t kLabels = 3;
+  const auto outputs = torch::randn({40, kLabels}, torch::kDouble);
+  const auto truth = torch::randint(2, {40, kLabels}).to(torch::kDouble);
+  const auto is_known = torch::rand({40, kLabels}) < 0.7;
+  for (const double unknown : {-1.0, 255.0, std::nan("")}) {
+    const auto targets =
+        torch::where(is_known, truth, torch::full_like(truth, unknown));
+    for (const char* name :
+         {"roc_auc_multi",
+          "average_precision_multi",
+          "precision_multi",
+          "f1_multi",
+          "jaccard_multi"}) {
+      double sum = 0;
+      for (int64_t label = 0; label < kLabels; ++label) {
+        const auto known = is_known.select(1, label);
+        sum += value_of(
+            name,
+            outputs.select(1, label).index({known}).unsqueeze(1),
+            truth.select(1, label).index({known}).unsqueeze(1));
+      }
+      EXPECT_DOUBLE_EQ(value_of(name, outputs, targets), sum / kLabels) << name;
+    }
+    const double wrong = ((outputs > 0) != (truth > 0.5))
+                             .masked_select(is_known)
+                             .to(torch::kDouble)
+                             .mean()
+                             .item<double>();
+    EXPECT_DOUBLE_EQ(value_of("hamming_loss_multi", outputs, targets), wrong);
+    Metric right = accuracy_multi();
+    right.update({outputs}, {targets});
+    EXPECT_DOUBLE_EQ(right.compute().item<double>(), 1 - wrong);
+  }
+}
+
+// As label smoothing makes them.
+TEST(MetricsParity, SoftLabelsCountAsTheNearerOne) {
+  torch::manual_seed(6);
+  const auto outputs = torch::randn({30, 4}, torch::kDouble);
+  const auto truth = torch::randint(2, {30, 4}).to(torch::kDouble);
+  const auto soft = truth * 0.4 + 0.3;
+  for (const auto& [name, make] : kMetrics) {
+    if (name.find("_multi") == std::string::npos) continue;
+    EXPECT_EQ(value_of(name, outputs, soft), value_of(name, outputs, truth))
+        << name;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
 
@@ -387,6 +388,58 @@ TEST(Lora, LearnsTheSameOnSeveralDevices) {
     EXPECT_EQ(names_of(merged)[0], "0.weight");
     EXPECT_TRUE(torch::allclose(net->forward(x), expected, 1e-5, 1e-6));
   }
+}
+
+/// Two layers of one weight.
+struct TiedImpl : nn::Module {
+  TiedImpl()
+      : a(register_module(
+            "a",
+            nn::Linear(nn::LinearOptions(4, 4).bias(false)))),
+        b(register_module(
+            "b",
+            nn::Linear(nn::LinearOptions(4, 4).bias(false)))),
+        head(register_module("head", nn::Linear(4, 2))) {
+    b->weight = a->weight;
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return head(b(a(x).relu())); }
+
+  nn::Linear a, b, head;
+};
+
+TEST(Lora, LayersOfOneWeightShareAnAdapterWhichIsMergedOnce) {
+  const torch::NoGradGuard no_grad;
+  const auto net = std::make_shared<TiedImpl>();
+  const torch::Tensor before = net->a->weight.clone();
+  const Model lora = add_lora(net, {.rank = 2, .targets = {"a", "b"}});
+  ASSERT_EQ(lora.parameters().size(), 2u);
+  for (const ModelTensor& item : lora.parameters()) item.tensor.normal_();
+  const torch::Tensor x = torch::randn({3, 4});
+  const torch::Tensor expected = Model(lora).forward({x})[0];
+  {
+    const MergedLora merged(lora);
+    EXPECT_TRUE(
+        torch::allclose(Model(lora).forward({x})[0], expected, 1e-4, 1e-4));
+  }
+  EXPECT_TRUE(torch::equal(net->a->weight, before));
+  EXPECT_TRUE(torch::equal(Model(lora).forward({x})[0], expected));
+  Model merged = merge_lora(lora);
+  EXPECT_TRUE(torch::allclose(merged.forward({x})[0], expected, 1e-4, 1e-4));
+}
+
+TEST(Lora, RefusesAWeightThatALayerWithoutAdapterHasToo) {
+  expect_error<c10::ValueError>(
+      [] { add_lora(std::make_shared<TiedImpl>(), {.targets = {"a"}}); },
+      {"\"a\" and \"b\" share a weight", "targets"});
+  struct EmbeddingTied : nn::Module {
+    EmbeddingTied() { head->weight = table->weight; }
+    torch::Tensor forward(const torch::Tensor& x) { return head(table(x)); }
+    nn::Embedding table = register_module("table", nn::Embedding(5, 4));
+    nn::Linear head = register_module("head", nn::Linear(4, 5));
+  };
+  expect_error<c10::ValueError>(
+      [] { add_lora(std::make_shared<EmbeddingTied>()); },
+      {"\"head\" and \"table\" share a weight"});
 }
 
 TEST(Lora, RefusesLayersThatAreComputedAgain) {

@@ -138,7 +138,12 @@ TEST(StateDict, LoadsTheBodyWhereTheHeadDiffers) {
 
 TEST(StateDict, DropsThePrefixOfPyTorchsWrappersAndOneThatIsNamed) {
   const StateDict state = copy_of(Model(point_net(2)).state_dict());
-  for (const char* prefix : {"module.", "_orig_mod."}) {
+  for (const char* prefix :
+       {"module.",
+        "_orig_mod.",
+        "module._orig_mod.",
+        "_orig_mod.module.",
+        "_orig_mod.module._orig_mod."}) {
     Model model = point_net(1);
     EXPECT_TRUE(
         model.load_state_dict(with_prefix(state, prefix)).is_complete());

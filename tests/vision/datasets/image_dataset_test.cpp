@@ -223,6 +223,42 @@ TEST(ImageDataset, AugmentsInTheSameWayForAnyNumberOfWorkers) {
   EXPECT_FALSE(torch::equal(plain[0].inputs[0], expected[0].inputs[0]));
 }
 
+// With balance_classes a rare image comes many times in an epoch.
+TEST(ImageDataset, AugmentsAnImageDifferentlyEachTimeThatItComesInAnEpoch) {
+  const TempFolder temp;
+  write_image(temp / "a.png", 40, 50);
+  write_image(temp / "b.png", 40, 50);
+  const auto images = std::make_shared<ImageDataset>(
+      std::vector<std::string>{
+          (temp / "a.png").string(),
+          (temp / "b.png").string()},
+      std::vector<int64_t>{0, 1},
+      ImageDatasetOptions{
+          .size = ImageSize(32),
+          .transforms = get_transforms()});
+  const DataLoader loader(
+      images,
+      {.batch_size = 8,
+       .training = true,
+       .sampler = std::make_shared<WeightedSampler>(
+           std::vector<double>{1, 1},
+           /*num_samples=*/24),
+       .workers = 2});
+  std::vector<torch::Tensor> seen;
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    auto pass = loader.epoch(epoch);
+    while (const auto batch = pass.next()) {
+      for (const torch::Tensor& image : batch->inputs[0].unbind()) {
+        for (const torch::Tensor& other : seen) {
+          EXPECT_FALSE(torch::equal(image, other));
+        }
+        seen.push_back(image.clone());
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), 48u);
+}
+
 TEST(ImageDataset, SkipsBadImagesAndSaysWhich) {
   const TempFolder temp;
   const auto paths = write_images(temp, 20, {3, 7});
