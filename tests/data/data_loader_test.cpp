@@ -69,14 +69,20 @@ std::vector<Batch> all_batches(const DataLoader& loader, int64_t epoch) {
   return batches;
 }
 
+// A thread that was joined is in the list for a moment, in an emulator longer: the
+// number counts that has not changed for a while.
 int64_t thread_count() {
-  // In an emulator a thread ends some time after it was joined.
-  if (std::getenv("TERN_EMULATOR")) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const std::chrono::milliseconds pause(std::getenv("TERN_EMULATOR") ? 15 : 1);
+  int64_t count = -1;
+  for (int unchanged = 0; unchanged < 20; ++unchanged) {
+    const int64_t now = std::distance(
+        std::filesystem::directory_iterator("/proc/self/task"),
+        {});
+    if (now != count) unchanged = 0;
+    count = now;
+    std::this_thread::sleep_for(pause);
   }
-  return std::distance(
-      std::filesystem::directory_iterator("/proc/self/task"),
-      {});
+  return count;
 }
 
 // Memory is used again, what a user does to a tensor is not.

@@ -45,10 +45,8 @@ struct Drawn {
   bool operator==(const Drawn&) const = default;
 };
 
-std::vector<Drawn> drawn_from(
-    const DataLoader& loader,
-    int64_t epoch,
-    int64_t first_batch = 0) {
+std::vector<Drawn>
+drawn_from(const DataLoader& loader, int64_t epoch, int64_t first_batch = 0) {
   std::vector<Drawn> all;
   auto pass = loader.epoch(epoch, first_batch);
   while (const auto batch = pass.next()) {
@@ -122,8 +120,7 @@ std::shared_ptr<const Dataset> draw_dataset(std::mt19937_64& random) {
   const auto below = [&](int64_t n) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
   };
-  std::shared_ptr<const Dataset> data =
-      std::make_shared<Drawing>(1 + below(9));
+  std::shared_ptr<const Dataset> data = std::make_shared<Drawing>(1 + below(9));
   for (int64_t layers = below(4); layers > 0; --layers) {
     if (below(2)) {
       std::vector<int64_t> indices(1 + below(12));
@@ -168,7 +165,9 @@ TEST(Occurrences, AreTheSameForAnyWorkersAndRanksAndAfterAResume) {
     const std::vector<Drawn> rest = drawn_from(alone, epoch, first);
     EXPECT_TRUE(std::ranges::equal(
         rest,
-        std::vector<Drawn>(drawn.begin() + first * options.batch_size, drawn.end())));
+        std::vector<Drawn>(
+            drawn.begin() + first * options.batch_size,
+            drawn.end())));
 
     // Of one rank or more, in batches that together are those of one process.
     const int64_t ranks = 1 + below(3);
