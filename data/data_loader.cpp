@@ -14,6 +14,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/data/support/error_text.h"
+#include "tern/data/support/occurrences.h"
 #include "tern/kernels/check.h"
 #include "tern/kernels/load_cuda.h"
 #include "tern/kernels/parallel_for.h"
@@ -84,12 +85,15 @@ std::string current_message() {
 
 // Turns what a data set threw into a DataError that names the sample, with the
 // original nested in it. `indices` failed together; asking for each alone finds
-// the one to blame. Called inside a handler.
+// the one to blame, which fails in the same way: a stream may have let go of the
+// others. Called inside a handler.
 [[noreturn]] void rethrow_with_sample(
     const Dataset& dataset,
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) {
+  const std::string original = current_message();
   const auto blame = [&](int64_t index, bool has_path) {
+    if (current_message() != original) return;
     std::throw_with_nested(DataError(
         has_path ? "" : dataset.describe(index),
         fmt::format(
@@ -118,23 +122,6 @@ std::string current_message() {
           dataset.describe(indices[0]))));
 }
 
-// How often each sample of `order` comes before; empty if none comes twice.
-std::vector<int64_t> occurrences_in(const std::vector<int64_t>& order) {
-  const auto is_after = [](int64_t a, int64_t b) { return a >= b; };
-  if (std::adjacent_find(order.begin(), order.end(), is_after) == order.end()) {
-    return {};  // in order, as many as there may be
-  }
-  const auto [least, most] = std::minmax_element(order.begin(), order.end());
-  std::vector<int64_t> times(*most - *least + 1), before;
-  before.reserve(order.size());
-  bool has_repeated = false;
-  for (const int64_t index : order) {
-    before.push_back(times[index - *least]++);
-    has_repeated = has_repeated || before.back() > 0;
-  }
-  return has_repeated ? before : std::vector<int64_t>();
-}
-
 // The order of an epoch, and the occurrences in it, which count those of other
 // ranks.
 std::pair<std::vector<int64_t>, std::vector<int64_t>> order_of(
@@ -146,12 +133,16 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> order_of(
   const Sampler& whole = sharded ? sharded->whole() : sampler;
   std::vector<int64_t> order = whole.indices(seed, epoch);
   check_order(order, whole.size(), samples);
-  std::vector<int64_t> occurrences = occurrences_in(order);
+  // A random order has each sample once.
+  std::vector<int64_t> occurrences;
+  if (!dynamic_cast<const RandomSampler*>(&whole)) {
+    occurrences = occurrences_in(order);
+  }
   if (!sharded) return {std::move(order), std::move(occurrences)};
   std::vector<int64_t> mine = sharded->places(), own_occurrences;
   for (int64_t& place : mine) {
-    if (!occurrences.empty()) own_occurrences.push_back(occurrences[place]);
-    place = order[place];
+    if (!occurrences.empty()) own_occurrences.push_back(occurrences.at(place));
+    place = order.at(place);
   }
   return {std::move(mine), std::move(own_occurrences)};
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tern/data/support/error_text.h"
+#include "tern/data/support/occurrences.h"
 #include "tern/kernels/check.h"
 
 namespace tern {
@@ -45,9 +46,16 @@ torch::Tensor BatchContext::empty(
 
 namespace {
 
-// Another seed for each number, 0 for the seed itself.
+// Another seed for each number, 0 for the seed itself. Also of seeds that it has
+// made, which a sum or XOR with the number would not keep apart. The finaliser of
+// SplitMix64 (Steele et al., "Fast splittable pseudorandom number generators",
+// OOPSLA 2014).
 uint64_t other_seed(uint64_t seed, int64_t number, uint64_t key) {
-  return seed ^ (static_cast<uint64_t>(number) * key);
+  if (number == 0) return seed;
+  uint64_t mixed = seed + static_cast<uint64_t>(number) * key;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58'476d'1ce4'e5b9;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d0'49bb'1331'11eb;
+  return mixed ^ (mixed >> 31);
 }
 
 // The occurrences of rows in a data set that has what it reads `times` times
@@ -62,9 +70,7 @@ BatchContext BatchContext::of_row(int64_t row) const {
   constexpr uint64_t kOccurrenceKey = 0x9e37'79b9'7f4a'7c15;
   BatchContext one = *this;
   one.occurrences = {};
-  if (row < std::ssize(occurrences)) {
-    one.seed = other_seed(seed, occurrences[row], kOccurrenceKey);
-  }
+  one.seed = other_seed(seed, occurrence(row), kOccurrenceKey);
   return one;
 }
 
@@ -74,7 +80,7 @@ BatchContext BatchContext::of_rows(int64_t begin, int64_t count) const {
   return part;
 }
 
-BatchContext BatchContext::view(int64_t number) const {
+BatchContext BatchContext::for_view(int64_t number) const {
   constexpr uint64_t kViewKey = 0xd1b5'4a32'd192'ed03;
   BatchContext other = *this;
   other.seed = other_seed(seed, number, kViewKey);
@@ -99,12 +105,11 @@ Subset::Subset(
             index,
             size - 1));
   }
+  before_ = occurrences_in(indices_);
+  if (before_.empty()) return;
   std::unordered_map<int64_t, int64_t> times;
-  std::vector<int64_t> before;
-  before.reserve(indices_.size());
-  for (const int64_t index : indices_) before.push_back(times[index]++);
-  if (times.size() == indices_.size()) return;
-  before_ = std::move(before);
+  for (const int64_t index : indices_) ++times[index];
+  times_.reserve(indices_.size());
   for (const int64_t index : indices_) times_.push_back(times[index]);
 }
 
@@ -118,9 +123,9 @@ Batch Subset::get_batch(
   }
   if (times_.empty()) return source_->get_batch(source_indices, context);
   std::vector<int64_t> occurrences;
-  for (size_t row = 0; row < indices.size(); ++row) {
+  for (int64_t row = 0; row < std::ssize(indices); ++row) {
     occurrences.push_back(occurrence_within(
-        row < context.occurrences.size() ? context.occurrences[row] : 0,
+        context.occurrence(row),
         times_[indices[row]],
         before_[indices[row]]));
   }
@@ -188,7 +193,7 @@ Batch Concat::get_batch(
     run.clear();
     occurrences.clear();
   };
-  for (size_t row = 0; row < indices.size(); ++row) {
+  for (int64_t row = 0; row < std::ssize(indices); ++row) {
     const auto [source, local] = locate(indices[row]);
     if (source != run_source) {
       flush();
@@ -196,7 +201,7 @@ Batch Concat::get_batch(
     }
     run.push_back(local);
     occurrences.push_back(occurrence_within(
-        row < context.occurrences.size() ? context.occurrences[row] : 0,
+        context.occurrence(row),
         times_[source],
         before_[source]));
   }

@@ -47,7 +47,9 @@ struct BatchContext {
   /// Pool of reusable batch memory; may be null.
   BufferPool* buffers = nullptr;
   /// For each row of the batch, how often its sample has come before in the
-  /// epoch, of all ranks: more than 0 with a WeightedSampler, say. Empty: never.
+  /// epoch's order, which ranks share: more than 0 with a WeightedSampler, say.
+  /// Empty: never. Valid during the call alone. A data set that asks another one
+  /// for other rows passes on `of_rows` of them, or `of_row`.
   c10::ArrayRef<int64_t> occurrences = {};
 
   /// Returns an uninitialised CPU tensor, reused from an earlier batch if
@@ -59,8 +61,12 @@ struct BatchContext {
   /// The context of the `count` rows from `begin` on.
   BatchContext of_rows(int64_t begin, int64_t count) const;
   /// The same batch with other random numbers, for several views of each sample:
-  /// `images.get_batch(indices, context.view(1))`. View 0 is this context.
-  BatchContext view(int64_t number) const;
+  /// `images.get_batch(indices, context.for_view(1))`. View 0 is this context.
+  BatchContext for_view(int64_t number) const;
+  /// How often the sample in row `row` has come before.
+  int64_t occurrence(int64_t row) const {
+    return row < std::ssize(occurrences) ? occurrences[row] : 0;
+  }
 
   /// Returns the random number generator of the sample at `index`:
   /// `context.of_row(row).rng(indices[row])`.
@@ -122,7 +128,9 @@ class Subset final : public Dataset {
 
 /// The concatenation of several data sets. Their tensors must have the same
 /// dtypes and, except for N, the same shapes. A data set may come several times;
-/// its samples then differ in their random numbers.
+/// its samples then differ in their random numbers. Those of different objects do
+/// not, of two Subsets of one data set, say: for rare samples several times take
+/// one Subset with their indices several times.
 class Concat final : public Dataset {
  public:
   explicit Concat(std::vector<std::shared_ptr<const Dataset>> sources);

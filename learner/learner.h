@@ -89,10 +89,10 @@ class Learner {
 
   /// Loss and metrics over a split.
   Validation validate(Split split = Split::valid);
-  /// Predictions for a split: of all its samples, in order, not augmented.
+  /// Predictions for a split, in order, not augmented.
   Predictions get_preds(Split split = Split::valid);
   /// For any data, in order and not augmented even if the loader shuffles or
-  /// trains. A sampler of a loader that does not train decides instead.
+  /// trains; of the samples that its sampler names, if it was given one.
   /// `with_losses` needs a loss with a value for each sample.
   Predictions get_preds(const DataLoader& loader, bool with_losses = false);
   /// The mean of augmented passes and a plain one; learner/predictions.h.

@@ -108,18 +108,14 @@ Tensors join(const std::vector<Tensors>& batches, const char* what) {
 }
 
 // The loader itself, or one of the same samples that neither shuffles, nor
-// augments, nor leaves the last batch out. A sampler of the user's that is not
-// for training says which samples are asked for.
+// augments, nor leaves the last batch out. A sampler of its own says which samples
+// are asked for, and in which order.
 DataLoader without_training(const DataLoader& loader) {
-  const DataLoaderOptions& options = loader.options();
-  if (options.training || !options.sampler) {
-    const bool is_in_order =
-        !options.training && !options.shuffle && !options.drop_last;
-    return is_in_order ? loader : loader.in_order();
-  }
-  DataLoaderOptions whole = options;
-  whole.drop_last = false;
-  return options.drop_last ? DataLoader(loader.dataset_ptr(), whole) : loader;
+  DataLoaderOptions options = loader.options();
+  const bool shuffles = options.shuffle && !options.sampler;
+  if (!options.training && !options.drop_last && !shuffles) return loader;
+  options.training = options.drop_last = options.shuffle = false;
+  return DataLoader(loader.dataset_ptr(), options);
 }
 
 Predictions
@@ -185,7 +181,9 @@ Prediction Learner::predict(at::TensorList inputs) {
 }
 
 Predictions Learner::get_preds(Split split) {
-  return get_preds(parts_->data.loader(split));
+  const DataLoader& loader = parts_->data.loader(split);
+  // The sampler of a loader for training draws at random.
+  return get_preds(loader.options().training ? loader.in_order() : loader);
 }
 
 Predictions Learner::get_preds(const DataLoader& loader, bool with_losses) {

@@ -147,8 +147,16 @@ class RankMetric final : public MetricImpl {
   }
 
   torch::Tensor compute() const override {
-    if (scores_.empty()) return torch::full({}, std::nan(""), torch::kDouble);
-    return formula_(torch::cat(scores_), torch::cat(targets_), ignore_index());
+    const auto nan = torch::full({}, std::nan(""), torch::kDouble);
+    if (scores_.empty()) return nan;
+    const torch::Tensor scores = torch::cat(scores_);
+    const torch::Tensor targets = torch::cat(targets_);
+    // Sorted, one would be the largest; softmax makes them of infinite scores.
+    const torch::Tensor value = formula_(scores, targets, ignore_index());
+    return torch::where(
+        scores.isnan().any().logical_or(targets.isnan().any()),
+        nan.to(value.device()),
+        value);
   }
 
  private:

@@ -107,7 +107,7 @@ class LoraModel final : public ModelImpl,
       }
     }
     check_no_checkpoint();
-    check_not_shared_with_others();
+    leave_out_what_others_share(/*may_leave_out=*/options.targets.empty());
     TERN_CHECK_VALUE(
         !adapters_.empty(),
         "[add_lora] none of the targets \"{}\" is a linear, convolution or "
@@ -255,29 +255,28 @@ class LoraModel final : public ModelImpl,
   }
 
   // An update that is merged into the weight would be in the other layer too.
-  void check_not_shared_with_others() const {
+  void leave_out_what_others_share(bool may_leave_out) {
     for (const auto& item : inner_.module()->named_modules()) {
-      Tensors weights = item.value()->parameters(/*recurse=*/false);
-      if (const auto* weight = weight_of(*item.value())) {
-        weights.push_back(*weight);
+      torch::Tensor* weight = weight_of(*item.value());
+      if (auto* const table = item.value()->as<torch::nn::Embedding>()) {
+        weight = &table->weight;
       }
-      if (const auto* table = item.value()->as<torch::nn::Embedding>()) {
-        weights.push_back(table->weight);
-      }
-      for (const Adapter& adapter : adapters_) {
-        const bool is_one_of_them =
-            std::ranges::count(adapter.layers, item.key()) > 0;
-        const bool shares = std::ranges::any_of(weights, [&](const auto& w) {
-          return w.defined() && w.is_same(adapter.base);
-        });
+      if (!weight) continue;
+      std::erase_if(adapters_, [&](const Adapter& adapter) {
+        // A module may have several names.
+        const bool is_adapted = std::ranges::count(adapter.weights, weight) > 0;
+        const bool shares = !is_adapted && weight->is_same(adapter.base);
         TERN_CHECK_VALUE(
-            is_one_of_them || !shares,
-            "[add_lora] the layers \"{}\" and \"{}\" share a weight, and only "
-            "the first is to be adapted; expected both or neither. Name "
-            "`targets` without it.",
+            may_leave_out || !shares,
+            "[add_lora] the layer \"{}\" is a target and shares its weight "
+            "with "
+            "\"{}\", which is none, so that a merged update would be in both; "
+            "expected targets that share a weight with each other alone. Name "
+            "both, if they are of a kind, or leave it out.",
             adapter.name(),
             item.key());
-      }
+        return shares;
+      });
     }
   }
 

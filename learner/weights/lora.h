@@ -20,7 +20,8 @@ struct LoraOptions {
   /// Layers to adapt, by name or, as in PEFT, by the end of their name: "qkv"
   /// is each layer "blocks.0.attn.qkv". Linear layers, convolutions and
   /// MultiheadAttention, which gets one adapter for `in_proj_weight` and one
-  /// for `out_proj`. Empty: all such layers outside `train`.
+  /// for `out_proj`. Empty: all such layers outside `train`, without those that
+  /// share their weight with another kind of layer, as a head with an embedding.
   std::vector<std::string> targets = {};
   /// Modules that are trained in full, such as "head"; PEFT's modules_to_save.
   std::vector<std::string> train = {};
@@ -44,13 +45,15 @@ struct LoraOptions {
 /// program that resumes loads the same frozen weights first.
 /// `export_model`, `export_onnx` and `export_torchscript` write merged weights.
 ///
-/// Two differences from PEFT 0.21: a grouped convolution gets A of [rank, in /
-/// groups, kh, kw] and B of [out, rank, 1, 1], so that it can be merged; and
-/// the update of an attention's `out_proj` is added once, not twice.
+/// Three differences from PEFT 0.21: a grouped convolution gets A of [rank, in /
+/// groups, kh, kw] and B of [out, rank, 1, 1], so that it can be merged; the
+/// update of an attention's `out_proj` is added once, not twice; and layers that
+/// share a weight share one adapter, by the name of the first.
 ///
 /// \throws c10::ValueError unless rank > 0, alpha is finite, each name matches
 ///         a module and at least one layer can be adapted; for layers in an
-///         ActivationCheckpoint; after `to_parallel`, which may come later.
+///         ActivationCheckpoint; for a named target that shares its weight with
+///         a layer that is none; after `to_parallel`, which may come later.
 Model add_lora(const Model& model, const LoraOptions& options = {});
 
 /// The same for the model of a Learner, before its first fit and before

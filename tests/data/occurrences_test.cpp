@@ -106,13 +106,36 @@ TEST(Occurrences, ViewsOfABatchDifferAndTheFirstIsTheBatch) {
   const std::vector<int64_t> indices = {4, 0, 5};
   const BatchContext context{.seed = 3, .epoch = 2};
   const auto view = [&](int64_t number) {
-    return samples.get_batch(indices, context.view(number)).inputs[0];
+    return samples.get_batch(indices, context.for_view(number)).inputs[0];
   };
   const torch::Tensor batch = samples.get_batch(indices, context).inputs[0];
   EXPECT_TRUE(torch::equal(view(0), batch));
   EXPECT_TRUE(view(1).ne(batch).all().item<bool>());
   EXPECT_TRUE(view(1).ne(view(2)).all().item<bool>());
   EXPECT_TRUE(torch::equal(view(2), view(2)));
+  // Views of views too.
+  const torch::Tensor twice =
+      samples.get_batch(indices, context.for_view(1).for_view(1)).inputs[0];
+  EXPECT_TRUE(twice.ne(batch).all().item<bool>());
+  EXPECT_TRUE(twice.ne(view(2)).all().item<bool>());
+}
+
+// A data set may have more samples than there is memory for their counts.
+TEST(Occurrences, AreCountedInADataSetOfAnySize) {
+  class Pairs final : public Sampler {
+   public:
+    int64_t size() const override { return 4; }
+    std::vector<int64_t> indices(uint64_t, int64_t) const override {
+      return {int64_t{1} << 40, 3, int64_t{1} << 40, 0};
+    }
+  };
+  const DataLoader loader(
+      std::make_shared<Drawing>(int64_t{1} << 41),
+      {.batch_size = 4, .sampler = std::make_shared<Pairs>(), .workers = 0});
+  const std::vector<Drawn> drawn = drawn_from(loader, 0);
+  ASSERT_EQ(drawn.size(), 4u);
+  EXPECT_EQ(drawn[0].sample, drawn[2].sample);
+  expect_all_different(drawn);
 }
 
 // A data set of several layers, in which samples come several times.

@@ -209,6 +209,27 @@ TEST(StreamEpochs, AreReadOnceWithinOtherDataSets) {
   }
 }
 
+// The stream has let go of its samples when the other source fails.
+TEST(StreamEpochs, AreNotBlamedForAnotherSourceOfTheirBatch) {
+  class Broken final : public Dataset {
+   public:
+    int64_t size() const override { return 4; }
+    Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
+        const override {
+      throw DataError("broken.png", "is no image");
+    }
+  };
+  const DataLoader loader(
+      std::make_shared<Concat>(std::vector<std::shared_ptr<const Dataset>>{
+          std::make_shared<StreamEpochs>(std::make_shared<Counting>(10), 2),
+          std::make_shared<Broken>()}),
+      {.batch_size = 4, .workers = 0});
+  auto pass = loader.epoch(0);
+  expect_error<DataError>(
+      [&] { pass.next(); },
+      {"broken.png", "is no image", "sample 2"});
+}
+
 TEST(StreamEpochs, NamesTheSampleThatCannotBeReadOrDecoded) {
   const auto expect = [](std::shared_ptr<const StreamDataset> stream,
                          StreamEpochs::Decode decode,

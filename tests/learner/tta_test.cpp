@@ -119,7 +119,7 @@ TEST_F(TtaTest, PredictionsAreInOrderAndNotAugmentedWhateverTheLoader) {
 }
 
 // Which samples are asked for, that is.
-TEST_F(TtaTest, PredictionsFollowTheSamplerOfALoaderThatDoesNotTrain) {
+TEST_F(TtaTest, PredictionsFollowTheSamplerOfALoader) {
   class Backwards final : public Sampler {
    public:
     int64_t size() const override { return 3; }
@@ -128,15 +128,20 @@ TEST_F(TtaTest, PredictionsFollowTheSamplerOfALoaderThatDoesNotTrain) {
     }
   };
   Learner learn(data_, identity(), quiet());
-  const DataLoader some(
-      std::make_shared<Shifting>(),
-      {.batch_size = 2,
-       .drop_last = true,
-       .sampler = std::make_shared<Backwards>(),
-       .workers = 0});
-  EXPECT_TRUE(torch::equal(
-      learn.get_preds(some).preds,
-      torch::tensor({6.0F, 4.0F, 2.0F}).unsqueeze(1)));
+  for (const bool trains : {false, true}) {
+    const DataLoader some(
+        std::make_shared<Shifting>(),
+        {.batch_size = 2,
+         .drop_last = true,
+         .training = trains,
+         .sampler = std::make_shared<Backwards>(),
+         .workers = 0});
+    EXPECT_TRUE(torch::equal(
+        learn.get_preds(some).preds,
+        torch::tensor({6.0F, 4.0F, 2.0F}).unsqueeze(1)));
+  }
+  // All samples of a split, whatever its training draws.
+  EXPECT_EQ(learn.get_preds(Split::train).preds.size(0), 7);
 }
 
 TEST_F(TtaTest, LeavesNoTrace) {

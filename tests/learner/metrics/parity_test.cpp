@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -231,6 +232,21 @@ TEST(MetricsParity, ANaNAmongTheScoresIsNoAnswer) {
     metric.update({set.outputs}, {set.targets});
     expect_value(metric, set);
   }
+}
+
+// Of infinite scores softmax makes NaN, and among targets it has no rank.
+TEST(MetricsParity, ScoresAndTargetsThatCannotBeRankedAreNoAnswer) {
+  torch::Tensor scores = torch::randn({6, 2});
+  scores[3][1] = std::numeric_limits<float>::infinity();
+  for (Metric metric : {roc_auc(), average_precision()}) {
+    metric.update({scores}, {torch::arange(6) % 2});
+    EXPECT_TRUE(std::isnan(metric.compute().item<double>())) << metric.name();
+  }
+  torch::Tensor targets = torch::randn({6});
+  targets[2] = std::nan("");
+  Metric spearman = spearman_corrcoef();
+  spearman.update({torch::randn({6})}, {targets});
+  EXPECT_TRUE(std::isnan(spearman.compute().item<double>()));
 }
 
 TEST(MetricsParity, ANaNOnOneRankIsOneOnAll) {

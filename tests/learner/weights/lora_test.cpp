@@ -430,16 +430,37 @@ TEST(Lora, LayersOfOneWeightShareAnAdapterWhichIsMergedOnce) {
 TEST(Lora, RefusesAWeightThatALayerWithoutAdapterHasToo) {
   expect_error<c10::ValueError>(
       [] { add_lora(std::make_shared<TiedImpl>(), {.targets = {"a"}}); },
-      {"\"a\" and \"b\" share a weight", "targets"});
+      {"\"a\" is a target and shares its weight with \"b\"", "Name both"});
   struct EmbeddingTied : nn::Module {
     EmbeddingTied() { head->weight = table->weight; }
-    torch::Tensor forward(const torch::Tensor& x) { return head(table(x)); }
+    torch::Tensor forward(const torch::Tensor& x) {
+      return head(body(table(x)));
+    }
     nn::Embedding table = register_module("table", nn::Embedding(5, 4));
+    nn::Linear body = register_module("body", nn::Linear(4, 4));
     nn::Linear head = register_module("head", nn::Linear(4, 5));
   };
   expect_error<c10::ValueError>(
-      [] { add_lora(std::make_shared<EmbeddingTied>()); },
-      {"\"head\" and \"table\" share a weight"});
+      [] {
+        add_lora(std::make_shared<EmbeddingTied>(), {.targets = {"head"}});
+      },
+      {"\"head\" is a target and shares its weight with \"table\""});
+  // Where nobody has named it, it is left as it is.
+  const Model lora = add_lora(std::make_shared<EmbeddingTied>());
+  ASSERT_EQ(lora.parameters().size(), 2u);
+  EXPECT_EQ(lora.parameters()[0].name, "body.lora_A.weight");
+}
+
+// Not another layer.
+TEST(Lora, TakesAModuleOfTwoNames) {
+  struct TwiceImpl : nn::Module {
+    TwiceImpl() { register_module("again", layer); }
+    torch::Tensor forward(const torch::Tensor& x) { return layer(layer(x)); }
+    nn::Linear layer = register_module("layer", nn::Linear(4, 4));
+  };
+  const Model lora =
+      add_lora(std::make_shared<TwiceImpl>(), {.targets = {"layer"}});
+  EXPECT_EQ(lora.parameters().size(), 2u);
 }
 
 TEST(Lora, RefusesLayersThatAreComputedAgain) {
