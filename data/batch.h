@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,12 @@ struct Batch {
   /// [N, C, H, W] kFloat.
   Tensors inputs;
   Tensors targets;
+  /// The rows that a data set was asked for and has left out, ascending: in
+  /// evaluation, images that cannot be read, for one. N is smaller by as many.
+  std::vector<int64_t> left_out = {};
+  /// Of each row, the index of its sample in the data set. A DataLoader writes
+  /// them; empty in a batch from elsewhere.
+  std::vector<int64_t> indices = {};
 
   /// N, the number of samples; 0 for a batch without inputs.
   int64_t size() const;

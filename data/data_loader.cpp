@@ -85,21 +85,29 @@ std::string current_message() {
 
 // Turns what a data set threw into a DataError that names the sample, with the
 // original nested in it. `indices` failed together; asking for each alone finds
-// the one to blame, which fails in the same way: a stream may have let go of the
-// others. Called inside a handler.
+// the one to blame. Called inside a handler.
 [[noreturn]] void rethrow_with_sample(
     const Dataset& dataset,
     c10::ArrayRef<int64_t> indices,
     const BatchContext& context) {
   const std::string original = current_message();
+  // The first that fails alone otherwise than the batch did: its message may be
+  // that of the batch in other words, or come of the batch's failure, for a stream
+  // may have let go of its samples.
+  std::string alone;
   const auto blame = [&](int64_t index, bool has_path) {
-    if (current_message() != original) return;
-    std::throw_with_nested(DataError(
-        has_path ? "" : dataset.describe(index),
-        fmt::format(
-            "{} (sample {} of the data set)",
-            current_message(),
-            index)));
+    const std::string message = current_message();
+    if (message == original) {
+      std::throw_with_nested(DataError(
+          has_path ? "" : dataset.describe(index),
+          fmt::format("{} (sample {} of the data set)", message, index)));
+    }
+    if (!alone.empty()) return;
+    alone = fmt::format(
+        "; alone, sample {}, {}, fails: {}",
+        index,
+        dataset.describe(index),
+        message);
   };
   for (int64_t row = 0; row < std::ssize(indices); ++row) {
     const int64_t index = indices[row];
@@ -111,15 +119,28 @@ std::string current_message() {
       blame(index, false);
     }
   }
-  // Each sample is fine alone: they do not fit together, or the fault passed.
+  // They do not fit together, the fault passed, or it has other words alone.
   std::throw_with_nested(DataError(
       "",
       fmt::format(
-          "{} (a batch of {} samples, the first {}: {})",
-          current_message(),
+          "{} (a batch of {} samples, the first {}: {}{})",
+          original,
           indices.size(),
           indices[0],
-          dataset.describe(indices[0]))));
+          dataset.describe(indices[0]),
+          alone)));
+}
+
+// \param rows  Ascending.
+std::vector<int64_t> without_rows(
+    c10::ArrayRef<int64_t> indices,
+    const std::vector<int64_t>& rows) {
+  std::vector<int64_t> kept;
+  kept.reserve(indices.size());
+  for (int64_t row = 0; row < std::ssize(indices); ++row) {
+    if (!std::ranges::binary_search(rows, row)) kept.push_back(indices[row]);
+  }
+  return kept;
 }
 
 // The order of an epoch, and the occurrences in it, which count those of other
@@ -219,7 +240,7 @@ struct DataLoader::Epoch::Workers {
     } catch (...) {
       rethrow_with_sample(*dataset, indices, of_batch);
     }
-    if (made.size() != std::ssize(indices)) {
+    if (made.size() + std::ssize(made.left_out) != std::ssize(indices)) {
       throw DataError(
           dataset->describe(indices.front()),
           fmt::format(
@@ -229,6 +250,16 @@ struct DataLoader::Epoch::Workers {
               indices.size(),
               indices.front(),
               made.size()));
+    }
+    made.indices = without_rows(indices, made.left_out);
+    if (options.training && !made.left_out.empty()) {
+      const int64_t index = indices[made.left_out.front()];
+      throw DataError(
+          dataset->describe(index),
+          fmt::format(
+              "sample {} was left out of a training batch; expected another "
+              "sample in its place, so that all batches have the same size",
+              index));
     }
     return made;
   }

@@ -315,6 +315,13 @@ torch::Tensor concatenate(
 Batch collate(c10::ArrayRef<Batch> samples, const BatchContext& context) {
   Batch batch;
   if (samples.empty()) return batch;
+  int64_t asked_for = 0;
+  for (const Batch& sample : samples) {
+    for (const int64_t row : sample.left_out) {
+      batch.left_out.push_back(asked_for + row);
+    }
+    asked_for += sample.size() + std::ssize(sample.left_out);
+  }
   for (const auto list : {&Batch::inputs, &Batch::targets}) {
     for (size_t i = 0; i < (samples[0].*list).size(); ++i) {
       (batch.*list).push_back(concatenate(samples, list, i, context));

@@ -83,7 +83,9 @@ class Dataset {
 
   virtual int64_t size() const = 0;
 
-  /// Returns the samples at `indices`, each in 0..size()-1, in that order.
+  /// Returns the samples at `indices`, each in 0..size()-1, in that order. In
+  /// evaluation it may leave some out, and names their rows in
+  /// `Batch::left_out`.
   virtual Batch get_batch(
       c10::ArrayRef<int64_t> indices,
       const BatchContext& context) const = 0;

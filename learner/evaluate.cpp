@@ -88,6 +88,11 @@ torch::Tensor weighted_sums(
     const LearnerParts& l,
     const Tensors& batch_losses,
     const std::vector<double>& loss_counts) {
+  if (batch_losses.empty()) {
+    return torch::zeros(
+        {2},
+        torch::TensorOptions(l.data.device).dtype(torch::kDouble));
+  }
   const torch::Tensor losses = torch::stack(batch_losses).to(torch::kDouble);
   const torch::Tensor weights =
       torch::tensor(loss_counts, torch::kDouble).to(losses.device());
@@ -147,23 +152,25 @@ loop::evaluate_metrics(LearnerParts& l, Split split, const PassOptions& pass) {
   const DataLoader& loader = is_common && l.ranks.shard_data
                                  ? shard_of(l, whole, /*equal_batches=*/false)
                                  : whole;
-  const int64_t all_have = is_common ? common_batches(l, whole) : 0;
   Tensors batch_losses;
   std::vector<double> loss_counts;
   const auto count_batch = [&] {
     batch_losses.push_back(l.state.loss);
     loss_counts.push_back(l.step.loss_count);
+    if (metrics.empty()) return;
+    const torch::Tensor nan = has_nan(l.state.outputs);
     for (Metric& metric : metrics) {
-      metric.update(l.state.outputs, l.state.batch_data.targets);
+      metric.update(l.state.outputs, l.state.batch_data.targets, nan);
     }
-    if (is_common) sync_validation_stop(l, all_have);
   };
   const PassOptions made = {
       .is_common = is_common,
-      .can_be_cut = pass.can_be_cut};
+      .can_be_cut = pass.can_be_cut,
+      .common_batches = is_common ? common_batches(l, whole) : 0};
   if (!evaluate(l, loader, /*with_loss=*/true, count_batch, made)) return {};
+  // Of several ranks one may have nothing to add.
   TERN_CHECK_VALUE(
-      !batch_losses.empty(),
+      !batch_losses.empty() || is_common,
       "[Learner::validate] the {} loader has no batch; expected at least "
       "one sample.",
       to_string(split));

@@ -90,12 +90,16 @@ bool loop::evaluate(
   TrainState& s = l.state;
   DataLoader::Epoch batches = begin_pass(l, loader);
   for (s.batch = 0; auto batch = next_batch(l, batches); ++s.batch) {
-    start_batch(l, std::move(*batch));
-    run(l, Event::batch_begin);
-    forward(l, with_loss);
-    each();
-    run(l, Event::batch_end);
-    clear_batch(l);
+    // The data set may have left out all samples of a batch.
+    if (batch->left_out.empty() || batch->size() > 0) {
+      start_batch(l, std::move(*batch));
+      run(l, Event::batch_begin);
+      forward(l, with_loss);
+      each();
+      run(l, Event::batch_end);
+      clear_batch(l);
+    }
+    if (pass.is_common) sync_validation_stop(l, pass.common_batches);
   }
   const bool is_complete = !l.evaluation.was_cut;
   eval.end();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/ranges.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -68,6 +69,14 @@ Learner::Learner(DataBunch data, Model model, LearnerOptions options)
   TORCH_CHECK_VALUE(
       !parts_->groups.parameters[0].empty(),
       "[Learner] the model has no parameters; expected something to train.");
+  const FixedModes modes = parts_->model.fixed_modes();
+  if (!modes.training.empty()) {
+    parts_->options.sink->warning(fmt::format(
+        "the TorchScript module has {} in training mode, also when it is "
+        "evaluated: it was traced so. Trace it after eval(), or save it with "
+        "torch.jit.script.",
+        fmt::join(modes.training, " and ")));
+  }
   for (Metric& metric : parts_->options.metrics) metric = metric.fresh_copy();
   add(parts_->recorder);
   add<ProgressPrinter>();

@@ -142,6 +142,9 @@ struct PassOptions {
   bool is_common = false;
   /// A stop request ends the pass, which a resumed training makes again.
   bool can_be_cut = false;
+  /// Of a pass of all ranks: the batches that each of them has. After each the
+  /// ranks agree whether a stop ends the pass.
+  int64_t common_batches = 0;
 };
 
 /// Evaluations in progress; evaluate.cpp.

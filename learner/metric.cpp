@@ -103,7 +103,16 @@ Tensors without_class(Tensors targets, int64_t ignore_index) {
   return targets;
 }
 
-void Metric::update(const Tensors& outputs, const Tensors& targets) {
+torch::Tensor has_nan(const Tensors& outputs) {
+  if (outputs.empty() || !outputs[0].defined()) return {};
+  const torch::NoGradGuard no_grad;
+  return outputs[0].isnan().any().to(torch::kFloat);
+}
+
+void Metric::update(
+    const Tensors& outputs,
+    const Tensors& targets,
+    const torch::Tensor& has_nan) {
   TERN_CHECK_VALUE(
       !outputs.empty() && outputs[0].defined() && !targets.empty() &&
           targets[0].defined(),
@@ -117,10 +126,9 @@ void Metric::update(const Tensors& outputs, const Tensors& targets) {
       outputs,
       counts_classes() ? without_class(targets, impl_->ignore_index())
                        : targets);
-  // Without waiting for the device.
-  const torch::Tensor has_nan = outputs[0].isnan().any().to(torch::kFloat);
   torch::Tensor& batches = impl_->nan_batches_;
-  batches = batches.defined() ? batches + has_nan : has_nan;
+  // A copy, since `sync` adds up in place and other metrics have it too.
+  batches = batches.defined() ? batches + has_nan : has_nan.clone();
 }
 
 torch::Tensor Metric::compute() const {

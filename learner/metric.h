@@ -119,6 +119,10 @@ torch::Tensor counts_of_state(const StateDict& state);
 /// that has class numbers.
 Tensors without_class(Tensors targets, int64_t ignore_index);
 
+/// Whether a number in the first output is NaN: 0-dim kFloat on its device, 0 or
+/// 1, without waiting for it. Undefined if there is no output.
+torch::Tensor has_nan(const Tensors& outputs);
+
 /// The values of 0-dim tensors on any devices, the CPU among them, with one
 /// wait for all.
 std::vector<double> read_numbers(const Tensors& numbers);
@@ -176,7 +180,15 @@ class Metric {
   void reset();
   /// \throws c10::ValueError if an output or a target is missing, or if shapes
   ///         or types are not what the metric expects.
-  void update(const Tensors& outputs, const Tensors& targets);
+  void update(const Tensors& outputs, const Tensors& targets) {
+    update(outputs, targets, has_nan(outputs));
+  }
+  /// \param has_nan  What `has_nan(outputs)` gives, which several metrics of a
+  ///                 batch share.
+  void update(
+      const Tensors& outputs,
+      const Tensors& targets,
+      const torch::Tensor& has_nan);
   torch::Tensor compute() const;
   void sync(const AllReduce& all_reduce);
   std::optional<StateDict> state_dict() const;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -32,6 +33,12 @@ struct ModelTensor {
   bool is_bias() const;
 };
 
+/// Operators of a TorchScript module, such as "batch_norm", whose mode is written
+/// in its graph, as by a trace, so that train() and eval() do not change it.
+struct FixedModes {
+  std::set<std::string> training, evaluation;
+};
+
 /// What a Model needs from whatever it holds.
 class ModelImpl {
  public:
@@ -46,6 +53,7 @@ class ModelImpl {
   virtual void train(bool on) = 0;
   virtual bool is_training() const = 0;
   virtual void to(torch::Device device) = 0;
+  virtual FixedModes fixed_modes() const { return {}; }
   virtual std::shared_ptr<torch::nn::Module> module() const { return nullptr; }
   /// Calls `forward` of another module of the type of `module()`.
   virtual std::shared_ptr<ModelImpl> with_module(
@@ -176,6 +184,7 @@ class Model {
   void train(bool on = true) { impl_->train(on); }
   void eval() { impl_->train(false); }
   bool is_training() const { return impl_->is_training(); }
+  FixedModes fixed_modes() const { return impl_->fixed_modes(); }
   void to(torch::Device device) { impl_->to(device); }
   /// The module inside; null for a TorchScript module.
   std::shared_ptr<torch::nn::Module> module() const { return impl_->module(); }

@@ -19,6 +19,7 @@ class ModelAround : public ModelImpl {
   std::vector<ModelTensor> buffers() const override { return model_.buffers(); }
   std::vector<ModelTensor> state() const override { return model_.state(); }
   void train(bool on) override { model_.train(on); }
+  FixedModes fixed_modes() const override { return model_.fixed_modes(); }
   bool is_training() const override { return model_.is_training(); }
   void to(torch::Device device) override { model_.to(device); }
   std::shared_ptr<torch::nn::Module> module() const override {

@@ -123,10 +123,13 @@ predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
   LearnerParts& l = parts_of(learn);
   std::vector<Tensors> outputs, targets;
   Tensors losses;
+  std::vector<int64_t> indices;
   loop::evaluate(l, loader, /*with_loss=*/false, [&] {
     const Tensors& host_targets = l.step.host_targets;
     if (host_targets.size() == 1) loop::choose_loss(l, host_targets);
     outputs.push_back(on_cpu(activated(l)));
+    const std::vector<int64_t>& rows = l.state.batch_data.indices;
+    indices.insert(indices.end(), rows.begin(), rows.end());
     targets.emplace_back();
     for (const torch::Tensor& target : host_targets) {
       targets.back().push_back(target.cpu().clone());
@@ -145,11 +148,34 @@ predictions_of(Learner& learn, const DataLoader& loader, bool with_losses) {
   Predictions result{
       .outputs = join(outputs, "output"),
       .all_targets = join(targets, "target"),
+      .indices = std::move(indices),
       .info = output_info(l.data, l.options.loss)};
   if (!losses.empty()) result.losses = torch::cat(losses);
   if (!result.outputs.empty()) result.preds = result.outputs[0];
   if (!result.all_targets.empty()) result.targets = result.all_targets[0];
   return result;
+}
+
+// The outputs for some samples. A pass that augments has all: it replaces the
+// images that others leave out.
+Tensors outputs_of_samples(
+    const Predictions& all,
+    const std::vector<int64_t>& indices) {
+  if (all.indices == indices) return all.outputs;
+  std::vector<int64_t> rows;
+  for (size_t row = 0; row < all.indices.size(); ++row) {
+    if (rows.size() < indices.size() &&
+        all.indices[row] == indices[rows.size()]) {
+      rows.push_back(static_cast<int64_t>(row));
+    }
+  }
+  const torch::Tensor chosen = torch::tensor(rows, torch::kLong);
+  Tensors outputs;
+  for (const torch::Tensor& output : all.outputs) {
+    outputs.push_back(
+        output.defined() ? output.index_select(0, chosen) : output);
+  }
+  return outputs;
 }
 
 }  // namespace
@@ -216,8 +242,9 @@ Predictions Learner::tta(Split split, const TtaOptions& options) {
     parts_->evaluation.augmented_pass = std::ssize(passes);
     const auto end = c10::make_scope_exit(
         [&] { parts_->evaluation.augmented_pass.reset(); });
-    passes.push_back(
-        predictions_of(*this, augmented, /*with_losses=*/false).outputs);
+    passes.push_back(outputs_of_samples(
+        predictions_of(*this, augmented, /*with_losses=*/false),
+        result.indices));
   }
   for (size_t i = 0; i < result.outputs.size(); ++i) {
     torch::Tensor& plain = result.outputs[i];

@@ -43,6 +43,9 @@ struct Predictions {
   /// first. A further output that cannot be concatenated over batches, such as
   /// a scalar, is undefined.
   Tensors outputs, all_targets;
+  /// Of each row, the index of its sample in the data set: 0 to N - 1, unless
+  /// the loader has a sampler or images that cannot be read were left out.
+  std::vector<int64_t> indices;
   std::vector<OutputInfo> info;  // what the outputs predict
 };
 

@@ -43,6 +43,16 @@ void check_trainable(const LearnerParts& l) {
       l.model.parameters().size());
 }
 
+// What was traced in evaluation is trained otherwise than its author may think.
+void tell_of_fixed_modes(const LearnerParts& l) {
+  const FixedModes modes = l.model.fixed_modes();
+  if (modes.evaluation.empty()) return;
+  l.options.sink->warning(fmt::format(
+      "the TorchScript module has {} in evaluation mode, also when it is "
+      "trained: it was traced so. Save it with torch.jit.script to train it.",
+      fmt::join(modes.evaluation, " and ")));
+}
+
 }  // namespace
 
 int64_t loop::trained_parameters(const LearnerParts& l) {
@@ -212,6 +222,7 @@ FitScope::FitScope(
   loop::follow_model(l);
   l.step.knows_parameters = false;
   check_trainable(l);
+  tell_of_fixed_modes(l);
   l.position.own_rates = l.resolve(lr);
   l.self->set_learning_rates(lr);
   l.position.call = call_text(l, epochs, extra_);

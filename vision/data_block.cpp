@@ -6,10 +6,12 @@
 #include <map>
 #include <ranges>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/ranges.h>
 
+#include "tern/data/formats/text.h"
 #include "tern/data/sampler.h"
 #include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
@@ -45,6 +47,14 @@ Parts split_and_label(const DataBlock& block) {
     const ImageItem& item = block.items[i];
     auto& part = splits[i] == Split::valid ? parts.valid : parts.train;
     part.push_back({&item, block.label(item)});
+    for (const std::string& label : part.back().labels) {
+      if (block.target != TargetKind::mask && !is_utf8(label)) {
+        item.fail(
+            "has the label {}, which is not UTF-8; save the table, or name the "
+            "folder, in UTF-8.",
+            printable(label));
+      }
+    }
   }
   for (const auto& [part, name] :
        {std::pair{&parts.train, "training"}, {&parts.valid, "validation"}}) {
@@ -200,6 +210,21 @@ std::shared_ptr<const Sampler> balanced(const ImageDataset& images) {
       std::vector<double>(first, first + weights.numel()));
 }
 
+// By path, which is fast; report_duplicates compares the files.
+void tell_of_items_in_both(const Parts& parts, const Sink& sink) {
+  std::unordered_set<std::string> train, both;
+  for (const Labelled& image : parts.train) train.insert(image.item->path);
+  for (const Labelled& image : parts.valid) {
+    if (train.contains(image.item->path)) both.insert(image.item->path);
+  }
+  if (both.empty()) return;
+  sink.or_terminal()->warning(fmt::format(
+      "{} of the validation images are training images too, such as {}: "
+      "validation is too optimistic. Split by image.",
+      both.size(),
+      *both.begin()));
+}
+
 void tell_of(const std::vector<DuplicateImage>& duplicates, const Sink& sink) {
   if (duplicates.empty()) return;
   sink.or_terminal()->warning(fmt::format(
@@ -213,6 +238,7 @@ void tell_of(const std::vector<DuplicateImage>& duplicates, const Sink& sink) {
 
 DataBunch DataBlock::bunch(const ImageDataBunchOptions& options) const {
   const Parts parts = split_and_label(*this);
+  tell_of_items_in_both(parts, options.sink);
   std::vector<std::string> names = classes;
   const bool has_classes =
       target == TargetKind::category || target == TargetKind::multi_category;
@@ -250,6 +276,13 @@ DataBunch make_bunch(
     TargetedImages valid,
     std::vector<std::string> classes,
     const ImageDataBunchOptions& options) {
+  for (const std::string& name : classes) {
+    TERN_CHECK_VALUE(
+        is_utf8(name),
+        "[ImageDataBunch] the class {} has a name that is not UTF-8; expected "
+        "UTF-8. Rename its folder.",
+        printable(name));
+  }
   const ImageDatasetOptions dataset_options = {
       .size = options.size,
       .decode = options.decode,

@@ -165,16 +165,24 @@ DataBunch ImageDataBunch::from_csv(
           path / csv.folder,
           path / csv.file,
           csv.path_column,
-          csv.suffix),
+          csv.suffix,
+          csv.delimiter,
+          csv.header),
       .split = csv.valid_column.empty() ? random_split(options)
                                         : split_by_column(csv.valid_column)};
   std::string label_column = csv.label_column;
   if (label_column.empty() && !block.items.empty()) {
     const CsvTable& table = *block.items[0].table;
     if (table.columns.size() < 2) {
+      const std::string& text = table.columns[0];
+      const bool has_others = text.find_first_of(";\t|") != text.npos;
       throw DataError(
           table.path,
-          "has one column; expected a second one with the labels.");
+          std::string(
+              "has one column; expected a second one with the labels.") +
+              (has_others ? " If its cells are not separated by commas, set "
+                            "ImageCsv::delimiter."
+                          : ""));
     }
     label_column = table.columns[1];
   }

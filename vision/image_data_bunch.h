@@ -20,6 +20,12 @@ struct ImageCsv {
   std::string folder = "";
   /// Empty: the first column holds the paths, the second the labels.
   std::string path_column = "", label_column = "";
+  /// Separator of the cells: ',', ';' or '\t'.
+  char delimiter = ',';
+  /// Whether the first line has the names of the columns; without them they are
+  /// called "0", "1" and so on. Unset: it has, unless its first cell names an
+  /// image that is there.
+  std::optional<bool> header = {};
   /// Separator of several labels in a cell, such as " "; empty: one class per
   /// image.
   std::string label_delimiter = "";
@@ -35,7 +41,8 @@ struct ImageCsv {
 /// Fields of tar shards of images.
 struct ImageTar {
   /// The image is the first of these fields that a sample has.
-  std::vector<std::string> image = {"jpg", "jpeg", "png", "webp", "bmp", "tif"};
+  std::vector<std::string> image =
+      {"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "ppm", "pgm"};
   /// Field with the class index.
   std::string label = "cls";
   /// Class names by index. Empty: the lines of classes.txt beside the first

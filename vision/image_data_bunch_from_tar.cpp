@@ -27,8 +27,9 @@ const TarMember& image_member(
   }
   throw_data_error(
       sample.describe(),
-      "has no image; expected a field named {}. Write the shard with one, "
-      "or set ImageTar::image",
+      "has no image, only {}; expected a field named {}. Write the shard with "
+      "one, or set ImageTar::image",
+      sample.describe_fields(),
       fmt::join(fields, ", "));
 }
 

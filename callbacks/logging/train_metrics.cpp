@@ -41,8 +41,9 @@ void TrainMetrics::on_epoch_begin(Learner&) {
 void TrainMetrics::on_batch_end(Learner& learn) {
   const TrainState& state = learn.state();
   if (!state.training) return;
+  const torch::Tensor nan = has_nan(state.outputs);
   for (Metric& metric : metrics_) {
-    metric.update(state.outputs, state.batch_data.targets);
+    metric.update(state.outputs, state.batch_data.targets, nan);
   }
   has_batches_ = true;
 }

@@ -104,12 +104,14 @@ size_t CsvTable::column(std::string_view name) const {
   return static_cast<size_t>(at - columns.begin());
 }
 
-CsvTable
-parse_csv(std::span<const uint8_t> bytes, std::string path, char delimiter) {
+CsvTable parse_csv(
+    std::span<const uint8_t> bytes,
+    std::string path,
+    const CsvOptions& options) {
   std::string_view text = as_text(bytes);
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   CsvTable table{.path = std::move(path)};
-  CsvReader reader(text, table.path, delimiter);
+  CsvReader reader(text, table.path, options.delimiter);
   if (const size_t zero = text.find('\0'); zero != text.npos) {
     reader.fail(
         1 + static_cast<size_t>(
@@ -122,6 +124,14 @@ parse_csv(std::span<const uint8_t> bytes, std::string path, char delimiter) {
         "is empty; expected a first line with the names of the columns.");
   }
   std::vector<std::string> row;
+  if (!options.has_header) {
+    row = table.columns;
+    for (size_t i = 0; i < row.size(); ++i) {
+      table.columns[i] = std::to_string(i);
+    }
+    table.rows.push_back(std::move(row));
+    table.lines.push_back(reader.row_line());
+  }
   while (reader.next(row)) {
     if (row.size() != table.columns.size()) {
       reader.fail(
@@ -135,8 +145,10 @@ parse_csv(std::span<const uint8_t> bytes, std::string path, char delimiter) {
   return table;
 }
 
-CsvTable read_csv(const std::filesystem::path& path, char delimiter) {
-  return parse_csv(read_file(path, kMaxTableBytes), path.string(), delimiter);
+CsvTable read_csv(
+    const std::filesystem::path& path,
+    const CsvOptions& options) {
+  return parse_csv(read_file(path, kMaxTableBytes), path.string(), options);
 }
 
 }  // namespace tern

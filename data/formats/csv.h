@@ -29,16 +29,26 @@ struct CsvTable {
   size_t column(std::string_view name) const;
 };
 
+struct CsvOptions {
+  /// Separator of the cells: ',', ';' or '\t'.
+  char delimiter = ',';
+  /// The first line has the names of the columns; otherwise they are called "0",
+  /// "1" and so on.
+  bool has_header = true;
+};
+
 /// \param path  Its name, for error messages.
 /// \throws DataError naming the line, if a quote is not closed, a row has more
-///         or fewer cells than there are columns, there is no header or a byte
-///         is zero.
+///         or fewer cells than there are columns, there is no first line or a
+///         byte is zero.
 CsvTable parse_csv(
     std::span<const uint8_t> bytes,
     std::string path,
-    char delimiter = ',');
+    const CsvOptions& options = {});
 
 /// \throws IoError and as `parse_csv`.
-CsvTable read_csv(const std::filesystem::path& path, char delimiter = ',');
+CsvTable read_csv(
+    const std::filesystem::path& path,
+    const CsvOptions& options = {});
 
 }  // namespace tern

@@ -9,10 +9,13 @@ namespace tern {
 
 std::string printable(std::string_view name) {
   std::string text = "'";
-  for (const char c : name.substr(0, 200)) {
-    const auto byte = static_cast<unsigned char>(c);
+  for (std::string_view rest = name.substr(0, 200); !rest.empty();) {
+    const auto byte = static_cast<unsigned char>(rest[0]);
     const bool is_control = byte < 0x20 || byte == 0x7f;
-    text += is_control ? "\\x" + hex_digits({&c, 1}) : std::string(1, c);
+    const size_t length = is_control ? 0 : utf8_length(rest);
+    text += length == 0 ? "\\x" + hex_digits(rest.substr(0, 1))
+                        : std::string(rest.substr(0, length));
+    rest.remove_prefix(std::max<size_t>(length, 1));
   }
   return text + (name.size() > 200 ? "...'" : "'");
 }

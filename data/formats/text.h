@@ -6,8 +6,9 @@
 
 namespace tern {
 
-/// A name from a file in quotes, fit for a terminal: control characters are
-/// spelt out, and what is beyond 200 bytes is left out.
+/// A name from a file in quotes, fit for a terminal: control characters and
+/// bytes that are not UTF-8 are spelt out as \xNN, and what is beyond 200 bytes
+/// is left out.
 std::string printable(std::string_view name);
 
 /// Why an archive may not hold a file of this name, such as "has an absolute

@@ -56,19 +56,31 @@ const TarMember* TarSample::find(std::string_view field) const {
 const TarMember& TarSample::member(std::string_view field) const {
   const TarMember* const found = find(field);
   if (found == nullptr) {
-    std::vector<std::string> fields;
-    for (const TarMember& member : members_) {
-      fields.push_back(printable(sample_field(member.name)));
-    }
     throw DataError(
         describe(),
         fmt::format(
             "has no field '{}', only {}. Write the shard with it, or name "
             "another field",
             field,
-            fmt::join(fields, ", ")));
+            describe_fields()));
   }
   return *found;
+}
+
+std::string TarSample::describe_fields() const {
+  std::vector<std::string> fields;
+  bool has_dots = false;
+  for (const TarMember& member : members_) {
+    const std::string_view field = sample_field(member.name);
+    has_dots = has_dots || field.find('.') != field.npos;
+    fields.push_back(printable(field));
+  }
+  return fmt::format(
+      "{}{}",
+      fmt::join(fields, ", "),
+      has_dots ? " (a sample's name ends at its first dot, its field begins "
+                 "behind it)"
+               : "");
 }
 
 std::vector<uint8_t> TarSample::bytes(std::string_view field) const {

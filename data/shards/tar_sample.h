@@ -34,6 +34,9 @@ class TarSample {
   const TarMember* find(std::string_view field) const;
   /// The same. \throws DataError naming the fields that there are.
   const TarMember& member(std::string_view field) const;
+  /// Names its fields, for messages; if one has a dot, also says where the
+  /// sample's name ends and the field begins.
+  std::string describe_fields() const;
 
   /// \throws DataError if there is no such field or the shard was changed, or
   ///         the content is not what is asked for; so do all below. IoError.

@@ -115,11 +115,37 @@ struct OpenedShard {
   std::string problem = {};
 };
 
+bool is_url(const std::string& shard) {
+  return shard.find("://") != shard.npos;
+}
+
+std::shared_ptr<const TarShard> open_fetched_again(
+    const std::string& shard,
+    const ShardSetOptions& options) {
+  const fs::path file = fetch_shard(shard, options);
+  try {
+    return std::make_shared<TarShard>(file);
+  } catch (const DataError&) {
+    fs::remove(file);
+    throw;
+  }
+}
+
 OpenedShard open_shard(
     const std::string& shard,
     const ShardSetOptions& options) {
   try {
-    auto opened = std::make_shared<TarShard>(fetch_shard(shard, options));
+    const fs::path file = fetch_shard(shard, options);
+    std::shared_ptr<const TarShard> opened;
+    try {
+      opened = std::make_shared<TarShard>(file);
+    } catch (const DataError&) {
+      if (!is_url(shard)) throw;
+      // A server that says no length may have broken off. What was kept of that
+      // would be damaged for ever.
+      fs::remove(file);
+      opened = open_fetched_again(shard, options);
+    }
     check_fields(opened, options.fields);
     opened->close();
     return {.shard = std::move(opened)};
@@ -145,9 +171,8 @@ std::vector<std::string> expand_shards(
 }
 
 fs::path fetch_shard(const std::string& shard, const ShardSetOptions& options) {
-  const bool is_url = shard.find("://") != shard.npos;
   std::string name = shard.substr(shard.rfind('/') + 1);
-  if (is_url) name = name.substr(0, name.find_first_of("?#"));
+  if (is_url(shard)) name = name.substr(0, name.find_first_of("?#"));
   DownloadOptions fetching;
   fetching.retries = options.retries;
   if (!options.checksums.empty()) {
@@ -160,7 +185,7 @@ fs::path fetch_shard(const std::string& shard, const ShardSetOptions& options) {
     }
     fetching.sha256 = sum->second;
   }
-  if (!is_url) {
+  if (!is_url(shard)) {
     if (!fetching.sha256.empty()) check_sha256_file(shard, fetching.sha256);
     return shard;
   }

@@ -16,7 +16,7 @@ constexpr int kColumns = 256;  // of a block, whose coordinates stay in L1
 /// are weighed.
 struct Taps {
   alignas(64) float x[kColumns], y[kColumns];
-  alignas(64) int32_t offset[kColumns];
+  alignas(64) int64_t offset[kColumns];  // in bytes
   /// The weights of the left and right, upper and lower neighbour in 1/256, as
   /// the low and high half of a word.
   alignas(64) uint32_t weight_x[kColumns], weight_y[kColumns];
@@ -87,8 +87,6 @@ keep_inside(float* at, int count, int64_t size, bool reflect) {
 TERN_CPU_LOOP void weigh(const PixelView& source, int count, Taps& t) {
   const auto last_x = static_cast<int32_t>(std::max<int64_t>(source.width, 2));
   const auto last_y = static_cast<int32_t>(std::max<int64_t>(source.height, 2));
-  const auto stride = static_cast<int32_t>(source.stride);
-  const auto channels = static_cast<int32_t>(source.channels);
   for (int i = 0; i < count; ++i) {
     const int32_t x = std::min(static_cast<int32_t>(t.x[i]), last_x - 2);
     const int32_t y = std::min(static_cast<int32_t>(t.y[i]), last_y - 2);
@@ -96,7 +94,7 @@ TERN_CPU_LOOP void weigh(const PixelView& source, int count, Taps& t) {
         static_cast<uint32_t>((t.x[i] - static_cast<float>(x)) * 256 + 0.5f);
     const auto lower =
         static_cast<uint32_t>((t.y[i] - static_cast<float>(y)) * 256 + 0.5f);
-    t.offset[i] = y * stride + x * channels;
+    t.offset[i] = y * source.stride + x * source.channels;
     t.weight_x[i] = (256 - right) | right << 16;
     t.weight_y[i] = (256 - lower) | lower << 16;
   }

@@ -58,7 +58,8 @@ Value value_of(
       fmt::format("has the unknown {} {}", what, printable(name)));
 }
 
-// Of all the metadata, but for the two checksums.
+// As files had it before kSafetensorsHeaderChecksum: of all the metadata, but for
+// the two checksums.
 std::string checksum(const std::map<std::string, std::string>& metadata) {
   Sha256 hash;
   const auto add = [&](const std::string& text) {
@@ -196,7 +197,6 @@ std::map<std::string, std::string> to_metadata(const ModelCard& card) {
   if (card.preprocessing) {
     metadata["tern.preprocessing"] = to_json(*card.preprocessing);
   }
-  metadata[kChecksum] = checksum(metadata);
   return metadata;
 }
 
@@ -224,7 +224,15 @@ ModelCard parse_model_card(
             printable(text("model")),
             kCardVersion));
   }
-  if (text("card") != checksum(metadata)) {
+  // The newer sum is compared where the header is read.
+  const bool is_checked = metadata.contains(kSafetensorsHeaderChecksum);
+  if (!is_checked && !metadata.contains(kChecksum)) {
+    throw DataError(
+        path,
+        "has no checksum of its metadata; expected a file as "
+        "Learner::export_model writes it. Export it again");
+  }
+  if (!is_checked && text("card") != checksum(metadata)) {
     throw DataError(
         path,
         "has metadata that were changed or damaged: their checksum does not "

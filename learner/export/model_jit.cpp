@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/script.h>
 
@@ -35,6 +36,34 @@ std::shared_ptr<jit::GraphFunction> checked_forward(const jit::Module& module) {
       nullptr);
   checked->setSchema(forward->function().getSchema());
   return checked;
+}
+
+/// Of the operators in a block and in the blocks within.
+void find_fixed_modes(const jit::Block& block, FixedModes& modes) {
+  for (const jit::Node* node : block.nodes()) {
+    for (const jit::Block* inner : node->blocks()) {
+      find_fixed_modes(*inner, modes);
+    }
+    const c10::Symbol kind = node->kind();
+    const bool is_norm = kind == c10::aten::batch_norm;
+    const bool is_dropout =
+        kind == c10::aten::dropout || kind == c10::aten::dropout_ ||
+        kind == c10::aten::feature_dropout ||
+        kind == c10::aten::feature_dropout_ || kind == c10::aten::alpha_dropout;
+    if (!is_norm && !is_dropout) continue;
+    const auto is_training = jit::toIValue(node->input(is_norm ? 5 : 2));
+    if (!is_training || !is_training->isBool()) continue;  // it is computed
+    if (is_norm) {
+      // Without running statistics it takes those of the batch in both modes.
+      const auto running_mean = jit::toIValue(node->input(3));
+      if (running_mean && running_mean->isNone()) continue;
+    } else {
+      const auto probability = jit::toIValue(node->input(1));
+      if (probability && probability->toDouble() == 0) continue;
+    }
+    (is_training->toBool() ? modes.training : modes.evaluation)
+        .insert(is_norm ? "batch_norm" : "dropout");
+  }
 }
 
 // A TorchScript module. Its layers are known by the names of their classes.
@@ -73,6 +102,17 @@ class JitModel final : public ModelImpl {
   }
   std::vector<ModelTensor> state() const override {
     return tensors(/*parameters=*/true, /*buffers=*/true);
+  }
+
+  FixedModes fixed_modes() const override {
+    FixedModes modes;
+    const auto forward = module_.find_method("forward");
+    if (!forward) return modes;
+    forward->function().ensure_defined();
+    const auto graph = forward->graph()->copy();
+    jit::Inline(*graph);
+    find_fixed_modes(*graph->block(), modes);
+    return modes;
   }
 
   void train(bool on) override { module_.train(on); }

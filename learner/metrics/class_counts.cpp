@@ -1,7 +1,6 @@
 #include "tern/learner/metrics/class_counts.h"
 
 #include <cmath>
-#include <optional>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -16,16 +15,40 @@ std::string shape(const torch::Tensor& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
 }
 
-// Where `pred` has its classes, when the rest is the shape of `target`.
-std::optional<int64_t> class_dim(
+// Whether `pred` has the shape of `target`, and its classes in `axis`.
+bool fits(
     const torch::Tensor& pred,
-    const torch::Tensor& target) {
-  if (pred.dim() != target.dim() + 1 || pred.dim() < 2) return std::nullopt;
-  for (const int64_t dim : {int64_t{1}, pred.dim() - 1}) {
-    const torch::Tensor last = pred.movedim(dim, -1);
-    if (target.sizes() == last.sizes().slice(0, target.dim())) return dim;
-  }
-  return std::nullopt;
+    const torch::Tensor& target,
+    int64_t axis) {
+  if (pred.dim() != target.dim() + 1 || pred.dim() < 2) return false;
+  return pred.movedim(axis, -1).sizes().slice(0, target.dim()) ==
+         target.sizes();
+}
+
+// Whole numbers for each class of a sample, or of a pixel of [N, C, H, W].
+// [N, H, W] is a mask of a binary classifier.
+bool is_one_hot(const torch::Tensor& pred, const torch::Tensor& target) {
+  return pred.sizes() == target.sizes() &&
+         (pred.dim() == 2 || pred.dim() == 4) && pred.size(1) > 1 &&
+         !target.is_floating_point() && !target.is_complex();
+}
+
+torch::Tensor class_of_one_hot(
+    const std::string& metric,
+    const torch::Tensor& target,
+    int64_t axis) {
+  const torch::Tensor is_set = target != 0;
+  TERN_CHECK_VALUE(
+      is_set.sum(axis).eq(1).all().item<bool>(),
+      "[{}] the targets {} are of the shape of the outputs, and not exactly "
+      "one "
+      "of a sample's {} numbers is set; expected one-hot targets, or one class "
+      "number a sample. Use accuracy_multi() and its kin for several labels a "
+      "sample.",
+      metric,
+      shape(target),
+      target.size(axis));
+  return is_set.to(torch::kByte).argmax(axis);
 }
 
 void check_class_type(const std::string& metric, const torch::Tensor& target) {
@@ -43,24 +66,37 @@ void check_class_type(const std::string& metric, const torch::Tensor& target) {
 ClassScores class_scores(
     const std::string& metric,
     const torch::Tensor& pred,
-    const torch::Tensor& target) {
+    const torch::Tensor& target,
+    int64_t axis) {
   check_class_type(metric, target);
+  TERN_CHECK_VALUE(
+      axis >= -pred.dim() && axis < pred.dim(),
+      "[{}] axis is {}, the outputs have shape {}; expected one of their "
+      "dimensions, 1 or -1.",
+      metric,
+      axis,
+      shape(pred));
   const bool has_channel = target.dim() == pred.dim() && target.dim() >= 2 &&
                            target.size(1) == 1 && pred.size(1) != 1;
-  const torch::Tensor classes = has_channel ? target.squeeze(1) : target;
-  const std::optional<int64_t> dim = class_dim(pred, classes);
+  const torch::Tensor classes = has_channel ? target.squeeze(1)
+                                : is_one_hot(pred, target)
+                                    ? class_of_one_hot(metric, target, axis)
+                                    : target;
   TERN_CHECK_VALUE(
-      dim,
-      "[{}] outputs have shape {}, targets {}; expected [N, C, ...] and "
-      "[N, ...]. Give one score a class and one class number a sample.",
+      fits(pred, classes, axis),
+      "[{}] outputs have shape {}, targets {}; expected {} and [N, ...]. {}.",
       metric,
       shape(pred),
-      shape(target));
+      shape(target),
+      axis == 1 ? "[N, C, ...]" : "[N, ..., C]",
+      axis == 1 && fits(pred, classes, -1)
+          ? "For classes in the last dimension set axis to -1"
+          : "Give one score a class and one class number a sample");
   const bool is_double = pred.scalar_type() == torch::kDouble;
   return {
       pred.to(is_double ? torch::kDouble : torch::kFloat)
-          .movedim(*dim, -1)
-          .reshape({-1, pred.size(*dim)}),
+          .movedim(axis, -1)
+          .reshape({-1, pred.size(axis)}),
       classes.reshape(-1).to(torch::kLong)};
 }
 
@@ -73,15 +109,16 @@ bool is_binary(const torch::Tensor& pred, const torch::Tensor& target) {
 ClassNumbers class_numbers(
     const std::string& metric,
     const torch::Tensor& pred,
-    const torch::Tensor& target) {
-  if (is_binary(pred, target)) {
+    const torch::Tensor& target,
+    int64_t axis) {
+  if (is_binary(pred, target) && !is_one_hot(pred, target)) {
     check_class_type(metric, target);
     return {
         (pred.reshape(-1) > 0).to(torch::kLong),
         target.reshape(-1).to(torch::kLong),
         2};
   }
-  const auto [scores, targets] = class_scores(metric, pred, target);
+  const auto [scores, targets] = class_scores(metric, pred, target, axis);
   return {scores.argmax(-1), targets, scores.size(-1)};
 }
 

@@ -16,12 +16,14 @@ struct ClassScores {
   torch::Tensor targets;  // [M] kLong
 };
 
-/// \param pred    [N, C, ...] as for cross-entropy, or [N, ..., C] as in fastai.
-/// \param target  [N, ...] or [N, 1], integers or bools.
+/// \param pred    [N, C, ...] as for cross-entropy; the classes are in `axis`.
+/// \param target  [N, ...] or [N, 1], integers or bools; or one-hot, of the shape
+///                of `pred`.
 ClassScores class_scores(
     const std::string& metric,
     const torch::Tensor& pred,
-    const torch::Tensor& target);
+    const torch::Tensor& target,
+    int64_t axis = 1);
 
 /// Whether `pred` is one channel alone, or none: logits of a binary classifier.
 bool is_binary(const torch::Tensor& pred, const torch::Tensor& target);
@@ -36,7 +38,8 @@ struct ClassNumbers {
 ClassNumbers class_numbers(
     const std::string& metric,
     const torch::Tensor& pred,
-    const torch::Tensor& target);
+    const torch::Tensor& target,
+    int64_t axis = 1);
 
 /// What is no class of the model, such as a void pixel's, counts nowhere.
 torch::Tensor is_class(const torch::Tensor& targets, int64_t classes);

@@ -20,10 +20,10 @@ class MeanOfClasses final : public MeanOf {
   bool counts_classes() const override { return true; }
 };
 
-Metric accuracy_or_errors(const char* name, bool counts_errors) {
+Metric accuracy_or_errors(const char* name, bool counts_errors, int64_t axis) {
   const auto count = [=](const torch::Tensor& pred,
                          const torch::Tensor& target) -> SumAndCount {
-    const ClassNumbers batch = class_numbers(name, pred, target);
+    const ClassNumbers batch = class_numbers(name, pred, target, axis);
     const torch::Tensor known = is_class(batch.target, batch.classes).sum();
     const torch::Tensor hits = (batch.pred == batch.target).sum();
     return {counts_errors ? known - hits : hits, known};
@@ -33,16 +33,24 @@ Metric accuracy_or_errors(const char* name, bool counts_errors) {
 
 // ---- From the confusion matrix ----
 
-Metric from_counts(const std::string& name, const CountsFormula& formula) {
+Metric from_counts(
+    const std::string& name,
+    const CountsFormula& formula,
+    int64_t axis) {
   return std::make_shared<ConfusionMetric>(
       name,
       [formula](const torch::Tensor& matrix, int64_t ignore_index) {
         return formula(ClassCounts::of_matrix(matrix, ignore_index));
-      });
+      },
+      axis);
 }
 
-Metric from_beta(const std::string& name, double beta2, Average average) {
-  return from_counts(name, beta_formula(name, beta2, average));
+Metric from_beta(
+    const std::string& name,
+    double beta2,
+    Average average,
+    int64_t axis) {
+  return from_counts(name, beta_formula(name, beta2, average), axis);
 }
 
 torch::Tensor dice_of(const ClassCounts& all) {
@@ -63,20 +71,20 @@ torch::Tensor dice_of(const ClassCounts& all) {
 
 }  // namespace
 
-Metric accuracy() {
-  return accuracy_or_errors("accuracy", false);
+Metric accuracy(int64_t axis) {
+  return accuracy_or_errors("accuracy", false, axis);
 }
 
-Metric error_rate() {
-  return accuracy_or_errors("error_rate", true);
+Metric error_rate(int64_t axis) {
+  return accuracy_or_errors("error_rate", true, axis);
 }
 
-Metric top_k_accuracy(int64_t k) {
+Metric top_k_accuracy(int64_t k, int64_t axis) {
   TERN_CHECK_VALUE(k >= 1, "[top_k_accuracy] k is {}; expected >= 1.", k);
   const std::string name = fmt::format("top_{}_accuracy", k);
   const auto count = [=](const torch::Tensor& pred,
                          const torch::Tensor& target) -> SumAndCount {
-    const auto [scores, targets] = class_scores(name, pred, target);
+    const auto [scores, targets] = class_scores(name, pred, target, axis);
     TERN_CHECK_VALUE(
         scores.size(-1) >= k,
         "[{}] the model has {} classes; expected at least {}. Take a "
@@ -91,37 +99,39 @@ Metric top_k_accuracy(int64_t k) {
   return std::make_shared<MeanOfClasses>(name, true, count);
 }
 
-Metric precision(Average average) {
-  return from_beta("precision", 0, average);
+Metric precision(Average average, int64_t axis) {
+  return from_beta("precision", 0, average, axis);
 }
 
-Metric recall(Average average) {
-  return from_beta("recall", std::numeric_limits<double>::infinity(), average);
+Metric recall(Average average, int64_t axis) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return from_beta("recall", kInfinity, average, axis);
 }
 
-Metric f_beta(double beta, Average average) {
+Metric f_beta(double beta, Average average, int64_t axis) {
   TERN_CHECK_VALUE(
       beta > 0 && std::isfinite(beta),
       "[f_beta] beta is {}; expected a finite number > 0.",
       beta);
-  return from_beta(fmt::format("f{:g}", beta), beta * beta, average);
+  return from_beta(fmt::format("f{:g}", beta), beta * beta, average, axis);
 }
 
-Metric f1(Average average) {
-  return f_beta(1, average);
+Metric f1(Average average, int64_t axis) {
+  return f_beta(1, average, axis);
 }
 
-Metric dice() {
-  return from_counts("dice", dice_of);
+Metric dice(int64_t axis) {
+  return from_counts("dice", dice_of, axis);
 }
 
-Metric jaccard(Average average) {
+Metric jaccard(Average average, int64_t axis) {
   return from_counts(
       "jaccard",
-      jaccard_formula("jaccard", average, /*spares_absent=*/true));
+      jaccard_formula("jaccard", average, /*spares_absent=*/true),
+      axis);
 }
 
-Metric cohen_kappa(KappaWeights weights) {
+Metric cohen_kappa(KappaWeights weights, int64_t axis) {
   const auto formula = [weights](const torch::Tensor& matrix) {
     const torch::Tensor index = torch::arange(matrix.size(0), matrix.options());
     const torch::Tensor apart = (index.unsqueeze(0) - index.unsqueeze(1)).abs();
@@ -133,10 +143,10 @@ Metric cohen_kappa(KappaWeights weights) {
         torch::outer(matrix.sum(1), matrix.sum(0)) / matrix.sum();
     return 1 - (cost * matrix).sum() / (cost * by_chance).sum();
   };
-  return std::make_shared<ConfusionMetric>("cohen_kappa", formula);
+  return std::make_shared<ConfusionMetric>("cohen_kappa", formula, axis);
 }
 
-Metric matthews_corrcoef() {
+Metric matthews_corrcoef(int64_t axis) {
   const auto formula = [](const torch::Tensor& matrix) {
     const torch::Tensor hits = matrix.diagonal(), predicted = matrix.sum(0),
                         actual = matrix.sum(1), all = matrix.sum();
@@ -147,24 +157,29 @@ Metric matthews_corrcoef() {
         all * hits.sum() - (predicted * actual).sum(),
         (spread(predicted) * spread(actual)).sqrt());
   };
-  return std::make_shared<ConfusionMetric>("matthews_corrcoef", formula);
+  return std::make_shared<ConfusionMetric>("matthews_corrcoef", formula, axis);
 }
-
-ConfusionMetric::ConfusionMetric(std::string name, Formula formula)
-    : name_(std::move(name)), formula_(std::move(formula)) {}
 
 ConfusionMetric::ConfusionMetric(
     std::string name,
-    std::function<torch::Tensor(const torch::Tensor&)> formula)
+    Formula formula,
+    int64_t axis)
+    : name_(std::move(name)), formula_(std::move(formula)), axis_(axis) {}
+
+ConfusionMetric::ConfusionMetric(
+    std::string name,
+    std::function<torch::Tensor(const torch::Tensor&)> formula,
+    int64_t axis)
     : ConfusionMetric(
           std::move(name),
           [formula = std::move(formula)](const torch::Tensor& matrix, int64_t) {
             return formula(matrix);
-          }) {}
+          },
+          axis) {}
 
 void ConfusionMetric::update(const Tensors& outputs, const Tensors& targets) {
   const auto [pred, target, classes] =
-      class_numbers(name_, outputs[0], targets[0]);
+      class_numbers(name_, outputs[0], targets[0], axis_);
   if (!counts_.defined()) {
     counts_ = torch::zeros({classes, classes}, target.options());
   }

@@ -7,8 +7,9 @@ namespace tern {
 
 // Metrics of samples that have any number of labels: outputs and targets are
 // both [N, L], targets 0 or 1. A target outside 0 to 1, such as -1 or NaN, is
-// not known and counts nowhere; one between 0 and 1 counts as 1 above 0.5. Names and averages are
-// fastai's: the mean over all labels, of which one that never comes up is 0.
+// not known and counts nowhere; one between 0 and 1 counts as 1 above 0.5. Names
+// and averages are fastai's: the mean over all labels, of which one that never
+// comes up is 0.
 
 struct MultiLabelOptions {
   /// Probabilities above it count as a label; in 0..1.

@@ -44,6 +44,21 @@ struct Moments {
   torch::Tensor error_error() const {
     return pred_pred - 2 * pred_target + target_target;
   }
+  torch::Tensor spread_of_preds() const { return spread(pred_pred, pred); }
+  torch::Tensor spread_of_targets() const {
+    return spread(target_target, target);
+  }
+
+ private:
+  // NaN where the numbers are all equal, up to the rounding of their mean.
+  torch::Tensor spread(const torch::Tensor& squares, const torch::Tensor& mean)
+      const {
+    constexpr double kRounding = 1e-14;
+    return torch::where(
+        squares > count * (kRounding * mean).square(),
+        squares,
+        torch::full_like(squares, std::nan("")));
+  }
 };
 
 class MomentMetric final : public MetricImpl {
@@ -179,21 +194,24 @@ Metric r2_score() {
   return std::make_shared<MomentMetric>("r2_score", [](const Moments& m) {
     const torch::Tensor error =
         m.error_error() + m.count * (m.target - m.pred).square();
-    return 1 - error / m.target_target;
+    return 1 - error / m.spread_of_targets();
   });
 }
 
 Metric explained_variance() {
   return std::make_shared<MomentMetric>(
       "explained_variance",
-      [](const Moments& m) { return 1 - m.error_error() / m.target_target; });
+      [](const Moments& m) {
+        return 1 - m.error_error() / m.spread_of_targets();
+      });
 }
 
 Metric pearson_corrcoef() {
   return std::make_shared<MomentMetric>(
       "pearson_corrcoef",
       [](const Moments& m) {
-        return m.pred_target / (m.pred_pred.sqrt() * m.target_target.sqrt());
+        return m.pred_target /
+               (m.spread_of_preds().sqrt() * m.spread_of_targets().sqrt());
       });
 }
 

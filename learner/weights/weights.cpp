@@ -260,10 +260,14 @@ SafetensorsImage::SafetensorsImage(
     tensors_.push_back(dense_on_cpu(state[i].value(), /*keep_strides=*/false));
   }
   std::map<std::string, std::string> all = metadata;
+  // Those of a file that this metadata may be from.
+  all.erase(kSafetensorsChecksum);
+  all.erase(kSafetensorsHeaderChecksum);
   if (checksum) {
     Sha256 hash;
     for (const torch::Tensor& tensor : tensors_) hash.update(bytes_of(tensor));
     all[kSafetensorsChecksum] = hash.hex_digest();
+    all[kSafetensorsHeaderChecksum] = safetensors_header_sha256(tensors, all);
   }
   header_ = safetensors_header(tensors, all, path.string());
 }

@@ -56,7 +56,8 @@ struct SaveWeightsOptions {
   /// Wait until the file is on the disk, so that a power cut cannot take it.
   bool durable = true;
   /// Put the SHA-256 of the tensors into a safetensors file's metadata (as
-  /// "tern.sha256"); `load_weights` then refuses the file if a bit differs.
+  /// "tern.sha256"), and that of names, types, shapes and metadata (as
+  /// "tern.header"); `load_weights` then refuses the file if a bit differs.
   bool checksum = false;
   /// Writes `path`.sha256, which `sha256sum -c` and `load_weights` read. A
   /// save without it removes one of an earlier save.

@@ -1,6 +1,7 @@
 // What ranks are told that do not do the same, and what they may do differently.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -23,6 +24,7 @@
 #include "tern/data/formats/file_io.h"
 #include "tern/learner/checkpoint/checkpoint.h"
 #include "tern/learner/metrics/metrics.h"
+#include "tern/learner/metrics/ranking.h"
 #include "tern/learner/optim/optimizer_factory.h"
 #include "tern/learner/optim/sgd.h"
 #include "tern/learner/recorder.h"
@@ -381,6 +383,88 @@ TEST(RanksThatDiffer, DataOfTheirOwnAreLimitedByBatchesOfEach) {
          "0 2",
          "LimitBatches"});
   });
+}
+
+// Images that cannot be read, say: those from `first` to `last` - 1.
+class WithGap final : public Dataset {
+ public:
+  WithGap(const Points& p, int64_t first, int64_t last)
+      : all_(Tensors{p.x}, Tensors{p.y}), first_(first), last_(last) {}
+  int64_t size() const override { return all_.size(); }
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
+      const override {
+    std::vector<int64_t> kept, left_out;
+    for (int64_t row = 0; row < std::ssize(indices); ++row) {
+      const bool is_in_gap = indices[row] >= first_ && indices[row] < last_;
+      if (is_in_gap) {
+        left_out.push_back(row);
+      } else {
+        kept.push_back(indices[row]);
+      }
+    }
+    Batch batch = all_.get_batch(kept, context);
+    batch.left_out = std::move(left_out);
+    return batch;
+  }
+
+ private:
+  TensorDataset all_;
+  int64_t first_, last_;
+};
+
+// Some batches of one rank have nothing, or all of them. The validation is that
+// of the samples that are left.
+TEST(RanksThatDiffer, SamplesThatAValidationLeavesOutCountOnNoRank) {
+  struct Case {
+    int64_t samples, first, last;
+  };
+  for (const auto& [samples, first, last] :
+       {Case{20, 4, 8}, {20, 5, 15}, {8, 4, 8}, {3, 0, 1}}) {
+    const Points p = points_of(samples, 5);
+    const auto kept =
+        torch::cat({torch::arange(first), torch::arange(last, samples)});
+    const auto data_with = [](std::shared_ptr<const Dataset> valid) {
+      DataBunch data = data_of(16);
+      data.valid = std::make_shared<DataLoader>(
+          std::move(valid),
+          DataLoaderOptions{.batch_size = 2, .workers = 0});
+      return data;
+    };
+    const auto options = [] {
+      LearnerOptions all = with_sgd();
+      all.metrics = {accuracy(), f1(), roc_auc()};
+      return all;
+    };
+    Learner alone(
+        data_with(std::make_shared<TensorDataset>(
+            Tensors{p.x.index_select(0, kept)},
+            Tensors{p.y.index_select(0, kept)})),
+        plain_net(),
+        options());
+    const Validation expected = alone.validate();
+    for (const int64_t world_size : {1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("{} samples, {} ranks", samples, world_size));
+      expect_ranks(world_size, [&](const LaunchEnvironment&) {
+        Learner learn(
+            data_with(std::make_shared<WithGap>(p, first, last)),
+            plain_net(),
+            options());
+        learn.to_distributed(kQuick);
+        learn.fit(1, 0.0);
+        const auto& metrics = learn.state().last_metrics;
+        EXPECT_NEAR(learn.state().valid_loss, expected.loss, 1e-6);
+        ASSERT_EQ(metrics.size(), expected.metrics.size());
+        for (size_t i = 0; i < metrics.size(); ++i) {
+          if (std::isnan(expected.metrics[i].value)) {
+            EXPECT_TRUE(std::isnan(metrics[i].value)) << metrics[i].name;
+          } else {
+            EXPECT_NEAR(metrics[i].value, expected.metrics[i].value, 1e-6)
+                << metrics[i].name;
+          }
+        }
+      });
+    }
+  }
 }
 
 // Others would wait for it in vain.

@@ -141,6 +141,86 @@ TEST_P(WorkersTest, GoOnExactlyWhereAPassWasLeft) {
   EXPECT_FALSE(rest.next());
 }
 
+// Its index is the value; those that can be divided by 3 are left out.
+class WithGaps final : public Dataset {
+ public:
+  int64_t size() const override { return 20; }
+  Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext& context)
+      const override {
+    Batch batch;
+    std::vector<int64_t> kept;
+    for (int64_t row = 0; row < std::ssize(indices); ++row) {
+      if (indices[row] % 3 == 0) {
+        batch.left_out.push_back(row);
+      } else {
+        kept.push_back(indices[row]);
+      }
+    }
+    batch.inputs = {
+        context.empty({std::ssize(kept), 1}, torch::kLong)
+            .copy_(torch::tensor(kept, torch::kLong).view({-1, 1}))};
+    return batch;
+  }
+};
+
+TEST_P(WorkersTest, SayWhichSamplesAreInABatchWhereTheDataSetLeftSomeOut) {
+  const auto gaps = std::make_shared<WithGaps>();
+  const auto even = std::make_shared<Subset>(
+      gaps,
+      std::vector<int64_t>{0, 2, 4, 6, 6, 8, 10, 12});
+  const auto all = std::make_shared<Concat>(
+      std::vector<std::shared_ptr<const Dataset>>{even, gaps, even});
+  const auto sample_of = [&](int64_t index) {
+    const int64_t places[] = {0, 2, 4, 6, 6, 8, 10, 12};
+    return index < 8    ? places[index]
+           : index < 28 ? index - 8
+                        : places[index - 28];
+  };
+  const DataLoader loader(
+      all,
+      {.batch_size = 5, .shuffle = true, .workers = GetParam()});
+  std::vector<int64_t> seen;
+  for (const Batch& batch : all_batches(loader, 1)) {
+    EXPECT_LE(batch.size() + std::ssize(batch.left_out), 5);
+    ASSERT_EQ(std::ssize(batch.indices), batch.size());
+    for (int64_t row = 0; row < batch.size(); ++row) {
+      const int64_t index = batch.indices[row];
+      EXPECT_EQ(batch.inputs[0][row].item<int64_t>(), sample_of(index));
+      seen.push_back(index);
+    }
+  }
+  std::vector<int64_t> expected;
+  for (int64_t index = 0; index < all->size(); ++index) {
+    if (sample_of(index) % 3 != 0) expected.push_back(index);
+  }
+  std::ranges::sort(seen);
+  EXPECT_EQ(seen, expected);
+
+  const DataLoader training(
+      gaps,
+      {.batch_size = 5, .training = true, .workers = GetParam()});
+  auto pass = training.epoch(0);
+  expect_error<DataError>(
+      [&] { pass.next(); },
+      {"sample 0 was left out of a training batch", "another sample"});
+}
+
+// A message may speak of the batch, and is another for the sample alone.
+TEST_P(WorkersTest, NameTheSampleAlsoWhereItFailsAloneInOtherWords) {
+  const DataLoader loader(
+      std::make_shared<Calling>([](c10::ArrayRef<int64_t> indices) {
+        for (size_t row = 0; row < indices.size(); ++row) {
+          if (indices[row] != 4) continue;
+          throw std::runtime_error("row " + std::to_string(row) + " is bad");
+        }
+      }),
+      {.batch_size = 10, .workers = GetParam()});
+  auto pass = loader.epoch(0);
+  expect_error<DataError>(
+      [&] { pass.next(); },
+      {"row 4 is bad", "alone, sample 4, picture_4.png, fails: row 0 is bad"});
+}
+
 TEST_P(WorkersTest, PassOnWhatTheDataSetThrewWithIndexAndPath) {
   const int64_t before = thread_count();
   for (const bool is_std : {true, false}) {

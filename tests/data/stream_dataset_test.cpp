@@ -214,7 +214,7 @@ TEST(StreamEpochs, AreNotBlamedForAnotherSourceOfTheirBatch) {
   class Broken final : public Dataset {
    public:
     int64_t size() const override { return 4; }
-    Batch get_batch(c10::ArrayRef<int64_t> indices, const BatchContext&)
+    Batch get_batch(c10::ArrayRef<int64_t> /*indices*/, const BatchContext&)
         const override {
       throw DataError("broken.png", "is no image");
     }
@@ -228,11 +228,24 @@ TEST(StreamEpochs, AreNotBlamedForAnotherSourceOfTheirBatch) {
   expect_error<DataError>(
       [&] { pass.next(); },
       {"broken.png", "is no image", "sample 2"});
+
+  // What does not fit together is said first.
+  const DataLoader unlike(
+      std::make_shared<Concat>(std::vector<std::shared_ptr<const Dataset>>{
+          std::make_shared<StreamEpochs>(std::make_shared<Counting>(10), 2),
+          std::make_shared<TensorDataset>(
+              Tensors{torch::zeros({2, 5})},
+              Tensors{torch::zeros({2}), torch::zeros({2})})}),
+      {.batch_size = 4, .workers = 0});
+  auto other = unlike.epoch(0);
+  expect_error<DataError>(
+      [&] { other.next(); },
+      {"[collate] a sample is", "a batch of 4 samples"});
 }
 
 TEST(StreamEpochs, NamesTheSampleThatCannotBeReadOrDecoded) {
-  const auto expect = [](std::shared_ptr<const StreamDataset> stream,
-                         StreamEpochs::Decode decode,
+  const auto expect = [](const std::shared_ptr<const StreamDataset>& stream,
+                         const StreamEpochs::Decode& decode,
                          const char* message) {
     for (const int64_t workers : {0, 2}) {
       const DataLoader loader(

@@ -217,7 +217,7 @@ void fuzz_manifest(Bytes bytes) {
 void fuzz_csv(Bytes bytes) {
   for (const char delimiter : {',', '\t'}) {
     run([&] {
-      const CsvTable table = parse_csv(bytes, kPath, delimiter);
+      const CsvTable table = parse_csv(bytes, kPath, {.delimiter = delimiter});
       promise(!table.columns.empty());
       promise(table.lines.size() == table.rows.size());
       size_t line = 0, cells = 0;

@@ -1,6 +1,8 @@
 #include "tern/kernels/images/warp_image.h"
 
 #include <cmath>
+#include <cstring>
+#include <sys/mman.h>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -184,6 +186,53 @@ TEST(WarpImage, TakesImagesOfOnePixelRowOrColumn) {
           << height << " x " << width;
     }
   }
+}
+
+// Of 2.7 GB, of which only the pages that are touched take memory.
+TEST(WarpImage, ReachesTheEndOfAnImageOfMoreThanTwoGigabytes) {
+  constexpr int64_t kSide = 30'000, kChannels = 3;
+  constexpr size_t kBytes = kSide * kSide * kChannels;
+  void* const memory = ::mmap(
+      nullptr,
+      kBytes,
+      PROT_READ | PROT_WRITE,
+      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+      -1,
+      0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto* const pixels = static_cast<uint8_t*>(memory);
+  const PixelView view = {
+      .pixels = pixels,
+      .height = kSide,
+      .width = kSide,
+      .channels = kChannels,
+      .stride = kSide * kChannels,
+      .end = pixels + kBytes};
+  constexpr int64_t kPart = 8;
+  uint8_t* const corner =
+      pixels + (kSide - kPart) * view.stride + (kSide - kPart) * kChannels;
+  torch::Tensor expected = picture(kPart, kPart, kChannels);
+  for (int64_t row = 0; row < kPart; ++row) {
+    std::memcpy(
+        corner + row * view.stride,
+        expected[row].const_data_ptr(),
+        kPart * kChannels);
+  }
+  for (const Sampling sampling : {Sampling::bilinear, Sampling::nearest}) {
+    for (const Padding padding : {Padding::zeros, Padding::reflection}) {
+      torch::Tensor out = torch::empty({kPart, kPart, kChannels}, torch::kByte);
+      warp_image(
+          view,
+          {.matrix = Matrix3::translation(kSide - kPart, kSide - kPart),
+           .padding = padding,
+           .sampling = sampling},
+          kPart,
+          kPart,
+          out.mutable_data_ptr<uint8_t>());
+      EXPECT_TRUE(torch::equal(out, expected));
+    }
+  }
+  ::munmap(memory, kBytes);
 }
 
 TEST(WarpImage, SurvivesAMatrixThatLeadsNowhere) {

@@ -97,6 +97,113 @@ TEST_F(DataBlockTest, TakesImagesAndClassesFromATable) {
   EXPECT_EQ(targets_of(data.valid)[0].item<int64_t>(), 1);
 }
 
+// Where the first line names a picture, it is a row as any other.
+TEST_F(DataBlockTest, TakesATableWithoutAHeader) {
+  for (const char* name : {"a.png", "b.png", "c.png", "d.png"}) {
+    write(name);
+  }
+  write_table("a.png\tcat\nb.png\tdog\nc.png\tcat\nd.png\tdog\n");
+  options_.valid_pct = 0.4;
+  for (const std::optional<bool> header : {std::optional<bool>(), {false}}) {
+    const DataBunch data = ImageDataBunch::from_csv(
+        temp_.path(),
+        {.delimiter = '\t', .header = header},
+        options_);
+    EXPECT_EQ(data.classes, (std::vector<std::string>{"cat", "dog"}));
+    EXPECT_EQ(names_of(data.train).size() + names_of(data.valid).size(), 4U);
+  }
+  const DataBunch named = ImageDataBunch::from_csv(
+      temp_.path(),
+      {.path_column = "0",
+       .label_column = "1",
+       .delimiter = '\t',
+       .header = false},
+      options_);
+  EXPECT_EQ(named.classes, (std::vector<std::string>{"cat", "dog"}));
+  const DataBunch suffixed = [&] {
+    write_table("a,cat\nb,dog\nc,cat\nd,dog\n");
+    return ImageDataBunch::from_csv(temp_.path(), {.suffix = ".png"}, options_);
+  }();
+  EXPECT_EQ(
+      names_of(suffixed.train).size() + names_of(suffixed.valid).size(),
+      4U);
+  // As one would say it who wants the first line to be left out.
+  const DataBunch left_out = ImageDataBunch::from_csv(
+      temp_.path(),
+      {.header = true, .suffix = ".png"},
+      options_);
+  EXPECT_EQ(
+      names_of(left_out.train).size() + names_of(left_out.valid).size(),
+      3U);
+}
+
+TEST_F(DataBlockTest, NamesTheIndexThatPandasWrites) {
+  write("a.png");
+  write_table(",name,label\n0,a.png,cat\n");
+  expect_error<DataError>(
+      [&] { ImageDataBunch::from_csv(temp_.path(), {}, options_); },
+      {"labels.csv", "first column without a name", "index=False"});
+}
+
+TEST_F(DataBlockTest, RefusesLabelsThatAreNotUtf8WhereTheyAreRead) {
+  write("a.png");
+  write("b.png");
+  options_.valid_pct = 0.5;
+  write_table("name,label\na.png,tea\nb.png,caf\xe9\n");
+  expect_error<DataError>(
+      [&] { ImageDataBunch::from_csv(temp_.path(), {}, options_); },
+      {"labels.csv:3", "caf\\xe9", "not UTF-8"});
+  make_folders(temp_ / "f" / "caf\xe9");
+  make_folders(temp_ / "f" / "tea");
+  for (const char* name : {"f/caf\xe9/1.png", "f/tea/2.png"}) write(name);
+  expect_error<c10::ValueError>(
+      [&] { ImageDataBunch::from_folder(temp_ / "f", {.valid_pct = 0.5}); },
+      {"caf\\xe9", "not UTF-8"});
+}
+
+// A row for each label of a picture: in training and in validation it would be
+// learnt by heart.
+TEST_F(DataBlockTest, KeepsTheRowsOfAPictureInOneSplit) {
+  std::string table = "name,label\n";
+  for (int i = 0; i < 12; ++i) {
+    const std::string name = std::to_string(i) + ".png";
+    write(name.c_str());
+    for (int row = 0; row <= i % 3; ++row) {
+      table += name + ",x" + std::to_string(row) + "\n";
+    }
+  }
+  write_table(table);
+  std::string said;
+  options_.sink = [&](const std::string& line) { said += line; };
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    options_.seed = seed;
+    const auto data = DataBlock{
+        .items = items_from_csv(temp_.path(), temp_ / "labels.csv"),
+        .split = split_at_random(0.25, seed),
+        .label = label_from_column({"label"}),
+        .classes = {
+            "x0",
+            "x1",
+            "x2"}}.bunch(options_);
+    EXPECT_EQ(names_of(data.valid).size(), 3U);
+    EXPECT_EQ(names_of(data.train).size(), 9U);
+    EXPECT_EQ(said, "");
+  }
+  const auto of_rows = DataBlock{
+      .items = items_from_csv(temp_.path(), temp_ / "labels.csv"),
+      .split = split_by_func(
+          [](const ImageItem& item) { return item.cell("label") == "x1"; }),
+      .label = label_from_column({"label"}),
+      .classes = {
+          "x0",
+          "x1",
+          "x2"}}.bunch(options_);
+  EXPECT_NE(
+      said.find("8 of the validation images are training images too"),
+      std::string::npos)
+      << said;
+}
+
 TEST_F(DataBlockTest, MakesSeveralClassesOneHot) {
   for (const char* name : {"a.png", "b.png", "c.png"}) {
     write(name);

@@ -62,10 +62,8 @@ void MaskTargets::write(
   const auto bytes = read_image_file(path, file);
   const EncodedImage mask(bytes, path, {.channels = 1, .indices = true});
   const ImageSize from = mask.size(), image = plan.source();
-  // A presized image is smaller than its mask, but for rounding of one shape.
-  const int64_t difference =
-      std::abs(from.height * image.width - from.width * image.height);
-  if (difference > std::max(from.height, from.width)) {
+  // A presized image is smaller than its mask.
+  if (!has_shape_of(from, image)) {
     throw_data_error(
         path,
         "is a mask of {} x {} pixels (height x width) for an image of {} x "
@@ -74,6 +72,19 @@ void MaskTargets::write(
         from.width,
         image.height,
         image.width);
+  }
+  if (may_be_turned(
+          plan.exif_orientation,
+          image,
+          mask.header().orientation,
+          from)) {
+    throw_data_error(
+        path,
+        "is the mask of an image with the EXIF orientation {}, and nothing "
+        "tells whether it was drawn on the image as stored or as shown; "
+        "expected images of orientation 1. Set decode.exif_orientation to "
+        "false if the mask is of the stored pixels, or save the image upright.",
+        plan.exif_orientation);
   }
   Warp warp = plan.warp();
   warp.sampling = Sampling::nearest;
@@ -201,16 +212,18 @@ void ImageDataset::write_sample(
   if (pack_ && pack_->has(index)) {
     const PixelView image = pack_->image(index);
     const Warp warp = make_plan_for({image.height, image.width});
+    plan.exif_orientation = pack_->exif_orientation(index);
     sample_pixels(image, warp, size_, slot);
   } else {
     const auto bytes = encoded(index, thread_buffer());
     const EncodedImage image(bytes, path, options_.decode);
     image.sample(make_plan_for(image.size()), size_, slot);
+    plan.exif_orientation = image.header().orientation;
   }
   plan.finish_pixels({slot, size_, options_.decode.channels});
 }
 
-void ImageDataset::write_readable(
+bool ImageDataset::write_readable(
     int64_t index,
     const BatchContext& context,
     uint8_t* slot,
@@ -227,14 +240,15 @@ void ImageDataset::write_readable(
       if (images_.targets) {
         images_.targets->write(candidate, plan, targets, place);
       }
-      return;
+      return true;
     } catch (const DataError& error) {
       const BadImagePolicy& policy = options_.bad_images;
       if (!policy.skips) throw;
       const BadImage bad = {paths()[candidate], error.what()};
       bad_->add(candidate, bad, size(), policy.max_fraction);
-      // There is none that could take its place.
+      // There is none that could take its place, or be evaluated.
       if (std::ssize(bad_->all()) == size()) throw;
+      if (!context.training) return false;
     }
   }
 }
@@ -249,11 +263,20 @@ Batch ImageDataset::get_batch(
   torch::Tensor targets;
   if (images_.targets) targets = images_.targets->empty(count, size_, context);
   uint8_t* slot = images.mutable_data_ptr<uint8_t>();
-  for (int64_t i = 0; i < count; ++i) {
-    write_readable(indices[i], context.of_row(i), slot, targets, i);
-    slot += size_.height * size_.width * channels;
+  Batch batch;
+  int64_t written = 0;
+  for (int64_t row = 0; row < count; ++row) {
+    const BatchContext of_row = context.of_row(row);
+    if (write_readable(indices[row], of_row, slot, targets, written)) {
+      slot += size_.height * size_.width * channels;
+      ++written;
+    } else {
+      batch.left_out.push_back(row);
+    }
   }
-  return {{images}, targets.defined() ? Tensors{targets} : Tensors{}};
+  batch.inputs = {images.narrow(0, 0, written)};
+  if (targets.defined()) batch.targets = {targets.narrow(0, 0, written)};
+  return batch;
 }
 
 }  // namespace tern

@@ -166,8 +166,9 @@ class ImageDataset final : public Dataset {
       const BatchContext& context,
       uint8_t* slot,
       SamplePlan& plan) const;
-  /// Writes sample `index`, or its replacement if the image is bad.
-  void write_readable(
+  /// Writes sample `index`, or in training its replacement if the image is bad.
+  /// \return False if the image is bad and to be left out.
+  bool write_readable(
       int64_t index,
       const BatchContext& context,
       uint8_t* slot,

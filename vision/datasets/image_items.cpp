@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <ranges>
 #include <regex>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -57,8 +58,26 @@ ImageItems items_from_csv(
     const fs::path& folder,
     const fs::path& table_path,
     const std::string& column,
-    const std::string& suffix) {
-  const auto table = std::make_shared<const CsvTable>(read_csv(table_path));
+    const std::string& suffix,
+    char delimiter,
+    std::optional<bool> header) {
+  CsvOptions options{delimiter, header.value_or(true)};
+  CsvTable read = read_csv(table_path, options);
+  if (!header && column.empty()) {
+    // Where the first line names an image, it is not the names of the columns.
+    std::error_code ignored;
+    options.has_header =
+        !fs::is_regular_file(folder / (read.columns[0] + suffix), ignored);
+    if (!options.has_header) read = read_csv(table_path, options);
+  }
+  if (column.empty() && read.columns[0].empty()) {
+    throw DataError(
+        table_path.string(),
+        "has a first column without a name, as pandas writes its index; "
+        "expected the paths there. Name the column of the paths, "
+        "ImageCsv::path_column, or write the table with index=False.");
+  }
+  const auto table = std::make_shared<const CsvTable>(std::move(read));
   const size_t at = column.empty() ? 0 : table->column(column);
   ImageItems items;
   for (size_t row = 0; row < table->rows.size(); ++row) {
@@ -219,9 +238,17 @@ SplitIndices draw_split(int64_t count, double valid_pct, uint64_t seed) {
 
 Splitter split_at_random(double valid_pct, uint64_t seed) {
   return [=](const ImageItems& items) {
-    std::vector<Split> splits(items.size(), Split::train);
-    const auto drawn = draw_split(std::ssize(items), valid_pct, seed);
-    for (const int64_t i : drawn.valid) splits[i] = Split::valid;
+    std::unordered_map<std::string, size_t> numbers;  // of the images
+    for (const ImageItem& item : items) {
+      numbers.emplace(item.path, numbers.size());
+    }
+    const auto drawn = draw_split(std::ssize(numbers), valid_pct, seed);
+    std::vector<Split> of_images(numbers.size(), Split::train);
+    for (const int64_t i : drawn.valid) of_images[i] = Split::valid;
+    std::vector<Split> splits;
+    for (const ImageItem& item : items) {
+      splits.push_back(of_images[numbers.at(item.path)]);
+    }
     return splits;
   };
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,11 +46,14 @@ ImageItems items_from_folder(
 /// \param folder  Folder that the paths are relative to.
 /// \param column  Column with the paths; empty: the first one.
 /// \param suffix  Appended to each path, such as ".jpg".
+/// \param delimiter, header  See ImageCsv.
 ImageItems items_from_csv(
     const std::filesystem::path& folder,
     const std::filesystem::path& table,
     const std::string& column = "",
-    const std::string& suffix = "");
+    const std::string& suffix = "",
+    char delimiter = ',',
+    std::optional<bool> header = {});
 
 /// Returns the labels of an item: classes, numbers, or the path of its mask.
 using Labeller = std::function<std::vector<std::string>(const ImageItem&)>;
@@ -93,7 +97,8 @@ std::vector<T> select(
   return chosen;
 }
 
-/// As `draw_split`.
+/// Draws a fraction of the images as `draw_split`; items of one path, such as
+/// rows of a table for each label of an image, stay together.
 Splitter split_at_random(double valid_pct = 0.2, uint64_t seed = 42);
 /// By the folder: the last of the two names in the path decides.
 Splitter split_by_folder(

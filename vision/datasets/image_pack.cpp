@@ -131,7 +131,8 @@ void ImagePackWriter::write(
     int64_t index,
     int64_t height,
     int64_t width,
-    const uint8_t* pixels) {
+    const uint8_t* pixels,
+    int exif_orientation) {
   const auto size = static_cast<size_t>(height * width * channels_);
   const uint32_t crc = crc_of(pixels, size);
   const std::lock_guard lock(mutex_);
@@ -140,6 +141,7 @@ void ImagePackWriter::write(
   entry.height = static_cast<uint32_t>(height);
   entry.width = static_cast<uint32_t>(width);
   entry.crc = crc;
+  entry.exif_orientation = static_cast<uint32_t>(exif_orientation);
   file_.write({pixels, size});
 }
 

@@ -40,12 +40,16 @@ class ImagePack {
   /// Thread-safe.
   /// \throws DataError if its checksum is wrong.
   PixelView image(int64_t index) const;
+  /// By which the image was turned upright; 1: it was not.
+  int exif_orientation(int64_t index) const {
+    return static_cast<int>(entries_.at(index).exif_orientation);
+  }
 
  private:
   friend class ImagePackWriter;
   struct Entry {
     uint64_t offset;
-    uint32_t height, width, crc, unused;
+    uint32_t height, width, crc, exif_orientation;
   };
   struct Footer;
 
@@ -73,10 +77,15 @@ class ImagePackWriter {
       int64_t channels,
       std::string key);
 
-  /// Adds an image [height, width, channels]. Thread-safe, in any order; an
-  /// image that is never added is missing.
-  void
-  write(int64_t index, int64_t height, int64_t width, const uint8_t* pixels);
+  /// Adds an image [height, width, channels], turned upright by its EXIF
+  /// orientation. Thread-safe, in any order; an image that is never added is
+  /// missing.
+  void write(
+      int64_t index,
+      int64_t height,
+      int64_t width,
+      const uint8_t* pixels,
+      int exif_orientation = 1);
 
   /// Completes the file, syncs it to the disk and renames it.
   void publish();

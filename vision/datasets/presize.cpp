@@ -23,7 +23,7 @@ std::string key_of(const ImageDataset& images, ImageSize size) {
         {reinterpret_cast<const uint8_t*>(text.data()), text.size() + 1});
   };
   add(fmt::format(
-      "2 {} {} {} {} {}",
+      "3 {} {} {} {} {}",
       size.height,
       size.width,
       decode.channels,
@@ -60,7 +60,12 @@ void add_image(
   uint8_t* decoded =
       pixels.get(covered.height * covered.width * decode.channels);
   image.decode(covered, decoded);
-  writer.write(index, covered.height, covered.width, decoded);
+  writer.write(
+      index,
+      covered.height,
+      covered.width,
+      decoded,
+      image.header().orientation);
 }
 
 std::shared_ptr<const ImagePack> open_if_current(

@@ -1,6 +1,7 @@
 #include "tern/vision/decode/decode.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "tern/data/formats/error.h"
@@ -40,6 +41,21 @@ int jpeg_denominator(ImageSize factors, bool antialias) {
 
 }  // namespace
 
+bool has_shape_of(ImageSize size, ImageSize other) {
+  return std::abs(size.height * other.width - size.width * other.height) <=
+         std::max(size.height, size.width);
+}
+
+bool may_be_turned(
+    int image_orientation,
+    ImageSize image,
+    int mask_orientation,
+    ImageSize mask) {
+  if (image_orientation == 1 || mask_orientation != 1) return false;
+  const bool lies = image_orientation >= 5;
+  return !lies || has_shape_of(mask, {image.width, image.height});
+}
+
 EncodedImage::EncodedImage(
     std::span<const uint8_t> bytes,
     std::string_view path,
@@ -70,6 +86,7 @@ EncodedImage::EncodedImage(
 void EncodedImage::decode_stored(uint8_t* pixels) const {
   const auto decode = header_.format == ImageFormat::jpeg  ? decode_jpeg
                       : header_.format == ImageFormat::png ? decode_png
+                      : header_.format == ImageFormat::pnm ? decode_pnm
                                                            : decode_opencv;
   decode(*this, pixels);
 }

@@ -14,8 +14,8 @@
 namespace tern {
 
 struct DecodeOptions {
-  /// 3: RGB, grey is repeated. 1: grey, 0.299 R + 0.587 G + 0.114 B as in
-  /// OpenCV.
+  /// 3: RGB, grey is repeated. 1: grey, 0.299 R + 0.587 G + 0.114 B, within 1
+  /// of Pillow's convert("L").
   int64_t channels = 3;
   /// Applies the EXIF orientation, like cv::IMREAD_COLOR; fastai does so for
   /// TIFF alone.
@@ -36,6 +36,19 @@ inline ImageSize upright_size(const ImageHeader& header) {
               : ImageSize{header.height, header.width};
 }
 
+/// Whether sizes have one shape, up to rounding of one side.
+bool has_shape_of(ImageSize size, ImageSize other);
+
+/// Whether it is unknown how a mask lies over an image: the image is turned by
+/// its EXIF orientation, the mask has none, and its size does not tell whether it
+/// was drawn on the image as stored or as shown.
+/// \param image, mask  Upright sizes.
+bool may_be_turned(
+    int image_orientation,
+    ImageSize image,
+    int mask_orientation,
+    ImageSize mask);
+
 /// An image file in memory with a valid header. A view: bytes and path must
 /// outlive it.
 ///
@@ -43,8 +56,8 @@ inline ImageSize upright_size(const ImageHeader& header) {
 ///   auto pixels = torch::empty({224, 224, 3}, torch::kByte);
 ///   image.decode({224, 224}, pixels.data_ptr<uint8_t>());
 ///
-/// Reads JPEG, PNG, WebP, BMP and TIFF, detected by content. Drops alpha,
-/// applies palettes, divides 16-bit values by 257 and reads CMYK as Adobe
+/// Reads JPEG, PNG, WebP, BMP, TIFF and binary PGM and PPM, detected by
+/// content. Drops alpha, applies palettes, divides 16-bit values by 257 and reads CMYK as Adobe
 /// writes it (inverted). PNG has checksums, which are verified; in the other
 /// formats damage that a decoder can decode gives wrong pixels: see
 /// `write_image_manifest`.

@@ -189,13 +189,17 @@ ImageRegion decode_part(
     ImageRegion wanted,
     const Memory& memory) {
   static thread_local JpegDecoder decoder;
-  static thread_local ScratchBuffer cmyk;
+  static thread_local ScratchBuffer colours;
   const int64_t channels = file.options().channels;
-  const bool is_cmyk = file.header().channels == 4;
-  const J_COLOR_SPACE colours = is_cmyk         ? JCS_CMYK
-                                : channels == 1 ? JCS_GRAYSCALE
-                                                : JCS_RGB;
-  if (!decoder.start(file.bytes(), denominator, colours)) {
+  // Grey of a colour image is made of its clamped colours, as by Pillow: what
+  // the file stores as brightness differs from it where colours are strong.
+  const int stored = file.header().channels;
+  const bool is_converted = stored == 4 || (channels == 1 && stored == 3);
+  const J_COLOR_SPACE colour_space = stored == 4 ? JCS_CMYK
+                                     : channels == 1 && !is_converted
+                                         ? JCS_GRAYSCALE
+                                         : JCS_RGB;
+  if (!decoder.start(file.bytes(), denominator, colour_space)) {
     fail(file.path(), decoder.message);
   }
   const ImageSize size = jpeg_scaled_size(file.stored_size(), denominator);
@@ -209,7 +213,7 @@ ImageRegion decode_part(
   const int64_t count = wanted.height * width;
   uint8_t* pixels = memory(count * channels);
   ImageRegion decoded;
-  uint8_t* target = is_cmyk ? cmyk.get(count * 4) : pixels;
+  uint8_t* target = is_converted ? colours.get(count * stored) : pixels;
   const bool is_read = decoder.read(wanted, &decoded, target);
   const bool is_whole =
       is_read && decoder.errors.num_warnings == 0 &&
@@ -221,8 +225,13 @@ ImageRegion decode_part(
         file.path(),
         has_reason ? decoder.message : "Premature end of JPEG file");
   }
-  if (is_cmyk) {
-    cmyk_to_pixels(target, decoded.height * decoded.width, channels, pixels);
+  const int64_t decoded_count = decoded.height * decoded.width;
+  if (stored == 4) {
+    cmyk_to_pixels(target, decoded_count, channels, pixels);
+  } else if (is_converted) {
+    for (int64_t i = 0; i < decoded_count; ++i) {
+      pixels[i] = grey_of(target + 3 * i);
+    }
   }
   return decoded;
 }

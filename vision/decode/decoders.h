@@ -46,6 +46,9 @@ inline uint8_t grey_of(const uint8_t* rgb) {
       (rgb[0] * 9798 + rgb[1] * 19235 + rgb[2] * 3735 + 16384) >> 15);
 }
 
+/// Decodes a PGM or PPM.
+void decode_pnm(const EncodedImage& file, uint8_t* pixels);
+
 /// Decodes a WebP, BMP or TIFF with OpenCV.
 void decode_opencv(const EncodedImage& file, uint8_t* pixels);
 

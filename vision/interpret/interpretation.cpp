@@ -91,8 +91,9 @@ std::vector<TopLoss> Interpretation::top_losses(int64_t k, bool largest) const {
       torch::argsort(losses(), /*stable=*/true, 0, largest);
   std::vector<TopLoss> top;
   for (int64_t i = 0; i < count; ++i) {
-    const auto index = order[i].item<int64_t>();
-    top.push_back({index, losses()[index].item<double>()});
+    const auto row = order[i].item<int64_t>();
+    top.push_back(
+        {answers_.indices.at(row), losses()[row].item<double>(), row});
   }
   return top;
 }
@@ -114,8 +115,8 @@ torch::Tensor Interpretation::draw_top_losses(int64_t k, bool largest) const {
     Batch batch = dataset_->get_batch({top.index}, {});
     const torch::Tensor image =
         visible_batch(data_, std::move(batch), /*augments=*/false).images[0];
-    const torch::Tensor target = all_targets[top.index];
-    const torch::Tensor pred = preds()[top.index];
+    const torch::Tensor target = all_targets[top.row];
+    const torch::Tensor pred = preds()[top.row];
     const torch::Tensor answer =
         decoded(kind, pred.unsqueeze(0), output().threshold)[0];
     const CaptionLine name = {file_name(dataset_->describe(top.index))};

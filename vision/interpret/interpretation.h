@@ -19,6 +19,7 @@ namespace tern {
 struct TopLoss {
   int64_t index = 0;  // in the data set
   double loss = 0;
+  int64_t row = 0;  // of preds(), targets() and losses()
 };
 
 /// The predictions of a model for a whole split, sample by sample. The model

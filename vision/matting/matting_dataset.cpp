@@ -90,9 +90,9 @@ bool has_colours(const std::string& path) {
 }
 
 void check_pair(const std::string& pha, const std::string& fgr) {
-  const ImageHeader header = header_of(pha);
+  const ImageHeader header = header_of(pha), photograph = header_of(fgr);
   const ImageSize alpha = upright_size(header);
-  const ImageSize colours = upright_size(header_of(fgr));
+  const ImageSize colours = upright_size(photograph);
   if (alpha != colours) {
     throw_data_error(
         pha,
@@ -103,6 +103,19 @@ void check_pair(const std::string& pha, const std::string& fgr) {
         fgr,
         colours.height,
         colours.width);
+  }
+  if (may_be_turned(
+          photograph.orientation,
+          colours,
+          header.orientation,
+          alpha)) {
+    throw_data_error(
+        pha,
+        "is the alpha of {}, which has the EXIF orientation {}, and nothing "
+        "tells whether it was drawn on the picture as stored or as shown; "
+        "expected orientation 1. Save the foreground upright.",
+        fgr,
+        photograph.orientation);
   }
   if (header.channels != 1 && header.channels != 2 && has_colours(pha)) {
     throw DataError(

@@ -1,13 +1,18 @@
 #include "tern/vision/models/build_model.h"
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <ranges>
 #include <utility>
 
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <fmt/ranges.h>
 
 #include "tern/data/formats/error.h"
+#include "tern/data/support/error_text.h"
 #include "tern/kernels/check.h"
 #include "tern/learner/export/embedded_torchscript.h"
 #include "tern/learner/weights/weights.h"
@@ -59,6 +64,62 @@ Model build_model(const Architecture& architecture) {
   return find_builder(architecture.name)(architecture);
 }
 
+namespace {
+
+// LibTorch tells its profiler of each allocation of a thread; this takes the
+// profiler's place and refuses what exceeds a limit.
+class AllocationLimit final : public c10::MemoryReportingInfoBase {
+ public:
+  AllocationLimit(int64_t limit, std::string file)
+      : left_(limit), file_(std::move(file)) {}
+
+  bool memoryProfilingEnabled() const override { return true; }
+  void reportMemoryUsage(
+      void* memory,
+      int64_t size,
+      size_t,
+      size_t,
+      c10::Device device) override {
+    if (!device.is_cpu()) return;
+    left_ -= size;
+    if (size <= 0 || left_ >= 0) return;
+    // Nobody owns it yet.
+    c10::profiledCPUMemoryReporter().Delete(memory);
+    c10::free_cpu(memory);
+    throw_data_error(
+        file_,
+        "describes a network that is much larger than the weights in the file; "
+        "expected a file as Learner::export_model writes it. It was changed, "
+        "or "
+        "damaged");
+  }
+
+ private:
+  int64_t left_;
+  std::string file_;
+};
+
+// A network is built before its shapes can be compared with the file's. A file
+// of a few kilobytes must not take gigabytes for that.
+Model build_of_size(
+    const Architecture& architecture,
+    const StateDict& weights,
+    const std::string& file) {
+  constexpr int64_t kAlways = 64 << 20;
+  constexpr int64_t kTimes = 3;  // while weights are drawn
+  int64_t limit = kAlways;
+  for (const auto& item : weights) {
+    limit += kTimes * item.value().numel() *
+             std::max<int64_t>(item.value().element_size(), sizeof(float));
+  }
+  const c10::DebugInfoGuard guard(
+      c10::DebugInfoKind::PROFILER_STATE,
+      std::make_shared<AllocationLimit>(limit, file));
+  return build_model(architecture);
+}
+
+}  // namespace
+
 std::pair<Model, ModelCard> load_exported(
     const std::filesystem::path& file,
     bool trusted) {
@@ -75,8 +136,9 @@ std::pair<Model, ModelCard> load_exported(
         file.string(),
         "is to hold a TorchScript graph and has none; export it again");
   }
-  Model model = is_graph ? model_of_graph(weights[kGraph], file.string())
-                         : build_model(card.architecture);
+  Model model = is_graph
+                    ? model_of_graph(weights[kGraph], file.string())
+                    : build_of_size(card.architecture, weights, file.string());
   if (!is_graph) model.load_state_dict(weights);
   model.eval();
   return {std::move(model), std::move(card)};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <opencv2/core/mat.hpp>
@@ -215,16 +216,14 @@ std::vector<Prediction> Predictor::answer(
 std::vector<Prediction> Predictor::answer_all(
     int64_t count,
     c10::function_ref<Tensors(int64_t)> prepare) const {
-  std::vector<Tensors> prepared(count);
-  for_each_sample(count, [&](int64_t i) { prepared[i] = prepare(i); });
   std::vector<Prediction> answers;
   for (int64_t begin = 0; begin < count; begin += options().batch_size) {
-    const int64_t end = std::min(begin + options().batch_size, count);
-    std::ranges::move(
-        answer(std::vector<Tensors>(
-            prepared.begin() + begin,
-            prepared.begin() + end)),
-        std::back_inserter(answers));
+    std::vector<Tensors> prepared(
+        std::min(options().batch_size, count - begin));
+    for_each_sample(std::ssize(prepared), [&](int64_t i) {
+      prepared[i] = prepare(begin + i);
+    });
+    std::ranges::move(answer(prepared), std::back_inserter(answers));
   }
   return answers;
 }
@@ -245,21 +244,26 @@ std::vector<FilePrediction> Predictor::predict_folder(
     files.push_back({.path = item.path});
   }
   loaded_->preprocessor();  // fails once, not for each file
-  Tensors prepared(files.size());
-  for_each_sample(std::ssize(files), [&](int64_t i) {
-    try {
-      prepared[i] = prepare(fs::path(files[i].path));
-    } catch (const DataError& error) {
-      files[i].error = error.what();
+  for (int64_t begin = 0; begin < std::ssize(files);
+       begin += options().batch_size) {
+    const std::span<FilePrediction> part = std::span(files).subspan(
+        begin,
+        std::min(options().batch_size, std::ssize(files) - begin));
+    std::vector<Tensors> prepared(part.size());
+    for_each_sample(std::ssize(part), [&](int64_t i) {
+      try {
+        prepared[i] = {prepare(fs::path(part[i].path))};
+      } catch (const DataError& error) {
+        part[i].error = error.what();
+      }
+    });
+    std::erase_if(prepared, [](const Tensors& t) { return t.empty(); });
+    if (prepared.empty()) continue;
+    auto file = part.begin();
+    for (Prediction& prediction : answer(prepared)) {
+      while (!file->error.empty()) ++file;
+      (file++)->prediction = std::move(prediction);
     }
-  });
-  std::erase_if(prepared, [](const torch::Tensor& t) { return !t.defined(); });
-  auto file = files.begin();
-  for (Prediction& answer : answer_all(
-           std::ssize(prepared),
-           [&](int64_t i) -> Tensors { return {prepared[i]}; })) {
-    while (!file->error.empty()) ++file;
-    (file++)->prediction = std::move(answer);
   }
   return files;
 }

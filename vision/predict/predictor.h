@@ -79,7 +79,8 @@ class Predictor {
     return answer(std::vector<Tensors>(1, Tensors{prepare(sample)}))[0];
   }
 
-  /// Returns one prediction per sample, in order; prepares them on all cores.
+  /// Returns one prediction per sample, in order; prepares `batch_size` at a
+  /// time, on all cores.
   /// \param samples  Paths, cv::Mats or tensors, as for `predict`.
   /// \throws as `predict`, for the first bad sample; c10::ValueError if
   ///         floating tensors differ in size.
@@ -123,7 +124,7 @@ class Predictor {
 
  private:
   struct Loaded;
-  /// Prepares samples in parallel and answers `batch_size` at a time.
+  /// Prepares `batch_size` samples in parallel, answers them, and goes on.
   std::vector<Prediction> answer_all(
       int64_t count,
       c10::function_ref<Tensors(int64_t)> prepare) const;

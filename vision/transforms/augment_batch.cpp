@@ -40,6 +40,32 @@ void check_images(const torch::Tensor& images) {
       shapes_of({images}));
 }
 
+bool moves_pixels(const SamplePlan& plan) {
+  const Warp warp = plan.warp();
+  return warp.matrix != Matrix3{} || warp.jitter_x != 0 || warp.jitter_y != 0;
+}
+
+// [N, H, W] or [N, 1, H, W] for images [N, H, W, C].
+bool is_mask(const torch::Tensor& target, const torch::Tensor& images) {
+  const auto size = images.sizes().slice(0, 3);
+  return target.sizes() == size || (target.dim() == 4 && target.size(1) == 1 &&
+                                    target.squeeze(1).sizes() == size);
+}
+
+void check_has_no_pixels(
+    const torch::Tensor& target,
+    const torch::Tensor& images) {
+  const auto size = images.sizes().slice(1, 2);
+  TERN_CHECK_VALUE(
+      target.dim() != 4 || (target.sizes().slice(1, 2) != size &&
+                            target.sizes().slice(2, 2) != size),
+      "[augment_batch] a target is {} for images {}, whose pixels are moved; "
+      "expected masks [N, H, W] or [N, 1, H, W]. Augment pairs of images in "
+      "the data set, or by a batch transform of your own.",
+      shapes_of({target}),
+      shapes_of({images}));
+}
+
 Plans plans_for(
     const Transforms& transforms,
     const torch::Tensor& images,
@@ -92,11 +118,13 @@ BatchTransform augment_batch(
       return;
     }
     const auto plans = plans_for(transforms, images, context, padding);
-    if (!batch.targets.empty()) {
-      torch::Tensor& masks = batch.targets[0];
-      if (masks.dim() == 3 && masks.scalar_type() == torch::kLong &&
-          masks.sizes() == images.sizes().slice(0, 3)) {
-        masks = render_masks(masks, plans);
+    if (std::ranges::any_of(plans, moves_pixels)) {
+      for (torch::Tensor& target : batch.targets) {
+        if (is_mask(target, images)) {
+          target = render_masks(target, plans);
+        } else {
+          check_has_no_pixels(target, images);
+        }
       }
     }
     if (images.is_cpu()) {
@@ -205,16 +233,26 @@ torch::Tensor render_on_cpu(const torch::Tensor& images, const Plans& plans) {
 
 torch::Tensor render_masks(const torch::Tensor& masks, const Plans& plans) {
   if (plans.empty()) return masks;
-  // Numbers up to 2^24 are exact in float.
-  return at::grid_sampler(
-             masks.unsqueeze(1).to(torch::kFloat),
-             sampling_grid(plans, masks.size(1), masks.size(2), masks.device()),
-             /*interpolation_mode=*/1,
-             grid_padding(plans[0].warp().padding),
-             /*align_corners=*/false)
-      .squeeze(1)
-      .round()
-      .to(torch::kLong);
+  const int64_t count = masks.size(0);
+  const int64_t height = masks.size(-2), width = masks.size(-1);
+  // The number of the pixel that each pixel of the result shows, from 1 on; 0
+  // lies outside. Whole numbers up to 2^24 are exact in float.
+  const auto type = height * width < (1 << 24) ? torch::kFloat : torch::kDouble;
+  const torch::Tensor numbers =
+      torch::arange(1, height * width + 1, masks.device()).to(type);
+  const torch::Tensor shown =
+      at::grid_sampler(
+          numbers.view({1, 1, height, width}).expand({count, -1, -1, -1}),
+          sampling_grid(plans, height, width, masks.device()).to(type),
+          /*interpolation_mode=*/1,
+          grid_padding(plans[0].warp().padding),
+          /*align_corners=*/false)
+          .to(torch::kLong)
+          .view({count, -1});
+  return masks.reshape({count, -1})
+      .gather(1, (shown - 1).clamp_min(0))
+      .masked_fill(shown == 0, 0)
+      .view(masks.sizes());
 }
 
 }  // namespace tern

@@ -42,7 +42,8 @@ inline ImageStats none() {
 
 /// Applies `transforms` to every training batch on its device, with separate
 /// random numbers per sample: to inputs[0], [N, H, W, 1 or 3] kByte, and to
-/// masks, targets[0] of [N, H, W] kLong, with nearest-neighbour sampling.
+/// masks with nearest-neighbour sampling: targets [N, H, W] or [N, 1, H, W] of
+/// any dtype. Lighting and erasing change images alone.
 ///
 ///   data.batch_transforms = {
 ///       augment_batch(
@@ -56,7 +57,8 @@ inline ImageStats none() {
 /// \param stats  Normalises the images, in evaluation too, as `normalize`: one
 ///               value per channel, or one for all. Unset: they stay kByte for
 ///               later transforms.
-/// \throws c10::ValueError, when it is called, for any other batch.
+/// \throws c10::ValueError, when it is called, for any other images, and for
+///         targets of several channels for each pixel of an image that is moved.
 BatchTransform augment_batch(
     Transforms transforms,
     Padding padding = Padding::reflection,
@@ -97,8 +99,8 @@ torch::Tensor sampling_grid(
     int64_t width,
     torch::Device device);
 
-/// Renders masks, [N, H, W] kLong, on their device with nearest-neighbour
-/// sampling.
+/// Renders masks, [N, H, W] or [N, 1, H, W] of any dtype, on their device with
+/// nearest-neighbour sampling.
 torch::Tensor render_masks(
     const torch::Tensor& masks,
     const std::vector<SamplePlan>& plans);

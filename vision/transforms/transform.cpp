@@ -119,6 +119,7 @@ PaintedRectangle& SamplePlan::erase(int64_t top, int64_t left, ImageSize size) {
 
 void SamplePlan::begin(ImageSize source, ImageSize target, Padding padding) {
   source_ = size_ = source;
+  exif_orientation = 1;
   target_ = target;
   matrix_ = {};
   padding_ = padding;

@@ -67,6 +67,8 @@ class SamplePlan {
   // ---- Geometry, in pixels of the canvas ----
 
   ImageSize source() const { return source_; }
+  /// The EXIF orientation by which the source was turned upright; 1: it was not.
+  int exif_orientation = 1;
   ImageSize target() const { return target_; }
   /// The current size of the canvas.
   ImageSize size() const { return size_; }

@@ -7,6 +7,7 @@
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/samples/png.h"
+#include "tern/data/formats/samples/pnm.h"
 #include "tern/data/formats/samples/tiff.h"
 #include "tern/data/formats/text.h"
 
@@ -222,6 +223,13 @@ struct HeaderReader {
     }
   }
 
+  void read_pnm() {
+    const PnmFile file = parse_pnm(bytes, path);
+    header.width = file.width;
+    header.height = file.height;
+    header.channels = file.channels;
+  }
+
   void read_gif() {
     if (bytes.size() < 10) fail_truncated();
     header.width = load_le16(bytes.data() + 6);
@@ -242,12 +250,15 @@ struct HeaderReader {
         {"BM", ImageFormat::bmp, &HeaderReader::read_bmp},
         {"II*\0"sv, ImageFormat::tiff, &HeaderReader::read_tiff},
         {"MM\0*"sv, ImageFormat::tiff, &HeaderReader::read_tiff},
+        {"P5", ImageFormat::pnm, &HeaderReader::read_pnm},
+        {"P6", ImageFormat::pnm, &HeaderReader::read_pnm},
         {"GIF87a", ImageFormat::gif, &HeaderReader::read_gif},
         {"GIF89a", ImageFormat::gif, &HeaderReader::read_gif}};
     for (const auto& [start, format, read_it] : kinds) {
       // RIFF holds sound as well.
       if (!has_text(bytes, 0, start) ||
-          (start == "RIFF" && !has_text(bytes, 8, "WEBP"))) {
+          (start == "RIFF" && !has_text(bytes, 8, "WEBP")) ||
+          (format == ImageFormat::pnm && !is_pnm(bytes))) {
         continue;
       }
       header.format = format;
@@ -258,8 +269,8 @@ struct HeaderReader {
         (bytes.empty() ? "is empty, not an image."
                        : "is not an image: it starts with the bytes " +
                              hex_digits(as_text(start)) + ".") +
-        " Tern reads JPEG, PNG, WebP, BMP and TIFF; convert or remove the "
-        "file.");
+        " Tern reads JPEG, PNG, WebP, BMP, TIFF and binary PGM and PPM; "
+        "convert or remove the file.");
   }
 };
 
@@ -267,7 +278,7 @@ struct HeaderReader {
 
 const char* to_string(ImageFormat format) {
   constexpr const char* kNames[] =
-      {"JPEG", "PNG", "WebP", "BMP", "TIFF", "GIF"};
+      {"JPEG", "PNG", "WebP", "BMP", "TIFF", "PNM", "GIF"};
   return kNames[static_cast<size_t>(format)];
 }
 

@@ -8,7 +8,7 @@
 namespace tern {
 
 /// The image formats that are recognised by their first bytes.
-enum class ImageFormat { jpeg, png, webp, bmp, tiff, gif };
+enum class ImageFormat { jpeg, png, webp, bmp, tiff, pnm, gif };
 
 /// "JPEG", "PNG", ...
 const char* to_string(ImageFormat format);

@@ -9,6 +9,7 @@
 #include "tern/data/formats/bytes.h"
 #include "tern/data/formats/error.h"
 #include "tern/data/formats/json.h"
+#include "tern/data/formats/sha256.h"
 #include "tern/data/formats/text.h"
 
 namespace tern {
@@ -98,6 +99,31 @@ void check_layout(
 
 }  // namespace
 
+std::string safetensors_header_sha256(
+    const std::vector<StoredTensor>& tensors,
+    const std::map<std::string, std::string>& metadata) {
+  Sha256 hash;
+  const auto add = [&](std::string_view text) {
+    hash.update(as_bytes(std::to_string(text.size()) + ":"));
+    hash.update(as_bytes(text));
+  };
+  for (const auto& [key, text] : metadata) {
+    if (key == kSafetensorsHeaderChecksum) continue;
+    add(key);
+    add(text);
+  }
+  for (const StoredTensor& tensor : tensors) {
+    add(tensor.name);
+    add(info_of(tensor.type).safetensors);
+    std::string shape;
+    for (const int64_t size : tensor.shape) {
+      shape += (shape.empty() ? "" : ",") + std::to_string(size);
+    }
+    add(shape);
+  }
+  return hash.hex_digest();
+}
+
 bool is_safetensors(const ByteFile& file) {
   std::array<uint8_t, kLengthBytes + 1> head{};
   if (file.size() < head.size()) return false;
@@ -153,6 +179,15 @@ StoredWeights read_safetensors_header(
   }
   json.end();
   check_layout(weights, kLengthBytes + size, file);
+  const auto sum = weights.metadata.find(kSafetensorsHeaderChecksum);
+  if (sum != weights.metadata.end() &&
+      sum->second !=
+          safetensors_header_sha256(weights.tensors, weights.metadata)) {
+    throw DataError(
+        file.path(),
+        "has a header with another SHA-256 than it says itself. The file is "
+        "damaged or was changed; fetch or save it again");
+  }
   return weights;
 }
 

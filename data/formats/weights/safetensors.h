@@ -14,6 +14,17 @@ namespace tern {
 /// after the header, in hexadecimal.
 inline constexpr const char* kSafetensorsChecksum = "tern.sha256";
 
+/// The SHA-256 of all that the header says beside: the metadata but this entry,
+/// and name, type and shape of each tensor.
+inline constexpr const char* kSafetensorsHeaderChecksum = "tern.header";
+
+/// That sum. Of each text it takes the number of bytes, a colon and the bytes:
+/// of keys and values in the keys' order, then, for each tensor in the header's
+/// order, of its name, its type ("F32") and its shape ("2,3").
+std::string safetensors_header_sha256(
+    const std::vector<StoredTensor>& tensors,
+    const std::map<std::string, std::string>& metadata);
+
 /// Whether a file begins as a safetensors file does.
 bool is_safetensors(const ByteFile& file);
 
@@ -25,7 +36,8 @@ bool is_safetensors(const ByteFile& file);
 ///         the limit, does not begin with '{', is not strict JSON in UTF-8, has
 ///         a key twice or an unknown one; a type that is unknown; a shape whose
 ///         size overflows or differs from its bytes; tensors that overlap, or
-///         leave a hole or bytes at the end.
+///         leave a hole or bytes at the end; a header with another sum than its
+///         metadata say.
 ///
 /// Source: github.com/huggingface/safetensors, "Format".
 StoredWeights read_safetensors_header(

@@ -12,11 +12,11 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-CsvTable parse(const std::string& text, char delimiter = ',') {
+CsvTable parse(const std::string& text, const CsvOptions& options = {}) {
   return parse_csv(
       {reinterpret_cast<const uint8_t*>(text.data()), text.size()},
       "labels.csv",
-      delimiter);
+      options);
 }
 
 TEST(Csv, ReadsColumnsAndRows) {
@@ -25,6 +25,15 @@ TEST(Csv, ReadsColumnsAndRows) {
   EXPECT_EQ(table.rows, (Rows{{"a.jpg", "cat"}, {"b.jpg", "dog"}}));
   EXPECT_EQ(table.lines, (std::vector<size_t>{2, 3}));
   EXPECT_EQ(table.column("label"), 1u);
+}
+
+TEST(Csv, NumbersTheColumnsOfATableWithoutAHeader) {
+  const CsvTable table = parse(
+      "\na.jpg\tcat\nb.jpg\tdog\n",
+      {.delimiter = '\t', .has_header = false});
+  EXPECT_EQ(table.columns, (std::vector<std::string>{"0", "1"}));
+  EXPECT_EQ(table.rows, (Rows{{"a.jpg", "cat"}, {"b.jpg", "dog"}}));
+  EXPECT_EQ(table.lines, (std::vector<size_t>{2, 3}));
 }
 
 TEST(Csv, KeepsDelimitersQuotesAndLineBreaksInsideQuotes) {
@@ -37,7 +46,8 @@ TEST(Csv, KeepsDelimitersQuotesAndLineBreaksInsideQuotes) {
 }
 
 TEST(Csv, TakesWindowsLinesAByteOrderMarkAndEmptyLines) {
-  const CsvTable table = parse("\xef\xbb\xbfname;label\r\n\r\na;b\r\n", ';');
+  const CsvTable table =
+      parse("\xef\xbb\xbfname;label\r\n\r\na;b\r\n", {.delimiter = ';'});
   EXPECT_EQ(table.columns[0], "name");
   EXPECT_EQ(table.rows, (Rows{{"a", "b"}}));
 }

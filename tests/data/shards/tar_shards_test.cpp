@@ -1,5 +1,6 @@
 #include "tern/data/shards/tar_shards.h"
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -7,10 +8,12 @@
 #include <torch/types.h>
 
 #include "tern/data/download/download.h"
+#include "tern/data/formats/archives/tar_write.h"
 #include "tern/data/formats/file_io.h"
 #include "tern/data/formats/sha256.h"
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/http_server.h"
+#include "tern/tests/support/number_shards.h"
 #include "tern/tests/support/temp_folder.h"
 
 namespace tern::tar_shards_test {
@@ -60,6 +63,51 @@ TEST(ShardFiles, FetchesAShardOnceAndTriesAgain) {
   // Another shard of the same name is kept apart.
   EXPECT_NE(fetch_shard(server.url("/y/a.tar"), options), file);
   EXPECT_EQ(fetch_shard("/some/file.tar", options), "/some/file.tar");
+}
+
+// Of a server that names no length a part is taken for the whole.
+TEST(ShardFiles, FetchesAShardAnewThatArrivedCut) {
+  const TempFolder temp;
+  write_number_shards(temp.path(), {20});
+  const std::vector<uint8_t> bytes = read_file(temp / "s-0.tar");
+  const std::string whole(bytes.begin(), bytes.end());
+  std::atomic<int> cut = 1;  // so many answers
+  const HttpServer server([&](const HttpServer::Request&) {
+    const std::string head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+    return head + (cut-- > 0 ? whole.substr(0, 9000) : whole);
+  });
+  const auto options = [&](const char* cache) {
+    return ShardSetOptions{.cache = temp / cache};
+  };
+  EXPECT_EQ(TarShards::open({server.url("/a.tar")}, options("a"))->size(), 20);
+  EXPECT_EQ(server.requests().size(), 2u);
+  // Twice is an error, and leaves nothing that the next one would take.
+  cut = 2;
+  expect_error<DataError>(
+      [&] { TarShards::open({server.url("/a.tar")}, options("b")); },
+      {"a.tar"});
+  EXPECT_EQ(TarShards::open({server.url("/a.tar")}, options("b"))->size(), 20);
+  // What was kept by an older version.
+  const auto kept = fetch_shard(server.url("/a.tar"), options("b"));
+  std::filesystem::resize_file(kept, 5000);
+  EXPECT_EQ(TarShards::open({server.url("/a.tar")}, options("b"))->size(), 20);
+  // A file of the user's is never removed.
+  std::filesystem::resize_file(temp / "s-0.tar", 5000);
+  EXPECT_THROW(TarShards::open({(temp / "s-0.tar").string()}), DataError);
+  EXPECT_TRUE(std::filesystem::exists(temp / "s-0.tar"));
+}
+
+TEST(ShardFiles, SaysWhereTheNameOfASampleEnds) {
+  const TempFolder temp;
+  TarWriter tar(temp / "a.tar");
+  tar.add("cat.v1.jpg", std::string("x"));
+  tar.add("cat.v1.cls", std::string("1"));
+  tar.finish();
+  expect_error<DataError>(
+      [&] {
+        TarShards::open({(temp / "a.tar").string()}, {.fields = {"jpg"}});
+      },
+      {"has no field 'jpg', only 'v1.jpg', 'v1.cls'", "ends at its first dot"});
 }
 
 TEST(ShardFiles, ChecksTheSumOfWhatItFetches) {

@@ -6,9 +6,11 @@
 #include <tuple>
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/script.h>
 
@@ -125,6 +127,64 @@ TEST(TorchScript, ALoadedModelGoesOnLearning) {
       quiet({.metrics = {accuracy()}}));
   second.fit(3, 1e-2);
   EXPECT_GT(second.validate().metrics[0].value, 0.9);
+}
+
+// A trace keeps the mode in which it was made, whatever is called later.
+TEST(TorchScript, SaysThatATraceKeepsItsMode) {
+  const auto said_of = [](const torch::jit::Module& module) {
+    std::string said;
+    Learner learn(point_data(), module, {.sink = [&](const std::string& line) {
+                    said += line + "\n";
+                  }});
+    const std::string at_first = std::exchange(said, "");
+    learn.fit(1);
+    return std::pair(at_first, said);
+  };
+  const auto traced = [](Model& model) {
+    const torch::NoGradGuard no_grad;
+    return trace(model, {torch::randn({4, 2})});
+  };
+  torch::nn::Sequential net(
+      torch::nn::Linear(2, 8),
+      torch::nn::BatchNorm1d(8),
+      torch::nn::Dropout(0.5),
+      torch::nn::Dropout(0),
+      torch::nn::BatchNorm1d(
+          torch::nn::BatchNormOptions(8).track_running_stats(false)),
+      torch::nn::Linear(8, 2));
+  const auto contains = [](const std::string& text, const char* words) {
+    return text.find(words) != std::string::npos;
+  };
+  Model model(net);
+  for (const bool trains : {true, false}) {
+    model.train(trains);
+    const auto [at_first, in_fit] = said_of(traced(model));
+    EXPECT_EQ(
+        contains(at_first, "batch_norm and dropout in training mode"),
+        trains)
+        << at_first;
+    EXPECT_EQ(
+        contains(in_fit, "batch_norm and dropout in evaluation mode"),
+        !trains)
+        << in_fit;
+  }
+
+  // What asks for its mode, and layers that have none, say nothing.
+  torch::jit::Module scripted("net");
+  scripted.register_parameter(
+      "weight",
+      torch::randn({2, 2}).requires_grad_(),
+      /*is_buffer=*/false);
+  scripted.register_attribute("training", c10::BoolType::get(), true);
+  scripted.define(
+      "def forward(self, x):\n"
+      "  return torch.dropout(x @ self.weight, 0.5, self.training)\n");
+  Model plain =
+      torch::nn::Sequential(torch::nn::Linear(2, 2), torch::nn::ReLU());
+  for (const torch::jit::Module& module : {scripted, traced(plain)}) {
+    const auto [at_first, in_fit] = said_of(module);
+    EXPECT_FALSE(contains(at_first + in_fit, "TorchScript")) << at_first;
+  }
 }
 
 TEST(TorchScript, A16BitTrainingIsExportedInFp32AndGoesOn) {

@@ -44,9 +44,73 @@ TEST_F(AccuracyTest, TakesTheLayoutsOfCrossEntropyAndOfFastai) {
   const double of_pixels =
       (image.argmax(1) == mask).to(torch::kDouble).mean().item<double>();
   EXPECT_DOUBLE_EQ(by_batches(accuracy(), image, mask), of_pixels);
-  EXPECT_DOUBLE_EQ(
-      by_batches(accuracy(), image.permute({0, 2, 3, 1}), mask),
-      of_pixels);
+  const auto last = image.permute({0, 2, 3, 1});
+  EXPECT_DOUBLE_EQ(by_batches(accuracy(-1), last, mask), of_pixels);
+  expect_error<c10::ValueError>(
+      [&] { by_batches(accuracy(), last, mask); },
+      {"[4, 2, 3, 5]", "set axis to -1"});
+  expect_error<c10::ValueError>(
+      [&] { by_batches(accuracy(4), pred, target); },
+      {"axis is 4", "[4, 5]"});
+}
+
+// Of sequences as long as there are classes the shape does not tell.
+TEST_F(AccuracyTest, OfASequenceIsByItsAxisWhateverItsLength) {
+  for (const int64_t length : {2, 5, 7}) {
+    const auto scores = torch::randn({10, length, 5});
+    const auto truth = torch::randint(5, {10, length});
+    const auto is_hit = (scores.argmax(-1) == truth).to(torch::kDouble);
+    const auto second = scores.transpose(1, 2);
+    const double hits = is_hit.mean().item<double>();
+    EXPECT_DOUBLE_EQ(by_batches(accuracy(-1), scores, truth), hits);
+    EXPECT_DOUBLE_EQ(by_batches(accuracy(2), scores, truth), hits);
+    EXPECT_DOUBLE_EQ(by_batches(accuracy(), second, truth), hits);
+    EXPECT_DOUBLE_EQ(by_batches(error_rate(-1), scores, truth), 1 - hits);
+    const std::pair<Metric, Metric> pairs[] = {
+        {f1(), f1(Average::automatic, -1)},
+        {precision(Average::micro), precision(Average::micro, -1)},
+        {recall(), recall(Average::automatic, -1)},
+        {f_beta(2), f_beta(2, Average::automatic, -1)},
+        {dice(), dice(-1)},
+        {jaccard(), jaccard(Average::automatic, -1)},
+        {cohen_kappa(), cohen_kappa(KappaWeights::none, -1)},
+        {matthews_corrcoef(), matthews_corrcoef(-1)},
+        {top_k_accuracy(2), top_k_accuracy(2, -1)}};
+    for (const auto& [of_second, of_last] : pairs) {
+      EXPECT_DOUBLE_EQ(
+          by_batches(of_second, second, truth),
+          by_batches(of_last, scores, truth))
+          << of_last.name();
+    }
+  }
+}
+
+TEST_F(AccuracyTest, CountsRowsOfOneHotTargets) {
+  const auto image = torch::randn({10, 5, 2, 3});
+  const auto mask = torch::randint(5, {10, 2, 3});
+  for (const auto type : {torch::kLong, torch::kByte, torch::kBool}) {
+    const auto one_hot = torch::one_hot(target, 5).to(type);
+    const auto of_pixels = torch::one_hot(mask, 5).movedim(-1, 1).to(type);
+    for (const auto& make :
+         {+[] { return accuracy(); },
+          +[] { return f1(); },
+          +[] { return dice(); },
+          +[] { return top_k_accuracy(2); }}) {
+      EXPECT_EQ(
+          by_batches(make(), pred, one_hot),
+          by_batches(make(), pred, target));
+      EXPECT_EQ(
+          by_batches(make(), image, of_pixels),
+          by_batches(make(), image, mask));
+    }
+  }
+  auto labels = torch::one_hot(target, 5);
+  labels[3] = 1;
+  for (const Metric& metric : {accuracy(), f1()}) {
+    expect_error<c10::ValueError>(
+        [&] { by_batches(metric, pred, labels); },
+        {"not exactly one of a sample's 5 numbers", "accuracy_multi()"});
+  }
 }
 
 TEST_F(AccuracyTest, TakesLowPrecision) {

@@ -1,8 +1,13 @@
 """Writes random outputs and targets, and what scikit-learn, scikit-image and
 scipy make of them.
 
-python metrics_fixture.py FILE          1,000 sets: the live test
-python metrics_fixture.py FILE --short  metrics_fixture.json: some of them
+python metrics_fixture.py FILE [SEED]   the live test: several sets of each
+                                        metric and kind
+python metrics_fixture.py FILE --short  metrics_fixture.json: one of each
+
+Where they raise an error or have no number, the value is what the header of the
+metric says; so it is where they have a number that Tern's header does not give,
+such as 1 for the r2_score of constant targets.
 
 It needs scikit-learn and scikit-image, which ./dev bench peers installs.
 """
@@ -17,175 +22,489 @@ from sklearn import metrics as sk
 
 warnings.filterwarnings("ignore")
 
+NONE_IGNORED = -100
+OF_TWO = " of two"  # kinds that differ for two classes
+OTHER_KINDS = 0.1  # how often a set has something of another kind too
+SETS_OF_A_KIND = 4  # in the short form of a few metrics alone
+SEED = 10
+
+
+# ---- Outputs and targets ----
+
+
+def chooser(rng, kind):
+    return lambda name: kind == name or rng.random() < OTHER_KINDS
+
+
+def with_nan(rng, x):
+    x.flat[rng.integers(x.size)] = np.nan
+    return x
+
+
+def classes(rng, kind, rows, counts=(2, 5), ranked=False):
+    """Scores [n, c] or [n, c, h, w] or, of two classes, logits [n] or [n, 1];
+    targets; and the class that the loss ignores.
+
+    ranked: in ties all scores of a sample are those of another, so that softmax
+    makes equal numbers of them; no two of one sample are equal, of which either
+    might be among the likeliest.
+    """
+    count = int(rng.integers(counts[0], counts[1] + 1))
+    if kind.endswith(OF_TWO):
+        kind, count = kind.removesuffix(OF_TWO), counts[0]
+    has = chooser(rng, kind)
+    places = (2, 3) if rng.random() < 0.2 else ()
+    n = int(rng.integers(1, (4 if places else rows) + 1))
+    targets = rng.integers(0, count, (n, *places))
+    if count == 2 and rng.random() < 0.6:
+        scores = rng.normal(size=targets.shape).round(0 if has("ties") else 3)
+        outputs = scores
+        if rng.random() < 0.5:
+            outputs = scores.reshape((n, 1, *places))
+    else:
+        scores = rng.normal(size=(n, *places, count))
+        if has("ties"):
+            pool = rng.normal(size=(3, count))
+            scores = pool[rng.integers(3, size=targets.shape)]
+            if not ranked:
+                scores = scores.round(int(rng.integers(2)))
+        elif not ranked:
+            scores = scores.round(3)
+        outputs = np.moveaxis(scores, -1, 1)
+
+    def favour(of, by):
+        if outputs.size == targets.size:
+            scores[...] += by if of else -by
+        else:
+            scores[..., of] += by
+
+    if has("absent"):
+        order = rng.permutation(count)
+        some = order[: rng.integers(1, count)]
+        targets = rng.choice(some, targets.shape)
+        favour(order[-1] if rng.random() < 0.6 else rng.integers(count), -9)
+    if has("single"):
+        targets[...] = rng.integers(count)
+        if rng.random() < 0.5:
+            favour(rng.integers(count), 9)
+    if has("void"):
+        share = 1 if rng.random() < 0.1 else 0.3
+        void = rng.choice([-100, -1, count, 255], targets.shape)
+        targets = np.where(rng.random(targets.shape) < share, void, targets)
+    ignored = NONE_IGNORED
+    if has("ignored"):
+        ignored = int(rng.choice([*range(count), 255]))
+    if kind == "nan":
+        with_nan(rng, outputs)
+    return outputs, targets, ignored
+
+
+def labels(rng, kind, rows, probabilities=False):
+    """Logits, or probabilities, and labels, both [n, l]."""
+    has = chooser(rng, kind)
+    shape = int(rng.integers(1, rows + 1)), int(rng.integers(1, 6))
+    scores = rng.normal(size=shape)
+    if probabilities:
+        scores = rng.random(shape)
+    scores = scores.round(1 if has("ties") else 3)
+    targets = rng.integers(0, 2, shape).astype(float)
+    for name, constant in ("absent", 0), ("single", 1):
+        if has(name):
+            targets[:, rng.random(shape[1]) < 0.5] = constant
+            targets[:, rng.integers(shape[1])] = constant
+    if has("soft"):
+        targets = np.where(targets > 0, 0.6, 0.4) + rng.choice(
+            [-0.1, 0, 0.1], shape)
+        targets = targets.round(1)  # 0.5 is not above 0.5
+    if has("unknown"):
+        share = 1 if rng.random() < 0.1 else 0.3
+        unknown = rng.choice([-1, np.nan, 255, -0.1, 1.1], shape)
+        targets = np.where(rng.random(shape) < share, unknown, targets)
+        if rng.random() < 0.3:
+            targets[:, rng.integers(shape[1])] = -1
+    if kind == "nan":
+        with_nan(rng, scores)
+    if shape[1] == 1 and rng.random() < 0.5:
+        targets = targets[:, 0]
+    return scores, targets, NONE_IGNORED
+
+
+def numbers(rng, kind, rows):
+    """Both [n] or [n, k]; of k = 1 the targets may be [n]."""
+    has = chooser(rng, kind)
+    n, k = int(rng.integers(1, rows + 1)), int(rng.integers(1, 4))
+    decimals = 0 if has("ties") else 3
+    offset = np.round(rng.normal() * 100, decimals)
+    targets = rng.normal(size=(n, k)).round(decimals) + offset
+    outputs = targets + (rng.normal(size=(n, k)) * 0.5).round(decimals)
+    for name, array in ("constant", targets), ("constant outputs", outputs):
+        if has(name):
+            some = rng.random(k) < 0.5
+            some[rng.integers(k)] = True
+            array[:, some] = np.round(rng.normal() * 10, decimals)
+            if rng.random() < 0.2:
+                array[:, some] = outputs[:1, some]
+    if kind == "nan":
+        with_nan(rng, outputs)
+    if k == 1 and rng.random() < 0.7:
+        targets = targets[:, 0]
+        if rng.random() < 0.5:
+            outputs = outputs[:, 0]
+    return outputs.round(3), targets.round(3), NONE_IGNORED
+
+
+def images(rng, kind, rows, least=1, data_range=1):
+    has = chooser(rng, kind)
+    shape = (
+        int(rng.integers(1, 4)),
+        int(rng.choice([1, 3])),
+        int(rng.integers(least, least + 3)),
+        int(rng.integers(least, least + 3)),
+    )
+    targets = rng.random(shape)
+    outputs = np.clip(targets + rng.normal(size=shape) * 0.1, 0, 1)
+    for name, array in ("flat", targets), ("flat outputs", outputs):
+        if has(name):
+            array[rng.integers(shape[0])] = rng.random()
+    if has("exact"):
+        one = rng.integers(shape[0])
+        outputs[one] = targets[one]
+    outputs, targets = (
+        (data_range * array).round(0 if data_range > 1 else 2)
+        for array in (outputs, targets)
+    )
+    if kind == "nan":
+        with_nan(rng, outputs)
+    return outputs, targets, NONE_IGNORED
+
+
+KINDS = {
+    classes: [
+        "plain", "plain", "ties", "absent", "single", "single of two", "void",
+        "ignored", "ignored of two", "nan",
+    ],
+    labels: ["plain", "ties", "absent", "single", "unknown", "soft", "nan"],
+    numbers: ["plain", "ties", "constant", "constant outputs", "nan"],
+    images: ["plain", "flat", "exact", "nan"],
+}
+
+
+# ---- Values of classes ----
+
+
+class Rows:
+    """What counts: samples, or pixels, whose target is a class of the model and
+    not the one that the loss ignores."""
+
+    def __init__(self, x, y, ignored):
+        self.is_binary = x.size == y.size  # logits
+        count = 2 if self.is_binary else x.shape[1]
+        scores = x.reshape(-1, 1)
+        if not self.is_binary:
+            scores = np.moveaxis(x, 1, -1).reshape(-1, count)
+        y = y.ravel()
+        counted = (y >= 0) & (y < count) & (y != ignored)
+        self.count, self.scores, self.y = count, scores[counted], y[counted]
+        self.pred = self.scores.argmax(1)
+        if self.is_binary:
+            self.pred = (self.scores[:, 0] > 0).astype(int)
+        self.labels = np.setdiff1d(np.arange(count), [ignored])
+        self.present = np.intersect1d(self.labels, [*self.y, *self.pred])
+        self.both_of_two = len(self.labels) == count == 2
+
+
+def of_rows(value, of_none):
+    """of_none: of a set without a row, which scikit-learn refuses."""
+
+    def of(x, y, ignored):
+        rows = Rows(x, y, ignored)
+        return value(rows) if len(rows.y) else of_none
+
+    return of
+
+
+def of_classes(function, of_none, takes_labels=False, **options):
+    def value(rows):
+        labels = {"labels": np.arange(rows.count)} if takes_labels else {}
+        return function(rows.y, rows.pred, **labels, **options)
+
+    return of_rows(value, of_none)
+
+
+def averaged(function, average, only_present=False, of_none=0, **options):
+    def value(rows):
+        kind = average
+        if average == "automatic":
+            kind = "binary" if rows.both_of_two else "macro"
+        known = rows.present if only_present else rows.labels
+        return function(
+            rows.y,
+            rows.pred,
+            labels=None if kind == "binary" else known,
+            average=kind,
+            zero_division=of_none,
+            **options,
+        )
+
+    return of_rows(value, of_none)
+
+
+def top(k):
+    return of_rows(
+        lambda rows: sk.top_k_accuracy_score(
+            rows.y, rows.scores, k=k, labels=np.arange(rows.count)),
+        np.nan,
+    )
+
 
 def softmax(x):
     e = np.exp(x - x.max(1, keepdims=True))
     return e / e.sum(1, keepdims=True)
 
 
-def classes(rng, count=None):
-    """Logits [n, c], not all of whose classes need come up, and targets."""
-    n, c = int(rng.integers(5, 60)), count or int(rng.integers(2, 6))
-    return rng.normal(size=(n, c)), rng.integers(0, c, n)
-
-
-def labels(rng):
-    """Logits and labels [n, l]; rounded, so that some scores are equal."""
-    n, count = int(rng.integers(5, 60)), int(rng.integers(2, 6))
-    return rng.normal(size=(n, count)).round(1), rng.integers(0, 2, (n, count))
-
-
-def numbers(rng):
-    shape = int(rng.integers(5, 60)), int(rng.integers(1, 4))
-    target = rng.normal(size=shape) + rng.normal() * 100
-    return target + rng.normal(size=shape) * 0.5, target
-
-
-def images(rng):
-    shape = (
-        int(rng.integers(1, 4)),
-        int(rng.choice([1, 3])),
-        int(rng.integers(11, 20)),
-        int(rng.integers(11, 20)),
-    )
-    target = rng.random(shape)
-    return np.clip(target + rng.normal(size=shape) * 0.1, 0, 1), target
-
-
-def of_classes(function, **options):
-    def value(x, y):
-        count = x.shape[1]
-        known = {} if function is sk.matthews_corrcoef else {
-            "labels": np.arange(count)
-        }
-        return function(y, x.argmax(1), **known, **options)
-
-    return value
-
-
-def averaged(function, average, only_present=False, **options):
-    def value(x, y):
-        kind = average
-        if average == "automatic":
-            kind = "binary" if x.shape[1] == 2 else "macro"
-        known = np.arange(x.shape[1])
-        if only_present or function is sk.jaccard_score:
-            known = np.union1d(y, x.argmax(1))
-        if kind == "binary":
-            known = None
-        return function(
-            y, x.argmax(1), labels=known, average=kind, zero_division=0,
-            **options,
-        )
-
-    return value
-
-
-def of_labels(function, average, **options):
-    return lambda x, y: function(
-        y, x > 0, average=average, zero_division=0, **options
-    )
-
-
-def mean_of_defined(function):
-    def value(x, y):
-        if y.shape[1:] == () and x.shape[1] == 2:
-            x, y = softmax(x)[:, 1:], y[:, None]
-        elif y.ndim == 1:
-            x, y = softmax(x), y[:, None] == np.arange(x.shape[1])
-        values = [function(y[:, i], x[:, i]) for i in range(x.shape[1])]
-        return np.nanmean(values)
-
-    return value
-
-
 def auc(y, x):
     return sk.roc_auc_score(y, x) if 0 < y.sum() < len(y) else np.nan
 
 
-def per_image(function):
-    return lambda x, y: np.mean([function(a, b) for a, b in zip(x, y)])
+def average_precision(y, x):
+    return sk.average_precision_score(y, x) if y.any() else 0
 
 
-def ssim(x, y):
-    return structural_similarity(
-        y, x, data_range=1, channel_axis=0, gaussian_weights=True, sigma=1.5,
-        use_sample_covariance=False,
-    )
+def mean_of_classes(function, of_none):
+    def value(rows):
+        if rows.is_binary:
+            return function(rows.y == 1, rows.scores[:, 0])
+        scores = softmax(rows.scores)
+        asked = [1] if rows.count == 2 else rows.labels
+        return np.nanmean([function(rows.y == c, scores[:, c]) for c in asked])
+
+    return of_rows(value, of_none)
 
 
-METRICS = {
-    "precision": (classes, averaged(sk.precision_score, "automatic")),
-    "precision weighted": (classes, averaged(sk.precision_score, "weighted")),
-    "recall macro": (classes, averaged(sk.recall_score, "macro")),
-    "f_beta micro": (classes, averaged(sk.fbeta_score, "micro", beta=2)),
-    "f1": (classes, averaged(sk.f1_score, "automatic")),
-    "jaccard": (classes, averaged(sk.jaccard_score, "automatic")),
-    "jaccard macro": (classes, averaged(sk.jaccard_score, "macro")),
-    "jaccard micro": (classes, averaged(sk.jaccard_score, "micro")),
-    "cohen_kappa": (classes, of_classes(sk.cohen_kappa_score)),
-    "cohen_kappa linear": (
-        classes, of_classes(sk.cohen_kappa_score, weights="linear")),
-    "cohen_kappa quadratic": (
-        classes, of_classes(sk.cohen_kappa_score, weights="quadratic")),
-    "matthews_corrcoef": (classes, of_classes(sk.matthews_corrcoef)),
-    "roc_auc": (classes, mean_of_defined(auc)),
-    "average_precision": (
-        classes, mean_of_defined(sk.average_precision_score)),
-    "roc_auc_multi": (labels, mean_of_defined(auc)),
-    "average_precision_multi": (
-        labels, mean_of_defined(sk.average_precision_score)),
-    "hamming_loss_multi": (labels, lambda x, y: sk.hamming_loss(y, x > 0)),
-    "precision_multi": (labels, of_labels(sk.precision_score, "macro")),
-    "recall_multi micro": (labels, of_labels(sk.recall_score, "micro")),
-    "f_beta_multi weighted": (
-        labels, of_labels(sk.fbeta_score, "weighted", beta=2)),
-    "f1_multi": (labels, of_labels(sk.f1_score, "macro")),
-    "jaccard_multi": (labels, of_labels(sk.jaccard_score, "macro")),
-    "jaccard_multi micro": (labels, of_labels(sk.jaccard_score, "micro")),
-    "mse": (numbers, lambda x, y: sk.mean_squared_error(y, x)),
-    "mae": (numbers, lambda x, y: sk.mean_absolute_error(y, x)),
-    "rmse": (
-        numbers, lambda x, y: sk.root_mean_squared_error(y.ravel(), x.ravel())),
-    "r2_score": (numbers, lambda x, y: sk.r2_score(y, x)),
-    "explained_variance": (
-        numbers, lambda x, y: sk.explained_variance_score(y, x)),
-    "pearson_corrcoef": (
-        numbers,
-        lambda x, y: np.mean(
-            [pearsonr(a, b).statistic for a, b in zip(x.T, y.T)])),
-    "spearman_corrcoef": (
-        numbers, lambda x, y: spearmanr(x.ravel(), y.ravel()).statistic),
-    "psnr": (
-        images,
-        per_image(lambda x, y: peak_signal_noise_ratio(y, x, data_range=1))),
-    "ssim": (images, per_image(ssim)),
-    "dice": (classes, averaged(sk.f1_score, "automatic", only_present=True)),
-}
+# ---- Values of labels ----
 
 
-def sets(count):
-    rng = np.random.default_rng(7)
-    for i in range(count):
-        name = list(METRICS)[i % len(METRICS)]
-        make, value = METRICS[name]
-        outputs, targets = make(rng)
-        expected = float(value(outputs, targets))
-        yield {
-            "metric": name,
-            "outputs": outputs.ravel().tolist(),
-            "shape": list(outputs.shape),
-            "targets": targets.ravel().tolist(),
-            "target_shape": list(targets.shape),
-            "expected": None if np.isnan(expected) else expected,
-        }
+def known_labels(x, y):
+    """Which are there, and which of them are known."""
+    y = y.reshape(x.shape)
+    return y > 0.5, (y >= 0) & (y <= 1)
+
+
+def is_called(x, threshold, probabilities):
+    return x > (
+        threshold if probabilities else np.log(threshold / (1 - threshold)))
+
+
+def of_labels(function, average, threshold=0.5, probabilities=False, **options):
+    """scikit-learn has no labels that are not known: then of each label, or of
+    all in one pot, the value is that of the samples for which it is known."""
+
+    def value(x, y, ignored):
+        true, known = known_labels(x, y)
+        pred = is_called(x, threshold, probabilities)
+
+        def of(true, pred, average="binary"):
+            if not true.size:
+                return 0
+            return function(
+                true, pred, average=average, zero_division=0, **options)
+
+        if known.all() and x.shape[1] > 1:
+            return of(true, pred, average)
+        if average == "micro":
+            return of(true[known], pred[known])
+        values = [of(t[k], p[k]) for t, p, k in zip(true.T, pred.T, known.T)]
+        if average == "macro":
+            return np.mean(values)
+        support = (true & known).sum(0)
+        return np.average(values, weights=support) if support.any() else 0
+
+    return value
+
+
+def of_answers(function, threshold=0.5, probabilities=False):
+    def value(x, y, ignored):
+        true, known = known_labels(x, y)
+        pred = is_called(x, threshold, probabilities)
+        return function(true[known], pred[known]) if known.any() else np.nan
+
+    return value
+
+
+def mean_of_labels(function):
+    def value(x, y, ignored):
+        true, known = known_labels(x, y)
+        return np.nanmean(
+            [function(t[k], s[k]) for t, s, k in zip(true.T, x.T, known.T)])
+
+    return value
+
+
+# ---- Values of numbers and images ----
+
+
+def of_numbers(function):
+    return lambda x, y, ignored: function(y.ravel(), x.ravel())
+
+
+def of_columns(function, constant_outputs_too=False):
+    """NaN where a column of the targets does not vary; scikit-learn has 0 or 1
+    for it."""
+
+    def value(x, y, ignored):
+        x = x.reshape(len(x), -1)
+        y = y.reshape(x.shape)
+        varies = np.ptp(y, axis=0) > 0
+        if constant_outputs_too:
+            varies &= np.ptp(x, axis=0) > 0
+        return function(y, x) if varies.all() else np.nan
+
+    return value
+
+
+# At least two samples, as of_columns sees to.
+def pearson(y, x):
+    return np.mean([pearsonr(a, b).statistic for a, b in zip(x.T, y.T)])
+
+
+def spearman(y, x):
+    return spearmanr(x, y).statistic if len(x) > 1 else np.nan
+
+
+def per_image(function, **options):
+    return lambda x, y, ignored: np.mean(
+        [function(b, a, **options) for a, b in zip(x, y)])
+
+
+SSIM = dict(
+    channel_axis=0,
+    gaussian_weights=True,
+    sigma=1.5,
+    use_sample_covariance=False,
+)
+
+
+# ---- All metrics: what makes their outputs and targets, and their values ----
+
+
+def all_metrics():
+    """Names are those of parity_test.cpp."""
+    many = (classes, dict(counts=(3, 5), ranked=True))
+    two = (classes, dict(counts=(2, 2)))
+    ranked = (classes, dict(ranked=True))
+    probabilities = (labels, dict(probabilities=True))
+    result = {
+        "accuracy": (classes, of_classes(sk.accuracy_score, np.nan)),
+        "error_rate": (classes, of_classes(sk.zero_one_loss, np.nan)),
+        "dice": (
+            classes,
+            averaged(sk.f1_score, "automatic", only_present=True, of_none=1)),
+        "f_beta 0.5": (
+            classes, averaged(sk.fbeta_score, "automatic", beta=0.5)),
+        "matthews_corrcoef": (classes, of_classes(sk.matthews_corrcoef, 0)),
+        "roc_auc": (ranked, mean_of_classes(auc, np.nan)),
+        "average_precision": (ranked, mean_of_classes(average_precision, 0)),
+        "roc_auc_multi": (labels, mean_of_labels(auc)),
+        "average_precision_multi": (labels, mean_of_labels(average_precision)),
+        "accuracy_multi": (labels, of_answers(sk.accuracy_score)),
+        "accuracy_multi 0.3": (labels, of_answers(sk.accuracy_score, 0.3)),
+        "hamming_loss_multi": (labels, of_answers(sk.hamming_loss)),
+        "hamming_loss_multi of probabilities 0.7": (
+            probabilities, of_answers(sk.hamming_loss, 0.7, True)),
+        "f1_multi of probabilities 0.7": (
+            probabilities, of_labels(sk.f1_score, "macro", 0.7, True)),
+        "mse": (numbers, of_numbers(sk.mean_squared_error)),
+        "mae": (numbers, of_numbers(sk.mean_absolute_error)),
+        "rmse": (numbers, of_numbers(sk.root_mean_squared_error)),
+        "r2_score": (numbers, of_columns(sk.r2_score)),
+        "explained_variance": (
+            numbers, of_columns(sk.explained_variance_score)),
+        "pearson_corrcoef": (
+            numbers, of_columns(pearson, constant_outputs_too=True)),
+        "spearman_corrcoef": (numbers, of_numbers(spearman)),
+    }
+    for k in 1, 2, 3:
+        result[f"top_{k}_accuracy"] = (many, top(k))
+    for weights in None, "linear", "quadratic":
+        result[f"cohen_kappa {weights or 'none'}"] = (
+            classes,
+            of_classes(
+                sk.cohen_kappa_score,
+                np.nan,
+                takes_labels=True,
+                weights=weights,
+            ),
+        )
+    for average in "automatic", "binary", "macro", "micro", "weighted":
+        for name, function, options in (
+            ("precision", sk.precision_score, {}),
+            ("recall", sk.recall_score, {}),
+            ("f_beta", sk.fbeta_score, {"beta": 2}),
+            ("f1", sk.f1_score, {}),
+            ("jaccard", sk.jaccard_score, {}),
+        ):
+            result[f"{name} {average}"] = (
+                two if average == "binary" else classes,
+                averaged(
+                    function,
+                    average,
+                    only_present=name == "jaccard",
+                    **options,
+                ),
+            )
+            if average not in ("automatic", "binary"):
+                result[f"{name}_multi {average}"] = (
+                    labels, of_labels(function, average, **options))
+    for data_range in 1, 255:
+        result[f"psnr {data_range}"] = (
+            (images, dict(data_range=data_range)),
+            per_image(peak_signal_noise_ratio, data_range=data_range))
+        result[f"ssim {data_range}"] = (
+            (images, dict(data_range=data_range, least=11)),
+            per_image(structural_similarity, data_range=data_range, **SSIM))
+    return result
+
+
+# ---- The file ----
+
+
+def listed(array):
+    """JSON has no numbers for NaN and infinity."""
+    return [a if np.isfinite(a) else str(a) for a in array.ravel().tolist()]
+
+
+def drawn(seed, is_short):
+    rng = np.random.default_rng(seed)
+    for name, (makes, value) in all_metrics().items():
+        make, options = makes if isinstance(makes, tuple) else (makes, {})
+        sets = SETS_OF_A_KIND
+        if is_short and make is not numbers and name != "dice":
+            sets = 1
+        for kind in KINDS[make] * sets:
+            outputs, targets, ignored = make(
+                rng, kind, rows=11 if is_short else 60, **options)
+            expected = np.array(np.nan)  # a NaN among the outputs
+            if not np.isnan(outputs).any():
+                expected = np.array(float(value(outputs, targets, ignored)))
+            yield {
+                "metric": name,
+                "kind": kind,
+                "outputs": listed(outputs),
+                "shape": list(outputs.shape),
+                "targets": listed(targets),
+                "target_shape": list(targets.shape),
+                "ignore_index": ignored,
+                "expected": listed(expected)[0],
+            }
 
 
 def main():
-    count = len(METRICS) if "--short" in sys.argv else 1000
-    with open(sys.argv[1], "w") as file:
-        json.dump(list(sets(count)), file, separators=(",", ":"))
-        file.write("\n")
+    file, option = (*sys.argv[1:], SEED)[:2]
+    is_short = option == "--short"
+    sets = list(drawn(SEED if is_short else int(option), is_short))
+    with open(file, "w") as out:
+        json.dump(sets, out, separators=(",", ":"))
+        out.write("\n")
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <barrier>
 #include <cmath>
 #include <cstdlib>
@@ -7,6 +8,9 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,222 +19,308 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "tern/data/support/error_text.h"
 #include "tern/learner/metrics/image_quality.h"
 #include "tern/learner/metrics/metrics.h"
 #include "tern/learner/metrics/multi_label.h"
 #include "tern/learner/metrics/ranking.h"
 #include "tern/learner/metrics/regression.h"
+#include "tern/tests/support/random_cases.h"
 #include "tern/tests/support/tests_folder.h"
 
 namespace tern::metrics_parity_test {
 namespace {
 
-const std::map<std::string, std::function<Metric()>> kMetrics = {
-    {"precision", [] { return precision(); }},
-    {"precision weighted", [] { return precision(Average::weighted); }},
-    {"recall macro", [] { return recall(Average::macro); }},
-    {"f_beta micro", [] { return f_beta(2, Average::micro); }},
-    {"f1", [] { return f1(); }},
-    {"dice", [] { return dice(); }},
-    {"jaccard", [] { return jaccard(); }},
-    {"jaccard macro", [] { return jaccard(Average::macro); }},
-    {"jaccard micro", [] { return jaccard(Average::micro); }},
-    {"cohen_kappa", [] { return cohen_kappa(); }},
-    {"cohen_kappa linear", [] { return cohen_kappa(KappaWeights::linear); }},
-    {"cohen_kappa quadratic",
-     [] { return cohen_kappa(KappaWeights::quadratic); }},
-    {"matthews_corrcoef", [] { return matthews_corrcoef(); }},
-    {"roc_auc", [] { return roc_auc(); }},
-    {"average_precision", [] { return average_precision(); }},
-    {"roc_auc_multi", [] { return roc_auc_multi(); }},
-    {"average_precision_multi", [] { return average_precision_multi(); }},
-    {"hamming_loss_multi", [] { return hamming_loss_multi(); }},
-    {"precision_multi", [] { return precision_multi(); }},
-    {"recall_multi micro",
-     [] { return recall_multi({.average = Average::micro}); }},
-    {"f_beta_multi weighted",
-     [] { return f_beta_multi(2, {.average = Average::weighted}); }},
-    {"f1_multi", [] { return f1_multi(); }},
-    {"jaccard_multi", [] { return jaccard_multi(); }},
-    {"jaccard_multi micro",
-     [] { return jaccard_multi({.average = Average::micro}); }},
-    {"mse", [] { return mse(); }},
-    {"mae", [] { return mae(); }},
-    {"rmse", [] { return rmse(); }},
-    {"r2_score", [] { return r2_score(); }},
-    {"explained_variance", [] { return explained_variance(); }},
-    {"pearson_corrcoef", [] { return pearson_corrcoef(); }},
-    {"spearman_corrcoef", [] { return spearman_corrcoef(); }},
-    {"psnr", [] { return psnr(); }},
-    {"ssim", [] { return ssim(); }}};
+using MakeMetric = std::function<Metric()>;
+
+std::map<std::string, MakeMetric> all_metrics() {
+  std::map<std::string, MakeMetric> result = {
+      {"accuracy", [] { return accuracy(); }},
+      {"error_rate", [] { return error_rate(); }},
+      {"dice", [] { return dice(); }},
+      {"f_beta 0.5", [] { return f_beta(0.5); }},
+      {"cohen_kappa none", [] { return cohen_kappa(); }},
+      {"cohen_kappa linear", [] { return cohen_kappa(KappaWeights::linear); }},
+      {"cohen_kappa quadratic",
+       [] { return cohen_kappa(KappaWeights::quadratic); }},
+      {"matthews_corrcoef", [] { return matthews_corrcoef(); }},
+      {"roc_auc", [] { return roc_auc(); }},
+      {"average_precision", [] { return average_precision(); }},
+      {"roc_auc_multi", [] { return roc_auc_multi(); }},
+      {"average_precision_multi", [] { return average_precision_multi(); }},
+      {"accuracy_multi", [] { return accuracy_multi(); }},
+      {"accuracy_multi 0.3", [] { return accuracy_multi(0.3); }},
+      {"hamming_loss_multi", [] { return hamming_loss_multi(); }},
+      {"hamming_loss_multi of probabilities 0.7",
+       [] { return hamming_loss_multi(0.7, /*sigmoid=*/false); }},
+      {"f1_multi of probabilities 0.7",
+       [] { return f1_multi({.threshold = 0.7, .sigmoid = false}); }},
+      {"mse", [] { return mse(); }},
+      {"mae", [] { return mae(); }},
+      {"rmse", [] { return rmse(); }},
+      {"r2_score", [] { return r2_score(); }},
+      {"explained_variance", [] { return explained_variance(); }},
+      {"pearson_corrcoef", [] { return pearson_corrcoef(); }},
+      {"spearman_corrcoef", [] { return spearman_corrcoef(); }}};
+  for (const int64_t k : {1, 2, 3}) {
+    result["top_" + std::to_string(k) + "_accuracy"] = [k] {
+      return top_k_accuracy(k);
+    };
+  }
+  for (const int range : {1, 255}) {
+    const std::string suffix = " " + std::to_string(range);
+    result["psnr" + suffix] = [range] { return psnr(range); };
+    result["ssim" + suffix] = [range] { return ssim(range); };
+  }
+  for (const auto& [name, average] :
+       {std::pair{"automatic", Average::automatic},
+        {"binary", Average::binary},
+        {"macro", Average::macro},
+        {"micro", Average::micro},
+        {"weighted", Average::weighted}}) {
+    const auto add = [&](const std::string& metric, const MakeMetric& make) {
+      result[metric + " " + name] = make;
+    };
+    const Average a = average;
+    add("precision", [a] { return precision(a); });
+    add("recall", [a] { return recall(a); });
+    add("f_beta", [a] { return f_beta(2, a); });
+    add("f1", [a] { return f1(a); });
+    add("jaccard", [a] { return jaccard(a); });
+    if (a == Average::automatic || a == Average::binary) continue;
+    add("precision_multi", [a] { return precision_multi({.average = a}); });
+    add("recall_multi", [a] { return recall_multi({.average = a}); });
+    add("f_beta_multi", [a] { return f_beta_multi(2, {.average = a}); });
+    add("f1_multi", [a] { return f1_multi({.average = a}); });
+    add("jaccard_multi", [a] { return jaccard_multi({.average = a}); });
+  }
+  return result;
+}
+
+double number_of(const nlohmann::json& json) {
+  return json.is_string() ? std::stod(json.get<std::string>())  // nan or inf
+                          : json.get<double>();
+}
+
+torch::Tensor tensor_of(
+    const nlohmann::json& numbers,
+    const nlohmann::json& shape) {
+  std::vector<double> values;
+  for (const nlohmann::json& number : numbers) {
+    values.push_back(number_of(number));
+  }
+  return torch::tensor(values, torch::kDouble)
+      .view(shape.get<std::vector<int64_t>>());
+}
 
 struct Set {
-  std::string metric;
+  std::string name;
+  MakeMetric make;
   torch::Tensor outputs, targets;
   double expected;
 
-  explicit Set(const nlohmann::json& json)
-      : metric(json["metric"]),
-        outputs(torch::tensor(
-                    json["outputs"].get<std::vector<double>>(),
-                    torch::kDouble)
-                    .view(json["shape"].get<std::vector<int64_t>>())),
-        targets(torch::tensor(
-                    json["targets"].get<std::vector<double>>(),
-                    torch::kDouble)
-                    .view(json["target_shape"].get<std::vector<int64_t>>())),
-        expected(
-            json["expected"].is_null() ? std::nan("")
-                                       : json["expected"].get<double>()) {
-    if (targets.dim() == 1) targets = targets.to(torch::kLong);
+  Set(const nlohmann::json& json, const MakeMetric& make_any)
+      : name(
+            json["metric"].get<std::string>() + ", " +
+            json["kind"].get<std::string>()),
+        make([make_any, ignored = json["ignore_index"].get<int64_t>()] {
+          Metric metric = make_any();
+          metric.set_ignore_index(ignored);
+          return metric;
+        }),
+        outputs(tensor_of(json["outputs"], json["shape"])),
+        targets(tensor_of(json["targets"], json["target_shape"])),
+        expected(number_of(json["expected"])) {
+    if (make().counts_classes()) targets = targets.to(torch::kLong);
   }
 };
 
-// What scikit-learn and scikit-image said, on TERN_METRICS's 1,000 sets or some
+// What scikit-learn and scikit-image said, on the sets of TERN_METRICS or some
 // that lie here.
-std::vector<Set> all_sets() {
-  const char* const live = std::getenv("TERN_METRICS");
-  const auto json = nlohmann::json::parse(std::ifstream(
-      live ? live : in_tests_folder("learner/metrics/metrics_fixture.json")));
-  return {json.begin(), json.end()};
-}
-
-void expect_value(const Metric& metric, const Set& set) {
-  const double value = metric.compute().item<double>();
-  if (std::isnan(set.expected)) {
-    EXPECT_TRUE(std::isnan(value)) << set.metric << " " << value;
-  } else {
-    EXPECT_NEAR(
-        value,
-        set.expected,
-        1e-12 * std::max(1., std::abs(set.expected)))
-        << set.metric;
-  }
-}
-
-TEST(MetricsParity, AreThoseOfScikitLearnOverUnevenBatches) {
-  for (const Set& set : all_sets()) {
-    Metric metric = kMetrics.at(set.metric)();
-    const int64_t size = 7, samples = set.outputs.size(0);
-    for (int64_t i = 0; i < samples; i += size) {
-      const int64_t end = std::min(i + size, samples);
-      metric.update(
-          {set.outputs.slice(0, i, end)},
-          {set.targets.slice(0, i, end)});
+const std::vector<Set>& all_sets() {
+  static const std::vector<Set> sets = [] {
+    const char* const live = std::getenv("TERN_METRICS");
+    const auto json = nlohmann::json::parse(std::ifstream(
+        live ? live : in_tests_folder("learner/metrics/metrics_fixture.json")));
+    const auto metrics = all_metrics();
+    std::vector<Set> result;
+    for (const nlohmann::json& set : json) {
+      result.emplace_back(set, metrics.at(set["metric"]));
     }
-    expect_value(metric, set);
-  }
+    return result;
+  }();
+  return sets;
 }
 
-// A sum over threads, each of which is a rank.
+void expect_value(const Metric& metric, const Set& set, const char* where) {
+  const double value = metric.compute().item<double>();
+  const double error = std::abs(value - set.expected);
+  const bool is_it =
+      std::isnan(set.expected)
+          ? std::isnan(value)
+          : value == set.expected ||
+                error <= 1e-9 * std::max(1., std::abs(set.expected));
+  EXPECT_TRUE(is_it) << set.name << ", " << where << ": " << value
+                     << "; expected " << set.expected;
+}
+
+// Threads, each of which is a rank; their tensors are added up.
 class Ranks {
  public:
-  explicit Ranks(int64_t count) : barrier_(count), count_(count) {}
+  explicit Ranks(int64_t count)
+      : count_(count), barrier_(count, AddedUp{this}) {}
+
+  /// No rank waits for one that throws or returns early.
+  void sync(std::vector<Metric>& metrics) {
+    std::vector<std::thread> threads;
+    for (int64_t rank = 0; rank < count_; ++rank) {
+      threads.emplace_back([this, &metric = metrics[rank], rank] {
+        try {
+          metric.sync(all_reduce(rank));
+        } catch (const std::exception& error) {
+          ADD_FAILURE() << metric.name() << ": " << message_of(error);
+        }
+        barrier_.arrive_and_drop();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  struct AddedUp {
+    Ranks* ranks;
+    void operator()() const noexcept {
+      ranks->all_ = std::exchange(ranks->sum_, {});
+    }
+  };
 
   AllReduce all_reduce(int64_t rank) {
     return {
         [this](const torch::Tensor& tensor) {
-          {
-            const std::lock_guard lock(mutex_);
-            sum_ = sum_.defined() ? sum_ + tensor : tensor.clone();
-          }
+          add(tensor);
           barrier_.arrive_and_wait();
-          tensor.copy_(sum_);
-          barrier_.arrive_and_wait();
-          if (std::this_thread::get_id() == first_) sum_.reset();
-          barrier_.arrive_and_wait();
+          tensor.copy_(all_);
         },
         rank,
         count_};
   }
-  void lead() { first_ = std::this_thread::get_id(); }
 
- private:
-  std::barrier<> barrier_;
-  std::mutex mutex_;
-  torch::Tensor sum_;
-  std::thread::id first_;
+  void add(const torch::Tensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    if (!sum_.defined()) {
+      sum_ = tensor.clone();
+      return;
+    }
+    // NCCL does not look.
+    TORCH_CHECK(
+        sum_.sizes() == tensor.sizes() && sum_.dtype() == tensor.dtype());
+    sum_ += tensor;
+  }
+
   int64_t count_;
+  std::mutex mutex_;
+  torch::Tensor sum_, all_;
+  std::barrier<AddedUp> barrier_;
 };
 
-// One of them no batch, so that it does not know how many classes there are.
-TEST(MetricsParity, AreThatOfAllRanksWhateverEachHasSeen) {
-  constexpr int64_t kRanks = 4, kWithout = 1;
-  std::map<std::string, bool> done;
-  for (const Set& set : all_sets()) {
-    const int64_t samples = set.outputs.size(0);
-    if (samples + 1 < kRanks || std::exchange(done[set.metric], true)) continue;
-    Ranks ranks(kRanks);
-    ranks.lead();
-    std::vector<Metric> metrics;
-    std::vector<std::thread> threads;
-    for (int64_t rank = 0; rank < kRanks; ++rank) {
-      const int64_t begin = rank == 0 ? 0 : samples - kRanks + rank;
-      const int64_t end = samples - kRanks + rank + (rank == 0 ? 2 : 1);
-      metrics.push_back(kMetrics.at(set.metric)());
-      if (rank == kWithout) continue;
-      metrics.back().update(
-          {set.outputs.slice(0, begin, end)},
-          {set.targets.slice(0, begin, end)});
+class Spread {
+ public:
+  Spread(const Set& set, std::mt19937_64& random)
+      : set_(set), random_(random) {}
+
+  /// Of 1 to 4 ranks, some of which may have had no batch: each has counted its
+  /// share of the rows, in any order, in batches of any size, none among them.
+  std::vector<Metric> metrics() {
+    const int64_t rows = set_.outputs.size(0);
+    std::vector<int64_t> order(rows);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    const torch::Tensor index = torch::tensor(order, torch::kLong);
+    const torch::Tensor outputs = set_.outputs.index_select(0, index);
+    torch::Tensor targets = set_.targets.index_select(0, index);
+    const torch::Tensor integers = targets.to(torch::kLong);
+    if (targets.equal(integers) && below(2) == 0) targets = integers;
+
+    std::vector<Metric> result;
+    const int64_t ranks = 1 + below(4), first = below(ranks);
+    const int64_t with_batches = 1 + below(ranks);
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      result.push_back(set_.make());
+      if (below(8) > 0) continue;
+      spoil(result.back());
+      result.back().reset();
     }
-    for (int64_t rank = 1; rank < kRanks; ++rank) {
-      threads.emplace_back(
-          [&, rank] { metrics[rank].sync(ranks.all_reduce(rank)); });
+    const int64_t largest = 1 + below(8);
+    for (int64_t begin = 0; begin < rows || below(2) == 0;) {
+      const int64_t end = std::min(rows, begin + below(largest + 1));
+      Metric& metric = result[(first + below(with_batches)) % ranks];
+      metric.update(
+          {outputs.slice(0, begin, end)},
+          {targets.slice(0, begin, end)});
+      if (below(4) == 0) metric = resumed(metric);
+      begin = end;
     }
-    metrics[0].sync(ranks.all_reduce(0));
-    for (std::thread& thread : threads) thread.join();
-    for (const Metric& metric : metrics) expect_value(metric, set);
+    return result;
   }
-  EXPECT_GE(done.size(), 25U);
+
+ private:
+  int64_t below(int64_t count) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(count));
+  }
+
+  void spoil(Metric& metric) const {
+    metric.update(
+        {torch::full_like(set_.outputs, std::nan(""))},
+        {set_.targets});
+    EXPECT_TRUE(std::isnan(metric.compute().item<double>())) << set_.name;
+  }
+
+  // What becomes of the metric later, with which the state may share memory, is
+  // not seen.
+  Metric resumed(Metric& metric) const {
+    Metric result = set_.make();
+    result.load_state_dict(metric.state_dict().value());
+    spoil(metric);
+    return result;
+  }
+
+  const Set& set_;
+  std::mt19937_64& random_;
+};
+
+TEST(MetricsParity, AreThoseOfScikitLearn) {
+  std::set<std::string> names;
+  for (const Set& set : all_sets()) {
+    Metric metric = set.make();
+    metric.update({set.outputs}, {set.targets});
+    expect_value(metric, set, "in one batch");
+    names.insert(set.name.substr(0, set.name.find(',')));
+  }
+  EXPECT_EQ(names.size(), all_metrics().size());
+}
+
+TEST(MetricsParity, AreThatOfAllRowsHoweverTheyAreSpread) {
+  for_random_cases(2, [](uint64_t seed) {
+    std::mt19937_64 random(seed);
+    for (const Set& set : all_sets()) {
+      try {
+        std::vector<Metric> metrics = Spread(set, random).metrics();
+        Ranks(static_cast<int64_t>(metrics.size())).sync(metrics);
+        for (const Metric& metric : metrics) {
+          expect_value(metric, set, "in batches of ranks");
+        }
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << set.name << ": " << message_of(error);
+      }
+    }
+  });
 }
 
 TEST(MetricsParity, OfRanksThatHaveAllSeenNothingAreNoNumbers) {
-  for (const auto& [name, make] : kMetrics) {
+  for (const auto& [name, make] : all_metrics()) {
     Metric metric = make();
     metric.sync(AllReduce([](const torch::Tensor&) {}));
     EXPECT_TRUE(std::isnan(metric.compute().item<double>())) << name;
-  }
-}
-
-TEST(MetricsParity, CountTheClassThatTheLossIgnoresNowhere) {
-  const auto outputs = torch::randn({20, 3}, torch::kDouble);
-  const auto targets = torch::arange(20) % 3;
-  const auto voids = torch::cat({targets, torch::full({5}, -100)});
-  for (const char* name : {"roc_auc", "average_precision", "jaccard"}) {
-    Metric right = kMetrics.at(name)(), own = kMetrics.at(name)();
-    EXPECT_TRUE(own.counts_classes());
-    right.update({outputs}, {targets});
-    own.update(
-        {torch::cat({outputs, torch::randn({5, 3}, torch::kDouble)})},
-        {voids});
-    EXPECT_EQ(right.compute().item<double>(), own.compute().item<double>());
-  }
-}
-
-// Sorted or compared with a threshold, it would be some answer.
-TEST(MetricsParity, ANaNAmongTheScoresIsNoAnswer) {
-  std::map<std::string, bool> done;
-  for (const Set& set : all_sets()) {
-    if (std::exchange(done[set.metric], true)) continue;
-    Metric metric = kMetrics.at(set.metric)();
-    torch::Tensor broken = set.outputs.clone();
-    broken.view(-1)[broken.numel() - 1] = std::nan("");
-    const int64_t half = set.outputs.size(0) / 2;
-    metric.update({broken.slice(0, half)}, {set.targets.slice(0, half)});
-    if (half > 0) {
-      metric.update(
-          {broken.slice(0, 0, half)},
-          {set.targets.slice(0, 0, half)});
-    }
-    EXPECT_TRUE(std::isnan(metric.compute().item<double>())) << set.metric;
-    if (const auto state = metric.state_dict()) {
-      Metric resumed = kMetrics.at(set.metric)();
-      resumed.load_state_dict(*state);
-      EXPECT_TRUE(std::isnan(resumed.compute().item<double>())) << set.metric;
-    }
-    metric.reset();
-    metric.update({set.outputs}, {set.targets});
-    expect_value(metric, set);
   }
 }
 
@@ -247,90 +337,6 @@ TEST(MetricsParity, ScoresAndTargetsThatCannotBeRankedAreNoAnswer) {
   Metric spearman = spearman_corrcoef();
   spearman.update({torch::randn({6})}, {targets});
   EXPECT_TRUE(std::isnan(spearman.compute().item<double>()));
-}
-
-TEST(MetricsParity, ANaNOnOneRankIsOneOnAll) {
-  constexpr int64_t kRanks = 3;
-  Ranks ranks(kRanks);
-  ranks.lead();
-  std::vector<Metric> metrics;
-  for (int64_t rank = 0; rank < kRanks; ++rank) {
-    torch::Tensor scores = torch::randn({4, 3});
-    if (rank == 1) scores[2][0] = std::nan("");
-    metrics.push_back(f1());
-    if (rank == 2) continue;  // has seen nothing
-    metrics.back().update({scores}, {torch::arange(4) % 3});
-  }
-  std::vector<std::thread> threads;
-  for (int64_t rank = 1; rank < kRanks; ++rank) {
-    threads.emplace_back(
-        [&, rank] { metrics[rank].sync(ranks.all_reduce(rank)); });
-  }
-  metrics[0].sync(ranks.all_reduce(0));
-  for (std::thread& thread : threads) thread.join();
-  for (const Metric& metric : metrics) {
-    EXPECT_TRUE(std::isnan(metric.compute().item<double>()));
-  }
-}
-
-double value_of(
-    const std::string& name,
-    const torch::Tensor& outputs,
-    const torch::Tensor& targets) {
-  Metric metric = kMetrics.at(name)();
-  metric.update({outputs}, {targets});
-  return metric.compute().item<double>();
-}
-
-// Of each label those samples count for which it is known.
-TEST(MetricsParity, LabelsThatAreNotKnownCountNowhere) {
-  torch::manual_seed(5);
-  constexpr int64_t kLabels = 3;
-  const auto outputs = torch::randn({40, kLabels}, torch::kDouble);
-  const auto truth = torch::randint(2, {40, kLabels}).to(torch::kDouble);
-  const auto is_known = torch::rand({40, kLabels}) < 0.7;
-  for (const double unknown : {-1.0, 255.0, std::nan("")}) {
-    const auto targets =
-        torch::where(is_known, truth, torch::full_like(truth, unknown));
-    for (const char* name :
-         {"roc_auc_multi",
-          "average_precision_multi",
-          "precision_multi",
-          "f1_multi",
-          "jaccard_multi"}) {
-      double sum = 0;
-      for (int64_t label = 0; label < kLabels; ++label) {
-        const auto known = is_known.select(1, label);
-        sum += value_of(
-            name,
-            outputs.select(1, label).index({known}).unsqueeze(1),
-            truth.select(1, label).index({known}).unsqueeze(1));
-      }
-      EXPECT_DOUBLE_EQ(value_of(name, outputs, targets), sum / kLabels) << name;
-    }
-    const double wrong = ((outputs > 0) != (truth > 0.5))
-                             .masked_select(is_known)
-                             .to(torch::kDouble)
-                             .mean()
-                             .item<double>();
-    EXPECT_DOUBLE_EQ(value_of("hamming_loss_multi", outputs, targets), wrong);
-    Metric right = accuracy_multi();
-    right.update({outputs}, {targets});
-    EXPECT_DOUBLE_EQ(right.compute().item<double>(), 1 - wrong);
-  }
-}
-
-// As label smoothing makes them.
-TEST(MetricsParity, SoftLabelsCountAsTheNearerOne) {
-  torch::manual_seed(6);
-  const auto outputs = torch::randn({30, 4}, torch::kDouble);
-  const auto truth = torch::randint(2, {30, 4}).to(torch::kDouble);
-  const auto soft = truth * 0.4 + 0.3;
-  for (const auto& [name, make] : kMetrics) {
-    if (name.find("_multi") == std::string::npos) continue;
-    EXPECT_EQ(value_of(name, outputs, soft), value_of(name, outputs, truth))
-        << name;
-  }
 }
 
 }  // namespace

@@ -412,6 +412,53 @@ TEST_P(WeightFormats, FlippedBitsNeverDoMoreThanChangeValues) {
   }
 }
 
+TEST(Weights, AChecksumCoversNamesShapesAndMetadata) {
+  const TempFolder temp;
+  StateDict state;
+  state.insert("square", torch::rand({3, 3}));
+  state.insert("long", torch::arange(6).view({2, 3}));
+  const std::map<std::string, std::string> metadata = {
+      {"classes", R"(["cat", "dog"])"},
+      {"epoch", "12"}};
+  save_safetensors(temp / "a", state, metadata, {.checksum = true});
+  const std::vector<uint8_t> whole = read_file(temp / "a");
+  const auto is_given_back = [&](const fs::path& path) {
+    const StateDict read = load_weights(path);
+    auto texts = safetensors_metadata(path);
+    std::erase_if(texts, [](const auto& item) {
+      return item.first.starts_with("tern.");
+    });
+    return same_state(read, state) && texts == metadata;
+  };
+  EXPECT_TRUE(is_given_back(temp / "a"));
+  int refused = 0, given = 0;
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    std::vector<uint8_t> bytes = whole;
+    bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    if (is_refused(temp / "flipped", bytes)) {
+      ++refused;
+      continue;
+    }
+    ++given;
+    // The name of a checksum may be another; a text that has none may not.
+    const auto texts = safetensors_metadata(temp / "flipped");
+    if (!texts.contains("tern.header")) continue;
+    EXPECT_TRUE(is_given_back(temp / "flipped")) << "bit " << bit;
+  }
+  EXPECT_GT(refused, 10 * given);
+
+  // As an editor would change it, of the same length.
+  std::string text(whole.begin(), whole.end());
+  text.replace(text.find("dog"), 3, "fox");
+  write_file(temp / "b", text);
+  expect_error<DataError>(
+      [&] { safetensors_metadata(temp / "b"); },
+      {"header with another SHA-256"});
+  expect_error<DataError>(
+      [&] { load_weights(temp / "b"); },
+      {"header with another SHA-256"});
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All,
     WeightFormats,

@@ -12,6 +12,7 @@
 #include "tern/tests/support/expect_error.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
+#include "tern/vision/datasets/presize.h"
 #include "tern/vision/decode/decode.h"
 #include "tern/vision/transforms/geometry.h"
 #include "tern/vision/transforms/get_transforms.h"
@@ -292,6 +293,43 @@ TEST(ImageDataset, SkipsBadImagesAndSaysWhich) {
       {"2 bad images among 20", "3.jpg", "7.jpg", "max_fraction"});
 }
 
+// In evaluation another image in its place would count twice.
+TEST(ImageDataset, LeavesBadImagesOutOfAnEvaluation) {
+  const TempFolder temp;
+  const auto paths = write_images(temp, 9, {3, 4, 5, 7});
+  std::vector<int64_t> labels(9);
+  std::iota(labels.begin(), labels.end(), int64_t{0});
+  const auto images = std::make_shared<ImageDataset>(
+      paths,
+      labels,
+      ImageDatasetOptions{
+          .size = ImageSize{16, 16},
+          .bad_images = BadImagePolicy::skip(0.5),
+          .sink = silent()});
+  for (const bool is_packed : {false, true}) {
+    const auto source =
+        is_packed ? images->with_pack(
+                        presize_images(*images, temp / "pack", 16, silent()))
+                  : images;
+    const DataLoader loader(source, {.batch_size = 3, .workers = 2});
+    auto pass = loader.epoch(0);
+    std::vector<std::vector<int64_t>> seen;
+    while (auto batch = pass.next()) {
+      EXPECT_EQ(batch->inputs[0].size(0), std::ssize(batch->indices));
+      EXPECT_TRUE(torch::equal(
+          batch->targets[0],
+          torch::tensor(batch->indices, torch::kLong)));
+      for (int64_t row = 0; row < batch->size(); ++row) {
+        EXPECT_TRUE(torch::equal(
+            batch->inputs[0][row],
+            source->get_batch({batch->indices[row]}, {}).inputs[0][0]));
+      }
+      seen.push_back(batch->indices);
+    }
+    EXPECT_EQ(seen, (std::vector<std::vector<int64_t>>{{0, 1, 2}, {}, {6, 8}}));
+  }
+}
+
 TEST(ImageDataset, EndsWhenEveryImageIsBad) {
   const TempFolder temp;
   const auto paths = write_images(temp, 3, {0, 1, 2});
@@ -299,7 +337,13 @@ TEST(ImageDataset, EndsWhenEveryImageIsBad) {
       paths,
       {0, 1, 2},
       {.size = 8, .bad_images = BadImagePolicy::skip(1), .sink = silent()});
-  EXPECT_THROW(images.get_batch({0}, {}), DataError);
+  EXPECT_THROW(images.get_batch({0}, {.training = true}), DataError);
+  const ImageDataset evaluated(
+      paths,
+      {0, 1, 2},
+      {.size = 8, .bad_images = BadImagePolicy::skip(1), .sink = silent()});
+  EXPECT_EQ(evaluated.get_batch({0, 1}, {}).size(), 0);
+  EXPECT_THROW(evaluated.get_batch({2}, {}), DataError);
 }
 
 TEST(ImageDataset, TurnsMasksWithTheirImages) {
@@ -320,6 +364,78 @@ TEST(ImageDataset, TurnsMasksWithTheirImages) {
   EXPECT_TRUE(torch::equal(
       batch.targets[0] * 60,
       batch.inputs[0].select(3, 0).to(torch::kLong)));
+}
+
+// Whether the mask is of the pixels as stored or as shown, nobody knows but who
+// drew it.
+TEST(ImageDataset, RefusesAMaskThatTheExifOfItsImageMayOrMayNotTurn) {
+  const TempFolder temp;
+  for (const ImageSize stored : {ImageSize{24, 24}, ImageSize{24, 32}}) {
+    cv::Mat pixels(stored.height, stored.width, CV_8UC1, cv::Scalar(0));
+    pixels(cv::Rect(0, 0, 8, 8)) = 200;  // the upper left corner, as stored
+    for (int orientation = 1; orientation <= 8; ++orientation) {
+      write_file(
+          temp / "image.jpg",
+          with_orientation(
+              encode(pixels, ".jpg"),
+              static_cast<uint8_t>(orientation)));
+      const bool lies = orientation >= 5;
+      const auto upright = read_image((temp / "image.jpg").string());
+      const cv::Mat shown = cv::Mat(
+          static_cast<int>(upright.size(0)),
+          static_cast<int>(upright.size(1)),
+          CV_8UC3,
+          upright.data_ptr());
+      cv::Mat grey;
+      cv::extractChannel(shown, grey, 0);
+      const auto check = [&](const cv::Mat& mask,
+                             const DecodeOptions& decode,
+                             bool is_packed,
+                             const char* error) {
+        SCOPED_TRACE(fmt::format(
+            "{} x {}, orientation {}{}",
+            stored.height,
+            stored.width,
+            orientation,
+            is_packed ? ", packed" : ""));
+        write_file(temp / "mask.png", encode(mask, ".png"));
+        auto images = std::make_shared<const ImageDataset>(
+            TargetedImages{
+                {(temp / "image.jpg").string()},
+                std::make_shared<MaskTargets>(
+                    std::vector<std::string>{(temp / "mask.png").string()},
+                    2)},
+            ImageDatasetOptions{.decode = decode});
+        if (is_packed) {
+          std::filesystem::remove(temp / "pack");
+          images = images->with_pack(presize_images(
+              *images,
+              temp / "pack",
+              ImageSize{stored.height, stored.width},
+              silent()));
+        }
+        if (error) {
+          expect_error<DataError>([&] { images->get_batch({0}, {}); }, {error});
+          return;
+        }
+        const Batch batch = images->get_batch({0}, {});
+        EXPECT_TRUE(torch::equal(
+            batch.targets[0] > 0,
+            batch.inputs[0].select(3, 0) > 100));
+      };
+      for (const bool is_packed : {false, true}) {
+        // As stored, and read so.
+        check(pixels / 200, {.exif_orientation = false}, is_packed, nullptr);
+        const bool is_open =
+            orientation > 1 && (!lies || stored.height == stored.width);
+        check(
+            cv::Mat((grey > 100) / 255),
+            {},
+            is_packed,
+            is_open ? "EXIF orientation" : nullptr);
+      }
+    }
+  }
 }
 
 TEST(ImageDataset, NamesAMaskOfAnotherShapeOrWithoutSuchAClass) {

@@ -128,9 +128,11 @@ TEST_F(Presize, NamesABadImageOrLeavesItOut) {
   EXPECT_FALSE(pack->has(4));
   // Without a sink of its own presize has that of the images.
   EXPECT_NE(heard.find("4.jpg"), std::string::npos) << heard;
-  EXPECT_EQ(
-      tolerant.with_pack(pack)->get_batch({3, 4}, {}).inputs[0].size(0),
-      2);
+  const auto packed = tolerant.with_pack(pack);
+  EXPECT_EQ(packed->get_batch({3, 4}, {.training = true}).size(), 2);
+  const Batch evaluated = packed->get_batch({3, 4}, {});
+  EXPECT_EQ(evaluated.size(), 1);
+  EXPECT_EQ(evaluated.left_out, std::vector<int64_t>{1});
 }
 
 TEST_F(Presize, WorksForAWholeDataBunch) {

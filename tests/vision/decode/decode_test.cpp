@@ -14,6 +14,7 @@
 
 #include "tern/data/formats/error.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/random_cases.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/vision/test_images.h"
 
@@ -444,9 +445,124 @@ TEST(Decode, RefusesOtherFormatsByName) {
   const Bytes jpeg2000 = {0, 0, 0, 12, 'j', 'P', ' ', ' ', '\r', '\n'};
   const Bytes exr = {0x76, 0x2f, 0x31, 0x01, 2, 0, 0, 0};
   const Bytes sun = encode(smooth_image(20, 30), ".ras");
-  const Bytes ppm = encode(smooth_image(20, 30), ".ppm");
-  for (const Bytes& bytes : {jpeg2000, exr, sun, ppm}) {
+  const Bytes text = {'P', '3', '\n', '1', ' ', '1', ' ', '9', '\n', '0'};
+  for (const Bytes& bytes : {jpeg2000, exr, sun, text}) {
     EXPECT_EQ(error_for(bytes).find("cat.jpg: is not an image"), 0);
+  }
+}
+
+// GTSRB is published as PPM, X-rays are as 16-bit PGM.
+TEST(Decode, ReadsTheBinaryFormatsOfNetpbm) {
+  const cv::Mat colour = random_image(5, 7), grey = random_image(5, 7, CV_8UC1);
+  for (const auto& [image, suffix] :
+       {std::pair(colour, ".ppm"), {grey, ".pgm"}}) {
+    for (const int64_t channels : {1, 3}) {
+      const DecodeOptions options{.channels = channels};
+      Bytes bytes = encode(image, suffix);
+      const auto pixels = decode_image(encode(image, ".png"), "a.png", options);
+      const auto expect_pixels = [&](const Bytes& file) {
+        EXPECT_TRUE(torch::equal(decode_image(file, "a", options), pixels));
+      };
+      expect_pixels(bytes);
+      // With comments and other blanks, as the format allows them.
+      const std::string head = {bytes.begin(), bytes.begin() + 2};
+      const std::string text = head + "# by hand\n\t7 #w\n5\r\n255\n";
+      const size_t size = image.total() * image.elemSize();
+      Bytes other(text.begin(), text.end());
+      other.insert(
+          other.end(),
+          bytes.end() - static_cast<int64_t>(size),
+          bytes.end());
+      expect_pixels(other);
+      cv::Mat wide;
+      image.convertTo(wide, CV_16U, 257);
+      expect_pixels(encode(wide, suffix));
+      bytes.pop_back();
+      EXPECT_NE(error_for(bytes).find("is truncated"), std::string::npos);
+    }
+  }
+  const auto error = [](const std::string& text) {
+    return error_for({text.begin(), text.end()});
+  };
+  EXPECT_NE(error("P5 1 1 15\n1").find("white is 15"), std::string::npos);
+  EXPECT_NE(
+      error("P5 1 -1 255\n1").find("is a damaged PNM"),
+      std::string::npos);
+  EXPECT_NE(
+      error("P6 99999 99999 255\n1").find("truncated"),
+      std::string::npos);
+  EXPECT_NE(error("P6 9999999999 1 255\n1").find("damaged"), std::string::npos);
+  EXPECT_NE(error("P5 3 ").find("truncated"), std::string::npos);
+  EXPECT_NE(error("P5 1 1 255").find("no blank"), std::string::npos);
+  EXPECT_NE(error("P55 1 1 255\n1").find("is not an image"), std::string::npos);
+}
+
+// What a thread decoded before must never show in what it decodes next.
+TEST(Decode, DamagedFilesShowNothingOfTheImageBefore) {
+  const char* const suffixes[] =
+      {".jpg", ".png", ".webp", ".bmp", ".tif", ".ppm", ".pgm"};
+  const auto attempt = [](const Bytes& bytes, bool is_warped) -> torch::Tensor {
+    try {
+      const EncodedImage image(bytes, "a", {.lenient = true});
+      torch::Tensor pixels = torch::zeros({20, 30, 3}, torch::kByte);
+      Warp warp;
+      if (is_warped) warp.matrix = Matrix3::scaling(0.9, 0.8);
+      image.sample(warp, {20, 30}, pixels.mutable_data_ptr<uint8_t>());
+      return pixels;
+    } catch (const DataError&) {
+      return {};
+    }
+  };
+  for_random_cases(150, [&](uint64_t seed) {
+    SampleRng rng(seed, 0, 0);
+    const char* const suffix = suffixes[seed % std::size(suffixes)];
+    const int type = suffix == std::string(".pgm") ? CV_8UC1 : CV_8UC3;
+    Bytes damaged = encode(random_image(20, 30, type), suffix);
+    const bool is_cut = rng.below(2) == 0;
+    if (is_cut) {
+      damaged.resize(rng.below(damaged.size()));
+    } else {
+      for (uint64_t i = rng.below(4); i < 5; ++i) {
+        damaged[rng.below(damaged.size())] ^=
+            static_cast<uint8_t>(1 + rng.below(255));
+      }
+    }
+    const bool is_warped = rng.below(2) == 0;
+    std::vector<torch::Tensor> answers;
+    for (const int brightness : {10, 240}) {
+      const cv::Mat before(20, 30, type, cv::Scalar::all(brightness));
+      for (const bool warps : {true, false}) {
+        ASSERT_TRUE(attempt(encode(before, suffix), warps).defined());
+      }
+      answers.push_back(attempt(damaged, is_warped));
+    }
+    ASSERT_EQ(answers[0].defined(), answers[1].defined()) << suffix;
+    if (answers[0].defined()) {
+      EXPECT_TRUE(torch::equal(answers[0], answers[1])) << suffix;
+    }
+  });
+}
+
+// What a JPEG stores as brightness is another where colours are strong.
+TEST(Decode, MakesGreyOfAJpegAsPillowDoes) {
+  for (const char* const suffix : {".jpg", ".png", ".bmp", ".webp", ".tif"}) {
+    for (const int64_t side : {64, 32, 7}) {
+      const Bytes bytes = encode(random_image(64, 64), suffix);
+      const auto decoded = [&](int64_t channels) {
+        const EncodedImage image(bytes, "a", {.channels = channels});
+        torch::Tensor pixels =
+            torch::empty({side, side, channels}, torch::kByte);
+        image.decode({side, side}, pixels.mutable_data_ptr<uint8_t>());
+        return pixels.to(torch::kLong);
+      };
+      // ImagingConvert's L of RGB.
+      const torch::Tensor grey =
+          (decoded(3) * torch::tensor({19595, 38470, 7471})).sum(-1, true) +
+          0x8000;
+      const auto worst =
+          (decoded(1) - grey.bitwise_right_shift(16)).abs().max();
+      EXPECT_LE(worst.item<int64_t>(), 1) << suffix << ' ' << side;
+    }
   }
 }
 

@@ -65,6 +65,46 @@ std::string text_of(const std::filesystem::path& file) {
   return {bytes.begin(), bytes.end()};
 }
 
+// An image that cannot be read is left out, and no other counts twice.
+TEST(Interpretation, NamesTheRightFilesWhereOthersCannotBeRead) {
+  const Shades shades;
+  for (const char* const name : {"valid/dark/10.png", "valid/light/200.png"}) {
+    write_file(shades / name, std::string("no image"));
+  }
+  Learner learn(
+      shades.data(
+          {.size = 20,
+           .bad_images = BadImagePolicy::skip(0.5),
+           .sink = silent()}),
+      Shades::net(),
+      quiet({.metrics = {accuracy()}}));
+  // Of dark 40 and 250, and of light 120 and 240, two are right.
+  EXPECT_EQ(learn.validate()["accuracy"], 0.5);
+  const Predictions answers = learn.get_preds();
+  EXPECT_EQ(answers.indices, (std::vector<int64_t>{1, 2, 3, 5}));
+  EXPECT_TRUE(torch::equal(answers.targets, torch::tensor({0, 0, 1, 1})));
+  const auto interp = ClassificationInterpretation::from(learn);
+  const std::vector<TopLoss> top = interp.top_losses();
+  ASSERT_EQ(top.size(), 4U);
+  EXPECT_EQ(
+      interp.dataset().describe(top[0].index),
+      (shades / "valid/dark/250.png").string());
+  EXPECT_EQ(top[0].index, 1);  // after 10, as their names are sorted
+  EXPECT_EQ(top[0].row, 0);
+  for (const TopLoss& one : top) {
+    EXPECT_EQ(interp.losses()[one.row].item<double>(), one.loss);
+    const std::filesystem::path file = interp.dataset().describe(one.index);
+    EXPECT_TRUE(torch::allclose(
+        learn.predict(file).probabilities,
+        interp.preds()[one.row]));
+  }
+  EXPECT_EQ(interp.draw_top_losses().dim(), 3);
+  // Augmented passes replace what evaluation leaves out.
+  const Predictions averaged = learn.tta();
+  EXPECT_EQ(averaged.indices, answers.indices);
+  EXPECT_TRUE(torch::allclose(averaged.preds, answers.preds));
+}
+
 TEST(Interpretation, FindsTheSamplesThatCostMost) {
   const Shades shades;
   Learner learn(shades.data(), Shades::net(), quiet());

@@ -4,6 +4,7 @@
 #include <functional>
 #include <random>
 #include <sstream>
+#include <sys/resource.h>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -27,10 +28,12 @@
 #include "tern/learner/weights/weights.h"
 #include "tern/tests/support/batch_nets.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/op_calls.h"
 #include "tern/tests/support/random_cases.h"
 #include "tern/tests/support/temp_folder.h"
 #include "tern/tests/support/tiny.h"
 #include "tern/vision/models/build_model.h"
+#include "tern/vision/models/cnn/simple_cnn.h"
 #include "tern/vision/predict/predictor.h"
 
 namespace tern::predictor_batches_test {
@@ -89,6 +92,53 @@ struct NamedNetImpl : BatchNetImpl, HasArchitecture {
   Architecture architecture() const override { return {network, "{}"}; }
   std::string network;
 };
+
+// A set of any size needs the memory of one batch.
+TEST(PredictorBatches, ArePreparedOneAtATime) {
+  const TempFolder temp;
+  export_net(
+      simple_cnn({3, 4, 2}),
+      torch::rand({4, 3, 16, 16}),
+      temp / "a.safetensors");
+  const Predictor predictor = Predictor::load(
+      temp / "a.safetensors",
+      {.device = torch::kCPU, .batch_size = 4, .exact = true});
+  std::vector<Tensor> samples(10, torch::rand({3, 16, 16}));
+  samples.back() = torch::zeros({});
+  const test::OpCalls layers("aten::conv2d");  // two of a network
+  EXPECT_THROW(predictor.predict_batch(samples), c10::ValueError);
+  EXPECT_EQ(layers.count(), 2 * 2);
+  samples.back() = samples[0];
+  EXPECT_EQ(predictor.predict_batch(samples).size(), 10U);
+  EXPECT_EQ(layers.count(), 2 * (2 + 3));
+}
+
+// The most bytes that this process has had in memory.
+int64_t peak_memory() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} << 10;
+}
+
+// Shapes can only be compared once there is a network.
+TEST(PredictorBatches, AFileThatDescribesAHugeNetworkIsRefusedWhileItIsBuilt) {
+  const TempFolder temp;
+  const fs::path file = temp / "a.safetensors", huge = temp / "huge";
+  export_net(simple_cnn({3, 4, 2}), torch::rand({4, 3, 16, 16}), file);
+  for (const char* const channels :
+       {"[3, 20000, 20000, 2]", "[3, 1000, 1000, 1000, 1000, 1000, 1000, 2]"}) {
+    auto metadata = safetensors_metadata(file);
+    std::string& options = metadata["tern.options"];
+    options.replace(options.find("[3, 4, 2]"), 9, channels);
+    save_safetensors(huge, load_weights(file), metadata, {.checksum = true});
+    const int64_t before = peak_memory();
+    expect_error<DataError>(
+        [&] { Predictor::load(huge, {.device = torch::kCPU}); },
+        {"huge: describes a network that is much larger"});
+    EXPECT_LT(peak_memory() - before, int64_t{300} << 20);
+  }
+  Predictor::load(file, {.device = torch::kCPU});
+}
 
 // Before: an LSTM wrote past the state of the batch that it was traced with.
 TEST(PredictorBatches, ANetworkThatTakesNumbersFromTheBatchAnswersAnySize) {

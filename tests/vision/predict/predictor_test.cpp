@@ -1,5 +1,6 @@
 #include "tern/vision/predict/predictor.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -282,6 +283,30 @@ TEST_F(PredictorTest, AFolderIsAnsweredButForItsBadFiles) {
     EXPECT_TRUE(torch::allclose(
         file.prediction.probabilities,
         predictor.predict(file.path).probabilities));
+  }
+}
+
+TEST_F(PredictorTest, AnswersForTheRightFilesOfAFolderWithBadOnes) {
+  trained(data())->export_model(file_);
+  for (const char* const name : {"00.png", "30.png", "31.png", "99.png"}) {
+    write_file(temp_ / name, std::string("no image"));
+  }
+  for (const int64_t batch_size : {1, 2, 3, 64}) {
+    const Predictor predictor = Predictor::load(
+        file_,
+        {.device = torch::kCPU, .batch_size = batch_size, .exact = true});
+    const auto files = predictor.predict_folder(temp_.path());
+    ASSERT_EQ(files.size(), paths_.size() + 4);
+    for (const FilePrediction& file : files) {
+      if (std::ranges::count(paths_, file.path) == 0) {
+        EXPECT_NE(file.error.find("is not an image"), std::string::npos);
+        continue;
+      }
+      EXPECT_EQ(file.error, "");
+      EXPECT_TRUE(torch::allclose(
+          file.prediction.probabilities,
+          predictor.predict(file.path).probabilities));
+    }
   }
 }
 

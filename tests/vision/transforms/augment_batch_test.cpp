@@ -5,6 +5,7 @@
 
 #include "tern/kernels/images/augment_images.h"
 #include "tern/tests/support/expect_error.h"
+#include "tern/tests/support/random_cases.h"
 #include "tern/tests/vision/transforms/render.h"
 #include "tern/tests/vision/transforms/render_reference.h"
 #include "tern/vision/transforms/geometry.h"
@@ -119,6 +120,77 @@ TEST(RenderBatch, PicksMasksWithTheirImages) {
   const auto wrong =
       bright.ne(chosen.eq(11)).to(torch::kFloat).mean().item<double>();
   EXPECT_LT(wrong, 0.01);
+}
+
+// Flips and turns by right angles show masks and images alike, to the last bit.
+TEST(AugmentBatch, MovesMasksOfAnyTypeWithTheirImages) {
+  for_random_cases(30, [](uint64_t seed) {
+    SampleRng rng(seed, 0, 0);
+    const auto draw = [&](int64_t low, int64_t high) {
+      return low + static_cast<int64_t>(rng.below(high - low + 1));
+    };
+    const int64_t count = draw(0, 5), side = draw(2, 20);
+    const torch::Tensor images = torch::arange(count * side * side)
+                                     .add(draw(0, 250))
+                                     .mul(37)
+                                     .remainder(251)
+                                     .to(torch::kByte)
+                                     .view({count, side, side, 1});
+    const auto padding = static_cast<Padding>(draw(0, 2));
+    const torch::Tensor plain = images.squeeze(3);
+    Batch batch{{images}, {}};
+    for (const auto type :
+         {torch::kByte,
+          torch::kShort,
+          torch::kInt,
+          torch::kLong,
+          torch::kHalf,
+          torch::kFloat,
+          torch::kDouble}) {
+      batch.targets.push_back(plain.to(type));
+      batch.targets.push_back(plain.to(type).unsqueeze(1));
+    }
+    batch.targets.push_back(plain > 100);
+    batch.targets.push_back(plain.to(torch::kLong) * 123'456'789'012);
+    // These are none.
+    batch.targets.push_back(torch::arange(count));
+    batch.targets.push_back(torch::ones({count, 4}));
+    const Tensors before = batch.targets;
+    augment_batch({flip_lr(), dihedral(0.7f)}, padding)(
+        batch,
+        {.training = true, .seed = seed});
+    const torch::Tensor moved = batch.inputs[0].squeeze(3);
+    for (size_t i = 0; i < batch.targets.size(); ++i) {
+      const torch::Tensor& target = batch.targets[i];
+      ASSERT_EQ(target.sizes(), before[i].sizes());
+      ASSERT_EQ(target.scalar_type(), before[i].scalar_type());
+      if (i < 14) {
+        EXPECT_TRUE(
+            torch::equal(target.view(moved.sizes()).to(torch::kByte), moved));
+      } else if (i == 14) {
+        EXPECT_TRUE(torch::equal(target, moved > 100));
+      } else if (i == 15) {
+        EXPECT_TRUE(
+            torch::equal(target, moved.to(torch::kLong) * 123'456'789'012));
+      } else {
+        EXPECT_TRUE(torch::equal(target, before[i]));
+      }
+    }
+  });
+}
+
+TEST(AugmentBatch, RefusesPairsOfImagesUnlessOnlyColoursChange) {
+  for (const bool is_last : {true, false}) {
+    const torch::Tensor target = torch::rand(
+        is_last ? std::vector<int64_t>{4, 32, 32, 3}
+                : std::vector<int64_t>{4, 3, 32, 32});
+    Batch batch{{smooth_batch(4, 32)}, {target}};
+    expect_error<c10::ValueError>(
+        [&] { augment_batch({flip_lr(1)})(batch, {.training = true}); },
+        {"whose pixels are moved", "[N, 1, H, W]"});
+    augment_batch({brightness()})(batch, {.training = true});
+    EXPECT_TRUE(torch::equal(batch.targets[0], target));
+  }
 }
 
 Batch augmented(const BatchTransformContext& context) {
